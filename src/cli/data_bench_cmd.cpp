@@ -4,7 +4,6 @@
 
 #include <memory>
 
-#include "base/clean_text.h"
 #include "base/strings.h"
 #include "cli/commands.h"
 #include "cli/data_call.h"
@@ -76,18 +75,16 @@ void bench(const BenchCommand& command, const std::vector<std::string>& flags) {
   call.options.lanes = 1;
   if (command.threads) call.options.loader.threads = *command.threads;
   const LaneSet set(std::move(call.options));
-  BadSamples bad(set.options.data.max_bad_samples,
-                 [](const std::string& text) { fmt::print(stderr, "braid: {}\n", visible_text(text)); });
   WorkerPool pool(set.options.loader.threads);
   BenchResult result = {.threads = set.options.loader.threads};
-  result.phases = measure_phases(set, kPhaseSeconds, bad);
+  result.phases = measure_phases(set, kPhaseSeconds, *set.bad);
   result.start_mb = host_memory().host_mb;
-  result.totals = measure_loading(set, command.limits, bad, pool);
+  result.totals = measure_loading(set, command.limits, *set.bad, pool);
   result.end_mb = host_memory().host_mb;
   if (command.json)
     print_json(result);
   else
-    print_text(result, bad);
+    print_text(result, *set.bad);
 }
 
 }  // namespace

@@ -9,7 +9,7 @@
 namespace braid {
 
 struct DataCall {
-  LaneSetOptions options;
+  LaneSetOptions options;     // damaged samples are named on stderr
   bool has_tokenizer = true;  // a data set alone may be looked at without one
 };
 

@@ -4,7 +4,6 @@
 
 #include <memory>
 
-#include "base/clean_text.h"
 #include "base/strings.h"
 #include "cli/commands.h"
 #include "cli/data_call.h"
@@ -35,10 +34,8 @@ void print_packs(const PackCommand& command, const std::vector<std::string>& fla
     throw ConfigError({fmt::format("there is no lane {}", command.lane), "--lane",
                        fmt::format("the recipe has {} lanes, from 0", call.options.lanes)});
   const LaneSet set(std::move(call.options));
-  BadSamples bad(set.options.data.max_bad_samples,
-                 [](const std::string& text) { fmt::print(stderr, "braid: {}\n", visible_text(text)); });
   WorkerPool pool(set.options.loader.threads);
-  PackLane lane({set.blend, set.reader, set.sequences, set.options.data.fields, bad, pool}, set.options.loader,
+  PackLane lane({set.blend, set.reader, set.sequences, set.options.data.fields, *set.bad, pool}, set.options.loader,
                 set.order(), command.lane);
   std::vector<PackSize> sizes;
   std::int64_t number = 0;
@@ -51,7 +48,7 @@ void print_packs(const PackCommand& command, const std::vector<std::string>& fla
     else
       sizes.push_back(size_of(*pack));
   }
-  if (!command.json) fmt::print("{}{}", show_packs(sizes, set.options.sequence_length), show_skipped(bad));
+  if (!command.json) fmt::print("{}{}", show_packs(sizes, set.options.sequence_length), show_skipped(*set.bad));
   if (number == 0 && command.skip + command.count > 0)
     throw DataError(
         fmt::format("lane {} of split '{}' has no sample that fits into a sequence of {} tokens: use a "

@@ -106,7 +106,7 @@ std::vector<ModelAnswer> model_answers(const std::shared_ptr<const LaneSet>& set
     for (const ReadSample& sample : lanes.next(replica)) {
       const std::span<const int> own = std::span(choices[s]).subspan(begin, sample.tokens.ids.size());
       begin += own.size();
-      if (!damaged.contains(id_of_sample(*sample.shard, sample.key)) &&
+      if (!damaged.contains(id_of_sample(*sample.shard, sample.ref.index)) &&
           seen.insert({sample.ref.leaf, sample.ref.shard, sample.ref.index}).second)
         add_answers(*set, sample, own, answers);
     }

@@ -147,19 +147,6 @@ LoadTotals measure_loading(const LaneSet& set, const LoadLimits& limits, BadSamp
   return totals;
 }
 
-namespace {
-
-// As PackStream names it.
-std::string name_of(const LaneSet& set, const SampleRef& ref) {
-  try {
-    return set.reader.key(ref);
-  } catch (const DataError&) {
-    return fmt::format("number {}", ref.index);
-  }
-}
-
-}  // namespace
-
 std::vector<LoadPhase> measure_phases(const LaneSet& set, double seconds, BadSamples& bad) {
   Lane lane(set.blend, set.order(), 0);
   PhaseMeter meter(set);
@@ -170,7 +157,7 @@ std::vector<LoadPhase> measure_phases(const LaneSet& set, double seconds, BadSam
     try {
       meter.add(*ref, set.blend->leaves[ref->leaf]);
     } catch (const DataError& e) {
-      bad.add(set.reader.shard_of(*ref), name_of(set, *ref), e.what());
+      bad.add(set.reader.shard_of(*ref), ref->index, set.reader.name_of(*ref), e.what());
     }
   }
   return meter.result();

@@ -12,22 +12,24 @@
 
 namespace braid {
 
-// Names a sample by its shard's path and its key, in 53 bits: a double holds it exactly.
+// Identifies a sample by its shard's path and its index there, also if its key cannot be read. It has 53 bits, so that
+// a double holds it exactly.
 using SampleId = std::uint64_t;
-SampleId id_of_sample(const Shard& shard, const std::string& key);
+SampleId id_of_sample(const Shard& shard, std::int64_t index);
 
 // All calls may come from several threads at once.
 class BadSamples {
  public:
   using Say = std::function<void(const std::string& text)>;
 
-  // Samples that are one too many for `limit` throw a DataError. `say` is not called by two threads at once.
+  // `say` gets a line for each damaged sample, and is not called by two threads at once.
   BadSamples(std::int64_t limit, Say say) : limit_(limit), say_(std::move(say)) {}
 
-  // A damaged sample. It counts once, however often epochs and readers meet it.
-  void add(const Shard& shard, const std::string& key, const std::string& reason);
+  // A damaged sample. It counts once, however often epochs and readers meet it. DataError if there are more than the
+  // limit.
+  void add(const Shard& shard, std::int64_t index, const std::string& name, const std::string& reason);
   std::set<SampleId> damaged() const;
-  std::int64_t count() const { return std::ssize(damaged()); }
+  std::int64_t count() const;
 
   // Samples that are not damaged, but of no use. There may be any number of them.
   void add_too_long() { ++too_long_; }

@@ -91,10 +91,8 @@ void PackStream::select() {
 // Nothing for samples that are skipped.
 std::optional<ReadSample> PackStream::read(const SampleRef& ref) {
   const Shard& shard = sources_.reader.shard_of(ref);
-  std::string key = fmt::format("number {}", ref.index);
   try {
     Sample sample = sources_.reader.read(ref);
-    key = sample.key;
     Conversation conversation = read_conversation(sample, sources_.blend->leaves[ref.leaf].spec, sources_.fields);
     std::vector<Picture> pictures = conversation.pictures;
     TokenSequence tokens = sources_.sequences.encode(std::move(conversation));
@@ -110,7 +108,7 @@ std::optional<ReadSample> PackStream::read(const SampleRef& ref) {
                       .file = std::move(sample.file),
                       .stored_bytes = sample.stored_bytes()};
   } catch (const DataError& e) {
-    sources_.bad.add(shard, key, e.what());
+    sources_.bad.add(shard, ref.index, sources_.reader.name_of(ref), e.what());
     return std::nullopt;
   }
 }

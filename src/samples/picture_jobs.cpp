@@ -41,7 +41,7 @@ bool decode_into(std::span<std::uint8_t> rows, const PictureJob& job, const Pict
     return true;
   } catch (const DataError& e) {
     std::fill(own.begin(), own.end(), std::uint8_t{0});
-    bad.add(*job.sample->shard, job.sample->key, e.what());
+    bad.add(*job.sample->shard, job.sample->ref.index, job.sample->key, e.what());
     return false;
   }
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/error.h"
 #include "base/strings.h"
 
 namespace braid {
@@ -39,5 +40,13 @@ Sample SampleReader::read(const SampleRef& ref) {
 }
 
 std::string SampleReader::key(const SampleRef& ref) { return open(ref)->key(ref.index); }
+
+std::string SampleReader::name_of(const SampleRef& ref) {
+  try {
+    return key(ref);
+  } catch (const DataError&) {
+    return fmt::format("number {}", ref.index);
+  }
+}
 
 }  // namespace braid

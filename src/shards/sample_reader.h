@@ -20,6 +20,7 @@ class SampleReader {
 
   Sample read(const SampleRef& ref);  // without the parts that part_filter excludes
   std::string key(const SampleRef& ref);
+  std::string name_of(const SampleRef& ref);  // for messages: its key, or "number 5" if that cannot be read
   std::string end_remark(const SampleRef& ref) { return open(ref)->end_remark(); }  // of its shard
   const Shard& shard_of(const SampleRef& ref) const { return blend_->leaves[ref.leaf].data.shards[ref.shard]; }
 

@@ -195,13 +195,15 @@ TEST(BadSamples, EndTheRunAtTheLimit) {
   std::vector<std::string> notes;
   BadSamples bad(2, [&](const std::string& text) { notes.push_back(text); });
   const Shard a{"a.tar", "/x/a.tar"}, b{"b.tar", "/x/b.tar"};
-  bad.add(a, "k1", "broken");
-  bad.add(a, "k2", "broken");
+  bad.add(a, 1, "k1", "broken");
+  bad.add(a, 2, "k2", "broken");
   EXPECT_EQ(bad.count(), 2);
-  EXPECT_THAT(testing::error_of<DataError>([&] { bad.add(b, "k3", "no JSON"); }),
-              "more than data.max_bad_samples=2 samples are damaged: sample 'k3' of shard 'b.tar' is skipped: no JSON; "
-              "repair the data set ('braid data inspect --count all --decode' lists its damaged samples), or allow "
-              "more");
+  for (int reader = 0; reader < 2; ++reader)  // no reader continues with the sample that is one too many
+    EXPECT_THAT(
+        testing::error_of<DataError>([&] { bad.add(b, 3, "k3", "no JSON"); }),
+        "more than data.max_bad_samples=2 samples are damaged: sample 'k3' of shard 'b.tar' is skipped: no JSON; "
+        "repair the data set ('braid data inspect --count all --decode' lists its damaged samples), or allow "
+        "more");
   EXPECT_EQ(notes.size(), 2u);
 }
 
@@ -210,11 +212,12 @@ TEST(BadSamples, CountOnceHoweverOftenTheyAreMet) {
   BadSamples bad(3, [&](const std::string& text) { notes.push_back(text); });
   const Shard a{"a.tar", "/x/a.tar"}, other_set{"a.tar", "/y/a.tar"};
   for (int epoch = 0; epoch < 5; ++epoch)
-    for (const Shard& shard : {a, other_set}) bad.add(shard, "k1", "broken");
-  bad.add(a, "k2", "broken");
+    for (const Shard& shard : {a, other_set}) bad.add(shard, 1, "k1", "broken");
+  bad.add(a, 1, "number 1", "broken");
+  bad.add(a, 2, "k2", "broken");
   EXPECT_EQ(bad.count(), 3);
   EXPECT_EQ(notes.size(), 3u);
-  EXPECT_EQ(bad.damaged(), (std::set{id_of_sample(a, "k1"), id_of_sample(other_set, "k1"), id_of_sample(a, "k2")}));
+  EXPECT_EQ(bad.damaged(), (std::set{id_of_sample(a, 1), id_of_sample(other_set, 1), id_of_sample(a, 2)}));
 }
 
 // Readers of one set share its count, and so do sets of one run.
