@@ -90,11 +90,9 @@ void check_names(const ImageCommand& command) {
 
 void check_out(const ImageCommand& command) {
   if (command.out.empty()) return;
-  const bool is_file = out_for(command, command.files.front()) == command.out;
-  if (!is_file) check_names(command);
+  check_names(command);
   for (const std::string& path : command.files)
     check_outputs({{"--out", out_for(command, path), {".safetensors"}}}, {.path = path});
-  require_writable({{"--out", command.out, is_file ? WrittenPath::File : WrittenPath::Folder}});
 }
 
 void convert_all(const ImageCommand& command) {

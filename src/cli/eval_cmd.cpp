@@ -29,7 +29,7 @@ struct EvalOptions {
   bool wants_answers() const { return shown > 0 || !answers.empty() || !page.empty(); }
 
   std::vector<OutputFile> outputs() const {
-    return {{"--answers", answers, {".jsonl", ".json", ".txt"}}, {"--html", page, {".html", ".htm"}}};
+    return {{"--answers", answers, {".jsonl"}}, {"--html", page, {".html", ".htm"}}};
   }
 };
 
@@ -63,18 +63,6 @@ std::string json_line(const CheckpointEvaluation& evaluation) {
     if (const AnswerCounts counts = count_answers(evaluation.answers, which); counts.all > 0)
       json[name] = counts.share();
   return json.dump() + "\n";
-}
-
-// A data set that cannot be opened is a problem of the start.
-void check_files(const EvalOptions& options, const DataConfig& data) {
-  if (options.answers.empty() && options.page.empty()) return;
-  InputFiles inputs = {options.recipe_path, data};
-  try {
-    inputs.blend = open_blend(data.path, data.valid_split);
-  } catch (const ConfigError&) {
-  } catch (const DataError&) {
-  }
-  check_outputs(options.outputs(), inputs);
 }
 
 void write_answers(const EvalOptions& options, const CheckpointEvaluation& evaluation) {
@@ -126,12 +114,11 @@ int eval_command(const EvalOptions& options, const std::vector<std::string>& arg
   evaluate_only(recipe, options);
   const Topology topology(recipe.topology, workload_of(recipe));
   const auto spec = world_spec_from(process_env());
-  if (!spec || spec->launcher != Launcher::Local) check_files(options, recipe.data.set);
   const StartProblems problems = start_problems({.source = call.source,
                                                  .log_dir = "",
                                                  .oversubscribe = options.oversubscribe,
                                                  .only_evaluates = true,
-                                                 .written = written_paths(options.outputs())},
+                                                 .outputs = options.outputs()},
                                                 recipe, topology, spec);
   if (is_refused(problems, spec)) return 2;
   for (const std::string& warning : problems.warnings)

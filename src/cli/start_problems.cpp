@@ -50,7 +50,7 @@ Problems room_problems(const Recipe& recipe, const Topology& topology, const Ran
 
 Problems path_problems(const StartRequest& request, const Recipe& recipe) {
   std::vector<WrittenPath> paths = written_paths(recipe);
-  paths.insert(paths.end(), request.written.begin(), request.written.end());
+  for (WrittenPath& output : written_paths(request.outputs)) paths.push_back(std::move(output));
   if (!request.log_dir.empty()) paths.push_back({"--log-dir", request.log_dir});
   Problems problems = writing_problems(paths);
   const auto is_of_save = [](const Problem& problem) { return problem.where == kSaveKey; };
@@ -95,6 +95,7 @@ StartProblems start_problems(const StartRequest& request, const Recipe& recipe, 
   DataFindings data = check_data(recipe, topology, uses, load.data);
   append(found.list, located(std::move(data.problems), request.source));
   found.warnings = std::move(data.warnings);
+  append(found.list, output_problems(request.outputs, {request.source.path, recipe.data.set, data.evaluated}));
   append(found.list, located(path_problems(request, recipe), request.source));
   return found;
 }

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "dist/world_spec.h"
+#include "run/output_files.h"
 #include "run/recipe.h"
-#include "run/written_paths.h"
 
 namespace braid {
 
@@ -16,7 +16,7 @@ struct StartRequest {
   std::string log_dir;
   bool oversubscribe = false;
   bool only_evaluates = false;
-  std::vector<WrittenPath> written{};  // besides the log folder and the recipe's own
+  std::vector<OutputFile> outputs{};  // besides the log folder and what the recipe names
 };
 
 struct StartProblems {

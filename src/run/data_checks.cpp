@@ -75,7 +75,7 @@ class DataCheck {
         throw ConfigError(std::move(problems));
     });
     if (blend) attempt("loader.lanes loader.num_workers", [&] { check_lanes(blend, options); });
-    if (use == DataUse::Training) blend_ = std::move(blend);
+    (use == DataUse::Training ? blend_ : found_.evaluated) = std::move(blend);
   }
 
   // After the text and the split. What could not be opened has been reported.

@@ -2,6 +2,7 @@
 // and every lane must have samples. No libtorch here.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -19,6 +20,7 @@ struct StoredData {
 struct DataFindings {
   std::vector<Problem> problems{};  // `where` is a dotted recipe key, or several separated by spaces
   std::vector<std::string> warnings{};
+  std::shared_ptr<const Blend> evaluated{};  // the split for evaluation, if it is wanted and can be opened
 };
 
 // Opens the splits for these uses, and reads no samples. Training must be able to continue at the stored positions; an

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
+#include <optional>
 
 #include "base/strings.h"
 #include "formats/atomic_file.h"
@@ -36,34 +37,43 @@ bool is_read(const fs::path& target, const InputFiles& inputs) {
   return false;
 }
 
-void check_replaceable(const OutputFile& output, const InputFiles& inputs) {
+std::optional<Problem> replacement_problem(const OutputFile& output, const InputFiles& inputs) {
   std::error_code ignored;
-  if (!fs::is_regular_file(output.path, ignored)) return;  // others cannot be written
+  if (!fs::is_regular_file(output.path, ignored)) return std::nullopt;  // others cannot be written
   if (is_read(output.path, inputs))
-    throw ConfigError({fmt::format("{} {} would replace a file that is read", output.flag, in_quotes(output.path)),
-                       output.flag, "give another name"});
-  if (std::none_of(output.endings.begin(), output.endings.end(),
-                   [&](std::string_view ending) { return output.path.ends_with(ending); }))
-    throw ConfigError(
-        {fmt::format("{} {} would replace an existing file of another kind", output.flag, in_quotes(output.path)),
-         output.flag,
-         fmt::format("give the name of a new file, or of one that ends in {}", fmt::join(output.endings, " or "))});
+    return Problem{fmt::format("{} {} would replace a file that is read", output.flag, in_quotes(output.path)),
+                   output.flag, "give another name"};
+  if (std::any_of(output.endings.begin(), output.endings.end(),
+                  [&](std::string_view ending) { return output.path.ends_with(ending); }))
+    return std::nullopt;
+  return Problem{
+      fmt::format("{} {} would replace an existing file of another kind", output.flag, in_quotes(output.path)),
+      output.flag,
+      fmt::format("give the name of a new file, or of one that ends in {}", fmt::join(output.endings, " or "))};
+}
+
+// The same for all names of a file.
+fs::path full_path(const std::string& path) {
+  std::error_code error;
+  const fs::path absolute = fs::absolute(path), found = fs::weakly_canonical(absolute, error);
+  return error ? absolute.lexically_normal() : found;
 }
 
 }  // namespace
 
-void check_outputs(const std::vector<OutputFile>& outputs, const InputFiles& inputs) {
+std::vector<Problem> output_problems(const std::vector<OutputFile>& outputs, const InputFiles& inputs) {
+  std::vector<Problem> problems;
   std::map<fs::path, std::string> flags;
   for (const OutputFile& output : outputs) {
     if (output.path.empty()) continue;
-    std::error_code ignored;
-    const auto [other, is_new] = flags.emplace(fs::weakly_canonical(fs::absolute(output.path), ignored), output.flag);
+    const auto [other, is_new] = flags.emplace(full_path(output.path), output.flag);
     if (!is_new)
-      throw ConfigError(
+      problems.push_back(
           {fmt::format("{} and {} name the same file, {}", other->second, output.flag, in_quotes(output.path)),
            output.flag, "give another name"});
-    check_replaceable(output, inputs);
+    if (auto problem = replacement_problem(output, inputs)) problems.push_back(*std::move(problem));
   }
+  return problems;
 }
 
 std::vector<WrittenPath> written_paths(const std::vector<OutputFile>& outputs) {
@@ -71,6 +81,12 @@ std::vector<WrittenPath> written_paths(const std::vector<OutputFile>& outputs) {
   for (const OutputFile& output : outputs)
     if (!output.path.empty()) paths.push_back({output.flag, output.path, WrittenPath::File});
   return paths;
+}
+
+void check_outputs(const std::vector<OutputFile>& outputs, const InputFiles& inputs) {
+  std::vector<Problem> problems = output_problems(outputs, inputs);
+  for (Problem& problem : writing_problems(written_paths(outputs))) problems.push_back(std::move(problem));
+  if (!problems.empty()) throw ConfigError(std::move(problems));
 }
 
 void make_folder_of(const std::string& file) {

@@ -26,10 +26,12 @@ struct InputFiles {
   std::shared_ptr<const Blend> blend{};  // may be none
 };
 
-// ConfigError if two outputs have one path, or one would replace an input or a file of another kind.
-void check_outputs(const std::vector<OutputFile>& outputs, const InputFiles& inputs);
+// Two outputs with one path, and outputs that would replace an input or a file of another kind.
+std::vector<Problem> output_problems(const std::vector<OutputFile>& outputs, const InputFiles& inputs);
 // Those that are wanted, for writing_problems().
 std::vector<WrittenPath> written_paths(const std::vector<OutputFile>& outputs);
+// ConfigError with all of output_problems() and writing_problems().
+void check_outputs(const std::vector<OutputFile>& outputs, const InputFiles& inputs);
 
 // Missing folders are created.
 void make_folder_of(const std::string& file);

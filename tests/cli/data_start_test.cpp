@@ -252,6 +252,7 @@ TEST_F(DataStart, EvalLeavesOutDamagedPictures) {
   EXPECT_THAT(text, ::testing::ContainsRegex("\\[[01]\\] sample '" + key + "' of shard 'val_0006.tar' is skipped"));
 
   const Finished run = braid(with_data({"train", "--data-path", in_folder("hurt"), "--eval-interval", "1"}));
+  EXPECT_EQ(run.exit_code, 0) << run.err;
   EXPECT_EQ(count(run.out, "'val_0006.tar' is skipped"), 1) << run.out;
   EXPECT_THAT(run.out, ::testing::ContainsRegex("\ndamaged samples +1\n"));
 }
@@ -323,6 +324,9 @@ TEST_F(DataStart, EvalFilesThatCannotBeWritten) {
   EXPECT_THAT(told({"--answers", folder_->write("old.csv", "")}),
               HasSubstr("a new file, or of one that ends in .jsonl"));
   EXPECT_THAT(told({"--html", in_folder("x.html"), "--answers", in_folder("x.html")}), HasSubstr("name the same file"));
+  EXPECT_THAT(told({"--answers", saved() + "/latest_checkpointed_iteration.txt"}), HasSubstr("of another kind"));
+  EXPECT_THAT(told({"--answers", recipe_, "--data.valid_split", "tets"}),
+              AllOf(HasSubstr("2 problems"), HasSubstr("a file that is read"), HasSubstr("no split 'tets'")));
 }
 
 TEST_F(DataStart, EvalNeedsACheckpoint) {
