@@ -88,8 +88,10 @@ nlohmann::json measure(const std::string& path, PixelSize target, int rounds) {
 void measure_kernels(PixelSize target, int rounds) {
   Image noise({1920, 1280});
   std::uint32_t state = 1;
-  for (std::uint8_t& value : noise.pixels())
-    value = static_cast<std::uint8_t>((state = state * 1664525 + 1013904223) >> 24);
+  for (std::uint8_t& value : noise.pixels()) {
+    state = state * 1664525 + 1013904223;
+    value = static_cast<std::uint8_t>(state >> 24);
+  }
   const auto resized = [&](const ResizeKernels& kernels) {
     return checksum_of(resize(noise, target, ResizeFilter::Bicubic, kernels).pixels());
   };

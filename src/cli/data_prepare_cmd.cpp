@@ -109,7 +109,7 @@ void add_data_prepare_command(CLI::App& data) {
   prepare_app->add_option("--field-map", command->fields,
                           "a field of the sample type and its part: image=jpg; may be repeated");
   prepare_app->add_flag("--force", request.force,
-                        "prepare it again; keeps the splits unless --split or --split-parts is given");
+                        "prepare it again; keeps the splits unless --split, --split-parts or --shuffle-tars is given");
   prepare_app->footer(
       "Writes an index beside each shard, and .nv-meta with counts, splits and the kind of samples. Energon reads it "
       "too.\n"

@@ -55,7 +55,7 @@ class RunLog {
   static void print_to_stdout(const std::string& text);  // if the reader is gone, sends SIGTERM to this process
   // Lines that are not about a step, from the same rank. Braid's launcher prints them without a rank prefix.
   static void note(const std::string& text, bool under_braid_launcher, const Print& print = &print_to_stdout);
-  // A line of any rank. Braid's launcher puts the rank before it.
+  // A line of any rank, which begins with the rank: Braid's launcher adds it, and under others this does.
   static void note_of_rank(const std::string& line, int rank, bool under_braid_launcher,
                            const Print& print = &print_to_stdout);
 

@@ -32,7 +32,7 @@ std::set<SampleId> damaged_on_all_ranks(const BadSamples& own, World& world) {
   counts[static_cast<std::size_t>(world.rank())] = static_cast<double>(mine.size());
   counts = reduced(counts, Reduce::Sum, world);
   std::set<SampleId> all;
-  for (int rank = 0; rank < world.size(); ++rank) {  // one rank at a time: memory for the samples of one
+  for (int rank = 0; rank < world.size(); ++rank) {  // one rank per call, which bounds its memory
     std::vector<double> ids(static_cast<std::size_t>(counts[static_cast<std::size_t>(rank)]));
     if (ids.empty()) continue;
     if (rank == world.rank()) std::copy(mine.begin(), mine.end(), ids.begin());

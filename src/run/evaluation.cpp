@@ -1,6 +1,7 @@
 #include "run/evaluation.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "base/error.h"
 #include "data/batch.h"
@@ -75,6 +76,7 @@ CheckpointEvaluation evaluate_checkpoint(const Recipe& recipe, const Topology& t
   CheckpointEvaluation result = {.record = record_of(report, loaded->position), .damaged = std::ssize(damaged)};
   if (wants_answers && world.rank() == logging_rank(topology)) {
     LaneSetOptions options = lane_set_options(recipe, topology, seed, DataUse::Evaluation);
+    // The evaluation has named and counted the damaged samples that this reads again.
     options.bad = std::make_shared<BadSamples>(std::numeric_limits<std::int64_t>::max(), nullptr);
     result.data = std::make_shared<LaneSet>(std::move(options));
     result.answers = model_answers(

@@ -51,7 +51,7 @@ void describe(Fields& f, LoaderConfig& c) {
   f.field("lanes", c.lanes, "independent streams of samples; default: dp of the language model");
   f.field("num_workers", c.num_workers, "streams that each lane interleaves");
   f.field("packing_buffer", c.packing_buffer,
-          "samples per worker to choose from when packing sequences; default: none, as 0");
+          "samples per worker to choose from when packing sequences; none or 0: one sample per sequence");
   f.choice("packing", c.packing, {"greedy", "even"}, "fullest sequences, or sequences of even length");
   f.field("shuffle_buffer", c.shuffle_buffer, "samples per worker that are shuffled; 0: none");
   f.field("max_samples_per_sequence", c.max_samples_per_sequence, "most samples to read in a row from a shard");

@@ -47,12 +47,11 @@ struct DataConfig {
 
 // How a data set is read.
 struct LoaderConfig {
-  std::optional<int> lanes{};  // independent streams of samples; default: the language model's dp
-  int num_workers = 1;         // streams that each lane interleaves
-  std::optional<int>
-      packing_buffer{};            // samples per worker to choose from when packing; none or 0: one sample a sequence
-  std::string packing = "greedy";  // greedy | even
-  int shuffle_buffer = 0;          // samples per worker; below 2: none
+  std::optional<int> lanes{};           // independent streams of samples; default: the language model's dp
+  int num_workers = 1;                  // streams that each lane interleaves
+  std::optional<int> packing_buffer{};  // samples per worker to choose from; none or 0: one sample per sequence
+  std::string packing = "greedy";       // greedy | even
+  int shuffle_buffer = 0;               // samples per worker; below 2: none
   std::optional<int> max_samples_per_sequence{};  // read in a row from a shard; none: a whole shard
   int threads = 2;                                // per reader; do not change the samples
   std::string readers = "shared";                 // shared | per_replica: see describe()

@@ -131,7 +131,8 @@ Prepared prepare_lines(const PrepareRequest& request) {
   return {.shards = 1, .samples = std::ssize(offsets) - 1, .parts = {"json"}};
 }
 
-// Indexes of shards, which wait beside the old ones until all are written.
+// Indexes of shards, which wait beside the old ones until all are written. A killed call leaves them, and the next one
+// overwrites them.
 class NewIndexes {
  public:
   NewIndexes() = default;

@@ -39,10 +39,10 @@ struct Prepared {
   static constexpr std::size_t kMostRemarks = 20;
 };
 
-// A data set that was prepared before keeps its splits, unless the request has some. All shards are scanned before
-// anything is replaced, so a failed scan changes nothing. Complete files replace old ones; .info.json, which marks a
-// folder as prepared, is removed first and written last, so an interrupted call can be repeated. ConfigError for
-// requests that make no sense, DataError for damaged shards and repeated keys.
+// Existing splits are kept unless the request asks for others. All shards are scanned before anything is replaced, so a
+// failed scan changes nothing. Complete files replace old ones; .info.json, which marks a folder as prepared, is
+// removed first and written last, so an interrupted call can be repeated. ConfigError for requests that make no sense,
+// DataError for damaged shards and repeated keys.
 Prepared prepare_data_set(const PrepareRequest& request);
 
 // As Energon cuts them: by ratio of shards, rounded down at each cut. ConfigError when a pattern matches nothing.
