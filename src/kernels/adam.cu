@@ -28,20 +28,6 @@ __device__ Piece own_piece(const AdamRanges& ranges, std::int64_t AdamRange::*fi
   return {range, begin, min(begin + kPerBlock, range.count)};
 }
 
-__device__ double warp_sum(double x) {
-  for (int lane = kWarp / 2; lane > 0; lane /= 2) x += __shfl_xor_sync(~0u, x, lane);
-  return x;
-}
-
-// In the block's first thread.
-__device__ double block_sum(double x) {
-  __shared__ double scratch[kWarp];
-  x = warp_sum(x);
-  if (threadIdx.x % kWarp == 0) scratch[threadIdx.x / kWarp] = x;
-  __syncthreads();
-  return threadIdx.x < kWarp ? warp_sum(threadIdx.x < blockDim.x / kWarp ? scratch[threadIdx.x] : 0) : 0;
-}
-
 template <int kWidth>
 __device__ double squares(const float* data, std::int64_t begin, std::int64_t end) {
   double sum = 0;
@@ -57,19 +43,21 @@ __device__ double squares(const float* data, std::int64_t begin, std::int64_t en
 
 // A range that does not count adds zero, or NaN if an element is not finite.
 __global__ void __launch_bounds__(kThreads) sum_squares_of_pieces(AdamRanges ranges, double* partial) {
+  __shared__ double scratch[kWarp];
   const auto [range, begin, end] = own_piece<kPerSumBlock>(ranges, &AdamRange::first_sum_block);
   const std::int64_t wide_end = range.aligned ? end - end % kWide : begin;
-  const double sum =
-      block_sum(squares<kWide>(range.gradient, begin, wide_end) + squares<1>(range.gradient, wide_end, end));
+  const double own = squares<kWide>(range.gradient, begin, wide_end) + squares<1>(range.gradient, wide_end, end);
+  const double sum = block_sum(own, scratch);
   if (threadIdx.x == 0) partial[blockIdx.x] = range.counts ? sum : sum - sum;
 }
 
 // One block. The squares of floats do not overflow in double, so the sum is finite if the elements are.
 __global__ void add_partial_sums(const double* partial, std::int64_t count, double* terms) {
+  __shared__ double scratch[kWarp];
   double sum = 0;
 #pragma unroll 8
   for (std::int64_t i = threadIdx.x; i < count; i += blockDim.x) sum += partial[i];
-  sum = block_sum(sum);
+  sum = block_sum(sum, scratch);
   if (threadIdx.x > 0) return;
   terms[0] = sum;
   terms[1] = isfinite(sum) ? 0 : 1;

@@ -290,11 +290,6 @@ void with_taps(int taps, const Call& call) {
   if (taps == 4) call.template operator()<4>();
 }
 
-template <class T>
-bool has_vectors(const Matrix<T>& x) {
-  return is_aligned(x.data, x.stride) && x.columns % kVectorWidth<T> == 0;
-}
-
 unsigned blocks_of(std::int64_t tokens, std::int64_t channels, int length, int width) {
   return static_cast<unsigned>(blocks_for(tokens, kWarps * length) * blocks_for(channels, kWarp * width));
 }
@@ -310,8 +305,9 @@ void causal_conv_silu_forward(Matrix<const T> x, const ConvFilter& filter, const
       const unsigned blocks = blocks_of(x.rows, x.columns, kForwardTokens, kWidth);
       forward<T, kWidth, kTaps><<<blocks, kThreads, 0, stream>>>(x, filter, position_of, y);
     };
-    if (has_vectors(x) && has_vectors(y))
-      launch.template operator()<kPieceWidth<T>>();
+    constexpr int kWidth = kPieceWidth<T>;
+    if (has_vectors<kWidth>(x) && has_vectors<kWidth>(y))
+      launch.template operator()<kWidth>();
     else
       launch.template operator()<1>();
   });
@@ -331,8 +327,9 @@ void causal_conv_silu_backward(Matrix<const T> grad, Matrix<const T> x, const Co
       if (blocks > 0)
         backward<T, kWidth, kTaps><<<blocks, kThreads, 0, stream>>>(grad, x, filter, position_of, x_grad, partials);
     };
-    if (has_vectors(grad) && has_vectors(x) && has_vectors(x_grad))
-      launch.template operator()<kPieceWidth<T>>();
+    constexpr int kWidth = kPieceWidth<T>;
+    if (has_vectors<kWidth>(grad) && has_vectors<kWidth>(x) && has_vectors<kWidth>(x_grad))
+      launch.template operator()<kWidth>();
     else
       launch.template operator()<1>();
   });

@@ -60,6 +60,7 @@ __global__ void __launch_bounds__(kSumWarps* kWarp) sum_rows(Matrix<const T> x, 
 }  // namespace
 
 std::int64_t column_sum_partials(std::int64_t rows, std::int64_t columns) {
+  if (columns == 0) return 0;
   const std::int64_t blocks_of_columns = blocks_for(columns, kWarp * kVectorWidth<__nv_bfloat16>);
   const std::int64_t wanted = blocks_for(std::int64_t{kBlocksPerMultiprocessor} * multiprocessors(), blocks_of_columns);
   return std::min(wanted, blocks_for(rows, kSumWarps));

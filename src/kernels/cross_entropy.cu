@@ -118,38 +118,25 @@ __global__ void __launch_bounds__(kPieceThreads)
   }
 }
 
-template <class T>
-bool has_vectors(const Matrix<T>& logits) {
-  return is_aligned(logits.data, logits.stride) && logits.columns % kVectorWidth<T> == 0;
-}
-
-template <int kWidth, class T>
-void launch_backward(const Matrix<T>& logits, const LabelledColumns& columns, const RowInputs& inputs,
-                     cudaStream_t stream) {
-  const std::int64_t pieces = blocks_for(logits.columns, kPieceThreads * kPieceVectors * kWidth);
-  if (logits.rows * pieces > 0)
-    backward<kWidth><<<logits.rows * pieces, kPieceThreads, 0, stream>>>(logits, columns, inputs, pieces);
-}
-
 }  // namespace
 
 template <class T>
 void cross_entropy_forward(const Matrix<const T>& logits, const LabelledColumns& columns, const RowResults& results,
                            cudaStream_t stream) {
   if (logits.rows == 0) return;
-  if (has_vectors(logits))
-    forward<kVectorWidth<T>><<<logits.rows, kRowThreads, 0, stream>>>(logits, columns, results);
-  else
-    forward<1><<<logits.rows, kRowThreads, 0, stream>>>(logits, columns, results);
+  with_vector_width<T>(is_aligned(logits), logits.columns, [&](auto width) {
+    forward<width()><<<logits.rows, kRowThreads, 0, stream>>>(logits, columns, results);
+  });
 }
 
 template <class T>
 void cross_entropy_backward(const Matrix<T>& logits, const LabelledColumns& columns, const RowInputs& inputs,
                             cudaStream_t stream) {
-  if (has_vectors(logits))
-    launch_backward<kVectorWidth<T>>(logits, columns, inputs, stream);
-  else
-    launch_backward<1>(logits, columns, inputs, stream);
+  if (logits.rows == 0 || logits.columns == 0) return;
+  with_vector_width<T>(is_aligned(logits), logits.columns, [&](auto width) {
+    const std::int64_t pieces = blocks_for(logits.columns, kPieceThreads * kPieceVectors * width);
+    backward<width()><<<logits.rows * pieces, kPieceThreads, 0, stream>>>(logits, columns, inputs, pieces);
+  });
 }
 
 template void cross_entropy_forward(const Matrix<const float>&, const LabelledColumns&, const RowResults&,

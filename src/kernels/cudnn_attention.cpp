@@ -7,7 +7,9 @@
 #include <mutex>
 #include <stdexcept>
 #include <string>
+#include <tuple>
 #include <unordered_map>
+#include <utility>
 
 namespace braid::kernels {
 namespace {
@@ -120,15 +122,18 @@ void describe_backward(fe::graph::Graph& graph, const CudnnAttention& shape) {
   of.output(v, kVGrad);
 }
 
-// A handle belongs to one thread and the GPU that is current when it is made.
-cudnnHandle_t handle_of_thread(cudaStream_t stream) {
-  thread_local std::map<int, cudnnHandle_t> handles;
+int current_gpu() {
   int device = 0;
   cudaGetDevice(&device);
-  cudnnHandle_t& handle = handles[device];
+  return device;
+}
+
+// A handle belongs to one thread and the GPU that is current when it is made.
+cudnnHandle_t handle_of_thread() {
+  thread_local std::map<int, cudnnHandle_t> handles;
+  cudnnHandle_t& handle = handles[current_gpu()];
   if (handle == nullptr && cudnnCreate(&handle) != CUDNN_STATUS_SUCCESS)
     throw std::runtime_error("cuDNN gives no handle");
-  cudnnSetStream(handle, stream);
   return handle;
 }
 
@@ -148,11 +153,12 @@ Plan make_plan(const CudnnAttention& shape, Describe describe, cudnnHandle_t han
   return {graph, workspace};
 }
 
+// A plan is made for one model of GPU.
 const Plan& plan_for(const CudnnAttention& shape, Describe describe, cudnnHandle_t handle) {
   static std::mutex mutex;
-  static std::map<std::pair<Describe, CudnnAttention>, Plan> plans;
+  static std::map<std::tuple<int, Describe, CudnnAttention>, Plan> plans;
   const std::lock_guard lock(mutex);
-  const auto [plan, is_new] = plans.try_emplace({describe, shape});
+  const auto [plan, is_new] = plans.try_emplace({current_gpu(), describe, shape});
   if (is_new) plan->second = make_plan(shape, describe, handle);
   return plan->second;
 }
@@ -161,9 +167,10 @@ using Pointers = std::unordered_map<std::int64_t, void*>;
 
 bool execute(const CudnnAttention& shape, Describe describe, Pointers pointers, const PartTables& parts,
              const AllocateWorkspace& allocate, cudaStream_t stream) {
-  const cudnnHandle_t handle = handle_of_thread(stream);
+  const cudnnHandle_t handle = handle_of_thread();
   const Plan& plan = plan_for(shape, describe, handle);
   if (!plan.graph) return false;
+  if (cudnnSetStream(handle, stream) != CUDNN_STATUS_SUCCESS) throw std::runtime_error("cuDNN takes no stream");
   if (shape.packed) {
     pointers[kLengths] = const_cast<std::int32_t*>(parts.lengths);
     pointers[kInInputs] = const_cast<std::int64_t*>(parts.in_inputs);
@@ -185,6 +192,10 @@ Pointers inputs_of(const AttentionTensors& tensors) {
 }
 
 }  // namespace
+
+bool has_cudnn_attention_backward(const CudnnAttention& shape) {
+  return plan_for(shape, describe_backward, handle_of_thread()).graph != nullptr;
+}
 
 bool cudnn_attention_forward(const CudnnAttention& shape, const AttentionTensors& tensors,
                              const AllocateWorkspace& allocate, cudaStream_t stream) {

@@ -47,6 +47,13 @@ bool is_aligned(const Matrix<T>& x) {
   return is_aligned(x.data, x.stride);
 }
 
+// Whether rows are whole vectors of kWidth elements.
+template <int kWidth, class T>
+bool has_vectors(const Matrix<T>& x) {
+  return reinterpret_cast<std::uintptr_t>(x.data) % (kWidth * sizeof(T)) == 0 && x.stride % kWidth == 0 &&
+         x.columns % kWidth == 0;
+}
+
 // call(width) with the number of elements that a thread moves at once, as a compile-time constant: 1 unless all rows
 // are aligned and have a whole number of vectors.
 template <class T, class Call>
@@ -61,19 +68,21 @@ void with_vector_width(bool aligned, std::int64_t columns, const Call& call) {
 // By the fast exponential and division: good to about 1e-6, relatively.
 __device__ inline float sigmoid(float x) { return __fdividef(1, 1 + __expf(-x)); }
 
-__device__ inline float warp_sum(float x) {
+template <class T>
+__device__ T warp_sum(T x) {
   for (int lane = kWarp / 2; lane > 0; lane /= 2) x += __shfl_xor_sync(~0u, x, lane);
   return x;
 }
 
 // The sum over all threads of a block, in each of them. `scratch` has an element per warp; a block may use it again
 // only after a __syncthreads().
-__device__ inline float block_sum(float x, float* scratch) {
+template <class T>
+__device__ T block_sum(T x, T* scratch) {
   x = warp_sum(x);
   if (threadIdx.x % kWarp == 0) scratch[threadIdx.x / kWarp] = x;
   __syncthreads();
   const int warps = (blockDim.x + kWarp - 1) / kWarp, lane = threadIdx.x % kWarp;
-  return warp_sum(lane < warps ? scratch[lane] : 0.f);
+  return warp_sum(lane < warps ? scratch[lane] : T{0});
 }
 
 // Of the current device.

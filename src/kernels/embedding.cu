@@ -142,13 +142,6 @@ void launch_sums(const RowSums<T, Sum>& all, cudaStream_t stream) {
   join_pieces<kWidth><<<grid, kSumThreads, 0, stream>>>(all);
 }
 
-// Whether rows of vectors of kWidth elements can be read.
-template <int kWidth, class T>
-bool has_vectors(const Matrix<T>& x) {
-  return reinterpret_cast<std::uintptr_t>(x.data) % (kWidth * sizeof(T)) == 0 && x.stride % kWidth == 0 &&
-         x.columns % kWidth == 0;
-}
-
 std::size_t sort(void* scratch, std::size_t bytes, const std::uint32_t* rows, const std::uint32_t* tokens,
                  const TokensByRow& sorted, std::int64_t count, int bits, cudaStream_t stream) {
   cub::DeviceRadixSort::SortPairs(scratch, bytes, rows, sorted.rows, tokens, sorted.tokens, count, 0, bits, stream);

@@ -2,6 +2,7 @@
 // beyond the chunk's tokens have x = B = C = dt = 0 and have no effect.
 #pragma once
 
+#include "kernels/parameter.cuh"
 #include "kernels/ssd_scan.h"
 #include "kernels/tensor_core.cuh"
 
@@ -10,16 +11,8 @@ namespace braid::kernels::ssd {
 constexpr int kSlots = kSsdChunk;
 constexpr int kTiles = kSlots / kMma;
 
-__device__ inline float number_at(const Numbers& numbers, std::int64_t i) {
-  return numbers.is_float ? static_cast<const float*>(numbers.data)[i]
-                          : to_float(static_cast<const bf16*>(numbers.data)[i]);
-}
-__device__ inline void write_number(const Numbers& numbers, std::int64_t i, float value) {
-  if (numbers.is_float)
-    static_cast<float*>(numbers.data)[i] = value;
-  else
-    static_cast<bf16*>(numbers.data)[i] = from_float<bf16>(value);
-}
+// softplus(raw), with libtorch's threshold.
+__device__ inline float softplus(float raw) { return raw > 20 ? raw : log1pf(expf(raw)); }
 
 struct Chunk {
   int begin, tokens;  // first token, how many

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/matrix.h"
+#include "kernels/parameter.h"
 
 namespace braid::kernels {
 
@@ -11,11 +12,11 @@ constexpr int kSsdChunk = 128;
 constexpr bool ssd_scan_has_shape(std::int64_t width, std::int64_t state) {
   return width == 64 && (state == 64 || state == 128);
 }
+// Whether a block may have enough shared memory on the current GPU: 140 KiB, which sm_86 and sm_89 do not have.
+bool ssd_scan_has_memory();
 
-// Float or bf16 values, decided at run time; rows are `stride` elements apart.
-struct Numbers {
-  void* data = nullptr;
-  bool is_float = false;
+// Rows are `stride` elements apart.
+struct Numbers : Parameter {
   std::int64_t stride = 1;
 };
 

@@ -118,7 +118,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     const Steps& steps = stage.steps;
     TokenGrads& tokens = all_tokens[first_index + h];
     const int row = first_row + row_of_lane();
-    const float skip = number_at(in.D, group * heads_per_group + h);
+    const float skip = value_at(in.D, group * heads_per_group + h);
     const float sum[2] = {steps.sum[row], steps.sum[row + 8]}, step[2] = {steps.step[row], steps.step[row + 8]};
 
     Accumulator sums[kWidth / 8];
@@ -375,7 +375,7 @@ __global__ void __launch_bounds__(kThreads)
   const std::int64_t index = blockIdx.x * sizes.heads + head;
   const Steps& steps = all_steps[index];
   const TokenGrads& tokens = all_tokens[index];
-  const float bias = number_at(in.dt_bias, head), A = -expf(number_at(in.A_log, head));
+  const float bias = value_at(in.dt_bias, head), A = -expf(value_at(in.A_log, head));
 
   const auto load = [&](const float(&of_slots)[kSlots]) { return Vector<float, kPerLane>::load(of_slots + first); };
   const auto step = load(steps.step), later = load(tokens.later), earlier = load(tokens.earlier),
@@ -413,11 +413,11 @@ __global__ void __launch_bounds__(kThreads)
     of_A += after * step.values[i];
     if (slot >= chunk.tokens) continue;
     const std::int64_t row = chunk.begin + slot;
-    const float raw = number_at(in.dt, row * in.dt.stride + head) + bias;
-    const float positive = raw > 20 ? raw : log1pf(expf(raw)), slope = raw > 20 ? 1 : 1 / (1 + expf(-raw));
-    const bool inside = positive >= sizes.dt_min && positive <= sizes.dt_max;
-    const float of_raw = inside ? (of_step[i] + after * A) * slope : 0;
-    write_number(dt_grad, row * dt_grad.stride + head, of_raw);
+    const float raw = value_at(in.dt, row * in.dt.stride + head) + bias;
+    const float positive = softplus(raw), slope = raw > 20 ? 1 : 1 / (1 + expf(-raw));
+    const bool outside = positive < sizes.dt_min || positive > sizes.dt_max;  // a NaN is not
+    const float of_raw = outside ? 0 : (of_step[i] + after * A) * slope;
+    set_value(dt_grad, row * dt_grad.stride + head, of_raw);
     of_bias += of_raw;
   }
   const float sums[3] = {warp_sum(of_A) * A, warp_sum(product), warp_sum(of_bias)};
@@ -434,13 +434,20 @@ __global__ void __launch_bounds__(kThreads)
     for (int i = 0; i < 3; ++i) sums[i] += chunk_sums[(chunk * sizes.heads + head) * 3 + i];
   for (int i = 0; i < 3; ++i) sums[i] = warp_sum(sums[i]);
   if (lane_id() != 0) return;
-  write_number(A_log_grad, head, sums[0]);
-  write_number(D_grad, head, sums[1]);
-  write_number(dt_bias_grad, head, sums[2]);
+  set_value(A_log_grad, head, sums[0]);
+  set_value(D_grad, head, sums[1]);
+  set_value(dt_bias_grad, head, sums[2]);
 }
 
 }  // namespace
 }  // namespace ssd
+
+bool ssd_scan_has_memory() {
+  int device = 0, bytes = 0;
+  cudaGetDevice(&device);
+  cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+  return bytes >= static_cast<int>(sizeof(ssd::ChunkMemory<64, 128>));
+}
 
 void ssd_scan_backward(Matrix<bf16> grad, const SsdTensors& in, const SsdSizes& sizes, const int* cu_seqlens,
                        const bf16* states, const SsdScratch& scratch, const SsdBorderStates& border,

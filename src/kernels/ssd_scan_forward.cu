@@ -62,7 +62,7 @@ __global__ void __launch_bounds__(kThreads, 2)
     const Tile<kState> state{const_cast<bf16*>(stage.state)};
     const Steps& steps = stage.steps;
     const int head = group * heads_per_group + i, row = first_row + row_of_lane();
-    const float skip = number_at(in.D, head);
+    const float skip = value_at(in.D, head);
 
     Accumulator sums[kWidth / 8];
 #pragma unroll

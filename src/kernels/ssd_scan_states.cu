@@ -45,7 +45,7 @@ __global__ void __launch_bounds__(kStepHeads* kTiles)
   const std::int64_t head = std::int64_t{blockIdx.y} * kStepHeads + column;
   const Chunk chunk = table[blockIdx.x];
   const bool valid = head < sizes.heads;
-  const float bias = valid ? number_at(in.dt_bias, head) : 0, A = valid ? -expf(number_at(in.A_log, head)) : 0;
+  const float bias = valid ? value_at(in.dt_bias, head) : 0, A = valid ? -expf(value_at(in.A_log, head)) : 0;
   const int tokens = valid ? chunk.tokens - tile * kMma : 0;  // of this tile
   const std::int64_t first = (std::int64_t{chunk.begin} + tile * kMma) * in.dt.stride + head;
   float step[kMma], sum[kMma];
@@ -56,8 +56,9 @@ __global__ void __launch_bounds__(kStepHeads* kTiles)
   in.dt.is_float ? load(static_cast<const float*>(in.dt.data)) : load(static_cast<const bf16*>(in.dt.data));
 #pragma unroll
   for (int i = 0; i < kMma; ++i) {
-    const float raw = step[i] + bias, positive = raw > 20 ? raw : log1pf(expf(raw));
-    step[i] = i < tokens ? fminf(fmaxf(positive, sizes.dt_min), sizes.dt_max) : 0;
+    const float s = softplus(step[i] + bias);
+    // Not fminf and fmaxf, which would hide a NaN.
+    step[i] = i >= tokens ? 0 : s < sizes.dt_min ? sizes.dt_min : s > sizes.dt_max ? sizes.dt_max : s;
     sum[i] = (i == 0 ? 0 : sum[i - 1]) + step[i] * A;
   }
   tile_sums[tile][column] = sum[kMma - 1];

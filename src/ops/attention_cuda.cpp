@@ -6,10 +6,11 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/empty_like.h>
+#include <ATen/ops/empty_strided.h>
 
 #include <algorithm>
 #include <bit>
+#include <cstdint>
 
 #include "ops/has_kernel.h"
 #include "ops/kernel_call.h"
@@ -145,20 +146,24 @@ struct Workspace {
   }
 };
 
+// cuDNN loads 16 bytes at a time.
 bool cudnn_may(const at::Tensor& groups) {
   const std::int64_t width = groups.size(3);
-  return groups.scalar_type() == at::kBFloat16 && width % 8 == 0 && width <= 128 && groups.stride(3) == 1;
+  const bool aligned = groups.stride(0) % 8 == 0 && groups.stride(1) % 8 == 0 && groups.stride(2) % 8 == 0 &&
+                       reinterpret_cast<std::uintptr_t>(groups.data_ptr()) % 16 == 0;
+  return groups.scalar_type() == at::kBFloat16 && width % 8 == 0 && width <= 128 && groups.stride(3) == 1 && aligned;
 }
 
-// Undefined output if cuDNN has no plan for this.
+// Undefined output if cuDNN has no plan for this, or none for a backward that will follow.
 OutputAndSaved<AttentionSaved> forward_by_cudnn(const at::Tensor& groups, const PackedSequences& sequences, bool causal,
                                                 double scale) {
+  const c10::cuda::CUDAGuard guard(groups.device());
   const CudnnCall call = cudnn_call(groups, sequences, causal, scale);
+  if (groups.requires_grad() && !kernels::has_cudnn_attention_backward(call.shape)) return {};
   const std::int64_t heads = groups.size(1) * (groups.size(2) - 2);
   const at::Tensor out = at::empty({groups.size(0), heads, groups.size(3)}, groups.options().requires_grad(false));
   const at::Tensor statistics = at::empty({call.statistics}, out.options().dtype(at::kFloat));
   Workspace workspace{out};
-  const c10::cuda::CUDAGuard guard(groups.device());
   const bool done = kernels::cudnn_attention_forward(call.shape, pointers(call, groups, out, statistics),
                                                      workspace.allocate(), c10::cuda::getCurrentCUDAStream());
   if (!done) return {};

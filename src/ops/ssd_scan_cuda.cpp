@@ -59,7 +59,7 @@ class Target {
   at::Tensor to_, written_;
 };
 
-Numbers numbers(const at::Tensor& x) { return {x.data_ptr(), x.scalar_type() == at::kFloat, x.stride(0)}; }
+Numbers numbers(const at::Tensor& x) { return {parameter(x), x.stride(0)}; }
 
 // Keeps the tensors alive whose memory `kernel` names.
 struct In {
@@ -131,9 +131,13 @@ at::Tensor leaving_states(const at::Tensor& entering, const SsdSizes& sizes, con
 }  // namespace
 
 bool has_ssd_scan(const SsdInputs& in) {
+  const auto has_memory = [&] {
+    const c10::cuda::CUDAGuard guard(in.x.device());
+    return kernels::ssd_scan_has_memory();
+  };
   return has_kernel({in.x, in.B, in.C}) && in.x.scalar_type() == at::kBFloat16 && is_number(in.dt) &&
          is_number(in.A_log) && is_number(in.D) && is_number(in.dt_bias) &&
-         kernels::ssd_scan_has_shape(in.x.size(2), in.B.size(2)) && in.x.size(1) <= kMaxHeads;
+         kernels::ssd_scan_has_shape(in.x.size(2), in.B.size(2)) && in.x.size(1) <= kMaxHeads && has_memory();
 }
 
 bool are_kernel_states(const at::Tensor& states) { return states.is_cuda() && states.scalar_type() == at::kBFloat16; }

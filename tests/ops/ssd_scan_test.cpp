@@ -295,6 +295,16 @@ TEST(SsdScan, ClampedStepsInKernelSizes) {
                   kKernelEpsilons);
 }
 
+// A clamp must not turn a step that is no number into one.
+TEST(SsdScan, AStepThatIsNoNumberIsNotHidden) {
+  Tensors in = inputs(150, kKernelShape);
+  in[1].select(0, 5).select(0, 1).fill_(std::numeric_limits<double>::quiet_NaN());
+  for (at::Tensor& x : in) x = x.to(at::kBFloat16);
+  const testing::Evaluation got = evaluate(scan({0, 150}, {.dt_min = 0.5, .dt_max = 1.0}), in, at::ones_like(in[0]));
+  EXPECT_TRUE(got.output.select(0, 5).select(0, 1).isnan().all().item<bool>());
+  EXPECT_TRUE(got.gradients[1].select(0, 5).select(0, 1).isnan().item<bool>());
+}
+
 // The inputs as columns of one wide matrix, and their gradients written into another one's columns: with rows aligned
 // to 16 bytes, and not.
 TEST(SsdScan, InputsAndGradientsAreColumns) {
