@@ -2,6 +2,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <utility>
+
 namespace braid {
 
 // A residual stream: the sum of x and of the outputs of branches. The last output is added only when the stream is next

@@ -126,11 +126,6 @@ at::Tensor scores(const Attention& a, const Block& block, const at::Tensor& quer
   return result;
 }
 
-at::Tensor join_groups(const QueriesKeysValues& parts) {
-  const at::Tensor queries = parts.q.unflatten(1, {parts.k.size(1), -1});
-  return at::cat({queries, parts.k.unsqueeze(2), parts.v.unsqueeze(2)}, 2);
-}
-
 OutputAndSaved<AttentionSaved> forward_in_blocks(const Attention& a) {
   const at::Tensor out = at::empty(a.q.sizes(), a.q.options());
   const at::Tensor log_sum_exp =
@@ -178,6 +173,11 @@ QueriesKeysValues backward_in_blocks(const Attention& a, const AttentionSaved& s
 QueriesKeysValues split_groups(const at::Tensor& groups) {
   const std::int64_t queries = groups.size(2) - 2;
   return {groups.narrow(2, 0, queries).flatten(1, 2), groups.select(2, queries), groups.select(2, queries + 1)};
+}
+
+at::Tensor join_groups(const QueriesKeysValues& parts) {
+  const at::Tensor queries = parts.q.unflatten(1, {parts.k.size(1), -1});
+  return at::cat({queries, parts.k.unsqueeze(2), parts.v.unsqueeze(2)}, 2);
 }
 
 OutputAndSaved<AttentionSaved> attention_forward(const at::Tensor& groups, const PackedSequences& sequences,

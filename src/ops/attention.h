@@ -1,7 +1,5 @@
 #pragma once
 
-#include <string>
-
 #include "ops/packed_sequences.h"
 #include "tensor/autograd.h"
 
@@ -31,5 +29,6 @@ struct QueriesKeysValues {
   at::Tensor q, k, v;
 };
 QueriesKeysValues split_groups(const at::Tensor& groups);
+at::Tensor join_groups(const QueriesKeysValues& parts);  // a copy
 
 }  // namespace braid

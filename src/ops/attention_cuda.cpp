@@ -40,8 +40,7 @@ at::Tensor backward_by_flash(const at::Tensor& grad, const at::Tensor& groups, c
   const auto [q_grad, k_grad, v_grad] = at::_flash_attention_backward(
       grad.contiguous(), q.contiguous(), k.contiguous(), v.contiguous(), saved.out, saved.log_sum_exp, cu_seqlens,
       cu_seqlens, longest, longest, /*dropout_p=*/0, causal, saved.random_state, saved.unused, scale);
-  const at::Tensor queries = q_grad.unflatten(1, {groups.size(1), -1});
-  return at::cat({queries, k_grad.unsqueeze(2), v_grad.unsqueeze(2)}, 2);
+  return join_groups({q_grad, k_grad, v_grad});
 }
 
 #ifdef BRAID_CUDNN

@@ -12,8 +12,6 @@
 namespace braid::cuda {
 namespace {
 
-at::TensorOptions floats(const at::Tensor& like) { return like.options().dtype(at::kFloat).requires_grad(false); }
-
 kernels::RouteSizes sizes_of(const at::Tensor& scores, std::int64_t top_k) {
   return {scores.size(0), static_cast<int>(scores.size(1)), static_cast<int>(top_k)};
 }

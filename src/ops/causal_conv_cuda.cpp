@@ -13,7 +13,6 @@ kernels::ConvFilter filter_of(const at::Tensor& weight, const at::Tensor& bias) 
   return {parameter(weight), parameter(bias), static_cast<int>(weight.size(1))};
 }
 
-at::Tensor dense(const at::Tensor& x) { return x.defined() ? x.contiguous() : x; }
 at::Tensor gradient_of(const at::Tensor& x) { return x.defined() ? at::empty_like(x) : x; }
 
 }  // namespace

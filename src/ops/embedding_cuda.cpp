@@ -18,7 +18,7 @@ kernels::Ids ids_of(const at::Tensor& ids, std::int64_t rows, const VocabularySh
 void add_gradient(const at::Tensor& grad, const at::Tensor& ids, const VocabularyShard& shard, const at::Tensor& sum) {
   const std::int64_t tokens = ids.size(0), rows = sum.size(0);
   if (tokens == 0) return;
-  const at::Tensor dense_ids = ids.contiguous(), dense_grad = grad.stride(1) == 1 ? grad : grad.contiguous();
+  const at::Tensor dense_ids = ids.contiguous(), dense_grad = with_dense_rows(grad);
   const auto make = [&](at::IntArrayRef shape, at::ScalarType dtype) {
     return at::empty(shape, grad.options().dtype(dtype));
   };

@@ -12,10 +12,15 @@
 
 namespace braid::cuda {
 
-// A tensor's elements as kernels name them: T is float or __nv_bfloat16, or an integer.
+// A tensor's elements as kernels name them: T is float or __nv_bfloat16, an integer, or a struct, which is larger and
+// covers several elements.
 template <class T>
 T* data(const at::Tensor& x) {
-  return x.defined() ? static_cast<T*>(x.data_ptr()) : nullptr;
+  if (!x.defined()) return nullptr;
+  BRAID_CHECK(x.is_cuda(), "a kernel needs a tensor in a GPU's memory");
+  BRAID_CHECK(sizeof(T) > sizeof(std::int64_t) || x.element_size() == sizeof(T),
+              "a kernel needs elements of {} bytes, not {}", sizeof(T), x.element_size());
+  return static_cast<T*>(x.data_ptr());
 }
 
 // A matrix whose rows are contiguous; x: [rows, columns]
@@ -35,6 +40,12 @@ kernels::Matrix<const T> const_matrix(const at::Tensor& x) {
 inline at::Tensor with_dense_rows(const at::Tensor& x) {
   return !x.defined() || x.stride(1) == 1 || x.size(1) <= 1 ? x : x.contiguous();
 }
+
+// x itself if it is contiguous, or a copy; x may be undefined
+inline at::Tensor dense(const at::Tensor& x) { return x.defined() ? x.contiguous() : x; }
+
+// fp32 on the device of `like`
+inline at::TensorOptions floats(const at::Tensor& like) { return like.options().dtype(at::kFloat); }
 
 // A contiguous parameter, float or bf16; or none
 inline kernels::Parameter parameter(const at::Tensor& x) {

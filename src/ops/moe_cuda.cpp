@@ -44,11 +44,10 @@ at::Tensor permute_to_experts_forward(const at::Tensor& x, const at::Tensor& inv
 at::Tensor unpermute_from_experts_forward(const at::Tensor& rows, const at::Tensor& inverse, std::int64_t top_k,
                                           const at::Tensor& added) {
   const at::Tensor dense = rows.contiguous(), y = at::empty({rows.size(0) / top_k, rows.size(1)}, rows.options());
-  const at::Tensor dense_added = added.defined() ? with_dense_rows(added) : added;
+  const at::Tensor dense_added = with_dense_rows(added);
   call_kernel(rows, [&]<class T>(cudaStream_t stream) {
     kernels::unpermute_from_experts<T>(data<T>(dense), data<std::int64_t>(inverse), static_cast<int>(top_k),
-                                       added.defined() ? matrix<const T>(dense_added) : kernels::Matrix<const T>(),
-                                       matrix<T>(y), stream);
+                                       const_matrix<T>(dense_added), matrix<T>(y), stream);
   });
   return y;
 }

@@ -19,7 +19,7 @@ Normed norm_forward(const at::Tensor& x, const at::Tensor& branch, const at::Ten
   if (branch.defined()) result.sum = at::empty(x.sizes(), options);
   if (bias.defined()) result.mean = column();
   const at::Tensor rows = with_dense_rows(x), added = with_dense_rows(branch);
-  const at::Tensor dense_weight = weight.contiguous(), dense_bias = bias.defined() ? bias.contiguous() : bias;
+  const at::Tensor dense_weight = weight.contiguous(), dense_bias = dense(bias);
   call_kernel(x, [&]<class T>(cudaStream_t stream) {
     kernels::norm_forward<T>({.x = const_matrix<T>(rows),
                               .branch = const_matrix<T>(added),

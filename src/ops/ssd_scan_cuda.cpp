@@ -120,8 +120,6 @@ struct Scratch {
   }
 };
 
-at::Tensor dense_or_undefined(const at::Tensor& states) { return states.defined() ? states.contiguous() : states; }
-
 // Memory for the states that leave sequences: what enters an empty one leaves it.   [sequences, h, p, n]
 at::Tensor leaving_states(const at::Tensor& entering, const SsdSizes& sizes, const at::Tensor& like) {
   if (entering.defined()) return entering.clone();
@@ -150,7 +148,7 @@ OutputAndSaved<at::Tensor> ssd_scan_forward(const SsdInputs& inputs, const SsdOp
   const at::Tensor y = at::empty(inputs.x.sizes(), inputs.x.options());
   const at::Tensor states = at::empty(
       {sizes.chunks, sizes.groups, sizes.heads / sizes.groups * sizes.width, sizes.state}, inputs.x.options());
-  const at::Tensor initial = dense_or_undefined(inputs.initial_states);
+  const at::Tensor initial = dense(inputs.initial_states);
   if (final_states != nullptr) *final_states = leaving_states(initial, sizes, inputs.x);
   call_kernel(inputs.x, [&]<class T>(cudaStream_t stream) {
     kernels::ssd_scan_forward(in.kernel, sizes, data<int>(sequences.cu_seqlens), scratch.kernel(),
@@ -173,7 +171,7 @@ void ssd_scan_backward_into(const at::Tensor& grad, const SsdInputs& inputs, con
   const kernels::SsdTensors out{matrix<bf16>(x.tensor()), matrix<bf16>(B.tensor()), matrix<bf16>(C.tensor()),
                                 numbers(dt.tensor()),     numbers(A_log.tensor()),  numbers(D.tensor()),
                                 numbers(dt_bias.tensor())};
-  const at::Tensor final_grad = dense_or_undefined(final_states_grad);
+  const at::Tensor final_grad = dense(final_states_grad);
   at::Tensor initial_grad;
   if (gradients.initial_states.defined()) initial_grad = leaving_states(final_grad, sizes, inputs.x);
   call_kernel(inputs.x, [&]<class T>(cudaStream_t stream) {
