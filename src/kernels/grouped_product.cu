@@ -17,18 +17,17 @@ enum class Form {
   kColumns      // columns times columns: the depth is the rows of an expert
 };
 
-constexpr int kTileRows = 128, kDepth = 64;
+constexpr int kTileRows = 128, kTileColumns = 192, kDepth = 64, kStages = 5;
 constexpr int kMultipliers = 2;  // warpgroups
 constexpr int kThreads = (1 + kMultipliers) * kWarpgroup;
 constexpr int kBlockBytes = kSwizzledRow * kDepth * sizeof(bf16);
 constexpr int kCopierRegisters = 40, kMultiplierRegisters = 232;
 constexpr int kChunk = 64;  // columns of bf16 that a warp writes at a time
 
-template <Form kForm, int kTileColumns>
+template <Form kForm>
 struct Shape {
   static constexpr bool kLeftDepthMajor = kForm != Form::kColumns, kRightDepthMajor = kForm == Form::kTransposed;
   static constexpr int kLeftBlocks = kTileRows / 64, kRightBlocks = kTileColumns / 64;
-  static constexpr int kStages = kTileColumns > 192 ? 4 : 5;
   using Left = Operand<kLeftDepthMajor, kDepth>;
   using Right = Operand<kRightDepthMajor, kDepth>;
 
@@ -51,13 +50,14 @@ struct Problem {
   bool add;
 };
 
-struct Tile {
-  int expert, row, column;  // of the result's tile: the row is counted from the expert's first
+// A tile of the result.
+struct Part {
+  int expert, row, column;  // the row is counted from the expert's first
   int begin, count;         // rows of the expert
 };
 
-// Finds one tile after the other.
-template <Form kForm, int kTileColumns>
+// Finds one tile of the result after the other.
+template <Form kForm>
 class Tiles {
  public:
   template <class T>
@@ -68,7 +68,7 @@ class Tiles {
         next_(static_cast<int>(blockIdx.x)),
         end_(experts_.ends[0]) {}
 
-  __device__ bool next(Tile& tile) {
+  __device__ bool next(Part& tile) {
     while (next_ >= before_ + of_expert()) {
       before_ += of_expert();
       if (++expert_ == experts_.experts) return false;
@@ -92,7 +92,6 @@ class Tiles {
 };
 
 // A place in the ring, and how often the ring was passed through.
-template <int kStages>
 struct Turn {
   int place = 0;
   unsigned parity = 0;
@@ -104,14 +103,14 @@ struct Turn {
 };
 
 template <Form kForm, class T>
-__device__ int depth_of(const Problem<T>& problem, const Tile& tile) {
+__device__ int depth_of(const Problem<T>& problem, const Part& tile) {
   return kForm == Form::kColumns ? tile.count : problem.depth;
 }
 
-template <Form kForm, int kTileColumns>
-__device__ void copy_place(typename Shape<kForm, kTileColumns>::Place& to, const CUtensorMap& left,
-                           const CUtensorMap& right, const Tile& tile, int depth, Barrier& full) {
-  using S = Shape<kForm, kTileColumns>;
+template <Form kForm>
+__device__ void copy_place(typename Shape<kForm>::Place& to, const CUtensorMap& left, const CUtensorMap& right,
+                           const Part& tile, int depth, Barrier& full) {
+  using S = Shape<kForm>;
   arrive_with_copies(full, sizeof(to));
   const int first_row = kForm == Form::kColumns ? tile.begin : 0, matrix = kForm == Form::kColumns ? 0 : tile.expert;
   if constexpr (S::kLeftDepthMajor)
@@ -146,12 +145,16 @@ struct Target {
   int rows, columns;
 };
 
-template <int kSize>
-__device__ void write(const float (&sum)[kSize], const Target<bf16>& to, bool, bf16* buffer) {
-  const kernels::Tile<kChunk> chunk = {buffer};
+// A thread's sums of a tile; what it adds them to, if it does.
+using Sums = float[kTileColumns / 2];
+using Old = float4[kTileColumns / 8];
+
+// The result leaves by way of a buffer of 16 rows of 128 bytes per warp, so that a warp writes whole lines.
+__device__ inline void write(const Sums& sum, const Old&, const Target<bf16>& to, bf16* buffer) {
+  const Tile<kChunk> chunk = {buffer};
   const int lane = lane_id(), row = lane % 16, unit = lane / 16;
 #pragma unroll
-  for (int first = 0; first < kSize * 2; first += kChunk) {
+  for (int first = 0; first < kTileColumns; first += kChunk) {
     if (first >= to.columns) return;
 #pragma unroll
     for (int i = 0; i < kChunk / 8; i += 2) {
@@ -167,37 +170,54 @@ __device__ void write(const float (&sum)[kSize], const Target<bf16>& to, bool, b
     __syncwarp();
 #pragma unroll
     for (int i = 0; i < 16; i += 4) {
-      const int r = i + lane / 8, column = lane % 8 * 8;
+      const int r = i + lane / 8, column = first + lane % 8 * 8;
       const uint4 values = *reinterpret_cast<const uint4*>(chunk.unit(r, lane % 8));
-      if (r < to.rows && first + column < to.columns)
-        *reinterpret_cast<uint4*>(to.data + r * to.stride + first + column) = values;
+      if (r < to.rows && column < to.columns) *reinterpret_cast<uint4*>(to.data + r * to.stride + column) = values;
     }
     __syncwarp();
   }
 }
 
-template <int kSize>
-__device__ void write(const float (&sum)[kSize], const Target<float>& to, bool add, bf16*) {
+constexpr int kFloatChunk = kChunk / 2;
+
+__device__ inline void load(Old& old, const Target<float>& from) {
+#pragma unroll
+  for (int i = 0; i < kTileColumns / 8; ++i) {
+    const int row = i % 4 * 4 + lane_id() / 8, column = i / 4 * kFloatChunk + lane_id() % 8 * 4;
+    if (row < from.rows && column < from.columns)
+      old[i] = *reinterpret_cast<const float4*>(from.data + row * from.stride + column);
+  }
+}
+
+__device__ inline void write(const Sums& sum, const Old& old, const Target<float>& to, bf16* buffer) {
   const int lane = lane_id();
+  // Permuted so that half a warp, which writes 4 rows of 32 bytes, meets no bank twice.
+  const auto unit = [&](int row, int unit) {
+    return reinterpret_cast<float4*>(buffer) + row * 8 + (unit ^ row % 4 * 2);
+  };
 #pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const int row = half * 8 + lane / 4;
-    if (row >= to.rows) return;
-    float* const data = to.data + row * to.stride;
+  for (int first = 0; first < kTileColumns; first += kFloatChunk) {
+    if (first >= to.columns) return;
 #pragma unroll
-    for (int i = 0; i < kSize / 4; ++i) {
-      const int column = i * 8 + lane % 4 * 2;
-      if (column >= to.columns) break;
-      auto* const pair = reinterpret_cast<float2*>(data + column);
-      const float2 old = add ? *pair : float2();
-      *pair = {old.x + sum[i * 4 + half * 2], old.y + sum[i * 4 + half * 2 + 1]};
+    for (int i = 0; i < kFloatChunk / 8 * 2; ++i) {
+      const int at = (first / 8 + i / 2) * 4 + i % 2 * 2, row = i % 2 * 8 + lane / 4;
+      reinterpret_cast<float2*>(unit(row, i / 2 * 2 + lane % 4 / 2))[lane % 2] = {sum[at], sum[at + 1]};
     }
+    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int row = i * 4 + lane / 8, column = first + lane % 8 * 4;
+      const float4 a = *unit(row, lane % 8), b = old[first / kFloatChunk * 4 + i];
+      if (row < to.rows && column < to.columns)
+        *reinterpret_cast<float4*>(to.data + row * to.stride + column) = {a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w};
+    }
+    __syncwarp();
   }
 }
 
 // The part of a tile that a warp writes; `warp` counts those of the multipliers.
 template <Form kForm, class T>
-__device__ Target<T> target_of(const Problem<T>& problem, const Tile& tile, int warp) {
+__device__ Target<T> target_of(const Problem<T>& problem, const Part& tile, int warp) {
   const int row = tile.row + warp * 16;
   const std::int64_t first =
       kForm == Form::kColumns ? static_cast<std::int64_t>(tile.expert) * problem.rows : tile.begin;
@@ -206,8 +226,7 @@ __device__ Target<T> target_of(const Problem<T>& problem, const Tile& tile, int 
 }
 
 // The old values, which are read after the products.
-template <int kTileColumns>
-__device__ void prefetch(const Target<float>& target) {
+__device__ inline void prefetch(const Target<float>& target) {
   constexpr int kLine = 128 / sizeof(float), kLines = kTileColumns / kLine;
   for (int i = lane_id(); i < 16 * kLines; i += kWarp)
     if (i / kLines < target.rows && i % kLines * kLine < target.columns)
@@ -220,30 +239,31 @@ struct Ring {
   Barrier *full, *empty;
 };
 
-template <Form kForm, int kTileColumns, class T>
+template <Form kForm, class T>
 __device__ void copy_tiles(const Problem<T>& problem, const CUtensorMap& left, const CUtensorMap& right,
-                           const Ring<Shape<kForm, kTileColumns>>& ring) {
-  using S = Shape<kForm, kTileColumns>;
-  Turn<S::kStages> turn;
-  Tiles<kForm, kTileColumns> tiles(problem);
-  for (Tile tile; tiles.next(tile);)
+                           const Ring<Shape<kForm>>& ring) {
+  using S = Shape<kForm>;
+  Turn turn;
+  Tiles<kForm> tiles(problem);
+  for (Part tile; tiles.next(tile);)
     for (int depth = 0; depth < depth_of<kForm>(problem, tile); depth += kDepth, turn.advance()) {
       wait(ring.empty[turn.place], turn.parity ^ 1);
-      copy_place<kForm, kTileColumns>(ring.shared.places[turn.place], left, right, tile, depth, ring.full[turn.place]);
+      copy_place<kForm>(ring.shared.places[turn.place], left, right, tile, depth, ring.full[turn.place]);
     }
 }
 
-template <Form kForm, int kTileColumns, class T>
-__device__ void multiply_tiles(const Problem<T>& problem, const Ring<Shape<kForm, kTileColumns>>& ring) {
-  using S = Shape<kForm, kTileColumns>;
+template <Form kForm, class T>
+__device__ void multiply_tiles(const Problem<T>& problem, const Ring<Shape<kForm>>& ring) {
+  using S = Shape<kForm>;
   const int thread = static_cast<int>(threadIdx.x) - kWarpgroup, warp = thread / kWarp;
-  Turn<S::kStages> turn;
-  Tiles<kForm, kTileColumns> tiles(problem);
-  for (Tile tile; tiles.next(tile);) {
+  Turn turn;
+  Tiles<kForm> tiles(problem);
+  for (Part tile; tiles.next(tile);) {
     const Target<T> target = target_of<kForm>(problem, tile, warp);
     if constexpr (sizeof(T) == sizeof(float))
-      if (problem.add) prefetch<kTileColumns>(target);
-    float sum[kTileColumns / 2] = {};
+      if (problem.add) prefetch(target);
+    Sums sum = {};
+    Old old = {};
     int last = -1;  // place whose products are under way
     for (int left_over = depth_of<kForm>(problem, tile); left_over > 0; left_over -= kDepth, turn.advance()) {
       auto& place = ring.shared.places[turn.place];
@@ -261,26 +281,28 @@ __device__ void multiply_tiles(const Problem<T>& problem, const Ring<Shape<kForm
       if (last >= 0 && lane_id() == 0) arrive(ring.empty[last]);
       last = turn.place;
     }
+    if constexpr (sizeof(T) == sizeof(float))
+      if (problem.add) load(old, target);
     wait_for_products<0>();
     hold(sum);
     if (last >= 0 && lane_id() == 0) arrive(ring.empty[last]);
-    write(sum, target, problem.add, ring.shared.chunks[warp]);
+    write(sum, old, target, ring.shared.chunks[warp]);
   }
 }
 
-template <Form kForm, int kTileColumns, class T>
+template <Form kForm, class T>
 __global__ void __launch_bounds__(kThreads, 1)
     grouped_product(Problem<T> problem, const __grid_constant__ CUtensorMap left,
                     const __grid_constant__ CUtensorMap right) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-  using S = Shape<kForm, kTileColumns>;
+  using S = Shape<kForm>;
   extern __shared__ unsigned char memory[];
-  __shared__ Barrier full[S::kStages], empty[S::kStages];
+  __shared__ Barrier full[kStages], empty[kStages];
   const Ring<S> ring = {
       *reinterpret_cast<typename S::Shared*>((reinterpret_cast<std::uintptr_t>(memory) + 1023) / 1024 * 1024), full,
       empty};
   if (threadIdx.x == 0) {
-    for (int i = 0; i < S::kStages; ++i) {
+    for (int i = 0; i < kStages; ++i) {
       initialize(full[i], 1);
       initialize(empty[i], kMultipliers * kWarpgroup / kWarp);
     }
@@ -291,63 +313,48 @@ __global__ void __launch_bounds__(kThreads, 1)
   __syncthreads();
   if (threadIdx.x < kWarpgroup) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kCopierRegisters));
-    if (threadIdx.x == 0) copy_tiles<kForm, kTileColumns>(problem, left, right, ring);
+    if (threadIdx.x == 0) copy_tiles<kForm>(problem, left, right, ring);
   } else {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kMultiplierRegisters));
-    multiply_tiles<kForm, kTileColumns>(problem, ring);
+    multiply_tiles<kForm>(problem, ring);
   }
 #endif
 }
 
-// [matrices][rows][columns], of which boxes of `box_rows` rows and 64 columns are copied.
-struct Boxes {
+// [matrices][rows][columns]
+struct Matrices {
   const bf16* data;
-  std::int64_t columns, rows, matrices, stride;
-  int box_rows;
+  std::int64_t columns, rows, count, stride;
 };
 
-CUtensorMap tensor_map(const Boxes& boxes) {
+// Its boxes have `box_rows` rows of 128 bytes.
+CUtensorMap tensor_map(const Matrices& x, int box_rows) {
   static const auto encode = [] {
     void* function = nullptr;
     cudaDriverEntryPointQueryResult found;
     cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault, &found);
     return reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(function);
   }();
-  const cuuint64_t sizes[] = {static_cast<cuuint64_t>(boxes.columns), static_cast<cuuint64_t>(boxes.rows),
-                              static_cast<cuuint64_t>(boxes.matrices)};
-  const cuuint64_t row_bytes = static_cast<cuuint64_t>(boxes.stride) * sizeof(bf16);
+  const cuuint64_t sizes[] = {static_cast<cuuint64_t>(x.columns), static_cast<cuuint64_t>(x.rows),
+                              static_cast<cuuint64_t>(x.count)};
+  const cuuint64_t row_bytes = static_cast<cuuint64_t>(x.stride) * sizeof(bf16);
   const cuuint64_t strides[] = {row_bytes, row_bytes * sizes[1]};
-  const cuuint32_t box[] = {kSwizzledRow, static_cast<cuuint32_t>(boxes.box_rows), 1}, steps[] = {1, 1, 1};
+  const cuuint32_t box[] = {kSwizzledRow, static_cast<cuuint32_t>(box_rows), 1}, steps[] = {1, 1, 1};
   CUtensorMap map;
-  encode(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3, const_cast<bf16*>(boxes.data), sizes, strides, box, steps,
+  encode(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3, const_cast<bf16*>(x.data), sizes, strides, box, steps,
          CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
          CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   return map;
 }
 
-template <Form kForm, int kTileColumns, class T>
-void launch(const Problem<T>& problem, Boxes left, Boxes right, cudaStream_t stream) {
-  using S = Shape<kForm, kTileColumns>;
-  left.box_rows = S::kLeftDepthMajor ? kTileRows : kDepth;
-  right.box_rows = S::kRightDepthMajor ? kTileColumns : kDepth;
-  const auto kernel = grouped_product<kForm, kTileColumns, T>;
+template <Form kForm, class T>
+void launch(const Problem<T>& problem, const Matrices& left, const Matrices& right, cudaStream_t stream) {
+  using S = Shape<kForm>;
+  const CUtensorMap left_map = tensor_map(left, S::kLeftDepthMajor ? kTileRows : kDepth),
+                    right_map = tensor_map(right, S::kRightDepthMajor ? kTileColumns : kDepth);
+  const auto kernel = grouped_product<kForm, T>;
   cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, S::kSharedBytes);
-  kernel<<<static_cast<unsigned>(multiprocessors()), kThreads, S::kSharedBytes, stream>>>(problem, tensor_map(left),
-                                                                                          tensor_map(right));
-}
-
-#ifndef BRAID_TILE
-#define BRAID_TILE 192
-#endif
-constexpr int kTileColumns = BRAID_TILE;
-
-template <class T>
-void multiply_columns(const ExpertEnds& experts, const Matrix<const bf16>& left, const Matrix<const bf16>& right,
-                      T* result, bool add, cudaStream_t stream) {
-  const Problem<T> problem = {
-      experts, static_cast<int>(left.columns), static_cast<int>(right.columns), 0, result, right.columns, add};
-  launch<Form::kColumns, kTileColumns>(problem, {left.data, left.columns, left.rows, 1, left.stride, 0},
-                                       {right.data, right.columns, right.rows, 1, right.stride, 0}, stream);
+  kernel<<<static_cast<unsigned>(multiprocessors()), kThreads, S::kSharedBytes, stream>>>(problem, left_map, right_map);
 }
 
 }  // namespace
@@ -359,7 +366,7 @@ bool has_grouped_products() {
   cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
   if (major != 9 || minor != 0) return false;
   cudaFuncAttributes attributes = {};
-  cudaFuncGetAttributes(&attributes, grouped_product<Form::kPlain, kTileColumns, bf16>);
+  cudaFuncGetAttributes(&attributes, grouped_product<Form::kPlain, bf16>);
   return attributes.sharedSizeBytes > 0;  // compiled for another target, the kernel is empty
 }
 
@@ -367,23 +374,26 @@ void multiply_rows(const ExpertEnds& experts, const Matrix<const bf16>& rows, co
                    const Matrix<bf16>& result, cudaStream_t stream) {
   const Problem<bf16> problem = {
       experts, 0, static_cast<int>(result.columns), static_cast<int>(rows.columns), result.data, result.stride, false};
-  const Boxes left = {rows.data, rows.columns, rows.rows, 1, rows.stride, 0};
+  const Matrices left = {rows.data, rows.columns, rows.rows, 1, rows.stride};
   if (transposed)
-    launch<Form::kTransposed, kTileColumns>(
-        problem, left, {matrices, rows.columns, result.columns, experts.experts, rows.columns, 0}, stream);
+    launch<Form::kTransposed>(problem, left, {matrices, rows.columns, result.columns, experts.experts, rows.columns},
+                              stream);
   else
-    launch<Form::kPlain, kTileColumns>(
-        problem, left, {matrices, result.columns, rows.columns, experts.experts, result.columns, 0}, stream);
+    launch<Form::kPlain>(problem, left, {matrices, result.columns, rows.columns, experts.experts, result.columns},
+                         stream);
 }
 
+template <class T>
 void multiply_columns(const ExpertEnds& experts, const Matrix<const bf16>& left, const Matrix<const bf16>& right,
-                      bf16* result, cudaStream_t stream) {
-  multiply_columns<bf16>(experts, left, right, result, false, stream);
+                      T* result, bool overwrite, cudaStream_t stream) {
+  const Problem<T> problem = {
+      experts, static_cast<int>(left.columns), static_cast<int>(right.columns), 0, result, right.columns, !overwrite};
+  launch<Form::kColumns>(problem, {left.data, left.columns, left.rows, 1, left.stride},
+                         {right.data, right.columns, right.rows, 1, right.stride}, stream);
 }
-
-void multiply_columns(const ExpertEnds& experts, const Matrix<const bf16>& left, const Matrix<const bf16>& right,
-                      float* result, bool add, cudaStream_t stream) {
-  multiply_columns<float>(experts, left, right, result, add, stream);
-}
+template void multiply_columns(const ExpertEnds&, const Matrix<const bf16>&, const Matrix<const bf16>&, bf16*, bool,
+                               cudaStream_t);
+template void multiply_columns(const ExpertEnds&, const Matrix<const bf16>&, const Matrix<const bf16>&, float*, bool,
+                               cudaStream_t);
 
 }  // namespace braid::kernels

@@ -20,11 +20,10 @@ bool has_grouped_products();
 void multiply_rows(const ExpertEnds& experts, const Matrix<const __nv_bfloat16>& rows, const __nv_bfloat16* matrices,
                    bool transposed, const Matrix<__nv_bfloat16>& result, cudaStream_t stream);
 
-// left^T right over the rows of each expert. left: [R, M], right: [R, N] -> result: [E, M, N]
+// left^T right over the rows of each expert, added to the result or written over it. T is float, or bf16, which is
+// always overwritten.   left: [R, M], right: [R, N], result: [E, M, N]
+template <class T>
 void multiply_columns(const ExpertEnds& experts, const Matrix<const __nv_bfloat16>& left,
-                      const Matrix<const __nv_bfloat16>& right, __nv_bfloat16* result, cudaStream_t stream);
-// The same, added to the result or written over it.
-void multiply_columns(const ExpertEnds& experts, const Matrix<const __nv_bfloat16>& left,
-                      const Matrix<const __nv_bfloat16>& right, float* result, bool add, cudaStream_t stream);
+                      const Matrix<const __nv_bfloat16>& right, T* result, bool overwrite, cudaStream_t stream);
 
 }  // namespace braid::kernels

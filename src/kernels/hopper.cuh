@@ -96,21 +96,6 @@ __device__ void multiply(float (&sum)[96], std::uint64_t left, std::uint64_t rig
       : BRAID_32(sum, 0), BRAID_32(sum, 32), BRAID_32(sum, 64)
       : "l"(left), "l"(right), "n"(kLeftDepthMajor ? 0 : 1), "n"(kRightDepthMajor ? 0 : 1));
 }
-// The same for 64 x 256 elements.
-template <bool kLeftDepthMajor, bool kRightDepthMajor>
-__device__ void multiply(float (&sum)[128], std::uint64_t left, std::uint64_t right) {
-  asm volatile(
-      "{\n.reg .pred add;\nsetp.ne.b32 add, 1, 0;\nwgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {"
-      "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,"
-      "%24,%25,%26,%27,%28,%29,%30,%31,%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,"
-      "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63,%64,%65,%66,%67,%68,%69,%70,%71,"
-      "%72,%73,%74,%75,%76,%77,%78,%79,%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95,"
-      "%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106,%107,%108,%109,%110,%111,%112,%113,%114,%115,"
-      "%116,%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,%127},"
-      " %128, %129, add, 1, 1, %130, %131;\n}"
-      : BRAID_32(sum, 0), BRAID_32(sum, 32), BRAID_32(sum, 64), BRAID_32(sum, 96)
-      : "l"(left), "l"(right), "n"(kLeftDepthMajor ? 0 : 1), "n"(kRightDepthMajor ? 0 : 1));
-}
 #undef BRAID_32
 #undef BRAID_8
 // clang-format on
