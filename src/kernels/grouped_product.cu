@@ -3,13 +3,14 @@
 // Of a block's three warpgroups the first copies both operands' parts of a tile, kDepth deep, to a ring of kStages
 // places in shared memory; the other two multiply them, each half of the tile's rows, and write the result. A place is
 // `full` when its copies have arrived, and `empty` when both have read it.
-#include <algorithm>
+#include <stdexcept>
+#include <string>
 
 #include "kernels/grouped_product.h"
 #include "kernels/hopper.cuh"
 
 namespace braid::kernels {
-namespace {
+namespace grouped {  // with a name, because what targets other than sm_90a do not use is then no warning
 
 enum class Form {
   kTransposed,  // rows times matrices^T: the depth of both operands is contiguous
@@ -21,7 +22,7 @@ constexpr int kTileRows = 128, kTileColumns = 192, kDepth = 64, kStages = 5;
 constexpr int kMultipliers = 2;  // warpgroups
 constexpr int kThreads = (1 + kMultipliers) * kWarpgroup;
 constexpr int kBlockBytes = kSwizzledRow * kDepth * sizeof(bf16);
-constexpr int kCopierRegisters = 40, kMultiplierRegisters = 232;
+inline constexpr int kCopierRegisters = 40, kMultiplierRegisters = 232;
 constexpr int kChunk = 64;  // columns of bf16 that a warp writes at a time
 
 template <Form kForm>
@@ -321,6 +322,12 @@ __global__ void __launch_bounds__(kThreads, 1)
 #endif
 }
 
+}  // namespace grouped
+
+namespace {
+
+using namespace grouped;
+
 // [matrices][rows][columns]
 struct Matrices {
   const bf16* data;
@@ -341,9 +348,12 @@ CUtensorMap tensor_map(const Matrices& x, int box_rows) {
   const cuuint64_t strides[] = {row_bytes, row_bytes * sizes[1]};
   const cuuint32_t box[] = {kSwizzledRow, static_cast<cuuint32_t>(box_rows), 1}, steps[] = {1, 1, 1};
   CUtensorMap map;
-  encode(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3, const_cast<bf16*>(x.data), sizes, strides, box, steps,
-         CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-         CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  const CUresult outcome = encode(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3, const_cast<bf16*>(x.data), sizes, strides,
+                                  box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                                  CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  if (outcome != CUDA_SUCCESS)
+    throw std::logic_error("the GPU's copy engine refuses the matrices of a grouped product, error " +
+                           std::to_string(outcome));
   return map;
 }
 
