@@ -57,16 +57,23 @@ void add_order_cases(std::vector<KernelCase>& cases) {
   cases.push_back({"weights by expert", 2 * bytes_of(weights), 0, [=] { weights_by_expert(weights, order); }});
 }
 
-void add_weight_gradient_cases(std::vector<KernelCase>& cases) {
+void add_product_cases(std::vector<KernelCase>& cases) {
   const at::Tensor rows = random_bf16({kRows, kHidden}), grad = random_bf16({kRows, kFfn});
   const Weight weight = {random_bf16({kExperts, kFfn, kHidden}).requires_grad_()}, with_sum = {weight.value};
   with_sum.sum->value = at::zeros(weight.value.sizes(), floats());
+  const at::Tensor turned = random_bf16({kExperts, kHidden, kFfn});
   const ExpertRows on_device(random_order().ends);
   const double flops = 2.0 * static_cast<double>(kRows * kHidden * kFfn), bytes = bytes_of(rows) + bytes_of(grad);
   const double sum_bytes = 2 * bytes_of(with_sum.sum->value);
   const auto gradient = [=](const Weight& of, const ExpertRows& experts) {
     return [=] { grouped_linear_backward(grad, rows, of, experts, /*rows_want_gradient=*/false); };
   };
+  cases.push_back({"experts' fc1", bytes + bytes_of(weight.value), flops,
+                   [=] { grouped_linear_forward(rows, weight.value, on_device); }});
+  cases.push_back({"experts' fc2", bytes + bytes_of(weight.value), flops,
+                   [=] { grouped_linear_forward(grad, turned, on_device); }});
+  cases.push_back({"experts' dx", bytes + bytes_of(weight.value), flops,
+                   [=] { grouped_linear_backward(grad, {}, weight, on_device, /*rows_want_gradient=*/true); }});
   cases.push_back({"experts' dW", bytes + bytes_of(weight.value), flops, gradient(weight, on_device)});
   cases.push_back({"experts' dW, added to a sum", bytes + sum_bytes, flops, gradient(with_sum, on_device)});
 }
@@ -79,7 +86,7 @@ std::vector<KernelCase> moe_cases() {
   add_router_cases(cases, 128);
   add_route_cases(cases);
   add_order_cases(cases);
-  add_weight_gradient_cases(cases);
+  add_product_cases(cases);
   return cases;
 }
 

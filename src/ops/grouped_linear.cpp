@@ -40,6 +40,12 @@ bool has_grouped_kernel(const at::Tensor& rows, const at::Tensor& matrices) {
   return rows.is_cuda() && rows.scalar_type() == at::kBFloat16 && rows.size(0) > 0 && aligned;
 }
 
+// Braid's own grouped products need no counts on the host.
+bool has_row_kernel([[maybe_unused]] const at::Tensor& rows, [[maybe_unused]] const at::Tensor& weight) {
+  if constexpr (kHasKernels) return cuda::has_row_products(rows, weight);
+  return false;
+}
+
 template <class Visit>
 void for_each_expert(const ExpertRows& experts, Visit visit) {  // visit(expert, begin, count)
   std::int64_t begin = 0, expert = 0;
@@ -49,8 +55,12 @@ void for_each_expert(const ExpertRows& experts, Visit visit) {  // visit(expert,
   }
 }
 
-// Each expert's rows times its matrix.   rows: [R, In], matrices: [E, In, Out] -> [R, Out]
-at::Tensor multiply_rows(const at::Tensor& rows, const at::Tensor& matrices, const ExpertRows& experts) {
+// Each expert's rows times weight[e], or its transpose.
+// rows: [R, Out], weight: [E, Out, In] -> [R, In]; transposed, rows: [R, In] -> [R, Out]
+at::Tensor multiply_rows(const at::Tensor& rows, const at::Tensor& weight, bool transposed, const ExpertRows& experts) {
+  if constexpr (kHasKernels)
+    if (cuda::has_row_products(rows, weight)) return cuda::multiply_rows(experts.ends(), rows, weight, transposed);
+  const at::Tensor matrices = transposed ? weight.transpose(1, 2) : weight;
   if (has_grouped_kernel(rows, matrices)) return at::_grouped_mm(rows.contiguous(), matrices, experts.ends());
   at::Tensor result = at::empty({rows.size(0), matrices.size(2)}, rows.options());
   for_each_expert(experts, [&](std::int64_t expert, std::int64_t begin, std::int64_t count) {
@@ -67,10 +77,13 @@ at::Tensor multiply_rows(const at::Tensor& rows, const at::Tensor& matrices, con
   return at::_grouped_mm(grad.t(), rows.contiguous(), experts.ends());
 }
 
-// One product per expert, on a GPU too: libtorch's grouped product rounds its result and cannot add it to a sum.
+// Without a kernel, one product per expert: libtorch's grouped product rounds its result and cannot add it to a sum.
 // grad: [R, Out], rows: [R, In], sum: [E, Out, In]
 void write_weight_gradients(const at::Tensor& grad, const at::Tensor& rows, const at::Tensor& sum, bool is_first,
                             const ExpertRows& experts) {
+  if constexpr (kHasKernels)
+    if (cuda::has_gradient_products(grad, rows, sum, is_first))
+      return cuda::write_expert_gradients(experts.ends(), grad, rows, sum, is_first);
   for_each_expert(experts, [&](std::int64_t expert, std::int64_t begin, std::int64_t count) {
     const at::Tensor slice = sum.select(0, expert);
     if (count > 0)
@@ -86,13 +99,13 @@ at::Tensor weight_gradient(const at::Tensor& grad, const at::Tensor& rows, const
     write_weight_gradients(grad, rows, sum, is_first, experts);
   };
   if (weight.sum->write_by(write)) return {};
-  if constexpr (kHasKernels)
-    if (has_grouped_kernel(rows, weight.value)) {
-      const at::Tensor result = grouped_gradients(grad, rows, experts);
-      cuda::clear_expert_gradients(experts.ends(), result);
-      return result;
-    }
   const at::Tensor result = at::empty(weight.value.sizes(), weight.value.options().requires_grad(false));
+  if constexpr (kHasKernels)
+    if (!cuda::has_gradient_products(grad, rows, result, true) && has_grouped_kernel(rows, weight.value)) {
+      const at::Tensor rounded = grouped_gradients(grad, rows, experts);
+      cuda::clear_expert_gradients(experts.ends(), rounded);
+      return rounded;
+    }
   write_weight_gradients(grad, rows, result, /*is_first=*/true, experts);
   return result;
 }
@@ -100,13 +113,13 @@ at::Tensor weight_gradient(const at::Tensor& grad, const at::Tensor& rows, const
 }  // namespace
 
 at::Tensor grouped_linear_forward(const at::Tensor& rows, const at::Tensor& weight, const ExpertRows& experts) {
-  return multiply_rows(rows, weight.transpose(1, 2), experts);
+  return multiply_rows(rows, weight, /*transposed=*/true, experts);
 }
 
 Tensors grouped_linear_backward(const at::Tensor& grad, const at::Tensor& rows, const Weight& weight,
                                 const ExpertRows& experts, bool rows_want_gradient) {
   const at::Tensor dense = grad.contiguous();
-  return {rows_want_gradient ? multiply_rows(dense, weight.value, experts) : at::Tensor(),
+  return {rows_want_gradient ? multiply_rows(dense, weight.value, /*transposed=*/false, experts) : at::Tensor(),
           rows.defined() ? weight_gradient(dense, rows, weight, experts) : at::Tensor()};
 }
 
@@ -120,7 +133,7 @@ at::Tensor grouped_linear(const at::Tensor& rows, const Weight& weight, const Ex
     const auto total = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
     BRAID_CHECK_EQ(total, rows.size(0), "rows of all experts");
   }
-  if (weight.sum->value.defined() && needs_gradient({matrices})) experts.prefetch();
+  if (weight.sum->value.defined() && needs_gradient({matrices}) && !has_row_kernel(rows, matrices)) experts.prefetch();
   return differentiable(
       "GroupedLinearBackward", {rows, matrices}, [&] { return grouped_linear_forward(rows, matrices, experts); },
       [rows = matrices.requires_grad() ? rows : at::Tensor(), weight, experts, rows_train = rows.requires_grad()](

@@ -42,9 +42,9 @@ class ExpertRows {
 // The rows of each expert e times weight[e]^T.   rows: [R, In], weight: [E, Out, In] -> [R, Out]
 at::Tensor grouped_linear(const at::Tensor& rows, const Weight& weight, const ExpertRows& experts);
 at::Tensor grouped_linear_forward(const at::Tensor& rows, const at::Tensor& weight, const ExpertRows& experts);
-// Gradients of rows and weight. Each expert's part of the weight's is added to its slice of the weight's sum, by a
-// product per expert, for which the host needs the counts; without a sum it is returned. Saved: the rows if the weight
-// requires a gradient, else undefined.
+// Gradients of rows and weight. Each expert's part of the weight's is added to its slice of the weight's sum; where no
+// kernel does it, by a product per expert, for which the host needs the counts. Without a sum it is returned. Saved:
+// the rows if the weight requires a gradient, else undefined.
 Tensors grouped_linear_backward(const at::Tensor& grad, const at::Tensor& rows, const Weight& weight,
                                 const ExpertRows& experts, bool rows_want_gradient);
 

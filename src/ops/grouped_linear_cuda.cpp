@@ -1,6 +1,10 @@
 #include "ops/grouped_linear_cuda.h"
 
+#include <ATen/ops/empty.h>
+
 #include "kernels/expert_gradients.h"
+#include "kernels/grouped_product.h"
+#include "ops/has_kernel.h"
 #include "ops/kernel_call.h"
 
 namespace braid::cuda {
@@ -11,7 +15,55 @@ kernels::ExpertWeights weights_of(const at::Tensor& grad, const at::Tensor& ends
   return {data<std::int32_t>(ends), grad.size(0), grad.size(1) * grad.size(2)};
 }
 
+bool is_aligned(const at::Tensor& x) { return reinterpret_cast<std::uintptr_t>(x.data_ptr()) % 16 == 0; }
+
+// x itself or a copy.   x: [R, columns]
+at::Tensor with_aligned_rows(const at::Tensor& x) {
+  if (is_aligned(x) && x.stride(1) == 1 && x.stride(0) % 8 == 0 && x.stride(0) >= x.size(1)) return x;
+  const at::Tensor dense = x.contiguous();
+  return is_aligned(dense) ? dense : dense.clone();
+}
+
+bool are_bf16_rows(const at::Tensor& rows) { return rows.scalar_type() == at::kBFloat16 && rows.size(0) > 0; }
+
+// x: [E, Out, In]
+bool fits_kernels(const at::Tensor& x) {
+  if (x.numel() == 0 || x.size(1) % 8 != 0 || x.size(2) % 8 != 0 || !x.is_contiguous() || !is_aligned(x)) return false;
+  const c10::cuda::CUDAGuard guard(x.device());
+  return kernels::has_grouped_products();
+}
+
+kernels::ExpertEnds experts_of(const at::Tensor& ends) { return {data<const std::int32_t>(ends), ends.numel()}; }
+
 }  // namespace
+
+bool has_row_products(const at::Tensor& rows, const at::Tensor& weight) {
+  return has_kernel({rows, weight}) && are_bf16_rows(rows) && fits_kernels(weight);
+}
+
+bool has_gradient_products(const at::Tensor& grad, const at::Tensor& rows, const at::Tensor& result, bool overwrite) {
+  const bool has_dtype = result.scalar_type() == at::kFloat || (overwrite && result.scalar_type() == at::kBFloat16);
+  return has_kernel({grad, rows}) && are_bf16_rows(rows) && has_dtype && fits_kernels(result);
+}
+
+at::Tensor multiply_rows(const at::Tensor& ends, const at::Tensor& rows, const at::Tensor& weight, bool transposed) {
+  const at::Tensor left = with_aligned_rows(rows);
+  const at::Tensor result = at::empty({rows.size(0), weight.size(transposed ? 1 : 2)}, rows.options());
+  call_kernel(rows, [&]<class T>(cudaStream_t stream) {
+    kernels::multiply_rows(experts_of(ends), const_matrix<__nv_bfloat16>(left), data<const __nv_bfloat16>(weight),
+                           transposed, matrix<__nv_bfloat16>(result), stream);
+  });
+  return result;
+}
+
+void write_expert_gradients(const at::Tensor& ends, const at::Tensor& grad, const at::Tensor& rows,
+                            const at::Tensor& result, bool overwrite) {
+  const at::Tensor left = with_aligned_rows(grad), right = with_aligned_rows(rows);
+  call_kernel(result, [&]<class T>(cudaStream_t stream) {
+    kernels::multiply_columns(experts_of(ends), const_matrix<__nv_bfloat16>(left), const_matrix<__nv_bfloat16>(right),
+                              data<T>(result), overwrite, stream);
+  });
+}
 
 void clear_expert_gradients(const at::Tensor& ends, const at::Tensor& grad) {
   call_kernel(grad, [&]<class T>(cudaStream_t stream) {

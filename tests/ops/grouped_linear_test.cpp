@@ -1,6 +1,9 @@
 // The products of experts with their rows. The oracle is a loop of plain products, one per expert.
 #include "ops/grouped_linear.h"
 
+#include <limits>
+#include <numeric>
+
 #include "ops/gradients.h"
 #include "support/expert_rows.h"
 
@@ -42,6 +45,41 @@ TEST(GroupedLinear, SumsInFloat) {
     }
 }
 
+// More tiles than the GPU has multiprocessors, ends of experts inside of tiles, and sizes that are no multiples of
+// them.
+TEST(GroupedLinear, OfManyExpertsWithUnevenRowsSumsInFloat) {
+  Integers counts = {300, 0, 129, 128};
+  for (std::int64_t expert = 4; expert < 96; ++expert) counts.push_back(expert * 37 % 40);
+  const std::int64_t total = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
+  const Tensors inputs = {random_tensor({total, 200}, 1), random_tensor({96, 392, 200}, 2)};
+  check_precision(grouped(counts), inputs, at::kBFloat16, /*epsilons=*/0.6);
+}
+
+TEST(GroupedLinear, OfOneExpertDoesNotSeeTheRowsOfOthers) {
+  const Integers counts = {70, 3, 55};
+  Tensors inputs = {random_tensor({128, 64}, 1).to(at::kBFloat16), random_tensor({3, 32, 64}, 2).to(at::kBFloat16)};
+  const at::Tensor grad = random_tensor({128, 32}, 3).to(at::kBFloat16);
+  const Evaluation finite = evaluate(grouped(counts), inputs, grad);
+  inputs[0] = inputs[0].clone();
+  inputs[0].narrow(0, 70, 3).fill_(std::numeric_limits<double>::infinity());
+  const Evaluation got = evaluate(grouped(counts), inputs, grad);
+  for (const std::int64_t expert : {0, 2}) {
+    const std::int64_t begin = expert == 0 ? 0 : 73, count = counts[static_cast<std::size_t>(expert)];
+    EXPECT_TRUE(at::equal(got.output.narrow(0, begin, count), finite.output.narrow(0, begin, count)));
+    EXPECT_TRUE(at::equal(got.gradients[1][expert], finite.gradients[1][expert]));
+  }
+  EXPECT_FALSE(got.gradients[1][1].isfinite().any().item<bool>());
+}
+
+TEST(GroupedLinear, MultipliesColumnsOfAWiderMatrix) {
+  const Operator of_columns = [](const Tensors& in) {
+    return grouped_linear(in[0].narrow(1, 8, 64), {in[1]}, expert_rows({9, 0, 40, 15}, in[0].device()));
+  };
+  for (const std::int64_t width : {72, 75, 80})
+    check_precision(of_columns, {random_tensor({64, width}, 1), random_tensor({4, 32, 64}, 2)}, at::kBFloat16,
+                    /*epsilons=*/0.6);
+}
+
 TEST(GroupedLinear, OfNoRowsIsEmptyAndItsWeightsHaveAGradientOfZeros) {
   for (const at::ScalarType dtype : {at::kDouble, at::kBFloat16}) {
     const Tensors inputs = {random_tensor({0, 8}, 1).to(dtype), random_tensor({2, 16, 8}, 2).to(dtype)};
@@ -69,9 +107,9 @@ TEST(GroupedLinear, NeedsNoCountsOnTheHost) {
 }
 
 TEST(GroupedLinear, AddsToASumWithoutCountsOnTheHost) {
-  const Integers counts = {9, 0, 40, 15};
-  const at::Tensor rows = random_tensor({64, 24}, 1).to(at::kBFloat16),
-                   grad = random_tensor({64, 16}, 2).to(at::kBFloat16);
+  const Integers counts = {9, 0, 140, 15};
+  const at::Tensor rows = random_tensor({164, 24}, 1).to(at::kBFloat16),
+                   grad = random_tensor({164, 16}, 2).to(at::kBFloat16);
   const Weight weight = {random_tensor({4, 16, 24}, 3).to(at::kBFloat16).requires_grad_()};
   const at::Tensor before = random_tensor({4, 16, 24}, 4).to(at::kFloat);
   weight.sum->value = before.clone();

@@ -1,0 +1,117 @@
+// Instructions of Hopper (sm_90a): barriers in shared memory, the engine that copies boxes of tensors, and products of
+// bf16 tiles by a warpgroup. Tiles in shared memory have rows of 128 bytes, swizzled by the copy engine.
+#pragma once
+
+#include <cuda.h>
+
+#include "kernels/tensor_core.cuh"
+
+namespace braid::kernels {
+
+constexpr int kWarpgroup = 128;
+constexpr int kSwizzledRow = 64;  // bf16 elements in 128 bytes
+
+struct Barrier {
+  std::uint64_t state;
+};
+
+__device__ inline void initialize(Barrier& barrier, int arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(&barrier)), "r"(arrivals) : "memory");
+}
+__device__ inline void publish_barriers() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+__device__ inline void arrive(Barrier& barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(&barrier)) : "memory");
+}
+// Arrives; the phase ends only after so many bytes were copied, too.
+__device__ inline void arrive_with_copies(Barrier& barrier, int bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(&barrier)), "r"(bytes)
+               : "memory");
+}
+// Waits for the end of the phase of that parity.
+__device__ inline void wait(Barrier& barrier, unsigned parity) {
+  asm volatile(
+      "{\n.reg .pred done;\nagain:\n"
+      "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+      "@!done bra again;\n}\n" ::"r"(shared_address(&barrier)),
+      "r"(parity)
+      : "memory");
+}
+// A barrier of `threads` threads of a block; ids 1 to 15 are free.
+__device__ inline void wait_for_threads(int id, int threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
+// The box of the tensor that starts at (x, y, z); elements outside of the tensor are zeros.
+__device__ inline void copy_box(void* to, const CUtensorMap& tensor, int x, int y, int z, Barrier& barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5}], [%2];" ::
+          "r"(shared_address(to)),
+      "l"(&tensor), "r"(shared_address(&barrier)), "r"(x), "r"(y), "r"(z)
+      : "memory");
+}
+__device__ inline void prefetch_descriptor(const CUtensorMap& tensor) {
+  asm volatile("prefetch.tensormap [%0];" ::"l"(&tensor) : "memory");
+}
+// Makes a thread's stores to shared memory visible to the copy engine and to products.
+__device__ inline void publish_stores() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+__device__ inline void prefetch_to_l2(const void* data) { asm volatile("prefetch.global.L2 [%0];" ::"l"(data)); }
+
+// An operand of a product in shared memory, and the way to its next 16 of depth. Depth-major: the depth runs along the
+// swizzled rows. Else they hold 64 of the other dimension, and `kDepth` of them make a block.
+template <bool kDepthMajor, int kDepth>
+struct Operand {
+  static constexpr std::uint64_t kStep = kDepthMajor ? 32 / 16 : 16 * 128 / 16;
+
+  __device__ static std::uint64_t descriptor(const void* data) {
+    constexpr std::uint64_t kSwizzle128 = std::uint64_t{1} << 62;
+    constexpr std::uint64_t kEightRows = 8 * 128 / 16, kBlock = kDepthMajor ? 1 : kDepth * 128 / 16;
+    return kSwizzle128 | kEightRows << 32 | kBlock << 16 | (shared_address(data) & 0x3ffff) >> 4;
+  }
+};
+
+__device__ inline void begin_products() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+__device__ inline void end_products() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+// Waits until at most so many groups of products are under way.
+template <int kGroups>
+__device__ void wait_for_products() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kGroups) : "memory");
+}
+
+// clang-format off
+#define BRAID_8(d, i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), \
+  "+f"(d[i + 6]), "+f"(d[i + 7])
+#define BRAID_32(d, i) BRAID_8(d, i), BRAID_8(d, i + 8), BRAID_8(d, i + 16), BRAID_8(d, i + 24)
+
+// sum += left right for 64 x 192 elements and a depth of 16. Thread t holds rows t / 32 * 16 + t % 32 / 4 (elements 0
+// and 1 of four) and 8 below (2 and 3), and columns 8 i + t % 4 * 2 + {0, 1} (four i).
+template <bool kLeftDepthMajor, bool kRightDepthMajor>
+__device__ void multiply(float (&sum)[96], std::uint64_t left, std::uint64_t right) {
+  asm volatile(
+      "{\n.reg .pred add;\nsetp.ne.b32 add, 1, 0;\nwgmma.mma_async.sync.aligned.m64n192k16.f32.bf16.bf16 {"
+      "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,"
+      "%24,%25,%26,%27,%28,%29,%30,%31,%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,"
+      "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63,%64,%65,%66,%67,%68,%69,%70,%71,"
+      "%72,%73,%74,%75,%76,%77,%78,%79,%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95},"
+      " %96, %97, add, 1, 1, %98, %99;\n}"
+      : BRAID_32(sum, 0), BRAID_32(sum, 32), BRAID_32(sum, 64)
+      : "l"(left), "l"(right), "n"(kLeftDepthMajor ? 0 : 1), "n"(kRightDepthMajor ? 0 : 1));
+}
+#undef BRAID_32
+#undef BRAID_8
+// clang-format on
+
+// Keeps the compiler from reading the sums before a wait.
+template <int kSize>
+__device__ void hold(float (&sum)[kSize]) {
+#pragma unroll
+  for (int i = 0; i < kSize; ++i) asm volatile("" : "+f"(sum[i])::"memory");
+}
+
+// Four 8 x 8 matrices; lane i has the address of row i % 8 of matrix i / 8.
+__device__ inline void store_matrices(void* row, const unsigned (&values)[4]) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared_address(row)),
+               "r"(values[0]), "r"(values[1]), "r"(values[2]), "r"(values[3])
+               : "memory");
+}
+
+}  // namespace braid::kernels
