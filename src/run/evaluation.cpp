@@ -28,7 +28,8 @@ TrainingConfig training_config(const Recipe& recipe, std::vector<std::string> fr
           .global_batch = recipe.train.global_batch,
           .prefetch = recipe.train.prefetch,
           .correct_partial_participation = recipe.train.correct_partial_participation,
-          .count_zeros = recipe.log.log_num_zeros};
+          .count_zeros = recipe.log.log_num_zeros,
+          .deterministic = recipe.train.deterministic};
 }
 
 int logging_rank(const Topology& topology) {
