@@ -6,13 +6,14 @@
 #include <string>
 
 #include "models/hybrid_lm_config.h"
+#include "nn/recompute_config.h"
 
 namespace braid {
 
 struct StepOptions {
   int sequence = 8192;
   int repeats = 10;
-  bool recompute = false;
+  RecomputeConfig recompute{};
   double ignored_share = 0;  // of the labels, as in a batch of images and prompts
 };
 

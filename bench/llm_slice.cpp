@@ -26,6 +26,7 @@ constexpr double kPeakTflops = 790;  // what a large bf16 matrix product reaches
 
 struct Command {
   StepOptions step{};
+  std::vector<std::string> recompute{};
   bool tiny = false;
   std::string layers{};
   int experts = 0;
@@ -72,10 +73,14 @@ std::optional<nlohmann::json> run_peer(const Command& command) {
   return nlohmann::json::parse(output.substr(output.rfind('{')));
 }
 
+std::string recompute_words(const Command& command) {
+  return command.recompute.empty() ? "" : fmt::format(", recompute {}", fmt::join(command.recompute, ","));
+}
+
 void print_model(const HybridLmConfig& config, const Command& command) {
   fmt::print("{}: hidden {}, {} experts, top {}, {:.2f} M parameters; sequence {}, bf16{}, {}\n", config.pattern,
              config.hidden, config.experts, config.top_k, static_cast<double>(trainable_elements(config)) / 1e6,
-             command.step.sequence, command.step.recompute ? ", recompute" : "", gpu_is_visible() ? "GPU" : "CPU");
+             command.step.sequence, recompute_words(command), gpu_is_visible() ? "GPU" : "CPU");
 }
 
 std::string gigabytes(const std::optional<double>& value) { return value ? fmt::format("{:.2f}", *value) : "-"; }
@@ -154,12 +159,15 @@ int main(int argc, char** argv) {
   app.add_option("--repeats", command.step.repeats, "timed steps")->check(CLI::PositiveNumber)->capture_default_str();
   app.add_option("--ignored", command.step.ignored_share, "share of the labels that have no loss")
       ->check(CLI::Range(0.0, 0.9));
-  app.add_flag("--recompute", command.step.recompute, "recompute each layer's activations in backward");
+  app.add_option("--recompute", command.recompute, "what backward computes again, as model.recompute: norms,experts")
+      ->delimiter(',')
+      ->check(CLI::IsMember(recompute_names()));
   app.add_flag("--tiny", command.tiny, "toy sizes");
   app.add_option("--peer", command.peer,
                  "python with torch and transformers, to run bench/llm_slice_peer.py afterwards");
   app.add_flag("--peer-eager", command.peer_eager, "run the peer without torch.compile and with its default attention");
   CLI11_PARSE(app, argc, argv);
+  command.step.recompute = recompute_config(command.recompute);
   command.step.sequence = sequence.value_or(command.tiny ? 128 : 8192);
   try {
     return run(command);

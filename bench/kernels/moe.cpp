@@ -20,8 +20,8 @@ void add_router_cases(std::vector<KernelCase>& cases, std::int64_t experts) {
   const at::Tensor frozen = x.detach();
   const double bytes = bytes_of(x) + bytes_of(grad);
   cases.push_back({name + " logits", bytes, 0, [=] { router_logits_forward(x, weight.value); }});
-  cases.push_back({name + " logits, dx", bytes, 0, [=] { router_logits_backward(grad, x, weight); }});
-  cases.push_back({name + " logits, dW", bytes, 0, [=] { router_logits_backward(grad, frozen, trained); }});
+  cases.push_back({name + " logits, dx", bytes, 0, [=] { router_logits_backward(grad, x, weight, true); }});
+  cases.push_back({name + " logits, dW", bytes, 0, [=] { router_logits_backward(grad, frozen, trained, false); }});
 }
 
 void add_route_cases(std::vector<KernelCase>& cases) {

@@ -300,6 +300,30 @@ void YamlReader::choice(const char* key, std::string& value, const std::vector<s
   });
 }
 
+void YamlReader::list(const char* key, std::vector<std::string>& values, const std::vector<std::string>& choices,
+                      const char*) {
+  const YAML::Node node = state_->find(key);
+  if (!node.IsDefined()) return;
+  const auto refuse = [&](const std::string& what) {
+    state_->complain(node, join_path(state_->frames.back().path, key),
+                     fmt::format("{} should be a list of some of {}, not {}", key, fmt::join(choices, ", "), what));
+  };
+  std::vector<std::string> found;
+  if (node.IsSequence()) {
+    for (const YAML::Node& item : node) {
+      if (!item.IsScalar()) return refuse("a list with " + kind_of(item));
+      found.push_back(item.Scalar());
+    }
+  } else if (node.IsScalar()) {
+    found = split(node.Scalar(), ',');
+  } else {
+    return refuse(kind_of(node));
+  }
+  for (const std::string& name : found)
+    if (!contains(choices, name)) return refuse(in_quotes(name));
+  values = std::move(found);
+}
+
 bool YamlReader::enter(const std::string& key) {
   YAML::Node node = state_->find(key);
   if (!node.IsDefined() || node.IsNull()) return false;
@@ -385,6 +409,11 @@ void YamlWriter::field(const char* key, std::string& value, const char* help) {
 void YamlWriter::choice(const char* key, std::string& value, const std::vector<std::string>& choices,
                         const char* help) {
   line(key, value, fmt::format("{} ({})", help, fmt::join(choices, " | ")));
+}
+
+void YamlWriter::list(const char* key, std::vector<std::string>& values, const std::vector<std::string>& choices,
+                      const char* help) {
+  line(key, fmt::format("[{}]", fmt::join(values, ", ")), fmt::format("{} ({})", help, fmt::join(choices, " | ")));
 }
 
 bool YamlWriter::enter(const std::string& key) {

@@ -31,6 +31,9 @@ class Fields {
   // A string that must be one of `choices`.
   virtual void choice(const char* key, std::string& value, const std::vector<std::string>& choices,
                       const char* help) = 0;
+  // Strings that must be among `choices`: a YAML list, or one string with commas between them.
+  virtual void list(const char* key, std::vector<std::string>& values, const std::vector<std::string>& choices,
+                    const char* help) = 0;
 
   template <class Config>
   void section(const char* key, Config& value) {
@@ -105,6 +108,8 @@ class YamlReader : public Fields {
   void field(const char* key, bool& value, const char* help) override;
   void field(const char* key, std::string& value, const char* help) override;
   void choice(const char* key, std::string& value, const std::vector<std::string>& choices, const char* help) override;
+  void list(const char* key, std::vector<std::string>& values, const std::vector<std::string>& choices,
+            const char* help) override;
 
   std::vector<Problem> finish();
 
@@ -137,6 +142,8 @@ class YamlWriter : public Fields {
   void field(const char* key, bool& value, const char* help) override;
   void field(const char* key, std::string& value, const char* help) override;
   void choice(const char* key, std::string& value, const std::vector<std::string>& choices, const char* help) override;
+  void list(const char* key, std::vector<std::string>& values, const std::vector<std::string>& choices,
+            const char* help) override;
 
  protected:
   bool enter(const std::string& key) override;

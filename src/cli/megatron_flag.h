@@ -2,6 +2,8 @@
 #pragma once
 
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace braid {
 
@@ -31,6 +33,7 @@ struct MegatronFlag {
   std::string otherwise{};
   ModelFamily family = ModelFamily::Any;
   FlagVerdict other_verdict = FlagVerdict::Unsupported;
+  std::vector<std::pair<std::string, std::string>> renamed{};  // values that the recipe calls otherwise; empty: none
   double factor = 1;  // converts a number to another unit; 0: the value depends on other flags
 };
 

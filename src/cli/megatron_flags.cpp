@@ -30,8 +30,10 @@ std::vector<std::string> allowed_values(const MegatronFlag& flag, ModelFamily fa
 bool allows(const MegatronFlag& flag, const std::string& value, ModelFamily family) {
   if (flag.verdict == FlagVerdict::Taken && flag.values == FlagValues::Many) return value.find(' ') == value.npos;
   if (flag.only_for.empty() || value.empty()) return true;
-  const std::vector<std::string> allowed = allowed_values(flag, family);
-  return std::any_of(allowed.begin(), allowed.end(), [&](const std::string& a) { return same_value(a, value); });
+  const std::vector<std::string> allowed = allowed_values(flag, family), given = split(value, ' ');
+  return std::all_of(given.begin(), given.end(), [&](const std::string& one) {
+    return std::any_of(allowed.begin(), allowed.end(), [&](const std::string& a) { return same_value(a, one); });
+  });
 }
 
 std::string code(const std::string& text) { return "`" + text + "`"; }
@@ -121,8 +123,22 @@ FlagVerdict verdict_for(const MegatronFlag& flag, const std::string& value, Mode
   return other_family || !allows(flag, value, family) ? flag.other_verdict : flag.verdict;
 }
 
+namespace {
+
+// "norms,experts"; "false" if the recipe needs none of them.
+std::string renamed_values(const MegatronFlag& flag, const std::string& values) {
+  std::vector<std::string> names;
+  for (const std::string& value : split(values, ' '))
+    for (const auto& [theirs, ours] : flag.renamed)
+      if (theirs == value && !ours.empty()) names.push_back(ours);
+  return names.empty() ? "false" : fmt::format("{}", fmt::join(names, ","));
+}
+
+}  // namespace
+
 std::string recipe_value(const MegatronFlag& flag, const std::string& value) {
   if (!flag.value.empty()) return flag.value;
+  if (!flag.renamed.empty()) return renamed_values(flag, value);
   if (flag.factor == 0) return "N";
   const auto number = parse_double(value);
   return flag.factor != 1 && number ? fmt::format("{}", flag.factor * *number) : value;

@@ -137,7 +137,8 @@ void add_experts(std::vector<Row>& rows) {
           no("moe-use-upcycling", kNone, "convert the checkpoint first"),
           no("moe-per-layer-logging", kNone, "the log shows the mean over layers"),
           no("moe-extended-tp", kNone, "use --expert-tensor-parallel-size"),
-          rewritten_switch("moe-layer-recompute", "model.recompute", "true", kRecomputeAll),
+          rewritten_switch("moe-layer-recompute", "model.recompute", "experts",
+                           "keeps only the normed input and the routing"),
           no("overlap-moe-expert-parallel-comm", kNone, "all-to-all overlaps with the shared expert only"),
       });
 }

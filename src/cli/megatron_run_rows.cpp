@@ -18,8 +18,8 @@ constexpr const char* kRanksFollow =
 constexpr const char* kLogged = "always logged";
 constexpr const char* kSequenceForHeads = "context parallelism uses all-to-all (a2a)";
 constexpr const char* kStrict = "loading fails with a list of what is missing; extra tensors are ignored";
-constexpr const char* kNoSelectiveRecompute =
-    "parts of a layer cannot be recomputed; model.recompute=true recomputes whole layers";
+constexpr const char* kScoresAreNeverKept =
+    "attention never keeps its scores (core_attn); --recompute-modules names other parts";
 
 void add_taken(std::vector<Row>& rows) {
   rows.insert(
@@ -36,6 +36,7 @@ void add_taken(std::vector<Row>& rows) {
           taken("ddp-bucket-size", "optimizer.bucket_size"),
           taken("ddp-num-buckets", "optimizer.bucket_count"),
           taken_switch("ddp-pad-buckets-for-high-nccl-busbw", "optimizer.pad_buckets", "true"),
+          taken_switch("deterministic-mode", "train.deterministic", "true"),
           taken_switch("dist-ckpt-optim-fully-reshardable", "checkpoint.fully_reshardable", "true"),
           taken("distributed-backend", "dist.backend"),
           taken("encoder-cp", "topology.modules.images.cp"),
@@ -158,7 +159,6 @@ void add_precision_and_kernels(std::vector<Row>& rows) {
           already("no-gradient-accumulation-fusion", kNone, kOneKernel),
           already("cross-entropy-loss-fusion", kNone, kOneKernel),
           already("cross-entropy-fusion-impl", kOne, kOneKernel),
-          already("deterministic-mode", kNone, "runs with the same layout and seed are bit-identical"),
           already("use-cpu-initialization", kNone,
                   "initial weights depend only on seed, name and position, not on the device"),
           already("te-rng-tracker", kNone, "random numbers depend only on seed and name"),
@@ -168,18 +168,27 @@ void add_precision_and_kernels(std::vector<Row>& rows) {
           no("enable-cuda-graph", kNone, "steps are not captured as CUDA graphs"),
           no("cuda-graph-impl", kOne, "steps are not captured as CUDA graphs"),
           no("cuda-graph-scope", kMany, "steps are not captured as CUDA graphs"),
-          no("recompute-activations", kNone, kNoSelectiveRecompute),
+          already("recompute-activations", kNone, kScoresAreNeverKept),
           {.name = "recompute-granularity",
            .verdict = FlagVerdict::Rewritten,
            .values = kOne,
            .key = "model.recompute",
-           .value = "true",
-           .why = kRecomputeAll,
+           .value = "full",
+           .why = "keeps only each layer's input",
            .only_for = "full",
-           .otherwise = kNoSelectiveRecompute},
+           .otherwise = kScoresAreNeverKept,
+           .other_verdict = FlagVerdict::AlreadySo},
           no("recompute-method", kOne, "model.recompute applies to all layers"),
           no("recompute-num-layers", kOne, "model.recompute applies to all layers"),
-          no("recompute-modules", kMany, "model.recompute recomputes whole layers"),
+          {.name = "recompute-modules",
+           .verdict = FlagVerdict::Rewritten,
+           .values = kMany,
+           .key = "model.recompute",
+           .why = "layernorm is norms, moe_act is activations, moe is experts; core_attn is never kept",
+           .only_for = "core_attn layernorm moe_act moe",
+           .otherwise = "an MLP or a shared expert is not recomputed as a whole: use model.recompute=activations, or "
+                        "full; there is no latent attention",
+           .renamed = {{"layernorm", "norms"}, {"moe_act", "activations"}, {"moe", "experts"}}},
           no("distribute-saved-activations", kNone, "use --sequence-parallel"),
           already("manual-gc", kNone, "Braid does not run Python and has no garbage collector"),
           already("manual-gc-interval", kOne, "Braid does not run Python and has no garbage collector"),

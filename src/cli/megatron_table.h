@@ -19,7 +19,6 @@ inline constexpr auto kLlama = ModelFamily::Llama, kHybrid = ModelFamily::Hybrid
 
 // Reasons that several files of rows use.
 inline constexpr const char* kOneKernel = "each operator has only one implementation";
-inline constexpr const char* kRecomputeAll = "model.recompute keeps each layer's input and recomputes the rest";
 
 inline Row taken(const char* name, const char* key) { return {name, FlagVerdict::Taken, kOne, key}; }
 inline Row taken_switch(const char* name, const char* key, const char* value) {

@@ -16,6 +16,7 @@ constexpr std::size_t kFlagWidth = 30;
 const char* type_of(const std::string& value) {
   if (value == "true" || value == "false") return "BOOL";
   if (value.starts_with('"')) return "TEXT";
+  if (value.starts_with('[')) return "NAMES";
   return parse_double(value) ? "NUMBER" : "NAME";
 }
 
@@ -45,7 +46,7 @@ class HelpWriter : public YamlWriter {
   }
   void leave() override { path_.pop_back(); }
   void line(const std::string& key, const std::string& value, const std::string& words) override {
-    add(flag_of(key), type_of(value), words, value == "\"\"" ? "none" : value);
+    add(flag_of(key), type_of(value), words, value == "\"\"" || value == "[]" ? "none" : value);
   }
   void unset(const char* key, const char* words) override {
     const bool says_default = std::string_view(words).find("default:") != std::string_view::npos;

@@ -229,7 +229,7 @@ ForwardOptions options_of(const ForwardRequest& request) {
   return {.dtype = scalar_type(request.dtype),
           .grads = request.grads,
           .sequence_parallel = request.sequence_parallel,
-          .recompute = request.recompute};
+          .recompute = {.full = request.recompute}};
 }
 
 void check_outputs(const ForwardRequest& request) {

@@ -16,7 +16,7 @@ class World;
 struct MimoOptions {
   at::ScalarType dtype = at::kFloat;
   bool sequence_parallel = false;  // of the language model
-  bool recompute = false;
+  RecomputeConfig recompute{};
   std::vector<std::string> frozen{};  // parameter sets that do not train
   std::uint64_t seed = 1234;
   bool initialize_weights = true;  // false: uninitialised until they are drawn or loaded

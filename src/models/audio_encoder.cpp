@@ -10,7 +10,7 @@
 namespace braid {
 
 AudioEncoder::AudioEncoder(const AudioConfig& config, const Parameters& parameters, const Parallel& parallel, int stage,
-                           int pp, bool recompute)
+                           int pp, const RecomputeConfig& recompute)
     : config_(config),
       parameters_(parameters),
       parallel_(parallel),

@@ -22,7 +22,7 @@ void check_images(const std::vector<PatchGrid>& images, const ClipConfig& config
 }  // namespace
 
 Clip::Clip(const ClipConfig& config, const Parameters& parameters, const Parallel& parallel, int stage, int pp,
-           bool recompute)
+           const RecomputeConfig& recompute)
     : config_(config),
       parameters_(parameters),
       parallel_(parallel),

@@ -16,15 +16,16 @@
 #include "nn/linear.h"
 #include "nn/parallel.h"
 #include "nn/parameters.h"
+#include "nn/recompute_config.h"
 #include "ops/vision.h"
 
 namespace braid {
 
 class Clip {
  public:
-  // `parameters` and `parallel` must outlive the model. With `recompute`, a layer saves only its input for backward.
+  // `parameters` and `parallel` must outlive the model.
   Clip(const ClipConfig& config, const Parameters& parameters, const Parallel& parallel, int stage, int pp,
-       bool recompute = false);
+       const RecomputeConfig& recompute = {});
 
   bool is_first_stage() const { return stage_ == 0; }
   bool is_last_stage() const { return stage_ == pp_ - 1; }

@@ -17,9 +17,10 @@ namespace braid {
 class EncoderLayers::TransformerLayer {
  public:
   TransformerLayer(const EncoderLayersConfig& config, const Parameters& parameters, const std::string& prefix,
-                   const Parallel& parallel)
+                   const Parallel& parallel, const RecomputeConfig& recompute)
       : attention_{config.heads, config.heads, config.hidden / config.heads},
         norm_eps_(config.norm_eps),
+        recompute_(recompute),
         gelu_(config.gelu),
         parallel_(parallel),
         qkv_(parameters, prefix + "self_attention.linear_qkv.", parallel),
@@ -32,7 +33,8 @@ class EncoderLayers::TransformerLayer {
   void add_to(Residual& stream, const PackedSequences& sequences) const {
     const at::Tensor attended = attend(normed_columns(stream, qkv_), attention_, false, sequences, parallel_);
     stream.add(scaled(proj_(attended), attention_scale_));
-    stream.add(scaled(fc2_(activated(normed_columns(stream, fc1_))), mlp_scale_));
+    const auto activated = [this, inner = normed_columns(stream, fc1_)] { return activation_of(inner); };
+    stream.add(scaled(fc2_(recomputable(activated, recompute_.activations)), mlp_scale_));
   }
 
  private:
@@ -47,10 +49,10 @@ class EncoderLayers::TransformerLayer {
   };
 
   at::Tensor normed_columns(const Residual& x, const NormedLinear& columns) const {
-    return columns.linear(x.layer_norm(columns.norm_weight, columns.norm_bias, norm_eps_));
+    return columns.linear(x.layer_norm(columns.norm_weight, columns.norm_bias, norm_eps_, recompute_.norms));
   }
 
-  at::Tensor activated(const at::Tensor& x) const {
+  at::Tensor activation_of(const at::Tensor& x) const {
     return gelu_ == "quick" ? quick_gelu(x) : gelu(x, gelu_ == "tanh" ? GeluForm::Tanh : GeluForm::Erf);
   }
 
@@ -60,6 +62,7 @@ class EncoderLayers::TransformerLayer {
 
   const AttentionShape attention_;
   const double norm_eps_;
+  const RecomputeConfig recompute_;
   const std::string gelu_;
   const Parallel& parallel_;
   const NormedLinear qkv_;
@@ -71,13 +74,13 @@ class EncoderLayers::TransformerLayer {
 };
 
 EncoderLayers::EncoderLayers(const EncoderLayersConfig& config, const Parameters& parameters, const Parallel& parallel,
-                             int stage, int pp, bool recompute)
-    : parameters_(parameters), recompute_(recompute) {
+                             int stage, int pp, const RecomputeConfig& recompute)
+    : parameters_(parameters), recompute_(in_encoder(recompute)) {
   BRAID_CHECK(!parallel.sequence_parallel, "every tp rank of an encoder has all tokens");
   const std::vector<int> bounds = even_stages(config.layers, pp);
   for (int layer = bounds[stage]; layer < bounds[stage + 1]; ++layer)
-    layers_.push_back(
-        std::make_unique<TransformerLayer>(config, parameters, fmt::format("decoder.layers.{}.", layer), parallel));
+    layers_.push_back(std::make_unique<TransformerLayer>(config, parameters, fmt::format("decoder.layers.{}.", layer),
+                                                         parallel, recompute_));
 }
 
 EncoderLayers::~EncoderLayers() = default;
@@ -87,7 +90,7 @@ at::Tensor EncoderLayers::run(at::Tensor x, const PackedSequences& sequences) co
   for (const auto& layer : layers_) {
     // Copied, because backward may run the layer again after the caller's sequences are gone.
     const auto add_branches = [layer = layer.get(), sequences](Residual& to) { layer->add_to(to, sequences); };
-    add_layer(stream, add_branches, recompute_, parameters_.trains());
+    add_layer(stream, add_branches, recompute_.full, parameters_.trains());
   }
   return stream.value();
 }

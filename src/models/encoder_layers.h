@@ -9,15 +9,16 @@
 #include "models/encoder_layers_config.h"
 #include "nn/parallel.h"
 #include "nn/parameters.h"
+#include "nn/recompute_config.h"
 #include "ops/packed_sequences.h"
 
 namespace braid {
 
 class EncoderLayers {
  public:
-  // `parameters` and `parallel` must outlive the layers. With `recompute`, a layer saves only its input for backward.
+  // `parameters` and `parallel` must outlive the layers.
   EncoderLayers(const EncoderLayersConfig& config, const Parameters& parameters, const Parallel& parallel, int stage,
-                int pp, bool recompute);
+                int pp, const RecomputeConfig& recompute);
   ~EncoderLayers();
 
   at::Tensor run(at::Tensor x, const PackedSequences& sequences) const;  // [T, H] -> [T, H]
@@ -26,7 +27,7 @@ class EncoderLayers {
   class TransformerLayer;
 
   const Parameters& parameters_;
-  const bool recompute_;
+  const RecomputeConfig recompute_;
   std::vector<std::unique_ptr<TransformerLayer>> layers_;
 };
 

@@ -19,18 +19,22 @@ namespace {
 
 class Mlp : public Layer {
  public:
-  Mlp(double norm_eps, const Parameters& parameters, const std::string& prefix, const Parallel& parallel)
+  Mlp(double norm_eps, const Parameters& parameters, const std::string& prefix, const Parallel& parallel,
+      const RecomputeConfig& recompute)
       : norm_eps_(norm_eps),
+        recompute_(recompute),
         norm_(parameters.get(prefix + "linear_fc1.layer_norm_weight")),
         fc1_(parameters, prefix + "linear_fc1.", Split::Columns, parallel),
         fc2_(parameters, prefix + "linear_fc2.", Split::Rows, parallel) {}
 
   at::Tensor branch(const Residual& x, const SequenceBatch&) override {
-    return fc2_(squared_relu(fc1_(x.rms_norm(norm_, norm_eps_))));
+    const at::Tensor inner = fc1_(x.rms_norm(norm_, norm_eps_, recompute_.norms));
+    return fc2_(recomputable([inner] { return squared_relu(inner); }, recompute_.activations));
   }
 
  private:
   const double norm_eps_;
+  const RecomputeConfig recompute_;
   const at::Tensor norm_;
   const Linear fc1_, fc2_;
 };
@@ -55,19 +59,20 @@ MoeOptions moe_options(const HybridLmConfig& c) {
 }
 
 std::unique_ptr<Layer> make_layer(char letter, const HybridLmConfig& c, const Parameters& parameters,
-                                  const std::string& prefix, const Parallel& parallel) {
+                                  const std::string& prefix, const Parallel& parallel,
+                                  const RecomputeConfig& recompute) {
   switch (letter) {
     case 'M':
       return std::make_unique<Mamba2>(mamba_shape(c), scan_options(c), c.norm_eps, parameters, prefix + "mixer.",
-                                      parallel);
+                                      parallel, recompute);
     case '*':
       return std::make_unique<SelfAttention>(
           AttentionShape{.heads = c.heads, .kv_heads = c.kv_heads, .head_dim = c.head_dim}, c.norm_eps, parameters,
-          prefix + "self_attention.", parallel);
+          prefix + "self_attention.", parallel, recompute);
     case 'E':
-      return std::make_unique<Moe>(moe_options(c), parameters, prefix, parallel);
+      return std::make_unique<Moe>(moe_options(c), parameters, prefix, parallel, recompute);
     case '-':
-      return std::make_unique<Mlp>(c.norm_eps, parameters, prefix + "mlp.", parallel);
+      return std::make_unique<Mlp>(c.norm_eps, parameters, prefix + "mlp.", parallel, recompute);
   }
   throw_check_failed(__FILE__, __LINE__, fmt::format("'{}' is not a layer", letter));
 }
@@ -75,13 +80,18 @@ std::unique_ptr<Layer> make_layer(char letter, const HybridLmConfig& c, const Pa
 }  // namespace
 
 HybridLm::HybridLm(const HybridLmConfig& config, const Parameters& parameters, const Parallel& parallel, int stage,
-                   int pp, bool recompute)
-    : config_(config), parameters_(parameters), parallel_(parallel), stage_(stage), pp_(pp), recompute_(recompute) {
+                   int pp, const RecomputeConfig& recompute)
+    : config_(config),
+      parameters_(parameters),
+      parallel_(parallel),
+      stage_(stage),
+      pp_(pp),
+      recompute_(in_language(recompute)) {
   const std::string letters = layer_letters(config);
   const std::vector<int> bounds = stage_bounds(config, pp);
   for (int layer = bounds[stage]; layer < bounds[stage + 1]; ++layer) {
     layers_.push_back(
-        make_layer(letters[layer], config, parameters, fmt::format("decoder.layers.{}.", layer), parallel));
+        make_layer(letters[layer], config, parameters, fmt::format("decoder.layers.{}.", layer), parallel, recompute_));
     if (letters[layer] == 'E') moe_layers_.push_back(static_cast<Moe*>(layers_.back().get()));
   }
   if (is_last_stage()) output_.emplace(parameters, "output_layer.", Split::Columns, parallel);
@@ -98,7 +108,7 @@ at::Tensor HybridLm::run_layers(at::Tensor x, const SequenceBatch& batch) const 
   for (const auto& layer : layers_) {
     // Copied, because backward may run the layer again after the caller's batch is gone.
     const auto add_branch = [layer = layer.get(), batch](Residual& to) { to.add(layer->branch(to, batch)); };
-    add_layer(stream, add_branch, recompute_, parameters_.trains());
+    add_layer(stream, add_branch, recompute_.full, parameters_.trains());
   }
   return stream.value();
 }

@@ -14,6 +14,7 @@
 #include "nn/linear.h"
 #include "nn/parallel.h"
 #include "nn/parameters.h"
+#include "nn/recompute_config.h"
 
 namespace braid {
 
@@ -21,9 +22,9 @@ class Moe;
 
 class HybridLm {
  public:
-  // `parameters` and `parallel` must outlive the model. With `recompute`, a layer saves only its input for backward.
+  // `parameters` and `parallel` must outlive the model.
   HybridLm(const HybridLmConfig& config, const Parameters& parameters, const Parallel& parallel, int stage, int pp,
-           bool recompute = false);
+           const RecomputeConfig& recompute = {});
   ~HybridLm();
 
   bool is_first_stage() const { return stage_ == 0; }
@@ -43,7 +44,7 @@ class HybridLm {
   const Parameters& parameters_;
   const Parallel& parallel_;
   const int stage_, pp_;
-  const bool recompute_;
+  const RecomputeConfig recompute_;
   std::vector<std::unique_ptr<Layer>> layers_;
   std::vector<Moe*> moe_layers_;  // among them
   std::optional<Linear> output_;  // on the last stage

@@ -15,33 +15,41 @@ namespace braid {
 class Llama::DecoderLayer {
  public:
   DecoderLayer(const LlamaConfig& config, const Parameters& parameters, const std::string& prefix,
-               const Parallel& parallel)
+               const Parallel& parallel, const RecomputeConfig& recompute)
       : norm_eps_(config.norm_eps),
+        recompute_(recompute),
         attention_({config.heads, config.kv_heads, config.head_dim, config.rope_theta}, config.norm_eps, parameters,
-                   prefix + "self_attention.", parallel),
+                   prefix + "self_attention.", parallel, recompute),
         mlp_norm_(parameters.get(prefix + "mlp.linear_fc1.layer_norm_weight")),
         fc1_(parameters, prefix + "mlp.linear_fc1.", Split::Columns, parallel),
         fc2_(parameters, prefix + "mlp.linear_fc2.", Split::Rows, parallel) {}
 
   void add_to(Residual& stream, const SequenceBatch& batch) {
     stream.add(attention_.branch(stream, batch));
-    stream.add(fc2_(swiglu(fc1_(stream.rms_norm(mlp_norm_, norm_eps_)))));
+    const at::Tensor inner = fc1_(stream.rms_norm(mlp_norm_, norm_eps_, recompute_.norms));
+    stream.add(fc2_(recomputable([inner] { return swiglu(inner); }, recompute_.activations)));
   }
 
  private:
   const double norm_eps_;
+  const RecomputeConfig recompute_;
   SelfAttention attention_;
   const at::Tensor mlp_norm_;
   const Linear fc1_, fc2_;
 };
 
 Llama::Llama(const LlamaConfig& config, const Parameters& parameters, const Parallel& parallel, int stage, int pp,
-             bool recompute)
-    : config_(config), parameters_(parameters), parallel_(parallel), stage_(stage), pp_(pp), recompute_(recompute) {
+             const RecomputeConfig& recompute)
+    : config_(config),
+      parameters_(parameters),
+      parallel_(parallel),
+      stage_(stage),
+      pp_(pp),
+      recompute_(in_language(recompute)) {
   const std::vector<int> bounds = stage_bounds(config, pp);
   for (int layer = bounds[stage]; layer < bounds[stage + 1]; ++layer)
-    layers_.push_back(
-        std::make_unique<DecoderLayer>(config, parameters, fmt::format("decoder.layers.{}.", layer), parallel));
+    layers_.push_back(std::make_unique<DecoderLayer>(config, parameters, fmt::format("decoder.layers.{}.", layer),
+                                                     parallel, recompute_));
   if (!is_last_stage()) return;
   if (config.tie_embeddings)
     output_.emplace(word_embeddings(), at::Tensor(), Split::Columns, parallel);
@@ -64,7 +72,7 @@ at::Tensor Llama::run_layers(at::Tensor x, const SequenceBatch& batch) const {
   for (const auto& layer : layers_) {
     // Copied, because backward may run the layer again after the caller's batch is gone.
     const auto add_branches = [layer = layer.get(), batch](Residual& to) { layer->add_to(to, batch); };
-    add_layer(stream, add_branches, recompute_, parameters_.trains());
+    add_layer(stream, add_branches, recompute_.full, parameters_.trains());
   }
   return stream.value();
 }

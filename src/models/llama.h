@@ -17,14 +17,15 @@
 #include "nn/linear.h"
 #include "nn/parallel.h"
 #include "nn/parameters.h"
+#include "nn/recompute_config.h"
 
 namespace braid {
 
 class Llama {
  public:
-  // `parameters` and `parallel` must outlive the model. With `recompute`, a layer saves only its input for backward.
+  // `parameters` and `parallel` must outlive the model.
   Llama(const LlamaConfig& config, const Parameters& parameters, const Parallel& parallel, int stage, int pp,
-        bool recompute = false);
+        const RecomputeConfig& recompute = {});
   ~Llama();
 
   bool is_first_stage() const { return stage_ == 0; }
@@ -45,7 +46,7 @@ class Llama {
   const Parameters& parameters_;
   const Parallel& parallel_;
   const int stage_, pp_;
-  const bool recompute_;
+  const RecomputeConfig recompute_;
   std::vector<std::unique_ptr<DecoderLayer>> layers_;
   std::optional<Linear> output_;  // on the last stage
 };

@@ -62,7 +62,7 @@ at::Tensor patchify(const at::Tensor& pixels, int patch) {
 }
 
 Radio::Radio(const RadioConfig& config, const Parameters& parameters, const Parallel& parallel, int stage, int pp,
-             bool recompute)
+             const RecomputeConfig& recompute)
     : config_(config),
       parameters_(parameters),
       parallel_(parallel),

@@ -17,6 +17,7 @@
 #include "nn/linear.h"
 #include "nn/parallel.h"
 #include "nn/parameters.h"
+#include "nn/recompute_config.h"
 #include "ops/vision.h"
 
 namespace braid {
@@ -34,9 +35,9 @@ at::Tensor patchify(const at::Tensor& pixels, int patch);
 
 class Radio {
  public:
-  // `parameters` and `parallel` must outlive the model. With `recompute`, a layer saves only its input for backward.
+  // `parameters` and `parallel` must outlive the model.
   Radio(const RadioConfig& config, const Parameters& parameters, const Parallel& parallel, int stage, int pp,
-        bool recompute = false);
+        const RecomputeConfig& recompute = {});
 
   bool is_first_stage() const { return stage_ == 0; }
   bool is_last_stage() const { return stage_ == pp_ - 1; }

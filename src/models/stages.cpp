@@ -55,7 +55,8 @@ template <class Model, class Config>
 class AnyEncoderStage : public EncoderStage {
  public:
   AnyEncoderStage(const EncoderConfig& encoder, const Config& config, const Parameters& parameters,
-                  const Parameters* projector, const Parallel& parallel, const StagePosition& position, bool recompute)
+                  const Parameters* projector, const Parallel& parallel, const StagePosition& position,
+                  const RecomputeConfig& recompute)
       : features_(features_of(config)),
         pixel_shuffle_(encoder.pixel_shuffle),
         parameters_(parameters),
@@ -108,7 +109,7 @@ class AnyLanguageStage : public LanguageStage {
  public:
   template <class Config>
   AnyLanguageStage(const Config& config, const Parameters& parameters, const Parallel& parallel,
-                   const StagePosition& position, bool recompute)
+                   const StagePosition& position, const RecomputeConfig& recompute)
       : tp_(parallel.tp), model_(config, parameters, parallel, position.stage, position.stages, recompute) {}
 
   at::Tensor embed(const at::Tensor& ids) const override { return model_.embed(ids); }
@@ -140,7 +141,7 @@ struct MakeEncoder {
   const Parameters* projector;
   const Parallel& parallel;
   const StagePosition& position;
-  bool recompute;
+  const RecomputeConfig& recompute;
 
   std::unique_ptr<EncoderStage> operator()(const RadioConfig& config) const { return make<Radio>(config); }
   std::unique_ptr<EncoderStage> operator()(const ClipConfig& config) const { return make<Clip>(config); }
@@ -157,7 +158,7 @@ struct MakeLanguage {
   const Parameters& parameters;
   const Parallel& parallel;
   const StagePosition& position;
-  bool recompute;
+  const RecomputeConfig& recompute;
 
   std::unique_ptr<LanguageStage> operator()(const HybridLmConfig& config) const { return make<HybridLm>(config); }
   std::unique_ptr<LanguageStage> operator()(const LlamaConfig& config) const { return make<Llama>(config); }
@@ -172,13 +173,13 @@ struct MakeLanguage {
 
 std::unique_ptr<EncoderStage> make_encoder_stage(const EncoderConfig& config, const Parameters& encoder,
                                                  const Parameters* projector, const Parallel& parallel,
-                                                 const StagePosition& position, bool recompute) {
+                                                 const StagePosition& position, const RecomputeConfig& recompute) {
   return std::visit(MakeEncoder{config, encoder, projector, parallel, position, recompute}, config.model);
 }
 
 std::unique_ptr<LanguageStage> make_language_stage(const LanguageConfig& config, const Parameters& parameters,
                                                    const Parallel& parallel, const StagePosition& position,
-                                                   bool recompute) {
+                                                   const RecomputeConfig& recompute) {
   return std::visit(MakeLanguage{parameters, parallel, position, recompute}, config);
 }
 

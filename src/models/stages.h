@@ -10,6 +10,7 @@
 #include "nn/layer.h"
 #include "nn/parallel.h"
 #include "nn/parameters.h"
+#include "nn/recompute_config.h"
 #include "ops/cross_entropy.h"
 
 namespace braid {
@@ -51,9 +52,9 @@ struct StagePosition {
 // autograd.
 std::unique_ptr<EncoderStage> make_encoder_stage(const EncoderConfig& config, const Parameters& encoder,
                                                  const Parameters* projector, const Parallel& parallel,
-                                                 const StagePosition& position, bool recompute);
+                                                 const StagePosition& position, const RecomputeConfig& recompute);
 std::unique_ptr<LanguageStage> make_language_stage(const LanguageConfig& config, const Parameters& parameters,
                                                    const Parallel& parallel, const StagePosition& position,
-                                                   bool recompute);
+                                                   const RecomputeConfig& recompute);
 
 }  // namespace braid

@@ -10,8 +10,9 @@
 
 namespace braid {
 
-at::Tensor Linear::operator()(const at::Tensor& x) const {
-  if (split_ == Split::Columns) return linear(gather_sequence(x, *parallel_), weight_, bias_);
+at::Tensor Linear::operator()(const Recomputable& x) const {
+  const auto gathered = [parallel = parallel_](const at::Tensor& own) { return gather_sequence(own, *parallel); };
+  if (split_ == Split::Columns) return linear(x.then(gathered), weight_, bias_);
   if (parallel_->tp.size() == 1) return linear(x, weight_, bias_);  // the product adds the bias
   const at::Tensor y = reduce_to_sequence(linear(x, weight_, {}), *parallel_);
   return bias_.defined() ? y + bias_ : y;

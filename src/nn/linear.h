@@ -5,6 +5,7 @@
 
 #include "nn/parallel.h"
 #include "nn/parameters.h"
+#include "tensor/recomputable.h"
 
 namespace braid {
 
@@ -24,7 +25,7 @@ class Linear {
   Linear(const Parameters& parameters, const std::string& prefix, Split split, const Parallel& parallel)
       : Linear(parameters.weight(prefix + "weight"), parameters.get_if_declared(prefix + "bias"), split, parallel) {}
 
-  at::Tensor operator()(const at::Tensor& x) const;
+  at::Tensor operator()(const Recomputable& x) const;
   // With Split::Columns, for some of the T / cp tokens only.   [t, In], rows: [n] int64 -> [n, Out / tp]
   at::Tensor of_rows(const at::Tensor& x, const at::Tensor& rows) const;
   at::ScalarType dtype() const { return weight_.value.scalar_type(); }

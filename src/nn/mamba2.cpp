@@ -30,10 +30,11 @@ at::Tensor exchange_blocks(const at::Tensor& x, const std::vector<std::int64_t>&
 }  // namespace
 
 Mamba2::Mamba2(const Mamba2Shape& shape, const SsdOptions& scan, double norm_eps, const Parameters& parameters,
-               const std::string& prefix, const Parallel& parallel)
+               const std::string& prefix, const Parallel& parallel, const RecomputeConfig& recompute)
     : shape_{shape.heads / parallel.tp.size(), shape.head_dim, shape.groups / parallel.tp.size(), shape.state},
       scan_(scan),
       norm_eps_(norm_eps),
+      recompute_(recompute),
       parallel_(parallel),
       pre_norm_(parameters.get(prefix + "in_proj.layer_norm_weight")),
       in_proj_(parameters, prefix + "in_proj.", Split::Columns, parallel),
@@ -46,10 +47,10 @@ Mamba2::Mamba2(const Mamba2Shape& shape, const SsdOptions& scan, double norm_eps
       out_proj_(parameters, prefix + "out_proj.", Split::Rows, parallel) {}
 
 at::Tensor Mamba2::branch(const Residual& x, const SequenceBatch& batch) {
-  return out_proj_(mix(in_proj_(x.rms_norm(pre_norm_, norm_eps_)), batch.sequences));
+  return out_proj_(mix(in_proj_(x.rms_norm(pre_norm_, norm_eps_, recompute_.norms)), batch.sequences));
 }
 
-at::Tensor Mamba2::mix(const at::Tensor& projected, const PackedSequences& sequences) const {
+Recomputable Mamba2::mix(const at::Tensor& projected, const PackedSequences& sequences) const {
   const Group& cp = parallel_.cp;
   const std::int64_t inner = std::int64_t{shape_.heads} * shape_.head_dim;
   const std::int64_t states = std::int64_t{shape_.groups} * shape_.state;
@@ -62,8 +63,12 @@ at::Tensor Mamba2::mix(const at::Tensor& projected, const PackedSequences& seque
                                       .dt_bias = share_of_blocks(dt_bias_, per_head, cp),
                                       .norm_weight = share_of_blocks(gate_norm_, {inner}, cp)};
   const MambaOptions options = {.groups = shape_.groups / cp.size(), .scan = scan_, .norm_eps = norm_eps_};
-  const at::Tensor normed = mamba_mixer(features, parameters, options, sequences);
-  return heads_to_sequence(normed.unsqueeze(1), cp).flatten(1, 2);
+  const MixerRecompute again = recompute_.mamba   ? MixerRecompute::All
+                               : recompute_.norms ? MixerRecompute::Output
+                                                  : MixerRecompute::None;
+  return mamba_mixer(features, parameters, options, sequences, again).then([cp](const at::Tensor& normed) {
+    return heads_to_sequence(normed.unsqueeze(1), cp).flatten(1, 2);
+  });
 }
 
 }  // namespace braid

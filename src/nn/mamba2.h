@@ -2,6 +2,7 @@
 
 #include "nn/layer.h"
 #include "nn/linear.h"
+#include "nn/recompute_config.h"
 #include "ops/ssd_scan.h"
 
 namespace braid {
@@ -16,15 +17,16 @@ struct Mamba2Shape {
 class Mamba2 : public Layer {
  public:
   Mamba2(const Mamba2Shape& shape, const SsdOptions& scan, double norm_eps, const Parameters& parameters,
-         const std::string& prefix, const Parallel& parallel);
+         const std::string& prefix, const Parallel& parallel, const RecomputeConfig& recompute = {});
   at::Tensor branch(const Residual& x, const SequenceBatch& batch) override;
 
  private:
-  at::Tensor mix(const at::Tensor& projected, const PackedSequences& sequences) const;
+  Recomputable mix(const at::Tensor& projected, const PackedSequences& sequences) const;
 
   const Mamba2Shape shape_;  // of this tp rank: its share of heads and groups
   const SsdOptions scan_;
   const double norm_eps_;
+  const RecomputeConfig recompute_;
   const Parallel& parallel_;
   const at::Tensor pre_norm_;
   const Linear in_proj_;

@@ -9,7 +9,7 @@
 
 #include "base/error.h"
 #include "base/philox.h"
-#include "nn/expert_exchange.h"
+#include "nn/recompute.h"
 #include "ops/activation.h"
 #include "ops/aux_loss.h"
 #include "tensor/autograd.h"
@@ -33,9 +33,12 @@ std::int64_t first_token(const Parallel& parallel, std::int64_t own) {
 
 }  // namespace
 
-Moe::Moe(const MoeOptions& options, const Parameters& parameters, const std::string& prefix, const Parallel& parallel)
+Moe::Moe(const MoeOptions& options, const Parameters& parameters, const std::string& prefix, const Parallel& parallel,
+         const RecomputeConfig& recompute)
     : options_(options),
+      recompute_(recompute),
       prefix_(prefix),
+      parameters_(parameters),
       parallel_(parallel),
       norm_(parameters.get(prefix + "pre_mlp_layernorm.weight")),
       router_(parameters.weight(prefix + "mlp.router.weight")),
@@ -51,29 +54,44 @@ Moe::Moe(const MoeOptions& options, const Parameters& parameters, const std::str
 }
 
 at::Tensor Moe::branch(const Residual& x, const SequenceBatch& batch) {
-  const at::Tensor normed = x.rms_norm(norm_, options_.norm_eps), own = own_rows(normed, parallel_);
-  const std::int64_t top_k = options_.router.top_k;
+  const Recomputable normed = x.rms_norm(norm_, options_.norm_eps, recompute_.norms);
+  const Recomputable own = normed.then([this](const at::Tensor& all) { return own_rows(all, parallel_); });
   const Routing routing = route(logits_of(own), expert_bias_, options_.router);
   const ExpertOrder order = sort_by_expert(routing.experts, options_.experts);
   // With recomputation a layer runs twice, once with gradients; tokens are counted in that run only.
   if (at::GradMode::is_enabled()) tokens_per_expert_ += order.counts;
 
-  const ExpertExchange exchange(order, parallel_.ep, parallel_.expt_tp);
-  const AwaitRows await_rows = exchange.start_dispatch(permute_to_experts(own, order, top_k));
-  const AwaitRows await_weights = exchange.start_dispatch(weights_by_expert(routing.weights, order));
-  const at::Tensor shared = shared_expert(normed);  // while the rows travel
+  const auto exchange = std::make_shared<const ExpertExchange>(order, parallel_.ep, parallel_.expt_tp);
+  const auto run_experts = [this, order, exchange](const Tensors& in) {
+    return start_experts(in[0], in[1], order, exchange)();
+  };
+  const AwaitRows await_experts =
+      recompute_.experts ? [&] { return recompute(run_experts, {own, routing.weights}, parameters_.trains()); }
+                         : start_experts(own.value, routing.weights, order, exchange);
+  const at::Tensor shared = shared_expert(normed);
 
-  const at::Tensor rows = await_rows(), weights = await_weights();
-  const at::Tensor inner = scaled_squared_relu(fc1_(rows, exchange.local_rows()), weights);
-  const at::Tensor outer = exchange.combine(fc2_(inner, exchange.local_rows()));
-  const bool own_is_all = own.size(0) == normed.size(0);
-  const at::Tensor y = unpermute_from_experts(outer, order, top_k, own_is_all ? shared : at::Tensor());
+  const bool own_is_all = own.value.size(0) == normed.value.size(0);
+  const at::Tensor y =
+      unpermute_from_experts(await_experts(), order, options_.router.top_k, own_is_all ? shared : at::Tensor());
   const at::Tensor routed = all_rows(with_aux_loss(y, routing, batch), parallel_);
   return shared.defined() && !own_is_all ? routed + shared : routed;
 }
 
-at::Tensor Moe::shared_expert(const at::Tensor& x) const {
-  return shared_fc1_ ? (*shared_fc2_)(squared_relu((*shared_fc1_)(x))) : at::Tensor();
+AwaitRows Moe::start_experts(const at::Tensor& tokens, const at::Tensor& weights, const ExpertOrder& order,
+                             const std::shared_ptr<const ExpertExchange>& exchange) const {
+  const AwaitRows await_rows = exchange->start_dispatch(permute_to_experts(tokens, order, options_.router.top_k));
+  const AwaitRows await_weights = exchange->start_dispatch(weights_by_expert(weights, order));
+  return [this, exchange, await_rows, await_weights] {
+    const at::Tensor inner = fc1_(await_rows(), exchange->local_rows()), scales = await_weights();
+    const auto activated = [inner, scales] { return scaled_squared_relu(inner, scales); };
+    return exchange->combine(fc2_(recomputable(activated, recompute_.activations), exchange->local_rows()));
+  };
+}
+
+at::Tensor Moe::shared_expert(const Recomputable& x) const {
+  if (!shared_fc1_) return {};
+  const auto activated = [inner = (*shared_fc1_)(x)] { return squared_relu(inner); };
+  return (*shared_fc2_)(recomputable(activated, recompute_.activations));
 }
 
 at::Tensor Moe::with_aux_loss(const at::Tensor& y, const Routing& routing, const SequenceBatch& batch) {
@@ -83,8 +101,8 @@ at::Tensor Moe::with_aux_loss(const at::Tensor& y, const Routing& routing, const
   return with_extra_loss(y, loss, options_.aux_loss_coeff * batch.aux_loss_scale);
 }
 
-at::Tensor Moe::logits_of(const at::Tensor& x) {
-  return options_.force_load_balancing ? balanced_logits(x.size(0)) : router_logits(x, router_);
+at::Tensor Moe::logits_of(const Recomputable& x) {
+  return options_.force_load_balancing ? balanced_logits(x.value.size(0)) : router_logits(x, router_);
 }
 
 // The same for every batch of this size, so it is drawn once and does not slow down the benchmark.

@@ -1,10 +1,13 @@
 #pragma once
 
+#include <memory>
 #include <optional>
 
+#include "nn/expert_exchange.h"
 #include "nn/grouped_linear.h"
 #include "nn/layer.h"
 #include "nn/linear.h"
+#include "nn/recompute_config.h"
 #include "ops/moe.h"
 
 namespace braid {
@@ -22,7 +25,8 @@ struct MoeOptions {
 // parallelism.
 class Moe : public Layer {
  public:
-  Moe(const MoeOptions& options, const Parameters& parameters, const std::string& prefix, const Parallel& parallel);
+  Moe(const MoeOptions& options, const Parameters& parameters, const std::string& prefix, const Parallel& parallel,
+      const RecomputeConfig& recompute = {});
   at::Tensor branch(const Residual& x, const SequenceBatch& batch) override;
 
   // The unweighted auxiliary loss, this rank's share, summed over the forwards with gradient since the last call.
@@ -36,14 +40,20 @@ class Moe : public Layer {
   void forget_tokens();
 
  private:
-  at::Tensor shared_expert(const at::Tensor& x) const;
+  // The experts' outputs for these tokens, [T * k, H] sorted by expert. What runs before the result is called overlaps
+  // with the rows' way to their experts.
+  AwaitRows start_experts(const at::Tensor& tokens, const at::Tensor& weights, const ExpertOrder& order,
+                          const std::shared_ptr<const ExpertExchange>& exchange) const;
+  at::Tensor shared_expert(const Recomputable& x) const;
   at::Tensor with_aux_loss(const at::Tensor& y, const Routing& routing, const SequenceBatch& batch);
   at::Tensor aux_loss_of(const at::Tensor& scores, const SequenceBatch& batch) const;
-  at::Tensor logits_of(const at::Tensor& x);
+  at::Tensor logits_of(const Recomputable& x);
   const at::Tensor& balanced_logits(std::int64_t tokens);
 
   const MoeOptions options_;
+  const RecomputeConfig recompute_;
   const std::string prefix_;
+  const Parameters& parameters_;
   const Parallel& parallel_;
   const at::Tensor norm_;
   const Weight router_;

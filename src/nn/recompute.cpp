@@ -7,22 +7,37 @@
 
 namespace braid {
 
-at::Tensor recompute(const std::function<at::Tensor(const at::Tensor&)>& layer, const at::Tensor& x, bool trains) {
-  if (!at::GradMode::is_enabled() || (!trains && !x.requires_grad())) return layer(x);
+at::Tensor recompute(const std::function<at::Tensor(const Tensors&)>& function, const std::vector<Recomputable>& inputs,
+                     bool trains) {
+  Tensors values;
+  std::vector<Recomputable::Function> saved;
+  std::vector<bool> want_gradient;
+  for (const Recomputable& input : inputs) {
+    values.push_back(input.value);
+    saved.push_back(Recomputable{input.value.detach(), input.again}.saved_if(true));
+    want_gradient.push_back(input.value.requires_grad());
+  }
+  if (!at::GradMode::is_enabled() || (!trains && !needs_gradient(values))) return function(values);
   at::Tensor y;
   {
     at::NoGradGuard guard;
-    y = layer(x);
+    y = function(values);
   }
-  const bool wants_input_grad = x.requires_grad();
-  return attach_backward("RecomputeBackward", {x}, {y},
-                         [layer, saved = x.detach(), wants_input_grad](const std::vector<at::Tensor>& grads) {
-                           at::AutoGradMode enabled(true);
-                           const at::Tensor input = saved.detach().requires_grad_(wants_input_grad);
-                           const at::Tensor output = layer(input);
-                           if (output.requires_grad()) torch::autograd::backward({output}, {grads[0]});
-                           return std::vector<at::Tensor>{input.grad()};
-                         })[0];
+  const auto backward = [function, saved, want_gradient](const Tensors& grads) {
+    at::AutoGradMode enabled(true);
+    Tensors again, gradients;
+    for (std::size_t i = 0; i < saved.size(); ++i)
+      again.push_back(saved[i]().detach().requires_grad_(want_gradient[i]));
+    const at::Tensor output = function(again);
+    if (output.requires_grad()) torch::autograd::backward({output}, {grads[0]});
+    for (const at::Tensor& input : again) gradients.push_back(input.grad());
+    return gradients;
+  };
+  return attach_backward("RecomputeBackward", values, {y}, backward)[0];
+}
+
+at::Tensor recompute(const std::function<at::Tensor(const at::Tensor&)>& layer, const at::Tensor& x, bool trains) {
+  return recompute([layer](const Tensors& inputs) { return layer(inputs[0]); }, {Recomputable(x)}, trains);
 }
 
 void add_layer(Residual& stream, const std::function<void(Residual&)>& add, bool recomputed, bool trains) {

@@ -19,18 +19,32 @@ const at::Tensor& Residual::value() const {
   return x_;
 }
 
-at::Tensor Residual::rms_norm(const at::Tensor& weight, double eps) const {
-  if (!pending_.defined()) return braid::rms_norm(x_, weight, eps);
-  const auto [sum, normed] = add_rms_norm(x_, std::exchange(pending_, {}), weight, eps);
-  x_ = sum;
-  return normed;
+// norm(stream); add_norm() gives the stream and its norm while an output is pending.
+template <class Norm, class AddNorm>
+Recomputable Residual::normed(const Norm& norm, const AddNorm& add_norm, bool recomputed) const {
+  at::Tensor result;
+  if (pending_.defined()) {
+    const SumAndNormed both = add_norm();
+    pending_.reset();
+    x_ = both.sum;
+    result = both.normed;
+  } else {
+    result = norm(x_);
+  }
+  if (!recomputed) return result;
+  return {result, [norm, x = x_.detach()] { return norm(x); }};
 }
 
-at::Tensor Residual::layer_norm(const at::Tensor& weight, const at::Tensor& bias, double eps) const {
-  if (!pending_.defined()) return braid::layer_norm(x_, weight, bias, eps);
-  const auto [sum, normed] = add_layer_norm(x_, std::exchange(pending_, {}), weight, bias, eps);
-  x_ = sum;
-  return normed;
+Recomputable Residual::rms_norm(const at::Tensor& weight, double eps, bool recomputed) const {
+  const auto norm = [=](const at::Tensor& x) { return braid::rms_norm(x, weight, eps); };
+  return normed(
+      norm, [&] { return add_rms_norm(x_, pending_, weight, eps); }, recomputed);
+}
+
+Recomputable Residual::layer_norm(const at::Tensor& weight, const at::Tensor& bias, double eps, bool recomputed) const {
+  const auto norm = [=](const at::Tensor& x) { return braid::layer_norm(x, weight, bias, eps); };
+  return normed(
+      norm, [&] { return add_layer_norm(x_, pending_, weight, bias, eps); }, recomputed);
 }
 
 }  // namespace braid

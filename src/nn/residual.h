@@ -1,6 +1,6 @@
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include "tensor/recomputable.h"
 
 #include <utility>
 
@@ -14,10 +14,14 @@ class Residual {
 
   void add(at::Tensor branch);
   const at::Tensor& value() const;  // [t, H]
-  at::Tensor rms_norm(const at::Tensor& weight, double eps) const;
-  at::Tensor layer_norm(const at::Tensor& weight, const at::Tensor& bias, double eps) const;
+  // `recomputed`: backward normalises the stream again instead of keeping the result.
+  Recomputable rms_norm(const at::Tensor& weight, double eps, bool recomputed = false) const;
+  Recomputable layer_norm(const at::Tensor& weight, const at::Tensor& bias, double eps, bool recomputed = false) const;
 
  private:
+  template <class Norm, class AddNorm>
+  Recomputable normed(const Norm& norm, const AddNorm& add_norm, bool recomputed) const;
+
   mutable at::Tensor x_, pending_;  // the stream is their sum; pending_ may be undefined
 };
 

@@ -18,16 +18,18 @@ at::Tensor attend(const at::Tensor& qkv, const AttentionShape& shape, bool causa
 }
 
 SelfAttention::SelfAttention(const AttentionShape& shape, double norm_eps, const Parameters& parameters,
-                             const std::string& prefix, const Parallel& parallel)
+                             const std::string& prefix, const Parallel& parallel, const RecomputeConfig& recompute)
     : shape_(shape),
       norm_eps_(norm_eps),
+      recompute_(recompute),
       parallel_(parallel),
       norm_(parameters.get(prefix + "linear_qkv.layer_norm_weight")),
       qkv_(parameters, prefix + "linear_qkv.", Split::Columns, parallel),
       proj_(parameters, prefix + "linear_proj.", Split::Rows, parallel) {}
 
 at::Tensor SelfAttention::branch(const Residual& x, const SequenceBatch& batch) {
-  return proj_(attend(qkv_(x.rms_norm(norm_, norm_eps_)), shape_, true, batch.sequences, parallel_));
+  const at::Tensor qkv = qkv_(x.rms_norm(norm_, norm_eps_, recompute_.norms));
+  return proj_(attend(qkv, shape_, true, batch.sequences, parallel_));
 }
 
 }  // namespace braid

@@ -2,6 +2,7 @@
 
 #include "nn/layer.h"
 #include "nn/linear.h"
+#include "nn/recompute_config.h"
 
 namespace braid {
 
@@ -21,12 +22,13 @@ at::Tensor attend(const at::Tensor& qkv, const AttentionShape& shape, bool causa
 class SelfAttention : public Layer {
  public:
   SelfAttention(const AttentionShape& shape, double norm_eps, const Parameters& parameters, const std::string& prefix,
-                const Parallel& parallel);
+                const Parallel& parallel, const RecomputeConfig& recompute = {});
   at::Tensor branch(const Residual& x, const SequenceBatch& batch) override;
 
  private:
   const AttentionShape shape_;
   const double norm_eps_;
+  const RecomputeConfig recompute_;
   const Parallel& parallel_;
   const at::Tensor norm_;
   const Linear qkv_, proj_;

@@ -123,8 +123,8 @@ Tensors grouped_linear_backward(const at::Tensor& grad, const at::Tensor& rows, 
           rows.defined() ? weight_gradient(dense, rows, weight, experts) : at::Tensor()};
 }
 
-at::Tensor grouped_linear(const at::Tensor& rows, const Weight& weight, const ExpertRows& experts) {
-  const at::Tensor& matrices = weight.value;
+at::Tensor grouped_linear(const Recomputable& input, const Weight& weight, const ExpertRows& experts) {
+  const at::Tensor &rows = input.value, &matrices = weight.value;
   BRAID_CHECK(rows.dim() == 2 && matrices.dim() == 3 && rows.size(1) == matrices.size(2),
               "rows and weights must have the same inner width");
   BRAID_CHECK_EQ(experts.ends().numel(), matrices.size(0), "a row count per expert");
@@ -136,8 +136,8 @@ at::Tensor grouped_linear(const at::Tensor& rows, const Weight& weight, const Ex
   if (weight.sum->value.defined() && needs_gradient({matrices}) && !has_row_kernel(rows, matrices)) experts.prefetch();
   return differentiable(
       "GroupedLinearBackward", {rows, matrices}, [&] { return grouped_linear_forward(rows, matrices, experts); },
-      [rows = matrices.requires_grad() ? rows : at::Tensor(), weight, experts, rows_train = rows.requires_grad()](
-          const at::Tensor& grad) { return grouped_linear_backward(grad, rows, weight, experts, rows_train); });
+      [saved = input.saved_if(matrices.requires_grad()), weight, experts, rows_train = rows.requires_grad()](
+          const at::Tensor& grad) { return grouped_linear_backward(grad, saved(), weight, experts, rows_train); });
 }
 
 }  // namespace braid

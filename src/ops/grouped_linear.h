@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tensor/autograd.h"
+#include "tensor/recomputable.h"
 #include "tensor/weight.h"
 
 namespace braid {
@@ -40,7 +41,7 @@ class ExpertRows {
 };
 
 // The rows of each expert e times weight[e]^T.   rows: [R, In], weight: [E, Out, In] -> [R, Out]
-at::Tensor grouped_linear(const at::Tensor& rows, const Weight& weight, const ExpertRows& experts);
+at::Tensor grouped_linear(const Recomputable& rows, const Weight& weight, const ExpertRows& experts);
 at::Tensor grouped_linear_forward(const at::Tensor& rows, const at::Tensor& weight, const ExpertRows& experts);
 // Gradients of rows and weight. Each expert's part of the weight's is added to its slice of the weight's sum; where no
 // kernel does it, by a product per expert, for which the host needs the counts. Without a sum it is returned. Saved:

@@ -38,13 +38,14 @@ Tensors linear_backward(const at::Tensor& grad, const at::Tensor& x, const Weigh
           needs.bias_grad ? column_sum(grad) : at::Tensor()};
 }
 
-at::Tensor linear(const at::Tensor& x, const Weight& weight, const at::Tensor& bias) {
+at::Tensor linear(const Recomputable& input, const Weight& weight, const at::Tensor& bias) {
+  const at::Tensor& x = input.value;
   BRAID_CHECK_EQ(x.dim(), 2, "x of a linear map is [tokens, features]");
   const LinearNeeds needs = {x.requires_grad(), bias.defined() && bias.requires_grad()};
   return differentiable(
       "LinearBackward", {x, weight.value, bias}, [&] { return linear_forward(x, weight.value, bias); },
-      [x = weight.value.requires_grad() ? x : at::Tensor(), weight, needs](const at::Tensor& grad) {
-        return linear_backward(grad, x, weight, needs);
+      [saved = input.saved_if(weight.value.requires_grad()), weight, needs](const at::Tensor& grad) {
+        return linear_backward(grad, saved(), weight, needs);
       });
 }
 

@@ -3,6 +3,9 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 
+#include <memory>
+#include <optional>
+
 #include "base/error.h"
 #include "ops/causal_conv.h"
 #include "ops/norm.h"
@@ -78,8 +81,46 @@ Tensors mamba_mixer_backward(const at::Tensor& grad, const at::Tensor& features,
   return all;
 }
 
-at::Tensor mamba_mixer(const at::Tensor& features, const MambaParameters& parameters, const MambaOptions& options,
-                       const PackedSequences& sequences) {
+namespace {
+
+// A call of the mixer. What its forward saved is kept, or made by a second forward in backward: by the first user of
+// the output or of what is saved that needs it, for both.
+class MixerCall {
+ public:
+  MixerCall(const at::Tensor& features, const MambaParameters& parameters, const MambaOptions& options,
+            const PackedSequences& sequences)
+      : features_(features), parameters_(parameters), options_(options), sequences_(sequences) {}
+
+  at::Tensor forward() {
+    OutputAndSaved<MambaSaved> result = mamba_mixer_forward(features_, parameters_, options_, sequences_);
+    saved_ = std::move(result.saved);
+    return result.output;
+  }
+  void forget() { saved_.reset(); }
+
+  at::Tensor output_again() {
+    if (!saved_) return forward();
+    return gated_rms_norm_forward(saved_->y.flatten(1, 2), split_features(features_, parameters_).z,
+                                  parameters_.norm_weight, options_.groups, options_.norm_eps)
+        .output;
+  }
+  Tensors backward(const at::Tensor& grad) {
+    if (!saved_) forward();
+    return mamba_mixer_backward(grad, features_, parameters_, options_, sequences_, *saved_);
+  }
+
+ private:
+  const at::Tensor features_;
+  const MambaParameters parameters_;
+  const MambaOptions options_;
+  const PackedSequences sequences_;
+  std::optional<MambaSaved> saved_;
+};
+
+}  // namespace
+
+Recomputable mamba_mixer(const at::Tensor& features, const MambaParameters& parameters, const MambaOptions& options,
+                         const PackedSequences& sequences, MixerRecompute recompute) {
   const std::int64_t inner = parameters.norm_weight.numel(), heads = parameters.A_log.numel();
   const std::int64_t conv = parameters.conv_weight.size(0);
   BRAID_CHECK_EQ(features.size(0), sequences.tokens(), "number of tokens in mamba_mixer");
@@ -89,11 +130,13 @@ at::Tensor mamba_mixer(const at::Tensor& features, const MambaParameters& parame
               inner, heads, options.groups);
   Tensors inputs = in_order(parameters);
   inputs.insert(inputs.begin(), features);
-  return differentiable(
-      "MambaMixerBackward", inputs, [&] { return mamba_mixer_forward(features, parameters, options, sequences); },
-      [features, parameters, options, sequences](const at::Tensor& grad, const MambaSaved& saved) {
-        return mamba_mixer_backward(grad, features, parameters, options, sequences, saved);
-      });
+  const auto call = std::make_shared<MixerCall>(features, parameters, options, sequences);
+  const at::Tensor output = differentiable(
+      "MambaMixerBackward", inputs, [&] { return call->forward(); },
+      [call](const at::Tensor& grad) { return call->backward(grad); });
+  if (recompute == MixerRecompute::All) call->forget();
+  if (recompute == MixerRecompute::None) return output;
+  return {output, [call] { return call->output_again(); }};
 }
 
 }  // namespace braid

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "ops/ssd_scan.h"
+#include "tensor/recomputable.h"
 
 namespace braid {
 
@@ -17,12 +18,19 @@ struct MambaOptions {
   double norm_eps = 1e-5;
 };
 
+// What backward computes again instead of keeping it.
+enum class MixerRecompute {
+  None,
+  Output,  // from what the mixer saves
+  All,     // the output and what the mixer saves besides its inputs, in one second forward
+};
+
 // What Mamba2 does between its projections: causal_conv_silu over x | B | C, ssd_scan, gated_rms_norm. The features are
 // read where they are, and backward writes all their gradients into one tensor. Saves its inputs, the outputs of the
 // convolution and of the scan, the scan's states and the norm's statistics.
 // features: [T, z | x | B | C | dt] = [T, 2 d + 2 g n + h] -> [T, d]
-at::Tensor mamba_mixer(const at::Tensor& features, const MambaParameters& parameters, const MambaOptions& options,
-                       const PackedSequences& sequences);
+Recomputable mamba_mixer(const at::Tensor& features, const MambaParameters& parameters, const MambaOptions& options,
+                         const PackedSequences& sequences, MixerRecompute recompute = MixerRecompute::None);
 
 struct MambaSaved {
   at::Tensor convolved;     // [T, d + 2 g n]

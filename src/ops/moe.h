@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "tensor/autograd.h"
+#include "tensor/recomputable.h"
 #include "tensor/weight.h"
 
 namespace braid {
@@ -24,11 +25,12 @@ struct RouterOptions {
 };
 
 // The logits, in fp32 or wider.   x: [T, H], weight: [E, H] -> [T, E]
-at::Tensor router_logits(const at::Tensor& x, const Weight& weight);
+at::Tensor router_logits(const Recomputable& x, const Weight& weight);
 at::Tensor router_logits_forward(const at::Tensor& x, const at::Tensor& weight);
 // Gradients of x and weight, undefined where not required. The weight's is undefined too if it was added to the
 // weight's sum. Saved: x.
-Tensors router_logits_backward(const at::Tensor& grad, const at::Tensor& x, const Weight& weight);
+Tensors router_logits_backward(const at::Tensor& grad, const at::Tensor& x, const Weight& weight,
+                               bool x_wants_gradient);
 
 // The bias affects only the choice, never the weights. Ties go to the lower expert index on every device.
 // logits: [T, E] fp32 or wider, bias: [E]

@@ -82,17 +82,21 @@ at::Tensor router_x_gradient(const at::Tensor& grad, const at::Tensor& x, const 
 
 }  // namespace
 
-Tensors router_logits_backward(const at::Tensor& grad, const at::Tensor& x, const Weight& weight) {
-  return {x.requires_grad() ? router_x_gradient(grad, x, weight.value) : at::Tensor(),
+Tensors router_logits_backward(const at::Tensor& grad, const at::Tensor& x, const Weight& weight,
+                               bool x_wants_gradient) {
+  return {x_wants_gradient ? router_x_gradient(grad, x, weight.value) : at::Tensor(),
           weight.value.requires_grad() ? router_weight_gradient(grad, x, weight) : at::Tensor()};
 }
 
-at::Tensor router_logits(const at::Tensor& x, const Weight& weight) {
+at::Tensor router_logits(const Recomputable& input, const Weight& weight) {
+  const at::Tensor& x = input.value;
   BRAID_CHECK(x.dim() == 2 && weight.value.dim() == 2 && x.size(1) == weight.value.size(1),
               "tokens and router must have the same width");
   return differentiable(
       "RouterLogitsBackward", {x, weight.value}, [&] { return router_logits_forward(x, weight.value); },
-      [x, weight](const at::Tensor& grad) { return router_logits_backward(grad, x, weight); });
+      [saved = input.saved_if(true), weight, x_trains = x.requires_grad()](const at::Tensor& grad) {
+        return router_logits_backward(grad, saved(), weight, x_trains);
+      });
 }
 
 Routing route_forward(const at::Tensor& logits, const at::Tensor& bias, const RouterOptions& options) {

@@ -18,7 +18,7 @@ namespace braid {
 TrainingConfig training_config(const Recipe& recipe, std::vector<std::string> frozen) {
   return {.model = {.dtype = dtype_named(recipe.model.dtype),
                     .sequence_parallel = recipe.model.sequence_parallel,
-                    .recompute = recipe.model.recompute,
+                    .recompute = recompute_config(recipe.model.recompute),
                     .frozen = std::move(frozen),
                     .seed = static_cast<std::uint64_t>(recipe.train.seed),
                     .initialize_weights = false},
@@ -29,7 +29,8 @@ TrainingConfig training_config(const Recipe& recipe, std::vector<std::string> fr
           .global_batch = recipe.train.global_batch,
           .prefetch = recipe.train.prefetch,
           .correct_partial_participation = recipe.train.correct_partial_participation,
-          .count_zeros = recipe.log.log_num_zeros};
+          .count_zeros = recipe.log.log_num_zeros,
+          .deterministic = recipe.train.deterministic};
 }
 
 int logging_rank(const Topology& topology) {

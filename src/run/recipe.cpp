@@ -5,6 +5,7 @@
 
 #include "base/key_guess.h"
 #include "base/strings.h"
+#include "nn/recompute_config.h"
 
 namespace braid {
 namespace {
@@ -247,11 +248,24 @@ class Blame {
 
 }  // namespace
 
+namespace {
+
+// Also true for full, and false for nothing.
+void describe_recompute(Fields& f, std::vector<std::string>& names) {
+  std::vector<std::string> choices = recompute_names();
+  choices.insert(choices.end(), {"true", "false"});
+  f.list("recompute", names, choices, "activations that backward computes again instead of keeping them; true: full");
+  std::replace(names.begin(), names.end(), std::string("true"), std::string("full"));
+  std::erase(names, "false");
+}
+
+}  // namespace
+
 void describe(Fields& f, ModelConfig& c) {
   f.choice("provider", c.provider, provider_names(), "the model to train");
   f.choice("dtype", c.dtype, {"bfloat16", "float32", "float64"}, "dtype of parameters and activations");
   f.field("sequence_parallel", c.sequence_parallel, "sequence parallelism in the language model");
-  f.field("recompute", c.recompute, "activation recomputation: keep only each layer's input for backward");
+  describe_recompute(f, c.recompute);
   if (c.model.name != c.provider) c.model = provider(c.provider);
   f.section("language", c.model.language);
   for (EncoderConfig& encoder : c.model.encoders) f.section(encoder.name.c_str(), encoder);
@@ -282,6 +296,7 @@ void describe(Fields& f, TrainConfig& c) {
   f.field("freeze_language", c.freeze_language, "the language model does not train");
   f.field("correct_partial_participation", c.correct_partial_participation,
           "scale encoder gradients by replicas / replicas with input");
+  f.field("deterministic", c.deterministic, "the same run twice gives the same bits on a GPU, too");
   f.field("max_skipped", c.max_skipped,
           "end the run after this many steps in a row without a finite loss and gradient");
   f.field("eval_interval", c.eval_interval, "iterations between evaluations on valid_split; default: none");

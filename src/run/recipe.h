@@ -24,8 +24,8 @@ struct ModelConfig {
   std::string provider = "tiny-vlm";
   std::string dtype = "bfloat16";
   bool sequence_parallel = false;
-  bool recompute = false;
-  Provider model = tiny_vlm();  // the provider's, with the recipe's changes
+  std::vector<std::string> recompute{};  // some of recompute_names()
+  Provider model = tiny_vlm();           // the provider's, with the recipe's changes
 };
 
 struct TrainConfig {
@@ -38,6 +38,7 @@ struct TrainConfig {
   std::string stage = "stage3";
   bool freeze_encoders = false, freeze_projection = false, freeze_language = false;
   bool correct_partial_participation = false;
+  bool deterministic = true;
   int max_skipped = 10;                // end the run after this many skipped steps in a row
   std::optional<int> eval_interval{};  // iterations between evaluations; none: no evaluation
   int eval_iterations = 100;

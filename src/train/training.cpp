@@ -1,5 +1,6 @@
 #include "train/training.h"
 
+#include <ATen/Context.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
@@ -51,6 +52,17 @@ struct Training::RunningStep {
   TrainingReport report{};
 };
 
+namespace {
+
+// Attention's backward reads this setting; Braid's own kernels are always deterministic. Operators without a
+// deterministic form may run, and uninitialised memory is not filled.
+void set_deterministic(bool deterministic) {
+  at::globalContext().setDeterministicAlgorithms(deterministic, /*warn_only=*/true);
+  at::globalContext().setDeterministicFillUninitializedMemory(false);
+}
+
+}  // namespace
+
 Training::Training(const Provider& provider, const Topology& topology, const Groups& groups, World& world,
                    const TrainingConfig& config)
     : topology_(topology),
@@ -60,6 +72,7 @@ Training::Training(const Provider& provider, const Topology& topology, const Gro
       model_(provider, topology, groups, world, config.model),
       schedule_(config.schedule),
       loss_scale_(config.loss_scale) {
+  set_deterministic(config.deterministic);
   for (const auto& set : model_.parameter_sets()) {
     if (!set->parameters.trains()) continue;
     const Module& module = topology.modules()[static_cast<std::size_t>(set->module)];

@@ -29,6 +29,7 @@ struct TrainingConfig {
   int prefetch = 0;
   bool correct_partial_participation = false;  // scale encoder gradients by replicas / replicas with input
   bool count_zeros = false;
+  bool deterministic = true;  // libtorch's operators, too; for the whole process
 };
 
 struct TrainingReport {

@@ -28,6 +28,7 @@ struct RoomConfig {
   bool warm = false;
   std::string owner = "nobody";
   std::string use = "office";
+  std::vector<std::string> doors;
   std::vector<LampConfig> lamps;
 };
 
@@ -48,6 +49,7 @@ void describe(Fields& f, RoomConfig& c) {
   f.field("warm", c.warm, "heated");
   f.field("owner", c.owner, "who pays");
   f.choice("use", c.use, {"office", "kitchen"}, "what it is for");
+  f.list("doors", c.doors, {"north", "south", "west"}, "where they are");
   f.named("lamps", c.lamps);
 }
 
@@ -126,6 +128,16 @@ room:
   EXPECT_EQ(house.room.lamps[0].watts, 7);
   EXPECT_EQ(house.room.lamps[1].name, "ceiling");
   EXPECT_EQ(house.room.lamps[1].watts, 5);
+}
+
+TEST(YamlReaderTest, AListIsAYamlListOrHasCommas) {
+  EXPECT_THAT(read("room: {doors: [west, north]}").house.room.doors, ElementsAre("west", "north"));
+  EXPECT_THAT(read("", {{"room.doors", "south,west"}}).house.room.doors, ElementsAre("south", "west"));
+  EXPECT_THAT(read("room: {doors: [west]}", {{"room.doors", "[]"}}).house.room.doors, IsEmpty());
+  for (const char* wrong : {"up", "\"west,up\"", "[west, up]", "{}", "[[west]]", "~"})
+    EXPECT_THAT(problem_in(fmt::format("room: {{doors: {}}}", wrong)).what,
+                HasSubstr("doors should be a list of some of north, south, west, not "))
+        << wrong;
 }
 
 TEST(YamlReaderTest, AbsentKeysKeepTheirDefaults) {

@@ -171,6 +171,14 @@ TEST(MegatronFlags, DataFlagsAreRecipeKeys) {
                     HasSubstr("put prompts into the samples"), HasSubstr("use braid eval RECIPE")));
 }
 
+TEST(MegatronFlags, ModulesToRecomputeHaveOtherNames) {
+  const MegatronFlag& flag = *find_megatron_flag("recompute-modules");
+  EXPECT_EQ(recipe_value(flag, "layernorm core_attn moe"), "norms,experts");
+  EXPECT_EQ(recipe_value(flag, "core_attn"), "false");
+  EXPECT_EQ(verdict_for(flag, "moe_act moe", ModelFamily::Any), FlagVerdict::Rewritten);
+  EXPECT_EQ(verdict_for(flag, "moe_act mlp", ModelFamily::Any), FlagVerdict::Unsupported);
+}
+
 TEST(MegatronFlags, TheDocumentedTableIsUpToDate) {
   const std::string page = testing::read_file(BRAID_SOURCE_DIR "/docs/megatron-flags.md");
   const Finished tables = braid({"train", "--megatron-flags"});

@@ -88,7 +88,7 @@ Outcome run(const Layout& layout, const Provider& provider, const SampleSource& 
         const MimoModel model(provider, topology, groups, world,
                               {.dtype = at::kDouble,
                                .sequence_parallel = layout.sp,
-                               .recompute = layout.recompute,
+                               .recompute = {.full = layout.recompute},
                                .frozen = layout.frozen});
         BatchFeed feed(model, plan.options.microbatches, layout.micro_batch * layout.language.dp, data);
         Step step(model, plan, feed.next_step(0), {.micro_batch = layout.micro_batch});

@@ -87,7 +87,7 @@ TEST(Audio, AFrozenModelHasNoGradients) {
     testing::draw_everything(parameters);
     testing::freeze(parameters);
     for (const bool recompute : {false, true}) {
-      const AudioEncoder encoder(small_encoder(), parameters, rank.parallel, 0, 1, recompute);
+      const AudioEncoder encoder(small_encoder(), parameters, rank.parallel, 0, 1, {recompute});
       const at::Tensor x = encoder.run_layers(encoder.embed(kClips.frames, kClips.lengths), kClips.lengths);
       EXPECT_FALSE(encoder.features(x, kClips.lengths).requires_grad());
     }

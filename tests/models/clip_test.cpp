@@ -105,7 +105,7 @@ TEST(Clip, AFrozenModelHasNoGradients) {
     testing::freeze(parameters);
     const ImageBatch batch = image_batch(2);
     for (const bool recompute : {false, true}) {
-      const Clip clip(small_clip(), parameters, rank.parallel, 0, 1, recompute);
+      const Clip clip(small_clip(), parameters, rank.parallel, 0, 1, {recompute});
       const at::Tensor x = clip.run_layers(clip.embed(batch.patches, batch.images), batch.images);
       EXPECT_FALSE(clip.features(x, batch.images).requires_grad());
     }

@@ -61,7 +61,7 @@ template <class Forward>
 ForwardResult in_layout(const Layout& layout, const Forward& forward,
                         ThreadSemantics semantics = ThreadSemantics::Relaxed) {
   const ForwardOptions options = {
-      .dtype = at::kDouble, .grads = true, .sequence_parallel = layout.sp, .recompute = layout.recompute};
+      .dtype = at::kDouble, .grads = true, .sequence_parallel = layout.sp, .recompute = {.full = layout.recompute}};
   ForwardResult result;
   on_threads(
       layout.ranks(),

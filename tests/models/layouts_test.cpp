@@ -53,7 +53,7 @@ void draw(Parameters& parameters) {
 ForwardResult run(const HybridLmConfig& config, const TokenBatch& batch, const Layout& layout, ForwardOptions options,
                   ThreadSemantics semantics = ThreadSemantics::Relaxed) {
   options.sequence_parallel = layout.sp;
-  options.recompute = layout.recompute;
+  options.recompute.full = layout.recompute;
   ForwardResult result;
   testing::on_threads(
       layout.ranks(),
@@ -92,6 +92,17 @@ INSTANTIATE_TEST_SUITE_P(
                       Layout{.dp = 2}, Layout{.dp = 8}, Layout{.recompute = true},
                       Layout{.tp = 2, .ep = 4, .pp = 2, .dp = 2, .sp = true, .recompute = true}),
     ::testing::PrintToStringParamName());
+
+TEST(Layouts, EqualOneProcessWhenPartsAreRecomputed) {
+  const HybridLmConfig config = small_model();
+  const TokenBatch batch = testing::token_batch({9, 2, 13, 5, 3}, config.vocab);
+  ForwardOptions options = kDouble;
+  const ForwardResult expected = run(config, batch, {}, options);
+  options.recompute = {.norms = true, .activations = true, .experts = true, .mamba = true};
+  for (const Layout& layout : {Layout{.tp = 2}, Layout{.tp = 2, .cp = 2, .ep = 2, .sp = true},
+                               Layout{.ep = 2, .expt_tp = 2, .pp = 2, .dp = 4}})
+    expect_same(run(config, batch, layout, options, ThreadSemantics::Strict), expected, 1e-10);
+}
 
 TEST(Layouts, AreFreeOfDeadlockUnderStrictSemantics) {
   const HybridLmConfig config = small_model();

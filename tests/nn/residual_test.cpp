@@ -22,11 +22,11 @@ at::Tensor at_once(const Tensors& in) {
 Operator late(bool recomputed) {
   return [recomputed](const Tensors& in) {
     Residual stream(in[0]);
-    const auto first = [in](Residual& to) { to.add(to.rms_norm(in[1], kEps).tanh()); };
-    const auto second = [in](Residual& to) { to.add(to.layer_norm(in[2], in[3], kEps).tanh()); };
+    const auto first = [in](Residual& to) { to.add(to.rms_norm(in[1], kEps).value.tanh()); };
+    const auto second = [in](Residual& to) { to.add(to.layer_norm(in[2], in[3], kEps).value.tanh()); };
     add_layer(stream, first, recomputed, /*trains=*/true);
     add_layer(stream, second, recomputed, /*trains=*/true);
-    const at::Tensor normed = stream.rms_norm(in[1], kEps);
+    const at::Tensor normed = stream.rms_norm(in[1], kEps).value;
     return stream.value() * normed;
   };
 }

@@ -34,6 +34,19 @@ TEST(Recipe, FillsInDefaults) {
   EXPECT_EQ(recipe.dist.silence_limit_s, 30);
 }
 
+TEST(Recipe, RecomputeIsAListAndWasABool) {
+  const auto recompute = [](const std::string& value) {
+    return parse_recipe(kTwoGrids, {{"model.recompute", value}}).model.recompute;
+  };
+  EXPECT_THAT(parse_recipe(kTwoGrids).model.recompute, IsEmpty());
+  EXPECT_THAT(recompute("true"), ElementsAre("full"));
+  EXPECT_THAT(recompute("false"), IsEmpty());
+  EXPECT_THAT(recompute("[norms, vision]"), ElementsAre("norms", "vision"));
+  EXPECT_THAT(recompute("experts,mamba"), ElementsAre("experts", "mamba"));
+  EXPECT_THAT(to_yaml(parse_recipe(kTwoGrids, {{"model.recompute", "true"}})), HasSubstr("recompute: [full] "));
+  EXPECT_THAT(error_of(kTwoGrids, {{"model.recompute", "attention"}}), HasSubstr("not 'attention'"));
+}
+
 TEST(Recipe, PrintedRecipeReadsBackTheSame) {
   const std::string printed = to_yaml(parse_recipe(kTwoGrids, {{"train.lr", "0.125"}}));
   EXPECT_EQ(to_yaml(parse_recipe(printed)), printed);

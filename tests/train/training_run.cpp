@@ -96,8 +96,10 @@ Topology topology_of(const TrainingLayout& layout) {
 
 TrainingConfig config_of(const TrainingLayout& layout) {
   TrainingConfig config;
-  config.model = {
-      .dtype = layout.dtype, .sequence_parallel = layout.sp, .recompute = layout.recompute, .frozen = layout.frozen};
+  config.model = {.dtype = layout.dtype,
+                  .sequence_parallel = layout.sp,
+                  .recompute = {.full = layout.recompute},
+                  .frozen = layout.frozen};
   config.optimizer.zero = layout.zero;
   config.optimizer.overlap_grad_reduce = layout.overlap;
   config.optimizer.overlap_param_gather = layout.gather_overlap;

@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "dist/world.h"
+#include "run/evaluation.h"
 #include "run/rank_memory.h"
 #include "support/ranks.h"
 #include "train/training_run.h"
@@ -226,6 +227,19 @@ TEST(Training, EqualsOneProcessAsProcesses) {
 }
 
 // Weights that a checkpoint does not provide are initialized later: to the same values, also in the optimizer's copy.
+TEST(Training, SetsWhetherLibtorchIsDeterministic) {
+  for (const bool deterministic : {false, true}) {
+    const Recipe recipe =
+        parse_recipe("topology: {modules: {language: }}", {{"train.deterministic", deterministic ? "true" : "false"}});
+    const auto change = [&](TrainingConfig& config) {
+      config.deterministic = training_config(recipe, {}).deterministic;
+    };
+    train({}, {.steps = 1, .change = change});
+    EXPECT_EQ(at::globalContext().deterministicAlgorithms(), deterministic);
+    EXPECT_FALSE(at::globalContext().deterministicFillUninitializedMemory());  // would cost a pass over each tensor
+  }
+}
+
 TEST(Training, WeightsDrawnLaterAreTheSame) {
   const Layout layout = {.images = {.dp = 2}, .language = {.tp = 2, .dp = 2, .ep = 2}, .sp = true};
   const auto draw = [](Training& training, World&) {
