@@ -1,8 +1,8 @@
 #pragma once
 
-#include "tensor/recomputable.h"
-
 #include <utility>
+
+#include "tensor/recomputable.h"
 
 namespace braid {
 
