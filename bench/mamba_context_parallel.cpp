@@ -91,7 +91,7 @@ class StatePassingMamba2 : public Layer {
         own_and_halo_(pack_sequences({0, own_tokens + rows_before()}, parallel.cp.device())) {}
 
   at::Tensor branch(const Residual& x, const SequenceBatch&) override {
-    const at::Tensor normed = x.rms_norm(parameter("in_proj.layer_norm_weight"), config_.norm_eps);
+    const at::Tensor normed = x.rms_norm(parameter("in_proj.layer_norm_weight"), config_.norm_eps).value;
     const std::vector<at::Tensor> z_xbc_dt =
         Linear({parameter("in_proj.weight")}, {}, Split::Columns, parallel_)(normed).split_with_sizes(
             {widths_.inner, widths_.conv(), widths_.heads}, 1);

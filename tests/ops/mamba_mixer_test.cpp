@@ -28,7 +28,7 @@ MambaOptions options(std::int64_t groups) { return {.groups = groups, .scan = {.
 Operator mixer(const std::vector<std::int64_t>& offsets, std::int64_t groups) {
   const PackedSequences sequences = pack_sequences(offsets, test_device());
   return [=](const Tensors& in) {
-    return mamba_mixer(in[0], {in[1], in[2], in[3], in[4], in[5], in[6]}, options(groups), sequences);
+    return mamba_mixer(in[0], {in[1], in[2], in[3], in[4], in[5], in[6]}, options(groups), sequences).value;
   };
 }
 
