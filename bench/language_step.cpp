@@ -111,7 +111,7 @@ StepReport measure(const HybridLmConfig& config, const StepOptions& options, con
   if (device.is_cuda()) at::accelerator::resetPeakStats(device.index());
   report.ms_forward_backward = median_ms(options.repeats, device, [&] { step.forward_backward(); });
   report.peak_gb = peak_gb(device);
-  report.kernels = kernel_table(device.is_cuda(), [&] {
+  report.kernels = kernel_table(device.is_cuda(), options.repeats, [&] {
     step.forward_backward();
     synchronize(device);
   });
