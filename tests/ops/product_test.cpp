@@ -1,0 +1,39 @@
+#include "ops/product.h"
+
+#include "ops/gradients.h"
+
+namespace braid {
+namespace {
+
+using namespace testing;
+
+constexpr int kUses = 6;  // on a GPU, an algorithm is chosen meanwhile
+
+// The same matrix, stored by rows or by columns.
+std::vector<at::Tensor> stored_both_ways(const at::Tensor& x) { return {x, x.t().contiguous().t()}; }
+
+TEST(Product, HasTheSameBitsInEveryUse) {
+  for (const auto& [rows, depth, columns] : {std::tuple{264, 72, 520}, {1, 8, 8}, {40, 24, 13}, {0, 8, 8}})
+    for (const at::Tensor& a : stored_both_ways(random_tensor({rows, depth}, 1).to(at::kBFloat16)))
+      for (const at::Tensor& b : stored_both_ways(random_tensor({depth, columns}, 2).to(at::kBFloat16)))
+        for (const at::Tensor& bias : {random_tensor({columns}, 3).to(at::kBFloat16), at::Tensor()}) {
+          const at::Tensor first = product(a, b, bias), exact = a.to(at::kDouble).mm(b.to(at::kDouble));
+          // The sums in float are far more exact than the result, which is rounded once, or twice with a bias.
+          expect_close(first, bias.defined() ? exact + bias : exact, 1.1 * epsilon_of(at::kBFloat16));
+          for (int i = 1; i < kUses; ++i) EXPECT_TRUE(at::equal(product(a, b, bias), first));
+        }
+}
+
+TEST(Product, IsAddedToASum) {
+  const at::Tensor a = random_tensor({264, 72}, 1).to(at::kBFloat16), b = random_tensor({72, 520}, 2).to(at::kBFloat16);
+  const at::Tensor exact = a.to(at::kDouble).mm(b.to(at::kDouble));
+  const at::Tensor memory = at::empty({264 * 520 + 4}, a.options().dtype(at::kFloat));
+  for (const int first : {0, 4, 1}) {  // aligned to a block of memory, to a vector, to nothing
+    const at::Tensor sum = memory.narrow(0, first, 264 * 520).view({264, 520});
+    for (int i = 0; i < kUses; ++i) add_product(sum, a, b, /*is_first=*/i == 0);
+    expect_close(sum, kUses * exact, 2 * kUses * epsilon_of(at::kFloat));
+  }
+}
+
+}  // namespace
+}  // namespace braid
