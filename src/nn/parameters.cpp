@@ -12,6 +12,8 @@
 
 #include "base/error.h"
 #include "base/philox.h"
+#include "ops/has_kernel.h"
+#include "ops/random_cuda.h"
 
 namespace braid {
 namespace {
@@ -67,12 +69,49 @@ class Drawing {
         columns_(shard_.size(1)),
         global_columns_(entry.spec.shape.size() > 1 ? entry.spec.shape.back() : 1) {
     for (const Box& box : shard_boxes(entry.spec, coordinates))
-      for (const RowRun& run : row_runs(box, entry.spec.shape, entry.value.sizes().vec())) runs_.push_back(run);
+      for (const RowRun& run : row_runs(box, entry.spec.shape, entry.value.sizes().vec())) add(run);
   }
 
   void draw_shard(std::atomic<std::int64_t>& drawn) {
-    constexpr std::int64_t kElementsAtOnce = 1 << 22, kLeastPerThread = 1 << 14;
     if (shard_.numel() == 0) return;
+    const bool has_rule = rule_.kind == InitRule::Normal || rule_.kind == InitRule::Uniform;
+    if (kHasKernels && has_rule && has_kernel({shard_})) {
+      draw_on_gpu();
+      drawn += shard_.numel();
+    } else {
+      draw_on_host(drawn);
+    }
+  }
+
+ private:
+  // One run and the next are often neighbours in the shard and in the whole.
+  void add(const RowRun& run) {
+    if (!runs_.empty()) {
+      RowRun& last = runs_.back();
+      const bool same_columns = run.global_column == last.global_column && run.local_column == last.local_column &&
+                                run.columns == last.columns;
+      if (same_columns && run.global_row == last.global_row + last.rows &&
+          run.local_row == last.local_row + last.rows) {
+        last.rows += run.rows;
+        return;
+      }
+    }
+    runs_.push_back(run);
+  }
+
+  std::int64_t first_value(const RowRun& run) const { return run.global_row * global_columns_ + run.global_column; }
+
+  void draw_on_gpu() const {
+    if constexpr (kHasKernels)
+      for (const RowRun& run : runs_) {
+        const at::Tensor rows = shard_.narrow(0, run.local_row, run.rows).narrow(1, run.local_column, run.columns);
+        const auto draw_rows = rule_.kind == InitRule::Normal ? cuda::draw_normal : cuda::draw_uniform;
+        draw_rows(rows, field_, first_value(run), global_columns_, rule_.scale);
+      }
+  }
+
+  void draw_on_host(std::atomic<std::int64_t>& drawn) const {
+    constexpr std::int64_t kElementsAtOnce = 1 << 22, kLeastPerThread = 1 << 14;
     const std::int64_t rows_at_once = std::max<std::int64_t>(kElementsAtOnce / columns_, 1);
     const at::Tensor block = at::empty({std::min(rows_at_once, shard_.size(0)), columns_}, at::kDouble);
     for (std::int64_t begin = 0; begin < shard_.size(0); begin += rows_at_once) {
@@ -86,14 +125,12 @@ class Drawing {
     }
   }
 
- private:
   // Rows [begin, end) of the shard.
   void draw_rows(std::int64_t begin, std::int64_t end, double* values) const {
     for (const RowRun& run : runs_) {
       const std::int64_t first = std::max(begin, run.local_row), last = std::min(end, run.local_row + run.rows);
       for (std::int64_t row = first; row < last; ++row) {
-        const std::int64_t global_row = run.global_row + row - run.local_row;
-        draw(rule_, field_, static_cast<std::uint64_t>(global_row * global_columns_ + run.global_column),
+        draw(rule_, field_, static_cast<std::uint64_t>(first_value(run) + (row - run.local_row) * global_columns_),
              {values + (row - begin) * columns_ + run.local_column, static_cast<std::size_t>(run.columns)});
       }
     }

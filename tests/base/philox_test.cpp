@@ -8,6 +8,8 @@
 #include <functional>
 #include <vector>
 
+#include "base/random_values.h"
+
 namespace braid {
 namespace {
 
