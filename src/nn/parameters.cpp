@@ -59,7 +59,8 @@ void in_parallel(std::int64_t begin, std::int64_t end, std::int64_t least_per_th
   for (std::future<void>& other : others) other.get();
 }
 
-// One parameter's shard as a matrix of rows along the last dimension, drawn in blocks of bounded size.
+// One parameter's shard as a matrix of rows along the last dimension. The host draws it in blocks of bounded
+// size.
 class Drawing {
  public:
   Drawing(const Parameters::Entry& entry, const ShardCoordinates& coordinates, std::uint64_t seed)
@@ -74,40 +75,36 @@ class Drawing {
 
   void draw_shard(std::atomic<std::int64_t>& drawn) {
     if (shard_.numel() == 0) return;
-    const bool has_rule = rule_.kind == InitRule::Normal || rule_.kind == InitRule::Uniform;
-    if (kHasKernels && has_rule && has_kernel({shard_})) {
-      draw_on_gpu();
-      drawn += shard_.numel();
-    } else {
-      draw_on_host(drawn);
-    }
+    if constexpr (kHasKernels)
+      if (has_kernel({shard_}) && (rule_.kind == InitRule::Normal || rule_.kind == InitRule::Uniform)) {
+        draw_on_gpu();
+        drawn += shard_.numel();
+        return;
+      }
+    draw_on_host(drawn);
   }
 
  private:
-  // One run and the next are often neighbours in the shard and in the whole.
+  // Joins runs that are neighbours in the shard and in the whole: a GPU draws a run at a time.
   void add(const RowRun& run) {
-    if (!runs_.empty()) {
-      RowRun& last = runs_.back();
-      const bool same_columns = run.global_column == last.global_column && run.local_column == last.local_column &&
-                                run.columns == last.columns;
-      if (same_columns && run.global_row == last.global_row + last.rows &&
-          run.local_row == last.local_row + last.rows) {
-        last.rows += run.rows;
-        return;
-      }
-    }
-    runs_.push_back(run);
+    const auto continues = [&](const RowRun& last) {
+      return run.global_row == last.global_row + last.rows && run.local_row == last.local_row + last.rows &&
+             run.global_column == last.global_column && run.local_column == last.local_column &&
+             run.columns == last.columns;
+    };
+    if (!runs_.empty() && continues(runs_.back()))
+      runs_.back().rows += run.rows;
+    else
+      runs_.push_back(run);
   }
 
   std::int64_t first_value(const RowRun& run) const { return run.global_row * global_columns_ + run.global_column; }
 
   void draw_on_gpu() const {
-    if constexpr (kHasKernels)
-      for (const RowRun& run : runs_) {
-        const at::Tensor rows = shard_.narrow(0, run.local_row, run.rows).narrow(1, run.local_column, run.columns);
-        const auto draw_rows = rule_.kind == InitRule::Normal ? cuda::draw_normal : cuda::draw_uniform;
-        draw_rows(rows, field_, first_value(run), global_columns_, rule_.scale);
-      }
+    const auto draw_run = rule_.kind == InitRule::Normal ? cuda::draw_normal : cuda::draw_uniform;
+    for (const RowRun& run : runs_)
+      draw_run(shard_.narrow(0, run.local_row, run.rows).narrow(1, run.local_column, run.columns), field_,
+               first_value(run), global_columns_, rule_.scale);
   }
 
   void draw_on_host(std::atomic<std::int64_t>& drawn) const {
