@@ -3,6 +3,8 @@
 #include <cublasLt.h>
 
 #include <array>
+#include <map>
+#include <mutex>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -18,9 +20,15 @@ void check(cublasStatus_t status, const char* what) {
     throw std::runtime_error(std::string("cuBLAS failed: ") + what + ": " + cublasLtGetStatusString(status));
 }
 
-cublasLtHandle_t create_handle() {
-  cublasLtHandle_t handle = nullptr;
-  check(cublasLtCreate(&handle), "cublasLtCreate");
+// One per GPU for the life of the process.
+cublasLtHandle_t handle_of_gpu() {
+  static std::mutex mutex;
+  static std::map<int, cublasLtHandle_t> handles;
+  int gpu = 0;
+  cudaGetDevice(&gpu);
+  const std::lock_guard lock(mutex);
+  cublasLtHandle_t& handle = handles[gpu];
+  if (handle == nullptr) check(cublasLtCreate(&handle), "cublasLtCreate");
   return handle;
 }
 
@@ -51,7 +59,7 @@ int depth_parts(const cublasLtMatmulAlgo_t& algorithm) {
 
 struct CublasProduct::Descriptors {
   explicit Descriptors(const ProductShape& shape)
-      : handle(create_handle()),
+      : handle(handle_of_gpu()),
         left(shape.left_transposed ? layout(CUDA_R_16BF, shape.depth, shape.rows, shape.left_stride)
                                    : layout(CUDA_R_16BF, shape.rows, shape.depth, shape.left_stride)),
         right(shape.right_transposed ? layout(CUDA_R_16BF, shape.columns, shape.depth, shape.right_stride)
@@ -71,7 +79,6 @@ struct CublasProduct::Descriptors {
   }
   Descriptors(const Descriptors&) = delete;
   ~Descriptors() {
-    cublasLtDestroy(handle);
     cublasLtMatmulDescDestroy(product);
     for (cublasLtMatrixLayout_t matrix : {left, right, result}) cublasLtMatrixLayoutDestroy(matrix);
   }

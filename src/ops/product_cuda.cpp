@@ -8,6 +8,8 @@
 #include <ATen/ops/zeros_like.h>
 
 #include <algorithm>
+#include <chrono>
+#include <limits>
 #include <map>
 #include <mutex>
 #include <utility>
@@ -30,22 +32,51 @@ struct Factors {
 };
 
 // The products of one shape. cuBLAS expects its first choice to be the fastest at full clocks; in training the GPU's
-// power limit lowers the clock, and other algorithms win. So after some uses, which are steps of training, all are
-// timed. Only those that give the bits of the first choice are taken: the choice never changes a result.
+// power limit lowers the clock, and other algorithms win. So those of a shape that recurs are timed. Only algorithms
+// that give the bits of the first choice are taken: the choice never changes a result.
 class TunedProduct {
  public:
-  explicit TunedProduct(const ProductShape& shape) : product_(shape), may_choose_(product_.algorithms() > 1) {}
+  explicit TunedProduct(const ProductShape& shape) : product_(shape) {}
 
   bool is_possible() const { return product_.algorithms() > 0; }
+  bool is_chosen() const { return is_chosen_; }
 
-  void run(const Factors& factors, const at::Tensor& result) {
-    if (may_choose_ && ++uses_ == kUsesBeforeChoice) choose(factors, result);
-    run(chosen_, factors, result);
+  // Whether the shape is used in step after step; shapes of single batches, like those of images, are not.
+  bool recurs() {
+    const std::int64_t period = Clock::now().time_since_epoch() / kPeriod;
+    if (std::exchange(last_period_, period) != period) ++periods_;
+    return periods_ >= kRecurringPeriods;
+  }
+
+  void run(const Factors& factors, const at::Tensor& result) { run(chosen_, factors, result); }
+
+  void choose(const Factors& factors, const at::Tensor& result) {
+    is_chosen_ = true;
+    if (product_.algorithms() < 2) return;
+    at::Tensor first, other;
+    try {
+      first = at::zeros_like(result), other = at::zeros_like(result);
+    } catch (const c10::OutOfMemoryError&) {
+      return;
+    }
+    run(0, factors, first);
+    const int runs = std::max(1, static_cast<int>(kRoundMs / time_ms(0, factors, other, 1)));
+    std::vector<std::pair<float, int>> times;
+    for (int i = 0; i < product_.algorithms(); ++i) {
+      run(i, factors, other.zero_());
+      const at::ScalarType bits = result.element_size() == 4 ? at::kInt : at::kShort;
+      if (at::equal(first.view(bits), other.view(bits))) times.emplace_back(std::numeric_limits<float>::max(), i);
+    }
+    for (int round = 0; round < kRounds; ++round)
+      for (auto& [ms, algorithm] : times) ms = std::min(ms, time_ms(algorithm, factors, other, runs));
+    chosen_ = std::min_element(times.begin(), times.end())->second;
   }
 
  private:
-  static constexpr int kUsesBeforeChoice = 4, kRounds = 3;
-  static constexpr float kRoundMs = 4, kWorthwhile = 0.99F;
+  using Clock = std::chrono::steady_clock;
+  static constexpr auto kPeriod = std::chrono::milliseconds(100);
+  static constexpr int kRecurringPeriods = 4, kRounds = 3;
+  static constexpr float kRoundMs = 2;
 
   void run(int algorithm, const Factors& factors, const at::Tensor& result) {
     const auto bytes = static_cast<std::int64_t>(product_.workspace_bytes(algorithm));
@@ -66,32 +97,35 @@ class TunedProduct {
     return begin.elapsed_time(end) / static_cast<float>(runs);
   }
 
-  void choose(const Factors& factors, const at::Tensor& result) {
-    at::Tensor first, other;
-    try {
-      first = at::zeros_like(result), other = at::zeros_like(result);
-    } catch (const c10::OutOfMemoryError&) {
-      return;
+  CublasProduct product_;
+  std::int64_t last_period_ = -1;
+  int periods_ = 0, chosen_ = 0;
+  bool is_chosen_ = false;
+};
+
+// Limits, far above what a model needs, on the time that is spent on choices and on the memory for shapes.
+constexpr std::size_t kMostChoices = 128, kMostShapes = 4096;
+
+class TunedProducts {
+ public:
+  // False, and nothing is done, if cuBLAS cannot do it.
+  bool run(int gpu, const ProductShape& shape, const Factors& factors, const at::Tensor& result) {
+    const std::lock_guard lock(mutex_);
+    if (products_.size() >= kMostShapes) std::erase_if(products_, [](const auto& p) { return !p.second.is_chosen(); });
+    TunedProduct& product = products_.try_emplace({gpu, shape}, shape).first->second;
+    if (!product.is_possible()) return false;
+    if (!product.is_chosen() && choices_ < kMostChoices && product.recurs()) {
+      ++choices_;
+      product.choose(factors, result);
     }
-    const float first_ms = time_ms(0, factors, first.zero_(), 1);
-    const int runs = std::max(1, static_cast<int>(kRoundMs / first_ms));
-    first.zero_();
-    run(0, factors, first);
-    std::vector<std::pair<float, int>> times;
-    for (int i = 0; i < product_.algorithms(); ++i) {
-      run(i, factors, other.zero_());
-      const at::ScalarType bits = result.element_size() == 4 ? at::kInt : at::kShort;
-      if (at::equal(first.view(bits), other.view(bits))) times.emplace_back(kRoundMs * 1e3F, i);
-    }
-    for (int round = 0; round < kRounds; ++round)
-      for (auto& [ms, algorithm] : times) ms = std::min(ms, time_ms(algorithm, factors, other, runs));
-    const auto fastest = *std::min_element(times.begin(), times.end());
-    if (fastest.first < kWorthwhile * times[0].first) chosen_ = fastest.second;
+    product.run(factors, result);
+    return true;
   }
 
-  CublasProduct product_;
-  bool may_choose_;
-  int uses_ = 0, chosen_ = 0;
+ private:
+  std::mutex mutex_;
+  std::map<std::pair<int, ProductShape>, TunedProduct> products_;
+  std::size_t choices_ = 0;
 };
 
 bool is_by_rows(const at::Tensor& x) { return x.stride(1) == 1; }
@@ -125,17 +159,10 @@ ProductShape shape_of(const Factors& factors, const at::Tensor& result, bool add
           .has_bias = bias.defined()};
 }
 
-// False, and nothing is done, if cuBLAS cannot do it.
 bool multiply(const Factors& factors, const at::Tensor& result, bool add) {
-  static std::mutex mutex;
-  static std::map<std::pair<int, ProductShape>, TunedProduct> products;
+  static TunedProducts products;
   const c10::cuda::CUDAGuard guard(factors.a.device());
-  const ProductShape shape = shape_of(factors, result, add);
-  const std::scoped_lock lock(mutex);
-  TunedProduct& product = products.try_emplace({factors.a.get_device(), shape}, shape).first->second;
-  if (!product.is_possible()) return false;
-  product.run(factors, result);
-  return true;
+  return products.run(factors.a.get_device(), shape_of(factors, result, add), factors, result);
 }
 
 }  // namespace
