@@ -12,7 +12,7 @@ namespace {
 constexpr int kColumnsPerThread = 8, kMostThreads = kWidestNorm / kColumnsPerThread, kMostWarps = kMostThreads / kWarp;
 
 // Of a backward: registers of a thread, and the threads per multiprocessor that these leave room for.
-constexpr int kBackwardRegisters = 80, kBackwardThreads = 800;
+constexpr int kBackwardRegisters = 56, kBackwardThreads = 1120;
 
 template <class T, int kWidth>
 using Held = Vector<T, kWidth>[kColumnsPerThread / kWidth];
@@ -78,20 +78,6 @@ __global__ void __launch_bounds__(kMostThreads) forward(NormForward<T> norm) {
   }
 }
 
-// Two block_sum() with one barrier.
-__device__ void block_sums(float& x, float& y, float (&scratch)[2][kMostWarps]) {
-  const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp, warps = blockDim.x / kWarp;
-  x = warp_sum(x);
-  y = warp_sum(y);
-  if (lane == 0) {
-    scratch[0][warp] = x;
-    scratch[1][warp] = y;
-  }
-  __syncthreads();
-  x = warp_sum(lane < warps ? scratch[0][lane] : 0.f);
-  y = warp_sum(lane < warps ? scratch[1][lane] : 0.f);
-}
-
 // What a thread holds of one row in a backward.
 template <class T, int kWidth>
 struct BackwardRow {
@@ -110,19 +96,16 @@ struct BackwardRow {
 
 // With n the normalised row, g = grad * weight and means over columns:
 //   gradient of s = inverse_root * (g - n * mean(g n) - mean(g)), the last term in a layer norm only.
-// Block b takes rows b, b + gridDim.x, ..., and reads each while it computes the one before; its threads add the
-// gradients of weight and bias over them.
+// Block b takes rows b, b + gridDim.x, ...; its threads add the gradients of weight and bias over them.
 template <class T, int kWidth, bool kCentred>
 __global__ void __maxnreg__(kBackwardRegisters) backward(NormBackward<T> norm) {
   __shared__ float scratch[2][2][kMostWarps];
   const std::int64_t columns = norm.s.columns;
   float weight_sums[kColumnsPerThread / kWidth][kWidth] = {}, bias_sums[kColumnsPerThread / kWidth][kWidth] = {};
   int turn = 0;
-  BackwardRow<T, kWidth> next;
-  next.load(norm, blockIdx.x);
   for (std::int64_t row = blockIdx.x; row < norm.s.rows; row += gridDim.x, turn ^= 1) {
-    const BackwardRow<T, kWidth> held = next;
-    if (row + gridDim.x < norm.s.rows) next.load(norm, row + gridDim.x);
+    BackwardRow<T, kWidth> held;
+    held.load(norm, row);
     float along = 0, total = 0;
     for_held<kWidth>(columns, [&](int part, int column) {
       const auto weight = Vector<T, kWidth>::load(norm.weight + column);
@@ -134,12 +117,8 @@ __global__ void __maxnreg__(kBackwardRegisters) backward(NormBackward<T> norm) {
         total += slope * to_float(weight.values[i]);
       }
     });
-    if constexpr (kCentred)
-      block_sums(along, total, scratch[turn]);
-    else
-      along = block_sum(along, scratch[turn][0]);
-    along /= columns;
-    total /= columns;
+    along = block_sum(along, scratch[turn][0]) / columns;
+    if constexpr (kCentred) total = block_sum(total, scratch[turn][1]) / columns;
     for_held<kWidth>(columns, [&](int part, int column) {
       const auto weight = Vector<T, kWidth>::load(norm.weight + column);
       Vector<T, kWidth> result;
