@@ -13,7 +13,6 @@
 #include "shards/document.h"
 #include "shards/key_index.h"
 #include "shards/sample_index.h"
-#include "shards/sample_spec.h"
 #include "shards/shard_scan.h"
 
 namespace braid {
@@ -80,46 +79,6 @@ std::string make_uuid() {
   hex[16] = "89ab"[hex[16] % 4];
   return fmt::format("{}-{}-{}-{}-{}", hex.substr(0, 8), hex.substr(8, 4), hex.substr(12, 4), hex.substr(16, 4),
                      hex.substr(20, 12));
-}
-
-void check_type(const PrepareRequest& request) {
-  const SampleType* type = find_sample_type(request.sample_type);
-  if (!type)
-    throw ConfigError({fmt::format("there is no sample type {}", in_quotes(request.sample_type)), "--sample-type",
-                       fmt::format("use one of {}; or give no type, and map the parts in the recipe (data.fields)",
-                                   sample_type_names())});
-  std::vector<std::string> missing;
-  for (const std::string& needed : type->fields)
-    if (std::none_of(request.field_map.begin(), request.field_map.end(),
-                     [&](const auto& mapped) { return mapped.first == needed; }))
-      missing.push_back(needed);
-  if (!missing.empty())
-    throw ConfigError({fmt::format("a {} also needs {}", type->name, fmt::join(missing, " and ")), "--field-map",
-                       fmt::format("add --field-map {}=PART", fmt::join(missing, "=PART --field-map "))});
-}
-
-void check(const PrepareRequest& request) {
-  if (!request.ratios.empty() && !request.patterns.empty())
-    throw ConfigError({"splits are given by ratio and by pattern", "", "use --split or --split-parts"});
-  std::set<std::string> names;
-  const auto check_name = [&](const std::string& name, const char* fix) {
-    if (name.empty()) throw ConfigError({"a split has no name", "", fix});
-    if (!names.insert(name).second)
-      throw ConfigError({fmt::format("the split {} is named twice", in_quotes(name)), "", fix});
-  };
-  for (const auto& [name, ratio] : request.ratios) {
-    if (!(ratio >= 0) || ratio > 1e9)
-      throw ConfigError(
-          {fmt::format("{} is not a ratio for the split {}", ratio, in_quotes(name)), "", "use 0.9, for example"});
-    check_name(name, "give each split one ratio: --split train:0.9,val:0.1");
-  }
-  for (const auto& [name, pattern] : request.patterns)
-    check_name(name, "give each split one pattern; it may have alternatives: --split-parts 'train:{a,b}/.*'");
-  if (request.sample_type.empty() != request.field_map.empty())
-    throw ConfigError(
-        {"a sample type and a field map belong together", "", "give --sample-type and --field-map, or neither"});
-  for (const auto& [field, source] : request.field_map) parse_field_source(source, "--field-map " + field);
-  if (!request.sample_type.empty()) check_type(request);
 }
 
 Prepared prepare_lines(const PrepareRequest& request) {
@@ -211,7 +170,7 @@ void count_splits(const Splits& splits, const ScannedShards& scanned, Prepared& 
 }  // namespace
 
 Prepared prepare_data_set(const PrepareRequest& request) {
-  check(request);
+  check_request(request);
   if (request.path.ends_with(".jsonl")) return prepare_lines(request);
   if (!fs::is_directory(request.path))
     throw ConfigError({fmt::format("'{}' is not a folder", request.path), "", "check the path"});

@@ -45,6 +45,9 @@ struct Prepared {
 // DataError for damaged shards and repeated keys.
 Prepared prepare_data_set(const PrepareRequest& request);
 
+// ConfigError for requests that make no sense, whatever is in the folder.
+void check_request(const PrepareRequest& request);
+
 // As Energon cuts them: by ratio of shards, rounded down at each cut. ConfigError when a pattern matches nothing.
 Splits cut_splits(const PrepareRequest& request, std::vector<std::string> shards);
 
