@@ -149,16 +149,17 @@ PathKind kind_of_path(const std::string& path) {
                  : "give a prepared folder, a .jsonl file or a metadataset's .yaml file"});
 }
 
-Splits read_splits(const std::string& folder) {
+SplitFile read_split_file(const std::string& folder) {
   const std::string path = split_path(folder, std::nullopt);
   if (!is_file(path)) return {};
   const Json document = read_document(path);
   const DocumentNode root(document, path);
-  const std::set<std::string> excluded = excluded_in(root);
-  Splits splits;
+  SplitFile file{.excluded = excluded_in(root)};
+  if (root.has("exclude"))
+    for (const DocumentNode& entry : root.at("exclude").items()) file.exclude.push_back(entry.text());
   for (const auto& [name, part] : root.at("split_parts").entries())
-    splits.emplace_back(name, shards_in(part, excluded));
-  return splits;
+    file.splits.emplace_back(name, shards_in(part, file.excluded));
+  return file;
 }
 
 std::uint32_t DataSet::shard_of(std::int64_t sample) const {

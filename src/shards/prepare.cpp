@@ -41,6 +41,11 @@ std::vector<std::string> find_shards(const fs::path& folder) {
   return {paths.begin(), paths.end()};
 }
 
+std::vector<std::string> without(std::vector<std::string> names, const std::set<std::string>& excluded) {
+  std::erase_if(names, [&](const std::string& name) { return excluded.contains(name); });
+  return names;
+}
+
 // A name in split.yaml, where braces and backslashes have a meaning.
 std::string escaped(const std::string& name) {
   std::string text;
@@ -54,13 +59,16 @@ std::string escaped(const std::string& name) {
 // JSON strings are YAML too, whatever characters they have.
 std::string quoted(const std::string& text) { return Json(text).dump(); }
 
-std::string split_yaml(const Splits& splits) {
+// `exclude`: entries as split.yaml has them.
+std::string split_yaml(const Splits& splits, const std::vector<std::string>& exclude) {
   std::string text = "split_parts:\n";
   for (const auto& [name, shards] : splits) {
     text += fmt::format("  {}:{}\n", quoted(name), shards.empty() ? " []" : "");
     for (const std::string& shard : shards) text += fmt::format("  - {}\n", quoted(escaped(shard)));
   }
-  return text + "exclude: []\n";
+  text += exclude.empty() ? "exclude: []\n" : "exclude:\n";
+  for (const std::string& entry : exclude) text += fmt::format("- {}\n", quoted(entry));
+  return text;
 }
 
 std::string dataset_yaml(const PrepareRequest& request) {
@@ -182,8 +190,9 @@ Prepared prepare_data_set(const PrepareRequest& request) {
   if (!request.force && (fs::exists(info_path) || has_info_yaml))
     throw ConfigError({fmt::format("'{}' is prepared already", request.path), "", "use --force to prepare it again"});
   const std::vector<std::string> shards = find_shards(request.path);
-  const Splits kept = asks_for_splits(request) ? Splits() : read_splits(request.path);
-  const Splits splits = kept.empty() ? cut_splits(request, shards) : kept;
+  const SplitFile old = read_split_file(request.path);
+  const bool keeps_splits = !asks_for_splits(request) && !old.splits.empty();
+  const Splits splits = keeps_splits ? old.splits : cut_splits(request, without(shards, old.excluded));
   fs::create_directories(meta);
   KeyIndex keys(meta / "index.sqlite", shards);
   NewIndexes indexes;
@@ -194,11 +203,11 @@ Prepared prepare_data_set(const PrepareRequest& request) {
   indexes.commit();
   keys.commit();
   if (KeyIndex::is_supported()) write_file(meta / "index.uuid", make_uuid());
-  if (kept.empty()) write_file(meta / "split.yaml", split_yaml(splits));
+  if (!keeps_splits) write_file(meta / "split.yaml", split_yaml(splits, old.exclude));
 
   Prepared result{.shards = std::ssize(shards),
                   .parts = {scanned.parts.begin(), scanned.parts.end()},
-                  .kept_splits = !kept.empty(),
+                  .kept_splits = keeps_splits,
                   .remarks = scanned.remarks};
   result.kept_dataset_yaml = fs::exists(dataset_path) && request.sample_type.empty();  // a user may have edited it
   if (!result.kept_dataset_yaml) write_file(dataset_path, dataset_yaml(request));

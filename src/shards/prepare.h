@@ -39,10 +39,10 @@ struct Prepared {
   static constexpr std::size_t kMostRemarks = 20;
 };
 
-// Existing splits are kept unless the request asks for others. All shards are scanned before anything is replaced, so a
-// failed scan changes nothing. Complete files replace old ones; .info.json, which marks a folder as prepared, is
-// removed first and written last, so an interrupted call can be repeated. ConfigError for requests that make no sense,
-// DataError for damaged shards and repeated keys.
+// Existing splits are kept unless the request asks for others; their list of excluded shards and samples is always
+// kept. All shards are scanned before anything is replaced, so a failed scan changes nothing. Complete files replace
+// old ones; .info.json, which marks a folder as prepared, is removed first and written last, so an interrupted call can
+// be repeated. ConfigError for requests that make no sense, DataError for damaged shards and repeated keys.
 Prepared prepare_data_set(const PrepareRequest& request);
 
 // ConfigError for requests that make no sense, whatever is in the folder.

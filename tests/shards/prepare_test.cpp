@@ -127,7 +127,21 @@ TEST_F(Prepare, KeepsItsSplitsUnlessOthersAreGiven) {
   EXPECT_THAT(kept.remarks, ElementsAre(HasSubstr("the split 'train' names shard 's_9.tar', which is not there")));
   const Prepared cut = prepare_data_set({.path = root(), .patterns = {{"train", ".*"}}, .force = true});
   EXPECT_FALSE(cut.kept_splits);
-  EXPECT_EQ(open_blend(root(), "train")->leaves[0].data.samples(), 6);
+  EXPECT_EQ(open_blend(root(), "train")->leaves[0].data.samples(), 3);
+}
+
+TEST_F(Prepare, NewSplitsKeepWhatIsExcluded) {
+  write_shards(root(), {1, 2, 3, 4}, "s");
+  prepare_data_set({.path = root()});
+  write_text(root() / ".nv-meta/split.yaml",
+             "split_parts: {train: ['s_{0..3}.tar']}\nexclude: ['s_{0,9}.tar', s_3.tar/s6]\n");
+  prepare_data_set({.path = root(), .ratios = {{"train", 2}, {"val", 1}}, .force = true});
+  const DataSet train = open_data_set(root(), "train"), val = open_data_set(root(), "val");
+  EXPECT_EQ(train.samples(), 5);  // two of the three shards that are not excluded
+  EXPECT_EQ(val.samples(), 4);
+  EXPECT_THAT(val.excluded, ElementsAre(Pair(0, 0)));
+  prepare_data_set({.path = root(), .patterns = {{"all", ".*"}}, .force = true});
+  EXPECT_EQ(open_data_set(root(), "all").samples(), 9);
 }
 
 TEST_F(Prepare, NamesDamagedAndEmptyShards) {
