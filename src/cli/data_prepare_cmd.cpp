@@ -102,14 +102,14 @@ void add_data_prepare_command(CLI::App& data) {
       ->delimiter(',');
   prepare_app->add_option("--split-parts", command->patterns,
                           "a split and a regular expression for its shards: 'train:part_[0-8].*'; may be repeated");
-  prepare_app->add_flag("--shuffle-tars", request.shuffle, "shuffle the shards before splitting them by share");
+  prepare_app->add_flag("--shuffle-tars", request.shuffle, "shuffle the shards before --split divides them");
   prepare_app->add_option(
       "--sample-type", request.sample_type,
       fmt::format("Energon's class for the samples: {} (default: crude samples)", sample_type_names()));
   prepare_app->add_option("--field-map", command->fields,
                           "a field of the sample type and its part: image=jpg; may be repeated");
   prepare_app->add_flag("--force", request.force,
-                        "prepare it again; keeps the splits unless --split, --split-parts or --shuffle-tars is given");
+                        "prepare it again; keeps the splits unless --split or --split-parts is given");
   prepare_app->footer(
       "Writes an index beside each shard, and .nv-meta with counts, splits and the kind of samples. Energon reads it "
       "too.\n"

@@ -153,10 +153,6 @@ ScannedShards scan_shards(const PrepareRequest& request, const std::vector<std::
   return scanned;
 }
 
-bool asks_for_splits(const PrepareRequest& request) {
-  return !request.ratios.empty() || !request.patterns.empty() || request.shuffle;
-}
-
 void count_splits(const Splits& splits, const ScannedShards& scanned, Prepared& result) {
   for (const auto& [name, shards] : splits) {
     PreparedSplit split{.name = name};
@@ -191,7 +187,7 @@ Prepared prepare_data_set(const PrepareRequest& request) {
     throw ConfigError({fmt::format("'{}' is prepared already", request.path), "", "use --force to prepare it again"});
   const std::vector<std::string> shards = find_shards(request.path);
   const SplitFile old = read_split_file(request.path);
-  const bool keeps_splits = !asks_for_splits(request) && !old.splits.empty();
+  const bool keeps_splits = request.ratios.empty() && request.patterns.empty() && !old.splits.empty();
   const Splits splits = keeps_splits ? old.splits : cut_splits(request, without(shards, old.excluded));
   fs::create_directories(meta);
   KeyIndex keys(meta / "index.sqlite", shards);

@@ -17,7 +17,7 @@ struct PrepareRequest {
   std::string path;                                              // a folder, or a JSONL file, which only gets an index
   std::vector<std::pair<std::string, double>> ratios{};          // of splits, in shards; relative to their sum
   std::vector<std::pair<std::string, std::string>> patterns{};   // of splits: regular expressions for shard names
-  bool shuffle = false;                                          // the shards, before they are split by ratio
+  bool shuffle = false;                                          // the shards, before they are split by `ratios`
   bool force = false;                                            // also if the folder is prepared already
   bool finishes_writing = false;                                 // the last step of the writer of an unfinished folder
   std::string sample_type{};                                     // empty: a crude data set, whose parts the recipe maps

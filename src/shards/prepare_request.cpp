@@ -31,6 +31,9 @@ void check_type(const PrepareRequest& request) {
 void check_request(const PrepareRequest& request) {
   if (!request.ratios.empty() && !request.patterns.empty())
     throw ConfigError({"splits are given by ratio and by pattern", "", "use --split or --split-parts"});
+  if (request.shuffle && request.ratios.empty())
+    throw ConfigError({"--shuffle-tars shuffles the shards that --split divides, but there is no --split",
+                       "--shuffle-tars", "add --split train:0.9,val:0.1, for example"});
   std::set<std::string> names;
   const auto check_name = [&](const std::string& name, const char* fix) {
     if (name.empty()) throw ConfigError({"a split has no name", "", fix});

@@ -169,6 +169,8 @@ TEST_F(Prepare, RefusesRequestsThatMakeNoSense) {
   write_shards(root(), {2}, "s");
   EXPECT_THAT(refusal({.ratios = {{"train", 1}}, .patterns = {{"train", ".*"}}}),
               HasSubstr("--split or --split-parts"));
+  for (const auto& patterns : {decltype(PrepareRequest::patterns){}, {{"train", ".*"}}})
+    EXPECT_THAT(refusal({.patterns = patterns, .shuffle = true}), HasSubstr("there is no --split"));
   EXPECT_THAT(refusal({.ratios = {{"train", 0}}}), HasSubstr("add up to zero"));
   EXPECT_THAT(refusal({.ratios = {{"train", -1}}}), HasSubstr("not a ratio"));
   EXPECT_THAT(refusal({.ratios = {{"train", 1}, {"train", 1}}}), HasSubstr("named twice"));
