@@ -123,14 +123,33 @@ class NewIndexes {
   std::vector<std::string> paths_{};
 };
 
+// Nothing if there is no index, or it is damaged.
+std::optional<std::int64_t> indexed_samples(const std::string& index) {
+  try {
+    return SampleIndex(index).samples();
+  } catch (const DataError&) {
+    return std::nullopt;
+  }
+}
+
+// A shard that was cut between two members can be read, so only its old index tells that samples are lost.
+void refuse_lost_samples(const std::string& shard, std::int64_t samples, const std::string& meta) {
+  const auto before = indexed_samples(index_path(shard));
+  if (!before || *before <= samples) return;
+  throw DataError(
+      fmt::format("'{}' has {}, but {} when it was indexed: restore it; or, to accept the loss, remove '{}' (or, for all "
+                  "shards, '{}', which also has the splits)",
+                  shard, counted(samples, "sample"), *before, index_path(shard), meta));
+}
+
 struct ScannedShards {
   std::map<std::string, std::int64_t> counts{};
   std::set<std::string> parts{};
   std::vector<std::string> remarks{};
 };
 
-ScannedShards scan_shards(const PrepareRequest& request, const std::vector<std::string>& shards, KeyIndex& keys,
-                          NewIndexes& indexes) {
+ScannedShards scan_shards(const PrepareRequest& request, const std::vector<std::string>& shards, bool is_prepared,
+                          KeyIndex& keys, NewIndexes& indexes) {
   ScannedShards scanned;
   for (std::uint32_t i = 0; i < shards.size(); ++i) {
     const std::string path = fs::path(request.path) / shards[i];
@@ -145,6 +164,7 @@ ScannedShards scan_shards(const PrepareRequest& request, const std::vector<std::
     });
     if (!remark.empty() && scanned.remarks.size() < Prepared::kMostRemarks)
       scanned.remarks.push_back(std::move(remark));
+    if (is_prepared) refuse_lost_samples(path, std::ssize(offsets), fs::path(request.path) / kMetaFolder);
     scanned.counts[shards[i]] = std::ssize(offsets);
     offsets.push_back(end);
     indexes.add(index_path(path), offsets);
@@ -182,8 +202,8 @@ Prepared prepare_data_set(const PrepareRequest& request) {
   const fs::path meta = fs::path(request.path) / kMetaFolder;
   const std::string info_path = meta / ".info.json", info_yaml_path = meta / ".info.yaml";
   const std::string dataset_path = meta / "dataset.yaml";
-  const bool has_info_yaml = fs::exists(info_yaml_path);
-  if (!request.force && (fs::exists(info_path) || has_info_yaml))
+  const bool has_info_yaml = fs::exists(info_yaml_path), is_prepared = has_info_yaml || fs::exists(info_path);
+  if (!request.force && is_prepared)
     throw ConfigError({fmt::format("'{}' is prepared already", request.path), "", "use --force to prepare it again"});
   const std::vector<std::string> shards = find_shards(request.path);
   const SplitFile old = read_split_file(request.path);
@@ -192,7 +212,7 @@ Prepared prepare_data_set(const PrepareRequest& request) {
   fs::create_directories(meta);
   KeyIndex keys(meta / "index.sqlite", shards);
   NewIndexes indexes;
-  const ScannedShards scanned = scan_shards(request, shards, keys, indexes);
+  const ScannedShards scanned = scan_shards(request, shards, is_prepared, keys, indexes);
   // An interrupted call must not leave old counts beside new indexes.
   fs::remove(info_path);
   fs::remove(info_yaml_path);

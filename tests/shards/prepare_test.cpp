@@ -111,6 +111,26 @@ TEST_F(Prepare, ChangesNothingWhenForcedAndAScanFails) {
   EXPECT_EQ(files_below(root()), before);
 }
 
+TEST_F(Prepare, RefusesShardsThatLostSamples) {
+  write_shards(root(), {2, 3}, "s");
+  prepare_data_set({.path = root()});
+  const std::string tar = read_text(root() / "s_1.tar");
+  write_text(root() / "s_1.tar", tar.substr(0, 2 * 2048));  // between two members
+  const auto before = files_below(root());
+  const std::string error = error_of<DataError>([&] { prepare_data_set({.path = root(), .force = true}); });
+  EXPECT_THAT(error, AllOf(HasSubstr("s_1.tar' has 2 samples, but 3 when it was indexed: restore it"),
+                           HasSubstr("s_1.tar.idx' (or"), HasSubstr("/.nv-meta'")));
+  EXPECT_EQ(files_below(root()), before);
+  fs::remove(root() / "s_1.tar.idx");
+  EXPECT_EQ(prepare_data_set({.path = root(), .force = true}).samples, 4);
+
+  write_text(root() / "s_1.tar", tar.substr(0, 2048));
+  fs::remove_all(root() / ".nv-meta");
+  EXPECT_EQ(prepare_data_set({.path = root()}).samples, 3);
+  write_text(root() / "s_1.tar.idx", "damaged");
+  EXPECT_EQ(prepare_data_set({.path = root(), .force = true}).samples, 3);
+}
+
 TEST_F(Prepare, KeepsItsSplitsUnlessOthersAreGiven) {
   write_shards(root(), {1, 2, 3}, "s");
   EXPECT_FALSE(prepare_data_set({.path = root(), .ratios = {{"train", 2}, {"val", 1}}}).kept_splits);
