@@ -108,6 +108,13 @@ void find_excluded_samples(DataSet& data, const std::set<std::string>& excluded)
   }
 }
 
+std::string fix_of_unknown_shard(const std::string& folder, const std::string& shard) {
+  const std::string again = fmt::format("run `braid data prepare --force {}`", folder);
+  return is_file(fs::path(folder) / shard)
+             ? again
+             : fmt::format("correct the name, restore the shard, or {} with new splits (--split)", again);
+}
+
 DataSet open_jsonl(const std::string& path, const std::string& split) {
   const std::string index_file = index_path(path);
   if (!is_file(index_file))
@@ -190,7 +197,7 @@ DataSet open_data_set(const std::string& path, const std::string& split,
     if (count == counts.end())
       throw ConfigError({fmt::format("the split {} names shard {}, which .info.json does not know", in_quotes(split),
                                      in_quotes(name)),
-                         where, "correct the name, or prepare the data set again"});
+                         where, fix_of_unknown_shard(path, name)});
     add_shard(data, {name, fs::path(path) / name, count->second}, where);
   }
   find_excluded_samples(data, parts.excluded);

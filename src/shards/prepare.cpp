@@ -173,19 +173,23 @@ ScannedShards scan_shards(const PrepareRequest& request, const std::vector<std::
   return scanned;
 }
 
+// Readers refuse a split with such a shard.
+void refuse_missing_shards(const Splits& splits, const std::vector<std::string>& shards, const std::string& folder) {
+  const std::set<std::string> present(shards.begin(), shards.end());
+  for (const auto& [name, parts] : splits)
+    for (const std::string& shard : parts)
+      if (!present.contains(shard))
+        throw ConfigError({fmt::format("the split {} names shard {}, which is not there", in_quotes(name),
+                                       in_quotes(shard)),
+                           folder, "restore the shard, or give new splits: --split train:0.9,val:0.1, or --split-parts"});
+}
+
 void count_splits(const Splits& splits, const ScannedShards& scanned, Prepared& result) {
   for (const auto& [name, shards] : splits) {
     PreparedSplit split{.name = name};
     for (const std::string& shard : shards) {
-      if (const auto count = scanned.counts.find(shard); count != scanned.counts.end()) {
-        ++split.shards;
-        split.samples += count->second;
-      } else if (result.remarks.size() < Prepared::kMostRemarks) {
-        result.remarks.push_back(
-            fmt::format("the split {} names shard {}, which is not there: correct it, or replace the "
-                        "splits with --split or --split-parts",
-                        in_quotes(name), in_quotes(shard)));
-      }
+      ++split.shards;
+      split.samples += scanned.counts.at(shard);
     }
     result.splits.push_back(std::move(split));
   }
@@ -208,6 +212,7 @@ Prepared prepare_data_set(const PrepareRequest& request) {
   const std::vector<std::string> shards = find_shards(request.path);
   const SplitFile old = read_split_file(request.path);
   const bool keeps_splits = request.ratios.empty() && request.patterns.empty() && !old.splits.empty();
+  if (keeps_splits) refuse_missing_shards(old.splits, shards, request.path);
   const Splits splits = keeps_splits ? old.splits : cut_splits(request, without(shards, old.excluded));
   fs::create_directories(meta);
   KeyIndex keys(meta / "index.sqlite", shards);

@@ -35,7 +35,7 @@ struct Prepared {
   std::vector<std::string> parts{};  // names of parts, at most 50
   std::vector<PreparedSplit> splits{};
   bool kept_dataset_yaml = false, kept_splits = false;
-  std::vector<std::string> remarks{};  // shards that look cut, or are missing from the folder; at most kMostRemarks
+  std::vector<std::string> remarks{};  // shards that look cut; at most kMostRemarks
   static constexpr std::size_t kMostRemarks = 20;
 };
 

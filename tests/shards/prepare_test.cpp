@@ -22,6 +22,7 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using testing::error_of;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::Pair;
 using testing::read_text;
 using testing::tar_end;
@@ -135,7 +136,7 @@ TEST_F(Prepare, KeepsItsSplitsUnlessOthersAreGiven) {
   write_shards(root(), {1, 2, 3}, "s");
   EXPECT_FALSE(prepare_data_set({.path = root(), .ratios = {{"train", 2}, {"val", 1}}}).kept_splits);
   const std::string edited =
-      "split_parts: {train: ['s_{0,9}.tar'], held_out: [s_1.tar, s_2.tar]}\nexclude: [s_2.tar]\n";
+      "split_parts: {train: ['s_{0,2}.tar'], held_out: [s_1.tar, s_2.tar]}\nexclude: [s_2.tar]\n";
   write_text(root() / ".nv-meta/split.yaml", edited);
   const Prepared kept = prepare_data_set({.path = root(), .force = true});
   EXPECT_TRUE(kept.kept_splits);
@@ -144,10 +145,28 @@ TEST_F(Prepare, KeepsItsSplitsUnlessOthersAreGiven) {
   EXPECT_EQ(kept.splits[0].samples, 1);
   EXPECT_EQ(kept.splits[1].name, "held_out");
   EXPECT_EQ(kept.splits[1].samples, 2);
-  EXPECT_THAT(kept.remarks, ElementsAre(HasSubstr("the split 'train' names shard 's_9.tar', which is not there")));
   const Prepared cut = prepare_data_set({.path = root(), .patterns = {{"train", ".*"}}, .force = true});
   EXPECT_FALSE(cut.kept_splits);
   EXPECT_EQ(open_blend(root(), "train")->leaves[0].data.samples(), 3);
+}
+
+TEST_F(Prepare, RefusesToKeepSplitsWhoseShardIsGone) {
+  write_shards(root(), {1, 2, 3}, "s");
+  prepare_data_set({.path = root(), .ratios = {{"train", 2}, {"val", 1}}});
+  fs::remove(root() / "s_1.tar");
+  const auto before = files_below(root());
+  EXPECT_THAT(refusal({.force = true}),
+              AllOf(HasSubstr("the split 'train' names shard 's_1.tar', which is not there"), HasSubstr("--split ")));
+  EXPECT_EQ(files_below(root()), before);
+  prepare_data_set({.path = root(), .ratios = {{"train", 1}, {"val", 1}}, .force = true});
+  EXPECT_EQ(open_data_set(root(), "train").samples(), 1);
+  write_text(root() / ".nv-meta/split.yaml", "split_parts: {train: [s_1.tar], val: [s_7.tar]}");
+  write_shards(root(), {1, 2, 3}, "s");
+  const auto advice = [&](const char* split) {
+    return error_of<ConfigError>([&] { open_data_set(root(), split); });
+  };
+  EXPECT_THAT(advice("train"), AllOf(HasSubstr("run `braid data prepare --force"), Not(HasSubstr("--split"))));
+  EXPECT_THAT(advice("val"), HasSubstr("with new splits (--split)"));
 }
 
 TEST_F(Prepare, NewSplitsKeepWhatIsExcluded) {
