@@ -62,6 +62,32 @@ void check_writable(const std::string& path) {
   require_writable({output});
 }
 
+// "'a', 'b', 'c' and 7 more"
+std::string some_of(const std::vector<std::string>& names) {
+  constexpr std::size_t kMost = 5;
+  std::vector<std::string> shown;
+  for (const std::string& name : names)
+    if (shown.size() < kMost) shown.push_back(in_quotes(name));
+  const std::string text = fmt::format("{}", fmt::join(shown, ", "));
+  return names.size() > kMost ? fmt::format("{} and {} more", text, names.size() - kMost) : text;
+}
+
+void show_splits(const Prepared& prepared) {
+  std::vector<std::vector<std::string>> rows;
+  for (const PreparedSplit& split : prepared.splits)
+    rows.push_back({split.name, std::to_string(split.shards), std::to_string(split.samples)});
+  fmt::print("{}", format_table({"split", "shards", "samples"}, rows));
+  for (const PreparedSplit& split : prepared.splits)
+    if (split.shards == 0)
+      fmt::print("note: the split {} is empty: it needs more shards or a larger ratio\n", in_quotes(split.name));
+  if (prepared.excluded_shards + prepared.excluded_samples > 0)
+    fmt::print("note: the splits exclude {} and {}\n", counted(prepared.excluded_shards, "shard"),
+               counted(prepared.excluded_samples, "sample"));
+  if (const auto& unused = prepared.unused_shards; !unused.empty())
+    fmt::print("note: {} {} to no split: {}\n", counted(std::ssize(unused), "shard"),
+               unused.size() == 1 ? "belongs" : "belong", some_of(unused));
+}
+
 void prepare(const PrepareCommand& command) {
   PrepareRequest request = request_of(command);
   check_writable(request.path);
@@ -71,17 +97,7 @@ void prepare(const PrepareCommand& command) {
              visible_text(fmt::format("{}", fmt::join(prepared.parts, ", "))));
   for (const std::string& remark : prepared.remarks) fmt::print("note: {}\n", visible_text(remark));
   if (prepared.splits.empty()) return;
-  std::vector<std::vector<std::string>> rows;
-  std::int64_t used = 0;
-  for (const PreparedSplit& split : prepared.splits) {
-    rows.push_back({split.name, std::to_string(split.shards), std::to_string(split.samples)});
-    used += split.shards;
-  }
-  fmt::print("{}", format_table({"split", "shards", "samples"}, rows));
-  for (const PreparedSplit& split : prepared.splits)
-    if (split.shards == 0)
-      fmt::print("note: the split {} is empty: it needs more shards or a larger ratio\n", in_quotes(split.name));
-  if (used < prepared.shards) fmt::print("note: {} belong to no split\n", counted(prepared.shards - used, "shard"));
+  show_splits(prepared);
   if (prepared.kept_splits)
     fmt::print("note: the splits were there already and are unchanged; --split or --split-parts replaces them\n");
   if (prepared.kept_dataset_yaml) fmt::print("note: dataset.yaml was there already and is unchanged\n");

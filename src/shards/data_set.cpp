@@ -161,6 +161,7 @@ SplitFile read_split_file(const std::string& folder) {
   if (!is_file(path)) return {};
   const Json document = read_document(path);
   const DocumentNode root(document, path);
+  root.expect_keys({"split_parts", "exclude"});
   SplitFile file{.excluded = excluded_in(root)};
   if (root.has("exclude"))
     for (const DocumentNode& entry : root.at("exclude").items()) file.exclude.push_back(entry.text());

@@ -136,10 +136,10 @@ std::optional<std::int64_t> indexed_samples(const std::string& index) {
 void refuse_lost_samples(const std::string& shard, std::int64_t samples, const std::string& meta) {
   const auto before = indexed_samples(index_path(shard));
   if (!before || *before <= samples) return;
-  throw DataError(
-      fmt::format("'{}' has {}, but {} when it was indexed: restore it; or, to accept the loss, remove '{}' (or, for all "
-                  "shards, '{}', which also has the splits)",
-                  shard, counted(samples, "sample"), *before, index_path(shard), meta));
+  throw DataError(fmt::format(
+      "'{}' has {}, but {} when it was indexed: restore it; or, to accept the loss, remove '{}' (or, for all "
+      "shards, '{}', which also has the splits)",
+      shard, counted(samples, "sample"), *before, index_path(shard), meta));
 }
 
 struct ScannedShards {
@@ -179,20 +179,29 @@ void refuse_missing_shards(const Splits& splits, const std::vector<std::string>&
   for (const auto& [name, parts] : splits)
     for (const std::string& shard : parts)
       if (!present.contains(shard))
-        throw ConfigError({fmt::format("the split {} names shard {}, which is not there", in_quotes(name),
-                                       in_quotes(shard)),
-                           folder, "restore the shard, or give new splits: --split train:0.9,val:0.1, or --split-parts"});
+        throw ConfigError(
+            {fmt::format("the split {} names shard {}, which is not there", in_quotes(name), in_quotes(shard)), folder,
+             "restore the shard, or give new splits: --split train:0.9,val:0.1, or --split-parts"});
 }
 
-void count_splits(const Splits& splits, const ScannedShards& scanned, Prepared& result) {
+// As readers count them.
+void count_splits(const std::string& folder, const Splits& splits, Prepared& result) {
   for (const auto& [name, shards] : splits) {
     PreparedSplit split{.name = name};
-    for (const std::string& shard : shards) {
-      ++split.shards;
-      split.samples += scanned.counts.at(shard);
+    if (!shards.empty()) {
+      const DataSet data = open_data_set(folder, name);
+      split.shards = std::ssize(data.shards);
+      split.samples = data.samples() - std::ssize(data.excluded);
+      result.excluded_samples += std::ssize(data.excluded);
     }
     result.splits.push_back(std::move(split));
   }
+}
+
+std::vector<std::string> in_no_split(std::vector<std::string> shards, const Splits& splits) {
+  std::set<std::string> used;
+  for (const auto& [name, parts] : splits) used.insert(parts.begin(), parts.end());
+  return without(std::move(shards), used);
 }
 
 }  // namespace
@@ -213,7 +222,8 @@ Prepared prepare_data_set(const PrepareRequest& request) {
   const SplitFile old = read_split_file(request.path);
   const bool keeps_splits = request.ratios.empty() && request.patterns.empty() && !old.splits.empty();
   if (keeps_splits) refuse_missing_shards(old.splits, shards, request.path);
-  const Splits splits = keeps_splits ? old.splits : cut_splits(request, without(shards, old.excluded));
+  const std::vector<std::string> included = without(shards, old.excluded);
+  const Splits splits = keeps_splits ? old.splits : cut_splits(request, included);
   fs::create_directories(meta);
   KeyIndex keys(meta / "index.sqlite", shards);
   NewIndexes indexes;
@@ -239,7 +249,9 @@ Prepared prepare_data_set(const PrepareRequest& request) {
   if (has_info_yaml) write_file(info_yaml_path, info.dump(2) + "\n");  // readers may prefer it
 
   for (const auto& [shard, count] : scanned.counts) result.samples += count;
-  count_splits(splits, scanned, result);
+  count_splits(request.path, splits, result);
+  result.unused_shards = in_no_split(included, splits);
+  result.excluded_shards = result.shards - std::ssize(included);
   return result;
 }
 

@@ -27,13 +27,15 @@ struct PrepareRequest {
 
 struct PreparedSplit {
   std::string name;
-  std::int64_t shards = 0, samples = 0;
+  std::int64_t shards = 0, samples = 0;  // without those that are excluded
 };
 
 struct Prepared {
   std::int64_t shards = 0, samples = 0;
   std::vector<std::string> parts{};  // names of parts, at most 50
   std::vector<PreparedSplit> splits{};
+  std::vector<std::string> unused_shards{};                // in no split, and not excluded
+  std::int64_t excluded_shards = 0, excluded_samples = 0;  // samples of shards that are not excluded
   bool kept_dataset_yaml = false, kept_splits = false;
   std::vector<std::string> remarks{};  // shards that look cut; at most kMostRemarks
   static constexpr std::size_t kMostRemarks = 20;

@@ -162,9 +162,7 @@ TEST_F(Prepare, RefusesToKeepSplitsWhoseShardIsGone) {
   EXPECT_EQ(open_data_set(root(), "train").samples(), 1);
   write_text(root() / ".nv-meta/split.yaml", "split_parts: {train: [s_1.tar], val: [s_7.tar]}");
   write_shards(root(), {1, 2, 3}, "s");
-  const auto advice = [&](const char* split) {
-    return error_of<ConfigError>([&] { open_data_set(root(), split); });
-  };
+  const auto advice = [&](const char* split) { return error_of<ConfigError>([&] { open_data_set(root(), split); }); };
   EXPECT_THAT(advice("train"), AllOf(HasSubstr("run `braid data prepare --force"), Not(HasSubstr("--split"))));
   EXPECT_THAT(advice("val"), HasSubstr("with new splits (--split)"));
 }
@@ -174,7 +172,11 @@ TEST_F(Prepare, NewSplitsKeepWhatIsExcluded) {
   prepare_data_set({.path = root()});
   write_text(root() / ".nv-meta/split.yaml",
              "split_parts: {train: ['s_{0..3}.tar']}\nexclude: ['s_{0,9}.tar', s_3.tar/s6]\n");
-  prepare_data_set({.path = root(), .ratios = {{"train", 2}, {"val", 1}}, .force = true});
+  const Prepared cut = prepare_data_set({.path = root(), .ratios = {{"train", 2}, {"val", 1}}, .force = true});
+  EXPECT_EQ(cut.splits[1].samples, 3);
+  EXPECT_EQ(cut.excluded_shards, 1);
+  EXPECT_EQ(cut.excluded_samples, 1);
+  EXPECT_THAT(cut.unused_shards, ElementsAre());
   const DataSet train = open_data_set(root(), "train"), val = open_data_set(root(), "val");
   EXPECT_EQ(train.samples(), 5);  // two of the three shards that are not excluded
   EXPECT_EQ(val.samples(), 4);
