@@ -95,7 +95,8 @@ void prepare(const PrepareCommand& command) {
   const Prepared prepared = prepare_data_set(request);
   fmt::print("{} in {}; parts: {}\n", counted(prepared.samples, "sample"), counted(prepared.shards, "shard"),
              visible_text(fmt::format("{}", fmt::join(prepared.parts, ", "))));
-  for (const std::string& remark : prepared.remarks) fmt::print("note: {}\n", visible_text(remark));
+  for (const std::string& warning : prepared.warnings)
+    fmt::print(stderr, "braid: WARNING: {}\n", visible_text(warning));
   if (prepared.splits.empty()) return;
   show_splits(prepared);
   if (prepared.kept_splits)

@@ -13,6 +13,7 @@
 #include "shards/document.h"
 #include "shards/key_index.h"
 #include "shards/sample_index.h"
+#include "shards/sample_spec.h"
 #include "shards/shard_scan.h"
 
 namespace braid {
@@ -145,12 +146,21 @@ void refuse_lost_samples(const std::string& shard, std::int64_t samples, const s
 struct ScannedShards {
   std::map<std::string, std::int64_t> counts{};
   std::set<std::string> parts{};
-  std::vector<std::string> remarks{};
+  std::vector<std::string> warnings{};
 };
+
+// Of all fields and their alternatives.
+std::set<std::string> mapped_parts(const PrepareRequest& request) {
+  std::set<std::string> parts;
+  for (const auto& [field, source] : request.field_map)
+    for (const auto& alternative : parse_field_source(source, field).alternatives) parts.insert(alternative[0]);
+  return parts;
+}
 
 ScannedShards scan_shards(const PrepareRequest& request, const std::vector<std::string>& shards, bool is_prepared,
                           KeyIndex& keys, NewIndexes& indexes) {
   ScannedShards scanned;
+  const std::set<std::string> mapped = mapped_parts(request);
   for (std::uint32_t i = 0; i < shards.size(); ++i) {
     const std::string path = fs::path(request.path) / shards[i];
     std::vector<std::uint64_t> offsets;
@@ -160,10 +170,10 @@ ScannedShards scan_shards(const PrepareRequest& request, const std::vector<std::
       offsets.push_back(sample.begin);
       end = sample.end;
       for (const ScannedPart& part : sample.parts)
-        if (scanned.parts.size() < kMostParts) scanned.parts.insert(part.name);
+        if (scanned.parts.size() < kMostParts || mapped.contains(part.name)) scanned.parts.insert(part.name);
     });
-    if (!remark.empty() && scanned.remarks.size() < Prepared::kMostRemarks)
-      scanned.remarks.push_back(std::move(remark));
+    if (!remark.empty() && scanned.warnings.size() < Prepared::kMostShardWarnings)
+      scanned.warnings.push_back(std::move(remark));
     if (is_prepared) refuse_lost_samples(path, std::ssize(offsets), fs::path(request.path) / kMetaFolder);
     scanned.counts[shards[i]] = std::ssize(offsets);
     offsets.push_back(end);
@@ -239,7 +249,8 @@ Prepared prepare_data_set(const PrepareRequest& request) {
   Prepared result{.shards = std::ssize(shards),
                   .parts = {scanned.parts.begin(), scanned.parts.end()},
                   .kept_splits = keeps_splits,
-                  .remarks = scanned.remarks};
+                  .warnings = prepare_warnings(request, scanned.parts)};
+  result.warnings.insert(result.warnings.end(), scanned.warnings.begin(), scanned.warnings.end());
   result.kept_dataset_yaml = fs::exists(dataset_path) && request.sample_type.empty();  // a user may have edited it
   if (!result.kept_dataset_yaml) write_file(dataset_path, dataset_yaml(request));
   Json info = {{"shard_counts", Json::object()}};

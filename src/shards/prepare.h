@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -32,13 +33,13 @@ struct PreparedSplit {
 
 struct Prepared {
   std::int64_t shards = 0, samples = 0;
-  std::vector<std::string> parts{};  // names of parts, at most 50
+  std::vector<std::string> parts{};  // names of parts: at most 50, and those of the field map
   std::vector<PreparedSplit> splits{};
   std::vector<std::string> unused_shards{};                // in no split, and not excluded
   std::int64_t excluded_shards = 0, excluded_samples = 0;  // samples of shards that are not excluded
   bool kept_dataset_yaml = false, kept_splits = false;
-  std::vector<std::string> remarks{};  // shards that look cut; at most kMostRemarks
-  static constexpr std::size_t kMostRemarks = 20;
+  std::vector<std::string> warnings{};
+  static constexpr std::size_t kMostShardWarnings = 20;  // of shards that look cut
 };
 
 // Existing splits are kept unless the request asks for others; their list of excluded shards and samples is always
@@ -49,6 +50,9 @@ Prepared prepare_data_set(const PrepareRequest& request);
 
 // ConfigError for requests that make no sense, whatever is in the folder.
 void check_request(const PrepareRequest& request);
+
+// Fields whose part no sample has.
+std::vector<std::string> prepare_warnings(const PrepareRequest& request, const std::set<std::string>& parts);
 
 // As Energon cuts them: by ratio of shards, rounded down at each cut. ConfigError when a pattern matches nothing.
 Splits cut_splits(const PrepareRequest& request, std::vector<std::string> shards);

@@ -10,12 +10,27 @@
 namespace braid {
 namespace {
 
+void check_fields(const PrepareRequest& request, const SampleType& type) {
+  std::vector<std::string> known = type.fields;
+  known.insert(known.end(), type.optional_fields.begin(), type.optional_fields.end());
+  std::set<std::string> mapped;
+  for (const auto& [field, source] : request.field_map) {
+    if (std::find(known.begin(), known.end(), field) == known.end())
+      throw ConfigError({fmt::format("a {} has no field {}", type.name, in_quotes(field)), "--field-map",
+                         fmt::format("its fields are {}", fmt::join(known, ", "))});
+    if (!mapped.insert(field).second)
+      throw ConfigError({fmt::format("the field {} is mapped twice", in_quotes(field)), "--field-map",
+                         fmt::format("map it once; it may have alternatives: --field-map {}=jpg,png", field)});
+  }
+}
+
 void check_type(const PrepareRequest& request) {
   const SampleType* type = find_sample_type(request.sample_type);
   if (!type)
     throw ConfigError({fmt::format("there is no sample type {}", in_quotes(request.sample_type)), "--sample-type",
                        fmt::format("use one of {}; or give no type, and map the parts in the recipe (data.fields)",
                                    sample_type_names())});
+  check_fields(request, *type);
   std::vector<std::string> missing;
   for (const std::string& needed : type->fields)
     if (std::none_of(request.field_map.begin(), request.field_map.end(),

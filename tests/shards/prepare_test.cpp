@@ -51,14 +51,14 @@ TEST_F(Prepare, CountsSamplesAndSplits) {
   EXPECT_EQ(open_blend(root(), "val")->leaves[0].data.samples(), 4);
 }
 
-TEST_F(Prepare, RemarksOnShardsThatLookCut) {
+TEST_F(Prepare, WarnsOfShardsThatLookCut) {
   write_shards(root(), {2, 2}, "s");
-  EXPECT_THAT(prepare_data_set({.path = root()}).remarks, ElementsAre());
+  EXPECT_THAT(prepare_data_set({.path = root()}).warnings, ElementsAre());
   const std::string tar = read_text(root() / "s_1.tar");
   write_text(root() / "s_1.tar", tar.substr(0, tar.size() - tar_end().size() - 1));
   const Prepared prepared = prepare_data_set({.path = root(), .force = true});
   EXPECT_EQ(prepared.samples, 4);
-  EXPECT_THAT(prepared.remarks, ElementsAre(HasSubstr("s_1.tar' ends within the padding of its last member")));
+  EXPECT_THAT(prepared.warnings, ElementsAre(HasSubstr("s_1.tar' ends within the padding of its last member")));
 }
 
 TEST_F(Prepare, RefusesAnUnfinishedFolder) {
@@ -228,6 +228,29 @@ TEST_F(Prepare, RefusesRequestsThatMakeNoSense) {
   EXPECT_THAT(refusal({.sample_type = "VQASample", .field_map = {{"context", "txt"}}}),
               AllOf(HasSubstr("a VQASample also needs image and answers"),
                     HasSubstr("--field-map image=PART --field-map answers=PART")));
+}
+
+TEST_F(Prepare, RefusesFieldsThatTheTypeDoesNotHave) {
+  write_shards(root(), {2}, "s");
+  prepare_data_set({.path = root(), .sample_type = "TextSample", .field_map = {{"text", "txt"}}});
+  const auto before = files_below(root());
+  const auto told = [&](decltype(PrepareRequest::field_map) fields) {
+    return refusal({.force = true, .sample_type = "MultiChoiceVQASample", .field_map = std::move(fields)});
+  };
+  EXPECT_THAT(told({{"image", "jpg"}, {"context", "txt"}, {"choises", "json"}}),
+              AllOf(HasSubstr("a MultiChoiceVQASample has no field 'choises'"),
+                    HasSubstr("image, context, choices, correct_choice_idx")));
+  EXPECT_THAT(told({{"image", "jpg"}, {"image", "png"}, {"context", "txt"}, {"choices", "json"}}),
+              AllOf(HasSubstr("the field 'image' is mapped twice"), HasSubstr("--field-map image=jpg,png")));
+  EXPECT_EQ(files_below(root()), before);
+}
+
+TEST_F(Prepare, WarnsOfFieldsWhosePartNoSampleHas) {
+  write_shards(root(), {2}, "s");
+  const Prepared prepared = prepare_data_set({.path = root(),
+                                              .sample_type = "CaptioningSample",
+                                              .field_map = {{"image", "jpg,png"}, {"caption", "text,json[n]"}}});
+  EXPECT_THAT(prepared.warnings, ElementsAre("no sample has the part for --field-map image=jpg,png; parts: json, txt"));
 }
 
 TEST(CutSplits, CutsAsEnergonDoes) {
