@@ -2,6 +2,7 @@
 #include <CLI/CLI.hpp>
 #include <unistd.h>
 
+#include <cmath>
 #include <filesystem>
 #include <memory>
 
@@ -62,6 +63,15 @@ void check_writable(const std::string& path) {
   require_writable({output});
 }
 
+void show_ratios(const std::vector<std::pair<std::string, double>>& ratios) {
+  double sum = 0;
+  for (const auto& [name, ratio] : ratios) sum += ratio;
+  if (ratios.empty() || std::abs(sum - 1) < 1e-6) return;
+  std::vector<std::string> shares;
+  for (const auto& [name, ratio] : ratios) shares.push_back(fmt::format("{} {:.3g}", in_quotes(name), ratio / sum));
+  fmt::print("note: the ratios add up to {:g}, so the shares are {}\n", sum, fmt::join(shares, ", "));
+}
+
 // "'a', 'b', 'c' and 7 more"
 std::string some_of(const std::vector<std::string>& names) {
   constexpr std::size_t kMost = 5;
@@ -79,7 +89,11 @@ void show_splits(const Prepared& prepared) {
   fmt::print("{}", format_table({"split", "shards", "samples"}, rows));
   for (const PreparedSplit& split : prepared.splits)
     if (split.shards == 0)
-      fmt::print("note: the split {} is empty: it needs more shards or a larger ratio\n", in_quotes(split.name));
+      fmt::print(
+          stderr,
+          "braid: WARNING: the split {} has 0 of {}, so it cannot be used: splits consist of whole shards; write "
+          "more of them, or give it a larger ratio\n",
+          in_quotes(split.name), counted(prepared.shards - prepared.excluded_shards, "shard"));
   if (prepared.excluded_shards + prepared.excluded_samples > 0)
     fmt::print("note: the splits exclude {} and {}\n", counted(prepared.excluded_shards, "shard"),
                counted(prepared.excluded_samples, "sample"));
@@ -98,6 +112,7 @@ void prepare(const PrepareCommand& command) {
   for (const std::string& warning : prepared.warnings)
     fmt::print(stderr, "braid: WARNING: {}\n", visible_text(warning));
   if (prepared.splits.empty()) return;
+  show_ratios(request.ratios);
   show_splits(prepared);
   if (prepared.kept_splits)
     fmt::print("note: the splits were there already and are unchanged; --split or --split-parts replaces them\n");
@@ -115,7 +130,8 @@ void add_data_prepare_command(CLI::App& data) {
   prepare_app->add_option("path", request.path, "a folder of .tar files, or a .jsonl file")->required();
   prepare_app
       ->add_option("--split", command->ratios,
-                   "splits and their share of the shards: train:0.9,val:0.1 (default: those there are, or train:1)")
+                   "splits and their share of the shards, relative to the sum of all: train:0.9,val:0.1 (default: "
+                   "those there are, or train:1)")
       ->delimiter(',');
   prepare_app->add_option("--split-parts", command->patterns,
                           "a split and a regular expression for its shards: 'train:part_[0-8].*'; may be repeated");

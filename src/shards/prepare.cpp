@@ -249,7 +249,7 @@ Prepared prepare_data_set(const PrepareRequest& request) {
   Prepared result{.shards = std::ssize(shards),
                   .parts = {scanned.parts.begin(), scanned.parts.end()},
                   .kept_splits = keeps_splits,
-                  .warnings = prepare_warnings(request, scanned.parts)};
+                  .warnings = prepare_warnings(request, splits, scanned.parts)};
   result.warnings.insert(result.warnings.end(), scanned.warnings.begin(), scanned.warnings.end());
   result.kept_dataset_yaml = fs::exists(dataset_path) && request.sample_type.empty();  // a user may have edited it
   if (!result.kept_dataset_yaml) write_file(dataset_path, dataset_yaml(request));

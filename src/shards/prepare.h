@@ -51,8 +51,9 @@ Prepared prepare_data_set(const PrepareRequest& request);
 // ConfigError for requests that make no sense, whatever is in the folder.
 void check_request(const PrepareRequest& request);
 
-// Fields whose part no sample has.
-std::vector<std::string> prepare_warnings(const PrepareRequest& request, const std::set<std::string>& parts);
+// Shards in several splits, which Energon allows too, and fields whose part no sample has.
+std::vector<std::string> prepare_warnings(const PrepareRequest& request, const Splits& splits,
+                                          const std::set<std::string>& parts);
 
 // As Energon cuts them: by ratio of shards, rounded down at each cut. ConfigError when a pattern matches nothing.
 Splits cut_splits(const PrepareRequest& request, std::vector<std::string> shards);

@@ -253,6 +253,16 @@ TEST_F(Prepare, WarnsOfFieldsWhosePartNoSampleHas) {
   EXPECT_THAT(prepared.warnings, ElementsAre("no sample has the part for --field-map image=jpg,png; parts: json, txt"));
 }
 
+TEST_F(Prepare, WarnsOfShardsInSeveralSplits) {
+  write_shards(root(), {1, 1, 1}, "s");
+  const auto warnings = [&](const char* val) {
+    return prepare_data_set({.path = root(), .patterns = {{"train", "s"}, {"val", val}}, .force = true}).warnings;
+  };
+  EXPECT_THAT(warnings("s_2"), ElementsAre(HasSubstr("1 shard is in several splits")));
+  EXPECT_THAT(warnings("s_[12]"), ElementsAre(AllOf(HasSubstr("2 shards are in several splits"),
+                                                    HasSubstr("'s_1.tar' is in 'train' and 'val'"))));
+}
+
 TEST(CutSplits, CutsAsEnergonDoes) {
   std::vector<std::string> shards;
   for (char c = 'a'; c <= 'j'; ++c) shards.emplace_back(1, c);
