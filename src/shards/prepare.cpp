@@ -90,6 +90,20 @@ std::string make_uuid() {
                      hex.substr(20, 12));
 }
 
+// What a killed call left: its names only, since other programs may use the folder too.
+void remove_leftovers(const fs::path& folder) {
+  static const std::set<std::string> meta_files = {".info.json",   ".info.yaml",   "split.yaml",
+                                                   "dataset.yaml", "index.sqlite", "index.uuid"};
+  std::vector<fs::path> leftovers;
+  for (const auto& entry : fs::recursive_directory_iterator(folder)) {
+    const std::string target = abandoned_target(entry.path().filename());
+    const bool in_meta = entry.path().parent_path() == folder / kMetaFolder;
+    if (target.ends_with(".tar.idx.new") || (in_meta && meta_files.contains(target))) leftovers.push_back(entry.path());
+  }
+  std::error_code ignored;
+  for (const fs::path& path : leftovers) fs::remove(path, ignored);
+}
+
 Prepared prepare_lines(const PrepareRequest& request) {
   const std::string index = index_path(request.path);
   if (fs::exists(index) && !request.force)
@@ -235,6 +249,7 @@ Prepared prepare_data_set(const PrepareRequest& request) {
   const std::vector<std::string> included = without(shards, old.excluded);
   const Splits splits = keeps_splits ? old.splits : cut_splits(request, included);
   fs::create_directories(meta);
+  remove_leftovers(request.path);
   KeyIndex keys(meta / "index.sqlite", shards);
   NewIndexes indexes;
   const ScannedShards scanned = scan_shards(request, shards, is_prepared, keys, indexes);

@@ -45,7 +45,8 @@ struct Prepared {
 // Existing splits are kept unless the request asks for others; their list of excluded shards and samples is always
 // kept. All shards are scanned before anything is replaced, so a failed scan changes nothing. Complete files replace
 // old ones; .info.json, which marks a folder as prepared, is removed first and written last, so an interrupted call can
-// be repeated. ConfigError for requests that make no sense, DataError for damaged shards and repeated keys.
+// be repeated, which also removes the temporary files that it left. ConfigError for requests that make no sense,
+// DataError for damaged shards, for shards with fewer samples than their old index, and for repeated keys.
 Prepared prepare_data_set(const PrepareRequest& request);
 
 // ConfigError for requests that make no sense, whatever is in the folder.

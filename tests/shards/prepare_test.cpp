@@ -4,6 +4,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <sys/wait.h>
 
 #include <algorithm>
 #include <map>
@@ -61,6 +64,23 @@ TEST_F(Prepare, WarnsOfShardsThatLookCut) {
   EXPECT_THAT(prepared.warnings, ElementsAre(HasSubstr("s_1.tar' ends within the padding of its last member")));
 }
 
+TEST_F(Prepare, AndReadersJudgeTheEndOfAShardAlike) {
+  write_shards(root(), {2}, "s");
+  const fs::path path = root() / "s_0.tar";
+  const std::string tar = read_text(path), members = tar.substr(0, tar.size() - tar_end().size());
+  prepare_data_set({.path = root()});
+  for (const std::string& end : {std::string(100, '\0'), std::string(), tar_end() + "x", std::string("cut header")}) {
+    write_text(path, members + end);
+    const std::string remark = OpenShard::open({"s_0.tar", path, 2})->end_remark();
+    EXPECT_NE(remark, "");
+    try {
+      EXPECT_THAT(prepare_data_set({.path = root(), .force = true}).warnings, ElementsAre(remark));
+    } catch (const DataError& e) {
+      EXPECT_EQ(e.what(), remark);
+    }
+  }
+}
+
 TEST_F(Prepare, RefusesAnUnfinishedFolder) {
   write_shards(root(), {2}, "s");
   write_text(root() / kUnfinishedMark, "");
@@ -110,6 +130,26 @@ TEST_F(Prepare, ChangesNothingWhenForcedAndAScanFails) {
   EXPECT_THAT(refusal({.patterns = {{"train", "none"}}, .force = true}), HasSubstr("no shard matches"));
   EXPECT_NE(error_of<DataError>([&] { prepare_data_set({.path = root(), .force = true}); }), "no error");
   EXPECT_EQ(files_below(root()), before);
+}
+
+// The names are those of AtomicFile and KeyIndex.
+TEST_F(Prepare, RemovesWhatKilledCallsLeft) {
+  write_shards(root(), {2}, "s");
+  const pid_t gone = ::fork();
+  if (gone == 0) ::_exit(0);
+  ASSERT_EQ(::waitpid(gone, nullptr, 0), gone);
+  const auto left = [&](const char* name, pid_t pid) {
+    const fs::path path = root() / fmt::format("{}.{}.tmp", name, pid);
+    write_text(path, "");
+    return path;
+  };
+  std::vector<fs::path> removed, kept = {left(".s_0.tar.idx.new", ::getppid()), left(".nv-meta/.mine", gone),
+                                         left(".index.sqlite", gone), left("s_0.tar.idx.new", gone)};
+  for (const char* name : {".nv-meta/.index.sqlite", ".nv-meta/..info.json", ".s_0.tar.idx.new", "x/.t.tar.idx.new"})
+    removed.push_back(left(name, gone));
+  prepare_data_set({.path = root()});
+  for (const fs::path& path : removed) EXPECT_FALSE(fs::exists(path)) << path;
+  for (const fs::path& path : kept) EXPECT_TRUE(fs::exists(path)) << path;
 }
 
 TEST_F(Prepare, RefusesShardsThatLostSamples) {
