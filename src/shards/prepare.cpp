@@ -152,7 +152,7 @@ void refuse_lost_samples(const std::string& shard, std::int64_t samples, const s
   const auto before = indexed_samples(index_path(shard));
   if (!before || *before <= samples) return;
   throw DataError(fmt::format(
-      "'{}' has {}, but {} when it was indexed: restore it; or, to accept the loss, remove '{}' (or, for all "
+      "'{}' has {}, but had {} when it was indexed: restore it; or, to accept the loss, remove '{}' (or, for all "
       "shards, '{}', which also has the splits)",
       shard, counted(samples, "sample"), *before, index_path(shard), meta));
 }
@@ -195,6 +195,13 @@ ScannedShards scan_shards(const PrepareRequest& request, const std::vector<std::
     if (request.progress) request.progress(i + 1, std::ssize(shards));
   }
   return scanned;
+}
+
+std::string info_json(const std::vector<std::string>& shards, const ScannedShards& scanned) {
+  Json info = {{"shard_counts", Json::object()}};
+  for (const std::string& shard : shards)
+    info["shard_counts"].get_ref<Json::object_t&>().emplace_back(shard, scanned.counts.at(shard));
+  return info.dump(2) + "\n";
 }
 
 // Readers refuse a split with such a shard.
@@ -268,11 +275,9 @@ Prepared prepare_data_set(const PrepareRequest& request) {
   result.warnings.insert(result.warnings.end(), scanned.warnings.begin(), scanned.warnings.end());
   result.kept_dataset_yaml = fs::exists(dataset_path) && request.sample_type.empty();  // a user may have edited it
   if (!result.kept_dataset_yaml) write_file(dataset_path, dataset_yaml(request));
-  Json info = {{"shard_counts", Json::object()}};
-  for (const std::string& shard : shards)
-    info["shard_counts"].get_ref<Json::object_t&>().emplace_back(shard, scanned.counts.at(shard));
-  write_file(info_path, info.dump(2) + "\n");
-  if (has_info_yaml) write_file(info_yaml_path, info.dump(2) + "\n");  // readers may prefer it
+  const std::string info = info_json(shards, scanned);
+  write_file(info_path, info);
+  if (has_info_yaml) write_file(info_yaml_path, info);  // readers may prefer it
 
   for (const auto& [shard, count] : scanned.counts) result.samples += count;
   count_splits(request.path, splits, result);

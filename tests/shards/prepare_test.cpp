@@ -159,7 +159,7 @@ TEST_F(Prepare, RefusesShardsThatLostSamples) {
   write_text(root() / "s_1.tar", tar.substr(0, 2 * 2048));  // between two members
   const auto before = files_below(root());
   const std::string error = error_of<DataError>([&] { prepare_data_set({.path = root(), .force = true}); });
-  EXPECT_THAT(error, AllOf(HasSubstr("s_1.tar' has 2 samples, but 3 when it was indexed: restore it"),
+  EXPECT_THAT(error, AllOf(HasSubstr("s_1.tar' has 2 samples, but had 3 when it was indexed: restore it"),
                            HasSubstr("s_1.tar.idx' (or"), HasSubstr("/.nv-meta'")));
   EXPECT_EQ(files_below(root()), before);
   fs::remove(root() / "s_1.tar.idx");
