@@ -2,6 +2,7 @@
 #include <CLI/CLI.hpp>
 #include <unistd.h>
 
+#include <cmath>
 #include <filesystem>
 #include <memory>
 
@@ -62,6 +63,45 @@ void check_writable(const std::string& path) {
   require_writable({output});
 }
 
+void show_ratios(const std::vector<std::pair<std::string, double>>& ratios) {
+  double sum = 0;
+  for (const auto& [name, ratio] : ratios) sum += ratio;
+  if (ratios.empty() || std::abs(sum - 1) < 1e-6) return;
+  std::vector<std::string> shares;
+  for (const auto& [name, ratio] : ratios) shares.push_back(fmt::format("{} {:.3g}", in_quotes(name), ratio / sum));
+  fmt::print("note: the ratios add up to {:g}, so the shares are {}\n", sum, fmt::join(shares, ", "));
+}
+
+// "'a', 'b', 'c' and 7 more"
+std::string some_of(const std::vector<std::string>& names) {
+  constexpr std::size_t kMost = 5;
+  std::vector<std::string> shown;
+  for (const std::string& name : names)
+    if (shown.size() < kMost) shown.push_back(in_quotes(name));
+  const std::string text = fmt::format("{}", fmt::join(shown, ", "));
+  return names.size() > kMost ? fmt::format("{} and {} more", text, names.size() - kMost) : text;
+}
+
+void show_splits(const Prepared& prepared) {
+  std::vector<std::vector<std::string>> rows;
+  for (const PreparedSplit& split : prepared.splits)
+    rows.push_back({split.name, std::to_string(split.shards), std::to_string(split.samples)});
+  fmt::print("{}", format_table({"split", "shards", "samples"}, rows));
+  for (const PreparedSplit& split : prepared.splits)
+    if (split.shards == 0)
+      fmt::print(
+          stderr,
+          "braid: WARNING: the split {} has 0 of {}, so it cannot be used: splits consist of whole shards; write "
+          "more of them, or give it a larger ratio\n",
+          in_quotes(split.name), counted(prepared.shards - prepared.excluded_shards, "shard"));
+  if (prepared.excluded_shards + prepared.excluded_samples > 0)
+    fmt::print("note: the splits exclude {} and {}\n", counted(prepared.excluded_shards, "shard"),
+               counted(prepared.excluded_samples, "sample"));
+  if (const auto& unused = prepared.unused_shards; !unused.empty())
+    fmt::print("note: {} {} to no split: {}\n", counted(std::ssize(unused), "shard"),
+               unused.size() == 1 ? "belongs" : "belong", some_of(unused));
+}
+
 void prepare(const PrepareCommand& command) {
   PrepareRequest request = request_of(command);
   check_writable(request.path);
@@ -69,19 +109,11 @@ void prepare(const PrepareCommand& command) {
   const Prepared prepared = prepare_data_set(request);
   fmt::print("{} in {}; parts: {}\n", counted(prepared.samples, "sample"), counted(prepared.shards, "shard"),
              visible_text(fmt::format("{}", fmt::join(prepared.parts, ", "))));
-  for (const std::string& remark : prepared.remarks) fmt::print("note: {}\n", visible_text(remark));
+  for (const std::string& warning : prepared.warnings)
+    fmt::print(stderr, "braid: WARNING: {}\n", visible_text(warning));
   if (prepared.splits.empty()) return;
-  std::vector<std::vector<std::string>> rows;
-  std::int64_t used = 0;
-  for (const PreparedSplit& split : prepared.splits) {
-    rows.push_back({split.name, std::to_string(split.shards), std::to_string(split.samples)});
-    used += split.shards;
-  }
-  fmt::print("{}", format_table({"split", "shards", "samples"}, rows));
-  for (const PreparedSplit& split : prepared.splits)
-    if (split.shards == 0)
-      fmt::print("note: the split {} is empty: it needs more shards or a larger ratio\n", in_quotes(split.name));
-  if (used < prepared.shards) fmt::print("note: {} belong to no split\n", counted(prepared.shards - used, "shard"));
+  show_ratios(request.ratios);
+  show_splits(prepared);
   if (prepared.kept_splits)
     fmt::print("note: the splits were there already and are unchanged; --split or --split-parts replaces them\n");
   if (prepared.kept_dataset_yaml) fmt::print("note: dataset.yaml was there already and is unchanged\n");
@@ -98,18 +130,19 @@ void add_data_prepare_command(CLI::App& data) {
   prepare_app->add_option("path", request.path, "a folder of .tar files, or a .jsonl file")->required();
   prepare_app
       ->add_option("--split", command->ratios,
-                   "splits and their share of the shards: train:0.9,val:0.1 (default: those there are, or train:1)")
+                   "splits and their share of the shards, relative to the sum of all: train:0.9,val:0.1 (default: "
+                   "those there are, or train:1)")
       ->delimiter(',');
   prepare_app->add_option("--split-parts", command->patterns,
                           "a split and a regular expression for its shards: 'train:part_[0-8].*'; may be repeated");
-  prepare_app->add_flag("--shuffle-tars", request.shuffle, "shuffle the shards before splitting them by share");
+  prepare_app->add_flag("--shuffle-tars", request.shuffle, "shuffle the shards before --split divides them");
   prepare_app->add_option(
       "--sample-type", request.sample_type,
       fmt::format("Energon's class for the samples: {} (default: crude samples)", sample_type_names()));
   prepare_app->add_option("--field-map", command->fields,
                           "a field of the sample type and its part: image=jpg; may be repeated");
   prepare_app->add_flag("--force", request.force,
-                        "prepare it again; keeps the splits unless --split, --split-parts or --shuffle-tars is given");
+                        "prepare it again; keeps the splits unless --split or --split-parts is given");
   prepare_app->footer(
       "Writes an index beside each shard, and .nv-meta with counts, splits and the kind of samples. Energon reads it "
       "too.\n"

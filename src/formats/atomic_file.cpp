@@ -1,11 +1,13 @@
 #include "formats/atomic_file.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
+#include <regex>
 #include <utility>
 
 #include "base/error.h"
@@ -49,6 +51,14 @@ void AtomicFile::commit() {
   if (::close(std::exchange(fd_, -1)) != 0) throw_errno(fmt::format("cannot write '{}'", path_));
   if (::rename(temporary_path_.c_str(), path_.c_str()) != 0) throw_errno(fmt::format("cannot rename to '{}'", path_));
   temporary_path_.clear();
+}
+
+std::string abandoned_target(const std::string& temporary) {
+  static const std::regex pattern(R"(\.(.+)\.([1-9][0-9]{0,8})\.tmp)");
+  std::smatch match;
+  if (!std::regex_match(temporary, match, pattern)) return "";
+  const bool is_gone = ::kill(static_cast<pid_t>(std::stol(match[2])), 0) != 0 && errno == ESRCH;
+  return is_gone ? match[1].str() : "";
 }
 
 void write_file(const std::string& path, std::string_view text, mode_t mode) {

@@ -25,6 +25,10 @@ class AtomicFile {
   int fd_ = -1;
 };
 
+// The name of the file that `temporary`, a file's name, was to become, if a process that is gone on this machine left
+// it; empty: it is not such a file. The temporary files are named ".NAME.PID.tmp".
+std::string abandoned_target(const std::string& temporary);
+
 void write_file(const std::string& path, std::string_view text, mode_t mode = 0666);
 
 // Syncs a folder's entries to disk, as commit() does with contents.

@@ -108,6 +108,13 @@ void find_excluded_samples(DataSet& data, const std::set<std::string>& excluded)
   }
 }
 
+std::string fix_of_unknown_shard(const std::string& folder, const std::string& shard) {
+  const std::string again = fmt::format("run `braid data prepare --force {}`", folder);
+  return is_file(fs::path(folder) / shard)
+             ? again
+             : fmt::format("correct the name, restore the shard, or {} with new splits (--split)", again);
+}
+
 DataSet open_jsonl(const std::string& path, const std::string& split) {
   const std::string index_file = index_path(path);
   if (!is_file(index_file))
@@ -149,16 +156,18 @@ PathKind kind_of_path(const std::string& path) {
                  : "give a prepared folder, a .jsonl file or a metadataset's .yaml file"});
 }
 
-Splits read_splits(const std::string& folder) {
+SplitFile read_split_file(const std::string& folder) {
   const std::string path = split_path(folder, std::nullopt);
   if (!is_file(path)) return {};
   const Json document = read_document(path);
   const DocumentNode root(document, path);
-  const std::set<std::string> excluded = excluded_in(root);
-  Splits splits;
+  root.expect_keys({"split_parts", "exclude"});
+  SplitFile file{.excluded = excluded_in(root)};
+  if (root.has("exclude"))
+    for (const DocumentNode& entry : root.at("exclude").items()) file.exclude.push_back(entry.text());
   for (const auto& [name, part] : root.at("split_parts").entries())
-    splits.emplace_back(name, shards_in(part, excluded));
-  return splits;
+    file.splits.emplace_back(name, shards_in(part, file.excluded));
+  return file;
 }
 
 std::uint32_t DataSet::shard_of(std::int64_t sample) const {
@@ -189,7 +198,7 @@ DataSet open_data_set(const std::string& path, const std::string& split,
     if (count == counts.end())
       throw ConfigError({fmt::format("the split {} names shard {}, which .info.json does not know", in_quotes(split),
                                      in_quotes(name)),
-                         where, "correct the name, or prepare the data set again"});
+                         where, fix_of_unknown_shard(path, name)});
     add_shard(data, {name, fs::path(path) / name, count->second}, where);
   }
   find_excluded_samples(data, parts.excluded);

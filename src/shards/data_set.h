@@ -38,8 +38,13 @@ inline constexpr std::int64_t kMaxSamples = std::int64_t{1} << 50;  // numbers o
 inline constexpr const char* kMetaFolder = ".nv-meta";
 
 using Splits = std::vector<std::pair<std::string, std::vector<std::string>>>;  // names, and those of their shards
-// Of split.yaml or split.json. Empty if a folder has neither.
-Splits read_splits(const std::string& folder);
+struct SplitFile {
+  Splits splits{};                     // without the excluded shards
+  std::vector<std::string> exclude{};  // as written, where braces stand for several names
+  std::set<std::string> excluded{};    // the names: SHARD, or SHARD/KEY for one sample
+};
+// split.yaml or split.json. Empty if a folder has neither.
+SplitFile read_split_file(const std::string& folder);
 
 // `split_config`: the file below .nv-meta to use instead of split.yaml. JSONL files have no splits.
 DataSet open_data_set(const std::string& path, const std::string& split,

@@ -42,6 +42,11 @@ std::vector<std::string> find_shards(const fs::path& folder) {
   return {paths.begin(), paths.end()};
 }
 
+std::vector<std::string> without(std::vector<std::string> names, const std::set<std::string>& excluded) {
+  std::erase_if(names, [&](const std::string& name) { return excluded.contains(name); });
+  return names;
+}
+
 // A name in split.yaml, where braces and backslashes have a meaning.
 std::string escaped(const std::string& name) {
   std::string text;
@@ -55,13 +60,16 @@ std::string escaped(const std::string& name) {
 // JSON strings are YAML too, whatever characters they have.
 std::string quoted(const std::string& text) { return Json(text).dump(); }
 
-std::string split_yaml(const Splits& splits) {
+// `exclude`: entries as split.yaml has them.
+std::string split_yaml(const Splits& splits, const std::vector<std::string>& exclude) {
   std::string text = "split_parts:\n";
   for (const auto& [name, shards] : splits) {
     text += fmt::format("  {}:{}\n", quoted(name), shards.empty() ? " []" : "");
     for (const std::string& shard : shards) text += fmt::format("  - {}\n", quoted(escaped(shard)));
   }
-  return text + "exclude: []\n";
+  text += exclude.empty() ? "exclude: []\n" : "exclude:\n";
+  for (const std::string& entry : exclude) text += fmt::format("- {}\n", quoted(entry));
+  return text;
 }
 
 std::string dataset_yaml(const PrepareRequest& request) {
@@ -82,44 +90,18 @@ std::string make_uuid() {
                      hex.substr(20, 12));
 }
 
-void check_type(const PrepareRequest& request) {
-  const SampleType* type = find_sample_type(request.sample_type);
-  if (!type)
-    throw ConfigError({fmt::format("there is no sample type {}", in_quotes(request.sample_type)), "--sample-type",
-                       fmt::format("use one of {}; or give no type, and map the parts in the recipe (data.fields)",
-                                   sample_type_names())});
-  std::vector<std::string> missing;
-  for (const std::string& needed : type->fields)
-    if (std::none_of(request.field_map.begin(), request.field_map.end(),
-                     [&](const auto& mapped) { return mapped.first == needed; }))
-      missing.push_back(needed);
-  if (!missing.empty())
-    throw ConfigError({fmt::format("a {} also needs {}", type->name, fmt::join(missing, " and ")), "--field-map",
-                       fmt::format("add --field-map {}=PART", fmt::join(missing, "=PART --field-map "))});
-}
-
-void check(const PrepareRequest& request) {
-  if (!request.ratios.empty() && !request.patterns.empty())
-    throw ConfigError({"splits are given by ratio and by pattern", "", "use --split or --split-parts"});
-  std::set<std::string> names;
-  const auto check_name = [&](const std::string& name, const char* fix) {
-    if (name.empty()) throw ConfigError({"a split has no name", "", fix});
-    if (!names.insert(name).second)
-      throw ConfigError({fmt::format("the split {} is named twice", in_quotes(name)), "", fix});
-  };
-  for (const auto& [name, ratio] : request.ratios) {
-    if (!(ratio >= 0) || ratio > 1e9)
-      throw ConfigError(
-          {fmt::format("{} is not a ratio for the split {}", ratio, in_quotes(name)), "", "use 0.9, for example"});
-    check_name(name, "give each split one ratio: --split train:0.9,val:0.1");
+// What a killed call left: its names only, since other programs may use the folder too.
+void remove_leftovers(const fs::path& folder) {
+  static const std::set<std::string> meta_files = {".info.json",   ".info.yaml",   "split.yaml",
+                                                   "dataset.yaml", "index.sqlite", "index.uuid"};
+  std::vector<fs::path> leftovers;
+  for (const auto& entry : fs::recursive_directory_iterator(folder)) {
+    const std::string target = abandoned_target(entry.path().filename());
+    const bool in_meta = entry.path().parent_path() == folder / kMetaFolder;
+    if (target.ends_with(".tar.idx.new") || (in_meta && meta_files.contains(target))) leftovers.push_back(entry.path());
   }
-  for (const auto& [name, pattern] : request.patterns)
-    check_name(name, "give each split one pattern; it may have alternatives: --split-parts 'train:{a,b}/.*'");
-  if (request.sample_type.empty() != request.field_map.empty())
-    throw ConfigError(
-        {"a sample type and a field map belong together", "", "give --sample-type and --field-map, or neither"});
-  for (const auto& [field, source] : request.field_map) parse_field_source(source, "--field-map " + field);
-  if (!request.sample_type.empty()) check_type(request);
+  std::error_code ignored;
+  for (const fs::path& path : leftovers) fs::remove(path, ignored);
 }
 
 Prepared prepare_lines(const PrepareRequest& request) {
@@ -156,15 +138,43 @@ class NewIndexes {
   std::vector<std::string> paths_{};
 };
 
+// Nothing if there is no index, or it is damaged.
+std::optional<std::int64_t> indexed_samples(const std::string& index) {
+  try {
+    return SampleIndex(index).samples();
+  } catch (const DataError&) {
+    return std::nullopt;
+  }
+}
+
+// A shard that was cut between two members can be read, so only its old index tells that samples are lost.
+void refuse_lost_samples(const std::string& shard, std::int64_t samples, const std::string& meta) {
+  const auto before = indexed_samples(index_path(shard));
+  if (!before || *before <= samples) return;
+  throw DataError(fmt::format(
+      "'{}' has {}, but had {} when it was indexed: restore it; or, to accept the loss, remove '{}' (or, for all "
+      "shards, '{}', which also has the splits)",
+      shard, counted(samples, "sample"), *before, index_path(shard), meta));
+}
+
 struct ScannedShards {
   std::map<std::string, std::int64_t> counts{};
   std::set<std::string> parts{};
-  std::vector<std::string> remarks{};
+  std::vector<std::string> warnings{};
 };
 
-ScannedShards scan_shards(const PrepareRequest& request, const std::vector<std::string>& shards, KeyIndex& keys,
-                          NewIndexes& indexes) {
+// Of all fields and their alternatives.
+std::set<std::string> mapped_parts(const PrepareRequest& request) {
+  std::set<std::string> parts;
+  for (const auto& [field, source] : request.field_map)
+    for (const auto& alternative : parse_field_source(source, field).alternatives) parts.insert(alternative[0]);
+  return parts;
+}
+
+ScannedShards scan_shards(const PrepareRequest& request, const std::vector<std::string>& shards, bool is_prepared,
+                          KeyIndex& keys, NewIndexes& indexes) {
   ScannedShards scanned;
+  const std::set<std::string> mapped = mapped_parts(request);
   for (std::uint32_t i = 0; i < shards.size(); ++i) {
     const std::string path = fs::path(request.path) / shards[i];
     std::vector<std::uint64_t> offsets;
@@ -174,10 +184,11 @@ ScannedShards scan_shards(const PrepareRequest& request, const std::vector<std::
       offsets.push_back(sample.begin);
       end = sample.end;
       for (const ScannedPart& part : sample.parts)
-        if (scanned.parts.size() < kMostParts) scanned.parts.insert(part.name);
+        if (scanned.parts.size() < kMostParts || mapped.contains(part.name)) scanned.parts.insert(part.name);
     });
-    if (!remark.empty() && scanned.remarks.size() < Prepared::kMostRemarks)
-      scanned.remarks.push_back(std::move(remark));
+    if (!remark.empty() && scanned.warnings.size() < Prepared::kMostShardWarnings)
+      scanned.warnings.push_back(std::move(remark));
+    if (is_prepared) refuse_lost_samples(path, std::ssize(offsets), fs::path(request.path) / kMetaFolder);
     scanned.counts[shards[i]] = std::ssize(offsets);
     offsets.push_back(end);
     indexes.add(index_path(path), offsets);
@@ -186,32 +197,48 @@ ScannedShards scan_shards(const PrepareRequest& request, const std::vector<std::
   return scanned;
 }
 
-bool asks_for_splits(const PrepareRequest& request) {
-  return !request.ratios.empty() || !request.patterns.empty() || request.shuffle;
+std::string info_json(const std::vector<std::string>& shards, const ScannedShards& scanned) {
+  Json info = {{"shard_counts", Json::object()}};
+  for (const std::string& shard : shards)
+    info["shard_counts"].get_ref<Json::object_t&>().emplace_back(shard, scanned.counts.at(shard));
+  return info.dump(2) + "\n";
 }
 
-void count_splits(const Splits& splits, const ScannedShards& scanned, Prepared& result) {
+// Readers refuse a split with such a shard.
+void refuse_missing_shards(const Splits& splits, const std::vector<std::string>& shards, const std::string& folder) {
+  const std::set<std::string> present(shards.begin(), shards.end());
+  for (const auto& [name, parts] : splits)
+    for (const std::string& shard : parts)
+      if (!present.contains(shard))
+        throw ConfigError(
+            {fmt::format("the split {} names shard {}, which is not there", in_quotes(name), in_quotes(shard)), folder,
+             "restore the shard, or give new splits: --split train:0.9,val:0.1, or --split-parts"});
+}
+
+// As readers count them.
+void count_splits(const std::string& folder, const Splits& splits, Prepared& result) {
   for (const auto& [name, shards] : splits) {
     PreparedSplit split{.name = name};
-    for (const std::string& shard : shards) {
-      if (const auto count = scanned.counts.find(shard); count != scanned.counts.end()) {
-        ++split.shards;
-        split.samples += count->second;
-      } else if (result.remarks.size() < Prepared::kMostRemarks) {
-        result.remarks.push_back(
-            fmt::format("the split {} names shard {}, which is not there: correct it, or replace the "
-                        "splits with --split or --split-parts",
-                        in_quotes(name), in_quotes(shard)));
-      }
+    if (!shards.empty()) {
+      const DataSet data = open_data_set(folder, name);
+      split.shards = std::ssize(data.shards);
+      split.samples = data.samples() - std::ssize(data.excluded);
+      result.excluded_samples += std::ssize(data.excluded);
     }
     result.splits.push_back(std::move(split));
   }
 }
 
+std::vector<std::string> in_no_split(std::vector<std::string> shards, const Splits& splits) {
+  std::set<std::string> used;
+  for (const auto& [name, parts] : splits) used.insert(parts.begin(), parts.end());
+  return without(std::move(shards), used);
+}
+
 }  // namespace
 
 Prepared prepare_data_set(const PrepareRequest& request) {
-  check(request);
+  check_request(request);
   if (request.path.ends_with(".jsonl")) return prepare_lines(request);
   if (!fs::is_directory(request.path))
     throw ConfigError({fmt::format("'{}' is not a folder", request.path), "", "check the path"});
@@ -219,38 +246,43 @@ Prepared prepare_data_set(const PrepareRequest& request) {
   const fs::path meta = fs::path(request.path) / kMetaFolder;
   const std::string info_path = meta / ".info.json", info_yaml_path = meta / ".info.yaml";
   const std::string dataset_path = meta / "dataset.yaml";
-  const bool has_info_yaml = fs::exists(info_yaml_path);
-  if (!request.force && (fs::exists(info_path) || has_info_yaml))
+  const bool has_info_yaml = fs::exists(info_yaml_path), is_prepared = has_info_yaml || fs::exists(info_path);
+  if (!request.force && is_prepared)
     throw ConfigError({fmt::format("'{}' is prepared already", request.path), "", "use --force to prepare it again"});
   const std::vector<std::string> shards = find_shards(request.path);
-  const Splits kept = asks_for_splits(request) ? Splits() : read_splits(request.path);
-  const Splits splits = kept.empty() ? cut_splits(request, shards) : kept;
+  const SplitFile old = read_split_file(request.path);
+  const bool keeps_splits = request.ratios.empty() && request.patterns.empty() && !old.splits.empty();
+  if (keeps_splits) refuse_missing_shards(old.splits, shards, request.path);
+  const std::vector<std::string> included = without(shards, old.excluded);
+  const Splits splits = keeps_splits ? old.splits : cut_splits(request, included);
   fs::create_directories(meta);
+  remove_leftovers(request.path);
   KeyIndex keys(meta / "index.sqlite", shards);
   NewIndexes indexes;
-  const ScannedShards scanned = scan_shards(request, shards, keys, indexes);
+  const ScannedShards scanned = scan_shards(request, shards, is_prepared, keys, indexes);
   // An interrupted call must not leave old counts beside new indexes.
   fs::remove(info_path);
   fs::remove(info_yaml_path);
   indexes.commit();
   keys.commit();
   if (KeyIndex::is_supported()) write_file(meta / "index.uuid", make_uuid());
-  if (kept.empty()) write_file(meta / "split.yaml", split_yaml(splits));
+  if (!keeps_splits) write_file(meta / "split.yaml", split_yaml(splits, old.exclude));
 
   Prepared result{.shards = std::ssize(shards),
                   .parts = {scanned.parts.begin(), scanned.parts.end()},
-                  .kept_splits = !kept.empty(),
-                  .remarks = scanned.remarks};
+                  .kept_splits = keeps_splits,
+                  .warnings = prepare_warnings(request, splits, scanned.parts)};
+  result.warnings.insert(result.warnings.end(), scanned.warnings.begin(), scanned.warnings.end());
   result.kept_dataset_yaml = fs::exists(dataset_path) && request.sample_type.empty();  // a user may have edited it
   if (!result.kept_dataset_yaml) write_file(dataset_path, dataset_yaml(request));
-  Json info = {{"shard_counts", Json::object()}};
-  for (const std::string& shard : shards)
-    info["shard_counts"].get_ref<Json::object_t&>().emplace_back(shard, scanned.counts.at(shard));
-  write_file(info_path, info.dump(2) + "\n");
-  if (has_info_yaml) write_file(info_yaml_path, info.dump(2) + "\n");  // readers may prefer it
+  const std::string info = info_json(shards, scanned);
+  write_file(info_path, info);
+  if (has_info_yaml) write_file(info_yaml_path, info);  // readers may prefer it
 
   for (const auto& [shard, count] : scanned.counts) result.samples += count;
-  count_splits(splits, scanned, result);
+  count_splits(request.path, splits, result);
+  result.unused_shards = in_no_split(included, splits);
+  result.excluded_shards = result.shards - std::ssize(included);
   return result;
 }
 

@@ -76,13 +76,19 @@ nlohmann::json* walk(nlohmann::json& root, const std::vector<std::string>& path)
 }  // namespace
 
 const std::vector<SampleType>& sample_types() {
-  static const std::vector<SampleType> types = {{"CaptioningSample", {"image", "caption"}},
-                                                {"OCRSample", {"image", "text"}},
-                                                {"VQASample", {"image", "context", "answers"}},
-                                                {"MultiChoiceVQASample", {"image", "context", "choices"}},
-                                                {"TextSample", {"text"}},
-                                                {"InterleavedSample", {"sequence"}},
-                                                {"SimilarityInterleavedSample", {"images", "texts"}}};
+  static const std::vector<SampleType> types = {
+      {"CaptioningSample", {"image", "caption"}, {}},
+      {"OCRSample",
+       {"image", "text"},
+       {"block_boxes", "block_classes", "block_text", "lines_boxes", "lines_text", "words_boxes", "words_text",
+        "chars_boxes", "chars_text"}},
+      {"VQASample", {"image", "context", "answers"}, {"answer_weights"}},
+      {"MultiChoiceVQASample", {"image", "context", "choices"}, {"correct_choice_idx"}},
+      {"TextSample", {"text"}, {}},
+      {"InterleavedSample", {"sequence"}, {}},
+      {"SimilarityInterleavedSample",
+       {"images", "texts"},
+       {"audio", "video", "similarity_matrix", "matched_text_indices"}}};
   return types;
 }
 

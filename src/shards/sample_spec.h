@@ -34,10 +34,10 @@ struct SampleSpec {
   std::optional<Problem> needs_python{};  // why samples cannot be read; their order is still known
 };
 
-// Energon's types of samples that can become conversations, and the fields that each of them needs.
+// Energon's types of samples that can become conversations: the fields that each of them needs, and those it may have.
 struct SampleType {
   std::string name;
-  std::vector<std::string> fields;
+  std::vector<std::string> fields, optional_fields;
 };
 const std::vector<SampleType>& sample_types();
 const SampleType* find_sample_type(std::string_view name);  // null if it is none of them

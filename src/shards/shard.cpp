@@ -31,6 +31,11 @@ std::shared_ptr<const OpenShard> OpenShard::open(const Shard& shard) {
 
 Sample OpenShard::read_tar(std::int64_t index, bool only_key) const {
   const ByteRange range = index_.range(index, file_.bytes().size());
+  if (range.end % kTarBlock != 0 && range.end != file_.bytes().size())
+    throw DataError(fmt::format(
+        "'{}' does not fit its index: sample {} is said to end at byte {}, within a block; write the index again with "
+        "`braid data prepare`",
+        shard_.path, index, range.end));
   Sample sample{.shard = shard_.name};
   bool has_key = false;
   for (TarReader tar(file_.bytes().substr(0, range.end), shard_.path, range.begin); tar.offset() < range.end;) {
@@ -80,9 +85,16 @@ std::string OpenShard::end_remark() const {
   const std::uint64_t end = index_.end();
   if (end > bytes.size())
     return fmt::format("'{}' has {} bytes, but its index covers {}: it has been cut", shard_.path, bytes.size(), end);
+  if (shard_.is_jsonl()) return "";
   // An index need not cover members that belong to no sample.
-  const bool is_followed = bytes.find_first_not_of('\0', end) != bytes.npos;
-  return shard_.is_jsonl() || is_followed ? "" : braid::end_remark(bytes, end, shard_.path);
+  TarReader tar(bytes, shard_.path, end);
+  try {
+    while (tar.next()) {
+    }
+  } catch (const DataError& e) {
+    return e.what();
+  }
+  return braid::end_remark(bytes, tar.offset(), shard_.path);
 }
 
 std::vector<std::int64_t> samples_with_keys(const Shard& shard, const std::set<std::string>& keys) {

@@ -8,7 +8,7 @@
 namespace braid {
 namespace {
 
-constexpr std::uint64_t kBlock = 512;
+constexpr std::uint64_t kBlock = kTarBlock;
 constexpr std::uint64_t kMaxExtensionBytes = 1 << 20;  // far more than any path; bounds what a damaged size can cost
 
 // Fields of a header block.
@@ -144,6 +144,8 @@ std::string end_remark(std::string_view archive, std::uint64_t end, const std::s
         "'{}' ends within the padding of its last member: it has been cut, or its writer leaves out padding", name);
   if (end >= archive.size())
     return fmt::format("'{}' has no end mark after its last member: it may have been cut there", name);
+  if (archive.size() - end < kBlock && archive.find_first_not_of('\0', end) == archive.npos)
+    return fmt::format("'{}' ends within its end mark: it has been cut there, but no member is missing", name);
   if (archive.find_first_not_of('\0', end) == archive.npos) return "";
   return fmt::format(
       "'{}' has data after its end mark at byte {}, which is ignored: it was appended, or a damaged block looks like "
@@ -156,8 +158,7 @@ std::optional<TarMember> TarReader::next() {
   std::optional<std::uint64_t> extended_from;
   const std::uint64_t start = offset_;
   while (true) {
-    const bool at_end =
-        offset_ == archive_.size() || header_at(offset_).find_first_not_of('\0') == std::string_view::npos;
+    const bool at_end = archive_.substr(offset_, kBlock).find_first_not_of('\0') == std::string_view::npos;
     if (at_end && offset_ != start) fail("an extended header has no member after it");
     if (at_end && archive_.empty()) fail("the file is empty");
     if (at_end) return std::nullopt;

@@ -10,6 +10,8 @@
 
 namespace braid {
 
+inline constexpr std::uint64_t kTarBlock = 512;  // members begin at multiples of it
+
 struct TarMember {
   std::string name;
   std::uint64_t offset = 0;          // of its first header block; extension headers precede the member's own
@@ -23,7 +25,7 @@ class TarReader {
   // `name` is for messages. Reading starts at `offset`, which must be that of a header.
   TarReader(std::string_view archive, std::string name, std::uint64_t offset = 0);
 
-  // Nothing at the end: at a block of zeros, or where the file ends between two members.
+  // Nothing at the end: at a block of zeros, even if it is cut, or where the file ends between two members.
   std::optional<TarMember> next();
 
   // Where next() reads; after the end, the offset of the first block that belongs to no member.

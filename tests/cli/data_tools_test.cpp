@@ -279,6 +279,28 @@ TEST_F(DataTools, PrepareAgainKeepsTheSplits) {
               AllOf(HasSubstr("WARNING: "), HasSubstr("there is no split 'val'")));
 }
 
+TEST_F(DataTools, PrepareTellsWhichShardsAreNotUsed) {
+  const std::string data = folder_.path() + "/tars";
+  testing::write_shards(data, {1, 2, 3}, "s");
+  EXPECT_THAT(braid({"data", "prepare", data, "--split-parts", "train:s_[01]"}).out,
+              HasSubstr("note: 1 shard belongs to no split: 's_2.tar'\n"));
+  testing::write_text(data + "/.nv-meta/split.yaml", "split_parts: {train: [s_1.tar]}\nexclude: [s_0.tar, s_1.tar/s1]");
+  EXPECT_THAT(braid({"data", "prepare", data, "--force"}).out,
+              AllOf(HasSubstr("train  1       1\n"), HasSubstr("note: the splits exclude 1 shard and 1 sample\n"),
+                    HasSubstr("note: 1 shard belongs to no split: 's_2.tar'\n")));
+}
+
+TEST_F(DataTools, PrepareTellsHowItSplits) {
+  const std::string data = folder_.path() + "/tars";
+  testing::write_shards(data, {3}, "s");
+  const Finished one = braid({"data", "prepare", data, "--split", "train:0.9,val:0.1"});
+  EXPECT_EQ(one.exit_code, 0);
+  EXPECT_THAT(one.err, HasSubstr("WARNING: the split 'train' has 0 of 1 shard"));
+  EXPECT_THAT(one.out, Not(HasSubstr("add up to")));
+  EXPECT_THAT(braid({"data", "prepare", data, "--force", "--split", "train:0.9,val:0.3"}).out,
+              HasSubstr("note: the ratios add up to 1.2, so the shares are 'train' 0.75, 'val' 0.25\n"));
+}
+
 TEST_F(DataTools, TokenizeNamesTheLineAndTheReason) {
   for (const auto& [line, reason] : {std::pair{"\"\\ud800\"", "surrogate"}, {"1e999", "number"}}) {
     const Finished run = testing::run_program({"/bin/sh", "-c",

@@ -198,6 +198,10 @@ def write_unprepared(folder):
     write_shards(folder, [5, 2, 2, 3, 1, 4], "long/" + "z" * 120)
     extra = [("__meta__/info", {"txt": b"skipped"}), ("k.d/s", {"a.b.c": b"1", "json": b"{}"}), ("nodot", {}), ("f/", {"txt": b"?"})]
     write_tar(folder / "odd name.tar", extra)
+    write_shards(folder / "cut", [2], "c")
+    shard = folder / "cut/c_0.tar"
+    used = len(shard.read_bytes().rstrip(b"\0"))
+    os.truncate(shard, (used + 511) // 512 * 512 + 100)  # within the end mark
 
 
 @pytest.mark.parametrize("ours, theirs", [

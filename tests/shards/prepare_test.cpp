@@ -4,6 +4,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <sys/wait.h>
 
 #include <algorithm>
 #include <map>
@@ -22,6 +25,7 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using testing::error_of;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::Pair;
 using testing::read_text;
 using testing::tar_end;
@@ -50,14 +54,31 @@ TEST_F(Prepare, CountsSamplesAndSplits) {
   EXPECT_EQ(open_blend(root(), "val")->leaves[0].data.samples(), 4);
 }
 
-TEST_F(Prepare, RemarksOnShardsThatLookCut) {
+TEST_F(Prepare, WarnsOfShardsThatLookCut) {
   write_shards(root(), {2, 2}, "s");
-  EXPECT_THAT(prepare_data_set({.path = root()}).remarks, ElementsAre());
+  EXPECT_THAT(prepare_data_set({.path = root()}).warnings, ElementsAre());
   const std::string tar = read_text(root() / "s_1.tar");
   write_text(root() / "s_1.tar", tar.substr(0, tar.size() - tar_end().size() - 1));
   const Prepared prepared = prepare_data_set({.path = root(), .force = true});
   EXPECT_EQ(prepared.samples, 4);
-  EXPECT_THAT(prepared.remarks, ElementsAre(HasSubstr("s_1.tar' ends within the padding of its last member")));
+  EXPECT_THAT(prepared.warnings, ElementsAre(HasSubstr("s_1.tar' ends within the padding of its last member")));
+}
+
+TEST_F(Prepare, AndReadersJudgeTheEndOfAShardAlike) {
+  write_shards(root(), {2}, "s");
+  const fs::path path = root() / "s_0.tar";
+  const std::string tar = read_text(path), members = tar.substr(0, tar.size() - tar_end().size());
+  prepare_data_set({.path = root()});
+  for (const std::string& end : {std::string(100, '\0'), std::string(), tar_end() + "x", std::string("cut header")}) {
+    write_text(path, members + end);
+    const std::string remark = OpenShard::open({"s_0.tar", path, 2})->end_remark();
+    EXPECT_NE(remark, "");
+    try {
+      EXPECT_THAT(prepare_data_set({.path = root(), .force = true}).warnings, ElementsAre(remark));
+    } catch (const DataError& e) {
+      EXPECT_EQ(e.what(), remark);
+    }
+  }
 }
 
 TEST_F(Prepare, RefusesAnUnfinishedFolder) {
@@ -111,11 +132,51 @@ TEST_F(Prepare, ChangesNothingWhenForcedAndAScanFails) {
   EXPECT_EQ(files_below(root()), before);
 }
 
+// The names are those of AtomicFile and KeyIndex.
+TEST_F(Prepare, RemovesWhatKilledCallsLeft) {
+  write_shards(root(), {2}, "s");
+  const pid_t gone = ::fork();
+  if (gone == 0) ::_exit(0);
+  ASSERT_EQ(::waitpid(gone, nullptr, 0), gone);
+  const auto left = [&](const char* name, pid_t pid) {
+    const fs::path path = root() / fmt::format("{}.{}.tmp", name, pid);
+    write_text(path, "");
+    return path;
+  };
+  std::vector<fs::path> removed, kept = {left(".s_0.tar.idx.new", ::getppid()), left(".nv-meta/.mine", gone),
+                                         left(".index.sqlite", gone), left("s_0.tar.idx.new", gone)};
+  for (const char* name : {".nv-meta/.index.sqlite", ".nv-meta/..info.json", ".s_0.tar.idx.new", "x/.t.tar.idx.new"})
+    removed.push_back(left(name, gone));
+  prepare_data_set({.path = root()});
+  for (const fs::path& path : removed) EXPECT_FALSE(fs::exists(path)) << path;
+  for (const fs::path& path : kept) EXPECT_TRUE(fs::exists(path)) << path;
+}
+
+TEST_F(Prepare, RefusesShardsThatLostSamples) {
+  write_shards(root(), {2, 3}, "s");
+  prepare_data_set({.path = root()});
+  const std::string tar = read_text(root() / "s_1.tar");
+  write_text(root() / "s_1.tar", tar.substr(0, 2 * 2048));  // between two members
+  const auto before = files_below(root());
+  const std::string error = error_of<DataError>([&] { prepare_data_set({.path = root(), .force = true}); });
+  EXPECT_THAT(error, AllOf(HasSubstr("s_1.tar' has 2 samples, but had 3 when it was indexed: restore it"),
+                           HasSubstr("s_1.tar.idx' (or"), HasSubstr("/.nv-meta'")));
+  EXPECT_EQ(files_below(root()), before);
+  fs::remove(root() / "s_1.tar.idx");
+  EXPECT_EQ(prepare_data_set({.path = root(), .force = true}).samples, 4);
+
+  write_text(root() / "s_1.tar", tar.substr(0, 2048));
+  fs::remove_all(root() / ".nv-meta");
+  EXPECT_EQ(prepare_data_set({.path = root()}).samples, 3);
+  write_text(root() / "s_1.tar.idx", "damaged");
+  EXPECT_EQ(prepare_data_set({.path = root(), .force = true}).samples, 3);
+}
+
 TEST_F(Prepare, KeepsItsSplitsUnlessOthersAreGiven) {
   write_shards(root(), {1, 2, 3}, "s");
   EXPECT_FALSE(prepare_data_set({.path = root(), .ratios = {{"train", 2}, {"val", 1}}}).kept_splits);
   const std::string edited =
-      "split_parts: {train: ['s_{0,9}.tar'], held_out: [s_1.tar, s_2.tar]}\nexclude: [s_2.tar]\n";
+      "split_parts: {train: ['s_{0,2}.tar'], held_out: [s_1.tar, s_2.tar]}\nexclude: [s_2.tar]\n";
   write_text(root() / ".nv-meta/split.yaml", edited);
   const Prepared kept = prepare_data_set({.path = root(), .force = true});
   EXPECT_TRUE(kept.kept_splits);
@@ -124,10 +185,44 @@ TEST_F(Prepare, KeepsItsSplitsUnlessOthersAreGiven) {
   EXPECT_EQ(kept.splits[0].samples, 1);
   EXPECT_EQ(kept.splits[1].name, "held_out");
   EXPECT_EQ(kept.splits[1].samples, 2);
-  EXPECT_THAT(kept.remarks, ElementsAre(HasSubstr("the split 'train' names shard 's_9.tar', which is not there")));
   const Prepared cut = prepare_data_set({.path = root(), .patterns = {{"train", ".*"}}, .force = true});
   EXPECT_FALSE(cut.kept_splits);
-  EXPECT_EQ(open_blend(root(), "train")->leaves[0].data.samples(), 6);
+  EXPECT_EQ(open_blend(root(), "train")->leaves[0].data.samples(), 3);
+}
+
+TEST_F(Prepare, RefusesToKeepSplitsWhoseShardIsGone) {
+  write_shards(root(), {1, 2, 3}, "s");
+  prepare_data_set({.path = root(), .ratios = {{"train", 2}, {"val", 1}}});
+  fs::remove(root() / "s_1.tar");
+  const auto before = files_below(root());
+  EXPECT_THAT(refusal({.force = true}),
+              AllOf(HasSubstr("the split 'train' names shard 's_1.tar', which is not there"), HasSubstr("--split ")));
+  EXPECT_EQ(files_below(root()), before);
+  prepare_data_set({.path = root(), .ratios = {{"train", 1}, {"val", 1}}, .force = true});
+  EXPECT_EQ(open_data_set(root(), "train").samples(), 1);
+  write_text(root() / ".nv-meta/split.yaml", "split_parts: {train: [s_1.tar], val: [s_7.tar]}");
+  write_shards(root(), {1, 2, 3}, "s");
+  const auto advice = [&](const char* split) { return error_of<ConfigError>([&] { open_data_set(root(), split); }); };
+  EXPECT_THAT(advice("train"), AllOf(HasSubstr("run `braid data prepare --force"), Not(HasSubstr("--split"))));
+  EXPECT_THAT(advice("val"), HasSubstr("with new splits (--split)"));
+}
+
+TEST_F(Prepare, NewSplitsKeepWhatIsExcluded) {
+  write_shards(root(), {1, 2, 3, 4}, "s");
+  prepare_data_set({.path = root()});
+  write_text(root() / ".nv-meta/split.yaml",
+             "split_parts: {train: ['s_{0..3}.tar']}\nexclude: ['s_{0,9}.tar', s_3.tar/s6]\n");
+  const Prepared cut = prepare_data_set({.path = root(), .ratios = {{"train", 2}, {"val", 1}}, .force = true});
+  EXPECT_EQ(cut.splits[1].samples, 3);
+  EXPECT_EQ(cut.excluded_shards, 1);
+  EXPECT_EQ(cut.excluded_samples, 1);
+  EXPECT_THAT(cut.unused_shards, ElementsAre());
+  const DataSet train = open_data_set(root(), "train"), val = open_data_set(root(), "val");
+  EXPECT_EQ(train.samples(), 5);  // two of the three shards that are not excluded
+  EXPECT_EQ(val.samples(), 4);
+  EXPECT_THAT(val.excluded, ElementsAre(Pair(0, 0)));
+  prepare_data_set({.path = root(), .patterns = {{"all", ".*"}}, .force = true});
+  EXPECT_EQ(open_data_set(root(), "all").samples(), 9);
 }
 
 TEST_F(Prepare, NamesDamagedAndEmptyShards) {
@@ -155,6 +250,8 @@ TEST_F(Prepare, RefusesRequestsThatMakeNoSense) {
   write_shards(root(), {2}, "s");
   EXPECT_THAT(refusal({.ratios = {{"train", 1}}, .patterns = {{"train", ".*"}}}),
               HasSubstr("--split or --split-parts"));
+  for (const auto& patterns : {decltype(PrepareRequest::patterns){}, {{"train", ".*"}}})
+    EXPECT_THAT(refusal({.patterns = patterns, .shuffle = true}), HasSubstr("there is no --split"));
   EXPECT_THAT(refusal({.ratios = {{"train", 0}}}), HasSubstr("add up to zero"));
   EXPECT_THAT(refusal({.ratios = {{"train", -1}}}), HasSubstr("not a ratio"));
   EXPECT_THAT(refusal({.ratios = {{"train", 1}, {"train", 1}}}), HasSubstr("named twice"));
@@ -171,6 +268,39 @@ TEST_F(Prepare, RefusesRequestsThatMakeNoSense) {
   EXPECT_THAT(refusal({.sample_type = "VQASample", .field_map = {{"context", "txt"}}}),
               AllOf(HasSubstr("a VQASample also needs image and answers"),
                     HasSubstr("--field-map image=PART --field-map answers=PART")));
+}
+
+TEST_F(Prepare, RefusesFieldsThatTheTypeDoesNotHave) {
+  write_shards(root(), {2}, "s");
+  prepare_data_set({.path = root(), .sample_type = "TextSample", .field_map = {{"text", "txt"}}});
+  const auto before = files_below(root());
+  const auto told = [&](decltype(PrepareRequest::field_map) fields) {
+    return refusal({.force = true, .sample_type = "MultiChoiceVQASample", .field_map = std::move(fields)});
+  };
+  EXPECT_THAT(told({{"image", "jpg"}, {"context", "txt"}, {"choises", "json"}}),
+              AllOf(HasSubstr("a MultiChoiceVQASample has no field 'choises'"),
+                    HasSubstr("image, context, choices, correct_choice_idx")));
+  EXPECT_THAT(told({{"image", "jpg"}, {"image", "png"}, {"context", "txt"}, {"choices", "json"}}),
+              AllOf(HasSubstr("the field 'image' is mapped twice"), HasSubstr("--field-map image=jpg,png")));
+  EXPECT_EQ(files_below(root()), before);
+}
+
+TEST_F(Prepare, WarnsOfFieldsWhosePartNoSampleHas) {
+  write_shards(root(), {2}, "s");
+  const Prepared prepared = prepare_data_set({.path = root(),
+                                              .sample_type = "CaptioningSample",
+                                              .field_map = {{"image", "jpg,png"}, {"caption", "text,json[n]"}}});
+  EXPECT_THAT(prepared.warnings, ElementsAre("no sample has the part for --field-map image=jpg,png; parts: json, txt"));
+}
+
+TEST_F(Prepare, WarnsOfShardsInSeveralSplits) {
+  write_shards(root(), {1, 1, 1}, "s");
+  const auto warnings = [&](const char* val) {
+    return prepare_data_set({.path = root(), .patterns = {{"train", "s"}, {"val", val}}, .force = true}).warnings;
+  };
+  EXPECT_THAT(warnings("s_2"), ElementsAre(HasSubstr("1 shard is in several splits")));
+  EXPECT_THAT(warnings("s_[12]"), ElementsAre(AllOf(HasSubstr("2 shards are in several splits"),
+                                                    HasSubstr("'s_1.tar' is in 'train' and 'val'"))));
 }
 
 TEST(CutSplits, CutsAsEnergonDoes) {

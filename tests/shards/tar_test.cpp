@@ -137,6 +137,7 @@ TEST(Tar, AnEndThatMayBeLostIsRemarked) {
   EXPECT_EQ(remark(member + tar_end()), "");
   EXPECT_EQ(remark(member + std::string(512, '\0')), "");
   EXPECT_THAT(remark(member), HasSubstr("no end mark"));
+  EXPECT_THAT(remark(member + std::string(100, '\0')), HasSubstr("ends within its end mark"));
   EXPECT_THAT(remark(member.substr(0, member.size() - 100)), HasSubstr("within the padding of its last member"));
   EXPECT_THAT(remark(member.substr(0, 512 + 3)), HasSubstr("within the padding of its last member"));
   EXPECT_THAT(remark(member + tar_end() + member), HasSubstr("data after its end mark at byte 1024"));
