@@ -17,7 +17,7 @@ void BadSamples::add(const Shard& shard, std::int64_t index, const std::string& 
   const std::lock_guard lock(mutex_);
   const bool is_new = damaged_.insert(id_of_sample(shard, index)).second;
   const std::string what =
-      fmt::format("sample {} of shard {} is skipped: {}", in_quotes(name), in_quotes(shard.name), reason);
+      fmt::format("sample {} of shard {} is skipped: {}", name, in_quotes(shard.name), reason);
   if (std::ssize(damaged_) > limit_)
     throw DataError(fmt::format(
         "more than data.max_bad_samples={} samples are damaged: {}; repair the data set ('braid data inspect "

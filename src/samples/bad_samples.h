@@ -25,7 +25,7 @@ class BadSamples {
   // `say` gets a line for each damaged sample, and is not called by two threads at once.
   BadSamples(std::int64_t limit, Say say) : limit_(limit), say_(std::move(say)) {}
 
-  // A damaged sample. It counts once, however often epochs and readers meet it. DataError if there are more than the
+  // A damaged sample, with its name for messages: a key in quotes. It counts once, however often epochs and readers meet it. DataError if there are more than the
   // limit.
   void add(const Shard& shard, std::int64_t index, const std::string& name, const std::string& reason);
   std::set<SampleId> damaged() const;

@@ -94,7 +94,9 @@ std::optional<ReadSample> PackStream::read(const SampleRef& ref) {
   try {
     Sample sample = sources_.reader.read(ref);
     Conversation conversation = read_conversation(sample, sources_.blend->leaves[ref.leaf].spec, sources_.fields);
-    std::vector<Picture> pictures = conversation.pictures;
+    std::vector<StoredPicture> pictures;
+    for (const Picture& picture : conversation.pictures)
+      pictures.push_back({picture.name, picture.offset, picture.bytes.size()});
     TokenSequence tokens = sources_.sequences.encode(std::move(conversation));
     const SequenceUse use = sources_.sequences.fit(tokens);
     if (use == SequenceUse::TooLong) sources_.bad.add_too_long();
@@ -105,7 +107,6 @@ std::optional<ReadSample> PackStream::read(const SampleRef& ref) {
                       .key = std::move(sample.key),
                       .tokens = std::move(tokens),
                       .pictures = std::move(pictures),
-                      .file = std::move(sample.file),
                       .stored_bytes = sample.stored_bytes()};
   } catch (const DataError& e) {
     sources_.bad.add(shard, ref.index, sources_.reader.name_of(ref), e.what());
