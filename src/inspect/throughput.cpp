@@ -132,7 +132,9 @@ LoadTotals measure_loading(const LaneSet& set, const LoadLimits& limits, BadSamp
     pictures.decode(packs, bad, pool, totals);
     totals.seconds += watch.lap();
   }
-  if (totals.samples == 0) throw DataError("the data set has no sample that fits into a sequence");
+  if (totals.samples == 0)
+    throw DataError(fmt::format("the data set has no sample that can be used in a sequence of {} tokens: {}",
+                                set.options.sequence_length, bad.why_none_is_left()));
   return totals;
 }
 
@@ -146,7 +148,7 @@ std::vector<LoadPhase> measure_phases(const LaneSet& set, double seconds, BadSam
     try {
       meter.add(*ref, set.blend->leaves[ref->leaf]);
     } catch (const DataError& e) {
-      bad.add(set.reader.shard_of(*ref), ref->index, set.reader.name_of(*ref), e.what());
+      bad.add(set.reader.data_of(*ref), *ref, set.reader.name_of(*ref), e.what());
     }
   }
   return meter.result();

@@ -67,10 +67,8 @@ void PackStream::refill() {
     skipped = samples.empty() ? skipped + std::ssize(refs) : 0;
     // Training repeats the samples without end, so the search would never end either.
     if (skipped > std::max(kMostSkipped, order_->samples()))
-      throw DataError(
-          fmt::format("of the last {} samples, none is undamaged, fits into a sequence of {} tokens and has a token to "
-                      "learn; use a longer data.sequence_length, or data.over_long=truncate",
-                      skipped, sources_.sequences.capacity()));
+      throw DataError(fmt::format("of the last {} samples, none can be used in a sequence of {} tokens: {}", skipped,
+                                  sources_.sequences.capacity(), sources_.bad.why_none_is_left()));
     std::move(samples.begin(), samples.end(), std::back_inserter(unpacked_));
   }
 }
@@ -109,7 +107,7 @@ std::optional<ReadSample> PackStream::read(const SampleRef& ref) {
                       .pictures = std::move(pictures),
                       .stored_bytes = sample.stored_bytes()};
   } catch (const DataError& e) {
-    sources_.bad.add(shard, ref.index, sources_.reader.name_of(ref), e.what());
+    sources_.bad.add(sources_.reader.data_of(ref), ref, sources_.reader.name_of(ref), e.what());
     return std::nullopt;
   }
 }

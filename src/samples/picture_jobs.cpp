@@ -44,7 +44,7 @@ bool decode_into(std::span<std::uint8_t> rows, const PictureJob& job, SampleRead
     return true;
   } catch (const DataError& e) {
     std::fill(own.begin(), own.end(), std::uint8_t{0});
-    bad.add(*job.sample->shard, job.sample->ref.index, in_quotes(job.sample->key), e.what());
+    bad.add(reader.data_of(job.sample->ref), job.sample->ref, in_quotes(job.sample->key), e.what());
     return false;
   }
 }

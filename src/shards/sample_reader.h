@@ -26,7 +26,8 @@ class SampleReader {
   std::string key(const SampleRef& ref);
   std::string name_of(const SampleRef& ref);  // for messages: its key in quotes, or "number 5" if that cannot be read
   std::string end_remark(const SampleRef& ref) { return open(ref)->end_remark(); }  // of its shard
-  const Shard& shard_of(const SampleRef& ref) const { return blend_->leaves[ref.leaf].data.shards[ref.shard]; }
+  const DataSet& data_of(const SampleRef& ref) const { return blend_->leaves[ref.leaf].data; }
+  const Shard& shard_of(const SampleRef& ref) const { return data_of(ref).shards[ref.shard]; }
 
  private:
   using Key = std::pair<std::uint32_t, std::uint32_t>;  // leaf, shard
