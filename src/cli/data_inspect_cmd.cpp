@@ -18,9 +18,9 @@ namespace braid {
 namespace {
 
 struct InspectCommand {
-  std::string path, count = "1000", html, stats;
+  std::string path, split, count = "1000", html, stats;
   std::int64_t show = 24;
-  bool json = false, decodes = false;
+  bool json = false, decodes = false, all_damaged = false;
 };
 
 std::int64_t count_of(const std::string& text) {
@@ -64,6 +64,7 @@ void inspect(const InspectCommand& command, const std::vector<std::string>& flag
   const LaneSetOptions options = [&] {
     DataCall call = read_data_call(command.path, flags, DataUse::Training);
     if (!call.has_tokenizer) call.options.sequence_length = 0;
+    if (!command.split.empty()) call.options.split = call.options.data.split = command.split;
     return call.options;
   }();
   const auto blend = open_blend(options.data.path, options.split);
@@ -75,12 +76,13 @@ void inspect(const InspectCommand& command, const std::vector<std::string>& flag
   if (options.sequence_length > 0)
     sequences.emplace(options.data, std::make_shared<Tokenizer>(load_tokenizer(options.data.tokenizer)), options.vision,
                       options.sequence_length);
-  const SurveySources sources = {.blend = *blend,
-                                 .reader = reader,
-                                 .sequences = sequences ? &*sequences : nullptr,
-                                 .data = options.data,
-                                 .loader = options.loader,
-                                 .decodes = command.decodes};
+  SurveySources sources = {.blend = *blend,
+                           .reader = reader,
+                           .sequences = sequences ? &*sequences : nullptr,
+                           .data = options.data,
+                           .loader = options.loader,
+                           .decodes = command.decodes};
+  if (command.all_damaged || command.json) sources.most_named = std::numeric_limits<std::size_t>::max();
   WorkerPool pool(options.loader.threads);
   const SpreadSamples samples(*blend, count);
   const SurveyReport report = {command.path, count_splits(options.data, *blend), survey(sources, samples, pool),
@@ -108,9 +110,11 @@ void add_data_inspect_command(CLI::App& data) {
   CLI::App* inspecting = data.add_subcommand("inspect", "Show what a data set contains, and what is damaged in it");
   inspecting->add_option("path", command->path, "a recipe, a data set's folder, a .jsonl file or a metadataset")
       ->required();
+  inspecting->add_option("--split", command->split, "split to look at (default: data.split)");
   inspecting->add_option("--count", command->count, "how many samples to look at, spread over the split; or all")
       ->capture_default_str();
   inspecting->add_flag("--decode", command->decodes, "decode every picture: finds damage that headers do not show");
+  inspecting->add_flag("--all-damaged", command->all_damaged, "name all damaged samples; default: 20, with --json all");
   inspecting->add_flag("--json", command->json, "print JSON, for programs");
   inspecting->add_option("--stats", command->stats, "write counts of lengths and picture sizes to this file, as JSON")
       ->type_name("FILE");

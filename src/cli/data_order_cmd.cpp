@@ -34,10 +34,6 @@ std::string on_one_line(const std::string& name) {
 }
 
 void print_order(OrderCommand command) {
-  if (command.skip > kMostSkipped)
-    throw ConfigError(
-        {fmt::format("--skip {} would take very long: each sample that is left out must be drawn", command.skip),
-         "command line", fmt::format("use at most --skip {}", kMostSkipped)});
   if (looks_like_recipe(command.path))
     throw ConfigError(
         {fmt::format("{} is a recipe, not a data set", in_quotes(command.path)), "PATH",
@@ -68,7 +64,7 @@ void add_data_order_command(CLI::App& data) {
   order->add_option("--lanes", command->order.lanes, "how many lanes share the samples (Energon's world size)")
       ->capture_default_str();
   order->add_option("--lane", command->lane, "which of them, from 0 (Energon's rank)")->capture_default_str();
-  order->add_option("--workers", command->order.workers, "workers per lane (Energon's num_workers)")
+  order->add_option("--workers", command->order.workers, "workers per lane (Energon's num_workers); 0 is as 1")
       ->capture_default_str();
   const std::int64_t largest = std::numeric_limits<std::int64_t>::max();
   order->add_option("--seed", command->order.seed, "seed of the order (Energon's seed_offset)")
@@ -76,8 +72,8 @@ void add_data_order_command(CLI::App& data) {
       ->capture_default_str();
   order->add_option("--split", command->split, "split to read")->capture_default_str();
   order->add_option("--count", command->count, "how many samples to print")->check(is_count)->capture_default_str();
-  order->add_option("--skip", command->skip, "how many samples to leave out first")
-      ->check(CLI::NonNegativeNumber)
+  order->add_option("--skip", command->skip, "how many samples to leave out first; each must be drawn")
+      ->check(CLI::Range(std::int64_t{0}, kMostSkipped))
       ->capture_default_str();
   order->add_option("--shuffle-buffer", command->order.shuffle_buffer, "samples that each worker shuffles at a time")
       ->capture_default_str();

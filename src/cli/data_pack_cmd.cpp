@@ -2,6 +2,7 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
+#include <chrono>
 #include <memory>
 
 #include "base/strings.h"
@@ -23,13 +24,27 @@ struct PackCommand {
 // Each sequence must be packed to know the next: that many take some minutes.
 constexpr std::int64_t kMostSkipped = 10'000'000;
 
+// A line on stderr now and then.
+class SkipProgress {
+ public:
+  explicit SkipProgress(std::int64_t all) : all_(all) {}
+
+  void say(std::int64_t done) {
+    constexpr auto kInterval = std::chrono::seconds(5);
+    const auto now = std::chrono::steady_clock::now();
+    if (now - last_ < kInterval) return;
+    last_ = now;
+    fmt::print(stderr, "braid: {} of the {} that are left out are packed\n", counted(done, "sequence"), all_);
+  }
+
+ private:
+  const std::int64_t all_;
+  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
+};
+
 void print_packs(const PackCommand& command, const std::vector<std::string>& flags) {
   DataCall call = read_data_call(command.path, flags, command.evaluates ? DataUse::Evaluation : DataUse::Training);
   require_tokenizer(call);
-  if (command.skip > kMostSkipped)
-    throw ConfigError(
-        {fmt::format("--skip {} would take very long: each sequence that is left out must be packed", command.skip),
-         "--skip", fmt::format("use at most --skip {}", kMostSkipped)});
   if (command.lane < 0 || command.lane >= call.options.lanes)
     throw ConfigError({fmt::format("there is no lane {}", command.lane), "--lane",
                        fmt::format("the recipe has {} lanes, from 0", call.options.lanes)});
@@ -37,12 +52,16 @@ void print_packs(const PackCommand& command, const std::vector<std::string>& fla
   WorkerPool pool(set.options.loader.threads);
   PackLane lane({set.blend, set.reader, set.sequences, set.options.data.fields, *set.bad, pool}, set.options.loader,
                 set.order(), command.lane);
+  SkipProgress progress(command.skip);
   std::vector<PackSize> sizes;
   std::int64_t number = 0;
   for (; number < command.skip + command.count; ++number) {
     const auto pack = lane.next();
     if (!pack) break;
-    if (number < command.skip) continue;
+    if (number < command.skip) {
+      progress.say(number + 1);
+      continue;
+    }
     if (command.json)
       fmt::print("{}\n", pack_json(*pack, set.options.sequence_length).dump());
     else
@@ -50,10 +69,9 @@ void print_packs(const PackCommand& command, const std::vector<std::string>& fla
   }
   if (!command.json) fmt::print("{}{}", show_packs(sizes, set.options.sequence_length), show_skipped(*set.bad));
   if (number == 0 && command.skip + command.count > 0)
-    throw DataError(
-        fmt::format("lane {} of split '{}' has no sample that fits into a sequence of {} tokens: use a "
-                    "longer data.sequence_length, or fewer lanes",
-                    command.lane, set.options.split, set.options.sequence_length));
+    throw DataError(fmt::format("lane {} of split '{}' has no sample that can be used in a sequence of {} tokens: {}",
+                                command.lane, set.options.split, set.options.sequence_length,
+                                set.bad->why_none_is_left()));
   if (number < command.skip + command.count)
     fmt::print(stderr, "braid: lane {} of split '{}' ends after {}\n", command.lane, set.options.split,
                counted(number, "sequence"));
@@ -68,8 +86,8 @@ void add_data_pack_command(CLI::App& data) {
       ->required();
   const CLI::Range is_count(std::int64_t{0}, std::int64_t{1} << 40);
   pack->add_option("--count", command->count, "how many sequences to print")->check(is_count)->capture_default_str();
-  pack->add_option("--skip", command->skip, "how many sequences to leave out first")
-      ->check(is_count)
+  pack->add_option("--skip", command->skip, "how many sequences to leave out first; each must be packed")
+      ->check(CLI::Range(std::int64_t{0}, kMostSkipped))
       ->capture_default_str();
   pack->add_option("--lane", command->lane, "which lane to follow, from 0")->capture_default_str();
   pack->add_flag("--eval", command->evaluates, "the sequences of evaluation, from data.valid_split, each sample once");

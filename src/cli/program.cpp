@@ -45,6 +45,7 @@ int report_problems(const std::vector<braid::Problem>& problems) {
 }
 
 int report(const std::exception& error, int exit_code) {
+  std::fflush(stdout);  // an error may speak of the lines above it
   fmt::print(stderr, "{}\n", braid::error_text(braid::visible_text(error.what()), STDERR_FILENO));
   return exit_code;
 }

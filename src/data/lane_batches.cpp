@@ -112,7 +112,7 @@ class EncoderLaneReader : public BatchReader<EncoderBatch> {
     std::vector<char> is_damaged(jobs.size());  // not bool: threads write neighbours
     // The language model already expects the embeddings of a damaged picture, so it becomes zeros.
     lanes_.pool().run(jobs.size(), [&](std::size_t i) {
-      is_damaged[i] = !decode_into(rows, jobs[i], set_->options.data.pictures, patch, lanes_.bad());
+      is_damaged[i] = !decode_into(rows, jobs[i], set_->reader, set_->options.data.pictures, patch, lanes_.bad());
     });
     for (std::size_t i = 0; i < jobs.size(); ++i)
       batch.damaged.insert(batch.damaged.end(), jobs[i].inputs.size(), is_damaged[i] != 0);

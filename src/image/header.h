@@ -1,5 +1,5 @@
 // Format, size and orientation of a stored picture, without decoding it. JPEG markers, PNG chunks and WebP chunks are
-// visited by their lengths, so only a few bytes of a large file are touched: a mapped file stays mostly unread.
+// visited by their lengths, so only a few bytes of a large file are looked at.
 #pragma once
 
 #include <cstdint>

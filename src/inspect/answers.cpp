@@ -111,6 +111,12 @@ std::vector<ModelAnswer> model_answers(const std::shared_ptr<const LaneSet>& set
         add_answers(*set, sample, own, answers);
     }
   }
+  // In the order of the data set, whatever the order of the evaluation was.
+  const auto place = [](const ModelAnswer& answer) {
+    return std::tuple(answer.ref.leaf, answer.ref.shard, answer.ref.index);
+  };
+  std::stable_sort(answers.begin(), answers.end(),
+                   [&](const ModelAnswer& a, const ModelAnswer& b) { return place(a) < place(b); });
   return answers;
 }
 

@@ -29,7 +29,7 @@ struct SequenceOrder {
 
 // `choices`: by sequence, in the order of the evaluation: for each token, the model's choice for the next one, given
 // the right tokens up to there. A sample that was evaluated again counts once, and `damaged` ones have no answers:
-// their pictures were not shown.
+// their pictures were not shown. The result is in the order of the data set.
 std::vector<ModelAnswer> model_answers(const std::shared_ptr<const LaneSet>& set, const SequenceOrder& order,
                                        const std::vector<std::vector<int>>& choices, const std::set<SampleId>& damaged);
 

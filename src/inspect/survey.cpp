@@ -57,7 +57,7 @@ Look look_at(const SurveySources& sources, const SampleRef& ref) {
   return look;
 }
 
-void add(Survey& survey, const Look& look) {
+void add(Survey& survey, const Look& look, std::size_t most_named) {
   ++survey.samples;
   survey.stored_bytes += static_cast<std::int64_t>(look.stored_bytes);
   for (const std::string& part : look.parts) ++survey.parts[part];
@@ -71,7 +71,7 @@ void add(Survey& survey, const Look& look) {
   if (look.damage) {
     ++survey.damaged;
     if (!look.can_read) return;
-    if (survey.first_damaged.size() < Survey::kNamedDamaged) survey.first_damaged.push_back(*look.damage);
+    if (survey.first_damaged.size() < most_named) survey.first_damaged.push_back(*look.damage);
     return;
   }
   if (look.length) survey.lengths.add(*look.length);
@@ -105,7 +105,7 @@ class ShardCheck {
   }
 
   void name(const std::string& reason) {
-    if (survey_.damaged_shards.size() == Survey::kNamedDamaged) return;
+    if (survey_.damaged_shards.size() == sources_.most_named) return;
     survey_.damaged_shards.push_back({.shard = shard_->name, .reason = reason});
     named_ = true;
   }
@@ -173,7 +173,7 @@ Survey survey(const SurveySources& sources, const SpreadSamples& samples, Worker
     });
     for (std::size_t i = 0; i < size; ++i) {
       if (!looks[i]) continue;
-      add(survey, *looks[i]);
+      add(survey, *looks[i], sources.most_named);
       packs.add(*looks[i]);
       shards.add(*looks[i]);
     }

@@ -23,7 +23,8 @@ struct SurveySources {
   const SequenceMaker* sequences = nullptr;  // null: without lengths
   const DataConfig& data;
   const LoaderConfig& loader;
-  bool decodes = false;  // every picture, which finds damage that headers do not show
+  bool decodes = false;         // every picture, which finds damage that headers do not show
+  std::size_t most_named = 20;  // damaged samples, and damaged shards
 };
 
 struct DamagedSample {
@@ -45,9 +46,8 @@ struct Survey {
   Distribution lengths{}, embeddings{}, widths{}, heights{};    // tokens per sample; embeddings per picture; pixels
   std::int64_t sequences = 0, packed_tokens = 0;                // if the samples are packed in the order of the survey
   std::int64_t damaged = 0;                                     // samples
-  std::vector<DamagedShard> damaged_shards{};                   // at most kNamedDamaged each
+  std::vector<DamagedShard> damaged_shards{};                   // the first ones
   std::vector<DamagedSample> first_damaged{};                   // can be read, but not used
-  static constexpr std::size_t kNamedDamaged = 20;
 
   bool has_usable() const { return damaged + too_long + without_targets < samples; }
 };

@@ -52,7 +52,7 @@ std::string show_damaged(const Survey& survey) {
   for (const DamagedSample& sample : survey.first_damaged)
     text +=
         fmt::format("  {} of {}: {}\n", in_quotes(sample.key), in_quotes(sample.shard), visible_text(sample.reason));
-  if (survey.damaged > named) text += "  ...\n";
+  if (survey.damaged > named) text += "  ... (--all-damaged lists all)\n";
   return text;
 }
 
@@ -111,15 +111,16 @@ Json survey_json(const SurveyReport& report) {
     shards.push_back({{"shard", with_valid_utf8(shard.shard)},
                       {"samples", shard.samples},
                       {"reason", with_valid_utf8(shard.reason)}});
-  Json json = {{"data_sets", std::move(sets)},
-               {"samples", survey.samples},
-               {"stored_bytes", survey.stored_bytes},
-               {"parts", json_of(survey.parts)},
-               {"pictures",
-                {{"formats", json_of(survey.formats)},
-                 {"width", summary_json(survey.widths)},
-                 {"height", summary_json(survey.heights)}}},
-               {"damaged", {{"count", survey.damaged}, {"first", std::move(damaged)}, {"shards", std::move(shards)}}}};
+  Json json = {
+      {"data_sets", std::move(sets)},
+      {"samples", survey.samples},
+      {"stored_bytes", survey.stored_bytes},
+      {"parts", json_of(survey.parts)},
+      {"pictures",
+       {{"formats", json_of(survey.formats)},
+        {"width", summary_json(survey.widths)},
+        {"height", summary_json(survey.heights)}}},
+      {"damaged", {{"count", survey.damaged}, {"samples", std::move(damaged)}, {"shards", std::move(shards)}}}};
   if (report.sequence_length == 0) return json;
   json["pictures"]["embeddings"] = summary_json(survey.embeddings);
   json["tokens"] = summary_json(survey.lengths);

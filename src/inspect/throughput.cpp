@@ -11,7 +11,6 @@ namespace braid {
 namespace {
 
 constexpr int kBatch = 8;  // sequences whose pictures are decoded at a time
-constexpr std::size_t kPageBytes = 4096;
 
 class Stopwatch {
  public:
@@ -38,7 +37,8 @@ class PictureBatch {
       for (const ReadSample& sample : pack) add_picture_jobs(sample, jobs);
     const std::int64_t patches = patches_of(jobs);
     rows_.resize(std::max(rows_.size(), static_cast<std::size_t>(patches * 3 * patch * patch)));
-    pool.run(jobs.size(), [&](std::size_t i) { decode_into(rows_, jobs[i], set_.options.data.pictures, patch, bad); });
+    pool.run(jobs.size(),
+             [&](std::size_t i) { decode_into(rows_, jobs[i], set_.reader, set_.options.data.pictures, patch, bad); });
     totals.pictures += std::ssize(jobs);
     totals.patches += patches;
   }
@@ -47,15 +47,6 @@ class PictureBatch {
   const LaneSet& set_;
   std::vector<std::uint8_t> rows_{};
 };
-
-// Reads a byte of each page, so that waiting for the disk counts as reading. The sum keeps the compiler from leaving
-// the loads out.
-unsigned touch(const Sample& sample) {
-  unsigned sum = 0;
-  for (const SamplePart& part : sample.parts)
-    for (std::size_t i = 0; i < part.bytes.size(); i += kPageBytes) sum += static_cast<unsigned char>(part.bytes[i]);
-  return sum;
-}
 
 enum Phase { Reading, Parsing, Headers, Tokenizing, Decoding, Resizing, Packing, kPhases };
 constexpr const char* kPhaseNames[] = {"reading",  "parsing",  "picture headers", "tokenizing",
@@ -68,7 +59,6 @@ class PhaseMeter {
   void add(const SampleRef& ref, const Leaf& leaf) {
     Stopwatch watch;
     const Sample sample = set_.reader.read(ref);
-    touched_ += touch(sample);
     seconds_[Reading] += watch.lap();
     Conversation conversation = read_conversation(sample, leaf.spec, set_.options.data.fields);
     seconds_[Parsing] += watch.lap();
@@ -110,7 +100,6 @@ class PhaseMeter {
 
   const LaneSet& set_;
   double seconds_[kPhases] = {};
-  unsigned touched_ = 0;
   std::vector<std::int64_t> lengths_{};
   std::vector<std::uint8_t> rows_{};
 };
@@ -143,7 +132,9 @@ LoadTotals measure_loading(const LaneSet& set, const LoadLimits& limits, BadSamp
     pictures.decode(packs, bad, pool, totals);
     totals.seconds += watch.lap();
   }
-  if (totals.samples == 0) throw DataError("the data set has no sample that fits into a sequence");
+  if (totals.samples == 0)
+    throw DataError(fmt::format("the data set has no sample that can be used in a sequence of {} tokens: {}",
+                                set.options.sequence_length, bad.why_none_is_left()));
   return totals;
 }
 
@@ -157,7 +148,7 @@ std::vector<LoadPhase> measure_phases(const LaneSet& set, double seconds, BadSam
     try {
       meter.add(*ref, set.blend->leaves[ref->leaf]);
     } catch (const DataError& e) {
-      bad.add(set.reader.shard_of(*ref), ref->index, set.reader.name_of(*ref), e.what());
+      bad.add(set.reader.data_of(*ref), *ref, set.reader.name_of(*ref), e.what());
     }
   }
   return meter.result();

@@ -37,9 +37,11 @@ bool is_read(const fs::path& target, const InputFiles& inputs) {
   return false;
 }
 
-std::optional<Problem> replacement_problem(const OutputFile& output, const InputFiles& inputs) {
+// By its name alone, so that a command that may run once may run again.
+std::optional<Problem> name_problem(const OutputFile& output, const InputFiles& inputs) {
   std::error_code ignored;
-  if (!fs::is_regular_file(output.path, ignored)) return std::nullopt;  // others cannot be written
+  const fs::file_status status = fs::status(output.path, ignored);
+  if (fs::exists(status) && !fs::is_regular_file(status)) return std::nullopt;  // a pipe, or one that cannot be written
   if (is_read(output.path, inputs))
     return Problem{fmt::format("{} {} would replace a file that is read", output.flag, in_quotes(output.path)),
                    output.flag, "give another name"};
@@ -47,9 +49,8 @@ std::optional<Problem> replacement_problem(const OutputFile& output, const Input
                   [&](std::string_view ending) { return output.path.ends_with(ending); }))
     return std::nullopt;
   return Problem{
-      fmt::format("{} {} would replace an existing file of another kind", output.flag, in_quotes(output.path)),
-      output.flag,
-      fmt::format("give the name of a new file, or of one that ends in {}", fmt::join(output.endings, " or "))};
+      fmt::format("{} {} does not end in {}", output.flag, in_quotes(output.path), fmt::join(output.endings, " or ")),
+      output.flag, "give a name that does; files of other kinds are never replaced"};
 }
 
 // The same for all names of a file.
@@ -71,7 +72,7 @@ std::vector<Problem> output_problems(const std::vector<OutputFile>& outputs, con
       problems.push_back(
           {fmt::format("{} and {} name the same file, {}", other->second, output.flag, in_quotes(output.path)),
            output.flag, "give another name"});
-    if (auto problem = replacement_problem(output, inputs)) problems.push_back(*std::move(problem));
+    if (auto problem = name_problem(output, inputs)) problems.push_back(*std::move(problem));
   }
   return problems;
 }

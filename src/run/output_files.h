@@ -16,7 +16,7 @@ struct Blend;
 struct OutputFile {
   std::string flag;
   std::string path;                         // empty: not wanted
-  std::vector<std::string_view> endings{};  // of the names of existing files that it may replace
+  std::vector<std::string_view> endings{};  // one of which its name has
 };
 
 // What the command reads.
@@ -26,7 +26,7 @@ struct InputFiles {
   std::shared_ptr<const Blend> blend{};  // may be none
 };
 
-// Two outputs with one path, and outputs that would replace an input or a file of another kind.
+// Two outputs with one path, outputs that would replace an input, and names with another ending.
 std::vector<Problem> output_problems(const std::vector<OutputFile>& outputs, const InputFiles& inputs);
 // Those that are wanted, for writing_problems().
 std::vector<WrittenPath> written_paths(const std::vector<OutputFile>& outputs);

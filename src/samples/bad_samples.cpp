@@ -13,17 +13,29 @@ SampleId id_of_sample(const Shard& shard, std::int64_t index) {
   return id >> 11;
 }
 
-void BadSamples::add(const Shard& shard, std::int64_t index, const std::string& name, const std::string& reason) {
+void BadSamples::add(const DataSet& data, const SampleRef& ref, const std::string& name, const std::string& reason) {
+  const Shard& shard = data.shards[ref.shard];
   const std::lock_guard lock(mutex_);
-  const bool is_new = damaged_.insert(id_of_sample(shard, index)).second;
-  const std::string what =
-      fmt::format("sample {} of shard {} is skipped: {}", in_quotes(name), in_quotes(shard.name), reason);
+  const bool is_new = damaged_.insert(id_of_sample(shard, ref.index)).second;
+  const std::string what = fmt::format("sample {} of shard {} is skipped: {}", name, in_quotes(shard.name), reason);
+  if (first_damaged_.empty()) first_damaged_ = what;
   if (std::ssize(damaged_) > limit_)
     throw DataError(fmt::format(
-        "more than data.max_bad_samples={} samples are damaged: {}; repair the data set ('braid data inspect "
-        "--count all --decode' lists its damaged samples), or allow more",
-        limit_, what));
+        "more than data.max_bad_samples={} samples are damaged: {}; repair the data set, or allow more. `braid data "
+        "inspect {} --split {} --count all --decode --all-damaged` lists the damaged samples",
+        limit_, what, in_quotes(data.path), in_quotes(data.split)));
   if (is_new && say_) say_(fmt::format("{} ({} skipped)", what, damaged_.size()));
+}
+
+std::string BadSamples::why_none_is_left() const {
+  const std::lock_guard lock(mutex_);
+  const std::string damaged =
+      damaged_.empty() ? "" : fmt::format("{} damaged, the first: {}", damaged_.size(), first_damaged_);
+  if (too_long_ + without_targets_ == 0) return damaged.empty() ? "there are none; use fewer lanes" : damaged;
+  return fmt::format(
+      "{} too long, {} with nothing to predict{}; use a longer data.sequence_length, or "
+      "data.over_long=truncate",
+      too_long_.load(), without_targets_.load(), damaged.empty() ? "" : ", " + damaged);
 }
 
 std::set<SampleId> BadSamples::damaged() const {

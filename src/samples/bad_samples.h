@@ -8,7 +8,7 @@
 #include <set>
 #include <string>
 
-#include "shards/shard.h"
+#include "shards/sample_ref.h"
 
 namespace braid {
 
@@ -25,9 +25,9 @@ class BadSamples {
   // `say` gets a line for each damaged sample, and is not called by two threads at once.
   BadSamples(std::int64_t limit, Say say) : limit_(limit), say_(std::move(say)) {}
 
-  // A damaged sample. It counts once, however often epochs and readers meet it. DataError if there are more than the
-  // limit.
-  void add(const Shard& shard, std::int64_t index, const std::string& name, const std::string& reason);
+  // A damaged sample, with its name for messages: a key in quotes. It counts once, however often epochs and readers
+  // meet it. DataError if there are more than the limit.
+  void add(const DataSet& data, const SampleRef& ref, const std::string& name, const std::string& reason);
   std::set<SampleId> damaged() const;
   std::int64_t count() const;
 
@@ -37,11 +37,14 @@ class BadSamples {
   std::int64_t too_long() const { return too_long_; }
   std::int64_t without_targets() const { return without_targets_; }
 
+  std::string why_none_is_left() const;  // for a message about a reader that has found no sample to use
+
  private:
   const std::int64_t limit_;
   const Say say_;
   mutable std::mutex mutex_{};
   std::set<SampleId> damaged_{};
+  std::string first_damaged_{};
   std::atomic<std::int64_t> too_long_ = 0, without_targets_ = 0;
 };
 

@@ -25,8 +25,9 @@ struct Turn {
 };
 
 struct Picture {
-  std::string name;        // of the part, for messages
-  std::string_view bytes;  // the file; valid as long as the sample
+  std::string name;          // of the part, for messages
+  std::string_view bytes;    // the file; valid as long as the sample
+  std::uint64_t offset = 0;  // of these bytes in the shard
 
   std::span<const std::uint8_t> file() const {
     return {reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size()};

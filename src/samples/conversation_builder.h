@@ -39,7 +39,7 @@ class ConversationBuilder {
   Conversation finish();
 
  private:
-  void add_part(const SamplePart& part) { conversation_.pictures.push_back({part.name, part.bytes}); }
+  void add_part(const SamplePart& part) { conversation_.pictures.push_back({part.name, part.bytes, part.offset}); }
   std::string joined(const nlohmann::json& fragments);
 
   const Sample& sample_;

@@ -49,7 +49,7 @@ void describe(Fields& f, DataConfig& c) {
 
 void describe(Fields& f, LoaderConfig& c) {
   f.field("lanes", c.lanes, "independent streams of samples; default: dp of the language model");
-  f.field("num_workers", c.num_workers, "streams that each lane interleaves");
+  f.field("num_workers", c.num_workers, "streams that each lane interleaves; 0 is as 1");
   f.field("packing_buffer", c.packing_buffer,
           "samples per worker to choose from when packing sequences; none or 0: one sample per sequence");
   f.choice("packing", c.packing, {"greedy", "even"}, "fullest sequences, or sequences of even length");
@@ -105,7 +105,7 @@ std::vector<Problem> validate(const DataConfig& config, const std::string& where
 std::vector<Problem> validate(const LoaderConfig& config, const std::string& where) {
   std::vector<Problem> problems;
   check_range(problems, where + ".lanes", config.lanes.value_or(1), 1);
-  check_range(problems, where + ".num_workers", config.num_workers, 1, 1 << 20);
+  check_range(problems, where + ".num_workers", config.num_workers, 0, 1 << 20);
   check_range(problems, where + ".packing_buffer", config.packing_buffer.value_or(0), 0, kMostBuffered);
   check_range(problems, where + ".shuffle_buffer", config.shuffle_buffer, 0, kMostBuffered);
   check_range(problems, where + ".max_samples_per_sequence", config.max_samples_per_sequence.value_or(1), 1);

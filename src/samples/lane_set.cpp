@@ -68,10 +68,9 @@ Pack ReplicaLanes::next(int replica) {
   PackLane& lane = *lanes_[static_cast<std::size_t>(number)];
   for (int attempt = 0; attempt < 2; ++attempt)  // after the end of evaluation, again from the start
     if (std::optional<Pack> pack = lane.next()) return *std::move(pack);
-  throw DataError(
-      fmt::format("lane {} of split '{}' has no sample that fits into a sequence of {} tokens; use a longer "
-                  "data.sequence_length, or data.over_long=truncate",
-                  first_lane_ + number, set_->options.split, set_->options.sequence_length));
+  throw DataError(fmt::format("lane {} of split '{}' has no sample that can be used in a sequence of {} tokens: {}",
+                              first_lane_ + number, set_->options.split, set_->options.sequence_length,
+                              bad().why_none_is_left()));
 }
 
 std::vector<ReplicaLanes::Position> ReplicaLanes::positions() const {

@@ -67,10 +67,8 @@ void PackStream::refill() {
     skipped = samples.empty() ? skipped + std::ssize(refs) : 0;
     // Training repeats the samples without end, so the search would never end either.
     if (skipped > std::max(kMostSkipped, order_->samples()))
-      throw DataError(
-          fmt::format("of the last {} samples, none is undamaged, fits into a sequence of {} tokens and has a token to "
-                      "learn; use a longer data.sequence_length, or data.over_long=truncate",
-                      skipped, sources_.sequences.capacity()));
+      throw DataError(fmt::format("of the last {} samples, none can be used in a sequence of {} tokens: {}", skipped,
+                                  sources_.sequences.capacity(), sources_.bad.why_none_is_left()));
     std::move(samples.begin(), samples.end(), std::back_inserter(unpacked_));
   }
 }
@@ -94,7 +92,9 @@ std::optional<ReadSample> PackStream::read(const SampleRef& ref) {
   try {
     Sample sample = sources_.reader.read(ref);
     Conversation conversation = read_conversation(sample, sources_.blend->leaves[ref.leaf].spec, sources_.fields);
-    std::vector<Picture> pictures = conversation.pictures;
+    std::vector<StoredPicture> pictures;
+    for (const Picture& picture : conversation.pictures)
+      pictures.push_back({picture.name, picture.offset, picture.bytes.size()});
     TokenSequence tokens = sources_.sequences.encode(std::move(conversation));
     const SequenceUse use = sources_.sequences.fit(tokens);
     if (use == SequenceUse::TooLong) sources_.bad.add_too_long();
@@ -105,10 +105,9 @@ std::optional<ReadSample> PackStream::read(const SampleRef& ref) {
                       .key = std::move(sample.key),
                       .tokens = std::move(tokens),
                       .pictures = std::move(pictures),
-                      .file = std::move(sample.file),
                       .stored_bytes = sample.stored_bytes()};
   } catch (const DataError& e) {
-    sources_.bad.add(shard, ref.index, sources_.reader.name_of(ref), e.what());
+    sources_.bad.add(sources_.reader.data_of(ref), ref, sources_.reader.name_of(ref), e.what());
     return std::nullopt;
   }
 }

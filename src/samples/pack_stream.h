@@ -17,14 +17,20 @@
 
 namespace braid {
 
+// Where a picture is. Its bytes are read again when it is decoded, so that buffers of samples stay small.
+struct StoredPicture {
+  std::string name;
+  std::uint64_t offset = 0;  // in the shard
+  std::size_t size = 0;
+};
+
 struct ReadSample {
   SampleRef ref{};
   const Shard* shard = nullptr;  // of the blend
   std::string key{};
   TokenSequence tokens{};
-  std::vector<Picture> pictures{};
-  std::shared_ptr<const void> file{};  // keeps the pictures' bytes
-  std::size_t stored_bytes = 0;        // of all its parts
+  std::vector<StoredPicture> pictures{};
+  std::size_t stored_bytes = 0;  // of all its parts
 };
 using Pack = std::vector<ReadSample>;  // one sequence
 

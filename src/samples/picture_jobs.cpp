@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/strings.h"
 
 namespace braid {
 
@@ -30,18 +31,20 @@ std::int64_t patches_of(const std::vector<PictureJob>& jobs) {
   return jobs.empty() ? 0 : jobs.back().first_patch + jobs.back().patches;
 }
 
-bool decode_into(std::span<std::uint8_t> rows, const PictureJob& job, const PictureConfig& config, int patch,
-                 BadSamples& bad) {
+bool decode_into(std::span<std::uint8_t> rows, const PictureJob& job, SampleReader& reader, const PictureConfig& config,
+                 int patch, BadSamples& bad) {
   const auto row_bytes = std::size_t{3} * static_cast<std::size_t>(patch) * static_cast<std::size_t>(patch);
   const auto own = rows.subspan(static_cast<std::size_t>(job.first_patch) * row_bytes,
                                 static_cast<std::size_t>(job.patches) * row_bytes);
   try {
-    const Image decoded = decode_for(job.sample->pictures[job.inputs.front().picture], job.inputs, config);
+    const StoredPicture& picture = job.sample->pictures[job.inputs.front().picture];
+    const std::string bytes = reader.read_bytes(job.sample->ref, picture.offset, picture.size);
+    const Image decoded = decode_for({picture.name, bytes}, job.inputs, config);
     write_patches(decoded, job.inputs, config, patch, own);
     return true;
   } catch (const DataError& e) {
     std::fill(own.begin(), own.end(), std::uint8_t{0});
-    bad.add(*job.sample->shard, job.sample->ref.index, job.sample->key, e.what());
+    bad.add(reader.data_of(job.sample->ref), job.sample->ref, in_quotes(job.sample->key), e.what());
     return false;
   }
 }

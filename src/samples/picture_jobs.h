@@ -28,7 +28,7 @@ std::int64_t patches_of(const std::vector<PictureJob>& jobs);
 
 // Writes the picture's patches into `rows`, [patches of all jobs, 3 * patch * patch]. A picture whose header is fine
 // may still be damaged: then its rows become zeros and the sample is reported. Returns whether it is fine.
-bool decode_into(std::span<std::uint8_t> rows, const PictureJob& job, const PictureConfig& config, int patch,
-                 BadSamples& bad);
+bool decode_into(std::span<std::uint8_t> rows, const PictureJob& job, SampleReader& reader, const PictureConfig& config,
+                 int patch, BadSamples& bad);
 
 }  // namespace braid

@@ -20,6 +20,7 @@ SequenceMaker::SequenceMaker(const DataConfig& config, std::shared_ptr<const Tok
       capacity_(capacity),
       refused_(std::move(refused)),
       chat_(*tokenizer_, config.prompt_format, config.image_tag == "none" ? "" : config.image_tag) {
+  check_format();
   if (!vision_) return;
   const std::optional<int> id = tokenizer_->find(vision_->token);
   if (!id)
@@ -30,6 +31,29 @@ SequenceMaker::SequenceMaker(const DataConfig& config, std::shared_ptr<const Tok
     throw ConfigError({fmt::format("the tokenizer {} gives {} the id {}, but the model expects {}", tokenizer_->where(),
                                    in_quotes(vision_->token), *id, vision_->token_id),
                        vision_->token_id_key, fmt::format("use {}={}", vision_->token_id_key, *id)});
+}
+
+void SequenceMaker::check_format() const {
+  const auto refuse = [&](const std::string& why) {
+    throw ConfigError({fmt::format("the chat format {} does not suit the tokenizer {}: {}",
+                                   in_quotes(config_.prompt_format), tokenizer_->where(), why),
+                       "data.prompt_format", "use the format that the tokenizer was made for"});
+  };
+  for (const std::string& marker : markers_of(chat_format(config_.prompt_format)))
+    if (!tokenizer_->find(marker)) refuse(fmt::format("it has no token {}", in_quotes(marker)));
+  // A short conversation, without and with a system turn, which some templates need.
+  const std::vector<Turn> asked = {{"user", "one"}, {"assistant", "two"}};
+  Conversation without_system = {.turns = asked}, with_system = {.turns = asked};
+  with_system.turns.insert(with_system.turns.begin(), {"system", "three"});
+  try {
+    tokens_of(without_system);
+  } catch (const DataError&) {
+    try {
+      tokens_of(with_system);
+    } catch (const DataError& e) {
+      refuse(e.what());
+    }
+  }
 }
 
 TokenSequence SequenceMaker::encode(Conversation conversation) const {

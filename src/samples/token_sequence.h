@@ -27,7 +27,7 @@ enum class SequenceUse { Usable, TooLong, PredictsNothing };
 class SequenceMaker {
  public:
   // `capacity`: tokens of a sequence. Without `vision`, samples with pictures are refused; so are samples with any of
-  // `refused` tokens. ConfigError if the tokenizer does not fit the model or the format is unknown. All arguments are
+  // `refused` tokens. ConfigError if the tokenizer does not fit the model or the chat format. All arguments are
   // copied or shared.
   SequenceMaker(const DataConfig& config, std::shared_ptr<const Tokenizer> tokenizer,
                 const std::optional<VisionInput>& vision, std::int64_t capacity, std::vector<int> refused = {});
@@ -47,6 +47,7 @@ class SequenceMaker {
   const Tokenizer& tokenizer() const { return *tokenizer_; }
 
  private:
+  void check_format() const;
   ChatTokens tokens_of(Conversation& conversation) const;
   TokenSequence expand(const ChatTokens& tokens, std::vector<std::vector<MediaPlan>> plans) const;
   void shorten(TokenSequence& sequence) const;

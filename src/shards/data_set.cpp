@@ -79,7 +79,8 @@ Split read_split(const std::string& path, const std::string& split) {
     std::vector<std::string> names;
     for (const auto& [name, part] : parts.entries()) names.push_back(name);
     parts.fail(fmt::format("there is no split {}", in_quotes(split)),
-               fmt::format("choose one of: {}", fmt::join(names, ", ")));
+               fmt::format("choose one of: {} (--split, or the recipe's data.split or data.valid_split)",
+                           fmt::join(names, ", ")));
   }
   Split result = {.shards = {}, .excluded = excluded_in(root)};
   result.shards = shards_in(parts.at(split), result.excluded);

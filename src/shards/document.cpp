@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "base/json_error.h"
 #include "base/strings.h"
-#include "shards/mapped_file.h"
+#include "shards/input_file.h"
 
 namespace braid {
 namespace {
@@ -107,13 +107,14 @@ Json read_document(const std::string& path) {
   std::error_code ignored;
   if (!std::filesystem::exists(path, ignored))
     throw ConfigError({fmt::format("'{}' does not exist", path), "", "check the path, or run `braid data prepare`"});
-  const MappedFile file(path);
-  if (file.bytes().size() > kMaxBytes)
+  const InputFile file(path);
+  if (file.size() > kMaxBytes)
     throw ConfigError({fmt::format("the file has {}, more than the {} allowed",
-                                   readable_bytes(static_cast<std::int64_t>(file.bytes().size())),
+                                   readable_bytes(static_cast<std::int64_t>(file.size())),
                                    readable_bytes(static_cast<std::int64_t>(kMaxBytes))),
                        path, "check the path"});
-  return path.ends_with(".json") ? parse_json(file.bytes(), path) : parse_yaml(file.bytes(), path);
+  const std::string text = file.read(0, file.size());
+  return path.ends_with(".json") ? parse_json(text, path) : parse_yaml(text, path);
 }
 
 }  // namespace braid

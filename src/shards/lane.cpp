@@ -46,13 +46,14 @@ int workers_of(const OrderConfig& config) { return std::max(config.workers, 1); 
 
 void check_order(const OrderConfig& config, int lane) {
   std::vector<Problem> problems;
-  const auto expect = [&](bool is_right, const char* what, std::int64_t value, const char* fix) {
+  const auto expect = [&](bool is_right, const char* what, std::int64_t value, const std::string& fix) {
     if (!is_right) problems.push_back({fmt::format("{}, got {}", what, value), "", fix});
   };
   const auto all = static_cast<std::int64_t>(config.lanes) * workers_of(config);
   expect(config.lanes >= 1, "the number of lanes must be at least 1", config.lanes, "use 1");
-  expect(lane >= 0 && lane < std::max(config.lanes, 1), "lanes count from 0 and end before their number", lane,
-         "use 0");
+  const int last_lane = std::max(config.lanes, 1) - 1;
+  expect(lane >= 0 && lane <= last_lane, "lanes count from 0 and end before their number", lane,
+         last_lane == 0 ? "use 0" : fmt::format("use one from 0 to {}", last_lane));
   expect(config.workers >= 0, "the number of workers must be at least 0", config.workers, "use 1");
   expect(all <= kMaxWorkers, "lanes times workers must be at most 1048576", all, "use fewer workers");
   expect(config.shuffle_buffer >= 0 && config.shuffle_buffer <= 1 << 24,

@@ -180,7 +180,8 @@ Blend open_metadataset(const std::string& path, const Context& context) {
     std::vector<std::string> names;
     for (const auto& [name, split] : root.at("splits").entries()) names.push_back(name);
     root.at("splits").fail(fmt::format("there is no split {}", in_quotes(context.split)),
-                           fmt::format("choose one of: {}", fmt::join(names, ", ")));
+                           fmt::format("choose one of: {} (--split, or the recipe's data.split or data.valid_split)",
+                                       fmt::join(names, ", ")));
   }
   const DocumentNode split = root.at("splits").at(context.split);
   return type == "MetadatasetV2" ? open_v2(split, path, context) : open_v1(split, path, context);

@@ -3,42 +3,47 @@
 #include <bit>
 #include <cstring>
 
-#include "base/error.h"
 #include "formats/atomic_file.h"
 
 namespace braid {
 
-static_assert(std::endian::native == std::endian::little, "index files are mapped as they are");
+static_assert(std::endian::native == std::endian::little, "index files are read as they are");
 
 constexpr std::size_t kEntryBytes = sizeof(std::uint64_t);
 
 SampleIndex::SampleIndex(const std::string& path) : file_(path) {
-  const std::size_t size = file_.bytes().size();
-  if (size < kEntryBytes || size % kEntryBytes != 0)
-    throw DataError(fmt::format("'{}' is damaged: {} bytes are not an index; write it again with `braid data prepare`",
-                                path, size));
-}
-
-std::int64_t SampleIndex::samples() const { return static_cast<std::int64_t>(file_.bytes().size() / kEntryBytes) - 1; }
-
-std::uint64_t SampleIndex::end() const { return entry(samples()); }
-
-std::uint64_t SampleIndex::entry(std::int64_t i) const {
-  std::uint64_t value;
-  std::memcpy(&value, file_.bytes().data() + static_cast<std::size_t>(i) * kEntryBytes, kEntryBytes);
-  return value;
-}
-
-ByteRange SampleIndex::range(std::int64_t sample, std::uint64_t file_bytes) const {
-  BRAID_CHECK(sample >= 0 && sample < samples(), "sample {} of {}", sample, samples());
-  // The first sample may be preceded by members that belong to no sample.
-  const ByteRange range{sample == 0 ? 0 : entry(sample), entry(sample + 1)};
-  if (range.begin >= range.end || range.end > file_bytes)
+  if (file_.size() < kEntryBytes || file_.size() % kEntryBytes != 0)
     throw DataError(
-        fmt::format("'{}' does not fit its shard: sample {} is said to be at bytes {} to {} of {}; write the index "
-                    "again with `braid data prepare`",
-                    file_.path(), sample, range.begin, range.end, file_bytes));
+        fmt::format("'{}' is damaged: {} bytes are not an index; write it again with `braid data prepare --force`",
+                    path, file_.size()));
+}
+
+std::int64_t SampleIndex::samples() const { return static_cast<std::int64_t>(file_.size() / kEntryBytes) - 1; }
+
+std::uint64_t SampleIndex::end() const { return entries(samples(), 1).front(); }
+
+std::vector<std::uint64_t> SampleIndex::entries(std::int64_t first, std::size_t count) const {
+  const std::string bytes = file_.read(static_cast<std::uint64_t>(first) * kEntryBytes, count * kEntryBytes);
+  if (bytes.size() < count * kEntryBytes)
+    throw DataError(fmt::format("'{}' became shorter while it was read", file_.path()));
+  std::vector<std::uint64_t> values(count);
+  std::memcpy(values.data(), bytes.data(), bytes.size());
+  return values;
+}
+
+ByteRange SampleIndex::range(std::int64_t sample) const {
+  BRAID_CHECK(sample >= 0 && sample < samples(), "sample {} of {}", sample, samples());
+  const std::vector<std::uint64_t> borders = entries(sample, 2);
+  // The first sample may be preceded by members that belong to no sample.
+  const ByteRange range{sample == 0 ? 0 : borders[0], borders[1]};
+  if (range.begin >= range.end)
+    throw misfit(fmt::format("sample {} is said to be at bytes {} to {}", sample, range.begin, range.end));
   return range;
+}
+
+DataError SampleIndex::misfit(const std::string& why) const {
+  return DataError(fmt::format("'{}' does not fit its shard: {}; write it again with `braid data prepare --force`",
+                               file_.path(), why));
 }
 
 std::string index_path(const std::string& data_path) { return data_path + ".idx"; }

@@ -6,7 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "shards/mapped_file.h"
+#include "base/error.h"
+#include "shards/input_file.h"
 
 namespace braid {
 
@@ -19,14 +20,15 @@ class SampleIndex {
   explicit SampleIndex(const std::string& path);  // DataError when its size is not that of an index
 
   std::int64_t samples() const;
-  std::uint64_t end() const;  // of the last sample
-  // The bytes of one sample. DataError unless they lie within `file_bytes` and their order is right.
-  ByteRange range(std::int64_t sample, std::uint64_t file_bytes) const;
+  std::uint64_t end() const;                   // of the last sample
+  ByteRange range(std::int64_t sample) const;  // of its bytes. DataError unless it ends after it begins
+  // For a range that the shard does not have: says `why`, and how to write the index again.
+  DataError misfit(const std::string& why) const;
 
  private:
-  std::uint64_t entry(std::int64_t i) const;
+  std::vector<std::uint64_t> entries(std::int64_t first, std::size_t count) const;
 
-  MappedFile file_;
+  InputFile file_;
 };
 
 std::string index_path(const std::string& data_path);

@@ -20,7 +20,7 @@ std::shared_ptr<const OpenShard> SampleReader::open(const SampleRef& ref) {
     }
   }
   // Opening may wait for a slow disk; other threads read on. Two may open the same shard, and one is kept.
-  auto shard = OpenShard::open(shard_of(ref));
+  auto shard = std::make_shared<const OpenShard>(shard_of(ref));
   const std::lock_guard lock(mutex_);
   if (const auto found = entries_.find(key); found != entries_.end()) return found->second->shard;
   recent_.push_front({key, shard});
@@ -43,7 +43,7 @@ std::string SampleReader::key(const SampleRef& ref) { return open(ref)->key(ref.
 
 std::string SampleReader::name_of(const SampleRef& ref) {
   try {
-    return key(ref);
+    return in_quotes(key(ref));
   } catch (const DataError&) {
     return fmt::format("number {}", ref.index);
   }

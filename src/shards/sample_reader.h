@@ -1,4 +1,4 @@
-// Reads the samples that an order refers to. Shards stay mapped while they are in use or among those used last.
+// Reads the samples that an order refers to. The shards that were used last stay open.
 #pragma once
 
 #include <cstddef>
@@ -19,10 +19,15 @@ class SampleReader {
   explicit SampleReader(std::shared_ptr<const Blend> blend, std::size_t max_open_shards = 64);
 
   Sample read(const SampleRef& ref);  // without the parts that part_filter excludes
+  // Again those of a part that was read.
+  std::string read_bytes(const SampleRef& ref, std::uint64_t offset, std::size_t size) {
+    return open(ref)->read_bytes(offset, size);
+  }
   std::string key(const SampleRef& ref);
-  std::string name_of(const SampleRef& ref);  // for messages: its key, or "number 5" if that cannot be read
+  std::string name_of(const SampleRef& ref);  // for messages: its key in quotes, or "number 5" if that cannot be read
   std::string end_remark(const SampleRef& ref) { return open(ref)->end_remark(); }  // of its shard
-  const Shard& shard_of(const SampleRef& ref) const { return blend_->leaves[ref.leaf].data.shards[ref.shard]; }
+  const DataSet& data_of(const SampleRef& ref) const { return blend_->leaves[ref.leaf].data; }
+  const Shard& shard_of(const SampleRef& ref) const { return data_of(ref).shards[ref.shard]; }
 
  private:
   using Key = std::pair<std::uint32_t, std::uint32_t>;  // leaf, shard

@@ -135,9 +135,7 @@ std::optional<FieldValue> find_field(const Sample& sample, const FieldSource& so
     if (!part) continue;
     if (path.size() == 1) return part;
     auto root = nlohmann::json::parse(part->bytes, nullptr, /*allow_exceptions=*/false);
-    if (root.is_discarded())
-      throw DataError(fmt::format("part {} of sample {} in shard {} is not valid JSON", in_quotes(path[0]),
-                                  in_quotes(sample.key), in_quotes(sample.shard)));
+    if (root.is_discarded()) throw DataError(fmt::format("its part {} is not valid JSON", in_quotes(path[0])));
     // A copy would overflow the stack if the value is nested very deep.
     if (nlohmann::json* value = walk(root, path)) return std::move(*value);
   }
@@ -146,8 +144,10 @@ std::optional<FieldValue> find_field(const Sample& sample, const FieldSource& so
 
 FieldValue field_value(const Sample& sample, const FieldSource& source) {
   if (auto value = find_field(sample, source)) return *std::move(value);
-  throw DataError(fmt::format("sample {} in shard {} has no {}", in_quotes(sample.key), in_quotes(sample.shard),
-                              in_quotes(fmt::format("{}", fmt::join(source.alternatives.back(), "/")))));
+  const std::vector<std::string>& path = source.alternatives.back();
+  std::string text = path[0];  // as field maps write it
+  for (std::size_t i = 1; i < path.size(); ++i) text += fmt::format("[{}]", path[i]);
+  throw DataError(fmt::format("it has no {}", in_quotes(text)));
 }
 
 SampleSpec parse_sample_spec(const DocumentNode& root) {

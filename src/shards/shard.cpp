@@ -3,7 +3,6 @@
 #include "base/error.h"
 #include "base/strings.h"
 #include "shards/sample_name.h"
-#include "shards/tar.h"
 
 namespace braid {
 
@@ -21,72 +20,95 @@ std::size_t Sample::stored_bytes() const {
 
 OpenShard::OpenShard(const Shard& shard) : shard_(shard), file_(shard.path), index_(index_path(shard.path)) {
   if (index_.samples() != shard.samples)
-    throw DataError(fmt::format("'{}' has {}, but .info.json counts {}: prepare the data set again",
-                                index_path(shard.path), counted(index_.samples(), "sample"), shard.samples));
+    throw DataError(
+        fmt::format("'{}' has {}, but .info.json counts {}: write it again with `braid data prepare --force`",
+                    index_path(shard.path), counted(index_.samples(), "sample"), shard.samples));
 }
 
-std::shared_ptr<const OpenShard> OpenShard::open(const Shard& shard) {
-  return std::shared_ptr<const OpenShard>(new OpenShard(shard));
+// A wrong index may say any size; larger samples would not fit into memory.
+constexpr std::uint64_t kMostSampleBytes = 1 << 30;
+
+ByteRange OpenShard::range(std::int64_t index) const {
+  const ByteRange range = index_.range(index);
+  if (range.end > file_.size())
+    throw DataError(
+        fmt::format("'{}' ends at byte {}, before the end of its sample {} at byte {}: it has been cut, or is not the "
+                    "file that was indexed",
+                    shard_.path, file_.size(), index, range.end));
+  if (range.end - range.begin > kMostSampleBytes)
+    throw index_.misfit(fmt::format("sample {} is said to have {} bytes", index, range.end - range.begin));
+  return range;
 }
 
-Sample OpenShard::read_tar(std::int64_t index, bool only_key) const {
-  const ByteRange range = index_.range(index, file_.bytes().size());
-  if (range.end % kTarBlock != 0 && range.end != file_.bytes().size())
-    throw DataError(fmt::format(
-        "'{}' does not fit its index: sample {} is said to end at byte {}, within a block; write the index again with "
-        "`braid data prepare`",
-        shard_.path, index, range.end));
+std::string OpenShard::read_bytes(std::uint64_t offset, std::size_t size) const {
+  std::string bytes = file_.read(offset, size);
+  if (bytes.size() < size)
+    throw DataError(fmt::format("'{}' now ends before byte {}, where the sample ends: it has been cut", shard_.path,
+                                offset + size));
+  return bytes;
+}
+
+// `bytes`: at least those of the sample.
+Sample OpenShard::read_tar(std::int64_t index, const ByteRange& range, const TarBytes& bytes, bool only_key) const {
+  if (range.end % kTarBlock != 0 && range.end != file_.size())
+    throw index_.misfit(fmt::format("sample {} is said to end at byte {}, within a block", index, range.end));
   Sample sample{.shard = shard_.name};
   bool has_key = false;
-  for (TarReader tar(file_.bytes().substr(0, range.end), shard_.path, range.begin); tar.offset() < range.end;) {
-    const auto member = tar.next();
+  TarReader tar(bytes, shard_.path, range.begin);
+  const auto next = [&] {
+    try {
+      return tar.next();
+    } catch (const TarEndError&) {
+      throw index_.misfit(
+          fmt::format("sample {} is said to end at byte {}, within a member of the tar file", index, range.end));
+    } catch (const DataError&) {
+      if (tar.offset() != range.begin || range.begin == 0) throw;
+      throw index_.misfit(
+          fmt::format("sample {} is said to be at byte {}, but no valid header is there", index, range.begin));
+    }
+  };
+  while (tar.offset() < range.end) {
+    const auto member = next();
     if (!member) break;
     const auto name = split_sample_name(member->name);
     if (!member->is_regular || !name) continue;
     if (has_key && name->key != sample.key)
-      throw DataError(
-          fmt::format("'{}' does not fit its index: sample {} at byte {} has the keys {} and {}; write the "
-                      "index again with `braid data prepare`",
-                      shard_.path, index, range.begin, in_quotes(sample.key), in_quotes(name->key)));
+      throw index_.misfit(fmt::format("sample {} at byte {} has the keys {} and {}", index, range.begin,
+                                      in_quotes(sample.key), in_quotes(name->key)));
     sample.key = name->key;
     has_key = true;
     if (only_key) return sample;
     sample.parts.push_back(
-        {std::string(name->part), file_.bytes().substr(member->content_offset, member->content_size)});
+        {std::string(name->part), bytes.read(member->content_offset, member->content_size), member->content_offset});
   }
   if (!has_key)
-    throw DataError(
-        fmt::format("'{}' has no sample at byte {}, where its index says sample {} is; write the index "
-                    "again with `braid data prepare`",
-                    shard_.path, range.begin, index));
+    throw index_.misfit(fmt::format("sample {} is said to be at byte {}, but there is none", index, range.begin));
   return sample;
 }
 
 Sample OpenShard::read(std::int64_t index) const {
-  Sample sample;
-  if (shard_.is_jsonl()) {
-    const ByteRange range = index_.range(index, file_.bytes().size());
-    sample = {.key = std::to_string(index),
-              .shard = shard_.name,
-              .parts = {{"json", file_.bytes().substr(range.begin, range.end - range.begin)}}};
-  } else {
-    sample = read_tar(index, /*only_key=*/false);
-  }
-  sample.file = shared_from_this();
+  const ByteRange range = this->range(index);
+  const auto bytes = std::make_shared<const std::string>(read_bytes(range.begin, range.end - range.begin));
+  Sample sample =
+      shard_.is_jsonl()
+          ? Sample{.key = std::to_string(index), .shard = shard_.name, .parts = {{"json", *bytes, range.begin}}}
+          : read_tar(index, range, tar_bytes(*bytes, range.begin), /*only_key=*/false);
+  sample.bytes = bytes;
   return sample;
 }
 
 std::string OpenShard::key(std::int64_t index) const {
-  return shard_.is_jsonl() ? std::to_string(index) : read_tar(index, /*only_key=*/true).key;
+  if (shard_.is_jsonl()) return std::to_string(index);
+  return read_tar(index, range(index), tar_bytes(file_), /*only_key=*/true).key;
 }
 
 std::string OpenShard::end_remark() const {
-  const std::string_view bytes = file_.bytes();
   const std::uint64_t end = index_.end();
-  if (end > bytes.size())
-    return fmt::format("'{}' has {} bytes, but its index covers {}: it has been cut", shard_.path, bytes.size(), end);
+  if (end > file_.size())
+    return fmt::format("'{}' has {} bytes, but its index covers {}: it has been cut", shard_.path, file_.size(), end);
   if (shard_.is_jsonl()) return "";
   // An index need not cover members that belong to no sample.
+  const TarBytes bytes = tar_bytes(file_);
   TarReader tar(bytes, shard_.path, end);
   try {
     while (tar.next()) {
@@ -98,10 +120,10 @@ std::string OpenShard::end_remark() const {
 }
 
 std::vector<std::int64_t> samples_with_keys(const Shard& shard, const std::set<std::string>& keys) {
-  const auto open = OpenShard::open(shard);
+  const OpenShard open(shard);
   std::vector<std::int64_t> indices;
   for (std::int64_t i = 0; i < shard.samples; ++i)
-    if (keys.contains(open->key(i))) indices.push_back(i);
+    if (keys.contains(open.key(i))) indices.push_back(i);
   return indices;
 }
 

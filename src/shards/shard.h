@@ -1,4 +1,4 @@
-// A shard with its index, mapped for random access: a tar file of samples, or a JSONL file with one sample per line.
+// A shard with its index, for random access: a tar file of samples, or a JSONL file with one sample per line.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,9 @@
 #include <string_view>
 #include <vector>
 
-#include "shards/mapped_file.h"
+#include "shards/input_file.h"
 #include "shards/sample_index.h"
+#include "shards/tar.h"
 
 namespace braid {
 
@@ -24,34 +25,37 @@ struct Shard {
 struct SamplePart {
   std::string name;  // "jpg", "left.png"; of a JSONL line, "json"
   std::string_view bytes;
+  std::uint64_t offset = 0;  // in the shard
 };
 
 struct Sample {
   std::string key{}, shard{};
   std::vector<SamplePart> parts{};
-  std::shared_ptr<const void> file{};  // keeps the parts' bytes mapped
+  std::shared_ptr<const std::string> bytes{};  // which those of the parts are in
 
   const SamplePart* find(std::string_view part) const;
   std::size_t stored_bytes() const;  // of all parts
 };
 
-class OpenShard : public std::enable_shared_from_this<OpenShard> {
+class OpenShard {
  public:
   // DataError when the file or its index is missing or damaged, or the index has another count than `shard`.
-  static std::shared_ptr<const OpenShard> open(const Shard& shard);
+  explicit OpenShard(const Shard& shard);
 
   Sample read(std::int64_t index) const;
+  // Those of a part that was read before. DataError if the shard ends before.
+  std::string read_bytes(std::uint64_t offset, std::size_t size) const;
   // Without looking at the sample's other members.
   std::string key(std::int64_t index) const;
   // Why the end of the shard may have been lost; empty: nothing suggests it.
   std::string end_remark() const;
 
  private:
-  explicit OpenShard(const Shard& shard);
-  Sample read_tar(std::int64_t index, bool only_key) const;
+  ByteRange range(std::int64_t index) const;
+  Sample read_tar(std::int64_t index, const ByteRange& range, const TarBytes& bytes, bool only_key) const;
 
   Shard shard_;
-  MappedFile file_;
+  InputFile file_;
   SampleIndex index_;
 };
 

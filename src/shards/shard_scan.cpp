@@ -1,17 +1,18 @@
 #include "shards/shard_scan.h"
 
+#include <fstream>
 #include <optional>
 
 #include "base/error.h"
-#include "shards/mapped_file.h"
+#include "shards/input_file.h"
 #include "shards/sample_name.h"
 #include "shards/tar.h"
 
 namespace braid {
 
 std::string scan_shard(const std::string& path, const std::function<void(const ScannedSample&)>& on_sample) {
-  const MappedFile file(path);
-  TarReader tar(file.bytes(), path);
+  const InputFile file(path);
+  TarReader tar(tar_bytes(file), path);
   std::optional<ScannedSample> current;
   const auto finish = [&](std::uint64_t end) {
     if (!current) return;
@@ -31,24 +32,22 @@ std::string scan_shard(const std::string& path, const std::function<void(const S
     throw DataError(
         fmt::format("'{}' has no samples: remove it, or name its files KEY.PART, for example 0001.jpg", path));
   finish(tar.offset());
-  return end_remark(file.bytes(), tar.offset(), path);
+  return end_remark(tar_bytes(file), tar.offset(), path);
 }
 
 std::vector<std::uint64_t> scan_lines(const std::string& path) {
   constexpr std::string_view kSpace = " \t\n\r\v\f";
-  const MappedFile file(path);
-  const std::string_view text = file.bytes();
+  const InputFile checked(path);
+  std::ifstream file(path, std::ios::binary);
   std::vector<std::uint64_t> offsets;
-  std::uint64_t sample_begin = 0;
-  for (std::size_t at = 0, line = 1; at < text.size(); ++line) {
-    const std::size_t newline = text.find('\n', at);
-    const std::size_t end = newline == text.npos ? text.size() : newline + 1;
-    const std::string_view content = text.substr(at, end - at);
-    const std::size_t first = content.find_first_not_of(kSpace), last = content.find_last_not_of(kSpace);
-    at = end;
-    if (first != content.npos) {
-      if (content[first] != '{' || content[last] != '}')
-        throw DataError(fmt::format("'{}', line {}: not a JSON object; each line must be one", path, line));
+  std::uint64_t sample_begin = 0, end = 0, number = 0;
+  for (std::string line; std::getline(file, line);) {
+    ++number;
+    end += line.size() + (file.eof() ? 0 : 1);
+    const std::size_t first = line.find_first_not_of(kSpace), last = line.find_last_not_of(kSpace);
+    if (first != line.npos) {
+      if (line[first] != '{' || line[last] != '}')
+        throw DataError(fmt::format("'{}', line {}: not a JSON object; each line must be one", path, number));
       offsets.push_back(sample_begin);
     }
     // Empty lines belong to the sample before them; those at the start, to the first.

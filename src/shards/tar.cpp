@@ -1,15 +1,18 @@
 #include "shards/tar.h"
 
 #include <algorithm>
+#include <memory>
 
-#include "base/error.h"
 #include "base/strings.h"
+#include "shards/input_file.h"
 
 namespace braid {
 namespace {
 
 constexpr std::uint64_t kBlock = kTarBlock;
 constexpr std::uint64_t kMaxExtensionBytes = 1 << 20;  // far more than any path; bounds what a damaged size can cost
+
+constexpr std::size_t kAhead = 4096;  // read at a time
 
 // Fields of a header block.
 constexpr std::size_t kNameAt = 0, kNameBytes = 100, kSizeAt = 124, kSizeBytes = 12, kChecksumAt = 148;
@@ -70,28 +73,51 @@ std::string without_end_slashes(std::string name) {
 
 }  // namespace
 
+TarBytes tar_bytes(std::string_view bytes, std::uint64_t begin) {
+  return {begin + bytes.size(),
+          [=](std::uint64_t offset, std::size_t size) { return bytes.substr(offset - begin, size); }};
+}
+
+// Reads a little more than is asked for, since the headers of small members are close together.
+TarBytes tar_bytes(const InputFile& file) {
+  struct Window {
+    std::uint64_t begin = 0;
+    std::string bytes{};
+  };
+  return {file.size(), [&file, window = std::make_shared<Window>()](std::uint64_t offset, std::size_t size) {
+            if (offset < window->begin || offset + size > window->begin + window->bytes.size()) {
+              *window = {offset, file.read(offset, std::max(size, kAhead))};
+              if (window->bytes.size() < size)
+                throw TarEndError(fmt::format("'{}' became shorter while it was read", file.path()));
+            }
+            return std::string_view(window->bytes).substr(offset - window->begin, size);
+          }};
+}
+
 struct TarReader::Extensions {
   std::optional<std::string> long_name{}, pax_path{};
   std::optional<std::uint64_t> pax_size{};
 };
 
-TarReader::TarReader(std::string_view archive, std::string name, std::uint64_t offset)
-    : archive_(archive), name_(std::move(name)), offset_(offset) {}
+TarReader::TarReader(TarBytes archive, std::string name, std::uint64_t offset)
+    : archive_(std::move(archive)), name_(std::move(name)), offset_(offset) {}
 
 void TarReader::fail(const std::string& what) const {
   throw DataError(fmt::format("'{}' is damaged at byte {}: {}", name_, offset_, what));
 }
 
-std::string_view TarReader::header_at(std::uint64_t offset) const {
-  if (offset > archive_.size() || archive_.size() - offset < kBlock)
-    fail(fmt::format("the file ends within a header block ({} bytes in all)", archive_.size()));
-  return archive_.substr(offset, kBlock);
+std::string_view TarReader::header() const {
+  if (offset_ > archive_.end || archive_.end - offset_ < kBlock)
+    throw TarEndError(fmt::format("'{}' is damaged at byte {}: the file ends within a header block ({} bytes in all)",
+                                  name_, offset_, archive_.end));
+  return archive_.read(offset_, kBlock);
 }
 
-std::string_view TarReader::content_at(std::uint64_t offset, std::uint64_t size) const {
-  if (offset > archive_.size() || archive_.size() - offset < size)
-    fail(fmt::format("a member of {} bytes reaches beyond the end of the file ({} bytes)", size, archive_.size()));
-  return archive_.substr(offset, size);
+void TarReader::check_content(std::uint64_t offset, std::uint64_t size) const {
+  if (offset > archive_.end || archive_.end - offset < size)
+    throw TarEndError(
+        fmt::format("'{}' is damaged at byte {}: a member of {} bytes reaches beyond the end of the file ({} bytes)",
+                    name_, offset_, size, archive_.end));
 }
 
 // Records are "LENGTH KEY=VALUE\n", where LENGTH counts the whole record.
@@ -132,21 +158,30 @@ TarMember TarReader::finish_member(std::string_view header, const Extensions& ex
   if (!size) fail("the size of a member is not a number");
   member.content_offset = offset_ + kBlock;
   member.content_size = member.is_regular || has_content(type) ? *size : 0;
-  content_at(member.content_offset, member.content_size);
+  check_content(member.content_offset, member.content_size);
   // Some writers leave out the padding of the last member.
-  offset_ = std::min<std::uint64_t>(member.content_offset + padded(member.content_size), archive_.size());
+  offset_ = std::min<std::uint64_t>(member.content_offset + padded(member.content_size), archive_.end);
   return member;
 }
 
-std::string end_remark(std::string_view archive, std::uint64_t end, const std::string& name) {
+bool has_only_zeros(const TarBytes& archive, std::uint64_t from) {
+  constexpr std::uint64_t kChunk = 1 << 16;
+  for (std::uint64_t at = from; at < archive.end; at += kChunk)
+    if (archive.read(at, std::min(kChunk, archive.end - at)).find_first_not_of('\0') != std::string_view::npos)
+      return false;
+  return true;
+}
+
+std::string end_remark(const TarBytes& archive, std::uint64_t end, const std::string& name) {
   if (end % kBlock != 0)
     return fmt::format(
         "'{}' ends within the padding of its last member: it has been cut, or its writer leaves out padding", name);
-  if (end >= archive.size())
+  if (end >= archive.end)
     return fmt::format("'{}' has no end mark after its last member: it may have been cut there", name);
-  if (archive.size() - end < kBlock && archive.find_first_not_of('\0', end) == archive.npos)
-    return fmt::format("'{}' ends within its end mark: it has been cut there, but no member is missing", name);
-  if (archive.find_first_not_of('\0', end) == archive.npos) return "";
+  if (has_only_zeros(archive, end))
+    return archive.end - end >= kBlock
+               ? ""
+               : fmt::format("'{}' ends within its end mark: it has been cut there, but no member is missing", name);
   return fmt::format(
       "'{}' has data after its end mark at byte {}, which is ignored: it was appended, or a damaged block looks like "
       "an end mark",
@@ -158,22 +193,25 @@ std::optional<TarMember> TarReader::next() {
   std::optional<std::uint64_t> extended_from;
   const std::uint64_t start = offset_;
   while (true) {
-    const bool at_end = archive_.substr(offset_, kBlock).find_first_not_of('\0') == std::string_view::npos;
+    const bool has_cut_block = offset_ + kBlock > archive_.end;
+    const bool at_end =
+        has_cut_block ? has_only_zeros(archive_, offset_) : header().find_first_not_of('\0') == std::string_view::npos;
     if (at_end && offset_ != start) fail("an extended header has no member after it");
-    if (at_end && archive_.empty()) fail("the file is empty");
+    if (at_end && archive_.end == 0) fail("the file is empty");
     if (at_end) return std::nullopt;
-    const std::string_view header = header_at(offset_);
+    const std::string_view header = this->header();
     if (!checksum_matches(header)) fail("a header block has a wrong checksum, or this is not a tar file");
     const char type = header[kTypeAt];
     if (std::string_view("LKxXg").find(type) == std::string_view::npos)
       return finish_member(header, extensions, extended_from.value_or(offset_));
     const auto size = parse_number(header.substr(kSizeAt, kSizeBytes));
     if (!size || *size > kMaxExtensionBytes) fail("the size of an extended header is invalid");
-    const std::string_view content = content_at(offset_ + kBlock, *size);
+    check_content(offset_ + kBlock, *size);
+    const std::string_view content = archive_.read(offset_ + kBlock, *size);
     if (type == 'L') extensions.long_name = std::string(until_nul(content));
     if (type == 'x' || type == 'X' || type == 'g') read_pax(content, type == 'g', extensions);
     if (type != 'g' && !extended_from) extended_from = offset_;
-    offset_ = std::min<std::uint64_t>(offset_ + kBlock + padded(*size), archive_.size());
+    offset_ = std::min<std::uint64_t>(offset_ + kBlock + padded(*size), archive_.end);
   }
 }
 

@@ -101,4 +101,17 @@ const ChatFormat& chat_format(const std::string& name) {
        fmt::format("{}known: {}", similar ? fmt::format("did you mean {}? ", *similar) : "", fmt::join(names, ", "))});
 }
 
+std::vector<std::string> markers_of(const ChatFormat& format) {
+  std::vector<std::string> markers;
+  for (const ChatFrame& frame : {format.system, format.user, format.assistant})
+    for (const std::string& text : {frame.before, frame.after})
+      for (std::size_t begin = 0; (begin = text.find('<', begin)) != text.npos;) {
+        const std::size_t end = text.find('>', begin) + 1;
+        if (std::string marker = text.substr(begin, end - begin); !contains(markers, marker))
+          markers.push_back(std::move(marker));
+        begin = end;
+      }
+  return markers;
+}
+
 }  // namespace braid

@@ -27,5 +27,7 @@ struct ChatFormat {
 std::vector<std::string> chat_format_names();
 // ConfigError with the known names if there is no such format.
 const ChatFormat& chat_format(const std::string& name);
+// The words in angle brackets that the frames write: "<|im_end|>". Masks are right only if each is one token.
+std::vector<std::string> markers_of(const ChatFormat& format);
 
 }  // namespace braid

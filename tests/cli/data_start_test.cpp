@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 
@@ -117,6 +118,11 @@ TEST_F(DataStart, ATokenizerThatDoesNotFit) {
   EXPECT_THAT(refusal({"--tokenizer-prompt-format", "chatlm"}),
               AllOf(HasSubstr("there is no chat format 'chatlm'"), HasSubstr("did you mean chatml?"),
                     HasSubstr("--tokenizer-prompt-format (data.prompt_format)")));
+  for (const auto& [format, why] : {std::pair{"llama3", "turn 2 has other tokens alone than in its conversation"},
+                                    {"nemotron-nano-v2", "has no token '<SPECIAL_10>'"},
+                                    {"mistral", "needs a bos_token"}})
+    EXPECT_THAT(refusal({"--tokenizer-prompt-format", format}),
+                AllOf(HasSubstr(why), HasSubstr("--tokenizer-prompt-format (data.prompt_format)")));
   EXPECT_THAT(refusal({"--model.images.token_id", "7"}),
               AllOf(HasSubstr("gives '<image>' the id"), HasSubstr("but the model expects 7"),
                     HasSubstr("--model.images.token_id"), HasSubstr("use model.images.token_id=")));
@@ -198,14 +204,17 @@ TEST_F(DataStart, EvalListsTheModelsAnswers) {
   };
   const auto [totals, lines] = answers({});
   int right = 0, count = 0;
+  std::vector<std::string> keys;
   for (const std::string& line : split(lines, '\n')) {
     if (line.empty()) continue;
     const auto answer = nlohmann::json::parse(line);
+    keys.push_back(answer["key"]);
     right += answer["right"].get<bool>();
     EXPECT_EQ(answer["right"], answer["answer"] == answer["model_answer"]) << line;
     ++count;
   }
   EXPECT_GT(count, 10);
+  EXPECT_TRUE(std::is_sorted(keys.begin(), keys.end())) << "the order of the data set";
   EXPECT_NEAR(totals["right_answers"].get<double>(), static_cast<double>(right) / count, 1e-12);
   const std::string page = testing::read_file(in_folder("page.html"));
   EXPECT_THAT(page, AllOf(HasSubstr("data:image/png;base64,"), HasSubstr("right answers, with pictures")));
@@ -321,10 +330,9 @@ TEST_F(DataStart, EvalFilesThatCannotBeWritten) {
     return refused.err;
   };
   EXPECT_THAT(told({"--answers", in_folder("set/tokenizer/tokenizer.json")}), HasSubstr("a file that is read"));
-  EXPECT_THAT(told({"--answers", folder_->write("old.csv", "")}),
-              HasSubstr("a new file, or of one that ends in .jsonl"));
+  EXPECT_THAT(told({"--answers", folder_->write("old.csv", "")}), HasSubstr("does not end in .jsonl"));
   EXPECT_THAT(told({"--html", in_folder("x.html"), "--answers", in_folder("x.html")}), HasSubstr("name the same file"));
-  EXPECT_THAT(told({"--answers", saved() + "/latest_checkpointed_iteration.txt"}), HasSubstr("of another kind"));
+  EXPECT_THAT(told({"--answers", saved() + "/latest_checkpointed_iteration.txt"}), HasSubstr("does not end in .jsonl"));
   EXPECT_THAT(told({"--answers", recipe_, "--data.valid_split", "tets"}),
               AllOf(HasSubstr("2 problems"), HasSubstr("a file that is read"), HasSubstr("no split 'tets'")));
 }

@@ -139,7 +139,7 @@ TEST_F(DataTools, InspectCountsAndNamesDamage) {
   EXPECT_EQ(report["samples"], kSamples);
   EXPECT_EQ(report["parts"]["json"], kSamples);
   EXPECT_EQ(report["damaged"]["count"], 1);
-  EXPECT_EQ(report["damaged"]["first"][0]["shard"], "train_0001.tar");
+  EXPECT_EQ(report["damaged"]["samples"][0]["shard"], "train_0001.tar");
   EXPECT_EQ(report["pictures"]["formats"]["PNG"], report["parts"]["png"].get<int>() - 1);
   EXPECT_EQ(report["tokens"]["count"], kSamples - 1);
   EXPECT_GT(report["packing"]["density"], 0.5);
@@ -155,7 +155,7 @@ TEST_F(DataTools, InspectNamesDamagedShardsOnce) {
   EXPECT_EQ(report["damaged"]["shards"][0]["shard"], "train_0001.tar");
   EXPECT_EQ(report["damaged"]["shards"][0]["samples"], report["damaged"]["count"]);
   EXPECT_GT(report["damaged"]["count"], 5);
-  EXPECT_TRUE(report["damaged"]["first"].empty());
+  EXPECT_TRUE(report["damaged"]["samples"].empty());
   const std::string text = braid({"data", "inspect", recipe_}).out;
   EXPECT_THAT(text, AllOf(HasSubstr("shard 'train_0001.tar': "), HasSubstr("it has been cut")));
   EXPECT_EQ(count(text, "train_0001.tar':"), 1) << text;
@@ -164,9 +164,40 @@ TEST_F(DataTools, InspectNamesDamagedShardsOnce) {
   EXPECT_THAT(braid({"data", "inspect", recipe_}).out,
               AllOf(HasSubstr("damaged: 1 sample\n  shard 'train_0001.tar'"), HasSubstr("it has been cut")));
   for (const char* name : {"/train_0000.tar", "/train_0001.tar"}) std::ofstream(set() + name) << "gone";
-  const Finished nothing = braid({"data", "inspect", recipe_});
+  const Finished nothing = testing::run_program(
+      {"/bin/sh", "-c", fmt::format("{} data inspect {} 2>&1", testing::built_program("braid"), recipe_)});
   EXPECT_EQ(nothing.exit_code, 1);
-  EXPECT_THAT(nothing.err, HasSubstr("has no usable sample among the 60 that were looked at"));
+  EXPECT_LT(nothing.out.find("damaged: 60 samples"), nothing.out.find("the lines above say why")) << nothing.out;
+}
+
+TEST_F(DataTools, InspectListsAllDamageOfASplit) {
+  damage(set() + "/val_0002.tar");
+  for (const char* shard : {"/train_0000.tar", "/train_0001.tar"}) {
+    std::string bytes = testing::read_file(set() + shard);
+    for (std::size_t at; (at = bytes.find("\x89PNG")) != bytes.npos;) bytes.replace(at, 4, "nope");
+    std::ofstream(set() + shard, std::ios::binary) << bytes;
+  }
+  const auto named = [&](const std::vector<std::string>& flags) {
+    std::vector<std::string> words = {"data", "inspect", recipe_};
+    words.insert(words.end(), flags.begin(), flags.end());
+    return count(braid(words).out, "' of '");
+  };
+  const auto damaged = inspected({})["damaged"]["count"].get<int>();
+  EXPECT_GT(damaged, 20);
+  EXPECT_EQ(inspected({})["damaged"]["samples"].size(), damaged);
+  EXPECT_EQ(named({}), 20);
+  EXPECT_EQ(named({"--all-damaged"}), damaged);
+  const json val = inspected({"--split", "val"});
+  EXPECT_EQ(val["samples"], 7);
+  EXPECT_EQ(val["damaged"]["samples"][0]["shard"], "val_0002.tar");
+
+  // The hint of a command that gives up can be pasted.
+  const std::string told = braid({"data", "pack", recipe_, "--data.max_bad_samples", "3"}).err;
+  const std::size_t begin = told.find("`braid ") + 7, end = told.find('`', begin);
+  ASSERT_NE(end, told.npos) << told;
+  const Finished pasted =
+      testing::run_program({"/bin/sh", "-c", testing::built_program("braid") + " " + told.substr(begin, end - begin)});
+  EXPECT_EQ(count(pasted.out, "' of '"), damaged) << pasted.err;
 }
 
 TEST_F(DataTools, InspectReplacesNoInput) {
@@ -193,7 +224,7 @@ TEST_F(DataTools, OutputsAreCheckedBeforeTheWork) {
   const std::string notes = folder_.write("notes.md", "mine"), none = folder_.path() + "/new/folder/";
   for (const char* option : {"--html", "--stats"})
     EXPECT_THAT(told({"data", "inspect", set(), option, notes}),
-                AllOf(HasSubstr("would replace an existing file of another kind"), HasSubstr("ends in ")));
+                AllOf(HasSubstr("notes.md' does not end in ."), HasSubstr("never replaced")));
   EXPECT_THAT(told({"data", "inspect", set(), "--html", none + "x", "--stats", none + "../folder/x"}),
               HasSubstr("--html and --stats name the same file"));
   EXPECT_THAT(told({"data", "inspect", set(), "--html", notes + "/page.html"}), HasSubstr("cannot be written"));
@@ -204,8 +235,9 @@ TEST_F(DataTools, OutputsAreCheckedBeforeTheWork) {
   const std::string tar = testing::read_file(set() + "/train_0000.tar");
   const std::size_t begin = tar.find("\x89PNG"), end = tar.find("IEND", begin) + 8;
   testing::write_text(picture, tar.substr(begin, end - begin));
-  for (const std::string& out : {notes, picture})
-    EXPECT_THAT(told({"data", "image", picture, "--out", out}), HasSubstr("would replace"));
+  EXPECT_THAT(told({"data", "image", picture, "--out", picture}), HasSubstr("would replace a file that is read"));
+  for (const std::string& out : {notes, folder_.path() + "/new.bin"})
+    EXPECT_THAT(told({"data", "image", picture, "--out", out}), HasSubstr("does not end in .safetensors"));
   EXPECT_THAT(told({"data", "image", picture, "--out", notes + "/x.safetensors"}), HasSubstr("cannot be written"));
   for (int i = 0; i < 2; ++i)
     EXPECT_EQ(braid({"data", "image", picture, "--out", none + "pixels/x.safetensors"}).exit_code, 0);
@@ -228,7 +260,11 @@ TEST_F(DataTools, NumbersOutOfRange) {
     return run.err;
   };
   EXPECT_THAT(told({"data", "order", set(), "--skip", "1000000000000"}),
-              AllOf(HasSubstr("each sample that is left out must be drawn"), HasSubstr("at most --skip 1000000000")));
+              HasSubstr("a number from 0 to 1000000000, not"));
+  EXPECT_THAT(told({"data", "order", set(), "--lanes", "3", "--lane", "3"}), HasSubstr("fix:   use one from 0 to 2"));
+  EXPECT_THAT(told({"data", "order", set(), "--split", "tets"}), HasSubstr("choose one of: train, val (--split, or"));
+  EXPECT_EQ(braid({"data", "order", set(), "--workers", "0"}).out, braid({"data", "order", set()}).out);
+  EXPECT_EQ(packs({"--num-workers", "0"}), packs({}));
   EXPECT_THAT(told({"data", "order", set(), "--shuffle-buffer", "-1"}), HasSubstr("fix:   use 0 for none"));
   EXPECT_THAT(told({"data", "draw", folder_.path() + "/other", "--seed", "-1"}), HasSubstr("--seed"));
   EXPECT_THAT(told({"data", "draw", folder_.path() + "/other", "--val", "0"}), HasSubstr("from 1 to 100000000"));
@@ -240,8 +276,7 @@ TEST_F(DataTools, NumbersOutOfRange) {
       EXPECT_THAT(told({"data", "pack", path, "--data.sequence_length", length, "--data.tokenizer",
                         set() + "/tokenizer", "--data.prompt_format", "chatml"}),
                   HasSubstr(fmt::format("sequence_length={} must be at least 1", length)));
-  EXPECT_THAT(told({"data", "pack", recipe_, "--skip", "1000000000"}),
-              AllOf(HasSubstr("each sequence that is left out must be packed"), HasSubstr("at most --skip 10000000")));
+  EXPECT_THAT(told({"data", "pack", recipe_, "--skip", "1000000000"}), HasSubstr("a number from 0 to 10000000, not"));
   EXPECT_THAT(told({"data", "pack", recipe_, "--loader.packing_buffer", "-1"}), HasSubstr("must be at least 0"));
 }
 

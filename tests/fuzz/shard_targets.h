@@ -26,7 +26,7 @@ inline std::string with_checksums(std::string_view bytes) {
 inline bool fuzz_tar(std::string_view bytes) {
   const std::string archive = with_checksums(bytes);
   try {
-    TarReader tar(archive, "input");
+    TarReader tar(tar_bytes(archive), "input");
     std::uint64_t end = 0;
     while (const auto member = tar.next()) {
       BRAID_CHECK(member->offset >= end && member->content_offset > member->offset, "members overlap");

@@ -7,6 +7,7 @@
 #include <functional>
 
 #include "samples/lane_set.h"
+#include "samples/picture_jobs.h"
 #include "samples/stored_sample.h"
 #include "shards/prepare.h"
 #include "shards/tar_files.h"
@@ -19,6 +20,7 @@ namespace fs = std::filesystem;
 using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using testing::Parts;
 
 constexpr std::size_t kSamples = 4, kDamaged = 2;
@@ -85,8 +87,7 @@ struct Read {
   std::vector<std::string> notes;  // about damaged samples
 };
 
-Read read_all(const std::string& folder, std::int64_t most_bad) {
-  Read read;
+LaneSetOptions options_for(const std::string& folder, std::int64_t most_bad) {
   LaneSetOptions options = {
       .loader = {.packing_buffer = 2}, .split = "train", .is_training = false, .sequence_length = 40};
   options.data = {.path = folder,
@@ -94,6 +95,12 @@ Read read_all(const std::string& folder, std::int64_t most_bad) {
                   .prompt_format = "chatml",
                   .max_bad_samples = most_bad};
   options.vision = VisionInput{.token = "<image>", .token_id = 511};
+  return options;
+}
+
+Read read_all(const std::string& folder, std::int64_t most_bad) {
+  Read read;
+  const LaneSetOptions options = options_for(folder, most_bad);
   const LaneSet set(options);
   BadSamples bad(most_bad, [&](const std::string& text) { read.notes.push_back(text); });
   WorkerPool pool(2);
@@ -168,10 +175,50 @@ TEST_F(DamagedShard, LosesWhatItsIndexDoesNotFind) {
   EXPECT_THAT(larger.notes, AllOf(::testing::SizeIs(1), names_the_shard));
   const Read cut = read_changed([&](std::string& tar) { tar.resize(offset + 700); });
   EXPECT_EQ(cut.keys, (std::vector<std::string>{"s0", "s1"}));
-  EXPECT_THAT(cut.notes, AllOf(::testing::SizeIs(2), names_the_shard));
+  EXPECT_THAT(cut.notes, AllOf(::testing::SizeIs(2), names_the_shard,
+                               Each(AllOf(HasSubstr("sample number "), HasSubstr("ends at byte "),
+                                          HasSubstr("it has been cut"), Not(HasSubstr(".idx"))))));
+  const auto of_another_tar = Each(AllOf(HasSubstr("a.tar.idx' does not fit its shard: sample "),
+                                         HasSubstr("`braid data prepare --force`"), Not(HasSubstr("damaged"))));
+  const Read moved = read_changed([](std::string& tar) { tar.insert(0, testing::tar_member("s.txt", "new")); });
+  EXPECT_TRUE(moved.keys.empty());
+  EXPECT_THAT(moved.notes, AllOf(::testing::SizeIs(kSamples), of_another_tar));
+  const Read larger_part = read_changed([&](std::string& tar) {
+    auto samples = good_samples();
+    samples[0].second[1].second += std::string(2000, ' ');
+    tar = testing::tar_of(samples);
+  });
+  EXPECT_THAT(larger_part.notes, AllOf(::testing::SizeIs(2), of_another_tar));  // the others begin at a header
   const Read empty = read_changed([&](std::string& tar) { tar.clear(); });
   EXPECT_TRUE(empty.keys.empty());
   EXPECT_THAT(empty.notes, AllOf(::testing::SizeIs(kSamples), names_the_shard));
+}
+
+// Another process may write a shard or its index again while they are read.
+TEST_F(DamagedShard, MayBecomeShorterAtAnyTime) {
+  for (const char* file : {"/a.tar", "/a.tar.idx"}) {
+    const std::string folder = prepare(good_samples());
+    std::vector<std::string> notes;
+    LaneSetOptions options = options_for(folder, kSamples);
+    options.bad = std::make_shared<BadSamples>(kSamples, [&](const std::string& text) { notes.push_back(text); });
+    const auto set = std::make_shared<LaneSet>(options);
+    ReplicaLanes lanes(set, {}, {});
+    const Pack pack = lanes.next(0);
+    std::vector<PictureJob> jobs;
+    for (const ReadSample& sample : pack) add_picture_jobs(sample, jobs);
+    ASSERT_EQ(jobs.size(), 2u);
+    fs::resize_file(folder + file, 0);
+    const std::size_t bytes = static_cast<std::size_t>(patches_of(jobs)) * 3 * 16 * 16;
+    std::vector<std::uint8_t> rows(bytes, 1);
+    const bool is_cut = file == std::string_view("/a.tar");
+    EXPECT_EQ(decode_into(rows, jobs[1], set->reader, options.data.pictures, 16, *options.bad), !is_cut);
+    EXPECT_EQ(rows.back() == 0, is_cut);
+    EXPECT_THAT(testing::error_of<DataError>([&] {
+                  for (std::size_t i = 0; i < kSamples; ++i) lanes.next(0);
+                }),
+                AllOf(HasSubstr(": 4 damaged, the first: sample "), Not(HasSubstr("sequence_length"))));
+    EXPECT_THAT(notes, AllOf(::testing::SizeIs(kSamples), Each(HasSubstr(is_cut ? "has been cut" : "became shorter"))));
+  }
 }
 
 TEST_F(DamagedShard, IsNamedWhenItsFilesAreUseless) {
@@ -194,16 +241,17 @@ TEST_F(DamagedShard, IsNamedWhenItsFilesAreUseless) {
 TEST(BadSamples, EndTheRunAtTheLimit) {
   std::vector<std::string> notes;
   BadSamples bad(2, [&](const std::string& text) { notes.push_back(text); });
-  const Shard a{"a.tar", "/x/a.tar"}, b{"b.tar", "/x/b.tar"};
-  bad.add(a, 1, "k1", "broken");
-  bad.add(a, 2, "k2", "broken");
+  const DataSet data{.path = "/x", .split = "val", .shards = {{"a.tar", "/x/a.tar"}, {"b.tar", "/x/b.tar"}}};
+  bad.add(data, {.shard = 0, .index = 1}, "'k1'", "broken");
+  bad.add(data, {.shard = 0, .index = 2}, "'k2'", "broken");
   EXPECT_EQ(bad.count(), 2);
   for (int reader = 0; reader < 2; ++reader)  // no reader continues with the sample that is one too many
     EXPECT_THAT(
-        testing::error_of<DataError>([&] { bad.add(b, 3, "k3", "no JSON"); }),
+        testing::error_of<DataError>([&] { bad.add(data, {.shard = 1, .index = 3}, "'k3'", "no JSON"); }),
         "more than data.max_bad_samples=2 samples are damaged: sample 'k3' of shard 'b.tar' is skipped: no JSON; "
-        "repair the data set ('braid data inspect --count all --decode' lists its damaged samples), or allow "
-        "more");
+        "repair the data set, or allow more. `braid data inspect '/x' --split 'val' --count all --decode "
+        "--all-damaged` "
+        "lists the damaged samples");
   EXPECT_EQ(notes.size(), 2u);
 }
 
@@ -211,10 +259,12 @@ TEST(BadSamples, CountOnceHoweverOftenTheyAreMet) {
   std::vector<std::string> notes;
   BadSamples bad(3, [&](const std::string& text) { notes.push_back(text); });
   const Shard a{"a.tar", "/x/a.tar"}, other_set{"a.tar", "/y/a.tar"};
-  for (int epoch = 0; epoch < 5; ++epoch)
-    for (const Shard& shard : {a, other_set}) bad.add(shard, 1, "k1", "broken");
-  bad.add(a, 1, "number 1", "broken");
-  bad.add(a, 2, "k2", "broken");
+  const DataSet data{.shards = {a, other_set}};
+  for (std::uint64_t epoch = 0; epoch < 5; ++epoch)
+    for (const std::uint32_t shard : {0, 1})
+      bad.add(data, {.shard = shard, .index = 1, .epoch = epoch}, "'k1'", "broken");
+  bad.add(data, {.index = 1}, "number 1", "broken");
+  bad.add(data, {.index = 2}, "'k2'", "broken");
   EXPECT_EQ(bad.count(), 3);
   EXPECT_EQ(notes.size(), 3u);
   EXPECT_EQ(bad.damaged(), (std::set{id_of_sample(a, 1), id_of_sample(other_set, 1), id_of_sample(a, 2)}));

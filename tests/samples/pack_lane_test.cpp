@@ -188,7 +188,8 @@ TEST(PackLanes, RefuseStatesOfATokenizerWithOtherContents) {
   const std::string state = OwnLane(options)->save();
   options.data.tokenizer = folder.path();
   OwnLane(options)->restore(state);  // a copy elsewhere is the same
-  folder.write("chat_template.jinja", "another template");
+  folder.write("chat_template.jinja",
+               "{% for m in messages %}<|im_start|>{{ m.role }}: {{ m.content }}<|im_end|>{% endfor %}");
   EXPECT_THAT(testing::error_of([&] { OwnLane(options)->restore(state); }), HasSubstr("data.tokenizer has changed"));
 }
 
@@ -229,7 +230,7 @@ TEST(PackLanes, EndWithAnErrorIfNoSampleFits) {
   options.sequence_length = 8;
   OwnLane lane(options);
   EXPECT_THAT(testing::error_of<DataError>([&] { lane.next(); }),
-              HasSubstr("none is undamaged, fits into a sequence of 8 tokens"));
+              HasSubstr("none can be used in a sequence of 8 tokens: "));
 }
 
 // Two replicas of two lanes each see what one replica with four lanes sees.

@@ -120,7 +120,7 @@ TEST_F(DataSets, FieldsAreFoundInParts) {
   EXPECT_EQ(value("json[missing],json[n]"), nlohmann::json::array({0}));
   EXPECT_EQ(find_field(sample, parse_field_source("jpg,json[missing]", "")), std::nullopt);
   const auto error = [&](const char* source) { return error_of<DataError>([&] { value(source); }); };
-  EXPECT_THAT(error("json[n][1]"), AllOf(HasSubstr("sample 'a0'"), HasSubstr("a_0.tar"), HasSubstr("json/n/1")));
+  EXPECT_THAT(error("json[n][1]"), "it has no 'json[n][1]'");
   EXPECT_THAT(error("txt[a]"), HasSubstr("not valid JSON"));
   for (const char* bad : {"", "[a]", "a[", "a[]", "a[b", "a]b", "a[b]c", "a,,b"})
     EXPECT_THAT(error_of<ConfigError>([&] { parse_field_source(bad, "dataset.yaml"); }),

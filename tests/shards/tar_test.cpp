@@ -22,7 +22,7 @@ using testing::with_checksum;
 // "name=content" of each regular file.
 std::vector<std::string> contents(std::string_view archive) {
   std::vector<std::string> found;
-  TarReader tar(archive, "a.tar");
+  TarReader tar(tar_bytes(archive), "a.tar");
   while (const auto member = tar.next())
     if (member->is_regular)
       found.push_back(fmt::format("{}={}", member->name, archive.substr(member->content_offset, member->content_size)));
@@ -73,7 +73,7 @@ TEST(Tar, ReadsLargeSizes) {
 TEST(Tar, AMembersOffsetIsThatOfItsFirstHeader) {
   const std::string archive =
       tar_member("a.txt", "one") + tar_member("L", std::string(200, 'n') + '\0', 'L') + tar_member("b", "") + tar_end();
-  TarReader tar(archive, "a.tar");
+  TarReader tar(tar_bytes(archive), "a.tar");
   EXPECT_EQ(tar.next()->offset, 0u);
   const auto second = tar.next();
   EXPECT_EQ(second->offset, 1024u);
@@ -128,10 +128,10 @@ TEST(Tar, EveryChangedByteOfAHeaderIsNoticed) {
 
 TEST(Tar, AnEndThatMayBeLostIsRemarked) {
   const auto remark = [](const std::string& archive) {
-    TarReader tar(archive, "a.tar");
+    TarReader tar(tar_bytes(archive), "a.tar");
     while (tar.next()) {
     }
-    return end_remark(archive, tar.offset(), "a.tar");
+    return end_remark(tar_bytes(archive), tar.offset(), "a.tar");
   };
   const std::string member = tar_member("a.txt", "one");
   EXPECT_EQ(remark(member + tar_end()), "");
