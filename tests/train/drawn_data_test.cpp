@@ -187,9 +187,10 @@ TEST(DrawnDataRuns, ContinueWithAnotherNumberOfReplicas) {
 
 // --- pictures whose header is fine and whose pixels are not
 
-bool decodes(const Picture& picture) {
+bool decodes(SampleReader& reader, const SampleRef& ref, const StoredPicture& picture) {
   try {
-    decode(picture.file(), picture.name);
+    const std::string bytes = reader.read_bytes(ref, picture.offset, picture.size);
+    decode(Picture{picture.name, bytes}.file(), picture.name);
     return true;
   } catch (const DataError&) {
     return false;
@@ -200,12 +201,14 @@ bool decodes(const Picture& picture) {
 std::vector<double> tokens_of_good_samples() {
   LaneSetOptions options = lanes_of({.is_damaged = true}, "train");
   options.vision = vision_input(testing::small_vlm(), testing::topology_of({}));
-  ReplicaLanes lanes(std::make_shared<const LaneSet>(options), {0, 1, 1}, {});
+  const auto set = std::make_shared<const LaneSet>(options);
+  ReplicaLanes lanes(set, {0, 1, 1}, {});
   std::vector<double> tokens(kDataSteps);
   for (double& count : tokens)
     for (int i = 0; i < kGlobalBatch; ++i)
       for (const ReadSample& sample : lanes.next(0))
-        if (std::all_of(sample.pictures.begin(), sample.pictures.end(), decodes))
+        if (std::all_of(sample.pictures.begin(), sample.pictures.end(),
+                        [&](const StoredPicture& picture) { return decodes(set->reader, sample.ref, picture); }))
           count += static_cast<double>(std::count_if(sample.tokens.targets.begin() + 1, sample.tokens.targets.end(),
                                                      [](int target) { return target != kIgnoredTarget; }));
   return tokens;
