@@ -94,9 +94,10 @@ void show_splits(const Prepared& prepared) {
           "braid: WARNING: the split {} has 0 of {}, so it cannot be used: splits consist of whole shards; write "
           "more of them, or give it a larger ratio\n",
           in_quotes(split.name), counted(prepared.shards - prepared.excluded_shards, "shard"));
-  if (prepared.excluded_shards + prepared.excluded_samples > 0)
-    fmt::print("note: the splits exclude {} and {}\n", counted(prepared.excluded_shards, "shard"),
-               counted(prepared.excluded_samples, "sample"));
+  std::vector<std::string> excluded;
+  if (prepared.excluded_shards > 0) excluded.push_back(counted(prepared.excluded_shards, "shard"));
+  if (prepared.excluded_samples > 0) excluded.push_back(counted(prepared.excluded_samples, "sample"));
+  if (!excluded.empty()) fmt::print("note: the splits exclude {}\n", fmt::join(excluded, " and "));
   if (const auto& unused = prepared.unused_shards; !unused.empty())
     fmt::print("note: {} {} to no split: {}\n", counted(std::ssize(unused), "shard"),
                unused.size() == 1 ? "belongs" : "belong", some_of(unused));
