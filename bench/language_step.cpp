@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "cuda_graph.h"
 #include "dist/blas_quirk.h"
 #include "dist/world.h"
 #include "kernel_table.h"
@@ -133,6 +134,12 @@ StepReport measure_language_step(const HybridLmConfig& config, const StepOptions
   const StepReport report = measure(config, options, device);
   if (device.is_cuda()) at::accelerator::emptyCache();
   return report;
+}
+
+std::string measure_language_graph(const HybridLmConfig& config, const StepOptions& options) {
+  const at::Device device(at::kCUDA, 0);
+  const LanguageStep step(config, options, device);
+  return time_graph(options.repeats, device, [&] { return step.forward_backward(); });
 }
 
 }  // namespace braid

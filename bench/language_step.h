@@ -31,4 +31,7 @@ bool gpu_is_visible();
 // Checks the loss and every gradient first, and throws if they are wrong. Frees all memory at the end.
 StepReport measure_language_step(const HybridLmConfig& config, const StepOptions& options);
 
+// The time of the same step as a CUDA graph, in words.
+std::string measure_language_graph(const HybridLmConfig& config, const StepOptions& options);
+
 }  // namespace braid

@@ -28,7 +28,7 @@ constexpr double kPeakTflops = 790;  // what a large bf16 matrix product reaches
 struct Command {
   StepOptions step{};
   std::vector<std::string> recompute{};
-  bool tiny = false;
+  bool tiny = false, graph = false;
   std::string layers{};
   int experts = 0;
   std::string peer{};
@@ -117,12 +117,15 @@ int run(const Command& command) {
   if (!command.tiny && !gpu_is_visible())
     throw ConfigError({"no GPU is visible; on a CPU this model takes hours", "bench_llm_slice",
                        "use --tiny, or a build and a machine with CUDA"});
+  if (command.graph && !gpu_is_visible())
+    throw ConfigError({"there are no CUDA graphs without a GPU", "--graph", "use a build and a machine with CUDA"});
   const HybridLmConfig config = model_of(command);
   const int sequence = command.step.sequence;
   const Flops flops = count_flops(config, sequence, sequence);
   print_model(config, command);
   const StepReport report = measure_language_step(config, command.step);
   print_step(report, flops, sequence);
+  if (command.graph) fmt::print("one step: {}\n", measure_language_graph(config, command.step));
   if (command.peer.empty()) return 0;
 
   std::fflush(stdout);
@@ -152,6 +155,7 @@ int main(int argc, char** argv) {
       ->delimiter(',')
       ->check(CLI::IsMember(recompute_names()));
   app.add_flag("--tiny", command.tiny, "toy sizes");
+  app.add_flag("--graph", command.graph, "also replay the step as a CUDA graph");
   app.add_option("--peer", command.peer,
                  "python with torch and transformers, to run bench/llm_slice_peer.py afterwards");
   app.add_flag("--peer-eager", command.peer_eager, "run the peer without torch.compile and with its default attention");

@@ -1,10 +1,11 @@
 // RADIO-H, forward and backward: 8 images of 512 x 512 pixels compared with transformers in the same job, and a batch
 // of mixed sizes compared with the same images padded to the largest. Results: docs/benchmarks/radio.md
 //
-//   build/bench_radio [PYTHON]        python with torch and transformers, for the peer
+//   build/bench_radio [PYTHON] [--graph]      python with torch and transformers, for the peer
 #include "models/radio.h"
 
 #include <ATen/ATen.h>
+#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 #include <cstdio>
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "base/table.h"
+#include "cuda_graph.h"
 #include "dist/blas_quirk.h"
 #include "dist/world.h"
 #include "kernel_table.h"
@@ -36,10 +38,11 @@ class RadioStep {
     parameters_.initialize(1);
   }
 
-  void forward_backward(const std::vector<PatchGrid>& images, const at::Tensor& patches) const {
+  at::Tensor forward_backward(const std::vector<PatchGrid>& images, const at::Tensor& patches) const {
     for (const Parameters::Entry& entry : parameters_.entries()) entry.value.mutable_grad() = at::Tensor();
     const at::Tensor features = model_.features(model_.run_layers(model_.embed(patches, images), images), images);
     features.backward(at::ones_like(features));
+    return features.detach();
   }
 
   at::Device device() const { return device_; }
@@ -63,24 +66,32 @@ struct Measured {
   double ms = 0, peak_gb = 0;
 };
 
+at::Tensor random_patches(const RadioStep& step, const RadioConfig& config, const std::vector<PatchGrid>& images) {
+  return at::randn({total_patches(images), config.channels * config.patch * config.patch},
+                   at::TensorOptions(at::kBFloat16).device(step.device()));
+}
+
 Measured measure(const RadioStep& step, const RadioConfig& config, const std::vector<PatchGrid>& images) {
-  const at::Tensor patches = at::randn({total_patches(images), config.channels * config.patch * config.patch},
-                                       at::TensorOptions(at::kBFloat16).device(step.device()));
+  const at::Tensor patches = random_patches(step, config, images);
   at::accelerator::resetPeakStats(step.device().index());
   const double ms = median_ms(kRepeats, step.device(), [&] { step.forward_backward(images, patches); });
   return {ms, peak_gb(step.device()).value()};
 }
 
 std::string kernels_of(const RadioStep& step, const RadioConfig& config, const std::vector<PatchGrid>& images) {
-  const at::Tensor patches = at::randn({total_patches(images), config.channels * config.patch * config.patch},
-                                       at::TensorOptions(at::kBFloat16).device(step.device()));
+  const at::Tensor patches = random_patches(step, config, images);
   return kernel_table(true, kRepeats, [&] {
     step.forward_backward(images, patches);
     synchronize(step.device());
   });
 }
 
-int run(const std::string& python) {
+std::string time_graph(const RadioStep& step, const RadioConfig& config, const std::vector<PatchGrid>& images) {
+  const at::Tensor patches = random_patches(step, config, images);
+  return braid::time_graph(kRepeats, step.device(), [&] { return step.forward_backward(images, patches); });
+}
+
+int run(const std::string& python, bool graph) {
   const auto config = std::get<RadioConfig>(provider("nemotron-vlm-20l").encoders[0].model);
   const std::vector<PatchGrid> equal(8, {32, 32});
   const std::vector<PatchGrid> mixed = {{16, 48}, {24, 24}, {32, 32}, {48, 16}, {12, 20}, {40, 26}, {8, 60}, {30, 34}};
@@ -106,19 +117,26 @@ int run(const std::string& python) {
       add("transformers, compiled: 8 images of 512 x 512",
           {peer->at("ms_forward_backward").get<double>(), peer->at("peak_gb").get<double>()}, total_patches(equal));
   fmt::print("{}", format_table({"work", "ms", "peak GB", "patches/s"}, rows));
+  if (graph) fmt::print("8 images of 512 x 512: {}\n", time_graph(RadioStep(config), config, equal));
   return 0;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
+  std::string python;
+  bool graph = false;
+  CLI::App app("Time RADIO-H and compare it with transformers");
+  app.add_option("python", python, "python with torch and transformers, for the peer");
+  app.add_flag("--graph", graph, "also replay a step as a CUDA graph");
+  CLI11_PARSE(app, argc, argv);
   if (!torch::cuda::is_available()) {
     fmt::print(stderr, "bench_radio: no GPU is visible\n");
     return 1;
   }
   work_around_blas();
   try {
-    return run(argc > 1 ? argv[1] : "");
+    return run(python, graph);
   } catch (const std::exception& e) {
     fmt::print(stderr, "bench_radio: {}\n", e.what());
     return 1;

@@ -2,7 +2,6 @@
 
 #include <ATen/ATen.h>
 
-#include "ops/select_rows.h"
 #include "tensor/upload.h"
 
 namespace braid {
@@ -15,24 +14,19 @@ std::int64_t own_rows_of(std::int64_t tokens, const Parallel& parallel) {
   return tokens / parallel.cp.size() / (parallel.sequence_parallel ? parallel.tp.size() : 1);
 }
 
-MediaTokens find_media(const at::Tensor& is_media, const Parallel& parallel, const at::Device& device) {
+RowPlaces find_media(const at::Tensor& is_media, const Parallel& parallel, const at::Device& device) {
   const std::int64_t tokens = is_media.size(0), own = own_rows_of(tokens, parallel);
   const std::int64_t first =
       parallel.cp.rank() * (tokens / parallel.cp.size()) + (parallel.sequence_parallel ? parallel.tp.rank() * own : 0);
-  const at::Tensor here = is_media.narrow(0, first, own).nonzero().squeeze(1);
-  const at::Tensor rows = is_media.cumsum(0).narrow(0, first, own).index_select(0, here) - 1;
-  return {upload(here, device), upload(rows, device)};
+  const at::Tensor row_of = (is_media.cumsum(0) - 1).masked_fill_(is_media.logical_not(), -1).narrow(0, first, own);
+  at::Tensor place_of = is_media.nonzero().squeeze(1) - first;
+  place_of.masked_fill_(place_of >= own, -1);
+  return {upload(row_of, device), upload(place_of, device)};
 }
 
-at::Tensor put_embeddings(const at::Tensor& merged, const at::Tensor& embeddings, const MediaTokens& media) {
-  if (!embeddings.requires_grad() && media.positions.numel() == 0) return merged;
-  return differentiable(
-      "PutEmbeddingsBackward", {merged, embeddings},
-      [&] { return merged.index_copy(0, media.positions, embeddings.index_select(0, media.rows)); },
-      [media, count = embeddings.size(0)](const at::Tensor& grad) {
-        return Tensors{grad.index_fill(0, media.positions, 0),
-                       select_rows_backward(grad.index_select(0, media.positions), media.rows, count)};
-      });
+at::Tensor put_embeddings(const at::Tensor& merged, const at::Tensor& embeddings, const RowPlaces& media) {
+  if (embeddings.size(0) == 0 && !embeddings.requires_grad()) return merged;
+  return put_rows(merged, embeddings, media);
 }
 
 }  // namespace braid

@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "nn/parallel.h"
+#include "ops/put_rows.h"
 
 namespace braid {
 
@@ -13,18 +14,14 @@ at::Tensor own_tokens(const at::Tensor& tokens, const Parallel& parallel);
 // How many of T tokens a rank holds between parallel regions.
 std::int64_t own_rows_of(std::int64_t tokens, const Parallel& parallel);
 
-// The media tokens of an encoder among the tokens that this rank holds between parallel regions.
-struct MediaTokens {
-  at::Tensor positions;  // [n] int64: their rows on this rank
-  at::Tensor rows;       // [n] int64: their numbers among the encoder's tokens of the whole replica
-};
-// Of the replica's tokens ([T], on the CPU), those that `is_media` ([T] bool) marks; on `device`. The host finds them,
-// so that it need not wait for the device.
-MediaTokens find_media(const at::Tensor& is_media, const Parallel& parallel, const at::Device& device);
+// Where an encoder's embeddings, those of the whole replica, go among the tokens that this rank holds between parallel
+// regions: of the replica's tokens ([T], on the CPU), `is_media` ([T] bool) marks the encoder's. On `device`; the host
+// finds them, so that it need not wait for the device.
+RowPlaces find_media(const at::Tensor& is_media, const Parallel& parallel, const at::Device& device);
 
 // `merged` ([t, H]) with `embeddings` (of all the encoder's tokens of the replica) in place of this rank's media
 // tokens. If the embeddings require a gradient, every rank that shares them takes part in its backward, even a rank
 // that uses none of them, because that backward is collective.
-at::Tensor put_embeddings(const at::Tensor& merged, const at::Tensor& embeddings, const MediaTokens& media);
+at::Tensor put_embeddings(const at::Tensor& merged, const at::Tensor& embeddings, const RowPlaces& media);
 
 }  // namespace braid

@@ -116,9 +116,9 @@ class Step::Impl : public StageWork {
   };
   struct Text {
     PackedSequences sequences{};
-    at::Tensor ids{};                  // on the first stage: 0 in place of media tokens
-    std::vector<MediaTokens> media{};  // on the first stage: by encoder
-    CountedLabels labels{};            // on the last stage
+    at::Tensor ids{};                // on the first stage: 0 in place of media tokens
+    std::vector<RowPlaces> media{};  // on the first stage: by encoder
+    CountedLabels labels{};          // on the last stage
   };
 
   Text& text_of(const Stage& stage, int microbatch) {

@@ -183,7 +183,12 @@ at::Tensor join_groups(const QueriesKeysValues& parts) {
 OutputAndSaved<AttentionSaved> attention_forward(const at::Tensor& groups, const PackedSequences& sequences,
                                                  bool causal, double scale) {
   if constexpr (kHasKernels)
-    if (cuda::has_attention(groups)) return cuda::attention_forward(groups, sequences, causal, scale);
+    if (cuda::has_attention(groups)) {
+      const auto result = cuda::attention_forward(groups, sequences, causal, scale);
+      note_taken(result.saved.path);
+      return result;
+    }
+  note_taken(AttentionPath::Products);
   const auto [q, k, v] = split_groups(groups);
   return forward_in_blocks({q, k, v, sequences, causal, scale});
 }
@@ -191,7 +196,7 @@ OutputAndSaved<AttentionSaved> attention_forward(const at::Tensor& groups, const
 at::Tensor attention_backward(const at::Tensor& grad, const at::Tensor& groups, const AttentionSaved& saved,
                               const PackedSequences& sequences, bool causal, double scale) {
   if constexpr (kHasKernels)
-    if (saved.path != AttentionPath::Blocks)
+    if (saved.path != AttentionPath::Products)
       return cuda::attention_backward(grad, groups, saved, sequences, causal, scale);
   const auto [q, k, v] = split_groups(groups);
   return join_groups(backward_in_blocks({q, k, v, sequences, causal, scale}, saved, grad));

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "ops/attention_path.h"
 #include "ops/packed_sequences.h"
 #include "tensor/autograd.h"
 
@@ -11,10 +12,8 @@ namespace braid {
 // groups: [T, G, queries + 2, D] -> [T, G * queries, D]
 at::Tensor attention(const at::Tensor& groups, const PackedSequences& sequences, bool causal, double scale);
 
-enum class AttentionPath { Blocks, Flash, Cudnn };
-
 struct AttentionSaved {
-  AttentionPath path = AttentionPath::Blocks;
+  AttentionPath path = AttentionPath::Products;
   at::Tensor out, log_sum_exp;      // [T, Hq, D]; fp32 or wider, in the layout of the path
   at::Tensor random_state, unused;  // needed by the backward of libtorch's flash attention; undefined elsewhere
 };

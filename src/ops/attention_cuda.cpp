@@ -168,7 +168,10 @@ OutputAndSaved<AttentionSaved> forward_by_cudnn(const at::Tensor& groups, const 
   const bool done = kernels::cudnn_attention_forward(call.shape, pointers(call, groups, out, statistics),
                                                      workspace.allocate(), c10::cuda::getCurrentCUDAStream());
   if (!done) return {};
-  return {out, {.path = AttentionPath::Cudnn, .out = out, .log_sum_exp = statistics}};
+  return {out,
+          {.path = call.shape.packed ? AttentionPath::CudnnPacked : AttentionPath::Cudnn,
+           .out = out,
+           .log_sum_exp = statistics}};
 }
 
 at::Tensor backward_by_cudnn(const at::Tensor& grad, const at::Tensor& groups, const AttentionSaved& saved,
@@ -212,7 +215,7 @@ OutputAndSaved<AttentionSaved> attention_forward(const at::Tensor& groups, const
 at::Tensor attention_backward(const at::Tensor& grad, const at::Tensor& groups, const AttentionSaved& saved,
                               const PackedSequences& sequences, bool causal, double scale) {
 #ifdef BRAID_CUDNN
-  if (saved.path == AttentionPath::Cudnn) return backward_by_cudnn(grad, groups, saved, sequences, causal, scale);
+  if (saved.path != AttentionPath::Flash) return backward_by_cudnn(grad, groups, saved, sequences, causal, scale);
 #endif
   return backward_by_flash(grad, groups, saved, sequences, causal, scale);
 }

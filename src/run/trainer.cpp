@@ -16,6 +16,7 @@
 #include "log/device_memory.h"
 #include "log/host_time.h"
 #include "models/flops.h"
+#include "ops/attention_path.h"
 #include "plan/frozen.h"
 #include "resume/load_checkpoint.h"
 #include "resume/save_checkpoint.h"
@@ -173,7 +174,10 @@ class Run {
     const bool last = reason != StopReason::None || iteration == iterations_ || too_many_skipped();
     if (log_) log_->add(record_of(iteration, report, last), Moment::now());
     ++since_interval_;
-    if (closes_interval(recipe_.log.log_interval, iteration, last)) close_interval();
+    if (closes_interval(recipe_.log.log_interval, iteration, last)) {
+      close_interval();
+      name_attention_paths();
+    }
     if (too_many_skipped()) give_up(report);
     if (saver_) saver_->check();
     if (save_is_due()) save();
@@ -230,6 +234,17 @@ class Run {
     log_->add_memory(memory_of(memory));
   }
 
+  // Collective over the world: says how attention is computed on any rank, each way once.
+  void name_attention_paths() {
+    const std::vector<double> own(attention_paths_taken.begin(), attention_paths_taken.end());
+    const std::vector<double> taken = reduced(own, Reduce::Max, world_);
+    std::vector<std::string> names;
+    for (std::size_t path = 0; path < taken.size(); ++path)
+      if (taken[path] > named_attention_paths_[path]) names.emplace_back(kAttentionPathNames[path]);
+    named_attention_paths_ = taken;
+    if (!names.empty()) say(fmt::format("attention: {}", fmt::join(names, ", ")));
+  }
+
   // Collective over the world.
   void finish_log(const std::string& ended_by) {
     const std::int64_t damaged = is_mock(recipe_.data) ? 0 : std::ssize(damaged_on_all_ranks(*bad_, world_));
@@ -270,6 +285,7 @@ class Run {
   std::int64_t saved_iteration_ = 0;
   std::optional<CheckpointSaver> saver_;  // when there is a folder to save to
   std::vector<double> losses_;
+  std::vector<double> named_attention_paths_ = std::vector<double>(kAttentionPathNames.size());
   int since_interval_ = 0, skipped_in_a_row_ = 0;
 };
 

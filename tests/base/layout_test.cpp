@@ -46,7 +46,7 @@ const std::map<std::string, std::set<std::string>> kMayInclude = {
     {"train", {"base", "plan", "tensor", "dist", "optim", "mimo", "log"}},
     {"resume", {"base", "plan", "dist", "optim", "formats", "ckpt", "models", "train"}},
     {"run",
-     {"base", "plan", "dist", "nn", "optim", "formats", "ckpt", "models", "hf", "data", "log", "train", "resume",
+     {"base", "plan", "dist", "ops", "nn", "optim", "formats", "ckpt", "models", "hf", "data", "log", "train", "resume",
       "samples", "shards", "text", "inspect"}},
     {"cli", {"base",         "plan",           "dist",   "optim", "formats", "ckpt",    "models",  "hf",     "data",
              "mimo",         "forward",        "launch", "shell", "slurm",   "log",     "train",   "resume", "run",

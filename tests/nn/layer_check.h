@@ -32,7 +32,7 @@ inline void add_gradients(const Parameters& parameters, std::map<std::string, at
     at::Tensor& sum = sums.try_emplace(spec.name, at::zeros(spec.shape, at::kDouble)).first->second;
     if (!value.grad().defined()) continue;
     for (const Box& box : shard_boxes(spec, parameters.coordinates()))
-      view_of(sum, box.global_begin, box.size).add_(view_of(value.grad(), box.local_begin, box.size));
+      view_of(sum, box.global_begin, box.size).add_(view_of(value.grad().cpu(), box.local_begin, box.size));
   }
 }
 

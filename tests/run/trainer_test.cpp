@@ -12,6 +12,7 @@ namespace braid {
 namespace {
 
 using ::testing::DoubleNear;
+using ::testing::HasSubstr;
 using ::testing::Pointwise;
 
 Recipe recipe_with(const std::string& topology, const std::vector<ConfigOverride>& overrides = {}) {
@@ -44,6 +45,14 @@ TEST(Trainer, LossFallsAndIsTheSameInEveryLayout) {
                                "{colocated: true, modules: {images: {kind: encoder, dp: 2}, language: {tp: 2}}}"})
     EXPECT_THAT(losses_of(recipe_with(topology, {{"model.sequence_parallel", "true"}})),
                 Pointwise(DoubleNear(1e-9), alone));
+}
+
+TEST(Trainer, SaysOnceHowAttentionIsComputed) {
+  ::testing::internal::CaptureStdout();
+  losses_of(recipe_with(kOneRank, {{"train.iterations", "3"}, {"log.interval", "1"}}));
+  const std::string output = ::testing::internal::GetCapturedStdout(), line = "attention: matrix products\n";
+  ASSERT_THAT(output, HasSubstr(line));
+  EXPECT_EQ(output.find("attention:", output.find(line) + line.size()), std::string::npos) << output;
 }
 
 // A run that ends early for any reason saves; the next one resumes from there, in another layout, with the samples that

@@ -226,6 +226,24 @@ TEST(Training, EqualsOneProcessAsProcesses) {
   }
 }
 
+// The same run twice, with images of many sizes.
+TEST(Training, GivesTheSameBitsAgainAsProcesses) {
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    const Layout layout = {.colocated = true, .micro_batch = 4, .dtype = dtype};
+    const Topology topology = topology_of(layout);
+    testing::on_processes(1, [&](World& world) {
+      const auto train_once = [&] {
+        return testing::train_on(world, layout, topology,
+                                 {.change = [](TrainingConfig& config) { config.deterministic = true; }});
+      };
+      const Trained first = train_once(), second = train_once();
+      EXPECT_LT(first.losses().back(), first.losses().front());
+      EXPECT_EQ(second.losses(), first.losses());
+      for (const auto& [name, weight] : first.weights) EXPECT_TRUE(at::equal(second.weights.at(name), weight)) << name;
+    });
+  }
+}
+
 // Weights that a checkpoint does not provide are initialized later: to the same values, also in the optimizer's copy.
 TEST(Training, SetsWhetherLibtorchIsDeterministic) {
   for (const bool deterministic : {false, true}) {

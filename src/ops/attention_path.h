@@ -1,0 +1,17 @@
+// The ways in which attention is computed, and those that this process has taken so far, for the log.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+
+namespace braid {
+
+enum class AttentionPath { Products, Flash, Cudnn, CudnnPacked };
+inline constexpr std::array kAttentionPathNames = {"matrix products", "flash", "cuDNN", "cuDNN packed"};
+
+inline std::array<std::atomic<bool>, kAttentionPathNames.size()> attention_paths_taken{};
+
+inline void note_taken(AttentionPath path) { attention_paths_taken[static_cast<std::size_t>(path)] = true; }
+
+}  // namespace braid
