@@ -71,7 +71,7 @@ TEST_F(Prepare, AndReadersJudgeTheEndOfAShardAlike) {
   prepare_data_set({.path = root()});
   for (const std::string& end : {std::string(100, '\0'), std::string(), tar_end() + "x", std::string("cut header")}) {
     write_text(path, members + end);
-    const std::string remark = OpenShard::open({"s_0.tar", path, 2})->end_remark();
+    const std::string remark = OpenShard({"s_0.tar", path, 2}).end_remark();
     EXPECT_NE(remark, "");
     try {
       EXPECT_THAT(prepare_data_set({.path = root(), .force = true}).warnings, ElementsAre(remark));
