@@ -40,6 +40,7 @@ struct GradientSum {
 struct Weight {
   at::Tensor value{};
   std::shared_ptr<GradientSum> sum = std::make_shared<GradientSum>();
+  bool fp8 = false;  // whether linear maps multiply by it in fp8, see ops/quantize.h
 };
 
 }  // namespace braid

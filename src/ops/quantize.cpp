@@ -1,0 +1,55 @@
+#include "ops/quantize.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/_scaled_mm.h>
+#include <ATen/ops/constant_pad_nd.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/where.h>
+
+#include "base/error.h"
+#include "ops/has_kernel.h"
+#include "ops/quantize_cuda.h"
+
+namespace braid {
+namespace {
+
+Fp8Matrix quantize_rows(const at::Tensor& x) {
+  constexpr double kLargest = 448, kTiny = 1e-30;
+  const at::Tensor wide = x.to(at::kFloat), largest = wide.abs().amax(-1);
+  const at::Tensor scales = at::where(largest > kTiny, largest / kLargest, 1);
+  return {(wide * scales.reciprocal().unsqueeze(-1)).to(at::kFloat8_e4m3fn), scales};
+}
+
+at::Tensor padded_transpose(const at::Tensor& x) {
+  const std::int64_t rows = x.size(-2), missing = (kFp8Multiple - rows % kFp8Multiple) % kFp8Multiple;
+  return at::constant_pad_nd(x.transpose(-2, -1), {0, missing});
+}
+
+}  // namespace
+
+Fp8Pair quantize(const at::Tensor& x, const Fp8Forms& wanted) {
+  BRAID_CHECK(x.dim() >= 2 && x.numel() > 0, "quantize needs elements");
+  if constexpr (kHasKernels)
+    if (has_kernel({x}) && cuda::can_quantize(x)) return cuda::quantize(x, wanted);
+  Fp8Pair pair;
+  if (wanted.rows) pair.rows = quantize_rows(x);
+  if (wanted.columns) pair.columns = quantize_rows(padded_transpose(x));
+  return pair;
+}
+
+at::Tensor dequantize(const Fp8Matrix& matrix) { return matrix.values.to(at::kFloat) * matrix.scales.unsqueeze(-1); }
+
+at::Tensor fp8_product(const Fp8Matrix& a, const Fp8Matrix& b, at::ScalarType dtype) {
+  const bool has_product = a.values.is_cuda() && (dtype == at::kBFloat16 || dtype == at::kFloat);
+  if (!has_product) return at::mm(dequantize(a), dequantize(b).t()).to(dtype);
+  return at::_scaled_mm(a.values, b.values.t(), a.scales.unsqueeze(1), b.scales.unsqueeze(0), {}, {}, dtype);
+}
+
+void check_fp8_support(const at::Device& device) {
+  if constexpr (kHasKernels)
+    if (device.is_cuda() && !cuda::has_fp8(device))
+      throw ConfigError({"this GPU has no fp8 products: they need compute capability 9.0 or higher",
+                         "model.language.fp8", "use fp8: off"});
+}
+
+}  // namespace braid

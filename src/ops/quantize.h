@@ -1,0 +1,44 @@
+// Matrices in fp8, and their products.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+namespace braid {
+
+// Sizes of an fp8 product are multiples of this, but for the rows of its left factor.
+inline constexpr std::int64_t kFp8Multiple = 16;
+
+// A matrix in e4m3 (3 bits of mantissa, magnitudes up to 448), with a scale for each row: an element is its value times
+// the scale of its row. The scale is the row's largest magnitude over 448, so rounding changes an element by at most
+// 1/16 of itself, or by 2^-10 scales if that is more. A row of magnitudes below 1e-30 is zero and has the scale 1.
+// There may be a leading dimension for several matrices.
+struct Fp8Matrix {
+  at::Tensor values;  // [..., R, C]
+  at::Tensor scales;  // [..., R] fp32
+};
+
+struct Fp8Forms {
+  bool rows = false, columns = false;
+};
+
+// A matrix with a scale for each of its rows, and its transpose with a scale for each of its columns: a product sums
+// along the rows of its factors, so that a matrix which is summed along both its dimensions is needed in both forms.
+struct Fp8Pair {
+  Fp8Matrix rows;     // [..., R, C]
+  Fp8Matrix columns;  // [..., C, R], where R is rounded up to a multiple of 16 with zeros
+};
+
+// Undefined where not wanted.   x: [..., R, C]
+Fp8Pair quantize(const at::Tensor& x, const Fp8Forms& wanted);
+
+// The matrix as fp32.
+at::Tensor dequantize(const Fp8Matrix& matrix);
+
+// a b^T, summed in fp32 and rounded to `dtype`. Without a GPU the product is emulated, with the same factors.
+// a: [M, K], b: [N, K] -> [M, N]
+at::Tensor fp8_product(const Fp8Matrix& a, const Fp8Matrix& b, at::ScalarType dtype);
+
+// Throws a ConfigError if this GPU has no fp8 products.
+void check_fp8_support(const at::Device& device);
+
+}  // namespace braid
