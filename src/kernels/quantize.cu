@@ -14,7 +14,7 @@ constexpr int kRows = 8, kMostThreads = 512, kVectorsPerThread = 3;  // of quant
 constexpr int kReduceWarps = 32, kGroupMultiple = 16;
 constexpr int kTilePositions = 128, kTileColumns = 64, kTileThreads = 256, kPositions = 4;  // of quantize_columns
 
-__device__ float scale_of(float largest) { return largest > 1e-30f ? largest / 448 : 1; }
+__device__ float scale_of(float largest) { return largest > 1e-30f ? largest * (1 / 448.f) : 1; }
 
 __device__ unsigned to_fp8_pair(float low, float high) {
   return __nv_cvt_float2_to_fp8x2({low, high}, __NV_SATFINITE, __NV_E4M3);

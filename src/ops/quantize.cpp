@@ -14,15 +14,16 @@ namespace braid {
 namespace {
 
 Fp8Matrix quantize_rows(const at::Tensor& x) {
-  constexpr double kLargest = 448, kTiny = 1e-30;
+  constexpr float kInverseLargest = 1 / 448.f, kTiny = 1e-30f;
   const at::Tensor wide = x.to(at::kFloat), largest = wide.abs().amax(-1);
-  const at::Tensor scales = at::where(largest > kTiny, largest / kLargest, 1);
+  const at::Tensor scales = at::where(largest > kTiny, largest * kInverseLargest, 1);
+  // Multiplied, not divided: the same bits on every device.
   return {(wide * scales.reciprocal().unsqueeze(-1)).to(at::kFloat8_e4m3fn), scales};
 }
 
 at::Tensor padded_transpose(const at::Tensor& x) {
   const std::int64_t rows = x.size(-2), missing = (kFp8Multiple - rows % kFp8Multiple) % kFp8Multiple;
-  return at::constant_pad_nd(x.transpose(-2, -1), {0, missing});
+  return at::constant_pad_nd(x.transpose(-2, -1), {0, missing}).contiguous();
 }
 
 }  // namespace

@@ -15,7 +15,7 @@ using namespace testing;
 // Rounds x to e4m3 with a scale for each row, and back.   x: [..., R, C]
 at::Tensor rounded_rows(const at::Tensor& x) {
   const at::Tensor wide = x.to(at::kFloat), largest = wide.abs().amax(-1, /*keepdim=*/true);
-  const at::Tensor scale = at::where(largest > 1e-30, largest / 448, 1);
+  const at::Tensor scale = at::where(largest > 1e-30, largest * (1 / 448.f), 1);
   return ((wide * scale.reciprocal()).to(at::kFloat8_e4m3fn).to(at::kDouble) * scale).to(at::kDouble);
 }
 at::Tensor rounded_columns(const at::Tensor& x) { return rounded_rows(x.transpose(-2, -1)).transpose(-2, -1); }
