@@ -16,8 +16,8 @@ namespace {
 Fp8Matrix quantize_rows(const at::Tensor& x) {
   constexpr float kInverseLargest = 1 / 448.f, kTiny = 1e-30f;
   const at::Tensor wide = x.to(at::kFloat), largest = wide.abs().amax(-1);
-  const at::Tensor scales = at::where(largest > kTiny, largest * kInverseLargest, 1);
   // Multiplied, not divided: the same bits on every device.
+  const at::Tensor scales = at::where(largest > kTiny, largest * kInverseLargest, 1);
   return {(wide * scales.reciprocal().unsqueeze(-1)).to(at::kFloat8_e4m3fn), scales};
 }
 
