@@ -152,7 +152,10 @@ const Parameters::Entry& Parameters::entry(const std::string& name) const {
 
 const at::Tensor& Parameters::get(const std::string& name) const { return entry(name).value; }
 
-Weight Parameters::weight(const std::string& name) const { return {entry(name).value, entry(name).gradient}; }
+Weight Parameters::weight(const std::string& name) const {
+  const Entry& found = entry(name);
+  return {found.value, found.gradient, found.spec.fp8};
+}
 
 const ParamSpec& Parameters::spec(const std::string& name) const { return entry(name).spec; }
 
