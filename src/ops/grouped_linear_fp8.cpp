@@ -21,10 +21,10 @@ Fp8Pair quantize_groups(const at::Tensor& x, const Fp8Forms& wanted, const Exper
 
 // Each expert's rows times its matrix's transpose.   rows: [R, K], matrices: [E, N, K] -> [R, N]
 at::Tensor multiply_rows(const Fp8Matrix& rows, const Fp8Matrix& matrices, const ExpertRows& experts, bool has_kernel,
-                         at::ScalarType dtype) {
+                         at::ScalarType dtype, Fp8Sum sum) {
   if (!has_kernel) return grouped_linear_forward(dequantize(rows), dequantize(matrices), experts).to(dtype);
   return at::_scaled_grouped_mm(rows.values, matrices.values.transpose(1, 2), rows.scales, matrices.scales,
-                                experts.ends(), {}, {}, dtype);
+                                experts.ends(), {}, {}, dtype, /*use_fast_accum=*/sum == Fp8Sum::Fast);
 }
 
 // grad^T rows of each expert.   grad: [Out, R], rows: [In, R] -> [E, Out, In]
@@ -35,7 +35,8 @@ at::Tensor multiply_columns(const Fp8Matrix& grad, const GroupedFp8Saved& saved,
       const std::int64_t count = saved.padded_ends.numel();
       const at::Tensor result =
           at::_scaled_grouped_mm(grad.values, saved.columns.values.t(), grad.scales.repeat({count}),
-                                 saved.columns.scales.repeat({count}), saved.padded_ends, {}, {}, at::kBFloat16);
+                                 saved.columns.scales.repeat({count}), saved.padded_ends, {}, {}, at::kBFloat16,
+                                 /*use_fast_accum=*/kWeightGradientSum == Fp8Sum::Fast);
       cuda::clear_expert_gradients(experts.ends(), result);
       return result;
     }
@@ -60,7 +61,7 @@ OutputAndSaved<GroupedFp8Saved> grouped_linear_fp8_forward(const at::Tensor& row
     if (has_kernel({rows}) && cuda::can_quantize(rows)) padded_ends = cuda::padded_ends(experts.ends());
   const Fp8Pair factor = quantize_groups(rows, {.rows = true, .columns = weight_wants_gradient}, experts, padded_ends);
   const Fp8Matrix matrices = quantize(weight, {.rows = true}).rows;
-  return {multiply_rows(factor.rows, matrices, experts, padded_ends.defined(), rows.scalar_type()),
+  return {multiply_rows(factor.rows, matrices, experts, padded_ends.defined(), rows.scalar_type(), kOutputSum),
           {factor.columns, padded_ends}};
 }
 
@@ -72,7 +73,8 @@ Tensors grouped_linear_fp8_backward(const at::Tensor& grad, const GroupedFp8Save
   Tensors grads(2);
   if (rows_want_gradient) {
     const Fp8Matrix matrices = quantize(weight.value, {.columns = true}).columns;
-    grads[0] = multiply_rows(factor.rows, matrices, experts, saved.padded_ends.defined(), grad.scalar_type());
+    grads[0] = multiply_rows(factor.rows, matrices, experts, saved.padded_ends.defined(), grad.scalar_type(),
+                             kInputGradientSum);
   }
   if (has_weight_grad) grads[1] = weight_gradient(factor.columns, saved, weight, experts);
   return grads;

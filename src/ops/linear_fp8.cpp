@@ -10,7 +10,7 @@ namespace {
 
 at::Tensor weight_gradient(const Fp8Matrix& grad, const Fp8Matrix& x, const Weight& weight) {
   const auto product_in = [&](const at::Tensor& like) {
-    return fp8_product(grad, x, like.scalar_type()).view_as(like);
+    return fp8_product(grad, x, like.scalar_type(), kWeightGradientSum).view_as(like);
   };
   const auto write = [&](at::Tensor sum, bool is_first) {
     is_first ? sum.copy_(product_in(sum)) : sum.add_(product_in(sum));
@@ -24,7 +24,7 @@ OutputAndSaved<Fp8Matrix> linear_fp8_forward(const at::Tensor& x, const at::Tens
                                              bool weight_wants_gradient) {
   const Fp8Pair factor = quantize(x, {.rows = true, .columns = weight_wants_gradient});
   const Fp8Matrix matrix = quantize(weight.flatten(1), {.rows = true}).rows;
-  const at::Tensor y = fp8_product(factor.rows, matrix, x.scalar_type());
+  const at::Tensor y = fp8_product(factor.rows, matrix, x.scalar_type(), kOutputSum);
   return {bias.defined() ? y + bias : y, factor.columns};
 }
 
@@ -36,7 +36,7 @@ Tensors linear_fp8_backward(const at::Tensor& grad, const Fp8Matrix& x_columns, 
   const Fp8Pair factor = quantize(grad, {.rows = needs.x_grad, .columns = has_weight_grad});
   if (needs.x_grad) {
     const Fp8Matrix matrix = quantize(weight.value.flatten(1), {.columns = true}).columns;
-    grads[0] = fp8_product(factor.rows, matrix, grad.scalar_type());
+    grads[0] = fp8_product(factor.rows, matrix, grad.scalar_type(), kInputGradientSum);
   }
   if (has_weight_grad) grads[1] = weight_gradient(factor.columns, x_columns, weight);
   return grads;

@@ -40,10 +40,11 @@ Fp8Pair quantize(const at::Tensor& x, const Fp8Forms& wanted) {
 
 at::Tensor dequantize(const Fp8Matrix& matrix) { return matrix.values.to(at::kFloat) * matrix.scales.unsqueeze(-1); }
 
-at::Tensor fp8_product(const Fp8Matrix& a, const Fp8Matrix& b, at::ScalarType dtype) {
+at::Tensor fp8_product(const Fp8Matrix& a, const Fp8Matrix& b, at::ScalarType dtype, Fp8Sum sum) {
   const bool has_product = a.values.is_cuda() && (dtype == at::kBFloat16 || dtype == at::kFloat);
   if (!has_product) return at::mm(dequantize(a), dequantize(b).t()).to(dtype);
-  return at::_scaled_mm(a.values, b.values.t(), a.scales.unsqueeze(1), b.scales.unsqueeze(0), {}, {}, dtype);
+  return at::_scaled_mm(a.values, b.values.t(), a.scales.unsqueeze(1), b.scales.unsqueeze(0), {}, {}, dtype,
+                        /*use_fast_accum=*/sum == Fp8Sum::Fast);
 }
 
 void check_fp8_support(const at::Device& device) {
