@@ -10,9 +10,10 @@ namespace {
 
 using Bf16 = __nv_bfloat16;
 constexpr int kWidth = kVectorWidth<Bf16>;
-constexpr int kRows = 8, kMostThreads = 512, kVectorsPerThread = 3;  // of quantize_rows
+constexpr int kMostThreads = 512;  // of quantize_rows
 constexpr int kReduceWarps = 32, kGroupMultiple = 16;
-constexpr int kTilePositions = 128, kTileColumns = 64, kTileThreads = 256, kPositions = 4;  // of quantize_columns
+constexpr int kTilePositions = 128, kTileColumns = 64, kPositions = 8;  // of quantize_columns
+constexpr int kTileThreads = kTilePositions / kPositions * kTileColumns / kWidth;
 
 __device__ float scale_of(float largest) { return largest > 1e-30f ? largest * (1 / 448.f) : 1; }
 
@@ -21,67 +22,80 @@ __device__ unsigned to_fp8_pair(float low, float high) {
 }
 __device__ unsigned to_fp8(float a, float b, float c, float d) { return to_fp8_pair(a, b) | to_fp8_pair(c, d) << 16; }
 
-__device__ float warp_max(float x) {
-  for (int lane = kWarp / 2; lane > 0; lane /= 2) x = fmaxf(x, __shfl_xor_sync(~0u, x, lane));
-  return x;
+// Not for negative numbers, whose bits have another order.
+__device__ float warp_max(float x) { return __uint_as_float(__reduce_max_sync(~0u, __float_as_uint(x))); }
+
+// From the largest magnitudes of kRows rows in each warp: the scale of row `lane % kRows`.
+template <int kRows>
+__device__ float scale_of_row(const float (*largest)[kRows]) {
+  const int lane = threadIdx.x % kWarp;
+  float of_row = 0;
+  for (int warp = lane / kRows; warp < blockDim.x / kWarp; warp += kWarp / kRows)
+    of_row = fmaxf(of_row, largest[warp][lane % kRows]);
+#pragma unroll
+  for (int step = kRows; step < kWarp; step *= 2) of_row = fmaxf(of_row, __shfl_xor_sync(~0u, of_row, step));
+  return scale_of(of_row);
 }
 
-// The largest magnitudes of this block's rows, each over the columns that the thread visits; those at even and odd
-// columns apart. Those of the block's columns go to `partials`, if there are any.
-__device__ void find_largest(const Matrix<const Bf16>& x, std::int64_t first, Bf16* partials,
-                             __nv_bfloat162 (&largest)[kRows]) {
-  using Pairs = Vector<__nv_bfloat162, kWidth / 2>;
-  const auto* data = reinterpret_cast<const __nv_bfloat162*>(x.data + first * x.stride);
-  const int rows = static_cast<int>(x.rows - first < kRows ? x.rows - first : kRows);
-  const int columns = static_cast<int>(x.columns), stride = static_cast<int>(x.stride);
-  for (int column = threadIdx.x * kWidth; column < columns; column += blockDim.x * kWidth) {
-    Pairs loaded[kRows] = {}, of_columns = {};
-#pragma unroll
-    for (int r = 0; r < kRows; ++r)
-      if (r < rows) loaded[r] = Pairs::load(data + (r * stride + column) / 2);
-#pragma unroll
-    for (int r = 0; r < kRows; ++r)
-#pragma unroll
-      for (int i = 0; i < kWidth / 2; ++i) {
-        const __nv_bfloat162 magnitude = __habs2(loaded[r].values[i]);
-        largest[r] = __hmax2(largest[r], magnitude);
-        of_columns.values[i] = __hmax2(of_columns.values[i], magnitude);
-      }
-    if (partials)
-      of_columns.store(reinterpret_cast<__nv_bfloat162*>(partials + std::int64_t{blockIdx.x} * columns + column));
-  }
-}
-
-// A block takes kRows rows, a thread about kVectorsPerThread vectors of each. It reads them from memory to find the
-// largest magnitudes, and again from a cache to quantise them.
+// A block reads kRows rows of matrix blockIdx.y at a time, and a thread kVectors vectors of each, which stay in
+// registers while their scales are found. A thread keeps its columns; the largest magnitudes of all that the block has
+// read are a row of `partials`.
+template <int kRows, int kVectors>
 __global__ void __launch_bounds__(kMostThreads, 2) quantize_rows(Matrix<const Bf16> x, Quantized rows, Bf16* partials) {
-  __shared__ float scratch[kMostThreads / kWarp][kRows];
-  const std::int64_t first = std::int64_t{blockIdx.x} * kRows;
-  __nv_bfloat162 largest[kRows] = {};
-  find_largest(x, first, partials, largest);
-  if (!rows.values) return;
-
+  using Pairs = Vector<__nv_bfloat162, kWidth / 2>;
+  __shared__ float scratch[2][kMostThreads / kWarp][kRows];  // two, so that one barrier per round is enough
+  const std::int64_t first_of_matrix = blockIdx.y * x.rows;
+  const auto column_of = [](int v) { return (v * blockDim.x + threadIdx.x) * kWidth; };
+  Pairs of_columns[kVectors] = {};
+  int round = 0;
+  for (std::int64_t first = std::int64_t{blockIdx.x} * kRows; first < x.rows; first += gridDim.x * kRows, ++round) {
+    Pairs loaded[kRows][kVectors] = {};
 #pragma unroll
-  for (int r = 0; r < kRows; ++r) {
-    const float of_warp = warp_max(fmaxf(__low2float(largest[r]), __high2float(largest[r])));
-    if (threadIdx.x % kWarp == 0) scratch[threadIdx.x / kWarp][r] = of_warp;
-  }
-  __syncthreads();
-#pragma unroll 2
-  for (int r = 0; r < kRows && first + r < x.rows; ++r) {
-    float of_row = 0;
-    for (int warp = 0; warp < blockDim.x / kWarp; ++warp) of_row = fmaxf(of_row, scratch[warp][r]);
-    const float scale = scale_of(of_row), inverse = 1 / scale;
-    if (threadIdx.x == 0) rows.scales[first + r] = scale;
-    const Bf16* from_row = x.data + (first + r) * x.stride;
-    std::uint8_t* to_row = rows.values + (first + r) * x.columns;
-    for (int column = threadIdx.x * kWidth; column < x.columns; column += blockDim.x * kWidth) {
-      const auto from = Vector<Bf16, kWidth>::load(from_row + column);
-      const auto value = [&](int i) { return to_float(from.values[i]) * inverse; };
-      *reinterpret_cast<uint2*>(to_row + column) = {to_fp8(value(0), value(1), value(2), value(3)),
-                                                    to_fp8(value(4), value(5), value(6), value(7))};
+    for (int r = 0; r < kRows; ++r) {
+      const auto* row = reinterpret_cast<const __nv_bfloat162*>(x.data + (first_of_matrix + first + r) * x.stride);
+#pragma unroll
+      for (int v = 0; v < kVectors; ++v)
+        if (first + r < x.rows && column_of(v) < x.columns) loaded[r][v] = Pairs::load(row + column_of(v) / 2);
+    }
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      __nv_bfloat162 of_row = {};
+#pragma unroll
+      for (int v = 0; v < kVectors; ++v)
+#pragma unroll
+        for (int i = 0; i < kWidth / 2; ++i) {
+          const __nv_bfloat162 magnitude = __habs2(loaded[r][v].values[i]);
+          of_row = __hmax2(of_row, magnitude);
+          of_columns[v].values[i] = __hmax2(of_columns[v].values[i], magnitude);
+        }
+      const float of_warp = warp_max(fmaxf(__low2float(of_row), __high2float(of_row)));
+      if (threadIdx.x % kWarp == 0) scratch[round % 2][threadIdx.x / kWarp][r] = of_warp;
+    }
+    if (!rows.values) continue;
+
+    __syncthreads();
+    const float scale = scale_of_row<kRows>(scratch[round % 2]), inverse = 1 / scale;
+    if (threadIdx.x < kRows && first + threadIdx.x < x.rows) rows.scales[first_of_matrix + first + threadIdx.x] = scale;
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      const float factor = __shfl_sync(~0u, inverse, r);
+      std::uint8_t* row = rows.values + (first_of_matrix + first + r) * x.columns;
+#pragma unroll
+      for (int v = 0; v < kVectors; ++v) {
+        const auto pair = [&](int i) {
+          const float2 pair = __bfloat1622float2(loaded[r][v].values[i]);
+          return to_fp8_pair(pair.x * factor, pair.y * factor);
+        };
+        if (first + r < x.rows && column_of(v) < x.columns)
+          *reinterpret_cast<uint2*>(row + column_of(v)) = {pair(0) | pair(1) << 16, pair(2) | pair(3) << 16};
+      }
     }
   }
+  if (!partials) return;
+  Bf16* own = partials + (std::int64_t{blockIdx.y} * gridDim.x + blockIdx.x) * x.columns;
+#pragma unroll
+  for (int v = 0; v < kVectors; ++v)
+    if (column_of(v) < x.columns) of_columns[v].store(reinterpret_cast<__nv_bfloat162*>(own + column_of(v)));
 }
 
 // The scales of 32 columns of matrix blockIdx.y, from `count` partial maxima each: warp w takes partials w, w + 32, ...
@@ -128,21 +142,22 @@ __device__ Rows rows_at(std::int64_t position, std::int64_t rows, const RowGroup
 }
 
 // A block transposes kTilePositions rows of kTileColumns columns, by way of shared memory. A thread reads 8 columns of
-// 4 rows and makes a word of 4 bytes for each column; a warp then writes the 128 bytes of a column. The padding of the
-// tile keeps both sides free of bank conflicts.
+// 8 rows, and 8 threads write the 128 bytes of a column. Which 16 bytes of a column lie where in the tile depends on
+// the column: this keeps both sides free of bank conflicts. Blocks run from the last rows to the first, since the last
+// were read just before and may still be in the cache.
 __global__ void __launch_bounds__(kTileThreads)
     quantize_columns(Matrix<const Bf16> x, Quantized columns, std::int64_t length, RowGroups groups) {
-  __shared__ unsigned tile[kTileColumns][kTilePositions / kPositions + 1];
-  const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
-  const int own_column = lane % (kTileColumns / kWidth) * kWidth;
-  const int own_word = threadIdx.x / (kTileColumns / kWidth);
-  const std::int64_t tile_column = std::int64_t{blockIdx.y} * kTileColumns, column = tile_column + own_column;
-  const std::int64_t tile_position = std::int64_t{blockIdx.x} * kTilePositions;
+  constexpr int kLanes = kTileColumns / kWidth;  // threads that read a row, and that write a column
+  static_assert(kLanes == kTilePositions / 16 && kPositions == 8);
+  __shared__ uint4 tile[kTileColumns][kLanes];
+  const int lane = threadIdx.x % kLanes, group = threadIdx.x / kLanes;
+  const std::int64_t tile_column = std::int64_t{blockIdx.x} * kTileColumns, column = tile_column + lane * kWidth;
+  const std::int64_t tile_position = std::int64_t{gridDim.y - 1 - blockIdx.y} * kTilePositions;
   const Bf16* data = x.data + blockIdx.z * x.rows * x.stride;
   const float* scales = columns.scales + blockIdx.z * x.columns;
 
   if (column < x.columns) {
-    const Rows rows = rows_at(tile_position + own_word * kPositions, x.rows, groups);
+    const Rows rows = rows_at(tile_position + group * kPositions, x.rows, groups);
     Vector<Bf16, kWidth> loaded[kPositions] = {};
 #pragma unroll
     for (int r = 0; r < kPositions; ++r)
@@ -151,15 +166,17 @@ __global__ void __launch_bounds__(kTileThreads)
     for (int i = 0; i < kWidth; ++i) {
       const float inverse = 1 / scales[column + i];
       const auto value = [&](int r) { return to_float(loaded[r].values[i]) * inverse; };
-      tile[own_column + i][own_word] = to_fp8(value(0), value(1), value(2), value(3));
+      auto* halves = reinterpret_cast<uint2*>(&tile[lane * kWidth + i][group / 2 ^ lane]);
+      halves[group % 2] = {to_fp8(value(0), value(1), value(2), value(3)),
+                           to_fp8(value(4), value(5), value(6), value(7))};
     }
   }
   __syncthreads();
 
-  const std::int64_t position = tile_position + lane * kPositions;
-  for (int c = warp; c < kTileColumns && tile_column + c < x.columns; c += kTileThreads / kWarp) {
+  const std::int64_t position = tile_position + lane * 16;
+  for (int c = group; c < kTileColumns && tile_column + c < x.columns; c += kTileThreads / kLanes) {
     std::uint8_t* to = columns.values + (blockIdx.z * x.columns + tile_column + c) * length + position;
-    if (position < length) *reinterpret_cast<unsigned*>(to) = tile[c][lane];
+    if (position < length) *reinterpret_cast<uint4*>(to) = tile[c][lane ^ c / kWidth];
   }
 }
 
@@ -182,24 +199,58 @@ void pad_ends(const std::int32_t* ends, std::int64_t count, std::int32_t* padded
   if (count > 0) add_padded_lengths<<<blocks_for(count, kThreads), kThreads, 0, stream>>>(ends, count, padded_ends);
 }
 
-std::int64_t quantize_partials(std::int64_t rows, std::int64_t columns) { return blocks_for(rows, kRows) * columns; }
+namespace {
+
+// How quantize_rows divides matrices.
+struct RowBlocks {
+  int vectors, threads;
+  std::int64_t per_matrix;
+};
+RowBlocks row_blocks(std::int64_t rows, std::int64_t columns, std::int64_t batches) {
+  constexpr int kBlocks = 2, kLeastThreads = 512;  // at a time on a multiprocessor
+  const std::int64_t vectors = blocks_for(columns, kWidth), per_thread = blocks_for(vectors, kMostThreads);
+  const int threads = static_cast<int>(blocks_for(blocks_for(vectors, per_thread), kWarp) * kWarp);
+  const std::int64_t running = std::int64_t{multiprocessors()} * std::max(kBlocks, kBlocks * kLeastThreads / threads);
+  return {static_cast<int>(per_thread), threads, std::min(rows, blocks_for(running, batches))};
+}
+
+// call(rows at a time, vectors per thread): about 8 vectors, which are in flight together.
+template <class Call>
+void with_row_shape(int vectors, const Call& call) {
+  const auto run = [&]<int kRows, int kVectors>() {
+    call(std::integral_constant<int, kRows>(), std::integral_constant<int, kVectors>());
+  };
+  if (vectors == 1) return run.template operator()<8, 1>();
+  if (vectors == 2) return run.template operator()<4, 2>();
+  if (vectors == 3) return run.template operator()<2, 3>();
+  if (vectors == 4) return run.template operator()<2, 4>();
+  run.template operator()<1, 8>();
+}
+
+}  // namespace
+
+static_assert(kMostQuantizedColumns == kMostThreads * kWidth * 8);
+
+std::int64_t quantize_partials(std::int64_t rows, std::int64_t columns, std::int64_t batches) {
+  return batches * row_blocks(rows / batches, columns, batches).per_matrix * columns;
+}
 
 void quantize(Matrix<const Bf16> x, std::int64_t batches, Quantized rows, Quantized columns, std::int64_t length,
               RowGroups groups, Bf16* partials, cudaStream_t stream) {
   if (x.rows == 0 || x.columns == 0) return;
-  const std::int64_t vectors = blocks_for(x.columns, kWidth * kVectorsPerThread);
-  const auto threads = std::min<std::int64_t>(blocks_for(vectors, kWarp) * kWarp, kMostThreads);
-  quantize_rows<<<blocks_for(x.rows, kRows), threads, 0, stream>>>(x, rows, columns.values ? partials : nullptr);
+  x.rows /= batches;
+  const auto matrices = static_cast<unsigned>(batches);
+  const RowBlocks blocks = row_blocks(x.rows, x.columns, batches);
+  with_row_shape(blocks.vectors, [&](auto at_a_time, auto vectors) {
+    quantize_rows<at_a_time(), vectors()><<<dim3(blocks.per_matrix, matrices), blocks.threads, 0, stream>>>(
+        x, rows, columns.values ? partials : nullptr);
+  });
   if (!columns.values) return;
 
-  Matrix<const Bf16> one = x;
-  one.rows /= batches;
-  const auto matrices = static_cast<unsigned>(batches);
   const dim3 per_scale(blocks_for(x.columns, kWarp), matrices);
-  column_scales<<<per_scale, kReduceWarps * kWarp, 0, stream>>>(partials, blocks_for(one.rows, kRows), x.columns,
-                                                                columns.scales);
-  const dim3 tiles(blocks_for(length, kTilePositions), blocks_for(x.columns, kTileColumns), matrices);
-  quantize_columns<<<tiles, kTileThreads, 0, stream>>>(one, columns, length, groups);
+  column_scales<<<per_scale, kReduceWarps * kWarp, 0, stream>>>(partials, blocks.per_matrix, x.columns, columns.scales);
+  const dim3 tiles(blocks_for(x.columns, kTileColumns), blocks_for(length, kTilePositions), matrices);
+  quantize_columns<<<tiles, kTileThreads, 0, stream>>>(x, columns, length, groups);
 }
 
 }  // namespace braid::kernels

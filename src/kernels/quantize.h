@@ -22,14 +22,17 @@ struct RowGroups {
 // The padded ends of `count` groups.
 void pad_ends(const std::int32_t* ends, std::int64_t count, std::int32_t* padded_ends, cudaStream_t stream);
 
+inline constexpr std::int64_t kMostQuantizedColumns = 32768;
+
 // Elements of scratch that column scales need.
-std::int64_t quantize_partials(std::int64_t rows, std::int64_t columns);
+std::int64_t quantize_partials(std::int64_t rows, std::int64_t columns, std::int64_t batches);
 
 // `batches` matrices of equal size below each other, of which x is the whole: [batches * R, C]; with more than one, R
-// is a multiple of 16. Rows of x are aligned to 16 bytes, C is a multiple of 8. Either result may be without values.
+// is a multiple of 16. Rows of x are aligned to 16 bytes, C is a multiple of 8, and at most
+// kMostQuantizedColumns. Either result may be without values.
 //   rows: values [batches * R, C], scales [batches * R]
 //   columns, each matrix transposed: values [batches, C, length], zero from R on, scales [batches, C]. Length is a
-//   multiple of 4, and large enough for the groups' padding
+//   multiple of 16, and large enough for the groups' padding
 void quantize(Matrix<const __nv_bfloat16> x, std::int64_t batches, Quantized rows, Quantized columns,
               std::int64_t length, RowGroups groups, __nv_bfloat16* partials, cudaStream_t stream);
 

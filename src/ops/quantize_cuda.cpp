@@ -39,7 +39,8 @@ Fp8Pair quantize(const at::Tensor& x, const Fp8Forms& wanted, std::int64_t lengt
     shape[shape.size() - 2] = columns;
     shape.back() = length;
     pair.columns = empty_matrix(x, shape);
-    partials = at::empty({kernels::quantize_partials(from.size(0), columns)}, x.options().requires_grad(false));
+    partials =
+        at::empty({kernels::quantize_partials(from.size(0), columns, batches)}, x.options().requires_grad(false));
   }
   call_kernel(x, [&]<class T>(cudaStream_t stream) {
     kernels::quantize(const_matrix<__nv_bfloat16>(from), batches, pointers(pair.rows), pointers(pair.columns), length,
@@ -53,8 +54,9 @@ Fp8Pair quantize(const at::Tensor& x, const Fp8Forms& wanted, std::int64_t lengt
 bool has_fp8(const at::Device& device) { return at::cuda::getDeviceProperties(device.index())->major >= 9; }
 
 bool can_quantize(const at::Tensor& x) {
-  const bool one = x.dim() == 2;
-  return x.scalar_type() == at::kBFloat16 && x.size(-1) % 8 == 0 && (one || x.size(-2) % kFp8Multiple == 0);
+  const std::int64_t columns = x.size(-1);
+  const bool one = x.dim() == 2, fits = columns % 8 == 0 && columns <= kernels::kMostQuantizedColumns;
+  return x.scalar_type() == at::kBFloat16 && fits && (one || x.size(-2) % kFp8Multiple == 0);
 }
 
 Fp8Pair quantize(const at::Tensor& x, const Fp8Forms& wanted) { return quantize(x, wanted, padded(x.size(-2)), {}); }
