@@ -165,6 +165,8 @@ int main(int argc, char** argv) {
   app.add_option("--recompute", command.recompute, "what backward computes again, as model.recompute: norms,experts")
       ->delimiter(',')
       ->check(CLI::IsMember(recompute_names()));
+  app.add_flag("--keep-weights", command.step.keep_weights,
+               "time a microbatch that is not the first of its step: weights in fp8 are not converted again");
   app.add_flag("--fp8", command.fp8, "multiply in fp8, as model.language.fp8: rowwise");
   app.add_flag("--tiny", command.tiny, "toy sizes");
   app.add_option("--peer", command.peer,

@@ -22,10 +22,11 @@ std::vector<KernelCase> fp8_cases() {
   add_conversions(cases, "experts", random_bf16({kExperts, kExpertWidth, kHidden}));
 
   const at::Tensor x = random_bf16({kTokens, kHidden}), grad = random_bf16({kTokens, kProjected});
-  const Weight weight = {.value = random_bf16({kProjected, kHidden}), .fp8 = true};
+  const Weight weight = {.value = random_bf16({kProjected, kHidden}), .fp8 = std::make_shared<Fp8Copies>()};
   const double flops = 2.0 * kTokens * kHidden * kProjected;
   const Fp8Matrix columns = quantize(x, {.columns = true}).columns;
-  cases.push_back({"linear_fp8, in_proj", 0, flops / 2, [=] { linear_fp8_forward(x, weight.value, {}, true); }});
+  cases.push_back(
+      {"linear_fp8, in_proj", 0, flops / 2, [=] { linear_fp8_forward(x, weight, {}, {.x_grad = true}, true); }});
   cases.push_back({"linear_fp8 backward, in_proj", 0, flops,
                    [=] { linear_fp8_backward(grad, columns, weight, {.x_grad = true}); }});
   return cases;

@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/philox.h"
+#include "ops/quantize.h"
 
 namespace braid {
 namespace {
@@ -126,6 +127,7 @@ Parameters::Parameters(const std::vector<ParamSpec>& specs, const std::vector<in
     BRAID_CHECK(index_.emplace(spec.name, entries_.size()).second, "{} is declared twice", spec.name);
     const auto options = at::TensorOptions(storage_type(spec, dtype)).device(device);
     entries_.push_back({spec, at::empty(local_shape(spec, coordinates), options).requires_grad_(spec.trainable)});
+    if (spec.fp8) entries_.back().fp8 = std::make_shared<Fp8Copies>();
   }
 }
 
@@ -154,7 +156,7 @@ const at::Tensor& Parameters::get(const std::string& name) const { return entry(
 
 Weight Parameters::weight(const std::string& name) const {
   const Entry& found = entry(name);
-  return {found.value, found.gradient, found.spec.fp8};
+  return {found.value, found.gradient, found.fp8};
 }
 
 const ParamSpec& Parameters::spec(const std::string& name) const { return entry(name).spec; }

@@ -54,14 +54,15 @@ at::Tensor weight_gradient(const Fp8Matrix& grad, const GroupedFp8Saved& saved, 
 
 }  // namespace
 
-OutputAndSaved<GroupedFp8Saved> grouped_linear_fp8_forward(const at::Tensor& rows, const at::Tensor& weight,
-                                                           const ExpertRows& experts, bool weight_wants_gradient) {
+OutputAndSaved<GroupedFp8Saved> grouped_linear_fp8_forward(const at::Tensor& rows, const Weight& weight,
+                                                           const ExpertRows& experts, bool rows_want_gradient,
+                                                           bool weight_wants_gradient) {
   at::Tensor padded_ends;
   if constexpr (kHasKernels)
     if (has_kernel({rows}) && cuda::can_quantize(rows)) padded_ends = cuda::padded_ends(experts.ends());
   const Fp8Pair factor = quantize_groups(rows, {.rows = true, .columns = weight_wants_gradient}, experts, padded_ends);
-  const Fp8Matrix matrices = quantize(weight, {.rows = true}).rows;
-  return {multiply_rows(factor.rows, matrices, experts, padded_ends.defined(), rows.scalar_type(), kOutputSum),
+  const Fp8Pair& matrices = weight.fp8->of(weight.value, {.rows = true, .columns = rows_want_gradient});
+  return {multiply_rows(factor.rows, matrices.rows, experts, padded_ends.defined(), rows.scalar_type(), kOutputSum),
           {factor.columns, padded_ends}};
 }
 
@@ -72,8 +73,8 @@ Tensors grouped_linear_fp8_backward(const at::Tensor& grad, const GroupedFp8Save
       quantize_groups(grad, {.rows = rows_want_gradient, .columns = has_weight_grad}, experts, saved.padded_ends);
   Tensors grads(2);
   if (rows_want_gradient) {
-    const Fp8Matrix matrices = quantize(weight.value, {.columns = true}).columns;
-    grads[0] = multiply_rows(factor.rows, matrices, experts, saved.padded_ends.defined(), grad.scalar_type(),
+    const Fp8Pair& matrices = weight.fp8->of(weight.value, {.columns = true});
+    grads[0] = multiply_rows(factor.rows, matrices.columns, experts, saved.padded_ends.defined(), grad.scalar_type(),
                              kInputGradientSum);
   }
   if (has_weight_grad) grads[1] = weight_gradient(factor.columns, saved, weight, experts);
@@ -89,7 +90,7 @@ at::Tensor grouped_linear_fp8(const at::Tensor& rows, const Weight& weight, cons
   const bool trains = needs_gradient({matrices}), rows_train = rows.requires_grad();
   return differentiable(
       "GroupedLinearFp8Backward", {rows, matrices},
-      [&] { return grouped_linear_fp8_forward(rows, matrices, experts, trains); },
+      [&] { return grouped_linear_fp8_forward(rows, weight, experts, rows_train, trains); },
       [weight, experts, rows_train](const at::Tensor& grad, const GroupedFp8Saved& saved) {
         return grouped_linear_fp8_backward(grad, saved, weight, experts, rows_train);
       });

@@ -13,8 +13,9 @@ struct GroupedFp8Saved {
   Fp8Matrix columns;       // of the rows, if the weight requires a gradient
   at::Tensor padded_ends;  // [E] int32, where the experts' rows end in it, on a GPU
 };
-OutputAndSaved<GroupedFp8Saved> grouped_linear_fp8_forward(const at::Tensor& rows, const at::Tensor& weight,
-                                                           const ExpertRows& experts, bool weight_wants_gradient);
+OutputAndSaved<GroupedFp8Saved> grouped_linear_fp8_forward(const at::Tensor& rows, const Weight& weight,
+                                                           const ExpertRows& experts, bool rows_want_gradient,
+                                                           bool weight_wants_gradient);
 // As grouped_linear_backward.
 Tensors grouped_linear_fp8_backward(const at::Tensor& grad, const GroupedFp8Saved& saved, const Weight& weight,
                                     const ExpertRows& experts, bool rows_want_gradient);

@@ -20,11 +20,11 @@ at::Tensor weight_gradient(const Fp8Matrix& grad, const Fp8Matrix& x, const Weig
 
 }  // namespace
 
-OutputAndSaved<Fp8Matrix> linear_fp8_forward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
-                                             bool weight_wants_gradient) {
+OutputAndSaved<Fp8Matrix> linear_fp8_forward(const at::Tensor& x, const Weight& weight, const at::Tensor& bias,
+                                             const LinearNeeds& needs, bool weight_wants_gradient) {
   const Fp8Pair factor = quantize(x, {.rows = true, .columns = weight_wants_gradient});
-  const Fp8Matrix matrix = quantize(weight.flatten(1), {.rows = true}).rows;
-  const at::Tensor y = fp8_product(factor.rows, matrix, x.scalar_type(), kOutputSum);
+  const Fp8Pair& matrix = weight.fp8->of(weight.value.flatten(1), {.rows = true, .columns = needs.x_grad});
+  const at::Tensor y = fp8_product(factor.rows, matrix.rows, x.scalar_type(), kOutputSum);
   return {bias.defined() ? y + bias : y, factor.columns};
 }
 
@@ -35,8 +35,8 @@ Tensors linear_fp8_backward(const at::Tensor& grad, const Fp8Matrix& x_columns, 
   if (!needs.x_grad && !has_weight_grad) return grads;
   const Fp8Pair factor = quantize(grad, {.rows = needs.x_grad, .columns = has_weight_grad});
   if (needs.x_grad) {
-    const Fp8Matrix matrix = quantize(weight.value.flatten(1), {.columns = true}).columns;
-    grads[0] = fp8_product(factor.rows, matrix, grad.scalar_type(), kInputGradientSum);
+    const Fp8Pair& matrix = weight.fp8->of(weight.value.flatten(1), {.columns = true});
+    grads[0] = fp8_product(factor.rows, matrix.columns, grad.scalar_type(), kInputGradientSum);
   }
   if (has_weight_grad) grads[1] = weight_gradient(factor.columns, x_columns, weight);
   return grads;
@@ -51,7 +51,7 @@ at::Tensor linear_fp8(const at::Tensor& x, const Weight& weight, const at::Tenso
   const LinearNeeds needs = {x.requires_grad(), bias.defined() && bias.requires_grad()};
   const bool trains = needs_gradient({weight.value});
   return differentiable(
-      "LinearFp8Backward", {x, weight.value, bias}, [&] { return linear_fp8_forward(x, weight.value, bias, trains); },
+      "LinearFp8Backward", {x, weight.value, bias}, [&] { return linear_fp8_forward(x, weight, bias, needs, trains); },
       [weight, needs](const at::Tensor& grad, const Fp8Matrix& x_columns) {
         return linear_fp8_backward(grad, x_columns, weight, needs);
       });

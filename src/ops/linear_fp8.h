@@ -11,8 +11,8 @@ namespace braid {
 at::Tensor linear_fp8(const at::Tensor& x, const Weight& weight, const at::Tensor& bias);
 
 // Saved: the columns of x if the weight requires a gradient.
-OutputAndSaved<Fp8Matrix> linear_fp8_forward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
-                                             bool weight_wants_gradient);
+OutputAndSaved<Fp8Matrix> linear_fp8_forward(const at::Tensor& x, const Weight& weight, const at::Tensor& bias,
+                                             const LinearNeeds& needs, bool weight_wants_gradient);
 // As linear_backward.
 Tensors linear_fp8_backward(const at::Tensor& grad, const Fp8Matrix& x_columns, const Weight& weight,
                             const LinearNeeds& needs);

@@ -38,6 +38,19 @@ Fp8Pair quantize(const at::Tensor& x, const Fp8Forms& wanted) {
   return pair;
 }
 
+const Fp8Pair& Fp8Copies::of(const at::Tensor& matrix, const Fp8Forms& wanted) {
+  if (version != matrix._version() || data != matrix.const_data_ptr()) forms = {};
+  version = matrix._version();
+  data = matrix.const_data_ptr();
+  const Fp8Forms missing = {wanted.rows && !forms.rows.values.defined(),
+                            wanted.columns && !forms.columns.values.defined()};
+  if (!missing.rows && !missing.columns) return forms;
+  const Fp8Pair added = quantize(matrix, missing);
+  if (missing.rows) forms.rows = added.rows;
+  if (missing.columns) forms.columns = added.columns;
+  return forms;
+}
+
 at::Tensor dequantize(const Fp8Matrix& matrix) { return matrix.values.to(at::kFloat) * matrix.scales.unsqueeze(-1); }
 
 at::Tensor fp8_product(const Fp8Matrix& a, const Fp8Matrix& b, at::ScalarType dtype, Fp8Sum sum) {

@@ -31,6 +31,18 @@ struct Fp8Pair {
 // Undefined where not wanted.   x: [..., R, C]
 Fp8Pair quantize(const at::Tensor& x, const Fp8Forms& wanted);
 
+// Both forms of a weight, computed once per value: 2 bytes per element. A tensor's version tells whether its value has
+// changed. ATen's in-place operations count it up; whoever writes to its memory otherwise
+// calls bump_version().
+struct Fp8Copies {
+  Fp8Pair forms{};
+  std::int64_t version = -1;
+  const void* data = nullptr;
+
+  // The wanted forms of the weight's matrix or matrices.
+  const Fp8Pair& of(const at::Tensor& matrix, const Fp8Forms& wanted);
+};
+
 // The matrix as fp32.
 at::Tensor dequantize(const Fp8Matrix& matrix);
 

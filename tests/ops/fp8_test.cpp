@@ -30,6 +30,8 @@ at::Tensor rounding_bound(const at::Tensor& x) {
 
 at::Tensor bf16(at::IntArrayRef shape, std::uint64_t seed) { return random_tensor(shape, seed).to(at::kBFloat16); }
 
+Weight fp8_weight(const at::Tensor& value) { return {.value = value, .fp8 = std::make_shared<Fp8Copies>()}; }
+
 void expect_rounded(const Fp8Matrix& got, const at::Tensor& x) {
   ASSERT_EQ(got.values.scalar_type(), at::kFloat8_e4m3fn);
   ASSERT_EQ(got.values.sizes(), x.sizes());
@@ -109,8 +111,7 @@ TEST(Fp8, ProductsAreWithinTheRoundingOfTheirFactors) {
 }
 
 Evaluation evaluate_fp8(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, const at::Tensor& grad) {
-  return evaluate([](const Tensors& in) { return linear(in[0], Weight{.value = in[1], .fp8 = true}, in[2]); },
-                  {x, weight, bias}, grad);
+  return evaluate([](const Tensors& in) { return linear(in[0], fp8_weight(in[1]), in[2]); }, {x, weight, bias}, grad);
 }
 
 TEST(LinearFp8, IsTheProductOfRoundedFactorsForwardAndBackward) {
@@ -132,13 +133,32 @@ TEST(LinearFp8, IsTheProductOfRoundedFactorsForwardAndBackward) {
 }
 
 TEST(LinearFp8, HasTheSameGradientsWhicheverAreWanted) {
-  const auto op = [](const Tensors& in) { return linear(in[0], Weight{.value = in[1], .fp8 = true}, in[2]); };
+  const auto op = [](const Tensors& in) { return linear(in[0], fp8_weight(in[1]), in[2]); };
   check_partial_gradients(op, {bf16({20, 32}, 1), bf16({48, 32}, 2), bf16({48}, 3)});
+}
+
+TEST(LinearFp8, KeepsTheFormsOfAWeightUntilItChanges) {
+  const at::Tensor x = bf16({40, 32}, 1).requires_grad_(), grad = bf16({40, 48}, 2);
+  const Weight weight = fp8_weight(bf16({48, 32}, 3).requires_grad_());
+  const auto output = [&] { return linear(x, weight, {}).detach(); };
+  const at::Tensor before = output(), rows = weight.fp8->forms.rows.values, columns = weight.fp8->forms.columns.values;
+  linear(x, weight, {}).backward(grad);
+  EXPECT_TRUE(rows.is_same(weight.fp8->forms.rows.values));
+  EXPECT_TRUE(columns.is_same(weight.fp8->forms.columns.values));
+  {
+    const at::NoGradGuard guard;
+    weight.value.flatten().slice(0, 0, 32).mul_(2);  // a view has its tensor's version
+  }
+  const at::Tensor after = output();
+  EXPECT_TRUE(at::equal(after, linear(x, fp8_weight(weight.value), {}).detach()));
+  EXPECT_FALSE(at::equal(after, before));
+  weight.value.set_data(bf16({48, 32}, 4));
+  EXPECT_TRUE(at::equal(output(), linear(x, fp8_weight(weight.value), {}).detach()));
 }
 
 TEST(LinearFp8, AddsItsWeightGradientToTheSum) {
   const at::Tensor x = bf16({40, 32}, 1), grad = bf16({40, 48}, 2);
-  const Weight weight = {.value = bf16({48, 32}, 3).requires_grad_(), .fp8 = true};
+  const Weight weight = fp8_weight(bf16({48, 32}, 3).requires_grad_());
   weight.sum->value = at::full({48, 32}, std::numeric_limits<double>::quiet_NaN(), x.options().dtype(at::kFloat));
   weight.sum->is_unset = true;
   for (int i = 0; i < 3; ++i) linear(x, weight, {}).backward(grad);
@@ -153,7 +173,7 @@ TEST(GroupedLinearFp8, IsTheProductOfRoundedFactorsOfEachExpert) {
   for (const Integers& counts : {Integers{9, 0, 40, 15}, Integers{64, 0, 0, 0}, Integers{0, 16, 1, 47}}) {
     const at::Tensor x = bf16({64, 96}, 1), weight = bf16({4, 48, 96}, 2), grad = bf16({64, 48}, 3);
     const auto op = [&](const Tensors& in) {
-      return grouped_linear(in[0], Weight{.value = in[1], .fp8 = true}, expert_rows(counts, test_device()));
+      return grouped_linear(in[0], fp8_weight(in[1]), expert_rows(counts, test_device()));
     };
     const Evaluation got = evaluate(op, {x, weight}, grad);
     Tensors outputs, x_grads, weight_grads;
@@ -173,9 +193,9 @@ TEST(GroupedLinearFp8, IsTheProductOfRoundedFactorsOfEachExpert) {
 }
 
 TEST(LinearFp8, TakesNoTokensAndRefusesOddWidths) {
-  const Weight weight = {.value = bf16({48, 32}, 1), .fp8 = true};
+  const Weight weight = fp8_weight(bf16({48, 32}, 1));
   EXPECT_EQ(linear(bf16({0, 32}, 2), weight, {}).sizes(), at::IntArrayRef({0, 48}));
-  EXPECT_THROW(linear(bf16({3, 24}, 2), Weight{.value = bf16({48, 24}, 1), .fp8 = true}, {}), std::logic_error);
+  EXPECT_THROW(linear(bf16({3, 24}, 2), fp8_weight(bf16({48, 24}, 1)), {}), std::logic_error);
 }
 
 }  // namespace
