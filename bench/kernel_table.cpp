@@ -62,8 +62,7 @@ std::string shortened(std::string name) {
 }
 
 struct Total {
-  std::int64_t count = 0;
-  double ms = 0;
+  double count = 0, ms = 0;
 };
 using Totals = std::map<std::string, Total>;
 
@@ -115,13 +114,13 @@ Totals operators(const std::vector<profiler::KinetoEvent>& events) {
   return totals;
 }
 
-std::unique_ptr<profiler::ProfilerResult> profile(bool on_gpu, const std::function<void()>& work) {
+std::unique_ptr<profiler::ProfilerResult> profile(bool on_gpu, int steps, const std::function<void()>& step) {
   const torch::profiler::impl::ProfilerConfig config(torch::profiler::impl::ProfilerState::KINETO);
   // On a GPU, only kernels: recording operators too would slow the host, which launches the kernels.
   const std::set<ActivityType> activities = {on_gpu ? ActivityType::CUDA : ActivityType::CPU};
   profiler::prepareProfiler(config, activities);
   profiler::enableProfiler(config, activities, {at::RecordScope::FUNCTION});
-  work();
+  for (int i = 0; i < steps; ++i) step();
   return profiler::disableProfiler();
 }
 
@@ -137,21 +136,22 @@ std::string table_of(const std::string& title, const std::vector<std::pair<std::
   std::vector<std::vector<std::string>> rows;
   for (const auto& [name, total] : totals)
     rows.push_back({fmt::format("{:.3f}", total.ms), fmt::format("{:.1f} %", 100 * total.ms / sum_ms),
-                    std::to_string(total.count), shortened(name)});
+                    fmt::format("{:g}", total.count), shortened(name)});
   return format_table({"ms", "share", "count", title}, rows);
 }
 
 }  // namespace
 
-std::string kernel_table(bool on_gpu, const std::function<void()>& work) {
-  const auto result = profile(on_gpu, work);
-  const Totals totals = on_gpu ? gpu_kernels(result->events()) : operators(result->events());
+std::string kernel_table(bool on_gpu, int steps, const std::function<void()>& step) {
+  const auto result = profile(on_gpu, steps, step);
+  Totals totals = on_gpu ? gpu_kernels(result->events()) : operators(result->events());
   const char* what = on_gpu ? "kernel" : "operator";
   if (totals.empty()) return fmt::format("the profiler saw no {}\n", what);
 
   Totals families;
   double sum_ms = 0;
-  for (const auto& [name, total] : totals) {
+  for (auto& [name, total] : totals) {
+    total = {total.count / steps, total.ms / steps};
     Total& family = families[family_of(name)];
     family.count += total.count;
     family.ms += total.ms;
@@ -161,9 +161,9 @@ std::string kernel_table(bool on_gpu, const std::function<void()>& work) {
   const std::size_t different = kernels.size();
   kernels.resize(std::min(different, kKernelsShown));
   const std::string waits =
-      on_gpu ? fmt::format(", {:.2f} ms between kernels", waiting_ms(result->events())) : std::string();
-  return fmt::format("{:.2f} ms in {} different {}s{}, of which the {} longest:\n{}\n{}", sum_ms, different, what,
-                     waits, kernels.size(), table_of(what, kernels, sum_ms),
+      on_gpu ? fmt::format(", {:.2f} ms between kernels", waiting_ms(result->events()) / steps) : std::string();
+  return fmt::format("{:.2f} ms in {} different {}s{}; the {} longest:\n{}\n{}", sum_ms, different, what, waits,
+                     kernels.size(), table_of(what, kernels, sum_ms),
                      table_of("group", longest_first(families), sum_ms));
 }
 

@@ -6,8 +6,9 @@
 
 namespace braid {
 
-// Runs `work`, which must have synchronized with the device when it returns, and describes it: the kernels that took
-// most of the time, and the sums over kernel families. Operators are counted without those they call.
-std::string kernel_table(bool on_gpu, const std::function<void()>& work);
+// Runs `step`, which must have synchronized with the device when it returns, `steps` times in a row, and describes the
+// mean step: the kernels that took most of the time, and the sums over kernel families. Several steps heat the GPU as
+// training does, and its clock falls. Operators are counted without those they call.
+std::string kernel_table(bool on_gpu, int steps, const std::function<void()>& step);
 
 }  // namespace braid

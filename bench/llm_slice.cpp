@@ -17,6 +17,7 @@
 #include "language_step.h"
 #include "models/flops.h"
 #include "models/providers.h"
+#include "peer.h"
 
 namespace {
 
@@ -53,26 +54,14 @@ std::int64_t trainable_elements(const HybridLmConfig& config) {
   return sum;
 }
 
-std::string shell_quoted(const std::string& word) {
-  std::string quoted = "'";
-  for (const char c : word) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return quoted + "'";
-}
-
-// The last line that the peer prints, or empty if it fails; its error is on stderr.
-std::optional<nlohmann::json> run_peer(const Command& command) {
+std::string peer_command(const Command& command) {
   std::string line = fmt::format("{} {} --sequence {} --repeats {}", shell_quoted(command.peer),
                                  shell_quoted(BRAID_PEER_SCRIPT), command.step.sequence, command.step.repeats);
   if (command.tiny) line += " --tiny";
   if (command.peer_eager) line += " --eager";
   if (command.experts > 0) line += fmt::format(" --experts {}", command.experts);
   if (!command.layers.empty()) line += " --layers " + shell_quoted(command.layers);
-  std::FILE* pipe = popen(line.c_str(), "r");
-  if (pipe == nullptr) throw_errno("cannot start " + line);
-  std::string output;
-  for (int c = std::fgetc(pipe); c != EOF; c = std::fgetc(pipe)) output += static_cast<char>(c);
-  if (pclose(pipe) != 0) return std::nullopt;
-  return nlohmann::json::parse(output.substr(output.rfind('{')));
+  return line;
 }
 
 std::string recompute_words(const Command& command) {
@@ -140,7 +129,7 @@ int run(const Command& command) {
   if (command.peer.empty()) return 0;
 
   std::fflush(stdout);
-  const auto peer = run_peer(command);
+  const auto peer = run_peer(peer_command(command));
   if (!peer) {
     fmt::print(stderr, "bench_llm_slice: the peer failed\n");
     return 1;

@@ -6,19 +6,18 @@
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include <cstdio>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "base/error.h"
 #include "base/table.h"
 #include "dist/blas_quirk.h"
 #include "dist/world.h"
 #include "kernel_table.h"
 #include "models/providers.h"
+#include "peer.h"
 #include "timing.h"
 
 namespace {
@@ -75,20 +74,10 @@ Measured measure(const RadioStep& step, const RadioConfig& config, const std::ve
 std::string kernels_of(const RadioStep& step, const RadioConfig& config, const std::vector<PatchGrid>& images) {
   const at::Tensor patches = at::randn({total_patches(images), config.channels * config.patch * config.patch},
                                        at::TensorOptions(at::kBFloat16).device(step.device()));
-  return kernel_table(true, [&] {
+  return kernel_table(true, kRepeats, [&] {
     step.forward_backward(images, patches);
     synchronize(step.device());
   });
-}
-
-std::optional<nlohmann::json> run_peer(const std::string& python) {
-  const std::string line = fmt::format("'{}' '{}' --repeats {}", python, BRAID_PEER_SCRIPT, kRepeats);
-  std::FILE* pipe = popen(line.c_str(), "r");
-  if (pipe == nullptr) throw_errno("cannot start " + line);
-  std::string output;
-  for (int c = std::fgetc(pipe); c != EOF; c = std::fgetc(pipe)) output += static_cast<char>(c);
-  if (pclose(pipe) != 0) return std::nullopt;
-  return nlohmann::json::parse(output.substr(output.rfind('{')));
 }
 
 int run(const std::string& python) {
@@ -112,7 +101,8 @@ int run(const std::string& python) {
   at::accelerator::emptyCache();
   std::fflush(stdout);
   if (!python.empty())
-    if (const auto peer = run_peer(python))
+    if (const auto peer = run_peer(
+            fmt::format("{} {} --repeats {}", shell_quoted(python), shell_quoted(BRAID_PEER_SCRIPT), kRepeats)))
       add("transformers, compiled: 8 images of 512 x 512",
           {peer->at("ms_forward_backward").get<double>(), peer->at("peak_gb").get<double>()}, total_patches(equal));
   fmt::print("{}", format_table({"work", "ms", "peak GB", "patches/s"}, rows));

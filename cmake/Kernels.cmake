@@ -38,6 +38,12 @@ function(braid_kernels)
     "$<$<COMPILE_LANGUAGE:CUDA>:--extended-lambda;--expt-relaxed-constexpr;-lineinfo;-Xcompiler=-Wall,-Wextra;$<$<BOOL:${BRAID_WERROR}>:-Werror=all-warnings>>")
 endfunction()
 
+# Through cuBLAS's own interface Braid chooses the algorithm of a product.
+function(braid_use_cublas)
+  target_sources(braid_kernels PRIVATE kernels/cublas_product.cpp)
+  target_link_libraries(braid_kernels PUBLIC CUDA::cublasLt)
+endfunction()
+
 # cuDNN's attention is reached through its frontend, a library of headers. Without it attention is libtorch's.
 function(braid_use_cudnn)
   find_path(CUDNN_FRONTEND_INCLUDE cudnn_frontend.h HINTS ${site_packages}/include)

@@ -2,16 +2,11 @@
 // drawn before or on which rank. So every layout of ranks sees the same numbers. Philox 4x32-10.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <span>
 #include <string_view>
 
 namespace braid {
-
-// One block of Philox 4x32 with ten rounds.
-std::array<std::uint32_t, 4> philox(const std::array<std::uint32_t, 4>& counter,
-                                    const std::array<std::uint32_t, 2>& key);
 
 class RandomField {
  public:
@@ -23,6 +18,10 @@ class RandomField {
   // The same values for begin, begin + 1, ... in half the time, because values are generated in pairs.
   void fill_uniform(std::uint64_t begin, std::span<double> values) const;
   void fill_normal(std::uint64_t begin, std::span<double> values) const;
+
+  // What a kernel needs to draw the same values (base/random_values.h).
+  std::uint64_t seed() const { return seed_; }
+  std::uint64_t name_hash() const { return name_; }
 
  private:
   std::uint64_t seed_, name_;

@@ -1,5 +1,5 @@
-// Attention by cuDNN in bf16. cuDNN needs a plan for every shape, which takes tens of milliseconds to make: plans are
-// kept for the life of the process.
+// Attention by cuDNN in bf16. cuDNN needs tens of milliseconds to make the plan of a shape, so plans are kept for the
+// life of the process.
 #pragma once
 
 #include <cuda_runtime_api.h>

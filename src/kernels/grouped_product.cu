@@ -1,8 +1,9 @@
 // Blocks stay on their multiprocessors and take every gridDim.x-th tile of the result, kTileRows x kTileColumns, of
 // one expert after the other; the tiles of a row of tiles follow one another, because they read the same left operand.
-// Of a block's three warpgroups the first copies both operands' parts of a tile, kDepth deep, to a ring of kStages
-// places in shared memory; the other two multiply them, each half of the tile's rows, and write the result. A place is
-// `full` when its copies have arrived, and `empty` when both have read it.
+// Of a block's four warpgroups the first copies both operands' parts of a tile, kDepth deep, to a ring of kStages
+// places in shared memory; the other three multiply them, each 64 of the tile's rows, and write the result. A place is
+// `full` when its copies have arrived, and `empty` when all three have read it. Square tiles read the fewest bytes per
+// product; larger ones, of 256 x 192, were slower.
 #include <stdexcept>
 #include <string>
 
@@ -18,28 +19,29 @@ enum class Form {
   kColumns      // columns times columns: the depth is the rows of an expert
 };
 
-constexpr int kTileRows = 128, kTileColumns = 192, kDepth = 64, kStages = 5;
-constexpr int kMultipliers = 2;  // warpgroups
+constexpr int kMultipliers = 3;  // warpgroups
+constexpr int kMultiplierRows = 64;
+constexpr int kTileRows = kMultipliers * kMultiplierRows, kTileColumns = 192, kDepth = 64, kStages = 4;
 constexpr int kThreads = (1 + kMultipliers) * kWarpgroup;
-constexpr int kBlockBytes = kSwizzledRow * kDepth * sizeof(bf16);
-inline constexpr int kCopierRegisters = 40, kMultiplierRegisters = 232;
-constexpr int kChunk = 64;  // columns of bf16 that a warp writes at a time
+inline constexpr int kCopierRegisters = 56, kMultiplierRegisters = 152;
+
+// Parts of both operands, in blocks of kSwizzledRow x kDepth elements.
+struct Place {
+  using Block = bf16[kSwizzledRow * kDepth];
+  Block left[kTileRows / kSwizzledRow], right[kTileColumns / kSwizzledRow];
+};
+constexpr int kSharedBytes = kStages * sizeof(Place) + 1024;  // the swizzle needs an alignment of 1024 bytes
+
+struct Ring {
+  Place* places;
+  Barrier *full, *empty;
+};
 
 template <Form kForm>
 struct Shape {
   static constexpr bool kLeftDepthMajor = kForm != Form::kColumns, kRightDepthMajor = kForm == Form::kTransposed;
-  static constexpr int kLeftBlocks = kTileRows / 64, kRightBlocks = kTileColumns / 64;
   using Left = Operand<kLeftDepthMajor, kDepth>;
   using Right = Operand<kRightDepthMajor, kDepth>;
-
-  struct Place {
-    unsigned char left[kLeftBlocks * kBlockBytes], right[kRightBlocks * kBlockBytes];
-  };
-  struct Shared {
-    Place places[kStages];
-    bf16 chunks[kMultipliers * kWarpgroup / kWarp][16 * kChunk];
-  };
-  static constexpr int kSharedBytes = sizeof(Shared) + 1024;  // the swizzle needs an alignment of 1024 bytes
 };
 
 template <class T>
@@ -109,36 +111,91 @@ __device__ int depth_of(const Problem<T>& problem, const Part& tile) {
 }
 
 template <Form kForm>
-__device__ void copy_place(typename Shape<kForm>::Place& to, const CUtensorMap& left, const CUtensorMap& right,
-                           const Part& tile, int depth, Barrier& full) {
+__device__ void copy_place(Place& to, const CUtensorMap& left, const CUtensorMap& right, const Part& tile, int depth,
+                           Barrier& full) {
   using S = Shape<kForm>;
   arrive_with_copies(full, sizeof(to));
   const int first_row = kForm == Form::kColumns ? tile.begin : 0, matrix = kForm == Form::kColumns ? 0 : tile.expert;
   if constexpr (S::kLeftDepthMajor)
     copy_box(to.left, left, depth, tile.begin + tile.row, 0, full);
   else
-    for (int i = 0; i < S::kLeftBlocks; ++i)
-      copy_box(to.left + i * kBlockBytes, left, tile.row + i * kSwizzledRow, first_row + depth, 0, full);
+    for (int i = 0; i < kTileRows / kSwizzledRow; ++i)
+      copy_box(to.left[i], left, tile.row + i * kSwizzledRow, first_row + depth, 0, full);
   if constexpr (S::kRightDepthMajor)
     copy_box(to.right, right, depth, tile.column, matrix, full);
   else
-    for (int i = 0; i < S::kRightBlocks; ++i)
-      copy_box(to.right + i * kBlockBytes, right, tile.column + i * kSwizzledRow, first_row + depth, matrix, full);
+    for (int i = 0; i < kTileColumns / kSwizzledRow; ++i)
+      copy_box(to.right[i], right, tile.column + i * kSwizzledRow, first_row + depth, matrix, full);
 }
 
-// Rows of the next expert must not count. By all multipliers.
-template <class Place>
-__device__ void clear_rows(Place& place, int valid, int thread) {
-  auto* const units = reinterpret_cast<uint4*>(&place);
-  constexpr int kUnits = kBlockBytes / 16, kUnitsOfRow = 128 / 16;
-  for (int block = 0; block < static_cast<int>(sizeof(Place)) / kBlockBytes; ++block)
-    for (int i = valid * kUnitsOfRow + thread; i < kUnits; i += kMultipliers * kWarpgroup)
-      units[block * kUnits + i] = uint4();
+template <Form kForm, class T>
+__device__ void copy_tiles(const Problem<T>& problem, const CUtensorMap& left, const CUtensorMap& right,
+                           const Ring& ring) {
+  Turn turn;
+  Tiles<kForm> tiles(problem);
+  for (Part tile; tiles.next(tile);)
+    for (int depth = 0; depth < depth_of<kForm>(problem, tile); depth += kDepth, turn.advance()) {
+      wait(ring.empty[turn.place], turn.parity ^ 1);
+      copy_place<kForm>(ring.places[turn.place], left, right, tile, depth, ring.full[turn.place]);
+    }
+}
+
+// Rows of the next expert must not count. A multiplier clears all that it reads; others may write the same zeros.
+__device__ inline void clear_rows(Place& place, int valid, int multiplier) {
+  const auto clear = [&](Place::Block& block) {
+    auto* const units = reinterpret_cast<uint4*>(block);
+    constexpr int kUnits = sizeof(block) / sizeof(uint4), kUnitsOfRow = 128 / sizeof(uint4);
+    for (int i = valid * kUnitsOfRow + threadIdx.x % kWarpgroup; i < kUnits; i += kWarpgroup) units[i] = uint4();
+  };
+  clear(place.left[multiplier]);
+  for (Place::Block& block : place.right) clear(block);
   publish_stores();
-  wait_for_threads(1, kMultipliers * kWarpgroup);
+  wait_for_threads(1 + multiplier, kWarpgroup);
 }
 
-// What a warp writes of its tile: 16 rows, of which `rows` exist, and the columns that exist.
+// A thread's sums of a tile.
+using Sums = float[kTileColumns / 2];
+
+__device__ inline void clear(Sums& sum) {
+#pragma unroll
+  for (float& x : sum) x = 0;
+}
+
+template <Form kForm>
+__device__ void multiply_tile(Sums& sum, const Ring& ring, Turn& turn, int depth, int multiplier) {
+  using S = Shape<kForm>;
+  int last = -1;  // place whose products are under way
+  for (int left_over = depth; left_over > 0; left_over -= kDepth, turn.advance()) {
+    Place& place = ring.places[turn.place];
+    wait(ring.full[turn.place], turn.parity);
+    if constexpr (kForm == Form::kColumns)
+      if (left_over < kDepth) clear_rows(place, left_over, multiplier);
+    const std::uint64_t left = S::Left::descriptor(place.left[multiplier]), right = S::Right::descriptor(place.right);
+    begin_products();
+#pragma unroll
+    for (int k = 0; k < kDepth / 16; ++k)
+      multiply<S::kLeftDepthMajor, S::kRightDepthMajor>(sum, left + k * S::Left::kStep, right + k * S::Right::kStep,
+                                                        /*add=*/k > 0 || last >= 0);
+    end_products();
+    wait_for_products<1>();
+    if (last >= 0 && lane_id() == 0) arrive(ring.empty[last]);
+    last = turn.place;
+  }
+  wait_for_products<0>();
+  hold(sum);
+  if (last >= 0 && lane_id() == 0) arrive(ring.empty[last]);
+}
+
+// For a multiplier whose part of the tile has no rows.
+__device__ inline void skip_tile(const Ring& ring, Turn& turn, int depth) {
+  for (int left_over = depth; left_over > 0; left_over -= kDepth, turn.advance()) {
+    wait(ring.full[turn.place], turn.parity);
+    __syncwarp();
+    if (lane_id() == 0) arrive(ring.empty[turn.place]);
+  }
+}
+
+// A multiplier's part of a tile, and how many of its rows and columns exist.
 template <class T>
 struct Target {
   T* data;
@@ -146,148 +203,90 @@ struct Target {
   int rows, columns;
 };
 
-// A thread's sums of a tile; what it adds them to, if it does.
-using Sums = float[kTileColumns / 2];
-using Old = float4[kTileColumns / 8];
-
-// The result leaves by way of a buffer of 16 rows of 128 bytes per warp, so that a warp writes whole lines.
-__device__ inline void write(const Sums& sum, const Old&, const Target<bf16>& to, bf16* buffer) {
-  const Tile<kChunk> chunk = {buffer};
-  const int lane = lane_id(), row = lane % 16, unit = lane / 16;
-#pragma unroll
-  for (int first = 0; first < kTileColumns; first += kChunk) {
-    if (first >= to.columns) return;
-#pragma unroll
-    for (int i = 0; i < kChunk / 8; i += 2) {
-      unsigned pairs[4];
-#pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        const int at = (first / 8 + i) * 4 + j * 2;
-        const __nv_bfloat162 pair = __floats2bfloat162_rn(sum[at], sum[at + 1]);
-        pairs[j] = *reinterpret_cast<const unsigned*>(&pair);
-      }
-      store_matrices(chunk.unit(row, i + unit), pairs);
-    }
-    __syncwarp();
-#pragma unroll
-    for (int i = 0; i < 16; i += 4) {
-      const int r = i + lane / 8, column = first + lane % 8 * 8;
-      const uint4 values = *reinterpret_cast<const uint4*>(chunk.unit(r, lane % 8));
-      if (r < to.rows && column < to.columns) *reinterpret_cast<uint4*>(to.data + r * to.stride + column) = values;
-    }
-    __syncwarp();
-  }
-}
-
-constexpr int kFloatChunk = kChunk / 2;
-
-__device__ inline void load(Old& old, const Target<float>& from) {
-#pragma unroll
-  for (int i = 0; i < kTileColumns / 8; ++i) {
-    const int row = i % 4 * 4 + lane_id() / 8, column = i / 4 * kFloatChunk + lane_id() % 8 * 4;
-    if (row < from.rows && column < from.columns)
-      old[i] = *reinterpret_cast<const float4*>(from.data + row * from.stride + column);
-  }
-}
-
-__device__ inline void write(const Sums& sum, const Old& old, const Target<float>& to, bf16* buffer) {
-  const int lane = lane_id();
-  // Permuted so that half a warp, which writes 4 rows of 32 bytes, meets no bank twice.
-  const auto unit = [&](int row, int unit) {
-    return reinterpret_cast<float4*>(buffer) + row * 8 + (unit ^ row % 4 * 2);
-  };
-#pragma unroll
-  for (int first = 0; first < kTileColumns; first += kFloatChunk) {
-    if (first >= to.columns) return;
-#pragma unroll
-    for (int i = 0; i < kFloatChunk / 8 * 2; ++i) {
-      const int at = (first / 8 + i / 2) * 4 + i % 2 * 2, row = i % 2 * 8 + lane / 4;
-      reinterpret_cast<float2*>(unit(row, i / 2 * 2 + lane % 4 / 2))[lane % 2] = {sum[at], sum[at + 1]};
-    }
-    __syncwarp();
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const int row = i * 4 + lane / 8, column = first + lane % 8 * 4;
-      const float4 a = *unit(row, lane % 8), b = old[first / kFloatChunk * 4 + i];
-      if (row < to.rows && column < to.columns)
-        *reinterpret_cast<float4*>(to.data + row * to.stride + column) = {a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w};
-    }
-    __syncwarp();
-  }
-}
-
-// The part of a tile that a warp writes; `warp` counts those of the multipliers.
 template <Form kForm, class T>
-__device__ Target<T> target_of(const Problem<T>& problem, const Part& tile, int warp) {
-  const int row = tile.row + warp * 16;
+__device__ Target<T> target_of(const Problem<T>& problem, const Part& tile, int multiplier) {
+  const int row = tile.row + multiplier * kMultiplierRows;
   const std::int64_t first =
       kForm == Form::kColumns ? static_cast<std::int64_t>(tile.expert) * problem.rows : tile.begin;
   return {problem.result + (first + row) * problem.stride + tile.column, problem.stride,
           (kForm == Form::kColumns ? problem.rows : tile.count) - row, problem.columns - tile.column};
 }
 
-// The old values, which are read after the products.
-__device__ inline void prefetch(const Target<float>& target) {
-  constexpr int kLine = 128 / sizeof(float), kLines = kTileColumns / kLine;
-  for (int i = lane_id(); i < 16 * kLines; i += kWarp)
-    if (i / kLines < target.rows && i % kLines * kLine < target.columns)
-      prefetch_to_l2(target.data + i / kLines * target.stride + i % kLines * kLine);
+// The lower of two lanes gives its b for the a of the upper one.
+template <class T>
+__device__ void exchange(T& a, T& b, int distance) {
+  const bool is_upper = lane_id() & distance;
+  const T got = __shfl_xor_sync(~0u, is_upper ? a : b, distance);
+  (is_upper ? a : b) = got;
 }
 
-template <class S>
-struct Ring {
-  typename S::Shared& shared;
-  Barrier *full, *empty;
-};
+// The first of a thread's two rows; the other one is 8 below.
+__device__ inline int row_of_thread() {
+  return static_cast<int>(threadIdx.x) % kWarpgroup / kWarp * 16 + row_of_lane();
+}
 
-template <Form kForm, class T>
-__device__ void copy_tiles(const Problem<T>& problem, const CUtensorMap& left, const CUtensorMap& right,
-                           const Ring<Shape<kForm>>& ring) {
-  using S = Shape<kForm>;
-  Turn turn;
-  Tiles<kForm> tiles(problem);
-  for (Part tile; tiles.next(tile);)
-    for (int depth = 0; depth < depth_of<kForm>(problem, tile); depth += kDepth, turn.advance()) {
-      wait(ring.empty[turn.place], turn.parity ^ 1);
-      copy_place<kForm>(ring.shared.places[turn.place], left, right, tile, depth, ring.full[turn.place]);
+// Of each 8 columns of a row, four lanes have 2 each. They exchange them, so that each lane writes 16 bytes.
+__device__ inline void write(const Sums& sum, const Target<bf16>& to, bool) {
+#pragma unroll
+  for (int first = 0; first < kTileColumns; first += 32) {
+    if (first >= to.columns) return;
+    const int column = first + lane_id() % 4 * 8;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int row = row_of_thread() + half * 8;
+      unsigned pairs[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int at = first / 2 + i * 4 + half * 2;
+        pairs[i] = pack(sum[at], sum[at + 1]);
+      }
+      exchange(pairs[0], pairs[1], 1);
+      exchange(pairs[2], pairs[3], 1);
+      exchange(pairs[0], pairs[2], 2);
+      exchange(pairs[1], pairs[3], 2);
+      if (row < to.rows && column < to.columns)
+        *reinterpret_cast<uint4*>(to.data + row * to.stride + column) = {pairs[0], pairs[1], pairs[2], pairs[3]};
     }
+  }
+}
+
+__device__ inline void write(const Sums& sum, const Target<float>& to, bool add) {
+#pragma unroll
+  for (int first = 0; first < kTileColumns; first += 16) {
+    if (first >= to.columns) return;
+    const int column = first + lane_id() % 2 * 8 + lane_id() % 4 / 2 * 4;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int row = row_of_thread() + half * 8, at = first / 2 + half * 2;
+      float4 values = {sum[at], sum[at + 1], sum[at + 4], sum[at + 5]};
+      exchange(values.x, values.z, 1);
+      exchange(values.y, values.w, 1);
+      if (row >= to.rows || column >= to.columns) continue;
+      float* const data = to.data + row * to.stride + column;
+      if (add)
+        add_in_l2(data, values);
+      else
+        *reinterpret_cast<float4*>(data) = values;
+    }
+  }
 }
 
 template <Form kForm, class T>
-__device__ void multiply_tiles(const Problem<T>& problem, const Ring<Shape<kForm>>& ring) {
-  using S = Shape<kForm>;
-  const int thread = static_cast<int>(threadIdx.x) - kWarpgroup, warp = thread / kWarp;
+__device__ void multiply_tiles(const Problem<T>& problem, const Ring& ring) {
+  const int multiplier = static_cast<int>(threadIdx.x) / kWarpgroup - 1;
   Turn turn;
   Tiles<kForm> tiles(problem);
   for (Part tile; tiles.next(tile);) {
-    const Target<T> target = target_of<kForm>(problem, tile, warp);
-    if constexpr (sizeof(T) == sizeof(float))
-      if (problem.add) prefetch(target);
-    Sums sum = {};
-    Old old = {};
-    int last = -1;  // place whose products are under way
-    for (int left_over = depth_of<kForm>(problem, tile); left_over > 0; left_over -= kDepth, turn.advance()) {
-      auto& place = ring.shared.places[turn.place];
-      wait(ring.full[turn.place], turn.parity);
-      if constexpr (kForm == Form::kColumns)
-        if (left_over < kDepth) clear_rows(place, left_over, thread);
-      const std::uint64_t left = S::Left::descriptor(place.left + thread / kWarpgroup * kBlockBytes),
-                          right = S::Right::descriptor(place.right);
-      begin_products();
-#pragma unroll
-      for (int k = 0; k < kDepth / 16; ++k)
-        multiply<S::kLeftDepthMajor, S::kRightDepthMajor>(sum, left + k * S::Left::kStep, right + k * S::Right::kStep);
-      end_products();
-      wait_for_products<1>();
-      if (last >= 0 && lane_id() == 0) arrive(ring.empty[last]);
-      last = turn.place;
+    const int depth = depth_of<kForm>(problem, tile);
+    const Target<T> target = target_of<kForm>(problem, tile, multiplier);
+    if (target.rows <= 0) {
+      skip_tile(ring, turn, depth);
+      continue;
     }
-    if constexpr (sizeof(T) == sizeof(float))
-      if (problem.add) load(old, target);
-    wait_for_products<0>();
-    hold(sum);
-    if (last >= 0 && lane_id() == 0) arrive(ring.empty[last]);
-    write(sum, old, target, ring.shared.chunks[warp]);
+    Sums sum;
+    if (depth == 0) clear(sum);
+    multiply_tile<kForm>(sum, ring, turn, depth, multiplier);
+    write(sum, target, problem.add);
   }
 }
 
@@ -296,12 +295,10 @@ __global__ void __launch_bounds__(kThreads, 1)
     grouped_product(Problem<T> problem, const __grid_constant__ CUtensorMap left,
                     const __grid_constant__ CUtensorMap right) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-  using S = Shape<kForm>;
   extern __shared__ unsigned char memory[];
   __shared__ Barrier full[kStages], empty[kStages];
-  const Ring<S> ring = {
-      *reinterpret_cast<typename S::Shared*>((reinterpret_cast<std::uintptr_t>(memory) + 1023) / 1024 * 1024), full,
-      empty};
+  const Ring ring = {reinterpret_cast<Place*>((reinterpret_cast<std::uintptr_t>(memory) + 1023) / 1024 * 1024), full,
+                     empty};
   if (threadIdx.x == 0) {
     for (int i = 0; i < kStages; ++i) {
       initialize(full[i], 1);
@@ -363,8 +360,8 @@ void launch(const Problem<T>& problem, const Matrices& left, const Matrices& rig
   const CUtensorMap left_map = tensor_map(left, S::kLeftDepthMajor ? kTileRows : kDepth),
                     right_map = tensor_map(right, S::kRightDepthMajor ? kTileColumns : kDepth);
   const auto kernel = grouped_product<kForm, T>;
-  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, S::kSharedBytes);
-  kernel<<<static_cast<unsigned>(multiprocessors()), kThreads, S::kSharedBytes, stream>>>(problem, left_map, right_map);
+  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes);
+  kernel<<<static_cast<unsigned>(multiprocessors()), kThreads, kSharedBytes, stream>>>(problem, left_map, right_map);
 }
 
 }  // namespace

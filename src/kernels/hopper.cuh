@@ -54,7 +54,6 @@ __device__ inline void prefetch_descriptor(const CUtensorMap& tensor) {
 }
 // Makes a thread's stores to shared memory visible to the copy engine and to products.
 __device__ inline void publish_stores() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
-__device__ inline void prefetch_to_l2(const void* data) { asm volatile("prefetch.global.L2 [%0];" ::"l"(data)); }
 
 // An operand of a product in shared memory, and the way to its next 16 of depth. Depth-major: the depth runs along the
 // swizzled rows. Else they hold 64 of the other dimension, and `kDepth` of them make a block.
@@ -82,19 +81,20 @@ __device__ void wait_for_products() {
   "+f"(d[i + 6]), "+f"(d[i + 7])
 #define BRAID_32(d, i) BRAID_8(d, i), BRAID_8(d, i + 8), BRAID_8(d, i + 16), BRAID_8(d, i + 24)
 
-// sum += left right for 64 x 192 elements and a depth of 16. Thread t holds rows t / 32 * 16 + t % 32 / 4 (elements 0
-// and 1 of four) and 8 below (2 and 3), and columns 8 i + t % 4 * 2 + {0, 1} (four i).
+// sum = left right, or sum += left right, for 64 x 192 elements and a depth of 16. Thread t holds rows
+// t / 32 * 16 + t % 32 / 4 (elements 0 and 1 of four) and 8 below (2 and 3), and columns 8 i + t % 4 * 2 + {0, 1}
+// (four i).
 template <bool kLeftDepthMajor, bool kRightDepthMajor>
-__device__ void multiply(float (&sum)[96], std::uint64_t left, std::uint64_t right) {
+__device__ void multiply(float (&sum)[96], std::uint64_t left, std::uint64_t right, bool add) {
   asm volatile(
-      "{\n.reg .pred add;\nsetp.ne.b32 add, 1, 0;\nwgmma.mma_async.sync.aligned.m64n192k16.f32.bf16.bf16 {"
+      "{\n.reg .pred add;\nsetp.ne.b32 add, %98, 0;\nwgmma.mma_async.sync.aligned.m64n192k16.f32.bf16.bf16 {"
       "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,"
       "%24,%25,%26,%27,%28,%29,%30,%31,%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,"
       "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63,%64,%65,%66,%67,%68,%69,%70,%71,"
       "%72,%73,%74,%75,%76,%77,%78,%79,%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95},"
-      " %96, %97, add, 1, 1, %98, %99;\n}"
+      " %96, %97, add, 1, 1, %99, %100;\n}"
       : BRAID_32(sum, 0), BRAID_32(sum, 32), BRAID_32(sum, 64)
-      : "l"(left), "l"(right), "n"(kLeftDepthMajor ? 0 : 1), "n"(kRightDepthMajor ? 0 : 1));
+      : "l"(left), "l"(right), "r"(static_cast<int>(add)), "n"(kLeftDepthMajor ? 0 : 1), "n"(kRightDepthMajor ? 0 : 1));
 }
 #undef BRAID_32
 #undef BRAID_8
@@ -107,10 +107,11 @@ __device__ void hold(float (&sum)[kSize]) {
   for (int i = 0; i < kSize; ++i) asm volatile("" : "+f"(sum[i])::"memory");
 }
 
-// Four 8 x 8 matrices; lane i has the address of row i % 8 of matrix i / 8.
-__device__ inline void store_matrices(void* row, const unsigned (&values)[4]) {
-  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared_address(row)),
-               "r"(values[0]), "r"(values[1]), "r"(values[2]), "r"(values[3])
+// Adds to four floats in global memory. The L2 cache adds, so that no thread waits for the old values; subnormal ones
+// count as zeros.
+__device__ inline void add_in_l2(float* to, const float4& values) {
+  asm volatile("red.relaxed.gpu.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(values.x), "f"(values.y),
+               "f"(values.z), "f"(values.w)
                : "memory");
 }
 

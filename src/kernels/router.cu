@@ -212,8 +212,8 @@ std::int64_t tokens_per_part(std::int64_t tokens) {
   return kPartTokens * blocks_for(std::max<std::int64_t>(tokens, 1), kPartTokens * kMostParts);
 }
 
-// Block (c, p, e) computes 16 experts times 64 features over the p-th part of the tokens, of which each warp
-// takes every fourth 16. Inner index 2 q, 2 q + 1, 2 q + 8, 2 q + 9 is token 4 q, ..., 4 q + 3; column n of product j
+// Block (c, p, e) computes 16 experts times 64 features over the p-th part of the tokens. Each warp takes every fourth
+// group of 16 tokens. Inner index 2 q, 2 q + 1, 2 q + 8, 2 q + 9 is token 4 q, ..., 4 q + 3; column n of product j
 // is feature 8 n + j. Shared: the sums of each warp.   partials: [parts, E, H]
 template <bool kAligned>
 __global__ void __launch_bounds__(kGradWarps* kWarp)

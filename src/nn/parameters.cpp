@@ -12,7 +12,9 @@
 
 #include "base/error.h"
 #include "base/philox.h"
+#include "ops/has_kernel.h"
 #include "ops/quantize.h"
+#include "ops/random_cuda.h"
 
 namespace braid {
 namespace {
@@ -58,7 +60,8 @@ void in_parallel(std::int64_t begin, std::int64_t end, std::int64_t least_per_th
   for (std::future<void>& other : others) other.get();
 }
 
-// One parameter's shard as a matrix of rows along the last dimension, drawn in blocks of bounded size.
+// One parameter's shard as a matrix of rows along the last dimension. The host draws it in blocks of bounded
+// size.
 class Drawing {
  public:
   Drawing(const Parameters::Entry& entry, const ShardCoordinates& coordinates, std::uint64_t seed)
@@ -68,12 +71,45 @@ class Drawing {
         columns_(shard_.size(1)),
         global_columns_(entry.spec.shape.size() > 1 ? entry.spec.shape.back() : 1) {
     for (const Box& box : shard_boxes(entry.spec, coordinates))
-      for (const RowRun& run : row_runs(box, entry.spec.shape, entry.value.sizes().vec())) runs_.push_back(run);
+      for (const RowRun& run : row_runs(box, entry.spec.shape, entry.value.sizes().vec())) add(run);
   }
 
   void draw_shard(std::atomic<std::int64_t>& drawn) {
-    constexpr std::int64_t kElementsAtOnce = 1 << 22, kLeastPerThread = 1 << 14;
     if (shard_.numel() == 0) return;
+    if constexpr (kHasKernels)
+      if (has_kernel({shard_}) && (rule_.kind == InitRule::Normal || rule_.kind == InitRule::Uniform)) {
+        draw_on_gpu();
+        drawn += shard_.numel();
+        return;
+      }
+    draw_on_host(drawn);
+  }
+
+ private:
+  // Joins runs that are neighbours in the shard and in the whole: a GPU draws a run at a time.
+  void add(const RowRun& run) {
+    const auto continues = [&](const RowRun& last) {
+      return run.global_row == last.global_row + last.rows && run.local_row == last.local_row + last.rows &&
+             run.global_column == last.global_column && run.local_column == last.local_column &&
+             run.columns == last.columns;
+    };
+    if (!runs_.empty() && continues(runs_.back()))
+      runs_.back().rows += run.rows;
+    else
+      runs_.push_back(run);
+  }
+
+  std::int64_t first_value(const RowRun& run) const { return run.global_row * global_columns_ + run.global_column; }
+
+  void draw_on_gpu() const {
+    const auto draw_run = rule_.kind == InitRule::Normal ? cuda::draw_normal : cuda::draw_uniform;
+    for (const RowRun& run : runs_)
+      draw_run(shard_.narrow(0, run.local_row, run.rows).narrow(1, run.local_column, run.columns), field_,
+               first_value(run), global_columns_, rule_.scale);
+  }
+
+  void draw_on_host(std::atomic<std::int64_t>& drawn) const {
+    constexpr std::int64_t kElementsAtOnce = 1 << 22, kLeastPerThread = 1 << 14;
     const std::int64_t rows_at_once = std::max<std::int64_t>(kElementsAtOnce / columns_, 1);
     const at::Tensor block = at::empty({std::min(rows_at_once, shard_.size(0)), columns_}, at::kDouble);
     for (std::int64_t begin = 0; begin < shard_.size(0); begin += rows_at_once) {
@@ -87,14 +123,12 @@ class Drawing {
     }
   }
 
- private:
   // Rows [begin, end) of the shard.
   void draw_rows(std::int64_t begin, std::int64_t end, double* values) const {
     for (const RowRun& run : runs_) {
       const std::int64_t first = std::max(begin, run.local_row), last = std::min(end, run.local_row + run.rows);
       for (std::int64_t row = first; row < last; ++row) {
-        const std::int64_t global_row = run.global_row + row - run.local_row;
-        draw(rule_, field_, static_cast<std::uint64_t>(global_row * global_columns_ + run.global_column),
+        draw(rule_, field_, static_cast<std::uint64_t>(first_value(run) + (row - run.local_row) * global_columns_),
              {values + (row - begin) * columns_ + run.local_column, static_cast<std::size_t>(run.columns)});
       }
     }

@@ -46,8 +46,9 @@ at::Tensor backward_by_flash(const at::Tensor& grad, const at::Tensor& groups, c
 #ifdef BRAID_CUDNN
 
 // cuDNN's idea of `groups`: parts that know nothing of each other. Sequences of equal length are parts if a group has
-// one query head, so that all query heads are equally far apart; so are the groups of one sequence. Everything else is
-// packed: a part is one group of one sequence.
+// one query head, so that all query heads are equally far apart; so are the groups of one causal sequence, whose length
+// is that of all batches. Everything else is packed, single images too, because each has a length of its own and would
+// need a plan of its own: a part is one group of one sequence.
 struct CudnnCall {
   kernels::CudnnAttention shape{};
   at::Tensor lengths{}, in_inputs{}, in_output{}, in_statistics{};  // of packed parts
@@ -116,6 +117,7 @@ CudnnCall packed_groups(kernels::CudnnAttention shape, const at::Tensor& groups,
 
 CudnnCall cudnn_call(const at::Tensor& groups, const PackedSequences& sequences, bool causal, double scale) {
   const kernels::CudnnAttention shape = cudnn_shape(groups, causal, scale);
+  if (sequences.count() == 1 && !causal) return packed_groups(shape, groups, sequences);
   if (shape.query_heads == 1 && have_one_length(sequences)) return equal_sequences(shape, groups, sequences);
   if (sequences.count() == 1) return groups_of_a_sequence(shape, groups);
   return packed_groups(shape, groups, sequences);

@@ -8,7 +8,7 @@
 
 namespace braid {
 
-// `count` samples of `length` tokens each, of which a rank holds some tokens, the first of them number `first` of all.
+// `count` samples of `length` tokens each. A rank holds some of these tokens, starting at token `first`.
 struct SampleTokens {
   std::int64_t first = 0, length = 0, count = 0;
 };

@@ -27,7 +27,7 @@ class ExpertRows {
   bool on_host() const { return host_->counts.has_value(); }
   // Starts to copy the counts to the host, which goes on meanwhile.
   void prefetch() const;
-  // Rows of each expert. Waits for the copy; if none was started, for everything queued on the GPU.
+  // Rows of each expert. Waits for the copy, or, if no copy was started, for all work that is queued on the GPU.
   const std::vector<std::int64_t>& counts() const;
 
  private:

@@ -1,26 +1,18 @@
 #include "ops/linear.h"
 
-#include <ATen/ops/addmm.h>
-#include <ATen/ops/linear.h>
-
 #include "base/error.h"
 #include "ops/column_sum.h"
 #include "ops/linear_fp8.h"
+#include "ops/product.h"
 
 namespace braid {
 
 void add_weight_gradient(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& sum, bool is_first) {
-  at::Tensor matrix = sum.flatten(1);
-  const int kept = is_first ? 0 : 1;
-  const at::ScalarType dtype = sum.scalar_type();
-  if (sum.is_cuda() && dtype != x.scalar_type())
-    at::addmm_out(matrix, matrix, grad.t(), x, dtype, kept);
-  else  // on a CPU a product has the dtype of its factors
-    matrix.addmm_(grad.to(dtype).t(), x.to(dtype), kept);
+  add_product(sum.flatten(1), grad.t(), x, is_first);
 }
 
 at::Tensor linear_forward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
-  return at::linear(x, weight.flatten(1), bias);
+  return product(x, weight.flatten(1).t(), bias);
 }
 
 namespace {
@@ -28,13 +20,13 @@ namespace {
 at::Tensor weight_gradient(const at::Tensor& grad, const at::Tensor& x, const Weight& weight) {
   const auto write = [&](const at::Tensor& sum, bool is_first) { add_weight_gradient(grad, x, sum, is_first); };
   if (weight.sum->write_by(write)) return {};
-  return grad.t().mm(x).view(weight.value.sizes());
+  return product(grad.t(), x).view(weight.value.sizes());
 }
 
 }  // namespace
 
 Tensors linear_backward(const at::Tensor& grad, const at::Tensor& x, const Weight& weight, const LinearNeeds& needs) {
-  return {needs.x_grad ? grad.mm(weight.value.flatten(1)) : at::Tensor(),
+  return {needs.x_grad ? product(grad, weight.value.flatten(1)) : at::Tensor(),
           x.defined() ? weight_gradient(grad, x, weight) : at::Tensor(),
           needs.bias_grad ? column_sum(grad) : at::Tensor()};
 }

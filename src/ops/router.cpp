@@ -33,7 +33,8 @@ bool has_logits_kernel(const at::Tensor& x, const at::Tensor& weight) {
   return has_kernel({x}) && has_kernel({weight}) && x.scalar_type() == at::kBFloat16;
 }
 
-// The kernel reads the tokens once for every 16 experts; with more than this, libtorch's product of copies is faster.
+// The kernel reads all tokens once per 16 experts. With more experts than this, copies in float and libtorch's product
+// are faster.
 constexpr std::int64_t kMostExpertsOfGradient = 64;
 
 [[maybe_unused]] bool has_weight_gradient_kernel(const at::Tensor& x, const Weight& weight) {

@@ -22,7 +22,7 @@ const std::map<std::string, std::set<std::string>> kMayInclude = {
     {"plan", {"base"}},
     {"tensor", {"base"}},
     {"dist", {"base", "plan", "tensor"}},
-    {"kernels", {}},
+    {"kernels", {"base"}},
     {"ops", {"base", "tensor", "dist", "kernels"}},
     {"nn", {"base", "plan", "tensor", "dist", "ops"}},
     {"optim", {"base", "plan", "tensor", "dist", "kernels", "ops", "nn"}},

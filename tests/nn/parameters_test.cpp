@@ -30,8 +30,9 @@ const std::vector<ParamSpec> kSpecs = {
 };
 
 Parameters initialized(const std::vector<ParamSpec>& specs, const ShardCoordinates& place = {},
-                       at::ScalarType dtype = at::kDouble, std::uint64_t seed = 5) {
-  Parameters parameters(specs, /*stage=*/0, place, dtype, at::Device("cpu"));
+                       at::ScalarType dtype = at::kDouble, std::uint64_t seed = 5,
+                       const at::Device& device = at::Device("cpu")) {
+  Parameters parameters(specs, /*stage=*/0, place, dtype, device);
   parameters.initialize(seed);
   return parameters;
 }
@@ -115,6 +116,23 @@ TEST(Parameters, EveryDtypeRoundsTheSameNumbers) {
       EXPECT_TRUE(at::equal(value, wide.get(spec.name).to(value.scalar_type()))) << spec.name;
     }
   }
+}
+
+// A GPU draws what a CPU draws: whole parameters and slices that begin at even and at odd elements.
+TEST(Parameters, HaveTheSameBitsOnAGpu) {
+  if (test_device().is_cpu()) GTEST_SKIP() << "no GPU: set BRAID_TEST_DEVICE=cuda";
+  std::vector<ParamSpec> specs = kSpecs;
+  specs.push_back({.name = "large", .shape = {1404, 3001}, .tp_dim = 0, .init = kNormal});
+  specs.push_back({.name = "odd slices", .shape = {301, 4 * 77}, .tp_dim = 1, .init = kNormal});
+  specs.push_back({.name = "uniform", .shape = {301, 4 * 77}, .tp_dim = 1, .init = {InitRule::Uniform, 0.3}});
+  specs.push_back({.name = "dt_bias", .shape = {64}, .tp_dim = 0, .init = {InitRule::DtBias}});
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kDouble})
+    for (const ShardCoordinates& place : {ShardCoordinates{}, {0, 4, 0, 2, 0, 2}, {1, 4, 1, 2, 1, 2}, {3, 4}}) {
+      const Parameters cpu = initialized(specs, place, dtype), gpu = initialized(specs, place, dtype, 5, test_device());
+      for (const ParamSpec& spec : specs)
+        EXPECT_TRUE(at::equal(gpu.get(spec.name).cpu(), cpu.get(spec.name)))
+            << spec.name << " of " << dtype << " at tp " << place.tp << " of " << place.tp_size;
+    }
 }
 
 constexpr std::int64_t kCount = 100'000;

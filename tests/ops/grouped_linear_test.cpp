@@ -45,8 +45,8 @@ TEST(GroupedLinear, SumsInFloat) {
     }
 }
 
-// More tiles than the GPU has multiprocessors, ends of experts inside of tiles, and sizes that are no multiples of
-// them.
+// More tiles than the GPU has multiprocessors, experts of no row, of one, and of no multiple of a tile's 192, and sizes
+// that are no multiples of them, either.
 TEST(GroupedLinear, OfManyExpertsWithUnevenRowsSumsInFloat) {
   Integers counts = {300, 0, 129, 128};
   for (std::int64_t expert = 4; expert < 96; ++expert) counts.push_back(expert * 37 % 40);
@@ -107,11 +107,11 @@ TEST(GroupedLinear, NeedsNoCountsOnTheHost) {
 }
 
 TEST(GroupedLinear, AddsToASumWithoutCountsOnTheHost) {
-  const Integers counts = {9, 0, 140, 15};
-  const at::Tensor rows = random_tensor({164, 24}, 1).to(at::kBFloat16),
-                   grad = random_tensor({164, 16}, 2).to(at::kBFloat16);
-  const Weight weight = {random_tensor({4, 16, 24}, 3).to(at::kBFloat16).requires_grad_()};
-  const at::Tensor before = random_tensor({4, 16, 24}, 4).to(at::kFloat);
+  const Integers counts = {9, 0, 300, 1, 70};
+  const at::Tensor rows = random_tensor({380, 264}, 1).to(at::kBFloat16),
+                   grad = random_tensor({380, 200}, 2).to(at::kBFloat16);
+  const Weight weight = {random_tensor({5, 200, 264}, 3).to(at::kBFloat16).requires_grad_()};
+  const at::Tensor before = random_tensor({5, 200, 264}, 4).to(at::kFloat);
   weight.sum->value = before.clone();
   grouped_linear(rows, weight, ExpertRows(expert_rows(counts, test_device()).ends())).backward(grad);
   const Evaluation once =

@@ -295,8 +295,8 @@ TEST(SsdScan, ClampedStepsInKernelSizes) {
                   kKernelEpsilons);
 }
 
-// A clamp must not turn a step that is no number into one.
-TEST(SsdScan, AStepThatIsNoNumberIsNotHidden) {
+// A clamp must not replace NaN by one of its limits.
+TEST(SsdScan, KeepsNaNOfATimeStep) {
   Tensors in = inputs(150, kKernelShape);
   in[1].select(0, 5).select(0, 1).fill_(std::numeric_limits<double>::quiet_NaN());
   for (at::Tensor& x : in) x = x.to(at::kBFloat16);

@@ -94,7 +94,7 @@ TEST(ShardedAdam, EveryStepRoundsLikeTheFormulaInFloat) {
 TEST(ShardedAdam, SumsSquaresInDouble) {
   Optimizer optimizer(at::kBFloat16);
   optimizer.set_gradients(1);
-  optimizer.entries[0].gradient->value.fill_(1e30);  // its square is no float
+  optimizer.entries[0].gradient->value.fill_(1e30);  // its square overflows a float
   double expected = 0;
   for (const auto& entry : optimizer.entries)
     expected += entry.gradient->value.to(at::kDouble).square().sum().item<double>();

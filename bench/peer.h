@@ -1,0 +1,30 @@
+// Programs that Braid is compared with, run in a process of their own.
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include <cstdio>
+#include <optional>
+#include <string>
+
+#include "base/error.h"
+
+namespace braid {
+
+inline std::string shell_quoted(const std::string& word) {
+  std::string quoted = "'";
+  for (const char c : word) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return quoted + "'";
+}
+
+// The object that `command_line` prints last, or nothing if it fails; its error is on stderr.
+inline std::optional<nlohmann::json> run_peer(const std::string& command_line) {
+  std::FILE* pipe = popen(command_line.c_str(), "r");
+  if (pipe == nullptr) throw_errno("cannot start " + command_line);
+  std::string output;
+  for (int c = std::fgetc(pipe); c != EOF; c = std::fgetc(pipe)) output += static_cast<char>(c);
+  if (pclose(pipe) != 0) return std::nullopt;
+  return nlohmann::json::parse(output.substr(output.rfind('{')));
+}
+
+}  // namespace braid

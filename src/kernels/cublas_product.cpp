@@ -1,0 +1,135 @@
+#include "kernels/cublas_product.h"
+
+#include <cublasLt.h>
+
+#include <array>
+#include <map>
+#include <mutex>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace braid::kernels {
+namespace {
+
+constexpr int kOffers = 8;
+constexpr std::size_t kMaxWorkspaceBytes = 32 << 20;
+
+void check(cublasStatus_t status, const char* what) {
+  if (status != CUBLAS_STATUS_SUCCESS)
+    throw std::runtime_error(std::string("cuBLAS failed: ") + what + ": " + cublasLtGetStatusString(status));
+}
+
+// One per GPU for the life of the process.
+cublasLtHandle_t handle_of_gpu() {
+  static std::mutex mutex;
+  static std::map<int, cublasLtHandle_t> handles;
+  int gpu = 0;
+  cudaGetDevice(&gpu);
+  const std::lock_guard lock(mutex);
+  cublasLtHandle_t& handle = handles[gpu];
+  if (handle == nullptr) check(cublasLtCreate(&handle), "cublasLtCreate");
+  return handle;
+}
+
+// cuBLAS stores matrices by columns: a matrix stored by rows is the transposed one to it.
+cublasLtMatrixLayout_t layout(cudaDataType_t type, std::int64_t rows, std::int64_t columns, std::int64_t stride) {
+  cublasLtMatrixLayout_t made = nullptr;
+  check(cublasLtMatrixLayoutCreate(&made, type, static_cast<std::uint64_t>(columns), static_cast<std::uint64_t>(rows),
+                                   stride),
+        "cublasLtMatrixLayoutCreate");
+  return made;
+}
+
+template <class T>
+void set(cublasLtMatmulDesc_t product, cublasLtMatmulDescAttributes_t attribute, const T& value) {
+  check(cublasLtMatmulDescSetAttribute(product, attribute, &value, sizeof(value)), "cublasLtMatmulDescSetAttribute");
+}
+
+int depth_parts(const cublasLtMatmulAlgo_t& algorithm) {
+  int parts = 1;
+  std::size_t written = 0;
+  check(cublasLtMatmulAlgoConfigGetAttribute(&algorithm, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, &parts, sizeof(parts),
+                                             &written),
+        "cublasLtMatmulAlgoConfigGetAttribute");
+  return parts;
+}
+
+}  // namespace
+
+struct CublasProduct::Descriptors {
+  explicit Descriptors(const ProductShape& shape)
+      : handle(handle_of_gpu()),
+        left(shape.left_transposed ? layout(CUDA_R_16BF, shape.depth, shape.rows, shape.left_stride)
+                                   : layout(CUDA_R_16BF, shape.rows, shape.depth, shape.left_stride)),
+        right(shape.right_transposed ? layout(CUDA_R_16BF, shape.columns, shape.depth, shape.right_stride)
+                                     : layout(CUDA_R_16BF, shape.depth, shape.columns, shape.right_stride)),
+        result(layout(shape.is_float ? CUDA_R_32F : CUDA_R_16BF, shape.rows, shape.columns, shape.stride)),
+        kept(shape.add ? 1 : 0),
+        has_bias(shape.has_bias) {
+    check(cublasLtMatmulDescCreate(&product, CUBLAS_COMPUTE_32F, CUDA_R_32F), "cublasLtMatmulDescCreate");
+    // result^T = right^T left^T
+    set(product, CUBLASLT_MATMUL_DESC_TRANSA, shape.right_transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
+    set(product, CUBLASLT_MATMUL_DESC_TRANSB, shape.left_transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
+    if (has_bias) {
+      set(product, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
+      set(product, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, CUDA_R_16BF);
+    }
+    find_algorithms(shape.alignment);
+  }
+  Descriptors(const Descriptors&) = delete;
+  ~Descriptors() {
+    cublasLtMatmulDescDestroy(product);
+    for (cublasLtMatrixLayout_t matrix : {left, right, result}) cublasLtMatrixLayoutDestroy(matrix);
+  }
+
+  void find_algorithms(std::uint32_t alignment) {
+    cublasLtMatmulPreference_t preference = nullptr;
+    check(cublasLtMatmulPreferenceCreate(&preference), "cublasLtMatmulPreferenceCreate");
+    const auto set = [&](cublasLtMatmulPreferenceAttributes_t attribute, const auto& value) {
+      check(cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof(value)),
+            "cublasLtMatmulPreferenceSetAttribute");
+    };
+    set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kMaxWorkspaceBytes);
+    for (const auto attribute :
+         {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+          CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
+      set(attribute, alignment);
+    std::array<cublasLtMatmulHeuristicResult_t, kOffers> offers = {};
+    int count = 0;
+    const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(handle, product, right, left, result, result,
+                                                                 preference, kOffers, offers.data(), &count);
+    cublasLtMatmulPreferenceDestroy(preference);
+    if (status != CUBLAS_STATUS_SUCCESS) return;
+    for (int i = 0; i < count; ++i)
+      if (i == 0 || depth_parts(offers[i].algo) <= 1) algorithms.push_back(offers[i]);
+  }
+
+  cublasLtHandle_t handle;
+  cublasLtMatmulDesc_t product = nullptr;
+  cublasLtMatrixLayout_t left, right, result;
+  float kept;
+  bool has_bias;
+  std::vector<cublasLtMatmulHeuristicResult_t> algorithms{};
+};
+
+CublasProduct::CublasProduct(const ProductShape& shape) : descriptors_(std::make_unique<Descriptors>(shape)) {}
+CublasProduct::~CublasProduct() = default;
+
+int CublasProduct::algorithms() const { return static_cast<int>(descriptors_->algorithms.size()); }
+
+std::size_t CublasProduct::workspace_bytes(int algorithm) const {
+  return descriptors_->algorithms.at(static_cast<std::size_t>(algorithm)).workspaceSize;
+}
+
+void CublasProduct::run(int algorithm, const ProductTensors& tensors, cudaStream_t stream) {
+  const Descriptors& d = *descriptors_;
+  const float one = 1;
+  if (d.has_bias) set(d.product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, tensors.bias);
+  check(cublasLtMatmul(d.handle, d.product, &one, tensors.right, d.right, tensors.left, d.left, &d.kept, tensors.result,
+                       d.result, tensors.result, d.result, &d.algorithms.at(static_cast<std::size_t>(algorithm)).algo,
+                       tensors.workspace, workspace_bytes(algorithm), stream),
+        "cublasLtMatmul");
+}
+
+}  // namespace braid::kernels

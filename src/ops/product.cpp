@@ -1,0 +1,29 @@
+#include "ops/product.h"
+
+#include <ATen/ops/addmm.h>
+#include <ATen/ops/mm.h>
+
+#include "ops/has_kernel.h"
+#include "ops/product_cuda.h"
+
+namespace braid {
+
+at::Tensor product(const at::Tensor& a, const at::Tensor& b, const at::Tensor& bias) {
+  if constexpr (kHasKernels)
+    if (cuda::has_product(a, b, bias)) return cuda::product(a, b, bias);
+  return bias.defined() ? at::addmm(bias, a, b) : at::mm(a, b);
+}
+
+void add_product(const at::Tensor& sum, const at::Tensor& a, const at::Tensor& b, bool is_first) {
+  if constexpr (kHasKernels)
+    if (cuda::has_sum_of_products(sum, a, b)) return cuda::add_product(sum, a, b, is_first);
+  at::Tensor result = sum;
+  const at::ScalarType dtype = sum.scalar_type();
+  const int kept = is_first ? 0 : 1;
+  if (sum.is_cuda() && dtype != a.scalar_type())
+    at::addmm_out(result, result, a, b, dtype, kept);
+  else  // on a CPU a product has the dtype of its factors
+    result.addmm_(a.to(dtype), b.to(dtype), kept);
+}
+
+}  // namespace braid

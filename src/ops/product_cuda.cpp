@@ -1,0 +1,191 @@
+#include "ops/product_cuda.h"
+
+#include <ATen/cuda/CUDAEvent.h>
+#include <ATen/ops/addmm.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/zeros_like.h>
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+#include <map>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "kernels/cublas_product.h"
+#include "ops/has_kernel.h"
+#include "ops/kernel_call.h"
+
+namespace braid::cuda {
+namespace {
+
+using kernels::CublasProduct;
+using kernels::ProductShape;
+
+constexpr std::uint32_t kLeastAlignment = 16, kBlockAlignment = 256;  // bytes; the allocator's blocks have the latter
+
+struct Factors {
+  const at::Tensor &a, &b, &bias;
+};
+
+// The products of one shape. cuBLAS expects its first choice to be the fastest at full clocks; in training the GPU's
+// power limit lowers the clock, and other algorithms win. So those of a shape that recurs are timed. Only algorithms
+// that give the bits of the first choice are taken: the choice never changes a result.
+class TunedProduct {
+ public:
+  explicit TunedProduct(const ProductShape& shape) : product_(shape) {}
+
+  bool is_possible() const { return product_.algorithms() > 0; }
+  bool is_chosen() const { return is_chosen_; }
+
+  // Whether the shape is used in step after step; shapes of single batches, like those of images, are not.
+  bool recurs() {
+    const std::int64_t period = Clock::now().time_since_epoch() / kPeriod;
+    if (std::exchange(last_period_, period) != period) ++periods_;
+    return periods_ >= kRecurringPeriods;
+  }
+
+  void run(const Factors& factors, const at::Tensor& result) { run(chosen_, factors, result); }
+
+  void choose(const Factors& factors, const at::Tensor& result) {
+    is_chosen_ = true;
+    if (product_.algorithms() < 2) return;
+    at::Tensor first, other;
+    try {
+      first = at::zeros_like(result), other = at::zeros_like(result);
+    } catch (const c10::OutOfMemoryError&) {
+      return;
+    }
+    run(0, factors, first);
+    const int runs = std::max(1, static_cast<int>(kRoundMs / time_ms(0, factors, other, 1)));
+    std::vector<std::pair<float, int>> times;
+    for (int i = 0; i < product_.algorithms(); ++i) {
+      run(i, factors, other.zero_());
+      const at::ScalarType bits = result.element_size() == 4 ? at::kInt : at::kShort;
+      if (at::equal(first.view(bits), other.view(bits))) times.emplace_back(std::numeric_limits<float>::max(), i);
+    }
+    for (int round = 0; round < kRounds; ++round)
+      for (auto& [ms, algorithm] : times) ms = std::min(ms, time_ms(algorithm, factors, other, runs));
+    chosen_ = std::min_element(times.begin(), times.end())->second;
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  static constexpr auto kPeriod = std::chrono::milliseconds(100);
+  static constexpr int kRecurringPeriods = 4, kRounds = 3;
+  static constexpr float kRoundMs = 2;
+
+  void run(int algorithm, const Factors& factors, const at::Tensor& result) {
+    const auto bytes = static_cast<std::int64_t>(product_.workspace_bytes(algorithm));
+    const at::Tensor workspace = bytes > 0 ? at::empty({bytes}, result.options().dtype(at::kByte)) : at::Tensor();
+    product_.run(
+        algorithm,
+        {factors.a.data_ptr(), factors.b.data_ptr(), factors.bias.defined() ? factors.bias.data_ptr() : nullptr,
+         result.data_ptr(), bytes > 0 ? workspace.data_ptr() : nullptr},
+        c10::cuda::getCurrentCUDAStream());
+  }
+
+  float time_ms(int algorithm, const Factors& factors, const at::Tensor& result, int runs) {
+    at::cuda::CUDAEvent begin(cudaEventDefault), end(cudaEventDefault);
+    begin.record();
+    for (int i = 0; i < runs; ++i) run(algorithm, factors, result);
+    end.record();
+    end.synchronize();
+    return begin.elapsed_time(end) / static_cast<float>(runs);
+  }
+
+  CublasProduct product_;
+  std::int64_t last_period_ = -1;
+  int periods_ = 0, chosen_ = 0;
+  bool is_chosen_ = false;
+};
+
+// Limits, far above what a model needs, on the time that is spent on choices and on the memory for shapes.
+constexpr std::size_t kMostChoices = 128, kMostShapes = 4096;
+
+class TunedProducts {
+ public:
+  // False, and nothing is done, if cuBLAS cannot do it.
+  bool run(int gpu, const ProductShape& shape, const Factors& factors, const at::Tensor& result) {
+    const std::lock_guard lock(mutex_);
+    if (products_.size() >= kMostShapes) std::erase_if(products_, [](const auto& p) { return !p.second.is_chosen(); });
+    TunedProduct& product = products_.try_emplace({gpu, shape}, shape).first->second;
+    if (!product.is_possible()) return false;
+    if (!product.is_chosen() && choices_ < kMostChoices && product.recurs()) {
+      ++choices_;
+      product.choose(factors, result);
+    }
+    product.run(factors, result);
+    return true;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<std::pair<int, ProductShape>, TunedProduct> products_;
+  std::size_t choices_ = 0;
+};
+
+bool is_by_rows(const at::Tensor& x) { return x.stride(1) == 1; }
+
+std::int64_t stride_of(const at::Tensor& x) { return is_by_rows(x) ? x.stride(0) : x.stride(1); }
+
+bool is_aligned(const at::Tensor& x, std::uintptr_t bytes) {
+  return reinterpret_cast<std::uintptr_t>(x.data_ptr()) % bytes == 0;
+}
+
+bool is_possible(const at::Tensor& x) {
+  return x.dim() == 2 && x.numel() > 0 && (x.stride(0) == 1 || x.stride(1) == 1) && stride_of(x) % 8 == 0 &&
+         stride_of(x) >= x.size(is_by_rows(x) ? 1 : 0) && is_aligned(x, kLeastAlignment);
+}
+
+ProductShape shape_of(const Factors& factors, const at::Tensor& result, bool add) {
+  const auto& [a, b, bias] = factors;
+  const bool are_blocks = is_aligned(a, kBlockAlignment) && is_aligned(b, kBlockAlignment) &&
+                          is_aligned(result, kBlockAlignment) && (!bias.defined() || is_aligned(bias, kBlockAlignment));
+  return {.rows = a.size(0),
+          .columns = b.size(1),
+          .depth = a.size(1),
+          .left_stride = stride_of(a),
+          .right_stride = stride_of(b),
+          .stride = result.stride(0),
+          .left_transposed = !is_by_rows(a),
+          .right_transposed = !is_by_rows(b),
+          .alignment = are_blocks ? kBlockAlignment : kLeastAlignment,
+          .is_float = result.scalar_type() == at::kFloat,
+          .add = add,
+          .has_bias = bias.defined()};
+}
+
+bool multiply(const Factors& factors, const at::Tensor& result, bool add) {
+  static TunedProducts products;
+  const c10::cuda::CUDAGuard guard(factors.a.device());
+  return products.run(factors.a.get_device(), shape_of(factors, result, add), factors, result);
+}
+
+}  // namespace
+
+bool has_product(const at::Tensor& a, const at::Tensor& b, const at::Tensor& bias) {
+  return has_kernel({a, b, bias}) && a.scalar_type() == at::kBFloat16 && is_possible(a) && is_possible(b) &&
+         b.size(1) % 8 == 0 && (!bias.defined() || (bias.is_contiguous() && is_aligned(bias, kLeastAlignment)));
+}
+
+bool has_sum_of_products(const at::Tensor& sum, const at::Tensor& a, const at::Tensor& b) {
+  return (sum.scalar_type() == at::kBFloat16 || sum.scalar_type() == at::kFloat) && sum.is_contiguous() &&
+         is_aligned(sum, kLeastAlignment) && has_product(a, b, {});
+}
+
+at::Tensor product(const at::Tensor& a, const at::Tensor& b, const at::Tensor& bias) {
+  const at::Tensor result = at::empty({a.size(0), b.size(1)}, a.options());
+  return multiply({a, b, bias}, result, false) ? result : bias.defined() ? at::addmm(bias, a, b) : at::mm(a, b);
+}
+
+void add_product(const at::Tensor& sum, const at::Tensor& a, const at::Tensor& b, bool is_first) {
+  if (multiply({a, b, {}}, sum, !is_first)) return;
+  at::Tensor result = sum;
+  at::addmm_out(result, result, a, b, sum.scalar_type(), is_first ? 0 : 1);
+}
+
+}  // namespace braid::cuda

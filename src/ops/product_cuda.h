@@ -1,0 +1,15 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+namespace braid::cuda {
+
+// Whether cuBLAS's algorithms are chosen by Braid for these: bf16, in a GPU's memory, not empty, rows or columns
+// contiguous and aligned.
+bool has_product(const at::Tensor& a, const at::Tensor& b, const at::Tensor& bias);
+bool has_sum_of_products(const at::Tensor& sum, const at::Tensor& a, const at::Tensor& b);
+
+at::Tensor product(const at::Tensor& a, const at::Tensor& b, const at::Tensor& bias);
+void add_product(const at::Tensor& sum, const at::Tensor& a, const at::Tensor& b, bool is_first);
+
+}  // namespace braid::cuda

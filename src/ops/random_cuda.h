@@ -1,0 +1,19 @@
+// Random values drawn on a GPU by Braid's kernels, the same bits as on a CPU; see ops/has_kernel.h.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+#include "base/philox.h"
+
+namespace braid::cuda {
+
+// x[row][column] = scale * field.normal(first + row * row_step + column); x: [rows, columns], a view
+void draw_normal(const at::Tensor& x, const RandomField& field, std::int64_t first, std::int64_t row_step,
+                 double scale);
+// The same for scale * (2 * field.uniform(...) - 1).
+void draw_uniform(const at::Tensor& x, const RandomField& field, std::int64_t first, std::int64_t row_step,
+                  double scale);
+
+}  // namespace braid::cuda
