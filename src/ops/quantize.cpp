@@ -62,9 +62,15 @@ at::Tensor fp8_product(const Fp8Matrix& a, const Fp8Matrix& b, at::ScalarType dt
 
 void check_fp8_support(const at::Device& device) {
   if constexpr (kHasKernels)
-    if (device.is_cuda() && !cuda::has_fp8(device))
-      throw ConfigError({"this GPU has no fp8 products: they need compute capability 9.0 or higher",
-                         "model.language.fp8", "use fp8: off"});
+    if (device.is_cuda()) check_fp8_support(cuda::compute_capability(device));
+}
+
+// libtorch has products of experts for these only.
+void check_fp8_support(const ComputeCapability& capability) {
+  if (capability.major == 9 || capability.major == 10) return;
+  throw ConfigError({fmt::format("fp8 needs a GPU of compute capability 9.0 or 10.0, and this one has {}.{}",
+                                 capability.major, capability.minor),
+                     "model.language.fp8", "use model.language.fp8: off, or an H100, H200 or B200"});
 }
 
 }  // namespace braid

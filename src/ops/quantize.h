@@ -32,8 +32,7 @@ struct Fp8Pair {
 Fp8Pair quantize(const at::Tensor& x, const Fp8Forms& wanted);
 
 // Both forms of a weight, computed once per value: 2 bytes per element. A tensor's version tells whether its value has
-// changed. ATen's in-place operations count it up; whoever writes to its memory otherwise
-// calls bump_version().
+// changed. ATen's in-place operations count it up; whoever writes to its memory otherwise calls bump_version().
 struct Fp8Copies {
   Fp8Pair forms{};
   std::int64_t version = -1;
@@ -57,7 +56,12 @@ inline constexpr Fp8Sum kWeightGradientSum = Fp8Sum::Precise;  // thousands of t
 // a: [M, K], b: [N, K] -> [M, N]
 at::Tensor fp8_product(const Fp8Matrix& a, const Fp8Matrix& b, at::ScalarType dtype, Fp8Sum sum);
 
-// Throws a ConfigError if this GPU has no fp8 products.
+struct ComputeCapability {
+  int major = 0, minor = 0;
+};
+
+// Throw a ConfigError if this GPU, or one of this compute capability, has no fp8 products.
 void check_fp8_support(const at::Device& device);
+void check_fp8_support(const ComputeCapability& capability);
 
 }  // namespace braid

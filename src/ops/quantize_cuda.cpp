@@ -51,7 +51,10 @@ Fp8Pair quantize(const at::Tensor& x, const Fp8Forms& wanted, std::int64_t lengt
 
 }  // namespace
 
-bool has_fp8(const at::Device& device) { return at::cuda::getDeviceProperties(device.index())->major >= 9; }
+ComputeCapability compute_capability(const at::Device& device) {
+  const cudaDeviceProp& properties = *at::cuda::getDeviceProperties(device.index());
+  return {properties.major, properties.minor};
+}
 
 bool can_quantize(const at::Tensor& x) {
   const std::int64_t columns = x.size(-1);

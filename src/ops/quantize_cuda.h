@@ -5,7 +5,7 @@
 
 namespace braid::cuda {
 
-bool has_fp8(const at::Device& device);
+ComputeCapability compute_capability(const at::Device& device);
 
 // The kernel takes bf16 with columns in multiples of 8 up to 32768, and of several matrices rows in multiples of 16.
 bool can_quantize(const at::Tensor& x);

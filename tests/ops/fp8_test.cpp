@@ -1,6 +1,9 @@
 // Conversion to fp8, and linear maps in it. The oracle converts by the same rule, in the formula of this file.
+#include <gmock/gmock.h>
+
 #include <limits>
 
+#include "base/error.h"
 #include "ops/gradients.h"
 #include "ops/grouped_linear.h"
 #include "ops/has_kernel.h"
@@ -11,6 +14,8 @@ namespace braid {
 namespace {
 
 using namespace testing;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 // Rounds x to e4m3 with a scale for each row, and back.   x: [..., R, C]
 at::Tensor rounded_rows(const at::Tensor& x) {
@@ -196,6 +201,20 @@ TEST(LinearFp8, TakesNoTokensAndRefusesOddWidths) {
   const Weight weight = fp8_weight(bf16({48, 32}, 1));
   EXPECT_EQ(linear(bf16({0, 32}, 2), weight, {}).sizes(), at::IntArrayRef({0, 48}));
   EXPECT_THROW(linear(bf16({3, 24}, 2), fp8_weight(bf16({48, 24}, 1)), {}), std::logic_error);
+}
+
+TEST(Fp8, RefusesGpusWithoutItsProducts) {
+  check_fp8_support(ComputeCapability{9, 0});
+  check_fp8_support(ComputeCapability{10, 3});
+  for (const ComputeCapability& capability : {ComputeCapability{8, 9}, ComputeCapability{12, 0}}) {
+    try {
+      check_fp8_support(capability);
+      ADD_FAILURE() << "accepted " << capability.major;
+    } catch (const ConfigError& error) {
+      EXPECT_THAT(error.what(), AllOf(HasSubstr(fmt::format("this one has {}.{}", capability.major, capability.minor)),
+                                      HasSubstr("model.language.fp8"), HasSubstr("use model.language.fp8: off")));
+    }
+  }
 }
 
 }  // namespace
