@@ -85,7 +85,7 @@ std::vector<double> means_of_20(const std::vector<double>& losses) {
 }
 
 TEST(TrainingInFp8, LearnsAsInBf16) {
-  constexpr int kManySteps = 80;
+  constexpr int kManySteps = 60;
   const auto schedule = [](TrainingConfig& config) {
     config.schedule = resolve({.lr = 3e-3, .min_lr = 3e-4, .decay_style = "cosine", .weight_decay = 0.1},
                               {.iterations = kManySteps, .samples = std::nullopt, .global_batch = kGlobalBatch});
