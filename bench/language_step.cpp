@@ -30,6 +30,7 @@ class LanguageStep {
  public:
   LanguageStep(const HybridLmConfig& config, const StepOptions& options, const at::Device& device)
       : device_(device),
+        keep_weights_(options.keep_weights),
         world_(0, 1, device, nullptr, progress_),
         parallel_(make_single_rank(world_)),
         parameters_(declare_parameters(config), 0, {}, at::kBFloat16, device),
@@ -45,6 +46,8 @@ class LanguageStep {
 
   // The sum of the token losses.
   at::Tensor forward() const {
+    if (!keep_weights_)
+      for (const Parameters::Entry& entry : parameters_.entries()) entry.value.unsafeGetTensorImpl()->bump_version();
     const at::Tensor x = model_.run_layers(model_.embed(ids_), batch_);
     return model_.token_losses(model_.logits(x, labels_.rows), labels_.labels).sum();
   }
@@ -78,6 +81,7 @@ class LanguageStep {
 
  private:
   const at::Device device_;
+  const bool keep_weights_;
   Progress progress_;
   World world_;
   const Parallel parallel_;

@@ -14,7 +14,8 @@ struct StepOptions {
   int sequence = 8192;
   int repeats = 10;
   RecomputeConfig recompute{};
-  double ignored_share = 0;  // of the labels, as in a batch of images and prompts
+  bool keep_weights = false;  // as in the later microbatches of a step; else weights change before each forward
+  double ignored_share = 0;   // of the labels, as in a batch of images and prompts
 };
 
 struct StepReport {

@@ -31,6 +31,7 @@ struct Command {
   bool tiny = false, graph = false;
   std::string layers{};
   int experts = 0;
+  bool fp8 = false;
   std::string peer{};
   bool peer_eager = false;
 };
@@ -40,6 +41,7 @@ HybridLmConfig model_of(const Command& command) {
   if (!command.tiny) config.experts = 16;
   if (command.experts > 0) config.experts = command.experts;
   if (!command.layers.empty()) config.pattern = command.layers;
+  if (command.fp8) config.fp8 = "rowwise";
   if (const std::vector<Problem> problems = validate(config, {}, "model"); !problems.empty())
     throw ConfigError(problems);
   return config;
@@ -67,9 +69,10 @@ std::string recompute_words(const Command& command) {
 }
 
 void print_model(const HybridLmConfig& config, const Command& command) {
-  fmt::print("{}: hidden {}, {} experts, top {}, {:.2f} M parameters; sequence {}, bf16{}, {}\n", config.pattern,
+  fmt::print("{}: hidden {}, {} experts, top {}, {:.2f} M parameters; sequence {}, {}{}, {}\n", config.pattern,
              config.hidden, config.experts, config.top_k, static_cast<double>(trainable_elements(config)) / 1e6,
-             command.step.sequence, recompute_words(command), gpu_is_visible() ? "GPU" : "CPU");
+             command.step.sequence, command.fp8 ? "fp8" : "bf16", recompute_words(command),
+             gpu_is_visible() ? "GPU" : "CPU");
 }
 
 std::string gigabytes(const std::optional<double>& value) { return value ? fmt::format("{:.2f}", *value) : "-"; }
@@ -154,6 +157,9 @@ int main(int argc, char** argv) {
   app.add_option("--recompute", command.recompute, "what backward computes again, as model.recompute: norms,experts")
       ->delimiter(',')
       ->check(CLI::IsMember(recompute_names()));
+  app.add_flag("--keep-weights", command.step.keep_weights,
+               "time a microbatch that is not the first of its step: weights in fp8 are not converted again");
+  app.add_flag("--fp8", command.fp8, "multiply in fp8, as model.language.fp8: rowwise");
   app.add_flag("--tiny", command.tiny, "toy sizes");
   app.add_flag("--graph", command.graph, "also replay the step as a CUDA graph");
   app.add_option("--peer", command.peer,

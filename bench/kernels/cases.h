@@ -30,6 +30,7 @@ std::vector<KernelCase> ssd_scan_cases();
 std::vector<KernelCase> moe_cases();
 std::vector<KernelCase> cross_entropy_cases();
 std::vector<KernelCase> embedding_cases();
+std::vector<KernelCase> fp8_cases();
 std::vector<KernelCase> optimizer_cases();
 std::vector<KernelCase> vision_cases();
 std::vector<KernelCase> position_cases();

@@ -246,6 +246,7 @@ void DistCheckpoint::read_box(CheckedFile& file, std::int64_t offset, std::span<
   offset += begin[0] * row_bytes;
   if (direct) {
     file.read(offset, {static_cast<std::byte*>(to.data_ptr()), to.nbytes()});
+    to.unsafeGetTensorImpl()->bump_version();
     bytes_read_ += rows * row_bytes;
     return;
   }

@@ -7,7 +7,9 @@ namespace {
 using namespace megatron_rows;
 
 // Reasons that several flags share.
-constexpr const char* kNoFp8 = "use --bf16";
+constexpr const char* kBf16 = "use --bf16";
+constexpr const char* kFp8 = "for a hybrid, set model.language.fp8: rowwise besides --bf16 (docs/training.md)";
+constexpr const char* kFp8Layers = "model.language.fp8 is for all layers of a hybrid; else use --bf16";
 constexpr const char* kNoWandb = "use --tensorboard-dir (wandb reads its files) or --metrics-file";
 constexpr const char* kNoFsdp = "use --use-distributed-optimizer: optimizer state is sharded, parameters are not";
 constexpr const char* kOneInterleaving = "interleaving uses groups of pp microbatches; transfers overlap";
@@ -129,18 +131,18 @@ void add_precision_and_kernels(std::vector<Row>& rows) {
   rows.insert(
       rows.end(),
       {
-          no("fp16", kNone, kNoFp8),
-          no("fp8-format", kOne, kNoFp8),
-          no("fp8-recipe", kOne, kNoFp8),
-          no("fp8-margin", kOne, kNoFp8),
-          no("fp8-interval", kOne, kNoFp8),
-          no("fp8-amax-history-len", kOne, kNoFp8),
-          no("fp8-amax-compute-algo", kOne, kNoFp8),
-          no("fp8-param-gather", kNone, kNoFp8),
-          no("first-last-layers-bf16", kNone, kNoFp8),
-          no("num-layers-at-start-in-bf16", kOne, kNoFp8),
-          no("num-layers-at-end-in-bf16", kOne, kNoFp8),
-          no("fp4-format", kOne, kNoFp8),
+          no("fp16", kNone, kBf16),
+          no("fp8-format", kOne, kFp8),
+          no("fp8-recipe", kOne, kFp8),
+          no("fp8-margin", kOne, kFp8),
+          no("fp8-interval", kOne, kFp8),
+          no("fp8-amax-history-len", kOne, kFp8),
+          no("fp8-amax-compute-algo", kOne, kFp8),
+          no("fp8-param-gather", kNone, kFp8),
+          no("first-last-layers-bf16", kNone, kFp8Layers),
+          no("num-layers-at-start-in-bf16", kOne, kFp8Layers),
+          no("num-layers-at-end-in-bf16", kOne, kFp8Layers),
+          no("fp4-format", kOne, kBf16),
           already("accumulate-allreduce-grads-in-fp32", kNone, "gradients are summed in fp32"),
           no("grad-reduce-in-bf16", kNone, "gradients are summed in fp32"),
           already("attention-softmax-in-fp32", kNone, "softmax is computed in fp32"),

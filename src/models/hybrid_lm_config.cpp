@@ -53,6 +53,11 @@ class Declaration {
     spec.stage = stage_;
     specs_.push_back(std::move(spec));
   }
+  // A weight of a linear map, whose products may be in fp8.
+  void add_map(ParamSpec spec) {
+    spec.fp8 = config_.fp8 == "rowwise";
+    add(std::move(spec));
+  }
   void add_norm(const char* name) { add({.name = name, .shape = {config_.hidden}, .init = {InitRule::Ones}}); }
 
   void add_layer(char letter) {
@@ -73,12 +78,12 @@ class Declaration {
     const std::vector<std::string> conv_names = {"x", "B", "C"};
     const InitRule conv_init = {InitRule::Uniform, 1 / std::sqrt(static_cast<double>(kernel))};
     add_norm("mixer.in_proj.layer_norm_weight");
-    add({.name = "mixer.in_proj.weight",
-         .shape = {inner + conv + heads, config_.hidden},
-         .tp_dim = 0,
-         .tp_blocks = {inner, inner, group_states, group_states, heads},
-         .block_names = {"z", "x", "B", "C", "dt"},
-         .init = normal_});
+    add_map({.name = "mixer.in_proj.weight",
+             .shape = {inner + conv + heads, config_.hidden},
+             .tp_dim = 0,
+             .tp_blocks = {inner, inner, group_states, group_states, heads},
+             .block_names = {"z", "x", "B", "C", "dt"},
+             .init = normal_});
     add({.name = "mixer.conv1d.weight",
          .shape = {conv, 1, kernel},
          .tp_dim = 0,
@@ -96,21 +101,21 @@ class Declaration {
     add({.name = "mixer.D", .shape = {heads}, .tp_dim = 0, .init = {InitRule::Ones}});
     add({.name = "mixer.dt_bias", .shape = {heads}, .tp_dim = 0, .init = {InitRule::DtBias}});
     add({.name = "mixer.norm.weight", .shape = {inner}, .tp_dim = 0, .init = {InitRule::Ones}});
-    add({.name = "mixer.out_proj.weight", .shape = {config_.hidden, inner}, .tp_dim = 1, .init = residual_});
+    add_map({.name = "mixer.out_proj.weight", .shape = {config_.hidden, inner}, .tp_dim = 1, .init = residual_});
   }
 
   void add_attention() {
     const std::int64_t query = std::int64_t{config_.heads} * config_.head_dim;
     const std::int64_t key_value = 2 * std::int64_t{config_.kv_heads} * config_.head_dim;
     add_norm("self_attention.linear_qkv.layer_norm_weight");
-    add({.name = "self_attention.linear_qkv.weight",
-         .shape = {query + key_value, config_.hidden},
-         .tp_dim = 0,
-         .init = normal_});
-    add({.name = "self_attention.linear_proj.weight",
-         .shape = {config_.hidden, query},
-         .tp_dim = 1,
-         .init = residual_});
+    add_map({.name = "self_attention.linear_qkv.weight",
+             .shape = {query + key_value, config_.hidden},
+             .tp_dim = 0,
+             .init = normal_});
+    add_map({.name = "self_attention.linear_proj.weight",
+             .shape = {config_.hidden, query},
+             .tp_dim = 1,
+             .init = residual_});
   }
 
   void add_moe() {
@@ -118,22 +123,22 @@ class Declaration {
     add_norm("pre_mlp_layernorm.weight");
     add({.name = "mlp.router.weight", .shape = {experts, hidden}, .init = normal_});
     add({.name = "mlp.router.expert_bias", .shape = {experts}, .trainable = false});
-    add({.name = "mlp.experts.experts.linear_fc1.weight",
-         .shape = {experts, ffn, hidden},
-         .tp_dim = 1,
-         .expert = true,
-         .init = normal_});
-    add({.name = "mlp.experts.experts.linear_fc2.weight",
-         .shape = {experts, hidden, ffn},
-         .tp_dim = 2,
-         .expert = true,
-         .init = residual_});
+    add_map({.name = "mlp.experts.experts.linear_fc1.weight",
+             .shape = {experts, ffn, hidden},
+             .tp_dim = 1,
+             .expert = true,
+             .init = normal_});
+    add_map({.name = "mlp.experts.experts.linear_fc2.weight",
+             .shape = {experts, hidden, ffn},
+             .tp_dim = 2,
+             .expert = true,
+             .init = residual_});
     if (config_.shared_ffn > 0) add_mlp("mlp.shared_experts.", config_.shared_ffn);
   }
 
   void add_mlp(const std::string& where, std::int64_t ffn) {
-    add({.name = where + "linear_fc1.weight", .shape = {ffn, config_.hidden}, .tp_dim = 0, .init = normal_});
-    add({.name = where + "linear_fc2.weight", .shape = {config_.hidden, ffn}, .tp_dim = 1, .init = residual_});
+    add_map({.name = where + "linear_fc1.weight", .shape = {ffn, config_.hidden}, .tp_dim = 0, .init = normal_});
+    add_map({.name = where + "linear_fc2.weight", .shape = {config_.hidden, ffn}, .tp_dim = 1, .init = residual_});
   }
 
   const HybridLmConfig& config_;
@@ -221,6 +226,35 @@ void check_splits(const HybridLmConfig& c, const LayoutSizes& layout, Checks& ch
   }
 }
 
+// The widths of fp8 products on each rank.
+void check_fp8_widths(const HybridLmConfig& c, const LayoutSizes& layout, Checks& checks) {
+  constexpr int kMultiple = 16;
+  const auto check = [&](const char* field, const std::string& what, std::int64_t width) {
+    if (width % kMultiple != 0)
+      checks.add(field,
+                 fmt::format("{} is {}, but widths of fp8 products must be multiples of {}", what, width, kMultiple),
+                 "use other sizes or a smaller tp, or fp8: off");
+  };
+  const int tp = layout.tp, head_dim = c.head_dim;
+  check("hidden", "hidden", c.hidden);
+  if (has(c, '*')) {
+    check("heads", "the width of a rank's query heads", std::int64_t{c.heads} / tp * head_dim);
+    check("kv_heads", "the width of a rank's projection to queries, keys and values",
+          (std::int64_t{c.heads} + 2 * c.kv_heads) / tp * head_dim);
+  }
+  if (has(c, 'M')) {
+    const std::int64_t inner = std::int64_t{c.mamba_heads} * c.mamba_head_dim;
+    const std::int64_t states = std::int64_t{c.mamba_groups} * c.mamba_state;
+    check("mamba_heads", "the width of a rank's Mamba2 heads", inner / tp);
+    check("mamba_heads", "the width of a rank's Mamba2 projection", (2 * (inner + states) + c.mamba_heads) / tp);
+  }
+  if (has(c, '-')) check("ffn", "a rank's share of ffn", c.ffn / tp);
+  if (has(c, 'E')) {
+    check("expert_ffn", "a rank's share of expert_ffn", c.expert_ffn / layout.expt_tp);
+    check("shared_ffn", "a rank's share of shared_ffn", c.shared_ffn / tp);
+  }
+}
+
 }  // namespace
 
 void describe(Fields& fields, HybridLmConfig& c) {
@@ -230,6 +264,8 @@ void describe(Fields& fields, HybridLmConfig& c) {
   fields.field("vocab", c.vocab, "vocabulary size");
   fields.field("norm_eps", c.norm_eps, "epsilon of every RMSNorm");
   fields.field("init_std", c.init_std, "standard deviation of initial weights");
+  fields.choice("fp8", c.fp8, {"off", "rowwise"},
+                "rowwise: linear layers and experts multiply in fp8 with a scale per token or feature");
   fields.field("heads", c.heads, "query heads of attention");
   fields.field("kv_heads", c.kv_heads, "key/value heads of attention");
   fields.field("head_dim", c.head_dim, "width of an attention head");
@@ -293,6 +329,7 @@ std::vector<Problem> validate(const HybridLmConfig& config, const LayoutSizes& l
   check_pattern(config, layout, checks);
   check_sizes(config, checks);
   if (!checks.failed()) check_splits(config, layout, checks);
+  if (!checks.failed() && config.fp8 == "rowwise") check_fp8_widths(config, layout, checks);
   return checks.take();
 }
 

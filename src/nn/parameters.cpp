@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/philox.h"
 #include "ops/has_kernel.h"
+#include "ops/quantize.h"
 #include "ops/random_cuda.h"
 
 namespace braid {
@@ -105,6 +106,7 @@ class Drawing {
     for (const RowRun& run : runs_)
       draw_run(shard_.narrow(0, run.local_row, run.rows).narrow(1, run.local_column, run.columns), field_,
                first_value(run), global_columns_, rule_.scale);
+    shard_.unsafeGetTensorImpl()->bump_version();
   }
 
   void draw_on_host(std::atomic<std::int64_t>& drawn) const {
@@ -160,6 +162,7 @@ Parameters::Parameters(const std::vector<ParamSpec>& specs, const std::vector<in
     BRAID_CHECK(index_.emplace(spec.name, entries_.size()).second, "{} is declared twice", spec.name);
     const auto options = at::TensorOptions(storage_type(spec, dtype)).device(device);
     entries_.push_back({spec, at::empty(local_shape(spec, coordinates), options).requires_grad_(spec.trainable)});
+    if (spec.fp8) entries_.back().fp8 = std::make_shared<Fp8Copies>();
   }
 }
 
@@ -186,7 +189,10 @@ const Parameters::Entry& Parameters::entry(const std::string& name) const {
 
 const at::Tensor& Parameters::get(const std::string& name) const { return entry(name).value; }
 
-Weight Parameters::weight(const std::string& name) const { return {entry(name).value, entry(name).gradient}; }
+Weight Parameters::weight(const std::string& name) const {
+  const Entry& found = entry(name);
+  return {found.value, found.gradient, found.fp8};
+}
 
 const ParamSpec& Parameters::spec(const std::string& name) const { return entry(name).spec; }
 

@@ -20,6 +20,7 @@ class Parameters {
     ParamSpec spec;
     at::Tensor value;
     std::shared_ptr<GradientSum> gradient = std::make_shared<GradientSum>();
+    std::shared_ptr<Fp8Copies> fp8{};
   };
 
   // Allocates, without initialising, the shards of those `specs` that belong to these stages.

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "ops/grouped_linear_cuda.h"
+#include "ops/grouped_linear_fp8.h"
 #include "ops/has_kernel.h"
 #include "ops/linear.h"
 
@@ -133,6 +134,7 @@ at::Tensor grouped_linear(const Recomputable& input, const Weight& weight, const
     const auto total = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
     BRAID_CHECK_EQ(total, rows.size(0), "rows of all experts");
   }
+  if (weight.fp8 && rows.size(0) > 0) return grouped_linear_fp8(rows, weight, experts);
   if (weight.sum->value.defined() && needs_gradient({matrices}) && !has_row_kernel(rows, matrices)) experts.prefetch();
   return differentiable(
       "GroupedLinearBackward", {rows, matrices}, [&] { return grouped_linear_forward(rows, matrices, experts); },

@@ -234,6 +234,7 @@ void ShardedAdam::start_publishing(int stage) {
     if (stage_of(bucket) != stage || !is_stale_[bucket]) continue;
     arriving_[bucket].wait();
     arriving_[bucket] = start_gather(bucket);
+    count_write(bucket);
     is_stale_[bucket] = false;
   }
 }
@@ -244,6 +245,14 @@ Pending ShardedAdam::start_gather(std::size_t bucket) {
   if (!gradients_.sharded() || gradients_.group().size() == 1) return {};
   at::Tensor whole = part(parameters_, gradients_.layout().buckets[bucket].span);
   return gradients_.group().start_all_gather(whole, own);
+}
+
+// Parameters are written through the flat buffer, which has a version of its own. Copies of a parameter in another form
+// (Fp8Copies) go by the parameter's.
+void ShardedAdam::count_write(std::size_t bucket) {
+  const BucketLayout& layout = gradients_.layout();
+  for (std::size_t slot = layout.buckets[bucket].first_slot; slot <= layout.buckets[bucket].last_slot; ++slot)
+    gradients_.entry(layout.slots[slot]).value.unsafeGetTensorImpl()->bump_version();
 }
 
 void ShardedAdam::finish_publishing(int stage) {

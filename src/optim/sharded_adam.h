@@ -87,6 +87,7 @@ class ShardedAdam {
   void update_by_aten(std::int64_t step, double lr, double weight_decay, double factor);
   void update_by_aten(bool decayed, const at::Tensor& step, double lr, double weight_decay);
   Pending start_gather(std::size_t bucket);
+  void count_write(std::size_t bucket);
   int stage_of(std::size_t bucket) const { return gradients_.stage_of(gradients_.layout().buckets[bucket]); }
 
   OptimizerConfig config_;

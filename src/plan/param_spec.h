@@ -35,6 +35,7 @@ struct ParamSpec {
   bool expert = false;                     // dimension 0 counts experts and is split over ep
   int stage = 0;                           // the pipeline stage that holds it
   InitRule init{};
+  bool fp8 = false;       // linear maps multiply by it in fp8
   bool trainable = true;  // false: a buffer without a gradient, kept in fp32 or wider
 };
 

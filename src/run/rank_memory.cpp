@@ -46,11 +46,12 @@ class MemoryTable {
     const std::int64_t elements = num_elements(local_shape(spec, coordinates));
     const std::int64_t wide = std::max<std::int64_t>(element_bytes_, 4);  // of gradients, main copy and moments
     if (!spec.trainable) return elements * wide;
-    if (contains(frozen_, set.name)) return elements * element_bytes_;
+    const std::int64_t element_bytes = element_bytes_ + (spec.fp8 ? 2 : 0);  // its rows and its columns in fp8
+    if (contains(frozen_, set.name)) return elements * element_bytes;
     const std::int64_t sharers = !recipe_.optimizer.zero ? 1
                                  : spec.expert           ? module.expert.size_of("expt_dp")
                                                : std::int64_t{module.dense.size_of("dp")} * module.dense.size_of("cp");
-    return elements * (element_bytes_ + wide) + 3 * wide * elements / sharers;
+    return elements * (element_bytes + wide) + 3 * wide * elements / sharers;
   }
 
   const Recipe& recipe_;

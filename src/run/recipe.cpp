@@ -97,6 +97,13 @@ Problems data_set_problems(const Recipe& recipe, const ModuleConfig& language) {
   return problems;
 }
 
+Problems fp8_problems(const Recipe& recipe) {
+  const auto* hybrid = std::get_if<HybridLmConfig>(&recipe.model.model.language);
+  if (!hybrid || hybrid->fp8 == "off" || recipe.model.dtype == "bfloat16") return {};
+  return {{fmt::format("fp8={} needs a model in bfloat16, but dtype={}", hybrid->fp8, recipe.model.dtype),
+           "model.language.fp8", "use dtype=bfloat16, or fp8=off"}};
+}
+
 // Whether the model fits the sizes of its grids. The topology itself is valid.
 Problems model_problems(const Recipe& recipe) {
   Problems problems;
@@ -105,6 +112,7 @@ Problems model_problems(const Recipe& recipe) {
     const EncoderConfig* encoder = find_encoder(model, module.name);
     if (module.kind == "language") {
       append(problems, validate_language(model, layout_sizes(module), "model"));
+      append(problems, fp8_problems(recipe));
       append(problems, is_mock(recipe.data) ? validate(recipe.data, model, layout_sizes(module), "data")
                                             : data_set_problems(recipe, module));
     } else if (module.cp > 1) {

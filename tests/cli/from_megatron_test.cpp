@@ -56,8 +56,9 @@ TEST(FromMegatron, ALlama) {
                            "save: \"/ckpt/my run\" ",
                            "zero: true "})
     EXPECT_THAT(recipe, HasSubstr(line));
-  EXPECT_THAT(recipe, AllOf(HasSubstr("# --fp8-format hybrid: use --bf16\n"), HasSubstr("--wandb-project p"),
-                            HasSubstr("# --swiglu: Llama's MLP uses SwiGLU\n"), Not(HasSubstr("images"))));
+  EXPECT_THAT(recipe, AllOf(HasSubstr("# --fp8-format hybrid: for a hybrid, set model.language.fp8"),
+                            HasSubstr("--wandb-project p"), HasSubstr("# --swiglu: Llama's MLP uses SwiGLU\n"),
+                            Not(HasSubstr("images"))));
   EXPECT_THAT(recipe,
               AllOf(HasSubstr("--recompute-activations: attention never keeps"), HasSubstr("# --initial-loss-scale"),
                     Not(HasSubstr("recompute: true")), Not(HasSubstr("loss_scale:"))));

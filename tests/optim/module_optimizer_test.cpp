@@ -55,7 +55,7 @@ class Assembly {
   }
 
   void add(const Parameters& parameters, const ModuleOptimizer& optimizer, const std::vector<StepReport>& reports) {
-    for (const auto& [spec, value, unused] : parameters.entries())
+    for (const auto& [spec, value, gradient, fp8] : parameters.entries())
       if (spec.trainable) merge(values, spec, value.detach(), parameters.coordinates());
     for (const OptimizerState& state : optimizer.state()) {
       const auto put = [&](Tensors& all, const at::Tensor& part) {
@@ -194,7 +194,7 @@ TEST(ModuleOptimizers, WorkBetweenProcesses) {
       ModuleOptimizer optimizer(parameters, groups, "language", config);
       run_steps(parameters, optimizer, topology.language(), groups.world(), config, {});
       const Trained want = expected(config, dtype, {});
-      for (const auto& [spec, value, unused] : parameters.entries()) {
+      for (const auto& [spec, value, gradient, fp8] : parameters.entries()) {
         if (!spec.trainable) continue;
         const at::Tensor shard = testing::shard_of(want.main.at(spec.name), spec, parameters.coordinates());
         EXPECT_LE(relative_error(value, shard), dtype == at::kFloat ? 2e-6 : 1.0 / 256) << spec.name;
@@ -331,11 +331,11 @@ TEST(ModuleOptimizers, ContinueFromTheirState) {
     }
     loaded.set_steps(saved.steps());
     loaded.publish_parameters();
-    for (const auto& [spec, value, unused] : first.entries())
+    for (const auto& [spec, value, gradient, fp8] : first.entries())
       EXPECT_TRUE(value.equal(second.get(spec.name))) << spec.name;
     step(first, saved, 1);
     step(second, loaded, 1);
-    for (const auto& [spec, value, unused] : first.entries())
+    for (const auto& [spec, value, gradient, fp8] : first.entries())
       EXPECT_TRUE(value.equal(second.get(spec.name))) << spec.name;
   });
 }

@@ -144,8 +144,10 @@ Trained train_on(World& world, const TrainingLayout& layout, const Topology& top
   const std::int64_t consumed = std::int64_t{first} * layout.global_batch;
   data.restore(data.positions_after(consumed));
   training.read_from(data, consumed);
-  for (int step = 0; step < options.steps; ++step)
+  for (int step = 0; step < options.steps; ++step) {
+    options.before_step(training);
     trained.reports.push_back(training.step(clock, [] { return StopReason::None; }));
+  }
   training.finish_parameters();
   options.end(training, world);
   for (const auto& set : training.model().parameter_sets()) put_weights(*set, trained);

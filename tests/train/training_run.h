@@ -52,6 +52,7 @@ struct TrainingOptions {
   MakeData data = mock(mixed_data());
   std::function<void(TrainingConfig&)> change = [](TrainingConfig&) {};
   std::function<int(Training&, World&)> start = [](Training&, World&) { return 0; };  // returns the first step's number
+  std::function<void(Training&)> before_step = [](Training&) {};
   std::function<void(Training&, World&)> end = [](Training&, World&) {};
 };
 

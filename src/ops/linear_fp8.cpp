@@ -1,0 +1,60 @@
+#include "ops/linear_fp8.h"
+
+#include <ATen/TensorOperators.h>
+
+#include "base/error.h"
+#include "ops/column_sum.h"
+
+namespace braid {
+namespace {
+
+at::Tensor weight_gradient(const Fp8Matrix& grad, const Fp8Matrix& x, const Weight& weight) {
+  const auto product_in = [&](const at::Tensor& like) {
+    return fp8_product(grad, x, like.scalar_type(), kWeightGradientSum).view_as(like);
+  };
+  const auto write = [&](at::Tensor sum, bool is_first) {
+    is_first ? sum.copy_(product_in(sum)) : sum.add_(product_in(sum));
+  };
+  return weight.sum->write_by(write) ? at::Tensor() : product_in(weight.value);
+}
+
+}  // namespace
+
+OutputAndSaved<Fp8Matrix> linear_fp8_forward(const at::Tensor& x, const Weight& weight, const at::Tensor& bias,
+                                             const LinearNeeds& needs, bool weight_wants_gradient) {
+  const Fp8Pair factor = quantize(x, {.rows = true, .columns = weight_wants_gradient});
+  const Fp8Pair& matrix = weight.fp8->of(weight.value.flatten(1), {.rows = true, .columns = needs.x_grad});
+  const at::Tensor y = fp8_product(factor.rows, matrix.rows, x.scalar_type(), kOutputSum);
+  return {bias.defined() ? y + bias : y, factor.columns};
+}
+
+Tensors linear_fp8_backward(const at::Tensor& grad, const Fp8Matrix& x_columns, const Weight& weight,
+                            const LinearNeeds& needs) {
+  const bool has_weight_grad = x_columns.values.defined();
+  Tensors grads = {{}, {}, needs.bias_grad ? column_sum(grad) : at::Tensor()};
+  if (!needs.x_grad && !has_weight_grad) return grads;
+  const Fp8Pair factor = quantize(grad, {.rows = needs.x_grad, .columns = has_weight_grad});
+  if (needs.x_grad) {
+    const Fp8Pair& matrix = weight.fp8->of(weight.value.flatten(1), {.columns = true});
+    grads[0] = fp8_product(factor.rows, matrix.columns, grad.scalar_type(), kInputGradientSum);
+  }
+  if (has_weight_grad) grads[1] = weight_gradient(factor.columns, x_columns, weight);
+  return grads;
+}
+
+at::Tensor linear_fp8(const at::Tensor& x, const Weight& weight, const at::Tensor& bias) {
+  const std::int64_t out = weight.value.size(0), in = weight.value.numel() / out;
+  BRAID_CHECK(x.size(0) > 0, "an fp8 product of no tokens");
+  BRAID_CHECK_EQ(x.size(1), in, "features of an fp8 product");
+  BRAID_CHECK(in % kFp8Multiple == 0 && out % kFp8Multiple == 0,
+              "features of an fp8 product are multiples of {}, not {} -> {}", kFp8Multiple, in, out);
+  const LinearNeeds needs = {x.requires_grad(), bias.defined() && bias.requires_grad()};
+  const bool trains = needs_gradient({weight.value});
+  return differentiable(
+      "LinearFp8Backward", {x, weight.value, bias}, [&] { return linear_fp8_forward(x, weight, bias, needs, trains); },
+      [weight, needs](const at::Tensor& grad, const Fp8Matrix& x_columns) {
+        return linear_fp8_backward(grad, x_columns, weight, needs);
+      });
+}
+
+}  // namespace braid
