@@ -246,7 +246,7 @@ void DistCheckpoint::read_box(CheckedFile& file, std::int64_t offset, std::span<
   offset += begin[0] * row_bytes;
   if (direct) {
     file.read(offset, {static_cast<std::byte*>(to.data_ptr()), to.nbytes()});
-    to.unsafeGetTensorImpl()->bump_version();
+    to.unsafeGetTensorImpl()->bump_version();  // fp8 copies of weights go by it
     bytes_read_ += rows * row_bytes;
     return;
   }

@@ -64,7 +64,7 @@ void add_data_order_command(CLI::App& data) {
   order->add_option("--lanes", command->order.lanes, "how many lanes share the samples (Energon's world size)")
       ->capture_default_str();
   order->add_option("--lane", command->lane, "which of them, from 0 (Energon's rank)")->capture_default_str();
-  order->add_option("--workers", command->order.workers, "workers per lane (Energon's num_workers); 0 is as 1")
+  order->add_option("--workers", command->order.workers, "workers per lane (Energon's num_workers); 0 means 1")
       ->capture_default_str();
   const std::int64_t largest = std::numeric_limits<std::int64_t>::max();
   order->add_option("--seed", command->order.seed, "seed of the order (Energon's seed_offset)")

@@ -24,7 +24,7 @@ struct PackCommand {
 // Each sequence must be packed to know the next: that many take some minutes.
 constexpr std::int64_t kMostSkipped = 10'000'000;
 
-// A line on stderr now and then.
+// Prints progress to stderr every 5 seconds.
 class SkipProgress {
  public:
   explicit SkipProgress(std::int64_t all) : all_(all) {}

@@ -106,7 +106,7 @@ class Drawing {
     for (const RowRun& run : runs_)
       draw_run(shard_.narrow(0, run.local_row, run.rows).narrow(1, run.local_column, run.columns), field_,
                first_value(run), global_columns_, rule_.scale);
-    shard_.unsafeGetTensorImpl()->bump_version();
+    shard_.unsafeGetTensorImpl()->bump_version();  // fp8 copies of weights go by it
   }
 
   void draw_on_host(std::atomic<std::int64_t>& drawn) const {

@@ -27,7 +27,7 @@ at::Tensor multiply_rows(const Fp8Matrix& rows, const Fp8Matrix& matrices, const
                                 experts.ends(), {}, {}, dtype, /*use_fast_accum=*/sum == Fp8Sum::Fast);
 }
 
-// grad^T rows of each expert.   grad: [Out, R], rows: [In, R] -> [E, Out, In]
+// grad^T rows of each expert. libtorch's grouped product in fp8 has results in bf16 only.   grad: [Out, R], rows: [In, R] -> [E, Out, In]
 at::Tensor multiply_columns(const Fp8Matrix& grad, const GroupedFp8Saved& saved, const Weight& weight,
                             const ExpertRows& experts) {
   if constexpr (kHasKernels)

@@ -32,10 +32,9 @@ std::string BadSamples::why_none_is_left() const {
   const std::string damaged =
       damaged_.empty() ? "" : fmt::format("{} damaged, the first: {}", damaged_.size(), first_damaged_);
   if (too_long_ + without_targets_ == 0) return damaged.empty() ? "there are none; use fewer lanes" : damaged;
-  return fmt::format(
-      "{} too long, {} with nothing to predict{}; use a longer data.sequence_length, or "
-      "data.over_long=truncate",
-      too_long_.load(), without_targets_.load(), damaged.empty() ? "" : ", " + damaged);
+  return fmt::format("{} too long, {} with nothing to predict{}{}", too_long_.load(), without_targets_.load(),
+                     damaged.empty() ? "" : ", " + damaged,
+                     too_long_ > 0 ? "; use a longer data.sequence_length, or data.over_long=truncate" : "");
 }
 
 std::set<SampleId> BadSamples::damaged() const {

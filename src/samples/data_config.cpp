@@ -49,7 +49,7 @@ void describe(Fields& f, DataConfig& c) {
 
 void describe(Fields& f, LoaderConfig& c) {
   f.field("lanes", c.lanes, "independent streams of samples; default: dp of the language model");
-  f.field("num_workers", c.num_workers, "streams that each lane interleaves; 0 is as 1");
+  f.field("num_workers", c.num_workers, "streams that each lane interleaves; 0 means 1");
   f.field("packing_buffer", c.packing_buffer,
           "samples per worker to choose from when packing sequences; none or 0: one sample per sequence");
   f.choice("packing", c.packing, {"greedy", "even"}, "fullest sequences, or sequences of even length");

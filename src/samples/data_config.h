@@ -48,7 +48,7 @@ struct DataConfig {
 // How a data set is read.
 struct LoaderConfig {
   std::optional<int> lanes{};           // independent streams of samples; default: the language model's dp
-  int num_workers = 1;                  // streams that each lane interleaves; 0 is as 1
+  int num_workers = 1;                  // streams that each lane interleaves; 0 means 1
   std::optional<int> packing_buffer{};  // samples per worker to choose from; none or 0: one sample per sequence
   std::string packing = "greedy";       // greedy | even
   int shuffle_buffer = 0;               // samples per worker; below 2: none

@@ -1,6 +1,7 @@
 #include "shards/prepare.h"
 
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <map>
 #include <set>
@@ -90,7 +91,10 @@ std::string make_uuid() {
                      hex.substr(20, 12));
 }
 
-// What a killed call left: its names only, since other programs may use the folder too.
+// What a killed call left: its names only, since other programs may use the folder too, and only old files, since a
+// process of another machine that still writes them cannot be seen.
+constexpr auto kLeftoverAge = std::chrono::hours(1);
+
 void remove_leftovers(const fs::path& folder) {
   static const std::set<std::string> meta_files = {".info.json",   ".info.yaml",   "split.yaml",
                                                    "dataset.yaml", "index.sqlite", "index.uuid"};
@@ -98,7 +102,9 @@ void remove_leftovers(const fs::path& folder) {
   for (const auto& entry : fs::recursive_directory_iterator(folder)) {
     const std::string target = abandoned_target(entry.path().filename());
     const bool in_meta = entry.path().parent_path() == folder / kMetaFolder;
-    if (target.ends_with(".tar.idx.new") || (in_meta && meta_files.contains(target))) leftovers.push_back(entry.path());
+    const bool is_ours = target.ends_with(".tar.idx.new") || (in_meta && meta_files.contains(target));
+    if (is_ours && fs::file_time_type::clock::now() - entry.last_write_time() > kLeftoverAge)
+      leftovers.push_back(entry.path());
   }
   std::error_code ignored;
   for (const fs::path& path : leftovers) fs::remove(path, ignored);
@@ -217,16 +223,18 @@ void refuse_missing_shards(const Splits& splits, const std::vector<std::string>&
 
 // As readers count them.
 void count_splits(const std::string& folder, const Splits& splits, Prepared& result) {
+  std::set<std::pair<std::string, std::int64_t>> excluded;  // a shard may be in several splits
   for (const auto& [name, shards] : splits) {
     PreparedSplit split{.name = name};
     if (!shards.empty()) {
       const DataSet data = open_data_set(folder, name);
       split.shards = std::ssize(data.shards);
       split.samples = data.samples() - std::ssize(data.excluded);
-      result.excluded_samples += std::ssize(data.excluded);
+      for (const auto& [shard, index] : data.excluded) excluded.insert({data.shards[shard].name, index});
     }
     result.splits.push_back(std::move(split));
   }
+  result.excluded_samples = std::ssize(excluded);
 }
 
 std::vector<std::string> in_no_split(std::vector<std::string> shards, const Splits& splits) {

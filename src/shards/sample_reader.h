@@ -19,7 +19,7 @@ class SampleReader {
   explicit SampleReader(std::shared_ptr<const Blend> blend, std::size_t max_open_shards = 64);
 
   Sample read(const SampleRef& ref);  // without the parts that part_filter excludes
-  // Again those of a part that was read.
+  // Reads the bytes of a part again.
   std::string read_bytes(const SampleRef& ref, std::uint64_t offset, std::size_t size) {
     return open(ref)->read_bytes(offset, size);
   }

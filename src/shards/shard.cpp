@@ -25,9 +25,6 @@ OpenShard::OpenShard(const Shard& shard) : shard_(shard), file_(shard.path), ind
                     index_path(shard.path), counted(index_.samples(), "sample"), shard.samples));
 }
 
-// A wrong index may say any size; larger samples would not fit into memory.
-constexpr std::uint64_t kMostSampleBytes = 1 << 30;
-
 ByteRange OpenShard::range(std::int64_t index) const {
   const ByteRange range = index_.range(index);
   if (range.end > file_.size())
@@ -36,7 +33,10 @@ ByteRange OpenShard::range(std::int64_t index) const {
                     "file that was indexed",
                     shard_.path, file_.size(), index, range.end));
   if (range.end - range.begin > kMostSampleBytes)
-    throw index_.misfit(fmt::format("sample {} is said to have {} bytes", index, range.end - range.begin));
+    throw DataError(fmt::format(
+        "'{}' says that sample {} has {} bytes; at most {} are allowed: make its parts smaller, or, if it is "
+        "smaller, write the index again with `braid data prepare --force`",
+        index_path(shard_.path), index, range.end - range.begin, kMostSampleBytes));
   return range;
 }
 
@@ -61,10 +61,10 @@ Sample OpenShard::read_tar(std::int64_t index, const ByteRange& range, const Tar
     } catch (const TarEndError&) {
       throw index_.misfit(
           fmt::format("sample {} is said to end at byte {}, within a member of the tar file", index, range.end));
-    } catch (const DataError&) {
+    } catch (const DataError& e) {
       if (tar.offset() != range.begin || range.begin == 0) throw;
-      throw index_.misfit(
-          fmt::format("sample {} is said to be at byte {}, but no valid header is there", index, range.begin));
+      throw index_.misfit(fmt::format("sample {} is said to be at byte {}, but no valid header is there ({})", index,
+                                      range.begin, e.what()));
     }
   };
   while (tar.offset() < range.end) {

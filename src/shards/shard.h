@@ -31,11 +31,14 @@ struct SamplePart {
 struct Sample {
   std::string key{}, shard{};
   std::vector<SamplePart> parts{};
-  std::shared_ptr<const std::string> bytes{};  // which those of the parts are in
+  std::shared_ptr<const std::string> bytes{};  // holds the bytes of all parts
 
   const SamplePart* find(std::string_view part) const;
   std::size_t stored_bytes() const;  // of all parts
 };
+
+// A wrong index may say any size, and a sample is read as a whole.
+inline constexpr std::uint64_t kMostSampleBytes = 1 << 30;
 
 class OpenShard {
  public:
@@ -43,7 +46,7 @@ class OpenShard {
   explicit OpenShard(const Shard& shard);
 
   Sample read(std::int64_t index) const;
-  // Those of a part that was read before. DataError if the shard ends before.
+  // Reads the bytes of a part again. DataError if the shard ends before them.
   std::string read_bytes(std::uint64_t offset, std::size_t size) const;
   // Without looking at the sample's other members.
   std::string key(std::int64_t index) const;

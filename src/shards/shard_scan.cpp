@@ -4,8 +4,10 @@
 #include <optional>
 
 #include "base/error.h"
+#include "base/strings.h"
 #include "shards/input_file.h"
 #include "shards/sample_name.h"
+#include "shards/shard.h"
 #include "shards/tar.h"
 
 namespace braid {
@@ -17,6 +19,9 @@ std::string scan_shard(const std::string& path, const std::function<void(const S
   const auto finish = [&](std::uint64_t end) {
     if (!current) return;
     current->end = end;
+    if (end - current->begin > kMostSampleBytes)
+      throw DataError(fmt::format("'{}': sample {} has {} bytes; at most {} are allowed: make its parts smaller", path,
+                                  in_quotes(current->key), end - current->begin, kMostSampleBytes));
     on_sample(*current);
   };
   while (const auto member = tar.next()) {
@@ -53,6 +58,10 @@ std::vector<std::uint64_t> scan_lines(const std::string& path) {
     // Empty lines belong to the sample before them; those at the start, to the first.
     if (!offsets.empty()) sample_begin = end;
   }
+  if (end != checked.size())
+    throw DataError(
+        fmt::format("'{}' could be read to byte {} only, of {}: check the disk, or wait until it is written", path, end,
+                    checked.size()));
   if (offsets.empty()) throw DataError(fmt::format("'{}' has no samples", path));
   offsets.push_back(sample_begin);
   return offsets;

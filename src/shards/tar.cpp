@@ -88,7 +88,7 @@ TarBytes tar_bytes(const InputFile& file) {
             if (offset < window->begin || offset + size > window->begin + window->bytes.size()) {
               *window = {offset, file.read(offset, std::max(size, kAhead))};
               if (window->bytes.size() < size)
-                throw TarEndError(fmt::format("'{}' became shorter while it was read", file.path()));
+                throw DataError(fmt::format("'{}' became shorter while it was read", file.path()));
             }
             return std::string_view(window->bytes).substr(offset - window->begin, size);
           }};

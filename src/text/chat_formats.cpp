@@ -105,11 +105,11 @@ std::vector<std::string> markers_of(const ChatFormat& format) {
   std::vector<std::string> markers;
   for (const ChatFrame& frame : {format.system, format.user, format.assistant})
     for (const std::string& text : {frame.before, frame.after})
-      for (std::size_t begin = 0; (begin = text.find('<', begin)) != text.npos;) {
-        const std::size_t end = text.find('>', begin) + 1;
-        if (std::string marker = text.substr(begin, end - begin); !contains(markers, marker))
+      for (std::size_t begin = text.find('<'); begin != text.npos; begin = text.find('<', begin + 1)) {
+        const std::size_t end = text.find('>', begin);
+        if (end == text.npos) break;
+        if (std::string marker = text.substr(begin, end + 1 - begin); !contains(markers, marker))
           markers.push_back(std::move(marker));
-        begin = end;
       }
   return markers;
 }

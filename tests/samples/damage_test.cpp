@@ -255,6 +255,15 @@ TEST(BadSamples, EndTheRunAtTheLimit) {
   EXPECT_EQ(notes.size(), 2u);
 }
 
+TEST(BadSamples, AdviseALongerSequenceOnlyIfSomeAreTooLong) {
+  BadSamples bad(0, {});
+  EXPECT_EQ(bad.why_none_is_left(), "there are none; use fewer lanes");
+  bad.add_without_targets();
+  EXPECT_EQ(bad.why_none_is_left(), "0 too long, 1 with nothing to predict");
+  bad.add_too_long();
+  EXPECT_THAT(bad.why_none_is_left(), StartsWith("1 too long, 1 with nothing to predict; use a longer"));
+}
+
 TEST(BadSamples, CountOnceHoweverOftenTheyAreMet) {
   std::vector<std::string> notes;
   BadSamples bad(3, [&](const std::string& text) { notes.push_back(text); });

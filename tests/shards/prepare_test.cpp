@@ -138,13 +138,15 @@ TEST_F(Prepare, RemovesWhatKilledCallsLeft) {
   const pid_t gone = ::fork();
   if (gone == 0) ::_exit(0);
   ASSERT_EQ(::waitpid(gone, nullptr, 0), gone);
-  const auto left = [&](const char* name, pid_t pid) {
+  const auto left = [&](const char* name, pid_t pid, std::chrono::hours age = std::chrono::hours(2)) {
     const fs::path path = root() / fmt::format("{}.{}.tmp", name, pid);
     write_text(path, "");
+    fs::last_write_time(path, fs::file_time_type::clock::now() - age);
     return path;
   };
-  std::vector<fs::path> removed, kept = {left(".s_0.tar.idx.new", ::getppid()), left(".nv-meta/.mine", gone),
-                                         left(".index.sqlite", gone), left("s_0.tar.idx.new", gone)};
+  std::vector<fs::path> removed,
+      kept = {left(".s_0.tar.idx.new", ::getppid()), left(".nv-meta/.mine", gone), left(".index.sqlite", gone),
+              left("s_0.tar.idx.new", gone), left(".s_1.tar.idx.new", gone, std::chrono::hours(0))};
   for (const char* name : {".nv-meta/.index.sqlite", ".nv-meta/..info.json", ".s_0.tar.idx.new", "x/.t.tar.idx.new"})
     removed.push_back(left(name, gone));
   prepare_data_set({.path = root()});
