@@ -61,10 +61,10 @@ Sample OpenShard::read_tar(std::int64_t index, const ByteRange& range, const Tar
     } catch (const TarEndError&) {
       throw index_.misfit(
           fmt::format("sample {} is said to end at byte {}, within a member of the tar file", index, range.end));
-    } catch (const DataError& e) {
+    } catch (const DataError&) {
       if (tar.offset() != range.begin || range.begin == 0) throw;
-      throw index_.misfit(fmt::format("sample {} is said to be at byte {}, but no valid header is there ({})", index,
-                                      range.begin, e.what()));
+      throw index_.misfit(
+          fmt::format("sample {} is said to be at byte {}, but no valid header is there", index, range.begin));
     }
   };
   while (tar.offset() < range.end) {
