@@ -37,7 +37,14 @@ bool is_read(const fs::path& target, const InputFiles& inputs) {
   return false;
 }
 
-// By its name alone, so that a command that may run once may run again.
+// The same for all names of a file.
+fs::path full_path(const std::string& path) {
+  std::error_code error;
+  const fs::path absolute = fs::absolute(path), found = fs::weakly_canonical(absolute, error);
+  return error ? absolute.lexically_normal() : found;
+}
+
+// By its names alone, that of a link and that of its target, so that a command that may run once may run again.
 std::optional<Problem> name_problem(const OutputFile& output, const InputFiles& inputs) {
   std::error_code ignored;
   const fs::file_status status = fs::status(output.path, ignored);
@@ -45,19 +52,14 @@ std::optional<Problem> name_problem(const OutputFile& output, const InputFiles& 
   if (is_read(output.path, inputs))
     return Problem{fmt::format("{} {} would replace a file that is read", output.flag, in_quotes(output.path)),
                    output.flag, "give another name"};
-  if (std::any_of(output.endings.begin(), output.endings.end(),
-                  [&](std::string_view ending) { return output.path.ends_with(ending); }))
-    return std::nullopt;
+  const auto is_of_kind = [&](const std::string& name) {
+    return std::any_of(output.endings.begin(), output.endings.end(),
+                       [&](std::string_view ending) { return name.ends_with(ending); });
+  };
+  if (is_of_kind(output.path) && is_of_kind(full_path(output.path))) return std::nullopt;
   return Problem{
       fmt::format("{} {} does not end in {}", output.flag, in_quotes(output.path), fmt::join(output.endings, " or ")),
       output.flag, "give a name that does; files of other kinds are never replaced"};
-}
-
-// The same for all names of a file.
-fs::path full_path(const std::string& path) {
-  std::error_code error;
-  const fs::path absolute = fs::absolute(path), found = fs::weakly_canonical(absolute, error);
-  return error ? absolute.lexically_normal() : found;
 }
 
 }  // namespace

@@ -186,6 +186,11 @@ class Run {
   }
 
   void evaluate() {
+    // A failure in the evaluation must not cost a checkpoint that is being written, nor a finished run.
+    if (position_.iteration == iterations_)
+      finish_saving();
+    else if (saver_)
+      saver_->finish();
     const auto scope = world_.progress().phase("evaluation");
     const EvaluationRecord record = braid::evaluate(recipe_, topology_, training_, seed_, position_, bad_);
     if (log_) log_->add_evaluation(record);

@@ -266,6 +266,17 @@ TEST_F(DataStart, EvalLeavesOutDamagedPictures) {
   EXPECT_THAT(run.out, ::testing::ContainsRegex("\ndamaged samples +1\n"));
 }
 
+TEST_F(DataStart, AFailedEvaluationCostsNoCheckpoint) {
+  fs::copy(in_folder("set"), in_folder("cut"), fs::copy_options::recursive);
+  for (const char* shard : {"cut/val_0006.tar", "cut/val_0007.tar"}) fs::resize_file(in_folder(shard), 1000);
+  const std::string saved = in_folder("saved_before_evaluation");
+  const Finished run =
+      braid(with_data({"train", "--data-path", in_folder("cut"), "--eval-interval", "3", "--save", saved}));
+  EXPECT_EQ(run.exit_code, 1) << run.out;
+  EXPECT_THAT(run.err, HasSubstr("evaluation"));
+  EXPECT_EQ(braid({"ckpt", "verify", saved}).exit_code, 0);
+}
+
 TEST_F(DataStart, PositionsOfOtherSettings) {
   EXPECT_THAT(refusal(continuing({"--tokenizer-prompt-format", "qwen2p0"})),
               AllOf(HasSubstr("data.prompt_format has changed since the state was saved: 'chatml' then, 'qwen2p0' now"),

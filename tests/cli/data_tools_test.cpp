@@ -239,6 +239,9 @@ TEST_F(DataTools, OutputsAreCheckedBeforeTheWork) {
   for (const std::string& out : {notes, folder_.path() + "/new.bin"})
     EXPECT_THAT(told({"data", "image", picture, "--out", out}), HasSubstr("does not end in .safetensors"));
   EXPECT_THAT(told({"data", "image", picture, "--out", notes + "/x.safetensors"}), HasSubstr("cannot be written"));
+  const std::string link = folder_.path() + "/link.safetensors";
+  std::filesystem::create_symlink(notes, link);
+  EXPECT_THAT(told({"data", "image", picture, "--out", link}), HasSubstr("does not end in .safetensors"));
   for (int i = 0; i < 2; ++i)
     EXPECT_EQ(braid({"data", "image", picture, "--out", none + "pixels/x.safetensors"}).exit_code, 0);
   EXPECT_EQ(testing::read_file(notes), "mine");
