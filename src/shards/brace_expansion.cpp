@@ -13,7 +13,7 @@ using Words = std::vector<std::string>;
 
 constexpr int kMaxDepth = 32;
 constexpr std::size_t kMaxResults = 1 << 20;
-constexpr std::size_t kMaxBytes = 256 << 20;
+constexpr std::size_t kMaxBytes = 64 << 20;
 
 struct Range {
   std::string_view first, last;
