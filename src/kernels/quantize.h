@@ -27,9 +27,9 @@ inline constexpr std::int64_t kMostQuantizedColumns = 32768;
 // Elements of scratch that column scales need.
 std::int64_t quantize_partials(std::int64_t rows, std::int64_t columns, std::int64_t batches);
 
-// x holds `batches` matrices of equal size, one below the other: [batches * R, C]. If there are several, R is a multiple
-// of 16. Rows of x are aligned to 16 bytes. C is a multiple of 8 and at most kMostQuantizedColumns. Either result may
-// have no values.
+// x holds `batches` matrices of equal size, one below the other: [batches * R, C]. If there are several, R is a
+// multiple of 16. Rows of x are aligned to 16 bytes. C is a multiple of 8 and at most kMostQuantizedColumns. Either
+// result may have no values.
 //   rows: values [batches * R, C], scales [batches * R]
 //   columns, each matrix transposed: values [batches, C, length], zero from R on, scales [batches, C]. Length is a
 //   multiple of 16, and large enough for the groups' padding
