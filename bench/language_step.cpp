@@ -14,6 +14,8 @@
 #include "kernel_table.h"
 #include "models/hybrid_lm.h"
 #include "ops/cross_entropy.h"
+#include "optim/global_step.h"
+#include "optim/sharded_adam.h"
 #include "timing.h"
 
 namespace braid {
@@ -61,6 +63,14 @@ class LanguageStep {
     return loss.detach();
   }
 
+  const Group& alone() const { return parallel_.tp; }
+  std::vector<Parameters::Entry> trained() const {
+    std::vector<Parameters::Entry> entries;
+    for (const Parameters::Entry& entry : parameters_.entries())
+      if (entry.spec.trainable) entries.push_back(entry);
+    return entries;
+  }
+
   // The number of parameters with a gradient; checks that all are finite and not zero.
   std::size_t check_gradients() const {
     std::vector<std::string> names;
@@ -90,6 +100,29 @@ class LanguageStep {
   const SequenceBatch batch_;
   at::Tensor ids_;
   CountedLabels labels_;
+};
+
+// A training step with its optimizer: gradients are summed in fp32, and the parameters are bf16 copies of fp32 ones.
+class TrainingStep {
+ public:
+  explicit TrainingStep(const LanguageStep& step)
+      : step_(step), adam_(step.trained(), step.alone(), step.alone(), {}, /*module_parameters=*/0) {}
+
+  void run() {
+    adam_.gradients().begin_step();
+    step_.forward_backward();
+    adam_.gradients().start_reduction(kStage);
+    adam_.finish_gradients(kStage);
+    const double norm = std::sqrt(adam_.norm_terms().cpu().data_ptr<double>()[0]);
+    adam_.update(++steps_, /*lr=*/1e-5, /*weight_decay=*/0.1, clip_coefficient(norm, /*clip_grad=*/1));
+    adam_.finish_publishing();
+  }
+
+ private:
+  static constexpr int kStage = 0;
+  const LanguageStep& step_;
+  ShardedAdam adam_;
+  std::int64_t steps_ = 0;
 };
 
 // The final norm gives rows of length sqrt(hidden), so each logit is normally distributed with this variance, and the
@@ -124,6 +157,10 @@ StepReport measure(const HybridLmConfig& config, const StepOptions& options, con
     step.forward_backward();
     synchronize(device);
   });
+  if (options.optimizer) {
+    TrainingStep training(step);
+    report.ms_with_optimizer = median_ms(options.repeats, device, [&] { training.run(); });
+  }
   return report;
 }
 

@@ -16,6 +16,7 @@ struct StepOptions {
   RecomputeConfig recompute{};
   bool keep_weights = false;  // as in the later microbatches of a step; else weights change before each forward
   double ignored_share = 0;   // of the labels, as in a batch of images and prompts
+  bool optimizer = false;     // also time the step with the update of the parameters
 };
 
 struct StepReport {
@@ -23,6 +24,7 @@ struct StepReport {
   double expected_loss = 0;  // of these random weights
   std::size_t gradients = 0;
   double ms_forward = 0, ms_forward_backward = 0;  // medians
+  std::optional<double> ms_with_optimizer;         // the same, the gradients' norm, clipping and AdamW
   std::optional<double> peak_gb;                   // allocated at once, in 1e9 bytes; of a GPU
   std::string kernels;                             // see kernel_table
 };

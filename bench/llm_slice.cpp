@@ -59,6 +59,7 @@ std::string peer_command(const Command& command) {
                                  shell_quoted(BRAID_PEER_SCRIPT), command.step.sequence, command.step.repeats);
   if (command.tiny) line += " --tiny";
   if (command.peer_eager) line += " --eager";
+  if (command.step.optimizer) line += " --optimizer";
   if (command.experts > 0) line += fmt::format(" --experts {}", command.experts);
   if (!command.layers.empty()) line += " --layers " + shell_quoted(command.layers);
   return line;
@@ -84,6 +85,7 @@ void print_step(const StepReport& report, const Flops& flops, int sequence) {
   const std::vector<std::vector<std::string>> rows = {
       {"forward, ms", fmt::format("{:.2f}", report.ms_forward)},
       {"forward + backward, ms", fmt::format("{:.2f}", ms)},
+      {"with optimizer, ms", report.ms_with_optimizer ? fmt::format("{:.2f}", *report.ms_with_optimizer) : "-"},
       {"tokens/s", fmt::format("{:.0f}", sequence / ms * 1e3)},
       {"peak GB", gigabytes(report.peak_gb)},
       {"model TFLOP", fmt::format("{:.4g} = linear {:.4g} + attention {:.4g} + scan {:.4g}", flops.total() / 1e12,
@@ -159,6 +161,7 @@ int main(int argc, char** argv) {
       ->check(CLI::IsMember(recompute_names()));
   app.add_flag("--keep-weights", command.step.keep_weights,
                "time a microbatch that is not the first of its step: weights in fp8 are not converted again");
+  app.add_flag("--optimizer", command.step.optimizer, "also time the step with its optimizer, and the peer's likewise");
   app.add_flag("--fp8", command.fp8, "multiply in fp8, as model.language.fp8: rowwise");
   app.add_flag("--tiny", command.tiny, "toy sizes");
   app.add_flag("--graph", command.graph, "also replay the step as a CUDA graph");

@@ -54,6 +54,7 @@ def parse_arguments():
     parser.add_argument("--repeats", type=int, default=10)
     parser.add_argument("--tiny", action="store_true", help="toy sizes")
     parser.add_argument("--eager", action="store_true", help="no torch.compile, transformers' default attention")
+    parser.add_argument("--optimizer", action="store_true", help="also time the step with clipping and fused AdamW")
     parser.add_argument("--scan", choices=["fastest", "kernels", "matmul", "torch"], default="fastest")
     return parser.parse_args()
 
@@ -154,7 +155,27 @@ def make_step(model, ids, arguments):
     return step
 
 
+def with_optimizer(model, step):
+    """The step, the gradients' norm, clipping, and AdamW on an fp32 copy of the parameters."""
+    parameters = list(model.parameters())
+    main = [p.detach().float() for p in parameters]
+    adam = torch.optim.AdamW(main, lr=1e-5, weight_decay=0.1, fused=True)
+
+    def training_step():
+        loss = step()
+        for copy, parameter in zip(main, parameters):
+            copy.grad = parameter.grad.float()
+        torch.nn.utils.clip_grad_norm_(main, 1.0, foreach=True)
+        adam.step()
+        with torch.no_grad():
+            torch._foreach_copy_(parameters, main)
+        return loss
+
+    return training_step
+
+
 def measure(step, repeats, device):
+    """The median milliseconds, and the last loss."""
     synchronize = torch.cuda.synchronize if device == "cuda" else lambda: None
     for _ in range(WARM_UP):
         loss = step()
@@ -167,8 +188,7 @@ def measure(step, repeats, device):
         step()
         synchronize()
         times_ms.append((time.perf_counter() - start) * 1e3)
-    peak_gb = torch.cuda.max_memory_allocated() / 1e9 if device == "cuda" else None
-    return statistics.median(times_ms), peak_gb, loss.item()
+    return statistics.median(times_ms), loss.item()
 
 
 def measure_scan(scan, arguments, device, sequence):
@@ -181,10 +201,16 @@ def measure_scan(scan, arguments, device, sequence):
     forced = device == "cuda" and not arguments.eager
     attention = sdpa_kernel(SDPBackend.CUDNN_ATTENTION) if forced else contextlib.nullcontext()
     with attention:
-        ms, peak_gb, loss = measure(make_step(model, ids, arguments), arguments.repeats, device)
+        step = make_step(model, ids, arguments)
+        ms, loss = measure(step, arguments.repeats, device)
+        peak_gb = torch.cuda.max_memory_allocated() / 1e9 if device == "cuda" else None
+        ms_with_optimizer = None
+        if arguments.optimizer:
+            ms_with_optimizer, _ = measure(with_optimizer(model, step), arguments.repeats, device)
     return dict(
-        ms_forward_backward=ms, tokens_per_s=sequence / ms * 1e3, peak_gb=peak_gb, loss=loss, scan=scan,
-        compiled=not arguments.eager, parameters=sum(p.numel() for p in model.parameters()))  # fmt: skip
+        ms_forward_backward=ms, ms_with_optimizer=ms_with_optimizer, tokens_per_s=sequence / ms * 1e3, peak_gb=peak_gb,
+        loss=loss, scan=scan, compiled=not arguments.eager,
+        parameters=sum(p.numel() for p in model.parameters()))  # fmt: skip
 
 
 def main():
