@@ -30,7 +30,7 @@ Parallel make_single_rank(World& world) {
 
 class LanguageStep {
  public:
-  LanguageStep(const HybridLmConfig& config, const StepOptions& options, const at::Device& device)
+  LanguageStep(const HybridLmConfig& config, const LanguageStepOptions& options, const at::Device& device)
       : device_(device),
         keep_weights_(options.keep_weights),
         world_(0, 1, device, nullptr, progress_),
@@ -129,7 +129,7 @@ class TrainingStep {
 // mean loss is log(vocab) plus half the variance.
 double logit_variance(const HybridLmConfig& config) { return config.hidden * config.init_std * config.init_std; }
 
-void check_loss(const StepReport& report, const HybridLmConfig& config, std::int64_t labels) {
+void check_loss(const LanguageStepReport& report, const HybridLmConfig& config, std::int64_t labels) {
   // The standard error of the mean over the labels' logits is their standard deviation over the square root of the
   // number of different labels. The tolerance is six times that, plus the rounding of the logits to bf16 (8 bits).
   const double strays =
@@ -139,9 +139,9 @@ void check_loss(const StepReport& report, const HybridLmConfig& config, std::int
               report.loss, report.expected_loss, tolerance);
 }
 
-StepReport measure(const HybridLmConfig& config, const StepOptions& options, const at::Device& device) {
+LanguageStepReport measure(const HybridLmConfig& config, const LanguageStepOptions& options, const at::Device& device) {
   const LanguageStep step(config, options, device);
-  StepReport report;
+  LanguageStepReport report;
   report.expected_loss = std::log(config.vocab) + logit_variance(config) / 2;
   report.loss = step.forward_backward().item<double>() / static_cast<double>(step.counted());
   check_loss(report, config, step.counted());
@@ -168,16 +168,16 @@ StepReport measure(const HybridLmConfig& config, const StepOptions& options, con
 
 bool gpu_is_visible() { return torch::cuda::is_available(); }
 
-StepReport measure_language_step(const HybridLmConfig& config, const StepOptions& options) {
+LanguageStepReport measure_language_step(const HybridLmConfig& config, const LanguageStepOptions& options) {
   work_around_blas();
   at::manual_seed(1);
   const at::Device device = gpu_is_visible() ? at::Device(at::kCUDA, 0) : at::Device(at::kCPU);
-  const StepReport report = measure(config, options, device);
+  const LanguageStepReport report = measure(config, options, device);
   if (device.is_cuda()) at::accelerator::emptyCache();
   return report;
 }
 
-std::string measure_language_graph(const HybridLmConfig& config, const StepOptions& options) {
+std::string measure_language_graph(const HybridLmConfig& config, const LanguageStepOptions& options) {
   const at::Device device(at::kCUDA, 0);
   const LanguageStep step(config, options, device);
   return time_graph(options.repeats, device, [&] { return step.forward_backward(); });

@@ -10,7 +10,7 @@
 
 namespace braid {
 
-struct StepOptions {
+struct LanguageStepOptions {
   int sequence = 8192;
   int repeats = 10;
   RecomputeConfig recompute{};
@@ -19,7 +19,7 @@ struct StepOptions {
   bool optimizer = false;     // also time the step with the update of the parameters
 };
 
-struct StepReport {
+struct LanguageStepReport {
   double loss = 0;           // mean over tokens
   double expected_loss = 0;  // of these random weights
   std::size_t gradients = 0;
@@ -32,9 +32,9 @@ struct StepReport {
 bool gpu_is_visible();
 
 // Checks the loss and every gradient first, and throws if they are wrong. Frees all memory at the end.
-StepReport measure_language_step(const HybridLmConfig& config, const StepOptions& options);
+LanguageStepReport measure_language_step(const HybridLmConfig& config, const LanguageStepOptions& options);
 
 // The time of the same step as a CUDA graph, in words.
-std::string measure_language_graph(const HybridLmConfig& config, const StepOptions& options);
+std::string measure_language_graph(const HybridLmConfig& config, const LanguageStepOptions& options);
 
 }  // namespace braid

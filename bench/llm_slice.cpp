@@ -26,7 +26,7 @@ using namespace braid;
 constexpr double kPeakTflops = 790;  // what a large bf16 matrix product reaches on an H200
 
 struct Command {
-  StepOptions step{};
+  LanguageStepOptions step{};
   std::vector<std::string> recompute{};
   bool tiny = false, graph = false;
   std::string layers{};
@@ -78,7 +78,7 @@ void print_model(const HybridLmConfig& config, const Command& command) {
 
 std::string gigabytes(const std::optional<double>& value) { return value ? fmt::format("{:.2f}", *value) : "-"; }
 
-void print_step(const StepReport& report, const Flops& flops, int sequence) {
+void print_step(const LanguageStepReport& report, const Flops& flops, int sequence) {
   fmt::print("checked: loss {:.3f} (random weights: {:.3f}), {} gradients finite and not zero\n\n", report.loss,
              report.expected_loss, report.gradients);
   const double ms = report.ms_forward_backward, tflops = flops.total() / ms / 1e9;
@@ -96,7 +96,7 @@ void print_step(const StepReport& report, const Flops& flops, int sequence) {
   fmt::print("{}\none step: {}\n", format_table({"measured", "value"}, rows), report.kernels);
 }
 
-void print_comparison(const StepReport& report, const nlohmann::json& peer, const Flops& flops, int sequence) {
+void print_comparison(const LanguageStepReport& report, const nlohmann::json& peer, const Flops& flops, int sequence) {
   const double peer_ms = peer.at("ms_forward_backward");
   const auto row = [&](const std::string& program, double ms, const std::string& peak_gb, const std::string& loss) {
     return std::vector<std::string>{
@@ -128,7 +128,7 @@ int run(const Command& command) {
   const int sequence = command.step.sequence;
   const Flops flops = count_flops(config, sequence, sequence);
   print_model(config, command);
-  const StepReport report = measure_language_step(config, command.step);
+  const LanguageStepReport report = measure_language_step(config, command.step);
   print_step(report, flops, sequence);
   if (command.graph) fmt::print("one step: {}\n", measure_language_graph(config, command.step));
   if (command.peer.empty()) return 0;
