@@ -135,6 +135,12 @@ TEST(Parameters, HaveTheSameBitsOnAGpu) {
     }
 }
 
+// Copies of a parameter in another form go by its version.
+TEST(Parameters, CountTheirWrites) {
+  const Parameters parameters = initialized(kSpecs, {}, at::kFloat, 5, test_device());
+  for (const ParamSpec& spec : kSpecs) EXPECT_GT(parameters.get(spec.name)._version(), 0) << spec.name;
+}
+
 constexpr std::int64_t kCount = 100'000;
 
 at::Tensor drawn(const InitRule& rule) {
