@@ -162,7 +162,7 @@ int main(int argc, char** argv) {
   app.add_flag("--keep-weights", command.step.keep_weights,
                "time a microbatch that is not the first of its step: weights in fp8 are not converted again");
   app.add_flag("--optimizer", command.step.optimizer, "also time the step with its optimizer, and the peer's likewise");
-  app.add_flag("--fp8", command.fp8, "multiply in fp8, as model.language.fp8: rowwise");
+  app.add_flag("--fp8", command.fp8, "multiply in fp8, as model.fp8: rowwise");
   app.add_flag("--tiny", command.tiny, "toy sizes");
   app.add_flag("--graph", command.graph, "also replay the step as a CUDA graph");
   app.add_option("--peer", command.peer,

@@ -8,8 +8,8 @@ using namespace megatron_rows;
 
 // Reasons that several flags share.
 constexpr const char* kBf16 = "use --bf16";
-constexpr const char* kFp8 = "for a hybrid, set model.language.fp8: rowwise besides --bf16 (docs/training.md)";
-constexpr const char* kFp8Layers = "model.language.fp8 is for all layers of a hybrid; else use --bf16";
+constexpr const char* kFp8 = "for a hybrid, set model.fp8: rowwise besides --bf16 (docs/training.md)";
+constexpr const char* kFp8Layers = "model.fp8 is for all layers of a hybrid; else use --bf16";
 constexpr const char* kNoWandb = "use --tensorboard-dir (wandb reads its files) or --metrics-file";
 constexpr const char* kNoFsdp = "use --use-distributed-optimizer: optimizer state is sharded, parameters are not";
 constexpr const char* kOneInterleaving = "interleaving uses groups of pp microbatches; transfers overlap";

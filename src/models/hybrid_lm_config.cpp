@@ -233,7 +233,7 @@ void check_fp8_widths(const HybridLmConfig& c, const LayoutSizes& layout, Checks
     if (width % kMultiple != 0)
       checks.add(field,
                  fmt::format("{} is {}, but widths of fp8 products must be multiples of {}", what, width, kMultiple),
-                 "use other sizes or a smaller tp, or fp8: off");
+                 "use other sizes or a smaller tp, or model.fp8: off");
   };
   const int tp = layout.tp, head_dim = c.head_dim;
   check("hidden", "hidden", c.hidden);
@@ -264,8 +264,6 @@ void describe(Fields& fields, HybridLmConfig& c) {
   fields.field("vocab", c.vocab, "vocabulary size");
   fields.field("norm_eps", c.norm_eps, "epsilon of every RMSNorm");
   fields.field("init_std", c.init_std, "standard deviation of initial weights");
-  fields.choice("fp8", c.fp8, {"off", "rowwise"},
-                "rowwise: linear layers and experts multiply in fp8 with a scale per token or feature");
   fields.field("heads", c.heads, "query heads of attention");
   fields.field("kv_heads", c.kv_heads, "key/value heads of attention");
   fields.field("head_dim", c.head_dim, "width of an attention head");

@@ -70,7 +70,7 @@ void check_fp8_support(const ComputeCapability& capability) {
   if (capability.major == 9 || capability.major == 10) return;
   throw ConfigError({fmt::format("fp8 needs a GPU of compute capability 9.0 or 10.0, and this one has {}.{}",
                                  capability.major, capability.minor),
-                     "model.language.fp8", "use model.language.fp8: off, or an H100, H200 or B200"});
+                     "model.fp8", "use model.fp8: off, or an H100, H200 or B200"});
 }
 
 }  // namespace braid

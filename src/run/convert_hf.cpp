@@ -81,8 +81,7 @@ std::vector<std::string> lines_of(Config config) {
 
 // These keys concern training; config.json does not have them.
 bool is_of_training(const std::string& line) {
-  const std::vector<std::string> keys = {"init_std", "fp8", "aux_loss_coeff", "expert_bias_rate",
-                                         "force_load_balancing"};
+  const std::vector<std::string> keys = {"init_std", "aux_loss_coeff", "expert_bias_rate", "force_load_balancing"};
   return contains(keys, line.substr(0, line.find(':')));
 }
 

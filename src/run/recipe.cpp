@@ -97,11 +97,15 @@ Problems data_set_problems(const Recipe& recipe, const ModuleConfig& language) {
   return problems;
 }
 
-Problems fp8_problems(const Recipe& recipe) {
-  const auto* hybrid = std::get_if<HybridLmConfig>(&recipe.model.model.language);
-  if (!hybrid || hybrid->fp8 == "off" || recipe.model.dtype == "bfloat16") return {};
-  return {{fmt::format("fp8={} needs a model in bfloat16, but dtype={}", hybrid->fp8, recipe.model.dtype),
-           "model.language.fp8", "use dtype=bfloat16, or fp8=off"}};
+Problems fp8_problems(const ModelConfig& model) {
+  if (model.fp8 == "off") return {};
+  if (!std::holds_alternative<HybridLmConfig>(model.model.language))
+    return {{fmt::format("fp8={} needs a hybrid language model, which provider={} does not have", model.fp8,
+                         model.provider),
+             "model.fp8", "use fp8=off"}};
+  if (model.dtype == "bfloat16") return {};
+  return {{fmt::format("fp8={} needs a model in bfloat16, but dtype={}", model.fp8, model.dtype), "model.fp8",
+           "use dtype=bfloat16, or fp8=off"}};
 }
 
 // Whether the model fits the sizes of its grids. The topology itself is valid.
@@ -112,7 +116,7 @@ Problems model_problems(const Recipe& recipe) {
     const EncoderConfig* encoder = find_encoder(model, module.name);
     if (module.kind == "language") {
       append(problems, validate_language(model, layout_sizes(module), "model"));
-      append(problems, fp8_problems(recipe));
+      append(problems, fp8_problems(recipe.model));
       append(problems, is_mock(recipe.data) ? validate(recipe.data, model, layout_sizes(module), "data")
                                             : data_set_problems(recipe, module));
     } else if (module.cp > 1) {
@@ -273,9 +277,12 @@ void describe(Fields& f, ModelConfig& c) {
   f.choice("provider", c.provider, provider_names(), "the model to train");
   f.choice("dtype", c.dtype, {"bfloat16", "float32", "float64"}, "dtype of parameters and activations");
   f.field("sequence_parallel", c.sequence_parallel, "sequence parallelism in the language model");
+  f.choice("fp8", c.fp8, {"off", "rowwise"},
+           "rowwise: linear layers and experts of a hybrid language model multiply in fp8");
   describe_recompute(f, c.recompute);
   if (c.model.name != c.provider) c.model = provider(c.provider);
   f.section("language", c.model.language);
+  if (auto* hybrid = std::get_if<HybridLmConfig>(&c.model.language)) hybrid->fp8 = c.fp8;
   for (EncoderConfig& encoder : c.model.encoders) f.section(encoder.name.c_str(), encoder);
 }
 

@@ -24,6 +24,7 @@ struct ModelConfig {
   std::string provider = "tiny-vlm";
   std::string dtype = "bfloat16";
   bool sequence_parallel = false;
+  std::string fp8 = "off";               // HybridLmConfig::fp8 of the language model
   std::vector<std::string> recompute{};  // some of recompute_names()
   Provider model = tiny_vlm();           // the provider's, with the recipe's changes
 };

@@ -56,7 +56,7 @@ TEST(FromMegatron, ALlama) {
                            "save: \"/ckpt/my run\" ",
                            "zero: true "})
     EXPECT_THAT(recipe, HasSubstr(line));
-  EXPECT_THAT(recipe, AllOf(HasSubstr("# --fp8-format hybrid: for a hybrid, set model.language.fp8"),
+  EXPECT_THAT(recipe, AllOf(HasSubstr("# --fp8-format hybrid: for a hybrid, set model.fp8"),
                             HasSubstr("--wandb-project p"), HasSubstr("# --swiglu: Llama's MLP uses SwiGLU\n"),
                             Not(HasSubstr("images"))));
   EXPECT_THAT(recipe,

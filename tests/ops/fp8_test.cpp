@@ -212,7 +212,7 @@ TEST(Fp8, RefusesGpusWithoutItsProducts) {
       ADD_FAILURE() << "accepted " << capability.major;
     } catch (const ConfigError& error) {
       EXPECT_THAT(error.what(), AllOf(HasSubstr(fmt::format("this one has {}.{}", capability.major, capability.minor)),
-                                      HasSubstr("model.language.fp8"), HasSubstr("use model.language.fp8: off")));
+                                      HasSubstr("model.fp8"), HasSubstr("use model.fp8: off")));
     }
   }
 }

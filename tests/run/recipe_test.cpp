@@ -134,6 +134,17 @@ TEST(Recipe, AProviderBringsItsSizesAndTheRecipeChangesThem) {
   EXPECT_EQ(to_yaml(parse_recipe(to_yaml(recipe))), to_yaml(recipe));
 }
 
+TEST(Recipe, Fp8IsForAHybridLanguageModelInBfloat16) {
+  const std::string one_grid = "topology: {modules: {language: }}";
+  const auto fp8_of = [](const Recipe& recipe) { return std::get<HybridLmConfig>(recipe.model.model.language).fp8; };
+  EXPECT_EQ(fp8_of(parse_recipe(one_grid)), "off");
+  EXPECT_EQ(fp8_of(parse_recipe(one_grid, {{"model.fp8", "rowwise"}})), "rowwise");
+  EXPECT_THAT(error_of(one_grid, {{"model.fp8", "rowwise"}, {"model.dtype", "float32"}}),
+              AllOf(HasSubstr("needs a model in bfloat16"), HasSubstr("model.fp8")));
+  EXPECT_THAT(error_of(one_grid, {{"model.fp8", "rowwise"}, {"model.provider", "tiny-llava"}}),
+              AllOf(HasSubstr("needs a hybrid language model"), HasSubstr("model.fp8")));
+}
+
 TEST(Recipe, ModelMustFitItsGrids) {
   EXPECT_THAT(error_of(kTwoGrids, {{"topology.modules.language.tp", "3"}}), HasSubstr("model.language.kv_heads"));
   EXPECT_THAT(error_of(kTwoGrids, {{"topology.modules.images.tp", "8"}}), HasSubstr("model.images.encoder.heads"));
