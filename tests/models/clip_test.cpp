@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 
 #include "models/forward_check.h"
+#include "models/small_models.h"
 #include "support/errors.h"
 
 namespace braid {
@@ -17,20 +18,9 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using testing::Layout;
 using testing::relative_error;
+using testing::small_clip;
 using testing::topology_of;
 using testing::waves;
-
-ClipConfig small_clip() {
-  return {.hidden = 16,
-          .layers = 4,
-          .heads = 4,
-          .ffn = 24,
-          .feature_layer = -2,
-          .image_side = 12,
-          .patch = 4,
-          .channels = 2,
-          .init_std = 0.4};
-}
 
 // Images of 3 x 3 patches of 2 x 4 x 4 pixels.
 ImageBatch image_batch(std::int64_t count) {

@@ -9,6 +9,7 @@
 
 #include "dist/collectives.h"
 #include "models/forward_check.h"
+#include "models/small_models.h"
 #include "nn/linear.h"
 
 namespace braid {
@@ -18,30 +19,8 @@ using testing::expect_same;
 using testing::Layout;
 using testing::relative_distance;
 using testing::relative_error;
+using testing::small_model;
 using testing::topology_of;
-
-HybridLmConfig small_model() {
-  HybridLmConfig config;
-  config.pattern = "ME*-M*E";
-  config.hidden = 24;
-  config.vocab = 40;
-  config.heads = 8;
-  config.kv_heads = 4;
-  config.head_dim = 6;
-  config.mamba_heads = 8;
-  config.mamba_head_dim = 4;
-  config.mamba_groups = 4;
-  config.mamba_state = 5;
-  config.mamba_chunk = 4;
-  config.ffn = 20;
-  config.experts = 8;
-  config.top_k = 3;
-  config.expert_ffn = 12;
-  config.shared_ffn = 16;
-  config.router_scaling = 2.5;
-  config.init_std = 0.3;
-  return config;
-}
 
 void draw(Parameters& parameters) {
   parameters.initialize(1234);

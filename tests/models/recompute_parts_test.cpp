@@ -10,6 +10,7 @@
 #include "models/forward_check.h"
 #include "models/hybrid_lm.h"
 #include "models/llama.h"
+#include "models/small_models.h"
 
 namespace braid {
 namespace {
@@ -84,24 +85,8 @@ void expect_less_memory_for_the_same_bits(const std::vector<std::string>& parts,
 const std::vector<std::int64_t> kOffsets = {0, 7, 12, 32};
 
 TEST(RecomputedParts, OfTheHybridModel) {
-  HybridLmConfig config;
+  HybridLmConfig config = testing::small_model();
   config.pattern = "ME*-";
-  config.hidden = 24;
-  config.vocab = 40;
-  config.heads = 4;
-  config.kv_heads = 2;
-  config.head_dim = 6;
-  config.mamba_heads = 8;
-  config.mamba_head_dim = 4;
-  config.mamba_groups = 4;
-  config.mamba_state = 5;
-  config.mamba_chunk = 4;
-  config.ffn = 20;
-  config.experts = 8;
-  config.top_k = 3;
-  config.expert_ffn = 12;
-  config.shared_ffn = 16;
-  config.init_std = 0.3;
   expect_less_memory_for_the_same_bits({"norms", "activations", "experts", "mamba"}, [&](const RecomputeConfig& parts) {
     return outcome(config, waves({32, 24}, 0.3), [&](const testing::Rank& rank, const Parameters& parameters) {
       const auto model = std::make_shared<HybridLm>(config, parameters, rank.parallel, 0, 1, parts);
@@ -132,20 +117,8 @@ TEST(RecomputedParts, OfLlama) {
   });
 }
 
-ClipConfig small_clip() {
-  return {.hidden = 16,
-          .layers = 3,
-          .heads = 4,
-          .ffn = 24,
-          .feature_layer = -2,
-          .image_side = 12,
-          .patch = 4,
-          .channels = 2,
-          .init_std = 0.4};
-}
-
 Outcome of_clip(const RecomputeConfig& parts) {
-  const ClipConfig config = small_clip();
+  const ClipConfig config = testing::small_clip();
   return outcome(config, waves({20, 16}, 0.3), [&](const testing::Rank& rank, const Parameters& parameters) {
     const auto model = std::make_shared<Clip>(config, parameters, rank.parallel, 0, 1, parts);
     return [model](const at::Tensor& x) { return model->run_layers(x, {{3, 3}, {3, 3}}); };
