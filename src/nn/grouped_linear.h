@@ -19,6 +19,7 @@ class GroupedLinear {
   at::Tensor operator()(const Recomputable& rows, const ExpertRows& experts) const {  // [R, In] -> [R, Out]
     return grouped_linear(rows, weight_, experts);
   }
+  const Weight& weight() const { return weight_; }
 
  private:
   Weight weight_;

@@ -26,28 +26,48 @@ bool has_aligned_rows(const at::Tensor& x) {
   return aligned && x.stride(-1) == 1 && (x.dim() == 2 || x.is_contiguous());
 }
 
-std::int64_t padded(std::int64_t rows) { return (rows + kFp8Multiple - 1) / kFp8Multiple * kFp8Multiple; }
+at::Tensor aligned_rows(const at::Tensor& x) { return has_aligned_rows(x) ? x : x.clone(at::MemoryFormat::Contiguous); }
 
-Fp8Pair quantize(const at::Tensor& x, const Fp8Forms& wanted, std::int64_t length, const kernels::RowGroups& groups) {
-  const at::Tensor from = (has_aligned_rows(x) ? x : x.clone(at::MemoryFormat::Contiguous)).flatten(0, -2);
-  const std::int64_t batches = from.size(0) / x.size(-2), columns = x.size(-1);
-  Fp8Pair pair;
-  at::Tensor partials;
-  if (wanted.rows) pair.rows = empty_matrix(x, x.sizes().vec());
+std::int64_t padded(std::int64_t rows, std::int64_t multiple) { return (rows + multiple - 1) / multiple * multiple; }
+
+// The forms of a matrix or of several, and what a kernel needs to write them.
+struct Output {
+  Fp8Pair pair{};
+  at::Tensor partials{};
+  kernels::QuantizedForms forms{};
+};
+
+// shape: [..., R, C]; from: [rows in memory, C]
+Output empty_forms(const std::vector<std::int64_t>& shape, const at::Tensor& from, const Fp8Forms& wanted,
+                   std::int64_t length) {
+  Output to;
+  if (wanted.rows) to.pair.rows = empty_matrix(from, shape);
   if (wanted.columns) {
-    std::vector<std::int64_t> shape = x.sizes().vec();
-    shape[shape.size() - 2] = columns;
-    shape.back() = length;
-    pair.columns = empty_matrix(x, shape);
-    partials =
-        at::empty({kernels::quantize_partials(from.size(0), columns, batches)}, x.options().requires_grad(false));
+    std::vector<std::int64_t> transposed = shape;
+    transposed[shape.size() - 2] = shape.back();
+    transposed.back() = length;
+    to.pair.columns = empty_matrix(from, transposed);
+    const std::int64_t batches = shape.size() == 2 ? 1 : from.size(0) / shape[shape.size() - 2];
+    to.partials = at::empty({kernels::quantize_partials(from.size(0), shape.back(), batches)},
+                            from.options().requires_grad(false));
   }
-  call_kernel(x, [&]<class T>(cudaStream_t stream) {
-    kernels::quantize(const_matrix<__nv_bfloat16>(from), batches, pointers(pair.rows), pointers(pair.columns), length,
-                      groups, data<__nv_bfloat16>(partials), stream);
-  });
-  return pair;
+  to.forms = {.rows = pointers(to.pair.rows),
+              .columns = pointers(to.pair.columns),
+              .length = length,
+              .partials = data<__nv_bfloat16>(to.partials)};
+  return to;
 }
+
+// The same for `rows` rows of experts.
+Output empty_groups(std::int64_t rows, const at::Tensor& from, const Fp8Forms& wanted, const Fp8Groups& groups) {
+  BRAID_CHECK(from.dim() == 2 && can_quantize(from), "rows of experts in fp8");
+  const std::int64_t count = groups.ends.numel(), most = rows + count * (kernels::kGroupMultiple - 1);
+  Output to = empty_forms({rows, from.size(1)}, from, wanted, padded(most, kernels::kGroupMultiple));
+  to.forms.groups = {data<const std::int32_t>(groups.ends), data<const std::int32_t>(groups.padded_ends), count};
+  return to;
+}
+
+at::Tensor float_scales(const at::Tensor& scale) { return scale.to(at::kFloat).contiguous(); }
 
 }  // namespace
 
@@ -62,14 +82,60 @@ bool can_quantize(const at::Tensor& x) {
   return x.scalar_type() == at::kBFloat16 && fits && (one || x.size(-2) % kFp8Multiple == 0);
 }
 
-Fp8Pair quantize(const at::Tensor& x, const Fp8Forms& wanted) { return quantize(x, wanted, padded(x.size(-2)), {}); }
+Fp8Pair quantize(const at::Tensor& x, const Fp8Forms& wanted) {
+  const at::Tensor from = aligned_rows(x).flatten(0, -2);
+  const Output to = empty_forms(x.sizes().vec(), from, wanted, padded(x.size(-2), kFp8Multiple));
+  call_kernel(x, [&]<class T>(cudaStream_t stream) {
+    kernels::quantize(const_matrix<__nv_bfloat16>(from), from.size(0) / x.size(-2), to.forms, stream);
+  });
+  return to.pair;
+}
 
-Fp8Pair quantize_groups(const at::Tensor& x, const Fp8Forms& wanted, const at::Tensor& ends,
-                        const at::Tensor& padded_ends) {
-  BRAID_CHECK(x.dim() == 2 && can_quantize(x), "rows of experts in fp8");
-  const std::int64_t count = ends.numel(), most_padding = count * (kFp8Multiple - 1);
-  return quantize(x, wanted, padded(x.size(0) + most_padding),
-                  {data<const std::int32_t>(ends), data<const std::int32_t>(padded_ends), count});
+Fp8Pair quantize_groups(const at::Tensor& rows, const Fp8Forms& wanted, const Fp8Groups& groups) {
+  const at::Tensor from = aligned_rows(rows);
+  const Output to = empty_groups(rows.size(0), from, wanted, groups);
+  call_kernel(rows, [&]<class T>(cudaStream_t stream) {
+    kernels::quantize(const_matrix<__nv_bfloat16>(from), 1, to.forms, stream);
+  });
+  return to.pair;
+}
+
+Fp8Pair quantize_permuted(const at::Tensor& tokens, const ExpertOrder& order, std::int64_t top_k,
+                          const Fp8Forms& wanted, const Fp8Groups& groups) {
+  const at::Tensor from = aligned_rows(tokens);
+  const Output to = empty_groups(tokens.size(0) * top_k, from, wanted, groups);
+  const kernels::TokenOrder of_tokens = {data<const std::int64_t>(order.order), data<const std::int64_t>(order.inverse),
+                                         static_cast<int>(top_k)};
+  call_kernel(tokens, [&]<class T>(cudaStream_t stream) {
+    kernels::quantize_permuted(const_matrix<__nv_bfloat16>(from), of_tokens, to.forms, stream);
+  });
+  return to.pair;
+}
+
+Fp8Pair quantize_scaled_squared_relu(const at::Tensor& x, const at::Tensor& scale, const Fp8Forms& wanted,
+                                     const Fp8Groups& groups) {
+  const at::Tensor from = aligned_rows(x), scales = float_scales(scale);
+  const Output to = empty_groups(x.size(0), from, wanted, groups);
+  call_kernel(x, [&]<class T>(cudaStream_t stream) {
+    kernels::quantize_scaled_squared_relu(const_matrix<__nv_bfloat16>(from), data<const float>(scales), to.forms,
+                                          stream);
+  });
+  return to.pair;
+}
+
+Fp8ScaledGradients quantize_scaled_squared_relu_backward(const at::Tensor& grad, const at::Tensor& x,
+                                                         const at::Tensor& scale, const Fp8Forms& wanted,
+                                                         bool scale_wants_gradient, const Fp8Groups& groups) {
+  const at::Tensor slopes = aligned_rows(grad), from = aligned_rows(x), scales = float_scales(scale);
+  const Output to = empty_groups(x.size(0), from, wanted, groups);
+  const at::Tensor x_grad = at::empty(x.sizes(), x.options().requires_grad(false));
+  const at::Tensor scale_grad = scale_wants_gradient ? at::empty_like(scales) : at::Tensor();
+  call_kernel(x, [&]<class T>(cudaStream_t stream) {
+    kernels::quantize_scaled_squared_relu_backward(
+        const_matrix<__nv_bfloat16>(slopes), const_matrix<__nv_bfloat16>(from), data<const float>(scales),
+        data<__nv_bfloat16>(x_grad), data<float>(scale_grad), to.forms, stream);
+  });
+  return {to.pair, scale_wants_gradient ? scale_grad.to(scale.scalar_type()) : scale_grad};
 }
 
 at::Tensor padded_ends(const at::Tensor& ends) {

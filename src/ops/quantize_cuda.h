@@ -1,7 +1,7 @@
 // Conversion to fp8 by Braid's kernels; see ops/has_kernel.h.
 #pragma once
 
-#include "ops/quantize.h"
+#include "ops/quantize_experts.h"
 
 namespace braid::cuda {
 
@@ -11,11 +11,15 @@ ComputeCapability compute_capability(const at::Device& device);
 bool can_quantize(const at::Tensor& x);
 Fp8Pair quantize(const at::Tensor& x, const Fp8Forms& wanted);
 
-// The same for rows of experts. In the columns each expert begins at a multiple of 16, after zeros, as products of its
-// part need. x: [R, C], ends and padded ends: [E] int32 -> rows [R, C], columns [C, R + at most 15 (E + 1)]
-Fp8Pair quantize_groups(const at::Tensor& x, const Fp8Forms& wanted, const at::Tensor& ends,
-                        const at::Tensor& padded_ends);
-// Where the experts' parts end then.
+// Those of ops/quantize_experts.h.
 at::Tensor padded_ends(const at::Tensor& ends);
+Fp8Pair quantize_groups(const at::Tensor& rows, const Fp8Forms& wanted, const Fp8Groups& groups);
+Fp8Pair quantize_permuted(const at::Tensor& tokens, const ExpertOrder& order, std::int64_t top_k,
+                          const Fp8Forms& wanted, const Fp8Groups& groups);
+Fp8Pair quantize_scaled_squared_relu(const at::Tensor& x, const at::Tensor& scale, const Fp8Forms& wanted,
+                                     const Fp8Groups& groups);
+Fp8ScaledGradients quantize_scaled_squared_relu_backward(const at::Tensor& grad, const at::Tensor& x,
+                                                         const at::Tensor& scale, const Fp8Forms& wanted,
+                                                         bool scale_wants_gradient, const Fp8Groups& groups);
 
 }  // namespace braid::cuda
