@@ -28,8 +28,12 @@ void add_expert_cases(std::vector<KernelCase>& cases) {
   constexpr Fp8Forms kBoth = {.rows = true, .columns = true};
   const auto groups = [=] { return fp8_groups(order.ends, {tokens}); };
   const auto token_count = static_cast<double>(tokens.numel()), count = static_cast<double>(inner.numel());
+  cases.push_back({"quantize permuted, rows", (2 + 1.0 * kTopK) * token_count, 0,
+                   [=] { quantize_permuted(tokens, order, kTopK, {.rows = true}, groups()); }});
   cases.push_back({"quantize permuted", (4 + 2.0 * kTopK) * token_count, 0,
                    [=] { quantize_permuted(tokens, order, kTopK, kBoth, groups()); }});
+  cases.push_back({"quantize scaled_squared_relu, rows", 3 * count, 0,
+                   [=] { quantize_scaled_squared_relu(inner, scales, {.rows = true}, groups()); }});
   cases.push_back({"quantize scaled_squared_relu", 6 * count, 0,
                    [=] { quantize_scaled_squared_relu(inner, scales, kBoth, groups()); }});
   cases.push_back({"quantize scaled_squared_relu backward", 10 * count, 0,
