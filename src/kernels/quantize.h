@@ -13,7 +13,7 @@ struct Quantized {
 };
 
 // In a transposed matrix of experts' rows each expert begins at a multiple of this.
-inline constexpr std::int64_t kGroupMultiple = 16;
+inline constexpr std::int64_t kGroupMultiple = 32;
 
 // Rows of experts: those of expert e end at ends[e]. In a transposed matrix the gap before the next expert is filled
 // with zeros; there they end at padded_ends[e].

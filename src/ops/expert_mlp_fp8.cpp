@@ -17,8 +17,7 @@ Activated activate(const at::Tensor& tokens, const at::Tensor& weights, const Ex
   const Fp8Groups groups = fp8_groups(mlp.order.ends, {tokens, mlp.fc2.value});
   const Fp8Pair rows =
       quantize_permuted(tokens, mlp.order, mlp.top_k, {.rows = true, .columns = needs.fc1_grad}, groups);
-  const at::Tensor inner =
-      grouped_linear_fp8_forward(rows.rows, mlp.fc1, ExpertRows(groups.ends), groups.padded_ends, needs.tokens_grad);
+  const at::Tensor inner = grouped_linear_fp8_forward(rows.rows, mlp.fc1, ExpertRows(groups.ends), needs.tokens_grad);
   const at::Tensor scales = weights.reshape(-1).index_select(0, mlp.order.order);
   const Fp8Pair activated =
       quantize_scaled_squared_relu(inner, scales, {.rows = true, .columns = needs.fc2_grad}, groups);
@@ -31,8 +30,8 @@ OutputAndSaved<ExpertMlpSaved> expert_mlp_fp8_forward(const at::Tensor& tokens, 
                                                       const at::Tensor& added, const ExpertMlp& mlp,
                                                       const ExpertMlpNeeds& needs) {
   const Activated activated = activate(tokens, weights, mlp, needs);
-  const at::Tensor rows = grouped_linear_fp8_forward(activated.rows, mlp.fc2, ExpertRows(mlp.order.ends),
-                                                     activated.saved.activated.padded_ends, needs.activated_grad());
+  const at::Tensor rows =
+      grouped_linear_fp8_forward(activated.rows, mlp.fc2, ExpertRows(mlp.order.ends), needs.activated_grad());
   return {permute_to_experts_backward(rows, mlp.order, mlp.top_k, added), activated.saved};
 }
 

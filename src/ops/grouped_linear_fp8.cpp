@@ -13,9 +13,13 @@ namespace braid {
 namespace {
 
 // Each expert's rows times its matrix's transpose.   rows: [R, K], matrices: [E, N, K] -> [R, N]
-at::Tensor multiply_rows(const Fp8Matrix& rows, const Fp8Matrix& matrices, const ExpertRows& experts, bool has_kernel,
+at::Tensor multiply_rows(const Fp8Matrix& rows, const Fp8Matrix& matrices, const ExpertRows& experts,
                          at::ScalarType dtype, Fp8Sum sum) {
-  if (!has_kernel) return grouped_linear_forward(dequantize(rows), dequantize(matrices), experts).to(dtype);
+  if (!rows.values.is_cuda() || dtype != at::kBFloat16)
+    return grouped_linear_forward(dequantize(rows), dequantize(matrices), experts).to(dtype);
+  if constexpr (kHasKernels)
+    if (sum == Fp8Sum::Fast && cuda::has_row_products(rows, matrices))
+      return cuda::multiply_rows(experts.ends(), rows, matrices);
   return at::_scaled_grouped_mm(rows.values, matrices.values.transpose(1, 2), rows.scales, matrices.scales,
                                 experts.ends(), {}, {}, dtype, /*use_fast_accum=*/sum == Fp8Sum::Fast);
 }
@@ -41,17 +45,25 @@ at::Tensor multiply_columns(const Fp8Matrix& grad, const GroupedFp8Saved& saved,
 
 at::Tensor weight_gradient(const Fp8Matrix& grad, const GroupedFp8Saved& saved, const Weight& weight,
                            const ExpertRows& experts) {
-  const at::Tensor product = multiply_columns(grad, saved, weight, experts);
-  const auto write = [&](at::Tensor sum, bool is_first) { is_first ? sum.copy_(product) : sum.add_(product); };
-  return weight.sum->write_by(write) ? at::Tensor() : product.to(weight.value.scalar_type());
+  const auto write = [&](at::Tensor sum, bool is_first) {
+    if constexpr (kHasKernels)
+      if (saved.padded_ends.defined() && cuda::has_gradient_products(grad, saved.columns, sum, is_first))
+        return cuda::write_expert_gradients(saved.padded_ends, grad, saved.columns, sum, is_first);
+    const at::Tensor product = multiply_columns(grad, saved, weight, experts);
+    is_first ? sum.copy_(product) : sum.add_(product);
+  };
+  if (weight.sum->write_by(write)) return {};
+  const at::Tensor result = at::empty_like(weight.value, weight.value.options().requires_grad(false));
+  write(result, true);
+  return result;
 }
 
 }  // namespace
 
 at::Tensor grouped_linear_fp8_forward(const Fp8Matrix& rows, const Weight& weight, const ExpertRows& experts,
-                                      const at::Tensor& padded_ends, bool rows_want_gradient) {
+                                      bool rows_want_gradient) {
   const Fp8Pair& matrices = weight.fp8->of(weight.value, {.rows = true, .columns = rows_want_gradient});
-  return multiply_rows(rows, matrices.rows, experts, padded_ends.defined(), weight.value.scalar_type(), kOutputSum);
+  return multiply_rows(rows, matrices.rows, experts, weight.value.scalar_type(), kOutputSum);
 }
 
 Tensors grouped_linear_fp8_backward(const Fp8Pair& grad, const GroupedFp8Saved& saved, const Weight& weight,
@@ -59,8 +71,7 @@ Tensors grouped_linear_fp8_backward(const Fp8Pair& grad, const GroupedFp8Saved& 
   Tensors grads(2);
   if (grad.rows.values.defined()) {
     const Fp8Pair& matrices = weight.fp8->of(weight.value, {.columns = true});
-    grads[0] = multiply_rows(grad.rows, matrices.columns, experts, saved.padded_ends.defined(),
-                             weight.value.scalar_type(), kInputGradientSum);
+    grads[0] = multiply_rows(grad.rows, matrices.columns, experts, weight.value.scalar_type(), kInputGradientSum);
   }
   if (grad.columns.values.defined()) grads[1] = weight_gradient(grad.columns, saved, weight, experts);
   return grads;
@@ -80,8 +91,7 @@ at::Tensor grouped_linear_fp8(const at::Tensor& rows, const Weight& weight, cons
   const auto forward = [&]() -> OutputAndSaved<GroupedFp8Saved> {
     const Fp8Groups groups = fp8_groups(experts.ends(), {rows});
     const Fp8Pair factor = quantize_groups(rows, {.rows = true, .columns = trains}, groups);
-    return {grouped_linear_fp8_forward(factor.rows, weight, experts, groups.padded_ends, rows_train),
-            {factor.columns, groups.padded_ends}};
+    return {grouped_linear_fp8_forward(factor.rows, weight, experts, rows_train), {factor.columns, groups.padded_ends}};
   };
   const auto backward = [weight, experts, trains, rows_train](const at::Tensor& grad, const GroupedFp8Saved& saved) {
     const Fp8Pair factor =

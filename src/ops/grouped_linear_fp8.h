@@ -9,9 +9,9 @@ namespace braid {
 // experts' rows together. Features are multiples of 16, and there is at least one row.
 at::Tensor grouped_linear_fp8(const at::Tensor& rows, const Weight& weight, const ExpertRows& experts);
 
-// Of rows that are in fp8 already. padded_ends: as Fp8Groups (ops/quantize_experts.h)
+// Of rows that are in fp8 already.
 at::Tensor grouped_linear_fp8_forward(const Fp8Matrix& rows, const Weight& weight, const ExpertRows& experts,
-                                      const at::Tensor& padded_ends, bool rows_want_gradient);
+                                      bool rows_want_gradient);
 
 struct GroupedFp8Saved {
   Fp8Matrix columns;       // of the rows, if the weight requires a gradient
