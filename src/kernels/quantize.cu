@@ -1,6 +1,7 @@
 #include <cuda_fp8.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "kernels/device.cuh"
 #include "kernels/quantize.h"
@@ -15,11 +16,18 @@ constexpr int kReduceWarps = 32;
 constexpr int kTilePositions = 128, kTileColumns = 64, kPositions = 8;  // of quantize_columns
 constexpr int kTileThreads = kTilePositions / kPositions * kTileColumns / kWidth;
 
-using Pairs = Vector<__nv_bfloat162, kWidth / 2>;
+// Each two numbers in bf16. As integers they move in whole vectors, which bf16 types do not.
+using Pairs = Vector<unsigned, kWidth / 2>;
 
-__device__ Pairs load_pairs(const Matrix<const Bf16>& x, std::int64_t row, std::int64_t column) {
-  return Pairs::load(reinterpret_cast<const __nv_bfloat162*>(x.data + row * x.stride + column));
+__device__ Pairs load_pairs(const Matrix<const Bf16>& x, unsigned row, unsigned column) {
+  const Bf16* from = x.data + std::uint64_t{row} * static_cast<unsigned>(x.stride) + column;
+  return Pairs::load(reinterpret_cast<const unsigned*>(from));
 }
+__device__ void store_pairs(const Pairs& pairs, Bf16* to) { pairs.store(reinterpret_cast<unsigned*>(to)); }
+__device__ float2 to_floats(unsigned pair) { return {__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000)}; }
+__device__ __nv_bfloat162 as_bf16(unsigned pair) { return reinterpret_cast<const __nv_bfloat162&>(pair); }
+__device__ unsigned as_pair(const __nv_bfloat162& values) { return reinterpret_cast<const unsigned&>(values); }
+__device__ unsigned largest_of(unsigned a, unsigned b) { return as_pair(__hmax2(as_bf16(a), as_bf16(b))); }
 
 // Where rows come from and go to. A thread loads its vectors of several rows, then makes the values of each that are
 // converted, then stores the fp8 of a row to its copies. A columns pass reads row r at origin(r).
@@ -28,36 +36,44 @@ struct PlainRows {
 
   using Loaded = Pairs;
   static constexpr int kCost = 1;  // registers, relative to these rows
-  static constexpr bool kHasSums = false;
-  __device__ Loaded load(std::int64_t row, std::int64_t column) const { return load_pairs(x, row, column); }
-  __device__ float factor(std::int64_t) const { return 1; }
+  static constexpr bool kHasSums = false, kGathers = false;
+  __device__ Loaded load(unsigned row, unsigned column) const { return load_pairs(x, row, column); }
+  __device__ float factor(unsigned) const { return 1; }
   __device__ Pairs values(const Loaded& loaded, float) const { return loaded; }
-  __device__ int copies() const { return 1; }
-  __device__ std::int64_t copy(std::int64_t row, int) const { return row; }
-  __device__ std::int64_t origin(std::int64_t row) const { return row; }
+  __device__ unsigned origin(unsigned row) const { return row; }
+  template <class Store>
+  __device__ void for_copies(unsigned row, const Store& store) const {
+    store(row);
+  }
 };
 
 struct TokenRows : PlainRows {
   TokenOrder to;
 
-  __device__ int copies() const { return to.top_k; }
-  __device__ std::int64_t copy(std::int64_t row, int i) const { return to.inverse[row * to.top_k + i]; }
-  __device__ std::int64_t origin(std::int64_t row) const {
-    return static_cast<std::uint32_t>(to.order[row]) / static_cast<std::uint32_t>(to.top_k);
+  static constexpr bool kGathers = true;
+  __device__ unsigned origin(unsigned row) const {
+    return static_cast<unsigned>(to.order[row]) / static_cast<unsigned>(to.top_k);
+  }
+  // Called by whole warps: a lane loads the place of one copy.
+  template <class Store>
+  __device__ void for_copies(unsigned row, const Store& store) const {
+    for (int first = 0; first < to.top_k; first += kWarp) {
+      const int lane = threadIdx.x % kWarp, left = to.top_k - first;
+      const unsigned place = lane < left ? static_cast<unsigned>(to.inverse[row * to.top_k + first + lane]) : 0;
+      for (int i = 0; i < left && i < kWarp; ++i) store(__shfl_sync(~0u, place, i));
+    }
   }
 };
 
 struct SquaredReluRows : PlainRows {
   const float* scale;
 
-  static constexpr int kCost = 2;
-  __device__ float factor(std::int64_t row) const { return scale[row]; }
+  __device__ float factor(unsigned row) const { return scale[row]; }
   __device__ Pairs values(Loaded loaded, float factor) const {
 #pragma unroll
-    for (__nv_bfloat162& pair : loaded.values) {
-      const auto of = [&](float x) { return (x <= 0 ? 0 : x * x) * factor; };
-      const float2 wide = __bfloat1622float2(pair);
-      pair = __floats2bfloat162_rn(of(wide.x), of(wide.y));
+    for (unsigned& pair : loaded.values) {
+      const float2 positive = to_floats(as_pair(__hmax2_nan(as_bf16(pair), as_bf16(0))));
+      pair = as_pair(__floats2bfloat162_rn(positive.x * positive.x * factor, positive.y * positive.y * factor));
     }
     return loaded;
   }
@@ -74,29 +90,31 @@ struct SquaredReluSlopes {
   };
   static constexpr int kCost = 2;
   static constexpr bool kHasSums = true;
-  __device__ Loaded load(std::int64_t row, std::int64_t column) const {
+  __device__ Loaded load(unsigned row, unsigned column) const {
     return {load_pairs(grad, row, column), load_pairs(x, row, column)};
   }
-  __device__ float factor(std::int64_t row) const { return scale[row]; }
+  __device__ float factor(unsigned row) const { return scale[row]; }
   __device__ Pairs values(Loaded loaded, float factor, float& sum) const {
 #pragma unroll
     for (int i = 0; i < kWidth / 2; ++i) {
-      const float2 x = __bfloat1622float2(loaded.x.values[i]), grad = __bfloat1622float2(loaded.grad.values[i]);
+      const float2 x = to_floats(loaded.x.values[i]), grad = to_floats(loaded.grad.values[i]);
       const auto of = [&](float x, float grad) {
         const float positive = x <= 0 ? 0 : x, slope = positive * grad;
         sum += slope * positive;
         return 2 * slope * factor;
       };
       const float low = of(x.x, grad.x), high = of(x.y, grad.y);
-      loaded.x.values[i] = __floats2bfloat162_rn(low, high);
+      loaded.x.values[i] = as_pair(__floats2bfloat162_rn(low, high));
     }
     return loaded.x;
   }
-  __device__ void store(std::int64_t row, std::int64_t column, const Pairs& values) const {
-    values.store(reinterpret_cast<__nv_bfloat162*>(x_grad + row * x.columns + column));
+  __device__ void store(unsigned row, unsigned column, const Pairs& values) const {
+    store_pairs(values, x_grad + std::uint64_t{row} * static_cast<unsigned>(x.columns) + column);
   }
-  __device__ int copies() const { return 1; }
-  __device__ std::int64_t copy(std::int64_t row, int) const { return row; }
+  template <class Store>
+  __device__ void for_copies(unsigned row, const Store& store) const {
+    store(row);
+  }
 };
 
 __device__ float scale_of(float largest) { return largest > 1e-30f ? largest * (1 / 448.f) : 1; }
@@ -122,56 +140,65 @@ __device__ float scale_of_row(const float (*largest)[kRows]) {
 }
 
 // A block converts kRows rows of matrix blockIdx.y at a time, and a thread kVectors vectors of each, which stay in
-// registers while their scales are found. A thread keeps its columns; the largest magnitudes of all that the block has
-// converted are a row of `partials`.
+// registers while their scales are found; those of the next rows are on their way meanwhile. A thread keeps its
+// columns; the largest magnitudes of all that the block has converted are a row of `partials`.
 template <int kRows, int kVectors, class Source>
-__global__ void __launch_bounds__(kMostThreads, 2)
-    quantize_rows(Source source, std::int64_t row_count, std::int64_t column_count, Quantized rows, Bf16* partials) {
+__global__ void __launch_bounds__(kMostThreads, kVectors > 4 ? 1 : 2)
+    quantize_rows(Source source, unsigned row_count, unsigned column_count, Quantized rows, Bf16* partials) {
   // Two of each, so that one barrier per round is enough.
   __shared__ float largest[2][kMostThreads / kWarp][kRows];
   __shared__ float sums[2][Source::kHasSums ? kMostThreads / kWarp : 1][kRows];
   const int warp = threadIdx.x / kWarp;
-  const std::int64_t first_of_matrix = blockIdx.y * row_count;
+  const unsigned first_of_matrix = blockIdx.y * row_count, step = gridDim.x * kRows;
   const auto column_of = [](int v) { return (v * blockDim.x + threadIdx.x) * kWidth; };
-  Pairs of_columns[kVectors] = {};
-  int buffer = 0;
-  for (std::int64_t first = std::int64_t{blockIdx.x} * kRows; first < row_count;
-       first += gridDim.x * kRows, buffer ^= 1) {
-    const auto row_of = [&](int r) { return first_of_matrix + first + r; };
-    const auto exists = [&](int r, int v) { return first + r < row_count && column_of(v) < column_count; };
-    typename Source::Loaded loaded[kRows][kVectors] = {};
-    float factors[kRows] = {};
+  typename Source::Loaded loaded[kRows][kVectors] = {};
+  float factors[kRows];
+  // The last row again where there are fewer: this changes no maximum.
+  const auto load = [&](unsigned first) {
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
-      if (first + r < row_count) factors[r] = source.factor(row_of(r));
+      const unsigned row = first_of_matrix + min(first + r, row_count - 1);
+      factors[r] = source.factor(row);
 #pragma unroll
       for (int v = 0; v < kVectors; ++v)
-        if (exists(r, v)) loaded[r][v] = source.load(row_of(r), column_of(v));
+        if (column_of(v) < column_count) loaded[r][v] = source.load(row, column_of(v));
     }
+  };
+  Pairs of_columns[kVectors] = {};
+  int buffer = 0;
+  load(blockIdx.x * kRows);
+  for (unsigned first = blockIdx.x * kRows; first < row_count; first += step, buffer ^= 1) {
+    const auto row_of = [&](int r) { return first_of_matrix + first + r; };
     Pairs values[kRows][kVectors];
+    [[maybe_unused]] float row_sums[kRows] = {};
+#pragma unroll
+    for (int r = 0; r < kRows; ++r)
+#pragma unroll
+      for (int v = 0; v < kVectors; ++v)
+        if constexpr (Source::kHasSums)
+          values[r][v] = source.values(loaded[r][v], factors[r], row_sums[r]);
+        else
+          values[r][v] = source.values(loaded[r][v], factors[r]);
+    if (first + step < row_count) load(first + step);
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
-      __nv_bfloat162 of_row = {};
-      [[maybe_unused]] float sum = 0;
+      unsigned of_row = 0;
 #pragma unroll
       for (int v = 0; v < kVectors; ++v) {
-        if constexpr (Source::kHasSums) {
-          values[r][v] = source.values(loaded[r][v], factors[r], sum);
-          if (exists(r, v)) source.store(row_of(r), column_of(v), values[r][v]);
-        } else {
-          values[r][v] = source.values(loaded[r][v], factors[r]);
-        }
+        if constexpr (Source::kHasSums)
+          if (first + r < row_count && column_of(v) < column_count) source.store(row_of(r), column_of(v), values[r][v]);
 #pragma unroll
         for (int i = 0; i < kWidth / 2; ++i) {
-          const __nv_bfloat162 magnitude = __habs2(values[r][v].values[i]);
-          of_row = __hmax2(of_row, magnitude);
-          of_columns[v].values[i] = __hmax2(of_columns[v].values[i], magnitude);
+          const unsigned magnitudes = values[r][v].values[i] & 0x7fff7fff;
+          of_row = largest_of(of_row, magnitudes);
+          of_columns[v].values[i] = largest_of(of_columns[v].values[i], magnitudes);
         }
       }
-      const float of_warp = warp_max(fmaxf(__low2float(of_row), __high2float(of_row)));
+      const float2 largest_two = to_floats(of_row);
+      const float of_warp = warp_max(fmaxf(largest_two.x, largest_two.y));
       if (threadIdx.x % kWarp == 0) largest[buffer][warp][r] = of_warp;
       if constexpr (Source::kHasSums) {
-        sum = warp_sum(sum);
+        const float sum = warp_sum(row_sums[r]);
         if (threadIdx.x % kWarp == 0) sums[buffer][warp][r] = sum;
       }
     }
@@ -185,31 +212,34 @@ __global__ void __launch_bounds__(kMostThreads, 2)
         source.scale_grad[row_of(threadIdx.x)] = sum;
       }
     if (!rows.values) continue;
-    const float scale = scale_of_row<kRows>(largest[buffer]), inverse = 1 / scale;
-    if (threadIdx.x < kRows && first + threadIdx.x < row_count)
-      for (int i = 0; i < source.copies(); ++i) rows.scales[source.copy(row_of(threadIdx.x), i)] = scale;
+    const float scale_of_lane = scale_of_row<kRows>(largest[buffer]), inverse_of_lane = 1 / scale_of_lane;
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
-      const float factor = __shfl_sync(~0u, inverse, r);
+      if (first + r >= row_count) break;
+      const float scale = __shfl_sync(~0u, scale_of_lane, r), inverse = __shfl_sync(~0u, inverse_of_lane, r);
+      uint2 packed[kVectors];
 #pragma unroll
       for (int v = 0; v < kVectors; ++v) {
         const auto pair = [&](int i) {
-          const float2 pair = __bfloat1622float2(values[r][v].values[i]);
-          return to_fp8_pair(pair.x * factor, pair.y * factor);
+          const float2 pair = to_floats(values[r][v].values[i]);
+          return to_fp8_pair(pair.x * inverse, pair.y * inverse);
         };
-        if (!exists(r, v)) continue;
-        const uint2 packed = {pair(0) | pair(1) << 16, pair(2) | pair(3) << 16};
-#pragma unroll 4
-        for (int i = 0; i < source.copies(); ++i)
-          *reinterpret_cast<uint2*>(rows.values + source.copy(row_of(r), i) * column_count + column_of(v)) = packed;
+        packed[v] = {pair(0) | pair(1) << 16, pair(2) | pair(3) << 16};
       }
+      source.for_copies(row_of(r), [&](unsigned to) {
+        if (threadIdx.x == 0) rows.scales[to] = scale;
+#pragma unroll
+        for (int v = 0; v < kVectors; ++v)
+          if (column_of(v) < column_count)
+            *reinterpret_cast<uint2*>(rows.values + std::uint64_t{to} * column_count + column_of(v)) = packed[v];
+      });
     }
   }
   if (!partials) return;
-  Bf16* own = partials + (std::int64_t{blockIdx.y} * gridDim.x + blockIdx.x) * column_count;
+  Bf16* own = partials + std::uint64_t{blockIdx.y * gridDim.x + blockIdx.x} * column_count;
 #pragma unroll
   for (int v = 0; v < kVectors; ++v)
-    if (column_of(v) < column_count) of_columns[v].store(reinterpret_cast<__nv_bfloat162*>(own + column_of(v)));
+    if (column_of(v) < column_count) store_pairs(of_columns[v], own + column_of(v));
 }
 
 // The scales of 32 columns of matrix blockIdx.y, from `count` partial maxima each: warp w takes partials w, w + 32, ...
@@ -232,72 +262,86 @@ __global__ void __launch_bounds__(kReduceWarps* kWarp)
   scales[blockIdx.y * columns + column] = scale_of(largest);
 }
 
-// The rows at kPositions successive positions of a transposed matrix: the first row, and how many are not padding.
+// The rows from a warp's first position on in a transposed matrix: the first, and how many are not padding.
 struct Rows {
-  std::int64_t first, count;
+  int first, count;
 };
-__device__ Rows rows_at(std::int64_t position, std::int64_t rows, const RowGroups& groups) {
-  std::int64_t end = rows;
-  if (groups.count > 0) {
-    std::int64_t low = 0, high = groups.count;  // the first group whose padded end is behind the position
-    while (low < high) {
-      const std::int64_t middle = (low + high) / 2;
-      if (groups.padded_ends[middle] > position)
-        high = middle;
-      else
-        low = middle + 1;
-    }
-    if (low == groups.count) return {0, 0};
-    if (low > 0) position += groups.ends[low - 1] - groups.padded_ends[low - 1];
-    end = groups.ends[low];
-  }
-  const std::int64_t left = end - position;
-  return {position, left < 0 ? 0 : left};
+__device__ Rows rows_at(int position, int rows, const RowGroups& groups) {
+  if (groups.count == 0) return {position, rows - position};
+  const int lane = threadIdx.x % kWarp, count = static_cast<int>(groups.count);
+  int group = 0;  // the first whose padded end is behind the position
+  for (int other = lane; other - lane < count; other += kWarp)
+    group += __popc(__ballot_sync(~0u, other < count && groups.padded_ends[other] <= position));
+  if (group == count) return {0, 0};
+  if (group > 0) position += groups.ends[group - 1] - groups.padded_ends[group - 1];
+  return {position, groups.ends[group] - position};
 }
 
-// A block transposes kTilePositions rows of kTileColumns columns, by way of shared memory. A thread reads 8 columns of
-// 8 rows, and 8 threads write the 128 bytes of a column. Which 16 bytes of a column lie where in the tile depends on
-// the column: this keeps both sides free of bank conflicts. Blocks run from the last rows to the first, since the last
-// were read just before and may still be in the cache.
+// A block transposes kTilePositions rows of kTileColumns columns, by way of shared memory. A warp has 32 rows of one
+// group, and a lane finds where one of them comes from. A thread reads 8 columns of 8 rows, and 8 threads write the 128
+// bytes of a column. Which 16 bytes of a column lie where in the tile depends on the column: this keeps both sides free
+// of bank conflicts.
+//
+// Gathered rows are read several times, so tiles of the same columns run together: these columns of all rows stay in
+// the cache. Other tiles run from the last rows to the first, since the last were read just before and may still be
+// there.
 template <class Source>
-__global__ void __launch_bounds__(kTileThreads)
-    quantize_columns(Source source, std::int64_t row_count, std::int64_t column_count, Quantized columns,
-                     std::int64_t length, RowGroups groups) {
+__global__ void __launch_bounds__(kTileThreads, 8)
+    quantize_columns(Source source, unsigned row_count, unsigned column_count, Quantized columns, unsigned length,
+                     RowGroups groups) {
   constexpr int kLanes = kTileColumns / kWidth;  // threads that read a row, and that write a column
-  static_assert(kLanes == kTilePositions / 16 && kPositions == 8 && kGroupMultiple % kPositions == 0);
+  static_assert(kLanes == kTilePositions / 16 && kTileThreads == kTilePositions && kGroupMultiple % kWarp == 0);
   __shared__ uint4 tile[kTileColumns][kLanes];
-  const int lane = threadIdx.x % kLanes, group = threadIdx.x / kLanes;
-  const std::int64_t tile_column = std::int64_t{blockIdx.x} * kTileColumns, column = tile_column + lane * kWidth;
-  const std::int64_t tile_position = std::int64_t{gridDim.y - 1 - blockIdx.y} * kTilePositions;
-  const float* scales = columns.scales + blockIdx.z * column_count;
+  __shared__ Vector<unsigned, kPositions> origins[kTilePositions / kPositions];
+  __shared__ Vector<float, kPositions> factors[kTilePositions / kPositions];
+  __shared__ Vector<float, kWidth> inverses[kLanes];
+  const unsigned across = Source::kGathers ? blockIdx.y : blockIdx.x;
+  const unsigned down = Source::kGathers ? blockIdx.x : gridDim.y - 1 - blockIdx.y;
+  const unsigned thread = threadIdx.x, lane = thread % kLanes, group = thread / kLanes;
+  const unsigned tile_column = across * kTileColumns, tile_position = down * kTilePositions;
 
-  if (column < column_count) {
-    const Rows rows = rows_at(tile_position + group * kPositions, row_count, groups);
-    Pairs values[kPositions] = {};
+  const bool has_column = thread < kTileColumns && tile_column + thread < column_count;
+  const float scale = has_column ? columns.scales[blockIdx.z * column_count + tile_column + thread] : 1;
+  const Rows rows = rows_at(tile_position + thread / kWarp * kWarp, row_count, groups);
+  const int in_warp = thread % kWarp;
+  const unsigned own_row = blockIdx.z * row_count + (in_warp < rows.count ? rows.first + in_warp : 0);
+  origins[thread / kPositions].values[thread % kPositions] = source.origin(own_row);
+  factors[thread / kPositions].values[thread % kPositions] = source.factor(own_row);
+  if (thread < kTileColumns) inverses[thread / kWidth].values[thread % kWidth] = 1 / scale;
+  __syncthreads();
+
+  const unsigned column = tile_column + lane * kWidth, existing = column < column_count ? column : 0;
+  Pairs values[kPositions];
+#pragma unroll
+  for (int r = 0; r < kPositions; ++r) values[r] = source.load(origins[group].values[r], existing);
+#pragma unroll
+  for (int r = 0; r < kPositions; ++r) values[r] = source.values(values[r], factors[group].values[r]);
+  if (const int missing_from = rows.count - in_warp / kLanes * kPositions; missing_from < kPositions)
 #pragma unroll
     for (int r = 0; r < kPositions; ++r)
-      if (r < rows.count) {
-        const std::int64_t row = blockIdx.z * row_count + rows.first + r;
-        values[r] = source.values(source.load(source.origin(row), column), source.factor(row));
-      }
+      if (r >= missing_from) values[r] = {};
+  const Vector<float, kWidth> inverse = inverses[lane];
 #pragma unroll
-    for (int i = 0; i < kWidth; ++i) {
-      const float inverse = 1 / scales[column + i];
-      const auto value = [&](int r) {
-        const __nv_bfloat162 pair = values[r].values[i / 2];
-        return (i % 2 == 0 ? __low2float(pair) : __high2float(pair)) * inverse;
-      };
-      auto* halves = reinterpret_cast<uint2*>(&tile[lane * kWidth + i][group / 2 ^ lane]);
-      halves[group % 2] = {to_fp8(value(0), value(1), value(2), value(3)),
-                           to_fp8(value(4), value(5), value(6), value(7))};
-    }
+  for (int i = 0; i < kWidth; ++i) {
+    const auto value = [&](int r) {
+      const float2 pair = to_floats(values[r].values[i / 2]);
+      return (i % 2 == 0 ? pair.x : pair.y) * inverse.values[i];
+    };
+    auto* halves = reinterpret_cast<uint2*>(&tile[lane * kWidth + i][group / 2 ^ lane]);
+    halves[group % 2] = {to_fp8(value(0), value(1), value(2), value(3)),
+                         to_fp8(value(4), value(5), value(6), value(7))};
   }
   __syncthreads();
 
-  const std::int64_t position = tile_position + lane * 16;
-  for (int c = group; c < kTileColumns && tile_column + c < column_count; c += kTileThreads / kLanes) {
-    std::uint8_t* to = columns.values + (blockIdx.z * column_count + tile_column + c) * length + position;
-    if (position < length) *reinterpret_cast<uint4*>(to) = tile[c][lane ^ c / kWidth];
+  const unsigned position = tile_position + lane * 16;
+  if (position >= length) return;
+  constexpr int kStep = kTileThreads / kLanes;
+#pragma unroll
+  for (int i = 0; i < kTileColumns / kStep; ++i) {
+    const unsigned c = i * kStep + group, row = blockIdx.z * column_count + tile_column + c;
+    if (tile_column + c >= column_count) break;
+    std::uint8_t* to = columns.values + std::uint64_t{row} * length + position;
+    *reinterpret_cast<uint4*>(to) = tile[c][lane ^ c / kWidth];
   }
 }
 
@@ -333,19 +377,19 @@ RowBlocks row_blocks(std::int64_t rows, std::int64_t columns, std::int64_t batch
   const std::int64_t vectors = blocks_for(columns, kWidth), per_thread = blocks_for(vectors, kMostThreads);
   const int threads = static_cast<int>(blocks_for(blocks_for(vectors, per_thread), kWarp) * kWarp);
   const std::int64_t running = std::int64_t{multiprocessors()} * std::max(kBlocks, kBlocks * kLeastThreads / threads);
-  return {static_cast<int>(per_thread), threads, std::min(rows, blocks_for(running, batches))};
+  return {static_cast<int>(per_thread), threads, std::min(rows, std::max<std::int64_t>(running / batches, 1))};
 }
 
-// call(rows at a time, vectors per thread): about 8 vectors, which are in flight together.
+// call(rows at a time, vectors per thread): about 4 vectors, which are in flight together.
 template <int kCost, class Call>
 void with_row_shape(int vectors, const Call& call) {
   const auto run = [&]<int kRows, int kVectors>() {
     call(std::integral_constant<int, (kRows > kCost ? kRows / kCost : 1)>(), std::integral_constant<int, kVectors>());
   };
-  if (vectors == 1) return run.template operator()<8, 1>();
-  if (vectors == 2) return run.template operator()<4, 2>();
-  if (vectors == 3) return run.template operator()<2, 3>();
-  if (vectors == 4) return run.template operator()<2, 4>();
+  if (vectors == 1) return run.template operator()<4, 1>();
+  if (vectors == 2) return run.template operator()<2, 2>();
+  if (vectors == 3) return run.template operator()<1, 3>();
+  if (vectors == 4) return run.template operator()<1, 4>();
   run.template operator()<1, 8>();
 }
 
@@ -354,20 +398,22 @@ template <class Source, class ColumnSource>
 void convert(const Source& source, const ColumnSource& column_source, std::int64_t rows, std::int64_t copies,
              std::int64_t columns, std::int64_t batches, const QuantizedForms& forms, cudaStream_t stream) {
   if (rows == 0 || columns == 0) return;
-  const auto matrices = static_cast<unsigned>(batches);
+  const auto matrices = static_cast<unsigned>(batches), width = static_cast<unsigned>(columns);
   const RowBlocks blocks = row_blocks(rows, columns, batches);
   with_row_shape<Source::kCost>(blocks.vectors, [&](auto at_a_time, auto vectors) {
     quantize_rows<at_a_time(), vectors()><<<dim3(blocks.per_matrix, matrices), blocks.threads, 0, stream>>>(
-        source, rows, columns, forms.rows, forms.columns.values ? forms.partials : nullptr);
+        source, static_cast<unsigned>(rows), width, forms.rows, forms.columns.values ? forms.partials : nullptr);
   });
   if (!forms.columns.values) return;
 
   const dim3 per_scale(blocks_for(columns, kWarp), matrices);
   column_scales<<<per_scale, kReduceWarps * kWarp, 0, stream>>>(forms.partials, blocks.per_matrix, columns,
                                                                 forms.columns.scales);
-  const dim3 tiles(blocks_for(columns, kTileColumns), blocks_for(forms.length, kTilePositions), matrices);
-  quantize_columns<<<tiles, kTileThreads, 0, stream>>>(column_source, rows * copies, columns, forms.columns,
-                                                       forms.length, forms.groups);
+  dim3 tiles(blocks_for(columns, kTileColumns), blocks_for(forms.length, kTilePositions), matrices);
+  if (ColumnSource::kGathers) std::swap(tiles.x, tiles.y);
+  quantize_columns<<<tiles, kTileThreads, 0, stream>>>(column_source, static_cast<unsigned>(rows * copies), width,
+                                                       forms.columns, static_cast<unsigned>(forms.length),
+                                                       forms.groups);
 }
 
 }  // namespace
