@@ -289,9 +289,9 @@ template <class Source>
 __global__ void __launch_bounds__(kTileThreads, 8)
     quantize_columns(Source source, unsigned row_count, unsigned column_count, Quantized columns, unsigned length,
                      RowGroups groups) {
-  constexpr int kLanes = kTileColumns / kWidth;  // threads that read a row, and that write a column
-  static_assert(kLanes == kTilePositions / 16 && kTileThreads == kTilePositions && kGroupMultiple % kWarp == 0);
-  __shared__ uint4 tile[kTileColumns][kLanes];
+  constexpr int kLanes = kTileColumns / kWidth, kPieces = kTilePositions / 16;  // of a row and of a column in a tile
+  static_assert(kLanes == 8 && kPieces >= kLanes && kTileThreads == kTilePositions && kGroupMultiple % kWarp == 0);
+  __shared__ uint4 tile[kTileColumns][kPieces];
   __shared__ Vector<unsigned, kPositions> origins[kTilePositions / kPositions];
   __shared__ Vector<float, kPositions> factors[kTilePositions / kPositions];
   __shared__ Vector<float, kWidth> inverses[kLanes];
@@ -333,15 +333,14 @@ __global__ void __launch_bounds__(kTileThreads, 8)
   }
   __syncthreads();
 
-  const unsigned position = tile_position + lane * 16;
+  const unsigned piece = thread % kPieces, position = tile_position + piece * 16;
   if (position >= length) return;
-  constexpr int kStep = kTileThreads / kLanes;
 #pragma unroll
-  for (int i = 0; i < kTileColumns / kStep; ++i) {
-    const unsigned c = i * kStep + group, row = blockIdx.z * column_count + tile_column + c;
+  for (int first = 0; first < kTileColumns; first += kTileThreads / kPieces) {
+    const unsigned c = first + thread / kPieces;
     if (tile_column + c >= column_count) break;
-    std::uint8_t* to = columns.values + std::uint64_t{row} * length + position;
-    *reinterpret_cast<uint4*>(to) = tile[c][lane ^ c / kWidth];
+    std::uint8_t* to = columns.values + std::uint64_t{blockIdx.z * column_count + tile_column + c} * length + position;
+    *reinterpret_cast<uint4*>(to) = tile[c][piece ^ c / kWidth];
   }
 }
 
