@@ -139,80 +139,97 @@ __device__ float scale_of_row(const float (*largest)[kRows]) {
   return scale_of(of_row);
 }
 
-// A block converts kRows rows of matrix blockIdx.y at a time, and a thread kVectors vectors of each, which stay in
-// registers while their scales are found; those of the next rows are on their way meanwhile. A thread keeps its
-// columns; the largest magnitudes of all that the block has converted are a row of `partials`.
+// A kernel of a conversion may start while the one before it in its stream ends; it waits before it uses memory.
+__device__ void let_next_start() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+__device__ void wait_for_previous() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+// What a thread does with kVectors vectors of kRows rows, which begin at row `first` of matrix blockIdx.y.
 template <int kRows, int kVectors, class Source>
-__global__ void __launch_bounds__(kMostThreads, kVectors > 4 ? 1 : 2)
-    quantize_rows(Source source, unsigned row_count, unsigned column_count, Quantized rows, Bf16* partials) {
-  // Two of each, so that one barrier per round is enough.
-  __shared__ float largest[2][kMostThreads / kWarp][kRows];
-  __shared__ float sums[2][Source::kHasSums ? kMostThreads / kWarp : 1][kRows];
-  const int warp = threadIdx.x / kWarp;
-  const unsigned first_of_matrix = blockIdx.y * row_count, step = gridDim.x * kRows;
-  const auto column_of = [](int v) { return (v * blockDim.x + threadIdx.x) * kWidth; };
+struct RowsOfThread {
+  const Source& source;
+  unsigned row_count, column_count;
   typename Source::Loaded loaded[kRows][kVectors] = {};
-  float factors[kRows];
+  float factors[kRows] = {}, sums[kRows] = {};
+  Pairs values[kRows][kVectors] = {}, of_columns[kVectors] = {};
+
+  __device__ static unsigned column_of(int v) { return (v * blockDim.x + threadIdx.x) * kWidth; }
+  __device__ bool has_column(int v) const { return column_of(v) < column_count; }
+  __device__ unsigned row_of(unsigned row) const { return blockIdx.y * row_count + row; }
+
   // The last row again where there are fewer: this changes no maximum.
-  const auto load = [&](unsigned first) {
+  __device__ void load(unsigned first) {
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
-      const unsigned row = first_of_matrix + min(first + r, row_count - 1);
+      const unsigned row = row_of(min(first + r, row_count - 1));
       factors[r] = source.factor(row);
 #pragma unroll
       for (int v = 0; v < kVectors; ++v)
-        if (column_of(v) < column_count) loaded[r][v] = source.load(row, column_of(v));
+        if (has_column(v)) loaded[r][v] = source.load(row, column_of(v));
     }
-  };
-  Pairs of_columns[kVectors] = {};
-  int buffer = 0;
-  load(blockIdx.x * kRows);
-  for (unsigned first = blockIdx.x * kRows; first < row_count; first += step, buffer ^= 1) {
-    const auto row_of = [&](int r) { return first_of_matrix + first + r; };
-    Pairs values[kRows][kVectors];
-    [[maybe_unused]] float row_sums[kRows] = {};
+  }
+
+  __device__ void make_values() {
 #pragma unroll
-    for (int r = 0; r < kRows; ++r)
+    for (int r = 0; r < kRows; ++r) {
+      sums[r] = 0;
 #pragma unroll
       for (int v = 0; v < kVectors; ++v)
         if constexpr (Source::kHasSums)
-          values[r][v] = source.values(loaded[r][v], factors[r], row_sums[r]);
+          values[r][v] = source.values(loaded[r][v], factors[r], sums[r]);
         else
           values[r][v] = source.values(loaded[r][v], factors[r]);
-    if (first + step < row_count) load(first + step);
+    }
+  }
+
+  // Of each row, by warp, and of each column so far.
+  __device__ void find_largest(float (*by_warp)[kRows]) {
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
       unsigned of_row = 0;
 #pragma unroll
-      for (int v = 0; v < kVectors; ++v) {
-        if constexpr (Source::kHasSums)
-          if (first + r < row_count && column_of(v) < column_count) source.store(row_of(r), column_of(v), values[r][v]);
+      for (int v = 0; v < kVectors; ++v)
 #pragma unroll
         for (int i = 0; i < kWidth / 2; ++i) {
           const unsigned magnitudes = values[r][v].values[i] & 0x7fff7fff;
           of_row = largest_of(of_row, magnitudes);
           of_columns[v].values[i] = largest_of(of_columns[v].values[i], magnitudes);
         }
-      }
       const float2 largest_two = to_floats(of_row);
       const float of_warp = warp_max(fmaxf(largest_two.x, largest_two.y));
-      if (threadIdx.x % kWarp == 0) largest[buffer][warp][r] = of_warp;
-      if constexpr (Source::kHasSums) {
-        const float sum = warp_sum(row_sums[r]);
-        if (threadIdx.x % kWarp == 0) sums[buffer][warp][r] = sum;
-      }
+      if (threadIdx.x % kWarp == 0) by_warp[threadIdx.x / kWarp][r] = of_warp;
     }
-    if (!rows.values && !Source::kHasSums) continue;
+  }
 
-    __syncthreads();
-    if constexpr (Source::kHasSums)
-      if (source.scale_grad && threadIdx.x < kRows && first + threadIdx.x < row_count) {
-        float sum = 0;
-        for (int other = 0; other < blockDim.x / kWarp; ++other) sum += sums[buffer][other][threadIdx.x];
-        source.scale_grad[row_of(threadIdx.x)] = sum;
-      }
-    if (!rows.values) continue;
-    const float scale_of_lane = scale_of_row<kRows>(largest[buffer]), inverse_of_lane = 1 / scale_of_lane;
+  // The values themselves, and the sums of each warp.
+  __device__ void store_values(unsigned first, float (*sums_by_warp)[kRows]) const {
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+#pragma unroll
+      for (int v = 0; v < kVectors; ++v)
+        if (first + r < row_count && has_column(v)) source.store(row_of(first + r), column_of(v), values[r][v]);
+      const float sum = warp_sum(sums[r]);
+      if (threadIdx.x % kWarp == 0) sums_by_warp[threadIdx.x / kWarp][r] = sum;
+    }
+  }
+
+  __device__ void store_sums(unsigned first, const float (*by_warp)[kRows]) const {
+    const unsigned row = first + threadIdx.x;
+    if (!source.scale_grad || threadIdx.x >= kRows || row >= row_count) return;
+    float sum = 0;
+    for (int warp = 0; warp < blockDim.x / kWarp; ++warp) sum += by_warp[warp][threadIdx.x];
+    source.scale_grad[row_of(row)] = sum;
+  }
+
+  __device__ void store_fp8(unsigned first, const float (*largest)[kRows], const Quantized& rows) const {
+    const float scale_of_lane = scale_of_row<kRows>(largest), inverse_of_lane = 1 / scale_of_lane;
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
       if (first + r >= row_count) break;
@@ -226,26 +243,57 @@ __global__ void __launch_bounds__(kMostThreads, kVectors > 4 ? 1 : 2)
         };
         packed[v] = {pair(0) | pair(1) << 16, pair(2) | pair(3) << 16};
       }
-      source.for_copies(row_of(r), [&](unsigned to) {
+      source.for_copies(row_of(first + r), [&](unsigned to) {
         if (threadIdx.x == 0) rows.scales[to] = scale;
 #pragma unroll
         for (int v = 0; v < kVectors; ++v)
-          if (column_of(v) < column_count)
+          if (has_column(v))
             *reinterpret_cast<uint2*>(rows.values + std::uint64_t{to} * column_count + column_of(v)) = packed[v];
       });
     }
   }
-  if (!partials) return;
-  Bf16* own = partials + std::uint64_t{blockIdx.y * gridDim.x + blockIdx.x} * column_count;
+
+  __device__ void store_partials(Bf16* partials) const {
+    Bf16* own = partials + std::uint64_t{blockIdx.y * gridDim.x + blockIdx.x} * column_count;
 #pragma unroll
-  for (int v = 0; v < kVectors; ++v)
-    if (column_of(v) < column_count) store_pairs(of_columns[v], own + column_of(v));
+    for (int v = 0; v < kVectors; ++v)
+      if (has_column(v)) store_pairs(of_columns[v], own + column_of(v));
+  }
+};
+
+// A block converts kRows rows of matrix blockIdx.y at a time, which stay in registers while their scales are found; the
+// next rows are on their way meanwhile. A thread keeps its columns; the largest magnitudes of all that the block has
+// converted are a row of `partials`.
+template <int kRows, int kVectors, class Source>
+__global__ void __launch_bounds__(kMostThreads, kVectors > 4 ? 1 : 2)
+    quantize_rows(Source source, unsigned row_count, unsigned column_count, Quantized rows, Bf16* partials) {
+  // Two of each, so that one barrier per round is enough.
+  __shared__ float largest[2][kMostThreads / kWarp][kRows];
+  __shared__ float sums[2][Source::kHasSums ? kMostThreads / kWarp : 1][kRows];
+  RowsOfThread<kRows, kVectors, Source> own = {source, row_count, column_count};
+  const unsigned step = gridDim.x * kRows;
+  int buffer = 0;
+  own.load(blockIdx.x * kRows);
+  for (unsigned first = blockIdx.x * kRows; first < row_count; first += step, buffer ^= 1) {
+    own.make_values();
+    if (first + step < row_count) own.load(first + step);
+    own.find_largest(largest[buffer]);
+    if constexpr (Source::kHasSums) own.store_values(first, sums[buffer]);
+    if (!rows.values && !Source::kHasSums) continue;
+    __syncthreads();
+    if constexpr (Source::kHasSums) own.store_sums(first, sums[buffer]);
+    if (rows.values) own.store_fp8(first, largest[buffer], rows);
+  }
+  let_next_start();
+  if (partials) own.store_partials(partials);
 }
 
 // The scales of 32 columns of matrix blockIdx.y, from `count` partial maxima each: warp w takes partials w, w + 32, ...
 __global__ void __launch_bounds__(kReduceWarps* kWarp)
     column_scales(const Bf16* partials, std::int64_t count, std::int64_t columns, float* scales) {
   __shared__ float scratch[kReduceWarps][kWarp];
+  let_next_start();
+  wait_for_previous();
   const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
   const std::int64_t column = std::int64_t{blockIdx.x} * kWarp + lane;
   const Bf16* own = partials + blockIdx.y * count * columns + column;
@@ -295,6 +343,7 @@ __global__ void __launch_bounds__(kTileThreads, 8)
   __shared__ Vector<unsigned, kPositions> origins[kTilePositions / kPositions];
   __shared__ Vector<float, kPositions> factors[kTilePositions / kPositions];
   __shared__ Vector<float, kWidth> inverses[kLanes];
+  wait_for_previous();
   const unsigned across = Source::kGathers ? blockIdx.y : blockIdx.x;
   const unsigned down = Source::kGathers ? blockIdx.x : gridDim.y - 1 - blockIdx.y;
   const unsigned thread = threadIdx.x, lane = thread % kLanes, group = thread / kLanes;
@@ -392,6 +441,24 @@ void with_row_shape(int vectors, const Call& call) {
   run.template operator()<1, 8>();
 }
 
+// Launches a kernel that calls wait_for_previous().
+template <class... Args, class... Given>
+void launch_early(void (*kernel)(Args...), dim3 blocks, unsigned threads, cudaStream_t stream, const Given&... given) {
+  int device = 0, generation = 0;
+  cudaGetDevice(&device);
+  cudaDeviceGetAttribute(&generation, cudaDevAttrComputeCapabilityMajor, device);
+  cudaLaunchAttribute early = {};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = blocks;
+  config.blockDim = threads;
+  config.stream = stream;
+  config.attrs = &early;
+  config.numAttrs = generation >= 9 ? 1 : 0;
+  cudaLaunchKernelEx(&config, kernel, static_cast<Args>(given)...);
+}
+
 // Converts `rows` rows of `source`, and `copies` times as many of `column_source`, of each matrix.
 template <class Source, class ColumnSource>
 void convert(const Source& source, const ColumnSource& column_source, std::int64_t rows, std::int64_t copies,
@@ -406,13 +473,12 @@ void convert(const Source& source, const ColumnSource& column_source, std::int64
   if (!forms.columns.values) return;
 
   const dim3 per_scale(blocks_for(columns, kWarp), matrices);
-  column_scales<<<per_scale, kReduceWarps * kWarp, 0, stream>>>(forms.partials, blocks.per_matrix, columns,
-                                                                forms.columns.scales);
+  launch_early(column_scales, per_scale, kReduceWarps * kWarp, stream, forms.partials, blocks.per_matrix, columns,
+               forms.columns.scales);
   dim3 tiles(blocks_for(columns, kTileColumns), blocks_for(forms.length, kTilePositions), matrices);
   if (ColumnSource::kGathers) std::swap(tiles.x, tiles.y);
-  quantize_columns<<<tiles, kTileThreads, 0, stream>>>(column_source, static_cast<unsigned>(rows * copies), width,
-                                                       forms.columns, static_cast<unsigned>(forms.length),
-                                                       forms.groups);
+  launch_early(quantize_columns<ColumnSource>, tiles, kTileThreads, stream, column_source, rows * copies, columns,
+               forms.columns, forms.length, forms.groups);
 }
 
 }  // namespace
