@@ -85,7 +85,8 @@ void check_fp8_features(const at::Tensor& weight) {
 
 at::Tensor grouped_linear_fp8(const at::Tensor& rows, const Weight& weight, const ExpertRows& experts) {
   const at::Tensor& matrices = weight.value;
-  BRAID_CHECK(rows.size(0) > 0, "an fp8 product of no rows");
+  check_grouped_linear(rows, matrices, experts);
+  if (rows.size(0) == 0) return grouped_linear(rows, weight, experts);
   check_fp8_features(matrices);
   const bool trains = needs_gradient({matrices}), rows_train = rows.requires_grad();
   const auto forward = [&]() -> OutputAndSaved<GroupedFp8Saved> {

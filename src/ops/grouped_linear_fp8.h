@@ -6,7 +6,7 @@
 namespace braid {
 
 // grouped_linear() with both factors of its three products in fp8, as linear_fp8(). Scales by feature are those of all
-// experts' rows together. Features are multiples of 16, and there is at least one row.
+// experts' rows together. Features are multiples of 16. Without rows it is grouped_linear() itself.
 at::Tensor grouped_linear_fp8(const at::Tensor& rows, const Weight& weight, const ExpertRows& experts);
 
 // Of rows that are in fp8 already.

@@ -45,8 +45,9 @@ Tensors linear_fp8_backward(const at::Tensor& grad, const Fp8Matrix& x_columns, 
 }
 
 at::Tensor linear_fp8(const at::Tensor& x, const Weight& weight, const at::Tensor& bias) {
+  BRAID_CHECK_EQ(x.dim(), 2, "x of a linear map is [tokens, features]");
+  if (x.size(0) == 0) return linear(x, weight, bias);
   const std::int64_t out = weight.value.size(0), in = weight.value.numel() / out;
-  BRAID_CHECK(x.size(0) > 0, "an fp8 product of no tokens");
   BRAID_CHECK_EQ(x.size(1), in, "features of an fp8 product");
   BRAID_CHECK(in % kFp8Multiple == 0 && out % kFp8Multiple == 0,
               "features of an fp8 product are multiples of {}, not {} -> {}", kFp8Multiple, in, out);

@@ -1,7 +1,11 @@
 // Conversion to fp8 by Braid's kernels; see ops/has_kernel.h.
 #pragma once
 
-#include "ops/quantize_experts.h"
+#include "ops/quantize.h"
+
+namespace braid::kernels {
+struct QuantizedForms;
+}
 
 namespace braid::cuda {
 
@@ -11,15 +15,21 @@ ComputeCapability compute_capability(const at::Device& device);
 bool can_quantize(const at::Tensor& x);
 Fp8Pair quantize(const at::Tensor& x, const Fp8Forms& wanted);
 
-// Those of ops/quantize_experts.h.
-at::Tensor padded_ends(const at::Tensor& ends);
-Fp8Pair quantize_groups(const at::Tensor& rows, const Fp8Forms& wanted, const Fp8Groups& groups);
-Fp8Pair quantize_permuted(const at::Tensor& tokens, const ExpertOrder& order, std::int64_t top_k,
-                          const Fp8Forms& wanted, const Fp8Groups& groups);
-Fp8Pair quantize_scaled_squared_relu(const at::Tensor& x, const at::Tensor& scale, const Fp8Forms& wanted,
-                                     const Fp8Groups& groups);
-Fp8ScaledGradients quantize_scaled_squared_relu_backward(const at::Tensor& grad, const at::Tensor& x,
-                                                         const at::Tensor& scale, const Fp8Forms& wanted,
-                                                         bool scale_wants_gradient, const Fp8Groups& groups);
+// For other conversions. x itself, or a copy whose rows kernels can read:
+at::Tensor aligned_rows(const at::Tensor& x);
+
+// The forms of a matrix or of several, and what a kernel needs to write them.
+struct EmptyForms {
+  Fp8Pair pair{};
+  at::Tensor partials{};
+
+  kernels::QuantizedForms pointers() const;
+};
+// shape: [..., R, C], where columns have `length` >= R elements; from: [rows in memory, C]
+EmptyForms empty_forms(const std::vector<std::int64_t>& shape, const at::Tensor& from, const Fp8Forms& wanted,
+                       std::int64_t length);
+inline std::int64_t round_up(std::int64_t rows, std::int64_t multiple) {
+  return (rows + multiple - 1) / multiple * multiple;
+}
 
 }  // namespace braid::cuda

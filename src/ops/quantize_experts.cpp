@@ -2,6 +2,7 @@
 
 #include "ops/has_kernel.h"
 #include "ops/quantize_cuda.h"
+#include "ops/quantize_experts_cuda.h"
 
 namespace braid {
 

@@ -72,7 +72,9 @@ TEST(MoeFp8, IsTheSameWithAndWithoutAnExchangeOfRows) {
   const Outcome local = run({.dp = 2}), exchanged = run({.ep = 2, .dp = 2});
   EXPECT_EQ(local.operators.count("ExpertMlpFp8Backward"), 1u);
   EXPECT_EQ(local.operators.count("PermuteToExpertsBackward"), 0u);
+  EXPECT_EQ(local.operators.count("LinearFp8Backward"), 1u);  // of the shared expert
   EXPECT_EQ(exchanged.operators.count("PermuteToExpertsBackward"), 1u);
+  EXPECT_EQ(exchanged.operators.count("GroupedLinearFp8Backward"), 1u);
   // Products are summed in fp32, in an order that may depend on the number of rows. A difference may move a number to
   // the next in fp8, which is 1/16 of it away.
   expect_close(exchanged.outputs, local.outputs, 1e-5, "outputs");

@@ -117,9 +117,9 @@ struct Experts {
   }
   at::Tensor separate(const Tensors& in) const {
     const ExpertRows rows(order.ends);
-    const at::Tensor inner = grouped_linear(permute_to_experts(in[0], order, kTopK), fp8_weight(in[2]), rows);
+    const at::Tensor inner = grouped_linear_fp8(permute_to_experts(in[0], order, kTopK), fp8_weight(in[2]), rows);
     const at::Tensor activated = scaled_squared_relu(inner, weights_by_expert(in[1], order));
-    return unpermute_from_experts(grouped_linear(activated, fp8_weight(in[3]), rows), order, kTopK, in[4]);
+    return unpermute_from_experts(grouped_linear_fp8(activated, fp8_weight(in[3]), rows), order, kTopK, in[4]);
   }
 };
 

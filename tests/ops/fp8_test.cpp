@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "ops/gradients.h"
-#include "ops/grouped_linear.h"
+#include "ops/grouped_linear_fp8.h"
 #include "ops/has_kernel.h"
 #include "ops/linear_fp8.h"
 #include "support/expert_rows.h"
@@ -117,7 +117,8 @@ TEST(Fp8, ProductsAreWithinTheRoundingOfTheirFactors) {
 }
 
 Evaluation evaluate_fp8(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, const at::Tensor& grad) {
-  return evaluate([](const Tensors& in) { return linear(in[0], fp8_weight(in[1]), in[2]); }, {x, weight, bias}, grad);
+  return evaluate([](const Tensors& in) { return linear_fp8(in[0], fp8_weight(in[1]), in[2]); }, {x, weight, bias},
+                  grad);
 }
 
 TEST(LinearFp8, IsTheProductOfRoundedFactorsForwardAndBackward) {
@@ -139,16 +140,16 @@ TEST(LinearFp8, IsTheProductOfRoundedFactorsForwardAndBackward) {
 }
 
 TEST(LinearFp8, HasTheSameGradientsWhicheverAreWanted) {
-  const auto op = [](const Tensors& in) { return linear(in[0], fp8_weight(in[1]), in[2]); };
+  const auto op = [](const Tensors& in) { return linear_fp8(in[0], fp8_weight(in[1]), in[2]); };
   check_partial_gradients(op, {bf16({20, 32}, 1), bf16({48, 32}, 2), bf16({48}, 3)});
 }
 
 TEST(LinearFp8, KeepsTheFormsOfAWeightUntilItChanges) {
   const at::Tensor x = bf16({40, 32}, 1).requires_grad_(), grad = bf16({40, 48}, 2);
   const Weight weight = fp8_weight(bf16({48, 32}, 3).requires_grad_());
-  const auto output = [&] { return linear(x, weight, {}).detach(); };
+  const auto output = [&] { return linear_fp8(x, weight, {}).detach(); };
   const at::Tensor before = output(), rows = weight.fp8->forms.rows.values, columns = weight.fp8->forms.columns.values;
-  linear(x, weight, {}).backward(grad);
+  linear_fp8(x, weight, {}).backward(grad);
   EXPECT_TRUE(rows.is_same(weight.fp8->forms.rows.values));
   EXPECT_TRUE(columns.is_same(weight.fp8->forms.columns.values));
   {
@@ -156,10 +157,10 @@ TEST(LinearFp8, KeepsTheFormsOfAWeightUntilItChanges) {
     weight.value.flatten().slice(0, 0, 32).mul_(2);  // a view has its tensor's version
   }
   const at::Tensor after = output();
-  EXPECT_TRUE(at::equal(after, linear(x, fp8_weight(weight.value), {}).detach()));
+  EXPECT_TRUE(at::equal(after, linear_fp8(x, fp8_weight(weight.value), {}).detach()));
   EXPECT_FALSE(at::equal(after, before));
   weight.value.set_data(bf16({48, 32}, 4));
-  EXPECT_TRUE(at::equal(output(), linear(x, fp8_weight(weight.value), {}).detach()));
+  EXPECT_TRUE(at::equal(output(), linear_fp8(x, fp8_weight(weight.value), {}).detach()));
 }
 
 TEST(LinearFp8, AddsItsWeightGradientToTheSum) {
@@ -167,7 +168,7 @@ TEST(LinearFp8, AddsItsWeightGradientToTheSum) {
   const Weight weight = fp8_weight(bf16({48, 32}, 3).requires_grad_());
   weight.sum->value = at::full({48, 32}, std::numeric_limits<double>::quiet_NaN(), x.options().dtype(at::kFloat));
   weight.sum->is_unset = true;
-  for (int i = 0; i < 3; ++i) linear(x, weight, {}).backward(grad);
+  for (int i = 0; i < 3; ++i) linear_fp8(x, weight, {}).backward(grad);
   EXPECT_FALSE(weight.value.grad().defined());
   const at::Tensor once = rounded_columns(grad).t().mm(rounded_columns(x));
   // A GPU's tensor cores add products of fp8 with 13 bits.
@@ -197,7 +198,7 @@ Evaluation grouped_oracle(const at::Tensor& x, const at::Tensor& weight, const a
 
 Operator grouped_fp8(const Integers& counts) {
   return [counts](const Tensors& in) {
-    return grouped_linear(in[0], fp8_weight(in[1]), expert_rows(counts, test_device()));
+    return grouped_linear_fp8(in[0], fp8_weight(in[1]), expert_rows(counts, test_device()));
   };
 }
 
@@ -252,7 +253,7 @@ TEST(GroupedLinearFp8, WritesAndAddsItsWeightGradientsToTheSum) {
   const at::Tensor x = bf16({380, 272}, 1), grad = bf16({380, 208}, 2);
   const Weight weight = fp8_weight(bf16({5, 208, 272}, 3).requires_grad_());
   const auto backward = [&] {
-    grouped_linear(x, weight, ExpertRows(expert_rows(counts, test_device()).ends())).backward(grad);
+    grouped_linear_fp8(x, weight, ExpertRows(expert_rows(counts, test_device()).ends())).backward(grad);
     return weight.sum->value.clone();
   };
   weight.sum->value = at::full({5, 208, 272}, std::numeric_limits<double>::quiet_NaN(), x.options().dtype(at::kFloat));
@@ -283,15 +284,15 @@ TEST(GroupedLinearFp8, MovesLongSumsOfWeightGradientsToFloat) {
   const at::Tensor x = at::ones({kRows, 32}, at::TensorOptions(at::kBFloat16).device(test_device())), grad = x;
   const Weight weight = fp8_weight(at::ones({1, 32, 32}, x.options()).requires_grad_());
   weight.sum->value = at::zeros({1, 32, 32}, x.options().dtype(at::kFloat));
-  grouped_linear(x, weight, expert_rows({kRows}, test_device())).backward(grad);
+  grouped_linear_fp8(x, weight, expert_rows({kRows}, test_device())).backward(grad);
   expect_close(weight.sum->value, at::full({1, 32, 32}, static_cast<double>(kRows), x.options().dtype(at::kDouble)),
                16 * epsilon_of(at::kFloat));
 }
 
 TEST(LinearFp8, TakesNoTokensAndRefusesOddWidths) {
   const Weight weight = fp8_weight(bf16({48, 32}, 1));
-  EXPECT_EQ(linear(bf16({0, 32}, 2), weight, {}).sizes(), at::IntArrayRef({0, 48}));
-  EXPECT_THROW(linear(bf16({3, 24}, 2), fp8_weight(bf16({48, 24}, 1)), {}), std::logic_error);
+  EXPECT_EQ(linear_fp8(bf16({0, 32}, 2), weight, {}).sizes(), at::IntArrayRef({0, 48}));
+  EXPECT_THROW(linear_fp8(bf16({3, 24}, 2), fp8_weight(bf16({48, 24}, 1)), {}), std::logic_error);
 }
 
 TEST(Fp8, RefusesGpusWithoutItsProducts) {
