@@ -6,9 +6,8 @@ namespace braid {
 
 std::vector<KernelCase> activation_cases() {
   const at::Tensor x = random_bf16({kTokens, 3712}), grad = random_bf16({kTokens, 3712});
-  const at::Tensor rows = random_bf16({6 * kTokens, 1856}).requires_grad_(),
-                   rows_grad = random_bf16({6 * kTokens, 1856});
-  const at::Tensor scale = random_bf16({6 * kTokens}).to(at::kFloat).requires_grad_();
+  const at::Tensor rows = random_bf16({6 * kTokens, 1856}), rows_grad = random_bf16({6 * kTokens, 1856});
+  const at::Tensor scale = random_bf16({6 * kTokens}).to(at::kFloat);
   const at::Tensor patches = random_bf16({kRadioTokens, 4 * kRadioHidden}), patches_grad = at::rand_like(patches);
   const auto bytes = static_cast<double>(x.nbytes()), rows_bytes = static_cast<double>(rows.nbytes());
   const auto patch_bytes = static_cast<double>(patches.nbytes());
@@ -17,7 +16,9 @@ std::vector<KernelCase> activation_cases() {
       {"squared_relu backward", 3 * bytes, 0, [=] { squared_relu_backward(grad, x); }},
       {"scaled_squared_relu", 2 * rows_bytes, 0, [=] { scaled_squared_relu_forward(rows, scale); }},
       {"scaled_squared_relu backward", 3 * rows_bytes, 0,
-       [=] { scaled_squared_relu_backward(rows_grad, rows, scale); }},
+       [=] {
+         scaled_squared_relu_backward(rows_grad, rows, scale, {true, true});
+       }},
       {"quick_gelu, RADIO", 2 * patch_bytes, 0, [=] { quick_gelu_forward(patches); }},
       {"quick_gelu, RADIO backward", 3 * patch_bytes, 0, [=] { quick_gelu_backward(patches_grad, patches); }},
       {"swiglu", 1.5 * bytes, 0, [=] { swiglu_forward(x); }},

@@ -1,4 +1,4 @@
-// The products of experts with their rows, bf16 with float sums, on Hopper. Rows are sorted by expert.
+// The products of experts with their rows, of bf16 or fp8 with float sums, on Hopper. Rows are sorted by expert.
 #pragma once
 
 #include "kernels/matrix.h"
@@ -25,5 +25,23 @@ void multiply_rows(const ExpertEnds& experts, const Matrix<const __nv_bfloat16>&
 template <class T>
 void multiply_columns(const ExpertEnds& experts, const Matrix<const __nv_bfloat16>& left,
                       const Matrix<const __nv_bfloat16>& right, T* result, bool overwrite, cudaStream_t stream);
+
+// A matrix in fp8 with a scale for each row (kernels/quantize.h). Rows are contiguous, in multiples of 16 elements.
+struct Fp8Operand {
+  const std::uint8_t* values = nullptr;
+  const float* scales = nullptr;
+  std::int64_t rows = 0, columns = 0;
+};
+
+// The same products in fp8.
+// rows: [R, K], matrices: [E * N, K] -> result: [R, N]; N is a multiple of 16. The tensor core adds with 13 bits.
+void multiply_rows(const ExpertEnds& experts, const Fp8Operand& rows, const Fp8Operand& matrices,
+                   const Matrix<__nv_bfloat16>& result, cudaStream_t stream);
+
+// left right^T over the columns of each expert, which end at multiples of kGroupMultiple (kernels/quantize.h). Sums
+// move from the tensor core to fp32 every 128 terms.   left: [M, L], right: [N, L], result: [E, M, N]
+template <class T>
+void multiply_columns(const ExpertEnds& padded, const Fp8Operand& left, const Fp8Operand& right, T* result,
+                      bool overwrite, cudaStream_t stream);
 
 }  // namespace braid::kernels

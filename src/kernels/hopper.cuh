@@ -1,5 +1,5 @@
 // Instructions of Hopper (sm_90a): barriers in shared memory, the engine that copies boxes of tensors, and products of
-// bf16 tiles by a warpgroup. Tiles in shared memory have rows of 128 bytes, swizzled by the copy engine.
+// bf16 and fp8 tiles by a warpgroup. Tiles in shared memory have rows of 128 bytes, swizzled by the copy engine.
 #pragma once
 
 #include <cuda.h>
@@ -9,7 +9,8 @@
 namespace braid::kernels {
 
 constexpr int kWarpgroup = 128;
-constexpr int kSwizzledRow = 64;  // bf16 elements in 128 bytes
+constexpr int kSwizzledBytes = 128;  // of a row
+constexpr int kProductBytes = 32;    // depth of a product
 
 struct Barrier {
   std::uint64_t state;
@@ -26,6 +27,23 @@ __device__ inline void arrive(Barrier& barrier) {
 __device__ inline void arrive_with_copies(Barrier& barrier, int bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(&barrier)), "r"(bytes)
                : "memory");
+}
+// The phase ends only after so many bytes were copied, too.
+__device__ inline void expect_copies(Barrier& barrier, int bytes) {
+  asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(shared_address(&barrier)), "r"(bytes)
+               : "memory");
+}
+// Arrives at the same barrier of a block of the cluster.
+__device__ inline void arrive_in_cluster(Barrier& barrier, int block) {
+  asm volatile(
+      "{\n.reg .b32 there;\nmapa.shared::cluster.u32 there, %0, %1;\n"
+      "mbarrier.arrive.shared::cluster.b64 _, [there];\n}" ::"r"(shared_address(&barrier)),
+      "r"(block)
+      : "memory");
+}
+// A barrier of all threads of the cluster.
+__device__ inline void wait_for_cluster() {
+  asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
 }
 // Waits for the end of the phase of that parity.
 __device__ inline void wait(Barrier& barrier, unsigned parity) {
@@ -49,21 +67,38 @@ __device__ inline void copy_box(void* to, const CUtensorMap& tensor, int x, int 
       "l"(&tensor), "r"(shared_address(&barrier)), "r"(x), "r"(y), "r"(z)
       : "memory");
 }
+// The same to each block of the cluster whose bit is set, at the same place, with the same barrier.
+__device__ inline void copy_box_to_blocks(void* to, const CUtensorMap& tensor, int x, int y, int z, Barrier& barrier,
+                                          unsigned blocks) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster"
+      " [%0], [%1, {%3, %4, %5}], [%2], %6;" ::"r"(shared_address(to)),
+      "l"(&tensor), "r"(shared_address(&barrier)), "r"(x), "r"(y), "r"(z), "h"(static_cast<std::uint16_t>(blocks))
+      : "memory");
+}
+// Multiples of 16 bytes.
+__device__ inline void copy_bytes(void* to, const void* from, int bytes, Barrier& barrier) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+                   shared_address(to)),
+               "l"(from), "r"(bytes), "r"(shared_address(&barrier))
+               : "memory");
+}
 __device__ inline void prefetch_descriptor(const CUtensorMap& tensor) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(&tensor) : "memory");
 }
 // Makes a thread's stores to shared memory visible to the copy engine and to products.
 __device__ inline void publish_stores() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
-// An operand of a product in shared memory, and the way to its next 16 of depth. Depth-major: the depth runs along the
-// swizzled rows. Else they hold 64 of the other dimension, and `kDepth` of them make a block.
+// An operand of a product in shared memory, and the way to the next product's depth. Depth-major: the depth runs along
+// the swizzled rows. Else, only in bf16, they hold 64 of the other dimension, and `kDepth` of them make a block.
 template <bool kDepthMajor, int kDepth>
 struct Operand {
-  static constexpr std::uint64_t kStep = kDepthMajor ? 32 / 16 : 16 * 128 / 16;
+  static constexpr std::uint64_t kStep = kDepthMajor ? kProductBytes / 16 : 16 * kSwizzledBytes / 16;
 
   __device__ static std::uint64_t descriptor(const void* data) {
     constexpr std::uint64_t kSwizzle128 = std::uint64_t{1} << 62;
-    constexpr std::uint64_t kEightRows = 8 * 128 / 16, kBlock = kDepthMajor ? 1 : kDepth * 128 / 16;
+    constexpr std::uint64_t kEightRows = 8 * kSwizzledBytes / 16,
+                            kBlock = kDepthMajor ? 1 : kDepth * kSwizzledBytes / 16;
     return kSwizzle128 | kEightRows << 32 | kBlock << 16 | (shared_address(data) & 0x3ffff) >> 4;
   }
 };
@@ -80,6 +115,13 @@ __device__ void wait_for_products() {
 #define BRAID_8(d, i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), \
   "+f"(d[i + 6]), "+f"(d[i + 7])
 #define BRAID_32(d, i) BRAID_8(d, i), BRAID_8(d, i + 8), BRAID_8(d, i + 16), BRAID_8(d, i + 24)
+#define BRAID_REGISTERS_80 \
+  "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23," \
+  "%24,%25,%26,%27,%28,%29,%30,%31,%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47," \
+  "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63,%64,%65,%66,%67,%68,%69,%70,%71," \
+  "%72,%73,%74,%75,%76,%77,%78,%79"
+#define BRAID_REGISTERS_96 BRAID_REGISTERS_80 \
+  ",%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95"
 
 // sum = left right, or sum += left right, for 64 x 192 elements and a depth of 16. Thread t holds rows
 // t / 32 * 16 + t % 32 / 4 (elements 0 and 1 of four) and 8 below (2 and 3), and columns 8 i + t % 4 * 2 + {0, 1}
@@ -88,14 +130,28 @@ template <bool kLeftDepthMajor, bool kRightDepthMajor>
 __device__ void multiply(float (&sum)[96], std::uint64_t left, std::uint64_t right, bool add) {
   asm volatile(
       "{\n.reg .pred add;\nsetp.ne.b32 add, %98, 0;\nwgmma.mma_async.sync.aligned.m64n192k16.f32.bf16.bf16 {"
-      "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,"
-      "%24,%25,%26,%27,%28,%29,%30,%31,%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,"
-      "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63,%64,%65,%66,%67,%68,%69,%70,%71,"
-      "%72,%73,%74,%75,%76,%77,%78,%79,%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95},"
-      " %96, %97, add, 1, 1, %99, %100;\n}"
+      BRAID_REGISTERS_96 "}, %96, %97, add, 1, 1, %99, %100;\n}"
       : BRAID_32(sum, 0), BRAID_32(sum, 32), BRAID_32(sum, 64)
       : "l"(left), "l"(right), "r"(static_cast<int>(add)), "n"(kLeftDepthMajor ? 0 : 1), "n"(kRightDepthMajor ? 0 : 1));
 }
+
+// The same for fp8 (e4m3), 64 x 160 or 64 x 192 elements and a depth of 32; both operands are depth-major.
+__device__ inline void multiply_fp8(float (&sum)[80], std::uint64_t left, std::uint64_t right, bool add) {
+  asm volatile(
+      "{\n.reg .pred add;\nsetp.ne.b32 add, %82, 0;\nwgmma.mma_async.sync.aligned.m64n160k32.f32.e4m3.e4m3 {"
+      BRAID_REGISTERS_80 "}, %80, %81, add, 1, 1;\n}"
+      : BRAID_32(sum, 0), BRAID_32(sum, 32), BRAID_8(sum, 64), BRAID_8(sum, 72)
+      : "l"(left), "l"(right), "r"(static_cast<int>(add)));
+}
+__device__ inline void multiply_fp8(float (&sum)[96], std::uint64_t left, std::uint64_t right, bool add) {
+  asm volatile(
+      "{\n.reg .pred add;\nsetp.ne.b32 add, %98, 0;\nwgmma.mma_async.sync.aligned.m64n192k32.f32.e4m3.e4m3 {"
+      BRAID_REGISTERS_96 "}, %96, %97, add, 1, 1;\n}"
+      : BRAID_32(sum, 0), BRAID_32(sum, 32), BRAID_32(sum, 64)
+      : "l"(left), "l"(right), "r"(static_cast<int>(add)));
+}
+#undef BRAID_REGISTERS_96
+#undef BRAID_REGISTERS_80
 #undef BRAID_32
 #undef BRAID_8
 // clang-format on

@@ -1,6 +1,7 @@
 #include <cuda_fp8.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "kernels/device.cuh"
 #include "kernels/quantize.h"
@@ -11,9 +12,110 @@ namespace {
 using Bf16 = __nv_bfloat16;
 constexpr int kWidth = kVectorWidth<Bf16>;
 constexpr int kMostThreads = 512;  // of quantize_rows
-constexpr int kReduceWarps = 32, kGroupMultiple = 16;
+constexpr int kReduceWarps = 32;
 constexpr int kTilePositions = 128, kTileColumns = 64, kPositions = 8;  // of quantize_columns
 constexpr int kTileThreads = kTilePositions / kPositions * kTileColumns / kWidth;
+
+// Each two numbers in bf16. As integers they move in whole vectors, which bf16 types do not.
+using Pairs = Vector<unsigned, kWidth / 2>;
+
+__device__ Pairs load_pairs(const Matrix<const Bf16>& x, unsigned row, unsigned column) {
+  const Bf16* from = x.data + std::uint64_t{row} * static_cast<unsigned>(x.stride) + column;
+  return Pairs::load(reinterpret_cast<const unsigned*>(from));
+}
+__device__ void store_pairs(const Pairs& pairs, Bf16* to) { pairs.store(reinterpret_cast<unsigned*>(to)); }
+__device__ float2 to_floats(unsigned pair) { return {__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000)}; }
+__device__ __nv_bfloat162 as_bf16(unsigned pair) { return reinterpret_cast<const __nv_bfloat162&>(pair); }
+__device__ unsigned as_pair(const __nv_bfloat162& values) { return reinterpret_cast<const unsigned&>(values); }
+__device__ unsigned largest_of(unsigned a, unsigned b) { return as_pair(__hmax2(as_bf16(a), as_bf16(b))); }
+
+// Where rows come from and go to. A thread loads its vectors of several rows, then makes the values of each that are
+// converted, then stores the fp8 of a row to its copies. A columns pass reads row r at origin(r).
+struct PlainRows {
+  Matrix<const Bf16> x;
+
+  using Loaded = Pairs;
+  static constexpr int kCost = 1;  // registers, relative to these rows
+  static constexpr bool kHasSums = false, kGathers = false;
+  __device__ Loaded load(unsigned row, unsigned column) const { return load_pairs(x, row, column); }
+  __device__ float factor(unsigned) const { return 1; }
+  __device__ Pairs values(const Loaded& loaded, float) const { return loaded; }
+  __device__ unsigned origin(unsigned row) const { return row; }
+  template <class Store>
+  __device__ void for_copies(unsigned row, const Store& store) const {
+    store(row);
+  }
+};
+
+struct TokenRows : PlainRows {
+  TokenOrder to;
+
+  static constexpr bool kGathers = true;
+  __device__ unsigned origin(unsigned row) const {
+    return static_cast<unsigned>(to.order[row]) / static_cast<unsigned>(to.top_k);
+  }
+  // Called by whole warps: a lane loads the place of one copy.
+  template <class Store>
+  __device__ void for_copies(unsigned row, const Store& store) const {
+    for (int first = 0; first < to.top_k; first += kWarp) {
+      const int lane = threadIdx.x % kWarp, left = to.top_k - first;
+      const unsigned place = lane < left ? static_cast<unsigned>(to.inverse[row * to.top_k + first + lane]) : 0;
+      for (int i = 0; i < left && i < kWarp; ++i) store(__shfl_sync(~0u, place, i));
+    }
+  }
+};
+
+struct SquaredReluRows : PlainRows {
+  const float* scale;
+
+  __device__ float factor(unsigned row) const { return scale[row]; }
+  __device__ Pairs values(Loaded loaded, float factor) const {
+#pragma unroll
+    for (unsigned& pair : loaded.values) {
+      const float2 positive = to_floats(as_pair(__hmax2_nan(as_bf16(pair), as_bf16(0))));
+      pair = as_pair(__floats2bfloat162_rn(positive.x * positive.x * factor, positive.y * positive.y * factor));
+    }
+    return loaded;
+  }
+};
+
+struct SquaredReluSlopes {
+  Matrix<const Bf16> grad, x;
+  const float* scale;
+  Bf16* x_grad;
+  float* scale_grad;
+
+  struct Loaded {
+    Pairs grad, x;
+  };
+  static constexpr int kCost = 2;
+  static constexpr bool kHasSums = true;
+  __device__ Loaded load(unsigned row, unsigned column) const {
+    return {load_pairs(grad, row, column), load_pairs(x, row, column)};
+  }
+  __device__ float factor(unsigned row) const { return scale[row]; }
+  __device__ Pairs values(Loaded loaded, float factor, float& sum) const {
+#pragma unroll
+    for (int i = 0; i < kWidth / 2; ++i) {
+      const float2 x = to_floats(loaded.x.values[i]), grad = to_floats(loaded.grad.values[i]);
+      const auto of = [&](float x, float grad) {
+        const float positive = x <= 0 ? 0 : x, slope = positive * grad;
+        sum += slope * positive;
+        return 2 * slope * factor;
+      };
+      const float low = of(x.x, grad.x), high = of(x.y, grad.y);
+      loaded.x.values[i] = as_pair(__floats2bfloat162_rn(low, high));
+    }
+    return loaded.x;
+  }
+  __device__ void store(unsigned row, unsigned column, const Pairs& values) const {
+    store_pairs(values, x_grad + std::uint64_t{row} * static_cast<unsigned>(x.columns) + column);
+  }
+  template <class Store>
+  __device__ void for_copies(unsigned row, const Store& store) const {
+    store(row);
+  }
+};
 
 __device__ float scale_of(float largest) { return largest > 1e-30f ? largest * (1 / 448.f) : 1; }
 
@@ -37,71 +139,161 @@ __device__ float scale_of_row(const float (*largest)[kRows]) {
   return scale_of(of_row);
 }
 
-// A block reads kRows rows of matrix blockIdx.y at a time, and a thread kVectors vectors of each, which stay in
-// registers while their scales are found. A thread keeps its columns; the largest magnitudes of all that the block has
-// read are a row of `partials`.
-template <int kRows, int kVectors>
-__global__ void __launch_bounds__(kMostThreads, 2) quantize_rows(Matrix<const Bf16> x, Quantized rows, Bf16* partials) {
-  using Pairs = Vector<__nv_bfloat162, kWidth / 2>;
-  __shared__ float scratch[2][kMostThreads / kWarp][kRows];  // two, so that one barrier per round is enough
-  const std::int64_t first_of_matrix = blockIdx.y * x.rows;
-  const auto column_of = [](int v) { return (v * blockDim.x + threadIdx.x) * kWidth; };
-  Pairs of_columns[kVectors] = {};
-  int round = 0;
-  for (std::int64_t first = std::int64_t{blockIdx.x} * kRows; first < x.rows; first += gridDim.x * kRows, ++round) {
-    Pairs loaded[kRows][kVectors] = {};
+// A kernel of a conversion may start while the one before it in its stream ends; it waits before it uses memory.
+__device__ void let_next_start() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+__device__ void wait_for_previous() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+// What a thread does with kVectors vectors of kRows rows, which begin at row `first` of matrix blockIdx.y.
+template <int kRows, int kVectors, class Source>
+struct RowsOfThread {
+  const Source& source;
+  unsigned row_count, column_count;
+  typename Source::Loaded loaded[kRows][kVectors] = {};
+  float factors[kRows] = {}, sums[kRows] = {};
+  Pairs values[kRows][kVectors] = {}, of_columns[kVectors] = {};
+
+  __device__ static unsigned column_of(int v) { return (v * blockDim.x + threadIdx.x) * kWidth; }
+  __device__ bool has_column(int v) const { return column_of(v) < column_count; }
+  __device__ unsigned row_of(unsigned row) const { return blockIdx.y * row_count + row; }
+
+  // The last row again where there are fewer: this changes no maximum.
+  __device__ void load(unsigned first) {
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
-      const auto* row = reinterpret_cast<const __nv_bfloat162*>(x.data + (first_of_matrix + first + r) * x.stride);
+      const unsigned row = row_of(min(first + r, row_count - 1));
+      factors[r] = source.factor(row);
 #pragma unroll
       for (int v = 0; v < kVectors; ++v)
-        if (first + r < x.rows && column_of(v) < x.columns) loaded[r][v] = Pairs::load(row + column_of(v) / 2);
+        if (has_column(v)) loaded[r][v] = source.load(row, column_of(v));
     }
+  }
+
+  __device__ void make_values() {
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
-      __nv_bfloat162 of_row = {};
+      sums[r] = 0;
+#pragma unroll
+      for (int v = 0; v < kVectors; ++v)
+        if constexpr (Source::kHasSums)
+          values[r][v] = source.values(loaded[r][v], factors[r], sums[r]);
+        else
+          values[r][v] = source.values(loaded[r][v], factors[r]);
+    }
+  }
+
+  // Of each row, by warp, and of each column so far.
+  __device__ void find_largest(float (*by_warp)[kRows]) {
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      unsigned of_row = 0;
 #pragma unroll
       for (int v = 0; v < kVectors; ++v)
 #pragma unroll
         for (int i = 0; i < kWidth / 2; ++i) {
-          const __nv_bfloat162 magnitude = __habs2(loaded[r][v].values[i]);
-          of_row = __hmax2(of_row, magnitude);
-          of_columns[v].values[i] = __hmax2(of_columns[v].values[i], magnitude);
+          const unsigned magnitudes = values[r][v].values[i] & 0x7fff7fff;
+          of_row = largest_of(of_row, magnitudes);
+          of_columns[v].values[i] = largest_of(of_columns[v].values[i], magnitudes);
         }
-      const float of_warp = warp_max(fmaxf(__low2float(of_row), __high2float(of_row)));
-      if (threadIdx.x % kWarp == 0) scratch[round % 2][threadIdx.x / kWarp][r] = of_warp;
+      const float2 largest_two = to_floats(of_row);
+      const float of_warp = warp_max(fmaxf(largest_two.x, largest_two.y));
+      if (threadIdx.x % kWarp == 0) by_warp[threadIdx.x / kWarp][r] = of_warp;
     }
-    if (!rows.values) continue;
+  }
 
-    __syncthreads();
-    const float scale = scale_of_row<kRows>(scratch[round % 2]), inverse = 1 / scale;
-    if (threadIdx.x < kRows && first + threadIdx.x < x.rows) rows.scales[first_of_matrix + first + threadIdx.x] = scale;
+  // The values themselves, and the sums of each warp.
+  __device__ void store_values(unsigned first, float (*sums_by_warp)[kRows]) const {
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
-      const float factor = __shfl_sync(~0u, inverse, r);
-      std::uint8_t* row = rows.values + (first_of_matrix + first + r) * x.columns;
+#pragma unroll
+      for (int v = 0; v < kVectors; ++v)
+        if (first + r < row_count && has_column(v)) source.store(row_of(first + r), column_of(v), values[r][v]);
+      const float sum = warp_sum(sums[r]);
+      if (threadIdx.x % kWarp == 0) sums_by_warp[threadIdx.x / kWarp][r] = sum;
+    }
+  }
+
+  __device__ void store_sums(unsigned first, const float (*by_warp)[kRows]) const {
+    const unsigned row = first + threadIdx.x;
+    if (!source.scale_grad || threadIdx.x >= kRows || row >= row_count) return;
+    float sum = 0;
+    for (int warp = 0; warp < blockDim.x / kWarp; ++warp) sum += by_warp[warp][threadIdx.x];
+    source.scale_grad[row_of(row)] = sum;
+  }
+
+  __device__ void store_fp8(unsigned first, const float (*largest)[kRows], const Quantized& rows) const {
+    const float scale_of_lane = scale_of_row<kRows>(largest), inverse_of_lane = 1 / scale_of_lane;
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      if (first + r >= row_count) break;
+      const float scale = __shfl_sync(~0u, scale_of_lane, r), inverse = __shfl_sync(~0u, inverse_of_lane, r);
+      uint2 packed[kVectors];
 #pragma unroll
       for (int v = 0; v < kVectors; ++v) {
         const auto pair = [&](int i) {
-          const float2 pair = __bfloat1622float2(loaded[r][v].values[i]);
-          return to_fp8_pair(pair.x * factor, pair.y * factor);
+          const float2 pair = to_floats(values[r][v].values[i]);
+          return to_fp8_pair(pair.x * inverse, pair.y * inverse);
         };
-        if (first + r < x.rows && column_of(v) < x.columns)
-          *reinterpret_cast<uint2*>(row + column_of(v)) = {pair(0) | pair(1) << 16, pair(2) | pair(3) << 16};
+        packed[v] = {pair(0) | pair(1) << 16, pair(2) | pair(3) << 16};
       }
+      source.for_copies(row_of(first + r), [&](unsigned to) {
+        if (threadIdx.x == 0) rows.scales[to] = scale;
+#pragma unroll
+        for (int v = 0; v < kVectors; ++v)
+          if (has_column(v))
+            *reinterpret_cast<uint2*>(rows.values + std::uint64_t{to} * column_count + column_of(v)) = packed[v];
+      });
     }
   }
-  if (!partials) return;
-  Bf16* own = partials + (std::int64_t{blockIdx.y} * gridDim.x + blockIdx.x) * x.columns;
+
+  __device__ void store_partials(Bf16* partials) const {
+    Bf16* own = partials + std::uint64_t{blockIdx.y * gridDim.x + blockIdx.x} * column_count;
 #pragma unroll
-  for (int v = 0; v < kVectors; ++v)
-    if (column_of(v) < x.columns) of_columns[v].store(reinterpret_cast<__nv_bfloat162*>(own + column_of(v)));
+    for (int v = 0; v < kVectors; ++v)
+      if (has_column(v)) store_pairs(of_columns[v], own + column_of(v));
+  }
+};
+
+// A block converts kRows rows of matrix blockIdx.y at a time, which stay in registers while their scales are found; the
+// next rows are on their way meanwhile. A thread keeps its columns; the largest magnitudes of all that the block has
+// converted are a row of `partials`.
+template <int kRows, int kVectors, class Source>
+__global__ void __launch_bounds__(kMostThreads, kVectors > 4 ? 1 : 2)
+    quantize_rows(Source source, unsigned row_count, unsigned column_count, Quantized rows, Bf16* partials) {
+  // Two of each, so that one barrier per round is enough.
+  __shared__ float largest[2][kMostThreads / kWarp][kRows];
+  __shared__ float sums[2][Source::kHasSums ? kMostThreads / kWarp : 1][kRows];
+  RowsOfThread<kRows, kVectors, Source> own = {source, row_count, column_count};
+  const unsigned step = gridDim.x * kRows;
+  int buffer = 0;
+  own.load(blockIdx.x * kRows);
+  for (unsigned first = blockIdx.x * kRows; first < row_count; first += step, buffer ^= 1) {
+    own.make_values();
+    if (first + step < row_count) own.load(first + step);
+    own.find_largest(largest[buffer]);
+    if constexpr (Source::kHasSums) own.store_values(first, sums[buffer]);
+    if (!rows.values && !Source::kHasSums) continue;
+    __syncthreads();
+    if constexpr (Source::kHasSums) own.store_sums(first, sums[buffer]);
+    if (rows.values) own.store_fp8(first, largest[buffer], rows);
+  }
+  let_next_start();
+  if (partials) own.store_partials(partials);
 }
 
 // The scales of 32 columns of matrix blockIdx.y, from `count` partial maxima each: warp w takes partials w, w + 32, ...
 __global__ void __launch_bounds__(kReduceWarps* kWarp)
     column_scales(const Bf16* partials, std::int64_t count, std::int64_t columns, float* scales) {
   __shared__ float scratch[kReduceWarps][kWarp];
+  let_next_start();
+  wait_for_previous();
   const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
   const std::int64_t column = std::int64_t{blockIdx.x} * kWarp + lane;
   const Bf16* own = partials + blockIdx.y * count * columns + column;
@@ -118,65 +310,86 @@ __global__ void __launch_bounds__(kReduceWarps* kWarp)
   scales[blockIdx.y * columns + column] = scale_of(largest);
 }
 
-// The rows at kPositions successive positions of a transposed matrix: the first row, and how many are not padding.
+// The rows from a warp's first position on in a transposed matrix: the first, and how many are not padding.
 struct Rows {
-  std::int64_t first, count;
+  int first, count;
 };
-__device__ Rows rows_at(std::int64_t position, std::int64_t rows, const RowGroups& groups) {
-  std::int64_t end = rows;
-  if (groups.count > 0) {
-    std::int64_t low = 0, high = groups.count;  // the first group whose padded end is behind the position
-    while (low < high) {
-      const std::int64_t middle = (low + high) / 2;
-      if (groups.padded_ends[middle] > position)
-        high = middle;
-      else
-        low = middle + 1;
-    }
-    if (low == groups.count) return {0, 0};
-    if (low > 0) position += groups.ends[low - 1] - groups.padded_ends[low - 1];
-    end = groups.ends[low];
-  }
-  const std::int64_t left = end - position;
-  return {position, left < 0 ? 0 : left};
+__device__ Rows rows_at(int position, int rows, const RowGroups& groups) {
+  if (groups.count == 0) return {position, rows - position};
+  const int lane = threadIdx.x % kWarp, count = static_cast<int>(groups.count);
+  int group = 0;  // the first whose padded end is behind the position
+  for (int other = lane; other - lane < count; other += kWarp)
+    group += __popc(__ballot_sync(~0u, other < count && groups.padded_ends[other] <= position));
+  if (group == count) return {0, 0};
+  if (group > 0) position += groups.ends[group - 1] - groups.padded_ends[group - 1];
+  return {position, groups.ends[group] - position};
 }
 
-// A block transposes kTilePositions rows of kTileColumns columns, by way of shared memory. A thread reads 8 columns of
-// 8 rows, and 8 threads write the 128 bytes of a column. Which 16 bytes of a column lie where in the tile depends on
-// the column: this keeps both sides free of bank conflicts. Blocks run from the last rows to the first, since the last
-// were read just before and may still be in the cache.
-__global__ void __launch_bounds__(kTileThreads)
-    quantize_columns(Matrix<const Bf16> x, Quantized columns, std::int64_t length, RowGroups groups) {
-  constexpr int kLanes = kTileColumns / kWidth;  // threads that read a row, and that write a column
-  static_assert(kLanes == kTilePositions / 16 && kPositions == 8);
-  __shared__ uint4 tile[kTileColumns][kLanes];
-  const int lane = threadIdx.x % kLanes, group = threadIdx.x / kLanes;
-  const std::int64_t tile_column = std::int64_t{blockIdx.x} * kTileColumns, column = tile_column + lane * kWidth;
-  const std::int64_t tile_position = std::int64_t{gridDim.y - 1 - blockIdx.y} * kTilePositions;
-  const Bf16* data = x.data + blockIdx.z * x.rows * x.stride;
-  const float* scales = columns.scales + blockIdx.z * x.columns;
+// A block transposes kTilePositions rows of kTileColumns columns, by way of shared memory. A warp has 32 rows of one
+// group, and a lane finds where one of them comes from. A thread reads 8 columns of 8 rows, and 8 threads write the 128
+// bytes of a column. Which 16 bytes of a column lie where in the tile depends on the column: this keeps both sides free
+// of bank conflicts.
+//
+// Gathered rows are read several times, so tiles of the same columns run together: these columns of all rows stay in
+// the cache. Other tiles run from the last rows to the first, since the last were read just before and may still be
+// there.
+template <class Source>
+__global__ void __launch_bounds__(kTileThreads, 8)
+    quantize_columns(Source source, unsigned row_count, unsigned column_count, Quantized columns, unsigned length,
+                     RowGroups groups) {
+  constexpr int kLanes = kTileColumns / kWidth, kPieces = kTilePositions / 16;  // of a row and of a column in a tile
+  static_assert(kLanes == 8 && kPieces >= kLanes && kTileThreads == kTilePositions && kGroupMultiple % kWarp == 0);
+  __shared__ uint4 tile[kTileColumns][kPieces];
+  __shared__ Vector<unsigned, kPositions> origins[kTilePositions / kPositions];
+  __shared__ Vector<float, kPositions> factors[kTilePositions / kPositions];
+  __shared__ Vector<float, kWidth> inverses[kLanes];
+  wait_for_previous();
+  const unsigned across = Source::kGathers ? blockIdx.y : blockIdx.x;
+  const unsigned down = Source::kGathers ? blockIdx.x : gridDim.y - 1 - blockIdx.y;
+  const unsigned thread = threadIdx.x, lane = thread % kLanes, group = thread / kLanes;
+  const unsigned tile_column = across * kTileColumns, tile_position = down * kTilePositions;
 
-  if (column < x.columns) {
-    const Rows rows = rows_at(tile_position + group * kPositions, x.rows, groups);
-    Vector<Bf16, kWidth> loaded[kPositions] = {};
+  const bool has_column = thread < kTileColumns && tile_column + thread < column_count;
+  const float scale = has_column ? columns.scales[blockIdx.z * column_count + tile_column + thread] : 1;
+  const Rows rows = rows_at(tile_position + thread / kWarp * kWarp, row_count, groups);
+  const int in_warp = thread % kWarp;
+  const unsigned own_row = blockIdx.z * row_count + (in_warp < rows.count ? rows.first + in_warp : 0);
+  origins[thread / kPositions].values[thread % kPositions] = source.origin(own_row);
+  factors[thread / kPositions].values[thread % kPositions] = source.factor(own_row);
+  if (thread < kTileColumns) inverses[thread / kWidth].values[thread % kWidth] = 1 / scale;
+  __syncthreads();
+
+  const unsigned column = tile_column + lane * kWidth, existing = column < column_count ? column : 0;
+  Pairs values[kPositions];
+#pragma unroll
+  for (int r = 0; r < kPositions; ++r) values[r] = source.load(origins[group].values[r], existing);
+#pragma unroll
+  for (int r = 0; r < kPositions; ++r) values[r] = source.values(values[r], factors[group].values[r]);
+  if (const int missing_from = rows.count - in_warp / kLanes * kPositions; missing_from < kPositions)
 #pragma unroll
     for (int r = 0; r < kPositions; ++r)
-      if (r < rows.count) loaded[r] = Vector<Bf16, kWidth>::load(data + (rows.first + r) * x.stride + column);
+      if (r >= missing_from) values[r] = {};
+  const Vector<float, kWidth> inverse = inverses[lane];
 #pragma unroll
-    for (int i = 0; i < kWidth; ++i) {
-      const float inverse = 1 / scales[column + i];
-      const auto value = [&](int r) { return to_float(loaded[r].values[i]) * inverse; };
-      auto* halves = reinterpret_cast<uint2*>(&tile[lane * kWidth + i][group / 2 ^ lane]);
-      halves[group % 2] = {to_fp8(value(0), value(1), value(2), value(3)),
-                           to_fp8(value(4), value(5), value(6), value(7))};
-    }
+  for (int i = 0; i < kWidth; ++i) {
+    const auto value = [&](int r) {
+      const float2 pair = to_floats(values[r].values[i / 2]);
+      return (i % 2 == 0 ? pair.x : pair.y) * inverse.values[i];
+    };
+    auto* halves = reinterpret_cast<uint2*>(&tile[lane * kWidth + i][group / 2 ^ lane]);
+    halves[group % 2] = {to_fp8(value(0), value(1), value(2), value(3)),
+                         to_fp8(value(4), value(5), value(6), value(7))};
   }
   __syncthreads();
 
-  const std::int64_t position = tile_position + lane * 16;
-  for (int c = group; c < kTileColumns && tile_column + c < x.columns; c += kTileThreads / kLanes) {
-    std::uint8_t* to = columns.values + (blockIdx.z * x.columns + tile_column + c) * length + position;
-    if (position < length) *reinterpret_cast<uint4*>(to) = tile[c][lane ^ c / kWidth];
+  const unsigned piece = thread % kPieces, position = tile_position + piece * 16;
+  if (position >= length) return;
+#pragma unroll
+  for (int first = 0; first < kTileColumns; first += kTileThreads / kPieces) {
+    const unsigned c = first + thread / kPieces;
+    if (tile_column + c >= column_count) break;
+    std::uint8_t* to = columns.values + std::uint64_t{blockIdx.z * column_count + tile_column + c} * length + position;
+    *reinterpret_cast<uint4*>(to) = tile[c][piece ^ c / kWidth];
   }
 }
 
@@ -184,9 +397,10 @@ __global__ void __launch_bounds__(kTileThreads)
 __global__ void add_padded_lengths(const std::int32_t* ends, std::int64_t count, std::int32_t* padded_ends) {
   const std::int64_t group = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   if (group >= count) return;
+  constexpr auto kMultiple = static_cast<std::int32_t>(kGroupMultiple);
   std::int32_t begin = 0, sum = 0;
   for (std::int64_t i = 0; i <= group; ++i) {
-    sum += (ends[i] - begin + kGroupMultiple - 1) / kGroupMultiple * kGroupMultiple;
+    sum += (ends[i] - begin + kMultiple - 1) / kMultiple * kMultiple;
     begin = ends[i];
   }
   padded_ends[group] = sum;
@@ -211,20 +425,60 @@ RowBlocks row_blocks(std::int64_t rows, std::int64_t columns, std::int64_t batch
   const std::int64_t vectors = blocks_for(columns, kWidth), per_thread = blocks_for(vectors, kMostThreads);
   const int threads = static_cast<int>(blocks_for(blocks_for(vectors, per_thread), kWarp) * kWarp);
   const std::int64_t running = std::int64_t{multiprocessors()} * std::max(kBlocks, kBlocks * kLeastThreads / threads);
-  return {static_cast<int>(per_thread), threads, std::min(rows, blocks_for(running, batches))};
+  return {static_cast<int>(per_thread), threads, std::min(rows, std::max<std::int64_t>(running / batches, 1))};
 }
 
-// call(rows at a time, vectors per thread): about 8 vectors, which are in flight together.
-template <class Call>
+// call(rows at a time, vectors per thread): about 4 vectors, which are in flight together.
+template <int kCost, class Call>
 void with_row_shape(int vectors, const Call& call) {
   const auto run = [&]<int kRows, int kVectors>() {
-    call(std::integral_constant<int, kRows>(), std::integral_constant<int, kVectors>());
+    call(std::integral_constant<int, (kRows > kCost ? kRows / kCost : 1)>(), std::integral_constant<int, kVectors>());
   };
-  if (vectors == 1) return run.template operator()<8, 1>();
-  if (vectors == 2) return run.template operator()<4, 2>();
-  if (vectors == 3) return run.template operator()<2, 3>();
-  if (vectors == 4) return run.template operator()<2, 4>();
+  if (vectors == 1) return run.template operator()<4, 1>();
+  if (vectors == 2) return run.template operator()<2, 2>();
+  if (vectors == 3) return run.template operator()<1, 3>();
+  if (vectors == 4) return run.template operator()<1, 4>();
   run.template operator()<1, 8>();
+}
+
+// Launches a kernel that calls wait_for_previous().
+template <class... Args, class... Given>
+void launch_early(void (*kernel)(Args...), dim3 blocks, unsigned threads, cudaStream_t stream, const Given&... given) {
+  int device = 0, generation = 0;
+  cudaGetDevice(&device);
+  cudaDeviceGetAttribute(&generation, cudaDevAttrComputeCapabilityMajor, device);
+  cudaLaunchAttribute early = {};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = blocks;
+  config.blockDim = threads;
+  config.stream = stream;
+  config.attrs = &early;
+  config.numAttrs = generation >= 9 ? 1 : 0;
+  cudaLaunchKernelEx(&config, kernel, static_cast<Args>(given)...);
+}
+
+// Converts `rows` rows of `source`, and `copies` times as many of `column_source`, of each matrix.
+template <class Source, class ColumnSource>
+void convert(const Source& source, const ColumnSource& column_source, std::int64_t rows, std::int64_t copies,
+             std::int64_t columns, std::int64_t batches, const QuantizedForms& forms, cudaStream_t stream) {
+  if (rows == 0 || columns == 0) return;
+  const auto matrices = static_cast<unsigned>(batches), width = static_cast<unsigned>(columns);
+  const RowBlocks blocks = row_blocks(rows, columns, batches);
+  with_row_shape<Source::kCost>(blocks.vectors, [&](auto at_a_time, auto vectors) {
+    quantize_rows<at_a_time(), vectors()><<<dim3(blocks.per_matrix, matrices), blocks.threads, 0, stream>>>(
+        source, static_cast<unsigned>(rows), width, forms.rows, forms.columns.values ? forms.partials : nullptr);
+  });
+  if (!forms.columns.values) return;
+
+  const dim3 per_scale(blocks_for(columns, kWarp), matrices);
+  launch_early(column_scales, per_scale, kReduceWarps * kWarp, stream, forms.partials, blocks.per_matrix, columns,
+               forms.columns.scales);
+  dim3 tiles(blocks_for(columns, kTileColumns), blocks_for(forms.length, kTilePositions), matrices);
+  if (ColumnSource::kGathers) std::swap(tiles.x, tiles.y);
+  launch_early(quantize_columns<ColumnSource>, tiles, kTileThreads, stream, column_source, rows * copies, columns,
+               forms.columns, forms.length, forms.groups);
 }
 
 }  // namespace
@@ -235,22 +489,29 @@ std::int64_t quantize_partials(std::int64_t rows, std::int64_t columns, std::int
   return batches * row_blocks(rows / batches, columns, batches).per_matrix * columns;
 }
 
-void quantize(Matrix<const Bf16> x, std::int64_t batches, Quantized rows, Quantized columns, std::int64_t length,
-              RowGroups groups, Bf16* partials, cudaStream_t stream) {
-  if (x.rows == 0 || x.columns == 0) return;
-  x.rows /= batches;
-  const auto matrices = static_cast<unsigned>(batches);
-  const RowBlocks blocks = row_blocks(x.rows, x.columns, batches);
-  with_row_shape(blocks.vectors, [&](auto at_a_time, auto vectors) {
-    quantize_rows<at_a_time(), vectors()><<<dim3(blocks.per_matrix, matrices), blocks.threads, 0, stream>>>(
-        x, rows, columns.values ? partials : nullptr);
-  });
-  if (!columns.values) return;
+void quantize(Matrix<const Bf16> x, std::int64_t batches, const QuantizedForms& forms, cudaStream_t stream) {
+  const PlainRows source = {x};
+  convert(source, source, x.rows / batches, 1, x.columns, batches, forms, stream);
+}
 
-  const dim3 per_scale(blocks_for(x.columns, kWarp), matrices);
-  column_scales<<<per_scale, kReduceWarps * kWarp, 0, stream>>>(partials, blocks.per_matrix, x.columns, columns.scales);
-  const dim3 tiles(blocks_for(x.columns, kTileColumns), blocks_for(length, kTilePositions), matrices);
-  quantize_columns<<<tiles, kTileThreads, 0, stream>>>(x, columns, length, groups);
+void quantize_permuted(Matrix<const Bf16> x, const TokenOrder& order, const QuantizedForms& forms,
+                       cudaStream_t stream) {
+  const TokenRows source = {{x}, order};
+  convert(source, source, x.rows, order.top_k, x.columns, 1, forms, stream);
+}
+
+void quantize_scaled_squared_relu(Matrix<const Bf16> x, const float* scale, const QuantizedForms& forms,
+                                  cudaStream_t stream) {
+  const SquaredReluRows source = {{x}, scale};
+  convert(source, source, x.rows, 1, x.columns, 1, forms, stream);
+}
+
+void quantize_scaled_squared_relu_backward(Matrix<const Bf16> grad, Matrix<const Bf16> x, const float* scale,
+                                           Bf16* x_grad, float* scale_grad, const QuantizedForms& forms,
+                                           cudaStream_t stream) {
+  const SquaredReluSlopes source = {grad, x, scale, x_grad, scale_grad};
+  const PlainRows slopes = {{x_grad, x.rows, x.columns, x.columns}};
+  convert(source, slopes, x.rows, 1, x.columns, 1, forms, stream);
 }
 
 }  // namespace braid::kernels

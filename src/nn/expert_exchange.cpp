@@ -44,7 +44,7 @@ at::Tensor order_by_expert(const at::Tensor& counts, std::int64_t rows) {
 
 ExpertExchange::ExpertExchange(const ExpertOrder& order, const Group& ep, const Group& expt_tp)
     : ep_(ep), expt_tp_(expt_tp) {
-  if (ep.size() == 1 && expt_tp.size() == 1) {
+  if (is_local()) {
     local_rows_ = ExpertRows(order.ends);
     return;
   }

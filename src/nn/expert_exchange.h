@@ -21,6 +21,7 @@ class ExpertExchange {
   AwaitRows start_dispatch(const at::Tensor& rows) const;
   at::Tensor combine(const at::Tensor& rows) const;  // [R', ...] partial sums over expt_tp -> [R, ...]
 
+  bool is_local() const { return ep_.size() == 1 && expt_tp_.size() == 1; }  // rows stay where and as they are
   const ExpertRows& local_rows() const { return local_rows_; }  // row counts of each local expert, after dispatch
 
  private:

@@ -1,6 +1,7 @@
 #include "nn/grouped_linear.h"
 
 #include "base/error.h"
+#include "ops/grouped_linear_fp8.h"
 
 namespace braid {
 
@@ -9,6 +10,10 @@ GroupedLinear::GroupedLinear(const Parameters& parameters, const std::string& pr
   const ParamSpec& spec = parameters.spec(prefix + "weight");
   BRAID_CHECK(spec.expert && spec.tp_dim == (split == Split::Columns ? 1 : 2), "{} is not split as its layer",
               spec.name);
+}
+
+at::Tensor GroupedLinear::operator()(const Recomputable& rows, const ExpertRows& experts) const {
+  return weight_.fp8 ? grouped_linear_fp8(rows.value, weight_, experts) : grouped_linear(rows, weight_, experts);
 }
 
 }  // namespace braid

@@ -16,9 +16,8 @@ class GroupedLinear {
   // From the parameter `prefix`weight, [experts, Out, In].
   GroupedLinear(const Parameters& parameters, const std::string& prefix, Split split);
 
-  at::Tensor operator()(const Recomputable& rows, const ExpertRows& experts) const {  // [R, In] -> [R, Out]
-    return grouped_linear(rows, weight_, experts);
-  }
+  at::Tensor operator()(const Recomputable& rows, const ExpertRows& experts) const;  // [R, In] -> [R, Out]
+  const Weight& weight() const { return weight_; }
 
  private:
   Weight weight_;

@@ -12,6 +12,7 @@
 #include "nn/recompute.h"
 #include "ops/activation.h"
 #include "ops/aux_loss.h"
+#include "ops/expert_mlp_fp8.h"
 #include "tensor/autograd.h"
 
 namespace braid {
@@ -65,14 +66,19 @@ at::Tensor Moe::branch(const Residual& x, const SequenceBatch& batch) {
   const auto run_experts = [this, order, exchange](const Tensors& in) {
     return start_experts(in[0], in[1], order, exchange)();
   };
-  const AwaitRows await_experts =
-      recompute_.experts ? [&] { return recompute(run_experts, {own, routing.weights}, parameters_.trains()); }
-                         : start_experts(own.value, routing.weights, order, exchange);
+  const bool fused = fc1_.weight().fp8 && exchange->is_local() && own.value.size(0) > 0;
+  AwaitRows await_experts;
+  if (!fused)
+    await_experts = recompute_.experts
+                        ? [&] { return recompute(run_experts, {own, routing.weights}, parameters_.trains()); }
+                        : start_experts(own.value, routing.weights, order, exchange);
   const at::Tensor shared = shared_expert(normed);
 
   const bool own_is_all = own.value.size(0) == normed.value.size(0);
-  const at::Tensor y =
-      unpermute_from_experts(await_experts(), order, options_.router.top_k, own_is_all ? shared : at::Tensor());
+  const at::Tensor added = own_is_all ? shared : at::Tensor();
+  const ExpertMlp mlp = {fc1_.weight(), fc2_.weight(), order, options_.router.top_k};
+  const at::Tensor y = fused ? expert_mlp_fp8(own, routing.weights, added, mlp, recompute_.experts)
+                             : unpermute_from_experts(await_experts(), order, options_.router.top_k, added);
   const at::Tensor routed = all_rows(with_aux_loss(y, routing, batch), parallel_);
   return shared.defined() && !own_is_all ? routed + shared : routed;
 }

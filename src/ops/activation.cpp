@@ -51,14 +51,15 @@ at::Tensor scaled_squared_relu_forward(const at::Tensor& x, const at::Tensor& sc
   return y.mul_(y).mul_(scale.unsqueeze(1)).to(x.scalar_type());
 }
 
-Tensors scaled_squared_relu_backward(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& scale) {
+Tensors scaled_squared_relu_backward(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& scale,
+                                     const ScaledNeeds& needs) {
   if constexpr (kHasKernels)
-    if (has_kernel({grad, x}) && has_kernel({scale})) return cuda::scaled_squared_relu_backward(grad, x, scale);
+    if (has_kernel({grad, x}) && has_kernel({scale})) return cuda::scaled_squared_relu_backward(grad, x, scale, needs);
   const at::Tensor positive = x.relu().to(wider(x, scale));
   const at::Tensor slope = positive * grad;
   at::Tensor x_grad, scale_grad;
-  if (scale.requires_grad()) scale_grad = (slope * positive).sum(1).to(scale.scalar_type());
-  if (x.requires_grad()) x_grad = (slope * scale.unsqueeze(1)).mul_(2).to(x.scalar_type());
+  if (needs.scale_grad) scale_grad = (slope * positive).sum(1).to(scale.scalar_type());
+  if (needs.x_grad) x_grad = (slope * scale.unsqueeze(1)).mul_(2).to(x.scalar_type());
   return {x_grad, scale_grad};
 }
 
@@ -67,7 +68,9 @@ at::Tensor scaled_squared_relu(const at::Tensor& x, const at::Tensor& scale) {
               x.size(0), scale.numel());
   return differentiable(
       "ScaledSquaredReluBackward", {x, scale}, [&] { return scaled_squared_relu_forward(x, scale); },
-      [x, scale](const at::Tensor& grad) { return scaled_squared_relu_backward(grad, x, scale); });
+      [x, scale](const at::Tensor& grad) {
+        return scaled_squared_relu_backward(grad, x, scale, {x.requires_grad(), scale.requires_grad()});
+      });
 }
 
 at::Tensor swiglu_forward(const at::Tensor& x) {

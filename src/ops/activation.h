@@ -13,8 +13,12 @@ at::Tensor squared_relu_backward(const at::Tensor& grad, const at::Tensor& x);
 // x: [R, F], scale: [R]
 at::Tensor scaled_squared_relu(const at::Tensor& x, const at::Tensor& scale);
 at::Tensor scaled_squared_relu_forward(const at::Tensor& x, const at::Tensor& scale);
-// Gradients of x and scale; undefined for one that requires none.
-Tensors scaled_squared_relu_backward(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& scale);
+struct ScaledNeeds {
+  bool x_grad = false, scale_grad = false;
+};
+// Gradients of x and scale, undefined where not needed.
+Tensors scaled_squared_relu_backward(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& scale,
+                                     const ScaledNeeds& needs);
 
 // gate * sigmoid(gate) * up, with the two halves of a row.   x: [T, gate | up] = [T, 2 F] -> [T, F]
 at::Tensor swiglu(const at::Tensor& x);

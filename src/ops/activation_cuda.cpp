@@ -69,13 +69,13 @@ at::Tensor scaled_squared_relu_forward(const at::Tensor& x, const at::Tensor& sc
   return y;
 }
 
-std::vector<at::Tensor> scaled_squared_relu_backward(const at::Tensor& grad, const at::Tensor& x,
-                                                     const at::Tensor& scale) {
+Tensors scaled_squared_relu_backward(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& scale,
+                                     const ScaledNeeds& needs) {
   const at::Tensor rows = with_dense_rows(x), slopes = with_dense_rows(grad),
                    scales = scale.to(at::kFloat).contiguous();
   at::Tensor x_grad, scale_grad;
-  if (x.requires_grad()) x_grad = rows_like(x, x.size(1));
-  if (scale.requires_grad()) scale_grad = at::empty_like(scales, at::TensorOptions().requires_grad(false));
+  if (needs.x_grad) x_grad = rows_like(x, x.size(1));
+  if (needs.scale_grad) scale_grad = at::empty_like(scales, at::TensorOptions().requires_grad(false));
   call_kernel(x, [&]<class T>(cudaStream_t stream) {
     kernels::scaled_squared_relu_backward(const_matrix<T>(slopes), const_matrix<T>(rows), data<const float>(scales),
                                           data<T>(x_grad), data<float>(scale_grad), stream);

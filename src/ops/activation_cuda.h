@@ -1,9 +1,7 @@
 // The activations by Braid's kernels; see ops/has_kernel.h.
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
-#include <vector>
+#include "ops/activation.h"
 
 namespace braid::cuda {
 
@@ -12,8 +10,8 @@ at::Tensor squared_relu_backward(const at::Tensor& grad, const at::Tensor& x);
 
 // scale: float or bf16, whatever x is
 at::Tensor scaled_squared_relu_forward(const at::Tensor& x, const at::Tensor& scale);
-std::vector<at::Tensor> scaled_squared_relu_backward(const at::Tensor& grad, const at::Tensor& x,
-                                                     const at::Tensor& scale);
+Tensors scaled_squared_relu_backward(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& scale,
+                                     const ScaledNeeds& needs);
 
 at::Tensor swiglu_forward(const at::Tensor& x);  // x: [T, 2 F], as in the backward
 at::Tensor swiglu_backward(const at::Tensor& grad, const at::Tensor& x);

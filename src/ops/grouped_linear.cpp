@@ -9,7 +9,6 @@
 
 #include "base/error.h"
 #include "ops/grouped_linear_cuda.h"
-#include "ops/grouped_linear_fp8.h"
 #include "ops/has_kernel.h"
 #include "ops/linear.h"
 
@@ -124,17 +123,19 @@ Tensors grouped_linear_backward(const at::Tensor& grad, const at::Tensor& rows, 
           rows.defined() ? weight_gradient(dense, rows, weight, experts) : at::Tensor()};
 }
 
+void check_grouped_linear(const at::Tensor& rows, const at::Tensor& weight, const ExpertRows& experts) {
+  BRAID_CHECK(rows.dim() == 2 && weight.dim() == 3 && rows.size(1) == weight.size(2),
+              "rows and weights must have the same inner width");
+  BRAID_CHECK_EQ(experts.ends().numel(), weight.size(0), "a row count per expert");
+  if (!experts.on_host()) return;
+  const std::vector<std::int64_t>& counts = experts.counts();
+  const auto total = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
+  BRAID_CHECK_EQ(total, rows.size(0), "rows of all experts");
+}
+
 at::Tensor grouped_linear(const Recomputable& input, const Weight& weight, const ExpertRows& experts) {
   const at::Tensor &rows = input.value, &matrices = weight.value;
-  BRAID_CHECK(rows.dim() == 2 && matrices.dim() == 3 && rows.size(1) == matrices.size(2),
-              "rows and weights must have the same inner width");
-  BRAID_CHECK_EQ(experts.ends().numel(), matrices.size(0), "a row count per expert");
-  if (experts.on_host()) {
-    const std::vector<std::int64_t>& counts = experts.counts();
-    const auto total = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
-    BRAID_CHECK_EQ(total, rows.size(0), "rows of all experts");
-  }
-  if (weight.fp8 && rows.size(0) > 0) return grouped_linear_fp8(rows, weight, experts);
+  check_grouped_linear(rows, matrices, experts);
   if (weight.sum->value.defined() && needs_gradient({matrices}) && !has_row_kernel(rows, matrices)) experts.prefetch();
   return differentiable(
       "GroupedLinearBackward", {rows, matrices}, [&] { return grouped_linear_forward(rows, matrices, experts); },

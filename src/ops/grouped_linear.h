@@ -40,6 +40,9 @@ class ExpertRows {
   std::shared_ptr<Host> host_ = std::make_shared<Host>();  // one for all copies
 };
 
+// Throws if rows, a weight and the experts' row counts do not fit.
+void check_grouped_linear(const at::Tensor& rows, const at::Tensor& weight, const ExpertRows& experts);
+
 // The rows of each expert e times weight[e]^T.   rows: [R, In], weight: [E, Out, In] -> [R, Out]
 at::Tensor grouped_linear(const Recomputable& rows, const Weight& weight, const ExpertRows& experts);
 at::Tensor grouped_linear_forward(const at::Tensor& rows, const at::Tensor& weight, const ExpertRows& experts);

@@ -33,6 +33,16 @@ bool fits_kernels(const at::Tensor& x) {
   return kernels::has_grouped_products();
 }
 
+// Gradients can be written to x, or added to it.
+bool takes_gradients(const at::Tensor& x, bool overwrite) {
+  return (x.scalar_type() == at::kFloat || (overwrite && x.scalar_type() == at::kBFloat16)) && fits_kernels(x);
+}
+
+kernels::Fp8Operand operand(const Fp8Matrix& x) {
+  BRAID_CHECK(x.values.is_contiguous() && x.scales.is_contiguous(), "matrices in fp8 must be contiguous");
+  return {data<const std::uint8_t>(x.values), data<const float>(x.scales), x.scales.numel(), x.values.size(-1)};
+}
+
 kernels::ExpertEnds experts_of(const at::Tensor& ends) { return {data<const std::int32_t>(ends), ends.numel()}; }
 
 }  // namespace
@@ -42,8 +52,15 @@ bool has_row_products(const at::Tensor& rows, const at::Tensor& weight) {
 }
 
 bool has_gradient_products(const at::Tensor& grad, const at::Tensor& rows, const at::Tensor& result, bool overwrite) {
-  const bool has_dtype = result.scalar_type() == at::kFloat || (overwrite && result.scalar_type() == at::kBFloat16);
-  return has_kernel({grad, rows}) && are_bf16_rows(rows) && has_dtype && fits_kernels(result);
+  return has_kernel({grad, rows}) && are_bf16_rows(rows) && takes_gradients(result, overwrite);
+}
+
+bool has_row_products(const Fp8Matrix& rows, const Fp8Matrix& weight) {
+  return has_kernel({rows.scales, weight.scales}) && fits_kernels(weight.values);
+}
+
+bool has_gradient_products(const Fp8Matrix& grad, const Fp8Matrix& rows, const at::Tensor& result, bool overwrite) {
+  return has_kernel({grad.scales, rows.scales}) && takes_gradients(result, overwrite);
 }
 
 at::Tensor multiply_rows(const at::Tensor& ends, const at::Tensor& rows, const at::Tensor& weight, bool transposed) {
@@ -62,6 +79,23 @@ void write_expert_gradients(const at::Tensor& ends, const at::Tensor& grad, cons
   call_kernel(result, [&]<class T>(cudaStream_t stream) {
     kernels::multiply_columns(experts_of(ends), const_matrix<__nv_bfloat16>(left), const_matrix<__nv_bfloat16>(right),
                               data<T>(result), overwrite, stream);
+  });
+}
+
+at::Tensor multiply_rows(const at::Tensor& ends, const Fp8Matrix& rows, const Fp8Matrix& weight) {
+  const at::Tensor result =
+      at::empty({rows.values.size(0), weight.values.size(1)}, rows.values.options().dtype(at::kBFloat16));
+  call_kernel(result, [&]<class T>(cudaStream_t stream) {
+    kernels::multiply_rows(experts_of(ends), operand(rows), operand(weight), matrix<__nv_bfloat16>(result), stream);
+  });
+  return result;
+}
+
+void write_expert_gradients(const at::Tensor& padded_ends, const Fp8Matrix& grad, const Fp8Matrix& rows,
+                            const at::Tensor& result, bool overwrite) {
+  call_kernel(result, [&]<class T>(cudaStream_t stream) {
+    kernels::multiply_columns(experts_of(padded_ends), operand(grad), operand(rows), data<T>(result), overwrite,
+                              stream);
   });
 }
 

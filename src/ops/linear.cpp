@@ -2,7 +2,6 @@
 
 #include "base/error.h"
 #include "ops/column_sum.h"
-#include "ops/linear_fp8.h"
 #include "ops/product.h"
 
 namespace braid {
@@ -34,7 +33,6 @@ Tensors linear_backward(const at::Tensor& grad, const at::Tensor& x, const Weigh
 at::Tensor linear(const Recomputable& input, const Weight& weight, const at::Tensor& bias) {
   const at::Tensor& x = input.value;
   BRAID_CHECK_EQ(x.dim(), 2, "x of a linear map is [tokens, features]");
-  if (weight.fp8 && x.size(0) > 0) return linear_fp8(x, weight, bias);
   const LinearNeeds needs = {x.requires_grad(), bias.defined() && bias.requires_grad()};
   return differentiable(
       "LinearBackward", {x, weight.value, bias}, [&] { return linear_forward(x, weight.value, bias); },

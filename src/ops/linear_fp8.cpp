@@ -9,13 +9,15 @@ namespace braid {
 namespace {
 
 at::Tensor weight_gradient(const Fp8Matrix& grad, const Fp8Matrix& x, const Weight& weight) {
-  const auto product_in = [&](const at::Tensor& like) {
-    return fp8_product(grad, x, like.scalar_type(), kWeightGradientSum).view_as(like);
+  const auto product_in = [&](at::ScalarType dtype) { return fp8_product(grad, x, dtype, kWeightGradientSum); };
+  const auto write = [&](const at::Tensor& sum, bool is_first) {
+    at::Tensor matrix = sum.view({sum.size(0), -1});
+    if (is_first)
+      write_fp8_product(matrix, grad, x, kWeightGradientSum);
+    else
+      matrix.add_(product_in(sum.scalar_type()));
   };
-  const auto write = [&](at::Tensor sum, bool is_first) {
-    is_first ? sum.copy_(product_in(sum)) : sum.add_(product_in(sum));
-  };
-  return weight.sum->write_by(write) ? at::Tensor() : product_in(weight.value);
+  return weight.sum->write_by(write) ? at::Tensor() : product_in(weight.value.scalar_type()).view_as(weight.value);
 }
 
 }  // namespace
@@ -43,8 +45,9 @@ Tensors linear_fp8_backward(const at::Tensor& grad, const Fp8Matrix& x_columns, 
 }
 
 at::Tensor linear_fp8(const at::Tensor& x, const Weight& weight, const at::Tensor& bias) {
+  BRAID_CHECK_EQ(x.dim(), 2, "x of a linear map is [tokens, features]");
+  if (x.size(0) == 0) return linear(x, weight, bias);
   const std::int64_t out = weight.value.size(0), in = weight.value.numel() / out;
-  BRAID_CHECK(x.size(0) > 0, "an fp8 product of no tokens");
   BRAID_CHECK_EQ(x.size(1), in, "features of an fp8 product");
   BRAID_CHECK(in % kFp8Multiple == 0 && out % kFp8Multiple == 0,
               "features of an fp8 product are multiples of {}, not {} -> {}", kFp8Multiple, in, out);

@@ -3,6 +3,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/_scaled_mm.h>
 #include <ATen/ops/constant_pad_nd.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/where.h>
 
@@ -54,10 +55,18 @@ const Fp8Pair& Fp8Copies::of(const at::Tensor& matrix, const Fp8Forms& wanted) {
 at::Tensor dequantize(const Fp8Matrix& matrix) { return matrix.values.to(at::kFloat) * matrix.scales.unsqueeze(-1); }
 
 at::Tensor fp8_product(const Fp8Matrix& a, const Fp8Matrix& b, at::ScalarType dtype, Fp8Sum sum) {
-  const bool has_product = a.values.is_cuda() && (dtype == at::kBFloat16 || dtype == at::kFloat);
-  if (!has_product) return at::mm(dequantize(a), dequantize(b).t()).to(dtype);
-  return at::_scaled_mm(a.values, b.values.t(), a.scales.unsqueeze(1), b.scales.unsqueeze(0), {}, {}, dtype,
-                        /*use_fast_accum=*/sum == Fp8Sum::Fast);
+  const at::Tensor result = at::empty({a.values.size(0), b.values.size(0)}, a.scales.options().dtype(dtype));
+  write_fp8_product(result, a, b, sum);
+  return result;
+}
+
+void write_fp8_product(at::Tensor result, const Fp8Matrix& a, const Fp8Matrix& b, Fp8Sum sum) {
+  const at::ScalarType dtype = result.scalar_type();
+  if (a.values.is_cuda() && (dtype == at::kBFloat16 || dtype == at::kFloat))
+    at::_scaled_mm_out(result, a.values, b.values.t(), a.scales.unsqueeze(1), b.scales.unsqueeze(0), {}, {}, dtype,
+                       /*use_fast_accum=*/sum == Fp8Sum::Fast);
+  else
+    result.copy_(at::mm(dequantize(a), dequantize(b).t()));
 }
 
 void check_fp8_support(const at::Device& device) {

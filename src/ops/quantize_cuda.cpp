@@ -2,7 +2,6 @@
 
 #include <ATen/cuda/CUDAContextLight.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/empty_like.h>
 
 #include "kernels/quantize.h"
 #include "ops/kernel_call.h"
@@ -26,30 +25,32 @@ bool has_aligned_rows(const at::Tensor& x) {
   return aligned && x.stride(-1) == 1 && (x.dim() == 2 || x.is_contiguous());
 }
 
-std::int64_t padded(std::int64_t rows) { return (rows + kFp8Multiple - 1) / kFp8Multiple * kFp8Multiple; }
+}  // namespace
 
-Fp8Pair quantize(const at::Tensor& x, const Fp8Forms& wanted, std::int64_t length, const kernels::RowGroups& groups) {
-  const at::Tensor from = (has_aligned_rows(x) ? x : x.clone(at::MemoryFormat::Contiguous)).flatten(0, -2);
-  const std::int64_t batches = from.size(0) / x.size(-2), columns = x.size(-1);
-  Fp8Pair pair;
-  at::Tensor partials;
-  if (wanted.rows) pair.rows = empty_matrix(x, x.sizes().vec());
+at::Tensor aligned_rows(const at::Tensor& x) { return has_aligned_rows(x) ? x : x.clone(at::MemoryFormat::Contiguous); }
+
+EmptyForms empty_forms(const std::vector<std::int64_t>& shape, const at::Tensor& from, const Fp8Forms& wanted,
+                       std::int64_t length) {
+  EmptyForms to;
+  if (wanted.rows) to.pair.rows = empty_matrix(from, shape);
   if (wanted.columns) {
-    std::vector<std::int64_t> shape = x.sizes().vec();
-    shape[shape.size() - 2] = columns;
-    shape.back() = length;
-    pair.columns = empty_matrix(x, shape);
-    partials =
-        at::empty({kernels::quantize_partials(from.size(0), columns, batches)}, x.options().requires_grad(false));
+    std::vector<std::int64_t> transposed = shape;
+    transposed[shape.size() - 2] = shape.back();
+    transposed.back() = length;
+    to.pair.columns = empty_matrix(from, transposed);
+    const std::int64_t batches = shape.size() == 2 ? 1 : from.size(0) / shape[shape.size() - 2];
+    to.partials = at::empty({kernels::quantize_partials(from.size(0), shape.back(), batches)},
+                            from.options().requires_grad(false));
   }
-  call_kernel(x, [&]<class T>(cudaStream_t stream) {
-    kernels::quantize(const_matrix<__nv_bfloat16>(from), batches, pointers(pair.rows), pointers(pair.columns), length,
-                      groups, data<__nv_bfloat16>(partials), stream);
-  });
-  return pair;
+  return to;
 }
 
-}  // namespace
+kernels::QuantizedForms EmptyForms::pointers() const {
+  return {.rows = cuda::pointers(pair.rows),
+          .columns = cuda::pointers(pair.columns),
+          .length = pair.columns.values.defined() ? pair.columns.values.size(-1) : 0,
+          .partials = data<__nv_bfloat16>(partials)};
+}
 
 ComputeCapability compute_capability(const at::Device& device) {
   const cudaDeviceProp& properties = *at::cuda::getDeviceProperties(device.index());
@@ -62,22 +63,13 @@ bool can_quantize(const at::Tensor& x) {
   return x.scalar_type() == at::kBFloat16 && fits && (one || x.size(-2) % kFp8Multiple == 0);
 }
 
-Fp8Pair quantize(const at::Tensor& x, const Fp8Forms& wanted) { return quantize(x, wanted, padded(x.size(-2)), {}); }
-
-Fp8Pair quantize_groups(const at::Tensor& x, const Fp8Forms& wanted, const at::Tensor& ends,
-                        const at::Tensor& padded_ends) {
-  BRAID_CHECK(x.dim() == 2 && can_quantize(x), "rows of experts in fp8");
-  const std::int64_t count = ends.numel(), most_padding = count * (kFp8Multiple - 1);
-  return quantize(x, wanted, padded(x.size(0) + most_padding),
-                  {data<const std::int32_t>(ends), data<const std::int32_t>(padded_ends), count});
-}
-
-at::Tensor padded_ends(const at::Tensor& ends) {
-  const at::Tensor result = at::empty_like(ends);
-  call_kernel(ends, [&]<class T>(cudaStream_t stream) {
-    kernels::pad_ends(data<const std::int32_t>(ends), ends.numel(), data<std::int32_t>(result), stream);
+Fp8Pair quantize(const at::Tensor& x, const Fp8Forms& wanted) {
+  const at::Tensor from = aligned_rows(x).flatten(0, -2);
+  const EmptyForms to = empty_forms(x.sizes().vec(), from, wanted, round_up(x.size(-2), kFp8Multiple));
+  call_kernel(x, [&]<class T>(cudaStream_t stream) {
+    kernels::quantize(const_matrix<__nv_bfloat16>(from), from.size(0) / x.size(-2), to.pointers(), stream);
   });
-  return result;
+  return to.pair;
 }
 
 }  // namespace braid::cuda

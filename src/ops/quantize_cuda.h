@@ -3,6 +3,10 @@
 
 #include "ops/quantize.h"
 
+namespace braid::kernels {
+struct QuantizedForms;
+}
+
 namespace braid::cuda {
 
 ComputeCapability compute_capability(const at::Device& device);
@@ -11,11 +15,21 @@ ComputeCapability compute_capability(const at::Device& device);
 bool can_quantize(const at::Tensor& x);
 Fp8Pair quantize(const at::Tensor& x, const Fp8Forms& wanted);
 
-// The same for rows of experts. In the columns each expert begins at a multiple of 16, after zeros, as products of its
-// part need. x: [R, C], ends and padded ends: [E] int32 -> rows [R, C], columns [C, R + at most 15 (E + 1)]
-Fp8Pair quantize_groups(const at::Tensor& x, const Fp8Forms& wanted, const at::Tensor& ends,
-                        const at::Tensor& padded_ends);
-// Where the experts' parts end then.
-at::Tensor padded_ends(const at::Tensor& ends);
+// For other conversions. x itself, or a copy whose rows kernels can read:
+at::Tensor aligned_rows(const at::Tensor& x);
+
+// The forms of a matrix or of several, and what a kernel needs to write them.
+struct EmptyForms {
+  Fp8Pair pair{};
+  at::Tensor partials{};
+
+  kernels::QuantizedForms pointers() const;
+};
+// shape: [..., R, C], where columns have `length` >= R elements; from: [rows in memory, C]
+EmptyForms empty_forms(const std::vector<std::int64_t>& shape, const at::Tensor& from, const Fp8Forms& wanted,
+                       std::int64_t length);
+inline std::int64_t round_up(std::int64_t rows, std::int64_t multiple) {
+  return (rows + multiple - 1) / multiple * multiple;
+}
 
 }  // namespace braid::cuda

@@ -42,7 +42,7 @@ struct Fp8Copies;  // ops/quantize.h
 struct Weight {
   at::Tensor value{};
   std::shared_ptr<GradientSum> sum = std::make_shared<GradientSum>();
-  std::shared_ptr<Fp8Copies> fp8{};  // if set, linear maps multiply by it in fp8
+  std::shared_ptr<Fp8Copies> fp8{};  // if set, linear layers multiply by it in fp8
 };
 
 }  // namespace braid

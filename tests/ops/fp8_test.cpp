@@ -2,10 +2,11 @@
 #include <gmock/gmock.h>
 
 #include <limits>
+#include <numeric>
 
 #include "base/error.h"
 #include "ops/gradients.h"
-#include "ops/grouped_linear.h"
+#include "ops/grouped_linear_fp8.h"
 #include "ops/has_kernel.h"
 #include "ops/linear_fp8.h"
 #include "support/expert_rows.h"
@@ -116,7 +117,8 @@ TEST(Fp8, ProductsAreWithinTheRoundingOfTheirFactors) {
 }
 
 Evaluation evaluate_fp8(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, const at::Tensor& grad) {
-  return evaluate([](const Tensors& in) { return linear(in[0], fp8_weight(in[1]), in[2]); }, {x, weight, bias}, grad);
+  return evaluate([](const Tensors& in) { return linear_fp8(in[0], fp8_weight(in[1]), in[2]); }, {x, weight, bias},
+                  grad);
 }
 
 TEST(LinearFp8, IsTheProductOfRoundedFactorsForwardAndBackward) {
@@ -138,16 +140,16 @@ TEST(LinearFp8, IsTheProductOfRoundedFactorsForwardAndBackward) {
 }
 
 TEST(LinearFp8, HasTheSameGradientsWhicheverAreWanted) {
-  const auto op = [](const Tensors& in) { return linear(in[0], fp8_weight(in[1]), in[2]); };
+  const auto op = [](const Tensors& in) { return linear_fp8(in[0], fp8_weight(in[1]), in[2]); };
   check_partial_gradients(op, {bf16({20, 32}, 1), bf16({48, 32}, 2), bf16({48}, 3)});
 }
 
 TEST(LinearFp8, KeepsTheFormsOfAWeightUntilItChanges) {
   const at::Tensor x = bf16({40, 32}, 1).requires_grad_(), grad = bf16({40, 48}, 2);
   const Weight weight = fp8_weight(bf16({48, 32}, 3).requires_grad_());
-  const auto output = [&] { return linear(x, weight, {}).detach(); };
+  const auto output = [&] { return linear_fp8(x, weight, {}).detach(); };
   const at::Tensor before = output(), rows = weight.fp8->forms.rows.values, columns = weight.fp8->forms.columns.values;
-  linear(x, weight, {}).backward(grad);
+  linear_fp8(x, weight, {}).backward(grad);
   EXPECT_TRUE(rows.is_same(weight.fp8->forms.rows.values));
   EXPECT_TRUE(columns.is_same(weight.fp8->forms.columns.values));
   {
@@ -155,10 +157,10 @@ TEST(LinearFp8, KeepsTheFormsOfAWeightUntilItChanges) {
     weight.value.flatten().slice(0, 0, 32).mul_(2);  // a view has its tensor's version
   }
   const at::Tensor after = output();
-  EXPECT_TRUE(at::equal(after, linear(x, fp8_weight(weight.value), {}).detach()));
+  EXPECT_TRUE(at::equal(after, linear_fp8(x, fp8_weight(weight.value), {}).detach()));
   EXPECT_FALSE(at::equal(after, before));
   weight.value.set_data(bf16({48, 32}, 4));
-  EXPECT_TRUE(at::equal(output(), linear(x, fp8_weight(weight.value), {}).detach()));
+  EXPECT_TRUE(at::equal(output(), linear_fp8(x, fp8_weight(weight.value), {}).detach()));
 }
 
 TEST(LinearFp8, AddsItsWeightGradientToTheSum) {
@@ -166,41 +168,131 @@ TEST(LinearFp8, AddsItsWeightGradientToTheSum) {
   const Weight weight = fp8_weight(bf16({48, 32}, 3).requires_grad_());
   weight.sum->value = at::full({48, 32}, std::numeric_limits<double>::quiet_NaN(), x.options().dtype(at::kFloat));
   weight.sum->is_unset = true;
-  for (int i = 0; i < 3; ++i) linear(x, weight, {}).backward(grad);
+  for (int i = 0; i < 3; ++i) linear_fp8(x, weight, {}).backward(grad);
   EXPECT_FALSE(weight.value.grad().defined());
   const at::Tensor once = rounded_columns(grad).t().mm(rounded_columns(x));
   // A GPU's tensor cores add products of fp8 with 13 bits.
   expect_close(weight.sum->value, 3 * once, test_device().is_cuda() ? 1.0 / 1024 : 64 * epsilon_of(at::kFloat));
 }
 
+using Integers = std::vector<std::int64_t>;
+
+// The products of rounded factors, in double, of one expert after the other.
+Evaluation grouped_oracle(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& grad,
+                          const Integers& counts) {
+  const at::Tensor x_rows = rounded_rows(x), x_columns = rounded_columns(x), weight_rows = rounded_rows(weight),
+                   weight_columns = rounded_columns(weight), grad_rows = rounded_rows(grad),
+                   grad_columns = rounded_columns(grad);
+  Tensors outputs, x_grads, weight_grads;
+  std::int64_t begin = 0, expert = 0;
+  for (const std::int64_t count : counts) {
+    const auto part = [&](const at::Tensor& all) { return all.narrow(0, begin, count); };
+    outputs.push_back(part(x_rows).mm(weight_rows[expert].t()));
+    x_grads.push_back(part(grad_rows).mm(weight_columns[expert]));
+    weight_grads.push_back(part(grad_columns).t().mm(part(x_columns)));
+    begin += count;
+    ++expert;
+  }
+  return {at::cat(outputs), {at::cat(x_grads), at::stack(weight_grads)}};
+}
+
+Operator grouped_fp8(const Integers& counts) {
+  return [counts](const Tensors& in) {
+    return grouped_linear_fp8(in[0], fp8_weight(in[1]), expert_rows(counts, test_device()));
+  };
+}
+
+// Rounding to bf16, and a tensor core's sum with 13 bits.
+const double kGroupedTolerance = 0.6 * epsilon_of(at::kBFloat16) + 1.0 / 1024;
+
 TEST(GroupedLinearFp8, IsTheProductOfRoundedFactorsOfEachExpert) {
-  using Integers = std::vector<std::int64_t>;
   for (const Integers& counts : {Integers{9, 0, 40, 15}, Integers{64, 0, 0, 0}, Integers{0, 16, 1, 47}}) {
     const at::Tensor x = bf16({64, 96}, 1), weight = bf16({4, 48, 96}, 2), grad = bf16({64, 48}, 3);
-    const auto op = [&](const Tensors& in) {
-      return grouped_linear(in[0], fp8_weight(in[1]), expert_rows(counts, test_device()));
-    };
-    const Evaluation got = evaluate(op, {x, weight}, grad);
-    Tensors outputs, x_grads, weight_grads;
-    std::int64_t begin = 0;
-    for (std::int64_t expert = 0; expert < 4; begin += counts[static_cast<std::size_t>(expert++)]) {
-      const auto part = [&](const at::Tensor& all) {
-        return all.narrow(0, begin, counts[static_cast<std::size_t>(expert)]);
-      };
-      outputs.push_back(part(rounded_rows(x)).mm(rounded_rows(weight)[expert].t()));
-      x_grads.push_back(part(rounded_rows(grad)).mm(rounded_columns(weight)[expert]));
-      weight_grads.push_back(part(rounded_columns(grad)).t().mm(part(rounded_columns(x))));
-    }
-    expect_same_evaluation(got, {at::cat(outputs), {at::cat(x_grads), at::stack(weight_grads)}},
-                           0.6 * epsilon_of(at::kBFloat16) + 1.0 / 1024);
-    check_partial_gradients(op, {x, weight});
+    expect_same_evaluation(evaluate(grouped_fp8(counts), {x, weight}, grad), grouped_oracle(x, weight, grad, counts),
+                           kGroupedTolerance);
+    check_partial_gradients(grouped_fp8(counts), {x, weight});
   }
+}
+
+// More tiles than the GPU has multiprocessors; rows, features and depths that are no multiples of a tile's; an odd and
+// an even number of tiles in both directions; experts of no row and of one.
+TEST(GroupedLinearFp8, OfManyExpertsWithUnevenRowsIsTheProductOfRoundedFactors) {
+  Integers counts = {700, 0, 129, 128, 1, 385};
+  for (std::int64_t expert = 6; expert < 40; ++expert) counts.push_back(expert * 37 % 40);
+  const std::int64_t total = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
+  for (const auto& [in, out] : {std::pair<std::int64_t, std::int64_t>{272, 592}, {400, 208}, {16, 16}}) {
+    const at::Tensor x = bf16({total, in}, 1), weight = bf16({40, out, in}, 2), grad = bf16({total, out}, 3);
+    expect_same_evaluation(evaluate(grouped_fp8(counts), {x, weight}, grad), grouped_oracle(x, weight, grad, counts),
+                           kGroupedTolerance);
+  }
+}
+
+TEST(GroupedLinearFp8, OfOneRow) {
+  const at::Tensor x = bf16({1, 144}, 1), weight = bf16({3, 32, 144}, 2), grad = bf16({1, 32}, 3);
+  expect_same_evaluation(evaluate(grouped_fp8({0, 1, 0}), {x, weight}, grad),
+                         grouped_oracle(x, weight, grad, {0, 1, 0}), kGroupedTolerance);
+}
+
+TEST(GroupedLinearFp8, OfOneExpertDoesNotSeeTheRowsOfOthers) {
+  const Integers counts = {70, 3, 55};
+  const at::Tensor x = bf16({128, 64}, 1), weight = bf16({3, 32, 64}, 2);
+  at::Tensor grad = bf16({128, 32}, 3);
+  const Evaluation finite = evaluate(grouped_fp8(counts), {x, weight}, grad);
+  grad = grad.clone();
+  grad.narrow(0, 70, 3).fill_(std::numeric_limits<double>::quiet_NaN());
+  const Evaluation got = evaluate(grouped_fp8(counts), {x, weight}, grad);
+  EXPECT_TRUE(got.gradients[0].narrow(0, 70, 3).isnan().all().item<bool>());
+  EXPECT_TRUE(got.gradients[1][1].isnan().all().item<bool>());
+  for (const std::int64_t expert : {0, 2}) EXPECT_FALSE(got.gradients[1][expert].isnan().any().item<bool>());
+  EXPECT_TRUE(at::equal(got.gradients[0].narrow(0, 73, 55), finite.gradients[0].narrow(0, 73, 55)));
+}
+
+// Sums are fp32: one that is rounded to bf16 would be off by several times the tolerance.
+TEST(GroupedLinearFp8, WritesAndAddsItsWeightGradientsToTheSum) {
+  const Integers counts = {9, 0, 300, 1, 70};
+  const at::Tensor x = bf16({380, 272}, 1), grad = bf16({380, 208}, 2);
+  const Weight weight = fp8_weight(bf16({5, 208, 272}, 3).requires_grad_());
+  const auto backward = [&] {
+    grouped_linear_fp8(x, weight, ExpertRows(expert_rows(counts, test_device()).ends())).backward(grad);
+    return weight.sum->value.clone();
+  };
+  weight.sum->value = at::full({5, 208, 272}, std::numeric_limits<double>::quiet_NaN(), x.options().dtype(at::kFloat));
+  weight.sum->is_unset = true;
+  const at::Tensor once = backward(), twice = backward();
+  EXPECT_FALSE(weight.value.grad().defined());
+  const at::Tensor expected = grouped_oracle(x, weight.value.detach(), grad, counts).gradients[1];
+  const double tolerance = test_device().is_cuda() ? 1.0 / 1024 : 300 * epsilon_of(at::kFloat);
+  expect_close(once, expected, tolerance);
+  EXPECT_EQ(once[1].abs().max().item<float>(), 0) << "an expert without rows";
+  EXPECT_TRUE(at::equal(twice, 2 * once)) << "the same bits were added";
+  weight.sum->is_unset = true;
+  EXPECT_TRUE(at::equal(backward(), once)) << "the first gradient of a step overwrites";
+}
+
+TEST(GroupedLinearFp8, HasTheSameBitsTwice) {
+  const Integers counts = {300, 0, 529, 171};
+  const at::Tensor x = bf16({1000, 400}, 1), weight = bf16({4, 592, 400}, 2), grad = bf16({1000, 592}, 3);
+  const Evaluation first = evaluate(grouped_fp8(counts), {x, weight}, grad),
+                   second = evaluate(grouped_fp8(counts), {x, weight}, grad);
+  EXPECT_TRUE(at::equal(first.output, second.output));
+  for (const std::size_t i : {0, 1}) EXPECT_TRUE(at::equal(first.gradients[i], second.gradients[i]));
+}
+
+// Of 2^15 equal terms the last ones are below the last of a fast sum's 13 bits; parts of 128 terms keep them.
+TEST(GroupedLinearFp8, MovesLongSumsOfWeightGradientsToFloat) {
+  constexpr std::int64_t kRows = 32768;
+  const at::Tensor x = at::ones({kRows, 32}, at::TensorOptions(at::kBFloat16).device(test_device())), grad = x;
+  const Weight weight = fp8_weight(at::ones({1, 32, 32}, x.options()).requires_grad_());
+  weight.sum->value = at::zeros({1, 32, 32}, x.options().dtype(at::kFloat));
+  grouped_linear_fp8(x, weight, expert_rows({kRows}, test_device())).backward(grad);
+  expect_close(weight.sum->value, at::full({1, 32, 32}, static_cast<double>(kRows), x.options().dtype(at::kDouble)),
+               16 * epsilon_of(at::kFloat));
 }
 
 TEST(LinearFp8, TakesNoTokensAndRefusesOddWidths) {
   const Weight weight = fp8_weight(bf16({48, 32}, 1));
-  EXPECT_EQ(linear(bf16({0, 32}, 2), weight, {}).sizes(), at::IntArrayRef({0, 48}));
-  EXPECT_THROW(linear(bf16({3, 24}, 2), fp8_weight(bf16({48, 24}, 1)), {}), std::logic_error);
+  EXPECT_EQ(linear_fp8(bf16({0, 32}, 2), weight, {}).sizes(), at::IntArrayRef({0, 48}));
+  EXPECT_THROW(linear_fp8(bf16({3, 24}, 2), fp8_weight(bf16({48, 24}, 1)), {}), std::logic_error);
 }
 
 TEST(Fp8, RefusesGpusWithoutItsProducts) {
