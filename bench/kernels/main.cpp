@@ -62,8 +62,9 @@ int main(int argc, char** argv) {
   const std::string part = argc > 1 ? argv[1] : "";
   const at::NoGradGuard guard;
   std::vector<std::vector<std::string>> rows;
-  for (const auto& cases : {activation_cases, cross_entropy_cases, embedding_cases, fp8_cases, mamba_cases, moe_cases,
-                            norm_cases, optimizer_cases, position_cases, ssd_scan_cases, vision_cases})
+  for (const auto& cases :
+       {activation_cases, attention_cases, cross_entropy_cases, embedding_cases, fp8_cases, mamba_cases, moe_cases,
+        norm_cases, optimizer_cases, position_cases, ssd_scan_cases, vision_cases})
     for (const KernelCase& kernel : cases())
       if (kernel.name.find(part) != std::string::npos) rows.push_back(measured(kernel));
   fmt::print("{}", format_table({"operator", "ms", "ATen ms", "ATen / ms", "GB/s", "TFLOP/s", "of the limit"}, rows));
