@@ -24,6 +24,7 @@ inline at::Tensor random_bf16(at::IntArrayRef shape) {
 }
 
 std::vector<KernelCase> activation_cases();
+std::vector<KernelCase> attention_cases();
 std::vector<KernelCase> norm_cases();
 std::vector<KernelCase> mamba_cases();
 std::vector<KernelCase> ssd_scan_cases();

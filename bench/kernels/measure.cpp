@@ -37,8 +37,9 @@ double aten_ms(const KernelCase& kernel) {
 std::vector<Measurement> measure_kernels(const std::string& part, const std::string& python) {
   const at::NoGradGuard guard;
   std::vector<Measurement> measurements;
-  for (const auto& cases : {activation_cases, cross_entropy_cases, embedding_cases, fp8_cases, mamba_cases, moe_cases,
-                            norm_cases, optimizer_cases, position_cases, ssd_scan_cases, vision_cases})
+  for (const auto& cases :
+       {activation_cases, attention_cases, cross_entropy_cases, embedding_cases, fp8_cases, mamba_cases, moe_cases,
+        norm_cases, optimizer_cases, position_cases, ssd_scan_cases, vision_cases})
     for (const KernelCase& kernel : cases())
       if (kernel.name.find(part) != std::string::npos)
         measurements.push_back({.work = kernel.name,

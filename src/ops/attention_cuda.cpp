@@ -15,6 +15,7 @@
 #include "ops/has_kernel.h"
 #include "ops/kernel_call.h"
 #ifdef BRAID_CUDNN
+#include "kernels/attention.h"
 #include "kernels/cudnn_attention.h"
 #endif
 
@@ -45,59 +46,57 @@ at::Tensor backward_by_flash(const at::Tensor& grad, const at::Tensor& groups, c
 
 #ifdef BRAID_CUDNN
 
-// cuDNN's idea of `groups`: parts that know nothing of each other. Sequences of equal length are parts if a group has
-// one query head, so that all query heads are equally far apart; so are the groups of one causal sequence, whose length
-// is that of all batches. Everything else is packed, single images too, because each has a length of its own and would
-// need a plan of its own: a part is one group of one sequence.
 struct CudnnCall {
   kernels::CudnnAttention shape{};
   at::Tensor lengths{}, in_inputs{}, in_output{}, in_statistics{};  // of packed parts
-  std::int64_t statistics = 0;                                      // elements
 };
 
 bool have_one_length(const PackedSequences& sequences) {
   return sequences.max_length * sequences.count() == sequences.tokens();
 }
 
-kernels::CudnnAttention cudnn_shape(const at::Tensor& groups, bool causal, double scale) {
-  const std::int64_t queries = groups.size(2) - 2, width = groups.size(3), heads = groups.size(1) * queries;
-  return {.query_heads = queries,
-          .key_heads = 1,
-          .width = width,
-          .queries = {groups.stride(1), groups.stride(2), groups.stride(0)},
-          .keys = {groups.stride(1), groups.stride(2), groups.stride(0)},
-          .out = {queries * width, width, heads * width},
-          .causal = causal,
-          .deterministic = at::globalContext().deterministicAlgorithms(),
-          .scale = scale};
-}
-
-CudnnCall equal_sequences(kernels::CudnnAttention shape, const at::Tensor& groups, const PackedSequences& sequences) {
-  shape.parts = sequences.count();
-  shape.length = sequences.max_length;
-  shape.query_heads = shape.key_heads = groups.size(1);
-  shape.queries = shape.keys = {shape.length * groups.stride(0), groups.stride(1), groups.stride(0)};
-  shape.out = {shape.length * shape.out.token, shape.width, shape.out.token};
-  return {.shape = shape, .statistics = groups.size(0) * groups.size(1)};
-}
-
-CudnnCall groups_of_a_sequence(kernels::CudnnAttention shape, const at::Tensor& groups) {
-  shape.parts = groups.size(1);
-  shape.length = groups.size(0);
-  return {.shape = shape, .statistics = groups.size(0) * groups.size(1) * shape.query_heads};
-}
-
 std::int64_t rounded_up(std::int64_t size) {
   return static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(size)));
 }
 
-// The number of sequences and the longest length are rounded up to powers of two, so that batches share plans; the
-// parts that are too many are empty.
-CudnnCall packed_groups(kernels::CudnnAttention shape, const at::Tensor& groups, const PackedSequences& sequences) {
-  const std::int64_t count = sequences.count(), slots = rounded_up(count), heads = groups.size(1);
-  shape.packed = true;
-  shape.parts = slots * heads;
-  shape.length = std::max<std::int64_t>(128, rounded_up(sequences.max_length));
+// cuDNN's idea of `groups`: parts that know nothing of each other. Sequences of equal length are parts if a group has
+// one query head, so that all query heads are equally far apart; so are the groups of one causal sequence, whose length
+// is that of all batches. Everything else is packed, single images too, because each has a length of its own and would
+// need a plan of its own: a part is one group of one sequence. The number of packed sequences and the longest length
+// are rounded up to powers of two, so that batches share plans; the parts that are too many are empty.
+kernels::CudnnAttention cudnn_shape(const at::Tensor& groups, const PackedSequences& sequences, bool causal,
+                                    double scale) {
+  const std::int64_t queries = groups.size(2) - 2, width = groups.size(3), heads = groups.size(1) * queries;
+  kernels::CudnnAttention shape = {.query_heads = queries,
+                                   .key_heads = 1,
+                                   .width = width,
+                                   .queries = {groups.stride(1), groups.stride(2), groups.stride(0)},
+                                   .keys = {groups.stride(1), groups.stride(2), groups.stride(0)},
+                                   .out = {queries * width, width, heads * width},
+                                   .causal = causal,
+                                   .deterministic = at::globalContext().deterministicAlgorithms(),
+                                   .scale = scale};
+  const bool one = sequences.count() == 1;
+  if (queries == 1 && have_one_length(sequences) && (causal || !one)) {
+    shape.parts = sequences.count();
+    shape.length = sequences.max_length;
+    shape.query_heads = shape.key_heads = groups.size(1);
+    shape.queries = shape.keys = {shape.length * groups.stride(0), groups.stride(1), groups.stride(0)};
+    shape.out = {shape.length * shape.out.token, width, shape.out.token};
+  } else if (causal && one) {
+    shape.parts = groups.size(1);
+    shape.length = groups.size(0);
+  } else {
+    shape.packed = true;
+    shape.parts = rounded_up(sequences.count()) * groups.size(1);
+    shape.length = std::max<std::int64_t>(128, rounded_up(sequences.max_length));
+  }
+  return shape;
+}
+
+CudnnCall cudnn_call(const kernels::CudnnAttention& shape, const at::Tensor& groups, const PackedSequences& sequences) {
+  if (!shape.packed) return {.shape = shape};
+  const std::int64_t count = sequences.count(), heads = groups.size(1), slots = shape.parts / heads;
   const at::Tensor cu_seqlens = sequences.cu_seqlens.to(at::kLong);
   const at::Tensor ends = cu_seqlens.slice(0, count).expand({slots - count});
   const at::Tensor begin = at::cat({cu_seqlens.slice(0, 0, count), ends});
@@ -111,16 +110,7 @@ CudnnCall packed_groups(kernels::CudnnAttention shape, const at::Tensor& groups,
           .lengths = length.to(at::kInt).unsqueeze(1).expand({slots, heads}).contiguous(),
           .in_inputs = table(shape.queries.token, group * shape.queries.part),
           .in_output = table(shape.out.token, group * shape.out.part),
-          .in_statistics = table(heads * queries, group * length.unsqueeze(1) * queries),
-          .statistics = groups.size(0) * heads * queries};
-}
-
-CudnnCall cudnn_call(const at::Tensor& groups, const PackedSequences& sequences, bool causal, double scale) {
-  const kernels::CudnnAttention shape = cudnn_shape(groups, causal, scale);
-  if (sequences.count() == 1 && !causal) return packed_groups(shape, groups, sequences);
-  if (shape.query_heads == 1 && have_one_length(sequences)) return equal_sequences(shape, groups, sequences);
-  if (sequences.count() == 1) return groups_of_a_sequence(shape, groups);
-  return packed_groups(shape, groups, sequences);
+          .in_statistics = table(heads * queries, group * length.unsqueeze(1) * queries)};
 }
 
 kernels::AttentionTensors pointers(const CudnnCall& call, const at::Tensor& groups, const at::Tensor& out,
@@ -155,28 +145,56 @@ bool cudnn_may(const at::Tensor& groups) {
   return groups.scalar_type() == at::kBFloat16 && width % 8 == 0 && width <= 128 && groups.stride(3) == 1 && aligned;
 }
 
-// Undefined output if cuDNN has no plan for this, or none for a backward that will follow.
-OutputAndSaved<AttentionSaved> forward_by_cudnn(const at::Tensor& groups, const PackedSequences& sequences, bool causal,
-                                                double scale) {
-  const c10::cuda::CUDAGuard guard(groups.device());
-  const CudnnCall call = cudnn_call(groups, sequences, causal, scale);
-  if (groups.requires_grad() && !kernels::has_cudnn_attention_backward(call.shape)) return {};
+AttentionSaved outputs_for(const at::Tensor& groups, AttentionPath path) {
   const std::int64_t heads = groups.size(1) * (groups.size(2) - 2);
-  const at::Tensor out = at::empty({groups.size(0), heads, groups.size(3)}, groups.options().requires_grad(false));
-  const at::Tensor statistics = at::empty({call.statistics}, out.options().dtype(at::kFloat));
-  Workspace workspace{out};
-  const bool done = kernels::cudnn_attention_forward(call.shape, pointers(call, groups, out, statistics),
+  const auto options = groups.options().requires_grad(false);
+  return {.path = path,
+          .out = at::empty({groups.size(0), heads, groups.size(3)}, options),
+          .log_sum_exp = at::empty({groups.size(0) * heads}, options.dtype(at::kFloat))};
+}
+
+kernels::AttentionGroups kernel_groups(const at::Tensor& groups) {
+  return {data<const __nv_bfloat16>(groups),
+          groups.size(0),
+          groups.size(1),
+          groups.size(2) - 2,
+          groups.size(3),
+          groups.stride(0),
+          groups.stride(1),
+          groups.stride(2)};
+}
+
+// Its statistics are those of cuDNN, which computes the backward.
+OutputAndSaved<AttentionSaved> forward_by_kernel(const at::Tensor& groups, const PackedSequences& sequences,
+                                                 double scale) {
+  const AttentionSaved saved = outputs_for(groups, AttentionPath::BraidFlash);
+  kernels::attention_forward(kernel_groups(groups), {data<std::int32_t>(sequences.cu_seqlens), sequences.count()},
+                             scale, data<__nv_bfloat16>(saved.out), data<float>(saved.log_sum_exp),
+                             c10::cuda::getCurrentCUDAStream());
+  C10_CUDA_KERNEL_LAUNCH_CHECK();
+  return {saved.out, saved};
+}
+
+// Undefined output if cuDNN has no plan for this, or none for a backward that will follow.
+OutputAndSaved<AttentionSaved> forward_by_kernel_or_cudnn(const at::Tensor& groups, const PackedSequences& sequences,
+                                                          bool causal, double scale) {
+  const c10::cuda::CUDAGuard guard(groups.device());
+  const kernels::CudnnAttention shape = cudnn_shape(groups, sequences, causal, scale);
+  if (groups.requires_grad() && !kernels::has_cudnn_attention_backward(shape)) return {};
+  if (!causal && scale > 0 && kernels::has_attention(kernel_groups(groups)))
+    return forward_by_kernel(groups, sequences, scale);
+  const CudnnCall call = cudnn_call(shape, groups, sequences);
+  const AttentionSaved saved = outputs_for(groups, shape.packed ? AttentionPath::CudnnPacked : AttentionPath::Cudnn);
+  Workspace workspace{saved.out};
+  const bool done = kernels::cudnn_attention_forward(shape, pointers(call, groups, saved.out, saved.log_sum_exp),
                                                      workspace.allocate(), c10::cuda::getCurrentCUDAStream());
   if (!done) return {};
-  return {out,
-          {.path = call.shape.packed ? AttentionPath::CudnnPacked : AttentionPath::Cudnn,
-           .out = out,
-           .log_sum_exp = statistics}};
+  return {saved.out, saved};
 }
 
 at::Tensor backward_by_cudnn(const at::Tensor& grad, const at::Tensor& groups, const AttentionSaved& saved,
                              const PackedSequences& sequences, bool causal, double scale) {
-  const CudnnCall call = cudnn_call(groups, sequences, causal, scale);
+  const CudnnCall call = cudnn_call(cudnn_shape(groups, sequences, causal, scale), groups, sequences);
   const at::Tensor dense_grad = grad.contiguous();
   const at::Tensor result = at::empty_strided(groups.sizes(), groups.strides(), dense_grad.options());
   const kernels::AttentionTensors of_result = pointers(call, result, saved.out, saved.log_sum_exp);
@@ -207,7 +225,8 @@ OutputAndSaved<AttentionSaved> attention_forward(const at::Tensor& groups, const
                                                  bool causal, double scale) {
 #ifdef BRAID_CUDNN
   if (cudnn_may(groups) && WithoutKernels::count == 0)
-    if (const auto result = forward_by_cudnn(groups, sequences, causal, scale); result.output.defined()) return result;
+    if (const auto result = forward_by_kernel_or_cudnn(groups, sequences, causal, scale); result.output.defined())
+      return result;
 #endif
   return forward_by_flash(groups, sequences, causal, scale);
 }

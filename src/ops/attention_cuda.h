@@ -1,5 +1,5 @@
-// Attention on a GPU in bf16 or half: by cuDNN where it is built in and knows the shape, else by libtorch's flash
-// attention.
+// Attention on a GPU in bf16 or half: by cuDNN where it is built in and knows the shape, but forward by Braid's kernel
+// where it has one (kernels/attention.h); else by libtorch's flash attention.
 #pragma once
 
 #include "ops/attention.h"

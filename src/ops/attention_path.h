@@ -7,8 +7,9 @@
 
 namespace braid {
 
-enum class AttentionPath { Products, Flash, Cudnn, CudnnPacked };
-inline constexpr std::array kAttentionPathNames = {"matrix products", "flash", "cuDNN", "cuDNN packed"};
+enum class AttentionPath { Products, Flash, Cudnn, CudnnPacked, BraidFlash };
+inline constexpr std::array kAttentionPathNames = {"matrix products", "flash", "cuDNN", "cuDNN packed",
+                                                   "Braid's flash"};
 
 inline std::array<std::atomic<bool>, kAttentionPathNames.size()> attention_paths_taken{};
 

@@ -3,6 +3,9 @@
 #include <limits>
 
 #include "ops/gradients.h"
+#ifdef BRAID_CUDNN
+#include <cuda_runtime_api.h>
+#endif
 
 namespace braid {
 namespace {
@@ -98,7 +101,8 @@ TEST(Attention, NarrowTypesAreRoundedAtTheEnds) {
   }
 }
 
-// Shapes of real models, which a GPU computes in other ways than small ones: one sequence, equal ones, packed ones.
+// Shapes of real models, which a GPU computes in other ways than small ones: one sequence, equal ones, packed ones; and
+// multiples of tiles of 96 keys and 192 queries.
 TEST(Attention, RealShapesAreRoundedAtTheEnds) {
   struct Case {
     std::vector<std::int64_t> offsets;
@@ -106,10 +110,47 @@ TEST(Attention, RealShapesAreRoundedAtTheEnds) {
   };
   for (const Case& c :
        {Case{{0, 300}, {8, 2, 128}}, Case{{0, 130, 260, 390}, {3, 3, 80}}, Case{{0, 130, 260}, {4, 2, 64}},
-        Case{{0, 1, 200, 200, 333, 340}, {8, 2, 128}}, Case{{0, 7, 200, 210}, {3, 3, 80}}})
+        Case{{0, 1, 200, 200, 333, 340}, {8, 2, 128}}, Case{{0, 7, 200, 210}, {3, 3, 80}},
+        Case{{0, 0, 1, 200, 1234}, {4, 2, 80}}, Case{{0, 192, 384}, {2, 2, 96}}, Case{{0, 449}, {3, 1, 96}}})
     for (const bool causal : {true, false})
       check_precision(packed_attention(c.offsets, causal), inputs(c.offsets.back(), c.heads), at::kBFloat16, 3);
 }
+
+// A kernel that moves over the keys meets ever larger scores, in one of the two directions.
+TEST(Attention, ScoresMayGrowFromKeyToKey) {
+  for (const bool flipped : {false, true}) {
+    Tensors in = inputs(900, {2, 2, 80});
+    const at::Tensor growth = at::linspace(0.1, 3, 900, in[1].options()).view({900, 1, 1});
+    in[1] = in[1] * (flipped ? growth.flip(0) : growth);
+    check_precision(packed_attention({0, 400, 900}, /*causal=*/false), in, at::kBFloat16, 3);
+  }
+}
+
+TEST(Attention, ReadsHeadsWhereTheyAre) {
+  const at::Tensor wider = random_tensor({300, 3, 3, 160}, 1).to(at::kBFloat16);
+  const PackedSequences sequences = pack_sequences({0, 100, 300}, test_device());
+  const at::Tensor groups = wider.narrow(1, 1, 2).narrow(3, 16, 80);
+  EXPECT_TRUE(at::equal(attention(groups, sequences, /*causal=*/false, kScale),
+                        attention(groups.contiguous(), sequences, /*causal=*/false, kScale)));
+}
+
+#ifdef BRAID_CUDNN
+TEST(Attention, HopperHasAKernelForBidirectionalHeadsOf80And96) {
+  int major = 0;
+  if (test_device().is_cuda()) cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0);
+  if (major != 9) GTEST_SKIP() << "needs a Hopper GPU";
+  const PackedSequences sequences = pack_sequences({0, 100, 300}, test_device());
+  const auto takes_it = [&](std::int64_t width, bool causal) {
+    const at::Tensor groups = random_tensor({300, 2, 4, width}, 1).to(at::kBFloat16);
+    return attention_forward(groups, sequences, causal, kScale).saved.path == AttentionPath::BraidFlash;
+  };
+  EXPECT_TRUE(takes_it(80, false));
+  EXPECT_TRUE(takes_it(96, false));
+  EXPECT_FALSE(takes_it(80, true));
+  EXPECT_FALSE(takes_it(64, false));
+  EXPECT_FALSE(takes_it(128, false));
+}
+#endif
 
 TEST(Attention, NothingCrossesABorder) {
   for (const at::ScalarType dtype : {at::kDouble, at::kBFloat16}) {
