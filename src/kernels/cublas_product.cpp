@@ -55,6 +55,17 @@ int depth_parts(const cublasLtMatmulAlgo_t& algorithm) {
   return parts;
 }
 
+cublasLtEpilogue_t epilogue(const ProductShape& shape) {
+  switch (shape.gelu) {
+    case Gelu::Forward:
+      return shape.has_bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
+    case Gelu::Backward:
+      return CUBLASLT_EPILOGUE_DGELU;
+    default:
+      return shape.has_bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+  }
+}
+
 }  // namespace
 
 struct CublasProduct::Descriptors {
@@ -66,14 +77,18 @@ struct CublasProduct::Descriptors {
                                      : layout(CUDA_R_16BF, shape.depth, shape.columns, shape.right_stride)),
         result(layout(shape.is_float ? CUDA_R_32F : CUDA_R_16BF, shape.rows, shape.columns, shape.stride)),
         kept(shape.add ? 1 : 0),
-        has_bias(shape.has_bias) {
+        has_bias(shape.has_bias),
+        has_aux(shape.gelu != Gelu::None) {
     check(cublasLtMatmulDescCreate(&product, CUBLAS_COMPUTE_32F, CUDA_R_32F), "cublasLtMatmulDescCreate");
     // result^T = right^T left^T
     set(product, CUBLASLT_MATMUL_DESC_TRANSA, shape.right_transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
     set(product, CUBLASLT_MATMUL_DESC_TRANSB, shape.left_transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
-    if (has_bias) {
-      set(product, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
-      set(product, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, CUDA_R_16BF);
+    set(product, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue(shape));
+    if (has_bias) set(product, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, CUDA_R_16BF);
+    if (has_aux) {
+      set(product, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, shape.stride);
+      // Until the first run, any address of that alignment: cuBLAS looks at it when it is asked for algorithms.
+      set(product, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, reinterpret_cast<void*>(std::uintptr_t{shape.alignment}));
     }
     find_algorithms(shape.alignment);
   }
@@ -109,7 +124,7 @@ struct CublasProduct::Descriptors {
   cublasLtMatmulDesc_t product = nullptr;
   cublasLtMatrixLayout_t left, right, result;
   float kept;
-  bool has_bias;
+  bool has_bias, has_aux;
   std::vector<cublasLtMatmulHeuristicResult_t> algorithms{};
 };
 
@@ -126,6 +141,7 @@ void CublasProduct::run(int algorithm, const ProductTensors& tensors, cudaStream
   const Descriptors& d = *descriptors_;
   const float one = 1;
   if (d.has_bias) set(d.product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, tensors.bias);
+  if (d.has_aux) set(d.product, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, tensors.aux);
   check(cublasLtMatmul(d.handle, d.product, &one, tensors.right, d.right, tensors.left, d.left, &d.kept, tensors.result,
                        d.result, tensors.result, d.result, &d.algorithms.at(static_cast<std::size_t>(algorithm)).algo,
                        tensors.workspace, workspace_bytes(algorithm), stream),

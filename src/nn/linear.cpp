@@ -5,17 +5,44 @@
 
 #include "base/error.h"
 #include "ops/embedding.h"
-#include "ops/linear.h"
+#include "ops/linear_gelu.h"
 #include "ops/select_rows.h"
 
 namespace braid {
 
+namespace {
+
+Recomputable gathered(const Recomputable& x, const Parallel& parallel) {
+  return x.then([&parallel](const at::Tensor& own) { return gather_sequence(own, parallel); });
+}
+
+}  // namespace
+
 at::Tensor Linear::operator()(const Recomputable& x) const {
-  const auto gathered = [parallel = parallel_](const at::Tensor& own) { return gather_sequence(own, *parallel); };
-  if (split_ == Split::Columns) return linear(x.then(gathered), weight_, bias_);
+  if (split_ == Split::Columns) return linear(gathered(x, *parallel_), weight_, bias_);
   if (parallel_->tp.size() == 1) return linear(x, weight_, bias_);  // the product adds the bias
-  const at::Tensor y = reduce_to_sequence(linear(x, weight_, {}), *parallel_);
-  return bias_.defined() ? y + bias_ : y;
+  return branch(x).value();
+}
+
+Branch Linear::branch(const Recomputable& x) const {
+  BRAID_CHECK(split_ == Split::Rows, "only a map of all ranks' features gives a branch");
+  return {reduce_to_sequence(linear(x, weight_, {}), *parallel_), bias_};
+}
+
+Branch Linear::gelu_branch(const Recomputable& x, const Linear& fc1, const Linear& fc2, GeluForm form,
+                           bool recomputed) {
+  const Recomputable input = gathered(x, *fc1.parallel_);
+  LinearAndGelu result;
+  Recomputable::Function again;
+  if (recomputed) {  // from `inner`, which is rounded: the value that backward gets must be the one used here
+    result.inner = linear(input, fc1.weight_, fc1.bias_);
+    again = [inner = result.inner.detach(), form] { return gelu_forward(inner, form); };
+    result.activated = again();
+  } else {
+    result = linear_with_gelu(input, fc1.weight_, fc1.bias_, form);
+  }
+  const at::Tensor y = linear_of_gelu(result.inner, {result.activated, again}, form, fc2.weight_, {});
+  return {reduce_to_sequence(y, *fc2.parallel_), fc2.bias_};
 }
 
 at::Tensor Linear::of_rows(const at::Tensor& x, const at::Tensor& rows) const {
