@@ -1,7 +1,7 @@
 // RADIO-H, forward and backward: 8 images of 512 x 512 pixels compared with transformers in the same job, and a batch
 // of mixed sizes compared with the same images padded to the largest. Results: docs/benchmarks/radio.md
 //
-//   build/bench_radio [PYTHON] [--graph]      python with torch and transformers, for the peer
+//   build/bench_radio [PYTHON] [--graph] [--equal-only]      python with torch and transformers, for the peer
 #include "models/radio.h"
 
 #include <ATen/ATen.h>
@@ -91,7 +91,7 @@ std::string time_graph(const RadioStep& step, const RadioConfig& config, const s
   return braid::time_graph(kRepeats, step.device(), [&] { return step.forward_backward(images, patches); });
 }
 
-int run(const std::string& python, bool graph) {
+int run(const std::string& python, bool graph, bool equal_only) {
   const auto config = std::get<RadioConfig>(provider("nemotron-vlm-20l").encoders[0].model);
   const std::vector<PatchGrid> equal(8, {32, 32});
   const std::vector<PatchGrid> mixed = {{16, 48}, {24, 24}, {32, 32}, {48, 16}, {12, 20}, {40, 26}, {8, 60}, {30, 34}};
@@ -105,8 +105,10 @@ int run(const std::string& python, bool graph) {
     const RadioStep step(config);
     fmt::print("RADIO-H, {:.0f} M parameters, bf16, forward + backward\n", step.parameters() / 1e6);
     add("8 images of 512 x 512", measure(step, config, equal), total_patches(equal));
-    add("8 images of mixed sizes", measure(step, config, mixed), total_patches(mixed));
-    add("the same, padded to the largest sides", measure(step, config, padded), total_patches(mixed));
+    if (!equal_only) {
+      add("8 images of mixed sizes", measure(step, config, mixed), total_patches(mixed));
+      add("the same, padded to the largest sides", measure(step, config, padded), total_patches(mixed));
+    }
     fmt::print("8 images of 512 x 512: {}\n", kernels_of(step, config, equal));
   }
   at::accelerator::emptyCache();
@@ -125,10 +127,11 @@ int run(const std::string& python, bool graph) {
 
 int main(int argc, char** argv) {
   std::string python;
-  bool graph = false;
+  bool graph = false, equal_only = false;
   CLI::App app("Time RADIO-H and compare it with transformers");
   app.add_option("python", python, "python with torch and transformers, for the peer");
   app.add_flag("--graph", graph, "also replay a step as a CUDA graph");
+  app.add_flag("--equal-only", equal_only, "leave out the batches of mixed sizes");
   CLI11_PARSE(app, argc, argv);
   if (!torch::cuda::is_available()) {
     fmt::print(stderr, "bench_radio: no GPU is visible\n");
@@ -136,7 +139,7 @@ int main(int argc, char** argv) {
   }
   work_around_blas();
   try {
-    return run(python, graph);
+    return run(python, graph, equal_only);
   } catch (const std::exception& e) {
     fmt::print(stderr, "bench_radio: {}\n", e.what());
     return 1;

@@ -15,6 +15,7 @@ std::vector<KernelCase> vision_cases() {
   const at::Tensor grad = random_bf16({kRadioTokens, kRadioHidden});
   const at::Tensor tokens_grad = random_bf16({total_patches(images) / 4, 4 * kRadioHidden});
   const at::Tensor wide_grad = random_bf16({kRadioTokens, 4 * kRadioHidden});
+  const at::Tensor qkv_grad = random_bf16({kRadioTokens, 3 * kRadioHidden});
   const PlacePatchesNeeds needs = {kSide, kClassTokens, true, true, true};
   const auto bytes = static_cast<double>(patches.nbytes()), table_bytes = static_cast<double>(table.nbytes());
   const at::Tensor placed = place_patches_forward(patches, table, class_token, images).saved;
@@ -27,6 +28,7 @@ std::vector<KernelCase> vision_cases() {
       {"pixel_shuffle", 2 * bytes, 0, [=] { pixel_shuffle_forward(patches, images); }},
       {"pixel_shuffle backward", 2 * bytes, 0, [=] { pixel_shuffle_backward(tokens_grad, images, shuffled); }},
       {"column_sum, RADIO hidden", static_cast<double>(grad.nbytes()), 0, [=] { column_sum(grad); }},
+      {"column_sum, RADIO qkv", static_cast<double>(qkv_grad.nbytes()), 0, [=] { column_sum(qkv_grad); }},
       {"column_sum, RADIO ffn", static_cast<double>(wide_grad.nbytes()), 0, [=] { column_sum(wide_grad); }}};
 }
 

@@ -6,64 +6,68 @@
 namespace braid::kernels {
 namespace {
 
-constexpr int kAddWarps = 32, kSumWarps = 8, kBlocksPerMultiprocessor = 8;
-
-// The sum of `x` over the warps of a block, in those of the first warp; every warp passes its own columns' values.
-template <int kWarps>
-__device__ float sum_over_warps(float x, float (&scratch)[kWarps][kWarp]) {
-  const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
-  __syncthreads();
-  scratch[warp][lane] = x;
-  __syncthreads();
-  float sum = 0;
-  if (warp == 0)
-    for (int other = 0; other < kWarps; ++other) sum += scratch[other][lane];
-  return sum;
-}
+constexpr int kAddWarps = 32, kSumWarps = 16, kSumThreads = kSumWarps * kWarp, kRowVectors = 4;
 
 // A block adds 32 columns: warp w adds rows w, w + 32, ..., and the first warp adds the warps' sums.
 template <class T>
 __global__ void __launch_bounds__(kAddWarps* kWarp) add_rows(Matrix<const float> x, T* sums) {
   __shared__ float scratch[kAddWarps][kWarp];
-  const std::int64_t column = std::int64_t{blockIdx.x} * kWarp + threadIdx.x % kWarp;
-  const int warp = threadIdx.x / kWarp;
+  const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
+  const std::int64_t column = std::int64_t{blockIdx.x} * kWarp + lane;
   float sum = 0;
   if (column < x.columns) {
 #pragma unroll 8
     for (std::int64_t row = warp; row < x.rows; row += kAddWarps) sum += x.data[row * x.stride + column];
   }
-  sum = sum_over_warps(sum, scratch);
-  if (warp == 0 && column < x.columns) sums[column] = from_float<T>(sum);
+  scratch[warp][lane] = sum;
+  __syncthreads();
+  if (warp > 0 || column >= x.columns) return;
+  for (int other = 1; other < kAddWarps; ++other) sum += scratch[other][lane];
+  sums[column] = from_float<T>(sum);
 }
 
-// A block sums 32 * kWidth columns over every gridDim.y-th group of 8 rows, one row per warp at a time.
+// A block sums 4 vectors of columns over part blockIdx.y of the rows: 4 lanes have a row, each of them one vector. Many
+// rows on their way at once make up for their short pieces. The sums of all rows are final.
 template <int kWidth, class T>
-__global__ void __launch_bounds__(kSumWarps* kWarp) sum_rows(Matrix<const T> x, float* partials) {
-  __shared__ float scratch[kSumWarps][kWarp];
-  const std::int64_t column = (std::int64_t{blockIdx.x} * kWarp + threadIdx.x % kWarp) * kWidth;
-  const int warp = threadIdx.x / kWarp;
+__global__ void __launch_bounds__(kSumThreads, 2) sum_rows(Matrix<const T> x, float* partials, T* sums) {
+  constexpr int kRowsAtOnce = 4;
+  __shared__ float scratch[kSumWarps][kRowVectors][kWidth];
+  const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp, vector = lane % kRowVectors;
+  const std::int64_t column = (std::int64_t{blockIdx.x} * kRowVectors + vector) * kWidth;
+  const std::int64_t begin = x.rows * blockIdx.y / gridDim.y, end = x.rows * (blockIdx.y + 1) / gridDim.y;
   const bool inside = column < x.columns;
-  float sums[kWidth] = {};
+  float own[kWidth] = {};
   if (inside) {
-#pragma unroll 4
-    for (std::int64_t row = blockIdx.y * kSumWarps + warp; row < x.rows; row += gridDim.y * kSumWarps) {
+#pragma unroll kRowsAtOnce
+    for (std::int64_t row = begin + threadIdx.x / kRowVectors; row < end; row += kSumThreads / kRowVectors) {
       const auto values = Vector<T, kWidth>::load(x.data + row * x.stride + column);
-      for (int i = 0; i < kWidth; ++i) sums[i] += to_float(values.values[i]);
+      for (int i = 0; i < kWidth; ++i) own[i] += to_float(values.values[i]);
     }
   }
   for (int i = 0; i < kWidth; ++i) {
-    const float sum = sum_over_warps(sums[i], scratch);
-    if (warp == 0 && inside) partials[blockIdx.y * x.columns + column + i] = sum;
+    for (int other = kRowVectors; other < kWarp; other *= 2) own[i] += __shfl_xor_sync(~0u, own[i], other);
+    if (lane < kRowVectors) scratch[warp][vector][i] = own[i];
+  }
+  __syncthreads();
+  for (int i = warp; i < kRowVectors * kWidth; i += kSumWarps) {  // a warp adds the sums of all for one column
+    const float sum = warp_sum(lane < kSumWarps ? scratch[lane][i / kWidth][i % kWidth] : 0.f);
+    const std::int64_t to = std::int64_t{blockIdx.x} * kRowVectors * kWidth + i;
+    if (lane > 0 || to >= x.columns) continue;
+    if (gridDim.y == 1)
+      sums[to] = from_float<T>(sum);
+    else
+      partials[blockIdx.y * x.columns + to] = sum;
   }
 }
 
 }  // namespace
 
+// One part of all rows, whose sums need no second kernel, if the columns alone make enough blocks.
 std::int64_t column_sum_partials(std::int64_t rows, std::int64_t columns) {
   if (columns == 0) return 0;
-  const std::int64_t blocks_of_columns = blocks_for(columns, kWarp * kVectorWidth<__nv_bfloat16>);
-  const std::int64_t wanted = blocks_for(std::int64_t{kBlocksPerMultiprocessor} * multiprocessors(), blocks_of_columns);
-  return std::min(wanted, blocks_for(rows, kSumWarps));
+  const std::int64_t blocks_of_columns = blocks_for(columns, kRowVectors * kVectorWidth<__nv_bfloat16>);
+  const std::int64_t wanted = multiprocessors() / blocks_of_columns;
+  return std::clamp<std::int64_t>(rows / (kSumThreads / kRowVectors), 1, std::max<std::int64_t>(wanted, 1));
 }
 
 template <class T>
@@ -74,13 +78,13 @@ void add_partials(Matrix<const float> partials, T* sums, cudaStream_t stream) {
 
 template <class T>
 void column_sum(Matrix<const T> x, float* partials, T* sums, cudaStream_t stream) {
-  const auto count = static_cast<unsigned>(column_sum_partials(x.rows, x.columns));
-  if (x.columns > 0 && count > 0)
-    with_vector_width<T>(is_aligned(x), x.columns, [&](auto width) {
-      const dim3 grid(blocks_for(x.columns, kWarp * width), count);
-      sum_rows<width()><<<grid, kSumWarps * kWarp, 0, stream>>>(x, partials);
-    });
-  add_partials<T>({partials, count, x.columns, x.columns}, sums, stream);
+  if (x.columns == 0) return;
+  const auto parts = static_cast<unsigned>(column_sum_partials(x.rows, x.columns));
+  with_vector_width<T>(is_aligned(x), x.columns, [&](auto width) {
+    const dim3 grid(blocks_for(x.columns, kRowVectors * width), parts);
+    sum_rows<width()><<<grid, kSumThreads, 0, stream>>>(x, partials, sums);
+  });
+  if (parts > 1) add_partials<T>({partials, parts, x.columns, x.columns}, sums, stream);
 }
 
 template void column_sum(Matrix<const float>, float*, float*, cudaStream_t);

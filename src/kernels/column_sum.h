@@ -1,5 +1,5 @@
-// Sums over rows, always added in the same order: blocks sum some rows each, and a second kernel adds these partial
-// sums.
+// Sums over rows, always added in the same order: blocks sum some rows each, and if these are not all rows, a second
+// kernel adds their partial sums.
 #pragma once
 
 #include "kernels/matrix.h"

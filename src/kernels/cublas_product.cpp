@@ -2,7 +2,8 @@
 
 #include <cublasLt.h>
 
-#include <array>
+#include <algorithm>
+#include <cstring>
 #include <map>
 #include <mutex>
 #include <stdexcept>
@@ -12,7 +13,7 @@
 namespace braid::kernels {
 namespace {
 
-constexpr int kOffers = 8;
+constexpr int kOffers = 32;
 constexpr std::size_t kMaxWorkspaceBytes = 32 << 20;
 
 void check(cublasStatus_t status, const char* what) {
@@ -55,6 +56,17 @@ int depth_parts(const cublasLtMatmulAlgo_t& algorithm) {
   return parts;
 }
 
+cublasLtEpilogue_t epilogue(const ProductShape& shape) {
+  switch (shape.gelu) {
+    case Gelu::Forward:
+      return shape.has_bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
+    case Gelu::Backward:
+      return CUBLASLT_EPILOGUE_DGELU;
+    default:
+      return shape.has_bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+  }
+}
+
 }  // namespace
 
 struct CublasProduct::Descriptors {
@@ -65,17 +77,22 @@ struct CublasProduct::Descriptors {
         right(shape.right_transposed ? layout(CUDA_R_16BF, shape.columns, shape.depth, shape.right_stride)
                                      : layout(CUDA_R_16BF, shape.depth, shape.columns, shape.right_stride)),
         result(layout(shape.is_float ? CUDA_R_32F : CUDA_R_16BF, shape.rows, shape.columns, shape.stride)),
+        alignment(shape.alignment),
         kept(shape.add ? 1 : 0),
-        has_bias(shape.has_bias) {
+        has_bias(shape.has_bias),
+        has_aux(shape.gelu != Gelu::None) {
     check(cublasLtMatmulDescCreate(&product, CUBLAS_COMPUTE_32F, CUDA_R_32F), "cublasLtMatmulDescCreate");
     // result^T = right^T left^T
     set(product, CUBLASLT_MATMUL_DESC_TRANSA, shape.right_transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
     set(product, CUBLASLT_MATMUL_DESC_TRANSB, shape.left_transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
-    if (has_bias) {
-      set(product, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
-      set(product, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, CUDA_R_16BF);
+    set(product, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue(shape));
+    if (has_bias) set(product, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, CUDA_R_16BF);
+    if (has_aux) {
+      set(product, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, shape.stride);
+      // Until the first run, any address of that alignment: cuBLAS looks at it when it is asked for algorithms.
+      set(product, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, reinterpret_cast<void*>(std::uintptr_t{shape.alignment}));
     }
-    find_algorithms(shape.alignment);
+    find_algorithms(1, kMaxWorkspaceBytes);
   }
   Descriptors(const Descriptors&) = delete;
   ~Descriptors() {
@@ -83,33 +100,40 @@ struct CublasProduct::Descriptors {
     for (cublasLtMatrixLayout_t matrix : {left, right, result}) cublasLtMatrixLayoutDestroy(matrix);
   }
 
-  void find_algorithms(std::uint32_t alignment) {
+  void find_algorithms(int most, std::size_t workspace_bytes) {
     cublasLtMatmulPreference_t preference = nullptr;
     check(cublasLtMatmulPreferenceCreate(&preference), "cublasLtMatmulPreferenceCreate");
     const auto set = [&](cublasLtMatmulPreferenceAttributes_t attribute, const auto& value) {
       check(cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof(value)),
             "cublasLtMatmulPreferenceSetAttribute");
     };
-    set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kMaxWorkspaceBytes);
+    set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace_bytes);
     for (const auto attribute :
          {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
           CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
       set(attribute, alignment);
-    std::array<cublasLtMatmulHeuristicResult_t, kOffers> offers = {};
+    std::vector<cublasLtMatmulHeuristicResult_t> offers(static_cast<std::size_t>(most));
     int count = 0;
     const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(handle, product, right, left, result, result,
-                                                                 preference, kOffers, offers.data(), &count);
+                                                                 preference, most, offers.data(), &count);
     cublasLtMatmulPreferenceDestroy(preference);
     if (status != CUBLAS_STATUS_SUCCESS) return;
-    for (int i = 0; i < count; ++i)
-      if (i == 0 || depth_parts(offers[i].algo) <= 1) algorithms.push_back(offers[i]);
+    offers.resize(static_cast<std::size_t>(count));
+    for (const auto& offer : offers)
+      if (algorithms.empty() || (depth_parts(offer.algo) <= 1 && !has(offer.algo))) algorithms.push_back(offer);
+  }
+
+  bool has(const cublasLtMatmulAlgo_t& algorithm) const {
+    return std::any_of(algorithms.begin(), algorithms.end(),
+                       [&](const auto& known) { return std::memcmp(&known.algo, &algorithm, sizeof(algorithm)) == 0; });
   }
 
   cublasLtHandle_t handle;
   cublasLtMatmulDesc_t product = nullptr;
   cublasLtMatrixLayout_t left, right, result;
+  std::uint32_t alignment;
   float kept;
-  bool has_bias;
+  bool has_bias, has_aux;
   std::vector<cublasLtMatmulHeuristicResult_t> algorithms{};
 };
 
@@ -117,6 +141,12 @@ CublasProduct::CublasProduct(const ProductShape& shape) : descriptors_(std::make
 CublasProduct::~CublasProduct() = default;
 
 int CublasProduct::algorithms() const { return static_cast<int>(descriptors_->algorithms.size()); }
+
+void CublasProduct::find_more() {
+  // Without a workspace it offers others, which need no memset before the product.
+  for (const std::size_t workspace_bytes : {kMaxWorkspaceBytes, std::size_t{0}})
+    descriptors_->find_algorithms(kOffers, workspace_bytes);
+}
 
 std::size_t CublasProduct::workspace_bytes(int algorithm) const {
   return descriptors_->algorithms.at(static_cast<std::size_t>(algorithm)).workspaceSize;
@@ -126,6 +156,7 @@ void CublasProduct::run(int algorithm, const ProductTensors& tensors, cudaStream
   const Descriptors& d = *descriptors_;
   const float one = 1;
   if (d.has_bias) set(d.product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, tensors.bias);
+  if (d.has_aux) set(d.product, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, tensors.aux);
   check(cublasLtMatmul(d.handle, d.product, &one, tensors.right, d.right, tensors.left, d.left, &d.kept, tensors.result,
                        d.result, tensors.result, d.result, &d.algorithms.at(static_cast<std::size_t>(algorithm)).algo,
                        tensors.workspace, workspace_bytes(algorithm), stream),

@@ -10,6 +10,13 @@
 
 namespace braid::kernels {
 
+// What is done to the elements p of a product, bias included; GELU is its tanh form. `aux` is like the result.
+enum class Gelu {
+  None,
+  Forward,   // result = gelu(p), aux = p
+  Backward,  // result = p gelu'(aux)
+};
+
 // result = left right, or result += left right; all are stored by rows, `stride` elements apart.
 struct ProductShape {
   std::int64_t rows = 0, columns = 0, depth = 0;  // left is [rows, depth], right is [depth, columns]
@@ -19,22 +26,24 @@ struct ProductShape {
   bool is_float = false;                                   // the result is fp32, else bf16
   bool add = false;
   bool has_bias = false;  // added to every row of the result; bf16
+  Gelu gelu = Gelu::None;
   auto operator<=>(const ProductShape&) const = default;
 };
 
 struct ProductTensors {
   const void *left = nullptr, *right = nullptr, *bias = nullptr;
-  void *result = nullptr, *workspace = nullptr;
+  void *result = nullptr, *workspace = nullptr, *aux = nullptr;
 };
 
-// The algorithms that cuBLAS offers for a shape on the current GPU, in the order in which it expects them to be fast.
-// Those that cut the depth into parts are left out unless they are its first choice.
+// The algorithms that cuBLAS offers for a shape on the current GPU: at first its first choice only.
 class CublasProduct {
  public:
   explicit CublasProduct(const ProductShape& shape);
   ~CublasProduct();
 
   int algorithms() const;  // 0 if cuBLAS cannot multiply this shape
+  // Adds the others, but for those that cut the depth into parts. cuBLAS expects early ones to be fast.
+  void find_more();
   std::size_t workspace_bytes(int algorithm) const;
   // Not by two threads at once. Throws std::runtime_error if cuBLAS fails.
   void run(int algorithm, const ProductTensors& tensors, cudaStream_t stream);

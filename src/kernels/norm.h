@@ -1,5 +1,5 @@
 // RMS and layer norms of rows, optionally of a sum of two matrices. Without a bias a norm is an RMS norm:
-//   s = x + branch, rounded to T;  y = s / sqrt(mean(s^2) + eps) * weight
+//   s = x + branch + branch_bias, rounded to T;  y = s / sqrt(mean(s^2) + eps) * weight
 // with one it is a layer norm:
 //   y = (s - mean(s)) / sqrt(mean((s - mean(s))^2) + eps) * weight + bias
 #pragma once
@@ -14,6 +14,7 @@ template <class T>
 struct NormForward {
   Matrix<const T> x;
   Matrix<const T> branch{};  // may have no data: s = x
+  const T* branch_bias = nullptr;  // may be null
   const T* weight = nullptr;
   const T* bias = nullptr;
   float eps = 0;
@@ -34,8 +35,10 @@ struct NormBackward {
   const T* weight = nullptr;
   const float* mean = nullptr;  // of a layer norm
   const float* inverse_root = nullptr;
-  T* s_grad = nullptr;           // dense
-  T* parameter_grads = nullptr;  // [columns] of the weight, then, of a layer norm, as many of the bias
+  T* s_grad = nullptr;       // dense
+  bool sums_s_grad = false;  // of a layer norm
+  T* parameter_grads = nullptr;  // [columns] of the weight; of a layer norm, as many of the bias; if wanted, the column
+                                 // sums of s_grad: the gradient of a bias that the branch's rows share
   float* partials = nullptr;     // norm_partials() x as many
 };
 std::int64_t norm_partials(std::int64_t rows, std::int64_t columns);

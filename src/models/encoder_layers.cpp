@@ -31,10 +31,9 @@ class EncoderLayers::TransformerLayer {
         mlp_scale_(parameters.get_if_declared(prefix + "mlp.layer_scale")) {}
 
   void add_to(Residual& stream, const PackedSequences& sequences) const {
-    const at::Tensor attended = attend(normed_columns(stream, qkv_), attention_, false, sequences, parallel_);
-    stream.add(scaled(proj_(attended), attention_scale_));
-    const auto activated = [this, inner = normed_columns(stream, fc1_)] { return activation_of(inner); };
-    stream.add(scaled(fc2_(recomputable(activated, recompute_.activations)), mlp_scale_));
+    const at::Tensor attended = attend(qkv_.linear(normed(stream, qkv_)), attention_, false, sequences, parallel_);
+    stream.add(scaled(proj_.branch(attended), attention_scale_));
+    stream.add(scaled(mlp(stream), mlp_scale_));
   }
 
  private:
@@ -48,16 +47,20 @@ class EncoderLayers::TransformerLayer {
           linear(parameters, prefix, Split::Columns, parallel) {}
   };
 
-  at::Tensor normed_columns(const Residual& x, const NormedLinear& columns) const {
-    return columns.linear(x.layer_norm(columns.norm_weight, columns.norm_bias, norm_eps_, recompute_.norms));
+  Recomputable normed(const Residual& x, const NormedLinear& map) const {
+    return x.layer_norm(map.norm_weight, map.norm_bias, norm_eps_, recompute_.norms);
   }
 
-  at::Tensor activation_of(const at::Tensor& x) const {
-    return gelu_ == "quick" ? quick_gelu(x) : gelu(x, gelu_ == "tanh" ? GeluForm::Tanh : GeluForm::Erf);
+  Branch mlp(const Residual& x) const {
+    if (gelu_ != "quick")
+      return Linear::gelu_branch(normed(x, fc1_), fc1_.linear, fc2_,
+                                 gelu_ == "tanh" ? GeluForm::Tanh : GeluForm::Erf, recompute_.activations);
+    const auto activated = [inner = fc1_.linear(normed(x, fc1_))] { return quick_gelu(inner); };
+    return fc2_.branch(recomputable(activated, recompute_.activations));
   }
 
-  static at::Tensor scaled(const at::Tensor& branch, const at::Tensor& scale) {
-    return scale.defined() ? branch * scale : branch;
+  static Branch scaled(const Branch& branch, const at::Tensor& scale) {
+    return scale.defined() ? Branch(branch.value() * scale) : branch;
   }
 
   const AttentionShape attention_;

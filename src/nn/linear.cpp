@@ -7,6 +7,7 @@
 #include "ops/embedding.h"
 #include "ops/linear.h"
 #include "ops/linear_fp8.h"
+#include "ops/linear_gelu.h"
 #include "ops/select_rows.h"
 
 namespace braid {
@@ -16,14 +17,37 @@ at::Tensor multiply(const Recomputable& x, const Weight& weight, const at::Tenso
   return weight.fp8 ? linear_fp8(x.value, weight, bias) : linear(x, weight, bias);
 }
 
+Recomputable gathered(const Recomputable& x, const Parallel& parallel) {
+  return x.then([&parallel](const at::Tensor& own) { return gather_sequence(own, parallel); });
+}
+
 }  // namespace
 
 at::Tensor Linear::operator()(const Recomputable& x) const {
-  const auto gathered = [parallel = parallel_](const at::Tensor& own) { return gather_sequence(own, *parallel); };
-  if (split_ == Split::Columns) return multiply(x.then(gathered), weight_, bias_);
+  if (split_ == Split::Columns) return multiply(gathered(x, *parallel_), weight_, bias_);
   if (parallel_->tp.size() == 1) return multiply(x, weight_, bias_);  // the product adds the bias
-  const at::Tensor y = reduce_to_sequence(multiply(x, weight_, {}), *parallel_);
-  return bias_.defined() ? y + bias_ : y;
+  return branch(x).value();
+}
+
+Branch Linear::branch(const Recomputable& x) const {
+  BRAID_CHECK(split_ == Split::Rows, "only a map of all ranks' features gives a branch");
+  return {reduce_to_sequence(multiply(x, weight_, {}), *parallel_), bias_};
+}
+
+Branch Linear::gelu_branch(const Recomputable& x, const Linear& fc1, const Linear& fc2, GeluForm form,
+                           bool recomputed) {
+  const Recomputable input = gathered(x, *fc1.parallel_);
+  LinearAndGelu result;
+  Recomputable::Function again;
+  if (recomputed) {  // from `inner`, which is rounded: the value that backward gets must be the one used here
+    result.inner = linear(input, fc1.weight_, fc1.bias_);
+    again = [inner = result.inner.detach(), form] { return gelu_forward(inner, form); };
+    result.activated = again();
+  } else {
+    result = linear_with_gelu(input, fc1.weight_, fc1.bias_, form);
+  }
+  const at::Tensor y = linear_of_gelu(result.inner, {result.activated, again}, form, fc2.weight_, {});
+  return {reduce_to_sequence(y, *fc2.parallel_), fc2.bias_};
 }
 
 at::Tensor Linear::of_rows(const at::Tensor& x, const at::Tensor& rows) const {

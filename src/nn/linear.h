@@ -5,6 +5,8 @@
 
 #include "nn/parallel.h"
 #include "nn/parameters.h"
+#include "ops/activation.h"
+#include "ops/branch.h"
 #include "tensor/recomputable.h"
 
 namespace braid {
@@ -26,6 +28,11 @@ class Linear {
       : Linear(parameters.weight(prefix + "weight"), parameters.get_if_declared(prefix + "bias"), split, parallel) {}
 
   at::Tensor operator()(const Recomputable& x) const;
+  // With Split::Rows, with the bias apart, which a residual stream adds.
+  Branch branch(const Recomputable& x) const;
+  // fc2(gelu(fc1(x))), with the bias apart. `recomputed`: backward computes the GELU again instead of keeping it.
+  static Branch gelu_branch(const Recomputable& x, const Linear& fc1, const Linear& fc2, GeluForm form,
+                            bool recomputed);
   // With Split::Columns, for some of the T / cp tokens only.   [t, In], rows: [n] int64 -> [n, Out / tp]
   at::Tensor of_rows(const at::Tensor& x, const at::Tensor& rows) const;
   at::ScalarType dtype() const { return weight_.value.scalar_type(); }

@@ -1,21 +1,17 @@
 #include "nn/residual.h"
 
-#include <ATen/TensorOperators.h>
-
-#include <utility>
-
 #include "ops/add_norm.h"
 #include "ops/norm.h"
 
 namespace braid {
 
-void Residual::add(at::Tensor branch) {
+void Residual::add(Branch branch) {
   value();
   pending_ = std::move(branch);
 }
 
 const at::Tensor& Residual::value() const {
-  if (pending_.defined()) x_ = x_ + std::exchange(pending_, {});
+  if (pending_.output.defined()) x_ = x_ + std::exchange(pending_, {}).value();
   return x_;
 }
 
@@ -23,9 +19,9 @@ const at::Tensor& Residual::value() const {
 template <class Norm, class AddNorm>
 Recomputable Residual::normed(const Norm& norm, const AddNorm& add_norm, bool recomputed) const {
   at::Tensor result;
-  if (pending_.defined()) {
+  if (pending_.output.defined()) {
     const SumAndNormed both = add_norm();
-    pending_.reset();
+    pending_ = {};
     x_ = both.sum;
     result = both.normed;
   } else {
@@ -38,7 +34,7 @@ Recomputable Residual::normed(const Norm& norm, const AddNorm& add_norm, bool re
 Recomputable Residual::rms_norm(const at::Tensor& weight, double eps, bool recomputed) const {
   const auto norm = [=](const at::Tensor& x) { return braid::rms_norm(x, weight, eps); };
   return normed(
-      norm, [&] { return add_rms_norm(x_, pending_, weight, eps); }, recomputed);
+      norm, [&] { return add_rms_norm(x_, pending_.value(), weight, eps); }, recomputed);
 }
 
 Recomputable Residual::layer_norm(const at::Tensor& weight, const at::Tensor& bias, double eps, bool recomputed) const {

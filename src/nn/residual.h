@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "ops/branch.h"
 #include "tensor/recomputable.h"
 
 namespace braid {
@@ -12,7 +13,7 @@ class Residual {
  public:
   Residual(at::Tensor x) : x_(std::move(x)) {}  // implicit: a tensor is a stream to which nothing was added yet
 
-  void add(at::Tensor branch);
+  void add(Branch branch);
   const at::Tensor& value() const;  // [t, H]
   // `recomputed`: backward normalises the stream again instead of keeping the result.
   Recomputable rms_norm(const at::Tensor& weight, double eps, bool recomputed = false) const;
@@ -22,7 +23,8 @@ class Residual {
   template <class Norm, class AddNorm>
   Recomputable normed(const Norm& norm, const AddNorm& add_norm, bool recomputed) const;
 
-  mutable at::Tensor x_, pending_;  // the stream is their sum; pending_ may be undefined
+  mutable at::Tensor x_;
+  mutable Branch pending_;  // the stream is their sum; it may have no output
 };
 
 }  // namespace braid

@@ -44,10 +44,8 @@ OutputAndSaved<at::Tensor> rms_norm_forward(const at::Tensor& x, const at::Tenso
 Tensors rms_norm_backward(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& weight,
                           const at::Tensor& inverse_root) {
   if constexpr (kHasKernels)
-    if (has_kernel({grad, x, weight}) && cuda::takes_norm_of(x)) {
-      const Tensors grads = cuda::norm_backward(grad, {}, x, weight, {{}, inverse_root});
-      return {grads[0], grads[1]};
-    }
+    if (has_kernel({grad, x, weight}) && cuda::takes_norm_of(x))
+      return cuda::norm_backward(grad, {}, x, weight, {{}, inverse_root});
   const at::Tensor wide_grad = widen(grad), normalized = widen(x) * inverse_root;
   const at::Tensor grad_x = grad_of_normalized(wide_grad * widen(weight), normalized, inverse_root);
   return {grad_x.to(x.scalar_type()), sum_over_tokens(wide_grad * normalized, weight)};

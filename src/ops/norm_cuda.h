@@ -1,9 +1,8 @@
 // RMS and layer norms by Braid's kernels; see ops/has_kernel.h and kernels/norm.h.
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
-#include <vector>
+#include "ops/branch.h"
+#include "ops/norm.h"
 
 namespace braid::cuda {
 
@@ -16,11 +15,12 @@ struct Normed : Statistics {
   at::Tensor sum;  // x + branch; undefined without a branch
   at::Tensor output;
 };
-// branch and bias may be undefined; without a bias it is an RMS norm.
-Normed norm_forward(const at::Tensor& x, const at::Tensor& branch, const at::Tensor& weight, const at::Tensor& bias,
+// The branch and its bias may be undefined. Without a bias it is an RMS norm.
+Normed norm_forward(const at::Tensor& x, const Branch& branch, const at::Tensor& weight, const at::Tensor& bias,
                     double eps);
-// Gradients of the sum, weight and, of a layer norm, bias. `sum_grad`: what is added to the first; may be undefined.
-std::vector<at::Tensor> norm_backward(const at::Tensor& grad, const at::Tensor& sum_grad, const at::Tensor& sum,
-                                      const at::Tensor& weight, const Statistics& saved);
+// Gradients of the sum, weight, of a layer norm its bias, and, if wanted, the branch's bias. `sum_grad`: what is added
+// to the first; may be undefined.
+Tensors norm_backward(const at::Tensor& grad, const at::Tensor& sum_grad, const at::Tensor& sum,
+                      const at::Tensor& weight, const Statistics& saved, bool branch_bias = false);
 
 }  // namespace braid::cuda

@@ -14,6 +14,21 @@ at::Tensor product(const at::Tensor& a, const at::Tensor& b, const at::Tensor& b
   return bias.defined() ? at::addmm(bias, a, b) : at::mm(a, b);
 }
 
+ProductAndGelu product_with_gelu(const at::Tensor& a, const at::Tensor& b, const at::Tensor& bias, GeluForm form) {
+  if constexpr (kHasKernels)
+    if (form == GeluForm::Tanh && cuda::has_product(a, b, bias))
+      if (const ProductAndGelu both = cuda::product_with_gelu(a, b, bias); both.inner.defined()) return both;
+  const at::Tensor inner = product(a, b, bias);
+  return {inner, gelu_forward(inner, form)};
+}
+
+at::Tensor product_times_gelu_slope(const at::Tensor& a, const at::Tensor& b, const at::Tensor& inner, GeluForm form) {
+  if constexpr (kHasKernels)
+    if (form == GeluForm::Tanh && cuda::has_product(a, b, {}) && cuda::has_sum_of_products(inner, a, b))
+      if (const at::Tensor result = cuda::product_times_gelu_slope(a, b, inner); result.defined()) return result;
+  return gelu_backward(product(a, b), inner, form);
+}
+
 void add_product(const at::Tensor& sum, const at::Tensor& a, const at::Tensor& b, bool is_first) {
   if constexpr (kHasKernels)
     if (cuda::has_sum_of_products(sum, a, b)) return cuda::add_product(sum, a, b, is_first);

@@ -1,11 +1,19 @@
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include "ops/activation.h"
 
 namespace braid {
 
 // a b, plus the bias in every row.   a: [M, K], b: [K, N], each stored by rows or by columns; bias: [N] or undefined
 at::Tensor product(const at::Tensor& a, const at::Tensor& b, const at::Tensor& bias = {});
+
+// The same and its GELU, in one pass over memory where cuBLAS can: it takes the GELU before it rounds its argument.
+struct ProductAndGelu {
+  at::Tensor inner, activated;  // a b + bias; gelu(inner)
+};
+ProductAndGelu product_with_gelu(const at::Tensor& a, const at::Tensor& b, const at::Tensor& bias, GeluForm form);
+// a b gelu'(inner), element by element: the gradient of `inner` if a b is that of gelu(inner).   inner: [M, N]
+at::Tensor product_times_gelu_slope(const at::Tensor& a, const at::Tensor& b, const at::Tensor& inner, GeluForm form);
 
 // sum += a b, or sum = a b if it is the first; in the precision of the sum and without a temporary of its size.
 void add_product(const at::Tensor& sum, const at::Tensor& a, const at::Tensor& b, bool is_first);

@@ -8,8 +8,8 @@
 #include <ATen/ops/zeros_like.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
-#include <limits>
 #include <map>
 #include <mutex>
 #include <utility>
@@ -23,13 +23,17 @@ namespace braid::cuda {
 namespace {
 
 using kernels::CublasProduct;
+using kernels::Gelu;
 using kernels::ProductShape;
 
 constexpr std::uint32_t kLeastAlignment = 16, kBlockAlignment = 256;  // bytes; the allocator's blocks have the latter
 
 struct Factors {
   const at::Tensor &a, &b, &bias;
+  const at::Tensor& aux;  // of a GELU
 };
+
+void* data_or_null(const at::Tensor& x) { return x.defined() ? x.data_ptr() : nullptr; }
 
 // The products of one shape. cuBLAS expects its first choice to be the fastest at full clocks; in training the GPU's
 // power limit lowers the clock, and other algorithms win. So those of a shape that recurs are timed. Only algorithms
@@ -50,42 +54,77 @@ class TunedProduct {
 
   void run(const Factors& factors, const at::Tensor& result) { run(chosen_, factors, result); }
 
+  // Takes some 60 ms, or as long as some 40 products. Each is run once, and the fastest are compared in several rounds
+  // through all of them, since the clock changes meanwhile.
   void choose(const Factors& factors, const at::Tensor& result) {
     is_chosen_ = true;
+    product_.find_more();
     if (product_.algorithms() < 2) return;
-    at::Tensor first, other;
+    at::Tensor first, other, first_aux;
     try {
       first = at::zeros_like(result), other = at::zeros_like(result);
+      run(0, factors, first);
+      if (factors.aux.defined()) first_aux = factors.aux.clone();
     } catch (const c10::OutOfMemoryError&) {
       return;
     }
-    run(0, factors, first);
-    const int runs = std::max(1, static_cast<int>(kRoundMs / time_ms(0, factors, other, 1)));
-    std::vector<std::pair<float, int>> times;
-    for (int i = 0; i < product_.algorithms(); ++i) {
-      run(i, factors, other.zero_());
-      const at::ScalarType bits = result.element_size() == 4 ? at::kInt : at::kShort;
-      if (at::equal(first.view(bits), other.view(bits))) times.emplace_back(std::numeric_limits<float>::max(), i);
+    std::vector<std::pair<float, int>> times = time_once(factors, other);
+    const int runs = std::max(1, static_cast<int>(kRoundMs / times[0].first));
+    std::sort(times.begin() + 1, times.end());
+    std::vector<Finalist> finalists;
+    for (const auto& [ms, algorithm] : times) {
+      if (finalists.size() == kFinalists) break;
+      run(algorithm, factors, other.zero_());
+      if (have_same_bits(first, other) && (!first_aux.defined() || have_same_bits(first_aux, factors.aux)))
+        finalists.push_back({algorithm, {}});
     }
     for (int round = 0; round < kRounds; ++round)
-      for (auto& [ms, algorithm] : times) ms = std::min(ms, time_ms(algorithm, factors, other, runs));
-    chosen_ = std::min_element(times.begin(), times.end())->second;
+      for (Finalist& finalist : finalists)
+        finalist.ms[static_cast<std::size_t>(round)] = time_ms(finalist.algorithm, factors, other, runs);
+    for (Finalist& finalist : finalists) std::sort(finalist.ms.begin(), finalist.ms.end());
+    chosen_ = std::min_element(finalists.begin(), finalists.end(), [](const Finalist& a, const Finalist& b) {
+                return a.median() < b.median();
+              })->algorithm;
   }
 
  private:
   using Clock = std::chrono::steady_clock;
-  static constexpr auto kPeriod = std::chrono::milliseconds(100);
-  static constexpr int kRecurringPeriods = 4, kRounds = 3;
-  static constexpr float kRoundMs = 2;
+  static constexpr auto kPeriod = std::chrono::milliseconds(100), kFirstTimes = std::chrono::milliseconds(30);
+  static constexpr int kRecurringPeriods = 4, kRounds = 5, kMostFirstProducts = 20;
+  static constexpr std::size_t kFinalists = 5;
+  static constexpr float kRoundMs = 1;
+
+  struct Finalist {
+    int algorithm;
+    std::array<float, kRounds> ms;  // sorted at the end
+    float median() const { return ms[kRounds / 2]; }
+  };
+
+  // Milliseconds of each algorithm, until time is up.
+  std::vector<std::pair<float, int>> time_once(const Factors& factors, const at::Tensor& result) {
+    std::vector<std::pair<float, int>> times;
+    const auto begin = Clock::now();
+    for (int i = 0; i < product_.algorithms(); ++i) {
+      run(i, factors, result);  // cuBLAS loads the kernel
+      times.emplace_back(time_ms(i, factors, result, 1), i);
+      const std::chrono::duration<float, std::milli> limit(kMostFirstProducts * times[0].first);
+      if (Clock::now() - begin > std::max<std::chrono::duration<float, std::milli>>(kFirstTimes, limit)) break;
+    }
+    return times;
+  }
+
+  static bool have_same_bits(const at::Tensor& a, const at::Tensor& b) {
+    const at::ScalarType bits = a.element_size() == 4 ? at::kInt : at::kShort;
+    return at::equal(a.view(bits), b.view(bits));
+  }
 
   void run(int algorithm, const Factors& factors, const at::Tensor& result) {
     const auto bytes = static_cast<std::int64_t>(product_.workspace_bytes(algorithm));
     const at::Tensor workspace = bytes > 0 ? at::empty({bytes}, result.options().dtype(at::kByte)) : at::Tensor();
-    product_.run(
-        algorithm,
-        {factors.a.data_ptr(), factors.b.data_ptr(), factors.bias.defined() ? factors.bias.data_ptr() : nullptr,
-         result.data_ptr(), bytes > 0 ? workspace.data_ptr() : nullptr},
-        c10::cuda::getCurrentCUDAStream());
+    product_.run(algorithm,
+                 {factors.a.data_ptr(), factors.b.data_ptr(), data_or_null(factors.bias), result.data_ptr(),
+                  data_or_null(workspace), data_or_null(factors.aux)},
+                 c10::cuda::getCurrentCUDAStream());
   }
 
   float time_ms(int algorithm, const Factors& factors, const at::Tensor& result, int runs) {
@@ -141,10 +180,16 @@ bool is_possible(const at::Tensor& x) {
          stride_of(x) >= x.size(is_by_rows(x) ? 1 : 0) && is_aligned(x, kLeastAlignment);
 }
 
-ProductShape shape_of(const Factors& factors, const at::Tensor& result, bool add) {
-  const auto& [a, b, bias] = factors;
-  const bool are_blocks = is_aligned(a, kBlockAlignment) && is_aligned(b, kBlockAlignment) &&
-                          is_aligned(result, kBlockAlignment) && (!bias.defined() || is_aligned(bias, kBlockAlignment));
+// How a product is stored.
+struct Storing {
+  bool add = false;
+  Gelu gelu = Gelu::None;
+};
+
+ProductShape shape_of(const Factors& factors, const at::Tensor& result, const Storing& storing) {
+  const auto& [a, b, bias, aux] = factors;
+  const auto is_block = [](const at::Tensor& x) { return !x.defined() || is_aligned(x, kBlockAlignment); };
+  const bool are_blocks = is_block(a) && is_block(b) && is_block(result) && is_block(bias) && is_block(aux);
   return {.rows = a.size(0),
           .columns = b.size(1),
           .depth = a.size(1),
@@ -155,14 +200,19 @@ ProductShape shape_of(const Factors& factors, const at::Tensor& result, bool add
           .right_transposed = !is_by_rows(b),
           .alignment = are_blocks ? kBlockAlignment : kLeastAlignment,
           .is_float = result.scalar_type() == at::kFloat,
-          .add = add,
-          .has_bias = bias.defined()};
+          .add = storing.add,
+          .has_bias = bias.defined(),
+          .gelu = storing.gelu};
 }
 
-bool multiply(const Factors& factors, const at::Tensor& result, bool add) {
+bool multiply(const Factors& factors, const at::Tensor& result, const Storing& storing) {
   static TunedProducts products;
   const c10::cuda::CUDAGuard guard(factors.a.device());
-  return products.run(factors.a.get_device(), shape_of(factors, result, add), factors, result);
+  return products.run(factors.a.get_device(), shape_of(factors, result, storing), factors, result);
+}
+
+at::Tensor empty_product(const at::Tensor& a, const at::Tensor& b) {
+  return at::empty({a.size(0), b.size(1)}, a.options().requires_grad(false));
 }
 
 }  // namespace
@@ -178,14 +228,25 @@ bool has_sum_of_products(const at::Tensor& sum, const at::Tensor& a, const at::T
 }
 
 at::Tensor product(const at::Tensor& a, const at::Tensor& b, const at::Tensor& bias) {
-  const at::Tensor result = at::empty({a.size(0), b.size(1)}, a.options());
-  return multiply({a, b, bias}, result, false) ? result : bias.defined() ? at::addmm(bias, a, b) : at::mm(a, b);
+  const at::Tensor result = empty_product(a, b);
+  return multiply({a, b, bias, {}}, result, {}) ? result : bias.defined() ? at::addmm(bias, a, b) : at::mm(a, b);
 }
 
 void add_product(const at::Tensor& sum, const at::Tensor& a, const at::Tensor& b, bool is_first) {
-  if (multiply({a, b, {}}, sum, !is_first)) return;
+  if (multiply({a, b, {}, {}}, sum, {.add = !is_first})) return;
   at::Tensor result = sum;
   at::addmm_out(result, result, a, b, sum.scalar_type(), is_first ? 0 : 1);
+}
+
+ProductAndGelu product_with_gelu(const at::Tensor& a, const at::Tensor& b, const at::Tensor& bias) {
+  const at::Tensor inner = empty_product(a, b), activated = empty_product(a, b);
+  if (multiply({a, b, bias, inner}, activated, {.gelu = Gelu::Forward})) return {inner, activated};
+  return {};
+}
+
+at::Tensor product_times_gelu_slope(const at::Tensor& a, const at::Tensor& b, const at::Tensor& inner) {
+  const at::Tensor result = empty_product(a, b);
+  return multiply({a, b, {}, inner}, result, {.gelu = Gelu::Backward}) ? result : at::Tensor();
 }
 
 }  // namespace braid::cuda

@@ -12,18 +12,18 @@ using namespace testing;
 
 constexpr double kEps = 1e-5;
 
-// Two layers of one branch each, then a norm of the result.   in: x, two norms' weights, a bias
+// Two layers of one branch each, then a norm of the result.   in: x, two norms' weights, a bias, a branch's bias
 at::Tensor at_once(const Tensors& in) {
-  const at::Tensor y = in[0] + rms_norm(in[0], in[1], kEps).tanh();
-  const at::Tensor z = y + layer_norm(y, in[2], in[3], kEps).tanh();
+  const at::Tensor y = in[0] + (rms_norm(in[0], in[1], kEps).tanh() + in[4]);
+  const at::Tensor z = y + (layer_norm(y, in[2], in[3], kEps).tanh() + in[4]);
   return z * rms_norm(z, in[1], kEps);
 }
 
 Operator late(bool recomputed) {
   return [recomputed](const Tensors& in) {
     Residual stream(in[0]);
-    const auto first = [in](Residual& to) { to.add(to.rms_norm(in[1], kEps).value.tanh()); };
-    const auto second = [in](Residual& to) { to.add(to.layer_norm(in[2], in[3], kEps).value.tanh()); };
+    const auto first = [in](Residual& to) { to.add({to.rms_norm(in[1], kEps).value.tanh(), in[4]}); };
+    const auto second = [in](Residual& to) { to.add({to.layer_norm(in[2], in[3], kEps).value.tanh(), in[4]}); };
     add_layer(stream, first, recomputed, /*trains=*/true);
     add_layer(stream, second, recomputed, /*trains=*/true);
     const at::Tensor normed = stream.rms_norm(in[1], kEps).value;
@@ -33,7 +33,7 @@ Operator late(bool recomputed) {
 
 TEST(Residual, AddsLateWithTheSameBits) {
   const Tensors inputs = {random_tensor({5, 12}, 1), random_tensor({12}, 2), random_tensor({12}, 3),
-                          random_tensor({12}, 4)};
+                          random_tensor({12}, 4), random_tensor({12}, 6)};
   const at::Tensor output_grad = random_tensor({5, 12}, 5);
   const Evaluation expected = evaluate(at_once, inputs, output_grad);
   for (const bool recomputed : {false, true}) {

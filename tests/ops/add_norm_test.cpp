@@ -19,6 +19,10 @@ const Operator add_layer = [](const Tensors& in) {
   const auto [sum, normed] = add_layer_norm(in[0], in[1], in[2], in[3], kEps);
   return at::cat({sum, normed}, 1);
 };
+const Operator add_biased = [](const Tensors& in) {
+  const auto [sum, normed] = add_layer_norm(in[0], {in[1], in[4]}, in[2], in[3], kEps);
+  return at::cat({sum, normed}, 1);
+};
 const Operator separate_rms = [](const Tensors& in) {
   const at::Tensor sum = in[0] + in[1];
   return at::cat({sum, rms_norm(sum, in[2], kEps)}, 1);
@@ -26,6 +30,10 @@ const Operator separate_rms = [](const Tensors& in) {
 const Operator separate_layer = [](const Tensors& in) {
   const at::Tensor sum = in[0] + in[1];
   return at::cat({sum, layer_norm(sum, in[2], in[3], kEps)}, 1);
+};
+
+const Operator separate_biased = [](const Tensors& in) {
+  return separate_layer({in[0], in[1] + in[4], in[2], in[3]});
 };
 
 // Multiples of 1/8 below 4 in magnitude: their sums are exact in bf16.
@@ -38,15 +46,22 @@ Tensors inputs_of(std::int64_t tokens, std::int64_t columns) {
           random_tensor({columns}, 4)};
 }
 
+Tensors with_branch_bias(Tensors inputs) {
+  inputs.push_back(eighths({inputs[2].size(0)}, 6));
+  return inputs;
+}
+
 Tensors without_bias(const Tensors& inputs) { return {inputs[0], inputs[1], inputs[2]}; }
 
 TEST(AddNorm, IsTheSumAndItsNorm) {
   for (const std::int64_t tokens : {0, 1, 5}) {
     check_gradients(add_rms, separate_rms, without_bias(inputs_of(tokens, 12)));
     check_gradients(add_layer, separate_layer, inputs_of(tokens, 12));
+    check_gradients(add_biased, separate_biased, with_branch_bias(inputs_of(tokens, 12)));
   }
   check_partial_gradients(add_rms, without_bias(inputs_of(5, 12)));
   check_partial_gradients(add_layer, inputs_of(5, 12));
+  check_partial_gradients(add_biased, with_branch_bias(inputs_of(5, 12)));
 }
 
 TEST(AddNorm, GivesTheBitsOfTheSeparateOperators) {
@@ -69,15 +84,15 @@ TEST(AddNorm, GivesTheBitsOfTheSeparateOperators) {
 // See Norm.AgreesWithDoubleAtAnySize.
 TEST(AddNorm, AgreesWithDoubleAtAnySize) {
   for (const auto& [tokens, columns] :
-       {std::pair{1, 5}, {1, 2688}, {3, 7}, {5, 130}, {4000, 24}, {2, 9001}, {900, 2688}}) {
+       {std::pair{1, 5}, {1, 2688}, {3, 7}, {5, 130}, {4000, 24}, {2, 9001}, {900, 2688}, {2500, 1280}, {300, 8192}}) {
     SCOPED_TRACE(::testing::Message() << tokens << " x " << columns);
     const double of_sums = 2 * std::sqrt(static_cast<double>(std::max(tokens, columns)));
     Tensors wider = inputs_of(tokens, columns);
     wider[0] = eighths({tokens, columns + 1}, 5);
     for (const auto& [dtype, epsilons] : {std::pair{at::kBFloat16, 1.0}, {at::kFloat, 12 + of_sums}})
-      for (const Operator& op : {add_rms, add_layer}) {
-        check_precision(op, inputs_of(tokens, columns), dtype, epsilons);
-        check_precision(amid_columns(op), wider, dtype, epsilons);
+      for (const Operator& op : {add_rms, add_layer, add_biased}) {
+        check_precision(op, with_branch_bias(inputs_of(tokens, columns)), dtype, epsilons);
+        check_precision(amid_columns(op), with_branch_bias(wider), dtype, epsilons);
       }
   }
 }
@@ -87,6 +102,7 @@ TEST(AddNorm, NeedsOneShapeAndType) {
   EXPECT_THROW(add_rms_norm(x, x.narrow(0, 0, 2), weight, kEps), std::logic_error);
   EXPECT_THROW(add_rms_norm(x, x.to(at::kFloat), weight, kEps), std::logic_error);
   EXPECT_THROW(add_layer_norm(x, x, weight, weight.narrow(0, 0, 3), kEps), std::logic_error);
+  EXPECT_THROW(add_layer_norm(x, {x, weight.narrow(0, 0, 3)}, weight, weight, kEps), std::logic_error);
 }
 
 }  // namespace

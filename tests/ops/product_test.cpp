@@ -1,6 +1,7 @@
 #include "ops/product.h"
 
 #include <chrono>
+#include <cmath>
 #include <thread>
 
 #include "ops/gradients.h"
@@ -35,6 +36,24 @@ TEST(Product, HasTheSameBitsInEveryUse) {
     if (a.is_cuda()) std::this_thread::sleep_for(kPause);
     EXPECT_TRUE(at::equal(product(a, b.t()), first));
   }
+}
+
+// GELU and its slope change a result by less than 1.13 times the change of their argument, or 0.9 times.
+TEST(Product, MayEndInAGeluOrItsSlope) {
+  for (const GeluForm form : {GeluForm::Tanh, GeluForm::Erf})
+    for (const auto& [rows, depth, columns] : {std::tuple{264, 72, 520}, {1, 8, 8}, {40, 24, 13}, {0, 8, 8}})
+      for (const at::Tensor& bias : {random_tensor({columns}, 3).to(at::kBFloat16), at::Tensor()}) {
+        SCOPED_TRACE(::testing::Message() << rows << " x " << columns);
+        const at::Tensor a = random_tensor({rows, depth}, 1).div(std::sqrt(depth)).to(at::kBFloat16);
+        const at::Tensor b = random_tensor({columns, depth}, 2).to(at::kBFloat16).t();
+        const at::Tensor exact = a.to(at::kDouble).mm(b.to(at::kDouble));
+        const at::Tensor exact_inner = bias.defined() ? exact + bias : exact;
+        const auto [inner, activated] = product_with_gelu(a, b, bias, form);
+        expect_close(inner, exact_inner, 1.1 * epsilon_of(at::kBFloat16));
+        expect_close(activated, gelu_forward(exact_inner, form), 1.2 * epsilon_of(at::kBFloat16));
+        const at::Tensor got = product_times_gelu_slope(a, b, inner, form);
+        expect_close(got, gelu_backward(exact, inner.to(at::kDouble), form), 1.2 * epsilon_of(at::kBFloat16));
+      }
 }
 
 TEST(Product, IsAddedToASum) {

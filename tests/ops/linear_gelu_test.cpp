@@ -1,0 +1,54 @@
+// A linear map, a GELU and a linear map, against the three operators.
+#include "ops/linear_gelu.h"
+
+#include "ops/gradients.h"
+
+namespace braid {
+namespace {
+
+using namespace testing;
+
+// in: x, fc1's weight and bias, fc2's weight and bias
+Operator mlp(GeluForm form, bool recomputed) {
+  return [=](const Tensors& in) {
+    const auto [inner, activated] = linear_with_gelu(in[0], Weight{in[1]}, in[2], form);
+    Recomputable::Function again;
+    if (recomputed) again = [=, kept = inner.detach()] { return gelu_forward(kept, form); };
+    return linear_of_gelu(inner, {activated, again}, form, Weight{in[3]}, in[4]);
+  };
+}
+Operator separate(GeluForm form) {
+  return [=](const Tensors& in) {
+    return linear(gelu(linear(in[0], Weight{in[1]}, in[2]), form), Weight{in[3]}, in[4]);
+  };
+}
+
+Tensors inputs_of(std::int64_t tokens, std::int64_t hidden, std::int64_t ffn) {
+  return {random_tensor({tokens, hidden}, 1), random_tensor({ffn, hidden}, 2).div(std::sqrt(hidden)),
+          random_tensor({ffn}, 3), random_tensor({hidden, ffn}, 4).div(std::sqrt(ffn)), random_tensor({hidden}, 5)};
+}
+
+TEST(LinearGelu, IsTheThreeOperators) {
+  for (const GeluForm form : {GeluForm::Tanh, GeluForm::Erf})
+    for (const bool recomputed : {false, true}) {
+      for (const std::int64_t tokens : {0, 1, 5})
+        check_gradients(mlp(form, recomputed), separate(form), inputs_of(tokens, 6, 10));
+      Tensors without_biases = inputs_of(5, 6, 10);
+      without_biases[2] = without_biases[4] = at::Tensor();
+      check_gradients(mlp(form, recomputed), separate(form), without_biases);
+      check_partial_gradients(mlp(form, recomputed), inputs_of(5, 6, 10));
+    }
+}
+
+// The inner values, their GELU and their gradients are rounded, each to half an epsilon, and then multiplied: such errors
+// add up like their root mean square, to less than 1.5 epsilons of the largest result.
+TEST(LinearGelu, RoundsOnlyWhatItStores) {
+  for (const auto& [tokens, hidden, ffn] : {std::tuple{264, 72, 136}, {1, 8, 16}, {33, 40, 24}, {9, 5, 7}})
+    for (const GeluForm form : {GeluForm::Tanh, GeluForm::Erf}) {
+      SCOPED_TRACE(::testing::Message() << tokens << " x " << hidden << " x " << ffn);
+      check_precision(mlp(form, false), inputs_of(tokens, hidden, ffn), at::kBFloat16, 1.5);
+    }
+}
+
+}  // namespace
+}  // namespace braid
