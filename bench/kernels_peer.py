@@ -1,7 +1,7 @@
-"""The peer of bench_kernels: operators of transformers' NemotronH and RADIO as torch.compile makes them, grouped_mm for
+"""The peer of bench_gpu: operators of transformers' NemotronH and RADIO as torch.compile makes them, grouped_mm for
 experts, and mamba_ssm's Triton scan if that package can be imported; at the sizes of the 20L slice and of RADIO-H, bf16.
 
-Prints one line of JSON: milliseconds by the name that bench_kernels gives the operator.
+Prints one line of JSON: milliseconds by the name that bench_gpu gives the operator.
 """
 
 import argparse
