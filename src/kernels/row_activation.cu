@@ -23,11 +23,15 @@ __device__ void for_columns(std::int64_t columns, Load load, Use use) {
 
 __device__ std::int64_t row_of_warp() { return std::int64_t{blockIdx.x} * kWarps + threadIdx.x / kWarp; }
 
+__device__ std::int64_t place_of(const RowScales& scales, std::int64_t row) {
+  return scales.places == nullptr ? row : scales.places[row];
+}
+
 template <int kWidth, class T>
-__global__ void __launch_bounds__(kWarps* kWarp) scaled_forward(Matrix<const T> x, const float* scales, T* y) {
+__global__ void __launch_bounds__(kWarps* kWarp) scaled_forward(Matrix<const T> x, RowScales scales, T* y) {
   const std::int64_t row = row_of_warp();
   if (row >= x.rows) return;
-  const float scale = scales[row];
+  const float scale = scales.values[place_of(scales, row)];
   Vector<T, kWidth> values[kUnrolled];
   for_columns<kWidth>(
       x.columns,
@@ -43,10 +47,11 @@ __global__ void __launch_bounds__(kWarps* kWarp) scaled_forward(Matrix<const T> 
 
 template <int kWidth, class T>
 __global__ void __launch_bounds__(kWarps* kWarp)
-    scaled_backward(Matrix<const T> grad, Matrix<const T> x, const float* scales, T* x_grad, float* scale_grad) {
+    scaled_backward(Matrix<const T> grad, Matrix<const T> x, RowScales scales, T* x_grad, float* scale_grad) {
   const std::int64_t row = row_of_warp();
   if (row >= x.rows) return;
-  const float scale = scales[row];
+  const std::int64_t place = place_of(scales, row);
+  const float scale = scales.values[place];
   float sum = 0;
   Vector<T, kWidth> values[kUnrolled], slopes[kUnrolled];
   for_columns<kWidth>(
@@ -65,7 +70,7 @@ __global__ void __launch_bounds__(kWarps* kWarp)
         if (x_grad) values[slot].store(x_grad + row * x.columns + column);
       });
   sum = warp_sum(sum);
-  if (scale_grad && threadIdx.x % kWarp == 0) scale_grad[row] = sum;
+  if (scale_grad && threadIdx.x % kWarp == 0) scale_grad[place] = sum;
 }
 
 template <int kWidth, class T>
@@ -118,20 +123,20 @@ __global__ void __launch_bounds__(kWarps* kWarp) gated_backward(Matrix<const T> 
 }  // namespace
 
 template <class T>
-void scaled_squared_relu_forward(Matrix<const T> x, const float* scale, T* y, cudaStream_t stream) {
+void scaled_squared_relu_forward(Matrix<const T> x, const RowScales& scales, T* y, cudaStream_t stream) {
   if (x.rows == 0) return;
   with_vector_width<T>(is_aligned(x), x.columns, [&](auto width) {
-    scaled_forward<width()><<<blocks_for(x.rows, kWarps), kWarps * kWarp, 0, stream>>>(x, scale, y);
+    scaled_forward<width()><<<blocks_for(x.rows, kWarps), kWarps * kWarp, 0, stream>>>(x, scales, y);
   });
 }
 
 template <class T>
-void scaled_squared_relu_backward(Matrix<const T> grad, Matrix<const T> x, const float* scale, T* x_grad,
+void scaled_squared_relu_backward(Matrix<const T> grad, Matrix<const T> x, const RowScales& scales, T* x_grad,
                                   float* scale_grad, cudaStream_t stream) {
   if (x.rows == 0) return;
   with_vector_width<T>(is_aligned(x) && is_aligned(grad), x.columns, [&](auto width) {
     scaled_backward<width()>
-        <<<blocks_for(x.rows, kWarps), kWarps * kWarp, 0, stream>>>(grad, x, scale, x_grad, scale_grad);
+        <<<blocks_for(x.rows, kWarps), kWarps * kWarp, 0, stream>>>(grad, x, scales, x_grad, scale_grad);
   });
 }
 
@@ -152,8 +157,8 @@ void swiglu_backward(Matrix<const T> grad, Matrix<const T> x, T* x_grad, cudaStr
 }
 
 #define BRAID_ROW_ACTIVATIONS(T)                                                                         \
-  template void scaled_squared_relu_forward(Matrix<const T>, const float*, T*, cudaStream_t);            \
-  template void scaled_squared_relu_backward(Matrix<const T>, Matrix<const T>, const float*, T*, float*, \
+  template void scaled_squared_relu_forward(Matrix<const T>, const RowScales&, T*, cudaStream_t);            \
+  template void scaled_squared_relu_backward(Matrix<const T>, Matrix<const T>, const RowScales&, T*, float*, \
                                              cudaStream_t);                                              \
   template void swiglu_forward(Matrix<const T>, T*, cudaStream_t);                                       \
   template void swiglu_backward(Matrix<const T>, Matrix<const T>, T*, cudaStream_t);

@@ -88,10 +88,14 @@ at::Tensor Moe::branch(const Residual& x, const SequenceBatch& batch) {
 AwaitRows Moe::start_experts(const at::Tensor& tokens, const at::Tensor& weights, const ExpertOrder& order,
                              const std::shared_ptr<const ExpertExchange>& exchange) const {
   const AwaitRows await_rows = exchange->start_dispatch(permute_to_experts(tokens, order, options_.router.top_k));
-  const AwaitRows await_weights = exchange->start_dispatch(weights_by_expert(weights, order));
-  return [this, exchange, await_rows, await_weights] {
+  // Weights that stay here need not be sorted: their reader finds them.
+  const bool local = exchange->is_local();
+  const at::Tensor places = local ? order.order : at::Tensor();
+  const AwaitRows await_weights =
+      local ? [weights] { return weights; } : exchange->start_dispatch(weights_by_expert(weights, order));
+  return [this, exchange, await_rows, await_weights, places] {
     const at::Tensor inner = fc1_(await_rows(), exchange->local_rows()), scales = await_weights();
-    const auto activated = [inner, scales] { return scaled_squared_relu(inner, scales); };
+    const auto activated = [inner, scales, places] { return scaled_squared_relu(inner, scales, places); };
     return exchange->combine(fc2_(recomputable(activated, recompute_.activations), exchange->local_rows()));
   };
 }
