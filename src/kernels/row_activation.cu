@@ -156,11 +156,11 @@ void swiglu_backward(Matrix<const T> grad, Matrix<const T> x, T* x_grad, cudaStr
   });
 }
 
-#define BRAID_ROW_ACTIVATIONS(T)                                                                         \
+#define BRAID_ROW_ACTIVATIONS(T)                                                                             \
   template void scaled_squared_relu_forward(Matrix<const T>, const RowScales&, T*, cudaStream_t);            \
   template void scaled_squared_relu_backward(Matrix<const T>, Matrix<const T>, const RowScales&, T*, float*, \
-                                             cudaStream_t);                                              \
-  template void swiglu_forward(Matrix<const T>, T*, cudaStream_t);                                       \
+                                             cudaStream_t);                                                  \
+  template void swiglu_forward(Matrix<const T>, T*, cudaStream_t);                                           \
   template void swiglu_backward(Matrix<const T>, Matrix<const T>, T*, cudaStream_t);
 BRAID_ROW_ACTIVATIONS(float)
 BRAID_ROW_ACTIVATIONS(__nv_bfloat16)

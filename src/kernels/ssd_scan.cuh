@@ -14,14 +14,8 @@ constexpr int kTiles = kSlots / kMma;
 // softplus(raw), with libtorch's threshold.
 __device__ inline float softplus(float raw) { return raw > 20 ? raw : log1pf(expf(raw)); }
 
-struct Chunk {
-  int begin, tokens;  // first token, how many
-  int sequence;
-  int place;  // bit 0: the sequence's first chunk, bit 1: its last
-
-  __device__ bool is_first() const { return place & 1; }
-  __device__ bool is_last() const { return place & 2; }
-};
+__device__ inline bool is_first(const SsdChunk& chunk) { return chunk.place & 1; }
+__device__ inline bool is_last(const SsdChunk& chunk) { return chunk.place & 2; }
 
 // Of one head in one chunk, per slot: s, the running sum of s A, and the decays since the tile of 16 slots began and
 // until it ends. Between slots of different tiles, exp(sum_i - sum_j) is the product of those two and of the decay
@@ -71,26 +65,24 @@ __device__ void compute_scores(Fragment (&scores)[kTiles], Tile<kState> rows, Ti
 
 __device__ inline float2 pair_at(const float* values) { return *reinterpret_cast<const float2*>(values); }
 
-inline Chunk* chunk_table(const SsdScratch& scratch) { return reinterpret_cast<Chunk*>(scratch.chunks); }
 inline Steps* step_table(const SsdScratch& scratch) { return reinterpret_cast<Steps*>(scratch.steps); }
 
-// Fills the tables of chunks and of steps.
-void prepare(const SsdTensors& in, const SsdSizes& sizes, const int* cu_seqlens, const SsdScratch& scratch,
-             cudaStream_t stream);
+void fill_steps(const SsdTensors& in, const SsdSizes& sizes, const SsdChunk* chunks, const SsdScratch& scratch,
+                cudaStream_t stream);
 
 // Forward: what each chunk adds to the state, sum_j exp(sum_end - sum_j) s_j x_j B_j^T, from (x, B).
 // Backward: what it adds to the gradient of the state before it, sum_i exp(sum_i) grad_i C_i^T, from (grad, C).
 enum class Direction { Forward, Backward };
 template <Direction kDirection>
-void chunk_states(Matrix<bf16> rows, Matrix<bf16> columns, const SsdSizes& sizes, const SsdScratch& scratch,
-                  bf16* states, cudaStream_t stream);
+void chunk_states(Matrix<bf16> rows, Matrix<bf16> columns, const SsdSizes& sizes, const SsdChunk* chunks,
+                  const SsdScratch& scratch, bf16* states, cudaStream_t stream);
 
 // Replaces what each chunk adds by the sum of all that was added before it in its sequence (forward), or after it
 // (backward), decayed. Backward also sums the products of these gradients with the states before the chunks, in parts
 // of kSsdPassed elements.
 template <Direction kDirection>
-void pass_states(const SsdSizes& sizes, const SsdScratch& scratch, const SsdBorderStates& border, bf16* states,
-                 const bf16* before, cudaStream_t stream);
+void pass_states(const SsdSizes& sizes, const SsdChunk* chunks, const SsdScratch& scratch,
+                 const SsdBorderStates& border, bf16* states, const bf16* before, cudaStream_t stream);
 
 template <class Kernel>
 void allow_shared_memory(Kernel* kernel, std::size_t bytes) {

@@ -66,13 +66,13 @@ __device__ float row_sum(float x) {
 // head's x, grad and state gradient are copied to shared memory meanwhile.
 template <int kWidth, int kState>
 __global__ void __launch_bounds__(kThreads, 1)
-    inside_chunks(Matrix<bf16> grad, SsdTensors in, int heads, int heads_per_group, const Chunk* table,
+    inside_chunks(Matrix<bf16> grad, SsdTensors in, int heads, int heads_per_group, const SsdChunk* table,
                   const Steps* all_steps, const bf16* state_grads, Matrix<bf16> x_grad, bf16* score_grads,
                   TokenGrads* all_tokens) {
   extern __shared__ __align__(128) char memory[];
   auto& shared = *reinterpret_cast<ChunkMemory<kWidth, kState>*>(memory);
   const Tile<kState> B{shared.B}, C{reinterpret_cast<bf16*>(&shared.stages[1])};
-  const Chunk chunk = table[blockIdx.x];
+  const SsdChunk chunk = table[blockIdx.x];
   const int group = blockIdx.y, tile = tile_of_warp(), first_row = tile * kMma;
   const std::int64_t first_index = std::int64_t{blockIdx.x} * heads + group * heads_per_group;
 
@@ -262,7 +262,7 @@ struct GroupTermsOfCAndB {
 // from_state, to_state.
 template <int kWidth, int kState>
 __global__ void __launch_bounds__(kThreads, 2)
-    of_groups(const __grid_constant__ GroupTermsOfCAndB both, int heads, int heads_per_group, const Chunk* table,
+    of_groups(const __grid_constant__ GroupTermsOfCAndB both, int heads, int heads_per_group, const SsdChunk* table,
               const Steps* all_steps, const bf16* score_grads, TokenGrads* all_tokens) {
   extern __shared__ __align__(128) char memory[];
   auto& shared = *reinterpret_cast<GroupMemory<kWidth, kState>*>(memory);
@@ -270,7 +270,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   const GroupTerms& terms = both.terms[blockIdx.z];
   const Tile<kState> own{shared.own}, other{shared.scores.other};
   const Tile<kSlots> scores{shared.scores.grads};
-  const Chunk chunk = table[blockIdx.x];
+  const SsdChunk chunk = table[blockIdx.x];
   const int group = blockIdx.y, tile = tile_of_warp(), first_row = tile * kMma;
   const std::int64_t first_index = std::int64_t{blockIdx.x} * heads + group * heads_per_group;
 
@@ -366,12 +366,12 @@ __global__ void __launch_bounds__(kThreads, 2)
 // slots.
 constexpr int kPerLane = kSlots / kWarp;
 __global__ void __launch_bounds__(kThreads)
-    of_steps(SsdTensors in, SsdSizes sizes, const Chunk* table, const Steps* all_steps, const TokenGrads* all_tokens,
+    of_steps(SsdTensors in, SsdSizes sizes, const SsdChunk* table, const Steps* all_steps, const TokenGrads* all_tokens,
              const float* passed, Numbers dt_grad, float* chunk_sums) {
   const int lane = lane_id(), first = lane * kPerLane;
   const std::int64_t head = std::int64_t{blockIdx.y} * (kThreads / kWarp) + threadIdx.x / kWarp;
   if (head >= sizes.heads) return;
-  const Chunk chunk = table[blockIdx.x];
+  const SsdChunk chunk = table[blockIdx.x];
   const std::int64_t index = blockIdx.x * sizes.heads + head;
   const Steps& steps = all_steps[index];
   const TokenGrads& tokens = all_tokens[index];
@@ -449,24 +449,22 @@ bool ssd_scan_has_memory() {
   return bytes >= static_cast<int>(sizeof(ssd::ChunkMemory<64, 128>));
 }
 
-void ssd_scan_backward(Matrix<bf16> grad, const SsdTensors& in, const SsdSizes& sizes, const int* cu_seqlens,
+void ssd_scan_backward(Matrix<bf16> grad, const SsdTensors& in, const SsdSizes& sizes, const SsdChunk* chunks,
                        const bf16* states, const SsdScratch& scratch, const SsdBorderStates& border,
                        const SsdTensors& gradients, cudaStream_t stream) {
   using namespace ssd;
   const std::int64_t head_blocks = blocks_for(sizes.heads, kThreads / kWarp);
-  const Chunk* table = chunk_table(scratch);
   const Steps* steps = step_table(scratch);
   if (sizes.chunks > 0) {
-    prepare(in, sizes, cu_seqlens, scratch, stream);
-    chunk_states<Direction::Backward>(grad, in.C, sizes, scratch, scratch.state_grads, stream);
-    pass_states<Direction::Backward>(sizes, scratch, border, scratch.state_grads, states, stream);
+    chunk_states<Direction::Backward>(grad, in.C, sizes, chunks, scratch, scratch.state_grads, stream);
+    pass_states<Direction::Backward>(sizes, chunks, scratch, border, scratch.state_grads, states, stream);
     const int heads = static_cast<int>(sizes.heads), heads_per_group = static_cast<int>(sizes.heads / sizes.groups);
     const auto launch = [&]<int kWidth, int kState>() {
       constexpr std::size_t kChunkBytes = sizeof(ChunkMemory<kWidth, kState>);
       const auto inside = inside_chunks<kWidth, kState>;
       allow_shared_memory(inside, kChunkBytes);
       inside<<<grid_of(sizes.chunks, sizes.groups), kThreads, kChunkBytes, stream>>>(
-          grad, in, heads, heads_per_group, table, steps, scratch.state_grads, gradients.x, scratch.score_grads,
+          grad, in, heads, heads_per_group, chunks, steps, scratch.state_grads, gradients.x, scratch.score_grads,
           token_grads(scratch));
       constexpr std::size_t kGroupBytes = sizeof(GroupMemory<kWidth, kState>);
       const auto groups = of_groups<kWidth, kState>;
@@ -474,11 +472,11 @@ void ssd_scan_backward(Matrix<bf16> grad, const SsdTensors& in, const SsdSizes& 
       const GroupTermsOfCAndB both{
           {{grad, in.C, in.B, states, gradients.C}, {in.x, in.B, in.C, scratch.state_grads, gradients.B}}};
       groups<<<grid_of(sizes.chunks, sizes.groups, 2), kThreads, kGroupBytes, stream>>>(
-          both, heads, heads_per_group, table, steps, scratch.score_grads, token_grads(scratch));
+          both, heads, heads_per_group, chunks, steps, scratch.score_grads, token_grads(scratch));
     };
     sizes.state == 128 ? launch.template operator()<64, 128>() : launch.template operator()<64, 64>();
-    of_steps<<<grid_of(sizes.chunks, head_blocks), kThreads, 0, stream>>>(in, sizes, table, steps, token_grads(scratch),
-                                                                          scratch.passed, gradients.dt, scratch.sums);
+    of_steps<<<grid_of(sizes.chunks, head_blocks), kThreads, 0, stream>>>(
+        in, sizes, chunks, steps, token_grads(scratch), scratch.passed, gradients.dt, scratch.sums);
   }
   of_weights<<<grid_of(head_blocks), kThreads, 0, stream>>>(sizes, scratch.sums, gradients.A_log, gradients.D,
                                                             gradients.dt_bias);

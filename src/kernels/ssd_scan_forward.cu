@@ -24,12 +24,12 @@ struct OutputMemory {
 // The next head's x and state H are copied to shared memory meanwhile.
 template <int kWidth, int kState>
 __global__ void __launch_bounds__(kThreads, 2)
-    outputs(SsdTensors in, int heads, int heads_per_group, const Chunk* table, const Steps* all_steps,
+    outputs(SsdTensors in, int heads, int heads_per_group, const SsdChunk* table, const Steps* all_steps,
             const bf16* states, Matrix<bf16> y) {
   extern __shared__ __align__(128) char memory[];
   auto& shared = *reinterpret_cast<OutputMemory<kWidth, kState>*>(memory);
   const Tile<kState> C{shared.C}, B{reinterpret_cast<bf16*>(&shared.stages[1])};
-  const Chunk chunk = table[blockIdx.x];
+  const SsdChunk chunk = table[blockIdx.x];
   const int group = blockIdx.y, tile = tile_of_warp(), first_row = tile * kMma;
 
   const auto load_head = [&](int i) {
@@ -136,20 +136,20 @@ __global__ void __launch_bounds__(kThreads, 2)
 }  // namespace
 }  // namespace ssd
 
-void ssd_scan_forward(const SsdTensors& in, const SsdSizes& sizes, const int* cu_seqlens, const SsdScratch& scratch,
+void ssd_scan_forward(const SsdTensors& in, const SsdSizes& sizes, const SsdChunk* chunks, const SsdScratch& scratch,
                       const SsdBorderStates& border, Matrix<bf16> y, bf16* states, cudaStream_t stream) {
   using namespace ssd;
   if (sizes.chunks == 0) return;
-  prepare(in, sizes, cu_seqlens, scratch, stream);
-  chunk_states<Direction::Forward>(in.x, in.B, sizes, scratch, states, stream);
-  pass_states<Direction::Forward>(sizes, scratch, border, states, nullptr, stream);
+  fill_steps(in, sizes, chunks, scratch, stream);
+  chunk_states<Direction::Forward>(in.x, in.B, sizes, chunks, scratch, states, stream);
+  pass_states<Direction::Forward>(sizes, chunks, scratch, border, states, nullptr, stream);
   const auto launch = [&]<int kWidth, int kState>() {
     constexpr std::size_t kBytes = sizeof(OutputMemory<kWidth, kState>);
     const auto kernel = outputs<kWidth, kState>;
     allow_shared_memory(kernel, kBytes);
     kernel<<<grid_of(sizes.chunks, sizes.groups), kThreads, kBytes, stream>>>(
-        in, static_cast<int>(sizes.heads), static_cast<int>(sizes.heads / sizes.groups), chunk_table(scratch),
-        step_table(scratch), states, y);
+        in, static_cast<int>(sizes.heads), static_cast<int>(sizes.heads / sizes.groups), chunks, step_table(scratch),
+        states, y);
   };
   sizes.state == 128 ? launch.template operator()<64, 128>() : launch.template operator()<64, 64>();
 }

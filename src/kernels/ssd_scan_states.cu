@@ -3,47 +3,14 @@
 namespace braid::kernels::ssd {
 namespace {
 
-// One block. first_chunk[i] is the first chunk of sequence i; then each chunk finds its sequence by bisection.
-constexpr int kTableThreads = 1024;
-__global__ void __launch_bounds__(kTableThreads)
-    fill_chunk_table(const int* cu_seqlens, int sequences, int chunks, Chunk* table, int* first_chunk) {
-  __shared__ int counts[kTableThreads];
-  int before = 0;
-  for (int base = 0; base < sequences; base += kTableThreads) {
-    const int i = base + static_cast<int>(threadIdx.x);
-    const int own = i < sequences ? (cu_seqlens[i + 1] - cu_seqlens[i] + kSlots - 1) / kSlots : 0;
-    counts[threadIdx.x] = own;
-    __syncthreads();
-    for (int distance = 1; distance < kTableThreads; distance *= 2) {
-      const int other = threadIdx.x >= distance ? counts[threadIdx.x - distance] : 0;
-      __syncthreads();
-      counts[threadIdx.x] += other;
-      __syncthreads();
-    }
-    if (i < sequences) first_chunk[i] = before + counts[threadIdx.x] - own;
-    before += counts[kTableThreads - 1];
-    __syncthreads();
-  }
-  for (int chunk = static_cast<int>(threadIdx.x); chunk < chunks; chunk += kTableThreads) {
-    int low = 0, high = sequences;  // first_chunk[low] <= chunk < first_chunk[high]
-    while (high - low > 1) {
-      const int middle = (low + high) / 2;
-      (first_chunk[middle] <= chunk ? low : high) = middle;
-    }
-    const int begin = cu_seqlens[low] + (chunk - first_chunk[low]) * kSlots, end = cu_seqlens[low + 1];
-    const bool is_last = begin + kSlots >= end;
-    table[chunk] = {begin, is_last ? end - begin : kSlots, low, (begin == cu_seqlens[low] ? 1 : 0) + (is_last ? 2 : 0)};
-  }
-}
-
 // A block has 32 heads of a chunk, a thread one head in one tile of 16 slots.
 constexpr int kStepHeads = 32;
 __global__ void __launch_bounds__(kStepHeads* kTiles)
-    fill_steps(SsdTensors in, SsdSizes sizes, const Chunk* table, Steps* all_steps) {
+    steps_of(SsdTensors in, SsdSizes sizes, const SsdChunk* table, Steps* all_steps) {
   __shared__ float tile_sums[kTiles][kStepHeads];
   const int column = threadIdx.x % kStepHeads, tile = threadIdx.x / kStepHeads;
   const std::int64_t head = std::int64_t{blockIdx.y} * kStepHeads + column;
-  const Chunk chunk = table[blockIdx.x];
+  const SsdChunk chunk = table[blockIdx.x];
   const bool valid = head < sizes.heads;
   const float bias = valid ? value_at(in.dt_bias, head) : 0, A = valid ? -expf(value_at(in.A_log, head)) : 0;
   const int tokens = valid ? chunk.tokens - tile * kMma : 0;  // of this tile
@@ -90,14 +57,14 @@ struct StateMemory {
 
 template <Direction kDirection, int kWidth, int kState>
 __global__ void __launch_bounds__(kStateThreads, 4)
-    add_chunk_states(Matrix<bf16> rows, Matrix<bf16> columns, int heads_per_group, const Chunk* table,
+    add_chunk_states(Matrix<bf16> rows, Matrix<bf16> columns, int heads_per_group, const SsdChunk* table,
                      const Steps* all_steps, bf16* states) {
   extern __shared__ __align__(128) char memory[];
   auto& shared = *reinterpret_cast<StateMemory<kWidth, kState>*>(memory);
   const Tile<kWidth> row_tile{shared.rows};
   const Tile<kState> column_tile{shared.columns};
   const int head = blockIdx.x, group = head / heads_per_group;
-  const Chunk chunk = table[blockIdx.y];
+  const SsdChunk chunk = table[blockIdx.y];
   const std::int64_t index = std::int64_t{blockIdx.y} * gridDim.x + head;
   load_tile<kSlots, kStateThreads>(row_tile, rows.data + chunk.begin * rows.stride + head * kWidth, rows.stride,
                                    chunk.tokens);
@@ -158,12 +125,12 @@ static_assert(kPassWidth * kWarp == kSsdPassed);
 struct Ahead {
   Vector<bf16, kPassWidth> added[kAhead], before[kAhead];
   float sum[kAhead];
-  Chunk chunk[kAhead];
+  SsdChunk chunk[kAhead];
 };
 
 template <Direction kDirection>
 __global__ void __launch_bounds__(kPassThreads, 4)
-    pass(int chunks, int heads, int elements, const Chunk* table, const Steps* steps, SsdBorderStates border,
+    pass(int chunks, int heads, int elements, const SsdChunk* table, const Steps* steps, SsdBorderStates border,
          bf16* states, const bf16* before, float* passed) {
   using Values = Vector<bf16, kPassWidth>;
   constexpr bool kForward = kDirection == Direction::Forward;
@@ -193,9 +160,9 @@ __global__ void __launch_bounds__(kPassThreads, 4)
     for (int i = 0; i < kAhead; ++i) {
       if (base + i >= chunks) break;
       const std::int64_t index = index_at(base + i);
-      const Chunk& chunk = now.chunk[i];
+      const SsdChunk& chunk = now.chunk[i];
       const std::int64_t at_border = (std::int64_t{chunk.sequence} * heads + head) * elements + place;
-      if (kForward ? chunk.is_first() : chunk.is_last())
+      if (kForward ? is_first(chunk) : is_last(chunk))
         for (int k = 0; k < kPassWidth; ++k) carry[k] = border.enter == nullptr ? 0 : border.enter[at_border + k];
       Values arrived;
       float product = 0;
@@ -211,7 +178,7 @@ __global__ void __launch_bounds__(kPassThreads, 4)
         product = warp_sum(product);
         if (lane_id() == 0) passed[index * (elements / kSsdPassed) + place / kSsdPassed] = product * decay;
       }
-      if (border.leave != nullptr && (kForward ? chunk.is_last() : chunk.is_first()))
+      if (border.leave != nullptr && (kForward ? is_last(chunk) : is_first(chunk)))
         for (int k = 0; k < kPassWidth; ++k) border.leave[at_border + k] = carry[k];
     }
   }
@@ -219,45 +186,41 @@ __global__ void __launch_bounds__(kPassThreads, 4)
 
 }  // namespace
 
-void prepare(const SsdTensors& in, const SsdSizes& sizes, const int* cu_seqlens, const SsdScratch& scratch,
-             cudaStream_t stream) {
-  Chunk* table = chunk_table(scratch);
-  const int chunks = static_cast<int>(sizes.chunks);
-  fill_chunk_table<<<1, kTableThreads, 0, stream>>>(cu_seqlens, static_cast<int>(sizes.sequences), chunks, table,
-                                                    scratch.chunks + 4 * chunks);
-  fill_steps<<<grid_of(chunks, blocks_for(sizes.heads, kStepHeads)), kStepHeads * kTiles, 0, stream>>>(
-      in, sizes, table, step_table(scratch));
+void fill_steps(const SsdTensors& in, const SsdSizes& sizes, const SsdChunk* chunks, const SsdScratch& scratch,
+                cudaStream_t stream) {
+  steps_of<<<grid_of(sizes.chunks, blocks_for(sizes.heads, kStepHeads)), kStepHeads * kTiles, 0, stream>>>(
+      in, sizes, chunks, step_table(scratch));
 }
 
 template <Direction kDirection>
-void chunk_states(Matrix<bf16> rows, Matrix<bf16> columns, const SsdSizes& sizes, const SsdScratch& scratch,
-                  bf16* states, cudaStream_t stream) {
+void chunk_states(Matrix<bf16> rows, Matrix<bf16> columns, const SsdSizes& sizes, const SsdChunk* chunks,
+                  const SsdScratch& scratch, bf16* states, cudaStream_t stream) {
   const auto launch = [&]<int kWidth, int kState>() {
     constexpr std::size_t kBytes = sizeof(StateMemory<kWidth, kState>);
     const auto kernel = add_chunk_states<kDirection, kWidth, kState>;
     allow_shared_memory(kernel, kBytes);
     kernel<<<grid_of(sizes.heads, sizes.chunks), kStateThreads, kBytes, stream>>>(
-        rows, columns, static_cast<int>(sizes.heads / sizes.groups), chunk_table(scratch), step_table(scratch), states);
+        rows, columns, static_cast<int>(sizes.heads / sizes.groups), chunks, step_table(scratch), states);
   };
   sizes.state == 128 ? launch.template operator()<64, 128>() : launch.template operator()<64, 64>();
 }
 
 template <Direction kDirection>
-void pass_states(const SsdSizes& sizes, const SsdScratch& scratch, const SsdBorderStates& border, bf16* states,
-                 const bf16* before, cudaStream_t stream) {
+void pass_states(const SsdSizes& sizes, const SsdChunk* chunks, const SsdScratch& scratch,
+                 const SsdBorderStates& border, bf16* states, const bf16* before, cudaStream_t stream) {
   const std::int64_t elements = sizes.width * sizes.state;
   pass<kDirection><<<grid_of(blocks_for(elements, kPassThreads * kPassWidth), sizes.heads), kPassThreads, 0, stream>>>(
-      static_cast<int>(sizes.chunks), static_cast<int>(sizes.heads), static_cast<int>(elements), chunk_table(scratch),
+      static_cast<int>(sizes.chunks), static_cast<int>(sizes.heads), static_cast<int>(elements), chunks,
       step_table(scratch), border, states, before, scratch.passed);
 }
 
-template void chunk_states<Direction::Forward>(Matrix<bf16>, Matrix<bf16>, const SsdSizes&, const SsdScratch&, bf16*,
-                                               cudaStream_t);
-template void chunk_states<Direction::Backward>(Matrix<bf16>, Matrix<bf16>, const SsdSizes&, const SsdScratch&, bf16*,
-                                                cudaStream_t);
-template void pass_states<Direction::Forward>(const SsdSizes&, const SsdScratch&, const SsdBorderStates&, bf16*,
-                                              const bf16*, cudaStream_t);
-template void pass_states<Direction::Backward>(const SsdSizes&, const SsdScratch&, const SsdBorderStates&, bf16*,
-                                               const bf16*, cudaStream_t);
+template void chunk_states<Direction::Forward>(Matrix<bf16>, Matrix<bf16>, const SsdSizes&, const SsdChunk*,
+                                               const SsdScratch&, bf16*, cudaStream_t);
+template void chunk_states<Direction::Backward>(Matrix<bf16>, Matrix<bf16>, const SsdSizes&, const SsdChunk*,
+                                                const SsdScratch&, bf16*, cudaStream_t);
+template void pass_states<Direction::Forward>(const SsdSizes&, const SsdChunk*, const SsdScratch&,
+                                              const SsdBorderStates&, bf16*, const bf16*, cudaStream_t);
+template void pass_states<Direction::Backward>(const SsdSizes&, const SsdChunk*, const SsdScratch&,
+                                               const SsdBorderStates&, bf16*, const bf16*, cudaStream_t);
 
 }  // namespace braid::kernels::ssd

@@ -70,7 +70,8 @@ Tensors scaled_squared_relu_backward(const at::Tensor& grad, const at::Tensor& x
   const at::Tensor positive = x.relu().to(wider(x, scale));
   const at::Tensor slope = positive * grad;
   at::Tensor x_grad, scale_grad;
-  if (needs.scale_grad) scale_grad = by_place((slope * positive).sum(1), places).to(scale.scalar_type()).view(scale.sizes());
+  if (needs.scale_grad)
+    scale_grad = by_place((slope * positive).sum(1), places).to(scale.scalar_type()).view(scale.sizes());
   if (needs.x_grad) x_grad = (slope * by_row(scale, places)).mul_(2).to(x.scalar_type());
   return {x_grad, scale_grad};
 }
