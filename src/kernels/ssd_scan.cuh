@@ -14,8 +14,16 @@ constexpr int kTiles = kSlots / kMma;
 // softplus(raw), with libtorch's threshold.
 __device__ inline float softplus(float raw) { return raw > 20 ? raw : log1pf(expf(raw)); }
 
-__device__ inline bool is_first(const SsdChunk& chunk) { return chunk.place & 1; }
-__device__ inline bool is_last(const SsdChunk& chunk) { return chunk.place & 2; }
+// Bits of a chunk's place: it is the first or the last of its sequence.
+constexpr int kFirstChunk = 1, kLastChunk = 2;
+
+// exp(x). Unlike __expf, it flushes subnormal results to zero, which takes fewer instructions.
+__device__ inline float decay_of(float x) {
+  constexpr float kLog2OfE = 1.4426950408889634f;
+  float result;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x * kLog2OfE));
+  return result;
+}
 
 // Of one head in one chunk, per slot: s, the running sum of s A, and the decays since the tile of 16 slots began and
 // until it ends. Between slots of different tiles, exp(sum_i - sum_j) is the product of those two and of the decay
@@ -24,15 +32,19 @@ struct Steps {
   float step[kSlots], sum[kSlots], from_tile[kSlots], to_tile[kSlots];
 
   // From the end of one tile to the begin of a later one.
-  __device__ float between(int from, int to) const { return __expf(sum[to * kMma - 1] - sum[from * kMma + kMma - 1]); }
+  __device__ float between(int from, int to) const {
+    return decay_of(sum[to * kMma - 1] - sum[from * kMma + kMma - 1]);
+  }
 };
 static_assert(sizeof(Steps) == kSsdStepFloats * sizeof(float));
 
 template <int kThreads>
 __device__ void load_steps(Steps& to, const Steps* from) {
   constexpr int kUnits = sizeof(Steps) / 16;
-  for (int i = threadIdx.x; i < kUnits; i += kThreads)
-    copy_async(reinterpret_cast<char*>(&to) + i * 16, reinterpret_cast<const char*>(from) + i * 16);
+  static_assert(kThreads >= kUnits);
+  const int offset = threadIdx.x * 16;
+  if (threadIdx.x < kUnits)
+    copy_async(reinterpret_cast<char*>(&to) + offset, reinterpret_cast<const char*>(from) + offset);
 }
 
 // The tile of 16 rows that a warp of a block of 8 works on. Causal products have 1 to 8 tiles per row of tiles; warps w
@@ -45,8 +57,8 @@ __device__ inline int tile_of_warp() {
 // 16 rows of scores, one tile of 16 columns per fragment: rows . columns over the state. Two tiles at a time from
 // `first` to `last`; the others are zero. Rounded to bf16, which leaves registers for two tiles in flight.
 template <int kState>
-__device__ void compute_scores(Fragment (&scores)[kTiles], Tile<kState> rows, Tile<kState> columns, int first_row,
-                               int first, int last) {
+__device__ void compute_scores(Fragment (&scores)[kTiles], Tile<kState> rows, Tile<kState> columns, int first,
+                               int last) {
 #pragma unroll
   for (int j = 0; j < kTiles; j += 2) {
     scores[j] = scores[j + 1] = {};
@@ -54,7 +66,7 @@ __device__ void compute_scores(Fragment (&scores)[kTiles], Tile<kState> rows, Ti
     Accumulator sums[4];
 #pragma unroll
     for (int k = 0; k < kState; k += kMma) {
-      const Fragment row = left(rows, first_row, k);
+      const Fragment row = left(rows, 0, k);
       multiply_add(&sums[0], row, right_transposed(columns, k, j * kMma));
       multiply_add(&sums[2], row, right_transposed(columns, k, (j + 1) * kMma));
     }

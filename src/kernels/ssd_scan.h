@@ -29,7 +29,7 @@ struct SsdTensors {
 struct SsdChunk {
   int begin, tokens;  // first token, how many
   int sequence;
-  int place;  // bit 0: the sequence's first chunk, bit 1: its last
+  int place;  // 1 if it is the sequence's first chunk, plus 2 if it is the last
 };
 
 struct SsdSizes {

@@ -1,3 +1,5 @@
+#include <utility>
+
 #include "kernels/ssd_scan.cuh"
 
 // With the gradient g_i of y_i, the state H before a chunk, the gradient G of the state after it, and per head
@@ -29,6 +31,8 @@ static_assert(sizeof(TokenGrads) == kSsdTokenFloats * sizeof(float));
 
 TokenGrads* token_grads(const SsdScratch& scratch) { return reinterpret_cast<TokenGrads*>(scratch.tokens); }
 
+constexpr int kInsideThreads = 512;
+
 // While the scores are computed, C takes the place of the second stage.
 template <int kWidth, int kState>
 struct ChunkMemory {
@@ -39,6 +43,9 @@ struct ChunkMemory {
   bf16 B[kSlots * kState];
   Stage stages[2];
   float earlier[2][kTiles][kSlots];  // of the current and the previous head: sums over a tile of slots j
+  // For the other warp with the same rows: sums, and what is later.
+  Accumulator sums[kTiles][kWidth / kMma][kWarp];
+  float later[kTiles][kMma];
   static_assert(sizeof(Stage) >= kSlots * kState * sizeof(bf16));
 };
 
@@ -61,19 +68,28 @@ __device__ float row_sum(float x) {
   return x + __shfl_xor_sync(~0u, x, 2);
 }
 
-// The gradients of x and of the scores inside a chunk, for the heads of one group. A warp has 16 slots j as rows; their
-// scores, and the gradients of these, summed over the heads, stay in registers: 16 x 128, columns i >= j. The next
-// head's x, grad and state gradient are copied to shared memory meanwhile.
+// Barriers of the two warps that share the rows of a tile. Barrier 0 is that of the block.
+__device__ void meet(int tile) { asm volatile("bar.sync %0, 64;" ::"r"(tile + 1) : "memory"); }
+__device__ void arrive(int tile) { asm volatile("bar.arrive %0, 64;" ::"r"(tile + 1) : "memory"); }
+
+// The gradients of x and of the scores inside a chunk, for the heads of one group. Two warps share 16 slots j as rows:
+// one has the even tiles of 16 columns i >= j, one the odd ones. Their scores, and the gradients of these, summed over
+// the heads, stay in registers. Each of the two finishes half of the features of x, and gives its sums of the other
+// half to the other warp. The next head's x, grad and state gradient are copied to shared memory meanwhile.
 template <int kWidth, int kState>
-__global__ void __launch_bounds__(kThreads, 1)
+__global__ void __launch_bounds__(kInsideThreads, 1)
     inside_chunks(Matrix<bf16> grad, SsdTensors in, int heads, int heads_per_group, const SsdChunk* table,
                   const Steps* all_steps, const bf16* state_grads, Matrix<bf16> x_grad, bf16* score_grads,
                   TokenGrads* all_tokens) {
-  extern __shared__ __align__(128) char memory[];
+  extern __shared__ __align__(1024) char memory[];
   auto& shared = *reinterpret_cast<ChunkMemory<kWidth, kState>*>(memory);
+  constexpr int kThreads = kInsideThreads, kOwn = kTiles / 2, kHalf = kWidth / 2;
   const Tile<kState> B{shared.B}, C{reinterpret_cast<bf16*>(&shared.stages[1])};
   const SsdChunk chunk = table[blockIdx.x];
-  const int group = blockIdx.y, tile = tile_of_warp(), first_row = tile * kMma;
+  // Of the warps that share a scheduler, two have many tiles and two have few.
+  const int warp = threadIdx.x / kWarp, place = warp % kOwn, odd = warp / kOwn % 2;
+  const int group = blockIdx.y, tile = warp < kTiles ? place : kTiles - 1 - place, first_row = tile * kMma;
+  const int own_half = odd * kHalf;
   const std::int64_t first_index = std::int64_t{blockIdx.x} * heads + group * heads_per_group;
 
   const auto load_head = [&](int i) {
@@ -89,7 +105,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   const auto load_group = [&](Tile<kState> to, const Matrix<bf16>& from) {
     load_tile<kSlots, kThreads>(to, from.data + chunk.begin * from.stride + group * kState, from.stride, chunk.tokens);
   };
-  // By the threads of the first half, one slot each; a slot of tile i has sums over tiles up to i.
+  // By the first threads, one slot each; a slot of tile i has sums over tiles up to i.
   const auto write_earlier = [&](int i) {
     const int slot = threadIdx.x;
     if (slot >= kSlots) return;
@@ -103,9 +119,19 @@ __global__ void __launch_bounds__(kThreads, 1)
   copies_arrived();
   __syncthreads();
 
-  Fragment scores[kTiles];
-  Accumulator score_grad[2 * kTiles];
-  compute_scores(scores, B, C, first_row, tile, kTiles - 1);
+  const Tile<kState> own_B = B.from_row(first_row), own_C = C.from_row(odd * kMma);
+  Fragment scores[kOwn];
+  Accumulator score_grad[2 * kOwn];
+#pragma unroll
+  for (int m = 0; m < kOwn; ++m) {
+    scores[m] = {};
+    if (2 * m + odd < tile) continue;
+    Accumulator sums[2];
+#pragma unroll
+    for (int k = 0; k < kState; k += kMma)
+      multiply_add(sums, left(own_B, 0, k), right_transposed(own_C, k, 2 * m * kMma));
+    scores[m] = as_left(sums);
+  }
 
   for (int h = 0; h < heads_per_group; ++h) {
     copies_arrived();
@@ -113,105 +139,140 @@ __global__ void __launch_bounds__(kThreads, 1)
     if (h + 1 < heads_per_group) load_head(h + 1);
     if (h > 0) write_earlier(h - 1);
     auto& stage = shared.stages[h % 2];
-    const Tile<kWidth> x{stage.x}, y_grad{stage.grad};
-    const Tile<kState> state_grad{stage.state_grad};
+    const Tile<kWidth> own_x = Tile<kWidth>{stage.x}.from_row(first_row);
+    const Tile<kWidth> y_grad{stage.grad}, own_columns = y_grad.from_row(odd * kMma);
+    const Tile<kState> state_grad = Tile<kState>{stage.state_grad}.from_row(own_half);
     const Steps& steps = stage.steps;
     TokenGrads& tokens = all_tokens[first_index + h];
     const int row = first_row + row_of_lane();
-    const float skip = value_at(in.D, group * heads_per_group + h);
     const float sum[2] = {steps.sum[row], steps.sum[row + 8]}, step[2] = {steps.step[row], steps.step[row + 8]};
 
+    // The first half of the sums is this warp's half of the features, the second half is the other's.
     Accumulator sums[kWidth / 8];
 #pragma unroll
     for (int k = 0; k < kState; k += kMma) {
-      const Fragment b = left(B, first_row, k);
+      const Fragment b = left(own_B, 0, k);
 #pragma unroll
-      for (int p = 0; p < kWidth / kMma; ++p) multiply_add(&sums[2 * p], b, right_transposed(state_grad, k, p * kMma));
+      for (int p = 0; p < kHalf; p += kMma) multiply_add(&sums[p / 8], b, right_transposed(state_grad, k, p));
     }
-    const float end = steps.sum[kSlots - 1], to_end[2] = {__expf(end - sum[0]), __expf(end - sum[1])};
+    const float end = steps.sum[kSlots - 1], to_end[2] = {decay_of(end - sum[0]), decay_of(end - sum[1])};
 #pragma unroll
-    for (int p = 0; p < kWidth / 8; ++p)
+    for (int p = 0; p < kHalf / 8; ++p)
 #pragma unroll
       for (int v = 0; v < 4; ++v) sums[p].values[v] *= to_end[v / 2];
 
-    Fragment rows[kWidth / kMma];
-#pragma unroll
-    for (int p = 0; p < kWidth / kMma; ++p) rows[p] = left(x, first_row, p * kMma);
-    const float to_tile[2] = {steps.to_tile[row], steps.to_tile[row + 8]};
     float later[2] = {0, 0};
 #pragma unroll
-    for (int i = 0; i < kTiles; i += 2) {
-      if (i + 1 < tile) continue;
-      Accumulator products[4], decays[4];
+    for (int m = 0; m < kOwn; ++m) {
+      const int i = 2 * m + odd;
+      if (i < tile) continue;
+      Accumulator products[2];
 #pragma unroll
-      for (int p = 0; p < kWidth / kMma; ++p) {
-        multiply_add(&products[0], rows[p], right_transposed(y_grad, p * kMma, i * kMma));
-        multiply_add(&products[2], rows[p], right_transposed(y_grad, p * kMma, (i + 1) * kMma));
-      }
+      for (int p = 0; p < kWidth; p += kMma)
+        multiply_add(products, left(own_x, 0, p), right_transposed(own_columns, p, 2 * m * kMma));
+      Fragment weights;
+      float earlier[2][2] = {};
+      const auto weigh = [&](int half, int below, int e, float decay) {
+        const float2 scores_of_pair = unpack(scores[m].values[2 * half + below]);
+        const float score = e == 0 ? scores_of_pair.x : scores_of_pair.y;
+        const float decayed = products[half].values[2 * below + e] * decay;
+        score_grad[2 * m + half].values[2 * below + e] += decayed * step[below];
+        return std::pair{score * decay, decayed * score};
+      };
+      const auto add = [&](int half, int below, int e, float z) {
+        later[below] += z;
+        earlier[half][e] += z * step[below];
+      };
       if (i > tile) {
-        const float between[2] = {steps.between(tile, i), steps.between(tile, i + 1)};
+        const float between = steps.between(tile, i);
+        const float from_row[2] = {steps.to_tile[row] * between, steps.to_tile[row + 8] * between};
 #pragma unroll
-        for (int n = 0; n < 4; ++n)
+        for (int half = 0; half < 2; ++half) {
+          const float2 to_column = pair_at(&steps.from_tile[i * kMma + half * 8 + column_of_lane()]);
 #pragma unroll
-          for (int v = 0; v < 4; ++v)
-            decays[n].values[v] =
-                to_tile[v / 2] * between[n / 2] * steps.from_tile[i * kMma + n * 8 + column_of_lane() + v % 2];
-      } else {
-#pragma unroll
-        for (int n = 0; n < 4; ++n)
-#pragma unroll
-          for (int v = 0; v < 4; ++v) {
-            const int column = i * kMma + n * 8 + column_of_lane() + v % 2;
-            decays[n].values[v] = column >= row + v / 2 * 8 ? __expf(steps.sum[column] - sum[v / 2]) : 0;
+          for (int below = 0; below < 2; ++below) {
+            const auto [first, first_z] = weigh(half, below, 0, from_row[below] * to_column.x);
+            const auto [second, second_z] = weigh(half, below, 1, from_row[below] * to_column.y);
+            weights.values[2 * half + below] = pack(first, second);
+            add(half, below, 0, first_z);
+            add(half, below, 1, second_z);
           }
-      }
-#pragma unroll
-      for (int t = 0; t < 2; ++t) {
-        Fragment weights;
-        float earlier[2][2] = {};
+        }
+      } else {
 #pragma unroll
         for (int half = 0; half < 2; ++half)
 #pragma unroll
           for (int below = 0; below < 2; ++below) {
-            const float2 score = unpack(scores[i + t].values[2 * half + below]);
-            const float* product = products[2 * t + half].values + 2 * below;
-            const float* decay = decays[2 * t + half].values + 2 * below;
-            float* of_score = score_grad[2 * (i + t) + half].values + 2 * below;
-            const float weight[2] = {score.x * decay[0], score.y * decay[1]};
-            weights.values[2 * half + below] = pack(weight[0], weight[1]);
+            float of_pair[2];
 #pragma unroll
             for (int e = 0; e < 2; ++e) {
-              const int column = (i + t) * kMma + half * 8 + column_of_lane() + e, slot = row + 8 * below;
-              float z = product[e] * weight[e];
-              of_score[e] += product[e] * decay[e] * step[below];
+              const int column = i * kMma + half * 8 + column_of_lane() + e, slot = row + 8 * below;
+              const auto [weight, z] =
+                  weigh(half, below, e, column >= slot ? decay_of(steps.sum[column] - sum[below]) : 0);
+              of_pair[e] = weight;
+              add(half, below, e, column == slot ? 0 : z);
               if (column == slot) {
                 tokens.own[slot] = z;
-                tokens.product[slot] = product[e];
-                z = 0;
+                tokens.product[slot] = products[half].values[2 * below + e];
               }
-              later[below] += z;
-              earlier[half][e] += z * step[below];
             }
+            weights.values[2 * half + below] = pack(of_pair[0], of_pair[1]);
           }
-        write_column_sums(earlier, &shared.earlier[h % 2][tile][(i + t) * kMma]);
-#pragma unroll
-        for (int p = 0; p < kWidth / kMma; ++p)
-          multiply_add(&sums[2 * p], weights, right(y_grad, (i + t) * kMma, p * kMma));
       }
+      write_column_sums(earlier, &shared.earlier[h % 2][tile][i * kMma]);
+#pragma unroll
+      for (int p = 0; p < kWidth; p += kMma)
+        multiply_add(&sums[p / 8], weights, right(own_columns, 2 * m * kMma, p ^ own_half));
     }
 
+    // The odd warp's sums to the even one, and then the other way.
+    Accumulator(&given)[kWidth / kMma][kWarp] = shared.sums[tile];
+    const auto give = [&] {
+#pragma unroll
+      for (int p = 0; p < kHalf / 8; ++p) given[p][lane_id()] = sums[kHalf / 8 + p];
+    };
+    const auto take = [&] {
+#pragma unroll
+      for (int p = 0; p < kHalf / 8; ++p) {
+        const Accumulator others = given[p][lane_id()];
+#pragma unroll
+        for (int v = 0; v < 4; ++v) sums[p].values[v] += others.values[v];
+      }
+    };
+    for (float& all_later : later) all_later = row_sum(all_later);
+    const bool first_of_row = column_of_lane() == 0;
+    if (odd) {
+      give();
+      if (first_of_row)
+        for (int below = 0; below < 2; ++below) shared.later[tile][row_of_lane() + 8 * below] = later[below];
+      meet(tile);
+      meet(tile);
+      take();
+    } else {
+      meet(tile);
+      take();
+      give();
+      arrive(tile);
+      if (first_of_row)
+        for (int below = 0; below < 2; ++below)
+          tokens.later[row + 8 * below] = later[below] + shared.later[tile][row_of_lane() + 8 * below];
+    }
+
+    const float skip = value_at(in.D, group * heads_per_group + h);
+    Fragment grads[kHalf / kMma];
+#pragma unroll
+    for (int p = 0; p < kHalf; p += kMma) grads[p / kMma] = left(y_grad.from_row(first_row), 0, p ^ own_half);
 #pragma unroll
     for (int below = 0; below < 2; ++below) {
       const int slot = row + 8 * below;
-      const float all_later = row_sum(later[below]), s = step[below];
-      if (column_of_lane() == 0) tokens.later[slot] = all_later;
-      bf16* to = x_grad.data + (chunk.begin + slot) * x_grad.stride + (group * heads_per_group + h) * kWidth;
+      const float s = step[below];
+      bf16* to = x_grad.data + (chunk.begin + slot) * x_grad.stride + (group * heads_per_group + h) * kWidth + own_half;
 #pragma unroll
-      for (int p = 0; p < kWidth / kMma; ++p) {
-        const float *a = sums[2 * p].values + 2 * below, *b = sums[2 * p + 1].values + 2 * below;
-        const float2 low = y_grad.pair(slot, p * kMma + column_of_lane());
-        const float2 high = y_grad.pair(slot, p * kMma + 8 + column_of_lane());
-        store_row(to + p * kMma, {s * a[0] + skip * low.x, s * a[1] + skip * low.y},
+      for (int p = 0; p < kHalf; p += kMma) {
+        const float *a = sums[p / 8].values + 2 * below, *b = sums[p / 8 + 1].values + 2 * below;
+        const Fragment& own_grad = grads[p / kMma];
+        const float2 low = unpack(own_grad.values[below]), high = unpack(own_grad.values[2 + below]);
+        store_row(to + p, {s * a[0] + skip * low.x, s * a[1] + skip * low.y},
                   {s * b[0] + skip * high.x, s * b[1] + skip * high.y}, slot < chunk.tokens);
       }
     }
@@ -221,11 +282,12 @@ __global__ void __launch_bounds__(kThreads, 1)
   write_earlier(heads_per_group - 1);
   bf16* to = score_grads + (std::int64_t{blockIdx.x} * gridDim.y + group) * kSlots * kSlots;
 #pragma unroll
-  for (int i = 0; i < kTiles; ++i)
+  for (int m = 0; m < kOwn; ++m)
 #pragma unroll
     for (int below = 0; below < 2; ++below) {
-      const float *a = score_grad[2 * i].values + 2 * below, *b = score_grad[2 * i + 1].values + 2 * below;
-      store_row(to + (first_row + row_of_lane() + 8 * below) * kSlots + i * kMma, {a[0], a[1]}, {b[0], b[1]}, true);
+      const float *a = score_grad[2 * m].values + 2 * below, *b = score_grad[2 * m + 1].values + 2 * below;
+      store_row(to + (first_row + row_of_lane() + 8 * below) * kSlots + (2 * m + odd) * kMma, {a[0], a[1]},
+                {b[0], b[1]}, true);
     }
 }
 
@@ -264,7 +326,7 @@ template <int kWidth, int kState>
 __global__ void __launch_bounds__(kThreads, 2)
     of_groups(const __grid_constant__ GroupTermsOfCAndB both, int heads, int heads_per_group, const SsdChunk* table,
               const Steps* all_steps, const bf16* score_grads, TokenGrads* all_tokens) {
-  extern __shared__ __align__(128) char memory[];
+  extern __shared__ __align__(1024) char memory[];
   auto& shared = *reinterpret_cast<GroupMemory<kWidth, kState>*>(memory);
   const bool of_C = blockIdx.z == 0;
   const GroupTerms& terms = both.terms[blockIdx.z];
@@ -312,28 +374,29 @@ __global__ void __launch_bounds__(kThreads, 2)
     auto& stage = shared.stages[h % 2];
     const Tile<kState> state{stage.state};
     const Steps& steps = stage.steps;
-    int own_row = row;  // unknown to the compiler, which would keep all addresses of the loop below in registers
+    int own_row = first_row;  // unknown to the compiler, which would keep all addresses of the loop below in registers
     asm volatile("" : "+r"(own_row));
     float decay[2], weight[2], dots[2] = {0, 0};
 #pragma unroll
     for (int below = 0; below < 2; ++below) {
       const int slot = row + 8 * below;
-      decay[below] = __expf(of_C ? steps.sum[slot] : steps.sum[kSlots - 1] - steps.sum[slot]);
+      decay[below] = decay_of(of_C ? steps.sum[slot] : steps.sum[kSlots - 1] - steps.sum[slot]);
       weight[below] = of_C ? decay[below] : decay[below] * steps.step[slot];
     }
     Fragment a[kWidth / kMma];
 #pragma unroll
-    for (int p = 0; p < kWidth / kMma; ++p) a[p] = left(Tile<kWidth>{stage.rows}, first_row, p * kMma);
+    for (int p = 0; p < kWidth / kMma; ++p) a[p] = left(Tile<kWidth>{stage.rows}.from_row(first_row), 0, p * kMma);
 #pragma unroll
     for (int n = 0; n < kState / 8; n += 2) {
       Accumulator products[2];
 #pragma unroll
       for (int p = 0; p < kWidth / kMma; ++p) multiply_add(products, a[p], right(state, p * kMma, n * 8));
+      const Fragment factors = left(own.from_row(own_row), 0, n * 8);  // in the places of the products
 #pragma unroll
       for (int i = 0; i < 2; ++i)
 #pragma unroll
         for (int below = 0; below < 2; ++below) {
-          const float2 factor = own.pair(own_row + 8 * below, (n + i) * 8 + column_of_lane());
+          const float2 factor = unpack(factors.values[2 * i + below]);
           const float* product = products[i].values + 2 * below;
           float* sum = sums[n + i].values + 2 * below;
           dots[below] += product[0] * factor.x + product[1] * factor.y;
@@ -463,7 +526,7 @@ void ssd_scan_backward(Matrix<bf16> grad, const SsdTensors& in, const SsdSizes& 
       constexpr std::size_t kChunkBytes = sizeof(ChunkMemory<kWidth, kState>);
       const auto inside = inside_chunks<kWidth, kState>;
       allow_shared_memory(inside, kChunkBytes);
-      inside<<<grid_of(sizes.chunks, sizes.groups), kThreads, kChunkBytes, stream>>>(
+      inside<<<grid_of(sizes.chunks, sizes.groups), kInsideThreads, kChunkBytes, stream>>>(
           grad, in, heads, heads_per_group, chunks, steps, scratch.state_grads, gradients.x, scratch.score_grads,
           token_grads(scratch));
       constexpr std::size_t kGroupBytes = sizeof(GroupMemory<kWidth, kState>);

@@ -59,7 +59,7 @@ template <Direction kDirection, int kWidth, int kState>
 __global__ void __launch_bounds__(kStateThreads, 4)
     add_chunk_states(Matrix<bf16> rows, Matrix<bf16> columns, int heads_per_group, const SsdChunk* table,
                      const Steps* all_steps, bf16* states) {
-  extern __shared__ __align__(128) char memory[];
+  extern __shared__ __align__(1024) char memory[];
   auto& shared = *reinterpret_cast<StateMemory<kWidth, kState>*>(memory);
   const Tile<kWidth> row_tile{shared.rows};
   const Tile<kState> column_tile{shared.columns};
@@ -74,22 +74,22 @@ __global__ void __launch_bounds__(kStateThreads, 4)
   const int slot = threadIdx.x;
   static_assert(kStateThreads == kSlots);
   shared.weights[slot] = kDirection == Direction::Forward
-                             ? __expf(steps.sum[kSlots - 1] - steps.sum[slot]) * steps.step[slot]
-                             : __expf(steps.sum[slot]);
+                             ? decay_of(steps.sum[kSlots - 1] - steps.sum[slot]) * steps.step[slot]
+                             : decay_of(steps.sum[slot]);
   copies_arrived();
   __syncthreads();
 
   constexpr int kRows = kWidth / 2, kColumns = kState / 2;
   const int warp = threadIdx.x / kWarp, first_row = warp / 2 * kRows, first_column = warp % 2 * kColumns;
   Accumulator sums[kRows / kMma][kColumns / 8];
-#pragma unroll
+#pragma unroll 2
   for (int k = 0; k < kSlots; k += kMma) {
     const float2 low = *reinterpret_cast<const float2*>(&shared.weights[k + column_of_lane()]);
     const float2 high = *reinterpret_cast<const float2*>(&shared.weights[k + 8 + column_of_lane()]);
     Fragment weighted[kRows / kMma];
 #pragma unroll
     for (int m = 0; m < kRows / kMma; ++m) {
-      weighted[m] = left_transposed(row_tile, first_row + m * kMma, k);
+      weighted[m] = left_transposed(row_tile, first_row ^ m * kMma, k);
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const float2 pair = unpack(weighted[m].values[i]), weight = i < 2 ? low : high;
@@ -98,7 +98,7 @@ __global__ void __launch_bounds__(kStateThreads, 4)
     }
 #pragma unroll
     for (int n = 0; n < kColumns / kMma; ++n) {
-      const Fragment b = right(column_tile, k, first_column + n * kMma);
+      const Fragment b = right(column_tile, k, first_column ^ n * kMma);
 #pragma unroll
       for (int m = 0; m < kRows / kMma; ++m) multiply_add(&sums[m][2 * n], weighted[m], b);
     }
@@ -117,69 +117,87 @@ __global__ void __launch_bounds__(kStateThreads, 4)
       }
 }
 
-// A thread has 8 elements of the state of one head and walks over all chunks. It reads kAhead chunks while it works on
-// the kAhead before them.
-constexpr int kPassThreads = 128, kPassWidth = 8, kAhead = 4;
+// A thread has 8 elements of the state of one head and walks over all chunks. It reads kAhead chunks ahead.
+constexpr int kPassThreads = 128, kPassWidth = 8;
 static_assert(kPassWidth * kWarp == kSsdPassed);
 
 struct Ahead {
-  Vector<bf16, kPassWidth> added[kAhead], before[kAhead];
-  float sum[kAhead];
-  SsdChunk chunk[kAhead];
+  uint4 added, before;  // 8 bf16
+  float sum;
+  int place;
 };
 
 template <Direction kDirection>
 __global__ void __launch_bounds__(kPassThreads, 4)
     pass(int chunks, int heads, int elements, const SsdChunk* table, const Steps* steps, SsdBorderStates border,
          bf16* states, const bf16* before, float* passed) {
-  using Values = Vector<bf16, kPassWidth>;
   constexpr bool kForward = kDirection == Direction::Forward;
+  constexpr int kAhead = kForward ? 8 : 6;
+  constexpr int kBegins = kForward ? kFirstChunk : kLastChunk, kEnds = kForward ? kLastChunk : kFirstChunk;
   const int head = blockIdx.y, place = (blockIdx.x * kPassThreads + threadIdx.x) * kPassWidth;
   if (place >= elements) return;  // whole warps
-  const auto index_at = [&](int step) {
-    return static_cast<std::int64_t>(kForward ? step : chunks - 1 - step) * heads + head;
+  const auto chunk_at = [&](int step) { return kForward ? step : chunks - 1 - step; };
+  const auto index_at = [&](int step) { return static_cast<std::int64_t>(chunk_at(step)) * heads + head; };
+  const auto eight = [&](const bf16* all, std::int64_t index) {
+    return *reinterpret_cast<const uint4*>(all + index * elements + place);
   };
-  const auto load = [&](Ahead& ahead, int base) {
-#pragma unroll
-    for (int i = 0; i < kAhead; ++i) {
-      if (base + i >= chunks) break;
-      const std::int64_t index = index_at(base + i);
-      ahead.added[i] = Values::load(states + index * elements + place);
-      if constexpr (!kForward) ahead.before[i] = Values::load(before + index * elements + place);
-      ahead.sum[i] = steps[index].sum[kSlots - 1];
-      ahead.chunk[i] = table[kForward ? base + i : chunks - 1 - (base + i)];
-    }
+  // Beyond the last chunk, that one again, which is not used.
+  const auto load = [&](int step) {
+    const int chunk = chunk_at(min(step, chunks - 1));
+    const std::int64_t index = std::int64_t{chunk} * heads + head;
+    return Ahead{eight(states, index), kForward ? uint4() : eight(before, index), steps[index].sum[kSlots - 1],
+                 table[chunk].place};
+  };
+  // Of the sequence of this step, at its border.
+  const auto at_border = [&](int step) {
+    return (std::int64_t{table[chunk_at(step)].sequence} * heads + head) * elements + place;
+  };
+  const auto enter = [&](float(&carry)[kPassWidth], int step) {
+    const auto first = Vector<float, 4>::load(border.enter + at_border(step)),
+               second = Vector<float, 4>::load(border.enter + at_border(step) + 4);
+    for (int k = 0; k < 4; ++k) carry[k] = first.values[k], carry[k + 4] = second.values[k];
+  };
+  const auto leave = [&](const float(&carry)[kPassWidth], int step) {
+    Vector<float, 4>{carry[0], carry[1], carry[2], carry[3]}.store(border.leave + at_border(step));
+    Vector<float, 4>{carry[4], carry[5], carry[6], carry[7]}.store(border.leave + at_border(step) + 4);
   };
   float carry[kPassWidth] = {};
-  Ahead now, next;
-  load(next, 0);
+  Ahead ahead[kAhead];
+#pragma unroll
+  for (int i = 0; i < kAhead; ++i) ahead[i] = load(i);
   for (int base = 0; base < chunks; base += kAhead) {
-    now = next;
-    load(next, base + kAhead);
 #pragma unroll
     for (int i = 0; i < kAhead; ++i) {
-      if (base + i >= chunks) break;
-      const std::int64_t index = index_at(base + i);
-      const SsdChunk& chunk = now.chunk[i];
-      const std::int64_t at_border = (std::int64_t{chunk.sequence} * heads + head) * elements + place;
-      if (kForward ? is_first(chunk) : is_last(chunk))
-        for (int k = 0; k < kPassWidth; ++k) carry[k] = border.enter == nullptr ? 0 : border.enter[at_border + k];
-      Values arrived;
+      const int step = base + i;
+      const bool valid = step < chunks;
+      const Ahead now = ahead[i];
+      ahead[i] = load(step + kAhead);
+      if (now.place & kBegins)
+        for (float& value : carry) value = 0;
+      if (border.enter != nullptr && valid && (now.place & kBegins)) enter(carry, step);
+      unsigned arrived[kPassWidth / 2];
       float product = 0;
-      const float decay = __expf(now.sum[i]);
+      const float decay = decay_of(now.sum);
 #pragma unroll
-      for (int k = 0; k < kPassWidth; ++k) {
-        arrived.values[k] = from_float<bf16>(carry[k]);
-        if constexpr (!kForward) product += carry[k] * to_float(now.before[i].values[k]);
-        carry[k] = carry[k] * decay + to_float(now.added[i].values[k]);
+      for (int k = 0; k < kPassWidth; k += 2) {
+        arrived[k / 2] = pack(carry[k], carry[k + 1]);
+        const float2 added = unpack((&now.added.x)[k / 2]);
+        if constexpr (!kForward) {
+          const float2 before = unpack((&now.before.x)[k / 2]);
+          product += carry[k] * before.x + carry[k + 1] * before.y;
+        }
+        carry[k] = carry[k] * decay + added.x;
+        carry[k + 1] = carry[k + 1] * decay + added.y;
       }
-      arrived.store(states + index * elements + place);
+      if (valid)
+        *reinterpret_cast<uint4*>(states + index_at(step) * elements + place) = {arrived[0], arrived[1], arrived[2],
+                                                                                 arrived[3]};
       if constexpr (!kForward) {
         product = warp_sum(product);
-        if (lane_id() == 0) passed[index * (elements / kSsdPassed) + place / kSsdPassed] = product * decay;
+        if (valid && lane_id() == 0)
+          passed[index_at(step) * (elements / kSsdPassed) + place / kSsdPassed] = product * decay;
       }
-      if (border.leave != nullptr && (kForward ? is_last(chunk) : is_first(chunk)))
-        for (int k = 0; k < kPassWidth; ++k) border.leave[at_border + k] = carry[k];
+      if (border.leave != nullptr && valid && (now.place & kEnds)) leave(carry, step);
     }
   }
 }
