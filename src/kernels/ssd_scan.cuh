@@ -54,15 +54,14 @@ __device__ inline int tile_of_warp() {
   return warp < kTiles / 2 ? warp : kTiles * 3 / 2 - 1 - warp;
 }
 
-// 16 rows of scores, one tile of 16 columns per fragment: rows . columns over the state. Two tiles at a time from
-// `first` to `last`; the others are zero. Rounded to bf16, which leaves registers for two tiles in flight.
+// 16 rows of scores, one tile of 16 columns per fragment: rows . columns over the state. Two of the first `tiles` tiles
+// at a time; the others are zero. Rounded to bf16, which leaves registers for two tiles in flight.
 template <int kState>
-__device__ void compute_scores(Fragment (&scores)[kTiles], Tile<kState> rows, Tile<kState> columns, int first,
-                               int last) {
+__device__ void compute_scores(Fragment (&scores)[kTiles], Tile<kState> rows, Tile<kState> columns, int tiles) {
 #pragma unroll
   for (int j = 0; j < kTiles; j += 2) {
     scores[j] = scores[j + 1] = {};
-    if (j + 1 < first || j > last) continue;
+    if (j >= tiles) continue;
     Accumulator sums[4];
 #pragma unroll
     for (int k = 0; k < kState; k += kMma) {

@@ -31,8 +31,6 @@ static_assert(sizeof(TokenGrads) == kSsdTokenFloats * sizeof(float));
 
 TokenGrads* token_grads(const SsdScratch& scratch) { return reinterpret_cast<TokenGrads*>(scratch.tokens); }
 
-constexpr int kInsideThreads = 512;
-
 // While the scores are computed, C takes the place of the second stage.
 template <int kWidth, int kState>
 struct ChunkMemory {
@@ -43,9 +41,6 @@ struct ChunkMemory {
   bf16 B[kSlots * kState];
   Stage stages[2];
   float earlier[2][kTiles][kSlots];  // of the current and the previous head: sums over a tile of slots j
-  // For the other warp with the same rows: sums, and what is later.
-  Accumulator sums[kTiles][kWidth / kMma][kWarp];
-  float later[kTiles][kMma];
   static_assert(sizeof(Stage) >= kSlots * kState * sizeof(bf16));
 };
 
@@ -68,28 +63,19 @@ __device__ float row_sum(float x) {
   return x + __shfl_xor_sync(~0u, x, 2);
 }
 
-// Barriers of the two warps that share the rows of a tile. Barrier 0 is that of the block.
-__device__ void meet(int tile) { asm volatile("bar.sync %0, 64;" ::"r"(tile + 1) : "memory"); }
-__device__ void arrive(int tile) { asm volatile("bar.arrive %0, 64;" ::"r"(tile + 1) : "memory"); }
-
-// The gradients of x and of the scores inside a chunk, for the heads of one group. Two warps share 16 slots j as rows:
-// one has the even tiles of 16 columns i >= j, one the odd ones. Their scores, and the gradients of these, summed over
-// the heads, stay in registers. Each of the two finishes half of the features of x, and gives its sums of the other
-// half to the other warp. The next head's x, grad and state gradient are copied to shared memory meanwhile.
+// The gradients of x and of the scores inside a chunk, for the heads of one group. A warp has 16 slots j as rows; their
+// scores, and the gradients of these, summed over the heads, stay in registers: 16 x 128, columns i >= j. The next
+// head's x, grad and state gradient are copied to shared memory meanwhile.
 template <int kWidth, int kState>
-__global__ void __launch_bounds__(kInsideThreads, 1)
+__global__ void __launch_bounds__(kThreads, 1)
     inside_chunks(Matrix<bf16> grad, SsdTensors in, int heads, int heads_per_group, const SsdChunk* table,
                   const Steps* all_steps, const bf16* state_grads, Matrix<bf16> x_grad, bf16* score_grads,
                   TokenGrads* all_tokens) {
   extern __shared__ __align__(1024) char memory[];
   auto& shared = *reinterpret_cast<ChunkMemory<kWidth, kState>*>(memory);
-  constexpr int kThreads = kInsideThreads, kOwn = kTiles / 2, kHalf = kWidth / 2;
   const Tile<kState> B{shared.B}, C{reinterpret_cast<bf16*>(&shared.stages[1])};
   const SsdChunk chunk = table[blockIdx.x];
-  // Of the warps that share a scheduler, two have many tiles and two have few.
-  const int warp = threadIdx.x / kWarp, place = warp % kOwn, odd = warp / kOwn % 2;
-  const int group = blockIdx.y, tile = warp < kTiles ? place : kTiles - 1 - place, first_row = tile * kMma;
-  const int own_half = odd * kHalf;
+  const int group = blockIdx.y, tile = tile_of_warp(), first_row = tile * kMma;
   const std::int64_t first_index = std::int64_t{blockIdx.x} * heads + group * heads_per_group;
 
   const auto load_head = [&](int i) {
@@ -105,7 +91,7 @@ __global__ void __launch_bounds__(kInsideThreads, 1)
   const auto load_group = [&](Tile<kState> to, const Matrix<bf16>& from) {
     load_tile<kSlots, kThreads>(to, from.data + chunk.begin * from.stride + group * kState, from.stride, chunk.tokens);
   };
-  // By the first threads, one slot each; a slot of tile i has sums over tiles up to i.
+  // By the threads of the first half, one slot each; a slot of tile i has sums over tiles up to i.
   const auto write_earlier = [&](int i) {
     const int slot = threadIdx.x;
     if (slot >= kSlots) return;
@@ -119,19 +105,12 @@ __global__ void __launch_bounds__(kInsideThreads, 1)
   copies_arrived();
   __syncthreads();
 
-  const Tile<kState> own_B = B.from_row(first_row), own_C = C.from_row(odd * kMma);
-  Fragment scores[kOwn];
-  Accumulator score_grad[2 * kOwn];
-#pragma unroll
-  for (int m = 0; m < kOwn; ++m) {
-    scores[m] = {};
-    if (2 * m + odd < tile) continue;
-    Accumulator sums[2];
-#pragma unroll
-    for (int k = 0; k < kState; k += kMma)
-      multiply_add(sums, left(own_B, 0, k), right_transposed(own_C, k, 2 * m * kMma));
-    scores[m] = as_left(sums);
-  }
+  // Tiles of columns count from the warp's own, so that all warps run the same code.
+  const int tiles = kTiles - tile;
+  const Tile<kState> own_B = B.from_row(first_row);
+  Fragment scores[kTiles];
+  Accumulator score_grad[2 * kTiles];
+  compute_scores(scores, own_B, C.from_row(first_row), tiles);
 
   for (int h = 0; h < heads_per_group; ++h) {
     copies_arrived();
@@ -139,56 +118,54 @@ __global__ void __launch_bounds__(kInsideThreads, 1)
     if (h + 1 < heads_per_group) load_head(h + 1);
     if (h > 0) write_earlier(h - 1);
     auto& stage = shared.stages[h % 2];
-    const Tile<kWidth> own_x = Tile<kWidth>{stage.x}.from_row(first_row);
-    const Tile<kWidth> y_grad{stage.grad}, own_columns = y_grad.from_row(odd * kMma);
-    const Tile<kState> state_grad = Tile<kState>{stage.state_grad}.from_row(own_half);
+    const Tile<kWidth> x = Tile<kWidth>{stage.x}.from_row(first_row);
+    const Tile<kWidth> y_grad = Tile<kWidth>{stage.grad}.from_row(first_row);
+    const Tile<kState> state_grad{stage.state_grad};
     const Steps& steps = stage.steps;
     TokenGrads& tokens = all_tokens[first_index + h];
     const int row = first_row + row_of_lane();
     const float sum[2] = {steps.sum[row], steps.sum[row + 8]}, step[2] = {steps.step[row], steps.step[row + 8]};
 
-    // The first half of the sums is this warp's half of the features, the second half is the other's.
     Accumulator sums[kWidth / 8];
 #pragma unroll
     for (int k = 0; k < kState; k += kMma) {
       const Fragment b = left(own_B, 0, k);
 #pragma unroll
-      for (int p = 0; p < kHalf; p += kMma) multiply_add(&sums[p / 8], b, right_transposed(state_grad, k, p));
+      for (int p = 0; p < kWidth; p += kMma) multiply_add(&sums[p / 8], b, right_transposed(state_grad, k, p));
     }
     const float end = steps.sum[kSlots - 1], to_end[2] = {decay_of(end - sum[0]), decay_of(end - sum[1])};
 #pragma unroll
-    for (int p = 0; p < kHalf / 8; ++p)
+    for (int p = 0; p < kWidth / 8; ++p)
 #pragma unroll
       for (int v = 0; v < 4; ++v) sums[p].values[v] *= to_end[v / 2];
 
     float later[2] = {0, 0};
 #pragma unroll
-    for (int m = 0; m < kOwn; ++m) {
-      const int i = 2 * m + odd;
-      if (i < tile) continue;
+    for (int i = 0; i < kTiles; ++i) {
+      if (i >= tiles) break;
       Accumulator products[2];
 #pragma unroll
       for (int p = 0; p < kWidth; p += kMma)
-        multiply_add(products, left(own_x, 0, p), right_transposed(own_columns, p, 2 * m * kMma));
+        multiply_add(products, left(x, 0, p), right_transposed(y_grad, p, i * kMma));
       Fragment weights;
       float earlier[2][2] = {};
       const auto weigh = [&](int half, int below, int e, float decay) {
-        const float2 scores_of_pair = unpack(scores[m].values[2 * half + below]);
+        const float2 scores_of_pair = unpack(scores[i].values[2 * half + below]);
         const float score = e == 0 ? scores_of_pair.x : scores_of_pair.y;
         const float decayed = products[half].values[2 * below + e] * decay;
-        score_grad[2 * m + half].values[2 * below + e] += decayed * step[below];
+        score_grad[2 * i + half].values[2 * below + e] += decayed * step[below];
         return std::pair{score * decay, decayed * score};
       };
       const auto add = [&](int half, int below, int e, float z) {
         later[below] += z;
         earlier[half][e] += z * step[below];
       };
-      if (i > tile) {
-        const float between = steps.between(tile, i);
+      if (i > 0) {
+        const float between = steps.between(tile, tile + i);
         const float from_row[2] = {steps.to_tile[row] * between, steps.to_tile[row + 8] * between};
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-          const float2 to_column = pair_at(&steps.from_tile[i * kMma + half * 8 + column_of_lane()]);
+          const float2 to_column = pair_at(&steps.from_tile[first_row + i * kMma + half * 8 + column_of_lane()]);
 #pragma unroll
           for (int below = 0; below < 2; ++below) {
             const auto [first, first_z] = weigh(half, below, 0, from_row[below] * to_column.x);
@@ -206,7 +183,7 @@ __global__ void __launch_bounds__(kInsideThreads, 1)
             float of_pair[2];
 #pragma unroll
             for (int e = 0; e < 2; ++e) {
-              const int column = i * kMma + half * 8 + column_of_lane() + e, slot = row + 8 * below;
+              const int column = first_row + half * 8 + column_of_lane() + e, slot = row + 8 * below;
               const auto [weight, z] =
                   weigh(half, below, e, column >= slot ? decay_of(steps.sum[column] - sum[below]) : 0);
               of_pair[e] = weight;
@@ -219,56 +196,23 @@ __global__ void __launch_bounds__(kInsideThreads, 1)
             weights.values[2 * half + below] = pack(of_pair[0], of_pair[1]);
           }
       }
-      write_column_sums(earlier, &shared.earlier[h % 2][tile][i * kMma]);
+      write_column_sums(earlier, &shared.earlier[h % 2][tile][first_row + i * kMma]);
 #pragma unroll
-      for (int p = 0; p < kWidth; p += kMma)
-        multiply_add(&sums[p / 8], weights, right(own_columns, 2 * m * kMma, p ^ own_half));
-    }
-
-    // The odd warp's sums to the even one, and then the other way.
-    Accumulator(&given)[kWidth / kMma][kWarp] = shared.sums[tile];
-    const auto give = [&] {
-#pragma unroll
-      for (int p = 0; p < kHalf / 8; ++p) given[p][lane_id()] = sums[kHalf / 8 + p];
-    };
-    const auto take = [&] {
-#pragma unroll
-      for (int p = 0; p < kHalf / 8; ++p) {
-        const Accumulator others = given[p][lane_id()];
-#pragma unroll
-        for (int v = 0; v < 4; ++v) sums[p].values[v] += others.values[v];
-      }
-    };
-    for (float& all_later : later) all_later = row_sum(all_later);
-    const bool first_of_row = column_of_lane() == 0;
-    if (odd) {
-      give();
-      if (first_of_row)
-        for (int below = 0; below < 2; ++below) shared.later[tile][row_of_lane() + 8 * below] = later[below];
-      meet(tile);
-      meet(tile);
-      take();
-    } else {
-      meet(tile);
-      take();
-      give();
-      arrive(tile);
-      if (first_of_row)
-        for (int below = 0; below < 2; ++below)
-          tokens.later[row + 8 * below] = later[below] + shared.later[tile][row_of_lane() + 8 * below];
+      for (int p = 0; p < kWidth; p += kMma) multiply_add(&sums[p / 8], weights, right(y_grad, i * kMma, p));
     }
 
     const float skip = value_at(in.D, group * heads_per_group + h);
-    Fragment grads[kHalf / kMma];
+    Fragment grads[kWidth / kMma];
 #pragma unroll
-    for (int p = 0; p < kHalf; p += kMma) grads[p / kMma] = left(y_grad.from_row(first_row), 0, p ^ own_half);
+    for (int p = 0; p < kWidth; p += kMma) grads[p / kMma] = left(y_grad, 0, p);
 #pragma unroll
     for (int below = 0; below < 2; ++below) {
       const int slot = row + 8 * below;
-      const float s = step[below];
-      bf16* to = x_grad.data + (chunk.begin + slot) * x_grad.stride + (group * heads_per_group + h) * kWidth + own_half;
+      const float all_later = row_sum(later[below]), s = step[below];
+      if (column_of_lane() == 0) tokens.later[slot] = all_later;
+      bf16* to = x_grad.data + (chunk.begin + slot) * x_grad.stride + (group * heads_per_group + h) * kWidth;
 #pragma unroll
-      for (int p = 0; p < kHalf; p += kMma) {
+      for (int p = 0; p < kWidth; p += kMma) {
         const float *a = sums[p / 8].values + 2 * below, *b = sums[p / 8 + 1].values + 2 * below;
         const Fragment& own_grad = grads[p / kMma];
         const float2 low = unpack(own_grad.values[below]), high = unpack(own_grad.values[2 + below]);
@@ -282,11 +226,12 @@ __global__ void __launch_bounds__(kInsideThreads, 1)
   write_earlier(heads_per_group - 1);
   bf16* to = score_grads + (std::int64_t{blockIdx.x} * gridDim.y + group) * kSlots * kSlots;
 #pragma unroll
-  for (int m = 0; m < kOwn; ++m)
+  for (int i = 0; i < kTiles; ++i)
 #pragma unroll
     for (int below = 0; below < 2; ++below) {
-      const float *a = score_grad[2 * m].values + 2 * below, *b = score_grad[2 * m + 1].values + 2 * below;
-      store_row(to + (first_row + row_of_lane() + 8 * below) * kSlots + (2 * m + odd) * kMma, {a[0], a[1]},
+      const float *a = score_grad[2 * i].values + 2 * below, *b = score_grad[2 * i + 1].values + 2 * below;
+      // The tiles that are left out begin the row: they are zero.
+      store_row(to + (first_row + row_of_lane() + 8 * below) * kSlots + (tile + i) % kTiles * kMma, {a[0], a[1]},
                 {b[0], b[1]}, true);
     }
 }
@@ -526,7 +471,7 @@ void ssd_scan_backward(Matrix<bf16> grad, const SsdTensors& in, const SsdSizes& 
       constexpr std::size_t kChunkBytes = sizeof(ChunkMemory<kWidth, kState>);
       const auto inside = inside_chunks<kWidth, kState>;
       allow_shared_memory(inside, kChunkBytes);
-      inside<<<grid_of(sizes.chunks, sizes.groups), kInsideThreads, kChunkBytes, stream>>>(
+      inside<<<grid_of(sizes.chunks, sizes.groups), kThreads, kChunkBytes, stream>>>(
           grad, in, heads, heads_per_group, chunks, steps, scratch.state_grads, gradients.x, scratch.score_grads,
           token_grads(scratch));
       constexpr std::size_t kGroupBytes = sizeof(GroupMemory<kWidth, kState>);

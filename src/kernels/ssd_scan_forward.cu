@@ -52,7 +52,7 @@ __global__ void __launch_bounds__(kThreads, 2)
 
   const Tile<kState> own_C = C.from_row(first_row);
   Fragment scores[kTiles];
-  compute_scores(scores, own_C, B, 0, tile);
+  compute_scores(scores, own_C, B, tile + 1);
 
   for (int i = 0; i < heads_per_group; ++i) {
     copies_arrived();
