@@ -7,14 +7,14 @@ namespace {
 
 constexpr int kWarps = 8, kUnrolled = 4;
 
-// Calls load(slot, column) for up to four vectors of this lane, then use(slot, column) for each: loads overlap.
+// Calls load(slot, column) for four vectors of this lane, then use(slot, column) for each: loads overlap. Beyond the
+// row it loads the row's last vector, as loads under a condition take more instructions.
 template <int kWidth, class Load, class Use>
-__device__ void for_columns(std::int64_t columns, Load load, Use use) {
+__device__ void for_columns(int columns, Load load, Use use) {
   const int lane = threadIdx.x % kWarp;
-  for (std::int64_t begin = lane * kWidth; begin < columns; begin += kUnrolled * kWarp * kWidth) {
+  for (int begin = lane * kWidth; begin < columns; begin += kUnrolled * kWarp * kWidth) {
 #pragma unroll
-    for (int slot = 0; slot < kUnrolled; ++slot)
-      if (begin + slot * kWarp * kWidth < columns) load(slot, begin + slot * kWarp * kWidth);
+    for (int slot = 0; slot < kUnrolled; ++slot) load(slot, min(begin + slot * kWarp * kWidth, columns - kWidth));
 #pragma unroll
     for (int slot = 0; slot < kUnrolled; ++slot)
       if (begin + slot * kWarp * kWidth < columns) use(slot, begin + slot * kWarp * kWidth);
@@ -27,16 +27,20 @@ __device__ std::int64_t place_of(const RowScales& scales, std::int64_t row) {
   return scales.places == nullptr ? row : scales.places[row];
 }
 
+// Two loads, one after the other: a warp asks for elements of the row before.
+__device__ float scale_of(const RowScales& scales, std::int64_t row) { return scales.values[place_of(scales, row)]; }
+
 template <int kWidth, class T>
 __global__ void __launch_bounds__(kWarps* kWarp) scaled_forward(Matrix<const T> x, RowScales scales, T* y) {
   const std::int64_t row = row_of_warp();
   if (row >= x.rows) return;
-  const float scale = scales.values[place_of(scales, row)];
+  float scale = 0;
   Vector<T, kWidth> values[kUnrolled];
   for_columns<kWidth>(
-      x.columns,
-      [&](int slot, std::int64_t column) { values[slot] = Vector<T, kWidth>::load(x.data + row * x.stride + column); },
-      [&](int slot, std::int64_t column) {
+      static_cast<int>(x.columns),
+      [&](int slot, int column) { values[slot] = Vector<T, kWidth>::load(x.data + row * x.stride + column); },
+      [&](int slot, int column) {
+        if (slot == 0) scale = scale_of(scales, row);
         for (T& element : values[slot].values) {
           const float value = to_float(element), positive = value <= 0 ? 0 : value;
           element = from_float<T>(positive * positive * scale);
@@ -50,17 +54,16 @@ __global__ void __launch_bounds__(kWarps* kWarp)
     scaled_backward(Matrix<const T> grad, Matrix<const T> x, RowScales scales, T* x_grad, float* scale_grad) {
   const std::int64_t row = row_of_warp();
   if (row >= x.rows) return;
-  const std::int64_t place = place_of(scales, row);
-  const float scale = scales.values[place];
-  float sum = 0;
+  float scale = 0, sum = 0;
   Vector<T, kWidth> values[kUnrolled], slopes[kUnrolled];
   for_columns<kWidth>(
-      x.columns,
-      [&](int slot, std::int64_t column) {
+      static_cast<int>(x.columns),
+      [&](int slot, int column) {
         values[slot] = Vector<T, kWidth>::load(x.data + row * x.stride + column);
         slopes[slot] = Vector<T, kWidth>::load(grad.data + row * grad.stride + column);
       },
-      [&](int slot, std::int64_t column) {
+      [&](int slot, int column) {
+        if (slot == 0) scale = scale_of(scales, row);
         for (int i = 0; i < kWidth; ++i) {
           const float value = to_float(values[slot].values[i]), positive = value <= 0 ? 0 : value;
           const float slope = positive * to_float(slopes[slot].values[i]);
@@ -70,7 +73,7 @@ __global__ void __launch_bounds__(kWarps* kWarp)
         if (x_grad) values[slot].store(x_grad + row * x.columns + column);
       });
   sum = warp_sum(sum);
-  if (scale_grad && threadIdx.x % kWarp == 0) scale_grad[place] = sum;
+  if (scale_grad && threadIdx.x % kWarp == 0) scale_grad[place_of(scales, row)] = sum;
 }
 
 template <int kWidth, class T>
@@ -80,12 +83,12 @@ __global__ void __launch_bounds__(kWarps* kWarp) gated_forward(Matrix<const T> x
   const T* const gate_row = x.data + row * x.stride;
   Vector<T, kWidth> gate[kUnrolled], up[kUnrolled];
   for_columns<kWidth>(
-      width,
-      [&](int slot, std::int64_t column) {
+      static_cast<int>(width),
+      [&](int slot, int column) {
         gate[slot] = Vector<T, kWidth>::load(gate_row + column);
         up[slot] = Vector<T, kWidth>::load(gate_row + width + column);
       },
-      [&](int slot, std::int64_t column) {
+      [&](int slot, int column) {
         for (int i = 0; i < kWidth; ++i) {
           const float value = to_float(gate[slot].values[i]);
           gate[slot].values[i] = from_float<T>(value * sigmoid(value) * to_float(up[slot].values[i]));
@@ -101,13 +104,13 @@ __global__ void __launch_bounds__(kWarps* kWarp) gated_backward(Matrix<const T> 
   const T* const gate_row = x.data + row * x.stride;
   Vector<T, kWidth> gate[kUnrolled], up[kUnrolled], slope[kUnrolled];
   for_columns<kWidth>(
-      width,
-      [&](int slot, std::int64_t column) {
+      static_cast<int>(width),
+      [&](int slot, int column) {
         gate[slot] = Vector<T, kWidth>::load(gate_row + column);
         up[slot] = Vector<T, kWidth>::load(gate_row + width + column);
         slope[slot] = Vector<T, kWidth>::load(grad.data + row * grad.stride + column);
       },
-      [&](int slot, std::int64_t column) {
+      [&](int slot, int column) {
         for (int i = 0; i < kWidth; ++i) {
           const float value = to_float(gate[slot].values[i]), share = sigmoid(value);
           const float of_output = to_float(slope[slot].values[i]);
