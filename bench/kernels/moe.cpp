@@ -21,6 +21,9 @@ void add_router_cases(std::vector<KernelCase>& cases, std::int64_t experts) {
   const double bytes = bytes_of(x) + bytes_of(grad);
   cases.push_back({name + " logits", bytes, 0, [=] { router_logits_forward(x, weight.value); }});
   cases.push_back({name + " logits, dx", bytes, 0, [=] { router_logits_backward(grad, x, weight, true); }});
+  const Tensors users = {random_bf16({kTokens, kHidden}), random_bf16({kTokens, kHidden})};
+  cases.push_back({name + " logits, dx of three users", bytes + 2 * bytes_of(x), 0,
+                   [=] { router_logits_backward(grad, x, weight, true, users); }});
   cases.push_back({name + " logits, dW", bytes, 0, [=] { router_logits_backward(grad, frozen, trained, false); }});
 }
 

@@ -27,11 +27,11 @@ std::vector<KernelCase> ssd_scan_cases() {
   const SsdInputs gradients = inputs(at::empty_like(mixed), at::empty_like(features));
   const SsdOptions options{.chunk = kChunk};
   const PackedSequences sequences = pack_sequences({0, kTokens}, at::Device(at::kCUDA));
-  const at::Tensor states = ssd_scan_forward(in, options, sequences).saved;
-  at::Tensor aten_states;
+  const SsdSaved saved = ssd_scan_forward(in, options, sequences).saved;
+  SsdSaved aten_saved;
   {
     const WithoutKernels guard;
-    aten_states = ssd_scan_forward(in, options, sequences).saved;
+    aten_saved = ssd_scan_forward(in, options, sequences).saved;
   }
 
   // Per chunk and head: causal products (scores, shared by a group; weights and x) count half.
@@ -41,10 +41,10 @@ std::vector<KernelCase> ssd_scan_cases() {
   const double flops = chunks * (heads * (2 * through + inside) + groups * scores);
   const double backward_flops = chunks * (heads * (4 * through + 2 * inside) + groups * 3 * scores);
   const auto x = static_cast<double>(in.x.numel() * 2), b = static_cast<double>(in.B.numel() * 2);
-  const auto state = static_cast<double>(states.nbytes());
+  const auto state = static_cast<double>(saved.states.nbytes());
   return {{"ssd_scan", 2 * x + 2 * b + state, flops, [=] { ssd_scan_forward(in, options, sequences); }},
           {"ssd_scan backward", 3 * x + 4 * b + state, backward_flops, [=] {
-             ssd_scan_backward_into(grad, in, has_kernel({grad}) ? states : aten_states, options, sequences, gradients);
+             ssd_scan_backward_into(grad, in, has_kernel({grad}) ? saved : aten_saved, options, sequences, gradients);
            }}};
 }
 

@@ -119,11 +119,31 @@ struct Reach {
     const std::int64_t position = token < tokens ? position_of[token] : 0;
     for (int back = 1; back < kTaps; ++back) bits[back] = __ballot_sync(~0u, position >= back);
   }
-  __device__ bool has(int back) const { return bits[back] & 1; }
+  __device__ bool has(int token, int back) const { return bits[back] >> token & 1; }
+  // Whether the next kBatch tokens all have every token before them.
+  __device__ bool is_whole() const { return !(~bits[kTaps - 1] & ((1u << kBatch) - 1)); }
   __device__ void advance() {
-    for (int back = 1; back < kTaps; ++back) bits[back] >>= 1;
+    for (int back = 1; back < kTaps; ++back) bits[back] >>= kBatch;
   }
 };
+
+// Of tokens that have every token before them. Most do, and need fewer instructions.
+struct WholeReach {
+  __device__ bool has(int, int) const { return true; }
+};
+
+// use(step, reach) for the next kBatch tokens
+template <int kTaps, class Use>
+__device__ void for_batch(const Reach<kTaps>& reach, const Use& use) {
+  const auto take = [&](const auto& reach) {
+#pragma unroll
+    for (int step = 0; step < kBatch; ++step) use(step, reach);
+  };
+  if (reach.is_whole())
+    take(WholeReach());
+  else
+    take(reach);
+}
 
 // The inputs of a token and of those before it; inputs[back] is zero where the token before is of another sequence.
 template <int kTaps, int kWidth>
@@ -171,10 +191,8 @@ __global__ void __launch_bounds__(kThreads, 6)
   for (int token = 0; token < piece.tokens; token += kBatch) {
     if (token % kWarp == 0) reach.look_up(position_of, piece.begin + token, x.rows);
     copy_ahead(rows);
-#pragma unroll
-    for (int step = 0; step < kBatch; ++step) {
-      window.push(rows[step], !reach.has(1));
-      reach.advance();
+    for_batch(reach, [&](int step, const auto& of_batch) {
+      window.push(rows[step], !of_batch.has(step, 1));
       float result[kWidth];
       for (int i = 0; i < kWidth; ++i) {
         const float sum = window.before_silu(filter, i);
@@ -182,7 +200,8 @@ __global__ void __launch_bounds__(kThreads, 6)
       }
       if (token + step < piece.stored_tokens) pack<T>(result).store(to);
       to += y.stride;
-    }
+    });
+    reach.advance();
     rows.next_batch();
   }
 }
@@ -194,9 +213,10 @@ struct Gradients {
   float weight[kTaps][kWidth] = {}, bias[kWidth] = {};
 
   // Takes the next token. Its own piece alone adds it to the parameters' gradients.
-  template <bool kOwn, class T>
+  // has_before(back): whether the token `back` earlier belongs to the same sequence.
+  template <bool kOwn, class T, class HasBefore>
   __device__ void add(const Filter<kTaps, kWidth>& filter, const Window<kTaps, kWidth>& window,
-                      const Vector<T, kWidth>& output_grad, const Reach<kTaps>& reach) {
+                      const Vector<T, kWidth>& output_grad, const HasBefore& has_before) {
     float grad[kWidth];
     for (int i = 0; i < kWidth; ++i) {
       const float sum = window.before_silu(filter, i), share = sigmoid(sum);
@@ -204,7 +224,7 @@ struct Gradients {
     }
     for (int back = kTaps - 1; back > 0; --back) {
       for (int i = 0; i < kWidth; ++i) pending[back][i] = pending[back - 1][i];
-      if (reach.has(back))
+      if (has_before(back))
         for (int i = 0; i < kWidth; ++i) pending[back][i] += filter.weight[back][i] * grad[i];
     }
     for (int i = 0; i < kWidth; ++i) pending[0][i] = filter.weight[0][i] * grad[i];
@@ -257,10 +277,10 @@ __global__ void __launch_bounds__(kThreads, 4)
   Gradients<kTaps, kWidth> gradients;
 
   T* to = x_grad.data + (piece.begin - (kTaps - 1)) * x_grad.stride + piece.channel;
-  const auto take = [&]<bool kOwn>(int token, int step) {
-    window.push(inputs[step], !reach.has(1));
-    gradients.template add<kOwn>(filter, window, output_grads[step], reach);
-    reach.advance();
+  const auto take = [&]<bool kOwn>(int token, int step, const auto& of_batch) {
+    window.push(inputs[step], !of_batch.has(step, 1));
+    gradients.template add<kOwn>(filter, window, output_grads[step],
+                                 [&](int back) { return of_batch.has(step, back); });
     const int complete = token + step - (kTaps - 1);
     if (complete >= 0 && complete < piece.stored_tokens) pack<T>(gradients.pending[kTaps - 1]).store(to);
     to += x_grad.stride;
@@ -270,15 +290,15 @@ __global__ void __launch_bounds__(kThreads, 4)
   for (; token < piece.tokens; token += kBatch) {
     if (token % kWarp == 0) reach.look_up(position_of, piece.begin + token, x.rows);
     copy_ahead(inputs, output_grads);
-#pragma unroll
-    for (int step = 0; step < kBatch; ++step) take.template operator()<true>(token, step);
+    for_batch(reach, [&](int step, const auto& of_batch) { take.template operator()<true>(token, step, of_batch); });
+    reach.advance();
     inputs.next_batch();
     output_grads.next_batch();
   }
   if (token % kWarp == 0) reach.look_up(position_of, piece.begin + token, x.rows);
   copy_ahead(inputs, output_grads);
 #pragma unroll
-  for (int step = 0; step < kTaps - 1; ++step) take.template operator()<false>(token, step);
+  for (int step = 0; step < kTaps - 1; ++step) take.template operator()<false>(token, step, reach);
   gradients.write_sums(piece, x.columns, partials + piece.block * (kTaps + 1) * x.columns, shared);
 }
 

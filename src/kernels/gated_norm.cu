@@ -2,6 +2,7 @@
 // A block has four teams of one warp or one larger team, all with the same group.
 #include "kernels/gated_norm.h"
 #include "kernels/parameter.cuh"
+#include "kernels/pipeline.cuh"
 #include "kernels/vector_math.cuh"
 
 namespace braid::kernels {
@@ -102,46 +103,123 @@ __device__ void sum_teams(const OwnTeam& team, float (&values)[kValues], float* 
   }
 }
 
+// A thread's channels of a row.
+template <class T, int kWidth>
+struct BackwardRow {
+  Values<T, kWidth> grad, y, z;
+  float root;
+};
+
+// The rows of a team, which its threads read one after the other. Teams of one warp copy rows of bf16 to shared memory
+// ahead of their use; others would need too much of it.
+template <class T, int kWidth, int kTeamWarps>
+struct BackwardRows {
+  static constexpr bool kAhead = kTeamWarps == 1 && sizeof(T) == 2 && kWidth == kVectorWidth<T>;
+  static constexpr int kStages = kAhead ? 3 : 1, kVectors = kAhead ? kValues / kWidth : 1;
+  struct Stage {
+    Vector<T, kWidth> vectors[3][kVectors][kWarp];
+    float root[kWarp];
+  };
+
+  const Team<T, kWidth, kTeamWarps>& team;
+  Matrix<const T> matrices[3];  // grad, y, z
+  const float* inverse_root;
+  std::int64_t groups;
+  Stage* stages;  // of the team
+
+  __device__ const float* root_of(std::int64_t row) const { return inverse_root + row * groups + team.group; }
+
+  __device__ void copy(std::int64_t row, int stage) const {
+    for (int i = 0; i < 3 * kVectors; ++i) {
+      const Matrix<const T>& from = matrices[i / kVectors];
+      const int first = i % kVectors * kWidth;
+      __pipeline_memcpy_async(&stages[stage].vectors[i / kVectors][i % kVectors][team.thread],
+                              from.data + row * from.stride + team.column(first), 16, team.has(first) ? 0 : 16);
+    }
+    __pipeline_memcpy_async(&stages[stage].root[team.thread], root_of(row), sizeof(float));
+  }
+  __device__ BackwardRow<T, kWidth> read(std::int64_t row, int stage) const {
+    BackwardRow<T, kWidth> held;
+    if constexpr (kAhead) {
+      for (int i = 0; i < kVectors; ++i) {
+        held.grad.vectors[i] = stages[stage].vectors[0][i][team.thread];
+        held.y.vectors[i] = stages[stage].vectors[1][i][team.thread];
+        held.z.vectors[i] = stages[stage].vectors[2][i][team.thread];
+      }
+      held.root = stages[stage].root[team.thread];
+    } else {
+      held = {team.load(matrices[0], row), team.load(matrices[1], row), team.load(matrices[2], row), *root_of(row)};
+    }
+    return held;
+  }
+  // The same row once more: what was computed from it need not stay in registers.
+  __device__ void read_again(BackwardRow<T, kWidth>& held, std::int64_t row, int stage) const {
+    if constexpr (kAhead) {
+      asm volatile("" ::: "memory");
+      held = read(row, stage);
+    } else {
+      held.grad.forget();
+      held.y.forget();
+      held.z.forget();
+    }
+  }
+};
+
 // With n = y silu(z) root and d = grad weight: the gradient of y silu(z) is (d - n mean(d n)) root. The weights are in
 // shared memory, because registers limit how many rows are on their way.
 // partials: a row per block along the rows
 template <class T, int kWidth, int kTeamWarps>
-__global__ void __launch_bounds__(Team<T, kWidth, kTeamWarps>::kThreads)
+__global__ void __launch_bounds__(Team<T, kWidth, kTeamWarps>::kThreads, kTeamWarps == 1 ? 4 : 1)
     backward(Matrix<const T> grad, Matrix<const T> y, Matrix<const T> z, Parameter weight, std::int64_t groups,
              const float* inverse_root, Matrix<T> y_grad, Matrix<T> z_grad, float* partials) {
   using OwnTeam = Team<T, kWidth, kTeamWarps>;
-  __shared__ float shared[kValues * OwnTeam::kSize];
+  using Rows = BackwardRows<T, kWidth, kTeamWarps>;
+  __shared__ typename Rows::Stage stages[OwnTeam::kTeams * Rows::kStages];
+  __shared__ Vector<float, 4> shared[kValues / 4 * OwnTeam::kSize];
   const OwnTeam team(y.rows, y.columns, groups, kBackwardRows);
-  float* weights = shared + team.thread;
-  for (int i = team.index; i < kValues; i += OwnTeam::kTeams) weights[i * OwnTeam::kSize] = team.load(weight, i);
+  const Rows rows = {team, {grad, y, z}, inverse_root, groups, stages + team.index * Rows::kStages};
+  const auto row_at = [&](std::int64_t i) { return team.begin + i * OwnTeam::kTeams; };
+  for (int i = team.index; i < kValues; i += OwnTeam::kTeams)
+    shared[i / 4 * OwnTeam::kSize + team.thread].values[i % 4] = team.load(weight, i);
   __syncthreads();
+  const float inverse_size = 1.f / team.size;
   float weight_grad[kValues] = {};
-  for (std::int64_t row = team.begin; row < team.end; row += OwnTeam::kTeams) {
-    Values<T, kWidth> grads = team.load(grad, row), ys = team.load(y, row), zs = team.load(z, row);
-    const float root = inverse_root[row * groups + team.group];
-    float along = 0;
+  const auto take_row = [&](std::int64_t i, int stage) {
+    const std::int64_t row = row_at(i);
+    BackwardRow<T, kWidth> held = rows.read(row, stage);
+    const float root = held.root;
+    float shares[kValues], along = 0;
+#pragma unroll
     for (int i = 0; i < kValues; ++i) {
-      const float slope = grads[i] * (ys[i] * (zs[i] * sigmoid(zs[i])) * root);
-      weight_grad[i] += slope;
-      along += slope * weights[i * OwnTeam::kSize];
+      shares[i] = sigmoid(held.z[i]);
+      const float slope = held.grad[i] * (held.y[i] * (held.z[i] * shares[i]));
+      weight_grad[i] += slope * root;
+      along += slope * shared[i / 4 * OwnTeam::kSize + team.thread].values[i % 4];
     }
-    along = OwnTeam::sum(along) / team.size;
-    grads.forget();
-    ys.forget();
-    zs.forget();
+    along = OwnTeam::sum(along) * (root * root * inverse_size);
+    rows.read_again(held, row, stage);
+#pragma unroll
     for (int first = 0; first < kValues; first += kWidth) {
       float y_grads[kWidth], z_grads[kWidth];
+#pragma unroll
       for (int i = first; i < first + kWidth; ++i) {
-        const float share = sigmoid(zs[i]), silu = zs[i] * share;
-        const float gated_grad = (grads[i] * weights[i * OwnTeam::kSize] - ys[i] * silu * root * along) * root;
+        const float share = shares[i], silu = held.z[i] * share;
+        const float weight_at = shared[i / 4 * OwnTeam::kSize + team.thread].values[i % 4];
+        const float gated_grad = (held.grad[i] * weight_at - held.y[i] * silu * along) * root;
         y_grads[i - first] = gated_grad * silu;
-        z_grads[i - first] = gated_grad * ys[i] * (share + silu - silu * share);
+        z_grads[i - first] = gated_grad * held.y[i] * (share + silu * (1 - share));
       }
       team.store(y_grad, row, first, y_grads);
       team.store(z_grad, row, first, z_grads);
     }
-  }
-  sum_teams(team, weight_grad, shared);
+  };
+  const std::int64_t count = blocks_for(max(team.end - team.begin, std::int64_t{0}), OwnTeam::kTeams);
+  if constexpr (Rows::kAhead)
+    pipeline<Rows::kStages>(
+        count, [&](std::int64_t i, int stage) { rows.copy(row_at(i), stage); }, take_row);
+  else
+    for (std::int64_t i = 0; i < count; ++i) take_row(i, 0);
+  sum_teams(team, weight_grad, &shared[0].values[0]);
   if (team.index < OwnTeam::kTeams - 1) return;
   for (int i = 0; i < kValues; ++i)
     if (team.has(i)) partials[team.block * y.columns + team.column(i)] = weight_grad[i];

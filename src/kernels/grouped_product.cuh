@@ -266,27 +266,15 @@ __device__ void multiply_place(Sums<S>& sum, const typename S::Place& place, int
   end_products();
 }
 
-// The same with a part of the place's depth, to the end: the compiler puts products with conditions between them one
-// after the other anyway.
-template <class S>
-__device__ void multiply_part(Sums<S>& sum, typename S::Place& place, int multiplier, int depth, bool add) {
-  if constexpr (!S::kLeftDepthMajor) clear_rows<S>(place, depth, multiplier);
-#pragma unroll 1
-  for (int step = 0; step * S::kStep < depth; ++step) {
-    begin_products();
-    multiply_step<S>(sum, place, multiplier, step, add || step > 0);
-    end_products();
-    wait_for_products<0>();
-    hold(sum);
-  }
-}
-
 template <class S>
 __device__ void multiply_tile(Sums<S>& sum, const Ring<S>& ring, Turn<kStages>& turn, int depth, int multiplier) {
   int last = -1;  // place whose products are under way
-  for (; depth >= S::kDepth; depth -= S::kDepth, turn.advance()) {
+  for (int left_over = depth; left_over > 0; left_over -= S::kDepth, turn.advance()) {
+    typename S::Place& place = ring.memory.places[turn.place];
     wait(ring.full[turn.place], turn.parity);
-    multiply_place<S>(sum, ring.memory.places[turn.place], multiplier, /*add=*/last >= 0);
+    if constexpr (!S::kLeftDepthMajor)
+      if (left_over < S::kDepth) clear_rows<S>(place, left_over, multiplier);
+    multiply_place<S>(sum, place, multiplier, /*add=*/last >= 0);
     wait_for_products<1>();
     if (last >= 0) arrive_at_empty<S>(ring.empty[last]);
     last = turn.place;
@@ -294,11 +282,20 @@ __device__ void multiply_tile(Sums<S>& sum, const Ring<S>& ring, Turn<kStages>& 
   wait_for_products<0>();
   hold(sum);
   if (last >= 0) arrive_at_empty<S>(ring.empty[last]);
-  if (depth <= 0) return;
-  wait(ring.full[turn.place], turn.parity);
-  multiply_part<S>(sum, ring.memory.places[turn.place], multiplier, depth, /*add=*/last >= 0);
-  arrive_at_empty<S>(ring.empty[turn.place]);
-  turn.advance();
+}
+
+// The product of a part of a place's depth, to the end: the compiler puts products with conditions between them one
+// after the other anyway.
+template <class S>
+__device__ void multiply_part(Sums<S>& sum, const typename S::Place& place, int multiplier, int depth) {
+#pragma unroll 1
+  for (int step = 0; step * S::kStep < depth; ++step) {
+    begin_products();
+    multiply_step<S>(sum, place, multiplier, step, /*add=*/step > 0);
+    end_products();
+    wait_for_products<0>();
+    hold(sum);
+  }
 }
 
 template <class S>
@@ -313,7 +310,7 @@ __device__ void multiply_tile_precisely(Sums<S>& sum, const Ring<S>& ring, Turn<
       wait_for_products<0>();
       hold(part);
     } else {
-      multiply_part<S>(part, ring.memory.places[turn.place], multiplier, depth, /*add=*/false);
+      multiply_part<S>(part, ring.memory.places[turn.place], multiplier, depth);
     }
     arrive_at_empty<S>(ring.empty[turn.place]);
 #pragma unroll

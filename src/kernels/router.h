@@ -12,14 +12,19 @@ using Tokens = Matrix<const __nv_bfloat16>;  // [T, H]
 template <class W>
 void router_logits(Tokens x, const W* weight, int experts, float* logits, cudaStream_t stream);
 
-// x_grad = grad weight.   grad: [T, E], x_grad: [T, H] with contiguous rows
+// The gradients that the other users of x have for it, [T, H]; those without data do not count.
+constexpr int kMostAdded = 2;
+struct AddedGradients {
+  Tokens of_users[kMostAdded];
+};
+// x_grad = grad weight + the added gradients, rounded once.   grad: [T, E], x_grad: [T, H] with contiguous rows
 template <class W>
-void router_logits_x_grad(const float* grad, const W* weight, int experts, Matrix<__nv_bfloat16> x_grad,
-                          cudaStream_t stream);
+void router_logits_x_grad(const float* grad, const W* weight, int experts, const AddedGradients& added,
+                          Matrix<__nv_bfloat16> x_grad, cudaStream_t stream);
 
 // grad^T x, written to weight_grad, or added to it.   weight_grad: [E, H]
-// partials: scratch of [router_token_parts(T), E, H]
-std::int64_t router_token_parts(std::int64_t tokens);
+// partials: scratch of [router_token_parts(T, H, E), E, H]
+std::int64_t router_token_parts(std::int64_t tokens, std::int64_t columns, int experts);
 template <class W>
 void router_logits_weight_grad(const float* grad, Tokens x, int experts, float* partials, W* weight_grad, bool add,
                                cudaStream_t stream);

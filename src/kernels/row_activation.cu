@@ -7,14 +7,14 @@ namespace {
 
 constexpr int kWarps = 8, kUnrolled = 4;
 
-// Calls load(slot, column) for up to four vectors of this lane, then use(slot, column) for each: loads overlap.
+// Calls load(slot, column) for four vectors of this lane, then use(slot, column) for each: loads overlap. Beyond the
+// row it loads the row's last vector, as loads under a condition take more instructions.
 template <int kWidth, class Load, class Use>
-__device__ void for_columns(std::int64_t columns, Load load, Use use) {
+__device__ void for_columns(int columns, Load load, Use use) {
   const int lane = threadIdx.x % kWarp;
-  for (std::int64_t begin = lane * kWidth; begin < columns; begin += kUnrolled * kWarp * kWidth) {
+  for (int begin = lane * kWidth; begin < columns; begin += kUnrolled * kWarp * kWidth) {
 #pragma unroll
-    for (int slot = 0; slot < kUnrolled; ++slot)
-      if (begin + slot * kWarp * kWidth < columns) load(slot, begin + slot * kWarp * kWidth);
+    for (int slot = 0; slot < kUnrolled; ++slot) load(slot, min(begin + slot * kWarp * kWidth, columns - kWidth));
 #pragma unroll
     for (int slot = 0; slot < kUnrolled; ++slot)
       if (begin + slot * kWarp * kWidth < columns) use(slot, begin + slot * kWarp * kWidth);
@@ -23,16 +23,24 @@ __device__ void for_columns(std::int64_t columns, Load load, Use use) {
 
 __device__ std::int64_t row_of_warp() { return std::int64_t{blockIdx.x} * kWarps + threadIdx.x / kWarp; }
 
+__device__ std::int64_t place_of(const RowScales& scales, std::int64_t row) {
+  return scales.places == nullptr ? row : scales.places[row];
+}
+
+// Two loads, one after the other: a warp asks for elements of the row before.
+__device__ float scale_of(const RowScales& scales, std::int64_t row) { return scales.values[place_of(scales, row)]; }
+
 template <int kWidth, class T>
-__global__ void __launch_bounds__(kWarps* kWarp) scaled_forward(Matrix<const T> x, const float* scales, T* y) {
+__global__ void __launch_bounds__(kWarps* kWarp) scaled_forward(Matrix<const T> x, RowScales scales, T* y) {
   const std::int64_t row = row_of_warp();
   if (row >= x.rows) return;
-  const float scale = scales[row];
+  float scale = 0;
   Vector<T, kWidth> values[kUnrolled];
   for_columns<kWidth>(
-      x.columns,
-      [&](int slot, std::int64_t column) { values[slot] = Vector<T, kWidth>::load(x.data + row * x.stride + column); },
-      [&](int slot, std::int64_t column) {
+      static_cast<int>(x.columns),
+      [&](int slot, int column) { values[slot] = Vector<T, kWidth>::load(x.data + row * x.stride + column); },
+      [&](int slot, int column) {
+        if (slot == 0) scale = scale_of(scales, row);
         for (T& element : values[slot].values) {
           const float value = to_float(element), positive = value <= 0 ? 0 : value;
           element = from_float<T>(positive * positive * scale);
@@ -43,19 +51,19 @@ __global__ void __launch_bounds__(kWarps* kWarp) scaled_forward(Matrix<const T> 
 
 template <int kWidth, class T>
 __global__ void __launch_bounds__(kWarps* kWarp)
-    scaled_backward(Matrix<const T> grad, Matrix<const T> x, const float* scales, T* x_grad, float* scale_grad) {
+    scaled_backward(Matrix<const T> grad, Matrix<const T> x, RowScales scales, T* x_grad, float* scale_grad) {
   const std::int64_t row = row_of_warp();
   if (row >= x.rows) return;
-  const float scale = scales[row];
-  float sum = 0;
+  float scale = 0, sum = 0;
   Vector<T, kWidth> values[kUnrolled], slopes[kUnrolled];
   for_columns<kWidth>(
-      x.columns,
-      [&](int slot, std::int64_t column) {
+      static_cast<int>(x.columns),
+      [&](int slot, int column) {
         values[slot] = Vector<T, kWidth>::load(x.data + row * x.stride + column);
         slopes[slot] = Vector<T, kWidth>::load(grad.data + row * grad.stride + column);
       },
-      [&](int slot, std::int64_t column) {
+      [&](int slot, int column) {
+        if (slot == 0) scale = scale_of(scales, row);
         for (int i = 0; i < kWidth; ++i) {
           const float value = to_float(values[slot].values[i]), positive = value <= 0 ? 0 : value;
           const float slope = positive * to_float(slopes[slot].values[i]);
@@ -65,7 +73,7 @@ __global__ void __launch_bounds__(kWarps* kWarp)
         if (x_grad) values[slot].store(x_grad + row * x.columns + column);
       });
   sum = warp_sum(sum);
-  if (scale_grad && threadIdx.x % kWarp == 0) scale_grad[row] = sum;
+  if (scale_grad && threadIdx.x % kWarp == 0) scale_grad[place_of(scales, row)] = sum;
 }
 
 template <int kWidth, class T>
@@ -75,12 +83,12 @@ __global__ void __launch_bounds__(kWarps* kWarp) gated_forward(Matrix<const T> x
   const T* const gate_row = x.data + row * x.stride;
   Vector<T, kWidth> gate[kUnrolled], up[kUnrolled];
   for_columns<kWidth>(
-      width,
-      [&](int slot, std::int64_t column) {
+      static_cast<int>(width),
+      [&](int slot, int column) {
         gate[slot] = Vector<T, kWidth>::load(gate_row + column);
         up[slot] = Vector<T, kWidth>::load(gate_row + width + column);
       },
-      [&](int slot, std::int64_t column) {
+      [&](int slot, int column) {
         for (int i = 0; i < kWidth; ++i) {
           const float value = to_float(gate[slot].values[i]);
           gate[slot].values[i] = from_float<T>(value * sigmoid(value) * to_float(up[slot].values[i]));
@@ -96,13 +104,13 @@ __global__ void __launch_bounds__(kWarps* kWarp) gated_backward(Matrix<const T> 
   const T* const gate_row = x.data + row * x.stride;
   Vector<T, kWidth> gate[kUnrolled], up[kUnrolled], slope[kUnrolled];
   for_columns<kWidth>(
-      width,
-      [&](int slot, std::int64_t column) {
+      static_cast<int>(width),
+      [&](int slot, int column) {
         gate[slot] = Vector<T, kWidth>::load(gate_row + column);
         up[slot] = Vector<T, kWidth>::load(gate_row + width + column);
         slope[slot] = Vector<T, kWidth>::load(grad.data + row * grad.stride + column);
       },
-      [&](int slot, std::int64_t column) {
+      [&](int slot, int column) {
         for (int i = 0; i < kWidth; ++i) {
           const float value = to_float(gate[slot].values[i]), share = sigmoid(value);
           const float of_output = to_float(slope[slot].values[i]);
@@ -118,20 +126,20 @@ __global__ void __launch_bounds__(kWarps* kWarp) gated_backward(Matrix<const T> 
 }  // namespace
 
 template <class T>
-void scaled_squared_relu_forward(Matrix<const T> x, const float* scale, T* y, cudaStream_t stream) {
+void scaled_squared_relu_forward(Matrix<const T> x, const RowScales& scales, T* y, cudaStream_t stream) {
   if (x.rows == 0) return;
   with_vector_width<T>(is_aligned(x), x.columns, [&](auto width) {
-    scaled_forward<width()><<<blocks_for(x.rows, kWarps), kWarps * kWarp, 0, stream>>>(x, scale, y);
+    scaled_forward<width()><<<blocks_for(x.rows, kWarps), kWarps * kWarp, 0, stream>>>(x, scales, y);
   });
 }
 
 template <class T>
-void scaled_squared_relu_backward(Matrix<const T> grad, Matrix<const T> x, const float* scale, T* x_grad,
+void scaled_squared_relu_backward(Matrix<const T> grad, Matrix<const T> x, const RowScales& scales, T* x_grad,
                                   float* scale_grad, cudaStream_t stream) {
   if (x.rows == 0) return;
   with_vector_width<T>(is_aligned(x) && is_aligned(grad), x.columns, [&](auto width) {
     scaled_backward<width()>
-        <<<blocks_for(x.rows, kWarps), kWarps * kWarp, 0, stream>>>(grad, x, scale, x_grad, scale_grad);
+        <<<blocks_for(x.rows, kWarps), kWarps * kWarp, 0, stream>>>(grad, x, scales, x_grad, scale_grad);
   });
 }
 
@@ -151,11 +159,11 @@ void swiglu_backward(Matrix<const T> grad, Matrix<const T> x, T* x_grad, cudaStr
   });
 }
 
-#define BRAID_ROW_ACTIVATIONS(T)                                                                         \
-  template void scaled_squared_relu_forward(Matrix<const T>, const float*, T*, cudaStream_t);            \
-  template void scaled_squared_relu_backward(Matrix<const T>, Matrix<const T>, const float*, T*, float*, \
-                                             cudaStream_t);                                              \
-  template void swiglu_forward(Matrix<const T>, T*, cudaStream_t);                                       \
+#define BRAID_ROW_ACTIVATIONS(T)                                                                             \
+  template void scaled_squared_relu_forward(Matrix<const T>, const RowScales&, T*, cudaStream_t);            \
+  template void scaled_squared_relu_backward(Matrix<const T>, Matrix<const T>, const RowScales&, T*, float*, \
+                                             cudaStream_t);                                                  \
+  template void swiglu_forward(Matrix<const T>, T*, cudaStream_t);                                           \
   template void swiglu_backward(Matrix<const T>, Matrix<const T>, T*, cudaStream_t);
 BRAID_ROW_ACTIVATIONS(float)
 BRAID_ROW_ACTIVATIONS(__nv_bfloat16)

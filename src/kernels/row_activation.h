@@ -5,12 +5,19 @@
 
 namespace braid::kernels {
 
-// y = max(x, 0)^2 * scale[row]; y is dense.
+// A number for each row: values[places[row]], or values[row] without places.
+struct RowScales {
+  const float* values = nullptr;
+  const std::int64_t* places = nullptr;
+};
+
+// y = max(x, 0)^2 * scale; y is dense.
 template <class T>
-void scaled_squared_relu_forward(Matrix<const T> x, const float* scale, T* y, cudaStream_t stream);
-// x_grad = 2 max(x, 0) grad scale, dense; scale_grad[row] = the row's sum of max(x, 0)^2 grad. Either may be null.
+void scaled_squared_relu_forward(Matrix<const T> x, const RowScales& scales, T* y, cudaStream_t stream);
+// x_grad = 2 max(x, 0) grad scale, dense; the row's sum of max(x, 0)^2 grad goes to its scale's place in scale_grad.
+// Either may be null.
 template <class T>
-void scaled_squared_relu_backward(Matrix<const T> grad, Matrix<const T> x, const float* scale, T* x_grad,
+void scaled_squared_relu_backward(Matrix<const T> grad, Matrix<const T> x, const RowScales& scales, T* x_grad,
                                   float* scale_grad, cudaStream_t stream);
 
 // y = gate sigmoid(gate) up, with x = gate | up; y and x_grad are dense.

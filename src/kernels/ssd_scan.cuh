@@ -14,14 +14,16 @@ constexpr int kTiles = kSlots / kMma;
 // softplus(raw), with libtorch's threshold.
 __device__ inline float softplus(float raw) { return raw > 20 ? raw : log1pf(expf(raw)); }
 
-struct Chunk {
-  int begin, tokens;  // first token, how many
-  int sequence;
-  int place;  // bit 0: the sequence's first chunk, bit 1: its last
+// Bits of a chunk's place: it is the first or the last of its sequence.
+constexpr int kFirstChunk = 1, kLastChunk = 2;
 
-  __device__ bool is_first() const { return place & 1; }
-  __device__ bool is_last() const { return place & 2; }
-};
+// exp(x). Unlike __expf, it flushes subnormal results to zero, which takes fewer instructions.
+__device__ inline float decay_of(float x) {
+  constexpr float kLog2OfE = 1.4426950408889634f;
+  float result;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x * kLog2OfE));
+  return result;
+}
 
 // Of one head in one chunk, per slot: s, the running sum of s A, and the decays since the tile of 16 slots began and
 // until it ends. Between slots of different tiles, exp(sum_i - sum_j) is the product of those two and of the decay
@@ -30,15 +32,19 @@ struct Steps {
   float step[kSlots], sum[kSlots], from_tile[kSlots], to_tile[kSlots];
 
   // From the end of one tile to the begin of a later one.
-  __device__ float between(int from, int to) const { return __expf(sum[to * kMma - 1] - sum[from * kMma + kMma - 1]); }
+  __device__ float between(int from, int to) const {
+    return decay_of(sum[to * kMma - 1] - sum[from * kMma + kMma - 1]);
+  }
 };
 static_assert(sizeof(Steps) == kSsdStepFloats * sizeof(float));
 
 template <int kThreads>
 __device__ void load_steps(Steps& to, const Steps* from) {
   constexpr int kUnits = sizeof(Steps) / 16;
-  for (int i = threadIdx.x; i < kUnits; i += kThreads)
-    copy_async(reinterpret_cast<char*>(&to) + i * 16, reinterpret_cast<const char*>(from) + i * 16);
+  static_assert(kThreads >= kUnits);
+  const int offset = threadIdx.x * 16;
+  if (threadIdx.x < kUnits)
+    copy_async(reinterpret_cast<char*>(&to) + offset, reinterpret_cast<const char*>(from) + offset);
 }
 
 // The tile of 16 rows that a warp of a block of 8 works on. Causal products have 1 to 8 tiles per row of tiles; warps w
@@ -48,19 +54,18 @@ __device__ inline int tile_of_warp() {
   return warp < kTiles / 2 ? warp : kTiles * 3 / 2 - 1 - warp;
 }
 
-// 16 rows of scores, one tile of 16 columns per fragment: rows . columns over the state. Two tiles at a time from
-// `first` to `last`; the others are zero. Rounded to bf16, which leaves registers for two tiles in flight.
+// 16 rows of scores, one tile of 16 columns per fragment: rows . columns over the state. Two of the first `tiles` tiles
+// at a time; the others are zero. Rounded to bf16, which leaves registers for two tiles in flight.
 template <int kState>
-__device__ void compute_scores(Fragment (&scores)[kTiles], Tile<kState> rows, Tile<kState> columns, int first_row,
-                               int first, int last) {
+__device__ void compute_scores(Fragment (&scores)[kTiles], Tile<kState> rows, Tile<kState> columns, int tiles) {
 #pragma unroll
   for (int j = 0; j < kTiles; j += 2) {
     scores[j] = scores[j + 1] = {};
-    if (j + 1 < first || j > last) continue;
+    if (j >= tiles) continue;
     Accumulator sums[4];
 #pragma unroll
     for (int k = 0; k < kState; k += kMma) {
-      const Fragment row = left(rows, first_row, k);
+      const Fragment row = left(rows, 0, k);
       multiply_add(&sums[0], row, right_transposed(columns, k, j * kMma));
       multiply_add(&sums[2], row, right_transposed(columns, k, (j + 1) * kMma));
     }
@@ -71,26 +76,24 @@ __device__ void compute_scores(Fragment (&scores)[kTiles], Tile<kState> rows, Ti
 
 __device__ inline float2 pair_at(const float* values) { return *reinterpret_cast<const float2*>(values); }
 
-inline Chunk* chunk_table(const SsdScratch& scratch) { return reinterpret_cast<Chunk*>(scratch.chunks); }
 inline Steps* step_table(const SsdScratch& scratch) { return reinterpret_cast<Steps*>(scratch.steps); }
 
-// Fills the tables of chunks and of steps.
-void prepare(const SsdTensors& in, const SsdSizes& sizes, const int* cu_seqlens, const SsdScratch& scratch,
-             cudaStream_t stream);
+void fill_steps(const SsdTensors& in, const SsdSizes& sizes, const SsdChunk* chunks, const SsdScratch& scratch,
+                cudaStream_t stream);
 
 // Forward: what each chunk adds to the state, sum_j exp(sum_end - sum_j) s_j x_j B_j^T, from (x, B).
 // Backward: what it adds to the gradient of the state before it, sum_i exp(sum_i) grad_i C_i^T, from (grad, C).
 enum class Direction { Forward, Backward };
 template <Direction kDirection>
-void chunk_states(Matrix<bf16> rows, Matrix<bf16> columns, const SsdSizes& sizes, const SsdScratch& scratch,
-                  bf16* states, cudaStream_t stream);
+void chunk_states(Matrix<bf16> rows, Matrix<bf16> columns, const SsdSizes& sizes, const SsdChunk* chunks,
+                  const SsdScratch& scratch, bf16* states, cudaStream_t stream);
 
 // Replaces what each chunk adds by the sum of all that was added before it in its sequence (forward), or after it
 // (backward), decayed. Backward also sums the products of these gradients with the states before the chunks, in parts
 // of kSsdPassed elements.
 template <Direction kDirection>
-void pass_states(const SsdSizes& sizes, const SsdScratch& scratch, const SsdBorderStates& border, bf16* states,
-                 const bf16* before, cudaStream_t stream);
+void pass_states(const SsdSizes& sizes, const SsdChunk* chunks, const SsdScratch& scratch,
+                 const SsdBorderStates& border, bf16* states, const bf16* before, cudaStream_t stream);
 
 template <class Kernel>
 void allow_shared_memory(Kernel* kernel, std::size_t bytes) {

@@ -26,9 +26,15 @@ struct SsdTensors {
   Numbers A_log, D, dt_bias;      // [h]
 };
 
+struct SsdChunk {
+  int begin, tokens;  // first token, how many
+  int sequence;
+  int place;  // 1 if it is the sequence's first chunk, plus 2 if it is the last
+};
+
 struct SsdSizes {
   std::int64_t heads = 0, groups = 0, width = 0, state = 0;
-  std::int64_t sequences = 0, chunks = 0;
+  std::int64_t chunks = 0;
   float dt_min = 0, dt_max = 0;
 };
 
@@ -38,9 +44,8 @@ struct SsdBorderStates {
   float* leave = nullptr;
 };
 
-// Memory for intermediate results, with these numbers of elements.
+// Memory for intermediate results, with these numbers of elements. Forward fills the steps, and backward reads them.
 struct SsdScratch {
-  int* chunks = nullptr;                 // 4 chunks + sequences + 1
   float* steps = nullptr;                // chunks * h * kSsdStepFloats
   float* passed = nullptr;               // backward: chunks * h * p * n / kSsdPassed
   float* tokens = nullptr;               // backward: chunks * h * kSsdTokenFloats
@@ -51,11 +56,11 @@ struct SsdScratch {
 constexpr int kSsdStepFloats = 4 * kSsdChunk, kSsdTokenFloats = 6 * kSsdChunk, kSsdPassed = 256;
 
 // y: [T, h * p]; states, the state before each chunk: [chunks, h, p, n]
-void ssd_scan_forward(const SsdTensors& in, const SsdSizes& sizes, const int* cu_seqlens, const SsdScratch& scratch,
+void ssd_scan_forward(const SsdTensors& in, const SsdSizes& sizes, const SsdChunk* chunks, const SsdScratch& scratch,
                       const SsdBorderStates& border, Matrix<__nv_bfloat16> y, __nv_bfloat16* states,
                       cudaStream_t stream);
 // Writes the gradients of all inputs. `border` has the gradients: those of the states that leave sequences enter here.
-void ssd_scan_backward(Matrix<__nv_bfloat16> grad, const SsdTensors& in, const SsdSizes& sizes, const int* cu_seqlens,
+void ssd_scan_backward(Matrix<__nv_bfloat16> grad, const SsdTensors& in, const SsdSizes& sizes, const SsdChunk* chunks,
                        const __nv_bfloat16* states, const SsdScratch& scratch, const SsdBorderStates& border,
                        const SsdTensors& gradients, cudaStream_t stream);
 

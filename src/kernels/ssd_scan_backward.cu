@@ -1,3 +1,5 @@
+#include <utility>
+
 #include "kernels/ssd_scan.cuh"
 
 // With the gradient g_i of y_i, the state H before a chunk, the gradient G of the state after it, and per head
@@ -66,13 +68,13 @@ __device__ float row_sum(float x) {
 // head's x, grad and state gradient are copied to shared memory meanwhile.
 template <int kWidth, int kState>
 __global__ void __launch_bounds__(kThreads, 1)
-    inside_chunks(Matrix<bf16> grad, SsdTensors in, int heads, int heads_per_group, const Chunk* table,
+    inside_chunks(Matrix<bf16> grad, SsdTensors in, int heads, int heads_per_group, const SsdChunk* table,
                   const Steps* all_steps, const bf16* state_grads, Matrix<bf16> x_grad, bf16* score_grads,
                   TokenGrads* all_tokens) {
-  extern __shared__ __align__(128) char memory[];
+  extern __shared__ __align__(1024) char memory[];
   auto& shared = *reinterpret_cast<ChunkMemory<kWidth, kState>*>(memory);
   const Tile<kState> B{shared.B}, C{reinterpret_cast<bf16*>(&shared.stages[1])};
-  const Chunk chunk = table[blockIdx.x];
+  const SsdChunk chunk = table[blockIdx.x];
   const int group = blockIdx.y, tile = tile_of_warp(), first_row = tile * kMma;
   const std::int64_t first_index = std::int64_t{blockIdx.x} * heads + group * heads_per_group;
 
@@ -103,9 +105,12 @@ __global__ void __launch_bounds__(kThreads, 1)
   copies_arrived();
   __syncthreads();
 
+  // Tiles of columns count from the warp's own, so that all warps run the same code.
+  const int tiles = kTiles - tile;
+  const Tile<kState> own_B = B.from_row(first_row);
   Fragment scores[kTiles];
   Accumulator score_grad[2 * kTiles];
-  compute_scores(scores, B, C, first_row, tile, kTiles - 1);
+  compute_scores(scores, own_B, C.from_row(first_row), tiles);
 
   for (int h = 0; h < heads_per_group; ++h) {
     copies_arrived();
@@ -113,93 +118,93 @@ __global__ void __launch_bounds__(kThreads, 1)
     if (h + 1 < heads_per_group) load_head(h + 1);
     if (h > 0) write_earlier(h - 1);
     auto& stage = shared.stages[h % 2];
-    const Tile<kWidth> x{stage.x}, y_grad{stage.grad};
+    const Tile<kWidth> x = Tile<kWidth>{stage.x}.from_row(first_row);
+    const Tile<kWidth> y_grad = Tile<kWidth>{stage.grad}.from_row(first_row);
     const Tile<kState> state_grad{stage.state_grad};
     const Steps& steps = stage.steps;
     TokenGrads& tokens = all_tokens[first_index + h];
     const int row = first_row + row_of_lane();
-    const float skip = value_at(in.D, group * heads_per_group + h);
     const float sum[2] = {steps.sum[row], steps.sum[row + 8]}, step[2] = {steps.step[row], steps.step[row + 8]};
 
     Accumulator sums[kWidth / 8];
 #pragma unroll
     for (int k = 0; k < kState; k += kMma) {
-      const Fragment b = left(B, first_row, k);
+      const Fragment b = left(own_B, 0, k);
 #pragma unroll
-      for (int p = 0; p < kWidth / kMma; ++p) multiply_add(&sums[2 * p], b, right_transposed(state_grad, k, p * kMma));
+      for (int p = 0; p < kWidth; p += kMma) multiply_add(&sums[p / 8], b, right_transposed(state_grad, k, p));
     }
-    const float end = steps.sum[kSlots - 1], to_end[2] = {__expf(end - sum[0]), __expf(end - sum[1])};
+    const float end = steps.sum[kSlots - 1], to_end[2] = {decay_of(end - sum[0]), decay_of(end - sum[1])};
 #pragma unroll
     for (int p = 0; p < kWidth / 8; ++p)
 #pragma unroll
       for (int v = 0; v < 4; ++v) sums[p].values[v] *= to_end[v / 2];
 
-    Fragment rows[kWidth / kMma];
-#pragma unroll
-    for (int p = 0; p < kWidth / kMma; ++p) rows[p] = left(x, first_row, p * kMma);
-    const float to_tile[2] = {steps.to_tile[row], steps.to_tile[row + 8]};
     float later[2] = {0, 0};
 #pragma unroll
-    for (int i = 0; i < kTiles; i += 2) {
-      if (i + 1 < tile) continue;
-      Accumulator products[4], decays[4];
+    for (int i = 0; i < kTiles; ++i) {
+      if (i >= tiles) break;
+      Accumulator products[2];
 #pragma unroll
-      for (int p = 0; p < kWidth / kMma; ++p) {
-        multiply_add(&products[0], rows[p], right_transposed(y_grad, p * kMma, i * kMma));
-        multiply_add(&products[2], rows[p], right_transposed(y_grad, p * kMma, (i + 1) * kMma));
-      }
-      if (i > tile) {
-        const float between[2] = {steps.between(tile, i), steps.between(tile, i + 1)};
+      for (int p = 0; p < kWidth; p += kMma)
+        multiply_add(products, left(x, 0, p), right_transposed(y_grad, p, i * kMma));
+      Fragment weights;
+      float earlier[2][2] = {};
+      const auto weigh = [&](int half, int below, int e, float decay) {
+        const float2 scores_of_pair = unpack(scores[i].values[2 * half + below]);
+        const float score = e == 0 ? scores_of_pair.x : scores_of_pair.y;
+        const float decayed = products[half].values[2 * below + e] * decay;
+        score_grad[2 * i + half].values[2 * below + e] += decayed * step[below];
+        return std::pair{score * decay, decayed * score};
+      };
+      const auto add = [&](int half, int below, int e, float z) {
+        later[below] += z;
+        earlier[half][e] += z * step[below];
+      };
+      if (i > 0) {
+        const float between = steps.between(tile, tile + i);
+        const float from_row[2] = {steps.to_tile[row] * between, steps.to_tile[row + 8] * between};
 #pragma unroll
-        for (int n = 0; n < 4; ++n)
+        for (int half = 0; half < 2; ++half) {
+          const float2 to_column = pair_at(&steps.from_tile[first_row + i * kMma + half * 8 + column_of_lane()]);
 #pragma unroll
-          for (int v = 0; v < 4; ++v)
-            decays[n].values[v] =
-                to_tile[v / 2] * between[n / 2] * steps.from_tile[i * kMma + n * 8 + column_of_lane() + v % 2];
-      } else {
-#pragma unroll
-        for (int n = 0; n < 4; ++n)
-#pragma unroll
-          for (int v = 0; v < 4; ++v) {
-            const int column = i * kMma + n * 8 + column_of_lane() + v % 2;
-            decays[n].values[v] = column >= row + v / 2 * 8 ? __expf(steps.sum[column] - sum[v / 2]) : 0;
+          for (int below = 0; below < 2; ++below) {
+            const auto [first, first_z] = weigh(half, below, 0, from_row[below] * to_column.x);
+            const auto [second, second_z] = weigh(half, below, 1, from_row[below] * to_column.y);
+            weights.values[2 * half + below] = pack(first, second);
+            add(half, below, 0, first_z);
+            add(half, below, 1, second_z);
           }
-      }
-#pragma unroll
-      for (int t = 0; t < 2; ++t) {
-        Fragment weights;
-        float earlier[2][2] = {};
+        }
+      } else {
 #pragma unroll
         for (int half = 0; half < 2; ++half)
 #pragma unroll
           for (int below = 0; below < 2; ++below) {
-            const float2 score = unpack(scores[i + t].values[2 * half + below]);
-            const float* product = products[2 * t + half].values + 2 * below;
-            const float* decay = decays[2 * t + half].values + 2 * below;
-            float* of_score = score_grad[2 * (i + t) + half].values + 2 * below;
-            const float weight[2] = {score.x * decay[0], score.y * decay[1]};
-            weights.values[2 * half + below] = pack(weight[0], weight[1]);
+            float of_pair[2];
 #pragma unroll
             for (int e = 0; e < 2; ++e) {
-              const int column = (i + t) * kMma + half * 8 + column_of_lane() + e, slot = row + 8 * below;
-              float z = product[e] * weight[e];
-              of_score[e] += product[e] * decay[e] * step[below];
+              const int column = first_row + half * 8 + column_of_lane() + e, slot = row + 8 * below;
+              const auto [weight, z] =
+                  weigh(half, below, e, column >= slot ? decay_of(steps.sum[column] - sum[below]) : 0);
+              of_pair[e] = weight;
+              add(half, below, e, column == slot ? 0 : z);
               if (column == slot) {
                 tokens.own[slot] = z;
-                tokens.product[slot] = product[e];
-                z = 0;
+                tokens.product[slot] = products[half].values[2 * below + e];
               }
-              later[below] += z;
-              earlier[half][e] += z * step[below];
             }
+            weights.values[2 * half + below] = pack(of_pair[0], of_pair[1]);
           }
-        write_column_sums(earlier, &shared.earlier[h % 2][tile][(i + t) * kMma]);
-#pragma unroll
-        for (int p = 0; p < kWidth / kMma; ++p)
-          multiply_add(&sums[2 * p], weights, right(y_grad, (i + t) * kMma, p * kMma));
       }
+      write_column_sums(earlier, &shared.earlier[h % 2][tile][first_row + i * kMma]);
+#pragma unroll
+      for (int p = 0; p < kWidth; p += kMma) multiply_add(&sums[p / 8], weights, right(y_grad, i * kMma, p));
     }
 
+    const float skip = value_at(in.D, group * heads_per_group + h);
+    Fragment grads[kWidth / kMma];
+#pragma unroll
+    for (int p = 0; p < kWidth; p += kMma) grads[p / kMma] = left(y_grad, 0, p);
 #pragma unroll
     for (int below = 0; below < 2; ++below) {
       const int slot = row + 8 * below;
@@ -207,11 +212,11 @@ __global__ void __launch_bounds__(kThreads, 1)
       if (column_of_lane() == 0) tokens.later[slot] = all_later;
       bf16* to = x_grad.data + (chunk.begin + slot) * x_grad.stride + (group * heads_per_group + h) * kWidth;
 #pragma unroll
-      for (int p = 0; p < kWidth / kMma; ++p) {
-        const float *a = sums[2 * p].values + 2 * below, *b = sums[2 * p + 1].values + 2 * below;
-        const float2 low = y_grad.pair(slot, p * kMma + column_of_lane());
-        const float2 high = y_grad.pair(slot, p * kMma + 8 + column_of_lane());
-        store_row(to + p * kMma, {s * a[0] + skip * low.x, s * a[1] + skip * low.y},
+      for (int p = 0; p < kWidth; p += kMma) {
+        const float *a = sums[p / 8].values + 2 * below, *b = sums[p / 8 + 1].values + 2 * below;
+        const Fragment& own_grad = grads[p / kMma];
+        const float2 low = unpack(own_grad.values[below]), high = unpack(own_grad.values[2 + below]);
+        store_row(to + p, {s * a[0] + skip * low.x, s * a[1] + skip * low.y},
                   {s * b[0] + skip * high.x, s * b[1] + skip * high.y}, slot < chunk.tokens);
       }
     }
@@ -225,7 +230,9 @@ __global__ void __launch_bounds__(kThreads, 1)
 #pragma unroll
     for (int below = 0; below < 2; ++below) {
       const float *a = score_grad[2 * i].values + 2 * below, *b = score_grad[2 * i + 1].values + 2 * below;
-      store_row(to + (first_row + row_of_lane() + 8 * below) * kSlots + i * kMma, {a[0], a[1]}, {b[0], b[1]}, true);
+      // The tiles that are left out begin the row: they are zero.
+      store_row(to + (first_row + row_of_lane() + 8 * below) * kSlots + (tile + i) % kTiles * kMma, {a[0], a[1]},
+                {b[0], b[1]}, true);
     }
 }
 
@@ -262,15 +269,15 @@ struct GroupTermsOfCAndB {
 // from_state, to_state.
 template <int kWidth, int kState>
 __global__ void __launch_bounds__(kThreads, 2)
-    of_groups(const __grid_constant__ GroupTermsOfCAndB both, int heads, int heads_per_group, const Chunk* table,
+    of_groups(const __grid_constant__ GroupTermsOfCAndB both, int heads, int heads_per_group, const SsdChunk* table,
               const Steps* all_steps, const bf16* score_grads, TokenGrads* all_tokens) {
-  extern __shared__ __align__(128) char memory[];
+  extern __shared__ __align__(1024) char memory[];
   auto& shared = *reinterpret_cast<GroupMemory<kWidth, kState>*>(memory);
   const bool of_C = blockIdx.z == 0;
   const GroupTerms& terms = both.terms[blockIdx.z];
   const Tile<kState> own{shared.own}, other{shared.scores.other};
   const Tile<kSlots> scores{shared.scores.grads};
-  const Chunk chunk = table[blockIdx.x];
+  const SsdChunk chunk = table[blockIdx.x];
   const int group = blockIdx.y, tile = tile_of_warp(), first_row = tile * kMma;
   const std::int64_t first_index = std::int64_t{blockIdx.x} * heads + group * heads_per_group;
 
@@ -312,28 +319,29 @@ __global__ void __launch_bounds__(kThreads, 2)
     auto& stage = shared.stages[h % 2];
     const Tile<kState> state{stage.state};
     const Steps& steps = stage.steps;
-    int own_row = row;  // unknown to the compiler, which would keep all addresses of the loop below in registers
+    int own_row = first_row;  // unknown to the compiler, which would keep all addresses of the loop below in registers
     asm volatile("" : "+r"(own_row));
     float decay[2], weight[2], dots[2] = {0, 0};
 #pragma unroll
     for (int below = 0; below < 2; ++below) {
       const int slot = row + 8 * below;
-      decay[below] = __expf(of_C ? steps.sum[slot] : steps.sum[kSlots - 1] - steps.sum[slot]);
+      decay[below] = decay_of(of_C ? steps.sum[slot] : steps.sum[kSlots - 1] - steps.sum[slot]);
       weight[below] = of_C ? decay[below] : decay[below] * steps.step[slot];
     }
     Fragment a[kWidth / kMma];
 #pragma unroll
-    for (int p = 0; p < kWidth / kMma; ++p) a[p] = left(Tile<kWidth>{stage.rows}, first_row, p * kMma);
+    for (int p = 0; p < kWidth / kMma; ++p) a[p] = left(Tile<kWidth>{stage.rows}.from_row(first_row), 0, p * kMma);
 #pragma unroll
     for (int n = 0; n < kState / 8; n += 2) {
       Accumulator products[2];
 #pragma unroll
       for (int p = 0; p < kWidth / kMma; ++p) multiply_add(products, a[p], right(state, p * kMma, n * 8));
+      const Fragment factors = left(own.from_row(own_row), 0, n * 8);  // in the places of the products
 #pragma unroll
       for (int i = 0; i < 2; ++i)
 #pragma unroll
         for (int below = 0; below < 2; ++below) {
-          const float2 factor = own.pair(own_row + 8 * below, (n + i) * 8 + column_of_lane());
+          const float2 factor = unpack(factors.values[2 * i + below]);
           const float* product = products[i].values + 2 * below;
           float* sum = sums[n + i].values + 2 * below;
           dots[below] += product[0] * factor.x + product[1] * factor.y;
@@ -366,12 +374,12 @@ __global__ void __launch_bounds__(kThreads, 2)
 // slots.
 constexpr int kPerLane = kSlots / kWarp;
 __global__ void __launch_bounds__(kThreads)
-    of_steps(SsdTensors in, SsdSizes sizes, const Chunk* table, const Steps* all_steps, const TokenGrads* all_tokens,
+    of_steps(SsdTensors in, SsdSizes sizes, const SsdChunk* table, const Steps* all_steps, const TokenGrads* all_tokens,
              const float* passed, Numbers dt_grad, float* chunk_sums) {
   const int lane = lane_id(), first = lane * kPerLane;
   const std::int64_t head = std::int64_t{blockIdx.y} * (kThreads / kWarp) + threadIdx.x / kWarp;
   if (head >= sizes.heads) return;
-  const Chunk chunk = table[blockIdx.x];
+  const SsdChunk chunk = table[blockIdx.x];
   const std::int64_t index = blockIdx.x * sizes.heads + head;
   const Steps& steps = all_steps[index];
   const TokenGrads& tokens = all_tokens[index];
@@ -449,24 +457,22 @@ bool ssd_scan_has_memory() {
   return bytes >= static_cast<int>(sizeof(ssd::ChunkMemory<64, 128>));
 }
 
-void ssd_scan_backward(Matrix<bf16> grad, const SsdTensors& in, const SsdSizes& sizes, const int* cu_seqlens,
+void ssd_scan_backward(Matrix<bf16> grad, const SsdTensors& in, const SsdSizes& sizes, const SsdChunk* chunks,
                        const bf16* states, const SsdScratch& scratch, const SsdBorderStates& border,
                        const SsdTensors& gradients, cudaStream_t stream) {
   using namespace ssd;
   const std::int64_t head_blocks = blocks_for(sizes.heads, kThreads / kWarp);
-  const Chunk* table = chunk_table(scratch);
   const Steps* steps = step_table(scratch);
   if (sizes.chunks > 0) {
-    prepare(in, sizes, cu_seqlens, scratch, stream);
-    chunk_states<Direction::Backward>(grad, in.C, sizes, scratch, scratch.state_grads, stream);
-    pass_states<Direction::Backward>(sizes, scratch, border, scratch.state_grads, states, stream);
+    chunk_states<Direction::Backward>(grad, in.C, sizes, chunks, scratch, scratch.state_grads, stream);
+    pass_states<Direction::Backward>(sizes, chunks, scratch, border, scratch.state_grads, states, stream);
     const int heads = static_cast<int>(sizes.heads), heads_per_group = static_cast<int>(sizes.heads / sizes.groups);
     const auto launch = [&]<int kWidth, int kState>() {
       constexpr std::size_t kChunkBytes = sizeof(ChunkMemory<kWidth, kState>);
       const auto inside = inside_chunks<kWidth, kState>;
       allow_shared_memory(inside, kChunkBytes);
       inside<<<grid_of(sizes.chunks, sizes.groups), kThreads, kChunkBytes, stream>>>(
-          grad, in, heads, heads_per_group, table, steps, scratch.state_grads, gradients.x, scratch.score_grads,
+          grad, in, heads, heads_per_group, chunks, steps, scratch.state_grads, gradients.x, scratch.score_grads,
           token_grads(scratch));
       constexpr std::size_t kGroupBytes = sizeof(GroupMemory<kWidth, kState>);
       const auto groups = of_groups<kWidth, kState>;
@@ -474,11 +480,11 @@ void ssd_scan_backward(Matrix<bf16> grad, const SsdTensors& in, const SsdSizes& 
       const GroupTermsOfCAndB both{
           {{grad, in.C, in.B, states, gradients.C}, {in.x, in.B, in.C, scratch.state_grads, gradients.B}}};
       groups<<<grid_of(sizes.chunks, sizes.groups, 2), kThreads, kGroupBytes, stream>>>(
-          both, heads, heads_per_group, table, steps, scratch.score_grads, token_grads(scratch));
+          both, heads, heads_per_group, chunks, steps, scratch.score_grads, token_grads(scratch));
     };
     sizes.state == 128 ? launch.template operator()<64, 128>() : launch.template operator()<64, 64>();
-    of_steps<<<grid_of(sizes.chunks, head_blocks), kThreads, 0, stream>>>(in, sizes, table, steps, token_grads(scratch),
-                                                                          scratch.passed, gradients.dt, scratch.sums);
+    of_steps<<<grid_of(sizes.chunks, head_blocks), kThreads, 0, stream>>>(
+        in, sizes, chunks, steps, token_grads(scratch), scratch.passed, gradients.dt, scratch.sums);
   }
   of_weights<<<grid_of(head_blocks), kThreads, 0, stream>>>(sizes, scratch.sums, gradients.A_log, gradients.D,
                                                             gradients.dt_bias);

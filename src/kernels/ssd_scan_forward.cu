@@ -24,12 +24,12 @@ struct OutputMemory {
 // The next head's x and state H are copied to shared memory meanwhile.
 template <int kWidth, int kState>
 __global__ void __launch_bounds__(kThreads, 2)
-    outputs(SsdTensors in, int heads, int heads_per_group, const Chunk* table, const Steps* all_steps,
+    outputs(SsdTensors in, int heads, int heads_per_group, const SsdChunk* table, const Steps* all_steps,
             const bf16* states, Matrix<bf16> y) {
-  extern __shared__ __align__(128) char memory[];
+  extern __shared__ __align__(1024) char memory[];
   auto& shared = *reinterpret_cast<OutputMemory<kWidth, kState>*>(memory);
   const Tile<kState> C{shared.C}, B{reinterpret_cast<bf16*>(&shared.stages[1])};
-  const Chunk chunk = table[blockIdx.x];
+  const SsdChunk chunk = table[blockIdx.x];
   const int group = blockIdx.y, tile = tile_of_warp(), first_row = tile * kMma;
 
   const auto load_head = [&](int i) {
@@ -50,8 +50,9 @@ __global__ void __launch_bounds__(kThreads, 2)
   copies_arrived();
   __syncthreads();
 
+  const Tile<kState> own_C = C.from_row(first_row);
   Fragment scores[kTiles];
-  compute_scores(scores, C, B, first_row, 0, tile);
+  compute_scores(scores, own_C, B, tile + 1);
 
   for (int i = 0; i < heads_per_group; ++i) {
     copies_arrived();
@@ -67,12 +68,12 @@ __global__ void __launch_bounds__(kThreads, 2)
     Accumulator sums[kWidth / 8];
 #pragma unroll
     for (int k = 0; k < kState; k += kMma) {
-      const Fragment c = left(C, first_row, k);
+      const Fragment c = left(own_C, 0, k);
 #pragma unroll
       for (int p = 0; p < kWidth / kMma; ++p) multiply_add(&sums[2 * p], c, right_transposed(state, k, p * kMma));
     }
     const float sum[2] = {steps.sum[row], steps.sum[row + 8]};
-    const float from_start[2] = {__expf(sum[0]), __expf(sum[1])};
+    const float from_start[2] = {decay_of(sum[0]), decay_of(sum[1])};
 #pragma unroll
     for (int p = 0; p < kWidth / 8; ++p)
 #pragma unroll
@@ -105,8 +106,8 @@ __global__ void __launch_bounds__(kThreads, 2)
             const int column = (j + t) * kMma + v / 2 * 8 + column_of_lane(), slot = row + v % 2 * 8;
             const float2 score = unpack(scores[j + t].values[v]), until = pair_at(&steps.sum[column]);
             const float2 step = pair_at(&steps.step[column]);
-            const float first = column <= slot ? __expf(sum[v % 2] - until.x) : 0;
-            const float second = column + 1 <= slot ? __expf(sum[v % 2] - until.y) : 0;
+            const float first = column <= slot ? decay_of(sum[v % 2] - until.x) : 0;
+            const float second = column + 1 <= slot ? decay_of(sum[v % 2] - until.y) : 0;
             weights[t].values[v] = pack(score.x * (first * step.x), score.y * (second * step.y));
           }
       }
@@ -117,6 +118,9 @@ __global__ void __launch_bounds__(kThreads, 2)
           multiply_add(&sums[2 * p], weights[t], right(x, (j + t) * kMma, p * kMma));
     }
 
+    Fragment own[kWidth / kMma];
+#pragma unroll
+    for (int p = 0; p < kWidth / kMma; ++p) own[p] = left(x.from_row(first_row), 0, p * kMma);
 #pragma unroll
     for (int below = 0; below < 2; ++below) {
       const int slot = row + 8 * below;
@@ -124,8 +128,7 @@ __global__ void __launch_bounds__(kThreads, 2)
 #pragma unroll
       for (int p = 0; p < kWidth / kMma; ++p) {
         const float *a = sums[2 * p].values + 2 * below, *b = sums[2 * p + 1].values + 2 * below;
-        const float2 low = x.pair(slot, p * kMma + column_of_lane()),
-                     high = x.pair(slot, p * kMma + 8 + column_of_lane());
+        const float2 low = unpack(own[p].values[below]), high = unpack(own[p].values[2 + below]);
         store_row(to + p * kMma, {a[0] + skip * low.x, a[1] + skip * low.y},
                   {b[0] + skip * high.x, b[1] + skip * high.y}, slot < chunk.tokens);
       }
@@ -136,20 +139,20 @@ __global__ void __launch_bounds__(kThreads, 2)
 }  // namespace
 }  // namespace ssd
 
-void ssd_scan_forward(const SsdTensors& in, const SsdSizes& sizes, const int* cu_seqlens, const SsdScratch& scratch,
+void ssd_scan_forward(const SsdTensors& in, const SsdSizes& sizes, const SsdChunk* chunks, const SsdScratch& scratch,
                       const SsdBorderStates& border, Matrix<bf16> y, bf16* states, cudaStream_t stream) {
   using namespace ssd;
   if (sizes.chunks == 0) return;
-  prepare(in, sizes, cu_seqlens, scratch, stream);
-  chunk_states<Direction::Forward>(in.x, in.B, sizes, scratch, states, stream);
-  pass_states<Direction::Forward>(sizes, scratch, border, states, nullptr, stream);
+  fill_steps(in, sizes, chunks, scratch, stream);
+  chunk_states<Direction::Forward>(in.x, in.B, sizes, chunks, scratch, states, stream);
+  pass_states<Direction::Forward>(sizes, chunks, scratch, border, states, nullptr, stream);
   const auto launch = [&]<int kWidth, int kState>() {
     constexpr std::size_t kBytes = sizeof(OutputMemory<kWidth, kState>);
     const auto kernel = outputs<kWidth, kState>;
     allow_shared_memory(kernel, kBytes);
     kernel<<<grid_of(sizes.chunks, sizes.groups), kThreads, kBytes, stream>>>(
-        in, static_cast<int>(sizes.heads), static_cast<int>(sizes.heads / sizes.groups), chunk_table(scratch),
-        step_table(scratch), states, y);
+        in, static_cast<int>(sizes.heads), static_cast<int>(sizes.heads / sizes.groups), chunks, step_table(scratch),
+        states, y);
   };
   sizes.state == 128 ? launch.template operator()<64, 128>() : launch.template operator()<64, 64>();
 }

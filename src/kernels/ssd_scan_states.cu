@@ -3,47 +3,14 @@
 namespace braid::kernels::ssd {
 namespace {
 
-// One block. first_chunk[i] is the first chunk of sequence i; then each chunk finds its sequence by bisection.
-constexpr int kTableThreads = 1024;
-__global__ void __launch_bounds__(kTableThreads)
-    fill_chunk_table(const int* cu_seqlens, int sequences, int chunks, Chunk* table, int* first_chunk) {
-  __shared__ int counts[kTableThreads];
-  int before = 0;
-  for (int base = 0; base < sequences; base += kTableThreads) {
-    const int i = base + static_cast<int>(threadIdx.x);
-    const int own = i < sequences ? (cu_seqlens[i + 1] - cu_seqlens[i] + kSlots - 1) / kSlots : 0;
-    counts[threadIdx.x] = own;
-    __syncthreads();
-    for (int distance = 1; distance < kTableThreads; distance *= 2) {
-      const int other = threadIdx.x >= distance ? counts[threadIdx.x - distance] : 0;
-      __syncthreads();
-      counts[threadIdx.x] += other;
-      __syncthreads();
-    }
-    if (i < sequences) first_chunk[i] = before + counts[threadIdx.x] - own;
-    before += counts[kTableThreads - 1];
-    __syncthreads();
-  }
-  for (int chunk = static_cast<int>(threadIdx.x); chunk < chunks; chunk += kTableThreads) {
-    int low = 0, high = sequences;  // first_chunk[low] <= chunk < first_chunk[high]
-    while (high - low > 1) {
-      const int middle = (low + high) / 2;
-      (first_chunk[middle] <= chunk ? low : high) = middle;
-    }
-    const int begin = cu_seqlens[low] + (chunk - first_chunk[low]) * kSlots, end = cu_seqlens[low + 1];
-    const bool is_last = begin + kSlots >= end;
-    table[chunk] = {begin, is_last ? end - begin : kSlots, low, (begin == cu_seqlens[low] ? 1 : 0) + (is_last ? 2 : 0)};
-  }
-}
-
 // A block has 32 heads of a chunk, a thread one head in one tile of 16 slots.
 constexpr int kStepHeads = 32;
 __global__ void __launch_bounds__(kStepHeads* kTiles)
-    fill_steps(SsdTensors in, SsdSizes sizes, const Chunk* table, Steps* all_steps) {
+    steps_of(SsdTensors in, SsdSizes sizes, const SsdChunk* table, Steps* all_steps) {
   __shared__ float tile_sums[kTiles][kStepHeads];
   const int column = threadIdx.x % kStepHeads, tile = threadIdx.x / kStepHeads;
   const std::int64_t head = std::int64_t{blockIdx.y} * kStepHeads + column;
-  const Chunk chunk = table[blockIdx.x];
+  const SsdChunk chunk = table[blockIdx.x];
   const bool valid = head < sizes.heads;
   const float bias = valid ? value_at(in.dt_bias, head) : 0, A = valid ? -expf(value_at(in.A_log, head)) : 0;
   const int tokens = valid ? chunk.tokens - tile * kMma : 0;  // of this tile
@@ -90,14 +57,14 @@ struct StateMemory {
 
 template <Direction kDirection, int kWidth, int kState>
 __global__ void __launch_bounds__(kStateThreads, 4)
-    add_chunk_states(Matrix<bf16> rows, Matrix<bf16> columns, int heads_per_group, const Chunk* table,
+    add_chunk_states(Matrix<bf16> rows, Matrix<bf16> columns, int heads_per_group, const SsdChunk* table,
                      const Steps* all_steps, bf16* states) {
-  extern __shared__ __align__(128) char memory[];
+  extern __shared__ __align__(1024) char memory[];
   auto& shared = *reinterpret_cast<StateMemory<kWidth, kState>*>(memory);
   const Tile<kWidth> row_tile{shared.rows};
   const Tile<kState> column_tile{shared.columns};
   const int head = blockIdx.x, group = head / heads_per_group;
-  const Chunk chunk = table[blockIdx.y];
+  const SsdChunk chunk = table[blockIdx.y];
   const std::int64_t index = std::int64_t{blockIdx.y} * gridDim.x + head;
   load_tile<kSlots, kStateThreads>(row_tile, rows.data + chunk.begin * rows.stride + head * kWidth, rows.stride,
                                    chunk.tokens);
@@ -107,22 +74,22 @@ __global__ void __launch_bounds__(kStateThreads, 4)
   const int slot = threadIdx.x;
   static_assert(kStateThreads == kSlots);
   shared.weights[slot] = kDirection == Direction::Forward
-                             ? __expf(steps.sum[kSlots - 1] - steps.sum[slot]) * steps.step[slot]
-                             : __expf(steps.sum[slot]);
+                             ? decay_of(steps.sum[kSlots - 1] - steps.sum[slot]) * steps.step[slot]
+                             : decay_of(steps.sum[slot]);
   copies_arrived();
   __syncthreads();
 
   constexpr int kRows = kWidth / 2, kColumns = kState / 2;
   const int warp = threadIdx.x / kWarp, first_row = warp / 2 * kRows, first_column = warp % 2 * kColumns;
   Accumulator sums[kRows / kMma][kColumns / 8];
-#pragma unroll
+#pragma unroll 2
   for (int k = 0; k < kSlots; k += kMma) {
     const float2 low = *reinterpret_cast<const float2*>(&shared.weights[k + column_of_lane()]);
     const float2 high = *reinterpret_cast<const float2*>(&shared.weights[k + 8 + column_of_lane()]);
     Fragment weighted[kRows / kMma];
 #pragma unroll
     for (int m = 0; m < kRows / kMma; ++m) {
-      weighted[m] = left_transposed(row_tile, first_row + m * kMma, k);
+      weighted[m] = left_transposed(row_tile, first_row ^ m * kMma, k);
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const float2 pair = unpack(weighted[m].values[i]), weight = i < 2 ? low : high;
@@ -131,7 +98,7 @@ __global__ void __launch_bounds__(kStateThreads, 4)
     }
 #pragma unroll
     for (int n = 0; n < kColumns / kMma; ++n) {
-      const Fragment b = right(column_tile, k, first_column + n * kMma);
+      const Fragment b = right(column_tile, k, first_column ^ n * kMma);
 #pragma unroll
       for (int m = 0; m < kRows / kMma; ++m) multiply_add(&sums[m][2 * n], weighted[m], b);
     }
@@ -150,114 +117,128 @@ __global__ void __launch_bounds__(kStateThreads, 4)
       }
 }
 
-// A thread has 8 elements of the state of one head and walks over all chunks. It reads kAhead chunks while it works on
-// the kAhead before them.
-constexpr int kPassThreads = 128, kPassWidth = 8, kAhead = 4;
+// A thread has 8 elements of the state of one head and walks over all chunks. It reads kAhead chunks ahead.
+constexpr int kPassThreads = 128, kPassWidth = 8;
 static_assert(kPassWidth * kWarp == kSsdPassed);
 
 struct Ahead {
-  Vector<bf16, kPassWidth> added[kAhead], before[kAhead];
-  float sum[kAhead];
-  Chunk chunk[kAhead];
+  uint4 added, before;  // 8 bf16
+  float sum;
+  int place;
 };
 
 template <Direction kDirection>
 __global__ void __launch_bounds__(kPassThreads, 4)
-    pass(int chunks, int heads, int elements, const Chunk* table, const Steps* steps, SsdBorderStates border,
+    pass(int chunks, int heads, int elements, const SsdChunk* table, const Steps* steps, SsdBorderStates border,
          bf16* states, const bf16* before, float* passed) {
-  using Values = Vector<bf16, kPassWidth>;
   constexpr bool kForward = kDirection == Direction::Forward;
+  constexpr int kAhead = kForward ? 8 : 6;
+  constexpr int kBegins = kForward ? kFirstChunk : kLastChunk, kEnds = kForward ? kLastChunk : kFirstChunk;
   const int head = blockIdx.y, place = (blockIdx.x * kPassThreads + threadIdx.x) * kPassWidth;
   if (place >= elements) return;  // whole warps
-  const auto index_at = [&](int step) {
-    return static_cast<std::int64_t>(kForward ? step : chunks - 1 - step) * heads + head;
+  const auto chunk_at = [&](int step) { return kForward ? step : chunks - 1 - step; };
+  const auto index_at = [&](int step) { return static_cast<std::int64_t>(chunk_at(step)) * heads + head; };
+  const auto eight = [&](const bf16* all, std::int64_t index) {
+    return *reinterpret_cast<const uint4*>(all + index * elements + place);
   };
-  const auto load = [&](Ahead& ahead, int base) {
-#pragma unroll
-    for (int i = 0; i < kAhead; ++i) {
-      if (base + i >= chunks) break;
-      const std::int64_t index = index_at(base + i);
-      ahead.added[i] = Values::load(states + index * elements + place);
-      if constexpr (!kForward) ahead.before[i] = Values::load(before + index * elements + place);
-      ahead.sum[i] = steps[index].sum[kSlots - 1];
-      ahead.chunk[i] = table[kForward ? base + i : chunks - 1 - (base + i)];
-    }
+  // Beyond the last chunk, that one again, which is not used.
+  const auto load = [&](int step) {
+    const int chunk = chunk_at(min(step, chunks - 1));
+    const std::int64_t index = std::int64_t{chunk} * heads + head;
+    return Ahead{eight(states, index), kForward ? uint4() : eight(before, index), steps[index].sum[kSlots - 1],
+                 table[chunk].place};
+  };
+  // Of the sequence of this step, at its border.
+  const auto at_border = [&](int step) {
+    return (std::int64_t{table[chunk_at(step)].sequence} * heads + head) * elements + place;
+  };
+  const auto enter = [&](float(&carry)[kPassWidth], int step) {
+    const auto first = Vector<float, 4>::load(border.enter + at_border(step)),
+               second = Vector<float, 4>::load(border.enter + at_border(step) + 4);
+    for (int k = 0; k < 4; ++k) carry[k] = first.values[k], carry[k + 4] = second.values[k];
+  };
+  const auto leave = [&](const float(&carry)[kPassWidth], int step) {
+    Vector<float, 4>{carry[0], carry[1], carry[2], carry[3]}.store(border.leave + at_border(step));
+    Vector<float, 4>{carry[4], carry[5], carry[6], carry[7]}.store(border.leave + at_border(step) + 4);
   };
   float carry[kPassWidth] = {};
-  Ahead now, next;
-  load(next, 0);
+  Ahead ahead[kAhead];
+#pragma unroll
+  for (int i = 0; i < kAhead; ++i) ahead[i] = load(i);
   for (int base = 0; base < chunks; base += kAhead) {
-    now = next;
-    load(next, base + kAhead);
 #pragma unroll
     for (int i = 0; i < kAhead; ++i) {
-      if (base + i >= chunks) break;
-      const std::int64_t index = index_at(base + i);
-      const Chunk& chunk = now.chunk[i];
-      const std::int64_t at_border = (std::int64_t{chunk.sequence} * heads + head) * elements + place;
-      if (kForward ? chunk.is_first() : chunk.is_last())
-        for (int k = 0; k < kPassWidth; ++k) carry[k] = border.enter == nullptr ? 0 : border.enter[at_border + k];
-      Values arrived;
+      const int step = base + i;
+      const bool valid = step < chunks;
+      const Ahead now = ahead[i];
+      ahead[i] = load(step + kAhead);
+      if (now.place & kBegins)
+        for (float& value : carry) value = 0;
+      if (border.enter != nullptr && valid && (now.place & kBegins)) enter(carry, step);
+      unsigned arrived[kPassWidth / 2];
       float product = 0;
-      const float decay = __expf(now.sum[i]);
+      const float decay = decay_of(now.sum);
 #pragma unroll
-      for (int k = 0; k < kPassWidth; ++k) {
-        arrived.values[k] = from_float<bf16>(carry[k]);
-        if constexpr (!kForward) product += carry[k] * to_float(now.before[i].values[k]);
-        carry[k] = carry[k] * decay + to_float(now.added[i].values[k]);
+      for (int k = 0; k < kPassWidth; k += 2) {
+        arrived[k / 2] = pack(carry[k], carry[k + 1]);
+        const float2 added = unpack((&now.added.x)[k / 2]);
+        if constexpr (!kForward) {
+          const float2 before = unpack((&now.before.x)[k / 2]);
+          product += carry[k] * before.x + carry[k + 1] * before.y;
+        }
+        carry[k] = carry[k] * decay + added.x;
+        carry[k + 1] = carry[k + 1] * decay + added.y;
       }
-      arrived.store(states + index * elements + place);
+      if (valid)
+        *reinterpret_cast<uint4*>(states + index_at(step) * elements + place) = {arrived[0], arrived[1], arrived[2],
+                                                                                 arrived[3]};
       if constexpr (!kForward) {
         product = warp_sum(product);
-        if (lane_id() == 0) passed[index * (elements / kSsdPassed) + place / kSsdPassed] = product * decay;
+        if (valid && lane_id() == 0)
+          passed[index_at(step) * (elements / kSsdPassed) + place / kSsdPassed] = product * decay;
       }
-      if (border.leave != nullptr && (kForward ? chunk.is_last() : chunk.is_first()))
-        for (int k = 0; k < kPassWidth; ++k) border.leave[at_border + k] = carry[k];
+      if (border.leave != nullptr && valid && (now.place & kEnds)) leave(carry, step);
     }
   }
 }
 
 }  // namespace
 
-void prepare(const SsdTensors& in, const SsdSizes& sizes, const int* cu_seqlens, const SsdScratch& scratch,
-             cudaStream_t stream) {
-  Chunk* table = chunk_table(scratch);
-  const int chunks = static_cast<int>(sizes.chunks);
-  fill_chunk_table<<<1, kTableThreads, 0, stream>>>(cu_seqlens, static_cast<int>(sizes.sequences), chunks, table,
-                                                    scratch.chunks + 4 * chunks);
-  fill_steps<<<grid_of(chunks, blocks_for(sizes.heads, kStepHeads)), kStepHeads * kTiles, 0, stream>>>(
-      in, sizes, table, step_table(scratch));
+void fill_steps(const SsdTensors& in, const SsdSizes& sizes, const SsdChunk* chunks, const SsdScratch& scratch,
+                cudaStream_t stream) {
+  steps_of<<<grid_of(sizes.chunks, blocks_for(sizes.heads, kStepHeads)), kStepHeads * kTiles, 0, stream>>>(
+      in, sizes, chunks, step_table(scratch));
 }
 
 template <Direction kDirection>
-void chunk_states(Matrix<bf16> rows, Matrix<bf16> columns, const SsdSizes& sizes, const SsdScratch& scratch,
-                  bf16* states, cudaStream_t stream) {
+void chunk_states(Matrix<bf16> rows, Matrix<bf16> columns, const SsdSizes& sizes, const SsdChunk* chunks,
+                  const SsdScratch& scratch, bf16* states, cudaStream_t stream) {
   const auto launch = [&]<int kWidth, int kState>() {
     constexpr std::size_t kBytes = sizeof(StateMemory<kWidth, kState>);
     const auto kernel = add_chunk_states<kDirection, kWidth, kState>;
     allow_shared_memory(kernel, kBytes);
     kernel<<<grid_of(sizes.heads, sizes.chunks), kStateThreads, kBytes, stream>>>(
-        rows, columns, static_cast<int>(sizes.heads / sizes.groups), chunk_table(scratch), step_table(scratch), states);
+        rows, columns, static_cast<int>(sizes.heads / sizes.groups), chunks, step_table(scratch), states);
   };
   sizes.state == 128 ? launch.template operator()<64, 128>() : launch.template operator()<64, 64>();
 }
 
 template <Direction kDirection>
-void pass_states(const SsdSizes& sizes, const SsdScratch& scratch, const SsdBorderStates& border, bf16* states,
-                 const bf16* before, cudaStream_t stream) {
+void pass_states(const SsdSizes& sizes, const SsdChunk* chunks, const SsdScratch& scratch,
+                 const SsdBorderStates& border, bf16* states, const bf16* before, cudaStream_t stream) {
   const std::int64_t elements = sizes.width * sizes.state;
   pass<kDirection><<<grid_of(blocks_for(elements, kPassThreads * kPassWidth), sizes.heads), kPassThreads, 0, stream>>>(
-      static_cast<int>(sizes.chunks), static_cast<int>(sizes.heads), static_cast<int>(elements), chunk_table(scratch),
+      static_cast<int>(sizes.chunks), static_cast<int>(sizes.heads), static_cast<int>(elements), chunks,
       step_table(scratch), border, states, before, scratch.passed);
 }
 
-template void chunk_states<Direction::Forward>(Matrix<bf16>, Matrix<bf16>, const SsdSizes&, const SsdScratch&, bf16*,
-                                               cudaStream_t);
-template void chunk_states<Direction::Backward>(Matrix<bf16>, Matrix<bf16>, const SsdSizes&, const SsdScratch&, bf16*,
-                                                cudaStream_t);
-template void pass_states<Direction::Forward>(const SsdSizes&, const SsdScratch&, const SsdBorderStates&, bf16*,
-                                              const bf16*, cudaStream_t);
-template void pass_states<Direction::Backward>(const SsdSizes&, const SsdScratch&, const SsdBorderStates&, bf16*,
-                                               const bf16*, cudaStream_t);
+template void chunk_states<Direction::Forward>(Matrix<bf16>, Matrix<bf16>, const SsdSizes&, const SsdChunk*,
+                                               const SsdScratch&, bf16*, cudaStream_t);
+template void chunk_states<Direction::Backward>(Matrix<bf16>, Matrix<bf16>, const SsdSizes&, const SsdChunk*,
+                                                const SsdScratch&, bf16*, cudaStream_t);
+template void pass_states<Direction::Forward>(const SsdSizes&, const SsdChunk*, const SsdScratch&,
+                                              const SsdBorderStates&, bf16*, const bf16*, cudaStream_t);
+template void pass_states<Direction::Backward>(const SsdSizes&, const SsdChunk*, const SsdScratch&,
+                                               const SsdBorderStates&, bf16*, const bf16*, cudaStream_t);
 
 }  // namespace braid::kernels::ssd

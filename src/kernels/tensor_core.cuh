@@ -10,24 +10,28 @@ using bf16 = __nv_bfloat16;
 
 constexpr int kMma = 16;  // rows, columns (two products of 8) and depth of the smallest product
 
-// Rows of kColumns bf16 in shared memory. The 16-byte units of a row are permuted so that ldmatrix, which reads the
-// same unit of 8 rows, meets no bank twice.
-template <int kColumns>
-struct Tile {
-  static constexpr int kUnits = kColumns / 8;
-  static_assert(kUnits % 8 == 0);
-  bf16* data;
-
-  __device__ bf16* unit(int row, int unit) const { return data + (row * kUnits + (unit ^ (row & 7))) * 8; }
-  // Two neighbouring elements; the column is even.
-  __device__ float2 pair(int row, int column) const {
-    return __bfloat1622float2(*reinterpret_cast<const __nv_bfloat162*>(unit(row, column / 8) + column % 8));
-  }
-};
-
 __device__ inline unsigned shared_address(const void* data) {
   return static_cast<unsigned>(__cvta_generic_to_shared(data));
 }
+
+// Rows of kColumns bf16 in shared memory, which begin at a multiple of 1024 bytes. The 16-byte units of a row are
+// permuted so that ldmatrix, which reads the same unit of 8 rows, meets no bank twice.
+template <int kColumns>
+struct Tile {
+  static constexpr int kUnits = kColumns / 8, kRowBytes = kColumns * sizeof(bf16);
+  static_assert(kUnits == 8 || kUnits == 16);
+  bf16* data;
+
+  __device__ bf16* unit(int row, int unit) const { return data + (row * kUnits + (unit ^ (row & 7))) * 8; }
+  // The address of unit(row + lane_row, unit ^ lane_unit), where `row` is a multiple of 8. With a known row and unit it
+  // is one exclusive or away from what depends on the lane.
+  __device__ unsigned address(int row, int unit, int lane_row, int lane_unit) const {
+    const unsigned of_lane = shared_address(data) + lane_row * kRowBytes + (lane_unit ^ (lane_row & 7)) * 16;
+    return (of_lane ^ unit * 16) + row * kRowBytes;
+  }
+  // The same tile without the rows above this one, a multiple of 8.
+  __device__ Tile from_row(int row) const { return {data + row * kColumns}; }
+};
 
 // Copies 16 bytes to shared memory, or writes zeros there; complete after copies_arrived() and a barrier.
 __device__ inline void copy_async(void* to, const void* from, bool valid = true) {
@@ -40,12 +44,15 @@ __device__ inline void copies_arrived() { asm volatile("cp.async.wait_all;" ::: 
 // The first `valid` rows of a matrix, zeros below them; by all kThreads threads of a block.
 template <int kRows, int kThreads, int kColumns>
 __device__ void load_tile(Tile<kColumns> to, const bf16* from, std::int64_t stride, int valid) {
-  constexpr int kUnits = kColumns / 8;
+  constexpr int kUnits = kColumns / 8, kStep = kThreads / kUnits;
+  static_assert(kThreads % kUnits == 0 && kRows % kStep == 0);
+  static_assert(kStep % 8 == 0);  // so a thread's units have the same place in their rows
+  const int first = threadIdx.x / kUnits, unit = threadIdx.x % kUnits;
+  bf16* const place = to.unit(first, unit);
+  const bf16* source = from + first * stride + unit * 8;
 #pragma unroll 4
-  for (int i = threadIdx.x; i < kRows * kUnits; i += kThreads) {
-    const int row = i / kUnits, unit = i % kUnits;
-    copy_async(to.unit(row, unit), from + (row < valid ? row * stride : 0) + unit * 8, row < valid);
-  }
+  for (int row = 0; row < kRows; row += kStep, source += kStep * stride)
+    copy_async(place + row * kColumns, source, first + row < valid);
 }
 
 // An operand of a product: 16 x 16 elements over the lanes of a warp; as the right one, two of depth 16 and 8 columns.
@@ -54,42 +61,43 @@ struct Fragment {
 };
 
 template <bool kTransposed>
-__device__ Fragment load_matrices(const bf16* row) {
+__device__ Fragment load_matrices(unsigned address) {
   Fragment f;
   if constexpr (kTransposed)
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
                  : "=r"(f.values[0]), "=r"(f.values[1]), "=r"(f.values[2]), "=r"(f.values[3])
-                 : "r"(shared_address(row)));
+                 : "r"(address));
   else
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
                  : "=r"(f.values[0]), "=r"(f.values[1]), "=r"(f.values[2]), "=r"(f.values[3])
-                 : "r"(shared_address(row)));
+                 : "r"(address));
   return f;
 }
 
 __device__ inline int lane_id() { return threadIdx.x % kWarp; }
 
-// The left operand: rows and depth as they are in the tile (tile[row][k]), or exchanged (tile[k][row]).
+// The left operand: rows and depth as they are in the tile (tile[row][k]), or exchanged (tile[k][row]). Also the
+// elements of the tile in the order of an accumulator.
 template <int kColumns>
 __device__ Fragment left(Tile<kColumns> tile, int row, int k) {
   const int lane = lane_id();
-  return load_matrices<false>(tile.unit(row + lane % 16, k / 8 ^ lane / 16));
+  return load_matrices<false>(tile.address(row, k / 8, lane % 16, lane / 16));
 }
 template <int kColumns>
 __device__ Fragment left_transposed(Tile<kColumns> tile, int row, int k) {
   const int lane = lane_id();
-  return load_matrices<true>(tile.unit(k + lane / 16 * 8 + lane % 8, row / 8 ^ lane / 8 % 2));
+  return load_matrices<true>(tile.address(k, row / 8, lane / 16 * 8 + lane % 8, lane / 8 % 2));
 }
 // The right operand of tile[k][column], or of tile[column][k].
 template <int kColumns>
 __device__ Fragment right(Tile<kColumns> tile, int k, int column) {
   const int lane = lane_id();
-  return load_matrices<true>(tile.unit(k + lane % 16, column / 8 ^ lane / 16));
+  return load_matrices<true>(tile.address(k, column / 8, lane % 16, lane / 16));
 }
 template <int kColumns>
 __device__ Fragment right_transposed(Tile<kColumns> tile, int k, int column) {
   const int lane = lane_id();
-  return load_matrices<false>(tile.unit(column + lane / 16 * 8 + lane % 8, k / 8 ^ lane / 8 % 2));
+  return load_matrices<false>(tile.address(column, k / 8, lane / 16 * 8 + lane % 8, lane / 8 % 2));
 }
 
 // 16 rows of 8 columns over the lanes of a warp: values 0 and 1 are in row lane / 4, columns 2 (lane % 4) and the next;

@@ -57,7 +57,10 @@ Moe::Moe(const MoeOptions& options, const Parameters& parameters, const std::str
 at::Tensor Moe::branch(const Residual& x, const SequenceBatch& batch) {
   const Recomputable normed = x.rms_norm(norm_, options_.norm_eps, recompute_.norms);
   const Recomputable own = normed.then([this](const at::Tensor& all) { return own_rows(all, parallel_); });
-  const Routing routing = route(logits_of(own), expert_bias_, options_.router);
+  const bool own_is_all = own.value.size(0) == normed.value.size(0), is_shared = shared_fc1_ && own_is_all;
+  const auto [logits, tokens] = logits_of(own, is_shared ? 2 : 1);
+  const Recomputable to_experts(tokens[0], own.again);
+  const Routing routing = route(logits, expert_bias_, options_.router);
   const ExpertOrder order = sort_by_expert(routing.experts, options_.experts);
   // With recomputation a layer runs twice, once with gradients; tokens are counted in that run only.
   if (at::GradMode::is_enabled()) tokens_per_expert_ += order.counts;
@@ -70,14 +73,13 @@ at::Tensor Moe::branch(const Residual& x, const SequenceBatch& batch) {
   AwaitRows await_experts;
   if (!fused)
     await_experts = recompute_.experts
-                        ? [&] { return recompute(run_experts, {own, routing.weights}, parameters_.trains()); }
-                        : start_experts(own.value, routing.weights, order, exchange);
-  const at::Tensor shared = shared_expert(normed);
+                        ? [&] { return recompute(run_experts, {to_experts, routing.weights}, parameters_.trains()); }
+                        : start_experts(to_experts.value, routing.weights, order, exchange);
+  const at::Tensor shared = shared_expert(is_shared ? Recomputable(tokens[1], normed.again) : normed);
 
-  const bool own_is_all = own.value.size(0) == normed.value.size(0);
   const at::Tensor added = own_is_all ? shared : at::Tensor();
   const ExpertMlp mlp = {fc1_.weight(), fc2_.weight(), order, options_.router.top_k};
-  const at::Tensor y = fused ? expert_mlp_fp8(own, routing.weights, added, mlp, recompute_.experts)
+  const at::Tensor y = fused ? expert_mlp_fp8(to_experts, routing.weights, added, mlp, recompute_.experts)
                              : unpermute_from_experts(await_experts(), order, options_.router.top_k, added);
   const at::Tensor routed = all_rows(with_aux_loss(y, routing, batch), parallel_);
   return shared.defined() && !own_is_all ? routed + shared : routed;
@@ -86,10 +88,14 @@ at::Tensor Moe::branch(const Residual& x, const SequenceBatch& batch) {
 AwaitRows Moe::start_experts(const at::Tensor& tokens, const at::Tensor& weights, const ExpertOrder& order,
                              const std::shared_ptr<const ExpertExchange>& exchange) const {
   const AwaitRows await_rows = exchange->start_dispatch(permute_to_experts(tokens, order, options_.router.top_k));
-  const AwaitRows await_weights = exchange->start_dispatch(weights_by_expert(weights, order));
-  return [this, exchange, await_rows, await_weights] {
+  // Weights that stay here need not be sorted: their reader finds them.
+  const bool local = exchange->is_local();
+  const at::Tensor places = local ? order.order : at::Tensor();
+  const AwaitRows await_weights =
+      local ? [weights] { return weights; } : exchange->start_dispatch(weights_by_expert(weights, order));
+  return [this, exchange, await_rows, await_weights, places] {
     const at::Tensor inner = fc1_(await_rows(), exchange->local_rows()), scales = await_weights();
-    const auto activated = [inner, scales] { return scaled_squared_relu(inner, scales); };
+    const auto activated = [inner, scales, places] { return scaled_squared_relu(inner, scales, places); };
     return exchange->combine(fc2_(recomputable(activated, recompute_.activations), exchange->local_rows()));
   };
 }
@@ -107,8 +113,9 @@ at::Tensor Moe::with_aux_loss(const at::Tensor& y, const Routing& routing, const
   return with_extra_loss(y, loss, options_.aux_loss_coeff * batch.aux_loss_scale);
 }
 
-at::Tensor Moe::logits_of(const Recomputable& x) {
-  return options_.force_load_balancing ? balanced_logits(x.value.size(0)) : router_logits(x, router_);
+LogitsAndTokens Moe::logits_of(const Recomputable& x, std::size_t other_users) {
+  if (options_.force_load_balancing) return {balanced_logits(x.value.size(0)), Tensors(other_users, x.value)};
+  return router_logits_and_tokens(x, router_, other_users);
 }
 
 // The same for every batch of this size, so it is drawn once and does not slow down the benchmark.

@@ -47,7 +47,7 @@ class Moe : public Layer {
   at::Tensor shared_expert(const Recomputable& x) const;
   at::Tensor with_aux_loss(const at::Tensor& y, const Routing& routing, const SequenceBatch& batch);
   at::Tensor aux_loss_of(const at::Tensor& scores, const SequenceBatch& batch) const;
-  at::Tensor logits_of(const Recomputable& x);
+  LogitsAndTokens logits_of(const Recomputable& x, std::size_t other_users);
   const at::Tensor& balanced_logits(std::int64_t tokens);
 
   const MoeOptions options_;

@@ -3,6 +3,7 @@
 #include <ATen/OpMathType.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/gelu_backward.h>
 #include <ATen/ops/silu.h>
@@ -42,34 +43,48 @@ at::ScalarType wider(const at::Tensor& a, const at::Tensor& b) {
   return at::toOpMathType(c10::promoteTypes(a.scalar_type(), b.scalar_type()));
 }
 
+// [R, 1]
+at::Tensor by_row(const at::Tensor& scale, const at::Tensor& places) {
+  const at::Tensor flat = scale.reshape(-1);
+  return (places.defined() ? flat.index_select(0, places) : flat).unsqueeze(1);
+}
+
+at::Tensor by_place(const at::Tensor& of_rows, const at::Tensor& places) {
+  return places.defined() ? at::empty_like(of_rows).index_copy_(0, places, of_rows) : of_rows;
+}
+
 }  // namespace
 
-at::Tensor scaled_squared_relu_forward(const at::Tensor& x, const at::Tensor& scale) {
+at::Tensor scaled_squared_relu_forward(const at::Tensor& x, const at::Tensor& scale, const at::Tensor& places) {
   if constexpr (kHasKernels)
-    if (has_kernel({x}) && has_kernel({scale})) return cuda::scaled_squared_relu_forward(x, scale);
+    if (has_kernel({x}) && has_kernel({scale})) return cuda::scaled_squared_relu_forward(x, scale, places);
   const at::Tensor y = x.relu().to(wider(x, scale));
-  return y.mul_(y).mul_(scale.unsqueeze(1)).to(x.scalar_type());
+  return y.mul_(y).mul_(by_row(scale, places)).to(x.scalar_type());
 }
 
 Tensors scaled_squared_relu_backward(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& scale,
-                                     const ScaledNeeds& needs) {
+                                     const ScaledNeeds& needs, const at::Tensor& places) {
   if constexpr (kHasKernels)
-    if (has_kernel({grad, x}) && has_kernel({scale})) return cuda::scaled_squared_relu_backward(grad, x, scale, needs);
+    if (has_kernel({grad, x}) && has_kernel({scale}))
+      return cuda::scaled_squared_relu_backward(grad, x, scale, needs, places);
   const at::Tensor positive = x.relu().to(wider(x, scale));
   const at::Tensor slope = positive * grad;
   at::Tensor x_grad, scale_grad;
-  if (needs.scale_grad) scale_grad = (slope * positive).sum(1).to(scale.scalar_type());
-  if (needs.x_grad) x_grad = (slope * scale.unsqueeze(1)).mul_(2).to(x.scalar_type());
+  if (needs.scale_grad)
+    scale_grad = by_place((slope * positive).sum(1), places).to(scale.scalar_type()).view(scale.sizes());
+  if (needs.x_grad) x_grad = (slope * by_row(scale, places)).mul_(2).to(x.scalar_type());
   return {x_grad, scale_grad};
 }
 
-at::Tensor scaled_squared_relu(const at::Tensor& x, const at::Tensor& scale) {
-  BRAID_CHECK(x.dim() == 2 && scale.dim() == 1 && x.size(0) == scale.size(0), "one scale for each of {} rows, got {}",
-              x.size(0), scale.numel());
+at::Tensor scaled_squared_relu(const at::Tensor& x, const at::Tensor& scale, const at::Tensor& places) {
+  BRAID_CHECK(x.dim() == 2 && x.size(0) == scale.numel(), "one scale for each of {} rows, got {}", x.size(0),
+              scale.numel());
+  BRAID_CHECK(!places.defined() || places.numel() == x.size(0), "a place for the scale of each of {} rows, got {}",
+              x.size(0), places.numel());
   return differentiable(
-      "ScaledSquaredReluBackward", {x, scale}, [&] { return scaled_squared_relu_forward(x, scale); },
-      [x, scale](const at::Tensor& grad) {
-        return scaled_squared_relu_backward(grad, x, scale, {x.requires_grad(), scale.requires_grad()});
+      "ScaledSquaredReluBackward", {x, scale}, [&] { return scaled_squared_relu_forward(x, scale, places); },
+      [x, scale, places](const at::Tensor& grad) {
+        return scaled_squared_relu_backward(grad, x, scale, {x.requires_grad(), scale.requires_grad()}, places);
       });
 }
 

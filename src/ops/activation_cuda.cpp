@@ -31,6 +31,10 @@ at::Tensor rows_like(const at::Tensor& x, std::int64_t columns) {
   return at::empty({x.size(0), columns}, x.options().requires_grad(false));
 }
 
+kernels::RowScales row_scales(const at::Tensor& scales, const at::Tensor& places) {
+  return {data<const float>(scales), data<const std::int64_t>(places)};
+}
+
 }  // namespace
 
 at::Tensor squared_relu_forward(const at::Tensor& x) {
@@ -61,23 +65,23 @@ at::Tensor quick_gelu_backward(const at::Tensor& grad, const at::Tensor& x) {
   return mapped(grad, x, [](auto... arguments) { kernels::quick_gelu_backward(arguments...); });
 }
 
-at::Tensor scaled_squared_relu_forward(const at::Tensor& x, const at::Tensor& scale) {
+at::Tensor scaled_squared_relu_forward(const at::Tensor& x, const at::Tensor& scale, const at::Tensor& places) {
   const at::Tensor rows = with_dense_rows(x), scales = scale.to(at::kFloat).contiguous(), y = rows_like(x, x.size(1));
   call_kernel(x, [&]<class T>(cudaStream_t stream) {
-    kernels::scaled_squared_relu_forward(const_matrix<T>(rows), data<const float>(scales), data<T>(y), stream);
+    kernels::scaled_squared_relu_forward(const_matrix<T>(rows), row_scales(scales, places), data<T>(y), stream);
   });
   return y;
 }
 
 Tensors scaled_squared_relu_backward(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& scale,
-                                     const ScaledNeeds& needs) {
+                                     const ScaledNeeds& needs, const at::Tensor& places) {
   const at::Tensor rows = with_dense_rows(x), slopes = with_dense_rows(grad),
                    scales = scale.to(at::kFloat).contiguous();
   at::Tensor x_grad, scale_grad;
   if (needs.x_grad) x_grad = rows_like(x, x.size(1));
   if (needs.scale_grad) scale_grad = at::empty_like(scales, at::TensorOptions().requires_grad(false));
   call_kernel(x, [&]<class T>(cudaStream_t stream) {
-    kernels::scaled_squared_relu_backward(const_matrix<T>(slopes), const_matrix<T>(rows), data<const float>(scales),
+    kernels::scaled_squared_relu_backward(const_matrix<T>(slopes), const_matrix<T>(rows), row_scales(scales, places),
                                           data<T>(x_grad), data<float>(scale_grad), stream);
   });
   return {x_grad, scale_grad.defined() ? scale_grad.to(scale.scalar_type()) : scale_grad};

@@ -48,11 +48,11 @@ OutputAndSaved<MambaSaved> mamba_mixer_forward(const at::Tensor& features, const
   const FeatureColumns columns = split_features(features, parameters);
   const at::Tensor convolved =
       causal_conv_silu_forward(columns.xbc, parameters.conv_weight, parameters.conv_bias, sequences);
-  const auto [y, states] =
+  const auto [y, scan] =
       ssd_scan_forward(scan_inputs(convolved, columns.dt, parameters, options.groups), options.scan, sequences);
   const auto [normed, inverse_root] =
       gated_rms_norm_forward(y.flatten(1, 2), columns.z, parameters.norm_weight, options.groups, options.norm_eps);
-  return {normed, {convolved, y, states, inverse_root}};
+  return {normed, {convolved, y, scan, inverse_root}};
 }
 
 Tensors mamba_mixer_backward(const at::Tensor& grad, const at::Tensor& features, const MambaParameters& parameters,
@@ -69,9 +69,9 @@ Tensors mamba_mixer_backward(const at::Tensor& grad, const at::Tensor& features,
   const at::Tensor convolved_grad = at::empty_like(saved.convolved);
   parameter_grads.norm_weight =
       gated_rms_norm_backward_into(grad, y, columns.z, parameters.norm_weight, saved.inverse_root, y_grad, grads.z);
-  ssd_scan_backward_into(
-      y_grad.view(saved.y.sizes()), scan_inputs(saved.convolved, columns.dt, parameters, options.groups), saved.states,
-      options.scan, sequences, scan_inputs(convolved_grad, grads.dt, parameter_grads, options.groups));
+  ssd_scan_backward_into(y_grad.view(saved.y.sizes()),
+                         scan_inputs(saved.convolved, columns.dt, parameters, options.groups), saved.scan, options.scan,
+                         sequences, scan_inputs(convolved_grad, grads.dt, parameter_grads, options.groups));
   const Tensors filter_grads = causal_conv_silu_backward_into(convolved_grad, columns.xbc, parameters.conv_weight,
                                                               parameters.conv_bias, sequences, grads.xbc);
   parameter_grads.conv_weight = filter_grads[0];

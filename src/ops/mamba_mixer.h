@@ -33,8 +33,9 @@ Recomputable mamba_mixer(const at::Tensor& features, const MambaParameters& para
                          const PackedSequences& sequences, MixerRecompute recompute = MixerRecompute::None);
 
 struct MambaSaved {
-  at::Tensor convolved;     // [T, d + 2 g n]
-  at::Tensor y, states;     // of the scan
+  at::Tensor convolved;  // [T, d + 2 g n]
+  at::Tensor y;          // of the scan
+  SsdSaved scan;
   at::Tensor inverse_root;  // of the norm
 };
 OutputAndSaved<MambaSaved> mamba_mixer_forward(const at::Tensor& features, const MambaParameters& parameters,

@@ -26,11 +26,17 @@ struct RouterOptions {
 
 // The logits, in fp32 or wider.   x: [T, H], weight: [E, H] -> [T, E]
 at::Tensor router_logits(const Recomputable& x, const Weight& weight);
+// The same, and x for its other users, at most two: backward adds their gradients of x to the router's in one pass.
+struct LogitsAndTokens {
+  at::Tensor logits;
+  Tensors tokens;  // x, once for each of them
+};
+LogitsAndTokens router_logits_and_tokens(const Recomputable& x, const Weight& weight, std::size_t other_users);
 at::Tensor router_logits_forward(const at::Tensor& x, const at::Tensor& weight);
 // Gradients of x and weight, undefined where not required. The weight's is undefined too if it was added to the
-// weight's sum. Saved: x.
-Tensors router_logits_backward(const at::Tensor& grad, const at::Tensor& x, const Weight& weight,
-                               bool x_wants_gradient);
+// weight's sum. `added` are the gradients of x that its other users have. Saved: x.
+Tensors router_logits_backward(const at::Tensor& grad, const at::Tensor& x, const Weight& weight, bool x_wants_gradient,
+                               const Tensors& added = {});
 
 // The bias affects only the choice, never the weights. Ties go to the lower expert index on every device.
 // logits: [T, E] fp32 or wider, bias: [E]

@@ -9,11 +9,16 @@
 
 namespace braid {
 
+inline constexpr std::int64_t kScanChunk = 128;
+
 struct PackedSequences {
   std::vector<std::int64_t> offsets;  // 0 = start of the first, ..., T = end of the last
   at::Tensor cu_seqlens;              // [n + 1] int32, the same on the tensors' device
   at::Tensor sequence_of;             // [T] int64 on the device: which sequence a token belongs to
   at::Tensor position_of;             // [T] int64 on the device: its position in the sequence
+  // [chunks, 4] int32 on the device: pieces of at most kScanChunk tokens of one sequence. A piece has its first token,
+  // how many it has, its sequence, and 1 if it is the first of that sequence plus 2 if it is the last.
+  at::Tensor chunks;
   std::int64_t max_length = 0;
 
   std::int64_t tokens() const { return offsets.back(); }

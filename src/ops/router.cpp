@@ -33,13 +33,8 @@ bool has_logits_kernel(const at::Tensor& x, const at::Tensor& weight) {
   return has_kernel({x}) && has_kernel({weight}) && x.scalar_type() == at::kBFloat16;
 }
 
-// The kernel reads all tokens once per 16 experts. With more experts than this, copies in float and libtorch's product
-// are faster.
-constexpr std::int64_t kMostExpertsOfGradient = 64;
-
 [[maybe_unused]] bool has_weight_gradient_kernel(const at::Tensor& x, const Weight& weight) {
-  return has_logits_kernel(x, weight.value) && has_kernel({weight.sum->value}) &&
-         weight.value.size(0) <= kMostExpertsOfGradient;
+  return has_logits_kernel(x, weight.value) && has_kernel({weight.sum->value});
 }
 
 [[maybe_unused]] bool has_route_kernel(const at::Tensor& scores, std::int64_t top_k) {
@@ -75,29 +70,44 @@ at::Tensor router_logits_forward(const at::Tensor& x, const at::Tensor& weight) 
 
 namespace {
 
-at::Tensor router_x_gradient(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& weight) {
+at::Tensor router_x_gradient(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& weight,
+                             const Tensors& added) {
   if constexpr (kHasKernels)
-    if (has_logits_kernel(x, weight)) return cuda::router_logits_x_grad(grad, x, weight);
-  return grad.mm(widen(weight)).to(x.scalar_type());
+    if (has_logits_kernel(x, weight)) return cuda::router_logits_x_grad(grad, x, weight, added);
+  at::Tensor sum = grad.mm(widen(weight));
+  for (const at::Tensor& other : added) sum += other;
+  return sum.to(x.scalar_type());
 }
 
 }  // namespace
 
-Tensors router_logits_backward(const at::Tensor& grad, const at::Tensor& x, const Weight& weight,
-                               bool x_wants_gradient) {
-  return {x_wants_gradient ? router_x_gradient(grad, x, weight.value) : at::Tensor(),
+Tensors router_logits_backward(const at::Tensor& grad, const at::Tensor& x, const Weight& weight, bool x_wants_gradient,
+                               const Tensors& added) {
+  return {x_wants_gradient ? router_x_gradient(grad, x, weight.value, added) : at::Tensor(),
           weight.value.requires_grad() ? router_weight_gradient(grad, x, weight) : at::Tensor()};
 }
 
-at::Tensor router_logits(const Recomputable& input, const Weight& weight) {
+LogitsAndTokens router_logits_and_tokens(const Recomputable& input, const Weight& weight, std::size_t other_users) {
   const at::Tensor& x = input.value;
   BRAID_CHECK(x.dim() == 2 && weight.value.dim() == 2 && x.size(1) == weight.value.size(1),
               "tokens and router must have the same width");
-  return differentiable(
-      "RouterLogitsBackward", {x, weight.value}, [&] { return router_logits_forward(x, weight.value); },
-      [saved = input.saved_if(true), weight, x_trains = x.requires_grad()](const at::Tensor& grad) {
-        return router_logits_backward(grad, saved(), weight, x_trains);
-      });
+  const at::Tensor logits = [&] {
+    at::NoGradGuard guard;
+    return router_logits_forward(x, weight.value);
+  }();
+  if (!needs_gradient({x, weight.value})) return {logits, Tensors(other_users, x)};
+  const bool x_trains = x.requires_grad();
+  const auto backward = [saved = input.saved_if(true), weight, x_trains](const Tensors& grads) {
+    return router_logits_backward(grads[0], saved(), weight, x_trains, {grads.begin() + 1, grads.end()});
+  };
+  Tensors outputs = {logits};
+  for (std::size_t i = 0; x_trains && i < other_users; ++i) outputs.push_back(x.detach());
+  outputs = attach_backward("RouterLogitsBackward", {x, weight.value}, outputs, backward);
+  return {outputs[0], x_trains ? Tensors(outputs.begin() + 1, outputs.end()) : Tensors(other_users, x)};
+}
+
+at::Tensor router_logits(const Recomputable& x, const Weight& weight) {
+  return router_logits_and_tokens(x, weight, 0).logits;
 }
 
 Routing route_forward(const at::Tensor& logits, const at::Tensor& bias, const RouterOptions& options) {

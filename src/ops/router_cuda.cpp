@@ -30,19 +30,28 @@ at::Tensor router_logits_forward(const at::Tensor& x, const at::Tensor& weight) 
   return logits;
 }
 
-at::Tensor router_logits_x_grad(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& weight) {
+at::Tensor router_logits_x_grad(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& weight,
+                                const Tensors& added) {
+  BRAID_CHECK(added.size() <= kernels::kMostAdded, "gradients of {} other users of a router's tokens", added.size());
   const at::Tensor dense = grad.contiguous(), dense_weight = weight.contiguous();
   const at::Tensor x_grad = at::empty(x.sizes(), x.options().requires_grad(false));
+  Tensors dense_added;
+  kernels::AddedGradients others;
+  for (const at::Tensor& other : added) {
+    dense_added.push_back(with_dense_rows(other));
+    others.of_users[dense_added.size() - 1] = matrix<const __nv_bfloat16>(dense_added.back());
+  }
   call_kernel(weight, [&]<class W>(cudaStream_t stream) {
     kernels::router_logits_x_grad<W>(data<float>(dense), data<W>(dense_weight), static_cast<int>(weight.size(0)),
-                                     matrix<__nv_bfloat16>(x_grad), stream);
+                                     others, matrix<__nv_bfloat16>(x_grad), stream);
   });
   return x_grad;
 }
 
 void router_logits_weight_grad(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& sum, bool add) {
   const at::Tensor dense = grad.contiguous(), dense_x = with_dense_rows(x);
-  const at::Tensor partials = at::empty({kernels::router_token_parts(x.size(0)), sum.size(0), sum.size(1)}, floats(x));
+  const std::int64_t parts = kernels::router_token_parts(x.size(0), x.size(1), static_cast<int>(sum.size(0)));
+  const at::Tensor partials = at::empty({parts, sum.size(0), sum.size(1)}, floats(x));
   call_kernel(sum, [&]<class W>(cudaStream_t stream) {
     kernels::router_logits_weight_grad<W>(data<float>(dense), matrix<const __nv_bfloat16>(dense_x),
                                           static_cast<int>(sum.size(0)), data<float>(partials), data<W>(sum), add,

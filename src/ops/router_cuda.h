@@ -7,7 +7,9 @@ namespace braid::cuda {
 
 // x: bf16, weight: bf16 or fp32
 at::Tensor router_logits_forward(const at::Tensor& x, const at::Tensor& weight);
-at::Tensor router_logits_x_grad(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& weight);
+// Adds the tensors `added`, at most two.
+at::Tensor router_logits_x_grad(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& weight,
+                                const Tensors& added);
 // Adds to `sum`, fp32 or bf16, or overwrites it.
 void router_logits_weight_grad(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& sum, bool add);
 

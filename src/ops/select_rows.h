@@ -4,7 +4,7 @@
 
 namespace braid {
 
-// Some rows of x, in the order of `rows` ([n] int64), which names none twice.   [T, ...] -> [n, ...]
+// Some rows of x, in the order of `rows` ([n] int64), which names none twice.   [T, H] -> [n, H]
 at::Tensor select_rows(const at::Tensor& x, const at::Tensor& rows);
 at::Tensor select_rows_forward(const at::Tensor& x, const at::Tensor& rows);
 // Saved: rows, and how many x has.

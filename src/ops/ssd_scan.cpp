@@ -100,7 +100,7 @@ class Scan {
   Scan(const SsdInputs& inputs, const SsdOptions& options, const PackedSequences& sequences)
       : in_(inputs), options_(options), sequences_(sequences), layout_(sequences, options.chunk) {}
 
-  OutputAndSaved<at::Tensor> forward(at::Tensor* final_states) const;
+  OutputAndSaved<SsdSaved> forward(at::Tensor* final_states) const;
   SsdInputs backward(const at::Tensor& states, const at::Tensor& output_grad,
                      const at::Tensor& final_states_grad) const;
 
@@ -191,7 +191,7 @@ at::Tensor Scan::states_before_chunks(const Chunked& all, const at::Tensor& bord
   return states.slice(0, 0, chunks());
 }
 
-OutputAndSaved<at::Tensor> Scan::forward(at::Tensor* final_states) const {
+OutputAndSaved<SsdSaved> Scan::forward(at::Tensor* final_states) const {
   const Chunked all = chunked(steps(raw_steps()));
   const at::Tensor border = copy_of(in_.initial_states), states = states_before_chunks(all, in_groups(border));
   if (final_states != nullptr) *final_states = border;
@@ -206,7 +206,7 @@ OutputAndSaved<at::Tensor> Scan::forward(at::Tensor* final_states) const {
     sum += block.x * skip;
     y.slice(0, block.begin, block.end).copy_(slots_first(sum));
   }
-  return {layout_.to_tokens(y.flatten(2, 3)), states};
+  return {layout_.to_tokens(y.flatten(2, 3)), {states, {}}};
 }
 
 // The gradient of the state that leaves each chunk. `border` has those of the final states of sequences, and gets those
@@ -348,34 +348,34 @@ void check(const SsdInputs& in, const SsdOptions& options, const PackedSequences
 
 }  // namespace
 
-OutputAndSaved<at::Tensor> ssd_scan_forward(const SsdInputs& inputs, const SsdOptions& options,
-                                            const PackedSequences& sequences, at::Tensor* final_states) {
+OutputAndSaved<SsdSaved> ssd_scan_forward(const SsdInputs& inputs, const SsdOptions& options,
+                                          const PackedSequences& sequences, at::Tensor* final_states) {
   if constexpr (kHasKernels)
     if (cuda::has_ssd_scan(inputs)) return cuda::ssd_scan_forward(inputs, options, sequences, final_states);
   return Scan(inputs, options, sequences).forward(final_states);
 }
 
-SsdInputs ssd_scan_backward(const at::Tensor& grad, const SsdInputs& inputs, const at::Tensor& states,
+SsdInputs ssd_scan_backward(const at::Tensor& grad, const SsdInputs& inputs, const SsdSaved& saved,
                             const SsdOptions& options, const PackedSequences& sequences,
                             const at::Tensor& final_states_grad) {
   if constexpr (kHasKernels)
-    if (cuda::are_kernel_states(states)) {
+    if (saved.steps.defined()) {
       const auto like = [](const at::Tensor& x) { return x.defined() ? at::empty(x.sizes(), x.options()) : x; };
       const SsdInputs gradients{like(inputs.x), like(inputs.dt), like(inputs.A_log),   like(inputs.B),
                                 like(inputs.C), like(inputs.D),  like(inputs.dt_bias), like(inputs.initial_states)};
-      cuda::ssd_scan_backward_into(grad, inputs, states, options, sequences, gradients, final_states_grad);
+      cuda::ssd_scan_backward_into(grad, inputs, saved, options, sequences, gradients, final_states_grad);
       return gradients;
     }
-  return Scan(inputs, options, sequences).backward(states, grad, final_states_grad);
+  return Scan(inputs, options, sequences).backward(saved.states, grad, final_states_grad);
 }
 
-void ssd_scan_backward_into(const at::Tensor& grad, const SsdInputs& inputs, const at::Tensor& states,
+void ssd_scan_backward_into(const at::Tensor& grad, const SsdInputs& inputs, const SsdSaved& saved,
                             const SsdOptions& options, const PackedSequences& sequences, const SsdInputs& gradients,
                             const at::Tensor& final_states_grad) {
   if constexpr (kHasKernels)
-    if (cuda::are_kernel_states(states))
-      return cuda::ssd_scan_backward_into(grad, inputs, states, options, sequences, gradients, final_states_grad);
-  const Tensors from = in_order(Scan(inputs, options, sequences).backward(states, grad, final_states_grad));
+    if (saved.steps.defined())
+      return cuda::ssd_scan_backward_into(grad, inputs, saved, options, sequences, gradients, final_states_grad);
+  const Tensors from = in_order(Scan(inputs, options, sequences).backward(saved.states, grad, final_states_grad));
   const Tensors to = in_order(gradients);
   for (std::size_t i = 0; i < to.size(); ++i)
     if (to[i].defined()) to[i].copy_(from[i]);
@@ -385,26 +385,26 @@ at::Tensor ssd_scan(const SsdInputs& inputs, const SsdOptions& options, const Pa
   check(inputs, options, sequences);
   return differentiable(
       "SsdScanBackward", in_order(inputs), [&] { return ssd_scan_forward(inputs, options, sequences); },
-      [inputs, options, sequences](const at::Tensor& grad, const at::Tensor& states) {
-        return in_order(ssd_scan_backward(grad, inputs, states, options, sequences));
+      [inputs, options, sequences](const at::Tensor& grad, const SsdSaved& saved) {
+        return in_order(ssd_scan_backward(grad, inputs, saved, options, sequences));
       });
 }
 
 SsdOutput ssd_scan_with_states(const SsdInputs& inputs, const SsdOptions& options, const PackedSequences& sequences) {
   check(inputs, options, sequences);
   SsdOutput result;
-  at::Tensor states;
+  SsdSaved saved;
   {
     at::NoGradGuard guard;
     auto forward = ssd_scan_forward(inputs, options, sequences, &result.final_states);
     result.y = forward.output;
-    states = forward.saved;
+    saved = forward.saved;
   }
   if (!needs_gradient(in_order(inputs))) return result;
   const Tensors outputs =
       attach_backward("SsdScanWithStatesBackward", in_order(inputs), {result.y, result.final_states},
-                      [inputs, options, sequences, states](const Tensors& grads) {
-                        return in_order(ssd_scan_backward(grads[0], inputs, states, options, sequences, grads[1]));
+                      [inputs, options, sequences, saved](const Tensors& grads) {
+                        return in_order(ssd_scan_backward(grads[0], inputs, saved, options, sequences, grads[1]));
                       });
   return {outputs[0], outputs[1]};
 }

@@ -38,16 +38,20 @@ struct SsdOutput {
 };
 SsdOutput ssd_scan_with_states(const SsdInputs& inputs, const SsdOptions& options, const PackedSequences& sequences);
 
-// Saved: the state before each chunk, [chunks, g, h / g * p, n]. Kernels on a GPU have bf16 inputs, chunks of their own
-// length, bf16 factors in products, and bf16 states, which are passed on in fp32.
-OutputAndSaved<at::Tensor> ssd_scan_forward(const SsdInputs& inputs, const SsdOptions& options,
-                                            const PackedSequences& sequences, at::Tensor* final_states = nullptr);
+// Kernels on a GPU have bf16 inputs, chunks of kScanChunk tokens, bf16 factors in products, and bf16 states, which are
+// passed on in fp32.
+struct SsdSaved {
+  at::Tensor states;  // before each chunk, [chunks, g, h / g * p, n]
+  at::Tensor steps;   // s and what follows from it, as kernels need it; undefined without kernels
+};
+OutputAndSaved<SsdSaved> ssd_scan_forward(const SsdInputs& inputs, const SsdOptions& options,
+                                          const PackedSequences& sequences, at::Tensor* final_states = nullptr);
 // The gradient of each input, in its dtype. The final states have no gradient if it is undefined.
-SsdInputs ssd_scan_backward(const at::Tensor& grad, const SsdInputs& inputs, const at::Tensor& states,
+SsdInputs ssd_scan_backward(const at::Tensor& grad, const SsdInputs& inputs, const SsdSaved& saved,
                             const SsdOptions& options, const PackedSequences& sequences,
                             const at::Tensor& final_states_grad = {});
 // The same, written into `gradients`, which may be columns of wider tensors.
-void ssd_scan_backward_into(const at::Tensor& grad, const SsdInputs& inputs, const at::Tensor& states,
+void ssd_scan_backward_into(const at::Tensor& grad, const SsdInputs& inputs, const SsdSaved& saved,
                             const SsdOptions& options, const PackedSequences& sequences, const SsdInputs& gradients,
                             const at::Tensor& final_states_grad = {});
 

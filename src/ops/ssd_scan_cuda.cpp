@@ -78,11 +78,10 @@ struct In {
                numbers(A_log),  numbers(D),      numbers(dt_bias)} {}
 };
 
-std::int64_t count_chunks(const PackedSequences& sequences) {
-  std::int64_t chunks = 0;
-  for (std::size_t i = 0; i + 1 < sequences.offsets.size(); ++i)
-    chunks += (sequences.offsets[i + 1] - sequences.offsets[i] + kernels::kSsdChunk - 1) / kernels::kSsdChunk;
-  return chunks;
+static_assert(kScanChunk == kernels::kSsdChunk);
+
+const kernels::SsdChunk* chunks_of(const PackedSequences& sequences) {
+  return reinterpret_cast<const kernels::SsdChunk*>(data<int>(sequences.chunks));
 }
 
 SsdSizes sizes_of(const SsdInputs& in, const SsdOptions& options, const PackedSequences& sequences) {
@@ -90,23 +89,24 @@ SsdSizes sizes_of(const SsdInputs& in, const SsdOptions& options, const PackedSe
           .groups = in.B.size(1),
           .width = in.x.size(2),
           .state = in.B.size(2),
-          .sequences = sequences.count(),
-          .chunks = count_chunks(sequences),
+          .chunks = sequences.chunks.size(0),
           .dt_min = static_cast<float>(options.dt_min),
           .dt_max = static_cast<float>(options.dt_max)};
 }
 
 struct Scratch {
-  at::Tensor chunks, steps, passed, tokens, sums, state_grads, score_grads;
+  at::Tensor steps, passed, tokens, sums, state_grads, score_grads;
 
-  Scratch(const SsdSizes& sizes, const at::Tensor& like, bool for_backward) {
+  // With the steps of forward, for backward.
+  Scratch(const SsdSizes& sizes, const at::Tensor& like, const at::Tensor& saved_steps = {}) : steps(saved_steps) {
     const auto empty = [&](at::ScalarType dtype, std::int64_t count) {
       return at::empty({count}, like.options().dtype(dtype));
     };
     const std::int64_t head_chunks = sizes.chunks * sizes.heads, state = sizes.width * sizes.state;
-    chunks = empty(at::kInt, 4 * sizes.chunks + sizes.sequences + 1);
-    steps = empty(at::kFloat, head_chunks * kernels::kSsdStepFloats);
-    if (!for_backward) return;
+    if (!steps.defined()) {
+      steps = empty(at::kFloat, head_chunks * kernels::kSsdStepFloats);
+      return;
+    }
     passed = empty(at::kFloat, head_chunks * state / kernels::kSsdPassed);
     tokens = empty(at::kFloat, head_chunks * kernels::kSsdTokenFloats);
     sums = empty(at::kFloat, head_chunks * 3);
@@ -115,15 +115,16 @@ struct Scratch {
   }
 
   SsdScratch kernel() const {
-    return {data<int>(chunks), data<float>(steps),      data<float>(passed),    data<float>(tokens),
-            data<float>(sums), data<bf16>(state_grads), data<bf16>(score_grads)};
+    return {data<float>(steps), data<float>(passed),     data<float>(tokens),
+            data<float>(sums),  data<bf16>(state_grads), data<bf16>(score_grads)};
   }
 };
 
 // Memory for the states that leave sequences: what enters an empty one leaves it.   [sequences, h, p, n]
-at::Tensor leaving_states(const at::Tensor& entering, const SsdSizes& sizes, const at::Tensor& like) {
+at::Tensor leaving_states(const at::Tensor& entering, const SsdSizes& sizes, const PackedSequences& sequences,
+                          const at::Tensor& like) {
   if (entering.defined()) return entering.clone();
-  return at::zeros({sizes.sequences, sizes.heads, sizes.width, sizes.state}, like.options().dtype(at::kFloat));
+  return at::zeros({sequences.count(), sizes.heads, sizes.width, sizes.state}, like.options().dtype(at::kFloat));
 }
 
 }  // namespace
@@ -138,32 +139,30 @@ bool has_ssd_scan(const SsdInputs& in) {
          kernels::ssd_scan_has_shape(in.x.size(2), in.B.size(2)) && in.x.size(1) <= kMaxHeads && has_memory();
 }
 
-bool are_kernel_states(const at::Tensor& states) { return states.is_cuda() && states.scalar_type() == at::kBFloat16; }
-
-OutputAndSaved<at::Tensor> ssd_scan_forward(const SsdInputs& inputs, const SsdOptions& options,
-                                            const PackedSequences& sequences, at::Tensor* final_states) {
+OutputAndSaved<SsdSaved> ssd_scan_forward(const SsdInputs& inputs, const SsdOptions& options,
+                                          const PackedSequences& sequences, at::Tensor* final_states) {
   const In in(inputs);
   const SsdSizes sizes = sizes_of(inputs, options, sequences);
-  const Scratch scratch(sizes, inputs.x, /*for_backward=*/false);
+  const Scratch scratch(sizes, inputs.x);
   const at::Tensor y = at::empty(inputs.x.sizes(), inputs.x.options());
   const at::Tensor states = at::empty(
       {sizes.chunks, sizes.groups, sizes.heads / sizes.groups * sizes.width, sizes.state}, inputs.x.options());
   const at::Tensor initial = dense(inputs.initial_states);
-  if (final_states != nullptr) *final_states = leaving_states(initial, sizes, inputs.x);
+  if (final_states != nullptr) *final_states = leaving_states(initial, sizes, sequences, inputs.x);
   call_kernel(inputs.x, [&]<class T>(cudaStream_t stream) {
-    kernels::ssd_scan_forward(in.kernel, sizes, data<int>(sequences.cu_seqlens), scratch.kernel(),
+    kernels::ssd_scan_forward(in.kernel, sizes, chunks_of(sequences), scratch.kernel(),
                               {data<float>(initial), final_states == nullptr ? nullptr : data<float>(*final_states)},
                               matrix<bf16>(y.flatten(1)), data<bf16>(states), stream);
   });
-  return {y, states};
+  return {y, {states, scratch.steps}};
 }
 
-void ssd_scan_backward_into(const at::Tensor& grad, const SsdInputs& inputs, const at::Tensor& states,
+void ssd_scan_backward_into(const at::Tensor& grad, const SsdInputs& inputs, const SsdSaved& saved,
                             const SsdOptions& options, const PackedSequences& sequences, const SsdInputs& gradients,
                             const at::Tensor& final_states_grad) {
   const In in(inputs);
   const SsdSizes sizes = sizes_of(inputs, options, sequences);
-  const Scratch scratch(sizes, inputs.x, /*for_backward=*/true);
+  const Scratch scratch(sizes, inputs.x, saved.steps);
   const at::Tensor grad_rows = aligned_rows(grad);
   const Target x = Target::rows(gradients.x), B = Target::rows(gradients.B), C = Target::rows(gradients.C);
   const Target dt = Target::numbers(gradients.dt), A_log = Target::numbers(gradients.A_log),
@@ -173,10 +172,10 @@ void ssd_scan_backward_into(const at::Tensor& grad, const SsdInputs& inputs, con
                                 numbers(dt_bias.tensor())};
   const at::Tensor final_grad = dense(final_states_grad);
   at::Tensor initial_grad;
-  if (gradients.initial_states.defined()) initial_grad = leaving_states(final_grad, sizes, inputs.x);
+  if (gradients.initial_states.defined()) initial_grad = leaving_states(final_grad, sizes, sequences, inputs.x);
   call_kernel(inputs.x, [&]<class T>(cudaStream_t stream) {
-    kernels::ssd_scan_backward(matrix<bf16>(grad_rows), in.kernel, sizes, data<int>(sequences.cu_seqlens),
-                               data<bf16>(states), scratch.kernel(),
+    kernels::ssd_scan_backward(matrix<bf16>(grad_rows), in.kernel, sizes, chunks_of(sequences),
+                               data<bf16>(saved.states), scratch.kernel(),
                                {data<float>(final_grad), data<float>(initial_grad)}, out, stream);
   });
   for (const Target& target : {x, B, C, dt, A_log, D, dt_bias}) target.finish();

@@ -7,12 +7,10 @@ namespace braid::cuda {
 
 // Whether kernels know the dtypes and sizes: x, B and C in bf16, the others in float or bf16.
 bool has_ssd_scan(const SsdInputs& inputs);
-// Whether the saved states come from ssd_scan_forward below: those of ATen's arithmetic are never bf16.
-bool are_kernel_states(const at::Tensor& states);
 
-OutputAndSaved<at::Tensor> ssd_scan_forward(const SsdInputs& inputs, const SsdOptions& options,
-                                            const PackedSequences& sequences, at::Tensor* final_states);
-void ssd_scan_backward_into(const at::Tensor& grad, const SsdInputs& inputs, const at::Tensor& states,
+OutputAndSaved<SsdSaved> ssd_scan_forward(const SsdInputs& inputs, const SsdOptions& options,
+                                          const PackedSequences& sequences, at::Tensor* final_states);
+void ssd_scan_backward_into(const at::Tensor& grad, const SsdInputs& inputs, const SsdSaved& saved,
                             const SsdOptions& options, const PackedSequences& sequences, const SsdInputs& gradients,
                             const at::Tensor& final_states_grad);
 

@@ -35,6 +35,21 @@ TEST(ScaledSquaredRelu, IsItsFormulaForwardAndBackward) {
   check_precision(scaled_op, inputs, at::kFloat, /*epsilons=*/4);  // two products, and a sum over 7 of them
 }
 
+TEST(ScaledSquaredRelu, FindsScalesInTheirPlaces) {
+  const auto op = [](const Tensors& in) { return scaled_squared_relu(in[0], in[1], in[2]); };
+  const auto naive = [](const Tensors& in) {
+    return in[0].relu().pow(2) * in[1].reshape(-1).index_select(0, in[2]).unsqueeze(1);
+  };
+  for (const std::int64_t tokens : {0, 1, 20}) {
+    const Tensors inputs = {random_tensor({tokens * 3, 16}, 1), random_tensor({tokens, 3}, 2),
+                            at::randperm(tokens * 3, at::kLong).to(test_device())};
+    check_gradients(op, naive, inputs);
+    check_partial_gradients(op, inputs);
+    check_precision(op, inputs, at::kBFloat16, kOneRounding);
+  }
+  EXPECT_THROW(scaled_squared_relu(random_tensor({3, 7}, 1), random_tensor({3}, 1), at::arange(2)), std::logic_error);
+}
+
 // (17/16)^2 = 289/256 lies between the bf16 numbers 288/256 and 290/256. A scale that bf16 would round to 1 decides.
 TEST(ScaledSquaredRelu, TakesTheProductInTheWiderType) {
   const at::Tensor x = at::full({1, 1}, 17.0 / 16, at::kBFloat16).to(test_device());

@@ -276,6 +276,59 @@ TEST(RouterLogits, OfAnySizeKeepToFloat) {
     check_logits_precision(300, 104, 40, dtype);
     check_logits_precision(1000, 2688, 16, dtype);
     check_logits_precision(77, 2688, 128, dtype);
+    check_logits_precision(4000, 200, 34, dtype);
+  }
+}
+
+// The logits, and a product with each of the tokens' other users.
+Operator logits_and_users(std::size_t users) {
+  return [users](const Tensors& in) {
+    const auto [logits, tokens] = router_logits_and_tokens(in[0], {in[1]}, users);
+    EXPECT_EQ(tokens.size(), users);
+    Tensors columns = {logits};
+    for (std::size_t i = 0; i < users; ++i) columns.push_back(tokens[i] * in[2 + i]);
+    return at::cat(columns, 1);
+  };
+}
+Operator naive_logits_and_users(std::size_t users) {
+  return [users](const Tensors& in) {
+    Tensors columns = {logits_naive(in)};
+    for (std::size_t i = 0; i < users; ++i) columns.push_back(in[0] * in[2 + i]);
+    return at::cat(columns, 1);
+  };
+}
+
+TEST(RouterLogits, TakeTheGradientsOfOtherUsersOfTheTokens) {
+  for (const std::size_t users : {0, 1, 2}) {
+    Tensors inputs = {random_tensor({6, 5}, 1), random_tensor({4, 5}, 2)};
+    for (std::size_t i = 0; i < users; ++i) inputs.push_back(random_tensor({6, 5}, 3 + static_cast<int>(i)));
+    check_gradients(logits_and_users(users), naive_logits_and_users(users), inputs);
+    check_partial_gradients(logits_and_users(users), inputs);
+  }
+}
+
+void check_sum_of_users(std::int64_t tokens, std::int64_t hidden, std::int64_t experts, at::ScalarType dtype) {
+  SCOPED_TRACE(::testing::Message() << tokens << " x " << hidden << " x " << experts << " " << dtype);
+  const auto random_bf16 = [&](int seed) { return random_tensor({tokens, hidden}, seed).to(at::kBFloat16); };
+  const at::Tensor x = random_bf16(1), of_first = random_bf16(4);
+  const at::Tensor of_second = random_tensor({tokens, hidden + 3}, 5).to(at::kBFloat16).narrow(1, 3, hidden);
+  const Weight weight = {(random_tensor({experts, hidden}, 2) / 4).to(dtype)};
+  const at::Tensor grad = random_tensor({tokens, experts}, 3).to(at::kFloat);
+  const at::Tensor product = grad.to(at::kDouble).mm(weight.value.to(at::kDouble));
+  for (const Tensors& added : {Tensors{of_first}, Tensors{of_first, of_second}}) {
+    at::Tensor expected = product;
+    for (const at::Tensor& other : added) expected = expected + other.to(at::kDouble);
+    const at::Tensor got = router_logits_backward(grad, x, weight, /*x_wants_gradient=*/true, added)[0];
+    expect_close(got, expected, 0.51 * epsilon_of(at::kBFloat16));
+  }
+}
+
+TEST(RouterLogits, RoundTheSumOfTheTokensGradientsOnce) {
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    check_sum_of_users(1, 8, 4, dtype);
+    check_sum_of_users(45, 61, 16, dtype);
+    check_sum_of_users(301, 136, 16, dtype);
+    check_sum_of_users(100, 2688, 40, dtype);
   }
 }
 
