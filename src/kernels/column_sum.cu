@@ -30,7 +30,7 @@ __global__ void __launch_bounds__(kAddWarps* kWarp) add_rows(Matrix<const float>
 // rows on their way at once make up for their short pieces. The sums of all rows are final.
 template <int kWidth, class T>
 __global__ void __launch_bounds__(kSumThreads, 2) sum_rows(Matrix<const T> x, float* partials, T* sums) {
-  constexpr int kRowsAtOnce = 8;
+  constexpr int kRowsAtOnce = 4;
   __shared__ float scratch[kSumWarps][kRowVectors][kWidth];
   const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp, vector = lane % kRowVectors;
   const std::int64_t column = (std::int64_t{blockIdx.x} * kRowVectors + vector) * kWidth;

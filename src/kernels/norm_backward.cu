@@ -1,6 +1,6 @@
-// A team of warps has a row at a time: its thread t has vectors t, t + threads, ..., at most 40 columns, and adds the
-// gradients of the parameters of these columns over all rows of the team. Each thread copies its part of a later row to
-// shared memory meanwhile, where only it reads it: this needs no barrier, and rows on their way need no registers.
+// A team of warps has a row at a time, each thread at most 8 columns of it: vectors t, t + threads, ... The thread adds
+// the gradients of these columns' parameters over all rows of its team. It copies its part of a later row to shared
+// memory meanwhile, where only it reads it: this needs no barrier, and rows on their way need no registers.
 #include <algorithm>
 
 #include "kernels/column_sum.h"
@@ -11,18 +11,20 @@
 namespace braid::kernels {
 namespace {
 
-constexpr int kColumnsPerThread = 40, kColumnsPerWarp = kColumnsPerThread * kWarp;
-constexpr int kMostWarps = blocks_for(kWidestNorm, kColumnsPerWarp), kMostTeams = 4;
-constexpr int kThreadsPerMultiprocessor = 256;
+constexpr int kColumnsPerThread = 8, kColumnsPerWarp = kColumnsPerThread * kWarp;
+constexpr int kMostWarps = kWidestNorm / kColumnsPerWarp, kMostTeams = 8;
+constexpr int kFewWarps = 20;  // in a block that has registers for all sums
 
 // How a launch divides its rows.
 struct Teams {
   int warps = 1, count = 1;  // of a team; in a block
-  int stages = 1;            // rows of a team that are in shared memory or on their way to it
+  int stages = 2;            // rows of a team that are in shared memory or on their way to it
 
   explicit Teams(std::int64_t columns)
       : warps(std::max(1, static_cast<int>(blocks_for(columns, kColumnsPerWarp)))),
-        count(std::max(1, kMostTeams / warps)) {}
+        count(std::clamp((are_few() ? kFewWarps : kMostWarps) / warps, 1, kMostTeams)) {}
+  // If two teams fit, one of which computes while the other waits.
+  bool are_few() const { return 2 * warps <= kFewWarps; }
   int threads() const { return warps * count * kWarp; }
 };
 
@@ -31,20 +33,13 @@ enum class Parameters { Weight, WeightAndBias, WeightAndBiases };  // the last: 
 template <Parameters kParameters>
 constexpr int kCount = static_cast<int>(kParameters) + 1;
 
-// One thread's share of a row, in shared memory.
-template <class T, int kWidth>
-struct SharedRow {
-  T* data;
-  int columns;
+enum { kS, kGrad, kSumGrad };  // matrices of which a team copies rows
 
-  // of 16-byte units
-  __host__ __device__ static int elements(int columns) {
-    return static_cast<int>(blocks_for(columns, kVectorWidth<T>)) * kVectorWidth<T>;
-  }
-  __device__ T* part(int matrix, int column) const { return data + matrix * elements(columns) + column; }
-};
-
-enum { kS, kGrad, kSumGrad };
+// Elements of a row in shared memory, a whole number of 16-byte units.
+template <class T>
+__host__ __device__ int shared_elements(std::int64_t columns) {
+  return static_cast<int>(blocks_for(columns, kVectorWidth<T>)) * kVectorWidth<T>;
+}
 
 // Calls visit(part, column) for each vector of this thread.
 template <int kWidth, class Visit>
@@ -78,11 +73,15 @@ struct RowSums {
   float along, total;
 };
 
-// Over a team, in each of its threads; `scratch` has an element per warp, and is used again only after another call.
+// Over a team, in each of its threads. `scratch` has an element per warp of the team, and is used again only after
+// another call.
 __device__ RowSums team_sum(RowSums x, RowSums* scratch, int team, int warps) {
-  x = {warp_sum(x.along), warp_sum(x.total)};
-  if (warps == 1) return x;
-  if (threadIdx.x % kWarp == 0) scratch[threadIdx.x / kWarp - team * warps] = x;
+  const int lane = threadIdx.x % kWarp, half = lane / (kWarp / 2);
+  float own = half == 0 ? x.along : x.total;  // half a warp adds the one, the other half the other
+  own += __shfl_xor_sync(~0u, half == 0 ? x.total : x.along, kWarp / 2);
+  for (int step = kWarp / 4; step > 0; step /= 2) own += __shfl_xor_sync(~0u, own, step);
+  if (warps == 1) return {__shfl_sync(~0u, own, 0), __shfl_sync(~0u, own, kWarp / 2)};
+  if (lane % (kWarp / 2) == 0) (&scratch[threadIdx.x / kWarp - team * warps].along)[half] = own;
   asm volatile("bar.sync %0, %1;" ::"r"(team + 1), "r"(warps * kWarp) : "memory");
   x = {0, 0};
   for (int warp = 0; warp < warps; ++warp) x = {x.along + scratch[warp].along, x.total + scratch[warp].total};
@@ -91,78 +90,77 @@ __device__ RowSums team_sum(RowSums x, RowSums* scratch, int team, int warps) {
 
 // With n the normalised row, g = grad * weight and means over columns:
 //   gradient of s = inverse_root * (g - n * mean(g n) - mean(g)) + sum_grad, the third term in a layer norm only.
-template <class T, int kWidth, Parameters kParameters>
-__global__ void __launch_bounds__(std::max(kMostTeams, kMostWarps) * kWarp)
-    backward(NormBackward<T> norm, Teams teams) {
+template <class T, int kWidth, Parameters kParameters, int kWarps>
+__global__ void __launch_bounds__(kWarps* kWarp) backward(NormBackward<T> norm, Teams teams) {
   constexpr bool kCentred = kParameters != Parameters::Weight, kSumsResult = kParameters == Parameters::WeightAndBiases;
   constexpr int kParts = kColumnsPerThread / kWidth;
   extern __shared__ __align__(16) unsigned char shared[];
-  __shared__ RowSums scratch[2][kMostTeams][kMostWarps];
+  __shared__ RowSums scratch[2][kMostWarps];
   const int columns = static_cast<int>(norm.s.columns), threads = teams.warps * kWarp;
   const int team = threadIdx.x / threads, thread = threadIdx.x % threads;
-  const std::int64_t first = std::int64_t{blockIdx.x} * teams.count + team, step = std::int64_t{gridDim.x} * teams.count;
-  using Row = SharedRow<T, kWidth>;
-  T* const weights = reinterpret_cast<T*>(shared);
-  const int row_elements = Row::elements(columns), matrices = norm.sum_grad.data ? 3 : 2;
-  T* const ring = weights + row_elements * (1 + team * teams.stages * matrices);
-
+  const int rows = static_cast<int>(norm.s.rows), first = blockIdx.x * teams.count + team,
+            step = gridDim.x * teams.count;
+  const int row_elements = shared_elements<T>(columns), matrices = norm.sum_grad.data ? 3 : 2;
+  const auto stage_of = [&](int stage) {
+    return reinterpret_cast<T*>(shared) + (team * teams.stages + stage) * matrices * row_elements;
+  };
   const auto for_own = [&](auto visit) { for_held<kWidth>(columns, thread, threads, visit); };
-  for_own([&](int, int column) { Vector<T, kWidth>::load(norm.weight + column).store(weights + column); });
-  __syncthreads();
-  const auto copy = [&](std::int64_t row, const Row& to) {
-    if (row < norm.s.rows)
+  const auto copy = [&](int row, T* to) {
+    if (row < rows)
       for_own([&](int, int column) {
-        copy_vector<T, kWidth>(to.part(kS, column), norm.s.data + row * norm.s.stride + column);
-        copy_vector<T, kWidth>(to.part(kGrad, column), norm.grad.data + row * norm.grad.stride + column);
-        if (norm.sum_grad.data)
-          copy_vector<T, kWidth>(to.part(kSumGrad, column), norm.sum_grad.data + row * norm.sum_grad.stride + column);
+        const auto copy_of = [&](int place, const Matrix<const T>& x) {
+          copy_vector<T, kWidth>(to + place * row_elements + column, x.data + row * x.stride + column);
+        };
+        copy_of(kS, norm.s), copy_of(kGrad, norm.grad);
+        if (norm.sum_grad.data) copy_of(kSumGrad, norm.sum_grad);
       });
     commit_copies();
   };
-  const auto stage_of = [&](int stage) { return Row{ring + stage * matrices * row_elements, columns}; };
-  const auto load_root = [&](std::int64_t row) { return row < norm.s.rows ? norm.inverse_root[row] : 0.f; };
-  const auto load_mean = [&](std::int64_t row) { return kCentred && row < norm.s.rows ? norm.mean[row] : 0.f; };
+  const auto load_root = [&](int row) { return row < rows ? norm.inverse_root[row] : 0.f; };
+  const auto load_mean = [&](int row) { return kCentred && row < rows ? norm.mean[row] : 0.f; };
 
-  float sums[kCount<kParameters>][kParts][kWidth] = {};
   for (int stage = 0; stage < teams.stages; ++stage) copy(first + stage * step, stage_of(stage));
   float next_root = load_root(first), next_mean = load_mean(first);
+  Vector<T, kWidth> weight[kParts];
+  for_own([&](int part, int column) { weight[part] = Vector<T, kWidth>::load(norm.weight + column); });
+  const float share = 1.f / static_cast<float>(columns);
+  float sums[kCount<kParameters>][kParts][kWidth] = {};
   int stage = 0, turn = 0;
-  for (std::int64_t row = first; row < norm.s.rows; row += step) {
+  for (int row = first; row < rows; row += step) {
     const float root = next_root, mean = next_mean;
     next_root = load_root(row + step), next_mean = load_mean(row + step);
-    const Row held = stage_of(stage);
+    T* const held = stage_of(stage);
     wait_for_copies(teams.stages);
+    float normed[kParts][kWidth], scaled[kParts][kWidth];
     RowSums own = {0, 0};
     for_own([&](int part, int column) {
-      const auto s = Vector<T, kWidth>::load(held.part(kS, column));
-      const auto grad = Vector<T, kWidth>::load(held.part(kGrad, column));
-      const auto weight = Vector<T, kWidth>::load(weights + column);
+      const auto s = Vector<T, kWidth>::load(held + column),
+                 grad = Vector<T, kWidth>::load(held + row_elements + column);
       for (int i = 0; i < kWidth; ++i) {
-        const float normed = (to_float(s.values[i]) - mean) * root, slope = to_float(grad.values[i]);
-        const float scaled = slope * to_float(weight.values[i]);
-        sums[0][part][i] += slope * normed;
+        const float slope = to_float(grad.values[i]);
+        normed[part][i] = (to_float(s.values[i]) - mean) * root;
+        scaled[part][i] = slope * to_float(weight[part].values[i]);
+        sums[0][part][i] += slope * normed[part][i];
         if constexpr (kCentred) sums[1][part][i] += slope;
-        own.along += scaled * normed;
-        if constexpr (kCentred) own.total += scaled;
+        own.along += scaled[part][i] * normed[part][i];
+        if constexpr (kCentred) own.total += scaled[part][i];
       }
     });
-    own = team_sum(own, scratch[turn][team], team, teams.warps);
-    const float along = -own.along / columns * root * root, total = -own.total / columns * root;
-    asm volatile("" ::: "memory");  // else the compiler keeps what it has read in registers, and has too few
+    own = team_sum(own, scratch[turn] + team * teams.warps, team, teams.warps);
+    const float along = -own.along * share * root, total = -own.total * share * root;
     for_own([&](int part, int column) {
-      const auto s = Vector<T, kWidth>::load(held.part(kS, column));
-      const auto grad = Vector<T, kWidth>::load(held.part(kGrad, column));
-      const auto weight = Vector<T, kWidth>::load(weights + column);
-      Vector<T, kWidth> added;
-      if (norm.sum_grad.data) added = Vector<T, kWidth>::load(held.part(kSumGrad, column));
       float result[kWidth];
       for (int i = 0; i < kWidth; ++i) {
-        result[i] = to_float(grad.values[i]) * to_float(weight.values[i]) * root + (to_float(s.values[i]) - mean) * along;
+        result[i] = scaled[part][i] * root + normed[part][i] * along;
         if constexpr (kCentred) result[i] += total;
-        if (norm.sum_grad.data) result[i] += to_float(added.values[i]);
-        if constexpr (kSumsResult) sums[2][part][i] += result[i];
       }
-      pack<T>(result).store(norm.s_grad + row * columns + column);
+      if (norm.sum_grad.data) {
+        const auto added = Vector<T, kWidth>::load(held + kSumGrad * row_elements + column);
+        for (int i = 0; i < kWidth; ++i) result[i] += to_float(added.values[i]);
+      }
+      if constexpr (kSumsResult)
+        for (int i = 0; i < kWidth; ++i) sums[2][part][i] += result[i];
+      pack<T>(result).store(norm.s_grad + std::int64_t{row} * columns + column);
     });
     copy(row + teams.stages * step, held);
     if (++stage == teams.stages) stage = 0;
@@ -190,28 +188,27 @@ __global__ void __launch_bounds__(std::max(kMostTeams, kMostWarps) * kWarp)
 template <class T, int kWidth, Parameters kParameters>
 void launch(const NormBackward<T>& norm, std::int64_t blocks, cudaStream_t stream) {
   Teams teams(norm.s.columns);
-  const auto columns = static_cast<int>(norm.s.columns);
-  const std::size_t row_bytes = SharedRow<T, kWidth>::elements(columns) * sizeof(T);
-  const auto bytes = [&](int stages) {
-    const std::size_t rows = row_bytes * (1 + teams.count * stages * (norm.sum_grad.data ? 3 : 2));
-    return std::max(rows, kCount<kParameters> * columns * sizeof(float));
+  const auto bytes = [&] {
+    const int rows = teams.count * teams.stages * (norm.sum_grad.data ? 3 : 2);
+    return std::max(rows * shared_elements<T>(norm.s.columns) * sizeof(T),
+                    kCount<kParameters> * norm.s.columns * sizeof(float));
   };
   int device = 0, most = 0;
   cudaGetDevice(&device);
   cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
-  constexpr std::size_t kStaticBytes = 2 * kMostTeams * kMostWarps * sizeof(RowSums);
-  teams.stages = bytes(2) + kStaticBytes <= static_cast<std::size_t>(most) ? 2 : 1;
-  const auto kernel = backward<T, kWidth, kParameters>;
-  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes(teams.stages)));
-  kernel<<<blocks, teams.threads(), bytes(teams.stages), stream>>>(norm, teams);
+  constexpr std::size_t kStaticBytes = 2 * kMostWarps * sizeof(RowSums);
+  if (bytes() + kStaticBytes > static_cast<std::size_t>(most)) teams.stages = 1;
+  const auto kernel =
+      teams.are_few() ? backward<T, kWidth, kParameters, kFewWarps> : backward<T, kWidth, kParameters, kMostWarps>;
+  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes()));
+  kernel<<<blocks, teams.threads(), bytes(), stream>>>(norm, teams);
 }
 
 }  // namespace
 
+// One block per multiprocessor: its teams keep enough rows on their way.
 std::int64_t norm_partials(std::int64_t rows, std::int64_t columns) {
-  const Teams teams(columns);
-  const int per_multiprocessor = std::max(1, kThreadsPerMultiprocessor / teams.threads());
-  return std::min<std::int64_t>(blocks_for(rows, teams.count), per_multiprocessor * multiprocessors());
+  return std::min<std::int64_t>(blocks_for(rows, Teams(columns).count), multiprocessors());
 }
 
 template <class T>
