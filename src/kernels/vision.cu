@@ -48,24 +48,28 @@ __global__ void __launch_bounds__(kThreads)
     copy_row<kWidth>(from.data + token * from.stride + part, to + patch * width, width);
 }
 
-// Between which two samples of `side` a position lies, and how far behind the first. `scale`: samples per position.
+// Samples of a table's side and positions on an image's longer side, both from 0 to 1: position p is at (2p + 1) / 2
+// size and sample s at (2s + 1) / 2 side, and outside of all samples the nearest one counts. Integers keep this exact.
+struct Resizing {
+  int size, side;
+
+  __device__ Resizing(const ImageOnDevice& image, std::int64_t side)
+      : size(static_cast<int>(max(image.rows, image.columns))), side(static_cast<int>(side)) {}
+  __device__ int unit() const { return 2 * size; }  // between two samples
+  // From the first sample.
+  __device__ int place_of(int position) const {
+    return min(max((2 * position + 1) * side - size, 0), (side - 1) * unit());
+  }
+};
+
+// Between which two samples a position lies, and how far behind the first.
 struct Between {
   std::int64_t before;
   float share;
 };
-__device__ double samples_per_position(const ImageOnDevice& image, std::int64_t side) {
-  return static_cast<double>(side) / static_cast<double>(max(image.rows, image.columns));
-}
-__device__ Between between_samples(std::int64_t position, double scale, std::int64_t side) {
-  const double source = fmax(0.0, (static_cast<double>(position) + 0.5) * scale - 0.5);
-  const auto before = static_cast<std::int64_t>(source);
-  if (before >= side - 1) return {side - 1, 0.f};
-  return {before, static_cast<float>(source - static_cast<double>(before))};
-}
-// The weight of sample `sample` in that position.
-__device__ float weight_of(std::int64_t sample, std::int64_t position, double scale, std::int64_t side) {
-  const Between between = between_samples(position, scale, side);
-  return sample == between.before ? 1 - between.share : sample == between.before + 1 ? between.share : 0.f;
+__device__ Between between_samples(std::int64_t position, const Resizing& resizing) {
+  const int place = resizing.place_of(static_cast<int>(position)), before = place / resizing.unit();
+  return {before, static_cast<float>(place - before * resizing.unit()) / static_cast<float>(resizing.unit())};
 }
 
 template <int kWidth, class T>
@@ -78,9 +82,9 @@ __global__ void __launch_bounds__(kThreads) place(PlacePatches<T> place, Images 
   if (patch < 0) return copy_row<kWidth>(place.class_token.data + inside * place.class_token.stride, to, columns);
 
   const std::int64_t side = place.side, stride = place.table.stride;
-  const double scale = samples_per_position(image, side);
-  const Between row = between_samples(patch / image.columns, scale, side);
-  const Between column = between_samples(patch % image.columns, scale, side);
+  const Resizing resizing(image, side);
+  const Between row = between_samples(patch / image.columns, resizing);
+  const Between column = between_samples(patch % image.columns, resizing);
   const std::int64_t down = row.share > 0 ? side * stride : 0, right = column.share > 0 ? stride : 0;
   const T* const corner = place.table.data + (row.before * side + column.before) * stride;
   const T* const from = place.patches.data + (image.first_patch + patch) * place.patches.stride;
@@ -108,45 +112,96 @@ __global__ void __launch_bounds__(kThreads)
   copy_row<kWidth>(grad.data + token * grad.stride, patches_grad + patch * grad.columns, grad.columns);
 }
 
-// A range of positions outside which weight_of(sample, ...) is 0.
+// The positions, of `count`, that a sample has a part in.
 struct Range {
-  std::int64_t begin, end;
+  int begin, end;
+  __device__ int size() const { return max(end - begin, 0); }
 };
-__device__ Range positions_near(std::int64_t sample, std::int64_t count, double scale, std::int64_t side) {
-  const double positions = 1 / scale;
-  const auto begin = static_cast<std::int64_t>((static_cast<double>(sample) - 0.5) * positions - 0.5) - 1;
-  const auto end = static_cast<std::int64_t>((static_cast<double>(sample) + 1.5) * positions - 0.5) + 2;
-  return {max(begin, std::int64_t{0}), sample == side - 1 ? count : min(end, count)};
+__device__ Range positions_near(int sample, int count, const Resizing& resizing) {
+  const auto [size, side] = resizing;
+  const int above = (2 * sample - 1) * size - side, below = (2 * sample + 3) * size - side;  // of 2 * side
+  return {sample == 0 || above < 0 ? 0 : above / (2 * side) + 1,
+          sample == side - 1 ? count : min(count, (below + 2 * side - 1) / (2 * side))};
+}
+__device__ float weight_of(int sample, int position, const Resizing& resizing) {
+  const int away = abs(resizing.place_of(position) - sample * resizing.unit());
+  return static_cast<float>(resizing.unit() - away) / static_cast<float>(resizing.unit());
 }
 
-// A block sums one table entry's gradient over all patches near it, image by image.
+// Patches near a table entry, of up to kWarp images, image by image and row by row.
+struct NearPatches {
+  struct {
+    Range rows, columns;
+    int first;  // among all
+  } images[kWarp];
+  int count;
+
+  // Each lane of a warp enters one image.
+  __device__ void find(const ImageOnDevice* of, int images_here, int row, int column, int side) {
+    const int lane = threadIdx.x;
+    Range rows{}, columns{};
+    if (lane < images_here) {
+      const Resizing resizing(of[lane], side);
+      rows = positions_near(row, static_cast<int>(of[lane].rows), resizing);
+      columns = positions_near(column, static_cast<int>(of[lane].columns), resizing);
+    }
+    const int own = rows.size() * columns.size();
+    int end = own;
+    for (int step = 1; step < kWarp; step *= 2) {
+      const int before = __shfl_up_sync(~0u, end, step);
+      if (lane >= step) end += before;
+    }
+    images[lane] = {rows, columns, end - own};
+    if (lane == kWarp - 1) count = end;
+  }
+};
+
+// A block sums one table entry's gradient over all patches near it, and has one vector per thread. Up to kWarp images
+// and kThreads patches at a time, each thread finds out about one of them for all.
 template <int kWidth, class T>
 __global__ void __launch_bounds__(kThreads) table_backward(PlacePatchesBackward<T> place, Images images) {
-  const std::int64_t side = place.side, row = blockIdx.x / side, column = blockIdx.x % side;
+  __shared__ NearPatches near;
+  __shared__ std::int64_t tokens[kThreads];
+  __shared__ float weights[kThreads];
+  const int side = static_cast<int>(place.side), row = blockIdx.x / side, column = blockIdx.x % side;
   const Matrix<const T>& grad = place.grad;
-  for_columns<kWidth>(grad.columns, [&](std::int64_t c) {
-    float sums[kWidth] = {};
-    for (std::int64_t index = 0; index < images.count; ++index) {
-      const ImageOnDevice image = images.data[index];
-      const double scale = samples_per_position(image, side);
-      const Range rows = positions_near(row, image.rows, scale, side);
-      const Range columns = positions_near(column, image.columns, scale, side);
-      const std::int64_t first = image.first_patch + (index + 1) * place.class_tokens;
-      for (std::int64_t y = rows.begin; y < rows.end; ++y) {
-        const float row_weight = weight_of(row, y, scale, side);
-        if (row_weight == 0) continue;
-        for (std::int64_t x = columns.begin; x < columns.end; ++x) {
-          const float weight = row_weight * weight_of(column, x, scale, side);
-          if (weight == 0) continue;
-          const auto values = Vector<T, kWidth>::load(grad.data + (first + y * image.columns + x) * grad.stride + c);
-          for (int i = 0; i < kWidth; ++i) sums[i] += weight * to_float(values.values[i]);
+  const std::int64_t c = (std::int64_t{blockIdx.y} * kThreads + threadIdx.x) * kWidth;
+  float sums[kWidth] = {};
+  for (std::int64_t first_image = 0; first_image < images.count; first_image += kWarp) {
+    const ImageOnDevice* const here = images.data + first_image;
+    const int images_here = static_cast<int>(min(images.count - first_image, std::int64_t{kWarp}));
+    if (threadIdx.x < kWarp) near.find(here, images_here, row, column, side);
+    __syncthreads();
+    for (int first = 0; first < near.count; first += kThreads) {
+      const int count = min(near.count - first, kThreads), patch = first + threadIdx.x;
+      if (patch < near.count) {
+        int index = images_here - 1;
+        while (near.images[index].first > patch) --index;
+        const auto& [rows, columns, first_patch] = near.images[index];
+        const ImageOnDevice image = here[index];
+        const Resizing resizing(image, side);
+        const int y = rows.begin + (patch - first_patch) / columns.size();
+        const int x = columns.begin + (patch - first_patch) % columns.size();
+        tokens[threadIdx.x] =
+            image.first_patch + (first_image + index + 1) * place.class_tokens + y * image.columns + x;
+        weights[threadIdx.x] = weight_of(row, y, resizing) * weight_of(column, x, resizing);
+      }
+      __syncthreads();
+      if (c < grad.columns) {
+#pragma unroll 4
+        for (int i = 0; i < count; ++i) {
+          const auto values = Vector<T, kWidth>::load(grad.data + tokens[i] * grad.stride + c);
+          for (int k = 0; k < kWidth; ++k) sums[k] += weights[i] * to_float(values.values[k]);
         }
       }
+      __syncthreads();
     }
-    Vector<T, kWidth> result;
-    for (int i = 0; i < kWidth; ++i) result.values[i] = from_float<T>(sums[i]);
-    result.store(place.table_grad + blockIdx.x * grad.columns + c);
-  });
+    __syncthreads();
+  }
+  if (c >= grad.columns) return;
+  Vector<T, kWidth> result;
+  for (int i = 0; i < kWidth; ++i) result.values[i] = from_float<T>(sums[i]);
+  result.store(place.table_grad + blockIdx.x * grad.columns + c);
 }
 
 // A block sums one class token's gradient over all images.
@@ -201,7 +256,10 @@ void place_patches_backward(const PlacePatchesBackward<T>& place, const Images& 
     if (place.patches_grad && images.patches > 0)
       patches_backward<width()>
           <<<images.patches, kThreads, 0, stream>>>(grad, images, place.class_tokens, place.patches_grad);
-    if (place.table_grad) table_backward<width()><<<place.side * place.side, kThreads, 0, stream>>>(place, images);
+    if (place.table_grad) {
+      const dim3 grid(place.side * place.side, blocks_for(grad.columns, kThreads * width));
+      table_backward<width()><<<grid, kThreads, 0, stream>>>(place, images);
+    }
     if (place.class_token_grad && place.class_tokens > 0)
       class_backward<width()><<<place.class_tokens, kThreads, 0, stream>>>(place, images);
   });

@@ -99,13 +99,14 @@ TEST(PlacePatches, PutsClassTokensBeforePatchesPlusPositions) {
 // A position is rounded before it is added, so that bf16 rounds the sum twice. A table entry's gradient sums tens of
 // terms.
 TEST(PlacePatches, RoundsLittleAtAnySize) {
+  const std::vector<PatchGrid> mixed = {{16, 16}, {2, 3}, {40, 24}, {16, 16}, {1, 50}}, many(70, {3, 2});
   for (const std::int64_t side : {1, 4, 32})
-    for (const std::int64_t channels : {1, 5, 8, 130, 1280}) {
-      const std::vector<PatchGrid> images = {{16, 16}, {2, 3}, {40, 24}, {16, 16}, {1, 50}};
-      const Tensors inputs = patches_table_and_class_token(images, side, 3, channels);
-      check_precision(placed(images), inputs, at::kBFloat16, /*epsilons=*/1);
-      check_precision(placed(images), inputs, at::kFloat, /*epsilons=*/64);
-    }
+    for (const std::int64_t channels : {1, 5, 8, 130, 1280})
+      for (const std::vector<PatchGrid>& images : {mixed, many}) {
+        const Tensors inputs = patches_table_and_class_token(images, side, 3, channels);
+        check_precision(placed(images), inputs, at::kBFloat16, /*epsilons=*/1);
+        check_precision(placed(images), inputs, at::kFloat, /*epsilons=*/64);
+      }
 }
 
 // Patch 10 * row + column of each image, image i from 100 * i.
