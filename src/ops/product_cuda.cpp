@@ -8,8 +8,8 @@
 #include <ATen/ops/zeros_like.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
-#include <limits>
 #include <map>
 #include <mutex>
 #include <utility>
@@ -54,6 +54,8 @@ class TunedProduct {
 
   void run(const Factors& factors, const at::Tensor& result) { run(chosen_, factors, result); }
 
+  // Takes some 50 ms, or as long as some 50 products. The algorithms are compared in several rounds through all of
+  // them, since the clock changes meanwhile.
   void choose(const Factors& factors, const at::Tensor& result) {
     is_chosen_ = true;
     if (product_.algorithms() < 2) return;
@@ -66,22 +68,25 @@ class TunedProduct {
       return;
     }
     const int runs = std::max(1, static_cast<int>(kRoundMs / time_ms(0, factors, other, 1)));
-    std::vector<std::pair<float, int>> times;
+    std::vector<std::pair<std::array<float, kRounds>, int>> times;
     for (int i = 0; i < product_.algorithms(); ++i) {
       run(i, factors, other.zero_());
       if (have_same_bits(first, other) && (!first_aux.defined() || have_same_bits(first_aux, factors.aux)))
-        times.emplace_back(std::numeric_limits<float>::max(), i);
+        times.push_back({{}, i});
     }
-    for (int round = 0; round < kRounds; ++round)
-      for (auto& [ms, algorithm] : times) ms = std::min(ms, time_ms(algorithm, factors, other, runs));
-    chosen_ = std::min_element(times.begin(), times.end())->second;
+    for (std::size_t round = 0; round < kRounds; ++round)
+      for (auto& [ms, algorithm] : times) ms[round] = time_ms(algorithm, factors, other, runs);
+    for (auto& [ms, algorithm] : times) std::sort(ms.begin(), ms.end());
+    const auto median = [](const auto& timed) { return timed.first[kRounds / 2]; };
+    chosen_ = std::ranges::min_element(times, {}, median)->second;
   }
 
  private:
   using Clock = std::chrono::steady_clock;
   static constexpr auto kPeriod = std::chrono::milliseconds(100);
-  static constexpr int kRecurringPeriods = 4, kRounds = 3;
-  static constexpr float kRoundMs = 2;
+  static constexpr int kRecurringPeriods = 4;
+  static constexpr std::size_t kRounds = 5;
+  static constexpr float kRoundMs = 1;
 
   static bool have_same_bits(const at::Tensor& a, const at::Tensor& b) {
     const at::ScalarType bits = a.element_size() == 4 ? at::kInt : at::kShort;
@@ -207,7 +212,6 @@ void add_product(const at::Tensor& sum, const at::Tensor& a, const at::Tensor& b
   at::Tensor result = sum;
   at::addmm_out(result, result, a, b, sum.scalar_type(), is_first ? 0 : 1);
 }
-
 
 ProductAndGelu product_with_gelu(const at::Tensor& a, const at::Tensor& b, const at::Tensor& bias) {
   const at::Tensor inner = empty_product(a, b), activated = empty_product(a, b);
