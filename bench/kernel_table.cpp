@@ -79,18 +79,25 @@ Totals gpu_kernels(const std::vector<profiler::KinetoEvent>& events) {
   return totals;
 }
 
-// The time between the first and the last kernel in which none ran.
-double waiting_ms(const std::vector<profiler::KinetoEvent>& events) {
+// The time between the first and the last kernel in which none ran. Waits longer than a launch are for the host.
+struct Waits {
+  double ms = 0, for_host_ms = 0;
+};
+Waits waits(const std::vector<profiler::KinetoEvent>& events) {
+  constexpr std::uint64_t kLaunchNs = 10'000;
   std::vector<std::pair<std::uint64_t, std::uint64_t>> spans;
   for (const profiler::KinetoEvent& event : events)
     if (event.deviceType() == c10::kCUDA) spans.emplace_back(event.startNs(), event.endNs());
   std::sort(spans.begin(), spans.end());
-  std::uint64_t idle = 0, busy_until = spans.empty() ? 0 : spans[0].first;
+  Waits waits;
+  std::uint64_t busy_until = spans.empty() ? 0 : spans[0].first;
   for (const auto& [start, end] : spans) {
-    if (start > busy_until) idle += start - busy_until;
+    const std::uint64_t idle = start - std::min(start, busy_until);
+    waits.ms += static_cast<double>(idle) / 1e6;
+    if (idle > kLaunchNs) waits.for_host_ms += static_cast<double>(idle) / 1e6;
     busy_until = std::max(busy_until, end);
   }
-  return static_cast<double>(idle) / 1e6;
+  return waits;
 }
 
 // Operators nest: each is counted without its children, which start and end inside it on the same thread.
@@ -160,9 +167,11 @@ std::string kernel_table(bool on_gpu, int steps, const std::function<void()>& st
   auto kernels = longest_first(totals);
   const std::size_t different = kernels.size();
   kernels.resize(std::min(different, kKernelsShown));
-  const std::string waits =
-      on_gpu ? fmt::format(", {:.2f} ms between kernels", waiting_ms(result->events()) / steps) : std::string();
-  return fmt::format("{:.2f} ms in {} different {}s{}; the {} longest:\n{}\n{}", sum_ms, different, what, waits,
+  const auto [idle_ms, for_host_ms] = waits(result->events());
+  const std::string idle = on_gpu ? fmt::format(", {:.2f} ms between kernels, {:.2f} of them waiting for the host",
+                                                idle_ms / steps, for_host_ms / steps)
+                                  : std::string();
+  return fmt::format("{:.2f} ms in {} different {}s{}; the {} longest:\n{}\n{}", sum_ms, different, what, idle,
                      kernels.size(), table_of(what, kernels, sum_ms),
                      table_of("group", longest_first(families), sum_ms));
 }
