@@ -6,7 +6,7 @@
 #include "nn/parallel.h"
 #include "nn/parameters.h"
 #include "ops/activation.h"
-#include "ops/add_norm.h"
+#include "ops/branch.h"
 #include "tensor/recomputable.h"
 
 namespace braid {

@@ -1,5 +1,6 @@
 #include "nn/residual.h"
 
+#include "ops/add_norm.h"
 #include "ops/norm.h"
 
 namespace braid {

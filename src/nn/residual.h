@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "ops/add_norm.h"
+#include "ops/branch.h"
 #include "tensor/recomputable.h"
 
 namespace braid {

@@ -2,21 +2,10 @@
 // pass over memory. The sum is rounded to its dtype before it is normalised, as if by `+` and ops/norm.h.
 #pragma once
 
-#include <ATen/TensorOperators.h>
-
-#include <utility>
-
+#include "ops/branch.h"
 #include "ops/norm.h"
 
 namespace braid {
-
-// What is added to a stream: output + bias.   output: [T, H], bias: [H] or undefined
-struct Branch {
-  at::Tensor output, bias;
-
-  Branch(at::Tensor output = {}, at::Tensor bias = {}) : output(std::move(output)), bias(std::move(bias)) {}
-  at::Tensor value() const { return bias.defined() ? output + bias : output; }
-};
 
 struct SumAndNormed {
   at::Tensor sum, normed;

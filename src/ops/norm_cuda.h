@@ -1,7 +1,8 @@
 // RMS and layer norms by Braid's kernels; see ops/has_kernel.h and kernels/norm.h.
 #pragma once
 
-#include "ops/add_norm.h"
+#include "ops/branch.h"
+#include "ops/norm.h"
 
 namespace braid::cuda {
 
