@@ -13,7 +13,7 @@ constexpr std::int64_t kWidestNorm = 8192;  // columns
 template <class T>
 struct NormForward {
   Matrix<const T> x;
-  Matrix<const T> branch{};  // may have no data: s = x
+  Matrix<const T> branch{};        // may have no data: s = x
   const T* branch_bias = nullptr;  // may be null
   const T* weight = nullptr;
   const T* bias = nullptr;
@@ -35,8 +35,8 @@ struct NormBackward {
   const T* weight = nullptr;
   const float* mean = nullptr;  // of a layer norm
   const float* inverse_root = nullptr;
-  T* s_grad = nullptr;       // dense
-  bool sums_s_grad = false;  // of a layer norm
+  T* s_grad = nullptr;           // dense
+  bool sums_s_grad = false;      // of a layer norm
   T* parameter_grads = nullptr;  // [columns] of the weight; of a layer norm, as many of the bias; if wanted, the column
                                  // sums of s_grad: the gradient of a bias that the branch's rows share
   float* partials = nullptr;     // norm_partials() x as many

@@ -12,7 +12,8 @@ namespace braid::kernels {
 namespace {
 
 constexpr int kColumnsPerThread = 8, kColumnsPerWarp = kColumnsPerThread * kWarp;
-constexpr int kMostThreads = kWidestNorm / kColumnsPerThread, kMostWarps = kMostThreads / kWarp, kMostTeams = 8;
+constexpr int kMostWarps = kWidestNorm / kColumnsPerWarp, kMostTeams = 8;
+constexpr int kFewWarps = 20;  // in a block that has registers for all sums
 
 // How a launch divides its rows.
 struct Teams {
@@ -21,7 +22,9 @@ struct Teams {
 
   explicit Teams(std::int64_t columns)
       : warps(std::max(1, static_cast<int>(blocks_for(columns, kColumnsPerWarp)))),
-        count(std::clamp(kMostWarps / warps, 1, kMostTeams)) {}
+        count(std::clamp((are_few() ? kFewWarps : kMostWarps) / warps, 1, kMostTeams)) {}
+  // If two teams fit, one of which computes while the other waits.
+  bool are_few() const { return 2 * warps <= kFewWarps; }
   int threads() const { return warps * count * kWarp; }
 };
 
@@ -87,8 +90,8 @@ __device__ RowSums team_sum(RowSums x, RowSums* scratch, int team, int warps) {
 
 // With n the normalised row, g = grad * weight and means over columns:
 //   gradient of s = inverse_root * (g - n * mean(g n) - mean(g)) + sum_grad, the third term in a layer norm only.
-template <class T, int kWidth, Parameters kParameters>
-__global__ void __launch_bounds__(kMostThreads) backward(NormBackward<T> norm, Teams teams) {
+template <class T, int kWidth, Parameters kParameters, int kWarps>
+__global__ void __launch_bounds__(kWarps* kWarp) backward(NormBackward<T> norm, Teams teams) {
   constexpr bool kCentred = kParameters != Parameters::Weight, kSumsResult = kParameters == Parameters::WeightAndBiases;
   constexpr int kParts = kColumnsPerThread / kWidth;
   extern __shared__ __align__(16) unsigned char shared[];
@@ -195,7 +198,8 @@ void launch(const NormBackward<T>& norm, std::int64_t blocks, cudaStream_t strea
   cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
   constexpr std::size_t kStaticBytes = 2 * kMostWarps * sizeof(RowSums);
   if (bytes() + kStaticBytes > static_cast<std::size_t>(most)) teams.stages = 1;
-  const auto kernel = backward<T, kWidth, kParameters>;
+  const auto kernel =
+      teams.are_few() ? backward<T, kWidth, kParameters, kFewWarps> : backward<T, kWidth, kParameters, kMostWarps>;
   cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes()));
   kernel<<<blocks, teams.threads(), bytes(), stream>>>(norm, teams);
 }

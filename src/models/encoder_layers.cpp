@@ -53,8 +53,8 @@ class EncoderLayers::TransformerLayer {
 
   Branch mlp(const Residual& x) const {
     if (gelu_ != "quick")
-      return Linear::gelu_branch(normed(x, fc1_), fc1_.linear, fc2_,
-                                 gelu_ == "tanh" ? GeluForm::Tanh : GeluForm::Erf, recompute_.activations);
+      return Linear::gelu_branch(normed(x, fc1_), fc1_.linear, fc2_, gelu_ == "tanh" ? GeluForm::Tanh : GeluForm::Erf,
+                                 recompute_.activations);
     const auto activated = [inner = fc1_.linear(normed(x, fc1_))] { return quick_gelu(inner); };
     return fc2_.branch(recomputable(activated, recompute_.activations));
   }

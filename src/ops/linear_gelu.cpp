@@ -34,8 +34,7 @@ at::Tensor linear_of_gelu(const at::Tensor& inner, const Recomputable& activated
       [&] { return linear_forward(activated.value, weight.value, bias); },
       [inner, form, saved = activated.saved_if(weight.value.requires_grad()), weight, needs](const at::Tensor& grad) {
         Tensors grads = linear_backward(grad, saved(), weight, needs);
-        if (inner.requires_grad())
-          grads[0] = product_times_gelu_slope(grad, weight.value.flatten(1), inner, form);
+        if (inner.requires_grad()) grads[0] = product_times_gelu_slope(grad, weight.value.flatten(1), inner, form);
         return grads;
       });
 }

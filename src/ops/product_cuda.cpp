@@ -54,11 +54,10 @@ class TunedProduct {
 
   void run(const Factors& factors, const at::Tensor& result) { run(chosen_, factors, result); }
 
-  // Takes some 60 ms, or as long as some 40 products. Each is run once, and the fastest are compared in several rounds
-  // through all of them, since the clock changes meanwhile.
+  // Takes some 50 ms, or as long as some 50 products. The algorithms are compared in several rounds through all of
+  // them, since the clock changes meanwhile.
   void choose(const Factors& factors, const at::Tensor& result) {
     is_chosen_ = true;
-    product_.find_more();
     if (product_.algorithms() < 2) return;
     at::Tensor first, other, first_aux;
     try {
@@ -68,50 +67,26 @@ class TunedProduct {
     } catch (const c10::OutOfMemoryError&) {
       return;
     }
-    std::vector<std::pair<float, int>> times = time_once(factors, other);
-    const int runs = std::max(1, static_cast<int>(kRoundMs / times[0].first));
-    std::sort(times.begin() + 1, times.end());
-    std::vector<Finalist> finalists;
-    for (const auto& [ms, algorithm] : times) {
-      if (finalists.size() == kFinalists) break;
-      run(algorithm, factors, other.zero_());
+    const int runs = std::max(1, static_cast<int>(kRoundMs / time_ms(0, factors, other, 1)));
+    std::vector<std::pair<std::array<float, kRounds>, int>> times;
+    for (int i = 0; i < product_.algorithms(); ++i) {
+      run(i, factors, other.zero_());
       if (have_same_bits(first, other) && (!first_aux.defined() || have_same_bits(first_aux, factors.aux)))
-        finalists.push_back({algorithm, {}});
+        times.push_back({{}, i});
     }
-    for (int round = 0; round < kRounds; ++round)
-      for (Finalist& finalist : finalists)
-        finalist.ms[static_cast<std::size_t>(round)] = time_ms(finalist.algorithm, factors, other, runs);
-    for (Finalist& finalist : finalists) std::sort(finalist.ms.begin(), finalist.ms.end());
-    chosen_ = std::min_element(finalists.begin(), finalists.end(), [](const Finalist& a, const Finalist& b) {
-                return a.median() < b.median();
-              })->algorithm;
+    for (std::size_t round = 0; round < kRounds; ++round)
+      for (auto& [ms, algorithm] : times) ms[round] = time_ms(algorithm, factors, other, runs);
+    for (auto& [ms, algorithm] : times) std::sort(ms.begin(), ms.end());
+    const auto median = [](const auto& timed) { return timed.first[kRounds / 2]; };
+    chosen_ = std::ranges::min_element(times, {}, median)->second;
   }
 
  private:
   using Clock = std::chrono::steady_clock;
-  static constexpr auto kPeriod = std::chrono::milliseconds(100), kFirstTimes = std::chrono::milliseconds(30);
-  static constexpr int kRecurringPeriods = 4, kRounds = 5, kMostFirstProducts = 20;
-  static constexpr std::size_t kFinalists = 5;
+  static constexpr auto kPeriod = std::chrono::milliseconds(100);
+  static constexpr int kRecurringPeriods = 4;
+  static constexpr std::size_t kRounds = 5;
   static constexpr float kRoundMs = 1;
-
-  struct Finalist {
-    int algorithm;
-    std::array<float, kRounds> ms;  // sorted at the end
-    float median() const { return ms[kRounds / 2]; }
-  };
-
-  // Milliseconds of each algorithm, until time is up.
-  std::vector<std::pair<float, int>> time_once(const Factors& factors, const at::Tensor& result) {
-    std::vector<std::pair<float, int>> times;
-    const auto begin = Clock::now();
-    for (int i = 0; i < product_.algorithms(); ++i) {
-      run(i, factors, result);  // cuBLAS loads the kernel
-      times.emplace_back(time_ms(i, factors, result, 1), i);
-      const std::chrono::duration<float, std::milli> limit(kMostFirstProducts * times[0].first);
-      if (Clock::now() - begin > std::max<std::chrono::duration<float, std::milli>>(kFirstTimes, limit)) break;
-    }
-    return times;
-  }
 
   static bool have_same_bits(const at::Tensor& a, const at::Tensor& b) {
     const at::ScalarType bits = a.element_size() == 4 ? at::kInt : at::kShort;

@@ -32,9 +32,7 @@ const Operator separate_layer = [](const Tensors& in) {
   return at::cat({sum, layer_norm(sum, in[2], in[3], kEps)}, 1);
 };
 
-const Operator separate_biased = [](const Tensors& in) {
-  return separate_layer({in[0], in[1] + in[4], in[2], in[3]});
-};
+const Operator separate_biased = [](const Tensors& in) { return separate_layer({in[0], in[1] + in[4], in[2], in[3]}); };
 
 // Multiples of 1/8 below 4 in magnitude: their sums are exact in bf16.
 at::Tensor eighths(at::IntArrayRef shape, std::uint64_t seed) {

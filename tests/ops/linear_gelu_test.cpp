@@ -18,9 +18,8 @@ Operator mlp(GeluForm form, bool recomputed) {
   };
 }
 Operator separate(GeluForm form) {
-  return [=](const Tensors& in) {
-    return linear(gelu(linear(in[0], Weight{in[1]}, in[2]), form), Weight{in[3]}, in[4]);
-  };
+  return
+      [=](const Tensors& in) { return linear(gelu(linear(in[0], Weight{in[1]}, in[2]), form), Weight{in[3]}, in[4]); };
 }
 
 Tensors inputs_of(std::int64_t tokens, std::int64_t hidden, std::int64_t ffn) {
@@ -40,8 +39,8 @@ TEST(LinearGelu, IsTheThreeOperators) {
     }
 }
 
-// The inner values, their GELU and their gradients are rounded, each to half an epsilon, and then multiplied: such errors
-// add up like their root mean square, to less than 1.5 epsilons of the largest result.
+// The inner values, their GELU and their gradients are rounded, each to half an epsilon, and then multiplied: such
+// errors add up like their root mean square, to less than 1.5 epsilons of the largest result.
 TEST(LinearGelu, RoundsOnlyWhatItStores) {
   for (const auto& [tokens, hidden, ffn] : {std::tuple{264, 72, 136}, {1, 8, 16}, {33, 40, 24}, {9, 5, 7}})
     for (const GeluForm form : {GeluForm::Tanh, GeluForm::Erf}) {
