@@ -2,8 +2,7 @@
 
 #include <cublasLt.h>
 
-#include <algorithm>
-#include <cstring>
+#include <array>
 #include <map>
 #include <mutex>
 #include <stdexcept>
@@ -13,7 +12,7 @@
 namespace braid::kernels {
 namespace {
 
-constexpr int kOffers = 32;
+constexpr int kOffers = 8;
 constexpr std::size_t kMaxWorkspaceBytes = 32 << 20;
 
 void check(cublasStatus_t status, const char* what) {
@@ -77,7 +76,6 @@ struct CublasProduct::Descriptors {
         right(shape.right_transposed ? layout(CUDA_R_16BF, shape.columns, shape.depth, shape.right_stride)
                                      : layout(CUDA_R_16BF, shape.depth, shape.columns, shape.right_stride)),
         result(layout(shape.is_float ? CUDA_R_32F : CUDA_R_16BF, shape.rows, shape.columns, shape.stride)),
-        alignment(shape.alignment),
         kept(shape.add ? 1 : 0),
         has_bias(shape.has_bias),
         has_aux(shape.gelu != Gelu::None) {
@@ -92,7 +90,7 @@ struct CublasProduct::Descriptors {
       // Until the first run, any address of that alignment: cuBLAS looks at it when it is asked for algorithms.
       set(product, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, reinterpret_cast<void*>(std::uintptr_t{shape.alignment}));
     }
-    find_algorithms(1, kMaxWorkspaceBytes);
+    find_algorithms(shape.alignment);
   }
   Descriptors(const Descriptors&) = delete;
   ~Descriptors() {
@@ -100,38 +98,31 @@ struct CublasProduct::Descriptors {
     for (cublasLtMatrixLayout_t matrix : {left, right, result}) cublasLtMatrixLayoutDestroy(matrix);
   }
 
-  void find_algorithms(int most, std::size_t workspace_bytes) {
+  void find_algorithms(std::uint32_t alignment) {
     cublasLtMatmulPreference_t preference = nullptr;
     check(cublasLtMatmulPreferenceCreate(&preference), "cublasLtMatmulPreferenceCreate");
     const auto set = [&](cublasLtMatmulPreferenceAttributes_t attribute, const auto& value) {
       check(cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof(value)),
             "cublasLtMatmulPreferenceSetAttribute");
     };
-    set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace_bytes);
+    set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kMaxWorkspaceBytes);
     for (const auto attribute :
          {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
           CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
       set(attribute, alignment);
-    std::vector<cublasLtMatmulHeuristicResult_t> offers(static_cast<std::size_t>(most));
+    std::array<cublasLtMatmulHeuristicResult_t, kOffers> offers = {};
     int count = 0;
     const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(handle, product, right, left, result, result,
-                                                                 preference, most, offers.data(), &count);
+                                                                 preference, kOffers, offers.data(), &count);
     cublasLtMatmulPreferenceDestroy(preference);
     if (status != CUBLAS_STATUS_SUCCESS) return;
-    offers.resize(static_cast<std::size_t>(count));
-    for (const auto& offer : offers)
-      if (algorithms.empty() || (depth_parts(offer.algo) <= 1 && !has(offer.algo))) algorithms.push_back(offer);
-  }
-
-  bool has(const cublasLtMatmulAlgo_t& algorithm) const {
-    return std::any_of(algorithms.begin(), algorithms.end(),
-                       [&](const auto& known) { return std::memcmp(&known.algo, &algorithm, sizeof(algorithm)) == 0; });
+    for (int i = 0; i < count; ++i)
+      if (i == 0 || depth_parts(offers[i].algo) <= 1) algorithms.push_back(offers[i]);
   }
 
   cublasLtHandle_t handle;
   cublasLtMatmulDesc_t product = nullptr;
   cublasLtMatrixLayout_t left, right, result;
-  std::uint32_t alignment;
   float kept;
   bool has_bias, has_aux;
   std::vector<cublasLtMatmulHeuristicResult_t> algorithms{};
@@ -141,12 +132,6 @@ CublasProduct::CublasProduct(const ProductShape& shape) : descriptors_(std::make
 CublasProduct::~CublasProduct() = default;
 
 int CublasProduct::algorithms() const { return static_cast<int>(descriptors_->algorithms.size()); }
-
-void CublasProduct::find_more() {
-  // Without a workspace it offers others, which need no memset before the product.
-  for (const std::size_t workspace_bytes : {kMaxWorkspaceBytes, std::size_t{0}})
-    descriptors_->find_algorithms(kOffers, workspace_bytes);
-}
 
 std::size_t CublasProduct::workspace_bytes(int algorithm) const {
   return descriptors_->algorithms.at(static_cast<std::size_t>(algorithm)).workspaceSize;

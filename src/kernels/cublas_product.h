@@ -35,15 +35,14 @@ struct ProductTensors {
   void *result = nullptr, *workspace = nullptr, *aux = nullptr;
 };
 
-// The algorithms that cuBLAS offers for a shape on the current GPU: at first its first choice only.
+// The algorithms that cuBLAS offers for a shape on the current GPU, in the order in which it expects them to be fast.
+// Those that cut the depth into parts are left out unless they are its first choice.
 class CublasProduct {
  public:
   explicit CublasProduct(const ProductShape& shape);
   ~CublasProduct();
 
   int algorithms() const;  // 0 if cuBLAS cannot multiply this shape
-  // Adds the others, but for those that cut the depth into parts. cuBLAS expects early ones to be fast.
-  void find_more();
   std::size_t workspace_bytes(int algorithm) const;
   // Not by two threads at once. Throws std::runtime_error if cuBLAS fails.
   void run(int algorithm, const ProductTensors& tensors, cudaStream_t stream);
