@@ -188,7 +188,7 @@ OutputAndSaved<AttentionSaved> attention_forward(const at::Tensor& groups, const
       note_taken(result.saved.path);
       return result;
     }
-  note_taken(AttentionPath::Products);
+  if (groups.size(0) > 0) note_taken(AttentionPath::Products);  // a batch without images takes no path
   const auto [q, k, v] = split_groups(groups);
   return forward_in_blocks({q, k, v, sequences, causal, scale});
 }

@@ -1,7 +1,9 @@
 #include "ops/attention.h"
 
+#include <algorithm>
 #include <limits>
 
+#include "ops/attention_path.h"
 #include "ops/gradients.h"
 #ifdef BRAID_CUDNN
 #include <cuda_runtime_api.h>
@@ -151,6 +153,17 @@ TEST(Attention, HopperHasAKernelForBidirectionalHeadsOf80And96) {
   EXPECT_FALSE(takes_it(128, false));
 }
 #endif
+
+// A batch without images must not appear in the log as slow attention.
+TEST(Attention, OfNoTokensTakesNoPath) {
+  const auto paths_of = [](const std::vector<std::int64_t>& offsets) {
+    for (std::atomic<bool>& taken : attention_paths_taken) taken = false;
+    packed_attention(offsets, /*causal=*/false)(inputs(offsets.back(), {}));
+    return std::count(attention_paths_taken.begin(), attention_paths_taken.end(), true);
+  };
+  EXPECT_EQ(paths_of({0, 5}), 1);
+  EXPECT_EQ(paths_of({0, 0}), 0);
+}
 
 TEST(Attention, NothingCrossesABorder) {
   for (const at::ScalarType dtype : {at::kDouble, at::kBFloat16}) {
