@@ -9,6 +9,7 @@ constexpr int kThreads = 256;
 // y[i] = apply(inputs[i]...)
 template <int kWidth, class T, class Apply, class... Inputs>
 __global__ void __launch_bounds__(kThreads) map(std::int64_t count, T* y, Apply apply, const Inputs*... inputs) {
+  wait_for_previous();
   const std::int64_t begin = (std::int64_t{blockIdx.x} * kThreads + threadIdx.x) * kWidth;
   if (begin >= count) return;
   Vector<T, kWidth> result;
@@ -25,9 +26,11 @@ void launch_map(std::int64_t count, T* y, cudaStream_t stream, Apply apply, cons
   constexpr int kWidth = kVectorWidth<T>;
   const bool aligned = is_aligned(y, count) && (is_aligned(inputs, count) && ...);
   if (aligned)
-    map<kWidth><<<blocks_for(count, kThreads * kWidth), kThreads, 0, stream>>>(count, y, apply, inputs...);
+    launch_kernel(map<kWidth, T, Apply, Inputs...>, {blocks_for(count, kThreads * kWidth), kThreads, 0, stream}, count,
+                  y, apply, inputs...);
   else
-    map<1><<<blocks_for(count, kThreads), kThreads, 0, stream>>>(count, y, apply, inputs...);
+    launch_kernel(map<1, T, Apply, Inputs...>, {blocks_for(count, kThreads), kThreads, 0, stream}, count, y, apply,
+                  inputs...);
 }
 
 }  // namespace

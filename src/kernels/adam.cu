@@ -43,6 +43,7 @@ __device__ double squares(const float* data, std::int64_t begin, std::int64_t en
 
 // A range that does not count adds zero, or NaN if an element is not finite.
 __global__ void __launch_bounds__(kThreads) sum_squares_of_pieces(AdamRanges ranges, double* partial) {
+  wait_for_previous();
   __shared__ double scratch[kWarp];
   const auto [range, begin, end] = own_piece<kPerSumBlock>(ranges, &AdamRange::first_sum_block);
   const std::int64_t wide_end = range.aligned ? end - end % kWide : begin;
@@ -53,6 +54,7 @@ __global__ void __launch_bounds__(kThreads) sum_squares_of_pieces(AdamRanges ran
 
 // One block. The squares of floats do not overflow in double, so the sum is finite if the elements are.
 __global__ void add_partial_sums(const double* partial, std::int64_t count, double* terms) {
+  wait_for_previous();
   __shared__ double scratch[kWarp];
   double sum = 0;
 #pragma unroll 8
@@ -94,6 +96,7 @@ __device__ void update_elements(const AdamRange& range, const AdamStep& step, st
 
 template <class T>
 __global__ void __launch_bounds__(kThreads) update_pieces(AdamRanges ranges, AdamStep step) {
+  wait_for_previous();
   const auto [range, begin, end] = own_piece<kPerUpdateBlock>(ranges, &AdamRange::first_update_block);
   const std::int64_t wide_end = range.aligned ? end - end % kWide : begin;
   update_elements<T, kWide>(range, step, begin, wide_end);
@@ -116,13 +119,15 @@ AdamBlocks lay_out_blocks(std::vector<AdamRange>& ranges) {
 }
 
 void sum_squares(const AdamRanges& ranges, double* partial, double* terms, cudaStream_t stream) {
-  if (ranges.blocks.sum > 0) sum_squares_of_pieces<<<ranges.blocks.sum, kThreads, 0, stream>>>(ranges, partial);
-  add_partial_sums<<<1, 1024, 0, stream>>>(partial, ranges.blocks.sum, terms);
+  if (ranges.blocks.sum > 0)
+    launch_kernel(sum_squares_of_pieces, {ranges.blocks.sum, kThreads, 0, stream}, ranges, partial);
+  launch_kernel(add_partial_sums, {1, 1024, 0, stream}, partial, ranges.blocks.sum, terms);
 }
 
 template <class T>
 void adam_update(const AdamRanges& ranges, const AdamStep& step, cudaStream_t stream) {
-  if (ranges.blocks.update > 0) update_pieces<T><<<ranges.blocks.update, kThreads, 0, stream>>>(ranges, step);
+  if (ranges.blocks.update > 0)
+    launch_kernel(update_pieces<T>, {ranges.blocks.update, kThreads, 0, stream}, ranges, step);
 }
 
 template void adam_update<float>(const AdamRanges&, const AdamStep&, cudaStream_t);

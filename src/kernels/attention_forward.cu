@@ -356,6 +356,7 @@ __global__ void __launch_bounds__(kThreads, 1) forward(Problem problem, const __
     publish_barriers();
   }
   __syncthreads();
+  wait_for_previous();
   if (threadIdx.x < kWarpgroup) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kCopierRegisters));
     if (threadIdx.x == 0) copy_tiles(problem, maps, ring);
@@ -418,7 +419,8 @@ void launch(const AttentionGroups& groups, const Problem& problem, cudaStream_t 
   const Maps maps = {panel_maps<QueryPanel<kWidth>>(groups), panel_maps<KeyPanel<kWidth>>(groups)};
   const auto kernel = forward<kWidth>;
   cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes<kWidth>);
-  kernel<<<static_cast<unsigned>(multiprocessors()), kThreads, kSharedBytes<kWidth>, stream>>>(problem, maps);
+  launch_kernel(kernel, {static_cast<unsigned>(multiprocessors()), kThreads, kSharedBytes<kWidth>, stream}, problem,
+                maps);
 }
 
 }  // namespace

@@ -178,6 +178,7 @@ struct Window {
 template <class T, int kWidth, int kTaps>
 __global__ void __launch_bounds__(kThreads, 6)
     forward(Matrix<const T> x, ConvFilter parameters, const std::int64_t* position_of, Matrix<T> y) {
+  wait_for_previous();
   __shared__ float shared[Filter<kTaps, kWidth>::kShared];
   __shared__ Vector<T, kWidth> ring[Rows<T, kWidth>::kShared];
   const Piece<kWidth> piece(x.rows, x.columns, kForwardTokens);
@@ -264,6 +265,7 @@ template <class T, int kWidth, int kTaps>
 __global__ void __launch_bounds__(kThreads, 4)
     backward(Matrix<const T> grad, Matrix<const T> x, ConvFilter parameters, const std::int64_t* position_of,
              Matrix<T> x_grad, float* partials) {
+  wait_for_previous();
   __shared__ float shared[Filter<kTaps, kWidth>::kShared];
   __shared__ Vector<T, kWidth> ring[2][Rows<T, kWidth>::kShared];
   const Piece<kWidth> piece(x.rows, x.columns, kBackwardTokens);
@@ -323,7 +325,7 @@ void causal_conv_silu_forward(Matrix<const T> x, const ConvFilter& filter, const
   with_taps(filter.taps, [&]<int kTaps>() {
     const auto launch = [&]<int kWidth>() {
       const unsigned blocks = blocks_of(x.rows, x.columns, kForwardTokens, kWidth);
-      forward<T, kWidth, kTaps><<<blocks, kThreads, 0, stream>>>(x, filter, position_of, y);
+      launch_kernel(forward<T, kWidth, kTaps>, {blocks, kThreads, 0, stream}, x, filter, position_of, y);
     };
     constexpr int kWidth = kPieceWidth<T>;
     if (has_vectors<kWidth>(x) && has_vectors<kWidth>(y))
@@ -345,7 +347,8 @@ void causal_conv_silu_backward(Matrix<const T> grad, Matrix<const T> x, const Co
     const auto launch = [&]<int kWidth>() {
       const unsigned blocks = blocks_of(x.rows, channels, kBackwardTokens, kWidth);
       if (blocks > 0)
-        backward<T, kWidth, kTaps><<<blocks, kThreads, 0, stream>>>(grad, x, filter, position_of, x_grad, partials);
+        launch_kernel(backward<T, kWidth, kTaps>, {blocks, kThreads, 0, stream}, grad, x, filter, position_of, x_grad,
+                      partials);
     };
     constexpr int kWidth = kPieceWidth<T>;
     if (has_vectors<kWidth>(grad) && has_vectors<kWidth>(x) && has_vectors<kWidth>(x_grad))

@@ -11,6 +11,7 @@ constexpr int kAddWarps = 32, kSumWarps = 16, kSumThreads = kSumWarps * kWarp, k
 // A block adds 32 columns: warp w adds rows w, w + 32, ..., and the first warp adds the warps' sums.
 template <class T>
 __global__ void __launch_bounds__(kAddWarps* kWarp) add_rows(Matrix<const float> x, T* sums) {
+  wait_for_previous();
   __shared__ float scratch[kAddWarps][kWarp];
   const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
   const std::int64_t column = std::int64_t{blockIdx.x} * kWarp + lane;
@@ -30,6 +31,7 @@ __global__ void __launch_bounds__(kAddWarps* kWarp) add_rows(Matrix<const float>
 // rows on their way at once make up for their short pieces. The sums of all rows are final.
 template <int kWidth, class T>
 __global__ void __launch_bounds__(kSumThreads, 2) sum_rows(Matrix<const T> x, float* partials, T* sums) {
+  wait_for_previous();
   constexpr int kRowsAtOnce = 4;
   __shared__ float scratch[kSumWarps][kRowVectors][kWidth];
   const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp, vector = lane % kRowVectors;
@@ -73,7 +75,7 @@ std::int64_t column_sum_partials(std::int64_t rows, std::int64_t columns) {
 template <class T>
 void add_partials(Matrix<const float> partials, T* sums, cudaStream_t stream) {
   if (partials.columns == 0) return;
-  add_rows<<<blocks_for(partials.columns, kWarp), kAddWarps * kWarp, 0, stream>>>(partials, sums);
+  launch_kernel(add_rows<T>, {blocks_for(partials.columns, kWarp), kAddWarps * kWarp, 0, stream}, partials, sums);
 }
 
 template <class T>
@@ -82,7 +84,7 @@ void column_sum(Matrix<const T> x, float* partials, T* sums, cudaStream_t stream
   const auto parts = static_cast<unsigned>(column_sum_partials(x.rows, x.columns));
   with_vector_width<T>(is_aligned(x), x.columns, [&](auto width) {
     const dim3 grid(blocks_for(x.columns, kRowVectors * width), parts);
-    sum_rows<width()><<<grid, kSumThreads, 0, stream>>>(x, partials, sums);
+    launch_kernel(sum_rows<width(), T>, {grid, kSumThreads, 0, stream}, x, partials, sums);
   });
   if (parts > 1) add_partials<T>({partials, parts, x.columns, x.columns}, sums, stream);
 }

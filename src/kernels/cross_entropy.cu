@@ -79,6 +79,7 @@ __device__ SoftmaxSum add_all(SoftmaxSum own) {
 template <int kWidth, class T>
 __global__ void __launch_bounds__(kRowThreads)
     forward(Matrix<const T> logits, LabelledColumns columns, RowResults results) {
+  wait_for_previous();
   const std::int64_t row = blockIdx.x, label = columns.labels[row];
   const T* data = logits.data + row * logits.stride;
   SoftmaxSum total = {0, 1};
@@ -98,6 +99,7 @@ __global__ void __launch_bounds__(kRowThreads)
 template <int kWidth, class T>
 __global__ void __launch_bounds__(kPieceThreads)
     backward(Matrix<T> logits, LabelledColumns columns, RowInputs inputs, std::int64_t pieces) {
+  wait_for_previous();
   constexpr int kStep = kPieceThreads * kWidth;
   const std::int64_t row = blockIdx.x / pieces, piece = blockIdx.x % pieces, label = columns.labels[row];
   const bool is_ignored = label == columns.ignored;
@@ -125,7 +127,7 @@ void cross_entropy_forward(const Matrix<const T>& logits, const LabelledColumns&
                            cudaStream_t stream) {
   if (logits.rows == 0) return;
   with_vector_width<T>(is_aligned(logits), logits.columns, [&](auto width) {
-    forward<width()><<<logits.rows, kRowThreads, 0, stream>>>(logits, columns, results);
+    launch_kernel(forward<width(), T>, {logits.rows, kRowThreads, 0, stream}, logits, columns, results);
   });
 }
 
@@ -135,7 +137,8 @@ void cross_entropy_backward(const Matrix<T>& logits, const LabelledColumns& colu
   if (logits.rows == 0 || logits.columns == 0) return;
   with_vector_width<T>(is_aligned(logits), logits.columns, [&](auto width) {
     const std::int64_t pieces = blocks_for(logits.columns, kPieceThreads * kPieceVectors * width);
-    backward<width()><<<logits.rows * pieces, kPieceThreads, 0, stream>>>(logits, columns, inputs, pieces);
+    launch_kernel(backward<width(), T>, {logits.rows * pieces, kPieceThreads, 0, stream}, logits, columns, inputs,
+                  pieces);
   });
 }
 

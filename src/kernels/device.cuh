@@ -100,6 +100,47 @@ inline int multiprocessors() {
   return count;
 }
 
+inline bool can_launch_early() {
+  int device = 0, generation = 0;
+  cudaGetDevice(&device);
+  cudaDeviceGetAttribute(&generation, cudaDevAttrComputeCapabilityMajor, device);
+  return generation >= 9;
+}
+
+// Until all kernels before this one in its stream have ended. The kernel after this one may start to wait.
+__device__ inline void wait_for_previous() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;\ngriddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+// Where a kernel runs, and on how many threads.
+struct LaunchShape {
+  dim3 blocks, threads;
+  std::size_t shared_bytes;
+  cudaStream_t stream;
+  unsigned cluster = 1;
+};
+
+// Programmatic dependent launch: the kernel may start while the kernel before it in the stream ends, which hides its
+// launch. So it must call wait_for_previous() before it touches global memory.
+template <class... Parameters, class... Arguments>
+void launch_kernel(void (*kernel)(Parameters...), const LaunchShape& shape, const Arguments&... arguments) {
+  cudaLaunchAttribute attributes[2] = {};
+  cudaLaunchConfig_t config = {shape.blocks, shape.threads, shape.shared_bytes, shape.stream, attributes, 0};
+  if (can_launch_early()) {
+    cudaLaunchAttribute& early = attributes[config.numAttrs++];
+    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early.val.programmaticStreamSerializationAllowed = 1;
+  }
+  if (shape.cluster > 1) {
+    cudaLaunchAttribute& cluster = attributes[config.numAttrs++];
+    cluster.id = cudaLaunchAttributeClusterDimension;
+    cluster.val.clusterDim = {shape.cluster, 1, 1};
+  }
+  cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...);
+}
+
 constexpr std::int64_t blocks_for(std::int64_t items, std::int64_t per_block) {
   return (items + per_block - 1) / per_block;
 }

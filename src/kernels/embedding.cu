@@ -11,6 +11,7 @@ constexpr int kThreads = 256;
 // A warp per token.
 template <int kWidth, class T>
 __global__ void __launch_bounds__(kThreads) look_up(Ids ids, Matrix<const T> weight, Matrix<T> y) {
+  wait_for_previous();
   const std::int64_t token = std::int64_t{blockIdx.x} * (kThreads / kWarp) + threadIdx.x / kWarp;
   if (token >= ids.count) return;
   const std::int64_t id = ids.data[token], row = id - ids.first;
@@ -29,6 +30,7 @@ __global__ void __launch_bounds__(kThreads) look_up(Ids ids, Matrix<const T> wei
 
 __global__ void __launch_bounds__(kThreads)
     find_rows(Ids ids, std::int64_t rows, std::uint32_t* row_of, std::uint32_t* tokens) {
+  wait_for_previous();
   const std::int64_t token = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (token >= ids.count) return;
   const std::int64_t row = ids.data[token] - ids.first;
@@ -70,6 +72,7 @@ __device__ void put(float* place, const float (&values)[kWidth]) {
 
 template <int kWidth, class T, class Sum>
 __global__ void __launch_bounds__(kSumThreads) sum_pieces(RowSums<T, Sum> all) {
+  wait_for_previous();
   const std::int64_t piece = blockIdx.x, begin = piece * kPiece, end = min(begin + kPiece, all.count());
   const std::int64_t column = (std::int64_t{blockIdx.y} * kSumThreads + threadIdx.x) * kWidth;
   if (column >= all.sum.columns) return;
@@ -114,6 +117,7 @@ __device__ std::int64_t end_of_row(const RowSums<T, Sum>& all, std::int64_t from
 
 template <int kWidth, class T, class Sum>
 __global__ void __launch_bounds__(kSumThreads) join_pieces(RowSums<T, Sum> all) {
+  wait_for_previous();
   const std::int64_t piece = blockIdx.x, begin = piece * kPiece, last = begin + kPiece - 1;
   const std::int64_t column = (std::int64_t{blockIdx.y} * kSumThreads + threadIdx.x) * kWidth;
   if (column >= all.sum.columns || !all.is_joined(last + 1) || all.rows[last] >= all.sum.rows) return;
@@ -138,8 +142,8 @@ template <int kWidth, class T, class Sum>
 void launch_sums(const RowSums<T, Sum>& all, cudaStream_t stream) {
   const dim3 grid(blocks_for(all.grad.rows, kPiece), blocks_for(all.sum.columns, kSumThreads * kWidth));
   if (grid.x == 0 || grid.y == 0) return;
-  sum_pieces<kWidth><<<grid, kSumThreads, 0, stream>>>(all);
-  join_pieces<kWidth><<<grid, kSumThreads, 0, stream>>>(all);
+  launch_kernel(sum_pieces<kWidth, T, Sum>, {grid, kSumThreads, 0, stream}, all);
+  launch_kernel(join_pieces<kWidth, T, Sum>, {grid, kSumThreads, 0, stream}, all);
 }
 
 std::size_t sort(void* scratch, std::size_t bytes, const std::uint32_t* rows, const std::uint32_t* tokens,
@@ -158,9 +162,9 @@ void embedding_forward(const Ids& ids, const Matrix<const T>& weight, const Matr
   constexpr int kWidth = kVectorWidth<T>;
   const std::int64_t blocks = blocks_for(ids.count, kThreads / kWarp);
   if (has_vectors<kWidth>(weight) && has_vectors<kWidth>(y))
-    look_up<kWidth><<<blocks, kThreads, 0, stream>>>(ids, weight, y);
+    launch_kernel(look_up<kWidth, T>, {blocks, kThreads, 0, stream}, ids, weight, y);
   else
-    look_up<1><<<blocks, kThreads, 0, stream>>>(ids, weight, y);
+    launch_kernel(look_up<1, T>, {blocks, kThreads, 0, stream}, ids, weight, y);
 }
 
 std::size_t sort_scratch_bytes(std::int64_t count) {
@@ -171,7 +175,8 @@ void sort_by_row(const Ids& ids, std::int64_t rows, const TokensByRow& sorted, v
   if (ids.count == 0) return;
   auto* unsorted_rows = static_cast<std::uint32_t*>(scratch);
   std::uint32_t* unsorted_tokens = unsorted_rows + ids.count;
-  find_rows<<<blocks_for(ids.count, kThreads), kThreads, 0, stream>>>(ids, rows, unsorted_rows, unsorted_tokens);
+  launch_kernel(find_rows, {blocks_for(ids.count, kThreads), kThreads, 0, stream}, ids, rows, unsorted_rows,
+                unsorted_tokens);
   int bits = 1;
   while (bits < kMostBits && (rows >> bits) > 0) ++bits;
   const std::size_t bytes = sort(nullptr, 0, nullptr, nullptr, {}, ids.count, kMostBits, nullptr);

@@ -51,6 +51,7 @@ __device__ void count_slots(const Slots& slots, int* counts) {
 
 // block_counts: [gridDim.x, num_experts]
 __global__ void __launch_bounds__(kThreads) count_blocks(Slots slots, std::int32_t* block_counts) {
+  wait_for_previous();
   extern __shared__ int counts[];
   count_slots(slots, counts);
   for (int expert = threadIdx.x; expert < slots.num_experts; expert += kThreads) {
@@ -80,6 +81,7 @@ __device__ void exclusive_scan(int* totals, int num_experts) {
 // of each of its warps for each expert. Shared: [kWarps, num_experts] next rows, [num_experts] first rows,
 // [num_experts] slots in earlier blocks.
 __global__ void __launch_bounds__(kThreads) place(Slots slots, const std::int32_t* block_counts, SortedSlots sorted) {
+  wait_for_previous();
   extern __shared__ int next_rows[];
   const int experts = slots.num_experts, warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
   int *first_rows = next_rows + kWarps * experts, *in_earlier_blocks = first_rows + experts;
@@ -126,6 +128,7 @@ __global__ void __launch_bounds__(kThreads) place(Slots slots, const std::int32_
 // or uint4 for several of them.
 template <class Element>
 __global__ void permute(Matrix<const Element> x, const std::int64_t* __restrict__ inverse, int top_k, Element* rows) {
+  wait_for_previous();
   const std::int64_t token = blockIdx.x;
   for (std::int64_t column = threadIdx.x; column < x.columns; column += blockDim.x) {
     const Element value = x.data[token * x.stride + column];
@@ -138,6 +141,7 @@ __global__ void permute(Matrix<const Element> x, const std::int64_t* __restrict_
 template <int kWidth, class T>
 __global__ void unpermute(const T* __restrict__ rows, const std::int64_t* __restrict__ inverse, int top_k,
                           Matrix<const T> added, Matrix<T> y) {
+  wait_for_previous();
   constexpr int kBatch = 8;
   const std::int64_t token = blockIdx.x;
   for (std::int64_t column = threadIdx.x * kWidth; column < y.columns; column += blockDim.x * kWidth) {
@@ -175,15 +179,16 @@ void sort_by_expert(const std::int64_t* experts, std::int64_t slots, int num_exp
   const Slots division = {experts, slots, slots_per_warp(slots), num_experts};
   const auto blocks = static_cast<unsigned>(sort_blocks(slots));
   const std::size_t row_bytes = sizeof(int) * static_cast<std::size_t>(num_experts);
-  count_blocks<<<blocks, kThreads, kWarps * row_bytes, stream>>>(division, block_counts);
-  place<<<blocks, kThreads, (kWarps + 2) * row_bytes, stream>>>(division, block_counts, sorted);
+  launch_kernel(count_blocks, {blocks, kThreads, kWarps * row_bytes, stream}, division, block_counts);
+  launch_kernel(place, {blocks, kThreads, (kWarps + 2) * row_bytes, stream}, division, block_counts, sorted);
 }
 
 template <class T>
 void permute_to_experts(Matrix<const T> x, const std::int64_t* inverse, int top_k, T* rows, cudaStream_t stream) {
   if (x.rows == 0 || x.columns == 0) return;
   const auto launch = [&]<class Element>(Matrix<const Element> tokens, Element* to) {
-    permute<<<static_cast<unsigned>(x.rows), threads_for(tokens.columns, 1), 0, stream>>>(tokens, inverse, top_k, to);
+    launch_kernel(permute<Element>, {static_cast<unsigned>(x.rows), threads_for(tokens.columns, 1), 0, stream}, tokens,
+                  inverse, top_k, to);
   };
   constexpr int kWidth = kVectorWidth<T>;
   if (is_aligned(x.data, x.stride) && is_aligned(rows, x.columns))
@@ -200,9 +205,10 @@ void unpermute_from_experts(const T* rows, const std::int64_t* inverse, int top_
   constexpr int kWidth = kVectorWidth<T>;
   const auto blocks = static_cast<unsigned>(y.rows);
   if (is_aligned(rows, y.columns) && is_aligned(added.data, added.stride) && is_aligned(y.data, y.stride))
-    unpermute<kWidth><<<blocks, threads_for(y.columns, kWidth), 0, stream>>>(rows, inverse, top_k, added, y);
+    launch_kernel(unpermute<kWidth, T>, {blocks, threads_for(y.columns, kWidth), 0, stream}, rows, inverse, top_k,
+                  added, y);
   else
-    unpermute<1><<<blocks, threads_for(y.columns, 1), 0, stream>>>(rows, inverse, top_k, added, y);
+    launch_kernel(unpermute<1, T>, {blocks, threads_for(y.columns, 1), 0, stream}, rows, inverse, top_k, added, y);
 }
 
 template void permute_to_experts(Matrix<const float>, const std::int64_t*, int, float*, cudaStream_t);

@@ -67,6 +67,7 @@ template <class T, int kWidth, int kTeamWarps>
 __global__ void __launch_bounds__(Team<T, kWidth, kTeamWarps>::kThreads)
     forward(Matrix<const T> y, Matrix<const T> z, Parameter weight, std::int64_t groups, float eps, Matrix<T> out,
             float* inverse_root) {
+  wait_for_previous();
   using OwnTeam = Team<T, kWidth, kTeamWarps>;
   const OwnTeam team(y.rows, y.columns, groups, kForwardRows);
   float weights[kValues];
@@ -172,6 +173,7 @@ template <class T, int kWidth, int kTeamWarps>
 __global__ void __launch_bounds__(Team<T, kWidth, kTeamWarps>::kThreads, kTeamWarps == 1 ? 4 : 1)
     backward(Matrix<const T> grad, Matrix<const T> y, Matrix<const T> z, Parameter weight, std::int64_t groups,
              const float* inverse_root, Matrix<T> y_grad, Matrix<T> z_grad, float* partials) {
+  wait_for_previous();
   using OwnTeam = Team<T, kWidth, kTeamWarps>;
   using Rows = BackwardRows<T, kWidth, kTeamWarps>;
   __shared__ typename Rows::Stage stages[OwnTeam::kTeams * Rows::kStages];
@@ -251,7 +253,8 @@ void gated_rms_norm_forward(Matrix<const T> y, Matrix<const T> z, Parameter weig
   if (blocks == 0) return;
   const auto launch = [&]<int kWidth, int kTeamWarps>() {
     constexpr int kThreads = Team<T, kWidth, kTeamWarps>::kThreads;
-    forward<T, kWidth, kTeamWarps><<<blocks, kThreads, 0, stream>>>(y, z, weight, groups, eps, out, inverse_root);
+    launch_kernel(forward<T, kWidth, kTeamWarps>, {blocks, kThreads, 0, stream}, y, z, weight, groups, eps, out,
+                  inverse_root);
   };
   with_team<T>(y.columns / groups, launch, y, z, out);
 }
@@ -265,8 +268,8 @@ void gated_rms_norm_backward(Matrix<const T> grad, Matrix<const T> y, Matrix<con
   const std::int64_t blocks = gated_rms_norm_partials(y.rows) * groups;
   const auto launch = [&]<int kWidth, int kTeamWarps>() {
     constexpr int kThreads = Team<T, kWidth, kTeamWarps>::kThreads;
-    backward<T, kWidth, kTeamWarps>
-        <<<blocks, kThreads, 0, stream>>>(grad, y, z, weight, groups, inverse_root, y_grad, z_grad, partials);
+    launch_kernel(backward<T, kWidth, kTeamWarps>, {blocks, kThreads, 0, stream}, grad, y, z, weight, groups,
+                  inverse_root, y_grad, z_grad, partials);
   };
   if (blocks > 0) with_team<T>(y.columns / groups, launch, grad, y, z, y_grad, z_grad);
   const auto store = [=] __device__(std::int64_t column, float sum) { set_value(weight_grad, column, sum); };

@@ -468,6 +468,7 @@ __global__ void __launch_bounds__(S::kThreads, 1)
   }
   __syncthreads();
   if constexpr (S::kIsPaired) wait_for_cluster();
+  wait_for_previous();
   if (threadIdx.x < kWarpgroup) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(S::kCopierRegisters));
     if (threadIdx.x == 0) copy_tiles<S>(problem, left, right, ring);
@@ -523,17 +524,8 @@ void launch(const Problem<T>& problem, const Matrices<typename S::Element>& left
               right_map = tensor_map(right, S::kRightDepthMajor ? S::kTileColumns / S::kBlocks : S::kDepth);
   const auto kernel = grouped_product<S, T>;
   cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, S::kSharedBytes);
-  cudaLaunchAttribute cluster;
-  cluster.id = cudaLaunchAttributeClusterDimension;
-  cluster.val.clusterDim = {S::kBlocks, 1, 1};
-  cudaLaunchConfig_t config = {};
-  config.gridDim = static_cast<unsigned>(multiprocessors() / S::kBlocks * S::kBlocks);
-  config.blockDim = S::kThreads;
-  config.dynamicSmemBytes = S::kSharedBytes;
-  config.stream = stream;
-  config.attrs = &cluster;
-  config.numAttrs = 1;
-  cudaLaunchKernelEx(&config, kernel, problem, left_map, right_map);
+  const auto blocks = static_cast<unsigned>(multiprocessors() / S::kBlocks * S::kBlocks);
+  launch_kernel(kernel, {blocks, S::kThreads, S::kSharedBytes, stream, S::kBlocks}, problem, left_map, right_map);
 }
 
 }  // namespace grouped

@@ -29,6 +29,7 @@ __device__ void load_row(Held<T, kWidth>& held, const Matrix<const T>& x, std::i
 
 template <class T, int kWidth, bool kCentred>
 __global__ void __launch_bounds__(kMostThreads) forward(NormForward<T> norm) {
+  wait_for_previous();
   __shared__ float scratch[2][kMostWarps];
   const std::int64_t row = blockIdx.x, columns = norm.x.columns;
   Held<T, kWidth> s, added;
@@ -91,7 +92,7 @@ void norm_forward(const NormForward<T>& norm, cudaStream_t stream) {
                        is_aligned(norm.weight, 0) && is_aligned(norm.bias, 0);
   with_vector_width<T>(aligned, x.columns, [&](auto width) {
     const auto kernel = norm.bias ? forward<T, width(), true> : forward<T, width(), false>;
-    kernel<<<x.rows, threads_for(x.columns), 0, stream>>>(norm);
+    launch_kernel(kernel, {x.rows, threads_for(x.columns), 0, stream}, norm);
   });
 }
 

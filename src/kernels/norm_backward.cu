@@ -92,6 +92,7 @@ __device__ RowSums team_sum(RowSums x, RowSums* scratch, int team, int warps) {
 //   gradient of s = inverse_root * (g - n * mean(g n) - mean(g)) + sum_grad, the third term in a layer norm only.
 template <class T, int kWidth, Parameters kParameters, int kWarps>
 __global__ void __launch_bounds__(kWarps* kWarp) backward(NormBackward<T> norm, Teams teams) {
+  wait_for_previous();
   constexpr bool kCentred = kParameters != Parameters::Weight, kSumsResult = kParameters == Parameters::WeightAndBiases;
   constexpr int kParts = kColumnsPerThread / kWidth;
   extern __shared__ __align__(16) unsigned char shared[];
@@ -201,7 +202,7 @@ void launch(const NormBackward<T>& norm, std::int64_t blocks, cudaStream_t strea
   const auto kernel =
       teams.are_few() ? backward<T, kWidth, kParameters, kFewWarps> : backward<T, kWidth, kParameters, kMostWarps>;
   cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes()));
-  kernel<<<blocks, teams.threads(), bytes(), stream>>>(norm, teams);
+  launch_kernel(kernel, {blocks, teams.threads(), bytes(), stream}, norm, teams);
 }
 
 }  // namespace

@@ -27,6 +27,7 @@ constexpr int kSumColumns = 32, kSumSlices = 16;
 template <class Store>
 __global__ void __launch_bounds__(kSumColumns* kSumSlices)
     sum_rows(const float* partials, std::int64_t rows, std::int64_t columns, Store store) {
+  wait_for_previous();
   __shared__ float sums[kSumSlices][kSumColumns];
   const int lane = threadIdx.x % kSumColumns, slice = threadIdx.x / kSumColumns;
   const std::int64_t column = std::int64_t{blockIdx.x} * kSumColumns + lane;
@@ -45,7 +46,8 @@ __global__ void __launch_bounds__(kSumColumns* kSumSlices)
 template <class Store>
 void launch_sum_rows(const float* partials, std::int64_t rows, std::int64_t columns, cudaStream_t stream, Store store) {
   if (columns == 0) return;
-  sum_rows<<<blocks_for(columns, kSumColumns), kSumColumns * kSumSlices, 0, stream>>>(partials, rows, columns, store);
+  launch_kernel(sum_rows<Store>, {blocks_for(columns, kSumColumns), kSumColumns * kSumSlices, 0, stream}, partials,
+                rows, columns, store);
 }
 
 }  // namespace braid::kernels

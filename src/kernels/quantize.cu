@@ -139,18 +139,6 @@ __device__ float scale_of_row(const float (*largest)[kRows]) {
   return scale_of(of_row);
 }
 
-// A kernel of a conversion may start while the one before it in its stream ends; it waits before it uses memory.
-__device__ void let_next_start() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-#endif
-}
-__device__ void wait_for_previous() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
-}
-
 // What a thread does with kVectors vectors of kRows rows, which begin at row `first` of matrix blockIdx.y.
 template <int kRows, int kVectors, class Source>
 struct RowsOfThread {
@@ -267,6 +255,7 @@ struct RowsOfThread {
 template <int kRows, int kVectors, class Source>
 __global__ void __launch_bounds__(kMostThreads, kVectors > 4 ? 1 : 2)
     quantize_rows(Source source, unsigned row_count, unsigned column_count, Quantized rows, Bf16* partials) {
+  wait_for_previous();
   // Two of each, so that one barrier per round is enough.
   __shared__ float largest[2][kMostThreads / kWarp][kRows];
   __shared__ float sums[2][Source::kHasSums ? kMostThreads / kWarp : 1][kRows];
@@ -284,7 +273,6 @@ __global__ void __launch_bounds__(kMostThreads, kVectors > 4 ? 1 : 2)
     if constexpr (Source::kHasSums) own.store_sums(first, sums[buffer]);
     if (rows.values) own.store_fp8(first, largest[buffer], rows);
   }
-  let_next_start();
   if (partials) own.store_partials(partials);
 }
 
@@ -292,7 +280,6 @@ __global__ void __launch_bounds__(kMostThreads, kVectors > 4 ? 1 : 2)
 __global__ void __launch_bounds__(kReduceWarps* kWarp)
     column_scales(const Bf16* partials, std::int64_t count, std::int64_t columns, float* scales) {
   __shared__ float scratch[kReduceWarps][kWarp];
-  let_next_start();
   wait_for_previous();
   const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
   const std::int64_t column = std::int64_t{blockIdx.x} * kWarp + lane;
@@ -337,6 +324,7 @@ template <class Source>
 __global__ void __launch_bounds__(kTileThreads, 8)
     quantize_columns(Source source, unsigned row_count, unsigned column_count, Quantized columns, unsigned length,
                      RowGroups groups) {
+  wait_for_previous();
   constexpr int kLanes = kTileColumns / kWidth, kPieces = kTilePositions / 16;  // of a row and of a column in a tile
   static_assert(kLanes == 8 && kPieces >= kLanes && kTileThreads == kTilePositions && kGroupMultiple % kWarp == 0);
   __shared__ uint4 tile[kTileColumns][kPieces];
@@ -395,6 +383,7 @@ __global__ void __launch_bounds__(kTileThreads, 8)
 
 // A thread adds up the padded lengths of all groups up to its own.
 __global__ void add_padded_lengths(const std::int32_t* ends, std::int64_t count, std::int32_t* padded_ends) {
+  wait_for_previous();
   const std::int64_t group = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   if (group >= count) return;
   constexpr auto kMultiple = static_cast<std::int32_t>(kGroupMultiple);
@@ -410,7 +399,8 @@ __global__ void add_padded_lengths(const std::int32_t* ends, std::int64_t count,
 
 void pad_ends(const std::int32_t* ends, std::int64_t count, std::int32_t* padded_ends, cudaStream_t stream) {
   constexpr int kThreads = 128;
-  if (count > 0) add_padded_lengths<<<blocks_for(count, kThreads), kThreads, 0, stream>>>(ends, count, padded_ends);
+  if (count > 0)
+    launch_kernel(add_padded_lengths, {blocks_for(count, kThreads), kThreads, 0, stream}, ends, count, padded_ends);
 }
 
 namespace {
@@ -441,24 +431,6 @@ void with_row_shape(int vectors, const Call& call) {
   run.template operator()<1, 8>();
 }
 
-// Launches a kernel that calls wait_for_previous().
-template <class... Args, class... Given>
-void launch_early(void (*kernel)(Args...), dim3 blocks, unsigned threads, cudaStream_t stream, const Given&... given) {
-  int device = 0, generation = 0;
-  cudaGetDevice(&device);
-  cudaDeviceGetAttribute(&generation, cudaDevAttrComputeCapabilityMajor, device);
-  cudaLaunchAttribute early = {};
-  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  early.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config = {};
-  config.gridDim = blocks;
-  config.blockDim = threads;
-  config.stream = stream;
-  config.attrs = &early;
-  config.numAttrs = generation >= 9 ? 1 : 0;
-  cudaLaunchKernelEx(&config, kernel, static_cast<Args>(given)...);
-}
-
 // Converts `rows` rows of `source`, and `copies` times as many of `column_source`, of each matrix.
 template <class Source, class ColumnSource>
 void convert(const Source& source, const ColumnSource& column_source, std::int64_t rows, std::int64_t copies,
@@ -467,18 +439,19 @@ void convert(const Source& source, const ColumnSource& column_source, std::int64
   const auto matrices = static_cast<unsigned>(batches), width = static_cast<unsigned>(columns);
   const RowBlocks blocks = row_blocks(rows, columns, batches);
   with_row_shape<Source::kCost>(blocks.vectors, [&](auto at_a_time, auto vectors) {
-    quantize_rows<at_a_time(), vectors()><<<dim3(blocks.per_matrix, matrices), blocks.threads, 0, stream>>>(
-        source, static_cast<unsigned>(rows), width, forms.rows, forms.columns.values ? forms.partials : nullptr);
+    launch_kernel(quantize_rows<at_a_time(), vectors(), Source>,
+                  {dim3(blocks.per_matrix, matrices), blocks.threads, 0, stream}, source, static_cast<unsigned>(rows),
+                  width, forms.rows, forms.columns.values ? forms.partials : nullptr);
   });
   if (!forms.columns.values) return;
 
   const dim3 per_scale(blocks_for(columns, kWarp), matrices);
-  launch_early(column_scales, per_scale, kReduceWarps * kWarp, stream, forms.partials, blocks.per_matrix, columns,
-               forms.columns.scales);
+  launch_kernel(column_scales, {per_scale, kReduceWarps * kWarp, 0, stream}, forms.partials, blocks.per_matrix, columns,
+                forms.columns.scales);
   dim3 tiles(blocks_for(columns, kTileColumns), blocks_for(forms.length, kTilePositions), matrices);
   if (ColumnSource::kGathers) std::swap(tiles.x, tiles.y);
-  launch_early(quantize_columns<ColumnSource>, tiles, kTileThreads, stream, column_source, rows * copies, columns,
-               forms.columns, forms.length, forms.groups);
+  launch_kernel(quantize_columns<ColumnSource>, {tiles, kTileThreads, 0, stream}, column_source, rows * copies, columns,
+                forms.columns, forms.length, forms.groups);
 }
 
 }  // namespace

@@ -10,6 +10,7 @@ constexpr int kThreads = 256;
 // A thread draws one pair of values; a row begins and ends within a pair or between two.
 template <class T, class PairOf>
 __global__ void __launch_bounds__(kThreads) draw_pairs(Matrix<T> x, RandomRows values, PairOf pair_of) {
+  wait_for_previous();
   const std::int64_t pairs = x.columns / 2 + 1, thread = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
   const std::int64_t row = thread / pairs;
   if (row >= x.rows) return;
@@ -25,7 +26,7 @@ template <class T, class PairOf>
 void launch(const Matrix<T>& x, const RandomRows& values, const PairOf& pair_of, cudaStream_t stream) {
   if (x.rows == 0 || x.columns == 0) return;
   const std::int64_t blocks = blocks_for(x.rows * (x.columns / 2 + 1), kThreads);
-  draw_pairs<<<static_cast<unsigned>(blocks), kThreads, 0, stream>>>(x, values, pair_of);
+  launch_kernel(draw_pairs<T, PairOf>, {static_cast<unsigned>(blocks), kThreads, 0, stream}, x, values, pair_of);
 }
 
 }  // namespace

@@ -13,6 +13,7 @@ constexpr int kThreads = 128, kMaxPairs = 1024;
 template <class T, int kWidth>
 __global__ void __launch_bounds__(kThreads)
     rotate_tokens(Heads<const T> x, const std::int64_t* positions, double exponent, double direction, Heads<T> y) {
+  wait_for_previous();
   __shared__ float cosines[kMaxPairs], sines[kMaxPairs];
   const std::int64_t token = blockIdx.x;
   const int pairs = static_cast<int>(x.width / 2), vectors = pairs / kWidth;
@@ -55,9 +56,9 @@ void rotate(Heads<const T> x, const std::int64_t* positions, double theta, doubl
   const double exponent = -2 / static_cast<double>(x.width) * std::log(theta);
   constexpr int kWidth = kVectorWidth<T>;
   if (x.width / 2 % kWidth == 0 && has_vectors(x) && has_vectors(y))
-    rotate_tokens<T, kWidth><<<x.tokens, kThreads, 0, stream>>>(x, positions, exponent, direction, y);
+    launch_kernel(rotate_tokens<T, kWidth>, {x.tokens, kThreads, 0, stream}, x, positions, exponent, direction, y);
   else
-    rotate_tokens<T, 1><<<x.tokens, kThreads, 0, stream>>>(x, positions, exponent, direction, y);
+    launch_kernel(rotate_tokens<T, 1>, {x.tokens, kThreads, 0, stream}, x, positions, exponent, direction, y);
 }
 
 template void rotate(Heads<const float>, const std::int64_t*, double, double, Heads<float>, cudaStream_t);

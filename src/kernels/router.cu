@@ -104,6 +104,7 @@ inline constexpr int kLogitStages = std::min<int>(kMostStages,
 // 32 of them, eight neighbours per lane. Shared: the stages; then the sums of each warp, which are added in order.
 template <class W, bool kAligned, int kTiles>
 __global__ void __launch_bounds__(kLogitWarps* kWarp) logits_of(Tokens x, const W* weight, int experts, float* logits) {
+  wait_for_previous();
   constexpr int kRows = kLogitTokens / 16, kExperts = 8 * kTiles, kStages = kLogitStages<W, kTiles>;
   extern __shared__ __align__(16) char memory[];
   const Lane lane;
@@ -190,6 +191,7 @@ __device__ Vector<float, 4> load_four(const float* row, int expert, int experts,
 template <class W, bool kAligned>
 __global__ void __launch_bounds__(kGradWarps* kWarp, 4)
     x_gradients(const float* grad, const W* weight, int experts, AddedGradients added, Matrix<bf16> x_grad) {
+  wait_for_previous();
   constexpr int kWeightParts = kExactParts<W> == 1 ? 1 : 2;
   const Lane lane;
   const auto across = static_cast<unsigned>(blocks_for(x_grad.columns, kGradColumns));
@@ -277,6 +279,7 @@ inline constexpr int kPartStages = std::min<int>(kMostStages,
 template <bool kAligned, int kTiles>
 __global__ void __launch_bounds__(kPartWarps* kWarp)
     weight_gradients(const float* grad, Tokens x, int experts, std::int64_t per_part, float* partials) {
+  wait_for_previous();
   constexpr int kExperts = 16 * kTiles, kStages = kPartStages<kTiles>, kRow = kGradColumns + 1;
   extern __shared__ __align__(16) char memory[];
   const Lane lane;
@@ -345,6 +348,7 @@ constexpr int kThreads = 256;
 template <class W>
 __global__ void __launch_bounds__(kThreads)
     sum_parts(const float* partials, std::int64_t parts, std::int64_t count, W* y, bool add) {
+  wait_for_previous();
   const std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (i >= count) return;
   float sum = 0;
@@ -395,7 +399,7 @@ void router_logits(Tokens x, const W* weight, int experts, float* logits, cudaSt
     constexpr std::size_t kBytes = sizeof(LogitStage<W, kTiles>) * kLogitStages<W, kTiles> * kLogitWarps;
     const dim3 blocks(grid_size(x.rows, kLogitTokens), grid_size(experts, 8 * kTiles));
     const auto kernel = with_shared_memory(logits_of<W, kAligned, kTiles>, kBytes);
-    kernel<<<blocks, kLogitWarps * kWarp, kBytes, stream>>>(x, weight, experts, logits);
+    launch_kernel(kernel, {blocks, kLogitWarps * kWarp, kBytes, stream}, x, weight, experts, logits);
   });
 }
 
@@ -407,7 +411,7 @@ void router_logits_x_grad(const float* grad, const W* weight, int experts, const
   for (const Tokens& other : added.of_users) aligned = aligned && is_aligned(other);
   const unsigned blocks = grid_size(x_grad.columns, kGradColumns) * grid_size(x_grad.rows, kGradWarps * kGradTokens);
   const auto kernel = aligned ? x_gradients<W, true> : x_gradients<W, false>;
-  kernel<<<blocks, kGradWarps * kWarp, 0, stream>>>(grad, weight, experts, added, x_grad);
+  launch_kernel(kernel, {blocks, kGradWarps * kWarp, 0, stream}, grad, weight, experts, added, x_grad);
 }
 
 std::int64_t router_token_parts(std::int64_t tokens, std::int64_t columns, int experts) {
@@ -425,10 +429,11 @@ void router_logits_weight_grad(const float* grad, Tokens x, int experts, float* 
       constexpr std::size_t kBytes = sizeof(PartStage<kTiles>) * kPartStages<kTiles> * kPartWarps;
       const dim3 blocks(grid_size(x.columns, kGradColumns), parts, grid_size(experts, 16 * kTiles));
       const auto kernel = with_shared_memory(weight_gradients<kAligned, kTiles>, kBytes);
-      kernel<<<blocks, kPartWarps * kWarp, kBytes, stream>>>(grad, x, experts,
-                                                             tokens_per_part(x.rows, x.columns, experts), partials);
+      launch_kernel(kernel, {blocks, kPartWarps * kWarp, kBytes, stream}, grad, x, experts,
+                    tokens_per_part(x.rows, x.columns, experts), partials);
     });
-  sum_parts<<<grid_size(count, kThreads), kThreads, 0, stream>>>(partials, parts, count, weight_grad, add);
+  launch_kernel(sum_parts<W>, {grid_size(count, kThreads), kThreads, 0, stream}, partials, parts, count, weight_grad,
+                add);
 }
 
 template void router_logits(Tokens, const float*, int, float*, cudaStream_t);

@@ -59,6 +59,7 @@ template <int kPerLane>
 __global__ void __launch_bounds__(kThreads)
     route_tokens(const float* logits, const float* bias, RouteSizes sizes, RouteWeights options, float* all_scores,
                  std::int64_t* experts, float* weights) {
+  wait_for_previous();
   const std::int64_t token = std::int64_t{blockIdx.x} * kWarps + warp();
   if (token >= sizes.tokens) return;
   float scores[kPerLane] = {};
@@ -86,6 +87,7 @@ template <int kPerLane>
 __global__ void __launch_bounds__(kThreads)
     route_tokens_backward(const float* scores_grad, const float* weights_grad, const float* scores,
                           const std::int64_t* experts, RouteSizes sizes, RouteWeights options, float* logits_grad) {
+  wait_for_previous();
   const std::int64_t token = std::int64_t{blockIdx.x} * kWarps + warp(), row = token * sizes.experts;
   if (token >= sizes.tokens) return;
   int choice = -1;
@@ -119,6 +121,7 @@ __global__ void __launch_bounds__(kThreads)
 template <int kPerLane>
 __global__ void __launch_bounds__(kThreads)
     sum_shares(const float* scores, RouteSizes sizes, Samples samples, float never_zero, float* partials) {
+  wait_for_previous();
   extern __shared__ float of_warps[];
   const std::int64_t sample = blockIdx.y, begin_of_sample = sample * samples.length - samples.first;
   const std::int64_t begin = max(begin_of_sample, std::int64_t{0}) + std::int64_t{blockIdx.x} * kTokensPerChunk;
@@ -154,6 +157,7 @@ __global__ void __launch_bounds__(kThreads)
 // A warp per column: its sum over rows.   x: [rows, columns]
 __global__ void __launch_bounds__(kThreads)
     sum_rows(const float* x, std::int64_t rows, std::int64_t columns, float* sums) {
+  wait_for_previous();
   const std::int64_t column = std::int64_t{blockIdx.x} * kWarps + warp();
   if (column >= columns) return;
   float sum = 0;
@@ -164,6 +168,7 @@ __global__ void __launch_bounds__(kThreads)
 
 __global__ void __launch_bounds__(kThreads)
     dot_in_one_block(const float* a, const float* b, std::int64_t count, float factor, float* result) {
+  wait_for_previous();
   __shared__ float scratch[kWarps];
   float sum = 0;
   for (std::int64_t i = threadIdx.x; i < count; i += kThreads) sum += a[i] * b[i];
@@ -175,6 +180,7 @@ template <int kPerLane>
 __global__ void __launch_bounds__(kThreads)
     share_gradients(const float* grad, const float* chosen, const float* scores, RouteSizes sizes, Samples samples,
                     float factor, float never_zero, float* scores_grad) {
+  wait_for_previous();
   const std::int64_t token = std::int64_t{blockIdx.x} * kWarps + warp();
   if (token >= sizes.tokens) return;
   const std::int64_t sample = (samples.first + token) / samples.length;
@@ -213,8 +219,8 @@ void route(const float* logits, const float* bias, RouteSizes sizes, RouteWeight
            std::int64_t* experts, float* weights, cudaStream_t stream) {
   if (sizes.tokens == 0) return;
   with_per_lane(sizes.experts, [&]<int kPerLane>() {
-    route_tokens<kPerLane>
-        <<<blocks_of(sizes.tokens), kThreads, 0, stream>>>(logits, bias, sizes, options, scores, experts, weights);
+    launch_kernel(route_tokens<kPerLane>, {blocks_of(sizes.tokens), kThreads, 0, stream}, logits, bias, sizes, options,
+                  scores, experts, weights);
   });
 }
 
@@ -223,8 +229,8 @@ void route_backward(const float* scores_grad, const float* weights_grad, const f
                     cudaStream_t stream) {
   if (sizes.tokens == 0) return;
   with_per_lane(sizes.experts, [&]<int kPerLane>() {
-    route_tokens_backward<kPerLane><<<blocks_of(sizes.tokens), kThreads, 0, stream>>>(
-        scores_grad, weights_grad, scores, experts, sizes, options, logits_grad);
+    launch_kernel(route_tokens_backward<kPerLane>, {blocks_of(sizes.tokens), kThreads, 0, stream}, scores_grad,
+                  weights_grad, scores, experts, sizes, options, logits_grad);
   });
 }
 
@@ -238,21 +244,22 @@ void expert_shares(const float* scores, RouteSizes sizes, Samples samples, float
   const dim3 blocks(static_cast<unsigned>(chunks), static_cast<unsigned>(samples.count));
   const std::size_t shared_bytes = sizeof(float) * kWarps * 2 * static_cast<std::size_t>(sizes.experts);
   with_per_lane(sizes.experts, [&]<int kPerLane>() {
-    sum_shares<kPerLane><<<blocks, kThreads, shared_bytes, stream>>>(scores, sizes, samples, never_zero, partials);
+    launch_kernel(sum_shares<kPerLane>, {blocks, kThreads, shared_bytes, stream}, scores, sizes, samples, never_zero,
+                  partials);
   });
-  sum_rows<<<blocks_of(columns), kThreads, 0, stream>>>(partials, chunks, columns, sums);
+  launch_kernel(sum_rows, {blocks_of(columns), kThreads, 0, stream}, partials, chunks, columns, sums);
 }
 
 void scaled_dot(const float* a, const float* b, std::int64_t count, float factor, float* result, cudaStream_t stream) {
-  dot_in_one_block<<<1, kThreads, 0, stream>>>(a, b, count, factor, result);
+  launch_kernel(dot_in_one_block, {1, kThreads, 0, stream}, a, b, count, factor, result);
 }
 
 void expert_shares_backward(const float* grad, const float* chosen, const float* scores, RouteSizes sizes,
                             Samples samples, float factor, float never_zero, float* scores_grad, cudaStream_t stream) {
   if (sizes.tokens == 0) return;
   with_per_lane(sizes.experts, [&]<int kPerLane>() {
-    share_gradients<kPerLane><<<blocks_of(sizes.tokens), kThreads, 0, stream>>>(grad, chosen, scores, sizes, samples,
-                                                                                factor, never_zero, scores_grad);
+    launch_kernel(share_gradients<kPerLane>, {blocks_of(sizes.tokens), kThreads, 0, stream}, grad, chosen, scores,
+                  sizes, samples, factor, never_zero, scores_grad);
   });
 }
 

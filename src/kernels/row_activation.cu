@@ -32,6 +32,7 @@ __device__ float scale_of(const RowScales& scales, std::int64_t row) { return sc
 
 template <int kWidth, class T>
 __global__ void __launch_bounds__(kWarps* kWarp) scaled_forward(Matrix<const T> x, RowScales scales, T* y) {
+  wait_for_previous();
   const std::int64_t row = row_of_warp();
   if (row >= x.rows) return;
   float scale = 0;
@@ -52,6 +53,7 @@ __global__ void __launch_bounds__(kWarps* kWarp) scaled_forward(Matrix<const T> 
 template <int kWidth, class T>
 __global__ void __launch_bounds__(kWarps* kWarp)
     scaled_backward(Matrix<const T> grad, Matrix<const T> x, RowScales scales, T* x_grad, float* scale_grad) {
+  wait_for_previous();
   const std::int64_t row = row_of_warp();
   if (row >= x.rows) return;
   float scale = 0, sum = 0;
@@ -78,6 +80,7 @@ __global__ void __launch_bounds__(kWarps* kWarp)
 
 template <int kWidth, class T>
 __global__ void __launch_bounds__(kWarps* kWarp) gated_forward(Matrix<const T> x, T* y) {
+  wait_for_previous();
   const std::int64_t row = row_of_warp(), width = x.columns / 2;
   if (row >= x.rows) return;
   const T* const gate_row = x.data + row * x.stride;
@@ -99,6 +102,7 @@ __global__ void __launch_bounds__(kWarps* kWarp) gated_forward(Matrix<const T> x
 
 template <int kWidth, class T>
 __global__ void __launch_bounds__(kWarps* kWarp) gated_backward(Matrix<const T> grad, Matrix<const T> x, T* x_grad) {
+  wait_for_previous();
   const std::int64_t row = row_of_warp(), width = x.columns / 2;
   if (row >= x.rows) return;
   const T* const gate_row = x.data + row * x.stride;
@@ -129,7 +133,7 @@ template <class T>
 void scaled_squared_relu_forward(Matrix<const T> x, const RowScales& scales, T* y, cudaStream_t stream) {
   if (x.rows == 0) return;
   with_vector_width<T>(is_aligned(x), x.columns, [&](auto width) {
-    scaled_forward<width()><<<blocks_for(x.rows, kWarps), kWarps * kWarp, 0, stream>>>(x, scales, y);
+    launch_kernel(scaled_forward<width(), T>, {blocks_for(x.rows, kWarps), kWarps * kWarp, 0, stream}, x, scales, y);
   });
 }
 
@@ -138,8 +142,8 @@ void scaled_squared_relu_backward(Matrix<const T> grad, Matrix<const T> x, const
                                   float* scale_grad, cudaStream_t stream) {
   if (x.rows == 0) return;
   with_vector_width<T>(is_aligned(x) && is_aligned(grad), x.columns, [&](auto width) {
-    scaled_backward<width()>
-        <<<blocks_for(x.rows, kWarps), kWarps * kWarp, 0, stream>>>(grad, x, scales, x_grad, scale_grad);
+    launch_kernel(scaled_backward<width(), T>, {blocks_for(x.rows, kWarps), kWarps * kWarp, 0, stream}, grad, x, scales,
+                  x_grad, scale_grad);
   });
 }
 
@@ -147,7 +151,7 @@ template <class T>
 void swiglu_forward(Matrix<const T> x, T* y, cudaStream_t stream) {
   if (x.rows == 0) return;
   with_vector_width<T>(is_aligned(x), x.columns / 2, [&](auto width) {
-    gated_forward<width()><<<blocks_for(x.rows, kWarps), kWarps * kWarp, 0, stream>>>(x, y);
+    launch_kernel(gated_forward<width(), T>, {blocks_for(x.rows, kWarps), kWarps * kWarp, 0, stream}, x, y);
   });
 }
 
@@ -155,7 +159,7 @@ template <class T>
 void swiglu_backward(Matrix<const T> grad, Matrix<const T> x, T* x_grad, cudaStream_t stream) {
   if (x.rows == 0) return;
   with_vector_width<T>(is_aligned(x) && is_aligned(grad), x.columns / 2, [&](auto width) {
-    gated_backward<width()><<<blocks_for(x.rows, kWarps), kWarps * kWarp, 0, stream>>>(grad, x, x_grad);
+    launch_kernel(gated_backward<width(), T>, {blocks_for(x.rows, kWarps), kWarps * kWarp, 0, stream}, grad, x, x_grad);
   });
 }
 

@@ -10,6 +10,7 @@ constexpr int kThreads = 256;
 template <int kWidth, class T>
 __global__ void __launch_bounds__(kThreads)
     pick(const std::int64_t* numbers, Matrix<const T> there, Matrix<const T> elsewhere, Matrix<T> y) {
+  wait_for_previous();
   const std::int64_t row = std::int64_t{blockIdx.x} * (kThreads / kWarp) + threadIdx.x / kWarp;
   if (row >= y.rows) return;
   const std::int64_t number = numbers[row];
@@ -34,7 +35,8 @@ void pick_rows(const std::int64_t* numbers, const Matrix<const T>& there, const 
   if (y.rows == 0) return;
   const bool aligned = is_aligned(there) && is_aligned(elsewhere) && is_aligned(y);
   with_vector_width<T>(aligned, y.columns, [&](auto width) {
-    pick<width.value><<<blocks_for(y.rows, kThreads / kWarp), kThreads, 0, stream>>>(numbers, there, elsewhere, y);
+    launch_kernel(pick<width.value, T>, {blocks_for(y.rows, kThreads / kWarp), kThreads, 0, stream}, numbers, there,
+                  elsewhere, y);
   });
 }
 

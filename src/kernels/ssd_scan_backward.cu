@@ -71,6 +71,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     inside_chunks(Matrix<bf16> grad, SsdTensors in, int heads, int heads_per_group, const SsdChunk* table,
                   const Steps* all_steps, const bf16* state_grads, Matrix<bf16> x_grad, bf16* score_grads,
                   TokenGrads* all_tokens) {
+  wait_for_previous();
   extern __shared__ __align__(1024) char memory[];
   auto& shared = *reinterpret_cast<ChunkMemory<kWidth, kState>*>(memory);
   const Tile<kState> B{shared.B}, C{reinterpret_cast<bf16*>(&shared.stages[1])};
@@ -271,6 +272,7 @@ template <int kWidth, int kState>
 __global__ void __launch_bounds__(kThreads, 2)
     of_groups(const __grid_constant__ GroupTermsOfCAndB both, int heads, int heads_per_group, const SsdChunk* table,
               const Steps* all_steps, const bf16* score_grads, TokenGrads* all_tokens) {
+  wait_for_previous();
   extern __shared__ __align__(1024) char memory[];
   auto& shared = *reinterpret_cast<GroupMemory<kWidth, kState>*>(memory);
   const bool of_C = blockIdx.z == 0;
@@ -376,6 +378,7 @@ constexpr int kPerLane = kSlots / kWarp;
 __global__ void __launch_bounds__(kThreads)
     of_steps(SsdTensors in, SsdSizes sizes, const SsdChunk* table, const Steps* all_steps, const TokenGrads* all_tokens,
              const float* passed, Numbers dt_grad, float* chunk_sums) {
+  wait_for_previous();
   const int lane = lane_id(), first = lane * kPerLane;
   const std::int64_t head = std::int64_t{blockIdx.y} * (kThreads / kWarp) + threadIdx.x / kWarp;
   if (head >= sizes.heads) return;
@@ -435,6 +438,7 @@ __global__ void __launch_bounds__(kThreads)
 // A warp adds up one head's sums over the chunks.
 __global__ void __launch_bounds__(kThreads)
     of_weights(SsdSizes sizes, const float* chunk_sums, Numbers A_log_grad, Numbers D_grad, Numbers dt_bias_grad) {
+  wait_for_previous();
   const std::int64_t head = std::int64_t{blockIdx.x} * (kThreads / kWarp) + threadIdx.x / kWarp;
   if (head >= sizes.heads) return;
   float sums[3] = {0, 0, 0};
@@ -471,23 +475,23 @@ void ssd_scan_backward(Matrix<bf16> grad, const SsdTensors& in, const SsdSizes& 
       constexpr std::size_t kChunkBytes = sizeof(ChunkMemory<kWidth, kState>);
       const auto inside = inside_chunks<kWidth, kState>;
       allow_shared_memory(inside, kChunkBytes);
-      inside<<<grid_of(sizes.chunks, sizes.groups), kThreads, kChunkBytes, stream>>>(
-          grad, in, heads, heads_per_group, chunks, steps, scratch.state_grads, gradients.x, scratch.score_grads,
-          token_grads(scratch));
+      launch_kernel(inside, {grid_of(sizes.chunks, sizes.groups), kThreads, kChunkBytes, stream}, grad, in, heads,
+                    heads_per_group, chunks, steps, scratch.state_grads, gradients.x, scratch.score_grads,
+                    token_grads(scratch));
       constexpr std::size_t kGroupBytes = sizeof(GroupMemory<kWidth, kState>);
       const auto groups = of_groups<kWidth, kState>;
       allow_shared_memory(groups, kGroupBytes);
       const GroupTermsOfCAndB both{
           {{grad, in.C, in.B, states, gradients.C}, {in.x, in.B, in.C, scratch.state_grads, gradients.B}}};
-      groups<<<grid_of(sizes.chunks, sizes.groups, 2), kThreads, kGroupBytes, stream>>>(
-          both, heads, heads_per_group, chunks, steps, scratch.score_grads, token_grads(scratch));
+      launch_kernel(groups, {grid_of(sizes.chunks, sizes.groups, 2), kThreads, kGroupBytes, stream}, both, heads,
+                    heads_per_group, chunks, steps, scratch.score_grads, token_grads(scratch));
     };
     sizes.state == 128 ? launch.template operator()<64, 128>() : launch.template operator()<64, 64>();
-    of_steps<<<grid_of(sizes.chunks, head_blocks), kThreads, 0, stream>>>(
-        in, sizes, chunks, steps, token_grads(scratch), scratch.passed, gradients.dt, scratch.sums);
+    launch_kernel(of_steps, {grid_of(sizes.chunks, head_blocks), kThreads, 0, stream}, in, sizes, chunks, steps,
+                  token_grads(scratch), scratch.passed, gradients.dt, scratch.sums);
   }
-  of_weights<<<grid_of(head_blocks), kThreads, 0, stream>>>(sizes, scratch.sums, gradients.A_log, gradients.D,
-                                                            gradients.dt_bias);
+  launch_kernel(of_weights, {grid_of(head_blocks), kThreads, 0, stream}, sizes, scratch.sums, gradients.A_log,
+                gradients.D, gradients.dt_bias);
 }
 
 }  // namespace braid::kernels

@@ -26,6 +26,7 @@ template <int kWidth, int kState>
 __global__ void __launch_bounds__(kThreads, 2)
     outputs(SsdTensors in, int heads, int heads_per_group, const SsdChunk* table, const Steps* all_steps,
             const bf16* states, Matrix<bf16> y) {
+  wait_for_previous();
   extern __shared__ __align__(1024) char memory[];
   auto& shared = *reinterpret_cast<OutputMemory<kWidth, kState>*>(memory);
   const Tile<kState> C{shared.C}, B{reinterpret_cast<bf16*>(&shared.stages[1])};
@@ -150,9 +151,9 @@ void ssd_scan_forward(const SsdTensors& in, const SsdSizes& sizes, const SsdChun
     constexpr std::size_t kBytes = sizeof(OutputMemory<kWidth, kState>);
     const auto kernel = outputs<kWidth, kState>;
     allow_shared_memory(kernel, kBytes);
-    kernel<<<grid_of(sizes.chunks, sizes.groups), kThreads, kBytes, stream>>>(
-        in, static_cast<int>(sizes.heads), static_cast<int>(sizes.heads / sizes.groups), chunks, step_table(scratch),
-        states, y);
+    launch_kernel(kernel, {grid_of(sizes.chunks, sizes.groups), kThreads, kBytes, stream}, in,
+                  static_cast<int>(sizes.heads), static_cast<int>(sizes.heads / sizes.groups), chunks,
+                  step_table(scratch), states, y);
   };
   sizes.state == 128 ? launch.template operator()<64, 128>() : launch.template operator()<64, 64>();
 }

@@ -7,6 +7,7 @@ namespace {
 constexpr int kStepHeads = 32;
 __global__ void __launch_bounds__(kStepHeads* kTiles)
     steps_of(SsdTensors in, SsdSizes sizes, const SsdChunk* table, Steps* all_steps) {
+  wait_for_previous();
   __shared__ float tile_sums[kTiles][kStepHeads];
   const int column = threadIdx.x % kStepHeads, tile = threadIdx.x / kStepHeads;
   const std::int64_t head = std::int64_t{blockIdx.y} * kStepHeads + column;
@@ -59,6 +60,7 @@ template <Direction kDirection, int kWidth, int kState>
 __global__ void __launch_bounds__(kStateThreads, 4)
     add_chunk_states(Matrix<bf16> rows, Matrix<bf16> columns, int heads_per_group, const SsdChunk* table,
                      const Steps* all_steps, bf16* states) {
+  wait_for_previous();
   extern __shared__ __align__(1024) char memory[];
   auto& shared = *reinterpret_cast<StateMemory<kWidth, kState>*>(memory);
   const Tile<kWidth> row_tile{shared.rows};
@@ -131,6 +133,7 @@ template <Direction kDirection>
 __global__ void __launch_bounds__(kPassThreads, 4)
     pass(int chunks, int heads, int elements, const SsdChunk* table, const Steps* steps, SsdBorderStates border,
          bf16* states, const bf16* before, float* passed) {
+  wait_for_previous();
   constexpr bool kForward = kDirection == Direction::Forward;
   constexpr int kAhead = kForward ? 8 : 6;
   constexpr int kBegins = kForward ? kFirstChunk : kLastChunk, kEnds = kForward ? kLastChunk : kFirstChunk;
@@ -206,8 +209,8 @@ __global__ void __launch_bounds__(kPassThreads, 4)
 
 void fill_steps(const SsdTensors& in, const SsdSizes& sizes, const SsdChunk* chunks, const SsdScratch& scratch,
                 cudaStream_t stream) {
-  steps_of<<<grid_of(sizes.chunks, blocks_for(sizes.heads, kStepHeads)), kStepHeads * kTiles, 0, stream>>>(
-      in, sizes, chunks, step_table(scratch));
+  launch_kernel(steps_of, {grid_of(sizes.chunks, blocks_for(sizes.heads, kStepHeads)), kStepHeads * kTiles, 0, stream},
+                in, sizes, chunks, step_table(scratch));
 }
 
 template <Direction kDirection>
@@ -217,8 +220,8 @@ void chunk_states(Matrix<bf16> rows, Matrix<bf16> columns, const SsdSizes& sizes
     constexpr std::size_t kBytes = sizeof(StateMemory<kWidth, kState>);
     const auto kernel = add_chunk_states<kDirection, kWidth, kState>;
     allow_shared_memory(kernel, kBytes);
-    kernel<<<grid_of(sizes.heads, sizes.chunks), kStateThreads, kBytes, stream>>>(
-        rows, columns, static_cast<int>(sizes.heads / sizes.groups), chunks, step_table(scratch), states);
+    launch_kernel(kernel, {grid_of(sizes.heads, sizes.chunks), kStateThreads, kBytes, stream}, rows, columns,
+                  static_cast<int>(sizes.heads / sizes.groups), chunks, step_table(scratch), states);
   };
   sizes.state == 128 ? launch.template operator()<64, 128>() : launch.template operator()<64, 64>();
 }
@@ -227,9 +230,10 @@ template <Direction kDirection>
 void pass_states(const SsdSizes& sizes, const SsdChunk* chunks, const SsdScratch& scratch,
                  const SsdBorderStates& border, bf16* states, const bf16* before, cudaStream_t stream) {
   const std::int64_t elements = sizes.width * sizes.state;
-  pass<kDirection><<<grid_of(blocks_for(elements, kPassThreads * kPassWidth), sizes.heads), kPassThreads, 0, stream>>>(
-      static_cast<int>(sizes.chunks), static_cast<int>(sizes.heads), static_cast<int>(elements), chunks,
-      step_table(scratch), border, states, before, scratch.passed);
+  launch_kernel(pass<kDirection>,
+                {grid_of(blocks_for(elements, kPassThreads * kPassWidth), sizes.heads), kPassThreads, 0, stream},
+                static_cast<int>(sizes.chunks), static_cast<int>(sizes.heads), static_cast<int>(elements), chunks,
+                step_table(scratch), border, states, before, scratch.passed);
 }
 
 template void chunk_states<Direction::Forward>(Matrix<bf16>, Matrix<bf16>, const SsdSizes&, const SsdChunk*,

@@ -36,6 +36,7 @@ __device__ std::int64_t image_of(const Images& images, std::int64_t token, std::
 template <int kWidth, bool kJoin, class T>
 __global__ void __launch_bounds__(kThreads)
     move_squares(Matrix<const T> from, Images images, T* to, std::int64_t width) {
+  wait_for_previous();
   const std::int64_t patch = blockIdx.x;
   const ImageOnDevice image = images.data[image_of(images, patch, 0)];
   const std::int64_t row = (patch - image.first_patch) / image.columns,
@@ -74,6 +75,7 @@ __device__ Between between_samples(std::int64_t position, const Resizing& resizi
 
 template <int kWidth, class T>
 __global__ void __launch_bounds__(kThreads) place(PlacePatches<T> place, Images images) {
+  wait_for_previous();
   const std::int64_t token = blockIdx.x, columns = place.patches.columns, class_tokens = place.class_token.rows;
   const std::int64_t index = image_of(images, token, class_tokens);
   const ImageOnDevice image = images.data[index];
@@ -107,6 +109,7 @@ __global__ void __launch_bounds__(kThreads) place(PlacePatches<T> place, Images 
 template <int kWidth, class T>
 __global__ void __launch_bounds__(kThreads)
     patches_backward(Matrix<const T> grad, Images images, std::int64_t class_tokens, T* patches_grad) {
+  wait_for_previous();
   const std::int64_t patch = blockIdx.x, image = image_of(images, patch, 0);
   const std::int64_t token = patch + (image + 1) * class_tokens;
   copy_row<kWidth>(grad.data + token * grad.stride, patches_grad + patch * grad.columns, grad.columns);
@@ -160,6 +163,7 @@ struct NearPatches {
 // and kThreads patches at a time, each thread finds out about one of them for all.
 template <int kWidth, class T>
 __global__ void __launch_bounds__(kThreads) table_backward(PlacePatchesBackward<T> place, Images images) {
+  wait_for_previous();
   __shared__ NearPatches near;
   __shared__ std::int64_t tokens[kThreads];
   __shared__ float weights[kThreads];
@@ -207,6 +211,7 @@ __global__ void __launch_bounds__(kThreads) table_backward(PlacePatchesBackward<
 // A block sums one class token's gradient over all images.
 template <int kWidth, class T>
 __global__ void __launch_bounds__(kThreads) class_backward(PlacePatchesBackward<T> place, Images images) {
+  wait_for_previous();
   const Matrix<const T>& grad = place.grad;
   for_columns<kWidth>(grad.columns, [&](std::int64_t c) {
     float sums[kWidth] = {};
@@ -228,7 +233,8 @@ template <class T>
 void join_squares(Matrix<const T> patches, const Images& images, T* tokens, cudaStream_t stream) {
   if (images.patches == 0) return;
   with_vector_width<T>(is_aligned(patches), patches.columns, [&](auto width) {
-    move_squares<width(), true><<<images.patches, kThreads, 0, stream>>>(patches, images, tokens, patches.columns);
+    launch_kernel(move_squares<width(), true, T>, {images.patches, kThreads, 0, stream}, patches, images, tokens,
+                  patches.columns);
   });
 }
 
@@ -236,7 +242,8 @@ template <class T>
 void split_squares(Matrix<const T> tokens, const Images& images, T* patches, cudaStream_t stream) {
   if (images.patches == 0) return;
   with_vector_width<T>(is_aligned(tokens), tokens.columns / 4, [&](auto width) {
-    move_squares<width(), false><<<images.patches, kThreads, 0, stream>>>(tokens, images, patches, tokens.columns / 4);
+    launch_kernel(move_squares<width(), false, T>, {images.patches, kThreads, 0, stream}, tokens, images, patches,
+                  tokens.columns / 4);
   });
 }
 
@@ -245,8 +252,9 @@ void place_patches(const PlacePatches<T>& patches, const Images& images, cudaStr
   const std::int64_t tokens = images.patches + images.count * patches.class_token.rows;
   if (tokens == 0) return;
   const bool aligned = is_aligned(patches.patches) && is_aligned(patches.table) && is_aligned(patches.class_token);
-  with_vector_width<T>(aligned, patches.patches.columns,
-                       [&](auto width) { place<width()><<<tokens, kThreads, 0, stream>>>(patches, images); });
+  with_vector_width<T>(aligned, patches.patches.columns, [&](auto width) {
+    launch_kernel(place<width(), T>, {tokens, kThreads, 0, stream}, patches, images);
+  });
 }
 
 template <class T>
@@ -254,14 +262,14 @@ void place_patches_backward(const PlacePatchesBackward<T>& place, const Images& 
   const Matrix<const T>& grad = place.grad;
   with_vector_width<T>(is_aligned(grad), grad.columns, [&](auto width) {
     if (place.patches_grad && images.patches > 0)
-      patches_backward<width()>
-          <<<images.patches, kThreads, 0, stream>>>(grad, images, place.class_tokens, place.patches_grad);
+      launch_kernel(patches_backward<width(), T>, {images.patches, kThreads, 0, stream}, grad, images,
+                    place.class_tokens, place.patches_grad);
     if (place.table_grad) {
       const dim3 grid(place.side * place.side, blocks_for(grad.columns, kThreads * width));
-      table_backward<width()><<<grid, kThreads, 0, stream>>>(place, images);
+      launch_kernel(table_backward<width(), T>, {grid, kThreads, 0, stream}, place, images);
     }
     if (place.class_token_grad && place.class_tokens > 0)
-      class_backward<width()><<<place.class_tokens, kThreads, 0, stream>>>(place, images);
+      launch_kernel(class_backward<width(), T>, {place.class_tokens, kThreads, 0, stream}, place, images);
   });
 }
 

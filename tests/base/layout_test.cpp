@@ -1,4 +1,5 @@
-// Rules of the repository: includes point one way, and the README names only files that exist.
+// Rules of the repository: includes point one way, kernels wait for the one before them, and the README names only
+// files that exist.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -103,6 +104,26 @@ TEST(Layout, UnitsDoNotNeedEachOtherInCycles) {
   }
   for (const auto& [unit, others] : needs)
     for (const std::string& other : others) ADD_FAILURE() << unit << " is in a cycle with, or needs one of, " << other;
+}
+
+int count(const std::string& text, const std::string& word) {
+  int found = 0;
+  for (std::size_t at = text.find(word); at != text.npos; at = text.find(word, at + 1)) ++found;
+  return found;
+}
+
+// A kernel that does not wait would read what the kernel before it still writes.
+TEST(Layout, KernelsWaitForThePreviousOne) {
+  int checked = 0;
+  for (const auto& entry : fs::directory_iterator(kRoot / "src" / "kernels")) {
+    if (!entry.path().extension().string().starts_with(".cu")) continue;
+    const std::string text = read(entry.path());
+    const int kernels = count(text, "__global__");
+    EXPECT_EQ(count(text, "  wait_for_previous();\n"), kernels) << entry.path();
+    EXPECT_EQ(count(text, "<<<"), 0) << entry.path() << ": use launch_kernel()";
+    checked += kernels;
+  }
+  EXPECT_GT(checked, 50);
 }
 
 TEST(Layout, PathsInTheReadmeExist) {
