@@ -2,9 +2,11 @@
 //
 // Blocks stay on their multiprocessors and take every gridDim.x-th tile of the result, kTileRows x kTileColumns, of
 // one expert after the other; the tiles of a row of tiles follow one another, because they read the same left operand.
-// The first warpgroup of a block copies both operands' parts of a tile, kDepth deep, to a ring of kStages places in
-// shared memory; the others multiply them, each 64 of the tile's rows, and write the result. A place is `full` when its
-// copies have arrived, and `empty` when all multipliers have read it. Square tiles read the fewest bytes per product.
+// The tiles at an expert's lower and right edge are smaller: blocks share them separately, so that all have as much
+// work. The first warpgroup of a block copies both operands' parts of a tile, kDepth deep, to a ring of kStages places
+// in shared memory; the others multiply them, each 64 of the tile's rows, and write the result. A place is `full` when
+// its copies have arrived, and `empty` when all multipliers have read it. Square tiles read the fewest bytes per
+// product.
 //
 // Products of fp8 take half as long as those of bf16, so blocks are paired in clusters of two to read less: they take
 // two tiles that share an operand, one above the other, or two neighbours in an expert's last row of tiles. Each copies
@@ -85,6 +87,22 @@ struct Part {
 
 __device__ constexpr int tiles_for(int size, int tile) { return (size + tile - 1) / tile; }
 
+// Every gridDim.x-th of a sequence of things, of one expert after the other.
+struct Share {
+  int next, before = 0, count = 0;  // the things of the experts before this one, and of this one
+
+  __device__ void start_expert(int things) {
+    before += count;
+    count = things;
+  }
+  __device__ bool has_next() const { return next < before + count; }
+  __device__ int take(int step) {
+    const int taken = next - before;
+    next += step;
+    return taken;
+  }
+};
+
 // Finds one tile of the result after the other.
 template <class S>
 class Tiles {
@@ -93,39 +111,70 @@ class Tiles {
   __device__ explicit Tiles(const Problem<T>& problem)
       : experts_(problem.experts),
         rows_(problem.rows),
-        across_(tiles_for(problem.columns, S::kTileColumns)),
-        next_(static_cast<int>(blockIdx.x) / S::kBlocks),
-        end_(experts_.ends[0]) {}
+        columns_(problem.columns),
+        whole_{static_cast<int>(blockIdx.x) / S::kBlocks},
+        // Blocks that have one whole tile more than others have fewer at the edges.
+        edges_{static_cast<int>(gridDim.x - 1 - blockIdx.x)} {}
 
   __device__ bool next(Part& tile) {
-    while (next_ >= before_ + of_expert()) {
-      before_ += of_expert();
-      if (++expert_ == experts_.experts) return false;
-      begin_ = end_;
-      end_ = experts_.ends[expert_];
-    }
-    const int place = next_ - before_;
-    int row = place / across_, column = place % across_;
-    const bool shares_left = S::kIsPaired && row == down() / S::kBlocks;
-    if constexpr (S::kIsPaired) {
-      const int block = static_cast<int>(blockIdx.x) % S::kBlocks;
-      (shares_left ? column : row) = (shares_left ? column : row) * S::kBlocks + block;
-      if (shares_left) row *= S::kBlocks;
-    }
+    while (!whole_.has_next() && !edges_.has_next())
+      if (!start_expert()) return false;
+    int row, column;
+    bool shares_left = false;
+    if constexpr (S::kIsPaired)
+      find_pair(row, column, shares_left);
+    else
+      find_tile(row, column);
     tile = {expert_, row * S::kTileRows, column * S::kTileColumns, begin_, end_ - begin_, shares_left};
-    next_ += static_cast<int>(gridDim.x) / S::kBlocks;
     return true;
   }
 
  private:
-  __device__ int down() const { return tiles_for(S::kForm == Form::kColumns ? rows_ : end_ - begin_, S::kTileRows); }
-  // Tiles, or pairs of them.
-  __device__ int of_expert() const {
-    return down() / S::kBlocks * across_ + down() % S::kBlocks * tiles_for(across_, S::kBlocks);
+  __device__ int height() const { return S::kForm == Form::kColumns ? rows_ : end_ - begin_; }
+  __device__ int down() const { return tiles_for(height(), S::kTileRows); }
+  __device__ int across() const { return tiles_for(columns_, S::kTileColumns); }
+  __device__ int whole_down() const { return height() / S::kTileRows; }
+  __device__ int whole_across() const { return columns_ / S::kTileColumns; }
+
+  __device__ bool start_expert() {
+    if (++expert_ == experts_.experts) return false;
+    begin_ = end_;
+    end_ = experts_.ends[expert_];
+    if constexpr (S::kIsPaired) {
+      whole_.start_expert(down() / S::kBlocks * across() + down() % S::kBlocks * tiles_for(across(), S::kBlocks));
+    } else {
+      const int whole = whole_down() * whole_across();
+      whole_.start_expert(whole);
+      edges_.start_expert(down() * across() - whole);
+    }
+    return true;
+  }
+
+  __device__ void find_tile(int& row, int& column) {
+    const int step = static_cast<int>(gridDim.x);
+    if (whole_.has_next()) {
+      const int place = whole_.take(step);
+      row = place / whole_across(), column = place % whole_across();
+      return;
+    }
+    const int place = edges_.take(step), right = (across() - whole_across()) * whole_down();
+    row = place < right ? place : whole_down();
+    column = place < right ? whole_across() : place - right;
+  }
+
+  // Of a pair of tiles, that of this block.
+  __device__ void find_pair(int& row, int& column, bool& shares_left) {
+    const int block = static_cast<int>(blockIdx.x) % S::kBlocks,
+              place = whole_.take(static_cast<int>(gridDim.x) / S::kBlocks);
+    row = place / across(), column = place % across();
+    shares_left = row == down() / S::kBlocks;
+    row = row * S::kBlocks + (shares_left ? 0 : block);
+    if (shares_left) column = column * S::kBlocks + block;
   }
 
   ExpertEnds experts_;
-  int rows_, across_, next_, expert_ = 0, before_ = 0, begin_ = 0, end_;
+  int rows_, columns_, expert_ = -1, begin_ = 0, end_ = 0;
+  Share whole_, edges_;
 };
 
 // A place in a ring, and how often the ring was passed through.
@@ -244,8 +293,8 @@ __device__ void clear(float (&sum)[kSize]) {
   for (float& x : sum) x = 0;
 }
 
-// Starts a product of a place's depth from kStep * step on.
-template <class S>
+// Starts a product of a place's depth from kStep * step on, of all columns or the first kNarrowColumns.
+template <class S, bool kIsNarrow = false>
 __device__ void multiply_step(Sums<S>& sum, const typename S::Place& place, int multiplier, int step, bool add) {
   using Left = Operand<S::kLeftDepthMajor, S::kDepth>;
   using Right = Operand<S::kRightDepthMajor, S::kDepth>;
@@ -253,20 +302,22 @@ __device__ void multiply_step(Sums<S>& sum, const typename S::Place& place, int 
                       right = Right::descriptor(place.right) + step * Right::kStep;
   if constexpr (S::kIsFp8)
     multiply_fp8(sum, left, right, add);
+  else if constexpr (kIsNarrow)
+    multiply_narrow<S::kLeftDepthMajor, S::kRightDepthMajor>(sum, left, right, add);
   else
     multiply<S::kLeftDepthMajor, S::kRightDepthMajor>(sum, left, right, add);
 }
 
-template <class S>
+template <class S, bool kIsNarrow = false>
 __device__ void multiply_place(Sums<S>& sum, const typename S::Place& place, int multiplier, bool add) {
   begin_products();
 #pragma unroll
   for (int step = 0; step < S::kDepth / S::kStep; ++step)
-    multiply_step<S>(sum, place, multiplier, step, add || step > 0);
+    multiply_step<S, kIsNarrow>(sum, place, multiplier, step, add || step > 0);
   end_products();
 }
 
-template <class S>
+template <class S, bool kIsNarrow = false>
 __device__ void multiply_tile(Sums<S>& sum, const Ring<S>& ring, Turn<kStages>& turn, int depth, int multiplier) {
   int last = -1;  // place whose products are under way
   for (int left_over = depth; left_over > 0; left_over -= S::kDepth, turn.advance()) {
@@ -274,7 +325,7 @@ __device__ void multiply_tile(Sums<S>& sum, const Ring<S>& ring, Turn<kStages>& 
     wait(ring.full[turn.place], turn.parity);
     if constexpr (!S::kLeftDepthMajor)
       if (left_over < S::kDepth) clear_rows<S>(place, left_over, multiplier);
-    multiply_place<S>(sum, place, multiplier, /*add=*/last >= 0);
+    multiply_place<S, kIsNarrow>(sum, place, multiplier, /*add=*/last >= 0);
     wait_for_products<1>();
     if (last >= 0) arrive_at_empty<S>(ring.empty[last]);
     last = turn.place;
@@ -438,6 +489,8 @@ __device__ void multiply_tiles(const Problem<T>& problem, const Ring<S>& ring) {
       if (depth == 0) clear(sum);
       if constexpr (S::kIsPrecise)
         multiply_tile_precisely<S>(sum, ring, turn, depth, multiplier);
+      else if (!S::kIsFp8 && target.columns <= kNarrowColumns)
+        multiply_tile<S, true>(sum, ring, turn, depth, multiplier);
       else
         multiply_tile<S>(sum, ring, turn, depth, multiplier);
       if (S::kIsFp8 && depth > 0) scale(sum, target, ring.memory.scales[scales.place]);
