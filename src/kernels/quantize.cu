@@ -331,7 +331,6 @@ __global__ void __launch_bounds__(kTileThreads, 8)
   __shared__ Vector<unsigned, kPositions> origins[kTilePositions / kPositions];
   __shared__ Vector<float, kPositions> factors[kTilePositions / kPositions];
   __shared__ Vector<float, kWidth> inverses[kLanes];
-  wait_for_previous();
   const unsigned across = Source::kGathers ? blockIdx.y : blockIdx.x;
   const unsigned down = Source::kGathers ? blockIdx.x : gridDim.y - 1 - blockIdx.y;
   const unsigned thread = threadIdx.x, lane = thread % kLanes, group = thread / kLanes;
