@@ -115,9 +115,12 @@ __device__ void wait_for_products() {
 #define BRAID_8(d, i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), \
   "+f"(d[i + 6]), "+f"(d[i + 7])
 #define BRAID_32(d, i) BRAID_8(d, i), BRAID_8(d, i + 8), BRAID_8(d, i + 16), BRAID_8(d, i + 24)
-#define BRAID_REGISTERS_64 \
+#define BRAID_4(s, i) "+f"(s[i].values[0]), "+f"(s[i].values[1]), "+f"(s[i].values[2]), "+f"(s[i].values[3])
+#define BRAID_REGISTERS_32 \
   "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23," \
-  "%24,%25,%26,%27,%28,%29,%30,%31,%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47," \
+  "%24,%25,%26,%27,%28,%29,%30,%31"
+#define BRAID_REGISTERS_64 BRAID_REGISTERS_32 \
+  ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47," \
   "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
 #define BRAID_REGISTERS_80 BRAID_REGISTERS_64 \
   ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79"
@@ -147,6 +150,17 @@ __device__ void multiply_narrow(float (&sum)[96], std::uint64_t left, std::uint6
       : "l"(left), "l"(right), "r"(static_cast<int>(add)), "n"(kLeftDepthMajor ? 0 : 1), "n"(kRightDepthMajor ? 0 : 1));
 }
 
+// The same for 64 x 64 elements; each warp has the accumulators of 16 rows.
+template <bool kLeftDepthMajor, bool kRightDepthMajor>
+__device__ void multiply(Accumulator (&sum)[8], std::uint64_t left, std::uint64_t right, bool add) {
+  asm volatile(
+      "{\n.reg .pred add;\nsetp.ne.b32 add, %34, 0;\nwgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {"
+      BRAID_REGISTERS_32 "}, %32, %33, add, 1, 1, %35, %36;\n}"
+      : BRAID_4(sum, 0), BRAID_4(sum, 1), BRAID_4(sum, 2), BRAID_4(sum, 3), BRAID_4(sum, 4), BRAID_4(sum, 5),
+        BRAID_4(sum, 6), BRAID_4(sum, 7)
+      : "l"(left), "l"(right), "r"(static_cast<int>(add)), "n"(kLeftDepthMajor ? 0 : 1), "n"(kRightDepthMajor ? 0 : 1));
+}
+
 // The same for fp8 (e4m3), 64 x 160 or 64 x 192 elements and a depth of 32; both operands are depth-major.
 __device__ inline void multiply_fp8(float (&sum)[80], std::uint64_t left, std::uint64_t right, bool add) {
   asm volatile(
@@ -165,6 +179,8 @@ __device__ inline void multiply_fp8(float (&sum)[96], std::uint64_t left, std::u
 #undef BRAID_REGISTERS_96
 #undef BRAID_REGISTERS_80
 #undef BRAID_REGISTERS_64
+#undef BRAID_REGISTERS_32
+#undef BRAID_4
 #undef BRAID_32
 #undef BRAID_8
 // clang-format on

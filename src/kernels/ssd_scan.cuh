@@ -4,7 +4,7 @@
 
 #include "kernels/parameter.cuh"
 #include "kernels/ssd_scan.h"
-#include "kernels/tensor_core.cuh"
+#include "kernels/warpgroup.cuh"
 
 namespace braid::kernels::ssd {
 
@@ -47,6 +47,33 @@ __device__ void load_steps(Steps& to, const Steps* from) {
     copy_async(reinterpret_cast<char*>(&to) + offset, reinterpret_cast<const char*>(from) + offset);
 }
 
+// In kernels of steps, a block has 8 heads of one chunk, a warp one of them, a lane 4 slots. But tensors [T, h] have
+// their heads side by side: there a thread has other numbers, of the slots slot_of_number(i) of head_of_number().
+constexpr int kStepHeads = 8, kStepThreads = kStepHeads * kWarp, kPerLane = kSlots / kWarp;
+struct alignas(16) StepNumbers {  // for the exchange; neither side meets a bank twice
+  float values[kStepHeads][kSlots + kPerLane];
+};
+
+__device__ inline int head_of_number() { return threadIdx.x % kStepHeads; }
+__device__ inline int slot_of_number(int i) { return threadIdx.x / kStepHeads + i * kWarp; }
+__device__ inline bool has_number(int i, const SsdChunk& chunk, const SsdSizes& sizes) {
+  return slot_of_number(i) < chunk.tokens && blockIdx.y * kStepHeads + head_of_number() < sizes.heads;
+}
+__device__ inline std::int64_t place_of_number(int i, const SsdChunk& chunk, std::int64_t stride) {
+  return (chunk.begin + slot_of_number(i)) * stride + blockIdx.y * kStepHeads + head_of_number();
+}
+
+// A thread's numbers; zeros for those that do not exist.
+__device__ inline void load_numbers(float (&to)[kPerLane], const Numbers& from, const SsdChunk& chunk,
+                                    const SsdSizes& sizes) {
+  const auto load = [&]<class T>(const T* data) {
+#pragma unroll
+    for (int i = 0; i < kPerLane; ++i)
+      to[i] = has_number(i, chunk, sizes) ? to_float(data[place_of_number(i, chunk, from.stride)]) : 0;
+  };
+  from.is_float ? load(static_cast<const float*>(from.data)) : load(static_cast<const bf16*>(from.data));
+}
+
 // The tile of 16 rows that a warp of a block of 8 works on. Causal products have 1 to 8 tiles per row of tiles; warps w
 // and w + 4, which share a scheduler, have 9 together.
 __device__ inline int tile_of_warp() {
@@ -54,10 +81,29 @@ __device__ inline int tile_of_warp() {
   return warp < kTiles / 2 ? warp : kTiles * 3 / 2 - 1 - warp;
 }
 
+// Rows of one chunk in the order of the tiles that a block's 8 warps work on, so that a warpgroup's are together.
+template <int kThreads, int kColumns>
+__device__ void load_in_order_of_warps(Panels<kSlots, kColumns> to, const bf16* from, std::int64_t stride, int valid) {
+  constexpr int kUnits = Tile<kPanel>::kUnits, kReversed = (kTiles / 2 - 1) * kMma;
+  const int first = threadIdx.x / kUnits, unit = threadIdx.x % kUnits;
+#pragma unroll
+  for (int i = 0; i < kColumns / kPanel; ++i)
+#pragma unroll
+    for (int rows = 0; rows < kSlots; rows += kThreads / kUnits) {
+      const int row = rows + first, place = rows < kSlots / 2 ? row : row ^ kReversed;
+      copy_async(to.tile(i).unit(place, unit), from + row * stride + i * kPanel + unit * 8, row < valid);
+    }
+}
+
+// The place of a warp's rows in that order, and the first of its warpgroup's.
+__device__ inline int place_of_warp() { return threadIdx.x / kWarp * kMma; }
+__device__ inline int place_of_group() { return threadIdx.x / kWarpgroup * kPanel; }
+
 // 16 rows of scores, one tile of 16 columns per fragment: rows . columns over the state. Two of the first `tiles` tiles
 // at a time; the others are zero. Rounded to bf16, which leaves registers for two tiles in flight.
 template <int kState>
-__device__ void compute_scores(Fragment (&scores)[kTiles], Tile<kState> rows, Tile<kState> columns, int tiles) {
+__device__ void compute_scores(Fragment (&scores)[kTiles], Panels<kSlots, kState> rows, Panels<kSlots, kState> columns,
+                               int tiles) {
 #pragma unroll
   for (int j = 0; j < kTiles; j += 2) {
     scores[j] = scores[j + 1] = {};

@@ -74,10 +74,10 @@ __global__ void __launch_bounds__(kThreads, 1)
   wait_for_previous();
   extern __shared__ __align__(1024) char memory[];
   auto& shared = *reinterpret_cast<ChunkMemory<kWidth, kState>*>(memory);
-  const Tile<kState> B{shared.B}, C{reinterpret_cast<bf16*>(&shared.stages[1])};
-  const SsdChunk chunk = table[blockIdx.x];
-  const int group = blockIdx.y, tile = tile_of_warp(), first_row = tile * kMma;
-  const std::int64_t first_index = std::int64_t{blockIdx.x} * heads + group * heads_per_group;
+  const Panels<kSlots, kState> B{shared.B}, C{reinterpret_cast<bf16*>(&shared.stages[1])};
+  const SsdChunk chunk = table[blockIdx.y];
+  const int group = blockIdx.x, tile = tile_of_warp(), first_row = tile * kMma;
+  const std::int64_t first_index = std::int64_t{blockIdx.y} * heads + group * heads_per_group;
 
   const auto load_head = [&](int i) {
     auto& stage = shared.stages[i % 2];
@@ -86,11 +86,12 @@ __global__ void __launch_bounds__(kThreads, 1)
                                 chunk.tokens);
     load_tile<kSlots, kThreads>(Tile<kWidth>{stage.grad}, grad.data + chunk.begin * grad.stride + column, grad.stride,
                                 chunk.tokens);
-    load_tile<kWidth, kThreads>(Tile<kState>{stage.state_grad}, state_grads + index * kWidth * kState, kState, kWidth);
+    load_panels<kThreads>(Panels<kWidth, kState>{stage.state_grad}, state_grads + index * kWidth * kState, kState,
+                          kWidth);
     load_steps<kThreads>(stage.steps, all_steps + index);
   };
-  const auto load_group = [&](Tile<kState> to, const Matrix<bf16>& from) {
-    load_tile<kSlots, kThreads>(to, from.data + chunk.begin * from.stride + group * kState, from.stride, chunk.tokens);
+  const auto of_group = [&](const Matrix<bf16>& from) {
+    return from.data + chunk.begin * from.stride + group * kState;
   };
   // By the threads of the first half, one slot each; a slot of tile i has sums over tiles up to i.
   const auto write_earlier = [&](int i) {
@@ -100,54 +101,47 @@ __global__ void __launch_bounds__(kThreads, 1)
     for (int t = 0; t <= slot / kMma; ++t) sum += shared.earlier[i % 2][t][slot];
     all_tokens[first_index + i].earlier[slot] = sum;
   };
-  load_group(B, in.B);
-  load_group(C, in.C);
+  load_in_order_of_warps<kThreads>(B, of_group(in.B), in.B.stride, chunk.tokens);
+  load_panels<kThreads>(C, of_group(in.C), in.C.stride, chunk.tokens);
   load_head(0);
   copies_arrived();
   __syncthreads();
 
   // Tiles of columns count from the warp's own, so that all warps run the same code.
   const int tiles = kTiles - tile;
-  const Tile<kState> own_B = B.from_row(first_row);
   Fragment scores[kTiles];
   Accumulator score_grad[2 * kTiles];
-  compute_scores(scores, own_B, C.from_row(first_row), tiles);
+  compute_scores(scores, B.from_row(place_of_warp()), C.from_row(first_row), tiles);
 
   for (int h = 0; h < heads_per_group; ++h) {
     copies_arrived();
+    publish_copies();
     __syncthreads();
+    auto& stage = shared.stages[h % 2];
+    Accumulator sums[kWidth / 8];
+    begin_product<true>(sums, B.from_row(place_of_group()), Panels<kWidth, kState>{stage.state_grad});
     if (h + 1 < heads_per_group) load_head(h + 1);
     if (h > 0) write_earlier(h - 1);
-    auto& stage = shared.stages[h % 2];
     const Tile<kWidth> x = Tile<kWidth>{stage.x}.from_row(first_row);
     const Tile<kWidth> y_grad = Tile<kWidth>{stage.grad}.from_row(first_row);
-    const Tile<kState> state_grad{stage.state_grad};
     const Steps& steps = stage.steps;
     TokenGrads& tokens = all_tokens[first_index + h];
     const int row = first_row + row_of_lane();
     const float sum[2] = {steps.sum[row], steps.sum[row + 8]}, step[2] = {steps.step[row], steps.step[row + 8]};
 
-    Accumulator sums[kWidth / 8];
-#pragma unroll
-    for (int k = 0; k < kState; k += kMma) {
-      const Fragment b = left(own_B, 0, k);
-#pragma unroll
-      for (int p = 0; p < kWidth; p += kMma) multiply_add(&sums[p / 8], b, right_transposed(state_grad, k, p));
-    }
     const float end = steps.sum[kSlots - 1], to_end[2] = {decay_of(end - sum[0]), decay_of(end - sum[1])};
+    Fragment own_x[kWidth / kMma];
 #pragma unroll
-    for (int p = 0; p < kWidth / 8; ++p)
-#pragma unroll
-      for (int v = 0; v < 4; ++v) sums[p].values[v] *= to_end[v / 2];
+    for (int p = 0; p < kWidth / kMma; ++p) own_x[p] = left(x, 0, p * kMma);
 
     float later[2] = {0, 0};
 #pragma unroll
     for (int i = 0; i < kTiles; ++i) {
-      if (i >= tiles) break;
+      if (i > 0 && i >= tiles) break;  // there is always a first tile, which waits for the sums
       Accumulator products[2];
 #pragma unroll
       for (int p = 0; p < kWidth; p += kMma)
-        multiply_add(products, left(x, 0, p), right_transposed(y_grad, p, i * kMma));
+        multiply_add(products, own_x[p / kMma], right_transposed(y_grad, p, i * kMma));
       Fragment weights;
       float earlier[2][2] = {};
       const auto weigh = [&](int half, int below, int e, float decay) {
@@ -197,6 +191,13 @@ __global__ void __launch_bounds__(kThreads, 1)
             weights.values[2 * half + below] = pack(of_pair[0], of_pair[1]);
           }
       }
+      if (i == 0) {
+        wait_for_sums(sums);
+#pragma unroll
+        for (int p = 0; p < kWidth / 8; ++p)
+#pragma unroll
+          for (int v = 0; v < 4; ++v) sums[p].values[v] *= to_end[v / 2];
+      }
       write_column_sums(earlier, &shared.earlier[h % 2][tile][first_row + i * kMma]);
 #pragma unroll
       for (int p = 0; p < kWidth; p += kMma) multiply_add(&sums[p / 8], weights, right(y_grad, i * kMma, p));
@@ -225,7 +226,7 @@ __global__ void __launch_bounds__(kThreads, 1)
 
   __syncthreads();
   write_earlier(heads_per_group - 1);
-  bf16* to = score_grads + (std::int64_t{blockIdx.x} * gridDim.y + group) * kSlots * kSlots;
+  bf16* to = score_grads + (std::int64_t{blockIdx.y} * gridDim.x + group) * kSlots * kSlots;
 #pragma unroll
   for (int i = 0; i < kTiles; ++i)
 #pragma unroll
@@ -264,7 +265,7 @@ struct GroupTermsOfCAndB {
   GroupTerms terms[2];
 };
 
-// The gradient of C (blockIdx.z = 0) or B (1) in a chunk, for one group: a product of the scores' gradients with the
+// The gradient of C (blockIdx.x = 0) or B (1) in a chunk, for one group: a product of the scores' gradients with the
 // other of the two, and over the heads of the group products of grad and H, or of x and G, with rows weighted by
 // decays. A warp has 16 slots as rows. The products' dot products with the rows of C or B are gradients of decays:
 // from_state, to_state.
@@ -275,20 +276,22 @@ __global__ void __launch_bounds__(kThreads, 2)
   wait_for_previous();
   extern __shared__ __align__(1024) char memory[];
   auto& shared = *reinterpret_cast<GroupMemory<kWidth, kState>*>(memory);
-  const bool of_C = blockIdx.z == 0;
-  const GroupTerms& terms = both.terms[blockIdx.z];
+  // The chunks that were read last come first: some of them are still in the L2 cache.
+  const int chunk_index = gridDim.z - 1 - blockIdx.z;
+  const bool of_C = blockIdx.x == 0;
+  const GroupTerms& terms = both.terms[blockIdx.x];
   const Tile<kState> own{shared.own}, other{shared.scores.other};
   const Tile<kSlots> scores{shared.scores.grads};
-  const SsdChunk chunk = table[blockIdx.x];
+  const SsdChunk chunk = table[chunk_index];
   const int group = blockIdx.y, tile = tile_of_warp(), first_row = tile * kMma;
-  const std::int64_t first_index = std::int64_t{blockIdx.x} * heads + group * heads_per_group;
+  const std::int64_t first_index = std::int64_t{chunk_index} * heads + group * heads_per_group;
 
   const auto load_group = [&](Tile<kState> to, const Matrix<bf16>& from) {
     load_tile<kSlots, kThreads>(to, from.data + chunk.begin * from.stride + group * kState, from.stride, chunk.tokens);
   };
   load_group(own, terms.own);
   load_group(other, terms.other);
-  load_tile<kSlots, kThreads>(scores, score_grads + (std::int64_t{blockIdx.x} * gridDim.y + group) * kSlots * kSlots,
+  load_tile<kSlots, kThreads>(scores, score_grads + (std::int64_t{chunk_index} * gridDim.y + group) * kSlots * kSlots,
                               kSlots, kSlots);
   copies_arrived();
   __syncthreads();
@@ -304,22 +307,26 @@ __global__ void __launch_bounds__(kThreads, 2)
 
   const auto load_head = [&](int i) {
     auto& stage = shared.stages[i % 2];
-    load_tile<kSlots, kThreads>(
-        Tile<kWidth>{stage.rows},
+    load_in_order_of_warps<kThreads>(
+        Panels<kSlots, kWidth>{stage.rows},
         terms.rows.data + chunk.begin * terms.rows.stride + (std::int64_t{group} * heads_per_group + i) * kWidth,
         terms.rows.stride, chunk.tokens);
-    load_tile<kWidth, kThreads>(Tile<kState>{stage.state}, terms.states + (first_index + i) * kWidth * kState, kState,
-                                kWidth);
+    load_panels<kThreads>(Panels<kWidth, kState>{stage.state}, terms.states + (first_index + i) * kWidth * kState,
+                          kState, kWidth);
     load_steps<kThreads>(stage.steps, all_steps + first_index + i);
   };
   load_head(0);
   const int row = first_row + row_of_lane();
   for (int h = 0; h < heads_per_group; ++h) {
     copies_arrived();
+    publish_copies();
     __syncthreads();
-    if (h + 1 < heads_per_group) load_head(h + 1);
     auto& stage = shared.stages[h % 2];
-    const Tile<kState> state{stage.state};
+    const Panels<kSlots, kWidth> rows = Panels<kSlots, kWidth>{stage.rows}.from_row(place_of_group());
+    const Panels<kWidth, kState> state{stage.state};
+    Accumulator products[kPanel / 8];
+    begin_product<false>(products, rows, state.panel(0));
+    if (h + 1 < heads_per_group) load_head(h + 1);
     const Steps& steps = stage.steps;
     int own_row = first_row;  // unknown to the compiler, which would keep all addresses of the loop below in registers
     asm volatile("" : "+r"(own_row));
@@ -330,26 +337,26 @@ __global__ void __launch_bounds__(kThreads, 2)
       decay[below] = decay_of(of_C ? steps.sum[slot] : steps.sum[kSlots - 1] - steps.sum[slot]);
       weight[below] = of_C ? decay[below] : decay[below] * steps.step[slot];
     }
-    Fragment a[kWidth / kMma];
 #pragma unroll
-    for (int p = 0; p < kWidth / kMma; ++p) a[p] = left(Tile<kWidth>{stage.rows}.from_row(first_row), 0, p * kMma);
+    for (int panel = 0; panel < kState / kPanel; ++panel) {
+      if (panel > 0) begin_product<false>(products, rows, state.panel(panel));
+      wait_for_sums(products);
 #pragma unroll
-    for (int n = 0; n < kState / 8; n += 2) {
-      Accumulator products[2];
+      for (int n = 0; n < kPanel / 8; n += 2) {
+        const int column = panel * kPanel + n * 8;
+        const Fragment factors = left(own.from_row(own_row), 0, column);  // in the places of the products
 #pragma unroll
-      for (int p = 0; p < kWidth / kMma; ++p) multiply_add(products, a[p], right(state, p * kMma, n * 8));
-      const Fragment factors = left(own.from_row(own_row), 0, n * 8);  // in the places of the products
+        for (int i = 0; i < 2; ++i)
 #pragma unroll
-      for (int i = 0; i < 2; ++i)
-#pragma unroll
-        for (int below = 0; below < 2; ++below) {
-          const float2 factor = unpack(factors.values[2 * i + below]);
-          const float* product = products[i].values + 2 * below;
-          float* sum = sums[n + i].values + 2 * below;
-          dots[below] += product[0] * factor.x + product[1] * factor.y;
-          sum[0] += weight[below] * product[0];
-          sum[1] += weight[below] * product[1];
-        }
+          for (int below = 0; below < 2; ++below) {
+            const float2 factor = unpack(factors.values[2 * i + below]);
+            const float* product = products[n + i].values + 2 * below;
+            float* sum = sums[column / 8 + i].values + 2 * below;
+            dots[below] += product[0] * factor.x + product[1] * factor.y;
+            sum[0] += weight[below] * product[0];
+            sum[1] += weight[below] * product[1];
+          }
+      }
     }
     TokenGrads& tokens = all_tokens[first_index + h];
 #pragma unroll
@@ -372,18 +379,29 @@ __global__ void __launch_bounds__(kThreads, 2)
   }
 }
 
-// The gradient of dt, and the sums over a chunk for A_log, D and dt_bias. A warp has one head in one chunk, a lane 4
-// slots.
-constexpr int kPerLane = kSlots / kWarp;
-__global__ void __launch_bounds__(kThreads)
+__device__ float sum_of_next_lanes(float x) {
+  const int lane = lane_id();
+  for (int distance = 1; distance < kWarp; distance *= 2) {
+    const float other = __shfl_down_sync(~0u, x, distance);
+    if (lane + distance < kWarp) x += other;
+  }
+  const float next = __shfl_down_sync(~0u, x, 1);
+  return lane + 1 < kWarp ? next : 0;
+}
+
+// The gradient of dt, and the sums over a chunk for A_log, D and dt_bias.
+__global__ void __launch_bounds__(kStepThreads)
     of_steps(SsdTensors in, SsdSizes sizes, const SsdChunk* table, const Steps* all_steps, const TokenGrads* all_tokens,
              const float* passed, Numbers dt_grad, float* chunk_sums) {
   wait_for_previous();
-  const int lane = lane_id(), first = lane * kPerLane;
-  const std::int64_t head = std::int64_t{blockIdx.y} * (kThreads / kWarp) + threadIdx.x / kWarp;
-  if (head >= sizes.heads) return;
+  __shared__ StepNumbers numbers;  // dt, then its gradients
   const SsdChunk chunk = table[blockIdx.x];
-  const std::int64_t index = blockIdx.x * sizes.heads + head;
+  float of_thread[kPerLane];
+  load_numbers(of_thread, in.dt, chunk, sizes);
+  const int lane = lane_id(), first = lane * kPerLane, warp = threadIdx.x / kWarp;
+  const std::int64_t head_of_warp = std::int64_t{blockIdx.y} * kStepHeads + warp;
+  // Beyond the last head, that one again, of which nothing is written.
+  const std::int64_t head = min(head_of_warp, sizes.heads - 1), index = blockIdx.x * sizes.heads + head;
   const Steps& steps = all_steps[index];
   const TokenGrads& tokens = all_tokens[index];
   const float bias = value_at(in.dt_bias, head), A = -expf(value_at(in.A_log, head));
@@ -392,6 +410,11 @@ __global__ void __launch_bounds__(kThreads)
   const auto step = load(steps.step), later = load(tokens.later), earlier = load(tokens.earlier),
              own = load(tokens.own), products = load(tokens.product), from_states = load(tokens.from_state),
              to_states = load(tokens.to_state);
+  const int parts = static_cast<int>(sizes.width * sizes.state / kSsdPassed);
+  float of_end = 0;
+  for (int i = lane; i < parts; i += kWarp) of_end += passed[index * parts + i];
+#pragma unroll
+  for (int i = 0; i < kPerLane; ++i) numbers.values[head_of_number()][slot_of_number(i)] = of_thread[i];
   float of_step[kPerLane], of_a[kPerLane], to_state = 0, product = 0, total = 0;
 #pragma unroll
   for (int i = 0; i < kPerLane; ++i) {
@@ -404,35 +427,32 @@ __global__ void __launch_bounds__(kThreads)
     total += of_a[i];
   }
   // The last running sum's gradient has more terms; what follows a slot is added up from the end.
-  const int parts = static_cast<int>(sizes.width * sizes.state / kSsdPassed);
-  float of_end = 0;
-  for (int i = lane; i < parts; i += kWarp) of_end += passed[index * parts + i];
-  float after = warp_sum(of_end + to_state);
-  float from_here = total;
-  for (int distance = 1; distance < kWarp; distance *= 2) {
-    const float other = __shfl_down_sync(~0u, from_here, distance);
-    if (lane + distance < kWarp) from_here += other;
-  }
-  const float next = __shfl_down_sync(~0u, from_here, 1);
-  after += lane + 1 < kWarp ? next : 0;
+  float after = warp_sum(of_end + to_state) + sum_of_next_lanes(total);
 
+  __syncthreads();
+  float* const of_lane = &numbers.values[warp][first];
+  const auto dt = Vector<float, kPerLane>::load(of_lane);
+  Vector<float, kPerLane> of_raw;
   float of_A = 0, of_bias = 0;
 #pragma unroll
   for (int i = kPerLane - 1; i >= 0; --i) {
-    const int slot = first + i;
     after += of_a[i];
     of_A += after * step.values[i];
-    if (slot >= chunk.tokens) continue;
-    const std::int64_t row = chunk.begin + slot;
-    const float raw = value_at(in.dt, row * in.dt.stride + head) + bias;
-    const float positive = softplus(raw), slope = raw > 20 ? 1 : 1 / (1 + expf(-raw));
+    const float raw = dt.values[i] + bias, positive = softplus(raw), slope = raw > 20 ? 1 : 1 / (1 + expf(-raw));
     const bool outside = positive < sizes.dt_min || positive > sizes.dt_max;  // a NaN is not
-    const float of_raw = outside ? 0 : (of_step[i] + after * A) * slope;
-    set_value(dt_grad, row * dt_grad.stride + head, of_raw);
-    of_bias += of_raw;
+    of_raw.values[i] = outside ? 0 : (of_step[i] + after * A) * slope;
+    if (first + i < chunk.tokens) of_bias += of_raw.values[i];
   }
+  of_raw.store(of_lane);
   const float sums[3] = {warp_sum(of_A) * A, warp_sum(product), warp_sum(of_bias)};
-  if (lane < 3) chunk_sums[index * 3 + lane] = lane == 0 ? sums[0] : lane == 1 ? sums[1] : sums[2];
+  if (lane < 3 && head == head_of_warp)
+    chunk_sums[index * 3 + lane] = lane == 0 ? sums[0] : lane == 1 ? sums[1] : sums[2];
+  __syncthreads();
+#pragma unroll
+  for (int i = 0; i < kPerLane; ++i)
+    if (has_number(i, chunk, sizes))
+      set_value(dt_grad, place_of_number(i, chunk, dt_grad.stride),
+                numbers.values[head_of_number()][slot_of_number(i)]);
 }
 
 // A warp adds up one head's sums over the chunks.
@@ -475,7 +495,7 @@ void ssd_scan_backward(Matrix<bf16> grad, const SsdTensors& in, const SsdSizes& 
       constexpr std::size_t kChunkBytes = sizeof(ChunkMemory<kWidth, kState>);
       const auto inside = inside_chunks<kWidth, kState>;
       allow_shared_memory(inside, kChunkBytes);
-      launch_kernel(inside, {grid_of(sizes.chunks, sizes.groups), kThreads, kChunkBytes, stream}, grad, in, heads,
+      launch_kernel(inside, {grid_of(sizes.groups, sizes.chunks), kThreads, kChunkBytes, stream}, grad, in, heads,
                     heads_per_group, chunks, steps, scratch.state_grads, gradients.x, scratch.score_grads,
                     token_grads(scratch));
       constexpr std::size_t kGroupBytes = sizeof(GroupMemory<kWidth, kState>);
@@ -483,12 +503,12 @@ void ssd_scan_backward(Matrix<bf16> grad, const SsdTensors& in, const SsdSizes& 
       allow_shared_memory(groups, kGroupBytes);
       const GroupTermsOfCAndB both{
           {{grad, in.C, in.B, states, gradients.C}, {in.x, in.B, in.C, scratch.state_grads, gradients.B}}};
-      launch_kernel(groups, {grid_of(sizes.chunks, sizes.groups, 2), kThreads, kGroupBytes, stream}, both, heads,
+      launch_kernel(groups, {grid_of(2, sizes.groups, sizes.chunks), kThreads, kGroupBytes, stream}, both, heads,
                     heads_per_group, chunks, steps, scratch.score_grads, token_grads(scratch));
     };
     sizes.state == 128 ? launch.template operator()<64, 128>() : launch.template operator()<64, 64>();
-    launch_kernel(of_steps, {grid_of(sizes.chunks, head_blocks), kThreads, 0, stream}, in, sizes, chunks, steps,
-                  token_grads(scratch), scratch.passed, gradients.dt, scratch.sums);
+    launch_kernel(of_steps, {grid_of(sizes.chunks, blocks_for(sizes.heads, kStepHeads)), kStepThreads, 0, stream}, in,
+                  sizes, chunks, steps, token_grads(scratch), scratch.passed, gradients.dt, scratch.sums);
   }
   launch_kernel(of_weights, {grid_of(head_blocks), kThreads, 0, stream}, sizes, scratch.sums, gradients.A_log,
                 gradients.D, gradients.dt_bias);

@@ -29,52 +29,49 @@ __global__ void __launch_bounds__(kThreads, 2)
   wait_for_previous();
   extern __shared__ __align__(1024) char memory[];
   auto& shared = *reinterpret_cast<OutputMemory<kWidth, kState>*>(memory);
-  const Tile<kState> C{shared.C}, B{reinterpret_cast<bf16*>(&shared.stages[1])};
-  const SsdChunk chunk = table[blockIdx.x];
-  const int group = blockIdx.y, tile = tile_of_warp(), first_row = tile * kMma;
+  const Panels<kSlots, kState> C{shared.C}, B{reinterpret_cast<bf16*>(&shared.stages[1])};
+  // The chunks whose states were written last come first: some of them are still in the L2 cache.
+  const int chunk_index = gridDim.y - 1 - blockIdx.y;
+  const SsdChunk chunk = table[chunk_index];
+  const int group = blockIdx.x, tile = tile_of_warp(), first_row = tile * kMma;
 
   const auto load_head = [&](int i) {
     auto& stage = shared.stages[i % 2];
     const std::int64_t head = std::int64_t{group} * heads_per_group + i,
-                       index = std::int64_t{blockIdx.x} * heads + head;
+                       index = std::int64_t{chunk_index} * heads + head;
     load_tile<kSlots, kThreads>(Tile<kWidth>{stage.x}, in.x.data + chunk.begin * in.x.stride + head * kWidth,
                                 in.x.stride, chunk.tokens);
-    load_tile<kWidth, kThreads>(Tile<kState>{stage.state}, states + index * kWidth * kState, kState, kWidth);
+    load_panels<kThreads>(Panels<kWidth, kState>{stage.state}, states + index * kWidth * kState, kState, kWidth);
     load_steps<kThreads>(stage.steps, all_steps + index);
   };
-  const auto load_group = [&](Tile<kState> to, const Matrix<bf16>& from) {
-    load_tile<kSlots, kThreads>(to, from.data + chunk.begin * from.stride + group * kState, from.stride, chunk.tokens);
+  const auto of_group = [&](const Matrix<bf16>& from) {
+    return from.data + chunk.begin * from.stride + group * kState;
   };
-  load_group(C, in.C);
-  load_group(B, in.B);
+  load_in_order_of_warps<kThreads>(C, of_group(in.C), in.C.stride, chunk.tokens);
+  load_panels<kThreads>(B, of_group(in.B), in.B.stride, chunk.tokens);
   load_head(0);
   copies_arrived();
   __syncthreads();
 
-  const Tile<kState> own_C = C.from_row(first_row);
   Fragment scores[kTiles];
-  compute_scores(scores, own_C, B, tile + 1);
+  compute_scores(scores, C.from_row(place_of_warp()), B, tile + 1);
 
   for (int i = 0; i < heads_per_group; ++i) {
     copies_arrived();
+    publish_copies();
     __syncthreads();
     if (i + 1 < heads_per_group) load_head(i + 1);
     const auto& stage = shared.stages[i % 2];
     const Tile<kWidth> x{const_cast<bf16*>(stage.x)};
-    const Tile<kState> state{const_cast<bf16*>(stage.state)};
+    Accumulator sums[kWidth / 8];
+    begin_product<true>(sums, C.from_row(place_of_group()), Panels<kWidth, kState>{const_cast<bf16*>(stage.state)});
     const Steps& steps = stage.steps;
     const int head = group * heads_per_group + i, row = first_row + row_of_lane();
     const float skip = value_at(in.D, head);
 
-    Accumulator sums[kWidth / 8];
-#pragma unroll
-    for (int k = 0; k < kState; k += kMma) {
-      const Fragment c = left(own_C, 0, k);
-#pragma unroll
-      for (int p = 0; p < kWidth / kMma; ++p) multiply_add(&sums[2 * p], c, right_transposed(state, k, p * kMma));
-    }
     const float sum[2] = {steps.sum[row], steps.sum[row + 8]};
     const float from_start[2] = {decay_of(sum[0]), decay_of(sum[1])};
+    wait_for_sums(sums);
 #pragma unroll
     for (int p = 0; p < kWidth / 8; ++p)
 #pragma unroll
@@ -151,7 +148,7 @@ void ssd_scan_forward(const SsdTensors& in, const SsdSizes& sizes, const SsdChun
     constexpr std::size_t kBytes = sizeof(OutputMemory<kWidth, kState>);
     const auto kernel = outputs<kWidth, kState>;
     allow_shared_memory(kernel, kBytes);
-    launch_kernel(kernel, {grid_of(sizes.chunks, sizes.groups), kThreads, kBytes, stream}, in,
+    launch_kernel(kernel, {grid_of(sizes.groups, sizes.chunks), kThreads, kBytes, stream}, in,
                   static_cast<int>(sizes.heads), static_cast<int>(sizes.heads / sizes.groups), chunks,
                   step_table(scratch), states, y);
   };

@@ -3,49 +3,56 @@
 namespace braid::kernels::ssd {
 namespace {
 
-// A block has 32 heads of a chunk, a thread one head in one tile of 16 slots.
-constexpr int kStepHeads = 32;
-__global__ void __launch_bounds__(kStepHeads* kTiles)
+// s, at a raw time step.
+__device__ float step_of(float raw, const SsdSizes& sizes) {
+  const float s = softplus(raw);
+  // Not fminf and fmaxf, which would hide a NaN.
+  return s < sizes.dt_min ? sizes.dt_min : s > sizes.dt_max ? sizes.dt_max : s;
+}
+
+__global__ void __launch_bounds__(kStepThreads)
     steps_of(SsdTensors in, SsdSizes sizes, const SsdChunk* table, Steps* all_steps) {
   wait_for_previous();
-  __shared__ float tile_sums[kTiles][kStepHeads];
-  const int column = threadIdx.x % kStepHeads, tile = threadIdx.x / kStepHeads;
-  const std::int64_t head = std::int64_t{blockIdx.y} * kStepHeads + column;
+  __shared__ StepNumbers numbers;
   const SsdChunk chunk = table[blockIdx.x];
-  const bool valid = head < sizes.heads;
-  const float bias = valid ? value_at(in.dt_bias, head) : 0, A = valid ? -expf(value_at(in.A_log, head)) : 0;
-  const int tokens = valid ? chunk.tokens - tile * kMma : 0;  // of this tile
-  const std::int64_t first = (std::int64_t{chunk.begin} + tile * kMma) * in.dt.stride + head;
-  float step[kMma], sum[kMma];
-  const auto load = [&]<class T>(const T* dt) {
+  const int warp = threadIdx.x / kWarp, lane = lane_id(), first = lane * kPerLane;
+  const std::int64_t first_head = std::int64_t{blockIdx.y} * kStepHeads, head = first_head + warp;
+  float of_thread[kPerLane];
+  load_numbers(of_thread, in.dt, chunk, sizes);
+  const auto of_head = [&](const Numbers& all, std::int64_t i) { return value_at(all, min(i, sizes.heads - 1)); };
+  const float bias = of_head(in.dt_bias, first_head + head_of_number()), A = -expf(of_head(in.A_log, head));
 #pragma unroll
-    for (int i = 0; i < kMma; ++i) step[i] = i < tokens ? to_float(dt[first + i * in.dt.stride]) : 0;
-  };
-  in.dt.is_float ? load(static_cast<const float*>(in.dt.data)) : load(static_cast<const bf16*>(in.dt.data));
-#pragma unroll
-  for (int i = 0; i < kMma; ++i) {
-    const float s = softplus(step[i] + bias);
-    // Not fminf and fmaxf, which would hide a NaN.
-    step[i] = i >= tokens ? 0 : s < sizes.dt_min ? sizes.dt_min : s > sizes.dt_max ? sizes.dt_max : s;
-    sum[i] = (i == 0 ? 0 : sum[i - 1]) + step[i] * A;
-  }
-  tile_sums[tile][column] = sum[kMma - 1];
+  for (int i = 0; i < kPerLane; ++i)
+    numbers.values[head_of_number()][slot_of_number(i)] =
+        has_number(i, chunk, sizes) ? step_of(of_thread[i] + bias, sizes) : 0;
   __syncthreads();
-  if (!valid) return;
-  float before = 0;
-  for (int i = 0; i < tile; ++i) before += tile_sums[i][column];
-  Steps& steps = all_steps[blockIdx.x * sizes.heads + head];
+  if (head >= sizes.heads) return;
+
+  const auto step = Vector<float, kPerLane>::load(&numbers.values[warp][first]);
+  // Running sums: over the lane's slots, then over the four lanes of a tile, then over the tiles before it.
+  constexpr int kLanes = kMma / kPerLane;
+  float sum[kPerLane], before = 0, before_tile = 0;
 #pragma unroll
-  for (int i = 0; i < kMma; i += 4) {
-    const int slot = tile * kMma + i;
-    const auto write = [&](float* to, auto value) {
-      *reinterpret_cast<float4*>(to + slot) = {value(i), value(i + 1), value(i + 2), value(i + 3)};
-    };
-    write(steps.step, [&](int k) { return step[k]; });
-    write(steps.sum, [&](int k) { return before + sum[k]; });
-    write(steps.from_tile, [&](int k) { return expf(sum[k]); });
-    write(steps.to_tile, [&](int k) { return expf(sum[kMma - 1] - sum[k]); });
+  for (int i = 0; i < kPerLane; ++i) sum[i] = (i == 0 ? 0 : sum[i - 1]) + step.values[i] * A;
+  for (int i = 0; i + 1 < kLanes; ++i) {
+    const float other = __shfl_sync(~0u, sum[kPerLane - 1], i, kLanes);
+    if (lane % kLanes > i) before += other;
   }
+  for (float& value : sum) value += before;
+  const float of_tile = __shfl_sync(~0u, sum[kPerLane - 1], kLanes - 1, kLanes);
+  for (int i = 0; i + 1 < kTiles; ++i) {
+    const float other = __shfl_sync(~0u, of_tile, i * kLanes);
+    if (lane / kLanes > i) before_tile += other;
+  }
+
+  Steps& steps = all_steps[blockIdx.x * sizes.heads + head];
+  const auto write = [&](float* to, auto value) {
+    Vector<float, kPerLane>{value(0), value(1), value(2), value(3)}.store(to + first);
+  };
+  write(steps.step, [&](int i) { return step.values[i]; });
+  write(steps.sum, [&](int i) { return before_tile + sum[i]; });
+  write(steps.from_tile, [&](int i) { return expf(sum[i]); });
+  write(steps.to_tile, [&](int i) { return expf(of_tile - sum[i]); });
 }
 
 // A block computes the p x n matrix of one head in one chunk, a product over the slots; 4 warps have a quarter each.
@@ -66,8 +73,10 @@ __global__ void __launch_bounds__(kStateThreads, 4)
   const Tile<kWidth> row_tile{shared.rows};
   const Tile<kState> column_tile{shared.columns};
   const int head = blockIdx.x, group = head / heads_per_group;
-  const SsdChunk chunk = table[blockIdx.y];
-  const std::int64_t index = std::int64_t{blockIdx.y} * gridDim.x + head;
+  // The chunks with which pass_states begins come last: some of them are still in the L2 cache then.
+  const int chunk_index = kDirection == Direction::Forward ? gridDim.y - 1 - blockIdx.y : blockIdx.y;
+  const SsdChunk chunk = table[chunk_index];
+  const std::int64_t index = std::int64_t{chunk_index} * gridDim.x + head;
   load_tile<kSlots, kStateThreads>(row_tile, rows.data + chunk.begin * rows.stride + head * kWidth, rows.stride,
                                    chunk.tokens);
   load_tile<kSlots, kStateThreads>(column_tile, columns.data + chunk.begin * columns.stride + group * kState,
@@ -209,8 +218,8 @@ __global__ void __launch_bounds__(kPassThreads, 4)
 
 void fill_steps(const SsdTensors& in, const SsdSizes& sizes, const SsdChunk* chunks, const SsdScratch& scratch,
                 cudaStream_t stream) {
-  launch_kernel(steps_of, {grid_of(sizes.chunks, blocks_for(sizes.heads, kStepHeads)), kStepHeads * kTiles, 0, stream},
-                in, sizes, chunks, step_table(scratch));
+  launch_kernel(steps_of, {grid_of(sizes.chunks, blocks_for(sizes.heads, kStepHeads)), kStepThreads, 0, stream}, in,
+                sizes, chunks, step_table(scratch));
 }
 
 template <Direction kDirection>

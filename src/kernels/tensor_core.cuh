@@ -78,24 +78,24 @@ __device__ inline int lane_id() { return threadIdx.x % kWarp; }
 
 // The left operand: rows and depth as they are in the tile (tile[row][k]), or exchanged (tile[k][row]). Also the
 // elements of the tile in the order of an accumulator.
-template <int kColumns>
-__device__ Fragment left(Tile<kColumns> tile, int row, int k) {
+template <class SharedTile>
+__device__ Fragment left(SharedTile tile, int row, int k) {
   const int lane = lane_id();
   return load_matrices<false>(tile.address(row, k / 8, lane % 16, lane / 16));
 }
-template <int kColumns>
-__device__ Fragment left_transposed(Tile<kColumns> tile, int row, int k) {
+template <class SharedTile>
+__device__ Fragment left_transposed(SharedTile tile, int row, int k) {
   const int lane = lane_id();
   return load_matrices<true>(tile.address(k, row / 8, lane / 16 * 8 + lane % 8, lane / 8 % 2));
 }
 // The right operand of tile[k][column], or of tile[column][k].
-template <int kColumns>
-__device__ Fragment right(Tile<kColumns> tile, int k, int column) {
+template <class SharedTile>
+__device__ Fragment right(SharedTile tile, int k, int column) {
   const int lane = lane_id();
   return load_matrices<true>(tile.address(k, column / 8, lane % 16, lane / 16));
 }
-template <int kColumns>
-__device__ Fragment right_transposed(Tile<kColumns> tile, int k, int column) {
+template <class SharedTile>
+__device__ Fragment right_transposed(SharedTile tile, int k, int column) {
   const int lane = lane_id();
   return load_matrices<false>(tile.address(column, k / 8, lane / 16 * 8 + lane % 8, lane / 8 % 2));
 }
