@@ -7,8 +7,8 @@
 
 namespace braid::kernels {
 
-// Runs copy(i, stage), then use(i, stage), for i = 0, ..., count - 1; copies run kStages - 1 turns ahead. Both take an
-// element of shared memory in the same thread, so threads need no barrier.
+// Runs copy(i, stage), then use(i, stage), for i = 0, ..., count - 1; copies run kStages - 1 turns ahead. A use of what
+// other threads copied begins and ends with a barrier.
 template <int kStages, class Copy, class Use>
 __device__ void pipeline(std::int64_t count, const Copy& copy, const Use& use) {
   for (int i = 0; i < kStages - 1; ++i) {

@@ -4,29 +4,19 @@
 // chooses one in which a lane's elements are neighbours in memory.
 #include <algorithm>
 
-#include "kernels/device.cuh"
 #include "kernels/pipeline.cuh"
 #include "kernels/router.h"
+#include "kernels/tensor_core.cuh"
 
 namespace braid::kernels {
 namespace {
-
-using bf16 = __nv_bfloat16;
 
 struct Lane {
   __device__ Lane() : g(threadIdx.x % kWarp / 4), q(threadIdx.x % 4), warp(threadIdx.x / kWarp) {}
   int g, q, warp;
 };
 
-__device__ void multiply_add(float (&sum)[4], unsigned a0, unsigned a1, unsigned a2, unsigned a3, unsigned b0,
-                             unsigned b1) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-      "{%0, %1, %2, %3};"
-      : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
-      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
-}
-
-__device__ unsigned pack(bf16 low, bf16 high) {
+__device__ unsigned word_of(bf16 low, bf16 high) {
   return __bfloat16_as_ushort(low) | static_cast<unsigned>(__bfloat16_as_ushort(high)) << 16;
 }
 
@@ -36,53 +26,38 @@ struct Pair {
   unsigned parts[kParts];
 
   __device__ Pair(float low, float high) {
+#pragma unroll
     for (int i = 0; i < kParts; ++i) {
-      const bf16 low_part = __float2bfloat16_rn(low), high_part = __float2bfloat16_rn(high);
-      parts[i] = pack(low_part, high_part);
-      low -= to_float(low_part);
-      high -= to_float(high_part);
+      parts[i] = pack(low, high);
+      const float2 rounded = unpack(parts[i]);
+      low -= rounded.x;
+      high -= rounded.y;
     }
   }
-  __device__ Pair(bf16 low, bf16 high) : parts{pack(low, high)} { static_assert(kParts == 1); }
+  __device__ Pair(bf16 low, bf16 high) : parts{word_of(low, high)} { static_assert(kParts == 1); }
 };
 
 template <class W>
 inline constexpr int kExactParts = sizeof(W) == sizeof(bf16) ? 1 : 3;
 
-// Eight neighbours of a row, zeros beyond its end.
-template <bool kAligned, class T>
-__device__ Vector<T, 8> load_eight(const T* row, std::int64_t column, std::int64_t columns, bool is_row) {
-  Vector<T, 8> values = {};
-  if (!is_row) return values;
-  if constexpr (kAligned) {  // columns is a multiple of 8
-    if (column < columns) {
-      constexpr int kWidth = kVectorWidth<T>;
-      for (int i = 0; i < 8; i += kWidth)
-        reinterpret_cast<Vector<T, kWidth>&>(values.values[i]) = Vector<T, kWidth>::load(row + column + i);
-    }
-  } else {
-    for (int i = 0; i < 8; ++i)
-      if (column + i < columns) values.values[i] = row[column + i];
-  }
-  return values;
-}
-
 __device__ unsigned pair_of(const Vector<bf16, 8>& values, int i) {
-  return pack(values.values[2 * i], values.values[2 * i + 1]);
+  return word_of(values.values[2 * i], values.values[2 * i + 1]);
 }
 
 // kCount neighbours of a row to shared memory, zeros beyond its end; asynchronously if they are aligned.
 template <bool kAligned, int kCount, class T>
-__device__ void copy(Vector<T, kCount>& to, const T* row, std::int64_t column, std::int64_t columns, bool is_row) {
-  if constexpr (kAligned) {  // columns is a multiple of kCount
-    constexpr int kBytes = sizeof(to) < 16 ? sizeof(to) : 16, kWidth = kBytes / sizeof(T);
-    const std::size_t zeros = is_row && column < columns ? 0 : kBytes;
-    for (int i = 0; i < kCount; i += kWidth) __pipeline_memcpy_async(to.values + i, row + column + i, kBytes, zeros);
+__device__ void copy(T* to, const T* row, int column, int columns, bool is_row) {
+  constexpr int kBytes = kCount * sizeof(T);
+  const T* const from = row + column;
+  if constexpr (!kAligned) {
+    for (int i = 0; i < kCount; ++i) to[i] = is_row && column + i < columns ? from[i] : T(0.f);
+  } else if constexpr (kBytes == 8) {  // columns is a multiple of kCount
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(shared_address(to)), "l"(from),
+                 "r"(is_row && column < columns ? 8 : 0)
+                 : "memory");
   } else {
-    Vector<T, kCount> values = {};
-    for (int i = 0; i < kCount; ++i)
-      if (is_row && column + i < columns) values.values[i] = row[column + i];
-    to = values;
+    constexpr int kWidth = kVectorWidth<T>;
+    for (int i = 0; i < kCount; i += kWidth) copy_async(to + i, from + i, is_row && column < columns);
   }
 }
 
@@ -106,26 +81,28 @@ template <class W, bool kAligned, int kTiles>
 __global__ void __launch_bounds__(kLogitWarps* kWarp) logits_of(Tokens x, const W* weight, int experts, float* logits) {
   wait_for_previous();
   constexpr int kRows = kLogitTokens / 16, kExperts = 8 * kTiles, kStages = kLogitStages<W, kTiles>;
-  extern __shared__ __align__(16) char memory[];
+  extern __shared__ __align__(128) char memory[];
   const Lane lane;
   LogitStage<W, kTiles>* const stages = reinterpret_cast<LogitStage<W, kTiles>*>(memory) + lane.warp * kStages;
   const std::int64_t first_token = std::int64_t{blockIdx.x} * kLogitTokens;
   const int first_expert = static_cast<int>(blockIdx.y) * kExperts, own = threadIdx.x % kWarp;
+  const int columns = static_cast<int>(x.columns);
   const auto copy_step = [&](std::int64_t step, int stage) {
-    const std::int64_t column = (step * kLogitWarps + lane.warp) * kWarp + lane.q * 8;
+    const int column = (static_cast<int>(step) * kLogitWarps + lane.warp) * kWarp + lane.q * 8;
 #pragma unroll
     for (int i = 0; i < 2 * kRows; ++i) {
       const std::int64_t token = first_token + i * 8 + lane.g;
-      copy<kAligned>(stages[stage].x[i][own], x.data + token * x.stride, column, x.columns, token < x.rows);
+      copy<kAligned, 8>(stages[stage].x[i][own].values, x.data + token * x.stride, column, columns, token < x.rows);
     }
 #pragma unroll
     for (int tile = 0; tile < kTiles; ++tile) {
       const int expert = first_expert + tile * 8 + lane.g;
-      copy<kAligned>(stages[stage].weight[tile][own], weight + expert * x.columns, column, x.columns, expert < experts);
+      copy<kAligned, 8>(stages[stage].weight[tile][own].values, weight + expert * x.columns, column, columns,
+                        expert < experts);
     }
   };
   // The tensor cores truncate their sums: small parts have their own.
-  float large[kRows][kTiles][4] = {}, small[kRows][kTiles][4] = {};
+  Accumulator large[kRows][kTiles], small[kRows][kTiles];
   const auto multiply = [&](std::int64_t, int stage) {
     Vector<bf16, 8> rows[2 * kRows];
 #pragma unroll
@@ -141,9 +118,10 @@ __global__ void __launch_bounds__(kLogitWarps* kWarp) logits_of(Tokens x, const 
         for (int part = 0; part < kExactParts<W>; ++part)
 #pragma unroll
           for (int m = 0; m < kRows; ++m)
-            multiply_add(part == 0 ? large[m][tile] : small[m][tile], pair_of(rows[2 * m], 2 * half),
-                         pair_of(rows[2 * m + 1], 2 * half), pair_of(rows[2 * m], 2 * half + 1),
-                         pair_of(rows[2 * m + 1], 2 * half + 1), low.parts[part], high.parts[part]);
+            multiply_half(part == 0 ? large[m][tile] : small[m][tile],
+                          {pair_of(rows[2 * m], 2 * half), pair_of(rows[2 * m + 1], 2 * half),
+                           pair_of(rows[2 * m], 2 * half + 1), pair_of(rows[2 * m + 1], 2 * half + 1)},
+                          low.parts[part], high.parts[part]);
       }
     }
   };
@@ -159,7 +137,7 @@ __global__ void __launch_bounds__(kLogitWarps* kWarp) logits_of(Tokens x, const 
 #pragma unroll
       for (int i = 0; i < 4; ++i)
         of_warps[lane.warp][m * 16 + i / 2 * 8 + lane.g][tile * 8 + lane.q * 2 + i % 2] =
-            large[m][tile][i] + small[m][tile][i];
+            large[m][tile].values[i] + small[m][tile].values[i];
   __syncthreads();
   for (int i = threadIdx.x; i < kLogitTokens * kExperts; i += kLogitWarps * kWarp) {
     const int row = i / kExperts, column = i % kExperts;
@@ -170,175 +148,266 @@ __global__ void __launch_bounds__(kLogitWarps* kWarp) logits_of(Tokens x, const 
   }
 }
 
-constexpr int kGradWarps = 4, kGradTokens = 16, kGradColumns = 64;
+// Eight neighbours of a row, as words, so that pairs of bf16 numbers stay together.
+template <class T>
+using Eight = Vector<unsigned, 8 * sizeof(T) / sizeof(unsigned)>;
 
-// The numbers of four neighbouring experts, zeros beyond the last.
-template <bool kAligned>
-__device__ Vector<float, 4> load_four(const float* row, int expert, int experts, bool is_row) {
-  Vector<float, 4> values = {};
-  if constexpr (kAligned) {  // experts is a multiple of 4
-    if (is_row && expert < experts) values = Vector<float, 4>::load(row + expert);
-  } else {
-    for (int i = 0; i < 4; ++i)
-      if (is_row && expert + i < experts) values.values[i] = row[expert + i];
-  }
+// Neighbours of a row, zeros beyond its end.
+template <bool kAligned, class Values, class T>
+__device__ Values load(const T* row, int column, int columns, bool is_row) {
+  constexpr int kCount = sizeof(Values) / sizeof(T), kWidth = kAligned ? kVectorWidth<T> : 1;
+  Values values = {};
+#pragma unroll
+  for (int i = 0; i < kCount; i += kWidth)
+    if (is_row && column + i < columns)
+      reinterpret_cast<Vector<T, kWidth>*>(&values)[i / kWidth] = Vector<T, kWidth>::load(row + column + i);
   return values;
 }
 
-// A warp computes 16 tokens times 64 features. Inner index 2 q, 2 q + 1, 2 q + 8, 2 q + 9 is expert 4 q, ..., 4 q + 3;
-// column n of product j is feature 8 n + j, so that a lane loads and stores eight neighbours. bf16 results need two
-// parts of each fp32 factor.
-template <class W, bool kAligned>
-__global__ void __launch_bounds__(kGradWarps* kWarp, 4)
-    x_gradients(const float* grad, const W* weight, int experts, AddedGradients added, Matrix<bf16> x_grad) {
-  wait_for_previous();
-  constexpr int kWeightParts = kExactParts<W> == 1 ? 1 : 2;
-  const Lane lane;
-  const auto across = static_cast<unsigned>(blocks_for(x_grad.columns, kGradColumns));
-  const std::int64_t first_token = (std::int64_t{blockIdx.x / across} * kGradWarps + lane.warp) * kGradTokens;
-  const std::int64_t first_column = std::int64_t{blockIdx.x % across} * kGradColumns;
-  // A lane has two tokens, and of each two times eight features.
-  const auto token_at = [&](int below) { return first_token + below * 8 + lane.g; };
-  const auto column_at = [&](int side) { return first_column + (lane.q * 2 + side) * 8; };
-  Vector<bf16, 8> others[kMostAdded][4];
+template <bool kAligned>
+__device__ void store_eight(const Eight<bf16>& values, bf16* row, int column, int columns) {
+  constexpr int kWidth = kAligned ? 8 : 1;
 #pragma unroll
-  for (int which = 0; which < kMostAdded; ++which)
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const Tokens& other = added.of_users[which];
-      const std::int64_t token = token_at(i / 2);
-      others[which][i] = load_eight<kAligned>(other.data + token * other.stride, column_at(i % 2), x_grad.columns,
-                                              other.data && token < x_grad.rows);
-    }
-  float sums[8][4] = {};
-#pragma unroll
-  for (const auto& other : others)
-#pragma unroll
-    for (int j = 0; j < 8; ++j)
-#pragma unroll
-      for (int i = 0; i < 4; ++i) sums[j][i] += to_float(other[i].values[j]);
-  for (int first = 0; first < experts; first += 16) {
-    const int expert = first + lane.q * 4;
-    Vector<W, 8> rows[4];
-#pragma unroll
-    for (int i = 0; i < 4; ++i)
-      rows[i] = load_eight<kAligned>(weight + (expert + i) * x_grad.columns, first_column + lane.g * 8, x_grad.columns,
-                                     expert + i < experts);
-    const auto grad_at = [&](int below) {
-      return load_four<kAligned>(grad + token_at(below) * experts, expert, experts, token_at(below) < x_grad.rows);
-    };
-    const auto upper = grad_at(0), lower = grad_at(1);
-    const Pair<2> a[4] = {{upper.values[0], upper.values[1]},
-                          {lower.values[0], lower.values[1]},
-                          {upper.values[2], upper.values[3]},
-                          {lower.values[2], lower.values[3]}};
-#pragma unroll
-    for (int j = 0; j < 8; ++j) {
-      const Pair<kWeightParts> low(rows[0].values[j], rows[1].values[j]), high(rows[2].values[j], rows[3].values[j]);
-#pragma unroll
-      for (int part = kWeightParts - 1; part >= 0; --part)
-#pragma unroll
-        for (int grad_part = 1 - part; grad_part >= 0; --grad_part)
-          multiply_add(sums[j], a[0].parts[grad_part], a[1].parts[grad_part], a[2].parts[grad_part],
-                       a[3].parts[grad_part], low.parts[part], high.parts[part]);
-    }
-  }
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const int below = i / 2, side = i % 2;
-    if (token_at(below) >= x_grad.rows) continue;
-    const auto value = [&](int j) { return from_float<bf16>(sums[j][i]); };
-    bf16* to = x_grad.data + token_at(below) * x_grad.stride + column_at(side);
-    if constexpr (kAligned) {
-      if (column_at(side) < x_grad.columns)
-        __stwb(reinterpret_cast<uint4*>(to), make_uint4(pack(value(0), value(1)), pack(value(2), value(3)),
-                                                        pack(value(4), value(5)), pack(value(6), value(7))));
-    } else {
-#pragma unroll
-      for (int j = 0; j < 8; ++j)
-        if (column_at(side) + j < x_grad.columns) to[j] = value(j);
-    }
-  }
+  for (int i = 0; i < 8; i += kWidth)
+    if (column + i < columns)
+      reinterpret_cast<const Vector<bf16, kWidth>*>(&values)[i / kWidth].store(row + column + i);
 }
 
-constexpr int kPartWarps = 8, kPartBlocks = 256;
+// 64 features times 16 experts as the left factors of four products: rows g and g + 8 of product j are features
+// 8 g + 2 j and the next; inner index 2 q, 2 q + 1, 2 q + 8, 2 q + 9 is expert 4 q, ..., 4 q + 3. bf16 results need two
+// parts of each fp32 factor.
+template <class W>
+struct WeightFragments {
+  static constexpr int kParts = kExactParts<W> == 1 ? 1 : 2;
+  Fragment parts[kParts][4];
 
-// Block (c, p, e) computes 16 kTiles experts times 64 features over the p-th part of the tokens. Each warp takes every
-// eighth group of 16 tokens. Inner index 2 q, 2 q + 1, 2 q + 8, 2 q + 9 is token 4 q, ..., 4 q + 3; row g or g + 8 of
-// tile m is expert 2 kTiles g + 2 m or the next; column n of product j is feature 8 n + j. Shared: the stages; then the
-// sums of each warp.   partials: [parts, E, H]
-template <int kTiles>
-struct PartStage {
-  Vector<bf16, 8> x[4][kWarp];
-  Vector<float, 2 * kTiles> grad[4][kWarp];
+  __device__ explicit WeightFragments(const Eight<W> (&experts)[4]) {
+#pragma unroll
+    for (int j = 0; j < 4; ++j)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const Eight<W>&low = experts[i / 2 * 2], &high = experts[i / 2 * 2 + 1];
+        if constexpr (kParts == 1) {
+          parts[0][j].values[i] = __byte_perm(low.values[j], high.values[j], i % 2 == 0 ? 0x5410 : 0x7632);
+        } else {
+          const int at = 2 * j + i % 2;
+          const Pair<2> pair(__uint_as_float(low.values[at]), __uint_as_float(high.values[at]));
+          parts[0][j].values[i] = pair.parts[0];
+          parts[1][j].values[i] = pair.parts[1];
+        }
+      }
+  }
+
+  // sums += weights gradients^T for eight tokens, of which a lane has the gradients of four experts.
+  __device__ void multiply_add(Accumulator (&sums)[4], const Vector<float, 4>& gradients) const {
+    const float* const four = gradients.values;
+    const Pair<2> low(four[0], four[1]), high(four[2], four[3]);
+#pragma unroll
+    for (int part = kParts - 1; part >= 0; --part)
+#pragma unroll
+      for (int of_gradient = 1 - part; of_gradient >= 0; --of_gradient)
+#pragma unroll
+        for (int j = 0; j < 4; ++j)
+          multiply_half(sums[j], parts[part][j], low.parts[of_gradient], high.parts[of_gradient]);
+  }
 };
-template <int kTiles>
-inline constexpr int kPartStages = std::min<int>(kMostStages,
-                                                 kPipelineBytes / (kPartWarps * sizeof(PartStage<kTiles>)));
 
+// A block has 2 x 2 warps, each with 64 features of groups of eight tokens. A lane has eight neighbouring features of
+// two tokens of each group.
+constexpr int kGradWarps = 4, kGradColumns = 128;
+template <bool kFew>
+inline constexpr int kWarpTokens = kFew ? 16 : 32;
+
+template <bool kAligned, int kGroups>
+__device__ void load_added(Eight<bf16> (&values)[kMostAdded][kGroups][2], const AddedGradients& added,
+                           std::int64_t first_token, std::int64_t tokens, int column, int columns) {
+#pragma unroll
+  for (int user = 0; user < kMostAdded; ++user)
+#pragma unroll
+    for (int i = 0; i < 2 * kGroups; ++i) {
+      const Tokens& other = added.of_users[user];
+      const std::int64_t token = first_token + i / 2 * 8 + i % 2;
+      values[user][i / 2][i % 2] =
+          load<kAligned, Eight<bf16>>(other.data + token * other.stride, column, columns, other.data && token < tokens);
+    }
+}
+
+// The sums of eight features of one of a lane's two tokens, plus the added gradients.
+__device__ Eight<bf16> add_up(const Accumulator (&sums)[4], int side, const Eight<bf16>& first,
+                              const Eight<bf16>& second) {
+  static_assert(kMostAdded == 2);
+  Eight<bf16> result;
+#pragma unroll
+  for (int j = 0; j < 4; ++j) {
+    const float2 a = unpack(first.values[j]), b = unpack(second.values[j]);
+    result.values[j] = pack(sums[j].values[side] + a.x + b.x, sums[j].values[side + 2] + a.y + b.y);
+  }
+  return result;
+}
+
+// Many experts take long enough that the added gradients are loaded after them, which leaves registers for more tokens.
+template <class W, bool kAligned, bool kFew>
+__global__ void __launch_bounds__(kGradWarps* kWarp, kFew ? 4 : 3)
+    x_gradients(const float* grad, const W* weight, int experts, AddedGradients added, Matrix<bf16> x_grad) {
+  wait_for_previous();
+  constexpr int kGroups = kWarpTokens<kFew> / 8;
+  const Lane lane;
+  const int columns = static_cast<int>(x_grad.columns);
+  const auto across = static_cast<unsigned>(blocks_for(columns, kGradColumns));
+  const int column = static_cast<int>(blockIdx.x % across) * kGradColumns + lane.warp % 2 * 64 + lane.g * 8;
+  const std::int64_t first_token = (std::int64_t{blockIdx.x / across} * 2 + lane.warp / 2) * kWarpTokens<kFew>;
+  const std::int64_t own_token = first_token + lane.q * 2;
+  Eight<bf16> others[kMostAdded][kGroups][2];
+  if constexpr (kFew) load_added<kAligned>(others, added, own_token, x_grad.rows, column, columns);
+  Accumulator sums[kGroups][4];
+#pragma unroll 1
+  for (int first = 0; first < experts; first += 16) {
+    const int expert = first + lane.q * 4;
+    Vector<float, 4> gradients[kGroups];
+#pragma unroll
+    for (int group = 0; group < kGroups; ++group) {
+      const std::int64_t token = first_token + group * 8 + lane.g;
+      gradients[group] = load<kAligned, Vector<float, 4>>(grad + token * experts, expert, experts, token < x_grad.rows);
+    }
+    Eight<W> of_experts[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      of_experts[i] =
+          load<kAligned, Eight<W>>(weight + std::int64_t{expert + i} * columns, column, columns, expert + i < experts);
+    const WeightFragments<W> weights(of_experts);
+#pragma unroll
+    for (int group = 0; group < kGroups; ++group) weights.multiply_add(sums[group], gradients[group]);
+  }
+  if constexpr (!kFew) load_added<kAligned>(others, added, own_token, x_grad.rows, column, columns);
+#pragma unroll
+  for (int group = 0; group < kGroups; ++group)
+#pragma unroll
+    for (int side = 0; side < 2; ++side)
+      if (const std::int64_t token = own_token + group * 8 + side; token < x_grad.rows)
+        store_eight<kAligned>(add_up(sums[group], side, others[0][group][side], others[1][group][side]),
+                              x_grad.data + token * x_grad.stride, column, columns);
+}
+
+// About three blocks for each multiprocessor of an H100; a constant, so that results do not depend on the GPU.
+constexpr int kPartBlocks = 384, kPartColumns = 64, kPartWarps = 8;
+
+// 16 kTiles experts times 64 kTiles features over some tokens. Each warp takes every kWarps-th group of 16 tokens. Row
+// g or g + 8 of tile m is expert 2 kTiles g + 2 m or the next, so that a lane loads neighbours.
 template <bool kAligned, int kTiles>
-__global__ void __launch_bounds__(kPartWarps* kWarp)
+struct WeightPart {
+  static constexpr int kExperts = 16 * kTiles, kColumns = kPartColumns * kTiles, kWarps = kPartWarps / kTiles;
+  static constexpr int kOwnExperts = 2 * kTiles, kStages = 3;
+  struct Stage {
+    bf16 x[kTiles][16 * 64];
+    Vector<float, kOwnExperts> grad[4][kWarp];
+  };
+  // The sums of a warp; of a width that spreads the rows of a warp's stores over all banks.
+  using Sums = float[kExperts][kColumns + 4 / kTiles];
+  static constexpr int kBytes = kStages * kWarps * sizeof(Stage);
+  static_assert(kWarps * sizeof(Sums) <= kBytes);
+
+  const bf16* x;
+  const float* grad;
+  std::int64_t stride;
+  int tokens, columns, experts, first_column, first_expert;
+  Accumulator sums[kTiles][kColumns / 8] = {};
+
+  // The 16 tokens from `first`.
+  __device__ void copy_group(Stage& stage, int first) const {
+    const int lane = lane_id(), unit = lane % 8, expert = first_expert + lane / 4 * kOwnExperts;
+#pragma unroll
+    for (int i = 0; i < 4 * kTiles; ++i) {
+      const int row = lane / 8 + i % 4 * 4, column = first_column + i / 4 * 64 + unit * 8;
+      copy<kAligned, 8>(Tile<64>{stage.x[i / 4]}.unit(row, unit), x + (first + row) * stride, column, columns,
+                        first + row < tokens);
+    }
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int token = first + i / 2 * 8 + lane % 4 * 2 + i % 2;
+      copy<kAligned, kOwnExperts>(stage.grad[i][lane].values, grad + std::int64_t{token} * experts, expert, experts,
+                                  token < tokens);
+    }
+  }
+
+  __device__ void multiply_add(const Stage& stage) {
+    Fragment parts[kTiles][3];
+#pragma unroll
+    for (int m = 0; m < kTiles; ++m)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const auto gradient = [&](int next) { return stage.grad[i / 2 * 2 + next][lane_id()].values[2 * m + i % 2]; };
+        const Pair<3> pair(gradient(0), gradient(1));
+#pragma unroll
+        for (int part = 0; part < 3; ++part) parts[m][part].values[i] = pair.parts[part];
+      }
+#pragma unroll
+    for (int j = 0; j < kColumns / 8; j += 2) {
+      const Fragment features = right(Tile<64>{const_cast<bf16*>(stage.x[j / 8])}, 0, j % 8 * 8);
+#pragma unroll
+      for (int part = 2; part >= 0; --part)  // the smallest part first, which loses least to truncation
+#pragma unroll
+        for (int m = 0; m < kTiles; ++m) braid::kernels::multiply_add(&sums[m][j], parts[m][part], features);
+    }
+  }
+
+  __device__ void store(Sums& to) const {
+    const Lane lane;
+#pragma unroll
+    for (int m = 0; m < kTiles; ++m)
+#pragma unroll
+      for (int j = 0; j < kColumns / 8; ++j)
+#pragma unroll
+        for (int i = 0; i < 4; i += 2) {
+          const float* const pair = sums[m][j].values + i;
+          float* const row = to[lane.g * kOwnExperts + 2 * m + i / 2];
+          *reinterpret_cast<float2*>(row + j * 8 + lane.q * 2) = {pair[0], pair[1]};
+        }
+  }
+};
+
+// Block (c, p, e) computes some experts times some features over the p-th part of the tokens. Shared: the stages; then
+// the sums of each warp, which are added in order.   partials: [parts, E, H]
+template <bool kAligned, int kTiles>
+__global__ void __launch_bounds__(WeightPart<kAligned, kTiles>::kWarps* kWarp, 3)
     weight_gradients(const float* grad, Tokens x, int experts, std::int64_t per_part, float* partials) {
   wait_for_previous();
-  constexpr int kExperts = 16 * kTiles, kStages = kPartStages<kTiles>, kRow = kGradColumns + 1;
-  extern __shared__ __align__(16) char memory[];
-  const Lane lane;
-  PartStage<kTiles>* const stages = reinterpret_cast<PartStage<kTiles>*>(memory) + lane.warp * kStages;
-  const std::int64_t first_column = std::int64_t{blockIdx.x} * kGradColumns, part = blockIdx.y;
-  const int first_expert = static_cast<int>(blockIdx.z) * kExperts, own = threadIdx.x % kWarp;
-  const std::int64_t begin = part * per_part + lane.warp * 16, end = min((part + 1) * per_part, x.rows);
+  using Part = WeightPart<kAligned, kTiles>;
+  extern __shared__ __align__(128) char memory[];
+  const int warp = threadIdx.x / kWarp;
+  const std::int64_t begin = blockIdx.y * per_part;
+  const int tokens = static_cast<int>(min(per_part, x.rows - begin)), columns = static_cast<int>(x.columns);
+  Part part = {x.data + begin * x.stride,
+               grad + begin * experts,
+               x.stride,
+               tokens,
+               columns,
+               experts,
+               static_cast<int>(blockIdx.x) * Part::kColumns,
+               static_cast<int>(blockIdx.z) * Part::kExperts};
+  auto* const stages = reinterpret_cast<typename Part::Stage*>(memory) + warp * Part::kStages;
   const auto copy_step = [&](std::int64_t step, int stage) {
-    const std::int64_t first = begin + step * (kPartWarps * 16) + lane.q * 4;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const bool is_row = first + i < end;
-      copy<kAligned>(stages[stage].x[i][own], x.data + (first + i) * x.stride, first_column + lane.g * 8, x.columns,
-                     is_row);
-      copy<kAligned>(stages[stage].grad[i][own], grad + (first + i) * experts, first_expert + lane.g * (2 * kTiles),
-                     experts, is_row);
-    }
+    part.copy_group(stages[stage], (static_cast<int>(step) * Part::kWarps + warp) * 16);
   };
-  float sums[kTiles][8][4] = {};
   const auto multiply = [&](std::int64_t, int stage) {
-    Vector<bf16, 8> rows[4];
-    Vector<float, 2 * kTiles> grads[4];
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      rows[i] = stages[stage].x[i][own];
-      grads[i] = stages[stage].grad[i][own];
-    }
-#pragma unroll
-    for (int m = 0; m < kTiles; ++m) {
-      const auto pair = [&](int row, int i) {
-        return Pair<3>(grads[i].values[2 * m + row], grads[i + 1].values[2 * m + row]);
-      };
-      const Pair<3> a[4] = {pair(0, 0), pair(1, 0), pair(0, 2), pair(1, 2)};
-#pragma unroll
-      for (int j = 0; j < 8; ++j)
-#pragma unroll
-        for (int i = 2; i >= 0; --i)  // the smallest part first, which loses least to truncation
-          multiply_add(sums[m][j], a[0].parts[i], a[1].parts[i], a[2].parts[i], a[3].parts[i],
-                       pack(rows[0].values[j], rows[1].values[j]), pack(rows[2].values[j], rows[3].values[j]));
-    }
+    __syncwarp();  // a warp shares its stages
+    part.multiply_add(stages[stage]);
+    __syncwarp();
   };
-  pipeline<kStages>(blocks_for(max(end - begin, std::int64_t{0}), kPartWarps * 16), copy_step, multiply);
+  const int groups = (tokens + 15) / 16 - warp;
+  pipeline<Part::kStages>((groups + Part::kWarps - 1) / Part::kWarps, copy_step, multiply);
 
-  auto* const of_warps = reinterpret_cast<float(*)[kExperts][kRow]>(memory);
+  auto* const of_warps = reinterpret_cast<typename Part::Sums*>(memory);
   __syncthreads();
-#pragma unroll
-  for (int m = 0; m < kTiles; ++m)
-#pragma unroll
-    for (int j = 0; j < 8; ++j)
-#pragma unroll
-      for (int i = 0; i < 4; ++i)
-        of_warps[lane.warp][lane.g * (2 * kTiles) + 2 * m + i / 2][(lane.q * 2 + i % 2) * 8 + j] = sums[m][j][i];
+  part.store(of_warps[warp]);
   __syncthreads();
-  for (int i = threadIdx.x; i < kExperts * kGradColumns; i += kPartWarps * kWarp) {
-    const int row = i / kGradColumns, column = i % kGradColumns;
-    if (first_expert + row >= experts || first_column + column >= x.columns) continue;
+  for (int i = threadIdx.x; i < Part::kExperts * Part::kColumns; i += Part::kWarps * kWarp) {
+    const int row = i / Part::kColumns, column = i % Part::kColumns;
     float sum = 0;
-    for (int warp = 0; warp < kPartWarps; ++warp) sum += of_warps[warp][row][column];
-    partials[(part * experts + first_expert + row) * x.columns + first_column + column] = sum;
+#pragma unroll
+    for (int other = 0; other < Part::kWarps; ++other) sum += of_warps[other][row][column];
+    const int expert = part.first_expert + row, feature = part.first_column + column;
+    if (expert < experts && feature < columns)
+      partials[(blockIdx.y * std::int64_t{experts} + expert) * columns + feature] = sum;
   }
 }
 
@@ -373,9 +442,10 @@ constexpr std::int64_t kFewExperts = 16, kManyExperts = 32;
 constexpr std::int64_t experts_per_block(int experts) { return experts <= kFewExperts ? kFewExperts : kManyExperts; }
 
 std::int64_t tokens_per_part(std::int64_t tokens, std::int64_t columns, int experts) {
-  const std::int64_t others = blocks_for(columns, kGradColumns) * blocks_for(experts, experts_per_block(experts));
+  const std::int64_t tiles = experts_per_block(experts) / 16, least = kPartWarps / tiles * 16;
+  const std::int64_t others = blocks_for(columns, kPartColumns * tiles) * blocks_for(experts, 16 * tiles);
   const std::int64_t parts = std::max<std::int64_t>(1, kPartBlocks / std::max<std::int64_t>(1, others));
-  return std::max<std::int64_t>(1, blocks_for(tokens, parts * kPartWarps * 16)) * kPartWarps * 16;
+  return std::max(least, blocks_for(tokens, parts * 16) * 16);
 }
 
 // call.operator()<kAligned, kFew>()
@@ -409,9 +479,11 @@ void router_logits_x_grad(const float* grad, const W* weight, int experts, const
   if (x_grad.rows == 0 || x_grad.columns == 0) return;
   bool aligned = has_vectors<8>(x_grad) && is_aligned(weight, x_grad.columns) && is_aligned(grad, experts);
   for (const Tokens& other : added.of_users) aligned = aligned && is_aligned(other);
-  const unsigned blocks = grid_size(x_grad.columns, kGradColumns) * grid_size(x_grad.rows, kGradWarps * kGradTokens);
-  const auto kernel = aligned ? x_gradients<W, true> : x_gradients<W, false>;
-  launch_kernel(kernel, {blocks, kGradWarps * kWarp, 0, stream}, grad, weight, experts, added, x_grad);
+  with_alignment(aligned, experts, [&]<bool kAligned, bool kFew>() {
+    const unsigned blocks = grid_size(x_grad.columns, kGradColumns) * grid_size(x_grad.rows, 2 * kWarpTokens<kFew>);
+    launch_kernel(x_gradients<W, kAligned, kFew>, {blocks, kGradWarps * kWarp, 0, stream}, grad, weight, experts, added,
+                  x_grad);
+  });
 }
 
 std::int64_t router_token_parts(std::int64_t tokens, std::int64_t columns, int experts) {
@@ -426,10 +498,10 @@ void router_logits_weight_grad(const float* grad, Tokens x, int experts, float* 
   if (parts > 0)
     with_alignment(has_vectors<8>(x) && is_aligned(grad, experts), experts, [&]<bool kAligned, bool kFew>() {
       constexpr int kTiles = (kFew ? kFewExperts : kManyExperts) / 16;
-      constexpr std::size_t kBytes = sizeof(PartStage<kTiles>) * kPartStages<kTiles> * kPartWarps;
-      const dim3 blocks(grid_size(x.columns, kGradColumns), parts, grid_size(experts, 16 * kTiles));
-      const auto kernel = with_shared_memory(weight_gradients<kAligned, kTiles>, kBytes);
-      launch_kernel(kernel, {blocks, kPartWarps * kWarp, kBytes, stream}, grad, x, experts,
+      using Part = WeightPart<kAligned, kTiles>;
+      const dim3 blocks(grid_size(x.columns, Part::kColumns), parts, grid_size(experts, Part::kExperts));
+      const auto kernel = with_shared_memory(weight_gradients<kAligned, kTiles>, Part::kBytes);
+      launch_kernel(kernel, {blocks, Part::kWarps * kWarp, Part::kBytes, stream}, grad, x, experts,
                     tokens_per_part(x.rows, x.columns, experts), partials);
     });
   launch_kernel(sum_parts<W>, {grid_size(count, kThreads), kThreads, 0, stream}, partials, parts, count, weight_grad,
