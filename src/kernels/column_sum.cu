@@ -8,17 +8,24 @@ namespace {
 
 constexpr int kAddWarps = 32, kSumWarps = 16, kSumThreads = kSumWarps * kWarp, kRowVectors = 4;
 
-// A block adds 32 columns: warp w adds rows w, w + 32, ..., and the first warp adds the warps' sums.
+// A block adds 32 columns: warp w adds rows w, w + 32, ..., and the first warp adds the warps' sums. The rows of as
+// many blocks as multiprocessors are all on their way at once.
 template <class T>
 __global__ void __launch_bounds__(kAddWarps* kWarp) add_rows(Matrix<const float> x, T* sums) {
+  constexpr int kRowsAtOnce = 5;
   wait_for_previous();
   __shared__ float scratch[kAddWarps][kWarp];
   const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
   const std::int64_t column = std::int64_t{blockIdx.x} * kWarp + lane;
   float sum = 0;
-  if (column < x.columns) {
-#pragma unroll 8
-    for (std::int64_t row = warp; row < x.rows; row += kAddWarps) sum += x.data[row * x.stride + column];
+  for (std::int64_t first = warp; first < x.rows; first += kRowsAtOnce * kAddWarps) {
+    float values[kRowsAtOnce];
+#pragma unroll
+    for (int i = 0; i < kRowsAtOnce; ++i) {
+      const std::int64_t row = first + i * kAddWarps;
+      values[i] = row < x.rows && column < x.columns ? x.data[row * x.stride + column] : 0.f;
+    }
+    for (const float value : values) sum += value;
   }
   scratch[warp][lane] = sum;
   __syncthreads();

@@ -1,6 +1,6 @@
-// A team of warps has a row at a time, each thread at most 8 columns of it: vectors t, t + threads, ... The thread adds
-// the gradients of these columns' parameters over all rows of its team. It copies its part of a later row to shared
-// memory meanwhile, where only it reads it: this needs no barrier, and rows on their way need no registers.
+// A team of warps has one or two rows at a time, each thread at most 8 columns of them: vectors t, t + threads, ... The
+// thread adds the gradients of these columns' parameters over all rows of its team. It copies its part of later rows to
+// shared memory meanwhile, where only it reads it: this needs no barrier, and rows on their way need no registers.
 #include <algorithm>
 
 #include "kernels/column_sum.h"
@@ -13,53 +13,98 @@ namespace {
 
 constexpr int kColumnsPerThread = 8, kColumnsPerWarp = kColumnsPerThread * kWarp;
 constexpr int kMostWarps = kWidestNorm / kColumnsPerWarp, kMostTeams = 8;
-constexpr int kFewWarps = 20;  // in a block that has registers for all sums
-
-// How a launch divides its rows.
-struct Teams {
-  int warps = 1, count = 1;  // of a team; in a block
-  int stages = 2;            // rows of a team that are in shared memory or on their way to it
-
-  explicit Teams(std::int64_t columns)
-      : warps(std::max(1, static_cast<int>(blocks_for(columns, kColumnsPerWarp)))),
-        count(std::clamp((are_few() ? kFewWarps : kMostWarps) / warps, 1, kMostTeams)) {}
-  // If two teams fit, one of which computes while the other waits.
-  bool are_few() const { return 2 * warps <= kFewWarps; }
-  int threads() const { return warps * count * kWarp; }
-};
 
 enum class Parameters { Weight, WeightAndBias, WeightAndBiases };  // the last: with that of the branch
 
 template <Parameters kParameters>
 constexpr int kCount = static_cast<int>(kParameters) + 1;
 
-enum { kS, kGrad, kSumGrad };  // matrices of which a team copies rows
+// Warps of a block that has registers for all sums and for two rows of bf16.
+template <Parameters kParameters = Parameters::WeightAndBiases>
+constexpr int kFewWarps = kParameters == Parameters::Weight ? 22 : 20;
 
-// Elements of a row in shared memory, a whole number of 16-byte units.
-template <class T>
-__host__ __device__ int shared_elements(std::int64_t columns) {
-  return static_cast<int>(blocks_for(columns, kVectorWidth<T>)) * kVectorWidth<T>;
-}
+template <class T, int kWidth, int kWarps>
+constexpr int kRowsAtOnce = sizeof(T) == 2 && kWidth > 1 && kWarps < kMostWarps ? 2 : 1;
 
-// Calls visit(part, column) for each vector of this thread.
-template <int kWidth, class Visit>
-__device__ void for_held(int columns, int thread, int threads, Visit visit) {
-#pragma unroll
-  for (int part = 0; part < kColumnsPerThread / kWidth; ++part) {
-    const int column = (part * threads + thread) * kWidth;
-    if (column < columns) visit(part, column);
-  }
-}
+// How a launch divides its rows.
+struct Teams {
+  int warps = 1, count = 1;  // of a team; in a block
+  int stages = 2;            // of rows that are in shared memory or on their way to it
 
+  // At least two teams if they fit, one of which computes while the other waits.
+  explicit Teams(std::int64_t columns)
+      : warps(std::max(1, static_cast<int>(blocks_for(columns, kColumnsPerWarp)))),
+        count(std::clamp((2 * warps <= kFewWarps<> ? kFewWarps<> : kMostWarps) / warps, 1, kMostTeams)) {}
+  __host__ __device__ int threads() const { return warps * kWarp; }                 // of a team
+  __host__ __device__ int row_elements() const { return warps * kColumnsPerWarp; }  // in shared memory
+};
+
+// The columns of a thread: parts of kWidth.
+template <int kWidth>
+struct Place {
+  static constexpr int kParts = kColumnsPerThread / kWidth;
+  using Floats = float[kParts][kWidth];
+  int thread, threads, columns;
+  float share;  // of a column in a mean
+
+  __device__ int column(int part) const { return (part * threads + thread) * kWidth; }
+  __device__ bool has(int part) const { return column(part) < columns; }
+};
+
+// What a thread has of a row.
 template <class T, int kWidth>
-__device__ void copy_vector(T* to, const T* from) {
-  if constexpr (kWidth * sizeof(T) == 16)
-    copy_async(to, from);
-  else
-    *to = *from;
-}
+struct Held {
+  Vector<T, kWidth> parts[Place<kWidth>::kParts];
 
-__device__ void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+  __device__ static Held load(const T* row, const Place<kWidth>& place) {
+    Held held;
+#pragma unroll
+    for (int part = 0; part < place.kParts; ++part)
+      held.parts[part] = Vector<T, kWidth>::load(row + place.column(part));
+    return held;
+  }
+  __device__ float operator()(int part, int i) const { return to_float(parts[part].values[i]); }
+};
+
+// Rows of a team in shared memory, of s, grad and sum_grad if there is one.
+template <class T, int kWidth, int kRows>
+struct Ring {
+  T* data;
+  int row_elements, matrices;
+  int step;  // between rows of a team
+  const Place<kWidth>& place;
+
+  __device__ T* row_of(int stage, int row, int matrix) const {
+    return data + ((stage * kRows + row) * matrices + matrix) * row_elements;
+  }
+  __device__ Held<T, kWidth> load(int stage, int row, int matrix) const {
+    return Held<T, kWidth>::load(row_of(stage, row, matrix), place);
+  }
+  // kRows rows from `first`; zeros beyond the last row and column.
+  __device__ void copy(const NormBackward<T>& norm, int first, int stage) const {
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+      const int row = first + i * step;
+      copy_row(row_of(stage, i, 0), norm.s, row);
+      copy_row(row_of(stage, i, 1), norm.grad, row);
+      if (matrices == 3) copy_row(row_of(stage, i, 2), norm.sum_grad, row);
+    }
+    asm volatile("cp.async.commit_group;" ::: "memory");
+  }
+  __device__ void copy_row(T* to, const Matrix<const T>& x, int row) const {
+#pragma unroll
+    for (int part = 0; part < place.kParts; ++part) {
+      const int column = place.column(part);
+      const T* const from = x.data + row * x.stride + column;
+      const bool valid = row < x.rows && column < place.columns;
+      if constexpr (kWidth * sizeof(T) == 16)
+        copy_async(to + column, from, valid);
+      else
+        to[column] = valid ? *from : from_float<T>(0);
+    }
+  }
+};
+
 // All but the last `stages - 1` groups of copies.
 __device__ void wait_for_copies(int stages) {
   if (stages > 1)
@@ -68,141 +113,177 @@ __device__ void wait_for_copies(int stages) {
     asm volatile("cp.async.wait_group 0;" ::: "memory");
 }
 
-// Sums over the columns of a row.
-struct RowSums {
-  float along, total;
+// Sums of values over a team, in each of its threads. `scratch` has an element per warp of the block, and is used again
+// only after another call.
+template <int kValues>
+__device__ void team_sum(float (&x)[kValues], Vector<float, kValues>* scratch, int team, int warps) {
+  constexpr int kLanes = kWarp / kValues;  // that have the same sum
+  const int lane = threadIdx.x % kWarp;
+  int other = kWarp / 2;
+#pragma unroll
+  for (int kept = kValues / 2; kept > 0; kept /= 2, other /= 2)  // of two lanes, each adds half of the values
+#pragma unroll
+    for (int i = 0; i < kept; ++i) {
+      const float low = x[i], high = x[kept + i];
+      const bool is_high = lane & other;
+      x[i] = (is_high ? high : low) + __shfl_xor_sync(~0u, is_high ? low : high, other);
+    }
+  float own = x[0];
+  for (other = kLanes / 2; other > 0; other /= 2) own += __shfl_xor_sync(~0u, own, other);
+  if (warps == 1) {
+    for (int i = 0; i < kValues; ++i) x[i] = __shfl_sync(~0u, own, i * kLanes);
+    return;
+  }
+  if (lane % kLanes == 0) scratch[threadIdx.x / kWarp].values[lane / kLanes] = own;
+  asm volatile("bar.sync %0, %1;" ::"r"(team + 1), "r"(warps * kWarp) : "memory");
+  for (float& sum : x) sum = 0;
+#pragma unroll 4
+  for (int warp = 0; warp < warps; ++warp) {
+    const auto sums = scratch[team * warps + warp];
+    for (int i = 0; i < kValues; ++i) x[i] += sums.values[i];
+  }
+}
+
+// A thread's part of a row. With n the normalised row, g = grad * weight and means over columns:
+//   gradient of s = inverse_root * (g - n * mean(g n) - mean(g)) + sum_grad, the third term in a layer norm only.
+template <class T, int kWidth, Parameters kParameters>
+struct Row {
+  static constexpr bool kCentred = kParameters != Parameters::Weight;
+  static constexpr int kParts = Place<kWidth>::kParts;
+  static constexpr int kSums = kCentred ? 2 : 1;  // over columns: of g n, of g
+  using Grads = typename Place<kWidth>::Floats[kCount<kParameters>];
+
+  Held<T, kWidth> s, grad, sum_grad;
+  float root, shift;  // n = s * root + shift
+
+  __device__ void add_to(Grads& grads, const Held<T, kWidth>& weight, float* sums) const {
+#pragma unroll
+    for (int part = 0; part < kParts; ++part)
+#pragma unroll
+      for (int i = 0; i < kWidth; ++i) {
+        const float slope = grad(part, i), normed = fmaf(s(part, i), root, shift), scaled = slope * weight(part, i);
+        grads[0][part][i] += slope * normed;
+        sums[0] += scaled * normed;
+        if constexpr (kCentred) grads[1][part][i] += slope, sums[1] += scaled;
+      }
+  }
+  // The gradient of s, given the sums over the whole row. It is added to that of the branch's bias.
+  __device__ void write(T* s_grad, bool valid, bool adds, Grads& grads, const Held<T, kWidth>& weight,
+                        const float* sums, const Place<kWidth>& place) {
+    const float share = -place.share * root;
+    const float along = sums[0] * share, total = kCentred ? sums[kSums - 1] * share : 0.f;
+#pragma unroll
+    for (int part = 0; part < kParts; ++part) {
+      forget(s.parts[part]), forget(grad.parts[part]);
+      float result[kWidth];
+#pragma unroll
+      for (int i = 0; i < kWidth; ++i) {
+        const float normed = fmaf(s(part, i), root, shift), scaled = grad(part, i) * weight(part, i);
+        result[i] = scaled * root + fmaf(normed, along, total);
+        if (adds) result[i] += sum_grad(part, i);
+        if constexpr (kParameters == Parameters::WeightAndBiases) grads[2][part][i] += result[i];
+      }
+      if (valid && place.has(part)) pack<T>(result).store(s_grad + place.column(part));
+    }
+  }
 };
 
-// Over a team, in each of its threads. `scratch` has an element per warp of the team, and is used again only after
-// another call.
-__device__ RowSums team_sum(RowSums x, RowSums* scratch, int team, int warps) {
-  const int lane = threadIdx.x % kWarp, half = lane / (kWarp / 2);
-  float own = half == 0 ? x.along : x.total;  // half a warp adds the one, the other half the other
-  own += __shfl_xor_sync(~0u, half == 0 ? x.total : x.along, kWarp / 2);
-  for (int step = kWarp / 4; step > 0; step /= 2) own += __shfl_xor_sync(~0u, own, step);
-  if (warps == 1) return {__shfl_sync(~0u, own, 0), __shfl_sync(~0u, own, kWarp / 2)};
-  if (lane % (kWarp / 2) == 0) (&scratch[threadIdx.x / kWarp - team * warps].along)[half] = own;
-  asm volatile("bar.sync %0, %1;" ::"r"(team + 1), "r"(warps * kWarp) : "memory");
-  x = {0, 0};
-  for (int warp = 0; warp < warps; ++warp) x = {x.along + scratch[warp].along, x.total + scratch[warp].total};
-  return x;
-}
-
-// With n the normalised row, g = grad * weight and means over columns:
-//   gradient of s = inverse_root * (g - n * mean(g n) - mean(g)) + sum_grad, the third term in a layer norm only.
-template <class T, int kWidth, Parameters kParameters, int kWarps>
-__global__ void __launch_bounds__(kWarps* kWarp) backward(NormBackward<T> norm, Teams teams) {
-  wait_for_previous();
-  constexpr bool kCentred = kParameters != Parameters::Weight, kSumsResult = kParameters == Parameters::WeightAndBiases;
-  constexpr int kParts = kColumnsPerThread / kWidth;
-  extern __shared__ __align__(16) unsigned char shared[];
-  __shared__ RowSums scratch[2][kMostWarps];
-  const int columns = static_cast<int>(norm.s.columns), threads = teams.warps * kWarp;
-  const int team = threadIdx.x / threads, thread = threadIdx.x % threads;
-  const int rows = static_cast<int>(norm.s.rows), first = blockIdx.x * teams.count + team,
-            step = gridDim.x * teams.count;
-  const int row_elements = shared_elements<T>(columns), matrices = norm.sum_grad.data ? 3 : 2;
-  const auto stage_of = [&](int stage) {
-    return reinterpret_cast<T*>(shared) + (team * teams.stages + stage) * matrices * row_elements;
-  };
-  const auto for_own = [&](auto visit) { for_held<kWidth>(columns, thread, threads, visit); };
-  const auto copy = [&](int row, T* to) {
-    if (row < rows)
-      for_own([&](int, int column) {
-        const auto copy_of = [&](int place, const Matrix<const T>& x) {
-          copy_vector<T, kWidth>(to + place * row_elements + column, x.data + row * x.stride + column);
-        };
-        copy_of(kS, norm.s), copy_of(kGrad, norm.grad);
-        if (norm.sum_grad.data) copy_of(kSumGrad, norm.sum_grad);
-      });
-    commit_copies();
-  };
-  const auto load_root = [&](int row) { return row < rows ? norm.inverse_root[row] : 0.f; };
-  const auto load_mean = [&](int row) { return kCentred && row < rows ? norm.mean[row] : 0.f; };
-
-  for (int stage = 0; stage < teams.stages; ++stage) copy(first + stage * step, stage_of(stage));
-  float next_root = load_root(first), next_mean = load_mean(first);
-  Vector<T, kWidth> weight[kParts];
-  for_own([&](int part, int column) { weight[part] = Vector<T, kWidth>::load(norm.weight + column); });
-  const float share = 1.f / static_cast<float>(columns);
-  float sums[kCount<kParameters>][kParts][kWidth] = {};
-  int stage = 0, turn = 0;
-  for (int row = first; row < rows; row += step) {
-    const float root = next_root, mean = next_mean;
-    next_root = load_root(row + step), next_mean = load_mean(row + step);
-    T* const held = stage_of(stage);
-    wait_for_copies(teams.stages);
-    float normed[kParts][kWidth], scaled[kParts][kWidth];
-    RowSums own = {0, 0};
-    for_own([&](int part, int column) {
-      const auto s = Vector<T, kWidth>::load(held + column),
-                 grad = Vector<T, kWidth>::load(held + row_elements + column);
-      for (int i = 0; i < kWidth; ++i) {
-        const float slope = to_float(grad.values[i]);
-        normed[part][i] = (to_float(s.values[i]) - mean) * root;
-        scaled[part][i] = slope * to_float(weight[part].values[i]);
-        sums[0][part][i] += slope * normed[part][i];
-        if constexpr (kCentred) sums[1][part][i] += slope;
-        own.along += scaled[part][i] * normed[part][i];
-        if constexpr (kCentred) own.total += scaled[part][i];
-      }
-    });
-    own = team_sum(own, scratch[turn] + team * teams.warps, team, teams.warps);
-    const float along = -own.along * share * root, total = -own.total * share * root;
-    for_own([&](int part, int column) {
-      float result[kWidth];
-      for (int i = 0; i < kWidth; ++i) {
-        result[i] = scaled[part][i] * root + normed[part][i] * along;
-        if constexpr (kCentred) result[i] += total;
-      }
-      if (norm.sum_grad.data) {
-        const auto added = Vector<T, kWidth>::load(held + kSumGrad * row_elements + column);
-        for (int i = 0; i < kWidth; ++i) result[i] += to_float(added.values[i]);
-      }
-      if constexpr (kSumsResult)
-        for (int i = 0; i < kWidth; ++i) sums[2][part][i] += result[i];
-      pack<T>(result).store(norm.s_grad + std::int64_t{row} * columns + column);
-    });
-    copy(row + teams.stages * step, held);
-    if (++stage == teams.stages) stage = 0;
-    turn ^= 1;
-  }
-
-  // The sums of the block's teams, added in their order.
-  float* const added = reinterpret_cast<float*>(shared);
-  float* const partials = norm.partials + std::int64_t{blockIdx.x} * kCount<kParameters> * columns;
-  for (int adding = 0; adding < teams.count; ++adding) {
-    __syncthreads();
-    if (adding != team) continue;
-    float* const to = adding + 1 == teams.count ? partials : added;
+// The sums of the block's teams, added in their order. `scratch` has room for those of all.
+template <int kWidth, int kKinds>
+__device__ void write_sums(const typename Place<kWidth>::Floats (&sums)[kKinds], float* scratch, float* partials,
+                           const Place<kWidth>& place, int team, int teams) {
+  using Floats = Vector<float, kWidth>;
+  const int parameters = kKinds * place.columns;
+  __syncthreads();
 #pragma unroll
-    for (int kind = 0; kind < kCount<kParameters>; ++kind)
-      for_own([&](int part, int column) {
-        for (int i = 0; i < kWidth; ++i) {
-          const int place = kind * columns + column + i;
-          to[place] = sums[kind][part][i] + (adding > 0 ? added[place] : 0.f);
-        }
-      });
+  for (int kind = 0; kind < kKinds; ++kind)
+#pragma unroll
+    for (int part = 0; part < place.kParts; ++part)
+      if (place.has(part))
+        pack<float>(sums[kind][part]).store(scratch + team * parameters + kind * place.columns + place.column(part));
+  __syncthreads();
+  for (int at = threadIdx.x * kWidth; at < parameters; at += blockDim.x * kWidth) {
+    auto sum = Floats::load(scratch + at);
+    for (int other = 1; other < teams; ++other) {
+      const auto more = Floats::load(scratch + other * parameters + at);
+      for (int i = 0; i < kWidth; ++i) sum.values[i] += more.values[i];
+    }
+    sum.store(partials + std::int64_t{blockIdx.x} * parameters + at);
   }
 }
 
-template <class T, int kWidth, Parameters kParameters>
-void launch(const NormBackward<T>& norm, std::int64_t blocks, cudaStream_t stream) {
-  Teams teams(norm.s.columns);
+template <class T, int kWidth, Parameters kParameters, int kWarps>
+__global__ void __launch_bounds__(kWarps* kWarp, 1) backward(NormBackward<T> norm, Teams teams) {
+  using OwnRow = Row<T, kWidth, kParameters>;
+  constexpr int kRows = kRowsAtOnce<T, kWidth, kWarps>, kSums = OwnRow::kSums;
+  extern __shared__ __align__(32) unsigned char shared[];
+  __shared__ Vector<float, kRows * kSums> scratch[2][kWarps];
+  wait_for_previous();
+  const int columns = static_cast<int>(norm.s.columns), rows = static_cast<int>(norm.s.rows);
+  const int team = threadIdx.x / teams.threads(), lane = threadIdx.x % kWarp;
+  const int first = blockIdx.x * teams.count + team, step = gridDim.x * teams.count;
+  const Place<kWidth> place = {static_cast<int>(threadIdx.x) - team * teams.threads(), teams.threads(), columns,
+                               1.f / columns};
+  const bool adds = norm.sum_grad.data;
+  Ring<T, kWidth, kRows> ring = {reinterpret_cast<T*>(shared), teams.row_elements(), adds ? 3 : 2, step, place};
+  ring.data = ring.row_of(team * teams.stages, 0, 0);
+
+  for (int stage = 0; stage < teams.stages; ++stage) ring.copy(norm, first + stage * kRows * step, stage);
+  Held<T, kWidth> weight;
+  for (int part = 0; part < place.kParts; ++part)  // beyond the columns, grad is zero
+    weight.parts[part] = Vector<T, kWidth>::load(norm.weight + (place.has(part) ? place.column(part) : 0));
+  typename OwnRow::Grads grads = {};
+  float roots = 0, means = 0;  // of the next 32 rows, one per lane
+  int stage = 0, turn = 0;
+  for (int row = first; row < rows; row += kRows * step, turn += kRows) {
+    if (turn % kWarp == 0) {
+      const int own = row + lane * step;
+      roots = own < rows ? norm.inverse_root[own] : 0.f;
+      if (OwnRow::kCentred) means = own < rows ? norm.mean[own] : 0.f;
+    }
+    wait_for_copies(teams.stages);
+    OwnRow held[kRows];
+    float sums[kRows * kSums] = {};
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+      held[i].s = ring.load(stage, i, 0), held[i].grad = ring.load(stage, i, 1);
+      if (adds) held[i].sum_grad = ring.load(stage, i, 2);
+    }
+    ring.copy(norm, row + teams.stages * kRows * step, stage);
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+      held[i].root = __shfl_sync(~0u, roots, (turn + i) % kWarp);
+      held[i].shift = OwnRow::kCentred ? -held[i].root * __shfl_sync(~0u, means, (turn + i) % kWarp) : 0.f;
+      held[i].add_to(grads, weight, sums + i * kSums);
+    }
+    team_sum(sums, scratch[turn / kRows % 2], team, teams.warps);
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+      const int own = row + i * step;
+      held[i].write(norm.s_grad + std::int64_t{own} * columns, own < rows, adds, grads, weight, sums + i * kSums,
+                    place);
+    }
+    stage = teams.stages - 1 - stage;
+  }
+  copies_arrived();
+  write_sums<kWidth>(grads, reinterpret_cast<float*>(shared), norm.partials, place, team, teams.count);
+}
+
+template <class T, int kWidth, Parameters kParameters, int kWarps>
+void launch(const NormBackward<T>& norm, Teams teams, std::int64_t blocks, cudaStream_t stream) {
   const auto bytes = [&] {
-    const int rows = teams.count * teams.stages * (norm.sum_grad.data ? 3 : 2);
-    return std::max(rows * shared_elements<T>(norm.s.columns) * sizeof(T),
-                    kCount<kParameters> * norm.s.columns * sizeof(float));
+    const int rows = teams.stages * kRowsAtOnce<T, kWidth, kWarps> * (norm.sum_grad.data ? 3 : 2);
+    return teams.count *
+           std::max(rows * teams.row_elements() * sizeof(T), kCount<kParameters> * norm.s.columns * sizeof(float));
   };
   int device = 0, most = 0;
   cudaGetDevice(&device);
   cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
-  constexpr std::size_t kStaticBytes = 2 * kMostWarps * sizeof(RowSums);
-  if (bytes() + kStaticBytes > static_cast<std::size_t>(most)) teams.stages = 1;
-  const auto kernel =
-      teams.are_few() ? backward<T, kWidth, kParameters, kFewWarps> : backward<T, kWidth, kParameters, kMostWarps>;
+  constexpr std::size_t kMostStatic = 2 * kMostWarps * sizeof(float4);
+  if (bytes() + kMostStatic > static_cast<std::size_t>(most)) teams.stages = 1;
+  const auto kernel = backward<T, kWidth, kParameters, kWarps>;
   cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes()));
-  launch_kernel(kernel, {blocks, teams.threads(), bytes(), stream}, norm, teams);
+  launch_kernel(kernel, {blocks, teams.count * teams.threads(), bytes(), stream}, norm, teams);
 }
 
 }  // namespace
@@ -218,14 +299,21 @@ void norm_backward(const NormBackward<T>& norm, cudaStream_t stream) {
   const std::int64_t blocks = norm_partials(s.rows, s.columns);
   const bool aligned =
       is_aligned(s) && is_aligned(norm.grad) && is_aligned(norm.sum_grad) && is_aligned(norm.weight, 0);
+  const auto launch_for = [&](auto width, auto parameters) {
+    const Teams teams(s.columns);
+    constexpr int kFew = kFewWarps<parameters()>;
+    const bool are_few = teams.count * teams.warps <= kFew;
+    (are_few ? launch<T, width(), parameters(), kFew> : launch<T, width(), parameters(), kMostWarps>)(norm, teams,
+                                                                                                      blocks, stream);
+  };
   if (blocks > 0 && s.columns > 0)
     with_vector_width<T>(aligned, s.columns, [&](auto width) {
       if (norm.sums_s_grad)
-        launch<T, width(), Parameters::WeightAndBiases>(norm, blocks, stream);
+        launch_for(width, std::integral_constant<Parameters, Parameters::WeightAndBiases>());
       else if (norm.mean)
-        launch<T, width(), Parameters::WeightAndBias>(norm, blocks, stream);
+        launch_for(width, std::integral_constant<Parameters, Parameters::WeightAndBias>());
       else
-        launch<T, width(), Parameters::Weight>(norm, blocks, stream);
+        launch_for(width, std::integral_constant<Parameters, Parameters::Weight>());
     });
   const std::int64_t parameters = (norm.mean ? norm.sums_s_grad ? 3 : 2 : 1) * s.columns;
   add_partials({norm.partials, blocks, parameters, parameters}, norm.parameter_grads, stream);
