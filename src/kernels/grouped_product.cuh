@@ -2,16 +2,16 @@
 //
 // Blocks stay on their multiprocessors and take every gridDim.x-th tile of the result, kTileRows x kTileColumns, of
 // one expert after the other; the tiles of a row of tiles follow one another, because they read the same left operand.
-// The tiles at an expert's lower and right edge are smaller: blocks share them separately, so that all have as much
-// work. The first warpgroup of a block copies both operands' parts of a tile, kDepth deep, to a ring of kStages places
-// in shared memory; the others multiply them, each 64 of the tile's rows, and write the result. A place is `full` when
-// its copies have arrived, and `empty` when all multipliers have read it. Square tiles read the fewest bytes per
-// product.
+// The first warpgroup of a block copies both operands' parts of a tile, kDepth deep, to a ring of kStages places in
+// shared memory; the others multiply them, each 64 of the tile's rows, and write the result. A place is `full` when its
+// copies have arrived, and `empty` when all multipliers have read it. Square tiles read the fewest bytes per product.
 //
-// Products of fp8 take half as long as those of bf16, so blocks are paired in clusters of two to read less: they take
-// two tiles that share an operand, one above the other, or two neighbours in an expert's last row of tiles. Each copies
-// a half of the shared operand to both. The result is multiplied by a scale for each of its rows and columns. The
-// columns' scales of a tile arrive in shared memory with its first place.
+// Blocks are paired in clusters of two to read less, which also saves power: they take two tiles that share an operand,
+// one above the other, or two neighbours in an expert's last row of tiles. Each copies a half of the shared operand to
+// both.
+//
+// A result of fp8 is multiplied by a scale for each of its rows and columns. The columns' scales of a tile arrive in
+// shared memory with its first place.
 #pragma once
 
 #include <stdexcept>
@@ -29,21 +29,20 @@ enum class Form {
   kColumns      // columns times columns: the depth is the rows of an expert, and contiguous in fp8 only
 };
 
-constexpr int kMultiplierRows = 64, kStages = 4;
+constexpr int kMultiplierRows = 64, kStages = 4, kPair = 2;
 
 // How a product is divided. Precise sums of fp8 leave the tensor core, which adds with 13 bits, every kDepth terms.
 template <class Element_, Form kForm_, int kMultipliers_, int kTileColumns_>
 struct Shape {
   using Element = Element_;
   static constexpr Form kForm = kForm_;
-  static constexpr bool kIsFp8 = sizeof(Element) == 1, kIsPaired = kIsFp8,
-                        kIsPrecise = kIsFp8 && kForm == Form::kColumns;
+  static constexpr bool kIsFp8 = sizeof(Element) == 1, kIsPrecise = kIsFp8 && kForm == Form::kColumns;
   static constexpr bool kLeftDepthMajor = kIsFp8 || kForm != Form::kColumns,
                         kRightDepthMajor = kIsFp8 || kForm == Form::kTransposed;
   static constexpr int kMultipliers = kMultipliers_;  // warpgroups
   static constexpr int kTileRows = kMultipliers * kMultiplierRows, kTileColumns = kTileColumns_;
   static constexpr int kDepth = kSwizzledBytes / sizeof(Element), kStep = kProductBytes / sizeof(Element);
-  static constexpr int kBlocks = kIsPaired ? 2 : 1, kThreads = (1 + kMultipliers) * kWarpgroup;
+  static constexpr int kThreads = (1 + kMultipliers) * kWarpgroup;
   // A multiprocessor has 512 registers for a thread of each warpgroup; a multiplier's hold its sums.
   static constexpr int kMultiplierRegisters = kMultipliers == 2 ? 224 : 152, kCopierRegisters = 56;
 
@@ -85,23 +84,9 @@ struct Part {
   bool shares_left;         // with the other block of a pair; else they share the right operand
 };
 
+__device__ inline int block_of_pair() { return static_cast<int>(blockIdx.x) % kPair; }
+
 __device__ constexpr int tiles_for(int size, int tile) { return (size + tile - 1) / tile; }
-
-// Every gridDim.x-th of a sequence of things, of one expert after the other.
-struct Share {
-  int next, before = 0, count = 0;  // the things of the experts before this one, and of this one
-
-  __device__ void start_expert(int things) {
-    before += count;
-    count = things;
-  }
-  __device__ bool has_next() const { return next < before + count; }
-  __device__ int take(int step) {
-    const int taken = next - before;
-    next += step;
-    return taken;
-  }
-};
 
 // Finds one tile of the result after the other.
 template <class S>
@@ -111,70 +96,35 @@ class Tiles {
   __device__ explicit Tiles(const Problem<T>& problem)
       : experts_(problem.experts),
         rows_(problem.rows),
-        columns_(problem.columns),
-        whole_{static_cast<int>(blockIdx.x) / S::kBlocks},
-        // Blocks that have one whole tile more than others have fewer at the edges.
-        edges_{static_cast<int>(gridDim.x - 1 - blockIdx.x)} {}
+        across_(tiles_for(problem.columns, S::kTileColumns)),
+        next_(static_cast<int>(blockIdx.x) / kPair),
+        end_(experts_.ends[0]) {}
 
   __device__ bool next(Part& tile) {
-    while (!whole_.has_next() && !edges_.has_next())
-      if (!start_expert()) return false;
-    int row, column;
-    bool shares_left = false;
-    if constexpr (S::kIsPaired)
-      find_pair(row, column, shares_left);
-    else
-      find_tile(row, column);
+    while (next_ >= before_ + of_expert()) {
+      before_ += of_expert();
+      if (++expert_ == experts_.experts) return false;
+      begin_ = end_;
+      end_ = experts_.ends[expert_];
+    }
+    const int place = next_ - before_;
+    int row = place / across_, column = place % across_;
+    const bool shares_left = row == down() / kPair;
+    row *= kPair;
+    if (shares_left) column *= kPair;
+    (shares_left ? column : row) += block_of_pair();
     tile = {expert_, row * S::kTileRows, column * S::kTileColumns, begin_, end_ - begin_, shares_left};
+    next_ += static_cast<int>(gridDim.x) / kPair;
     return true;
   }
 
  private:
-  __device__ int height() const { return S::kForm == Form::kColumns ? rows_ : end_ - begin_; }
-  __device__ int down() const { return tiles_for(height(), S::kTileRows); }
-  __device__ int across() const { return tiles_for(columns_, S::kTileColumns); }
-  __device__ int whole_down() const { return height() / S::kTileRows; }
-  __device__ int whole_across() const { return columns_ / S::kTileColumns; }
-
-  __device__ bool start_expert() {
-    if (++expert_ == experts_.experts) return false;
-    begin_ = end_;
-    end_ = experts_.ends[expert_];
-    if constexpr (S::kIsPaired) {
-      whole_.start_expert(down() / S::kBlocks * across() + down() % S::kBlocks * tiles_for(across(), S::kBlocks));
-    } else {
-      const int whole = whole_down() * whole_across();
-      whole_.start_expert(whole);
-      edges_.start_expert(down() * across() - whole);
-    }
-    return true;
-  }
-
-  __device__ void find_tile(int& row, int& column) {
-    const int step = static_cast<int>(gridDim.x);
-    if (whole_.has_next()) {
-      const int place = whole_.take(step);
-      row = place / whole_across(), column = place % whole_across();
-      return;
-    }
-    const int place = edges_.take(step), right = (across() - whole_across()) * whole_down();
-    row = place < right ? place : whole_down();
-    column = place < right ? whole_across() : place - right;
-  }
-
-  // Of a pair of tiles, that of this block.
-  __device__ void find_pair(int& row, int& column, bool& shares_left) {
-    const int block = static_cast<int>(blockIdx.x) % S::kBlocks,
-              place = whole_.take(static_cast<int>(gridDim.x) / S::kBlocks);
-    row = place / across(), column = place % across();
-    shares_left = row == down() / S::kBlocks;
-    row = row * S::kBlocks + (shares_left ? 0 : block);
-    if (shares_left) column = column * S::kBlocks + block;
-  }
+  __device__ int down() const { return tiles_for(S::kForm == Form::kColumns ? rows_ : end_ - begin_, S::kTileRows); }
+  // Pairs of tiles.
+  __device__ int of_expert() const { return down() / kPair * across_ + down() % kPair * tiles_for(across_, kPair); }
 
   ExpertEnds experts_;
-  int rows_, columns_, expert_ = -1, begin_ = 0, end_ = 0;
-  Share whole_, edges_;
+  int rows_, across_, next_, expert_ = 0, before_ = 0, begin_ = 0, end_;
 };
 
 // A place in a ring, and how often the ring was passed through.
@@ -194,23 +144,33 @@ __device__ int depth_of(const Problem<T>& problem, const Part& tile) {
   return S::kForm == Form::kColumns ? tile.count : problem.depth;
 }
 
-// kRows rows of kSwizzledBytes, the first of them at (x, y, z). Of a shared operand each block of a pair copies a half
-// to both; else it copies two halves.
-template <class S, int kRows>
-__device__ void copy_rows(typename S::Element* to, const CUtensorMap& tensor, int x, int y, int z, bool is_shared,
-                          Barrier& full) {
-  if constexpr (!S::kIsPaired) {
-    copy_box(to, tensor, x, y, z, full);
-  } else {
-    constexpr int kHalf = kRows / 2;
+// An operand's part of a tile, kSize rows or columns from `first` on. `copy` copies one box.
+template <class S, bool kDepthMajor, int kSize, class Copy>
+__device__ void copy_half(typename S::Element* to, int first, int depth, int half, Copy copy) {
+  if constexpr (kDepthMajor) {
+    constexpr int kHalf = kSize / kPair;
     static_assert(kHalf % 8 == 0, "the swizzle repeats every 8 rows");
-    const int block = static_cast<int>(blockIdx.x) % 2;
-    if (is_shared)
-      copy_box_to_blocks(to + block * kHalf * S::kDepth, tensor, x, y + block * kHalf, z, full, 0b11);
-    else
-      for (int half = 0; half < 2; ++half)
-        copy_box(to + half * kHalf * S::kDepth, tensor, x, y + half * kHalf, z, full);
+    copy(to + half * kHalf * S::kDepth, depth, first + half * kHalf);
+  } else {
+    constexpr int kHalf = S::kDepth / kPair;
+    for (int i = 0; i < kSize / kMultiplierRows; ++i)
+      copy(to + i * S::kBlock + half * kHalf * kMultiplierRows, first + i * kMultiplierRows, depth + half * kHalf);
   }
+}
+
+// Of a shared operand each block of a pair copies a half to both; else it copies two halves.
+template <class S, bool kDepthMajor, int kSize>
+__device__ void copy_operand(typename S::Element* to, const CUtensorMap& tensor, int first, int depth, int matrix,
+                             bool is_shared, Barrier& full) {
+  using Element = typename S::Element;
+  if (is_shared)
+    copy_half<S, kDepthMajor, kSize>(to, first, depth, block_of_pair(), [&](Element* box, int x, int y) {
+      copy_box_to_blocks(box, tensor, x, y, matrix, full, 0b11);
+    });
+  else
+    for (int half = 0; half < kPair; ++half)
+      copy_half<S, kDepthMajor, kSize>(to, first, depth, half,
+                                       [&](Element* box, int x, int y) { copy_box(box, tensor, x, y, matrix, full); });
 }
 
 template <class S>
@@ -218,17 +178,11 @@ __device__ void copy_place(typename S::Place& to, const CUtensorMap& left, const
                            int depth, Barrier& full) {
   arrive_with_copies(full, sizeof(to));
   constexpr bool kColumns = S::kForm == Form::kColumns;
-  const int row = kColumns ? tile.row : tile.begin + tile.row, matrix = kColumns ? 0 : tile.expert;
   if (kColumns) depth += tile.begin;
-  if constexpr (S::kLeftDepthMajor)
-    copy_rows<S, S::kTileRows>(to.left[0], left, depth, row, 0, tile.shares_left, full);
-  else
-    for (int i = 0; i < S::kMultipliers; ++i) copy_box(to.left[i], left, row + i * kMultiplierRows, depth, 0, full);
-  if constexpr (S::kRightDepthMajor)
-    copy_rows<S, S::kTileColumns>(to.right, right, depth, tile.column, matrix, !tile.shares_left, full);
-  else
-    for (int i = 0; i < S::kTileColumns / kMultiplierRows; ++i)
-      copy_box(to.right + i * S::kBlock, right, tile.column + i * kMultiplierRows, depth, matrix, full);
+  copy_operand<S, S::kLeftDepthMajor, S::kTileRows>(to.left[0], left, kColumns ? tile.row : tile.begin + tile.row,
+                                                    depth, 0, tile.shares_left, full);
+  copy_operand<S, S::kRightDepthMajor, S::kTileColumns>(to.right, right, tile.column, depth, kColumns ? 0 : tile.expert,
+                                                        !tile.shares_left, full);
 }
 
 template <class S, class T>
@@ -259,14 +213,9 @@ __device__ void copy_tiles(const Problem<T>& problem, const CUtensorMap& left, c
   }
 }
 
-// By a warp that has read a place; of a pair, both blocks copy to it.
-template <class S>
-__device__ void arrive_at_empty(Barrier& empty) {
-  if constexpr (S::kIsPaired) {
-    if (lane_id() < 2) arrive_in_cluster(empty, lane_id());
-  } else {
-    if (lane_id() == 0) arrive(empty);
-  }
+// By a warp that has read a place; both blocks of the pair copy to it.
+__device__ inline void arrive_at_empty(Barrier& empty) {
+  if (lane_id() < kPair) arrive_in_cluster(empty, lane_id());
 }
 
 // Rows of the next expert must not count. A multiplier clears all that it reads; others may write the same zeros.
@@ -293,8 +242,8 @@ __device__ void clear(float (&sum)[kSize]) {
   for (float& x : sum) x = 0;
 }
 
-// Starts a product of a place's depth from kStep * step on, of all columns or the first kNarrowColumns.
-template <class S, bool kIsNarrow = false>
+// Starts a product of a place's depth from kStep * step on.
+template <class S>
 __device__ void multiply_step(Sums<S>& sum, const typename S::Place& place, int multiplier, int step, bool add) {
   using Left = Operand<S::kLeftDepthMajor, S::kDepth>;
   using Right = Operand<S::kRightDepthMajor, S::kDepth>;
@@ -302,22 +251,20 @@ __device__ void multiply_step(Sums<S>& sum, const typename S::Place& place, int 
                       right = Right::descriptor(place.right) + step * Right::kStep;
   if constexpr (S::kIsFp8)
     multiply_fp8(sum, left, right, add);
-  else if constexpr (kIsNarrow)
-    multiply_narrow<S::kLeftDepthMajor, S::kRightDepthMajor>(sum, left, right, add);
   else
     multiply<S::kLeftDepthMajor, S::kRightDepthMajor>(sum, left, right, add);
 }
 
-template <class S, bool kIsNarrow = false>
+template <class S>
 __device__ void multiply_place(Sums<S>& sum, const typename S::Place& place, int multiplier, bool add) {
   begin_products();
 #pragma unroll
   for (int step = 0; step < S::kDepth / S::kStep; ++step)
-    multiply_step<S, kIsNarrow>(sum, place, multiplier, step, add || step > 0);
+    multiply_step<S>(sum, place, multiplier, step, add || step > 0);
   end_products();
 }
 
-template <class S, bool kIsNarrow = false>
+template <class S>
 __device__ void multiply_tile(Sums<S>& sum, const Ring<S>& ring, Turn<kStages>& turn, int depth, int multiplier) {
   int last = -1;  // place whose products are under way
   for (int left_over = depth; left_over > 0; left_over -= S::kDepth, turn.advance()) {
@@ -325,14 +272,14 @@ __device__ void multiply_tile(Sums<S>& sum, const Ring<S>& ring, Turn<kStages>& 
     wait(ring.full[turn.place], turn.parity);
     if constexpr (!S::kLeftDepthMajor)
       if (left_over < S::kDepth) clear_rows<S>(place, left_over, multiplier);
-    multiply_place<S, kIsNarrow>(sum, place, multiplier, /*add=*/last >= 0);
+    multiply_place<S>(sum, place, multiplier, /*add=*/last >= 0);
     wait_for_products<1>();
-    if (last >= 0) arrive_at_empty<S>(ring.empty[last]);
+    if (last >= 0) arrive_at_empty(ring.empty[last]);
     last = turn.place;
   }
   wait_for_products<0>();
   hold(sum);
-  if (last >= 0) arrive_at_empty<S>(ring.empty[last]);
+  if (last >= 0) arrive_at_empty(ring.empty[last]);
 }
 
 // The product of a part of a place's depth, to the end: the compiler puts products with conditions between them one
@@ -363,7 +310,7 @@ __device__ void multiply_tile_precisely(Sums<S>& sum, const Ring<S>& ring, Turn<
     } else {
       multiply_part<S>(part, ring.memory.places[turn.place], multiplier, depth);
     }
-    arrive_at_empty<S>(ring.empty[turn.place]);
+    arrive_at_empty(ring.empty[turn.place]);
 #pragma unroll
     for (int i = 0; i < S::kTileColumns / 2; ++i) sum[i] += part[i];
   }
@@ -375,7 +322,7 @@ __device__ void skip_tile(const Ring<S>& ring, Turn<kStages>& turn, int depth) {
   for (int left_over = depth; left_over > 0; left_over -= S::kDepth, turn.advance()) {
     wait(ring.full[turn.place], turn.parity);
     __syncwarp();
-    arrive_at_empty<S>(ring.empty[turn.place]);
+    arrive_at_empty(ring.empty[turn.place]);
   }
 }
 
@@ -489,8 +436,6 @@ __device__ void multiply_tiles(const Problem<T>& problem, const Ring<S>& ring) {
       if (depth == 0) clear(sum);
       if constexpr (S::kIsPrecise)
         multiply_tile_precisely<S>(sum, ring, turn, depth, multiplier);
-      else if (!S::kIsFp8 && target.columns <= kNarrowColumns)
-        multiply_tile<S, true>(sum, ring, turn, depth, multiplier);
       else
         multiply_tile<S>(sum, ring, turn, depth, multiplier);
       if (S::kIsFp8 && depth > 0) scale(sum, target, ring.memory.scales[scales.place]);
@@ -513,14 +458,14 @@ __global__ void __launch_bounds__(S::kThreads, 1)
   if (threadIdx.x == 0) {
     for (int i = 0; i < kStages; ++i) {
       initialize(full[i], 1);
-      initialize(empty[i], S::kBlocks * S::kMultipliers * kWarpgroup / kWarp);
+      initialize(empty[i], kPair * S::kMultipliers * kWarpgroup / kWarp);
     }
     publish_barriers();
     prefetch_descriptor(left);
     prefetch_descriptor(right);
   }
   __syncthreads();
-  if constexpr (S::kIsPaired) wait_for_cluster();
+  wait_for_cluster();
   wait_for_previous();
   if (threadIdx.x < kWarpgroup) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(S::kCopierRegisters));
@@ -529,10 +474,8 @@ __global__ void __launch_bounds__(S::kThreads, 1)
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(S::kMultiplierRegisters));
     multiply_tiles<S>(problem, ring);
   }
-  if constexpr (S::kIsPaired) {
-    __syncwarp();
-    wait_for_cluster();  // the other block may still copy to this one, and arrive here
-  }
+  __syncwarp();
+  wait_for_cluster();  // the other block may still copy to this one, and arrive here
 #endif
 }
 
@@ -573,12 +516,12 @@ CUtensorMap tensor_map(const Matrices<Element>& x, int box_rows) {
 template <class S, class T>
 void launch(const Problem<T>& problem, const Matrices<typename S::Element>& left,
             const Matrices<typename S::Element>& right, cudaStream_t stream) {
-  CUtensorMap left_map = tensor_map(left, S::kLeftDepthMajor ? S::kTileRows / S::kBlocks : S::kDepth),
-              right_map = tensor_map(right, S::kRightDepthMajor ? S::kTileColumns / S::kBlocks : S::kDepth);
+  CUtensorMap left_map = tensor_map(left, (S::kLeftDepthMajor ? S::kTileRows : S::kDepth) / kPair),
+              right_map = tensor_map(right, (S::kRightDepthMajor ? S::kTileColumns : S::kDepth) / kPair);
   const auto kernel = grouped_product<S, T>;
   cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, S::kSharedBytes);
-  const auto blocks = static_cast<unsigned>(multiprocessors() / S::kBlocks * S::kBlocks);
-  launch_kernel(kernel, {blocks, S::kThreads, S::kSharedBytes, stream, S::kBlocks}, problem, left_map, right_map);
+  const auto blocks = static_cast<unsigned>(multiprocessors() / kPair * kPair);
+  launch_kernel(kernel, {blocks, S::kThreads, S::kSharedBytes, stream, kPair}, problem, left_map, right_map);
 }
 
 }  // namespace grouped

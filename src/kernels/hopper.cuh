@@ -119,11 +119,10 @@ __device__ void wait_for_products() {
 #define BRAID_REGISTERS_32 \
   "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23," \
   "%24,%25,%26,%27,%28,%29,%30,%31"
-#define BRAID_REGISTERS_64 BRAID_REGISTERS_32 \
+#define BRAID_REGISTERS_80 BRAID_REGISTERS_32 \
   ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47," \
-  "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
-#define BRAID_REGISTERS_80 BRAID_REGISTERS_64 \
-  ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79"
+  "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63,%64,%65,%66,%67,%68,%69,%70,%71," \
+  "%72,%73,%74,%75,%76,%77,%78,%79"
 #define BRAID_REGISTERS_96 BRAID_REGISTERS_80 \
   ",%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95"
 
@@ -136,17 +135,6 @@ __device__ void multiply(float (&sum)[96], std::uint64_t left, std::uint64_t rig
       "{\n.reg .pred add;\nsetp.ne.b32 add, %98, 0;\nwgmma.mma_async.sync.aligned.m64n192k16.f32.bf16.bf16 {"
       BRAID_REGISTERS_96 "}, %96, %97, add, 1, 1, %99, %100;\n}"
       : BRAID_32(sum, 0), BRAID_32(sum, 32), BRAID_32(sum, 64)
-      : "l"(left), "l"(right), "r"(static_cast<int>(add)), "n"(kLeftDepthMajor ? 0 : 1), "n"(kRightDepthMajor ? 0 : 1));
-}
-
-// The same for the first kNarrowColumns columns.
-constexpr int kNarrowColumns = 128;
-template <bool kLeftDepthMajor, bool kRightDepthMajor>
-__device__ void multiply_narrow(float (&sum)[96], std::uint64_t left, std::uint64_t right, bool add) {
-  asm volatile(
-      "{\n.reg .pred add;\nsetp.ne.b32 add, %66, 0;\nwgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {"
-      BRAID_REGISTERS_64 "}, %64, %65, add, 1, 1, %67, %68;\n}"
-      : BRAID_32(sum, 0), BRAID_32(sum, 32)
       : "l"(left), "l"(right), "r"(static_cast<int>(add)), "n"(kLeftDepthMajor ? 0 : 1), "n"(kRightDepthMajor ? 0 : 1));
 }
 
@@ -178,7 +166,6 @@ __device__ inline void multiply_fp8(float (&sum)[96], std::uint64_t left, std::u
 }
 #undef BRAID_REGISTERS_96
 #undef BRAID_REGISTERS_80
-#undef BRAID_REGISTERS_64
 #undef BRAID_REGISTERS_32
 #undef BRAID_4
 #undef BRAID_32
