@@ -418,7 +418,6 @@ template <int kWidth>
 void launch(const AttentionGroups& groups, const Problem& problem, cudaStream_t stream) {
   const Maps maps = {panel_maps<QueryPanel<kWidth>>(groups), panel_maps<KeyPanel<kWidth>>(groups)};
   const auto kernel = forward<kWidth>;
-  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes<kWidth>);
   launch_kernel(kernel, {static_cast<unsigned>(multiprocessors()), kThreads, kSharedBytes<kWidth>, stream}, problem,
                 maps);
 }

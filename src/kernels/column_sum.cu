@@ -8,8 +8,8 @@ namespace {
 
 constexpr int kAddWarps = 32, kSumWarps = 16, kSumThreads = kSumWarps * kWarp, kRowVectors = 4;
 
-// A block adds 32 columns: warp w adds rows w, w + 32, ..., and the first warp adds the warps' sums. The rows of as
-// many blocks as multiprocessors are all on their way at once.
+// A block adds 32 columns: warp w adds rows w, w + 32, ..., and the first warp adds the warps' sums. It
+// loads 5 x 32 rows before it adds them: all partial sums of a GPU with up to 160 multiprocessors.
 template <class T>
 __global__ void __launch_bounds__(kAddWarps* kWarp) add_rows(Matrix<const float> x, T* sums) {
   constexpr int kRowsAtOnce = 5;

@@ -5,6 +5,7 @@
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
+#include <mutex>
 #include <type_traits>
 
 #include "kernels/matrix.h"
@@ -92,6 +93,11 @@ __device__ T block_sum(T x, T* scratch) {
   return warp_sum(lane < warps ? scratch[lane] : T{0});
 }
 
+// A barrier of `threads` threads of a block; ids 1 to 15 are free.
+__device__ inline void wait_for_threads(int id, int threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
 // Of the current device.
 inline int multiprocessors() {
   int device = 0, count = 1;
@@ -100,14 +106,33 @@ inline int multiprocessors() {
   return count;
 }
 
+// Of the first device that was used: all of a process are alike.
 inline bool can_launch_early() {
-  int device = 0, generation = 0;
-  cudaGetDevice(&device);
-  cudaDeviceGetAttribute(&generation, cudaDevAttrComputeCapabilityMajor, device);
-  return generation >= 9;
+  static const bool can = [] {
+    int device = 0, generation = 0;
+    cudaGetDevice(&device);
+    cudaDeviceGetAttribute(&generation, cudaDevAttrComputeCapabilityMajor, device);
+    return generation >= 9;
+  }();
+  return can;
 }
 
-// Until all kernels before this one in its stream have ended. The kernel after this one may start to wait.
+// A limit is only raised, so that launches of several threads do not disturb each other.
+inline void allow_shared_memory(const void* kernel, std::size_t bytes) {
+  constexpr std::size_t kAlwaysAllowed = 48 << 10;
+  if (bytes <= kAlwaysAllowed) return;
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  cudaFuncAttributes attributes = {};
+  cudaFuncGetAttributes(&attributes, kernel);
+  const auto wanted = static_cast<int>(bytes);
+  if (attributes.maxDynamicSharedSizeBytes < wanted)
+    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, wanted);
+}
+
+// Waits until all earlier kernels of the stream have finished and their writes are visible. First it lets the next
+// kernel start, which then waits for this one. cmake/Kernels.cmake makes sure that a GPU that starts kernels early runs
+// code that waits.
 __device__ inline void wait_for_previous() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;\ngriddepcontrol.wait;" ::: "memory");
@@ -123,9 +148,11 @@ struct LaunchShape {
 };
 
 // Programmatic dependent launch: the kernel may start while the kernel before it in the stream ends, which hides its
-// launch. So it must call wait_for_previous() before it touches global memory.
+// launch. So it must call wait_for_previous() before it touches global memory. Its pointers must not be __restrict__:
+// the compiler may load through such pointers to constants before the wait.
 template <class... Parameters, class... Arguments>
 void launch_kernel(void (*kernel)(Parameters...), const LaunchShape& shape, const Arguments&... arguments) {
+  allow_shared_memory(reinterpret_cast<const void*>(kernel), shape.shared_bytes);
   cudaLaunchAttribute attributes[2] = {};
   cudaLaunchConfig_t config = {shape.blocks, shape.threads, shape.shared_bytes, shape.stream, attributes, 0};
   if (can_launch_early()) {

@@ -124,25 +124,32 @@ __global__ void __launch_bounds__(kThreads) place(Slots slots, const std::int32_
   });
 }
 
+constexpr int kBatch = 8;  // rows of a token that are on their way at once
+
 // A block per token; a thread keeps one element of its row at a time and writes it k times. Elements are the matrix's,
 // or uint4 for several of them.
 template <class Element>
-__global__ void permute(Matrix<const Element> x, const std::int64_t* __restrict__ inverse, int top_k, Element* rows) {
+__global__ void permute(Matrix<const Element> x, const std::int64_t* inverse, int top_k, Element* rows) {
   wait_for_previous();
   const std::int64_t token = blockIdx.x;
   for (std::int64_t column = threadIdx.x; column < x.columns; column += blockDim.x) {
     const Element value = x.data[token * x.stride + column];
-#pragma unroll 4
-    for (int i = 0; i < top_k; ++i) rows[inverse[token * top_k + i] * x.columns + column] = value;
+    for (int first = 0; first < top_k; first += kBatch) {
+      std::int64_t row[kBatch];
+#pragma unroll
+      for (int i = 0; i < kBatch; ++i)
+        if (first + i < top_k) row[i] = inverse[token * top_k + first + i];
+#pragma unroll
+      for (int i = 0; i < kBatch; ++i)
+        if (first + i < top_k) rows[row[i] * x.columns + column] = value;
+    }
   }
 }
 
 // A block per token; a thread loads its columns of kBatch rows before it adds the first of them.
 template <int kWidth, class T>
-__global__ void unpermute(const T* __restrict__ rows, const std::int64_t* __restrict__ inverse, int top_k,
-                          Matrix<const T> added, Matrix<T> y) {
+__global__ void unpermute(const T* rows, const std::int64_t* inverse, int top_k, Matrix<const T> added, Matrix<T> y) {
   wait_for_previous();
-  constexpr int kBatch = 8;
   const std::int64_t token = blockIdx.x;
   for (std::int64_t column = threadIdx.x * kWidth; column < y.columns; column += blockDim.x * kWidth) {
     float sums[kWidth] = {};

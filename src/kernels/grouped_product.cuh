@@ -1,7 +1,8 @@
 // The products of experts with their rows on Hopper, for elements of bf16 or fp8.
 //
-// Blocks stay on their multiprocessors and take every gridDim.x-th tile of the result, kTileRows x kTileColumns, of
-// one expert after the other; the tiles of a row of tiles follow one another, because they read the same left operand.
+// Blocks stay on their multiprocessors. Pairs of blocks take pairs of tiles of the result in turn, kTileRows x
+// kTileColumns each, of one expert after the other; the pairs of a row follow one another, because they read the same
+// left operand.
 // The first warpgroup of a block copies both operands' parts of a tile, kDepth deep, to a ring of kStages places in
 // shared memory; the others multiply them, each 64 of the tile's rows, and write the result. A place is `full` when its
 // copies have arrived, and `empty` when all multipliers have read it. Square tiles read the fewest bytes per product.
@@ -519,7 +520,6 @@ void launch(const Problem<T>& problem, const Matrices<typename S::Element>& left
   CUtensorMap left_map = tensor_map(left, (S::kLeftDepthMajor ? S::kTileRows : S::kDepth) / kPair),
               right_map = tensor_map(right, (S::kRightDepthMajor ? S::kTileColumns : S::kDepth) / kPair);
   const auto kernel = grouped_product<S, T>;
-  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, S::kSharedBytes);
   const auto blocks = static_cast<unsigned>(multiprocessors() / kPair * kPair);
   launch_kernel(kernel, {blocks, S::kThreads, S::kSharedBytes, stream, kPair}, problem, left_map, right_map);
 }

@@ -54,10 +54,6 @@ __device__ inline void wait(Barrier& barrier, unsigned parity) {
       "r"(parity)
       : "memory");
 }
-// A barrier of `threads` threads of a block; ids 1 to 15 are free.
-__device__ inline void wait_for_threads(int id, int threads) {
-  asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
-}
 
 // The box of the tensor that starts at (x, y, z); elements outside of the tensor are zeros.
 __device__ inline void copy_box(void* to, const CUtensorMap& tensor, int x, int y, int z, Barrier& barrier) {

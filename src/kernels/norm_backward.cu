@@ -1,6 +1,8 @@
 // A team of warps has one or two rows at a time, each thread at most 8 columns of them: vectors t, t + threads, ... The
 // thread adds the gradients of these columns' parameters over all rows of its team. It copies its part of later rows to
 // shared memory meanwhile, where only it reads it: this needs no barrier, and rows on their way need no registers.
+#include <cuda_pipeline.h>
+
 #include <algorithm>
 
 #include "kernels/column_sum.h"
@@ -19,7 +21,8 @@ enum class Parameters { Weight, WeightAndBias, WeightAndBiases };  // the last: 
 template <Parameters kParameters>
 constexpr int kCount = static_cast<int>(kParameters) + 1;
 
-// Warps of a block that has registers for all sums and for two rows of bf16.
+// The most warps of a block whose threads have registers for all sums and for two rows of bf16; an RMS norm has fewer
+// sums.
 template <Parameters kParameters = Parameters::WeightAndBiases>
 constexpr int kFewWarps = kParameters == Parameters::Weight ? 22 : 20;
 
@@ -89,7 +92,7 @@ struct Ring {
       copy_row(row_of(stage, i, 1), norm.grad, row);
       if (matrices == 3) copy_row(row_of(stage, i, 2), norm.sum_grad, row);
     }
-    asm volatile("cp.async.commit_group;" ::: "memory");
+    __pipeline_commit();
   }
   __device__ void copy_row(T* to, const Matrix<const T>& x, int row) const {
 #pragma unroll
@@ -108,9 +111,9 @@ struct Ring {
 // All but the last `stages - 1` groups of copies.
 __device__ void wait_for_copies(int stages) {
   if (stages > 1)
-    asm volatile("cp.async.wait_group 1;" ::: "memory");
+    __pipeline_wait_prior(1);
   else
-    asm volatile("cp.async.wait_group 0;" ::: "memory");
+    __pipeline_wait_prior(0);
 }
 
 // Sums of values over a team, in each of its threads. `scratch` has an element per warp of the block, and is used again
@@ -135,7 +138,7 @@ __device__ void team_sum(float (&x)[kValues], Vector<float, kValues>* scratch, i
     return;
   }
   if (lane % kLanes == 0) scratch[threadIdx.x / kWarp].values[lane / kLanes] = own;
-  asm volatile("bar.sync %0, %1;" ::"r"(team + 1), "r"(warps * kWarp) : "memory");
+  wait_for_threads(team + 1, warps * kWarp);
   for (float& sum : x) sum = 0;
 #pragma unroll 4
   for (int warp = 0; warp < warps; ++warp) {
@@ -279,10 +282,9 @@ void launch(const NormBackward<T>& norm, Teams teams, std::int64_t blocks, cudaS
   int device = 0, most = 0;
   cudaGetDevice(&device);
   cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
-  constexpr std::size_t kMostStatic = 2 * kMostWarps * sizeof(float4);
-  if (bytes() + kMostStatic > static_cast<std::size_t>(most)) teams.stages = 1;
+  constexpr std::size_t kScratchBytes = 2 * kMostWarps * sizeof(float4);
+  if (bytes() + kScratchBytes > static_cast<std::size_t>(most)) teams.stages = 1;  // on GPUs before sm_90
   const auto kernel = backward<T, kWidth, kParameters, kWarps>;
-  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes()));
   launch_kernel(kernel, {blocks, teams.count * teams.threads(), bytes(), stream}, norm, teams);
 }
 

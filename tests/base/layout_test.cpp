@@ -112,16 +112,35 @@ int count(const std::string& text, const std::string& word) {
   return found;
 }
 
+// Lines of a kernel before its call of wait_for_previous(), and how many such calls it has. `text` starts with its
+// declaration.
+struct Wait {
+  int lines_before, calls;
+
+  explicit Wait(const std::string& text) {
+    const std::size_t body = text.find(") {\n"), wait = text.find("  wait_for_previous();\n", body);
+    lines_before = wait == text.npos ? 0 : count(text.substr(body, wait - body), "\n");
+    calls = count(text, "wait_for_previous();\n");
+  }
+};
+
 // A kernel that does not wait would read what the kernel before it still writes.
 TEST(Layout, KernelsWaitForThePreviousOne) {
+  const std::set<std::string> prepare_barriers_first = {"attention_forward.cu", "grouped_product.cuh"};
+  constexpr int kDeclarations = 8;
   int checked = 0;
   for (const auto& entry : fs::directory_iterator(kRoot / "src" / "kernels")) {
     if (!entry.path().extension().string().starts_with(".cu")) continue;
-    const std::string text = read(entry.path());
-    const int kernels = count(text, "__global__");
-    EXPECT_EQ(count(text, "  wait_for_previous();\n"), kernels) << entry.path();
-    EXPECT_EQ(count(text, "<<<"), 0) << entry.path() << ": use launch_kernel()";
-    checked += kernels;
+    const std::string text = read(entry.path()), name = entry.path().filename().string(), kernel = "__global__";
+    EXPECT_EQ(count(text, "<<<"), 0) << name << ": use launch_kernel()";
+    EXPECT_EQ(count(text, " __restrict__ ") + count(text, "__ldg("), 0) << name << ": may load before the wait";
+    for (std::size_t at = text.find(kernel); at != text.npos; ++checked) {
+      const std::size_t next = text.find(kernel, at + 1);
+      const Wait wait(text.substr(at, next - at));
+      EXPECT_EQ(wait.calls, 1) << name << ": " << text.substr(at, 100);
+      if (!prepare_barriers_first.contains(name)) EXPECT_LE(wait.lines_before, kDeclarations) << text.substr(at, 100);
+      at = next;
+    }
   }
   EXPECT_GT(checked, 50);
 }
