@@ -11,11 +11,6 @@
 namespace braid::kernels {
 namespace {
 
-struct Lane {
-  __device__ Lane() : g(threadIdx.x % kWarp / 4), q(threadIdx.x % 4), warp(threadIdx.x / kWarp) {}
-  int g, q, warp;
-};
-
 __device__ unsigned word_of(bf16 low, bf16 high) {
   return __bfloat16_as_ushort(low) | static_cast<unsigned>(__bfloat16_as_ushort(high)) << 16;
 }
@@ -52,9 +47,7 @@ __device__ void copy(T* to, const T* row, int column, int columns, bool is_row) 
   if constexpr (!kAligned) {
     for (int i = 0; i < kCount; ++i) to[i] = is_row && column + i < columns ? from[i] : T(0.f);
   } else if constexpr (kBytes == 8) {  // columns is a multiple of kCount
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(shared_address(to)), "l"(from),
-                 "r"(is_row && column < columns ? 8 : 0)
-                 : "memory");
+    __pipeline_memcpy_async(to, from, kBytes, is_row && column < columns ? 0 : kBytes);
   } else {
     constexpr int kWidth = kVectorWidth<T>;
     for (int i = 0; i < kCount; i += kWidth) copy_async(to + i, from + i, is_row && column < columns);
@@ -66,50 +59,46 @@ constexpr int kPipelineBytes = 96 << 10, kMostStages = 4;
 
 constexpr int kLogitWarps = 8, kLogitTokens = 32;
 
-template <class W, int kTiles>
+template <class W, int kExperts>
 struct LogitStage {
   Vector<bf16, 8> x[kLogitTokens / 8][kWarp];
-  Vector<W, 8> weight[kTiles][kWarp];
+  Vector<W, 8> weight[kExperts / 8][kWarp];
 };
-template <class W, int kTiles>
+template <class W, int kExperts>
 inline constexpr int kLogitStages = std::min<int>(kMostStages,
-                                                  kPipelineBytes / (kLogitWarps * sizeof(LogitStage<W, kTiles>)));
+                                                  kPipelineBytes / (kLogitWarps * sizeof(LogitStage<W, kExperts>)));
 
-// A block computes 32 tokens times 8 kTiles experts. Its warps share the features: a step of a warp takes
-// 32 of them, eight neighbours per lane. Shared: the stages; then the sums of each warp, which are added in order.
-template <class W, bool kAligned, int kTiles>
-__global__ void __launch_bounds__(kLogitWarps* kWarp) logits_of(Tokens x, const W* weight, int experts, float* logits) {
-  wait_for_previous();
-  constexpr int kRows = kLogitTokens / 16, kExperts = 8 * kTiles, kStages = kLogitStages<W, kTiles>;
-  extern __shared__ __align__(128) char memory[];
-  const Lane lane;
-  LogitStage<W, kTiles>* const stages = reinterpret_cast<LogitStage<W, kTiles>*>(memory) + lane.warp * kStages;
-  const std::int64_t first_token = std::int64_t{blockIdx.x} * kLogitTokens;
-  const int first_expert = static_cast<int>(blockIdx.y) * kExperts, own = threadIdx.x % kWarp;
-  const int columns = static_cast<int>(x.columns);
-  const auto copy_step = [&](std::int64_t step, int stage) {
-    const int column = (static_cast<int>(step) * kLogitWarps + lane.warp) * kWarp + lane.q * 8;
+// Adds the sums that the warps of a block have of the same kRows x kColumns elements, in order. store(sums) writes
+// those of a warp to shared memory, where what was there is no longer used; write(row, column, sum) gets the totals.
+template <int kWarps, int kColumns, int kRows, int kPitch, class Store, class Write>
+__device__ void add_warps(float (*of_warps)[kRows][kPitch], const Store& store, const Write& write) {
+  __syncthreads();
+  store(of_warps[threadIdx.x / kWarp]);
+  __syncthreads();
+  for (int i = threadIdx.x; i < kRows * kColumns; i += kWarps * kWarp) {
+    const int row = i / kColumns, column = i % kColumns;
+    float sum = 0;
 #pragma unroll
-    for (int i = 0; i < 2 * kRows; ++i) {
-      const std::int64_t token = first_token + i * 8 + lane.g;
-      copy<kAligned, 8>(stages[stage].x[i][own].values, x.data + token * x.stride, column, columns, token < x.rows);
-    }
-#pragma unroll
-    for (int tile = 0; tile < kTiles; ++tile) {
-      const int expert = first_expert + tile * 8 + lane.g;
-      copy<kAligned, 8>(stages[stage].weight[tile][own].values, weight + expert * x.columns, column, columns,
-                        expert < experts);
-    }
-  };
-  // The tensor cores truncate their sums: small parts have their own.
+    for (int warp = 0; warp < kWarps; ++warp) sum += of_warps[warp][row][column];
+    write(row, column, sum);
+  }
+}
+
+// The sums of 32 tokens times kExperts experts. The tensor cores truncate their sums: small parts have their own.
+template <int kExperts>
+struct LogitSums {
+  static constexpr int kRows = kLogitTokens / 16, kTiles = kExperts / 8;
   Accumulator large[kRows][kTiles], small[kRows][kTiles];
-  const auto multiply = [&](std::int64_t, int stage) {
+
+  template <class W>
+  __device__ void add_stage(const LogitStage<W, kExperts>& stage) {
+    const int own = lane_id();
     Vector<bf16, 8> rows[2 * kRows];
 #pragma unroll
-    for (int i = 0; i < 2 * kRows; ++i) rows[i] = stages[stage].x[i][own];
+    for (int i = 0; i < 2 * kRows; ++i) rows[i] = stage.x[i][own];
 #pragma unroll
     for (int tile = 0; tile < kTiles; ++tile) {
-      const Vector<W, 8> w = stages[stage].weight[tile][own];
+      const Vector<W, 8> w = stage.weight[tile][own];
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const W* four = w.values + 4 * half;
@@ -124,28 +113,55 @@ __global__ void __launch_bounds__(kLogitWarps* kWarp) logits_of(Tokens x, const 
                           low.parts[part], high.parts[part]);
       }
     }
-  };
-  const std::int64_t steps = blocks_for(max(x.columns - lane.warp * kWarp, std::int64_t{0}), kLogitWarps * kWarp);
-  pipeline<kStages>(steps, copy_step, multiply);
+  }
 
-  auto* const of_warps = reinterpret_cast<float(*)[kLogitTokens][kExperts]>(memory);
-  __syncthreads();
+  __device__ void store(float (&to)[kLogitTokens][kExperts]) const {
 #pragma unroll
-  for (int m = 0; m < kRows; ++m)
+    for (int m = 0; m < kRows; ++m)
 #pragma unroll
-    for (int tile = 0; tile < kTiles; ++tile)
+      for (int tile = 0; tile < kTiles; ++tile)
 #pragma unroll
-      for (int i = 0; i < 4; ++i)
-        of_warps[lane.warp][m * 16 + i / 2 * 8 + lane.g][tile * 8 + lane.q * 2 + i % 2] =
-            large[m][tile].values[i] + small[m][tile].values[i];
-  __syncthreads();
-  for (int i = threadIdx.x; i < kLogitTokens * kExperts; i += kLogitWarps * kWarp) {
-    const int row = i / kExperts, column = i % kExperts;
-    float sum = 0;
-    for (int warp = 0; warp < kLogitWarps; ++warp) sum += of_warps[warp][row][column];
+        for (int i = 0; i < 4; ++i)
+          to[m * 16 + i / 2 * 8 + row_of_lane()][tile * 8 + column_of_lane() + i % 2] =
+              large[m][tile].values[i] + small[m][tile].values[i];
+  }
+};
+
+// A block computes 32 tokens times kExperts experts. Its warps share the features: a step of a warp takes
+// 32 of them, eight neighbours per lane. Shared: the stages; then the sums of each warp, which are added in order.
+template <class W, bool kAligned, int kExperts>
+__global__ void __launch_bounds__(kLogitWarps* kWarp) logits_of(Tokens x, const W* weight, int experts, float* logits) {
+  wait_for_previous();
+  constexpr int kStages = kLogitStages<W, kExperts>;
+  extern __shared__ __align__(128) char memory[];
+  const int warp = threadIdx.x / kWarp, own = lane_id(), columns = static_cast<int>(x.columns);
+  auto* const stages = reinterpret_cast<LogitStage<W, kExperts>*>(memory) + warp * kStages;
+  const std::int64_t first_token = std::int64_t{blockIdx.x} * kLogitTokens;
+  const int first_expert = static_cast<int>(blockIdx.y) * kExperts;
+  const auto copy_step = [&](std::int64_t step, int stage) {
+    const int column = (static_cast<int>(step) * kLogitWarps + warp) * kWarp + own % 4 * 8;
+#pragma unroll
+    for (int i = 0; i < kLogitTokens / 8; ++i) {
+      const std::int64_t token = first_token + i * 8 + row_of_lane();
+      copy<kAligned, 8>(stages[stage].x[i][own].values, x.data + token * x.stride, column, columns, token < x.rows);
+    }
+#pragma unroll
+    for (int tile = 0; tile < kExperts / 8; ++tile) {
+      const int expert = first_expert + tile * 8 + row_of_lane();
+      copy<kAligned, 8>(stages[stage].weight[tile][own].values, weight + expert * x.columns, column, columns,
+                        expert < experts);
+    }
+  };
+  LogitSums<kExperts> sums;
+  const std::int64_t steps = blocks_for(max(x.columns - warp * kWarp, std::int64_t{0}), kLogitWarps * kWarp);
+  pipeline<kStages>(steps, copy_step, [&](std::int64_t, int stage) { sums.add_stage(stages[stage]); });
+
+  const auto store = [&](float(&to)[kLogitTokens][kExperts]) { sums.store(to); };
+  const auto write = [&](int row, int column, float sum) {
     if (first_token + row < x.rows && first_expert + column < experts)
       logits[(first_token + row) * experts + first_expert + column] = sum;
-  }
+  };
+  add_warps<kLogitWarps, kExperts>(reinterpret_cast<float(*)[kLogitTokens][kExperts]>(memory), store, write);
 }
 
 // Eight neighbours of a row, as words, so that pairs of bf16 numbers stay together.
@@ -199,7 +215,7 @@ struct WeightFragments {
   }
 
   // sums += weights gradients^T for eight tokens, of which a lane has the gradients of four experts.
-  __device__ void multiply_add(Accumulator (&sums)[4], const Vector<float, 4>& gradients) const {
+  __device__ void add_products(Accumulator (&sums)[4], const Vector<float, 4>& gradients) const {
     const float* const four = gradients.values;
     const Pair<2> low(four[0], four[1]), high(four[2], four[3]);
 #pragma unroll
@@ -251,22 +267,21 @@ __global__ void __launch_bounds__(kGradWarps* kWarp, kFew ? 4 : 3)
     x_gradients(const float* grad, const W* weight, int experts, AddedGradients added, Matrix<bf16> x_grad) {
   wait_for_previous();
   constexpr int kGroups = kWarpTokens<kFew> / 8;
-  const Lane lane;
-  const int columns = static_cast<int>(x_grad.columns);
+  const int warp = threadIdx.x / kWarp, columns = static_cast<int>(x_grad.columns);
   const auto across = static_cast<unsigned>(blocks_for(columns, kGradColumns));
-  const int column = static_cast<int>(blockIdx.x % across) * kGradColumns + lane.warp % 2 * 64 + lane.g * 8;
-  const std::int64_t first_token = (std::int64_t{blockIdx.x / across} * 2 + lane.warp / 2) * kWarpTokens<kFew>;
-  const std::int64_t own_token = first_token + lane.q * 2;
+  const int column = static_cast<int>(blockIdx.x % across) * kGradColumns + warp % 2 * 64 + row_of_lane() * 8;
+  const std::int64_t first_token = (std::int64_t{blockIdx.x / across} * 2 + warp / 2) * kWarpTokens<kFew>;
+  const std::int64_t own_token = first_token + column_of_lane();
   Eight<bf16> others[kMostAdded][kGroups][2];
   if constexpr (kFew) load_added<kAligned>(others, added, own_token, x_grad.rows, column, columns);
   Accumulator sums[kGroups][4];
 #pragma unroll 1
   for (int first = 0; first < experts; first += 16) {
-    const int expert = first + lane.q * 4;
+    const int expert = first + lane_id() % 4 * 4;
     Vector<float, 4> gradients[kGroups];
 #pragma unroll
     for (int group = 0; group < kGroups; ++group) {
-      const std::int64_t token = first_token + group * 8 + lane.g;
+      const std::int64_t token = first_token + group * 8 + row_of_lane();
       gradients[group] = load<kAligned, Vector<float, 4>>(grad + token * experts, expert, experts, token < x_grad.rows);
     }
     Eight<W> of_experts[4];
@@ -276,7 +291,7 @@ __global__ void __launch_bounds__(kGradWarps* kWarp, kFew ? 4 : 3)
           load<kAligned, Eight<W>>(weight + std::int64_t{expert + i} * columns, column, columns, expert + i < experts);
     const WeightFragments<W> weights(of_experts);
 #pragma unroll
-    for (int group = 0; group < kGroups; ++group) weights.multiply_add(sums[group], gradients[group]);
+    for (int group = 0; group < kGroups; ++group) weights.add_products(sums[group], gradients[group]);
   }
   if constexpr (!kFew) load_added<kAligned>(others, added, own_token, x_grad.rows, column, columns);
 #pragma unroll
@@ -297,7 +312,7 @@ template <bool kAligned, int kTiles>
 struct WeightPart {
   static constexpr int kExperts = 16 * kTiles, kColumns = kPartColumns * kTiles, kWarps = kPartWarps / kTiles;
   static constexpr int kOwnExperts = 2 * kTiles, kStages = 3;
-  struct Stage {
+  struct alignas(1024) Stage {  // as Tile wants
     bf16 x[kTiles][16 * 64];
     Vector<float, kOwnExperts> grad[4][kWarp];
   };
@@ -314,7 +329,7 @@ struct WeightPart {
 
   // The 16 tokens from `first`.
   __device__ void copy_group(Stage& stage, int first) const {
-    const int lane = lane_id(), unit = lane % 8, expert = first_expert + lane / 4 * kOwnExperts;
+    const int lane = lane_id(), unit = lane % 8, expert = first_expert + row_of_lane() * kOwnExperts;
 #pragma unroll
     for (int i = 0; i < 4 * kTiles; ++i) {
       const int row = lane / 8 + i % 4 * 4, column = first_column + i / 4 * 64 + unit * 8;
@@ -323,13 +338,13 @@ struct WeightPart {
     }
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const int token = first + i / 2 * 8 + lane % 4 * 2 + i % 2;
+      const int token = first + i / 2 * 8 + column_of_lane() + i % 2;
       copy<kAligned, kOwnExperts>(stage.grad[i][lane].values, grad + std::int64_t{token} * experts, expert, experts,
                                   token < tokens);
     }
   }
 
-  __device__ void multiply_add(const Stage& stage) {
+  __device__ void add_group(const Stage& stage) {
     Fragment parts[kTiles][3];
 #pragma unroll
     for (int m = 0; m < kTiles; ++m)
@@ -346,12 +361,11 @@ struct WeightPart {
 #pragma unroll
       for (int part = 2; part >= 0; --part)  // the smallest part first, which loses least to truncation
 #pragma unroll
-        for (int m = 0; m < kTiles; ++m) braid::kernels::multiply_add(&sums[m][j], parts[m][part], features);
+        for (int m = 0; m < kTiles; ++m) multiply_add(&sums[m][j], parts[m][part], features);
     }
   }
 
   __device__ void store(Sums& to) const {
-    const Lane lane;
 #pragma unroll
     for (int m = 0; m < kTiles; ++m)
 #pragma unroll
@@ -359,8 +373,8 @@ struct WeightPart {
 #pragma unroll
         for (int i = 0; i < 4; i += 2) {
           const float* const pair = sums[m][j].values + i;
-          float* const row = to[lane.g * kOwnExperts + 2 * m + i / 2];
-          *reinterpret_cast<float2*>(row + j * 8 + lane.q * 2) = {pair[0], pair[1]};
+          float* const row = to[row_of_lane() * kOwnExperts + 2 * m + i / 2];
+          *reinterpret_cast<float2*>(row + j * 8 + column_of_lane()) = {pair[0], pair[1]};
         }
   }
 };
@@ -372,7 +386,7 @@ __global__ void __launch_bounds__(WeightPart<kAligned, kTiles>::kWarps* kWarp, 3
     weight_gradients(const float* grad, Tokens x, int experts, std::int64_t per_part, float* partials) {
   wait_for_previous();
   using Part = WeightPart<kAligned, kTiles>;
-  extern __shared__ __align__(128) char memory[];
+  extern __shared__ __align__(1024) char memory[];
   const int warp = threadIdx.x / kWarp;
   const std::int64_t begin = blockIdx.y * per_part;
   const int tokens = static_cast<int>(min(per_part, x.rows - begin)), columns = static_cast<int>(x.columns);
@@ -390,30 +404,25 @@ __global__ void __launch_bounds__(WeightPart<kAligned, kTiles>::kWarps* kWarp, 3
   };
   const auto multiply = [&](std::int64_t, int stage) {
     __syncwarp();  // a warp shares its stages
-    part.multiply_add(stages[stage]);
+    part.add_group(stages[stage]);
     __syncwarp();
   };
   const int groups = (tokens + 15) / 16 - warp;
   pipeline<Part::kStages>((groups + Part::kWarps - 1) / Part::kWarps, copy_step, multiply);
 
-  auto* const of_warps = reinterpret_cast<typename Part::Sums*>(memory);
-  __syncthreads();
-  part.store(of_warps[warp]);
-  __syncthreads();
-  for (int i = threadIdx.x; i < Part::kExperts * Part::kColumns; i += Part::kWarps * kWarp) {
-    const int row = i / Part::kColumns, column = i % Part::kColumns;
-    float sum = 0;
-#pragma unroll
-    for (int other = 0; other < Part::kWarps; ++other) sum += of_warps[other][row][column];
+  const auto store = [&](typename Part::Sums& to) { part.store(to); };
+  const auto write = [&](int row, int column, float sum) {
     const int expert = part.first_expert + row, feature = part.first_column + column;
     if (expert < experts && feature < columns)
       partials[(blockIdx.y * std::int64_t{experts} + expert) * columns + feature] = sum;
-  }
+  };
+  add_warps<Part::kWarps, Part::kColumns>(reinterpret_cast<typename Part::Sums*>(memory), store, write);
 }
 
 constexpr int kThreads = 256;
 
-// y[i] = the sum over parts, plus y[i] if `add`.   partials: [parts, count]
+// y[i] = the sum over parts, plus y[i] if `add`. Unlike sum_rows(), for few parts and many sums.
+// partials: [parts, count]
 template <class W>
 __global__ void __launch_bounds__(kThreads)
     sum_parts(const float* partials, std::int64_t parts, std::int64_t count, W* y, bool add) {
@@ -430,32 +439,24 @@ unsigned grid_size(std::int64_t items, std::int64_t per_block) {
   return static_cast<unsigned>(blocks_for(items, per_block));
 }
 
-template <class Kernel>
-Kernel* with_shared_memory(Kernel* kernel, std::size_t bytes) {
-  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
-  return kernel;
-}
-
-// A block's tiles cover this many experts; more of them per block would need more shared memory.
-constexpr std::int64_t kFewExperts = 16, kManyExperts = 32;
-
-constexpr std::int64_t experts_per_block(int experts) { return experts <= kFewExperts ? kFewExperts : kManyExperts; }
+// A block has one or two tiles of 16 experts; more would need more shared memory.
+constexpr int tiles_of(int experts) { return experts <= 16 ? 1 : 2; }
 
 std::int64_t tokens_per_part(std::int64_t tokens, std::int64_t columns, int experts) {
-  const std::int64_t tiles = experts_per_block(experts) / 16, least = kPartWarps / tiles * 16;
+  const std::int64_t tiles = tiles_of(experts), least = kPartWarps / tiles * 16;
   const std::int64_t others = blocks_for(columns, kPartColumns * tiles) * blocks_for(experts, 16 * tiles);
   const std::int64_t parts = std::max<std::int64_t>(1, kPartBlocks / std::max<std::int64_t>(1, others));
   return std::max(least, blocks_for(tokens, parts * 16) * 16);
 }
 
-// call.operator()<kAligned, kFew>()
+// call.operator()<kAligned, kTiles>()
 template <class Call>
-void with_alignment(bool aligned, int experts, const Call& call) {
-  const bool few = experts <= kFewExperts;
+void with_variant(bool aligned, int experts, const Call& call) {
+  const bool one = tiles_of(experts) == 1;
   if (aligned)
-    few ? call.template operator()<true, true>() : call.template operator()<true, false>();
+    one ? call.template operator()<true, 1>() : call.template operator()<true, 2>();
   else
-    few ? call.template operator()<false, true>() : call.template operator()<false, false>();
+    one ? call.template operator()<false, 1>() : call.template operator()<false, 2>();
 }
 
 }  // namespace
@@ -464,12 +465,12 @@ template <class W>
 void router_logits(Tokens x, const W* weight, int experts, float* logits, cudaStream_t stream) {
   if (x.rows == 0) return;
   const bool aligned = has_vectors<8>(x) && is_aligned(weight, x.columns);
-  with_alignment(aligned, experts, [&]<bool kAligned, bool kFew>() {
-    constexpr int kTiles = (kFew ? kFewExperts : kManyExperts) / 8;
-    constexpr std::size_t kBytes = sizeof(LogitStage<W, kTiles>) * kLogitStages<W, kTiles> * kLogitWarps;
-    const dim3 blocks(grid_size(x.rows, kLogitTokens), grid_size(experts, 8 * kTiles));
-    const auto kernel = with_shared_memory(logits_of<W, kAligned, kTiles>, kBytes);
-    launch_kernel(kernel, {blocks, kLogitWarps * kWarp, kBytes, stream}, x, weight, experts, logits);
+  with_variant(aligned, experts, [&]<bool kAligned, int kTiles>() {
+    constexpr int kExperts = 16 * kTiles;
+    constexpr std::size_t kBytes = sizeof(LogitStage<W, kExperts>) * kLogitStages<W, kExperts> * kLogitWarps;
+    const dim3 blocks(grid_size(x.rows, kLogitTokens), grid_size(experts, kExperts));
+    launch_kernel(logits_of<W, kAligned, kExperts>, {blocks, kLogitWarps * kWarp, kBytes, stream}, x, weight, experts,
+                  logits);
   });
 }
 
@@ -479,7 +480,8 @@ void router_logits_x_grad(const float* grad, const W* weight, int experts, const
   if (x_grad.rows == 0 || x_grad.columns == 0) return;
   bool aligned = has_vectors<8>(x_grad) && is_aligned(weight, x_grad.columns) && is_aligned(grad, experts);
   for (const Tokens& other : added.of_users) aligned = aligned && is_aligned(other);
-  with_alignment(aligned, experts, [&]<bool kAligned, bool kFew>() {
+  with_variant(aligned, experts, [&]<bool kAligned, int kTiles>() {
+    constexpr bool kFew = kTiles == 1;
     const unsigned blocks = grid_size(x_grad.columns, kGradColumns) * grid_size(x_grad.rows, 2 * kWarpTokens<kFew>);
     launch_kernel(x_gradients<W, kAligned, kFew>, {blocks, kGradWarps * kWarp, 0, stream}, grad, weight, experts, added,
                   x_grad);
@@ -496,13 +498,11 @@ void router_logits_weight_grad(const float* grad, Tokens x, int experts, float* 
   const std::int64_t parts = router_token_parts(x.rows, x.columns, experts), count = experts * x.columns;
   if (count == 0) return;
   if (parts > 0)
-    with_alignment(has_vectors<8>(x) && is_aligned(grad, experts), experts, [&]<bool kAligned, bool kFew>() {
-      constexpr int kTiles = (kFew ? kFewExperts : kManyExperts) / 16;
+    with_variant(has_vectors<8>(x) && is_aligned(grad, experts), experts, [&]<bool kAligned, int kTiles>() {
       using Part = WeightPart<kAligned, kTiles>;
       const dim3 blocks(grid_size(x.columns, Part::kColumns), parts, grid_size(experts, Part::kExperts));
-      const auto kernel = with_shared_memory(weight_gradients<kAligned, kTiles>, Part::kBytes);
-      launch_kernel(kernel, {blocks, Part::kWarps * kWarp, Part::kBytes, stream}, grad, x, experts,
-                    tokens_per_part(x.rows, x.columns, experts), partials);
+      launch_kernel(weight_gradients<kAligned, kTiles>, {blocks, Part::kWarps * kWarp, Part::kBytes, stream}, grad, x,
+                    experts, tokens_per_part(x.rows, x.columns, experts), partials);
     });
   launch_kernel(sum_parts<W>, {grid_size(count, kThreads), kThreads, 0, stream}, partials, parts, count, weight_grad,
                 add);

@@ -1,5 +1,6 @@
 // The products of the router, bf16 tokens times fp32 or bf16 weights, at the precision of fp32 on tensor cores: an fp32
-// number is the sum of three bf16 numbers. T tokens, E experts, H features.
+// number is the sum of three bf16 numbers, of which the gradient of the tokens, itself bf16, needs two. T tokens,
+// E experts, H features.
 #pragma once
 
 #include "kernels/matrix.h"
