@@ -47,20 +47,20 @@ __device__ void load_steps(Steps& to, const Steps* from) {
     copy_async(reinterpret_cast<char*>(&to) + offset, reinterpret_cast<const char*>(from) + offset);
 }
 
-// In kernels of steps, a block has 8 heads of one chunk, a warp one of them, a lane 4 slots. But tensors [T, h] have
-// their heads side by side: there a thread has other numbers, of the slots slot_of_number(i) of head_of_number().
+// A warp computes one head, four slots per lane. Global tensors [T, h] have heads contiguous, so threads load and store
+// (slot, head) pairs in that order and exchange them through shared memory.
 constexpr int kStepHeads = 8, kStepThreads = kStepHeads * kWarp, kPerLane = kSlots / kWarp;
-struct alignas(16) StepNumbers {  // for the exchange; neither side meets a bank twice
+struct alignas(16) TransposedSteps {  // neither side meets a bank twice
   float values[kStepHeads][kSlots + kPerLane];
 };
 
-__device__ inline int head_of_number() { return threadIdx.x % kStepHeads; }
-__device__ inline int slot_of_number(int i) { return threadIdx.x / kStepHeads + i * kWarp; }
+__device__ inline int loaded_head() { return threadIdx.x % kStepHeads; }
+__device__ inline int loaded_slot(int i) { return threadIdx.x / kStepHeads + i * kWarp; }
 __device__ inline bool has_number(int i, const SsdChunk& chunk, const SsdSizes& sizes) {
-  return slot_of_number(i) < chunk.tokens && blockIdx.y * kStepHeads + head_of_number() < sizes.heads;
+  return loaded_slot(i) < chunk.tokens && blockIdx.y * kStepHeads + loaded_head() < sizes.heads;
 }
-__device__ inline std::int64_t place_of_number(int i, const SsdChunk& chunk, std::int64_t stride) {
-  return (chunk.begin + slot_of_number(i)) * stride + blockIdx.y * kStepHeads + head_of_number();
+__device__ inline std::int64_t loaded_offset(int i, const SsdChunk& chunk, std::int64_t stride) {
+  return (chunk.begin + loaded_slot(i)) * stride + blockIdx.y * kStepHeads + loaded_head();
 }
 
 // A thread's numbers; zeros for those that do not exist.
@@ -69,7 +69,7 @@ __device__ inline void load_numbers(float (&to)[kPerLane], const Numbers& from, 
   const auto load = [&]<class T>(const T* data) {
 #pragma unroll
     for (int i = 0; i < kPerLane; ++i)
-      to[i] = has_number(i, chunk, sizes) ? to_float(data[place_of_number(i, chunk, from.stride)]) : 0;
+      to[i] = has_number(i, chunk, sizes) ? to_float(data[loaded_offset(i, chunk, from.stride)]) : 0;
   };
   from.is_float ? load(static_cast<const float*>(from.data)) : load(static_cast<const bf16*>(from.data));
 }
@@ -122,6 +122,49 @@ __device__ void compute_scores(Fragment (&scores)[kTiles], Panels<kSlots, kState
 
 __device__ inline float2 pair_at(const float* values) { return *reinterpret_cast<const float2*>(values); }
 
+// A group's part of the rows of B or C in a chunk.
+template <int kState>
+__device__ const bf16* group_rows(const Matrix<bf16>& matrix, const SsdChunk& chunk, int group) {
+  return matrix.data + chunk.begin * matrix.stride + group * kState;
+}
+
+// Multiplies the two rows of a lane, row_of_lane() and the one 8 below, by a factor each.
+template <int kCount>
+__device__ void scale_rows(Accumulator (&sums)[kCount], const float (&factors)[2]) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i)
+#pragma unroll
+    for (int v = 0; v < 4; ++v) sums[i].values[v] *= factors[v / 2];
+}
+
+// One of these two rows, 16 columns of it.
+__device__ inline void store_sums(bf16* row, const Accumulator* sums, int below, bool valid) {
+  const float *a = sums[0].values + 2 * below, *b = sums[1].values + 2 * below;
+  store_row(row, {a[0], a[1]}, {b[0], b[1]}, valid);
+}
+
+// A warp's rows of y or of the gradient of x, those from first_row in a chunk and a head: sums + skip other, where
+// `other` begins at first_row, too.
+template <int kWidth>
+__device__ void store_head(const Matrix<bf16>& to, const SsdChunk& chunk, int head, int first_row,
+                           const Accumulator (&sums)[kWidth / 8], float skip, Tile<kWidth> other) {
+  Fragment others[kWidth / kMma];
+#pragma unroll
+  for (int p = 0; p < kWidth / kMma; ++p) others[p] = left(other, 0, p * kMma);
+#pragma unroll
+  for (int below = 0; below < 2; ++below) {
+    const int slot = first_row + row_of_lane() + 8 * below;
+    bf16* row = to.data + (chunk.begin + slot) * to.stride + head * kWidth;
+#pragma unroll
+    for (int p = 0; p < kWidth / kMma; ++p) {
+      const float *a = sums[2 * p].values + 2 * below, *b = sums[2 * p + 1].values + 2 * below;
+      const float2 low = unpack(others[p].values[below]), high = unpack(others[p].values[2 + below]);
+      store_row(row + p * kMma, {a[0] + skip * low.x, a[1] + skip * low.y},
+                {b[0] + skip * high.x, b[1] + skip * high.y}, slot < chunk.tokens);
+    }
+  }
+}
+
 inline Steps* step_table(const SsdScratch& scratch) { return reinterpret_cast<Steps*>(scratch.steps); }
 
 void fill_steps(const SsdTensors& in, const SsdSizes& sizes, const SsdChunk* chunks, const SsdScratch& scratch,
@@ -140,11 +183,6 @@ void chunk_states(Matrix<bf16> rows, Matrix<bf16> columns, const SsdSizes& sizes
 template <Direction kDirection>
 void pass_states(const SsdSizes& sizes, const SsdChunk* chunks, const SsdScratch& scratch,
                  const SsdBorderStates& border, bf16* states, const bf16* before, cudaStream_t stream);
-
-template <class Kernel>
-void allow_shared_memory(Kernel* kernel, std::size_t bytes) {
-  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
-}
 
 inline dim3 grid_of(std::int64_t x, std::int64_t y = 1, std::int64_t z = 1) {
   return {static_cast<unsigned>(x), static_cast<unsigned>(y), static_cast<unsigned>(z)};

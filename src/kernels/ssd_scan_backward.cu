@@ -63,21 +63,99 @@ __device__ float row_sum(float x) {
   return x + __shfl_xor_sync(~0u, x, 2);
 }
 
+// A tile of 16 rows j and 16 columns i of one head. A lane has rows row_of_lane() + 8 below, columns 8 half +
+// column_of_lane() + e, and their products g_i . x_j.
+struct InnerTile {
+  const Accumulator (&products)[2];
+  const Fragment& scores;
+  const float (&step)[2];
+  Accumulator* score_grad;   // two, to which this head's are added
+  float (&later)[2];         // sums of z_ij over columns, to which this tile's are added
+  float earlier[2][2] = {};  // [half][e]: sums of z_ij s_j over rows
+  Fragment weights = {};     // w_ij
+
+  // w_ij and z_ij
+  __device__ std::pair<float, float> weigh(int half, int below, int e, float decay) {
+    const float2 scores_of_pair = unpack(scores.values[2 * half + below]);
+    const float score = e == 0 ? scores_of_pair.x : scores_of_pair.y;
+    const float decayed = products[half].values[2 * below + e] * decay;
+    score_grad[half].values[2 * below + e] += decayed * step[below];
+    return {score * decay, decayed * score};
+  }
+  __device__ void add(int half, int below, int e, float z) {
+    later[below] += z;
+    earlier[half][e] += z * step[below];
+  }
+
+  // If the columns are `distance` > 0 tiles after the rows.
+  __device__ void weigh_later(const Steps& steps, int tile, int distance) {
+    const int row = tile * kMma + row_of_lane(), first_column = (tile + distance) * kMma;
+    const float between = steps.between(tile, tile + distance);
+    const float from_row[2] = {steps.to_tile[row] * between, steps.to_tile[row + 8] * between};
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const float2 to_column = pair_at(&steps.from_tile[first_column + half * 8 + column_of_lane()]);
+#pragma unroll
+      for (int below = 0; below < 2; ++below) {
+        const auto [first, first_z] = weigh(half, below, 0, from_row[below] * to_column.x);
+        const auto [second, second_z] = weigh(half, below, 1, from_row[below] * to_column.y);
+        weights.values[2 * half + below] = pack(first, second);
+        add(half, below, 0, first_z);
+        add(half, below, 1, second_z);
+      }
+    }
+  }
+
+  // If rows and columns are the same slots.
+  __device__ void weigh_diagonal(const Steps& steps, int tile, const float (&sum)[2], TokenGrads& tokens) {
+    const int first_row = tile * kMma, row = first_row + row_of_lane();
+#pragma unroll
+    for (int half = 0; half < 2; ++half)
+#pragma unroll
+      for (int below = 0; below < 2; ++below) {
+        float of_pair[2];
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+          const int column = first_row + half * 8 + column_of_lane() + e, slot = row + 8 * below;
+          const auto [weight, z] = weigh(half, below, e, column >= slot ? decay_of(steps.sum[column] - sum[below]) : 0);
+          of_pair[e] = weight;
+          add(half, below, e, column == slot ? 0 : z);
+          if (column == slot) {
+            tokens.own[slot] = z;
+            tokens.product[slot] = products[half].values[2 * below + e];
+          }
+        }
+        weights.values[2 * half + below] = pack(of_pair[0], of_pair[1]);
+      }
+  }
+};
+
+// A warp's rows of score gradients; their tiles of columns count from the warp's own. Those beyond the last tile begin
+// the row: they are zero.
+__device__ void store_score_grads(bf16* to, const Accumulator (&score_grad)[2 * kTiles], int tile) {
+#pragma unroll
+  for (int i = 0; i < kTiles; ++i)
+#pragma unroll
+    for (int below = 0; below < 2; ++below)
+      store_sums(to + (tile * kMma + row_of_lane() + 8 * below) * kSlots + (tile + i) % kTiles * kMma,
+                 &score_grad[2 * i], below, true);
+}
+
 // The gradients of x and of the scores inside a chunk, for the heads of one group. A warp has 16 slots j as rows; their
 // scores, and the gradients of these, summed over the heads, stay in registers: 16 x 128, columns i >= j. The next
 // head's x, grad and state gradient are copied to shared memory meanwhile.
 template <int kWidth, int kState>
 __global__ void __launch_bounds__(kThreads, 1)
-    inside_chunks(Matrix<bf16> grad, SsdTensors in, int heads, int heads_per_group, const SsdChunk* table,
+    inside_chunks(Matrix<bf16> grad, SsdTensors in, int groups, int heads_per_group, const SsdChunk* table,
                   const Steps* all_steps, const bf16* state_grads, Matrix<bf16> x_grad, bf16* score_grads,
                   TokenGrads* all_tokens) {
   wait_for_previous();
   extern __shared__ __align__(1024) char memory[];
   auto& shared = *reinterpret_cast<ChunkMemory<kWidth, kState>*>(memory);
   const Panels<kSlots, kState> B{shared.B}, C{reinterpret_cast<bf16*>(&shared.stages[1])};
-  const SsdChunk chunk = table[blockIdx.y];
-  const int group = blockIdx.x, tile = tile_of_warp(), first_row = tile * kMma;
-  const std::int64_t first_index = std::int64_t{blockIdx.y} * heads + group * heads_per_group;
+  const SsdChunk chunk = table[blockIdx.x / groups];
+  const int group = static_cast<int>(blockIdx.x % groups), tile = tile_of_warp(), first_row = tile * kMma;
+  const std::int64_t first_index = std::int64_t{blockIdx.x} * heads_per_group;  // of the chunk's heads of this group
 
   const auto load_head = [&](int i) {
     auto& stage = shared.stages[i % 2];
@@ -90,9 +168,6 @@ __global__ void __launch_bounds__(kThreads, 1)
                           kWidth);
     load_steps<kThreads>(stage.steps, all_steps + index);
   };
-  const auto of_group = [&](const Matrix<bf16>& from) {
-    return from.data + chunk.begin * from.stride + group * kState;
-  };
   // By the threads of the first half, one slot each; a slot of tile i has sums over tiles up to i.
   const auto write_earlier = [&](int i) {
     const int slot = threadIdx.x;
@@ -101,8 +176,8 @@ __global__ void __launch_bounds__(kThreads, 1)
     for (int t = 0; t <= slot / kMma; ++t) sum += shared.earlier[i % 2][t][slot];
     all_tokens[first_index + i].earlier[slot] = sum;
   };
-  load_in_order_of_warps<kThreads>(B, of_group(in.B), in.B.stride, chunk.tokens);
-  load_panels<kThreads>(C, of_group(in.C), in.C.stride, chunk.tokens);
+  load_in_order_of_warps<kThreads>(B, group_rows<kState>(in.B, chunk, group), in.B.stride, chunk.tokens);
+  load_panels<kThreads>(C, group_rows<kState>(in.C, chunk, group), in.C.stride, chunk.tokens);
   load_head(0);
   copies_arrived();
   __syncthreads();
@@ -142,100 +217,32 @@ __global__ void __launch_bounds__(kThreads, 1)
 #pragma unroll
       for (int p = 0; p < kWidth; p += kMma)
         multiply_add(products, own_x[p / kMma], right_transposed(y_grad, p, i * kMma));
-      Fragment weights;
-      float earlier[2][2] = {};
-      const auto weigh = [&](int half, int below, int e, float decay) {
-        const float2 scores_of_pair = unpack(scores[i].values[2 * half + below]);
-        const float score = e == 0 ? scores_of_pair.x : scores_of_pair.y;
-        const float decayed = products[half].values[2 * below + e] * decay;
-        score_grad[2 * i + half].values[2 * below + e] += decayed * step[below];
-        return std::pair{score * decay, decayed * score};
-      };
-      const auto add = [&](int half, int below, int e, float z) {
-        later[below] += z;
-        earlier[half][e] += z * step[below];
-      };
+      InnerTile inner{products, scores[i], step, &score_grad[2 * i], later};
       if (i > 0) {
-        const float between = steps.between(tile, tile + i);
-        const float from_row[2] = {steps.to_tile[row] * between, steps.to_tile[row + 8] * between};
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          const float2 to_column = pair_at(&steps.from_tile[first_row + i * kMma + half * 8 + column_of_lane()]);
-#pragma unroll
-          for (int below = 0; below < 2; ++below) {
-            const auto [first, first_z] = weigh(half, below, 0, from_row[below] * to_column.x);
-            const auto [second, second_z] = weigh(half, below, 1, from_row[below] * to_column.y);
-            weights.values[2 * half + below] = pack(first, second);
-            add(half, below, 0, first_z);
-            add(half, below, 1, second_z);
-          }
-        }
+        inner.weigh_later(steps, tile, i);
       } else {
-#pragma unroll
-        for (int half = 0; half < 2; ++half)
-#pragma unroll
-          for (int below = 0; below < 2; ++below) {
-            float of_pair[2];
-#pragma unroll
-            for (int e = 0; e < 2; ++e) {
-              const int column = first_row + half * 8 + column_of_lane() + e, slot = row + 8 * below;
-              const auto [weight, z] =
-                  weigh(half, below, e, column >= slot ? decay_of(steps.sum[column] - sum[below]) : 0);
-              of_pair[e] = weight;
-              add(half, below, e, column == slot ? 0 : z);
-              if (column == slot) {
-                tokens.own[slot] = z;
-                tokens.product[slot] = products[half].values[2 * below + e];
-              }
-            }
-            weights.values[2 * half + below] = pack(of_pair[0], of_pair[1]);
-          }
-      }
-      if (i == 0) {
+        inner.weigh_diagonal(steps, tile, sum, tokens);
         wait_for_sums(sums);
-#pragma unroll
-        for (int p = 0; p < kWidth / 8; ++p)
-#pragma unroll
-          for (int v = 0; v < 4; ++v) sums[p].values[v] *= to_end[v / 2];
+        scale_rows(sums, to_end);
       }
-      write_column_sums(earlier, &shared.earlier[h % 2][tile][first_row + i * kMma]);
+      write_column_sums(inner.earlier, &shared.earlier[h % 2][tile][first_row + i * kMma]);
 #pragma unroll
-      for (int p = 0; p < kWidth; p += kMma) multiply_add(&sums[p / 8], weights, right(y_grad, i * kMma, p));
+      for (int p = 0; p < kWidth; p += kMma) multiply_add(&sums[p / 8], inner.weights, right(y_grad, i * kMma, p));
     }
 
-    const float skip = value_at(in.D, group * heads_per_group + h);
-    Fragment grads[kWidth / kMma];
-#pragma unroll
-    for (int p = 0; p < kWidth; p += kMma) grads[p / kMma] = left(y_grad, 0, p);
+    const int head = group * heads_per_group + h;
+    scale_rows(sums, step);
+    store_head(x_grad, chunk, head, first_row, sums, value_at(in.D, head), y_grad);
 #pragma unroll
     for (int below = 0; below < 2; ++below) {
-      const int slot = row + 8 * below;
-      const float all_later = row_sum(later[below]), s = step[below];
-      if (column_of_lane() == 0) tokens.later[slot] = all_later;
-      bf16* to = x_grad.data + (chunk.begin + slot) * x_grad.stride + (group * heads_per_group + h) * kWidth;
-#pragma unroll
-      for (int p = 0; p < kWidth; p += kMma) {
-        const float *a = sums[p / 8].values + 2 * below, *b = sums[p / 8 + 1].values + 2 * below;
-        const Fragment& own_grad = grads[p / kMma];
-        const float2 low = unpack(own_grad.values[below]), high = unpack(own_grad.values[2 + below]);
-        store_row(to + p, {s * a[0] + skip * low.x, s * a[1] + skip * low.y},
-                  {s * b[0] + skip * high.x, s * b[1] + skip * high.y}, slot < chunk.tokens);
-      }
+      const float all_later = row_sum(later[below]);
+      if (column_of_lane() == 0) tokens.later[row + 8 * below] = all_later;
     }
   }
 
   __syncthreads();
   write_earlier(heads_per_group - 1);
-  bf16* to = score_grads + (std::int64_t{blockIdx.y} * gridDim.x + group) * kSlots * kSlots;
-#pragma unroll
-  for (int i = 0; i < kTiles; ++i)
-#pragma unroll
-    for (int below = 0; below < 2; ++below) {
-      const float *a = score_grad[2 * i].values + 2 * below, *b = score_grad[2 * i + 1].values + 2 * below;
-      // The tiles that are left out begin the row: they are zero.
-      store_row(to + (first_row + row_of_lane() + 8 * below) * kSlots + (tile + i) % kTiles * kMma, {a[0], a[1]},
-                {b[0], b[1]}, true);
-    }
+  store_score_grads(score_grads + std::int64_t{blockIdx.x} * kSlots * kSlots, score_grad, tile);
 }
 
 // Before the heads, the gradients of the scores and the other of B and C take the place of the stages.
@@ -265,44 +272,74 @@ struct GroupTermsOfCAndB {
   GroupTerms terms[2];
 };
 
-// The gradient of C (blockIdx.x = 0) or B (1) in a chunk, for one group: a product of the scores' gradients with the
+// sums += a warp's rows of the scores' gradients, transposed for those of C, times the other of B and C.
+template <int kState>
+__device__ void add_score_products(Accumulator (&sums)[kState / 8], Tile<kSlots> scores, Tile<kState> other, bool of_C,
+                                   int tile) {
+  for (int k = 0; k < kTiles; ++k) {
+    if (of_C ? k > tile : k < tile) continue;
+    const Fragment s = of_C ? left_transposed(scores, tile * kMma, k * kMma) : left(scores, tile * kMma, k * kMma);
+#pragma unroll
+    for (int n = 0; n < kState / kMma; ++n) multiply_add(&sums[2 * n], s, right(other, k * kMma, n * kMma));
+  }
+}
+
+// For 64 columns of a warp's rows, those from first_column: sums += weight products, and dots += products . factors.
+// The factors begin with these rows.
+template <int kState>
+__device__ void add_weighted(Accumulator (&sums)[kState / 8], float (&dots)[2],
+                             const Accumulator (&products)[kPanel / 8], const float (&weight)[2], Tile<kState> factors,
+                             int first_column) {
+#pragma unroll
+  for (int n = 0; n < kPanel / 8; n += 2) {
+    const int column = first_column + n * 8;
+    const Fragment own = left(factors, 0, column);  // in the places of the products
+#pragma unroll
+    for (int i = 0; i < 2; ++i)
+#pragma unroll
+      for (int below = 0; below < 2; ++below) {
+        const float2 factor = unpack(own.values[2 * i + below]);
+        const float* product = products[n + i].values + 2 * below;
+        float* sum = sums[column / 8 + i].values + 2 * below;
+        dots[below] += product[0] * factor.x + product[1] * factor.y;
+        sum[0] += weight[below] * product[0];
+        sum[1] += weight[below] * product[1];
+      }
+  }
+}
+
+// The gradient of C (blockIdx.x even) or B (odd) in a chunk, for one group: a product of the scores' gradients with the
 // other of the two, and over the heads of the group products of grad and H, or of x and G, with rows weighted by
 // decays. A warp has 16 slots as rows. The products' dot products with the rows of C or B are gradients of decays:
 // from_state, to_state.
 template <int kWidth, int kState>
 __global__ void __launch_bounds__(kThreads, 2)
-    of_groups(const __grid_constant__ GroupTermsOfCAndB both, int heads, int heads_per_group, const SsdChunk* table,
+    of_groups(const __grid_constant__ GroupTermsOfCAndB both, int groups, int heads_per_group, const SsdChunk* table,
               const Steps* all_steps, const bf16* score_grads, TokenGrads* all_tokens) {
   wait_for_previous();
   extern __shared__ __align__(1024) char memory[];
   auto& shared = *reinterpret_cast<GroupMemory<kWidth, kState>*>(memory);
   // The chunks that were read last come first: some of them are still in the L2 cache.
-  const int chunk_index = gridDim.z - 1 - blockIdx.z;
-  const bool of_C = blockIdx.x == 0;
-  const GroupTerms& terms = both.terms[blockIdx.x];
+  const int chunk_index = static_cast<int>((gridDim.x - 1 - blockIdx.x) / 2 / groups);
+  const bool of_C = blockIdx.x % 2 == 0;
+  const GroupTerms& terms = both.terms[blockIdx.x % 2];
   const Tile<kState> own{shared.own}, other{shared.scores.other};
   const Tile<kSlots> scores{shared.scores.grads};
   const SsdChunk chunk = table[chunk_index];
-  const int group = blockIdx.y, tile = tile_of_warp(), first_row = tile * kMma;
-  const std::int64_t first_index = std::int64_t{chunk_index} * heads + group * heads_per_group;
+  const int group = static_cast<int>(blockIdx.x / 2 % groups), tile = tile_of_warp(), first_row = tile * kMma;
+  const std::int64_t index = std::int64_t{chunk_index} * groups + group, first_index = index * heads_per_group;
 
   const auto load_group = [&](Tile<kState> to, const Matrix<bf16>& from) {
-    load_tile<kSlots, kThreads>(to, from.data + chunk.begin * from.stride + group * kState, from.stride, chunk.tokens);
+    load_tile<kSlots, kThreads>(to, group_rows<kState>(from, chunk, group), from.stride, chunk.tokens);
   };
   load_group(own, terms.own);
   load_group(other, terms.other);
-  load_tile<kSlots, kThreads>(scores, score_grads + (std::int64_t{chunk_index} * gridDim.y + group) * kSlots * kSlots,
-                              kSlots, kSlots);
+  load_tile<kSlots, kThreads>(scores, score_grads + index * kSlots * kSlots, kSlots, kSlots);
   copies_arrived();
   __syncthreads();
 
   Accumulator sums[kState / 8];
-  for (int k = 0; k < kTiles; ++k) {
-    if (of_C ? k > tile : k < tile) continue;
-    const Fragment s = of_C ? left_transposed(scores, first_row, k * kMma) : left(scores, first_row, k * kMma);
-#pragma unroll
-    for (int n = 0; n < kState / kMma; ++n) multiply_add(&sums[2 * n], s, right(other, k * kMma, n * kMma));
-  }
+  add_score_products(sums, scores, other, of_C, tile);
   __syncthreads();
 
   const auto load_head = [&](int i) {
@@ -341,22 +378,7 @@ __global__ void __launch_bounds__(kThreads, 2)
     for (int panel = 0; panel < kState / kPanel; ++panel) {
       if (panel > 0) begin_product<false>(products, rows, state.panel(panel));
       wait_for_sums(products);
-#pragma unroll
-      for (int n = 0; n < kPanel / 8; n += 2) {
-        const int column = panel * kPanel + n * 8;
-        const Fragment factors = left(own.from_row(own_row), 0, column);  // in the places of the products
-#pragma unroll
-        for (int i = 0; i < 2; ++i)
-#pragma unroll
-          for (int below = 0; below < 2; ++below) {
-            const float2 factor = unpack(factors.values[2 * i + below]);
-            const float* product = products[n + i].values + 2 * below;
-            float* sum = sums[column / 8 + i].values + 2 * below;
-            dots[below] += product[0] * factor.x + product[1] * factor.y;
-            sum[0] += weight[below] * product[0];
-            sum[1] += weight[below] * product[1];
-          }
-      }
+      add_weighted(sums, dots, products, weight, own.from_row(own_row), panel * kPanel);
     }
     TokenGrads& tokens = all_tokens[first_index + h];
 #pragma unroll
@@ -371,11 +393,9 @@ __global__ void __launch_bounds__(kThreads, 2)
   for (int below = 0; below < 2; ++below) {
     const int slot = row + 8 * below;
 #pragma unroll
-    for (int n = 0; n < kState / kMma; ++n) {
-      const float *a = sums[2 * n].values + 2 * below, *b = sums[2 * n + 1].values + 2 * below;
-      store_row(to.data + (chunk.begin + slot) * to.stride + group * kState + n * kMma, {a[0], a[1]}, {b[0], b[1]},
-                slot < chunk.tokens);
-    }
+    for (int n = 0; n < kState / kMma; ++n)
+      store_sums(to.data + (chunk.begin + slot) * to.stride + group * kState + n * kMma, &sums[2 * n], below,
+                 slot < chunk.tokens);
   }
 }
 
@@ -394,7 +414,7 @@ __global__ void __launch_bounds__(kStepThreads)
     of_steps(SsdTensors in, SsdSizes sizes, const SsdChunk* table, const Steps* all_steps, const TokenGrads* all_tokens,
              const float* passed, Numbers dt_grad, float* chunk_sums) {
   wait_for_previous();
-  __shared__ StepNumbers numbers;  // dt, then its gradients
+  __shared__ TransposedSteps numbers;  // dt, then its gradients
   const SsdChunk chunk = table[blockIdx.x];
   float of_thread[kPerLane];
   load_numbers(of_thread, in.dt, chunk, sizes);
@@ -414,7 +434,7 @@ __global__ void __launch_bounds__(kStepThreads)
   float of_end = 0;
   for (int i = lane; i < parts; i += kWarp) of_end += passed[index * parts + i];
 #pragma unroll
-  for (int i = 0; i < kPerLane; ++i) numbers.values[head_of_number()][slot_of_number(i)] = of_thread[i];
+  for (int i = 0; i < kPerLane; ++i) numbers.values[loaded_head()][loaded_slot(i)] = of_thread[i];
   float of_step[kPerLane], of_a[kPerLane], to_state = 0, product = 0, total = 0;
 #pragma unroll
   for (int i = 0; i < kPerLane; ++i) {
@@ -451,8 +471,7 @@ __global__ void __launch_bounds__(kStepThreads)
 #pragma unroll
   for (int i = 0; i < kPerLane; ++i)
     if (has_number(i, chunk, sizes))
-      set_value(dt_grad, place_of_number(i, chunk, dt_grad.stride),
-                numbers.values[head_of_number()][slot_of_number(i)]);
+      set_value(dt_grad, loaded_offset(i, chunk, dt_grad.stride), numbers.values[loaded_head()][loaded_slot(i)]);
 }
 
 // A warp adds up one head's sums over the chunks.
@@ -490,20 +509,18 @@ void ssd_scan_backward(Matrix<bf16> grad, const SsdTensors& in, const SsdSizes& 
   if (sizes.chunks > 0) {
     chunk_states<Direction::Backward>(grad, in.C, sizes, chunks, scratch, scratch.state_grads, stream);
     pass_states<Direction::Backward>(sizes, chunks, scratch, border, scratch.state_grads, states, stream);
-    const int heads = static_cast<int>(sizes.heads), heads_per_group = static_cast<int>(sizes.heads / sizes.groups);
+    const int groups = static_cast<int>(sizes.groups), heads_per_group = static_cast<int>(sizes.heads / sizes.groups);
     const auto launch = [&]<int kWidth, int kState>() {
       constexpr std::size_t kChunkBytes = sizeof(ChunkMemory<kWidth, kState>);
-      const auto inside = inside_chunks<kWidth, kState>;
-      allow_shared_memory(inside, kChunkBytes);
-      launch_kernel(inside, {grid_of(sizes.groups, sizes.chunks), kThreads, kChunkBytes, stream}, grad, in, heads,
+      launch_kernel(inside_chunks<kWidth, kState>,
+                    {grid_of(sizes.chunks * sizes.groups), kThreads, kChunkBytes, stream}, grad, in, groups,
                     heads_per_group, chunks, steps, scratch.state_grads, gradients.x, scratch.score_grads,
                     token_grads(scratch));
       constexpr std::size_t kGroupBytes = sizeof(GroupMemory<kWidth, kState>);
-      const auto groups = of_groups<kWidth, kState>;
-      allow_shared_memory(groups, kGroupBytes);
       const GroupTermsOfCAndB both{
           {{grad, in.C, in.B, states, gradients.C}, {in.x, in.B, in.C, scratch.state_grads, gradients.B}}};
-      launch_kernel(groups, {grid_of(2, sizes.groups, sizes.chunks), kThreads, kGroupBytes, stream}, both, heads,
+      launch_kernel(of_groups<kWidth, kState>,
+                    {grid_of(sizes.chunks * sizes.groups * 2), kThreads, kGroupBytes, stream}, both, groups,
                     heads_per_group, chunks, steps, scratch.score_grads, token_grads(scratch));
     };
     sizes.state == 128 ? launch.template operator()<64, 128>() : launch.template operator()<64, 64>();

@@ -13,17 +13,17 @@ __device__ float step_of(float raw, const SsdSizes& sizes) {
 __global__ void __launch_bounds__(kStepThreads)
     steps_of(SsdTensors in, SsdSizes sizes, const SsdChunk* table, Steps* all_steps) {
   wait_for_previous();
-  __shared__ StepNumbers numbers;
+  __shared__ TransposedSteps numbers;
   const SsdChunk chunk = table[blockIdx.x];
   const int warp = threadIdx.x / kWarp, lane = lane_id(), first = lane * kPerLane;
   const std::int64_t first_head = std::int64_t{blockIdx.y} * kStepHeads, head = first_head + warp;
   float of_thread[kPerLane];
   load_numbers(of_thread, in.dt, chunk, sizes);
   const auto of_head = [&](const Numbers& all, std::int64_t i) { return value_at(all, min(i, sizes.heads - 1)); };
-  const float bias = of_head(in.dt_bias, first_head + head_of_number()), A = -expf(of_head(in.A_log, head));
+  const float bias = of_head(in.dt_bias, first_head + loaded_head()), A = -expf(of_head(in.A_log, head));
 #pragma unroll
   for (int i = 0; i < kPerLane; ++i)
-    numbers.values[head_of_number()][slot_of_number(i)] =
+    numbers.values[loaded_head()][loaded_slot(i)] =
         has_number(i, chunk, sizes) ? step_of(of_thread[i] + bias, sizes) : 0;
   __syncthreads();
   if (head >= sizes.heads) return;
@@ -65,22 +65,23 @@ struct StateMemory {
 
 template <Direction kDirection, int kWidth, int kState>
 __global__ void __launch_bounds__(kStateThreads, 4)
-    add_chunk_states(Matrix<bf16> rows, Matrix<bf16> columns, int heads_per_group, const SsdChunk* table,
+    add_chunk_states(Matrix<bf16> rows, Matrix<bf16> columns, int heads, int heads_per_group, const SsdChunk* table,
                      const Steps* all_steps, bf16* states) {
   wait_for_previous();
   extern __shared__ __align__(1024) char memory[];
   auto& shared = *reinterpret_cast<StateMemory<kWidth, kState>*>(memory);
   const Tile<kWidth> row_tile{shared.rows};
   const Tile<kState> column_tile{shared.columns};
-  const int head = blockIdx.x, group = head / heads_per_group;
+  const int head = static_cast<int>(blockIdx.x % heads), group = head / heads_per_group;
   // The chunks with which pass_states begins come last: some of them are still in the L2 cache then.
-  const int chunk_index = kDirection == Direction::Forward ? gridDim.y - 1 - blockIdx.y : blockIdx.y;
+  const int chunk_index =
+      static_cast<int>((kDirection == Direction::Forward ? gridDim.x - 1 - blockIdx.x : blockIdx.x) / heads);
   const SsdChunk chunk = table[chunk_index];
-  const std::int64_t index = std::int64_t{chunk_index} * gridDim.x + head;
+  const std::int64_t index = std::int64_t{chunk_index} * heads + head;
   load_tile<kSlots, kStateThreads>(row_tile, rows.data + chunk.begin * rows.stride + head * kWidth, rows.stride,
                                    chunk.tokens);
-  load_tile<kSlots, kStateThreads>(column_tile, columns.data + chunk.begin * columns.stride + group * kState,
-                                   columns.stride, chunk.tokens);
+  load_tile<kSlots, kStateThreads>(column_tile, group_rows<kState>(columns, chunk, group), columns.stride,
+                                   chunk.tokens);
   const Steps& steps = all_steps[index];
   const int slot = threadIdx.x;
   static_assert(kStateThreads == kSlots);
@@ -122,9 +123,8 @@ __global__ void __launch_bounds__(kStateThreads, 4)
     for (int n = 0; n < kColumns / kMma; ++n)
 #pragma unroll
       for (int below = 0; below < 2; ++below) {
-        const float *a = sums[m][2 * n].values + 2 * below, *b = sums[m][2 * n + 1].values + 2 * below;
         const int row = first_row + m * kMma + row_of_lane() + 8 * below;
-        store_row(state + row * kState + first_column + n * kMma, {a[0], a[1]}, {b[0], b[1]}, true);
+        store_sums(state + row * kState + first_column + n * kMma, &sums[m][2 * n], below, true);
       }
 }
 
@@ -227,10 +227,10 @@ void chunk_states(Matrix<bf16> rows, Matrix<bf16> columns, const SsdSizes& sizes
                   const SsdScratch& scratch, bf16* states, cudaStream_t stream) {
   const auto launch = [&]<int kWidth, int kState>() {
     constexpr std::size_t kBytes = sizeof(StateMemory<kWidth, kState>);
-    const auto kernel = add_chunk_states<kDirection, kWidth, kState>;
-    allow_shared_memory(kernel, kBytes);
-    launch_kernel(kernel, {grid_of(sizes.heads, sizes.chunks), kStateThreads, kBytes, stream}, rows, columns,
-                  static_cast<int>(sizes.heads / sizes.groups), chunks, step_table(scratch), states);
+    launch_kernel(add_chunk_states<kDirection, kWidth, kState>,
+                  {grid_of(sizes.chunks * sizes.heads), kStateThreads, kBytes, stream}, rows, columns,
+                  static_cast<int>(sizes.heads), static_cast<int>(sizes.heads / sizes.groups), chunks,
+                  step_table(scratch), states);
   };
   sizes.state == 128 ? launch.template operator()<64, 128>() : launch.template operator()<64, 64>();
 }

@@ -1,5 +1,5 @@
 // Products of 64 x 64 elements by a warpgroup, with the operands of tensor_core.cuh: by Hopper's wgmma, which reads
-// shared memory itself and runs meanwhile, else by each warp's mma.sync. A warp has the accumulators of 16 rows.
+// shared memory itself and runs asynchronously, else by each warp's mma.sync. A warp has the accumulators of 16 rows.
 #pragma once
 
 #include "kernels/hopper.cuh"
@@ -21,7 +21,7 @@ struct Panels {
   }
   __device__ Panels from_row(int row) const { return {data + row * kPanel}; }
 
-  // What a product of a warpgroup reads at depth k: the depth runs along the rows, or down the 64 columns.
+  // What a product of a warpgroup reads at depth k: the depth runs along the rows, or down the rows of one panel.
   template <bool kDepthMajor>
   __device__ std::uint64_t descriptor(int k) const {
     using Side = Operand<kDepthMajor, kRows>;
