@@ -347,13 +347,6 @@ TEST(SsdScan, InputsAndGradientsAreColumns) {
   }
 }
 
-TEST(SsdScan, ChunksStayInsideSequences) {
-  const at::Tensor expected = at::tensor({0, 128, 0, 1, 128, 2, 0, 2, 130, 128, 2, 3, 258, 1, 3, 3}, at::kInt);
-  const PackedSequences sequences = pack_sequences({0, 130, 130, 258, 259}, at::Device(at::kCPU));
-  EXPECT_TRUE(at::equal(sequences.chunks, expected.view({4, 4})));
-  EXPECT_EQ(pack_sequences({0}, at::Device(at::kCPU)).chunks.size(0), 0);
-}
-
 TEST(SsdScan, NoTokensInKernelSizes) {
   Tensors in = inputs(0, kKernelShape);
   for (at::Tensor& x : in) x = x.to(at::kBFloat16);
