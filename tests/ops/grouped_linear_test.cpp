@@ -45,20 +45,28 @@ TEST(GroupedLinear, SumsInFloat) {
     }
 }
 
-// More tiles than the GPU has multiprocessors, experts of no row, of one, and of no multiple of a tile's 192, and sizes
-// that are no multiples of them, either.
+// More tiles than the GPU has multiprocessors, experts of no row, of one, of several tiles of 192 rows and of no
+// multiple of them, and sizes that are no multiples of a tile's, either.
 TEST(GroupedLinear, OfManyExpertsWithUnevenRowsSumsInFloat) {
-  Integers counts = {300, 0, 129, 128};
-  for (std::int64_t expert = 4; expert < 96; ++expert) counts.push_back(expert * 37 % 40);
+  Integers counts = {300, 0, 129, 128, 500};
+  for (std::int64_t expert = 5; expert < 96; ++expert) counts.push_back(expert * 37 % 40);
   const std::int64_t total = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
   const Tensors inputs = {random_tensor({total, 200}, 1), random_tensor({96, 392, 200}, 2)};
   check_precision(grouped(counts), inputs, at::kBFloat16, /*epsilons=*/0.6);
 }
 
-TEST(GroupedLinear, OfOneExpertDoesNotSeeTheRowsOfOthers) {
+// Experts of two, three and one tiles, one above the other: the last of an odd number has no other one to share a
+// matrix with.
+TEST(GroupedLinear, OfSeveralTilesInOneColumnSumsInFloat) {
+  const Tensors inputs = {random_tensor({801, 128}, 1), random_tensor({3, 64, 128}, 2)};
+  check_precision(grouped({300, 500, 1}), inputs, at::kBFloat16, /*epsilons=*/0.6);
+}
+
+void check_infinite_rows_of_one_expert(std::int64_t out, std::int64_t in) {
+  SCOPED_TRACE(::testing::Message() << out << " x " << in);
   const Integers counts = {70, 3, 55};
-  Tensors inputs = {random_tensor({128, 64}, 1).to(at::kBFloat16), random_tensor({3, 32, 64}, 2).to(at::kBFloat16)};
-  const at::Tensor grad = random_tensor({128, 32}, 3).to(at::kBFloat16);
+  Tensors inputs = {random_tensor({128, in}, 1).to(at::kBFloat16), random_tensor({3, out, in}, 2).to(at::kBFloat16)};
+  const at::Tensor grad = random_tensor({128, out}, 3).to(at::kBFloat16);
   const Evaluation finite = evaluate(grouped(counts), inputs, grad);
   inputs[0] = inputs[0].clone();
   inputs[0].narrow(0, 70, 3).fill_(std::numeric_limits<double>::infinity());
@@ -69,6 +77,11 @@ TEST(GroupedLinear, OfOneExpertDoesNotSeeTheRowsOfOthers) {
     EXPECT_TRUE(at::equal(got.gradients[1][expert], finite.gradients[1][expert]));
   }
   EXPECT_FALSE(got.gradients[1][1].isfinite().any().item<bool>());
+}
+
+TEST(GroupedLinear, OfOneExpertDoesNotSeeTheRowsOfOthers) {
+  check_infinite_rows_of_one_expert(32, 64);
+  check_infinite_rows_of_one_expert(400, 208);
 }
 
 TEST(GroupedLinear, MultipliesColumnsOfAWiderMatrix) {
