@@ -133,7 +133,7 @@ template <class W, bool kAligned, int kExperts>
 __global__ void __launch_bounds__(kLogitWarps* kWarp) logits_of(Tokens x, const W* weight, int experts, float* logits) {
   wait_for_previous();
   constexpr int kStages = kLogitStages<W, kExperts>;
-  extern __shared__ __align__(128) char memory[];
+  extern __shared__ __align__(1024) char memory[];
   const int warp = threadIdx.x / kWarp, own = lane_id(), columns = static_cast<int>(x.columns);
   auto* const stages = reinterpret_cast<LogitStage<W, kExperts>*>(memory) + warp * kStages;
   const std::int64_t first_token = std::int64_t{blockIdx.x} * kLogitTokens;
