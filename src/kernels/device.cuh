@@ -5,8 +5,10 @@
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
+#include <map>
 #include <mutex>
 #include <type_traits>
+#include <utility>
 
 #include "kernels/matrix.h"
 
@@ -117,17 +119,19 @@ inline bool can_launch_early() {
   return can;
 }
 
-// A limit is only raised, so that launches of several threads do not disturb each other.
+// Sets a kernel's limit of dynamic shared memory, which it has on each GPU. The limit is only raised, so that launches
+// of several threads do not disturb each other.
 inline void allow_shared_memory(const void* kernel, std::size_t bytes) {
-  constexpr std::size_t kAlwaysAllowed = 48 << 10;
-  if (bytes <= kAlwaysAllowed) return;
+  if (bytes == 0) return;
   static std::mutex mutex;
+  static std::map<std::pair<const void*, int>, std::size_t> limits;
+  int device = 0;
+  cudaGetDevice(&device);
   const std::lock_guard lock(mutex);
-  cudaFuncAttributes attributes = {};
-  cudaFuncGetAttributes(&attributes, kernel);
-  const auto wanted = static_cast<int>(bytes);
-  if (attributes.maxDynamicSharedSizeBytes < wanted)
-    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, wanted);
+  std::size_t& limit = limits[{kernel, device}];
+  if (bytes <= limit) return;
+  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
+  limit = bytes;
 }
 
 // Waits until all earlier kernels of the stream have finished and their writes are visible. First it lets the next

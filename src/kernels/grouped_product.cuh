@@ -1,18 +1,15 @@
 // The products of experts with their rows on Hopper, for elements of bf16 or fp8.
 //
-// Blocks stay on their multiprocessors. Pairs of blocks take pairs of tiles of the result in turn, kTileRows x
-// kTileColumns each, of one expert after the other; the pairs of a row follow one another, because they read the same
-// left operand.
+// Blocks stay on their multiprocessors and take every gridDim.x-th tile of the result, kTileRows x kTileColumns, of
+// one expert after the other; the tiles of a row of tiles follow one another, because they read the same left operand.
 // The first warpgroup of a block copies both operands' parts of a tile, kDepth deep, to a ring of kStages places in
 // shared memory; the others multiply them, each 64 of the tile's rows, and write the result. A place is `full` when its
 // copies have arrived, and `empty` when all multipliers have read it. Square tiles read the fewest bytes per product.
 //
-// Blocks are paired in clusters of two to read less, which also saves power: they take two tiles that share an operand,
-// one above the other, or two neighbours in an expert's last row of tiles. Each copies a half of the shared operand to
-// both.
-//
-// A result of fp8 is multiplied by a scale for each of its rows and columns. The columns' scales of a tile arrive in
-// shared memory with its first place.
+// Products of fp8 take half as long as those of bf16, so blocks are paired in clusters of two to read less: they take
+// two tiles that share an operand, one above the other, or two neighbours in an expert's last row of tiles. Each copies
+// a half of the shared operand to both. The result is multiplied by a scale for each of its rows and columns. The
+// columns' scales of a tile arrive in shared memory with its first place.
 #pragma once
 
 #include <stdexcept>
@@ -30,20 +27,21 @@ enum class Form {
   kColumns      // columns times columns: the depth is the rows of an expert, and contiguous in fp8 only
 };
 
-constexpr int kMultiplierRows = 64, kStages = 4, kPair = 2;
+constexpr int kMultiplierRows = 64, kStages = 4;
 
 // How a product is divided. Precise sums of fp8 leave the tensor core, which adds with 13 bits, every kDepth terms.
 template <class Element_, Form kForm_, int kMultipliers_, int kTileColumns_>
 struct Shape {
   using Element = Element_;
   static constexpr Form kForm = kForm_;
-  static constexpr bool kIsFp8 = sizeof(Element) == 1, kIsPrecise = kIsFp8 && kForm == Form::kColumns;
+  static constexpr bool kIsFp8 = sizeof(Element) == 1, kIsPaired = kIsFp8,
+                        kIsPrecise = kIsFp8 && kForm == Form::kColumns;
   static constexpr bool kLeftDepthMajor = kIsFp8 || kForm != Form::kColumns,
                         kRightDepthMajor = kIsFp8 || kForm == Form::kTransposed;
   static constexpr int kMultipliers = kMultipliers_;  // warpgroups
   static constexpr int kTileRows = kMultipliers * kMultiplierRows, kTileColumns = kTileColumns_;
   static constexpr int kDepth = kSwizzledBytes / sizeof(Element), kStep = kProductBytes / sizeof(Element);
-  static constexpr int kThreads = (1 + kMultipliers) * kWarpgroup;
+  static constexpr int kBlocks = kIsPaired ? 2 : 1, kThreads = (1 + kMultipliers) * kWarpgroup;
   // A multiprocessor has 512 registers for a thread of each warpgroup; a multiplier's hold its sums.
   static constexpr int kMultiplierRegisters = kMultipliers == 2 ? 224 : 152, kCopierRegisters = 56;
 
@@ -85,8 +83,6 @@ struct Part {
   bool shares_left;         // with the other block of a pair; else they share the right operand
 };
 
-__device__ inline int block_of_pair() { return static_cast<int>(blockIdx.x) % kPair; }
-
 __device__ constexpr int tiles_for(int size, int tile) { return (size + tile - 1) / tile; }
 
 // Finds one tile of the result after the other.
@@ -98,7 +94,7 @@ class Tiles {
       : experts_(problem.experts),
         rows_(problem.rows),
         across_(tiles_for(problem.columns, S::kTileColumns)),
-        next_(static_cast<int>(blockIdx.x) / kPair),
+        next_(static_cast<int>(blockIdx.x) / S::kBlocks),
         end_(experts_.ends[0]) {}
 
   __device__ bool next(Part& tile) {
@@ -110,19 +106,23 @@ class Tiles {
     }
     const int place = next_ - before_;
     int row = place / across_, column = place % across_;
-    const bool shares_left = row == down() / kPair;
-    row *= kPair;
-    if (shares_left) column *= kPair;
-    (shares_left ? column : row) += block_of_pair();
+    const bool shares_left = S::kIsPaired && row == down() / S::kBlocks;
+    if constexpr (S::kIsPaired) {
+      const int block = static_cast<int>(blockIdx.x) % S::kBlocks;
+      (shares_left ? column : row) = (shares_left ? column : row) * S::kBlocks + block;
+      if (shares_left) row *= S::kBlocks;
+    }
     tile = {expert_, row * S::kTileRows, column * S::kTileColumns, begin_, end_ - begin_, shares_left};
-    next_ += static_cast<int>(gridDim.x) / kPair;
+    next_ += static_cast<int>(gridDim.x) / S::kBlocks;
     return true;
   }
 
  private:
   __device__ int down() const { return tiles_for(S::kForm == Form::kColumns ? rows_ : end_ - begin_, S::kTileRows); }
-  // Pairs of tiles.
-  __device__ int of_expert() const { return down() / kPair * across_ + down() % kPair * tiles_for(across_, kPair); }
+  // Tiles, or pairs of them.
+  __device__ int of_expert() const {
+    return down() / S::kBlocks * across_ + down() % S::kBlocks * tiles_for(across_, S::kBlocks);
+  }
 
   ExpertEnds experts_;
   int rows_, across_, next_, expert_ = 0, before_ = 0, begin_ = 0, end_;
@@ -145,33 +145,23 @@ __device__ int depth_of(const Problem<T>& problem, const Part& tile) {
   return S::kForm == Form::kColumns ? tile.count : problem.depth;
 }
 
-// An operand's part of a tile, kSize rows or columns from `first` on. `copy` copies one box.
-template <class S, bool kDepthMajor, int kSize, class Copy>
-__device__ void copy_half(typename S::Element* to, int first, int depth, int half, Copy copy) {
-  if constexpr (kDepthMajor) {
-    constexpr int kHalf = kSize / kPair;
-    static_assert(kHalf % 8 == 0, "the swizzle repeats every 8 rows");
-    copy(to + half * kHalf * S::kDepth, depth, first + half * kHalf);
+// kRows rows of kSwizzledBytes, the first of them at (x, y, z). Of a shared operand each block of a pair copies a half
+// to both; else it copies two halves.
+template <class S, int kRows>
+__device__ void copy_rows(typename S::Element* to, const CUtensorMap& tensor, int x, int y, int z, bool is_shared,
+                          Barrier& full) {
+  if constexpr (!S::kIsPaired) {
+    copy_box(to, tensor, x, y, z, full);
   } else {
-    constexpr int kHalf = S::kDepth / kPair;
-    for (int i = 0; i < kSize / kMultiplierRows; ++i)
-      copy(to + i * S::kBlock + half * kHalf * kMultiplierRows, first + i * kMultiplierRows, depth + half * kHalf);
+    constexpr int kHalf = kRows / 2;
+    static_assert(kHalf % 8 == 0, "the swizzle repeats every 8 rows");
+    const int block = static_cast<int>(blockIdx.x) % 2;
+    if (is_shared)
+      copy_box_to_blocks(to + block * kHalf * S::kDepth, tensor, x, y + block * kHalf, z, full, 0b11);
+    else
+      for (int half = 0; half < 2; ++half)
+        copy_box(to + half * kHalf * S::kDepth, tensor, x, y + half * kHalf, z, full);
   }
-}
-
-// Of a shared operand each block of a pair copies a half to both; else it copies two halves.
-template <class S, bool kDepthMajor, int kSize>
-__device__ void copy_operand(typename S::Element* to, const CUtensorMap& tensor, int first, int depth, int matrix,
-                             bool is_shared, Barrier& full) {
-  using Element = typename S::Element;
-  if (is_shared)
-    copy_half<S, kDepthMajor, kSize>(to, first, depth, block_of_pair(), [&](Element* box, int x, int y) {
-      copy_box_to_blocks(box, tensor, x, y, matrix, full, 0b11);
-    });
-  else
-    for (int half = 0; half < kPair; ++half)
-      copy_half<S, kDepthMajor, kSize>(to, first, depth, half,
-                                       [&](Element* box, int x, int y) { copy_box(box, tensor, x, y, matrix, full); });
 }
 
 template <class S>
@@ -179,11 +169,17 @@ __device__ void copy_place(typename S::Place& to, const CUtensorMap& left, const
                            int depth, Barrier& full) {
   arrive_with_copies(full, sizeof(to));
   constexpr bool kColumns = S::kForm == Form::kColumns;
+  const int row = kColumns ? tile.row : tile.begin + tile.row, matrix = kColumns ? 0 : tile.expert;
   if (kColumns) depth += tile.begin;
-  copy_operand<S, S::kLeftDepthMajor, S::kTileRows>(to.left[0], left, kColumns ? tile.row : tile.begin + tile.row,
-                                                    depth, 0, tile.shares_left, full);
-  copy_operand<S, S::kRightDepthMajor, S::kTileColumns>(to.right, right, tile.column, depth, kColumns ? 0 : tile.expert,
-                                                        !tile.shares_left, full);
+  if constexpr (S::kLeftDepthMajor)
+    copy_rows<S, S::kTileRows>(to.left[0], left, depth, row, 0, tile.shares_left, full);
+  else
+    for (int i = 0; i < S::kMultipliers; ++i) copy_box(to.left[i], left, row + i * kMultiplierRows, depth, 0, full);
+  if constexpr (S::kRightDepthMajor)
+    copy_rows<S, S::kTileColumns>(to.right, right, depth, tile.column, matrix, !tile.shares_left, full);
+  else
+    for (int i = 0; i < S::kTileColumns / kMultiplierRows; ++i)
+      copy_box(to.right + i * S::kBlock, right, tile.column + i * kMultiplierRows, depth, matrix, full);
 }
 
 template <class S, class T>
@@ -214,9 +210,14 @@ __device__ void copy_tiles(const Problem<T>& problem, const CUtensorMap& left, c
   }
 }
 
-// By a warp that has read a place; both blocks of the pair copy to it.
-__device__ inline void arrive_at_empty(Barrier& empty) {
-  if (lane_id() < kPair) arrive_in_cluster(empty, lane_id());
+// By a warp that has read a place; of a pair, both blocks copy to it.
+template <class S>
+__device__ void arrive_at_empty(Barrier& empty) {
+  if constexpr (S::kIsPaired) {
+    if (lane_id() < 2) arrive_in_cluster(empty, lane_id());
+  } else {
+    if (lane_id() == 0) arrive(empty);
+  }
 }
 
 // Rows of the next expert must not count. A multiplier clears all that it reads; others may write the same zeros.
@@ -275,12 +276,12 @@ __device__ void multiply_tile(Sums<S>& sum, const Ring<S>& ring, Turn<kStages>& 
       if (left_over < S::kDepth) clear_rows<S>(place, left_over, multiplier);
     multiply_place<S>(sum, place, multiplier, /*add=*/last >= 0);
     wait_for_products<1>();
-    if (last >= 0) arrive_at_empty(ring.empty[last]);
+    if (last >= 0) arrive_at_empty<S>(ring.empty[last]);
     last = turn.place;
   }
   wait_for_products<0>();
   hold(sum);
-  if (last >= 0) arrive_at_empty(ring.empty[last]);
+  if (last >= 0) arrive_at_empty<S>(ring.empty[last]);
 }
 
 // The product of a part of a place's depth, to the end: the compiler puts products with conditions between them one
@@ -311,7 +312,7 @@ __device__ void multiply_tile_precisely(Sums<S>& sum, const Ring<S>& ring, Turn<
     } else {
       multiply_part<S>(part, ring.memory.places[turn.place], multiplier, depth);
     }
-    arrive_at_empty(ring.empty[turn.place]);
+    arrive_at_empty<S>(ring.empty[turn.place]);
 #pragma unroll
     for (int i = 0; i < S::kTileColumns / 2; ++i) sum[i] += part[i];
   }
@@ -323,7 +324,7 @@ __device__ void skip_tile(const Ring<S>& ring, Turn<kStages>& turn, int depth) {
   for (int left_over = depth; left_over > 0; left_over -= S::kDepth, turn.advance()) {
     wait(ring.full[turn.place], turn.parity);
     __syncwarp();
-    arrive_at_empty(ring.empty[turn.place]);
+    arrive_at_empty<S>(ring.empty[turn.place]);
   }
 }
 
@@ -459,14 +460,14 @@ __global__ void __launch_bounds__(S::kThreads, 1)
   if (threadIdx.x == 0) {
     for (int i = 0; i < kStages; ++i) {
       initialize(full[i], 1);
-      initialize(empty[i], kPair * S::kMultipliers * kWarpgroup / kWarp);
+      initialize(empty[i], S::kBlocks * S::kMultipliers * kWarpgroup / kWarp);
     }
     publish_barriers();
     prefetch_descriptor(left);
     prefetch_descriptor(right);
   }
   __syncthreads();
-  wait_for_cluster();
+  if constexpr (S::kIsPaired) wait_for_cluster();
   wait_for_previous();
   if (threadIdx.x < kWarpgroup) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(S::kCopierRegisters));
@@ -475,8 +476,10 @@ __global__ void __launch_bounds__(S::kThreads, 1)
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(S::kMultiplierRegisters));
     multiply_tiles<S>(problem, ring);
   }
-  __syncwarp();
-  wait_for_cluster();  // the other block may still copy to this one, and arrive here
+  if constexpr (S::kIsPaired) {
+    __syncwarp();
+    wait_for_cluster();  // the other block may still copy to this one, and arrive here
+  }
 #endif
 }
 
@@ -517,11 +520,11 @@ CUtensorMap tensor_map(const Matrices<Element>& x, int box_rows) {
 template <class S, class T>
 void launch(const Problem<T>& problem, const Matrices<typename S::Element>& left,
             const Matrices<typename S::Element>& right, cudaStream_t stream) {
-  CUtensorMap left_map = tensor_map(left, (S::kLeftDepthMajor ? S::kTileRows : S::kDepth) / kPair),
-              right_map = tensor_map(right, (S::kRightDepthMajor ? S::kTileColumns : S::kDepth) / kPair);
+  CUtensorMap left_map = tensor_map(left, S::kLeftDepthMajor ? S::kTileRows / S::kBlocks : S::kDepth),
+              right_map = tensor_map(right, S::kRightDepthMajor ? S::kTileColumns / S::kBlocks : S::kDepth);
   const auto kernel = grouped_product<S, T>;
-  const auto blocks = static_cast<unsigned>(multiprocessors() / kPair * kPair);
-  launch_kernel(kernel, {blocks, S::kThreads, S::kSharedBytes, stream, kPair}, problem, left_map, right_map);
+  const auto blocks = static_cast<unsigned>(multiprocessors() / S::kBlocks * S::kBlocks);
+  launch_kernel(kernel, {blocks, S::kThreads, S::kSharedBytes, stream, S::kBlocks}, problem, left_map, right_map);
 }
 
 }  // namespace grouped
