@@ -6,7 +6,8 @@
 namespace braid::kernels {
 namespace {
 
-constexpr int kAddWarps = 32, kSumWarps = 16, kSumThreads = kSumWarps * kWarp, kRowVectors = 4;
+constexpr int kAddWarps = 32, kSumWarps = 16, kSumThreads = kSumWarps * kWarp, kRowVectors = 8;
+constexpr int kSumBlocks = 2;  // per multiprocessor
 
 // A block adds 32 columns: warp w adds rows w, w + 32, ..., and the first warp adds the warps' sums. It
 // loads 5 x 32 rows before it adds them: all partial sums of a GPU with up to 160 multiprocessors.
@@ -34,24 +35,32 @@ __global__ void __launch_bounds__(kAddWarps* kWarp) add_rows(Matrix<const float>
   sums[column] = from_float<T>(sum);
 }
 
-// A block sums 4 vectors of columns over part blockIdx.y of the rows: 4 lanes have a row, each of them one vector. Many
+// A block sums 8 vectors of columns over part blockIdx.y of the rows: 8 lanes have a row, each of them one vector. Many
 // rows on their way at once make up for their short pieces. The sums of all rows are final.
 template <int kWidth, class T>
-__global__ void __launch_bounds__(kSumThreads, 2) sum_rows(Matrix<const T> x, float* partials, T* sums) {
+__global__ void __launch_bounds__(kSumThreads, kSumBlocks) sum_rows(Matrix<const T> x, float* partials, T* sums) {
   wait_for_previous();
-  constexpr int kRowsAtOnce = 4;
+  constexpr int kRowsAtOnce = 4, kStep = kSumThreads / kRowVectors;
   __shared__ float scratch[kSumWarps][kRowVectors][kWidth];
   const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp, vector = lane % kRowVectors;
   const std::int64_t column = (std::int64_t{blockIdx.x} * kRowVectors + vector) * kWidth;
   const std::int64_t begin = x.rows * blockIdx.y / gridDim.y, end = x.rows * (blockIdx.y + 1) / gridDim.y;
   const bool inside = column < x.columns;
   float own[kWidth] = {};
+  const auto load = [&](std::int64_t row) { return Vector<T, kWidth>::load(x.data + row * x.stride + column); };
+  const auto add = [&](const Vector<T, kWidth>& values) {
+    for (int i = 0; i < kWidth; ++i) own[i] += to_float(values.values[i]);
+  };
   if (inside) {
-#pragma unroll kRowsAtOnce
-    for (std::int64_t row = begin + threadIdx.x / kRowVectors; row < end; row += kSumThreads / kRowVectors) {
-      const auto values = Vector<T, kWidth>::load(x.data + row * x.stride + column);
-      for (int i = 0; i < kWidth; ++i) own[i] += to_float(values.values[i]);
+    std::int64_t row = begin + threadIdx.x / kRowVectors;
+    for (; row + (kRowsAtOnce - 1) * kStep < end; row += kRowsAtOnce * kStep) {
+      Vector<T, kWidth> rows[kRowsAtOnce];
+#pragma unroll
+      for (int i = 0; i < kRowsAtOnce; ++i) rows[i] = load(row + i * kStep);
+#pragma unroll
+      for (const auto& values : rows) add(values);
     }
+    for (; row < end; row += kStep) add(load(row));
   }
   for (int i = 0; i < kWidth; ++i) {
     for (int other = kRowVectors; other < kWarp; other *= 2) own[i] += __shfl_xor_sync(~0u, own[i], other);
@@ -75,7 +84,7 @@ __global__ void __launch_bounds__(kSumThreads, 2) sum_rows(Matrix<const T> x, fl
 std::int64_t column_sum_partials(std::int64_t rows, std::int64_t columns) {
   if (columns == 0) return 0;
   const std::int64_t blocks_of_columns = blocks_for(columns, kRowVectors * kVectorWidth<__nv_bfloat16>);
-  const std::int64_t wanted = multiprocessors() / blocks_of_columns;
+  const std::int64_t wanted = kSumBlocks * multiprocessors() / blocks_of_columns;
   return std::clamp<std::int64_t>(rows / (kSumThreads / kRowVectors), 1, std::max<std::int64_t>(wanted, 1));
 }
 

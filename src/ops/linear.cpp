@@ -25,9 +25,9 @@ at::Tensor weight_gradient(const at::Tensor& grad, const at::Tensor& x, const We
 }  // namespace
 
 Tensors linear_backward(const at::Tensor& grad, const at::Tensor& x, const Weight& weight, const LinearNeeds& needs) {
+  const at::Tensor bias_grad = needs.bias_grad ? column_sum(grad) : at::Tensor();  // while grad is in a GPU's cache
   return {needs.x_grad ? product(grad, weight.value.flatten(1)) : at::Tensor(),
-          x.defined() ? weight_gradient(grad, x, weight) : at::Tensor(),
-          needs.bias_grad ? column_sum(grad) : at::Tensor()};
+          x.defined() ? weight_gradient(grad, x, weight) : at::Tensor(), bias_grad};
 }
 
 at::Tensor linear(const Recomputable& input, const Weight& weight, const at::Tensor& bias) {
