@@ -186,7 +186,9 @@ BytesSent count_bytes(const HybridLmConfig& config, std::int64_t tokens, int cp,
   const Widths widths(config);
   const auto element = static_cast<double>(element_size), wide = std::max(4.0, element);
   const auto own_tokens = static_cast<double>(tokens / cp);
-  const double exchanged = own_tokens * static_cast<double>(widths.projected() + widths.inner) * element;
+  // z stays; x, B, C and dt are sent, B and C once to each rank that shares a group, and y comes back.
+  const std::int64_t states = std::int64_t{config.mamba_state} * std::max(config.mamba_groups, cp);
+  const double exchanged = own_tokens * static_cast<double>(2 * widths.inner + 2 * states + widths.heads) * element;
   const double halo = (config.mamba_conv - 1) * static_cast<double>(widths.conv()) * element;
   const double state = static_cast<double>(widths.inner * config.mamba_state + widths.heads) * wide;
   // The first rank sends only a halo in forward, the last one only its gradient.
@@ -237,7 +239,7 @@ class Bench {
   Result whole() { return run(one_rank_, all_tokens_, x_, grad_y_); }
 
   void heads_exchange_collectives() {
-    const at::Tensor projected = at::zeros({own_rows_, widths_.projected()}, x_.options()).requires_grad_(true);
+    const at::Tensor projected = at::zeros({own_rows_, widths_.conv() + widths_.heads}, x_.options()).requires_grad_(true);
     const at::Tensor features = sequence_to_heads(projected, split_.cp);
     heads_to_sequence(features.slice(1, 0, widths_.inner / split_.cp.size()), split_.cp).sum().backward();
   }

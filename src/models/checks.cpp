@@ -23,6 +23,18 @@ void Checks::divides(const char* field, std::int64_t value, std::int64_t parts, 
       fmt::format("use a divisor: {}", fmt::join(possible, ", ")));
 }
 
+void Checks::grouped_heads(const Heads& heads, const Heads& groups, const LayoutSizes& layout) {
+  divides(heads.field, heads.count, groups.count, fmt::format("{}={}", groups.field, groups.count));
+  divides(groups.field, groups.count, layout.tp, fmt::format("tp={}", layout.tp));
+  if (layout.tp < 1 || layout.cp < 1 || groups.count < 1) return;
+  if (heads.count % groups.count != 0 || groups.count % layout.tp != 0) return;
+  const std::int64_t own_heads = heads.count / layout.tp, own = groups.count / layout.tp;
+  if (own % layout.cp == 0 || (layout.cp % own == 0 && own_heads % layout.cp == 0)) return;
+  add(groups.field,
+      fmt::format("cp={} ranks cannot share {} {} in {} groups evenly", layout.cp, own_heads, heads.field, own),
+      fmt::format("cp must divide {}, or be a multiple of {} that divides {}", own, own, own_heads));
+}
+
 void Checks::stages(const char* field, int layers, const LayoutSizes& layout) {
   if (layout.stages() <= layers) return;
   if (layout.vpp == 1)

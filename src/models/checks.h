@@ -23,6 +23,13 @@ class Checks {
   // `value` must be divisible by `parts`; `split` describes these, e.g. "tp=2 x cp=2". Parts below 1 are ignored, since
   // the check of the layout reports them.
   void divides(const char* field, std::int64_t value, std::int64_t parts, const std::string& split);
+  // Context parallelism exchanges sequence shares for heads. Each rank of tp x cp gets whole groups of heads, or a part
+  // of the heads of one group.
+  struct Heads {
+    const char* field;
+    std::int64_t count;
+  };
+  void grouped_heads(const Heads& heads, const Heads& groups, const LayoutSizes& layout);
   // No pipeline stage may be empty.
   void stages(const char* field, int layers, const LayoutSizes& layout);
   void add(const char* field, std::string what, std::string fix);

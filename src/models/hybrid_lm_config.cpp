@@ -206,18 +206,9 @@ void check_sizes(const HybridLmConfig& c, Checks& checks) {
 
 void check_splits(const HybridLmConfig& c, const LayoutSizes& layout, Checks& checks) {
   const std::string tp = fmt::format("tp={}", layout.tp);
-  // Context parallelism exchanges sequence shares for heads, so heads split over both.
-  const std::int64_t heads_split = std::int64_t{layout.tp} * layout.cp;
-  const std::string tp_cp = fmt::format("tp={} x cp={}", layout.tp, layout.cp);
   checks.divides("vocab", c.vocab, layout.tp, tp);
-  if (has(c, '*')) {
-    checks.divides("heads", c.heads, c.kv_heads, fmt::format("kv_heads={}", c.kv_heads));
-    checks.divides("kv_heads", c.kv_heads, heads_split, tp_cp);
-  }
-  if (has(c, 'M')) {
-    checks.divides("mamba_heads", c.mamba_heads, c.mamba_groups, fmt::format("mamba_groups={}", c.mamba_groups));
-    checks.divides("mamba_groups", c.mamba_groups, heads_split, tp_cp);
-  }
+  if (has(c, '*')) checks.grouped_heads({"heads", c.heads}, {"kv_heads", c.kv_heads}, layout);
+  if (has(c, 'M')) checks.grouped_heads({"mamba_heads", c.mamba_heads}, {"mamba_groups", c.mamba_groups}, layout);
   if (has(c, '-')) checks.divides("ffn", c.ffn, layout.tp, tp);
   if (has(c, 'E')) {
     checks.divides("experts", c.experts, layout.ep, fmt::format("ep={}", layout.ep));

@@ -50,10 +50,7 @@ void check_sizes(const LlamaConfig& c, Checks& checks) {
 void check_splits(const LlamaConfig& c, const LayoutSizes& layout, Checks& checks) {
   const std::string tp = fmt::format("tp={}", layout.tp);
   checks.divides("vocab", c.vocab, layout.tp, tp);
-  checks.divides("heads", c.heads, c.kv_heads, fmt::format("kv_heads={}", c.kv_heads));
-  // Context parallelism exchanges sequence shares for heads, so heads split over both.
-  checks.divides("kv_heads", c.kv_heads, std::int64_t{layout.tp} * layout.cp,
-                 fmt::format("tp={} x cp={}", layout.tp, layout.cp));
+  checks.grouped_heads({"heads", c.heads}, {"kv_heads", c.kv_heads}, layout);
   checks.divides("ffn", c.ffn, layout.tp, tp);
   checks.stages("layers", c.layers, layout);
   if (c.tie_embeddings && layout.pp > 1)

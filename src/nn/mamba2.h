@@ -12,8 +12,8 @@ struct Mamba2Shape {
 };
 
 // Mamba2: in_proj produces z | x | B | C | dt; a causal convolution over x | B | C; the scan; the gated norm; out_proj.
-// Heads and groups are split over tp. Context parallelism splits them further between in_proj and out_proj, where each
-// rank processes all tokens with its share of the heads.
+// Heads and groups are split over tp. Context parallelism splits them further for the convolution and the scan, where
+// each rank processes all tokens with its share of the heads; ranks that outnumber the groups share them.
 class Mamba2 : public Layer {
  public:
   Mamba2(const Mamba2Shape& shape, const SsdOptions& scan, double norm_eps, const Parameters& parameters,
@@ -22,6 +22,9 @@ class Mamba2 : public Layer {
 
  private:
   Recomputable mix(const at::Tensor& projected, const PackedSequences& sequences) const;
+  // With context parallelism.   projected: [t, z | x | B | C | dt] -> [t, d]
+  Recomputable mix_shares(const at::Tensor& projected, const PackedSequences& sequences) const;
+  at::Tensor scan_share(const at::Tensor& features, const PackedSequences& sequences) const;  // [t, x | B | C | dt]
 
   const Mamba2Shape shape_;  // of this tp rank: its share of heads and groups
   const SsdOptions scan_;

@@ -12,6 +12,7 @@
 namespace braid {
 namespace {
 
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using testing::expect_same;
 using testing::gradient;
@@ -53,7 +54,8 @@ TEST_P(LlamaLayouts, EqualOneProcess) { expect_same(run(GetParam()), run()); }
 INSTANTIATE_TEST_SUITE_P(Threads, LlamaLayouts,
                          ::testing::Values(Layout{.tp = 2}, Layout{.tp = 4}, Layout{.tp = 2, .sp = true},
                                            Layout{.tp = 4, .sp = true}, Layout{.cp = 2}, Layout{.cp = 4},
-                                           Layout{.tp = 2, .cp = 2}, Layout{.tp = 2, .cp = 2, .sp = true},
+                                           Layout{.cp = 8}, Layout{.tp = 2, .cp = 2}, Layout{.tp = 4, .cp = 2},
+                                           Layout{.tp = 2, .cp = 2, .sp = true}, Layout{.tp = 2, .cp = 4, .sp = true},
                                            Layout{.pp = 2}, Layout{.pp = 3}, Layout{.dp = 2}, Layout{.recompute = true},
                                            Layout{.tp = 2, .pp = 2, .sp = true}, Layout{.cp = 2, .pp = 3, .dp = 2},
                                            Layout{.tp = 2, .cp = 2, .pp = 3, .dp = 2, .sp = true, .recompute = true}),
@@ -216,8 +218,10 @@ TEST(Llama, WhatMakesNoSenseIsSaid) {
 }
 
 TEST(Llama, WhatDoesNotSplitIsSaid) {
-  EXPECT_THAT(problems(small_model(), {.tp = 4, .cp = 2}),
-              ElementsAre("language.kv_heads: kv_heads=4 is not divisible by tp=4 x cp=2"));
+  EXPECT_THAT(problems(small_model(), {.tp = 8}), Contains("language.kv_heads: kv_heads=4 is not divisible by tp=8"));
+  EXPECT_THAT(problems(small_model(), {.tp = 4, .cp = 2}), IsEmpty());
+  for (const LayoutSizes& layout : {LayoutSizes{.cp = 3}, LayoutSizes{.tp = 4, .cp = 4}})
+    EXPECT_THAT(problems(small_model(), layout), ElementsAre(HasSubstr("language.kv_heads: cp=")));
   LlamaConfig config = small_model();
   config.tie_embeddings = true;
   EXPECT_THAT(problems(config, {.pp = 4}), ElementsAre("language.layers: 3 layers cannot fill pp=4 stages",

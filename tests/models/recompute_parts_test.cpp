@@ -37,10 +37,11 @@ struct Outcome {
   Tensors values{};       // the output, and the gradients of the input and of every parameter
 };
 
-// forward(rank, parameters, x): the layers' output for the input x.
+// Of the first rank. forward(rank, parameters, x): the layers' output for the input x.
 template <class Config, class Forward>
-Outcome outcome(const Config& config, const at::Tensor& input, const Forward& forward) {
-  return testing::on_layout({}, [&](const testing::Rank& rank) {
+Outcome outcome(const Config& config, const at::Tensor& input, const Forward& forward,
+                const testing::Layout& layout = {}) {
+  return testing::on_layout(layout, [&](const testing::Rank& rank) {
     Parameters parameters(declare_parameters(config), 0, rank.coordinates(), at::kDouble, at::kCPU);
     testing::draw_everything(parameters);
     const at::Tensor x = input.clone().requires_grad_();
@@ -94,6 +95,20 @@ TEST(RecomputedParts, OfTheHybridModel) {
         return model->run_layers(x, {.sequences = pack_sequences(kOffsets, at::kCPU), .aux_loss_scale = 0.5});
       };
     });
+  });
+}
+
+TEST(RecomputedParts, OfMambaWithContextParallelism) {
+  HybridLmConfig config = testing::small_model();
+  config.pattern = "MM";
+  expect_less_memory_for_the_same_bits({"norms", "mamba"}, [&](const RecomputeConfig& parts) {
+    const auto forward = [&](const testing::Rank& rank, const Parameters& parameters) {
+      const auto model = std::make_shared<HybridLm>(config, parameters, rank.parallel, 0, 1, parts);
+      return [model](const at::Tensor& x) {
+        return model->run_layers(x, {.sequences = pack_sequences(kOffsets, at::kCPU)});
+      };
+    };
+    return outcome(config, waves({4, 24}, 0.3), forward, {.cp = 8});
   });
 }
 

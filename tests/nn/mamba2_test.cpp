@@ -118,8 +118,8 @@ LayerCheck mamba2(const std::vector<std::int64_t>& offsets, const SsdOptions& op
 
 const SsdOptions kUnclamped = {.chunk = 4};
 
-// Ranks hold 6 tokens or more: sequences begin and end inside a rank's share, and one spans several. One sequence is
-// shorter than the kernel.
+// Ranks hold 3 tokens or more: sequences begin and end inside a rank's share, and one spans several. One sequence is
+// shorter than the kernel. More than four ranks share groups.
 TEST(Mamba2, IsItsDefinitionInEveryLayout) {
   mamba2({0, 7, 9, 24}, kUnclamped)
       .expect_definition_in({{},
@@ -128,7 +128,9 @@ TEST(Mamba2, IsItsDefinitionInEveryLayout) {
                              {.tp = 2, .sp = true},
                              {.cp = 2},
                              {.cp = 4},
+                             {.cp = 8},
                              {.tp = 2, .cp = 2},
+                             {.tp = 2, .cp = 4},
                              {.tp = 2, .cp = 2, .sp = true}});
 }
 

@@ -79,7 +79,8 @@ LayerCheck self_attention(const std::vector<std::int64_t>& offsets) {
   return check;
 }
 
-// Ranks hold 6 tokens or more: sequences begin and end inside a rank's share, and one spans several.
+// Ranks hold 3 tokens or more: sequences begin and end inside a rank's share, and one spans several. More than four
+// ranks share kv heads.
 TEST(SelfAttention, IsItsDefinitionInEveryLayout) {
   self_attention({0, 7, 8, 24})
       .expect_definition_in({{},
@@ -88,7 +89,9 @@ TEST(SelfAttention, IsItsDefinitionInEveryLayout) {
                              {.tp = 2, .sp = true},
                              {.cp = 2},
                              {.cp = 4},
+                             {.cp = 8},
                              {.tp = 2, .cp = 2},
+                             {.tp = 2, .cp = 4},
                              {.tp = 2, .cp = 2, .sp = true}});
 }
 
