@@ -21,9 +21,10 @@ else()
   set(CMAKE_CUDA_ARCHITECTURES 90a-real)
 endif()
 foreach(architecture ${CMAKE_CUDA_ARCHITECTURES})
-  if(architecture MATCHES "^([0-9]+)" AND CMAKE_MATCH_1 LESS 90 AND NOT architecture MATCHES "-real$")
-    message(FATAL_ERROR "BRAID_CUDA_ARCHITECTURES has ${architecture}: use ${CMAKE_MATCH_1}-real. Newer GPUs would run its PTX, "
-      "and they start kernels early, for which it has no instructions.")
+  string(REGEX MATCH "^[0-9]+" generation "${architecture}")
+  if(generation AND generation LESS 90 AND NOT architecture MATCHES "-real$")
+    message(FATAL_ERROR "BRAID_CUDA_ARCHITECTURES has ${architecture}: use ${generation}-real. Newer GPUs would run its PTX, "
+      "but it lacks the instructions for programmatic dependent launch.")
   endif()
 endforeach()
 enable_language(CUDA)

@@ -214,7 +214,7 @@ struct WeightFragments {
       }
   }
 
-  // sums += weights gradients^T for eight tokens, of which a lane has the gradients of four experts.
+  // sums += weights gradients^T for eight tokens. A lane has the gradients of one token for four experts.
   __device__ void add_products(Accumulator (&sums)[4], const Vector<float, 4>& gradients) const {
     const float* const four = gradients.values;
     const Pair<2> low(four[0], four[1]), high(four[2], four[3]);

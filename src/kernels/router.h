@@ -1,6 +1,6 @@
 // The products of the router, bf16 tokens times fp32 or bf16 weights, at the precision of fp32 on tensor cores: an fp32
-// number is the sum of three bf16 numbers, of which the gradient of the tokens, itself bf16, needs two. T tokens,
-// E experts, H features.
+// number is the sum of three bf16 numbers. The gradient of the tokens is bf16, so it needs only the two largest.
+// T tokens, E experts, H features.
 #pragma once
 
 #include "kernels/matrix.h"

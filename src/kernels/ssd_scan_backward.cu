@@ -420,7 +420,7 @@ __global__ void __launch_bounds__(kStepThreads)
   load_numbers(of_thread, in.dt, chunk, sizes);
   const int lane = lane_id(), first = lane * kPerLane, warp = threadIdx.x / kWarp;
   const std::int64_t head_of_warp = std::int64_t{blockIdx.y} * kStepHeads + warp;
-  // Beyond the last head, that one again, of which nothing is written.
+  // A warp beyond the last head computes the last head again and writes nothing.
   const std::int64_t head = min(head_of_warp, sizes.heads - 1), index = blockIdx.x * sizes.heads + head;
   const Steps& steps = all_steps[index];
   const TokenGrads& tokens = all_tokens[index];
