@@ -19,6 +19,7 @@ using testing::evaluate;
 using testing::expect_close;
 using testing::Operator;
 using testing::random_tensor;
+using testing::Roundings;
 using testing::Tensors;
 using testing::test_device;
 
@@ -83,23 +84,32 @@ TEST(Attention, LongSequencesAreTheSameInBlocks) {
     const Tensors in = inputs(900, {4, 2, 8});
     const at::Tensor grad = random_tensor({900, 4, 8}, 4);
     testing::expect_same_evaluation(evaluate(packed_attention(offsets, causal), in, grad),
-                                    evaluate(naive(offsets, causal), in, grad), 1e-12);
+                                    evaluate(naive(offsets, causal), in, grad), 1e-12);  // see check_gradients
   }
 }
 
+// Scores of 10^6 have an error of 10^6 roundings to double, 1e-10, and so, relatively, have their exponentials.
 TEST(Attention, HugeScoresDoNotOverflow) {
   Tensors in = inputs(6, {});
   in[0] = in[0] * 1e6;
   expect_close(packed_attention({0, 6}, true)(in), naive({0, 6}, true)(in), 1e-9);
 }
 
-// In fp32 a score of a few units has an error of a few epsilons, and so, relatively, have its probability and the
-// output. In bf16 the output is rounded once forward, and the rounded output enters the gradient; a kernel that
-// multiplies rounded probabilities adds the same error again.
+// The terms of a score, kScale q k, have a root of squares of about kScale sqrt(width), and up to twice that. Its error
+// is the relative error of its probability, which also has those of an exponent of up to 8, of exp (4) and of the sum
+// of probabilities. A gradient has it twice, as it contains the output; the other sums are over the keys or the width.
+// Stored in bf16: the probabilities, the output, the gradients of scores and the result; and, if query heads share a
+// key head, the keys' gradients of each, and their sum.
+Roundings attention_roundings(std::int64_t keys, std::int64_t width) {
+  const double of_score = testing::random_sum(width, 1) * 2 * kScale * std::sqrt(static_cast<double>(width));
+  const double of_probability = of_score + 8 + 4 + testing::positive_sum(keys);
+  return {2 * of_probability + testing::random_sum(keys, 1) + 2 * testing::random_sum(width, 1), /*stored=*/4 + 2};
+}
+
 TEST(Attention, NarrowTypesAreRoundedAtTheEnds) {
   for (const bool causal : {true, false}) {
-    check_precision(packed_attention({0, 17, 40}, causal), inputs(40, {4, 2, 8}), at::kFloat, 40);
-    check_precision(packed_attention({0, 17, 40}, causal), inputs(40, {4, 2, 8}), at::kBFloat16, 3);
+    for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16})
+      check_precision(packed_attention({0, 17, 40}, causal), inputs(40, {4, 2, 8}), dtype, attention_roundings(23, 8));
   }
 }
 
@@ -115,7 +125,8 @@ TEST(Attention, RealShapesAreRoundedAtTheEnds) {
         Case{{0, 1, 200, 200, 333, 340}, {8, 2, 128}}, Case{{0, 7, 200, 210}, {3, 3, 80}},
         Case{{0, 0, 1, 200, 1234}, {4, 2, 80}}, Case{{0, 192, 384}, {2, 2, 96}}, Case{{0, 449}, {3, 1, 96}}})
     for (const bool causal : {true, false})
-      check_precision(packed_attention(c.offsets, causal), inputs(c.offsets.back(), c.heads), at::kBFloat16, 3);
+      check_precision(packed_attention(c.offsets, causal), inputs(c.offsets.back(), c.heads), at::kBFloat16,
+                      attention_roundings(c.offsets.back(), c.heads.width));
 }
 
 // A kernel that moves over the keys meets ever larger scores, in one of the two directions.
@@ -124,7 +135,9 @@ TEST(Attention, ScoresMayGrowFromKeyToKey) {
     Tensors in = inputs(900, {2, 2, 80});
     const at::Tensor growth = at::linspace(0.1, 3, 900, in[1].options()).view({900, 1, 1});
     in[1] = in[1] * (flipped ? growth.flip(0) : growth);
-    check_precision(packed_attention({0, 400, 900}, /*causal=*/false), in, at::kBFloat16, 3);
+    Roundings roundings = attention_roundings(500, 80);
+    roundings.in_float *= 3;  // as the keys
+    check_precision(packed_attention({0, 400, 900}, /*causal=*/false), in, at::kBFloat16, roundings);
   }
 }
 

@@ -17,9 +17,11 @@ Operator loss_of(const Case& c) {
   return [c](const Tensors& in) { return aux_loss(in[0].sigmoid(), c.top_k, c.samples, [](at::Tensor&) {}); };
 }
 
-Operator naive_loss_of(const Case& c) {
-  return [c](const Tensors& in) {
-    const at::Tensor scores = in[0].sigmoid(), share = scores / scores.sum(1, /*keepdim=*/true);
+// with_fixed_sums: without the gradient of the sum of a token's scores
+Operator naive_loss_of(const Case& c, bool with_fixed_sums = false) {
+  return [c, with_fixed_sums](const Tensors& in) {
+    const at::Tensor scores = in[0].sigmoid(), sums = scores.sum(1, /*keepdim=*/true);
+    const at::Tensor share = scores / (with_fixed_sums ? sums.detach() : sums);
     at::Tensor is_chosen = at::zeros_like(share);
     is_chosen.scatter_(1, std::get<1>(share.detach().topk(c.top_k, 1)), 1);
     at::Tensor loss = at::zeros({}, scores.options());
@@ -44,11 +46,25 @@ TEST(AuxLoss, IsItsFormulaForwardAndBackward) {
   }
 }
 
-// A gradient is a difference of terms a few times its size, each a product of sums and quotients.
+// A gradient is the difference of a slope, which is the gradient with fixed sums of scores, and of the mean of the
+// slopes of its token. The mean is as large as they are: its error is that of two sums over the experts, and of two
+// products, a quotient and the difference. The difference then has 3 sigmoids (6 each: exp 4, a sum, a quotient) and 6
+// products and quotients. The loss sums positive shares, over tokens and then over experts.
 TEST(AuxLoss, KeepsToFloat) {
   for (const Case& c : {Case{500, 16, 6, {0, 500, 1}}, Case{300, 40, 3, {150, 90, 5}}, Case{70, 128, 8, {0, 35, 2}},
-                        Case{64, 300, 4, {0, 64, 1}}})
-    check_precision(loss_of(c), {random_tensor({c.tokens, c.experts}, 2)}, at::kFloat, /*epsilons=*/128);
+                        Case{64, 300, 4, {0, 64, 1}}}) {
+    const at::Tensor logits = random_tensor({c.tokens, c.experts}, 2).to(at::kFloat), wide = logits.to(at::kDouble);
+    const at::Tensor one = at::ones({}, wide.options());
+    const Evaluation got = evaluate(loss_of(c), {logits}, one), expected = evaluate(naive_loss_of(c), {wide}, one);
+    const at::Tensor slope = evaluate(naive_loss_of(c, /*with_fixed_sums=*/true), {wide}, one).gradients[0];
+    const double of_mean = 2 * positive_sum(c.experts) + 4, of_difference = 3 * 6 + 6;
+    const double of_loss = positive_sum(c.tokens) + positive_sum(c.experts * c.samples.count) + of_mean + of_difference;
+    expect_close(got.output, expected.output, Roundings{of_loss}, "loss");
+    expect_within(got.gradients[0], expected.gradients[0],
+                  Roundings{of_mean}.of(at::kFloat) * largest_magnitude(slope) +
+                      Roundings{of_difference}.of(at::kFloat) * largest_magnitude(expected.gradients[0]),
+                  "gradient");
+  }
 }
 
 TEST(AuxLoss, OfVanishingScoresIsFinite) {

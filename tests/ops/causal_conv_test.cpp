@@ -13,13 +13,26 @@ using testing::check_precision;
 using testing::evaluate;
 using testing::Operator;
 using testing::random_tensor;
+using testing::Roundings;
 using testing::Tensors;
 using testing::test_device;
 
 constexpr std::int64_t kChannels = 5;
 
+at::Tensor activations(std::int64_t tokens, std::int64_t channels, std::uint64_t seed) {
+  return random_tensor({tokens, channels}, seed).clamp(-3, 3);
+}
+
 Tensors inputs(std::int64_t tokens, std::int64_t taps, std::int64_t channels = kChannels) {
-  return {random_tensor({tokens, channels}, 1), random_tensor({channels, taps}, 2), random_tensor({channels}, 3)};
+  return {activations(tokens, channels, 1), random_tensor({channels, taps}, 2).clamp(-1, 1),
+          random_tensor({channels}, 3).clamp(-1, 1)};
+}
+
+// The magnitudes of a bias and of products with `taps` inputs add up to 1 + 3 taps at most, and are rounded taps + 1
+// times: the slope of silu changes by up to half of that. The parameters' gradients are sums over tokens.
+Roundings conv_roundings(std::int64_t tokens, std::int64_t taps) {
+  const double largest = 1 + 3 * static_cast<double>(taps), of_sum = static_cast<double>(taps + 1) * largest;
+  return {of_sum / 2 + testing::slope_of_gate(largest) + testing::random_sum(tokens, /*of_term=*/1)};
 }
 
 // The operator on some columns of its first input.
@@ -71,14 +84,13 @@ TEST(CausalConv, TakesAColumnSliceOfAWiderTensor) {
                   {random_tensor({7, kChannels + 4}, 5), in[1], in[2]});
 }
 
-// Rounded at the end only; sums have 4 taps forward and 40 tokens in the weights' gradient.
 TEST(CausalConv, NarrowTypesAreRoundedAtTheEndOnly) {
-  check_precision(convolution({0, 17, 40}), inputs(40, 4), at::kBFloat16, 1);
-  check_precision(convolution({0, 17, 40}), inputs(40, 4), at::kFloat, 40);
+  for (const at::ScalarType dtype : {at::kBFloat16, at::kFloat})
+    check_precision(convolution({0, 17, 40}), inputs(40, 4), dtype, conv_roundings(40, 4));
 }
 
 // Of several warps' channels, in vectors and not, in sequences of all lengths that meet the borders of a kernel's
-// pieces. The weights' gradients are sums over 300 tokens.
+// pieces.
 TEST(CausalConv, IsPreciseAtSizesThatFitNoTile) {
   const std::vector<std::int64_t> ragged = {0, 1, 3, 31, 31, 32, 33, 35, 66, 127, 129, 130, 257, 300};
   for (const std::vector<std::int64_t>& offsets : {ragged, {0, 300}, {0, 256}, {0, 1}, {0}})
@@ -88,19 +100,18 @@ TEST(CausalConv, IsPreciseAtSizesThatFitNoTile) {
         SCOPED_TRACE(::testing::Message() << offsets.size() - 1 << " sequences, " << taps << " taps, " << channels
                                           << " channels from " << begin);
         Tensors in = inputs(offsets.back(), taps, channels);
-        in[0] = random_tensor({offsets.back(), channels + begin + 8}, 4);
+        in[0] = activations(offsets.back(), channels + begin + 8, 4);
         const Operator op = on_columns(convolution(offsets), begin, begin + channels);
-        check_precision(op, in, at::kBFloat16, 1);
-        check_precision(op, in, at::kFloat, 40);
+        for (const at::ScalarType dtype : {at::kBFloat16, at::kFloat})
+          check_precision(op, in, dtype, conv_roundings(offsets.back(), taps));
       }
 }
 
 TEST(CausalConv, IsPreciseAtTheWidthOfALargeModel) {
   Tensors in = inputs(500, 4, 6144);
-  in[0] = random_tensor({500, 10304}, 4);
+  in[0] = activations(500, 10304, 4);
   const Operator op = on_columns(convolution({0, 200, 500}), 4096, 4096 + 6144);
-  check_precision(op, in, at::kBFloat16, 1);
-  check_precision(op, in, at::kFloat, 40);
+  for (const at::ScalarType dtype : {at::kBFloat16, at::kFloat}) check_precision(op, in, dtype, conv_roundings(500, 4));
 }
 
 // Weights are often fp32 while activations are bf16.
@@ -115,8 +126,8 @@ TEST(CausalConv, GradientsHaveTheTypesOfTheirInputs) {
   for (std::size_t i = 0; i < in.size(); ++i) EXPECT_EQ(got.gradients[i].scalar_type(), in[i].scalar_type());
   for (at::Tensor& x : in) x = x.to(at::kDouble);
   const testing::Evaluation expected = evaluate(convolution({0, 7, 20}), in, grad);
-  testing::expect_close(got.gradients[1], expected.gradients[1], 40 * testing::epsilon_of(at::kFloat));
-  testing::expect_close(got.gradients[2], expected.gradients[2], 40 * testing::epsilon_of(at::kFloat));
+  for (const std::size_t parameter : {1, 2})
+    testing::expect_close(got.gradients[parameter], expected.gradients[parameter], conv_roundings(20, 4));
 }
 
 TEST(CausalConv, NothingCrossesABorder) {

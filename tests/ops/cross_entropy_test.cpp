@@ -41,6 +41,33 @@ TEST(CrossEntropy, IsItsFormulaForwardAndBackward) {
   }
 }
 
+// Of the sum of exp(-d), with d the difference of a logit to the largest: each has the roundings of d and of d log2(e),
+// 3 d together, and the 2^-22 of ex2.approx, which are 4. When a larger logit is met, one more exponential multiplies
+// the sum: 4 + 1. The mean of d, weighted by exp(-d), is at most log(columns).
+double of_exponentials(std::int64_t columns) {
+  return 3 * std::log(static_cast<double>(columns)) + 4 + (4 + 1) + positive_sum(columns);
+}
+
+// Not relatively. The loss has the relative error of that sum, two roundings of its logarithm, one of the largest d and
+// one of the difference of both.
+double loss_error(const at::Tensor& logits) {
+  const double d = (logits.amax() - logits.amin()).to(at::kDouble).item<double>();
+  const double logarithm = std::log(static_cast<double>(logits.size(1)));
+  return Roundings{of_exponentials(logits.size(1)) + 2 * logarithm + d + (logarithm + d)}.of(at::kFloat);
+}
+
+// A probability has the error of the sum and of an exponential, exp(-d) (3 d + 4) <= 4, a quotient and a product. The
+// label's differs from 1: one more rounding.
+void expect_loss_and_gradient(const Evaluation& got, const Evaluation& expected, const at::Tensor& logits,
+                              const at::Tensor& grad) {
+  expect_within(got.output, expected.output, loss_error(logits), "loss");
+  const double probability = largest_magnitude(logits.to(at::kDouble).softmax(1));
+  const Roundings roundings = {probability * (of_exponentials(logits.size(1)) + 4 + 2) + 1, /*stored=*/0};
+  const double stored = Roundings{0}.of(logits.scalar_type()) * largest_magnitude(expected.gradients[0]);
+  expect_within(got.gradients[0], expected.gradients[0], roundings.of(at::kFloat) * largest_magnitude(grad) + stored,
+                "gradient");
+}
+
 TEST(CrossEntropy, LossIsFloatAndGradientRoundsOnce) {
   const at::Tensor labels = tensor_of({5, 0, kIgnoredLabel, 63, 17, 17});
   for (const at::ScalarType dtype : {at::kBFloat16, at::kHalf, at::kFloat}) {
@@ -49,14 +76,11 @@ TEST(CrossEntropy, LossIsFloatAndGradientRoundsOnce) {
     const Evaluation expected = evaluate(naive, {logits.to(at::kDouble), labels}, grad.to(at::kDouble));
     EXPECT_EQ(got.output.scalar_type(), at::kFloat);
     EXPECT_EQ(got.gradients[0].scalar_type(), dtype);
-    const double arithmetic = 16 * epsilon_of(at::kFloat);  // differences and exponentials of up to 16
-    expect_close(got.output, expected.output, arithmetic);
-    expect_close(got.gradients[0], expected.gradients[0], epsilon_of(dtype) / 2 + arithmetic);
+    expect_loss_and_gradient(got, expected, logits, grad);
   }
 }
 
-// Rows of any width, next to each other or columns of a wider matrix. A sum of V exponentials is off by at most 2
-// log2(V) roundings when it is a tree's, and by far less than sqrt(V) of them in any order.
+// Rows of any width, next to each other or columns of a wider matrix.
 TEST(CrossEntropy, HasAnyWidthAndRowStride) {
   for (const at::ScalarType dtype : {at::kBFloat16, at::kFloat})
     for (const auto& [rows, columns] :
@@ -69,12 +93,11 @@ TEST(CrossEntropy, HasAnyWidthAndRowStride) {
           labels.push_back(row == 2 ? kIgnoredLabel : columns - 1 - row % columns);
         const at::Tensor grad = random_tensor({rows}, 3).to(at::kFloat), expected = naive({exact, tensor_of(labels)});
         expected.backward(grad.to(at::kDouble));
-        const double arithmetic = 40 * epsilon_of(at::kFloat);
         const at::Tensor leaf = logits.detach().requires_grad_();
         const at::Tensor loss = on_one_rank(leaf, tensor_of(labels));
+        const at::Tensor before = logits.clone();  // backward overwrites them
         loss.backward(grad);
-        expect_close(loss, expected, arithmetic);
-        expect_close(leaf.grad(), exact.grad(), epsilon_of(dtype) / 2 + arithmetic);
+        expect_loss_and_gradient({loss, {leaf.grad()}}, {expected, {exact.grad()}}, before, grad);
       }
 }
 
@@ -83,7 +106,7 @@ TEST(CrossEntropy, HoldsForLogitsFarFromZero) {
   for (const double shift : {-4096.0, 4096.0}) {
     const at::Tensor shifted = (logits.to(at::kFloat) + shift).requires_grad_();
     const at::Tensor loss = on_one_rank(shifted, labels);
-    expect_close(loss, naive({shifted.detach().to(at::kDouble), labels}), 8 * epsilon_of(at::kFloat));
+    expect_within(loss, naive({shifted.detach().to(at::kDouble), labels}), loss_error(shifted.detach()));
     loss.sum().backward();
     EXPECT_TRUE(shifted.grad().isfinite().all().item<bool>());
   }

@@ -8,12 +8,14 @@
 #include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
 #include <functional>
 #include <limits>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "dist/blas_quirk.h"
@@ -50,19 +52,85 @@ inline double epsilon_of(at::ScalarType dtype) {
   }
 }
 
-// The largest difference, relative to the largest magnitude in `expected`, is at most `tolerance`.
-inline void expect_close(const at::Tensor& got, const at::Tensor& expected, double tolerance,
-                         const std::string& what = "") {
+// Tolerances are counted in roundings to fp32, each of which changes a value by up to 2^-24 of it. A result whose dtype
+// is narrower is rounded to that dtype as well, once unless values that lead to it are stored in it, too.
+struct Roundings {
+  double in_float;
+  double stored = 1;
+
+  double of(at::ScalarType dtype) const {
+    const double of_float = epsilon_of(at::kFloat) / 2, of_dtype = epsilon_of(dtype) / 2;
+    return in_float * of_float + (of_dtype > of_float ? stored * of_dtype : 0);
+  }
+};
+
+// Roundings of a value are independent, with a standard deviation of 1 / sqrt(3) of their limit. Their sum stays below
+// this many of its own: more have a probability of 3e-12, for one element.
+constexpr double kDeviations = 7;
+
+// Of a sum of terms with random signs, in any order, as a part of the largest of many such sums: a partial sum of k
+// terms is up to sqrt(k / terms) of that. The squares of these roots add up to (terms + 1) / 2 if terms are added one
+// by one, and to less in other orders. Roundings of the terms themselves add one each.
+inline double random_sum(std::int64_t terms, double of_term = 0) {
+  return kDeviations * std::sqrt((static_cast<double>(terms + 1) / 2 + of_term) / 3);
+}
+
+// Of a sum of positive terms, in any order, as a part of the sum: no partial sum is larger than the whole.
+inline double positive_sum(std::int64_t terms) {
+  const auto additions = static_cast<double>(std::max<std::int64_t>(terms - 1, 0));
+  return std::min(additions, kDeviations * std::sqrt(additions / 3));
+}
+
+// Of an element of a matrix product, as a part of the largest one. A GPU's tensor core adds 16 terms at a time, and
+// truncates them and their sum, by up to two roundings each. Partial sums grow with the root of their terms, so that
+// they are two thirds of the last one on average. Sums of `chain` terms are then added in fp32.
+inline double product_sum(std::int64_t terms, std::int64_t chain) {
+  if (test_device().is_cpu() || terms == 0) return random_sum(terms, /*of_term=*/1);
+  const double steps = std::ceil(static_cast<double>(std::min(terms, chain)) / 16);
+  return (2 + 2) * (steps + 1) * 2 / 3 + random_sum((terms + chain - 1) / chain);
+}
+// With or without tensor cores.
+inline double product_sum(std::int64_t terms) {
+  return std::max(product_sum(terms, terms), random_sum(terms, /*of_term=*/1));
+}
+
+// Of the slope of x sigmoid(a), where a is a multiple of x, as a part of the largest slope: sigmoid s (1 + a (1 - s)).
+// A kernel's sigmoid is off by up to 3 roundings of 1: s (1 - s) times 4 of ex2.approx (2^-22) and 2 |a| of its
+// argument, one of 1 + exp and one of rcp.approx. The slope, below 1.3, has 4 more.
+inline double slope_of_gate(double largest_argument) { return 3 * 1.3 + 3 * largest_argument + 4 * 1.3; }
+
+// The largest difference is at most `bound`.
+inline void expect_within(const at::Tensor& got, const at::Tensor& expected, double bound,
+                          const std::string& what = "") {
   ASSERT_TRUE(got.defined() && expected.defined()) << what;
   ASSERT_EQ(got.sizes(), expected.sizes()) << what;
   if (got.numel() == 0) return;
   const at::Tensor a = got.detach().to(at::kDouble), b = expected.detach().to(at::kDouble);
   const std::int64_t worst = (a - b).abs().argmax().item<std::int64_t>();
-  const double magnitude = b.abs().max().item<double>();
   const double got_worst = a.flatten()[worst].item<double>(), expected_worst = b.flatten()[worst].item<double>();
-  EXPECT_LE(std::abs(got_worst - expected_worst), tolerance * magnitude)
-      << what << " of shape " << a.sizes() << ", element " << worst << ": got " << got_worst << ", expected "
-      << expected_worst << "; the largest is " << magnitude;
+  EXPECT_LE(std::abs(got_worst - expected_worst), bound) << what << " of shape " << a.sizes() << ", element " << worst
+                                                         << ": got " << got_worst << ", expected " << expected_worst;
+}
+
+inline double largest_magnitude(const at::Tensor& x) {
+  return x.defined() && x.numel() > 0 ? x.detach().abs().max().to(at::kDouble).item<double>() : 0;
+}
+
+// The largest difference, relative to the largest magnitude in `expected`, is at most `tolerance`.
+inline void expect_close(const at::Tensor& got, const at::Tensor& expected, double tolerance,
+                         const std::string& what = "") {
+  expect_within(got, expected, tolerance * largest_magnitude(expected), what);
+}
+
+// The same in roundings. If there are few elements, which may all be small by chance, `terms` has for each the root of
+// the sum of its terms' squares. Then partial sums count as twice that root. (They are random walks: that their errors
+// reach kDeviations all the same has a probability of 2e-7.)
+inline void expect_close(const at::Tensor& got, const at::Tensor& expected, const Roundings& roundings,
+                         const std::string& what = "", const at::Tensor& terms = {}) {
+  const double largest = largest_magnitude(expected), of_sums = std::max(largest, 2 * largest_magnitude(terms));
+  const double in_float = Roundings{roundings.in_float, 0}.of(at::kFloat);
+  const double stored = Roundings{0, roundings.stored}.of(got.scalar_type());
+  expect_within(got, expected, in_float * of_sums + stored * largest, what);
 }
 
 inline bool is_differentiable(const at::Tensor& x) { return x.defined() && at::isFloatingType(x.scalar_type()); }
@@ -90,14 +158,34 @@ inline Evaluation evaluate(const Operator& op, const Tensors& inputs, const at::
   return result;
 }
 
-inline void expect_same_evaluation(const Evaluation& got, const Evaluation& expected, double tolerance,
-                                   const std::string& what = "") {
-  expect_close(got.output, expected.output, tolerance, what + " output");
+// The roots of the sums of squares of the terms of a formula, which consists of products and sums: the formula of the
+// squares.
+inline Evaluation roots_of_squares(const Operator& formula, const Tensors& inputs, const at::Tensor& output_grad) {
+  Tensors squares;
+  for (const at::Tensor& input : inputs) squares.push_back(is_differentiable(input) ? input.square() : input);
+  Evaluation result = evaluate(formula, squares, output_grad.square());
+  result.output.sqrt_();
+  for (at::Tensor& gradient : result.gradients)
+    if (gradient.defined()) gradient = gradient.sqrt();
+  return result;
+}
+
+// tolerance: a number, or Roundings, which may be of terms
+template <class Tolerance>
+void expect_same_evaluation(const Evaluation& got, const Evaluation& expected, const Tolerance& tolerance,
+                            const std::string& what = "", const Evaluation& terms = {}) {
+  const auto compare = [&](const at::Tensor& a, const at::Tensor& b, const std::string& which, const at::Tensor& root) {
+    if constexpr (std::is_same_v<Tolerance, Roundings>)
+      expect_close(a, b, tolerance, what + which, root);
+    else
+      expect_close(a, b, tolerance, what + which);
+  };
+  compare(got.output, expected.output, " output", terms.output);
   ASSERT_EQ(got.gradients.size(), expected.gradients.size());
   for (std::size_t i = 0; i < got.gradients.size(); ++i)
     if (expected.gradients[i].defined())
-      expect_close(got.gradients[i], expected.gradients[i], tolerance,
-                   what + " gradient of input " + std::to_string(i));
+      compare(got.gradients[i], expected.gradients[i], " gradient of input " + std::to_string(i),
+              terms.gradients.empty() ? at::Tensor() : terms.gradients[i]);
 }
 
 // d sum(output * output_grad) / d inputs[which], element by element. A central difference with step h has errors of h^2
@@ -123,8 +211,9 @@ inline at::Tensor finite_differences(const Operator& op, const Tensors& inputs, 
 }
 
 // In double: the operator's output and gradients equal those of the naive formula under autograd, and its gradients
-// equal its numerical derivatives. The tolerances leave a factor of 100 to 1000 for sums and for derivatives larger
-// than the function.
+// equal its numerical derivatives. 1e-12 are 9000 roundings to double, more than any element has operations. Slopes may
+// be off by 500 times the error of a difference of values and third derivatives near 1: the outputs that an input
+// changes are fewer than that, and their derivatives are not much larger.
 inline void check_gradients(const Operator& op, const Operator& naive, const Tensors& inputs) {
   constexpr double kSameFormula = 1e-12, kSlope = 2e-8;
   at::Tensor output;
@@ -143,8 +232,9 @@ inline void check_gradients(const Operator& op, const Operator& naive, const Ten
 }
 
 // With inputs rounded to `dtype`, output and gradients have that type and equal those of double arithmetic on the same
-// rounded inputs, up to `epsilons` times the type's epsilon.
-inline void check_precision(const Operator& op, const Tensors& inputs, at::ScalarType dtype, double epsilons) {
+// rounded inputs, up to `roundings`, of the terms of a formula, if there is one: see roots_of_squares and expect_close.
+inline void check_precision(const Operator& op, const Tensors& inputs, at::ScalarType dtype, const Roundings& roundings,
+                            const Operator& formula = {}) {
   Tensors narrow, wide;
   for (const at::Tensor& input : inputs) {
     narrow.push_back(is_differentiable(input) ? input.to(dtype) : input);
@@ -162,8 +252,9 @@ inline void check_precision(const Operator& op, const Tensors& inputs, at::Scala
     if (!got.gradients[i].defined()) continue;
     EXPECT_EQ(got.gradients[i].scalar_type(), dtype) << "gradient of input " << i;
   }
-  expect_same_evaluation(got, evaluate(op, wide, output_grad.to(at::kDouble)), epsilons * epsilon_of(dtype),
-                         at::toString(dtype));
+  const at::Tensor wide_grad = output_grad.to(at::kDouble);
+  expect_same_evaluation(got, evaluate(op, wide, wide_grad), roundings, at::toString(dtype),
+                         formula ? roots_of_squares(formula, wide, wide_grad) : Evaluation{});
 }
 
 // Without grad mode there is no history; and the gradient of each input does not depend on which others require one.

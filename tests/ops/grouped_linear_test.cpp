@@ -40,8 +40,8 @@ TEST(GroupedLinear, SumsInFloat) {
   for (const std::int64_t in : {64, 60})
     for (const Integers& counts : {Integers{9, 0, 40, 15}, Integers{64, 0, 0, 0}}) {
       const Tensors inputs = {random_tensor({64, in}, 1), random_tensor({4, 32, in}, 2)};
-      check_precision(grouped(counts), inputs, at::kBFloat16, /*epsilons=*/0.6);
-      check_precision(grouped(counts), inputs, at::kFloat, /*epsilons=*/16);
+      for (const at::ScalarType dtype : {at::kBFloat16, at::kFloat})
+        check_precision(grouped(counts), inputs, dtype, {product_sum(64)});
     }
 }
 
@@ -52,14 +52,14 @@ TEST(GroupedLinear, OfManyExpertsWithUnevenRowsSumsInFloat) {
   for (std::int64_t expert = 5; expert < 96; ++expert) counts.push_back(expert * 37 % 40);
   const std::int64_t total = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
   const Tensors inputs = {random_tensor({total, 200}, 1), random_tensor({96, 392, 200}, 2)};
-  check_precision(grouped(counts), inputs, at::kBFloat16, /*epsilons=*/0.6);
+  check_precision(grouped(counts), inputs, at::kBFloat16, {product_sum(/*rows=*/500)});
 }
 
 // Experts of two, three and one tiles, one above the other: the last of an odd number has no other one to share a
 // matrix with.
 TEST(GroupedLinear, OfSeveralTilesInOneColumnSumsInFloat) {
   const Tensors inputs = {random_tensor({801, 128}, 1), random_tensor({3, 64, 128}, 2)};
-  check_precision(grouped({300, 500, 1}), inputs, at::kBFloat16, /*epsilons=*/0.6);
+  check_precision(grouped({300, 500, 1}), inputs, at::kBFloat16, {product_sum(/*rows=*/500)});
 }
 
 void check_infinite_rows_of_one_expert(std::int64_t out, std::int64_t in) {
@@ -90,7 +90,7 @@ TEST(GroupedLinear, MultipliesColumnsOfAWiderMatrix) {
   };
   for (const std::int64_t width : {72, 75, 80})
     check_precision(of_columns, {random_tensor({64, width}, 1), random_tensor({4, 32, 64}, 2)}, at::kBFloat16,
-                    /*epsilons=*/0.6);
+                    {product_sum(64)});
 }
 
 TEST(GroupedLinear, OfNoRowsIsEmptyAndItsWeightsHaveAGradientOfZeros) {
@@ -115,7 +115,7 @@ TEST(GroupedLinear, NeedsNoCountsOnTheHost) {
   for (const Integers& counts : {Integers{9, 0, 40, 15}, Integers{0, 0, 64, 0}}) {
     const Tensors inputs = {random_tensor({64, 16}, 1), random_tensor({4, 32, 16}, 2)};
     check_gradients(grouped_on_device(counts), naively_grouped(counts), inputs);
-    check_precision(grouped_on_device(counts), inputs, at::kBFloat16, /*epsilons=*/0.6);
+    check_precision(grouped_on_device(counts), inputs, at::kBFloat16, {product_sum(64)});
   }
 }
 
@@ -129,13 +129,15 @@ TEST(GroupedLinear, AddsToASumWithoutCountsOnTheHost) {
   grouped_linear(rows, weight, ExpertRows(expert_rows(counts, test_device()).ends())).backward(grad);
   const Evaluation once =
       evaluate(naively_grouped(counts), {rows.to(at::kDouble), weight.value.to(at::kDouble)}, grad.to(at::kDouble));
-  expect_close(weight.sum->value, before.to(at::kDouble) + once.gradients[1], 16 * epsilon_of(at::kFloat));
+  const Roundings roundings = {product_sum(/*rows=*/300) + 1};
+  expect_close(weight.sum->value, before.to(at::kDouble) + once.gradients[1], roundings);
   EXPECT_TRUE(at::equal(weight.sum->value[1], before[1])) << "an expert without rows";
   weight.sum->is_unset = true;  // the first gradient of a step overwrites
   grouped_linear(rows, weight, ExpertRows(expert_rows(counts, test_device()).ends())).backward(grad);
-  expect_close(weight.sum->value, once.gradients[1], 16 * epsilon_of(at::kFloat));
+  expect_close(weight.sum->value, once.gradients[1], roundings);
 }
 
+// Each microbatch rounds a sum that is not yet the whole, and adds products of up to 6 terms, all with the same error.
 // A sum or an addend that is rounded to bf16 would be off by hundreds of times the tolerance.
 TEST(GroupedLinear, AddsEachExpertsGradientToItsSliceInTheSumsPrecision) {
   constexpr int kMicrobatches = 20;
@@ -152,7 +154,7 @@ TEST(GroupedLinear, AddsEachExpertsGradientToItsSliceInTheSumsPrecision) {
     EXPECT_FALSE(weight.value.grad().defined());
     const Evaluation once =
         evaluate(naively_grouped(counts), {rows.to(at::kDouble), weight.value.to(at::kDouble)}, grad.to(at::kDouble));
-    expect_close(weight.sum->value, kMicrobatches * once.gradients[1], kMicrobatches * epsilon_of(at::kFloat));
+    expect_close(weight.sum->value, kMicrobatches * once.gradients[1], Roundings{kMicrobatches + product_sum(6)});
   }
 }
 

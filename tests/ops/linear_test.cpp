@@ -26,7 +26,7 @@ TEST(LinearOperator, IsItsFormulaForwardAndBackward) {
 }
 
 TEST(LinearOperator, SumsInFloat) {
-  check_precision(op, {random_tensor({64, 48}, 1), random_tensor({32, 48}, 2), {}}, at::kBFloat16, /*epsilons=*/0.6);
+  check_precision(op, {random_tensor({64, 48}, 1), random_tensor({32, 48}, 2), {}}, at::kBFloat16, {product_sum(64)});
 }
 
 TEST(LinearOperator, SumsTheBiasGradientOverAnyNumberOfTokens) {
@@ -35,17 +35,19 @@ TEST(LinearOperator, SumsTheBiasGradientOverAnyNumberOfTokens) {
     SCOPED_TRACE(::testing::Message() << tokens << " x " << features);
     for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
       const at::Tensor grad = random_tensor({tokens, features + 1}, 1).to(dtype);
-      const double epsilons = dtype == at::kFloat ? 2 * std::sqrt(tokens + 1.0) : 0.501;  // bf16 is rounded once
-      for (const std::int64_t first : {0, 1}) {  // aligned rows in memory or not, neighbours in neither
-        const at::Tensor part = grad.narrow(1, first, features);
-        expect_close(column_sum(part), part.to(at::kDouble).sum(0), epsilons * epsilon_of(dtype));
-      }
-      expect_close(column_sum(grad), grad.to(at::kDouble).sum(0), epsilons * epsilon_of(dtype));
+      const auto check = [tokens = tokens](const at::Tensor& x) {
+        const at::Tensor wide = x.to(at::kDouble);
+        expect_close(column_sum(x), wide.sum(0), Roundings{random_sum(tokens)}, "sum", wide.norm(2, 0));
+      };
+      for (const std::int64_t first : {0, 1})  // aligned rows in memory or not, neighbours in neither
+        check(grad.narrow(1, first, features));
+      check(grad);
     }
   }
 }
 
-// A sum or an addend that is rounded to bf16 would be off by hundreds of times the tolerance.
+// Each microbatch rounds a sum that is not yet the whole, and adds products of 7 terms, all with the same error. A sum
+// or an addend that is rounded to bf16 would be off by hundreds of times the tolerance.
 TEST(LinearOperator, AddsItsWeightGradientInTheSumsPrecision) {
   constexpr int kMicrobatches = 20;
   const at::Tensor x = random_tensor({7, 12}, 1).to(at::kBFloat16), grad = random_tensor({7, 5}, 2).to(at::kBFloat16);
@@ -55,7 +57,7 @@ TEST(LinearOperator, AddsItsWeightGradientInTheSumsPrecision) {
   for (int i = 0; i < kMicrobatches; ++i) linear(x, weight, {}).backward(grad);
   EXPECT_FALSE(weight.value.grad().defined());
   const at::Tensor once = grad.to(at::kDouble).t().mm(x.to(at::kDouble));
-  expect_close(weight.sum->value.flatten(1), kMicrobatches * once, kMicrobatches * epsilon_of(at::kFloat));
+  expect_close(weight.sum->value.flatten(1), kMicrobatches * once, Roundings{kMicrobatches + product_sum(7)});
 }
 
 }  // namespace

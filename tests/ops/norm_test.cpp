@@ -2,6 +2,7 @@
 
 #include "ops/amid_columns.h"
 #include "ops/gradients.h"
+#include "ops/norm_roundings.h"
 
 namespace braid {
 namespace {
@@ -9,8 +10,10 @@ namespace {
 using testing::check_gradients;
 using testing::check_partial_gradients;
 using testing::check_precision;
+using testing::norm_roundings;
 using testing::Operator;
 using testing::random_tensor;
+using testing::Roundings;
 using testing::Tensors;
 using testing::test_device;
 
@@ -61,12 +64,17 @@ TEST(Norm, NoTokensGiveNoRowsAndZeroWeightGradients) {
   check_gradients(layer, naive_layer, layer_inputs(0));
 }
 
-// All intermediate values are fp32: bf16 results are rounded once, and fp32 ones after sums of 12 terms.
+// With the gate's slope, at arguments of up to 5.
+Roundings gated_roundings(std::int64_t tokens, std::int64_t size) {
+  return {norm_roundings(tokens, size) + testing::slope_of_gate(5)};
+}
+
+// All intermediate values are fp32: bf16 results are rounded once.
 TEST(Norm, NarrowTypesAreRoundedAtTheEndOnly) {
-  for (const auto& [dtype, epsilons] : {std::pair{at::kBFloat16, 1.0}, {at::kHalf, 1.0}, {at::kFloat, 12.0}}) {
-    check_precision(rms, rms_inputs(7), dtype, epsilons);
-    check_precision(gated(3), gated_inputs(7), dtype, epsilons);
-    check_precision(layer, layer_inputs(7), dtype, epsilons);
+  for (const at::ScalarType dtype : {at::kBFloat16, at::kHalf, at::kFloat}) {
+    check_precision(rms, rms_inputs(7), dtype, {norm_roundings(7, 12)});
+    check_precision(gated(3), gated_inputs(7), dtype, gated_roundings(7, 4));
+    check_precision(layer, layer_inputs(7), dtype, {norm_roundings(7, 12, /*mean=*/3)});
   }
 }
 
@@ -91,8 +99,8 @@ TEST(Norm, GatedRmsNormIsPreciseForGroupsOfAnySize) {
         };
         const Tensors in = {random_tensor({tokens, width}, 1), random_tensor({tokens, width + begin + 8}, 2),
                             random_tensor({width}, 3)};
-        check_precision(op, in, at::kBFloat16, 1);
-        check_precision(op, in, at::kFloat, 40);
+        for (const at::ScalarType dtype : {at::kBFloat16, at::kFloat})
+          check_precision(op, in, dtype, gated_roundings(tokens, size));
       }
 }
 
@@ -102,8 +110,7 @@ TEST(Norm, ComputesGradientsOnlyForWhoWantsThem) {
   check_partial_gradients(layer, layer_inputs(5));
 }
 
-// Kernels divide rows over blocks, and columns over threads in vectors: sizes around those, and of real models. Errors
-// of an fp32 sum of n terms with any sign grow like the sum itself, with the root of n, at most n times.
+// Kernels divide rows over blocks, and columns over threads in vectors: sizes around those, and of real models.
 TEST(Norm, AgreesWithDoubleAtAnySize) {
   std::vector<std::pair<std::int64_t, std::int64_t>> sizes = {{1, 5},    {1, 2688}, {3, 7},     {2, 8},
                                                               {5, 130},  {33, 264}, {700, 513}, {4000, 24},
@@ -115,11 +122,11 @@ TEST(Norm, AgreesWithDoubleAtAnySize) {
     const at::Tensor weight = random_tensor({columns}, 2), bias = random_tensor({columns}, 3);
     const Tensors inputs = {random_tensor({tokens, columns}, 1), weight, bias};
     const Tensors wider = {random_tensor({tokens, columns + 1}, 1), weight, bias};
-    const double of_sums = 2 * std::sqrt(static_cast<double>(std::max(tokens, columns)));
-    for (const auto& [dtype, epsilons] : {std::pair{at::kBFloat16, 1.0}, {at::kFloat, 12 + of_sums}})
+    const Roundings roundings = {norm_roundings(tokens, columns)};
+    for (const at::ScalarType dtype : {at::kBFloat16, at::kFloat})
       for (const Operator& norm : {rms, layer}) {
-        check_precision(norm, inputs, dtype, epsilons);
-        check_precision(testing::amid_columns(norm), wider, dtype, epsilons);
+        check_precision(norm, inputs, dtype, roundings);
+        check_precision(testing::amid_columns(norm), wider, dtype, roundings);
       }
   }
 }
@@ -141,8 +148,7 @@ TEST(Norm, GradientsHaveTheTypesOfTheirInputs) {
   const testing::Evaluation got = testing::evaluate(gated(3), in, grad);
   for (std::size_t i = 0; i < in.size(); ++i) EXPECT_EQ(got.gradients[i].scalar_type(), in[i].scalar_type());
   for (at::Tensor& tensor : in) tensor = tensor.to(at::kDouble);
-  testing::expect_close(got.gradients[2], testing::evaluate(gated(3), in, grad).gradients[2],
-                        12 * testing::epsilon_of(at::kFloat));
+  testing::expect_close(got.gradients[2], testing::evaluate(gated(3), in, grad).gradients[2], gated_roundings(5, 4));
 }
 
 }  // namespace

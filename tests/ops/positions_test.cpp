@@ -48,11 +48,13 @@ TEST(RotaryEmbedding, LeavesTheVectorsAfterTheFirstOnes) {
   check_gradients(first_two, naive_first_two, {random_tensor({6, 2, 3, 4}, 2), positions()});
 }
 
-// Two products and their sum in fp32, each rounded by at most half an epsilon; narrower types round once more.
+// Of |a cos| + |b sin| three roundings: of cosine or sine, of a product and of their sum. That is at most sqrt(2) times
+// the length of (a, b), and the larger number of the rotated pair is at least 1 / sqrt(2) of the length.
+constexpr Roundings kRotaryRoundings = {3 * 2};
+
 TEST(RotaryEmbedding, RoundsLittle) {
-  const Tensors inputs = {random_tensor({6, 3, 8}, 4), positions()};
-  check_precision(op, inputs, at::kFloat, 3);
-  for (const at::ScalarType dtype : {at::kBFloat16, at::kHalf}) check_precision(op, inputs, dtype, 0.501);
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kHalf})
+    check_precision(op, {random_tensor({6, 3, 8}, 4), positions()}, dtype, kRotaryRoundings);
 }
 
 // Some heads of a wider tensor: in vectors, in vectors that are not aligned, and in numbers that fit no vector.
@@ -63,8 +65,8 @@ TEST(RotaryEmbedding, RoundsLittleOnPartsOfAWiderTensor) {
       return rotary_embedding(in[0].slice(1, begin, begin + 5 * width).unflatten(1, {5, width}), in[1], kTheta, 5);
     };
     const Tensors inputs = {random_tensor({6, 5 * width + 16}, 7), positions()};
-    check_precision(part, inputs, at::kFloat, 3);
-    check_precision(part, inputs, at::kBFloat16, 0.501);
+    for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16})
+      check_precision(part, inputs, dtype, kRotaryRoundings);
   }
 }
 
@@ -76,6 +78,7 @@ TEST(RotaryEmbedding, ScoresDependOnDistanceAlone) {
     };
     return (at_position(q, of_q) * at_position(k, of_k)).sum();
   };
+  // An angle near 1000 has an error of 1000 roundings to double, 1e-13.
   expect_close(score(1005, 1002), score(3, 0), 1e-12);
   EXPECT_GT((score(4, 0) - score(3, 0)).abs().item<double>(), 1e-3);
 }

@@ -8,6 +8,8 @@ namespace {
 
 using namespace testing;
 
+constexpr Roundings kNoRounding = {0, /*stored=*/0};
+
 struct Case {
   std::string name;
   std::vector<std::int64_t> row_of;  // by place
@@ -63,7 +65,7 @@ TEST(PutRows, ChangesNoBit) {
     for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16})
       for (const std::int64_t width : {3, 8, 264}) {
         SCOPED_TRACE(c.name);
-        check_precision(put(c), inputs_of(c, width), dtype, 0);
+        check_precision(put(c), inputs_of(c, width), dtype, kNoRounding);
       }
 }
 
