@@ -42,34 +42,51 @@ HybridLmConfig slice(const std::string& fp8) {
   return config;
 }
 
+struct SliceCase {
+  std::string work;
+  std::string fp8;
+  LanguageStepOptions options;
+};
+
 void add_language(const Command& command, std::vector<Measurement>& table) {
-  if (!command.wants("slice")) return;
-  constexpr int kTokens = 8192;
-  const nlohmann::json peer = peer_of(command, shell_quoted(BRAID_SLICE_PEER_SCRIPT) + " --optimizer");
-  const double flops = count_flops(slice("off"), kTokens, kTokens).total();
-  const auto add = [&](const std::string& work, double ms, const char* of_peer) {
-    table.push_back({.work = work, .ms = ms, .peer_ms = number_in(peer, of_peer), .flops = flops});
+  std::vector<SliceCase> cases = {
+      {"slice, forward + backward", "off", {}},
+      {"slice with optimizer", "off", {.optimizer = true}},
+      {"slice, 60 % of labels ignored", "off", {.ignored_share = 0.6}},
+      {"slice in fp8", "rowwise", {}},
   };
-  const LanguageStepReport plain = measure_language_step(slice("off"), {.optimizer = true});
-  add("slice, forward + backward", plain.ms_forward_backward, "ms_forward_backward");
-  add("slice with optimizer", plain.ms_with_optimizer.value(), "ms_with_optimizer");
-  const LanguageStepReport ignored = measure_language_step(slice("off"), {.ignored_share = 0.6});
-  add("slice, 60 % of labels ignored", ignored.ms_forward_backward, "ms_forward_backward");
-  add("slice in fp8", measure_language_step(slice("rowwise"), {}).ms_forward_backward, "ms_forward_backward");
+  std::erase_if(cases, [&](const SliceCase& c) { return !command.wants(c.work); });
+  if (cases.empty()) return;
+  const nlohmann::json peer = peer_of(command, shell_quoted(BRAID_SLICE_PEER_SCRIPT) + " --optimizer");
+  for (const auto& [work, fp8, options] : cases) {
+    const LanguageStepReport report = measure_language_step(slice(fp8), options);
+    table.push_back({.work = work,
+                     .ms = options.optimizer ? report.ms_with_optimizer.value() : report.ms_forward_backward,
+                     .peer_ms = number_in(peer, options.optimizer ? "ms_with_optimizer" : "ms_forward_backward"),
+                     .flops = count_flops(slice(fp8), options.sequence, options.sequence).total()});
+  }
 }
 
+struct RadioCase {
+  std::string work;
+  std::vector<PatchGrid> images;
+  bool has_peer = false;
+};
+
 void add_radio(const Command& command, std::vector<Measurement>& table) {
-  if (!command.wants("RADIO-H")) return;
-  const nlohmann::json peer = peer_of(command, shell_quoted(BRAID_RADIO_PEER_SCRIPT));
+  std::vector<RadioCase> cases = {{"RADIO-H, 8 images of 512 x 512", kEqualImages, true},
+                                  {"RADIO-H, 8 images of mixed sizes", kMixedImages},
+                                  {"RADIO-H, the same padded", kPaddedImages}};
+  std::erase_if(cases, [&](const RadioCase& c) { return !command.wants(c.work); });
+  if (cases.empty()) return;
   const RadioConfig config = radio_h();
-  const RadioStep step(config);
-  const auto add = [&](const std::string& work, const std::vector<PatchGrid>& images, std::optional<double> peer_ms) {
-    const double ms = measure(step, config, images).ms;
-    table.push_back({.work = work, .ms = ms, .peer_ms = peer_ms, .flops = radio_flops(config, images)});
-  };
-  add("RADIO-H, 8 images of 512 x 512", kEqualImages, number_in(peer, "ms_forward_backward"));
-  add("RADIO-H, 8 images of mixed sizes", kMixedImages, std::nullopt);
-  add("RADIO-H, the same padded", kPaddedImages, std::nullopt);
+  for (const auto& [work, images, has_peer] : cases) {
+    const nlohmann::json peer = has_peer ? peer_of(command, shell_quoted(BRAID_RADIO_PEER_SCRIPT)) : nlohmann::json();
+    table.push_back({.work = work,
+                     .ms = measure(RadioStep(config), config, images).ms,
+                     .peer_ms = number_in(peer, "ms_forward_backward"),
+                     .flops = radio_flops(config, images)});
+  }
 }
 
 int run(const Command& command) {
@@ -79,6 +96,9 @@ int run(const Command& command) {
   add_radio(command, table);
   at::accelerator::emptyCache();
   for (Measurement& m : measure_kernels(command.part, command.python)) table.push_back(std::move(m));
+  if (table.empty())
+    throw ConfigError({"no work has this in its name: " + command.part, "bench_gpu",
+                       "use a part of a name in docs/benchmarks/gpu.md, or none for everything"});
   fmt::print("{}", format_measurements(table));
   return 0;
 }

@@ -28,6 +28,10 @@ Parallel make_single_rank(World& world) {
   return {.tp = alone, .cp = alone, .tp_cp = alone, .ep = alone, .expt_tp = alone};
 }
 
+std::int64_t ignored_labels(const LanguageStepOptions& options) {
+  return std::llround(options.ignored_share * options.sequence);
+}
+
 class LanguageStep {
  public:
   LanguageStep(const HybridLmConfig& config, const LanguageStepOptions& options, const at::Device& device)
@@ -41,7 +45,7 @@ class LanguageStep {
     parameters_.initialize(1);
     const at::Tensor ids = at::randint(config.vocab, {options.sequence}, at::kLong), labels = ids.roll(-1);
     labels.slice(0, -1).fill_(kIgnoredLabel);
-    labels.slice(0, 0, std::llround(options.ignored_share * options.sequence)).fill_(kIgnoredLabel);
+    labels.slice(0, 0, ignored_labels(options)).fill_(kIgnoredLabel);
     ids_ = ids.to(device);
     labels_ = counted_labels(labels, device);
   }
@@ -165,6 +169,11 @@ LanguageStepReport measure(const HybridLmConfig& config, const LanguageStepOptio
 }
 
 }  // namespace
+
+// The last token predicts nothing.
+std::int64_t counted_labels(const LanguageStepOptions& options) {
+  return options.sequence - 1 - ignored_labels(options);
+}
 
 bool gpu_is_visible() { return torch::cuda::is_available(); }
 

@@ -19,6 +19,8 @@ struct LanguageStepOptions {
   bool optimizer = false;     // also time the step with the update of the parameters
 };
 
+std::int64_t counted_labels(const LanguageStepOptions& options);  // those with a loss
+
 struct LanguageStepReport {
   double loss = 0;           // mean over tokens
   double expected_loss = 0;  // of these random weights

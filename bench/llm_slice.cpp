@@ -29,8 +29,8 @@ struct Command {
   LanguageStepOptions step{};
   std::vector<std::string> recompute{};
   bool tiny = false, graph = false;
-  std::string layers{};
-  int experts = 0;
+  std::optional<std::string> layers{};
+  std::optional<int> experts{};
   bool fp8 = false;
   std::string peer{};
   bool peer_eager = false;
@@ -39,8 +39,8 @@ struct Command {
 HybridLmConfig model_of(const Command& command) {
   HybridLmConfig config = std::get<HybridLmConfig>(provider(command.tiny ? "tiny-vlm" : "nemotron-vlm-20l").language);
   if (!command.tiny) config.experts = 16;
-  if (command.experts > 0) config.experts = command.experts;
-  if (!command.layers.empty()) config.pattern = command.layers;
+  if (command.experts) config.experts = *command.experts;
+  if (command.layers) config.pattern = *command.layers;
   if (command.fp8) config.fp8 = "rowwise";
   if (const std::vector<Problem> problems = validate(config, {}, "model"); !problems.empty())
     throw ConfigError(problems);
@@ -60,8 +60,8 @@ std::string peer_command(const Command& command) {
   if (command.tiny) line += " --tiny";
   if (command.peer_eager) line += " --eager";
   if (command.step.optimizer) line += " --optimizer";
-  if (command.experts > 0) line += fmt::format(" --experts {}", command.experts);
-  if (!command.layers.empty()) line += " --layers " + shell_quoted(command.layers);
+  if (command.experts) line += fmt::format(" --experts {}", *command.experts);
+  if (command.layers) line += " --layers " + shell_quoted(*command.layers);
   return line;
 }
 
@@ -101,7 +101,7 @@ void print_comparison(const LanguageStepReport& report, const nlohmann::json& pe
   const auto row = [&](const std::string& program, double ms, const std::string& peak_gb, const std::string& loss) {
     return std::vector<std::string>{
         program, fmt::format("{:.2f}", ms),           fmt::format("{:.0f}", sequence / ms * 1e3),
-        peak_gb, fmt::format("{:.3f}", ms / peer_ms), loss};
+        peak_gb, fmt::format("{:.3f}", peer_ms / ms), loss};
   };
   const auto& peer_peak = peer.at("peak_gb");
   const std::string peer_name =
@@ -115,15 +115,28 @@ void print_comparison(const LanguageStepReport& report, const nlohmann::json& pe
   if (gpu_is_visible())
     rows.push_back(
         row(fmt::format("linear layers alone at {} TFLOP/s", kPeakTflops), flops.linear / kPeakTflops / 1e9, "", ""));
-  fmt::print("{}", format_table({"program", "ms", "tokens/s", "peak GB", "ms / peer's", "loss"}, rows));
+  fmt::print("{}", format_table({"program", "ms", "tokens/s", "peak GB", "peer's ms / ms", "loss"}, rows));
+}
+
+std::vector<std::string> language_recompute_names() {
+  std::vector<std::string> names = recompute_names();
+  std::erase(names, "vision");
+  return names;
+}
+
+void check_labels(const LanguageStepOptions& step) {
+  if (counted_labels(step) < 1)
+    throw ConfigError({"no label is left that has a loss", "--ignored", "ignore less, or use a longer --sequence"});
 }
 
 int run(const Command& command) {
+  check_labels(command.step);
   if (!command.tiny && !gpu_is_visible())
     throw ConfigError({"no GPU is visible; on a CPU this model takes hours", "bench_llm_slice",
                        "use --tiny, or a build and a machine with CUDA"});
   if (command.graph && !gpu_is_visible())
     throw ConfigError({"there are no CUDA graphs without a GPU", "--graph", "use a build and a machine with CUDA"});
+  if (!command.peer.empty()) check_peer(command.peer);
   const HybridLmConfig config = model_of(command);
   const int sequence = command.step.sequence;
   const Flops flops = count_flops(config, sequence, sequence);
@@ -136,7 +149,7 @@ int run(const Command& command) {
   std::fflush(stdout);
   const auto peer = run_peer(peer_command(command));
   if (!peer) {
-    fmt::print(stderr, "bench_llm_slice: the peer failed\n");
+    fmt::print(stderr, "bench_llm_slice: the peer failed; it printed its error above\n");
     return 1;
   }
   BRAID_CHECK_EQ(peer->at("parameters").get<std::int64_t>(), trainable_elements(config), "the peer is another model");
@@ -151,23 +164,28 @@ int main(int argc, char** argv) {
   std::optional<int> sequence;
   CLI::App app("Time the language model's 20-layer slice and compare it with transformers");
   app.add_option("--sequence", sequence, "tokens (default 8192; 128 with --tiny)")->check(CLI::Range(2, 1 << 24));
-  app.add_option("--experts", command.experts, "experts per MoE layer (default 16; 8 with --tiny)");
-  app.add_option("--layers", command.layers, "pattern of M * E -");
-  app.add_option("--repeats", command.step.repeats, "timed steps")->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_option("--experts", command.experts, "experts per MoE layer (default 16; 8 with --tiny)")
+      ->check(CLI::Range(1, 1 << 16));
+  app.add_option("--layers", command.layers, "pattern of M * E -")->check([](const std::string& pattern) {
+    return pattern.empty() ? "must have a layer" : "";
+  });
+  app.add_option("--repeats", command.step.repeats, "timed steps")->check(CLI::Range(1, 100000))->capture_default_str();
   app.add_option("--ignored", command.step.ignored_share, "share of the labels that have no loss")
       ->check(CLI::Range(0.0, 0.9));
   app.add_option("--recompute", command.recompute, "what backward computes again, as model.recompute: norms,experts")
       ->delimiter(',')
-      ->check(CLI::IsMember(recompute_names()));
-  app.add_flag("--keep-weights", command.step.keep_weights,
-               "time a microbatch that is not the first of its step: weights in fp8 are not converted again");
+      ->check(CLI::IsMember(language_recompute_names()));
   app.add_flag("--optimizer", command.step.optimizer, "also time the step with its optimizer, and the peer's likewise");
-  app.add_flag("--fp8", command.fp8, "multiply in fp8, as model.fp8: rowwise");
+  CLI::Option* fp8 = app.add_flag("--fp8", command.fp8, "multiply in fp8, as model.fp8: rowwise");
+  app.add_flag("--keep-weights", command.step.keep_weights,
+               "time a microbatch that is not the first of its step: weights in fp8 are not converted again")
+      ->needs(fp8);
   app.add_flag("--tiny", command.tiny, "toy sizes");
   app.add_flag("--graph", command.graph, "also replay the step as a CUDA graph");
-  app.add_option("--peer", command.peer,
-                 "python with torch and transformers, to run bench/llm_slice_peer.py afterwards");
-  app.add_flag("--peer-eager", command.peer_eager, "run the peer without torch.compile and with its default attention");
+  CLI::Option* peer = app.add_option("--peer", command.peer,
+                                     "python with torch and transformers, to run bench/llm_slice_peer.py afterwards");
+  app.add_flag("--peer-eager", command.peer_eager, "run the peer without torch.compile and with its default attention")
+      ->needs(peer);
   CLI11_PARSE(app, argc, argv);
   command.step.recompute = recompute_config(command.recompute);
   command.step.sequence = sequence.value_or(command.tiny ? 128 : 8192);

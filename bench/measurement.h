@@ -17,6 +17,7 @@ struct Measurement {
   double ms = 0;
   std::optional<double> peer_ms{}, aten_ms{};
   double bytes = 0, flops = 0;  // that it must move and compute; 0: not counted
+  bool fp8 = false;             // its products are in fp8, which has twice the limit of bf16
 };
 
 inline std::string format_measurements(const std::vector<Measurement>& measurements) {
@@ -29,7 +30,7 @@ inline std::string format_measurements(const std::vector<Measurement>& measureme
       row.push_back(other ? fmt::format("{:.3f}", *other) : "");
       row.push_back(other ? fmt::format("{:.2f}", *other / m.ms) : "");
     }
-    const double limit_ms = std::max(m.bytes / kBytesPerMs, m.flops / kFlopsPerMs);
+    const double limit_ms = std::max(m.bytes / kBytesPerMs, m.flops / (m.fp8 ? 2 * kFlopsPerMs : kFlopsPerMs));
     row.push_back(unless_zero(m.bytes / m.ms / 1e6));
     row.push_back(unless_zero(m.flops / m.ms / 1e9));
     row.push_back(fmt::format("{:.0f} %", 100 * limit_ms / m.ms));

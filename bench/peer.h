@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include <cstdio>
+#include <cstdlib>
 #include <optional>
 #include <string>
 
@@ -25,6 +26,13 @@ inline std::optional<nlohmann::json> run_peer(const std::string& command_line) {
   for (int c = std::fgetc(pipe); c != EOF; c = std::fgetc(pipe)) output += static_cast<char>(c);
   if (pclose(pipe) != 0) return std::nullopt;
   return nlohmann::json::parse(output.substr(output.rfind('{')));
+}
+
+// Before minutes of measuring, throws if `python` cannot run the peers' scripts.
+inline void check_peer(const std::string& python) {
+  if (std::system((shell_quoted(python) + " -c 'import torch, transformers'").c_str()) != 0)
+    throw ConfigError({python + " cannot import torch and transformers", "the peer",
+                       "give a python that has both: pip install torch transformers"});
 }
 
 }  // namespace braid

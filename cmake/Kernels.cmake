@@ -2,12 +2,14 @@
 # nothing more, so that a broken kernel is found without a GPU; without an nvcc it leaves them out.
 include(CheckLanguage)
 set(CMAKE_CUDA_HOST_COMPILER ${CMAKE_CXX_COMPILER})
-if(NOT BRAID_CUDA)
-  check_language(CUDA)
-  if(NOT CMAKE_CUDA_COMPILER)
-    message(STATUS "without an nvcc: the CUDA kernels are not compiled")
-    return()
+check_language(CUDA)
+if(NOT CMAKE_CUDA_COMPILER)
+  if(BRAID_CUDA)
+    message(FATAL_ERROR "BRAID_CUDA needs nvcc, which was not found: install the CUDA toolkit, put nvcc on PATH or set CUDACXX "
+      "to it, or use --preset cpu.")
   endif()
+  message(STATUS "without an nvcc: the CUDA kernels are not compiled")
+  return()
 endif()
 
 # sm_90a has Hopper's own instructions; the rest of the list runs elsewhere, GPUs of the future included.
@@ -21,8 +23,14 @@ else()
   set(CMAKE_CUDA_ARCHITECTURES 90a-real)
 endif()
 foreach(architecture ${CMAKE_CUDA_ARCHITECTURES})
-  string(REGEX MATCH "^[0-9]+" generation "${architecture}")
-  if(generation AND generation LESS 90 AND NOT architecture MATCHES "-real$")
+  if(NOT architecture MATCHES "^([0-9][0-9][0-9]?)[af]?(-real|-virtual)?$" OR CMAKE_MATCH_1 GREATER 200)
+    message(FATAL_ERROR "BRAID_CUDA_ARCHITECTURES has ${architecture}: write sm_90a as 90a-real, and a list with semicolons, "
+      "as in 80-real;90a-real.")
+  endif()
+  set(generation ${CMAKE_MATCH_1})
+  if(generation LESS 80)
+    message(FATAL_ERROR "BRAID_CUDA_ARCHITECTURES has ${architecture}: the kernels need bf16, so 80 or newer.")
+  elseif(generation LESS 90 AND NOT architecture MATCHES "-real$")
     message(FATAL_ERROR "BRAID_CUDA_ARCHITECTURES has ${architecture}: use ${generation}-real. Newer GPUs would run its PTX, "
       "but it lacks the instructions for programmatic dependent launch.")
   endif()
@@ -57,7 +65,9 @@ function(braid_use_cudnn)
   find_path(CUDNN_INCLUDE cudnn.h HINTS ${site_packages}/nvidia/cudnn/include ${CUDAToolkit_INCLUDE_DIRS})
   find_library(CUDNN_LIBRARY NAMES libcudnn.so.9 HINTS ${site_packages}/nvidia/cudnn/lib ${CUDAToolkit_LIBRARY_DIR})
   if(NOT CUDNN_FRONTEND_INCLUDE OR NOT CUDNN_INCLUDE OR NOT CUDNN_LIBRARY)
-    message(STATUS "without cuDNN's frontend: attention is libtorch's")
+    message(WARNING "cuDNN 9 or its frontend was not found, so attention will be libtorch's, which is slower for packed "
+      "sequences. pip install nvidia-cudnn-cu13 nvidia-cudnn-frontend, or set CUDNN_FRONTEND_INCLUDE, CUDNN_INCLUDE and "
+      "CUDNN_LIBRARY.")
     return()
   endif()
   target_sources(braid_kernels PRIVATE kernels/cudnn_attention.cpp)

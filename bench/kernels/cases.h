@@ -14,6 +14,7 @@ struct KernelCase {
   double bytes = 0;  // that it must read and write
   double flops = 0;  // of matrix products; 0: memory is the limit
   std::function<void()> run;
+  bool fp8 = false;  // its products are in fp8
 };
 
 constexpr std::int64_t kTokens = 8192, kHidden = 2688;

@@ -50,8 +50,8 @@ void add_expert_cases(std::vector<KernelCase>& cases) {
   const ExpertMlpNeeds all = {true, true, true, true};
   const ExpertMlpSaved saved = expert_mlp_fp8_forward(tokens, weights, {}, mlp, all).saved;
   const double flops = 4 * count * kHidden;
-  cases.push_back({"expert_mlp_fp8", 0, flops / 2, [=] { expert_mlp_fp8_forward(tokens, weights, {}, mlp, all); }});
-  cases.push_back({"expert_mlp_fp8 backward", 0, flops, [=] { expert_mlp_fp8_backward(tokens, saved, mlp, all); }});
+  cases.push_back({"expert_mlp_fp8", 0, flops, [=] { expert_mlp_fp8_forward(tokens, weights, {}, mlp, all); }});
+  cases.push_back({"expert_mlp_fp8 backward", 0, 2 * flops, [=] { expert_mlp_fp8_backward(tokens, saved, mlp, all); }});
 }
 
 // The products of experts alone.
@@ -64,13 +64,12 @@ void add_expert_products(std::vector<KernelCase>& cases) {
   with_sum.sum->value = at::zeros(weight.value.sizes(), floats());
   const double flops = 2.0 * kTopK * kTokens * kHidden * kExpertWidth;
   const auto add_backward = [&](const std::string& name, const Fp8Pair& of, const Weight& to) {
-    cases.push_back(
-        {"fp8 experts' " + name, 0, flops / 2, [=, saved = GroupedFp8Saved{rows.columns, groups.padded_ends}] {
-           grouped_linear_fp8_backward(of, saved, to, ExpertRows(ends));
-         }});
+    cases.push_back({"fp8 experts' " + name, 0, flops, [=, saved = GroupedFp8Saved{rows.columns, groups.padded_ends}] {
+                       grouped_linear_fp8_backward(of, saved, to, ExpertRows(ends));
+                     }});
   };
-  cases.push_back({"fp8 experts' fc1", 0, flops / 2,
-                   [=] { grouped_linear_fp8_forward(rows.rows, weight, ExpertRows(ends), true); }});
+  cases.push_back(
+      {"fp8 experts' fc1", 0, flops, [=] { grouped_linear_fp8_forward(rows.rows, weight, ExpertRows(ends), true); }});
   add_backward("dx", {.rows = grad.rows, .columns = {}}, weight);
   add_backward("dW", {.rows = {}, .columns = grad.columns}, weight);
   add_backward("dW, added to a sum", {.rows = {}, .columns = grad.columns}, with_sum);
@@ -89,11 +88,12 @@ std::vector<KernelCase> fp8_cases() {
   const double flops = 2.0 * kTokens * kHidden * kProjected;
   const Fp8Matrix columns = quantize(x, {.columns = true}).columns;
   cases.push_back(
-      {"linear_fp8, in_proj", 0, flops / 2, [=] { linear_fp8_forward(x, weight, {}, {.x_grad = true}, true); }});
-  cases.push_back({"linear_fp8 backward, in_proj", 0, flops,
+      {"linear_fp8, in_proj", 0, flops, [=] { linear_fp8_forward(x, weight, {}, {.x_grad = true}, true); }});
+  cases.push_back({"linear_fp8 backward, in_proj", 0, 2 * flops,
                    [=] { linear_fp8_backward(grad, columns, weight, {.x_grad = true}); }});
   add_expert_cases(cases);
   add_expert_products(cases);
+  for (KernelCase& kernel : cases) kernel.fp8 = true;
   return cases;
 }
 

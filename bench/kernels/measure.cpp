@@ -46,7 +46,8 @@ std::vector<Measurement> measure_kernels(const std::string& part, const std::str
                                 .ms = median_ms(kernel.run),
                                 .aten_ms = aten_ms(kernel),
                                 .bytes = kernel.bytes,
-                                .flops = kernel.flops});
+                                .flops = kernel.flops,
+                                .fp8 = kernel.fp8});
   if (python.empty()) return measurements;
   at::accelerator::emptyCache();
   const auto peer = run_peer(
