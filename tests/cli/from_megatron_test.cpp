@@ -65,6 +65,19 @@ TEST(FromMegatron, ALlama) {
   EXPECT_THAT(recipe, Not(HasSubstr("--group-query-attention:")));
 }
 
+// Megatron ignores these modules, too.
+TEST(FromMegatron, ModulesToRecomputeThatTheModelDoesNotHaveAreLeftOut) {
+  const std::string dense = "--num-layers 2 --hidden-size 128 --num-attention-heads 4 --bf16 --llm-dp 1 ";
+  EXPECT_THAT(squeezed(converted(dense + "--recompute-modules layernorm moe layernorm")),
+              AllOf(HasSubstr("recompute: norms # --recompute-modules"),
+                    HasSubstr("# --recompute-modules: this model has no experts\n")));
+  EXPECT_THAT(squeezed(converted(dense + "--moe-layer-recompute")),
+              AllOf(HasSubstr("recompute: false "), HasSubstr("# --moe-layer-recompute: this model has no experts\n")));
+  EXPECT_THAT(squeezed(converted(dense + "--num-experts 4 --recompute-modules layernorm moe")),
+              AllOf(HasSubstr("recompute: \"norms,experts\" "), Not(HasSubstr("this model has no"))));
+  EXPECT_THAT(squeezed(converted(dense + "--recompute-granularity full")), HasSubstr("recompute: full "));
+}
+
 TEST(FromMegatron, AMambaHybrid) {
   const std::string recipe = squeezed(converted(
       "--tensor-model-parallel-size 4 --sequence-parallel --use-distributed-optimizer --position-embedding-type none "

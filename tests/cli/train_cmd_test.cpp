@@ -177,6 +177,9 @@ TEST(TrainCommand, TrainRefusesBadInputBeforeAnyRankStarts) {
   EXPECT_THAT(problems.err, HasSubstr("global_batch=17"));
   EXPECT_THAT(problems.out, Not(HasSubstr("6 ranks")));
   EXPECT_THAT(braid({"train", recipe, "--trian-iters", "3"}).err, HasSubstr("did you mean --train-iters?"));
+  EXPECT_THAT(braid({"train", recipe, "--fp8", "rowwise"}).err,
+              AllOf(HasSubstr("unknown option --fp8\n"), HasSubstr("fix:   did you mean --model.fp8?\n")));
+  EXPECT_THAT(braid({"train", recipe, "--silence-limit-s=9"}).err, HasSubstr("did you mean --dist.silence_limit_s?"));
   EXPECT_THAT(braid({"train", recipe, "--train.lr"}).err, HasSubstr("--train.lr needs a value"));
   EXPECT_THAT(braid({"train", recipe, "--save", "--load", "x"}).err, HasSubstr("--save needs a value"));
   EXPECT_THAT(braid({"train", recipe, "--lr", "abc"}).err, HasSubstr("where: command line, --lr (train.lr)\n"));
