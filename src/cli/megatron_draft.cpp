@@ -71,8 +71,8 @@ void MegatronDraft::check() {
     const Recipe recipe = parse_recipe(recipe_.text());
     const int ranks = Topology(recipe.topology, workload_of(recipe)).world_size();
     if (command_.ranks && *command_.ranks != ranks)
-      chosen(fmt::format("{} ranks, which follow from the sizes below: '{}' starts {}", ranks, command_.launcher,
-                         *command_.ranks));
+      chosen(fmt::format("{}, which {} from the sizes below: '{}' starts {}", counted(ranks, "rank"),
+                         ranks == 1 ? "follows" : "follow", command_.launcher, *command_.ranks));
   } catch (const ConfigError& e) {
     const bool values_refused = !problems_.empty();  // then problems that follow from them add nothing
     for (Problem problem : e.problems()) {

@@ -56,9 +56,9 @@ TEST(FromMegatron, ALlama) {
                            "save: \"/ckpt/my run\" ",
                            "zero: true "})
     EXPECT_THAT(recipe, HasSubstr(line));
-  EXPECT_THAT(recipe, AllOf(HasSubstr("# --fp8-format hybrid: for a hybrid, set model.fp8"),
-                            HasSubstr("--wandb-project p"), HasSubstr("# --swiglu: Llama's MLP uses SwiGLU\n"),
-                            Not(HasSubstr("images"))));
+  EXPECT_THAT(recipe,
+              AllOf(HasSubstr("# --fp8-format hybrid: for a hybrid, set model.fp8"), HasSubstr("--wandb-project p"),
+                    HasSubstr("# --swiglu: Llama's MLP uses SwiGLU\n"), Not(HasSubstr("images"))));
   EXPECT_THAT(recipe,
               AllOf(HasSubstr("--recompute-activations: attention never keeps"), HasSubstr("# --initial-loss-scale"),
                     Not(HasSubstr("recompute: true")), Not(HasSubstr("loss_scale:"))));
@@ -245,8 +245,10 @@ TEST(FromMegatron, InvalidCommandLinesAreRefused) {
   EXPECT_THAT(refusal("torchrun --nproc-per-node 6 x.py --tensor-model-parallel-size 4 --lr 1"),
               AllOf(HasSubstr("6 ranks are not divisible by tp x cp x pp = 4"),
                     HasSubstr("where: --from-megatron, 'torchrun --nproc-per-node 6'")));
+  EXPECT_THAT(refusal("torchrun --nproc-per-node 1 x.py --tensor-model-parallel-size 4 --lr 1"),
+              HasSubstr("1 rank is not divisible by tp x cp x pp = 4"));
   EXPECT_THAT(refusal("torchrun --nproc-per-node 2 x.py --encoder-dp 2 --lr 1"),
-              HasSubstr("the encoder uses all 2 ranks"));
+              HasSubstr("2 ranks are too few for the encoder and the language model"));
   EXPECT_THAT(
       refusal("--hidden-size big --num-microbatches -1 --lr abc"),
       AllOf(HasSubstr("3 problems"), HasSubstr("--hidden-size should be an integer"),

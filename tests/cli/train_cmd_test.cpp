@@ -220,8 +220,8 @@ TEST(TrainCommand, TrainTakesTheBackendItIsTold) {
             0);
   const Finished nccl = braid({"train", recipe, "--dist.backend", "nccl"}, {{"CUDA_VISIBLE_DEVICES", ""}});
   EXPECT_EQ(nccl.exit_code, 2);
-  EXPECT_THAT(nccl.err, AllOf(HasSubstr("braid: nccl needs one GPU for each of the 6 ranks"),
-                              HasSubstr("fix:   use gloo or auto")));
+  EXPECT_THAT(nccl.err,
+              AllOf(HasSubstr("braid: nccl needs 6 GPUs, one for each rank"), HasSubstr("fix:   use gloo or auto")));
 }
 
 // Under srun: ranks, address and port all come from SLURM_ variables.
