@@ -70,7 +70,7 @@ std::string visible_text(std::string_view text, std::size_t most) {
   std::string visible;
   std::size_t line = 0, cut = 0;
   const auto end_line = [&] {
-    if (cut > 0) visible += fmt::format("... ({} more bytes)", cut);
+    if (cut > 0) visible += fmt::format("... ({} more byte{})", cut, cut == 1 ? "" : "s");
     line = cut = 0;
   };
   for (std::size_t i = 0; i < text.size();) {

@@ -4,6 +4,7 @@
 #include <yaml-cpp/depthguard.h>
 #include <yaml-cpp/yaml.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <cmath>
@@ -37,6 +38,18 @@ std::string kind_of(const YAML::Node& node) {
   if (node.IsSequence()) return "a list";
   if (node.IsNull()) return "nothing";
   return in_quotes(node.Scalar());
+}
+
+// A YAML list of words or one string with commas between them; or, if it is neither, what it is.
+std::pair<std::optional<std::vector<std::string>>, std::string> list_of_words(const YAML::Node& node) {
+  if (node.IsScalar()) return {split(node.Scalar(), ','), ""};
+  if (!node.IsSequence()) return {std::nullopt, kind_of(node)};
+  std::vector<std::string> words;
+  for (const YAML::Node& item : node) {
+    if (!item.IsScalar()) return {std::nullopt, "a list with " + kind_of(item)};
+    words.push_back(item.Scalar());
+  }
+  return {std::move(words), ""};
 }
 
 // The result of reading a scalar: the value, or why there is none. "{key} {why}" forms a sentence.
@@ -144,12 +157,12 @@ struct YamlReader::State {
   }
 
   template <class T, class Parse>
-  void scalar(const char* key, T& value, const char* expected, Parse parse) {
+  void scalar(const char* key, T& value, const char* expected, Parse parse, const std::string& fix = "") {
     YAML::Node node = find(key);
     if (!node.IsDefined()) return;
     const std::string path = join_path(frames.back().path, key);
     if (!node.IsScalar())
-      return complain(node, path, fmt::format("{} should be {}, not {}", key, expected, kind_of(node)));
+      return complain(node, path, fmt::format("{} should be {}, not {}", key, expected, kind_of(node)), fix);
     const auto parsed = parse(node.Scalar());
     if (parsed.value)
       value = *parsed.value;
@@ -295,33 +308,31 @@ void YamlReader::field(const char* key, std::string& value, const char*) {
 
 void YamlReader::choice(const char* key, std::string& value, const std::vector<std::string>& choices, const char*) {
   const std::string expected = fmt::format("one of {}", fmt::join(choices, ", "));
-  state_->scalar(key, value, expected.c_str(), [&](const std::string& s) {
-    return contains(choices, s) ? Parsed<std::string>{.value = s} : not_a<std::string>(expected.c_str(), s);
-  });
+  const auto parse = [&](const std::string& s) {
+    if (contains(choices, s)) return Parsed<std::string>{.value = s};
+    Parsed<std::string> refused = not_a<std::string>(expected.c_str(), s);
+    refused.fix = choice_advice(s, choices);
+    return refused;
+  };
+  state_->scalar(key, value, expected.c_str(), parse, "use " + joined_by_or(choices));
 }
 
 void YamlReader::list(const char* key, std::vector<std::string>& values, const std::vector<std::string>& choices,
                       const char*) {
   const YAML::Node node = state_->find(key);
   if (!node.IsDefined()) return;
-  const auto refuse = [&](const std::string& what) {
-    state_->complain(node, join_path(state_->frames.back().path, key),
-                     fmt::format("{} should be a list of some of {}, not {}", key, fmt::join(choices, ", "), what));
+  const auto refuse = [&](const std::string& why, const std::string& fix) {
+    state_->complain(node, join_path(state_->frames.back().path, key), fmt::format("{} {}", key, why), fix);
   };
-  std::vector<std::string> found;
-  if (node.IsSequence()) {
-    for (const YAML::Node& item : node) {
-      if (!item.IsScalar()) return refuse("a list with " + kind_of(item));
-      found.push_back(item.Scalar());
-    }
-  } else if (node.IsScalar()) {
-    found = split(node.Scalar(), ',');
-  } else {
-    return refuse(kind_of(node));
+  const std::string expected = fmt::format("should be a list of some of {}, not ", fmt::join(choices, ", "));
+  auto [words, what_it_is] = list_of_words(node);
+  if (!words) return refuse(expected + what_it_is, fmt::format("write a list, for example [{}]", choices.at(0)));
+  for (auto word = words->begin(); word != words->end(); ++word) {
+    if (!contains(choices, *word)) return refuse(expected + in_quotes(*word), choice_advice(*word, choices));
+    if (std::find(words->begin(), word, *word) != word)
+      return refuse(fmt::format("names {} twice", in_quotes(*word)), "keep one of them");
   }
-  for (const std::string& name : found)
-    if (!contains(choices, name)) return refuse(in_quotes(name));
-  values = std::move(found);
+  values = std::move(*words);
 }
 
 bool YamlReader::enter(const std::string& key) {

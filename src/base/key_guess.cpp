@@ -3,7 +3,6 @@
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
-#include <optional>
 #include <regex>
 
 namespace braid {
@@ -14,19 +13,18 @@ void add_keys(const YAML::Node& node, const std::string& path, std::vector<std::
   for (const auto& entry : node) add_keys(entry.second, (path.empty() ? "" : path + ".") + entry.first.Scalar(), keys);
 }
 
-// Nothing if several sections have it.
-std::optional<std::string> key_elsewhere(const std::string& key, const std::vector<std::string>& all) {
+}  // namespace
+
+std::optional<std::string> key_named(const std::string& name, const std::vector<std::string>& all) {
   std::vector<std::string> found;
   for (const std::string& candidate : all) {
     std::string joined = candidate;
     std::replace(joined.begin(), joined.end(), '.', '_');
-    if (joined == key) return candidate;
-    if (candidate.ends_with("." + key)) found.push_back(candidate);
+    if (joined == name) return candidate;
+    if (candidate.ends_with("." + name)) found.push_back(candidate);
   }
   return found.size() == 1 ? std::optional(found.front()) : std::nullopt;
 }
-
-}  // namespace
 
 std::vector<std::string> dotted_keys(const std::string& yaml) {
   static const std::regex unset(R"((^|\n)( *)# ([a-z_]+:))");  // keys without a value are written as comments
@@ -40,7 +38,7 @@ void suggest_keys_elsewhere(std::vector<Problem>& problems, const std::vector<st
     if (!problem.what.starts_with(kUnknownKey)) continue;
     std::string key = problem.where.substr(problem.where.find_last_of(". ") + 1);
     if (key.ends_with(')')) key.pop_back();  // "command line, --train (train.log_interval)"
-    if (const auto other = key_elsewhere(key, all)) problem.fix = fmt::format("did you mean '{}'?", *other);
+    if (const auto other = key_named(key, all)) problem.fix = fmt::format("did you mean '{}'?", *other);
   }
 }
 

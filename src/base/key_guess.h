@@ -1,6 +1,7 @@
 // Advice about keys that a config does not have, but another section of it does.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,8 +14,11 @@ inline constexpr const char* kUnknownKey = "unknown key";  // how YamlReader beg
 // Of a YAML document's values.
 std::vector<std::string> dotted_keys(const std::string& yaml);
 
-// Suggests the key that has this name in another section, with or without its section's: "log.interval" for
-// "train.log_interval" and "train.interval". `all`: dotted keys.
+// The dotted key that has this name, with or without its section's: "log.interval" for "log_interval" and "interval".
+// Nothing if several sections have it.
+std::optional<std::string> key_named(const std::string& name, const std::vector<std::string>& all);
+
+// Suggests such a key for each unknown one: "log.interval" for "train.log_interval". `all`: dotted keys.
 void suggest_keys_elsewhere(std::vector<Problem>& problems, const std::vector<std::string>& all);
 
 }  // namespace braid

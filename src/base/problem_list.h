@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/strings.h"
 
 namespace braid {
 
@@ -17,7 +18,8 @@ class ProblemList {
   }
   bool empty() const { return count_ == 0; }
   std::vector<Problem> take() {
-    if (count_ > kKept) problems_.push_back({fmt::format("and {} more problems", count_ - kKept), "", ""});
+    if (count_ > kKept)
+      problems_.push_back({"and " + counted(static_cast<std::int64_t>(count_ - kKept), "more problem"), "", ""});
     count_ = 0;
     return std::exchange(problems_, {});
   }

@@ -69,6 +69,22 @@ std::optional<std::string> nearest(std::string_view word, const std::vector<std:
   return best;
 }
 
+std::string joined_by_or(const std::vector<std::string>& words) {
+  std::string text;
+  for (std::size_t i = 0; i < words.size(); ++i)
+    text += (i == 0 ? "" : i + 1 == words.size() ? " or " : ", ") + words[i];
+  return text;
+}
+
+// One edit turns "gpu" into "cpu", which says nothing about what was meant.
+std::string choice_advice(std::string_view word, const std::vector<std::string>& choices) {
+  constexpr std::size_t kShort = 3;
+  const auto first = nearest(word, choices);
+  const auto last = nearest(word, std::vector<std::string>(choices.rbegin(), choices.rend()));
+  if (word.size() > kShort && first && first == last) return fmt::format("did you mean '{}'?", *first);
+  return "use " + joined_by_or(choices);
+}
+
 std::string in_quotes(std::string_view name) {
   constexpr std::size_t kLongest = 200;
   std::string start(name.substr(0, kLongest));
@@ -78,7 +94,7 @@ std::string in_quotes(std::string_view name) {
 }
 
 std::string counted(std::int64_t count, std::string_view thing) {
-  return fmt::format("{} {}{}", count, thing, count == 1 ? "" : "s");
+  return fmt::format("{} {}{}", count, thing, count == 1 ? "" : thing.ends_with("ch") ? "es" : "s");
 }
 
 std::string readable_bytes(double bytes) {

@@ -22,10 +22,17 @@ bool contains(const std::vector<std::string>& words, std::string_view word);
 std::optional<std::string> nearest(std::string_view word, const std::vector<std::string>& candidates,
                                    std::optional<std::size_t> most_edits = std::nullopt);
 
+// What to write instead of a word that is not one of the choices: "did you mean 'cosine'?", or "use linear or cosine"
+// where the word is short or equally close to several.
+std::string choice_advice(std::string_view word, const std::vector<std::string>& choices);
+
+// "tp, cp or dp"
+std::string joined_by_or(const std::vector<std::string>& words);
+
 // A name from a file in quotes, shortened if long, without control characters (which could corrupt the terminal).
 std::string in_quotes(std::string_view name);
 
-// "1 rank", "2 ranks"
+// "1 rank", "2 ranks", "2 batches"
 std::string counted(std::int64_t count, std::string_view thing);
 
 // "512 B", "1.50 GiB"

@@ -45,14 +45,13 @@ std::string last_name(const std::string& path) {
 }
 
 std::string verdict(const VerifyReport& report) {
-  if (!report.problems.empty())
-    return fmt::format("{} problem{}", report.problems.size(), report.problems.size() > 1 ? "s" : "");
+  if (!report.problems.empty()) return counted(std::ssize(report.problems), "problem");
   return report.has_checksums ? "intact" : "no problems found (it has no checksums: values were not checked)";
 }
 
 void print_report(const std::string& folder, const VerifyReport& report) {
-  fmt::print("{}: {} files, {}, {} tensors: {}\n", last_name(folder), report.files, readable_bytes(report.bytes),
-             report.tensors, verdict(report));
+  fmt::print("{}: {}, {}, {}: {}\n", last_name(folder), counted(report.files, "file"), readable_bytes(report.bytes),
+             counted(report.tensors, "tensor"), verdict(report));
   for (const Problem& problem : report.problems) {
     const bool says_where = problem.where.empty() || problem.what.find(problem.where) != std::string::npos;
     print_text(fmt::format("  {}{}\n", says_where ? "" : problem.where + ": ", problem.what));

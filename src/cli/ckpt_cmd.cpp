@@ -31,7 +31,7 @@ void add_conversion(CLI::App& ckpt, const char* name, const char* help, const Fo
   command->add_option(placeholders.to, folders->to, "folder to write: new, or empty")->required();
   command->callback([folders, convert] {
     const WrittenModel written = convert(folders->from, folders->to);
-    fmt::print("wrote {} tensors, {}, to {}\n", written.tensors, readable_bytes(written.bytes), folders->to);
+    fmt::print("wrote {}, {}, to {}\n", counted(written.tensors, "tensor"), readable_bytes(written.bytes), folders->to);
   });
 }
 

@@ -75,14 +75,15 @@ void rewrite(const ConvertCommand& command) {
   options.progress = [&](std::int64_t done, std::int64_t total) { line(done, total); };
   const std::int64_t iteration = iteration_to_write(from, known);
   const Rewritten written = rewrite_checkpoint(from, command.paths[1], iteration, options);
-  fmt::print("wrote {}: {} tensors, {} objects, {}\n", iteration_folder(command.paths[1], iteration), written.tensors,
-             written.objects, readable_bytes(written.bytes));
+  fmt::print("wrote {}: {}, {}, {}\n", iteration_folder(command.paths[1], iteration),
+             counted(written.tensors, "tensor"), counted(written.objects, "object"), readable_bytes(written.bytes));
 }
 
 void write_hf(const ConvertCommand& command) {
   DistCheckpoint from(chosen_iteration(command.paths[0], {}));
   const WrittenModel written = write_hf_module(from, command.to_hf, command.paths[1]);
-  fmt::print("wrote {} tensors, {}, to {}\n", written.tensors, readable_bytes(written.bytes), command.paths[1]);
+  fmt::print("wrote {}, {}, to {}\n", counted(written.tensors, "tensor"), readable_bytes(written.bytes),
+             command.paths[1]);
 }
 
 void write_initial(const ConvertCommand& command) {
@@ -96,8 +97,8 @@ void write_initial(const ConvertCommand& command) {
   const InitialCheckpoint written = write_initial_checkpoint(
       recipe, folders, command.paths[0], [&](std::int64_t done, std::int64_t total) { line(done, total); });
   for (const std::string& note : written.notes) fmt::print("note: {}\n", note);
-  fmt::print("wrote {}: {} tensors, {}; start from it with --load {} --finetune\n",
-             iteration_folder(command.paths[0], 0), written.tensors, readable_bytes(written.bytes), command.paths[0]);
+  fmt::print("wrote {}: {}, {}; start from it with --load {} --finetune\n", iteration_folder(command.paths[0], 0),
+             counted(written.tensors, "tensor"), readable_bytes(written.bytes), command.paths[0]);
 }
 
 void convert(const ConvertCommand& command) {

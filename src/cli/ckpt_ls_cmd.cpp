@@ -106,7 +106,7 @@ void print_facts(const DistCheckpoint& checkpoint, const KnownRun& known) {
   if (known.recipe) {
     const Topology topology(known.recipe->topology, workload_of(*known.recipe));
     facts.push_back({"model", fmt::format("{}, {}", known.recipe->model.provider, known.recipe->model.dtype)});
-    facts.push_back({"layout", fmt::format("{} ranks: {}", topology.world_size(), topology_line(topology))});
+    facts.push_back({"layout", fmt::format("{}: {}", counted(topology.world_size(), "rank"), topology_line(topology))});
   } else {
     facts.push_back({"layout", fmt::format("unknown: {}", known.why_no_recipe)});
   }

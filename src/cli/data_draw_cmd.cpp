@@ -27,8 +27,8 @@ void add_data_draw_command(CLI::App& data) {
   draw->callback([request] {
     require_writable({{"FOLDER", request->folder, WrittenPath::Folder}});
     const Drawn drawn = draw_data_set(*request);
-    fmt::print("drew {} samples ({}) in {} shards, {}, in {}\n", drawn.samples, fmt::join(drawn.tasks, ", "),
-               drawn.shards, readable_bytes(drawn.bytes), request->folder);
+    fmt::print("drew {} ({}) in {}, {}, in {}\n", counted(drawn.samples, "sample"), fmt::join(drawn.tasks, ", "),
+               counted(drawn.shards, "shard"), readable_bytes(drawn.bytes), request->folder);
   });
 }
 

@@ -47,7 +47,7 @@ void print_packs(const PackCommand& command, const std::vector<std::string>& fla
   require_tokenizer(call);
   if (command.lane < 0 || command.lane >= call.options.lanes)
     throw ConfigError({fmt::format("there is no lane {}", command.lane), "--lane",
-                       fmt::format("the recipe has {} lanes, from 0", call.options.lanes)});
+                       fmt::format("the recipe has {}, from 0", counted(call.options.lanes, "lane"))});
   const LaneSet set(std::move(call.options));
   WorkerPool pool(set.options.loader.threads);
   PackLane lane({set.blend, set.reader, set.sequences, set.options.data.fields, *set.bad, pool}, set.options.loader,

@@ -7,6 +7,7 @@
 #include <numeric>
 #include <optional>
 
+#include "base/strings.h"
 #include "cli/commands.h"
 #include "cli/tensor_commands.h"
 #include "dist/control_line.h"
@@ -49,8 +50,9 @@ int run(ForwardCommand command, const std::vector<std::string>& command_line) {
                          .rank_coordinates = topology.all_coordinates()});
   }
   if (spec->size != topology.world_size())
-    throw ConfigError({fmt::format("the layout has {} ranks, but {} were started", topology.world_size(), spec->size),
-                       "command line", fmt::format("start {} ranks", topology.world_size())});
+    throw ConfigError({fmt::format("the layout has {}, but {} {} started", counted(topology.world_size(), "rank"),
+                                   spec->size, spec->size == 1 ? "was" : "were"),
+                       "command line", "start " + counted(topology.world_size(), "rank")});
   std::string written;
   run_as_rank(*spec, command.dist, topology.all_coordinates(),
               [&](World& world) { written = forward_files(request, topology, world); });

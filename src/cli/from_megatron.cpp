@@ -328,7 +328,8 @@ class Conversion {
       draft_.set("topology.modules.language.vpp", of_rank / of_stage, "--num-layers-per-virtual-pipeline-stage");
     else
       draft_.refuse("--num-layers-per-virtual-pipeline-stage",
-                    fmt::format("the {} layers of a pipeline rank are not divisible by {}", of_rank, of_stage),
+                    fmt::format("the {} of a pipeline rank {} not divisible by {}", counted(of_rank, "layer"),
+                                of_rank == 1 ? "is" : "are", of_stage),
                     "use a number that divides them");
   }
 
@@ -340,8 +341,10 @@ class Conversion {
     if (ranks > 0 && ranks % ranks_of_one == 0) return ranks / ranks_of_one;
     if (command_.ranks)
       draft_.refuse(fmt::format("'{}'", command_.launcher),
-                    ranks < 1 ? fmt::format("the encoder uses all {} ranks", *command_.ranks)
-                              : fmt::format("{} ranks are not divisible by tp x cp x pp = {}", ranks, ranks_of_one),
+                    ranks < 1 ? fmt::format("{} {} too few for the encoder and the language model",
+                                            counted(*command_.ranks, "rank"), *command_.ranks == 1 ? "is" : "are")
+                              : fmt::format("{} {} not divisible by tp x cp x pp = {}", counted(ranks, "rank"),
+                                            ranks == 1 ? "is" : "are", ranks_of_one),
                     "start as many ranks as the sizes need, or change the sizes");
     const std::int64_t experts =
         size("llm-ep", "expert-model-parallel-size") * size("llm-expt-tp", "expert-tensor-parallel-size");

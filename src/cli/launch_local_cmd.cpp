@@ -39,8 +39,8 @@ int gpus_here() {
   const Topology topology(recipe.topology, workload_of(recipe));
   const int gpus = recipe.dist.device == "cpu" ? 0 : gpus_here();
   if (launch.ranks && launch.ranks != topology.world_size())
-    throw ConfigError({fmt::format("the recipe has {} ranks, not {}", topology.world_size(), launch.ranks), "--ranks",
-                       "leave it out, or change the module sizes"});
+    throw ConfigError({fmt::format("the recipe has {}, not {}", counted(topology.world_size(), "rank"), launch.ranks),
+                       "--ranks", "leave it out, or change the module sizes"});
   if (gpus > 0 && topology.world_size() > gpus)
     fmt::print(stderr, "braid: warning: {} ranks share {} GPU{}, which is slow: NCCL needs one GPU per rank\n",
                topology.world_size(), gpus, gpus == 1 ? "" : "s");

@@ -45,14 +45,34 @@ MegatronRecipe MegatronDraft::finished() {
   return {comments() + recipe_.text(), left_out()};
 }
 
+// Megatron ignores modules to recompute that its model does not have, but a recipe must not name them.
+void MegatronDraft::leave_out_absent_parts() {
+  const std::string key = "model.recompute", flag = recipe_.from(key);
+  if (!flag.starts_with("--")) return;
+  YamlReader reader = YamlReader::from_text(recipe_.text(), "");
+  Recipe recipe;
+  describe(reader, recipe);
+  const std::vector<std::string> parts = recompute_parts(recipe);
+  std::vector<std::string> kept;
+  for (const std::string& name : recipe.model.recompute) {
+    if (contains(parts, name))
+      kept.push_back(name);
+    else
+      answer_.add_unsupported(flag, fmt::format("this model has no {}", name));
+  }
+  if (kept.size() < recipe.model.recompute.size())
+    set(key, kept.empty() ? "false" : fmt::format("{}", fmt::join(kept, ",")), flag);
+}
+
 // The recipe's problems, named by the flags that cause them.
 void MegatronDraft::check() {
   try {
+    leave_out_absent_parts();
     const Recipe recipe = parse_recipe(recipe_.text());
     const int ranks = Topology(recipe.topology, workload_of(recipe)).world_size();
     if (command_.ranks && *command_.ranks != ranks)
-      chosen(fmt::format("{} ranks, which follow from the sizes below: '{}' starts {}", ranks, command_.launcher,
-                         *command_.ranks));
+      chosen(fmt::format("{}, which {} from the sizes below: '{}' starts {}", counted(ranks, "rank"),
+                         ranks == 1 ? "follows" : "follow", command_.launcher, *command_.ranks));
   } catch (const ConfigError& e) {
     const bool values_refused = !problems_.empty();  // then problems that follow from them add nothing
     for (Problem problem : e.problems()) {

@@ -41,6 +41,7 @@ class MegatronDraft {
 
  private:
   void check();
+  void leave_out_absent_parts();
   std::vector<std::string> left_out() const;
   std::string comments() const;
 

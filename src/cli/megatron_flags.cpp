@@ -125,12 +125,12 @@ FlagVerdict verdict_for(const MegatronFlag& flag, const std::string& value, Mode
 
 namespace {
 
-// "norms,experts"; "false" if the recipe needs none of them.
+// "norms,experts"; "false" if the recipe needs none of them. A module may be named twice, as in Megatron.
 std::string renamed_values(const MegatronFlag& flag, const std::string& values) {
   std::vector<std::string> names;
   for (const std::string& value : split(values, ' '))
     for (const auto& [theirs, ours] : flag.renamed)
-      if (theirs == value && !ours.empty()) names.push_back(ours);
+      if (theirs == value && !ours.empty() && !contains(names, ours)) names.push_back(ours);
   return names.empty() ? "false" : fmt::format("{}", fmt::join(names, ","));
 }
 

@@ -57,6 +57,15 @@ std::string what_is_wrong(const std::string& text) {
                    range.size() > 100 ? "a number greater than 0" : "a number from " + range, *value);
 }
 
+// `given` is "--dtype: float16".
+Problem not_a_choice(const std::string& given, const std::vector<std::string>& choices) {
+  const std::size_t colon = given.find(": ");
+  const std::string value = given.substr(colon + 2);
+  return {
+      fmt::format("{} should be one of {}, not {}", given.substr(0, colon), fmt::join(choices, ", "), in_quotes(value)),
+      "command line", choice_advice(value, choices)};
+}
+
 }  // namespace
 
 Problem misuse_of(const CLI::App& app, const CLI::ParseError& error) {
@@ -73,6 +82,8 @@ Problem misuse_of(const CLI::App& app, const CLI::ParseError& error) {
     return {fmt::format("unexpected argument {}", in_quotes(word)), "command line",
             guess_or_help(word, options_of(*command), *command)};
   }
+  if (const auto choices = between(text, " not in {", "}"))
+    return not_a_choice(text.substr(0, text.find(" not in {")), split(*choices, ','));
   return {what_is_wrong(text), "command line", help_of(*command)};
 }
 

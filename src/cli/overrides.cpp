@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "base/key_guess.h"
 #include "base/strings.h"
 #include "cli/commands.h"
 #include "cli/megatron_answer.h"
@@ -34,7 +35,15 @@ FlagValues values_of(const std::string& word) {
   return flag ? flag->values : FlagValues::None;
 }
 
+// "model.fp8" for "--fp8".
+std::optional<std::string> recipe_key(const std::string& option) {
+  std::string name = option.substr(2);
+  std::replace(name.begin(), name.end(), '-', '_');
+  return key_named(name, dotted_keys(to_yaml(Recipe())));
+}
+
 std::string guess_for(const std::string& option, const std::vector<std::string>& others) {
+  if (const auto key = recipe_key(option)) return fmt::format("did you mean --{}?", *key);
   std::vector<std::string> names = others;
   for (const MegatronFlag& flag : megatron_flags())
     if (flag.verdict == FlagVerdict::Taken) names.push_back("--" + flag.name);

@@ -74,8 +74,7 @@ void plan_schedule(const ScheduleCommand& command, const std::vector<std::string
   const std::string svg = command.svg_path.empty() ? "" : draw_svg(schedule, topology, timeline, costs);
   if (command.svg_path == "-") return fmt::print("{}", svg);
   fmt::print("{}, {}: every send has its receive, and no rank deadlocks\n\n{}", counted(topology.world_size(), "rank"),
-             options.microbatches == 1 ? "1 microbatch" : fmt::format("{} microbatches", options.microbatches),
-             show_stages(schedule, topology, timeline, options));
+             counted(options.microbatches, "microbatch"), show_stages(schedule, topology, timeline, options));
   if (command.svg_path.empty()) return;
   std::ofstream file(command.svg_path);
   file << svg;

@@ -3,14 +3,16 @@
 #include <algorithm>
 
 #include "base/files.h"
+#include "base/strings.h"
 
 namespace braid {
 
 void check_world(const WorldSpec& spec, const Topology& topology) {
   if (spec.size == topology.world_size()) return;
-  throw ConfigError(
-      {fmt::format("the recipe's topology has {} ranks, but {} were started", topology.world_size(), spec.size),
-       "topology", fmt::format("start {} ranks, or change the module sizes", topology.world_size())});
+  const std::string ranks = counted(topology.world_size(), "rank");
+  throw ConfigError({fmt::format("the recipe's topology has {}, but {} {} started", ranks, spec.size,
+                                 spec.size == 1 ? "was" : "were"),
+                     "topology", fmt::format("start {}, or change the module sizes", ranks)});
 }
 
 bool is_refused(const StartProblems& problems, const std::optional<WorldSpec>& spec) {

@@ -2,6 +2,7 @@
 #include <filesystem>
 
 #include "base/process.h"
+#include "base/strings.h"
 #include "cli/commands.h"
 #include "cli/launch_commands.h"
 #include "cli/tensor_commands.h"
@@ -18,8 +19,9 @@ namespace fs = std::filesystem;
 // The preflight checks whether they fill the GPUs.
 int ranks_per_node(int ranks, int nodes) {
   if (ranks % nodes == 0) return ranks / nodes;
-  throw ConfigError({fmt::format("the recipe's {} ranks cannot be divided evenly among {} nodes", ranks, nodes),
-                     "--nodes", "change --nodes, or the sizes of the modules"});
+  throw ConfigError(
+      {fmt::format("the recipe's {} cannot be divided evenly among {} nodes", counted(ranks, "rank"), nodes), "--nodes",
+       "change --nodes, or the sizes of the modules"});
 }
 
 // Copies braid's two programs and their libraries except glibc's, which must match the node's kernel and loader. Files
@@ -90,9 +92,10 @@ SlurmJob job_of_recipe(const SlurmOptions& options, const std::string& recipe_pa
                     "# Finds a missing program, library or recipe with one task, before all ranks start.\n" +
                     library_path + train + " --print-recipe >" + shell_quoted(log_stem(options)) +
                     "\"$SLURM_JOB_ID\".yaml\n";
-  if (options.gpus_per_node > job.ranks_per_node)
-    job.notes.push_back(fmt::format("Of the {} GPUs per node, {} have no rank.", options.gpus_per_node,
-                                    options.gpus_per_node - job.ranks_per_node));
+  const int unused = options.gpus_per_node - job.ranks_per_node;
+  if (unused > 0)
+    job.notes.push_back(fmt::format("Of the {} GPUs per node, {} {} no rank.", options.gpus_per_node, unused,
+                                    unused == 1 ? "has" : "have"));
   return job;
 }
 

@@ -32,7 +32,7 @@ RanksHere ranks_here(const Topology& topology, const std::optional<WorldSpec>& s
 Problems gpu_problems(const Recipe& recipe, int ranks, int gpus, bool sees_all) {
   if (recipe.dist.device == "cuda" && gpus == 0) return {no_gpu("dist.device")};
   if (recipe.dist.backend == "nccl" && (gpus < (sees_all ? ranks : 1) || recipe.dist.device == "cpu"))
-    return {{fmt::format("nccl needs one GPU for each of the {} ranks, but {} {} visible", ranks, gpus,
+    return {{fmt::format("nccl needs {}, one for each rank, but {} {} visible", counted(ranks, "GPU"), gpus,
                          gpus == 1 ? "is" : "are"),
              "dist.backend", "use gloo or auto, or fewer ranks per host"}};
   return {};

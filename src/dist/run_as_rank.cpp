@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "base/process.h"
+#include "base/strings.h"
 #include "dist/backend_factory.h"
 #include "dist/blas_quirk.h"
 #include "dist/failure_board.h"
@@ -88,7 +89,7 @@ std::vector<std::string> gloo_addresses(const WorldSpec& spec, Store& store) {
 std::string choose_backend(const WorldSpec& spec, const DistConfig& config, c10::Device device, Store& store) {
   const std::string fitting = agree_on_backend(spec, device, store);
   if (config.backend == "nccl" && fitting != "nccl")
-    throw ConfigError({fmt::format("nccl needs a separate GPU for each of the {} ranks", spec.size), "dist.backend",
+    throw ConfigError({fmt::format("nccl needs {}, one for each rank", counted(spec.size, "GPU")), "dist.backend",
                        "use gloo or auto, or fewer ranks per host"});
   return config.backend == "auto" ? fitting : config.backend;
 }

@@ -117,8 +117,9 @@ void check_torchrun_against_slurm(const Env& env) {
     const auto tasks = parse_int(env("SLURM_STEP_NUM_TASKS").value_or(""));
     const auto nodes = parse_int(env("SLURM_STEP_NUM_NODES").value_or(""));
     if (tasks && nodes && *tasks > *nodes)
-      contradiction(fmt::format("srun started {} tasks on {} nodes and each of them started torchrun", *tasks, *nodes),
-                    "use srun --ntasks-per-node=1 with torchrun, or srun alone");
+      contradiction(
+          fmt::format("srun started {} tasks on {} and each of them started torchrun", *tasks, counted(*nodes, "node")),
+          "use srun --ntasks-per-node=1 with torchrun, or srun alone");
     return;
   }
   for (auto [ours, slurms] : {std::pair{"RANK", "SLURM_PROCID"}, {"WORLD_SIZE", "SLURM_NTASKS"}}) {

@@ -102,7 +102,8 @@ std::vector<std::int64_t> sequence_offsets(const SafetensorsReader& inputs, cons
     refuse(inputs, "cu_seqlens", fmt::format("packed sequences in {} rows", tokens / length), "pack them into one row");
   offsets.assign(cu_seqlens.data_ptr<std::int64_t>(), cu_seqlens.data_ptr<std::int64_t>() + cu_seqlens.numel());
   if (offsets.front() != 0 || offsets.back() != tokens || !std::is_sorted(offsets.begin(), offsets.end()))
-    refuse(inputs, "cu_seqlens", fmt::format("cu_seqlens [{}] do not match {} tokens", first_of(offsets), tokens),
+    refuse(inputs, "cu_seqlens",
+           fmt::format("cu_seqlens [{}] do not match {}", first_of(offsets), counted(tokens, "token")),
            fmt::format("start at 0, never decrease, end at {}", tokens));
   return offsets;
 }
@@ -177,9 +178,10 @@ ImageInputs read_packed_images(const SafetensorsReader& inputs, const RadioConfi
   result.batch.images = patch_grids(read_sizes(inputs), config.patch, where_is(inputs, "imgs_sizes"));
   const std::int64_t expected = total_patches(result.batch.images);
   if (expected != result.batch.patches.size(0))
-    refuse(inputs, "imgs_sizes",
-           fmt::format("images of these sizes have {} patches, not {}", expected, result.batch.patches.size(0)),
-           "list every image's size in pixels, in the order of its patches");
+    refuse(
+        inputs, "imgs_sizes",
+        fmt::format("images of these sizes have {}, not {}", counted(expected, "patch"), result.batch.patches.size(0)),
+        "list every image's size in pixels, in the order of its patches");
   result.shape = patches.sizes().vec();
   result.shape.back() = config.hidden;
   return result;
@@ -294,7 +296,7 @@ class OutputFile {
     writer_->finish();
     std::string text = fmt::format("{}: {} [{}]", path_, output_, fmt::join(shape_, ", "));
     if (result.loss.defined()) text += fmt::format(", loss {:.6g}", result.loss.item<double>());
-    if (!gradients_.empty()) text += fmt::format(", {} gradients", gradients_.size());
+    if (!gradients_.empty()) text += ", " + counted(std::ssize(gradients_), "gradient");
     return text;
   }
 

@@ -116,7 +116,8 @@ std::string tokens_html(const SurveySources& sources, const TokenSequence& token
     out += token_html(sources.sequences->tokenizer(), tokens.ids[i], i > 0 && tokens.targets[i] != kIgnoredTarget);
     ++i;
   }
-  if (end < tokens.ids.size()) out += fmt::format(" … and {} more tokens", tokens.ids.size() - end);
+  if (end < tokens.ids.size())
+    out += " … and " + counted(static_cast<std::int64_t>(tokens.ids.size() - end), "more token");
   return out + "</div>\n";
 }
 

@@ -51,8 +51,7 @@ HostCapacity host_capacity() {
 std::vector<Problem> oversubscription_problems(int ranks, const HostCapacity& room) {
   const int most = std::max(kRanksAnywhere, kRanksPerCore * room.cores);
   if (ranks <= most) return {};
-  return {{fmt::format("{} ranks on {} core{} would mostly wait for each other", ranks, room.cores,
-                       room.cores == 1 ? "" : "s"),
+  return {{fmt::format("{} ranks on {} would mostly wait for each other", ranks, counted(room.cores, "core")),
            "host " + host_name(),
            fmt::format("start at most {} here, or start them anyway with --oversubscribe", most)}};
 }
@@ -61,10 +60,10 @@ std::vector<Problem> memory_problems(const std::vector<std::int64_t>& bytes, con
   const std::int64_t all = std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0});
   if (bytes.empty() || room.memory_bytes == 0 || all <= room.memory_bytes) return {};
   const auto most = std::max_element(bytes.begin(), bytes.end());
-  return {{fmt::format("{} rank{} need at least {} of memory for weights, gradients and optimizer state (the largest "
-                       "{}), but this host has {}",
-                       bytes.size(), bytes.size() == 1 ? "" : "s", readable_bytes(all), readable_bytes(*most),
-                       readable_bytes(room.memory_bytes)),
+  return {{fmt::format("{} {} at least {} of memory for weights, gradients and optimizer state (the largest {}), "
+                       "but this host has {}",
+                       counted(std::ssize(bytes), "rank"), bytes.size() == 1 ? "needs" : "need", readable_bytes(all),
+                       readable_bytes(*most), readable_bytes(room.memory_bytes)),
            "host " + host_name(), "use more hosts, GPUs, or a smaller model; or start anyway with --oversubscribe"}};
 }
 

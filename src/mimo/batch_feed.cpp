@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/strings.h"
 #include "data/check_batch.h"
 #include "data/read_ahead.h"
 #include "dist/world.h"
@@ -186,9 +187,9 @@ class BatchFeed::Impl {
     for (const int m : encoders_)
       for (std::int64_t s = 0; s < table.samples_of_step(); ++s)
         if (table.given(m, s) != table.expected(m, s))
-          throw DataError(fmt::format("sample {} has {} tokens for {}, but its media produce {} embeddings",
-                                      first_sample + s, table.expected(m, s), topology_.modules()[index(m)].name,
-                                      table.given(m, s)));
+          throw DataError(fmt::format("sample {} has {} for {}, but its media produce {}", first_sample + s,
+                                      counted(table.expected(m, s), "token"), topology_.modules()[index(m)].name,
+                                      counted(table.given(m, s), "embedding")));
   }
 
   // The text with a damaged item is not trained on. Its embeddings stay, so that no sizes change.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/strings.h"
 #include "plan/fixes.h"
 
 namespace braid {
@@ -38,10 +39,10 @@ void Checks::grouped_heads(const Heads& heads, const Heads& groups, const Layout
 void Checks::stages(const char* field, int layers, const LayoutSizes& layout) {
   if (layout.stages() <= layers) return;
   if (layout.vpp == 1)
-    add(field, fmt::format("{} layers cannot fill pp={} stages", layers, layout.pp),
+    add(field, fmt::format("{} cannot fill pp={} stages", counted(layers, "layer"), layout.pp),
         fmt::format("use pp={} or less", layers));
   else
-    add(field, fmt::format("{} layers cannot fill pp={} x vpp={} stages", layers, layout.pp, layout.vpp),
+    add(field, fmt::format("{} cannot fill pp={} x vpp={} stages", counted(layers, "layer"), layout.pp, layout.vpp),
         fmt::format("use vpp={} or less", std::max(layers / layout.pp, 1)));
 }
 

@@ -41,6 +41,13 @@ RecomputeConfig recompute_config(const std::vector<std::string>& names) {
   return config;
 }
 
+std::vector<std::string> names_of(const RecomputeConfig& config) {
+  std::vector<std::string> names;
+  for (const auto& [name, part] : parts())
+    if (config.*part) names.push_back(name);
+  return names;
+}
+
 // A layer that is computed again as a whole keeps nothing that its parts could save.
 RecomputeConfig in_language(const RecomputeConfig& config) {
   return config.full ? RecomputeConfig{.full = true} : config;

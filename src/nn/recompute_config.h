@@ -19,6 +19,7 @@ struct RecomputeConfig {
 
 const std::vector<std::string>& recompute_names();  // of the fields above
 RecomputeConfig recompute_config(const std::vector<std::string>& names);
+std::vector<std::string> names_of(const RecomputeConfig& config);  // of the fields that are true
 
 // What applies to the layers of a language model, and to those of an encoder.
 RecomputeConfig in_language(const RecomputeConfig& config);

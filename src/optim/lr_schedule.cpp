@@ -124,8 +124,8 @@ class ScheduleChecks {
   void warmup_too_long(const LengthsInSamples& samples, int global_batch) {
     const char* warmup = c_.warmup_samples ? "warmup_samples" : "warmup_iterations";
     add(warmup,
-        fmt::format("the warm-up of {} samples must end before the decay, which ends after {} samples", samples.warmup,
-                    samples.decay),
+        fmt::format("the warm-up of {} must end before the decay, which ends after {}",
+                    counted(samples.warmup, "sample"), counted(samples.decay, "sample")),
         fmt::format("use {}={} or less, or a longer decay", warmup,
                     (samples.decay - 1) / (c_.warmup_samples ? 1 : global_batch)));
   }

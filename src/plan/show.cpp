@@ -136,16 +136,16 @@ std::string topology_line(const Topology& topology) {
 }
 
 std::string show_topology(const Topology& topology) {
-  return fmt::format("world of {} ranks, {} module{}{}\n\n{}\n{}\ngroups in creation order\n{}", topology.world_size(),
-                     topology.modules().size(), topology.modules().size() == 1 ? "" : "s",
+  return fmt::format("world of {}, {}{}\n\n{}\n{}\ngroups in creation order\n{}",
+                     counted(topology.world_size(), "rank"), counted(std::ssize(topology.modules()), "module"),
                      topology.colocated() ? ", colocated" : "", table_of_modules(topology), table_of_ranks(topology),
                      table_of_groups(topology));
 }
 
 std::string show_rank(const Topology& topology, int global_rank) {
   if (global_rank < 0 || global_rank >= topology.world_size())
-    throw ConfigError({fmt::format("rank {} is out of range: the world has {} ranks (0-{})", global_rank,
-                                   topology.world_size(), topology.world_size() - 1),
+    throw ConfigError({fmt::format("rank {} is out of range: the world has {} (0-{})", global_rank,
+                                   counted(topology.world_size(), "rank"), topology.world_size() - 1),
                        "", fmt::format("give a rank from 0 to {}", topology.world_size() - 1)});
   std::vector<Row> coordinates, groups;
   for (const Module* module : topology.modules_of(global_rank)) {

@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "base/error.h"
+#include "base/strings.h"
 
 namespace braid {
 namespace {
@@ -40,8 +41,8 @@ std::string label_of_stages(const Topology& topology, int rank) {
     const int pp = module->dense.size_of("pp");
     std::vector<int> own;
     for (int stage = module->dense.coord(rank, "pp"); stage < stage_count(*module); stage += pp) own.push_back(stage);
-    stages.push_back(fmt::format("{} {} {} ({} ranks)", module->name, own.size() > 1 ? "stages" : "stage",
-                                 fmt::join(own, ", "), module->dense.size() / pp));
+    stages.push_back(fmt::format("{} {} {} ({})", module->name, own.size() > 1 ? "stages" : "stage",
+                                 fmt::join(own, ", "), counted(module->dense.size() / pp, "rank")));
   }
   return stages.empty() ? "" : fmt::format("{} {}", rank, fmt::join(stages, " + "));
 }

@@ -4,6 +4,7 @@
 #include <iterator>
 #include <set>
 
+#include "base/strings.h"
 #include "plan/fixes.h"
 #include "plan/placement.h"
 #include "plan/topology_config.h"
@@ -118,16 +119,16 @@ Problems expert_view_problems(const ModuleConfig& module, int num_experts) {
   const std::int64_t stage = std::int64_t{module.tp} * module.cp * module.dp;
   const std::int64_t split = std::int64_t{module.expt_tp} * module.ep;
   if (stage % module.expt_tp)
-    return {{fmt::format("module '{}' has expt_tp={}, which does not divide its tp x cp x dp = {} ranks", module.name,
-                         module.expt_tp, stage),
+    return {{fmt::format("module '{}' has expt_tp={}, which does not divide its tp x cp x dp = {}", module.name,
+                         module.expt_tp, counted(stage, "rank")),
              key_of(module, "expt_tp"), nearest_of("expt_tp", divisors(stage), module.expt_tp)}};
   if (stage % split)
-    return {{fmt::format("module '{}' has expt_tp={} x ep={} (= {}), which does not divide its tp x cp x dp = {} ranks",
-                         module.name, module.expt_tp, module.ep, split, stage),
+    return {{fmt::format("module '{}' has expt_tp={} x ep={} (= {}), which does not divide its tp x cp x dp = {}",
+                         module.name, module.expt_tp, module.ep, split, counted(stage, "rank")),
              key_of(module, "ep"), nearest_of("ep", possible_ep(module, num_experts), module.ep)}};
   if (module.expt_dp.value_or(stage / split) != stage / split)
-    return {{fmt::format("module '{}' has expt_tp={} x ep={} x expt_dp={} x pp={}, which is not its {} ranks",
-                         module.name, module.expt_tp, module.ep, *module.expt_dp, module.pp, stage * module.pp),
+    return {{fmt::format("module '{}' has expt_tp={} x ep={} x expt_dp={} x pp={}, which is not its {}", module.name,
+                         module.expt_tp, module.ep, *module.expt_dp, module.pp, counted(stage * module.pp, "rank")),
              key_of(module, "expt_dp"), fmt::format("use expt_dp={}, or leave it out", stage / split)}};
   return {};
 }
@@ -218,8 +219,8 @@ Problems encoder_dp_problems(const ModuleConfig& encoder, const ModuleConfig& la
                                     encoder.dp, language.name, language.dp),
                         key_of(encoder, "dp"), fix});
   if (samples % encoder.dp)
-    problems.push_back({fmt::format("micro_batch={} x {}.dp={} (= {} samples) is not a multiple of {}.dp={}",
-                                    micro_batch, language.name, language.dp, samples, encoder.name, encoder.dp),
+    problems.push_back({fmt::format("micro_batch={} x {}.dp={} (= {}) is not a multiple of {}.dp={}", micro_batch,
+                                    language.name, language.dp, counted(samples, "sample"), encoder.name, encoder.dp),
                         key_of(encoder, "dp"), fix});
   return problems;
 }

@@ -36,8 +36,8 @@ void report_unused(const std::vector<WantedTensor>& wanted, const DistCheckpoint
   for (const auto& [key, tensor] : checkpoint.metadata().tensors)
     if (!keys.contains(key) && !key.starts_with("mimo.")) unused.push_back(key);
   if (!unused.empty())
-    say(fmt::format("{} has {} tensors that this run does not use; the first is {}", checkpoint.folder(), unused.size(),
-                    in_quotes(unused.front())));
+    say(fmt::format("{} has {} that this run does not use; the first is {}", checkpoint.folder(),
+                    counted(std::ssize(unused), "tensor"), in_quotes(unused.front())));
 }
 
 // The checkpoint is corrupt, as seen by one or more ranks.

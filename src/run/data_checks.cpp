@@ -110,8 +110,8 @@ class DataCheck {
       for (int i = 0; i < workers_of(order); ++i)
         has_samples |= worker_order(blend, order, first_worker(order, lane) + i)->has_samples();
       if (!has_samples)
-        throw ConfigError({fmt::format("the split '{}' has too few samples for {} lanes: lane {} has none",
-                                       options.split, order.lanes, lane),
+        throw ConfigError({fmt::format("the split '{}' has too few samples for {}: lane {} has none", options.split,
+                                       counted(order.lanes, "lane"), lane),
                            "", "use fewer lanes, or a larger split"});
     }
   }

@@ -5,6 +5,7 @@
 
 #include "base/key_guess.h"
 #include "base/strings.h"
+#include "models/recompute_parts.h"
 #include "nn/recompute_config.h"
 
 namespace braid {
@@ -66,6 +67,12 @@ Problem no_such_encoder(const Provider& provider, const ModuleConfig& module) {
 
 }  // namespace
 
+std::vector<std::string> recompute_parts(const Recipe& recipe) {
+  const std::vector<ModuleConfig>& modules = recipe.topology.modules;
+  const auto is_encoder = [](const ModuleConfig& module) { return module.kind == "encoder"; };
+  return recompute_parts(recipe.model.model.language, std::any_of(modules.begin(), modules.end(), is_encoder));
+}
+
 Problems sequence_length_problems(int length) {
   if (length >= 1) return {};
   return {{fmt::format("sequence_length={} must be at least 1", length), "data.sequence_length",
@@ -108,6 +115,22 @@ Problems fp8_problems(const ModelConfig& model) {
            "use dtype=bfloat16, or fp8=off"}};
 }
 
+// `true` and `false` are still among the names if there are others, see describe_recompute().
+Problems recompute_problems(const Recipe& recipe) {
+  const std::vector<std::string>& names = recipe.model.recompute;
+  const std::vector<std::string> parts = recompute_parts(recipe);
+  const std::string given = fmt::format("recompute={}", fmt::join(names, ","));
+  for (const char* word : {"true", "false"})
+    if (contains(names, word))
+      return {{fmt::format("{} is contradictory: {} cannot be combined with other names", given, word),
+               "model.recompute", fmt::format("use true, false, or some of {}", fmt::join(parts, ", "))}};
+  std::vector<std::string> absent = names;
+  std::erase_if(absent, [&](const std::string& name) { return contains(parts, name); });
+  if (absent.empty()) return {};
+  return {{fmt::format("{}, but this model has no {} to compute again", given, joined_by_or(absent)), "model.recompute",
+           fmt::format("use some of {}", fmt::join(parts, ", "))}};
+}
+
 // Whether the model fits the sizes of its grids. The topology itself is valid.
 Problems model_problems(const Recipe& recipe) {
   Problems problems;
@@ -117,6 +140,7 @@ Problems model_problems(const Recipe& recipe) {
     if (module.kind == "language") {
       append(problems, validate_language(model, layout_sizes(module), "model"));
       append(problems, fp8_problems(recipe.model));
+      append(problems, recompute_problems(recipe));
       append(problems, is_mock(recipe.data) ? validate(recipe.data, model, layout_sizes(module), "data")
                                             : data_set_problems(recipe, module));
     } else if (module.cp > 1) {
@@ -267,8 +291,8 @@ void describe_recompute(Fields& f, std::vector<std::string>& names) {
   std::vector<std::string> choices = recompute_names();
   choices.insert(choices.end(), {"true", "false"});
   f.list("recompute", names, choices, "activations that backward computes again instead of keeping them; true: full");
-  std::replace(names.begin(), names.end(), std::string("true"), std::string("full"));
-  std::erase(names, "false");
+  if (names == std::vector<std::string>{"true"}) names = {"full"};
+  if (names == std::vector<std::string>{"false"}) names.clear();
 }
 
 }  // namespace

@@ -75,6 +75,9 @@ void describe(Fields& fields, Recipe& recipe);
 
 std::vector<Problem> sequence_length_problems(int length);
 
+// What model.recompute may name: the parts of the modules that run.
+std::vector<std::string> recompute_parts(const Recipe& recipe);
+
 bool evaluates(const TrainConfig& config);  // during training
 
 Workload workload_of(const Recipe& recipe);

@@ -112,8 +112,8 @@ class Run {
     if (!loaded) return {};
     position_ = loaded->position;
     if (position_.iteration > 0 && position_.iteration < iterations_)
-      say(fmt::format("the run continues after iteration {} and {} samples", position_.iteration,
-                      position_.consumed_samples));
+      say(fmt::format("the run continues after iteration {} and {}", position_.iteration,
+                      counted(position_.consumed_samples, "sample")));
     if (resumes_in_place(recipe_.checkpoint)) {
       saver_->resumed_from(position_.iteration);
       saved_iteration_ = position_.iteration;
@@ -260,13 +260,13 @@ class Run {
 
   void give_up(const TrainingReport& report) {
     const std::string what = std::isfinite(report.loss) ? "a gradient was not finite" : "the loss was not finite";
-    finish_log(fmt::format("{} steps in a row skipped", skipped_in_a_row_));
-    throw DataError(
-        fmt::format("{} steps in a row were skipped, the last one because {} (train.max_skipped={}); lower train.lr, "
-                    "or inspect the "
-                    "samples from number {} on",
-                    skipped_in_a_row_, what, recipe_.train.max_skipped,
-                    position_.consumed_samples - std::int64_t{skipped_in_a_row_} * recipe_.train.global_batch));
+    const std::string steps = counted(skipped_in_a_row_, "step");
+    finish_log(fmt::format("{} in a row skipped", steps));
+    throw DataError(fmt::format(
+        "{} in a row {} skipped, the last one because {} (train.max_skipped={}); lower train.lr, or inspect "
+        "the samples from number {} on",
+        steps, skipped_in_a_row_ == 1 ? "was" : "were", what, recipe_.train.max_skipped,
+        position_.consumed_samples - std::int64_t{skipped_in_a_row_} * recipe_.train.global_batch));
   }
 
   const Recipe& recipe_;

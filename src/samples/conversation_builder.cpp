@@ -123,7 +123,8 @@ Conversation ConversationBuilder::finish() {
   }
   const std::size_t pictures = conversation_.pictures.size();
   if (tags > pictures)
-    throw DataError(fmt::format("its texts have {} times {}, but there are {} pictures", tags, kPictureTag, pictures));
+    throw DataError(fmt::format("its texts have {} times {}, but there {} {}", tags, kPictureTag,
+                                pictures == 1 ? "is" : "are", counted(static_cast<std::int64_t>(pictures), "picture")));
   std::string missing;
   for (; tags < pictures; ++tags) missing += std::string(kPictureTag) + "\n";
   for (Turn& turn : conversation_.turns)

@@ -96,7 +96,7 @@ TokenSequence SequenceMaker::expand(const ChatTokens& tokens, std::vector<std::v
       sequence.targets.push_back(tokens.targets[i]);
       continue;
     }
-    if (picture == plans.size()) throw DataError(fmt::format("its text has more than {} pictures", plans.size()));
+    if (picture == plans.size()) throw DataError("its text has more than " + counted(std::ssize(plans), "picture"));
     for (MediaPlan& media : plans[picture++]) {
       sequence.ids.insert(sequence.ids.end(), static_cast<std::size_t>(media.embeddings), vision_->token_id);
       sequence.targets.resize(sequence.ids.size(), kIgnoredTarget);
@@ -104,7 +104,7 @@ TokenSequence SequenceMaker::expand(const ChatTokens& tokens, std::vector<std::v
     }
   }
   if (picture != plans.size())
-    throw DataError(fmt::format("its text has {} of its {} pictures", picture, plans.size()));
+    throw DataError(fmt::format("its text has {} of its {}", picture, counted(std::ssize(plans), "picture")));
   return sequence;
 }
 

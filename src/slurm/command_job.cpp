@@ -3,6 +3,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "base/strings.h"
 #include "shell/program_call.h"
 #include "shell/rank_command.h"
 #include "shell/text.h"
@@ -17,9 +18,9 @@ namespace {
 void check_ranks(const SlurmOptions& options, const RankCommand& command) {
   const int gpus = options.gpus_per_node;
   if (command.ranks_per_node && gpus > 0 && *command.ranks_per_node != gpus)
-    throw ConfigError({fmt::format("the command asks for {} ranks per node (--nproc_per_node), but the job for {} GPUs "
-                                   "per node (--gpus-per-node)",
-                                   *command.ranks_per_node, gpus),
+    throw ConfigError({fmt::format("the command asks for {} per node (--nproc_per_node), but the job for {} per node "
+                                   "(--gpus-per-node)",
+                                   counted(*command.ranks_per_node, "rank"), counted(gpus, "GPU")),
                        "--gpus-per-node",
                        fmt::format("give --gpus-per-node {}, or change --nproc_per_node in the command to {}",
                                    *command.ranks_per_node, gpus)});

@@ -193,9 +193,9 @@ class Checks {
       const bool is_it = is_option(option, taken.name) || is_option(option, taken.letter);
       if (!is_it || (taken.of_sbatch_only && where != std::string_view("--sbatch"))) continue;
       if (o_.style == "torchrun" && taken.name == std::string_view("--ntasks-per-node"))
-        problem(fmt::format("{} with torchrun: every task would start a torchrun with {} ranks, and all but the first "
+        problem(fmt::format("{} with torchrun: every task would start a torchrun with {}, and all but the first "
                             "would fail with EADDRINUSE",
-                            option, o_.gpus_per_node),
+                            option, counted(o_.gpus_per_node, "rank")),
                 where, "leave it out: torchrun needs one task per node; --style srun has one per rank");
       else
         problem(fmt::format("{} conflicts with an option that the script sets itself", option), where,

@@ -184,8 +184,8 @@ void check_nodes(const ParallelFlags& flags, const Allocation& allocation, Prefl
     const std::int64_t lanes = gpus / replica * *flags.micro_batch;
     if (*flags.global_batch % lanes == 0) return;
     preflight.problems.push_back(
-        {fmt::format("global batch {} is not a multiple of dp {} x micro batch {} on {} GPUs", *flags.global_batch,
-                     gpus / replica, *flags.micro_batch, gpus),
+        {fmt::format("global batch {} is not a multiple of dp {} x micro batch {} on {}", *flags.global_batch,
+                     gpus / replica, *flags.micro_batch, counted(gpus, "GPU")),
          "--global-batch-size",
          fmt::format("use {} or another multiple of {}", (*flags.global_batch / lanes + 1) * lanes, lanes)});
   }
@@ -208,8 +208,9 @@ void check_weights(const WeightsPerGpu& weights, double gpu_gb, Preflight& prefl
   for (const std::int64_t ep : weights.possible_ep)
     if (bytes_with(static_cast<double>(ep)) <= room && (!enough || ep < *enough)) enough = ep;
   preflight.problems.push_back(
-      {fmt::format("{} has {} experts per GPU ({} / ep {}), in total {} of weights; {}", weights.module,
-                   weights.experts / weights.ep, weights.experts, weights.ep, gigabytes(bytes_with(weights.ep)), limit),
+      {fmt::format("{} has {} per GPU ({} / ep {}), in total {} of weights; {}", weights.module,
+                   counted(weights.experts / weights.ep, "expert"), weights.experts, weights.ep,
+                   gigabytes(bytes_with(weights.ep)), limit),
        "memory",
        enough ? fmt::format("TP does not shrink experts; EP {} would give {} experts/GPU ({})", *enough,
                             weights.experts / *enough, gigabytes(bytes_with(static_cast<double>(*enough))))

@@ -116,7 +116,8 @@ class Rendering {
     }
     const TemplateList parts = builtins.items_of(value);
     if (parts.size() != names.size())
-      throw DataError(fmt::format("{} values cannot become {} variables", parts.size(), names.size()));
+      throw DataError(fmt::format("{} cannot become {}", counted(std::ssize(parts), "value"),
+                                  counted(std::ssize(names), "variable")));
     for (std::size_t i = 0; i < names.size(); ++i) frame.variables[names[i]] = parts[i];
   }
 
@@ -281,8 +282,8 @@ class Rendering {
     budget_.bytes(kFrameBytes);
     Frame& frame = frames_.emplace_back(Frame{{}, macro.frame});
     if (given.positional.size() > statement.names.size())
-      throw DataError(fmt::format("the macro {} takes {} arguments, not {}", in_quotes(statement.text),
-                                  statement.names.size(), given.positional.size()));
+      throw DataError(fmt::format("the macro {} takes {}, not {}", in_quotes(statement.text),
+                                  counted(std::ssize(statement.names), "argument"), given.positional.size()));
     const std::size_t without_default = statement.names.size() - statement.defaults.size();
     for (std::size_t i = 0; i < statement.names.size(); ++i) {
       const std::string& name = statement.names[i];

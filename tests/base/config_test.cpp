@@ -140,6 +140,27 @@ TEST(YamlReaderTest, AListIsAYamlListOrHasCommas) {
         << wrong;
 }
 
+TEST(YamlReaderTest, AListNamesNothingTwice) {
+  for (const char* twice : {"[west, north, west]", "\"west,west\""}) {
+    const Problem problem = problem_in(fmt::format("room: {{doors: {}}}", twice));
+    EXPECT_EQ(problem.what, "doors names 'west' twice");
+    EXPECT_EQ(problem.fix, "keep one of them");
+  }
+}
+
+TEST(YamlReaderTest, AMisspelledChoiceGetsTheNearestOne) {
+  EXPECT_EQ(problem_in("room: {use: kichen}").fix, "did you mean 'kitchen'?");
+  EXPECT_EQ(problem_in("room: {doors: [north, sotuh]}").fix, "did you mean 'south'?");
+  EXPECT_EQ(problem_in("", {{"room.doors", "wets"}}).fix, "did you mean 'west'?");
+}
+
+TEST(YamlReaderTest, OtherwiseTheChoicesAreListed) {
+  for (const char* wrong : {"true", "cinema", "[kitchen]", "~"})
+    EXPECT_EQ(problem_in(fmt::format("room: {{use: {}}}", wrong)).fix, "use office or kitchen") << wrong;
+  EXPECT_EQ(problem_in("room: {doors: [up]}").fix, "use north, south or west");
+  EXPECT_EQ(problem_in("room: {doors: {}}").fix, "write a list, for example [north]");
+}
+
 TEST(YamlReaderTest, AbsentKeysKeepTheirDefaults) {
   for (const char* yaml : {"", "# only a comment", "room:", "room: {}", "room: {lamps: }"}) {
     const auto [house, problems] = read(yaml);

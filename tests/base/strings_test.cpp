@@ -51,6 +51,24 @@ TEST(NearestTest, PrefersTheFirstOfEquals) {
   EXPECT_THAT(nearest("ap", {"tp", "cp", "dp"}), Optional(std::string("tp")));
 }
 
+TEST(CountedTest, TheNounAgreesWithTheNumber) {
+  EXPECT_EQ(counted(1, "rank"), "1 rank");
+  EXPECT_EQ(counted(0, "rank"), "0 ranks");
+  EXPECT_EQ(counted(2, "microbatch"), "2 microbatches");
+}
+
+TEST(ChoiceAdviceTest, NamesTheChoiceThatWasMeant) {
+  EXPECT_EQ(choice_advice("rowise", {"off", "rowwise"}), "did you mean 'rowwise'?");
+  EXPECT_EQ(choice_advice("float16", {"bfloat16", "float32", "float64"}), "did you mean 'bfloat16'?");
+}
+
+TEST(ChoiceAdviceTest, ListsTheChoicesWhenAGuessWouldBeArbitrary) {
+  EXPECT_EQ(choice_advice("true", {"off", "rowwise"}), "use off or rowwise");
+  EXPECT_EQ(choice_advice("stage4", {"stage1", "stage2", "stage3"}), "use stage1, stage2 or stage3");
+  EXPECT_EQ(choice_advice("gpu", {"auto", "cpu", "cuda"}), "use auto, cpu or cuda");
+  EXPECT_EQ(choice_advice("b", {"a"}), "use a");
+}
+
 TEST(InQuotesTest, ShowsNamesWithoutTheirTricks) {
   EXPECT_EQ(in_quotes("weight"), "'weight'");
   EXPECT_EQ(in_quotes("a\x1b[2J\nb\x7f"), "'a\\x1b[2J b\\x7f'");

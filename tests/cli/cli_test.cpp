@@ -137,6 +137,9 @@ TEST(Cli, MisuseSaysWhereAndHowToFix) {
               HasSubstr("--nodes should be a number greater than 0, not '0'\n"));
   EXPECT_THAT(told({"ckpt", "convert", "a", "b", "--files", "0"}),
               HasSubstr("--files should be a number from 1 to 4096"));
+  EXPECT_THAT(told({"ckpt", "convert", "a", "b", "--naming", "module"}),
+              AllOf(HasSubstr("--naming should be one of modules, nemotron, not 'module'\n"),
+                    HasSubstr("did you mean 'modules'?")));
   EXPECT_THAT(told({"model", "describe", "tiny-vlm", "--topolgy", "tp=2"}),
               AllOf(HasSubstr("unexpected argument '--topolgy'"), HasSubstr("did you mean '--topology'?")));
   EXPECT_THAT(told({"model", "describe", "tiny-vlm", "one", "two"}), HasSubstr("unexpected argument 'one'"));

@@ -56,13 +56,26 @@ TEST(FromMegatron, ALlama) {
                            "save: \"/ckpt/my run\" ",
                            "zero: true "})
     EXPECT_THAT(recipe, HasSubstr(line));
-  EXPECT_THAT(recipe, AllOf(HasSubstr("# --fp8-format hybrid: for a hybrid, set model.fp8"),
-                            HasSubstr("--wandb-project p"), HasSubstr("# --swiglu: Llama's MLP uses SwiGLU\n"),
-                            Not(HasSubstr("images"))));
+  EXPECT_THAT(recipe,
+              AllOf(HasSubstr("# --fp8-format hybrid: for a hybrid, set model.fp8"), HasSubstr("--wandb-project p"),
+                    HasSubstr("# --swiglu: Llama's MLP uses SwiGLU\n"), Not(HasSubstr("images"))));
   EXPECT_THAT(recipe,
               AllOf(HasSubstr("--recompute-activations: attention never keeps"), HasSubstr("# --initial-loss-scale"),
                     Not(HasSubstr("recompute: true")), Not(HasSubstr("loss_scale:"))));
   EXPECT_THAT(recipe, Not(HasSubstr("--group-query-attention:")));
+}
+
+// Megatron ignores these modules, too.
+TEST(FromMegatron, ModulesToRecomputeThatTheModelDoesNotHaveAreLeftOut) {
+  const std::string dense = "--num-layers 2 --hidden-size 128 --num-attention-heads 4 --bf16 --llm-dp 1 ";
+  EXPECT_THAT(squeezed(converted(dense + "--recompute-modules layernorm moe layernorm")),
+              AllOf(HasSubstr("recompute: norms # --recompute-modules"),
+                    HasSubstr("# --recompute-modules: this model has no experts\n")));
+  EXPECT_THAT(squeezed(converted(dense + "--moe-layer-recompute")),
+              AllOf(HasSubstr("recompute: false "), HasSubstr("# --moe-layer-recompute: this model has no experts\n")));
+  EXPECT_THAT(squeezed(converted(dense + "--num-experts 4 --recompute-modules layernorm moe")),
+              AllOf(HasSubstr("recompute: \"norms,experts\" "), Not(HasSubstr("this model has no"))));
+  EXPECT_THAT(squeezed(converted(dense + "--recompute-granularity full")), HasSubstr("recompute: full "));
 }
 
 TEST(FromMegatron, AMambaHybrid) {
@@ -232,8 +245,10 @@ TEST(FromMegatron, InvalidCommandLinesAreRefused) {
   EXPECT_THAT(refusal("torchrun --nproc-per-node 6 x.py --tensor-model-parallel-size 4 --lr 1"),
               AllOf(HasSubstr("6 ranks are not divisible by tp x cp x pp = 4"),
                     HasSubstr("where: --from-megatron, 'torchrun --nproc-per-node 6'")));
+  EXPECT_THAT(refusal("torchrun --nproc-per-node 1 x.py --tensor-model-parallel-size 4 --lr 1"),
+              HasSubstr("1 rank is not divisible by tp x cp x pp = 4"));
   EXPECT_THAT(refusal("torchrun --nproc-per-node 2 x.py --encoder-dp 2 --lr 1"),
-              HasSubstr("the encoder uses all 2 ranks"));
+              HasSubstr("2 ranks are too few for the encoder and the language model"));
   EXPECT_THAT(
       refusal("--hidden-size big --num-microbatches -1 --lr abc"),
       AllOf(HasSubstr("3 problems"), HasSubstr("--hidden-size should be an integer"),

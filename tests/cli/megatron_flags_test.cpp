@@ -174,6 +174,7 @@ TEST(MegatronFlags, DataFlagsAreRecipeKeys) {
 TEST(MegatronFlags, ModulesToRecomputeHaveOtherNames) {
   const MegatronFlag& flag = *find_megatron_flag("recompute-modules");
   EXPECT_EQ(recipe_value(flag, "layernorm core_attn moe"), "norms,experts");
+  EXPECT_EQ(recipe_value(flag, "layernorm moe_act layernorm"), "norms,activations");
   EXPECT_EQ(recipe_value(flag, "core_attn"), "false");
   EXPECT_EQ(verdict_for(flag, "moe_act moe", ModelFamily::Any), FlagVerdict::Rewritten);
   EXPECT_EQ(verdict_for(flag, "moe_act mlp", ModelFamily::Any), FlagVerdict::Unsupported);

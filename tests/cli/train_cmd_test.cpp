@@ -177,6 +177,9 @@ TEST(TrainCommand, TrainRefusesBadInputBeforeAnyRankStarts) {
   EXPECT_THAT(problems.err, HasSubstr("global_batch=17"));
   EXPECT_THAT(problems.out, Not(HasSubstr("6 ranks")));
   EXPECT_THAT(braid({"train", recipe, "--trian-iters", "3"}).err, HasSubstr("did you mean --train-iters?"));
+  EXPECT_THAT(braid({"train", recipe, "--fp8", "rowwise"}).err,
+              AllOf(HasSubstr("unknown option --fp8\n"), HasSubstr("fix:   did you mean --model.fp8?\n")));
+  EXPECT_THAT(braid({"train", recipe, "--silence-limit-s=9"}).err, HasSubstr("did you mean --dist.silence_limit_s?"));
   EXPECT_THAT(braid({"train", recipe, "--train.lr"}).err, HasSubstr("--train.lr needs a value"));
   EXPECT_THAT(braid({"train", recipe, "--save", "--load", "x"}).err, HasSubstr("--save needs a value"));
   EXPECT_THAT(braid({"train", recipe, "--lr", "abc"}).err, HasSubstr("where: command line, --lr (train.lr)\n"));
@@ -217,8 +220,8 @@ TEST(TrainCommand, TrainTakesTheBackendItIsTold) {
             0);
   const Finished nccl = braid({"train", recipe, "--dist.backend", "nccl"}, {{"CUDA_VISIBLE_DEVICES", ""}});
   EXPECT_EQ(nccl.exit_code, 2);
-  EXPECT_THAT(nccl.err, AllOf(HasSubstr("braid: nccl needs one GPU for each of the 6 ranks"),
-                              HasSubstr("fix:   use gloo or auto")));
+  EXPECT_THAT(nccl.err,
+              AllOf(HasSubstr("braid: nccl needs 6 GPUs, one for each rank"), HasSubstr("fix:   use gloo or auto")));
 }
 
 // Under srun: ranks, address and port all come from SLURM_ variables.

@@ -30,6 +30,7 @@ TEST(HostCapacity, AllRanksTogetherMustFitTheMemory) {
   ASSERT_THAT(problems, SizeIs(1));
   EXPECT_THAT(problems[0].what, HasSubstr("2 ranks need at least 72.00 GiB"));
   EXPECT_THAT(problems[0].what, HasSubstr("the largest 40.00 GiB), but this host has 64.00 GiB"));
+  EXPECT_THAT(memory_problems({80 * kGiB}, room).at(0).what, HasSubstr("1 rank needs at least 80.00 GiB"));
 }
 
 TEST(HostCapacity, OfThisHostIsKnown) {

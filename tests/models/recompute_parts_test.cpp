@@ -1,7 +1,10 @@
 // Recomputation of parts of layers: every combination gives the losses and gradients of a run without it, bit for bit,
 // and each part that is added leaves fewer bytes for backward.
+#include "models/recompute_parts.h"
+
 #include <ATen/ATen.h>
 #include <c10/core/Allocator.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <map>
@@ -15,6 +18,7 @@
 namespace braid {
 namespace {
 
+using ::testing::ElementsAre;
 using testing::waves;
 
 // Counts the bytes of this thread's tensors that were allocated and not freed during its life.
@@ -88,6 +92,7 @@ const std::vector<std::int64_t> kOffsets = {0, 7, 12, 32};
 TEST(RecomputedParts, OfTheHybridModel) {
   HybridLmConfig config = testing::small_model();
   config.pattern = "ME*-";
+  EXPECT_THAT(recompute_parts(config, false), ElementsAre("full", "norms", "activations", "experts", "mamba"));
   expect_less_memory_for_the_same_bits({"norms", "activations", "experts", "mamba"}, [&](const RecomputeConfig& parts) {
     return outcome(config, waves({32, 24}, 0.3), [&](const testing::Rank& rank, const Parameters& parameters) {
       const auto model = std::make_shared<HybridLm>(config, parameters, rank.parallel, 0, 1, parts);
@@ -141,6 +146,16 @@ Outcome of_clip(const RecomputeConfig& parts) {
 }
 
 TEST(RecomputedParts, OfAnEncoder) { expect_less_memory_for_the_same_bits({"norms", "activations"}, of_clip); }
+
+TEST(RecomputedParts, AreThoseOfTheLayers) {
+  const auto parts = [](const char* pattern) { return recompute_parts(HybridLmConfig{.pattern = pattern}, false); };
+  EXPECT_THAT(parts("*-"), ElementsAre("full", "norms", "activations"));
+  EXPECT_THAT(parts("M|*"), ElementsAre("full", "norms", "mamba"));
+  EXPECT_THAT(parts("*E"), ElementsAre("full", "norms", "activations", "experts"));
+  EXPECT_THAT(recompute_parts(HybridLmConfig{.pattern = "M"}, true),
+              ElementsAre("full", "norms", "activations", "mamba", "vision"));
+  EXPECT_THAT(recompute_parts(LlamaConfig(), false), ElementsAre("full", "norms", "activations"));
+}
 
 TEST(RecomputedParts, VisionIsFullInEncodersOnly) {
   EXPECT_EQ(of_clip({.vision = true}).kept, of_clip({.full = true}).kept);

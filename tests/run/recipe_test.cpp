@@ -10,6 +10,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::ElementsAre;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
@@ -45,6 +46,31 @@ TEST(Recipe, RecomputeIsAListAndWasABool) {
   EXPECT_THAT(recompute("experts,mamba"), ElementsAre("experts", "mamba"));
   EXPECT_THAT(to_yaml(parse_recipe(kTwoGrids, {{"model.recompute", "true"}})), HasSubstr("recompute: [full] "));
   EXPECT_THAT(error_of(kTwoGrids, {{"model.recompute", "attention"}}), HasSubstr("not 'attention'"));
+}
+
+TEST(Recipe, RecomputeMustNotContradictItself) {
+  for (const char* value : {"true,false", "[false, norms]", "true,norms", "full,true"})
+    EXPECT_THAT(error_of(kTwoGrids, {{"model.recompute", value}}),
+                AllOf(HasSubstr("cannot be combined with other names"), HasSubstr("command line, --model.recompute"),
+                      HasSubstr("fix:   use true, false, or some of full, norms, activations, experts, mamba, vision")))
+        << value;
+  EXPECT_THAT(error_of(kTwoGrids, {{"model.recompute", "norms,norms"}}),
+              AllOf(HasSubstr("recompute names 'norms' twice"), HasSubstr("fix:   keep one of them")));
+  EXPECT_THAT(error_of(kTwoGrids, {{"model.recompute", "nroms"}}), HasSubstr("fix:   did you mean 'norms'?"));
+}
+
+TEST(Recipe, RecomputeNamesPartsOfTheModelThatRuns) {
+  const std::string text_only = "topology: {modules: {language: }}";
+  EXPECT_THAT(error_of(text_only, {{"model.recompute", "norms,vision"}}),
+              AllOf(HasSubstr("recompute=norms,vision, but this model has no vision to compute again"),
+                    HasSubstr("where: command line, --model.recompute"),
+                    EndsWith("fix:   use some of full, norms, activations, experts, mamba")));
+  EXPECT_THAT(error_of(text_only + "\nmodel: {provider: tiny-llava, recompute: [experts, mamba, norms]}"),
+              AllOf(HasSubstr("this model has no experts or mamba"), HasSubstr("recipe:2, model.recompute"),
+                    EndsWith("fix:   use some of full, norms, activations")));
+  const std::string two_layers = text_only + "\nmodel: {language: {pattern: M*}}";
+  EXPECT_THAT(error_of(two_layers, {{"model.recompute", "experts"}}), EndsWith("use some of full, norms, mamba"));
+  EXPECT_THAT(parse_recipe(two_layers, {{"model.recompute", "mamba"}}).model.recompute, ElementsAre("mamba"));
 }
 
 TEST(Recipe, PrintedRecipeReadsBackTheSame) {
@@ -143,6 +169,19 @@ TEST(Recipe, Fp8IsForAHybridLanguageModelInBfloat16) {
               AllOf(HasSubstr("needs a model in bfloat16"), HasSubstr("model.fp8")));
   EXPECT_THAT(error_of(one_grid, {{"model.fp8", "rowwise"}, {"model.provider", "tiny-llava"}}),
               AllOf(HasSubstr("needs a hybrid language model"), HasSubstr("model.fp8")));
+}
+
+// YAML 1.1 reads a bare `off` as false, YAML 1.2 as text.
+TEST(Recipe, Fp8IsAWordAndNotABool) {
+  const std::string one_grid = "topology: {modules: {language: }}\n";
+  EXPECT_EQ(parse_recipe(one_grid + "model:\n  fp8: off\n").model.fp8, "off");
+  EXPECT_EQ(parse_recipe(one_grid + "model: {fp8: \"off\"}").model.fp8, "off");
+  EXPECT_EQ(parse_recipe(to_yaml(parse_recipe(one_grid))).model.fp8, "off");
+  for (const char* word : {"true", "false"})
+    EXPECT_THAT(error_of(one_grid + "model:\n  fp8: " + word),
+                AllOf(HasSubstr(fmt::format("fp8 should be one of off, rowwise, not '{}'", word)),
+                      HasSubstr("recipe:3, model.fp8"), HasSubstr("fix:   use off or rowwise")));
+  EXPECT_THAT(error_of(one_grid, {{"model.fp8", "rowise"}}), HasSubstr("fix:   did you mean 'rowwise'?"));
 }
 
 TEST(Recipe, ModelMustFitItsGrids) {

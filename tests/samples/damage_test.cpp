@@ -21,8 +21,8 @@ using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::HasSubstr;
 using ::testing::Not;
-using ::testing::StartsWith;
 using testing::Parts;
+using ::testing::StartsWith;
 
 constexpr std::size_t kSamples = 4, kDamaged = 2;
 
@@ -75,7 +75,7 @@ const std::vector<Kind>& kinds() {
       {"an unknown role", [](auto&, auto& json) { json = R"([{"role": "cat", "content": "hi"}])"; }, "unknown role"},
       {"a list as a text", [](auto&, auto& json) { json = R"([{"role": "user", "content": [[]]}])"; }, "fragment"},
       {"an empty answer", [](auto&, auto& json) { json = talk("<image>", ""); }, "turn 2 (assistant) is empty"},
-      {"a tag too many", [](auto&, auto& json) { json = talk("<image><image>", "this"); }, "there are 1 pictures"},
+      {"a tag too many", [](auto&, auto& json) { json = talk("<image><image>", "this"); }, "there is 1 picture"},
       {"a tag in the answer", [](auto&, auto& json) { json = talk("this?", "<image>"); }, "an answer has a picture"},
       {"a picture that is missing",
        [](auto&, auto& json) { json = R"({"images": ["left.jpg"], "text": "<image> a star"})"; },

@@ -96,7 +96,7 @@ TEST(TokenSequences, MatchTagsAndPictures) {
     return testing::error_of<DataError>([&] { maker.encode(conversation); });
   };
   EXPECT_THAT(refusal(sequences, asked("<image>", "this", {png(32, 32), png(32, 32)})), HasSubstr("1 of its 2"));
-  EXPECT_THAT(refusal(sequences, asked("<image><image>", "this", {png(32, 32)})), HasSubstr("more than 1 pictures"));
+  EXPECT_THAT(refusal(sequences, asked("<image><image>", "this", {png(32, 32)})), HasSubstr("more than 1 picture"));
   EXPECT_THAT(refusal(sequences, asked("<image>", "this", {"no picture"})), HasSubstr("png: this is not a JPEG"));
   EXPECT_THAT(refusal(sequences, asked("", "this")), HasSubstr("turn 1 (user) is empty"));
   EXPECT_THAT(refusal(maker(chatml(), 100, std::nullopt), asked("<image>", "this", {png(32, 32)})),
