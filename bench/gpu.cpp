@@ -90,6 +90,7 @@ void add_radio(const Command& command, std::vector<Measurement>& table) {
 }
 
 int run(const Command& command) {
+  if (!command.python.empty()) check_peer(command.python);
   work_around_blas();
   std::vector<Measurement> table;
   add_language(command, table);

@@ -171,7 +171,7 @@ LanguageStepReport measure(const HybridLmConfig& config, const LanguageStepOptio
 }  // namespace
 
 // The last token predicts nothing.
-std::int64_t counted_labels(const LanguageStepOptions& options) {
+std::int64_t labels_with_loss(const LanguageStepOptions& options) {
   return options.sequence - 1 - ignored_labels(options);
 }
 

@@ -19,7 +19,7 @@ struct LanguageStepOptions {
   bool optimizer = false;     // also time the step with the update of the parameters
 };
 
-std::int64_t counted_labels(const LanguageStepOptions& options);  // those with a loss
+std::int64_t labels_with_loss(const LanguageStepOptions& options);
 
 struct LanguageStepReport {
   double loss = 0;           // mean over tokens

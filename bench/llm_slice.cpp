@@ -13,10 +13,12 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/strings.h"
 #include "base/table.h"
 #include "language_step.h"
 #include "models/flops.h"
 #include "models/providers.h"
+#include "models/recompute_parts.h"
 #include "peer.h"
 
 namespace {
@@ -118,19 +120,17 @@ void print_comparison(const LanguageStepReport& report, const nlohmann::json& pe
   fmt::print("{}", format_table({"program", "ms", "tokens/s", "peak GB", "peer's ms / ms", "loss"}, rows));
 }
 
-std::vector<std::string> language_recompute_names() {
-  std::vector<std::string> names = recompute_names();
-  std::erase(names, "vision");
-  return names;
-}
-
-void check_labels(const LanguageStepOptions& step) {
-  if (counted_labels(step) < 1)
+void check_options(const Command& command, const HybridLmConfig& config) {
+  if (labels_with_loss(command.step) < 1)
     throw ConfigError({"no label is left that has a loss", "--ignored", "ignore less, or use a longer --sequence"});
+  const std::vector<std::string> parts = recompute_parts(config, /*has_encoders=*/false);
+  for (const std::string& name : command.recompute)
+    if (!contains(parts, name))
+      throw ConfigError({"the model has nothing to recompute that is called " + name, "--recompute",
+                         fmt::format("use some of {}", fmt::join(parts, ", "))});
 }
 
 int run(const Command& command) {
-  check_labels(command.step);
   if (!command.tiny && !gpu_is_visible())
     throw ConfigError({"no GPU is visible; on a CPU this model takes hours", "bench_llm_slice",
                        "use --tiny, or a build and a machine with CUDA"});
@@ -138,12 +138,15 @@ int run(const Command& command) {
     throw ConfigError({"there are no CUDA graphs without a GPU", "--graph", "use a build and a machine with CUDA"});
   if (!command.peer.empty()) check_peer(command.peer);
   const HybridLmConfig config = model_of(command);
+  check_options(command, config);
   const int sequence = command.step.sequence;
   const Flops flops = count_flops(config, sequence, sequence);
   print_model(config, command);
-  const LanguageStepReport report = measure_language_step(config, command.step);
+  LanguageStepOptions options = command.step;
+  options.recompute = recompute_config(command.recompute);
+  const LanguageStepReport report = measure_language_step(config, options);
   print_step(report, flops, sequence);
-  if (command.graph) fmt::print("one step: {}\n", measure_language_graph(config, command.step));
+  if (command.graph) fmt::print("one step: {}\n", measure_language_graph(config, options));
   if (command.peer.empty()) return 0;
 
   std::fflush(stdout);
@@ -166,15 +169,12 @@ int main(int argc, char** argv) {
   app.add_option("--sequence", sequence, "tokens (default 8192; 128 with --tiny)")->check(CLI::Range(2, 1 << 24));
   app.add_option("--experts", command.experts, "experts per MoE layer (default 16; 8 with --tiny)")
       ->check(CLI::Range(1, 1 << 16));
-  app.add_option("--layers", command.layers, "pattern of M * E -")->check([](const std::string& pattern) {
-    return pattern.empty() ? "must have a layer" : "";
-  });
+  app.add_option("--layers", command.layers, "pattern of M * E -");
   app.add_option("--repeats", command.step.repeats, "timed steps")->check(CLI::Range(1, 100000))->capture_default_str();
   app.add_option("--ignored", command.step.ignored_share, "share of the labels that have no loss")
       ->check(CLI::Range(0.0, 0.9));
   app.add_option("--recompute", command.recompute, "what backward computes again, as model.recompute: norms,experts")
-      ->delimiter(',')
-      ->check(CLI::IsMember(language_recompute_names()));
+      ->delimiter(',');
   app.add_flag("--optimizer", command.step.optimizer, "also time the step with its optimizer, and the peer's likewise");
   CLI::Option* fp8 = app.add_flag("--fp8", command.fp8, "multiply in fp8, as model.fp8: rowwise");
   app.add_flag("--keep-weights", command.step.keep_weights,
@@ -187,7 +187,6 @@ int main(int argc, char** argv) {
   app.add_flag("--peer-eager", command.peer_eager, "run the peer without torch.compile and with its default attention")
       ->needs(peer);
   CLI11_PARSE(app, argc, argv);
-  command.step.recompute = recompute_config(command.recompute);
   command.step.sequence = sequence.value_or(command.tiny ? 128 : 8192);
   try {
     return run(command);

@@ -26,6 +26,7 @@ std::string time_graph(const RadioStep& step, const RadioConfig& config, const s
 }
 
 int run(const std::string& python, bool graph, bool equal_only) {
+  if (!python.empty()) check_peer(python);
   const RadioConfig config = radio_h();
   std::vector<std::vector<std::string>> rows;
   const auto add = [&](const std::string& what, const Measured& measured, std::int64_t patches) {

@@ -1,12 +1,15 @@
 # The CUDA kernels of src/kernels. A CUDA build links them. A CPU build on a machine with an nvcc compiles them and does
 # nothing more, so that a broken kernel is found without a GPU; without an nvcc it leaves them out.
 include(CheckLanguage)
-set(CMAKE_CUDA_HOST_COMPILER ${CMAKE_CXX_COMPILER})
+set(ENV{CUDAHOSTCXX} ${CMAKE_CXX_COMPILER})  # check_language() would clear CMAKE_CUDA_HOST_COMPILER
+if(NOT CMAKE_CUDA_COMPILER)
+  unset(CMAKE_CUDA_COMPILER CACHE)  # check_language() would believe an earlier configuration that found none
+endif()
 check_language(CUDA)
 if(NOT CMAKE_CUDA_COMPILER)
   if(BRAID_CUDA)
-    message(FATAL_ERROR "BRAID_CUDA needs nvcc, which was not found: install the CUDA toolkit, put nvcc on PATH or set CUDACXX "
-      "to it, or use --preset cpu.")
+    message(FATAL_ERROR "BRAID_CUDA needs an nvcc that works with ${CMAKE_CXX_COMPILER}: install the CUDA toolkit, put nvcc on "
+      "PATH or set CUDACXX to it, or use --preset cpu. If there is one, see ${CMAKE_BINARY_DIR}/CMakeFiles/CMakeError.log.")
   endif()
   message(STATUS "without an nvcc: the CUDA kernels are not compiled")
   return()
@@ -23,14 +26,12 @@ else()
   set(CMAKE_CUDA_ARCHITECTURES 90a-real)
 endif()
 foreach(architecture ${CMAKE_CUDA_ARCHITECTURES})
-  if(NOT architecture MATCHES "^([0-9][0-9][0-9]?)[af]?(-real|-virtual)?$" OR CMAKE_MATCH_1 GREATER 200)
-    message(FATAL_ERROR "BRAID_CUDA_ARCHITECTURES has ${architecture}: write sm_90a as 90a-real, and a list with semicolons, "
-      "as in 80-real;90a-real.")
+  if(NOT architecture MATCHES "^([89][0-9]|1[0-9][0-9])[af]?(-real|-virtual)?$")
+    message(FATAL_ERROR "BRAID_CUDA_ARCHITECTURES has ${architecture}: give GPUs by number, 80 or newer, such as 90a-real for "
+      "sm_90a, separated by semicolons.")
   endif()
   set(generation ${CMAKE_MATCH_1})
-  if(generation LESS 80)
-    message(FATAL_ERROR "BRAID_CUDA_ARCHITECTURES has ${architecture}: the kernels need bf16, so 80 or newer.")
-  elseif(generation LESS 90 AND NOT architecture MATCHES "-real$")
+  if(generation LESS 90 AND NOT architecture MATCHES "-real$")
     message(FATAL_ERROR "BRAID_CUDA_ARCHITECTURES has ${architecture}: use ${generation}-real. Newer GPUs would run its PTX, "
       "but it lacks the instructions for programmatic dependent launch.")
   endif()

@@ -48,7 +48,7 @@ std::vector<Measurement> measure_kernels(const std::string& part, const std::str
                                 .bytes = kernel.bytes,
                                 .flops = kernel.flops,
                                 .fp8 = kernel.fp8});
-  if (python.empty()) return measurements;
+  if (python.empty() || measurements.empty()) return measurements;
   at::accelerator::emptyCache();
   const auto peer = run_peer(
       fmt::format("{} {} {}", shell_quoted(python), shell_quoted(BRAID_KERNELS_PEER_SCRIPT), shell_quoted(part)));

@@ -58,7 +58,7 @@ void MegatronDraft::leave_out_absent_parts() {
     if (contains(parts, name))
       kept.push_back(name);
     else
-      answer_.add_unsupported(flag, fmt::format("this model has no {}", name));
+      absent_.push_back({flag, fmt::format("this model has no {}", name)});
   }
   if (kept.size() < recipe.model.recompute.size())
     set(key, kept.empty() ? "false" : fmt::format("{}", fmt::join(kept, ",")), flag);
@@ -94,6 +94,7 @@ std::vector<std::string> MegatronDraft::left_out() const {
   for (const auto& [flag, value] : command_.unexpanded) flags.push_back(flag.empty() ? value : "--" + flag);
   flags.insert(flags.end(), command_.skipped.begin(), command_.skipped.end());
   for (const auto& entry : answer_.unsupported()) flags.push_back(entry.first);
+  for (const auto& entry : absent_) flags.push_back(entry.first);
   flags.insert(flags.end(), command_.unknown.begin(), command_.unknown.end());
   return flags;
 }
@@ -113,6 +114,7 @@ std::string MegatronDraft::comments() const {
   group("Left out, because only a shell can expand it", unexpanded);
   group("Left out, because the training command does not use it, or only conditionally", skipped);
   group("Left out, because Braid does not support it", answer_.unsupported());
+  group("Left out, because the model has no such part", absent_);
   group("Left out, because it is not a known flag of Megatron", unknown);
   group("Left out, because Braid always does this", answer_.already());
   group("Chosen, because the command line does not give it", chosen_);

@@ -48,7 +48,7 @@ class MegatronDraft {
   const MegatronCommand& command_;
   RecipeText recipe_;
   MegatronAnswer answer_;
-  MegatronAnswer::Entries chosen_;
+  MegatronAnswer::Entries chosen_, absent_;
   std::vector<Problem> problems_;
 };
 

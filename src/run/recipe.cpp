@@ -122,8 +122,8 @@ Problems recompute_problems(const Recipe& recipe) {
   const std::string given = fmt::format("recompute={}", fmt::join(names, ","));
   for (const char* word : {"true", "false"})
     if (contains(names, word))
-      return {{fmt::format("{} is contradictory: {} cannot be combined with other names", given, word),
-               "model.recompute", fmt::format("use true, false, or some of {}", fmt::join(parts, ", "))}};
+      return {{fmt::format("{}: {} cannot be combined with other names", given, word), "model.recompute",
+               fmt::format("use true, false, or some of {}", fmt::join(parts, ", "))}};
   std::vector<std::string> absent = names;
   std::erase_if(absent, [&](const std::string& name) { return contains(parts, name); });
   if (absent.empty()) return {};
@@ -399,8 +399,8 @@ Recipe load_recipe(const std::string& path, const std::vector<ConfigOverride>& o
   return parse_recipe(read_recipe(path, overrides), checks);
 }
 
-Recipe parse_recipe(const std::string& yaml, const std::vector<ConfigOverride>& overrides) {
-  return parse_recipe(RecipeSource{"recipe", yaml, overrides});
+Recipe parse_recipe(const std::string& yaml, const std::vector<ConfigOverride>& overrides, RecipeChecks checks) {
+  return parse_recipe(RecipeSource{"recipe", yaml, overrides}, checks);
 }
 
 std::string to_yaml(Recipe recipe) {

@@ -100,7 +100,8 @@ enum class RecipeChecks { All, TopologyOnly };
 Recipe parse_recipe(const RecipeSource& source, RecipeChecks checks = RecipeChecks::All);
 Recipe load_recipe(const std::string& path, const std::vector<ConfigOverride>& overrides = {},
                    RecipeChecks checks = RecipeChecks::All);
-Recipe parse_recipe(const std::string& yaml, const std::vector<ConfigOverride>& overrides = {});
+Recipe parse_recipe(const std::string& yaml, const std::vector<ConfigOverride>& overrides = {},
+                    RecipeChecks checks = RecipeChecks::All);
 
 // The resolved recipe as YAML; parsing it gives the same recipe again.
 std::string to_yaml(Recipe recipe);

@@ -49,7 +49,8 @@ TEST(AuxLoss, IsItsFormulaForwardAndBackward) {
 // A gradient is the difference of a slope, which is the gradient with fixed sums of scores, and of the mean of the
 // slopes of its token. The mean is as large as they are: its error is that of two sums over the experts, and of two
 // products, a quotient and the difference. The difference then has 3 sigmoids (6 each: exp 4, a sum, a quotient) and 6
-// products and quotients. The loss sums positive shares, over tokens and then over experts.
+// products and quotients. The loss sums positive shares, over tokens and then over experts. A share is a quotient of a
+// sigmoid and of a sum over experts, times a number of tokens.
 TEST(AuxLoss, KeepsToFloat) {
   for (const Case& c : {Case{500, 16, 6, {0, 500, 1}}, Case{300, 40, 3, {150, 90, 5}}, Case{70, 128, 8, {0, 35, 2}},
                         Case{64, 300, 4, {0, 64, 1}}}) {
@@ -58,7 +59,8 @@ TEST(AuxLoss, KeepsToFloat) {
     const Evaluation got = evaluate(loss_of(c), {logits}, one), expected = evaluate(naive_loss_of(c), {wide}, one);
     const at::Tensor slope = evaluate(naive_loss_of(c, /*with_fixed_sums=*/true), {wide}, one).gradients[0];
     const double of_mean = 2 * positive_sum(c.experts) + 4, of_difference = 3 * 6 + 6;
-    const double of_loss = positive_sum(c.tokens) + positive_sum(c.experts * c.samples.count) + of_mean + of_difference;
+    const double of_share = 6 + (6 + positive_sum(c.experts)) + 2;
+    const double of_loss = of_share + positive_sum(c.tokens) + positive_sum(c.experts * c.samples.count);
     expect_close(got.output, expected.output, Roundings{of_loss}, "loss");
     expect_within(got.gradients[0], expected.gradients[0],
                   Roundings{of_mean}.of(at::kFloat) * largest_magnitude(slope) +

@@ -43,9 +43,11 @@ TEST(CrossEntropy, IsItsFormulaForwardAndBackward) {
 
 // Of the sum of exp(-d), with d the difference of a logit to the largest: each has the roundings of d and of d log2(e),
 // 3 d together, and the 2^-22 of ex2.approx, which are 4. When a larger logit is met, one more exponential multiplies
-// the sum: 4 + 1. The mean of d, weighted by exp(-d), is at most log(columns).
+// the sum: 4 + 1. The n-th logit is the largest so far with a probability of 1 / n, so that is met 1 + log(columns)
+// times. The mean of d, weighted by exp(-d), is at most log(columns).
 double of_exponentials(std::int64_t columns) {
-  return 3 * std::log(static_cast<double>(columns)) + 4 + (4 + 1) + positive_sum(columns);
+  const double logarithm = std::log(static_cast<double>(columns));
+  return 3 * logarithm + 4 + (4 + 1) * (1 + logarithm) + positive_sum(columns);
 }
 
 // Not relatively. The loss has the relative error of that sum, two roundings of its logarithm, one of the largest d and

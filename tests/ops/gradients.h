@@ -64,8 +64,8 @@ struct Roundings {
   }
 };
 
-// Roundings of a value are independent, with a standard deviation of 1 / sqrt(3) of their limit. Their sum stays below
-// this many of its own: more have a probability of 3e-12, for one element.
+// Roundings of a value are independent, with a standard deviation of 1 / sqrt(3) of their limit. A sum of roundings may
+// reach this many of its standard deviations; one element exceeds that with a probability of 3e-12.
 constexpr double kDeviations = 7;
 
 // Of a sum of terms with random signs, in any order, as a part of the largest of many such sums: a partial sum of k
@@ -82,12 +82,13 @@ inline double positive_sum(std::int64_t terms) {
 }
 
 // Of an element of a matrix product, as a part of the largest one. A GPU's tensor core adds 16 terms at a time, and
-// truncates them and their sum, by up to two roundings each. Partial sums grow with the root of their terms, so that
-// they are two thirds of the last one on average. Sums of `chain` terms are then added in fp32.
+// truncates them and their sum, by up to two roundings each; those of the terms have random signs. Partial sums grow
+// with the root of their terms, so that they are two thirds of the last one on average. Sums of `chain` terms are then
+// added in fp32.
 inline double product_sum(std::int64_t terms, std::int64_t chain) {
   if (test_device().is_cpu() || terms == 0) return random_sum(terms, /*of_term=*/1);
   const double steps = std::ceil(static_cast<double>(std::min(terms, chain)) / 16);
-  return (2 + 2) * (steps + 1) * 2 / 3 + random_sum((terms + chain - 1) / chain);
+  return (2 * std::sqrt(16) + 2) * (steps + 1) * 2 / 3 + random_sum((terms + chain - 1) / chain);
 }
 // With or without tensor cores.
 inline double product_sum(std::int64_t terms) {
@@ -95,9 +96,14 @@ inline double product_sum(std::int64_t terms) {
 }
 
 // Of the slope of x sigmoid(a), where a is a multiple of x, as a part of the largest slope: sigmoid s (1 + a (1 - s)).
-// A kernel's sigmoid is off by up to 3 roundings of 1: s (1 - s) times 4 of ex2.approx (2^-22) and 2 |a| of its
-// argument, one of 1 + exp and one of rcp.approx. The slope, below 1.3, has 4 more.
-inline double slope_of_gate(double largest_argument) { return 3 * 1.3 + 3 * largest_argument + 4 * 1.3; }
+// A kernel's sigmoid is off by up to 4 roundings of 1: s (1 - s) times 4 of ex2.approx (2^-22) and 2 |a| of its
+// argument, one of 1 + exp and two of rcp.approx. The slope, below 1.3, has 4 more.
+inline double slope_of_gate(double largest_argument, double of_sigmoid = 4) {
+  return of_sigmoid * (1.3 + largest_argument) + 4 * 1.3;
+}
+// Of gelu's tanh form, whose a = x 2 sqrt(2 / pi) (1 + 0.044715 x^2) has 5 roundings of its own: s (1 - s) |a| of each.
+// The slope of a is below 11 for |x| <= 3.
+inline double slope_of_tanh_gate() { return slope_of_gate(/*largest_argument=*/11, /*of_sigmoid=*/5.2); }
 
 // The largest difference is at most `bound`.
 inline void expect_within(const at::Tensor& got, const at::Tensor& expected, double bound,
@@ -123,8 +129,7 @@ inline void expect_close(const at::Tensor& got, const at::Tensor& expected, doub
 }
 
 // The same in roundings. If there are few elements, which may all be small by chance, `terms` has for each the root of
-// the sum of its terms' squares. Then partial sums count as twice that root. (They are random walks: that their errors
-// reach kDeviations all the same has a probability of 2e-7.)
+// the sum of its terms' squares. Then partial sums count as twice that root.
 inline void expect_close(const at::Tensor& got, const at::Tensor& expected, const Roundings& roundings,
                          const std::string& what = "", const at::Tensor& terms = {}) {
   const double largest = largest_magnitude(expected), of_sums = std::max(largest, 2 * largest_magnitude(terms));
@@ -211,9 +216,9 @@ inline at::Tensor finite_differences(const Operator& op, const Tensors& inputs, 
 }
 
 // In double: the operator's output and gradients equal those of the naive formula under autograd, and its gradients
-// equal its numerical derivatives. 1e-12 are 9000 roundings to double, more than any element has operations. Slopes may
-// be off by 500 times the error of a difference of values and third derivatives near 1: the outputs that an input
-// changes are fewer than that, and their derivatives are not much larger.
+// equal its numerical derivatives. 1e-12 are 9000 roundings to double, far more than errors of either sign add up to.
+// Slopes may be off by 500 times the error of a difference of values and third derivatives near 1: the outputs that an
+// input changes are fewer than that, and their derivatives are not much larger.
 inline void check_gradients(const Operator& op, const Operator& naive, const Tensors& inputs) {
   constexpr double kSameFormula = 1e-12, kSlope = 2e-8;
   at::Tensor output;

@@ -46,7 +46,7 @@ TEST(LinearGelu, RoundsOnlyWhatItStores) {
     for (const GeluForm form : {GeluForm::Tanh, GeluForm::Erf}) {
       SCOPED_TRACE(::testing::Message() << tokens << " x " << hidden << " x " << ffn);
       check_precision(mlp(form, false), inputs_of(tokens, hidden, ffn), at::kBFloat16,
-                      {2 * product_sum(std::max(tokens, ffn)) + slope_of_gate(11), /*stored=*/4});
+                      {2 * product_sum(std::max(tokens, ffn)) + slope_of_tanh_gate(), /*stored=*/4});
     }
 }
 

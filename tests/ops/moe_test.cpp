@@ -263,7 +263,8 @@ TEST(RouterLogits, OfBfloat16AreFloats) {
 
 // fp32 precision of the products, whatever the dtype of the weight, and one rounding of bf16 gradients. Kernels add
 // chains of the features of one of 8 warps, 32 at a time, and of at most kTokenChain tokens at the sizes of these
-// tests. They take fp32 factors as sums of bf16 parts. In the gradient of x, two parts leave out 2^-17 of each factor.
+// tests. They take fp32 factors as sums of bf16 parts: in the gradient of x two, which leave out 2^-17 of each factor,
+// in that of the weight three, each of which is a term of its own.
 constexpr std::int64_t kTokenChain = 128;
 Roundings of_x_grad(std::int64_t experts) { return {product_sum(experts) + std::ldexp(2, 24 - 17)}; }
 
@@ -281,7 +282,7 @@ void check_logits_precision(std::int64_t tokens, std::int64_t hidden, std::int64
   const Evaluation terms = roots_of_squares(of_columns(logits_naive), doubles, wide_grad);
   const Evaluation got = evaluate(of_columns(logits_op), {x, weight}, grad);
   const Roundings of_logits = {product_sum(hidden, (hidden + 255) / 256 * 32)},
-                  of_weight = {product_sum(tokens, kTokenChain)};
+                  of_weight = {product_sum(3 * tokens, 3 * kTokenChain)};
   expect_close(got.output, expected.output, of_logits, "logits", terms.output);
   expect_close(got.gradients[0], expected.gradients[0], of_x_grad(experts), "gradient of x", terms.gradients[0]);
   expect_close(got.gradients[1], expected.gradients[1], of_weight, "of the weight", terms.gradients[1]);

@@ -60,7 +60,7 @@ TEST(Product, MayEndInAGeluOrItsSlope) {
         const double of_inner = product_error(exact, exact_inner, depth),
                      of_product = product_error(exact, exact, depth);
         const auto expect_stored = [](const at::Tensor& got, const at::Tensor& expected, double before) {
-          const Roundings roundings = {slope_of_gate(/*largest_argument=*/11)};
+          const Roundings roundings = {slope_of_tanh_gate()};
           expect_within(got, expected, 1.13 * before + roundings.of(at::kBFloat16) * largest_magnitude(expected));
         };
         expect_within(inner, exact_inner, of_inner);

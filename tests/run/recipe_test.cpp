@@ -48,7 +48,7 @@ TEST(Recipe, RecomputeIsAListAndWasABool) {
   EXPECT_THAT(error_of(kTwoGrids, {{"model.recompute", "attention"}}), HasSubstr("not 'attention'"));
 }
 
-TEST(Recipe, RecomputeMustNotContradictItself) {
+TEST(Recipe, RecomputeIsTrueOrFalseOrAListOfParts) {
   for (const char* value : {"true,false", "[false, norms]", "true,norms", "full,true"})
     EXPECT_THAT(error_of(kTwoGrids, {{"model.recompute", value}}),
                 AllOf(HasSubstr("cannot be combined with other names"), HasSubstr("command line, --model.recompute"),
