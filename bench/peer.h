@@ -3,12 +3,15 @@
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/error.h"
+#include "base/strings.h"
 
 namespace braid {
 
@@ -18,21 +21,23 @@ inline std::string shell_quoted(const std::string& word) {
   return quoted + "'";
 }
 
-// The object that `command_line` prints last, or nothing if it fails; its error is on stderr.
+// The object in the last line that `command_line` prints, or nothing if it fails; its error is on stderr.
 inline std::optional<nlohmann::json> run_peer(const std::string& command_line) {
   std::FILE* pipe = popen(command_line.c_str(), "r");
   if (pipe == nullptr) throw_errno("cannot start " + command_line);
   std::string output;
   for (int c = std::fgetc(pipe); c != EOF; c = std::fgetc(pipe)) output += static_cast<char>(c);
   if (pclose(pipe) != 0) return std::nullopt;
-  return nlohmann::json::parse(output.substr(output.rfind('{')));
+  const std::vector<std::string> lines = split(output, '\n');
+  const auto last = std::find_if(lines.rbegin(), lines.rend(), [](const std::string& line) { return !line.empty(); });
+  return last == lines.rend() ? std::nullopt : std::optional(nlohmann::json::parse(*last));
 }
 
 // Before minutes of measuring, throws if `python` cannot run the peers' scripts.
 inline void check_peer(const std::string& python) {
   if (std::system((shell_quoted(python) + " -c 'import torch, transformers'").c_str()) != 0)
     throw ConfigError({python + " cannot import torch and transformers", "the peer",
-                       "give a python that has both: pip install torch transformers"});
+                       "give a python that has both: pip install torch==2.11 transformers==5.17"});
 }
 
 }  // namespace braid

@@ -45,12 +45,14 @@ int run(const std::string& python, bool graph, bool equal_only) {
   }
   at::accelerator::emptyCache();
   std::fflush(stdout);
-  if (!python.empty())
-    if (const auto peer = run_peer(
-            fmt::format("{} {} --repeats {}", shell_quoted(python), shell_quoted(BRAID_PEER_SCRIPT), kRadioRepeats)))
-      add("transformers, compiled: 8 images of 512 x 512",
-          {peer->at("ms_forward_backward").get<double>(), peer->at("peak_gb").get<double>()},
-          total_patches(kEqualImages));
+  if (!python.empty()) {
+    const auto peer = run_peer(
+        fmt::format("{} {} --repeats {}", shell_quoted(python), shell_quoted(BRAID_PEER_SCRIPT), kRadioRepeats));
+    if (!peer) throw std::runtime_error("the peer failed; it printed its error above");
+    add("transformers, compiled: 8 images of 512 x 512",
+        {peer->at("ms_forward_backward").get<double>(), peer->at("peak_gb").get<double>()},
+        total_patches(kEqualImages));
+  }
   fmt::print("{}", format_table({"work", "ms", "peak GB", "patches/s"}, rows));
   if (graph) fmt::print("8 images of 512 x 512: {}\n", time_graph(RadioStep(config), config, kEqualImages));
   return 0;

@@ -42,7 +42,14 @@ std::string kind_of(const YAML::Node& node) {
 
 // A YAML list of words or one string with commas between them; or, if it is neither, what it is.
 std::pair<std::optional<std::vector<std::string>>, std::string> list_of_words(const YAML::Node& node) {
-  if (node.IsScalar()) return {split(node.Scalar(), ','), ""};
+  if (node.IsScalar()) {
+    std::vector<std::string> words = split(node.Scalar(), ',');
+    for (std::string& word : words) {
+      word.erase(0, word.find_first_not_of(' '));
+      word.erase(word.find_last_not_of(' ') + 1);
+    }
+    return {std::move(words), ""};
+  }
   if (!node.IsSequence()) return {std::nullopt, kind_of(node)};
   std::vector<std::string> words;
   for (const YAML::Node& item : node) {

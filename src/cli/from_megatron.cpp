@@ -49,6 +49,7 @@ class Conversion {
   MegatronRecipe run() {
     choose_model();
     add_flags();
+    add_recompute();
     add_sizes();
     add_topology();
     add_training();
@@ -135,6 +136,20 @@ class Conversion {
                                                        ? fmt::format("--{} is left out", needed)
                                                        : fmt::format("it needs --{} FOLDER", needed));
     }
+  }
+
+  // Megatron recomputes modules only where it does not recompute everything.
+  void add_recompute() {
+    const std::string key = "model.recompute", modules = "recompute-modules";
+    if (command_.text("recompute-granularity") == "full") return draft_.set(key, "full", "--recompute-granularity");
+    if (!command_.has("moe-layer-recompute") || !command_.has(modules)) return;
+    const MegatronFlag& flag = *find_megatron_flag(modules);
+    const std::string value = command_.text(modules).value_or("");
+    std::vector<std::string> parts = {"experts"};
+    if (verdict_for(flag, value, family()) == FlagVerdict::Rewritten)
+      for (const std::string& part : split(recipe_value(flag, value), ','))
+        if (part != "false" && !contains(parts, part)) parts.push_back(part);
+    draft_.set(key, fmt::format("{}", fmt::join(parts, ",")), "--recompute-modules --moe-layer-recompute");
   }
 
   bool is_overridden(const std::string& name) const {

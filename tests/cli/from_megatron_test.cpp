@@ -78,6 +78,16 @@ TEST(FromMegatron, ModulesToRecomputeThatTheModelDoesNotHaveAreLeftOut) {
   EXPECT_THAT(squeezed(converted(dense + "--recompute-granularity full")), HasSubstr("recompute: full "));
 }
 
+TEST(FromMegatron, RecomputesAllThatTheFlagsAskForTogether) {
+  const std::string moe = "--num-layers 2 --hidden-size 128 --num-attention-heads 4 --bf16 --llm-dp 1 --num-experts 4 ";
+  for (const char* modules : {"--recompute-modules core_attn", "--recompute-modules layernorm"})
+    for (const std::string& flags : {std::string("--recompute-granularity full ") + modules,
+                                     modules + std::string(" --recompute-granularity full")})
+      EXPECT_THAT(squeezed(converted(moe + flags)), HasSubstr("recompute: full ")) << flags;
+  EXPECT_THAT(squeezed(converted(moe + "--moe-layer-recompute --recompute-modules layernorm")),
+              HasSubstr("recompute: \"experts,norms\" "));
+}
+
 TEST(FromMegatron, AMambaHybrid) {
   const std::string recipe = squeezed(converted(
       "--tensor-model-parallel-size 4 --sequence-parallel --use-distributed-optimizer --position-embedding-type none "
