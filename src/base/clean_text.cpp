@@ -4,8 +4,6 @@
 
 #include <algorithm>
 
-#include "base/strings.h"
-
 namespace braid {
 namespace {
 
@@ -72,7 +70,7 @@ std::string visible_text(std::string_view text, std::size_t most) {
   std::string visible;
   std::size_t line = 0, cut = 0;
   const auto end_line = [&] {
-    if (cut > 0) visible += fmt::format("... ({})", counted(static_cast<std::int64_t>(cut), "more byte"));
+    if (cut > 0) visible += fmt::format("... ({} more byte{})", cut, cut == 1 ? "" : "s");
     line = cut = 0;
   };
   for (std::size_t i = 0; i < text.size();) {
