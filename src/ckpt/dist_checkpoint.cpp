@@ -82,7 +82,7 @@ void check_format(const std::string& text, const std::string& path) {
                     printed(backend), printed(version)));
 }
 
-DistCheckpoint::DistCheckpoint(std::string folder) : folder_(std::move(folder)) {
+DistCheckpoint::DistCheckpoint(std::string folder, ReaderShare share) : folder_(std::move(folder)) {
   const auto path = [&](const char* name) { return folder_ + "/" + name; };
   if (!has_file(path(kIndexFile)))
     throw DataError(
@@ -95,7 +95,7 @@ DistCheckpoint::DistCheckpoint(std::string folder) : folder_(std::move(folder)) 
       read_metadata(read_whole(path(kIndexFile), checksums_of_file(kIndexFile), kMaxIndexFile), path(kIndexFile));
   if (metadata_.has_checksums && !checksums_)
     throw DataError(fmt::format("{} is missing; the checkpoint is damaged", path(kChecksumFile)));
-  check_files();
+  check_files(share);
 }
 
 std::optional<FileChecksums> DistCheckpoint::checksums_of_file(const std::string& name) const {
@@ -106,7 +106,7 @@ std::optional<FileChecksums> DistCheckpoint::checksums_of_file(const std::string
   return found->second;
 }
 
-void DistCheckpoint::check_files() const {
+void DistCheckpoint::check_files(const ReaderShare& share) const {
   std::map<std::string, FileRange> last_parts;
   const auto add = [&](const FileRange& part) {
     FileRange& last = last_parts.try_emplace(part.file, part).first->second;
@@ -115,7 +115,10 @@ void DistCheckpoint::check_files() const {
   for (const auto& [key, part] : metadata_.objects) add(part);
   for (const auto& [key, tensor] : metadata_.tensors)
     for (const StoredChunk& chunk : tensor.chunks) add(chunk.part);
+  int next = 0;
+  const auto is_mine = [&] { return next++ % share.readers == share.reader; };
   for (const auto& [name, last] : last_parts) {
+    if (!is_mine()) continue;
     const CheckedFile file(folder_ + "/" + name, checksums_of_file(name));
     if (last.offset + last.length > file.size())
       throw DataError(fmt::format("{} ends at byte {}, but the index refers to bytes up to {}; the file is truncated",
@@ -123,7 +126,7 @@ void DistCheckpoint::check_files() const {
   }
   if (!checksums_) return;
   for (const auto& [name, sums] : *checksums_)
-    if (!last_parts.count(name)) CheckedFile(folder_ + "/" + name, sums);
+    if (!last_parts.count(name) && is_mine()) CheckedFile(folder_ + "/" + name, sums);
 }
 
 bool DistCheckpoint::has_common() const { return has_file(folder_ + "/" + kCommonFile); }

@@ -28,13 +28,19 @@ namespace braid {
 // Checks the format that metadata.json names: DataError for one that cannot be read.
 void check_format(const std::string& text, const std::string& path);
 
+// One of several readers that read a checkpoint together and share the work that one of them must do.
+struct ReaderShare {
+  int reader = 0, readers = 1;
+};
+
 // Reads parts of tensors for any layout; reads only the bytes that are requested.
 class DistCheckpoint {
  public:
-  // Reads metadata.json, the index and the checksums if there are any, and checks that every file exists with its size.
+  // Reads metadata.json, the index and the checksums if there are any, and checks that every file of its share exists
+  // with its size; hundreds of readers that each ask for hundreds of files would delay a file server for minutes.
   // metadata.json may be missing, since torch.distributed.checkpoint writes none. If there are checksums, they must
   // cover every file that is read.
-  explicit DistCheckpoint(std::string folder);
+  explicit DistCheckpoint(std::string folder, ReaderShare share = {});
 
   const std::string& folder() const { return folder_; }
   const DistMetadata& metadata() const { return metadata_; }
@@ -69,7 +75,7 @@ class DistCheckpoint {
 
   std::optional<FileChecksums> checksums_of_file(const std::string& name) const;
   std::vector<std::string> checksummed_files() const;
-  void check_files() const;
+  void check_files(const ReaderShare& share) const;
   CheckedFile& file(const std::string& name);
   const ChunkOrder& chunk_order(const std::string& key, const DistTensor& tensor);
   std::int64_t data_offset(const std::string& key, StoredDtype dtype, const StoredChunk& chunk);

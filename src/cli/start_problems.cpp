@@ -35,6 +35,7 @@ Problems gpu_problems(const Recipe& recipe, int ranks, int gpus, bool sees_all) 
     return {{fmt::format("nccl needs {}, one for each rank, but {} {} visible", counted(ranks, "GPU"), gpus,
                          gpus == 1 ? "is" : "are"),
              "dist.backend", "use gloo or auto, or fewer ranks per host"}};
+  if (recipe.dist.backend == "nccl-shared" && gpus == 0) return {no_gpu("dist.backend")};
   return {};
 }
 

@@ -4,13 +4,15 @@
 #include <c10/util/intrusive_ptr.h>
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 namespace c10d {
 class Backend;
-}
+class Work;
+}  // namespace c10d
 
 namespace braid {
 
@@ -38,17 +40,25 @@ struct GlooSettings {
 // ConfigError when this host cannot listen there.
 std::unique_ptr<BackendFactory> make_gloo_factory(std::shared_ptr<Store> store, const GlooSettings& settings);
 
-// In a build without CUDA this throws ConfigError, and the version is empty.
+// The failure board, and not NCCL's own watchdog, decides what happens after an error. In a build without CUDA this
+// throws ConfigError, and the version is empty.
 std::unique_ptr<BackendFactory> make_nccl_factory(std::shared_ptr<Store> store, int device_index,
                                                   std::chrono::milliseconds timeout);
 std::string nccl_version();
 
+// Tells, on any thread, whether the GPU has completed this work of NCCL's. Does not keep the work's tensors.
+std::function<bool()> completion_of(const c10d::Work& work);
+
 // The unique id of this GPU; empty in a build without CUDA.
 std::string gpu_identity(int device_index);
 
-// The backend for a world whose rank r has its tensors on devices[r] ("" = the CPU): NCCL when each rank has its own
-// GPU, else Gloo.
-std::string fitting_backend(const std::vector<std::string>& devices);
+// Lets NCCL connect ranks of one GPU, which it takes for a mistake unless they claim to be on different hosts. They
+// then communicate through sockets. Call it before the first group is made.
+void share_gpu_over_nccl(int rank, bool one_host);
+
+// The backends that a world can use whose rank r has its tensors on devices[r] ("" = the CPU), the fastest first:
+// "nccl" if each rank has its own GPU, "gloo", "nccl-shared" if all are on GPUs.
+std::vector<std::string> fitting_backends(const std::vector<std::string>& devices);
 
 // The group's name in the store, where several groups have the same name.
 std::string group_key(const std::string& name, const std::vector<int>& ranks);

@@ -22,8 +22,10 @@ RankIdentity identity_from(const json& j) { return {j.at("rank"), j.at("host"), 
 json to_json(const RankStatus& s) {
   json j = {{"op", s.op}, {"arrivals", s.arrivals}, {"idle_s", s.idle_s}};
   for (const Wait& wait : s.waits)
-    j["waits"].push_back(
-        {{"channel", wait.meeting.channel}, {"members", wait.meeting.members}, {"arrival", wait.arrival}});
+    j["waits"].push_back({{"channel", wait.meeting.channel},
+                          {"members", wait.meeting.members},
+                          {"content", wait.meeting.content},
+                          {"arrival", wait.arrival}});
   return j;
 }
 
@@ -34,7 +36,8 @@ RankStatus status_from(const json& j) {
   s.idle_s = j.at("idle_s");
   if (auto waits = j.find("waits"); waits != j.end())
     for (const json& wait : *waits)
-      s.waits.push_back({{wait.at("channel"), wait.at("members").get<std::vector<int>>()}, wait.at("arrival")});
+      s.waits.push_back(
+          {{wait.at("channel"), wait.at("members").get<std::vector<int>>(), wait.at("content")}, wait.at("arrival")});
   return s;
 }
 

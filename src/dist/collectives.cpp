@@ -41,22 +41,26 @@ at::Tensor scatter_sum_along(const at::Tensor& x, const Group& group, std::int64
 }
 
 struct RowsInFlight {
-  at::Tensor rows;
+  Tensors rows;
   Pending pending;
 
-  at::Tensor take() {
+  Tensors take() {
     pending.wait();
     return std::exchange(rows, {});
   }
 };
 
-RowsInFlight start_rows(const at::Tensor& x, const std::vector<std::int64_t>& rows_to,
+RowsInFlight start_rows(const Tensors& inputs, const std::vector<std::int64_t>& rows_to,
                         const std::vector<std::int64_t>& rows_from, const Group& group) {
-  std::vector<std::int64_t> shape = x.sizes().vec();
-  shape[0] = std::accumulate(rows_from.begin(), rows_from.end(), std::int64_t{0});
-  at::Tensor y = at::empty(shape, x.options().requires_grad(false));
-  Pending pending = group.start_all_to_all(y, x.detach().contiguous(), rows_from, rows_to);
-  return {std::move(y), std::move(pending)};
+  Tensors outputs, sent;
+  for (const at::Tensor& x : inputs) {
+    std::vector<std::int64_t> shape = x.sizes().vec();
+    shape[0] = std::accumulate(rows_from.begin(), rows_from.end(), std::int64_t{0});
+    outputs.push_back(at::empty(shape, x.options().requires_grad(false)));
+    sent.push_back(x.detach().contiguous());
+  }
+  Pending pending = group.start_all_to_all(outputs, sent, rows_from, rows_to);
+  return {std::move(outputs), std::move(pending)};
 }
 
 at::Tensor copy_of_root(const at::Tensor& x, int root, const Group& group) {
@@ -85,28 +89,48 @@ at::Tensor reduce_scatter(const at::Tensor& x, const Group& group, std::int64_t 
       [group, dim](const at::Tensor& grad) { return gather_along(grad, group, dim); });
 }
 
-AwaitRows start_all_to_all(const at::Tensor& x, const std::vector<std::int64_t>& rows_to,
-                           const std::vector<std::int64_t>& rows_from, const Group& group) {
+// Backward shares it with forward, so it must not own tensors with a history.
+struct RowExchange::Way {
+  Group group;
+  std::vector<std::int64_t> rows_to{}, rows_from{};
+  RowsInFlight arriving{}, returning{};  // rows in forward, gradients in backward
+};
+
+RowExchange::RowExchange(const Tensors& rows, const Group& group) : sent_(rows) {
+  if (group.size() == 1) return;
+  way_ = std::make_shared<Way>(Way{group});
+  if (!needs_gradient(rows)) return;
+  for (at::Tensor& sent : sent_) sent = sent.detach();
+  // It ignores the gradients that autograd passes on: they are the ones that it takes.
+  sent_ = attach_backward("AwaitRowsBackward", rows, std::move(sent_),
+                          [way = way_](const Tensors&) { return way->returning.take(); });
+}
+
+void RowExchange::start(const std::vector<std::int64_t>& rows_to, const std::vector<std::int64_t>& rows_from) {
+  if (!way_) return;
   const std::int64_t rows = std::accumulate(rows_to.begin(), rows_to.end(), std::int64_t{0});
-  BRAID_CHECK_EQ(rows, x.size(0), "all_to_all on {}", group.name());
-  const auto arriving = std::make_shared<RowsInFlight>(start_rows(x, rows_to, rows_from, group));
-  const auto returning = std::make_shared<RowsInFlight>();  // the gradients
-  at::Tensor sent = differentiable(
-      "AwaitAllToAllBackward", {x}, [&] { return x.detach(); },
-      [returning](const at::Tensor&) { return returning->take(); });  // ignores what autograd passes on: it is the same
-  return [=]() mutable {
-    return differentiable(
-        "StartAllToAllBackward", {std::exchange(sent, {})}, [&] { return arriving->take(); },
-        [=](const at::Tensor& grad) {
-          *returning = start_rows(grad, rows_from, rows_to, group);
-          return returning->rows;  // AwaitAllToAllBackward waits before it is read
-        });
-  };
+  for (const at::Tensor& sent : sent_) BRAID_CHECK_EQ(rows, sent.size(0), "all_to_all on {}", way_->group.name());
+  way_->rows_to = rows_to;
+  way_->rows_from = rows_from;
+  way_->arriving = start_rows(sent_, rows_to, rows_from, way_->group);
+}
+
+std::vector<at::Tensor> RowExchange::await() {
+  if (!way_) return std::exchange(sent_, {});
+  Tensors arrived = way_->arriving.take();
+  if (!needs_gradient(sent_)) return arrived;
+  return attach_backward("StartRowsBackward", std::exchange(sent_, {}), std::move(arrived),
+                         [way = way_](const Tensors& grads) {
+                           way->returning = start_rows(grads, way->rows_from, way->rows_to, way->group);
+                           return way->returning.rows;  // AwaitRowsBackward waits before they are read
+                         });
 }
 
 at::Tensor all_to_all(const at::Tensor& x, const std::vector<std::int64_t>& rows_to,
                       const std::vector<std::int64_t>& rows_from, const Group& group) {
-  return start_all_to_all(x, rows_to, rows_from, group)();
+  RowExchange exchange({x}, group);
+  exchange.start(rows_to, rows_from);
+  return exchange.await()[0];
 }
 
 at::Tensor broadcast(const at::Tensor& x, int root, const Group& group) {

@@ -8,7 +8,7 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
+#include <memory>
 #include <vector>
 
 #include "dist/group.h"
@@ -26,15 +26,28 @@ at::Tensor reduce_scatter(const at::Tensor& x, const Group& group,
 at::Tensor all_to_all(const at::Tensor& x, const std::vector<std::int64_t>& rows_to,
                       const std::vector<std::int64_t>& rows_from, const Group& group);
 
-// Starts an all_to_all; the result waits for it and returns the received rows. Call it once.
+// An all_to_all of several tensors with the same rows, as one operation, which overlaps with other work:
 //
-// What runs in between overlaps with the exchange, and the backward of that overlaps with the exchange of the
-// gradients: among the operations that are ready, autograd runs the one of the latest forward first. So it starts the
-// exchange of the gradients where forward waited, runs the backward of what came in between, and waits where forward
-// started. The order is the same on all ranks if their forwards are.
-using AwaitRows = std::function<at::Tensor()>;
-[[nodiscard]] AwaitRows start_all_to_all(const at::Tensor& x, const std::vector<std::int64_t>& rows_to,
-                                         const std::vector<std::int64_t>& rows_from, const Group& group);
+//   RowExchange rows(tensors, group);
+//   ...                                  // overlaps in backward, with the exchange of the gradients
+//   rows.start(rows_to, rows_from);
+//   ...                                  // overlaps in forward and in backward
+//   received = rows.await();
+//
+// Among the operations that are ready, autograd runs the one of the latest forward first. So it starts the exchange of
+// the gradients where forward awaited, runs the backward of what came in between, and waits where forward made the
+// object. The order is the same on all ranks if their forwards are.
+class RowExchange {
+ public:
+  RowExchange(const std::vector<at::Tensor>& rows, const Group& group);
+  void start(const std::vector<std::int64_t>& rows_to, const std::vector<std::int64_t>& rows_from);
+  std::vector<at::Tensor> await();  // once
+
+ private:
+  struct Way;
+  std::vector<at::Tensor> sent_;
+  std::shared_ptr<Way> way_;  // none in a group of one
+};
 
 // Broadcasts the root's x. On other ranks x has the same shape and dtype, requires a gradient iff the root's does, and
 // is not read.

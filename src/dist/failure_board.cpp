@@ -244,7 +244,8 @@ class FailureBoard::Impl {
       observed[record.who.rank] = {record.status, seconds_since(record.last_heard), record.finished, record.who.host};
     if (const HostRanks lost = unreachable_hosts(observed, limits_.silence_s, options_.server.host); !lost.empty())
       return declare(make_unreachable_cause(lost, options_.server.host, no_heartbeat(limits_.silence_s)));
-    const auto hang = diagnose_hang(observed, limits_);
+    auto hang = diagnose_mismatch(observed);
+    if (!hang) hang = diagnose_hang(observed, limits_);
     if (hang) declare(ranks_[hang->culprit].who, ranks_[hang->culprit].status.op, hang->message);
   }
 

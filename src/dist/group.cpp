@@ -1,6 +1,8 @@
 #include "dist/group.h"
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/Event.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include "base/error.h"
@@ -9,6 +11,16 @@
 #include "dist/progress.h"
 
 namespace braid {
+
+namespace {
+
+using Works = std::vector<c10::intrusive_ptr<c10d::Work>>;
+
+std::string elements(const at::Tensor& tensor) {
+  return fmt::format("{} {}", tensor.numel(), c10::toString(tensor.scalar_type()));
+}
+
+}  // namespace
 
 struct Group::State {
   std::string name;
@@ -40,23 +52,43 @@ struct Group::State {
     }
   }
 
+  // The works of start(). What a device will carry out is followed there, too.
   template <class Start>
-  void run(const char* op, std::vector<Meeting> meetings, Start start) const {
-    watched(op, progress.arrive(std::move(meetings)), [&] { return finish(*start()); });
+  Works launch(const char* op, const std::vector<Wait>& waits, Start start) const {
+    const bool on_device = device.is_cuda() && !is_gloo;
+    std::shared_ptr<c10::Event> inputs_ready;
+    if (on_device) {
+      inputs_ready = std::make_shared<c10::Event>(device.type());
+      inputs_ready->record(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
+    }
+    Works works = watched(op, waits, start);
+    if (on_device)
+      progress.follow(
+          fmt::format("{}", fmt::ptr(backend.get())), op, waits,
+          [inputs_ready, is_done = completion_of(*works.back())] {
+            return is_done() ? DeviceState::Done : inputs_ready->query() ? DeviceState::Started : DeviceState::Queued;
+          });
+    return works;
   }
 
-  template <class Start>
-  void run_collective(const char* op, Start start) const {
-    run(op, {{name, ranks}}, start);
+  void finish(const char* op, const std::vector<Wait>& waits, const Works& works) const {
+    watched(op, waits, [&] {
+      for (const auto& work : works) finish(*work);
+      return true;
+    });
   }
+
+  Meeting collective(std::string content) const { return {name, ranks, std::move(content)}; }
 
   std::string describe(const char* op, const std::string& why) const {
     return fmt::format("{} on {} (ranks {}): {}", op, name, fold_ranks(ranks), why);
   }
   [[noreturn]] void fail(const char* op, const std::string& why) const { throw CommError(describe(op, why)); }
 
-  Meeting pair(int from, int to) const {
-    Meeting meeting{fmt::format("{} {}>{}", name, ranks.at(from), ranks.at(to)), {ranks.at(from), ranks.at(to)}};
+  Meeting pair(int from, int to, std::string content) const {
+    Meeting meeting{fmt::format("{} {}>{}", name, ranks.at(from), ranks.at(to)),
+                    {ranks.at(from), ranks.at(to)},
+                    std::move(content)};
     if (from > to) std::swap(meeting.members[0], meeting.members[1]);
     return meeting;
   }
@@ -74,8 +106,6 @@ struct Pending::Operation {
   struct Result {
     at::Tensor output, wire;
   };
-  using Works = std::vector<c10::intrusive_ptr<c10d::Work>>;
-
   std::shared_ptr<const Group::State> group;
   const char* name;
   std::vector<Result> results;
@@ -88,21 +118,18 @@ struct Pending::Operation {
   static Pending start(Operation operation, std::vector<Meeting> meetings, Start start) {
     const Group::State& group = *operation.group;
     operation.waits = group.progress.arrive(std::move(meetings));
-    operation.works = group.watched(operation.name, operation.waits, [&] { return start(*group.backend, operation); });
+    operation.works = group.launch(operation.name, operation.waits, [&] { return start(*group.backend, operation); });
     return Pending(std::make_unique<Operation>(std::move(operation)));
   }
   template <class Start>
-  static Pending start_collective(Operation operation, Start start) {
-    std::vector<Meeting> meetings = {{operation.group->name, operation.group->ranks}};
+  static Pending start_collective(Operation operation, std::string content, Start start) {
+    std::vector<Meeting> meetings = {operation.group->collective(std::move(content))};
     return Operation::start(std::move(operation), std::move(meetings),
                             [&](c10d::Backend& backend, Operation& o) { return Works{start(backend, o)}; });
   }
 
   void wait() {
-    group->watched(name, waits, [&] {
-      for (const auto& work : works) group->finish(*work);
-      return true;
-    });
+    group->finish(name, waits, works);
     for (Result& result : results) Group::State::from_wire(result.output, result.wire);
   }
 };
@@ -118,6 +145,16 @@ void Pending::wait() {
 }
 
 namespace {
+
+// start(0), ..., start(count - 1) as one operation, where the backend can do that.
+template <class Start>
+Works start_together(c10d::Backend& backend, std::size_t count, Start start) {
+  const bool together = backend.supportsCoalescing();
+  Works works;
+  if (together) backend.startCoalescing();
+  for (std::size_t i = 0; i < count; ++i) works.push_back(start(i));
+  return together ? Works{backend.endCoalescing()} : works;
+}
 
 c10d::ReduceOp to_c10d(Reduce op) { return op == Reduce::Sum ? c10d::ReduceOp::SUM : c10d::ReduceOp::MAX; }
 
@@ -143,6 +180,7 @@ c10::Device Group::device() const { return state_->device; }
 Pending Group::start_all_reduce(at::Tensor& tensor, Reduce op) const {
   if (!state_->backend) return {};
   return Pending::Operation::start_collective({state_, "all_reduce", {{tensor, state_->to_wire(tensor)}}, {}},
+                                              "all_reduce of " + elements(tensor),
                                               [&](c10d::Backend& backend, Pending::Operation& o) {
                                                 std::vector<at::Tensor> wires = {o.results[0].wire};
                                                 c10d::AllreduceOptions options;
@@ -153,13 +191,15 @@ Pending Group::start_all_reduce(at::Tensor& tensor, Reduce op) const {
 
 Pending Group::start_broadcast(at::Tensor& tensor, int root) const {
   if (!state_->backend) return {};
-  return Pending::Operation::start_collective({state_, "broadcast", {{tensor, state_->to_wire(tensor)}}, {}},
-                                              [&](c10d::Backend& backend, Pending::Operation& o) {
-                                                std::vector<at::Tensor> wires = {o.results[0].wire};
-                                                c10d::BroadcastOptions options;
-                                                options.rootRank = root;
-                                                return backend.broadcast(wires, options);
-                                              });
+  return Pending::Operation::start_collective(
+      {state_, "broadcast", {{tensor, state_->to_wire(tensor)}}, {}},
+      fmt::format("broadcast of {} from {}", elements(tensor), ranks()[static_cast<std::size_t>(root)]),
+      [&](c10d::Backend& backend, Pending::Operation& o) {
+        std::vector<at::Tensor> wires = {o.results[0].wire};
+        c10d::BroadcastOptions options;
+        options.rootRank = root;
+        return backend.broadcast(wires, options);
+      });
 }
 
 Pending Group::start_all_gather(at::Tensor& output, const at::Tensor& input) const {
@@ -170,7 +210,7 @@ Pending Group::start_all_gather(at::Tensor& output, const at::Tensor& input) con
   }
   return Pending::Operation::start_collective(
       {state_, "all_gather", {{output, state_->to_wire(output)}}, {state_->to_wire(input)}},
-      [](c10d::Backend& backend, Pending::Operation& o) {
+      "all_gather of " + elements(input), [](c10d::Backend& backend, Pending::Operation& o) {
         return backend._allgather_base(o.results[0].wire, o.inputs[0]);
       });
 }
@@ -183,35 +223,47 @@ Pending Group::start_reduce_scatter(at::Tensor& output, const at::Tensor& input)
   }
   return Pending::Operation::start_collective(
       {state_, "reduce_scatter", {{output, state_->to_wire(output)}}, {state_->to_wire(input)}},
-      [](c10d::Backend& backend, Pending::Operation& o) {
+      "reduce_scatter of " + elements(input), [](c10d::Backend& backend, Pending::Operation& o) {
         return backend._reduce_scatter_base(o.results[0].wire, o.inputs[0]);
       });
 }
 
-Pending Group::start_all_to_all(at::Tensor& output, const at::Tensor& input,
+Pending Group::start_all_to_all(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& inputs,
                                 const std::vector<std::int64_t>& output_rows,
                                 const std::vector<std::int64_t>& input_rows) const {
-  if (!state_->backend) {
-    output.copy_(input);
-    return {};
+  Pending::Operation operation = {state_, "all_to_all", {}, {}};
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    if (!state_->backend) outputs[i].copy_(inputs[i]);
+    if (!state_->backend) continue;
+    operation.results.push_back({outputs[i], state_->to_wire(outputs[i])});
+    operation.inputs.push_back(state_->to_wire(inputs[i]));
   }
-  return Pending::Operation::start_collective(
-      {state_, "all_to_all", {{output, state_->to_wire(output)}}, {state_->to_wire(input)}},
-      [&](c10d::Backend& backend, Pending::Operation& o) {
-        std::vector<std::int64_t> out_rows = output_rows, in_rows = input_rows;
-        return backend.alltoall_base(o.results[0].wire, o.inputs[0], out_rows, in_rows);
-      });
+  if (!state_->backend) return {};
+  // Ranks send different numbers of rows.
+  std::string content = fmt::format("all_to_all of {}", c10::toString(inputs.at(0).scalar_type()));
+  return Pending::Operation::start(std::move(operation), {state_->collective(std::move(content))},
+                                   [&](c10d::Backend& backend, Pending::Operation& o) {
+                                     return start_together(backend, o.inputs.size(), [&](std::size_t i) {
+                                       std::vector<std::int64_t> out_rows = output_rows, in_rows = input_rows;
+                                       return backend.alltoall_base(o.results[i].wire, o.inputs[i], out_rows, in_rows);
+                                     });
+                                   });
 }
 
 Pending Group::start_exchange(const std::vector<Transfer>& transfers) const {
+  return start_transfers("exchange", transfers);
+}
+
+Pending Group::start_transfers(const char* op, const std::vector<Transfer>& transfers) const {
   if (transfers.empty()) return {};
-  BRAID_CHECK(state_->backend, "exchange on {}, a group of one", name());
-  Pending::Operation operation = {state_, "exchange", {}, {}};
+  BRAID_CHECK(state_->backend, "{} on {}, a group of one", op, name());
+  Pending::Operation operation = {state_, op, {}, {}};
   std::vector<std::vector<at::Tensor>> wires;
   std::vector<Meeting> meetings;
   for (const Transfer& transfer : transfers) {
     wires.push_back({state_->to_wire(transfer.tensor)});
-    meetings.push_back(transfer.outgoing ? state_->pair(rank(), transfer.peer) : state_->pair(transfer.peer, rank()));
+    const int from = transfer.outgoing ? rank() : transfer.peer, to = transfer.outgoing ? transfer.peer : rank();
+    meetings.push_back(state_->pair(from, to, elements(transfer.tensor)));
     if (transfer.outgoing)
       operation.inputs.push_back(wires.back()[0]);
     else
@@ -219,14 +271,10 @@ Pending Group::start_exchange(const std::vector<Transfer>& transfers) const {
   }
   return Pending::Operation::start(
       std::move(operation), std::move(meetings), [&](c10d::Backend& backend, Pending::Operation&) {
-        const bool together = backend.supportsCoalescing();
-        Pending::Operation::Works works;
-        if (together) backend.startCoalescing();
-        for (std::size_t i = 0; i < transfers.size(); ++i) {
+        return start_together(backend, transfers.size(), [&](std::size_t i) {
           const int peer = transfers[i].peer;
-          works.push_back(transfers[i].outgoing ? backend.send(wires[i], peer, 0) : backend.recv(wires[i], peer, 0));
-        }
-        return together ? Pending::Operation::Works{backend.endCoalescing()} : works;
+          return transfers[i].outgoing ? backend.send(wires[i], peer, 0) : backend.recv(wires[i], peer, 0);
+        });
       });
 }
 
@@ -238,25 +286,20 @@ void Group::reduce_scatter(at::Tensor& output, const at::Tensor& input) const {
 }
 void Group::all_to_all(at::Tensor& output, const at::Tensor& input, const std::vector<std::int64_t>& output_rows,
                        const std::vector<std::int64_t>& input_rows) const {
-  start_all_to_all(output, input, output_rows, input_rows).wait();
+  start_all_to_all({output}, {input}, output_rows, input_rows).wait();
 }
 
 void Group::send(const at::Tensor& tensor, int to) const {
-  BRAID_CHECK(state_->backend, "send on {}, a group of one", name());
-  std::vector<at::Tensor> wire = {state_->to_wire(tensor)};
-  state_->run("send", {state_->pair(rank(), to)}, [&] { return state_->backend->send(wire, to, 0); });
+  at::Tensor sent = tensor;
+  start_transfers("send", {{sent, to, true}}).wait();
 }
 
-void Group::receive(at::Tensor& tensor, int from) const {
-  BRAID_CHECK(state_->backend, "receive on {}, a group of one", name());
-  std::vector<at::Tensor> wire = {state_->to_wire(tensor)};
-  state_->run("receive", {state_->pair(from, rank())}, [&] { return state_->backend->recv(wire, from, 0); });
-  State::from_wire(tensor, wire[0]);
-}
+void Group::receive(at::Tensor& tensor, int from) const { start_transfers("receive", {{tensor, from, false}}).wait(); }
 
 void Group::barrier() const {
   if (!state_->backend) return;
-  state_->run_collective("barrier", [&] { return state_->backend->barrier(); });
+  const std::vector<Wait> waits = state_->progress.arrive({state_->collective("barrier")});
+  state_->finish("barrier", waits, state_->launch("barrier", waits, [&] { return Works{state_->backend->barrier()}; }));
 }
 
 }  // namespace braid

@@ -6,7 +6,7 @@
 // of a group must start its operations in the same order. The board counts a rank as arrived at the start, and as
 // waiting during the wait.
 //
-// With NCCL a call returns when it is queued. The board then sees only the host's progress, and a peer's failure is
+// With NCCL a call returns when it is queued. The board then sees how far the device is, and a peer's failure is
 // reported by the board, not by an exception here.
 #pragma once
 
@@ -75,7 +75,8 @@ class Group {  // cheap to copy
   [[nodiscard]] Pending start_all_gather(at::Tensor& output, const at::Tensor& input) const;
   [[nodiscard]] Pending start_reduce_scatter(at::Tensor& output, const at::Tensor& input) const;
   [[nodiscard]] Pending start_broadcast(at::Tensor& tensor, int root) const;
-  [[nodiscard]] Pending start_all_to_all(at::Tensor& output, const at::Tensor& input,
+  // Several tensors whose rows go the same ways are one operation.
+  [[nodiscard]] Pending start_all_to_all(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& inputs,
                                          const std::vector<std::int64_t>& output_rows,
                                          const std::vector<std::int64_t>& input_rows) const;
   [[nodiscard]] Pending start_exchange(const std::vector<Transfer>& transfers) const;
@@ -83,6 +84,7 @@ class Group {  // cheap to copy
  private:
   friend class Pending;
   struct State;
+  Pending start_transfers(const char* op, const std::vector<Transfer>& transfers) const;
   std::shared_ptr<const State> state_;
 };
 

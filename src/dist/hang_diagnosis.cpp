@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <tuple>
 
 #include "base/strings.h"
 
@@ -106,6 +107,28 @@ std::map<std::string, std::vector<int>> unreachable_hosts(const Ranks& ranks, do
   });
   // The rank that fell silent first may have stopped alone, on a host whose other ranks still report.
   return hosts.count(ranks.at(*first).host) ? hosts : std::map<std::string, std::vector<int>>{};
+}
+
+std::optional<HangDiagnosis> diagnose_mismatch(const Ranks& ranks) {
+  using Contents = std::map<std::string, std::vector<int>>;  // the ranks that meet with it
+  std::map<std::tuple<std::string, std::vector<int>, std::int64_t>, Contents> meetings;
+  for (const auto& [number, rank] : ranks)
+    for (const Wait& wait : rank.status.waits)
+      if (!wait.meeting.content.empty())
+        meetings[{wait.meeting.channel, wait.meeting.members, wait.arrival}][wait.meeting.content].push_back(number);
+  const auto fewer_ranks = [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); };
+  for (const auto& [meeting, contents] : meetings) {
+    if (contents.size() < 2) continue;
+    const auto odd = std::min_element(contents.begin(), contents.end(), fewer_ranks);
+    const auto usual = std::find_if(contents.rbegin(), contents.rend(), [&](const auto& c) { return &c != &*odd; });
+    return HangDiagnosis{
+        odd->second.front(),
+        fmt::format("its operation #{} on {} is {}, where rank{} {} {} {}: one of them left out an "
+                    "operation or communicates another size",
+                    std::get<2>(meeting), std::get<0>(meeting), odd->first, usual->second.size() > 1 ? "s" : "",
+                    fold_ranks(usual->second), usual->second.size() > 1 ? "have" : "has", usual->first)};
+  }
+  return std::nullopt;
 }
 
 std::optional<HangDiagnosis> diagnose_hang(const Ranks& ranks, const HangLimits& limits) {

@@ -41,6 +41,10 @@ std::string no_heartbeat(double limit_s);
 std::map<std::string, std::vector<int>> unreachable_hosts(const std::map<int, ObservedRank>& ranks, double silence_s,
                                                           const std::string& own_host);
 
+// Ranks that meet with different contents: one of them left out an operation, or communicates another size. The culprit
+// is the one that differs from most others.
+std::optional<HangDiagnosis> diagnose_mismatch(const std::map<int, ObservedRank>& ranks);
+
 // Nothing if every rank made progress and reported within the limits.
 std::optional<HangDiagnosis> diagnose_hang(const std::map<int, ObservedRank>& ranks, const HangLimits& limits);
 

@@ -11,10 +11,19 @@
 namespace braid {
 namespace {
 
+// libtorch's watchdog would end a process that sees a peer's failure, before the board has named the cause.
+void leave_failures_to_the_board() {
+  for (const char* name : {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "TORCH_NCCL_ENABLE_MONITORING",
+                           "TORCH_NCCL_DUMP_ON_TIMEOUT", "TORCH_NCCL_PROPAGATE_ERROR"})
+    setenv(name, "0", /*overwrite=*/1);
+}
+
 class NcclFactory : public BackendFactory {
  public:
   NcclFactory(std::shared_ptr<Store> store, int device_index, std::chrono::milliseconds timeout)
-      : store_(std::move(store)), device_(c10::kCUDA, static_cast<c10::DeviceIndex>(device_index)), timeout_(timeout) {}
+      : store_(std::move(store)), device_(c10::kCUDA, static_cast<c10::DeviceIndex>(device_index)), timeout_(timeout) {
+    leave_failures_to_the_board();
+  }
 
   c10::intrusive_ptr<c10d::Backend> make(const std::string& name, const std::vector<int>& ranks,
                                          int group_rank) override {
@@ -26,6 +35,9 @@ class NcclFactory : public BackendFactory {
     auto backend =
         c10::make_intrusive<c10d::ProcessGroupNCCL>(store, group_rank, static_cast<int>(ranks.size()), options);
     backend->setBoundDeviceId(device_);
+    // Connecting is collective. Left to a group's first operation it could deadlock: ranks may use groups in different
+    // orders, but they make them in one.
+    backend->eagerConnectSingleDevice(device_);
     return backend;
   }
 
@@ -40,6 +52,13 @@ class NcclFactory : public BackendFactory {
 std::unique_ptr<BackendFactory> make_nccl_factory(std::shared_ptr<Store> store, int device_index,
                                                   std::chrono::milliseconds timeout) {
   return std::make_unique<NcclFactory>(std::move(store), device_index, timeout);
+}
+
+std::function<bool()> completion_of(const c10d::Work& work) {
+  using NcclWork = c10d::ProcessGroupNCCL::WorkNCCL;
+  // Its copy constructor leaves the tensors out.
+  const auto copy = c10::make_intrusive<NcclWork>(dynamic_cast<const NcclWork&>(work));
+  return [copy] { return copy->isCompleted(); };
 }
 
 std::string gpu_identity(int device_index) {

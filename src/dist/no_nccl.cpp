@@ -8,6 +8,10 @@ std::unique_ptr<BackendFactory> make_nccl_factory(std::shared_ptr<Store>, int, s
                      "use gloo, or build with the CMake preset `cuda` on a machine with the CUDA toolkit"});
 }
 
+std::function<bool()> completion_of(const c10d::Work&) {
+  return [] { return true; };
+}
+
 std::string nccl_version() { return ""; }
 std::string gpu_identity(int) { return ""; }
 

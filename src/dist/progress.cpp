@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <utility>
 
 namespace braid {
 
@@ -54,10 +55,73 @@ Progress::Scope Progress::wait_in(const std::string& op, std::vector<Wait> waits
   return Scope(*this, true);
 }
 
+void Progress::follow(const std::string& queue, const std::string& op, std::vector<Wait> waits,
+                      std::function<DeviceState()> state) {
+  std::string name = fmt::format("{} #{} on {}", op, waits.front().arrival, waits.front().meeting.channel);
+  std::lock_guard lock(mutex_);
+  devices_[queue].push_back(
+      std::make_shared<DeviceOperation>(DeviceOperation{std::move(name), std::move(waits), std::move(state)}));
+}
+
+void Progress::poll_devices() {
+  const auto oldest_of = [this](const std::string& queue) -> std::shared_ptr<DeviceOperation> {
+    std::lock_guard lock(mutex_);
+    const auto found = devices_.find(queue);
+    return found == devices_.end() || found->second.empty() ? nullptr : found->second.front();
+  };
+  std::vector<std::string> queues;
+  {
+    std::lock_guard lock(mutex_);
+    for (const auto& entry : devices_) queues.push_back(entry.first);
+  }
+  for (const std::string& queue : queues)
+    while (const auto operation = oldest_of(queue)) {
+      const DeviceState state = operation->state();  // without the lock: it may block
+      std::lock_guard lock(mutex_);
+      DeviceQueue& operations = devices_[queue];
+      if (operations.empty() || operations.front() != operation) break;  // forgotten meanwhile
+      if (state == DeviceState::Done) operations.pop_front();
+      const bool starts = state == DeviceState::Started && !std::exchange(operation->started, true);
+      if (state == DeviceState::Done || starts) last_change_ = std::chrono::steady_clock::now();
+      if (state != DeviceState::Done) break;
+    }
+}
+
+void Progress::forget_devices() {
+  std::lock_guard lock(mutex_);
+  devices_.clear();
+}
+
+// A rank waits in what its device has started. It has not arrived at what its device has not reached.
+void Progress::add_devices(RankStatus& status) const {
+  std::string waits_in, comes_to;
+  for (const auto& [queue, operations] : devices_) {
+    if (operations.empty()) continue;
+    const DeviceOperation& oldest = *operations.front();
+    if (oldest.started) {
+      status.waits.insert(status.waits.end(), oldest.waits.begin(), oldest.waits.end());
+      if (waits_in.empty()) waits_in = oldest.name;
+    } else if (comes_to.empty()) {
+      comes_to = oldest.name;
+    }
+    for (const auto& operation : operations)
+      if (!operation->started)
+        for (const Wait& wait : operation->waits) {
+          std::int64_t& arrivals = status.arrivals[wait.meeting.channel];
+          arrivals = std::min(arrivals, wait.arrival - 1);
+        }
+  }
+  const std::string device = !waits_in.empty()   ? "the GPU in " + waits_in
+                             : !comes_to.empty() ? "the GPU before " + comes_to
+                                                 : "";
+  if (!device.empty()) status.op += (status.op.empty() ? "" : " > ") + device;
+}
+
 RankStatus Progress::snapshot() const {
   std::lock_guard lock(mutex_);
   RankStatus status = status_;
   status.op = joined_ops();
+  add_devices(status);
   status.idle_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - last_change_).count();
   return status;
 }

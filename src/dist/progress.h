@@ -4,8 +4,10 @@
 
 #include <chrono>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <utility>
@@ -18,6 +20,7 @@ namespace braid {
 struct Meeting {
   std::string channel;       // e.g. "language.dp-cp", "language.pp 3>4"
   std::vector<int> members;  // global ranks, ascending
+  std::string content{};     // what they communicate, the same for all members: "all_reduce of 1000 float"
 };
 
 struct Wait {
@@ -25,11 +28,14 @@ struct Wait {
   std::int64_t arrival = 0;  // this rank's count of arrivals there, from 1
 };
 
+// Where a device is with an operation that its host has queued.
+enum class DeviceState { Queued, Started, Done };
+
 struct RankStatus {
   std::string op;           // scopes in progress, outermost first, joined by " > "; empty between them
-  std::vector<Wait> waits;  // the meetings it waits in: several only in an exchange
-  std::map<std::string, std::int64_t> arrivals;  // how often this rank arrived at each channel
-  double idle_s = 0;                             // since a scope was opened or closed
+  std::vector<Wait> waits;  // the meetings it waits in, as a host or with its device
+  std::map<std::string, std::int64_t> arrivals;  // how often this rank arrived at each channel, its device included
+  double idle_s = 0;  // since a scope was opened or closed, or its device started or completed an operation
 };
 
 class Progress {
@@ -57,6 +63,14 @@ class Progress {
   std::vector<Wait> arrive(std::vector<Meeting> meetings);
   [[nodiscard]] Scope wait_in(const std::string& op, std::vector<Wait> waits);
 
+  // The device carries out this operation while the host continues. Until it is done, `state` is called by
+  // poll_devices(). Operations of one queue run in order.
+  void follow(const std::string& queue, const std::string& op, std::vector<Wait> waits,
+              std::function<DeviceState()> state);
+  // Asks the devices how far they are. It may block as long as a device's driver does, so no other thread waits for it.
+  void poll_devices();
+  void forget_devices();
+
   // Called on this rank's thread when a meeting begins and ends.
   void watch_meetings(std::function<void(bool begins)> watcher) { meeting_watcher_ = std::move(watcher); }
 
@@ -69,13 +83,23 @@ class Progress {
   std::string op_at_failure() const;
 
  private:
+  struct DeviceOperation {
+    std::string name;
+    std::vector<Wait> waits;
+    std::function<DeviceState()> state;
+    bool started = false;
+  };
+  using DeviceQueue = std::deque<std::shared_ptr<DeviceOperation>>;
+
   std::string joined_ops() const;
+  void add_devices(RankStatus& status) const;
 
   std::function<void(bool begins)> meeting_watcher_;
   mutable std::mutex mutex_;
   std::vector<std::string> ops_;
   std::string failed_op_;
   RankStatus status_;
+  std::map<std::string, DeviceQueue> devices_;
   std::chrono::steady_clock::time_point last_change_ = std::chrono::steady_clock::now();
 };
 

@@ -48,12 +48,17 @@ class RankMonitor::Impl {
       pthread_setname_np(pthread_self(), kMonitorThreadName);
       watch();
     });
+    // A thread of its own: when a kernel hangs, the driver may block whoever asks for the state of its queue.
+    device_thread_ = std::thread([this] {
+      for (; !stopping_; std::this_thread::sleep_for(kShortestBeat)) progress_.poll_devices();
+    });
   }
 
   ~Impl() {
     stopping_ = true;
     eventfd_write(wake_.get(), 1);
     thread_.join();
+    device_thread_.join();
   }
 
   RootCause report(const std::string& message, bool consequence) {
@@ -219,7 +224,7 @@ class RankMonitor::Impl {
   std::mutex mutex_;  // guards the two below
   std::condition_variable answered_;
   std::optional<RootCause> cause_;
-  std::thread thread_;
+  std::thread thread_, device_thread_;
 };
 
 RankMonitor::RankMonitor(const Endpoint& board, Hello hello, Progress& progress,

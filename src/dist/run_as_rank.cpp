@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "base/process.h"
+#include "base/socket.h"
 #include "base/strings.h"
 #include "dist/backend_factory.h"
 #include "dist/blas_quirk.h"
@@ -49,15 +50,15 @@ c10::Device choose_device(const WorldSpec& spec, const DistConfig& config) {
 }
 
 // Rank 0 collects the device of every rank and decides for all, so that the ranks agree.
-std::string agree_on_backend(const WorldSpec& spec, c10::Device device, Store& store) {
+std::vector<std::string> agree_on_backends(const WorldSpec& spec, c10::Device device, Store& store) {
   const auto key = [](int rank) { return fmt::format("device/{}", rank); };
   store.set(key(spec.rank), device.is_cuda() ? gpu_identity(device.index()) : "");
   if (spec.rank == 0) {
     std::vector<std::string> devices;
     for (int rank = 0; rank < spec.size; ++rank) devices.push_back(store.get(key(rank)));
-    store.set("backend", fitting_backend(devices));
+    store.set("backends", fmt::format("{}", fmt::join(fitting_backends(devices), " ")));
   }
-  return store.get("backend");
+  return split(store.get("backends"), ' ');
 }
 
 // The address of this host at which the others can reach it: the local address of its connection to the store. On the
@@ -87,11 +88,13 @@ std::vector<std::string> gloo_addresses(const WorldSpec& spec, Store& store) {
 }
 
 std::string choose_backend(const WorldSpec& spec, const DistConfig& config, c10::Device device, Store& store) {
-  const std::string fitting = agree_on_backend(spec, device, store);
-  if (config.backend == "nccl" && fitting != "nccl")
-    throw ConfigError({fmt::format("nccl needs {}, one for each rank", counted(spec.size, "GPU")), "dist.backend",
-                       "use gloo or auto, or fewer ranks per host"});
-  return config.backend == "auto" ? fitting : config.backend;
+  const std::vector<std::string> fitting = agree_on_backends(spec, device, store);
+  if (config.backend == "auto") return fitting.front();
+  if (std::find(fitting.begin(), fitting.end(), config.backend) != fitting.end()) return config.backend;
+  const std::string needed =
+      config.backend == "nccl" ? counted(spec.size, "GPU") + ", one for each rank" : "every rank on a GPU";
+  throw ConfigError({fmt::format("{} needs {}", config.backend, needed), "dist.backend",
+                     "use gloo or auto, or fewer ranks per host"});
 }
 
 std::shared_ptr<BackendFactory> make_gloo(const WorldSpec& spec, const DistConfig& config,
@@ -120,6 +123,19 @@ milliseconds wait_for_store_host(const WorldSpec& spec, const DistConfig& config
   return std::max(wait_for_name(spec.store.host, wait), kLeast);
 }
 
+// Where rank 0 listens for the others: the address of the name by which they know this host, else every interface. If
+// that is a loopback address, other hosts cannot mean it: a name may resolve to 127.0.1.1 on its own host.
+std::string serving_address(const WorldSpec& spec) {
+  if (spec.launcher == Launcher::Local) return "127.0.0.1";
+  try {
+    const std::string address = local_address(listen_tcp(spec.store.host, 0));
+    const bool one_host = spec.local_size == spec.size, is_ipv4 = address.find(':') == std::string::npos;
+    return is_loopback(address) && !(one_host && is_ipv4) ? "" : address;
+  } catch (const std::exception&) {  // the name belongs to a proxy of this host, or does not resolve here
+    return "";
+  }
+}
+
 // What a rank's body runs in. Rank 0 serves whatever the launcher does not.
 class RankRuntime {
  public:
@@ -138,7 +154,8 @@ class RankRuntime {
     if (device.is_cuda()) at::accelerator::setDeviceIndex(device.index());
     const std::string backend = choose_backend(spec_, config_, device, *store_);
     std::shared_ptr<BackendFactory> gloo = make_gloo(spec_, config_, store_), nccl;
-    if (backend == "nccl") nccl = make_nccl_factory(store_, device.index(), kCollectiveTimeout);
+    if (backend == "nccl-shared") share_gpu_over_nccl(spec_.rank, spec_.local_size == spec_.size);
+    if (backend != "gloo") nccl = make_nccl_factory(store_, device.index(), kCollectiveTimeout);
     world_.emplace(spec_.rank, spec_.size, device, nccl ? nccl : gloo, progress_, gloo);
 
     world_->everyone();
@@ -165,8 +182,7 @@ class RankRuntime {
 
   void connect_store() {
     auto scope = progress_.phase("connecting to the store at " + to_string(spec_.store));
-    if (spec_.rank == 0 && !spec_.store_is_served)
-      store_server_.emplace(spec_.launcher == Launcher::Local ? "127.0.0.1" : "", spec_.store.port);
+    if (spec_.rank == 0 && !spec_.store_is_served) store_server_.emplace(serving_address(spec_), spec_.store.port);
     store_ = std::make_shared<Store>(spec_.store, to_ms(config_.connect_timeout_s), "braid/" + spec_.attempt,
                                      time_to_connect_);
   }
@@ -176,7 +192,7 @@ class RankRuntime {
     const std::string where = "failure_board", nonce = "failure_board_nonce";
     if (spec_.rank == 0) {
       const std::string made_here = make_nonce();
-      board_.emplace(BoardOptions{.bind_host = "",
+      board_.emplace(BoardOptions{.bind_host = serving_address(spec_),
                                   .server = identity(),
                                   .world_size = spec_.size,
                                   .rank_coordinates = rank_coordinates_,

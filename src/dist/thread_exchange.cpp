@@ -123,6 +123,8 @@ void act_and_note(const std::vector<PostedOpPtr>& ops, Act act) {
 ThreadExchange::ThreadExchange(int world_size, ThreadSemantics semantics)
     : semantics_(semantics),
       wake_(static_cast<std::size_t>(world_size)),
+      incomplete_(static_cast<std::size_t>(world_size)),
+      posted_(static_cast<std::size_t>(world_size), 0),
       waiting_(static_cast<std::size_t>(world_size), nullptr),
       alive_(world_size) {}
 
@@ -146,26 +148,40 @@ void ThreadExchange::post(Communicator& communicator, int group_rank, std::vecto
         op->input = op->input.clone();
         op->done = true;
       }
-  communicator.queues[group_rank].push_back(std::move(batch));
+  const int global_rank = communicator.ranks[group_rank];
+  const std::int64_t number = posted_[global_rank]++;
+  incomplete_[global_rank].insert(number);
+  communicator.queues[group_rank].push_back({number, std::move(batch)});
   run_ready(communicator);
 }
 
+// In one queue, an operation that completes lets operations of other communicators run.
 void ThreadExchange::run_ready(Communicator& communicator) {
-  while (run_collective(communicator) || run_transfer(communicator)) {
+  const auto run_any = [&] {
+    if (semantics_ != ThreadSemantics::OneQueue) return run_one(communicator);
+    return std::any_of(communicators_.begin(), communicators_.end(), [&](const auto& c) { return run_one(*c.second); });
+  };
+  while (run_any()) {
   }
 }
 
-// The operations of a rank that may run now. Strict: those of its oldest batch. Relaxed: its oldest collective and
-// every transfer.
+bool ThreadExchange::run_one(Communicator& communicator) {
+  return run_collective(communicator) || run_transfer(communicator);
+}
+
+// The operations of a rank that may run now. Relaxed: its oldest collective and every transfer. Else those of its
+// oldest batch, in one queue only if it is also the oldest of all communicators.
 std::vector<PostedOpPtr> ThreadExchange::active(const Communicator& communicator, int group_rank) const {
   std::vector<PostedOpPtr> ops;
   bool has_collective = false;
-  for (const auto& batch : communicator.queues[group_rank]) {
-    for (const PostedOpPtr& op : batch) {
+  for (const Communicator::Batch& batch : communicator.queues[group_rank]) {
+    if (semantics_ == ThreadSemantics::OneQueue && batch.number != *incomplete_[communicator.ranks[group_rank]].begin())
+      break;
+    for (const PostedOpPtr& op : batch.ops) {
       if (!is_transfer(*op) && std::exchange(has_collective, true)) continue;
       ops.push_back(op);
     }
-    if (semantics_ == ThreadSemantics::Strict) break;
+    if (semantics_ != ThreadSemantics::Relaxed) break;
   }
   return ops;
 }
@@ -201,15 +217,18 @@ bool ThreadExchange::run_transfer(Communicator& communicator) {
 
 void ThreadExchange::complete(Communicator& communicator, const PostedOpPtr& op) {
   auto& queue = communicator.queues[op->group_rank];
+  const int global_rank = communicator.ranks[op->group_rank];
   for (auto batch = queue.begin(); batch != queue.end(); ++batch) {
-    const auto position = std::find(batch->begin(), batch->end(), op);
-    if (position == batch->end()) continue;
-    batch->erase(position);
-    if (batch->empty()) queue.erase(batch);
+    const auto position = std::find(batch->ops.begin(), batch->ops.end(), op);
+    if (position == batch->ops.end()) continue;
+    batch->ops.erase(position);
+    if (batch->ops.empty()) {
+      incomplete_[global_rank].erase(batch->number);
+      queue.erase(batch);
+    }
     break;
   }
   op->done = true;
-  const int global_rank = communicator.ranks[op->group_rank];
   if (waiting_[global_rank] == op.get()) {
     waiting_[global_rank] = nullptr;
     --blocked_;

@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -39,8 +40,12 @@ class ThreadExchange {
 
   // One communicator per (name, ranks), created on first use.
   struct Communicator {
+    struct Batch {
+      std::int64_t number;  // counts the batches that the rank posted to all communicators
+      std::vector<PostedOpPtr> ops;
+    };
     std::vector<int> ranks;
-    std::vector<std::deque<std::vector<PostedOpPtr>>> queues;  // by group rank: batches in posting order
+    std::vector<std::deque<Batch>> queues;  // by group rank, in posting order
   };
   std::shared_ptr<Communicator> communicator(const std::string& name, const std::vector<int>& ranks);
 
@@ -55,6 +60,7 @@ class ThreadExchange {
 
  private:
   void run_ready(Communicator& communicator);
+  bool run_one(Communicator& communicator);
   bool run_collective(Communicator& communicator);
   bool run_transfer(Communicator& communicator);
   std::vector<PostedOpPtr> active(const Communicator& communicator, int group_rank) const;
@@ -65,8 +71,10 @@ class ThreadExchange {
   const ThreadSemantics semantics_;
   mutable std::mutex mutex_;
   std::map<std::string, std::shared_ptr<Communicator>> communicators_;
-  std::vector<std::condition_variable> wake_;  // by global rank
-  std::vector<const PostedOp*> waiting_;       // by global rank: the operation it waits for, unless that is complete
+  std::vector<std::condition_variable> wake_;       // by global rank
+  std::vector<std::set<std::int64_t>> incomplete_;  // by global rank: the numbers of its batches
+  std::vector<std::int64_t> posted_;                // by global rank: its batches so far
+  std::vector<const PostedOp*> waiting_;  // by global rank: the operation it waits for, unless that is complete
   int blocked_ = 0, alive_;
   bool deadlocked_ = false;
   std::string abort_reason_;

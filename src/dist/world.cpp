@@ -3,6 +3,7 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include <algorithm>
+#include <exception>
 #include <numeric>
 
 #include "base/error.h"
@@ -20,7 +21,11 @@ World::World(int rank, int size, c10::Device device, std::shared_ptr<BackendFact
       host_backends_(host_backends ? std::move(host_backends) : backends_),
       progress_(progress) {}
 
-World::~World() = default;
+World::~World() {
+  progress_.forget_devices();
+  if (std::uncaught_exceptions() > 0) return;  // after a failure the operations in flight never end
+  for (const auto& connection : connections_) connection->shutdown();
+}
 
 Group World::make_group(const std::string& name, const std::vector<int>& ranks, bool on_host) {
   const auto self = std::find(ranks.begin(), ranks.end(), rank_);
@@ -29,7 +34,7 @@ Group World::make_group(const std::string& name, const std::vector<int>& ranks, 
   const c10::Device device = on_host ? c10::Device(c10::kCPU) : device_;
   if (ranks.size() == 1) return Group(name, {rank_}, 0, device, nullptr, progress_);
 
-  const std::string instance = fmt::format("{}@{}", name, ++groups_made_[name]);
+  const std::string instance = fmt::format("{}@{}", name, ++groups_made_[group_key(name, ranks)]);
   auto scope = progress_.meet("connect", {{name, ranks}});
   try {
     connections_.push_back((on_host ? host_backends_ : backends_)->make(instance, ranks, group_rank));
@@ -46,8 +51,6 @@ const Group& World::everyone() {
     std::vector<int> ranks(static_cast<std::size_t>(size_));
     std::iota(ranks.begin(), ranks.end(), 0);
     everyone_ = make_group("world", ranks);
-    // NCCL connects a group in its first operation, which must include all its ranks; later ones may be transfers
-    // between two of them.
     everyone_->barrier();
   }
   return *everyone_;
@@ -55,7 +58,7 @@ const Group& World::everyone() {
 
 Groups::Groups(World& world, const Topology& topology) : world_(world.everyone()) {
   for (const GroupSpec& spec : topology.groups())
-    if (std::binary_search(spec.ranks.begin(), spec.ranks.end(), world.rank()))
+    if (spec.connected && std::binary_search(spec.ranks.begin(), spec.ranks.end(), world.rank()))
       by_name_.emplace(spec.name, world.make_group(spec.name, spec.ranks, spec.on_host));
 }
 

@@ -42,7 +42,7 @@ class World {
   const int rank_, size_;
   const c10::Device device_;
   std::shared_ptr<BackendFactory> backends_, host_backends_;
-  std::map<std::string, int> groups_made_;  // by name: distinguishes groups of the same name
+  std::map<std::string, int> groups_made_;  // by name and ranks: distinguishes groups that have both in common
   // Connections stay open as long as the world exists: when an exception unwinds a rank, its peers must not see them
   // close before the rank has reported the error.
   std::vector<c10::intrusive_ptr<c10d::Backend>> connections_;
@@ -50,7 +50,7 @@ class World {
   Progress& progress_;
 };
 
-// This rank's process groups of a topology, created in plan order on every rank.
+// This rank's connected process groups of a topology, created in plan order on every rank.
 class Groups {
  public:
   Groups(World& world, const Topology& topology);

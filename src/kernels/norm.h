@@ -33,7 +33,8 @@ struct NormBackward {
   Matrix<const T> sum_grad{};  // may have no data
   Matrix<const T> s;
   const T* weight = nullptr;
-  const float* mean = nullptr;  // of a layer norm
+  bool is_layer_norm = false;
+  const float* mean = nullptr;  // of a layer norm; it has no data if there are no rows
   const float* inverse_root = nullptr;
   T* s_grad = nullptr;           // dense
   bool sums_s_grad = false;      // of a layer norm

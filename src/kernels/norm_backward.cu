@@ -312,12 +312,12 @@ void norm_backward(const NormBackward<T>& norm, cudaStream_t stream) {
     with_vector_width<T>(aligned, s.columns, [&](auto width) {
       if (norm.sums_s_grad)
         launch_for(width, std::integral_constant<Parameters, Parameters::WeightAndBiases>());
-      else if (norm.mean)
+      else if (norm.is_layer_norm)
         launch_for(width, std::integral_constant<Parameters, Parameters::WeightAndBias>());
       else
         launch_for(width, std::integral_constant<Parameters, Parameters::Weight>());
     });
-  const std::int64_t parameters = (norm.mean ? norm.sums_s_grad ? 3 : 2 : 1) * s.columns;
+  const std::int64_t parameters = (norm.is_layer_norm ? norm.sums_s_grad ? 3 : 2 : 1) * s.columns;
   add_partials({norm.partials, blocks, parameters, parameters}, norm.parameter_grads, stream);
 }
 

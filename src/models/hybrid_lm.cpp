@@ -110,7 +110,9 @@ at::Tensor HybridLm::run_layers(at::Tensor x, const SequenceBatch& batch) const 
   Residual stream(std::move(x));
   for (const auto& layer : layers_) {
     // Copied, because backward may run the layer again after the caller's batch is gone.
-    const auto add_branch = [layer = layer.get(), batch](Residual& to) { to.add(layer->branch(to, batch)); };
+    SequenceBatch own = batch;
+    if (recompute_.full) own.expert_counts = std::make_shared<ExpertCounts>();
+    const auto add_branch = [layer = layer.get(), own](Residual& to) { to.add(layer->branch(to, own)); };
     add_layer(stream, add_branch, recompute_.full, parameters_.trains());
   }
   return stream.value();

@@ -11,11 +11,6 @@
 namespace braid {
 namespace {
 
-std::vector<std::int64_t> to_host(const at::Tensor& values) {
-  const at::Tensor host = values.cpu().contiguous();
-  return {host.data_ptr<std::int64_t>(), host.data_ptr<std::int64_t>() + host.numel()};
-}
-
 // counts[source][expert] for every (expt_tp rank, ep rank) that sends rows to this rank.   [expt_tp * ep, local
 // experts]
 at::Tensor gather_counts(const at::Tensor& counts, const Group& ep, const Group& expt_tp) {
@@ -42,63 +37,91 @@ at::Tensor order_by_expert(const at::Tensor& counts, std::int64_t rows) {
 
 }  // namespace
 
-ExpertExchange::ExpertExchange(const ExpertOrder& order, const Group& ep, const Group& expt_tp)
-    : ep_(ep), expt_tp_(expt_tp) {
+ExpertExchange::ExpertExchange(const ExpertOrder& order, const Group& ep, const Group& expt_tp,
+                               std::shared_ptr<ExpertCounts> kept)
+    : ep_(ep), expt_tp_(expt_tp), counts_(kept ? std::move(kept) : std::make_shared<ExpertCounts>()) {
   if (is_local()) {
-    local_rows_ = ExpertRows(order.ends);
-    return;
+    plan_ = Plan{.local_rows = ExpertRows(order.ends)};
+  } else if (!counts_->both) {
+    counts_->incoming = gather_counts(order.counts, ep, expt_tp);
+    counts_->both.emplace(at::cat({order.counts, counts_->incoming.flatten()}));
   }
-  const at::Tensor& counts = order.counts;
-  const at::Tensor incoming = gather_counts(counts, ep, expt_tp);
+}
+
+const ExpertExchange::Plan& ExpertExchange::plan() const {
+  if (!plan_) plan_ = make_plan();
+  return *plan_;
+}
+
+const ExpertRows& ExpertExchange::local_rows() const { return plan().local_rows; }
+
+ExpertExchange::Plan ExpertExchange::make_plan() const {
+  const at::Tensor& incoming = counts_->incoming;
   const auto sources = static_cast<std::size_t>(incoming.size(0)), experts = static_cast<std::size_t>(incoming.size(1));
-  // The only host synchronisation: the all-to-all needs the row counts on the host.
-  const std::vector<std::int64_t> all = to_host(at::cat({counts, incoming.flatten()}));
-  const auto outgoing_at = [&](std::size_t rank, std::size_t expert) { return all[rank * experts + expert]; };
+  const auto ep_size = static_cast<std::size_t>(ep_.size()), own = static_cast<std::size_t>(expt_tp_.rank()) * ep_size;
+  const std::int64_t* outgoing = counts_->both->get().const_data_ptr<std::int64_t>();  // [ep_size, experts]
+  const auto outgoing_at = [&](std::size_t rank, std::size_t expert) { return outgoing[rank * experts + expert]; };
   const auto incoming_at = [&](std::size_t source, std::size_t expert) {
-    return all[static_cast<std::size_t>(counts.size(0)) + source * experts + expert];
+    return outgoing[(ep_size + source) * experts + expert];
   };
-  const auto ep_size = static_cast<std::size_t>(ep.size()), own = static_cast<std::size_t>(expt_tp.rank()) * ep_size;
-  rows_to_.resize(ep_size);
-  rows_from_.resize(ep_size);
-  rows_of_.resize(static_cast<std::size_t>(expt_tp.size()));
+  Plan plan;
+  plan.rows_to.resize(ep_size);
+  plan.rows_from.resize(ep_size);
+  plan.rows_of.resize(static_cast<std::size_t>(expt_tp_.size()));
   std::vector<std::int64_t> local_counts(experts);
   for (std::size_t expert = 0; expert < experts; ++expert) {
     for (std::size_t rank = 0; rank < ep_size; ++rank) {
-      rows_to_[rank] += outgoing_at(rank, expert);
-      rows_from_[rank] += incoming_at(own + rank, expert);
+      plan.rows_to[rank] += outgoing_at(rank, expert);
+      plan.rows_from[rank] += incoming_at(own + rank, expert);
     }
     for (std::size_t source = 0; source < sources; ++source) {
-      rows_of_[source / ep_size] += incoming_at(source, expert);
+      plan.rows_of[source / ep_size] += incoming_at(source, expert);
       local_counts[expert] += incoming_at(source, expert);
     }
   }
-  local_rows_ = ExpertRows(std::move(local_counts), incoming.sum(0).cumsum(0).to(at::kInt));
-  by_expert_ = order_by_expert(incoming, std::accumulate(rows_of_.begin(), rows_of_.end(), std::int64_t{0}));
-  by_source_ = at::empty_like(by_expert_).scatter_(0, by_expert_, at::arange(by_expert_.numel(), by_expert_.options()));
+  plan.local_rows = ExpertRows(std::move(local_counts), incoming.sum(0).cumsum(0).to(at::kInt));
+  plan.by_expert =
+      order_by_expert(incoming, std::accumulate(plan.rows_of.begin(), plan.rows_of.end(), std::int64_t{0}));
+  plan.by_source = at::empty_like(plan.by_expert)
+                       .scatter_(0, plan.by_expert, at::arange(plan.by_expert.numel(), plan.by_expert.options()));
+  return plan;
 }
 
-AwaitRows ExpertExchange::start_dispatch(const at::Tensor& rows) const {
-  if (ep_.size() == 1) return [this, rows] { return share_and_sort(rows); };
-  return [this, await = start_all_to_all(rows, rows_to_, rows_from_, ep_)] { return share_and_sort(await()); };
+void ExpertExchange::start(RowExchange& dispatch) const {
+  if (ep_.size() > 1) dispatch.start(plan().rows_to, plan().rows_from);
 }
 
-at::Tensor ExpertExchange::share_and_sort(at::Tensor x) const {
+Tensors ExpertExchange::await(RowExchange& dispatch) const {
+  Tensors rows = dispatch.await();
   if (expt_tp_.size() > 1) {
     const auto copies = static_cast<std::size_t>(expt_tp_.size());
-    const std::vector<std::int64_t> everything(copies, x.size(0));
-    x = all_to_all(at::cat(std::vector<at::Tensor>(copies, x), 0), everything, rows_of_, expt_tp_);
+    const std::vector<std::int64_t> everything(copies, rows[0].size(0));
+    for (at::Tensor& x : rows) x = at::cat(std::vector<at::Tensor>(copies, x), 0);
+    RowExchange shared(rows, expt_tp_);
+    shared.start(everything, plan().rows_of);
+    rows = shared.await();
   }
-  return by_expert_.defined() ? x.index_select(0, by_expert_) : x;
+  if (!is_local())
+    for (at::Tensor& x : rows) x = x.index_select(0, plan().by_expert);
+  return rows;
+}
+
+Tensors ExpertExchange::dispatch(const Tensors& rows) const {
+  RowExchange exchange = prepare_dispatch(rows);
+  start(exchange);
+  return await(exchange);
 }
 
 at::Tensor ExpertExchange::combine(const at::Tensor& rows) const {
-  at::Tensor x = by_source_.defined() ? rows.index_select(0, by_source_) : rows;
+  if (is_local()) return rows;
+  const Plan& plan = this->plan();
+  at::Tensor x = rows.index_select(0, plan.by_source);
   if (expt_tp_.size() > 1) {
-    const std::int64_t own = rows_of_[static_cast<std::size_t>(expt_tp_.rank())];
+    const std::int64_t own = plan.rows_of[static_cast<std::size_t>(expt_tp_.rank())];
     const std::vector<std::int64_t> from_each(static_cast<std::size_t>(expt_tp_.size()), own);
-    x = all_to_all(x, rows_of_, from_each, expt_tp_).unflatten(0, {expt_tp_.size(), own}).sum(0);
+    x = all_to_all(x, plan.rows_of, from_each, expt_tp_).unflatten(0, {expt_tp_.size(), own}).sum(0);
   }
-  return ep_.size() > 1 ? all_to_all(x, rows_from_, rows_to_, ep_) : x;
+  return ep_.size() > 1 ? all_to_all(x, plan.rows_from, plan.rows_to, ep_) : x;
 }
 
 }  // namespace braid

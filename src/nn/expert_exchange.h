@@ -4,34 +4,54 @@
 // the ranks that split those experts' width (expt_tp), and are sorted by local expert. combine() does the reverse.
 #pragma once
 
+#include <memory>
+#include <optional>
+
 #include "dist/collectives.h"
 #include "ops/grouped_linear.h"
 #include "ops/moe.h"
+#include "tensor/host_copy.h"
 
 namespace braid {
+
+// How many rows of each expert the ranks send each other. The all-to-all needs these numbers on the host.
+struct ExpertCounts {
+  at::Tensor incoming;           // [expt_tp * ep ranks, local experts], on the device; undefined: not known yet
+  std::optional<HostCopy> both;  // the outgoing, by expert, and the incoming
+};
 
 class ExpertExchange {
  public:
   // order: this rank's rows for each expert. Collective over ep and expt_tp: every rank learns how many rows it will
-  // receive. Without other ranks the row counts stay on the device.
-  ExpertExchange(const ExpertOrder& order, const Group& ep, const Group& expt_tp);
+  // receive. The host waits for these numbers only in start(). `kept` keeps them for a second exchange of the same
+  // rows. Without other ranks nothing leaves the device.
+  ExpertExchange(const ExpertOrder& order, const Group& ep, const Group& expt_tp,
+                 std::shared_ptr<ExpertCounts> kept = nullptr);
 
-  // [R, ...] sorted by expert -> [R', ...] sorted by local expert, from the result, which must not outlive this object.
-  // What runs before it is called overlaps with the all-to-all over ep.
-  AwaitRows start_dispatch(const at::Tensor& rows) const;
+  // Tensors of R rows sorted by expert -> tensors of R' rows sorted by local expert, in the steps of a RowExchange.
+  RowExchange prepare_dispatch(const Tensors& rows) const { return RowExchange(rows, ep_); }
+  void start(RowExchange& dispatch) const;
+  Tensors await(RowExchange& dispatch) const;
+  Tensors dispatch(const Tensors& rows) const;  // all steps
+
   at::Tensor combine(const at::Tensor& rows) const;  // [R', ...] partial sums over expt_tp -> [R, ...]
 
   bool is_local() const { return ep_.size() == 1 && expt_tp_.size() == 1; }  // rows stay where and as they are
-  const ExpertRows& local_rows() const { return local_rows_; }  // row counts of each local expert, after dispatch
+  const ExpertRows& local_rows() const;  // row counts of each local expert, after dispatch
 
  private:
-  at::Tensor share_and_sort(at::Tensor x) const;
+  struct Plan {
+    std::vector<std::int64_t> rows_to{}, rows_from{};  // per ep rank
+    std::vector<std::int64_t> rows_of{};               // per expt_tp rank: the rows it received over ep
+    ExpertRows local_rows{};
+    at::Tensor by_expert{}, by_source{};  // row order from (expt_tp rank, ep rank, expert) to (expert, ...), and back
+  };
+  const Plan& plan() const;  // waits for the counts
+  Plan make_plan() const;
 
   Group ep_, expt_tp_;
-  std::vector<std::int64_t> rows_to_, rows_from_;  // per ep rank
-  std::vector<std::int64_t> rows_of_;              // per expt_tp rank: the rows it received over ep
-  ExpertRows local_rows_;
-  at::Tensor by_expert_, by_source_;  // row order from (expt_tp rank, ep rank, expert) to (expert, ...), and back
+  std::shared_ptr<ExpertCounts> counts_;
+  mutable std::optional<Plan> plan_;
 };
 
 }  // namespace braid

@@ -65,45 +65,50 @@ at::Tensor Moe::branch(const Residual& x, const SequenceBatch& batch) {
   // With recomputation a layer runs twice, once with gradients; tokens are counted in that run only.
   if (at::GradMode::is_enabled()) tokens_per_expert_ += order.counts;
 
-  const auto exchange = std::make_shared<const ExpertExchange>(order, parallel_.ep, parallel_.expt_tp);
-  const auto run_experts = [this, order, exchange](const Tensors& in) {
-    return start_experts(in[0], in[1], order, exchange)();
-  };
+  const auto exchange =
+      std::make_shared<const ExpertExchange>(order, parallel_.ep, parallel_.expt_tp, batch.expert_counts);
   const bool fused = fc1_.weight().fp8 && exchange->is_local() && own.value.size(0) > 0;
-  AwaitRows await_experts;
-  if (!fused)
-    await_experts = recompute_.experts
-                        ? [&] { return recompute(run_experts, {to_experts, routing.weights}, parameters_.trains()); }
-                        : start_experts(to_experts.value, routing.weights, order, exchange);
-  const at::Tensor shared = shared_expert(is_shared ? Recomputable(tokens[1], normed.again) : normed);
+  // The row counts travel while the shared expert's first product runs, the rows during the second.
+  std::optional<RowExchange> rows;
+  if (!fused && !recompute_.experts) rows = prepare_rows(to_experts.value, routing.weights, order, *exchange);
+  const Recomputable to_shared = is_shared ? Recomputable(tokens[1], normed.again) : normed;
+  const at::Tensor inner = shared_fc1_ ? (*shared_fc1_)(to_shared) : at::Tensor();
+  if (rows) exchange->start(*rows);
+  const auto activated = [inner] { return squared_relu(inner); };
+  const at::Tensor shared =
+      shared_fc2_ ? (*shared_fc2_)(recomputable(activated, recompute_.activations)) : at::Tensor();
 
+  const auto from_tokens = [this, order, exchange](const Tensors& in) {
+    RowExchange again = prepare_rows(in[0], in[1], order, *exchange);
+    exchange->start(again);
+    return run_experts(again, order, *exchange);
+  };
   const at::Tensor added = own_is_all ? shared : at::Tensor();
   const ExpertMlp mlp = {fc1_.weight(), fc2_.weight(), order, options_.router.top_k};
+  const auto outputs = [&] {
+    return rows ? run_experts(*rows, order, *exchange)
+                : recompute(from_tokens, {to_experts, routing.weights}, parameters_.trains());
+  };
   const at::Tensor y = fused ? expert_mlp_fp8(to_experts, routing.weights, added, mlp, recompute_.experts)
-                             : unpermute_from_experts(await_experts(), order, options_.router.top_k, added);
+                             : unpermute_from_experts(outputs(), order, options_.router.top_k, added);
   const at::Tensor routed = all_rows(with_aux_loss(y, routing, batch), parallel_);
   return shared.defined() && !own_is_all ? routed + shared : routed;
 }
 
-AwaitRows Moe::start_experts(const at::Tensor& tokens, const at::Tensor& weights, const ExpertOrder& order,
-                             const std::shared_ptr<const ExpertExchange>& exchange) const {
-  const AwaitRows await_rows = exchange->start_dispatch(permute_to_experts(tokens, order, options_.router.top_k));
-  // Weights that stay here need not be sorted: their reader finds them.
-  const bool local = exchange->is_local();
-  const at::Tensor places = local ? order.order : at::Tensor();
-  const AwaitRows await_weights =
-      local ? [weights] { return weights; } : exchange->start_dispatch(weights_by_expert(weights, order));
-  return [this, exchange, await_rows, await_weights, places] {
-    const at::Tensor inner = fc1_(await_rows(), exchange->local_rows()), scales = await_weights();
-    const auto activated = [inner, scales, places] { return scaled_squared_relu(inner, scales, places); };
-    return exchange->combine(fc2_(recomputable(activated, recompute_.activations), exchange->local_rows()));
-  };
+// Weights that stay here need not be sorted: their reader finds them.
+RowExchange Moe::prepare_rows(const at::Tensor& tokens, const at::Tensor& weights, const ExpertOrder& order,
+                              const ExpertExchange& exchange) const {
+  return exchange.prepare_dispatch({permute_to_experts(tokens, order, options_.router.top_k),
+                                    exchange.is_local() ? weights : weights_by_expert(weights, order)});
 }
 
-at::Tensor Moe::shared_expert(const Recomputable& x) const {
-  if (!shared_fc1_) return {};
-  const auto activated = [inner = (*shared_fc1_)(x)] { return squared_relu(inner); };
-  return (*shared_fc2_)(recomputable(activated, recompute_.activations));
+at::Tensor Moe::run_experts(RowExchange& started, const ExpertOrder& order, const ExpertExchange& exchange) const {
+  const Tensors arrived = exchange.await(started);
+  const at::Tensor inner = fc1_(arrived[0], exchange.local_rows());
+  const auto activated = [inner, weights = arrived[1], places = exchange.is_local() ? order.order : at::Tensor()] {
+    return scaled_squared_relu(inner, weights, places);
+  };
+  return exchange.combine(fc2_(recomputable(activated, recompute_.activations), exchange.local_rows()));
 }
 
 at::Tensor Moe::with_aux_loss(const at::Tensor& y, const Routing& routing, const SequenceBatch& batch) {

@@ -40,11 +40,11 @@ class Moe : public Layer {
   void forget_tokens();
 
  private:
-  // The experts' outputs for these tokens, [T * k, H] sorted by expert. What runs before the result is called overlaps
-  // with the rows' way to their experts.
-  AwaitRows start_experts(const at::Tensor& tokens, const at::Tensor& weights, const ExpertOrder& order,
-                          const std::shared_ptr<const ExpertExchange>& exchange) const;
-  at::Tensor shared_expert(const Recomputable& x) const;
+  // The rows of these tokens, and each row's weight, ready to travel to their experts.
+  RowExchange prepare_rows(const at::Tensor& tokens, const at::Tensor& weights, const ExpertOrder& order,
+                           const ExpertExchange& exchange) const;
+  // The experts' outputs for the rows that have started, [T * k, H] sorted by expert.
+  at::Tensor run_experts(RowExchange& started, const ExpertOrder& order, const ExpertExchange& exchange) const;
   at::Tensor with_aux_loss(const at::Tensor& y, const Routing& routing, const SequenceBatch& batch);
   at::Tensor aux_loss_of(const at::Tensor& scores, const SequenceBatch& batch) const;
   LogitsAndTokens logits_of(const Recomputable& x, std::size_t other_users);

@@ -3,7 +3,6 @@
 #include <ATen/ops/_grouped_mm.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mm.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <numeric>
 
@@ -15,18 +14,13 @@
 namespace braid {
 
 void ExpertRows::prefetch() const {
-  if (on_host() || host_->copied || !ends_.is_cuda()) return;
-  host_->ends = at::empty(ends_.sizes(), at::TensorOptions(at::kInt).pinned_memory(true));
-  host_->ends.copy_(ends_, /*non_blocking=*/true);
-  host_->copied.emplace(at::kCUDA);
-  host_->copied->record(c10::impl::VirtualGuardImpl(at::kCUDA).getStream(ends_.device()));
+  if (!on_host() && !host_->ends) host_->ends.emplace(ends_);
 }
 
 const std::vector<std::int64_t>& ExpertRows::counts() const {
   if (on_host()) return *host_->counts;
   prefetch();
-  if (host_->copied) host_->copied->synchronize();
-  const at::Tensor& ends = ends_.is_cuda() ? host_->ends : ends_;
+  const at::Tensor& ends = host_->ends->get();
   std::vector<std::int64_t>& counts = host_->counts.emplace(static_cast<std::size_t>(ends.numel()));
   std::adjacent_difference(ends.data_ptr<int>(), ends.data_ptr<int>() + ends.numel(), counts.begin());
   return counts;

@@ -1,14 +1,13 @@
 // The products of experts with their rows. E experts, R rows that are sorted by expert.
 #pragma once
 
-#include <c10/core/Event.h>
-
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <vector>
 
 #include "tensor/autograd.h"
+#include "tensor/host_copy.h"
 #include "tensor/recomputable.h"
 #include "tensor/weight.h"
 
@@ -33,8 +32,7 @@ class ExpertRows {
  private:
   struct Host {
     std::optional<std::vector<std::int64_t>> counts{};
-    at::Tensor ends{};  // in pinned memory, once `copied` is over
-    std::optional<c10::Event> copied{};
+    std::optional<HostCopy> ends{};
   };
   at::Tensor ends_;
   std::shared_ptr<Host> host_ = std::make_shared<Host>();  // one for all copies

@@ -52,6 +52,7 @@ Tensors norm_backward(const at::Tensor& grad, const at::Tensor& sum_grad, const 
                                .sum_grad = const_matrix<T>(added),
                                .s = const_matrix<T>(s),
                                .weight = data<T>(dense_weight),
+                               .is_layer_norm = has_bias,
                                .mean = data<float>(saved.mean),
                                .inverse_root = data<float>(saved.inverse_root),
                                .s_grad = data<T>(s_grad),

@@ -152,7 +152,7 @@ std::string show_rank(const Topology& topology, int global_rank) {
     coordinates.push_back({module->name, "dense", module->dense.coordinates_of(global_rank)});
     coordinates.push_back({module->name, "expert", module->expert.coordinates_of(global_rank)});
   }
-  for (const auto& [name, ranks, on_host] : topology.groups()) {
+  for (const auto& [name, ranks, on_host, connected] : topology.groups()) {
     const auto self = std::lower_bound(ranks.begin(), ranks.end(), global_rank);
     if (self == ranks.end() || *self != global_rank) continue;
     groups.push_back(
@@ -166,7 +166,7 @@ std::string show_rank(const Topology& topology, int global_rank) {
 std::string topology_json(const Topology& topology) {
   Json json = {{"world_size", topology.world_size()}, {"colocated", topology.colocated()}};
   for (const Module& module : topology.modules()) json["modules"].push_back(json_of(module));
-  for (const auto& [name, ranks, on_host] : topology.groups()) {
+  for (const auto& [name, ranks, on_host, connected] : topology.groups()) {
     const std::size_t dot = name.find('.');
     json["groups"].push_back({{"module", name.substr(0, dot)}, {"key", name.substr(dot + 1)}, {"ranks", ranks}});
   }

@@ -24,28 +24,29 @@ void append_groups(const Module& module, std::vector<GroupSpec>& groups) {
   struct Kind {
     const Grid& view;
     std::vector<std::string> dims;
-    bool on_host = false;
+    bool connected = true, on_host = false;
   };
+  constexpr bool kUnused = false;
   const Kind kinds[] = {
       {module.dense, {"tp"}},
       {module.dense, {"cp"}},
-      {module.dense, {"pp"}},
-      {module.dense, {"dp"}},
+      {module.dense, {"pp"}, kUnused},
+      {module.dense, {"dp"}, kUnused},
       {module.dense, {"dp", "cp"}},
       {module.dense, {"tp", "cp"}},
       {module.expert, {"ep"}},
       {module.expert, {"expt_tp"}},
       {module.expert, {"expt_dp"}},
-      {module.dense, {"tp", "pp"}},
+      {module.dense, {"tp", "pp"}, kUnused},
       {module.dense, {"tp", "cp", "dp"}},
-      {module.dense, {"tp", "cp", "pp", "dp"}},
-      {module.expert, {"expt_tp", "ep"}},
-      {module.expert, {"expt_tp", "ep", "pp"}},
-      {module.dense, {"tp", "cp", "pp"}, true},  // a replica, which shares a batch; the others are Megatron's
+      {module.dense, {"tp", "cp", "pp", "dp"}, kUnused},
+      {module.expert, {"expt_tp", "ep"}, kUnused},
+      {module.expert, {"expt_tp", "ep", "pp"}, kUnused},
+      {module.dense, {"tp", "cp", "pp"}, true, true},  // a replica, which shares a batch; the others are Megatron's
   };
-  for (const auto& [view, dims, on_host] : kinds) {
+  for (const auto& [view, dims, connected, on_host] : kinds) {
     const std::string name = module.name + "." + view.key(dims);
-    for (std::vector<int>& ranks : view.groups(dims)) groups.push_back({name, std::move(ranks), on_host});
+    for (std::vector<int>& ranks : view.groups(dims)) groups.push_back({name, std::move(ranks), on_host, connected});
   }
 }
 

@@ -24,6 +24,7 @@ struct GroupSpec {
   std::string name;        // "<module>.<key>", e.g. "language.dp-cp"
   std::vector<int> ranks;  // ascending global ranks
   bool on_host = false;    // it moves host memory: batches, before they are copied to a device
+  bool connected = true;   // false: Megatron has it, and nothing here communicates over it
 };
 
 class Topology {

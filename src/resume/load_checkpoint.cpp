@@ -83,7 +83,7 @@ class Load {
         world_(world),
         say_(say),
         sets_(stored_sets(training.model().provider(), training.model().topology())) {
-    guarded([&] { checkpoint_.emplace(folder); });
+    guarded([&] { checkpoint_.emplace(folder, ReaderShare{world.rank(), world.size()}); });
   }
 
   // Throws Damaged if the checkpoint is corrupt.

@@ -321,6 +321,23 @@ TEST(DistCheckpoint, AnArchiveMustBeWhatTheIndexSays) {
   EXPECT_THAT(error_with([](DistTensor& tensor) { tensor.chunks[0].part.length += 3; }), HasSubstr("is truncated"));
 }
 
+// Together, the readers find what one reader would.
+TEST(DistCheckpoint, ReadersShareTheCheckOfFiles) {
+  const TemporaryFolder folder;
+  DistWriter first(folder.path(), 0), second(folder.path(), 1), third(folder.path(), 2);
+  for (DistWriter* writer : {&first, &second, &third}) {
+    const std::int64_t begin = 2 * (writer == &second) + 4 * (writer == &third);
+    writer->add_tensor("weight", {6}, {begin}, at::ones({2}));
+    writer->finish();
+  }
+  complete(folder.path(), {&first, &second, &third});
+  fs::remove(folder.path() + "/__1_0.distcp");
+  int found = 0;
+  for (int reader = 0; reader < 3; ++reader)
+    found += error_of<DataError>([&] { DistCheckpoint checkpoint(folder.path(), {reader, 3}); }) != "no error";
+  EXPECT_EQ(found, 1);
+}
+
 TEST(DistCheckpoint, OtherFormatsAreRefused) {
   const TemporaryFolder folder;
   EXPECT_THAT(error_of<DataError>([&] { DistCheckpoint checkpoint(folder.path()); }),

@@ -160,6 +160,55 @@ TEST(HangDiagnosis, ABusyRankIsBlamedInOtherWords) {
   EXPECT_THAT(hang->message, HasSubstr("busy elsewhere"));
 }
 
+// Ranks 0 and 2 wait in an all_reduce, where rank 1 has gone on to the next operation of the group.
+TEST(MismatchDiagnosis, NamesTheRankWhoseOperationIsNotThatOfTheOthers) {
+  const auto meets = [](const std::string& content) {
+    ObservedRank rank = waits("language.tp", {0, 1, 2}, 7, 0);
+    rank.status.waits[0].meeting.content = content;
+    return rank;
+  };
+  const std::string usual = "all_reduce of 1000 Float";
+  EXPECT_FALSE(diagnose_mismatch({{0, meets(usual)}, {1, meets(usual)}, {2, meets(usual)}}));
+  EXPECT_FALSE(diagnose_mismatch({{0, meets(usual)}, {1, waits("language.tp", {0, 1, 2}, 8, 0)}, {2, meets(usual)}}));
+  const auto found = diagnose_mismatch({{0, meets(usual)}, {1, meets("all_gather of 1000 Float")}, {2, meets(usual)}});
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->culprit, 1);
+  EXPECT_THAT(found->message, AllOf(HasSubstr("#7 on language.tp is all_gather of 1000 Float"),
+                                    HasSubstr("ranks 0,2 have all_reduce of 1000 Float")));
+}
+
+// Groups of one name with other members are other groups.
+TEST(MismatchDiagnosis, ComparesOnlyRanksOfTheSameGroup) {
+  ObservedRank a = waits("language.tp", {0, 1}, 7, 0), b = waits("language.tp", {2, 3}, 7, 0);
+  a.status.waits[0].meeting.content = "all_reduce of 8 Float";
+  b.status.waits[0].meeting.content = "all_reduce of 9 Float";
+  EXPECT_FALSE(diagnose_mismatch({{0, a}, {2, b}}));
+}
+
+// What the host has queued and the device has not reached is not an arrival; what the device has started is a wait.
+TEST(Progress, FollowsDevices) {
+  Progress progress;
+  auto scope = progress.phase("iteration 3");
+  DeviceState first = DeviceState::Queued, second = DeviceState::Queued;
+  progress.follow("tp", "all_reduce", progress.arrive({{"language.tp", {2, 3}}}), [&] { return first; });
+  progress.follow("tp", "all_gather", progress.arrive({{"language.tp", {2, 3}}}), [&] { return second; });
+  const auto status = [&] {
+    progress.poll_devices();
+    return progress.snapshot();
+  };
+  EXPECT_EQ(status().arrivals.at("language.tp"), 0);
+  EXPECT_THAT(status().waits, ::testing::IsEmpty());
+  EXPECT_EQ(status().op, "iteration 3 > the GPU before all_reduce #1 on language.tp");
+  first = DeviceState::Started;
+  EXPECT_EQ(status().arrivals.at("language.tp"), 1);
+  ASSERT_THAT(status().waits, ::testing::SizeIs(1));
+  EXPECT_EQ(status().op, "iteration 3 > the GPU in all_reduce #1 on language.tp");
+  first = second = DeviceState::Done;
+  EXPECT_EQ(status().arrivals.at("language.tp"), 2);
+  EXPECT_THAT(status().waits, ::testing::IsEmpty());
+  EXPECT_EQ(status().op, "iteration 3");
+}
+
 TEST(Progress, ShowsWhatIsOpen) {
   Progress progress;
   EXPECT_EQ(progress.snapshot().op, "");

@@ -15,9 +15,19 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
+// NCCL connects two ranks in their first transfer. That needs memory of the GPU, for which it waits until the GPU is
+// idle.
+void connect_both_ways(const Group& group) {
+  at::Tensor sent = at::ones({1}, at::TensorOptions(at::kFloat).device(group.device())),
+             received = at::empty_like(sent);
+  group.start_exchange({{sent, 1 - group.rank(), true}, {received, 1 - group.rank(), false}}).wait();
+  EXPECT_EQ(received.item<float>(), 1);
+}
+
 // Rank 1 arrives only after rank 0 has continued, which rank 0 could not if its start waited for rank 1.
 void start_without_a_peer(World& world) {
   const Group work = world.make_group("work", {0, 1}), word = world.make_group("word", {0, 1});
+  connect_both_ways(word);
   at::Tensor x = at::full({3}, world.rank() + 1, at::TensorOptions(at::kFloat).device(world.device()));
   at::Tensor go = at::ones({1}, x.options());
   if (world.rank() == 0) {
@@ -48,6 +58,8 @@ at::Tensor with_work(const at::Tensor& x, const std::function<void()>& forward, 
 // 1's exchange is complete; backward likewise. Without overlap, in either direction, neither rank could continue.
 void overlap_an_all_to_all(World& world) {
   const Group rows = world.make_group("rows", {0, 1}), word = world.make_group("word", {0, 1});
+  connect_both_ways(word);
+  connect_both_ways(rows);
   at::Tensor go = at::ones({1}, at::TensorOptions(at::kFloat).device(world.device()));
   const auto tell = [&] { word.send(go, 1 - world.rank()); };
   const auto hear = [&] { word.receive(go, 1 - world.rank()); };
@@ -55,10 +67,11 @@ void overlap_an_all_to_all(World& world) {
   const std::vector<std::int64_t> two = {2, 2};
   at::Tensor y;
   if (world.rank() == 0) {
-    const AwaitRows await = start_all_to_all(x, two, two, rows);
+    RowExchange exchange({x}, rows);
+    exchange.start(two, two);
     const auto converse = [&] { tell(), hear(); };
     const at::Tensor between = with_work(x, converse, converse);
-    y = await() + between;
+    y = exchange.await()[0] + between;
   } else {
     y = with_work(all_to_all(with_work(x, hear, tell), two, two, rows), tell, hear);
   }

@@ -68,6 +68,23 @@ TEST(ThreadBackend, StrictGroupsDoNotWaitForEachOther) {
   EXPECT_EQ(error_of(3, ThreadSemantics::Strict, body), "no error");
 }
 
+// With one hardware queue, an operation waits for all that its rank posted before, in whatever group.
+TEST(ThreadBackend, OneQueueDeadlocksWhereRanksUseTwoGroupsInDifferentOrders) {
+  const auto body = [](bool crossed) {
+    return [crossed](World& world) {
+      const Group a = world.make_group("a", {0, 1}), b = world.make_group("b", {0, 1});
+      at::Tensor x = at::ones({1}), y = at::ones({1});
+      const bool b_first = crossed && world.rank() == 1;
+      Pending first = (b_first ? b : a).start_all_reduce(x), second = (b_first ? a : b).start_all_reduce(y);
+      second.wait();
+      first.wait();
+    };
+  };
+  EXPECT_EQ(error_of(2, ThreadSemantics::Strict, body(true)), "no error");
+  EXPECT_EQ(error_of(2, ThreadSemantics::OneQueue, body(false)), "no error");
+  EXPECT_THAT(error_of(2, ThreadSemantics::OneQueue, body(true)), HasSubstr("deadlock"));
+}
+
 TEST(ThreadBackend, RankThatReturnsEarlyLeavesADeadlockNotAHang) {
   EXPECT_THAT(error_of(3, ThreadSemantics::Relaxed,
                        [](World& world) {

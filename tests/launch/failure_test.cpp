@@ -66,7 +66,7 @@ struct Failure {
     return {built_program("chaos_rank"), kind, std::to_string(victim), std::to_string(delay_ms),
             std::to_string(is_hang() ? kHangLimit_s : kNoHang_s)};
   }
-  bool is_hang() const { return kind == "stop" || kind == "spin"; }
+  bool is_hang() const { return kind == "stop" || kind == "spin" || kind == "kernel"; }
   std::string expected_message() const {
     if (kind == "throw") return "the victim threw";
     if (kind == "aten") return "The size of tensor a (2) must match the size of tensor b (3)";
@@ -74,7 +74,9 @@ struct Failure {
     if (kind == "abort") return "SIGABRT";
     if (kind == "kill") return "killed by SIGKILL";
     if (kind == "stop") return fmt::format("no heartbeat for more than {} s", kHangLimit_s);
-    if (kind == "spin") return "hangs: no progress for ";
+    if (kind == "spin" || kind == "kernel") return "hangs: no progress for ";
+    if (kind == "skip") return "on world is all_gather of 1000 Float, where ranks ";
+    if (kind == "size") return "on world is all_reduce of 999 Float, where ranks ";
     return "exited with code 0 before the run was over";
   }
   int expected_exit_code() const {
@@ -174,6 +176,17 @@ TEST(Failures, AbortLibtorchErrorsAndAHangOutsideCollectives) {
   try_failure({"aten", 3, 200}, "aten-" + std::to_string(getpid()));
   try_failure({"abort", 1, 200}, "abort-" + std::to_string(getpid()));
   hang.get();
+}
+
+// A rank whose operation does not fit is named at once, before a hang follows from it.
+TEST(Failures, ASkippedCollective) { try_failure({"skip", 2, 200}, "skip-" + std::to_string(getpid())); }
+
+// A size that does not fit, which Gloo ends by an abort of its own; and a kernel that never ends, where the host of the
+// victim is as far as the others.
+TEST(Failures, AWrongSizeAndAHangOnTheGpu) {
+  if (!std::getenv("BRAID_TEST_BACKEND")) GTEST_SKIP() << "needs GPUs that communicate over NCCL";
+  try_failure({"size", 1, 200}, "size-" + std::to_string(getpid()));
+  try_failure({"kernel", 1, 200}, "kernel-" + std::to_string(getpid()));
 }
 
 // Ranks without Braid's launcher: rank 0 serves store and board, as under srun. None outlives the test.

@@ -108,7 +108,7 @@ Outcome run(const Layout& layout, const Provider& provider, const SampleSource& 
           }
         }
       },
-      ThreadSemantics::Strict);
+      ThreadSemantics::OneQueue);
   return outcome;
 }
 

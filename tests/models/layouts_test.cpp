@@ -80,14 +80,25 @@ TEST(Layouts, EqualOneProcessWhenPartsAreRecomputed) {
   options.recompute = {.norms = true, .activations = true, .experts = true, .mamba = true};
   for (const Layout& layout : {Layout{.tp = 2}, Layout{.tp = 2, .cp = 2, .ep = 2, .sp = true},
                                Layout{.ep = 2, .expt_tp = 2, .pp = 2, .dp = 4}})
-    expect_same(run(config, batch, layout, options, ThreadSemantics::Strict), expected, 1e-10);
+    expect_same(run(config, batch, layout, options, ThreadSemantics::OneQueue), expected, 1e-10);
 }
 
-TEST(Layouts, AreFreeOfDeadlockUnderStrictSemantics) {
+TEST(Layouts, AreFreeOfDeadlockInOneQueue) {
   const HybridLmConfig config = small_model();
   const TokenBatch batch = testing::token_batch({8, 8}, config.vocab);
   for (const Layout& layout : {Layout{.tp = 2, .cp = 2, .ep = 4, .pp = 2, .sp = true}, Layout{.pp = 2, .vpp = 3}})
-    expect_same(run(config, batch, layout, kDouble, ThreadSemantics::Strict), run(config, batch, {}, kDouble), 1e-10);
+    expect_same(run(config, batch, layout, kDouble, ThreadSemantics::OneQueue), run(config, batch, {}, kDouble), 1e-10);
+}
+
+// Ranks share key/value heads and Mamba's groups.
+TEST(Layouts, MoreRanksThanKvHeadsAndGroupsEqualOneProcess) {
+  HybridLmConfig config = small_model();
+  config.kv_heads = config.mamba_groups = 2;
+  const TokenBatch batch = testing::token_batch({9, 2, 13, 5, 3}, config.vocab);
+  const ForwardResult expected = run(config, batch, {}, kDouble);
+  for (const Layout& layout :
+       {Layout{.cp = 8}, Layout{.tp = 2, .cp = 4}, Layout{.tp = 2, .cp = 4, .ep = 4, .sp = true, .recompute = true}})
+    expect_same(run(config, batch, layout, kDouble, ThreadSemantics::OneQueue), expected, 1e-10);
 }
 
 TEST(Layouts, AgreeWithoutABackward) {
@@ -96,7 +107,7 @@ TEST(Layouts, AgreeWithoutABackward) {
   const ForwardOptions forward_only = {.dtype = at::kDouble};
   const ForwardResult expected = run(config, batch, {}, kDouble);
   for (const Layout& layout : {Layout{}, Layout{.pp = 3}, Layout{.tp = 2, .pp = 2, .vpp = 3}, Layout{.dp = 2}}) {
-    const ForwardResult got = run(config, batch, layout, forward_only, ThreadSemantics::Strict);
+    const ForwardResult got = run(config, batch, layout, forward_only, ThreadSemantics::OneQueue);
     EXPECT_LE(relative_error(got.output, expected.output), 1e-10) << layout;
     EXPECT_LE(relative_error(got.loss, expected.loss), 1e-10) << layout;
     EXPECT_TRUE(got.grads.empty());

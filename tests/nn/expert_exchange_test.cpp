@@ -93,11 +93,12 @@ void check_dispatch(const Layout& layout, const CountsOf& counts_of) {
     const at::Tensor expected = arrivals(layout, me, counts_of, local_counts);
     EXPECT_EQ(exchange.local_rows().counts(), local_counts) << "rank " << me;
     EXPECT_TRUE(at::equal(exchange.local_rows().ends(), expert_rows(local_counts, at::Device("cpu")).ends()));
-    const at::Tensor got = exchange.start_dispatch(rows_of(me, counts_of(me)))();
+    const at::Tensor got = exchange.dispatch({rows_of(me, counts_of(me))})[0];
     EXPECT_TRUE(at::equal(got, expected)) << "rank " << me << " got\n" << got << "\nnot\n" << expected;
-    const at::Tensor senders =
-        exchange.start_dispatch(rows_of(me, counts_of(me)).select(1, 0))();  // one number per row
-    EXPECT_TRUE(at::equal(senders, expected.select(1, 0))) << "rank " << me;
+    const at::Tensor rows = rows_of(me, counts_of(me));
+    const Tensors both = exchange.dispatch({rows, rows.select(1, 0).to(at::kFloat)});  // one number per row
+    EXPECT_TRUE(at::equal(both[0], expected)) << "rank " << me;
+    EXPECT_TRUE(at::equal(both[1], expected.select(1, 0).to(at::kFloat))) << "rank " << me;
     return true;
   });
 }
@@ -128,7 +129,7 @@ void check_round_trip(const Layout& layout, const CountsOf& counts_of) {
     const int me = rank.world.rank();
     const ExpertExchange exchange = make_exchange(counts_of(me), rank);
     const at::Tensor rows = rows_of(me, counts_of(me)).requires_grad_();
-    const at::Tensor back = exchange.combine(exchange.start_dispatch(rows)() * (rank.parallel.expt_tp.rank() + 1));
+    const at::Tensor back = exchange.combine(exchange.dispatch({rows})[0] * (rank.parallel.expt_tp.rank() + 1));
     EXPECT_TRUE(at::equal(back, rows * sum)) << "rank " << me;
     const at::Tensor grad = rows.detach() * 3 + 1;
     back.backward(grad);
@@ -152,9 +153,9 @@ TEST(ExpertExchange, BackwardIsTheTranspose) {
         const int me = rank.world.rank();
         const ExpertExchange exchange = make_exchange(uneven_counts(me), rank);
         const auto seed = static_cast<std::uint64_t>(me);
-        const at::Tensor sent = rows_of(me, uneven_counts(me)), arrived = exchange.start_dispatch(sent)();
+        const at::Tensor sent = rows_of(me, uneven_counts(me)), arrived = exchange.dispatch({sent})[0];
         const at::Tensor x = random_tensor((dispatching ? sent : arrived).sizes(), seed + 10).requires_grad_();
-        const at::Tensor ax = dispatching ? exchange.start_dispatch(x)() : exchange.combine(x);
+        const at::Tensor ax = dispatching ? exchange.dispatch({x})[0] : exchange.combine(x);
         const at::Tensor y = random_tensor(ax.sizes(), seed + 20);
         ax.backward(y);
         const double forward = (ax.detach() * y).sum().item<double>();

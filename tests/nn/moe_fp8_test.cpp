@@ -56,12 +56,12 @@ Outcome run(const Layout& layout, const RecomputeConfig& recompute = {}) {
     Parameters parameters(make_specs(), 0, rank.coordinates(), at::kDouble, at::Device("cpu"));
     parameters.initialize(3);
     Moe moe(kOptions, parameters, "", rank.parallel, recompute);
-    const at::Tensor own = x[rank.dp.rank()].clone().requires_grad_();
+    const at::Tensor own = x[rank.replica].clone().requires_grad_();
     const at::Tensor y = moe.branch(own, {pack_sequences({0, kTokens}, at::Device("cpu"))});
-    y.backward(grad[rank.dp.rank()]);
+    y.backward(grad[rank.replica]);
     const std::lock_guard<std::mutex> lock(mutex);
-    outcome.outputs[rank.dp.rank()] = y.detach();
-    outcome.x_grads[rank.dp.rank()] = own.grad();
+    outcome.outputs[rank.replica] = y.detach();
+    outcome.x_grads[rank.replica] = own.grad();
     add_operators(y.grad_fn(), outcome.operators);
     return true;
   });

@@ -196,7 +196,7 @@ Outcome run_layer(const Step& step) {
   outcome.biases = on_layout(step.layout, [&](const Rank& rank) {
     const Parameters parameters = make_parameters(step.shared_expert, rank.coordinates());
     Moe moe(step.options, parameters, kPrefix, rank.parallel);
-    const auto own = [&](const at::Tensor& all) { return rank.rows_outside(all[rank.dp.rank()]); };
+    const auto own = [&](const at::Tensor& all) { return rank.rows_outside(all[rank.replica]); };
     const at::Tensor x = own(all_x).clone().requires_grad_();
     const SequenceBatch batch = step.batch();
     const auto branch = [&](const at::Tensor& input) { return moe.branch(input, batch); };
@@ -374,7 +374,7 @@ TEST(Moe, ExpertBiasCountsTheTokensOfAllRanks) {
     return on_layout(all.layout, [&](const Rank& rank) {
       const Parameters parameters = make_parameters(/*shared_expert=*/true);
       Moe moe(kOptions, parameters, kPrefix, rank.parallel);
-      moe.branch(all.x()[rank.dp.rank()], all.batch());
+      moe.branch(all.x()[rank.replica], all.batch());
       moe.update_expert_bias(together ? rank.world : rank.parallel.tp);
       return OneMoe::bias_of(parameters);
     });

@@ -63,6 +63,14 @@ TEST(AddNorm, IsTheSumAndItsNorm) {
   check_partial_gradients(add_biased, with_branch_bias(inputs_of(5, 12)));
 }
 
+TEST(AddNorm, NoTokensGiveZeroParameterGradientsByKernelsToo) {
+  for (const at::ScalarType dtype : {at::kBFloat16, at::kFloat})
+    for (const Operator& op : {add_rms, add_layer, add_biased}) {
+      testing::poison_free_memory();
+      check_precision(op, with_branch_bias(inputs_of(0, 72)), dtype, {0});
+    }
+}
+
 TEST(AddNorm, GivesTheBitsOfTheSeparateOperators) {
   for (const at::ScalarType dtype : {at::kDouble, at::kFloat, at::kBFloat16})
     for (const auto& [op, separate] : {std::pair{add_rms, separate_rms}, {add_layer, separate_layer}}) {

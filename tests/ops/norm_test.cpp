@@ -64,6 +64,15 @@ TEST(Norm, NoTokensGiveNoRowsAndZeroWeightGradients) {
   check_gradients(layer, naive_layer, layer_inputs(0));
 }
 
+TEST(Norm, NoTokensGiveZeroWeightGradientsByKernelsToo) {
+  for (const at::ScalarType dtype : {at::kBFloat16, at::kFloat}) {
+    testing::poison_free_memory();
+    check_precision(rms, rms_inputs(0), dtype, {0});
+    check_precision(gated(3), gated_inputs(0), dtype, {0});
+    check_precision(layer, layer_inputs(0), dtype, {0});
+  }
+}
+
 // With the gate's slope, at arguments of up to 5.
 Roundings gated_roundings(std::int64_t tokens, std::int64_t size) {
   return {norm_roundings(tokens, size) + testing::slope_of_gate(5)};

@@ -1,8 +1,12 @@
 // A rank that communicates with its peers until one of them fails in the way that the command line requests:
 //   chaos_rank KIND VICTIM MILLISECONDS HANG_LIMIT_S [SILENCE_LIMIT_S]
 // KIND: throw, aten (libtorch throws), segfault, crashes (segfaults of several threads), abort, kill, stop, exit (with
-// code 0), spin (hang outside any collective).
+// code 0), spin (hang outside any collective), kernel (hang on the GPU), skip (leave out a collective), size
+// (communicate fewer elements than the others).
 #include <ATen/ATen.h>
+#ifdef USE_CUDA
+#include <ATen/cuda/Sleep.h>
+#endif
 #include <signal.h>
 #include <unistd.h>
 
@@ -37,7 +41,8 @@ void say_when() {
 }
 
 bool is_own_doing(const std::string& kind) {
-  return kind == "throw" || kind == "aten" || kind == "exit" || kind == "spin";
+  return kind == "throw" || kind == "aten" || kind == "exit" || kind == "spin" || kind == "kernel" || kind == "skip" ||
+         kind == "size";
 }
 
 void crash() { *static_cast<volatile int*>(nullptr) = 1; }
@@ -60,12 +65,17 @@ void misbehave(const std::string& kind) {
   if (kind == "aten") at::ones({2}).add_(at::ones({3}));
   if (kind == "exit") std::exit(0);
   while (kind == "spin") std::this_thread::sleep_for(std::chrono::seconds(1));
+#ifdef USE_CUDA
+  if (kind == "kernel") at::cuda::sleep(std::int64_t{1} << 50);
+#endif
 }
 
-void talk(const Group& group, int step) {
-  at::Tensor x = at::full({1000}, static_cast<float>(step));
-  group.all_reduce(x);
-  at::Tensor all = at::empty({1000 * group.size()});
+void talk(const Group& group, int step, const std::string& fault = "") {
+  const auto floats = at::TensorOptions(at::kFloat).device(group.device());
+  const std::int64_t count = fault == "size" ? 999 : 1000;
+  at::Tensor x = at::full({count}, static_cast<float>(step), floats);
+  if (fault != "skip") group.all_reduce(x);
+  at::Tensor all = at::empty({count * group.size()}, floats);
   group.all_gather(all, x);
 }
 
@@ -78,7 +88,9 @@ int main(int argc, char** argv) {
   const auto delay = std::chrono::milliseconds(std::atoi(argv[3]));
   const Topology topology = make_topology();
   DistConfig config;
-  config.device = "cpu";
+  const char *device = std::getenv("BRAID_TEST_DEVICE"), *backend = std::getenv("BRAID_TEST_BACKEND");
+  config.device = device ? device : "cpu";
+  if (backend) config.backend = backend;
   config.hang_limit_s = std::atof(argv[4]);
   config.silence_limit_s = std::atof(argv[argc > 5 ? 5 : 4]);
 
@@ -95,12 +107,14 @@ int main(int argc, char** argv) {
       }).detach();
     for (int step = 1; Clock::now() < time + std::chrono::seconds(120); ++step) {
       auto scope = world.progress().phase(fmt::format("iteration {}", step));
-      at::Tensor x = at::ones({1000});
+      at::Tensor x = at::ones({1000}, at::TensorOptions().device(world.device()));
       Pending under_way = groups.world().start_all_reduce(x);
-      if (is_victim && Clock::now() >= time) misbehave(kind);
+      const bool fails = is_victim && Clock::now() >= time;
+      if (fails) misbehave(kind);
       if (world.rank() > 0) talk(groups.get("language", "tp"), step);
-      talk(groups.world(), step);
+      talk(groups.world(), step, fails ? kind : "");
       under_way.wait();
+      x.cpu();  // the host waits for its GPU once in a step, as in training
     }
   });
 }

@@ -52,7 +52,7 @@ inline Topology topology_of(const Layout& layout, int num_experts = 8) {
 
 struct Rank {
   const Parallel& parallel;
-  const Group& dp;
+  int replica;  // its coordinate in dp
   const Group& world;
 
   // This rank's rows of a replica, outside (t) and inside (T / cp) of tensor-parallel regions.
@@ -75,10 +75,11 @@ template <class Body>
 auto on_layout(const Layout& layout, const Body& body) {
   std::vector<std::invoke_result_t<Body, const Rank&>> results(static_cast<std::size_t>(layout.ranks()));
   on_threads(layout.ranks(), [&](World& world) {
-    const Groups groups(world, topology_of(layout));
+    const Topology topology = topology_of(layout);
+    const Groups groups(world, topology);
     const Parallel parallel = make_parallel(groups, "language", layout.sp);
     results[static_cast<std::size_t>(world.rank())] =
-        body(Rank{parallel, groups.get("language", "dp"), groups.world()});
+        body(Rank{parallel, topology.language().dense.coord(world.rank(), "dp"), groups.world()});
   });
   return results;
 }

@@ -41,6 +41,7 @@ std::string next_call() {
   DistConfig config;
   const char* device = std::getenv("BRAID_TEST_DEVICE");
   config.device = device ? device : "cpu";
+  if (const char* backend = std::getenv("BRAID_TEST_BACKEND")) config.backend = backend;
   config.hang_limit_s = config.silence_limit_s = 120;
   run_as_rank(*world_spec_from(process_env()), config, {}, body);
   std::fflush(nullptr);

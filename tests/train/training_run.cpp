@@ -158,21 +158,24 @@ Trained train(const TrainingLayout& layout, const TrainingOptions& options) {
   const Topology topology = topology_of(layout);
   Trained trained;
   std::mutex mutex;
-  on_threads(topology.world_size(), [&](World& world) {
-    const Trained mine = train_on(world, layout, topology, options);
-    const std::lock_guard<std::mutex> lock(mutex);
-    if (world.rank() == 0) trained.reports = mine.reports;
-    for (const auto& [name, weight] : mine.weights) {
-      const at::Tensor& mask = mine.held.at(name);
-      at::Tensor& whole = trained.weights.try_emplace(name, weight).first->second;
-      at::Tensor& held = trained.held.try_emplace(name, mask).first->second;
-      const at::Tensor shared = mask.logical_and(held);
-      EXPECT_TRUE(at::equal(weight.masked_select(shared), whole.masked_select(shared)))
-          << "rank " << world.rank() << " has another " << name;
-      whole = at::where(mask, weight, whole);
-      held = held.logical_or(mask);
-    }
-  });
+  on_threads(
+      topology.world_size(),
+      [&](World& world) {
+        const Trained mine = train_on(world, layout, topology, options);
+        const std::lock_guard<std::mutex> lock(mutex);
+        if (world.rank() == 0) trained.reports = mine.reports;
+        for (const auto& [name, weight] : mine.weights) {
+          const at::Tensor& mask = mine.held.at(name);
+          at::Tensor& whole = trained.weights.try_emplace(name, weight).first->second;
+          at::Tensor& held = trained.held.try_emplace(name, mask).first->second;
+          const at::Tensor shared = mask.logical_and(held);
+          EXPECT_TRUE(at::equal(weight.masked_select(shared), whole.masked_select(shared)))
+              << "rank " << world.rank() << " has another " << name;
+          whole = at::where(mask, weight, whole);
+          held = held.logical_or(mask);
+        }
+      },
+      ThreadSemantics::OneQueue);
   return trained;
 }
 
