@@ -36,8 +36,8 @@ RankStatus status_from(const json& j) {
   s.idle_s = j.at("idle_s");
   if (auto waits = j.find("waits"); waits != j.end())
     for (const json& wait : *waits)
-      s.waits.push_back(
-          {{wait.at("channel"), wait.at("members").get<std::vector<int>>(), wait.at("content")}, wait.at("arrival")});
+      s.waits.push_back({{wait.at("channel"), wait.at("members").get<std::vector<int>>(), wait.value("content", "")},
+                         wait.at("arrival")});
   return s;
 }
 

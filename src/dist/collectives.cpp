@@ -90,7 +90,7 @@ at::Tensor reduce_scatter(const at::Tensor& x, const Group& group, std::int64_t 
 }
 
 // Backward shares it with forward, so it must not own tensors with a history.
-struct RowExchange::Way {
+struct RowExchange::Exchange {
   Group group;
   std::vector<std::int64_t> rows_to{}, rows_from{};
   RowsInFlight arriving{}, returning{};  // rows in forward, gradients in backward
@@ -98,39 +98,40 @@ struct RowExchange::Way {
 
 RowExchange::RowExchange(const Tensors& rows, const Group& group) : sent_(rows) {
   if (group.size() == 1) return;
-  way_ = std::make_shared<Way>(Way{group});
+  exchange_ = std::make_shared<Exchange>(Exchange{group});
   if (!needs_gradient(rows)) return;
   for (at::Tensor& sent : sent_) sent = sent.detach();
   // It ignores the gradients that autograd passes on: they are the ones that it takes.
   sent_ = attach_backward("AwaitRowsBackward", rows, std::move(sent_),
-                          [way = way_](const Tensors&) { return way->returning.take(); });
+                          [exchange = exchange_](const Tensors&) { return exchange->returning.take(); });
 }
 
 void RowExchange::start(const std::vector<std::int64_t>& rows_to, const std::vector<std::int64_t>& rows_from) {
-  if (!way_) return;
+  if (!exchange_) return;
   const std::int64_t rows = std::accumulate(rows_to.begin(), rows_to.end(), std::int64_t{0});
-  for (const at::Tensor& sent : sent_) BRAID_CHECK_EQ(rows, sent.size(0), "all_to_all on {}", way_->group.name());
-  way_->rows_to = rows_to;
-  way_->rows_from = rows_from;
-  way_->arriving = start_rows(sent_, rows_to, rows_from, way_->group);
+  for (const at::Tensor& sent : sent_) BRAID_CHECK_EQ(rows, sent.size(0), "all_to_all on {}", exchange_->group.name());
+  exchange_->rows_to = rows_to;
+  exchange_->rows_from = rows_from;
+  exchange_->arriving = start_rows(sent_, rows_to, rows_from, exchange_->group);
 }
 
 std::vector<at::Tensor> RowExchange::await() {
-  if (!way_) return std::exchange(sent_, {});
-  Tensors arrived = way_->arriving.take();
+  BRAID_CHECK(!sent_.empty(), "rows are awaited once");
+  if (!exchange_) return std::exchange(sent_, {});
+  Tensors arrived = exchange_->arriving.take();
   if (!needs_gradient(sent_)) return arrived;
-  return attach_backward("StartRowsBackward", std::exchange(sent_, {}), std::move(arrived),
-                         [way = way_](const Tensors& grads) {
-                           way->returning = start_rows(grads, way->rows_from, way->rows_to, way->group);
-                           return way->returning.rows;  // AwaitRowsBackward waits before they are read
-                         });
+  return attach_backward(
+      "StartRowsBackward", std::exchange(sent_, {}), std::move(arrived), [exchange = exchange_](const Tensors& grads) {
+        exchange->returning = start_rows(grads, exchange->rows_from, exchange->rows_to, exchange->group);
+        return exchange->returning.rows;  // AwaitRowsBackward waits before they are read
+      });
 }
 
 at::Tensor all_to_all(const at::Tensor& x, const std::vector<std::int64_t>& rows_to,
                       const std::vector<std::int64_t>& rows_from, const Group& group) {
-  RowExchange exchange({x}, group);
-  exchange.start(rows_to, rows_from);
-  return exchange.await()[0];
+  RowExchange rows({x}, group);
+  rows.start(rows_to, rows_from);
+  return rows.await()[0];
 }
 
 at::Tensor broadcast(const at::Tensor& x, int root, const Group& group) {

@@ -44,9 +44,9 @@ class RowExchange {
   std::vector<at::Tensor> await();  // once
 
  private:
-  struct Way;
+  struct Exchange;
   std::vector<at::Tensor> sent_;
-  std::shared_ptr<Way> way_;  // none in a group of one
+  std::shared_ptr<Exchange> exchange_;  // none in a group of one
 };
 
 // Broadcasts the root's x. On other ranks x has the same shape and dtype, requires a gradient iff the root's does, and

@@ -1,8 +1,10 @@
 #include "dist/group.h"
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/DeviceGuard.h>
 #include <c10/core/Event.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
+#include <c10/util/accumulate.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include "base/error.h"
@@ -65,7 +67,8 @@ struct Group::State {
     if (on_device)
       progress.follow(
           fmt::format("{}", fmt::ptr(backend.get())), op, waits,
-          [inputs_ready, is_done = completion_of(*works.back())] {
+          [inputs_ready, is_done = completion_of(*works.back()), device = device] {
+            const c10::DeviceGuard guard(device);  // else the thread would open a context on the first GPU
             return is_done() ? DeviceState::Done : inputs_ready->query() ? DeviceState::Started : DeviceState::Queued;
           });
     return works;
@@ -180,7 +183,7 @@ c10::Device Group::device() const { return state_->device; }
 Pending Group::start_all_reduce(at::Tensor& tensor, Reduce op) const {
   if (!state_->backend) return {};
   return Pending::Operation::start_collective({state_, "all_reduce", {{tensor, state_->to_wire(tensor)}}, {}},
-                                              "all_reduce of " + elements(tensor),
+                                              (op == Reduce::Sum ? "all_reduce of " : "maximum of ") + elements(tensor),
                                               [&](c10d::Backend& backend, Pending::Operation& o) {
                                                 std::vector<at::Tensor> wires = {o.results[0].wire};
                                                 c10d::AllreduceOptions options;
@@ -231,16 +234,18 @@ Pending Group::start_reduce_scatter(at::Tensor& output, const at::Tensor& input)
 Pending Group::start_all_to_all(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& inputs,
                                 const std::vector<std::int64_t>& output_rows,
                                 const std::vector<std::int64_t>& input_rows) const {
+  if (!state_->backend) {
+    for (std::size_t i = 0; i < outputs.size(); ++i) outputs[i].copy_(inputs[i]);
+    return {};
+  }
   Pending::Operation operation = {state_, "all_to_all", {}, {}};
+  std::string content = "all_to_all of rows of";  // ranks send different numbers of them
   for (std::size_t i = 0; i < outputs.size(); ++i) {
-    if (!state_->backend) outputs[i].copy_(inputs[i]);
-    if (!state_->backend) continue;
     operation.results.push_back({outputs[i], state_->to_wire(outputs[i])});
     operation.inputs.push_back(state_->to_wire(inputs[i]));
+    content += fmt::format("{} {} {}", i == 0 ? "" : " and", c10::multiply_integers(inputs[i].sizes().slice(1)),
+                           c10::toString(inputs[i].scalar_type()));
   }
-  if (!state_->backend) return {};
-  // Ranks send different numbers of rows.
-  std::string content = fmt::format("all_to_all of {}", c10::toString(inputs.at(0).scalar_type()));
   return Pending::Operation::start(std::move(operation), {state_->collective(std::move(content))},
                                    [&](c10d::Backend& backend, Pending::Operation& o) {
                                      return start_together(backend, o.inputs.size(), [&](std::size_t i) {

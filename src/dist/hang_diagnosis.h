@@ -42,7 +42,7 @@ std::map<std::string, std::vector<int>> unreachable_hosts(const std::map<int, Ob
                                                           const std::string& own_host);
 
 // Ranks that meet with different contents: one of them left out an operation, or communicates another size. The culprit
-// is the one that differs from most others.
+// is the one that differs from most others; of two ranks, either may be.
 std::optional<HangDiagnosis> diagnose_mismatch(const std::map<int, ObservedRank>& ranks);
 
 // Nothing if every rank made progress and reported within the limits.

@@ -13,8 +13,9 @@ namespace {
 
 // libtorch's watchdog would end a process that sees a peer's failure, before the board has named the cause.
 void leave_failures_to_the_board() {
-  for (const char* name : {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "TORCH_NCCL_ENABLE_MONITORING",
-                           "TORCH_NCCL_DUMP_ON_TIMEOUT", "TORCH_NCCL_PROPAGATE_ERROR"})
+  for (const char* name :
+       {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "TORCH_NCCL_ENABLE_MONITORING", "TORCH_NCCL_DUMP_ON_TIMEOUT",
+        "TORCH_NCCL_PROPAGATE_ERROR", "TORCH_NCCL_RETHROW_CUDA_ERRORS"})
     setenv(name, "0", /*overwrite=*/1);
 }
 
@@ -58,7 +59,7 @@ std::function<bool()> completion_of(const c10d::Work& work) {
   using NcclWork = c10d::ProcessGroupNCCL::WorkNCCL;
   // Its copy constructor leaves the tensors out.
   const auto copy = c10::make_intrusive<NcclWork>(dynamic_cast<const NcclWork&>(work));
-  return [copy] { return copy->isCompleted(); };
+  return [copy] { return copy->isCompleted() && !copy->exception(); };  // after an error it never completes
 }
 
 std::string gpu_identity(int device_index) {

@@ -88,8 +88,9 @@ void Progress::poll_devices() {
 }
 
 void Progress::forget_devices() {
+  std::map<std::string, DeviceQueue> dropped;  // freed without the lock: the driver may block
   std::lock_guard lock(mutex_);
-  devices_.clear();
+  dropped.swap(devices_);
 }
 
 // A rank waits in what its device has started. It has not arrived at what its device has not reached.

@@ -67,7 +67,7 @@ class Progress {
   // poll_devices(). Operations of one queue run in order.
   void follow(const std::string& queue, const std::string& op, std::vector<Wait> waits,
               std::function<DeviceState()> state);
-  // Asks the devices how far they are. It may block as long as a device's driver does, so no other thread waits for it.
+  // Asks the devices how far they are. It may block as long as a device's driver does: call it on a thread of its own.
   void poll_devices();
   void forget_devices();
 

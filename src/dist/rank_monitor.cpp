@@ -50,7 +50,10 @@ class RankMonitor::Impl {
     });
     // A thread of its own: when a kernel hangs, the driver may block whoever asks for the state of its queue.
     device_thread_ = std::thread([this] {
-      for (; !stopping_; std::this_thread::sleep_for(kShortestBeat)) progress_.poll_devices();
+      try {
+        for (; !stopping_; std::this_thread::sleep_for(kShortestBeat)) progress_.poll_devices();
+      } catch (const std::exception&) {  // the GPU failed, which the rank's own thread reports
+      }
     });
   }
 

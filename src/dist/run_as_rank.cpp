@@ -94,7 +94,7 @@ std::string choose_backend(const WorldSpec& spec, const DistConfig& config, c10:
   const std::string needed =
       config.backend == "nccl" ? counted(spec.size, "GPU") + ", one for each rank" : "every rank on a GPU";
   throw ConfigError({fmt::format("{} needs {}", config.backend, needed), "dist.backend",
-                     "use gloo or auto, or fewer ranks per host"});
+                     config.backend == "nccl" ? "use gloo or auto, or fewer ranks per host" : "use gloo or auto"});
 }
 
 std::shared_ptr<BackendFactory> make_gloo(const WorldSpec& spec, const DistConfig& config,
@@ -123,15 +123,14 @@ milliseconds wait_for_store_host(const WorldSpec& spec, const DistConfig& config
   return std::max(wait_for_name(spec.store.host, wait), kLeast);
 }
 
-// Where rank 0 listens for the others: the address of the name by which they know this host, else every interface. If
-// that is a loopback address, other hosts cannot mean it: a name may resolve to 127.0.1.1 on its own host.
+// Where rank 0 listens for the others: at the address by which they know this host, if they know one. A name may
+// resolve to another address on other hosts, and to several on this one; then it listens on every interface.
 std::string serving_address(const WorldSpec& spec) {
   if (spec.launcher == Launcher::Local) return "127.0.0.1";
   try {
     const std::string address = local_address(listen_tcp(spec.store.host, 0));
-    const bool one_host = spec.local_size == spec.size, is_ipv4 = address.find(':') == std::string::npos;
-    return is_loopback(address) && !(one_host && is_ipv4) ? "" : address;
-  } catch (const std::exception&) {  // the name belongs to a proxy of this host, or does not resolve here
+    return address == spec.store.host ? address : "";
+  } catch (const std::exception&) {  // an address that is not this host's, but that of a proxy
     return "";
   }
 }
@@ -164,6 +163,7 @@ class RankRuntime {
     // board still watches.
     auto scope = progress_.phase("finish");
     world_->everyone().barrier();
+    world_->close();
     world_.reset();
     monitor_->goodbye();
   }

@@ -3,7 +3,6 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include <algorithm>
-#include <exception>
 #include <numeric>
 
 #include "base/error.h"
@@ -21,9 +20,9 @@ World::World(int rank, int size, c10::Device device, std::shared_ptr<BackendFact
       host_backends_(host_backends ? std::move(host_backends) : backends_),
       progress_(progress) {}
 
-World::~World() {
-  progress_.forget_devices();
-  if (std::uncaught_exceptions() > 0) return;  // after a failure the operations in flight never end
+World::~World() { progress_.forget_devices(); }
+
+void World::close() {
   for (const auto& connection : connections_) connection->shutdown();
 }
 

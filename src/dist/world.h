@@ -33,6 +33,9 @@ class World {
   c10::Device device() const { return device_; }
   Progress& progress() { return progress_; }
 
+  // The run has succeeded: closes all connections. Without it, after a failure, they stay as they are.
+  void close();
+
   // Collective over `ranks` (global, ascending, this rank among them). A group of one has no backend.
   Group make_group(const std::string& name, const std::vector<int>& ranks, bool on_host = false);
   // The group of all ranks. The first call connects them, so every rank must make it at the same point.

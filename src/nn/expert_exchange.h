@@ -14,7 +14,8 @@
 
 namespace braid {
 
-// How many rows of each expert the ranks send each other. The all-to-all needs these numbers on the host.
+// How many rows of each expert the ranks send each other. The all-to-all needs these numbers on the host. A layer that
+// runs again in backward keeps them, because it chooses the same experts again.
 struct ExpertCounts {
   at::Tensor incoming;           // [expt_tp * ep ranks, local experts], on the device; undefined: not known yet
   std::optional<HostCopy> both;  // the outgoing, by expert, and the incoming

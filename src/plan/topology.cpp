@@ -24,27 +24,28 @@ void append_groups(const Module& module, std::vector<GroupSpec>& groups) {
   struct Kind {
     const Grid& view;
     std::vector<std::string> dims;
-    bool connected = true, on_host = false;
+    bool on_host = false, connected = true;
   };
-  constexpr bool kUnused = false;
   const Kind kinds[] = {
-      {module.dense, {"tp"}},
-      {module.dense, {"cp"}},
-      {module.dense, {"pp"}, kUnused},
-      {module.dense, {"dp"}, kUnused},
-      {module.dense, {"dp", "cp"}},
-      {module.dense, {"tp", "cp"}},
-      {module.expert, {"ep"}},
-      {module.expert, {"expt_tp"}},
-      {module.expert, {"expt_dp"}},
-      {module.dense, {"tp", "pp"}, kUnused},
-      {module.dense, {"tp", "cp", "dp"}},
-      {module.dense, {"tp", "cp", "pp", "dp"}, kUnused},
-      {module.expert, {"expt_tp", "ep"}, kUnused},
-      {module.expert, {"expt_tp", "ep", "pp"}, kUnused},
-      {module.dense, {"tp", "cp", "pp"}, true, true},  // a replica, which shares a batch; the others are Megatron's
+      {.view = module.dense, .dims = {"tp"}},
+      {.view = module.dense, .dims = {"cp"}},
+      {.view = module.dense, .dims = {"pp"}, .connected = false},
+      {.view = module.dense, .dims = {"dp"}, .connected = false},
+      {.view = module.dense, .dims = {"dp", "cp"}},
+      {.view = module.dense, .dims = {"tp", "cp"}},
+      {.view = module.expert, .dims = {"ep"}},
+      {.view = module.expert, .dims = {"expt_tp"}},
+      {.view = module.expert, .dims = {"expt_dp"}},
+      {.view = module.dense, .dims = {"tp", "pp"}, .connected = false},
+      {.view = module.dense, .dims = {"tp", "cp", "dp"}},
+      {.view = module.dense, .dims = {"tp", "cp", "pp", "dp"}, .connected = false},
+      {.view = module.expert, .dims = {"expt_tp", "ep"}, .connected = false},
+      {.view = module.expert, .dims = {"expt_tp", "ep", "pp"}, .connected = false},
+      {.view = module.dense,
+       .dims = {"tp", "cp", "pp"},
+       .on_host = true},  // a replica, which shares a batch; the others are Megatron's
   };
-  for (const auto& [view, dims, connected, on_host] : kinds) {
+  for (const auto& [view, dims, on_host, connected] : kinds) {
     const std::string name = module.name + "." + view.key(dims);
     for (std::vector<int>& ranks : view.groups(dims)) groups.push_back({name, std::move(ranks), on_host, connected});
   }

@@ -4,9 +4,12 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 
 #include <algorithm>
 #include <cmath>
+#include <set>
+#include <utility>
 
 #include "base/error.h"
 #include "base/strings.h"
@@ -54,6 +57,21 @@ struct Training::RunningStep {
 
 namespace {
 
+// NCCL connects two ranks in their first transfer, and waits until their GPUs are idle to allocate memory for it. In a
+// step a GPU may be in an operation that ends only after this transfer, so all pairs of the schedule are connected
+// before the first step, in one order. Collectives need no such care: the ranks of a group run them in the same order.
+void connect_pairs(const std::vector<Edge>& edges, const Group& world) {
+  if (!world.device().is_cuda()) return;
+  std::set<std::pair<int, int>> connected;
+  for (const Edge& edge : edges) {
+    if (edge.from_rank == edge.to_rank || !connected.insert(std::minmax(edge.from_rank, edge.to_rank)).second) continue;
+    if (world.rank() != edge.from_rank && world.rank() != edge.to_rank) continue;
+    const int peer = world.rank() == edge.from_rank ? edge.to_rank : edge.from_rank;
+    at::Tensor sent = at::zeros({1}, at::TensorOptions(world.device())), received = at::zeros_like(sent);
+    world.start_exchange({{sent, peer, true}, {received, peer, false}}).wait();
+  }
+}
+
 // Attention's backward reads this setting; Braid's own kernels are always deterministic. Operators without a
 // deterministic form may run, and uninitialised memory is not filled.
 void set_deterministic(bool deterministic) {
@@ -73,6 +91,7 @@ Training::Training(const Provider& provider, const Topology& topology, const Gro
       schedule_(config.schedule),
       loss_scale_(config.loss_scale) {
   set_deterministic(config.deterministic);
+  connect_pairs(plan_.edges, groups.world());
   for (const auto& set : model_.parameter_sets()) {
     if (!set->parameters.trains()) continue;
     const Module& module = topology.modules()[static_cast<std::size_t>(set->module)];
