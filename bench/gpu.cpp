@@ -99,7 +99,7 @@ int run(const Command& command) {
   for (Measurement& m : measure_kernels(command.part, command.python)) table.push_back(std::move(m));
   if (table.empty())
     throw ConfigError({"no work has this in its name: " + command.part, "bench_gpu",
-                       "use a part of a name that bench_gpu prints, or none for everything"});
+                       "use a part of a name that bench_gpu prints; without one it measures everything"});
   fmt::print("{}", format_measurements(table));
   return 0;
 }

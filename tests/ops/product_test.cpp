@@ -15,8 +15,8 @@ using namespace testing;
 constexpr int kUses = 6;
 constexpr auto kPause = std::chrono::milliseconds(110);
 
-// Of a product of random factors, plus a bias if there is one. Before it is added, the product may be stored; and so
-// may parts of the product, of which cuBLAS's first choice may consist.
+// Of a product of random factors, plus a bias if there is one. cuBLAS may store the product, or parts of its sum, in
+// bf16 before it adds the bias.
 double product_error(const at::Tensor& exact, const at::Tensor& with_bias, std::int64_t depth) {
   const Roundings before = {product_sum(depth)}, after = {0};
   return before.of(at::kBFloat16) * largest_magnitude(exact) + after.of(at::kBFloat16) * largest_magnitude(with_bias);
