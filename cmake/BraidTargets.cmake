@@ -3,6 +3,7 @@
 #   braid_library(NAME ...)     the static library of one folder of src/
 #   braid_executable(NAME ...)  a program, left at the top of the build folder
 #   braid_test(FOLDER ...)      the tests of that folder, as one program
+#   braid_uses_cuda(FILE...)    files whose result depends on BRAID_CUDA
 #
 # Each takes SOURCES, TORCH_SOURCES and DEPENDS (libraries). Only TORCH_SOURCES see libtorch's headers, so a stray include
 # elsewhere does not compile. With clang they share one precompiled header; g++'s is too large (750 MB) to pay off.
@@ -59,6 +60,18 @@ function(braid_add_parts target)
     target_sources(${target} PRIVATE $<TARGET_OBJECTS:${target}_torch>)
     target_link_libraries(${target} PRIVATE
       $<LINK_ONLY:$<$<NOT:$<BOOL:$<TARGET_PROPERTY:BRAID_WITHOUT_LIBTORCH>>>:libtorch>>)
+  endif()
+endfunction()
+
+# braid_uses_cuda(FILE...): these files may include CUDA's headers and ops/has_kernel.h. All others compile to the same
+# with and without BRAID_CUDA, so that ccache serves both builds.
+function(braid_uses_cuda)
+  set_property(SOURCE ${ARGN} APPEND PROPERTY COMPILE_DEFINITIONS BRAID_HAS_KERNELS=$<BOOL:${BRAID_CUDA}>)
+  if(BRAID_CUDA)
+    set_property(SOURCE ${ARGN} APPEND PROPERTY COMPILE_DEFINITIONS
+      USE_CUDA USE_C10D_NCCL $<TARGET_PROPERTY:braid_kernels,INTERFACE_COMPILE_DEFINITIONS>)
+    list(TRANSFORM CUDAToolkit_INCLUDE_DIRS PREPEND -isystem OUTPUT_VARIABLE cuda_headers)
+    set_property(SOURCE ${ARGN} APPEND PROPERTY COMPILE_OPTIONS ${cuda_headers} -isystem${NCCL_INCLUDE_DIR})
   endif()
 endfunction()
 

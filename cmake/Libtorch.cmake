@@ -32,8 +32,6 @@ endforeach()
 if(BRAID_CUDA)
   find_package(CUDAToolkit REQUIRED)
   find_path(NCCL_INCLUDE_DIR nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS} ${site_packages}/nvidia/nccl/include REQUIRED)
-  target_include_directories(libtorch SYSTEM INTERFACE ${CUDAToolkit_INCLUDE_DIRS} ${NCCL_INCLUDE_DIR})
-  target_compile_definitions(libtorch INTERFACE USE_CUDA USE_C10D_NCCL)
   # The registration of CUDA's operators happens in libtorch_cuda's initialisers, so it must not be dropped.
   target_link_libraries(libtorch INTERFACE -Wl,--no-as-needed torch_cuda c10_cuda -Wl,--as-needed)
 endif()

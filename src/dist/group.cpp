@@ -22,6 +22,8 @@ std::string elements(const at::Tensor& tensor) {
   return fmt::format("{} {}", tensor.numel(), c10::toString(tensor.scalar_type()));
 }
 
+std::int64_t bytes_of(const at::Tensor& tensor) { return static_cast<std::int64_t>(tensor.nbytes()); }
+
 }  // namespace
 
 struct Group::State {
@@ -81,17 +83,20 @@ struct Group::State {
     });
   }
 
-  Meeting collective(std::string content) const { return {name, ranks, std::move(content)}; }
+  Meeting collective(std::string content, std::int64_t bytes = 0) const {
+    return {name, ranks, std::move(content), bytes};
+  }
 
   std::string describe(const char* op, const std::string& why) const {
     return fmt::format("{} on {} (ranks {}): {}", op, name, fold_ranks(ranks), why);
   }
   [[noreturn]] void fail(const char* op, const std::string& why) const { throw CommError(describe(op, why)); }
 
-  Meeting pair(int from, int to, std::string content) const {
+  Meeting pair(int from, int to, const at::Tensor& tensor) const {
     Meeting meeting{fmt::format("{} {}>{}", name, ranks.at(from), ranks.at(to)),
                     {ranks.at(from), ranks.at(to)},
-                    std::move(content)};
+                    elements(tensor),
+                    bytes_of(tensor)};
     if (from > to) std::swap(meeting.members[0], meeting.members[1]);
     return meeting;
   }
@@ -120,13 +125,13 @@ struct Pending::Operation {
   template <class Start>
   static Pending start(Operation operation, std::vector<Meeting> meetings, Start start) {
     const Group::State& group = *operation.group;
-    operation.waits = group.progress.arrive(std::move(meetings));
+    operation.waits = group.progress.arrive(operation.name, std::move(meetings));
     operation.works = group.launch(operation.name, operation.waits, [&] { return start(*group.backend, operation); });
     return Pending(std::make_unique<Operation>(std::move(operation)));
   }
   template <class Start>
-  static Pending start_collective(Operation operation, std::string content, Start start) {
-    std::vector<Meeting> meetings = {operation.group->collective(std::move(content))};
+  static Pending start_collective(Operation operation, std::string content, const at::Tensor& whole, Start start) {
+    std::vector<Meeting> meetings = {operation.group->collective(std::move(content), bytes_of(whole))};
     return Operation::start(std::move(operation), std::move(meetings),
                             [&](c10d::Backend& backend, Operation& o) { return Works{start(backend, o)}; });
   }
@@ -184,7 +189,7 @@ Pending Group::start_all_reduce(at::Tensor& tensor, Reduce op) const {
   if (!state_->backend) return {};
   return Pending::Operation::start_collective({state_, "all_reduce", {{tensor, state_->to_wire(tensor)}}, {}},
                                               (op == Reduce::Sum ? "all_reduce of " : "maximum of ") + elements(tensor),
-                                              [&](c10d::Backend& backend, Pending::Operation& o) {
+                                              tensor, [&](c10d::Backend& backend, Pending::Operation& o) {
                                                 std::vector<at::Tensor> wires = {o.results[0].wire};
                                                 c10d::AllreduceOptions options;
                                                 options.reduceOp = to_c10d(op);
@@ -196,7 +201,7 @@ Pending Group::start_broadcast(at::Tensor& tensor, int root) const {
   if (!state_->backend) return {};
   return Pending::Operation::start_collective(
       {state_, "broadcast", {{tensor, state_->to_wire(tensor)}}, {}},
-      fmt::format("broadcast of {} from {}", elements(tensor), ranks()[static_cast<std::size_t>(root)]),
+      fmt::format("broadcast of {} from {}", elements(tensor), ranks()[static_cast<std::size_t>(root)]), tensor,
       [&](c10d::Backend& backend, Pending::Operation& o) {
         std::vector<at::Tensor> wires = {o.results[0].wire};
         c10d::BroadcastOptions options;
@@ -213,7 +218,7 @@ Pending Group::start_all_gather(at::Tensor& output, const at::Tensor& input) con
   }
   return Pending::Operation::start_collective(
       {state_, "all_gather", {{output, state_->to_wire(output)}}, {state_->to_wire(input)}},
-      "all_gather of " + elements(input), [](c10d::Backend& backend, Pending::Operation& o) {
+      "all_gather of " + elements(input), output, [](c10d::Backend& backend, Pending::Operation& o) {
         return backend._allgather_base(o.results[0].wire, o.inputs[0]);
       });
 }
@@ -226,7 +231,7 @@ Pending Group::start_reduce_scatter(at::Tensor& output, const at::Tensor& input)
   }
   return Pending::Operation::start_collective(
       {state_, "reduce_scatter", {{output, state_->to_wire(output)}}, {state_->to_wire(input)}},
-      "reduce_scatter of " + elements(input), [](c10d::Backend& backend, Pending::Operation& o) {
+      "reduce_scatter of " + elements(input), input, [](c10d::Backend& backend, Pending::Operation& o) {
         return backend._reduce_scatter_base(o.results[0].wire, o.inputs[0]);
       });
 }
@@ -240,13 +245,15 @@ Pending Group::start_all_to_all(const std::vector<at::Tensor>& outputs, const st
   }
   Pending::Operation operation = {state_, "all_to_all", {}, {}};
   std::string content = "all_to_all of rows of";  // ranks send different numbers of them
+  std::int64_t bytes = 0;
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     operation.results.push_back({outputs[i], state_->to_wire(outputs[i])});
     operation.inputs.push_back(state_->to_wire(inputs[i]));
+    bytes += bytes_of(inputs[i]);
     content += fmt::format("{} {} {}", i == 0 ? "" : " and", c10::multiply_integers(inputs[i].sizes().slice(1)),
                            c10::toString(inputs[i].scalar_type()));
   }
-  return Pending::Operation::start(std::move(operation), {state_->collective(std::move(content))},
+  return Pending::Operation::start(std::move(operation), {state_->collective(std::move(content), bytes)},
                                    [&](c10d::Backend& backend, Pending::Operation& o) {
                                      return start_together(backend, o.inputs.size(), [&](std::size_t i) {
                                        std::vector<std::int64_t> out_rows = output_rows, in_rows = input_rows;
@@ -268,7 +275,7 @@ Pending Group::start_transfers(const char* op, const std::vector<Transfer>& tran
   for (const Transfer& transfer : transfers) {
     wires.push_back({state_->to_wire(transfer.tensor)});
     const int from = transfer.outgoing ? rank() : transfer.peer, to = transfer.outgoing ? transfer.peer : rank();
-    meetings.push_back(state_->pair(from, to, elements(transfer.tensor)));
+    meetings.push_back(state_->pair(from, to, transfer.tensor));
     if (transfer.outgoing)
       operation.inputs.push_back(wires.back()[0]);
     else
@@ -303,7 +310,7 @@ void Group::receive(at::Tensor& tensor, int from) const { start_transfers("recei
 
 void Group::barrier() const {
   if (!state_->backend) return;
-  const std::vector<Wait> waits = state_->progress.arrive({state_->collective("barrier")});
+  const std::vector<Wait> waits = state_->progress.arrive("barrier", {state_->collective("barrier")});
   state_->finish("barrier", waits, state_->launch("barrier", waits, [&] { return Works{state_->backend->barrier()}; }));
 }
 

@@ -31,14 +31,17 @@ Progress::Scope Progress::phase(std::string name) {
 }
 
 Progress::Scope Progress::meet(const std::string& op, std::vector<Meeting> meetings) {
-  return wait_in(op, arrive(std::move(meetings)));
+  return wait_in(op, arrive(op, std::move(meetings)));
 }
 
-std::vector<Wait> Progress::arrive(std::vector<Meeting> meetings) {
+std::vector<Wait> Progress::arrive(const std::string& op, std::vector<Meeting> meetings) {
   std::lock_guard lock(mutex_);
   std::vector<Wait> waits;
   for (Meeting& meeting : meetings) {
     const std::int64_t arrival = ++status_.arrivals[meeting.channel];
+    Traffic& traffic = traffic_[{meeting.channel, op}];
+    ++traffic.operations;
+    traffic.bytes += meeting.bytes;
     waits.push_back({std::move(meeting), arrival});
   }
   return waits;
@@ -125,6 +128,11 @@ RankStatus Progress::snapshot() const {
   add_devices(status);
   status.idle_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - last_change_).count();
   return status;
+}
+
+TrafficTable Progress::traffic() const {
+  std::lock_guard lock(mutex_);
+  return traffic_;
 }
 
 void Progress::forgive(std::chrono::steady_clock::duration stopped) {

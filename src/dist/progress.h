@@ -21,7 +21,17 @@ struct Meeting {
   std::string channel;       // e.g. "language.dp-cp", "language.pp 3>4"
   std::vector<int> members;  // global ranks, ascending
   std::string content{};     // what they communicate, the same for all members: "all_reduce of 1000 float"
+  // What this rank's part of the operation carries: the tensor of an all-reduce, broadcast or transfer, the whole of an
+  // all-gather or reduce-scatter, the rows that it sends in an all-to-all.
+  std::int64_t bytes = 0;
 };
+
+struct Traffic {
+  std::int64_t operations = 0, bytes = 0;
+  friend bool operator==(const Traffic&, const Traffic&) = default;
+};
+// By channel and operation: {"language.tp", "all_gather"}.
+using TrafficTable = std::map<std::pair<std::string, std::string>, Traffic>;
 
 struct Wait {
   Meeting meeting;
@@ -60,7 +70,7 @@ class Progress {
   [[nodiscard]] Scope meet(const std::string& op, std::vector<Meeting> meetings);
   // The same in two calls, for an asynchronous operation: this rank has arrived at the meetings, and waits in them
   // while a scope is open.
-  std::vector<Wait> arrive(std::vector<Meeting> meetings);
+  std::vector<Wait> arrive(const std::string& op, std::vector<Meeting> meetings);
   [[nodiscard]] Scope wait_in(const std::string& op, std::vector<Wait> waits);
 
   // The device carries out this operation while the host continues. Until it is done, `state` is called by
@@ -75,6 +85,7 @@ class Progress {
   void watch_meetings(std::function<void(bool begins)> watcher) { meeting_watcher_ = std::move(watcher); }
 
   RankStatus snapshot() const;
+  TrafficTable traffic() const;  // since the start
 
   // Time in which the process was suspended; it does not count as time without progress.
   void forgive(std::chrono::steady_clock::duration stopped);
@@ -99,6 +110,7 @@ class Progress {
   std::vector<std::string> ops_;
   std::string failed_op_;
   RankStatus status_;
+  TrafficTable traffic_;
   std::map<std::string, DeviceQueue> devices_;
   std::chrono::steady_clock::time_point last_change_ = std::chrono::steady_clock::now();
 };

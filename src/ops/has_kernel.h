@@ -14,11 +14,10 @@
 
 namespace braid {
 
-#ifdef USE_CUDA
-inline constexpr bool kHasKernels = true;
-#else
-inline constexpr bool kHasKernels = false;
+#ifndef BRAID_HAS_KERNELS
+#error "A file that includes ops/has_kernel.h must be listed in braid_uses_cuda()"
 #endif
+inline constexpr bool kHasKernels = BRAID_HAS_KERNELS;
 
 // While one lives, every thread takes ATen's operators: for comparisons.
 class WithoutKernels {

@@ -190,8 +190,8 @@ TEST(Progress, FollowsDevices) {
   Progress progress;
   auto scope = progress.phase("iteration 3");
   DeviceState first = DeviceState::Queued, second = DeviceState::Queued;
-  progress.follow("tp", "all_reduce", progress.arrive({{"language.tp", {2, 3}}}), [&] { return first; });
-  progress.follow("tp", "all_gather", progress.arrive({{"language.tp", {2, 3}}}), [&] { return second; });
+  progress.follow("tp", "all_reduce", progress.arrive("all_reduce", {{"language.tp", {2, 3}}}), [&] { return first; });
+  progress.follow("tp", "all_gather", progress.arrive("all_gather", {{"language.tp", {2, 3}}}), [&] { return second; });
   const auto status = [&] {
     progress.poll_devices();
     return progress.snapshot();

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "dist/collectives.h"
+#include "dist/progress.h"
 #include "support/errors.h"
 #include "support/ranks.h"
 #include "tensor/autograd.h"
@@ -105,6 +106,35 @@ TEST(Pending, KeepsItsTensors) {
   };
   testing::on_threads(2, body);
   testing::on_processes(2, body);
+}
+
+// What each operation carries is counted when it starts.
+TEST(Pending, CountsTraffic) {
+  testing::on_threads(2, [](World& world) {
+    const Group group = world.make_group("work", {0, 1});
+    const TrafficTable before = world.progress().traffic();
+    at::Tensor two = at::ones({2}), four = at::ones({4}), six = at::ones({3, 2});
+    group.start_all_reduce(two).wait();
+    group.all_gather(four, two);
+    group.reduce_scatter(two, four);
+    const std::vector<std::int64_t> rows =
+        world.rank() == 0 ? std::vector<std::int64_t>{1, 2} : std::vector<std::int64_t>{2, 1};
+    at::Tensor received = at::empty_like(six);
+    group.all_to_all(received, six, rows, rows);
+    if (world.rank() == 0) group.send(four, 1);
+    if (world.rank() == 1) group.receive(four, 0);
+    TrafficTable counted;
+    for (const auto& [key, traffic] : world.progress().traffic()) {
+      const auto old = before.find(key);
+      const Traffic base = old == before.end() ? Traffic{} : old->second;
+      if (traffic != base) counted[key] = {traffic.operations - base.operations, traffic.bytes - base.bytes};
+    }
+    EXPECT_EQ(counted, (TrafficTable{{{"work", "all_reduce"}, {1, 8}},
+                                     {{"work", "all_gather"}, {1, 16}},
+                                     {{"work", "reduce_scatter"}, {1, 16}},
+                                     {{"work", "all_to_all"}, {1, 24}},
+                                     {{"work 0>1", world.rank() == 0 ? "send" : "receive"}, {1, 16}}}));
+  });
 }
 
 // A rank arrives with the start and is seen to wait only in wait().
