@@ -161,7 +161,10 @@ class FailureBoard::Impl {
     if (!connection.rank) return;
     RankRecord& record = ranks_[*connection.rank];
     record.last_heard = Clock::now();
-    if (const auto* beat = std::get_if<Beat>(&message)) record.status = beat->status;
+    if (const auto* beat = std::get_if<Beat>(&message)) {
+      record.status = beat->status;
+      compare_records(beat->status.records);
+    }
     if (std::holds_alternative<Bye>(message)) record.finished = true;
     if (const auto* fail = std::get_if<Fail>(&message)) {
       record.status.op = fail->op;
@@ -236,23 +239,44 @@ class FailureBoard::Impl {
                         connect_timeout_s_));
   }
 
-  void judge_hangs() {
-    if (!first_join_ || root_cause_) return;
-    if (const std::vector<int> absent = absent_ranks(); !absent.empty()) return judge_absence(absent);
+  // With each channel's record that was reported before, usually by another rank: at once, since the board knows only a
+  // rank's latest operations by name.
+  void compare_records(const ChannelRecords& records) {
+    bool agree = true;
+    for (const auto& [key, record] : records) {
+      agree = agree && record.agrees_with(reported_[key]);
+      reported_[key] = record;
+    }
+    if (agree || root_cause_) return;
+    if (const auto mismatch = diagnose_mismatch(observed_ranks())) declare(*mismatch);
+  }
+
+  std::map<int, ObservedRank> observed_ranks() const {
     std::map<int, ObservedRank> observed;
     for (const RankRecord& record : ranks_)
       observed[record.who.rank] = {record.status, seconds_since(record.last_heard), record.finished, record.who.host};
+    return observed;
+  }
+
+  void judge_hangs() {
+    if (!first_join_ || root_cause_) return;
+    if (const std::vector<int> absent = absent_ranks(); !absent.empty()) return judge_absence(absent);
+    const std::map<int, ObservedRank> observed = observed_ranks();
     if (const HostRanks lost = unreachable_hosts(observed, limits_.silence_s, options_.server.host); !lost.empty())
       return declare(make_unreachable_cause(lost, options_.server.host, no_heartbeat(limits_.silence_s)));
-    auto hang = diagnose_mismatch(observed);
-    if (!hang) hang = diagnose_hang(observed, limits_);
-    if (hang) declare(ranks_[hang->culprit].who, ranks_[hang->culprit].status.op, hang->message);
+    if (const auto hang = diagnose_hang(observed, limits_))
+      declare(diagnose_mismatch(observed, /*last_chance=*/true).value_or(*hang));
   }
 
   // The rank's last reported operation.
   static std::string last_seen(const RankRecord& record) {
     if (!record.joined) return "start-up";
     return record.status.op.empty() ? "" : "(last seen) " + record.status.op;
+  }
+
+  void declare(const HangDiagnosis& hang) {
+    const RankRecord& culprit = ranks_[hang.culprit];
+    declare(culprit.who, culprit.status.op, hang.message);
   }
 
   void declare(const RankIdentity& who, const std::string& op, const std::string& message) {
@@ -295,6 +319,7 @@ class FailureBoard::Impl {
   std::list<Connection> connections_;
   Suspicions suspicions_;
   std::vector<RankRecord> ranks_;
+  ChannelRecords reported_;  // of each channel the latest, whichever rank reported it
   std::optional<Clock::time_point> first_join_;
   Clock::time_point last_tick_ = Clock::now(), round_ = Clock::now();  // one timestamp for all events of a round
   HangLimits limits_;

@@ -4,7 +4,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <tuple>
+#include <functional>
+#include <numeric>
 
 #include "base/strings.h"
 
@@ -91,6 +92,55 @@ std::optional<int> gone_silent(const Ranks& ranks, double silence_s) {
   return longest->first;
 }
 
+using RecordOf = std::function<const ChannelRecord&(int rank)>;
+
+// What `odd` communicates at an arrival, where its record and that of `usual` first differ. Where their marks of the
+// arrival before are equal, the operation itself is known.
+std::string describe_difference(const ChannelKey& key, const ChannelRecord& odd, const ChannelRecord& usual,
+                                std::int64_t arrival, const std::string& usual_ranks) {
+  std::int64_t equal = 0;  // the last arrival up to which they agree
+  const auto usual_marks = usual.marks_by_arrival();
+  for (const auto& [earlier, mark] : odd.marks_by_arrival())
+    if (const auto same = usual_marks.find(earlier); same != usual_marks.end() && same->second == mark) equal = earlier;
+  const std::string is = odd.content_of(arrival), expected = usual.content_of(arrival);
+  if (equal + 1 < arrival || is.empty() || expected.empty())
+    return fmt::format("its operations #{} to #{} on {} are not those of {}", equal + 1, arrival, key.channel,
+                       usual_ranks);
+  return fmt::format("its operation #{} on {} is {}, that of {} is {}", arrival, key.channel, is, usual_ranks,
+                     expected);
+}
+
+using RanksByMark = std::map<std::uint32_t, std::vector<int>>;
+
+// The groups of ranks with equal marks at an arrival, the smallest first.
+std::vector<std::vector<int>> sides_of(const RanksByMark& marks) {
+  std::vector<std::vector<int>> sides;
+  for (const auto& [mark, ranks] : marks) sides.push_back(ranks);
+  std::stable_sort(sides.begin(), sides.end(), [](const auto& a, const auto& b) { return a.size() < b.size(); });
+  return sides;
+}
+
+// The records of these ranks differ.
+std::optional<HangDiagnosis> judge_mismatch(const ChannelKey& key, const RecordOf& record_of,
+                                            const std::vector<int>& ranks, bool last_chance) {
+  std::map<std::int64_t, RanksByMark> arrivals;
+  for (const int rank : ranks)
+    for (const auto& [arrival, mark] : record_of(rank).marks_by_arrival()) arrivals[arrival][mark].push_back(rank);
+  for (const auto& [arrival, marks] : arrivals) {
+    const std::vector<std::vector<int>> sides = sides_of(marks);
+    if (sides.size() < 2) continue;
+    const std::vector<int>&odd = sides.front(), &usual = sides.back();
+    const std::size_t arrived = std::accumulate(sides.begin(), sides.end(), std::size_t{0},
+                                                [](std::size_t sum, const auto& side) { return sum + side.size(); });
+    if (odd.size() == usual.size() && arrived < ranks.size() && !last_chance) continue;
+    const std::string usual_ranks = fmt::format("rank{} {}", usual.size() > 1 ? "s" : "", fold_ranks(usual));
+    const std::string difference =
+        describe_difference(key, record_of(odd.front()), record_of(usual.front()), arrival, usual_ranks);
+    return HangDiagnosis{odd.front(), difference + ": one of them left out an operation or communicates another size"};
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::string no_heartbeat(double limit_s) { return fmt::format("no heartbeat for more than {} s", limit_s); }
@@ -109,24 +159,18 @@ std::map<std::string, std::vector<int>> unreachable_hosts(const Ranks& ranks, do
   return hosts.count(ranks.at(*first).host) ? hosts : std::map<std::string, std::vector<int>>{};
 }
 
-std::optional<HangDiagnosis> diagnose_mismatch(const Ranks& ranks) {
-  using Contents = std::map<std::string, std::vector<int>>;  // the ranks that meet with it
-  std::map<std::tuple<std::string, std::vector<int>, std::int64_t>, Contents> meetings;
+std::optional<HangDiagnosis> diagnose_mismatch(const Ranks& ranks, bool last_chance) {
+  std::map<ChannelKey, std::vector<int>> channels;
   for (const auto& [number, rank] : ranks)
-    for (const Wait& wait : rank.status.waits)
-      if (!wait.meeting.content.empty())
-        meetings[{wait.meeting.channel, wait.meeting.members, wait.arrival}][wait.meeting.content].push_back(number);
-  const auto fewer_ranks = [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); };
-  for (const auto& [meeting, contents] : meetings) {
-    if (contents.size() < 2) continue;
-    const auto odd = std::min_element(contents.begin(), contents.end(), fewer_ranks);
-    const auto usual = std::find_if(contents.rbegin(), contents.rend(), [&](const auto& c) { return &c != &*odd; });
-    return HangDiagnosis{
-        odd->second.front(),
-        fmt::format("its operation #{} on {} is {}, where rank{} {} {} {}: one of them left out an "
-                    "operation or communicates another size",
-                    std::get<2>(meeting), std::get<0>(meeting), odd->first, usual->second.size() > 1 ? "s" : "",
-                    fold_ranks(usual->second), usual->second.size() > 1 ? "have" : "has", usual->first)};
+    for (const auto& [key, record] : rank.status.records) channels[key].push_back(number);
+  for (const auto& channel : channels) {
+    const ChannelKey& key = channel.first;
+    const std::vector<int>& members = channel.second;
+    const auto record_of = [&](int rank) -> const ChannelRecord& { return ranks.at(rank).status.records.at(key); };
+    const bool agree = std::all_of(members.begin(), members.end(),
+                                   [&](int rank) { return record_of(rank).agrees_with(record_of(members.front())); });
+    if (agree) continue;
+    if (auto mismatch = judge_mismatch(key, record_of, members, last_chance)) return mismatch;
   }
   return std::nullopt;
 }

@@ -39,6 +39,7 @@ std::vector<Wait> Progress::arrive(const std::string& op, std::vector<Meeting> m
   std::vector<Wait> waits;
   for (Meeting& meeting : meetings) {
     const std::int64_t arrival = ++status_.arrivals[meeting.channel];
+    status_.records[key_of(meeting.channel, meeting.members)].add(meeting.content);
     Traffic& traffic = traffic_[{meeting.channel, op}];
     ++traffic.operations;
     traffic.bytes += meeting.bytes;

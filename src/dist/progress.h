@@ -13,6 +13,8 @@
 #include <utility>
 #include <vector>
 
+#include "dist/channel_record.h"
+
 namespace braid {
 
 // A point where ranks synchronise: a group's collectives, or one direction of a pair's sends. The n-th arrivals of all
@@ -45,6 +47,7 @@ struct RankStatus {
   std::string op;           // scopes in progress, outermost first, joined by " > "; empty between them
   std::vector<Wait> waits;  // the meetings it waits in, as a host or with its device
   std::map<std::string, std::int64_t> arrivals;  // how often this rank arrived at each channel, its device included
+  ChannelRecords records;                        // of its host's arrivals
   double idle_s = 0;  // since a scope was opened or closed, or its device started or completed an operation
 };
 

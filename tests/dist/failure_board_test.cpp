@@ -343,12 +343,16 @@ TEST(BoardMessages, SurviveTheWire) {
   status.op = "x \"quoted\" \xff";
   status.waits = {{{"c", {1, 2}}, 3}};
   status.arrivals = {{"c", 3}};
+  const ChannelKey key = key_of("c", {1, 2});
+  for (int i = 0; i < 300; ++i) status.records[key].add("all_reduce of " + std::to_string(i));
   std::string line = encode(Beat{status});
   line.pop_back();
   const auto back = std::get<Beat>(*decode(line)).status;
   EXPECT_THAT(back.op, HasSubstr("\"quoted\""));
   EXPECT_EQ(back.waits.at(0).meeting.members, status.waits.at(0).meeting.members);
   EXPECT_EQ(back.arrivals, status.arrivals);
+  EXPECT_EQ(back.records.at(key).marks_by_arrival(), status.records.at(key).marks_by_arrival());
+  EXPECT_EQ(back.records.at(key).content_of(299), "all_reduce of 298");
   EXPECT_FALSE(decode("{}"));
   EXPECT_FALSE(decode("[1,2"));
 }

@@ -160,29 +160,69 @@ TEST(HangDiagnosis, ABusyRankIsBlamedInOtherWords) {
   EXPECT_THAT(hang->message, HasSubstr("busy elsewhere"));
 }
 
-// Ranks 0 and 2 wait in an all_reduce, where rank 1 has gone on to the next operation of the group.
-TEST(MismatchDiagnosis, NamesTheRankWhoseOperationIsNotThatOfTheOthers) {
-  const auto meets = [](const std::string& content) {
-    ObservedRank rank = waits("language.tp", {0, 1, 2}, 7, 0);
-    rank.status.waits[0].meeting.content = content;
-    return rank;
-  };
-  const std::string usual = "all_reduce of 1000 Float";
-  EXPECT_FALSE(diagnose_mismatch({{0, meets(usual)}, {1, meets(usual)}, {2, meets(usual)}}));
-  EXPECT_FALSE(diagnose_mismatch({{0, meets(usual)}, {1, waits("language.tp", {0, 1, 2}, 8, 0)}, {2, meets(usual)}}));
-  const auto found = diagnose_mismatch({{0, meets(usual)}, {1, meets("all_gather of 1000 Float")}, {2, meets(usual)}});
-  ASSERT_TRUE(found);
-  EXPECT_EQ(found->culprit, 1);
-  EXPECT_THAT(found->message, AllOf(HasSubstr("#7 on language.tp is all_gather of 1000 Float"),
-                                    HasSubstr("ranks 0,2 have all_reduce of 1000 Float")));
+// A rank that has communicated these contents in this order.
+ObservedRank communicated(const std::vector<int>& members, const std::vector<std::string>& contents) {
+  ObservedRank rank;
+  for (const std::string& content : contents) rank.status.records[key_of("language.tp", members)].add(content);
+  return rank;
 }
 
-// Groups of one name with other members are other groups.
+// Two operations per layer, of which a rank leaves out the one with number `without`.
+std::vector<std::string> layers(int operations, int without = 0) {
+  std::vector<std::string> contents;
+  for (int i = 1; i <= operations; ++i)
+    if (i != without) contents.push_back(i % 2 ? "all_gather of 8 Float" : "reduce_scatter of 16 Float");
+  return contents;
+}
+
+TEST(MismatchDiagnosis, NamesTheOperationThatIsNotThatOfTheOthers) {
+  const std::vector<int> all = {0, 1, 2};
+  const auto rank = [&](int operations, int without = 0) { return communicated(all, layers(operations, without)); };
+  EXPECT_FALSE(diagnose_mismatch({{0, rank(7)}, {1, rank(7)}, {2, rank(3)}}));
+  const auto found = diagnose_mismatch({{0, rank(7)}, {1, rank(8, 6)}, {2, rank(9)}});
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->culprit, 1);
+  EXPECT_EQ(found->message,
+            "its operation #6 on language.tp is all_gather of 8 Float, that of ranks 0,2 is reduce_scatter of 16 "
+            "Float: one of them left out an operation or communicates another size");
+}
+
+// With one rank on each side, the third decides, unless it does not come.
+TEST(MismatchDiagnosis, WaitsForAMajority) {
+  const std::vector<int> all = {0, 1, 2};
+  const std::map<int, ObservedRank> ranks = {
+      {0, communicated(all, layers(7))}, {1, communicated(all, layers(8, 6))}, {2, communicated(all, layers(5))}};
+  EXPECT_FALSE(diagnose_mismatch(ranks));
+  EXPECT_TRUE(diagnose_mismatch(ranks, /*last_chance=*/true));
+}
+
+// The others have continued, as NCCL lets them: the records agree or differ up to the arrivals that all have in common.
+TEST(MismatchDiagnosis, FindsADifferenceThatIsThousandsOfOperationsOld) {
+  const std::vector<int> all = {0, 1, 2};
+  const auto rank = [&](int operations, int without = 0) { return communicated(all, layers(operations, without)); };
+  EXPECT_FALSE(diagnose_mismatch({{0, rank(9000)}, {1, rank(9011)}, {2, rank(7000)}}));
+  EXPECT_FALSE(diagnose_mismatch({{0, rank(9000)}, {1, rank(9011)}, {2, rank(4500)}})) << "no common mark";
+  for (const int without : {1, 4100, 8700}) {
+    const auto found = diagnose_mismatch({{0, rank(9000)}, {1, rank(9011)}, {2, rank(8800, without)}});
+    ASSERT_TRUE(found) << without;
+    EXPECT_EQ(found->culprit, 2);
+    EXPECT_THAT(found->message, HasSubstr("on language.tp are not those of ranks 0-1"));
+  }
+  const auto found = diagnose_mismatch({{0, rank(9000)}, {1, rank(9011)}, {2, rank(8800, 8700)}});
+  EXPECT_THAT(found->message, HasSubstr("its operations #8449 to #8704 on language.tp"));
+}
+
 TEST(MismatchDiagnosis, ComparesOnlyRanksOfTheSameGroup) {
-  ObservedRank a = waits("language.tp", {0, 1}, 7, 0), b = waits("language.tp", {2, 3}, 7, 0);
-  a.status.waits[0].meeting.content = "all_reduce of 8 Float";
-  b.status.waits[0].meeting.content = "all_reduce of 9 Float";
-  EXPECT_FALSE(diagnose_mismatch({{0, a}, {2, b}}));
+  EXPECT_FALSE(diagnose_mismatch({{0, communicated({0, 1}, layers(3))}, {2, communicated({2, 3}, layers(3, 2))}}));
+}
+
+// A size that differs once shows in all later marks.
+TEST(MismatchDiagnosis, OfTwoRanksNamesEither) {
+  std::vector<std::string> contents = layers(40);
+  contents[38] = "all_gather of 9 Float";
+  const auto found = diagnose_mismatch({{0, communicated({0, 1}, layers(40))}, {1, communicated({0, 1}, contents)}});
+  ASSERT_TRUE(found);
+  EXPECT_THAT(found->message, HasSubstr("its operation #39 on language.tp"));
 }
 
 // What the host has queued and the device has not reached is not an arrival; what the device has started is a wait.

@@ -75,8 +75,8 @@ struct Failure {
     if (kind == "kill") return "killed by SIGKILL";
     if (kind == "stop") return fmt::format("no heartbeat for more than {} s", kHangLimit_s);
     if (kind == "spin" || kind == "kernel") return "hangs: no progress for ";
-    if (kind == "skip") return "on world is all_gather of 1000 Float, where ranks ";
-    if (kind == "size") return "on world is all_reduce of 999 Float, where ranks ";
+    if (kind == "skip") return "on world is all_gather of 1000 Float, that of ranks ";
+    if (kind == "size") return "on world is all_reduce of 999 Float, that of ranks ";
     return "exited with code 0 before the run was over";
   }
   int expected_exit_code() const {
