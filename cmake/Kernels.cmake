@@ -76,7 +76,10 @@ function(braid_use_cudnn)
     return()
   endif()
   target_sources(braid_kernels PRIVATE kernels/cudnn_attention.cpp)
-  target_include_directories(braid_kernels SYSTEM PRIVATE ${CUDNN_FRONTEND_INCLUDE} ${CUDNN_INCLUDE})
-  target_compile_definitions(braid_kernels PRIVATE CUDNN_FRONTEND_SKIP_JSON_LIB PUBLIC BRAID_CUDNN)
+  # Of this file alone: all other kernels compile as in a CPU build.
+  set_source_files_properties(kernels/cudnn_attention.cpp PROPERTIES
+    COMPILE_DEFINITIONS CUDNN_FRONTEND_SKIP_JSON_LIB
+    COMPILE_OPTIONS "-isystem${CUDNN_FRONTEND_INCLUDE};-isystem${CUDNN_INCLUDE}")
+  target_compile_definitions(braid_kernels INTERFACE BRAID_CUDNN)
   target_link_libraries(braid_kernels PUBLIC ${CUDNN_LIBRARY})
 endfunction()

@@ -15,6 +15,7 @@
 #include "mimo/size_table.h"
 #include "ops/cross_entropy.h"
 #include "plan/bridge.h"
+#include "tensor/host_copy.h"
 #include "tensor/upload.h"
 
 namespace braid {
@@ -126,7 +127,7 @@ class BatchFeed::Impl {
   void agree() {
     at::Tensor sums = upload(sizes(), model_.world().device());
     model_.groups().world().all_reduce(sums);
-    sums = sums.cpu();
+    sums = to_host(sums);
     take_sizes({sums.const_data_ptr<double>(), sums.const_data_ptr<double>() + sums.numel()});
   }
 

@@ -19,4 +19,6 @@ const at::Tensor& HostCopy::get() {
   return host_;
 }
 
+at::Tensor to_host(const at::Tensor& values) { return HostCopy(values).get(); }
+
 }  // namespace braid

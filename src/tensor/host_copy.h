@@ -20,4 +20,8 @@ class HostCopy {
   std::optional<c10::Event> copied_;
 };
 
+// The host waits for an event. In a plain copy, to memory that is not pinned, the driver would hold a lock while it
+// waits, and the failure monitor could not ask how far the GPU is.
+at::Tensor to_host(const at::Tensor& values);
+
 }  // namespace braid

@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "base/polling_backoff.h"
 #include "dist/world.h"
+#include "tensor/host_copy.h"
 #include "tensor/upload.h"
 
 namespace braid {
@@ -22,7 +23,7 @@ namespace braid {
 std::vector<double> reduced(const std::vector<double>& values, Reduce how, World& world) {
   at::Tensor tensor = upload(at::tensor(values, at::kDouble), world.device());
   world.everyone().all_reduce(tensor, how);
-  tensor = tensor.cpu();
+  tensor = to_host(tensor);
   return {tensor.data_ptr<double>(), tensor.data_ptr<double>() + tensor.numel()};
 }
 
@@ -31,7 +32,7 @@ std::vector<std::vector<double>> sum_terms(const std::vector<at::Tensor>& terms,
   for (const at::Tensor& term : terms) on_device.push_back(upload(term, world.device()));
   at::Tensor sums = at::cat(on_device);
   world.all_reduce(sums);
-  sums = sums.cpu();
+  sums = to_host(sums);
   const double* next = sums.const_data_ptr<double>();
   std::vector<std::vector<double>> split;
   for (const at::Tensor& term : terms) {
@@ -73,7 +74,7 @@ std::vector<std::string> gathered_texts(const std::vector<std::pair<int, std::st
   for (const auto& [number, text] : own) text.copy(all + offsets[static_cast<std::size_t>(number)], text.size());
   bytes = upload(bytes, world.device());
   world.everyone().all_reduce(bytes);
-  bytes = bytes.cpu();
+  bytes = to_host(bytes);
   all = static_cast<char*>(bytes.data_ptr());
   std::vector<std::string> texts;
   for (std::size_t i = 0; i + 1 < offsets.size(); ++i) texts.emplace_back(all + offsets[i], all + offsets[i + 1]);

@@ -15,6 +15,7 @@
 #include "base/strings.h"
 #include "dist/world.h"
 #include "plan/frozen.h"
+#include "tensor/host_copy.h"
 #include "train/all_ranks.h"
 
 namespace braid {
@@ -39,7 +40,7 @@ std::vector<std::vector<int>> all_choices(const at::Tensor& own, std::int64_t sa
   at::Tensor all =
       own.defined() ? own : at::full({samples, length}, -1, at::TensorOptions(at::kLong).device(world.device()));
   world.everyone().all_reduce(all, Reduce::Max);
-  all = all.cpu();
+  all = to_host(all);
   const auto* id = all.const_data_ptr<std::int64_t>();
   std::vector<std::vector<int>> choices;
   for (std::int64_t i = 0; i < samples; ++i, id += length) choices.emplace_back(id, id + length);

@@ -4,6 +4,7 @@
 #include "ops/amid_columns.h"
 #include "ops/gradients.h"
 #include "ops/norm_roundings.h"
+#include "ops/poison.h"
 
 namespace braid {
 namespace {

@@ -14,14 +14,4 @@ inline double norm_roundings(std::int64_t tokens, std::int64_t columns, double m
   return 14 * std::sqrt(3.0) + positive_sum(columns) * (0.5 + mean) + random_sum(tokens);
 }
 
-// Fills memory that a GPU's allocator holds with NaN, so that gradients that a kernel leaves unwritten are seen.
-inline void poison_free_memory() {
-  if (test_device().is_cpu()) return;
-  Tensors blocks;
-  constexpr std::int64_t kOfSmallPool = 200'000, kOfLargePool = 4'000'000;
-  for (const std::int64_t size : {kOfSmallPool, kOfSmallPool, kOfSmallPool, kOfSmallPool, kOfLargePool})
-    blocks.push_back(
-        at::full({size}, std::numeric_limits<float>::quiet_NaN(), at::TensorOptions(at::kFloat).device(test_device())));
-}
-
 }  // namespace braid::testing

@@ -18,6 +18,7 @@
 #include "dist/run_as_rank.h"
 #include "dist/world.h"
 #include "plan/topology.h"
+#include "tensor/host_copy.h"
 
 namespace {
 
@@ -114,7 +115,7 @@ int main(int argc, char** argv) {
       if (world.rank() > 0) talk(groups.get("language", "tp"), step);
       talk(groups.world(), step, fails ? kind : "");
       under_way.wait();
-      x.cpu();  // the host waits for its GPU once in a step, as in training
+      to_host(x);  // the host waits for its GPU once in a step, as in training
     }
   });
 }
