@@ -5,6 +5,8 @@
 #include <ATen/ops/maximum.h>
 
 #include <algorithm>
+#include <limits>
+#include <utility>
 
 #include "base/error.h"
 #include "dist/backend_factory.h"
@@ -108,6 +110,21 @@ void transfer(PostedOp& send, PostedOp& receive) {
   receive.output.copy_(send.input);
 }
 
+// The caller's tensor is NaN until deliver(). The root of a broadcast may read what it sends.
+void hold_back(PostedOp& op) {
+  if (!op.output.defined() || (op.kind == OpKind::Broadcast && op.peer == op.group_rank)) return;
+  at::NoGradGuard guard;
+  op.delivered_to = op.output;
+  op.output = op.output.clone();
+  if (op.input.defined() && op.input.is_alias_of(op.delivered_to)) op.input = op.input.clone();
+  if (op.delivered_to.is_floating_point()) op.delivered_to.fill_(std::numeric_limits<double>::quiet_NaN());
+}
+
+void deliver(PostedOp& op) {
+  at::NoGradGuard guard;
+  if (op.delivered_to.defined()) std::exchange(op.delivered_to, {}).copy_(op.output);
+}
+
 // An operation that fails, fails on all its ranks.
 template <class Act>
 void act_and_note(const std::vector<PostedOpPtr>& ops, Act act) {
@@ -141,6 +158,8 @@ std::shared_ptr<ThreadExchange::Communicator> ThreadExchange::communicator(const
 }
 
 void ThreadExchange::post(Communicator& communicator, int group_rank, std::vector<PostedOpPtr> batch) {
+  if (semantics_ == ThreadSemantics::OneQueue)
+    for (const PostedOpPtr& op : batch) hold_back(*op);
   std::lock_guard lock(mutex_);
   if (semantics_ == ThreadSemantics::Relaxed)
     for (const PostedOpPtr& op : batch)
@@ -236,7 +255,7 @@ void ThreadExchange::complete(Communicator& communicator, const PostedOpPtr& op)
   }
 }
 
-void ThreadExchange::wait(const Communicator& communicator, const PostedOp& op) {
+void ThreadExchange::wait(const Communicator& communicator, PostedOp& op) {
   const int global_rank = communicator.ranks[op.group_rank];
   std::unique_lock lock(mutex_);
   if (!op.done && abort_reason_.empty()) {
@@ -247,6 +266,8 @@ void ThreadExchange::wait(const Communicator& communicator, const PostedOp& op) 
   }
   if (!op.done) throw CommError(abort_reason_);
   if (!op.error.empty()) throw CommError(op.error);
+  lock.unlock();
+  deliver(op);
 }
 
 // Only a running rank could complete an operation, and none is running.

@@ -27,6 +27,7 @@ struct PostedOp {
   Reduce reduce = Reduce::Sum;
   int peer = 0;                                           // of a send or receive; root of a broadcast
   std::vector<std::int64_t> input_rows{}, output_rows{};  // of an all-to-all
+  at::Tensor delivered_to{};                              // in one queue: where wait() puts the output
 
   bool done = false;
   std::string error{};
@@ -51,8 +52,7 @@ class ThreadExchange {
 
   // Operations of one batch (a coalesced group of sends and receives, else a single one) run together.
   void post(Communicator& communicator, int group_rank, std::vector<PostedOpPtr> batch);
-  void wait(const Communicator& communicator,
-            const PostedOp& op);  // CommError when it failed or the run is aborted
+  void wait(const Communicator& communicator, PostedOp& op);  // CommError when it failed or the run is aborted
 
   void rank_ended();
   void abort(const std::string& reason);  // wakes every waiting rank

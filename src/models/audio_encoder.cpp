@@ -35,6 +35,7 @@ PackedSequences AudioEncoder::sequences_of(const Lengths& lengths, const at::Dev
 at::Tensor AudioEncoder::embed(const at::Tensor& frames, const Lengths& lengths) const {
   const PackedSequences sequences = sequences_of(lengths, frames.device());
   BRAID_CHECK_EQ(frames.size(0), 2 * sequences.tokens(), "frames of {} clips", lengths.size());
+  parameters_.await("embedder.");
   const Linear& embedder = embedder_.value();
   const at::Tensor pairs = frames.to(embedder.dtype()).reshape({sequences.tokens(), 2 * std::int64_t{config_.mels}});
   return gather_features(gelu(embedder(pairs), GeluForm::Erf), parallel_) +

@@ -36,6 +36,7 @@ at::Tensor Clip::embed(const at::Tensor& patches, const std::vector<PatchGrid>& 
   check_images(images, config_);
   BRAID_CHECK_EQ(patches.size(0), total_patches(images), "patches of {} images", images.size());
   const auto count = static_cast<std::int64_t>(images.size());
+  for (const char* prefix : {"class_token", "position_embeddings.", "conv1."}) parameters_.await(prefix);
   const Linear& conv1 = conv1_.value();
   const at::Tensor embedded = gather_features(conv1(patches.to(conv1.dtype())), parallel_);
   const std::int64_t tokens = std::int64_t{config_.patch_side()} * config_.patch_side();

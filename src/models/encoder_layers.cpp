@@ -81,16 +81,18 @@ EncoderLayers::EncoderLayers(const EncoderLayersConfig& config, const Parameters
     : parameters_(parameters), recompute_(in_encoder(recompute)) {
   BRAID_CHECK(!parallel.sequence_parallel, "every tp rank of an encoder has all tokens");
   const std::vector<int> bounds = even_stages(config.layers, pp);
-  for (int layer = bounds[stage]; layer < bounds[stage + 1]; ++layer)
-    layers_.push_back(std::make_unique<TransformerLayer>(config, parameters, fmt::format("decoder.layers.{}.", layer),
-                                                         parallel, recompute_));
+  for (int layer = bounds[stage]; layer < bounds[stage + 1]; ++layer) {
+    const std::string prefix = fmt::format("decoder.layers.{}.", layer);
+    layers_.emplace_back(prefix, std::make_unique<TransformerLayer>(config, parameters, prefix, parallel, recompute_));
+  }
 }
 
 EncoderLayers::~EncoderLayers() = default;
 
 at::Tensor EncoderLayers::run(at::Tensor x, const PackedSequences& sequences) const {
   Residual stream(std::move(x));
-  for (const auto& layer : layers_) {
+  for (const auto& [prefix, layer] : layers_) {
+    parameters_.await(prefix);
     // Copied, because backward may run the layer again after the caller's sequences are gone.
     const auto add_branches = [layer = layer.get(), sequences](Residual& to) { layer->add_to(to, sequences); };
     add_layer(stream, add_branches, recompute_.full, parameters_.trains());
@@ -99,6 +101,7 @@ at::Tensor EncoderLayers::run(at::Tensor x, const PackedSequences& sequences) co
 }
 
 at::Tensor named_layer_norm(const at::Tensor& x, const Parameters& parameters, const std::string& name, double eps) {
+  parameters.await(name + ".");
   return layer_norm(x, parameters.get(name + ".weight"), parameters.get(name + ".bias"), eps);
 }
 

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "models/encoder_layers_config.h"
@@ -28,10 +29,11 @@ class EncoderLayers {
 
   const Parameters& parameters_;
   const RecomputeConfig recompute_;
-  std::vector<std::unique_ptr<TransformerLayer>> layers_;
+  std::vector<std::pair<std::string, std::unique_ptr<TransformerLayer>>>
+      layers_;  // with the prefix of their parameters
 };
 
-// layer_norm with the weight and bias of that name; see add_layer_norm().
+// layer_norm with the weight and bias of that name, once they have arrived; see add_layer_norm().
 at::Tensor named_layer_norm(const at::Tensor& x, const Parameters& parameters, const std::string& name, double eps);
 
 }  // namespace braid

@@ -93,9 +93,9 @@ HybridLm::HybridLm(const HybridLmConfig& config, const Parameters& parameters, c
   const std::string letters = layer_letters(config);
   const std::vector<int> bounds = stage_bounds(config, pp);
   for (int layer = bounds[stage]; layer < bounds[stage + 1]; ++layer) {
-    layers_.push_back(
-        make_layer(letters[layer], config, parameters, fmt::format("decoder.layers.{}.", layer), parallel, recompute_));
-    if (letters[layer] == 'E') moe_layers_.push_back(static_cast<Moe*>(layers_.back().get()));
+    const std::string prefix = fmt::format("decoder.layers.{}.", layer);
+    layers_.emplace_back(prefix, make_layer(letters[layer], config, parameters, prefix, parallel, recompute_));
+    if (letters[layer] == 'E') moe_layers_.push_back(static_cast<Moe*>(layers_.back().second.get()));
   }
   if (is_last_stage()) output_.emplace(parameters, "output_layer.", Split::Columns, parallel);
 }
@@ -103,12 +103,14 @@ HybridLm::HybridLm(const HybridLmConfig& config, const Parameters& parameters, c
 HybridLm::~HybridLm() = default;
 
 at::Tensor HybridLm::embed(const at::Tensor& ids) const {
+  parameters_.await("embedding.");
   return braid::embed(ids, parameters_.weight("embedding.word_embeddings.weight"), parallel_);
 }
 
 at::Tensor HybridLm::run_layers(at::Tensor x, const SequenceBatch& batch) const {
   Residual stream(std::move(x));
-  for (const auto& layer : layers_) {
+  for (const auto& [prefix, layer] : layers_) {
+    parameters_.await(prefix);
     // Copied, because backward may run the layer again after the caller's batch is gone.
     SequenceBatch own = batch;
     if (recompute_.full) own.expert_counts = std::make_shared<ExpertCounts>();
@@ -119,6 +121,8 @@ at::Tensor HybridLm::run_layers(at::Tensor x, const SequenceBatch& batch) const 
 }
 
 at::Tensor HybridLm::logits(const at::Tensor& x, const at::Tensor& rows) const {
+  parameters_.await("decoder.final_norm.");
+  parameters_.await("output_layer.");
   const at::Tensor normed = rms_norm(x, parameters_.get("decoder.final_norm.weight"), config_.norm_eps);
   return rows.defined() ? output_->of_rows(normed, rows) : output_.value()(normed);
 }

@@ -7,6 +7,8 @@
 
 #include <memory>
 #include <optional>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "models/hybrid_lm_config.h"
@@ -45,9 +47,9 @@ class HybridLm {
   const Parallel& parallel_;
   const int stage_, pp_;
   const RecomputeConfig recompute_;
-  std::vector<std::unique_ptr<Layer>> layers_;
-  std::vector<Moe*> moe_layers_;  // among them
-  std::optional<Linear> output_;  // on the last stage
+  std::vector<std::pair<std::string, std::unique_ptr<Layer>>> layers_;  // with the prefix of their parameters
+  std::vector<Moe*> moe_layers_;                                        // among them
+  std::optional<Linear> output_;                                        // on the last stage
 };
 
 }  // namespace braid

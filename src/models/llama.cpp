@@ -47,9 +47,10 @@ Llama::Llama(const LlamaConfig& config, const Parameters& parameters, const Para
       pp_(pp),
       recompute_(in_language(recompute)) {
   const std::vector<int> bounds = stage_bounds(config, pp);
-  for (int layer = bounds[stage]; layer < bounds[stage + 1]; ++layer)
-    layers_.push_back(std::make_unique<DecoderLayer>(config, parameters, fmt::format("decoder.layers.{}.", layer),
-                                                     parallel, recompute_));
+  for (int layer = bounds[stage]; layer < bounds[stage + 1]; ++layer) {
+    const std::string prefix = fmt::format("decoder.layers.{}.", layer);
+    layers_.emplace_back(prefix, std::make_unique<DecoderLayer>(config, parameters, prefix, parallel, recompute_));
+  }
   if (!is_last_stage()) return;
   if (config.tie_embeddings)
     output_.emplace(word_embeddings(), at::Tensor(), Split::Columns, parallel);
@@ -65,11 +66,15 @@ Weight Llama::word_embeddings() const {
   return config_.tie_embeddings ? Weight{weight.value} : weight;
 }
 
-at::Tensor Llama::embed(const at::Tensor& ids) const { return braid::embed(ids, word_embeddings(), parallel_); }
+at::Tensor Llama::embed(const at::Tensor& ids) const {
+  parameters_.await("embedding.");
+  return braid::embed(ids, word_embeddings(), parallel_);
+}
 
 at::Tensor Llama::run_layers(at::Tensor x, const SequenceBatch& batch) const {
   Residual stream(std::move(x));
-  for (const auto& layer : layers_) {
+  for (const auto& [prefix, layer] : layers_) {
+    parameters_.await(prefix);
     // Copied, because backward may run the layer again after the caller's batch is gone.
     const auto add_branches = [layer = layer.get(), batch](Residual& to) { layer->add_to(to, batch); };
     add_layer(stream, add_branches, recompute_.full, parameters_.trains());
@@ -78,6 +83,8 @@ at::Tensor Llama::run_layers(at::Tensor x, const SequenceBatch& batch) const {
 }
 
 at::Tensor Llama::logits(const at::Tensor& x, const at::Tensor& rows) const {
+  parameters_.await("decoder.final_layernorm.");
+  parameters_.await(config_.tie_embeddings ? "embedding." : "output_layer.");
   const at::Tensor normed = rms_norm(x, parameters_.get("decoder.final_layernorm.weight"), config_.norm_eps);
   return rows.defined() ? output_->of_rows(normed, rows) : output_.value()(normed);
 }

@@ -10,6 +10,8 @@
 
 #include <memory>
 #include <optional>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "models/llama_config.h"
@@ -47,8 +49,8 @@ class Llama {
   const Parallel& parallel_;
   const int stage_, pp_;
   const RecomputeConfig recompute_;
-  std::vector<std::unique_ptr<DecoderLayer>> layers_;
-  std::optional<Linear> output_;  // on the last stage
+  std::vector<std::pair<std::string, std::unique_ptr<DecoderLayer>>> layers_;  // with the prefix of their parameters
+  std::optional<Linear> output_;                                               // on the last stage
 };
 
 }  // namespace braid

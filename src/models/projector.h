@@ -20,6 +20,7 @@ class Projector {
   at::Tensor forward(const at::Tensor& x) const;  // [N, input] -> [N, output]
 
  private:
+  const Parameters& parameters_;
   const Parallel& parallel_;
   const Linear first_;
   std::optional<Linear> second_;  // of an MLP

@@ -81,6 +81,7 @@ at::Tensor Radio::normalize(const at::Tensor& patches) const {
 
 at::Tensor Radio::embed(const at::Tensor& patches, const std::vector<PatchGrid>& images) const {
   BRAID_CHECK_EQ(patches.size(0), total_patches(images), "patches of {} images", images.size());
+  for (const char* prefix : {"class_token", "position_embeddings", "embedder."}) parameters_.await(prefix);
   const Linear& embedder = embedder_.value();
   const at::Tensor pixels = config_.normalize_pixels ? normalize(patches) : patches;
   const at::Tensor embedded = gather_features(embedder(pixels.to(embedder.dtype())), parallel_);

@@ -4,6 +4,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
@@ -149,10 +150,16 @@ at::Tensor Moe::take_aux_loss() {
   return sum;
 }
 
-void Moe::update_expert_bias(const Group& group) {
-  if (group.size() > 1) group.all_reduce(tokens_per_expert_);
-  expert_bias_ += options_.expert_bias_rate * (tokens_per_expert_.mean() - tokens_per_expert_).sign();
-  forget_tokens();
+void Moe::update_expert_biases(const std::vector<Moe*>& layers, const Group& group) {
+  Tensors own;
+  for (const Moe* layer : layers) own.push_back(layer->tokens_per_expert_);
+  at::Tensor counts = at::stack(own);  // [layers, experts]
+  group.all_reduce(counts);
+  const at::Tensor directions = (counts.mean(1, /*keepdim=*/true) - counts).sign_();
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    layers[i]->expert_bias_.add_(directions[static_cast<std::int64_t>(i)], layers[i]->options_.expert_bias_rate);
+    layers[i]->forget_tokens();
+  }
 }
 
 void Moe::forget_tokens() { tokens_per_expert_.zero_(); }

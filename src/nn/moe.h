@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "nn/expert_exchange.h"
 #include "nn/grouped_linear.h"
@@ -34,8 +35,9 @@ class Moe : public Layer {
   at::Tensor take_aux_loss();
 
   // After a step: raises the expert bias of experts that got fewer tokens than the mean and lowers it for the others,
-  // counted over `group` (all ranks with different tokens) since the last update.
-  void update_expert_bias(const Group& group);
+  // counted over `group` (all ranks with different tokens) since the last update. The counts of all layers, which have
+  // the same number of experts, are one operation.
+  static void update_expert_biases(const std::vector<Moe*>& layers, const Group& group);
   // Called instead after a skipped step: discards its counts.
   void forget_tokens();
 

@@ -200,6 +200,14 @@ at::Tensor Parameters::get_if_declared(const std::string& name) const {
   return index_.count(name) ? get(name) : at::Tensor();
 }
 
+void Parameters::await(std::string_view prefix) const {
+  auto at = index_.lower_bound(prefix);
+  const auto matches = [&] { return at != index_.end() && at->first.starts_with(prefix); };
+  BRAID_CHECK(matches(), "no parameter on this stage begins with {}", prefix);
+  for (; matches(); ++at)
+    if (const auto& await = entries_[at->second].arrival->await) await();
+}
+
 std::int64_t Parameters::bytes() const {
   std::int64_t sum = 0;
   for (const Entry& entry : entries_) sum += static_cast<std::int64_t>(entry.value.nbytes());

@@ -5,8 +5,11 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <map>
+#include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "plan/param_spec.h"
@@ -16,11 +19,16 @@ namespace braid {
 
 class Parameters {
  public:
+  // The optimizer gathers updated values while the next step begins, and sets this to wait for one of them.
+  struct Arrival {
+    std::function<void()> await{};
+  };
   struct Entry {
     ParamSpec spec;
     at::Tensor value;
     std::shared_ptr<GradientSum> gradient = std::make_shared<GradientSum>();
     std::shared_ptr<Fp8Copies> fp8{};
+    std::shared_ptr<Arrival> arrival = std::make_shared<Arrival>();
   };
 
   // Allocates, without initialising, the shards of those `specs` that belong to these stages.
@@ -39,6 +47,11 @@ class Parameters {
   const ParamSpec& spec(const std::string& name) const;
   at::Tensor get_if_declared(const std::string& name) const;  // undefined when the model has no such parameter
 
+  // Returns once the values of all parameters whose names begin with `prefix`, at least one, may be read on the current
+  // stream. Whatever reads parameters in a forward calls this before; other readers call
+  // ModuleOptimizer::finish_parameters().
+  void await(std::string_view prefix) const;
+
   const std::vector<Entry>& entries() const { return entries_; }
   const ShardCoordinates& coordinates() const { return coordinates_; }
   std::int64_t bytes() const;
@@ -50,7 +63,7 @@ class Parameters {
   const Entry& entry(const std::string& name) const;
 
   std::vector<Entry> entries_;  // in declaration order
-  std::map<std::string, std::size_t> index_;
+  std::map<std::string, std::size_t, std::less<>> index_;
 };
 
 // The dtype of a parameter in a model of `dtype`: buffers are at least fp32.

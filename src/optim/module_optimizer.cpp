@@ -2,6 +2,10 @@
 
 #include <ATen/ops/zeros.h>
 
+#include <algorithm>
+#include <map>
+#include <string_view>
+
 #include "dist/world.h"
 
 namespace braid {
@@ -22,22 +26,42 @@ ModuleOptimizer::ModuleOptimizer(const Parameters& parameters, const Groups& gro
   };
   add(std::move(dense), "dp-cp", "tp");
   add(std::move(expert), "expt_dp", "expt_tp");
+  order_gathers(parameters);
+}
+
+// Models declare parameters in the order in which forwards read them.
+void ModuleOptimizer::order_gathers(const Parameters& parameters) {
+  std::map<std::string_view, Gather> gather_of;  // by name of a parameter
+  for (const auto& part : parts_) {
+    const GradientBuffer& gradients = part->gradients();
+    for (const BucketLayout::Slot& slot : gradients.layout().slots) {
+      const ParamSpec& spec = gradients.entry(slot).spec;
+      gather_of.emplace(spec.name, Gather{spec.stage, part.get(), slot.bucket});
+    }
+  }
+  for (const Parameters::Entry& entry : parameters.entries()) {
+    const auto found = gather_of.find(entry.spec.name);
+    if (found == gather_of.end()) continue;
+    if (std::find(gathers_.begin(), gathers_.end(), found->second) == gathers_.end()) gathers_.push_back(found->second);
+  }
 }
 
 void ModuleOptimizer::begin_step() {
   for (auto& part : parts_) part->gradients().begin_step();
 }
 
-void ModuleOptimizer::finish_parameters() {
-  for (auto& part : parts_) part->finish_publishing();
+void ModuleOptimizer::start_parameters(int stage) {
+  for (const Gather& gather : gathers_)
+    if (gather.stage == stage) gather.part->start_publishing(gather.bucket);
 }
 
 void ModuleOptimizer::finish_parameters(int stage) {
-  for (auto& part : parts_) part->finish_publishing(stage);
+  for (const Gather& gather : gathers_)
+    if (gather.stage == stage) gather.part->await(gather.bucket);
 }
 
-void ModuleOptimizer::start_parameters(int stage) {
-  for (auto& part : parts_) part->start_publishing(stage);
+void ModuleOptimizer::finish_parameters() {
+  for (auto& part : parts_) part->finish_publishing();
 }
 
 void ModuleOptimizer::announce_gradients(int stage) {

@@ -1,7 +1,7 @@
 // The optimizer of one module on one rank. All ranks of the module take part in the collective calls of a step:
 //
-//   begin_step(); start_parameters(), finish_parameters(); forward and backward of every microbatch;
-//   start_gradients(), finish_gradients(); step_all() of optim/global_step.h
+//   begin_step(); start_parameters(); forward and backward of every microbatch; start_gradients(), finish_gradients();
+//   step_all() of optim/global_step.h
 //
 // The calls in between are for each stage. They are ops of the schedule (plan/op.h), which knows what may overlap.
 //
@@ -29,9 +29,10 @@ class ModuleOptimizer {
                   const OptimizerConfig& config);
 
   void begin_step();
-  // The model's parameters follow step() here; does nothing if they have not changed since the last call.
+  // The model's parameters follow step() here: bucket by bucket, in the order in which forwards read them. Does nothing
+  // if they have not changed since the last call.
   void start_parameters(int stage);
-  void finish_parameters(int stage);  // before the next forward of the stage
+  void finish_parameters(int stage);  // after the next forward of the stage, which awaits the buckets it reads
   void finish_parameters();           // both, of all stages: before any other read
   // The last stage first; with overlap_grad_reduce, before the stage's last backward.
   void announce_gradients(int stage);
@@ -45,6 +46,15 @@ class ModuleOptimizer {
   // One update of the main copy with gradients times `factor`.
   void step(double lr, double weight_decay, double factor);
 
+  // The buckets of all parts, in the order in which they are gathered.
+  struct Gather {
+    int stage;
+    ShardedAdam* part;
+    std::size_t bucket;
+    bool operator==(const Gather&) const = default;
+  };
+  const std::vector<Gather>& gathers() const { return gathers_; }
+
   // For checkpoints. After writing to the state: publish_parameters() (collective); after writing to the model's
   // parameters: take_parameters().
   std::vector<OptimizerState> state() const;
@@ -56,8 +66,11 @@ class ModuleOptimizer {
   void take_parameters();
 
  private:
+  void order_gathers(const Parameters& parameters);
+
   at::Device device_;
   std::vector<std::unique_ptr<ShardedAdam>> parts_;  // dense, expert; those that have parameters
+  std::vector<Gather> gathers_;                      // by the first of their parameters to be declared
   std::int64_t steps_ = 0;
 };
 

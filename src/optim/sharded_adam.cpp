@@ -69,6 +69,16 @@ ShardedAdam::ShardedAdam(std::vector<Parameters::Entry> entries, const Group& re
   is_stale_.resize(shards_.size());
   arriving_.resize(shards_.size());
   take_parameters();
+  announce_arrivals();
+}
+
+ShardedAdam::~ShardedAdam() {
+  for (const BucketLayout::Slot& slot : gradients_.layout().slots) *gradients_.entry(slot).arrival = {};
+}
+
+void ShardedAdam::announce_arrivals() {
+  for (const BucketLayout::Slot& slot : gradients_.layout().slots)
+    gradients_.entry(slot).arrival->await = [this, bucket = slot.bucket] { await(bucket); };
 }
 
 void ShardedAdam::move_parameters_into_buffer() {
@@ -228,15 +238,13 @@ void ShardedAdam::publish_parameters() {
   finish_publishing();
 }
 
-void ShardedAdam::start_publishing(int stage) {
+void ShardedAdam::start_publishing(std::size_t bucket) {
+  if (!is_stale_[bucket]) return;
   at::NoGradGuard guard;
-  for (std::size_t bucket = 0; bucket < shards_.size(); ++bucket) {
-    if (stage_of(bucket) != stage || !is_stale_[bucket]) continue;
-    arriving_[bucket].wait();
-    arriving_[bucket] = start_gather(bucket);
-    count_write(bucket);
-    is_stale_[bucket] = false;
-  }
+  arriving_[bucket].wait();
+  arriving_[bucket] = start_gather(bucket);
+  count_write(bucket);
+  is_stale_[bucket] = false;
 }
 
 Pending ShardedAdam::start_gather(std::size_t bucket) {
@@ -255,15 +263,15 @@ void ShardedAdam::count_write(std::size_t bucket) {
     gradients_.entry(layout.slots[slot]).value.unsafeGetTensorImpl()->bump_version();
 }
 
-void ShardedAdam::finish_publishing(int stage) {
-  for (std::size_t bucket = 0; bucket < arriving_.size(); ++bucket)
-    if (stage_of(bucket) == stage) arriving_[bucket].wait();
+void ShardedAdam::await(std::size_t bucket) {
+  BRAID_CHECK(!is_stale_[bucket], "{} is read after its update, before its gather has started",
+              gradients_.entry(gradients_.layout().slots[gradients_.layout().buckets[bucket].first_slot]).spec.name);
+  arriving_[bucket].wait();
 }
 
 void ShardedAdam::finish_publishing() {
-  for (std::size_t bucket = 0; bucket < shards_.size(); ++bucket)
-    if (is_stale_[bucket]) start_publishing(stage_of(bucket));
-  for (Pending& pending : arriving_) pending.wait();
+  for (std::size_t bucket = 0; bucket < shards_.size(); ++bucket) start_publishing(bucket);
+  for (std::size_t bucket = 0; bucket < shards_.size(); ++bucket) await(bucket);
 }
 
 std::vector<OptimizerState> ShardedAdam::state() const {

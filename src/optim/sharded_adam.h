@@ -40,6 +40,7 @@ class ShardedAdam {
   // are reduced over `reduce`. `module_parameters`: elements of the whole module on this rank.
   ShardedAdam(std::vector<Parameters::Entry> entries, const Group& reduce, const Group& replicas,
               const OptimizerConfig& config, std::int64_t module_parameters);
+  ~ShardedAdam();
 
   GradientBuffer& gradients() { return gradients_; }
   void finish_gradients(int stage);
@@ -53,10 +54,11 @@ class ShardedAdam {
   void update(std::int64_t step, double lr, double weight_decay, double factor);
   void take_parameters();     // copies the model's parameters to the main copy
   void publish_parameters();  // copies the main copy to the model's parameters, on all ranks
-  // The same for what update() has changed, in two calls and by stage. Collective.
-  void start_publishing(int stage);
-  void finish_publishing(int stage);
-  void finish_publishing();  // both, of all stages
+  // The same for what update() has changed, in two calls and by bucket. The first is collective; Parameters::await()
+  // makes the second.
+  void start_publishing(std::size_t bucket);
+  void await(std::size_t bucket);
+  void finish_publishing();  // both, of all buckets
 
   std::vector<OptimizerState> state() const;
   std::vector<BucketState> bucket_state() const;
@@ -75,6 +77,7 @@ class ShardedAdam {
   };
 
   void move_parameters_into_buffer();
+  void announce_arrivals();
   void add_ranges(std::size_t bucket);
   bool counts(const Range& range) const;
   void add_counted(const Range& range);
@@ -88,7 +91,6 @@ class ShardedAdam {
   void update_by_aten(bool decayed, const at::Tensor& step, double lr, double weight_decay);
   Pending start_gather(std::size_t bucket);
   void count_write(std::size_t bucket);
-  int stage_of(std::size_t bucket) const { return gradients_.stage_of(gradients_.layout().buckets[bucket]); }
 
   OptimizerConfig config_;
   Group replicas_;

@@ -21,7 +21,8 @@ struct Transfer {
 struct Op {
   enum Kind {
     StartGather,  // of the stage's updated parameters, over its replicas
-    EndGather,    // the stage's parameters have arrived
+    EndGather,    // all of the stage's parameters have arrived; with overlap, its first forward has awaited them as it
+                  // read them
     Begin,        // of the step: all ranks learn the sizes of its microbatches; all gradients are zero
     Load,         // this rank's share of a microbatch, for a stage that reads it
     Forward,      // of a stage and microbatch

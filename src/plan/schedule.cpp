@@ -76,8 +76,8 @@ std::vector<Op> with_loads(const std::vector<Op>& program, const Topology& topol
 }
 
 // Adds the start of the step, its update and the gathers of updated parameters. With overlap, the parameters of the
-// last step arrive while this one begins: gathers start before everything else and end before the first forwards.
-// Otherwise parameters are gathered as part of the update.
+// last step arrive while this one begins: gathers start before everything else and end with the first forwards, whose
+// layers await their own parameters. Otherwise parameters are gathered as part of the update.
 std::vector<Op> with_update(std::vector<Op> program, const std::vector<Stage>& trained,
                             const ScheduleOptions& options) {
   std::vector<Op> ops;
@@ -85,10 +85,11 @@ std::vector<Op> with_update(std::vector<Op> program, const std::vector<Stage>& t
   for (std::size_t s = 0; overlaps && s < trained.size(); ++s) ops.push_back({Op::StartGather, trained[s]});
   ops.push_back({Op::Begin});
   for (Op& op : program) {
-    if (overlaps && op.kind == Op::Forward && op.microbatch == 0 &&
-        std::find(trained.begin(), trained.end(), op.stage) != trained.end())
-      ops.push_back({Op::EndGather, op.stage});
+    const bool reads_first = overlaps && op.kind == Op::Forward && op.microbatch == 0 &&
+                             std::find(trained.begin(), trained.end(), op.stage) != trained.end();
+    const Stage stage = op.stage;
     ops.push_back(std::move(op));
+    if (reads_first) ops.push_back({Op::EndGather, stage});
   }
   for (auto stage = trained.rbegin(); stage != trained.rend(); ++stage) ops.push_back({Op::EndReduce, *stage});
   ops.push_back({Op::Update});

@@ -214,8 +214,11 @@ class Verifier {
     if (!forward && !trains(op.stage)) fail_here("is of a stage that does not train");
     if (!forward && !done.forwards[mb]) fail_here("runs before its forward");
     if (forward && rules(op.stage).reads_batch && !done.loads[mb]) fail_here("runs before its batch is loaded");
-    if (forward && trains(op.stage) && awaits_parameters() && done.times[Op::EndGather] == 0)
-      fail_here("runs before its parameters have arrived");
+    if (forward && trains(op.stage) && awaits_parameters()) {
+      if (done.times[Op::StartGather] == 0) fail_here("runs before the gather of its parameters");
+      if (done.times[Op::EndGather] != (op.microbatch == 0 ? 0 : 1))
+        fail_here(fmt::format("runs {} the end of that gather", op.microbatch == 0 ? "after" : "before"));
+    }
     if (!forward && done.times[Op::EndReduce] > 0) fail_here("runs after its gradients were reduced");
     if (!has_input(rank, op, stages, state)) fail_here("runs before its input has arrived");
     done.held += forward ? 1 : -1;

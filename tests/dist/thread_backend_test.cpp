@@ -85,6 +85,33 @@ TEST(ThreadBackend, OneQueueDeadlocksWhereRanksUseTwoGroupsInDifferentOrders) {
   EXPECT_THAT(error_of(2, ThreadSemantics::OneQueue, body(true)), HasSubstr("deadlock"));
 }
 
+// In place or not, a result can be read after its wait only. What is sent can always be read.
+TEST(ThreadBackend, OneQueueDeliversResultsWhenTheyAreAwaited) {
+  const auto body = [](World& world) {
+    const Group pair = world.everyone();
+    const int rank = world.rank(), other = 1 - rank;
+    at::Tensor sum = at::full({2}, rank + 1.0), gathered = at::full({2}, rank + 1.0), given = at::full({1}, rank + 1.0);
+    at::Tensor sent = at::full({1}, rank + 1.0), received = at::zeros({1}), scattered = at::zeros({1});
+    std::vector<Pending> started;
+    started.push_back(pair.start_all_reduce(sum));
+    started.push_back(pair.start_all_gather(gathered, gathered.slice(0, rank, rank + 1)));
+    started.push_back(pair.start_reduce_scatter(scattered, at::full({2}, rank + 1.0)));
+    started.push_back(pair.start_broadcast(given, 0));
+    started.push_back(pair.start_exchange({{sent, other, true}, {received, other, false}}));
+    for (const at::Tensor& result : {sum, gathered, scattered, received})
+      EXPECT_TRUE(result.isnan().all().item<bool>());
+    EXPECT_EQ(given.isnan().item<bool>(), rank == 1);
+    EXPECT_EQ(sent.item<double>(), rank + 1);
+    for (Pending& pending : started) pending.wait();
+    EXPECT_TRUE(sum.eq(3).all().item<bool>());
+    EXPECT_TRUE(gathered.equal(at::tensor({1.0f, 2.0f})));
+    EXPECT_EQ(scattered.item<double>(), 3);
+    EXPECT_EQ(given.item<double>(), 1);
+    EXPECT_EQ(received.item<double>(), other + 1);
+  };
+  EXPECT_EQ(error_of(2, ThreadSemantics::OneQueue, body), "no error");
+}
+
 TEST(ThreadBackend, RankThatReturnsEarlyLeavesADeadlockNotAHang) {
   EXPECT_THAT(error_of(3, ThreadSemantics::Relaxed,
                        [](World& world) {

@@ -27,7 +27,7 @@ inline at::Tensor view_of(at::Tensor tensor, const std::vector<std::int64_t>& be
 
 // Adds the gradients of a rank's shards to those of the whole parameters.
 inline void add_gradients(const Parameters& parameters, std::map<std::string, at::Tensor>& sums) {
-  for (const auto& [spec, value, gradient, fp8] : parameters.entries()) {
+  for (const auto& [spec, value, gradient, fp8, arrival] : parameters.entries()) {
     if (!spec.trainable) continue;
     at::Tensor& sum = sums.try_emplace(spec.name, at::zeros(spec.shape, at::kDouble)).first->second;
     if (!value.grad().defined()) continue;

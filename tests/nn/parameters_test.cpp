@@ -207,6 +207,19 @@ TEST(Parameters, HoldWhatTheirStageHas) {
   EXPECT_THAT([&] { parameters.get("second"); }, ThrowsMessage<std::logic_error>(HasSubstr("second")));
 }
 
+TEST(Parameters, AwaitThoseWithAPrefix) {
+  std::vector<ParamSpec> specs;
+  for (const char* name : {"layers.1.norm", "layers.10.norm", "output", "layers.1.bias", "layer"})
+    specs.push_back({.name = name, .shape = {2}});
+  const Parameters parameters(specs, 0, {}, at::kFloat, at::Device("cpu"));
+  std::vector<std::string> awaited;
+  for (const Parameters::Entry& entry : parameters.entries())
+    entry.arrival->await = [&awaited, name = entry.spec.name] { awaited.push_back(name); };
+  parameters.await("layers.1.");
+  EXPECT_THAT(awaited, ::testing::UnorderedElementsAre("layers.1.norm", "layers.1.bias"));
+  EXPECT_THAT([&] { parameters.await("layers.2."); }, ThrowsMessage<std::logic_error>(HasSubstr("layers.2.")));
+}
+
 TEST(Parameters, RefuseANameDeclaredTwice) {
   const std::vector<ParamSpec> specs = {{.name = "twin", .shape = {4}}, {.name = "twin", .shape = {2}}};
   EXPECT_THAT([&] { Parameters(specs, 0, {}, at::kFloat, at::Device("cpu")); },

@@ -77,7 +77,7 @@ TEST(GradientBuffer, OverlapChangesNoGradient) {
         for (const bool last : {false, true}) {
           if (last && overlap) buffer.announce_reduction(0);
           at::Tensor loss = at::zeros({});
-          for (const auto& [spec, value, gradient, fp8] : entries)
+          for (const auto& [spec, value, gradient, fp8, arrival] : entries)
             loss = loss + (value * at::arange(value.numel()).mul(0.1 + world.rank()).sin()).sum();
           loss.backward();
         }

@@ -2,6 +2,7 @@
 #include "optim/module_optimizer.h"
 
 #include <ATen/ATen.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -55,7 +56,7 @@ class Assembly {
   }
 
   void add(const Parameters& parameters, const ModuleOptimizer& optimizer, const std::vector<StepReport>& reports) {
-    for (const auto& [spec, value, gradient, fp8] : parameters.entries())
+    for (const auto& [spec, value, gradient, fp8, arrival] : parameters.entries())
       if (spec.trainable) merge(values, spec, value.detach(), parameters.coordinates());
     for (const OptimizerState& state : optimizer.state()) {
       const auto put = [&](Tensors& all, const at::Tensor& part) {
@@ -194,7 +195,7 @@ TEST(ModuleOptimizers, WorkBetweenProcesses) {
       ModuleOptimizer optimizer(parameters, groups, "language", config);
       run_steps(parameters, optimizer, topology.language(), groups.world(), config, {});
       const Trained want = expected(config, dtype, {});
-      for (const auto& [spec, value, gradient, fp8] : parameters.entries()) {
+      for (const auto& [spec, value, gradient, fp8, arrival] : parameters.entries()) {
         if (!spec.trainable) continue;
         const at::Tensor shard = testing::shard_of(want.main.at(spec.name), spec, parameters.coordinates());
         EXPECT_LE(relative_error(value, shard), dtype == at::kFloat ? 2e-6 : 1.0 / 256) << spec.name;
@@ -245,6 +246,78 @@ TEST(ModuleOptimizers, ParametersArriveWhenTheyAreAskedFor) {
       EXPECT_TRUE(values(parameters).equal(results.back()));
     }
     EXPECT_TRUE(results[0].equal(results[1]));
+  });
+}
+
+// Dense and expert buckets alternate as their first parameters do.
+TEST(ModuleOptimizers, GatherInTheOrderOfDeclaration) {
+  const Layout layout = {.dp = 2};
+  const Topology topology = testing::topology_of(layout);
+  testing::on_threads(layout.ranks(), [&](World& world) {
+    const Groups groups(world, topology);
+    const Parameters parameters = make_parameters(layout, topology.language(), world.rank(), at::kFloat);
+    const ModuleOptimizer optimizer(parameters, groups, "language", {.bucket_size = 60});
+    std::vector<std::string> first_names;
+    for (const ModuleOptimizer::Gather& gather : optimizer.gathers()) {
+      const GradientBuffer& gradients = gather.part->gradients();
+      first_names.push_back(
+          gradients.entry(gradients.layout().slots[gradients.layout().buckets[gather.bucket].last_slot]).spec.name);
+    }
+    EXPECT_EQ(first_names, (std::vector<std::string>{"unused", "embedding", "fused.weight", "fused.bias", "experts.up",
+                                                     "out.weight"}));
+  });
+}
+
+// Each bucket arrives when one of its parameters is awaited. In one queue, values are NaN until then.
+TEST(ModuleOptimizers, AwaitOneBucketAtATime) {
+  const Layout layout = {.dp = 2};
+  const Topology topology = testing::topology_of(layout);
+  const auto body = [&](World& world) {
+    const Groups groups(world, topology);
+    const OptimizerConfig config = {.overlap_grad_reduce = true, .overlap_param_gather = true, .bucket_size = 1};
+    const Parameters parameters = make_parameters(layout, topology.language(), world.rank(), at::kFloat);
+    const auto arrived = [&](const std::string& name) { return !parameters.get(name).isnan().any().item<bool>(); };
+    ModuleOptimizer optimizer(parameters, groups, "language", config);
+    backward_all({}, parameters, topology.language(), world.rank(), 0, optimizer, config);
+    update(optimizer, groups.world(), {.lr = kLr, .factors = {1}});
+    EXPECT_THAT([&] { parameters.await("embedding"); },
+                ::testing::ThrowsMessage<std::logic_error>(
+                    ::testing::HasSubstr("embedding is read after its update, before its gather has started")));
+    optimizer.start_parameters(0);
+    std::vector<std::string> waiting;
+    for (const auto& entry : parameters.entries())
+      if (entry.spec.trainable) waiting.push_back(entry.spec.name);
+    EXPECT_EQ(waiting.size(), 10u);
+    for (auto next = waiting.begin(); next != waiting.end(); ++next) {
+      for (auto name = waiting.begin(); name != waiting.end(); ++name) EXPECT_EQ(arrived(*name), name < next) << *name;
+      parameters.await(*next);
+    }
+    optimizer.finish_parameters(0);
+    for (const std::string& name : waiting) EXPECT_TRUE(arrived(name)) << name;
+  };
+  testing::on_threads(layout.ranks(), body, ThreadSemantics::OneQueue);
+}
+
+// What tp or expt_tp does not split is summed over it in one operation per stage, however many parameters there are.
+TEST(ModuleOptimizers, SumOverReplicasInOneOperation) {
+  const Layout layout = {.tp = 2, .expt_tp = 2};
+  const Topology topology = testing::topology_of(layout);
+  testing::on_threads(layout.ranks(), [&](World& world) {
+    const Groups groups(world, topology);
+    const OptimizerConfig config = {.bucket_size = 1};
+    const Parameters parameters = make_parameters(layout, topology.language(), world.rank(), at::kFloat);
+    ModuleOptimizer optimizer(parameters, groups, "language", config);
+    const auto sums_over = [&](const char* group) {
+      const TrafficTable traffic = world.progress().traffic();
+      const auto found = traffic.find({std::string("language.") + group, "all_reduce"});
+      return found == traffic.end() ? 0 : found->second.operations;
+    };
+    for (int step = 1; step <= 2; ++step) {
+      optimizer.begin_step();
+      backward_all({}, parameters, topology.language(), world.rank(), 0, optimizer, config);
+      EXPECT_EQ(sums_over("tp"), step);
+      EXPECT_EQ(sums_over("expt_tp"), step);
+    }
   });
 }
 
@@ -331,11 +404,11 @@ TEST(ModuleOptimizers, ContinueFromTheirState) {
     }
     loaded.set_steps(saved.steps());
     loaded.publish_parameters();
-    for (const auto& [spec, value, gradient, fp8] : first.entries())
+    for (const auto& [spec, value, gradient, fp8, arrival] : first.entries())
       EXPECT_TRUE(value.equal(second.get(spec.name))) << spec.name;
     step(first, saved, 1);
     step(second, loaded, 1);
-    for (const auto& [spec, value, gradient, fp8] : first.entries())
+    for (const auto& [spec, value, gradient, fp8, arrival] : first.entries())
       EXPECT_TRUE(value.equal(second.get(spec.name))) << spec.name;
   });
 }

@@ -95,7 +95,7 @@ struct ToyLoss {
   at::Tensor operator()(const Parameters& parameters, const Module& module, int global_rank, int step,
                         int microbatch) const {
     at::Tensor loss;
-    for (const auto& [spec, value, gradient, fp8] : parameters.entries()) {
+    for (const auto& [spec, value, gradient, fp8, arrival] : parameters.entries()) {
       if (!spec.trainable || spec.name == "unused") continue;
       const double part = share(spec, module, global_rank, microbatch);
       const at::Tensor factors = shard_of(coefficients(spec, step), spec, parameters.coordinates()).mul(part);

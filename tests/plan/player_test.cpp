@@ -76,12 +76,13 @@ TEST(Player, TheReductionsOfARankRunOneAfterTheOther) {
   EXPECT_DOUBLE_EQ(end_of(topology, {}, {.reduce = 3}), 10);
 }
 
-// The encoder's parameters arrive at 1; those of the language model arrive while the encoder computes.
-TEST(Player, AGatherRunsBesideTheForwardsOfOtherStages) {
+// The encoder's parameters arrive while its first forward runs from 0 to 1, and those of the language model after them,
+// from 1 to 2. Gathers of 2 delay the end of both forwards by 1.
+TEST(Player, AGatherRunsBesideTheFirstForward) {
   const Topology topology = topology_of({{.dp = 2}}, {.dp = 2}, true);
   const double computed = 1 + 1 + 2 + 2;
-  EXPECT_DOUBLE_EQ(end_of(topology, {.overlap_gather = true}, {.gather = 1}), computed + 1);
-  EXPECT_DOUBLE_EQ(end_of(topology, {.overlap_gather = true}, {.gather = 2}), computed + 3);
+  EXPECT_DOUBLE_EQ(end_of(topology, {.overlap_gather = true}, {.gather = 1}), computed);
+  EXPECT_DOUBLE_EQ(end_of(topology, {.overlap_gather = true}, {.gather = 2}), computed + 2);
   EXPECT_DOUBLE_EQ(end_of(topology, {}, {.gather = 1}), computed + 2);
 }
 
@@ -166,8 +167,16 @@ TEST_F(BrokenCollectives, AnOpThatRunsTwiceIsFound) {
 }
 
 TEST_F(BrokenCollectives, AForwardBeforeItsParametersIsFound) {
+  move_to(find(1, Op::StartGather), find(1, Op::Forward, 0));
+  EXPECT_THAT(problems(), HasSubstr("rank 1: forward of encoder0, microbatch 0, runs before the gather of its"));
+  schedule = make_schedule(topology, options);
+  move_to(find(1, Op::EndGather), find(1, Op::Forward, 1));
+  EXPECT_THAT(problems(), HasSubstr("rank 1: forward of encoder0, microbatch 1, runs before the end of that gather"));
+}
+
+TEST_F(BrokenCollectives, AGatherThatDoesNotOverlapIsFound) {
   move_to(find(1, Op::EndGather), find(1, Op::Forward, 0));
-  EXPECT_THAT(problems(), HasSubstr("rank 1: forward of encoder0, microbatch 0, runs before its parameters"));
+  EXPECT_THAT(problems(), HasSubstr("rank 1: forward of encoder0, microbatch 0, runs after the end of that gather"));
 }
 
 TEST_F(BrokenCollectives, AGatherThatEndsBeforeItStartsIsFound) {

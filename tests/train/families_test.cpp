@@ -36,6 +36,36 @@ std::vector<Layout> all_of(Provider (*provider)(), std::vector<Layout> layouts) 
   return layouts;
 }
 
+// --- updated parameters
+
+Provider tied_llava() {
+  Provider provider = small_llava();
+  provider.name = "tied-llava";
+  std::get<LlamaConfig>(provider.language).tie_embeddings = true;
+  return provider;
+}
+
+class Gathers : public ::testing::TestWithParam<Layout> {};
+
+// With a bucket for each parameter, which is NaN until it is awaited, a reader that does not wait for one is seen.
+TEST_P(Gathers, AreAwaitedByEveryReader) {
+  const auto change = [](TrainingConfig& config) {
+    config.optimizer.overlap_grad_reduce = config.optimizer.overlap_param_gather = true;
+    config.optimizer.bucket_size = 1;
+  };
+  expect_same(train(GetParam(), {.change = change}), alone(GetParam()));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Threads, Gathers,
+    ::testing::Values(
+        Layout{.images = {.dp = 2, .pp = 2}, .language = {.dp = 2, .pp = 2, .vpp = 2}},
+        Layout{.images = {.tp = 2, .dp = 2}, .language = {.tp = 2, .dp = 2, .ep = 2}, .sp = true, .recompute = true},
+        Layout{.images = {.dp = 2}, .language = {.dp = 2}, .colocated = true, .frozen = {"images.encoder"}},
+        of(small_omni, {.images = {.dp = 2}, .audio = {.dp = 2}, .language = {.dp = 2, .ep = 2}}),
+        of(small_llava, {.images = {.dp = 2}, .language = {.dp = 2, .pp = 2}}),
+        of(tied_llava, {.images = {.dp = 2}, .language = {.dp = 2}, .colocated = true})));
+
 // --- tiny-omni: images and sound
 
 class OmniTrainings : public ::testing::TestWithParam<Layout> {};

@@ -2,10 +2,14 @@
 #include "train/training.h"
 
 #include <ATen/ATen.h>
+#include <ATen/record_function.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <limits>
+#include <map>
+#include <optional>
+#include <set>
 
 #include "dist/world.h"
 #include "run/evaluation.h"
@@ -74,6 +78,79 @@ TEST(Training, FrozenEncoderStaysAndTheRestEqualsOneProcess) {
   const Layout layout = {.images = {.dp = 2}, .language = {.tp = 2, .dp = 2}, .sp = true, .frozen = kImages};
   expect_same(train(layout), alone(layout));
   EXPECT_NE(alone(layout).losses().back(), alone().losses().back());
+}
+
+Provider with_two_expert_layers() {
+  Provider provider = testing::small_vlm();
+  std::get<HybridLmConfig>(provider.language).pattern = "EE*-";
+  return provider;
+}
+
+TEST(Training, CountsTheTokensOfAllExpertLayersInOneOperation) {
+  const auto count = [](Training&, World& world) {
+    const TrafficTable traffic = world.progress().traffic();
+    const auto found = traffic.find({"language.dp-cp-tp", "all_reduce"});
+    EXPECT_EQ(found == traffic.end() ? 0 : found->second.operations, world.rank() == 0 ? 0 : 3);  // rank 0: the encoder
+  };
+  train({.language = {.tp = 2, .dp = 2}, .provider = with_two_expert_layers}, {.steps = 3, .end = count});
+}
+
+// Operators whose results the host needs, by name, which this thread calls while it exists.
+class HostWaits {
+ public:
+  HostWaits() {
+    calls().clear();
+    handle_ = at::addThreadLocalCallback(
+        at::RecordFunctionCallback([](const at::RecordFunction& function) -> std::unique_ptr<at::ObserverContext> {
+          static const std::set<std::string> waiting = {"aten::_local_scalar_dense",
+                                                        "aten::nonzero",
+                                                        "aten::masked_select",
+                                                        "aten::equal",
+                                                        "aten::_unique2",
+                                                        "aten::bincount",
+                                                        "aten::is_nonzero",
+                                                        "aten::unique_consecutive"};
+          if (waiting.count(function.name())) ++calls()[function.name()];
+          return nullptr;
+        }));
+  }
+  ~HostWaits() { at::removeCallback(handle_); }
+  HostWaits(const HostWaits&) = delete;
+  HostWaits& operator=(const HostWaits&) = delete;
+
+  static std::map<std::string, int>& calls() {
+    thread_local std::map<std::string, int> all;
+    return all;
+  }
+
+ private:
+  at::CallbackHandle handle_;
+};
+
+// From the start of a step to the update. On a GPU, such an operator on its memory would stop the host. The ones that
+// are left work on host memory: a nonzero for media in the text and one for labels, and the check of labels that are on
+// the host. The experts' counts are copied by HostCopy, which is no operator.
+TEST(Training, AsksForNoValueOfTheDevice) {
+  const Layout layout = {.images = {.dp = 2}, .language = {.tp = 2, .dp = 2, .ep = 2, .pp = 2}, .sp = true};
+  const auto count = [&](Training& training, World& world) {
+    StepClock clock;
+    std::optional<HostWaits> waits(std::in_place);
+    training.step(clock, [&] {
+      waits.reset();
+      return StopReason::None;
+    });
+    std::map<std::string, int> expected;
+    constexpr int kMicrobatches = kGlobalBatch / 2;
+    for (const auto& local : training.model().local_stages()) {
+      if (!local->language) continue;
+      if (local->position.is_first()) expected["aten::nonzero"] += kMicrobatches;
+      if (!local->position.is_last()) continue;
+      expected["aten::nonzero"] += kMicrobatches;
+      expected["aten::_local_scalar_dense"] += kMicrobatches;
+    }
+    EXPECT_EQ(HostWaits::calls(), expected) << "rank " << world.rank();
+  };
+  train(layout, {.steps = 1, .end = count});
 }
 
 // Flawed data: from `first_bad` to `last_bad`, pixels are NaN.
