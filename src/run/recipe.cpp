@@ -115,6 +115,14 @@ Problems fp8_problems(const ModelConfig& model) {
            "use dtype=bfloat16, or fp8=off"}};
 }
 
+Problems overlap_problems(const ModelConfig& model) {
+  const int pieces = model.overlap.tp_pieces;
+  const std::string given = fmt::format("tp_overlap_pieces={}", pieces), where = "model.tp_overlap_pieces";
+  if (pieces < 1) return {{given + " must be at least 1", where, "use 1 to keep linear maps whole"}};
+  if (pieces == 1 || model.sequence_parallel) return {};
+  return {{given + " needs sequence parallelism", where, "use sequence_parallel=true, or tp_overlap_pieces=1"}};
+}
+
 // `true` and `false` are still among the names if there are others, see describe_recompute().
 Problems recompute_problems(const Recipe& recipe) {
   const std::vector<std::string>& names = recipe.model.recompute;
@@ -140,6 +148,7 @@ Problems model_problems(const Recipe& recipe) {
     if (module.kind == "language") {
       append(problems, validate_language(model, layout_sizes(module), "model"));
       append(problems, fp8_problems(recipe.model));
+      append(problems, overlap_problems(recipe.model));
       append(problems, recompute_problems(recipe));
       append(problems, is_mock(recipe.data) ? validate(recipe.data, model, layout_sizes(module), "data")
                                             : data_set_problems(recipe, module));
@@ -301,6 +310,9 @@ void describe(Fields& f, ModelConfig& c) {
   f.choice("provider", c.provider, provider_names(), "the model to train");
   f.choice("dtype", c.dtype, {"bfloat16", "float32", "float64"}, "dtype of parameters and activations");
   f.field("sequence_parallel", c.sequence_parallel, "sequence parallelism in the language model");
+  f.field(
+      "tp_overlap_pieces", c.overlap.tp_pieces,
+      "with sequence parallelism, linear maps are cut into this many pieces of tokens, which travel during products");
   f.choice("fp8", c.fp8, {"off", "rowwise"},
            "rowwise: linear layers and experts of a hybrid language model multiply in fp8");
   describe_recompute(f, c.recompute);

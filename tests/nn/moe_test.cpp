@@ -227,7 +227,8 @@ TEST(Moe, IsItsDefinitionInEveryLayout) {
                                        {.ep = 2, .dp = 2},
                                        {.tp = 2, .ep = 2},
                                        {.tp = 2, .expt_tp = 2, .sp = true},
-                                       {.tp = 2, .ep = 2, .expt_tp = 2, .dp = 2}};
+                                       {.tp = 2, .ep = 2, .expt_tp = 2, .dp = 2},
+                                       {.tp = 2, .ep = 2, .sp = true, .overlap = {.tp_pieces = 2}}};
   std::map<int, Outcome> expected;  // by dp
   for (const Layout& layout : layouts) {
     SCOPED_TRACE(::testing::Message() << layout);
