@@ -25,9 +25,12 @@ Recomputable gathered(const Recomputable& x, const Parallel& parallel) {
 }  // namespace
 
 at::Tensor Linear::operator()(const Recomputable& x) const {
-  if (split_ == Split::Columns)
-    return is_cut(x.value.size(0), *parallel_) ? column_linear_in_pieces(x, weight_, bias_, *parallel_)
-                                               : multiply(gathered(x, *parallel_), weight_, bias_);
+  if (split_ == Split::Columns) {
+    // A whole map in fp8 reads a factor once for both of its forms; its communication is not hidden.
+    const bool in_one_piece = parallel_->sequence_parallel && x.value.size(0) > 0 && !weight_.fp8;
+    return in_one_piece || is_cut(x.value.size(0), *parallel_) ? gather_and_multiply(x, weight_, bias_, *parallel_)
+                                                               : multiply(gathered(x, *parallel_), weight_, bias_);
+  }
   if (parallel_->tp.size() == 1) return multiply(x, weight_, bias_);  // the product adds the bias
   return branch(x).value();
 }
@@ -35,7 +38,7 @@ at::Tensor Linear::operator()(const Recomputable& x) const {
 Branch Linear::branch(const Recomputable& x) const {
   BRAID_CHECK(split_ == Split::Rows, "only a map of all ranks' features gives a branch");
   if (is_cut(x.value.size(0) / parallel_->tp.size(), *parallel_))
-    return {row_linear_in_pieces(x, weight_, *parallel_), bias_};
+    return {multiply_and_scatter(x, weight_, *parallel_), bias_};
   return {reduce_to_sequence(multiply(x, weight_, {}), *parallel_), bias_};
 }
 

@@ -20,24 +20,31 @@ namespace {
 class SequencePieces {
  public:
   SequencePieces(std::int64_t rows, const Parallel& parallel)
-      : tp(parallel.tp), rows_(rows), count_(std::min<std::int64_t>(parallel.overlap.tp_pieces, rows)) {}
+      : tp_(parallel.tp), rows_(rows), count_(std::min<std::int64_t>(parallel.overlap.tp_pieces, rows)) {}
 
+  const Group& tp() const { return tp_; }
   std::int64_t count() const { return count_; }
   std::int64_t rows() const { return rows_; }
-  std::int64_t all_rows() const { return rows_ * tp.size(); }
+  std::int64_t all_rows() const { return rows_ * tp_.size(); }
   // The rows of a piece in this rank's share, and in the shares of all ranks; both are views.
   at::Tensor of_own(const at::Tensor& own, std::int64_t piece) const {  // [t, F] -> [m, F]
     return own.narrow(0, begin(piece), begin(piece + 1) - begin(piece));
   }
   at::Tensor of_all(const at::Tensor& all, std::int64_t piece) const {  // [tp t, F] -> [tp, m, F]
-    return all.unflatten(0, {tp.size(), rows_}).narrow(1, begin(piece), begin(piece + 1) - begin(piece));
+    return all.unflatten(0, {tp_.size(), rows_}).narrow(1, begin(piece), begin(piece + 1) - begin(piece));
   }
 
-  const Group tp;
+  // Copies a gathered piece to its rows of all, with one contiguous copy per rank: they are as fast as memory, one copy
+  // of strided rows is not.
+  void put(const at::Tensor& all, std::int64_t piece, const at::Tensor& gathered) const {
+    const at::Tensor rows = of_all(all, piece);
+    for (std::int64_t rank = 0; rank < tp_.size(); ++rank) rows.select(0, rank).copy_(gathered.select(0, rank));
+  }
 
  private:
   std::int64_t begin(std::int64_t piece) const { return rows_ * piece / count_; }
 
+  Group tp_;
   std::int64_t rows_, count_;
 };
 
@@ -52,8 +59,8 @@ class GatheredPieces {
   GatheredPieces(const at::Tensor& own, const SequencePieces& pieces) {
     for (std::int64_t i = 0; i < pieces.count(); ++i) {
       const at::Tensor sent = pieces.of_own(own, i);
-      gathered_.push_back(at::empty({pieces.tp.size(), sent.size(0), sent.size(1)}, sent.options()));
-      pending_.push_back(pieces.tp.start_all_gather(gathered_.back(), sent));
+      gathered_.push_back(at::empty({pieces.tp().size(), sent.size(0), sent.size(1)}, sent.options()));
+      pending_.push_back(pieces.tp().start_all_gather(gathered_.back(), sent));
     }
   }
 
@@ -75,7 +82,7 @@ class ScatteredPieces {
 
   void start(std::int64_t piece, const at::Tensor& partial) {  // [tp, m, F]
     at::Tensor sum = pieces_.of_own(own_, piece);
-    pending_.push_back(pieces_.tp.start_reduce_scatter(sum, partial));
+    pending_.push_back(pieces_.tp().start_reduce_scatter(sum, partial));
   }
 
   at::Tensor await() {  // [t, F]
@@ -131,26 +138,31 @@ Tensors weight_gradients(const at::Tensor& grad, const KeptInput& kept, const We
 std::int64_t outputs(const Weight& weight) { return weight.value.size(0); }
 std::int64_t inputs(const Weight& weight) { return weight.value.numel() / weight.value.size(0); }
 
-OutputAndSaved<KeptInput> column_forward(const at::Tensor& x, const Weight& weight, const at::Tensor& bias,
-                                         const LinearNeeds& needs, bool keeps_input, const SequencePieces& pieces) {
+OutputAndSaved<KeptInput> gathered_forward(const at::Tensor& x, const Weight& weight, const at::Tensor& bias,
+                                           const LinearNeeds& needs, bool keeps_input, const SequencePieces& pieces) {
   GatheredPieces arriving(x, pieces);
+  if (pieces.count() == 1) {  // which is in the order of the tokens
+    const at::Tensor all = arriving.take(0);
+    return {outputs_of(all, weight, bias, needs).flatten(0, 1),
+            kept_for(weight, keeps_input ? all.flatten(0, 1) : at::Tensor())};
+  }
   const at::Tensor y = empty_rows(pieces.all_rows(), outputs(weight), x);
   const at::Tensor all = keeps_input ? empty_rows(pieces.all_rows(), inputs(weight), x) : at::Tensor();
   for (std::int64_t i = 0; i < pieces.count(); ++i) {
     const at::Tensor piece = arriving.take(i);
     outputs_of(piece, weight, bias, needs, pieces.of_all(y, i));
-    if (all.defined()) pieces.of_all(all, i).copy_(piece);
+    if (all.defined()) pieces.put(all, i, piece);
   }
   return {y, kept_for(weight, all)};
 }
 
 // again(): this rank's rows of an input that is not kept, which are gathered again; may be empty.
-Tensors column_backward(const at::Tensor& grad, KeptInput kept, const Recomputable::Function& again,
-                        const Weight& weight, const LinearNeeds& needs, const SequencePieces& pieces) {
+Tensors gathered_backward(const at::Tensor& grad, KeptInput kept, const Recomputable::Function& again,
+                          const Weight& weight, const LinearNeeds& needs, const SequencePieces& pieces) {
   Pending input;
   if (again) {
     kept.rows = empty_rows(pieces.all_rows(), inputs(weight), grad);
-    input = pieces.tp.start_all_gather(kept.rows, again());
+    input = pieces.tp().start_all_gather(kept.rows, again());
   }
   ScatteredPieces x_grad(needs.x_grad ? empty_rows(pieces.rows(), inputs(weight), grad) : at::Tensor(), pieces);
   if (needs.x_grad)
@@ -162,22 +174,22 @@ Tensors column_backward(const at::Tensor& grad, KeptInput kept, const Recomputab
   return grads;
 }
 
-at::Tensor row_forward(const at::Tensor& x, const Weight& weight, const LinearNeeds& needs,
-                       const SequencePieces& pieces) {
+at::Tensor scattered_forward(const at::Tensor& x, const Weight& weight, const LinearNeeds& needs,
+                             const SequencePieces& pieces) {
   ScatteredPieces y(empty_rows(pieces.rows(), outputs(weight), x), pieces);
   for (std::int64_t i = 0; i < pieces.count(); ++i) y.start(i, outputs_of(pieces.of_all(x, i), weight, {}, needs));
   return y.await();
 }
 
-Tensors row_backward(const at::Tensor& grad, const Recomputable::Function& input, KeptInput kept, bool trains,
-                     const Weight& weight, const LinearNeeds& needs, const SequencePieces& pieces) {
+Tensors scattered_backward(const at::Tensor& grad, const Recomputable::Function& input, KeptInput kept, bool trains,
+                           const Weight& weight, const LinearNeeds& needs, const SequencePieces& pieces) {
   GatheredPieces arriving(grad, pieces);
   const at::Tensor x_grad = needs.x_grad ? empty_rows(pieces.all_rows(), inputs(weight), grad) : at::Tensor();
   const at::Tensor all = trains ? empty_rows(pieces.all_rows(), outputs(weight), grad) : at::Tensor();
   for (std::int64_t i = 0; i < pieces.count(); ++i) {
     const at::Tensor piece = arriving.take(i);
     if (needs.x_grad) input_gradients_of(piece, weight, pieces.of_all(x_grad, i));
-    if (trains) pieces.of_all(all, i).copy_(piece);
+    if (trains) pieces.put(all, i, piece);
   }
   kept.rows = input();
   Tensors grads = weight_gradients(all, kept, weight, /*bias_grad=*/false);
@@ -191,37 +203,37 @@ bool is_cut(std::int64_t rows, const Parallel& parallel) {
   return parallel.sequence_parallel && std::min<std::int64_t>(parallel.overlap.tp_pieces, rows) > 1;
 }
 
-at::Tensor column_linear_in_pieces(const Recomputable& x, const Weight& weight, const at::Tensor& bias,
-                                   const Parallel& parallel) {
+at::Tensor gather_and_multiply(const Recomputable& x, const Weight& weight, const at::Tensor& bias,
+                               const Parallel& parallel) {
   BRAID_CHECK_EQ(x.value.dim(), 2, "x of a linear map is [tokens, features]");
   const SequencePieces pieces(x.value.size(0), parallel);
   const LinearNeeds needs = {x.value.requires_grad(), bias.defined() && bias.requires_grad()};
   const bool trains = needs_gradient({weight.value}), gathers_again = trains && x.again && !weight.fp8;
   return differentiable(
-      "ColumnLinearInPiecesBackward", {x.value, weight.value, bias},
-      [&] { return column_forward(x.value, weight, bias, needs, trains && !gathers_again, pieces); },
+      "GatherAndMultiplyBackward", {x.value, weight.value, bias},
+      [&] { return gathered_forward(x.value, weight, bias, needs, trains && !gathers_again, pieces); },
       [again = gathers_again ? x.saved_if(true) : nullptr, weight, needs, pieces](const at::Tensor& grad,
                                                                                   const KeptInput& kept) {
-        return column_backward(grad, kept, again, weight, needs, pieces);
+        return gathered_backward(grad, kept, again, weight, needs, pieces);
       });
 }
 
-at::Tensor row_linear_in_pieces(const Recomputable& x, const Weight& weight, const Parallel& parallel) {
+at::Tensor multiply_and_scatter(const Recomputable& x, const Weight& weight, const Parallel& parallel) {
   BRAID_CHECK_EQ(x.value.dim(), 2, "x of a linear map is [tokens, features]");
   BRAID_CHECK_EQ(x.value.size(0) % parallel.tp.size(), 0, "rows to split over {}", parallel.tp.name());
   const SequencePieces pieces(x.value.size(0) / parallel.tp.size(), parallel);
   const LinearNeeds needs = {.x_grad = x.value.requires_grad()};
   const bool trains = needs_gradient({weight.value});
   return differentiable(
-      "RowLinearInPiecesBackward", {x.value, weight.value, at::Tensor()},
+      "MultiplyAndScatterBackward", {x.value, weight.value, at::Tensor()},
       [&] {
-        const at::Tensor y = row_forward(x.value, weight, needs, pieces);
+        const at::Tensor y = scattered_forward(x.value, weight, needs, pieces);
         return OutputAndSaved<KeptInput>{y,
                                          weight.fp8 ? kept_for(weight, trains ? x.value : at::Tensor()) : KeptInput{}};
       },
       [input = x.saved_if(trains && !weight.fp8), trains, weight, needs, pieces](const at::Tensor& grad,
                                                                                  const KeptInput& kept) {
-        return row_backward(grad, input, kept, trains, weight, needs, pieces);
+        return scattered_backward(grad, input, kept, trains, weight, needs, pieces);
       });
 }
 

@@ -19,6 +19,7 @@ at::Tensor product(const at::Tensor& a, const at::Tensor& b, const at::Tensor& b
 
 at::Tensor products(const at::Tensor& a, const at::Tensor& b, const at::Tensor& bias, at::Tensor result) {
   const std::int64_t count = a.size(0), rows = a.size(1), columns = b.size(1);
+  if (!result.defined() && a.is_contiguous()) return product(a.flatten(0, 1), b, bias).view({count, rows, columns});
   if (!result.defined()) result = at::empty({count, rows, columns}, a.options().requires_grad(false));
   const at::Tensor same = b.expand({count, b.size(0), columns});
   return bias.defined() ? at::baddbmm_out(result, bias.expand({count, rows, columns}), a, same)

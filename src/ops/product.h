@@ -7,7 +7,7 @@ namespace braid {
 // a b, plus the bias in every row.   a: [M, K], b: [K, N], each stored by rows or by columns; bias: [N] or undefined
 at::Tensor product(const at::Tensor& a, const at::Tensor& b, const at::Tensor& bias = {});
 
-// The products of several a with the same b, into `result` if it is given, which may be rows of a larger tensor.
+// The products of several a with the same b, into `result` if it is given. Both may be rows of larger tensors.
 // a: [G, M, K] -> [G, M, N]
 at::Tensor products(const at::Tensor& a, const at::Tensor& b, const at::Tensor& bias = {}, at::Tensor result = {});
 
