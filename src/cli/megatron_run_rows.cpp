@@ -105,6 +105,7 @@ void add_taken(std::vector<Row>& rows) {
           taken_switch("no-save-optim", "checkpoint.save_optimizer", "false"),
           taken_switch("no-save-rng", "checkpoint.save_rng", "false"),
           taken_switch("overlap-grad-reduce", "optimizer.overlap_grad_reduce", "true"),
+          taken_switch("overlap-moe-expert-parallel-comm", "model.expert_overlap_pieces", "2"),
           taken_switch("overlap-param-gather", "optimizer.overlap_param_gather", "true"),
           taken_switch("override-opt-param-scheduler", "checkpoint.scheduler", "recipe"),
           taken_switch("overwrite-checkpoints", "checkpoint.overwrite", "true"),

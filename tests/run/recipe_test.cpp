@@ -171,6 +171,15 @@ TEST(Recipe, Fp8IsForAHybridLanguageModelInBfloat16) {
               AllOf(HasSubstr("needs a hybrid language model"), HasSubstr("model.fp8")));
 }
 
+TEST(Recipe, PiecesOfRowsNeedExperts) {
+  const std::string one_grid = "topology: {modules: {language: }}";
+  EXPECT_EQ(parse_recipe(one_grid, {{"model.expert_overlap_pieces", "2"}}).model.overlap.expert_pieces, 2);
+  EXPECT_THAT(
+      error_of(one_grid, {{"model.expert_overlap_pieces", "2"}, {"model.provider", "tiny-llava"}}),
+      AllOf(HasSubstr("expert_overlap_pieces=2 needs a model with experts"), HasSubstr("model.expert_overlap_pieces")));
+  EXPECT_THAT(error_of(one_grid, {{"model.expert_overlap_pieces", "-1"}}), HasSubstr("must be at least 1"));
+}
+
 TEST(Recipe, PiecesOfLinearMapsNeedSequenceParallelism) {
   const std::string one_grid = "topology: {modules: {language: }}";
   const auto pieces_of = [&](std::vector<ConfigOverride> overrides) {

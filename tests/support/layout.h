@@ -30,6 +30,7 @@ inline std::ostream& operator<<(std::ostream& out, const Layout& layout) {
   if (layout.vpp > 1) out << "_vpp" << layout.vpp;
   out << (layout.sp ? "_sp" : "") << (layout.recompute ? "_recompute" : "");
   if (layout.overlap.tp_pieces > 1) out << "_pieces" << layout.overlap.tp_pieces;
+  if (layout.overlap.expert_pieces > 1) out << "_expertpieces" << layout.overlap.expert_pieces;
   return out;
 }
 
