@@ -139,7 +139,6 @@ void add_experts(std::vector<Row>& rows) {
           no("moe-extended-tp", kNone, "use --expert-tensor-parallel-size"),
           rewritten_switch("moe-layer-recompute", "model.recompute", "experts",
                            "keeps only the normed input and the routing"),
-          no("overlap-moe-expert-parallel-comm", kNone, "all-to-all overlaps with the shared expert only"),
       });
 }
 

@@ -10,6 +10,7 @@
 #include "models/hybrid_lm_config.h"
 #include "models/llama_config.h"
 #include "models/radio_config.h"
+#include "nn/overlap_config.h"
 #include "nn/parameters.h"
 #include "nn/recompute_config.h"
 #include "ops/vision.h"
@@ -22,6 +23,7 @@ struct ForwardOptions {
   at::ScalarType dtype = at::kFloat;
   bool grads = false;
   bool sequence_parallel = false;
+  OverlapConfig overlap{};
   RecomputeConfig recompute{};
   double aux_loss_scale = 0;   // see SequenceBatch
   TakeTensor take_gradient{};  // called on rank 0 with each gradient as it is ready; empty: they are in the result

@@ -20,7 +20,7 @@ RankRun::RankRun(const ForwardOptions& options, const Topology& topology, World&
       topology(topology),
       module(topology.language()),
       groups(world, topology),
-      parallel(make_parallel(groups, module.name, options.sequence_parallel)),
+      parallel(make_parallel(groups, module.name, options.sequence_parallel, options.overlap)),
       world(world) {}
 
 Parameters RankRun::make_parameters(const std::vector<ParamSpec>& specs, const Fill& fill) const {

@@ -34,7 +34,7 @@ MimoModel::MimoModel(const Provider& provider, const Topology& topology, const G
     const Module& module = module_of(topology, stage);
     local_stages_.push_back(std::make_unique<LocalStage>(
         topology, stage, world.rank(),
-        make_parallel(groups, module.name, options.sequence_parallel && !module.is_encoder)));
+        make_parallel(groups, module.name, options.sequence_parallel && !module.is_encoder, options.overlap)));
     if (module.is_encoder)
       add_encoder(*local_stages_.back());
     else

@@ -16,6 +16,7 @@ class World;
 struct MimoOptions {
   at::ScalarType dtype = at::kFloat;
   bool sequence_parallel = false;  // of the language model
+  OverlapConfig overlap{};         // of the language model
   RecomputeConfig recompute{};
   std::vector<std::string> frozen{};  // parameter sets that do not train
   std::uint64_t seed = 1234;

@@ -5,27 +5,30 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/stack.h>
 
 #include <numeric>
 
 namespace braid {
 namespace {
 
-// counts[source][expert] for every (expt_tp rank, ep rank) that sends rows to this rank.   [expt_tp * ep, local
-// experts]
+// counts[source][piece][expert] for every (expt_tp rank, ep rank) that sends rows to this rank.
+// [pieces, experts] -> [expt_tp * ep, pieces, local experts]
 at::Tensor gather_counts(const at::Tensor& counts, const Group& ep, const Group& expt_tp) {
-  at::Tensor from_ep = counts;
+  const std::int64_t pieces = counts.size(0), local = counts.size(1) / ep.size();
+  at::Tensor from_ep = counts.view({pieces, ep.size(), local}).transpose(0, 1).contiguous();
   if (ep.size() > 1) {
-    const std::vector<std::int64_t> share(static_cast<std::size_t>(ep.size()), counts.size(0) / ep.size());
-    from_ep = at::empty_like(counts);
-    ep.all_to_all(from_ep, counts, share, share);
+    const std::vector<std::int64_t> share(static_cast<std::size_t>(ep.size()), 1);
+    const at::Tensor by_rank = from_ep;
+    from_ep = at::empty_like(by_rank);
+    ep.all_to_all(from_ep, by_rank, share, share);
   }
   if (expt_tp.size() > 1) {
-    at::Tensor all = at::empty({expt_tp.size() * counts.size(0)}, counts.options());
+    at::Tensor all = at::empty({expt_tp.size() * ep.size(), pieces, local}, counts.options());
     expt_tp.all_gather(all, from_ep);
     from_ep = all;
   }
-  return from_ep.view({expt_tp.size() * ep.size(), -1});
+  return from_ep;
 }
 
 // Maps the i-th of `rows` rows in the order (expert, source) to its index in the order (source, expert).
@@ -37,15 +40,30 @@ at::Tensor order_by_expert(const at::Tensor& counts, std::int64_t rows) {
 
 }  // namespace
 
+ExpertExchange::ExpertExchange(const ExpertOrder& order, std::size_t piece, const Group& ep, const Group& expt_tp,
+                               std::shared_ptr<ExpertCounts> counts)
+    : piece_(piece), ep_(ep), expt_tp_(expt_tp), counts_(std::move(counts)) {
+  if (is_local()) plan_ = Plan{.local_rows = ExpertRows(order.ends)};
+}
+
 ExpertExchange::ExpertExchange(const ExpertOrder& order, const Group& ep, const Group& expt_tp,
                                std::shared_ptr<ExpertCounts> kept)
-    : ep_(ep), expt_tp_(expt_tp), counts_(kept ? std::move(kept) : std::make_shared<ExpertCounts>()) {
-  if (is_local()) {
-    plan_ = Plan{.local_rows = ExpertRows(order.ends)};
-  } else if (!counts_->both) {
-    counts_->incoming = gather_counts(order.counts, ep, expt_tp);
-    counts_->both.emplace(at::cat({order.counts, counts_->incoming.flatten()}));
+    : ExpertExchange(of_pieces({order}, ep, expt_tp, std::move(kept))[0]) {}
+
+std::vector<ExpertExchange> ExpertExchange::of_pieces(const std::vector<ExpertOrder>& orders, const Group& ep,
+                                                      const Group& expt_tp, std::shared_ptr<ExpertCounts> kept) {
+  const auto counts = kept ? std::move(kept) : std::make_shared<ExpertCounts>();
+  std::vector<ExpertExchange> exchanges;
+  Tensors outgoing;
+  for (const ExpertOrder& order : orders) {
+    exchanges.push_back(ExpertExchange(order, exchanges.size(), ep, expt_tp, counts));
+    outgoing.push_back(order.counts);
   }
+  if (exchanges[0].is_local() || counts->both) return exchanges;
+  const at::Tensor of_all = orders.size() == 1 ? outgoing[0].unsqueeze(0) : at::stack(outgoing);
+  counts->incoming = gather_counts(of_all, ep, expt_tp);
+  counts->both.emplace(at::cat({of_all.flatten(), counts->incoming.flatten()}));
+  return exchanges;
 }
 
 const ExpertExchange::Plan& ExpertExchange::plan() const {
@@ -56,13 +74,16 @@ const ExpertExchange::Plan& ExpertExchange::plan() const {
 const ExpertRows& ExpertExchange::local_rows() const { return plan().local_rows; }
 
 ExpertExchange::Plan ExpertExchange::make_plan() const {
-  const at::Tensor& incoming = counts_->incoming;
+  const at::Tensor incoming = counts_->incoming.select(1, static_cast<std::int64_t>(piece_));
   const auto sources = static_cast<std::size_t>(incoming.size(0)), experts = static_cast<std::size_t>(incoming.size(1));
+  const auto pieces = static_cast<std::size_t>(counts_->incoming.size(1));
   const auto ep_size = static_cast<std::size_t>(ep_.size()), own = static_cast<std::size_t>(expt_tp_.rank()) * ep_size;
-  const std::int64_t* outgoing = counts_->both->get().const_data_ptr<std::int64_t>();  // [ep_size, experts]
-  const auto outgoing_at = [&](std::size_t rank, std::size_t expert) { return outgoing[rank * experts + expert]; };
-  const auto incoming_at = [&](std::size_t source, std::size_t expert) {
-    return outgoing[(ep_size + source) * experts + expert];
+  const std::int64_t* of_all = counts_->both->get().const_data_ptr<std::int64_t>();
+  const auto outgoing_at = [&](std::size_t rank, std::size_t expert) {  // [pieces, ep_size, experts]
+    return of_all[(piece_ * ep_size + rank) * experts + expert];
+  };
+  const auto incoming_at = [&](std::size_t source, std::size_t expert) {  // [sources, pieces, experts], after it
+    return of_all[(pieces * ep_size + source * pieces + piece_) * experts + expert];
   };
   Plan plan;
   plan.rows_to.resize(ep_size);
@@ -112,8 +133,8 @@ Tensors ExpertExchange::dispatch(const Tensors& rows) const {
   return await(exchange);
 }
 
-at::Tensor ExpertExchange::combine(const at::Tensor& rows) const {
-  if (is_local()) return rows;
+RowExchange ExpertExchange::start_combine(const at::Tensor& rows) const {
+  if (is_local()) return RowExchange({rows}, ep_);
   const Plan& plan = this->plan();
   at::Tensor x = rows.index_select(0, plan.by_source);
   if (expt_tp_.size() > 1) {
@@ -121,7 +142,9 @@ at::Tensor ExpertExchange::combine(const at::Tensor& rows) const {
     const std::vector<std::int64_t> from_each(static_cast<std::size_t>(expt_tp_.size()), own);
     x = all_to_all(x, plan.rows_of, from_each, expt_tp_).unflatten(0, {expt_tp_.size(), own}).sum(0);
   }
-  return ep_.size() > 1 ? all_to_all(x, plan.rows_from, plan.rows_to, ep_) : x;
+  RowExchange back({x}, ep_);
+  back.start(plan.rows_from, plan.rows_to);
+  return back;
 }
 
 }  // namespace braid

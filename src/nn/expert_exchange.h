@@ -14,11 +14,11 @@
 
 namespace braid {
 
-// How many rows of each expert the ranks send each other. The all-to-all needs these numbers on the host. A layer that
-// runs again in backward keeps them, because it chooses the same experts again.
+// How many rows of each expert the ranks send each other in each piece of their tokens. The all-to-all needs these
+// numbers on the host. A layer that runs again in backward keeps them, because it chooses the same experts again.
 struct ExpertCounts {
-  at::Tensor incoming;           // [expt_tp * ep ranks, local experts], on the device; undefined: not known yet
-  std::optional<HostCopy> both;  // the outgoing, by expert, and the incoming
+  at::Tensor incoming;           // [expt_tp * ep ranks, pieces, local experts], on the device; undefined: not known yet
+  std::optional<HostCopy> both;  // the outgoing, [pieces, experts], and the incoming
 };
 
 class ExpertExchange {
@@ -28,6 +28,9 @@ class ExpertExchange {
   // rows. Without other ranks nothing leaves the device.
   ExpertExchange(const ExpertOrder& order, const Group& ep, const Group& expt_tp,
                  std::shared_ptr<ExpertCounts> kept = nullptr);
+  // The exchanges of tokens in pieces, whose counts are one operation and one copy to the host. All ranks have as many.
+  static std::vector<ExpertExchange> of_pieces(const std::vector<ExpertOrder>& orders, const Group& ep,
+                                               const Group& expt_tp, std::shared_ptr<ExpertCounts> kept = nullptr);
 
   // Tensors of R rows sorted by expert -> tensors of R' rows sorted by local expert, in the steps of a RowExchange.
   RowExchange prepare_dispatch(const Tensors& rows) const { return RowExchange(rows, ep_); }
@@ -35,12 +38,17 @@ class ExpertExchange {
   Tensors await(RowExchange& dispatch) const;
   Tensors dispatch(const Tensors& rows) const;  // all steps
 
-  at::Tensor combine(const at::Tensor& rows) const;  // [R', ...] partial sums over expt_tp -> [R, ...]
+  // [R', ...] partial sums over expt_tp -> [R, ...], which the RowExchange gives.
+  RowExchange start_combine(const at::Tensor& rows) const;
+  at::Tensor combine(const at::Tensor& rows) const { return start_combine(rows).await()[0]; }
 
   bool is_local() const { return ep_.size() == 1 && expt_tp_.size() == 1; }  // rows stay where and as they are
   const ExpertRows& local_rows() const;  // row counts of each local expert, after dispatch
 
  private:
+  ExpertExchange(const ExpertOrder& order, std::size_t piece, const Group& ep, const Group& expt_tp,
+                 std::shared_ptr<ExpertCounts> counts);
+
   struct Plan {
     std::vector<std::int64_t> rows_to{}, rows_from{};  // per ep rank
     std::vector<std::int64_t> rows_of{};               // per expt_tp rank: the rows it received over ep
@@ -50,6 +58,7 @@ class ExpertExchange {
   const Plan& plan() const;  // waits for the counts
   Plan make_plan() const;
 
+  std::size_t piece_;
   Group ep_, expt_tp_;
   std::shared_ptr<ExpertCounts> counts_;
   mutable std::optional<Plan> plan_;

@@ -5,8 +5,9 @@
 
 namespace braid {
 
-GroupedLinear::GroupedLinear(const Parameters& parameters, const std::string& prefix, Split split)
+GroupedLinear::GroupedLinear(const Parameters& parameters, const std::string& prefix, Split split, int pieces)
     : weight_(parameters.weight(prefix + "weight")) {
+  weight_.gradient_parts = pieces;
   const ParamSpec& spec = parameters.spec(prefix + "weight");
   BRAID_CHECK(spec.expert && spec.tp_dim == (split == Split::Columns ? 1 : 2), "{} is not split as its layer",
               spec.name);

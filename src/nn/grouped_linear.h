@@ -13,8 +13,8 @@ namespace braid {
 // the weight's GradientSum, if the optimizer keeps one.
 class GroupedLinear {
  public:
-  // From the parameter `prefix`weight, [experts, Out, In].
-  GroupedLinear(const Parameters& parameters, const std::string& prefix, Split split);
+  // From the parameter `prefix`weight, [experts, Out, In]. `pieces`: how often it is called for a microbatch.
+  GroupedLinear(const Parameters& parameters, const std::string& prefix, Split split, int pieces = 1);
 
   at::Tensor operator()(const Recomputable& rows, const ExpertRows& experts) const;  // [R, In] -> [R, Out]
   const Weight& weight() const { return weight_; }

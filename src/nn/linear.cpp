@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "base/error.h"
+#include "nn/linear_pieces.h"
 #include "ops/embedding.h"
 #include "ops/linear.h"
 #include "ops/linear_fp8.h"
@@ -24,18 +25,29 @@ Recomputable gathered(const Recomputable& x, const Parallel& parallel) {
 }  // namespace
 
 at::Tensor Linear::operator()(const Recomputable& x) const {
-  if (split_ == Split::Columns) return multiply(gathered(x, *parallel_), weight_, bias_);
+  if (split_ == Split::Columns) {
+    // A whole map in fp8 reads a factor once for both of its forms; its communication is not hidden.
+    const bool in_one_piece = parallel_->sequence_parallel && x.value.size(0) > 0 && !weight_.fp8;
+    return in_one_piece || is_cut(x.value.size(0), *parallel_) ? gather_and_multiply(x, weight_, bias_, *parallel_)
+                                                               : multiply(gathered(x, *parallel_), weight_, bias_);
+  }
   if (parallel_->tp.size() == 1) return multiply(x, weight_, bias_);  // the product adds the bias
   return branch(x).value();
 }
 
 Branch Linear::branch(const Recomputable& x) const {
   BRAID_CHECK(split_ == Split::Rows, "only a map of all ranks' features gives a branch");
+  if (is_cut(x.value.size(0) / parallel_->tp.size(), *parallel_))
+    return {multiply_and_scatter(x, weight_, *parallel_), bias_};
   return {reduce_to_sequence(multiply(x, weight_, {}), *parallel_), bias_};
 }
 
 Branch Linear::gelu_branch(const Recomputable& x, const Linear& fc1, const Linear& fc2, GeluForm form,
                            bool recomputed) {
+  if (is_cut(x.value.size(0), *fc1.parallel_)) {  // a piece's product cannot include the GELU
+    const at::Tensor inner = fc1(x);
+    return fc2.branch(recomputable([inner, form] { return gelu(inner, form); }, recomputed));
+  }
   const Recomputable input = gathered(x, *fc1.parallel_);
   LinearAndGelu result;
   Recomputable::Function again;

@@ -2,6 +2,7 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/stack.h>
@@ -28,6 +29,14 @@ at::Tensor with_extra_loss(const at::Tensor& y, const at::Tensor& loss, double s
                          })[0];
 }
 
+// The rows of x in `count` pieces, in order.
+Tensors pieces_of(const at::Tensor& x, int count) {
+  if (count == 1) return {x};
+  std::vector<std::int64_t> sizes;
+  for (int i = 0; i < count; ++i) sizes.push_back(x.size(0) * (i + 1) / count - x.size(0) * i / count);
+  return x.split_with_sizes(sizes, 0);
+}
+
 // The index of this rank's first token in the replica, of which every rank holds `own` tokens.
 std::int64_t first_token(const Parallel& parallel, std::int64_t own) {
   return (parallel.cp.rank() * parallel.tp.size() + parallel.tp.rank()) * own;
@@ -42,10 +51,11 @@ Moe::Moe(const MoeOptions& options, const Parameters& parameters, const std::str
       prefix_(prefix),
       parameters_(parameters),
       parallel_(parallel),
+      pieces_(parallel.ep.size() > 1 || parallel.expt_tp.size() > 1 ? parallel.overlap.expert_pieces : 1),
       norm_(parameters.get(prefix + "pre_mlp_layernorm.weight")),
       router_(parameters.weight(prefix + "mlp.router.weight")),
-      fc1_(parameters, prefix + "mlp.experts.experts.linear_fc1.", Split::Columns),
-      fc2_(parameters, prefix + "mlp.experts.experts.linear_fc2.", Split::Rows),
+      fc1_(parameters, prefix + "mlp.experts.experts.linear_fc1.", Split::Columns, pieces_),
+      fc2_(parameters, prefix + "mlp.experts.experts.linear_fc2.", Split::Rows, pieces_),
       expert_bias_(parameters.get(prefix + "mlp.router.expert_bias")),
       tokens_per_expert_(at::zeros_like(expert_bias_)),
       aux_loss_sum_(at::zeros({}, expert_bias_.options())) {
@@ -62,54 +72,93 @@ at::Tensor Moe::branch(const Residual& x, const SequenceBatch& batch) {
   const auto [logits, tokens] = logits_of(own, is_shared ? 2 : 1);
   const Recomputable to_experts(tokens[0], own.again);
   const Routing routing = route(logits, expert_bias_, options_.router);
-  const ExpertOrder order = sort_by_expert(routing.experts, options_.experts);
+  const auto pieces = std::make_shared<const Pieces>(cut(routing.experts, batch.expert_counts));
   // With recomputation a layer runs twice, once with gradients; tokens are counted in that run only.
-  if (at::GradMode::is_enabled()) tokens_per_expert_ += order.counts;
+  if (at::GradMode::is_enabled())
+    for (const Piece& piece : *pieces) tokens_per_expert_ += piece.order.counts;
 
-  const auto exchange =
-      std::make_shared<const ExpertExchange>(order, parallel_.ep, parallel_.expt_tp, batch.expert_counts);
-  const bool fused = fc1_.weight().fp8 && exchange->is_local() && own.value.size(0) > 0;
+  const bool fused = fc1_.weight().fp8 && pieces->front().exchange.is_local() && own.value.size(0) > 0;
   // The row counts travel while the shared expert's first product runs, the rows during the second.
-  std::optional<RowExchange> rows;
-  if (!fused && !recompute_.experts) rows = prepare_rows(to_experts.value, routing.weights, order, *exchange);
+  std::vector<RowExchange> rows;
+  if (!fused && !recompute_.experts) rows = prepare_rows(to_experts.value, routing.weights, *pieces);
   const Recomputable to_shared = is_shared ? Recomputable(tokens[1], normed.again) : normed;
   const at::Tensor inner = shared_fc1_ ? (*shared_fc1_)(to_shared) : at::Tensor();
-  if (rows) exchange->start(*rows);
+  start(rows, *pieces);
   const auto activated = [inner] { return squared_relu(inner); };
   const at::Tensor shared =
       shared_fc2_ ? (*shared_fc2_)(recomputable(activated, recompute_.activations)) : at::Tensor();
 
-  const auto from_tokens = [this, order, exchange](const Tensors& in) {
-    RowExchange again = prepare_rows(in[0], in[1], order, *exchange);
-    exchange->start(again);
-    return run_experts(again, order, *exchange);
+  const auto from_tokens = [this, pieces](const Tensors& in) {
+    std::vector<RowExchange> again = prepare_rows(in[0], in[1], *pieces);
+    start(again, *pieces);
+    return run_experts(again, *pieces);
   };
   const at::Tensor added = own_is_all ? shared : at::Tensor();
-  const ExpertMlp mlp = {fc1_.weight(), fc2_.weight(), order, options_.router.top_k};
+  const ExpertMlp mlp = {fc1_.weight(), fc2_.weight(), pieces->front().order, options_.router.top_k};
   const auto outputs = [&] {
-    return rows ? run_experts(*rows, order, *exchange)
-                : recompute(from_tokens, {to_experts, routing.weights}, parameters_.trains());
+    return recompute_.experts ? recompute_all(from_tokens, {to_experts, routing.weights}, parameters_.trains())
+                              : run_experts(rows, *pieces);
   };
   const at::Tensor y = fused ? expert_mlp_fp8(to_experts, routing.weights, added, mlp, recompute_.experts)
-                             : unpermute_from_experts(outputs(), order, options_.router.top_k, added);
+                             : sum_outputs(outputs(), *pieces, added);
   const at::Tensor routed = all_rows(with_aux_loss(y, routing, batch), parallel_);
   return shared.defined() && !own_is_all ? routed + shared : routed;
 }
 
-// Weights that stay here need not be sorted: their reader finds them.
-RowExchange Moe::prepare_rows(const at::Tensor& tokens, const at::Tensor& weights, const ExpertOrder& order,
-                              const ExpertExchange& exchange) const {
-  return exchange.prepare_dispatch({permute_to_experts(tokens, order, options_.router.top_k),
-                                    exchange.is_local() ? weights : weights_by_expert(weights, order)});
+Moe::Pieces Moe::cut(const at::Tensor& experts, std::shared_ptr<ExpertCounts> counts) const {
+  std::vector<ExpertOrder> orders;
+  for (const at::Tensor& chosen : pieces_of(experts, pieces_))
+    orders.push_back(sort_by_expert(chosen, options_.experts));
+  const auto exchanges = ExpertExchange::of_pieces(orders, parallel_.ep, parallel_.expt_tp, std::move(counts));
+  Pieces pieces;
+  for (std::size_t i = 0; i < orders.size(); ++i) pieces.push_back({orders[i], exchanges[i]});
+  return pieces;
 }
 
-at::Tensor Moe::run_experts(RowExchange& started, const ExpertOrder& order, const ExpertExchange& exchange) const {
+// Weights that stay here need not be sorted: their reader finds them.
+std::vector<RowExchange> Moe::prepare_rows(const at::Tensor& tokens, const at::Tensor& weights,
+                                           const Pieces& pieces) const {
+  const Tensors tokens_of = pieces_of(tokens, pieces_), weights_of = pieces_of(weights, pieces_);
+  std::vector<RowExchange> rows;
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    const auto& [order, exchange] = pieces[i];
+    rows.push_back(
+        exchange.prepare_dispatch({permute_to_experts(tokens_of[i], order, options_.router.top_k),
+                                   exchange.is_local() ? weights_of[i] : weights_by_expert(weights_of[i], order)}));
+  }
+  return rows;
+}
+
+void Moe::start(std::vector<RowExchange>& rows, const Pieces& pieces) {
+  for (std::size_t i = 0; i < rows.size(); ++i) pieces[i].exchange.start(rows[i]);
+}
+
+// The outputs of a piece return while the experts process the next one. Backward runs in the opposite order: the
+// gradients of the last piece's outputs travel first.
+Tensors Moe::run_experts(std::vector<RowExchange>& started, const Pieces& pieces) const {
+  std::vector<RowExchange> returning;
+  for (std::size_t i = 0; i < pieces.size(); ++i) returning.push_back(run_experts(started[i], pieces[i]));
+  Tensors outputs;
+  for (RowExchange& rows : returning) outputs.push_back(rows.await()[0]);
+  return outputs;
+}
+
+at::Tensor Moe::sum_outputs(const Tensors& outputs, const Pieces& pieces, const at::Tensor& added) const {
+  const Tensors added_to = added.defined() ? pieces_of(added, pieces_) : Tensors(pieces.size());
+  Tensors sums;
+  for (std::size_t i = 0; i < pieces.size(); ++i)
+    sums.push_back(unpermute_from_experts(outputs[i], pieces[i].order, options_.router.top_k, added_to[i]));
+  return sums.size() == 1 ? sums[0] : at::cat(sums, 0);
+}
+
+RowExchange Moe::run_experts(RowExchange& started, const Piece& piece) const {
+  const auto& [order, exchange] = piece;
   const Tensors arrived = exchange.await(started);
   const at::Tensor inner = fc1_(arrived[0], exchange.local_rows());
   const auto activated = [inner, weights = arrived[1], places = exchange.is_local() ? order.order : at::Tensor()] {
     return scaled_squared_relu(inner, weights, places);
   };
-  return exchange.combine(fc2_(recomputable(activated, recompute_.activations), exchange.local_rows()));
+  return exchange.start_combine(fc2_(recomputable(activated, recompute_.activations), exchange.local_rows()));
 }
 
 at::Tensor Moe::with_aux_loss(const at::Tensor& y, const Routing& routing, const SequenceBatch& batch) {

@@ -42,11 +42,24 @@ class Moe : public Layer {
   void forget_tokens();
 
  private:
-  // The rows of these tokens, and each row's weight, ready to travel to their experts.
-  RowExchange prepare_rows(const at::Tensor& tokens, const at::Tensor& weights, const ExpertOrder& order,
-                           const ExpertExchange& exchange) const;
-  // The experts' outputs for the rows that have started, [T * k, H] sorted by expert.
-  at::Tensor run_experts(RowExchange& started, const ExpertOrder& order, const ExpertExchange& exchange) const;
+  // Some of a rank's tokens, one after the other, and the exchange of their rows. With other ranks and
+  // OverlapConfig::expert_pieces there are several: the rows of one travel while the experts process another.
+  struct Piece {
+    ExpertOrder order;
+    ExpertExchange exchange;
+  };
+  using Pieces = std::vector<Piece>;
+
+  Pieces cut(const at::Tensor& experts, std::shared_ptr<ExpertCounts> counts) const;
+  // The rows of these tokens, and each row's weight, ready to travel to their experts; of each piece.
+  std::vector<RowExchange> prepare_rows(const at::Tensor& tokens, const at::Tensor& weights,
+                                        const Pieces& pieces) const;
+  static void start(std::vector<RowExchange>& rows, const Pieces& pieces);
+  // The experts' outputs for the rows that have started, [T * k, H] sorted by expert; of each piece.
+  Tensors run_experts(std::vector<RowExchange>& started, const Pieces& pieces) const;
+  RowExchange run_experts(RowExchange& started, const Piece& piece) const;
+  // The sum of each token's outputs and of its row of `added`, if that is defined.
+  at::Tensor sum_outputs(const Tensors& outputs, const Pieces& pieces, const at::Tensor& added) const;
   at::Tensor with_aux_loss(const at::Tensor& y, const Routing& routing, const SequenceBatch& batch);
   at::Tensor aux_loss_of(const at::Tensor& scores, const SequenceBatch& batch) const;
   LogitsAndTokens logits_of(const Recomputable& x, std::size_t other_users);
@@ -57,6 +70,7 @@ class Moe : public Layer {
   const std::string prefix_;
   const Parameters& parameters_;
   const Parallel& parallel_;
+  const int pieces_;
   const at::Tensor norm_;
   const Weight router_;
   const GroupedLinear fc1_, fc2_;

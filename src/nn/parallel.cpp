@@ -18,9 +18,11 @@ std::vector<std::int64_t> even_rows(const at::Tensor& x, const Group& group) {
 
 }  // namespace
 
-Parallel make_parallel(const Groups& groups, const std::string& module, bool sequence_parallel) {
+Parallel make_parallel(const Groups& groups, const std::string& module, bool sequence_parallel,
+                       const OverlapConfig& overlap) {
   const auto get = [&](const char* key) { return groups.get(module, key); };
-  return {get("tp"), get("cp"), get("cp-tp"), get("ep"), get("expt_tp"), sequence_parallel && get("tp").size() > 1};
+  return {get("tp"), get("cp"), get("cp-tp"), get("ep"), get("expt_tp"), sequence_parallel && get("tp").size() > 1,
+          overlap};
 }
 
 at::Tensor gather_sequence(const at::Tensor& x, const Parallel& parallel) {

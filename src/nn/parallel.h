@@ -13,6 +13,7 @@
 #include <string>
 
 #include "dist/group.h"
+#include "nn/overlap_config.h"
 
 namespace braid {
 
@@ -22,9 +23,11 @@ struct Parallel {
   Group tp, cp, tp_cp;  // tp_cp: the ranks that share a replica's tokens at one pipeline stage
   Group ep, expt_tp;    // the expert view of the same ranks
   bool sequence_parallel = false;
+  OverlapConfig overlap{};
 };
 
-Parallel make_parallel(const Groups& groups, const std::string& module, bool sequence_parallel);
+Parallel make_parallel(const Groups& groups, const std::string& module, bool sequence_parallel,
+                       const OverlapConfig& overlap = {});
 
 // Enters a tensor-parallel region: gathers the tokens that all its ranks need.   [t, ...] -> [T / cp, ...]
 at::Tensor gather_sequence(const at::Tensor& x, const Parallel& parallel);

@@ -7,8 +7,8 @@
 
 namespace braid {
 
-at::Tensor recompute(const std::function<at::Tensor(const Tensors&)>& function, const std::vector<Recomputable>& inputs,
-                     bool trains) {
+Tensors recompute_all(const std::function<Tensors(const Tensors&)>& function, const std::vector<Recomputable>& inputs,
+                      bool trains) {
   Tensors values;
   std::vector<Recomputable::Function> saved;
   std::vector<bool> want_gradient;
@@ -18,22 +18,27 @@ at::Tensor recompute(const std::function<at::Tensor(const Tensors&)>& function, 
     want_gradient.push_back(input.value.requires_grad());
   }
   if (!at::GradMode::is_enabled() || (!trains && !needs_gradient(values))) return function(values);
-  at::Tensor y;
+  Tensors results;
   {
     at::NoGradGuard guard;
-    y = function(values);
+    results = function(values);
   }
   const auto backward = [function, saved, want_gradient](const Tensors& grads) {
     at::AutoGradMode enabled(true);
     Tensors again, gradients;
     for (std::size_t i = 0; i < saved.size(); ++i)
       again.push_back(saved[i]().detach().requires_grad_(want_gradient[i]));
-    const at::Tensor output = function(again);
-    if (output.requires_grad()) torch::autograd::backward({output}, {grads[0]});
+    const Tensors outputs = function(again);
+    if (needs_gradient(outputs)) torch::autograd::backward(outputs, grads);
     for (const at::Tensor& input : again) gradients.push_back(input.grad());
     return gradients;
   };
-  return attach_backward("RecomputeBackward", values, {y}, backward)[0];
+  return attach_backward("RecomputeBackward", values, std::move(results), backward);
+}
+
+at::Tensor recompute(const std::function<at::Tensor(const Tensors&)>& function, const std::vector<Recomputable>& inputs,
+                     bool trains) {
+  return recompute_all([function](const Tensors& in) { return Tensors{function(in)}; }, inputs, trains)[0];
 }
 
 at::Tensor recompute(const std::function<at::Tensor(const at::Tensor&)>& layer, const at::Tensor& x, bool trains) {

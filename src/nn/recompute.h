@@ -15,9 +15,11 @@ namespace braid {
 // on an input without gradient is run directly.
 at::Tensor recompute(const std::function<at::Tensor(const at::Tensor&)>& layer, const at::Tensor& x,
                      bool trains = true);
-// The same for a function of several tensors.
+// The same for a function of several tensors, with one result or several.
 at::Tensor recompute(const std::function<at::Tensor(const Tensors&)>& function, const std::vector<Recomputable>& inputs,
                      bool trains);
+Tensors recompute_all(const std::function<Tensors(const Tensors&)>& function, const std::vector<Recomputable>& inputs,
+                      bool trains);
 
 // add(stream), which adds a layer's branches. `recomputed`: the layer saves only the stream's value, as above.
 void add_layer(Residual& stream, const std::function<void(Residual&)>& add, bool recomputed, bool trains);

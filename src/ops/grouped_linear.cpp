@@ -92,7 +92,7 @@ at::Tensor weight_gradient(const at::Tensor& grad, const at::Tensor& rows, const
   const auto write = [&](const at::Tensor& sum, bool is_first) {
     write_weight_gradients(grad, rows, sum, is_first, experts);
   };
-  if (weight.sum->write_by(write)) return {};
+  if (weight.sum->write_by(write, weight.gradient_parts)) return {};
   const at::Tensor result = at::empty(weight.value.sizes(), weight.value.options().requires_grad(false));
   if constexpr (kHasKernels)
     if (!cuda::has_gradient_products(grad, rows, result, true) && has_grouped_kernel(rows, weight.value)) {

@@ -52,7 +52,7 @@ at::Tensor weight_gradient(const Fp8Matrix& grad, const GroupedFp8Saved& saved, 
     const at::Tensor product = multiply_columns(grad, saved, weight, experts);
     is_first ? sum.copy_(product) : sum.add_(product);
   };
-  if (weight.sum->write_by(write)) return {};
+  if (weight.sum->write_by(write, weight.gradient_parts)) return {};
   const at::Tensor result = at::empty_like(weight.value, weight.value.options().requires_grad(false));
   write(result, true);
   return result;

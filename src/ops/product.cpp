@@ -1,6 +1,9 @@
 #include "ops/product.h"
 
 #include <ATen/ops/addmm.h>
+#include <ATen/ops/baddbmm.h>
+#include <ATen/ops/bmm.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/mm.h>
 
 #include "ops/has_kernel.h"
@@ -12,6 +15,15 @@ at::Tensor product(const at::Tensor& a, const at::Tensor& b, const at::Tensor& b
   if constexpr (kHasKernels)
     if (cuda::has_product(a, b, bias)) return cuda::product(a, b, bias);
   return bias.defined() ? at::addmm(bias, a, b) : at::mm(a, b);
+}
+
+at::Tensor products(const at::Tensor& a, const at::Tensor& b, const at::Tensor& bias, at::Tensor result) {
+  const std::int64_t count = a.size(0), rows = a.size(1), columns = b.size(1);
+  if (!result.defined() && a.is_contiguous()) return product(a.flatten(0, 1), b, bias).view({count, rows, columns});
+  if (!result.defined()) result = at::empty({count, rows, columns}, a.options().requires_grad(false));
+  const at::Tensor same = b.expand({count, b.size(0), columns});
+  return bias.defined() ? at::baddbmm_out(result, bias.expand({count, rows, columns}), a, same)
+                        : at::bmm_out(result, a, same);
 }
 
 ProductAndGelu product_with_gelu(const at::Tensor& a, const at::Tensor& b, const at::Tensor& bias, GeluForm form) {

@@ -7,7 +7,11 @@ namespace braid {
 // a b, plus the bias in every row.   a: [M, K], b: [K, N], each stored by rows or by columns; bias: [N] or undefined
 at::Tensor product(const at::Tensor& a, const at::Tensor& b, const at::Tensor& bias = {});
 
-// The same and its GELU, in one pass over memory where cuBLAS can: it takes the GELU before it rounds its argument.
+// The products of several a with the same b, into `result` if it is given. Both may be rows of larger tensors.
+// a: [G, M, K] -> [G, M, N]
+at::Tensor products(const at::Tensor& a, const at::Tensor& b, const at::Tensor& bias = {}, at::Tensor result = {});
+
+// The product and its GELU, in one pass over memory where cuBLAS can: it takes the GELU before it rounds its argument.
 struct ProductAndGelu {
   at::Tensor inner, activated;  // a b + bias; gelu(inner)
 };

@@ -18,6 +18,7 @@ namespace braid {
 TrainingConfig training_config(const Recipe& recipe, std::vector<std::string> frozen) {
   return {.model = {.dtype = dtype_named(recipe.model.dtype),
                     .sequence_parallel = recipe.model.sequence_parallel,
+                    .overlap = recipe.model.overlap,
                     .recompute = recompute_config(recipe.model.recompute),
                     .frozen = std::move(frozen),
                     .seed = static_cast<std::uint64_t>(recipe.train.seed),

@@ -115,6 +115,22 @@ Problems fp8_problems(const ModelConfig& model) {
            "use dtype=bfloat16, or fp8=off"}};
 }
 
+Problems pieces_problems(const char* key, int pieces, bool possible, const char* needs, const std::string& fix) {
+  const std::string given = fmt::format("{}={}", key, pieces), where = fmt::format("model.{}", key);
+  if (pieces < 1) return {{given + " must be at least 1", where, "use 1 to cut nothing"}};
+  if (pieces == 1 || possible) return {};
+  return {{fmt::format("{} needs {}", given, needs), where, fix}};
+}
+
+Problems overlap_problems(const ModelConfig& model) {
+  Problems problems = pieces_problems("tp_overlap_pieces", model.overlap.tp_pieces, model.sequence_parallel,
+                                      "sequence parallelism", "use sequence_parallel=true, or tp_overlap_pieces=1");
+  append(problems,
+         pieces_problems("expert_overlap_pieces", model.overlap.expert_pieces, experts_of(model.model.language) > 0,
+                         "a model with experts", "use expert_overlap_pieces=1"));
+  return problems;
+}
+
 // `true` and `false` are still among the names if there are others, see describe_recompute().
 Problems recompute_problems(const Recipe& recipe) {
   const std::vector<std::string>& names = recipe.model.recompute;
@@ -140,6 +156,7 @@ Problems model_problems(const Recipe& recipe) {
     if (module.kind == "language") {
       append(problems, validate_language(model, layout_sizes(module), "model"));
       append(problems, fp8_problems(recipe.model));
+      append(problems, overlap_problems(recipe.model));
       append(problems, recompute_problems(recipe));
       append(problems, is_mock(recipe.data) ? validate(recipe.data, model, layout_sizes(module), "data")
                                             : data_set_problems(recipe, module));
@@ -301,6 +318,11 @@ void describe(Fields& f, ModelConfig& c) {
   f.choice("provider", c.provider, provider_names(), "the model to train");
   f.choice("dtype", c.dtype, {"bfloat16", "float32", "float64"}, "dtype of parameters and activations");
   f.field("sequence_parallel", c.sequence_parallel, "sequence parallelism in the language model");
+  f.field(
+      "tp_overlap_pieces", c.overlap.tp_pieces,
+      "with sequence parallelism, linear maps are cut into this many pieces of tokens, which travel during products");
+  f.field("expert_overlap_pieces", c.overlap.expert_pieces,
+          "with expert parallelism, tokens are cut into this many pieces, which travel while experts process another");
   f.choice("fp8", c.fp8, {"off", "rowwise"},
            "rowwise: linear layers and experts of a hybrid language model multiply in fp8");
   describe_recompute(f, c.recompute);

@@ -9,6 +9,7 @@
 #include "dist/dist_config.h"
 #include "log/run_log.h"
 #include "models/providers.h"
+#include "nn/overlap_config.h"
 #include "optim/loss_scale.h"
 #include "optim/lr_schedule.h"
 #include "optim/optimizer_config.h"
@@ -24,6 +25,7 @@ struct ModelConfig {
   std::string provider = "tiny-vlm";
   std::string dtype = "bfloat16";
   bool sequence_parallel = false;
+  OverlapConfig overlap{};
   std::string fp8 = "off";               // HybridLmConfig::fp8 of the language model
   std::vector<std::string> recompute{};  // some of recompute_names()
   Provider model = tiny_vlm();           // the provider's, with the recipe's changes

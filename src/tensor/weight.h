@@ -15,7 +15,8 @@ namespace braid {
 struct GradientSum {
   at::Tensor value{};
   bool is_unset = false;          // the next gradient is the first: whatever the value holds, the sum is zero
-  std::function<void()> added{};  // called after each addition
+  std::function<void()> added{};  // called after each gradient
+  int parts_added = 0;            // of a gradient that is added in parts
 
   // Adds a gradient by add(value). False, without a call, if there is no sum.
   template <class Add>
@@ -27,11 +28,13 @@ struct GradientSum {
   }
 
   // The same by write(value, is_first), which overwrites the value with the first gradient and adds the others to it: a
-  // sum that is never zeroed is written and read once less.
+  // sum that is never zeroed is written and read once less. `parts`: as many calls make one gradient.
   template <class Write>
-  bool write_by(const Write& write) {
+  bool write_by(const Write& write, int parts = 1) {
     if (!value.defined()) return false;
     write(value, std::exchange(is_unset, false));
+    if (++parts_added < parts) return true;
+    parts_added = 0;
     if (added) added();
     return true;
   }
@@ -43,6 +46,7 @@ struct Weight {
   at::Tensor value{};
   std::shared_ptr<GradientSum> sum = std::make_shared<GradientSum>();
   std::shared_ptr<Fp8Copies> fp8{};  // if set, linear layers multiply by it in fp8
+  int gradient_parts = 1;            // of experts: how many backwards together make the gradient of a microbatch
 };
 
 }  // namespace braid

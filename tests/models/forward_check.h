@@ -60,8 +60,11 @@ inline TokenBatch token_batch(const std::vector<std::int64_t>& lengths, std::int
 template <class Forward>
 ForwardResult in_layout(const Layout& layout, const Forward& forward,
                         ThreadSemantics semantics = ThreadSemantics::Relaxed) {
-  const ForwardOptions options = {
-      .dtype = at::kDouble, .grads = true, .sequence_parallel = layout.sp, .recompute = {.full = layout.recompute}};
+  const ForwardOptions options = {.dtype = at::kDouble,
+                                  .grads = true,
+                                  .sequence_parallel = layout.sp,
+                                  .overlap = layout.overlap,
+                                  .recompute = {.full = layout.recompute}};
   ForwardResult result;
   on_threads(
       layout.ranks(),

@@ -32,6 +32,7 @@ void draw(Parameters& parameters) {
 ForwardResult run(const HybridLmConfig& config, const TokenBatch& batch, const Layout& layout, ForwardOptions options,
                   ThreadSemantics semantics = ThreadSemantics::Relaxed) {
   options.sequence_parallel = layout.sp;
+  options.overlap = layout.overlap;
   options.recompute.full = layout.recompute;
   ForwardResult result;
   testing::on_threads(
@@ -69,7 +70,12 @@ INSTANTIATE_TEST_SUITE_P(
                       Layout{.tp = 2, .ep = 2, .pp = 2, .dp = 2, .vpp = 2, .sp = true, .recompute = true},
                       Layout{.tp = 2, .ep = 2, .pp = 2, .dp = 2}, Layout{.cp = 2, .ep = 4, .pp = 3, .dp = 2},
                       Layout{.dp = 2}, Layout{.dp = 8}, Layout{.recompute = true},
-                      Layout{.tp = 2, .ep = 4, .pp = 2, .dp = 2, .sp = true, .recompute = true}),
+                      Layout{.tp = 2, .ep = 4, .pp = 2, .dp = 2, .sp = true, .recompute = true},
+                      Layout{.tp = 2, .sp = true, .overlap = {.tp_pieces = 2}},
+                      Layout{.tp = 4, .sp = true, .overlap = {.tp_pieces = 3}},
+                      Layout{.tp = 2, .cp = 2, .ep = 2, .sp = true, .recompute = true, .overlap = {3, 2}},
+                      Layout{.ep = 4, .dp = 4, .overlap = {.expert_pieces = 2}},
+                      Layout{.ep = 2, .expt_tp = 2, .dp = 4, .overlap = {.expert_pieces = 3}}),
     ::testing::PrintToStringParamName());
 
 TEST(Layouts, EqualOneProcessWhenPartsAreRecomputed) {
@@ -78,15 +84,17 @@ TEST(Layouts, EqualOneProcessWhenPartsAreRecomputed) {
   ForwardOptions options = kDouble;
   const ForwardResult expected = run(config, batch, {}, options);
   options.recompute = {.norms = true, .activations = true, .experts = true, .mamba = true};
-  for (const Layout& layout : {Layout{.tp = 2}, Layout{.tp = 2, .cp = 2, .ep = 2, .sp = true},
-                               Layout{.ep = 2, .expt_tp = 2, .pp = 2, .dp = 4}})
+  for (const Layout& layout :
+       {Layout{.tp = 2}, Layout{.tp = 2, .cp = 2, .ep = 2, .sp = true}, Layout{.ep = 2, .expt_tp = 2, .pp = 2, .dp = 4},
+        Layout{.tp = 2, .ep = 2, .sp = true, .overlap = {3, 2}}})
     expect_same(run(config, batch, layout, options, ThreadSemantics::OneQueue), expected, 1e-10);
 }
 
 TEST(Layouts, AreFreeOfDeadlockInOneQueue) {
   const HybridLmConfig config = small_model();
   const TokenBatch batch = testing::token_batch({8, 8}, config.vocab);
-  for (const Layout& layout : {Layout{.tp = 2, .cp = 2, .ep = 4, .pp = 2, .sp = true}, Layout{.pp = 2, .vpp = 3}})
+  for (const Layout& layout : {Layout{.tp = 2, .cp = 2, .ep = 4, .pp = 2, .sp = true}, Layout{.pp = 2, .vpp = 3},
+                               Layout{.tp = 2, .cp = 2, .ep = 4, .pp = 2, .sp = true, .overlap = {2, 2}}})
     expect_same(run(config, batch, layout, kDouble, ThreadSemantics::OneQueue), run(config, batch, {}, kDouble), 1e-10);
 }
 

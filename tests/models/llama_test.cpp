@@ -58,7 +58,8 @@ INSTANTIATE_TEST_SUITE_P(Threads, LlamaLayouts,
                                            Layout{.tp = 2, .cp = 2, .sp = true}, Layout{.tp = 2, .cp = 4, .sp = true},
                                            Layout{.pp = 2}, Layout{.pp = 3}, Layout{.dp = 2}, Layout{.recompute = true},
                                            Layout{.tp = 2, .pp = 2, .sp = true}, Layout{.cp = 2, .pp = 3, .dp = 2},
-                                           Layout{.tp = 2, .cp = 2, .pp = 3, .dp = 2, .sp = true, .recompute = true}),
+                                           Layout{.tp = 2, .cp = 2, .pp = 3, .dp = 2, .sp = true, .recompute = true},
+                                           Layout{.tp = 2, .sp = true, .overlap = {.tp_pieces = 3}}),
                          ::testing::PrintToStringParamName());
 
 TEST(Llama, IsFreeOfDeadlockUnderStrictSemantics) {

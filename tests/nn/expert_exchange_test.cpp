@@ -76,29 +76,35 @@ at::Tensor arrivals(const Layout& layout, int global_rank, const CountsOf& count
   return to_tensor(rows);
 }
 
+ExpertOrder order_of(const Counts& counts) {
+  return {.order = {},
+          .inverse = {},
+          .counts = at::tensor(counts, at::kLong),
+          .ends = expert_rows(counts, at::kCPU).ends()};
+}
+
 ExpertExchange make_exchange(const Counts& counts, const Rank& rank) {
-  const ExpertOrder order = {.order = {},
-                             .inverse = {},
-                             .counts = at::tensor(counts, at::kLong),
-                             .ends = expert_rows(counts, at::kCPU).ends()};
-  return {order, rank.parallel.ep, rank.parallel.expt_tp};
+  return {order_of(counts), rank.parallel.ep, rank.parallel.expt_tp};
+}
+
+void check_dispatch(const ExpertExchange& exchange, const Layout& layout, int me, const CountsOf& counts_of) {
+  Counts local_counts;
+  const at::Tensor expected = arrivals(layout, me, counts_of, local_counts);
+  EXPECT_EQ(exchange.local_rows().counts(), local_counts) << "rank " << me;
+  EXPECT_TRUE(at::equal(exchange.local_rows().ends(), expert_rows(local_counts, at::Device("cpu")).ends()));
+  const at::Tensor got = exchange.dispatch({rows_of(me, counts_of(me))})[0];
+  EXPECT_TRUE(at::equal(got, expected)) << "rank " << me << " got\n" << got << "\nnot\n" << expected;
+  const at::Tensor rows = rows_of(me, counts_of(me));
+  const Tensors both = exchange.dispatch({rows, rows.select(1, 0).to(at::kFloat)});  // one number per row
+  EXPECT_TRUE(at::equal(both[0], expected)) << "rank " << me;
+  EXPECT_TRUE(at::equal(both[1], expected.select(1, 0).to(at::kFloat))) << "rank " << me;
 }
 
 void check_dispatch(const Layout& layout, const CountsOf& counts_of) {
   SCOPED_TRACE(::testing::Message() << layout);
   on_layout(layout, [&](const Rank& rank) {
     const int me = rank.world.rank();
-    const ExpertExchange exchange = make_exchange(counts_of(me), rank);
-    Counts local_counts;
-    const at::Tensor expected = arrivals(layout, me, counts_of, local_counts);
-    EXPECT_EQ(exchange.local_rows().counts(), local_counts) << "rank " << me;
-    EXPECT_TRUE(at::equal(exchange.local_rows().ends(), expert_rows(local_counts, at::Device("cpu")).ends()));
-    const at::Tensor got = exchange.dispatch({rows_of(me, counts_of(me))})[0];
-    EXPECT_TRUE(at::equal(got, expected)) << "rank " << me << " got\n" << got << "\nnot\n" << expected;
-    const at::Tensor rows = rows_of(me, counts_of(me));
-    const Tensors both = exchange.dispatch({rows, rows.select(1, 0).to(at::kFloat)});  // one number per row
-    EXPECT_TRUE(at::equal(both[0], expected)) << "rank " << me;
-    EXPECT_TRUE(at::equal(both[1], expected.select(1, 0).to(at::kFloat))) << "rank " << me;
+    check_dispatch(make_exchange(counts_of(me), rank), layout, me, counts_of);
     return true;
   });
 }
@@ -118,6 +124,24 @@ TEST(ExpertExchange, ManagesAllRowsForOneExpert) {
       counts[5] = 3 + global_rank;
       return counts;
     });
+}
+
+TEST(ExpertExchange, LearnsTheCountsOfAllPiecesAtOnce) {
+  const std::vector<CountsOf> pieces = {uneven_counts, no_counts, [](int rank) { return uneven_counts(rank + 2); }};
+  for (const Layout& layout : kLayouts) {
+    SCOPED_TRACE(::testing::Message() << layout);
+    on_layout(layout, [&](const Rank& rank) {
+      const int me = rank.world.rank();
+      std::vector<ExpertOrder> orders;
+      for (const CountsOf& counts_of : pieces) orders.push_back(order_of(counts_of(me)));
+      const auto counts = std::make_shared<ExpertCounts>();
+      for (int use = 1; use <= 2; ++use) {  // the second one needs no exchange of counts
+        const auto exchanges = ExpertExchange::of_pieces(orders, rank.parallel.ep, rank.parallel.expt_tp, counts);
+        for (std::size_t i = 0; i < pieces.size(); ++i) check_dispatch(exchanges[i], layout, me, pieces[i]);
+      }
+      return true;
+    });
+  }
 }
 
 // The results of the expt_tp ranks for a row are partial sums: with 1, 2, ... times the row their sum is 1 + 2 + ...

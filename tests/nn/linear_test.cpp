@@ -25,7 +25,12 @@ const std::vector<Layout> kLayouts = {{},
                                       {.tp = 4, .sp = true},
                                       {.cp = 2},
                                       {.tp = 2, .cp = 2},
-                                      {.tp = 2, .cp = 2, .sp = true}};
+                                      {.tp = 2, .cp = 2, .sp = true},
+                                      // Of a rank's 2 or 4 rows: two pieces, three unequal ones, fewer than asked for.
+                                      {.tp = 2, .sp = true, .overlap = {.tp_pieces = 2}},
+                                      {.tp = 2, .sp = true, .overlap = {.tp_pieces = 3}},
+                                      {.tp = 4, .sp = true, .overlap = {.tp_pieces = 3}},
+                                      {.tp = 2, .cp = 2, .sp = true, .overlap = {.tp_pieces = 2}}};
 
 // A view of a rank's share of a whole tensor.
 using Part = std::function<at::Tensor(const at::Tensor& whole, const Rank& rank)>;
@@ -160,6 +165,24 @@ TEST(SquaredReluMlp, SplitsItsWidth) {
                   {random_tensor({kIn, kOut}, 3), kTpColumns}},
        .output = kOutside,
        .output_has_every_column = true});
+}
+
+TEST(GeluMlp, SplitsItsWidth) {
+  for (const bool recomputed : {false, true})
+    check_split(
+        {.op =
+             [=](const Tensors& in, const Parallel& p) {
+               const Linear fc1({in[1]}, in[2], Split::Columns, p), fc2({in[3]}, in[4], Split::Rows, p);
+               return Linear::gelu_branch(in[0], fc1, fc2, GeluForm::Erf, recomputed).value();
+             },
+         .whole = [](const Tensors& in) { return at::linear(at::gelu(at::linear(in[0], in[1], in[2])), in[3], in[4]); },
+         .inputs = {{random_tensor({kTokens, kIn}, 1), kOutside},
+                    {random_tensor({kOut, kIn}, 2), kTpRows},
+                    {random_tensor({kOut}, 3), kTpRows},
+                    {random_tensor({kIn, kOut}, 4), kTpColumns},
+                    {random_tensor({kIn}, 5), kEverything}},
+         .output = kOutside,
+         .output_has_every_column = true});
 }
 
 }  // namespace

@@ -131,7 +131,9 @@ TEST(Mamba2, IsItsDefinitionInEveryLayout) {
                              {.cp = 8},
                              {.tp = 2, .cp = 2},
                              {.tp = 2, .cp = 4},
-                             {.tp = 2, .cp = 2, .sp = true}});
+                             {.tp = 2, .cp = 2, .sp = true},
+                             {.tp = 2, .sp = true, .overlap = {.tp_pieces = 2}},
+                             {.tp = 2, .cp = 2, .sp = true, .overlap = {.tp_pieces = 4}}});
 }
 
 // About a third of all time steps lie below these limits, a third above.

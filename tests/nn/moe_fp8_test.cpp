@@ -81,6 +81,12 @@ TEST(MoeFp8, IsTheSameWithAndWithoutAnExchangeOfRows) {
   expect_close(exchanged.x_grads, local.x_grads, 1e-5, "gradients");
 }
 
+TEST(MoeFp8, IsTheSameInPieces) {
+  const Outcome whole = run({.ep = 2, .dp = 2}), cut = run({.ep = 2, .dp = 2, .overlap = {.expert_pieces = 2}});
+  expect_close(cut.outputs, whole.outputs, 1e-5, "outputs");
+  expect_close(cut.x_grads, whole.x_grads, 1e-5, "gradients");
+}
+
 TEST(MoeFp8, IsTheSameRecomputed) {
   const Outcome kept = run({.dp = 2}), recomputed = run({.dp = 2}, {.norms = true, .experts = true});
   EXPECT_TRUE(at::equal(recomputed.outputs, kept.outputs));

@@ -3,12 +3,15 @@
 #include "nn/moe.h"
 
 #include <ATen/ATen.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/utils/lambda_post_hook.h>
 
 #include <algorithm>
 #include <cmath>
 #include <map>
 #include <mutex>
 #include <numeric>
+#include <set>
 
 #include "nn/layer_check.h"
 #include "nn/recompute.h"
@@ -69,6 +72,7 @@ struct Step {
   double aux_loss_scale = 0.5;
   bool shared_expert = true;
   bool recomputed = false;
+  RecomputeConfig parts{};
   std::uint64_t x_seed = 10;
 
   at::Tensor x() const { return random_tensor({layout.dp, kTokens, kHidden}, x_seed); }
@@ -195,7 +199,7 @@ Outcome run_layer(const Step& step) {
   std::mutex mutex;
   outcome.biases = on_layout(step.layout, [&](const Rank& rank) {
     const Parameters parameters = make_parameters(step.shared_expert, rank.coordinates());
-    Moe moe(step.options, parameters, kPrefix, rank.parallel);
+    Moe moe(step.options, parameters, kPrefix, rank.parallel, step.parts);
     const auto own = [&](const at::Tensor& all) { return rank.rows_outside(all[rank.replica]); };
     const at::Tensor x = own(all_x).clone().requires_grad_();
     const SequenceBatch batch = step.batch();
@@ -227,7 +231,14 @@ TEST(Moe, IsItsDefinitionInEveryLayout) {
                                        {.ep = 2, .dp = 2},
                                        {.tp = 2, .ep = 2},
                                        {.tp = 2, .expt_tp = 2, .sp = true},
-                                       {.tp = 2, .ep = 2, .expt_tp = 2, .dp = 2}};
+                                       {.tp = 2, .ep = 2, .expt_tp = 2, .dp = 2},
+                                       {.tp = 2, .ep = 2, .sp = true, .overlap = {.tp_pieces = 2}},
+                                       {.ep = 2, .dp = 2, .overlap = {.expert_pieces = 2}},
+                                       {.tp = 2, .ep = 2, .overlap = {.expert_pieces = 3}},
+                                       {.tp = 2, .expt_tp = 2, .sp = true, .overlap = {.expert_pieces = 2}},
+                                       {.tp = 2, .ep = 2, .expt_tp = 2, .dp = 2, .overlap = {.expert_pieces = 2}},
+                                       // 6 tokens in 7 pieces, of which one is empty
+                                       {.tp = 2, .cp = 2, .ep = 4, .sp = true, .overlap = {2, 7}}};
   std::map<int, Outcome> expected;  // by dp
   for (const Layout& layout : layouts) {
     SCOPED_TRACE(::testing::Message() << layout);
@@ -247,6 +258,74 @@ TEST(Moe, IsItsDefinitionForOneSampleOrOneTokenPerSample) {
 TEST(Moe, IsItsDefinitionRecomputed) {
   const Step step = {.layout = {.tp = 2, .ep = 2, .sp = true}, .samples = 3, .recomputed = true};
   expect_same(run_layer(step), run_definition(step));
+}
+
+TEST(Moe, IsItsDefinitionWithExpertsRecomputedInPieces) {
+  for (const bool recomputed : {false, true}) {
+    const Step step = {.layout = {.tp = 2, .ep = 2, .sp = true, .overlap = {.expert_pieces = 2}},
+                       .samples = 3,
+                       .recomputed = recomputed,
+                       .parts = {.norms = true, .activations = true, .experts = true}};
+    expect_same(run_layer(step), run_definition(step));
+  }
+}
+
+// A bucket of gradients is reduced when each of its gradients was added once.
+TEST(Moe, PiecesMakeOneGradient) {
+  const Step step = {.layout = {.ep = 2, .dp = 2, .overlap = {.expert_pieces = 3}}};
+  const Outcome expected = run_definition(step);
+  on_layout(step.layout, [&](const Rank& rank) {
+    const Parameters parameters = make_parameters(step.shared_expert, rank.coordinates());
+    const std::string name = std::string(kPrefix) + "mlp.experts.experts.linear_fc1.weight";
+    const Weight weight = parameters.weight(name);
+    int gradients = 0;
+    weight.sum->value = at::full_like(weight.value, 7).detach();
+    weight.sum->is_unset = true;
+    weight.sum->added = [&] { ++gradients; };
+    Moe moe(step.options, parameters, kPrefix, rank.parallel);
+    for (int microbatch = 1; microbatch <= 2; ++microbatch) {
+      moe.branch(step.x()[rank.replica], step.batch()).backward(step.output_grad()[rank.replica]);
+      EXPECT_EQ(gradients, microbatch);
+    }
+    expect_close(weight.sum->value, 2 * expected.grads.at(name).chunk(2, 0)[rank.parallel.ep.rank()], kSameFormula,
+                 "both microbatches");
+    return true;
+  });
+}
+
+using Nodes = std::set<torch::autograd::Node*>;
+
+// Lets every node of a graph append its name when it has run.
+void record(const std::shared_ptr<torch::autograd::Node>& node, Nodes& seen, std::vector<std::string>& names) {
+  if (!node || !seen.insert(node.get()).second) return;
+  node->add_post_hook(std::make_unique<torch::autograd::utils::LambdaPostHook>(
+      [&names, name = node->name()](const Tensors& outputs, const Tensors&) {
+        names.push_back(name);
+        return outputs;
+      }));
+  for (const auto& edge : node->next_edges()) record(edge.function, seen, names);
+}
+
+// Autograd chooses the order of a backward. The outputs' gradients of both pieces start before the experts run; their
+// rows' gradients start after each piece, and are awaited when the experts are done with both.
+TEST(Moe, GradientsOfAPieceTravelDuringTheBackwardOfAnother) {
+  const std::string starts = "StartRowsBackward", awaits = "AwaitRowsBackward", computes = "GroupedLinearBackward";
+  const std::vector<std::string> expected = {starts, starts,   awaits,   computes, computes, starts,
+                                             awaits, computes, computes, starts,   awaits,   awaits};
+  const Step step = {.layout = {.ep = 2, .dp = 2, .overlap = {.expert_pieces = 2}}};
+  on_layout(step.layout, [&](const Rank& rank) {
+    const Parameters parameters = make_parameters(step.shared_expert, rank.coordinates());
+    Moe moe(step.options, parameters, kPrefix, rank.parallel);
+    const at::Tensor x = step.x()[rank.replica].clone().requires_grad_();
+    const at::Tensor y = moe.branch(x, step.batch());
+    Nodes seen;
+    std::vector<std::string> names;
+    record(y.grad_fn(), seen, names);
+    y.backward(step.output_grad()[rank.replica]);
+    std::erase_if(names, [&](const std::string& name) { return name != starts && name != awaits && name != computes; });
+    EXPECT_EQ(names, expected);
+    return true;
+  });
 }
 
 TEST(Moe, DoesWithoutASharedExpert) {

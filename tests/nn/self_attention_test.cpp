@@ -92,7 +92,9 @@ TEST(SelfAttention, IsItsDefinitionInEveryLayout) {
                              {.cp = 8},
                              {.tp = 2, .cp = 2},
                              {.tp = 2, .cp = 4},
-                             {.tp = 2, .cp = 2, .sp = true}});
+                             {.tp = 2, .cp = 2, .sp = true},
+                             {.tp = 2, .sp = true, .overlap = {.tp_pieces = 2}},
+                             {.tp = 2, .cp = 2, .sp = true, .overlap = {.tp_pieces = 4}}});
 }
 
 TEST(SelfAttention, IsItsDefinitionOnOneSequence) { self_attention({0, 12}).expect_definition_in({{}, {.cp = 2}}); }

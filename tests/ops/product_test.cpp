@@ -36,6 +36,25 @@ TEST(Product, IsItsFormulaForEveryStorage) {
         }
 }
 
+// Of rows of a larger tensor, into rows of another one.
+TEST(Product, OfSeveralMatricesIsThatOfEach) {
+  for (const at::ScalarType dtype : {at::kDouble, at::kBFloat16})
+    for (const at::Tensor& bias : {random_tensor({40}, 3).to(dtype), at::Tensor()}) {
+      const at::Tensor a = random_tensor({3, 20, 24}, 1).to(dtype).narrow(1, 5, 9);
+      const at::Tensor b = random_tensor({40, 24}, 2).to(dtype).t();
+      const at::Tensor all = at::full({3, 30, 40}, 7, a.options()), rows = all.narrow(1, 11, 9);
+      products(a, b, bias, rows);
+      for (std::int64_t i = 0; i < 3; ++i) {
+        const at::Tensor exact = a[i].to(at::kDouble).mm(b.to(at::kDouble));
+        const at::Tensor expected = bias.defined() ? exact + bias : exact;
+        expect_within(rows[i], expected, product_error(exact, expected, 24));
+      }
+      EXPECT_TRUE(at::equal(products(a, b, bias), rows));
+      EXPECT_TRUE((all.narrow(1, 0, 11) == 7).all().item<bool>());
+      EXPECT_TRUE((all.narrow(1, 20, 10) == 7).all().item<bool>());
+    }
+}
+
 TEST(Product, HasTheSameBitsInEveryUse) {
   const at::Tensor a = random_tensor({2056, 136}, 1).to(at::kBFloat16), b = random_tensor({520, 136}, 2).to(a.dtype());
   const at::Tensor first = product(a, b.t());

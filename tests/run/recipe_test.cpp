@@ -171,6 +171,28 @@ TEST(Recipe, Fp8IsForAHybridLanguageModelInBfloat16) {
               AllOf(HasSubstr("needs a hybrid language model"), HasSubstr("model.fp8")));
 }
 
+TEST(Recipe, PiecesOfRowsNeedExperts) {
+  const std::string one_grid = "topology: {modules: {language: }}";
+  EXPECT_EQ(parse_recipe(one_grid, {{"model.expert_overlap_pieces", "2"}}).model.overlap.expert_pieces, 2);
+  EXPECT_THAT(
+      error_of(one_grid, {{"model.expert_overlap_pieces", "2"}, {"model.provider", "tiny-llava"}}),
+      AllOf(HasSubstr("expert_overlap_pieces=2 needs a model with experts"), HasSubstr("model.expert_overlap_pieces")));
+  EXPECT_THAT(error_of(one_grid, {{"model.expert_overlap_pieces", "-1"}}), HasSubstr("must be at least 1"));
+}
+
+TEST(Recipe, PiecesOfLinearMapsNeedSequenceParallelism) {
+  const std::string one_grid = "topology: {modules: {language: }}";
+  const auto pieces_of = [&](std::vector<ConfigOverride> overrides) {
+    return parse_recipe(one_grid, overrides).model.overlap.tp_pieces;
+  };
+  EXPECT_EQ(pieces_of({}), 1);
+  EXPECT_EQ(pieces_of({{"model.tp_overlap_pieces", "3"}, {"model.sequence_parallel", "true"}}), 3);
+  EXPECT_THAT(error_of(one_grid, {{"model.tp_overlap_pieces", "2"}}),
+              AllOf(HasSubstr("tp_overlap_pieces=2 needs sequence parallelism"), HasSubstr("sequence_parallel=true")));
+  EXPECT_THAT(error_of(one_grid, {{"model.tp_overlap_pieces", "0"}}),
+              AllOf(HasSubstr("tp_overlap_pieces=0 must be at least 1"), HasSubstr("model.tp_overlap_pieces")));
+}
+
 // YAML 1.1 reads a bare `off` as false, YAML 1.2 as text.
 TEST(Recipe, Fp8IsAWordAndNotABool) {
   const std::string one_grid = "topology: {modules: {language: }}\n";

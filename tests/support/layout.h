@@ -20,6 +20,7 @@ struct Layout {
   int tp = 1, cp = 1, ep = 1, expt_tp = 1, pp = 1, dp = 1, vpp = 1;
   bool sp = false;
   bool recompute = false;
+  OverlapConfig overlap{};
   int ranks() const { return tp * cp * pp * dp; }
 };
 
@@ -27,7 +28,10 @@ inline std::ostream& operator<<(std::ostream& out, const Layout& layout) {
   out << "tp" << layout.tp << "_cp" << layout.cp << "_ep" << layout.ep << "_expttp" << layout.expt_tp << "_pp"
       << layout.pp << "_dp" << layout.dp;
   if (layout.vpp > 1) out << "_vpp" << layout.vpp;
-  return out << (layout.sp ? "_sp" : "") << (layout.recompute ? "_recompute" : "");
+  out << (layout.sp ? "_sp" : "") << (layout.recompute ? "_recompute" : "");
+  if (layout.overlap.tp_pieces > 1) out << "_pieces" << layout.overlap.tp_pieces;
+  if (layout.overlap.expert_pieces > 1) out << "_expertpieces" << layout.overlap.expert_pieces;
+  return out;
 }
 
 inline ModuleConfig module_of(const Layout& layout, const std::string& name) {
@@ -74,13 +78,16 @@ struct Rank {
 template <class Body>
 auto on_layout(const Layout& layout, const Body& body) {
   std::vector<std::invoke_result_t<Body, const Rank&>> results(static_cast<std::size_t>(layout.ranks()));
-  on_threads(layout.ranks(), [&](World& world) {
-    const Topology topology = topology_of(layout);
-    const Groups groups(world, topology);
-    const Parallel parallel = make_parallel(groups, "language", layout.sp);
-    results[static_cast<std::size_t>(world.rank())] =
-        body(Rank{parallel, topology.language().dense.coord(world.rank(), "dp"), groups.world()});
-  });
+  on_threads(
+      layout.ranks(),
+      [&](World& world) {
+        const Topology topology = topology_of(layout);
+        const Groups groups(world, topology);
+        const Parallel parallel = make_parallel(groups, "language", layout.sp, layout.overlap);
+        results[static_cast<std::size_t>(world.rank())] =
+            body(Rank{parallel, topology.language().dense.coord(world.rank(), "dp"), groups.world()});
+      },
+      ThreadSemantics::OneQueue);
   return results;
 }
 

@@ -47,7 +47,14 @@ TEST_F(NcclTraining, OfTwoRanksEqualsOneProcess) {
        Layout{.images = {.dp = 2}, .language = {.cp = 2}, .colocated = true, .micro_batch = 2},
        Layout{.images = {.dp = 2}, .language = {.dp = 2, .ep = 2}, .colocated = true, .recompute = true},
        Layout{.images = {.tp = 2}, .language = {.pp = 2, .vpp = 2}, .colocated = true},
-       Layout{.images = {.dp = 2}, .language = {.dp = 2}, .colocated = true, .overlap = true, .gather_overlap = true}});
+       Layout{.images = {.dp = 2}, .language = {.dp = 2}, .colocated = true, .overlap = true, .gather_overlap = true},
+       Layout{.images = {.dp = 2},
+              .language = {.tp = 2, .ep = 2},
+              .colocated = true,
+              .sp = true,
+              .micro_batch = 2,
+              .overlap = true,
+              .pieces = {2, 2}}});
 }
 
 TEST_F(NcclTraining, OfFourRanksEqualsOneProcess) {

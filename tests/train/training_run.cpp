@@ -79,6 +79,8 @@ std::ostream& operator<<(std::ostream& out, const TrainingLayout& layout) {
   out << " language" << text_of(layout.language) << (layout.colocated ? " colocated" : "") << (layout.sp ? " sp" : "")
       << (layout.recompute ? " recompute" : "") << (layout.zero ? "" : " no zero") << (layout.overlap ? " overlap" : "")
       << (layout.gather_overlap ? " gather overlap" : "");
+  if (layout.pieces.tp_pieces > 1 || layout.pieces.expert_pieces > 1)
+    out << fmt::format(" pieces {} and {}", layout.pieces.tp_pieces, layout.pieces.expert_pieces);
   return out << fmt::format(" micro_batch {} frozen ({})", layout.micro_batch, fmt::join(layout.frozen, ", "));
 }
 
@@ -98,6 +100,7 @@ TrainingConfig config_of(const TrainingLayout& layout) {
   TrainingConfig config;
   config.model = {.dtype = layout.dtype,
                   .sequence_parallel = layout.sp,
+                  .overlap = layout.pieces,
                   .recompute = {.full = layout.recompute},
                   .frozen = layout.frozen};
   config.optimizer.zero = layout.zero;

@@ -34,6 +34,7 @@ struct TrainingLayout {
   at::ScalarType dtype = at::kDouble;
   int global_batch = kGlobalBatch;
   Provider (*provider)() = small_vlm;
+  OverlapConfig pieces{};
 };
 
 std::ostream& operator<<(std::ostream& out, const TrainingLayout& layout);

@@ -71,7 +71,12 @@ INSTANTIATE_TEST_SUITE_P(
                .language = {.tp = 2, .dp = 2, .ep = 2, .pp = 2},
                .sp = true,
                .overlap = true,
-               .gather_overlap = true}));
+               .gather_overlap = true},
+        Layout{.language = {.tp = 2, .dp = 2, .ep = 4},
+               .sp = true,
+               .overlap = true,
+               .gather_overlap = true,
+               .pieces = {2, 2}}));
 
 // Frozen parameters do not change, and everything else trains the same in every layout.
 TEST(Training, FrozenEncoderStaysAndTheRestEqualsOneProcess) {
