@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "dist/backend_factory.h"
-#include "plan/topology.h"
+#include "plan/channels.h"
 
 namespace braid {
 
@@ -56,9 +56,11 @@ const Group& World::everyone() {
 }
 
 Groups::Groups(World& world, const Topology& topology) : world_(world.everyone()) {
-  for (const GroupSpec& spec : topology.groups())
-    if (spec.connected && std::binary_search(spec.ranks.begin(), spec.ranks.end(), world.rank()))
-      by_name_.emplace(spec.name, world.make_group(spec.name, spec.ranks, spec.on_host));
+  const std::vector<GroupSpec> channels = make_channel_groups(topology);
+  for (const std::vector<GroupSpec>* specs : {&topology.groups(), &channels})
+    for (const GroupSpec& spec : *specs)
+      if (spec.connected && std::binary_search(spec.ranks.begin(), spec.ranks.end(), world.rank()))
+        by_name_.emplace(spec.name, world.make_group(spec.name, spec.ranks, spec.on_host));
 }
 
 const Group& Groups::get(const std::string& module, const std::string& key) const {

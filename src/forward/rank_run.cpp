@@ -33,7 +33,7 @@ Parameters RankRun::make_parameters(const std::vector<ParamSpec>& specs, const F
 
 void RankRun::run(StageWork& work, bool backward) const {
   const StepPlan plan(topology, {.microbatches = 1, .forward_only = !backward, .updates = false});
-  Executor executor(plan, topology, groups.world(), tensor_options(), work);
+  Executor executor(plan, topology, groups, tensor_options(), work);
   for (const Op& op : plan.schedule.ranks[static_cast<std::size_t>(world.rank())]) executor.run(op);
   executor.finish();
 }

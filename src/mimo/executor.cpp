@@ -8,20 +8,23 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "dist/world.h"
 
 namespace braid {
 
-Executor::Executor(const StepPlan& plan, const Topology& topology, const Group& world, const at::TensorOptions& tensors,
-                   StageWork& work)
-    : plan_(plan),
-      topology_(topology),
-      world_(world),
-      rank_(world.ranks()[static_cast<std::size_t>(world.rank())]),
-      tensors_(tensors),
-      work_(work) {
+Executor::Executor(const StepPlan& plan, const Topology& topology, const Groups& groups,
+                   const at::TensorOptions& tensors, StageWork& work)
+    : plan_(plan), topology_(topology), rank_(groups.world().rank()), tensors_(tensors), work_(work) {
   for (const Stage& stage : stages_of(topology, rank_))
     stages_.push_back({stage, edges_into(plan.edges, stage, rank_), edges_from(plan.edges, stage, rank_),
                        std::vector<State>(static_cast<std::size_t>(plan.options.microbatches))});
+  for (const Edge& edge : plan.edges)
+    for (const auto kind : {Transfer::Activation, Transfer::Gradient})
+      if (edge.from_rank != edge.to_rank && (edge.from_rank == rank_ || edge.to_rank == rank_)) {
+        const Channel channel = channel_of(topology, edge, kind);
+        const std::string& module = topology.modules()[static_cast<std::size_t>(channel.module)].name;
+        channels_.try_emplace(channel, ChannelState{groups.get(module, key_of(channel))});
+      }
 }
 
 void Executor::run(const Op& op) {
@@ -44,8 +47,10 @@ void Executor::run(const Op& op) {
 void Executor::await(const Op& op) { await(state(op.stage, op.microbatch)); }
 
 void Executor::finish() {
-  for (const auto& moving : moving_) moving->pending.wait();
-  moving_.clear();
+  for (auto& [channel, state] : channels_) {
+    for (const auto& moving : state.sending) moving->pending.wait();
+    state.sending.clear();
+  }
 }
 
 Executor::LocalStage& Executor::local_stage(const Stage& stage) {
@@ -117,11 +122,7 @@ void Executor::backward(const Op& op) {
 
 void Executor::exchange(const std::vector<Transfer>& transfers) {
   at::NoGradGuard guard;
-  // Earlier sends have completed by now or are about to; waiting for them frees their memory.
-  while (moving_.size() > 1) {
-    moving_.front()->pending.wait();
-    moving_.pop_front();
-  }
+  ChannelState& channel = channels_.at(channel_of(topology_, edge(transfers[0].edge), transfers[0].kind));
   const auto moving = std::make_shared<Moving>();
   for (const Transfer& t : transfers)
     moving->tensors.push_back(t.outgoing ? tensor_to_send(t) : tensor_to_fill(t, moving));
@@ -129,11 +130,24 @@ void Executor::exchange(const std::vector<Transfer>& transfers) {
   for (std::size_t i = 0; i < transfers.size(); ++i) {
     const Edge& e = edge(transfers[i].edge);
     const int peer = e.from_rank == rank_ ? e.to_rank : e.from_rank;
-    if (moving->tensors[i].numel() > 0) moves.push_back({moving->tensors[i], peer, transfers[i].outgoing});
+    const std::vector<int>& ranks = channel.group.ranks();
+    const auto place = std::lower_bound(ranks.begin(), ranks.end(), peer) - ranks.begin();
+    if (moving->tensors[i].numel() > 0)
+      moves.push_back({moving->tensors[i], static_cast<int>(place), transfers[i].outgoing});
     if (transfers[i].outgoing) forget(transfers[i]);
   }
-  if (!moves.empty()) moving->pending = world_.start_exchange(moves);
-  moving_.push_back(moving);
+  if (moves.empty()) return;
+  moving->pending = channel.group.start_exchange(moves);
+  if (transfers[0].outgoing) keep_until_sent(moving, channel);
+}
+
+// Two tensors may be on their way over a channel, and those that prefetch allows. An older one has arrived by now or is
+// about to; waiting for it frees its memory, and keeps a stage without backward from running further ahead.
+void Executor::keep_until_sent(const std::shared_ptr<Moving>& moving, ChannelState& channel) {
+  channel.sending.push_back(moving);
+  if (channel.sending.size() <= 2 + static_cast<std::size_t>(plan_.options.prefetch)) return;
+  channel.sending.front()->pending.wait();
+  channel.sending.pop_front();
 }
 
 at::Tensor Executor::tensor_to_send(const Transfer& t) {

@@ -1,19 +1,24 @@
 // Runs a rank's ops of a schedule, independently of what its stages compute.
 //
-// Exchanges are started at their position in the list and awaited where their tensors are read. A tensor that a stage
-// receives over an edge is a leaf of this rank's autograd graph; its gradient is sent back over the same edge.
+// Exchanges are started at their position in the list, each over its channel, and awaited where their tensors are read.
+// A tensor that a stage receives over an edge is a leaf of this rank's autograd graph; its gradient is sent back over
+// the same edge.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <deque>
+#include <map>
 #include <memory>
 #include <vector>
 
 #include "dist/group.h"
+#include "plan/channels.h"
 #include "plan/step_plan.h"
 
 namespace braid {
+
+class Groups;
 
 // The rows of a stage's output that go over an edge.
 struct EdgeRows {
@@ -37,7 +42,7 @@ class StageWork {
 class Executor {
  public:
   // All arguments must outlive it. `tensors`: options of the tensors sent over edges.
-  Executor(const StepPlan& plan, const Topology& topology, const Group& world, const at::TensorOptions& tensors,
+  Executor(const StepPlan& plan, const Topology& topology, const Groups& groups, const at::TensorOptions& tensors,
            StageWork& work);
 
   // Begin, Load, Forward, Backward or Exchange. Begin does nothing here: the sizes of microbatches are those that
@@ -66,9 +71,15 @@ class Executor {
     std::vector<State> states;    // by microbatch
   };
 
+  struct ChannelState {
+    Group group;
+    std::deque<std::shared_ptr<Moving>> sending{};  // oldest first
+  };
+
   void forward(const Op& op);
   void backward(const Op& op);
   void exchange(const std::vector<Transfer>& transfers);
+  void keep_until_sent(const std::shared_ptr<Moving>& moving, ChannelState& channel);
 
   LocalStage& local_stage(const Stage& stage);
   State& state(const Stage& stage, int microbatch);
@@ -86,12 +97,11 @@ class Executor {
 
   const StepPlan& plan_;
   const Topology& topology_;
-  const Group world_;
   const int rank_;
   const at::TensorOptions tensors_;
   StageWork& work_;
   std::vector<LocalStage> stages_;
-  std::deque<std::shared_ptr<Moving>> moving_;  // oldest first
+  std::map<Channel, ChannelState> channels_;  // of this rank
 };
 
 }  // namespace braid

@@ -56,7 +56,7 @@ class Step::Impl : public StageWork {
         media_(index(plan.options.microbatches)),
         participates_(model.topology().modules().size()),
         totals_(at::zeros({5}, tensor_options_.dtype(at::kDouble))),
-        executor_(plan, model.topology(), model.groups().world(), tensor_options_, *this) {
+        executor_(plan, model.topology(), model.groups(), tensor_options_, *this) {
     for (auto& of_microbatch : media_) of_microbatch.resize(participates_.size());
     for (int m = 0; m < static_cast<int>(participates_.size()); ++m)
       if (module(m).is_encoder) encoders_.push_back(m);

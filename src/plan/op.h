@@ -27,7 +27,7 @@ struct Op {
     Load,         // this rank's share of a microbatch, for a stage that reads it
     Forward,      // of a stage and microbatch
     Backward,     // likewise
-    Exchange,     // transfers that run together
+    Exchange,     // the start of transfers over one channel (plan/channels.h), which run together
     StartReduce,  // the sum of the stage's gradients over its replicas
     EndReduce,    // the stage's gradients are complete
     Update,       // of all parameters of this rank, after one gradient norm over all ranks

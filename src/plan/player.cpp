@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "base/error.h"
+#include "plan/channels.h"
 #include "plan/meetings.h"
 
 namespace braid {
@@ -34,6 +35,8 @@ class Player {
         collectives_(2 * meetings_.stages()) {
     ranks_.resize(schedule.ranks.size());
     edges_of_.resize(ranks_.size());
+    for (const auto kind : {Transfer::Activation, Transfer::Gradient})
+      for (const Edge& edge : edges_) channels_.push_back(channel_of(topology, edge, kind));
     for (int e = 0; e < static_cast<int>(edges_.size()); ++e) {
       edges_of_[index(edges_[index(e)].from_rank)].push_back(e);
       edges_of_[index(edges_[index(e)].to_rank)].push_back(e);
@@ -56,9 +59,9 @@ class Player {
     }
     for (int rank = 0; rank < static_cast<int>(ranks_.size()); ++rank) {
       const auto& spans = play_.ranks[index(rank)];
-      if (spans.size() < schedule_.ranks[index(rank)].size() || !state(rank).queue_done())
+      if (spans.size() < schedule_.ranks[index(rank)].size() || !state(rank).has_exchanged())
         play_.stuck.push_back(describe_stuck(rank));
-      play_.end = std::max({play_.end, state(rank).clock, state(rank).exchanged});
+      play_.end = std::max({play_.end, state(rank).clock, state(rank).exchanged()});
       show_collectives(rank);
     }
     return std::move(play_);
@@ -69,16 +72,29 @@ class Player {
     std::size_t op;
     double time;
   };
+  // A rank's exchanges over one channel, which run in order.
+  struct Queue {
+    Channel channel;
+    std::vector<Started> exchanges{};  // that the rank has reached so far
+    std::size_t done = 0;              // of them
+    double ended = 0;                  // the last one that is done
+    bool is_done() const { return done == exchanges.size(); }
+  };
   struct Rank {
-    double clock = 0;                    // when its last op ended
-    double exchanged = 0;                // when its last exchange ended
-    std::vector<std::size_t> exchanges;  // indices of the exchanges reached so far
-    std::size_t exchanges_done = 0;
-    std::vector<double> reached;  // by exchange: the time
+    double clock = 0;             // when its last op ended
+    std::vector<Queue> queues;    // of the channels that it has used
     bool has_come = false;        // it has arrived at the meeting of its next op
     std::deque<Started> started;  // gathers and reductions that have not begun, oldest first
     double communicated = 0;      // when its last gather or reduction ended
-    bool queue_done() const { return exchanges_done == exchanges.size(); }
+
+    bool has_exchanged() const {
+      return std::all_of(queues.begin(), queues.end(), [](const Queue& queue) { return queue.is_done(); });
+    }
+    double exchanged() const {  // when its last exchange ended
+      double last = 0;
+      for (const Queue& queue : queues) last = std::max(last, queue.ended);
+      return last;
+    }
   };
   // A gather or reduction of a stage. It begins when it is the next one of all its ranks.
   struct Collective {
@@ -103,14 +119,23 @@ class Player {
   }
   double duration(int rank, const Op& op) const { return options_.duration ? options_.duration(rank, op) : 0; }
 
+  Queue& queue_of(int rank, const Op& op) {
+    const Transfer& first = op.transfers.front();
+    const Channel& channel = channels_[first.kind * edges_.size() + index(first.edge)];
+    std::vector<Queue>& queues = state(rank).queues;
+    const auto found =
+        std::find_if(queues.begin(), queues.end(), [&](const Queue& queue) { return queue.channel == channel; });
+    return found == queues.end() ? queues.emplace_back(Queue{channel}) : *found;
+  }
+
   // Runs a rank until it must wait.
   void advance(int rank) {
-    run_exchanges(rank);
+    for (Queue& queue : state(rank).queues) run_exchanges(rank, queue);
     const std::vector<Op>& ops = schedule_.ranks[index(rank)];
     auto& spans = play_.ranks[index(rank)];
     while (spans.size() < ops.size()) {
       const Op& op = ops[spans.size()];
-      const bool ran = op.kind == Op::Exchange  ? exchange(rank)
+      const bool ran = op.kind == Op::Exchange  ? exchange(rank, op)
                        : op.starts_collective() ? start(rank, op)
                                                 : meet(rank, op);
       if (!ran) return;
@@ -119,27 +144,27 @@ class Player {
 
   // --- exchanges
 
-  bool exchange(int rank) {
+  bool exchange(int rank, const Op& op) {
     Rank& own = state(rank);
+    Queue& queue = queue_of(rank, op);
     const std::size_t i = play_.ranks[index(rank)].size();
-    if (own.exchanges.empty() || own.exchanges.back() != i) {
-      own.exchanges.push_back(i);
-      own.reached.push_back(own.clock);
-      run_exchanges(rank);
+    if (queue.exchanges.empty() || queue.exchanges.back().op != i) {
+      queue.exchanges.push_back({i, own.clock});
+      run_exchanges(rank, queue);
     }
-    if (options_.communication_blocks && !own.queue_done()) return false;
+    if (options_.communication_blocks && !queue.is_done()) return false;
     const double begin = own.clock;
-    if (options_.communication_blocks) own.clock = std::max(own.clock, own.exchanged);
+    if (options_.communication_blocks) own.clock = std::max(own.clock, queue.ended);
     play_.ranks[index(rank)].push_back({begin, own.clock});
     return true;
   }
 
-  // Runs the rank's exchanges whose peers have arrived.
-  void run_exchanges(int rank) {
-    Rank& own = state(rank);
-    for (; !own.queue_done(); ++own.exchanges_done) {
-      const Op& op = op_at(rank, own.exchanges[own.exchanges_done]);
-      const double start = std::max(own.reached[own.exchanges_done], own.exchanged);
+  // Runs the exchanges of a queue whose peers have arrived.
+  void run_exchanges(int rank, Queue& queue) {
+    for (; !queue.is_done(); ++queue.done) {
+      const auto& [i, reached] = queue.exchanges[queue.done];
+      const Op& op = op_at(rank, i);
+      const double start = std::max(reached, queue.ended);
       double end = start;
       for (const Transfer& t : op.transfers) {
         if (posted(t, t.outgoing) == kNotYet) {
@@ -150,7 +175,7 @@ class Player {
         end = std::max(end, met + (options_.transfer ? options_.transfer(edges_[index(t.edge)], t.microbatch) : 0));
       }
       if (end == kNotYet) return;
-      own.exchanged = end;
+      queue.ended = end;
       for (const Transfer& t : op.transfers)
         if (!t.outgoing) arrived_[id_of(t)] = end;
     }
@@ -203,7 +228,7 @@ class Player {
 
   // When all inputs of a forward or backward have arrived from other ranks; the update waits for every exchange.
   double arrival(int rank, const Op& op) {
-    if (op.kind == Op::Update) return state(rank).queue_done() ? state(rank).exchanged : kNotYet;
+    if (op.kind == Op::Update) return state(rank).has_exchanged() ? state(rank).exchanged() : kNotYet;
     if (op.ends_collective()) return collective_of(op).end;
     double last = 0;
     if (!op.computes()) return last;
@@ -243,10 +268,11 @@ class Player {
   std::string describe_stuck(int rank) {
     const std::size_t at = play_.ranks[index(rank)].size();
     std::vector<std::string> missing;
-    const Rank& own = state(rank);
-    if (!own.queue_done())
-      for (const Transfer& t : op_at(rank, own.exchanges[own.exchanges_done]).transfers)
+    for (const Queue& queue : state(rank).queues) {
+      if (queue.is_done()) continue;
+      for (const Transfer& t : op_at(rank, queue.exchanges[queue.done].op).transfers)
         if (posted(t, !t.outgoing) == kNotYet) missing.push_back(describe(t, edges_));
+    }
     if (missing.empty() && at < schedule_.ranks[index(rank)].size())
       missing.push_back("the others for " + describe(op_at(rank, at), topology_));
     return fmt::format("rank {} deadlocks at op {}: it waits for {}", rank, at, fmt::join(missing, ", "));
@@ -261,6 +287,7 @@ class Player {
   std::vector<Collective> collectives_;  // by stage; gather, reduction
   std::vector<Rank> ranks_;
   std::vector<std::vector<int>> edges_of_;  // by rank
+  std::vector<Channel> channels_;           // by kind of transfer and edge
   std::vector<char> is_moved_;              // by transfer: whether the schedule contains it
   std::vector<double> posted_;              // by transfer and side: the time
   std::vector<double> arrived_;             // by transfer: when its exchange ended on the receiving rank

@@ -1,14 +1,16 @@
 // Simulates a schedule: when every op begins and ends for given durations or, in a deadlock, which rank waits for what.
 // The verifier, the drawing and simulations share this one interpretation of a schedule:
 //
-// - A rank runs its list in order. Its exchanges run one after the other; one ends when every transfer in it has been
-//   posted by both sides and has taken its duration.
+// - A rank runs its list in order. Exchanges run beside it, those of one channel one after the other and those of
+//   different channels beside each other; one ends when every transfer in it has been posted by both sides and has
+//   taken its duration.
 // - Gathers and reductions run beside a rank's list and its exchanges, also one after the other: one begins when all
 //   ranks of its stage have started it and finished earlier ones.
 // - A forward or backward begins when its inputs have arrived and all ranks with which it has collectives have reached
 //   it; the same holds for the other ops and the ranks that take part in them.
 // - With `communication_blocks`, the strictest reading of NCCL, a rank also blocks during its exchanges, gathers and
-//   reductions. A schedule that ends under this rule cannot deadlock, whichever operations share a device.
+//   reductions, as if all its operations shared one queue. A schedule that ends under this rule cannot deadlock,
+//   whichever operations share a device.
 #pragma once
 
 #include <functional>

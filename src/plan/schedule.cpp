@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "plan/rank_program.h"
-#include "plan/shared_rank_program.h"
+#include "plan/transfer_order.h"
+#include "plan/turns.h"
 
 namespace braid {
 namespace {
@@ -16,14 +16,14 @@ const Module& module_of(const Topology& topology, const Stage& stage) {
 
 int language_of(const Topology& topology) { return static_cast<int>(&topology.language() - topology.modules().data()); }
 
-std::vector<Round> only_forwards(const std::vector<Stage>& stages, int microbatches) {
-  std::vector<Round> rounds;
+std::vector<Op> only_forwards(const std::vector<Stage>& stages, int microbatches) {
+  std::vector<Op> turns;
   for (int mb = 0; mb < microbatches; ++mb)
-    for (const Stage& stage : stages) rounds.push_back({{Op::Forward, stage, mb}});
-  return rounds;
+    for (const Stage& stage : stages) turns.push_back({Op::Forward, stage, mb});
+  return turns;
 }
 
-std::vector<Round> language_rounds(const Topology& topology, const ScheduleOptions& options, int pp_rank) {
+std::vector<Op> language_turns(const Topology& topology, const ScheduleOptions& options, int pp_rank) {
   const Module& module = topology.language();
   const int m = language_of(topology), pp = pp_of(module);
   if (options.forward_only) {
@@ -35,26 +35,69 @@ std::vector<Round> language_rounds(const Topology& topology, const ScheduleOptio
                         : one_forward_one_backward({m, pp_rank}, options.microbatches, pp - 1 - pp_rank);
 }
 
-std::vector<Round> encoder_rounds(const Topology& topology, const ScheduleOptions& options, const Stage& stage) {
+std::vector<Op> encoder_turns_without_prefetch(const Topology& topology, const ScheduleOptions& options,
+                                               const Stage& stage) {
   if (!is_trained(topology, options, stage)) return only_forwards({stage}, options.microbatches);
   Stage next = {language_of(topology), 0};
-  std::vector<Round> rounds = language_rounds(topology, options, 0);
+  std::vector<Op> turns = language_turns(topology, options, 0);
   for (int s = stage_count(module_of(topology, stage)) - 1; s >= stage.index; --s) {
-    rounds = rounds_before({stage.module, s}, next, rounds, options.microbatches);
+    turns = turns_before({stage.module, s}, next, turns, options.microbatches);
     next = {stage.module, s};
   }
-  return rounds;
+  return turns;
 }
 
-std::vector<Op> program_of_own_rank(const Topology& topology, const ScheduleOptions& options,
-                                    const std::vector<Edge>& edges, int rank) {
-  RankProgram program(topology, options, edges, rank);
+std::vector<Op> encoder_turns(const Topology& topology, const ScheduleOptions& options, const Stage& stage) {
+  const std::vector<Op> turns = encoder_turns_without_prefetch(topology, options, stage);
+  if (pp_of(module_of(topology, stage)) > 1) return turns;
+  return with_forwards_ahead(turns, options.prefetch, options.microbatches);
+}
+
+// The turns of a rank that colocated modules share. Without pipelines the modules change after every microbatch,
+// because this holds the fewest activations; with pipelines, each module runs all its microbatches.
+std::vector<Op> shared_turns(const Topology& topology, const ScheduleOptions& options, int rank) {
+  const int language = language_of(topology);
+  std::vector<Op> turns;
+  const auto encode = [&](Op::Kind kind, int microbatch) {
+    for (const Stage& stage : stages_of(topology, rank))
+      if (stage.module != language && (kind == Op::Forward || is_trained(topology, options, stage)))
+        turns.push_back({kind, stage, microbatch});
+  };
+  if (is_pipelined(topology)) {
+    for (int mb = 0; mb < options.microbatches; ++mb) encode(Op::Forward, mb);
+    const int pp_rank = topology.language().dense.coord(rank, "pp");
+    for (const Op& op : language_turns(topology, options, pp_rank)) turns.push_back(op);
+    for (int mb = 0; mb < options.microbatches; ++mb) encode(Op::Backward, mb);
+    return turns;
+  }
+  for (int mb = 0; mb < options.microbatches; ++mb) {
+    encode(Op::Forward, mb);
+    turns.push_back({Op::Forward, {language, 0}, mb});
+    if (options.forward_only) continue;
+    turns.push_back({Op::Backward, {language, 0}, mb});
+    encode(Op::Backward, mb);
+  }
+  return turns;
+}
+
+std::vector<Op> turns_of(const Topology& topology, const ScheduleOptions& options, int rank) {
+  if (topology.colocated()) return shared_turns(topology, options, rank);
   const Stage first = stages_of(topology, rank).front();
-  const Module& module = module_of(topology, first);
-  program.run(module.is_encoder ? encoder_rounds(topology, options, first)
-                                : language_rounds(topology, options, first.index));
-  if (module.is_encoder && pp_of(module) == 1 && options.prefetch > 0) program.pull_forwards_ahead(options.prefetch);
-  return program.take();
+  return module_of(topology, first).is_encoder ? encoder_turns(topology, options, first)
+                                               : language_turns(topology, options, first.index);
+}
+
+// Starts the reduction of a stage's gradients after its last backward; with overlap before it, to run during it.
+std::vector<Op> with_reductions(const std::vector<Op>& turns, const ScheduleOptions& options) {
+  if (!has_update(options)) return turns;
+  std::vector<Op> ops;
+  for (const Op& op : turns) {
+    const bool is_last = op.kind == Op::Backward && op.microbatch + 1 == options.microbatches;
+    if (is_last && options.overlap_reduce) ops.push_back({Op::StartReduce, op.stage});
+    ops.push_back(op);
+    if (is_last && !options.overlap_reduce) ops.push_back({Op::StartReduce, op.stage});
+  }
+  return ops;
 }
 
 // Loads the batch of each forward before the forward or backward in front of it, during which the data arrive.
@@ -99,16 +142,9 @@ std::vector<Op> with_update(std::vector<Op> program, const std::vector<Stage>& t
   return ops;
 }
 
-std::vector<Op> program_of(const Topology& topology, const ScheduleOptions& options, const std::vector<Edge>& edges,
-                           int rank) {
-  if (!topology.colocated()) return program_of_own_rank(topology, options, edges, rank);
-  const std::vector<Round> language = language_rounds(topology, options, topology.language().dense.coord(rank, "pp"));
-  return SharedRankProgram(topology, options, edges, rank, language).write();
-}
-
-std::vector<Op> list_of(const Topology& topology, const ScheduleOptions& options, const std::vector<Edge>& edges,
+std::vector<Op> list_of(const std::vector<Op>& with_transfers, const Topology& topology, const ScheduleOptions& options,
                         int rank) {
-  std::vector<Op> program = with_loads(program_of(topology, options, edges, rank), topology);
+  std::vector<Op> program = with_loads(with_transfers, topology);
   if (!has_update(options)) {
     program.insert(program.begin(), {Op::Begin});
     return program;
@@ -121,11 +157,15 @@ std::vector<Op> list_of(const Topology& topology, const ScheduleOptions& options
 }  // namespace
 
 Schedule make_schedule(const Topology& topology, const ScheduleOptions& options) {
-  const std::vector<Edge> edges = make_edges(topology);
-  Schedule schedule;
+  std::vector<std::vector<Op>> lists;
   for (int rank = 0; rank < topology.world_size(); ++rank)
-    schedule.ranks.push_back(list_of(topology, options, edges, rank));
-  return schedule;
+    lists.push_back(with_reductions(turns_of(topology, options, rank), options));
+  lists = with_transfers(lists, topology, options, make_edges(topology));
+  for (int rank = 0; rank < topology.world_size(); ++rank) {
+    std::vector<Op>& list = lists[static_cast<std::size_t>(rank)];
+    list = list_of(list, topology, options, rank);
+  }
+  return {std::move(lists)};
 }
 
 Schedule verified_schedule(const Topology& topology, const ScheduleOptions& options) {

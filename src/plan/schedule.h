@@ -23,7 +23,7 @@ Schedule make_schedule(const Topology& topology, const ScheduleOptions& options)
 // The defects of a schedule as sentences; none when:
 // - every send has its receive and vice versa, in the same order;
 // - it does not deadlock under the strictest reading of NCCL (plan/player.h);
-// - every op has its inputs before it runs, and every forward of a trained stage has its backward;
+// - every op has its inputs before it runs, at most one op early; each forward of a trained stage has its backward;
 // - every trained stage's gradients are complete before the update, and its parameters before its first forward;
 // - no rank holds more microbatches of a stage than max_in_flight() allows.
 std::vector<std::string> verify(const Schedule& schedule, const Topology& topology, const ScheduleOptions& options);

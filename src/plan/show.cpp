@@ -6,6 +6,7 @@
 
 #include "base/strings.h"
 #include "base/table.h"
+#include "plan/channels.h"
 
 namespace braid {
 namespace {
@@ -86,9 +87,8 @@ std::string brief(const std::vector<int>& ranks) {
   return fmt::format("[{}]", fmt::join(runs, ","));
 }
 
-std::string table_of_groups(const Topology& topology) {
+std::string table_of_groups(const std::vector<GroupSpec>& groups) {
   std::vector<Row> rows;
-  const std::vector<GroupSpec>& groups = topology.groups();
   for (std::size_t first = 0, last = 0; first < groups.size(); first = last) {
     std::vector<std::string> members;
     for (; last < groups.size() && groups[last].name == groups[first].name; ++last)
@@ -120,6 +120,11 @@ Json json_of(const Module& module) {
   return json;
 }
 
+Json json_of(const GroupSpec& group) {
+  const std::size_t dot = group.name.find('.');
+  return {{"module", group.name.substr(0, dot)}, {"key", group.name.substr(dot + 1)}, {"ranks", group.ranks}};
+}
+
 }  // namespace
 
 std::string topology_line(const Topology& topology) {
@@ -136,10 +141,13 @@ std::string topology_line(const Topology& topology) {
 }
 
 std::string show_topology(const Topology& topology) {
-  return fmt::format("world of {}, {}{}\n\n{}\n{}\ngroups in creation order\n{}",
-                     counted(topology.world_size(), "rank"), counted(std::ssize(topology.modules()), "module"),
-                     topology.colocated() ? ", colocated" : "", table_of_modules(topology), table_of_ranks(topology),
-                     table_of_groups(topology));
+  std::string text =
+      fmt::format("world of {}, {}{}\n\n{}\n{}\ngroups in creation order\n{}", counted(topology.world_size(), "rank"),
+                  counted(std::ssize(topology.modules()), "module"), topology.colocated() ? ", colocated" : "",
+                  table_of_modules(topology), table_of_ranks(topology), table_of_groups(topology.groups()));
+  const std::vector<GroupSpec> channels = make_channel_groups(topology);
+  if (channels.empty()) return text;
+  return text + "\nchannels from stage to stage, created after them\n" + table_of_groups(channels);
 }
 
 std::string show_rank(const Topology& topology, int global_rank) {
@@ -152,7 +160,9 @@ std::string show_rank(const Topology& topology, int global_rank) {
     coordinates.push_back({module->name, "dense", module->dense.coordinates_of(global_rank)});
     coordinates.push_back({module->name, "expert", module->expert.coordinates_of(global_rank)});
   }
-  for (const auto& [name, ranks, on_host, connected] : topology.groups()) {
+  std::vector<GroupSpec> specs = topology.groups();
+  for (GroupSpec& channel : make_channel_groups(topology)) specs.push_back(std::move(channel));
+  for (const auto& [name, ranks, on_host, connected] : specs) {
     const auto self = std::lower_bound(ranks.begin(), ranks.end(), global_rank);
     if (self == ranks.end() || *self != global_rank) continue;
     groups.push_back(
@@ -166,10 +176,9 @@ std::string show_rank(const Topology& topology, int global_rank) {
 std::string topology_json(const Topology& topology) {
   Json json = {{"world_size", topology.world_size()}, {"colocated", topology.colocated()}};
   for (const Module& module : topology.modules()) json["modules"].push_back(json_of(module));
-  for (const auto& [name, ranks, on_host, connected] : topology.groups()) {
-    const std::size_t dot = name.find('.');
-    json["groups"].push_back({{"module", name.substr(0, dot)}, {"key", name.substr(dot + 1)}, {"ranks", ranks}});
-  }
+  for (const GroupSpec& group : topology.groups()) json["groups"].push_back(json_of(group));
+  json["channels"] = Json::array();
+  for (const GroupSpec& channel : make_channel_groups(topology)) json["channels"].push_back(json_of(channel));
   return json.dump();
 }
 

@@ -21,42 +21,50 @@ int interleaved_warm_up(int pp, int vpp, int pp_rank, int microbatches) {
 
 }  // namespace
 
-std::vector<Round> one_forward_one_backward(const Stage& stage, int microbatches, int warm_up) {
-  std::vector<Round> rounds;
+std::vector<Op> one_forward_one_backward(const Stage& stage, int microbatches, int warm_up) {
+  std::vector<Op> turns;
   for (int n = 0; n < microbatches + warm_up; ++n) {
-    if (n < microbatches) rounds.push_back({{Op::Forward, stage, n}});
-    if (n >= warm_up) rounds.push_back({{Op::Backward, stage, n - warm_up}});
+    if (n < microbatches) turns.push_back({Op::Forward, stage, n});
+    if (n >= warm_up) turns.push_back({Op::Backward, stage, n - warm_up});
   }
-  return rounds;
+  return turns;
 }
 
-std::vector<Round> interleaved(int module, int pp, int vpp, int pp_rank, int microbatches) {
+std::vector<Op> interleaved(int module, int pp, int vpp, int pp_rank, int microbatches) {
   const int warm_up = interleaved_warm_up(pp, vpp, pp_rank, microbatches), count = microbatches * vpp;
   const int together = std::min(pp, microbatches);
   const auto stage = [&](int chunk) { return Stage{module, chunk * pp + pp_rank}; };
-  std::vector<Round> rounds;
+  std::vector<Op> turns;
   for (int n = 0; n < count + warm_up; ++n) {
     const Turn forward = nth_forward(n, together, vpp), backward = nth_forward(n - warm_up, together, vpp);
-    Round& round = rounds.emplace_back();
-    if (n < count) round.push_back({Op::Forward, stage(forward.chunk), forward.microbatch});
-    if (n >= warm_up) round.push_back({Op::Backward, stage(vpp - 1 - backward.chunk), backward.microbatch});
+    if (n < count) turns.push_back({Op::Forward, stage(forward.chunk), forward.microbatch});
+    if (n >= warm_up) turns.push_back({Op::Backward, stage(vpp - 1 - backward.chunk), backward.microbatch});
   }
-  return rounds;
+  return turns;
 }
 
-std::vector<Round> rounds_before(const Stage& stage, const Stage& next, const std::vector<Round>& rounds,
-                                 int microbatches) {
-  std::vector<Round> before = {{{Op::Forward, stage, 0}}};
-  for (const Round& round : rounds) {
-    Round own;
-    for (const Op& op : round) {
-      if (op.stage != next) continue;
-      const int microbatch = op.kind == Op::Forward ? op.microbatch + 1 : op.microbatch;
-      if (microbatch < microbatches) own.push_back({op.kind, stage, microbatch});
-    }
-    if (!own.empty()) before.push_back(std::move(own));
+std::vector<Op> turns_before(const Stage& stage, const Stage& next, const std::vector<Op>& turns, int microbatches) {
+  std::vector<Op> before = {{Op::Forward, stage, 0}};
+  for (const Op& op : turns) {
+    if (op.stage != next) continue;
+    const int microbatch = op.kind == Op::Forward ? op.microbatch + 1 : op.microbatch;
+    if (microbatch < microbatches) before.push_back({op.kind, stage, microbatch});
   }
   return before;
+}
+
+std::vector<Op> with_forwards_ahead(const std::vector<Op>& turns, int ahead, int microbatches) {
+  std::vector<Op> earlier;
+  int next = 0;
+  for (const Op& op : turns) {
+    if (op.kind != Op::Forward) {
+      earlier.push_back(op);
+      continue;
+    }
+    const int last = op.microbatch == 0 ? 0 : std::min(op.microbatch + ahead, microbatches - 1);
+    for (; next <= last; ++next) earlier.push_back({Op::Forward, op.stage, next});
+  }
+  return earlier;
 }
 
 // The maximum is reached just before the chunk's first backward.

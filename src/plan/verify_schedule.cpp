@@ -2,9 +2,11 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <tuple>
 #include <utility>
 
 #include "base/error.h"
+#include "plan/channels.h"
 #include "plan/player.h"
 #include "plan/schedule.h"
 
@@ -12,6 +14,8 @@ namespace braid {
 namespace {
 
 std::size_t index(int i) { return static_cast<std::size_t>(i); }
+
+constexpr int kNotYet = -1;
 
 class Verifier {
  public:
@@ -21,7 +25,7 @@ class Verifier {
         options_(options),
         edges_(make_edges(topology)),
         edges_of_(schedule.ranks.size()),
-        arrived_(2 * edges_.size() * index(options.microbatches)) {
+        arrived_(2 * edges_.size() * index(options.microbatches), kNotYet) {
     for (int e = 0; e < static_cast<int>(edges_.size()); ++e) {
       edges_of_[index(edges_[index(e)].from_rank)].push_back(e);
       if (edges_[index(e)].to_rank != edges_[index(e)].from_rank)
@@ -86,20 +90,29 @@ class Verifier {
         }
   }
 
-  // Messages from one rank to another are not tagged: the n-th sent is the n-th received.
+  // Messages from one rank to another over one channel are not tagged: the n-th sent is the n-th received.
   void check_order() {
-    std::map<std::pair<int, int>, std::vector<std::size_t>> sent, received;
+    std::map<std::tuple<int, int, Channel>, std::vector<std::size_t>> sent, received;
     for (int rank = 0; rank < world_size(); ++rank)
-      for (const Op& op : schedule_.ranks[index(rank)])
+      for (const Op& op : schedule_.ranks[index(rank)]) {
+        if (op.kind == Op::Exchange && op.transfers.empty()) {
+          fail(fmt::format("rank {} has an exchange without transfers", rank));
+          can_be_played_ = false;
+        }
         for (const Transfer& t : op.transfers) {
           const Edge& edge = edges_[index(t.edge)];
+          const Channel channel = channel_of(topology_, edge, t.kind);
+          if (channel != channel_of(topology_, edges_[index(op.transfers[0].edge)], op.transfers[0].kind))
+            fail(fmt::format("rank {} starts {} in an exchange over another channel", rank, describe(t, edges_)));
           const int other = edge.from_rank == rank ? edge.to_rank : edge.from_rank;
           const std::size_t id = id_of(t.kind, t.edge, t.microbatch);
-          t.outgoing ? sent[{rank, other}].push_back(id) : received[{other, rank}].push_back(id);
+          t.outgoing ? sent[{rank, other, channel}].push_back(id) : received[{other, rank, channel}].push_back(id);
         }
-    for (const auto& [pair, ids] : sent)
-      if (ids != received[pair])
-        fail(fmt::format("rank {} does not receive in the order in which rank {} sends", pair.second, pair.first));
+      }
+    for (const auto& [key, ids] : sent)
+      if (ids != received[key])
+        fail(fmt::format("rank {} does not receive in the order in which rank {} sends", std::get<1>(key),
+                         std::get<0>(key)));
   }
 
   // The ops that a rank has run so far, by stage and microbatch.
@@ -116,6 +129,7 @@ class Verifier {
     const std::vector<int> none(index(options_.microbatches));
     RankState state(stages.size(), {none, none, none});
     bool updated = false;
+    computed_ = 0;
     check_ends(rank);
     for (const Op& op : schedule_.ranks[index(rank)]) {
       for (const Transfer& t : op.transfers) check_transfer(rank, t, stages, state);
@@ -131,7 +145,10 @@ class Verifier {
       ++done.times[op.kind];
       if (op.kind == Op::Load && done.loads[index(op.microbatch)]++)
         fail(fmt::format("rank {} loads {}, microbatch {}, twice", rank, name_of(op.stage), op.microbatch));
-      if (op.computes()) check_compute(rank, op, stages, state, done);
+      if (op.computes()) {
+        check_compute(rank, op, stages, state, done);
+        ++computed_;
+      }
       if (op.starts_collective() || op.ends_collective()) check_collective(rank, op, done, updated);
     }
     for (std::size_t s = 0; s < stages.size(); ++s) check_end(rank, stages[s], state[s]);
@@ -171,7 +188,7 @@ class Verifier {
 
   void check_transfer(int rank, const Transfer& t, const std::vector<Stage>& stages, RankState& state) {
     if (!t.outgoing) {
-      arrived_[id_of(t.kind, t.edge, t.microbatch)] = true;
+      arrived_[id_of(t.kind, t.edge, t.microbatch)] = computed_;
       return;
     }
     const Edge& edge = edges_[index(t.edge)];
@@ -221,6 +238,7 @@ class Verifier {
     }
     if (!forward && done.times[Op::EndReduce] > 0) fail_here("runs after its gradients were reduced");
     if (!has_input(rank, op, stages, state)) fail_here("runs before its input has arrived");
+    if (receives_early(rank, op)) fail_here("receives its input more than one forward or backward ahead");
     done.held += forward ? 1 : -1;
     if (trains(op.stage) && done.held > rules(op.stage).max_in_flight)
       fail_here(fmt::format("exceeds the limit of microbatches in flight: {} are held", done.held));
@@ -228,19 +246,40 @@ class Verifier {
 
   bool has_input(int rank, const Op& op, const std::vector<Stage>& stages, const RankState& state) const {
     const bool forward = op.kind == Op::Forward;
-    for (const int e : edges_of_[index(rank)]) {
+    for (const int e : inputs_of(rank, op)) {
       const Edge& edge = edges_[index(e)];
-      const bool mine =
-          forward ? edge.to_rank == rank && edge.to == op.stage : edge.from_rank == rank && edge.from == op.stage;
-      if (!mine) continue;
       if (edge.from_rank != edge.to_rank) {
-        if (!arrived_[id_of(forward ? Transfer::Activation : Transfer::Gradient, e, op.microbatch)]) return false;
+        if (arrived_[id_of(kind_of_input(op), e, op.microbatch)] == kNotYet) return false;
         continue;
       }
       const Done& done = done_in(stages, state, forward ? edge.from : edge.to);
       if (!(forward ? done.forwards : done.backwards)[index(op.microbatch)]) return false;
     }
     return true;
+  }
+
+  bool receives_early(int rank, const Op& op) const {
+    for (const int e : inputs_of(rank, op)) {
+      const Edge& edge = edges_[index(e)];
+      const bool is_limited = edge.from_rank != edge.to_rank && !(topology_.colocated() && edge.crosses_modules());
+      const int arrived = arrived_[id_of(kind_of_input(op), e, op.microbatch)];
+      if (is_limited && arrived != kNotYet && computed_ - arrived > 1) return true;
+    }
+    return false;
+  }
+
+  static Transfer::Kind kind_of_input(const Op& op) {
+    return op.kind == Op::Forward ? Transfer::Activation : Transfer::Gradient;
+  }
+  std::vector<int> inputs_of(int rank, const Op& op) const {
+    std::vector<int> inputs;
+    for (const int e : edges_of_[index(rank)]) {
+      const Edge& edge = edges_[index(e)];
+      const bool is_input = op.kind == Op::Forward ? edge.to_rank == rank && edge.to == op.stage
+                                                   : edge.from_rank == rank && edge.from == op.stage;
+      if (is_input) inputs.push_back(e);
+    }
+    return inputs;
   }
 
   void check_end(int rank, const Stage& stage, const Done& done) {
@@ -262,8 +301,9 @@ class Verifier {
   const std::vector<Edge> edges_;
   std::vector<std::vector<int>> edges_of_;  // by rank
   std::vector<std::vector<Rules>> rules_;   // by module and stage
-  std::vector<char> arrived_;               // by transfer: on the rank that receives it
-  bool can_be_played_ = true;               // gathers and reductions are started once, by ranks that have their stages
+  std::vector<int> arrived_;   // by transfer: how many forwards and backwards its receiver had run by then, or kNotYet
+  int computed_ = 0;           // forwards and backwards of the rank that is being checked
+  bool can_be_played_ = true;  // gathers and reductions are started once, by ranks that have their stages
   std::vector<std::string> problems_;
 };
 

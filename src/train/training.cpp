@@ -4,16 +4,17 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
-#include <ATen/ops/zeros_like.h>
 
 #include <algorithm>
 #include <cmath>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include "base/error.h"
 #include "base/strings.h"
 #include "dist/world.h"
+#include "plan/channels.h"
 #include "plan/frozen.h"
 #include "tensor/host_copy.h"
 #include "train/all_ranks.h"
@@ -60,17 +61,25 @@ namespace {
 
 // NCCL connects two ranks in their first transfer, and waits until their GPUs are idle to allocate memory for it. In a
 // step a GPU may be in an operation that ends only after this transfer, so all pairs of the schedule are connected
-// before the first step, in one order. Collectives need no such care: the ranks of a group run them in the same order.
-void connect_pairs(const std::vector<Edge>& edges, const Group& world) {
-  if (!world.device().is_cuda()) return;
-  std::set<std::pair<int, int>> connected;
-  for (const Edge& edge : edges) {
-    if (edge.from_rank == edge.to_rank || !connected.insert(std::minmax(edge.from_rank, edge.to_rank)).second) continue;
-    if (world.rank() != edge.from_rank && world.rank() != edge.to_rank) continue;
-    const int peer = world.rank() == edge.from_rank ? edge.to_rank : edge.from_rank;
-    at::Tensor sent = at::zeros({1}, at::TensorOptions(world.device())), received = at::zeros_like(sent);
-    world.start_exchange({{sent, peer, true}, {received, peer, false}}).wait();
-  }
+// before the first step, each over its channel and all in one order. Collectives need no such care: the ranks of a
+// group run them in the same order.
+void connect_pairs(const Topology& topology, const std::vector<Edge>& edges, const Groups& groups) {
+  if (!groups.world().device().is_cuda()) return;
+  const int rank = groups.world().rank();
+  std::set<std::tuple<Channel, int, int>> connected;
+  for (const Edge& edge : edges)
+    for (const auto kind : {Transfer::Activation, Transfer::Gradient}) {
+      const Channel channel = channel_of(topology, edge, kind);
+      const bool forward = kind == Transfer::Activation;
+      const int from = forward ? edge.from_rank : edge.to_rank, to = forward ? edge.to_rank : edge.from_rank;
+      if (from == to || (rank != from && rank != to) || !connected.insert({channel, from, to}).second) continue;
+      const Group& group =
+          groups.get(topology.modules()[static_cast<std::size_t>(channel.module)].name, key_of(channel));
+      const std::vector<int>& ranks = group.ranks();
+      const auto peer = std::lower_bound(ranks.begin(), ranks.end(), rank == from ? to : from) - ranks.begin();
+      at::Tensor tensor = at::zeros({1}, at::TensorOptions(group.device()));
+      group.start_exchange({{tensor, static_cast<int>(peer), rank == from}}).wait();
+    }
 }
 
 // Attention's backward reads this setting; Braid's own kernels are always deterministic. Operators without a
@@ -92,7 +101,7 @@ Training::Training(const Provider& provider, const Topology& topology, const Gro
       schedule_(config.schedule),
       loss_scale_(config.loss_scale) {
   set_deterministic(config.deterministic);
-  connect_pairs(plan_.edges, groups.world());
+  connect_pairs(topology, plan_.edges, groups);
   for (const auto& set : model_.parameter_sets()) {
     if (!set->parameters.trains()) continue;
     const Module& module = topology.modules()[static_cast<std::size_t>(set->module)];

@@ -52,10 +52,49 @@ TEST(Player, ATransferDelaysTheStageThatReceives) {
   EXPECT_DOUBLE_EQ(end_of(topology_of({}, {.pp = 2}), {}, {.transfer = 0.5}), 1 + 0.5 + 1 + 2 + 0.5 + 2);
 }
 
-// Each forward of the second stage is followed by the receive for the next, which the first stage sent long before.
-TEST(Player, AReceiveBeginsWhenItIsPosted) {
+// The second stage posts each receive but the first before the forward in front of the one that reads it.
+TEST(Player, ATransferRunsBesideTheForwardInFrontOfItsReader) {
   const Topology topology = topology_of({}, {.pp = 2}, false, 3);
-  EXPECT_DOUBLE_EQ(end_of(topology, {.microbatches = 3, .forward_only = true}, {.transfer = 0.5}), 1 + 3 * (0.5 + 1));
+  EXPECT_DOUBLE_EQ(end_of(topology, {.microbatches = 3, .forward_only = true}, {.transfer = 0.5}), 1 + 0.5 + 3 * 1);
+  EXPECT_DOUBLE_EQ(end_of(topology, {.microbatches = 3, .forward_only = true}, {.transfer = 1.5}), 1 + 3 * 1.5 + 1);
+}
+
+// The encoder computes in less time than the language model. Of 16 transfers only the first and the last delay
+// anything: nothing can run during these.
+TEST(Player, EmbeddingsAndTheirGradientsTravelWhileBothModulesCompute) {
+  const Topology topology = topology_of({{}}, {}, false, 8);
+  const auto duration = [](int rank, const Op& op) {
+    const double language = op.kind == Op::Forward ? 1 : op.kind == Op::Backward ? 2 : 0;
+    return rank == 0 ? language / 10 : language;
+  };
+  const Play got = play(verified_schedule(topology, {.microbatches = 8}), topology,
+                        {.duration = duration, .transfer = [](const Edge&, int) { return 0.5; }});
+  EXPECT_DOUBLE_EQ(got.end, 0.1 + 0.5 + 8 * 3 + 0.5 + 0.2);
+}
+
+// Rank 0 has the encoder, ranks 1 and 2 the stages of the language model. Rank 1 posts the receive of the second
+// embeddings before its first forward; they take long, and meanwhile it sends the result of that forward to rank 2.
+TEST(Player, AReceiveThatWaitsHoldsBackNoOtherChannel) {
+  const Topology topology = topology_of({{}}, {.pp = 2}, false, 2);
+  const ScheduleOptions options = {.microbatches = 2};
+  const Schedule schedule = verified_schedule(topology, options);
+  const auto find = [&](std::size_t rank, auto wanted) {
+    const auto& ops = schedule.ranks[rank];
+    return static_cast<std::size_t>(std::find_if(ops.begin(), ops.end(), wanted) - ops.begin());
+  };
+  const auto is_first_forward = [](const Op& op) { return op.kind == Op::Forward && op.microbatch == 0; };
+  EXPECT_LT(find(1, [](const Op& op) { return op.kind == Op::Exchange && op.transfers[0].microbatch == 1; }),
+            find(1, is_first_forward));
+  const auto duration = [](int rank, const Op& op) {
+    return !op.computes() ? 0.0 : rank == 0 && op.microbatch == 1 ? 100.0 : 1.0;
+  };
+  const auto begins = [&](bool blocks) {
+    return play(schedule, topology, {.communication_blocks = blocks, .duration = duration})
+        .ranks[2][find(2, is_first_forward)]
+        .begin;
+  };
+  EXPECT_EQ(begins(false), 2);
+  EXPECT_EQ(begins(true), 102);
 }
 
 TEST(Player, AReductionRunsBesideTheLastBackward) {

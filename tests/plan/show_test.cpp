@@ -26,6 +26,8 @@ TEST(ShowTest, TablesOfASmallWorldHaveEverything) {
   EXPECT_THAT(text, HasSubstr("5            language  1   0   0   0   0        1   0\n"));
   EXPECT_THAT(text, HasSubstr("images.dp               2      2     [0,2] [1,3]\n"));
   EXPECT_THAT(text, HasSubstr("language.ep             1      4     [4-7]\n"));
+  EXPECT_THAT(text, HasSubstr("channels from stage to stage, created after them\n"));
+  EXPECT_THAT(text, HasSubstr("images.embeddings           2      2     [0,4] [2,6]\n"));
 }
 
 TEST(ShowTest, TablesOfALargeWorldStayShort) {
