@@ -56,10 +56,10 @@ at::Tensor empty_rows(std::int64_t rows, std::int64_t features, const at::Tensor
 // the device has been given before it.
 class GatheredPieces {
  public:
-  GatheredPieces(const at::Tensor& own, const SequencePieces& pieces) {
+  GatheredPieces(const at::Tensor& own, const SequencePieces& pieces) : ranks_(pieces.tp().size()) {
     for (std::int64_t i = 0; i < pieces.count(); ++i) {
       const at::Tensor sent = pieces.of_own(own, i);
-      gathered_.push_back(at::empty({pieces.tp().size(), sent.size(0), sent.size(1)}, sent.options()));
+      gathered_.push_back(empty_rows(pieces.tp().size() * sent.size(0), sent.size(1), sent));
       pending_.push_back(pieces.tp().start_all_gather(gathered_.back(), sent));
     }
   }
@@ -67,10 +67,12 @@ class GatheredPieces {
   at::Tensor take(std::int64_t piece) {  // [tp, m, F]
     const auto i = static_cast<std::size_t>(piece);
     pending_[i].wait();
-    return std::exchange(gathered_[i], {});
+    const at::Tensor rows = std::exchange(gathered_[i], {});
+    return rows.unflatten(0, {ranks_, rows.size(0) / ranks_});
   }
 
  private:
+  std::int64_t ranks_;
   Tensors gathered_;
   std::vector<Pending> pending_;
 };
@@ -82,7 +84,7 @@ class ScatteredPieces {
 
   void start(std::int64_t piece, const at::Tensor& partial) {  // [tp, m, F]
     at::Tensor sum = pieces_.of_own(own_, piece);
-    pending_.push_back(pieces_.tp().start_reduce_scatter(sum, partial));
+    pending_.push_back(pieces_.tp().start_reduce_scatter(sum, partial.flatten(0, 1)));
   }
 
   at::Tensor await() {  // [t, F]

@@ -175,9 +175,11 @@ TEST(Layouts, HoldAsProcesses) {
   const HybridLmConfig config = small_model();
   const TokenBatch batch = testing::token_batch({9, 2, 13, 5}, config.vocab);
   for (const Layout& layout :
-       {Layout{}, Layout{.tp = 2, .cp = 2, .sp = true}, Layout{.tp = 2, .ep = 2, .pp = 2, .dp = 2}}) {
+       {Layout{}, Layout{.tp = 2, .cp = 2, .sp = true}, Layout{.tp = 2, .ep = 2, .pp = 2, .dp = 2},
+        Layout{.tp = 2, .ep = 2, .sp = true, .overlap = {2, 2}}}) {
     ForwardOptions options = kDouble;
     options.sequence_parallel = layout.sp;
+    options.overlap = layout.overlap;
     testing::on_processes(layout.ranks(), [&](World& world) {
       const ForwardResult got = forward_language(config, draw, batch, options, topology_of(layout), world);
       if (world.rank() == 0) expect_same(got, run(config, batch, {}, kDouble), 1e-10);
