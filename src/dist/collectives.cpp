@@ -14,9 +14,11 @@
 namespace braid {
 namespace {
 
+// Nothing is sent of an empty tensor, which all ranks of the group have if one of them has. Backends disagree on them.
+
 at::Tensor sum_over(const at::Tensor& x, const Group& group) {
   at::Tensor y = x.contiguous().clone();
-  if (y.numel() > 0) group.all_reduce(y);  // backends disagree on empty tensors
+  if (y.numel() > 0) group.all_reduce(y);
   return y;
 }
 
@@ -25,7 +27,7 @@ at::Tensor gather_along(const at::Tensor& x, const Group& group, std::int64_t di
   std::vector<std::int64_t> shape = part.sizes().vec();
   shape[0] *= group.size();
   at::Tensor whole = at::empty(shape, part.options());
-  group.all_gather(whole, part);
+  if (whole.numel() > 0) group.all_gather(whole, part);
   return whole.movedim(0, dim).contiguous();
 }
 
@@ -36,7 +38,7 @@ at::Tensor scatter_sum_along(const at::Tensor& x, const Group& group, std::int64
                  group.name());
   shape[0] /= group.size();
   at::Tensor part = at::empty(shape, whole.options());
-  group.reduce_scatter(part, whole);
+  if (whole.numel() > 0) group.reduce_scatter(part, whole);
   return part.movedim(0, dim).contiguous();
 }
 
