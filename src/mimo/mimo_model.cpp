@@ -111,7 +111,8 @@ std::vector<Moe*> MimoModel::moe_layers() const {
 void MimoModel::update_expert_bias() {
   const std::string& language = topology_.language().name;
   if (contains(options_.frozen, language)) return forget_expert_tokens();
-  for (Moe* moe : moe_layers()) moe->update_expert_bias(groups_.get(language, "dp-cp-tp"));
+  if (const std::vector<Moe*> layers = moe_layers(); !layers.empty())
+    Moe::update_expert_bias(layers, groups_.get(language, "dp-cp-tp"));
 }
 
 void MimoModel::forget_expert_tokens() {

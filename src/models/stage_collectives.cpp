@@ -134,8 +134,8 @@ class LanguageUses {
         {.call = {"expt_tp", "all_gather", expt_tp_ * counts}, .once = true, .has_transpose = false},
         {{"ep", "all_to_all", to_experts}, again},  // dispatch: rows and their weights
         {{"expt_tp", "all_to_all", expt_tp_ * to_experts}, again},
-        {{"expt_tp", "all_to_all", expt_tp_ * from_experts}, again},  // combine
-        {{"ep", "all_to_all", from_experts}, again},
+        {{"expt_tp", "all_to_all", expt_tp_ * from_experts}},  // combine
+        {{"ep", "all_to_all", from_experts}},
     };
     if (c.shared_ffn > 0) uses = uses + mlp(c.hidden, is_fp8(c));
     if (c.aux_loss_coeff != 0)
@@ -242,16 +242,18 @@ StageCollectives collectives_of(const EncoderConfig& config, const Module& modul
 }
 
 // Moe::update_expert_bias()
-Collectives update_collectives(const LanguageConfig& config, const Module& module, int stage,
+Collectives update_collectives(const LanguageConfig& config, const Module& module, const std::vector<int>& stages,
                                const LayerOptions& options) {
   const auto* c = std::get_if<HybridLmConfig>(&config);
   if (!c) return {};
   const std::vector<int> bounds = stage_bounds(*c, stage_count(module));
-  const auto begin = static_cast<std::size_t>(stage);
-  const std::string letters = layer_letters(*c).substr(static_cast<std::size_t>(bounds[begin]),
-                                                       static_cast<std::size_t>(bounds[begin + 1] - bounds[begin]));
-  const auto layers = static_cast<std::size_t>(std::ranges::count(letters, 'E'));
-  return Collectives(layers, {"dp-cp-tp", "all_reduce", c->experts * wide_bytes(options)});
+  const std::string letters = layer_letters(*c);
+  std::int64_t layers = 0;
+  for (const int stage : stages) {
+    const auto at = static_cast<std::size_t>(stage);
+    layers += std::count(letters.begin() + bounds[at], letters.begin() + bounds[at + 1], 'E');
+  }
+  return {{"dp-cp-tp", "all_reduce", layers * c->experts * wide_bytes(options)}};
 }
 
 }  // namespace braid

@@ -43,8 +43,8 @@ StageCollectives collectives_of(const EncoderConfig& config, const Module& modul
                                 const LayerOptions& options, const std::vector<std::vector<std::int64_t>>& extents,
                                 const EncoderTraining& trains);
 
-// What a stage of a language model that trains communicates after the optimizer's step.
-Collectives update_collectives(const LanguageConfig& config, const Module& module, int stage,
+// What the stages of a language model that are on one rank communicate after the optimizer's step, if they train.
+Collectives update_collectives(const LanguageConfig& config, const Module& module, const std::vector<int>& stages,
                                const LayerOptions& options);
 
 }  // namespace braid

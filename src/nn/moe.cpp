@@ -4,6 +4,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
@@ -86,8 +87,8 @@ at::Tensor Moe::branch(const Residual& x, const SequenceBatch& batch) {
   const at::Tensor added = own_is_all ? shared : at::Tensor();
   const ExpertMlp mlp = {fc1_.weight(), fc2_.weight(), order, options_.router.top_k};
   const auto outputs = [&] {
-    return rows ? run_experts(*rows, order, *exchange)
-                : recompute(from_tokens, {to_experts, routing.weights}, parameters_.trains());
+    return exchange->combine(rows ? run_experts(*rows, order, *exchange)
+                                  : recompute(from_tokens, {to_experts, routing.weights}, parameters_.trains()));
   };
   const at::Tensor y = fused ? expert_mlp_fp8(to_experts, routing.weights, added, mlp, recompute_.experts)
                              : unpermute_from_experts(outputs(), order, options_.router.top_k, added);
@@ -108,7 +109,7 @@ at::Tensor Moe::run_experts(RowExchange& started, const ExpertOrder& order, cons
   const auto activated = [inner, weights = arrived[1], places = exchange.is_local() ? order.order : at::Tensor()] {
     return scaled_squared_relu(inner, weights, places);
   };
-  return exchange.combine(fc2_(recomputable(activated, recompute_.activations), exchange.local_rows()));
+  return fc2_(recomputable(activated, recompute_.activations), exchange.local_rows());
 }
 
 at::Tensor Moe::with_aux_loss(const at::Tensor& y, const Routing& routing, const SequenceBatch& batch) {
@@ -149,10 +150,16 @@ at::Tensor Moe::take_aux_loss() {
   return sum;
 }
 
-void Moe::update_expert_bias(const Group& group) {
-  if (group.size() > 1) group.all_reduce(tokens_per_expert_);
-  expert_bias_ += options_.expert_bias_rate * (tokens_per_expert_.mean() - tokens_per_expert_).sign();
-  forget_tokens();
+void Moe::update_expert_bias(const std::vector<Moe*>& layers, const Group& group) {
+  Tensors own;
+  for (const Moe* layer : layers) own.push_back(layer->tokens_per_expert_);
+  at::Tensor sums = at::stack(own);
+  if (group.size() > 1) group.all_reduce(sums);
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    const at::Tensor tokens = sums[static_cast<std::int64_t>(i)];
+    layers[i]->expert_bias_ += layers[i]->options_.expert_bias_rate * (tokens.mean() - tokens).sign();
+    layers[i]->forget_tokens();
+  }
 }
 
 void Moe::forget_tokens() { tokens_per_expert_.zero_(); }

@@ -34,8 +34,9 @@ class Moe : public Layer {
   at::Tensor take_aux_loss();
 
   // After a step: raises the expert bias of experts that got fewer tokens than the mean and lowers it for the others,
-  // counted over `group` (all ranks with different tokens) since the last update.
-  void update_expert_bias(const Group& group);
+  // counted over `group` (all ranks with different tokens) since the last update. One all-reduce for all `layers`, of
+  // which there is at least one; they have equally many experts.
+  static void update_expert_bias(const std::vector<Moe*>& layers, const Group& group);
   // Called instead after a skipped step: discards its counts.
   void forget_tokens();
 
@@ -43,7 +44,7 @@ class Moe : public Layer {
   // The rows of these tokens, and each row's weight, ready to travel to their experts.
   RowExchange prepare_rows(const at::Tensor& tokens, const at::Tensor& weights, const ExpertOrder& order,
                            const ExpertExchange& exchange) const;
-  // The experts' outputs for the rows that have started, [T * k, H] sorted by expert.
+  // The outputs of this rank's experts for the rows that have started, as ExpertExchange::combine() expects them.
   at::Tensor run_experts(RowExchange& started, const ExpertOrder& order, const ExpertExchange& exchange) const;
   at::Tensor with_aux_loss(const at::Tensor& y, const Routing& routing, const SequenceBatch& batch);
   at::Tensor aux_loss_of(const at::Tensor& scores, const SequenceBatch& batch) const;

@@ -166,11 +166,12 @@ class RankTraffic {
 
   void update() {
     if (topology_.world_size() > 1) add("world", "all_reduce", agreed_numbers() * kNumberBytes);
-    for (const Stage& stage : stages_of(topology_, rank_))
-      if (!module(stage.module).is_encoder && trains(module(stage.module).name))
-        add(stage.module, update_collectives(setup_.model.language, module(stage.module), stage.index, setup_.layers));
-    for (int m = 0; m < modules(); ++m)
-      if (module(m).dense.contains(rank_)) add(m, {"pp-cp-tp", "broadcast", shared_numbers(m) * kNumberBytes});
+    for (int m = 0; m < modules(); ++m) {
+      if (!module(m).dense.contains(rank_)) continue;
+      add(m, {"pp-cp-tp", "broadcast", shared_numbers(m) * kNumberBytes});
+      if (!module(m).is_encoder && trains(module(m).name))
+        add(m, update_collectives(setup_.model.language, module(m), own_stages(m), setup_.layers));
+    }
   }
 
   // One all-reduce (train/training.cpp): what Step::finish() returns, gradient_terms(), reasons to stop, and the sizes
@@ -229,6 +230,12 @@ class RankTraffic {
   bool trains(const std::string& set) const { return !contains(setup_.frozen, set); }
   std::int64_t embedding_bytes() const { return hidden_of(setup_.model.language) * setup_.layers.element_bytes; }
 
+  std::vector<int> own_stages(int m) const {
+    std::vector<int> stages;
+    for (const Stage& stage : stages_of(topology_, rank_))
+      if (stage.module == m) stages.push_back(stage.index);
+    return stages;
+  }
   const StepSizes::Text& own_text(const StepSizes& sizes, int m, int microbatch) const {
     return sizes.text[index(microbatch)][index(module(m).dense.coord(rank_, "dp"))];
   }

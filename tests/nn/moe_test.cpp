@@ -203,7 +203,7 @@ Outcome run_layer(const Step& step) {
     const at::Tensor y = step.recomputed ? recompute(branch, x) : branch(x);
     // Without sequence parallelism every tp rank has the same output; each counts its share of it.
     y.backward(own(all_output_grad) / (rank.parallel.sequence_parallel ? 1 : rank.parallel.tp.size()));
-    moe.update_expert_bias(rank.world);
+    Moe::update_expert_bias({&moe}, rank.world);
     const std::lock_guard<std::mutex> lock(mutex);
     own(outcome.output).copy_(y.detach());
     own(outcome.x_grad).add_(x.grad());
@@ -335,13 +335,13 @@ TEST_F(OneMoe, ExpertBiasMovesByTheTokensSinceTheLastUpdate) {
       at::NoGradGuard guard;
       moe.branch(x, batch);
     }
-    moe.update_expert_bias(*group);
+    Moe::update_expert_bias({&moe}, *group);
     EXPECT_TRUE(at::equal(bias_of(parameters), before)) << "tokens without gradients count";
     moe.branch(x, batch);
-    moe.update_expert_bias(*group);
+    Moe::update_expert_bias({&moe}, *group);
     const at::Tensor moved = bias_of(parameters).clone();
     EXPECT_TRUE(at::equal(moved, run_definition(step).biases[0]));
-    moe.update_expert_bias(*group);
+    Moe::update_expert_bias({&moe}, *group);
     EXPECT_TRUE(at::equal(bias_of(parameters), moved)) << "tokens count twice";
   });
 }
@@ -361,7 +361,7 @@ TEST_F(OneMoe, RecomputedTokensCountOnce) {
   with_layer(kOptions, [&](Moe& moe, const Parameters& parameters) {
     moe.branch(plain, batch);
     recompute([&](const at::Tensor& input) { return moe.branch(input, batch); }, recomputed).sum().backward();
-    moe.update_expert_bias(*group);
+    Moe::update_expert_bias({&moe}, *group);
     EXPECT_TRUE(at::equal(bias_of(parameters), bias_when_counted(1)));
   });
 }
@@ -375,7 +375,7 @@ TEST(Moe, ExpertBiasCountsTheTokensOfAllRanks) {
       const Parameters parameters = make_parameters(/*shared_expert=*/true);
       Moe moe(kOptions, parameters, kPrefix, rank.parallel);
       moe.branch(all.x()[rank.replica], all.batch());
-      moe.update_expert_bias(together ? rank.world : rank.parallel.tp);
+      Moe::update_expert_bias({&moe}, together ? rank.world : rank.parallel.tp);
       return OneMoe::bias_of(parameters);
     });
   };

@@ -26,10 +26,18 @@ using Layout = testing::TrainingLayout;
 
 std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
 
+// Steps of two microbatches.
 struct Case {
   Layout layout;
-  std::vector<std::string> recompute{};
-  std::function<void(TrainingConfig&)> change = [](TrainingConfig&) {};
+  std::vector<std::string> recompute;
+  std::function<void(TrainingConfig&)> change;
+
+  Case(
+      const Layout& layout, std::vector<std::string> recompute = {},
+      std::function<void(TrainingConfig&)> change = [](TrainingConfig&) {})
+      : layout(layout), recompute(std::move(recompute)), change(std::move(change)) {
+    this->layout.global_batch = 2 * layout.micro_batch * layout.language.dp;
+  }
 
   TrainingConfig config() const {
     TrainingConfig config = testing::config_of(layout);
@@ -43,6 +51,13 @@ std::ostream& operator<<(std::ostream& out, const Case& c) {
   out << c.layout;
   for (const std::string& part : c.recompute) out << " recompute " << part;
   return out;
+}
+
+// Most samples have media.
+testing::MakeData make_data() {
+  MockDataConfig config = mixed_data();
+  for (MockMediaConfig& media : config.media) media.share = 0.8;
+  return testing::mock(config);
 }
 
 // --- the paper
@@ -95,7 +110,7 @@ std::vector<TrafficTable> on_paper(int step, const Case& c, const Topology& topo
                                       .sequence_parallel = c.layout.sp,
                                       .recompute = config.model.recompute},
                            .micro_batch = c.layout.micro_batch};
-  const auto data = testing::mock(mixed_data())(setup.model, topology);
+  const auto data = make_data()(setup.model, topology);
   const StepSizes sizes = sizes_of_step(step, *data, c.layout, topology),
                   next = sizes_of_step(step + 1, *data, c.layout, topology);
   const StepPlan plan(topology, schedule_options(c, topology));
@@ -123,6 +138,7 @@ TrafficTable difference(const TrafficTable& before, const TrafficTable& after) {
 std::vector<TrafficTable> of_second_step(const Case& c, const Topology& topology) {
   std::vector<std::vector<TrafficTable>> seen(index(topology.world_size()));  // by rank: before each step
   const testing::TrainingOptions options = {.steps = 3,
+                                            .data = make_data(),
                                             .change = [&](TrainingConfig& config) { config = c.config(); },
                                             .before_step =
                                                 [&](Training& training) {
@@ -216,7 +232,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{{.language = {.pp = 4}}}, Case{{.language = {.tp = 2, .pp = 2}, .sp = true}},
         Case{{.language = {.dp = 2, .pp = 2, .vpp = 2}, .overlap = true, .gather_overlap = true}},
         Case{{.images = {.tp = 2, .dp = 2, .pp = 2}, .language = {.tp = 2, .dp = 2, .pp = 2}, .sp = true}},
-        Case{{.images = {.dp = 2}}, {}, [](TrainingConfig& config) { config.prefetch = 2; }},
+        Case{{.images = {.dp = 2}, .language = {.dp = 2}}, {}, [](TrainingConfig& config) { config.prefetch = 2; }},
         // more and fewer encoder replicas; two encoders; all on the same ranks
         Case{{.images = {.dp = 4}, .language = {.tp = 2, .dp = 2}, .micro_batch = 2, .overlap = true}},
         Case{{.images = {.dp = 2}, .audio = {.tp = 2, .pp = 2}, .language = {.dp = 4}, .provider = small_omni}},
