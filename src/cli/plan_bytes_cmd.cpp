@@ -52,16 +52,57 @@ std::vector<RankBytes> count_bytes(const Recipe& recipe, const Topology& topolog
   return all;
 }
 
-std::string bytes_table(const RankBytes& rank) {
-  std::vector<std::vector<std::string>> rows;
-  std::int64_t operations = 0;
-  for (const auto& [key, traffic] : rank.traffic) {
-    rows.push_back({key.first, key.second, fmt::format("{:>10}", traffic.operations),
-                    fmt::format("{:>10}", readable_bytes(traffic.bytes))});
-    operations += traffic.operations;
+struct BytesRow {
+  std::string group, operation;
+  Traffic traffic;
+  std::vector<int> peers{};  // of a row that sums up transfers in one direction
+
+  std::string name() const {
+    if (peers.empty()) return group;
+    return group + (peers.size() == 1 ? fmt::format("rank {}", peers[0]) : counted(std::ssize(peers), "rank"));
   }
-  rows.push_back({"total", "", fmt::format("{:>10}", operations), fmt::format("{:>10}", readable_bytes(rank.total()))});
-  return format_table({"group", "operation", "operations", "     bytes"}, rows);
+};
+
+// An encoder may send to many language replicas: channels "world 0>8", "world 0>10" become one row.
+std::vector<BytesRow> bytes_rows(const RankBytes& rank) {
+  std::vector<BytesRow> rows;
+  for (const auto& [key, traffic] : rank.traffic) {
+    const std::string& channel = key.first;
+    const std::size_t blank = channel.find(' '), arrow = channel.find('>');
+    BytesRow row = {channel, key.second, traffic};
+    if (arrow != channel.npos) {
+      const int from = parse_int(channel.substr(blank + 1, arrow - blank - 1)).value(),
+                to = parse_int(channel.substr(arrow + 1)).value();
+      row.group = channel.substr(0, blank) + (from == rank.global_rank ? " to " : " from ");
+      row.peers = {from == rank.global_rank ? to : from};
+    }
+    const auto same = std::find_if(rows.begin(), rows.end(), [&](const BytesRow& r) {
+      return !row.peers.empty() && r.group == row.group && r.operation == row.operation;
+    });
+    if (same == rows.end()) {
+      rows.push_back(std::move(row));
+      continue;
+    }
+    same->traffic.operations += traffic.operations;
+    same->traffic.bytes += traffic.bytes;
+    same->peers.push_back(row.peers[0]);
+  }
+  return rows;
+}
+
+std::string bytes_table(const RankBytes& rank) {
+  std::vector<std::vector<std::string>> table;
+  const auto add = [&](const std::string& name, const std::string& operation, const Traffic& traffic) {
+    table.push_back({name, operation, fmt::format("{:>10}", traffic.operations),
+                     fmt::format("{:>10}", readable_bytes(traffic.bytes))});
+  };
+  std::int64_t operations = 0;
+  for (const BytesRow& row : bytes_rows(rank)) {
+    add(row.name(), row.operation, row.traffic);
+    operations += row.traffic.operations;
+  }
+  add("total", "", {operations, rank.total()});
+  return format_table({"group", "operation", "operations", "     bytes"}, table);
 }
 
 std::string bytes_json(const std::vector<RankBytes>& ranks, const Topology& topology) {
