@@ -15,30 +15,33 @@ namespace braid {
 namespace {
 
 // Nothing is sent of an empty tensor, which all ranks of the group have if one of them has. Backends disagree on them.
+bool communicates(const at::Tensor& x, Result result) { return x.numel() > 0 && result == Result::Needed; }
 
-at::Tensor sum_over(const at::Tensor& x, const Group& group) {
+at::Tensor sum_over(const at::Tensor& x, const Group& group, Result result = Result::Needed) {
+  if (!communicates(x, result)) return at::empty_like(x, at::MemoryFormat::Contiguous);
   at::Tensor y = x.contiguous().clone();
-  if (y.numel() > 0) group.all_reduce(y);
+  group.all_reduce(y);
   return y;
 }
 
-at::Tensor gather_along(const at::Tensor& x, const Group& group, std::int64_t dim) {
+at::Tensor gather_along(const at::Tensor& x, const Group& group, std::int64_t dim, Result result = Result::Needed) {
   const at::Tensor part = x.movedim(dim, 0).contiguous();
   std::vector<std::int64_t> shape = part.sizes().vec();
   shape[0] *= group.size();
   at::Tensor whole = at::empty(shape, part.options());
-  if (whole.numel() > 0) group.all_gather(whole, part);
+  if (communicates(whole, result)) group.all_gather(whole, part);
   return whole.movedim(0, dim).contiguous();
 }
 
-at::Tensor scatter_sum_along(const at::Tensor& x, const Group& group, std::int64_t dim) {
+at::Tensor scatter_sum_along(const at::Tensor& x, const Group& group, std::int64_t dim,
+                             Result result = Result::Needed) {
   const at::Tensor whole = x.movedim(dim, 0).contiguous();
   std::vector<std::int64_t> shape = whole.sizes().vec();
   BRAID_CHECK_EQ(shape[0] % group.size(), 0, "reduce_scatter of dimension {} with {} rows on {}", dim, shape[0],
                  group.name());
   shape[0] /= group.size();
   at::Tensor part = at::empty(shape, whole.options());
-  if (whole.numel() > 0) group.reduce_scatter(part, whole);
+  if (communicates(whole, result)) group.reduce_scatter(part, whole);
   return part.movedim(0, dim).contiguous();
 }
 
@@ -52,13 +55,17 @@ struct RowsInFlight {
   }
 };
 
+at::Tensor empty_rows(const at::Tensor& like, const std::vector<std::int64_t>& rows_from) {
+  std::vector<std::int64_t> shape = like.sizes().vec();
+  shape[0] = std::accumulate(rows_from.begin(), rows_from.end(), std::int64_t{0});
+  return at::empty(shape, like.options().requires_grad(false));
+}
+
 RowsInFlight start_rows(const Tensors& inputs, const std::vector<std::int64_t>& rows_to,
                         const std::vector<std::int64_t>& rows_from, const Group& group) {
   Tensors outputs, sent;
   for (const at::Tensor& x : inputs) {
-    std::vector<std::int64_t> shape = x.sizes().vec();
-    shape[0] = std::accumulate(rows_from.begin(), rows_from.end(), std::int64_t{0});
-    outputs.push_back(at::empty(shape, x.options().requires_grad(false)));
+    outputs.push_back(empty_rows(x, rows_from));
     sent.push_back(x.detach().contiguous());
   }
   Pending pending = group.start_all_to_all(outputs, sent, rows_from, rows_to);
@@ -73,21 +80,21 @@ at::Tensor copy_of_root(const at::Tensor& x, int root, const Group& group) {
 
 }  // namespace
 
-at::Tensor all_reduce(const at::Tensor& x, const Group& group) {
+at::Tensor all_reduce(const at::Tensor& x, const Group& group, Result result) {
   return differentiable(
-      "AllReduceBackward", {x}, [&] { return sum_over(x, group); },
+      "AllReduceBackward", {x}, [&] { return sum_over(x, group, result); },
       [group](const at::Tensor& grad) { return sum_over(grad, group); });
 }
 
-at::Tensor all_gather(const at::Tensor& x, const Group& group, std::int64_t dim) {
+at::Tensor all_gather(const at::Tensor& x, const Group& group, std::int64_t dim, Result result) {
   return differentiable(
-      "AllGatherBackward", {x}, [&] { return gather_along(x, group, dim); },
+      "AllGatherBackward", {x}, [&] { return gather_along(x, group, dim, result); },
       [group, dim](const at::Tensor& grad) { return scatter_sum_along(grad, group, dim); });
 }
 
-at::Tensor reduce_scatter(const at::Tensor& x, const Group& group, std::int64_t dim) {
+at::Tensor reduce_scatter(const at::Tensor& x, const Group& group, std::int64_t dim, Result result) {
   return differentiable(
-      "ReduceScatterBackward", {x}, [&] { return scatter_sum_along(x, group, dim); },
+      "ReduceScatterBackward", {x}, [&] { return scatter_sum_along(x, group, dim, result); },
       [group, dim](const at::Tensor& grad) { return gather_along(grad, group, dim); });
 }
 
@@ -130,7 +137,13 @@ std::vector<at::Tensor> RowExchange::await() {
 }
 
 at::Tensor all_to_all(const at::Tensor& x, const std::vector<std::int64_t>& rows_to,
-                      const std::vector<std::int64_t>& rows_from, const Group& group) {
+                      const std::vector<std::int64_t>& rows_from, const Group& group, Result result) {
+  if (result == Result::Unused)
+    return differentiable(
+        "AllToAllBackward", {x}, [&] { return empty_rows(x, rows_from); },
+        [rows_to, rows_from, group](const at::Tensor& grad) {
+          return start_rows({grad}, rows_from, rows_to, group).take()[0];
+        });
   RowExchange rows({x}, group);
   rows.start(rows_to, rows_from);
   return rows.await()[0];

@@ -13,7 +13,7 @@ namespace {
 struct Use {
   Collective call;
   bool again = false;  // backward repeats it, because its result was not kept
-  bool once = false;   // a layer that runs again in backward does not repeat it
+  bool once = false;   // a layer that runs again in backward does not repeat it: its result is kept, or unused
   bool has_transpose = true;
 };
 using Uses = std::vector<Use>;
@@ -61,13 +61,13 @@ struct Rows {
     if (!sequence_parallel) return {};
     return {{{"tp", "all_gather", bytes(width)}, again}};
   }
-  Uses reduce_to_sequence(std::int64_t width) const {
-    return {{{"tp", sequence_parallel ? "reduce_scatter" : "all_reduce", bytes(width)}}};
+  Uses reduce_to_sequence(std::int64_t width, bool ends_layer = false) const {
+    return {{.call = {"tp", sequence_parallel ? "reduce_scatter" : "all_reduce", bytes(width)}, .once = ends_layer}};
   }
   Uses gather_features(std::int64_t width) const { return {{{"tp", "all_gather", bytes(width)}}}; }
   Uses all_rows(std::int64_t width) const {
     if (sequence_parallel) return {};
-    return {{{"tp", "all_gather", bytes(width)}}};
+    return {{.call = {"tp", "all_gather", bytes(width)}, .once = true}};  // at the end of a layer
   }
   // sequence_to_heads() and heads_to_sequence()
   Uses swap_rows_and_heads(std::int64_t width, bool again = false) const {
@@ -102,16 +102,16 @@ class LanguageUses {
 
   // nn/self_attention.cpp
   template <class Config>
-  Uses attention(const Config& c, bool fp8) const {
+  Uses attention(const Config& c, bool fp8, bool ends_layer) const {
     const std::int64_t kv_heads = c.kv_heads / tp_, queries = c.heads / c.kv_heads, width = c.head_dim;
     return normed_columns(c.hidden, fp8) +
            rows_.swap_rows_and_heads(kv_heads * (queries + 2 * copies_for(cp_, kv_heads)) * width) +
-           rows_.swap_rows_and_heads(kv_heads * queries * width) + rows_.reduce_to_sequence(c.hidden);
+           rows_.swap_rows_and_heads(kv_heads * queries * width) + rows_.reduce_to_sequence(c.hidden, ends_layer);
   }
 
-  // A dense MLP of any kind
+  // A dense MLP of any kind, at the end of its layer
   Uses mlp(std::int64_t hidden, bool fp8) const {
-    return normed_columns(hidden, fp8) + rows_.reduce_to_sequence(hidden);
+    return normed_columns(hidden, fp8) + rows_.reduce_to_sequence(hidden, true);
   }
 
   // nn/mamba2.cpp
@@ -120,7 +120,7 @@ class LanguageUses {
     const std::int64_t scanned = copies_for(cp_, heads) * heads * (width + 1) +         // x, dt
                                  copies_for(cp_, groups) * 2 * groups * c.mamba_state;  // B, C
     return normed_columns(c.hidden, is_fp8(c)) + rows_.swap_rows_and_heads(scanned, recompute_.mamba) +
-           rows_.swap_rows_and_heads(heads * width, recompute_.mamba) + rows_.reduce_to_sequence(c.hidden);
+           rows_.swap_rows_and_heads(heads * width) + rows_.reduce_to_sequence(c.hidden, true);
   }
 
   // nn/moe.cpp and nn/expert_exchange.cpp
@@ -134,8 +134,8 @@ class LanguageUses {
         {.call = {"expt_tp", "all_gather", expt_tp_ * counts}, .once = true, .has_transpose = false},
         {{"ep", "all_to_all", to_experts}, again},  // dispatch: rows and their weights
         {{"expt_tp", "all_to_all", expt_tp_ * to_experts}, again},
-        {{"expt_tp", "all_to_all", expt_tp_ * from_experts}},  // combine
-        {{"ep", "all_to_all", from_experts}},
+        {.call = {"expt_tp", "all_to_all", expt_tp_ * from_experts}, .once = true},  // combine
+        {.call = {"ep", "all_to_all", from_experts}, .once = true},
     };
     if (c.shared_ffn > 0) uses = uses + mlp(c.hidden, is_fp8(c));
     if (c.aux_loss_coeff != 0)
@@ -150,14 +150,14 @@ class LanguageUses {
       case 'M':
         return mamba(c);
       case '*':
-        return attention(c, is_fp8(c));
+        return attention(c, is_fp8(c), true);
       case 'E':
         return moe(c);
       default:
         return mlp(c.hidden, is_fp8(c));
     }
   }
-  Uses layer(const LlamaConfig& c, int) const { return attention(c, false) + mlp(c.hidden, false); }
+  Uses layer(const LlamaConfig& c, int) const { return attention(c, false, false) + mlp(c.hidden, false); }
 
   Backward backward_of_layers() const { return recompute_.full ? Backward::Recomputed : Backward::Plain; }
 
@@ -231,9 +231,12 @@ StageCollectives collectives_of(const EncoderConfig& config, const Module& modul
   const Backward plain = trains.encoder ? Backward::Plain : Backward::None;
   StageCollectives all;
   if (stage == 0) append(rows(items.embedded).gather_features(hidden), plain, all);
-  const Uses branch = rows(items.hidden).reduce_to_sequence(hidden);
+  // With a layer scale, the gradient of the scale needs the MLP's output.
+  const bool is_scaled = std::visit([](const auto& c) { return layers_of(c).layer_scale; }, config.model);
+  const Uses layer_uses =
+      rows(items.hidden).reduce_to_sequence(hidden) + rows(items.hidden).reduce_to_sequence(hidden, !is_scaled);
   for (int layer = 0; layer < layers_on(config.model, stage, stages); ++layer)
-    append(branch + branch, trains.encoder && in_encoder(options.recompute).full ? Backward::Recomputed : plain, all);
+    append(layer_uses, trains.encoder && in_encoder(options.recompute).full ? Backward::Recomputed : plain, all);
   if (stage == stages - 1)
     append(config.projector.kind == "affine" ? rows(items.embeddings).gather_features(output)
                                              : rows(items.embeddings).reduce_to_sequence(output),

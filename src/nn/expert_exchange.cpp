@@ -112,16 +112,16 @@ Tensors ExpertExchange::dispatch(const Tensors& rows) const {
   return await(exchange);
 }
 
-at::Tensor ExpertExchange::combine(const at::Tensor& rows) const {
+at::Tensor ExpertExchange::combine(const at::Tensor& rows, Result result) const {
   if (is_local()) return rows;
   const Plan& plan = this->plan();
   at::Tensor x = rows.index_select(0, plan.by_source);
   if (expt_tp_.size() > 1) {
     const std::int64_t own = plan.rows_of[static_cast<std::size_t>(expt_tp_.rank())];
     const std::vector<std::int64_t> from_each(static_cast<std::size_t>(expt_tp_.size()), own);
-    x = all_to_all(x, plan.rows_of, from_each, expt_tp_).unflatten(0, {expt_tp_.size(), own}).sum(0);
+    x = all_to_all(x, plan.rows_of, from_each, expt_tp_, result).unflatten(0, {expt_tp_.size(), own}).sum(0);
   }
-  return ep_.size() > 1 ? all_to_all(x, plan.rows_from, plan.rows_to, ep_) : x;
+  return ep_.size() > 1 ? all_to_all(x, plan.rows_from, plan.rows_to, ep_, result) : x;
 }
 
 }  // namespace braid

@@ -35,7 +35,8 @@ class ExpertExchange {
   Tensors await(RowExchange& dispatch) const;
   Tensors dispatch(const Tensors& rows) const;  // all steps
 
-  at::Tensor combine(const at::Tensor& rows) const;  // [R', ...] partial sums over expt_tp -> [R, ...]
+  // [R', ...] partial sums over expt_tp -> [R, ...]
+  at::Tensor combine(const at::Tensor& rows, Result result = Result::Needed) const;
 
   bool is_local() const { return ep_.size() == 1 && expt_tp_.size() == 1; }  // rows stay where and as they are
   const ExpertRows& local_rows() const;  // row counts of each local expert, after dispatch

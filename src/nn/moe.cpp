@@ -77,7 +77,8 @@ at::Tensor Moe::branch(const Residual& x, const SequenceBatch& batch) {
   if (rows) exchange->start(*rows);
   const auto activated = [inner] { return squared_relu(inner); };
   const at::Tensor shared =
-      shared_fc2_ ? (*shared_fc2_)(recomputable(activated, recompute_.activations)) : at::Tensor();
+      shared_fc2_ ? shared_fc2_->branch(recomputable(activated, recompute_.activations), batch.output).value()
+                  : at::Tensor();
 
   const auto from_tokens = [this, order, exchange](const Tensors& in) {
     RowExchange again = prepare_rows(in[0], in[1], order, *exchange);
@@ -88,11 +89,12 @@ at::Tensor Moe::branch(const Residual& x, const SequenceBatch& batch) {
   const ExpertMlp mlp = {fc1_.weight(), fc2_.weight(), order, options_.router.top_k};
   const auto outputs = [&] {
     return exchange->combine(rows ? run_experts(*rows, order, *exchange)
-                                  : recompute(from_tokens, {to_experts, routing.weights}, parameters_.trains()));
+                                  : recompute(from_tokens, {to_experts, routing.weights}, parameters_.trains()),
+                             batch.output);
   };
   const at::Tensor y = fused ? expert_mlp_fp8(to_experts, routing.weights, added, mlp, recompute_.experts)
                              : unpermute_from_experts(outputs(), order, options_.router.top_k, added);
-  const at::Tensor routed = all_rows(with_aux_loss(y, routing, batch), parallel_);
+  const at::Tensor routed = all_rows(with_aux_loss(y, routing, batch), parallel_, batch.output);
   return shared.defined() && !own_is_all ? routed + shared : routed;
 }
 

@@ -7,6 +7,7 @@
 
 #include "nn/residual.h"
 #include "tensor/autograd.h"
+#include "tensor/result.h"
 
 namespace braid {
 
@@ -19,7 +20,8 @@ at::Tensor recompute(const std::function<at::Tensor(const at::Tensor&)>& layer, 
 at::Tensor recompute(const std::function<at::Tensor(const Tensors&)>& function, const std::vector<Recomputable>& inputs,
                      bool trains);
 
-// add(stream), which adds a layer's branches. `recomputed`: the layer saves only the stream's value, as above.
-void add_layer(Residual& stream, const std::function<void(Residual&)>& add, bool recomputed, bool trains);
+// add(stream, ...), which adds a layer's branches. `recomputed`: the layer saves only the stream's value, as above, and
+// is told in its second run that the result of its last branch is unused.
+void add_layer(Residual& stream, const std::function<void(Residual&, Result)>& add, bool recomputed, bool trains);
 
 }  // namespace braid
