@@ -1,4 +1,4 @@
-// braid plan: shows the layout and schedule of a recipe, without running it.
+// braid plan: shows the layout, schedule and communication of a recipe, without running it.
 #include <CLI/CLI.hpp>
 
 #include <fstream>
@@ -8,6 +8,7 @@
 #include "base/strings.h"
 #include "base/table.h"
 #include "cli/commands.h"
+#include "cli/plan_commands.h"
 #include "plan/frozen.h"
 #include "plan/show.h"
 #include "plan/timeline.h"
@@ -64,10 +65,7 @@ std::string show_stages(const Schedule& schedule, const Topology& topology, cons
 void plan_schedule(const ScheduleCommand& command, const std::vector<std::string>& flags) {
   const Recipe recipe = read_recipe_call(command.recipe_path, flags).recipe;
   const Topology topology(recipe.topology, workload_of(recipe));
-  ScheduleOptions options = schedule_options(topology, frozen_sets(recipe),
-                                             microbatches_of(workload_of(recipe), topology), recipe.train.prefetch);
-  options.overlap_reduce = recipe.optimizer.overlap_grad_reduce;
-  options.overlap_gather = recipe.optimizer.overlap_param_gather;
+  const ScheduleOptions options = schedule_options_of(recipe, topology);
   const Schedule schedule = verified_schedule(topology, options);
   const std::vector<StageCosts> costs = stage_costs(topology, frozen_sets(recipe));
   const Play timeline = make_timeline(schedule, topology, costs);
@@ -98,8 +96,17 @@ void add_schedule_command(CLI::App& plan) {
 
 }  // namespace
 
+ScheduleOptions schedule_options_of(const Recipe& recipe, const Topology& topology) {
+  ScheduleOptions options = schedule_options(topology, frozen_sets(recipe),
+                                             microbatches_of(workload_of(recipe), topology), recipe.train.prefetch);
+  options.overlap_reduce = recipe.optimizer.overlap_grad_reduce;
+  options.overlap_gather = recipe.optimizer.overlap_param_gather;
+  return options;
+}
+
 void add_plan_command(CLI::App& app) {
-  CLI::App* plan = app.add_subcommand("plan", "Show the layout and schedule of a recipe, without running it");
+  CLI::App* plan =
+      app.add_subcommand("plan", "Show the layout, schedule and communication of a recipe, without running it");
   plan->require_subcommand(1);
   auto options = std::make_shared<ShowOptions>();
   CLI::App* show = plan->add_subcommand("show", "Print modules, the coordinates of every rank and all process groups");
@@ -109,6 +116,7 @@ void add_plan_command(CLI::App& app) {
   show->allow_extras();
   show->footer(short_overrides_help());
   add_schedule_command(*plan);
+  add_plan_bytes_command(*plan);
   show->callback([options, show] { show_plan(*options, show->remaining()); });
 }
 

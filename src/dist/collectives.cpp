@@ -14,29 +14,34 @@
 namespace braid {
 namespace {
 
-at::Tensor sum_over(const at::Tensor& x, const Group& group) {
+// Nothing is sent of an empty tensor, which all ranks of the group have if one of them has. Backends disagree on them.
+bool communicates(const at::Tensor& x, Result result) { return x.numel() > 0 && result == Result::Needed; }
+
+at::Tensor sum_over(const at::Tensor& x, const Group& group, Result result = Result::Needed) {
+  if (!communicates(x, result)) return at::empty_like(x, at::MemoryFormat::Contiguous);
   at::Tensor y = x.contiguous().clone();
-  if (y.numel() > 0) group.all_reduce(y);  // backends disagree on empty tensors
+  group.all_reduce(y);
   return y;
 }
 
-at::Tensor gather_along(const at::Tensor& x, const Group& group, std::int64_t dim) {
+at::Tensor gather_along(const at::Tensor& x, const Group& group, std::int64_t dim, Result result = Result::Needed) {
   const at::Tensor part = x.movedim(dim, 0).contiguous();
   std::vector<std::int64_t> shape = part.sizes().vec();
   shape[0] *= group.size();
   at::Tensor whole = at::empty(shape, part.options());
-  group.all_gather(whole, part);
+  if (communicates(whole, result)) group.all_gather(whole, part);
   return whole.movedim(0, dim).contiguous();
 }
 
-at::Tensor scatter_sum_along(const at::Tensor& x, const Group& group, std::int64_t dim) {
+at::Tensor scatter_sum_along(const at::Tensor& x, const Group& group, std::int64_t dim,
+                             Result result = Result::Needed) {
   const at::Tensor whole = x.movedim(dim, 0).contiguous();
   std::vector<std::int64_t> shape = whole.sizes().vec();
   BRAID_CHECK_EQ(shape[0] % group.size(), 0, "reduce_scatter of dimension {} with {} rows on {}", dim, shape[0],
                  group.name());
   shape[0] /= group.size();
   at::Tensor part = at::empty(shape, whole.options());
-  group.reduce_scatter(part, whole);
+  if (communicates(whole, result)) group.reduce_scatter(part, whole);
   return part.movedim(0, dim).contiguous();
 }
 
@@ -50,16 +55,22 @@ struct RowsInFlight {
   }
 };
 
+at::Tensor empty_rows(const at::Tensor& like, const std::vector<std::int64_t>& rows_from) {
+  std::vector<std::int64_t> shape = like.sizes().vec();
+  shape[0] = std::accumulate(rows_from.begin(), rows_from.end(), std::int64_t{0});
+  return at::empty(shape, like.options().requires_grad(false));
+}
+
 RowsInFlight start_rows(const Tensors& inputs, const std::vector<std::int64_t>& rows_to,
-                        const std::vector<std::int64_t>& rows_from, const Group& group) {
+                        const std::vector<std::int64_t>& rows_from, const Group& group,
+                        Result result = Result::Needed) {
   Tensors outputs, sent;
   for (const at::Tensor& x : inputs) {
-    std::vector<std::int64_t> shape = x.sizes().vec();
-    shape[0] = std::accumulate(rows_from.begin(), rows_from.end(), std::int64_t{0});
-    outputs.push_back(at::empty(shape, x.options().requires_grad(false)));
+    outputs.push_back(empty_rows(x, rows_from));
     sent.push_back(x.detach().contiguous());
   }
-  Pending pending = group.start_all_to_all(outputs, sent, rows_from, rows_to);
+  Pending pending;
+  if (result == Result::Needed) pending = group.start_all_to_all(outputs, sent, rows_from, rows_to);
   return {std::move(outputs), std::move(pending)};
 }
 
@@ -71,21 +82,21 @@ at::Tensor copy_of_root(const at::Tensor& x, int root, const Group& group) {
 
 }  // namespace
 
-at::Tensor all_reduce(const at::Tensor& x, const Group& group) {
+at::Tensor all_reduce(const at::Tensor& x, const Group& group, Result result) {
   return differentiable(
-      "AllReduceBackward", {x}, [&] { return sum_over(x, group); },
+      "AllReduceBackward", {x}, [&] { return sum_over(x, group, result); },
       [group](const at::Tensor& grad) { return sum_over(grad, group); });
 }
 
-at::Tensor all_gather(const at::Tensor& x, const Group& group, std::int64_t dim) {
+at::Tensor all_gather(const at::Tensor& x, const Group& group, std::int64_t dim, Result result) {
   return differentiable(
-      "AllGatherBackward", {x}, [&] { return gather_along(x, group, dim); },
+      "AllGatherBackward", {x}, [&] { return gather_along(x, group, dim, result); },
       [group, dim](const at::Tensor& grad) { return scatter_sum_along(grad, group, dim); });
 }
 
-at::Tensor reduce_scatter(const at::Tensor& x, const Group& group, std::int64_t dim) {
+at::Tensor reduce_scatter(const at::Tensor& x, const Group& group, std::int64_t dim, Result result) {
   return differentiable(
-      "ReduceScatterBackward", {x}, [&] { return scatter_sum_along(x, group, dim); },
+      "ReduceScatterBackward", {x}, [&] { return scatter_sum_along(x, group, dim, result); },
       [group, dim](const at::Tensor& grad) { return gather_along(grad, group, dim); });
 }
 
@@ -106,13 +117,14 @@ RowExchange::RowExchange(const Tensors& rows, const Group& group) : sent_(rows) 
                           [exchange = exchange_](const Tensors&) { return exchange->returning.take(); });
 }
 
-void RowExchange::start(const std::vector<std::int64_t>& rows_to, const std::vector<std::int64_t>& rows_from) {
+void RowExchange::start(const std::vector<std::int64_t>& rows_to, const std::vector<std::int64_t>& rows_from,
+                        Result result) {
   if (!exchange_) return;
   const std::int64_t rows = std::accumulate(rows_to.begin(), rows_to.end(), std::int64_t{0});
   for (const at::Tensor& sent : sent_) BRAID_CHECK_EQ(rows, sent.size(0), "all_to_all on {}", exchange_->group.name());
   exchange_->rows_to = rows_to;
   exchange_->rows_from = rows_from;
-  exchange_->arriving = start_rows(sent_, rows_to, rows_from, exchange_->group);
+  exchange_->arriving = start_rows(sent_, rows_to, rows_from, exchange_->group, result);
 }
 
 std::vector<at::Tensor> RowExchange::await() {
@@ -128,9 +140,9 @@ std::vector<at::Tensor> RowExchange::await() {
 }
 
 at::Tensor all_to_all(const at::Tensor& x, const std::vector<std::int64_t>& rows_to,
-                      const std::vector<std::int64_t>& rows_from, const Group& group) {
+                      const std::vector<std::int64_t>& rows_from, const Group& group, Result result) {
   RowExchange rows({x}, group);
-  rows.start(rows_to, rows_from);
+  rows.start(rows_to, rows_from, result);
   return rows.await()[0];
 }
 

@@ -12,19 +12,20 @@
 #include <vector>
 
 #include "dist/group.h"
+#include "tensor/result.h"
 
 namespace braid {
 
-at::Tensor all_reduce(const at::Tensor& x, const Group& group);  // sum
+at::Tensor all_reduce(const at::Tensor& x, const Group& group, Result result = Result::Needed);  // sum
 
-at::Tensor all_gather(const at::Tensor& x, const Group& group,
-                      std::int64_t dim = 0);  // concatenates along dim
-at::Tensor reduce_scatter(const at::Tensor& x, const Group& group,
-                          std::int64_t dim = 0);  // sum, split evenly along dim
+at::Tensor all_gather(const at::Tensor& x, const Group& group, std::int64_t dim = 0,
+                      Result result = Result::Needed);  // concatenates along dim
+at::Tensor reduce_scatter(const at::Tensor& x, const Group& group, std::int64_t dim = 0,
+                          Result result = Result::Needed);  // sum, split evenly along dim
 
 // Sends the rows (dim 0) of x to the ranks in order, rows_to[r] of them to rank r, and receives rows_from[r] from it.
 at::Tensor all_to_all(const at::Tensor& x, const std::vector<std::int64_t>& rows_to,
-                      const std::vector<std::int64_t>& rows_from, const Group& group);
+                      const std::vector<std::int64_t>& rows_from, const Group& group, Result result = Result::Needed);
 
 // An all_to_all of several tensors with the same rows, as one operation, which overlaps with other work:
 //
@@ -40,7 +41,8 @@ at::Tensor all_to_all(const at::Tensor& x, const std::vector<std::int64_t>& rows
 class RowExchange {
  public:
   RowExchange(const std::vector<at::Tensor>& rows, const Group& group);
-  void start(const std::vector<std::int64_t>& rows_to, const std::vector<std::int64_t>& rows_from);
+  void start(const std::vector<std::int64_t>& rows_to, const std::vector<std::int64_t>& rows_from,
+             Result result = Result::Needed);
   std::vector<at::Tensor> await();  // once
 
  private:

@@ -30,10 +30,10 @@ class EncoderLayers::TransformerLayer {
         fc2_(parameters, prefix + "mlp.linear_fc2.", Split::Rows, parallel),
         mlp_scale_(parameters.get_if_declared(prefix + "mlp.layer_scale")) {}
 
-  void add_to(Residual& stream, const PackedSequences& sequences) const {
+  void add_to(Residual& stream, const PackedSequences& sequences, Result output) const {
     const at::Tensor attended = attend(qkv_.linear(normed(stream, qkv_)), attention_, false, sequences, parallel_);
     stream.add(scaled(proj_.branch(attended), attention_scale_));
-    stream.add(scaled(mlp(stream), mlp_scale_));
+    stream.add(scaled(mlp(stream, mlp_scale_.defined() ? Result::Needed : output), mlp_scale_));
   }
 
  private:
@@ -51,12 +51,12 @@ class EncoderLayers::TransformerLayer {
     return x.layer_norm(map.norm_weight, map.norm_bias, norm_eps_, recompute_.norms);
   }
 
-  Branch mlp(const Residual& x) const {
+  Branch mlp(const Residual& x, Result output) const {
     if (gelu_ != "quick")
       return Linear::gelu_branch(normed(x, fc1_), fc1_.linear, fc2_, gelu_ == "tanh" ? GeluForm::Tanh : GeluForm::Erf,
-                                 recompute_.activations);
+                                 recompute_.activations, output);
     const auto activated = [inner = fc1_.linear(normed(x, fc1_))] { return quick_gelu(inner); };
-    return fc2_.branch(recomputable(activated, recompute_.activations));
+    return fc2_.branch(recomputable(activated, recompute_.activations), output);
   }
 
   static Branch scaled(const Branch& branch, const at::Tensor& scale) {
@@ -94,7 +94,9 @@ at::Tensor EncoderLayers::run(at::Tensor x, const PackedSequences& sequences) co
   for (const auto& [prefix, layer] : layers_) {
     parameters_.await(prefix);
     // Copied, because backward may run the layer again after the caller's sequences are gone.
-    const auto add_branches = [layer = layer.get(), sequences](Residual& to) { layer->add_to(to, sequences); };
+    const auto add_branches = [layer = layer.get(), sequences](Residual& to, Result output) {
+      layer->add_to(to, sequences, output);
+    };
     add_layer(stream, add_branches, recompute_.full, parameters_.trains());
   }
   return stream.value();

@@ -28,9 +28,10 @@ class Mlp : public Layer {
         fc1_(parameters, prefix + "linear_fc1.", Split::Columns, parallel),
         fc2_(parameters, prefix + "linear_fc2.", Split::Rows, parallel) {}
 
-  at::Tensor branch(const Residual& x, const SequenceBatch&) override {
+  at::Tensor branch(const Residual& x, const SequenceBatch& batch) override {
     const at::Tensor inner = fc1_(x.rms_norm(norm_, norm_eps_, recompute_.norms));
-    return fc2_(recomputable([inner] { return squared_relu(inner); }, recompute_.activations));
+    const Recomputable activated = recomputable([inner] { return squared_relu(inner); }, recompute_.activations);
+    return fc2_.branch(activated, batch.output).value();
   }
 
  private:
@@ -114,7 +115,10 @@ at::Tensor HybridLm::run_layers(at::Tensor x, const SequenceBatch& batch) const 
     // Copied, because backward may run the layer again after the caller's batch is gone.
     SequenceBatch own = batch;
     if (recompute_.full) own.expert_counts = std::make_shared<ExpertCounts>();
-    const auto add_branch = [layer = layer.get(), own](Residual& to) { to.add(layer->branch(to, own)); };
+    const auto add_branch = [layer = layer.get(), own](Residual& to, Result result) mutable {
+      own.output = result;
+      to.add(layer->branch(to, own));
+    };
     add_layer(stream, add_branch, recompute_.full, parameters_.trains());
   }
   return stream.value();

@@ -24,10 +24,10 @@ class Llama::DecoderLayer {
         fc1_(parameters, prefix + "mlp.linear_fc1.", Split::Columns, parallel),
         fc2_(parameters, prefix + "mlp.linear_fc2.", Split::Rows, parallel) {}
 
-  void add_to(Residual& stream, const SequenceBatch& batch) {
+  void add_to(Residual& stream, const SequenceBatch& batch, Result output) {
     stream.add(attention_.branch(stream, batch));
     const at::Tensor inner = fc1_(stream.rms_norm(mlp_norm_, norm_eps_, recompute_.norms));
-    stream.add(fc2_(recomputable([inner] { return swiglu(inner); }, recompute_.activations)));
+    stream.add(fc2_.branch(recomputable([inner] { return swiglu(inner); }, recompute_.activations), output));
   }
 
  private:
@@ -76,7 +76,9 @@ at::Tensor Llama::run_layers(at::Tensor x, const SequenceBatch& batch) const {
   for (const auto& [prefix, layer] : layers_) {
     parameters_.await(prefix);
     // Copied, because backward may run the layer again after the caller's batch is gone.
-    const auto add_branches = [layer = layer.get(), batch](Residual& to) { layer->add_to(to, batch); };
+    const auto add_branches = [layer = layer.get(), batch](Residual& to, Result output) {
+      layer->add_to(to, batch, output);
+    };
     add_layer(stream, add_branches, recompute_.full, parameters_.trains());
   }
   return stream.value();

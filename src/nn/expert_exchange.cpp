@@ -133,17 +133,17 @@ Tensors ExpertExchange::dispatch(const Tensors& rows) const {
   return await(exchange);
 }
 
-RowExchange ExpertExchange::start_combine(const at::Tensor& rows) const {
+RowExchange ExpertExchange::start_combine(const at::Tensor& rows, Result result) const {
   if (is_local()) return RowExchange({rows}, ep_);
   const Plan& plan = this->plan();
   at::Tensor x = rows.index_select(0, plan.by_source);
   if (expt_tp_.size() > 1) {
     const std::int64_t own = plan.rows_of[static_cast<std::size_t>(expt_tp_.rank())];
     const std::vector<std::int64_t> from_each(static_cast<std::size_t>(expt_tp_.size()), own);
-    x = all_to_all(x, plan.rows_of, from_each, expt_tp_).unflatten(0, {expt_tp_.size(), own}).sum(0);
+    x = all_to_all(x, plan.rows_of, from_each, expt_tp_, result).unflatten(0, {expt_tp_.size(), own}).sum(0);
   }
   RowExchange back({x}, ep_);
-  back.start(plan.rows_from, plan.rows_to);
+  back.start(plan.rows_from, plan.rows_to, result);
   return back;
 }
 

@@ -39,7 +39,7 @@ class ExpertExchange {
   Tensors dispatch(const Tensors& rows) const;  // all steps
 
   // [R', ...] partial sums over expt_tp -> [R, ...], which the RowExchange gives.
-  RowExchange start_combine(const at::Tensor& rows) const;
+  RowExchange start_combine(const at::Tensor& rows, Result result = Result::Needed) const;
   at::Tensor combine(const at::Tensor& rows) const { return start_combine(rows).await()[0]; }
 
   bool is_local() const { return ep_.size() == 1 && expt_tp_.size() == 1; }  // rows stay where and as they are

@@ -35,18 +35,18 @@ at::Tensor Linear::operator()(const Recomputable& x) const {
   return branch(x).value();
 }
 
-Branch Linear::branch(const Recomputable& x) const {
+Branch Linear::branch(const Recomputable& x, Result result) const {
   BRAID_CHECK(split_ == Split::Rows, "only a map of all ranks' features gives a branch");
   if (is_cut(x.value.size(0) / parallel_->tp.size(), *parallel_))
-    return {multiply_and_scatter(x, weight_, *parallel_), bias_};
-  return {reduce_to_sequence(multiply(x, weight_, {}), *parallel_), bias_};
+    return {multiply_and_scatter(x, weight_, *parallel_, result), bias_};
+  return {reduce_to_sequence(multiply(x, weight_, {}), *parallel_, result), bias_};
 }
 
-Branch Linear::gelu_branch(const Recomputable& x, const Linear& fc1, const Linear& fc2, GeluForm form,
-                           bool recomputed) {
+Branch Linear::gelu_branch(const Recomputable& x, const Linear& fc1, const Linear& fc2, GeluForm form, bool recomputed,
+                           Result output) {
   if (is_cut(x.value.size(0), *fc1.parallel_)) {  // a piece's product cannot include the GELU
     const at::Tensor inner = fc1(x);
-    return fc2.branch(recomputable([inner, form] { return gelu(inner, form); }, recomputed));
+    return fc2.branch(recomputable([inner, form] { return gelu(inner, form); }, recomputed), output);
   }
   const Recomputable input = gathered(x, *fc1.parallel_);
   LinearAndGelu result;
@@ -59,7 +59,7 @@ Branch Linear::gelu_branch(const Recomputable& x, const Linear& fc1, const Linea
     result = linear_with_gelu(input, fc1.weight_, fc1.bias_, form);
   }
   const at::Tensor y = linear_of_gelu(result.inner, {result.activated, again}, form, fc2.weight_, {});
-  return {reduce_to_sequence(y, *fc2.parallel_), fc2.bias_};
+  return {reduce_to_sequence(y, *fc2.parallel_, output), fc2.bias_};
 }
 
 at::Tensor Linear::of_rows(const at::Tensor& x, const at::Tensor& rows) const {

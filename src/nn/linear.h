@@ -29,10 +29,10 @@ class Linear {
 
   at::Tensor operator()(const Recomputable& x) const;
   // With Split::Rows, with the bias apart, which a residual stream adds.
-  Branch branch(const Recomputable& x) const;
+  Branch branch(const Recomputable& x, Result result = Result::Needed) const;
   // fc2(gelu(fc1(x))), with the bias apart. `recomputed`: backward computes the GELU again instead of keeping it.
-  static Branch gelu_branch(const Recomputable& x, const Linear& fc1, const Linear& fc2, GeluForm form,
-                            bool recomputed);
+  static Branch gelu_branch(const Recomputable& x, const Linear& fc1, const Linear& fc2, GeluForm form, bool recomputed,
+                            Result output = Result::Needed);
   // With Split::Columns, for some of the T / cp tokens only.   [t, In], rows: [n] int64 -> [n, Out / tp]
   at::Tensor of_rows(const at::Tensor& x, const at::Tensor& rows) const;
   at::ScalarType dtype() const { return weight_.value.scalar_type(); }

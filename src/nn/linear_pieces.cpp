@@ -220,7 +220,7 @@ at::Tensor gather_and_multiply(const Recomputable& x, const Weight& weight, cons
       });
 }
 
-at::Tensor multiply_and_scatter(const Recomputable& x, const Weight& weight, const Parallel& parallel) {
+at::Tensor multiply_and_scatter(const Recomputable& x, const Weight& weight, const Parallel& parallel, Result result) {
   BRAID_CHECK_EQ(x.value.dim(), 2, "x of a linear map is [tokens, features]");
   BRAID_CHECK_EQ(x.value.size(0) % parallel.tp.size(), 0, "rows to split over {}", parallel.tp.name());
   const SequencePieces pieces(x.value.size(0) / parallel.tp.size(), parallel);
@@ -229,7 +229,8 @@ at::Tensor multiply_and_scatter(const Recomputable& x, const Weight& weight, con
   return differentiable(
       "MultiplyAndScatterBackward", {x.value, weight.value, at::Tensor()},
       [&] {
-        const at::Tensor y = scattered_forward(x.value, weight, needs, pieces);
+        const at::Tensor y = result == Result::Needed ? scattered_forward(x.value, weight, needs, pieces)
+                                                      : empty_rows(pieces.rows(), outputs(weight), x.value);
         return OutputAndSaved<KeptInput>{y,
                                          weight.fp8 ? kept_for(weight, trains ? x.value : at::Tensor()) : KeptInput{}};
       },

@@ -25,6 +25,7 @@ bool is_cut(std::int64_t rows, const Parallel& parallel);
 at::Tensor gather_and_multiply(const Recomputable& x, const Weight& weight, const at::Tensor& bias,
                                const Parallel& parallel);
 // As reduce_to_sequence() of linear(), the same.   [T / cp, In / tp] -> [t, Out]
-at::Tensor multiply_and_scatter(const Recomputable& x, const Weight& weight, const Parallel& parallel);
+at::Tensor multiply_and_scatter(const Recomputable& x, const Weight& weight, const Parallel& parallel,
+                                Result result = Result::Needed);
 
 }  // namespace braid

@@ -73,7 +73,8 @@ Mamba2::Mamba2(const Mamba2Shape& shape, const SsdOptions& scan, double norm_eps
       out_proj_(parameters, prefix + "out_proj.", Split::Rows, parallel) {}
 
 at::Tensor Mamba2::branch(const Residual& x, const SequenceBatch& batch) {
-  return out_proj_(mix(in_proj_(x.rms_norm(pre_norm_, norm_eps_, recompute_.norms)), batch.sequences));
+  const at::Tensor projected = in_proj_(x.rms_norm(pre_norm_, norm_eps_, recompute_.norms));
+  return out_proj_.branch(mix(projected, batch.sequences), batch.output).value();
 }
 
 Recomputable Mamba2::mix(const at::Tensor& projected, const PackedSequences& sequences) const {
@@ -96,7 +97,9 @@ Recomputable Mamba2::mix_shares(const at::Tensor& projected, const PackedSequenc
   const std::int64_t inner = std::int64_t{shape_.heads} * shape_.head_dim;
   const std::vector<at::Tensor> parts = projected.split_with_sizes({inner, projected.size(1) - inner}, 1);
   const auto scan = [this, sequences](const Tensors& in) { return scan_share(in[0], sequences); };
-  const at::Tensor y = recompute_.mamba ? recompute(scan, {parts[1]}, conv_weight_.requires_grad()) : scan({parts[1]});
+  const at::Tensor share =
+      recompute_.mamba ? recompute(scan, {parts[1]}, conv_weight_.requires_grad()) : scan({parts[1]});
+  const at::Tensor y = heads_to_sequence(share, parallel_.cp).flatten(1, 2);
   const auto normed = [this, y, z = parts[0]] { return gated_rms_norm(y, z, gate_norm_, shape_.groups, norm_eps_); };
   return recomputable(normed, recompute_.norms);
 }
@@ -113,15 +116,14 @@ at::Tensor Mamba2::scan_share(const at::Tensor& features, const PackedSequences&
   const at::Tensor convolved = causal_conv_silu(xbc_dt[0], share_of_blocks(conv_weight_, conv_blocks, cp).squeeze(1),
                                                 share_of_blocks(conv_bias_, conv_blocks, cp), sequences);
   const std::vector<at::Tensor> x_b_c = convolved.split_with_sizes({heads * width, states, states}, 1);
-  const at::Tensor y = ssd_scan({.x = x_b_c[0].unflatten(1, {heads, width}),
-                                 .dt = xbc_dt[1],
-                                 .A_log = share_of_blocks(A_log_, {dt}, cp),
-                                 .B = x_b_c[1].unflatten(1, {-1, state}),
-                                 .C = x_b_c[2].unflatten(1, {-1, state}),
-                                 .D = share_of_blocks(D_, {dt}, cp),
-                                 .dt_bias = share_of_blocks(dt_bias_, {dt}, cp)},
-                                scan_, sequences);
-  return heads_to_sequence(y, cp).flatten(1, 2);
+  return ssd_scan({.x = x_b_c[0].unflatten(1, {heads, width}),
+                   .dt = xbc_dt[1],
+                   .A_log = share_of_blocks(A_log_, {dt}, cp),
+                   .B = x_b_c[1].unflatten(1, {-1, state}),
+                   .C = x_b_c[2].unflatten(1, {-1, state}),
+                   .D = share_of_blocks(D_, {dt}, cp),
+                   .dt_bias = share_of_blocks(dt_bias_, {dt}, cp)},
+                  scan_, sequences);
 }
 
 }  // namespace braid

@@ -24,7 +24,8 @@ class Mamba2 : public Layer {
   Recomputable mix(const at::Tensor& projected, const PackedSequences& sequences) const;
   // With context parallelism.   projected: [t, z | x | B | C | dt] -> [t, d]
   Recomputable mix_shares(const at::Tensor& projected, const PackedSequences& sequences) const;
-  at::Tensor scan_share(const at::Tensor& features, const PackedSequences& sequences) const;  // [t, x | B | C | dt]
+  // Of this rank's heads, for all tokens.   features: [t, x | B | C | dt] -> [T, heads, head_dim]
+  at::Tensor scan_share(const at::Tensor& features, const PackedSequences& sequences) const;
 
   const Mamba2Shape shape_;  // of this tp rank: its share of heads and groups
   const SsdOptions scan_;

@@ -86,22 +86,23 @@ at::Tensor Moe::branch(const Residual& x, const SequenceBatch& batch) {
   start(rows, *pieces);
   const auto activated = [inner] { return squared_relu(inner); };
   const at::Tensor shared =
-      shared_fc2_ ? (*shared_fc2_)(recomputable(activated, recompute_.activations)) : at::Tensor();
+      shared_fc2_ ? shared_fc2_->branch(recomputable(activated, recompute_.activations), batch.output).value()
+                  : at::Tensor();
 
-  const auto from_tokens = [this, pieces](const Tensors& in) {
+  const auto from_tokens = [this, pieces, output = batch.output](const Tensors& in, Result result) {
     std::vector<RowExchange> again = prepare_rows(in[0], in[1], *pieces);
     start(again, *pieces);
-    return run_experts(again, *pieces);
+    return run_experts(again, *pieces, output == Result::Needed ? result : output);
   };
   const at::Tensor added = own_is_all ? shared : at::Tensor();
   const ExpertMlp mlp = {fc1_.weight(), fc2_.weight(), pieces->front().order, options_.router.top_k};
   const auto outputs = [&] {
     return recompute_.experts ? recompute_all(from_tokens, {to_experts, routing.weights}, parameters_.trains())
-                              : run_experts(rows, *pieces);
+                              : run_experts(rows, *pieces, batch.output);
   };
   const at::Tensor y = fused ? expert_mlp_fp8(to_experts, routing.weights, added, mlp, recompute_.experts)
                              : sum_outputs(outputs(), *pieces, added);
-  const at::Tensor routed = all_rows(with_aux_loss(y, routing, batch), parallel_);
+  const at::Tensor routed = all_rows(with_aux_loss(y, routing, batch), parallel_, batch.output);
   return shared.defined() && !own_is_all ? routed + shared : routed;
 }
 
@@ -135,9 +136,9 @@ void Moe::start(std::vector<RowExchange>& rows, const Pieces& pieces) {
 
 // The outputs of a piece return while the experts process the next one. Backward runs in the opposite order: the
 // gradients of the last piece's outputs travel first.
-Tensors Moe::run_experts(std::vector<RowExchange>& started, const Pieces& pieces) const {
+Tensors Moe::run_experts(std::vector<RowExchange>& started, const Pieces& pieces, Result result) const {
   std::vector<RowExchange> returning;
-  for (std::size_t i = 0; i < pieces.size(); ++i) returning.push_back(run_experts(started[i], pieces[i]));
+  for (std::size_t i = 0; i < pieces.size(); ++i) returning.push_back(run_experts(started[i], pieces[i], result));
   Tensors outputs;
   for (RowExchange& rows : returning) outputs.push_back(rows.await()[0]);
   return outputs;
@@ -151,14 +152,14 @@ at::Tensor Moe::sum_outputs(const Tensors& outputs, const Pieces& pieces, const 
   return sums.size() == 1 ? sums[0] : at::cat(sums, 0);
 }
 
-RowExchange Moe::run_experts(RowExchange& started, const Piece& piece) const {
+RowExchange Moe::run_experts(RowExchange& started, const Piece& piece, Result result) const {
   const auto& [order, exchange] = piece;
   const Tensors arrived = exchange.await(started);
   const at::Tensor inner = fc1_(arrived[0], exchange.local_rows());
   const auto activated = [inner, weights = arrived[1], places = exchange.is_local() ? order.order : at::Tensor()] {
     return scaled_squared_relu(inner, weights, places);
   };
-  return exchange.start_combine(fc2_(recomputable(activated, recompute_.activations), exchange.local_rows()));
+  return exchange.start_combine(fc2_(recomputable(activated, recompute_.activations), exchange.local_rows()), result);
 }
 
 at::Tensor Moe::with_aux_loss(const at::Tensor& y, const Routing& routing, const SequenceBatch& batch) {

@@ -56,8 +56,8 @@ class Moe : public Layer {
                                         const Pieces& pieces) const;
   static void start(std::vector<RowExchange>& rows, const Pieces& pieces);
   // The experts' outputs for the rows that have started, [T * k, H] sorted by expert; of each piece.
-  Tensors run_experts(std::vector<RowExchange>& started, const Pieces& pieces) const;
-  RowExchange run_experts(RowExchange& started, const Piece& piece) const;
+  Tensors run_experts(std::vector<RowExchange>& started, const Pieces& pieces, Result result) const;
+  RowExchange run_experts(RowExchange& started, const Piece& piece, Result result) const;
   // The sum of each token's outputs and of its row of `added`, if that is defined.
   at::Tensor sum_outputs(const Tensors& outputs, const Pieces& pieces, const at::Tensor& added) const;
   at::Tensor with_aux_loss(const at::Tensor& y, const Routing& routing, const SequenceBatch& batch);

@@ -29,9 +29,10 @@ at::Tensor gather_sequence(const at::Tensor& x, const Parallel& parallel) {
   return parallel.sequence_parallel ? all_gather(x, parallel.tp, 0) : x;
 }
 
-at::Tensor reduce_to_sequence(const at::Tensor& partial, const Parallel& parallel) {
+at::Tensor reduce_to_sequence(const at::Tensor& partial, const Parallel& parallel, Result result) {
   if (parallel.tp.size() == 1) return partial;
-  return parallel.sequence_parallel ? reduce_scatter(partial, parallel.tp, 0) : all_reduce(partial, parallel.tp);
+  return parallel.sequence_parallel ? reduce_scatter(partial, parallel.tp, 0, result)
+                                    : all_reduce(partial, parallel.tp, result);
 }
 
 at::Tensor gather_features(const at::Tensor& own, const Parallel& parallel) {
@@ -60,9 +61,9 @@ at::Tensor own_rows(const at::Tensor& x, const Parallel& parallel) {
   return x.narrow(0, parallel.tp.rank() * rows, rows);
 }
 
-at::Tensor all_rows(const at::Tensor& own, const Parallel& parallel) {
+at::Tensor all_rows(const at::Tensor& own, const Parallel& parallel, Result result) {
   if (parallel.tp.size() == 1 || parallel.sequence_parallel) return own;
-  return all_gather(own, parallel.tp, 0);
+  return all_gather(own, parallel.tp, 0, result);
 }
 
 }  // namespace braid

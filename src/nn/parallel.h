@@ -14,6 +14,7 @@
 
 #include "dist/group.h"
 #include "nn/overlap_config.h"
+#include "tensor/result.h"
 
 namespace braid {
 
@@ -32,7 +33,7 @@ Parallel make_parallel(const Groups& groups, const std::string& module, bool seq
 // Enters a tensor-parallel region: gathers the tokens that all its ranks need.   [t, ...] -> [T / cp, ...]
 at::Tensor gather_sequence(const at::Tensor& x, const Parallel& parallel);
 // Leaves it: sums the ranks' partial results, of which each rank keeps its tokens.   [T / cp, ...] -> [t, ...]
-at::Tensor reduce_to_sequence(const at::Tensor& partial, const Parallel& parallel);
+at::Tensor reduce_to_sequence(const at::Tensor& partial, const Parallel& parallel, Result result = Result::Needed);
 
 // Gathers the columns of all ranks.   [T, F / tp] -> [T, F]
 at::Tensor gather_features(const at::Tensor& own, const Parallel& parallel);
@@ -43,6 +44,6 @@ at::Tensor heads_to_sequence(const at::Tensor& x, const Group& cp);  // and back
 
 // The r-th of the tp slices of x's rows, with r the tp rank, for layers that process tokens one by one.
 at::Tensor own_rows(const at::Tensor& x, const Parallel& parallel);
-at::Tensor all_rows(const at::Tensor& own, const Parallel& parallel);
+at::Tensor all_rows(const at::Tensor& own, const Parallel& parallel, Result result = Result::Needed);
 
 }  // namespace braid

@@ -49,7 +49,7 @@ SelfAttention::SelfAttention(const AttentionShape& shape, double norm_eps, const
 
 at::Tensor SelfAttention::branch(const Residual& x, const SequenceBatch& batch) {
   const at::Tensor qkv = qkv_(x.rms_norm(norm_, norm_eps_, recompute_.norms));
-  return proj_(attend(qkv, shape_, true, batch.sequences, parallel_));
+  return proj_.branch(attend(qkv, shape_, true, batch.sequences, parallel_), batch.output).value();
 }
 
 }  // namespace braid

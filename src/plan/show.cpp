@@ -150,11 +150,15 @@ std::string show_topology(const Topology& topology) {
   return text + "\nchannels from stage to stage, created after them\n" + table_of_groups(channels);
 }
 
-std::string show_rank(const Topology& topology, int global_rank) {
+void check_rank(const Topology& topology, int global_rank) {
   if (global_rank < 0 || global_rank >= topology.world_size())
     throw ConfigError({fmt::format("rank {} is out of range: the world has {} (0-{})", global_rank,
                                    counted(topology.world_size(), "rank"), topology.world_size() - 1),
                        "", fmt::format("give a rank from 0 to {}", topology.world_size() - 1)});
+}
+
+std::string show_rank(const Topology& topology, int global_rank) {
+  check_rank(topology, global_rank);
   std::vector<Row> coordinates, groups;
   for (const Module* module : topology.modules_of(global_rank)) {
     coordinates.push_back({module->name, "dense", module->dense.coordinates_of(global_rank)});

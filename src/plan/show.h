@@ -14,8 +14,10 @@ std::string topology_line(const Topology& topology);
 // abbreviated: the first and last ranks of a module, the first groups of a kind.
 std::string show_topology(const Topology& topology);
 
-// One rank: its modules, its coordinates in both views, and each of its groups with all members. A rank beyond the
-// world is a ConfigError.
+// A rank beyond the world is a ConfigError.
+void check_rank(const Topology& topology, int global_rank);
+
+// One rank, which is checked: its modules, its coordinates in both views, and each of its groups with all members.
 std::string show_rank(const Topology& topology, int global_rank);
 
 // Everything, unabbreviated:

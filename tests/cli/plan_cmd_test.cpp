@@ -14,6 +14,7 @@ using ::testing::AllOf;
 using ::testing::ContainsRegex;
 using testing::Finished;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using testing::TemporaryFolder;
 
 TEST(PlanCommand, PlanScheduleChecksAndDraws) {
@@ -40,6 +41,25 @@ TEST(PlanCommand, PlanShow) {
   const Finished beyond = braid({"plan", "show", recipe, "--rank", "6"});
   EXPECT_EQ(beyond.exit_code, 2);
   EXPECT_THAT(beyond.err, HasSubstr("rank 6 is out of range: the world has 6"));
+}
+
+// The numbers are checked by tests/train/traffic_test.cpp.
+TEST(PlanCommand, PlanBytes) {
+  TemporaryFolder folder;
+  const std::string recipe = folder.write("r.yaml", kShortRecipe);
+  const Finished all = braid({"plan", "bytes", recipe, "--data.media.images.max_items", "1"});
+  EXPECT_EQ(all.exit_code, 0) << all.err;
+  // Two microbatches of four samples for the language replica, each with 16 embeddings of 64 floats.
+  EXPECT_THAT(all.out,
+              AllOf(HasSubstr("one step of 6 ranks"), HasSubstr("rank 0: images["), HasSubstr("rank 2: language["),
+                    ContainsRegex("world to rank 2 +exchange +2 +32.00 KiB"), HasSubstr("total")));
+  EXPECT_THAT(braid({"plan", "bytes", recipe, "--encoder-dp", "1"}).out, ContainsRegex("world to 2 ranks +exchange"));
+  const Finished one = braid({"plan", "bytes", recipe, "--rank", "3", "--json"});
+  EXPECT_THAT(one.out, AllOf(HasSubstr(R"("ranks":[{"global_rank":3,)"),
+                             HasSubstr(R"({"group":"language.tp","operation":"all_reduce","operations":)"),
+                             Not(HasSubstr("exchange"))));
+  EXPECT_THAT(braid({"plan", "bytes", recipe, "--rank", "6"}).err,
+              HasSubstr("rank 6 is out of range: the world has 6"));
 }
 
 TEST(PlanCommand, ModelDescribe) {

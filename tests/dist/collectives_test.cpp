@@ -216,6 +216,40 @@ void check_all(const Group& group) {
 
 void check_world(World& world) { check_all(world.make_group("everyone", world.everyone().ranks())); }
 
+// Forward sends nothing, and the gradient is that of the collective.
+void check_unused(const std::function<at::Tensor(const at::Tensor&, Result)>& collective, const at::Tensor& input,
+                  World& world) {
+  const auto operations = [&] {
+    std::int64_t sum = 0;
+    for (const auto& [key, traffic] : world.progress().traffic()) sum += traffic.operations;
+    return sum;
+  };
+  Tensors gradients;
+  for (const Result result : {Result::Needed, Result::Unused}) {
+    const at::Tensor x = input.clone().requires_grad_();
+    const std::int64_t before = operations();
+    const at::Tensor y = collective(x, result);
+    EXPECT_EQ(operations() - before, result == Result::Needed ? 1 : 0);
+    y.backward(at::arange(y.numel(), at::kDouble).view(y.sizes()) + 10 * world.rank());
+    EXPECT_EQ(operations() - before, result == Result::Needed ? 2 : 1);
+    gradients.push_back(x.grad());
+  }
+  EXPECT_TRUE(at::equal(gradients[0], gradients[1]));
+}
+
+TEST(Collectives, WithAnUnusedResultCommunicateInBackwardOnly) {
+  on_threads(2, [](World& world) {
+    const Group& group = world.everyone();
+    const at::Tensor x = at::arange(8, at::kDouble).view({4, 2}) + world.rank();
+    check_unused([&](const at::Tensor& in, Result result) { return all_reduce(in, group, result); }, x, world);
+    check_unused([&](const at::Tensor& in, Result result) { return all_gather(in, group, 1, result); }, x, world);
+    check_unused([&](const at::Tensor& in, Result result) { return reduce_scatter(in, group, 0, result); }, x, world);
+    const std::vector<std::int64_t> rows_to = {1, 3}, rows_from(2, rows_to[static_cast<std::size_t>(world.rank())]);
+    check_unused([&](const at::Tensor& in, Result result) { return all_to_all(in, rows_to, rows_from, group, result); },
+                 x, world);
+  });
+}
+
 TEST(Collectives, OneProcess) { on_processes(1, check_world); }
 TEST(Collectives, TwoProcesses) { on_processes(2, check_world); }
 TEST(Collectives, FourProcesses) { on_processes(4, check_world); }

@@ -22,8 +22,8 @@ at::Tensor at_once(const Tensors& in) {
 Operator late(bool recomputed) {
   return [recomputed](const Tensors& in) {
     Residual stream(in[0]);
-    const auto first = [in](Residual& to) { to.add({to.rms_norm(in[1], kEps).value.tanh(), in[4]}); };
-    const auto second = [in](Residual& to) { to.add({to.layer_norm(in[2], in[3], kEps).value.tanh(), in[4]}); };
+    const auto first = [in](Residual& to, Result) { to.add({to.rms_norm(in[1], kEps).value.tanh(), in[4]}); };
+    const auto second = [in](Residual& to, Result) { to.add({to.layer_norm(in[2], in[3], kEps).value.tanh(), in[4]}); };
     add_layer(stream, first, recomputed, /*trains=*/true);
     add_layer(stream, second, recomputed, /*trains=*/true);
     const at::Tensor normed = stream.rms_norm(in[1], kEps).value;

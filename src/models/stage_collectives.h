@@ -1,0 +1,50 @@
+// What a pipeline stage communicates in one forward and one backward, on paper. The source file has one list for each
+// kind of layer, whose lines name the calls of the layer's code. No libtorch here.
+//
+// Of a mixture of experts, only the sum over the ranks that share the experts (ep x expt_tp) is exact: how many rows a
+// rank receives, and therefore sends back, depends on the routing. A rank is counted as if it received as many rows as
+// it sends. Everything else is exact on each rank.
+#pragma once
+
+#include "models/providers.h"
+#include "nn/recompute_config.h"
+#include "plan/collective.h"
+
+namespace braid {
+
+struct StageCollectives {
+  Collectives forward, backward;
+};
+
+struct LayerOptions {
+  std::int64_t element_bytes = 2;  // of parameters and activations
+  bool sequence_parallel = false;  // of the language model
+  RecomputeConfig recompute{};
+};
+
+// A replica's microbatch of text.
+struct TextSizes {
+  std::int64_t tokens = 0;
+  std::int64_t samples = 1;
+  std::int64_t labels = 0;  // with a loss, among the T / cp tokens of one rank
+};
+
+// Of the stage of a module that trains, or that only passes gradients on to the encoders. Without what the modules
+// exchange.
+StageCollectives collectives_of(const LanguageConfig& config, const Module& module, int stage,
+                                const LayerOptions& options, const TextSizes& text, bool trains);
+
+// Of the stage of an encoder and, on its last stage, of its projector. `extents`: of the replica's items. The projector
+// has a backward if either of the two trains.
+struct EncoderTraining {
+  bool encoder = true, projector = true;
+};
+StageCollectives collectives_of(const EncoderConfig& config, const Module& module, int stage,
+                                const LayerOptions& options, const std::vector<std::vector<std::int64_t>>& extents,
+                                const EncoderTraining& trains);
+
+// What the stages of a language model that are on one rank communicate after the optimizer's step, if they train.
+Collectives update_collectives(const LanguageConfig& config, const Module& module, const std::vector<int>& stages,
+                               const LayerOptions& options);
+
+}  // namespace braid

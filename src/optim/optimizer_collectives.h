@@ -1,0 +1,42 @@
+// What the optimizer of one parameter set communicates on one rank, on paper: the calls of optim/gradient_buffer and
+// optim/sharded_adam. No libtorch here.
+#pragma once
+
+#include <vector>
+
+#include "optim/bucket_layout.h"
+#include "optim/optimizer_config.h"
+#include "plan/collective.h"
+#include "plan/param_spec.h"
+
+namespace braid {
+
+class OptimizerCollectives {
+ public:
+  // `specs`: all of the set, of which the rank has those of its stages. `element_bytes`: of its parameters.
+  OptimizerCollectives(const std::vector<ParamSpec>& specs, const Module& module, int global_rank,
+                       const OptimizerConfig& config, std::int64_t element_bytes);
+
+  Collectives reductions(int stage) const;    // of gradients, over the ranks that hold the same shards
+  Collectives replica_sums(int stage) const;  // of gradients of parameters that tp does not split, over tp
+  Collectives gathers(int stage) const;       // of updated parameters
+
+ private:
+  struct Part {  // parameters that one group reduces
+    const char *group, *replicas;
+    int shard, shards;  // of the group's ranks
+    std::vector<ParamSpec> specs{};
+    BucketLayout layout{};
+  };
+  void add_part(Part part, const ShardCoordinates& coordinates, std::int64_t module_parameters);
+  int stage_of(const Part& part, const BucketLayout::Slot& slot) const { return part.specs[slot.parameter].stage; }
+  std::int64_t replicated_elements(const Part& part, int stage) const;
+  template <class Make>
+  Collectives for_buckets(int stage, Make make) const;
+
+  const OptimizerConfig config_;
+  const std::int64_t element_bytes_, gradient_bytes_;
+  std::vector<Part> parts_;
+};
+
+}  // namespace braid
