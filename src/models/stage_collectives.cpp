@@ -1,7 +1,6 @@
 #include "models/stage_collectives.h"
 
 #include <algorithm>
-#include <iterator>
 
 #include "models/even_stages.h"
 #include "plan/pipeline.h"
@@ -43,13 +42,10 @@ void append(const Uses& uses, Backward backward, StageCollectives& stage) {
   }
 }
 
-std::int64_t size_of(const Module& module, const char* key) { return group_size(module, key); }
-
 // Fp32, or wider where the elements are.
 std::int64_t wide_bytes(const LayerOptions& options) { return std::max<std::int64_t>(options.element_bytes, 4); }
 
-// The calls of nn/parallel.h, for `rows` rows inside tensor-parallel regions. All that stay on the rank are dropped
-// later, as are those of empty tensors.
+// The calls of nn/parallel.h, for `rows` rows inside tensor-parallel regions.
 struct Rows {
   std::int64_t rows;
   std::int64_t element_bytes;
@@ -81,9 +77,9 @@ std::int64_t copies_for(std::int64_t ranks, std::int64_t parts) { return parts %
 class LanguageUses {
  public:
   LanguageUses(const Module& module, const LayerOptions& options, const TextSizes& text, bool trains)
-      : tp_(size_of(module, "tp")),
-        cp_(size_of(module, "cp")),
-        expt_tp_(size_of(module, "expt_tp")),
+      : tp_(group_size(module, "tp")),
+        cp_(group_size(module, "cp")),
+        expt_tp_(group_size(module, "expt_tp")),
         options_(options),
         recompute_(in_language(options.recompute)),
         text_(text),

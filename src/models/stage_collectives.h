@@ -1,5 +1,6 @@
 // What a pipeline stage communicates in one forward and one backward, on paper. The source file has one list for each
-// kind of layer, whose lines name the calls of the layer's code. No libtorch here.
+// kind of layer, whose lines name the calls of the layer's code. Calls on groups of one rank and on empty tensors are
+// in the lists, too. No libtorch here.
 //
 // Of a mixture of experts, only the sum over the ranks that share the experts (ep x expt_tp) is exact: how many rows a
 // rank receives, and therefore sends back, depends on the routing. A rank is counted as if it received as many rows as
