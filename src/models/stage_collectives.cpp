@@ -14,6 +14,8 @@ struct Use {
   bool again = false;  // backward repeats it, because its result was not kept
   bool once = false;   // a layer that runs again in backward does not repeat it: its result is kept, or unused
   bool has_transpose = true;
+  // Into how many operations it is cut; and its repetition, if only that of one layer's input.
+  std::int64_t pieces = 1, pieces_again = 1;
 };
 using Uses = std::vector<Use>;
 
@@ -34,11 +36,15 @@ enum class Backward { None, Plain, Recomputed };
 
 void append(const Uses& uses, Backward backward, StageCollectives& stage) {
   for (const Use& use : uses) {
-    stage.forward.push_back(use.call);
+    const auto in_pieces = [](Collective call, std::int64_t pieces) {
+      call.operations = pieces;
+      return call;
+    };
+    stage.forward.push_back(in_pieces(use.call, use.pieces));
     if (backward == Backward::None) continue;
-    const bool repeats = backward == Backward::Recomputed ? !use.once : use.again;
-    if (repeats) stage.backward.push_back(use.call);
-    if (use.has_transpose) stage.backward.push_back(transpose_of(use.call));
+    if (backward == Backward::Recomputed && !use.once) stage.backward.push_back(in_pieces(use.call, use.pieces));
+    if (backward == Backward::Plain && use.again) stage.backward.push_back(in_pieces(use.call, use.pieces_again));
+    if (use.has_transpose) stage.backward.push_back(in_pieces(transpose_of(use.call), use.pieces));
   }
 }
 
@@ -50,6 +56,7 @@ struct Rows {
   std::int64_t rows;
   std::int64_t element_bytes;
   bool sequence_parallel;
+  std::int64_t pieces = 1;  // of linear maps, with sequence parallelism
 
   std::int64_t bytes(std::int64_t width) const { return rows * width * element_bytes; }
 
@@ -59,6 +66,17 @@ struct Rows {
   }
   Uses reduce_to_sequence(std::int64_t width, bool ends_layer = false) const {
     return {{.call = {"tp", sequence_parallel ? "reduce_scatter" : "all_reduce", bytes(width)}, .once = ends_layer}};
+  }
+  // The same for linear maps (nn/linear_pieces.h). An input that is not kept is gathered again as a whole.
+  Uses column_map(std::int64_t width, bool again) const {
+    Uses uses = gather_sequence(width, again);
+    for (Use& use : uses) use.pieces = pieces;
+    return uses;
+  }
+  Uses row_map(std::int64_t width, bool ends_layer) const {
+    Uses uses = reduce_to_sequence(width, ends_layer);
+    for (Use& use : uses) use.pieces = pieces;
+    return uses;
   }
   Uses gather_features(std::int64_t width) const { return {{{"tp", "all_gather", bytes(width)}}}; }
   Uses all_rows(std::int64_t width) const {
@@ -84,7 +102,9 @@ class LanguageUses {
         recompute_(in_language(options.recompute)),
         text_(text),
         trains_(trains),
-        rows_{text.tokens / cp_, options.element_bytes, options.sequence_parallel && tp_ > 1} {}
+        rows_{text.tokens / cp_, options.element_bytes, options.sequence_parallel && tp_ > 1,
+              options.sequence_parallel ? std::min(std::int64_t{options.overlap.tp_pieces}, text.tokens / cp_ / tp_)
+                                        : 1} {}
 
   // nn/linear.h: embed()
   Uses embedding(std::int64_t hidden) const { return rows_.reduce_to_sequence(hidden); }
@@ -102,13 +122,11 @@ class LanguageUses {
     const std::int64_t kv_heads = c.kv_heads / tp_, queries = c.heads / c.kv_heads, width = c.head_dim;
     return normed_columns(c.hidden, fp8) +
            rows_.swap_rows_and_heads(kv_heads * (queries + 2 * copies_for(cp_, kv_heads)) * width) +
-           rows_.swap_rows_and_heads(kv_heads * queries * width) + rows_.reduce_to_sequence(c.hidden, ends_layer);
+           rows_.swap_rows_and_heads(kv_heads * queries * width) + rows_.row_map(c.hidden, ends_layer);
   }
 
   // A dense MLP of any kind, at the end of its layer
-  Uses mlp(std::int64_t hidden, bool fp8) const {
-    return normed_columns(hidden, fp8) + rows_.reduce_to_sequence(hidden, true);
-  }
+  Uses mlp(std::int64_t hidden, bool fp8) const { return normed_columns(hidden, fp8) + rows_.row_map(hidden, true); }
 
   // nn/mamba2.cpp
   Uses mamba(const HybridLmConfig& c) const {
@@ -116,7 +134,7 @@ class LanguageUses {
     const std::int64_t scanned = copies_for(cp_, heads) * heads * (width + 1) +         // x, dt
                                  copies_for(cp_, groups) * 2 * groups * c.mamba_state;  // B, C
     return normed_columns(c.hidden, is_fp8(c)) + rows_.swap_rows_and_heads(scanned, recompute_.mamba) +
-           rows_.swap_rows_and_heads(heads * width) + rows_.reduce_to_sequence(c.hidden, true);
+           rows_.swap_rows_and_heads(heads * width) + rows_.row_map(c.hidden, true);
   }
 
   // nn/moe.cpp and nn/expert_exchange.cpp
@@ -125,13 +143,18 @@ class LanguageUses {
     const std::int64_t to_experts = routed * (c.hidden * options_.element_bytes + wide_bytes(options_)),
                        from_experts = routed * c.hidden * options_.element_bytes;
     const bool again = recompute_.experts;
+    const std::int64_t pieces = options_.overlap.expert_pieces;
+    const auto cut = [pieces](Use use) {
+      use.pieces = use.pieces_again = pieces;
+      return use;
+    };
     Uses uses = {
-        {.call = {"ep", "all_to_all", counts}, .once = true, .has_transpose = false},
-        {.call = {"expt_tp", "all_gather", expt_tp_ * counts}, .once = true, .has_transpose = false},
-        {{"ep", "all_to_all", to_experts}, again},  // dispatch: rows and their weights
-        {{"expt_tp", "all_to_all", expt_tp_ * to_experts}, again},
-        {.call = {"expt_tp", "all_to_all", expt_tp_ * from_experts}, .once = true},  // combine
-        {.call = {"ep", "all_to_all", from_experts}, .once = true},
+        {.call = {"ep", "all_to_all", pieces * counts}, .once = true, .has_transpose = false},
+        {.call = {"expt_tp", "all_gather", expt_tp_ * pieces * counts}, .once = true, .has_transpose = false},
+        cut({.call = {"ep", "all_to_all", to_experts}, .again = again}),  // dispatch: rows and their weights
+        cut({.call = {"expt_tp", "all_to_all", expt_tp_ * to_experts}, .again = again}),
+        cut({.call = {"expt_tp", "all_to_all", expt_tp_ * from_experts}, .once = true}),  // combine
+        cut({.call = {"ep", "all_to_all", from_experts}, .once = true}),
     };
     if (c.shared_ffn > 0) uses = uses + mlp(c.hidden, is_fp8(c));
     if (c.aux_loss_coeff != 0)
@@ -162,7 +185,7 @@ class LanguageUses {
 
   // A linear map of a norm's output: its weight gradient needs the gathered input again. In fp8 the input is kept.
   Uses normed_columns(std::int64_t hidden, bool fp8) const {
-    return rows_.gather_sequence(hidden, recompute_.norms && trains_ && !fp8);
+    return rows_.column_map(hidden, recompute_.norms && trains_ && !fp8);
   }
 
   const std::int64_t tp_, cp_, expt_tp_;

@@ -8,6 +8,7 @@
 #pragma once
 
 #include "models/providers.h"
+#include "nn/overlap_config.h"
 #include "nn/recompute_config.h"
 #include "plan/collective.h"
 
@@ -21,6 +22,7 @@ struct LayerOptions {
   std::int64_t element_bytes = 2;  // of parameters and activations
   bool sequence_parallel = false;  // of the language model
   RecomputeConfig recompute{};
+  OverlapConfig overlap{};
 };
 
 // A replica's microbatch of text.

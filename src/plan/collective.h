@@ -10,9 +10,10 @@ namespace braid {
 struct Module;
 
 struct Collective {
-  std::string group;       // key of a group of the module: "tp", "dp-cp"
-  std::string operation;   // as Progress counts it: "all_gather"
-  std::int64_t bytes = 0;  // as Meeting::bytes (dist/progress.h)
+  std::string group;            // key of a group of the module: "tp", "dp-cp"
+  std::string operation;        // as Progress counts it: "all_gather"
+  std::int64_t bytes = 0;       // as Meeting::bytes (dist/progress.h)
+  std::int64_t operations = 1;  // that carry these bytes together
 };
 
 using Collectives = std::vector<Collective>;

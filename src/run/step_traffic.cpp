@@ -69,15 +69,15 @@ class RankTraffic {
 
   // --- what is counted
 
-  void add(const std::string& channel, const std::string& operation, std::int64_t bytes) {
+  void add(const std::string& channel, const std::string& operation, std::int64_t bytes, std::int64_t operations = 1) {
     Traffic& traffic = table_[{channel, operation}];
-    ++traffic.operations;
+    traffic.operations += operations;
     traffic.bytes += bytes;
   }
   // A group of one rank does not communicate, nor does an empty tensor travel.
   void add(int m, const Collective& collective) {
     if (collective.bytes == 0 || group_size(module(m), collective.group) == 1) return;
-    add(module(m).name + "." + collective.group, collective.operation, collective.bytes);
+    add(module(m).name + "." + collective.group, collective.operation, collective.bytes, collective.operations);
   }
   void add(int m, const Collectives& collectives) {
     for (const Collective& collective : collectives) add(m, collective);
@@ -294,7 +294,8 @@ StepSetup step_setup(const Recipe& recipe) {
           .frozen = frozen_sets(recipe),
           .layers = {.element_bytes = element_bytes,
                      .sequence_parallel = recipe.model.sequence_parallel,
-                     .recompute = recompute_config(recipe.model.recompute)},
+                     .recompute = recompute_config(recipe.model.recompute),
+                     .overlap = recipe.model.overlap},
           .micro_batch = recipe.train.micro_batch};
 }
 

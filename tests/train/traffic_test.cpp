@@ -108,7 +108,8 @@ std::vector<TrafficTable> on_paper(int step, const Case& c, const Topology& topo
                            .frozen = c.layout.frozen,
                            .layers = {.element_bytes = static_cast<std::int64_t>(c10::elementSize(c.layout.dtype)),
                                       .sequence_parallel = c.layout.sp,
-                                      .recompute = config.model.recompute},
+                                      .recompute = config.model.recompute,
+                                      .overlap = config.model.overlap},
                            .micro_batch = c.layout.micro_batch};
   const auto data = make_data()(setup.model, topology);
   const StepSizes sizes = sizes_of_step(step, *data, c.layout, topology),
@@ -276,7 +277,14 @@ INSTANTIATE_TEST_SUITE_P(
         Case{{.language = {.tp = 2, .cp = 2, .dp = 2, .ep = 4}, .sp = true}, {"full"}},
         Case{{.language = {.tp = 2, .cp = 2, .ep = 2}, .sp = true}, {"norms", "activations", "mamba"}},
         Case{{.language = {.tp = 2, .dp = 2, .ep = 2, .expt_tp = 2}, .sp = true}, {"experts"}},
-        Case{{.images = {.tp = 2}, .language = {.tp = 2, .ep = 2}}, {"vision"}}));
+        Case{{.images = {.tp = 2}, .language = {.tp = 2, .ep = 2}}, {"vision"}},
+        // in pieces
+        Case{{.language = {.tp = 2, .dp = 2, .ep = 2}, .sp = true, .pieces = {.tp_pieces = 3, .expert_pieces = 2}},
+             {"norms", "experts"}},
+        Case{{.language = {.tp = 2, .dp = 2, .ep = 2, .expt_tp = 2},
+              .sp = true,
+              .pieces = {.tp_pieces = 2, .expert_pieces = 2}},
+             {"full"}}));
 
 }  // namespace
 }  // namespace braid
