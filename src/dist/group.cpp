@@ -210,6 +210,21 @@ Pending Group::start_broadcast(at::Tensor& tensor, int root) const {
       });
 }
 
+Pending Group::start_reduce(at::Tensor& tensor, int root) const {
+  if (!state_->backend) return {};
+  std::vector<at::Tensor> wires = {state_->to_wire(tensor)};
+  Pending::Operation operation = {state_, "reduce", {}, {wires[0]}};
+  if (rank() == root) operation.results.push_back({tensor, wires[0]});
+  return Pending::Operation::start_collective(
+      std::move(operation),
+      fmt::format("reduce of {} to {}", elements(tensor), ranks()[static_cast<std::size_t>(root)]), tensor,
+      [&](c10d::Backend& backend, Pending::Operation&) {
+        c10d::ReduceOptions options;
+        options.rootRank = root;
+        return backend.reduce(wires, options);
+      });
+}
+
 Pending Group::start_all_gather(at::Tensor& output, const at::Tensor& input) const {
   BRAID_CHECK_EQ(output.numel(), input.numel() * size(), "all_gather on {}", name());
   if (!state_->backend) {
@@ -292,6 +307,7 @@ Pending Group::start_transfers(const char* op, const std::vector<Transfer>& tran
 
 void Group::all_reduce(at::Tensor& tensor, Reduce op) const { start_all_reduce(tensor, op).wait(); }
 void Group::broadcast(at::Tensor& tensor, int root) const { start_broadcast(tensor, root).wait(); }
+void Group::reduce(at::Tensor& tensor, int root) const { start_reduce(tensor, root).wait(); }
 void Group::all_gather(at::Tensor& output, const at::Tensor& input) const { start_all_gather(output, input).wait(); }
 void Group::reduce_scatter(at::Tensor& output, const at::Tensor& input) const {
   start_reduce_scatter(output, input).wait();
