@@ -74,12 +74,6 @@ RowsInFlight start_rows(const Tensors& inputs, const std::vector<std::int64_t>& 
   return {std::move(outputs), std::move(pending)};
 }
 
-at::Tensor copy_of_root(const at::Tensor& x, int root, const Group& group) {
-  at::Tensor copy = group.rank() == root ? x.contiguous().clone() : at::empty_like(x);
-  if (copy.numel() > 0) group.broadcast(copy, root);
-  return copy;
-}
-
 }  // namespace
 
 at::Tensor all_reduce(const at::Tensor& x, const Group& group, Result result) {
@@ -146,13 +140,52 @@ at::Tensor all_to_all(const at::Tensor& x, const std::vector<std::int64_t>& rows
   return rows.await()[0];
 }
 
-at::Tensor broadcast(const at::Tensor& x, int root, const Group& group) {
-  return differentiable(
-      "BroadcastBackward", {x}, [&] { return copy_of_root(x, root, group); },
-      [group, root](const at::Tensor& grad) {
-        const at::Tensor total = sum_over(grad, group);
-        return group.rank() == root ? total : at::Tensor();
-      });
+// Backward shares it with forward, so it must not own tensors with a history.
+struct Broadcast::Flight {
+  Group group;
+  int root;
+  at::Tensor copy{}, sum{};  // in forward; of the gradients, in backward
+  Pending arriving{}, returning{};
+
+  // Backends disagree on empty tensors.
+  void start(const at::Tensor& x) {
+    copy = group.rank() == root ? x.detach().contiguous() : at::empty_like(x.detach());
+    if (copy.numel() > 0) arriving = group.start_broadcast(copy, root);
+  }
+  void start_sum(const at::Tensor& gradient) {
+    sum = gradient.contiguous().clone();
+    if (sum.numel() > 0) returning = group.start_reduce(sum, root);
+  }
+  at::Tensor take_sum() {
+    returning.wait();
+    const at::Tensor total = std::exchange(sum, {});
+    return group.rank() == root ? total : at::Tensor();
+  }
+};
+
+Broadcast::Broadcast(const at::Tensor& x, int root, const Group& group) : source_(x) {
+  if (group.size() == 1) return;
+  flight_ = std::make_shared<Flight>(Flight{group, root});
+  flight_->start(x);
+  if (!needs_gradient({x})) return;
+  // It ignores the gradient that autograd passes on: it is the one that it takes.
+  source_ = attach_backward("AwaitBroadcastBackward", {x}, {x.detach()},
+                            [flight = flight_](const Tensors&) { return Tensors{flight->take_sum()}; })[0];
 }
+
+at::Tensor Broadcast::await() {
+  const at::Tensor source = std::exchange(source_, {});
+  BRAID_CHECK(source.defined(), "a broadcast is awaited once");
+  if (!flight_) return source;
+  flight_->arriving.wait();
+  const at::Tensor copy = std::exchange(flight_->copy, {});
+  if (!needs_gradient({source})) return copy;
+  return attach_backward("StartBroadcastBackward", {source}, {copy}, [flight = flight_](const Tensors& gradients) {
+    flight->start_sum(gradients[0]);
+    return Tensors{flight->sum};  // AwaitBroadcastBackward waits before it is read
+  })[0];
+}
+
+at::Tensor broadcast(const at::Tensor& x, int root, const Group& group) { return Broadcast(x, root, group).await(); }
 
 }  // namespace braid

@@ -55,4 +55,17 @@ class RowExchange {
 // is not read.
 at::Tensor broadcast(const at::Tensor& x, int root, const Group& group);
 
+// The same, overlapping with what runs between the constructor and await(), forward and backward, as in RowExchange.
+// The root's result shares its memory with x, which must not be written.
+class Broadcast {
+ public:
+  Broadcast(const at::Tensor& x, int root, const Group& group);
+  at::Tensor await();  // once
+
+ private:
+  struct Flight;
+  at::Tensor source_;
+  std::shared_ptr<Flight> flight_;  // none in a group of one
+};
+
 }  // namespace braid

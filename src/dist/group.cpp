@@ -56,27 +56,28 @@ struct Group::State {
     }
   }
 
+  bool on_device() const { return device.is_cuda() && !is_gloo; }
+  std::string queue() const { return fmt::format("{}", fmt::ptr(backend.get())); }  // its name for Progress
+
   // The works of start(). What a device will carry out is followed there, too.
   template <class Start>
   Works launch(const char* op, const std::vector<Wait>& waits, Start start) const {
-    const bool on_device = device.is_cuda() && !is_gloo;
     std::shared_ptr<c10::Event> inputs_ready;
-    if (on_device) {
+    if (on_device()) {
       inputs_ready = std::make_shared<c10::Event>(device.type());
       inputs_ready->record(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
     }
     Works works = watched(op, waits, start);
-    if (on_device)
-      progress.follow(
-          fmt::format("{}", fmt::ptr(backend.get())), op, waits,
-          [inputs_ready, is_done = completion_of(*works.back()), device = device] {
-            const c10::DeviceGuard guard(device);  // else the thread would open a context on the first GPU
-            return is_done() ? DeviceState::Done : inputs_ready->query() ? DeviceState::Started : DeviceState::Queued;
-          });
+    if (on_device())
+      progress.follow(queue(), op, waits, [inputs_ready, is_done = completion_of(*works.back()), device = device] {
+        const c10::DeviceGuard guard(device);  // else the thread would open a context on the first GPU
+        return is_done() ? DeviceState::Done : inputs_ready->query() ? DeviceState::Started : DeviceState::Queued;
+      });
     return works;
   }
 
   void finish(const char* op, const std::vector<Wait>& waits, const Works& works) const {
+    if (on_device()) progress.await_device(queue(), waits);
     watched(op, waits, [&] {
       for (const auto& work : works) finish(*work);
       return true;
@@ -210,6 +211,21 @@ Pending Group::start_broadcast(at::Tensor& tensor, int root) const {
       });
 }
 
+Pending Group::start_reduce(at::Tensor& tensor, int root) const {
+  if (!state_->backend) return {};
+  std::vector<at::Tensor> wires = {state_->to_wire(tensor)};
+  Pending::Operation operation = {state_, "reduce", {}, {wires[0]}};
+  if (rank() == root) operation.results.push_back({tensor, wires[0]});
+  return Pending::Operation::start_collective(
+      std::move(operation),
+      fmt::format("reduce of {} to {}", elements(tensor), ranks()[static_cast<std::size_t>(root)]), tensor,
+      [&](c10d::Backend& backend, Pending::Operation&) {
+        c10d::ReduceOptions options;
+        options.rootRank = root;
+        return backend.reduce(wires, options);
+      });
+}
+
 Pending Group::start_all_gather(at::Tensor& output, const at::Tensor& input) const {
   BRAID_CHECK_EQ(output.numel(), input.numel() * size(), "all_gather on {}", name());
   if (!state_->backend) {
@@ -292,6 +308,7 @@ Pending Group::start_transfers(const char* op, const std::vector<Transfer>& tran
 
 void Group::all_reduce(at::Tensor& tensor, Reduce op) const { start_all_reduce(tensor, op).wait(); }
 void Group::broadcast(at::Tensor& tensor, int root) const { start_broadcast(tensor, root).wait(); }
+void Group::reduce(at::Tensor& tensor, int root) const { start_reduce(tensor, root).wait(); }
 void Group::all_gather(at::Tensor& output, const at::Tensor& input) const { start_all_gather(output, input).wait(); }
 void Group::reduce_scatter(at::Tensor& output, const at::Tensor& input) const {
   start_reduce_scatter(output, input).wait();

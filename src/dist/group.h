@@ -54,6 +54,7 @@ class Group {  // cheap to copy
 
   void all_reduce(at::Tensor& tensor, Reduce op = Reduce::Sum) const;
   void broadcast(at::Tensor& tensor, int root) const;
+  void reduce(at::Tensor& tensor, int root) const;  // the sum at the root; on other ranks undefined
   void all_gather(at::Tensor& output,
                   const at::Tensor& input) const;  // output: [size * n, ...], input: [n, ...]
   void reduce_scatter(at::Tensor& output,
@@ -75,6 +76,7 @@ class Group {  // cheap to copy
   [[nodiscard]] Pending start_all_gather(at::Tensor& output, const at::Tensor& input) const;
   [[nodiscard]] Pending start_reduce_scatter(at::Tensor& output, const at::Tensor& input) const;
   [[nodiscard]] Pending start_broadcast(at::Tensor& tensor, int root) const;
+  [[nodiscard]] Pending start_reduce(at::Tensor& tensor, int root) const;
   // Several tensors whose rows go the same ways are one operation.
   [[nodiscard]] Pending start_all_to_all(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& inputs,
                                          const std::vector<std::int64_t>& output_rows,

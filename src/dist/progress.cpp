@@ -67,6 +67,14 @@ void Progress::follow(const std::string& queue, const std::string& op, std::vect
       std::make_shared<DeviceOperation>(DeviceOperation{std::move(name), std::move(waits), std::move(state)}));
 }
 
+void Progress::await_device(const std::string& queue, const std::vector<Wait>& waits) {
+  std::lock_guard lock(mutex_);
+  for (const auto& operation : devices_[queue])
+    if (operation->waits.front().arrival == waits.front().arrival &&
+        operation->waits.front().meeting.channel == waits.front().meeting.channel)
+      operation->awaited = true;
+}
+
 void Progress::poll_devices() {
   const auto oldest_of = [this](const std::string& queue) -> std::shared_ptr<DeviceOperation> {
     std::lock_guard lock(mutex_);
@@ -97,16 +105,19 @@ void Progress::forget_devices() {
   dropped.swap(devices_);
 }
 
-// A rank waits in what its device has started. It has not arrived at what its device has not reached.
+// A rank waits in what its device has started if it has reached the wait for that or for a later operation of the
+// queue: until then, as with a receive that is posted ahead, it does other work. It has not arrived at what its device
+// has not reached.
 void Progress::add_devices(RankStatus& status) const {
   std::string waits_in, comes_to;
   for (const auto& [queue, operations] : devices_) {
     if (operations.empty()) continue;
     const DeviceOperation& oldest = *operations.front();
-    if (oldest.started) {
+    const bool awaited = std::any_of(operations.begin(), operations.end(), [](const auto& o) { return o->awaited; });
+    if (oldest.started && awaited) {
       status.waits.insert(status.waits.end(), oldest.waits.begin(), oldest.waits.end());
       if (waits_in.empty()) waits_in = oldest.name;
-    } else if (comes_to.empty()) {
+    } else if (!oldest.started && comes_to.empty()) {
       comes_to = oldest.name;
     }
     for (const auto& operation : operations)

@@ -80,6 +80,8 @@ class Progress {
   // poll_devices(). Operations of one queue run in order.
   void follow(const std::string& queue, const std::string& op, std::vector<Wait> waits,
               std::function<DeviceState()> state);
+  // The device will do nothing more of this rank's work before this operation, which it follows, is done.
+  void await_device(const std::string& queue, const std::vector<Wait>& waits);
   // Asks the devices how far they are. It may block as long as a device's driver does: call it on a thread of its own.
   void poll_devices();
   void forget_devices();
@@ -101,7 +103,7 @@ class Progress {
     std::string name;
     std::vector<Wait> waits;
     std::function<DeviceState()> state;
-    bool started = false;
+    bool started = false, awaited = false;
   };
   using DeviceQueue = std::deque<std::shared_ptr<DeviceOperation>>;
 

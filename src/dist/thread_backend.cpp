@@ -53,6 +53,13 @@ class ThreadBackend : public c10d::Backend {
   WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override {
     return post({.kind = OpKind::Broadcast, .output = tensors.at(0), .peer = static_cast<int>(options.rootRank)});
   }
+  WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& options) override {
+    return post({.kind = OpKind::Reduce,
+                 .input = tensors.at(0),
+                 .output = tensors.at(0),
+                 .reduce = from_c10d(options.reduceOp),
+                 .peer = static_cast<int>(options.rootRank)});
+  }
   WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions&) override {
     return post({.kind = OpKind::AllGather, .input = input, .output = output});
   }

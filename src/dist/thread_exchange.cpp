@@ -82,6 +82,9 @@ void execute(const Ops& ops) {
         if (!op->output.is_same(source)) op->output.copy_(source);
       break;
     }
+    case OpKind::Reduce:
+      ops.at(ops[0]->peer)->output.copy_(reduce(inputs_of(ops), ops[0]->reduce));
+      break;
     case OpKind::AllGather: {
       const at::Tensor whole = at::cat(inputs_of(ops));
       for (const PostedOpPtr& op : ops) op->output.copy_(whole.view(op->output.sizes()));

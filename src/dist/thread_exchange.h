@@ -18,14 +18,14 @@
 
 namespace braid {
 
-enum class OpKind { AllReduce, Broadcast, AllGather, ReduceScatter, AllToAll, Barrier, Send, Receive };
+enum class OpKind { AllReduce, Broadcast, Reduce, AllGather, ReduceScatter, AllToAll, Barrier, Send, Receive };
 
 struct PostedOp {
   OpKind kind;
   int group_rank = 0;
-  at::Tensor input{}, output{};  // all_reduce and broadcast work in place on `output`
+  at::Tensor input{}, output{};  // all_reduce, broadcast and reduce work in place on `output`
   Reduce reduce = Reduce::Sum;
-  int peer = 0;                                           // of a send or receive; root of a broadcast
+  int peer = 0;                                           // of a send or receive; root of a broadcast or reduce
   std::vector<std::int64_t> input_rows{}, output_rows{};  // of an all-to-all
   at::Tensor delivered_to{};                              // in one queue: where wait() puts the output
 

@@ -239,17 +239,20 @@ class Step::Impl : public StageWork {
 
   at::Tensor merge(const MimoModel::LocalStage& local, int microbatch, const Text& loaded,
                    const std::vector<at::Tensor>& inputs) {
+    std::vector<Broadcast> embeddings;  // they travel while the text is embedded
+    for (const int m : encoders_)
+      embeddings.emplace_back(received_embeddings(local, m, microbatch, inputs), 0, local.parallel.tp_cp);
     at::Tensor merged = local.language->embed(loaded.ids);
     for (std::size_t k = 0; k < encoders_.size(); ++k)
-      merged = put_embeddings(merged, embeddings(local, encoders_[k], microbatch, inputs), loaded.media[k]);
+      merged = put_embeddings(merged, embeddings[k].await(), loaded.media[k]);
     return merged;
   }
 
   int token_of(int m) const { return model_.encoder_config(m).token_id; }
 
-  // An encoder's embeddings for this replica's samples, on all its ranks. The leader receives them and broadcasts.
-  at::Tensor embeddings(const MimoModel::LocalStage& local, int m, int microbatch,
-                        const std::vector<at::Tensor>& inputs) {
+  // An encoder's embeddings for this replica's samples. Only the leader, which has received them, knows their values.
+  at::Tensor received_embeddings(const MimoModel::LocalStage& local, int m, int microbatch,
+                                 const std::vector<at::Tensor>& inputs) {
     std::vector<at::Tensor> pieces;
     const std::vector<int> edges = edges_into(plan_.edges, local.stage, model_.world().rank());
     for (std::size_t i = 0; i < edges.size(); ++i)
@@ -258,11 +261,10 @@ class Step::Impl : public StageWork {
     const auto first = batches_.rows[index(m)].begin() + microbatch * samples_ + own.begin;
     const std::int64_t rows = std::accumulate(first, first + own.size(), std::int64_t{0});
     const Stage last = {m, stage_count(module(m)) - 1};
-    const at::Tensor whole = pieces.empty() ? at::empty({rows, hidden_of(model_.provider().language)}, tensor_options_)
-                                                  .requires_grad_(is_trained(model_.topology(), plan_.options, last))
-                                            : at::cat(pieces);
-    const Group& sharers = local.parallel.tp_cp;
-    return sharers.size() > 1 ? broadcast(whole, 0, sharers) : whole;
+    if (pieces.empty())
+      return at::empty({rows, hidden_of(model_.provider().language)}, tensor_options_)
+          .requires_grad_(is_trained(model_.topology(), plan_.options, last));
+    return pieces.size() == 1 ? pieces[0] : at::cat(pieces);
   }
 
   // The slice of the encoder replica's embeddings that goes over an edge.

@@ -8,6 +8,7 @@
 #include "base/strings.h"
 #include "optim/optimizer_collectives.h"
 #include "plan/bridge.h"
+#include "plan/channels.h"
 
 namespace braid {
 namespace {
@@ -130,7 +131,7 @@ class RankTraffic {
       if (!is_forward && !is_trained(topology_, plan_.options, {m, stage_count(module(m)) - 1})) continue;
       std::int64_t rows = 0;
       for (const std::int64_t count : embeddings(m, microbatch, bridge_.samples_of(language, rank_))) rows += count;
-      add(language, {"cp-tp", is_forward ? "broadcast" : "all_reduce", rows * embedding_bytes()});
+      add(language, {"cp-tp", is_forward ? "broadcast" : "reduce", rows * embedding_bytes()});
     }
   }
 
@@ -141,7 +142,8 @@ class RankTraffic {
       const bool forward = t.kind == Transfer::Activation;
       const std::int64_t bytes = bytes_over(t.edge, t.microbatch);
       if (bytes == 0) continue;
-      add(fmt::format("world {}>{}", forward ? edge.from_rank : edge.to_rank, forward ? edge.to_rank : edge.from_rank),
+      add(fmt::format("{}.{} {}>{}", module(edge.from.module).name, key_of(channel_of(topology_, edge, t.kind)),
+                      forward ? edge.from_rank : edge.to_rank, forward ? edge.to_rank : edge.from_rank),
           "exchange", bytes);
     }
   }

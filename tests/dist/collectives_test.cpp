@@ -173,6 +173,18 @@ void check_max(const Case& c) {
   EXPECT_TRUE(at::equal(x, at::stack(all).amax(0)));
 }
 
+// Only the root's tensor is defined afterwards.
+void check_reduce(const Case& c) {
+  const int root = c.ranks() / 2;
+  at::Tensor x = c.fill({4}, c.group.rank(), 1);
+  c.group.reduce(x, root);
+  Tensors all;
+  for (int rank = 0; rank < c.ranks(); ++rank) all.push_back(c.fill({4}, rank, 1));
+  if (c.group.rank() == root) {
+    EXPECT_TRUE(at::equal(x, sum(all)));
+  }
+}
+
 // Several in flight at once, awaited in another order than started: each equals its blocking form.
 void check_started(const Case& c) {
   at::Tensor sum = c.fill({5}, c.group.rank(), 1), largest = sum.clone();
@@ -186,14 +198,17 @@ void check_started(const Case& c) {
   under_way.push_back(c.group.start_all_gather(started_gathered, part));
   under_way.push_back(c.group.start_reduce_scatter(started_scattered, whole));
   under_way.push_back(c.group.start_all_reduce(started_largest, Reduce::Max));
+  at::Tensor started_reduced = sum.clone();
+  under_way.push_back(c.group.start_reduce(started_reduced, 0));
   c.group.all_reduce(sum);
-  for (const std::size_t i : {2, 0, 3, 1}) under_way[i].wait();
+  for (const std::size_t i : {2, 4, 0, 3, 1}) under_way[i].wait();
   under_way[0].wait();  // which has no effect
 
   c.group.all_reduce(largest, Reduce::Max);
   c.group.all_gather(gathered, part);
   c.group.reduce_scatter(scattered, whole);
   EXPECT_TRUE(at::equal(started_sum, sum));
+  EXPECT_TRUE(c.group.rank() != 0 || at::equal(started_reduced, sum));
   EXPECT_TRUE(at::equal(started_largest, largest));
   EXPECT_TRUE(at::equal(started_gathered, gathered));
   EXPECT_TRUE(at::equal(started_scattered, scattered));
@@ -209,6 +224,7 @@ void check_all(const Group& group) {
     check_broadcast(c);
     check_exchange(c);
     check_max(c);
+    check_reduce(c);
     check_started(c);
     group.barrier();
   }

@@ -225,13 +225,19 @@ TEST(MismatchDiagnosis, OfTwoRanksNamesEither) {
   EXPECT_THAT(found->message, HasSubstr("its operation #39 on language.tp"));
 }
 
-// What the host has queued and the device has not reached is not an arrival; what the device has started is a wait.
+// What the host has queued and the device has not reached is not an arrival; what the device has started is a wait once
+// the rank waits for it.
 TEST(Progress, FollowsDevices) {
   Progress progress;
   auto scope = progress.phase("iteration 3");
   DeviceState first = DeviceState::Queued, second = DeviceState::Queued;
-  progress.follow("tp", "all_reduce", progress.arrive("all_reduce", {{"language.tp", {2, 3}}}), [&] { return first; });
-  progress.follow("tp", "all_gather", progress.arrive("all_gather", {{"language.tp", {2, 3}}}), [&] { return second; });
+  const auto arrive = [&](const std::string& op, const DeviceState& state) {
+    const std::vector<Wait> waits = progress.arrive(op, {{"language.tp", {2, 3}}});
+    progress.follow("tp", op, waits, [&state] { return state; });
+    return waits;
+  };
+  arrive("all_reduce", first);
+  const std::vector<Wait> to_gather = arrive("all_gather", second);
   const auto status = [&] {
     progress.poll_devices();
     return progress.snapshot();
@@ -241,6 +247,9 @@ TEST(Progress, FollowsDevices) {
   EXPECT_EQ(status().op, "iteration 3 > the GPU before all_reduce #1 on language.tp");
   first = DeviceState::Started;
   EXPECT_EQ(status().arrivals.at("language.tp"), 1);
+  EXPECT_THAT(status().waits, ::testing::IsEmpty());
+  EXPECT_EQ(status().op, "iteration 3");
+  progress.await_device("tp", to_gather);  // which comes after the all_reduce
   ASSERT_THAT(status().waits, ::testing::SizeIs(1));
   EXPECT_EQ(status().op, "iteration 3 > the GPU in all_reduce #1 on language.tp");
   first = second = DeviceState::Done;

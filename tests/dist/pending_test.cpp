@@ -91,6 +91,41 @@ TEST(StartedAllToAll, OverlapsWithWhatRunsBeforeTheWaitAndWithItsBackward) {
   testing::on_processes(2, overlap_an_all_to_all);
 }
 
+// Rank 1 enters the broadcast only when rank 0 says so between its start and its wait, and rank 0 waits there until
+// rank 1 has it; backward likewise, with the sum of the gradients. Rank 1 takes part in it without a start of its own.
+void overlap_a_broadcast(World& world) {
+  const Group rows = world.make_group("rows", {0, 1}), word = world.make_group("word", {0, 1});
+  connect_both_ways(word);
+  at::Tensor warm = at::ones({1}, at::TensorOptions(at::kFloat).device(world.device()));
+  rows.broadcast(warm, 0);
+  rows.reduce(warm, 0);
+  at::Tensor go = at::ones({1}, warm.options());
+  const auto tell = [&] { word.send(go, 1 - world.rank()); };
+  const auto hear = [&] { word.receive(go, 1 - world.rank()); };
+  const at::Tensor x = (at::arange(4, go.options()) + 10 * world.rank()).requires_grad_();
+  at::Tensor y;
+  if (world.rank() == 0) {
+    Broadcast shared(x, 0, rows);
+    const auto converse = [&] { tell(), hear(); };
+    const at::Tensor between = with_work(x, converse, converse);
+    y = shared.await() + between;
+  } else {
+    y = with_work(broadcast(with_work(x, hear, tell), 0, rows), tell, hear);
+  }
+  y.backward(at::arange(1, 5, go.options()) + world.rank());
+  const std::vector<float> shared = world.rank() == 0 ? std::vector<float>{0, 2, 4, 6} : std::vector<float>{0, 1, 2, 3};
+  EXPECT_TRUE(at::equal(y.detach().cpu(), at::tensor(shared))) << y;
+  if (world.rank() == 0) {
+    EXPECT_TRUE(at::equal(x.grad().cpu(), at::tensor({4.F, 7.F, 10.F, 13.F}))) << x.grad();
+  }
+}
+
+TEST(StartedBroadcast, OverlapsWithWhatRunsBeforeTheWaitAndWithItsBackward) {
+  for (const ThreadSemantics semantics : {ThreadSemantics::Relaxed, ThreadSemantics::Strict})
+    testing::on_threads(2, overlap_a_broadcast, semantics);
+  testing::on_processes(2, overlap_a_broadcast);
+}
+
 TEST(Pending, KeepsItsTensors) {
   const auto body = [](World& world) {
     const auto options = at::TensorOptions(at::kFloat).device(world.device());
