@@ -24,6 +24,7 @@ struct Meeting {
   // What this rank's part of the operation carries: the tensor of an all-reduce, broadcast or transfer, the whole of an
   // all-gather or reduce-scatter, the rows that it sends in an all-to-all.
   std::int64_t bytes = 0;
+  int sender = -1;  // of a transfer
 };
 
 struct Traffic {
