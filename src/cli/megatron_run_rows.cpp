@@ -14,7 +14,6 @@ constexpr const char* kNoWandb = "use --tensorboard-dir (wandb reads its files) 
 constexpr const char* kNoFsdp = "use --use-distributed-optimizer: optimizer state is sharded, parameters are not";
 constexpr const char* kOneInterleaving = "interleaving uses groups of pp microbatches; transfers overlap";
 constexpr const char* kNoVirtualStages = "in a hybrid's model.language.pattern, | begins a pipeline stage";
-constexpr const char* kNoProfile = "use --trace DIR, which writes a timeline of every rank";
 constexpr const char* kRanksFollow =
     "the topology determines the ranks; Braid reads the launcher's environment variables";
 constexpr const char* kLogged = "always logged";
@@ -115,6 +114,10 @@ void add_taken(std::vector<Row>& rows) {
           taken("save-interval", "checkpoint.save_interval"),
           taken("seed", "train.seed"),
           taken_switch("sequence-parallel", "model.sequence_parallel", "true"),
+          taken_switch("profile", "log.profile.enabled", "true"),
+          one_of_many("profile-ranks", "log.profile.ranks", "write --profile-ranks 0,3"),
+          taken("profile-step-end", "log.profile.step_end"),
+          taken("profile-step-start", "log.profile.step_start"),
           taken("tensor-model-parallel-size", "topology.modules.language.tp"),
           taken("tensorboard-dir", "log.tensorboard_dir"),
           taken_switch("tp-comm-overlap", "model.tp_overlap_pieces", "2"),
@@ -333,11 +336,7 @@ void add_checkpoints_and_logs(std::vector<Row>& rows) {
           no("wandb-save-dir", kOne, kNoWandb),
           no("wandb-entity", kOne, kNoWandb),
           no("one-logger-project", kOne, kNoWandb),
-          no("profile", kNone, kNoProfile),
-          no("profile-step-start", kOne, kNoProfile),
-          no("profile-step-end", kOne, kNoProfile),
-          no("profile-ranks", kMany, kNoProfile),
-          no("use-pytorch-profiler", kNone, kNoProfile),
+          already("use-pytorch-profiler", kNone, "--profile always uses libtorch's profiler"),
           no("record-memory-history", kNone, "the log shows the memory of the rank that uses most"),
           no("memory-snapshot-path", kOne, "the log shows the memory of the rank that uses most"),
       });

@@ -9,6 +9,9 @@
 #include <string>
 #include <vector>
 
+namespace c10 {
+struct Event;
+}
 namespace c10d {
 class Backend;
 class Work;
@@ -48,6 +51,17 @@ std::string nccl_version();
 
 // Tells, on any thread, whether the GPU has completed this work of NCCL's. Does not keep the work's tensors.
 std::function<bool()> completion_of(const c10d::Work& work);
+
+// When the GPU carried this work out, in ms after an event that it has passed. Call the function once it has completed
+// the work. Does not keep the work's tensors.
+struct DeviceSpan {
+  double begin_ms = 0, end_ms = 0;
+};
+std::function<DeviceSpan(const c10::Event& since)> device_span_of(const c10d::Work& work);
+
+// Calls `done` on a thread of Gloo's when it has completed this work. False if Gloo does not say when that is: of sends
+// and receives.
+bool tell_completion(c10d::Work& work, std::function<void()> done);
 
 // The unique id of this GPU; empty in a build without CUDA.
 std::string gpu_identity(int device_index);

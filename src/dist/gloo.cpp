@@ -58,4 +58,10 @@ std::unique_ptr<BackendFactory> make_gloo_factory(std::shared_ptr<Store> store, 
   return std::make_unique<GlooFactory>(std::move(store), settings);
 }
 
+bool tell_completion(c10d::Work& work, std::function<void()> done) {
+  if (dynamic_cast<ProcessGroupGloo::AsyncWork*>(&work) == nullptr) return false;
+  work.getFuture()->addCallback([done = std::move(done)](c10::ivalue::Future&) { done(); }, /*uses_future=*/false);
+  return true;
+}
+
 }  // namespace braid

@@ -7,16 +7,19 @@
 #include <c10/util/accumulate.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
+#include <functional>
+
 #include "base/error.h"
 #include "base/strings.h"
 #include "dist/backend_factory.h"
+#include "dist/comm_meter.h"
 #include "dist/progress.h"
 
 namespace braid {
 
 namespace {
 
-using Works = std::vector<c10::intrusive_ptr<c10d::Work>>;
+using Works = CommMeter::Works;
 
 std::string elements(const at::Tensor& tensor) {
   return fmt::format("{} {}", tensor.numel(), c10::toString(tensor.scalar_type()));
@@ -33,8 +36,11 @@ struct Group::State {
   c10::Device device;
   c10::intrusive_ptr<c10d::Backend> backend;
   Progress& progress;
+  std::shared_ptr<CommMeter> meter;
   bool is_gloo;
   bool through_host;  // Gloo supports CUDA tensors only for some operations, so all of them go through host memory
+
+  bool on_device() const { return device.is_cuda() && !is_gloo; }  // its operations run in a queue of the GPU
 
   // Without a time-out here, Gloo's sends and receives would fail after the connect time-out. NCCL's wait() returns
   // once the operation is queued, but with a time-out only when it is complete.
@@ -56,28 +62,33 @@ struct Group::State {
     }
   }
 
-  bool on_device() const { return device.is_cuda() && !is_gloo; }
   std::string queue() const { return fmt::format("{}", fmt::ptr(backend.get())); }  // its name for Progress
+
+  // Whether the device has done what the rank's current stream has been given so far.
+  std::function<bool()> passes_here() const {
+    const auto event = std::make_shared<c10::Event>(device.type());
+    event->record(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
+    return [event, device = device] {
+      const c10::DeviceGuard guard(device);  // else the thread would open a context on the first GPU
+      return event->query();
+    };
+  }
 
   // The works of start(). What a device will carry out is followed there, too.
   template <class Start>
   Works launch(const char* op, const std::vector<Wait>& waits, Start start) const {
-    std::shared_ptr<c10::Event> inputs_ready;
-    if (on_device()) {
-      inputs_ready = std::make_shared<c10::Event>(device.type());
-      inputs_ready->record(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
-    }
+    const std::function<bool()> inputs_ready = on_device() ? passes_here() : nullptr;
     Works works = watched(op, waits, start);
     if (on_device())
       progress.follow(queue(), op, waits, [inputs_ready, is_done = completion_of(*works.back()), device = device] {
-        const c10::DeviceGuard guard(device);  // else the thread would open a context on the first GPU
-        return is_done() ? DeviceState::Done : inputs_ready->query() ? DeviceState::Started : DeviceState::Queued;
+        const c10::DeviceGuard guard(device);
+        return is_done() ? DeviceState::Done : inputs_ready() ? DeviceState::Started : DeviceState::Queued;
       });
     return works;
   }
 
   void finish(const char* op, const std::vector<Wait>& waits, const Works& works) const {
-    if (on_device()) progress.await_device(queue(), waits);
+    if (on_device()) progress.await_device(queue(), waits, passes_here());
     watched(op, waits, [&] {
       for (const auto& work : works) finish(*work);
       return true;
@@ -97,7 +108,8 @@ struct Group::State {
     Meeting meeting{fmt::format("{} {}>{}", name, ranks.at(from), ranks.at(to)),
                     {ranks.at(from), ranks.at(to)},
                     elements(tensor),
-                    bytes_of(tensor)};
+                    bytes_of(tensor),
+                    ranks.at(from)};
     if (from > to) std::swap(meeting.members[0], meeting.members[1]);
     return meeting;
   }
@@ -121,13 +133,16 @@ struct Pending::Operation {
   std::vector<at::Tensor> inputs;
   std::vector<Wait> waits{};
   Works works{};
+  CommMeter::Measured measured{};
 
   // A start may wait for peers too: NCCL connects them in their first operation.
   template <class Start>
   static Pending start(Operation operation, std::vector<Meeting> meetings, Start start) {
     const Group::State& group = *operation.group;
     operation.waits = group.progress.arrive(operation.name, std::move(meetings));
+    if (group.meter) operation.measured = group.meter->start(group.name, operation.name, group.on_device());
     operation.works = group.launch(operation.name, operation.waits, [&] { return start(*group.backend, operation); });
+    if (group.meter) operation.measured.timing->launched(operation.works);
     return Pending(std::make_unique<Operation>(std::move(operation)));
   }
   template <class Start>
@@ -138,7 +153,12 @@ struct Pending::Operation {
   }
 
   void wait() {
+    if (group->meter) measured.timing->wait_begins();
     group->finish(name, waits, works);
+    if (group->meter) {
+      measured.timing->wait_ends();
+      group->meter->finish(std::move(measured), waits);
+    }
     for (Result& result : results) Group::State::from_wire(result.output, result.wire);
   }
 };
@@ -170,11 +190,11 @@ c10d::ReduceOp to_c10d(Reduce op) { return op == Reduce::Sum ? c10d::ReduceOp::S
 }  // namespace
 
 Group::Group(std::string name, std::vector<int> ranks, int group_rank, const c10::Device& device,
-             c10::intrusive_ptr<c10d::Backend> backend, Progress& progress) {
+             c10::intrusive_ptr<c10d::Backend> backend, Progress& progress, std::shared_ptr<CommMeter> meter) {
   BRAID_CHECK(backend || ranks.size() == 1, "group {} of {} ranks needs a backend", name, ranks.size());
   const bool is_gloo = backend && backend->getBackendName() == "gloo";
   state_ = std::make_shared<State>(State{std::move(name), std::move(ranks), group_rank, device, std::move(backend),
-                                         progress, is_gloo, is_gloo && device.is_cuda()});
+                                         progress, std::move(meter), is_gloo, is_gloo && device.is_cuda()});
 }
 Group::~Group() = default;
 Group::Group(const Group&) = default;
@@ -327,8 +347,9 @@ void Group::receive(at::Tensor& tensor, int from) const { start_transfers("recei
 
 void Group::barrier() const {
   if (!state_->backend) return;
-  const std::vector<Wait> waits = state_->progress.arrive("barrier", {state_->collective("barrier")});
-  state_->finish("barrier", waits, state_->launch("barrier", waits, [&] { return Works{state_->backend->barrier()}; }));
+  Pending::Operation::start({state_, "barrier", {}, {}}, {state_->collective("barrier")},
+                            [](c10d::Backend& backend, Pending::Operation&) { return Works{backend.barrier()}; })
+      .wait();
 }
 
 }  // namespace braid

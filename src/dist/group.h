@@ -30,6 +30,7 @@ class Work;
 
 namespace braid {
 
+class CommMeter;
 class Progress;
 
 enum class Reduce { Sum, Max };
@@ -39,9 +40,9 @@ class Pending;
 class Group {  // cheap to copy
  public:
   // `ranks` are global and ascending, and `ranks[group_rank]` is this rank. Without a backend the group must have size
-  // 1.
+  // 1. Without a meter its operations are not timed.
   Group(std::string name, std::vector<int> ranks, int group_rank, const c10::Device& device,
-        c10::intrusive_ptr<c10d::Backend> backend, Progress& progress);
+        c10::intrusive_ptr<c10d::Backend> backend, Progress& progress, std::shared_ptr<CommMeter> meter = nullptr);
   ~Group();
   Group(const Group&);
   Group& operator=(const Group&);

@@ -1,8 +1,12 @@
 // Built with BRAID_CUDA only; otherwise dist/no_nccl.cpp replaces it.
 #include <ATen/cuda/CUDAContext.h>
+#include <ATen/cuda/CUDAEvent.h>
+#include <c10/core/Event.h>
 #include <torch/csrc/cuda/nccl.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
+
+#include <algorithm>
 
 #include "base/error.h"
 #include "dist/backend_factory.h"
@@ -36,6 +40,7 @@ class NcclFactory : public BackendFactory {
     auto backend =
         c10::make_intrusive<c10d::ProcessGroupNCCL>(store, group_rank, static_cast<int>(ranks.size()), options);
     backend->setBoundDeviceId(device_);
+    backend->enableCollectivesTiming();  // for device_span_of()
     // Connecting is collective. Left to a group's first operation it could deadlock: ranks may use groups in different
     // orders, but they make them in one.
     backend->eagerConnectSingleDevice(device_);
@@ -60,6 +65,34 @@ std::function<bool()> completion_of(const c10d::Work& work) {
   // Its copy constructor leaves the tensors out.
   const auto copy = c10::make_intrusive<NcclWork>(dynamic_cast<const NcclWork&>(work));
   return [copy] { return copy->isCompleted() && !copy->exception(); };  // after an error it never completes
+}
+
+namespace {
+
+// Reads the events between which the GPU carries a work out.
+class TimedWork : public c10d::ProcessGroupNCCL::WorkNCCL {
+ public:
+  explicit TimedWork(const WorkNCCL& work) : WorkNCCL(work) {}  // leaves the tensors out
+
+  DeviceSpan span_after(const c10::Event& since) const {
+    const double end_ms = ms_between(since, *ncclEndEvent_);
+    const bool has_start = ncclStartEvent_ && ncclStartEvent_->isCreated();
+    return {has_start ? std::max(0.0, std::min(ms_between(since, *ncclStartEvent_), end_ms)) : 0, end_ms};
+  }
+
+ private:
+  static double ms_between(const c10::Event& from, const at::cuda::CUDAEvent& to) {
+    float ms = 0;
+    C10_CUDA_CHECK(cudaEventElapsedTime(&ms, static_cast<cudaEvent_t>(from.eventId()), to.event()));
+    return ms;
+  }
+};
+
+}  // namespace
+
+std::function<DeviceSpan(const c10::Event&)> device_span_of(const c10d::Work& work) {
+  const auto copy = c10::make_intrusive<TimedWork>(dynamic_cast<const c10d::ProcessGroupNCCL::WorkNCCL&>(work));
+  return [copy](const c10::Event& since) { return copy->span_after(since); };
 }
 
 std::string gpu_identity(int device_index) {

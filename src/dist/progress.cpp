@@ -67,12 +67,27 @@ void Progress::follow(const std::string& queue, const std::string& op, std::vect
       std::make_shared<DeviceOperation>(DeviceOperation{std::move(name), std::move(waits), std::move(state)}));
 }
 
-void Progress::await_device(const std::string& queue, const std::vector<Wait>& waits) {
+void Progress::await_device(const std::string& queue, const std::vector<Wait>& waits, std::function<bool()> reached) {
   std::lock_guard lock(mutex_);
   for (const auto& operation : devices_[queue])
     if (operation->waits.front().arrival == waits.front().arrival &&
         operation->waits.front().meeting.channel == waits.front().meeting.channel)
-      operation->awaited = true;
+      operation->reached = reached;
+}
+
+// The rank's own stream reaches its waits in their order.
+void Progress::poll_waits(const std::string& queue) {
+  std::vector<std::pair<std::shared_ptr<DeviceOperation>, std::function<bool()>>> waits;
+  {
+    std::lock_guard lock(mutex_);
+    for (const auto& operation : devices_[queue])
+      if (operation->reached && !operation->awaited) waits.emplace_back(operation, operation->reached);
+  }
+  for (const auto& [operation, reached] : waits) {
+    if (!reached()) return;  // without the lock: it may block
+    std::lock_guard lock(mutex_);
+    operation->awaited = true;
+  }
 }
 
 void Progress::poll_devices() {
@@ -86,7 +101,7 @@ void Progress::poll_devices() {
     std::lock_guard lock(mutex_);
     for (const auto& entry : devices_) queues.push_back(entry.first);
   }
-  for (const std::string& queue : queues)
+  for (const std::string& queue : queues) {
     while (const auto operation = oldest_of(queue)) {
       const DeviceState state = operation->state();  // without the lock: it may block
       std::lock_guard lock(mutex_);
@@ -97,6 +112,8 @@ void Progress::poll_devices() {
       if (state == DeviceState::Done || starts) last_change_ = std::chrono::steady_clock::now();
       if (state != DeviceState::Done) break;
     }
+    poll_waits(queue);
+  }
 }
 
 void Progress::forget_devices() {

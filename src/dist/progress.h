@@ -26,6 +26,7 @@ struct Meeting {
   // What this rank's part of the operation carries: the tensor of an all-reduce, broadcast or transfer, the whole of an
   // all-gather or reduce-scatter, the rows that it sends in an all-to-all.
   std::int64_t bytes = 0;
+  int sender = -1;  // of a transfer
 };
 
 struct Traffic {
@@ -80,8 +81,9 @@ class Progress {
   // poll_devices(). Operations of one queue run in order.
   void follow(const std::string& queue, const std::string& op, std::vector<Wait> waits,
               std::function<DeviceState()> state);
-  // The device will do nothing more of this rank's work before this operation, which it follows, is done.
-  void await_device(const std::string& queue, const std::vector<Wait>& waits);
+  // The device does nothing more of this rank's work before this operation, which is followed, is done: from the moment
+  // at which `reached` is true.
+  void await_device(const std::string& queue, const std::vector<Wait>& waits, std::function<bool()> reached);
   // Asks the devices how far they are. It may block as long as a device's driver does: call it on a thread of its own.
   void poll_devices();
   void forget_devices();
@@ -103,11 +105,13 @@ class Progress {
     std::string name;
     std::vector<Wait> waits;
     std::function<DeviceState()> state;
+    std::function<bool()> reached{};  // the wait for it
     bool started = false, awaited = false;
   };
   using DeviceQueue = std::deque<std::shared_ptr<DeviceOperation>>;
 
   std::string joined_ops() const;
+  void poll_waits(const std::string& queue);
   void add_devices(RankStatus& status) const;
 
   std::function<void(bool begins)> meeting_watcher_;

@@ -7,7 +7,9 @@
 
 #include "base/error.h"
 #include "dist/backend_factory.h"
+#include "dist/comm_meter.h"
 #include "plan/channels.h"
+#include "plan/topology.h"
 
 namespace braid {
 
@@ -18,7 +20,8 @@ World::World(int rank, int size, c10::Device device, std::shared_ptr<BackendFact
       device_(device),
       backends_(std::move(backends)),
       host_backends_(host_backends ? std::move(host_backends) : backends_),
-      progress_(progress) {}
+      progress_(progress),
+      meter_(std::make_shared<CommMeter>(device)) {}
 
 World::~World() { progress_.forget_devices(); }
 
@@ -37,7 +40,7 @@ Group World::make_group(const std::string& name, const std::vector<int>& ranks, 
   auto scope = progress_.meet("connect", {{name, ranks}});
   try {
     connections_.push_back((on_host ? host_backends_ : backends_)->make(instance, ranks, group_rank));
-    return Group(name, ranks, group_rank, device, connections_.back(), progress_);
+    return Group(name, ranks, group_rank, device, connections_.back(), progress_, meter_);
   } catch (const c10::Error& e) {
     throw CommError(fmt::format("connecting group {}: {}", name, e.what_without_backtrace()));
   } catch (const std::runtime_error& e) {

@@ -16,6 +16,7 @@
 namespace braid {
 
 class BackendFactory;
+class CommMeter;
 class Topology;
 
 class World {
@@ -32,6 +33,7 @@ class World {
   int size() const { return size_; }
   c10::Device device() const { return device_; }
   Progress& progress() { return progress_; }
+  CommMeter& meter() { return *meter_; }  // of all its groups
 
   // The run has succeeded: closes all connections. Without it, after a failure, they stay as they are.
   void close();
@@ -51,6 +53,7 @@ class World {
   std::vector<c10::intrusive_ptr<c10d::Backend>> connections_;
   std::optional<Group> everyone_;
   Progress& progress_;
+  const std::shared_ptr<CommMeter> meter_;
 };
 
 // This rank's connected process groups of a topology, created in plan order on every rank.

@@ -29,6 +29,8 @@ class DeviceClock : public PhaseClock {
     return spans;
   }
 
+  std::string device() const override { return "GPU"; }
+
  private:
   const c10::Device device_;
   std::deque<c10::Event> events_;  // reused after each take_spans()

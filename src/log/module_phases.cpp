@@ -39,31 +39,46 @@ PhaseTable::PhaseTable(const Topology& topology) {
   }
 }
 
-std::vector<double> PhaseTable::to_values(int global_rank, const PhaseReport& report) const {
+std::vector<double> PhaseTable::to_values(int global_rank, const PhaseReport& report,
+                                          const CommReport& communication) const {
   std::vector<double> values;
   for (const Row& row : rows_) {
     const bool mine = global_rank >= row.first_rank && global_rank < row.first_rank + row.ranks;
-    for (const double ms : report.phase_ms) values.push_back(mine ? ms : 0);
+    const auto add = [&](double value) { values.push_back(mine ? value : 0); };
+    for (const double ms : report.phase_ms) add(ms);
+    for (const CommTotals& totals : communication) add(totals.bytes), add(totals.in_flight_ms), add(totals.exposed_ms);
   }
   return values;
 }
 
 std::vector<ModulePhases> PhaseTable::means(const std::vector<double>& sum) const {
-  BRAID_CHECK_EQ(sum.size(), rows_.size() * kPhases, "the times of each row");
+  BRAID_CHECK_EQ(sum.size(), rows_.size() * (kPhases + 3 * kCommKinds), "the values of each row");
   std::vector<ModulePhases> means;
   auto value = sum.begin();
   for (const Row& row : rows_) {
     ModulePhases& mean = means.emplace_back(ModulePhases{row.module, row.waits_for});
-    for (double& ms : mean.mean.phase_ms) ms = *value++ / row.ranks;
+    const auto next = [&] { return *value++ / row.ranks; };
+    for (double& ms : mean.mean.phase_ms) ms = next();
+    for (CommTotals& totals : mean.communication)
+      for (double* field : {&totals.bytes, &totals.in_flight_ms, &totals.exposed_ms}) *field = next();
   }
   return means;
 }
 
-std::string to_lines(const std::vector<ModulePhases>& rows) {
+namespace {
+
+// " time (ms) | images   |", one for each row.
+std::vector<std::string> begin_lines(const std::vector<ModulePhases>& rows, const char* what) {
   std::size_t name_width = 0;
   for (const ModulePhases& row : rows) name_width = std::max(name_width, row.module.size());
   std::vector<std::string> lines;
-  for (const ModulePhases& row : rows) lines.push_back(fmt::format(" time (ms) | {:<{}} |", row.module, name_width));
+  for (const ModulePhases& row : rows)
+    lines.push_back(fmt::format(" {} (ms) | {:<{}} |", what, row.module, name_width));
+  return lines;
+}
+
+std::vector<std::string> phase_lines(const std::vector<ModulePhases>& rows) {
+  std::vector<std::string> lines = begin_lines(rows, "time");
   for (const Phase phase : kColumns) {
     if (std::all_of(rows.begin(), rows.end(), [&](const ModulePhases& row) { return row.mean.ms(phase) == 0; }))
       continue;
@@ -73,7 +88,36 @@ std::string to_lines(const std::vector<ModulePhases>& rows) {
       lines[i] += fmt::format(" {:<{}} {:7.1f} ({:2.0f} %) |", label_of(rows[i], phase) + ":", label_width,
                               rows[i].mean.ms(phase), 100 * rows[i].mean.share(phase));
   }
-  return fmt::format("{}\n", fmt::join(lines, "\n"));
+  return lines;
+}
+
+std::string comm_cell(const CommTotals& totals) {
+  return fmt::format("{:6.1f}/{:7.1f} (hidden {:3.0f} %)", totals.exposed_ms, totals.in_flight_ms,
+                     100 * totals.hidden());
+}
+
+// None if nothing was communicated.
+std::vector<std::string> comm_lines(const std::vector<ModulePhases>& rows) {
+  std::vector<std::string> lines = begin_lines(rows, "comm");
+  bool any = false;
+  for (std::size_t kind = 0; kind < kCommKinds; ++kind) {
+    const auto is_used = [&](const ModulePhases& row) { return row.communication[kind].in_flight_ms > 0; };
+    if (std::none_of(rows.begin(), rows.end(), is_used)) continue;
+    any = true;
+    for (std::size_t i = 0; i < rows.size(); ++i)
+      lines[i] += fmt::format(" {}: {:>{}} |", name_of(static_cast<CommKind>(kind)),
+                              is_used(rows[i]) ? comm_cell(rows[i].communication[kind]) : "-", comm_cell({}).size());
+  }
+  return any ? lines : std::vector<std::string>();
+}
+
+}  // namespace
+
+std::string to_lines(const std::vector<ModulePhases>& rows) {
+  std::string text;
+  for (const std::vector<std::string>& lines : {phase_lines(rows), comm_lines(rows)})
+    for (const std::string& line : lines) text += line + "\n";
+  return text;
 }
 
 }  // namespace braid

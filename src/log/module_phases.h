@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "log/comm_kinds.h"
 #include "log/phase_timers.h"
 
 namespace braid {
@@ -17,6 +18,7 @@ struct ModulePhases {
   std::string module;     // "images", or "images + language" on the same ranks
   std::string waits_for;  // the module that a bridge wait is for: "language"; empty if there is no other
   PhaseReport mean{};
+  CommReport communication{};  // the mean, too
 };
 
 class PhaseTable {
@@ -24,7 +26,7 @@ class PhaseTable {
   explicit PhaseTable(const Topology& topology);
 
   // A rank's contribution to the sum over all ranks; the length is the same on every rank.
-  std::vector<double> to_values(int global_rank, const PhaseReport& report) const;
+  std::vector<double> to_values(int global_rank, const PhaseReport& report, const CommReport& communication) const;
 
   std::vector<ModulePhases> means(const std::vector<double>& sum) const;
 
@@ -37,7 +39,8 @@ class PhaseTable {
 };
 
 // " time (ms) | images   | bridge wait (language):    80.2 (65 %) | forward:    12.3 (10 %) | ...", one for each row,
-// with aligned columns. Phases without time on any rank are omitted.
+// with aligned columns; and below them " comm (ms) | images   | bridge:   12.3/   72.4 (hidden  83 %) | ...": exposed
+// time, time in flight, and the hidden share of it. Phases and kinds without time on any rank are omitted.
 std::string to_lines(const std::vector<ModulePhases>& rows);
 
 }  // namespace braid

@@ -38,6 +38,7 @@ PhaseTimers::Scope::~Scope() { timers_.enter(outer_); }
 
 void PhaseTimers::enter(Phase phase) {
   clock_->mark();
+  ++marks_;
   ended_.push_back(current_);
   current_ = phase;
 }
@@ -46,6 +47,7 @@ void PhaseTimers::collect(bool wait) {
   const std::vector<double> spans = clock_->take_spans(wait);
   for (std::size_t i = 0; i < spans.size(); ++i) collected_ms_[static_cast<std::size_t>(ended_[i])] += spans[i];
   ended_.erase(ended_.begin(), ended_.begin() + std::ssize(spans));
+  if (watcher_) watcher_(spans);
 }
 
 PhaseReport PhaseTimers::report(int iterations) {

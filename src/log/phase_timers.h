@@ -5,8 +5,11 @@
 #include <array>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
+#include <utility>
 #include <vector>
 
 namespace braid {
@@ -32,6 +35,8 @@ class PhaseClock {
   // The milliseconds between consecutive marks, as far as they are known; with `wait`, waits for all of them. The last
   // of these marks starts the next interval.
   virtual std::vector<double> take_spans(bool wait) = 0;
+  // The device whose times these are, e.g. "GPU"; empty: the host's.
+  virtual std::string device() const { return ""; }
 };
 
 class HostClock : public PhaseClock {
@@ -68,17 +73,25 @@ class PhaseTimers {
   [[nodiscard]] Scope measure(Phase phase) { return {*this, phase}; }
 
   // Adds up the marks that the device has passed, so that memory does not grow with the length of an interval. Call it
-  // once per iteration, where the host has just waited for the device.
-  void collect() { collect(false); }
+  // once per iteration, where the host has just waited for the device. `wait`: also for the last mark.
+  void collect(bool wait = false);
+
+  // Marks are numbered from 0; each scope makes one at its beginning and one at its end.
+  std::int64_t marks() const { return marks_; }
+  // Called with the milliseconds between marks whenever some are collected, from the last mark of the call before.
+  void watch_marks(std::function<void(const std::vector<double>& ms_between)> watcher) {
+    watcher_ = std::move(watcher);
+  }
 
   // The mean over the iterations since the last report; starts the next interval.
   PhaseReport report(int iterations);
 
  private:
   void enter(Phase phase);
-  void collect(bool wait);
 
   std::unique_ptr<PhaseClock> clock_;
+  std::function<void(const std::vector<double>&)> watcher_;
+  std::int64_t marks_ = 1;
   Phase current_ = Phase::Other;
   std::vector<Phase> ended_;  // the phase before each mark except the first, that is not collected
   std::array<double, kPhases> collected_ms_{};

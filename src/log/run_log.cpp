@@ -3,14 +3,17 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <utility>
 
+#include "base/strings.h"
 #include "dist/control_line.h"
 #include "log/event_file.h"
+#include "log/merge_traces.h"
 #include "log/metrics_file.h"
 
 namespace braid {
@@ -50,6 +53,15 @@ double ms_between(steady_clock::time_point from, steady_clock::time_point to) {
   return std::chrono::duration<double, std::milli>(to - from).count();
 }
 
+// Adds means over a number of iterations, to sums.
+void add_weighted(ModulePhases& sums, const ModulePhases& means, double iterations) {
+  for (std::size_t i = 0; i < kPhases; ++i) sums.mean.phase_ms[i] += iterations * means.mean.phase_ms[i];
+  for (std::size_t i = 0; i < kCommKinds; ++i) {
+    const CommTotals& mean = means.communication[i];
+    sums.communication[i] += {iterations * mean.bytes, iterations * mean.in_flight_ms, iterations * mean.exposed_ms};
+  }
+}
+
 double per_second(double amount, double ms) { return ms > 0 ? 1e3 * amount / ms : 0; }
 
 }  // namespace
@@ -61,17 +73,70 @@ void describe(Fields& f, LogConfig& c) {
   f.field("trace_dir", c.trace_dir, "folder for a timeline of each rank (Perfetto, Chrome); empty: none");
   f.field("num_zeros", c.log_num_zeros, "count the zeros of the gradient");
   f.field("progress", c.progress, "draw a progress bar on a terminal");
+  f.section("profile", c.profile);
+}
+
+void describe(Fields& f, ProfileConfig& c) {
+  f.field("enabled", c.enabled, "record some iterations with libtorch's profiler (Kineto)");
+  f.field("step_start", c.step_start, "the profile begins after this iteration");
+  f.field("step_end", c.step_end, "the last iteration of the profile");
+  f.field("ranks", c.ranks, "the ranks that write a profile, e.g. 0,3");
+  f.field("dir", c.dir, "folder for the profiles of ranks");
+}
+
+std::vector<int> ProfileConfig::rank_list() const {
+  std::vector<int> numbers;
+  for (const std::string& word : split(ranks, ',')) numbers.push_back(parse_int(word).value_or(-1));
+  return numbers;
+}
+
+bool ProfileConfig::profiles(int global_rank) const {
+  const std::vector<int> numbers = rank_list();
+  return enabled && std::find(numbers.begin(), numbers.end(), global_rank) != numbers.end();
 }
 
 std::vector<Problem> validate(const LogConfig& config) {
-  if (config.log_interval > 0) return {};
-  return {{fmt::format("log.interval={} must be greater than 0", config.log_interval), "log.interval", ""}};
+  std::vector<Problem> problems;
+  const auto expect = [&](bool holds, std::string what, const char* where, std::string fix) {
+    if (!holds) problems.push_back({std::move(what), where, std::move(fix)});
+  };
+  const ProfileConfig& profile = config.profile;
+  const std::vector<int> ranks = profile.rank_list();
+  expect(config.log_interval > 0, fmt::format("log.interval={} must be greater than 0", config.log_interval),
+         "log.interval", "");
+  expect(profile.step_start >= 0, fmt::format("step_start={} must be at least 0", profile.step_start),
+         "log.profile.step_start", "");
+  expect(profile.step_end > profile.step_start,
+         fmt::format("step_end={} must be greater than step_start={}", profile.step_end, profile.step_start),
+         "log.profile.step_end", fmt::format("use step_end={}", profile.step_start + 2));
+  expect(std::all_of(ranks.begin(), ranks.end(), [](int rank) { return rank >= 0; }),
+         fmt::format("ranks={} must be numbers of ranks with commas between them", profile.ranks), "log.profile.ranks",
+         "use ranks=0,3, for example");
+  expect(!profile.dir.empty(), "dir must be the name of a folder", "log.profile.dir", "use dir=profiles");
+  return problems;
+}
+
+std::vector<Problem> profile_problems(const ProfileConfig& config, std::int64_t iterations, std::int64_t ranks) {
+  if (!config.enabled) return {};
+  std::vector<Problem> problems;
+  if (config.step_start >= iterations)
+    problems.push_back({fmt::format("step_start={}, but the run ends with iteration {}", config.step_start, iterations),
+                        "log.profile.step_start",
+                        fmt::format("use step_start={}", std::max<std::int64_t>(0, iterations - 2))});
+  for (const int rank : config.rank_list())
+    if (rank >= ranks)
+      problems.push_back({fmt::format("ranks={}, but the last rank is {}", config.ranks, ranks - 1),
+                          "log.profile.ranks", "use ranks=0"});
+  return problems;
 }
 
 Trace open_trace(const LogConfig& config, int global_rank, const std::string& coordinates) {
   if (config.trace_dir.empty()) return {};
-  return opened("log.trace_dir", "give a folder that you can write to",
-                [&] { return Trace(config.trace_dir, global_rank, coordinates); });
+  return opened("log.trace_dir", "give a folder that you can write to", [&] {
+    // An earlier run's, which would not fit the traces of the ranks if this run is killed.
+    if (global_rank == 0) std::filesystem::remove(merged_trace_path(config.trace_dir));
+    return Trace(config.trace_dir, global_rank, coordinates);
+  });
 }
 
 void RunLog::print_to_stdout(const std::string& text) {
@@ -218,15 +283,21 @@ void RunLog::add_phases(const std::vector<ModulePhases>& phases) {
   const auto iterations = static_cast<double>(std::exchange(iterations_without_phases_, 0));
   if (summary_.phases.empty())
     for (const ModulePhases& row : phases) summary_.phases.push_back({row.module, row.waits_for});
-  for (std::size_t row = 0; row < phases.size(); ++row)
-    for (std::size_t i = 0; i < kPhases; ++i)
-      summary_.phases.at(row).mean.phase_ms[i] += iterations * phases[row].mean.phase_ms[i];
+  for (std::size_t row = 0; row < phases.size(); ++row) add_weighted(summary_.phases.at(row), phases[row], iterations);
   say(to_lines(phases));
   write<EventFile>(events_, [&](EventFile& file) {
     for (const ModulePhases& row : phases)
       for (std::size_t i = 0; i < kPhases; ++i)
         file.add_scalar(fmt::format("time-ms/{}/{}", row.module, name_of(static_cast<Phase>(i))), row.mean.phase_ms[i],
                         summary_.last_iteration);
+    for (const ModulePhases& row : phases)
+      for (std::size_t i = 0; i < kCommKinds; ++i) {
+        const CommTotals& totals = row.communication[i];
+        if (totals.in_flight_ms == 0) continue;
+        const std::string kind = fmt::format("{}/{}", row.module, name_of(static_cast<CommKind>(i)));
+        file.add_scalar("comm-ms/" + kind, totals.in_flight_ms, summary_.last_iteration);
+        file.add_scalar("comm-exposed-ms/" + kind, totals.exposed_ms, summary_.last_iteration);
+      }
     file.flush();
   });
 }

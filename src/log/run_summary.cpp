@@ -48,6 +48,23 @@ std::string phase_table(const std::vector<ModulePhases>& phases) {
   return format_table(header, rows);
 }
 
+// One row per module and kind, of an iteration of a rank.
+std::string comm_table(const std::vector<ModulePhases>& phases, double iterations) {
+  Rows rows;
+  for (const ModulePhases& module : phases)
+    for (std::size_t i = 0; i < kCommKinds; ++i) {
+      const CommTotals& totals = module.communication[i];
+      if (totals.in_flight_ms == 0) continue;
+      rows.push_back(
+          {module.module, name_of(static_cast<CommKind>(i)), fmt::format("{:.2f}", 1e-6 * totals.bytes / iterations),
+           fmt::format("{:.3g}", 1e-6 * totals.bytes / totals.in_flight_ms),
+           fmt::format("{:.1f}", totals.in_flight_ms / iterations),
+           fmt::format("{:.1f}", totals.exposed_ms / iterations), fmt::format("{:.0f} %", 100 * totals.hidden())});
+    }
+  if (rows.empty()) return "";
+  return "\n" + format_table({"communication", "", "MB", "GB/s", "ms", "exposed", "hidden"}, rows);
+}
+
 }  // namespace
 
 std::string to_text(const RunSummary& summary) {
@@ -62,6 +79,7 @@ std::string to_text(const RunSummary& summary) {
   if (summary.memory) rows.push_back({"peak memory of a rank", memory_text(*summary.memory)});
   std::string text = "\n" + format_table({"run ended", summary.ended_by}, rows);
   if (!summary.phases.empty()) text += "\n" + phase_table(summary.phases);
+  text += comm_table(summary.phases, static_cast<double>(summary.iterations_done));
   return text;
 }
 

@@ -22,10 +22,10 @@ struct RunSummary {
   double flops_per_iteration = 0;  // 0: unknown
   int ranks = 1;
   std::optional<MemoryUse> memory{};
-  std::vector<ModulePhases> phases{};  // sums or means over the run: only shares are shown
+  std::vector<ModulePhases> phases{};  // sums over the run's iterations
 };
 
-// A table, and below it one with the share of time that each module spent in each phase.
+// A table; below it one with the share of time that each module spent in each phase, and one of what it communicated.
 std::string to_text(const RunSummary& summary);
 
 }  // namespace braid

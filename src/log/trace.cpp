@@ -23,9 +23,10 @@ constexpr int kEventsPerFlush = 256;
 // Span names are ASCII, but even an invalid UTF-8 name must not throw in a destructor.
 std::string to_text(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
 
-Json to_json(std::initializer_list<Trace::Arg> args) {
+template <class Args>
+Json to_json(const Args& args) {
   Json values;
-  for (const Trace::Arg& arg : args) values[arg.name] = arg.value;
+  for (const Trace::Arg& arg : args) std::visit([&](auto value) { values[arg.name] = value; }, arg.value);
   return values;
 }
 
@@ -42,19 +43,33 @@ class Trace::Writer {
   ~Writer() { flush(); }
 
   // Whole microseconds, rounded down at both ends of a span, keep the nesting exact, and 2^53 holds them as a double.
-  std::int64_t now_us() const {
-    const auto now = wall_at_start_ + (SteadyClock::now() - steady_at_start_);
-    return std::chrono::floor<std::chrono::microseconds>(now).count();
+  std::int64_t us_of(TimePoint time) const {
+    return std::chrono::floor<std::chrono::microseconds>(wall_at_start_ + (time - steady_at_start_)).count();
   }
+  std::int64_t now_us() const { return us_of(SteadyClock::now()); }
 
   void add_metadata(const std::string& kind, int track, const Json& args) {
     add({{"ph", "M"}, {"name", kind}, {"pid", global_rank_}, {"tid", track}, {"args", args}});
   }
 
-  void add_complete(const std::string& name, int track, std::int64_t start_us, const Json& args) {
+  void add_complete(std::string_view name, int track, std::int64_t start_us, std::int64_t end_us, const Json& args) {
     Json event = {{"ph", "X"},    {"name", name},   {"pid", global_rank_},
-                  {"tid", track}, {"ts", start_us}, {"dur", now_us() - start_us}};
+                  {"tid", track}, {"ts", start_us}, {"dur", end_us - start_us}};
     if (!args.empty()) event["args"] = args;
+    add(event);
+  }
+
+  // Perfetto joins the ends of an arrow by category, name and id. An id above 2^53 would not survive as a double.
+  void add_arrow(std::uint64_t id, ArrowEnd end, std::int64_t time_us, int track) {
+    constexpr std::uint64_t kExact = (std::uint64_t{1} << 53) - 1;
+    Json event = {{"ph", end == ArrowEnd::Start ? "s" : "f"},
+                  {"cat", "communication"},
+                  {"name", "communication"},
+                  {"id", id & kExact},
+                  {"pid", global_rank_},
+                  {"tid", track},
+                  {"ts", time_us}};
+    if (end == ArrowEnd::End) event["bp"] = "e";  // it ends at the span around it, not at the next one
     add(event);
   }
 
@@ -76,6 +91,10 @@ class Trace::Writer {
     flush_locked();
   }
 
+  std::int64_t bytes() {
+    std::lock_guard lock(mutex_);
+    return file_.size();
+  }
   bool given_up() const { return given_up_; }
 
  private:
@@ -118,7 +137,11 @@ struct Trace::Span::Open {
 
 void Trace::Span::Close::operator()(Open* open) const noexcept {
   const std::unique_ptr<Open> ended(open);
-  ended->writer.add_complete(ended->name, ended->track, ended->start_us, ended->args);
+  ended->writer.add_complete(ended->name, ended->track, ended->start_us, ended->writer.now_us(), ended->args);
+}
+
+std::string trace_path(const std::string& folder, int global_rank) {
+  return fmt::format("{}/trace_rank_{:05}.json", folder, global_rank);
 }
 
 Trace::Trace() = default;
@@ -127,7 +150,7 @@ Trace::~Trace() = default;
 
 Trace::Trace(const std::string& folder, int global_rank, const std::string& coordinates) {
   std::filesystem::create_directories(folder);
-  writer_ = std::make_unique<Writer>(fmt::format("{}/trace_rank_{:05}.json", folder, global_rank), global_rank);
+  writer_ = std::make_unique<Writer>(trace_path(folder, global_rank), global_rank);
   writer_->add_metadata("process_name", kMainTrack, {{"name", fmt::format("rank {}: {}", global_rank, coordinates)}});
   writer_->add_metadata("process_sort_index", kMainTrack, {{"sort_index", global_rank}});
   writer_->add_track("main");
@@ -142,9 +165,19 @@ Trace::Span Trace::open_span(std::string_view name, std::initializer_list<Arg> a
   return span;
 }
 
+void Trace::add_span(std::string_view name, TimePoint begin, TimePoint end, const std::vector<Arg>& args, int track) {
+  if (enabled()) writer_->add_complete(name, track, writer_->us_of(begin), writer_->us_of(end), to_json(args));
+}
+
+void Trace::add_arrow(std::uint64_t id, ArrowEnd end, TimePoint time, int track) {
+  if (enabled()) writer_->add_arrow(id, end, writer_->us_of(time), track);
+}
+
 void Trace::counter(std::string_view name, std::initializer_list<Arg> values) {
   if (enabled()) writer_->add_counter(name, to_json(values));
 }
+
+std::int64_t Trace::bytes() const { return enabled() ? writer_->bytes() : 0; }
 
 bool Trace::lost_output() const { return enabled() && writer_->given_up(); }
 

@@ -1,4 +1,5 @@
-// A timeline of each rank for Perfetto (ui.perfetto.dev) or chrome://tracing: one file per rank.
+// A timeline of each rank for Perfetto (ui.perfetto.dev) or chrome://tracing: one file per rank, which
+// log/merge_traces.h joins.
 //
 // The files are in the JSON array format, not the object format with "traceEvents": its closing bracket is optional, so
 // even a file whose last write was cut short can be opened. Each flush writes that bracket too, and the next one
@@ -9,20 +10,29 @@
 // during a run does not distort a file, and files of several ranks align as well as the clocks of their hosts.
 #pragma once
 
+#include <chrono>
+#include <concepts>
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <variant>
+#include <vector>
 
 namespace braid {
+
+std::string trace_path(const std::string& folder, int global_rank);  // FOLDER/trace_rank_00003.json
 
 class Trace {
  public:
   struct Arg {
+    Arg(const char* n, std::integral auto v) : name(n), value(static_cast<std::int64_t>(v)) {}
+    Arg(const char* n, double v) : name(n), value(v) {}
     const char* name;
-    std::int64_t value;
+    std::variant<std::int64_t, double> value;
   };
+  using TimePoint = std::chrono::steady_clock::time_point;
 
   class Span {
    private:
@@ -37,7 +47,7 @@ class Trace {
   // Disabled: spans cost a test of one pointer.
   Trace();
 
-  // Writes `folder`/trace_rank_00003.json, replacing an earlier run's file. `coordinates` describes the rank's
+  // Writes trace_path(), replacing an earlier run's file. `coordinates` describes the rank's
   // coordinates, e.g. "language tp 0 dp 1"; it becomes the name of the rank's row.
   Trace(const std::string& folder, int global_rank, const std::string& coordinates);
   Trace(Trace&&) noexcept;
@@ -54,11 +64,20 @@ class Trace {
     return enabled() ? open_span(name, args, track) : Span();
   }
 
+  // A span that has ended, e.g. of a device. Spans of a track may be added in any order.
+  void add_span(std::string_view name, TimePoint begin, TimePoint end, const std::vector<Arg>& args, int track);
+
+  // An arrow from the span around the time of its Start to the span around that of its End. Both have the same id,
+  // which no other arrow of the run has, and may be in the files of different ranks.
+  enum class ArrowEnd { Start, End };
+  void add_arrow(std::uint64_t id, ArrowEnd end, TimePoint time, int track);
+
   // Values at this moment, drawn as stacked curves.
   void counter(std::string_view name, std::initializer_list<Arg> values);
 
   void flush();
-  bool lost_output() const;  // writing failed at some point; stderr has the error
+  std::int64_t bytes() const;  // flushed so far
+  bool lost_output() const;    // writing failed at some point; stderr has the error
 
  private:
   class Writer;

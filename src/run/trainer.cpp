@@ -11,10 +11,14 @@
 #include "base/error.h"
 #include "base/strings.h"
 #include "data/batch.h"
+#include "dist/comm_meter.h"
 #include "dist/world.h"
+#include "log/comm_track.h"
 #include "log/device_clock.h"
 #include "log/device_memory.h"
 #include "log/host_time.h"
+#include "log/merge_traces.h"
+#include "log/profile_window.h"
 #include "models/flops.h"
 #include "ops/attention_path.h"
 #include "plan/frozen.h"
@@ -49,8 +53,14 @@ class Run {
         training_(recipe.model.model, topology, groups_, world, training_config(recipe, frozen_sets(recipe))),
         clock_(open_trace(recipe.log, world.rank(), topology.coordinates_of(world.rank())),
                make_phase_clock(world.device())),
-        phases_(topology) {
-    if (clock_.trace().enabled()) host_time_.emplace(world.progress());
+        phases_(topology),
+        profile_(recipe.log.profile, world.rank(), world.device(), [this](const std::string& line) {
+          RunLog::note_of_rank(line, world_.rank(), context_.under_braid_launcher);
+        }) {
+    if (clock_.trace().enabled()) {
+      host_time_.emplace(world.progress());
+      communication_.emplace(clock_.trace(), world.rank());
+    }
     const auto say = [this](const std::string& text) { this->say(text); };
     if (!recipe.checkpoint.save.empty())
       saver_.emplace(recipe.checkpoint, training_, world, logging_rank(topology), say, context.job, context.held_lock);
@@ -68,6 +78,8 @@ class Run {
               : "the data set is read from its start: checkpoint.load_data=false");
     training_.read_from(*data_, position_.consumed_samples);
     if (speaks_) open_log();
+    world.meter().take_totals();  // of the start, which is no iteration
+    if (communication_) world.meter().keep_spans();
   }
 
   std::vector<double> run() {
@@ -78,14 +90,45 @@ class Run {
     }
     training_.finish_parameters();
     finish_saving();
+    profile_.finish();
     finish_log(text_of(reason, recipe_.stop));
-    clock_.trace().flush();
-    const bool lost = (log_ && log_->lost_output()) || clock_.trace().lost_output();
-    if (lost && context_.on_lost_output) context_.on_lost_output();
+    const bool merged = finish_trace();
+    const bool lost = (log_ && log_->lost_output()) || clock_.trace().lost_output() || profile_.lost_output();
+    if ((lost || !merged) && context_.on_lost_output) context_.on_lost_output();
     return losses_;
   }
 
  private:
+  // Collective over the world: the first rank joins the traces of all. False if it cannot.
+  bool finish_trace() {
+    if (!clock_.trace().enabled()) return true;
+    communication_->add(world_.meter().take_spans());
+    clock_.trace().flush();
+    const std::string& folder = recipe_.log.trace_dir;
+    const auto scope = world_.progress().phase("merge traces");
+    const double bytes = reduced({static_cast<double>(clock_.trace().bytes())}, Reduce::Sum, world_)[0];
+    const bool merges = world_.rank() == 0;
+    std::atomic<std::int64_t> done = 0;
+    std::string problem;
+    run_while_all_wait(
+        world_,
+        [&] {
+          try {
+            if (merges) merge_traces(folder, world_.size(), &done);
+          } catch (const std::exception& e) {  // not worth failing a run that has trained
+            problem = e.what();
+          }
+        },
+        [&] {
+          return Amount{static_cast<double>(done), merges ? bytes : 0};
+        },
+        [&](const Amount& all, double) { say(fmt::format("merging traces: {:.0f} %", 100 * all.done / all.total)); });
+    if (!problem.empty())
+      RunLog::note_of_rank(fmt::format("{}; the traces of ranks in '{}' are not merged", problem, folder),
+                           world_.rank(), context_.under_braid_launcher);
+    return problem.empty();
+  }
+
   void open_log() {
     const RunFacts facts = {.iterations = iterations_,
                             .done_before = position_.iteration,
@@ -174,10 +217,7 @@ class Run {
     const bool last = reason != StopReason::None || iteration == iterations_ || too_many_skipped();
     if (log_) log_->add(record_of(iteration, report, last), Moment::now());
     ++since_interval_;
-    if (closes_interval(recipe_.log.log_interval, iteration, last)) {
-      close_interval();
-      name_attention_paths();
-    }
+    if (closes_interval(recipe_.log.log_interval, iteration, last)) close_interval();
     if (too_many_skipped()) give_up(report);
     if (saver_) saver_->check();
     if (save_is_due()) save();
@@ -192,6 +232,7 @@ class Run {
     else if (saver_)
       saver_->finish();
     const auto scope = world_.progress().phase("evaluation");
+    const auto purpose = world_.meter().purpose(kForEvaluation);
     const EvaluationRecord record = braid::evaluate(recipe_, topology_, training_, seed_, position_, bad_);
     if (log_) log_->add_evaluation(record);
   }
@@ -200,8 +241,11 @@ class Run {
     TrainingReport report;
     {
       const auto span = clock_.trace().span("iteration", {{"iteration", iteration}});
-      report = training_.step(clock_, [&] { return context_.stop.wanted(recipe_.stop, iteration); });
+      profile_.run(iteration, [&] {
+        report = training_.step(clock_, [&] { return context_.stop.wanted(recipe_.stop, iteration); });
+      });
     }
+    if (communication_) communication_->add(world_.meter().take_spans());
     if (host_time_) {
       const HostTimes times = host_time_->take();
       clock_.trace().counter("host time (us)", {{"operators", std::llround(times.operators_ms * 1e3)},
@@ -230,19 +274,27 @@ class Run {
 
   double tokens_per_step() const { return static_cast<double>(recipe_.train.global_batch) * sequence_length(); }
 
+  // Collective over the world: one sum and one maximum for all that the log needs.
   void close_interval() {
-    const PhaseReport report = clock_.timers().report(std::exchange(since_interval_, 0));
-    const std::vector<double> phases = reduced(phases_.to_values(world_.rank(), report), Reduce::Sum, world_);
-    const std::vector<double> memory = reduced(to_values(memory_of_rank(world_.device())), Reduce::Max, world_);
-    if (!log_) return;
-    log_->add_phases(phases_.means(phases));
-    log_->add_memory(memory_of(memory));
+    const int iterations = std::exchange(since_interval_, 0);
+    const PhaseReport report = clock_.timers().report(iterations);
+    const CommReport communication = report_of(world_.meter().take_totals(), iterations);
+    const std::vector<double> sums =
+        reduced(phases_.to_values(world_.rank(), report, communication), Reduce::Sum, world_);
+    const std::vector<double> memory = to_values(memory_of_rank(world_.device()));
+    std::vector<double> own = memory;
+    own.insert(own.end(), attention_paths_taken.begin(), attention_paths_taken.end());
+    const std::vector<double> maxima = reduced(own, Reduce::Max, world_);
+    const auto paths = maxima.begin() + std::ssize(memory);
+    if (log_) {
+      log_->add_phases(phases_.means(sums));
+      log_->add_memory(memory_of({maxima.begin(), paths}));
+    }
+    name_attention_paths({paths, maxima.end()});
   }
 
-  // Collective over the world: says how attention is computed on any rank, each way once.
-  void name_attention_paths() {
-    const std::vector<double> own(attention_paths_taken.begin(), attention_paths_taken.end());
-    const std::vector<double> taken = reduced(own, Reduce::Max, world_);
+  // Says how attention is computed on any rank, each way once.
+  void name_attention_paths(const std::vector<double>& taken) {
     std::vector<std::string> names;
     for (std::size_t path = 0; path < taken.size(); ++path)
       if (taken[path] > named_attention_paths_[path]) names.emplace_back(kAttentionPathNames[path]);
@@ -284,8 +336,10 @@ class Run {
   Training training_;
   StepClock clock_;
   const PhaseTable phases_;
-  std::optional<HostTime> host_time_;  // when there is a trace
-  std::optional<RunLog> log_;          // on the logging rank
+  ProfileWindow profile_;
+  std::optional<HostTime> host_time_;       // when there is a trace
+  std::optional<CommTrack> communication_;  // likewise
+  std::optional<RunLog> log_;               // on the logging rank
   RunPosition position_;
   std::int64_t saved_iteration_ = 0;
   std::optional<CheckpointSaver> saver_;  // when there is a folder to save to

@@ -13,7 +13,9 @@
 
 #include "base/error.h"
 #include "base/strings.h"
+#include "dist/comm_meter.h"
 #include "dist/world.h"
+#include "log/comm_kinds.h"
 #include "plan/channels.h"
 #include "plan/frozen.h"
 #include "tensor/host_copy.h"
@@ -80,6 +82,14 @@ void connect_pairs(const Topology& topology, const std::vector<Edge>& edges, con
       at::Tensor tensor = at::zeros({1}, at::TensorOptions(group.device()));
       group.start_exchange({{tensor, static_cast<int>(peer), rank == from}}).wait();
     }
+}
+
+// An exchange runs as one operation. If some of its tensors go to other modules, their times are those of the bridge.
+const char* purpose_of(const std::vector<Transfer>& transfers, const std::vector<Edge>& edges) {
+  const bool bridges = std::any_of(transfers.begin(), transfers.end(), [&](const Transfer& transfer) {
+    return edges[static_cast<std::size_t>(transfer.edge)].crosses_modules();
+  });
+  return bridges ? kForBridge : kForPipeline;
 }
 
 // Attention's backward reads this setting; Braid's own kernels are always deterministic. Operators without a
@@ -201,6 +211,10 @@ void Training::run(const Op& op, RunningStep& running) {
       if (overlaps && op.microbatch + 1 == plan_.options.microbatches)
         for_optimizers(&ModuleOptimizer::start_gradients);
       return;
+    case Op::Exchange: {
+      const auto purpose = model_.world().meter().purpose(purpose_of(op.transfers, plan_.edges));
+      return running.step->run(op);
+    }
     default:
       running.step->run(op);
   }
@@ -279,7 +293,9 @@ void Training::update(RunningStep& running) {
     const auto scope = clock.measure(Phase::PipelineWait, "wait for all ranks");
     return agree(running);
   }();
-  clock.timers().collect();  // the host has just waited for the sums, which the device computes after everything else
+  // The host has just waited for the sums, which the device computes after everything else.
+  clock.synchronised();
+  model_.world().meter().synchronised();
   const auto scope = clock.measure(Phase::Optimizer, "optimizer");
   const StepTotals& totals = agreed.totals;
   TrainingReport& report = running.report;

@@ -2,8 +2,11 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
+#include <filesystem>
 #include <regex>
+#include <set>
 
 #include "base/socket.h"
 #include "base/strings.h"
@@ -12,8 +15,10 @@
 namespace braid {
 namespace {
 
+using nlohmann::json;
 using ::testing::AllOf;
 using ::testing::ContainsRegex;
+using ::testing::ElementsAre;
 using testing::Finished;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -71,7 +76,45 @@ TEST(TrainCommand, TrainStartsItsRanksAndLogsInMegatronsFormat) {
   EXPECT_THAT(testing::read_file(folder.path() + "/metrics.jsonl"), HasSubstr("\"iteration\":8,"));
   EXPECT_THAT(testing::read_file(folder.path() + "/trace/trace_rank_00000.json"),
               AllOf(HasSubstr("images backward"), HasSubstr("host time (us)")));
+  const json merged = json::parse(testing::read_file(folder.path() + "/trace/trace.json"));
+  std::set<int> ranks;
+  for (const json& event : merged) ranks.insert(event["pid"].get<int>());
+  EXPECT_THAT(ranks, ElementsAre(0, 1, 2, 3, 4, 5));
+  EXPECT_THAT(run.out, AllOf(HasSubstr(" comm (ms) | images   | bridge:"), HasSubstr("gradients:")));
   EXPECT_THAT(testing::run_program({"ls", folder.path() + "/events"}).out, HasSubstr("events.out.tfevents."));
+
+  // As after a run that was killed.
+  std::filesystem::resize_file(folder.path() + "/trace/trace_rank_00003.json", 300);
+  std::filesystem::remove(folder.path() + "/trace/trace.json");
+  const Finished again = braid({"trace", "merge", folder.path() + "/trace"});
+  EXPECT_EQ(again.exit_code, 0) << again.err;
+  EXPECT_THAT(again.out, AllOf(ContainsRegex("^[0-9]+ events of 6 ranks \\(0-5\\) in .*/trace/trace.json\n"),
+                               HasSubstr("whole event: the files of ranks 3\n")));
+  EXPECT_TRUE(json::accept(testing::read_file(folder.path() + "/trace/trace.json")));
+  const Finished wrong = braid({"trace", "merge", folder.path()});
+  EXPECT_EQ(wrong.exit_code, 2);
+  EXPECT_THAT(wrong.err, HasSubstr("has no traces of ranks"));
+}
+
+TEST(TrainCommand, MegatronsFlagsProfileSomeIterationsOfSomeRanks) {
+  TemporaryFolder folder;
+  const std::string recipe = folder.write("r.yaml", kShortRecipe), profiles = folder.path() + "/profiles";
+  const Finished run = braid({"train", recipe, "--train-iters", "4", "--profile", "--profile-step-start", "1",
+                              "--profile-step-end", "3", "--profile-ranks", "0,4", "--log.profile.dir", profiles});
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  for (const char* rank : {"00000", "00004"}) {
+    const std::string path = fmt::format("{}/profile_rank_{}.json", profiles, rank);
+    EXPECT_THAT(run.out, HasSubstr("profile of 2 iterations: " + path));
+    std::set<std::string> names;
+    for (const json& event : json::parse(testing::read_file(path)).at("traceEvents"))
+      names.insert(event.value("name", ""));
+    for (const char* name : {"iteration 2", "iteration 3", "aten::mm"}) EXPECT_EQ(names.count(name), 1u) << name;
+    for (const char* name : {"iteration 1", "iteration 4"}) EXPECT_EQ(names.count(name), 0u) << name;
+  }
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(profiles), {}), 2);
+  EXPECT_THAT(braid({"train", recipe, "--profile", "--profile-ranks", "0", "4"}).err,
+              HasSubstr("write --profile-ranks 0,3"));
+  EXPECT_THAT(braid({"train", recipe, "--profile"}).err, HasSubstr("step_start=10, but the run ends with iteration 8"));
 }
 
 // All twenty layers, narrow: two encoder replicas and a language model with three pipeline stages, eight processes.

@@ -249,7 +249,10 @@ TEST(Progress, FollowsDevices) {
   EXPECT_EQ(status().arrivals.at("language.tp"), 1);
   EXPECT_THAT(status().waits, ::testing::IsEmpty());
   EXPECT_EQ(status().op, "iteration 3");
-  progress.await_device("tp", to_gather);  // which comes after the all_reduce
+  bool reaches_wait = false;
+  progress.await_device("tp", to_gather, [&] { return reaches_wait; });  // it comes after the all_reduce
+  EXPECT_THAT(status().waits, ::testing::IsEmpty());
+  reaches_wait = true;
   ASSERT_THAT(status().waits, ::testing::SizeIs(1));
   EXPECT_EQ(status().op, "iteration 3 > the GPU in all_reduce #1 on language.tp");
   first = second = DeviceState::Done;

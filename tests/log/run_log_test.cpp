@@ -156,6 +156,25 @@ TEST_F(RunLogTest, TheWholeSummary) {
             "bridge wait    25 %\n");
 }
 
+// Two intervals of two and one iterations: 20 MB in 50 ms, of which 5 are exposed; then 5 MB in 50 ms, all exposed.
+TEST_F(RunLogTest, TheSummarySaysWhatWasCommunicatedAndHidden) {
+  const auto phases = [](double bytes, double exposed_ms) {
+    ModulePhases row = {"language", "", {}};
+    row.communication[static_cast<std::size_t>(CommKind::Gradients)] = {bytes, 50, exposed_ms};
+    return std::vector<ModulePhases>{row};
+  };
+  open({.log_interval = 2}, {.iterations = 3});
+  run(1, 2);
+  log_->add_phases(phases(20e6, 5));
+  run(3, 3);
+  log_->add_phases(phases(5e6, 50));
+  printed_.clear();
+  log_->finish("all iterations done");
+  EXPECT_THAT(printed_, HasSubstr("\n"
+                                  "communication             MB     GB/s  ms    exposed  hidden\n"
+                                  "language       gradients  15.00  0.3   50.0  20.0     60 %\n"));
+}
+
 TEST(RankNotes, NameTheRankUnlessTheLauncherDoes) {
   std::string printed;
   const auto print = [&](const std::string& text) { printed += text; };
@@ -289,6 +308,21 @@ TEST_F(RunLogTest, AFileThatCannotBeWrittenAnyMoreIsGivenUp) {
 TEST_F(RunLogTest, InvalidIntervalsAreRefused) {
   EXPECT_THAT(validate(LogConfig{}), IsEmpty());
   EXPECT_EQ(validate(LogConfig{.log_interval = 0}).at(0).where, "log.interval");
+}
+
+TEST_F(RunLogTest, ProfilesOfNothingAreRefused) {
+  const auto places = [](const std::vector<Problem>& problems) {
+    std::vector<std::string> found;
+    for (const Problem& problem : problems) found.push_back(problem.where);
+    return found;
+  };
+  const LogConfig wrong = {.profile = {.step_start = -1, .step_end = -1, .ranks = "0,x", .dir = ""}};
+  EXPECT_THAT(places(validate(wrong)),
+              ElementsAre("log.profile.step_start", "log.profile.step_end", "log.profile.ranks", "log.profile.dir"));
+  const ProfileConfig profile = {.enabled = true, .step_start = 8, .step_end = 10, .ranks = "0,4"};
+  EXPECT_THAT(profile_problems(profile, /*iterations=*/9, /*ranks=*/5), IsEmpty());
+  EXPECT_THAT(places(profile_problems(profile, 8, 4)), ElementsAre("log.profile.step_start", "log.profile.ranks"));
+  EXPECT_THAT(profile_problems({}, 1, 1), IsEmpty()) << "none is wanted";
 }
 
 TEST_F(RunLogTest, TheFullestRankIsAMaximumOfValues) {

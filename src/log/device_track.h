@@ -1,0 +1,41 @@
+// The scopes of a StepClock as a GPU ran them: a track of the trace beside the host's. The marks that the phase timers
+// record in the GPU's queue tell when it was there, so these spans need no events of their own.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "log/trace.h"
+
+namespace braid {
+
+class DeviceTrack {
+ public:
+  DeviceTrack(Trace& trace, const std::string& name) : trace_(trace), track_(trace.add_track(name)) {}
+
+  // A span from one mark to another; returns its number.
+  std::int64_t open(std::string_view name, std::initializer_list<Trace::Arg> args, std::int64_t begin_mark);
+  void close(std::int64_t number, std::int64_t end_mark);
+
+  // The times between the next marks. The device has just passed the last of them. Writes the spans whose end is known.
+  void pass_marks(const std::vector<double>& ms_between, Trace::TimePoint now);
+
+ private:
+  static constexpr std::int64_t kOpen = -1;
+  struct Span {
+    std::string name;
+    std::vector<Trace::Arg> args;
+    std::int64_t begin_mark, end_mark = kOpen;
+  };
+
+  Trace& trace_;
+  const int track_;
+  std::map<std::int64_t, Span> spans_;              // that are not written, by number, outer ones first
+  std::map<std::int64_t, Trace::TimePoint> times_;  // of marks: the last one passed, and those that spans_ begin with
+  std::int64_t next_ = 0, passed_ = 0;
+};
+
+}  // namespace braid

@@ -1,0 +1,42 @@
+#include "log/comm_kinds.h"
+
+#include <gtest/gtest.h>
+
+namespace braid {
+namespace {
+
+TEST(CommKinds, FollowFromGroupAndOperation) {
+  EXPECT_EQ(kind_of({"language.tp", "all_gather"}), CommKind::Tensor);
+  EXPECT_EQ(kind_of({"language.cp", "all_to_all"}), CommKind::Context);
+  EXPECT_EQ(kind_of({"language.ep", "all_to_all"}), CommKind::Expert);
+  EXPECT_EQ(kind_of({"language.expt_tp", "all_gather"}), CommKind::Expert);
+  EXPECT_EQ(kind_of({"images.dp-cp", "reduce_scatter"}), CommKind::Gradients);
+  EXPECT_EQ(kind_of({"images.dp-cp", "all_reduce"}), CommKind::Gradients);
+  EXPECT_EQ(kind_of({"language.expt_dp", "all_gather"}), CommKind::Parameters);
+  EXPECT_EQ(kind_of({"language.pp-cp-tp", "broadcast"}), CommKind::Batches);
+  EXPECT_EQ(kind_of({"language.dp-cp-tp", "all_reduce"}), CommKind::Other);
+  EXPECT_EQ(kind_of({"world", "all_reduce"}), CommKind::Other);
+}
+
+TEST(CommKinds, APurposeDecidesFirst) {
+  EXPECT_EQ(kind_of({"world", "exchange", kForBridge}), CommKind::Bridge);
+  EXPECT_EQ(kind_of({"world", "exchange", kForPipeline}), CommKind::Pipeline);
+  EXPECT_EQ(kind_of({"language.tp", "all_gather", kForEvaluation}), CommKind::Other);
+}
+
+TEST(CommKinds, AReportIsAMeanOverIterations) {
+  const CommReport report = report_of({{{"language.tp", "all_gather"}, {100, 8, 6}},
+                                       {{"language.tp", "reduce_scatter"}, {300, 2, 0}},
+                                       {{"world", "exchange", kForBridge}, {10, 4, 1}}},
+                                      2);
+  const CommTotals& tp = report[static_cast<std::size_t>(CommKind::Tensor)];
+  EXPECT_DOUBLE_EQ(tp.bytes, 200);
+  EXPECT_DOUBLE_EQ(tp.in_flight_ms, 5);
+  EXPECT_DOUBLE_EQ(tp.exposed_ms, 3);
+  EXPECT_DOUBLE_EQ(tp.hidden(), 0.4);
+  EXPECT_DOUBLE_EQ(report[static_cast<std::size_t>(CommKind::Bridge)].hidden(), 0.75);
+  EXPECT_DOUBLE_EQ(report[static_cast<std::size_t>(CommKind::Gradients)].in_flight_ms, 0);
+}
+
+}  // namespace
+}  // namespace braid
