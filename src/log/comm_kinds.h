@@ -13,9 +13,7 @@ inline constexpr std::size_t kCommKinds = 9;
 
 const char* name_of(CommKind kind);  // "bridge"; those of groups inside layers are the groups' names: "tp"
 
-// Purposes of operations of the world's group, which its name does not tell.
-inline constexpr const char* kForBridge = "bridge";
-inline constexpr const char* kForPipeline = "pipeline";
+// The purpose of operations that do not belong to a training step, whatever their group.
 inline constexpr const char* kForEvaluation = "evaluation";
 
 CommKind kind_of(const CommKey& key);

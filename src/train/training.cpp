@@ -84,14 +84,6 @@ void connect_pairs(const Topology& topology, const std::vector<Edge>& edges, con
     }
 }
 
-// An exchange runs as one operation. If some of its tensors go to other modules, their times are those of the bridge.
-const char* purpose_of(const std::vector<Transfer>& transfers, const std::vector<Edge>& edges) {
-  const bool bridges = std::any_of(transfers.begin(), transfers.end(), [&](const Transfer& transfer) {
-    return edges[static_cast<std::size_t>(transfer.edge)].crosses_modules();
-  });
-  return bridges ? kForBridge : kForPipeline;
-}
-
 // Attention's backward reads this setting; Braid's own kernels are always deterministic. Operators without a
 // deterministic form may run, and uninitialised memory is not filled.
 void set_deterministic(bool deterministic) {
@@ -211,10 +203,6 @@ void Training::run(const Op& op, RunningStep& running) {
       if (overlaps && op.microbatch + 1 == plan_.options.microbatches)
         for_optimizers(&ModuleOptimizer::start_gradients);
       return;
-    case Op::Exchange: {
-      const auto purpose = model_.world().meter().purpose(purpose_of(op.transfers, plan_.edges));
-      return running.step->run(op);
-    }
     default:
       running.step->run(op);
   }

@@ -19,15 +19,17 @@ TEST(CommKinds, FollowFromGroupAndOperation) {
 }
 
 TEST(CommKinds, APurposeDecidesFirst) {
-  EXPECT_EQ(kind_of({"world", "exchange", kForBridge}), CommKind::Bridge);
-  EXPECT_EQ(kind_of({"world", "exchange", kForPipeline}), CommKind::Pipeline);
+  EXPECT_EQ(kind_of({"images.embeddings", "exchange", ""}), CommKind::Bridge);
+  EXPECT_EQ(kind_of({"images.embedding-gradients", "exchange", ""}), CommKind::Bridge);
+  EXPECT_EQ(kind_of({"language.activations-1", "exchange", ""}), CommKind::Pipeline);
+  EXPECT_EQ(kind_of({"language.activation-gradients-0", "exchange", ""}), CommKind::Pipeline);
   EXPECT_EQ(kind_of({"language.tp", "all_gather", kForEvaluation}), CommKind::Other);
 }
 
 TEST(CommKinds, AReportIsAMeanOverIterations) {
   const CommReport report = report_of({{{"language.tp", "all_gather"}, {100, 8, 6}},
                                        {{"language.tp", "reduce_scatter"}, {300, 2, 0}},
-                                       {{"world", "exchange", kForBridge}, {10, 4, 1}}},
+                                       {{"images.embeddings", "exchange", ""}, {10, 4, 1}}},
                                       2);
   const CommTotals& tp = report[static_cast<std::size_t>(CommKind::Tensor)];
   EXPECT_DOUBLE_EQ(tp.bytes, 200);
