@@ -15,7 +15,6 @@
 #include "base/strings.h"
 #include "dist/comm_meter.h"
 #include "dist/world.h"
-#include "log/comm_kinds.h"
 #include "plan/channels.h"
 #include "plan/frozen.h"
 #include "tensor/host_copy.h"
