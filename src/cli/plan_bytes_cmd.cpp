@@ -63,7 +63,7 @@ struct BytesRow {
   }
 };
 
-// An encoder may send to many language replicas: channels "world 0>8", "world 0>10" become one row.
+// An encoder may send to many language replicas: channels "images.embeddings 0>8" and "0>10" become one row.
 std::vector<BytesRow> bytes_rows(const RankBytes& rank) {
   std::vector<BytesRow> rows;
   for (const auto& [key, traffic] : rank.traffic) {

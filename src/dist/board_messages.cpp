@@ -22,9 +22,8 @@ json to_json(const RankIdentity& who) {
 RankIdentity identity_from(const json& j) { return {j.at("rank"), j.at("host"), j.at("coordinates")}; }
 
 // {"channel": "language.tp", "members": 7, "arrivals": 3, "marks": ["5e1f...", "", ""],
-//  "texts": ["all_reduce of 8 Float", "barrier"], "contents": [0, 1, 0]}: a mark has eight hexadecimal digits, a
-//  content
-// is the number of its text.
+//  "texts": ["all_reduce of 8 Float", "barrier"], "contents": [0, 1, 0]}
+// A mark has eight hexadecimal digits; a content is the number of its text.
 json to_json(const ChannelKey& key, const ChannelRecord& record) {
   std::vector<std::string> texts;
   std::vector<std::size_t> contents;

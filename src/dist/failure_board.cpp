@@ -162,8 +162,12 @@ class FailureBoard::Impl {
     RankRecord& record = ranks_[*connection.rank];
     record.last_heard = Clock::now();
     if (const auto* beat = std::get_if<Beat>(&message)) {
+      ChannelRecords last = std::move(record.status.records);
       record.status = beat->status;
-      compare_records(beat->status.records);
+      if (record.status.records.empty())  // they come with some beats only
+        record.status.records = std::move(last);
+      else
+        compare_records(record.status.records);
     }
     if (std::holds_alternative<Bye>(message)) record.finished = true;
     if (const auto* fail = std::get_if<Fail>(&message)) {

@@ -39,6 +39,7 @@ struct Group::State {
   std::shared_ptr<CommMeter> meter;
   bool is_gloo;
   bool through_host;  // Gloo supports CUDA tensors only for some operations, so all of them go through host memory
+  std::string queue = fmt::format("{}", fmt::ptr(backend.get()));  // its name for Progress
 
   bool on_device() const { return device.is_cuda() && !is_gloo; }  // its operations run in a queue of the GPU
 
@@ -62,8 +63,6 @@ struct Group::State {
     }
   }
 
-  std::string queue() const { return fmt::format("{}", fmt::ptr(backend.get())); }  // its name for Progress
-
   // Whether the device has done what the rank's current stream has been given so far.
   std::function<bool()> passes_here() const {
     const auto event = std::make_shared<c10::Event>(device.type());
@@ -80,7 +79,7 @@ struct Group::State {
     const std::function<bool()> inputs_ready = on_device() ? passes_here() : nullptr;
     Works works = watched(op, waits, start);
     if (on_device())
-      progress.follow(queue(), op, waits, [inputs_ready, is_done = completion_of(*works.back()), device = device] {
+      progress.follow(queue, op, waits, [inputs_ready, is_done = completion_of(*works.back()), device = device] {
         const c10::DeviceGuard guard(device);
         return is_done() ? DeviceState::Done : inputs_ready() ? DeviceState::Started : DeviceState::Queued;
       });
@@ -88,7 +87,7 @@ struct Group::State {
   }
 
   void finish(const char* op, const std::vector<Wait>& waits, const Works& works) const {
-    if (on_device()) progress.await_device(queue(), waits, passes_here());
+    if (on_device()) progress.await_device(queue, waits, passes_here());
     watched(op, waits, [&] {
       for (const auto& work : works) finish(*work);
       return true;

@@ -69,10 +69,13 @@ void Progress::follow(const std::string& queue, const std::string& op, std::vect
 
 void Progress::await_device(const std::string& queue, const std::vector<Wait>& waits, std::function<bool()> reached) {
   std::lock_guard lock(mutex_);
-  for (const auto& operation : devices_[queue])
-    if (operation->waits.front().arrival == waits.front().arrival &&
-        operation->waits.front().meeting.channel == waits.front().meeting.channel)
-      operation->reached = reached;
+  const auto is_it = [&](const std::shared_ptr<DeviceOperation>& operation) {
+    const Wait &own = operation->waits.front(), &awaited = waits.front();
+    return own.arrival == awaited.arrival && own.meeting.channel == awaited.meeting.channel;
+  };
+  DeviceQueue& operations = devices_[queue];
+  const auto operation = std::find_if(operations.rbegin(), operations.rend(), is_it);  // mostly among the newest
+  if (operation != operations.rend()) (*operation)->reached = std::move(reached);
 }
 
 // The rank's own stream reaches its waits in their order.
@@ -150,10 +153,13 @@ void Progress::add_devices(RankStatus& status) const {
   if (!device.empty()) status.op += (status.op.empty() ? "" : " > ") + device;
 }
 
-RankStatus Progress::snapshot() const {
+RankStatus Progress::snapshot(bool with_records) const {
   std::lock_guard lock(mutex_);
-  RankStatus status = status_;
+  RankStatus status;
   status.op = joined_ops();
+  status.waits = status_.waits;
+  status.arrivals = status_.arrivals;
+  if (with_records) status.records = status_.records;
   add_devices(status);
   status.idle_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - last_change_).count();
   return status;

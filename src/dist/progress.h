@@ -91,7 +91,7 @@ class Progress {
   // Called on this rank's thread when a meeting begins and ends.
   void watch_meetings(std::function<void(bool begins)> watcher) { meeting_watcher_ = std::move(watcher); }
 
-  RankStatus snapshot() const;
+  RankStatus snapshot(bool with_records = true) const;
   TrafficTable traffic() const;  // since the start
 
   // Time in which the process was suspended; it does not count as time without progress.

@@ -25,6 +25,8 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kShortestBeat{50};
+// Records of what a rank communicates are long, so that they go with few beats: with 200 a second for all ranks.
+constexpr milliseconds kRecordsPerRank{5};
 constexpr milliseconds kSendTimeout{2000};
 // Longer than the board delays a failure that may be a consequence.
 constexpr milliseconds kAnswerTimeout{8000};
@@ -201,7 +203,10 @@ class RankMonitor::Impl {
   // carries all the information of a skipped one.
   void send_beat() {
     std::lock_guard lock(send_mutex_);
-    sender_.send(socket_, sender_.idle() ? encode(Beat{progress_.snapshot()}) : "", milliseconds(0));
+    if (!sender_.idle()) return sender_.send(socket_, "", milliseconds(0));
+    const bool with_records = Clock::now() - last_records_ >= kRecordsPerRank * hello_.world_size;
+    if (with_records) last_records_ = Clock::now();
+    sender_.send(socket_, encode(Beat{progress_.snapshot(with_records)}), milliseconds(0));
   }
 
   const Hello hello_;
@@ -211,7 +216,7 @@ class RankMonitor::Impl {
   LineBuffer lines_;
   std::optional<RankIdentity> server_;  // after the board's welcome
   HostRanks hosts_;                     // once every rank has joined
-  Clock::time_point last_heard_ = Clock::now(), round_ = Clock::now();
+  Clock::time_point last_heard_ = Clock::now(), round_ = Clock::now(), last_records_{};
   bool connected_ = true, crash_published_ = false;
   std::atomic<bool> stopping_ = false;
   std::atomic<bool> concluded_ = false;  // the root cause is known

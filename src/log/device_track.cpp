@@ -12,6 +12,7 @@ std::int64_t DeviceTrack::open(std::string_view name, std::initializer_list<Trac
 void DeviceTrack::close(std::int64_t number, std::int64_t end_mark) { spans_.at(number).end_mark = end_mark; }
 
 void DeviceTrack::pass_marks(const std::vector<double>& ms_between, Trace::TimePoint now) {
+  if (ms_between.empty()) return;
   const std::int64_t before = passed_;
   passed_ += std::ssize(ms_between);
   times_[passed_] = now;

@@ -104,6 +104,7 @@ std::vector<Problem> validate(const LogConfig& config) {
   const std::vector<int> ranks = profile.rank_list();
   expect(config.log_interval > 0, fmt::format("log.interval={} must be greater than 0", config.log_interval),
          "log.interval", "");
+  if (!profile.enabled) return problems;
   expect(profile.step_start >= 0, fmt::format("step_start={} must be at least 0", profile.step_start),
          "log.profile.step_start", "");
   expect(profile.step_end > profile.step_start,
@@ -123,10 +124,10 @@ std::vector<Problem> profile_problems(const ProfileConfig& config, std::int64_t 
     problems.push_back({fmt::format("step_start={}, but the run ends with iteration {}", config.step_start, iterations),
                         "log.profile.step_start",
                         fmt::format("use step_start={}", std::max<std::int64_t>(0, iterations - 2))});
-  for (const int rank : config.rank_list())
-    if (rank >= ranks)
-      problems.push_back({fmt::format("ranks={}, but the last rank is {}", config.ranks, ranks - 1),
-                          "log.profile.ranks", "use ranks=0"});
+  const std::vector<int> wanted = config.rank_list();
+  if (std::any_of(wanted.begin(), wanted.end(), [&](int rank) { return rank >= ranks; }))
+    problems.push_back({fmt::format("ranks={}, but the last rank is {}", config.ranks, ranks - 1), "log.profile.ranks",
+                        "use ranks=0"});
   return problems;
 }
 

@@ -263,7 +263,7 @@ StageCollectives collectives_of(const EncoderConfig& config, const Module& modul
   return all;
 }
 
-// Moe::update_expert_bias()
+// Moe::update_expert_biases()
 Collectives update_collectives(const LanguageConfig& config, const Module& module, const std::vector<int>& stages,
                                const LayerOptions& options) {
   const auto* c = std::get_if<HybridLmConfig>(&config);

@@ -142,7 +142,7 @@ std::int64_t inputs(const Weight& weight) { return weight.value.numel() / weight
 
 OutputAndSaved<KeptInput> gathered_forward(const at::Tensor& x, const Weight& weight, const at::Tensor& bias,
                                            const LinearNeeds& needs, bool keeps_input, const SequencePieces& pieces) {
-  GatheredPieces arriving(x, pieces);
+  GatheredPieces arriving(x.contiguous(), pieces);
   if (pieces.count() == 1) {  // which is in the order of the tokens
     const at::Tensor all = arriving.take(0);
     return {outputs_of(all, weight, bias, needs).flatten(0, 1),
@@ -164,7 +164,7 @@ Tensors gathered_backward(const at::Tensor& grad, KeptInput kept, const Recomput
   Pending input;
   if (again) {
     kept.rows = empty_rows(pieces.all_rows(), inputs(weight), grad);
-    input = pieces.tp().start_all_gather(kept.rows, again());
+    input = pieces.tp().start_all_gather(kept.rows, again().contiguous());
   }
   ScatteredPieces x_grad(needs.x_grad ? empty_rows(pieces.rows(), inputs(weight), grad) : at::Tensor(), pieces);
   if (needs.x_grad)
@@ -185,7 +185,7 @@ at::Tensor scattered_forward(const at::Tensor& x, const Weight& weight, const Li
 
 Tensors scattered_backward(const at::Tensor& grad, const Recomputable::Function& input, KeptInput kept, bool trains,
                            const Weight& weight, const LinearNeeds& needs, const SequencePieces& pieces) {
-  GatheredPieces arriving(grad, pieces);
+  GatheredPieces arriving(grad.contiguous(), pieces);
   const at::Tensor x_grad = needs.x_grad ? empty_rows(pieces.all_rows(), inputs(weight), grad) : at::Tensor();
   const at::Tensor all = trains ? empty_rows(pieces.all_rows(), outputs(weight), grad) : at::Tensor();
   for (std::int64_t i = 0; i < pieces.count(); ++i) {

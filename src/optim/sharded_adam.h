@@ -41,6 +41,8 @@ class ShardedAdam {
   ShardedAdam(std::vector<Parameters::Entry> entries, const Group& reduce, const Group& replicas,
               const OptimizerConfig& config, std::int64_t module_parameters);
   ~ShardedAdam();
+  ShardedAdam(const ShardedAdam&) = delete;
+  ShardedAdam& operator=(const ShardedAdam&) = delete;
 
   GradientBuffer& gradients() { return gradients_; }
   void finish_gradients(int stage);
