@@ -33,5 +33,5 @@ if(BRAID_CUDA)
   find_package(CUDAToolkit REQUIRED)
   find_path(NCCL_INCLUDE_DIR nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS} ${site_packages}/nvidia/nccl/include REQUIRED)
   # The registration of CUDA's operators happens in libtorch_cuda's initialisers, so it must not be dropped.
-  target_link_libraries(libtorch INTERFACE -Wl,--no-as-needed torch_cuda c10_cuda -Wl,--as-needed)
+  target_link_libraries(libtorch INTERFACE -Wl,--no-as-needed torch_cuda c10_cuda -Wl,--as-needed $<LINK_ONLY:CUDA::cudart>)
 endif()
