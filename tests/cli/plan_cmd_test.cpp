@@ -52,8 +52,9 @@ TEST(PlanCommand, PlanBytes) {
   // Two microbatches of four samples for the language replica, each with 16 embeddings of 64 floats.
   EXPECT_THAT(all.out,
               AllOf(HasSubstr("one step of 6 ranks"), HasSubstr("rank 0: images["), HasSubstr("rank 2: language["),
-                    ContainsRegex("world to rank 2 +exchange +2 +32.00 KiB"), HasSubstr("total")));
-  EXPECT_THAT(braid({"plan", "bytes", recipe, "--encoder-dp", "1"}).out, ContainsRegex("world to 2 ranks +exchange"));
+                    ContainsRegex("images.embeddings to rank 2 +exchange +2 +32.00 KiB"), HasSubstr("total")));
+  EXPECT_THAT(braid({"plan", "bytes", recipe, "--encoder-dp", "1"}).out,
+              ContainsRegex("images.embeddings to 2 ranks +exchange"));
   const Finished one = braid({"plan", "bytes", recipe, "--rank", "3", "--json"});
   EXPECT_THAT(one.out, AllOf(HasSubstr(R"("ranks":[{"global_rank":3,)"),
                              HasSubstr(R"({"group":"language.tp","operation":"all_reduce","operations":)"),

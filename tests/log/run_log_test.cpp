@@ -316,7 +316,7 @@ TEST_F(RunLogTest, ProfilesOfNothingAreRefused) {
     for (const Problem& problem : problems) found.push_back(problem.where);
     return found;
   };
-  const LogConfig wrong = {.profile = {.step_start = -1, .step_end = -1, .ranks = "0,x", .dir = ""}};
+  const LogConfig wrong = {.profile = {.enabled = true, .step_start = -1, .step_end = -1, .ranks = "0,x", .dir = ""}};
   EXPECT_THAT(places(validate(wrong)),
               ElementsAre("log.profile.step_start", "log.profile.step_end", "log.profile.ranks", "log.profile.dir"));
   const ProfileConfig profile = {.enabled = true, .step_start = 8, .step_end = 10, .ranks = "0,4"};

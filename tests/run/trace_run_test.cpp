@@ -94,7 +94,7 @@ TEST_F(TracedRun, EveryArrowHasTwoEndsOnSpansOfOneOperation) {
     EXPECT_EQ((*from)["name"], (*to)["name"]);
     ++of_operation[(*from)["name"]];
   }
-  for (const char* name : {"exchange world (bridge)", "all_reduce language.tp", "reduce_scatter images.dp-cp"})
+  for (const char* name : {"exchange images.embeddings", "all_reduce language.tp", "reduce_scatter images.dp-cp"})
     EXPECT_GT(of_operation[name], 0) << name;
 }
 
