@@ -21,7 +21,6 @@
 #include "resume/resume_checks.h"
 #include "resume/training_state.h"
 #include "resume/wanted_tensors.h"
-#include "tensor/host_copy.h"
 #include "train/all_ranks.h"
 
 namespace braid {
@@ -256,7 +255,7 @@ class Load {
     std::copy(own.begin(), own.end(), read.mutable_data_ptr<std::uint8_t>());
     read = read.to(world_.device());
     world_.everyone().all_reduce(read, Reduce::Max);
-    read = to_host(read);
+    read = read.cpu();
     std::vector<bool> wanted(own.size());
     int next = 0;
     for (std::size_t block = 0; block < own.size(); ++block)
