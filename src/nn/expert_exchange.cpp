@@ -12,7 +12,7 @@
 namespace braid {
 namespace {
 
-// counts[source][piece][expert] for every (expt_tp rank, ep rank) that sends rows to this rank.
+// This rank receives rows from sources, each an (expt_tp rank, ep rank). Returns counts[source][piece][local expert].
 // [pieces, experts] -> [expt_tp * ep, pieces, local experts]
 at::Tensor gather_counts(const at::Tensor& counts, const Group& ep, const Group& expt_tp) {
   const std::int64_t pieces = counts.size(0), local = counts.size(1) / ep.size();

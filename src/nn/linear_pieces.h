@@ -17,7 +17,7 @@
 
 namespace braid {
 
-// Whether the maps of a sequence, of which every tp rank holds `rows` rows, have more than one piece.
+// Whether a linear map has more than one piece if every tp rank holds `rows` rows of the sequence.
 bool is_cut(std::int64_t rows, const Parallel& parallel);
 
 // As linear() of gather_sequence(), with one piece or more. There is sequence parallelism, and a row.

@@ -13,7 +13,7 @@ namespace braid {
 
 class OptimizerCollectives {
  public:
-  // `specs`: all of the set, of which the rank has those of its stages. `element_bytes`: of its parameters.
+  // `specs`: of the whole set; the rank holds the parameters of its own stages. `element_bytes`: of a parameter.
   OptimizerCollectives(const std::vector<ParamSpec>& specs, const Module& module, int global_rank,
                        const OptimizerConfig& config, std::int64_t element_bytes);
 

@@ -1,7 +1,7 @@
-// What a rank communicates in one training step, on paper: the sum over the ops of the schedule. It equals what
-// Progress::traffic() counts from the step's beginning to its end, on every rank, for every group and operation; of the
-// experts' all-to-all the sum over ep x expt_tp (models/stage_collectives.h). It leaves out what a run does besides
-// steps: the first exchange of batch sizes, log lines, evaluation, checkpoints. No libtorch here.
+// What a rank communicates in one training step, on paper: the sum over the ops of the schedule. Progress::traffic()
+// counts the same during a step, on every rank, for every group and operation. Of the experts' all-to-all, the sums
+// over ep x expt_tp are the same (models/stage_collectives.h). The count leaves out what a run does besides steps: the
+// first exchange of batch sizes, log lines, evaluation, checkpoints. No libtorch here.
 #pragma once
 
 #include <vector>

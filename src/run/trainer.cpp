@@ -78,7 +78,7 @@ class Run {
               : "the data set is read from its start: checkpoint.load_data=false");
     training_.read_from(*data_, position_.consumed_samples);
     if (speaks_) open_log();
-    world.meter().take_totals();  // of the start, which is no iteration
+    world.meter().take_totals();  // the log counts iterations only, not the start
     if (communication_) world.meter().keep_spans();
   }
 

@@ -2,9 +2,9 @@
 
 namespace braid {
 
-// A layer that runs again in backward needs its inner results again, but not its output, of which only the gradient is
-// used. A collective whose result is unused does not communicate in forward: it returns uninitialised memory, and its
-// backward is as always.
+// A layer that runs again in backward needs its inner results again. It does not need its output, because backward uses
+// only the output's gradient. A collective whose result is unused does not communicate in forward. It returns
+// uninitialised memory, and its backward does not change.
 enum class Result { Needed, Unused };
 
 }  // namespace braid

@@ -167,7 +167,7 @@ ObservedRank communicated(const std::vector<int>& members, const std::vector<std
   return rank;
 }
 
-// Two operations per layer, of which a rank leaves out the one with number `without`.
+// Two operations per layer. A rank leaves out the operation with number `without`.
 std::vector<std::string> layers(int operations, int without = 0) {
   std::vector<std::string> contents;
   for (int i = 1; i <= operations; ++i)

@@ -156,7 +156,7 @@ TEST_F(RunLogTest, TheWholeSummary) {
             "bridge wait    25 %\n");
 }
 
-// Two intervals of two and one iterations: 20 MB in 50 ms, of which 5 are exposed; then 5 MB in 50 ms, all exposed.
+// The first interval has two iterations: 20 MB in 50 ms, 5 ms exposed. The second has one: 5 MB in 50 ms, all exposed.
 TEST_F(RunLogTest, TheSummarySaysWhatWasCommunicatedAndHidden) {
   const auto phases = [](double bytes, double exposed_ms) {
     ModulePhases row = {"language", "", {}};

@@ -237,7 +237,7 @@ TEST(Moe, IsItsDefinitionInEveryLayout) {
                                        {.tp = 2, .ep = 2, .overlap = {.expert_pieces = 3}},
                                        {.tp = 2, .expt_tp = 2, .sp = true, .overlap = {.expert_pieces = 2}},
                                        {.tp = 2, .ep = 2, .expt_tp = 2, .dp = 2, .overlap = {.expert_pieces = 2}},
-                                       // 6 tokens in 7 pieces, of which one is empty
+                                       // 6 tokens in 7 pieces: one is empty
                                        {.tp = 2, .cp = 2, .ep = 4, .sp = true, .overlap = {2, 7}}};
   std::map<int, Outcome> expected;  // by dp
   for (const Layout& layout : layouts) {

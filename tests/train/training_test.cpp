@@ -134,7 +134,7 @@ class HostWaits {
 
 // From the start of a step to the update. On a GPU, such an operator on its memory would stop the host. The ones that
 // are left work on host memory: a nonzero for media in the text and one for labels, and the check of labels that are on
-// the host. The experts' counts are copied by HostCopy, which is no operator.
+// the host. HostCopy copies the experts' counts; it does not call such an operator.
 TEST(Training, AsksForNoValueOfTheDevice) {
   const Layout layout = {.images = {.dp = 2}, .language = {.tp = 2, .dp = 2, .ep = 2, .pp = 2}, .sp = true};
   const auto count = [&](Training& training, World& world) {
