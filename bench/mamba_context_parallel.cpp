@@ -239,7 +239,8 @@ class Bench {
   Result whole() { return run(one_rank_, all_tokens_, x_, grad_y_); }
 
   void heads_exchange_collectives() {
-    const at::Tensor projected = at::zeros({own_rows_, widths_.conv() + widths_.heads}, x_.options()).requires_grad_(true);
+    const at::Tensor projected =
+        at::zeros({own_rows_, widths_.conv() + widths_.heads}, x_.options()).requires_grad_(true);
     const at::Tensor features = sequence_to_heads(projected, split_.cp);
     heads_to_sequence(features.slice(1, 0, widths_.inner / split_.cp.size()), split_.cp).sum().backward();
   }

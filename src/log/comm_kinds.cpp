@@ -14,7 +14,7 @@ const char* name_of(CommKind kind) {
 CommKind kind_of(const CommKey& key) {
   if (key.purpose == kForEvaluation) return CommKind::Other;
   const std::string over = key.group.substr(key.group.find('.') + 1);  // "language.dp-cp" -> "dp-cp"
-  if (over.starts_with("embedding")) return CommKind::Bridge;  // channels, see plan/channels.h
+  if (over.starts_with("embedding")) return CommKind::Bridge;          // channels, see plan/channels.h
   if (over.starts_with("activation")) return CommKind::Pipeline;
   if (over == "dp-cp" || over == "expt_dp") return key.op == "all_gather" ? CommKind::Parameters : CommKind::Gradients;
   static const std::map<std::string, CommKind> kinds = {{"tp", CommKind::Tensor},

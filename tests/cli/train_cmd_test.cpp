@@ -107,8 +107,7 @@ TEST(TrainCommand, MegatronsFlagsProfileSomeIterationsOfSomeRanks) {
     EXPECT_THAT(run.out, HasSubstr("profile of 2 iterations: " + path));
     const json profile = json::parse(testing::read_file(path));
     std::set<std::string> names;
-    for (const json& event : profile.at("traceEvents"))
-      names.insert(event.value("name", ""));
+    for (const json& event : profile.at("traceEvents")) names.insert(event.value("name", ""));
     for (const char* name : {"iteration 2", "iteration 3", "aten::mm"}) EXPECT_EQ(names.count(name), 1u) << name;
     for (const char* name : {"iteration 1", "iteration 4"}) EXPECT_EQ(names.count(name), 0u) << name;
   }
