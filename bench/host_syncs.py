@@ -3,7 +3,8 @@
 
     bench/host_syncs.py BUILD_FOLDER RECIPE [OPTION of braid train ...]
 
-Runs the recipe for 4 and for 12 iterations under libhost_syncs.so; the difference over 8 is what a step does.
+Runs the recipe for 8 and for 16 iterations under libhost_syncs.so; the difference over 8 is what a step does. The host
+also waits in the fourth and fifth step, in which the algorithms of products are chosen.
 """
 import collections
 import glob
@@ -12,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 
-SHORT, LONG = 4, 12
+SHORT, LONG = 8, 16
 
 
 def counts(build, recipe, options, iterations, folder):

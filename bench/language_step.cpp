@@ -14,6 +14,7 @@
 #include "kernel_table.h"
 #include "models/hybrid_lm.h"
 #include "ops/cross_entropy.h"
+#include "ops/product.h"
 #include "optim/global_step.h"
 #include "optim/sharded_adam.h"
 #include "timing.h"
@@ -152,7 +153,10 @@ LanguageStepReport measure(const HybridLmConfig& config, const LanguageStepOptio
   report.gradients = step.check_gradients();
 
   // The fastest algorithms of the products are chosen in the first steps.
-  for (int i = 0; i < kWarmUpSteps; ++i) step.forward_backward();
+  for (int i = 0; i < kWarmUpSteps; ++i) {
+    step.forward_backward();
+    note_end_of_step();
+  }
   report.ms_forward = median_ms(options.repeats, device, [&] { step.forward(); });
   if (device.is_cuda()) at::accelerator::resetPeakStats(device.index());
   report.ms_forward_backward = median_ms(options.repeats, device, [&] { step.forward_backward(); });

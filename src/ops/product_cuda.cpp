@@ -9,7 +9,7 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
+#include <atomic>
 #include <map>
 #include <mutex>
 #include <utility>
@@ -35,6 +35,8 @@ struct Factors {
 
 void* data_or_null(const at::Tensor& x) { return x.defined() ? x.data_ptr() : nullptr; }
 
+std::atomic<std::int64_t> steps_ended = 0;
+
 // The products of one shape. cuBLAS expects its first choice to be the fastest at full clocks; in training the GPU's
 // power limit lowers the clock, and other algorithms win. So those of a shape that recurs are timed. Only algorithms
 // that give the bits of the first choice are taken: the choice never changes a result.
@@ -45,11 +47,10 @@ class TunedProduct {
   bool is_possible() const { return product_.algorithms() > 0; }
   bool is_chosen() const { return is_chosen_; }
 
-  // Whether the shape is used in step after step; shapes of single batches, like those of images, are not.
   bool recurs() {
-    const std::int64_t period = Clock::now().time_since_epoch() / kPeriod;
-    if (std::exchange(last_period_, period) != period) ++periods_;
-    return periods_ >= kRecurringPeriods;
+    const std::int64_t step = steps_ended;
+    if (std::exchange(last_step_, step) != step) ++steps_;
+    return steps_ >= kRecurringSteps;
   }
 
   void run(const Factors& factors, const at::Tensor& result) { run(chosen_, factors, result); }
@@ -82,9 +83,7 @@ class TunedProduct {
   }
 
  private:
-  using Clock = std::chrono::steady_clock;
-  static constexpr auto kPeriod = std::chrono::milliseconds(100);
-  static constexpr int kRecurringPeriods = 4;
+  static constexpr int kRecurringSteps = 4;
   static constexpr std::size_t kRounds = 5;
   static constexpr float kRoundMs = 1;
 
@@ -112,8 +111,8 @@ class TunedProduct {
   }
 
   CublasProduct product_;
-  std::int64_t last_period_ = -1;
-  int periods_ = 0, chosen_ = 0;
+  std::int64_t last_step_ = -1;
+  int steps_ = 0, chosen_ = 0;
   bool is_chosen_ = false;
 };
 
@@ -223,5 +222,7 @@ at::Tensor product_times_gelu_slope(const at::Tensor& a, const at::Tensor& b, co
   const at::Tensor result = empty_product(a, b);
   return multiply({a, b, {}, inner}, result, {.gelu = Gelu::Backward}) ? result : at::Tensor();
 }
+
+void note_end_of_step() { ++steps_ended; }
 
 }  // namespace braid::cuda

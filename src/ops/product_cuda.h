@@ -16,4 +16,6 @@ void add_product(const at::Tensor& sum, const at::Tensor& a, const at::Tensor& b
 ProductAndGelu product_with_gelu(const at::Tensor& a, const at::Tensor& b, const at::Tensor& bias);
 at::Tensor product_times_gelu_slope(const at::Tensor& a, const at::Tensor& b, const at::Tensor& inner);
 
+void note_end_of_step();
+
 }  // namespace braid::cuda
