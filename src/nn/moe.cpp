@@ -100,7 +100,7 @@ at::Tensor Moe::branch(const Residual& x, const SequenceBatch& batch) {
     return recompute_.experts ? recompute_all(from_tokens, {to_experts, routing.weights}, parameters_.trains())
                               : run_experts(rows, *pieces, batch.output);
   };
-  const at::Tensor y = fused ? expert_mlp_fp8(to_experts, routing.weights, added, mlp, recompute_.experts)
+  const at::Tensor y = fused ? expert_mlp_fp8(to_experts, routing.weights, added, mlp, recompute_.experts, batch.output)
                              : sum_outputs(outputs(), *pieces, added);
   const at::Tensor routed = all_rows(with_aux_loss(y, routing, batch), parallel_, batch.output);
   return shared.defined() && !own_is_all ? routed + shared : routed;
@@ -159,7 +159,8 @@ RowExchange Moe::run_experts(RowExchange& started, const Piece& piece, Result re
   const auto activated = [inner, weights = arrived[1], places = exchange.is_local() ? order.order : at::Tensor()] {
     return scaled_squared_relu(inner, weights, places);
   };
-  return exchange.start_combine(fc2_(recomputable(activated, recompute_.activations), exchange.local_rows()), result);
+  const Recomputable input = recomputable(activated, recompute_.activations);
+  return exchange.start_combine(fc2_(input, exchange.local_rows(), result), result);
 }
 
 at::Tensor Moe::with_aux_loss(const at::Tensor& y, const Routing& routing, const SequenceBatch& batch) {
