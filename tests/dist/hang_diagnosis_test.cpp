@@ -15,12 +15,12 @@ using ::testing::HasSubstr;
 
 constexpr HangLimits kLimits = {.progress_s = 5, .silence_s = 5};
 
-// A rank that arrived at `channel` `arrival` times and waits there.
-ObservedRank waits(const std::string& channel, std::vector<int> members, std::int64_t arrival, double idle_s) {
+// A rank that arrived at `meeting` `arrival` times and waits there.
+ObservedRank waits(const std::string& meeting, std::vector<int> members, std::int64_t arrival, double idle_s) {
   ObservedRank rank;
-  rank.status.op = "all_reduce #" + std::to_string(arrival) + " on " + channel;
-  rank.status.waits = {{{channel, std::move(members)}, arrival}};
-  rank.status.arrivals[channel] = arrival;
+  rank.status.op = "all_reduce #" + std::to_string(arrival) + " on " + meeting;
+  rank.status.waits = {{{meeting, std::move(members)}, arrival}};
+  rank.status.arrivals[meeting] = arrival;
   rank.status.idle_s = idle_s;
   return rank;
 }
@@ -163,7 +163,7 @@ TEST(HangDiagnosis, ABusyRankIsBlamedInOtherWords) {
 // A rank that has communicated these contents in this order.
 ObservedRank communicated(const std::vector<int>& members, const std::vector<std::string>& contents) {
   ObservedRank rank;
-  for (const std::string& content : contents) rank.status.records[key_of("language.tp", members)].add(content);
+  for (const std::string& content : contents) rank.status.records[meeting_key("language.tp", members)].add(content);
   return rank;
 }
 
