@@ -57,10 +57,8 @@ Topology::Topology(const TopologyConfig& config, const Workload& workload) : col
   std::vector<Problem> problems = validate(config, workload);
   if (!problems.empty()) throw ConfigError(std::move(problems));
   const std::vector<RankSpan> spans = module_spans(config);
-  for (std::size_t i = 0; i < spans.size(); ++i) {
-    modules_.push_back(make_module(config.modules[i], spans[i]));
-    world_size_ = std::max(world_size_, modules_.back().dense.end());
-  }
+  for (std::size_t i = 0; i < spans.size(); ++i) modules_.push_back(make_module(config.modules[i], spans[i]));
+  world_size_ = static_cast<int>(world_size_of(config));
   for (const Module& module : modules_) append_groups(module, groups_);
 }
 
