@@ -4,7 +4,6 @@
 #include <ATen/ops/equal.h>
 #include <fmt/format.h>
 
-#include <chrono>
 #include <functional>
 #include <string>
 
@@ -23,14 +22,9 @@ inline std::string time_graph([[maybe_unused]] int repeats, [[maybe_unused]] con
                               [[maybe_unused]] const std::function<at::Tensor()>& step) {
 #ifdef USE_CUDA
   const c10::cuda::CUDAStreamGuard guard(c10::cuda::getStreamFromPool(/*isHighPriority=*/false, device.index()));
-  // Plans and algorithms are chosen in the first steps; a choice waits for the GPU, which a recorded step may not do.
-  constexpr int kLeastSteps = 8;
-  at::Tensor expected;
-  const auto end_of_choices = std::chrono::steady_clock::now() + std::chrono::seconds(1);
-  for (int i = 0; i < kLeastSteps || std::chrono::steady_clock::now() < end_of_choices; ++i) {
-    expected = step();
-    synchronize(device);
-  }
+  // Handles and plans are made in the first step; a recorded step may not make them.
+  const at::Tensor expected = step();
+  synchronize(device);
   at::cuda::CUDAGraph graph;
   // In this mode other threads may allocate memory meanwhile: backward runs on a thread of autograd.
   graph.capture_begin({0, 0}, cudaStreamCaptureModeRelaxed);

@@ -3,6 +3,8 @@
 
     bench/hidden_transfers.py RUN/trace.json GROUP ...      e.g. images.embeddings images.embedding-gradients
 
+Each group has one pair of ranks.
+
 A transfer counts from when both ranks' GPUs are in it until the later one completes it: before that, one rank waits
 for what the other has not computed yet. The table shows the share of that time in which any of the ranks computes, and
 in which each of them does.
@@ -24,7 +26,9 @@ def covered(begin, end, spans):
 
 
 def main():
-    path, *groups = sys.argv[1:] or sys.exit(__doc__)
+    path, *groups = sys.argv[1:] or [None]
+    if not groups:
+        sys.exit(__doc__)
     with open(path) as file:
         events = json.load(file)
     threads = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["name"] == "thread_name"}
@@ -42,12 +46,15 @@ def main():
     print(f"{'transfers':44}{'count':>7}{'MB each':>9}{'ms each':>9}  beside compute of")
     for name in sorted({name for name, _ in transfers}):
         sides = [spans for (n, _), spans in transfers.items() if n == name and len(spans) > 1]
+        if any(len(spans) > 2 for spans in sides):
+            sys.exit(f"{name}: more than one pair of ranks")
         windows = [(max(s[0] for s in spans.values()), max(s[1] for s in spans.values())) for spans in sides]
         total = sum(end - begin for begin, end in windows)
+        if not total:
+            continue
         mb = sum(next(iter(spans.values()))[2] for spans in sides) / 1e6 / len(sides)
-        def share(spans):
-            return f"{sum(covered(*window, spans) for window in windows) / total:.0%}"
-        shares = [f"any rank {share(sum(compute.values(), []))}"] + [f"{ranks[r]} {share(compute[r])}" for r in sorted(ranks)]
+        of = {"any rank": sum(compute.values(), []), **{ranks[r]: compute[r] for r in sorted(ranks)}}
+        shares = (f"{who} {sum(covered(*w, spans) for w in windows) / total:.0%}" for who, spans in of.items())
         print(f"{name:44}{len(sides):7}{mb:9.2f}{total / len(sides) / 1e3:9.2f}  {', '.join(shares)}")
 
 

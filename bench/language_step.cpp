@@ -151,7 +151,7 @@ LanguageStepReport measure(const HybridLmConfig& config, const LanguageStepOptio
   check_loss(report, config, step.counted());
   report.gradients = step.check_gradients();
 
-  // The fastest algorithms of the products are chosen in the first steps.
+  // Meanwhile the clock falls to that of steps in a row.
   for (int i = 0; i < kWarmUpSteps; ++i) step.forward_backward();
   report.ms_forward = median_ms(options.repeats, device, [&] { step.forward(); });
   if (device.is_cuda()) at::accelerator::resetPeakStats(device.index());

@@ -144,13 +144,13 @@ at::Tensor all_to_all(const at::Tensor& x, const std::vector<std::int64_t>& rows
 struct Broadcast::Flight {
   Group group;
   int root;
-  at::Tensor copy{}, sum{};  // in forward; of the gradients, in backward
+  at::Tensor values{}, sum{};  // in forward; of the gradients, in backward
   Pending arriving{}, returning{};
 
   // Backends disagree on empty tensors.
   void start(const at::Tensor& x) {
-    copy = x.detach().contiguous();
-    if (copy.numel() > 0) arriving = group.start_broadcast(copy, root);
+    values = x.detach().contiguous();
+    if (values.numel() > 0) arriving = group.start_broadcast(values, root);
   }
   void start_sum(const at::Tensor& gradient) {
     sum = gradient.contiguous().clone();
@@ -178,7 +178,7 @@ at::Tensor Broadcast::await() {
   BRAID_CHECK(source.defined(), "a broadcast is awaited once");
   if (!flight_) return source;
   flight_->arriving.wait();
-  const at::Tensor copy = std::exchange(flight_->copy, {});
+  const at::Tensor copy = std::exchange(flight_->values, {});
   if (!needs_gradient({source})) return copy;
   return attach_backward("StartBroadcastBackward", {source}, {copy}, [flight = flight_](const Tensors& gradients) {
     flight->start_sum(gradients[0]);

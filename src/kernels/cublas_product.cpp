@@ -128,8 +128,8 @@ void CublasProduct::run(const ProductTensors& tensors, cudaStream_t stream) {
   if (d.has_bias) set(d.product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, tensors.bias);
   if (d.has_aux) set(d.product, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, tensors.aux);
   check(cublasLtMatmul(d.handle, d.product, &one, tensors.right, d.right, tensors.left, d.left, &d.kept, tensors.result,
-                       d.result, tensors.result, d.result, &d.algorithm.value().algo,
-                       tensors.workspace, workspace_bytes(), stream),
+                       d.result, tensors.result, d.result, &d.algorithm.value().algo, tensors.workspace,
+                       workspace_bytes(), stream),
         "cublasLtMatmul");
 }
 

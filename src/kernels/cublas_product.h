@@ -41,7 +41,7 @@ class CublasProduct {
   explicit CublasProduct(const ProductShape& shape);
   ~CublasProduct();
 
-  bool is_possible() const;
+  bool is_possible() const;  // if not, the others must not be called
   std::size_t workspace_bytes() const;
   // Not by two threads at once. Throws std::runtime_error if cuBLAS fails.
   void run(const ProductTensors& tensors, cudaStream_t stream);

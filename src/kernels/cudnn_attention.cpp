@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <numeric>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -187,46 +188,61 @@ bool execute(const CudnnAttention& shape, Describe describe, Pointers pointers, 
 }
 
 // The workspace of the deterministic backward grows with the square of the length: a part of four heads of 128 needs
-// 0.5 GiB at 8,192 tokens, and 8 GiB at 32,768. So only as many parts run at once as have room in kGoodWorkspace.
-constexpr std::int64_t kGoodWorkspace = std::int64_t{2} << 30, kMostWorkspace = std::int64_t{9} << 30;  // bytes
+// 0.5 GiB at 8,192 tokens, and 8 GiB at 32,768, which kMostWorkspaceBytes still allows. So only as many parts run at
+// once as have room in kGoodWorkspaceBytes.
+constexpr std::int64_t kGoodWorkspaceBytes = std::int64_t{2} << 30, kMostWorkspaceBytes = std::int64_t{9} << 30;
 
-// The shape of equal pieces; none if cuDNN cannot do it, or not in kMostWorkspace.
+// cuDNN relies on addresses that are multiples of 16 bytes, so a piece has a multiple of this many parts. The tables of
+// packed parts and the statistics have elements of 4 bytes.
+std::int64_t least_piece(const CudnnAttention& shape) {
+  constexpr std::int64_t kElements = 16 / 4;
+  return shape.packed ? kElements : kElements / std::gcd(kElements, shape.query_heads * shape.length);
+}
+
+// The shape of equal pieces. None if cuDNN has no plan, or needs more than kMostWorkspaceBytes for a piece.
 std::optional<CudnnAttention> backward_piece(const CudnnAttention& shape) {
   const cudnnHandle_t handle = handle_of_thread();
   const Plan& whole = plan_for(shape, describe_backward, handle);
   if (!whole.graph) return std::nullopt;
-  if (whole.workspace <= kGoodWorkspace) return shape;
+  if (whole.workspace <= kGoodWorkspaceBytes) return shape;
+  const std::int64_t least = least_piece(shape), room = kGoodWorkspaceBytes / (whole.workspace / shape.parts);
   CudnnAttention piece = shape;
-  piece.parts = std::max<std::int64_t>(1, kGoodWorkspace / (whole.workspace / shape.parts));
-  while (shape.parts % piece.parts != 0) --piece.parts;
+  piece.parts = std::max(least, room / least * least);
+  while (piece.parts > 0 && shape.parts % piece.parts != 0) piece.parts -= least;
+  if (piece.parts == 0) piece.parts = shape.parts;
   const Plan& plan = plan_for(piece, describe_backward, handle);
-  if (!plan.graph || plan.workspace > kMostWorkspace) return std::nullopt;
+  if (!plan.graph || plan.workspace > kMostWorkspaceBytes) return std::nullopt;
   return piece;
 }
 
 template <class T>
-void advance(T*& pointer, std::int64_t bytes) {
+void add_bytes(T*& pointer, std::int64_t bytes) {
   using Byte = std::conditional_t<std::is_const_v<T>, const char, char>;
-  pointer = reinterpret_cast<T*>(reinterpret_cast<Byte*>(pointer) + bytes);
+  pointer = static_cast<Byte*>(pointer) + bytes;
 }
 
-// Moves the pointers to a part.
-void advance(const CudnnAttention& shape, std::int64_t part, AttentionTensors& tensors, AttentionGradients& gradients) {
+// Moves the pointers on by so many parts.
+void advance(const CudnnAttention& shape, std::int64_t parts, AttentionTensors& tensors,
+             AttentionGradients& gradients) {
   if (shape.packed) {
-    tensors.parts.lengths += part;
+    tensors.parts.lengths += parts;
     for (const std::int64_t** table :
          {&tensors.parts.in_inputs, &tensors.parts.in_output, &tensors.parts.in_statistics})
-      *table += part;
+      *table += parts;
     return;
   }
   constexpr std::int64_t kElementBytes = 2, kStatisticBytes = 4;
-  const std::int64_t queries = part * shape.queries.part * kElementBytes, keys = part * shape.keys.part * kElementBytes,
-                     out = part * shape.out.part * kElementBytes;
-  advance(tensors.q, queries), advance(gradients.q, queries);
-  for (const void** pointer : {&tensors.k, &tensors.v}) advance(*pointer, keys);
-  for (void** pointer : {&gradients.k, &gradients.v}) advance(*pointer, keys);
-  advance(tensors.out, out), advance(gradients.out, out);
-  advance(tensors.statistics, part * shape.query_heads * shape.length * kStatisticBytes);
+  const std::int64_t keys = parts * shape.keys.part * kElementBytes, out = parts * shape.out.part * kElementBytes,
+                     queries = parts * shape.queries.part * kElementBytes;
+  add_bytes(tensors.q, queries);
+  add_bytes(tensors.k, keys);
+  add_bytes(tensors.v, keys);
+  add_bytes(tensors.out, out);
+  add_bytes(tensors.statistics, parts * shape.query_heads * shape.length * kStatisticBytes);
+  add_bytes(gradients.q, queries);
+  add_bytes(gradients.k, keys);
+  add_bytes(gradients.v, keys);
+  add_bytes(gradients.out, out);
 }
 
 Pointers inputs_of(const AttentionTensors& tensors) {

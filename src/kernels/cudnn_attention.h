@@ -48,7 +48,7 @@ struct AttentionGradients {
 
 using AllocateWorkspace = std::function<void*(std::size_t bytes)>;
 
-// Whether cuDNN has a backward for this shape on the current GPU that does not need too much memory. It may have a
+// Whether cuDNN has a backward for this shape on the current GPU that needs at most 9 GiB of workspace. It may have a
 // forward alone.
 bool has_cudnn_attention_backward(const CudnnAttention& shape);
 

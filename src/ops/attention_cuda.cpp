@@ -59,11 +59,11 @@ std::int64_t rounded_up(std::int64_t size) {
   return static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(size)));
 }
 
-// cuDNN's idea of `groups`: parts that know nothing of each other. Sequences of equal length are parts if a group has
-// one query head, so that all query heads are equally far apart; so are the groups of one causal sequence, whose length
-// is that of all batches. Everything else is packed, single images too, because each has a length of its own and would
-// need a plan of its own: a part is one group of one sequence. The number of packed sequences and the longest length
-// are rounded up to powers of two, so that batches share plans; the parts that are too many are empty.
+// cuDNN's idea of `groups`: parts that know nothing of each other. The groups of one causal sequence are parts, because
+// its length is that of all batches; so are several sequences of equal length if a group has one query head, so that
+// all query heads are equally far apart. Everything else is packed, single images too, because each has a length of its
+// own and would need a plan of its own: a part is one group of one sequence. The number of packed sequences and the
+// longest length are rounded up to powers of two, so that batches share plans; the parts that are too many are empty.
 kernels::CudnnAttention cudnn_shape(const at::Tensor& groups, const PackedSequences& sequences, bool causal,
                                     double scale) {
   const std::int64_t queries = groups.size(2) - 2, width = groups.size(3), heads = groups.size(1) * queries;
@@ -77,7 +77,7 @@ kernels::CudnnAttention cudnn_shape(const at::Tensor& groups, const PackedSequen
                                    .deterministic = at::globalContext().deterministicAlgorithms(),
                                    .scale = scale};
   const bool one = sequences.count() == 1;
-  if (queries == 1 && have_one_length(sequences) && (causal || !one)) {
+  if (queries == 1 && have_one_length(sequences) && !one) {
     shape.parts = sequences.count();
     shape.length = sequences.max_length;
     shape.query_heads = shape.key_heads = groups.size(1);
@@ -131,6 +131,7 @@ struct Workspace {
   at::Tensor bytes{};
   kernels::AllocateWorkspace allocate() {
     return [this](std::size_t size) {
+      bytes.reset();  // before the next one: both would exist at once
       bytes = at::empty({static_cast<std::int64_t>(size)}, like.options().dtype(at::kByte));
       return bytes.data_ptr();
     };

@@ -28,9 +28,8 @@ struct Factors {
 
 void* data_or_null(const at::Tensor& x) { return x.defined() ? x.data_ptr() : nullptr; }
 
-// cuBLAS takes some 20 us to choose the algorithm of a shape, so the choices are kept. Timing its other algorithms does
-// not pay: in training, whose clock the power limit sets, the fastest ones gain less than 1 %, and the results of a
-// comparison need memory.
+// cuBLAS takes some 20 us to choose the algorithm of a shape, so the choices are kept. To time its other algorithms
+// gains nothing (docs/benchmarks/llm_slice.md).
 class Products {
  public:
   // False, and nothing is done, if cuBLAS cannot do it.

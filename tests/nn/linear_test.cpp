@@ -147,14 +147,15 @@ TEST(RowLinear, SplitsTheInputFeaturesAndCountsTheBiasOnce) {
 }
 
 TEST(RowLinear, DoesNotMultiplyForAnUnusedResult) {
-  for (const Layout& layout : {Layout{}, {.tp = 2}, {.tp = 2, .sp = true}})
+  for (const Layout& layout : {Layout{}, {.tp = 2}, {.tp = 2, .sp = true}, {.tp = 2, .sp = true, .overlap = {2}}})
     for (const bool fp8 : {false, true})
       on_layout(layout, [&](const Rank& rank) {
         const at::Tensor x = random_tensor({kTokens, 16}, 1).requires_grad_();
         const Weight weight = {.value = random_tensor({32, 16}, 2).requires_grad_(),
                                .fp8 = fp8 ? std::make_shared<Fp8Copies>() : nullptr};
         const Linear map(weight, {}, Split::Rows, rank.parallel);
-        expect_products_left_out(1, [&](Result result) { return map.branch(x, result).value(); }, {x, weight.value});
+        expect_products_left_out(layout.overlap.tp_pieces, [&](Result result) { return map.branch(x, result).value(); },
+                                 {x, weight.value});
         return true;
       });
 }

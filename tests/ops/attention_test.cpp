@@ -1,6 +1,7 @@
 #include "ops/attention.h"
 
 #include <ATen/Context.h>
+#include <ATen/DeviceAccelerator.h>
 
 #include <algorithm>
 #include <limits>
@@ -213,34 +214,59 @@ TEST(Attention, PackedSequencesAreTheSequencesOneByOne) {
   EXPECT_TRUE(at::equal(packed.slice(0, 4, 9), alone(4, 9)));
 }
 
-// On a GPU, the deterministic backward of many heads runs in pieces, because it needs much memory. One sequence, equal
-// ones, packed ones.
-TEST(Attention, HeadsAreIndependentInTheDeterministicBackward) {
+class Deterministic {
+ public:
+  Deterministic() { set(true); }
+  ~Deterministic() { set(false); }
+
+ private:
+  static void set(bool on) { at::globalContext().setDeterministicAlgorithms(on, /*warn_only=*/true); }
+};
+
+constexpr c10::DeviceIndex kGpu = 0;
+
+std::int64_t allocated_bytes(bool peak) {
+  const auto all_pools = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+  const auto stats = at::accelerator::getDeviceStats(kGpu).allocated_bytes[all_pools];
+  return peak ? stats.peak : stats.current;
+}
+
+// On a GPU, the deterministic backward of many heads runs in pieces, because each needs much memory. One sequence, with
+// keys that heads share and without; equal ones, packed ones. The first and the last group are those of a call for
+// themselves.
+TEST(Attention, RunsTheDeterministicBackwardInPieces) {
   if (!test_device().is_cuda()) GTEST_SKIP() << "needs a GPU: such long sequences take minutes on a CPU";
-  at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/true);
+  const Deterministic guard;
   struct Case {
     std::vector<std::int64_t> offsets;
     Heads heads;
   };
-  for (const Case& c :
-       {Case{{0, 8192}, {32, 8, 128}}, Case{{0, 8192, 16384}, {16, 16, 128}}, Case{{0, 5000, 13192}, {32, 8, 128}}}) {
-    SCOPED_TRACE(::testing::Message() << c.offsets.size() - 1 << " sequences");
+  for (const Case& c : {Case{{0, 8192}, {32, 8, 128}}, Case{{0, 8192}, {32, 32, 128}},
+                        Case{{0, 8192, 16384}, {16, 16, 128}}, Case{{0, 5000, 13192}, {32, 8, 128}}}) {
+    SCOPED_TRACE(::testing::Message() << c.offsets.size() - 1 << " sequences, " << c.heads.key << " key heads");
     Tensors in = inputs(c.offsets.back(), c.heads);
     for (at::Tensor& x : in) x = x.to(at::kBFloat16);
     const at::Tensor grad = random_tensor(in[0].sizes(), 4).to(at::kBFloat16);
-    const std::int64_t sharing = c.heads.query / c.heads.key, head = c.heads.key - 1;
-    const auto last_group = [&](const at::Tensor& x) {
-      const std::int64_t heads = x.size(1) == c.heads.key ? 1 : sharing;
-      return x.narrow(1, head * heads, heads).contiguous();
-    };
     const auto op = packed_attention(c.offsets, /*causal=*/true);
+
+    const std::int64_t before = allocated_bytes(/*peak=*/false);
+    at::accelerator::resetPeakStats(kGpu);
     const testing::Evaluation all = evaluate(op, in, grad);
-    const testing::Evaluation alone =
-        evaluate(op, {last_group(in[0]), last_group(in[1]), last_group(in[2])}, last_group(grad));
-    for (std::size_t i = 0; i < in.size(); ++i)
-      EXPECT_TRUE(at::equal(last_group(all.gradients[i]), alone.gradients[i])) << "gradient " << i;
+    // Besides the workspace: copies of the inputs, the joined groups, the output, and gradients of each.
+    const auto tensors = 8 * static_cast<std::int64_t>(in[0].nbytes() + in[1].nbytes() + in[2].nbytes());
+    EXPECT_LE(allocated_bytes(/*peak=*/true) - before, (std::int64_t{9} << 28) + tensors);  // 2.25 GiB
+
+    for (const std::int64_t group : {std::int64_t{0}, c.heads.key - 1}) {
+      const auto of_group = [&](const at::Tensor& x) {
+        const std::int64_t heads = x.size(1) / c.heads.key;
+        return x.narrow(1, group * heads, heads).contiguous();
+      };
+      const testing::Evaluation alone =
+          evaluate(op, {of_group(in[0]), of_group(in[1]), of_group(in[2])}, of_group(grad));
+      for (std::size_t i = 0; i < in.size(); ++i)
+        EXPECT_TRUE(at::equal(of_group(all.gradients[i]), alone.gradients[i])) << "group " << group << ", " << i;
+    }
   }
-  at::globalContext().setDeterministicAlgorithms(false, /*warn_only=*/true);
 }
 
 TEST(Attention, ComputesGradientsOnlyForWhoWantsThem) {
