@@ -32,8 +32,7 @@ class HostTiming : public CommMeter::Timing {
 
   std::optional<Times> times(const DeviceTimes*) const override {
     const double exposed_ms = ms_between(started_, launched_) + ms_between(wait_began_, wait_ended_);
-    const TimePoint end = std::clamp(completion(), launched_, wait_ended_);
-    return Times{std::max(ms_between(started_, end), exposed_ms), exposed_ms, started_, end};
+    return Times{exposed_ms, started_, started_, std::clamp(completion(), launched_, wait_ended_)};
   }
 
  private:
@@ -68,19 +67,14 @@ class DeviceTiming : public CommMeter::Timing {
   void wait_ends() override { wait_ended_ = events_->record(); }
 
   // The stream has waited for the work, so that is complete when the end of the wait is.
-  std::optional<Times> times(const DeviceTimes* host_times) const override {
-    if (!wait_ended_->query() || (host_times && !host_times->known())) return std::nullopt;
+  std::optional<Times> times(const DeviceTimes* device_times) const override {
+    if (!wait_ended_->query() || !device_times->known()) return std::nullopt;
     const DeviceSpan span = span_after_(ready_);
-    Times times = {.in_flight_ms = span.end_ms, .exposed_ms = wait_began_->elapsedTime(*wait_ended_)};
-    times.in_flight_ms = std::max(times.in_flight_ms, times.exposed_ms);
-    if (!host_times) return times;
-    const TimePoint ready = host_times->time_of(ready_);
+    const TimePoint ready = device_times->time_of(ready_);
     const auto after = [&](double ms) {
       return ready + std::chrono::duration_cast<TimePoint::duration>(std::chrono::duration<double, std::milli>(ms));
     };
-    times.begin = after(span.begin_ms);
-    times.end = after(span.end_ms);
-    return times;
+    return Times{wait_began_->elapsedTime(*wait_ended_), ready, after(span.begin_ms), after(span.end_ms)};
   }
 
  private:
@@ -99,10 +93,15 @@ CommMeter::~CommMeter() = default;
 
 CommMeter::Measured CommMeter::start(const std::string& group, const char* op, bool on_device) {
   Measured measured = {.key = {group, op, purpose_.load()}, .timing = nullptr};
-  if (on_device)
+  if (on_device) {
+    {
+      std::lock_guard lock(mutex_);
+      if (!device_times_) device_times_ = std::make_unique<DeviceTimes>(*events_);
+    }
     measured.timing = std::make_unique<DeviceTiming>(events_);
-  else
+  } else {
     measured.timing = std::make_unique<HostTiming>(now_);
+  }
   return measured;
 }
 
@@ -124,7 +123,10 @@ void CommMeter::count_completed() {
     Measured& oldest = awaited_.front();
     const auto times = oldest.timing->times(device_times_.get());
     if (!times) return;
-    totals_[oldest.key] += {static_cast<double>(oldest.bytes), times->in_flight_ms, times->exposed_ms};
+    CommUse& use = totals_[oldest.key];
+    use.bytes += static_cast<double>(oldest.bytes);
+    use.exposed_ms += times->exposed_ms;
+    use.in_flight.add(times->ready, times->end);
     if (!oldest.parts.empty())
       spans_.push_back({std::move(oldest.key), std::move(oldest.parts), times->begin, times->end, times->exposed_ms});
     awaited_.pop_front();
@@ -147,7 +149,6 @@ void CommMeter::keep_spans() {
   std::lock_guard lock(mutex_);
   count_completed();
   keeps_spans_ = true;
-  if (events_) device_times_ = std::make_unique<DeviceTimes>(*events_);
 }
 
 std::vector<CommSpan> CommMeter::take_spans() {

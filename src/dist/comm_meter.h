@@ -63,15 +63,15 @@ class CommMeter {
   class Timing {
    public:
     struct Times {
-      double in_flight_ms = 0, exposed_ms = 0;
-      CommSpan::TimePoint begin{}, end{};
+      double exposed_ms = 0;
+      CommSpan::TimePoint ready{}, begin{}, end{};  // the inputs are; it runs; it is complete
     };
     virtual ~Timing() = default;
     virtual void launched(const Works& works) = 0;
     virtual void wait_begins() = 0;
     virtual void wait_ends() = 0;
-    // None until they are known. On a GPU, begin and end are unknown without `host_times`.
-    virtual std::optional<Times> times(const DeviceTimes* host_times) const = 0;
+    // None until they are known. `device_times`: of a GPU.
+    virtual std::optional<Times> times(const DeviceTimes* device_times) const = 0;
   };
   struct Measured {
     CommKey key;
@@ -104,7 +104,7 @@ class CommMeter {
   bool keeps_spans_ = false;
   std::vector<CommSpan> spans_;
   const std::shared_ptr<EventPool> events_;    // on a GPU
-  std::unique_ptr<DeviceTimes> device_times_;  // on a GPU, while spans are kept
+  std::unique_ptr<DeviceTimes> device_times_;  // on a GPU, from the first operation
 };
 
 }  // namespace braid

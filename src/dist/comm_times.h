@@ -17,21 +17,44 @@ struct CommKey {
   friend auto operator<=>(const CommKey&, const CommKey&) = default;
 };
 
+// The time that lies in at least one of many intervals.
+class CoveredTime {
+ public:
+  using TimePoint = std::chrono::steady_clock::time_point;
+  void add(TimePoint begin, TimePoint end);
+  void add(const CoveredTime& other);
+  double ms() const;
+
+ private:
+  struct Interval {
+    TimePoint begin, end;
+  };
+  void join();
+
+  static constexpr std::size_t kLeast = 256;
+  std::vector<Interval> intervals_;
+  std::size_t most_ = kLeast;  // are joined when there are so many
+};
+
+// Operations of a rank.
+struct CommUse {
+  double bytes = 0;       // this rank's parts, as Meeting::bytes
+  double exposed_ms = 0;  // how long compute stood still for them
+  // Each from when its inputs were ready until it was complete, peers' lateness included. Operations that are in flight
+  // together, or queue behind each other, cover that time once: else a rank that waits for the first of them would
+  // seem to hide the others.
+  CoveredTime in_flight{};
+  CommUse& operator+=(const CommUse& other);
+};
+using CommLedger = std::map<CommKey, CommUse>;
+
 struct CommTotals {
-  double bytes = 0;         // this rank's parts, as Meeting::bytes
-  double in_flight_ms = 0;  // from when its inputs were ready until it was complete, peers' lateness included
-  double exposed_ms = 0;    // of that time, how long compute stood still for it
+  double bytes = 0, in_flight_ms = 0, exposed_ms = 0;
 
   // The share of the time in flight in which the rank could compute.
   double hidden() const { return in_flight_ms > 0 ? std::max(0.0, 1 - exposed_ms / in_flight_ms) : 1; }
-  CommTotals& operator+=(const CommTotals& other) {
-    bytes += other.bytes;
-    in_flight_ms += other.in_flight_ms;
-    exposed_ms += other.exposed_ms;
-    return *this;
-  }
+  CommTotals& operator+=(const CommTotals& other);
 };
-using CommLedger = std::map<CommKey, CommTotals>;
 
 // One operation, for a trace.
 struct CommSpan {

@@ -44,7 +44,7 @@ c10::Device choose_device(const WorldSpec& spec, const DistConfig& config) {
   const auto gpus = static_cast<int>(torch::cuda::device_count());
   if (config.device == "cuda" && gpus == 0)
     throw ConfigError({fmt::format("no GPU is visible to rank {} on {}", spec.rank, host_name()), "dist.device",
-                       "use cpu or auto, or a build and a machine with CUDA"});
+                       "use a build and a machine with CUDA, or dist.device=cpu and dist.backend=auto"});
   if (config.device == "cpu" || gpus == 0) return c10::kCPU;
   return c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(spec.local_rank % gpus));
 }

@@ -14,7 +14,7 @@ int visible_gpus() {
 
 Problem no_gpu(const std::string& where) {
   return {fmt::format("no GPU is visible on {}", host_name()), where,
-          "use cpu or auto, or a build and a machine with CUDA"};
+          "use a build and a machine with CUDA, or dist.device=cpu and dist.backend=auto"};
 }
 
 }  // namespace braid

@@ -27,13 +27,11 @@ CommKind kind_of(const CommKey& key) {
 }
 
 CommReport report_of(const CommLedger& ledger, int iterations) {
+  std::array<CommUse, kCommKinds> uses;
+  for (const auto& [key, use] : ledger) uses[static_cast<std::size_t>(kind_of(key))] += use;
   CommReport report;
-  for (const auto& [key, totals] : ledger) report[static_cast<std::size_t>(kind_of(key))] += totals;
-  for (CommTotals& totals : report) {
-    totals.bytes /= iterations;
-    totals.in_flight_ms /= iterations;
-    totals.exposed_ms /= iterations;
-  }
+  for (std::size_t i = 0; i < kCommKinds; ++i)
+    report[i] = {uses[i].bytes / iterations, uses[i].in_flight.ms() / iterations, uses[i].exposed_ms / iterations};
   return report;
 }
 

@@ -118,7 +118,11 @@ Problems fp8_problems(const ModelConfig& model) {
 
 Problems pieces_problems(const char* key, int pieces, bool possible, const char* needs, const std::string& fix) {
   const std::string given = fmt::format("{}={}", key, pieces), where = fmt::format("model.{}", key);
+  constexpr int kMostPieces = 64;  // each is an operation of its own
   if (pieces < 1) return {{given + " must be at least 1", where, "use 1 to cut nothing"}};
+  if (pieces > kMostPieces)
+    return {
+        {fmt::format("{} must be at most {}", given, kMostPieces), where, "use 2 to 4; each piece travels on its own"}};
   if (pieces == 1 || possible) return {};
   return {{fmt::format("{} needs {}", given, needs), where, fix}};
 }

@@ -252,6 +252,7 @@ class Run {
                                                 {"communication", std::llround(times.communication_ms * 1e3)},
                                                 {"own", std::llround(times.own_ms * 1e3)}});
     }
+    clock_.trace().flush();  // what a run that fails leaves has whole iterations
     return report;
   }
 

@@ -27,9 +27,15 @@ TEST(CommKinds, APurposeDecidesFirst) {
 }
 
 TEST(CommKinds, AReportIsAMeanOverIterations) {
-  const CommReport report = report_of({{{"language.tp", "all_gather"}, {100, 8, 6}},
-                                       {{"language.tp", "reduce_scatter"}, {300, 2, 0}},
-                                       {{"images.embeddings", "exchange", ""}, {10, 4, 1}}},
+  const auto use = [](double bytes, int begin_ms, int end_ms, double exposed_ms) {
+    const auto at = [](int ms) { return CoveredTime::TimePoint(std::chrono::milliseconds(ms)); };
+    CommUse made = {bytes, exposed_ms};
+    made.in_flight.add(at(begin_ms), at(end_ms));
+    return made;
+  };
+  const CommReport report = report_of({{{"language.tp", "all_gather"}, use(100, 0, 8, 6)},
+                                       {{"language.tp", "reduce_scatter"}, use(300, 6, 10, 0)},
+                                       {{"images.embeddings", "exchange", ""}, use(10, 0, 4, 1)}},
                                       2);
   const CommTotals& tp = report[static_cast<std::size_t>(CommKind::Tensor)];
   EXPECT_DOUBLE_EQ(tp.bytes, 200);
