@@ -30,6 +30,7 @@ struct TextSizes {
   std::int64_t tokens = 0;
   std::int64_t samples = 1;
   std::int64_t labels = 0;  // with a loss, among the T / cp tokens of one rank
+  double squares = 0;       // sum of the squares of the sequences' lengths
 };
 
 // Of the stage of a module that trains, or that only passes gradients on to the encoders. Without what the modules

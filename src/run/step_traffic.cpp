@@ -120,7 +120,8 @@ class RankTraffic {
     return collectives_of(setup_.model.language, language, op.stage.index, setup_.layers,
                           {.tokens = text.tokens,
                            .samples = setup_.micro_batch,
-                           .labels = text.labels[index(language.dense.coord(rank_, "cp"))]},
+                           .labels = text.labels[index(language.dense.coord(rank_, "cp"))],
+                           .squares = text.squares},
                           trains(language.name));
   }
 
@@ -307,7 +308,11 @@ StepSizes full_step(const Recipe& recipe, const Topology& topology) {
   const Grid& language = topology.language().dense;
   const std::int64_t cp = language.size_of("cp"), replicas = language.size_of("dp");
   const auto microbatches = index(microbatches_of(workload_of(recipe), topology));
-  const StepSizes::Text text = {tokens, micro_batch * pieces, std::vector<std::int64_t>(index(cp), tokens / cp)};
+  const double length = piece_length(recipe.data, recipe.model.model);
+  const StepSizes::Text text = {.tokens = tokens,
+                                .sequences = micro_batch * pieces,
+                                .labels = std::vector<std::int64_t>(index(cp), tokens / cp),
+                                .squares = static_cast<double>(micro_batch * pieces) * length * length};
   StepSizes sizes = {.text{microbatches, std::vector<StepSizes::Text>(index(replicas), text)}};
   for (const StepSizes::Extents& of_piece : largest_media(recipe, topology)) {
     StepSizes::Extents of_sample;

@@ -19,6 +19,7 @@ struct StepSizes {
   struct Text {
     std::int64_t tokens = 0, sequences = 1;
     std::vector<std::int64_t> labels{};  // with a loss, by cp rank
+    double squares = 0;                  // sum of the squares of the sequences' lengths
   };
   using Extents = std::vector<std::vector<std::int64_t>>;  // by item, see models/providers.h
 
