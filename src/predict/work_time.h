@@ -9,6 +9,7 @@
 namespace braid {
 
 double seconds_of(const Work& work, const HardwareProfile& hardware);
+// One call after the other. The host runs ahead of a GPU; where it is slower, its time counts.
 double seconds_of(const std::vector<Work>& work, const HardwareProfile& hardware);
 
 }  // namespace braid
