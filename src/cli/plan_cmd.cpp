@@ -96,14 +96,6 @@ void add_schedule_command(CLI::App& plan) {
 
 }  // namespace
 
-ScheduleOptions schedule_options_of(const Recipe& recipe, const Topology& topology) {
-  ScheduleOptions options = schedule_options(topology, frozen_sets(recipe),
-                                             microbatches_of(workload_of(recipe), topology), recipe.train.prefetch);
-  options.overlap_reduce = recipe.optimizer.overlap_grad_reduce;
-  options.overlap_gather = recipe.optimizer.overlap_param_gather;
-  return options;
-}
-
 void add_plan_command(CLI::App& app) {
   CLI::App* plan =
       app.add_subcommand("plan", "Show the layout, schedule and communication of a recipe, without running it");

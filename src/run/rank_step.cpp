@@ -1,6 +1,7 @@
 #include "run/rank_step.h"
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 
 #include "base/strings.h"
@@ -27,10 +28,7 @@ RankStep::RankStep(const StepSetup& setup, const std::vector<Module>& modules, c
       options_(options),
       sizes_(sizes),
       rank_(global_rank),
-      samples_(samples_of_microbatch(setup, modules)) {
-  for (int m = 0; m < this->modules(); ++m)
-    if (module(m).dense.contains(rank_)) add_optimizers(m);
-}
+      samples_(samples_of_microbatch(setup, modules)) {}
 
 // --- ops of stages
 
@@ -44,6 +42,19 @@ Collectives RankStep::load(const Stage& stage, int microbatch) const {
     numbers += rows * features_of(encoder(m).model);
   }
   return {{"cp-tp", "broadcast", numbers * sizes_.value_bytes[index(m)]}};
+}
+
+std::vector<std::int64_t> RankStep::input_sizes(const Stage& stage, int microbatch) const {
+  if (!module(stage.module).is_encoder) {
+    const TextSizes text = text_sizes(stage.module, microbatch);
+    std::vector<std::int64_t> sizes = {text.tokens, text.labels, std::llround(text.squares)};
+    for (const Collective& shared : shared_embeddings(stage, microbatch, true)) sizes.push_back(shared.bytes);
+    return sizes;
+  }
+  std::vector<std::int64_t> sizes;
+  for (const auto& extent : own_extents(sizes_, stage.module, microbatch))
+    sizes.insert(sizes.end(), extent.begin(), extent.end());
+  return sizes;
 }
 
 std::vector<LayerCollectives> RankStep::collectives(const Stage& stage, int microbatch) const {
@@ -89,47 +100,6 @@ std::int64_t RankStep::transfer_bytes(const Edge& edge, int microbatch) const {
   }
   const int split = setup_.layers.sequence_parallel ? group_size(module(m), "cp-tp") : group_size(module(m), "cp");
   return own_text(sizes_, m, microbatch).tokens / split * embedding_bytes();
-}
-
-// --- the optimizer
-
-void RankStep::add_optimizers(int m) {
-  const Module& own = module(m);
-  const int stages = stage_count(own);
-  const auto add_set = [&](const std::string& set, const std::vector<ParamSpec>& specs) {
-    if (trains(set)) optimizers_.push_back({m, {specs, own, rank_, setup_.optimizer, setup_.layers.element_bytes}});
-  };
-  if (!own.is_encoder) return add_set(own.name, declare_parameters(setup_.model.language, stages));
-  add_set(own.name + ".encoder", declare_parameters(encoder(m).model, stages));
-  add_set(own.name + ".projector", declare_parameters(encoder(m).projector, stages));
-}
-
-Collectives RankStep::for_optimizers(const Stage& stage, Collectives (OptimizerCollectives::*list)(int) const) const {
-  Collectives all;
-  for (const Optimizer& optimizer : optimizers_)
-    if (optimizer.module == stage.module)
-      std::ranges::copy((optimizer.collectives.*list)(stage.index), std::back_inserter(all));
-  return all;
-}
-
-Collectives RankStep::gathers(const Stage& stage) const {
-  return for_optimizers(stage, &OptimizerCollectives::gathers);
-}
-Collectives RankStep::reductions(const Stage& stage) const {
-  return for_optimizers(stage, &OptimizerCollectives::reductions);
-}
-Collectives RankStep::replica_sums(const Stage& stage) const {
-  return for_optimizers(stage, &OptimizerCollectives::replica_sums);
-}
-
-OptimizerElements RankStep::optimizer_elements() const {
-  OptimizerElements sum;
-  for (const Optimizer& optimizer : optimizers_) {
-    const OptimizerElements own = optimizer.collectives.elements();
-    sum.gradients += own.gradients;
-    sum.updated += own.updated;
-  }
-  return sum;
 }
 
 // --- the update
@@ -213,6 +183,45 @@ std::int64_t RankStep::embeddings(int m, int microbatch, const SampleRange& samp
   for (std::int64_t s = samples.begin; s < samples.end; ++s)
     for (const auto& extent : sizes_.media[index(m)][index(microbatch)][index(s)]) rows += rows_of(encoder(m), extent);
   return rows;
+}
+
+// --- optimizers
+
+RankOptimizers::RankOptimizers(const StepSetup& setup, const std::vector<Module>& modules, int global_rank) {
+  for (int m = 0; m < static_cast<int>(modules.size()); ++m) {
+    const Module& own = modules[index(m)];
+    if (!own.dense.contains(global_rank)) continue;
+    const int stages = stage_count(own);
+    const auto add_set = [&](const std::string& set, const std::vector<ParamSpec>& specs) {
+      if (!contains(setup.frozen, set))
+        optimizers_.push_back({m, {specs, own, global_rank, setup.optimizer, setup.layers.element_bytes}});
+    };
+    if (own.is_encoder) {
+      const EncoderConfig& encoder = encoder_of(setup.model, own);
+      add_set(own.name + ".encoder", declare_parameters(encoder.model, stages));
+      add_set(own.name + ".projector", declare_parameters(encoder.projector, stages));
+    } else {
+      add_set(own.name, declare_parameters(setup.model.language, stages));
+    }
+  }
+}
+
+Collectives RankOptimizers::all_of(const Stage& stage, Collectives (OptimizerCollectives::*list)(int) const) const {
+  Collectives all;
+  for (const Optimizer& optimizer : optimizers_)
+    if (optimizer.module == stage.module)
+      std::ranges::copy((optimizer.collectives.*list)(stage.index), std::back_inserter(all));
+  return all;
+}
+
+OptimizerElements RankOptimizers::elements() const {
+  OptimizerElements sum;
+  for (const Optimizer& optimizer : optimizers_) {
+    const OptimizerElements own = optimizer.collectives.elements();
+    sum.gradients += own.gradients;
+    sum.updated += own.updated;
+  }
+  return sum;
 }
 
 }  // namespace braid

@@ -24,6 +24,8 @@ class RankStep {
 
   // The leader shares the values of media with the ranks of its stage; text they already have.
   Collectives load(const Stage& stage, int microbatch) const;
+  // What the next two depend on: equal for microbatches that a stage treats alike.
+  std::vector<std::int64_t> input_sizes(const Stage& stage, int microbatch) const;
   // By layer.
   std::vector<LayerCollectives> collectives(const Stage& stage, int microbatch) const;
   std::vector<LayerWork> work(const Stage& stage, int microbatch) const;
@@ -32,13 +34,6 @@ class RankStep {
   Collectives shared_embeddings(const Stage& stage, int microbatch, bool is_forward) const;
   std::int64_t transfer_bytes(const Edge& edge, int microbatch) const;
 
-  // --- the optimizer
-
-  Collectives gathers(const Stage& stage) const;
-  Collectives reductions(const Stage& stage) const;
-  Collectives replica_sums(const Stage& stage) const;
-  OptimizerElements optimizer_elements() const;  // of all modules of this rank
-
   // --- the update
 
   std::int64_t agreed_bytes() const;  // of the all-reduce over the world
@@ -46,13 +41,6 @@ class RankStep {
   Collectives update(int module, const StepSizes& next) const;
 
  private:
-  struct Optimizer {
-    int module;
-    OptimizerCollectives collectives;
-  };
-
-  void add_optimizers(int m);
-  Collectives for_optimizers(const Stage& stage, Collectives (OptimizerCollectives::*list)(int) const) const;
   std::int64_t shared_numbers(int m, const StepSizes& next) const;
 
   int modules() const { return static_cast<int>(modules_.size()); }
@@ -74,6 +62,24 @@ class RankStep {
   const StepSizes& sizes_;
   const int rank_;
   const std::int64_t samples_;  // per microbatch, over all language replicas
+};
+
+// What the optimizers of the parameter sets on a rank communicate and update.
+class RankOptimizers {
+ public:
+  RankOptimizers(const StepSetup& setup, const std::vector<Module>& modules, int global_rank);
+
+  Collectives gathers(const Stage& stage) const { return all_of(stage, &OptimizerCollectives::gathers); }
+  Collectives reductions(const Stage& stage) const { return all_of(stage, &OptimizerCollectives::reductions); }
+  Collectives replica_sums(const Stage& stage) const { return all_of(stage, &OptimizerCollectives::replica_sums); }
+  OptimizerElements elements() const;
+
+ private:
+  struct Optimizer {
+    int module;
+    OptimizerCollectives collectives;
+  };
+  Collectives all_of(const Stage& stage, Collectives (OptimizerCollectives::*list)(int) const) const;
   std::vector<Optimizer> optimizers_;
 };
 

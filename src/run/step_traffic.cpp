@@ -17,7 +17,8 @@ class RankTraffic {
         plan_(plan),
         next_(next),
         rank_(global_rank),
-        step_(setup, topology.modules(), plan.options, sizes, global_rank) {}
+        step_(setup, topology.modules(), plan.options, sizes, global_rank),
+        optimizers_(setup, topology.modules(), global_rank) {}
 
   TrafficTable count() {
     for (const Op& op : plan_.schedule.ranks[static_cast<std::size_t>(rank_)]) add(op);
@@ -39,11 +40,11 @@ class RankTraffic {
       case Op::Exchange:
         return exchange(op.transfers);
       case Op::StartGather:
-        return add(m, step_.gathers(op.stage));
+        return add(m, optimizers_.gathers(op.stage));
       case Op::StartReduce:
-        return add(m, step_.reductions(op.stage));
+        return add(m, optimizers_.reductions(op.stage));
       case Op::EndReduce:
-        return add(m, step_.replica_sums(op.stage));
+        return add(m, optimizers_.replica_sums(op.stage));
       case Op::Update:
         return update();
     }
@@ -94,6 +95,7 @@ class RankTraffic {
   const StepSizes& next_;
   const int rank_;
   const RankStep step_;
+  const RankOptimizers optimizers_;
   TrafficTable table_;
 };
 
