@@ -31,10 +31,11 @@ double seconds_of(const Work& work, const HardwareProfile& hardware) {
 double seconds_of(const std::vector<Work>& work, const HardwareProfile& hardware) {
   double device = 0, host = 0;
   for (const Work& each : work) {
+    if (each.when == When::FirstMicrobatch) continue;
     device += seconds_of(each, hardware);
     host += each.count * each.launches * hardware.host_us * 1e-6;
   }
-  return std::max(device, host);
+  return hardware.device == "cpu" ? device + host : std::max(device, host);
 }
 
 }  // namespace braid
