@@ -10,9 +10,10 @@
 #include "cli/commands.h"
 #include "cli/plan_commands.h"
 #include "plan/frozen.h"
+#include "plan/schedule.h"
 #include "plan/show.h"
 #include "plan/timeline.h"
-#include "run/recipe.h"
+#include "run/step_sizes.h"
 
 namespace braid {
 namespace {
@@ -109,6 +110,7 @@ void add_plan_command(CLI::App& app) {
   show->footer(short_overrides_help());
   add_schedule_command(*plan);
   add_plan_bytes_command(*plan);
+  add_plan_simulate_command(*plan);
   show->callback([options, show] { show_plan(*options, show->remaining()); });
 }
 

@@ -267,10 +267,11 @@ std::vector<LayerCollectives> collectives_of(const EncoderConfig& config, const 
   for (int layer = 0; layer < layers_on(config.model, stage, stages); ++layer)
     all.push_back(
         layer_of(layer_uses, trains.encoder && in_encoder(options.recompute).full ? Backward::Recomputed : plain));
-  if (stage == stages - 1)
-    all.push_back(layer_of(config.projector.kind == "affine" ? rows(items.embeddings).gather_features(output)
-                                                             : rows(items.embeddings).reduce_to_sequence(output),
-                           trains.encoder || trains.projector ? Backward::Plain : Backward::None));
+  if (stage < stages - 1) return all;
+  all.emplace_back();  // from the stream to the projector's input, without communication
+  all.push_back(layer_of(config.projector.kind == "affine" ? rows(items.embeddings).gather_features(output)
+                                                           : rows(items.embeddings).reduce_to_sequence(output),
+                         trains.encoder || trains.projector ? Backward::Plain : Backward::None));
   return all;
 }
 

@@ -102,11 +102,13 @@ GroupPlacement place_pair(int global_rank, int other, int ranks_per_node) {
 }
 
 CollectiveKind collective_kind(const std::string& operation) {
-  static const std::map<std::string, CollectiveKind> kinds = {
-      {"all_reduce", CollectiveKind::AllReduce},         {"all_gather", CollectiveKind::AllGather},
-      {"reduce_scatter", CollectiveKind::ReduceScatter}, {"all_to_all", CollectiveKind::AllToAll},
-      {"broadcast", CollectiveKind::Broadcast},          {"reduce", CollectiveKind::Reduce},
-      {"exchange", CollectiveKind::Exchange}};
+  static const std::map<std::string, CollectiveKind> kinds = {{"all_reduce", CollectiveKind::AllReduce},
+                                                              {"all_gather", CollectiveKind::AllGather},
+                                                              {"reduce_scatter", CollectiveKind::ReduceScatter},
+                                                              {"all_to_all", CollectiveKind::AllToAll},
+                                                              {"broadcast", CollectiveKind::Broadcast},
+                                                              {"reduce", CollectiveKind::Reduce},
+                                                              {"exchange", CollectiveKind::Exchange}};
   const auto kind = kinds.find(operation);
   BRAID_CHECK(kind != kinds.end(), "no algorithm is known for '{}'", operation);
   return kind->second;

@@ -34,7 +34,7 @@ double GroupTimes::seconds(const Collective& collective) {
   return seconds_of(collective, found->second, hardware_);
 }
 
-OpTime layer_time(const std::vector<Work>& work, const Collectives& collectives, GroupTimes& groups,
+OpTime layer_time(const std::vector<Work>& work, const Collectives& collectives, RowsTravel travel, GroupTimes& groups,
                   const HardwareProfile& hardware) {
   OpTime time = {.compute = seconds_of(work, hardware)};
   double products = 0, beside_experts = 0;
@@ -57,8 +57,9 @@ OpTime layer_time(const std::vector<Work>& work, const Collectives& collectives,
     time[kind_of(collective)] += seconds - hidden;
   }
   // Half of the rows' way leads to the experts.
-  const double beside_shared = std::min(rows / 2, beside_experts);
-  const double beside_others = std::min((rows - beside_shared) * (1 - 1 / pieces), std::max(0.0, products - beside_shared));
+  const double beside_shared = travel == RowsTravel::BesideSharedExpert ? std::min(rows / 2, beside_experts) : 0;
+  const double beside_others =
+      std::min((rows - beside_shared) * (1 - 1 / pieces), std::max(0.0, products - beside_shared));
   time[CommKind::Expert] += rows - beside_shared - beside_others;
   return time;
 }

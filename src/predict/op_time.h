@@ -36,9 +36,12 @@ class GroupTimes {
   std::vector<std::pair<std::string, GroupPlacement>> placements_;  // that were asked for
 };
 
+// Whether rows travel to their experts while the shared expert is computed.
+enum class RowsTravel { Alone, BesideSharedExpert };
+
 // A forward or backward of one layer. Hidden is, as far as there are products to hide it: a collective that runs beside
-// a product; of one in n pieces, (n - 1) / n; rows on their way to experts, while the shared expert is computed.
-OpTime layer_time(const std::vector<Work>& work, const Collectives& collectives, GroupTimes& groups,
+// a product; of one in n pieces, (n - 1) / n; rows on their way to experts beside the shared expert.
+OpTime layer_time(const std::vector<Work>& work, const Collectives& collectives, RowsTravel travel, GroupTimes& groups,
                   const HardwareProfile& hardware);
 
 // Collectives that nothing hides.

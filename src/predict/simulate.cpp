@@ -6,7 +6,6 @@
 
 #include "base/error.h"
 #include "models/flops.h"
-#include "plan/frozen.h"
 #include "predict/step_times.h"
 
 namespace braid {
@@ -63,7 +62,8 @@ class Account {
     }
     waiting += step_.play.end - clock;
     for (const Stage& stage : stages_of(step_.world.topology, rank))
-      if (stage.index < stage_ranks(stage.module)) modules_[index(stage.module)].waiting += waiting * share(stage.module);
+      if (stage.index < stage_ranks(stage.module))
+        modules_[index(stage.module)].waiting += waiting * share(stage.module);
     waiting_ += waiting * stands_for(first);
   }
 
@@ -112,15 +112,18 @@ class Simulator {
     const StepSizes sizes = for_large_world(
         options_.draw ? options_.draw(recipe, topology, n) : full_step(recipe, topology), step_.world.modules);
     StepTimes times(step_.world, setup_, schedule_options_, sizes, hardware_, optimizers_);
-    step_.play = play(step_.schedule, topology,
-                      {.duration = [&](int rank, const Op& op) {
-                         return op.starts_collective() ? times.of_collective(rank, op) : times.of_op(rank, op).seconds();
-                       },
-                       .transfer = [&](const Edge& edge, int microbatch) { return times.of_transfer(edge, microbatch); }});
+    step_.play =
+        play(step_.schedule, topology,
+             {.duration =
+                  [&](int rank, const Op& op) {
+                    return op.starts_collective() ? times.of_collective(rank, op) : times.of_op(rank, op).seconds();
+                  },
+              .transfer = [&](const Edge& edge, int microbatch) { return times.of_transfer(edge, microbatch); }});
     BRAID_CHECK(step_.play.stuck.empty(), "{}", fmt::join(step_.play.stuck, "; "));
     add(Account(step_, times));
     for (const auto& replicas : sizes.text)
-      for (const StepSizes::Text& text : replicas) tokens_ += static_cast<double>(text.tokens) * step_.world.replicas_of_each;
+      for (const StepSizes::Text& text : replicas)
+        tokens_ += static_cast<double>(text.tokens) * step_.world.replicas_of_each;
   }
 
   // Ranks that share cores need at least the time in which the cores do the work of all of them.
@@ -157,7 +160,8 @@ class Simulator {
     const double length = recipe_.model.model.sequence_length;
     result_.tflops_per_gpu =
         1e-12 *
-        count_flops(recipe_.model.model.language, recipe_.train.global_batch * length, length / recipe_.data.packed).total() /
+        count_flops(recipe_.model.model.language, recipe_.train.global_batch * length, length / recipe_.data.packed)
+            .total() /
         result_.iteration_s / ranks;
     find_bound();
   }
@@ -190,14 +194,6 @@ class Simulator {
 };
 
 }  // namespace
-
-ScheduleOptions schedule_options_of(const Recipe& recipe, const Topology& topology) {
-  ScheduleOptions options = schedule_options(topology, frozen_sets(recipe),
-                                             microbatches_of(workload_of(recipe), topology), recipe.train.prefetch);
-  options.overlap_reduce = recipe.optimizer.overlap_grad_reduce;
-  options.overlap_gather = recipe.optimizer.overlap_param_gather;
-  return options;
-}
 
 double ModuleTimes::communication() const { return std::accumulate(exposed.begin(), exposed.end(), 0.0); }
 

@@ -16,9 +16,6 @@
 
 namespace braid {
 
-// A recipe's schedule options, as training uses them.
-ScheduleOptions schedule_options_of(const Recipe& recipe, const Topology& topology);
-
 // The sizes of the n-th step, of a recipe and its topology.
 using DrawStep = std::function<StepSizes(const Recipe& recipe, const Topology& topology, int step)>;
 
@@ -39,14 +36,14 @@ struct ModuleTimes {
 };
 
 struct Simulation {
-  double iteration_s = 0;                  // the mean of all steps
-  double spread_s = 0;                     // their standard deviation
-  double fastest_s = 0, slowest_s = 0;     // of them
+  double iteration_s = 0;               // the mean of all steps
+  double spread_s = 0;                  // their standard deviation
+  double fastest_s = 0, slowest_s = 0;  // of them
   double tokens_per_s_per_gpu = 0, tflops_per_gpu = 0;
-  double bubble = 0;                       // the share of all ranks' time in which they wait for others
-  double exposed_communication_s = 0;      // of the module that limits the step
-  std::string bound_by{};                  // "language: compute", "images: compute", "language: ep communication"
-  std::vector<ModuleTimes> modules{};      // means of all steps
+  double bubble = 0;                   // the share of all ranks' time in which they wait for others
+  double exposed_communication_s = 0;  // of the module that limits the step
+  std::string bound_by{};              // "language: compute", "images: compute", "language: ep communication"
+  std::vector<ModuleTimes> modules{};  // means of all steps
   int ranks = 0, nodes = 0, played_ranks = 0;
 };
 

@@ -9,6 +9,11 @@ namespace {
 
 std::size_t index(int i) { return static_cast<std::size_t>(i); }
 
+bool is_fp8(const LanguageConfig& config) {
+  const auto* hybrid = std::get_if<HybridLmConfig>(&config);
+  return hybrid && hybrid->fp8 == "rowwise";
+}
+
 double seconds(const Collectives& collectives, GroupTimes& groups) {
   double sum = 0;
   for (const Collective& collective : collectives) sum += groups.seconds(collective);
@@ -45,21 +50,21 @@ const OptimizerTimes::OfStage& OptimizerTimes::of_stage(const Stage& stage) {
   return times;
 }
 
-const OptimizerTimes::OfRank& OptimizerTimes::of_rank(int rank) {
+double OptimizerTimes::update_of(int rank) {
   std::vector<std::pair<int, int>> stages;
   for (const Stage& stage : stages_of(world_.topology, rank)) stages.emplace_back(stage.module, stage.index);
-  const auto [found, is_new] = ranks_.try_emplace(std::move(stages));
-  OfRank& times = found->second;
-  if (!is_new) return times;
+  const auto [found, is_new] = updates_.try_emplace(std::move(stages), 0);
+  if (!is_new) return found->second;
   for (int m = 0; m < static_cast<int>(world_.modules.size()); ++m) {
     if (!world_.topology.modules()[index(m)].dense.contains(rank)) continue;
     const std::vector<Module> alone = {world_.modules[index(m)]};
     const OptimizerElements elements = RankOptimizers(setup_, alone, world_.full_rank(m, rank)).elements();
-    const auto gradient_bytes = static_cast<double>(elements.gradients * std::max<std::int64_t>(setup_.layers.element_bytes, 4));
-    times.zero_gradients.compute += seconds_of(stream_work(Operator::Stream, gradient_bytes), hardware_);
-    times.update.compute += seconds_of(update_work(static_cast<double>(elements.updated), setup_.layers), hardware_);
+    const bool fp8 = !alone[0].is_encoder && is_fp8(setup_.model.language);
+    const UpdateSizes sizes = {.updated = static_cast<double>(elements.updated),
+                               .fp8 = fp8 ? static_cast<double>(elements.gradients) : 0};
+    found->second += seconds_of(update_work(sizes, setup_.layers), hardware_);
   }
-  return times;
+  return found->second;
 }
 
 StepTimes::StepTimes(const ReducedWorld& world, const StepSetup& setup, const ScheduleOptions& options,
@@ -81,8 +86,6 @@ StepTimes::StepTimes(const ReducedWorld& world, const StepSetup& setup, const Sc
 
 OpTime StepTimes::of_op(int rank, const Op& op) {
   switch (op.kind) {
-    case Op::Begin:
-      return has_update(options_) ? optimizers_.of_rank(rank).zero_gradients : OpTime{};
     case Op::Load:
       return load_time(rank, op);
     case Op::Forward:
@@ -93,6 +96,7 @@ OpTime StepTimes::of_op(int rank, const Op& op) {
       return optimizers_.of_stage(op.stage).replica_sums;
     case Op::Update:
       return update_time(rank);
+    case Op::Begin:
     case Op::Exchange:
     case Op::StartGather:
     case Op::EndGather:
@@ -133,7 +137,7 @@ const StepTimes::Times& StepTimes::stage_times(const Stage& stage, int rank, int
   if (known) return *known;
   const RankStep step = step_of(stage.module, rank);
   std::vector<std::int64_t> sizes = step.input_sizes(stage, microbatch);
-  sizes.insert(sizes.end(), {stage.module, stage.index});
+  sizes.insert(sizes.end(), {stage.module, stage.index, microbatch == 0 ? 1 : 0});
   const auto [found, is_new] = by_size_.try_emplace(std::move(sizes));
   if (is_new) found->second = compute_stage_times(step, stage, full_rank(stage.module, rank), microbatch);
   known = &found->second;
@@ -146,10 +150,13 @@ StepTimes::Times StepTimes::compute_stage_times(const RankStep& step, const Stag
   const std::vector<LayerWork> work = step.work(stage, microbatch);
   const std::vector<LayerCollectives> collectives = step.collectives(stage, microbatch);
   BRAID_CHECK_EQ(work.size(), collectives.size(), "layers of a stage");
+  // Rows that are sent again in backward leave only after the shared expert.
+  const auto rows = in_language(setup_.layers.recompute).experts ? RowsTravel::Alone : RowsTravel::BesideSharedExpert;
   Times times;
   for (std::size_t layer = 0; layer < work.size(); ++layer) {
-    times.forward += layer_time(work[layer].forward, collectives[layer].forward, groups, hardware_);
-    times.backward += layer_time(work[layer].backward, collectives[layer].backward, groups, hardware_);
+    times.forward += layer_time(work[layer].forward, collectives[layer].forward, rows, groups, hardware_);
+    times.backward += layer_time(in_microbatch(work[layer].backward, microbatch == 0), collectives[layer].backward,
+                                 RowsTravel::Alone, groups, hardware_);
   }
   times.forward += collectives_time(step.shared_embeddings(stage, microbatch, true), groups);
   times.backward += collectives_time(step.shared_embeddings(stage, microbatch, false), groups);
@@ -163,7 +170,7 @@ OpTime StepTimes::load_time(int rank, const Op& op) const {
 }
 
 OpTime StepTimes::update_time(int rank) {
-  OpTime time = optimizers_.of_rank(rank).update;
+  OpTime time = {.compute = optimizers_.update_of(rank)};
   for (int m = 0; m < static_cast<int>(world_.modules.size()); ++m) {
     if (!world_.topology.modules()[index(m)].dense.contains(rank)) continue;
     const RankStep step = step_of(m, rank);

@@ -31,17 +31,14 @@ class OptimizerTimes {
   };
   const OfStage& of_stage(const Stage& stage);
 
-  struct OfRank {
-    OpTime zero_gradients{}, update{};  // without communication
-  };
-  const OfRank& of_rank(int rank);
+  double update_of(int rank);  // seconds, without communication
 
  private:
   const ReducedWorld& world_;
   const StepSetup& setup_;
   const HardwareProfile& hardware_;
-  std::map<std::pair<int, int>, OfStage> stages_;   // by module and stage
-  std::map<std::vector<std::pair<int, int>>, OfRank> ranks_;  // by the stages of a rank
+  std::map<std::pair<int, int>, OfStage> stages_;               // by module and stage
+  std::map<std::vector<std::pair<int, int>>, double> updates_;  // by the stages of a rank
 };
 
 class StepTimes {
@@ -75,7 +72,7 @@ class StepTimes {
   const StepSizes& sizes_;
   const HardwareProfile& hardware_;
   OptimizerTimes& optimizers_;
-  std::vector<int> sends_, receives_;                                   // by rank: edges between modules
+  std::vector<int> sends_, receives_;                         // by rank: edges between modules
   std::map<std::vector<std::int64_t>, Times> by_size_;        // by stage and the sizes of its input
   std::map<std::array<int, 4>, const Times*> by_microbatch_;  // by stage, replica and microbatch
 };

@@ -4,7 +4,7 @@
 #include <iterator>
 
 #include "base/error.h"
-#include "plan/schedule.h"
+#include "plan/frozen.h"
 
 namespace braid {
 namespace {
@@ -47,6 +47,14 @@ StepSetup step_setup(const Recipe& recipe) {
                      .recompute = recompute_config(recipe.model.recompute),
                      .overlap = recipe.model.overlap},
           .micro_batch = recipe.train.micro_batch};
+}
+
+ScheduleOptions schedule_options_of(const Recipe& recipe, const Topology& topology) {
+  ScheduleOptions options = schedule_options(topology, frozen_sets(recipe),
+                                             microbatches_of(workload_of(recipe), topology), recipe.train.prefetch);
+  options.overlap_reduce = recipe.optimizer.overlap_grad_reduce;
+  options.overlap_gather = recipe.optimizer.overlap_param_gather;
+  return options;
 }
 
 StepSizes full_step(const Recipe& recipe, const Topology& topology) {

@@ -6,7 +6,7 @@
 
 #include "models/stage_collectives.h"
 #include "optim/optimizer_config.h"
-#include "plan/topology.h"
+#include "plan/schedule_options.h"
 #include "run/recipe.h"
 
 namespace braid {
@@ -35,6 +35,7 @@ struct StepSetup {
 };
 
 StepSetup step_setup(const Recipe& recipe);
+ScheduleOptions schedule_options_of(const Recipe& recipe, const Topology& topology);
 // If every sample fills its sequence, every token has a label, and every sample has as many and as large media as mock
 // samples may have.
 StepSizes full_step(const Recipe& recipe, const Topology& topology);
