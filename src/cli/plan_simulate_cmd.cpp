@@ -22,7 +22,8 @@ namespace {
 
 struct SimulateCommand {
   std::string recipe_path, hardware = "h100", svg_path, trace_path;
-  std::optional<int> nodes;
+  std::optional<int> nodes, encoder_nodes;
+  double compute_efficiency = 1, link_efficiency = 1;
   int steps = 1;
   std::int64_t seed = 1;
   bool json = false;
@@ -112,10 +113,13 @@ void print_simulation(const Simulation& simulation, const HardwareProfile& hardw
 
 void plan_simulate(const SimulateCommand& command, const std::vector<std::string>& flags) {
   Recipe recipe = read_recipe_call(command.recipe_path, flags).recipe;
-  const HardwareProfile hardware = load_hardware(command.hardware);
+  if (command.encoder_nodes && !command.nodes)
+    throw ConfigError({"--encoder-nodes was given without --nodes", "command line", "also say how many nodes there are"});
+  const HardwareProfile hardware = slower(load_hardware(command.hardware),
+                                          {.compute = command.compute_efficiency, .links = command.link_efficiency});
   std::string scaled;
   if (command.nodes) {
-    ScaledRecipe other = scale_to_nodes(recipe, *command.nodes, hardware.ranks_per_node);
+    ScaledRecipe other = scale_to_nodes(recipe, {*command.nodes, command.encoder_nodes}, hardware.ranks_per_node);
     recipe = std::move(other.recipe);
     scaled = std::move(other.how);
   }
@@ -138,6 +142,13 @@ void add_plan_simulate_command(CLI::App& plan) {
   simulate->add_option("--nodes", command->nodes,
                        "on so many nodes: with more or fewer replicas of the language model, and the global batch in "
                        "proportion");
+  simulate->add_option("--encoder-nodes", command->encoder_nodes,
+                       "with --nodes: so many of them for the encoders; default: as in the recipe");
+  simulate->add_option("--compute-efficiency", command->compute_efficiency,
+                       "of another program, or of an optimistic profile: the share of the operators' speed; default: 1")
+      ->check(CLI::Range(0.01, 10.0));
+  simulate->add_option("--link-efficiency", command->link_efficiency, "likewise of the links' speed; default: 1")
+      ->check(CLI::Range(0.01, 10.0));
   simulate->add_option("--steps", command->steps, "how many steps to draw; default: 1")->check(CLI::PositiveNumber);
   simulate->add_option("--seed", command->seed, "of the draws; default: 1");
   simulate->add_flag("--json", command->json, "print JSON, for programs");

@@ -195,6 +195,19 @@ class Simulator {
 
 }  // namespace
 
+HardwareProfile slower(HardwareProfile hardware, const Efficiency& efficiency) {
+  hardware.host_us /= efficiency.compute;
+  for (OperatorSpeed& speed : hardware.operators) {
+    speed.latency_us /= efficiency.compute;
+    for (OperatorRate& rate : speed.rates) rate.giga_per_s *= efficiency.compute;
+  }
+  for (Link* link : {&hardware.inside_node, &hardware.between_nodes}) {
+    link->latency_us /= efficiency.links;
+    for (RatePoint& point : link->rates) point.gb_per_s *= efficiency.links;
+  }
+  return hardware;
+}
+
 double ModuleTimes::communication() const { return std::accumulate(exposed.begin(), exposed.end(), 0.0); }
 
 Simulation simulate(const Recipe& recipe, const HardwareProfile& hardware, const SimulateOptions& options) {

@@ -16,6 +16,12 @@
 
 namespace braid {
 
+// The profile of a machine whose operators and links reach only a share of their speed: as another program uses them.
+struct Efficiency {
+  double compute = 1, links = 1;
+};
+HardwareProfile slower(HardwareProfile hardware, const Efficiency& efficiency);
+
 // The sizes of the n-th step, of a recipe and its topology.
 using DrawStep = std::function<StepSizes(const Recipe& recipe, const Topology& topology, int step)>;
 
