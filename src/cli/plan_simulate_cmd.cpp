@@ -114,7 +114,8 @@ void print_simulation(const Simulation& simulation, const HardwareProfile& hardw
 void plan_simulate(const SimulateCommand& command, const std::vector<std::string>& flags) {
   Recipe recipe = read_recipe_call(command.recipe_path, flags).recipe;
   if (command.encoder_nodes && !command.nodes)
-    throw ConfigError({"--encoder-nodes was given without --nodes", "command line", "also say how many nodes there are"});
+    throw ConfigError(
+        {"--encoder-nodes was given without --nodes", "command line", "also say how many nodes there are"});
   const HardwareProfile hardware = slower(load_hardware(command.hardware),
                                           {.compute = command.compute_efficiency, .links = command.link_efficiency});
   std::string scaled;
@@ -144,8 +145,9 @@ void add_plan_simulate_command(CLI::App& plan) {
                        "proportion");
   simulate->add_option("--encoder-nodes", command->encoder_nodes,
                        "with --nodes: so many of them for the encoders; default: as in the recipe");
-  simulate->add_option("--compute-efficiency", command->compute_efficiency,
-                       "of another program, or of an optimistic profile: the share of the operators' speed; default: 1")
+  simulate
+      ->add_option("--compute-efficiency", command->compute_efficiency,
+                   "of another program, or of an optimistic profile: the share of the operators' speed; default: 1")
       ->check(CLI::Range(0.01, 10.0));
   simulate->add_option("--link-efficiency", command->link_efficiency, "likewise of the links' speed; default: 1")
       ->check(CLI::Range(0.01, 10.0));
