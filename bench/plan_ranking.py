@@ -28,7 +28,7 @@ LAYOUTS = {
     "1 + pp 2": ("dp: 1", "pp: 2", False),
     "2 + dp 4, ep 4": ("dp: 2", "dp: 4, ep: 4", False),
     "2 + tp 2, dp 2, ep 2": ("dp: 2", "tp: 2, dp: 2, ep: 2", False),
-    "2 + tp 4": ("dp: 2", "tp: 4", False),
+    "1 + tp 2, cp 2": ("dp: 1", "tp: 2, cp: 2", False),
     "2 + tp 2, pp 3, ep 2": ("dp: 2", "tp: 2, pp: 3, ep: 2", False),
 }
 
