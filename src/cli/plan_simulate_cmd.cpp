@@ -44,20 +44,21 @@ Sizes sizes_of(const SimulateCommand& command, const Recipe& recipe) {
   int replicas = 0;
   for (const ModuleConfig& module : recipe.topology.modules) replicas += module.dp;
   const bool has_sizes = is_mock(recipe.data) || !command.stats_path.empty();
-  const char* why = command.full                      ? "--full"
-                    : !has_sizes                      ? "no --stats of the data set were given"
+  const char* why = command.full                   ? "--full"
+                    : !has_sizes                   ? "no --stats of the data set were given"
                     : replicas > kMaxDrawnReplicas ? "there are too many replicas to draw samples for each"
-                                                      : nullptr;
+                                                   : nullptr;
   if (why)
     return {{.steps = command.steps.value_or(1)},
             fmt::format("full sequences with as many and as large media as mock samples may have, since {}", why)};
   std::shared_ptr<const DataStats> stats;
   if (!command.stats_path.empty()) stats = std::make_shared<DataStats>(read_data_stats(command.stats_path));
   const int steps = command.steps.value_or(8);
-  return {{.steps = steps,
-           .draw = [stats](const Recipe& r, const Topology& topology,
-                           int step) { return draw_step(r, topology, stats.get(), static_cast<std::uint64_t>(step)); }},
-          fmt::format("drawn from {}, {}", stats ? command.stats_path : "those of mock samples", counted(steps, "step"))};
+  return {
+      {.steps = steps,
+       .draw = [stats](const Recipe& r, const Topology& topology,
+                       int step) { return draw_step(r, topology, stats.get(), static_cast<std::uint64_t>(step)); }},
+      fmt::format("drawn from {}, {}", stats ? command.stats_path : "those of mock samples", counted(steps, "step"))};
 }
 
 std::string share(double part, double whole) { return fmt::format("{:>5.1f} %", 100 * part / whole); }
