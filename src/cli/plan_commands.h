@@ -13,5 +13,6 @@ namespace braid {
 ScheduleOptions schedule_options_of(const Recipe& recipe, const Topology& topology);
 
 void add_plan_bytes_command(CLI::App& plan);
+void add_plan_calibrate_command(CLI::App& plan);  // of braid-tensors
 
 }  // namespace braid

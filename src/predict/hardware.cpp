@@ -21,7 +21,7 @@ using Numbers = std::vector<std::vector<double>>;
 
 std::string text_of(const Numbers& rows) {
   std::string text;
-  for (const std::vector<double>& row : rows) text += fmt::format("{:g}\n", fmt::join(row, " "));
+  for (const std::vector<double>& row : rows) text += fmt::format("{:.5g}\n", fmt::join(row, " "));
   return text;
 }
 
@@ -175,7 +175,7 @@ class ProfileWriter : public YamlWriter {
     if (value.find('\n') == std::string::npos) return YamlWriter::field(key, value, help);
     std::string block = "|";
     for (const std::string& row : split(value, '\n'))
-      if (!row.empty()) block += "\n        " + row;
+      if (!row.empty()) block += "\n      " + row;
     line(key, block, "");
   }
 };
