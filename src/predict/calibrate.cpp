@@ -71,7 +71,7 @@ class Measurement {
       std::vector<c10::Event> marks;
       // The host is ahead of the GPU from here on, so that times are those of the GPU.
       for (const CalibrationCase& each : cases_)
-        if (each.work.amount > 1e12) each.run();
+        if (each.work.amount > 1e13) each.run();
       marks.push_back(events.record());
       for (const CalibrationCase& each : cases_) {
         each.run();
@@ -108,20 +108,18 @@ class Measurement {
   const at::Device device_;
 };
 
-// A call takes a latency, and its amount at a rate. The latency is what the smallest call takes beyond its amount at
-// the highest rate; the rates of all others follow from it.
+// A call takes a latency, and its amount at a rate. The latency is what the shortest call takes beyond its amount at
+// the highest rate that was seen; the rates of the others follow from it.
 OperatorSpeed speed_from(const std::vector<Work>& works, const std::vector<double>& seconds) {
   double best = 0;
-  std::size_t smallest = 0;
-  for (std::size_t i = 0; i < works.size(); ++i) {
-    best = std::max(best, works[i].amount / seconds[i]);
-    if (works[i].amount < works[smallest].amount) smallest = i;
-  }
-  const double fastest = *std::min_element(seconds.begin(), seconds.end());
-  const double latency = std::clamp(seconds[smallest] - works[smallest].amount / best, 0.0, 0.9 * fastest);
+  for (std::size_t i = 0; i < works.size(); ++i) best = std::max(best, works[i].amount / seconds[i]);
+  const auto shortest = static_cast<std::size_t>(std::min_element(seconds.begin(), seconds.end()) - seconds.begin());
+  const double latency = seconds[shortest] - works[shortest].amount / best;
   OperatorSpeed speed = {.latency_us = latency * 1e6};
-  for (std::size_t i = 0; i < works.size(); ++i)
-    speed.rates.push_back({works[i].size, works[i].amount / (seconds[i] - latency) / 1e9});
+  for (std::size_t i = 0; i < works.size(); ++i) {
+    const double rate = works[i].amount / (seconds[i] - latency);
+    speed.rates.push_back({works[i].size, std::min(rate, 2 * best) / 1e9});
+  }
   return speed;
 }
 
@@ -190,12 +188,14 @@ class SmallStep {
 double host_us_of(const at::Device& device, const HardwareProfile& profile) {
   constexpr int kWarmUp = 5, kSteps = 40;
   const SmallStep step(device);
+  // A backward of a GPU's tensors is started by another thread.
+  const auto now = [&, begin = Clock::now()] { return device.is_cuda() ? seconds_since(begin) : thread_seconds(); };
   std::vector<double> times;
   for (int i = -kWarmUp; i < kSteps; ++i) {
-    const double start = thread_seconds();
+    const double start = now();
     step.run();
     note_end_of_step();
-    if (i >= 0) times.push_back(thread_seconds() - start);
+    if (i >= 0) times.push_back(now() - start);
   }
   const Works works = step.work(device);
   double launches = 0, computed = 0;
@@ -224,7 +224,7 @@ std::vector<double> round_trips(const Group& group, const std::vector<std::int64
       }
       times.push_back(seconds_since(start) / 2);
     }
-    seconds.push_back(quantile(times, 0.1));  // other processes can only slow it down
+    seconds.push_back(quantile(times, 0));  // other processes can only slow it down
   }
   return seconds;
 }
