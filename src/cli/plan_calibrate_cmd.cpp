@@ -26,8 +26,8 @@ std::string one_line(std::string text) {
 }
 
 HardwareProfile measured_profile(const std::string& device) {
-  const auto report = [](const std::string& what) { fmt::print(stderr, "measuring: {}\n", what); };
-  HardwareProfile profile = calibrate(device, report);
+  const auto report = [](const std::string& what) { fmt::print(stderr, "{}\n", what); };
+  HardwareProfile profile = calibrate({.device = device}, report);
   const auto describe = [&](const std::string& name, std::int64_t memory_bytes) {
     profile.note = fmt::format("{}; {}", name, one_line(version_text()));
     profile.memory_gb = static_cast<double>(memory_bytes) / 1e9;
@@ -42,7 +42,7 @@ HardwareProfile measured_profile(const std::string& device) {
   describe("one thread per rank, fp32", host.memory_bytes);
   profile.cores = host.cores;
   profile.ranks_per_node = host.cores;
-  report("messages between ranks");
+  report("measuring messages between ranks");
   profile.inside_node = calibrate_gloo();
   profile.between_nodes = profile.inside_node;
   return profile;

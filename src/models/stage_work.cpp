@@ -83,10 +83,20 @@ class Operators {
 
   // ops/add_norm: of a sum of two, which it also writes; ops/norm
   Pair add_norm(double rows, double width) const {
-    return {stream(Operator::Norm, 4 * rows * width), stream(Operator::NormBackward, 4 * rows * width, 2)};
+    return {stream(Operator::Norm, 4 * rows * width),
+            small_gradients(1, width) + stream(Operator::NormBackward, 4 * rows * width, 2)};
   }
   Pair norm(double rows, double width) const {
-    return {stream(Operator::Norm, 2 * rows * width), stream(Operator::NormBackward, 3 * rows * width, 2)};
+    return {stream(Operator::Norm, 2 * rows * width),
+            small_gradients(1, width) + stream(Operator::NormBackward, 3 * rows * width, 2)};
+  }
+
+  // Parameters whose gradients go through autograd: each is copied to the sum by a kernel of its own.
+  Works small_gradients(double parameters, double width) const {
+    if (!trains_) return {};
+    Work each = stream_work(Operator::Stream, width * (e_ + 4));
+    each.count = parameters;
+    return {each};
   }
   Pair add(double rows, double width) const { return {stream(Operator::Stream, 3 * rows * width), {}}; }
 
@@ -246,8 +256,10 @@ class LanguageWork {
                          ops_.stream(Operator::ConvolutionBackward, 3 * tokens_ * conv, 2)};
     const Pair scan = {{{.op = Operator::Scan, .amount = amount, .size = size, .launches = 3}},
                        {{.op = Operator::ScanBackward, .amount = 2 * amount, .size = size, .launches = 5}}};
-    const Pair gate = {ops_.stream(Operator::GatedNorm, 3 * tokens_ * inner),
-                       ops_.stream(Operator::GatedNormBackward, 5 * tokens_ * inner, 2)};
+    // The convolution's weight and bias, A_log, D, dt_bias, and the norm's weight have small gradients.
+    const Pair gate = {
+        ops_.stream(Operator::GatedNorm, 3 * tokens_ * inner),
+        ops_.small_gradients(6, inner) + ops_.stream(Operator::GatedNormBackward, 5 * tokens_ * inner, 2)};
     Pair mixer = swapped(conv + heads) + filter + scan + swapped(inner) + gate;
     if (recompute_.mamba)
       mixer = recomputed(mixer);
@@ -328,20 +340,21 @@ class LanguageWork {
     const double hidden = real(c.hidden), ffn = real(c.expert_ffn), experts = real(c.experts);
     const double rows = tokens * real(c.top_k);
     const bool columns_now = trains_ && !recompute_.experts;
+    const double e = ops_.e();
     const auto permuted = [&](bool columns) {
-      return Works{stream_work(Operator::Quantize,
-                               tokens * hidden * ops_.e() + rows * hidden * (columns ? ops_.e() + 2 : 1), 3)};
+      return Works{stream_work(Operator::QuantizeRows, tokens * hidden * e + rows * hidden * (columns ? e + 2 : 1), 3)};
     };
     const Pair fc1 = ops_.grouped(rows, experts, ffn, hidden, Fp8::Yes),
                fc2 = ops_.grouped(rows, experts, hidden, ffn, Fp8::Yes);
     const auto activated = [&](bool columns) {
-      return permuted(columns) + fc1.forward + ops_.quantize(rows * ffn, columns);
+      return permuted(columns) + fc1.forward +
+             Works{stream_work(Operator::QuantizeActivation, rows * ffn * (columns ? 2 * e + 2 : e + 1), 3)};
     };
     Pair pair = {activated(columns_now) + fc2.forward, {}};
     if (recompute_.experts) pair.backward = activated(trains_);
     pair.backward += permuted(trains_) + fc2.backward +
-                     Works{stream_work(Operator::Quantize, rows * ffn * (4 * ops_.e() + 2), 3)} + fc1.backward +
-                     ops_.stream(Operator::Rows, (rows + tokens) * hidden);
+                     Works{stream_work(Operator::QuantizeActivationBackward, rows * ffn * (4 * e + 2), 3)} +
+                     fc1.backward + ops_.stream(Operator::Rows, (rows + tokens) * hidden);
     pair.forward += ops_.stream(Operator::Rows, (rows + 2 * tokens) * hidden);
     return pair;
   }
@@ -507,6 +520,9 @@ const std::vector<std::string>& operator_names() {
                                                  "cross_entropy",
                                                  "cross_entropy_backward",
                                                  "quantize",
+                                                 "quantize_rows",
+                                                 "quantize_activation",
+                                                 "quantize_activation_backward",
                                                  "update"};
   return names;
 }

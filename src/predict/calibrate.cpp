@@ -46,8 +46,8 @@ double quantile(std::vector<double> values, double share) {
 // staying in the cache until its next run.
 class Measurement {
  public:
-  Measurement(std::vector<CalibrationCase> cases, const at::Device& device)
-      : cases_(std::move(cases)), times_(cases_.size()), device_(device) {}
+  Measurement(std::vector<CalibrationCase> cases, const at::Device& device, double seconds)
+      : cases_(std::move(cases)), times_(cases_.size()), device_(device), seconds_(seconds) {}
 
   // Seconds of each case.
   std::vector<double> run() {
@@ -62,12 +62,12 @@ class Measurement {
 
  private:
   static constexpr int kWarmUp = 5;  // the algorithms of products are chosen in the fourth step
-  static constexpr int kGpuRounds = 40;
-  static constexpr double kCpuSeconds = 25;
+  static constexpr int kLeastRounds = 3;
 
   void run_on_gpu() {
     EventPool events(device_);
-    for (int round = -kWarmUp; round < kGpuRounds; ++round) {
+    const auto begin = Clock::now();
+    for (int round = -kWarmUp; round < kLeastRounds || seconds_since(begin) < seconds_; ++round) {
       std::vector<c10::Event> marks;
       // The host is ahead of the GPU from here on, so that times are those of the GPU.
       for (const CalibrationCase& each : cases_)
@@ -89,7 +89,7 @@ class Measurement {
 
   void run_on_cpu() {
     const auto begin = Clock::now();
-    for (int round = -1; round < 3 || seconds_since(begin) < kCpuSeconds; ++round)
+    for (int round = -1; round < kLeastRounds || seconds_since(begin) < seconds_; ++round)
       for (std::size_t i = 0; i < cases_.size(); ++i) {
         const double start = thread_seconds();
         cases_[i].run();
@@ -106,7 +106,23 @@ class Measurement {
   const std::vector<CalibrationCase> cases_;
   std::vector<std::vector<double>> times_;
   const at::Device device_;
+  const double seconds_;
 };
+
+// Without those that fail, for lack of memory for example.
+std::vector<CalibrationCase> runnable(const std::vector<CalibrationCase>& cases,
+                                      const std::function<void(const std::string&)>& report) {
+  std::vector<CalibrationCase> kept;
+  for (const CalibrationCase& each : cases) try {
+      each.run();
+      kept.push_back(each);
+    } catch (const std::exception& e) {
+      report(fmt::format("left out, {} of {:g} x {:g} x {:g}: {}",
+                         operator_names()[static_cast<std::size_t>(each.work.op)], each.work.size[0], each.work.size[1],
+                         each.work.size[2], words_of(e)));
+    }
+  return kept;
+}
 
 // A call takes a latency, and its amount at a rate. The latency is what the shortest call takes beyond its amount at
 // the highest rate that was seen; the rates of the others follow from it.
@@ -231,16 +247,16 @@ std::vector<double> round_trips(const Group& group, const std::vector<std::int64
 
 }  // namespace
 
-HardwareProfile calibrate(const std::string& device_name, const std::function<void(const std::string&)>& report) {
-  const at::Device device = device_name == "cuda" ? at::Device(at::kCUDA, 0) : at::Device(at::kCPU);
+HardwareProfile calibrate(const CalibrationOptions& options, const std::function<void(const std::string&)>& report) {
+  const at::Device device = options.device == "cuda" ? at::Device(at::kCUDA, 0) : at::Device(at::kCPU);
   if (device.is_cpu()) at::set_num_threads(1);
   HardwareProfile profile;
   profile.source = "measured";
-  profile.device = device_name;
-  report("operators");
+  profile.device = options.device;
+  report("measuring operators");
   {
     const at::NoGradGuard guard;
-    Measurement measurement(calibration_cases(device), device);
+    Measurement measurement(runnable(calibration_cases(device, report), report), device, options.seconds);
     const std::vector<double> seconds = measurement.run();
     for (int op = 0; op < kOperators; ++op) {
       std::vector<Work> works;
@@ -253,7 +269,7 @@ HardwareProfile calibrate(const std::string& device_name, const std::function<vo
       if (!works.empty()) profile.operators[static_cast<std::size_t>(op)] = speed_from(works, times);
     }
   }
-  report("starting kernels");
+  report("measuring how long the host takes to start kernels");
   profile.host_us = host_us_of(device, profile);
   return profile;
 }

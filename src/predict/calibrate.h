@@ -16,9 +16,13 @@ struct GpuFacts {
 };
 GpuFacts gpu_facts();  // of the first GPU
 
-// The speeds of operators on a device, "cuda" or "cpu", and what the host needs to start them. `report` is told what is
-// measured next.
-HardwareProfile calibrate(const std::string& device, const std::function<void(const std::string&)>& report);
+struct CalibrationOptions {
+  std::string device = "cuda";  // or cpu
+  double seconds = 25;          // to measure operators for; the shortest possible time is a few rounds through all
+};
+
+// The speeds of operators, and what the host needs to start them. `report` is told what is measured next.
+HardwareProfile calibrate(const CalibrationOptions& options, const std::function<void(const std::string&)>& report);
 
 // Between two ranks of this host that communicate over Gloo.
 Link calibrate_gloo();

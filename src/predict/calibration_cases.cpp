@@ -7,8 +7,10 @@
 #include <memory>
 #include <numeric>
 
+#include "base/error.h"
 #include "dist/group.h"
 #include "dist/progress.h"
+#include "dist/store.h"
 #include "ops/activation.h"
 #include "ops/add_norm.h"
 #include "ops/attention.h"
@@ -117,7 +119,7 @@ Sizes gpu_sizes() {
           .matrices = {{64, 2688}, {1024, 2688}, {8192, 2688}, {8192, 1280}, {32768, 2688}, {49152, 1856}},
           .logits = {{8192, 131072}, {1024, 131072}, {128, 131072}},
           .parameters = {1 << 20, 1 << 26, 1 << 29},
-          .pool = std::int64_t{1200} << 20};
+          .pool = std::int64_t{2200} << 20};
 }
 
 Sizes cpu_sizes() {
@@ -150,18 +152,34 @@ class Cases {
         sizes_(sizes),
         alone_("alone", {0}, 0, device, {}, progress()) {}
 
-  std::vector<CalibrationCase> take() {
-    for (const Map& map : sizes_.maps)
-      for (const std::int64_t rows : sizes_.rows) add_map(map, rows);
-    for (const Map& map : sizes_.more_maps)
-      for (const std::int64_t rows : sizes_.more_rows) add_map(map, rows);
-    for (const Heads& heads : sizes_.attention) add_attention(heads);
-    for (const Mixer& mixer : sizes_.mixers) add_mixer(mixer);
-    for (const ExpertSizes& experts : sizes_.experts) add_experts(experts);
-    for (const RouterSizes& router : sizes_.routers) add_router(router);
-    for (const Matrix& matrix : sizes_.matrices) add_streams(matrix);
-    for (const Matrix& matrix : sizes_.logits) add_cross_entropy(matrix);
-    for (const std::int64_t parameters : sizes_.parameters) add_update(parameters);
+  std::vector<CalibrationCase> take(const std::function<void(const std::string&)>& report) {
+    const auto add_all = [&](const char* what, const auto& all, const auto& add) {
+      for (const auto& sizes : all) {
+        const std::size_t before = cases_.size();
+        try {
+          add(sizes);
+        } catch (const std::exception& e) {
+          cases_.resize(before);
+          report(fmt::format("left out, {}: {}", what, words_of(e)));
+        }
+      }
+    };
+    for (const std::int64_t rows : sizes_.rows)
+      add_all("a product", sizes_.maps, [&](const Map& map) { add_map(map, rows); });
+    for (const std::int64_t rows : sizes_.more_rows)
+      add_all("a product", sizes_.more_maps, [&](const Map& map) { add_map(map, rows); });
+    if (!is_wide_) {
+      for (const std::int64_t rows : sizes_.rows)
+        add_all("a product in fp8", sizes_.maps, [&](const Map& map) { add_fp8_map(map, rows); });
+      add_all("experts in fp8", sizes_.experts, [&](const ExpertSizes& experts) { add_fp8_experts(experts); });
+    }
+    add_all("attention", sizes_.attention, [&](const Heads& heads) { add_attention(heads); });
+    add_all("a scan", sizes_.mixers, [&](const Mixer& mixer) { add_mixer(mixer); });
+    add_all("experts", sizes_.experts, [&](const ExpertSizes& experts) { add_experts(experts); });
+    add_all("a router", sizes_.routers, [&](const RouterSizes& router) { add_router(router); });
+    add_all("streams", sizes_.matrices, [&](const Matrix& matrix) { add_streams(matrix); });
+    add_all("a cross entropy", sizes_.logits, [&](const Matrix& matrix) { add_cross_entropy(matrix); });
+    add_all("an update", sizes_.parameters, [&](std::int64_t parameters) { add_update(parameters); });
     return std::move(cases_);
   }
 
@@ -198,13 +216,18 @@ class Cases {
     add(product(Operator::Product, rows, map.out, map.in), [=] { braid::product(x, weight.t()); });
     add(product(Operator::Product, rows, map.in, map.out), [=] { braid::product(grad, weight); });
     add(product(Operator::ProductSum, map.out, map.in, rows), [=] { add_product(sum, grad.t(), x, true); });
-    const bool has_fp8 = !is_wide_ && rows % kFp8Multiple == 0 && map.out < 100000;
-    if (!has_fp8) return;
-    const Fp8Pair x8 = quantize(x, {true, true}), grad8 = quantize(grad, {true, true}),
-                  weight8 = quantize(weight, {true, true});
+  }
+
+  // ops/linear_fp8
+  void add_fp8_map(const Map& map, std::int64_t rows) {
+    const at::Tensor x = random({rows, map.in}), sum = zeros({map.out, map.in});
+    const Fp8Pair x8 = quantize(x, {true, true}), grad8 = quantize(random({rows, map.out}), {true, true}),
+                  weight8 = quantize(random({map.out, map.in}), {true, true});
     const at::ScalarType dtype = x.scalar_type();
     add(product_work(Operator::ProductFp8, real(rows), real(map.out), real(map.in)),
         [=] { fp8_product(x8.rows, weight8.rows, dtype, kOutputSum); });
+    add(product_work(Operator::ProductFp8, real(rows), real(map.in), real(map.out)),
+        [=] { fp8_product(grad8.rows, weight8.columns, dtype, kInputGradientSum); });
     add(product_work(Operator::ProductFp8Sum, real(map.out), real(map.in), real(rows)),
         [=] { write_fp8_product(sum, grad8.columns, x8.columns, kWeightGradientSum); });
     add(stream_work(Operator::Quantize, real(x.numel()) * (2 * e_ + 2)), [=] { quantize(x, {true, true}); });
@@ -282,38 +305,65 @@ class Cases {
                [=] { gated_rms_norm_backward_into(grad, y, z, norm, inverse_root, into, z_grad); });
   }
 
-  // ops/grouped_linear and its form in fp8, with as many rows for each expert
-  void add_experts(const ExpertSizes& s) {
+  struct ExpertTensors {
+    ExpertRows experts;
+    at::Tensor rows, grad;
+    Weight weight;
+  };
+  // As many rows for each expert.
+  ExpertTensors expert_tensors(const ExpertSizes& s) {
     const at::Tensor ends = (at::arange(1, s.experts + 1, options_.dtype(at::kInt)) * s.rows).to(at::kInt);
-    const ExpertRows experts(equal_lengths(s.experts, s.rows), ends);
-    const at::Tensor rows = random({s.experts * s.rows, s.in}), grad = random({s.experts * s.rows, s.out});
-    Weight weight = {.value = random({s.experts, s.out, s.in})};
-    weight.sum->value = at::zeros({s.experts, s.out, s.in}, options_.dtype(at::kFloat));
-    const auto work = [&](Operator op, std::int64_t r, std::int64_t c, std::int64_t d) {
-      Work one = product_work(op, real(r), real(c), real(d));
-      one.amount *= real(s.experts);
-      return one;
-    };
-    add(work(Operator::Experts, s.rows, s.out, s.in), [=] { grouped_linear_forward(rows, weight.value, experts); });
-    add(work(Operator::Experts, s.rows, s.in, s.out),
-        [=] { grouped_linear_backward(grad, {}, weight, experts, true); });
-    add(work(Operator::ExpertsSum, s.out, s.in, s.rows), [=] {
-      weight.sum->is_unset = true;
-      grouped_linear_backward(grad, rows, weight, experts, false);
+    ExpertTensors tensors = {ExpertRows(equal_lengths(s.experts, s.rows), ends),
+                             random({s.experts * s.rows, s.in}),
+                             random({s.experts * s.rows, s.out}),
+                             {.value = random({s.experts, s.out, s.in})}};
+    tensors.weight.sum->value = zeros({s.experts, s.out, s.in});
+    return tensors;
+  }
+  static Work expert_work(Operator op, std::int64_t experts, std::int64_t rows, std::int64_t columns,
+                          std::int64_t depth) {
+    Work work = product_work(op, real(rows), real(columns), real(depth));
+    work.amount *= real(experts);
+    return work;
+  }
+
+  // ops/grouped_linear
+  void add_experts(const ExpertSizes& s) {
+    const ExpertTensors t = expert_tensors(s);
+    add(expert_work(Operator::Experts, s.experts, s.rows, s.out, s.in),
+        [=] { grouped_linear_forward(t.rows, t.weight.value, t.experts); });
+    add(expert_work(Operator::Experts, s.experts, s.rows, s.in, s.out),
+        [=] { grouped_linear_backward(t.grad, {}, t.weight, t.experts, true); });
+    add(expert_work(Operator::ExpertsSum, s.experts, s.out, s.in, s.rows), [=] {
+      t.weight.sum->is_unset = true;
+      grouped_linear_backward(t.grad, t.rows, t.weight, t.experts, false);
     });
-    if (is_wide_) return;
-    weight.fp8 = std::make_shared<Fp8Copies>();
-    const Fp8Groups groups = fp8_groups(ends, {rows});
-    const Fp8Pair rows8 = quantize_groups(rows, {true, true}, groups);
-    const Fp8Pair grad8 = quantize_groups(grad, {true, true}, groups);
-    add(work(Operator::ExpertsFp8, s.rows, s.out, s.in),
-        [=] { grouped_linear_fp8_forward(rows8.rows, weight, experts, true); });
-    add(work(Operator::ExpertsFp8, s.rows, s.in, s.out),
-        [=] { grouped_linear_fp8_backward({.rows = grad8.rows, .columns = {}}, {}, weight, experts); });
-    add(work(Operator::ExpertsFp8Sum, s.out, s.in, s.rows), [=] {
-      weight.sum->is_unset = true;
-      grouped_linear_fp8_backward({.rows = {}, .columns = grad8.columns}, {rows8.columns, groups.padded_ends}, weight,
-                                  experts);
+  }
+
+  // ops/expert_mlp_fp8
+  void add_fp8_experts(const ExpertSizes& s) {
+    ExpertTensors t = expert_tensors(s);
+    t.weight.fp8 = std::make_shared<Fp8Copies>();
+    const Fp8Groups groups = fp8_groups(t.experts.ends(), {t.rows, t.grad});
+    const Fp8Pair rows8 = quantize_groups(t.rows, {true, true}, groups);
+    const Fp8Pair grad8 = quantize_groups(t.grad, {true, true}, groups);
+    add(expert_work(Operator::ExpertsFp8, s.experts, s.rows, s.out, s.in),
+        [=] { grouped_linear_fp8_forward(rows8.rows, t.weight, t.experts, true); });
+    add(expert_work(Operator::ExpertsFp8, s.experts, s.rows, s.in, s.out),
+        [=] { grouped_linear_fp8_backward({.rows = grad8.rows, .columns = {}}, {}, t.weight, t.experts); });
+    add(expert_work(Operator::ExpertsFp8Sum, s.experts, s.out, s.in, s.rows), [=] {
+      t.weight.sum->is_unset = true;
+      grouped_linear_fp8_backward({.rows = {}, .columns = grad8.columns}, {rows8.columns, groups.padded_ends}, t.weight,
+                                  t.experts);
+    });
+    const at::Tensor scales = at::ones({s.experts * s.rows}, options_.dtype(at::kFloat));
+    const at::Tensor other = random(t.grad.sizes().vec());
+    const double elements = real(t.grad.numel());
+    add(stream_work(Operator::QuantizeActivation, elements * (2 * e_ + 2)), [=] {
+      quantize_scaled_squared_relu(t.grad, scales, {true, true}, groups);
+    });
+    add(stream_work(Operator::QuantizeActivationBackward, elements * (4 * e_ + 2)), [=] {
+      quantize_scaled_squared_relu_backward(other, t.grad, scales, {true, true}, true, groups);
     });
   }
 
@@ -346,6 +396,10 @@ class Cases {
                [=] { permute_to_experts_forward(x, order, top_k); });
     add_stream(Operator::Rows, real((2 * s.tokens + s.tokens * s.top_k) * s.hidden),
                [=] { permute_to_experts_backward(rows, order, top_k, other); });
+    if (is_wide_) return;
+    const Fp8Groups groups = fp8_groups(order.ends, {x});
+    const double bytes = real(x.numel()) * e_ + real(rows.numel()) * (e_ + 2);
+    add(stream_work(Operator::QuantizeRows, bytes), [=] { quantize_permuted(x, order, top_k, {true, true}, groups); });
   }
 
   void add_streams(const Matrix& s) {
@@ -400,10 +454,11 @@ class Cases {
 
 }  // namespace
 
-std::vector<CalibrationCase> calibration_cases(const at::Device& device) {
+std::vector<CalibrationCase> calibration_cases(const at::Device& device,
+                                               const std::function<void(const std::string&)>& report) {
   const at::NoGradGuard guard;
-  return device.is_cuda() ? Cases(device, at::kBFloat16, gpu_sizes()).take()
-                          : Cases(device, at::kFloat, cpu_sizes()).take();
+  return device.is_cuda() ? Cases(device, at::kBFloat16, gpu_sizes()).take(report)
+                          : Cases(device, at::kFloat, cpu_sizes()).take(report);
 }
 
 }  // namespace braid

@@ -205,6 +205,10 @@ Operator stand_in(Operator op, const std::string& device) {
     case Operator::ExpertsFp8:
     case Operator::ExpertsFp8Sum:
       return Operator::ProductFp8;
+    case Operator::QuantizeRows:
+    case Operator::QuantizeActivation:
+    case Operator::QuantizeActivationBackward:
+      return Operator::Quantize;
     case Operator::AttentionBackward:
       return Operator::Attention;
     case Operator::ScanBackward:
