@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <numeric>
+#include <tuple>
 
 #include "base/error.h"
 #include "base/strings.h"
@@ -88,6 +90,21 @@ double all_to_all(double bytes, const Links& links) {
 
 GroupPlacement place_group(const Module& module, const std::string& key, int global_rank, int ranks_per_node) {
   return place(ranks_of_group(module, key, global_rank), ranks_per_node);
+}
+
+// Groups within replicas repeat their placement after as many replicas as it takes to begin with a node again.
+GroupPlacement place_worst_group(const Module& module, const std::string& key, int global_rank, int ranks_per_node) {
+  const Grid& grid = module.dense;
+  const int replica = grid.size_of("tp") * grid.size_of("cp"), dp = grid.size_of("dp");
+  const int first = global_rank - grid.coord(global_rank, "dp") * replica;
+  GroupPlacement worst;
+  for (int r = 0; r < std::min(dp, ranks_per_node / std::gcd(ranks_per_node, replica)); ++r) {
+    const GroupPlacement group = place_group(module, key, first + r * replica, ranks_per_node);
+    const bool is_worse = std::tuple(group.nodes, -group.per_node) > std::tuple(worst.nodes, -worst.per_node);
+    if (r == 0 || is_worse) worst = group;
+    if (group.ranks > ranks_per_node * replica) break;  // it has replicas at all places of a node
+  }
+  return worst;
 }
 
 GroupPlacement place_world(int world_size, int ranks_per_node) {

@@ -21,6 +21,8 @@ struct GroupPlacement {
 // The group of a module with this key ("tp", "dp-cp") to which a rank belongs, if every node has `ranks_per_node`
 // consecutive global ranks.
 GroupPlacement place_group(const Module& module, const std::string& key, int global_rank, int ranks_per_node);
+// Of the groups of all replicas, the one on the most nodes: the others wait for it sooner or later.
+GroupPlacement place_worst_group(const Module& module, const std::string& key, int global_rank, int ranks_per_node);
 GroupPlacement place_world(int world_size, int ranks_per_node);
 GroupPlacement place_pair(int global_rank, int other, int ranks_per_node);
 

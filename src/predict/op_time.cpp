@@ -30,7 +30,7 @@ double GroupTimes::seconds(const Collective& collective) {
   auto found = std::ranges::find(placements_, collective.group, &std::pair<std::string, GroupPlacement>::first);
   if (found == placements_.end())
     found = placements_.insert(
-        found, {collective.group, place_group(module_, collective.group, rank_, hardware_.ranks_per_node)});
+        found, {collective.group, place_worst_group(module_, collective.group, rank_, hardware_.ranks_per_node)});
   return seconds_of(collective, found->second, hardware_);
 }
 

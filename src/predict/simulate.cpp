@@ -29,6 +29,13 @@ StepSizes for_large_world(StepSizes sizes, const std::vector<Module>& modules) {
   return sizes;
 }
 
+// The op that starts the gather or reduction that `end` ends.
+std::size_t start_of(const std::vector<Op>& ops, const Op& end) {
+  const Op::Kind kind = end.kind == Op::EndGather ? Op::StartGather : Op::StartReduce;
+  const auto starts = [&](const Op& op) { return op.kind == kind && op.stage == end.stage; };
+  return static_cast<std::size_t>(std::ranges::find_if(ops, starts) - ops.begin());
+}
+
 // Where the time of a played step goes.
 class Account {
  public:
@@ -42,7 +49,7 @@ class Account {
   double waiting() const { return waiting_; }  // likewise
 
  private:
-  // What an op waits for is communication if it awaits a gather or a reduction.
+  // What an op waits for is communication while a gather or a reduction runs that it needs.
   void add(int rank) {
     const std::vector<Op>& ops = step_.schedule.ranks[index(rank)];
     const std::vector<OpSpan>& spans = step_.play.ranks[index(rank)];
@@ -52,11 +59,14 @@ class Account {
       const Op& op = ops[i];
       if (op.kind == Op::Exchange || op.starts_collective()) continue;
       OpTime time = times_.of_op(rank, op);
-      const double gap = spans[i].begin - clock;
-      if (op.ends_collective())
-        time[op.kind == Op::EndGather ? CommKind::Parameters : CommKind::Gradients] += gap;
-      else
-        waiting += gap;
+      double gap = spans[i].begin - clock;
+      if (op.ends_collective()) {
+        const OpSpan span = spans[start_of(ops, op)];
+        const double awaited = std::max(0.0, std::min(span.end, spans[i].begin) - std::max(span.begin, clock));
+        time[op.kind == Op::EndGather ? CommKind::Parameters : CommKind::Gradients] += awaited;
+        gap -= awaited;
+      }
+      waiting += gap;
       add(op.has_stage() ? op.stage.module : first, time);
       clock = spans[i].end;
     }
@@ -157,12 +167,10 @@ class Simulator {
     const double tokens = tokens_ / steps, ranks = result_.ranks;
     result_.tokens_per_s_per_gpu = tokens / result_.iteration_s / ranks;
     // As the log counts them: of full sequences.
-    const double length = recipe_.model.model.sequence_length;
-    result_.tflops_per_gpu =
-        1e-12 *
-        count_flops(recipe_.model.model.language, recipe_.train.global_batch * length, length / recipe_.data.packed)
-            .total() /
-        result_.iteration_s / ranks;
+    const double piece = piece_length(recipe_.data, recipe_.model.model);
+    const double all = recipe_.train.global_batch * piece * recipe_.data.packed;
+    const double flops = count_flops(recipe_.model.model.language, all, piece).total();
+    result_.tflops_per_gpu = 1e-12 * flops / result_.iteration_s / ranks;
     find_bound();
   }
 
