@@ -22,13 +22,18 @@ Works& operator+=(Works& a, const Works& b) {
   return a;
 }
 
-// Of one operator or layer: what its backward computes again comes before that backward.
+// Of one operator or layer.
 struct Pair {
   Works forward, backward;
+  Works again;  // what a second forward in backward repeats
+
+  Pair() = default;
+  Pair(const Works& forward, const Works& backward) : forward(forward), backward(backward), again(forward) {}
 };
 
 Pair operator+(Pair a, const Pair& b) {
   a.forward += b.forward;
+  a.again += b.again;
   a.backward = b.backward + a.backward;
   return a;
 }
@@ -51,7 +56,7 @@ class Operators {
   // ops/linear and ops/linear_fp8, without a bias. An input without a gradient: the first layer of a model.
   Pair linear(double rows, double out, double in, Fp8 fp8 = Fp8::No, bool x_grad = true) const {
     if (fp8 == Fp8::Yes) return linear_fp8(rows, out, in);
-    Pair pair = {{product(rows, out, in)}, {}};
+    Pair pair({product(rows, out, in)}, {});
     if (x_grad) pair.backward.push_back(product(rows, in, out));
     if (trains_) pair.backward += weight_gradient(wide(Operator::ProductSum, out, in, rows), out * in);
     return pair;
@@ -70,7 +75,7 @@ class Operators {
       work.amount *= experts;
       return work;
     };
-    Pair pair = {{of_all(product_work(forward, each, out, in))}, {of_all(product_work(forward, each, in, out))}};
+    Pair pair({of_all(product_work(forward, each, out, in))}, {of_all(product_work(forward, each, in, out))});
     Work gradient = product_work(sum, out, in, each);
     if (trains_) pair.backward += weight_gradient(of_all(gradient), experts * out * in);
     return pair;
@@ -152,8 +157,14 @@ Works beside_experts(Works works) {
 
 // A layer that backward runs again as a whole.
 Pair recomputed(Pair layer) {
-  layer.backward = layer.forward + layer.backward;
+  layer.backward = layer.again + layer.backward;
   return layer;
+}
+
+// The last map of such a layer: its result is unused in the second run, so it does not multiply (tensor/result.h).
+Pair closing(Pair map) {
+  std::erase_if(map.again, [](const Work& work) { return !counts_bytes(work.op); });
+  return map;
 }
 
 // An operator whose output is not kept: its only reader in backward computes it again.
@@ -205,7 +216,7 @@ class LanguageWork {
       case 'M':
         return ended(c.hidden, mamba(c));
       case '*':
-        return ended(c.hidden, attention(c, fp8_of(c)));
+        return ended(c.hidden, attention(c, fp8_of(c), /*ends_layer=*/true));
       case 'E':
         return ended(c.hidden, moe(c));
       default:
@@ -217,11 +228,11 @@ class LanguageWork {
   Pair layer(const LlamaConfig& c, int) const {
     const double ffn = real(c.ffn) / tp_, width = real(c.hidden);
     const double heads = real(c.heads + 2 * c.kv_heads) / tp_;
-    Pair attended = attention(c, Fp8::No);
+    const Pair attended = attention(c, Fp8::No, /*ends_layer=*/false);
     const Pair rotary = ops_.copied(Operator::Stream, 2 * tokens_ * heads * real(c.head_dim));
     const Pair mlp = normed(ops_.add_norm(own_, width)) + ops_.linear(tokens_, 2 * ffn, width) +
                      repeated_if(recompute_.activations, ops_.activation(tokens_, 2 * ffn, ffn)) +
-                     ops_.linear(tokens_, width, ffn);
+                     closing(ops_.linear(tokens_, width, ffn));
     return ended(c.hidden, attended + rotary + mlp);
   }
 
@@ -266,7 +277,7 @@ class LanguageWork {
     else if (recompute_.norms)
       mixer.backward = gate.forward + mixer.backward;
     return first_norm(hidden) + ops_.linear(tokens_, inner + conv + heads, hidden, fp8_of(c)) + mixer +
-           ops_.linear(tokens_, hidden, inner, fp8_of(c));
+           closing(ops_.linear(tokens_, hidden, inner, fp8_of(c)));
   }
 
   // The copies before and after an all-to-all of context parallelism.
@@ -274,12 +285,13 @@ class LanguageWork {
 
   // nn/self_attention.cpp
   template <class Config>
-  Pair attention(const Config& c, Fp8 fp8) const {
+  Pair attention(const Config& c, Fp8 fp8, bool ends_layer) const {
     const double heads = real(c.heads) / tp_, kv_heads = real(c.kv_heads) / tp_, width = real(c.head_dim);
     const double hidden = real(c.hidden), columns = (heads + 2 * kv_heads) * width;
+    const Pair projection = ops_.linear(tokens_, hidden, heads * width, fp8);
     return first_norm(hidden) + ops_.linear(tokens_, columns, hidden, fp8) + swapped(columns) +
            ops_.attention(tokens_ * cp_, heads / cp_, width, text_.squares, true) + swapped(heads * width) +
-           ops_.linear(tokens_, hidden, heads * width, fp8);
+           (ends_layer ? closing(projection) : projection);
   }
 
   // models/hybrid_lm.cpp: Mlp
@@ -291,7 +303,7 @@ class LanguageWork {
     const Pair relu = ops_.activation(rows, ffn, ffn);
     // In fp8 the second map keeps its input in fp8 and does not read it again.
     return ops_.linear(rows, ffn, hidden, fp8) + repeated_if(recompute_.activations && fp8 == Fp8::No, relu) +
-           ops_.linear(rows, hidden, ffn, fp8);
+           closing(ops_.linear(rows, hidden, ffn, fp8));
   }
 
   // nn/moe.cpp
@@ -303,7 +315,7 @@ class LanguageWork {
     const Pair router = {{{.op = Operator::Router, .amount = amount, .size = size, .launches = 5}},
                          {{.op = Operator::RouterBackward, .amount = 2 * amount, .size = size, .launches = 4}}};
     Pair beside = c.shared_ffn > 0 ? two_maps(tokens_, shared, hidden, fp8_of(c)) : Pair();
-    beside = {beside_experts(beside.forward), beside_experts(beside.backward)};
+    for (Works* works : {&beside.forward, &beside.backward, &beside.again}) *works = beside_experts(*works);
     const Pair aux = c.aux_loss_coeff != 0 ? Pair{{stream_work(Operator::Stream, 8 * tokens * experts, 4)},
                                                   {stream_work(Operator::Stream, 12 * tokens * experts, 3)}}
                                            : Pair();
@@ -328,7 +340,8 @@ class LanguageWork {
       return fp8 == Fp8::Yes ? Pair{{}, ops_.quantize(rows * width, trains_)} : Pair();
     };
     Pair inner = permute + sorted + factor(hidden) + ops_.grouped(rows, experts, ffn, hidden, fp8) + gradient(ffn) +
-                 relu + factor(ffn) + ops_.grouped(rows, experts, hidden, ffn, fp8) + gradient(hidden) + sorted;
+                 relu + factor(ffn) + closing(ops_.grouped(rows, experts, hidden, ffn, fp8)) + gradient(hidden) +
+                 sorted;
     if (recompute_.experts) inner = recomputed(inner);
     const Pair unpermute = {ops_.stream(Operator::Rows, (sent + 2 * tokens) * hidden),
                             ops_.stream(Operator::Rows, (sent + tokens) * hidden)};
@@ -350,7 +363,8 @@ class LanguageWork {
       return permuted(columns) + fc1.forward +
              Works{stream_work(Operator::QuantizeActivation, rows * ffn * (columns ? 2 * e + 2 : e + 1), 3)};
     };
-    Pair pair = {activated(columns_now) + fc2.forward, {}};
+    Pair pair(activated(columns_now), {});  // a second run needs no more
+    pair.forward += fc2.forward;
     if (recompute_.experts) pair.backward = activated(trains_);
     pair.backward += permuted(trains_) + fc2.backward +
                      Works{stream_work(Operator::QuantizeActivationBackward, rows * ffn * (4 * e + 2), 3)} +
@@ -438,10 +452,11 @@ class EncoderWork {
     const Pair scale = layers_.layer_scale ? Pair{ops_.stream(Operator::Stream, 3 * rows * hidden, 2),
                                                   ops_.stream(Operator::Stream, 5 * rows * hidden, 4)}
                                            : Pair();
+    const Pair output = ops_.linear(rows, hidden, ffn);
     const Pair branches = normed() + ops_.linear(rows, 3 * own, hidden) + bias_of(layers_.qkv_bias, rows, 3 * own) +
                           ops_.attention(rows, heads, hidden / real(layers_.heads), items_.squares, false) +
                           ops_.linear(rows, hidden, own) + scale + normed() + ops_.linear(rows, ffn, hidden) +
-                          ops_.bias(rows, ffn) + gelu + ops_.linear(rows, hidden, ffn) + scale;
+                          ops_.bias(rows, ffn) + gelu + (layers_.layer_scale ? output : closing(output)) + scale;
     return recompute_.full ? recomputed(branches + ops_.add(rows, hidden)) : branches;
   }
 
