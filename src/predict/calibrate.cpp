@@ -16,7 +16,6 @@
 #include "dist/world.h"
 #include "models/hybrid_lm.h"
 #include "ops/cross_entropy.h"
-#include "ops/product.h"
 #include "predict/calibration_cases.h"
 #include "predict/work_time.h"
 
@@ -61,7 +60,7 @@ class Measurement {
   const std::vector<CalibrationCase>& cases() const { return cases_; }
 
  private:
-  static constexpr int kWarmUp = 5;  // the algorithms of products are chosen in the fourth step
+  static constexpr int kWarmUp = 3;
   static constexpr int kLeastRounds = 3;
 
   void run_on_gpu() {
@@ -78,8 +77,7 @@ class Measurement {
         marks.push_back(events.record());
       }
       const c10::Event nothing = events.record();
-      note_end_of_step();
-      nothing.synchronize();
+        nothing.synchronize();
       if (round < 0) continue;
       const double empty_ms = marks.back().elapsedTime(nothing);
       for (std::size_t i = 0; i < cases_.size(); ++i)
@@ -211,7 +209,6 @@ double host_us_of(const at::Device& device, const HardwareProfile& profile) {
   for (int i = -kWarmUp; i < kSteps; ++i) {
     const double start = now();
     step.run();
-    note_end_of_step();
     if (i >= 0) times.push_back(now() - start);
   }
   const Works works = step.work(device);
