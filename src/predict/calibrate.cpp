@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <chrono>
 #include <ctime>
+#include <numeric>
+#include <random>
 #include <thread>
 
 #include "dist/backend_factory.h"
@@ -40,13 +42,15 @@ double quantile(std::vector<double> values, double share) {
   return values[static_cast<std::size_t>(share * static_cast<double>(values.size() - 1))];
 }
 
-// The cases take turns, as the operators of a step do: training draws as much power as the GPU may, which lowers its
-// clock, and a product alone would draw more than one among others. Turns also keep the inputs of one case from
-// staying in the GPU's cache until its next run.
+// The cases take turns in random order, as the operators of a step do: training draws as much power as the GPU may,
+// which lowers its clock, and a product alone would draw more than one among others. Turns also keep the inputs of one
+// case from staying in the GPU's cache until its next run.
 class Measurement {
  public:
   Measurement(std::vector<CalibrationCase> cases, const at::Device& device, double seconds)
-      : cases_(std::move(cases)), times_(cases_.size()), device_(device), seconds_(seconds) {}
+      : cases_(std::move(cases)), times_(cases_.size()), order_(cases_.size()), device_(device), seconds_(seconds) {
+    std::iota(order_.begin(), order_.end(), std::size_t{0});
+  }
 
   // Seconds of each case.
   std::vector<double> run() {
@@ -67,21 +71,22 @@ class Measurement {
     EventPool events(device_);
     const auto begin = Clock::now();
     for (int round = -kWarmUp; round < kLeastRounds || seconds_since(begin) < seconds_; ++round) {
+      std::shuffle(order_.begin(), order_.end(), random_);
       std::vector<c10::Event> marks;
       // The host is ahead of the GPU from here on, so that times are those of the GPU.
       for (const CalibrationCase& each : cases_)
         if (each.work.amount > 1e13) each.run();
       marks.push_back(events.record());
-      for (const CalibrationCase& each : cases_) {
-        each.run();
+      for (const std::size_t i : order_) {
+        cases_[i].run();
         marks.push_back(events.record());
       }
       const c10::Event nothing = events.record();
-        nothing.synchronize();
+      nothing.synchronize();
       if (round < 0) continue;
       const double empty_ms = marks.back().elapsedTime(nothing);
-      for (std::size_t i = 0; i < cases_.size(); ++i)
-        times_[i].push_back(std::max(marks[i].elapsedTime(marks[i + 1]) - empty_ms, 1e-4) * 1e-3);
+      for (std::size_t i = 0; i < order_.size(); ++i)
+        times_[order_[i]].push_back(std::max(marks[i].elapsedTime(marks[i + 1]) - empty_ms, 1e-4) * 1e-3);
     }
   }
 
@@ -104,6 +109,8 @@ class Measurement {
 
   const std::vector<CalibrationCase> cases_;
   std::vector<std::vector<double>> times_;
+  std::vector<std::size_t> order_;
+  std::mt19937 random_{1};
   const at::Device device_;
   const double seconds_;
 };
@@ -248,6 +255,7 @@ std::vector<double> round_trips(const Group& group, const std::vector<std::int64
 HardwareProfile calibrate(const CalibrationOptions& options, const std::function<void(const std::string&)>& report) {
   const at::Device device = options.device == "cuda" ? at::Device(at::kCUDA, 0) : at::Device(at::kCPU);
   if (device.is_cpu()) at::set_num_threads(1);
+  at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/true);  // as training does by default
   HardwareProfile profile;
   profile.source = "measured";
   profile.device = options.device;

@@ -310,10 +310,18 @@ class Cases {
     at::Tensor rows, grad;
     Weight weight;
   };
-  // As many rows for each expert.
+  // Every other expert has an eighth more rows than its neighbour, and a number that is no multiple of a kernel's tile,
+  // as routing gives them.
   ExpertTensors expert_tensors(const ExpertSizes& s) {
-    const at::Tensor ends = (at::arange(1, s.experts + 1, options_.dtype(at::kInt)) * s.rows).to(at::kInt);
-    ExpertTensors tensors = {ExpertRows(equal_lengths(s.experts, s.rows), ends),
+    Lengths counts;
+    std::vector<int> ends;
+    for (std::int64_t expert = 0; expert < s.experts; ++expert) {
+      const std::int64_t more = s.rows / 16 + 1;
+      counts.push_back(s.rows + (expert % 2 == 0 ? more : -more));
+      ends.push_back(static_cast<int>(counts.back()) + (ends.empty() ? 0 : ends.back()));
+    }
+    const at::Tensor on_device = at::tensor(ends, at::kInt).to(options_.device());
+    ExpertTensors tensors = {ExpertRows(counts, on_device),
                              random({s.experts * s.rows, s.in}),
                              random({s.experts * s.rows, s.out}),
                              {.value = random({s.experts, s.out, s.in})}};
