@@ -4,8 +4,8 @@
     bench/hidden_transfers.py RUN/trace.json GROUP ...      e.g. images.embeddings images.embedding-gradients
 
 A transfer counts from when both ranks' GPUs are in it until the later one completes it: before that, one rank waits
-for what the other has not computed yet. For each rank the table shows the share of that time in which its GPU
-computes.
+for what the other has not computed yet. The table shows the share of that time in which any of the ranks computes, and
+in which each of them does.
 """
 import collections
 import json
@@ -15,8 +15,12 @@ COMPUTE = ("forward", "backward", "optimizer")
 
 
 def covered(begin, end, spans):
-    """Of [begin, end], the time in sorted, disjoint spans."""
-    return sum(max(0, min(end, e) - max(begin, b)) for b, e in spans)
+    """Of [begin, end], the time in at least one of the spans."""
+    time, reached = 0, begin
+    for b, e in sorted(spans):
+        time += max(0, min(end, e) - max(reached, b))
+        reached = max(reached, min(end, e))
+    return time
 
 
 def main():
@@ -41,7 +45,9 @@ def main():
         windows = [(max(s[0] for s in spans.values()), max(s[1] for s in spans.values())) for spans in sides]
         total = sum(end - begin for begin, end in windows)
         mb = sum(next(iter(spans.values()))[2] for spans in sides) / 1e6 / len(sides)
-        shares = (f"{ranks[r]} {sum(covered(*w, sorted(compute[r])) for w in windows) / total:.0%}" for r in sorted(ranks))
+        def share(spans):
+            return f"{sum(covered(*window, spans) for window in windows) / total:.0%}"
+        shares = [f"any rank {share(sum(compute.values(), []))}"] + [f"{ranks[r]} {share(compute[r])}" for r in sorted(ranks)]
         print(f"{name:44}{len(sides):7}{mb:9.2f}{total / len(sides) / 1e3:9.2f}  {', '.join(shares)}")
 
 

@@ -3,8 +3,7 @@
 
     bench/host_syncs.py BUILD_FOLDER RECIPE [OPTION of braid train ...]
 
-Runs the recipe for 8 and for 16 iterations under libhost_syncs.so; the difference over 8 is what a step does. The host
-also waits in the fourth and fifth step, in which the algorithms of products are chosen.
+Runs the recipe for 4 and for 12 iterations under libhost_syncs.so; the difference over 8 is what a step does.
 """
 import collections
 import glob
@@ -13,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 
-SHORT, LONG = 8, 16
+SHORT, LONG = 4, 12
 
 
 def counts(build, recipe, options, iterations, folder):

@@ -14,7 +14,6 @@
 #include "kernel_table.h"
 #include "models/hybrid_lm.h"
 #include "ops/cross_entropy.h"
-#include "ops/product.h"
 #include "optim/global_step.h"
 #include "optim/sharded_adam.h"
 #include "timing.h"
@@ -153,10 +152,7 @@ LanguageStepReport measure(const HybridLmConfig& config, const LanguageStepOptio
   report.gradients = step.check_gradients();
 
   // The fastest algorithms of the products are chosen in the first steps.
-  for (int i = 0; i < kWarmUpSteps; ++i) {
-    step.forward_backward();
-    note_end_of_step();
-  }
+  for (int i = 0; i < kWarmUpSteps; ++i) step.forward_backward();
   report.ms_forward = median_ms(options.repeats, device, [&] { step.forward(); });
   if (device.is_cuda()) at::accelerator::resetPeakStats(device.index());
   report.ms_forward_backward = median_ms(options.repeats, device, [&] { step.forward_backward(); });

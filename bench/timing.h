@@ -10,8 +10,6 @@
 #include <optional>
 #include <vector>
 
-#include "ops/product.h"
-
 namespace braid {
 
 inline void synchronize(const at::Device& device) {
@@ -22,13 +20,12 @@ inline void synchronize(const at::Device& device) {
 // counts.
 inline double median_ms(int repeats, const at::Device& device, const std::function<void()>& work) {
   using Clock = std::chrono::steady_clock;
-  constexpr int kWarmUp = 5;  // the algorithms of products are chosen in the fourth step
+  constexpr int kWarmUp = 3;
   std::vector<double> times_ms;
   for (int i = -kWarmUp; i < repeats; ++i) {
     synchronize(device);
     const auto start = Clock::now();
     work();
-    note_end_of_step();
     synchronize(device);
     if (i >= 0) times_ms.push_back(std::chrono::duration<double, std::milli>(Clock::now() - start).count());
   }

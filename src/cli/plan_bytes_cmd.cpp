@@ -63,17 +63,17 @@ struct BytesRow {
   }
 };
 
-// An encoder may send to many language replicas: channels "images.embeddings 0>8" and "0>10" become one row.
+// An encoder may send to many language replicas: meetings "images.embeddings 0>8" and "0>10" become one row.
 std::vector<BytesRow> bytes_rows(const RankBytes& rank) {
   std::vector<BytesRow> rows;
   for (const auto& [key, traffic] : rank.traffic) {
-    const std::string& channel = key.first;
-    const std::size_t blank = channel.find(' '), arrow = channel.find('>');
-    BytesRow row = {channel, key.second, traffic};
-    if (arrow != channel.npos) {
-      const int from = parse_int(channel.substr(blank + 1, arrow - blank - 1)).value(),
-                to = parse_int(channel.substr(arrow + 1)).value();
-      row.group = channel.substr(0, blank) + (from == rank.global_rank ? " to " : " from ");
+    const std::string& meeting = key.first;
+    const std::size_t blank = meeting.find(' '), arrow = meeting.find('>');
+    BytesRow row = {meeting, key.second, traffic};
+    if (arrow != meeting.npos) {
+      const int from = parse_int(meeting.substr(blank + 1, arrow - blank - 1)).value(),
+                to = parse_int(meeting.substr(arrow + 1)).value();
+      row.group = meeting.substr(0, blank) + (from == rank.global_rank ? " to " : " from ");
       row.peers = {from == rank.global_rank ? to : from};
     }
     const auto same = std::find_if(rows.begin(), rows.end(), [&](const BytesRow& r) {

@@ -9,6 +9,7 @@
 #include "base/table.h"
 #include "cli/commands.h"
 #include "cli/plan_commands.h"
+#include "cli/tensor_commands.h"
 #include "plan/frozen.h"
 #include "plan/schedule.h"
 #include "plan/show.h"
@@ -110,6 +111,7 @@ void add_plan_command(CLI::App& app) {
   show->footer(short_overrides_help());
   add_schedule_command(*plan);
   add_plan_bytes_command(*plan);
+  plan->add_subcommand(kPlanCalibrate.name, kPlanCalibrate.help);  // in the list only: braid-tensors has it
   add_plan_simulate_command(*plan);
   show->callback([options, show] { show_plan(*options, show->remaining()); });
 }

@@ -21,10 +21,10 @@ json to_json(const RankIdentity& who) {
 
 RankIdentity identity_from(const json& j) { return {j.at("rank"), j.at("host"), j.at("coordinates")}; }
 
-// {"channel": "language.tp", "members": 7, "arrivals": 3, "marks": ["5e1f...", "", ""],
+// {"meeting": "language.tp", "members": 7, "arrivals": 3, "marks": ["5e1f...", "", ""],
 //  "texts": ["all_reduce of 8 Float", "barrier"], "contents": [0, 1, 0]}
 // A mark has eight hexadecimal digits; a content is the number of its text.
-json to_json(const ChannelKey& key, const ChannelRecord& record) {
+json to_json(const MeetingKey& key, const MeetingRecord& record) {
   std::vector<std::string> texts;
   std::vector<std::size_t> contents;
   for (const std::string& content : record.contents()) {
@@ -34,12 +34,12 @@ json to_json(const ChannelKey& key, const ChannelRecord& record) {
   }
   json marks = json::array();
   for (const auto& of_step : record.marks()) marks.push_back(fmt::format("{:08x}", fmt::join(of_step, "")));
-  return {{"channel", key.channel},    {"members", key.members},    {"arrivals", record.arrivals()},
+  return {{"meeting", key.name},       {"members", key.members},    {"arrivals", record.arrivals()},
           {"marks", std::move(marks)}, {"texts", std::move(texts)}, {"contents", std::move(contents)}};
 }
 
-ChannelRecord record_from(const json& j) {
-  ChannelRecord::Marks marks;
+MeetingRecord record_from(const json& j) {
+  MeetingRecord::Marks marks;
   for (std::size_t i = 0; i < marks.size(); ++i) {
     const auto digits = j.at("marks").at(i).get<std::string>();
     for (std::size_t begin = 0; begin < digits.size(); begin += 8)
@@ -54,7 +54,7 @@ json to_json(const RankStatus& s) {
   json j = {{"op", s.op}, {"arrivals", s.arrivals}, {"idle_s", s.idle_s}};
   for (const Wait& wait : s.waits)
     j["waits"].push_back(
-        {{"channel", wait.meeting.channel}, {"members", wait.meeting.members}, {"arrival", wait.arrival}});
+        {{"meeting", wait.meeting.name}, {"members", wait.meeting.members}, {"arrival", wait.arrival}});
   for (const auto& [key, record] : s.records) j["records"].push_back(to_json(key, record));
   return j;
 }
@@ -66,9 +66,9 @@ RankStatus status_from(const json& j) {
   s.idle_s = j.at("idle_s");
   if (auto waits = j.find("waits"); waits != j.end())
     for (const json& wait : *waits)
-      s.waits.push_back({{wait.at("channel"), wait.at("members").get<std::vector<int>>()}, wait.at("arrival")});
+      s.waits.push_back({{wait.at("meeting"), wait.at("members").get<std::vector<int>>()}, wait.at("arrival")});
   if (auto records = j.find("records"); records != j.end())
-    for (const json& record : *records) s.records[{record.at("channel"), record.at("members")}] = record_from(record);
+    for (const json& record : *records) s.records[{record.at("meeting"), record.at("members")}] = record_from(record);
   return s;
 }
 

@@ -149,7 +149,7 @@ struct Broadcast::Flight {
 
   // Backends disagree on empty tensors.
   void start(const at::Tensor& x) {
-    copy = group.rank() == root ? x.detach().contiguous() : at::empty_like(x.detach());
+    copy = x.detach().contiguous();
     if (copy.numel() > 0) arriving = group.start_broadcast(copy, root);
   }
   void start_sum(const at::Tensor& gradient) {

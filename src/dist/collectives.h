@@ -52,11 +52,10 @@ class RowExchange {
 };
 
 // Broadcasts the root's x. On other ranks x has the same shape and dtype, requires a gradient iff the root's does, and
-// is not read.
+// is overwritten. A contiguous x and the result share memory, which must not be written.
 at::Tensor broadcast(const at::Tensor& x, int root, const Group& group);
 
 // The same, overlapping with what runs between the constructor and await(), forward and backward, as in RowExchange.
-// The root's result shares its memory with x, which must not be written.
 class Broadcast {
  public:
   Broadcast(const at::Tensor& x, int root, const Group& group);

@@ -112,7 +112,7 @@ void CommMeter::finish(Measured measured, const std::vector<Wait>& waits) {
     const Meeting& meeting = wait.meeting;
     measured.bytes += meeting.bytes;
     if (keeps_spans_)
-      measured.parts.push_back({meeting.channel, wait.arrival, meeting.bytes, meeting.members, meeting.sender});
+      measured.parts.push_back({meeting.name, wait.arrival, meeting.bytes, meeting.members, meeting.sender});
   }
   awaited_.push_back(std::move(measured));
   count_completed();

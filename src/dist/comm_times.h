@@ -37,7 +37,7 @@ using CommLedger = std::map<CommKey, CommTotals>;
 struct CommSpan {
   using TimePoint = std::chrono::steady_clock::time_point;
   struct Part {
-    std::string channel;      // as in Meeting
+    std::string meeting;      // its name
     std::int64_t number = 0;  // of this rank's arrivals there; that of all members
     std::int64_t bytes = 0;
     std::vector<int> members{};

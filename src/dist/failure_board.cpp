@@ -162,7 +162,7 @@ class FailureBoard::Impl {
     RankRecord& record = ranks_[*connection.rank];
     record.last_heard = Clock::now();
     if (const auto* beat = std::get_if<Beat>(&message)) {
-      ChannelRecords last = std::move(record.status.records);
+      MeetingRecords last = std::move(record.status.records);
       record.status = beat->status;
       if (record.status.records.empty())  // they come with some beats only
         record.status.records = std::move(last);
@@ -243,9 +243,9 @@ class FailureBoard::Impl {
                         connect_timeout_s_));
   }
 
-  // With each channel's record that was reported before, usually by another rank: at once, since the board knows only a
+  // With each meeting's record that was reported before, usually by another rank: at once, since the board knows only a
   // rank's latest operations by name.
-  void compare_records(const ChannelRecords& records) {
+  void compare_records(const MeetingRecords& records) {
     bool agree = true;
     for (const auto& [key, record] : records) {
       agree = agree && record.agrees_with(reported_[key]);
@@ -323,7 +323,7 @@ class FailureBoard::Impl {
   std::list<Connection> connections_;
   Suspicions suspicions_;
   std::vector<RankRecord> ranks_;
-  ChannelRecords reported_;  // of each channel the latest, whichever rank reported it
+  MeetingRecords reported_;  // of each meeting the latest, whichever rank reported it
   std::optional<Clock::time_point> first_join_;
   Clock::time_point last_tick_ = Clock::now(), round_ = Clock::now();  // one timestamp for all events of a round
   HangLimits limits_;

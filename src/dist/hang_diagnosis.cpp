@@ -20,7 +20,7 @@ double stuck_for(const ObservedRank& rank) { return rank.silent_s + rank.status.
 bool silent(const ObservedRank& rank, double silence_s) { return !rank.finished && rank.silent_s > silence_s / 2; }
 
 bool arrived(const ObservedRank& rank, const Wait& wait) {
-  const auto count = rank.status.arrivals.find(wait.meeting.channel);
+  const auto count = rank.status.arrivals.find(wait.meeting.name);
   return count != rank.status.arrivals.end() && count->second >= wait.arrival;
 }
 
@@ -92,11 +92,11 @@ std::optional<int> gone_silent(const Ranks& ranks, double silence_s) {
   return longest->first;
 }
 
-using RecordOf = std::function<const ChannelRecord&(int rank)>;
+using RecordOf = std::function<const MeetingRecord&(int rank)>;
 
 // What `odd` communicates at an arrival, where its record and that of `usual` first differ. Where their marks of the
 // arrival before are equal, the operation itself is known.
-std::string describe_difference(const ChannelKey& key, const ChannelRecord& odd, const ChannelRecord& usual,
+std::string describe_difference(const MeetingKey& key, const MeetingRecord& odd, const MeetingRecord& usual,
                                 std::int64_t arrival, const std::string& usual_ranks) {
   std::int64_t equal = 0;  // the last arrival up to which they agree
   const auto usual_marks = usual.marks_by_arrival();
@@ -104,10 +104,9 @@ std::string describe_difference(const ChannelKey& key, const ChannelRecord& odd,
     if (const auto same = usual_marks.find(earlier); same != usual_marks.end() && same->second == mark) equal = earlier;
   const std::string is = odd.content_of(arrival), expected = usual.content_of(arrival);
   if (equal + 1 < arrival || is.empty() || expected.empty())
-    return fmt::format("its operations #{} to #{} on {} are not those of {}", equal + 1, arrival, key.channel,
+    return fmt::format("its operations #{} to #{} on {} are not those of {}", equal + 1, arrival, key.name,
                        usual_ranks);
-  return fmt::format("its operation #{} on {} is {}, that of {} is {}", arrival, key.channel, is, usual_ranks,
-                     expected);
+  return fmt::format("its operation #{} on {} is {}, that of {} is {}", arrival, key.name, is, usual_ranks, expected);
 }
 
 using RanksByMark = std::map<std::uint32_t, std::vector<int>>;
@@ -121,7 +120,7 @@ std::vector<std::vector<int>> sides_of(const RanksByMark& marks) {
 }
 
 // The records of these ranks differ.
-std::optional<HangDiagnosis> judge_mismatch(const ChannelKey& key, const RecordOf& record_of,
+std::optional<HangDiagnosis> judge_mismatch(const MeetingKey& key, const RecordOf& record_of,
                                             const std::vector<int>& ranks, bool last_chance) {
   std::map<std::int64_t, RanksByMark> arrivals;
   for (const int rank : ranks)
@@ -160,13 +159,13 @@ std::map<std::string, std::vector<int>> unreachable_hosts(const Ranks& ranks, do
 }
 
 std::optional<HangDiagnosis> diagnose_mismatch(const Ranks& ranks, bool last_chance) {
-  std::map<ChannelKey, std::vector<int>> channels;
+  std::map<MeetingKey, std::vector<int>> meetings;
   for (const auto& [number, rank] : ranks)
-    for (const auto& [key, record] : rank.status.records) channels[key].push_back(number);
-  for (const auto& channel : channels) {
-    const ChannelKey& key = channel.first;
-    const std::vector<int>& members = channel.second;
-    const auto record_of = [&](int rank) -> const ChannelRecord& { return ranks.at(rank).status.records.at(key); };
+    for (const auto& [key, record] : rank.status.records) meetings[key].push_back(number);
+  for (const auto& meeting : meetings) {
+    const MeetingKey& key = meeting.first;
+    const std::vector<int>& members = meeting.second;
+    const auto record_of = [&](int rank) -> const MeetingRecord& { return ranks.at(rank).status.records.at(key); };
     const bool agree = std::all_of(members.begin(), members.end(),
                                    [&](int rank) { return record_of(rank).agrees_with(record_of(members.front())); });
     if (agree) continue;

@@ -41,7 +41,7 @@ std::string no_heartbeat(double limit_s);
 std::map<std::string, std::vector<int>> unreachable_hosts(const std::map<int, ObservedRank>& ranks, double silence_s,
                                                           const std::string& own_host);
 
-// Ranks whose records of a channel differ: one of them left out an operation, or communicates another size. The culprit
+// Ranks whose records of a meeting differ: one of them left out an operation, or communicates another size. The culprit
 // is the one that differs from most others; of two ranks, either may be. Without a majority, nothing as long as other
 // members may still arrive, unless this is the `last_chance`.
 std::optional<HangDiagnosis> diagnose_mismatch(const std::map<int, ObservedRank>& ranks, bool last_chance = false);

@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/socket.h"
+#include "dist/world_spec.h"
 
 namespace braid {
 namespace {
@@ -45,6 +46,16 @@ std::string address_of_interface(const std::string& name) {
                          ? fmt::format("network interface '{}' of host {} has no address", name, host_name())
                          : fmt::format("host {} has no network interface '{}'", host_name(), name),
                      "GLOO_SOCKET_IFNAME", fmt::format("it has {}", fmt::join(names, ", "))});
+}
+
+std::string serving_address(const WorldSpec& spec) {
+  if (spec.launcher == Launcher::Local) return "127.0.0.1";
+  try {
+    const std::string address = local_address(listen_tcp(spec.store.host, 0));
+    return address == spec.store.host ? address : "";
+  } catch (const std::exception&) {  // an address that is not this host's, but that of a proxy
+    return "";
+  }
 }
 
 }  // namespace braid

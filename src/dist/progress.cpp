@@ -38,9 +38,9 @@ std::vector<Wait> Progress::arrive(const std::string& op, std::vector<Meeting> m
   std::lock_guard lock(mutex_);
   std::vector<Wait> waits;
   for (Meeting& meeting : meetings) {
-    const std::int64_t arrival = ++status_.arrivals[meeting.channel];
-    status_.records[key_of(meeting.channel, meeting.members)].add(meeting.content);
-    Traffic& traffic = traffic_[{meeting.channel, op}];
+    const std::int64_t arrival = ++status_.arrivals[meeting.name];
+    status_.records[meeting_key(meeting.name, meeting.members)].add(meeting.content);
+    Traffic& traffic = traffic_[{meeting.name, op}];
     ++traffic.operations;
     traffic.bytes += meeting.bytes;
     waits.push_back({std::move(meeting), arrival});
@@ -54,14 +54,14 @@ Progress::Scope Progress::wait_in(const std::string& op, std::vector<Wait> waits
   failed_op_.clear();
   status_.waits = std::move(waits);
   const Wait& first = status_.waits.front();
-  ops_.push_back(fmt::format("{} #{} on {}", op, first.arrival, first.meeting.channel));
+  ops_.push_back(fmt::format("{} #{} on {}", op, first.arrival, first.meeting.name));
   last_change_ = std::chrono::steady_clock::now();
   return Scope(*this, true);
 }
 
 void Progress::follow(const std::string& queue, const std::string& op, std::vector<Wait> waits,
                       std::function<DeviceState()> state) {
-  std::string name = fmt::format("{} #{} on {}", op, waits.front().arrival, waits.front().meeting.channel);
+  std::string name = fmt::format("{} #{} on {}", op, waits.front().arrival, waits.front().meeting.name);
   std::lock_guard lock(mutex_);
   devices_[queue].push_back(
       std::make_shared<DeviceOperation>(DeviceOperation{std::move(name), std::move(waits), std::move(state)}));
@@ -71,7 +71,7 @@ void Progress::await_device(const std::string& queue, const std::vector<Wait>& w
   std::lock_guard lock(mutex_);
   const auto is_it = [&](const std::shared_ptr<DeviceOperation>& operation) {
     const Wait &own = operation->waits.front(), &awaited = waits.front();
-    return own.arrival == awaited.arrival && own.meeting.channel == awaited.meeting.channel;
+    return own.arrival == awaited.arrival && own.meeting.name == awaited.meeting.name;
   };
   DeviceQueue& operations = devices_[queue];
   const auto operation = std::find_if(operations.rbegin(), operations.rend(), is_it);  // mostly among the newest
@@ -143,7 +143,7 @@ void Progress::add_devices(RankStatus& status) const {
     for (const auto& operation : operations)
       if (!operation->started)
         for (const Wait& wait : operation->waits) {
-          std::int64_t& arrivals = status.arrivals[wait.meeting.channel];
+          std::int64_t& arrivals = status.arrivals[wait.meeting.name];
           arrivals = std::min(arrivals, wait.arrival - 1);
         }
   }

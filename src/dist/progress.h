@@ -13,14 +13,14 @@
 #include <utility>
 #include <vector>
 
-#include "dist/channel_record.h"
+#include "dist/meeting_record.h"
 
 namespace braid {
 
 // A point where ranks synchronise: a group's collectives, or one direction of a pair's sends. The n-th arrivals of all
 // members match.
 struct Meeting {
-  std::string channel;       // e.g. "language.dp-cp", "language.pp 3>4"
+  std::string name;          // e.g. "language.dp-cp", "language.pp 3>4"
   std::vector<int> members;  // global ranks, ascending
   std::string content{};     // what they communicate, the same for all members: "all_reduce of 1000 float"
   // What this rank's part of the operation carries: the tensor of an all-reduce, broadcast or transfer, the whole of an
@@ -33,7 +33,7 @@ struct Traffic {
   std::int64_t operations = 0, bytes = 0;
   friend bool operator==(const Traffic&, const Traffic&) = default;
 };
-// By channel and operation: {"language.tp", "all_gather"}.
+// By meeting and operation: {"language.tp", "all_gather"}.
 using TrafficTable = std::map<std::pair<std::string, std::string>, Traffic>;
 
 struct Wait {
@@ -47,8 +47,8 @@ enum class DeviceState { Queued, Started, Done };
 struct RankStatus {
   std::string op;           // scopes in progress, outermost first, joined by " > "; empty between them
   std::vector<Wait> waits;  // the meetings it waits in, as a host or with its device
-  std::map<std::string, std::int64_t> arrivals;  // how often this rank arrived at each channel, its device included
-  ChannelRecords records;                        // of its host's arrivals
+  std::map<std::string, std::int64_t> arrivals;  // how often this rank arrived at each meeting, its device included
+  MeetingRecords records;                        // of its host's arrivals
   double idle_s = 0;  // since a scope was opened or closed, or its device started or completed an operation
 };
 

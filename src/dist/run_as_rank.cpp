@@ -123,18 +123,6 @@ milliseconds wait_for_store_host(const WorldSpec& spec, const DistConfig& config
   return std::max(wait_for_name(spec.store.host, wait), kLeast);
 }
 
-// Where rank 0 listens for the others: at the address by which they know this host, if they know one. A name may
-// resolve to another address on other hosts, and to several on this one; then it listens on every interface.
-std::string serving_address(const WorldSpec& spec) {
-  if (spec.launcher == Launcher::Local) return "127.0.0.1";
-  try {
-    const std::string address = local_address(listen_tcp(spec.store.host, 0));
-    return address == spec.store.host ? address : "";
-  } catch (const std::exception&) {  // an address that is not this host's, but that of a proxy
-    return "";
-  }
-}
-
 // What a rank's body runs in. Rank 0 serves whatever the launcher does not.
 class RankRuntime {
  public:

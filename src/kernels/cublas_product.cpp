@@ -2,17 +2,15 @@
 
 #include <cublasLt.h>
 
-#include <array>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <stdexcept>
 #include <string>
-#include <vector>
 
 namespace braid::kernels {
 namespace {
 
-constexpr int kOffers = 8;
 constexpr std::size_t kMaxWorkspaceBytes = 32 << 20;
 
 void check(cublasStatus_t status, const char* what) {
@@ -44,15 +42,6 @@ cublasLtMatrixLayout_t layout(cudaDataType_t type, std::int64_t rows, std::int64
 template <class T>
 void set(cublasLtMatmulDesc_t product, cublasLtMatmulDescAttributes_t attribute, const T& value) {
   check(cublasLtMatmulDescSetAttribute(product, attribute, &value, sizeof(value)), "cublasLtMatmulDescSetAttribute");
-}
-
-int depth_parts(const cublasLtMatmulAlgo_t& algorithm) {
-  int parts = 1;
-  std::size_t written = 0;
-  check(cublasLtMatmulAlgoConfigGetAttribute(&algorithm, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, &parts, sizeof(parts),
-                                             &written),
-        "cublasLtMatmulAlgoConfigGetAttribute");
-  return parts;
 }
 
 cublasLtEpilogue_t epilogue(const ProductShape& shape) {
@@ -87,10 +76,10 @@ struct CublasProduct::Descriptors {
     if (has_bias) set(product, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, CUDA_R_16BF);
     if (has_aux) {
       set(product, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, shape.stride);
-      // Until the first run, any address of that alignment: cuBLAS looks at it when it is asked for algorithms.
+      // Until the first run, any address of that alignment: cuBLAS looks at it when it is asked for an algorithm.
       set(product, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, reinterpret_cast<void*>(std::uintptr_t{shape.alignment}));
     }
-    find_algorithms(shape.alignment);
+    find_algorithm(shape.alignment);
   }
   Descriptors(const Descriptors&) = delete;
   ~Descriptors() {
@@ -98,7 +87,7 @@ struct CublasProduct::Descriptors {
     for (cublasLtMatrixLayout_t matrix : {left, right, result}) cublasLtMatrixLayoutDestroy(matrix);
   }
 
-  void find_algorithms(std::uint32_t alignment) {
+  void find_algorithm(std::uint32_t alignment) {
     cublasLtMatmulPreference_t preference = nullptr;
     check(cublasLtMatmulPreferenceCreate(&preference), "cublasLtMatmulPreferenceCreate");
     const auto set = [&](cublasLtMatmulPreferenceAttributes_t attribute, const auto& value) {
@@ -110,14 +99,12 @@ struct CublasProduct::Descriptors {
          {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
           CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
       set(attribute, alignment);
-    std::array<cublasLtMatmulHeuristicResult_t, kOffers> offers = {};
+    cublasLtMatmulHeuristicResult_t offer = {};
     int count = 0;
-    const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(handle, product, right, left, result, result,
-                                                                 preference, kOffers, offers.data(), &count);
+    const cublasStatus_t status =
+        cublasLtMatmulAlgoGetHeuristic(handle, product, right, left, result, result, preference, 1, &offer, &count);
     cublasLtMatmulPreferenceDestroy(preference);
-    if (status != CUBLAS_STATUS_SUCCESS) return;
-    for (int i = 0; i < count; ++i)
-      if (i == 0 || depth_parts(offers[i].algo) <= 1) algorithms.push_back(offers[i]);
+    if (status == CUBLAS_STATUS_SUCCESS && count > 0) algorithm = offer;
   }
 
   cublasLtHandle_t handle;
@@ -125,26 +112,24 @@ struct CublasProduct::Descriptors {
   cublasLtMatrixLayout_t left, right, result;
   float kept;
   bool has_bias, has_aux;
-  std::vector<cublasLtMatmulHeuristicResult_t> algorithms{};
+  std::optional<cublasLtMatmulHeuristicResult_t> algorithm{};
 };
 
 CublasProduct::CublasProduct(const ProductShape& shape) : descriptors_(std::make_unique<Descriptors>(shape)) {}
 CublasProduct::~CublasProduct() = default;
 
-int CublasProduct::algorithms() const { return static_cast<int>(descriptors_->algorithms.size()); }
+bool CublasProduct::is_possible() const { return descriptors_->algorithm.has_value(); }
 
-std::size_t CublasProduct::workspace_bytes(int algorithm) const {
-  return descriptors_->algorithms.at(static_cast<std::size_t>(algorithm)).workspaceSize;
-}
+std::size_t CublasProduct::workspace_bytes() const { return descriptors_->algorithm.value().workspaceSize; }
 
-void CublasProduct::run(int algorithm, const ProductTensors& tensors, cudaStream_t stream) {
+void CublasProduct::run(const ProductTensors& tensors, cudaStream_t stream) {
   const Descriptors& d = *descriptors_;
   const float one = 1;
   if (d.has_bias) set(d.product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, tensors.bias);
   if (d.has_aux) set(d.product, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, tensors.aux);
   check(cublasLtMatmul(d.handle, d.product, &one, tensors.right, d.right, tensors.left, d.left, &d.kept, tensors.result,
-                       d.result, tensors.result, d.result, &d.algorithms.at(static_cast<std::size_t>(algorithm)).algo,
-                       tensors.workspace, workspace_bytes(algorithm), stream),
+                       d.result, tensors.result, d.result, &d.algorithm.value().algo,
+                       tensors.workspace, workspace_bytes(), stream),
         "cublasLtMatmul");
 }
 

@@ -1,4 +1,4 @@
-// Products of bf16 matrices by cuBLAS, whose algorithm the caller chooses.
+// Products of bf16 matrices by cuBLAS.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -35,17 +35,16 @@ struct ProductTensors {
   void *result = nullptr, *workspace = nullptr, *aux = nullptr;
 };
 
-// The algorithms that cuBLAS offers for a shape on the current GPU, in the order in which it expects them to be fast.
-// Those that cut the depth into parts are left out unless they are its first choice.
+// The algorithm that cuBLAS chooses for a shape on the current GPU.
 class CublasProduct {
  public:
   explicit CublasProduct(const ProductShape& shape);
   ~CublasProduct();
 
-  int algorithms() const;  // 0 if cuBLAS cannot multiply this shape
-  std::size_t workspace_bytes(int algorithm) const;
+  bool is_possible() const;
+  std::size_t workspace_bytes() const;
   // Not by two threads at once. Throws std::runtime_error if cuBLAS fails.
-  void run(int algorithm, const ProductTensors& tensors, cudaStream_t stream);
+  void run(const ProductTensors& tensors, cudaStream_t stream);
 
  private:
   struct Descriptors;

@@ -48,14 +48,14 @@ struct AttentionGradients {
 
 using AllocateWorkspace = std::function<void*(std::size_t bytes)>;
 
-// Whether cuDNN has a backward for this shape on the current GPU. It may have a forward alone.
+// Whether cuDNN has a backward for this shape on the current GPU that does not need too much memory. It may have a
+// forward alone.
 bool has_cudnn_attention_backward(const CudnnAttention& shape);
 
 // False, and nothing is done, if cuDNN cannot do it. Both throw std::runtime_error if it fails.
 bool cudnn_attention_forward(const CudnnAttention& shape, const AttentionTensors& tensors,
                              const AllocateWorkspace& allocate, cudaStream_t stream);
-bool cudnn_attention_backward(const CudnnAttention& shape, const AttentionTensors& tensors,
-                              const AttentionGradients& gradients, const AllocateWorkspace& allocate,
-                              cudaStream_t stream);
+bool cudnn_attention_backward(const CudnnAttention& shape, AttentionTensors tensors, AttentionGradients gradients,
+                              const AllocateWorkspace& allocate, cudaStream_t stream);
 
 }  // namespace braid::kernels

@@ -62,7 +62,7 @@ int CommTrack::track_for(const CommSpan& span) {
 void CommTrack::add_arrows(const CommSpan& span, const CommSpan::Part& part, int track) {
   const auto arrow = [&](const std::string& link, Trace::ArrowEnd end) {
     const auto time = end == Trace::ArrowEnd::Start ? span.begin : span.end - kShortest;
-    trace_.add_arrow(hash_of(fmt::format("{}#{}#{}", part.channel, part.number, link)), end, time, track);
+    trace_.add_arrow(hash_of(fmt::format("{}#{}#{}", part.meeting, part.number, link)), end, time, track);
   };
   if (part.sender >= 0) return arrow("", part.sender == global_rank_ ? Trace::ArrowEnd::Start : Trace::ArrowEnd::End);
   const auto own = std::find(part.members.begin(), part.members.end(), global_rank_);

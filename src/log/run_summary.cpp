@@ -30,7 +30,9 @@ void add_speed(Rows& rows, const RunSummary& summary) {
 
 std::string memory_text(const MemoryUse& memory) {
   const std::string host = fmt::format("{:.0f} MB host", memory.max_host_mb);
-  return memory.max_reserved_mb > 0 ? fmt::format("{:.0f} MB GPU, {}", memory.max_reserved_mb, host) : host;
+  return memory.max_reserved_mb > 0 ? fmt::format("{:.0f} MB GPU ({:.0f} MB in tensors), {}", memory.max_reserved_mb,
+                                                  memory.max_allocated_mb, host)
+                                    : host;
 }
 
 // One row per phase: with one column per phase, the table would be wider than most terminals.

@@ -141,11 +141,12 @@ void Executor::exchange(const std::vector<Transfer>& transfers) {
   if (transfers[0].outgoing) keep_until_sent(moving, channel);
 }
 
-// Two tensors may be on their way over a channel, and those that prefetch allows. An older one has arrived by now or is
-// about to; waiting for it frees its memory, and keeps a stage without backward from running further ahead.
+// Two tensors may be on their way over a channel. An older one has arrived by now or is about to; waiting for it frees
+// its memory, and keeps a stage without backward from running further ahead. Those of a prefetch do not count: they
+// wait until the schedule sends them, which is where their receiver wants them.
 void Executor::keep_until_sent(const std::shared_ptr<Moving>& moving, ChannelState& channel) {
   channel.sending.push_back(moving);
-  if (channel.sending.size() <= 2 + static_cast<std::size_t>(plan_.options.prefetch)) return;
+  if (channel.sending.size() <= 2) return;
   channel.sending.front()->pending.wait();
   channel.sending.pop_front();
 }

@@ -13,7 +13,6 @@
 #include "mimo/merge.h"
 #include "nn/moe.h"
 #include "ops/cross_entropy.h"
-#include "ops/product.h"
 #include "plan/bridge.h"
 #include "tensor/upload.h"
 
@@ -70,7 +69,6 @@ class Step::Impl : public StageWork {
 
   at::Tensor finish() {
     executor_.finish();
-    note_end_of_step();
     at::Tensor mixing = at::zeros({2}, totals_.options());  // load balancing loss, and the number of forwards in it
     for (const auto& local : model_.local_stages())
       for (Moe* moe : local->language ? local->language->moe_layers() : std::vector<Moe*>()) {

@@ -22,13 +22,18 @@ Works& operator+=(Works& a, const Works& b) {
   return a;
 }
 
-// Of one operator or layer: what its backward computes again comes before that backward.
+// Of one operator or layer.
 struct Pair {
   Works forward, backward;
+  Works again;  // what a second forward in backward repeats
+
+  Pair() = default;
+  Pair(const Works& forward, const Works& backward) : forward(forward), backward(backward), again(forward) {}
 };
 
 Pair operator+(Pair a, const Pair& b) {
   a.forward += b.forward;
+  a.again += b.again;
   a.backward = b.backward + a.backward;
   return a;
 }
@@ -51,7 +56,7 @@ class Operators {
   // ops/linear and ops/linear_fp8, without a bias. An input without a gradient: the first layer of a model.
   Pair linear(double rows, double out, double in, Fp8 fp8 = Fp8::No, bool x_grad = true) const {
     if (fp8 == Fp8::Yes) return linear_fp8(rows, out, in);
-    Pair pair = {{product(rows, out, in)}, {}};
+    Pair pair({product(rows, out, in)}, {});
     if (x_grad) pair.backward.push_back(product(rows, in, out));
     if (trains_) pair.backward += weight_gradient(wide(Operator::ProductSum, out, in, rows), out * in);
     return pair;
@@ -70,7 +75,7 @@ class Operators {
       work.amount *= experts;
       return work;
     };
-    Pair pair = {{of_all(product_work(forward, each, out, in))}, {of_all(product_work(forward, each, in, out))}};
+    Pair pair({of_all(product_work(forward, each, out, in))}, {of_all(product_work(forward, each, in, out))});
     Work gradient = product_work(sum, out, in, each);
     if (trains_) pair.backward += weight_gradient(of_all(gradient), experts * out * in);
     return pair;
@@ -83,10 +88,20 @@ class Operators {
 
   // ops/add_norm: of a sum of two, which it also writes; ops/norm
   Pair add_norm(double rows, double width) const {
-    return {stream(Operator::Norm, 4 * rows * width), stream(Operator::NormBackward, 4 * rows * width, 2)};
+    return {stream(Operator::Norm, 4 * rows * width),
+            small_gradients(1, width) + stream(Operator::NormBackward, 4 * rows * width, 2)};
   }
   Pair norm(double rows, double width) const {
-    return {stream(Operator::Norm, 2 * rows * width), stream(Operator::NormBackward, 3 * rows * width, 2)};
+    return {stream(Operator::Norm, 2 * rows * width),
+            small_gradients(1, width) + stream(Operator::NormBackward, 3 * rows * width, 2)};
+  }
+
+  // Parameters whose gradients go through autograd: each is copied to the sum by a kernel of its own.
+  Works small_gradients(double parameters, double width) const {
+    if (!trains_) return {};
+    Work each = stream_work(Operator::Stream, width * (e_ + 4));
+    each.count = parameters;
+    return {each};
   }
   Pair add(double rows, double width) const { return {stream(Operator::Stream, 3 * rows * width), {}}; }
 
@@ -142,8 +157,14 @@ Works beside_experts(Works works) {
 
 // A layer that backward runs again as a whole.
 Pair recomputed(Pair layer) {
-  layer.backward = layer.forward + layer.backward;
+  layer.backward = layer.again + layer.backward;
   return layer;
+}
+
+// The last map of such a layer: its result is unused in the second run, so it does not multiply (tensor/result.h).
+Pair closing(Pair map) {
+  std::erase_if(map.again, [](const Work& work) { return !counts_bytes(work.op); });
+  return map;
 }
 
 // An operator whose output is not kept: its only reader in backward computes it again.
@@ -195,7 +216,7 @@ class LanguageWork {
       case 'M':
         return ended(c.hidden, mamba(c));
       case '*':
-        return ended(c.hidden, attention(c, fp8_of(c)));
+        return ended(c.hidden, attention(c, fp8_of(c), /*ends_layer=*/true));
       case 'E':
         return ended(c.hidden, moe(c));
       default:
@@ -207,11 +228,11 @@ class LanguageWork {
   Pair layer(const LlamaConfig& c, int) const {
     const double ffn = real(c.ffn) / tp_, width = real(c.hidden);
     const double heads = real(c.heads + 2 * c.kv_heads) / tp_;
-    Pair attended = attention(c, Fp8::No);
+    const Pair attended = attention(c, Fp8::No, /*ends_layer=*/false);
     const Pair rotary = ops_.copied(Operator::Stream, 2 * tokens_ * heads * real(c.head_dim));
     const Pair mlp = normed(ops_.add_norm(own_, width)) + ops_.linear(tokens_, 2 * ffn, width) +
                      repeated_if(recompute_.activations, ops_.activation(tokens_, 2 * ffn, ffn)) +
-                     ops_.linear(tokens_, width, ffn);
+                     closing(ops_.linear(tokens_, width, ffn));
     return ended(c.hidden, attended + rotary + mlp);
   }
 
@@ -246,15 +267,17 @@ class LanguageWork {
                          ops_.stream(Operator::ConvolutionBackward, 3 * tokens_ * conv, 2)};
     const Pair scan = {{{.op = Operator::Scan, .amount = amount, .size = size, .launches = 3}},
                        {{.op = Operator::ScanBackward, .amount = 2 * amount, .size = size, .launches = 5}}};
-    const Pair gate = {ops_.stream(Operator::GatedNorm, 3 * tokens_ * inner),
-                       ops_.stream(Operator::GatedNormBackward, 5 * tokens_ * inner, 2)};
+    // The convolution's weight and bias, A_log, D, dt_bias, and the norm's weight have small gradients.
+    const Pair gate = {
+        ops_.stream(Operator::GatedNorm, 3 * tokens_ * inner),
+        ops_.small_gradients(6, inner) + ops_.stream(Operator::GatedNormBackward, 5 * tokens_ * inner, 2)};
     Pair mixer = swapped(conv + heads) + filter + scan + swapped(inner) + gate;
     if (recompute_.mamba)
       mixer = recomputed(mixer);
     else if (recompute_.norms)
       mixer.backward = gate.forward + mixer.backward;
     return first_norm(hidden) + ops_.linear(tokens_, inner + conv + heads, hidden, fp8_of(c)) + mixer +
-           ops_.linear(tokens_, hidden, inner, fp8_of(c));
+           closing(ops_.linear(tokens_, hidden, inner, fp8_of(c)));
   }
 
   // The copies before and after an all-to-all of context parallelism.
@@ -262,12 +285,13 @@ class LanguageWork {
 
   // nn/self_attention.cpp
   template <class Config>
-  Pair attention(const Config& c, Fp8 fp8) const {
+  Pair attention(const Config& c, Fp8 fp8, bool ends_layer) const {
     const double heads = real(c.heads) / tp_, kv_heads = real(c.kv_heads) / tp_, width = real(c.head_dim);
     const double hidden = real(c.hidden), columns = (heads + 2 * kv_heads) * width;
+    const Pair projection = ops_.linear(tokens_, hidden, heads * width, fp8);
     return first_norm(hidden) + ops_.linear(tokens_, columns, hidden, fp8) + swapped(columns) +
            ops_.attention(tokens_ * cp_, heads / cp_, width, text_.squares, true) + swapped(heads * width) +
-           ops_.linear(tokens_, hidden, heads * width, fp8);
+           (ends_layer ? closing(projection) : projection);
   }
 
   // models/hybrid_lm.cpp: Mlp
@@ -279,7 +303,7 @@ class LanguageWork {
     const Pair relu = ops_.activation(rows, ffn, ffn);
     // In fp8 the second map keeps its input in fp8 and does not read it again.
     return ops_.linear(rows, ffn, hidden, fp8) + repeated_if(recompute_.activations && fp8 == Fp8::No, relu) +
-           ops_.linear(rows, hidden, ffn, fp8);
+           closing(ops_.linear(rows, hidden, ffn, fp8));
   }
 
   // nn/moe.cpp
@@ -291,7 +315,7 @@ class LanguageWork {
     const Pair router = {{{.op = Operator::Router, .amount = amount, .size = size, .launches = 5}},
                          {{.op = Operator::RouterBackward, .amount = 2 * amount, .size = size, .launches = 4}}};
     Pair beside = c.shared_ffn > 0 ? two_maps(tokens_, shared, hidden, fp8_of(c)) : Pair();
-    beside = {beside_experts(beside.forward), beside_experts(beside.backward)};
+    for (Works* works : {&beside.forward, &beside.backward, &beside.again}) *works = beside_experts(*works);
     const Pair aux = c.aux_loss_coeff != 0 ? Pair{{stream_work(Operator::Stream, 8 * tokens * experts, 4)},
                                                   {stream_work(Operator::Stream, 12 * tokens * experts, 3)}}
                                            : Pair();
@@ -316,7 +340,8 @@ class LanguageWork {
       return fp8 == Fp8::Yes ? Pair{{}, ops_.quantize(rows * width, trains_)} : Pair();
     };
     Pair inner = permute + sorted + factor(hidden) + ops_.grouped(rows, experts, ffn, hidden, fp8) + gradient(ffn) +
-                 relu + factor(ffn) + ops_.grouped(rows, experts, hidden, ffn, fp8) + gradient(hidden) + sorted;
+                 relu + factor(ffn) + closing(ops_.grouped(rows, experts, hidden, ffn, fp8)) + gradient(hidden) +
+                 sorted;
     if (recompute_.experts) inner = recomputed(inner);
     const Pair unpermute = {ops_.stream(Operator::Rows, (sent + 2 * tokens) * hidden),
                             ops_.stream(Operator::Rows, (sent + tokens) * hidden)};
@@ -328,20 +353,22 @@ class LanguageWork {
     const double hidden = real(c.hidden), ffn = real(c.expert_ffn), experts = real(c.experts);
     const double rows = tokens * real(c.top_k);
     const bool columns_now = trains_ && !recompute_.experts;
+    const double e = ops_.e();
     const auto permuted = [&](bool columns) {
-      return Works{stream_work(Operator::Quantize,
-                               tokens * hidden * ops_.e() + rows * hidden * (columns ? ops_.e() + 2 : 1), 3)};
+      return Works{stream_work(Operator::QuantizeRows, tokens * hidden * e + rows * hidden * (columns ? e + 2 : 1), 3)};
     };
     const Pair fc1 = ops_.grouped(rows, experts, ffn, hidden, Fp8::Yes),
                fc2 = ops_.grouped(rows, experts, hidden, ffn, Fp8::Yes);
     const auto activated = [&](bool columns) {
-      return permuted(columns) + fc1.forward + ops_.quantize(rows * ffn, columns);
+      return permuted(columns) + fc1.forward +
+             Works{stream_work(Operator::QuantizeActivation, rows * ffn * (columns ? 2 * e + 2 : e + 1), 3)};
     };
-    Pair pair = {activated(columns_now) + fc2.forward, {}};
+    Pair pair(activated(columns_now), {});  // a second run needs no more
+    pair.forward += fc2.forward;
     if (recompute_.experts) pair.backward = activated(trains_);
     pair.backward += permuted(trains_) + fc2.backward +
-                     Works{stream_work(Operator::Quantize, rows * ffn * (4 * ops_.e() + 2), 3)} + fc1.backward +
-                     ops_.stream(Operator::Rows, (rows + tokens) * hidden);
+                     Works{stream_work(Operator::QuantizeActivationBackward, rows * ffn * (4 * e + 2), 3)} +
+                     fc1.backward + ops_.stream(Operator::Rows, (rows + tokens) * hidden);
     pair.forward += ops_.stream(Operator::Rows, (rows + 2 * tokens) * hidden);
     return pair;
   }
@@ -425,10 +452,11 @@ class EncoderWork {
     const Pair scale = layers_.layer_scale ? Pair{ops_.stream(Operator::Stream, 3 * rows * hidden, 2),
                                                   ops_.stream(Operator::Stream, 5 * rows * hidden, 4)}
                                            : Pair();
+    const Pair output = ops_.linear(rows, hidden, ffn);
     const Pair branches = normed() + ops_.linear(rows, 3 * own, hidden) + bias_of(layers_.qkv_bias, rows, 3 * own) +
                           ops_.attention(rows, heads, hidden / real(layers_.heads), items_.squares, false) +
                           ops_.linear(rows, hidden, own) + scale + normed() + ops_.linear(rows, ffn, hidden) +
-                          ops_.bias(rows, ffn) + gelu + ops_.linear(rows, hidden, ffn) + scale;
+                          ops_.bias(rows, ffn) + gelu + (layers_.layer_scale ? output : closing(output)) + scale;
     return recompute_.full ? recomputed(branches + ops_.add(rows, hidden)) : branches;
   }
 
@@ -507,6 +535,9 @@ const std::vector<std::string>& operator_names() {
                                                  "cross_entropy",
                                                  "cross_entropy_backward",
                                                  "quantize",
+                                                 "quantize_rows",
+                                                 "quantize_activation",
+                                                 "quantize_activation_backward",
                                                  "update"};
   return names;
 }

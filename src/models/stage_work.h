@@ -41,6 +41,9 @@ enum class Operator {
   CrossEntropy,
   CrossEntropyBackward,
   Quantize,
+  QuantizeRows,  // of experts, as they are gathered
+  QuantizeActivation,
+  QuantizeActivationBackward,
   Update,  // of the optimizer
 };
 inline constexpr int kOperators = static_cast<int>(Operator::Update) + 1;

@@ -13,8 +13,9 @@ GroupedLinear::GroupedLinear(const Parameters& parameters, const std::string& pr
               spec.name);
 }
 
-at::Tensor GroupedLinear::operator()(const Recomputable& rows, const ExpertRows& experts) const {
-  return weight_.fp8 ? grouped_linear_fp8(rows.value, weight_, experts) : grouped_linear(rows, weight_, experts);
+at::Tensor GroupedLinear::operator()(const Recomputable& rows, const ExpertRows& experts, Result result) const {
+  return weight_.fp8 ? grouped_linear_fp8(rows.value, weight_, experts, result)
+                     : grouped_linear(rows, weight_, experts, result);
 }
 
 }  // namespace braid

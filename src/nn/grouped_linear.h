@@ -16,7 +16,8 @@ class GroupedLinear {
   // From the parameter `prefix`weight, [experts, Out, In]. `pieces`: how often it is called for a microbatch.
   GroupedLinear(const Parameters& parameters, const std::string& prefix, Split split, int pieces = 1);
 
-  at::Tensor operator()(const Recomputable& rows, const ExpertRows& experts) const;  // [R, In] -> [R, Out]
+  at::Tensor operator()(const Recomputable& rows, const ExpertRows& experts,
+                        Result result = Result::Needed) const;  // [R, In] -> [R, Out]
   const Weight& weight() const { return weight_; }
 
  private:

@@ -14,8 +14,9 @@
 namespace braid {
 namespace {
 
-at::Tensor multiply(const Recomputable& x, const Weight& weight, const at::Tensor& bias) {
-  return weight.fp8 ? linear_fp8(x.value, weight, bias) : linear(x, weight, bias);
+at::Tensor multiply(const Recomputable& x, const Weight& weight, const at::Tensor& bias,
+                    Result result = Result::Needed) {
+  return weight.fp8 ? linear_fp8(x.value, weight, bias, result) : linear(x, weight, bias, result);
 }
 
 Recomputable gathered(const Recomputable& x, const Parallel& parallel) {
@@ -39,7 +40,7 @@ Branch Linear::branch(const Recomputable& x, Result result) const {
   BRAID_CHECK(split_ == Split::Rows, "only a map of all ranks' features gives a branch");
   if (is_cut(x.value.size(0) / parallel_->tp.size(), *parallel_))
     return {multiply_and_scatter(x, weight_, *parallel_, result), bias_};
-  return {reduce_to_sequence(multiply(x, weight_, {}), *parallel_, result), bias_};
+  return {reduce_to_sequence(multiply(x, weight_, {}, result), *parallel_, result), bias_};
 }
 
 Branch Linear::gelu_branch(const Recomputable& x, const Linear& fc1, const Linear& fc2, GeluForm form, bool recomputed,
@@ -58,7 +59,7 @@ Branch Linear::gelu_branch(const Recomputable& x, const Linear& fc1, const Linea
   } else {
     result = linear_with_gelu(input, fc1.weight_, fc1.bias_, form);
   }
-  const at::Tensor y = linear_of_gelu(result.inner, {result.activated, again}, form, fc2.weight_, {});
+  const at::Tensor y = linear_of_gelu(result.inner, {result.activated, again}, form, fc2.weight_, {}, output);
   return {reduce_to_sequence(y, *fc2.parallel_, output), fc2.bias_};
 }
 

@@ -70,40 +70,50 @@ at::Tensor Moe::branch(const Residual& x, const SequenceBatch& batch) {
   const Recomputable own = normed.then([this](const at::Tensor& all) { return own_rows(all, parallel_); });
   const bool own_is_all = own.value.size(0) == normed.value.size(0), is_shared = shared_fc1_ && own_is_all;
   const auto [logits, tokens] = logits_of(own, is_shared ? 2 : 1);
-  const Recomputable to_experts(tokens[0], own.again);
-  const Routing routing = route(logits, expert_bias_, options_.router);
-  const auto pieces = std::make_shared<const Pieces>(cut(routing.experts, batch.expert_counts));
-  // With recomputation a layer runs twice, once with gradients; tokens are counted in that run only.
-  if (at::GradMode::is_enabled())
-    for (const Piece& piece : *pieces) tokens_per_expert_ += piece.order.counts;
+  const Routed routed = route_tokens(logits, {tokens[0], own.again}, batch);
 
-  const bool fused = fc1_.weight().fp8 && pieces->front().exchange.is_local() && own.value.size(0) > 0;
   // The row counts travel while the shared expert's first product runs, the rows during the second.
   std::vector<RowExchange> rows;
-  if (!fused && !recompute_.experts) rows = prepare_rows(to_experts.value, routing.weights, *pieces);
+  if (!routed.fused && !recompute_.experts)
+    rows = prepare_rows(routed.tokens.value, routed.routing.weights, *routed.pieces);
   const Recomputable to_shared = is_shared ? Recomputable(tokens[1], normed.again) : normed;
   const at::Tensor inner = shared_fc1_ ? (*shared_fc1_)(to_shared) : at::Tensor();
-  start(rows, *pieces);
+  start(rows, *routed.pieces);
   const auto activated = [inner] { return squared_relu(inner); };
   const at::Tensor shared =
       shared_fc2_ ? shared_fc2_->branch(recomputable(activated, recompute_.activations), batch.output).value()
                   : at::Tensor();
 
-  const auto from_tokens = [this, pieces, output = batch.output](const Tensors& in, Result result) {
+  const at::Tensor y = run_routed(routed, rows, own_is_all ? shared : at::Tensor(), batch.output);
+  const at::Tensor all = all_rows(with_aux_loss(y, routed.routing, batch), parallel_, batch.output);
+  return shared.defined() && !own_is_all ? all + shared : all;
+}
+
+Moe::Routed Moe::route_tokens(const at::Tensor& logits, const Recomputable& tokens, const SequenceBatch& batch) {
+  const Routing routing = route(logits, expert_bias_, options_.router);
+  const auto pieces = std::make_shared<const Pieces>(cut(routing.experts, batch.expert_counts));
+  // With recomputation a layer runs twice, once with gradients; tokens are counted in that run only.
+  if (at::GradMode::is_enabled())
+    for (const Piece& piece : *pieces) tokens_per_expert_ += piece.order.counts;
+  const bool fused = fc1_.weight().fp8 && pieces->front().exchange.is_local() && tokens.value.size(0) > 0;
+  return {tokens, routing, pieces, fused};
+}
+
+at::Tensor Moe::run_routed(const Routed& routed, std::vector<RowExchange>& started, const at::Tensor& added,
+                           Result output) const {
+  const auto& [tokens, routing, pieces, fused] = routed;
+  if (fused) {
+    const ExpertMlp mlp = {fc1_.weight(), fc2_.weight(), pieces->front().order, options_.router.top_k};
+    return expert_mlp_fp8(tokens, routing.weights, added, mlp, recompute_.experts, output);
+  }
+  if (!recompute_.experts) return sum_outputs(run_experts(started, *pieces, output), *pieces, added);
+  const auto from_tokens = [this, pieces = routed.pieces, output](const Tensors& in, Result result) {
     std::vector<RowExchange> again = prepare_rows(in[0], in[1], *pieces);
     start(again, *pieces);
     return run_experts(again, *pieces, output == Result::Needed ? result : output);
   };
-  const at::Tensor added = own_is_all ? shared : at::Tensor();
-  const ExpertMlp mlp = {fc1_.weight(), fc2_.weight(), pieces->front().order, options_.router.top_k};
-  const auto outputs = [&] {
-    return recompute_.experts ? recompute_all(from_tokens, {to_experts, routing.weights}, parameters_.trains())
-                              : run_experts(rows, *pieces, batch.output);
-  };
-  const at::Tensor y = fused ? expert_mlp_fp8(to_experts, routing.weights, added, mlp, recompute_.experts)
-                             : sum_outputs(outputs(), *pieces, added);
-  const at::Tensor routed = all_rows(with_aux_loss(y, routing, batch), parallel_, batch.output);
-  return shared.defined() && !own_is_all ? routed + shared : routed;
+  const Tensors outputs = recompute_all(from_tokens, {tokens, routing.weights}, parameters_.trains());
+  return sum_outputs(outputs, *pieces, added);
 }
 
 Moe::Pieces Moe::cut(const at::Tensor& experts, std::shared_ptr<ExpertCounts> counts) const {
@@ -159,7 +169,8 @@ RowExchange Moe::run_experts(RowExchange& started, const Piece& piece, Result re
   const auto activated = [inner, weights = arrived[1], places = exchange.is_local() ? order.order : at::Tensor()] {
     return scaled_squared_relu(inner, weights, places);
   };
-  return exchange.start_combine(fc2_(recomputable(activated, recompute_.activations), exchange.local_rows()), result);
+  const Recomputable input = recomputable(activated, recompute_.activations);
+  return exchange.start_combine(fc2_(input, exchange.local_rows(), result), result);
 }
 
 at::Tensor Moe::with_aux_loss(const at::Tensor& y, const Routing& routing, const SequenceBatch& batch) {

@@ -49,7 +49,19 @@ class Moe : public Layer {
     ExpertExchange exchange;
   };
   using Pieces = std::vector<Piece>;
+  // A rank's tokens and the experts that were chosen for them.
+  struct Routed {
+    Recomputable tokens;
+    Routing routing;
+    std::shared_ptr<const Pieces> pieces;  // backward may need them after the forward
+    bool fused;                            // one operator runs all experts; no rows travel
+  };
 
+  Routed route_tokens(const at::Tensor& logits, const Recomputable& tokens, const SequenceBatch& batch);
+  // The experts' outputs, as sum_outputs() adds them up. `started`: the rows on their way, unless experts are fused or
+  // recomputed.
+  at::Tensor run_routed(const Routed& routed, std::vector<RowExchange>& started, const at::Tensor& added,
+                        Result output) const;
   Pieces cut(const at::Tensor& experts, std::shared_ptr<ExpertCounts> counts) const;
   // The rows of these tokens, and each row's weight, ready to travel to their experts; of each piece.
   std::vector<RowExchange> prepare_rows(const at::Tensor& tokens, const at::Tensor& weights,

@@ -54,7 +54,7 @@ Tensors expert_mlp_fp8_backward(const at::Tensor& grad, const ExpertMlpSaved& sa
 }
 
 at::Tensor expert_mlp_fp8(const Recomputable& tokens, const at::Tensor& weights, const at::Tensor& added,
-                          const ExpertMlp& mlp, bool recomputed) {
+                          const ExpertMlp& mlp, bool recomputed, Result result) {
   const at::Tensor &x = tokens.value, &fc1 = mlp.fc1.value, &fc2 = mlp.fc2.value;
   BRAID_CHECK(x.size(0) > 0, "experts in fp8 without tokens");
   BRAID_CHECK_EQ(x.size(0) * mlp.top_k, mlp.order.order.numel(), "each token has {} rows", mlp.top_k);
@@ -65,6 +65,8 @@ at::Tensor expert_mlp_fp8(const Recomputable& tokens, const at::Tensor& weights,
                                 needs_gradient({fc2})};
   using Saved = std::optional<ExpertMlpSaved>;
   const auto forward = [&]() -> OutputAndSaved<Saved> {
+    if (result == Result::Unused)
+      return {x.new_empty(x.sizes()), recomputed ? Saved() : Saved(activate(x, weights, mlp, needs).saved)};
     // Columns are for backward, which makes its own if it computes everything again.
     ExpertMlpNeeds now = needs;
     if (recomputed) now.fc1_grad = now.fc2_grad = false;

@@ -20,7 +20,7 @@ struct ExpertMlp {
 // of the products never exist in bf16. Saves the factors' columns and fc1's output; `recomputed`: only tokens and
 // weights.   tokens: [T, H], weights: [T, k], added: [T, H] or undefined -> [T, H]
 at::Tensor expert_mlp_fp8(const Recomputable& tokens, const at::Tensor& weights, const at::Tensor& added,
-                          const ExpertMlp& mlp, bool recomputed = false);
+                          const ExpertMlp& mlp, bool recomputed = false, Result result = Result::Needed);
 
 struct ExpertMlpNeeds {
   bool tokens_grad = false, weights_grad = false, fc1_grad = false, fc2_grad = false;

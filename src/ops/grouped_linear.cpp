@@ -127,12 +127,16 @@ void check_grouped_linear(const at::Tensor& rows, const at::Tensor& weight, cons
   BRAID_CHECK_EQ(total, rows.size(0), "rows of all experts");
 }
 
-at::Tensor grouped_linear(const Recomputable& input, const Weight& weight, const ExpertRows& experts) {
+at::Tensor grouped_linear(const Recomputable& input, const Weight& weight, const ExpertRows& experts, Result result) {
   const at::Tensor &rows = input.value, &matrices = weight.value;
   check_grouped_linear(rows, matrices, experts);
   if (weight.sum->value.defined() && needs_gradient({matrices}) && !has_row_kernel(rows, matrices)) experts.prefetch();
   return differentiable(
-      "GroupedLinearBackward", {rows, matrices}, [&] { return grouped_linear_forward(rows, matrices, experts); },
+      "GroupedLinearBackward", {rows, matrices},
+      [&] {
+        return result == Result::Needed ? grouped_linear_forward(rows, matrices, experts)
+                                        : rows.new_empty({rows.size(0), matrices.size(1)});
+      },
       [saved = input.saved_if(matrices.requires_grad()), weight, experts, rows_train = rows.requires_grad()](
           const at::Tensor& grad) { return grouped_linear_backward(grad, saved(), weight, experts, rows_train); });
 }

@@ -9,6 +9,7 @@
 #include "tensor/autograd.h"
 #include "tensor/host_copy.h"
 #include "tensor/recomputable.h"
+#include "tensor/result.h"
 #include "tensor/weight.h"
 
 namespace braid {
@@ -42,7 +43,8 @@ class ExpertRows {
 void check_grouped_linear(const at::Tensor& rows, const at::Tensor& weight, const ExpertRows& experts);
 
 // The rows of each expert e times weight[e]^T.   rows: [R, In], weight: [E, Out, In] -> [R, Out]
-at::Tensor grouped_linear(const Recomputable& rows, const Weight& weight, const ExpertRows& experts);
+at::Tensor grouped_linear(const Recomputable& rows, const Weight& weight, const ExpertRows& experts,
+                          Result result = Result::Needed);
 at::Tensor grouped_linear_forward(const at::Tensor& rows, const at::Tensor& weight, const ExpertRows& experts);
 // Gradients of rows and weight. Each expert's part of the weight's is added to its slice of the weight's sum; where no
 // kernel does it, by a product per expert, for which the host needs the counts. Without a sum it is returned. Saved:

@@ -83,14 +83,17 @@ void check_fp8_features(const at::Tensor& weight) {
               weight.size(1));
 }
 
-at::Tensor grouped_linear_fp8(const at::Tensor& rows, const Weight& weight, const ExpertRows& experts) {
+at::Tensor grouped_linear_fp8(const at::Tensor& rows, const Weight& weight, const ExpertRows& experts, Result result) {
   const at::Tensor& matrices = weight.value;
   check_grouped_linear(rows, matrices, experts);
-  if (rows.size(0) == 0) return grouped_linear(rows, weight, experts);
+  if (rows.size(0) == 0) return grouped_linear(rows, weight, experts, result);
   check_fp8_features(matrices);
   const bool trains = needs_gradient({matrices}), rows_train = rows.requires_grad();
   const auto forward = [&]() -> OutputAndSaved<GroupedFp8Saved> {
     const Fp8Groups groups = fp8_groups(experts.ends(), {rows});
+    if (result == Result::Unused)
+      return {rows.new_empty({rows.size(0), matrices.size(1)}),
+              {trains ? quantize_groups(rows, {.columns = true}, groups).columns : Fp8Matrix(), groups.padded_ends}};
     const Fp8Pair factor = quantize_groups(rows, {.rows = true, .columns = trains}, groups);
     return {grouped_linear_fp8_forward(factor.rows, weight, experts, rows_train), {factor.columns, groups.padded_ends}};
   };

@@ -7,7 +7,8 @@ namespace braid {
 
 // grouped_linear() with both factors of its three products in fp8, as linear_fp8(). Scales by feature are those of all
 // experts' rows together. Features are multiples of 16. Without rows it is grouped_linear() itself.
-at::Tensor grouped_linear_fp8(const at::Tensor& rows, const Weight& weight, const ExpertRows& experts);
+at::Tensor grouped_linear_fp8(const at::Tensor& rows, const Weight& weight, const ExpertRows& experts,
+                              Result result = Result::Needed);
 
 // Of rows that are in fp8 already.
 at::Tensor grouped_linear_fp8_forward(const Fp8Matrix& rows, const Weight& weight, const ExpertRows& experts,

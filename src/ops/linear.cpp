@@ -30,12 +30,16 @@ Tensors linear_backward(const at::Tensor& grad, const at::Tensor& x, const Weigh
           x.defined() ? weight_gradient(grad, x, weight) : at::Tensor(), bias_grad};
 }
 
-at::Tensor linear(const Recomputable& input, const Weight& weight, const at::Tensor& bias) {
+at::Tensor linear(const Recomputable& input, const Weight& weight, const at::Tensor& bias, Result result) {
   const at::Tensor& x = input.value;
   BRAID_CHECK_EQ(x.dim(), 2, "x of a linear map is [tokens, features]");
   const LinearNeeds needs = {x.requires_grad(), bias.defined() && bias.requires_grad()};
   return differentiable(
-      "LinearBackward", {x, weight.value, bias}, [&] { return linear_forward(x, weight.value, bias); },
+      "LinearBackward", {x, weight.value, bias},
+      [&] {
+        return result == Result::Needed ? linear_forward(x, weight.value, bias)
+                                        : x.new_empty({x.size(0), weight.value.size(0)});
+      },
       [saved = input.saved_if(weight.value.requires_grad()), weight, needs](const at::Tensor& grad) {
         return linear_backward(grad, saved(), weight, needs);
       });

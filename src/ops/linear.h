@@ -2,13 +2,14 @@
 
 #include "tensor/autograd.h"
 #include "tensor/recomputable.h"
+#include "tensor/result.h"
 #include "tensor/weight.h"
 
 namespace braid {
 
 // x times weight^T, plus bias. All dimensions of a weight after the first are input features: those of a patch
 // embedding are [channels, height, width].   x: [T, In], weight: [Out, In...], bias: [Out] or undefined -> [T, Out]
-at::Tensor linear(const Recomputable& x, const Weight& weight, const at::Tensor& bias);
+at::Tensor linear(const Recomputable& x, const Weight& weight, const at::Tensor& bias, Result result = Result::Needed);
 at::Tensor linear_forward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias);
 
 struct LinearNeeds {

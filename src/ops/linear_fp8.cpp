@@ -44,20 +44,23 @@ Tensors linear_fp8_backward(const at::Tensor& grad, const Fp8Matrix& x_columns, 
   return grads;
 }
 
-at::Tensor linear_fp8(const at::Tensor& x, const Weight& weight, const at::Tensor& bias) {
+at::Tensor linear_fp8(const at::Tensor& x, const Weight& weight, const at::Tensor& bias, Result result) {
   BRAID_CHECK_EQ(x.dim(), 2, "x of a linear map is [tokens, features]");
-  if (x.size(0) == 0) return linear(x, weight, bias);
+  if (x.size(0) == 0) return linear(x, weight, bias, result);
   const std::int64_t out = weight.value.size(0), in = weight.value.numel() / out;
   BRAID_CHECK_EQ(x.size(1), in, "features of an fp8 product");
   BRAID_CHECK(in % kFp8Multiple == 0 && out % kFp8Multiple == 0,
               "features of an fp8 product are multiples of {}, not {} -> {}", kFp8Multiple, in, out);
   const LinearNeeds needs = {x.requires_grad(), bias.defined() && bias.requires_grad()};
   const bool trains = needs_gradient({weight.value});
-  return differentiable(
-      "LinearFp8Backward", {x, weight.value, bias}, [&] { return linear_fp8_forward(x, weight, bias, needs, trains); },
-      [weight, needs](const at::Tensor& grad, const Fp8Matrix& x_columns) {
-        return linear_fp8_backward(grad, x_columns, weight, needs);
-      });
+  const auto forward = [&]() -> OutputAndSaved<Fp8Matrix> {
+    if (result == Result::Needed) return linear_fp8_forward(x, weight, bias, needs, trains);
+    return {x.new_empty({x.size(0), out}), trains ? quantize(x, {.columns = true}).columns : Fp8Matrix()};
+  };
+  return differentiable("LinearFp8Backward", {x, weight.value, bias}, forward,
+                        [weight, needs](const at::Tensor& grad, const Fp8Matrix& x_columns) {
+                          return linear_fp8_backward(grad, x_columns, weight, needs);
+                        });
 }
 
 }  // namespace braid

@@ -25,13 +25,16 @@ LinearAndGelu linear_with_gelu(const Recomputable& input, const Weight& weight, 
 }
 
 at::Tensor linear_of_gelu(const at::Tensor& inner, const Recomputable& activated, GeluForm form, const Weight& weight,
-                          const at::Tensor& bias) {
+                          const at::Tensor& bias, Result result) {
   BRAID_CHECK(inner.dim() == 2 && inner.sizes() == activated.value.sizes(), "a GELU has the shape of its input");
   BRAID_CHECK(!weight.fp8, "linear maps in fp8 have no GELU");
   const LinearNeeds needs = {false, bias.defined() && bias.requires_grad()};
   return differentiable(
       "LinearOfGeluBackward", {inner, weight.value, bias},
-      [&] { return linear_forward(activated.value, weight.value, bias); },
+      [&] {
+        return result == Result::Needed ? linear_forward(activated.value, weight.value, bias)
+                                        : inner.new_empty({inner.size(0), weight.value.size(0)});
+      },
       [inner, form, saved = activated.saved_if(weight.value.requires_grad()), weight, needs](const at::Tensor& grad) {
         Tensors grads = linear_backward(grad, saved(), weight, needs);
         if (inner.requires_grad()) grads[0] = product_times_gelu_slope(grad, weight.value.flatten(1), inner, form);

@@ -14,6 +14,6 @@ LinearAndGelu linear_with_gelu(const Recomputable& x, const Weight& weight, cons
 
 // linear(gelu(inner), weight, bias), with the gradient of `inner`. activated: gelu(inner)
 at::Tensor linear_of_gelu(const at::Tensor& inner, const Recomputable& activated, GeluForm form, const Weight& weight,
-                          const at::Tensor& bias);
+                          const at::Tensor& bias, Result result = Result::Needed);
 
 }  // namespace braid

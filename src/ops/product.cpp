@@ -53,8 +53,4 @@ void add_product(const at::Tensor& sum, const at::Tensor& a, const at::Tensor& b
     result.addmm_(a.to(dtype), b.to(dtype), kept);
 }
 
-void note_end_of_step() {
-  if constexpr (kHasKernels) cuda::note_end_of_step();
-}
-
 }  // namespace braid

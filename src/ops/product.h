@@ -22,8 +22,4 @@ at::Tensor product_times_gelu_slope(const at::Tensor& a, const at::Tensor& b, co
 // sum += a b, or sum = a b if it is the first; in the precision of the sum and without a temporary of its size.
 void add_product(const at::Tensor& sum, const at::Tensor& a, const at::Tensor& b, bool is_first);
 
-// Tells the products that a step of the training ends. On a GPU their algorithms are chosen for the shapes that recur
-// step after step, and not for those of single batches, like images' sizes.
-void note_end_of_step();
-
 }  // namespace braid

@@ -1,19 +1,12 @@
 #include "ops/product_cuda.h"
 
-#include <ATen/cuda/CUDAEvent.h>
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/equal.h>
 #include <ATen/ops/mm.h>
-#include <ATen/ops/zeros_like.h>
 
-#include <algorithm>
-#include <array>
-#include <atomic>
 #include <map>
 #include <mutex>
 #include <utility>
-#include <vector>
 
 #include "kernels/cublas_product.h"
 #include "ops/has_kernel.h"
@@ -35,110 +28,30 @@ struct Factors {
 
 void* data_or_null(const at::Tensor& x) { return x.defined() ? x.data_ptr() : nullptr; }
 
-std::atomic<std::int64_t> steps_ended = 0;
-
-// The products of one shape. cuBLAS expects its first choice to be the fastest at full clocks; in training the GPU's
-// power limit lowers the clock, and other algorithms win. So those of a shape that recurs are timed. Only algorithms
-// that give the bits of the first choice are taken: the choice never changes a result.
-class TunedProduct {
- public:
-  explicit TunedProduct(const ProductShape& shape) : product_(shape) {}
-
-  bool is_possible() const { return product_.algorithms() > 0; }
-  bool is_chosen() const { return is_chosen_; }
-
-  bool recurs() {
-    const std::int64_t step = steps_ended;
-    if (std::exchange(last_step_, step) != step) ++steps_;
-    return steps_ >= kRecurringSteps;
-  }
-
-  void run(const Factors& factors, const at::Tensor& result) { run(chosen_, factors, result); }
-
-  // Takes some 50 ms, or as long as some 50 products. The algorithms are compared in several rounds through all of
-  // them, since the clock changes meanwhile.
-  void choose(const Factors& factors, const at::Tensor& result) {
-    is_chosen_ = true;
-    if (product_.algorithms() < 2) return;
-    at::Tensor first, other, first_aux;
-    try {
-      first = at::zeros_like(result), other = at::zeros_like(result);
-      run(0, factors, first);
-      if (factors.aux.defined()) first_aux = factors.aux.clone();
-    } catch (const c10::OutOfMemoryError&) {
-      return;
-    }
-    const int runs = std::max(1, static_cast<int>(kRoundMs / time_ms(0, factors, other, 1)));
-    std::vector<std::pair<std::array<float, kRounds>, int>> times;
-    for (int i = 0; i < product_.algorithms(); ++i) {
-      run(i, factors, other.zero_());
-      if (have_same_bits(first, other) && (!first_aux.defined() || have_same_bits(first_aux, factors.aux)))
-        times.push_back({{}, i});
-    }
-    for (std::size_t round = 0; round < kRounds; ++round)
-      for (auto& [ms, algorithm] : times) ms[round] = time_ms(algorithm, factors, other, runs);
-    for (auto& [ms, algorithm] : times) std::sort(ms.begin(), ms.end());
-    const auto median = [](const auto& timed) { return timed.first[kRounds / 2]; };
-    chosen_ = std::ranges::min_element(times, {}, median)->second;
-  }
-
- private:
-  static constexpr int kRecurringSteps = 4;
-  static constexpr std::size_t kRounds = 5;
-  static constexpr float kRoundMs = 1;
-
-  static bool have_same_bits(const at::Tensor& a, const at::Tensor& b) {
-    const at::ScalarType bits = a.element_size() == 4 ? at::kInt : at::kShort;
-    return at::equal(a.view(bits), b.view(bits));
-  }
-
-  void run(int algorithm, const Factors& factors, const at::Tensor& result) {
-    const auto bytes = static_cast<std::int64_t>(product_.workspace_bytes(algorithm));
-    const at::Tensor workspace = bytes > 0 ? at::empty({bytes}, result.options().dtype(at::kByte)) : at::Tensor();
-    product_.run(algorithm,
-                 {factors.a.data_ptr(), factors.b.data_ptr(), data_or_null(factors.bias), result.data_ptr(),
-                  data_or_null(workspace), data_or_null(factors.aux)},
-                 c10::cuda::getCurrentCUDAStream());
-  }
-
-  float time_ms(int algorithm, const Factors& factors, const at::Tensor& result, int runs) {
-    at::cuda::CUDAEvent begin(cudaEventDefault), end(cudaEventDefault);
-    begin.record();
-    for (int i = 0; i < runs; ++i) run(algorithm, factors, result);
-    end.record();
-    end.synchronize();
-    return begin.elapsed_time(end) / static_cast<float>(runs);
-  }
-
-  CublasProduct product_;
-  std::int64_t last_step_ = -1;
-  int steps_ = 0, chosen_ = 0;
-  bool is_chosen_ = false;
-};
-
-// Limits, far above what a model needs, on the time that is spent on choices and on the memory for shapes.
-constexpr std::size_t kMostChoices = 128, kMostShapes = 4096;
-
-class TunedProducts {
+// cuBLAS takes some 20 us to choose the algorithm of a shape, so the choices are kept. Timing its other algorithms does
+// not pay: in training, whose clock the power limit sets, the fastest ones gain less than 1 %, and the results of a
+// comparison need memory.
+class Products {
  public:
   // False, and nothing is done, if cuBLAS cannot do it.
   bool run(int gpu, const ProductShape& shape, const Factors& factors, const at::Tensor& result) {
     const std::lock_guard lock(mutex_);
-    if (products_.size() >= kMostShapes) std::erase_if(products_, [](const auto& p) { return !p.second.is_chosen(); });
-    TunedProduct& product = products_.try_emplace({gpu, shape}, shape).first->second;
+    if (products_.size() >= kMostShapes) products_.clear();
+    CublasProduct& product = products_.try_emplace({gpu, shape}, shape).first->second;
     if (!product.is_possible()) return false;
-    if (!product.is_chosen() && choices_ < kMostChoices && product.recurs()) {
-      ++choices_;
-      product.choose(factors, result);
-    }
-    product.run(factors, result);
+    const auto bytes = static_cast<std::int64_t>(product.workspace_bytes());
+    const at::Tensor workspace = bytes > 0 ? at::empty({bytes}, result.options().dtype(at::kByte)) : at::Tensor();
+    product.run({factors.a.data_ptr(), factors.b.data_ptr(), data_or_null(factors.bias), result.data_ptr(),
+                 data_or_null(workspace), data_or_null(factors.aux)},
+                c10::cuda::getCurrentCUDAStream());
     return true;
   }
 
  private:
+  static constexpr std::size_t kMostShapes = 4096;  // images have many sizes
+
   std::mutex mutex_;
-  std::map<std::pair<int, ProductShape>, TunedProduct> products_;
-  std::size_t choices_ = 0;
+  std::map<std::pair<int, ProductShape>, CublasProduct> products_;
 };
 
 bool is_by_rows(const at::Tensor& x) { return x.stride(1) == 1; }
@@ -180,7 +93,7 @@ ProductShape shape_of(const Factors& factors, const at::Tensor& result, const St
 }
 
 bool multiply(const Factors& factors, const at::Tensor& result, const Storing& storing) {
-  static TunedProducts products;
+  static Products products;
   const c10::cuda::CUDAGuard guard(factors.a.device());
   return products.run(factors.a.get_device(), shape_of(factors, result, storing), factors, result);
 }
@@ -222,7 +135,5 @@ at::Tensor product_times_gelu_slope(const at::Tensor& a, const at::Tensor& b, co
   const at::Tensor result = empty_product(a, b);
   return multiply({a, b, {}, inner}, result, {.gelu = Gelu::Backward}) ? result : at::Tensor();
 }
-
-void note_end_of_step() { ++steps_ended; }
 
 }  // namespace braid::cuda

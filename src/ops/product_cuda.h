@@ -4,7 +4,7 @@
 
 namespace braid::cuda {
 
-// Whether cuBLAS's algorithms are chosen by Braid for these: bf16, in a GPU's memory, not empty, rows or columns
+// Whether Braid calls cuBLAS itself for these: bf16, in a GPU's memory, not empty, rows or columns
 // contiguous and aligned.
 bool has_product(const at::Tensor& a, const at::Tensor& b, const at::Tensor& bias);
 bool has_sum_of_products(const at::Tensor& sum, const at::Tensor& a, const at::Tensor& b);
@@ -15,7 +15,5 @@ void add_product(const at::Tensor& sum, const at::Tensor& a, const at::Tensor& b
 // As in ops/product.h, in the tanh form; undefined if cuBLAS cannot do it.
 ProductAndGelu product_with_gelu(const at::Tensor& a, const at::Tensor& b, const at::Tensor& bias);
 at::Tensor product_times_gelu_slope(const at::Tensor& a, const at::Tensor& b, const at::Tensor& inner);
-
-void note_end_of_step();
 
 }  // namespace braid::cuda

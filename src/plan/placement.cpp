@@ -78,8 +78,7 @@ Problems gap_problems(const TopologyConfig& config, const std::vector<RankSpan>&
 Problems world_end_problems(const TopologyConfig& config, const std::vector<RankSpan>& spans) {
   const int limit = std::min(config.world_size.value_or(kMaxWorldSize), kMaxWorldSize);
   const std::string world = limit < kMaxWorldSize ? "the world" : "the largest possible world";
-  std::int64_t needed = 0;
-  for (const RankSpan& span : spans) needed = std::max(needed, span.end);
+  const std::int64_t needed = world_size_of(config);
   const bool may_grow = config.world_size && needed <= kMaxWorldSize;
   Problems problems;
   for (std::size_t i = 0; i < spans.size(); ++i) {
@@ -105,6 +104,12 @@ std::vector<RankSpan> module_spans(const TopologyConfig& config) {
     spans.push_back({begin, previous_end});
   }
   return spans;
+}
+
+std::int64_t world_size_of(const TopologyConfig& config) {
+  std::int64_t size = 0;
+  for (const RankSpan& span : module_spans(config)) size = std::max(size, span.end);
+  return size;
 }
 
 std::vector<Problem> placement_problems(const TopologyConfig& config) {

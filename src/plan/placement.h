@@ -16,6 +16,8 @@ struct RankSpan {
 
 // The ranks of each module, in recipe order, with default offsets filled in.
 std::vector<RankSpan> module_spans(const TopologyConfig& config);
+// One past the last rank of all modules.
+std::int64_t world_size_of(const TopologyConfig& config);
 
 // Overlaps, gaps, ranks outside the world. Every size and offset must already be valid by itself.
 std::vector<Problem> placement_problems(const TopologyConfig& config);

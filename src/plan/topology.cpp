@@ -65,10 +65,8 @@ std::vector<Module> make_modules(const TopologyConfig& config, const Workload& w
 
 Topology::Topology(const TopologyConfig& config, const Workload& workload)
     : colocated_(config.colocated), modules_(make_modules(config, workload)) {
-  for (const Module& module : modules_) {
-    world_size_ = std::max(world_size_, module.dense.end());
-    append_groups(module, groups_);
-  }
+  world_size_ = static_cast<int>(world_size_of(config));
+  for (const Module& module : modules_) append_groups(module, groups_);
 }
 
 const Module& Topology::module(const std::string& name) const {

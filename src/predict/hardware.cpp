@@ -21,7 +21,7 @@ using Numbers = std::vector<std::vector<double>>;
 
 std::string text_of(const Numbers& rows) {
   std::string text;
-  for (const std::vector<double>& row : rows) text += fmt::format("{:g}\n", fmt::join(row, " "));
+  for (const std::vector<double>& row : rows) text += fmt::format("{:.5g}\n", fmt::join(row, " "));
   return text;
 }
 
@@ -155,9 +155,9 @@ class Parser {
                                                  ? std::vector<std::string>{"bytes", "giga_per_s"}
                                                  : std::vector<std::string>{"rows", "columns", "depth", "giga_per_s"};
     for (const std::vector<double>& row : table(key + ".rates", text.rates, columns)) {
-      OperatorRate rate = {.giga_per_s = row.back()};
-      std::copy(row.begin(), row.end() - 1, rate.size.begin());
-      speed.rates.push_back(rate);
+      std::array<double, 3> size = {1, 1, 1};
+      std::copy(row.begin(), row.end() - 1, size.begin());
+      speed.rates.emplace_back(size, row.back());
     }
     if (speed.rates.empty() && problems_.empty())
       complain(key, fmt::format("{} has no rates", key), fmt::format("write a line of {}", fmt::join(columns, ", ")));
@@ -175,7 +175,7 @@ class ProfileWriter : public YamlWriter {
     if (value.find('\n') == std::string::npos) return YamlWriter::field(key, value, help);
     std::string block = "|";
     for (const std::string& row : split(value, '\n'))
-      if (!row.empty()) block += "\n        " + row;
+      if (!row.empty()) block += "\n      " + row;
     line(key, block, "");
   }
 };
@@ -205,6 +205,10 @@ Operator stand_in(Operator op, const std::string& device) {
     case Operator::ExpertsFp8:
     case Operator::ExpertsFp8Sum:
       return Operator::ProductFp8;
+    case Operator::QuantizeRows:
+    case Operator::QuantizeActivation:
+    case Operator::QuantizeActivationBackward:
+      return Operator::Quantize;
     case Operator::AttentionBackward:
       return Operator::Attention;
     case Operator::ScanBackward:
@@ -215,6 +219,9 @@ Operator stand_in(Operator op, const std::string& device) {
 }
 
 }  // namespace
+
+OperatorRate::OperatorRate(const std::array<double, 3>& size, double giga_per_s)
+    : size(size), giga_per_s(giga_per_s), log2_size{std::log2(size[0]), std::log2(size[1]), std::log2(size[2])} {}
 
 double rate_of(const Link& link, double bytes) {
   const std::vector<RatePoint>& points = link.rates;

@@ -22,8 +22,11 @@ struct Link {
 
 // How fast an operator computes, by the sizes of a Work.
 struct OperatorRate {
-  std::array<double, 3> size = {1, 1, 1};
-  double giga_per_s = 0;  // 1e9 floating-point operations, or bytes, per second
+  std::array<double, 3> size;
+  double giga_per_s;                // 1e9 floating-point operations, or bytes, per second
+  std::array<double, 3> log2_size;  // kept, because every prediction needs it
+
+  OperatorRate(const std::array<double, 3>& size, double giga_per_s);
 };
 
 struct OperatorSpeed {

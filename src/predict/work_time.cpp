@@ -9,15 +9,16 @@ namespace {
 // Rates at measured sizes, weighted by how near they are: the inverse fourth power of the distance between the
 // logarithms of the sizes. Exact at a measured size, and between the rates of its neighbours elsewhere.
 double giga_per_s(const OperatorSpeed& speed, const std::array<double, 3>& size) {
-  double weights = 0, logs = 0;
+  const std::array<double, 3> at = {std::log2(size[0]), std::log2(size[1]), std::log2(size[2])};
+  double weights = 0, rates = 0;
   for (const OperatorRate& rate : speed.rates) {
-    double squares = 0;
-    for (std::size_t i = 0; i < size.size(); ++i) squares += std::pow(std::log2(size[i] / rate.size[i]), 2);
-    const double weight = 1 / std::pow(squares + 1e-6, 2);
+    double squares = 1e-6;  // at a measured size, too
+    for (std::size_t i = 0; i < at.size(); ++i) squares += (at[i] - rate.log2_size[i]) * (at[i] - rate.log2_size[i]);
+    const double weight = 1 / (squares * squares);
     weights += weight;
-    logs += weight * std::log(rate.giga_per_s);
+    rates += weight * rate.giga_per_s;
   }
-  return std::exp(logs / weights);
+  return rates / weights;
 }
 
 }  // namespace

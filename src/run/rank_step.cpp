@@ -45,13 +45,13 @@ Collectives RankStep::load(const Stage& stage, int microbatch) const {
 }
 
 std::vector<std::int64_t> RankStep::input_sizes(const Stage& stage, int microbatch) const {
+  std::vector<std::int64_t> sizes = {microbatch == 0};
   if (!module(stage.module).is_encoder) {
     const TextSizes text = text_sizes(stage.module, microbatch);
-    std::vector<std::int64_t> sizes = {text.tokens, text.labels, std::llround(text.squares)};
+    sizes.insert(sizes.end(), {text.tokens, text.labels, std::llround(text.squares)});
     for (const Collective& shared : shared_embeddings(stage, microbatch, true)) sizes.push_back(shared.bytes);
     return sizes;
   }
-  std::vector<std::int64_t> sizes;
   for (const auto& extent : own_extents(sizes_, stage.module, microbatch))
     sizes.insert(sizes.end(), extent.begin(), extent.end());
   return sizes;
@@ -68,11 +68,13 @@ std::vector<LayerCollectives> RankStep::collectives(const Stage& stage, int micr
 
 std::vector<LayerWork> RankStep::work(const Stage& stage, int microbatch) const {
   const Module& own = module(stage.module);
-  if (own.is_encoder)
-    return work_of(encoder(stage.module), own, stage.index, setup_.layers,
-                   own_extents(sizes_, stage.module, microbatch), encoder_training(stage.module));
-  return work_of(setup_.model.language, own, stage.index, setup_.layers, text_sizes(stage.module, microbatch),
-                 trains(own.name));
+  std::vector<LayerWork> layers =
+      own.is_encoder ? work_of(encoder(stage.module), own, stage.index, setup_.layers,
+                               own_extents(sizes_, stage.module, microbatch), encoder_training(stage.module))
+                     : work_of(setup_.model.language, own, stage.index, setup_.layers,
+                               text_sizes(stage.module, microbatch), trains(own.name));
+  for (LayerWork& layer : layers) layer.backward = in_microbatch(layer.backward, microbatch == 0);
+  return layers;
 }
 
 Collectives RankStep::shared_embeddings(const Stage& stage, int microbatch, bool is_forward) const {

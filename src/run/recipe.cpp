@@ -214,12 +214,6 @@ Problems freeze_problems(const Recipe& recipe) {
                  "train.freeze_language=false"}};
 }
 
-std::int64_t ranks_of(const TopologyConfig& topology) {
-  std::int64_t ranks = 0;
-  for (const RankSpan& span : module_spans(topology)) ranks = std::max(ranks, span.end);
-  return ranks;
-}
-
 Problems validate(const Recipe& recipe) {
   Problems problems = validate(recipe.topology, workload_of(recipe));
   if (problems.empty()) problems = model_problems(recipe);
@@ -227,7 +221,8 @@ Problems validate(const Recipe& recipe) {
   append(problems, prefetch_problems(recipe));
   append(problems, train_problems(recipe));
   if (problems.empty())
-    problems = profile_problems(recipe.log.profile, iterations_of(length_of(recipe.train)), ranks_of(recipe.topology));
+    problems =
+        profile_problems(recipe.log.profile, iterations_of(length_of(recipe.train)), world_size_of(recipe.topology));
   return problems;
 }
 

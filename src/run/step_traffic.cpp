@@ -50,8 +50,8 @@ class RankTraffic {
     }
   }
 
-  void add(const std::string& channel, const std::string& operation, std::int64_t bytes, std::int64_t operations = 1) {
-    Traffic& traffic = table_[{channel, operation}];
+  void add(const std::string& meeting, const std::string& operation, std::int64_t bytes, std::int64_t operations = 1) {
+    Traffic& traffic = table_[{meeting, operation}];
     traffic.operations += operations;
     traffic.bytes += bytes;
   }

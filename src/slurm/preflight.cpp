@@ -7,6 +7,7 @@
 #include "base/strings.h"
 #include "plan/cluster_config.h"
 #include "plan/fixes.h"
+#include "plan/placement.h"
 
 namespace braid {
 namespace {
@@ -14,15 +15,6 @@ namespace {
 std::string in_words(const Allocation& allocation) {
   return fmt::format("{} of {} {} {}", counted(allocation.nodes, "node"), counted(allocation.gpus_per_node, "GPU"),
                      allocation.nodes == 1 ? "has" : "have", allocation.gpus());
-}
-
-std::int64_t ranks_of(const TopologyConfig& topology) {
-  std::int64_t sum = 0, most = 0;
-  for (const ModuleConfig& module : topology.modules) {
-    sum += grid_size(module);
-    most = std::max(most, grid_size(module));
-  }
-  return topology.colocated ? most : sum;
 }
 
 // The language dp with which the topology fills this many GPUs, if there is one.
@@ -52,7 +44,7 @@ struct NodesThatFit {
   const Allocation& allocation;
 
   std::string with(int nodes) const {
-    const std::int64_t ranks = ranks_of(topology), gpus = std::int64_t{nodes} * allocation.gpus_per_node;
+    const std::int64_t ranks = world_size_of(topology), gpus = std::int64_t{nodes} * allocation.gpus_per_node;
     if (ranks == gpus) return fmt::format("--nodes {} for the recipe as it is", nodes);
     const auto dp = topology.colocated ? std::nullopt : language_dp_for(topology, workload, gpus);
     if (!dp) return "";
@@ -64,7 +56,7 @@ struct NodesThatFit {
 
   // The requested number if another layout fits it, the nearest below and above, and that of the recipe itself.
   std::vector<std::string> choices() const {
-    const std::int64_t ranks = ranks_of(topology);
+    const std::int64_t ranks = world_size_of(topology);
     const int own = ranks % allocation.gpus_per_node ? 0 : static_cast<int>(ranks / allocation.gpus_per_node);
     std::set<int> nodes;
     if (own) nodes.insert(own);
@@ -147,7 +139,7 @@ void check_account(const SlurmRequest& request, const std::vector<Association>& 
 
 void check_nodes(const TopologyConfig& topology, const Workload& workload, const Allocation& allocation,
                  Preflight& preflight) {
-  const std::int64_t ranks = ranks_of(topology);
+  const std::int64_t ranks = world_size_of(topology);
   if (ranks == allocation.gpus()) return;
   const bool fits_one_node = allocation.nodes == 1 && ranks < allocation.gpus();  // wasteful, but it runs
   const NodesThatFit fits{topology, workload, allocation};

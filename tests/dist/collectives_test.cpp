@@ -144,7 +144,9 @@ void check_broadcast(const Case& c) {
   const int root = c.ranks() - 1;
   const bool is_root = c.group.rank() == root;
   at::Tensor x = c.fill({2, 3}, root, 1).requires_grad_(c.dtype != at::kLong);
-  const at::Tensor y = broadcast(is_root ? x : at::zeros_like(x).requires_grad_(x.requires_grad()), root, c.group);
+  const at::Tensor given = is_root ? x : at::zeros_like(x).requires_grad_(x.requires_grad());
+  const at::Tensor y = broadcast(given, root, c.group);
+  EXPECT_EQ(y.const_data_ptr(), given.const_data_ptr()) << "memory for a copy";
   ASSERT_TRUE(at::equal(y.detach(), x.detach()));
   EXPECT_EQ(y.requires_grad(), x.requires_grad());
   if (!y.requires_grad()) return;

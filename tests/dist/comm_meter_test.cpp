@@ -30,8 +30,8 @@ TEST(CommMeter, ExposedIsTheTimeInTheStartAndInTheWait) {
   TimePoint now{};
   CommMeter meter(c10::kCPU, [&] { return now; });
   meter.keep_spans();
-  const std::vector<Wait> waits = {{{.channel = "work 0>1", .members = {0, 1}, .bytes = 100, .sender = 0}, 7},
-                                   {{.channel = "work 1>0", .members = {0, 1}, .bytes = 20, .sender = 1}, 3}};
+  const std::vector<Wait> waits = {{{.name = "work 0>1", .members = {0, 1}, .bytes = 100, .sender = 0}, 7},
+                                   {{.name = "work 1>0", .members = {0, 1}, .bytes = 20, .sender = 1}, 3}};
   for (int i = 0; i < 2; ++i) {
     CommMeter::Measured measured = meter.start("work", "exchange", /*on_device=*/false);
     now += milliseconds(5);
@@ -57,7 +57,7 @@ TEST(CommMeter, ExposedIsTheTimeInTheStartAndInTheWait) {
   EXPECT_EQ(spans[1].end, TimePoint(milliseconds(200)));
   EXPECT_DOUBLE_EQ(spans[1].exposed_ms, 20);
   ASSERT_EQ(spans[1].parts.size(), 2u);
-  EXPECT_EQ(spans[1].parts[0].channel, "work 0>1");
+  EXPECT_EQ(spans[1].parts[0].meeting, "work 0>1");
   EXPECT_EQ(spans[1].parts[0].number, 7);
   EXPECT_EQ(spans[1].parts[1].sender, 1);
   EXPECT_TRUE(meter.take_spans().empty());
@@ -237,7 +237,7 @@ TEST(CommMeter, CountsTheTrafficThatProgressCounts) {
     double bytes = 0, bytes_of_totals = 0;
     for (const CommSpan& span : world.meter().take_spans())
       for (const CommSpan::Part& part : span.parts) {
-        Traffic& sum = spans[{part.channel, span.key.op}];
+        Traffic& sum = spans[{part.meeting, span.key.op}];
         ++sum.operations;
         sum.bytes += part.bytes;
         bytes += static_cast<double>(part.bytes);

@@ -343,7 +343,7 @@ TEST(BoardMessages, SurviveTheWire) {
   status.op = "x \"quoted\" \xff";
   status.waits = {{{"c", {1, 2}}, 3}};
   status.arrivals = {{"c", 3}};
-  const ChannelKey key = key_of("c", {1, 2});
+  const MeetingKey key = meeting_key("c", {1, 2});
   for (int i = 0; i < 300; ++i) status.records[key].add("all_reduce of " + std::to_string(i));
   std::string line = encode(Beat{status});
   line.pop_back();

@@ -15,12 +15,12 @@ using ::testing::HasSubstr;
 
 constexpr HangLimits kLimits = {.progress_s = 5, .silence_s = 5};
 
-// A rank that arrived at `channel` `arrival` times and waits there.
-ObservedRank waits(const std::string& channel, std::vector<int> members, std::int64_t arrival, double idle_s) {
+// A rank that arrived at `meeting` `arrival` times and waits there.
+ObservedRank waits(const std::string& meeting, std::vector<int> members, std::int64_t arrival, double idle_s) {
   ObservedRank rank;
-  rank.status.op = "all_reduce #" + std::to_string(arrival) + " on " + channel;
-  rank.status.waits = {{{channel, std::move(members)}, arrival}};
-  rank.status.arrivals[channel] = arrival;
+  rank.status.op = "all_reduce #" + std::to_string(arrival) + " on " + meeting;
+  rank.status.waits = {{{meeting, std::move(members)}, arrival}};
+  rank.status.arrivals[meeting] = arrival;
   rank.status.idle_s = idle_s;
   return rank;
 }
@@ -161,9 +161,10 @@ TEST(HangDiagnosis, ABusyRankIsBlamedInOtherWords) {
 }
 
 // A rank that has communicated these contents in this order.
-ObservedRank communicated(const std::vector<int>& members, const std::vector<std::string>& contents) {
+ObservedRank communicated(const std::vector<int>& members, const std::vector<std::string>& contents,
+                          const std::string& name = "language.tp") {
   ObservedRank rank;
-  for (const std::string& content : contents) rank.status.records[key_of("language.tp", members)].add(content);
+  for (const std::string& content : contents) rank.status.records[meeting_key(name, members)].add(content);
   return rank;
 }
 
@@ -223,6 +224,22 @@ TEST(MismatchDiagnosis, OfTwoRanksNamesEither) {
   const auto found = diagnose_mismatch({{0, communicated({0, 1}, layers(40))}, {1, communicated({0, 1}, contents)}});
   ASSERT_TRUE(found);
   EXPECT_THAT(found->message, HasSubstr("its operation #39 on language.tp"));
+}
+
+// Each direction of a pair has a record, in which both ends say the same of a transfer.
+TEST(MismatchDiagnosis, NamesTheTransferThatDiffers) {
+  const auto rank = [](const std::vector<std::string>& activations) {
+    ObservedRank one = communicated({3, 4}, activations, "language.activations-0 3>4");
+    one.status.records.merge(communicated({3, 4}, {"8 Float"}, "language.activation-gradients-0 4>3").status.records);
+    return one;
+  };
+  const ObservedRank sender = rank({"8 Float", "6 Float"});
+  EXPECT_FALSE(diagnose_mismatch({{3, sender}, {4, rank({"8 Float"})}})) << "it has not arrived yet";
+  const auto found = diagnose_mismatch({{3, sender}, {4, rank({"8 Float", "7 Float"})}});
+  ASSERT_TRUE(found);
+  EXPECT_THAT(found->message, AllOf(HasSubstr("its operation #2 on language.activations-0 3>4 is "),
+                                    HasSubstr("6 Float"), HasSubstr("7 Float")));
+  EXPECT_THAT(found->message, HasSubstr(found->culprit == 3 ? "that of rank 4" : "that of rank 3"));
 }
 
 // What the host has queued and the device has not reached is not an arrival; what the device has started is a wait once

@@ -3,8 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
+#include <mutex>
+
 #include "base/error.h"
 #include "dist/collectives.h"
+#include "dist/hang_diagnosis.h"
 #include "dist/progress.h"
 #include "support/errors.h"
 #include "support/ranks.h"
@@ -89,6 +93,28 @@ TEST(StartedAllToAll, OverlapsWithWhatRunsBeforeTheWaitAndWithItsBackward) {
   for (const ThreadSemantics semantics : {ThreadSemantics::Relaxed, ThreadSemantics::Strict})
     testing::on_threads(2, overlap_an_all_to_all, semantics);
   testing::on_processes(2, overlap_an_all_to_all);
+}
+
+// Rows travel with their weights. The gradient of the sum of their products is the other factor.
+void exchange_with_one_gradient(World& world) {
+  const Group group = world.make_group("rows", {0, 1});
+  const auto options = at::TensorOptions(at::kFloat).device(world.device());
+  const std::vector<std::int64_t> to = {1, 3}, from(2, to[static_cast<std::size_t>(world.rank())]);
+  for (const std::size_t with_gradient : {0, 1}) {
+    const Tensors sent = {at::arange(4, options) + 10 * world.rank(), at::arange(4, options).square() + world.rank()};
+    sent[with_gradient].requires_grad_();
+    RowExchange exchange(sent, group);
+    exchange.start(to, from);
+    const Tensors arrived = exchange.await();
+    (arrived[0] * arrived[1]).sum().backward();
+    EXPECT_TRUE(at::equal(sent[with_gradient].grad(), sent[1 - with_gradient])) << sent[with_gradient].grad();
+    EXPECT_FALSE(sent[1 - with_gradient].grad().defined());
+  }
+}
+
+TEST(StartedAllToAll, GivesAGradientToTheOneTensorThatNeedsIt) {
+  testing::on_threads(2, exchange_with_one_gradient, ThreadSemantics::Strict);
+  testing::on_processes(2, exchange_with_one_gradient);
 }
 
 // Rank 1 enters the broadcast only when rank 0 says so between its start and its wait, and rank 0 waits there until
@@ -208,6 +234,28 @@ TEST(Pending, FailsLikeTheBlockingCall) {
   };
   EXPECT_THAT(testing::error_of<CommError>([&] { testing::on_threads(2, body); }),
               HasSubstr("all_reduce on world (ranks 0-1): ranks disagree on shape"));
+}
+
+// Both ends record a transfer before it fails, so that the board can name it.
+TEST(Pending, RecordsATransferThatDoesNotFit) {
+  std::mutex mutex;
+  std::map<int, ObservedRank> ranks;
+  const auto body = [&](World& world) {
+    const Group pair = world.make_group("work", {0, 1});
+    for (const int size : {4, 5 + world.rank()}) {
+      at::Tensor x = at::ones({size});
+      Pending pending = pair.start_exchange({{x, 1 - world.rank(), world.rank() == 0}});
+      {
+        const std::lock_guard lock(mutex);
+        ranks[world.rank()].status = world.progress().snapshot();
+      }
+      pending.wait();
+    }
+  };
+  EXPECT_THROW(testing::on_threads(2, body), CommError);
+  const auto found = diagnose_mismatch(ranks);
+  ASSERT_TRUE(found);
+  EXPECT_THAT(found->message, HasSubstr("its operation #2 on work 0>1 is "));
 }
 
 TEST(Pending, DroppedByAnExceptionHidesNothing) {

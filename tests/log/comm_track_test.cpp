@@ -23,7 +23,7 @@ CommSpan::TimePoint at(double ms) { return kStart + std::chrono::microseconds(st
 
 CommSpan all_reduce(std::vector<int> members, std::int64_t number, double begin, double end) {
   return {.key = {"language.tp", "all_reduce"},
-          .parts = {{.channel = "language.tp", .number = number, .bytes = 4000, .members = std::move(members)}},
+          .parts = {{.meeting = "language.tp", .number = number, .bytes = 4000, .members = std::move(members)}},
           .begin = at(begin),
           .end = at(end),
           .exposed_ms = 0.25};
@@ -32,7 +32,7 @@ CommSpan all_reduce(std::vector<int> members, std::int64_t number, double begin,
 CommSpan exchange(const std::vector<std::pair<int, int>>& transfers, double begin, double end) {
   CommSpan span = {.key = {"world", "exchange", "bridge"}, .parts = {}, .begin = at(begin), .end = at(end)};
   for (const auto& [from, to] : transfers)
-    span.parts.push_back({.channel = fmt::format("world {}>{}", from, to),
+    span.parts.push_back({.meeting = fmt::format("world {}>{}", from, to),
                           .number = 1,
                           .bytes = 10,
                           .members = {std::min(from, to), std::max(from, to)},

@@ -136,7 +136,7 @@ TEST_F(RunLogTest, TheWholeSummary) {
   report.phase_ms[static_cast<std::size_t>(Phase::Forward)] = 75;
   report.phase_ms[static_cast<std::size_t>(Phase::BridgeWait)] = 25;
   log_->add_phases({{"images", "language", report}});
-  log_->add_memory({.reserved_mb = 1, .max_reserved_mb = 100, .max_host_mb = 200});
+  log_->add_memory({.max_allocated_mb = 90, .reserved_mb = 1, .max_reserved_mb = 100, .max_host_mb = 200});
   printed_.clear();
   log_->finish("SIGTERM", /*damaged_samples=*/3);
   EXPECT_EQ(printed_,
@@ -149,7 +149,7 @@ TEST_F(RunLogTest, TheWholeSummary) {
             "compute                1.667 TFLOP/s (0.8333 per rank)\n"
             "skipped, nan           1, 1\n"
             "damaged samples        3\n"
-            "peak memory of a rank  100 MB GPU, 200 MB host\n"
+            "peak memory of a rank  100 MB GPU (90 MB in tensors), 200 MB host\n"
             "\n"
             "share of time  images\n"
             "forward        75 %\n"

@@ -6,8 +6,10 @@
 
 #include <mutex>
 
+#include "nn/unused_result.h"
 #include "ops/activation.h"
 #include "ops/gradients.h"
+#include "ops/quantize.h"
 #include "support/layout.h"
 
 namespace braid {
@@ -144,6 +146,19 @@ TEST(RowLinear, SplitsTheInputFeaturesAndCountsTheBiasOnce) {
          .output_has_every_column = true});
 }
 
+TEST(RowLinear, DoesNotMultiplyForAnUnusedResult) {
+  for (const Layout& layout : {Layout{}, {.tp = 2}, {.tp = 2, .sp = true}})
+    for (const bool fp8 : {false, true})
+      on_layout(layout, [&](const Rank& rank) {
+        const at::Tensor x = random_tensor({kTokens, 16}, 1).requires_grad_();
+        const Weight weight = {.value = random_tensor({32, 16}, 2).requires_grad_(),
+                               .fp8 = fp8 ? std::make_shared<Fp8Copies>() : nullptr};
+        const Linear map(weight, {}, Split::Rows, rank.parallel);
+        expect_products_left_out(1, [&](Result result) { return map.branch(x, result).value(); }, {x, weight.value});
+        return true;
+      });
+}
+
 TEST(Embed, SplitsTheVocabulary) {
   const std::vector<std::int64_t> ids = {0, 23, 7, 7, 12, 5, 11, 18};  // first and last word, one of them twice
   check_split({.op = [](const Tensors& in, const Parallel& p) { return embed(in[0], {in[1]}, p); },
@@ -183,6 +198,22 @@ TEST(GeluMlp, SplitsItsWidth) {
                     {random_tensor({kIn}, 5), kEverything}},
          .output = kOutside,
          .output_has_every_column = true});
+}
+
+TEST(GeluMlp, DoesNotMultiplyForAnUnusedResult) {
+  for (const Layout& layout : {Layout{}, {.tp = 2}, {.tp = 2, .sp = true}})
+    for (const bool recomputed : {false, true})
+      on_layout(layout, [&](const Rank& rank) {
+        const at::Tensor x = random_tensor({kTokens, kIn}, 1).requires_grad_();
+        const at::Tensor weight1 = random_tensor({kOut, kIn}, 2).requires_grad_();
+        const at::Tensor weight2 = random_tensor({kIn, kOut}, 3).requires_grad_();
+        const Linear fc1({weight1}, {}, Split::Columns, rank.parallel), fc2({weight2}, {}, Split::Rows, rank.parallel);
+        const auto mlp = [&](Result result) {
+          return Linear::gelu_branch(x, fc1, fc2, GeluForm::Tanh, recomputed, result).value();
+        };
+        expect_products_left_out(1, mlp, {x, weight1, weight2});
+        return true;
+      });
 }
 
 }  // namespace

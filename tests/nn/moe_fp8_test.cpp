@@ -7,6 +7,7 @@
 #include <set>
 
 #include "nn/moe.h"
+#include "nn/unused_result.h"
 #include "ops/gradients.h"
 #include "support/layout.h"
 
@@ -91,6 +92,24 @@ TEST(MoeFp8, IsTheSameRecomputed) {
   const Outcome kept = run({.dp = 2}), recomputed = run({.dp = 2}, {.norms = true, .experts = true});
   EXPECT_TRUE(at::equal(recomputed.outputs, kept.outputs));
   EXPECT_TRUE(at::equal(recomputed.x_grads, kept.x_grads));
+}
+
+// Left out: the last product of the shared expert and of every local one. Of experts that backward recomputes, both.
+TEST(MoeFp8, DoesNotMultiplyForAnUnusedResult) {
+  const auto check = [](const Layout& layout, const RecomputeConfig& recompute, int fewer) {
+    on_layout(layout, [&](const Rank& rank) {
+      Parameters parameters(make_specs(), 0, rank.coordinates(), at::kDouble, at::Device("cpu"));
+      parameters.initialize(3);
+      Moe moe(kOptions, parameters, "", rank.parallel, recompute);
+      expect_products_left_out(fewer, moe, parameters, random_tensor({kTokens, kHidden}, 1),
+                               {pack_sequences({0, kTokens}, at::Device("cpu"))});
+      return true;
+    });
+  };
+  const int experts = kExperts;
+  check({}, {}, 1 + experts);
+  check({}, {.experts = true}, 1 + 2 * experts);
+  check({.ep = 2, .dp = 2}, {}, 1 + experts / 2);
 }
 
 }  // namespace

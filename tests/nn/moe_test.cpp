@@ -15,6 +15,7 @@
 
 #include "nn/layer_check.h"
 #include "nn/recompute.h"
+#include "nn/unused_result.h"
 
 namespace braid {
 namespace {
@@ -268,6 +269,21 @@ TEST(Moe, IsItsDefinitionWithExpertsRecomputedInPieces) {
                        .parts = {.norms = true, .activations = true, .experts = true}};
     expect_same(run_layer(step), run_definition(step));
   }
+}
+
+// Left out: the last product of the shared expert, and one of every local expert.
+TEST(Moe, DoesNotMultiplyForAnUnusedResult) {
+  for (const Layout& layout : {Layout{}, {.ep = 2, .dp = 2}})
+    for (const bool experts_recomputed : {false, true}) {
+      const Step step = {.layout = layout, .parts = {.experts = experts_recomputed}};
+      on_layout(layout, [&](const Rank& rank) {
+        const Parameters parameters = make_parameters(step.shared_expert, rank.coordinates());
+        Moe moe(step.options, parameters, kPrefix, rank.parallel, step.parts);
+        expect_products_left_out(1 + static_cast<int>(kExperts) / layout.ep, moe, parameters, step.x()[rank.replica],
+                                 step.batch());
+        return true;
+      });
+    }
 }
 
 // A bucket of gradients is reduced when each of its gradients was added once.

@@ -1,5 +1,7 @@
 #include "ops/attention.h"
 
+#include <ATen/Context.h>
+
 #include <algorithm>
 #include <limits>
 
@@ -209,6 +211,36 @@ TEST(Attention, PackedSequencesAreTheSequencesOneByOne) {
   };
   EXPECT_TRUE(at::equal(packed.slice(0, 0, 4), alone(0, 4)));
   EXPECT_TRUE(at::equal(packed.slice(0, 4, 9), alone(4, 9)));
+}
+
+// On a GPU, the deterministic backward of many heads runs in pieces, because it needs much memory. One sequence, equal
+// ones, packed ones.
+TEST(Attention, HeadsAreIndependentInTheDeterministicBackward) {
+  if (!test_device().is_cuda()) GTEST_SKIP() << "needs a GPU: such long sequences take minutes on a CPU";
+  at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/true);
+  struct Case {
+    std::vector<std::int64_t> offsets;
+    Heads heads;
+  };
+  for (const Case& c :
+       {Case{{0, 8192}, {32, 8, 128}}, Case{{0, 8192, 16384}, {16, 16, 128}}, Case{{0, 5000, 13192}, {32, 8, 128}}}) {
+    SCOPED_TRACE(::testing::Message() << c.offsets.size() - 1 << " sequences");
+    Tensors in = inputs(c.offsets.back(), c.heads);
+    for (at::Tensor& x : in) x = x.to(at::kBFloat16);
+    const at::Tensor grad = random_tensor(in[0].sizes(), 4).to(at::kBFloat16);
+    const std::int64_t sharing = c.heads.query / c.heads.key, head = c.heads.key - 1;
+    const auto last_group = [&](const at::Tensor& x) {
+      const std::int64_t heads = x.size(1) == c.heads.key ? 1 : sharing;
+      return x.narrow(1, head * heads, heads).contiguous();
+    };
+    const auto op = packed_attention(c.offsets, /*causal=*/true);
+    const testing::Evaluation all = evaluate(op, in, grad);
+    const testing::Evaluation alone =
+        evaluate(op, {last_group(in[0]), last_group(in[1]), last_group(in[2])}, last_group(grad));
+    for (std::size_t i = 0; i < in.size(); ++i)
+      EXPECT_TRUE(at::equal(last_group(all.gradients[i]), alone.gradients[i])) << "gradient " << i;
+  }
+  at::globalContext().setDeterministicAlgorithms(false, /*warn_only=*/true);
 }
 
 TEST(Attention, ComputesGradientsOnlyForWhoWantsThem) {

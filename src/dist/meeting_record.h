@@ -1,4 +1,4 @@
-// A short record of what a rank has communicated on a channel, which the failure board compares with its peers'. NCCL
+// A short record of what a rank has communicated in a meeting, which the failure board compares with its peers'. NCCL
 // may carry out operations that do not fit, so that no rank waits and nothing else shows the mistake.
 //
 // A mark is a hash of all contents up to an arrival, so that one difference shows in all later marks. Marks are kept of
@@ -15,15 +15,15 @@
 
 namespace braid {
 
-class ChannelRecord {
+class MeetingRecord {
  public:
   static constexpr std::array<std::int64_t, 3> kSteps = {1, 16, 256};
   static constexpr std::array<std::size_t, 3> kMarks = {64, 16, 16};  // kept of each step
 
   using Marks = std::array<std::vector<std::uint32_t>, kSteps.size()>;  // by step, the newest last
 
-  ChannelRecord() = default;
-  ChannelRecord(std::int64_t arrivals, Marks marks, std::vector<std::string> contents);
+  MeetingRecord() = default;
+  MeetingRecord(std::int64_t arrivals, Marks marks, std::vector<std::string> contents);
 
   void add(const std::string& content);
 
@@ -32,7 +32,7 @@ class ChannelRecord {
   const std::vector<std::string>& contents() const { return contents_; }  // of the marks of step 1
 
   // Whether both had communicated the same at the last arrival of which both have a mark; true if there is none.
-  bool agrees_with(const ChannelRecord& other) const;
+  bool agrees_with(const MeetingRecord& other) const;
 
   std::map<std::int64_t, std::uint32_t> marks_by_arrival() const;
   std::string content_of(std::int64_t arrival) const;  // empty if it is not known any more
@@ -45,14 +45,14 @@ class ChannelRecord {
   std::vector<std::string> contents_;
 };
 
-// Groups of one name with other members have channels of their own.
-struct ChannelKey {
-  std::string channel;
+// Groups of one name with other members have meetings of their own.
+struct MeetingKey {
+  std::string name;
   std::uint32_t members = 0;  // a hash of their ranks
-  friend auto operator<=>(const ChannelKey&, const ChannelKey&) = default;
+  friend auto operator<=>(const MeetingKey&, const MeetingKey&) = default;
 };
-ChannelKey key_of(const std::string& channel, const std::vector<int>& members);
+MeetingKey meeting_key(const std::string& name, const std::vector<int>& members);
 
-using ChannelRecords = std::map<ChannelKey, ChannelRecord>;
+using MeetingRecords = std::map<MeetingKey, MeetingRecord>;
 
 }  // namespace braid

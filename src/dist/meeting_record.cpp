@@ -1,4 +1,4 @@
-#include "dist/channel_record.h"
+#include "dist/meeting_record.h"
 
 #include <algorithm>
 #include <utility>
@@ -22,10 +22,10 @@ void keep_newest(std::vector<T>& values, const T& value, std::size_t most) {
 
 }  // namespace
 
-ChannelRecord::ChannelRecord(std::int64_t arrivals, Marks marks, std::vector<std::string> contents)
+MeetingRecord::MeetingRecord(std::int64_t arrivals, Marks marks, std::vector<std::string> contents)
     : arrivals_(arrivals), marks_(std::move(marks)), contents_(std::move(contents)) {}
 
-void ChannelRecord::add(const std::string& content) {
+void MeetingRecord::add(const std::string& content) {
   const std::uint32_t mark = add_to_hash(marks_[0].empty() ? kOffset : marks_[0].back(), content);
   ++arrivals_;
   for (std::size_t i = 0; i < kSteps.size(); ++i)
@@ -33,13 +33,13 @@ void ChannelRecord::add(const std::string& content) {
   keep_newest(contents_, content, kMarks[0]);
 }
 
-std::optional<std::uint32_t> ChannelRecord::mark_at(std::int64_t arrival, std::size_t step) const {
+std::optional<std::uint32_t> MeetingRecord::mark_at(std::int64_t arrival, std::size_t step) const {
   const std::int64_t age = arrivals_ / kSteps[step] - arrival / kSteps[step];
   if (age < 0 || age >= static_cast<std::int64_t>(marks_[step].size())) return std::nullopt;
   return marks_[step].rbegin()[age];
 }
 
-bool ChannelRecord::agrees_with(const ChannelRecord& other) const {
+bool MeetingRecord::agrees_with(const MeetingRecord& other) const {
   for (std::size_t i = 0; i < kSteps.size(); ++i) {
     const std::int64_t common = std::min(arrivals_, other.arrivals_) / kSteps[i] * kSteps[i];
     const auto own = mark_at(common, i), theirs = other.mark_at(common, i);
@@ -48,7 +48,7 @@ bool ChannelRecord::agrees_with(const ChannelRecord& other) const {
   return true;
 }
 
-std::map<std::int64_t, std::uint32_t> ChannelRecord::marks_by_arrival() const {
+std::map<std::int64_t, std::uint32_t> MeetingRecord::marks_by_arrival() const {
   std::map<std::int64_t, std::uint32_t> by_arrival;
   for (std::size_t i = 0; i < kSteps.size(); ++i) {
     std::int64_t arrival = arrivals_ / kSteps[i] * kSteps[i];
@@ -58,15 +58,15 @@ std::map<std::int64_t, std::uint32_t> ChannelRecord::marks_by_arrival() const {
   return by_arrival;
 }
 
-std::string ChannelRecord::content_of(std::int64_t arrival) const {
+std::string MeetingRecord::content_of(std::int64_t arrival) const {
   const std::int64_t age = arrivals_ - arrival;
   return age < 0 || age >= static_cast<std::int64_t>(contents_.size()) ? "" : contents_.rbegin()[age];
 }
 
-ChannelKey key_of(const std::string& channel, const std::vector<int>& members) {
+MeetingKey meeting_key(const std::string& name, const std::vector<int>& members) {
   std::uint32_t hash = kOffset;
   for (const int member : members) hash = (hash ^ static_cast<std::uint32_t>(member)) * kPrime;
-  return {channel, hash};
+  return {name, hash};
 }
 
 }  // namespace braid

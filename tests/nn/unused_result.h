@@ -1,0 +1,88 @@
+// Shared by the tests of layers whose output nobody uses: they compute fewer products, and the same gradients.
+#pragma once
+
+#include <ATen/ATen.h>
+#include <ATen/record_function.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <memory>
+#include <set>
+#include <string>
+
+#include "nn/layer.h"
+#include "nn/parameters.h"
+#include "ops/gradients.h"
+#include "tensor/result.h"
+
+namespace braid::testing {
+
+// Counts the products of matrices that this thread computes while it exists. There may be one at a time.
+class ProductCounter {
+ public:
+  ProductCounter() {
+    count() = 0;
+    handle_ = at::addThreadLocalCallback(
+        at::RecordFunctionCallback([](const at::RecordFunction& function) -> std::unique_ptr<at::ObserverContext> {
+          static const std::set<std::string> products = {"aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm"};
+          count() += products.count(function.name()) > 0;
+          return nullptr;
+        }));
+  }
+  ~ProductCounter() { at::removeCallback(handle_); }
+  ProductCounter(const ProductCounter&) = delete;
+  ProductCounter& operator=(const ProductCounter&) = delete;
+
+  static int& count() {
+    thread_local int products = 0;
+    return products;
+  }
+
+ private:
+  at::CallbackHandle handle_;
+};
+
+// forward() computes `fewer` products less if its result is unused, and its backward gives `leaves` the same gradients,
+// bit for bit.
+inline void expect_products_left_out(int fewer, const std::function<at::Tensor(Result)>& forward,
+                                     const Tensors& leaves) {
+  struct Run {
+    int products = 0;
+    Tensors gradients{};
+  };
+  const auto run = [&](Result result) {
+    Run done;
+    at::Tensor y;
+    {
+      const ProductCounter counter;
+      y = forward(result);
+      done.products = counter.count();
+    }
+    y.backward(random_tensor(y.sizes(), 77));
+    for (const at::Tensor& leaf : leaves) {
+      done.gradients.push_back(leaf.grad());
+      leaf.mutable_grad() = at::Tensor();
+    }
+    return done;
+  };
+  const Run unused = run(Result::Unused);  // first: later its memory might hold the result
+  const Run needed = run(Result::Needed);
+  EXPECT_EQ(needed.products - unused.products, fewer) << "of " << needed.products;
+  for (std::size_t i = 0; i < leaves.size(); ++i)
+    EXPECT_TRUE(at::equal(unused.gradients[i], needed.gradients[i])) << "gradient " << i;
+}
+
+// The same of a layer's branch and the gradients of x and of its parameters.
+inline void expect_products_left_out(int fewer, Layer& layer, const Parameters& parameters, const at::Tensor& x,
+                                     SequenceBatch batch) {
+  Tensors leaves = {x.clone().requires_grad_()};
+  for (const auto& entry : parameters.entries())
+    if (entry.spec.trainable) leaves.push_back(entry.value);
+  const auto branch = [&](Result result) {
+    batch.output = result;
+    return layer.branch(leaves[0], batch);
+  };
+  expect_products_left_out(fewer, branch, leaves);
+}
+
+}  // namespace braid::testing
