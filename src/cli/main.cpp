@@ -20,6 +20,7 @@ namespace {
 bool needs_tensors(int argc, char** argv) {
   const std::string_view first = argc > 1 ? argv[1] : "", second = argc > 2 ? argv[2] : "";
   return first == "--version" || (first == "launch" && second == braid::kLaunchLocal.name) ||
+         (first == "plan" && second == braid::kPlanCalibrate.name) ||
          std::any_of(braid::kTensorCommands.begin(), braid::kTensorCommands.end(),
                      [&](const braid::CommandName& command) { return first == command.name; });
 }

@@ -9,10 +9,12 @@
 #include "base/table.h"
 #include "cli/commands.h"
 #include "cli/plan_commands.h"
+#include "cli/tensor_commands.h"
 #include "plan/frozen.h"
+#include "plan/schedule.h"
 #include "plan/show.h"
 #include "plan/timeline.h"
-#include "run/recipe.h"
+#include "run/step_sizes.h"
 
 namespace braid {
 namespace {
@@ -96,14 +98,6 @@ void add_schedule_command(CLI::App& plan) {
 
 }  // namespace
 
-ScheduleOptions schedule_options_of(const Recipe& recipe, const Topology& topology) {
-  ScheduleOptions options = schedule_options(topology, frozen_sets(recipe),
-                                             microbatches_of(workload_of(recipe), topology), recipe.train.prefetch);
-  options.overlap_reduce = recipe.optimizer.overlap_grad_reduce;
-  options.overlap_gather = recipe.optimizer.overlap_param_gather;
-  return options;
-}
-
 void add_plan_command(CLI::App& app) {
   CLI::App* plan =
       app.add_subcommand("plan", "Show the layout, schedule and communication of a recipe, without running it");
@@ -117,6 +111,8 @@ void add_plan_command(CLI::App& app) {
   show->footer(short_overrides_help());
   add_schedule_command(*plan);
   add_plan_bytes_command(*plan);
+  plan->add_subcommand(kPlanCalibrate.name, kPlanCalibrate.help);  // in the list only: braid-tensors has it
+  add_plan_simulate_command(*plan);
   show->callback([options, show] { show_plan(*options, show->remaining()); });
 }
 

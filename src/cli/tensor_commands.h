@@ -21,6 +21,8 @@ inline constexpr std::array kTensorCommands = {kTrain, kEval, kRun, kCkpt, kForw
 inline constexpr CommandName kLaunchLocal = {"local",
                                              "Start the ranks of a recipe or a command on this machine's GPUs"};
 
+inline constexpr CommandName kPlanCalibrate = {"calibrate", "Measure the hardware profile of this machine"};
+
 inline constexpr const char* kTensorProgram = "braid-tensors";  // in the same folder as braid
 
 }  // namespace braid

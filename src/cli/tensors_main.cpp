@@ -3,6 +3,7 @@
 
 #include "cli/commands.h"
 #include "cli/launch_commands.h"
+#include "cli/plan_commands.h"
 #include "cli/program.h"
 
 namespace {
@@ -16,6 +17,8 @@ void add_commands(CLI::App& app, const std::vector<std::string>& command_line, i
   braid::add_forward_command(app, command_line, exit_code);
   CLI::App* launch = app.add_subcommand("launch", "");
   braid::add_launch_local_command(*launch, command_line, exit_code);
+  CLI::App* plan = app.add_subcommand("plan", "");
+  braid::add_plan_calibrate_command(*plan);
 }
 
 }  // namespace

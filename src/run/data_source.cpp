@@ -13,6 +13,11 @@ namespace {
 // Far from the seeds that people choose: mock samples of an evaluation are not those of the training.
 constexpr std::int64_t kEvaluationSeed = 0x5eed0000;
 
+// Evaluation names its samples by their places, so it never moves them.
+std::shared_ptr<const SampleBalance> balance_for(const Recipe& recipe, const Topology& topology, DataUse use) {
+  return use == DataUse::Training ? sample_balance(recipe, topology) : nullptr;
+}
+
 }  // namespace
 
 std::unique_ptr<BatchSource> make_batch_source(const Recipe& recipe, const Topology& topology, std::int64_t seed,
@@ -20,10 +25,11 @@ std::unique_ptr<BatchSource> make_batch_source(const Recipe& recipe, const Topol
   if (is_mock(recipe.data))
     return std::make_unique<MockBatches>(
         recipe.data, recipe.model.model, topology,
-        static_cast<std::uint64_t>(use == DataUse::Training ? seed : seed + kEvaluationSeed));
+        static_cast<std::uint64_t>(use == DataUse::Training ? seed : seed + kEvaluationSeed),
+        balance_for(recipe, topology, use));
   LaneSetOptions options = lane_set_options(recipe, topology, seed, use);
   options.bad = std::move(bad);
-  return std::make_unique<LaneBatches>(std::move(options));
+  return std::make_unique<LaneBatches>(std::move(options), balance_for(recipe, topology, use));
 }
 
 std::set<SampleId> damaged_on_all_ranks(const BadSamples& own, World& world) {

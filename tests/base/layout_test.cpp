@@ -49,8 +49,11 @@ const std::map<std::string, std::set<std::string>> kMayInclude = {
     {"run",
      {"base", "plan", "dist", "ops", "nn", "optim", "formats", "ckpt", "models", "hf", "data", "log", "train", "resume",
       "samples", "shards", "text", "inspect"}},
+    {"predict",
+     {"base", "plan", "tensor", "dist", "ops", "nn", "optim", "models", "data", "log", "train", "samples", "inspect",
+      "run"}},
     {"cli", {"base",         "plan",           "dist",   "optim", "formats", "ckpt",    "models",  "hf",     "data",
-             "mimo",         "forward",        "launch", "shell", "slurm",   "log",     "train",   "resume", "run",
+             "mimo",         "forward",        "launch", "shell", "slurm",   "log",     "train",   "resume", "run", "predict",
              "doctor/lines", "doctor/verdict", "text",   "image", "shards",  "samples", "inspect", "draw"}},
 };
 

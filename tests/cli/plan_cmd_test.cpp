@@ -2,7 +2,9 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "cli/cli_support.h"
@@ -31,6 +33,34 @@ TEST(PlanCommand, PlanScheduleChecksAndDraws) {
             "4\n");
   const Finished piped = braid({"plan", "schedule", recipe, "--svg", "-"});
   EXPECT_THAT(piped.out, AllOf(::testing::StartsWith("<svg"), ::testing::EndsWith("</svg>\n")));
+}
+
+TEST(PlanCommand, PlanSimulatePredictsAndDraws) {
+  const TemporaryFolder folder;
+  const std::string recipe = folder.write("recipe.yaml", kShortRecipe), svg = folder.path() + "/step.svg",
+                    trace = folder.path() + "/step.json";
+  const Finished plan = braid({"plan", "simulate", recipe, "--hardware", "h100", "--svg", svg, "--trace", trace});
+  EXPECT_EQ(plan.exit_code, 0) << plan.err;
+  EXPECT_THAT(plan.out, AllOf(HasSubstr("h100 (from a datasheet, not measured)"), HasSubstr("6 ranks on 1 node"),
+                              HasSubstr("drawn from those of mock samples, 8 steps"), HasSubstr("bound by")));
+  EXPECT_EQ(testing::run_program({"grep", "-c", "language forward, stage 0, microbatch 0", svg}).out, "2\n");
+  const nlohmann::json spans = nlohmann::json::parse(testing::read_file(trace));
+  EXPECT_TRUE(std::any_of(spans.begin(), spans.end(), [](const auto& e) { return e["ph"] == "X" && e["dur"] > 0; }));
+
+  const Finished programs =
+      braid({"plan", "simulate", recipe, "--json", "--full", "--nodes", "2", "--encoder-nodes", "1"});
+  const nlohmann::json json = nlohmann::json::parse(programs.out);
+  for (const char* key : {"iteration_s", "tokens_per_s_per_gpu", "tflops_per_gpu", "exposed_communication_s"})
+    EXPECT_GT(json[key].get<double>(), 0) << key;
+  EXPECT_EQ(json["spread_s"], 0);
+  EXPECT_GE(json["bubble"].get<double>(), 0);
+  EXPECT_THAT(json["bound_by"].get<std::string>(), ContainsRegex("^(images|language): "));
+  EXPECT_EQ(json["ranks"], 16);
+  EXPECT_EQ(json["hardware_source"], "datasheet");
+
+  const Finished refused = braid({"plan", "simulate", recipe, "--nodes", "2", "--hardware", "abacus"});
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_THAT(refused.err, HasSubstr("abacus"));
 }
 
 TEST(PlanCommand, PlanShow) {

@@ -1,0 +1,123 @@
+#!/usr/bin/env python3
+"""Compares predicted with measured iteration times of layouts of one narrow model, as processes on this machine's CPU.
+
+    bench/plan_ranking.py BRAID [--hardware cpu-2] [--rounds 3] [--iterations 12]
+
+A search needs the right order of layouts more than the right seconds, so the last lines are Kendall's tau: the pairs of
+layouts in the right order, minus those in the wrong one, by all pairs. Each round trains every layout once; the first
+two iterations do not count. Two measures, since the first one needs a machine that does nothing else:
+
+wall   the tenth percentile of the iterations' times
+cpu    what the iterations take if nothing else runs and messages take no time: the CPU time of the busiest rank or, if
+       that is longer, of all ranks divided by the number of cores
+"""
+import argparse
+import itertools
+import json
+import os
+import re
+import subprocess
+import sys
+
+RECIPE = "recipes/nemotron-vlm-20l-small.yaml"
+# encoder, language model, on the same ranks
+LAYOUTS = {
+    "one rank": ("dp: 1", "dp: 1", True),
+    "colocated dp 2": ("dp: 2", "dp: 2", True),
+    "colocated tp 2": ("dp: 2", "tp: 2", True),
+    "colocated tp 2, dp 2, ep 2": ("dp: 4", "tp: 2, dp: 2, ep: 2", True),
+    "1 + dp 1": ("dp: 1", "dp: 1", False),
+    "1 + dp 2": ("dp: 1", "dp: 2", False),
+    "1 + cp 2": ("dp: 1", "cp: 2", False),
+    "1 + pp 2": ("dp: 1", "pp: 2", False),
+    "2 + dp 4, ep 4": ("dp: 2", "dp: 4, ep: 4", False),
+    "2 + tp 2, dp 2, ep 2": ("dp: 2", "tp: 2, dp: 2, ep: 2", False),
+    "1 + tp 2, cp 2": ("dp: 1", "tp: 2, cp: 2", False),
+    "2 + tp 2, pp 3, ep 2": ("dp: 2", "tp: 2, pp: 3, ep: 2", False),
+}
+
+
+def recipe_of(images, language, colocated):
+    with open(RECIPE) as file:
+        _, _, rest = file.read().partition("model:\n")
+    return (
+        f"topology:\n  colocated: {str(colocated).lower()}\n  modules:\n    images: {{kind: encoder, {images}}}\n"
+        f"    language: {{kind: language, {language}}}\nmodel:\n{rest}"
+    )
+
+
+def predict(braid, recipe, hardware):
+    run = subprocess.run([braid, "plan", "simulate", "-", "--hardware", hardware, "--steps", "8", "--json"],
+                         input=recipe, capture_output=True, text=True, check=True)
+    return 1e3 * json.loads(run.stdout)["iteration_s"]
+
+
+def cpu_seconds(launcher):
+    """Of each rank, by process."""
+    ticks = os.sysconf("SC_CLK_TCK")
+    ranks = {}
+    for entry in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{entry}/stat") as file:
+                fields = file.read().rpartition(")")[2].split()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if int(fields[1]) == launcher:
+            ranks[entry] = (int(fields[11]) + int(fields[12])) / ticks
+    return ranks
+
+
+def measure(braid, recipe, iterations):
+    """Milliseconds: the times of the iterations, and the CPU time of each rank per iteration."""
+    run = subprocess.Popen([braid, "train", "-", "--train-iters", str(iterations + 3), "--log-interval", "1"],
+                           stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                           env=os.environ | {"OMP_NUM_THREADS": "1"})
+    run.stdin.write(recipe)
+    run.stdin.close()
+    times, cpu = [], []
+    for line in run.stdout:
+        if time := re.search(r"elapsed time per iteration \(ms\): ([\d.]+)", line):
+            times.append(float(time[1]))
+            cpu.append(cpu_seconds(run.pid))
+    if run.wait() != 0 or len(times) != iterations + 3:
+        sys.exit(f"training failed with exit code {run.returncode}")
+    # While the last line is printed, ranks may already end.
+    return times[2:], [1e3 * (cpu[-2][rank] - cpu[1][rank]) / iterations for rank in cpu[1]]
+
+
+def kendall_tau(a, b):
+    pairs = list(itertools.combinations(range(len(a)), 2))
+    sign = lambda x: (x > 0) - (x < 0)
+    return sum(sign(a[i] - a[j]) * sign(b[i] - b[j]) for i, j in pairs) / len(pairs)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("braid")
+    parser.add_argument("--hardware", default="cpu-2")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--iterations", type=int, default=12)
+    options = parser.parse_args()
+    recipes = {name: recipe_of(*layout) for name, layout in LAYOUTS.items()}
+    predicted = {name: predict(options.braid, recipe, options.hardware) for name, recipe in recipes.items()}
+    times = {name: [] for name in recipes}
+    cpu = {name: [] for name in recipes}
+    for _ in range(options.rounds):
+        for name, recipe in recipes.items():
+            all_times, of_ranks = measure(options.braid, recipe, options.iterations)
+            times[name] += all_times
+            cpu[name].append(max(max(of_ranks), sum(of_ranks) / os.cpu_count()))
+            print(f"{name}: {min(all_times):.0f} ms, {cpu[name][-1]:.0f} ms of CPU time", file=sys.stderr)
+    wall = {name: sorted(all_times)[len(all_times) // 10] for name, all_times in times.items()}
+    cpu = {name: min(rounds) for name, rounds in cpu.items()}
+    print(f"{'layout':30}{'wall ms':>10}{'cpu ms':>10}{'predicted ms':>14}")
+    for name in sorted(recipes, key=cpu.get):
+        print(f"{name:30}{wall[name]:10.1f}{cpu[name]:10.1f}{predicted[name]:14.1f}")
+    names = list(recipes)
+    for what, measured in (("wall", wall), ("cpu", cpu)):
+        tau = kendall_tau([measured[n] for n in names], [predicted[n] for n in names])
+        print(f"Kendall's tau, {what}: {tau:.2f}")
+
+
+if __name__ == "__main__":
+    main()

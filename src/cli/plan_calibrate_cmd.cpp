@@ -1,0 +1,83 @@
+// braid plan calibrate: measures the hardware profile of this machine.
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <fstream>
+#include <memory>
+
+#include "base/error.h"
+#include "cli/commands.h"
+#include "cli/plan_commands.h"
+#include "cli/tensor_commands.h"
+#include "dist/visible_gpus.h"
+#include "launch/host_capacity.h"
+#include "predict/calibrate.h"
+
+namespace braid {
+namespace {
+
+struct CalibrateCommand {
+  std::string device, path;
+};
+
+std::string one_line(std::string text) {
+  std::replace(text.begin(), text.end(), '\n', ',');
+  return text;
+}
+
+HardwareProfile measured_profile(const std::string& device) {
+  const auto report = [](const std::string& what) { fmt::print(stderr, "{}\n", what); };
+  HardwareProfile profile = calibrate({.device = device}, report);
+  const auto describe = [&](const std::string& name, std::int64_t memory_bytes) {
+    profile.note = fmt::format("{}; {}", name, one_line(version_text()));
+    profile.memory_gb = static_cast<double>(memory_bytes) / 1e9;
+  };
+  if (device == "cuda") {
+    const GpuFacts gpu = gpu_facts();
+    describe(gpu.name, gpu.memory_bytes);
+    profile.ranks_per_node = visible_gpus();
+    return profile;
+  }
+  const HostCapacity host = host_capacity();
+  describe("one thread per rank, fp32", host.memory_bytes);
+  profile.cores = host.cores;
+  profile.ranks_per_node = host.cores;
+  report("measuring messages between ranks");
+  profile.inside_node = calibrate_gloo();
+  profile.between_nodes = profile.inside_node;
+  return profile;
+}
+
+void calibrate_machine(const CalibrateCommand& command) {
+  const bool on_gpu = command.device.empty() ? visible_gpus() > 0 : command.device == "cuda";
+  if (on_gpu && visible_gpus() == 0) throw ConfigError(no_gpu("--device"));
+  std::ofstream file;
+  if (!command.path.empty()) {
+    file.open(command.path);  // before the measurement, which takes a minute
+    if (!file)
+      throw ConfigError({fmt::format("cannot write '{}'", command.path), "--write", "give the name of a file"});
+  }
+  const std::string yaml = to_yaml(measured_profile(on_gpu ? "cuda" : "cpu"));
+  if (command.path.empty()) return fmt::print("{}", yaml);
+  file << yaml;
+  if (!file.flush())
+    throw ConfigError({fmt::format("cannot write '{}'", command.path), "--write", "check the space on its disk"});
+  fmt::print("written to {}; use it with --hardware {}\n", command.path, command.path);
+}
+
+}  // namespace
+
+void add_plan_calibrate_command(CLI::App& plan) {
+  auto command = std::make_shared<CalibrateCommand>();
+  CLI::App* calibrate = plan.add_subcommand(kPlanCalibrate.name, kPlanCalibrate.help);
+  calibrate->add_option("--device", command->device, "cuda or cpu; default: a GPU if there is one")
+      ->check(CLI::IsMember({"cuda", "cpu"}));
+  calibrate->add_option("--write", command->path, "write the profile to this file; default: print it");
+  calibrate->footer(
+      "Measures how fast this machine runs Braid's operators, for about a minute, and prints a hardware profile for "
+      "`braid plan simulate --hardware FILE`. Nothing else should run meanwhile. On a CPU it measures messages between "
+      "ranks, too; links between GPUs are to be added to the profile of a GPU by hand.");
+  calibrate->callback([command] { calibrate_machine(*command); });
+}
+
+}  // namespace braid

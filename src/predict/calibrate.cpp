@@ -1,0 +1,308 @@
+#include "predict/calibrate.h"
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <chrono>
+#include <ctime>
+#include <numeric>
+#include <random>
+#include <thread>
+
+#include "dist/backend_factory.h"
+#include "dist/device_times.h"
+#include "dist/group.h"
+#include "dist/progress.h"
+#include "dist/store.h"
+#include "dist/world.h"
+#include "models/hybrid_lm.h"
+#include "ops/cross_entropy.h"
+#include "predict/calibration_cases.h"
+#include "predict/work_time.h"
+
+namespace braid {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(const Clock::time_point& begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+// How long this thread has computed, whatever other processes did meanwhile.
+double thread_seconds() {
+  timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+double quantile(std::vector<double> values, double share) {
+  std::sort(values.begin(), values.end());
+  return values[static_cast<std::size_t>(share * static_cast<double>(values.size() - 1))];
+}
+
+// The cases take turns in random order, as the operators of a step do: training draws as much power as the GPU may,
+// which lowers its clock, and a product alone would draw more than one among others. Turns also keep the inputs of one
+// case from staying in the GPU's cache until its next run.
+class Measurement {
+ public:
+  Measurement(std::vector<CalibrationCase> cases, const at::Device& device, double seconds)
+      : cases_(std::move(cases)), times_(cases_.size()), order_(cases_.size()), device_(device), seconds_(seconds) {
+    std::iota(order_.begin(), order_.end(), std::size_t{0});
+  }
+
+  // Seconds of each case.
+  std::vector<double> run() {
+    if (device_.is_cuda())
+      run_on_gpu();
+    else
+      run_on_cpu();
+    return results();
+  }
+
+  const std::vector<CalibrationCase>& cases() const { return cases_; }
+
+ private:
+  static constexpr int kWarmUp = 3;
+  static constexpr int kLeastRounds = 3;
+
+  void run_on_gpu() {
+    EventPool events(device_);
+    const auto begin = Clock::now();
+    for (int round = -kWarmUp; round < kLeastRounds || seconds_since(begin) < seconds_; ++round) {
+      std::shuffle(order_.begin(), order_.end(), random_);
+      std::vector<c10::Event> marks;
+      // The host is ahead of the GPU from here on, so that times are those of the GPU.
+      for (const CalibrationCase& each : cases_)
+        if (each.work.amount > 1e13) each.run();
+      marks.push_back(events.record());
+      for (const std::size_t i : order_) {
+        cases_[i].run();
+        marks.push_back(events.record());
+      }
+      const c10::Event nothing = events.record();
+      nothing.synchronize();
+      if (round < 0) continue;
+      const double empty_ms = marks.back().elapsedTime(nothing);
+      for (std::size_t i = 0; i < order_.size(); ++i)
+        times_[order_[i]].push_back(std::max(marks[i].elapsedTime(marks[i + 1]) - empty_ms, 1e-4) * 1e-3);
+    }
+  }
+
+  void run_on_cpu() {
+    const auto begin = Clock::now();
+    for (int round = -1; round < kLeastRounds || seconds_since(begin) < seconds_; ++round)
+      for (std::size_t i = 0; i < cases_.size(); ++i) {
+        cases_[i].run();  // a small model stays in a CPU's caches from step to step
+        const double start = thread_seconds();
+        cases_[i].run();
+        if (round >= 0) times_[i].push_back(thread_seconds() - start);
+      }
+  }
+
+  std::vector<double> results() const {
+    std::vector<double> seconds;
+    for (const std::vector<double>& times : times_) seconds.push_back(quantile(times, 0.5));
+    return seconds;
+  }
+
+  const std::vector<CalibrationCase> cases_;
+  std::vector<std::vector<double>> times_;
+  std::vector<std::size_t> order_;
+  std::mt19937 random_{1};
+  const at::Device device_;
+  const double seconds_;
+};
+
+// Without those that fail, for lack of memory for example.
+std::vector<CalibrationCase> runnable(const std::vector<CalibrationCase>& cases,
+                                      const std::function<void(const std::string&)>& report) {
+  std::vector<CalibrationCase> kept;
+  for (const CalibrationCase& each : cases) try {
+      each.run();
+      kept.push_back(each);
+    } catch (const std::exception& e) {
+      report(fmt::format("left out, {} of {:g} x {:g} x {:g}: {}",
+                         operator_names()[static_cast<std::size_t>(each.work.op)], each.work.size[0], each.work.size[1],
+                         each.work.size[2], words_of(e)));
+    }
+  return kept;
+}
+
+// A call takes a latency, and its amount at a rate. The latency is what the shortest call takes beyond its amount at
+// the highest rate that was seen; the rates of the others follow from it.
+OperatorSpeed speed_from(const std::vector<Work>& works, const std::vector<double>& seconds) {
+  double best = 0;
+  for (std::size_t i = 0; i < works.size(); ++i) best = std::max(best, works[i].amount / seconds[i]);
+  const auto shortest = static_cast<std::size_t>(std::min_element(seconds.begin(), seconds.end()) - seconds.begin());
+  const double latency = seconds[shortest] - works[shortest].amount / best;
+  OperatorSpeed speed = {.latency_us = latency * 1e6};
+  for (std::size_t i = 0; i < works.size(); ++i) {
+    const double rate = works[i].amount / (seconds[i] - latency);
+    speed.rates.push_back({works[i].size, std::min(rate, 2 * best) / 1e9});
+  }
+  return speed;
+}
+
+// A step of a model that is so small that nearly all of its time is spent on starting operators.
+class SmallStep {
+ public:
+  explicit SmallStep(const at::Device& device)
+      : alone_("alone", {0}, 0, device, {}, progress_),
+        parallel_{.tp = alone_, .cp = alone_, .tp_cp = alone_, .ep = alone_, .expt_tp = alone_},
+        parameters_(declare_parameters(config()), 0, {}, device.is_cuda() ? at::kBFloat16 : at::kFloat, device),
+        model_(config(), parameters_, parallel_, 0, 1, {}),
+        batch_{.sequences = pack_sequences({0, kTokens}, device)} {
+    parameters_.initialize(1);
+    const at::Tensor ids = at::randint(config().vocab, {kTokens}, at::kLong);
+    ids_ = ids.to(device);
+    labels_ = counted_labels(ids, device);
+  }
+
+  void run() const {
+    for (const Parameters::Entry& entry : parameters_.entries()) entry.value.mutable_grad() = at::Tensor();
+    const at::Tensor x = model_.run_layers(model_.embed(ids_), batch_);
+    model_.token_losses(model_.logits(x, labels_.rows), labels_.labels).sum().backward();
+  }
+
+  Works work(const at::Device& device) const {
+    const Topology topology({.modules = {{.name = "language", .kind = "language"}}}, {});
+    const TextSizes text = {.tokens = kTokens, .labels = kTokens, .squares = static_cast<double>(kTokens * kTokens)};
+    Works all;
+    for (const LayerWork& layer :
+         work_of(config(), topology.language(), 0, {.element_bytes = device.is_cuda() ? 2 : 4}, text, /*trains=*/true))
+      for (const Works* works : {&layer.forward, &layer.backward})
+        for (const Work& each : *works) all.push_back(each);
+    return in_microbatch(all, /*is_first=*/true);
+  }
+
+ private:
+  static constexpr std::int64_t kTokens = 128;
+
+  static HybridLmConfig config() {
+    HybridLmConfig c;
+    c.pattern = "M*E-M*E-";
+    c.hidden = 128;
+    c.vocab = 512;
+    c.heads = 4;
+    c.kv_heads = 2;
+    c.head_dim = 64;
+    c.mamba_heads = 4;
+    c.mamba_head_dim = 64;
+    c.mamba_groups = 2;
+    c.mamba_state = 64;
+    c.expert_ffn = 64;
+    return c;
+  }
+
+  Progress progress_;
+  const Group alone_;
+  const Parallel parallel_;
+  Parameters parameters_;
+  const HybridLm model_;
+  const SequenceBatch batch_;
+  at::Tensor ids_;
+  CountedLabels labels_;
+};
+
+// What starting a kernel takes beyond what was measured of operators alone: autograd, tensors, layers.
+double host_us_of(const at::Device& device, const HardwareProfile& profile) {
+  constexpr int kWarmUp = 5, kSteps = 40;
+  const SmallStep step(device);
+  // A backward of a GPU's tensors is started by another thread.
+  const auto now = [&, begin = Clock::now()] { return device.is_cuda() ? seconds_since(begin) : thread_seconds(); };
+  std::vector<double> times;
+  for (int i = -kWarmUp; i < kSteps; ++i) {
+    const double start = now();
+    step.run();
+    if (i >= 0) times.push_back(now() - start);
+  }
+  const Works works = step.work(device);
+  double launches = 0, computed = 0;
+  for (const Work& work : works) {
+    launches += work.count * work.launches;
+    if (!device.is_cuda()) computed += seconds_of(work, profile);
+  }
+  return std::max(quantile(times, 0.5) - computed, 0.0) / launches * 1e6;
+}
+
+// The messages of one rank of two: half of the time of a round trip.
+std::vector<double> round_trips(const Group& group, const std::vector<std::int64_t>& sizes) {
+  constexpr int kRepeats = 50;
+  std::vector<double> seconds;
+  for (const std::int64_t bytes : sizes) {
+    at::Tensor message = at::zeros({bytes}, at::kByte);
+    std::vector<double> times;
+    for (int i = 0; i < kRepeats; ++i) {
+      const auto start = Clock::now();
+      if (group.rank() == 0) {
+        group.send(message, 1);
+        group.receive(message, 1);
+      } else {
+        group.receive(message, 0);
+        group.send(message, 0);
+      }
+      times.push_back(seconds_since(start) / 2);
+    }
+    seconds.push_back(quantile(times, 0));  // other processes can only slow it down
+  }
+  return seconds;
+}
+
+}  // namespace
+
+HardwareProfile calibrate(const CalibrationOptions& options, const std::function<void(const std::string&)>& report) {
+  const at::Device device = options.device == "cuda" ? at::Device(at::kCUDA, 0) : at::Device(at::kCPU);
+  if (device.is_cpu()) at::set_num_threads(1);
+  at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/true);  // as training does by default
+  HardwareProfile profile;
+  profile.source = "measured";
+  profile.device = options.device;
+  report("measuring operators");
+  {
+    const at::NoGradGuard guard;
+    Measurement measurement(runnable(calibration_cases(device, report), report), device, options.seconds);
+    const std::vector<double> seconds = measurement.run();
+    for (int op = 0; op < kOperators; ++op) {
+      std::vector<Work> works;
+      std::vector<double> times;
+      for (std::size_t i = 0; i < seconds.size(); ++i) {
+        if (measurement.cases()[i].work.op != static_cast<Operator>(op)) continue;
+        works.push_back(measurement.cases()[i].work);
+        times.push_back(seconds[i]);
+      }
+      if (!works.empty()) profile.operators[static_cast<std::size_t>(op)] = speed_from(works, times);
+    }
+  }
+  report("measuring how long the host takes to start kernels");
+  profile.host_us = host_us_of(device, profile);
+  return profile;
+}
+
+Link calibrate_gloo() {
+  const std::vector<std::int64_t> sizes = {8, 1 << 10, 1 << 14, 1 << 17, 1 << 20, 1 << 23, 1 << 25};
+  const StoreServer server("127.0.0.1", 0);
+  const std::chrono::seconds timeout(60);
+  std::vector<double> seconds;
+  const auto as_rank = [&](int rank) {
+    const auto store = std::make_shared<Store>(Endpoint{"127.0.0.1", server.port()}, timeout);
+    const GlooSettings settings = {.addresses = {"127.0.0.1"}, .connect_timeout = timeout, .timeout = timeout};
+    Progress progress;
+    const Group group("calibrate", {0, 1}, rank, c10::kCPU,
+                      make_gloo_factory(store, settings)->make("calibrate", {0, 1}, rank), progress);
+    const std::vector<double> measured = round_trips(group, sizes);
+    if (rank == 0) seconds = measured;
+  };
+  std::thread other(as_rank, 1);
+  as_rank(0);
+  other.join();
+  Link link = {.latency_us = seconds[0] * 1e6};
+  for (std::size_t i = 1; i < sizes.size(); ++i) {
+    const double bytes = static_cast<double>(sizes[i]), beyond = std::max(seconds[i] - seconds[0], 0.1 * seconds[i]);
+    link.rates.push_back({bytes, bytes / beyond / 1e9});
+  }
+  return link;
+}
+
+}  // namespace braid

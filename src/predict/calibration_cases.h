@@ -1,0 +1,25 @@
+// The operators that `braid plan calibrate` measures, each at several sizes.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "models/stage_work.h"
+
+namespace braid {
+
+struct CalibrationCase {
+  Work work;  // what `run` computes
+  std::function<void()> run;
+};
+
+// Of bf16 tensors of sizes that large models have on a GPU; of fp32 tensors of small sizes on a CPU. They share memory
+// for their inputs: what they compute is not used.
+// Operators that this device cannot run, or has no memory for, are left out and reported.
+std::vector<CalibrationCase> calibration_cases(const at::Device& device,
+                                               const std::function<void(const std::string&)>& report);
+
+}  // namespace braid

@@ -1,0 +1,16 @@
+// How long computing takes on a machine.
+#pragma once
+
+#include <vector>
+
+#include "models/stage_work.h"
+#include "predict/hardware.h"
+
+namespace braid {
+
+double seconds_of(const Work& work, const HardwareProfile& hardware);
+// One call after the other, in a microbatch that is not the first of its step unless in_microbatch() says otherwise.
+// The host runs ahead of a GPU; where it is slower, its time counts.
+double seconds_of(const std::vector<Work>& work, const HardwareProfile& hardware);
+
+}  // namespace braid
