@@ -198,7 +198,7 @@ TEST(BalancedDrawnData, TrainsAsInOneProcess) {
         std::pair(Layout{.images = {.dp = 2}, .language = {.dp = 4}}, 1),
         std::pair(Layout{.images = {.dp = 2}, .language = {.dp = 4}}, 2),
         std::pair(Layout{.images = {.dp = 4}, .language = {.tp = 2, .dp = 2}, .micro_batch = 2}, 2),
-        std::pair(Layout{.images = {.dp = 2}, .language = {.dp = 2, .pp = 2}, .colocated = true}, 2)}) {
+        std::pair(Layout{.images = {.tp = 2, .dp = 2}, .language = {.dp = 2, .pp = 2}, .colocated = true}, 2)}) {
     SCOPED_TRACE(replicas);
     expect_same(run(layout, {.balance_replicas = replicas}), alone());
   }

@@ -40,7 +40,7 @@ TEST(BalancedTraining, EqualsOneProcess) {
       {{.images = {.dp = 2}, .language = {.dp = 4}, .micro_batch = 2}, 1},
       {{.images = {.dp = 2}, .language = {.dp = 4}}, 2},
       {{.images = {.dp = 4}, .language = {.tp = 2, .dp = 2, .ep = 2}, .sp = true, .micro_batch = 2}, 2},
-      {{.images = {.dp = 2}, .language = {.cp = 2, .dp = 2}, .colocated = true}, 2},
+      {{.images = {.tp = 2, .dp = 2}, .language = {.cp = 2, .dp = 2}, .colocated = true}, 2},
       {{.language = {.dp = 2, .pp = 2, .vpp = 2}, .overlap = true, .gather_overlap = true}, 2}};
   for (const auto& [layout, replicas] : cases) {
     std::ostringstream name;
