@@ -30,9 +30,9 @@ struct Field {
   std::string_view bytes{};
 };
 
-class Fields {
+class MessageFields {
  public:
-  explicit Fields(std::string_view message) : rest_(message) {}
+  explicit MessageFields(std::string_view message) : rest_(message) {}
 
   // Nothing at the end, and from the first field on that cannot be read.
   std::optional<Field> next() {
@@ -90,7 +90,7 @@ double as_float(std::uint64_t bits) { return std::bit_cast<float>(static_cast<st
 
 // PyTorch's SummaryWriter stores a scalar as simple_value; newer TensorFlow as a tensor with one float.
 std::optional<double> tensor_value(std::string_view tensor) {
-  Fields fields(tensor);
+  MessageFields fields(tensor);
   while (const auto field = fields.next()) {
     if (field->number == 5 && field->bytes.size() == 4) return as_float(little_endian<std::uint32_t>(field->bytes));
     if (field->number == 5 && field->bytes.empty()) return as_float(field->integer);
@@ -102,7 +102,7 @@ std::optional<double> tensor_value(std::string_view tensor) {
 void add_value(std::string_view message, const ScalarEvent& event, std::vector<ScalarEvent>& scalars) {
   ScalarEvent scalar = event;
   std::optional<double> value;
-  Fields fields(message);
+  MessageFields fields(message);
   while (const auto field = fields.next()) {
     if (field->number == 1) scalar.tag = field->bytes;
     if (field->number == 2) value = as_float(field->integer);
@@ -117,13 +117,13 @@ void add_value(std::string_view message, const ScalarEvent& event, std::vector<S
 void add_event(std::string_view message, std::vector<ScalarEvent>& scalars) {
   ScalarEvent event;
   std::string_view summary;
-  Fields fields(message);
+  MessageFields fields(message);
   while (const auto field = fields.next()) {
     if (field->number == 1) event.wall_time = std::bit_cast<double>(field->integer);
     if (field->number == 2) event.step = static_cast<std::int64_t>(field->integer);
     if (field->number == 5) summary = field->bytes;
   }
-  Fields values(summary);
+  MessageFields values(summary);
   while (const auto value = values.next())
     if (value->number == 1) add_value(value->bytes, event, scalars);
 }

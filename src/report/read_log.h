@@ -12,7 +12,7 @@ namespace braid {
 
 struct LogContents {
   Curves curves{}, memory_mb{};
-  std::map<std::string, ModuleTimes> modules{};
+  std::map<std::string, MeasuredModule> modules{};
   std::vector<Attempt> attempts{};
   std::vector<SavedCheckpoint> checkpoints{};
   std::optional<std::int64_t> iterations{}, ranks{}, damaged_samples{};

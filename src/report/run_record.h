@@ -34,7 +34,7 @@ struct SavedCheckpoint {
 };
 
 // Time per iteration, means over the ranks of a module.
-struct ModuleTimes {
+struct MeasuredModule {
   Curves phase_ms{};                    // by name of the phase
   Curves in_flight_ms{}, exposed_ms{};  // by kind of communication
 };
@@ -56,7 +56,7 @@ struct RunRecord {
   // tokens_per_gpu, tflops_per_gpu, consumed_samples, time, right_tokens, right_answers
   Curves curves{};
   Curves memory_mb{};  // of the fullest rank, by kind
-  std::map<std::string, ModuleTimes> modules{};
+  std::map<std::string, MeasuredModule> modules{};
   std::vector<Attempt> attempts{};
   std::vector<std::int64_t> skipped{};  // iterations, as far as they are known
   std::int64_t skipped_count = 0, nan_count = 0;
