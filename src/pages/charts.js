@@ -185,9 +185,11 @@ class LineChart {
 
   read(at, clientX, clientY) {
     const {x, y, left, right, bottom} = this.place;
-    const found = this.series.map(series => ({series, point: nearest(series.points, at)})).filter(({point}) => point);
-    if (!found.length) return;
-    const nearestX = found.map(({point}) => point[0]).reduce((a, b) => Math.abs(a - at) <= Math.abs(b - at) ? a : b);
+    const candidates = this.series.map(series => ({series, point: nearest(series.points, at)})).filter(({point}) => point);
+    if (!candidates.length) return;
+    const nearestX = candidates.map(({point}) => point[0]).reduce((a, b) => Math.abs(a - at) <= Math.abs(b - at) ? a : b);
+    const near = (this.place.to - this.place.from) / 16;  // a curve that ends long before has nothing to say here
+    const found = candidates.filter(({point}) => Math.abs(point[0] - nearestX) <= near);
     if (x(nearestX) < left - 1 || x(nearestX) > right + 1) return;
     this.cursor = nearestX;
     this.overlay.replaceChildren(drawing('path', {class: 'cursor', d: `M${x(nearestX)} 8V${bottom}`}),

@@ -47,8 +47,15 @@ function choose(layout) {
   chosen = layout;
   changed('chosen');
 }
-const matching = () => layouts.filter(layout => (!onlyFitting || layout.fits) &&
-  filter.toLowerCase().split(' ').every(word => `${layout.name} ${layout.bound_by} ${layout.reason}`.toLowerCase().includes(word)));
+
+// "tp 2 recompute" asks for "tp 2", not for tp 20, and for "recompute".
+function matching() {
+  const phrases = filter.toLowerCase().trim().split(/[\s,]+(?=\D)/).filter(Boolean);
+  const escaped = phrase => phrase.replace(/[^a-z0-9\s]/g, '\\$&');
+  const patterns = phrases.map(phrase => new RegExp(`${escaped(phrase)}${/\d$/.test(phrase) ? '(?!\\d)' : ''}`));
+  return layouts.filter(layout => (!onlyFitting || layout.fits) &&
+    patterns.every(pattern => pattern.test(`${layout.name} ${layout.bound_by} ${layout.reason}`.toLowerCase())));
+}
 const fastest = () => layouts.filter(layout => layout.fits).reduce((best, layout) =>
   !best || layout.seconds < best.seconds ? layout : best, null);
 const speedOf = layout => layout.tokens_per_s_per_gpu * layout.iteration_s / layout.seconds;

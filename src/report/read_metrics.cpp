@@ -5,6 +5,7 @@
 
 #include <fstream>
 #include <iterator>
+#include <limits>
 #include <set>
 #include <sstream>
 
@@ -63,10 +64,12 @@ MetricsContents parse_metrics(const std::string& text) {
       skipped.insert(at);
     else
       skipped.erase(at);
-    if (const auto loss = line.find("lm_loss"); loss != line.end() && loss->is_null())
+    if (const auto loss = line.find("lm_loss"); loss != line.end() && loss->is_null()) {
+      curves.add("lm_loss", at, std::numeric_limits<double>::quiet_NaN());  // JSON has no other way to say it
       nans.insert(at);
-    else
+    } else {
       nans.erase(at);
+    }
     const auto started = number_of(line, "started");
     if (contents.attempts.empty() || is_restart(at, started, contents.attempts.back(), started_before))
       contents.attempts.push_back({.first = at, .began = started});

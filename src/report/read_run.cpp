@@ -50,9 +50,22 @@ void add_recipe(RunFiles& files, RunRecord& run) {
   std::sort(files.events.begin(), files.events.end());
 }
 
+// What `read` gives; nothing, and a warning, if it throws because the file cannot be read.
+template <class Read>
+auto unless_unreadable(RunRecord& run, const Read& read) -> std::optional<decltype(read())> {
+  try {
+    return read();
+  } catch (const std::runtime_error& error) {
+    run.warnings.push_back(error.what());
+    return std::nullopt;
+  }
+}
+
 void add_metrics(const RunFiles& files, RunRecord& run) {
   for (const std::string& path : files.metrics) {
-    MetricsContents contents = read_metrics(path);
+    auto read = unless_unreadable(run, [&] { return read_metrics(path); });
+    if (!read) continue;
+    MetricsContents& contents = *read;
     if (contents.lines == 0) {
       run.warnings.push_back(fmt::format("{} has no line of an iteration", path));
       continue;
@@ -131,12 +144,13 @@ void add_events(const RunFiles& files, RunRecord& run) {
   EventBuilders builders;
   std::vector<Attempt> attempts;
   for (const std::string& path : files.events) {
-    const EventFileContents contents = read_events(path);
+    const auto contents = unless_unreadable(run, [&] { return read_events(path); });
+    if (!contents) continue;
     run.sources.push_back(path);
-    if (contents.cut)
+    if (contents->cut)
       run.warnings.push_back(fmt::format("{} ends in a damaged record; what precedes it is read", path));
-    for (const ScalarEvent& event : contents.scalars) builders.add(event);
-    if (const auto attempt = attempt_of(contents)) attempts.push_back(*attempt);
+    for (const ScalarEvent& event : contents->scalars) builders.add(event);
+    if (const auto attempt = attempt_of(*contents)) attempts.push_back(*attempt);
   }
   add_curves(run.curves, builders.curves.build());
   add_curves(run.memory_mb, builders.memory.build());
@@ -150,11 +164,12 @@ void add_log(const RunFiles& files, RunRecord& run) {
   std::optional<LogContents> best;
   std::string layout;
   for (const std::string& path : files.logs) {
-    LogContents contents = read_log(path);
-    if (layout.empty()) layout = contents.layout;
-    if (contents.iteration_lines == 0 && contents.ended_by.empty()) continue;
+    auto contents = unless_unreadable(run, [&] { return read_log(path); });
+    if (!contents) continue;
+    if (layout.empty()) layout = contents->layout;
+    if (contents->iteration_lines == 0 && contents->ended_by.empty()) continue;
     run.sources.push_back(path);
-    if (!best || contents.iteration_lines > best->iteration_lines) best = std::move(contents);
+    if (!best || contents->iteration_lines > best->iteration_lines) best = std::move(contents);
   }
   run.layout = layout;
   if (!best) return;
@@ -210,9 +225,11 @@ void add_end(const RunFiles& files, RunRecord& run) {
   run.end.text = "no end in the log: it still runs, or was killed";
   if (files.logs.empty()) return;
   std::vector<std::string> skipped;
-  const Diagnosis diagnosis = examine_logs(find_logs(files.logs), std::nullopt, skipped);
-  if (!diagnosis.failed || diagnosis.cause == Cause::Unknown || diagnosis.cause == Cause::NotLaunched) return;
-  const auto json = nlohmann::json::parse(to_json(diagnosis));
+  const auto diagnosis =
+      unless_unreadable(run, [&] { return examine_logs(find_logs(files.logs), std::nullopt, skipped); });
+  if (!diagnosis || !diagnosis->failed || diagnosis->cause == Cause::Unknown || diagnosis->cause == Cause::NotLaunched)
+    return;
+  const auto json = nlohmann::json::parse(to_json(*diagnosis));
   run.end = {.state = RunEnd::State::Failed, .text = json.at("cause"), .diagnosis = json};
 }
 

@@ -23,7 +23,7 @@ TEST(Cli, HelpListsOnlyWhatWorks) {
   const Finished help = braid({"--help"});
   EXPECT_EQ(help.exit_code, 0);
   for (const char* command :
-       {"train", "eval", "plan", "model", "run", "launch", "doctor", "trace", "ckpt", "data", "forward"}) {
+       {"train", "eval", "plan", "model", "run", "launch", "report", "doctor", "trace", "ckpt", "data", "forward"}) {
     EXPECT_THAT(help.out, HasSubstr(command));
     const Finished own = braid({command, "--help"});
     EXPECT_EQ(own.exit_code, 0);

@@ -1,6 +1,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "report/read_log.h"
 #include "report/read_metrics.h"
 
@@ -37,6 +39,7 @@ TEST(ReadMetrics, CountsSkippedAndCutLines) {
       "\"iter");
   EXPECT_THAT(contents.skipped, ElementsAre(1));
   EXPECT_EQ(contents.nans, 1);
+  EXPECT_TRUE(std::isnan(contents.curves.at("lm_loss").at(0).value));
   EXPECT_EQ(contents.lines, 2);
   EXPECT_EQ(contents.bad_lines, 2);
   EXPECT_THAT(parse_metrics("").attempts, IsEmpty());

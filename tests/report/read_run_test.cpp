@@ -134,6 +134,17 @@ TEST(ReadRun, AFailureIsDiagnosed) {
   EXPECT_THAT(report_text({run}), HasSubstr("failed: "));
 }
 
+TEST(ReadRun, ALogThatIsNotTextIsAWarning) {
+  const TemporaryFolder folder;
+  folder.write("metrics.jsonl", kMetrics);
+  folder.write("core.log", std::string("\x7f"
+                                       "ELF\0\1\2\0",
+                                       8));
+  const RunRecord run = read_run(find_runs({folder.path()}).at(0));
+  EXPECT_EQ(last_iteration(run), 2);
+  EXPECT_THAT(run.warnings, ElementsAre(HasSubstr("core.log' is not text")));
+}
+
 TEST(ReadRun, WithoutALogTheEndIsOpen) {
   const TemporaryFolder folder;
   folder.write("metrics.jsonl", kMetrics);
