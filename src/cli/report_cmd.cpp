@@ -46,10 +46,14 @@ void add_report_command(CLI::App& app) {
                    "folders of runs, with metrics, event files, logs or checkpoints in them; or one of these files")
       ->required()
       ->type_name("RUN_DIR");
-  command->add_option("--html", options->html, "write a page with curves, times, memory and failures to this file");
-  command->add_option("--plan", options->plans,
-                      "JSON of `braid plan simulate` or `braid plan memory`, to compare with; default: plan.json in "
-                      "the run's folder");
+  command->add_option("--html", options->html, "write a page with curves, times, memory and failures to this file")
+      ->type_name("FILE");
+  command
+      ->add_option("--plan", options->plans,
+                   "JSON of `braid plan simulate` or `braid plan memory`, to compare with; once for all runs, or once "
+                   "for each; default: plan.json in the run's folder")
+      ->type_name("FILE")
+      ->allow_extra_args(false);
   command->footer(
       "Reads what is there: *.jsonl (--metrics-file), event files (--tensorboard-dir), *.log and *.out (--log-dir, "
       "Slurm), recipe.yaml, checkpoints and plan.json, in the folder and below it. Files of a killed run may be cut "

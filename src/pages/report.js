@@ -245,8 +245,10 @@ function attempts() {
   const rows = runs.flatMap(run => run.attempts.map((attempt, index) => [hasSeveral ? `${run.name}: ${index + 1}` : `${index + 1}`,
     numberText(attempt.first, 9), numberText(attempt.last, 9), dateText(attempt.began), dateText(attempt.ended),
     secondsText(attempt.ended - attempt.began)]));
+  const failed = runs.flatMap(run => run.failures.map(text => element('li', {}, hasSeveral ? `${run.name}: ${text}` : text)));
   return rows.length ? section('Starts', element('p', {}, 'Each start of the run, and how far it came. Times are UTC.'),
-    plainTable(['start', 'first iteration', 'last iteration', 'began', 'last iteration ended', 'lasted'], rows)) : null;
+    plainTable(['start', 'first iteration', 'last iteration', 'began', 'last iteration ended', 'lasted'], rows),
+    failed.length ? [element('p', {}, 'Failures in the log:'), element('ul', {class: 'files', id: 'failures'}, failed)] : null) : null;
 }
 
 function checkpoints() {

@@ -222,6 +222,10 @@ class LogParser {
   void take_start_or_end(std::string_view line) {
     if (const auto text = behind(line, "run ended  ")) {
       contents_.ended_by = trimmed(*text);
+    } else if (const auto failure = behind(line, "braid: root cause: ")) {
+      // Every rank prints it.
+      if (std::find(contents_.failures.begin(), contents_.failures.end(), *failure) == contents_.failures.end())
+        contents_.failures.emplace_back(*failure);
     } else if (const auto number = behind(line, "damaged samples  ")) {
       contents_.damaged_samples = parse_int64(trimmed(*number));
     } else if (const auto resumed = behind(line, "the run continues after iteration ")) {

@@ -16,8 +16,9 @@ struct LogContents {
   std::vector<Attempt> attempts{};
   std::vector<SavedCheckpoint> checkpoints{};
   std::optional<std::int64_t> iterations{}, ranks{}, damaged_samples{};
-  std::string layout{};    // of the launcher's line
-  std::string ended_by{};  // of the summary, unless the run was started again after it
+  std::string layout{};                 // of the launcher's line
+  std::string ended_by{};               // of the summary, unless the run was started again after it
+  std::vector<std::string> failures{};  // what the lines "root cause: ..." say, each once
   std::int64_t skipped = 0, nans = 0;
   std::int64_t iteration_lines = 0;
 };

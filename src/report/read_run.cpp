@@ -167,6 +167,8 @@ void add_log(const RunFiles& files, RunRecord& run) {
     auto contents = unless_unreadable(run, [&] { return read_log(path); });
     if (!contents) continue;
     if (layout.empty()) layout = contents->layout;
+    for (const std::string& failure : contents->failures)
+      if (!contains(run.failures, failure)) run.failures.push_back(failure);
     if (contents->iteration_lines == 0 && contents->ended_by.empty()) continue;
     run.sources.push_back(path);
     if (!best || contents->iteration_lines > best->iteration_lines) best = std::move(contents);

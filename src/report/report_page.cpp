@@ -126,6 +126,7 @@ Json to_json(const RunRecord& run) {
           {"nan_count", run.nan_count},
           {"checkpoints", checkpoints_of(run)},
           {"end", {{"state", name_of(run.end.state)}, {"text", run.end.text}, {"diagnosis", run.end.diagnosis}}},
+          {"failures", run.failures},
           {"prediction", prediction_of(run)},
           {"sources", run.sources},
           {"warnings", run.warnings}};

@@ -72,7 +72,7 @@ std::string report_text(const std::vector<RunRecord>& runs) {
       {"TFLOP/s per GPU"}, {"peak memory"}, {"skipped, nan"}, {"restarts"},           {"checkpoints"}};
   for (const RunRecord& run : runs) {
     header.push_back(run.name);
-    const Row column = {run.end.text,
+    const Row column = {run.end.state == RunEnd::State::Failed ? "failed: " + run.end.text : run.end.text,
                         progress_text(run),
                         loss_text(run),
                         text_of(typical_value(run, "iteration_ms"), " ms"),

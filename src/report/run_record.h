@@ -62,6 +62,7 @@ struct RunRecord {
   std::int64_t skipped_count = 0, nan_count = 0;
   std::optional<std::int64_t> damaged_samples{};
   std::vector<SavedCheckpoint> checkpoints{};
+  std::vector<std::string> failures{};  // of all starts, as far as the log has them
   RunEnd end{};
   nlohmann::json prediction = nullptr;  // of a plan, as `braid plan` wrote it
 

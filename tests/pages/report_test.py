@@ -171,6 +171,7 @@ def test_a_failure_is_explained(opened, three):
     text = page.text(".notice[role=alert]")
     assert "failed failed: gpu-oom" in text and "rank 5 on a12" in text and "Fix:" in text
     assert "cut off or damaged" in page.text(".notice.warn")
+    assert page.text("#failures").startswith("failed: rank 5 (host a12")
 
 
 def test_a_killed_run_of_any_length_is_shown(opened, tmp_path):

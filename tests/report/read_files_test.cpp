@@ -120,6 +120,12 @@ TEST(ReadLog, MegatronsLineWithARanksLabel) {
   EXPECT_TRUE(std::isnan(contents.curves.at("lm_loss").at(0).value));
 }
 
+TEST(ReadLog, AFailureThatEveryRankReportsIsOne) {
+  const LogContents contents = parse_log(
+      "[1] braid: root cause: rank 4 (host a) failed: killed\n[2] braid: root cause: rank 4 (host a) failed: killed\n");
+  EXPECT_THAT(contents.failures, ElementsAre("rank 4 (host a) failed: killed"));
+}
+
 TEST(ReadLog, OtherTextIsIgnored) {
   const LogContents contents =
       parse_log("iteration\n| consumed samples: x\n iteration x | consumed samples: 1 |\n|||\n");
