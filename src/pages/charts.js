@@ -50,7 +50,10 @@ function nearest(points, x) {
   let low = 0, high = points.length - 1;
   while (high - low > 1) {
     const middle = (low + high) >> 1;
-    if (points[middle][0] < x) low = middle; else high = middle;
+    if (points[middle][0] < x)
+      low = middle;
+    else
+      high = middle;
   }
   return high >= 0 && Math.abs(points[high][0] - x) < Math.abs(points[low][0] - x) ? points[high] : points[low];
 }
@@ -70,7 +73,10 @@ function smoothed(points, weight) {
 function pathOf(points, x, y) {
   let path = '', pen = 'M';
   for (const [px, py] of points) {
-    if (!isNumber(py)) { pen = 'M'; continue; }
+    if (!isNumber(py)) {
+      pen = 'M';
+      continue;
+    }
     path += `${pen}${x(px).toFixed(1)} ${y(py).toFixed(1)}`;
     pen = 'L';
   }
@@ -97,20 +103,40 @@ class Window {
     const [from, to] = this.range;
     this.set(center - (center - from) * factor, center + (to - center) * factor);
   }
-  reset() { this.shown = null; this.changed(); }
-  changed() { for (const listener of this.listeners) listener(); }
+  reset() {
+    this.shown = null;
+    this.changed();
+  }
+  changed() {
+    for (const listener of this.listeners) listener();
+  }
 }
 
 // series: [{name, colour, points: [[x, y]], dots, dashed}]; marks: [{x, colour, text}]; state: {smoothing, logarithmic}
 class LineChart {
-  constructor({title, unit = '', series, marks = [], xName, xText = numberText, yText = value => numberText(value, 4),
-               view, state = {}, height = 210, fromZero = false}) {
+  constructor({
+    title,
+    unit = '',
+    series,
+    marks = [],
+    xName,
+    xText = numberText,
+    yText = value => numberText(value, 4),
+    view,
+    state = {},
+    height = 210,
+    fromZero = false
+  }) {
     Object.assign(this, {title, unit, series, marks, xName, xText, yText, view, state, height, fromZero});
     this.cursor = null;
-    this.svg = drawing('svg', {tabindex: '0', role: 'img', 'aria-label': `${title}: ${series.length} curves. Arrow keys read ` +
-      'values, plus and minus zoom, Escape shows all.'});
+    this.svg = drawing('svg', {
+      tabindex: '0',
+      role: 'img',
+      'aria-label': `${title}: ${series.length} curves. Arrow keys read ` +
+          'values, plus and minus zoom, Escape shows all.'
+    });
     this.node = element('figure', {class: 'chart'},
-      element('figcaption', {}, element('b', {}, title), element('span', {}, unit)), this.svg);
+        element('figcaption', {}, element('b', {}, title), element('span', {}, unit)), this.svg);
     this.listen();
     view.listeners.push(() => this.draw());
     new ResizeObserver(() => this.draw()).observe(this.node);
@@ -143,35 +169,49 @@ class LineChart {
     const parts = [];
     for (const tick of logarithmic ? logTicks(low, high) : niceTicks(low, high, 4))
       parts.push(drawing('path', {class: 'grid', d: `M${left} ${y(tick).toFixed(1)}H${right}`}),
-        drawing('text', {class: 'tick', x: left - 6, y: y(tick) + 4, 'text-anchor': 'end'}, numberText(tick, 3)));
+          drawing('text', {class: 'tick', x: left - 6, y: y(tick) + 4, 'text-anchor': 'end'}, numberText(tick, 3)));
     for (const tick of niceTicks(from, to, Math.max(2, Math.floor((right - left) / 90))))
       if (tick >= from && tick <= to)
-        parts.push(drawing('text', {class: 'tick', x: Math.min(Math.max(x(tick), left + 8), right - 14), y: height - 6,
-          'text-anchor': 'middle'}, this.xText(tick)));
+        parts.push(drawing('text', {
+          class: 'tick',
+          x: Math.min(Math.max(x(tick), left + 8), right - 14),
+          y: height - 6,
+          'text-anchor': 'middle'
+        },
+            this.xText(tick)));
     parts.push(drawing('path', {class: 'axis-line', d: `M${left} ${bottom}H${right}`}));
     for (const mark of this.marks)
       if (mark.x >= from && mark.x <= to)
-        parts.push(drawing('path', {class: `mark ${mark.kind}`, stroke: mark.colour, fill: mark.colour,
-          d: this.markPath(mark.kind, x(mark.x), bottom)}, drawing('title', {}, mark.text)));
+        parts.push(drawing('path', {
+          class: `mark ${mark.kind}`,
+          stroke: mark.colour,
+          fill: mark.colour,
+          d: this.markPath(mark.kind, x(mark.x), bottom)
+        },
+            drawing('title', {}, mark.text)));
     for (const {points, colour, dots, dashed} of this.series) {
       const shown = visible(points, from, to).map(([px, py]) => [px, logarithmic && py <= 0 ? null : py]);
       const smooth = dots ? 0 : this.state.smoothing ?? 0;
       if (smooth) parts.push(drawing('path', {class: 'curve raw', stroke: colour, d: pathOf(shown, x, y)}));
-      parts.push(drawing('path', {class: dashed ? 'curve dashed' : 'curve', stroke: colour,
-        d: pathOf(smooth ? visible(smoothed(points, smooth), from, to) : shown, x, y)}));
+      parts.push(drawing('path', {
+        class: dashed ? 'curve dashed' : 'curve',
+        stroke: colour,
+        d: pathOf(smooth ? visible(smoothed(points, smooth), from, to) : shown, x, y)
+      }));
       if (dots || shown.length < 3)
         for (const [px, py] of shown)
-          if (isNumber(py)) parts.push(drawing('circle', {cx: x(px).toFixed(1), cy: y(py).toFixed(1), r: 3, fill: colour}));
+          if (isNumber(py))
+            parts.push(drawing('circle', {cx: x(px).toFixed(1), cy: y(py).toFixed(1), r: 3, fill: colour}));
     }
     this.overlay = drawing('g', {class: 'overlay'});
     const clip = `clip-${LineChart.count = (LineChart.count ?? 0) + 1}`;
     this.svg.setAttribute('viewBox', `0 0 ${width} ${height}`);
     this.svg.setAttribute('height', height);
     const isCurve = node => /curve|mark/.test(node.getAttribute('class') ?? '') || node.tagName === 'circle';
-    this.svg.replaceChildren(
-      drawing('clipPath', {id: clip}, drawing('rect', {x: left - 4, y: 0, width: right - left + 8, height: bottom + 5})),
-      ...parts.filter(node => !isCurve(node)),
-      drawing('g', {'clip-path': `url(#${clip})`}, parts.filter(isCurve)), this.overlay);
+    this.svg.replaceChildren(drawing('clipPath', {id: clip},
+                                 drawing('rect', {x: left - 4, y: 0, width: right - left + 8, height: bottom + 5})),
+        ...parts.filter(node => !isCurve(node)), drawing('g', {'clip-path': `url(#${clip})`}, parts.filter(isCurve)),
+        this.overlay);
     this.svg.dataset.from = from;
     this.svg.dataset.to = to;
   }
@@ -185,38 +225,43 @@ class LineChart {
 
   read(at, clientX, clientY) {
     const {x, y, left, right, bottom} = this.place;
-    const candidates = this.series.map(series => ({series, point: nearest(series.points, at)})).filter(({point}) => point);
+    const candidates =
+        this.series.map(series => ({series, point: nearest(series.points, at)})).filter(({point}) => point);
     if (!candidates.length) return;
-    const nearestX = candidates.map(({point}) => point[0]).reduce((a, b) => Math.abs(a - at) <= Math.abs(b - at) ? a : b);
+    const nearestX =
+        candidates.map(({point}) => point[0]).reduce((a, b) => Math.abs(a - at) <= Math.abs(b - at) ? a : b);
     const near = (this.place.to - this.place.from) / 16;  // a curve that ends long before has nothing to say here
     const found = candidates.filter(({point}) => Math.abs(point[0] - nearestX) <= near);
     if (x(nearestX) < left - 1 || x(nearestX) > right + 1) return;
     this.cursor = nearestX;
     this.overlay.replaceChildren(drawing('path', {class: 'cursor', d: `M${x(nearestX)} 8V${bottom}`}),
-      ...found.filter(({point}) => isNumber(point[1])).map(({series, point}) =>
-        drawing('circle', {cx: x(point[0]), cy: y(point[1]), r: 3.5, fill: series.colour})));
+        ...found.filter(({point}) => isNumber(point[1])).map(({series,
+          point}) => drawing('circle', {cx: x(point[0]), cy: y(point[1]), r: 3.5, fill: series.colour})));
     const corner = this.svg.getBoundingClientRect();
     tooltip.show(clientX ?? corner.left + x(nearestX), clientY ?? corner.top + 20,
-      line(element('b', {}, `${this.xName} ${this.xText(nearestX)}`)),
-      found.map(({series, point}) => line(swatch(series.colour), `${series.name}: ${this.yText(point[1])}`,
-        point[0] === nearestX ? '' : ` (at ${this.xText(point[0])})`)),
-      this.marks.filter(mark => Math.abs(x(mark.x) - x(nearestX)) < 3).map(mark => line(mark.text)));
+        line(element('b', {}, `${this.xName} ${this.xText(nearestX)}`)),
+        found.map(({series, point}) => line(swatch(series.colour), `${series.name}: ${this.yText(point[1])}`,
+                      point[0] === nearestX ? '' : ` (at ${this.xText(point[0])})`)),
+        this.marks.filter(mark => Math.abs(x(mark.x) - x(nearestX)) < 3).map(mark => line(mark.text)));
   }
 
   listen() {
     let begin = null;
     const at = event => this.place.x.inverse(event.clientX - this.svg.getBoundingClientRect().left);
-    this.svg.addEventListener('pointerdown', event => { begin = at(event); });
+    this.svg.addEventListener('pointerdown', event => {
+      begin = at(event);
+    });
     this.svg.addEventListener('pointermove', event => {
       if (!this.place) return;
       this.read(at(event), event.clientX, event.clientY);
       if (begin === null || !event.buttons) return;
       const [a, b] = [this.place.x(begin), this.place.x(at(event))];
-      this.overlay.append(drawing('rect', {class: 'selection', x: Math.min(a, b), y: 8, width: Math.abs(a - b),
-        height: this.place.bottom - 8}));
+      this.overlay.append(drawing('rect',
+          {class: 'selection', x: Math.min(a, b), y: 8, width: Math.abs(a - b), height: this.place.bottom - 8}));
     });
     this.svg.addEventListener('pointerup', event => {
-      if (begin !== null && Math.abs(this.place.x(begin) - this.place.x(at(event))) > 8) this.view.set(begin, at(event));
+      if (begin !== null && Math.abs(this.place.x(begin) - this.place.x(at(event))) > 8)
+        this.view.set(begin, at(event));
       begin = null;
     });
     this.svg.addEventListener('pointerleave', () => this.leave());
@@ -252,21 +297,29 @@ class LineChart {
 function partBars({rows, text, limit, limitName}) {
   const total = row => row.parts.reduce((sum, part) => sum + part.value, 0);
   const most = Math.max(limit ?? 0, ...rows.map(total)) || 1;
-  const bar = row => element('div', {class: 'bar', role: 'img',
-    'aria-label': `${row.name}: ${row.parts.map(part => `${part.name} ${text(part.value)}`).join(', ')}`},
-    row.parts.filter(part => part.value > 0).map(part => element('span', {
-      class: part.light ? 'part light' : 'part', tabindex: '0',
-      style: {width: `${100 * part.value / most}%`, background: part.colour},
-      onpointermove: event => showPart(event.clientX, event.clientY, row, part),
-      onfocus: event => {
-        const {left, bottom} = event.target.getBoundingClientRect();
-        showPart(left, bottom, row, part);
-      },
-      onpointerleave: () => tooltip.hide(), onblur: () => tooltip.hide()})),
-    limit ? element('span', {class: 'limit', style: {left: `${100 * limit / most}%`}, title: limitName}) : null);
+  const bar = row => element('div', {
+    class: 'bar',
+    role: 'img',
+    'aria-label': `${row.name}: ${row.parts.map(part => `${part.name} ${text(part.value)}`).join(', ')}`
+  },
+      row.parts.filter(part => part.value > 0).map(part => element('span', {
+        class: part.light ? 'part light' : 'part',
+        tabindex: '0',
+        style: {width: `${100 * part.value / most}%`, background: part.colour},
+        onpointermove: event => showPart(event.clientX, event.clientY, row, part),
+        onfocus: event => {
+          const {left, bottom} = event.target.getBoundingClientRect();
+          showPart(left, bottom, row, part);
+        },
+        onpointerleave: () => tooltip.hide(),
+        onblur: () => tooltip.hide()
+      })),
+      limit ? element('span', {class: 'limit', style: {left: `${100 * limit / most}%`}, title: limitName}) : null);
   const showPart = (x, y, row, part) => tooltip.show(x, y, line(element('b', {}, row.name)),
-    line(swatch(part.colour), `${part.name}: ${text(part.value)} (${percentText(part.value / total(row))})`));
-  return element('div', {class: 'bars'}, rows.map(row => element('div', {class: 'bar-row'},
-    element('div', {class: 'bar-name'}, element('b', {}, row.name), element('span', {}, row.note ?? text(total(row)))),
-    bar(row))));
+      line(swatch(part.colour), `${part.name}: ${text(part.value)} (${percentText(part.value / total(row))})`));
+  return element('div', {class: 'bars'},
+      rows.map(row => element('div', {class: 'bar-row'},
+                   element('div', {class: 'bar-name'}, element('b', {}, row.name),
+                       element('span', {}, row.note ?? text(total(row)))),
+                   bar(row))));
 }

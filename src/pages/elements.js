@@ -1,4 +1,5 @@
-// Elements of a page, numbers as text, the tooltip, and tables that sort. Text of the data only ever becomes text nodes.
+// Elements of a page, numbers as text, the tooltip, and tables that sort. Text of the data only ever becomes text
+// nodes.
 
 const SERIES_COLOURS = 8;
 const colourOf = index => `var(--series-${index % SERIES_COLOURS})`;
@@ -6,9 +7,12 @@ const colourOf = index => `var(--series-${index % SERIES_COLOURS})`;
 function build(node, properties, children) {
   for (const [name, value] of Object.entries(properties ?? {})) {
     if (value === undefined || value === null || value === false) continue;
-    if (name.startsWith('on')) node.addEventListener(name.slice(2), value);
-    else if (name === 'style') for (const [key, text] of Object.entries(value)) node.style.setProperty(key, text);
-    else node.setAttribute(name, value === true ? '' : value);
+    if (name.startsWith('on'))
+      node.addEventListener(name.slice(2), value);
+    else if (name === 'style')
+      for (const [key, text] of Object.entries(value)) node.style.setProperty(key, text);
+    else
+      node.setAttribute(name, value === true ? '' : value);
   }
   for (const child of children.flat(Infinity))
     if (child !== null && child !== undefined && child !== false) node.append(child);
@@ -17,7 +21,7 @@ function build(node, properties, children) {
 
 const element = (tag, properties, ...children) => build(document.createElement(tag), properties, children);
 const drawing = (tag, properties, ...children) =>
-  build(document.createElementNS('http://www.w3.org/2000/svg', tag), properties, children);
+    build(document.createElementNS('http://www.w3.org/2000/svg', tag), properties, children);
 
 // --- numbers as text ---
 
@@ -80,18 +84,28 @@ const card = (value, name) => element('div', {class: 'card'}, element('b', {}, v
 const section = (title, ...children) => element('section', {}, element('h2', {}, title), ...children);
 
 function legend(entries) {
-  return element('ul', {class: 'legend'},
-    entries.map(({name, colour}) => element('li', {}, swatch(colour), name)));
+  return element('ul', {class: 'legend'}, entries.map(({name, colour}) => element('li', {}, swatch(colour), name)));
 }
 
 // A table whose headings sort it. columns: {name, value(row), text(row), words} where `words` are left-aligned and sort
 // as text. onselect(row), selected(row) and order are optional.
-function sortableTable({columns, rows, onselect, selected, order = {column: 0, down: false}, caption}) {
+function sortableTable({
+  columns,
+  rows,
+  onselect,
+  selected,
+  order = {
+    column: 0,
+    down: false
+  },
+  caption
+}) {
   const body = element('tbody');
-  const headings = columns.map((column, index) => element('th', {scope: 'col', class: column.words ? 'words' : 'number'},
-    element('button', {type: 'button', onclick: () => sortBy(index)}, column.name)));
+  const headings =
+      columns.map((column, index) => element('th', {scope: 'col', class: column.words ? 'words' : 'number'},
+                      element('button', {type: 'button', onclick: () => sortBy(index)}, column.name)));
   const table = element('table', {class: 'sortable'}, element('caption', {class: 'hidden'}, caption),
-    element('thead', {}, element('tr', {}, headings)), body);
+      element('thead', {}, element('tr', {}, headings)), body);
 
   function compare(a, b) {
     const {value, words} = columns[order.column];
@@ -113,30 +127,45 @@ function sortableTable({columns, rows, onselect, selected, order = {column: 0, d
     });
     const sorted = [...rows].sort((a, b) => order.down ? compare(b, a) : compare(a, b));
     body.replaceChildren(...sorted.map(row => {
-      const cells = columns.map(column =>
-        element(column.heading ? 'th' : 'td', {class: column.words ? 'words' : 'number',
-          scope: column.heading ? 'row' : null}, column.text(row)));
+      const cells = columns.map(
+          column => element(column.heading ? 'th' : 'td',
+              {class: column.words ? 'words' : 'number', scope: column.heading ? 'row' : null}, column.text(row)));
       const isSelected = selected?.(row);
-      return element('tr', {class: isSelected ? 'selected' : null, 'aria-current': isSelected ? 'true' : null,
-        tabindex: onselect ? '0' : null, onclick: onselect ? () => onselect(row) : null,
-        onkeydown: onselect ? event => {
-          if (event.key !== 'Enter' && event.key !== ' ') return;
-          event.preventDefault();
-          onselect(row);
-        } : null}, cells);
+      return element('tr', {
+        class: isSelected ? 'selected' : null,
+        'aria-current': isSelected ? 'true' : null,
+        tabindex: onselect ? '0' : null,
+        onclick: onselect ? () => onselect(row) : null,
+        onkeydown: onselect ?
+            event => {
+              if (event.key !== 'Enter' && event.key !== ' ') return;
+              event.preventDefault();
+              onselect(row);
+            } :
+            null
+      },
+          cells);
     }));
   }
 
   fill();
-  return {table, update(newRows) { rows = newRows; fill(); }};
+  return {
+    table,
+    update(newRows) {
+      rows = newRows;
+      fill();
+    }
+  };
 }
 
-const scrolling = table => element('div', {class: 'scroll', tabindex: '0', role: 'region', 'aria-label': 'table'}, table);
+const scrolling = table =>
+    element('div', {class: 'scroll', tabindex: '0', role: 'region', 'aria-label': 'table'}, table);
 
 // Rows of cells under headings; a cell is text or an element. The first `words` columns are left-aligned.
 function plainTable(headings, rows, words = 1) {
   const cell = (tag, content, index) => element(tag, {class: index < words ? 'words' : 'number'}, content);
   return scrolling(element('table', {},
-    element('thead', {}, element('tr', {}, headings.map((text, index) => cell('th', text, index)))),
-    element('tbody', {}, rows.map(row => element('tr', {}, row.map((content, index) => cell('td', content, index)))))));
+      element('thead', {}, element('tr', {}, headings.map((text, index) => cell('th', text, index)))),
+      element(
+          'tbody', {}, rows.map(row => element('tr', {}, row.map((content, index) => cell('td', content, index)))))));
 }

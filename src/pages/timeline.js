@@ -2,8 +2,11 @@
 
 // Spans as objects; names and links are stored once each.
 function unpackTimeline({tracks, texts, spans}) {
-  return {tracks, spans: spans.map(([track, name, kind, begin, end, link, fixed, images, after]) =>
-    ({track, name: texts[name], kind: texts[kind], begin, end, link: texts[link], fixed, images, after}))};
+  return {
+    tracks,
+    spans: spans.map(([track, name, kind, begin, end, link, fixed, images,
+      after]) => ({track, name: texts[name], kind: texts[kind], begin, end, link: texts[link], fixed, images, after}))
+  };
 }
 
 // How many times as long work takes: links at another speed, data with another share of images.
@@ -36,10 +39,14 @@ class Timeline {
     this.timeline = timeline;
     this.kinds = [...new Set(timeline.spans.map(span => span.kind))];
     this.view = new Window();
-    this.canvas = element('canvas', {tabindex: '0', role: 'img', 'aria-label': `Timeline of ${timeline.tracks.length} tracks. ` +
-      'Plus and minus zoom, arrow keys move, Escape shows all.'});
+    this.canvas = element('canvas', {
+      tabindex: '0',
+      role: 'img',
+      'aria-label': `Timeline of ${timeline.tracks.length} tracks. ` +
+          'Plus and minus zoom, arrow keys move, Escape shows all.'
+    });
     this.node = element('figure', {class: 'chart timeline'},
-      legend(this.kinds.map((name, index) => ({name, colour: colourOf(index)}))), this.canvas);
+        legend(this.kinds.map((name, index) => ({name, colour: colourOf(index)}))), this.canvas);
     this.view.listeners.push(() => this.draw());
     this.listen();
     this.replay(changes);
@@ -124,16 +131,17 @@ class Timeline {
     const time = this.x.inverse(clientX - corner.left), track = Math.floor((clientY - corner.top) / this.rowHeight);
     const close = (this.x.inverse(3) - this.x.inverse(0)) / 2;
     return this.timeline.spans.findIndex((span, index) => span.track === track &&
-      time >= this.times[index].begin - close && time <= this.times[index].end + close);
+            time >= this.times[index].begin - close && time <= this.times[index].end + close);
   }
 
   show(clientX, clientY) {
     const index = this.spanAt(clientX, clientY);
     if (index < 0) return tooltip.hide();
     const span = this.timeline.spans[index], {begin, end} = this.times[index];
-    tooltip.show(clientX, clientY, line(element('b', {}, span.name)), line(span.kind, span.link ? ` over ${span.link}` : ''),
-      line(`${secondsText(end - begin)}, from ${secondsText(begin)} to ${secondsText(end)}`),
-      line(this.timeline.tracks[span.track]));
+    tooltip.show(clientX, clientY, line(element('b', {}, span.name)),
+        line(span.kind, span.link ? ` over ${span.link}` : ''),
+        line(`${secondsText(end - begin)}, from ${secondsText(begin)} to ${secondsText(end)}`),
+        line(this.timeline.tracks[span.track]));
   }
 
   listen() {
@@ -147,7 +155,10 @@ class Timeline {
       tooltip.hide();
       this.moveTo(held.range, (held.x - event.clientX) / (this.canvas.clientWidth - this.left));
     });
-    for (const name of ['pointerup', 'pointercancel']) this.canvas.addEventListener(name, () => { held = null; });
+    for (const name of ['pointerup', 'pointercancel'])
+      this.canvas.addEventListener(name, () => {
+        held = null;
+      });
     this.canvas.addEventListener('pointerleave', () => tooltip.hide());
     this.canvas.addEventListener('dblclick', () => this.view.reset());
     this.canvas.addEventListener('wheel', event => {
@@ -157,8 +168,13 @@ class Timeline {
       this.view.zoom((event.deltaY || event.deltaX) > 0 ? 1.25 : 0.8, center);
     }, {passive: false});
     this.canvas.addEventListener('keydown', event => {
-      const actions = {'+': () => this.zoom(0.5), '-': () => this.zoom(2), ArrowLeft: () => this.moveTo(this.view.range, -0.2),
-        ArrowRight: () => this.moveTo(this.view.range, 0.2), Escape: () => this.view.reset()};
+      const actions = {
+        '+': () => this.zoom(0.5),
+        '-': () => this.zoom(2),
+        ArrowLeft: () => this.moveTo(this.view.range, -0.2),
+        ArrowRight: () => this.moveTo(this.view.range, 0.2),
+        Escape: () => this.view.reset()
+      };
       if (!actions[event.key]) return;
       event.preventDefault();
       actions[event.key]();

@@ -31,7 +31,7 @@ class Browser:
         requests, self.requests = (_moved_up(fd) for fd in os.pipe())
         self.answers, answers = (_moved_up(fd) for fd in os.pipe())
         options = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
-                   "--disable-extensions", "--disable-background-networking", "--force-device-scale-factor=1",
+                   "--disable-extensions", "--disable-background-networking", "--force-device-scale-factor=1", "--hide-scrollbars",
                    f"--user-data-dir={self.profile}", "--remote-debugging-pipe"]
         self.process = subprocess.Popen(
             ["bash", "-c", f'exec "$@" 3<&{requests} 4>&{answers}', "browser", program, *options, "about:blank"],
