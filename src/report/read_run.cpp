@@ -56,7 +56,7 @@ auto unless_unreadable(RunRecord& run, const Read& read) -> std::optional<declty
   try {
     return read();
   } catch (const std::runtime_error& error) {
-    run.warnings.push_back(error.what());
+    run.warnings.push_back(split(error.what(), '\n').front());  // without advice on the command line
     return std::nullopt;
   }
 }
