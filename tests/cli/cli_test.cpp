@@ -23,7 +23,7 @@ TEST(Cli, HelpListsOnlyWhatWorks) {
   const Finished help = braid({"--help"});
   EXPECT_EQ(help.exit_code, 0);
   for (const char* command :
-       {"train", "eval", "plan", "model", "run", "launch", "doctor", "trace", "ckpt", "data", "forward"}) {
+       {"train", "eval", "plan", "model", "run", "launch", "report", "doctor", "trace", "ckpt", "data", "forward"}) {
     EXPECT_THAT(help.out, HasSubstr(command));
     const Finished own = braid({command, "--help"});
     EXPECT_EQ(own.exit_code, 0);
@@ -35,7 +35,7 @@ TEST(Cli, HelpListsOnlyWhatWorks) {
   ASSERT_NE(list, std::string::npos);
   int listed = 0;
   for (const std::string& line : split(help.out.substr(list), '\n')) listed += line.find_first_not_of(' ') == 2;
-  EXPECT_EQ(listed, 11) << help.out;
+  EXPECT_EQ(listed, 12) << help.out;
 }
 
 // Help, plans, Slurm scripts and diagnoses answer at once, even if libtorch's libraries cannot be loaded.
