@@ -23,6 +23,7 @@ struct LayerOptions {
   bool sequence_parallel = false;  // of the language model
   RecomputeConfig recompute{};
   OverlapConfig overlap{};
+  bool on_gpu = true;  // whose kernels keep other tensors than operators on a CPU do
 };
 
 // A replica's microbatch of text.
@@ -31,6 +32,7 @@ struct TextSizes {
   std::int64_t samples = 1;
   std::int64_t labels = 0;  // with a loss, among the T / cp tokens of one rank
   double squares = 0;       // sum of the squares of the sequences' lengths
+  std::int64_t embeddings = 0;  // rows that encoders give
 };
 
 // Of the stage of a module that trains, or that only passes gradients on to the encoders. Without what the modules
