@@ -1,5 +1,7 @@
 #include "models/paper_ops.h"
 
+#include <bit>
+
 namespace braid {
 namespace {
 
@@ -16,9 +18,8 @@ void keep(const Memory&...) {}  // names what a closure has captured only to kee
 }  // namespace
 
 std::int64_t PaperSequences::chunks_of(std::int64_t length) const {
-  const std::int64_t rest = tokens - (count - 1) * longest;  // of the last one
   const auto in = [length](std::int64_t all) { return (all + length - 1) / length; };
-  return (count - 1) * in(longest) + in(rest);
+  return have_one_length() ? count * in(longest) : in(tokens) + count - 1;  // else, at most
 }
 
 // --- norms
@@ -67,13 +68,13 @@ PaperMemory PaperOps::norm_again(std::int64_t rows, std::int64_t columns) {
 
 PaperMemory PaperOps::product(std::int64_t rows, std::int64_t columns) {
   const PaperMemory result = tape_.make(rows * columns * element());
-  choose_product(rows * columns * element());
+  choose_product(rows * columns * element(), element());
   return result;
 }
 
 // The sum of gradients is fp32 or wider; on a CPU its factors are copied to that.
 void PaperOps::add_weight_gradient(const PaperWeight& weight) {
-  if (weight.matrices == 1) choose_product(weight.in * weight.out * wide());
+  if (weight.matrices == 1) choose_product(weight.in * weight.out * wide(), wide());
 }
 
 PaperMemory PaperOps::linear_backward(const PaperRecomputable::Function& saved, const PaperWeight& weight,
@@ -255,20 +256,32 @@ PaperTensor PaperOps::copy(const PaperTensor& x, std::int64_t rows, std::int64_t
 
 // --- sequences
 
-// On a GPU, cuDNN's backward adds the gradients of queries in fp32 and has keys and values for every query head.
-PaperTensor PaperOps::attention(const PaperTensor& groups, std::int64_t query_heads, std::int64_t width) {
-  const PaperTensor out = matrix(groups.rows, query_heads * width);
-  const PaperMemory log_sum_exp = tape_.make(groups.rows * query_heads * wide());
-  if (!device_.kernels) tape_.ledger().touch(groups.bytes() / element() * wide());
+// ops/attention_cuda.cpp: cudnn_shape(), of the backward. cuDNN's deterministic algorithm has a matrix of scores for
+// every head, in bf16; the other adds the gradients of queries in fp32.
+std::int64_t PaperOps::attention_workspace(const Heads& heads, const PaperSequences& sequences) const {
+  const auto ceil = [](std::int64_t size) {
+    return static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(std::max<std::int64_t>(1, size))));
+  };
+  const bool one = sequences.count == 1;
+  const bool in_parts = (heads.queries == 1 && sequences.have_one_length() && (heads.causal || !one)) ||
+                        (heads.causal && one);
+  const std::int64_t all = (in_parts ? sequences.count : ceil(sequences.count)) * heads.all();
+  const std::int64_t length = in_parts ? sequences.longest : std::max<std::int64_t>(128, ceil(sequences.longest));
+  constexpr std::int64_t kMultiple = 64, kScore = 2;
+  const std::int64_t padded = round_up(length, kMultiple);
+  const std::int64_t sums = device_.deterministic ? all * padded * padded * kScore : all * length * heads.width * kFloat;
+  return sums + all * length * kFloat;
+}
+
+PaperTensor PaperOps::attention(const PaperTensor& groups, const Heads& heads, const PaperSequences& sequences) {
+  const PaperTensor out = matrix(groups.rows, heads.all() * heads.width);
+  const PaperMemory log_sum_exp = tape_.make(groups.rows * heads.all() * wide());
+  if (!device_.kernels) tape_.ledger().touch(groups.elements() * wide());
   return tape_.differentiable(out, groups.trains(), [=, this, saved = out.memory](const PaperMemory&) {
     keep(saved, log_sum_exp);
-    const std::int64_t of_queries = groups.rows * query_heads * width;
-    if (device_.kernels)
-      tape_.ledger().touch(groups.bytes() + of_queries * (kFloat + 2 * element()) +
-                           groups.rows * query_heads * kFloat);
-    else
-      tape_.ledger().touch(groups.bytes() + groups.elements() * wide());
-    tape_.pass(groups, tape_.make(groups.bytes()));
+    const PaperMemory grad = tape_.make(groups.bytes());
+    tape_.ledger().touch(device_.kernels ? attention_workspace(heads, sequences) : groups.elements() * 2 * wide());
+    tape_.pass(groups, grad);
   });
 }
 
@@ -480,8 +493,10 @@ PaperTensor PaperOps::with_aux_loss(const PaperTensor& y, const PaperTensor& sco
 
 PaperTensor PaperOps::embedding(std::int64_t tokens, std::int64_t hidden, bool trains) {
   const PaperTensor y = matrix(tokens, hidden);
+  const PaperMemory ids = tape_.make(tokens * kIndex);
   if (!device_.kernels) tape_.ledger().touch(y.bytes());
-  return tape_.differentiable(y, trains, [this, elements = y.elements()](const PaperMemory&) {
+  return tape_.differentiable(y, trains, [this, ids, elements = y.elements()](const PaperMemory&) {
+    keep(ids);
     wide_copies(elements, 3);
   });
 }

@@ -12,6 +12,7 @@ namespace braid {
 struct PaperDevice {
   std::int64_t element_bytes = 2;  // of parameters and activations
   bool kernels = true;             // those of a GPU; else ATen's operators on a CPU
+  bool deterministic = true;       // attention's backward on a GPU
 };
 
 // Of a linear map, or of `matrices` experts.
@@ -24,7 +25,8 @@ struct PaperWeight {
 // Sequences that are packed end to end, as far as the size of tables depends on them.
 struct PaperSequences {
   std::int64_t tokens = 0, count = 1, longest = 0;
-  std::int64_t chunks_of(std::int64_t length) const;  // if all but the last are equally long
+  std::int64_t chunks_of(std::int64_t length) const;
+  bool have_one_length() const { return count * longest == tokens; }
 };
 
 class PaperOps {
@@ -58,7 +60,12 @@ class PaperOps {
   PaperTensor copy(const PaperTensor& x, std::int64_t rows, std::int64_t columns);  // of some rows, in another order
 
   // --- ops/attention.h, ops/positions.h, ops/mamba_mixer.h
-  PaperTensor attention(const PaperTensor& groups, std::int64_t query_heads, std::int64_t width);
+  struct Heads {
+    std::int64_t groups = 1, queries = 1, width = 0;  // queries: of each group
+    bool causal = true;
+    std::int64_t all() const { return groups * queries; }
+  };
+  PaperTensor attention(const PaperTensor& groups, const Heads& heads, const PaperSequences& sequences);
   struct Mixer {
     std::int64_t heads = 0, width = 0, groups = 0, state = 0, chunk = 128;
     bool trains = true;
@@ -116,9 +123,10 @@ class PaperOps {
   Tensors recompute(const std::function<Tensors(const Tensors&)>& function,
                     const std::vector<PaperRecomputable>& inputs, bool trains);
 
-  // A product of bf16 matrices whose result has `bytes`. Its algorithms are compared once, in memory of their own.
-  void choose_product(std::int64_t bytes) {
-    if (device_.kernels && element() == 2) tape_.ledger().touch_while_choosing(2 * bytes);
+  // A product of bf16 matrices whose result has `bytes`. Once, its algorithms are compared: there are two more results,
+  // and their comparison by element.
+  void choose_product(std::int64_t bytes, std::int64_t element_bytes) {
+    if (device_.kernels && element() == 2) tape_.ledger().touch_while_choosing(2 * bytes + bytes / element_bytes);
   }
   // Copies in the dtype of the arithmetic, which ATen's operators make where kernels do not.
   void wide_copies(std::int64_t elements, int count) {
@@ -135,6 +143,7 @@ class PaperOps {
   PaperTensor linear_fp8(const PaperTensor& x, const PaperWeight& weight);
   PaperMemory linear_backward(const PaperRecomputable::Function& saved, const PaperWeight& weight, std::int64_t rows,
                               bool x_trains);
+  std::int64_t attention_workspace(const Heads& heads, const PaperSequences& sequences) const;
   bool has_scan_kernel(const Mixer& mixer) const;
   std::int64_t chunks(const PaperSequences& sequences, const Mixer& mixer) const;
   PaperMemory scan_states(const Mixer& mixer, const PaperSequences& sequences);

@@ -23,7 +23,8 @@ struct LayerOptions {
   bool sequence_parallel = false;  // of the language model
   RecomputeConfig recompute{};
   OverlapConfig overlap{};
-  bool on_gpu = true;  // whose kernels keep other tensors than operators on a CPU do
+  bool on_gpu = true;         // whose kernels keep other tensors than operators on a CPU do
+  bool deterministic = true;  // attention's backward on a GPU
 };
 
 // A replica's microbatch of text.

@@ -154,7 +154,7 @@ StageMemory measured(PaperOps& ops, const Forward& forward) {
 class LanguagePaper {
  public:
   LanguagePaper(const Module& module, const LayerOptions& options, const TextSizes& text, bool trains)
-      : ops_({options.element_bytes, options.on_gpu}),
+      : ops_({options.element_bytes, options.on_gpu, options.deterministic}),
         maps_(ops_, group_size(module, "tp"), group_size(module, "cp"), options.sequence_parallel,
               options.overlap.tp_pieces),
         tp_(group_size(module, "tp")),
@@ -266,7 +266,7 @@ class LanguagePaper {
         groups = maps_.sequence_to_heads(qkv, (own_heads + 2 * own_groups) * width);
       }
       if constexpr (requires { c.rope_theta; }) groups = ops_.copy(groups, groups.rows, groups.columns);
-      return maps_.heads_to_sequence(ops_.attention(groups, own_heads, width));
+      return maps_.heads_to_sequence(ops_.attention(groups, {own_groups, own_heads / own_groups, width}, sequences_));
     }();
     return maps_.rows(attended, weight(std::int64_t{c.heads} * width, c.hidden, fp8));
   }
@@ -420,7 +420,7 @@ class EncoderPaper {
                const std::vector<std::vector<std::int64_t>>& extents, const EncoderTraining& trains)
       : config_(config),
         layers_(std::visit([](const auto& c) { return layers_of(c); }, config.model)),
-        ops_({options.element_bytes, options.on_gpu}),
+        ops_({options.element_bytes, options.on_gpu, options.deterministic}),
         maps_(ops_, group_size(module, "tp"), group_size(module, "cp"), false, 1),
         tp_(group_size(module, "tp")),
         recompute_(in_encoder(options.recompute)),
@@ -434,8 +434,6 @@ class EncoderPaper {
     }
     sequences_.tokens = hidden_rows_;
     sequences_.count = std::max<std::int64_t>(1, std::ssize(extents));
-    if (sequences_.count * sequences_.longest > hidden_rows_)
-      sequences_.longest = (hidden_rows_ + sequences_.count - 1) / sequences_.count;
   }
 
   StageMemory stage(int stage, int stages) {
@@ -490,7 +488,7 @@ class EncoderPaper {
     {
       const PaperTensor attended = [&] {
         const PaperTensor qkv = maps_.columns(normed(), weight(hidden, 3 * hidden));
-        return ops_.attention(qkv, heads, width);
+        return ops_.attention(qkv, {heads, 1, width, false}, sequences_);
       }();
       stream.add(scaled(maps_.rows(attended, weight(hidden, hidden))));
     }
