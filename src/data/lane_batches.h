@@ -4,6 +4,9 @@
 // replica serves which lane. With k lanes per language replica, the replica's samples come from its lanes in turn. So
 // every dp that divides the lanes sees the same sequences in the same steps, and any encoder grid reads the pictures of
 // the same sequences.
+//
+// If samples are balanced, a reader reads a whole step's sequences of all language replicas that exchange samples, and
+// every reader computes the same order of them.
 #pragma once
 
 #include <memory>
@@ -11,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "data/balance.h"
 #include "data/batch.h"
 #include "samples/lane_set.h"
 
@@ -19,7 +23,7 @@ namespace braid {
 class LaneBatches : public BatchSource {
  public:
   // ConfigError if the data set or the tokenizer is missing or does not fit the model.
-  explicit LaneBatches(LaneSetOptions options);
+  explicit LaneBatches(LaneSetOptions options, std::shared_ptr<const SampleBalance> balance = nullptr);
 
   int lanes() const override;
   void restore(const std::vector<std::string>& positions) override;
@@ -29,7 +33,8 @@ class LaneBatches : public BatchSource {
                                                           const ReaderSamples& samples) const override;
 
  private:
-  const std::shared_ptr<const LaneSet> set_;  // shared with readers
+  const std::shared_ptr<const LaneSet> set_;            // shared with readers
+  const std::shared_ptr<const SampleBalance> balance_;  // likewise; none: sequences come as lanes give them
   std::vector<std::string> positions_;        // by lane; empty: from the start
 };
 

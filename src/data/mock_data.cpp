@@ -7,7 +7,6 @@
 
 #include <algorithm>
 
-#include "base/philox.h"
 #include "ops/cross_entropy.h"
 
 namespace braid {
@@ -16,22 +15,6 @@ namespace {
 constexpr int kClasses = 8, kPadding = 0;
 constexpr std::int64_t kNoisePatches = 256;
 constexpr double kNoise = 0.5;
-
-// Draws numbers in order from a separate stream for each sample.
-class Draws {
- public:
-  Draws(std::uint64_t seed, const std::string& name, std::int64_t sample)
-      : field_(seed, name), index_(static_cast<std::uint64_t>(sample) * kPerSample) {}
-  double uniform() { return field_.uniform(index_++); }
-  std::int64_t between(std::int64_t low, std::int64_t high) {
-    return std::min(high, low + static_cast<std::int64_t>(uniform() * static_cast<double>(high - low + 1)));
-  }
-
- private:
-  static constexpr std::uint64_t kPerSample = 1 << 20;
-  const RandomField field_;
-  std::uint64_t index_;
-};
 
 at::Tensor normal(std::uint64_t seed, const std::string& name, std::int64_t rows, std::int64_t columns) {
   at::Tensor values = at::empty({rows, columns}, at::kDouble);
@@ -42,55 +25,23 @@ at::Tensor normal(std::uint64_t seed, const std::string& name, std::int64_t rows
 }  // namespace
 
 MockData::MockData(const MockDataConfig& config, const Provider& provider, const Topology& topology, std::uint64_t seed)
-    : config_(config), sequence_length_(piece_length(config, provider)), seed_(seed) {
-  for (const EncoderConfig& encoder : provider.encoders)
-    for (const Module& module : topology.modules()) {
-      if (module.name != encoder.name) continue;
-      const int features = features_of(encoder.model);
-      modalities_.push_back({.encoder = encoder,
-                             .mock = mock_of(config, encoder.name),
-                             .token = encoder.token_id,
-                             .looks = normal(seed, "mock.looks." + encoder.name, 1 + kClasses, features),
-                             .noise = kNoise * normal(seed, "mock.noise." + encoder.name, kNoisePatches, features)});
-    }
-}
-
-std::int64_t MockData::length_of(std::int64_t sample) const {
-  Draws draws(seed_, "mock.length", sample);
-  return draws.between(config_.min_length.value_or(sequence_length_), sequence_length_);
+    : config_(config), seed_(seed), sizes_(config, provider, topology, seed) {
+  for (const EncoderConfig& encoder : sizes_.encoders()) {
+    const int features = features_of(encoder.model);
+    modalities_.push_back({.encoder = encoder,
+                           .looks = normal(seed, "mock.looks." + encoder.name, 1 + kClasses, features),
+                           .noise = kNoise * normal(seed, "mock.noise." + encoder.name, kNoisePatches, features)});
+  }
 }
 
 int MockData::class_of(std::int64_t sample) const {
-  const std::vector<Extents> all = extents(sample);
-  const bool has_media = std::any_of(all.begin(), all.end(), [](const Extents& items) { return !items.empty(); });
-  return has_media ? static_cast<int>(Draws(seed_, "mock.class", sample).between(1, kClasses)) : 0;
-}
-
-std::vector<MockData::Extents> MockData::extents(std::int64_t sample) const {
-  std::vector<Extents> all;
-  std::int64_t room = length_of(sample) - kRoomForText;
-  for (const Modality& modality : modalities_) {
-    Draws draws(seed_, "mock." + modality.encoder.name, sample);
-    const MockMediaConfig& mock = modality.mock;
-    Extents items;
-    const bool any = draws.uniform() < mock.share;
-    const std::int64_t count = any ? draws.between(mock.min_items, mock.max_items) : 0;
-    for (std::int64_t i = 0; i < count; ++i) {
-      const std::int64_t first = draws.between(mock.min_size, mock.max_size);
-      const std::vector<std::int64_t> extent =
-          fitting_extent(modality.encoder, first, draws.between(mock.min_size, mock.max_size));
-      const std::int64_t rows = rows_of(modality.encoder, extent);
-      if (rows > room) break;
-      room -= rows;
-      items.push_back(extent);
-    }
-    all.push_back(std::move(items));
-  }
-  return all;
+  const std::vector<SampleSizes::Extents> all = sizes_.extents_of(sample);
+  const bool has_media = std::any_of(all.begin(), all.end(), [](const auto& items) { return !items.empty(); });
+  return has_media ? static_cast<int>(MockDraws(seed_, "mock.class", sample).between(1, kClasses)) : 0;
 }
 
 std::vector<std::int64_t> MockData::text(std::int64_t sample, std::int64_t length) const {
-  Draws draws(seed_, "mock.text", sample);
+  MockDraws draws(seed_, "mock.text", sample);
   const int stride = 1 + class_of(sample);
   std::vector<std::int64_t> ids;
   for (std::int64_t i = 0; i < length; ++i) {
@@ -103,24 +54,25 @@ std::vector<std::int64_t> MockData::text(std::int64_t sample, std::int64_t lengt
 
 Tokens MockData::tokens(std::int64_t sample) const {
   std::vector<std::int64_t> ids;
-  const std::vector<Extents> all = extents(sample);
+  const std::vector<SampleSizes::Extents> all = sizes_.extents_of(sample);
   for (std::size_t m = 0; m < modalities_.size(); ++m)
     for (const auto& extent : all[m])
-      ids.insert(ids.end(), static_cast<std::size_t>(rows_of(modalities_[m].encoder, extent)), modalities_[m].token);
+      ids.insert(ids.end(), static_cast<std::size_t>(rows_of(modalities_[m].encoder, extent)), modalities_[m].encoder.token_id);
   const auto media = static_cast<std::int64_t>(ids.size());
-  const std::vector<std::int64_t> words = text(sample, length_of(sample) - media);
+  const std::vector<std::int64_t> words = text(sample, sizes_.length_of(sample) - media);
   ids.insert(ids.end(), words.begin(), words.end());
-  std::vector<std::int64_t> labels(static_cast<std::size_t>(sequence_length_), kIgnoredLabel);
-  for (std::size_t i = static_cast<std::size_t>(std::max<std::int64_t>(media, 1)); i < ids.size(); ++i)
-    labels[i - 1] = ids[i];
+  const SampleSizes::Piece piece = sizes_.piece_of(sample, all);
+  std::vector<std::int64_t> labels(static_cast<std::size_t>(piece.tokens), kIgnoredLabel);
+  for (auto i = static_cast<std::size_t>(piece.first_label); i < static_cast<std::size_t>(piece.end_label); ++i)
+    labels[i] = ids[i + 1];
   ids.resize(labels.size(), kPadding);
   return {at::tensor(ids, at::kLong), at::tensor(labels, at::kLong)};
 }
 
 std::vector<MediaItem> MockData::media(const std::string& encoder, std::int64_t sample) const {
   std::vector<MediaItem> items;
-  const std::vector<Extents> all = extents(sample);
-  Draws draws(seed_, "mock.items." + encoder, sample);
+  const std::vector<SampleSizes::Extents> all = sizes_.extents_of(sample);
+  MockDraws draws(seed_, "mock.items." + encoder, sample);
   for (std::size_t m = 0; m < modalities_.size(); ++m) {
     if (modalities_[m].encoder.name != encoder || all[m].empty()) continue;
     const at::Tensor look = modalities_[m].looks[class_of(sample)];

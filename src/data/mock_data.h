@@ -5,9 +5,8 @@
 // random tokens. Samples with media have a hidden class, which is visible in all their media and equals the stride.
 #pragma once
 
-#include "data/mock_data_config.h"
+#include "data/mock_sizes.h"
 #include "data/sample.h"
-#include "plan/topology.h"
 
 namespace braid {
 
@@ -18,27 +17,22 @@ class MockData : public SampleSource {
 
   Tokens tokens(std::int64_t sample) const override;
   std::vector<MediaItem> media(const std::string& encoder, std::int64_t sample) const override;
-  int sequence_length() const { return sequence_length_; }  // of each sub-sequence where samples are packed
+  const MockSizes& sizes() const { return sizes_; }
 
  private:
   struct Modality {
     EncoderConfig encoder;
-    MockMediaConfig mock;
-    int token;
     at::Tensor looks;  // [classes, features]: the pattern that shows the class
     at::Tensor noise;  // [patches, features]: a pool of patches or frames from which every item picks
   };
-  using Extents = std::vector<std::vector<std::int64_t>>;
 
-  std::int64_t length_of(std::int64_t sample) const;
   int class_of(std::int64_t sample) const;
-  std::vector<Extents> extents(std::int64_t sample) const;  // by modality and item
   std::vector<std::int64_t> text(std::int64_t sample, std::int64_t length) const;
 
   const MockDataConfig config_;
-  const int sequence_length_;
   const std::uint64_t seed_;
-  std::vector<Modality> modalities_;
+  const MockSizes sizes_;
+  std::vector<Modality> modalities_;  // in the order of sizes_.encoders()
 };
 
 }  // namespace braid

@@ -10,17 +10,45 @@
 namespace braid {
 namespace {
 
+// The numbers of a reader's samples, microbatch by microbatch.
+class SampleNumbers {
+ public:
+  SampleNumbers(const ReaderSamples& samples, SampleBatches::StepOrder order, std::int64_t first_sample)
+      : samples_(samples), order_(std::move(order)), first_(first_sample) {}
+
+  std::vector<std::int64_t> next() {
+    const std::int64_t step_begin = first_ - microbatch_ * samples_.all;
+    if (order_ && microbatch_ == 0) places_ = order_(step_begin, samples_);
+    std::vector<std::int64_t> numbers;
+    for (std::int64_t sample = samples_.own.begin; sample < samples_.own.end; ++sample)
+      numbers.push_back(order_ ? step_begin + places_[static_cast<std::size_t>(microbatch_ * samples_.all + sample)]
+                               : first_ + sample);
+    first_ += samples_.all;
+    microbatch_ = (microbatch_ + 1) % samples_.microbatches;
+    return numbers;
+  }
+
+  std::int64_t first_of_next() const { return first_; }
+
+ private:
+  const ReaderSamples samples_;
+  const SampleBatches::StepOrder order_;
+  std::int64_t first_;                  // sample of the next microbatch
+  std::int64_t microbatch_ = 0;         // of its step
+  std::vector<std::int64_t> places_{};  // of the step
+};
+
 class LanguageReader : public BatchReader<LanguageBatch> {
  public:
   LanguageReader(const SampleSource& source, const std::vector<MediaToken>& media, const ReaderSamples& samples,
-                 std::int64_t first_sample)
-      : source_(source), media_(media), samples_(samples), first_(first_sample) {}
+                 SampleNumbers numbers)
+      : source_(source), media_(media), is_first_(samples.own.begin == 0), numbers_(std::move(numbers)) {}
 
   LanguageBatch next() override {
     LanguageBatch batch = {.offsets = {0}, .rows = std::vector<std::vector<std::int64_t>>(media_.size())};
     std::vector<at::Tensor> ids, labels;
-    for (std::int64_t sample = samples_.own.begin; sample < samples_.own.end; ++sample) {
-      Tokens tokens = source_.tokens(first_ + sample);
+    for (const std::int64_t number : numbers_.next()) {
+      Tokens tokens = source_.tokens(number);
       if (tokens.lengths.empty()) tokens.lengths = {tokens.ids.size(0)};
       for (const std::int64_t length : tokens.lengths) batch.offsets.push_back(batch.offsets.back() + length);
       for (std::size_t m = 0; m < media_.size(); ++m)
@@ -30,49 +58,46 @@ class LanguageReader : public BatchReader<LanguageBatch> {
     }
     batch.ids = at::cat(ids);
     batch.labels = at::cat(labels);
-    first_ += samples_.all;
-    if (samples_.own.begin == 0) batch.positions = {{0, std::to_string(first_)}};
+    if (is_first_) batch.positions = {{0, std::to_string(numbers_.first_of_next())}};
     return batch;
   }
 
  private:
   const SampleSource& source_;
   const std::vector<MediaToken> media_;
-  const ReaderSamples samples_;
-  std::int64_t first_;  // sample of the next microbatch
+  const bool is_first_;  // of the replicas
+  SampleNumbers numbers_;
 };
 
 class EncoderReader : public BatchReader<EncoderBatch> {
  public:
-  EncoderReader(const SampleSource& source, const std::string& encoder, const ReaderSamples& samples,
-                std::int64_t first_sample)
-      : source_(source), encoder_(encoder), samples_(samples), first_(first_sample) {}
+  EncoderReader(const SampleSource& source, const std::string& encoder, SampleNumbers numbers)
+      : source_(source), encoder_(encoder), numbers_(std::move(numbers)) {}
 
   EncoderBatch next() override {
     EncoderBatch batch;
     std::vector<at::Tensor> values;
-    for (std::int64_t sample = samples_.own.begin; sample < samples_.own.end; ++sample)
-      for (MediaItem& item : source_.media(encoder_, first_ + sample)) {
+    const std::vector<std::int64_t> numbers = numbers_.next();
+    for (std::size_t s = 0; s < numbers.size(); ++s)
+      for (MediaItem& item : source_.media(encoder_, numbers[s])) {
         values.push_back(std::move(item.values));
         batch.extents.push_back(std::move(item.extent));
-        batch.sample_of.push_back(sample - samples_.own.begin);
+        batch.sample_of.push_back(static_cast<std::int64_t>(s));
       }
     if (!values.empty()) batch.values = at::cat(values);
-    first_ += samples_.all;
     return batch;
   }
 
  private:
   const SampleSource& source_;
   const std::string encoder_;
-  const ReaderSamples samples_;
-  std::int64_t first_;
+  SampleNumbers numbers_;
 };
 
 }  // namespace
 
-SampleBatches::SampleBatches(const SampleSource& source, std::vector<MediaToken> media)
-    : source_(source), media_(std::move(media)) {}
+SampleBatches::SampleBatches(const SampleSource& source, std::vector<MediaToken> media, StepOrder order)
+    : source_(source), media_(std::move(media)), order_(std::move(order)) {}
 
 void SampleBatches::restore(const std::vector<std::string>& positions) {
   const auto sample = positions.size() == 1 ? parse_int(positions[0]) : std::nullopt;
@@ -86,12 +111,12 @@ std::vector<std::string> SampleBatches::positions_after(std::int64_t consumed) c
 }
 
 std::unique_ptr<BatchReader<LanguageBatch>> SampleBatches::read_language(const ReaderSamples& samples) const {
-  return std::make_unique<LanguageReader>(source_, media_, samples, first_sample_);
+  return std::make_unique<LanguageReader>(source_, media_, samples, SampleNumbers(samples, order_, first_sample_));
 }
 
 std::unique_ptr<BatchReader<EncoderBatch>> SampleBatches::read_encoder(const std::string& encoder,
                                                                        const ReaderSamples& samples) const {
-  return std::make_unique<EncoderReader>(source_, encoder, samples, first_sample_);
+  return std::make_unique<EncoderReader>(source_, encoder, SampleNumbers(samples, order_, first_sample_));
 }
 
 }  // namespace braid

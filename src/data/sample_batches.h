@@ -1,6 +1,7 @@
 // Batches from a data set with random access to its samples.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -12,8 +13,12 @@ namespace braid {
 
 class SampleBatches : public BatchSource {
  public:
-  // `media` has the order of encoders in LanguageBatch::rows. The source must outlive this.
-  SampleBatches(const SampleSource& source, std::vector<MediaToken> media);
+  // The order of a step's samples: by place (data/balance.h), their number from `first_sample` on.
+  using StepOrder = std::function<std::vector<std::int64_t>(std::int64_t first_sample, const ReaderSamples& samples)>;
+
+  // `media` has the order of encoders in LanguageBatch::rows. The source must outlive this. Without `order`, samples
+  // come by number.
+  SampleBatches(const SampleSource& source, std::vector<MediaToken> media, StepOrder order = nullptr);
 
   int lanes() const override { return 1; }
   void restore(const std::vector<std::string>& positions) override;
@@ -25,6 +30,7 @@ class SampleBatches : public BatchSource {
  private:
   const SampleSource& source_;
   const std::vector<MediaToken> media_;
+  const StepOrder order_;
   std::int64_t first_sample_ = 0;
 };
 

@@ -1,10 +1,11 @@
 // What a machine can do, as numbers: measured by `braid plan calibrate`, or taken from a datasheet. No libtorch here.
 #pragma once
 
+#include <array>
 #include <string>
 #include <vector>
 
-#include "base/config.h"
+#include "models/stage_work.h"
 
 namespace braid {
 
@@ -19,24 +20,45 @@ struct Link {
   std::vector<RatePoint> rates{};
 };
 
-struct HardwareProfile {
-  std::string name{};
-  std::string source = "datasheet";  // or measured
-  std::string note{};                // where the numbers come from
-  std::string device = "cuda";       // or cpu
-  double memory_gb = 0;              // of a GPU, or of the host; 1e9 bytes
-  int ranks_per_node = 8;            // GPUs; on a CPU, ranks share `cores`
-  int cores = 0;                     // of a host whose ranks compute on its CPU
-  Link inside_node{}, between_nodes{};  // per GPU and direction
+// How fast an operator computes, by the sizes of a Work.
+struct OperatorRate {
+  std::array<double, 3> size = {1, 1, 1};
+  double giga_per_s = 0;  // 1e9 floating-point operations, or bytes, per second
 };
 
-void describe(Fields& fields, HardwareProfile& profile);
+struct OperatorSpeed {
+  double latency_us = 0;  // of a call without any work
+  std::vector<OperatorRate> rates{};
+};
+
+struct HardwareProfile {
+  std::string name{};
+  std::string source = "datasheet";     // or measured
+  std::string note{};                   // where the numbers come from
+  std::string device = "cuda";          // or cpu
+  double memory_gb = 0;                 // of a GPU, or of the host; 1e9 bytes
+  int ranks_per_node = 8;               // GPUs that are linked as inside_node says; on a CPU, ranks share `cores`
+  int cores = 0;                        // of a host whose ranks compute on its CPU
+  double host_us = 0;                   // that the host needs to start a kernel; it runs ahead of the GPU
+  Link inside_node{}, between_nodes{};  // per GPU and direction
+  std::array<OperatorSpeed, kOperators> operators{};  // without rates: as fast as the operator that speed_of() names
+};
 
 // The rate at a message's size, in bytes per second.
 double rate_of(const Link& link, double bytes);
 
+// The measured speed of an operator, or that of the nearest one that was measured.
+const OperatorSpeed& speed_of(const HardwareProfile& profile, Operator op);
+
 // One of the profiles that are part of the program ("h100"), or a YAML file. Throws a ConfigError with all problems.
 HardwareProfile load_hardware(const std::string& name_or_path);
 std::vector<std::string> hardware_names();
+
+HardwareProfile parse_hardware(const std::string& yaml, const std::string& name);
+// Parsing it gives the same profile again.
+std::string to_yaml(const HardwareProfile& profile);
+
+// "h100 (from a datasheet, not measured)": for every result that uses the profile.
+std::string described(const HardwareProfile& profile);
 
 }  // namespace braid

@@ -9,6 +9,8 @@
 namespace braid {
 
 double seconds_of(const Work& work, const HardwareProfile& hardware);
+// One call after the other, in a microbatch that is not the first of its step unless in_microbatch() says otherwise.
+// The host runs ahead of a GPU; where it is slower, its time counts.
 double seconds_of(const std::vector<Work>& work, const HardwareProfile& hardware);
 
 }  // namespace braid

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <numeric>
 
 #include "base/key_guess.h"
 #include "base/strings.h"
@@ -105,6 +106,22 @@ Problems data_set_problems(const Recipe& recipe, const ModuleConfig& language) {
   return problems;
 }
 
+Problems balance_problems(const Recipe& recipe, const ModuleConfig& language) {
+  const LoaderConfig& loader = recipe.loader;
+  if (loader.balance == "none") return {};
+  Problems problems;
+  if (loader.balance_replicas >= 1 && language.dp % loader.balance_replicas != 0)
+    problems.push_back({fmt::format("balance_replicas={} does not divide the language model's dp={}",
+                                    loader.balance_replicas, language.dp),
+                        "loader.balance_replicas",
+                        fmt::format("use balance_replicas={}", std::gcd(loader.balance_replicas, language.dp))});
+  // It scales gradients by how many encoder replicas have input, which depends on who gets which samples.
+  if (recipe.train.correct_partial_participation)
+    problems.push_back({"balance=cost moves samples, but correct_partial_participation=true needs them where they are",
+                        "loader.balance", "use balance=none, or correct_partial_participation=false"});
+  return problems;
+}
+
 Problems fp8_problems(const ModelConfig& model) {
   if (model.fp8 == "off") return {};
   if (!std::holds_alternative<HybridLmConfig>(model.model.language))
@@ -159,6 +176,7 @@ Problems model_problems(const Recipe& recipe) {
       append(problems, fp8_problems(recipe.model));
       append(problems, overlap_problems(recipe.model));
       append(problems, recompute_problems(recipe));
+      append(problems, balance_problems(recipe, module));
       append(problems, is_mock(recipe.data) ? validate(recipe.data, model, layout_sizes(module), "data")
                                             : data_set_problems(recipe, module));
     } else if (module.cp > 1) {

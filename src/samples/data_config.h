@@ -55,6 +55,8 @@ struct LoaderConfig {
   std::optional<int> max_samples_per_sequence{};  // read in a row from a shard; none: a whole shard
   int threads = 2;                                // per reader; do not change the samples
   std::string readers = "shared";                 // shared | per_replica: see describe()
+  std::string balance = "none";                   // none | cost: see data/balance.h
+  int balance_replicas = 1;                       // language replicas that exchange samples
 };
 
 void describe(Fields& fields, SampleFields& config);

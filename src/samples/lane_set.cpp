@@ -73,10 +73,10 @@ Pack ReplicaLanes::next(int replica) {
                               bad().why_none_is_left()));
 }
 
-std::vector<ReplicaLanes::Position> ReplicaLanes::positions() const {
+std::vector<ReplicaLanes::Position> ReplicaLanes::positions(int replica) const {
   std::vector<Position> positions;
-  for (std::size_t i = 0; i < lanes_.size(); ++i)
-    positions.push_back({first_lane_ + static_cast<int>(i), lanes_[i]->save()});
+  for (int i = replica * per_replica_; i < (replica + 1) * per_replica_; ++i)
+    positions.push_back({first_lane_ + i, lanes_[static_cast<std::size_t>(i)]->save()});
   return positions;
 }
 

@@ -62,7 +62,7 @@ class ReplicaLanes {
     int lane;
     std::string text;
   };
-  std::vector<Position> positions() const;
+  std::vector<Position> positions(int replica) const;  // of its lanes
 
   BadSamples& bad() { return *set_->bad; }
   WorkerPool& pool() { return pool_; }

@@ -1,0 +1,291 @@
+#include "predict/hardware.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <sstream>
+
+#include "base/config.h"
+#include "base/error.h"
+#include "base/problem_list.h"
+#include "base/strings.h"
+#include "predict/stored_profiles.h"
+
+namespace braid {
+namespace {
+
+constexpr double kGiga = 1e9;
+
+// A table of numbers is a text of several lines in YAML, a point per line.
+using Numbers = std::vector<std::vector<double>>;
+
+std::string text_of(const Numbers& rows) {
+  std::string text;
+  for (const std::vector<double>& row : rows) text += fmt::format("{:g}\n", fmt::join(row, " "));
+  return text;
+}
+
+// The profile as it is written: what describe() visits.
+struct LinkText {
+  double latency_us = 0;
+  std::string rates{};
+};
+
+struct OperatorText {
+  std::string name{};
+  double latency_us = 0;
+  std::string rates{};
+};
+
+struct ProfileText {
+  HardwareProfile profile{};
+  LinkText inside_node{}, between_nodes{};
+  std::vector<OperatorText> operators{};
+};
+
+void describe(Fields& fields, LinkText& link) {
+  fields.field("latency_us", link.latency_us, "of an empty message");
+  fields.field("rates", link.rates, "lines of: bytes of a message, 1e9 bytes per second");
+}
+
+void describe(Fields& fields, OperatorText& op) {
+  fields.field("latency_us", op.latency_us, "of a call without any work");
+  fields.field("rates", op.rates, "lines of: the call's sizes, 1e9 operations or bytes per second");
+}
+
+void describe(Fields& fields, ProfileText& text) {
+  HardwareProfile& profile = text.profile;
+  fields.choice("source", profile.source, {"datasheet", "measured"}, "where the numbers come from");
+  fields.field("note", profile.note, "more about where they come from");
+  fields.choice("device", profile.device, {"cuda", "cpu"}, "what ranks compute on");
+  fields.field("memory_gb", profile.memory_gb, "of a GPU, or of the host; 1e9 bytes");
+  fields.field("ranks_per_node", profile.ranks_per_node, "GPUs that inside_node links");
+  fields.field("cores", profile.cores, "of a host whose ranks compute on its CPU");
+  fields.field("host_us", profile.host_us, "that the host needs to start a kernel");
+  fields.section("inside_node", text.inside_node);
+  fields.section("between_nodes", text.between_nodes);
+  fields.named("operators", text.operators);
+}
+
+class Parser {
+ public:
+  explicit Parser(YamlReader& reader) : reader_(reader) {}
+
+  HardwareProfile run(ProfileText text) {
+    HardwareProfile profile = std::move(text.profile);
+    positive("memory_gb", profile.memory_gb);
+    positive("ranks_per_node", profile.ranks_per_node);
+    if (profile.device == "cpu") positive("cores", profile.cores);
+    not_negative("host_us", profile.host_us);
+    profile.inside_node = link("inside_node", text.inside_node);
+    profile.between_nodes = link("between_nodes", text.between_nodes);
+    for (const OperatorText& op : text.operators) add_operator(op, profile);
+    for (const char* needed : {"product", "stream"}) {
+      const auto at = static_cast<std::size_t>(index_of(needed));
+      if (profile.operators[at].rates.empty() && !(profile.device == "cpu" && std::string(needed) == "product"))
+        complain("operators", fmt::format("the speed of '{}' is missing; other operators are derived from it", needed),
+                 fmt::format("add operators.{}.rates", needed));
+    }
+    return profile;
+  }
+
+  std::vector<Problem> take() { return problems_.take(); }
+
+ private:
+  void complain(const std::string& key, std::string what, std::string fix) {
+    problems_.add(std::move(what), reader_.where(key), std::move(fix));
+  }
+  void positive(const std::string& key, double value) {
+    if (!(value > 0)) complain(key, fmt::format("{} must be positive, got {}", key, value), "give a positive number");
+  }
+  void not_negative(const std::string& key, double value) {
+    if (value < 0) complain(key, fmt::format("{} must not be negative, got {}", key, value), "give 0 or more");
+  }
+
+  // The numbers of each line; every line must have one for each column, all positive.
+  Numbers table(const std::string& key, const std::string& text, const std::vector<std::string>& columns) {
+    Numbers rows;
+    for (const std::string& line : split(text, '\n')) {
+      std::istringstream words(line);
+      std::vector<double> row;
+      bool is_valid = true;
+      for (std::string word; words >> word;) {
+        const std::optional<double> value = parse_double(word);
+        is_valid = is_valid && value && std::isfinite(*value) && *value > 0;
+        row.push_back(value.value_or(0));
+      }
+      if (row.empty()) continue;
+      if (is_valid && row.size() == columns.size()) {
+        rows.push_back(std::move(row));
+      } else {
+        complain(key,
+                 fmt::format("a line should have {}, not {}",
+                             counted(static_cast<std::int64_t>(columns.size()), "positive number"), in_quotes(line)),
+                 fmt::format("write {}", fmt::join(columns, ", ")));
+        return {};
+      }
+    }
+    return rows;
+  }
+
+  Link link(const std::string& key, const LinkText& text) {
+    not_negative(key + ".latency_us", text.latency_us);
+    Link link = {.latency_us = text.latency_us};
+    for (const std::vector<double>& row : table(key + ".rates", text.rates, {"bytes", "gb_per_s"}))
+      link.rates.push_back({row[0], row[1]});
+    std::ranges::sort(link.rates, {}, &RatePoint::bytes);
+    return link;
+  }
+
+  static std::ptrdiff_t index_of(const std::string& name) {
+    return std::ranges::find(operator_names(), name) - operator_names().begin();
+  }
+
+  void add_operator(const OperatorText& text, HardwareProfile& profile) {
+    const std::string key = "operators." + text.name;
+    const std::ptrdiff_t index = index_of(text.name);
+    if (index == kOperators)
+      return complain(key, fmt::format("no operator is called {}", in_quotes(text.name)),
+                      choice_advice(text.name, operator_names()));
+    not_negative(key + ".latency_us", text.latency_us);
+    OperatorSpeed& speed = profile.operators[static_cast<std::size_t>(index)];
+    speed.latency_us = text.latency_us;
+    const bool by_bytes = counts_bytes(static_cast<Operator>(index));
+    const std::vector<std::string> columns = by_bytes
+                                                 ? std::vector<std::string>{"bytes", "giga_per_s"}
+                                                 : std::vector<std::string>{"rows", "columns", "depth", "giga_per_s"};
+    for (const std::vector<double>& row : table(key + ".rates", text.rates, columns)) {
+      OperatorRate rate = {.giga_per_s = row.back()};
+      std::copy(row.begin(), row.end() - 1, rate.size.begin());
+      speed.rates.push_back(rate);
+    }
+    if (speed.rates.empty() && problems_.empty())
+      complain(key, fmt::format("{} has no rates", key), fmt::format("write a line of {}", fmt::join(columns, ", ")));
+  }
+
+  YamlReader& reader_;
+  ProblemList problems_;
+};
+
+// A text of several lines as a block, which people can read and edit.
+class ProfileWriter : public YamlWriter {
+ public:
+  using YamlWriter::field;
+  void field(const char* key, std::string& value, const char* help) override {
+    if (value.find('\n') == std::string::npos) return YamlWriter::field(key, value, help);
+    std::string block = "|";
+    for (const std::string& row : split(value, '\n'))
+      if (!row.empty()) block += "\n        " + row;
+    line(key, block, "");
+  }
+};
+
+Numbers numbers_of(const Link& link) {
+  Numbers rows;
+  for (const RatePoint& point : link.rates) rows.push_back({point.bytes, point.gb_per_s});
+  return rows;
+}
+
+Numbers numbers_of(const OperatorSpeed& speed, bool by_bytes) {
+  Numbers rows;
+  for (const OperatorRate& rate : speed.rates) {
+    std::vector<double> row(rate.size.begin(), rate.size.begin() + (by_bytes ? 1 : 3));
+    row.push_back(rate.giga_per_s);
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+// The operator whose speed stands for one that was not measured.
+Operator stand_in(Operator op, const std::string& device) {
+  switch (op) {
+    case Operator::Product:
+      return device == "cpu" ? Operator::ProductWide : Operator::Product;
+    case Operator::ProductFp8Sum:
+    case Operator::ExpertsFp8:
+    case Operator::ExpertsFp8Sum:
+      return Operator::ProductFp8;
+    case Operator::AttentionBackward:
+      return Operator::Attention;
+    case Operator::ScanBackward:
+      return Operator::Scan;
+    default:
+      return counts_bytes(op) ? Operator::Stream : Operator::Product;
+  }
+}
+
+}  // namespace
+
+double rate_of(const Link& link, double bytes) {
+  const std::vector<RatePoint>& points = link.rates;
+  BRAID_CHECK(!points.empty(), "the profile has no rates of this link");
+  const auto above = std::ranges::upper_bound(points, bytes, {}, &RatePoint::bytes);
+  if (above == points.begin()) return points.front().gb_per_s * kGiga;
+  if (above == points.end()) return points.back().gb_per_s * kGiga;
+  const RatePoint &low = *(above - 1), &high = *above;
+  const double share = std::log(bytes / low.bytes) / std::log(high.bytes / low.bytes);
+  return (low.gb_per_s + share * (high.gb_per_s - low.gb_per_s)) * kGiga;
+}
+
+const OperatorSpeed& speed_of(const HardwareProfile& profile, Operator op) {
+  const OperatorSpeed* speed = &profile.operators[static_cast<std::size_t>(op)];
+  while (speed->rates.empty()) {
+    const Operator next = stand_in(op, profile.device);
+    BRAID_CHECK(next != op, "{} has no speed of {}", profile.name, operator_names()[static_cast<std::size_t>(op)]);
+    op = next;
+    speed = &profile.operators[static_cast<std::size_t>(op)];
+  }
+  return *speed;
+}
+
+HardwareProfile parse_hardware(const std::string& yaml, const std::string& name) {
+  YamlReader reader = YamlReader::from_text(yaml, name);
+  ProfileText text;
+  describe(reader, text);
+  Parser parser(reader);
+  HardwareProfile profile = parser.run(std::move(text));
+  std::vector<Problem> problems = reader.finish();
+  // Checks of values that could not be read would only repeat what is wrong with them.
+  if (problems.empty()) problems = parser.take();
+  if (!problems.empty()) throw ConfigError(std::move(problems));
+  profile.name = std::filesystem::path(name).stem().string();
+  return profile;
+}
+
+std::string to_yaml(const HardwareProfile& profile) {
+  ProfileText text = {.profile = profile,
+                      .inside_node = {profile.inside_node.latency_us, text_of(numbers_of(profile.inside_node))},
+                      .between_nodes = {profile.between_nodes.latency_us, text_of(numbers_of(profile.between_nodes))}};
+  for (std::size_t i = 0; i < profile.operators.size(); ++i) {
+    const OperatorSpeed& speed = profile.operators[i];
+    if (speed.rates.empty()) continue;
+    text.operators.push_back({.name = operator_names()[i],
+                              .latency_us = speed.latency_us,
+                              .rates = text_of(numbers_of(speed, counts_bytes(static_cast<Operator>(i))))});
+  }
+  ProfileWriter writer;
+  describe(writer, text);
+  return writer.text();
+}
+
+std::vector<std::string> hardware_names() {
+  std::vector<std::string> names;
+  for (const StoredProfile& stored : stored_profiles()) names.emplace_back(stored.name);
+  return names;
+}
+
+HardwareProfile load_hardware(const std::string& name_or_path) {
+  for (const StoredProfile& stored : stored_profiles())
+    if (name_or_path == stored.name) return parse_hardware(std::string(stored.yaml), std::string(stored.name));
+  const bool is_path = name_or_path.find('/') != std::string::npos || name_or_path.ends_with(".yaml");
+  if (is_path) return parse_hardware(read_config(name_or_path), name_or_path);
+  throw ConfigError({fmt::format("no hardware profile is called {}", in_quotes(name_or_path)), "--hardware",
+                     choice_advice(name_or_path, hardware_names()) + ", or give the path of a .yaml file"});
+}
+
+std::string described(const HardwareProfile& profile) {
+  return profile.source == "measured" ? fmt::format("{} (measured)", profile.name)
+                                      : fmt::format("{} (from a datasheet, not measured)", profile.name);
+}
+
+}  // namespace braid

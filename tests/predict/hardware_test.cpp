@@ -1,0 +1,103 @@
+#include "predict/hardware.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+
+namespace braid {
+namespace {
+
+using ::testing::Contains;
+using ::testing::HasSubstr;
+
+const std::string kSmall = R"(
+source: measured
+device: cuda
+memory_gb: 10
+inside_node:
+  latency_us: 5
+  rates: |
+    1e6 10
+    1e8 30
+operators:
+  product:
+    latency_us: 2
+    rates: |
+      64 64 64 100
+  stream:
+    rates: |
+      1e6 1000
+)";
+
+std::string problems_of(const std::string& yaml) {
+  try {
+    parse_hardware(yaml, "some.yaml");
+  } catch (const ConfigError& e) {
+    return e.what();
+  }
+  return "";
+}
+
+std::string replaced(std::string text, const std::string& from, const std::string& to) {
+  return text.replace(text.find(from), from.size(), to);
+}
+
+TEST(Hardware, StoredProfilesAreValid) {
+  for (const std::string& name : hardware_names()) {
+    const HardwareProfile profile = load_hardware(name);
+    EXPECT_EQ(profile.name, name);
+    EXPECT_GT(speed_of(profile, Operator::Scan).rates.size(), 0u);
+    EXPECT_GT(rate_of(profile.inside_node, 1e6), 0);
+    EXPECT_GT(rate_of(profile.between_nodes, 1e6), 0);
+  }
+  EXPECT_THAT(hardware_names(), Contains("h100"));
+  EXPECT_THAT(hardware_names(), Contains("cpu-2"));
+}
+
+TEST(Hardware, DatasheetProfilesSaySo) {
+  EXPECT_THAT(described(load_hardware("gb200")), HasSubstr("from a datasheet"));
+}
+
+TEST(Hardware, ParsingWhatIsWrittenGivesTheSame) {
+  const HardwareProfile profile = load_hardware("h100");
+  const std::string yaml = to_yaml(profile);
+  EXPECT_EQ(to_yaml(parse_hardware(yaml, "h100.yaml")), yaml);
+}
+
+// By the logarithm of the size between points, and as at the nearest point beyond them.
+TEST(Hardware, RateOfALink) {
+  const Link link = parse_hardware(kSmall, "some.yaml").inside_node;
+  EXPECT_DOUBLE_EQ(rate_of(link, 1e3), 10e9);
+  EXPECT_DOUBLE_EQ(rate_of(link, 1e7), 20e9);
+  EXPECT_DOUBLE_EQ(rate_of(link, 1e12), 30e9);
+}
+
+TEST(Hardware, AnOperatorThatWasNotMeasuredIsAsFastAsASimilarOne) {
+  const HardwareProfile profile = parse_hardware(kSmall, "some.yaml");
+  EXPECT_EQ(speed_of(profile, Operator::Norm).rates[0].giga_per_s, 1000);
+  EXPECT_EQ(speed_of(profile, Operator::ScanBackward).rates[0].giga_per_s, 100);
+}
+
+TEST(Hardware, RefusesAnUnknownName) {
+  try {
+    load_hardware("h1oo");
+    FAIL();
+  } catch (const ConfigError& e) {
+    EXPECT_THAT(e.what(), HasSubstr("no hardware profile is called 'h1oo'"));
+    EXPECT_THAT(e.what(), HasSubstr("h100"));
+  }
+}
+
+TEST(Hardware, NamesWhatIsWrong) {
+  EXPECT_EQ(problems_of(kSmall), "");
+  EXPECT_THAT(problems_of(replaced(kSmall, "memory_gb: 10", "memory_gb: -1")), HasSubstr("must be positive, got -1"));
+  EXPECT_THAT(problems_of(replaced(kSmall, "64 64 64 100", "64 64 100")),
+              HasSubstr("should have 4 positive numbers, not '64 64 100'"));
+  EXPECT_THAT(problems_of(replaced(kSmall, "1e8 30", "1e8 fast")), HasSubstr("inside_node.rates"));
+  EXPECT_THAT(problems_of(replaced(kSmall, "  stream:", "  streams:")), HasSubstr("no operator is called 'streams'"));
+  EXPECT_THAT(problems_of(replaced(kSmall, "device: cuda", "device: tpu")), HasSubstr("cuda, cpu"));
+}
+
+}  // namespace
+}  // namespace braid
