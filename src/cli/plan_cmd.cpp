@@ -10,9 +10,10 @@
 #include "cli/commands.h"
 #include "cli/plan_commands.h"
 #include "plan/frozen.h"
+#include "plan/schedule.h"
 #include "plan/show.h"
 #include "plan/timeline.h"
-#include "run/recipe.h"
+#include "run/step_traffic.h"
 
 namespace braid {
 namespace {
@@ -96,14 +97,6 @@ void add_schedule_command(CLI::App& plan) {
 
 }  // namespace
 
-ScheduleOptions schedule_options_of(const Recipe& recipe, const Topology& topology) {
-  ScheduleOptions options = schedule_options(topology, frozen_sets(recipe),
-                                             microbatches_of(workload_of(recipe), topology), recipe.train.prefetch);
-  options.overlap_reduce = recipe.optimizer.overlap_grad_reduce;
-  options.overlap_gather = recipe.optimizer.overlap_param_gather;
-  return options;
-}
-
 void add_plan_command(CLI::App& app) {
   CLI::App* plan =
       app.add_subcommand("plan", "Show the layout, schedule and communication of a recipe, without running it");
@@ -117,6 +110,7 @@ void add_plan_command(CLI::App& app) {
   show->footer(short_overrides_help());
   add_schedule_command(*plan);
   add_plan_bytes_command(*plan);
+  add_plan_memory_command(*plan);
   show->callback([options, show] { show_plan(*options, show->remaining()); });
 }
 

@@ -9,6 +9,7 @@
 #include "optim/optimizer_collectives.h"
 #include "plan/bridge.h"
 #include "plan/channels.h"
+#include "plan/frozen.h"
 
 namespace braid {
 namespace {
@@ -16,12 +17,6 @@ namespace {
 constexpr std::int64_t kNumberBytes = 8;  // of a double, and of an int64
 
 std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
-
-const EncoderConfig& encoder_of(const Provider& provider, const Module& module) {
-  for (const EncoderConfig& encoder : provider.encoders)
-    if (encoder.name == module.name) return encoder;
-  throw_check_failed(__FILE__, __LINE__, fmt::format("{} has no encoder '{}'", provider.name, module.name));
-}
 
 class RankTraffic {
  public:
@@ -298,8 +293,23 @@ StepSetup step_setup(const Recipe& recipe) {
           .layers = {.element_bytes = element_bytes,
                      .sequence_parallel = recipe.model.sequence_parallel,
                      .recompute = recompute_config(recipe.model.recompute),
-                     .overlap = recipe.model.overlap},
+                     .overlap = recipe.model.overlap,
+                     .deterministic = recipe.train.deterministic},
           .micro_batch = recipe.train.micro_batch};
+}
+
+const EncoderConfig& encoder_of(const Provider& provider, const Module& module) {
+  for (const EncoderConfig& encoder : provider.encoders)
+    if (encoder.name == module.name) return encoder;
+  throw_check_failed(__FILE__, __LINE__, fmt::format("{} has no encoder '{}'", provider.name, module.name));
+}
+
+ScheduleOptions schedule_options_of(const Recipe& recipe, const Topology& topology) {
+  ScheduleOptions options = schedule_options(topology, frozen_sets(recipe),
+                                             microbatches_of(workload_of(recipe), topology), recipe.train.prefetch);
+  options.overlap_reduce = recipe.optimizer.overlap_grad_reduce;
+  options.overlap_gather = recipe.optimizer.overlap_param_gather;
+  return options;
 }
 
 StepSizes full_step(const Recipe& recipe, const Topology& topology) {

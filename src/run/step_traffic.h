@@ -38,9 +38,13 @@ struct StepSetup {
 };
 
 StepSetup step_setup(const Recipe& recipe);
+ScheduleOptions schedule_options_of(const Recipe& recipe, const Topology& topology);
 // If every sample fills its sequence, every token has a label, and every sample has as many and as large media as mock
 // samples may have.
 StepSizes full_step(const Recipe& recipe, const Topology& topology);
+
+// The encoder that a module of the topology runs.
+const EncoderConfig& encoder_of(const Provider& provider, const Module& module);
 
 // `sizes` are those of the step. At its end, the ranks of a replica share the batches of the `next` one.
 TrafficTable step_traffic(const StepSetup& setup, const Topology& topology, const StepPlan& plan,
