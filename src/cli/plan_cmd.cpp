@@ -13,7 +13,7 @@
 #include "plan/schedule.h"
 #include "plan/show.h"
 #include "plan/timeline.h"
-#include "run/step_traffic.h"
+#include "run/step_sizes.h"
 
 namespace braid {
 namespace {
@@ -111,6 +111,7 @@ void add_plan_command(CLI::App& app) {
   add_schedule_command(*plan);
   add_plan_bytes_command(*plan);
   add_plan_memory_command(*plan);
+  add_plan_simulate_command(*plan);
   show->callback([options, show] { show_plan(*options, show->remaining()); });
 }
 

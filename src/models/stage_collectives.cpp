@@ -16,6 +16,7 @@ struct Use {
   bool has_transpose = true;
   // Into how many operations it is cut; and its repetition, if only that of one layer's input.
   std::int64_t pieces = 1, pieces_again = 1;
+  bool beside_products = false;  // in backward: its transpose and its repetition run during products of other tensors
 };
 using Uses = std::vector<Use>;
 
@@ -34,18 +35,22 @@ Collective transpose_of(Collective call) {
 
 enum class Backward { None, Plain, Recomputed };
 
-void append(const Uses& uses, Backward backward, StageCollectives& stage) {
+LayerCollectives layer_of(const Uses& uses, Backward backward) {
+  LayerCollectives layer;
   for (const Use& use : uses) {
-    const auto in_pieces = [](Collective call, std::int64_t pieces) {
+    const auto in_pieces = [](Collective call, std::int64_t pieces, bool beside) {
       call.operations = pieces;
+      call.beside = beside;
       return call;
     };
-    stage.forward.push_back(in_pieces(use.call, use.pieces));
+    layer.forward.push_back(in_pieces(use.call, use.pieces, false));
     if (backward == Backward::None) continue;
-    if (backward == Backward::Recomputed && !use.once) stage.backward.push_back(in_pieces(use.call, use.pieces));
-    if (backward == Backward::Plain && use.again) stage.backward.push_back(in_pieces(use.call, use.pieces_again));
-    if (use.has_transpose) stage.backward.push_back(in_pieces(transpose_of(use.call), use.pieces));
+    if (backward == Backward::Recomputed && !use.once) layer.backward.push_back(in_pieces(use.call, use.pieces, false));
+    if (backward == Backward::Plain && use.again)
+      layer.backward.push_back(in_pieces(use.call, use.pieces_again, use.beside_products));
+    if (use.has_transpose) layer.backward.push_back(in_pieces(transpose_of(use.call), use.pieces, use.beside_products));
   }
+  return layer;
 }
 
 // Fp32, or wider where the elements are.
@@ -67,10 +72,14 @@ struct Rows {
   Uses reduce_to_sequence(std::int64_t width, bool ends_layer = false) const {
     return {{.call = {"tp", sequence_parallel ? "reduce_scatter" : "all_reduce", bytes(width)}, .once = ends_layer}};
   }
-  // The same for linear maps (nn/linear_pieces.h). An input that is not kept is gathered again as a whole.
-  Uses column_map(std::int64_t width, bool again) const {
+  // The same for linear maps (nn/linear_pieces.h). An input that is not kept is gathered again as a whole, during the
+  // product of the input's gradient; this gradient is summed during the product of the weight's, except in fp8.
+  Uses column_map(std::int64_t width, bool again, bool beside_products) const {
     Uses uses = gather_sequence(width, again);
-    for (Use& use : uses) use.pieces = pieces;
+    for (Use& use : uses) {
+      use.pieces = pieces;
+      use.beside_products = beside_products;
+    }
     return uses;
   }
   Uses row_map(std::int64_t width, bool ends_layer) const {
@@ -185,7 +194,7 @@ class LanguageUses {
 
   // A linear map of a norm's output: its weight gradient needs the gathered input again. In fp8 the input is kept.
   Uses normed_columns(std::int64_t hidden, bool fp8) const {
-    return rows_.column_map(hidden, recompute_.norms && trains_ && !fp8);
+    return rows_.column_map(hidden, recompute_.norms && trains_ && !fp8, trains_ && !fp8);
   }
 
   const std::int64_t tp_, cp_, expt_tp_;
@@ -197,17 +206,17 @@ class LanguageUses {
 };
 
 template <class Config>
-StageCollectives language_stage(const Config& c, const Module& module, int stage, const LayerOptions& options,
-                                const TextSizes& text, bool trains) {
+std::vector<LayerCollectives> language_stage(const Config& c, const Module& module, int stage,
+                                             const LayerOptions& options, const TextSizes& text, bool trains) {
   const LanguageUses uses(module, options, text, trains);
   const int stages = stage_count(module);
   const std::vector<int> bounds = stage_bounds(c, stages);
   const auto begin = static_cast<std::size_t>(stage);
-  StageCollectives all;
-  if (stage == 0) append(uses.embedding(c.hidden), trains ? Backward::Plain : Backward::None, all);
+  std::vector<LayerCollectives> all;
+  if (stage == 0) all.push_back(layer_of(uses.embedding(c.hidden), trains ? Backward::Plain : Backward::None));
   for (int layer = bounds[begin]; layer < bounds[begin + 1]; ++layer)
-    append(uses.layer(c, layer), uses.backward_of_layers(), all);
-  if (stage == stages - 1) append(uses.loss(c.hidden), Backward::Plain, all);
+    all.push_back(layer_of(uses.layer(c, layer), uses.backward_of_layers()));
+  if (stage == stages - 1) all.push_back(layer_of(uses.loss(c.hidden), Backward::Plain));
   return all;
 }
 
@@ -235,31 +244,34 @@ int layers_on(const EncoderModel& model, int stage, int stages) {
 
 }  // namespace
 
-StageCollectives collectives_of(const LanguageConfig& config, const Module& module, int stage,
-                                const LayerOptions& options, const TextSizes& text, bool trains) {
+std::vector<LayerCollectives> collectives_of(const LanguageConfig& config, const Module& module, int stage,
+                                             const LayerOptions& options, const TextSizes& text, bool trains) {
   return std::visit([&](const auto& c) { return language_stage(c, module, stage, options, text, trains); }, config);
 }
 
-StageCollectives collectives_of(const EncoderConfig& config, const Module& module, int stage,
-                                const LayerOptions& options, const std::vector<std::vector<std::int64_t>>& extents,
-                                const EncoderTraining& trains) {
+std::vector<LayerCollectives> collectives_of(const EncoderConfig& config, const Module& module, int stage,
+                                             const LayerOptions& options,
+                                             const std::vector<std::vector<std::int64_t>>& extents,
+                                             const EncoderTraining& trains) {
   const ItemRows items = rows_of_items(config, extents);
   const auto rows = [&](std::int64_t count) { return Rows{count, options.element_bytes, false}; };
   const std::int64_t hidden = hidden_of(config.model), output = config.projector.output;
   const int stages = stage_count(module);
   const Backward plain = trains.encoder ? Backward::Plain : Backward::None;
-  StageCollectives all;
-  if (stage == 0) append(rows(items.embedded).gather_features(hidden), plain, all);
+  std::vector<LayerCollectives> all;
+  if (stage == 0) all.push_back(layer_of(rows(items.embedded).gather_features(hidden), plain));
   // With a layer scale, the gradient of the scale needs the MLP's output.
   const bool is_scaled = std::visit([](const auto& c) { return layers_of(c).layer_scale; }, config.model);
   const Uses layer_uses =
       rows(items.hidden).reduce_to_sequence(hidden) + rows(items.hidden).reduce_to_sequence(hidden, !is_scaled);
   for (int layer = 0; layer < layers_on(config.model, stage, stages); ++layer)
-    append(layer_uses, trains.encoder && in_encoder(options.recompute).full ? Backward::Recomputed : plain, all);
-  if (stage == stages - 1)
-    append(config.projector.kind == "affine" ? rows(items.embeddings).gather_features(output)
-                                             : rows(items.embeddings).reduce_to_sequence(output),
-           trains.encoder || trains.projector ? Backward::Plain : Backward::None, all);
+    all.push_back(
+        layer_of(layer_uses, trains.encoder && in_encoder(options.recompute).full ? Backward::Recomputed : plain));
+  if (stage < stages - 1) return all;
+  all.emplace_back();  // from the stream to the projector's input, without communication
+  all.push_back(layer_of(config.projector.kind == "affine" ? rows(items.embeddings).gather_features(output)
+                                                           : rows(items.embeddings).reduce_to_sequence(output),
+                         trains.encoder || trains.projector ? Backward::Plain : Backward::None));
   return all;
 }
 

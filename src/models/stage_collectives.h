@@ -14,7 +14,7 @@
 
 namespace braid {
 
-struct StageCollectives {
+struct LayerCollectives {
   Collectives forward, backward;
 };
 
@@ -36,19 +36,20 @@ struct TextSizes {
   std::int64_t embeddings = 0;  // rows that encoders give
 };
 
-// Of the stage of a module that trains, or that only passes gradients on to the encoders. Without what the modules
-// exchange.
-StageCollectives collectives_of(const LanguageConfig& config, const Module& module, int stage,
-                                const LayerOptions& options, const TextSizes& text, bool trains);
+// By layer; what comes before the first layer and after the last one is like a layer. Of the stage of a module that
+// trains, or that only passes gradients on to the encoders. Without what the modules exchange.
+std::vector<LayerCollectives> collectives_of(const LanguageConfig& config, const Module& module, int stage,
+                                             const LayerOptions& options, const TextSizes& text, bool trains);
 
 // Of the stage of an encoder and, on its last stage, of its projector. `extents`: of the replica's items. The projector
 // has a backward if either of the two trains.
 struct EncoderTraining {
   bool encoder = true, projector = true;
 };
-StageCollectives collectives_of(const EncoderConfig& config, const Module& module, int stage,
-                                const LayerOptions& options, const std::vector<std::vector<std::int64_t>>& extents,
-                                const EncoderTraining& trains);
+std::vector<LayerCollectives> collectives_of(const EncoderConfig& config, const Module& module, int stage,
+                                             const LayerOptions& options,
+                                             const std::vector<std::vector<std::int64_t>>& extents,
+                                             const EncoderTraining& trains);
 
 // What the stages of a language model that are on one rank communicate after the optimizer's step, if they train.
 Collectives update_collectives(const LanguageConfig& config, const Module& module, const std::vector<int>& stages,

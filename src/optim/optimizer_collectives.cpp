@@ -66,6 +66,15 @@ Collectives OptimizerCollectives::replica_sums(int stage) const {
   return all;
 }
 
+OptimizerElements OptimizerCollectives::elements() const {
+  OptimizerElements elements;
+  for (const Part& part : parts_) {
+    elements.gradients += part.layout.size;
+    elements.updated += config_.zero ? part.layout.size / part.shards : part.layout.size;
+  }
+  return elements;
+}
+
 // Those of the rank's slice of the buckets.
 std::int64_t OptimizerCollectives::replicated_elements(const Part& part, int stage) const {
   std::int64_t elements = 0;

@@ -11,6 +11,11 @@
 
 namespace braid {
 
+// Of one rank: those whose gradients it adds up, and those that it updates.
+struct OptimizerElements {
+  std::int64_t gradients = 0, updated = 0;
+};
+
 class OptimizerCollectives {
  public:
   // `specs`: of the whole set; the rank holds the parameters of its own stages. `element_bytes`: of a parameter.
@@ -20,6 +25,7 @@ class OptimizerCollectives {
   Collectives reductions(int stage) const;    // of gradients, over the ranks that hold the same shards
   Collectives replica_sums(int stage) const;  // of gradients of parameters that tp does not split, over tp
   Collectives gathers(int stage) const;       // of updated parameters
+  OptimizerElements elements() const;         // padding included
 
  private:
   struct Part {  // parameters that one group reduces

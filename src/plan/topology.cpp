@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "plan/modules.h"
 #include "plan/placement.h"
 
 namespace braid {
@@ -53,15 +54,21 @@ void append_groups(const Module& module, std::vector<GroupSpec>& groups) {
 
 }  // namespace
 
-Topology::Topology(const TopologyConfig& config, const Workload& workload) : colocated_(config.colocated) {
+std::vector<Module> make_modules(const TopologyConfig& config, const Workload& workload) {
   std::vector<Problem> problems = validate(config, workload);
   if (!problems.empty()) throw ConfigError(std::move(problems));
   const std::vector<RankSpan> spans = module_spans(config);
-  for (std::size_t i = 0; i < spans.size(); ++i) {
-    modules_.push_back(make_module(config.modules[i], spans[i]));
-    world_size_ = std::max(world_size_, modules_.back().dense.end());
+  std::vector<Module> modules;
+  for (std::size_t i = 0; i < spans.size(); ++i) modules.push_back(make_module(config.modules[i], spans[i]));
+  return modules;
+}
+
+Topology::Topology(const TopologyConfig& config, const Workload& workload)
+    : colocated_(config.colocated), modules_(make_modules(config, workload)) {
+  for (const Module& module : modules_) {
+    world_size_ = std::max(world_size_, module.dense.end());
+    append_groups(module, groups_);
   }
-  for (const Module& module : modules_) append_groups(module, groups_);
 }
 
 const Module& Topology::module(const std::string& name) const {

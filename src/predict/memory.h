@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "run/step_traffic.h"
+#include "run/step_sizes.h"
 
 namespace braid {
 

@@ -1,50 +1,14 @@
-// What a rank communicates in one training step, on paper: the sum over the ops of the schedule. Progress::traffic()
-// counts the same during a step, on every rank, for every group and operation. Of the experts' all-to-all, the sums
-// over ep x expt_tp are the same (models/stage_collectives.h). The count leaves out what a run does besides steps: the
-// first exchange of batch sizes, log lines, evaluation, checkpoints. No libtorch here.
+// What a rank communicates in one training step, on paper: the sum over the ops of the schedule (run/rank_step.h).
+// Progress::traffic() counts the same during a step, on every rank, for every group and operation. Of the experts'
+// all-to-all, the sums over ep x expt_tp are the same (models/stage_collectives.h). The count leaves out what a run
+// does besides steps: the first exchange of batch sizes, log lines, evaluation, checkpoints. No libtorch here.
 #pragma once
 
-#include <vector>
-
 #include "dist/progress.h"
-#include "models/stage_collectives.h"
-#include "optim/optimizer_config.h"
 #include "plan/step_plan.h"
-#include "run/recipe.h"
+#include "run/step_sizes.h"
 
 namespace braid {
-
-// The microbatches of a step.
-struct StepSizes {
-  struct Text {
-    std::int64_t tokens = 0, sequences = 1;
-    std::vector<std::int64_t> labels{};  // with a loss, by cp rank
-    double squares = 0;                  // sum of the squares of the sequences' lengths
-  };
-  using Extents = std::vector<std::vector<std::int64_t>>;  // by item, see models/providers.h
-
-  std::vector<std::vector<Text>> text{};  // by microbatch and language replica
-  std::vector<std::vector<std::vector<Extents>>>
-      media{};                              // by module, microbatch and sample; none of the language model
-  std::vector<std::int64_t> value_bytes{};  // by module: of each number of its media, as they are read
-};
-
-struct StepSetup {
-  Provider model{};
-  OptimizerConfig optimizer{};
-  std::vector<std::string> frozen{};  // parameter sets
-  LayerOptions layers{};
-  int micro_batch = 1;
-};
-
-StepSetup step_setup(const Recipe& recipe);
-ScheduleOptions schedule_options_of(const Recipe& recipe, const Topology& topology);
-// If every sample fills its sequence, every token has a label, and every sample has as many and as large media as mock
-// samples may have.
-StepSizes full_step(const Recipe& recipe, const Topology& topology);
-
-// The encoder that a module of the topology runs.
-const EncoderConfig& encoder_of(const Provider& provider, const Module& module);
 
 // `sizes` are those of the step. At its end, the ranks of a replica share the batches of the `next` one.
 TrafficTable step_traffic(const StepSetup& setup, const Topology& topology, const StepPlan& plan,

@@ -1,0 +1,164 @@
+// braid plan simulate: how long a training step of a recipe takes on a machine, and why.
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <optional>
+
+#include "base/strings.h"
+#include "base/table.h"
+#include "cli/commands.h"
+#include "cli/plan_commands.h"
+#include "plan/frozen.h"
+#include "plan/timeline.h"
+#include "predict/scale_nodes.h"
+#include "predict/simulate.h"
+#include "predict/step_trace.h"
+
+namespace braid {
+namespace {
+
+struct SimulateCommand {
+  std::string recipe_path, hardware = "h100", svg_path, trace_path;
+  std::optional<int> nodes, encoder_nodes;
+  double compute_efficiency = 1, link_efficiency = 1;
+  int steps = 1;
+  std::int64_t seed = 1;
+  bool json = false;
+};
+
+std::string share(double part, double whole) { return fmt::format("{:>5.1f} %", 100 * part / whole); }
+
+std::string module_table(const Simulation& simulation) {
+  std::vector<std::vector<std::string>> rows;
+  for (const ModuleTimes& module : simulation.modules) {
+    const double all = module.compute + module.communication() + module.waiting;
+    rows.push_back({module.name, std::to_string(module.ranks), share(module.compute, all),
+                    share(module.communication(), all), share(module.waiting, all)});
+  }
+  return format_table({"module", "ranks", "compute", "communication", "waiting"}, rows);
+}
+
+std::string communication_table(const Simulation& simulation) {
+  std::vector<std::vector<std::string>> rows;
+  for (const ModuleTimes& module : simulation.modules)
+    for (std::size_t kind = 0; kind < kCommKinds; ++kind)
+      if (module.exposed[kind] > 1e-4 * simulation.iteration_s)
+        rows.push_back({module.name, name_of(static_cast<CommKind>(kind)),
+                        fmt::format("{:>8.1f} ms", 1e3 * module.exposed[kind])});
+  return rows.empty() ? "" : "\n" + format_table({"exposed communication", "kind", "time"}, rows);
+}
+
+nlohmann::ordered_json module_json(const ModuleTimes& module) {
+  nlohmann::ordered_json exposed = nlohmann::ordered_json::object();
+  for (std::size_t kind = 0; kind < kCommKinds; ++kind)
+    exposed[name_of(static_cast<CommKind>(kind))] = module.exposed[kind];
+  return {{"name", module.name},
+          {"ranks", module.ranks},
+          {"compute_s", module.compute},
+          {"waiting_s", module.waiting},
+          {"exposed_communication_s", std::move(exposed)},
+          {"utilisation", module.compute / (module.compute + module.communication() + module.waiting)}};
+}
+
+std::string simulation_json(const Simulation& simulation, const Recipe& recipe, const HardwareProfile& hardware,
+                            const SimulateCommand& command) {
+  nlohmann::ordered_json json = {{"iteration_s", simulation.iteration_s},
+                                 {"spread_s", simulation.spread_s},
+                                 {"fastest_s", simulation.fastest_s},
+                                 {"slowest_s", simulation.slowest_s},
+                                 {"tokens_per_s_per_gpu", simulation.tokens_per_s_per_gpu},
+                                 {"tflops_per_gpu", simulation.tflops_per_gpu},
+                                 {"bubble", simulation.bubble},
+                                 {"exposed_communication_s", simulation.exposed_communication_s},
+                                 {"bound_by", simulation.bound_by},
+                                 {"steps", command.steps},
+                                 {"ranks", simulation.ranks},
+                                 {"nodes", simulation.nodes},
+                                 {"played_ranks", simulation.played_ranks},
+                                 {"global_batch", recipe.train.global_batch},
+                                 {"hardware", hardware.name},
+                                 {"hardware_source", hardware.source}};
+  for (const ModuleTimes& module : simulation.modules) json["modules"].push_back(module_json(module));
+  return json.dump();
+}
+
+void write_file(const std::string& path, const std::string& text, const char* option) {
+  std::ofstream file(path);
+  file << text;
+  if (!file.flush()) throw ConfigError({fmt::format("cannot write '{}'", path), option, "give the name of a file"});
+}
+
+std::string drawing(const PlayedStep& step, const Recipe& recipe) {
+  return draw_svg(step.schedule, step.world.topology, in_milliseconds(step.play),
+                  stage_costs(step.world.topology, frozen_sets(recipe)));
+}
+
+void print_simulation(const Simulation& simulation, const HardwareProfile& hardware, const std::string& scaled) {
+  fmt::print("hardware: {}\n", described(hardware));
+  if (!scaled.empty()) fmt::print("scaled: {}\n", scaled);
+  fmt::print("{} on {}; {} that do the same as no other played\n\n", counted(simulation.ranks, "rank"),
+             counted(simulation.nodes, "node"), counted(simulation.played_ranks, "rank"));
+  fmt::print("iteration      {:.3f} s, +- {:.3f} s ({:.3f} to {:.3f} s)\n", simulation.iteration_s, simulation.spread_s,
+             simulation.fastest_s, simulation.slowest_s);
+  fmt::print("throughput     {:.0f} tokens/s/GPU, {:.1f} TFLOP/s/GPU\n", simulation.tokens_per_s_per_gpu,
+             simulation.tflops_per_gpu);
+  fmt::print("bubble         {:.1f} %\n", 100 * simulation.bubble);
+  fmt::print("communication  {:.3f} s exposed\n", simulation.exposed_communication_s);
+  fmt::print("bound by       {}\n\n{}{}", simulation.bound_by, module_table(simulation),
+             communication_table(simulation));
+}
+
+void plan_simulate(const SimulateCommand& command, const std::vector<std::string>& flags) {
+  Recipe recipe = read_recipe_call(command.recipe_path, flags).recipe;
+  if (command.encoder_nodes && !command.nodes)
+    throw ConfigError(
+        {"--encoder-nodes was given without --nodes", "command line", "also say how many nodes there are"});
+  const HardwareProfile hardware = slower(load_hardware(command.hardware),
+                                          {.compute = command.compute_efficiency, .links = command.link_efficiency});
+  std::string scaled;
+  if (command.nodes) {
+    ScaledRecipe other = scale_to_nodes(recipe, {*command.nodes, command.encoder_nodes}, hardware.ranks_per_node);
+    recipe = std::move(other.recipe);
+    scaled = std::move(other.how);
+  }
+  const auto [simulation, step] = simulate_and_keep(recipe, hardware, {.steps = command.steps});
+  if (!command.svg_path.empty()) write_file(command.svg_path, drawing(step, recipe), "--svg");
+  if (!command.trace_path.empty()) write_trace(step, command.trace_path);
+  if (command.json) return fmt::print("{}\n", simulation_json(simulation, recipe, hardware, command));
+  print_simulation(simulation, hardware, scaled);
+}
+
+}  // namespace
+
+void add_plan_simulate_command(CLI::App& plan) {
+  auto command = std::make_shared<SimulateCommand>();
+  CLI::App* simulate = plan.add_subcommand("simulate", "Predict how long a training step takes on a machine, and why");
+  simulate->add_option("recipe", command->recipe_path, "recipe file, e.g. recipes/tiny-vlm.yaml")->required();
+  simulate->add_option(
+      "--hardware", command->hardware,
+      fmt::format("{}, or a file that braid plan calibrate wrote; default: h100", fmt::join(hardware_names(), ", ")));
+  simulate->add_option("--nodes", command->nodes,
+                       "on so many nodes: with more or fewer replicas of the language model, and the global batch in "
+                       "proportion");
+  simulate->add_option("--encoder-nodes", command->encoder_nodes,
+                       "with --nodes: so many of them for the encoders; default: as in the recipe");
+  simulate
+      ->add_option("--compute-efficiency", command->compute_efficiency,
+                   "of another program, or of an optimistic profile: the share of the operators' speed; default: 1")
+      ->check(CLI::Range(0.01, 10.0));
+  simulate->add_option("--link-efficiency", command->link_efficiency, "likewise of the links' speed; default: 1")
+      ->check(CLI::Range(0.01, 10.0));
+  simulate->add_option("--steps", command->steps, "how many steps to draw; default: 1")->check(CLI::PositiveNumber);
+  simulate->add_option("--seed", command->seed, "of the draws; default: 1");
+  simulate->add_flag("--json", command->json, "print JSON, for programs");
+  simulate->add_option("--svg", command->svg_path, "draw the last step to this file, to scale");
+  simulate->add_option("--trace", command->trace_path, "write the last step to this file, for Perfetto");
+  simulate->allow_extras();
+  simulate->footer(short_overrides_help());
+  simulate->callback([command, simulate] { plan_simulate(*command, simulate->remaining()); });
+}
+
+}  // namespace braid

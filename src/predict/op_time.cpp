@@ -1,0 +1,73 @@
+#include "predict/op_time.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace braid {
+namespace {
+
+bool carries_rows(const Collective& collective) {
+  return collective.group == "ep" && collective.operation == "all_to_all";
+}
+
+CommKind kind_of(const Collective& collective) { return kind_of(CommKey{collective.group, collective.operation}); }
+
+double share_hidden(const Collective& collective) {
+  return collective.beside ? 1 : 1 - 1 / static_cast<double>(collective.operations);
+}
+
+}  // namespace
+
+double OpTime::communication() const { return std::accumulate(exposed.begin(), exposed.end(), 0.0); }
+
+OpTime& OpTime::operator+=(const OpTime& other) {
+  compute += other.compute;
+  for (std::size_t i = 0; i < exposed.size(); ++i) exposed[i] += other.exposed[i];
+  return *this;
+}
+
+double GroupTimes::seconds(const Collective& collective) {
+  auto found = std::ranges::find(placements_, collective.group, &std::pair<std::string, GroupPlacement>::first);
+  if (found == placements_.end())
+    found = placements_.insert(
+        found, {collective.group, place_worst_group(module_, collective.group, rank_, hardware_.ranks_per_node)});
+  return seconds_of(collective, found->second, hardware_);
+}
+
+OpTime layer_time(const std::vector<Work>& work, const Collectives& collectives, RowsTravel travel, GroupTimes& groups,
+                  const HardwareProfile& hardware) {
+  OpTime time = {.compute = seconds_of(work, hardware)};
+  double products = 0, beside_experts = 0;
+  for (const Work& each : work) {
+    if (counts_bytes(each.op) && !each.beside_experts) continue;
+    const double seconds = seconds_of(each, hardware);
+    if (!counts_bytes(each.op)) products += seconds;
+    if (each.beside_experts) beside_experts += seconds;
+  }
+  double rows = 0, pieces = 1;
+  for (const Collective& collective : collectives) {
+    const double seconds = groups.seconds(collective);
+    if (carries_rows(collective)) {
+      rows += seconds;
+      pieces = std::max(pieces, static_cast<double>(collective.operations));
+      continue;
+    }
+    const double hidden = std::min(share_hidden(collective) * seconds, products);
+    products -= hidden;
+    time[kind_of(collective)] += seconds - hidden;
+  }
+  // Half of the rows' way leads to the experts.
+  const double beside_shared = travel == RowsTravel::BesideSharedExpert ? std::min(rows / 2, beside_experts) : 0;
+  const double beside_others =
+      std::min((rows - beside_shared) * (1 - 1 / pieces), std::max(0.0, products - beside_shared));
+  time[CommKind::Expert] += rows - beside_shared - beside_others;
+  return time;
+}
+
+OpTime collectives_time(const Collectives& collectives, GroupTimes& groups) {
+  OpTime time;
+  for (const Collective& collective : collectives) time[kind_of(collective)] += groups.seconds(collective);
+  return time;
+}
+
+}  // namespace braid

@@ -1,0 +1,50 @@
+// How long a rank computes and communicates, and how much of its communication it hides.
+#pragma once
+
+#include <array>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "log/comm_kinds.h"
+#include "predict/collective_time.h"
+#include "predict/work_time.h"
+
+namespace braid {
+
+struct OpTime {
+  double compute = 0;
+  std::array<double, kCommKinds> exposed{};  // by CommKind: communication during which nothing is computed
+
+  double& operator[](CommKind kind) { return exposed[static_cast<std::size_t>(kind)]; }
+  double communication() const;
+  double seconds() const { return compute + communication(); }
+  OpTime& operator+=(const OpTime& other);
+};
+
+// How long the collectives of one rank of a module take.
+class GroupTimes {
+ public:
+  GroupTimes(const Module& module, int global_rank, const HardwareProfile& hardware)
+      : module_(module), rank_(global_rank), hardware_(hardware) {}
+  double seconds(const Collective& collective);
+
+ private:
+  const Module& module_;
+  const int rank_;
+  const HardwareProfile& hardware_;
+  std::vector<std::pair<std::string, GroupPlacement>> placements_;  // that were asked for
+};
+
+// Whether rows travel to their experts while the shared expert is computed.
+enum class RowsTravel { Alone, BesideSharedExpert };
+
+// A forward or backward of one layer. Hidden is, as far as there are products to hide it: a collective that runs beside
+// a product; of one in n pieces, (n - 1) / n; rows on their way to experts beside the shared expert.
+OpTime layer_time(const std::vector<Work>& work, const Collectives& collectives, RowsTravel travel, GroupTimes& groups,
+                  const HardwareProfile& hardware);
+
+// Collectives that nothing hides.
+OpTime collectives_time(const Collectives& collectives, GroupTimes& groups);
+
+}  // namespace braid

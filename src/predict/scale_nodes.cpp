@@ -1,0 +1,87 @@
+#include "predict/scale_nodes.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "plan/topology_config.h"
+
+namespace braid {
+namespace {
+
+class Scaling {
+ public:
+  Scaling(const Recipe& recipe, const NodeCounts& counts, int ranks_per_node)
+      : before_(recipe), counts_(counts), ranks_(std::int64_t{counts.nodes} * ranks_per_node), scaled_{recipe} {
+    for (const ModuleConfig& module : topology().modules)
+      if (has_own_ranks(module)) encoder_ranks_ += grid_size(module);
+    if (counts.encoder_nodes) wanted_encoder_ranks_ = std::int64_t{*counts.encoder_nodes} * ranks_per_node;
+  }
+
+  ScaledRecipe run() {
+    for (ModuleConfig& module : topology().modules) {
+      if (has_own_ranks(module))
+        scale_encoder(module);
+      else
+        scale_shared(module);
+      module.rank_offset = module.ranks = module.expt_dp = std::nullopt;
+    }
+    topology().world_size = std::nullopt;
+    note("global_batch", before_.train.global_batch, scaled_.recipe.train.global_batch);
+    return std::move(scaled_);
+  }
+
+ private:
+  TopologyConfig& topology() { return scaled_.recipe.topology; }
+  bool has_own_ranks(const ModuleConfig& module) { return module.kind == "encoder" && !topology().colocated; }
+
+  void scale_encoder(ModuleConfig& module) {
+    if (!wanted_encoder_ranks_) return;
+    const std::int64_t replicas = *wanted_encoder_ranks_ * module.dp;
+    if (replicas % encoder_ranks_ != 0)
+      fail("--encoder-nodes", fmt::format("{} of {} ranks make no whole number of replicas of {}",
+                                          *wanted_encoder_ranks_, encoder_ranks_, module.name));
+    set_dp(module, replicas / encoder_ranks_);
+  }
+
+  // The language model, and encoders that share its ranks.
+  void scale_shared(ModuleConfig& module) {
+    const std::int64_t left = ranks_ - wanted_encoder_ranks_.value_or(encoder_ranks_);
+    const std::int64_t of_replica = std::int64_t{module.tp} * module.cp * module.pp;
+    if (left <= 0 || left % of_replica != 0)
+      fail("--nodes", fmt::format("{} nodes have {} ranks, of which {} are left for {}, whose replicas have {}",
+                                  counts_.nodes, ranks_, std::max<std::int64_t>(0, left), module.name, of_replica));
+    const int before = module.dp;
+    set_dp(module, left / of_replica);
+    if (module.kind == "encoder") return;
+    const std::int64_t batch = std::int64_t{before_.train.global_batch} / before * module.dp;
+    scaled_.recipe.train.global_batch = static_cast<int>(batch);
+  }
+
+  void set_dp(ModuleConfig& module, std::int64_t dp) {
+    note(module.name + ".dp", module.dp, dp);
+    module.dp = static_cast<int>(dp);
+  }
+
+  void note(const std::string& name, std::int64_t before, std::int64_t after) {
+    scaled_.how += fmt::format("{}{} {} -> {}", scaled_.how.empty() ? "" : ", ", name, before, after);
+  }
+
+  [[noreturn]] static void fail(const char* where, const std::string& what) {
+    throw ConfigError({what, where, "use another number of nodes, or change the modules, e.g. with --llm-tp"});
+  }
+
+  const Recipe& before_;
+  const NodeCounts counts_;
+  const std::int64_t ranks_;
+  std::int64_t encoder_ranks_ = 0;
+  std::optional<std::int64_t> wanted_encoder_ranks_;
+  ScaledRecipe scaled_;
+};
+
+}  // namespace
+
+ScaledRecipe scale_to_nodes(const Recipe& recipe, const NodeCounts& counts, int ranks_per_node) {
+  return Scaling(recipe, counts, ranks_per_node).run();
+}
+
+}  // namespace braid

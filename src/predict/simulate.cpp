@@ -1,0 +1,232 @@
+#include "predict/simulate.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "base/error.h"
+#include "models/flops.h"
+#include "predict/step_times.h"
+
+namespace braid {
+namespace {
+
+std::size_t index(int i) { return static_cast<std::size_t>(i); }
+
+// The ranks of a host compute on its cores, wherever they are.
+HardwareProfile on_one_host(HardwareProfile hardware, int ranks) {
+  if (hardware.device == "cpu") hardware.ranks_per_node = ranks;
+  return hardware;
+}
+
+// One label for each rank of a replica that shares the sequence.
+StepSizes for_large_world(StepSizes sizes, const std::vector<Module>& modules) {
+  const auto language = std::ranges::find_if(modules, [](const Module& m) { return !m.is_encoder; });
+  const int cp = language->dense.size_of("cp");
+  for (auto& of_replicas : sizes.text)
+    for (StepSizes::Text& text : of_replicas)
+      text.labels.assign(index(cp), std::accumulate(text.labels.begin(), text.labels.end(), std::int64_t{0}) / cp);
+  return sizes;
+}
+
+// The op that starts the gather or reduction that `end` ends.
+std::size_t start_of(const std::vector<Op>& ops, const Op& end) {
+  const Op::Kind kind = end.kind == Op::EndGather ? Op::StartGather : Op::StartReduce;
+  const auto starts = [&](const Op& op) { return op.kind == kind && op.stage == end.stage; };
+  return static_cast<std::size_t>(std::ranges::find_if(ops, starts) - ops.begin());
+}
+
+// Where the time of a played step goes.
+class Account {
+ public:
+  Account(const PlayedStep& step, StepTimes& times) : step_(step), times_(times) {
+    for (const Module& module : step.world.modules) modules_.push_back({module.name, module.dense.size()});
+    for (int rank = 0; rank < step.world.topology.world_size(); ++rank) add(rank);
+  }
+
+  const std::vector<ModuleTimes>& modules() const { return modules_; }
+  double busy() const { return busy_; }        // seconds that all ranks of the large world compute and communicate
+  double waiting() const { return waiting_; }  // likewise
+
+ private:
+  // What an op waits for is communication while a gather or a reduction runs that it needs.
+  void add(int rank) {
+    const std::vector<Op>& ops = step_.schedule.ranks[index(rank)];
+    const std::vector<OpSpan>& spans = step_.play.ranks[index(rank)];
+    const int first = stages_of(step_.world.topology, rank).front().module;
+    double clock = 0, waiting = 0;
+    for (std::size_t i = 0; i < ops.size(); ++i) {
+      const Op& op = ops[i];
+      if (op.kind == Op::Exchange || op.starts_collective()) continue;
+      OpTime time = times_.of_op(rank, op);
+      double gap = spans[i].begin - clock;
+      if (op.ends_collective()) {
+        const OpSpan span = spans[start_of(ops, op)];
+        const double awaited = std::max(0.0, std::min(span.end, spans[i].begin) - std::max(span.begin, clock));
+        time[op.kind == Op::EndGather ? CommKind::Parameters : CommKind::Gradients] += awaited;
+        gap -= awaited;
+      }
+      waiting += gap;
+      add(op.has_stage() ? op.stage.module : first, time);
+      clock = spans[i].end;
+    }
+    waiting += step_.play.end - clock;
+    for (const Stage& stage : stages_of(step_.world.topology, rank))
+      if (stage.index < stage_ranks(stage.module))
+        modules_[index(stage.module)].waiting += waiting * share(stage.module);
+    waiting_ += waiting * stands_for(first);
+  }
+
+  void add(int m, const OpTime& time) {
+    ModuleTimes& module = modules_[index(m)];
+    module.compute += time.compute * share(m);
+    for (std::size_t kind = 0; kind < kCommKinds; ++kind) module.exposed[kind] += time.exposed[kind] * share(m);
+    busy_ += time.seconds() * stands_for(m);
+  }
+
+  int stage_ranks(int m) const { return step_.world.modules[index(m)].dense.size_of("pp"); }
+  double played(int m) const { return step_.world.topology.modules()[index(m)].dense.size(); }
+  double share(int m) const { return 1 / played(m); }  // of a rank in the average of its module
+  double stands_for(int m) const { return step_.world.modules[index(m)].dense.size() / played(m); }
+
+  const PlayedStep& step_;
+  StepTimes& times_;
+  std::vector<ModuleTimes> modules_;
+  double busy_ = 0, waiting_ = 0;
+};
+
+class Simulator {
+ public:
+  Simulator(const Recipe& recipe, const HardwareProfile& hardware, const SimulateOptions& options)
+      : recipe_(recipe),
+        options_(options),
+        step_{reduce_world(recipe, !options.draw), {}, {}},
+        hardware_(on_one_host(hardware, step_.world.full_size())),
+        setup_(step_setup(recipe)),
+        schedule_options_(schedule_options_of(step_.world.recipe, step_.world.topology)),
+        optimizers_(step_.world, setup_, hardware_) {
+    step_.schedule = make_schedule(step_.world.topology, schedule_options_);
+    for (const Module& module : step_.world.modules) result_.modules.push_back({module.name, module.dense.size()});
+  }
+
+  SimulationAndStep run() {
+    for (int step = 0; step < options_.steps; ++step) play_step(step);
+    summarise();
+    return {std::move(result_), std::move(step_)};
+  }
+
+ private:
+  void play_step(int n) {
+    const Recipe& recipe = step_.world.recipe;
+    const Topology& topology = step_.world.topology;
+    const StepSizes sizes = for_large_world(
+        options_.draw ? options_.draw(recipe, topology, n) : full_step(recipe, topology), step_.world.modules);
+    StepTimes times(step_.world, setup_, schedule_options_, sizes, hardware_, optimizers_);
+    step_.play =
+        play(step_.schedule, topology,
+             {.duration =
+                  [&](int rank, const Op& op) {
+                    return op.starts_collective() ? times.of_collective(rank, op) : times.of_op(rank, op).seconds();
+                  },
+              .transfer = [&](const Edge& edge, int microbatch) { return times.of_transfer(edge, microbatch); }});
+    BRAID_CHECK(step_.play.stuck.empty(), "{}", fmt::join(step_.play.stuck, "; "));
+    add(Account(step_, times));
+    for (const auto& replicas : sizes.text)
+      for (const StepSizes::Text& text : replicas)
+        tokens_ += static_cast<double>(text.tokens) * step_.world.replicas_of_each;
+  }
+
+  // Ranks that share cores need at least the time in which the cores do the work of all of them.
+  double seconds_of_step(const Account& account) const {
+    return hardware_.device == "cpu" ? std::max(step_.play.end, account.busy() / hardware_.cores) : step_.play.end;
+  }
+
+  void add(const Account& account) {
+    seconds_.push_back(seconds_of_step(account));
+    result_.bubble += account.waiting() / (step_.world.full_size() * step_.play.end) / options_.steps;
+    for (std::size_t m = 0; m < result_.modules.size(); ++m) {
+      ModuleTimes& mean = result_.modules[m];
+      const ModuleTimes& added = account.modules()[m];
+      mean.compute += added.compute / options_.steps;
+      mean.waiting += added.waiting / options_.steps;
+      for (std::size_t kind = 0; kind < kCommKinds; ++kind) mean.exposed[kind] += added.exposed[kind] / options_.steps;
+    }
+  }
+
+  void summarise() {
+    const double steps = options_.steps;
+    double squares = 0;
+    result_.iteration_s = std::accumulate(seconds_.begin(), seconds_.end(), 0.0) / steps;
+    for (const double seconds : seconds_) squares += std::pow(seconds - result_.iteration_s, 2);
+    result_.spread_s = std::sqrt(squares / steps);
+    result_.fastest_s = *std::ranges::min_element(seconds_);
+    result_.slowest_s = *std::ranges::max_element(seconds_);
+    result_.ranks = step_.world.full_size();
+    result_.nodes = (result_.ranks + hardware_.ranks_per_node - 1) / hardware_.ranks_per_node;
+    result_.played_ranks = step_.world.topology.world_size();
+    const double tokens = tokens_ / steps, ranks = result_.ranks;
+    result_.tokens_per_s_per_gpu = tokens / result_.iteration_s / ranks;
+    // As the log counts them: of full sequences.
+    const double length = recipe_.model.model.sequence_length;
+    result_.tflops_per_gpu =
+        1e-12 *
+        count_flops(recipe_.model.model.language, recipe_.train.global_batch * length, length / recipe_.data.packed)
+            .total() /
+        result_.iteration_s / ranks;
+    find_bound();
+  }
+
+  // The module that waits least limits the step; what it does longest, limits that.
+  void find_bound() {
+    const auto busy = [](const ModuleTimes& module) { return module.compute + module.communication(); };
+    const ModuleTimes& module = *std::ranges::max_element(result_.modules, {}, busy);
+    result_.exposed_communication_s = module.communication();
+    const auto longest = std::ranges::max_element(module.exposed);
+    const auto kind = static_cast<CommKind>(longest - module.exposed.begin());
+    if (module.waiting > std::max(module.compute, *longest))
+      result_.bound_by = fmt::format("{}: waiting", module.name);
+    else if (module.compute >= *longest)
+      result_.bound_by = fmt::format("{}: compute", module.name);
+    else
+      result_.bound_by = fmt::format("{}: {} communication", module.name, name_of(kind));
+  }
+
+  const Recipe& recipe_;
+  const SimulateOptions& options_;
+  PlayedStep step_;
+  const HardwareProfile hardware_;
+  const StepSetup setup_;
+  const ScheduleOptions schedule_options_;
+  OptimizerTimes optimizers_;
+  std::vector<double> seconds_;
+  double tokens_ = 0;
+  Simulation result_;
+};
+
+}  // namespace
+
+HardwareProfile slower(HardwareProfile hardware, const Efficiency& efficiency) {
+  hardware.host_us /= efficiency.compute;
+  for (OperatorSpeed& speed : hardware.operators) {
+    speed.latency_us /= efficiency.compute;
+    for (OperatorRate& rate : speed.rates) rate.giga_per_s *= efficiency.compute;
+  }
+  for (Link* link : {&hardware.inside_node, &hardware.between_nodes}) {
+    link->latency_us /= efficiency.links;
+    for (RatePoint& point : link->rates) point.gb_per_s *= efficiency.links;
+  }
+  return hardware;
+}
+
+double ModuleTimes::communication() const { return std::accumulate(exposed.begin(), exposed.end(), 0.0); }
+
+Simulation simulate(const Recipe& recipe, const HardwareProfile& hardware, const SimulateOptions& options) {
+  return Simulator(recipe, hardware, options).run().simulation;
+}
+
+SimulationAndStep simulate_and_keep(const Recipe& recipe, const HardwareProfile& hardware,
+                                    const SimulateOptions& options) {
+  return Simulator(recipe, hardware, options).run();
+}
+
+}  // namespace braid

@@ -1,0 +1,72 @@
+// How long a training step of a recipe takes on a machine, and why: every op of the schedule gets a duration
+// (predict/step_times.h), and the player (plan/player.h) plays a world in which ranks that do the same are one
+// (predict/reduced_world.h).
+#pragma once
+
+#include <array>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "log/comm_kinds.h"
+#include "plan/player.h"
+#include "predict/hardware.h"
+#include "predict/reduced_world.h"
+#include "run/step_sizes.h"
+
+namespace braid {
+
+// The profile of a machine whose operators and links reach only a share of their speed: as another program uses them.
+struct Efficiency {
+  double compute = 1, links = 1;
+};
+HardwareProfile slower(HardwareProfile hardware, const Efficiency& efficiency);
+
+// The sizes of the n-th step, of a recipe and its topology.
+using DrawStep = std::function<StepSizes(const Recipe& recipe, const Topology& topology, int step)>;
+
+struct SimulateOptions {
+  int steps = 1;
+  DrawStep draw{};  // default: full_step(), in which all replicas are equal
+};
+
+// Seconds of a step, of the average rank of a module.
+struct ModuleTimes {
+  std::string name{};
+  int ranks = 0;
+  double compute = 0;
+  std::array<double, kCommKinds> exposed{};  // by CommKind: communication that nothing hides
+  double waiting = 0;                        // for other ranks
+
+  double communication() const;
+};
+
+struct Simulation {
+  double iteration_s = 0;               // the mean of all steps
+  double spread_s = 0;                  // their standard deviation
+  double fastest_s = 0, slowest_s = 0;  // of them
+  double tokens_per_s_per_gpu = 0, tflops_per_gpu = 0;
+  double bubble = 0;                   // the share of all ranks' time in which they wait for others
+  double exposed_communication_s = 0;  // of the module that limits the step
+  std::string bound_by{};              // "language: compute", "images: compute", "language: ep communication"
+  std::vector<ModuleTimes> modules{};  // means of all steps
+  int ranks = 0, nodes = 0, played_ranks = 0;
+};
+
+// The last step as it was played: of `world.topology`, in seconds.
+struct PlayedStep {
+  ReducedWorld world;
+  Schedule schedule;
+  Play play;
+};
+
+Simulation simulate(const Recipe& recipe, const HardwareProfile& hardware, const SimulateOptions& options = {});
+// Also returns the last step.
+struct SimulationAndStep {
+  Simulation simulation;
+  PlayedStep step;
+};
+SimulationAndStep simulate_and_keep(const Recipe& recipe, const HardwareProfile& hardware,
+                                    const SimulateOptions& options = {});
+
+}  // namespace braid

@@ -1,0 +1,190 @@
+#include "predict/step_times.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace braid {
+namespace {
+
+std::size_t index(int i) { return static_cast<std::size_t>(i); }
+
+bool is_fp8(const LanguageConfig& config) {
+  const auto* hybrid = std::get_if<HybridLmConfig>(&config);
+  return hybrid && hybrid->fp8 == "rowwise";
+}
+
+double seconds(const Collectives& collectives, GroupTimes& groups) {
+  double sum = 0;
+  for (const Collective& collective : collectives) sum += groups.seconds(collective);
+  return sum;
+}
+
+// Backward completes the buckets of a group one after the other, those of different groups beside each other.
+std::vector<OptimizerTimes::OfStage::Bucket> reductions_of(const Collectives& buckets, GroupTimes& groups) {
+  std::map<std::string, double> bytes, completed;
+  for (const Collective& bucket : buckets) bytes[bucket.group] += static_cast<double>(bucket.bytes);
+  std::vector<OptimizerTimes::OfStage::Bucket> reductions;
+  for (const Collective& bucket : buckets) {
+    completed[bucket.group] += static_cast<double>(bucket.bytes);
+    reductions.push_back({completed[bucket.group] / bytes[bucket.group], groups.seconds(bucket)});
+  }
+  std::ranges::stable_sort(reductions, {}, &OptimizerTimes::OfStage::Bucket::completed);
+  return reductions;
+}
+
+}  // namespace
+
+const OptimizerTimes::OfStage& OptimizerTimes::of_stage(const Stage& stage) {
+  const auto [found, is_new] = stages_.try_emplace({stage.module, stage.index});
+  OfStage& times = found->second;
+  if (!is_new) return times;
+  const Module& module = world_.modules[index(stage.module)];
+  const int rank = world_.full_rank(stage.module, ranks_of(world_.topology, stage).first);
+  const RankOptimizers optimizers(setup_, world_.modules, rank);
+  GroupTimes groups(module, rank, hardware_);
+  times.reductions = reductions_of(optimizers.reductions(stage), groups);
+  times.gathers = seconds(optimizers.gathers(stage), groups);
+  if (!times.reductions.empty()) times.last_gathered = times.reductions.front().completed;
+  times.replica_sums = collectives_time(optimizers.replica_sums(stage), groups);
+  return times;
+}
+
+double OptimizerTimes::update_of(int rank) {
+  std::vector<std::pair<int, int>> stages;
+  for (const Stage& stage : stages_of(world_.topology, rank)) stages.emplace_back(stage.module, stage.index);
+  const auto [found, is_new] = updates_.try_emplace(std::move(stages), 0);
+  if (!is_new) return found->second;
+  for (int m = 0; m < static_cast<int>(world_.modules.size()); ++m) {
+    if (!world_.topology.modules()[index(m)].dense.contains(rank)) continue;
+    const std::vector<Module> alone = {world_.modules[index(m)]};
+    const OptimizerElements elements = RankOptimizers(setup_, alone, world_.full_rank(m, rank)).elements();
+    const bool fp8 = !alone[0].is_encoder && is_fp8(setup_.model.language);
+    const UpdateSizes sizes = {.updated = static_cast<double>(elements.updated),
+                               .fp8 = fp8 ? static_cast<double>(elements.gradients) : 0};
+    found->second += seconds_of(update_work(sizes, setup_.layers), hardware_);
+  }
+  return found->second;
+}
+
+StepTimes::StepTimes(const ReducedWorld& world, const StepSetup& setup, const ScheduleOptions& options,
+                     const StepSizes& sizes, const HardwareProfile& hardware, OptimizerTimes& optimizers)
+    : world_(world),
+      setup_(setup),
+      options_(options),
+      sizes_(sizes),
+      hardware_(hardware),
+      optimizers_(optimizers),
+      sends_(index(world.topology.world_size())),
+      receives_(sends_.size()) {
+  for (const Edge& edge : make_edges(world.topology)) {
+    if (!edge.crosses_modules()) continue;
+    ++sends_[index(edge.from_rank)];
+    ++receives_[index(edge.to_rank)];
+  }
+}
+
+OpTime StepTimes::of_op(int rank, const Op& op) {
+  switch (op.kind) {
+    case Op::Load:
+      return load_time(rank, op);
+    case Op::Forward:
+      return stage_times(op.stage, rank, op.microbatch).forward;
+    case Op::Backward:
+      return stage_times(op.stage, rank, op.microbatch).backward;
+    case Op::EndReduce:
+      return optimizers_.of_stage(op.stage).replica_sums;
+    case Op::Update:
+      return update_time(rank);
+    case Op::Begin:
+    case Op::Exchange:
+    case Op::StartGather:
+    case Op::EndGather:
+    case Op::StartReduce:
+      return {};
+  }
+  return {};
+}
+
+double StepTimes::of_collective(int rank, const Op& op) {
+  const OptimizerTimes::OfStage& times = optimizers_.of_stage(op.stage);
+  if (op.kind == Op::StartGather) {
+    const double forward = stage_times(op.stage, rank, 0).forward.seconds();
+    return times.gathers + (options_.overlap_gather ? times.last_gathered * forward : 0);
+  }
+  const double backward =
+      options_.overlap_reduce ? stage_times(op.stage, rank, options_.microbatches - 1).backward.seconds() : 0;
+  double end = 0;
+  for (const auto& [completed, seconds] : times.reductions) end = std::max(end, completed * backward) + seconds;
+  return end;
+}
+
+// The transfers between modules that one rank sends, or receives, share its link.
+double StepTimes::of_transfer(const Edge& edge, int microbatch) const {
+  const Edge large = {edge.from, full_rank(edge.from.module, edge.from_rank), edge.to,
+                      full_rank(edge.to.module, edge.to_rank)};
+  if (world_.topology.colocated() && edge.from_rank == edge.to_rank) return 0;
+  const auto bytes = static_cast<double>(step_of(edge.from.module, edge.from_rank).transfer_bytes(large, microbatch));
+  const int together =
+      edge.crosses_modules() ? std::max(sends_[index(edge.from_rank)], receives_[index(edge.to_rank)]) : 1;
+  return together * seconds_of(CollectiveKind::Exchange, bytes,
+                               place_pair(large.from_rank, large.to_rank, hardware_.ranks_per_node), hardware_);
+}
+
+const StepTimes::Times& StepTimes::stage_times(const Stage& stage, int rank, int microbatch) {
+  const int replica = world_.topology.modules()[index(stage.module)].dense.coord(rank, "dp");
+  const Times*& known = by_microbatch_[{stage.module, stage.index, replica, microbatch}];
+  if (known) return *known;
+  const RankStep step = step_of(stage.module, rank);
+  std::vector<std::int64_t> sizes = step.input_sizes(stage, microbatch);
+  sizes.insert(sizes.end(), {stage.module, stage.index, microbatch == 0 ? 1 : 0});
+  const auto [found, is_new] = by_size_.try_emplace(std::move(sizes));
+  if (is_new) found->second = compute_stage_times(step, stage, full_rank(stage.module, rank), microbatch);
+  known = &found->second;
+  return *known;
+}
+
+StepTimes::Times StepTimes::compute_stage_times(const RankStep& step, const Stage& stage, int full_rank,
+                                                int microbatch) const {
+  GroupTimes groups(module(stage.module), full_rank, hardware_);
+  const std::vector<LayerWork> work = step.work(stage, microbatch);
+  const std::vector<LayerCollectives> collectives = step.collectives(stage, microbatch);
+  BRAID_CHECK_EQ(work.size(), collectives.size(), "layers of a stage");
+  // Rows that are sent again in backward leave only after the shared expert.
+  const auto rows = in_language(setup_.layers.recompute).experts ? RowsTravel::Alone : RowsTravel::BesideSharedExpert;
+  Times times;
+  for (std::size_t layer = 0; layer < work.size(); ++layer) {
+    times.forward += layer_time(work[layer].forward, collectives[layer].forward, rows, groups, hardware_);
+    times.backward += layer_time(in_microbatch(work[layer].backward, microbatch == 0), collectives[layer].backward,
+                                 RowsTravel::Alone, groups, hardware_);
+  }
+  times.forward += collectives_time(step.shared_embeddings(stage, microbatch, true), groups);
+  times.backward += collectives_time(step.shared_embeddings(stage, microbatch, false), groups);
+  return times;
+}
+
+OpTime StepTimes::load_time(int rank, const Op& op) const {
+  const int m = op.stage.module;
+  GroupTimes groups(module(m), full_rank(m, rank), hardware_);
+  return collectives_time(step_of(m, rank).load(op.stage, op.microbatch), groups);
+}
+
+OpTime StepTimes::update_time(int rank) {
+  OpTime time = {.compute = optimizers_.update_of(rank)};
+  for (int m = 0; m < static_cast<int>(world_.modules.size()); ++m) {
+    if (!world_.topology.modules()[index(m)].dense.contains(rank)) continue;
+    const RankStep step = step_of(m, rank);
+    GroupTimes groups(module(m), full_rank(m, rank), hardware_);
+    time += collectives_time(step.update(m, sizes_), groups);
+    if (m == stages_of(world_.topology, rank).front().module)
+      time[CommKind::Other] += seconds_of(CollectiveKind::AllReduce, static_cast<double>(step.agreed_bytes()),
+                                          place_world(world_.full_size(), hardware_.ranks_per_node), hardware_);
+  }
+  return time;
+}
+
+RankStep StepTimes::step_of(int module, int rank) const {
+  return RankStep(setup_, world_.modules, options_, sizes_, full_rank(module, rank));
+}
+
+}  // namespace braid

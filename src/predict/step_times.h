@@ -1,0 +1,80 @@
+// How long each op of a step takes on each rank that is played, and each transfer between them.
+#pragma once
+
+#include <array>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "plan/schedule.h"
+#include "predict/op_time.h"
+#include "predict/reduced_world.h"
+#include "run/rank_step.h"
+
+namespace braid {
+
+// Times that do not depend on the sizes of microbatches: those of the optimizer. They are the same in all steps.
+class OptimizerTimes {
+ public:
+  OptimizerTimes(const ReducedWorld& world, const StepSetup& setup, const HardwareProfile& hardware)
+      : world_(world), setup_(setup), hardware_(hardware) {}
+
+  struct OfStage {
+    struct Bucket {
+      double completed;  // the share of the stage's backward after which its gradients are complete
+      double seconds;    // of its reduction
+    };
+    std::vector<Bucket> reductions{};  // in order
+    double gathers = 0;                // seconds
+    double last_gathered = 0;          // the share of the stage's parameters in the last bucket that is gathered
+    OpTime replica_sums{};
+  };
+  const OfStage& of_stage(const Stage& stage);
+
+  double update_of(int rank);  // seconds, without communication
+
+ private:
+  const ReducedWorld& world_;
+  const StepSetup& setup_;
+  const HardwareProfile& hardware_;
+  std::map<std::pair<int, int>, OfStage> stages_;               // by module and stage
+  std::map<std::vector<std::pair<int, int>>, double> updates_;  // by the stages of a rank
+};
+
+class StepTimes {
+ public:
+  // `sizes`: of the small world. All arguments must outlive this object.
+  StepTimes(const ReducedWorld& world, const StepSetup& setup, const ScheduleOptions& options, const StepSizes& sizes,
+            const HardwareProfile& hardware, OptimizerTimes& optimizers);
+
+  // Of an op that runs on the rank itself, rather than beside it.
+  OpTime of_op(int rank, const Op& op);
+  // Of a gather or reduction, from its start until the op that ends it need not wait any longer. If it overlaps with a
+  // forward or backward, bucket by bucket, that includes what they wait for each other.
+  double of_collective(int rank, const Op& op);
+  double of_transfer(const Edge& edge, int microbatch) const;
+
+ private:
+  struct Times {
+    OpTime forward, backward;
+  };
+  const Times& stage_times(const Stage& stage, int rank, int microbatch);
+  Times compute_stage_times(const RankStep& step, const Stage& stage, int full_rank, int microbatch) const;
+  OpTime load_time(int rank, const Op& op) const;
+  OpTime update_time(int rank);
+  RankStep step_of(int module, int rank) const;
+  int full_rank(int module, int rank) const { return world_.full_rank(module, rank); }
+  const Module& module(int m) const { return world_.modules[static_cast<std::size_t>(m)]; }
+
+  const ReducedWorld& world_;
+  const StepSetup& setup_;
+  const ScheduleOptions& options_;
+  const StepSizes& sizes_;
+  const HardwareProfile& hardware_;
+  OptimizerTimes& optimizers_;
+  std::vector<int> sends_, receives_;                         // by rank: edges between modules
+  std::map<std::vector<std::int64_t>, Times> by_size_;        // by stage and the sizes of its input
+  std::map<std::array<int, 4>, const Times*> by_microbatch_;  // by stage, replica and microbatch
+};
+
+}  // namespace braid

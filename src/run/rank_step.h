@@ -1,0 +1,86 @@
+// What one rank computes and communicates in each op of a training step, on paper: the calls of the executor, the
+// layers and the optimizer, with their sizes. run/step_traffic.h sums up the bytes, predict/simulate.h the time. It
+// needs the modules' grids but not their process groups, so a rank of a large world costs what one of a small world
+// costs. No libtorch here.
+#pragma once
+
+#include <vector>
+
+#include "models/stage_work.h"
+#include "optim/optimizer_collectives.h"
+#include "plan/bridge.h"
+#include "plan/schedule.h"
+#include "run/step_sizes.h"
+
+namespace braid {
+
+class RankStep {
+ public:
+  // `modules`: of the whole world. `sizes` need to have the replicas of this rank and of those that it exchanges with.
+  RankStep(const StepSetup& setup, const std::vector<Module>& modules, const ScheduleOptions& options,
+           const StepSizes& sizes, int global_rank);
+
+  // --- ops of stages
+
+  // The leader shares the values of media with the ranks of its stage; text they already have.
+  Collectives load(const Stage& stage, int microbatch) const;
+  // What the next two depend on: equal for microbatches that a stage treats alike.
+  std::vector<std::int64_t> input_sizes(const Stage& stage, int microbatch) const;
+  // By layer.
+  std::vector<LayerCollectives> collectives(const Stage& stage, int microbatch) const;
+  std::vector<LayerWork> work(const Stage& stage, int microbatch) const;
+  // On the first stage of the language model, the leader of a replica shares embeddings with its ranks, and sums up
+  // their gradients.
+  Collectives shared_embeddings(const Stage& stage, int microbatch, bool is_forward) const;
+  std::int64_t transfer_bytes(const Edge& edge, int microbatch) const;
+
+  // --- the update
+
+  std::int64_t agreed_bytes() const;  // of the all-reduce over the world
+  // Of a module of this rank. At the end of a step, the ranks of a replica share the batches of the `next` one.
+  Collectives update(int module, const StepSizes& next) const;
+
+ private:
+  std::int64_t shared_numbers(int m, const StepSizes& next) const;
+
+  int modules() const { return static_cast<int>(modules_.size()); }
+  const Module& module(int m) const { return modules_[static_cast<std::size_t>(m)]; }
+  const EncoderConfig& encoder(int m) const;
+  bool trains(const std::string& set) const;
+  EncoderTraining encoder_training(int m) const;
+  std::int64_t embedding_bytes() const;
+  std::vector<int> own_stages(int m) const;
+  SampleRange samples_of(int m, int global_rank) const { return samples_of_replica(module(m), samples_, global_rank); }
+  TextSizes text_sizes(int m, int microbatch) const;
+  const StepSizes::Text& own_text(const StepSizes& sizes, int m, int microbatch) const;
+  StepSizes::Extents own_extents(const StepSizes& sizes, int m, int microbatch) const;
+  std::int64_t embeddings(int m, int microbatch, const SampleRange& samples) const;
+
+  const StepSetup& setup_;
+  const std::vector<Module>& modules_;
+  const ScheduleOptions& options_;
+  const StepSizes& sizes_;
+  const int rank_;
+  const std::int64_t samples_;  // per microbatch, over all language replicas
+};
+
+// What the optimizers of the parameter sets on a rank communicate and update.
+class RankOptimizers {
+ public:
+  RankOptimizers(const StepSetup& setup, const std::vector<Module>& modules, int global_rank);
+
+  Collectives gathers(const Stage& stage) const { return all_of(stage, &OptimizerCollectives::gathers); }
+  Collectives reductions(const Stage& stage) const { return all_of(stage, &OptimizerCollectives::reductions); }
+  Collectives replica_sums(const Stage& stage) const { return all_of(stage, &OptimizerCollectives::replica_sums); }
+  OptimizerElements elements() const;
+
+ private:
+  struct Optimizer {
+    int module;
+    OptimizerCollectives collectives;
+  };
+  Collectives all_of(const Stage& stage, Collectives (OptimizerCollectives::*list)(int) const) const;
+  std::vector<Optimizer> optimizers_;
+};
+
+}  // namespace braid

@@ -1,0 +1,82 @@
+#include "run/step_sizes.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "base/error.h"
+#include "plan/frozen.h"
+
+namespace braid {
+namespace {
+
+std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+// The largest media of one sub-sequence, by encoder, as far as its tokens have room for them.
+std::vector<StepSizes::Extents> largest_media(const Recipe& recipe, const Topology& topology) {
+  std::vector<StepSizes::Extents> all;
+  std::int64_t room = piece_length(recipe.data, recipe.model.model) - kRoomForText;
+  for (const Module& module : topology.modules()) {
+    StepSizes::Extents& items = all.emplace_back();
+    if (!module.is_encoder) continue;
+    const EncoderConfig& encoder = encoder_of(recipe.model.model, module);
+    const MockMediaConfig& mock = mock_of(recipe.data, module.name);
+    const std::vector<std::int64_t> extent = fitting_extent(encoder, mock.max_size, mock.max_size);
+    const std::int64_t rows = rows_of(encoder, extent), wanted = mock.share > 0 ? mock.max_items : 0;
+    const std::int64_t count = std::min(wanted, room / rows);
+    items.assign(index(count), extent);
+    room -= count * rows;
+  }
+  return all;
+}
+
+}  // namespace
+
+const EncoderConfig& encoder_of(const Provider& provider, const Module& module) {
+  for (const EncoderConfig& encoder : provider.encoders)
+    if (encoder.name == module.name) return encoder;
+  throw_check_failed(__FILE__, __LINE__, fmt::format("{} has no encoder '{}'", provider.name, module.name));
+}
+
+StepSetup step_setup(const Recipe& recipe) {
+  const std::int64_t element_bytes = recipe.model.dtype == "bfloat16" ? 2 : recipe.model.dtype == "float32" ? 4 : 8;
+  return {.model = recipe.model.model,
+          .optimizer = recipe.optimizer,
+          .frozen = frozen_sets(recipe),
+          .layers = {.element_bytes = element_bytes,
+                     .sequence_parallel = recipe.model.sequence_parallel,
+                     .recompute = recompute_config(recipe.model.recompute),
+                     .overlap = recipe.model.overlap,
+                     .deterministic = recipe.train.deterministic},
+          .micro_batch = recipe.train.micro_batch};
+}
+
+ScheduleOptions schedule_options_of(const Recipe& recipe, const Topology& topology) {
+  ScheduleOptions options = schedule_options(topology, frozen_sets(recipe),
+                                             microbatches_of(workload_of(recipe), topology), recipe.train.prefetch);
+  options.overlap_reduce = recipe.optimizer.overlap_grad_reduce;
+  options.overlap_gather = recipe.optimizer.overlap_param_gather;
+  return options;
+}
+
+StepSizes full_step(const Recipe& recipe, const Topology& topology) {
+  const std::int64_t pieces = recipe.data.packed, micro_batch = recipe.train.micro_batch;
+  const std::int64_t tokens = micro_batch * pieces * piece_length(recipe.data, recipe.model.model);
+  const Grid& language = topology.language().dense;
+  const std::int64_t cp = language.size_of("cp"), replicas = language.size_of("dp");
+  const auto microbatches = index(microbatches_of(workload_of(recipe), topology));
+  const double length = piece_length(recipe.data, recipe.model.model);
+  const StepSizes::Text text = {.tokens = tokens,
+                                .sequences = micro_batch * pieces,
+                                .labels = std::vector<std::int64_t>(index(cp), tokens / cp),
+                                .squares = static_cast<double>(micro_batch * pieces) * length * length};
+  StepSizes sizes = {.text{microbatches, std::vector<StepSizes::Text>(index(replicas), text)}};
+  for (const StepSizes::Extents& of_piece : largest_media(recipe, topology)) {
+    StepSizes::Extents of_sample;
+    for (std::int64_t piece = 0; piece < pieces; ++piece) std::ranges::copy(of_piece, std::back_inserter(of_sample));
+    sizes.media.emplace_back(microbatches, std::vector<StepSizes::Extents>(index(micro_batch * replicas), of_sample));
+    sizes.value_bytes.push_back(is_mock(recipe.data) ? 8 : 1);  // pixels are bytes
+  }
+  return sizes;
+}
+
+}  // namespace braid
