@@ -9,7 +9,8 @@ namespace braid {
 
 int visible_gpus();  // in this process; does not initialise them
 
-// The memory of this host's smallest GPU, as NVIDIA's management library knows it; 0: unknown. Initialises no GPU either.
+// The memory of this host's smallest GPU, as NVIDIA's management library knows it; 0: unknown. Initialises no GPU
+// either.
 std::int64_t gpu_memory_bytes();
 
 Problem no_gpu(const std::string& where);  // for a request of one

@@ -18,10 +18,10 @@ namespace braid {
 namespace {
 
 // Estimates of what is outside the allocator's count.
-constexpr std::int64_t kContextBytes = 600'000'000;      // of CUDA, cuBLAS and cuDNN
+constexpr std::int64_t kContextBytes = 600'000'000;       // of CUDA, cuBLAS and cuDNN
 constexpr std::int64_t kCommunicatorBytes = 200'000'000;  // of NCCL, for each group of a rank
-constexpr double kSlackShare = 0.15;                     // of what comes and goes in a step
-constexpr std::int64_t kProcessBytes = 150'000'000;      // of a rank on a CPU, without tensors
+constexpr double kSlackShare = 0.15;                      // of what comes and goes in a step
+constexpr std::int64_t kProcessBytes = 150'000'000;       // of a rank on a CPU, without tensors
 
 std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
 
@@ -93,7 +93,9 @@ class RankWalk {
  private:
   using Modules = std::vector<MemoryBytes>;
 
-  static std::int64_t& of(Modules& bytes, int m, MemoryKind kind) { return bytes[index(m)][static_cast<std::size_t>(kind)]; }
+  static std::int64_t& of(Modules& bytes, int m, MemoryKind kind) {
+    return bytes[index(m)][static_cast<std::size_t>(kind)];
+  }
 
   void run(const Op& op, const Op* next) {
     const int m = op.stage.module;
@@ -122,8 +124,8 @@ class RankWalk {
 
   void add_running(Modules& now, const Op& op, const StageMemory& memory, const PeakBytes& peak) {
     const int m = op.stage.module, replica = module(m).dense.coord(rank_, "dp");
-    const bool recurs = recurring_.contain(
-        m, replica, RecurringRows::rows_of_replica(sizes_, topology_, m, replica, op.microbatch));
+    const bool recurs =
+        recurring_.contain(m, replica, RecurringRows::rows_of_replica(sizes_, topology_, m, replica, op.microbatch));
     of(now, m, MemoryKind::Logits) += memory.logits;
     of(now, m, activations_of(m)) += memory.saved - memory.logits;
     of(now, m, MemoryKind::Working) += std::max<std::int64_t>(0, peak.needed - memory.saved);
@@ -155,7 +157,8 @@ class RankWalk {
   void hold(const Stage& stage, int microbatch) { change_saved(held_, stage, microbatch, 1); }
   void release(Modules& bytes, const Stage& stage, int microbatch) { change_saved(bytes, stage, microbatch, -1); }
 
-  // What has arrived for an op before it runs: an input or a gradient from another rank, and media. `loaded`: media only.
+  // What has arrived for an op before it runs: an input or a gradient from another rank, and media. `loaded`: media
+  // only.
   void add_inputs(Modules& now, const Op& op, bool loaded = false) {
     const int m = op.stage.module;
     if (op.kind == Op::Forward && module(m).is_encoder && op.stage.index == 0)
@@ -280,7 +283,8 @@ class RankWalk {
     for (int m = 0; m < modules(); ++m) {
       if (!module(m).is_encoder || is_trained({m, stage_count(module(m)) - 1}) != trained) continue;
       for (std::int64_t s = own.begin; s < own.end; ++s)
-        for (const auto& extent : sizes_.media[index(m)][index(microbatch)][index(s)]) rows += rows_of(encoder(m), extent);
+        for (const auto& extent : sizes_.media[index(m)][index(microbatch)][index(s)])
+          rows += rows_of(encoder(m), extent);
     }
     return rows;
   }

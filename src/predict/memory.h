@@ -25,10 +25,9 @@ enum class MemoryKind {
   Working,    // what else an op needs while it runs: gradients of activations, rows of experts, workspaces
   Choosing,   // once in a run: while the algorithms of products are compared, if there is room
 };
-inline constexpr std::array kMemoryKindNames = {"parameters", "fp8_copies",          "main_copy", "moments",
-                                                "gradients",  "reductions",          "activations", "encoder_activations",
-                                                "logits",     "inputs",              "transfers", "working",
-                                                "choosing_products"};
+inline constexpr std::array kMemoryKindNames = {
+    "parameters",          "fp8_copies", "main_copy", "moments",   "gradients", "reductions",       "activations",
+    "encoder_activations", "logits",     "inputs",    "transfers", "working",   "choosing_products"};
 using MemoryBytes = std::array<std::int64_t, kMemoryKindNames.size()>;  // by kind
 std::int64_t total_of(const MemoryBytes& bytes);
 

@@ -4,6 +4,7 @@
 
 #include "base/strings.h"
 #include "predict/memory_advice.h"
+#include "predict/step_draws.h"
 
 namespace braid {
 namespace {
@@ -28,9 +29,26 @@ std::string parts_of(const RankMemory& rank) {
 
 }  // namespace
 
+std::vector<StepSizes> certain_steps(const Recipe& recipe, const Topology& topology) {
+  constexpr std::int64_t kSteps = 4;
+  std::vector<StepSizes> steps;
+  if (is_mock(recipe.data)) {
+    for (std::int64_t step = 0; step < std::min(kSteps, recipe.train.iterations); ++step)
+      steps.push_back(draw_step(recipe, topology, nullptr, static_cast<std::uint64_t>(step)));
+    return steps;
+  }
+  StepSizes step = full_step(recipe, topology);
+  for (auto& microbatch : step.text)
+    for (StepSizes::Text& text : microbatch) text.labels.assign(text.labels.size(), 0);
+  for (auto& module : step.media)
+    for (auto& microbatch : module) microbatch.assign(microbatch.size(), {});
+  return {step};
+}
+
 std::vector<std::int64_t> needed_bytes(const Recipe& recipe, const Topology& topology, const MemoryQuestion& question) {
   std::vector<std::int64_t> bytes(static_cast<std::size_t>(topology.world_size()));
-  for (const StageRankMemory& stage : predict_memory(recipe, topology, full_step(recipe, topology), question).stages) {
+  for (const StageRankMemory& stage :
+       predict_memory(recipe, topology, certain_steps(recipe, topology), question).stages) {
     const RankBlock block = ranks_of(topology, stage.stage);
     for (int rank = block.first; rank < block.first + block.size; ++rank) {
       std::int64_t& of_rank = bytes[static_cast<std::size_t>(rank)];
@@ -42,14 +60,15 @@ std::vector<std::int64_t> needed_bytes(const Recipe& recipe, const Topology& top
 
 std::vector<Problem> gpu_memory_problems(const Recipe& recipe, const Topology& topology, std::int64_t gpu_bytes,
                                          int ranks_per_gpu) {
-  const MemoryPrediction prediction = predict_memory(recipe, topology, full_step(recipe, topology));
+  const MemoryPrediction prediction = predict_memory(recipe, topology, certain_steps(recipe, topology));
+  if (prediction.stages.empty()) return {};
   const auto& stages = prediction.stages;
   const RankMemory& fullest = std::max_element(stages.begin(), stages.end(), [](const auto& a, const auto& b) {
                                 return a.rank.least_device() < b.rank.least_device();
                               })->rank;
   if (gpu_bytes == 0 || ranks_per_gpu * fullest.least_device() <= gpu_bytes) return {};
   std::vector<std::string> fixes;
-  for (const MemoryAdvice& advice : memory_advice(recipe, prediction, full_step)) {
+  for (const MemoryAdvice& advice : memory_advice(recipe, prediction, certain_steps)) {
     if (fixes.size() == kMostAdvice) break;
     fixes.push_back(fmt::format("{} saves {}", advice.change, gigabytes(advice.saves)));
   }

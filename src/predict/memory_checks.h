@@ -8,10 +8,15 @@
 
 namespace braid {
 
-// By global rank: what the rank cannot do without, on a GPU or on a CPU.
+// Steps that the run will certainly have: of mock samples, the first ones. Of a data set only the length of sequences
+// is known before they are read, so these have no labels and no media.
+std::vector<StepSizes> certain_steps(const Recipe& recipe, const Topology& topology);
+
+// By global rank: what the rank cannot do without in these steps, on a GPU or on a CPU.
 std::vector<std::int64_t> needed_bytes(const Recipe& recipe, const Topology& topology, const MemoryQuestion& question);
 
-// A problem if a rank needs more than a GPU has; the fix names what would help most. `ranks_per_gpu`: that share one.
+// A problem if a rank needs more in these steps than a GPU has; the fix names what would help most. `ranks_per_gpu`:
+// that share one.
 std::vector<Problem> gpu_memory_problems(const Recipe& recipe, const Topology& topology, std::int64_t gpu_bytes,
                                          int ranks_per_gpu = 1);
 

@@ -17,9 +17,16 @@ namespace {
 
 using testing::Layout;
 
-const std::vector<std::vector<std::string>> kParts = {
-    {},        {"norms"}, {"activations"},          {"experts"},          {"mamba"},
-    {"vision"}, {"full"},  {"norms", "activations"}, {"experts", "norms"}, {"norms", "activations", "experts", "mamba"}};
+const std::vector<std::vector<std::string>> kParts = {{},
+                                                      {"norms"},
+                                                      {"activations"},
+                                                      {"experts"},
+                                                      {"mamba"},
+                                                      {"vision"},
+                                                      {"full"},
+                                                      {"norms", "activations"},
+                                                      {"experts", "norms"},
+                                                      {"norms", "activations", "experts", "mamba"}};
 
 HybridLmConfig model_of(const std::string& pattern) {
   HybridLmConfig config = testing::small_model();
@@ -123,8 +130,8 @@ TEST(StageMemory, CountsTheShareOfARankInALayout) {
 }
 
 TEST(StageMemory, CountsLlama) {
-  const LlamaConfig config = {.layers = 2, .hidden = 32, .vocab = 48, .heads = 4, .kv_heads = 2, .head_dim = 8,
-                              .ffn = 16, .rope_theta = 100};
+  const LlamaConfig config = {
+      .layers = 2, .hidden = 32, .vocab = 48, .heads = 4, .kv_heads = 2, .head_dim = 8, .ffn = 16, .rope_theta = 100};
   for (const auto& parts : kParts) {
     const Case c = {.recompute = recompute_config(parts)};
     EXPECT_EQ(counted_for(config, c), kept_by<Llama>(config, c)) << fmt::format("{}", fmt::join(parts, ","));

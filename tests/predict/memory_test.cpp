@@ -5,6 +5,7 @@
 
 #include "predict/memory_advice.h"
 #include "predict/memory_checks.h"
+#include "predict/step_draws.h"
 
 namespace braid {
 namespace {
@@ -73,6 +74,29 @@ TEST(Memory, IsWhatTheAllocatorOfAGpuReports) {
   }
 }
 
+// Runs of 12 iterations with an encoder and mock images.
+TEST(Memory, IsWhatTheAllocatorReportsWithImages) {
+  const std::vector<Measured> runs = {
+      {{{"train.stage", "stage3"}}, 77154.65, 79969},
+      {{{"train.stage", "stage2"}, {"data.media.images.min_size", "32"}, {"data.media.images.max_size", "64"}},
+       62131.75,
+       64966},
+      {{{"train.stage", "stage3"}, {"model.recompute", "[vision, norms]"}}, 70975.43, 73495},
+  };
+  constexpr double kMiB = 1 << 20, kTolerance = 0.02;
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    Overrides overrides = runs[i].overrides;
+    overrides.push_back({"train.global_batch", "4"});
+    const Recipe recipe = load_recipe(std::string(BRAID_SOURCE_DIR) + "/recipes/nemotron-vlm-20l-1gpu.yaml", overrides);
+    const Topology topology(recipe.topology, workload_of(recipe));
+    std::vector<StepSizes> steps;
+    for (std::uint64_t step = 0; step < 12; ++step) steps.push_back(draw_step(recipe, topology, nullptr, step));
+    const MemoryPrediction prediction = predict_memory(recipe, topology, steps);
+    const RankMemory& rank = prediction.fullest();
+    EXPECT_NEAR(static_cast<double>(rank.peak) / kMiB, runs[i].all, kTolerance * runs[i].all) << i;
+  }
+}
+
 TEST(Memory, KindsAddUpToThePeak) {
   const Recipe recipe = language_slice();
   const RankMemory rank = predicted(recipe).fullest();
@@ -116,10 +140,10 @@ TEST(Memory, EveryStageHasItsFullestRank) {
   int stages = 0;
   for (const Module& module : topology.modules()) stages += stage_count(module);
   EXPECT_THAT(prediction.stages, SizeIs(stages));
-  EXPECT_EQ(prediction.fullest().peak, std::max_element(prediction.stages.begin(), prediction.stages.end(),
-                                                        [](const auto& a, const auto& b) {
-                                                          return a.rank.peak < b.rank.peak;
-                                                        })->rank.peak);
+  EXPECT_EQ(prediction.fullest().peak,
+            std::max_element(prediction.stages.begin(), prediction.stages.end(), [](const auto& a, const auto& b) {
+              return a.rank.peak < b.rank.peak;
+            })->rank.peak);
 }
 
 // Only sizes that come again are worth a choice of algorithms.
@@ -134,10 +158,14 @@ TEST(Memory, AlgorithmsAreChosenForSizesThatRecur) {
   EXPECT_EQ(differing.fullest().peak, differing.fullest().needed);
 }
 
+std::vector<StepSizes> one_full_step(const Recipe& recipe, const Topology& topology) {
+  return {full_step(recipe, topology)};
+}
+
 TEST(Memory, AdviceIsWhatChangedRecipesNeed) {
   const Recipe recipe = language_slice();
   const MemoryPrediction before = predicted(recipe);
-  const std::vector<MemoryAdvice> advice = memory_advice(recipe, before, full_step);
+  const std::vector<MemoryAdvice> advice = memory_advice(recipe, before, one_full_step);
   ASSERT_THAT(advice, Contains(Field(&MemoryAdvice::change, "recompute: experts")));
   for (std::size_t i = 1; i < advice.size(); ++i) EXPECT_GE(advice[i - 1].saves, advice[i].saves);
   const auto experts = std::ranges::find(advice, std::string("recompute: experts"), &MemoryAdvice::change);
@@ -158,8 +186,8 @@ TEST(Memory, ARunThatCannotFitIsRefusedWithWhatWouldHelp) {
 }
 
 TEST(Memory, RanksOnACpuNeedWhatTheyHoldAndALittle) {
-  const Recipe recipe = parse_recipe(
-      "topology: {modules: {images: {kind: encoder}, language: {dp: 2}}}\nmodel: {provider: tiny-vlm}\n");
+  const Recipe recipe =
+      parse_recipe("topology: {modules: {images: {kind: encoder}, language: {dp: 2}}}\nmodel: {provider: tiny-vlm}\n");
   const Topology topology(recipe.topology, workload_of(recipe));
   const std::vector<std::int64_t> bytes = needed_bytes(recipe, topology, {.on_gpu = false});
   ASSERT_THAT(bytes, SizeIs(3));

@@ -384,9 +384,9 @@ TEST(Training, DeclaredMemoryIsWhatARankHolds) {
       OptimizerMemory declared, held;
       for (const auto& set : training.model().parameter_sets()) {
         const Module& module = topology.modules()[static_cast<std::size_t>(set->module)];
-        const OptimizerMemory of_set = optimizer_memory(
-            set->specs, module, world.rank(), training.optimizer_config(),
-            static_cast<std::int64_t>(at::elementSize(layout.dtype)), set->parameters.trains());
+        const OptimizerMemory of_set =
+            optimizer_memory(set->specs, module, world.rank(), training.optimizer_config(),
+                             static_cast<std::int64_t>(at::elementSize(layout.dtype)), set->parameters.trains());
         declared.parameters += of_set.parameters;
         declared.gradients += of_set.gradients;
         declared.main_copy += of_set.main_copy;
