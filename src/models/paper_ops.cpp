@@ -247,10 +247,12 @@ PaperTensor PaperOps::scaled_by_channel(const PaperTensor& x, bool trains) {
                               });
 }
 
-PaperTensor PaperOps::copy(const PaperTensor& x, std::int64_t rows, std::int64_t columns) {
-  return tape_.differentiable(
-      tape_.matrix(rows, columns, x.element_bytes), x.trains(),
-      [this, to_x = target(x)](const PaperMemory&) { tape_.pass(to_x, tape_.make(to_x.bytes())); });
+PaperTensor PaperOps::copy(const PaperTensor& x, std::int64_t rows, std::int64_t columns, const PaperMemory& order) {
+  return tape_.differentiable(tape_.matrix(rows, columns, x.element_bytes), x.trains(),
+                              [this, order, to_x = target(x)](const PaperMemory&) {
+                                keep(order);
+                                tape_.pass(to_x, tape_.make(to_x.bytes()));
+                              });
 }
 
 // --- sequences
@@ -361,9 +363,11 @@ PaperRecomputable PaperOps::mamba_mixer(const PaperTensor& features, const Mixer
   return {output, [=, this] { return *saved ? tape_.make(features.rows * mixer.inner() * element()) : run(features); }};
 }
 
-PaperTensor PaperOps::convolution(const PaperTensor& x, bool trains) {
+PaperTensor PaperOps::convolution(const PaperTensor& x, const Mixer& mixer) {
   wide_copies(x.elements(), 2);
-  return tape_.differentiable(tape_.like(x), x.trains() || trains, [this, x](const PaperMemory&) {
+  const PaperMemory filter = tape_.make(x.columns * (mixer.taps + 1) * element());
+  return tape_.differentiable(tape_.like(x), x.trains() || mixer.trains, [this, x, filter](const PaperMemory&) {
+    keep(filter);
     wide_copies(x.elements(), 2);
     tape_.pass(x, tape_.make(x.bytes()));
   });
@@ -372,10 +376,10 @@ PaperTensor PaperOps::convolution(const PaperTensor& x, bool trains) {
 PaperTensor PaperOps::scan(const PaperTensor& convolved, const PaperTensor& steps, const Mixer& mixer,
                            const PaperSequences& sequences) {
   const PaperTensor y = matrix(convolved.rows, mixer.inner());
-  const PaperMemory states = scan_states(mixer, sequences);
+  const PaperMemory states = scan_states(mixer, sequences), of_heads = tape_.make(3 * mixer.heads * element());
   scan_scratch(mixer, sequences, false);
   return tape_.differentiable(y, convolved.trains() || mixer.trains, [=, this](const PaperMemory&) {
-    keep(states);
+    keep(states, of_heads);
     scan_scratch(mixer, sequences, true);
     tape_.pass(convolved, tape_.make(convolved.bytes()));
     tape_.pass(steps, tape_.make(steps.bytes()));

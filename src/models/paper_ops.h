@@ -55,9 +55,10 @@ class PaperOps {
   // Of x alone, or of x and one scale per row. `columns`: of the result.
   PaperTensor activation(const PaperTensor& x, std::int64_t columns);
   PaperTensor scaled_activation(const PaperTensor& x, const PaperTensor& scales);
-  PaperTensor sum(const PaperTensor& a, const PaperTensor& b);                      // ATen's a + b
-  PaperTensor scaled_by_channel(const PaperTensor& x, bool trains);                 // ATen's x * scale
-  PaperTensor copy(const PaperTensor& x, std::int64_t rows, std::int64_t columns);  // of some rows, in another order
+  PaperTensor sum(const PaperTensor& a, const PaperTensor& b);       // ATen's a + b
+  PaperTensor scaled_by_channel(const PaperTensor& x, bool trains);  // ATen's x * scale
+  // Some of its rows, in another order, which `order` tells.
+  PaperTensor copy(const PaperTensor& x, std::int64_t rows, std::int64_t columns, const PaperMemory& order = {});
 
   // --- ops/attention.h, ops/positions.h, ops/mamba_mixer.h
   struct Heads {
@@ -67,7 +68,7 @@ class PaperOps {
   };
   PaperTensor attention(const PaperTensor& groups, const Heads& heads, const PaperSequences& sequences);
   struct Mixer {
-    std::int64_t heads = 0, width = 0, groups = 0, state = 0, chunk = 128;
+    std::int64_t heads = 0, width = 0, groups = 0, state = 0, chunk = 128, taps = 4;
     bool trains = true;
     std::int64_t inner() const { return heads * width; }
     std::int64_t convolved() const { return heads * width + 2 * groups * state; }
@@ -75,7 +76,7 @@ class PaperOps {
   };
   PaperRecomputable mamba_mixer(const PaperTensor& features, const Mixer& mixer, const PaperSequences& sequences,
                                 bool recompute_output, bool recompute_all);
-  PaperTensor convolution(const PaperTensor& x, bool trains);  // ops/causal_conv.h
+  PaperTensor convolution(const PaperTensor& x, const Mixer& mixer);  // ops/causal_conv.h, of a share of its filter
   PaperTensor scan(const PaperTensor& convolved, const PaperTensor& steps, const Mixer& mixer,
                    const PaperSequences& sequences);
   PaperTensor gated_norm(const PaperTensor& y, const PaperTensor& z, std::int64_t groups, bool trains);

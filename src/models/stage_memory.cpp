@@ -1,5 +1,6 @@
 #include "models/stage_memory.h"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -171,7 +172,9 @@ class LanguagePaper {
     const std::vector<int> bounds = stage_bounds(c, stages);
     const auto begin = static_cast<std::size_t>(stage);
     const bool is_first = stage == 0, is_last = stage == stages - 1;
-    const PaperMemory tables = ops_.tape().make(table_bytes(sequences_));
+    // Attention and Mamba2 keep them, and so does a layer that runs again.
+    const PaperMemory tables = ops_.tape().make(
+        recompute_.full || reads_sequences(c, bounds[begin], bounds[begin + 1]) ? table_bytes(sequences_) : 0);
     // What the stage before sends is kept by the executor, too; embedded text is not.
     const std::int64_t own_rows = maps_.sequence_parallel() ? tokens_ / tp_ : tokens_;
     PaperTensor received = is_first ? PaperTensor() : ops_.matrix(own_rows, c.hidden);
@@ -181,7 +184,8 @@ class LanguagePaper {
       PaperResidual stream(ops_, is_first ? embedded(c.hidden) : received);
       for (int layer = bounds[begin]; layer < bounds[begin + 1]; ++layer)
         add_layer(
-            ops_, stream, [this, &c, layer](PaperResidual& to) { add(c, layer, to); }, recompute_.full, trains_);
+            ops_, stream, [this, &c, layer, counts = kept_counts(c, layer)](PaperResidual& to) { add(c, layer, to); },
+            recompute_.full, trains_);
       return is_last ? loss(stream.value(), c.hidden, c.vocab, logits) : stream.value();
     });
     memory.input = received.bytes();
@@ -191,6 +195,23 @@ class LanguagePaper {
   }
 
  private:
+  static bool reads_sequences(const HybridLmConfig& c, int begin, int end) {
+    const std::string letters = layer_letters(c);
+    return std::any_of(letters.begin() + begin, letters.begin() + end, [](char l) { return l == 'M' || l == '*'; });
+  }
+  static bool reads_sequences(const LlamaConfig&, int, int) { return true; }
+
+  // Row counts of experts, which the second run of a layer does not exchange again (nn/expert_exchange.h).
+  PaperMemory kept_counts(const HybridLmConfig& c, int layer) {
+    const bool is_moe = layer_letters(c)[static_cast<std::size_t>(layer)] == 'E';
+    return recompute_.full && is_moe ? row_counts(c) : nullptr;
+  }
+  PaperMemory kept_counts(const LlamaConfig&, int) { return nullptr; }
+  PaperMemory row_counts(const HybridLmConfig& c) {
+    const std::int64_t incoming = c.experts * expt_tp_;
+    return ep_ * expt_tp_ == 1 ? nullptr : ops_.tape().make((c.experts + 2 * incoming) * kIndex);
+  }
+
   // mimo/step.cpp: merge()
   PaperTensor embedded(std::int64_t hidden) {
     PaperTensor words = maps_.reduce_to_sequence(ops_.embedding(tokens_, hidden, trains_));
@@ -278,6 +299,7 @@ class LanguagePaper {
                              .groups = c.mamba_groups / tp_,
                              .state = c.mamba_state,
                              .chunk = c.mamba_chunk,
+                             .taps = c.mamba_conv,
                              .trains = trains_};
     const bool fp8 = is_fp8(c);
     const PaperTensor projected = maps_.columns(normed(stream), weight(c.hidden, mixer.features() * tp_, fp8));
@@ -297,7 +319,7 @@ class LanguagePaper {
       PaperTensor xbc = features, steps = features;
       xbc.columns = own.convolved();
       steps.columns = own.heads;
-      return {ops_.scan(ops_.convolution(xbc, trains_), steps, own, sequences_)};
+      return {ops_.scan(ops_.convolution(xbc, own), steps, own, sequences_)};
     };
     PaperTensor xbc_dt = projected, z = projected;  // views
     xbc_dt.columns = mixer.convolved() + mixer.heads;
@@ -321,9 +343,10 @@ class LanguagePaper {
       return std::pair(ops_.route(routed.logits, c.top_k), routed.tokens);
     }();
     const PaperRecomputable to_experts(tokens[0], own.again);
-    const PaperMemory order = ops_.expert_order(own.value.rows * c.top_k, c.experts);
-
     const bool is_local = ep_ == 1 && expt_tp_ == 1, fused = is_fp8(c) && is_local && own.value.rows > 0;
+    const PaperMemory order = ops_.expert_order(own.value.rows * c.top_k, c.experts);
+    const PaperMemory counts = recompute_.experts ? row_counts(c) : nullptr;
+    const PaperMemory places = is_local ? nullptr : row_places(c, own.value.rows * c.top_k * expt_tp_);
     std::optional<Dispatched> rows;
     if (!fused && !recompute_.experts) rows = dispatched(to_experts.value, routing.weights, order, c.top_k);
     PaperTensor shared;
@@ -338,10 +361,10 @@ class LanguagePaper {
     } else {
       PaperTensor outputs;
       if (rows) {
-        outputs = run_experts(c, *std::exchange(rows, std::nullopt));
+        outputs = run_experts(c, *std::exchange(rows, std::nullopt), places);
       } else {
-        const auto from_tokens = [this, &c, order](const PaperOps::Tensors& in) -> PaperOps::Tensors {
-          return {run_experts(c, dispatched(in[0], in[1], order, c.top_k))};
+        const auto from_tokens = [this, &c, order, counts, places](const PaperOps::Tensors& in) -> PaperOps::Tensors {
+          return {run_experts(c, dispatched(in[0], in[1], order, c.top_k), places)};
         };
         outputs = ops_.recompute(from_tokens, {to_experts, routing.weights}, trains_)[0];
       }
@@ -372,15 +395,21 @@ class LanguagePaper {
     return {rows, ops_.copy(weights, rows.rows, 1)};
   }
 
+  // The order of received rows by expert and by source, and where the rows of each expert end.
+  PaperMemory row_places(const HybridLmConfig& c, std::int64_t received) {
+    constexpr std::int64_t kInt = 4;
+    return ops_.tape().make(2 * received * kIndex + c.experts / ep_ * kInt);
+  }
+
   // nn/expert_exchange.cpp: await(), the products, start_combine()
-  PaperTensor run_experts(const HybridLmConfig& c, Dispatched sent) {
+  PaperTensor run_experts(const HybridLmConfig& c, Dispatched sent, const PaperMemory& places) {
     const std::int64_t own = sent.rows.rows, received = own * expt_tp_;
     const bool is_local = ep_ * expt_tp_ == 1;
     const auto arrived = [&](PaperTensor x) {
       if (is_local) return x;
       if (ep_ > 1) x = ops_.exchange(x, own, x.columns);
       if (expt_tp_ > 1) x = ops_.exchange(ops_.copy(x, received, x.columns), received, x.columns);
-      return ops_.copy(x, received, x.columns);  // by expert
+      return ops_.copy(x, received, x.columns, places);  // by expert
     };
     PaperTensor outputs;
     {
@@ -394,7 +423,7 @@ class LanguagePaper {
       outputs = ops_.linear(activated, expert_weight(c, false));
     }
     if (is_local) return outputs;
-    outputs = ops_.copy(outputs, received, c.hidden);  // by source
+    outputs = ops_.copy(outputs, received, c.hidden, places);  // by source
     if (expt_tp_ > 1) {
       outputs = ops_.exchange(outputs, received, c.hidden);
       outputs = ops_.copy(outputs, own, c.hidden);  // their sum
@@ -515,7 +544,10 @@ class EncoderPaper {
     const auto* radio = std::get_if<RadioConfig>(&config_.model);
     if (is_audio() || (radio && radio->final_norm)) x = ops_.norm(x, trains_.encoder, true);
     if (is_audio()) return x;
-    if (!radio || radio->class_tokens > 0) x = ops_.copy(x, embedded_rows_, layers_.hidden);
+    if (!radio && sequences_.count == 1)
+      x.rows = embedded_rows_;  // a view
+    else if (!radio || radio->class_tokens > 0)
+      x = ops_.copy(x, embedded_rows_, layers_.hidden);
     return config_.pixel_shuffle ? ops_.copy(x, embedded_rows_ / 4, 4 * x.columns) : x;
   }
 
