@@ -23,14 +23,17 @@ struct LayerOptions {
   bool sequence_parallel = false;  // of the language model
   RecomputeConfig recompute{};
   OverlapConfig overlap{};
+  bool on_gpu = true;         // whose kernels keep other tensors than operators on a CPU do
+  bool deterministic = true;  // attention's backward on a GPU
 };
 
 // A replica's microbatch of text.
 struct TextSizes {
   std::int64_t tokens = 0;
   std::int64_t samples = 1;
-  std::int64_t labels = 0;  // with a loss, among the T / cp tokens of one rank
-  double squares = 0;       // sum of the squares of the sequences' lengths
+  std::int64_t labels = 0;      // with a loss, among the T / cp tokens of one rank
+  double squares = 0;           // sum of the squares of the sequences' lengths
+  std::int64_t embeddings = 0;  // rows that encoders give
 };
 
 // By layer; what comes before the first layer and after the last one is like a layer. Of the stage of a module that

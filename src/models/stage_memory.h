@@ -1,16 +1,27 @@
 // What a pipeline stage's forward leaves in memory for its backward, and what exists besides while they run, on paper.
-// The source file has one list for each kind of layer, whose lines name the tensors that the layer's operators save. No
-// libtorch here.
+// The source file has one function for each kind of layer, which mirrors the layer's code on tensors without values
+// (models/paper_ops.h). No libtorch here.
+//
+// Of a mixture of experts a rank is counted as if it received as many rows as it sends (models/stage_collectives.h).
 #pragma once
 
 #include "models/stage_collectives.h"
 
 namespace braid {
 
+// The most bytes that exist at once. Once in a run the algorithms of each product are compared (ops/product_cuda.cpp),
+// for which there are two more results if there is room.
+struct PeakBytes {
+  std::int64_t needed = 0, while_choosing = 0;
+};
+
+// Bytes of a microbatch. All but the sizes in the last line include the stage's input and output, which exist from the
+// forward until the backward.
 struct StageMemory {
-  std::int64_t saved = 0;          // bytes from the end of a microbatch's forward until its backward
-  std::int64_t forward_peak = 0;   // the most bytes at once, within the forward, with what it has saved by then
-  std::int64_t backward_peak = 0;  // likewise within the backward, with what is still saved
+  std::int64_t saved = 0;  // from the end of its forward until its backward
+  PeakBytes forward{};     // within the forward, with what it has saved by then
+  PeakBytes backward{};    // within the backward, with what is still saved, and the output's gradient
+  std::int64_t input = 0, output = 0, logits = 0;  // parts of the above; input: that of a stage before this one
 };
 
 // Arguments as collectives_of().

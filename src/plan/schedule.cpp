@@ -80,13 +80,6 @@ std::vector<Op> shared_turns(const Topology& topology, const ScheduleOptions& op
   return turns;
 }
 
-std::vector<Op> turns_of(const Topology& topology, const ScheduleOptions& options, int rank) {
-  if (topology.colocated()) return shared_turns(topology, options, rank);
-  const Stage first = stages_of(topology, rank).front();
-  return module_of(topology, first).is_encoder ? encoder_turns(topology, options, first)
-                                               : language_turns(topology, options, first.index);
-}
-
 // Starts the reduction of a stage's gradients after its last backward; with overlap before it, to run during it.
 std::vector<Op> with_reductions(const std::vector<Op>& turns, const ScheduleOptions& options) {
   if (!has_update(options)) return turns;
@@ -155,6 +148,13 @@ std::vector<Op> list_of(const std::vector<Op>& with_transfers, const Topology& t
 }
 
 }  // namespace
+
+std::vector<Op> turns_of(const Topology& topology, const ScheduleOptions& options, int rank) {
+  if (topology.colocated()) return shared_turns(topology, options, rank);
+  const Stage first = stages_of(topology, rank).front();
+  return module_of(topology, first).is_encoder ? encoder_turns(topology, options, first)
+                                               : language_turns(topology, options, first.index);
+}
 
 Schedule make_schedule(const Topology& topology, const ScheduleOptions& options) {
   std::vector<std::vector<Op>> lists;

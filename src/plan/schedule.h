@@ -20,6 +20,9 @@ struct Schedule {
 
 Schedule make_schedule(const Topology& topology, const ScheduleOptions& options);
 
+// The forwards and backwards of one rank, in order.
+std::vector<Op> turns_of(const Topology& topology, const ScheduleOptions& options, int rank);
+
 // The defects of a schedule as sentences; none when:
 // - every send has its receive and vice versa, in the same order;
 // - it does not deadlock under the strictest reading of NCCL (plan/player.h);

@@ -45,7 +45,8 @@ StepSetup step_setup(const Recipe& recipe) {
           .layers = {.element_bytes = element_bytes,
                      .sequence_parallel = recipe.model.sequence_parallel,
                      .recompute = recompute_config(recipe.model.recompute),
-                     .overlap = recipe.model.overlap},
+                     .overlap = recipe.model.overlap,
+                     .deterministic = recipe.train.deterministic},
           .micro_batch = recipe.train.micro_batch};
 }
 

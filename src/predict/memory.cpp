@@ -1,0 +1,438 @@
+#include "predict/memory.h"
+
+#include <algorithm>
+#include <iterator>
+#include <map>
+#include <numeric>
+#include <set>
+#include <tuple>
+#include <utility>
+
+#include "base/strings.h"
+#include "models/stage_memory.h"
+#include "optim/optimizer_memory.h"
+#include "plan/bridge.h"
+#include "plan/schedule.h"
+
+namespace braid {
+namespace {
+
+// Estimates of what is outside the allocator's count.
+constexpr std::int64_t kContextBytes = 600'000'000;       // of CUDA, cuBLAS and cuDNN
+constexpr std::int64_t kCommunicatorBytes = 200'000'000;  // of NCCL, for each group of a rank
+constexpr double kSlackShare = 0.15;                      // of what comes and goes in a step
+constexpr std::int64_t kProcessBytes = 150'000'000;       // of a rank on a CPU, without tensors
+
+std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+// The rows of products whose number differs from batch to batch, by module and replica: labels, and patches or frames.
+// Those that recur in several steps (ops/product_cuda.cpp).
+class RecurringRows {
+ public:
+  RecurringRows() = default;  // all do
+  RecurringRows(const std::vector<StepSizes>& steps, const Topology& topology) : all_(false) {
+    for (const StepSizes& step : steps) {
+      std::set<Key> seen;
+      for (int m = 0; m < static_cast<int>(topology.modules().size()); ++m)
+        for (int replica = 0; replica < topology.modules()[index(m)].dense.size_of("dp"); ++replica)
+          for (std::size_t mb = 0; mb < step.text.size(); ++mb)
+            seen.insert({m, replica, rows_of_replica(step, topology, m, replica, static_cast<int>(mb))});
+      for (const Key& key : seen) ++steps_[key];
+    }
+  }
+
+  bool contain(int m, int replica, std::int64_t rows) const {
+    const auto found = steps_.find({m, replica, rows});
+    return all_ || (found != steps_.end() && found->second >= kRecurringSteps);
+  }
+
+  static std::int64_t rows_of_replica(const StepSizes& step, const Topology& topology, int m, int replica, int mb) {
+    const Module& module = topology.modules()[index(m)];
+    if (!module.is_encoder) return step.text[index(mb)][index(replica)].labels.at(0);
+    const auto& samples = step.media[index(m)][index(mb)];
+    const std::size_t share = samples.size() / index(module.dense.size_of("dp"));
+    std::int64_t rows = 0;
+    for (std::size_t s = share * index(replica); s < share * index(replica + 1); ++s)
+      for (const auto& extent : samples[s])
+        rows += std::accumulate(extent.begin(), extent.end(), std::int64_t{1}, std::multiplies<>());
+    return rows;
+  }
+
+ private:
+  static constexpr int kRecurringSteps = 4;
+  using Key = std::tuple<int, int, std::int64_t>;
+  bool all_ = true;
+  std::map<Key, int> steps_;
+};
+
+class RankWalk {
+ public:
+  RankWalk(const StepSetup& setup, const Topology& topology, const ScheduleOptions& options, const StepSizes& sizes,
+           const RecurringRows& recurring, int global_rank)
+      : setup_(setup),
+        topology_(topology),
+        options_(options),
+        sizes_(sizes),
+        recurring_(recurring),
+        rank_(global_rank),
+        samples_(std::int64_t{setup.micro_batch} * topology.language().dense.size_of("dp")),
+        constant_(topology.modules().size()) {
+    for (int m = 0; m < modules(); ++m)
+      if (module(m).dense.contains(rank_)) add_state(m);
+  }
+
+  RankMemory walk() {
+    const std::vector<Op> turns = turns_of(topology_, options_, rank_);
+    held_ = constant_;
+    result_.global_rank = rank_;
+    note(constant_, "all of a step");
+    for (std::size_t i = 0; i < turns.size(); ++i) run(turns[i], i + 1 < turns.size() ? &turns[i + 1] : nullptr);
+    return std::move(result_);
+  }
+
+ private:
+  using Modules = std::vector<MemoryBytes>;
+
+  static std::int64_t& of(Modules& bytes, int m, MemoryKind kind) {
+    return bytes[index(m)][static_cast<std::size_t>(kind)];
+  }
+
+  void run(const Op& op, const Op* next) {
+    const int m = op.stage.module;
+    const StageMemory& memory = memory_of_stage(op.stage, op.microbatch);
+    const bool trains = is_trained(op.stage), is_forward = op.kind == Op::Forward;
+    Modules now = held_;
+    if (next) add_inputs(now, *next);
+    add_inputs(now, op, /*loaded=*/true);
+    if (!is_forward) release(now, op.stage, op.microbatch);
+    if (starts_reduction(op) && options_.overlap_reduce) add_reductions(held_, now, m);
+    add_running(now, op, memory, is_forward ? memory.forward : memory.backward);
+    if (is_forward) {
+      if (trains) hold(op.stage, op.microbatch);
+      send(m, trains ? 0 : memory.output);
+      if (is_first_of_language(op.stage)) hold_embeddings(op.microbatch);
+    } else {
+      release(held_, op.stage, op.microbatch);
+      send(m, memory.input);
+      if (is_first_of_language(op.stage)) release_embeddings(op.microbatch);
+    }
+    if (starts_reduction(op) && !options_.overlap_reduce) add_reductions(held_, now, m);
+    note(now, describe(op, topology_));
+  }
+
+  // --- what is counted
+
+  void add_running(Modules& now, const Op& op, const StageMemory& memory, const PeakBytes& peak) {
+    const int m = op.stage.module, replica = module(m).dense.coord(rank_, "dp");
+    const bool recurs =
+        recurring_.contain(m, replica, RecurringRows::rows_of_replica(sizes_, topology_, m, replica, op.microbatch));
+    of(now, m, MemoryKind::Logits) += memory.logits;
+    of(now, m, activations_of(m)) += memory.saved - memory.logits;
+    of(now, m, MemoryKind::Working) += std::max<std::int64_t>(0, peak.needed - memory.saved);
+    if (recurs) of(now, m, MemoryKind::Choosing) += std::max<std::int64_t>(0, peak.while_choosing - peak.needed);
+  }
+
+  void note(const Modules& now, const std::string& at) {
+    std::int64_t all = 0, choosing = 0;
+    for (const MemoryBytes& bytes : now) {
+      all += total_of(bytes);
+      choosing += bytes[static_cast<std::size_t>(MemoryKind::Choosing)];
+    }
+    result_.needed = std::max(result_.needed, all - choosing);
+    if (all <= result_.peak) return;
+    result_.peak = all;
+    result_.modules = now;
+    result_.at = at;
+  }
+
+  MemoryKind activations_of(int m) const {
+    return module(m).is_encoder ? MemoryKind::EncoderActivations : MemoryKind::Activations;
+  }
+
+  void change_saved(Modules& bytes, const Stage& stage, int microbatch, int sign) {
+    const StageMemory& memory = memory_of_stage(stage, microbatch);
+    of(bytes, stage.module, MemoryKind::Logits) += sign * memory.logits;
+    of(bytes, stage.module, activations_of(stage.module)) += sign * (memory.saved - memory.logits);
+  }
+  void hold(const Stage& stage, int microbatch) { change_saved(held_, stage, microbatch, 1); }
+  void release(Modules& bytes, const Stage& stage, int microbatch) { change_saved(bytes, stage, microbatch, -1); }
+
+  // What has arrived for an op before it runs: an input or a gradient from another rank, and media. `loaded`: media
+  // only.
+  void add_inputs(Modules& now, const Op& op, bool loaded = false) {
+    const int m = op.stage.module;
+    if (op.kind == Op::Forward && module(m).is_encoder && op.stage.index == 0)
+      of(now, m, MemoryKind::Inputs) += media_bytes(m, op.microbatch);
+    if (loaded) return;
+    const StageMemory& memory = memory_of_stage(op.stage, op.microbatch);
+    std::int64_t received = op.kind == Op::Forward ? memory.input : is_end(op.stage) ? 0 : memory.output;
+    if (op.kind == Op::Forward && is_first_of_language(op.stage) && !topology_.colocated())
+      received += embedding_bytes(op.microbatch, /*trained=*/true) + embedding_bytes(op.microbatch, false);
+    of(now, m, MemoryKind::Transfers) += received;
+  }
+
+  // mimo/executor.cpp: keep_until_sent(). A tensor that is part of what is saved counts there.
+  void send(int m, std::int64_t bytes) {
+    std::vector<std::int64_t>& queue = sending_[m];
+    queue.push_back(bytes);
+    of(held_, m, MemoryKind::Transfers) += bytes;
+    if (queue.size() <= 2 + index(options_.prefetch)) return;
+    of(held_, m, MemoryKind::Transfers) -= queue.front();
+    queue.erase(queue.begin());
+  }
+
+  // The executor keeps the language model's inputs until its backward. On shared ranks those of an encoder that trains
+  // are its output, which counts there.
+  void change_embeddings(int microbatch, int sign) {
+    const int m = language();
+    of(held_, m, MemoryKind::Activations) += sign * embedding_bytes(microbatch, false);
+    if (!topology_.colocated()) of(held_, m, MemoryKind::Activations) += sign * embedding_bytes(microbatch, true);
+  }
+  void hold_embeddings(int microbatch) {
+    if (is_trained({language(), 0})) change_embeddings(microbatch, 1);
+  }
+  void release_embeddings(int microbatch) { change_embeddings(microbatch, -1); }
+
+  bool starts_reduction(const Op& op) const {
+    return op.kind == Op::Backward && op.microbatch + 1 == options_.microbatches && has_update(options_);
+  }
+  void add_reductions(Modules& held, Modules& now, int m) {
+    of(held, m, MemoryKind::Reductions) = of(now, m, MemoryKind::Reductions) = reductions_[m];
+  }
+
+  // --- parameters
+
+  void add_state(int m) {
+    const Module& own = module(m);
+    const int stages = stage_count(own);
+    const auto add = [&](const std::string& set, const std::vector<ParamSpec>& specs) {
+      const OptimizerMemory state =
+          optimizer_memory(specs, own, rank_, setup_.optimizer, setup_.layers.element_bytes, trains(set));
+      of(constant_, m, MemoryKind::Parameters) += state.parameters;
+      of(constant_, m, MemoryKind::Fp8Copies) += state.fp8_copies;
+      of(constant_, m, MemoryKind::Gradients) += state.gradients;
+      of(constant_, m, MemoryKind::MainCopy) += state.main_copy;
+      of(constant_, m, MemoryKind::Moments) += state.moments;
+      reductions_[m] += state.reductions;
+    };
+    if (!own.is_encoder) return add(own.name, declare_parameters(setup_.model.language, stages));
+    add(own.name + ".encoder", declare_parameters(encoder(m).model, stages));
+    add(own.name + ".projector", declare_parameters(encoder(m).projector, stages));
+  }
+
+  // --- sizes of this rank
+
+  const StageMemory& memory_of_stage(const Stage& stage, int microbatch) {
+    const auto key = std::pair(std::pair(stage.module, stage.index), sizes_of(stage.module, microbatch));
+    const auto found = memories_.find(key);
+    if (found != memories_.end()) return found->second;
+    return memories_.emplace(key, computed(stage, microbatch)).first->second;
+  }
+
+  // What the memory of a stage depends on.
+  std::vector<std::int64_t> sizes_of(int m, int microbatch) const {
+    if (!module(m).is_encoder) {
+      const TextSizes text = text_sizes(microbatch);
+      return {text.tokens, text.labels, static_cast<std::int64_t>(text.squares), text.embeddings};
+    }
+    std::vector<std::int64_t> sides;
+    for (const auto& extent : own_extents(m, microbatch)) sides.insert(sides.end(), extent.begin(), extent.end());
+    return sides;
+  }
+
+  StageMemory computed(const Stage& stage, int microbatch) const {
+    const int m = stage.module;
+    const std::string& name = module(m).name;
+    if (!module(m).is_encoder)
+      return memory_of(setup_.model.language, module(m), stage.index, setup_.layers, text_sizes(microbatch),
+                       trains(name));
+    return memory_of(encoder(m), module(m), stage.index, setup_.layers, own_extents(m, microbatch),
+                     {.encoder = trains(name + ".encoder"), .projector = trains(name + ".projector")});
+  }
+
+  TextSizes text_sizes(int microbatch) const {
+    const int m = language();
+    const StepSizes::Text& text = sizes_.text[index(microbatch)][index(module(m).dense.coord(rank_, "dp"))];
+    const std::int64_t embeddings = embedding_rows(microbatch, true) + embedding_rows(microbatch, false);
+    return {.tokens = text.tokens,
+            .samples = setup_.micro_batch,
+            .labels = text.labels[index(module(m).dense.coord(rank_, "cp"))],
+            .squares = text.squares,
+            .embeddings = embeddings};
+  }
+
+  StepSizes::Extents own_extents(int m, int microbatch) const {
+    const SampleRange own = samples_of_replica(module(m), samples_, rank_);
+    StepSizes::Extents all;
+    for (std::int64_t s = own.begin; s < own.end; ++s)
+      std::ranges::copy(sizes_.media[index(m)][index(microbatch)][index(s)], std::back_inserter(all));
+    return all;
+  }
+  std::int64_t media_bytes(int m, int microbatch) const {
+    std::int64_t numbers = 0;
+    for (const auto& extent : own_extents(m, microbatch))
+      numbers += std::accumulate(extent.begin(), extent.end(), std::int64_t{1}, std::multiplies<>()) *
+                 features_of(encoder(m).model);
+    return numbers * sizes_.value_bytes[index(m)];
+  }
+
+  // Of the language replica's samples, from encoders that train or do not.
+  std::int64_t embedding_rows(int microbatch, bool trained) const {
+    std::int64_t rows = 0;
+    const SampleRange own = samples_of_replica(module(language()), samples_, rank_);
+    for (int m = 0; m < modules(); ++m) {
+      if (!module(m).is_encoder || is_trained({m, stage_count(module(m)) - 1}) != trained) continue;
+      for (std::int64_t s = own.begin; s < own.end; ++s)
+        for (const auto& extent : sizes_.media[index(m)][index(microbatch)][index(s)])
+          rows += rows_of(encoder(m), extent);
+    }
+    return rows;
+  }
+  std::int64_t embedding_bytes(int microbatch, bool trained) const {
+    return embedding_rows(microbatch, trained) * hidden_of(setup_.model.language) * setup_.layers.element_bytes;
+  }
+
+  int modules() const { return static_cast<int>(topology_.modules().size()); }
+  const Module& module(int m) const { return topology_.modules()[index(m)]; }
+  int language() const { return static_cast<int>(&topology_.language() - topology_.modules().data()); }
+  const EncoderConfig& encoder(int m) const { return encoder_of(setup_.model, module(m)); }
+  bool trains(const std::string& set) const { return !contains(setup_.frozen, set); }
+  bool is_trained(const Stage& stage) const { return braid::is_trained(topology_, options_, stage); }
+  bool is_first_of_language(const Stage& stage) const { return stage.module == language() && stage.index == 0; }
+  bool is_end(const Stage& stage) const { return stage.module == language() && is_last(topology_, stage); }
+
+  const StepSetup& setup_;
+  const Topology& topology_;
+  const ScheduleOptions& options_;
+  const StepSizes& sizes_;
+  const RecurringRows& recurring_;
+  const int rank_;
+  const std::int64_t samples_;  // per microbatch, over all language replicas
+  Modules constant_, held_;
+  std::map<int, std::int64_t> reductions_;            // by module
+  std::map<int, std::vector<std::int64_t>> sending_;  // likewise, oldest first
+  std::map<std::pair<std::pair<int, int>, std::vector<std::int64_t>>, StageMemory> memories_;
+  RankMemory result_;
+};
+
+int communicators_of(const Topology& topology, int global_rank) {
+  int count = 1;  // the world's
+  for (const Module* module : topology.modules_of(global_rank))
+    for (const char* key : {"tp", "cp", "cp-tp", "ep", "expt_tp", "dp-cp", "expt_dp", "dp-cp-tp", "pp"})
+      count += group_size(*module, key) > 1;
+  return topology.world_size() > 1 ? count : 0;
+}
+
+// The replica with the heaviest microbatch; all its ranks of a stage hold the same but for labels and received
+// embeddings, of which the first has the most.
+int heaviest_replica(const Topology& topology, const StepSizes& sizes, int m) {
+  const Module& module = topology.modules()[index(m)];
+  int heaviest = 0;
+  std::int64_t most = -1;
+  for (int replica = 0; replica < module.dense.size_of("dp"); ++replica)
+    for (int mb = 0; mb < static_cast<int>(sizes.text.size()); ++mb) {
+      const std::int64_t tokens = module.is_encoder ? 0 : sizes.text[index(mb)][index(replica)].tokens;
+      const std::int64_t weight = tokens + RecurringRows::rows_of_replica(sizes, topology, m, replica, mb);
+      if (weight > most) most = weight, heaviest = replica;
+    }
+  return heaviest;
+}
+
+class Predictor {
+ public:
+  Predictor(const Recipe& recipe, const Topology& topology, const StepSizes& sizes, const RecurringRows& recurring,
+            const MemoryQuestion& question)
+      : setup_(step_setup(recipe)),
+        topology_(topology),
+        options_(schedule_options_of(recipe, topology)),
+        sizes_(sizes),
+        recurring_(recurring),
+        question_(question) {
+    setup_.layers.on_gpu = question.on_gpu;
+  }
+
+  RankMemory of_rank(int global_rank) const {
+    RankMemory memory = RankWalk(setup_, topology_, options_, sizes_, recurring_, global_rank).walk();
+    if (!question_.on_gpu) {
+      memory.context = kProcessBytes;
+      return memory;
+    }
+    memory.context = kContextBytes;
+    memory.nccl = communicators_of(topology_, global_rank) * kCommunicatorBytes;
+    std::int64_t constant = 0;
+    const MemoryBytes all = memory.all_modules();
+    for (std::size_t kind = 0; kind <= static_cast<std::size_t>(MemoryKind::Gradients); ++kind) constant += all[kind];
+    memory.slack = static_cast<std::int64_t>(kSlackShare * static_cast<double>(memory.peak - constant));
+    return memory;
+  }
+
+  MemoryPrediction of_stages() const {
+    MemoryPrediction prediction;
+    std::map<int, RankMemory> seen;
+    for (int m = 0; m < static_cast<int>(topology_.modules().size()); ++m) {
+      const Module& module = topology_.modules()[index(m)];
+      const int replica = heaviest_replica(topology_, sizes_, m);
+      const int width = module.dense.size_of("tp") * module.dense.size_of("cp");
+      for (int stage = 0; stage < stage_count(module); ++stage) {
+        const int rank = ranks_of(topology_, {m, stage}).first + replica * width;
+        if (!seen.count(rank)) seen.emplace(rank, of_rank(rank));
+        prediction.stages.push_back({{m, stage}, seen.at(rank)});
+      }
+    }
+    return prediction;
+  }
+
+ private:
+  StepSetup setup_;
+  const Topology& topology_;
+  const ScheduleOptions options_;
+  const StepSizes& sizes_;
+  const RecurringRows& recurring_;
+  const MemoryQuestion question_;
+};
+
+}  // namespace
+
+std::int64_t total_of(const MemoryBytes& bytes) { return std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0}); }
+
+MemoryBytes RankMemory::all_modules() const {
+  MemoryBytes all = {};
+  for (const MemoryBytes& module : modules)
+    for (std::size_t kind = 0; kind < all.size(); ++kind) all[kind] += module[kind];
+  return all;
+}
+
+const RankMemory& MemoryPrediction::fullest() const {
+  return std::max_element(stages.begin(), stages.end(),
+                          [](const auto& a, const auto& b) { return a.rank.peak < b.rank.peak; })
+      ->rank;
+}
+
+MemoryPrediction predict_memory(const Recipe& recipe, const Topology& topology, const StepSizes& sizes,
+                                const MemoryQuestion& question) {
+  return Predictor(recipe, topology, sizes, RecurringRows(), question).of_stages();
+}
+
+MemoryPrediction predict_memory(const Recipe& recipe, const Topology& topology, const std::vector<StepSizes>& steps,
+                                const MemoryQuestion& question) {
+  const RecurringRows recurring(steps, topology);
+  MemoryPrediction fullest;
+  for (const StepSizes& step : steps) {
+    const MemoryPrediction own = Predictor(recipe, topology, step, recurring, question).of_stages();
+    if (fullest.stages.empty()) fullest = own;
+    for (std::size_t i = 0; i < own.stages.size(); ++i) {
+      RankMemory &most = fullest.stages[i].rank, rank = own.stages[i].rank;
+      const std::int64_t needed = std::max(most.needed, rank.needed);
+      if (rank.peak > most.peak) most = std::move(rank);
+      most.needed = needed;
+    }
+  }
+  return fullest;
+}
+
+RankMemory predict_rank_memory(const Recipe& recipe, const Topology& topology, const StepSizes& sizes, int global_rank,
+                               const MemoryQuestion& question) {
+  return Predictor(recipe, topology, sizes, RecurringRows(), question).of_rank(global_rank);
+}
+
+}  // namespace braid
