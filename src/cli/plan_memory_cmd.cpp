@@ -63,8 +63,8 @@ int fullest_step(const Recipe& recipe, const Topology& topology, const std::vect
   std::int64_t most = -1;
   int fullest = 0;
   for (std::size_t i = 0; i < steps.size(); ++i) {
-    const std::int64_t needed = predict_memory(recipe, topology, steps[i], question).fullest().needed;
-    if (needed > most) most = needed, fullest = static_cast<int>(i);
+    const std::int64_t peak = predict_memory(recipe, topology, steps[i], question).fullest().peak;
+    if (peak > most) most = peak, fullest = static_cast<int>(i);
   }
   return fullest;
 }
@@ -88,7 +88,6 @@ nlohmann::ordered_json to_json(const RankMemory& rank, const Topology& topology)
   return {{"rank", rank.global_rank},
           {"bytes", by_kind(rank.all_modules())},
           {"peak_bytes", rank.peak},
-          {"needed_bytes", rank.needed},
           {"peak_at", rank.at},
           {"modules", std::move(modules)},
           {"outside_bytes", {{"nccl", rank.nccl}, {"context", rank.context}, {"slack", rank.slack}}},

@@ -1,6 +1,7 @@
 #include "models/paper_ops.h"
 
 #include <bit>
+#include <numeric>
 
 namespace braid {
 namespace {
@@ -67,25 +68,16 @@ PaperMemory PaperOps::norm_again(std::int64_t rows, std::int64_t columns) {
 // --- products
 
 PaperMemory PaperOps::product(std::int64_t rows, std::int64_t columns) {
-  const PaperMemory result = tape_.make(rows * columns * element());
-  choose_product(rows * columns * element(), element());
-  return result;
-}
-
-// The sum of gradients is fp32 or wider; on a CPU its factors are copied to that.
-void PaperOps::add_weight_gradient(const PaperWeight& weight) {
-  if (weight.matrices == 1) choose_product(weight.in * weight.out * wide(), wide());
+  return tape_.make(rows * columns * element());
 }
 
 PaperMemory PaperOps::linear_backward(const PaperRecomputable::Function& saved, const PaperWeight& weight,
                                       std::int64_t rows, bool x_trains) {
   const PaperMemory x = saved();
-  const PaperMemory x_grad = !x_trains              ? nullptr
-                             : weight.matrices == 1 ? product(rows, weight.in)
-                                                    : tape_.make(rows * weight.in * element());
-  if (!weight.trains) return x_grad;
-  add_weight_gradient(weight);
-  if (!device_.kernels && element() < wide()) tape_.ledger().touch(rows * (weight.in + weight.out) * wide());
+  const PaperMemory x_grad = x_trains ? product(rows, weight.in) : nullptr;
+  // The sum of gradients is fp32 or wider; on a CPU its factors are copied to that.
+  if (weight.trains && !device_.kernels && element() < wide())
+    tape_.ledger().touch(rows * (weight.in + weight.out) * wide());
   return x_grad;
 }
 
@@ -93,7 +85,7 @@ PaperTensor PaperOps::linear(const PaperRecomputable& input, const PaperWeight& 
   const PaperTensor& x = input.value;
   if (weight.fp8 && x.rows > 0) return linear_fp8(x, weight);
   PaperTensor y = {x.rows, weight.out, element()};
-  y.memory = weight.matrices == 1 ? product(x.rows, weight.out) : tape_.make(y.bytes());
+  y.memory = product(x.rows, weight.out);
   return tape_.differentiable(
       y, x.trains() || weight.trains,
       [this, saved = input.saved_if(weight.trains), weight, to_x = target(x)](const PaperMemory&) {
@@ -108,7 +100,6 @@ PaperTensor PaperOps::linear_of_gelu(const PaperTensor& inner, const PaperRecomp
   return tape_.differentiable(y, inner.trains() || weight.trains,
                               [this, inner, saved = activated.saved_if(weight.trains), weight](const PaperMemory&) {
                                 const PaperMemory x = saved();
-                                if (weight.trains) add_weight_gradient(weight);
                                 if (!inner.trains()) return;
                                 const PaperMemory of_activated = device_.kernels ? nullptr : tape_.make(inner.bytes());
                                 tape_.pass(inner, product(inner.rows, inner.columns));
@@ -257,22 +248,34 @@ PaperTensor PaperOps::copy(const PaperTensor& x, std::int64_t rows, std::int64_t
 
 // --- sequences
 
-// ops/attention_cuda.cpp: cudnn_shape(), of the backward. cuDNN's deterministic algorithm has a matrix of scores for
-// every head, in bf16; the other adds the gradients of queries in fp32.
+// ops/attention_cuda.cpp: cudnn_shape(), and kernels/cudnn_attention.cpp: backward_piece(). cuDNN's deterministic
+// algorithm has a matrix of scores for every head, in bf16; the other adds the gradients of queries in fp32. Flash
+// attention has copies of the inputs, and several such sums.
 std::int64_t PaperOps::attention_workspace(const Heads& heads, const PaperSequences& sequences) const {
   const auto ceil = [](std::int64_t size) {
     return static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(std::max<std::int64_t>(1, size))));
   };
-  const bool one = sequences.count == 1;
-  const bool in_parts =
-      (heads.queries == 1 && sequences.have_one_length() && (heads.causal || !one)) || (heads.causal && one);
-  const std::int64_t all = (in_parts ? sequences.count : ceil(sequences.count)) * heads.all();
-  const std::int64_t length = in_parts ? sequences.longest : std::max<std::int64_t>(128, ceil(sequences.longest));
+  const bool one = sequences.count == 1, whole_sequences = heads.queries == 1 && sequences.have_one_length() && !one;
+  const bool packed = !whole_sequences && !(heads.causal && one);
+  const std::int64_t groups = heads.all() / heads.queries;
+  const std::int64_t parts = whole_sequences ? sequences.count : packed ? ceil(sequences.count) * groups : groups;
+  const std::int64_t heads_of_part = whole_sequences ? heads.all() : heads.queries;
+  const std::int64_t length = packed ? std::max<std::int64_t>(128, ceil(sequences.longest)) : sequences.longest;
   constexpr std::int64_t kMultiple = 64, kScore = 2;
-  const std::int64_t padded = round_up(length, kMultiple);
-  const std::int64_t sums =
-      device_.deterministic ? all * padded * padded * kScore : all * length * heads.width * kFloat;
-  return sums + all * length * kFloat;
+  const std::int64_t padded = round_up(length, kMultiple), sums = length * heads.width * kFloat;
+  const std::int64_t part =
+      heads_of_part * ((device_.deterministic ? padded * padded * kScore : sums) + length * kFloat);
+
+  constexpr std::int64_t kGood = std::int64_t{2} << 30, kMost = std::int64_t{9} << 30;
+  if (parts * part <= kGood) return parts * part;
+  const std::int64_t least = packed ? 4 : 4 / std::gcd(std::int64_t{4}, heads_of_part * length);
+  std::int64_t piece = std::max(least, kGood / part / least * least);
+  while (piece > 0 && parts % piece != 0) piece -= least;
+  if (piece == 0) piece = parts;
+  if (piece * part <= kMost) return piece * part;
+  constexpr std::int64_t kProcessors = 132;
+  const std::int64_t splits = device_.deterministic ? (kProcessors + heads.all() - 1) / heads.all() : 1;
+  return sequences.tokens * heads.width * ((heads.all() + 2 * groups) * element() + heads.all() * splits * kFloat);
 }
 
 PaperTensor PaperOps::attention(const PaperTensor& groups, const Heads& heads, const PaperSequences& sequences) {
@@ -568,7 +571,6 @@ PaperTensor PaperOps::gather_and_multiply(const PaperRecomputable& x, const Pape
         }
         const PaperMemory x_grad = to_x.trains() ? tape_.make(to_x.bytes()) : nullptr;
         const PaperMemory partial = to_x.trains() ? product(rows, weight.in) : nullptr;
-        if (weight.trains) add_weight_gradient(weight);
         tape_.pass(to_x, x_grad);
       });
 }
@@ -587,7 +589,6 @@ PaperTensor PaperOps::multiply_and_scatter(const PaperRecomputable& x, const Pap
         const PaperMemory x_grad = to_x.trains() ? tape_.make(to_x.bytes()) : nullptr;
         const PaperMemory all = weight.trains ? tape_.make(gathered_bytes) : nullptr;
         const PaperMemory input = saved();
-        if (weight.trains) add_weight_gradient(weight);
         tape_.pass(to_x, x_grad);
       });
 }

@@ -124,11 +124,6 @@ class PaperOps {
   Tensors recompute(const std::function<Tensors(const Tensors&)>& function,
                     const std::vector<PaperRecomputable>& inputs, bool trains);
 
-  // A product of bf16 matrices whose result has `bytes`. Once, its algorithms are compared: there are two more results,
-  // and their comparison by element.
-  void choose_product(std::int64_t bytes, std::int64_t element_bytes) {
-    if (device_.kernels && element() == 2) tape_.ledger().touch_while_choosing(2 * bytes + bytes / element_bytes);
-  }
   // Copies in the dtype of the arithmetic, which ATen's operators make where kernels do not.
   void wide_copies(std::int64_t elements, int count) {
     if (!device_.kernels) tape_.ledger().touch(count * elements * wide());
@@ -140,7 +135,6 @@ class PaperOps {
   PaperMemory fp8(std::int64_t rows, std::int64_t columns);  // values, and a scale for each row
   PaperMemory fp8_columns(std::int64_t rows, std::int64_t columns, std::int64_t groups = 1);
   PaperMemory product(std::int64_t rows, std::int64_t columns);
-  void add_weight_gradient(const PaperWeight& weight);
   PaperTensor linear_fp8(const PaperTensor& x, const PaperWeight& weight);
   PaperMemory linear_backward(const PaperRecomputable::Function& saved, const PaperWeight& weight, std::int64_t rows,
                               bool x_trains);

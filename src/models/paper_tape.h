@@ -21,9 +21,7 @@ class MemoryLedger {
 
   std::int64_t live() const { return live_; }
   std::int64_t peak() const { return peak_; }
-  // With what exists only while the algorithms of products are chosen.
-  std::int64_t choosing_peak() const { return std::max(peak_, choosing_peak_); }
-  void forget_peaks() { peak_ = choosing_peak_ = live_; }
+  void forget_peak() { peak_ = live_; }
 
   std::int64_t rounded(std::int64_t bytes) const { return (bytes + unit_ - 1) / unit_ * unit_; }
   void change(std::int64_t bytes) {
@@ -31,11 +29,10 @@ class MemoryLedger {
     peak_ = std::max(peak_, live_);
   }
   void touch(std::int64_t bytes) { peak_ = std::max(peak_, live_ + rounded(bytes)); }  // for a moment
-  void touch_while_choosing(std::int64_t bytes) { choosing_peak_ = std::max(choosing_peak_, live_ + rounded(bytes)); }
 
  private:
   const std::int64_t unit_;
-  std::int64_t live_ = 0, peak_ = 0, choosing_peak_ = 0;
+  std::int64_t live_ = 0, peak_ = 0;
 };
 
 class PaperBlock {

@@ -138,17 +138,16 @@ template <class Forward>
 StageMemory measured(PaperOps& ops, const Forward& forward) {
   PaperTape& tape = ops.tape();
   const MemoryLedger& ledger = tape.ledger();
-  const auto peaks = [&] { return PeakBytes{ledger.peak(), ledger.choosing_peak()}; };
   StageMemory memory;
   PaperTensor output = forward();
   memory.output = output.bytes();
-  memory.forward = peaks();
+  memory.forward = ledger.peak();
   memory.saved = ledger.live();
   if (!output.trains()) return memory;
-  tape.ledger().forget_peaks();
+  tape.ledger().forget_peak();
   tape.pass(output, tape.make(output.bytes()));
   tape.backward(0);
-  memory.backward = peaks();
+  memory.backward = ledger.peak();
   return memory;
 }
 

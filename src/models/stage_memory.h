@@ -9,18 +9,12 @@
 
 namespace braid {
 
-// The most bytes that exist at once. Once in a run the algorithms of each product are compared (ops/product_cuda.cpp),
-// for which there are two more results if there is room.
-struct PeakBytes {
-  std::int64_t needed = 0, while_choosing = 0;
-};
-
 // Bytes of a microbatch. All but the sizes in the last line include the stage's input and output, which exist from the
 // forward until the backward.
 struct StageMemory {
-  std::int64_t saved = 0;  // from the end of its forward until its backward
-  PeakBytes forward{};     // within the forward, with what it has saved by then
-  PeakBytes backward{};    // within the backward, with what is still saved, and the output's gradient
+  std::int64_t saved = 0;     // from the end of its forward until its backward
+  std::int64_t forward = 0;   // the most at once within the forward, with what it has saved by then
+  std::int64_t backward = 0;  // likewise within the backward, with what is still saved, and the output's gradient
   std::int64_t input = 0, output = 0, logits = 0;  // parts of the above; input: that of a stage before this one
 };
 

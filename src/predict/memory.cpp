@@ -25,55 +25,27 @@ constexpr std::int64_t kProcessBytes = 150'000'000;       // of a rank on a CPU,
 
 std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
 
-// The rows of products whose number differs from batch to batch, by module and replica: labels, and patches or frames.
-// Those that recur in several steps (ops/product_cuda.cpp).
-class RecurringRows {
- public:
-  RecurringRows() = default;  // all do
-  RecurringRows(const std::vector<StepSizes>& steps, const Topology& topology) : all_(false) {
-    for (const StepSizes& step : steps) {
-      std::set<Key> seen;
-      for (int m = 0; m < static_cast<int>(topology.modules().size()); ++m)
-        for (int replica = 0; replica < topology.modules()[index(m)].dense.size_of("dp"); ++replica)
-          for (std::size_t mb = 0; mb < step.text.size(); ++mb)
-            seen.insert({m, replica, rows_of_replica(step, topology, m, replica, static_cast<int>(mb))});
-      for (const Key& key : seen) ++steps_[key];
-    }
-  }
-
-  bool contain(int m, int replica, std::int64_t rows) const {
-    const auto found = steps_.find({m, replica, rows});
-    return all_ || (found != steps_.end() && found->second >= kRecurringSteps);
-  }
-
-  static std::int64_t rows_of_replica(const StepSizes& step, const Topology& topology, int m, int replica, int mb) {
-    const Module& module = topology.modules()[index(m)];
-    if (!module.is_encoder) return step.text[index(mb)][index(replica)].labels.at(0);
-    const auto& samples = step.media[index(m)][index(mb)];
-    const std::size_t share = samples.size() / index(module.dense.size_of("dp"));
-    std::int64_t rows = 0;
-    for (std::size_t s = share * index(replica); s < share * index(replica + 1); ++s)
-      for (const auto& extent : samples[s])
-        rows += std::accumulate(extent.begin(), extent.end(), std::int64_t{1}, std::multiplies<>());
-    return rows;
-  }
-
- private:
-  static constexpr int kRecurringSteps = 4;
-  using Key = std::tuple<int, int, std::int64_t>;
-  bool all_ = true;
-  std::map<Key, int> steps_;
-};
+// Labels, patches or frames of a replica's microbatch.
+std::int64_t rows_of_replica(const StepSizes& step, const Topology& topology, int m, int replica, int mb) {
+  const Module& module = topology.modules()[index(m)];
+  if (!module.is_encoder) return step.text[index(mb)][index(replica)].labels.at(0);
+  const auto& samples = step.media[index(m)][index(mb)];
+  const std::size_t share = samples.size() / index(module.dense.size_of("dp"));
+  std::int64_t rows = 0;
+  for (std::size_t s = share * index(replica); s < share * index(replica + 1); ++s)
+    for (const auto& extent : samples[s])
+      rows += std::accumulate(extent.begin(), extent.end(), std::int64_t{1}, std::multiplies<>());
+  return rows;
+}
 
 class RankWalk {
  public:
   RankWalk(const StepSetup& setup, const Topology& topology, const ScheduleOptions& options, const StepSizes& sizes,
-           const RecurringRows& recurring, int global_rank)
+           int global_rank)
       : setup_(setup),
         topology_(topology),
         options_(options),
         sizes_(sizes),
-        recurring_(recurring),
         rank_(global_rank),
         samples_(std::int64_t{setup.micro_batch} * topology.language().dense.size_of("dp")),
         constant_(topology.modules().size()) {
@@ -106,7 +78,7 @@ class RankWalk {
     add_inputs(now, op, /*loaded=*/true);
     if (!is_forward) release(now, op.stage, op.microbatch);
     if (starts_reduction(op) && options_.overlap_reduce) add_reductions(held_, now, m);
-    add_running(now, op, memory, is_forward ? memory.forward : memory.backward);
+    add_running(now, m, memory, is_forward ? memory.forward : memory.backward);
     if (is_forward) {
       if (trains) hold(op.stage, op.microbatch);
       send(m, trains ? 0 : memory.output);
@@ -122,23 +94,15 @@ class RankWalk {
 
   // --- what is counted
 
-  void add_running(Modules& now, const Op& op, const StageMemory& memory, const PeakBytes& peak) {
-    const int m = op.stage.module, replica = module(m).dense.coord(rank_, "dp");
-    const bool recurs =
-        recurring_.contain(m, replica, RecurringRows::rows_of_replica(sizes_, topology_, m, replica, op.microbatch));
+  void add_running(Modules& now, int m, const StageMemory& memory, std::int64_t peak) {
     of(now, m, MemoryKind::Logits) += memory.logits;
     of(now, m, activations_of(m)) += memory.saved - memory.logits;
-    of(now, m, MemoryKind::Working) += std::max<std::int64_t>(0, peak.needed - memory.saved);
-    if (recurs) of(now, m, MemoryKind::Choosing) += std::max<std::int64_t>(0, peak.while_choosing - peak.needed);
+    of(now, m, MemoryKind::Working) += std::max<std::int64_t>(0, peak - memory.saved);
   }
 
   void note(const Modules& now, const std::string& at) {
-    std::int64_t all = 0, choosing = 0;
-    for (const MemoryBytes& bytes : now) {
-      all += total_of(bytes);
-      choosing += bytes[static_cast<std::size_t>(MemoryKind::Choosing)];
-    }
-    result_.needed = std::max(result_.needed, all - choosing);
+    std::int64_t all = 0;
+    for (const MemoryBytes& bytes : now) all += total_of(bytes);
     if (all <= result_.peak) return;
     result_.peak = all;
     result_.modules = now;
@@ -305,7 +269,6 @@ class RankWalk {
   const Topology& topology_;
   const ScheduleOptions& options_;
   const StepSizes& sizes_;
-  const RecurringRows& recurring_;
   const int rank_;
   const std::int64_t samples_;  // per microbatch, over all language replicas
   Modules constant_, held_;
@@ -332,7 +295,7 @@ int heaviest_replica(const Topology& topology, const StepSizes& sizes, int m) {
   for (int replica = 0; replica < module.dense.size_of("dp"); ++replica)
     for (int mb = 0; mb < static_cast<int>(sizes.text.size()); ++mb) {
       const std::int64_t tokens = module.is_encoder ? 0 : sizes.text[index(mb)][index(replica)].tokens;
-      const std::int64_t weight = tokens + RecurringRows::rows_of_replica(sizes, topology, m, replica, mb);
+      const std::int64_t weight = tokens + rows_of_replica(sizes, topology, m, replica, mb);
       if (weight > most) most = weight, heaviest = replica;
     }
   return heaviest;
@@ -340,19 +303,17 @@ int heaviest_replica(const Topology& topology, const StepSizes& sizes, int m) {
 
 class Predictor {
  public:
-  Predictor(const Recipe& recipe, const Topology& topology, const StepSizes& sizes, const RecurringRows& recurring,
-            const MemoryQuestion& question)
+  Predictor(const Recipe& recipe, const Topology& topology, const StepSizes& sizes, const MemoryQuestion& question)
       : setup_(step_setup(recipe)),
         topology_(topology),
         options_(schedule_options_of(recipe, topology)),
         sizes_(sizes),
-        recurring_(recurring),
         question_(question) {
     setup_.layers.on_gpu = question.on_gpu;
   }
 
   RankMemory of_rank(int global_rank) const {
-    RankMemory memory = RankWalk(setup_, topology_, options_, sizes_, recurring_, global_rank).walk();
+    RankMemory memory = RankWalk(setup_, topology_, options_, sizes_, global_rank).walk();
     if (!question_.on_gpu) {
       memory.context = kProcessBytes;
       return memory;
@@ -387,7 +348,6 @@ class Predictor {
   const Topology& topology_;
   const ScheduleOptions options_;
   const StepSizes& sizes_;
-  const RecurringRows& recurring_;
   const MemoryQuestion question_;
 };
 
@@ -410,21 +370,18 @@ const RankMemory& MemoryPrediction::fullest() const {
 
 MemoryPrediction predict_memory(const Recipe& recipe, const Topology& topology, const StepSizes& sizes,
                                 const MemoryQuestion& question) {
-  return Predictor(recipe, topology, sizes, RecurringRows(), question).of_stages();
+  return Predictor(recipe, topology, sizes, question).of_stages();
 }
 
 MemoryPrediction predict_memory(const Recipe& recipe, const Topology& topology, const std::vector<StepSizes>& steps,
                                 const MemoryQuestion& question) {
-  const RecurringRows recurring(steps, topology);
   MemoryPrediction fullest;
   for (const StepSizes& step : steps) {
-    const MemoryPrediction own = Predictor(recipe, topology, step, recurring, question).of_stages();
+    const MemoryPrediction own = Predictor(recipe, topology, step, question).of_stages();
     if (fullest.stages.empty()) fullest = own;
     for (std::size_t i = 0; i < own.stages.size(); ++i) {
-      RankMemory &most = fullest.stages[i].rank, rank = own.stages[i].rank;
-      const std::int64_t needed = std::max(most.needed, rank.needed);
-      if (rank.peak > most.peak) most = std::move(rank);
-      most.needed = needed;
+      RankMemory& most = fullest.stages[i].rank;
+      if (own.stages[i].rank.peak > most.peak) most = own.stages[i].rank;
     }
   }
   return fullest;
@@ -432,7 +389,7 @@ MemoryPrediction predict_memory(const Recipe& recipe, const Topology& topology, 
 
 RankMemory predict_rank_memory(const Recipe& recipe, const Topology& topology, const StepSizes& sizes, int global_rank,
                                const MemoryQuestion& question) {
-  return Predictor(recipe, topology, sizes, RecurringRows(), question).of_rank(global_rank);
+  return Predictor(recipe, topology, sizes, question).of_rank(global_rank);
 }
 
 }  // namespace braid

@@ -23,11 +23,10 @@ enum class MemoryKind {
   Inputs,     // media as they are loaded, for the forwards that come next
   Transfers,  // tensors that were received for the op that comes next, or are being sent
   Working,    // what else an op needs while it runs: gradients of activations, rows of experts, workspaces
-  Choosing,   // once in a run: while the algorithms of products are compared, if there is room
 };
-inline constexpr std::array kMemoryKindNames = {
-    "parameters",          "fp8_copies", "main_copy", "moments",   "gradients", "reductions",       "activations",
-    "encoder_activations", "logits",     "inputs",    "transfers", "working",   "choosing_products"};
+inline constexpr std::array kMemoryKindNames = {"parameters", "fp8_copies", "main_copy",   "moments",
+                                                "gradients",  "reductions", "activations", "encoder_activations",
+                                                "logits",     "inputs",     "transfers",   "working"};
 using MemoryBytes = std::array<std::int64_t, kMemoryKindNames.size()>;  // by kind
 std::int64_t total_of(const MemoryBytes& bytes);
 
@@ -36,14 +35,13 @@ struct RankMemory {
   std::vector<MemoryBytes> modules{};  // by module of the topology, at the moment of the peak
   std::string at{};                    // the op of the peak, in words
   std::int64_t peak = 0;               // the most that the allocator has given out: the sum of the above
-  std::int64_t needed = 0;             // the same without Choosing: a run with less memory fails
 
   // What a GPU holds besides: estimates.
   std::int64_t nccl = 0, context = 0;
   std::int64_t slack = 0;  // freed memory that the allocator keeps
 
   std::int64_t device() const { return peak + nccl + context + slack; }
-  std::int64_t least_device() const { return needed + nccl + context; }
+  std::int64_t least_device() const { return peak + nccl + context; }
   MemoryBytes all_modules() const;
 };
 
@@ -66,8 +64,7 @@ struct MemoryQuestion {
 // takes about a millisecond for each different microbatch of these replicas.
 MemoryPrediction predict_memory(const Recipe& recipe, const Topology& topology, const StepSizes& sizes,
                                 const MemoryQuestion& question = {});
-// Of a run with these steps: the fullest of them counts, by stage. The algorithms of products are chosen only for sizes
-// that recur in several steps.
+// Of a run with these steps: the fullest of them counts, by stage.
 MemoryPrediction predict_memory(const Recipe& recipe, const Topology& topology, const std::vector<StepSizes>& steps,
                                 const MemoryQuestion& question = {});
 RankMemory predict_rank_memory(const Recipe& recipe, const Topology& topology, const StepSizes& sizes, int global_rank,

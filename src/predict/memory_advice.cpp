@@ -76,8 +76,8 @@ std::vector<MemoryAdvice> memory_advice(const Recipe& recipe, const MemoryPredic
       const Recipe changed = parse_recipe(to_yaml(change.recipe));
       const Topology topology(changed.topology, workload_of(changed));
       const MemoryPrediction after = predict_memory(changed, topology, steps_of(changed, topology), question);
-      const std::int64_t saves = before.fullest().needed - after.fullest().needed;
-      if (saves > before.fullest().needed / 100) advice.push_back({change.text, saves});
+      const std::int64_t saves = before.fullest().peak - after.fullest().peak;
+      if (saves > before.fullest().peak / 100) advice.push_back({change.text, saves});
     } catch (const ConfigError&) {  // the recipe does not permit it
     }
   }
