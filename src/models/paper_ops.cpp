@@ -98,7 +98,7 @@ PaperTensor PaperOps::linear_of_gelu(const PaperTensor& inner, const PaperRecomp
   PaperTensor y = {inner.rows, weight.out, element()};
   y.memory = product(y.rows, y.columns);
   return tape_.differentiable(y, inner.trains() || weight.trains,
-                              [this, inner, saved = activated.saved_if(weight.trains), weight](const PaperMemory&) {
+                              [this, inner, saved = activated.saved_if(weight.trains)](const PaperMemory&) {
                                 const PaperMemory x = saved();
                                 if (!inner.trains()) return;
                                 const PaperMemory of_activated = device_.kernels ? nullptr : tape_.make(inner.bytes());
