@@ -3,6 +3,8 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <sys/file.h>
+
 #include <cerrno>
 #include <utility>
 
@@ -13,14 +15,21 @@ namespace {
 
 int flags_of(AppendOnlyFile::Start start) {
   switch (start) {
-    case AppendOnlyFile::Start::Empty:
-      return O_TRUNC;
     case AppendOnlyFile::Start::New:
       return O_EXCL;
+    case AppendOnlyFile::Start::Empty:  // emptied below, if no other process writes it
     case AppendOnlyFile::Start::AtEnd:
       break;
   }
   return 0;
+}
+
+// Only as long as this process has it open. Where a file system has no locks, files are not protected.
+void empty_alone(int fd, const std::string& path) {
+  if (::flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+    throw ConfigError({fmt::format("another run writes '{}' now", path), path,
+                       "wait until it ends, or give this run another folder"});
+  if (::ftruncate(fd, 0) != 0) throw_errno(fmt::format("cannot empty '{}'", path));
 }
 
 }  // namespace
@@ -28,12 +37,16 @@ int flags_of(AppendOnlyFile::Start start) {
 AppendOnlyFile::AppendOnlyFile(std::string path, Start start) : path_(std::move(path)) {
   fd_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | flags_of(start), 0666);
   if (fd_ < 0) throw_errno(fmt::format("cannot open '{}' for writing", path_));
-  size_ = ::lseek(fd_, 0, SEEK_END);
-  if (size_ >= 0) return;
-  const int reason = errno;
-  ::close(fd_);
-  errno = reason;
-  throw_errno(fmt::format("'{}' is not a regular file", path_));
+  try {
+    size_ = ::lseek(fd_, 0, SEEK_END);
+    if (size_ < 0) throw_errno(fmt::format("'{}' is not a regular file", path_));
+    if (start != Start::Empty) return;
+    empty_alone(fd_, path_);
+    size_ = 0;
+  } catch (...) {
+    ::close(fd_);
+    throw;
+  }
 }
 
 AppendOnlyFile::~AppendOnlyFile() { ::close(fd_); }

@@ -48,7 +48,7 @@ function pointsOf(run, curve, axis) {
 // --- parts of the page ---
 
 const stateText = run => {
-  const words = {finished: run.end.text, failed: `failed: ${run.end.text}`, open: 'no end in the log'};
+  const words = {finished: run.end.text, failed: `failed: ${run.end.text}`, open: run.end.text.split(':')[0]};
   return element('span', {class: `state ${run.end.state}`}, words[run.end.state]);
 };
 

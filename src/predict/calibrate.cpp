@@ -136,7 +136,7 @@ OperatorSpeed speed_from(const std::vector<Work>& works, const std::vector<doubl
   double best = 0;
   for (std::size_t i = 0; i < works.size(); ++i) best = std::max(best, works[i].amount / seconds[i]);
   const auto shortest = static_cast<std::size_t>(std::min_element(seconds.begin(), seconds.end()) - seconds.begin());
-  const double latency = seconds[shortest] - works[shortest].amount / best;
+  const double latency = std::max(0.0, seconds[shortest] - works[shortest].amount / best);  // rounding may make it less
   OperatorSpeed speed = {.latency_us = latency * 1e6};
   for (std::size_t i = 0; i < works.size(); ++i) {
     const double rate = works[i].amount / (seconds[i] - latency);

@@ -21,7 +21,7 @@ constexpr const char* kPlanFile = "plan.json";
 constexpr const char* kTracker = "latest_checkpointed_iteration.txt";
 
 bool is_log(const fs::path& path) {
-  constexpr std::array kEndings = {".log", ".out", ".err", ".stdout", ".stderr"};
+  constexpr std::array kEndings = {".log", ".txt", ".out", ".err", ".stdout", ".stderr"};
   return std::find(kEndings.begin(), kEndings.end(), path.extension().string()) != kEndings.end();
 }
 

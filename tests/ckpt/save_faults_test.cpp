@@ -104,10 +104,11 @@ TEST(SaveFaults, KillingAWriterAtAnyMomentLeavesTheCheckpointBefore) {
   save(root, 0);
   const auto start = std::chrono::steady_clock::now();
   save(root, 1);
-  const auto whole_save = std::chrono::steady_clock::now() - start;
+  // A busy machine may have taken longer for it than for those below: the time shrinks until trials hit the save.
+  std::chrono::duration<double> whole_save = std::chrono::steady_clock::now() - start;
   std::int64_t latest = 1;
   int interrupted = 0;
-  for (int trial = 0; trial < 12; ++trial) {
+  for (int trial = 0; trial < 12 || (interrupted < 2 && trial < 60); ++trial) {
     const std::int64_t iteration = 2 + trial;
     const std::vector<pid_t> writers = start_writers(root, iteration);
     // The previous save may have been complete except for the tracker, which has been repaired now.
@@ -119,10 +120,12 @@ TEST(SaveFaults, KillingAWriterAtAnyMomentLeavesTheCheckpointBefore) {
     std::this_thread::sleep_for(0.2 * whole_save);
     for (const pid_t writer : writers) kill(writer, SIGKILL);
     for (const pid_t writer : writers) exit_code(writer);
-    if (latest_iteration(root) == iteration)
+    if (latest_iteration(root) == iteration) {
       latest = iteration;  // it was complete before the fault
-    else
+      whole_save *= 0.75;
+    } else {
       ++interrupted;
+    }
     ASSERT_EQ(latest_iteration(root), latest) << "trial " << trial;
     for (const std::int64_t complete : iterations_in(root)) expect_loads(root, complete);
     remove_old_iterations(root, 1);

@@ -12,6 +12,7 @@
 #include <map>
 #include <thread>
 
+#include "base/error.h"
 #include "support/programs.h"
 
 namespace braid {
@@ -171,6 +172,17 @@ TEST(Trace, ALaterRunReplacesALongerFile) {
     for (int i = 0; i < spans; ++i) auto span = trace.span("step");
   }
   EXPECT_EQ(spans_in(folder).size(), 1u);
+}
+
+TEST(Trace, TwoRunsMayNotWriteOneFile) {
+  const TemporaryFolder folder;
+  {
+    const Trace first(folder.path(), 3, "language");
+    EXPECT_NO_THROW(Trace(folder.path(), 4, "language"));
+    EXPECT_THROW(Trace(folder.path(), 3, "language"), ConfigError);
+  }
+  EXPECT_FALSE(events_in(folder).empty());
+  EXPECT_NO_THROW(Trace(folder.path(), 3, "language"));
 }
 
 TEST(Trace, DisabledItWritesNothing) {
