@@ -111,6 +111,7 @@ void add_plan_command(CLI::App& app) {
   add_schedule_command(*plan);
   add_plan_bytes_command(*plan);
   add_plan_memory_command(*plan);
+  add_plan_search_command(*plan);
   add_plan_simulate_command(*plan);
   show->callback([options, show] { show_plan(*options, show->remaining()); });
 }

@@ -221,6 +221,8 @@ std::int64_t ranks_of(const TopologyConfig& topology) {
   return ranks;
 }
 
+}  // namespace
+
 Problems validate(const Recipe& recipe) {
   Problems problems = validate(recipe.topology, workload_of(recipe));
   if (problems.empty()) problems = model_problems(recipe);
@@ -231,6 +233,8 @@ Problems validate(const Recipe& recipe) {
     problems = profile_problems(recipe.log.profile, iterations_of(length_of(recipe.train)), ranks_of(recipe.topology));
   return problems;
 }
+
+namespace {
 
 // So that a printed recipe has every default.
 void name_media(Recipe& recipe) {
