@@ -12,6 +12,7 @@
 #include "cli/data_commands.h"
 #include "inspect/sample_view.h"
 #include "inspect/survey_page.h"
+#include "predict/data_stats.h"
 #include "run/output_files.h"
 
 namespace braid {
@@ -19,7 +20,7 @@ namespace {
 
 struct InspectCommand {
   std::string path, split, count = "1000", html, stats;
-  std::int64_t show = 24;
+  std::int64_t show = 24, sequences = 2000;
   bool json = false, decodes = false, all_damaged = false;
 };
 
@@ -59,6 +60,17 @@ void check_files(const InspectCommand& command, const InputFiles& inputs) {
   check_outputs({{"--html", command.html, {".html", ".htm"}}, {"--stats", command.stats, {".json"}}}, inputs);
 }
 
+// What a planner needs: the counts of the survey, and the sizes of training sequences as the recipe makes them.
+std::string stats_text(const SurveyReport& report, LaneSetOptions options, std::int64_t sequences) {
+  nlohmann::ordered_json stats = stats_json(report);
+  if (options.sequence_length > 0 && report.survey.has_usable()) {
+    // The report names the damaged samples.
+    options.bad = std::make_shared<BadSamples>(std::numeric_limits<std::int64_t>::max(), nullptr);
+    stats.update(to_json(sample_sequences(LaneSet(std::move(options)), sequences)));
+  }
+  return stats.dump() + "\n";
+}
+
 void inspect(const InspectCommand& command, const std::vector<std::string>& flags) {
   const std::int64_t count = count_of(command.count);
   const LaneSetOptions options = [&] {
@@ -87,7 +99,7 @@ void inspect(const InspectCommand& command, const std::vector<std::string>& flag
   const SpreadSamples samples(*blend, count);
   const SurveyReport report = {command.path, count_splits(options.data, *blend), survey(sources, samples, pool),
                                options.sequence_length};
-  if (!command.stats.empty()) write_output(command.stats, stats_json(report).dump() + "\n");
+  if (!command.stats.empty()) write_output(command.stats, stats_text(report, options, command.sequences));
   if (!command.html.empty()) {
     std::vector<std::string> views;
     for (const SampleRef& ref : shown(samples, command.show))
@@ -116,8 +128,13 @@ void add_data_inspect_command(CLI::App& data) {
   inspecting->add_flag("--decode", command->decodes, "decode every picture: finds damage that headers do not show");
   inspecting->add_flag("--all-damaged", command->all_damaged, "name all damaged samples; default: 20, with --json all");
   inspecting->add_flag("--json", command->json, "print JSON, for programs");
-  inspecting->add_option("--stats", command->stats, "write counts of lengths and picture sizes to this file, as JSON")
+  inspecting
+      ->add_option("--stats", command->stats,
+                   "write lengths, picture sizes and the sizes of training sequences, as JSON")
       ->type_name("FILE");
+  inspecting->add_option("--sequences", command->sequences, "how many training sequences --stats stores")
+      ->check(CLI::Range(1, 1'000'000))
+      ->capture_default_str();
   inspecting->add_option("--html", command->html, "write a page with pictures, chats and what is predicted")
       ->type_name("FILE");
   inspecting->add_option("--show", command->show, "how many samples the page shows")

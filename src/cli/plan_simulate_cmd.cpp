@@ -15,6 +15,7 @@
 #include "plan/timeline.h"
 #include "predict/scale_nodes.h"
 #include "predict/simulate.h"
+#include "predict/step_draws.h"
 #include "predict/step_trace.h"
 
 namespace braid {
@@ -24,10 +25,40 @@ struct SimulateCommand {
   std::string recipe_path, hardware = "h100", svg_path, trace_path;
   std::optional<int> nodes, encoder_nodes;
   double compute_efficiency = 1, link_efficiency = 1;
-  int steps = 1;
-  std::int64_t seed = 1;
-  bool json = false;
+  std::string stats_path;
+  std::optional<int> steps;
+  std::optional<std::int64_t> seed;
+  bool full = false, json = false;
 };
+
+// Which sizes the steps have, and in words.
+struct Sizes {
+  SimulateOptions options{};
+  std::string words{};
+};
+
+// Beyond this, drawing each replica's samples and playing each replica takes too long.
+constexpr int kMaxDrawnReplicas = 4096;
+
+Sizes sizes_of(const SimulateCommand& command, const Recipe& recipe) {
+  int replicas = 0;
+  for (const ModuleConfig& module : recipe.topology.modules) replicas += module.dp;
+  const bool has_sizes = is_mock(recipe.data) || !command.stats_path.empty();
+  const char* why = command.full                      ? "--full"
+                    : !has_sizes                      ? "no --stats of the data set were given"
+                    : replicas > kMaxDrawnReplicas ? "there are too many replicas to draw samples for each"
+                                                      : nullptr;
+  if (why)
+    return {{.steps = command.steps.value_or(1)},
+            fmt::format("full sequences with as many and as large media as mock samples may have, since {}", why)};
+  std::shared_ptr<const DataStats> stats;
+  if (!command.stats_path.empty()) stats = std::make_shared<DataStats>(read_data_stats(command.stats_path));
+  const int steps = command.steps.value_or(8);
+  return {{.steps = steps,
+           .draw = [stats](const Recipe& r, const Topology& topology,
+                           int step) { return draw_step(r, topology, stats.get(), static_cast<std::uint64_t>(step)); }},
+          fmt::format("drawn from {}, {}", stats ? command.stats_path : "those of mock samples", counted(steps, "step"))};
+}
 
 std::string share(double part, double whole) { return fmt::format("{:>5.1f} %", 100 * part / whole); }
 
@@ -64,7 +95,7 @@ nlohmann::ordered_json module_json(const ModuleTimes& module) {
 }
 
 std::string simulation_json(const Simulation& simulation, const Recipe& recipe, const HardwareProfile& hardware,
-                            const SimulateCommand& command) {
+                            const Sizes& sizes) {
   nlohmann::ordered_json json = {{"iteration_s", simulation.iteration_s},
                                  {"spread_s", simulation.spread_s},
                                  {"fastest_s", simulation.fastest_s},
@@ -74,7 +105,8 @@ std::string simulation_json(const Simulation& simulation, const Recipe& recipe, 
                                  {"bubble", simulation.bubble},
                                  {"exposed_communication_s", simulation.exposed_communication_s},
                                  {"bound_by", simulation.bound_by},
-                                 {"steps", command.steps},
+                                 {"steps", sizes.options.steps},
+                                 {"sizes", sizes.words},
                                  {"ranks", simulation.ranks},
                                  {"nodes", simulation.nodes},
                                  {"played_ranks", simulation.played_ranks},
@@ -96,11 +128,12 @@ std::string drawing(const PlayedStep& step, const Recipe& recipe) {
                   stage_costs(step.world.topology, frozen_sets(recipe)));
 }
 
-void print_simulation(const Simulation& simulation, const HardwareProfile& hardware, const std::string& scaled) {
-  fmt::print("hardware: {}\n", described(hardware));
+void print_simulation(const Simulation& simulation, const HardwareProfile& hardware, const Sizes& sizes,
+                      const std::string& scaled) {
+  fmt::print("hardware: {}\nsizes: {}\n", described(hardware), sizes.words);
   if (!scaled.empty()) fmt::print("scaled: {}\n", scaled);
-  fmt::print("{} on {}; {} that do the same as no other played\n\n", counted(simulation.ranks, "rank"),
-             counted(simulation.nodes, "node"), counted(simulation.played_ranks, "rank"));
+  fmt::print("{} on {}, played as {}\n\n", counted(simulation.ranks, "rank"), counted(simulation.nodes, "node"),
+             counted(simulation.played_ranks, "rank"));
   fmt::print("iteration      {:.3f} s, +- {:.3f} s ({:.3f} to {:.3f} s)\n", simulation.iteration_s, simulation.spread_s,
              simulation.fastest_s, simulation.slowest_s);
   fmt::print("throughput     {:.0f} tokens/s/GPU, {:.1f} TFLOP/s/GPU\n", simulation.tokens_per_s_per_gpu,
@@ -124,11 +157,13 @@ void plan_simulate(const SimulateCommand& command, const std::vector<std::string
     recipe = std::move(other.recipe);
     scaled = std::move(other.how);
   }
-  const auto [simulation, step] = simulate_and_keep(recipe, hardware, {.steps = command.steps});
+  if (command.seed) recipe.train.seed = *command.seed;
+  const Sizes sizes = sizes_of(command, recipe);
+  const auto [simulation, step] = simulate_and_keep(recipe, hardware, sizes.options);
   if (!command.svg_path.empty()) write_file(command.svg_path, drawing(step, recipe), "--svg");
   if (!command.trace_path.empty()) write_trace(step, command.trace_path);
-  if (command.json) return fmt::print("{}\n", simulation_json(simulation, recipe, hardware, command));
-  print_simulation(simulation, hardware, scaled);
+  if (command.json) return fmt::print("{}\n", simulation_json(simulation, recipe, hardware, sizes));
+  print_simulation(simulation, hardware, sizes, scaled);
 }
 
 }  // namespace
@@ -151,8 +186,13 @@ void add_plan_simulate_command(CLI::App& plan) {
       ->check(CLI::Range(0.01, 10.0));
   simulate->add_option("--link-efficiency", command->link_efficiency, "likewise of the links' speed; default: 1")
       ->check(CLI::Range(0.01, 10.0));
-  simulate->add_option("--steps", command->steps, "how many steps to draw; default: 1")->check(CLI::PositiveNumber);
-  simulate->add_option("--seed", command->seed, "of the draws; default: 1");
+  simulate->add_option("--stats", command->stats_path,
+                       "sizes of the data set's samples, of braid data inspect --stats; each step draws from them");
+  simulate->add_option("--steps", command->steps, "how many steps to draw; default: 8, or 1 with full sequences")
+      ->check(CLI::PositiveNumber);
+  simulate->add_option("--seed", command->seed, "of the draws; default: train.seed");
+  simulate->add_flag("--full", command->full,
+                     "draw nothing: full sequences, with as many and as large media as mock samples may have");
   simulate->add_flag("--json", command->json, "print JSON, for programs");
   simulate->add_option("--svg", command->svg_path, "draw the last step to this file, to scale");
   simulate->add_option("--trace", command->trace_path, "write the last step to this file, for Perfetto");

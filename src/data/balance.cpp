@@ -1,6 +1,7 @@
 #include "data/balance.h"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 
 #include "base/error.h"
@@ -54,8 +55,7 @@ class Loads {
   double growth(const std::vector<double>& cost, std::int64_t place) const {
     double sum = 0;
     for (std::size_t m = 0; m < cost.size(); ++m) {
-      const auto samples = static_cast<double>(places_.per_replica[m]),
-                 of_step = samples * places_.microbatches;
+      const auto samples = static_cast<double>(places_.per_replica[m]), of_step = samples * places_.microbatches;
       sum += cost[m] * (in_microbatch_[m][microbatch_of(m, place)] / (samples * samples) +
                         in_step_[m][replica_of(m, place)] / (of_step * of_step));
     }
@@ -98,26 +98,37 @@ std::vector<std::int64_t> balanced_order(const Costs& costs, const StepPlaces& p
   std::vector<std::int64_t> order(costs.size(), kFree);
   Loads loads(places);
   for (std::int64_t i = 0; i < std::ssize(by_cost); ++i) {
-    const std::vector<double>& cost = relative_costs[index(by_cost[index(i)])];
+    const std::int64_t sample = by_cost[index(i)];
+    const std::vector<double>& cost = relative_costs[index(sample)];
     const std::int64_t first = gathers_similar ? i / places.samples * places.samples : 0,
                        end = gathers_similar ? first + places.samples : std::ssize(order);
     std::int64_t best = kFree;
-    double least = 0;
-    for (std::int64_t place = first; place < end; ++place) {
-      if (order[index(place)] != kFree) continue;
+    double least = std::numeric_limits<double>::infinity();
+    const auto consider = [&](std::int64_t place) {
+      if (order[index(place)] != kFree) return;
       const double growth = loads.growth(cost, place);
-      if (best != kFree && growth >= least) continue;
+      if (growth >= least) return;
       best = place;
       least = growth;
-    }
-    order[index(best)] = by_cost[index(i)];
+    };
+    if (sample >= first && sample < end) consider(sample);  // of equally good places its own, then the first
+    for (std::int64_t place = first; place < end; ++place) consider(place);
+    order[index(best)] = sample;
     loads.add(cost, best);
   }
   return order;
 }
 
-SampleBalance::SampleBalance(const Provider& provider, const Topology& topology,
-                             const std::vector<std::string>& frozen, int replicas)
+int default_balanced_replicas(const Topology& topology) {
+  const int replicas = topology.language().dense.size_of("dp");
+  int most = 1;
+  for (const Module& module : topology.modules())
+    if (module.is_encoder) most = std::max(most, replicas / module.dense.size_of("dp"));
+  return std::gcd(replicas, most);
+}
+
+SampleBalance::SampleBalance(const Provider& provider, const Topology& topology, const std::vector<std::string>& frozen,
+                             int replicas)
     : costs_(provider, topology, frozen), replicas_(replicas), colocated_(topology.colocated()) {
   for (const Module& module : topology.modules()) dp_.push_back(module.dense.size_of("dp"));
   language_replicas_ = topology.language().dense.size_of("dp");
@@ -128,7 +139,7 @@ std::vector<std::int64_t> SampleBalance::order(const std::vector<SampleSizes>& s
   const std::int64_t in_group = per_replica * replicas_, in_microbatch = std::ssize(samples) / microbatches;
   BRAID_CHECK_EQ(in_microbatch % in_group, 0, "samples of a microbatch in groups of replicas");
   StepPlaces places = {.samples = in_group, .microbatches = microbatches, .modules_share_ranks = colocated_};
-  for (const int dp : dp_) places.per_replica.push_back(std::min(in_group, per_replica * language_replicas_ / dp));
+  for (const int dp : dp_) places.per_replica.push_back(per_replica * language_replicas_ / dp);
   std::vector<std::int64_t> order(samples.size());
   for (std::int64_t first = 0; first < in_microbatch; first += in_group) {
     // The group's samples, from places of the group to places of all samples given.

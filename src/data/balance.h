@@ -15,7 +15,7 @@ namespace braid {
 struct StepPlaces {
   std::int64_t samples = 1;  // per microbatch
   int microbatches = 1;
-  std::vector<std::int64_t> per_replica{};  // by module: samples of a microbatch
+  std::vector<std::int64_t> per_replica{};  // by module: samples of a microbatch; may be more than there are here
   bool modules_share_ranks = false;         // otherwise they work at the same time
 };
 
@@ -23,9 +23,14 @@ struct StepPlaces {
 //
 // The costliest sample first, each takes the free place where its work meets the least work of other samples: in the
 // same microbatch of the same replica, and in the whole step of that replica, for all modules. If a replica has only
-// one sample of a microbatch, nothing can even out its microbatches; then each microbatch gets samples of similar cost,
-// so that replicas that wait for each other in every microbatch wait the least.
+// one sample of a microbatch, in the module whose work varies most, nothing can even out its microbatches; then each
+// microbatch gets samples of similar cost, so that replicas that wait for each other in every microbatch wait the
+// least.
 std::vector<std::int64_t> balanced_order(const std::vector<std::vector<double>>& costs, const StepPlaces& places);
+
+// How many language replicas exchange samples, if the recipe does not say it: as many as an encoder replica serves. Its
+// readers have all their samples anyway.
+int default_balanced_replicas(const Topology& topology);
 
 // Balances the samples of consecutive language replicas together: all that a reader must know is their samples.
 class SampleBalance {
@@ -44,7 +49,7 @@ class SampleBalance {
   const SampleCosts costs_;
   const int replicas_;
   const bool colocated_;
-  std::vector<int> dp_;       // by module
+  std::vector<int> dp_;  // by module
   int language_replicas_ = 1;
 };
 

@@ -35,7 +35,7 @@ class LaneBatches : public BatchSource {
  private:
   const std::shared_ptr<const LaneSet> set_;            // shared with readers
   const std::shared_ptr<const SampleBalance> balance_;  // likewise; none: sequences come as lanes give them
-  std::vector<std::string> positions_;        // by lane; empty: from the start
+  std::vector<std::string> positions_;                  // by lane; empty: from the start
 };
 
 }  // namespace braid

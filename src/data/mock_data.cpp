@@ -57,7 +57,8 @@ Tokens MockData::tokens(std::int64_t sample) const {
   const std::vector<SampleSizes::Extents> all = sizes_.extents_of(sample);
   for (std::size_t m = 0; m < modalities_.size(); ++m)
     for (const auto& extent : all[m])
-      ids.insert(ids.end(), static_cast<std::size_t>(rows_of(modalities_[m].encoder, extent)), modalities_[m].encoder.token_id);
+      ids.insert(ids.end(), static_cast<std::size_t>(rows_of(modalities_[m].encoder, extent)),
+                 modalities_[m].encoder.token_id);
   const auto media = static_cast<std::int64_t>(ids.size());
   const std::vector<std::int64_t> words = text(sample, sizes_.length_of(sample) - media);
   ids.insert(ids.end(), words.begin(), words.end());

@@ -36,7 +36,7 @@ class MockSizes {
   const std::vector<EncoderConfig>& encoders() const { return encoders_; }
 
   // Of a sub-sequence.
-  std::int64_t length_of(std::int64_t piece) const;          // without padding
+  std::int64_t length_of(std::int64_t piece) const;           // without padding
   std::vector<Extents> extents_of(std::int64_t piece) const;  // by encoder
   SampleSizes::Piece piece_of(std::int64_t piece, const std::vector<Extents>& extents) const;
 

@@ -4,9 +4,11 @@
 
 #include <vector>
 
-#include "plan/topology.h"
+#include "plan/topology_config.h"
 
 namespace braid {
+
+struct Module;  // plan/topology.h
 
 // Throws a ConfigError with all problems that validate() finds.
 std::vector<Module> make_modules(const TopologyConfig& config, const Workload& workload);

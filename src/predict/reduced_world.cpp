@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "plan/modules.h"
+
 namespace braid {
 namespace {
 

@@ -5,7 +5,7 @@
 
 #include <vector>
 
-#include "plan/modules.h"
+#include "plan/topology.h"
 #include "run/recipe.h"
 
 namespace braid {

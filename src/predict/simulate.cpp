@@ -167,12 +167,10 @@ class Simulator {
     const double tokens = tokens_ / steps, ranks = result_.ranks;
     result_.tokens_per_s_per_gpu = tokens / result_.iteration_s / ranks;
     // As the log counts them: of full sequences.
-    const double length = recipe_.model.model.sequence_length;
-    result_.tflops_per_gpu =
-        1e-12 *
-        count_flops(recipe_.model.model.language, recipe_.train.global_batch * length, length / recipe_.data.packed)
-            .total() /
-        result_.iteration_s / ranks;
+    const double piece = piece_length(recipe_.data, recipe_.model.model);
+    const double all = recipe_.train.global_batch * piece * recipe_.data.packed;
+    const double flops = count_flops(recipe_.model.model.language, all, piece).total();
+    result_.tflops_per_gpu = 1e-12 * flops / result_.iteration_s / ranks;
     find_bound();
   }
 

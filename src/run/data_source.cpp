@@ -14,10 +14,8 @@ namespace {
 constexpr std::int64_t kEvaluationSeed = 0x5eed0000;
 
 // Evaluation names its samples by their places, so it never moves them.
-std::shared_ptr<const SampleBalance> make_balance(const Recipe& recipe, const Topology& topology, DataUse use) {
-  if (recipe.loader.balance == "none" || use != DataUse::Training) return nullptr;
-  return std::make_shared<SampleBalance>(recipe.model.model, topology, frozen_sets(recipe),
-                                         recipe.loader.balance_replicas);
+std::shared_ptr<const SampleBalance> balance_for(const Recipe& recipe, const Topology& topology, DataUse use) {
+  return use == DataUse::Training ? sample_balance(recipe, topology) : nullptr;
 }
 
 }  // namespace
@@ -28,10 +26,10 @@ std::unique_ptr<BatchSource> make_batch_source(const Recipe& recipe, const Topol
     return std::make_unique<MockBatches>(
         recipe.data, recipe.model.model, topology,
         static_cast<std::uint64_t>(use == DataUse::Training ? seed : seed + kEvaluationSeed),
-        make_balance(recipe, topology, use));
+        balance_for(recipe, topology, use));
   LaneSetOptions options = lane_set_options(recipe, topology, seed, use);
   options.bad = std::move(bad);
-  return std::make_unique<LaneBatches>(std::move(options), make_balance(recipe, topology, use));
+  return std::make_unique<LaneBatches>(std::move(options), balance_for(recipe, topology, use));
 }
 
 std::set<SampleId> damaged_on_all_ranks(const BadSamples& own, World& world) {

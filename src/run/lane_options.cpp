@@ -1,8 +1,15 @@
 #include "run/lane_options.h"
 
+#include "data/balance.h"
 #include "data/vision_input.h"
 
 namespace braid {
+
+std::shared_ptr<const SampleBalance> sample_balance(const Recipe& recipe, const Topology& topology) {
+  if (recipe.loader.balance == "none") return nullptr;
+  return std::make_shared<SampleBalance>(recipe.model.model, topology, frozen_sets(recipe),
+                                         recipe.loader.balance_replicas.value_or(default_balanced_replicas(topology)));
+}
 
 LaneSetOptions lane_set_options(const Recipe& recipe, const Topology& topology, std::int64_t seed, DataUse use) {
   const Provider& provider = recipe.model.model;

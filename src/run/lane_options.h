@@ -2,13 +2,19 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 
 #include "run/recipe.h"
 #include "samples/lane_set.h"
 
 namespace braid {
 
+class SampleBalance;
+
 enum class DataUse { Training, Evaluation };
+
+// How training orders the samples of a step; none: as they come.
+std::shared_ptr<const SampleBalance> sample_balance(const Recipe& recipe, const Topology& topology);
 
 // Of a recipe with a data set; `say` is left to the caller.
 LaneSetOptions lane_set_options(const Recipe& recipe, const Topology& topology, std::int64_t seed, DataUse use);

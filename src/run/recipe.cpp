@@ -110,11 +110,10 @@ Problems balance_problems(const Recipe& recipe, const ModuleConfig& language) {
   const LoaderConfig& loader = recipe.loader;
   if (loader.balance == "none") return {};
   Problems problems;
-  if (loader.balance_replicas >= 1 && language.dp % loader.balance_replicas != 0)
-    problems.push_back({fmt::format("balance_replicas={} does not divide the language model's dp={}",
-                                    loader.balance_replicas, language.dp),
-                        "loader.balance_replicas",
-                        fmt::format("use balance_replicas={}", std::gcd(loader.balance_replicas, language.dp))});
+  if (const int together = loader.balance_replicas.value_or(1); together >= 1 && language.dp % together != 0)
+    problems.push_back(
+        {fmt::format("balance_replicas={} does not divide the language model's dp={}", together, language.dp),
+         "loader.balance_replicas", fmt::format("use balance_replicas={}", std::gcd(together, language.dp))});
   // It scales gradients by how many encoder replicas have input, which depends on who gets which samples.
   if (recipe.train.correct_partial_participation)
     problems.push_back({"balance=cost moves samples, but correct_partial_participation=true needs them where they are",

@@ -60,8 +60,10 @@ void describe(Fields& f, LoaderConfig& c) {
            "one reader of an encoder rank for all its language replicas, or one for each; the batches are the same");
   f.choice("balance", c.balance, {"none", "cost"},
            "cost: reorder the samples of a step so that microbatches and replicas have about equal work");
-  f.field("balance_replicas", c.balance_replicas,
-          "language replicas that exchange samples to balance them; readers read the samples of all of them");
+  f.field(
+      "balance_replicas", c.balance_replicas,
+      "language replicas that exchange samples to balance them, and read those of each other; default: as many as an "
+      "encoder replica serves");
 }
 
 namespace {
@@ -114,10 +116,7 @@ std::vector<Problem> validate(const LoaderConfig& config, const std::string& whe
   check_range(problems, where + ".shuffle_buffer", config.shuffle_buffer, 0, kMostBuffered);
   check_range(problems, where + ".max_samples_per_sequence", config.max_samples_per_sequence.value_or(1), 1);
   check_range(problems, where + ".threads", config.threads, 1, 1024);
-  check_range(problems, where + ".balance_replicas", config.balance_replicas, 1);
-  if (config.balance == "none" && config.balance_replicas > 1)
-    problems.push_back({fmt::format("balance_replicas={} has no effect with balance=none", config.balance_replicas),
-                        where + ".balance_replicas", "use balance=cost, or balance_replicas=1"});
+  check_range(problems, where + ".balance_replicas", config.balance_replicas.value_or(1), 1);
   return problems;
 }
 

@@ -56,7 +56,7 @@ struct LoaderConfig {
   int threads = 2;                                // per reader; do not change the samples
   std::string readers = "shared";                 // shared | per_replica: see describe()
   std::string balance = "none";                   // none | cost: see data/balance.h
-  int balance_replicas = 1;                       // language replicas that exchange samples
+  std::optional<int> balance_replicas{};          // that exchange samples; default: see describe()
 };
 
 void describe(Fields& fields, SampleFields& config);

@@ -368,6 +368,35 @@ TEST_F(DataTools, BenchDoesAllTheWork) {
               AllOf(HasSubstr("tokenizing"), HasSubstr("MB at the end")));
 }
 
+// Two lanes; --stats stores the sequences that pack prints.
+TEST_F(DataTools, StatsAreTheSizesOfTrainingSequences) {
+  const std::string path = folder_.path() + "/stats.json";
+  inspected({"--stats", path, "--sequences", "10"});
+  const json stats = json::parse(testing::read_file(path));
+  EXPECT_EQ(stats["sequence_length"], kLength);
+  EXPECT_EQ(stats["encoders"], json({"images"}));
+  std::vector<json> expected = packs({"--count", "5"}), second = packs({"--count", "5", "--lane", "1"});
+  expected.insert(expected.end(), second.begin(), second.end());
+  ASSERT_EQ(stats["sequences"].size(), expected.size());
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    const json& sequence = stats["sequences"][i];
+    json extents = json::array();
+    ASSERT_EQ(sequence["pieces"].size(), expected[i]["samples"].size());
+    for (std::size_t p = 0; p < sequence["pieces"].size(); ++p) {
+      const json &piece = sequence["pieces"][p], &sample = expected[i]["samples"][p];
+      EXPECT_EQ(piece[0], sample["length"]);
+      EXPECT_EQ(piece[1], sample["labels"]);
+      EXPECT_LE(piece[1].get<int>(), piece[3].get<int>() - piece[2].get<int>());
+      EXPECT_LT(piece[3].get<int>(), piece[0].get<int>()) << "the last token predicts nothing";
+      for (const json& media : sample["media"]) extents.push_back(media["extent"]);
+    }
+    EXPECT_EQ(sequence.contains("media") ? sequence["media"][0] : json::array(), extents);
+  }
+  const Finished alone = braid({"data", "inspect", set(), "--stats", path});
+  EXPECT_EQ(alone.exit_code, 0) << alone.err;
+  EXPECT_FALSE(json::parse(testing::read_file(path)).contains("sequences")) << "no tokenizer";
+}
+
 TEST_F(DataTools, PageShowsWhatIsPredictedAndEscapesTheRest) {
   const std::string page = folder_.path() + "/page.html", stats = folder_.path() + "/stats.json";
   inspected({"--html", page, "--stats", stats, "--show", "5"});
@@ -378,6 +407,7 @@ TEST_F(DataTools, PageShowsWhatIsPredictedAndEscapesTheRest) {
   std::int64_t samples = 0;
   for (const json& pair : counts["lengths"]) samples += pair[1].get<std::int64_t>();
   EXPECT_EQ(samples, kSamples);
+  EXPECT_LE(counts["sequences"].size(), kSamples) << "not more sequences than samples";
 
   const std::string hostile = folder_.write("hostile.jsonl", R"({"text": "<script>alert(1)</script>"})"
                                                              "\n");

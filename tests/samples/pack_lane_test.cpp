@@ -247,8 +247,12 @@ TEST(ReplicaLanes, ServeTheSameSequencesWithAnyNumberOfReplicas) {
     EXPECT_EQ(text_of(second.next(0)), lanes[2 + i % 2][i / 2]);
   }
   std::vector<std::string> positions(4);
-  for (const auto& [lane, text] : one.positions()) positions.at(static_cast<std::size_t>(lane)) = text;
-  for (const auto& [lane, text] : both.positions()) EXPECT_EQ(positions[static_cast<std::size_t>(lane)], text);
+  for (const auto& [lane, text] : one.positions(0)) positions.at(static_cast<std::size_t>(lane)) = text;
+  for (const int replica : {0, 1})
+    for (const auto& [lane, text] : both.positions(replica)) {
+      EXPECT_EQ(lane / 2, replica);
+      EXPECT_EQ(positions[static_cast<std::size_t>(lane)], text);
+    }
   ReplicaLanes continued(set, {1, 1, 2}, positions);
   EXPECT_EQ(text_of(continued.next(0)), text_of(second.next(0)));
 }

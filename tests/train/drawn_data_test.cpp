@@ -54,7 +54,8 @@ struct DataOptions {
   std::vector<std::string> positions{};  // to continue from
   int threads = 2;
   std::int64_t max_bad_samples = 1000;
-  bool learns = true;  // otherwise the loss depends on the samples only
+  bool learns = true;        // otherwise the loss depends on the samples only
+  int balance_replicas = 0;  // that exchange samples; 0: sequences come as lanes give them
 };
 
 LaneSetOptions lanes_of(const DataOptions& options, const std::string& split) {
@@ -93,7 +94,11 @@ Outcome run(const Layout& layout, const DataOptions& options = {}) {
         const std::lock_guard lock(mutex);
         result.notes.push_back(text);
       });
-      return std::make_unique<LaneBatches>(std::move(lanes));
+      const bool balances = options.balance_replicas > 0 && split == "train";
+      return std::make_unique<LaneBatches>(
+          std::move(lanes),
+          balances ? std::make_shared<SampleBalance>(provider, topology, layout.frozen, options.balance_replicas)
+                   : nullptr);
     };
     const auto data = source_of("train"), valid = source_of("val");
     if (!options.positions.empty()) data->restore(options.positions);
@@ -183,6 +188,67 @@ TEST(DrawnDataRuns, ContinueWithAnotherNumberOfReplicas) {
     for (std::size_t step = 0; step < 4; ++step)
       EXPECT_NEAR(step < 2 ? first.losses[step] : rest.losses[step - 2], whole.losses[step], 1e-10) << before << after;
   }
+}
+
+// --- samples in the order of a balanced step
+
+TEST(BalancedDrawnData, TrainsAsInOneProcess) {
+  for (const auto& [layout, replicas] :
+       {std::pair(Layout{}, 1), std::pair(Layout{.images = {.dp = 2}, .language = {.dp = 4}, .micro_batch = 2}, 4),
+        std::pair(Layout{.images = {.dp = 2}, .language = {.dp = 4}}, 1),
+        std::pair(Layout{.images = {.dp = 2}, .language = {.dp = 4}}, 2),
+        std::pair(Layout{.images = {.dp = 4}, .language = {.tp = 2, .dp = 2}, .micro_batch = 2}, 2),
+        std::pair(Layout{.images = {.dp = 2}, .language = {.dp = 2, .pp = 2}, .colocated = true}, 2)}) {
+    SCOPED_TRACE(replicas);
+    expect_same(run(layout, {.balance_replicas = replicas}), alone());
+  }
+  expect_same(run({.images = {.dp = 2}, .language = {.dp = 4}}, {.is_damaged = true, .balance_replicas = 4}),
+              alone(/*is_damaged=*/true));
+}
+
+TEST(BalancedDrawnData, ContinuesWithAnotherNumberOfReplicas) {
+  const auto with_dp = [](int dp) { return Layout{.images = {.dp = 2}, .language = {.dp = dp}, .micro_batch = 2}; };
+  const Outcome whole = run(with_dp(1), {.steps = 4, .learns = false});
+  const Outcome first = run(with_dp(4), {.steps = 2, .learns = false, .balance_replicas = 4});
+  const Outcome rest =
+      run(with_dp(2), {.steps = 2, .positions = first.positions, .learns = false, .balance_replicas = 2});
+  EXPECT_EQ(rest.positions, whole.positions);
+  for (std::size_t step = 0; step < 4; ++step)
+    EXPECT_NEAR(step < 2 ? first.losses[step] : rest.losses[step - 2], whole.losses[step], 1e-10);
+}
+
+// The patches that encoder replicas get in each microbatch: their order differs, their sum over a step does not.
+TEST(BalancedDrawnData, HasMoreEvenMicrobatches) {
+  const Layout layout = {.images = {.dp = 2}, .language = {.dp = 4}};
+  const Topology topology = testing::topology_of(layout);
+  const Provider provider = layout.provider();
+  const auto patches = [&](const std::shared_ptr<const SampleBalance>& balance) {
+    LaneSetOptions options = lanes_of({}, "train");
+    options.media = media_tokens(provider, topology);
+    options.vision = vision_input(provider, topology);
+    const LaneBatches data(std::move(options), balance);
+    std::vector<std::int64_t> counts;
+    for (const SampleRange& own : {SampleRange{0, 2}, SampleRange{2, 4}}) {
+      const auto reader =
+          data.read_encoder("images", {.all = 4, .own = own, .language_replicas = 4, .microbatches = 4});
+      for (int microbatch = 0; microbatch < 4; ++microbatch) {
+        counts.push_back(0);
+        for (const Extent& extent : reader->next().extents) counts.back() += input_rows(extent);
+      }
+    }
+    return counts;
+  };
+  const auto sum = [](const std::vector<std::int64_t>& counts) {
+    return std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
+  };
+  const auto spread = [](const std::vector<std::int64_t>& counts) {
+    const auto [least, most] = std::minmax_element(counts.begin(), counts.end());
+    return *most - *least;
+  };
+  const std::vector<std::int64_t> as_read = patches(nullptr), balanced = patches(std::make_shared<SampleBalance>(
+                                                                  provider, topology, std::vector<std::string>{}, 4));
+  EXPECT_EQ(sum(balanced), sum(as_read));
+  EXPECT_LT(2 * spread(balanced), spread(as_read));
 }
 
 // --- pictures whose header is fine and whose pixels are not

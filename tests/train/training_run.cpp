@@ -6,6 +6,7 @@
 #include <mutex>
 
 #include "base/error.h"
+#include "data/balance.h"
 #include "data/sample_batches.h"
 #include "dist/world.h"
 #include "support/ranks.h"
@@ -133,10 +134,27 @@ std::vector<double> Trained::losses() const {
   return losses;
 }
 
+namespace {
+
+SampleBatches::StepOrder balanced_order(const TrainingLayout& layout, const Topology& topology, int replicas) {
+  const Provider provider = layout.provider();
+  return [balance = std::make_shared<SampleBalance>(provider, topology, layout.frozen, replicas),
+          sizes = MockSizes(mixed_data(), provider, topology, kDataSeed)](std::int64_t first,
+                                                                          const ReaderSamples& samples) {
+    std::vector<SampleSizes> of_step;
+    for (std::int64_t i = 0; i < samples.all * samples.microbatches; ++i) of_step.push_back(sizes.of(first + i));
+    return balance->order(of_step, samples.all / samples.language_replicas, samples.microbatches);
+  };
+}
+
+}  // namespace
+
 Trained train_on(World& world, const TrainingLayout& layout, const Topology& topology, const TrainingOptions& options) {
   const Provider provider = layout.provider();
   const std::unique_ptr<SampleSource> samples = options.data(provider, topology);
-  SampleBatches data(*samples, media_tokens(provider, topology));
+  SampleBatches data(
+      *samples, media_tokens(provider, topology),
+      options.balance_replicas > 0 ? balanced_order(layout, topology, options.balance_replicas) : nullptr);
   TrainingConfig config = config_of(layout);
   options.change(config);
   const Groups groups(world, topology);

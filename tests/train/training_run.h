@@ -51,6 +51,7 @@ MakeData mock(const MockDataConfig& config);
 struct TrainingOptions {
   int steps = kSteps;
   MakeData data = mock(mixed_data());
+  int balance_replicas = 0;  // that exchange samples of mixed_data(); 0: samples come by number
   std::function<void(TrainingConfig&)> change = [](TrainingConfig&) {};
   std::function<int(Training&, World&)> start = [](Training&, World&) { return 0; };  // returns the first step's number
   std::function<void(Training&)> before_step = [](Training&) {};

@@ -33,6 +33,23 @@ using Layout = testing::TrainingLayout;
 
 const std::vector<std::string> kImages = {"images.encoder", "images.projector"};
 
+// The samples of a step are in other microbatches and replicas than without balance; their sum is the same.
+TEST(BalancedTraining, EqualsOneProcess) {
+  const std::vector<std::pair<Layout, int>> cases = {
+      {{.images = {.dp = 2}, .language = {.dp = 2}}, 1},
+      {{.images = {.dp = 2}, .language = {.dp = 4}, .micro_batch = 2}, 1},
+      {{.images = {.dp = 2}, .language = {.dp = 4}}, 2},
+      {{.images = {.dp = 4}, .language = {.tp = 2, .dp = 2, .ep = 2}, .sp = true, .micro_batch = 2}, 2},
+      {{.images = {.dp = 2}, .language = {.cp = 2, .dp = 2}, .colocated = true}, 2},
+      {{.language = {.dp = 2, .pp = 2, .vpp = 2}, .overlap = true, .gather_overlap = true}, 2}};
+  for (const auto& [layout, replicas] : cases) {
+    std::ostringstream name;
+    name << layout;
+    SCOPED_TRACE(name.str());
+    expect_same(train(layout, {.balance_replicas = replicas}), alone());
+  }
+}
+
 class Trainings : public ::testing::TestWithParam<Layout> {};
 
 TEST_P(Trainings, EqualOneProcess) { expect_same(train(GetParam()), alone()); }

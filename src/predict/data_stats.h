@@ -1,0 +1,40 @@
+// The sizes of a data set's training sequences, for predictions: `braid data inspect --stats FILE` stores a sample of
+// them, and a simulated step draws from it. Each sequence keeps its lengths, labels and media together, so that what
+// goes with what in the data goes together in the prediction. No libtorch here.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+
+#include <string>
+#include <vector>
+
+#include "data/sample_sizes.h"
+#include "models/providers.h"
+#include "plan/topology.h"
+#include "samples/lane_set.h"
+
+namespace braid {
+
+struct DataStats {
+  std::int64_t sequence_length = 0;
+  std::vector<std::string> encoders{};   // with media, by name
+  std::vector<SampleSizes> sequences{};  // padding is not among the pieces; media in the order of `encoders`
+};
+
+// The first sequences of some lanes, at equal distances among all lanes of the data set, so that they come from all of
+// its shards and in the shares of a blend. `count`: fewer if the data set has fewer samples.
+DataStats sample_sequences(const LaneSet& set, std::int64_t count);
+
+// {"sequence_length": 8192, "encoders": ["images"], "sequences": [...]}, each sequence as
+// {"pieces": [[tokens, labels, first label, end of labels], ...], "media": [[[rows, columns], ...], ...]}; a sequence
+// without media has only its pieces.
+nlohmann::ordered_json to_json(const DataStats& stats);
+
+// ConfigError with the place of what is wrong.
+DataStats read_data_stats(const std::string& path);
+
+// Why a recipe cannot train on sequences of these sizes; they may have been taken with another recipe.
+std::vector<Problem> problems_of(const DataStats& stats, const Provider& provider, const Topology& topology,
+                                 std::int64_t sequence_length);
+
+}  // namespace braid
