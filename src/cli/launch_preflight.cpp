@@ -9,9 +9,8 @@
 
 #include "base/strings.h"
 #include "base/terminal.h"
-#include "models/providers.h"
 #include "plan/fixes.h"
-#include "plan/param_spec.h"
+#include "predict/memory_checks.h"
 #include "run/data_checks.h"
 #include "shell/text.h"
 #include "shell/text_checks.h"
@@ -37,39 +36,11 @@ std::vector<PathUse> paths_of(const SlurmOptions& options) {
   return uses;
 }
 
-double bytes_per_element(const std::string& dtype) { return dtype == "bfloat16" ? 2 : dtype == "float32" ? 4 : 8; }
-
-// Of the largest pipeline stage.
-WeightsPerGpu weights_of(const std::vector<ParamSpec>& specs, const ModuleConfig& module, double element_bytes) {
-  std::vector<WeightsPerGpu> stages(static_cast<std::size_t>(module.pp));
-  for (const ParamSpec& spec : specs) {
-    const ShardCoordinates coordinates = {.tp_size = module.tp, .expt_tp_size = module.expt_tp};  // ep is counted later
-    WeightsPerGpu& stage = stages[static_cast<std::size_t>(spec.stage % module.pp)];
-    (spec.expert ? stage.expert_bytes : stage.other_bytes) +=
-        static_cast<double>(num_elements(local_shape(spec, coordinates))) * element_bytes;
-  }
-  const auto total = [&](const WeightsPerGpu& stage) { return stage.other_bytes + stage.expert_bytes / module.ep; };
-  return *std::max_element(stages.begin(), stages.end(),
-                           [&](const WeightsPerGpu& a, const WeightsPerGpu& b) { return total(a) < total(b); });
-}
-
-void check_model(const Recipe& recipe, double gpu_gb, Preflight& preflight) {
-  const Provider& model = recipe.model.model;
-  const double element_bytes = bytes_per_element(recipe.model.dtype);
-  for (const ModuleConfig& module : recipe.topology.modules) {
-    WeightsPerGpu weights;
-    if (module.kind == "language") {
-      weights = weights_of(declare_parameters(model.language, module.pp * module.vpp), module, element_bytes);
-      weights.experts = experts_of(model.language);
-      weights.possible_ep = possible_ep(module, weights.experts);
-    }
-    for (const EncoderConfig& encoder : model.encoders)
-      if (encoder.name == module.name)
-        weights = weights_of(declare_parameters(encoder.model, module.pp), module, element_bytes);
-    weights.module = module.name;
-    weights.ep = module.ep;
-    check_weights(weights, gpu_gb, preflight);
-  }
+// Of a whole step: parameters, optimizer, activations.
+void check_memory(const Recipe& recipe, double gpu_gb, Preflight& preflight) {
+  const Topology topology(recipe.topology, workload_of(recipe));
+  for (Problem& problem : gpu_memory_problems(recipe, topology, static_cast<std::int64_t>(gpu_gb * 1e9)))
+    preflight.problems.push_back(std::move(problem));
 }
 
 std::vector<std::string> literal_words(const std::string& text) {
@@ -163,7 +134,7 @@ Preflight preflight_of(const Recipe& recipe, const SlurmOptions& options, const 
   Preflight preflight;
   if (allocation.gpus_per_node > 0) {
     check_nodes(recipe.topology, workload_of(recipe), allocation, preflight);
-    check_model(recipe, options.gpu_memory_gb, preflight);
+    check_memory(recipe, options.gpu_memory_gb, preflight);
   }
   std::vector<PathUse> uses = paths_of(options);
   const std::string &save = recipe.checkpoint.save, &load = recipe.checkpoint.load;

@@ -2,6 +2,7 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 
@@ -11,15 +12,62 @@
 #include "cli/plan_commands.h"
 #include "plan/show.h"
 #include "predict/memory_advice.h"
+#include "predict/step_draws.h"
 
 namespace braid {
 namespace {
 
 struct MemoryCommand {
-  std::string recipe_path;
+  std::string recipe_path, stats_path;
   std::optional<int> global_rank;
-  bool json = false, on_cpu = false;
+  int steps = 16;
+  bool json = false, on_cpu = false, full = false;
 };
+
+// Beyond this, drawing each replica's samples takes too long.
+constexpr int kMaxDrawnReplicas = 4096;
+
+// Which steps are looked at: drawn ones, or one whose samples are all as large as they may be.
+class Steps {
+ public:
+  Steps(const MemoryCommand& command, const Recipe& recipe, const Topology& topology)
+      : stats_(command.stats_path.empty() ? nullptr : std::make_shared<DataStats>(read_data_stats(command.stats_path))),
+        draws_(!command.full && (stats_ || is_mock(recipe.data)) &&
+               topology.language().dense.size_of("dp") <= kMaxDrawnReplicas),
+        count_(draws_ ? static_cast<int>(std::min<std::int64_t>(command.steps, recipe.train.iterations)) : 1) {}
+
+  std::vector<StepSizes> all_of(const Recipe& recipe, const Topology& topology) const {
+    std::vector<StepSizes> steps;
+    for (int step = 0; step < count_; ++step) steps.push_back(one_of(recipe, topology, step));
+    return steps;
+  }
+  StepSizes one_of(const Recipe& recipe, const Topology& topology, int step) const {
+    return draws_ ? draw_step(recipe, topology, stats_.get(), static_cast<std::uint64_t>(step))
+                  : full_step(recipe, topology);
+  }
+  std::string text() const {
+    if (!draws_) return "full sequences with the largest media";
+    return fmt::format("{} of {}", counted(count_, "step"), stats_ ? "the data set's statistics" : "mock samples");
+  }
+  bool draws() const { return draws_; }
+
+ private:
+  std::shared_ptr<const DataStats> stats_;
+  bool draws_;
+  int count_;
+};
+
+// The step in which a run needs most.
+int fullest_step(const Recipe& recipe, const Topology& topology, const std::vector<StepSizes>& steps,
+                 const MemoryQuestion& question) {
+  std::int64_t most = -1;
+  int fullest = 0;
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    const std::int64_t needed = predict_memory(recipe, topology, steps[i], question).fullest().needed;
+    if (needed > most) most = needed, fullest = static_cast<int>(i);
+  }
+  return fullest;
+}
 
 std::string gigabytes(std::int64_t bytes) { return fmt::format("{:.2f}", static_cast<double>(bytes) / 1e9); }
 
@@ -36,8 +84,7 @@ nlohmann::ordered_json to_json(const RankMemory& rank, const Topology& topology)
   };
   nlohmann::ordered_json modules;
   for (const Module* module : topology.modules_of(rank.global_rank))
-    modules[module->name] =
-        by_kind(rank.modules[static_cast<std::size_t>(module - topology.modules().data())]);
+    modules[module->name] = by_kind(rank.modules[static_cast<std::size_t>(module - topology.modules().data())]);
   return {{"rank", rank.global_rank},
           {"bytes", by_kind(rank.all_modules())},
           {"peak_bytes", rank.peak},
@@ -64,13 +111,19 @@ std::string memory_table(const std::vector<std::pair<std::string, const RankMemo
   for (std::size_t kind = 0; kind < kMemoryKindNames.size(); ++kind) {
     std::string name = kMemoryKindNames[kind];
     std::replace(name.begin(), name.end(), '_', ' ');
-    add(name, [kind](const RankMemory& rank) { return rank.all_modules()[kind]; }, false);
+    add(
+        name, [kind](const RankMemory& rank) { return rank.all_modules()[kind]; }, false);
   }
-  add("peak of the allocator", [](const RankMemory& rank) { return rank.peak; }, true);
-  add("NCCL (estimate)", [](const RankMemory& rank) { return rank.nccl; }, false);
-  add("context (estimate)", [](const RankMemory& rank) { return rank.context; }, false);
-  add("slack (estimate)", [](const RankMemory& rank) { return rank.slack; }, false);
-  add("on the device", [](const RankMemory& rank) { return rank.device(); }, true);
+  add(
+      "peak of the allocator", [](const RankMemory& rank) { return rank.peak; }, true);
+  add(
+      "NCCL (estimate)", [](const RankMemory& rank) { return rank.nccl; }, false);
+  add(
+      "context (estimate)", [](const RankMemory& rank) { return rank.context; }, false);
+  add(
+      "slack (estimate)", [](const RankMemory& rank) { return rank.slack; }, false);
+  add(
+      "on the device", [](const RankMemory& rank) { return rank.device(); }, true);
   std::vector<std::string> head = {"GB"};
   for (const auto& [title, rank] : ranks) head.push_back(title);
   return format_table(head, rows);
@@ -80,28 +133,36 @@ void plan_memory(const MemoryCommand& command, const std::vector<std::string>& f
   const Recipe recipe = read_recipe_call(command.recipe_path, flags).recipe;
   const Topology topology(recipe.topology, workload_of(recipe));
   const MemoryQuestion question = {.on_gpu = !command.on_cpu && recipe.dist.device != "cpu"};
-  const StepSizes sizes = full_step(recipe, topology);
+  const Steps drawn(command, recipe, topology);
+  const std::vector<StepSizes> steps = drawn.all_of(recipe, topology);
+  const int heaviest = fullest_step(recipe, topology, steps, question);
   if (command.global_rank) {
     check_rank(topology, *command.global_rank);
-    const RankMemory rank = predict_rank_memory(recipe, topology, sizes, *command.global_rank, question);
+    const RankMemory rank = predict_rank_memory(recipe, topology, steps[static_cast<std::size_t>(heaviest)],
+                                                *command.global_rank, question);
     if (command.json) return fmt::print("{}\n", to_json(rank, topology).dump());
-    fmt::print("rank {}: {}, at its peak in {}\n{}", rank.global_rank, topology.coordinates_of(rank.global_rank), rank.at,
-               memory_table({{"", &rank}}));
+    fmt::print("rank {}: {}, at its peak in {}\n{}", rank.global_rank, topology.coordinates_of(rank.global_rank),
+               rank.at, memory_table({{"", &rank}}));
     return;
   }
-  const MemoryPrediction prediction = predict_memory(recipe, topology, sizes, question);
-  const std::vector<MemoryAdvice> advice = memory_advice(recipe, prediction, full_step, question);
+  const MemoryPrediction prediction = drawn.draws() ? predict_memory(recipe, topology, steps, question)
+                                                    : predict_memory(recipe, topology, steps.front(), question);
+  const StepsOf that_step = [&](const Recipe& changed, const Topology& own) {
+    return std::vector{drawn.one_of(changed, own, heaviest)};
+  };
+  const std::vector<MemoryAdvice> advice = memory_advice(recipe, prediction, that_step, question);
   if (command.json) {
-    nlohmann::ordered_json json = {{"world_size", topology.world_size()}, {"stages", nlohmann::ordered_json::array()}};
+    nlohmann::ordered_json json = {
+        {"world_size", topology.world_size()}, {"samples", drawn.text()}, {"stages", nlohmann::ordered_json::array()}};
     for (const StageRankMemory& stage : prediction.stages) {
-      nlohmann::ordered_json entry = {
-          {"module", topology.modules()[static_cast<std::size_t>(stage.stage.module)].name},
-          {"stage", stage.stage.index}};
+      nlohmann::ordered_json entry = {{"module", topology.modules()[static_cast<std::size_t>(stage.stage.module)].name},
+                                      {"stage", stage.stage.index}};
       entry.update(to_json(stage.rank, topology));
       json["stages"].push_back(std::move(entry));
     }
     json["advice"] = nlohmann::ordered_json::array();
-    for (const MemoryAdvice& one : advice) json["advice"].push_back({{"change", one.change}, {"saves_bytes", one.saves}});
+    for (const MemoryAdvice& one : advice)
+      json["advice"].push_back({{"change", one.change}, {"saves_bytes", one.saves}});
     return fmt::print("{}\n", json.dump());
   }
   std::vector<std::pair<std::string, const RankMemory*>> columns;
@@ -113,7 +174,8 @@ void plan_memory(const MemoryCommand& command, const std::vector<std::string>& f
       columns.emplace_back(fmt::format("{}, rank {}", stage_name(topology, stage.stage), stage.rank.global_rank),
                            &stage.rank);
   }
-  fmt::print("the fullest rank of each stage, of {}\n\n{}", counted(topology.world_size(), "rank"), memory_table(columns));
+  fmt::print("the fullest rank of each stage, of {}; samples: {}\n\n{}", counted(topology.world_size(), "rank"),
+             drawn.text(), memory_table(columns));
   const RankMemory& fullest = prediction.fullest();
   fmt::print("\nrank {} has its peak in {}\n", fullest.global_rank, fullest.at);
   for (const MemoryAdvice& one : advice) fmt::print("{} saves {} GB\n", one.change, gigabytes(one.saves));
@@ -126,12 +188,19 @@ void add_plan_memory_command(CLI::App& plan) {
   CLI::App* memory = plan.add_subcommand("memory", "Count the memory that ranks need, and say what would lower it");
   memory->add_option("recipe", command->recipe_path, "recipe file, e.g. recipes/tiny-vlm.yaml")->required();
   memory->add_option("--rank", command->global_rank, "this global rank only; default: the fullest of each stage");
+  memory->add_option("--stats", command->stats_path,
+                     "sizes of the data set's samples, of braid data inspect --stats; each step draws from them");
+  memory->add_option("--steps", command->steps, "how many steps to draw; default: 16, or as many as the run has")
+      ->check(CLI::PositiveNumber);
+  memory->add_flag("--full", command->full,
+                   "draw nothing: full sequences, with as many and as large media as mock samples may have");
   memory->add_flag("--cpu", command->on_cpu, "on CPUs, whose operators keep other tensors than a GPU's kernels");
   memory->add_flag("--json", command->json, "print JSON with exact numbers, for programs");
   memory->allow_extras();
   memory->footer(
-      "Every sample is assumed to fill its sequence, with a label on every token and data.media.NAME.max_items items of "
-      "size max_size for each encoder.\n\n" +
+      "Mock samples have the sizes that they will have in the run. Without --stats, samples of a data set are taken to "
+      "fill their sequences, with a label on every token and data.media.NAME.max_items items of size max_size for each "
+      "encoder.\n\n" +
       short_overrides_help());
   memory->callback([command, memory] { plan_memory(*command, memory->remaining()); });
 }

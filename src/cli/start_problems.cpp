@@ -6,8 +6,8 @@
 #include "base/strings.h"
 #include "dist/visible_gpus.h"
 #include "launch/host_capacity.h"
+#include "predict/memory_checks.h"
 #include "resume/save_folder.h"
-#include "run/rank_memory.h"
 #include "run/start_checks.h"
 
 namespace braid {
@@ -42,8 +42,11 @@ Problems gpu_problems(const Recipe& recipe, int ranks, int gpus, bool sees_all) 
 Problems room_problems(const Recipe& recipe, const Topology& topology, const RanksHere& here, int gpus) {
   const HostCapacity room = host_capacity();
   Problems problems = oversubscription_problems(here.count, room);
-  if (gpus > 0 && recipe.dist.device != "cpu") return problems;
-  const std::vector<std::int64_t> bytes = state_bytes(recipe, topology);
+  if (gpus > 0 && recipe.dist.device != "cpu") {
+    append(problems, gpu_memory_problems(recipe, topology, gpu_memory_bytes(), (here.count + gpus - 1) / gpus));
+    return problems;
+  }
+  const std::vector<std::int64_t> bytes = needed_bytes(recipe, topology, {.on_gpu = false});
   if (here.first < 0 || here.first + here.count > topology.world_size()) return problems;  // another rank placement
   append(problems, memory_problems({bytes.begin() + here.first, bytes.begin() + here.first + here.count}, room));
   return problems;

@@ -60,7 +60,7 @@ std::vector<Problem> memory_problems(const std::vector<std::int64_t>& bytes, con
   const std::int64_t all = std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0});
   if (bytes.empty() || room.memory_bytes == 0 || all <= room.memory_bytes) return {};
   const auto most = std::max_element(bytes.begin(), bytes.end());
-  return {{fmt::format("{} {} at least {} of memory for weights, gradients and optimizer state (the largest {}), "
+  return {{fmt::format("{} {} at least {} of memory (the largest {}), "
                        "but this host has {}",
                        counted(std::ssize(bytes), "rank"), bytes.size() == 1 ? "needs" : "need", readable_bytes(all),
                        readable_bytes(*most), readable_bytes(room.memory_bytes)),

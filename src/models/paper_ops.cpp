@@ -105,15 +105,14 @@ PaperTensor PaperOps::linear_of_gelu(const PaperTensor& inner, const PaperRecomp
                                      const PaperWeight& weight) {
   PaperTensor y = {inner.rows, weight.out, element()};
   y.memory = product(y.rows, y.columns);
-  return tape_.differentiable(
-      y, inner.trains() || weight.trains,
-      [this, inner, saved = activated.saved_if(weight.trains), weight](const PaperMemory&) {
-        const PaperMemory x = saved();
-        if (weight.trains) add_weight_gradient(weight);
-        if (!inner.trains()) return;
-        const PaperMemory of_activated = device_.kernels ? nullptr : tape_.make(inner.bytes());
-        tape_.pass(inner, product(inner.rows, inner.columns));
-      });
+  return tape_.differentiable(y, inner.trains() || weight.trains,
+                              [this, inner, saved = activated.saved_if(weight.trains), weight](const PaperMemory&) {
+                                const PaperMemory x = saved();
+                                if (weight.trains) add_weight_gradient(weight);
+                                if (!inner.trains()) return;
+                                const PaperMemory of_activated = device_.kernels ? nullptr : tape_.make(inner.bytes());
+                                tape_.pass(inner, product(inner.rows, inner.columns));
+                              });
 }
 
 // --- fp8
@@ -263,13 +262,14 @@ std::int64_t PaperOps::attention_workspace(const Heads& heads, const PaperSequen
     return static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(std::max<std::int64_t>(1, size))));
   };
   const bool one = sequences.count == 1;
-  const bool in_parts = (heads.queries == 1 && sequences.have_one_length() && (heads.causal || !one)) ||
-                        (heads.causal && one);
+  const bool in_parts =
+      (heads.queries == 1 && sequences.have_one_length() && (heads.causal || !one)) || (heads.causal && one);
   const std::int64_t all = (in_parts ? sequences.count : ceil(sequences.count)) * heads.all();
   const std::int64_t length = in_parts ? sequences.longest : std::max<std::int64_t>(128, ceil(sequences.longest));
   constexpr std::int64_t kMultiple = 64, kScore = 2;
   const std::int64_t padded = round_up(length, kMultiple);
-  const std::int64_t sums = device_.deterministic ? all * padded * padded * kScore : all * length * heads.width * kFloat;
+  const std::int64_t sums =
+      device_.deterministic ? all * padded * padded * kScore : all * length * heads.width * kFloat;
   return sums + all * length * kFloat;
 }
 
@@ -318,9 +318,9 @@ void PaperOps::scan_scratch(const Mixer& mixer, const PaperSequences& sequences,
   constexpr std::int64_t kBlockNumbers = std::int64_t{1} << 24;
   const std::int64_t tokens = sequences.tokens, length = std::min(mixer.chunk, std::max<std::int64_t>(1, tokens));
   const std::int64_t block = std::min(kBlockNumbers, mixer.heads * length * std::max(tokens, length));
-  tape_.ledger().touch((tokens * (mixer.convolved() + mixer.heads) + (backward ? count * numbers : 0) +
-                        (backward ? 6 : 3) * block) *
-                       wide());
+  tape_.ledger().touch(
+      (tokens * (mixer.convolved() + mixer.heads) + (backward ? count * numbers : 0) + (backward ? 6 : 3) * block) *
+      wide());
 }
 
 // What a call of the mixer saves besides its input.
@@ -346,23 +346,19 @@ PaperRecomputable PaperOps::mamba_mixer(const PaperTensor& features, const Mixer
   const auto run = [=, this](const PaperTensor& from) { return mix(from, mixer, sequences, saved->emplace()); };
   PaperTensor output = {features.rows, mixer.inner(), element()};
   output.memory = run(features);
-  output = tape_.differentiable(output, features.trains() || mixer.trains,
-                                [=, this](const PaperMemory&) {
-                                  if (!*saved) run(features);
-                                  const PaperMemory features_grad = tape_.make(features.bytes());
-                                  const std::int64_t of_y = features.rows * mixer.inner() * element();
-                                  const PaperMemory y_grad = tape_.make(of_y);
-                                  const PaperMemory convolved_grad =
-                                      tape_.make(features.rows * mixer.convolved() * element());
-                                  wide_copies(features.rows * mixer.convolved(), 3);
-                                  scan_scratch(mixer, sequences, true);
-                                  tape_.pass(features, features_grad);
-                                });
+  output = tape_.differentiable(output, features.trains() || mixer.trains, [=, this](const PaperMemory&) {
+    if (!*saved) run(features);
+    const PaperMemory features_grad = tape_.make(features.bytes());
+    const std::int64_t of_y = features.rows * mixer.inner() * element();
+    const PaperMemory y_grad = tape_.make(of_y);
+    const PaperMemory convolved_grad = tape_.make(features.rows * mixer.convolved() * element());
+    wide_copies(features.rows * mixer.convolved(), 3);
+    scan_scratch(mixer, sequences, true);
+    tape_.pass(features, features_grad);
+  });
   if (recompute_all || !tape_.records()) saved->reset();
   if (!recompute_all && !recompute_output) return output;
-  return {output, [=, this] {
-            return *saved ? tape_.make(features.rows * mixer.inner() * element()) : run(features);
-          }};
+  return {output, [=, this] { return *saved ? tape_.make(features.rows * mixer.inner() * element()) : run(features); }};
 }
 
 PaperTensor PaperOps::convolution(const PaperTensor& x, bool trains) {
@@ -577,9 +573,7 @@ PaperTensor PaperOps::multiply_and_scatter(const PaperRecomputable& x, const Pap
   PaperTensor y = matrix(x.value.rows / ranks, weight.out);
   const PaperMemory columns =
       weight.fp8 && weight.trains && tape_.records() ? fp8_columns(x.value.rows, weight.in) : nullptr;
-  {
-    const PaperMemory partial = tape_.make(x.value.rows * weight.out * element());
-  }
+  { const PaperMemory partial = tape_.make(x.value.rows * weight.out * element()); }
   return tape_.differentiable(
       y, x.value.trains() || weight.trains,
       [=, this, saved = x.saved_if(weight.trains && !weight.fp8), to_x = target(x.value)](const PaperMemory&) {

@@ -55,8 +55,8 @@ class PaperOps {
   // Of x alone, or of x and one scale per row. `columns`: of the result.
   PaperTensor activation(const PaperTensor& x, std::int64_t columns);
   PaperTensor scaled_activation(const PaperTensor& x, const PaperTensor& scales);
-  PaperTensor sum(const PaperTensor& a, const PaperTensor& b);                  // ATen's a + b
-  PaperTensor scaled_by_channel(const PaperTensor& x, bool trains);             // ATen's x * scale
+  PaperTensor sum(const PaperTensor& a, const PaperTensor& b);                      // ATen's a + b
+  PaperTensor scaled_by_channel(const PaperTensor& x, bool trains);                 // ATen's x * scale
   PaperTensor copy(const PaperTensor& x, std::int64_t rows, std::int64_t columns);  // of some rows, in another order
 
   // --- ops/attention.h, ops/positions.h, ops/mamba_mixer.h

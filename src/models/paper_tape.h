@@ -31,9 +31,7 @@ class MemoryLedger {
     peak_ = std::max(peak_, live_);
   }
   void touch(std::int64_t bytes) { peak_ = std::max(peak_, live_ + rounded(bytes)); }  // for a moment
-  void touch_while_choosing(std::int64_t bytes) {
-    choosing_peak_ = std::max(choosing_peak_, live_ + rounded(bytes));
-  }
+  void touch_while_choosing(std::int64_t bytes) { choosing_peak_ = std::max(choosing_peak_, live_ + rounded(bytes)); }
 
  private:
   const std::int64_t unit_;

@@ -31,8 +31,8 @@ struct LayerOptions {
 struct TextSizes {
   std::int64_t tokens = 0;
   std::int64_t samples = 1;
-  std::int64_t labels = 0;  // with a loss, among the T / cp tokens of one rank
-  double squares = 0;       // sum of the squares of the sequences' lengths
+  std::int64_t labels = 0;      // with a loss, among the T / cp tokens of one rank
+  double squares = 0;           // sum of the squares of the sequences' lengths
   std::int64_t embeddings = 0;  // rows that encoders give
 };
 

@@ -388,10 +388,9 @@ class LanguagePaper {
       const PaperTensor inner = ops_.linear(arrived(std::exchange(sent.rows, {})), expert_weight(c, true));
       const PaperTensor value = ops_.scaled_activation(inner, weights);
       const PaperRecomputable activated =
-          recompute_.activations
-              ? PaperRecomputable(value, [this, kept = std::pair(inner.memory, weights.memory),
-                                          bytes = value.bytes()] { return ops_.tape().make(bytes); })
-              : PaperRecomputable(value);
+          recompute_.activations ? PaperRecomputable(value, [this, kept = std::pair(inner.memory, weights.memory),
+                                                             bytes = value.bytes()] { return ops_.tape().make(bytes); })
+                                 : PaperRecomputable(value);
       outputs = ops_.linear(activated, expert_weight(c, false));
     }
     if (is_local) return outputs;
@@ -505,8 +504,7 @@ class EncoderPaper {
     const PaperTensor value = ops_.matrix(inner.rows, inner.columns);
     PaperRecomputable activated = value;
     if (recompute_.activations) activated.again = again(inner, value);
-    return maps_.reduce_to_sequence(
-        ops_.linear_of_gelu(inner, activated, weight(layers_.ffn / tp_, layers_.hidden)));
+    return maps_.reduce_to_sequence(ops_.linear_of_gelu(inner, activated, weight(layers_.ffn / tp_, layers_.hidden)));
   }
   PaperRecomputable::Function again(const PaperTensor& inner, const PaperTensor& value) {
     return [this, kept = inner.memory, bytes = value.bytes()] { return ops_.tape().make(bytes); };

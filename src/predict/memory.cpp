@@ -4,7 +4,8 @@
 #include <iterator>
 #include <map>
 #include <numeric>
-#include <optional>
+#include <set>
+#include <tuple>
 #include <utility>
 
 #include "base/strings.h"
@@ -17,21 +18,62 @@ namespace braid {
 namespace {
 
 // Estimates of what is outside the allocator's count.
-constexpr std::int64_t kContextBytes = 600'000'000;      // of CUDA, cuBLAS and cuDNN
+constexpr std::int64_t kContextBytes = 600'000'000;       // of CUDA, cuBLAS and cuDNN
 constexpr std::int64_t kCommunicatorBytes = 200'000'000;  // of NCCL, for each group of a rank
-constexpr double kSlackShare = 0.15;                     // of what comes and goes in a step
-constexpr std::int64_t kProcessBytes = 150'000'000;      // of a rank on a CPU, without tensors
+constexpr double kSlackShare = 0.15;                      // of what comes and goes in a step
+constexpr std::int64_t kProcessBytes = 150'000'000;       // of a rank on a CPU, without tensors
 
 std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+// The rows of products whose number differs from batch to batch, by module and replica: labels, and patches or frames.
+// Those that recur in several steps (ops/product_cuda.cpp).
+class RecurringRows {
+ public:
+  RecurringRows() = default;  // all do
+  RecurringRows(const std::vector<StepSizes>& steps, const Topology& topology) : all_(false) {
+    for (const StepSizes& step : steps) {
+      std::set<Key> seen;
+      for (int m = 0; m < static_cast<int>(topology.modules().size()); ++m)
+        for (int replica = 0; replica < topology.modules()[index(m)].dense.size_of("dp"); ++replica)
+          for (std::size_t mb = 0; mb < step.text.size(); ++mb)
+            seen.insert({m, replica, rows_of_replica(step, topology, m, replica, static_cast<int>(mb))});
+      for (const Key& key : seen) ++steps_[key];
+    }
+  }
+
+  bool contain(int m, int replica, std::int64_t rows) const {
+    const auto found = steps_.find({m, replica, rows});
+    return all_ || (found != steps_.end() && found->second >= kRecurringSteps);
+  }
+
+  static std::int64_t rows_of_replica(const StepSizes& step, const Topology& topology, int m, int replica, int mb) {
+    const Module& module = topology.modules()[index(m)];
+    if (!module.is_encoder) return step.text[index(mb)][index(replica)].labels.at(0);
+    const auto& samples = step.media[index(m)][index(mb)];
+    const std::size_t share = samples.size() / index(module.dense.size_of("dp"));
+    std::int64_t rows = 0;
+    for (std::size_t s = share * index(replica); s < share * index(replica + 1); ++s)
+      for (const auto& extent : samples[s])
+        rows += std::accumulate(extent.begin(), extent.end(), std::int64_t{1}, std::multiplies<>());
+    return rows;
+  }
+
+ private:
+  static constexpr int kRecurringSteps = 4;
+  using Key = std::tuple<int, int, std::int64_t>;
+  bool all_ = true;
+  std::map<Key, int> steps_;
+};
 
 class RankWalk {
  public:
   RankWalk(const StepSetup& setup, const Topology& topology, const ScheduleOptions& options, const StepSizes& sizes,
-           int global_rank)
+           const RecurringRows& recurring, int global_rank)
       : setup_(setup),
         topology_(topology),
         options_(options),
         sizes_(sizes),
+        recurring_(recurring),
         rank_(global_rank),
         samples_(std::int64_t{setup.micro_batch} * topology.language().dense.size_of("dp")),
         constant_(topology.modules().size()) {
@@ -43,7 +85,7 @@ class RankWalk {
     const std::vector<Op> turns = turns_of(topology_, options_, rank_);
     held_ = constant_;
     result_.global_rank = rank_;
-    note({.needed = 0}, constant_, "between steps");
+    note(constant_, "all of a step");
     for (std::size_t i = 0; i < turns.size(); ++i) run(turns[i], i + 1 < turns.size() ? &turns[i + 1] : nullptr);
     return std::move(result_);
   }
@@ -51,7 +93,9 @@ class RankWalk {
  private:
   using Modules = std::vector<MemoryBytes>;
 
-  static std::int64_t& of(Modules& bytes, int m, MemoryKind kind) { return bytes[index(m)][static_cast<std::size_t>(kind)]; }
+  static std::int64_t& of(Modules& bytes, int m, MemoryKind kind) {
+    return bytes[index(m)][static_cast<std::size_t>(kind)];
+  }
 
   void run(const Op& op, const Op* next) {
     const int m = op.stage.module;
@@ -62,7 +106,7 @@ class RankWalk {
     add_inputs(now, op, /*loaded=*/true);
     if (!is_forward) release(now, op.stage, op.microbatch);
     if (starts_reduction(op) && options_.overlap_reduce) add_reductions(held_, now, m);
-    add_running(now, m, memory, is_forward ? memory.forward : memory.backward);
+    add_running(now, op, memory, is_forward ? memory.forward : memory.backward);
     if (is_forward) {
       if (trains) hold(op.stage, op.microbatch);
       send(m, trains ? 0 : memory.output);
@@ -73,20 +117,22 @@ class RankWalk {
       if (is_first_of_language(op.stage)) release_embeddings(op.microbatch);
     }
     if (starts_reduction(op) && !options_.overlap_reduce) add_reductions(held_, now, m);
-    running_ = describe(op, topology_);
-    note(is_forward ? memory.forward : memory.backward, now, running_);
+    note(now, describe(op, topology_));
   }
 
   // --- what is counted
 
-  void add_running(Modules& now, int m, const StageMemory& memory, const PeakBytes& peak) {
+  void add_running(Modules& now, const Op& op, const StageMemory& memory, const PeakBytes& peak) {
+    const int m = op.stage.module, replica = module(m).dense.coord(rank_, "dp");
+    const bool recurs =
+        recurring_.contain(m, replica, RecurringRows::rows_of_replica(sizes_, topology_, m, replica, op.microbatch));
     of(now, m, MemoryKind::Logits) += memory.logits;
     of(now, m, activations_of(m)) += memory.saved - memory.logits;
     of(now, m, MemoryKind::Working) += std::max<std::int64_t>(0, peak.needed - memory.saved);
-    of(now, m, MemoryKind::Choosing) += std::max<std::int64_t>(0, peak.while_choosing - peak.needed);
+    if (recurs) of(now, m, MemoryKind::Choosing) += std::max<std::int64_t>(0, peak.while_choosing - peak.needed);
   }
 
-  void note(const PeakBytes&, const Modules& now, const std::string& at) {
+  void note(const Modules& now, const std::string& at) {
     std::int64_t all = 0, choosing = 0;
     for (const MemoryBytes& bytes : now) {
       all += total_of(bytes);
@@ -111,7 +157,8 @@ class RankWalk {
   void hold(const Stage& stage, int microbatch) { change_saved(held_, stage, microbatch, 1); }
   void release(Modules& bytes, const Stage& stage, int microbatch) { change_saved(bytes, stage, microbatch, -1); }
 
-  // What has arrived for an op before it runs: an input or a gradient from another rank, and media. `loaded`: media only.
+  // What has arrived for an op before it runs: an input or a gradient from another rank, and media. `loaded`: media
+  // only.
   void add_inputs(Modules& now, const Op& op, bool loaded = false) {
     const int m = op.stage.module;
     if (op.kind == Op::Forward && module(m).is_encoder && op.stage.index == 0)
@@ -236,7 +283,8 @@ class RankWalk {
     for (int m = 0; m < modules(); ++m) {
       if (!module(m).is_encoder || is_trained({m, stage_count(module(m)) - 1}) != trained) continue;
       for (std::int64_t s = own.begin; s < own.end; ++s)
-        for (const auto& extent : sizes_.media[index(m)][index(microbatch)][index(s)]) rows += rows_of(encoder(m), extent);
+        for (const auto& extent : sizes_.media[index(m)][index(microbatch)][index(s)])
+          rows += rows_of(encoder(m), extent);
     }
     return rows;
   }
@@ -257,13 +305,13 @@ class RankWalk {
   const Topology& topology_;
   const ScheduleOptions& options_;
   const StepSizes& sizes_;
+  const RecurringRows& recurring_;
   const int rank_;
   const std::int64_t samples_;  // per microbatch, over all language replicas
   Modules constant_, held_;
   std::map<int, std::int64_t> reductions_;            // by module
   std::map<int, std::vector<std::int64_t>> sending_;  // likewise, oldest first
   std::map<std::pair<std::pair<int, int>, std::vector<std::int64_t>>, StageMemory> memories_;
-  std::string running_;
   RankMemory result_;
 };
 
@@ -277,23 +325,14 @@ int communicators_of(const Topology& topology, int global_rank) {
 
 // The replica with the heaviest microbatch; all its ranks of a stage hold the same but for labels and received
 // embeddings, of which the first has the most.
-int heaviest_replica(const Topology& topology, const StepSizes& sizes, int m, std::int64_t micro_batch) {
+int heaviest_replica(const Topology& topology, const StepSizes& sizes, int m) {
   const Module& module = topology.modules()[index(m)];
-  const int replicas = module.dense.size_of("dp");
-  const std::int64_t samples = micro_batch * topology.language().dense.size_of("dp");
   int heaviest = 0;
   std::int64_t most = -1;
-  for (int replica = 0; replica < replicas; ++replica)
-    for (std::size_t mb = 0; mb < sizes.text.size(); ++mb) {
-      std::int64_t weight = 0;
-      if (module.is_encoder) {
-        for (std::int64_t s = samples / replicas * replica; s < samples / replicas * (replica + 1); ++s)
-          for (const auto& extent : sizes.media[index(m)][mb][index(s)])
-            weight += std::accumulate(extent.begin(), extent.end(), std::int64_t{1}, std::multiplies<>());
-      } else {
-        const StepSizes::Text& text = sizes.text[mb][index(replica)];
-        weight = text.tokens + *std::max_element(text.labels.begin(), text.labels.end());
-      }
+  for (int replica = 0; replica < module.dense.size_of("dp"); ++replica)
+    for (int mb = 0; mb < static_cast<int>(sizes.text.size()); ++mb) {
+      const std::int64_t tokens = module.is_encoder ? 0 : sizes.text[index(mb)][index(replica)].tokens;
+      const std::int64_t weight = tokens + RecurringRows::rows_of_replica(sizes, topology, m, replica, mb);
       if (weight > most) most = weight, heaviest = replica;
     }
   return heaviest;
@@ -301,17 +340,19 @@ int heaviest_replica(const Topology& topology, const StepSizes& sizes, int m, st
 
 class Predictor {
  public:
-  Predictor(const Recipe& recipe, const Topology& topology, const StepSizes& sizes, const MemoryQuestion& question)
+  Predictor(const Recipe& recipe, const Topology& topology, const StepSizes& sizes, const RecurringRows& recurring,
+            const MemoryQuestion& question)
       : setup_(step_setup(recipe)),
         topology_(topology),
         options_(schedule_options_of(recipe, topology)),
         sizes_(sizes),
+        recurring_(recurring),
         question_(question) {
     setup_.layers.on_gpu = question.on_gpu;
   }
 
   RankMemory of_rank(int global_rank) const {
-    RankMemory memory = RankWalk(setup_, topology_, options_, sizes_, global_rank).walk();
+    RankMemory memory = RankWalk(setup_, topology_, options_, sizes_, recurring_, global_rank).walk();
     if (!question_.on_gpu) {
       memory.context = kProcessBytes;
       return memory;
@@ -330,7 +371,7 @@ class Predictor {
     std::map<int, RankMemory> seen;
     for (int m = 0; m < static_cast<int>(topology_.modules().size()); ++m) {
       const Module& module = topology_.modules()[index(m)];
-      const int replica = heaviest_replica(topology_, sizes_, m, setup_.micro_batch);
+      const int replica = heaviest_replica(topology_, sizes_, m);
       const int width = module.dense.size_of("tp") * module.dense.size_of("cp");
       for (int stage = 0; stage < stage_count(module); ++stage) {
         const int rank = ranks_of(topology_, {m, stage}).first + replica * width;
@@ -346,6 +387,7 @@ class Predictor {
   const Topology& topology_;
   const ScheduleOptions options_;
   const StepSizes& sizes_;
+  const RecurringRows& recurring_;
   const MemoryQuestion question_;
 };
 
@@ -368,12 +410,29 @@ const RankMemory& MemoryPrediction::fullest() const {
 
 MemoryPrediction predict_memory(const Recipe& recipe, const Topology& topology, const StepSizes& sizes,
                                 const MemoryQuestion& question) {
-  return Predictor(recipe, topology, sizes, question).of_stages();
+  return Predictor(recipe, topology, sizes, RecurringRows(), question).of_stages();
+}
+
+MemoryPrediction predict_memory(const Recipe& recipe, const Topology& topology, const std::vector<StepSizes>& steps,
+                                const MemoryQuestion& question) {
+  const RecurringRows recurring(steps, topology);
+  MemoryPrediction fullest;
+  for (const StepSizes& step : steps) {
+    const MemoryPrediction own = Predictor(recipe, topology, step, recurring, question).of_stages();
+    if (fullest.stages.empty()) fullest = own;
+    for (std::size_t i = 0; i < own.stages.size(); ++i) {
+      RankMemory &most = fullest.stages[i].rank, rank = own.stages[i].rank;
+      const std::int64_t needed = std::max(most.needed, rank.needed);
+      if (rank.peak > most.peak) most = std::move(rank);
+      most.needed = needed;
+    }
+  }
+  return fullest;
 }
 
 RankMemory predict_rank_memory(const Recipe& recipe, const Topology& topology, const StepSizes& sizes, int global_rank,
                                const MemoryQuestion& question) {
-  return Predictor(recipe, topology, sizes, question).of_rank(global_rank);
+  return Predictor(recipe, topology, sizes, RecurringRows(), question).of_rank(global_rank);
 }
 
 }  // namespace braid

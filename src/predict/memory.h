@@ -25,10 +25,9 @@ enum class MemoryKind {
   Working,    // what else an op needs while it runs: gradients of activations, rows of experts, workspaces
   Choosing,   // once in a run: while the algorithms of products are compared, if there is room
 };
-inline constexpr std::array kMemoryKindNames = {"parameters", "fp8_copies",          "main_copy", "moments",
-                                                "gradients",  "reductions",          "activations", "encoder_activations",
-                                                "logits",     "inputs",              "transfers", "working",
-                                                "choosing_products"};
+inline constexpr std::array kMemoryKindNames = {
+    "parameters",          "fp8_copies", "main_copy", "moments",   "gradients", "reductions",       "activations",
+    "encoder_activations", "logits",     "inputs",    "transfers", "working",   "choosing_products"};
 using MemoryBytes = std::array<std::int64_t, kMemoryKindNames.size()>;  // by kind
 std::int64_t total_of(const MemoryBytes& bytes);
 
@@ -63,9 +62,13 @@ struct MemoryQuestion {
   bool on_gpu = true;
 };
 
-// Of steps with such sizes; the fullest replica of each stage is looked at, the heaviest by its sizes. It takes a
-// millisecond or so for each different microbatch of these replicas.
+// Of a run whose steps all have such sizes. Of each stage the replica with the heaviest microbatch is looked at. It
+// takes about a millisecond for each different microbatch of these replicas.
 MemoryPrediction predict_memory(const Recipe& recipe, const Topology& topology, const StepSizes& sizes,
+                                const MemoryQuestion& question = {});
+// Of a run with these steps: the fullest of them counts, by stage. The algorithms of products are chosen only for sizes
+// that recur in several steps.
+MemoryPrediction predict_memory(const Recipe& recipe, const Topology& topology, const std::vector<StepSizes>& steps,
                                 const MemoryQuestion& question = {});
 RankMemory predict_rank_memory(const Recipe& recipe, const Topology& topology, const StepSizes& sizes, int global_rank,
                                const MemoryQuestion& question = {});

@@ -64,7 +64,7 @@ void add_settings(const Recipe& recipe, std::vector<Change>& changes) {
 
 }  // namespace
 
-std::vector<MemoryAdvice> memory_advice(const Recipe& recipe, const MemoryPrediction& before, const SizesOf& sizes_of,
+std::vector<MemoryAdvice> memory_advice(const Recipe& recipe, const MemoryPrediction& before, const StepsOf& steps_of,
                                         const MemoryQuestion& question) {
   std::vector<Change> changes;
   add_recompute(recipe, changes);
@@ -75,7 +75,7 @@ std::vector<MemoryAdvice> memory_advice(const Recipe& recipe, const MemoryPredic
     try {
       const Recipe changed = parse_recipe(to_yaml(change.recipe));
       const Topology topology(changed.topology, workload_of(changed));
-      const MemoryPrediction after = predict_memory(changed, topology, sizes_of(changed, topology), question);
+      const MemoryPrediction after = predict_memory(changed, topology, steps_of(changed, topology), question);
       const std::int64_t saves = before.fullest().needed - after.fullest().needed;
       if (saves > before.fullest().needed / 100) advice.push_back({change.text, saves});
     } catch (const ConfigError&) {  // the recipe does not permit it

@@ -15,10 +15,11 @@ struct MemoryAdvice {
 };
 
 // How large the steps of a recipe are.
-using SizesOf = std::function<StepSizes(const Recipe&, const Topology&)>;
+using StepsOf = std::function<std::vector<StepSizes>(const Recipe&, const Topology&)>;
 
-// The changes that save most first; only recipes that would be accepted, on as many ranks.
-std::vector<MemoryAdvice> memory_advice(const Recipe& recipe, const MemoryPrediction& before, const SizesOf& sizes_of,
+// The changes that save most first; only recipes that would be accepted, on as many ranks. `before`: with the steps of
+// the recipe itself.
+std::vector<MemoryAdvice> memory_advice(const Recipe& recipe, const MemoryPrediction& before, const StepsOf& steps_of,
                                         const MemoryQuestion& question = {});
 
 }  // namespace braid

@@ -3,7 +3,6 @@
 #include "models/recompute_parts.h"
 
 #include <ATen/ATen.h>
-#include <c10/core/Allocator.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -12,6 +11,7 @@
 #include "models/clip.h"
 #include "models/forward_check.h"
 #include "models/hybrid_lm.h"
+#include "models/live_bytes.h"
 #include "models/llama.h"
 #include "models/small_models.h"
 
@@ -19,22 +19,8 @@ namespace braid {
 namespace {
 
 using ::testing::ElementsAre;
+using testing::LiveBytes;
 using testing::waves;
-
-// Counts the bytes of this thread's tensors that were allocated and not freed during its life.
-class LiveBytes {
- public:
-  std::int64_t count() const { return counter_->bytes; }
-
- private:
-  struct Counter : c10::MemoryReportingInfoBase {
-    void reportMemoryUsage(void*, std::int64_t size, std::size_t, std::size_t, c10::Device) override { bytes += size; }
-    bool memoryProfilingEnabled() const override { return true; }
-    std::int64_t bytes = 0;
-  };
-  const std::shared_ptr<Counter> counter_ = std::make_shared<Counter>();
-  const c10::DebugInfoGuard guard_{c10::DebugInfoKind::PROFILER_STATE, counter_};
-};
 
 struct Outcome {
   std::int64_t kept = 0;  // bytes after the forward

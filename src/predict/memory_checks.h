@@ -1,0 +1,23 @@
+// Whether the ranks of a recipe fit the memory of their GPUs or of their host, before they start. No libtorch here.
+#pragma once
+
+#include <vector>
+
+#include "base/error.h"
+#include "predict/memory.h"
+
+namespace braid {
+
+// Steps that the run will certainly have: of mock samples, the first ones. Of a data set only the length of sequences
+// is known before they are read, so these have no labels and no media.
+std::vector<StepSizes> certain_steps(const Recipe& recipe, const Topology& topology);
+
+// By global rank: what the rank cannot do without in these steps, on a GPU or on a CPU.
+std::vector<std::int64_t> needed_bytes(const Recipe& recipe, const Topology& topology, const MemoryQuestion& question);
+
+// A problem if a rank needs more in these steps than a GPU has; the fix names what would help most. `ranks_per_gpu`:
+// that share one.
+std::vector<Problem> gpu_memory_problems(const Recipe& recipe, const Topology& topology, std::int64_t gpu_bytes,
+                                         int ranks_per_gpu = 1);
+
+}  // namespace braid
