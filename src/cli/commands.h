@@ -21,6 +21,7 @@ void add_forward_command(CLI::App& app, const std::vector<std::string>& command_
 void add_launch_command(CLI::App& app, const std::vector<std::string>& command_line, int& exit_code);
 void add_model_command(CLI::App& app);
 void add_plan_command(CLI::App& app);
+void add_report_command(CLI::App& app);
 void add_run_command(CLI::App& app, int& exit_code);
 void add_trace_command(CLI::App& app);
 void add_train_command(CLI::App& app, const std::vector<std::string>& command_line, int& exit_code);

@@ -45,6 +45,7 @@ void add_commands(CLI::App& app, const std::vector<std::string>& command_line, i
   braid::add_launch_command(app, command_line, exit_code);
   add_name(braid::kCkpt);
   braid::add_data_command(app);
+  braid::add_report_command(app);
   braid::add_doctor_command(app, exit_code);
   braid::add_trace_command(app);
   add_name(braid::kForward);

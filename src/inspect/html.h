@@ -5,11 +5,9 @@
 #include <string_view>
 
 #include "inspect/distribution.h"
+#include "pages/page.h"
 
 namespace braid {
-
-// Any bytes as text that cannot end an element or an attribute; control characters become visible.
-std::string html_text(std::string_view bytes);
 
 std::string base64(std::string_view bytes);
 
@@ -19,7 +17,7 @@ std::string html_histogram(std::string_view title, std::string_view unit, const 
 // A number with its name.
 std::string html_card(std::string_view value, std::string_view name);
 
-// A whole page. `body` is HTML.
+// A whole page about samples. `body` is HTML.
 std::string html_page(std::string_view title, std::string_view body);
 
 }  // namespace braid

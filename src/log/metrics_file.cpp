@@ -30,6 +30,8 @@ void MetricsFile::add(const IterationMetrics& metrics) {
       {"iteration_ms", metrics.iteration_ms},
       {"tokens_per_s", metrics.tokens_per_s},
       {"skipped", metrics.skipped},
+      {"time", metrics.time},
+      {"started", metrics.started},
   };
   file_.append(line.dump() + "\n");
 }

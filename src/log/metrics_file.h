@@ -22,6 +22,7 @@ struct IterationMetrics {
   double iteration_ms = 0;
   double tokens_per_s = 0;
   bool skipped = false;
+  double time = 0, started = 0;  // seconds since 1970: when the iteration ended, and when its process began to train
 };
 
 class MetricsFile {

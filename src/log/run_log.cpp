@@ -62,6 +62,12 @@ void add_weighted(ModulePhases& sums, const ModulePhases& means, double iteratio
   }
 }
 
+// To a millisecond.
+double unix_seconds(const Moment& moment) {
+  const auto since_epoch = std::chrono::floor<std::chrono::milliseconds>(moment.wall.time_since_epoch());
+  return static_cast<double>(since_epoch.count()) / 1e3;
+}
+
 double per_second(double amount, double ms) { return ms > 0 ? 1e3 * amount / ms : 0; }
 
 }  // namespace
@@ -151,7 +157,7 @@ RunLog::RunLog(const LogConfig& config, const RunFacts& facts, const Moment& sta
     : config_(config),
       facts_(facts),
       print_(std::move(print)),
-      start_(start.steady),
+      start_(start),
       iterations_({.iterations = facts.iterations,
                    .log_interval = config.log_interval,
                    .global_batch = facts.global_batch,
@@ -195,7 +201,7 @@ void RunLog::write(std::unique_ptr<File>& file, const std::function<void(File&)>
 void RunLog::add(const StepRecord& step, const Moment& now) {
   const double iteration_ms = ms_between(std::exchange(last_step_, now.steady), now.steady);
   count(step);
-  add_metrics(step, iteration_ms);
+  add_metrics(step, iteration_ms, now);
   if (const auto record = iterations_.add(step, now)) {
     say(to_line(*record) + "\n");
     add_scalars(*record);
@@ -215,7 +221,7 @@ void RunLog::count(const StepRecord& step) {
   summary_.last_loss = step.lm_loss;
 }
 
-void RunLog::add_metrics(const StepRecord& step, double iteration_ms) {
+void RunLog::add_metrics(const StepRecord& step, double iteration_ms, const Moment& now) {
   write<MetricsFile>(metrics_, [&](MetricsFile& file) {
     file.add({.iteration = step.iteration,
               .consumed_samples = step.consumed_samples,
@@ -227,7 +233,9 @@ void RunLog::add_metrics(const StepRecord& step, double iteration_ms) {
               .seq_load_balancing_loss = step.seq_load_balancing_loss,
               .iteration_ms = iteration_ms,
               .tokens_per_s = per_second(step.num_tokens, iteration_ms),
-              .skipped = step.skipped});
+              .skipped = step.skipped,
+              .time = unix_seconds(now),
+              .started = unix_seconds(start_)});
   });
 }
 
@@ -330,7 +338,7 @@ void RunLog::finish(const std::string& ended_by, std::int64_t damaged_samples) {
                                                 : fmt::format(", and this run ends after {}", facts_.iterations)));
   summary_.ended_by = ended_by;
   summary_.damaged_samples = damaged_samples;
-  summary_.seconds = 1e-3 * ms_between(start_, last_step_);
+  summary_.seconds = 1e-3 * ms_between(start_.steady, last_step_);
   say(to_text(summary_));
 }
 

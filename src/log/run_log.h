@@ -102,7 +102,7 @@ class RunLog {
 
   void say(const std::string& text);
   void count(const StepRecord& step);
-  void add_metrics(const StepRecord& step, double iteration_ms);
+  void add_metrics(const StepRecord& step, double iteration_ms, const Moment& now);
   void add_scalars(const IterationRecord& record);
   void show_progress(const StepRecord& step, double iteration_ms, const Moment& now);
   template <class File>
@@ -111,7 +111,7 @@ class RunLog {
   const LogConfig config_;
   const RunFacts facts_;
   const Print print_;
-  const std::chrono::steady_clock::time_point start_;
+  const Moment start_;
   IterationLog iterations_;
   std::unique_ptr<EventFile> events_;
   std::unique_ptr<MetricsFile> metrics_;

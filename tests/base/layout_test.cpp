@@ -33,7 +33,8 @@ const std::map<std::string, std::set<std::string>> kMayInclude = {
     {"ckpt", {"base", "formats", "plan"}},
     {"models", {"base", "plan", "dist", "ops", "nn", "formats", "ckpt"}},
     {"samples", {"base", "text", "image", "shards"}},
-    {"inspect", {"base", "text", "image", "shards", "samples"}},
+    {"pages", {"base"}},
+    {"inspect", {"base", "text", "image", "shards", "samples", "pages"}},
     {"draw", {"base", "formats", "text", "image", "shards"}},
     {"data", {"base", "plan", "ops", "models", "samples"}},
     {"mimo", {"base", "plan", "tensor", "dist", "ops", "nn", "models", "data"}},
@@ -51,10 +52,12 @@ const std::map<std::string, std::set<std::string>> kMayInclude = {
       "samples", "shards", "text", "inspect"}},
     {"predict",
      {"base", "plan", "tensor", "dist", "ops", "nn", "optim", "models", "data", "log", "train", "samples", "inspect",
-      "run"}},
-    {"cli", {"base",         "plan",           "dist",   "optim", "formats", "ckpt",    "models",  "hf",     "data",
-             "mimo",         "forward",        "launch", "shell", "slurm",   "log",     "train",   "resume", "run", "predict",
-             "doctor/lines", "doctor/verdict", "text",   "image", "shards",  "samples", "inspect", "draw"}},
+      "pages", "run"}},
+    {"report", {"base", "formats", "ckpt", "log", "pages", "doctor/lines", "doctor/verdict"}},
+    {"cli",
+     {"base",           "plan",   "dist",  "optim",  "formats", "ckpt",    "models", "hf",    "data",    "mimo",
+      "forward",        "launch", "shell", "slurm",  "log",     "train",   "resume", "run",   "predict", "doctor/lines",
+      "doctor/verdict", "text",   "image", "shards", "samples", "inspect", "draw",   "pages", "report"}},
 };
 
 std::string read(const fs::path& path) {

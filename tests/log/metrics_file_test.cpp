@@ -40,11 +40,13 @@ TEST(MetricsFile, ALineHasEveryKeyInOrder) {
             .num_zeros = 17,
             .seq_load_balancing_loss = 1.25,
             .iteration_ms = 12.5,
-            .tokens_per_s = 65536});
+            .tokens_per_s = 65536,
+            .time = 1794937137.25,
+            .started = 1794937000.5});
   EXPECT_THAT(lines_of(path),
               ElementsAre(R"({"iteration":3,"consumed_samples":96,"lm_loss":0.1,"grad_norm":2.5,"learning_rate":1e-05,)"
                           R"("loss_scale":1.0,"num_zeros":17,"seq_load_balancing_loss":1.25,"iteration_ms":12.5,)"
-                          R"("tokens_per_s":65536.0,"skipped":false})"));
+                          R"("tokens_per_s":65536.0,"skipped":false,"time":1794937137.25,"started":1794937000.5})"));
 }
 
 TEST(MetricsFile, NumbersComeBackExact) {

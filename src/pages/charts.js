@@ -1,0 +1,270 @@
+// Line charts with a shared horizontal axis, and bars of parts. Drawn as SVG at the width of their place, so that text
+// keeps its size.
+
+function niceStep(span, count) {
+  const rough = span / Math.max(1, count);
+  const power = 10 ** Math.floor(Math.log10(rough));
+  return power * [1, 2, 5, 10].find(factor => factor * power >= rough * 0.999);
+}
+
+function niceTicks(low, high, count) {
+  if (!(high > low)) return [low];
+  const step = niceStep(high - low, count);
+  const ticks = [];
+  for (let index = Math.ceil(low / step - 1e-9); index * step <= high + step * 1e-9; ++index)
+    ticks.push(Number((index * step).toPrecision(12)));
+  return ticks;
+}
+
+function logTicks(low, high) {
+  const ticks = [];
+  for (let power = Math.floor(Math.log10(low)); power <= Math.ceil(Math.log10(high)); ++power)
+    for (const factor of [1, 2, 5])
+      if (factor * 10 ** power >= low * 0.999 && factor * 10 ** power <= high * 1.001) ticks.push(factor * 10 ** power);
+  return ticks.length > 7 ? ticks.filter(tick => Math.abs(Math.log10(tick) % 1) < 1e-9) : ticks;
+}
+
+// A value's place on an axis and back.
+function scaleOf(low, high, begin, end, logarithmic = false) {
+  const position = logarithmic ? Math.log : value => value;
+  const [from, to] = [position(low), position(high)];
+  const span = to - from || 1;
+  const scale = value => begin + (position(value) - from) / span * (end - begin);
+  scale.inverse = place => {
+    const value = from + (place - begin) / (end - begin) * span;
+    return logarithmic ? Math.exp(value) : value;
+  };
+  return scale;
+}
+
+// The points that a window shows, with one neighbour on either side so that lines reach its edges.
+function visible(points, from, to) {
+  let begin = points.findIndex(point => point[0] >= from);
+  if (begin < 0) begin = points.length;
+  let end = begin;
+  while (end < points.length && points[end][0] <= to) ++end;
+  return points.slice(Math.max(0, begin - 1), end + 1);
+}
+
+function nearest(points, x) {
+  let low = 0, high = points.length - 1;
+  while (high - low > 1) {
+    const middle = (low + high) >> 1;
+    if (points[middle][0] < x) low = middle; else high = middle;
+  }
+  return high >= 0 && Math.abs(points[high][0] - x) < Math.abs(points[low][0] - x) ? points[high] : points[low];
+}
+
+// An exponential mean; weight 0 leaves the points as they are.
+function smoothed(points, weight) {
+  if (!weight) return points;
+  let sum = 0, total = 0;
+  return points.map(([x, y]) => {
+    if (!isNumber(y)) return [x, y];
+    sum = weight * sum + (1 - weight) * y;
+    total = weight * total + (1 - weight);
+    return [x, sum / total];
+  });
+}
+
+function pathOf(points, x, y) {
+  let path = '', pen = 'M';
+  for (const [px, py] of points) {
+    if (!isNumber(py)) { pen = 'M'; continue; }
+    path += `${pen}${x(px).toFixed(1)} ${y(py).toFixed(1)}`;
+    pen = 'L';
+  }
+  return path;
+}
+
+// A window on the horizontal axis that several charts share.
+class Window {
+  constructor() {
+    this.full = [0, 1];
+    this.shown = null;  // null: all
+    this.listeners = [];
+  }
+  get range() { return this.shown ?? this.full; }
+  set(from, to) {
+    const [low, high] = this.full;
+    const least = (high - low) / 1e4;
+    [from, to] = [Math.max(low, Math.min(from, to)), Math.min(high, Math.max(from, to))];
+    if (to - from < least) return;
+    this.shown = from <= low && to >= high ? null : [from, to];
+    this.changed();
+  }
+  zoom(factor, center) {
+    const [from, to] = this.range;
+    this.set(center - (center - from) * factor, center + (to - center) * factor);
+  }
+  reset() { this.shown = null; this.changed(); }
+  changed() { for (const listener of this.listeners) listener(); }
+}
+
+// series: [{name, colour, points: [[x, y]], dots, dashed}]; marks: [{x, colour, text}]; state: {smoothing, logarithmic}
+class LineChart {
+  constructor({title, unit = '', series, marks = [], xName, xText = numberText, yText = value => numberText(value, 4),
+               view, state = {}, height = 210, fromZero = false}) {
+    Object.assign(this, {title, unit, series, marks, xName, xText, yText, view, state, height, fromZero});
+    this.cursor = null;
+    this.svg = drawing('svg', {tabindex: '0', role: 'img', 'aria-label': `${title}: ${series.length} curves. Arrow keys read ` +
+      'values, plus and minus zoom, Escape shows all.'});
+    this.node = element('figure', {class: 'chart'},
+      element('figcaption', {}, element('b', {}, title), element('span', {}, unit)), this.svg);
+    this.listen();
+    view.listeners.push(() => this.draw());
+    new ResizeObserver(() => this.draw()).observe(this.node);
+  }
+
+  values(low, high) {
+    const values = [];
+    for (const {points} of this.series)
+      for (const [x, y] of visible(points, low, high))
+        if (isNumber(y) && (!this.state.logarithmic || y > 0)) values.push(y);
+    return values;
+  }
+
+  draw() {
+    const width = this.svg.clientWidth;
+    if (width < 100) return;  // not laid out yet
+    const [from, to] = this.view.range;
+    const values = this.values(from, to);
+    const logarithmic = Boolean(this.state.logarithmic) && values.length > 0;
+    let low = values.length ? values.reduce((a, b) => Math.min(a, b)) : 0;
+    let high = values.length ? values.reduce((a, b) => Math.max(a, b)) : 1;
+    if (this.fromZero && !logarithmic) low = Math.min(0, low);
+    const margin = logarithmic ? 0 : (high - low || Math.abs(high) || 1) * 0.06;
+    high += margin;
+    if (low !== 0 && !logarithmic) low -= margin;
+    const height = this.height, bottom = height - 24, left = 54, right = width - 10;
+    const x = scaleOf(from, to, left, right);
+    const y = scaleOf(low, high, bottom, 8, logarithmic);
+    this.place = {x, y, left, right, bottom, from, to};
+    const parts = [];
+    for (const tick of logarithmic ? logTicks(low, high) : niceTicks(low, high, 4))
+      parts.push(drawing('path', {class: 'grid', d: `M${left} ${y(tick).toFixed(1)}H${right}`}),
+        drawing('text', {class: 'tick', x: left - 6, y: y(tick) + 4, 'text-anchor': 'end'}, numberText(tick, 3)));
+    for (const tick of niceTicks(from, to, Math.max(2, Math.floor((right - left) / 90))))
+      if (tick >= from && tick <= to)
+        parts.push(drawing('text', {class: 'tick', x: Math.min(Math.max(x(tick), left + 8), right - 14), y: height - 6,
+          'text-anchor': 'middle'}, this.xText(tick)));
+    parts.push(drawing('path', {class: 'axis-line', d: `M${left} ${bottom}H${right}`}));
+    for (const mark of this.marks)
+      if (mark.x >= from && mark.x <= to)
+        parts.push(drawing('path', {class: `mark ${mark.kind}`, stroke: mark.colour, fill: mark.colour,
+          d: this.markPath(mark.kind, x(mark.x), bottom)}, drawing('title', {}, mark.text)));
+    for (const {points, colour, dots, dashed} of this.series) {
+      const shown = visible(points, from, to).map(([px, py]) => [px, logarithmic && py <= 0 ? null : py]);
+      const smooth = dots ? 0 : this.state.smoothing ?? 0;
+      if (smooth) parts.push(drawing('path', {class: 'curve raw', stroke: colour, d: pathOf(shown, x, y)}));
+      parts.push(drawing('path', {class: dashed ? 'curve dashed' : 'curve', stroke: colour,
+        d: pathOf(smooth ? visible(smoothed(points, smooth), from, to) : shown, x, y)}));
+      if (dots || shown.length < 3)
+        for (const [px, py] of shown)
+          if (isNumber(py)) parts.push(drawing('circle', {cx: x(px).toFixed(1), cy: y(py).toFixed(1), r: 3, fill: colour}));
+    }
+    this.overlay = drawing('g', {class: 'overlay'});
+    const clip = `clip-${LineChart.count = (LineChart.count ?? 0) + 1}`;
+    this.svg.setAttribute('viewBox', `0 0 ${width} ${height}`);
+    this.svg.setAttribute('height', height);
+    const isCurve = node => /curve|mark/.test(node.getAttribute('class') ?? '') || node.tagName === 'circle';
+    this.svg.replaceChildren(
+      drawing('clipPath', {id: clip}, drawing('rect', {x: left - 4, y: 0, width: right - left + 8, height: bottom + 5})),
+      ...parts.filter(node => !isCurve(node)),
+      drawing('g', {'clip-path': `url(#${clip})`}, parts.filter(isCurve)), this.overlay);
+    this.svg.dataset.from = from;
+    this.svg.dataset.to = to;
+  }
+
+  // A restart is a line over the whole height, a checkpoint a tick on the axis, a skipped step a cross at the top.
+  markPath(kind, x, bottom) {
+    if (kind === 'restart') return `M${x} 8V${bottom}`;
+    if (kind === 'skipped') return `M${x - 3} 9l6 6m0-6l-6 6`;
+    return `M${x} ${bottom}l-3.5 5h7z`;
+  }
+
+  read(at, clientX, clientY) {
+    const {x, y, left, right, bottom} = this.place;
+    const found = this.series.map(series => ({series, point: nearest(series.points, at)})).filter(({point}) => point);
+    if (!found.length) return;
+    const nearestX = found.map(({point}) => point[0]).reduce((a, b) => Math.abs(a - at) <= Math.abs(b - at) ? a : b);
+    if (x(nearestX) < left - 1 || x(nearestX) > right + 1) return;
+    this.cursor = nearestX;
+    this.overlay.replaceChildren(drawing('path', {class: 'cursor', d: `M${x(nearestX)} 8V${bottom}`}),
+      ...found.filter(({point}) => isNumber(point[1])).map(({series, point}) =>
+        drawing('circle', {cx: x(point[0]), cy: y(point[1]), r: 3.5, fill: series.colour})));
+    const corner = this.svg.getBoundingClientRect();
+    tooltip.show(clientX ?? corner.left + x(nearestX), clientY ?? corner.top + 20,
+      line(element('b', {}, `${this.xName} ${this.xText(nearestX)}`)),
+      found.map(({series, point}) => line(swatch(series.colour), `${series.name}: ${this.yText(point[1])}`,
+        point[0] === nearestX ? '' : ` (at ${this.xText(point[0])})`)),
+      this.marks.filter(mark => Math.abs(x(mark.x) - x(nearestX)) < 3).map(mark => line(mark.text)));
+  }
+
+  listen() {
+    let begin = null;
+    const at = event => this.place.x.inverse(event.clientX - this.svg.getBoundingClientRect().left);
+    this.svg.addEventListener('pointerdown', event => { begin = at(event); });
+    this.svg.addEventListener('pointermove', event => {
+      if (!this.place) return;
+      this.read(at(event), event.clientX, event.clientY);
+      if (begin === null || !event.buttons) return;
+      const [a, b] = [this.place.x(begin), this.place.x(at(event))];
+      this.overlay.append(drawing('rect', {class: 'selection', x: Math.min(a, b), y: 8, width: Math.abs(a - b),
+        height: this.place.bottom - 8}));
+    });
+    this.svg.addEventListener('pointerup', event => {
+      if (begin !== null && Math.abs(this.place.x(begin) - this.place.x(at(event))) > 8) this.view.set(begin, at(event));
+      begin = null;
+    });
+    this.svg.addEventListener('pointerleave', () => this.leave());
+    this.svg.addEventListener('blur', () => this.leave());
+    this.svg.addEventListener('dblclick', () => this.view.reset());
+    this.svg.addEventListener('keydown', event => this.key(event));
+  }
+
+  leave() {
+    tooltip.hide();
+    this.overlay?.replaceChildren();
+  }
+
+  key(event) {
+    const {from, to} = this.place;
+    const center = this.cursor ?? (from + to) / 2;
+    const points = this.series[0]?.points ?? [];
+    const index = points.indexOf(nearest(points, center));
+    const actions = {
+      ArrowLeft: () => this.read(points[Math.max(0, index - 1)][0]),
+      ArrowRight: () => this.read(points[Math.min(points.length - 1, index + 1)][0]),
+      '+': () => this.view.zoom(0.5, center),
+      '-': () => this.view.zoom(2, center),
+      Escape: () => this.view.reset(),
+    };
+    if (!actions[event.key] || !points.length) return;
+    event.preventDefault();
+    actions[event.key]();
+  }
+}
+
+// Rows of bars made of parts: [{name, note, parts: [{name, value, colour, light}]}]; all rows have one scale.
+function partBars({rows, text, limit, limitName}) {
+  const total = row => row.parts.reduce((sum, part) => sum + part.value, 0);
+  const most = Math.max(limit ?? 0, ...rows.map(total)) || 1;
+  const bar = row => element('div', {class: 'bar', role: 'img',
+    'aria-label': `${row.name}: ${row.parts.map(part => `${part.name} ${text(part.value)}`).join(', ')}`},
+    row.parts.filter(part => part.value > 0).map(part => element('span', {
+      class: part.light ? 'part light' : 'part', tabindex: '0',
+      style: {width: `${100 * part.value / most}%`, background: part.colour},
+      onpointermove: event => showPart(event.clientX, event.clientY, row, part),
+      onfocus: event => {
+        const {left, bottom} = event.target.getBoundingClientRect();
+        showPart(left, bottom, row, part);
+      },
+      onpointerleave: () => tooltip.hide(), onblur: () => tooltip.hide()})),
+    limit ? element('span', {class: 'limit', style: {left: `${100 * limit / most}%`}, title: limitName}) : null);
+  const showPart = (x, y, row, part) => tooltip.show(x, y, line(element('b', {}, row.name)),
+    line(swatch(part.colour), `${part.name}: ${text(part.value)} (${percentText(part.value / total(row))})`));
+  return element('div', {class: 'bars'}, rows.map(row => element('div', {class: 'bar-row'},
+    element('div', {class: 'bar-name'}, element('b', {}, row.name), element('span', {}, row.note ?? text(total(row)))),
+    bar(row))));
+}

@@ -1,0 +1,305 @@
+// The page of a plan: layouts to compare, the chosen one in detail, and what-if sliders.
+
+const plan = JSON.parse(document.getElementById('data').textContent);
+const {layouts} = plan;
+layouts.forEach((layout, index) => {
+  layout.number = index + 1;
+  if (layout.timeline) layout.timeline = unpackTimeline(layout.timeline);
+});
+const baseline = layouts[plan.baseline] ?? null;
+
+// --- what if ---
+
+const linkNames = [...new Set(layouts.flatMap(layout => [...layout.parts.map(part => part.link),
+  ...(layout.timeline?.spans.map(span => span.link) ?? [])]))].filter(Boolean);
+const hasImages = layouts.some(layout => layout.parts.some(part => part.images_share > 0));
+const changes = {speeds: Object.fromEntries(linkNames.map(name => [name, 1])), images: 1};
+const UNCHANGED = {speeds: {}, images: 1};
+const isChanged = () => changes.images !== 1 || Object.values(changes.speeds).some(speed => speed !== 1);
+
+// Of a layout without a timeline: parts that take longer use up their slack first (predict/plan_page.h).
+function estimatedSeconds(layout) {
+  return layout.parts.reduce((sum, part) => {
+    const factor = factorOf(part, changes);
+    return sum + (factor >= 1 ? Math.max(0, part.busy_s * (factor - 1) - part.slack_s) : part.exposed_s * (factor - 1));
+  }, layout.iteration_s);
+}
+
+// With a timeline, its replay tells by how much the step changes.
+function whatIfSeconds(layout) {
+  if (!isChanged()) return layout.iteration_s;
+  if (!layout.timeline) return estimatedSeconds(layout);
+  layout.stored ??= endOf(replay(layout.timeline, UNCHANGED));
+  return layout.iteration_s * endOf(replay(layout.timeline, changes)) / layout.stored;
+}
+
+function updateWhatIf() {
+  for (const layout of layouts) layout.seconds = whatIfSeconds(layout);
+}
+
+// --- state and its views ---
+
+let chosen = layouts[plan.best];
+let filter = '', onlyFitting = false;
+const listeners = [];
+const changed = what => { for (const listener of listeners) listener(what); };
+function choose(layout) {
+  chosen = layout;
+  changed('chosen');
+}
+const matching = () => layouts.filter(layout => (!onlyFitting || layout.fits) &&
+  filter.toLowerCase().split(' ').every(word => `${layout.name} ${layout.bound_by} ${layout.reason}`.toLowerCase().includes(word)));
+const fastest = () => layouts.filter(layout => layout.fits).reduce((best, layout) =>
+  !best || layout.seconds < best.seconds ? layout : best, null);
+const speedOf = layout => layout.tokens_per_s_per_gpu * layout.iteration_s / layout.seconds;
+
+// --- the scatter ---
+
+class Scatter {
+  constructor() {
+    this.svg = drawing('svg', {tabindex: '0', role: 'group', 'aria-label': `${layouts.length} layouts by memory and time. Arrow ` +
+      'keys go from one to the next, Enter chooses it.'});
+    this.node = element('figure', {class: 'chart wide', id: 'scatter'},
+      element('figcaption', {}, element('b', {}, 'Time and memory of each layout'),
+        element('span', {}, 'lower left is better')), this.svg);
+    this.svg.addEventListener('pointerleave', () => tooltip.hide());
+    this.svg.addEventListener('keydown', event => this.key(event));
+    new ResizeObserver(() => this.draw()).observe(this.node);
+  }
+
+  draw() {
+    const width = this.svg.clientWidth, height = 340;
+    if (width < 100) return;  // not laid out yet
+    const shown = matching();
+    const memory = shown.map(layout => layout.peak_bytes / 1e9), seconds = shown.map(layout => layout.seconds);
+    const limit = plan.memory_bytes / 1e9;
+    const most = Math.max(limit, ...memory), slowest = Math.max(...seconds, 1e-9), quickest = Math.min(...seconds, slowest);
+    const low = Math.max(0, quickest - 0.15 * (slowest - quickest || slowest));
+    const left = 58, right = width - 12, bottom = height - 40;
+    const x = scaleOf(0, most * 1.05 || 1, left, right), y = scaleOf(low, slowest + 0.08 * (slowest - low), bottom, 10);
+    const parts = [];
+    for (const tick of niceTicks(low, slowest, 5))
+      parts.push(drawing('path', {class: 'grid', d: `M${left} ${y(tick)}H${right}`}),
+        drawing('text', {class: 'tick', x: left - 7, y: y(tick) + 4, 'text-anchor': 'end'}, `${numberText(tick, 3)} s`));
+    for (const tick of niceTicks(0, most * 1.05, Math.max(2, Math.floor(width / 110))))
+      parts.push(drawing('path', {class: 'grid', d: `M${x(tick)} 10V${bottom}`}),
+        drawing('text', {class: 'tick', x: x(tick), y: bottom + 16, 'text-anchor': 'middle'}, numberText(tick, 3)));
+    parts.push(drawing('text', {class: 'axis-name', x: right, y: height - 6, 'text-anchor': 'end'}, 'peak memory of a rank, GB'));
+    if (limit > 0)
+      parts.push(drawing('path', {class: 'limit-line', d: `M${x(limit)} 10V${bottom}`}),
+        drawing('text', {class: 'limit-text', x: x(limit) - 5, y: 20, 'text-anchor': 'end'}, `${numberText(limit, 3)} GB available`));
+    const front = shown.filter(layout => layout.on_front).sort((a, b) => a.peak_bytes - b.peak_bytes);
+    parts.push(drawing('path', {class: 'front-line', d: pathOf(front.map(layout => [layout.peak_bytes / 1e9, layout.seconds]), x, y)}));
+    const order = [...shown].sort((a, b) => (a === chosen) - (b === chosen) || a.on_front - b.on_front);
+    parts.push(...order.map(layout => this.point(layout, x(layout.peak_bytes / 1e9), y(layout.seconds))));
+    this.svg.setAttribute('viewBox', `0 0 ${width} ${height}`);
+    this.svg.setAttribute('height', height);
+    this.svg.replaceChildren(...parts);
+  }
+
+  point(layout, x, y) {
+    const classes = ['point', layout.fits ? '' : 'too-large', layout.on_front ? 'front' : '', layout === chosen ? 'chosen' : ''];
+    const colour = !layout.fits ? 'var(--bad)' : layout === baseline ? 'var(--series-1)' : 'var(--series-0)';
+    return drawing('circle', {class: classes.filter(Boolean).join(' '), cx: x.toFixed(1), cy: y.toFixed(1),
+      r: layout === chosen ? 7 : layout.on_front || layout === baseline ? 5.5 : 4.5, 'data-number': layout.number,
+      style: {[layout.fits ? 'fill' : 'stroke']: colour},
+      onpointerenter: event => this.tell(layout, event.clientX, event.clientY), onclick: () => choose(layout)});
+  }
+
+  tell(layout, x, y) {
+    tooltip.show(x, y, line(element('b', {}, `${layout.number}. ${layout.name}`)),
+      line(`${secondsText(layout.seconds)} per iteration, ${numberText(speedOf(layout))} tokens/s/GPU`),
+      line(`${gigabytes(layout.peak_bytes)}${layout.fits ? '' : ', does not fit'}`),
+      layout === baseline ? line('the recipe as it is') : null, line(`bound by ${layout.bound_by}`), line(layout.reason));
+  }
+
+  key(event) {
+    const shown = matching().sort((a, b) => a.peak_bytes - b.peak_bytes);
+    const step = {ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1}[event.key];
+    if (event.key === 'Enter' && this.under) { event.preventDefault(); choose(this.under); }
+    if (!step || !shown.length) return;
+    event.preventDefault();
+    const index = shown.indexOf(this.under ?? chosen);
+    this.under = shown[Math.max(0, Math.min(shown.length - 1, index + step))];
+    const point = this.svg.querySelector(`[data-number="${this.under.number}"]`);
+    const {left, bottom} = point.getBoundingClientRect();
+    this.tell(this.under, left, bottom);
+  }
+}
+
+// --- the table of layouts ---
+
+const COLUMNS = [
+  {name: '#', value: layout => layout.number, text: layout => String(layout.number)},
+  {name: 'layout', words: true, value: layout => layout.name, text: layout => layout === baseline ? `${layout.name} (the recipe)` : layout.name},
+  {name: 'time', value: layout => layout.iteration_s, text: layout => secondsText(layout.iteration_s)},
+  {name: 'what if', value: layout => layout.seconds, text: layout => isChanged() ? secondsText(layout.seconds) : '–'},
+  {name: 'tokens/s/GPU', value: speedOf, text: layout => numberText(speedOf(layout))},
+  {name: 'TFLOP/s/GPU', value: layout => layout.tflops_per_gpu * layout.iteration_s / layout.seconds,
+    text: layout => numberText(layout.tflops_per_gpu * layout.iteration_s / layout.seconds)},
+  {name: 'memory', value: layout => layout.peak_bytes, text: layout => element('span', {class: layout.fits ? null : 'bad'}, gigabytes(layout.peak_bytes))},
+  {name: 'bubble', value: layout => layout.bubble, text: layout => percentText(layout.bubble)},
+  {name: 'exposed', value: layout => layout.exposed_communication_s, text: layout => secondsText(layout.exposed_communication_s)},
+  {name: 'bound by', words: true, value: layout => layout.bound_by, text: layout => layout.bound_by},
+  {name: 'why', words: true, value: layout => layout.reason, text: layout => layout.reason},
+];
+
+function layoutsSection() {
+  const scatter = new Scatter();
+  const {table, update} = sortableTable({columns: COLUMNS, rows: layouts, onselect: choose,
+    selected: layout => layout === chosen, order: {column: 2, down: false}, caption: 'Layouts'});
+  const count = element('span', {id: 'count'});
+  const refresh = () => {
+    const rows = matching();
+    count.textContent = `${rows.length} of ${layouts.length}`;
+    scatter.draw();
+    update(rows);
+  };
+  listeners.push(refresh);
+  const search = element('input', {type: 'search', id: 'filter', placeholder: 'tp 2 ep 16',
+    oninput: event => { filter = event.target.value; refresh(); }});
+  const fitting = element('input', {type: 'checkbox', id: 'fitting',
+    onchange: event => { onlyFitting = event.target.checked; refresh(); }});
+  return section('Layouts',
+    legend([{name: 'fits', colour: 'var(--series-0)'}, ...(baseline ? [{name: 'the recipe as it is', colour: 'var(--series-1)'}] : []),
+      {name: 'needs too much memory', colour: 'var(--bad)'}, {name: 'dark ring and dashed line: no other is faster with less memory', colour: 'var(--ink)'}]),
+    scatter.node,
+    element('div', {class: 'controls', style: {margin: '.9rem 0 .6rem'}}, element('label', {}, 'filter', search),
+      element('label', {}, fitting, 'only those that fit'), count),
+    element('div', {class: 'scroll rows', tabindex: '0', role: 'region', 'aria-label': 'layouts'}, table));
+}
+
+// --- sliders ---
+
+function slider(name, id, {low, high, apply}) {
+  const output = element('output', {for: id}, '1.00×');
+  const input = element('input', {type: 'range', id, min: String(Math.log2(low)), max: String(Math.log2(high)), step: '0.05',
+    value: '0', oninput: () => set(2 ** Number(input.value))});
+  const set = factor => {
+    const rounded = Math.abs(factor - 1) < 0.018 ? 1 : factor;
+    output.textContent = `${rounded.toFixed(2)}×`;
+    input.setAttribute('aria-valuetext', `${rounded.toFixed(2)} times`);
+    apply(rounded);
+    updateWhatIf();
+    changed('what if');
+  };
+  return {node: element('label', {}, element('span', {}, name, output), input),
+    reset() { input.value = '0'; output.textContent = '1.00×'; apply(1); }};
+}
+
+function whatIfSection() {
+  if (!linkNames.length && !hasImages) return null;
+  const sliders = [
+    ...linkNames.map((name, index) => slider(`${name} speed`, `link-${index}`,
+      {low: 0.25, high: 4, apply: factor => { changes.speeds[name] = factor; }})),
+    ...(hasImages ? [slider('share of images', 'images', {low: 0.25, high: 4, apply: factor => { changes.images = factor; }})] : []),
+  ];
+  const answer = element('span', {id: 'answer', role: 'status'});
+  const tell = () => {
+    const best = fastest();
+    const how = chosen.timeline ? 'replayed on its timeline' : 'estimated from its parts';
+    const text = isChanged() ? `${secondsText(chosen.iteration_s)} → ${secondsText(chosen.seconds)} ` +
+      `(${changeText(chosen.seconds, chosen.iteration_s)}, ${how}).` : `${secondsText(chosen.iteration_s)} per iteration.`;
+    answer.replaceChildren(element('b', {}, `Layout ${chosen.number}: `), text,
+      best && best !== chosen ? ` Layout ${best.number} would be the fastest that fits: ${secondsText(best.seconds)}.` : '');
+  };
+  listeners.push(tell);
+  const reset = () => {
+    for (const control of sliders) control.reset();
+    updateWhatIf();
+    changed('what if');
+  };
+  return section('What if', element('p', {}, 'Computed in this page from the stored results: link speeds and the share of ' +
+    'images in the data, relative to the prediction. Memory stays as it is.'),
+    element('div', {class: 'sliders'}, sliders.map(control => control.node)),
+    element('div', {class: 'controls answer'}, answer, element('button', {type: 'button', id: 'reset', onclick: reset}, 'reset')));
+}
+
+// --- the chosen layout ---
+
+function figures() {
+  const place = element('div', {class: 'cards', id: 'figures'});
+  listeners.push(() => {
+    const faster = baseline && chosen !== baseline ? `${numberText(baseline.seconds / chosen.seconds, 3)}×` : null;
+    place.replaceChildren(...[
+      card(secondsText(chosen.seconds), `per iteration, ± ${secondsText(chosen.spread_s)}`),
+      faster ? card(faster, 'as fast as the recipe') : null,
+      card(numberText(speedOf(chosen)), 'tokens per second and GPU'),
+      card(numberText(chosen.tflops_per_gpu * chosen.iteration_s / chosen.seconds), 'TFLOP/s per GPU'),
+      card(gigabytes(chosen.peak_bytes), plan.memory_bytes ? `memory, of ${gigabytes(plan.memory_bytes)}` : 'memory of the fullest rank'),
+      card(percentText(chosen.bubble), 'bubble'),
+      card(secondsText(chosen.exposed_communication_s), 'exposed communication'),
+      card(chosen.bound_by, 'bounds it'),
+    ].filter(Boolean));
+  });
+  return place;
+}
+
+function partColours(names) { return new Map(names.map((name, index) => [name, colourOf(index)])); }
+
+function memoryBars(layout) {
+  if (!layout.memory.length) return null;
+  const kinds = [...new Set(layout.memory.flatMap(stage => Object.keys(stage.bytes)))];
+  const colours = partColours(kinds);
+  return element('div', {id: 'memory'}, element('h3', {}, 'Memory per stage'),
+    legend(kinds.map(name => ({name, colour: colours.get(name)}))),
+    partBars({text: gigabytes, limit: plan.memory_bytes, limitName: 'what a rank may use',
+      rows: layout.memory.map(stage => ({name: `${stage.module}, stage ${stage.stage} (rank ${stage.rank})`,
+        note: gigabytes(stage.peak_bytes),
+        parts: kinds.map(name => ({name, value: stage.bytes[name] ?? 0, colour: colours.get(name)}))}))}));
+}
+
+function timeBars(layout) {
+  if (!layout.parts.length) return null;
+  const colours = partColours(layout.parts.map(part => part.name));
+  const rows = [{name: 'exposed: the iteration', parts: layout.parts.map(part =>
+    ({name: part.name, value: part.exposed_s, colour: colours.get(part.name)}))}];
+  return element('div', {id: 'parts'}, element('h3', {}, 'Time'),
+    legend(layout.parts.map(part => ({name: part.name, colour: colours.get(part.name)}))), partBars({rows, text: secondsText}),
+    plainTable(['part', 'link', 'busy', 'exposed', 'hidden'], layout.parts.map(part => [part.name, part.link || '–',
+      secondsText(part.busy_s), secondsText(part.exposed_s),
+      part.busy_s > 0 ? percentText(1 - part.exposed_s / part.busy_s) : '–']), 2));
+}
+
+function timelineOf(layout) {
+  if (!layout.timeline) return null;
+  const timeline = new Timeline(layout.timeline, changes);
+  const button = (name, text, action) => element('button', {type: 'button', 'aria-label': name, onclick: action}, text);
+  return {timeline, node: element('div', {id: 'timeline'}, element('h3', {}, 'Timeline of a step'),
+    element('div', {class: 'controls'}, button('zoom in', '+', () => timeline.zoom(0.5)),
+      button('zoom out', '−', () => timeline.zoom(2)), button('show all', 'all', () => timeline.view.reset()),
+      element('span', {}, 'Drag to move, Ctrl and wheel to zoom.')), timeline.node)};
+}
+
+function detailsSection() {
+  const title = element('span', {id: 'chosen'});
+  const place = element('div', {id: 'details'});
+  let timeline = null;
+  const rebuild = () => {
+    title.textContent = `Layout ${chosen.number}: ${chosen.name}`;
+    timeline = timelineOf(chosen);
+    const rows = Object.entries(chosen.settings).map(([key, value]) => [element('dt', {}, key), element('dd', {}, value)]);
+    place.replaceChildren(...[
+      chosen.reason ? element('p', {class: 'lead'}, chosen.reason) : null,
+      element('div', {class: 'pair'}, memoryBars(chosen), timeBars(chosen)),
+      timeline?.node,
+      rows.length ? element('div', {class: 'card', style: {'margin-top': '.9rem'}}, element('h3', {}, 'Settings'),
+        element('dl', {class: 'settings'}, rows)) : null].filter(Boolean));
+    timeline?.timeline.draw();
+  };
+  listeners.push(what => {
+    if (what === 'what if') timeline?.timeline.replay(changes);
+    else rebuild();
+  });
+  return element('section', {}, element('h2', {}, title), place);
+}
+
+const facts = [plan.model, `${numberText(plan.ranks, 9)} ranks`, `${plan.hardware} (${plan.hardware_source})`,
+  plan.global_batch ? `global batch ${numberText(plan.global_batch, 9)}` : ''];
+updateWhatIf();
+document.getElementById('page').append(...[
+  element('p', {class: 'lead'}, facts.filter(Boolean).join(' · ')),
+  plan.notes.length ? element('div', {class: 'notice warn'}, plan.notes.map(text => element('p', {}, text))) : null,
+  figures(), whatIfSection(), layouts.length > 1 ? layoutsSection() : null, detailsSection(),
+].filter(Boolean));
+changed('all');

@@ -1,0 +1,278 @@
+// The page of runs: draws what `braid report` found in their files.
+
+const {runs, different_settings: differences} = JSON.parse(document.getElementById('data').textContent);
+
+const PHASE_ORDER = ['forward', 'backward', 'bridge wait', 'pipeline wait', 'data wait', 'reduce', 'optimizer', 'other'];
+const runColour = index => colourOf(index);
+const shown = runs.map(() => true);
+const hasSeveral = runs.length > 1;
+
+// --- horizontal axes: iterations, samples, or hours since the start ---
+
+const AXES = {
+  iteration: {name: 'iteration', text: value => numberText(Math.round(value), 9)},
+  samples: {name: 'samples', text: value => numberText(Math.round(value), 9), curve: 'consumed_samples'},
+  hours: {name: 'hours', text: value => numberText(value, 4), curve: 'time'},
+};
+
+// The value of a curve at an iteration, on the line between its neighbours.
+function interpolated(curve, iteration) {
+  const {x, y} = curve;
+  let high = x.findIndex(at => at >= iteration);
+  if (high < 0) high = x.length - 1;
+  const low = Math.max(0, x[high] === iteration ? high : high - 1);
+  const share = x[high] === x[low] ? 0 : (iteration - x[low]) / (x[high] - x[low]);
+  return y[low] + share * (y[high] - y[low]);
+}
+
+const startOf = run => run.attempts[0]?.began ?? run.curves.time?.y[0];
+
+function placeOn(axis, run, iteration) {
+  const {curve} = AXES[axis];
+  if (!curve) return iteration;
+  if (!run.curves[curve]) return null;
+  const value = interpolated(run.curves[curve], iteration);
+  return axis === 'hours' ? (value - startOf(run)) / 3600 : value;
+}
+
+const canUse = axis => runs.every(run => !AXES[axis].curve || run.curves[AXES[axis].curve]);
+
+function pointsOf(run, curve, axis) {
+  if (!curve) return [];
+  const points = curve.x.map((iteration, index) => [placeOn(axis, run, iteration), curve.y[index]]);
+  return points.filter(([x]) => isNumber(x)).sort((a, b) => a[0] - b[0]);
+}
+
+// --- parts of the page ---
+
+const stateText = run => {
+  const words = {finished: run.end.text, failed: `failed: ${run.end.text}`, open: 'no end in the log'};
+  return element('span', {class: `state ${run.end.state}`}, words[run.end.state]);
+};
+
+const tokensPerGpu = run => run.typical.tokens_per_gpu ?? run.typical.tokens_per_s;
+
+function overview() {
+  const name = (run, index) => hasSeveral ? element('label', {},
+    element('input', {type: 'checkbox', checked: true, onchange: event => { shown[index] = event.target.checked; redraw(); }}),
+    ' ', swatch(runColour(index)), run.name) : run.name;
+  const rows = runs.map((run, index) => [name(run, index), stateText(run), run.model || '–',
+    numberText(run.ranks), run.iterations ? `${numberText(run.last_iteration, 9)} / ${numberText(run.iterations, 9)}`
+      : numberText(run.last_iteration, 9),
+    numberText(run.lm_loss, 5), withUnit(run.typical.iteration_ms, 'ms'), numberText(tokensPerGpu(run)),
+    numberText(run.typical.tflops_per_gpu), `${run.skipped_count}, ${run.nan_count}`,
+    String(Math.max(0, run.attempts.length - 1))]);
+  return section('Overview', plainTable(['run', 'ended', 'model', 'ranks', 'iterations', 'lm loss', 'time',
+    'tokens/s/GPU', 'TFLOP/s/GPU', 'skipped, nan', 'restarts'], rows, 3));
+}
+
+function cards(run) {
+  const peak = Object.entries(run.memory_peak_mb).find(([kind]) => kind.includes('most'));
+  return element('div', {class: 'cards'},
+    card(stateText(run), 'ended'),
+    card(numberText(run.last_iteration, 9), run.iterations ? `iterations of ${numberText(run.iterations, 9)}` : 'iterations'),
+    card(numberText(run.lm_loss, 5), 'lm loss'),
+    card(withUnit(run.typical.iteration_ms, 'ms'), 'time per iteration, median'),
+    card(numberText(tokensPerGpu(run)), run.typical.tokens_per_gpu ? 'tokens per second and GPU' : 'tokens per second'),
+    run.typical.tflops_per_gpu ? card(numberText(run.typical.tflops_per_gpu), 'TFLOP/s per GPU') : null,
+    peak ? card(mebibytes(peak[1]), `memory: ${peak[0]}`) : null,
+    card(`${run.skipped_count}, ${run.nan_count}`, 'steps skipped, not finite'),
+    card(String(Math.max(0, run.attempts.length - 1)), `restarts (${run.repeated_iterations} iterations run again)`),
+    card(numberText(run.consumed_samples, 9), 'samples'),
+    run.damaged_samples !== null ? card(numberText(run.damaged_samples, 9), 'damaged samples') : null);
+}
+
+function failures() {
+  return runs.filter(run => run.end.state === 'failed').map(run => {
+    const {cause, explanation, first_rank: rank, first_host: host, evidence, fix} = run.end.diagnosis;
+    return element('div', {class: 'notice', role: 'alert'},
+      element('b', {}, `${run.name} failed: ${cause}`),
+      element('p', {}, explanation),
+      rank !== null ? element('p', {}, `First to fail: rank ${rank}${host ? ` on ${host}` : ''}.`) : null,
+      element('p', {}, element('b', {}, 'Fix: '), fix),
+      evidence.slice(0, 3).map(({file, line: number, text}) => element('code', {}, `${file}:${number}: ${text}`)));
+  });
+}
+
+function warnings() {
+  const texts = runs.flatMap(run => run.warnings);
+  return texts.length ? element('div', {class: 'notice warn'}, texts.map(text => element('p', {}, text))) : null;
+}
+
+// --- curves ---
+
+const view = new Window();
+const lossState = {smoothing: 0, logarithmic: false};
+let axis = 'iteration';
+const curvesPlace = element('div', {class: 'charts'});
+
+function marksOf(run, index) {
+  const place = iteration => placeOn(axis, run, iteration);
+  const of = hasSeveral ? ` of ${run.name}` : '';
+  return [
+    ...run.attempts.slice(1).map(attempt => ({kind: 'restart', x: place(attempt.first), colour: runColour(index),
+      text: `restart${of} at iteration ${attempt.first}`})),
+    ...run.checkpoints.map(saved => ({kind: 'checkpoint', x: place(saved.iteration), colour: runColour(index),
+      text: `checkpoint${of} of iteration ${saved.iteration}`})),
+    ...run.skipped.map(iteration => ({kind: 'skipped', x: place(iteration), colour: 'var(--bad)',
+      text: `iteration ${iteration}${of} was skipped`})),
+  ];
+}
+
+const CHARTS = [
+  {curve: 'lm_loss', title: 'Loss', wide: true, marks: true, state: lossState, second: 'validation_loss', height: 280},
+  {curve: 'learning_rate', title: 'Learning rate', fromZero: true},
+  {curve: 'grad_norm', title: 'Gradient norm', state: {get smoothing() { return lossState.smoothing; }}, fromZero: true},
+  {curve: 'iteration_ms', title: 'Time per iteration', unit: 'ms', fromZero: true},
+  {curve: 'tokens_per_gpu', title: 'Tokens per second and GPU', fromZero: true},
+  {curve: 'tflops_per_gpu', title: 'TFLOP/s per GPU', fromZero: true},
+  {curve: 'load_balancing_loss', title: 'Load-balancing loss'},
+  {curve: 'loss_scale', title: 'Loss scale', unlessConstant: true},
+  {curve: 'right_answers', title: 'Right answers in evaluations', unit: '%', factor: 100, fromZero: true},
+];
+
+const isConstant = curves => new Set(curves.flatMap(curve => curve.y)).size < 2;
+
+function seriesOf(name, dots, factor = 1) {
+  return runs.flatMap((run, index) => shown[index] && run.curves[name] ? [{
+    name: (hasSeveral ? run.name : name.replaceAll('_', ' ')) + (dots && hasSeveral ? ', validation' : ''),
+    colour: runColour(dots && !hasSeveral ? 1 : index), dots,
+    points: pointsOf(run, run.curves[name], axis).map(([x, y]) => [x, y === null ? null : factor * y])}] : []);
+}
+
+function memorySeries() {
+  return runs.flatMap((run, index) => shown[index] ? Object.entries(run.memory_mb).map(([kind, curve], number) => ({
+    name: hasSeveral ? `${run.name}: ${kind}` : kind, colour: runColour(hasSeveral ? index : number),
+    dashed: kind.includes('most'), points: pointsOf(run, curve, axis).map(([x, y]) => [x, y === null ? null : y / 1024])})) : []);
+}
+
+function redraw() {
+  view.listeners = [];
+  const charts = [];
+  const add = options => {
+    const chart = new LineChart({...options, xName: AXES[axis].name, xText: AXES[axis].text, view});
+    if (options.wide) chart.node.classList.add('wide');
+    if (options.id) chart.node.id = options.id;
+    charts.push(chart);
+  };
+  for (const chart of CHARTS) {
+    const curves = runs.flatMap(run => run.curves[chart.curve] ?? []);
+    if (!curves.length || (chart.unlessConstant && isConstant(curves))) continue;
+    const series = [...seriesOf(chart.curve, false, chart.factor), ...(chart.second ? seriesOf(chart.second, true) : [])];
+    add({...chart, id: `chart-${chart.curve}`, series,
+      marks: chart.marks ? runs.flatMap((run, index) => shown[index] ? marksOf(run, index) : []) : []});
+  }
+  const memory = memorySeries();
+  if (memory.length) add({title: 'Memory of the fullest rank', unit: 'GiB', id: 'chart-memory', series: memory, fromZero: true});
+  const places = charts.flatMap(chart => chart.series.flatMap(series => series.points.map(([x]) => x)));
+  if (places.length) view.full = [places.reduce((a, b) => Math.min(a, b)), places.reduce((a, b) => Math.max(a, b))];
+  if (view.full[0] === view.full[1]) view.full[1] += 1;
+  view.shown = null;
+  curvesPlace.replaceChildren(...charts.map(chart => chart.node));
+  for (const chart of charts) chart.draw();
+}
+
+function curves() {
+  const choice = element('select', {id: 'axis', onchange: event => { axis = event.target.value; redraw(); }},
+    Object.keys(AXES).filter(canUse).map(name => element('option', {value: name}, name)));
+  const smoothing = element('input', {type: 'range', id: 'smoothing', min: '0', max: '0.98', step: '0.02', value: '0',
+    oninput: event => { lossState.smoothing = Number(event.target.value); view.changed(); }});
+  const logarithmic = element('input', {type: 'checkbox', id: 'logarithmic',
+    onchange: event => { lossState.logarithmic = event.target.checked; view.changed(); }});
+  return section('Curves',
+    element('div', {class: 'controls'}, element('label', {}, 'over', choice), element('label', {}, 'smoothing', smoothing),
+      element('label', {}, logarithmic, 'logarithmic loss'),
+      element('button', {type: 'button', onclick: () => view.reset()}, 'show all')),
+    element('p', {}, 'Drag over a chart to zoom in; a double click shows all. On the loss: a dashed line is a restart, a ' +
+      'triangle a checkpoint, a cross a skipped step.'),
+    curvesPlace);
+}
+
+// --- time, memory, events ---
+
+function times() {
+  const names = [...new Set(runs.flatMap(run => run.modules.flatMap(module => Object.keys(module.phase_ms))))]
+    .sort((a, b) => PHASE_ORDER.indexOf(a) - PHASE_ORDER.indexOf(b));
+  if (!names.length) return null;
+  const milliseconds = value => withUnit(value, 'ms', 4);
+  const rows = runs.flatMap(run => run.modules.map(module => ({
+    name: hasSeveral ? `${run.name}: ${module.name}` : module.name,
+    parts: names.map((name, index) => ({name, value: module.phase_ms[name] ?? 0, colour: colourOf(index)}))})));
+  return section('Time per phase and module',
+    element('p', {}, 'Per iteration, means over the ranks of a module and over the run.'),
+    legend(names.map((name, index) => ({name, colour: colourOf(index)}))), partBars({rows, text: milliseconds}),
+    element('details', {id: 'phase-table'}, element('summary', {}, 'as a table'),
+      plainTable(['module', ...names], rows.map(row => [row.name, ...row.parts.map(part => milliseconds(part.value))]))));
+}
+
+function communication() {
+  const rows = runs.flatMap(run => run.modules.flatMap(module => Object.entries(module.in_flight_ms).map(([kind, time]) => {
+    const exposed = module.exposed_ms[kind] ?? 0;
+    return {run: run.name, module: module.name, kind, time, exposed, hidden: time > 0 ? 1 - exposed / time : 0};
+  }))).filter(row => row.time > 0);
+  if (!rows.length) return null;
+  const columns = [
+    ...(hasSeveral ? [{name: 'run', words: true, value: row => row.run, text: row => row.run}] : []),
+    {name: 'module', words: true, value: row => row.module, text: row => row.module},
+    {name: 'kind', words: true, value: row => row.kind, text: row => row.kind},
+    {name: 'in flight', value: row => row.time, text: row => withUnit(row.time, 'ms')},
+    {name: 'exposed', value: row => row.exposed, text: row => withUnit(row.exposed, 'ms')},
+    {name: 'hidden', value: row => row.hidden, text: row => percentText(row.hidden)},
+  ];
+  const {table} = sortableTable({columns, rows, order: {column: columns.length - 2, down: true},
+    caption: 'Communication per iteration'});
+  return section('Communication', element('p', {}, 'Per iteration and rank. Exposed time is part of the phases above.'),
+    scrolling(table));
+}
+
+function predictions() {
+  const rows = runs.flatMap(run => run.prediction.map(row => [hasSeveral ? `${run.name}: ${row.what}` : row.what,
+    withUnit(row.predicted, row.unit), withUnit(row.measured, row.unit), changeText(row.predicted, row.measured)]));
+  return rows.length ? section('Prediction and measurement',
+    plainTable(['', 'predicted', 'measured', 'difference'], rows)) : null;
+}
+
+function memoryTable() {
+  const rows = runs.flatMap(run => Object.entries(run.memory_peak_mb).map(([kind, peak]) =>
+    [hasSeveral ? `${run.name}: ${kind}` : kind, mebibytes(peak)]));
+  return rows.length ? section('Memory', element('p', {}, 'The most of any rank, over the run.'),
+    plainTable(['kind', 'peak'], rows)) : null;
+}
+
+const dateText = seconds => isNumber(seconds) ? new Date(1e3 * seconds).toISOString().replace('T', ' ').slice(0, 19) : '–';
+
+function attempts() {
+  const rows = runs.flatMap(run => run.attempts.map((attempt, index) => [hasSeveral ? `${run.name}: ${index + 1}` : `${index + 1}`,
+    numberText(attempt.first, 9), numberText(attempt.last, 9), dateText(attempt.began), dateText(attempt.ended),
+    secondsText(attempt.ended - attempt.began)]));
+  return rows.length ? section('Starts', element('p', {}, 'Each start of the run, and how far it came. Times are UTC.'),
+    plainTable(['start', 'first iteration', 'last iteration', 'began', 'last iteration ended', 'lasted'], rows)) : null;
+}
+
+function checkpoints() {
+  const rows = runs.flatMap(run => run.checkpoints.map(saved => [hasSeveral ? `${run.name}: ${saved.iteration}` : numberText(saved.iteration, 9),
+    withUnit(saved.bytes / 2 ** 20, 'MiB', 4), isNumber(saved.seconds) ? secondsText(saved.seconds) : '–', saved.exists ? 'yes' : 'not found']));
+  return rows.length ? section('Checkpoints', element('div', {class: 'rows'},
+    plainTable(['iteration', 'size', 'saved in', 'on disk'], rows))) : null;
+}
+
+function settings() {
+  if (!hasSeveral || !differences.length) return null;
+  return section('Differences between the recipes', element('div', {class: 'rows'},
+    plainTable(['key', ...runs.map(run => run.name)], differences.map(({key, values}) =>
+      [key, ...values.map(value => value ?? '–')]), runs.length + 1)));
+}
+
+function sources() {
+  return section('Files', runs.map(run => element('details', {}, element('summary', {},
+    `${run.name}: ${run.sources.length} files in ${run.folder}`),
+    element('ul', {class: 'files'}, run.sources.map(path => element('li', {}, path))))));
+}
+
+const lead = runs.length === 1 ? [runs[0].model, runs[0].ranks ? `${runs[0].ranks} ranks` : '', runs[0].layout]
+  .filter(Boolean).join(' · ') : runs.map(run => run.name).join(', ');
+document.getElementById('page').append(...[
+  element('p', {class: 'lead'}, lead), ...failures(), warnings(), hasSeveral ? overview() : cards(runs[0]), curves(),
+  times(), communication(), memoryTable(), predictions(), attempts(), checkpoints(), settings(), sources(),
+].filter(Boolean));
+redraw();

@@ -1,0 +1,146 @@
+#include "predict/plan_page.h"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <limits>
+
+#include "base/error.h"
+#include "pages/assets.h"
+#include "pages/page.h"
+
+namespace braid {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json to_json(const TimePart& part) {
+  return {{"name", part.name},           {"link", part.link},       {"busy_s", part.busy_s},
+          {"exposed_s", part.exposed_s}, {"slack_s", part.slack_s}, {"images_share", part.images_share}};
+}
+
+// Numbers in a fixed order, to keep pages with many spans small: track, name, kind, begin, end, link, fixed, images,
+// after. Names, kinds and links are indices of a list of texts.
+class TimelineJson {
+ public:
+  explicit TimelineJson(const PlanTimeline& timeline) {
+    Json spans = Json::array();
+    for (const PlanSpan& span : timeline.spans)
+      spans.push_back(Json::array({span.track, index_of(span.name), index_of(span.kind), span.begin_s, span.end_s,
+                                   index_of(span.link), span.fixed_s, span.images_share, span.after}));
+    json_ = {{"tracks", timeline.tracks}, {"texts", texts_}, {"spans", std::move(spans)}};
+  }
+  Json take() { return std::move(json_); }
+
+ private:
+  std::size_t index_of(const std::string& text) {
+    const auto found = std::find(texts_.begin(), texts_.end(), text);
+    if (found != texts_.end()) return static_cast<std::size_t>(found - texts_.begin());
+    texts_.push_back(text);
+    return texts_.size() - 1;
+  }
+
+  std::vector<std::string> texts_{};
+  Json json_{};
+};
+
+Json to_json(const PlanStageMemory& stage) {
+  Json bytes = Json::object();
+  for (const auto& [kind, count] : stage.bytes) bytes[kind] = count;
+  return {{"module", stage.module},
+          {"stage", stage.stage},
+          {"rank", stage.rank},
+          {"bytes", std::move(bytes)},
+          {"peak_bytes", stage.peak_bytes}};
+}
+
+template <class Item>
+Json list_of(const std::vector<Item>& items) {
+  Json list = Json::array();
+  for (const Item& item : items) list.push_back(to_json(item));
+  return list;
+}
+
+Json to_json(const PlanLayout& layout) {
+  Json settings = Json::object();
+  for (const auto& [key, value] : layout.settings) settings[key] = value;
+  return {{"name", layout.name},
+          {"settings", std::move(settings)},
+          {"iteration_s", layout.iteration_s},
+          {"spread_s", layout.spread_s},
+          {"tokens_per_s_per_gpu", layout.tokens_per_s_per_gpu},
+          {"tflops_per_gpu", layout.tflops_per_gpu},
+          {"bubble", layout.bubble},
+          {"exposed_communication_s", layout.exposed_communication_s},
+          {"peak_bytes", layout.peak_bytes},
+          {"fits", layout.fits},
+          {"on_front", layout.on_front},
+          {"bound_by", layout.bound_by},
+          {"reason", layout.reason},
+          {"parts", list_of(layout.parts)},
+          {"memory", list_of(layout.memory)},
+          {"timeline", layout.timeline.spans.empty() ? Json(nullptr) : TimelineJson(layout.timeline).take()}};
+}
+
+// The browser replays spans in the order of the list.
+void check(const PlanTimeline& timeline) {
+  for (std::size_t i = 0; i < timeline.spans.size(); ++i) {
+    const PlanSpan& span = timeline.spans[i];
+    BRAID_CHECK(span.track >= 0 && span.track < std::ssize(timeline.tracks), "span {} is on track {} of {}", i,
+                span.track, timeline.tracks.size());
+    for (const int before : span.after)
+      BRAID_CHECK(before >= 0 && before < static_cast<int>(i), "span {} is after span {}", i, before);
+  }
+}
+
+}  // namespace
+
+void mark_front(std::vector<PlanLayout>& layouts) {
+  std::vector<PlanLayout*> fitting;
+  for (PlanLayout& layout : layouts) {
+    layout.on_front = false;
+    if (layout.fits) fitting.push_back(&layout);
+  }
+  std::stable_sort(fitting.begin(), fitting.end(), [](const PlanLayout* a, const PlanLayout* b) {
+    return std::pair(a->peak_bytes, a->iteration_s) < std::pair(b->peak_bytes, b->iteration_s);
+  });
+  double fastest = std::numeric_limits<double>::infinity();
+  for (PlanLayout* layout : fitting) {
+    layout->on_front = layout->iteration_s < fastest;
+    fastest = std::min(fastest, layout->iteration_s);
+  }
+}
+
+nlohmann::ordered_json to_json(const PlanPage& page) {
+  Json layouts = Json::array();
+  for (const PlanLayout& layout : page.layouts) {
+    check(layout.timeline);
+    layouts.push_back(to_json(layout));
+  }
+  return {{"recipe", page.recipe},
+          {"model", page.model},
+          {"hardware", page.hardware},
+          {"hardware_source", page.hardware_source},
+          {"ranks", page.ranks},
+          {"global_batch", page.global_batch},
+          {"memory_bytes", page.memory_bytes},
+          {"baseline", page.baseline},
+          {"best", page.best},
+          {"notes", page.notes},
+          {"layouts", std::move(layouts)}};
+}
+
+std::string plan_html(const PlanPage& page) {
+  BRAID_CHECK(page.best >= 0 && page.best < std::ssize(page.layouts), "best is layout {} of {}", page.best,
+              page.layouts.size());
+  const std::string data = to_json(page).dump(-1, ' ', false, Json::error_handler_t::replace);
+  const std::string script = fmt::format("{}{}{}{}", kElementsJs, kChartsJs, kTimelineJs, kPlanJs);
+  return to_html({.title = "Plan for " + page.recipe,
+                  .style = kChartsCss,
+                  .body = "<main id=page></main>\n",
+                  .data = data,
+                  .script = script});
+}
+
+}  // namespace braid

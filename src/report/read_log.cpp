@@ -1,0 +1,266 @@
+#include "report/read_log.h"
+
+#include <algorithm>
+#include <cmath>
+#include <ctime>
+#include <set>
+
+#include "base/strings.h"
+#include "doctor/lines/log_source.h"
+#include "report/curve_builder.h"
+
+namespace braid {
+namespace {
+
+std::string_view trimmed(std::string_view text) {
+  const std::size_t begin = text.find_first_not_of(" \t\r");
+  if (begin == std::string_view::npos) return {};
+  return text.substr(begin, text.find_last_not_of(" \t\r") - begin + 1);
+}
+
+// The number that a text begins with: "686.6 (69 %)", "48.9 %".
+std::optional<double> leading_number(std::string_view text) {
+  text = trimmed(text);
+  return parse_double(text.substr(0, text.find_first_of(" %/|")));
+}
+
+// What stands behind `words`, if the line has them.
+std::optional<std::string_view> behind(std::string_view line, std::string_view words) {
+  const std::size_t at = line.find(words);
+  if (at == std::string_view::npos) return std::nullopt;
+  return line.substr(at + words.size());
+}
+
+// "... | label: value | label: value |": the cells behind the first bar.
+struct Cell {
+  std::string_view label, value;
+};
+std::vector<Cell> cells_of(std::string_view line) {
+  std::vector<Cell> cells;
+  for (std::size_t bar = line.find('|'); bar != std::string_view::npos;) {
+    const std::size_t next = line.find('|', bar + 1);
+    const std::string_view cell = trimmed(line.substr(bar + 1, next - bar - 1));
+    const std::size_t colon = cell.rfind(": ");
+    if (!cell.empty())
+      cells.push_back(colon == std::string_view::npos ? Cell{cell, {}}
+                                                      : Cell{cell.substr(0, colon), trimmed(cell.substr(colon + 2))});
+    bar = next;
+  }
+  return cells;
+}
+
+// "[2026-11-16 16:01:26.463762]", local time, in seconds since 1970.
+std::optional<double> time_of(std::string_view line) {
+  const std::size_t begin = line.find('[');
+  const std::size_t end = line.find(']', begin == std::string_view::npos ? 0 : begin);
+  if (begin == std::string_view::npos || end == std::string_view::npos) return std::nullopt;
+  const std::string text(line.substr(begin + 1, end - begin - 1));
+  std::tm parts{};
+  const char* rest = ::strptime(text.c_str(), "%Y-%m-%d %H:%M:%S", &parts);
+  if (!rest) return std::nullopt;
+  parts.tm_isdst = -1;
+  const std::time_t seconds = ::mktime(&parts);
+  if (seconds < 0) return std::nullopt;
+  return static_cast<double>(seconds) + parse_double(*rest == '.' ? "0" + std::string(rest) : "0").value_or(0);
+}
+
+// "6.96 MiB"
+double bytes_of(std::string_view text) {
+  constexpr std::string_view kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+  const std::size_t blank = text.find(' ');
+  const auto number = parse_double(text.substr(0, blank));
+  if (!number || blank == std::string_view::npos) return 0;
+  const auto unit = std::find(std::begin(kUnits), std::end(kUnits), trimmed(text.substr(blank)));
+  return *number * std::exp2(10.0 * static_cast<double>(unit - std::begin(kUnits)));
+}
+
+// "sample 7 of shard 'a.tar' is skipped: truncated (3 skipped)": which one; several ranks may read the same.
+std::string_view damaged_sample(std::string_view line) {
+  const std::size_t begin = line.find("sample "), end = line.find(" is skipped: ");
+  const bool told = begin < end && end != std::string_view::npos && line.ends_with(" skipped)");
+  return told ? line.substr(begin, end - begin) : std::string_view();
+}
+
+class LogParser {
+ public:
+  void take(std::string_view line) {
+    if (take_iteration(line) || take_module(line) || take_memory(line) || take_evaluation(line) || take_saved(line))
+      return;
+    take_start_or_end(line);
+  }
+
+  LogContents finish() {
+    contents_.curves = curves_.build();
+    contents_.memory_mb = memory_.build();
+    for (auto& [module, times] : modules_)
+      contents_.modules[module] = {times.phases.build(), times.in_flight.build(), times.exposed.build()};
+    if (!contents_.damaged_samples && !damaged_.empty()) contents_.damaged_samples = std::ssize(damaged_);
+    return std::move(contents_);
+  }
+
+ private:
+  struct ModuleBuilders {
+    CurveBuilder phases{}, in_flight{}, exposed{};
+  };
+
+  bool take_iteration(std::string_view line) {
+    if (line.find("| consumed samples:") == std::string_view::npos) return false;
+    const auto rest = behind(line, " iteration ");
+    if (!rest) return false;
+    const std::string_view numbers = rest->substr(0, rest->find('|'));
+    const std::size_t slash = numbers.find('/');
+    const auto iteration = parse_int64(trimmed(numbers.substr(0, slash)));
+    if (!iteration) return false;
+    if (slash != std::string_view::npos) contents_.iterations = parse_int64(trimmed(numbers.substr(slash + 1)));
+    ++contents_.iteration_lines;
+    add_attempt(*iteration, time_of(line));
+    for (const Cell& cell : cells_of(line)) add_value(cell);
+    return true;
+  }
+
+  void add_attempt(std::int64_t iteration, std::optional<double> time) {
+    curves_.add("time", iteration, time);
+    if (contents_.attempts.empty() || starts_ || iteration <= at_) {
+      // The line is that of an interval's end. Without a line on where the run continues, it is the first that is
+      // known.
+      contents_.attempts.push_back({.first = std::min(resumed_after_.value_or(iteration - 1) + 1, iteration)});
+      starts_ = false;
+      resumed_after_.reset();
+    }
+    contents_.ended_by.clear();
+    contents_.attempts.back().last = iteration;
+    contents_.attempts.back().ended = time;
+    if (!contents_.attempts.back().began) contents_.attempts.back().began = time;
+    at_ = iteration;
+  }
+
+  void add_value(const Cell& cell) {
+    static const std::map<std::string_view, const char*> names = {
+        {"consumed samples", "consumed_samples"},
+        {"elapsed time per iteration (ms)", "iteration_ms"},
+        {"throughput per GPU (TFLOP/s/GPU)", "tflops_per_gpu"},
+        {"tokens per GPU (tokens/s/GPU)", "tokens_per_gpu"},
+        {"learning rate", "learning_rate"},
+        {"lm loss", "lm_loss"},
+        {"seq_load_balancing_loss", "load_balancing_loss"},
+        {"load_balancing_loss", "load_balancing_loss"},
+        {"loss scale", "loss_scale"},
+        {"grad norm", "grad_norm"}};
+    const auto number = leading_number(cell.value);
+    if (!number) return;
+    if (const auto name = names.find(cell.label); name != names.end()) curves_.add(name->second, at_, number);
+    if (cell.label == "number of skipped iterations") contents_.skipped += std::llround(*number);
+    if (cell.label == "number of nan iterations") contents_.nans += std::llround(*number);
+  }
+
+  // "time (ms) | images | bridge wait (language): 686.6 (69 %) | ...": the module that is waited for is left out.
+  // "comm (ms) | images | bridge: 694.9/ 2519.4 (hidden 72 %) | tp: - | ...": exposed, and in flight.
+  bool take_module(std::string_view line) {
+    const bool is_time = line.find("time (ms) | ") != std::string_view::npos;
+    if (!is_time && line.find("comm (ms) | ") == std::string_view::npos) return false;
+    const std::vector<Cell> cells = cells_of(line);
+    if (cells.size() < 2 || !cells[0].value.empty()) return false;
+    ModuleBuilders& module = modules_[std::string(cells[0].label)];
+    for (auto cell = cells.begin() + 1; cell != cells.end(); ++cell) {
+      const std::string name(cell->label.substr(0, cell->label.find(" (")));
+      const auto number = leading_number(cell->value);
+      if (!number) continue;
+      if (is_time) {
+        module.phases.add(name, at_, number);
+      } else if (const std::size_t slash = cell->value.find('/'); slash != std::string_view::npos) {
+        module.exposed.add(name, at_, number);
+        module.in_flight.add(name, at_, leading_number(cell->value.substr(slash + 1)));
+      }
+    }
+    return true;
+  }
+
+  // "[maximum over 6 ranks] (after 5 iterations) memory (MB) | host: 160.07 | max host: 161.21"
+  bool take_memory(std::string_view line) {
+    if (line.find("memory (MB) |") == std::string_view::npos) return false;
+    if (const auto rest = behind(line, "[maximum over "))
+      if (const auto ranks = leading_number(*rest)) contents_.ranks = std::llround(*ranks);
+    for (const Cell& cell : cells_of(line)) {
+      static const std::map<std::string_view, const char*> names = {{"allocated", "GPU, tensors"},
+                                                                    {"max allocated", "GPU, most by tensors"},
+                                                                    {"max reserved", "GPU, most reserved"},
+                                                                    {"host", "host"},
+                                                                    {"max host", "host, most"}};
+      if (const auto name = names.find(cell.label); name != names.end())
+        memory_.add(name->second, at_, leading_number(cell.value));
+    }
+    return true;
+  }
+
+  bool take_evaluation(std::string_view line) {
+    const auto rest = behind(line, "validation loss at iteration ");
+    if (!rest) return false;
+    const auto iteration = parse_int64(trimmed(rest->substr(0, rest->find('|'))));
+    if (!iteration) return false;
+    for (const Cell& cell : cells_of(line)) {
+      const auto number = leading_number(cell.value);
+      if (cell.label == "lm loss value") curves_.add("validation_loss", *iteration, number);
+      if (cell.label == "right tokens" && number) curves_.add("right_tokens", *iteration, *number / 100);
+      if (cell.label == "right answers" && number) curves_.add("right_answers", *iteration, *number / 100);
+    }
+    return true;
+  }
+
+  // "saved iteration 20 to ckpt: 6.96 MiB in 0.5 s (15.15 MiB/s)"
+  bool take_saved(std::string_view line) {
+    const auto rest = behind(line, "saved iteration ");
+    if (!rest) return false;
+    const auto iteration = parse_int64(rest->substr(0, rest->find(' ')));
+    const std::size_t in = rest->rfind(" in "), colon = rest->rfind(": ", in);
+    if (!iteration || in == std::string_view::npos || colon == std::string_view::npos) return false;
+    contents_.checkpoints.push_back({.iteration = *iteration,
+                                     .bytes = bytes_of(trimmed(rest->substr(colon + 2, in - colon - 2))),
+                                     .seconds = leading_number(rest->substr(in + 4))});
+    return true;
+  }
+
+  void take_start_or_end(std::string_view line) {
+    if (const auto text = behind(line, "run ended  ")) {
+      contents_.ended_by = trimmed(*text);
+    } else if (const auto number = behind(line, "damaged samples  ")) {
+      contents_.damaged_samples = parse_int64(trimmed(*number));
+    } else if (const auto resumed = behind(line, "the run continues after iteration ")) {
+      starts_ = true;
+      resumed_after_ = parse_int64(resumed->substr(0, resumed->find(' ')));
+    } else if (line.find("initialized the weights of ") != std::string_view::npos) {
+      starts_ = true;
+      resumed_after_ = 0;
+    } else if (line.find(" ranks: ") != std::string_view::npos && line.find(" on 0-") != std::string_view::npos) {
+      if (const auto layout = behind(line, " ranks: ")) contents_.layout = trimmed(*layout);
+    } else if (const auto sample = damaged_sample(line); !sample.empty()) {
+      damaged_.insert(std::string(sample));
+    }
+  }
+
+  LogContents contents_{};
+  CurveBuilder curves_{}, memory_{};
+  std::map<std::string, ModuleBuilders> modules_{};
+  std::int64_t at_ = 0;  // iteration of the last line
+  bool starts_ = false;  // the log told of a start since then
+  std::optional<std::int64_t> resumed_after_{};
+  std::set<std::string> damaged_{};
+};
+
+}  // namespace
+
+LogContents parse_log(const std::string& text) {
+  LogParser parser;
+  for (const std::string& line : split(text, '\n')) parser.take(line);
+  return parser.finish();
+}
+
+LogContents read_log(const std::string& path) {
+  LineReader reader({.path = path, .name = path});
+  LogParser parser;
+  LineReader::Line line;
+  while (reader.next(line))
+    if (!reader.looks_binary()) parser.take(line.text);
+  return parser.finish();
+}
+
+}  // namespace braid

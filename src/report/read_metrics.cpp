@@ -1,0 +1,90 @@
+#include "report/read_metrics.h"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <fstream>
+#include <iterator>
+#include <set>
+#include <sstream>
+
+#include "base/error.h"
+#include "base/strings.h"
+#include "report/curve_builder.h"
+
+namespace braid {
+namespace {
+
+using nlohmann::json;
+
+std::optional<double> number_of(const json& line, const char* key) {
+  const auto found = line.find(key);
+  return found != line.end() && found->is_number() ? std::optional(found->get<double>()) : std::nullopt;
+}
+
+// A line's key and the name of its curve.
+constexpr const char* kCurves[][2] = {{"lm_loss", "lm_loss"},
+                                      {"grad_norm", "grad_norm"},
+                                      {"learning_rate", "learning_rate"},
+                                      {"loss_scale", "loss_scale"},
+                                      {"seq_load_balancing_loss", "load_balancing_loss"},
+                                      {"iteration_ms", "iteration_ms"},
+                                      {"tokens_per_s", "tokens_per_s"},
+                                      {"consumed_samples", "consumed_samples"},
+                                      {"time", "time"}};
+
+// Every process has its own time of start; files without it tell a restart only by iterations that are run again.
+bool is_restart(std::int64_t iteration, const std::optional<double>& started, const Attempt& before,
+                const std::optional<double>& started_before) {
+  return iteration <= before.last || started != started_before;
+}
+
+}  // namespace
+
+MetricsContents parse_metrics(const std::string& text) {
+  MetricsContents contents;
+  CurveBuilder curves;
+  std::set<std::int64_t> skipped, nans;
+  std::optional<double> started_before;
+  std::istringstream lines(text);
+  for (std::string text_line; std::getline(lines, text_line);) {
+    if (text_line.empty()) continue;
+    const json line = json::parse(text_line, nullptr, /*allow_exceptions=*/false);
+    const auto iteration = line.is_object() ? number_of(line, "iteration") : std::nullopt;
+    if (!iteration) {
+      ++contents.bad_lines;
+      continue;
+    }
+    ++contents.lines;
+    const auto at = static_cast<std::int64_t>(*iteration);
+    for (const auto& [key, curve] : kCurves) curves.add(curve, at, number_of(line, key));
+    const bool is_skipped = line.value("skipped", json(false)) == true;
+    if (is_skipped)
+      skipped.insert(at);
+    else
+      skipped.erase(at);
+    if (const auto loss = line.find("lm_loss"); loss != line.end() && loss->is_null())
+      nans.insert(at);
+    else
+      nans.erase(at);
+    const auto started = number_of(line, "started");
+    if (contents.attempts.empty() || is_restart(at, started, contents.attempts.back(), started_before))
+      contents.attempts.push_back({.first = at, .began = started});
+    started_before = started;
+    contents.attempts.back().last = at;
+    contents.attempts.back().ended = number_of(line, "time");
+  }
+  contents.curves = curves.build();
+  contents.skipped.assign(skipped.begin(), skipped.end());
+  contents.nans = std::ssize(nans);
+  return contents;
+}
+
+MetricsContents read_metrics(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  if (!file) throw DataError(fmt::format("cannot read {}", in_quotes(path)));
+  return parse_metrics(text);
+}
+
+}  // namespace braid

@@ -1,0 +1,190 @@
+#include "report/report_page.h"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "pages/assets.h"
+#include "pages/page.h"
+#include "report/prediction.h"
+
+namespace braid {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::size_t kMostPoints = 3000;
+
+template <class Value>
+Json or_null(const std::optional<Value>& value) {
+  return value ? Json(*value) : Json(nullptr);
+}
+
+Json to_json(const Curve& curve) {
+  Json x = Json::array(), y = Json::array();
+  for (const CurvePoint& point : thinned(curve, kMostPoints)) {
+    x.push_back(point.iteration);
+    y.push_back(point.value);  // one that is not finite becomes null
+  }
+  return {{"x", std::move(x)}, {"y", std::move(y)}};
+}
+
+Json to_json(const Curves& curves) {
+  Json object = Json::object();
+  for (const auto& [name, curve] : curves) object[name] = to_json(curve);
+  return object;
+}
+
+Json means_of(const Curves& curves) {
+  Json object = Json::object();
+  for (const auto& [name, curve] : curves) object[name] = mean_value(curve);
+  return object;
+}
+
+Json modules_of(const RunRecord& run) {
+  Json modules = Json::array();
+  for (const auto& [name, times] : run.modules)
+    modules.push_back({{"name", name},
+                       {"phase_ms", means_of(times.phase_ms)},
+                       {"in_flight_ms", means_of(times.in_flight_ms)},
+                       {"exposed_ms", means_of(times.exposed_ms)}});
+  return modules;
+}
+
+Json attempts_of(const RunRecord& run) {
+  Json attempts = Json::array();
+  for (const Attempt& attempt : run.attempts)
+    attempts.push_back({{"first", attempt.first},
+                        {"last", attempt.last},
+                        {"began", or_null(attempt.began)},
+                        {"ended", or_null(attempt.ended)}});
+  return attempts;
+}
+
+Json checkpoints_of(const RunRecord& run) {
+  Json checkpoints = Json::array();
+  for (const SavedCheckpoint& checkpoint : run.checkpoints)
+    checkpoints.push_back({{"iteration", checkpoint.iteration},
+                           {"bytes", checkpoint.bytes},
+                           {"seconds", or_null(checkpoint.seconds)},
+                           {"exists", checkpoint.exists}});
+  return checkpoints;
+}
+
+Json prediction_of(const RunRecord& run) {
+  Json rows = Json::array();
+  for (const Compared& row : compare_with_plan(run))
+    rows.push_back(
+        {{"what", row.what}, {"unit", row.unit}, {"predicted", row.predicted}, {"measured", or_null(row.measured)}});
+  return rows;
+}
+
+Json memory_peaks(const RunRecord& run) {
+  Json peaks = Json::object();
+  for (const auto& [kind, curve] : run.memory_mb) peaks[kind] = or_null(peak_value(curve));
+  return peaks;
+}
+
+const char* name_of(RunEnd::State state) {
+  switch (state) {
+    case RunEnd::State::Finished:
+      return "finished";
+    case RunEnd::State::Failed:
+      return "failed";
+    case RunEnd::State::Open:
+      break;
+  }
+  return "open";
+}
+
+Json to_json(const RunRecord& run) {
+  Json typical = Json::object();
+  for (const char* curve : {"iteration_ms", "tokens_per_s", "tokens_per_gpu", "tflops_per_gpu"})
+    typical[curve] = or_null(typical_value(run, curve));
+  return {{"name", run.name},
+          {"folder", run.folder},
+          {"model", run.model},
+          {"layout", run.layout},
+          {"ranks", or_null(run.ranks)},
+          {"iterations", or_null(run.iterations)},
+          {"last_iteration", last_iteration(run)},
+          {"lm_loss", or_null(last_value(run, "lm_loss"))},
+          {"consumed_samples", or_null(last_value(run, "consumed_samples"))},
+          {"damaged_samples", or_null(run.damaged_samples)},
+          {"typical", std::move(typical)},
+          {"curves", to_json(run.curves)},
+          {"memory_mb", to_json(run.memory_mb)},
+          {"memory_peak_mb", memory_peaks(run)},
+          {"modules", modules_of(run)},
+          {"attempts", attempts_of(run)},
+          {"repeated_iterations", repeated_iterations(run)},
+          {"skipped", run.skipped},
+          {"skipped_count", run.skipped_count},
+          {"nan_count", run.nan_count},
+          {"checkpoints", checkpoints_of(run)},
+          {"end", {{"state", name_of(run.end.state)}, {"text", run.end.text}, {"diagnosis", run.end.diagnosis}}},
+          {"prediction", prediction_of(run)},
+          {"sources", run.sources},
+          {"warnings", run.warnings}};
+}
+
+// Keys whose values differ between runs that have a recipe, with a value for each run.
+Json different_settings(const std::vector<RunRecord>& runs) {
+  std::set<std::string> keys;
+  for (const RunRecord& run : runs)
+    for (const auto& [key, value] : run.settings) keys.insert(key);
+  Json rows = Json::array();
+  for (const std::string& key : keys) {
+    std::set<std::string> values;
+    Json row = Json::array();
+    for (const RunRecord& run : runs) {
+      const auto found = run.settings.find(key);
+      row.push_back(found == run.settings.end() ? Json(nullptr) : Json(found->second));
+      if (!run.settings.empty()) values.insert(found == run.settings.end() ? "" : found->second);
+    }
+    if (values.size() > 1) rows.push_back({{"key", key}, {"values", std::move(row)}});
+  }
+  return rows;
+}
+
+}  // namespace
+
+// Of every bucket, the first point with the least value and the first with the greatest, in their order.
+Curve thinned(const Curve& curve, std::size_t most) {
+  if (curve.size() <= most || most < 4) return curve;
+  const std::size_t buckets = most / 2;
+  Curve kept = {curve.front()};
+  for (std::size_t bucket = 0; bucket < buckets; ++bucket) {
+    const auto begin = curve.begin() + static_cast<std::ptrdiff_t>(bucket * curve.size() / buckets);
+    const auto end = curve.begin() + static_cast<std::ptrdiff_t>((bucket + 1) * curve.size() / buckets);
+    const auto less = [](const CurvePoint& a, const CurvePoint& b) {
+      // Values that are not finite sort last, so that one of them stays visible.
+      return (std::isfinite(a.value) ? a.value : HUGE_VAL) < (std::isfinite(b.value) ? b.value : HUGE_VAL);
+    };
+    auto [low, high] = std::minmax_element(begin, end, less);
+    if (high < low) std::swap(low, high);
+    if (low->iteration > kept.back().iteration) kept.push_back(*low);
+    if (high->iteration > kept.back().iteration) kept.push_back(*high);
+  }
+  if (kept.back().iteration < curve.back().iteration) kept.push_back(curve.back());
+  return kept;
+}
+
+nlohmann::ordered_json report_json(const std::vector<RunRecord>& runs) {
+  Json list = Json::array();
+  for (const RunRecord& run : runs) list.push_back(to_json(run));
+  return {{"runs", std::move(list)}, {"different_settings", different_settings(runs)}};
+}
+
+std::string report_page(const std::vector<RunRecord>& runs) {
+  const std::string title = runs.size() == 1 ? "Run " + runs.front().name : fmt::format("{} runs", runs.size());
+  const std::string data = report_json(runs).dump(-1, ' ', false, Json::error_handler_t::replace);
+  const std::string script = fmt::format("{}{}{}", kElementsJs, kChartsJs, kReportJs);
+  return to_html(
+      {.title = title, .style = kChartsCss, .body = "<main id=page></main>\n", .data = data, .script = script});
+}
+
+}  // namespace braid

@@ -1,0 +1,94 @@
+#include <fmt/format.h>
+
+#include "base/strings.h"
+#include "base/table.h"
+#include "report/prediction.h"
+#include "report/report_page.h"
+
+namespace braid {
+namespace {
+
+using Row = std::vector<std::string>;
+
+std::string text_of(std::optional<double> value, const char* unit, int digits = 4) {
+  return value ? fmt::format("{:.{}g}{}", *value, digits, unit) : "-";
+}
+
+std::string progress_text(const RunRecord& run) {
+  const std::int64_t done = last_iteration(run);
+  return run.iterations ? fmt::format("{} of {}", done, *run.iterations) : std::to_string(done);
+}
+
+std::string loss_text(const RunRecord& run) {
+  const auto found = run.curves.find("lm_loss");
+  if (found == run.curves.end() || found->second.empty()) return "-";
+  return fmt::format("{:.4f} -> {}", found->second.front().value, text_of(last_value(run, "lm_loss"), "", 5));
+}
+
+std::string restarts_text(const RunRecord& run) {
+  const std::int64_t restarts = std::max<std::int64_t>(0, std::ssize(run.attempts) - 1);
+  const std::int64_t repeated = repeated_iterations(run);
+  return repeated > 0 ? fmt::format("{} ({} run again)", restarts, counted(repeated, "iteration"))
+                      : std::to_string(restarts);
+}
+
+std::string checkpoints_text(const RunRecord& run) {
+  if (run.checkpoints.empty()) return "none";
+  return fmt::format("{}, the last of iteration {}", run.checkpoints.size(), run.checkpoints.back().iteration);
+}
+
+std::string memory_text(const RunRecord& run) {
+  for (const char* kind : {"GPU, most reserved", "GPU, most by tensors", "host, most"})
+    if (const auto found = run.memory_mb.find(kind); found != run.memory_mb.end())
+      return fmt::format("{:.0f} MB ({})", peak_value(found->second).value_or(0), kind);
+  return "-";
+}
+
+std::string comparison_text(const RunRecord& run) {
+  std::vector<Row> rows;
+  for (const Compared& row : compare_with_plan(run))
+    rows.push_back({row.what, fmt::format("{:.4g} {}", row.predicted, row.unit),
+                    row.measured ? fmt::format("{:.4g} {}", *row.measured, row.unit) : "-",
+                    row.measured && *row.measured != 0
+                        ? fmt::format("{:+.1f} %", 100 * (row.predicted / *row.measured - 1))
+                        : "-"});
+  if (rows.empty()) return "";
+  return fmt::format("\n{}: the plan\n", run.name) + format_table({"", "predicted", "measured", "difference"}, rows);
+}
+
+std::string failure_text(const RunRecord& run) {
+  if (run.end.state != RunEnd::State::Failed) return "";
+  return fmt::format("\n{} failed: {}\n  fix: {}\n", run.name, run.end.diagnosis.value("explanation", run.end.text),
+                     run.end.diagnosis.value("fix", ""));
+}
+
+}  // namespace
+
+// One column per run.
+std::string report_text(const std::vector<RunRecord>& runs) {
+  Row header = {""};
+  std::vector<Row> rows = {
+      {"ended"},           {"iterations"},  {"lm loss"},      {"time per iteration"}, {"tokens/s per GPU"},
+      {"TFLOP/s per GPU"}, {"peak memory"}, {"skipped, nan"}, {"restarts"},           {"checkpoints"}};
+  for (const RunRecord& run : runs) {
+    header.push_back(run.name);
+    const Row column = {run.end.text,
+                        progress_text(run),
+                        loss_text(run),
+                        text_of(typical_value(run, "iteration_ms"), " ms"),
+                        text_of(typical_value(run, "tokens_per_gpu"), ""),
+                        text_of(typical_value(run, "tflops_per_gpu"), ""),
+                        memory_text(run),
+                        fmt::format("{}, {}", run.skipped_count, run.nan_count),
+                        restarts_text(run),
+                        checkpoints_text(run)};
+    for (std::size_t i = 0; i < rows.size(); ++i) rows[i].push_back(column[i]);
+  }
+  std::string text = format_table(header, rows);
+  for (const RunRecord& run : runs) text += comparison_text(run) + failure_text(run);
+  for (const RunRecord& run : runs)
+    for (const std::string& warning : run.warnings) text += fmt::format("\nwarning: {}", warning);
+  return text.ends_with('\n') ? text : text + "\n";
+}
+
+}  // namespace braid

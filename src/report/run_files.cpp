@@ -1,0 +1,159 @@
+#include "report/run_files.h"
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <map>
+#include <set>
+#include <string_view>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "base/strings.h"
+#include "ckpt/iterations.h"
+
+namespace braid {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kPlanFile = "plan.json";
+constexpr const char* kTracker = "latest_checkpointed_iteration.txt";
+
+bool is_log(const fs::path& path) {
+  constexpr std::array kEndings = {".log", ".out", ".err", ".stdout", ".stderr"};
+  return std::find(kEndings.begin(), kEndings.end(), path.extension().string()) != kEndings.end();
+}
+
+bool is_event_file(const fs::path& path) { return path.filename().string().find("tfevents") != std::string::npos; }
+
+void add_file(const fs::path& path, RunFiles& files) {
+  const std::string name = path.filename().string(), ending = path.extension().string();
+  if (is_event_file(path))
+    files.events.push_back(path.string());
+  else if (ending == ".jsonl")
+    files.metrics.push_back(path.string());
+  else if (name == kTracker)
+    files.checkpoint_roots.push_back(path.parent_path().string());
+  else if (name == kPlanFile)
+    files.plan = path.string();
+  else if (is_log(path))
+    files.logs.push_back(path.string());
+  else if (ending == ".yaml" && (files.recipe.empty() || name == "recipe.yaml"))
+    files.recipe = path.string();
+}
+
+bool is_of_a_checkpoint(const fs::path& folder) {
+  const std::string name = folder.filename().string();
+  return iteration_of(name).has_value() || name.ends_with(".partial");
+}
+
+// A link to a folder is not followed: it may lead back.
+void add_folder(const fs::path& folder, RunFiles& files) {
+  std::error_code error;
+  std::vector<fs::path> folders;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+    std::error_code unknown;
+    if (entry->is_regular_file(unknown))
+      add_file(entry->path(), files);
+    else if (entry->is_directory(unknown) && !entry->is_symlink(unknown) && !is_of_a_checkpoint(entry->path()))
+      folders.push_back(entry->path());
+  }
+  for (const fs::path& below : folders) add_folder(below, files);
+}
+
+bool has_nothing(const RunFiles& files) {
+  return files.metrics.empty() && files.events.empty() && files.logs.empty() && files.checkpoint_roots.empty();
+}
+
+void sort_all(RunFiles& files) {
+  for (auto* list : {&files.metrics, &files.events, &files.logs, &files.checkpoint_roots})
+    std::sort(list->begin(), list->end());
+}
+
+// The files beside `path` that have its name with another ending.
+RunFiles files_of_job(const fs::path& path) {
+  RunFiles files{.folder = path.parent_path().string()};
+  for (const char* ending : {".jsonl", ".log", ".out", ".err", ".yaml"})
+    if (fs::path beside = fs::path(path).replace_extension(ending); fs::is_regular_file(beside))
+      add_file(beside, files);
+  if (const fs::path plan = path.parent_path() / kPlanFile; fs::is_regular_file(plan)) files.plan = plan.string();
+  if (has_nothing(files)) add_file(path, files);
+  files.name = fs::path(path).replace_extension().string();
+  return files;
+}
+
+bool are_side_by_side(const std::vector<std::string>& files) {
+  std::set<fs::path> folders;
+  for (const std::string& file : files) folders.insert(fs::path(file).parent_path());
+  return files.size() > 1 && folders.size() == 1;
+}
+
+std::vector<RunFiles> runs_in_folder(const fs::path& folder) {
+  RunFiles files{.name = folder.string(), .folder = folder.string()};
+  add_folder(folder, files);
+  sort_all(files);
+  if (has_nothing(files))
+    throw ConfigError(
+        {fmt::format("{} has no file of a run", in_quotes(folder.string())), "command line",
+         "give a folder with a metrics file (*.jsonl), event files, a log (*.log, *.out) or checkpoints"});
+  if (!are_side_by_side(files.metrics)) return {files};
+  std::vector<RunFiles> jobs;
+  for (const std::string& metrics : files.metrics) jobs.push_back(files_of_job(metrics));
+  return jobs;
+}
+
+std::vector<RunFiles> runs_at(const std::string& path) {
+  std::error_code error;
+  const fs::path place = without_end_slash(path);
+  if (fs::is_directory(place, error)) return runs_in_folder(place);
+  if (fs::is_regular_file(place, error)) {
+    RunFiles files = files_of_job(place);
+    if (has_nothing(files))
+      throw ConfigError({fmt::format("{} is not a file of a run", in_quotes(path)), "command line",
+                         "give a metrics file (*.jsonl), an event file, a log (*.log, *.out) or a run's folder"});
+    return {files};
+  }
+  throw ConfigError({fmt::format("{} does not exist", in_quotes(path)), "command line",
+                     "give the folder of a run's files, e.g. that of --log-dir"});
+}
+
+std::string last_parts(const std::string& path, std::size_t count) {
+  std::vector<std::string> parts = split(path, '/');
+  if (parts.size() > count) parts.erase(parts.begin(), parts.end() - static_cast<std::ptrdiff_t>(count));
+  return fmt::format("{}", fmt::join(parts, "/"));
+}
+
+void shorten_names(std::vector<RunFiles>& runs) {
+  for (RunFiles& run : runs) run.name = fs::absolute(run.name).lexically_normal().string();
+  for (std::size_t count = 1;; ++count) {
+    std::set<std::string> names;
+    std::size_t longest = 0;
+    for (const RunFiles& run : runs) {
+      names.insert(last_parts(run.name, count));
+      longest = std::max(longest, split(run.name, '/').size());
+    }
+    if (names.size() < runs.size() && count < longest) continue;
+    for (RunFiles& run : runs) run.name = last_parts(run.name, count);
+    return;
+  }
+}
+
+}  // namespace
+
+std::vector<RunFiles> find_runs(const std::vector<std::string>& paths) {
+  std::vector<RunFiles> runs;
+  std::vector<Problem> problems;
+  for (const std::string& path : paths) {
+    try {
+      for (RunFiles& run : runs_at(path)) runs.push_back(std::move(run));
+    } catch (const ConfigError& error) {
+      problems.insert(problems.end(), error.problems().begin(), error.problems().end());
+    }
+  }
+  if (!problems.empty()) throw ConfigError(std::move(problems));
+  shorten_names(runs);
+  return runs;
+}
+
+}  // namespace braid

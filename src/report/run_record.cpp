@@ -1,0 +1,65 @@
+#include "report/run_record.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace braid {
+
+std::int64_t last_iteration(const RunRecord& run) {
+  std::int64_t last = 0;
+  for (const auto& [name, curve] : run.curves)
+    if (!curve.empty()) last = std::max(last, curve.back().iteration);
+  return last;
+}
+
+std::int64_t repeated_iterations(const RunRecord& run) {
+  std::int64_t repeated = 0, reached = 0;
+  for (const Attempt& attempt : run.attempts) {
+    if (attempt.first <= reached) repeated += std::min(attempt.last, reached) - attempt.first + 1;
+    reached = std::max(reached, attempt.last);
+  }
+  return repeated;
+}
+
+std::optional<double> last_value(const RunRecord& run, const std::string& curve) {
+  const auto found = run.curves.find(curve);
+  if (found == run.curves.end()) return std::nullopt;
+  for (auto point = found->second.rbegin(); point != found->second.rend(); ++point)
+    if (std::isfinite(point->value)) return point->value;
+  return std::nullopt;
+}
+
+std::optional<double> typical_value(const RunRecord& run, const std::string& curve) {
+  const auto found = run.curves.find(curve);
+  if (found == run.curves.end() || found->second.empty()) return std::nullopt;
+  const auto first = found->second.begin() + std::min<std::ptrdiff_t>(3, std::ssize(found->second) / 2);
+  std::vector<double> values;
+  for (auto point = first; point != found->second.end(); ++point)
+    if (std::isfinite(point->value)) values.push_back(point->value);
+  if (values.empty()) return std::nullopt;
+  const auto middle = values.begin() + std::ssize(values) / 2;
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+std::optional<double> peak_value(const Curve& curve) {
+  std::optional<double> peak;
+  for (const CurvePoint& point : curve)
+    if (std::isfinite(point.value) && (!peak || point.value > *peak)) peak = point.value;
+  return peak;
+}
+
+double mean_value(const Curve& curve) {
+  double sum = 0, weight = 0;
+  std::int64_t before = 0;
+  for (const CurvePoint& point : curve) {
+    const auto iterations = static_cast<double>(std::max<std::int64_t>(1, point.iteration - before));
+    before = point.iteration;
+    if (!std::isfinite(point.value)) continue;
+    sum += iterations * point.value;
+    weight += iterations;
+  }
+  return weight > 0 ? sum / weight : 0;
+}
+
+}  // namespace braid

@@ -1,0 +1,80 @@
+// What is known about a run from the files that it left. No libtorch here.
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace braid {
+
+struct CurvePoint {
+  std::int64_t iteration = 0;
+  double value = 0;
+  bool operator==(const CurvePoint&) const = default;
+};
+using Curve = std::vector<CurvePoint>;  // iterations ascend; of an iteration that was run again, the later value
+using Curves = std::map<std::string, Curve>;
+
+// From one start of the run to its end, or to where it was killed.
+struct Attempt {
+  std::int64_t first = 0, last = 0;        // iterations
+  std::optional<double> began{}, ended{};  // seconds since 1970
+  bool operator==(const Attempt&) const = default;
+};
+
+struct SavedCheckpoint {
+  std::int64_t iteration = 0;
+  double bytes = 0;
+  std::optional<double> seconds{};  // to save it
+  bool exists = false;              // in a folder of checkpoints; false: only the log tells of it
+};
+
+// Time per iteration, means over the ranks of a module.
+struct MeasuredModule {
+  Curves phase_ms{};                    // by name of the phase
+  Curves in_flight_ms{}, exposed_ms{};  // by kind of communication
+};
+
+// The log's summary at the end, and what follows from its absence.
+struct RunEnd {
+  enum class State { Finished, Failed, Open } state = State::Open;  // Open: it still runs, or it was killed
+  std::string text{};                                               // "all iterations done", "SIGTERM"
+  nlohmann::json diagnosis = nullptr;                               // of a run that failed: `braid doctor --json`
+};
+
+struct RunRecord {
+  std::string name{}, folder{};
+  std::string model{}, layout{};  // "tiny-vlm", "images on 0-1 (dp 2), language on 2-5 (tp 2, dp 2)"
+  std::optional<std::int64_t> ranks{}, iterations{};  // of the whole run
+  std::map<std::string, std::string> settings{};      // the recipe: key and value
+
+  // lm_loss, validation_loss, learning_rate, grad_norm, loss_scale, load_balancing_loss, iteration_ms, tokens_per_s,
+  // tokens_per_gpu, tflops_per_gpu, consumed_samples, time, right_tokens, right_answers
+  Curves curves{};
+  Curves memory_mb{};  // of the fullest rank, by kind
+  std::map<std::string, MeasuredModule> modules{};
+  std::vector<Attempt> attempts{};
+  std::vector<std::int64_t> skipped{};  // iterations, as far as they are known
+  std::int64_t skipped_count = 0, nan_count = 0;
+  std::optional<std::int64_t> damaged_samples{};
+  std::vector<SavedCheckpoint> checkpoints{};
+  RunEnd end{};
+  nlohmann::json prediction = nullptr;  // of a plan, as `braid plan` wrote it
+
+  std::vector<std::string> sources{}, warnings{};  // files that were read; what is wrong with them
+};
+
+std::int64_t last_iteration(const RunRecord& run);       // 0: none is known
+std::int64_t repeated_iterations(const RunRecord& run);  // run again after a restart
+std::optional<double> last_value(const RunRecord& run, const std::string& curve);
+// Without the first iterations, which are slower.
+std::optional<double> typical_value(const RunRecord& run, const std::string& curve);
+std::optional<double> peak_value(const Curve& curve);
+// Weighted by the iterations that a point stands for.
+double mean_value(const Curve& curve);
+
+}  // namespace braid

@@ -1,0 +1,128 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "report/read_log.h"
+#include "report/read_metrics.h"
+
+namespace braid {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+TEST(ReadMetrics, EveryStartIsAnAttempt) {
+  const MetricsContents contents =
+      parse_metrics(R"({"iteration":1,"lm_loss":4.0,"time":100.0,"started":90.0,"skipped":false})"
+                    "\n"
+                    R"({"iteration":2,"lm_loss":3.0,"time":110.0,"started":90.0,"skipped":false})"
+                    "\n"
+                    R"({"iteration":3,"lm_loss":2.5,"time":210.0,"started":200.0,"skipped":false})"
+                    "\n");
+  EXPECT_THAT(contents.attempts, ElementsAre(Attempt{1, 2, 90.0, 110.0}, Attempt{3, 3, 200.0, 210.0}));
+  EXPECT_THAT(contents.curves.at("lm_loss"), ElementsAre(CurvePoint{1, 4}, CurvePoint{2, 3}, CurvePoint{3, 2.5}));
+  EXPECT_EQ(contents.bad_lines, 0);
+}
+
+// Files of earlier versions have no times.
+TEST(ReadMetrics, IterationsThatAreRunAgainAreARestart) {
+  const MetricsContents contents = parse_metrics(
+      "{\"iteration\":1,\"lm_loss\":4}\n{\"iteration\":2,\"lm_loss\":3}\n{\"iteration\":2,\"lm_loss\":2.9}\n");
+  EXPECT_THAT(contents.attempts, ElementsAre(Attempt{1, 2}, Attempt{2, 2}));
+  EXPECT_THAT(contents.curves.at("lm_loss"), ElementsAre(CurvePoint{1, 4}, CurvePoint{2, 2.9}));
+}
+
+TEST(ReadMetrics, CountsSkippedAndCutLines) {
+  const MetricsContents contents = parse_metrics(
+      "{\"iteration\":1,\"lm_loss\":null,\"skipped\":true}\n[1]\n{\"iteration\":2,\"lm_loss\":3,\"skipped\":false}\n{"
+      "\"iter");
+  EXPECT_THAT(contents.skipped, ElementsAre(1));
+  EXPECT_EQ(contents.nans, 1);
+  EXPECT_EQ(contents.lines, 2);
+  EXPECT_EQ(contents.bad_lines, 2);
+  EXPECT_THAT(parse_metrics("").attempts, IsEmpty());
+}
+
+constexpr const char* kLog =
+    "braid: 6 ranks: images on 0-1 (dp 2), language on 2-5 (tp 2, dp 2)\n"
+    "initialized the weights of images.encoder, language in 0.2 s\n"
+    " [2026-11-17 17:39:02.500000] iteration        5/      30 | consumed samples:           40 | elapsed time per "
+    "iteration (ms): 960.6 | throughput per GPU (TFLOP/s/GPU): 1.5 | tokens per GPU (tokens/s/GPU): 177.7 | learning "
+    "rate: 2.883286E-03 | global batch size:     8 | lm loss: 5.783883E+00 | seq_load_balancing_loss: 1.017587E+00 | "
+    "loss scale: 1.0 | grad norm: 1.419 | number of skipped iterations:   1 | number of nan iterations:   1 |\n"
+    " time (ms) | images   | bridge wait (language):   686.6 (69 %) | forward:    20.1 ( 2 %) |\n"
+    " time (ms) | language | bridge wait (images):       6.8 ( 1 %) | forward:   366.6 (36 %) |\n"
+    " comm (ms) | images   | bridge:  694.9/ 2519.4 (hidden  72 %) | tp:                             - |\n"
+    "[maximum over 6 ranks] (after 5 iterations) memory (MB) | host: 160.07 | max host: 161.21\n"
+    "saved iteration 5 to /a: b/ckpt: 6.50 MiB in 0.3 s (23.58 MiB/s)\n"
+    " validation loss at iteration 5 | lm loss value: 3.888896E+00 | lm loss PPL: 4.885690E+01 | right tokens: 48.9 % "
+    "| right answers: 12.5 % | \n"
+    "rank 0: sample 7 of shard 'a.tar' is skipped: truncated (1 skipped)\n"
+    "rank 2: sample 7 of shard 'a.tar' is skipped: truncated (1 skipped)\n";
+
+TEST(ReadLog, BraidsLines) {
+  const LogContents contents = parse_log(kLog);
+  EXPECT_EQ(contents.iterations, 30);
+  EXPECT_EQ(contents.ranks, 6);
+  EXPECT_EQ(contents.layout, "images on 0-1 (dp 2), language on 2-5 (tp 2, dp 2)");
+  EXPECT_THAT(contents.curves.at("lm_loss"), ElementsAre(CurvePoint{5, 5.783883}));
+  EXPECT_THAT(contents.curves.at("tflops_per_gpu"), ElementsAre(CurvePoint{5, 1.5}));
+  EXPECT_THAT(contents.curves.at("load_balancing_loss"), ElementsAre(CurvePoint{5, 1.017587}));
+  EXPECT_THAT(contents.curves.at("validation_loss"), ElementsAre(CurvePoint{5, 3.888896}));
+  EXPECT_THAT(contents.curves.at("right_answers"), ElementsAre(CurvePoint{5, 0.125}));
+  EXPECT_THAT(contents.modules.at("images").phase_ms.at("bridge wait"), ElementsAre(CurvePoint{5, 686.6}));
+  EXPECT_THAT(contents.modules.at("language").phase_ms.at("forward"), ElementsAre(CurvePoint{5, 366.6}));
+  EXPECT_THAT(contents.modules.at("images").exposed_ms.at("bridge"), ElementsAre(CurvePoint{5, 694.9}));
+  EXPECT_THAT(contents.modules.at("images").in_flight_ms.at("bridge"), ElementsAre(CurvePoint{5, 2519.4}));
+  EXPECT_EQ(contents.modules.at("images").exposed_ms.count("tp"), 0u);
+  EXPECT_THAT(contents.memory_mb.at("host, most"), ElementsAre(CurvePoint{5, 161.21}));
+  EXPECT_EQ(contents.skipped, 1);
+  EXPECT_EQ(contents.nans, 1);
+  EXPECT_EQ(contents.damaged_samples, 1);  // two ranks read the same one
+  ASSERT_EQ(contents.checkpoints.size(), 1u);
+  EXPECT_EQ(contents.checkpoints[0].iteration, 5);
+  EXPECT_EQ(contents.checkpoints[0].bytes, 6.5 * 1024 * 1024);
+  EXPECT_EQ(contents.checkpoints[0].seconds, 0.3);
+  ASSERT_EQ(contents.attempts.size(), 1u);
+  EXPECT_EQ(contents.attempts[0].first, 1);
+  EXPECT_EQ(contents.attempts[0].last, 5);
+  EXPECT_EQ(contents.ended_by, "");
+}
+
+std::string iteration_line(int iteration, double loss) {
+  return " [2026-11-17 17:39:02] iteration " + std::to_string(iteration) +
+         "/ 30 | consumed samples: 8 | lm loss: " + std::to_string(loss) + " |\n";
+}
+
+TEST(ReadLog, ARestartRunsIterationsAgain) {
+  const LogContents contents =
+      parse_log(iteration_line(5, 4) + iteration_line(10, 3) + "the run continues after iteration 7 and 56 samples\n" +
+                iteration_line(10, 2) + "run ended              all iterations done\n");
+  ASSERT_EQ(contents.attempts.size(), 2u);
+  EXPECT_EQ(contents.attempts[1].first, 8);
+  EXPECT_EQ(contents.attempts[1].last, 10);
+  EXPECT_THAT(contents.curves.at("lm_loss"), ElementsAre(CurvePoint{5, 4}, CurvePoint{10, 2}));
+  EXPECT_EQ(contents.ended_by, "all iterations done");
+}
+
+TEST(ReadLog, AnEndBeforeARestartIsNotTheEnd) {
+  EXPECT_EQ(parse_log("run ended              SIGTERM\n" + iteration_line(10, 2)).ended_by, "");
+}
+
+TEST(ReadLog, MegatronsLineWithARanksLabel) {
+  const LogContents contents = parse_log(
+      "3: [2024-05-01 10:00:00] iteration      100/  500 | consumed samples:  12800 | elapsed time per iteration (ms): "
+      "5500.1 | learning rate: 1.0E-04 | lm loss: nan | number of skipped iterations: 0 |\n");
+  EXPECT_EQ(contents.iterations, 500);
+  EXPECT_THAT(contents.curves.at("iteration_ms"), ElementsAre(CurvePoint{100, 5500.1}));
+  EXPECT_TRUE(std::isnan(contents.curves.at("lm_loss").at(0).value));
+}
+
+TEST(ReadLog, OtherTextIsIgnored) {
+  const LogContents contents =
+      parse_log("iteration\n| consumed samples: x\n iteration x | consumed samples: 1 |\n|||\n");
+  EXPECT_EQ(contents.iteration_lines, 0);
+  EXPECT_THAT(contents.curves, IsEmpty());
+}
+
+}  // namespace
+}  // namespace braid

@@ -1,0 +1,209 @@
+#include "report/read_run.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "base/error.h"
+#include "log/event_file.h"
+#include "report/prediction.h"
+#include "report/report_page.h"
+#include "support/errors.h"
+#include "support/programs.h"
+
+namespace braid {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::SizeIs;
+using testing::TemporaryFolder;
+
+constexpr const char* kMetrics =
+    "{\"iteration\":1,\"lm_loss\":4.0,\"iteration_ms\":200.0,\"tokens_per_s\":600.0,\"skipped\":false}\n"
+    "{\"iteration\":2,\"lm_loss\":3.0,\"iteration_ms\":100.0,\"tokens_per_s\":1200.0,\"skipped\":false}\n";
+constexpr const char* kRecipe =
+    "topology:\n  colocated: false\n  modules:\n    images: {kind: encoder, dp: 2}\n"
+    "    language: {kind: language, tp: 2, dp: 2}\nmodel:\n  provider: tiny-vlm\ntrain:\n  iterations: 2\n";
+
+std::string folder_in(const TemporaryFolder& folder, const std::string& name) {
+  const std::string path = folder.path() + "/" + name;
+  std::filesystem::create_directories(path);
+  return path;
+}
+
+TEST(FindRuns, TakesWhatAFolderHasByItsNames) {
+  const TemporaryFolder folder;
+  folder_in(folder, "logs");
+  folder_in(folder, "ckpt/iter_0000010");
+  folder.write("m.jsonl", kMetrics);
+  folder.write("logs/rank_0.log", "");
+  folder.write("logs/recipe.yaml", kRecipe);
+  folder.write("ckpt/latest_checkpointed_iteration.txt", "10");
+  folder.write("ckpt/iter_0000010/not_a.log", "");
+  folder.write("plan.json", "{}");
+  const auto runs = find_runs({folder.path() + "/"});
+  ASSERT_THAT(runs, SizeIs(1));
+  EXPECT_EQ(runs[0].name, std::filesystem::path(folder.path()).filename());
+  EXPECT_THAT(runs[0].metrics, ElementsAre(folder.path() + "/m.jsonl"));
+  EXPECT_THAT(runs[0].logs, ElementsAre(folder.path() + "/logs/rank_0.log"));
+  EXPECT_THAT(runs[0].checkpoint_roots, ElementsAre(folder.path() + "/ckpt"));
+  EXPECT_EQ(runs[0].recipe, folder.path() + "/logs/recipe.yaml");
+  EXPECT_EQ(runs[0].plan, folder.path() + "/plan.json");
+}
+
+TEST(FindRuns, JobsSideBySideAreRunsOfTheirOwn) {
+  const TemporaryFolder folder;
+  for (const char* name : {"train_1", "train_2"}) {
+    folder.write(std::string(name) + ".jsonl", kMetrics);
+    folder.write(std::string(name) + ".log", "");
+  }
+  const auto runs = find_runs({folder.path()});
+  ASSERT_THAT(runs, SizeIs(2));
+  EXPECT_EQ(runs[1].name, "train_2");
+  EXPECT_THAT(runs[1].logs, ElementsAre(folder.path() + "/train_2.log"));
+  const auto one = find_runs({folder.path() + "/train_1.log"});
+  ASSERT_THAT(one, SizeIs(1));
+  EXPECT_THAT(one[0].metrics, ElementsAre(folder.path() + "/train_1.jsonl"));
+}
+
+TEST(FindRuns, EqualNamesGetLonger) {
+  const TemporaryFolder folder;
+  for (const char* name : {"a", "b"}) {
+    folder_in(folder, std::string(name) + "/logs");
+    folder.write(std::string(name) + "/logs/m.jsonl", kMetrics);
+  }
+  const auto runs = find_runs({folder.path() + "/a/logs", folder.path() + "/b/logs"});
+  EXPECT_EQ(runs.at(0).name, "a/logs");
+  EXPECT_EQ(runs.at(1).name, "b/logs");
+}
+
+TEST(FindRuns, AllWrongPathsAreNamed) {
+  const TemporaryFolder folder;
+  const std::string empty = folder_in(folder, "empty");
+  const std::string text = folder.write("notes.md", "");
+  const std::string message = testing::error_of<ConfigError>([&] { find_runs({empty, text, "/nowhere"}); });
+  EXPECT_THAT(message, AllOf(HasSubstr("empty' has no file of a run"), HasSubstr("notes.md' is not a file of a run"),
+                             HasSubstr("'/nowhere' does not exist")));
+}
+
+TEST(ReadRun, PutsTheSourcesTogether) {
+  const TemporaryFolder folder;
+  folder.write("metrics.jsonl", std::string(kMetrics) + "{\"iter");
+  folder.write("recipe.yaml", kRecipe);
+  folder.write("rank_2.log",
+               "time (ms) | images | forward: 20.0 ( 2 %) |\n"
+               "saved iteration 2 to ckpt: 6.50 MiB in 0.3 s (23.58 MiB/s)\nrun ended              SIGTERM\n");
+  {
+    EventFile events(folder.path() + "/tb");
+    events.add_scalar("lm loss", 9, 2);
+    events.add_scalar("mem/host-peak-mb", 170, 2);
+    events.add_scalar("time-ms/language/forward", 50, 2);
+  }
+  const RunRecord run = read_run(find_runs({folder.path()}).at(0));
+  EXPECT_EQ(run.model, "tiny-vlm");
+  EXPECT_EQ(run.ranks, 6);
+  EXPECT_EQ(run.iterations, 2);
+  EXPECT_THAT(run.curves.at("lm_loss"), ElementsAre(CurvePoint{1, 4}, CurvePoint{2, 3}));  // not those of the events
+  EXPECT_THAT(run.curves.at("tokens_per_gpu"), ElementsAre(CurvePoint{1, 100}, CurvePoint{2, 200}));
+  EXPECT_THAT(run.memory_mb.at("host, most"), ElementsAre(CurvePoint{2, 170}));
+  EXPECT_THAT(run.modules.at("language").phase_ms.at("forward"), ElementsAre(CurvePoint{2, 50}));
+  ASSERT_THAT(run.checkpoints, SizeIs(1));
+  EXPECT_FALSE(run.checkpoints[0].exists);
+  EXPECT_EQ(run.end.state, RunEnd::State::Finished);
+  EXPECT_EQ(run.end.text, "SIGTERM");
+  EXPECT_THAT(run.sources, SizeIs(4));
+  EXPECT_THAT(run.warnings, ElementsAre(HasSubstr("1 line of")));
+}
+
+TEST(ReadRun, AFailureIsDiagnosed) {
+  const TemporaryFolder folder;
+  folder.write("metrics.jsonl", kMetrics);
+  folder.write("recipe.yaml", "train: {iterations: 100}\n");
+  folder.write(
+      "rank_5.log",
+      "braid: root cause: rank 5 (host a12, language[tp=1]) failed in iteration 7: CUDA out of memory. Tried to "
+      "allocate 1.50 GiB\n");
+  const RunRecord run = read_run(find_runs({folder.path()}).at(0));
+  EXPECT_EQ(run.end.state, RunEnd::State::Failed);
+  EXPECT_EQ(run.end.diagnosis.at("first_rank"), 5);
+  EXPECT_THAT(report_text({run}), HasSubstr("failed: "));
+}
+
+TEST(ReadRun, WithoutALogTheEndIsOpen) {
+  const TemporaryFolder folder;
+  folder.write("metrics.jsonl", kMetrics);
+  EXPECT_EQ(read_run(find_runs({folder.path()}).at(0)).end.state, RunEnd::State::Open);
+}
+
+TEST(Prediction, StandsBesideTheMeasurement) {
+  const TemporaryFolder folder;
+  folder.write("metrics.jsonl", kMetrics);
+  folder.write("recipe.yaml", kRecipe);
+  folder.write("plan.json", R"({"iteration_s": 0.11, "tokens_per_s_per_gpu": 210,
+      "stages": [{"rank": 0, "peak_bytes": 1e9}, {"rank": 2, "peak_bytes": 3e9}]})");
+  const RunRecord run = read_run(find_runs({folder.path()}).at(0));
+  const auto rows = compare_with_plan(run);
+  ASSERT_THAT(rows, SizeIs(3));
+  EXPECT_EQ(rows[0].what, "time per iteration");
+  EXPECT_DOUBLE_EQ(rows[0].predicted, 110);
+  EXPECT_EQ(rows[0].measured, 100);
+  EXPECT_EQ(rows[1].measured, 200);
+  EXPECT_DOUBLE_EQ(rows[2].predicted, 3);
+  EXPECT_EQ(rows[2].measured, std::nullopt);
+  EXPECT_THAT(report_text({run}), AllOf(HasSubstr("+10.0 %"), HasSubstr("+5.0 %")));
+}
+
+TEST(Prediction, APlanThatIsNotJsonIsRefusedWhereItWasAskedFor) {
+  const TemporaryFolder folder;
+  folder.write("metrics.jsonl", kMetrics);
+  const std::string bad = folder.write("bad.json", "[");
+  const RunFiles files = find_runs({folder.path()}).at(0);
+  EXPECT_THAT(testing::error_of<ConfigError>([&] { read_run(files, bad); }),
+              HasSubstr("bad.json' is not a JSON object"));
+  EXPECT_THAT(compare_with_plan(read_run(files)), IsEmpty());
+}
+
+TEST(ReportPage, ManyPointsAreThinnedAndPeaksStay) {
+  Curve curve;
+  for (int i = 0; i < 100'000; ++i) curve.push_back({i, i == 54'321 ? 1000.0 : i % 7});
+  const Curve kept = thinned(curve, 3000);
+  EXPECT_LE(kept.size(), 3002u);
+  EXPECT_GT(kept.size(), 2000u);
+  EXPECT_EQ(kept.front(), curve.front());
+  EXPECT_EQ(kept.back(), curve.back());
+  EXPECT_EQ(peak_value(kept), 1000);
+  EXPECT_TRUE(std::is_sorted(kept.begin(), kept.end(),
+                             [](const CurvePoint& a, const CurvePoint& b) { return a.iteration < b.iteration; }));
+  EXPECT_EQ(thinned(kept, 5000), kept);
+}
+
+TEST(ReportPage, NamesCannotEndTheScript) {
+  RunRecord run{.name = "</script><script>alert(1)</script>"};
+  run.curves["lm_loss"] = {{1, 2.0}};
+  const std::string page = report_page({run});
+  EXPECT_THAT(page, Not(HasSubstr("</script><script>alert")));
+  EXPECT_THAT(page, HasSubstr("\\u003c/script>\\u003cscript>alert(1)"));
+}
+
+TEST(ReportPage, SettingsThatDifferAreListed) {
+  RunRecord one{.name = "a", .settings = {{"train.lr", "1"}, {"train.seed", "1"}}};
+  RunRecord two{.name = "b", .settings = {{"train.lr", "2"}, {"train.seed", "1"}, {"train.x", "3"}}};
+  const auto json = report_json({one, two});
+  ASSERT_EQ(json["different_settings"].size(), 2u);
+  EXPECT_EQ(json["different_settings"][0]["key"], "train.lr");
+  EXPECT_EQ(json["different_settings"][1]["values"][0], nullptr);
+}
+
+TEST(RunRecord, WhatWasRunAgain) {
+  RunRecord run;
+  run.attempts = {{1, 10}, {8, 20}, {21, 30}};
+  EXPECT_EQ(repeated_iterations(run), 3);
+}
+
+}  // namespace
+}  // namespace braid
