@@ -56,16 +56,6 @@ Module single_module(ModuleConfig config, int experts) {
   return module;
 }
 
-// One rank of each module, none shared.
-Recipe smallest(Recipe recipe) {
-  recipe.topology.colocated = false;
-  recipe.topology.world_size = std::nullopt;
-  for (ModuleConfig& module : recipe.topology.modules) module = {.name = module.name, .kind = module.kind};
-  recipe.train.micro_batch = recipe.train.global_batch = 1;
-  recipe.train.prefetch = 0;
-  return recipe;
-}
-
 }  // namespace
 
 double LayoutBound::Seconds::of_step(int microbatches) const {
@@ -79,19 +69,16 @@ LayoutBound::Seconds& LayoutBound::Seconds::operator+=(const Seconds& other) {
   return *this;
 }
 
-LayoutBound::LayoutBound(const Recipe& recipe, const HardwareProfile& hardware, int gpus)
-    : recipe_(recipe), hardware_(placed(hardware, gpus)), setup_(step_setup(recipe)) {
+LayoutBound::LayoutBound(const Recipe& recipe, const HardwareProfile& hardware, int gpus, TypicalSample sample)
+    : recipe_(recipe), hardware_(placed(hardware, gpus)), setup_(step_setup(recipe)), sample_(std::move(sample)) {
   const Recipe small = smallest(recipe);
   const Topology topology(small.topology, workload_of(small));
   const ScheduleOptions schedule = schedule_options_of(small, topology);
-  const StepSizes sizes = full_step(small, topology);
-  text_ = sizes.text.front().front();
   for (std::size_t m = 0; m < topology.modules().size(); ++m) {
     const Module& module = topology.modules()[m];
     has_backward_.push_back(is_trained(topology, schedule, {static_cast<int>(m), 0}));
-    media_.push_back(sizes.media[m].front().front());
     if (!module.is_encoder) language_module_ = m;
-    for (const auto& extent : media_.back()) embeddings_ += rows_of(encoder_of(setup_.model, module), extent);
+    for (const auto& extent : sample_.media[m]) embeddings_ += rows_of(encoder_of(setup_.model, module), extent);
   }
   one_of_each_ = std::visit([&](const auto& c) { return reduce_layers(c, kinds_); }, setup_.model.language);
 }
@@ -144,10 +131,10 @@ LayoutBound::Table LayoutBound::language_table(const LanguageLayout& layout, con
   config.dp = std::lcm(replica, config.ep * config.expt_tp) / replica;
   const Module module = single_module(config, experts_of(setup_.model.language));
   const std::int64_t samples = layout.micro_batch;
-  const TextSizes text = {.tokens = samples * text_.tokens,
+  const TextSizes text = {.tokens = samples * sample_.tokens,
                           .samples = samples,
-                          .labels = samples * text_.labels.front() / config.cp,
-                          .squares = static_cast<double>(samples) * text_.squares,
+                          .labels = samples * sample_.labels / config.cp,
+                          .squares = static_cast<double>(samples) * sample_.squares,
                           .embeddings = samples * embeddings_};
   const LayerOptions options = layer_options(settings);
   const bool trains = !contains(setup_.frozen, config.name);
@@ -159,7 +146,7 @@ LayoutBound::Seconds LayoutBound::encoder_seconds(std::size_t m, int tp, int sam
   const ModuleConfig config = {.name = recipe_.topology.modules[m].name, .kind = "encoder", .tp = tp};
   const Module module = single_module(config, 0);
   StepSizes::Extents extents;
-  for (int sample = 0; sample < samples; ++sample) std::ranges::copy(media_[m], std::back_inserter(extents));
+  for (int sample = 0; sample < samples; ++sample) std::ranges::copy(sample_.media[m], std::back_inserter(extents));
   const EncoderTraining trains = {.encoder = !contains(setup_.frozen, config.name + ".encoder"),
                                   .projector = !contains(setup_.frozen, config.name + ".projector")};
   const EncoderConfig& encoder = encoder_of(setup_.model, module);

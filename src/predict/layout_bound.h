@@ -15,7 +15,7 @@
 #include "predict/hardware.h"
 #include "models/stage_work.h"
 #include "predict/layout_space.h"
-#include "run/step_sizes.h"
+#include "predict/typical_step.h"
 
 namespace braid {
 
@@ -42,8 +42,8 @@ class SharedTable {
 
 class LayoutBound {
  public:
-  // Every sample is as full_step() makes them. `gpus`: the most that a layout has.
-  LayoutBound(const Recipe& recipe, const HardwareProfile& hardware, int gpus);
+  // `gpus`: the most that a layout has.
+  LayoutBound(const Recipe& recipe, const HardwareProfile& hardware, int gpus, TypicalSample sample);
 
   // Seconds. Threads may call these at the same time.
   double of_language(const LanguageLayout& layout, const Settings& settings);
@@ -73,12 +73,11 @@ class LayoutBound {
   const HardwareProfile hardware_;
   const StepSetup setup_;
   std::size_t language_module_ = 0;
-  std::vector<bool> has_backward_;         // by module
-  StepSizes::Text text_{};                 // of one sample
-  std::vector<StepSizes::Extents> media_;  // likewise, by module
-  std::int64_t embeddings_ = 0;            // likewise
-  LanguageConfig one_of_each_{};           // a model with one layer of each kind
-  std::vector<std::size_t> kinds_;         // of the model's layers
+  std::vector<bool> has_backward_;  // by module
+  const TypicalSample sample_;
+  std::int64_t embeddings_ = 0;     // of a sample
+  LanguageConfig one_of_each_{};    // a model with one layer of each kind
+  std::vector<std::size_t> kinds_;  // of the model's layers
   SharedTable<LanguageKey, Table> language_;
   SharedTable<EncoderKey, Seconds> encoders_;
 };

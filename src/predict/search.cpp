@@ -50,6 +50,13 @@ std::vector<RecomputeConfig> recompute_sets(const Recipe& recipe) {
   return sets;
 }
 
+TypicalSample drawn_sample(const Recipe& recipe, const SimulateOptions& options) {
+  const Topology topology(recipe.topology, workload_of(recipe));
+  std::vector<StepSizes> steps;
+  for (int step = 0; step < options.steps; ++step) steps.push_back(options.draw(recipe, topology, step));
+  return mean_sample(recipe, topology, steps);
+}
+
 // Settings of one layout of the language model with the least time of its forwards and backwards.
 struct Choice {
   Settings settings;
@@ -72,7 +79,8 @@ class Search {
         space_(recipe, {.gpus = gpus_,
                         .ranks_per_node = hardware.ranks_per_node,
                         .same_data_order = options.same_data_order}),
-        bound_(recipe, hardware, gpus_),
+        sample_(options.steps.draw ? drawn_sample(recipe, options.steps) : full_sample(recipe)),
+        bound_(recipe, hardware, gpus_, sample_),
         recompute_sets_(recompute_sets(recipe)),
         pool_(options.threads > 0 ? options.threads : static_cast<int>(std::max(1U, std::thread::hardware_concurrency()))) {
     result_.gpus = gpus_;
@@ -127,7 +135,12 @@ class Search {
   }
 
   Candidate evaluate(const Recipe& recipe, const Memory& memory) const {
-    Candidate candidate = {.recipe = recipe, .simulation = simulate(recipe, hardware_), .memory = memory.fullest};
+    const auto equal = [&](const Recipe& r, const Topology& topology, int) { return equal_step(sample_, r, topology); };
+    return candidate_of(recipe, memory.fullest, {.draw = equal, .equal_replicas = true});
+  }
+
+  Candidate candidate_of(const Recipe& recipe, std::int64_t memory, const SimulateOptions& steps) const {
+    Candidate candidate = {.recipe = recipe, .simulation = simulate(recipe, hardware_, steps), .memory = memory};
     const Simulation& simulation = candidate.simulation;
     candidate.tokens_per_s_per_gpu =
         simulation.tokens_per_s_per_gpu * simulation.ranks / std::max(gpus_, simulation.ranks);
@@ -318,6 +331,7 @@ class Search {
   const SearchOptions options_;
   const int gpus_;
   const LayoutSpace space_;
+  const TypicalSample sample_;
   LayoutBound bound_;
   const std::vector<RecomputeConfig> recompute_sets_;
   WorkerPool pool_;

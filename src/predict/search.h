@@ -19,6 +19,9 @@ struct SearchOptions {
   double memory_headroom = 0.1;  // the share of a device's memory that stays free
   int top = 10;                  // how many layouts of the language model to return
   bool same_data_order = true;   // only layouts that read a data set in the recipe's order
+  // How steps are drawn. If replicas differ in them, layouts are first compared by steps of equal samples of mean size,
+  // and several times as many as asked for by these.
+  SimulateOptions steps{};
   int threads = 0;               // 0: as many as there are cores
   bool use_bounds = true;        // false: simulate everything that fits
 };
