@@ -9,6 +9,7 @@
 #include "base/table.h"
 #include "cli/commands.h"
 #include "cli/plan_commands.h"
+#include "cli/plan_sizes.h"
 #include "predict/search.h"
 
 namespace braid {
@@ -17,6 +18,7 @@ namespace {
 struct SearchCommand {
   std::string recipe_path, hardware = "h100", headroom = "10%", write_path;
   std::optional<int> nodes;
+  PlanSizesCall sizes{.default_steps = 2};
   int top = 10;
   bool json = false, any_data_order = false;
 };
@@ -81,14 +83,15 @@ void print_verdict(const SearchResult& result) {
                1e-9 * static_cast<double>(result.given.memory), 1e-9 * static_cast<double>(result.memory_limit));
 }
 
-void print_result(const SearchResult& result, const Recipe& recipe, const HardwareProfile& hardware) {
+void print_result(const SearchResult& result, const Recipe& recipe, const HardwareProfile& hardware,
+                  const PlanSizes& sizes) {
   const SearchCounts& counts = result.counts;
-  fmt::print("hardware: {}\n{} GPUs, global batch {}, at most {:.1f} GB per GPU\n", described(hardware), result.gpus,
-             recipe.train.global_batch, 1e-9 * static_cast<double>(result.memory_limit));
-  fmt::print("{} layouts considered ({} more splits are against rules): {} too large, {} too slow by a lower bound, {} "
-             "simulated with {} settings\n\n",
-             counts.layouts, counts.against_rules, counts.too_large, counts.too_slow, counts.simulated,
-             counts.simulations);
+  fmt::print("hardware: {}\nsizes: {}\n{} GPUs, global batch {}, at most {:.1f} GB per GPU\n", described(hardware),
+             sizes.words, result.gpus, recipe.train.global_batch, 1e-9 * static_cast<double>(result.memory_limit));
+  fmt::print(
+      "{} layouts considered ({} more splits are against rules): {} too large, {} too slow by a lower bound, {} "
+      "simulated with {} settings\n\n",
+      counts.layouts, counts.against_rules, counts.too_large, counts.too_slow, counts.simulated, counts.simulations);
   print_verdict(result);
   print_table(result);
   print_front(result);
@@ -97,8 +100,9 @@ void print_result(const SearchResult& result, const Recipe& recipe, const Hardwa
 nlohmann::ordered_json candidate_json(const Candidate& candidate, const SearchResult& result) {
   nlohmann::ordered_json modules;
   for (const ModuleConfig& module : candidate.recipe.topology.modules)
-    modules[module.name] = {{"ranks", grid_size(module)}, {"tp", module.tp},   {"cp", module.cp}, {"ep", module.ep},
-                            {"pp", module.pp},            {"vpp", module.vpp}, {"dp", module.dp}};
+    modules[module.name] = {
+        {"ranks", grid_size(module)}, {"tp", module.tp}, {"cp", module.cp}, {"ep", module.ep}, {"pp", module.pp},
+        {"vpp", module.vpp},          {"dp", module.dp}};
   const Recipe& recipe = candidate.recipe;
   const Simulation& simulation = candidate.simulation;
   return {{"iteration_s", simulation.iteration_s},
@@ -124,7 +128,8 @@ nlohmann::ordered_json candidate_json(const Candidate& candidate, const SearchRe
           {"overlap_param_gather", recipe.optimizer.overlap_param_gather}};
 }
 
-std::string result_json(const SearchResult& result, const Recipe& recipe, const HardwareProfile& hardware) {
+std::string result_json(const SearchResult& result, const Recipe& recipe, const HardwareProfile& hardware,
+                        const PlanSizes& sizes) {
   const auto list = [&](const std::vector<Candidate>& candidates) {
     nlohmann::ordered_json all = nlohmann::ordered_json::array();
     for (const Candidate& candidate : candidates) all.push_back(candidate_json(candidate, result));
@@ -133,6 +138,7 @@ std::string result_json(const SearchResult& result, const Recipe& recipe, const 
   const SearchCounts& counts = result.counts;
   nlohmann::ordered_json json = {{"hardware", hardware.name},
                                  {"hardware_source", hardware.source},
+                                 {"sizes", sizes.words},
                                  {"gpus", result.gpus},
                                  {"global_batch", recipe.train.global_batch},
                                  {"memory_limit_bytes", result.memory_limit},
@@ -163,16 +169,18 @@ void write_best(const SearchResult& result, const std::string& path) {
 void plan_search(const SearchCommand& command, const std::vector<std::string>& flags) {
   const Recipe recipe = read_recipe_call(command.recipe_path, flags).recipe;
   const HardwareProfile hardware = load_hardware(command.hardware);
+  const PlanSizes sizes = plan_sizes(recipe, command.sizes);
   const SearchResult result =
       search_layouts(recipe, hardware,
                      {.nodes = command.nodes.value_or(nodes_of(recipe, hardware.ranks_per_node)),
                       .memory_headroom = parse_share(command.headroom),
                       .top = command.top,
-                      .same_data_order = !command.any_data_order});
+                      .same_data_order = !command.any_data_order,
+                      .steps = sizes.options});
   if (command.json)
-    fmt::print("{}\n", result_json(result, recipe, hardware));
+    fmt::print("{}\n", result_json(result, recipe, hardware, sizes));
   else
-    print_result(result, recipe, hardware);
+    print_result(result, recipe, hardware, sizes);
   if (!command.write_path.empty()) write_best(result, command.write_path);
 }
 
@@ -189,6 +197,12 @@ void add_plan_search_command(CLI::App& plan) {
       fmt::format("{}, or a file that braid plan calibrate wrote; default: h100", fmt::join(hardware_names(), ", ")));
   search->add_option("--memory-headroom", command->headroom, "share of a GPU's memory to leave free; default: 10%");
   search->add_option("--top", command->top, "how many layouts to print; default: 10")->check(CLI::PositiveNumber);
+  search->add_option("--stats", command->sizes.stats_path,
+                     "sizes of the data set's samples, of braid data inspect --stats; each step draws from them");
+  search->add_option("--steps", command->sizes.steps, "how many steps to draw; default: 2, or 1 with full sequences")
+      ->check(CLI::PositiveNumber);
+  search->add_flag("--full", command->sizes.full,
+                   "draw nothing: full sequences, with as many and as large media as mock samples may have");
   search->add_flag("--any-data-order", command->any_data_order,
                    "also layouts that read a data set in another order, because their dp does not divide its lanes");
   search->add_flag("--json", command->json, "print JSON, for programs");

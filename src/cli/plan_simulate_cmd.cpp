@@ -11,11 +11,11 @@
 #include "base/table.h"
 #include "cli/commands.h"
 #include "cli/plan_commands.h"
+#include "cli/plan_sizes.h"
 #include "plan/frozen.h"
 #include "plan/timeline.h"
 #include "predict/scale_nodes.h"
 #include "predict/simulate.h"
-#include "predict/step_draws.h"
 #include "predict/step_trace.h"
 
 namespace braid {
@@ -30,35 +30,6 @@ struct SimulateCommand {
   std::optional<std::int64_t> seed;
   bool full = false, json = false;
 };
-
-// Which sizes the steps have, and in words.
-struct Sizes {
-  SimulateOptions options{};
-  std::string words{};
-};
-
-// Beyond this, drawing each replica's samples and playing each replica takes too long.
-constexpr int kMaxDrawnReplicas = 4096;
-
-Sizes sizes_of(const SimulateCommand& command, const Recipe& recipe) {
-  int replicas = 0;
-  for (const ModuleConfig& module : recipe.topology.modules) replicas += module.dp;
-  const bool has_sizes = is_mock(recipe.data) || !command.stats_path.empty();
-  const char* why = command.full                      ? "--full"
-                    : !has_sizes                      ? "no --stats of the data set were given"
-                    : replicas > kMaxDrawnReplicas ? "there are too many replicas to draw samples for each"
-                                                      : nullptr;
-  if (why)
-    return {{.steps = command.steps.value_or(1)},
-            fmt::format("full sequences with as many and as large media as mock samples may have, since {}", why)};
-  std::shared_ptr<const DataStats> stats;
-  if (!command.stats_path.empty()) stats = std::make_shared<DataStats>(read_data_stats(command.stats_path));
-  const int steps = command.steps.value_or(8);
-  return {{.steps = steps,
-           .draw = [stats](const Recipe& r, const Topology& topology,
-                           int step) { return draw_step(r, topology, stats.get(), static_cast<std::uint64_t>(step)); }},
-          fmt::format("drawn from {}, {}", stats ? command.stats_path : "those of mock samples", counted(steps, "step"))};
-}
 
 std::string share(double part, double whole) { return fmt::format("{:>5.1f} %", 100 * part / whole); }
 
@@ -95,7 +66,7 @@ nlohmann::ordered_json module_json(const ModuleTimes& module) {
 }
 
 std::string simulation_json(const Simulation& simulation, const Recipe& recipe, const HardwareProfile& hardware,
-                            const Sizes& sizes) {
+                            const PlanSizes& sizes) {
   nlohmann::ordered_json json = {{"iteration_s", simulation.iteration_s},
                                  {"spread_s", simulation.spread_s},
                                  {"fastest_s", simulation.fastest_s},
@@ -128,7 +99,7 @@ std::string drawing(const PlayedStep& step, const Recipe& recipe) {
                   stage_costs(step.world.topology, frozen_sets(recipe)));
 }
 
-void print_simulation(const Simulation& simulation, const HardwareProfile& hardware, const Sizes& sizes,
+void print_simulation(const Simulation& simulation, const HardwareProfile& hardware, const PlanSizes& sizes,
                       const std::string& scaled) {
   fmt::print("hardware: {}\nsizes: {}\n", described(hardware), sizes.words);
   if (!scaled.empty()) fmt::print("scaled: {}\n", scaled);
@@ -158,7 +129,7 @@ void plan_simulate(const SimulateCommand& command, const std::vector<std::string
     scaled = std::move(other.how);
   }
   if (command.seed) recipe.train.seed = *command.seed;
-  const Sizes sizes = sizes_of(command, recipe);
+  const PlanSizes sizes = plan_sizes(recipe, {command.stats_path, command.steps, command.full});
   const auto [simulation, step] = simulate_and_keep(recipe, hardware, sizes.options);
   if (!command.svg_path.empty()) write_file(command.svg_path, drawing(step, recipe), "--svg");
   if (!command.trace_path.empty()) write_trace(step, command.trace_path);

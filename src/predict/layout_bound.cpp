@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/strings.h"
+#include "optim/optimizer_memory.h"
 #include "plan/modules.h"
 #include "predict/step_times.h"
 
@@ -36,11 +37,9 @@ LanguageConfig reduce_layers(LlamaConfig config, std::vector<std::size_t>& kinds
 
 std::size_t index(int i) { return static_cast<std::size_t>(i); }
 
-unsigned bits_of(const RecomputeConfig& config) {
-  const std::vector<std::string> names = names_of(config);
+unsigned bits_of(const RecomputeConfig& c) {
   unsigned bits = 0;
-  for (std::size_t i = 0; i < recompute_names().size(); ++i)
-    if (contains(names, recompute_names()[i])) bits |= 1U << i;
+  for (const bool part : {c.full, c.norms, c.activations, c.experts, c.mamba, c.vision}) bits = 2 * bits + part;
   return bits;
 }
 
@@ -158,10 +157,45 @@ LayoutBound::Seconds LayoutBound::encoder_seconds(std::size_t m, int tp, int sam
   return sum;
 }
 
+const LayoutBound::Table& LayoutBound::table_of(const LanguageLayout& layout, const Settings& settings) {
+  return language_.get(key_of(layout, settings), [&] { return language_table(layout, settings); });
+}
+
+std::int64_t LayoutBound::bytes_of_language(const LanguageLayout& layout) {
+  const Split& split = layout.split;
+  return bytes_.get({split.tp, split.ep, split.pp, split.vpp}, [&] {
+    ModuleConfig config = recipe_.topology.modules[language_module_];
+    config.tp = split.tp;
+    config.cp = 1;
+    config.ep = split.ep;
+    config.dp = std::lcm(split.tp, split.ep * config.expt_tp) / split.tp;
+    Module module = single_module(config, experts_of(setup_.model.language));
+    for (Grid* grid : {&module.dense, &module.expert}) {
+      std::vector<Dim> dims = grid->dims();
+      dims.back().size = split.pp;
+      *grid = Grid(0, std::move(dims));
+    }
+    module.vpp = split.vpp;
+    const OptimizerMemory state =
+        optimizer_memory(declare_parameters(setup_.model.language, split.pp * split.vpp), module, 0, setup_.optimizer,
+                         setup_.layers.element_bytes, !contains(setup_.frozen, config.name));
+    return state.parameters + state.gradients;
+  });
+}
+
+double LayoutBound::of_layers(const LanguageLayout& layout, const Settings& settings) {
+  const Table& table = table_of(layout, settings);
+  double sum = 0;
+  const auto add = [&](const Seconds& part) { sum += part.forward + part.backward; };
+  add(table.front());
+  for (const std::size_t kind : kinds_) add(table[1 + kind]);
+  add(table.back());
+  return sum;
+}
+
 // A rank begins when the first microbatch has passed the ranks before it, and then its last gradient passes them.
 double LayoutBound::of_language(const LanguageLayout& layout, const Settings& settings) {
-  const Table& table =
-      language_.get(key_of(layout, settings), [&] { return language_table(layout, settings); });
+  const Table& table = table_of(layout, settings);
   const int pp = layout.split.pp, stages = pp * layout.split.vpp;
   const std::vector<int> bounds =
       std::visit([&](const auto& c) { return stage_bounds(c, stages); }, setup_.model.language);

@@ -1,6 +1,6 @@
-// The least time of a training step in a layout: what its busiest rank computes and communicates in forwards and
-// backwards, after the first microbatch has reached it and before the last one's gradients have left. A simulation
-// takes at least as long, because in it ranks also wait, move tensors between stages and update parameters.
+// The least time and memory of a training step in a layout. The time is what its busiest rank computes and communicates
+// in forwards and backwards, after the first microbatch has reached it and before the last one's gradients have left. A
+// simulation takes at least as long, because in it ranks also wait, move tensors between stages and update parameters.
 //
 // A layer takes as long in every layout with the same tp, cp, ep, micro batch and settings, so that a few tables answer
 // for all layouts.
@@ -12,8 +12,8 @@
 #include <tuple>
 #include <vector>
 
-#include "predict/hardware.h"
 #include "models/stage_work.h"
+#include "predict/hardware.h"
 #include "predict/layout_space.h"
 #include "predict/typical_step.h"
 
@@ -45,7 +45,13 @@ class LayoutBound {
   // `gpus`: the most that a layout has.
   LayoutBound(const Recipe& recipe, const HardwareProfile& hardware, int gpus, TypicalSample sample);
 
-  // Seconds. Threads may call these at the same time.
+  // Threads may call these at the same time.
+
+  // Seconds that all layers take in one forward and backward, on the ranks of one replica.
+  double of_layers(const LanguageLayout& layout, const Settings& settings);
+  // Bytes that each rank of the language model's first stage needs at least: its parameters and their gradients.
+  std::int64_t bytes_of_language(const LanguageLayout& layout);
+  // Seconds of a step.
   double of_language(const LanguageLayout& layout, const Settings& settings);
   // `of_language`: that of its language model.
   double of_layout(const Layout& layout, const Settings& settings, double of_language);
@@ -65,6 +71,7 @@ class LayoutBound {
   Table by_layer(const std::vector<LayerWork>& work, const std::vector<LayerCollectives>& collectives,
                  const LayerOptions& options, const Module& module) const;
   LayerOptions layer_options(const Settings& settings) const;
+  const Table& table_of(const LanguageLayout& layout, const Settings& settings);
   Table language_table(const LanguageLayout& layout, const Settings& settings) const;
   Seconds encoder_seconds(std::size_t module, int tp, int samples, const Settings& settings) const;
   int microbatches_of(int micro_batch, int dp) const { return recipe_.train.global_batch / micro_batch / dp; }
@@ -80,6 +87,7 @@ class LayoutBound {
   std::vector<std::size_t> kinds_;  // of the model's layers
   SharedTable<LanguageKey, Table> language_;
   SharedTable<EncoderKey, Seconds> encoders_;
+  SharedTable<std::tuple<int, int, int, int>, std::int64_t> bytes_;  // by tp, ep, pp and vpp
 };
 
 }  // namespace braid

@@ -4,6 +4,7 @@
 
 #include "models/providers.h"
 #include "plan/fixes.h"
+#include "predict/typical_step.h"
 
 namespace braid {
 namespace {
@@ -18,6 +19,10 @@ std::vector<int> sorted_divisors(int n) {
 int layers_of(const LanguageConfig& config) {
   return std::visit([](const auto& c) { return stage_bounds(c, 1).back(); }, config);
 }
+
+constexpr int kMostStagesPerRank = 8;  // more of them are too short to hide what they send
+
+LayoutSizes layout_of(const Split& split) { return {.tp = split.tp, .cp = split.cp, .pp = split.pp, .vpp = split.vpp}; }
 
 bool fills_nodes_evenly(int ranks, int ranks_per_node) {
   return ranks % ranks_per_node == 0 || ranks_per_node % ranks == 0;
@@ -35,14 +40,14 @@ LayoutSpace::LayoutSpace(const Recipe& recipe, const SpaceOptions& options) : re
   encoders_ = static_cast<int>(modules.size()) - 1;
   for (int tp = 1; tp <= std::min(options.ranks_per_node, options.gpus); ++tp)
     for (int cp = 1; tp * cp <= options.gpus; ++cp)
-      if (language_supports({.tp = tp, .cp = cp}))
+      if (is_possible({.tp = tp, .cp = cp}))
         tp_cp_.emplace_back(tp, cp);
       else
         ++against_rules_;
   const int layers = layers_of(recipe.model.model.language);
   for (int pp = 1; pp <= std::min(options.gpus, layers); ++pp)
-    for (int vpp = 1; vpp == 1 || (pp > 1 && pp * vpp <= layers); ++vpp)
-      if (language_supports({.pp = pp, .vpp = vpp}))
+    for (int vpp = 1; vpp <= (pp == 1 ? 1 : kMostStagesPerRank) && pp * vpp <= layers; vpp *= 2)
+      if (is_possible({.pp = pp, .vpp = vpp}))
         stages_.push_back({pp, vpp});
       else
         ++against_rules_;
@@ -50,8 +55,16 @@ LayoutSpace::LayoutSpace(const Recipe& recipe, const SpaceOptions& options) : re
   if (encoders_ > 0) add_language(true);
 }
 
-bool LayoutSpace::language_supports(const LayoutSizes& sizes) const {
-  return validate_language(recipe_.model.model, sizes, "model").empty();
+bool LayoutSpace::is_possible(const Split& split) const {
+  Recipe trial = smallest(recipe_);
+  trial.train.global_batch = recipe_.train.global_batch;
+  ModuleConfig& language = trial.topology.modules[language_module_];
+  language.tp = split.tp;
+  language.cp = split.cp;
+  language.pp = split.pp;
+  // Interleaving depends on the number of microbatches; the model only on the number of stages.
+  if (split.vpp > 1) return validate_language(trial.model.model, layout_of(split), "model").empty();
+  return validate(trial).empty();
 }
 
 std::vector<int> LayoutSpace::supported_tp(const ModuleConfig& encoder) const {
@@ -123,8 +136,7 @@ std::vector<Split> LayoutSpace::encoder_splits(std::size_t module, const Languag
 std::vector<Layout> LayoutSpace::layouts_of(const LanguageLayout& language) const {
   std::vector<Layout> layouts = {{.colocated = language.colocated, .micro_batch = language.micro_batch}};
   for (std::size_t m = 0; m < recipe_.topology.modules.size(); ++m) {
-    const std::vector<Split> splits =
-        m == language_module_ ? std::vector{language.split} : encoder_splits(m, language);
+    const std::vector<Split> splits = m == language_module_ ? std::vector{language.split} : encoder_splits(m, language);
     std::vector<Layout> longer;
     for (const Layout& layout : layouts)
       for (const Split& split : splits) {

@@ -1,4 +1,6 @@
-// Every layout of a recipe on a number of GPUs that keeps its global batch and its losses, in a fixed order.
+// Every layout of a recipe on a number of GPUs that keeps its global batch and its losses, in a fixed order. Tensor
+// parallelism stays within a node, encoders have no pipeline, a pipeline rank has 1, 2, 4 or 8 stages, and experts are
+// split as the recipe splits them (expt_tp). GPUs may be left over.
 #pragma once
 
 #include <utility>
@@ -41,7 +43,7 @@ class LayoutSpace {
   void add_language(bool colocated);
   void add_splits(bool colocated, int micro_batch, int dp);
   void add_experts(LanguageLayout layout);
-  bool language_supports(const LayoutSizes& sizes) const;
+  bool is_possible(const Split& language) const;
   std::vector<int> supported_tp(const ModuleConfig& encoder) const;
   std::vector<Split> encoder_splits(std::size_t module, const LanguageLayout& language) const;
 
@@ -49,8 +51,8 @@ class LayoutSpace {
   const SpaceOptions options_;
   std::size_t language_module_ = 0;
   int encoders_ = 0;
-  std::vector<std::pair<int, int>> tp_cp_;  // that the language model supports
-  std::vector<Stages> stages_;              // likewise
+  std::vector<std::pair<int, int>> tp_cp_;    // that the language model supports
+  std::vector<Stages> stages_;                // likewise
   std::vector<std::vector<int>> encoder_tp_;  // by module: that it supports
   std::vector<LanguageLayout> language_;
   long against_rules_ = 0;

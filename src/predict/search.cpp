@@ -1,9 +1,9 @@
 #include "predict/search.h"
 
 #include <algorithm>
-#include <atomic>
 #include <iterator>
 #include <limits>
+#include <optional>
 #include <thread>
 #include <tuple>
 
@@ -19,14 +19,16 @@ namespace braid {
 namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
-constexpr std::size_t kAtOnce = 16;    // layouts of the language model between two looks at the fastest so far
+constexpr std::size_t kAtOnce = 16;     // layouts of the language model between two looks at the fastest so far
 constexpr double kRounding = 1 - 1e-9;  // of bounds, which add the same times in another order
 
 const std::vector<int> kPieces = {1, 2, 4};
 const std::vector<int> kPrefetch = {0, 1, 2, 4};
 
 bool is_faster(const Candidate& a, const Candidate& b) {
-  const auto key = [](const Candidate& c) { return std::tuple(c.simulation.iteration_s, c.memory, c.simulation.ranks); };
+  const auto key = [](const Candidate& c) {
+    return std::tuple(c.simulation.iteration_s, c.memory, c.simulation.ranks);
+  };
   return key(a) < key(b);
 }
 
@@ -63,11 +65,7 @@ struct Choice {
   double of_language = 0;
 };
 
-// What came of one layout of the language model.
-struct Outcome {
-  std::vector<Candidate> fitting{};  // all that were simulated, with all their settings
-  SearchCounts counts{};
-};
+enum class Fit { Unknown, No };
 
 class Search {
  public:
@@ -76,42 +74,66 @@ class Search {
         hardware_(hardware),
         options_(options),
         gpus_(options.nodes * hardware.ranks_per_node),
-        space_(recipe, {.gpus = gpus_,
-                        .ranks_per_node = hardware.ranks_per_node,
-                        .same_data_order = options.same_data_order}),
+        kept_(options.steps.draw ? 2 * options.top : options.top),
+        space_(recipe,
+               {.gpus = gpus_, .ranks_per_node = hardware.ranks_per_node, .same_data_order = options.same_data_order}),
         sample_(options.steps.draw ? drawn_sample(recipe, options.steps) : full_sample(recipe)),
         bound_(recipe, hardware, gpus_, sample_),
         recompute_sets_(recompute_sets(recipe)),
-        pool_(options.threads > 0 ? options.threads : static_cast<int>(std::max(1U, std::thread::hardware_concurrency()))) {
+        pool_(options.threads > 0 ? options.threads
+                                  : static_cast<int>(std::max(1U, std::thread::hardware_concurrency()))) {
     result_.gpus = gpus_;
     result_.memory_limit = static_cast<std::int64_t>(1e9 * hardware.memory_gb * (1 - options.memory_headroom));
     result_.counts.against_rules = space_.against_rules();
   }
 
+  // Best first: looks at the layout of the language model with the least bound, which becomes larger when its settings
+  // are known, and simulates it once no other has a smaller bound.
   SearchResult run() {
     result_.given = evaluate(recipe_, memory_of(recipe_));
     result_.given_fits = result_.given.memory <= result_.memory_limit;
     const std::vector<Start> starts = order_by_bound();
-    for (std::size_t first = 0; first < starts.size(); first += kAtOnce) {
+    std::size_t next = 0;
+    while (true) {
       const double limit = options_.use_bounds ? slowest_of_best() : kNever;
-      const auto count = std::min(kAtOnce, starts.size() - first);
-      if (starts[first].bound >= limit) {
-        for (std::size_t i = first; i < starts.size(); ++i) result_.counts.too_slow += starts[i].layouts;
+      const double ready = ready_.empty() ? kNever : ready_.front().bound;
+      if (next < starts.size() && starts[next].bound < std::min(limit, ready))
+        next = choose_settings(starts, next);
+      else if (ready < limit)
+        simulate_ready(limit);
+      else
         break;
-      }
-      std::vector<Outcome> outcomes(count);
-      pool_.run(count, [&](std::size_t i) { outcomes[i] = solve(starts[first + i].language, limit); });
-      for (Outcome& outcome : outcomes) keep(std::move(outcome));
     }
+    for (; next < starts.size(); ++next) result_.counts.too_slow += starts[next].layouts;
+    result_.counts.too_slow += std::ssize(ready_);
     finish();
     return std::move(result_);
   }
 
  private:
+  // A layout of the language model, with the number and the least bound of its layouts.
   struct Start {
     LanguageLayout language;
     double bound = 0;
     std::int64_t layouts = 0;
+  };
+  // A layout with the settings that it will be simulated with.
+  struct Ready {
+    Layout layout;
+    Settings settings;
+    double bound = 0;
+    std::size_t start = 0;
+  };
+
+  struct Best {
+    std::size_t start = 0;
+    Candidate candidate{};
+  };
+  // What came of layouts.
+  struct Outcome {
+    std::vector<Ready> ready{};
+    std::vector<Candidate> fitting{};  // all that were simulated, with all their settings
+    SearchCounts counts{};
   };
 
   // --- results
@@ -148,15 +170,26 @@ class Search {
   }
 
   double slowest_of_best() const {
-    return std::ssize(result_.best) < options_.top ? kNever : result_.best.back().simulation.iteration_s;
+    return std::ssize(best_) < kept_ ? kNever : best_.back().candidate.simulation.iteration_s;
   }
 
-  void keep(Outcome outcome) {
+  double fastest_of(std::size_t start) const {
+    const auto same = std::ranges::find(best_, start, &Best::start);
+    return same == best_.end() ? kNever : same->candidate.simulation.iteration_s;
+  }
+
+  // Of each layout of the language model, the fastest counts.
+  void keep(Outcome outcome, std::size_t start) {
     result_.counts += outcome.counts;
     if (outcome.fitting.empty()) return;
-    result_.best.push_back(*std::ranges::min_element(outcome.fitting, is_faster));
-    std::ranges::stable_sort(result_.best, is_faster);
-    if (std::ssize(result_.best) > options_.top) result_.best.pop_back();
+    const Candidate& fastest = *std::ranges::min_element(outcome.fitting, is_faster);
+    const auto same = std::ranges::find(best_, start, &Best::start);
+    if (same == best_.end())
+      best_.push_back({start, fastest});
+    else if (is_faster(fastest, same->candidate))
+      same->candidate = fastest;
+    std::ranges::stable_sort(best_, is_faster, &Best::candidate);
+    if (std::ssize(best_) > kept_) best_.pop_back();
     for (Candidate& candidate : outcome.fitting) add_to_front(std::move(candidate));
   }
 
@@ -171,7 +204,22 @@ class Search {
     front.push_back(std::move(candidate));
   }
 
+  // Simulates what is left again, with steps in which replicas differ.
+  void draw_steps() {
+    std::vector<Candidate*> candidates = {&result_.given};
+    for (Candidate& candidate : result_.best) candidates.push_back(&candidate);
+    pool_.run(candidates.size(), [&](std::size_t i) {
+      *candidates[i] = candidate_of(candidates[i]->recipe, candidates[i]->memory, options_.steps);
+    });
+    std::ranges::stable_sort(result_.best, is_faster);
+    result_.front.clear();
+    for (const Candidate& candidate : result_.best) add_to_front(candidate);
+    if (std::ssize(result_.best) > options_.top) result_.best.resize(static_cast<std::size_t>(options_.top));
+  }
+
   void finish() {
+    for (Best& best : best_) result_.best.push_back(std::move(best.candidate));
+    if (options_.steps.draw) draw_steps();
     if (result_.given_fits) add_to_front(result_.given);
     std::ranges::stable_sort(result_.front, is_faster);
     const auto explain = [&](std::vector<Candidate>& candidates) {
@@ -196,119 +244,163 @@ class Search {
   std::vector<Start> order_by_bound() {
     std::vector<Start> starts(space_.language().size());
     pool_.run(starts.size(), [&](std::size_t i) { starts[i] = start_of(space_.language()[i]); });
-    std::erase_if(starts, [](const Start& start) { return start.layouts == 0; });
-    for (const Start& start : starts) result_.counts.layouts += start.layouts;
+    for (const Start& start : starts) {
+      result_.counts.layouts += start.layouts;
+      if (start.bound == kNever) result_.counts.too_large += start.layouts;
+    }
+    std::erase_if(starts, [](const Start& start) { return start.layouts == 0 || start.bound == kNever; });
     std::ranges::stable_sort(starts, {}, &Start::bound);
     return starts;
   }
 
   Start start_of(const LanguageLayout& language) {
     const std::vector<Layout> layouts = space_.layouts_of(language);
-    const Choice choice = cheapest_pieces(language, {}, sequence_choices(language));
-    double least = kNever;
-    for (const Layout& layout : layouts)
-      least = std::min(least, bound_.of_layout(layout, choice.settings, choice.of_language));
-    return {language, kRounding * least, std::ssize(layouts)};
+    Start start = {language, kNever, std::ssize(layouts)};
+    if (bound_.bytes_of_language(language) > result_.memory_limit) return start;
+    const Choice choice = choice_of(language, {});
+    for (const Layout& layout : layouts) start.bound = std::min(start.bound, bound_of(layout, choice));
+    return start;
+  }
+
+  double bound_of(const Layout& layout, const Choice& choice) {
+    return kRounding * bound_.of_layout(layout, choice.settings, choice.of_language);
   }
 
   // --- settings
 
-  std::vector<bool> sequence_choices(const LanguageLayout& language) const {
-    if (language.split.tp == 1) return {recipe_.model.sequence_parallel};
-    return {true, false};
+  // Sequence parallelism, and as many pieces, as make the layers fastest.
+  Settings settings_of(const LanguageLayout& language, const RecomputeConfig& recompute) {
+    const Split& split = language.split;
+    const std::tuple key(split.tp, split.cp, split.ep, language.micro_batch, names_of(recompute));
+    return pieces_.get(key, [&] {
+      Settings best;
+      double least = kNever;
+      for (const bool sequence : split.tp > 1 ? std::vector{true, false} : std::vector{recipe_.model.sequence_parallel})
+        for (const int tp_pieces : sequence&& split.tp > 1 ? kPieces : std::vector{1})
+          for (const int expert_pieces : split.ep > 1 ? kPieces : std::vector{1}) {
+            const Settings settings = {.sequence_parallel = sequence,
+                                       .overlap = {.tp_pieces = tp_pieces, .expert_pieces = expert_pieces},
+                                       .recompute = recompute};
+            const double seconds = bound_.of_layers(language, settings);
+            if (seconds >= least) continue;
+            least = seconds;
+            best = settings;
+          }
+      return best;
+    });
   }
 
-  Choice cheapest_pieces(const LanguageLayout& language, const RecomputeConfig& recompute,
-                         const std::vector<bool>& sequence_parallel) {
-    Choice best = {.settings{}, .of_language = kNever};
-    for (const bool sequence : sequence_parallel)
-      for (const int tp_pieces : kPieces)
-        for (const int expert_pieces : kPieces) {
-          const bool has_tp = sequence && language.split.tp > 1, has_ep = language.split.ep > 1;
-          if ((tp_pieces > 1 && !has_tp) || (expert_pieces > 1 && !has_ep)) continue;
-          const Settings settings = {.sequence_parallel = sequence,
-                                     .overlap = {.tp_pieces = tp_pieces, .expert_pieces = expert_pieces},
-                                     .recompute = recompute};
-          const double seconds = bound_.of_language(language, settings);
-          if (seconds < best.of_language) best = {settings, seconds};
-        }
-    return best;
+  Choice choice_of(const LanguageLayout& language, const RecomputeConfig& recompute) {
+    const Settings settings = settings_of(language, recompute);
+    return {settings, bound_.of_language(language, settings)};
   }
 
   // By time, then by how much is computed again.
   std::vector<Choice> choices_of(const LanguageLayout& language) {
     std::vector<Choice> choices;
-    for (const RecomputeConfig& recompute : recompute_sets_)
-      for (const bool sequence : sequence_choices(language))
-        choices.push_back(cheapest_pieces(language, recompute, {sequence}));
+    for (const RecomputeConfig& recompute : recompute_sets_) choices.push_back(choice_of(language, recompute));
     std::ranges::stable_sort(choices, {}, [](const Choice& choice) {
       return std::tuple(choice.of_language, names_of(choice.settings.recompute).size());
     });
     return choices;
   }
 
-  // --- one layout of the language model
+  // Of the next layouts of the language model.
+  std::size_t choose_settings(const std::vector<Start>& starts, std::size_t first) {
+    const std::size_t end = std::min(starts.size(), first + kAtOnce);
+    std::vector<Outcome> outcomes(end - first);
+    pool_.run(outcomes.size(), [&](std::size_t i) { outcomes[i] = choose(starts[first + i].language, first + i); });
+    for (Outcome& outcome : outcomes) {
+      result_.counts += outcome.counts;
+      std::ranges::move(outcome.ready, std::back_inserter(ready_));
+    }
+    std::ranges::stable_sort(ready_, {}, [](const Ready& ready) { return std::tuple(ready.bound, ready.start); });
+    return end;
+  }
 
-  Outcome solve(const LanguageLayout& language, double limit) {
+  // The cheapest settings that fit, of each layout.
+  Outcome choose(const LanguageLayout& language, std::size_t start) {
     Outcome outcome;
     const std::vector<Choice> choices = choices_of(language);
-    std::vector<std::pair<double, Layout>> layouts;
+    std::vector<Fit> of_language(choices.size(), Fit::Unknown);  // for encoders on other ranks, too
     for (Layout& layout : space_.layouts_of(language)) {
-      const double bound = kRounding * bound_.of_layout(layout, choices.front().settings, choices.front().of_language);
-      layouts.emplace_back(bound, std::move(layout));
-    }
-    std::ranges::stable_sort(layouts, {}, &std::pair<double, Layout>::first);
-    std::vector<bool> too_large(choices.size());  // for encoders on other ranks, too
-    for (const auto& [bound, layout] : layouts) {
-      if (bound >= limit)
-        ++outcome.counts.too_slow;
-      else
-        limit = std::min(limit, simulate_layout(layout, choices, limit, too_large, outcome));
+      if (!validate(recipe_with(layout, choices.front().settings)).empty()) {
+        ++outcome.counts.against_rules;
+        continue;
+      }
+      const std::optional<std::size_t> found = cheapest_that_fits(layout, choices, of_language);
+      if (!found) {
+        ++outcome.counts.too_large;
+        continue;
+      }
+      const double bound = bound_of(layout, choices[*found]);
+      outcome.ready.push_back({std::move(layout), choices[*found].settings, bound, start});
     }
     return outcome;
   }
 
-  // With the cheapest of these settings that fits. Returns the least time, or infinity.
-  double simulate_layout(const Layout& layout, const std::vector<Choice>& choices, double limit,
-                         std::vector<bool>& too_large, Outcome& outcome) {
+  // The first and the last but one keep the most and, but for `full`, the least. Most layouts need no more than these.
+  std::optional<std::size_t> cheapest_that_fits(const Layout& layout, const std::vector<Choice>& choices,
+                                                std::vector<Fit>& of_language) const {
+    const auto fits = [&](std::size_t i) {
+      if (of_language[i] == Fit::No) return false;
+      const Memory memory = memory_of(recipe_with(layout, choices[i].settings));
+      if (!layout.colocated && memory.language > result_.memory_limit) of_language[i] = Fit::No;
+      return memory.fullest <= result_.memory_limit;
+    };
+    const auto parts = [&](std::size_t i) { return names_of(choices[i].settings.recompute).size(); };
+    std::size_t none = 0, most = 0, full = 0;
     for (std::size_t i = 0; i < choices.size(); ++i) {
-      if (too_large[i]) continue;
-      const Choice& choice = choices[i];
-      if (kRounding * bound_.of_layout(layout, choice.settings, choice.of_language) >= limit) {
-        ++outcome.counts.too_slow;
-        return kNever;
-      }
-      const Recipe changed = recipe_with(layout, choice.settings);
-      if (!validate(changed).empty()) {
-        ++outcome.counts.against_rules;
-        return kNever;
-      }
-      const Memory memory = memory_of(changed);
-      too_large[i] = !layout.colocated && memory.language > result_.memory_limit;
-      if (memory.fullest > result_.memory_limit) continue;
-      return simulate_settings(layout, choice.settings, outcome);
+      if (choices[i].settings.recompute.full) full = i;
+      if (parts(i) == 0) none = i;
+      if (parts(i) > parts(most)) most = i;
     }
-    ++outcome.counts.too_large;
-    return kNever;
+    if (fits(none)) return none;
+    if (!fits(most)) return fits(full) ? std::optional(full) : std::nullopt;
+    for (std::size_t i = 0; i < choices.size(); ++i)
+      if (i == most || (i != none && fits(i))) return i;
+    return most;
   }
 
-  double simulate_settings(const Layout& layout, Settings settings, Outcome& outcome) {
+  // --- simulations
+
+  void simulate_ready(double limit) {
+    std::vector<Ready> now;
+    while (!ready_.empty() && now.size() < kAtOnce && ready_.front().bound < limit) {
+      if (!options_.use_bounds || ready_.front().bound < fastest_of(ready_.front().start))
+        now.push_back(std::move(ready_.front()));
+      else
+        ++result_.counts.too_slow;
+      ready_.erase(ready_.begin());
+    }
+    std::vector<Outcome> outcomes(now.size());
+    pool_.run(now.size(), [&](std::size_t i) { simulate_settings(now[i], outcomes[i]); });
+    for (std::size_t i = 0; i < now.size(); ++i) keep(std::move(outcomes[i]), now[i].start);
+  }
+
+  // First everything overlaps, with each prefetch; then the best of these with less overlap.
+  void simulate_settings(const Ready& ready, Outcome& outcome) const {
     ++outcome.counts.simulated;
-    double least = kNever;
-    for (const auto& [reduce, gather] : overlap_choices())
-      for (const int prefetch : kPrefetch) {
-        if (prefetch > 0 && !can_prefetch(layout, prefetch)) continue;
-        settings.overlap_reduce = reduce;
-        settings.overlap_gather = gather;
-        settings.prefetch = prefetch;
-        const Recipe changed = recipe_with(layout, settings);
-        const Memory memory = memory_of(changed);
-        if (memory.fullest > result_.memory_limit) continue;
-        ++outcome.counts.simulations;
-        outcome.fitting.push_back(evaluate(changed, memory));
-        least = std::min(least, outcome.fitting.back().simulation.iteration_s);
-      }
-    return least;
+    Settings settings = ready.settings;
+    const auto evaluate_settings = [&] {
+      const Recipe changed = recipe_with(ready.layout, settings);
+      const Memory memory = memory_of(changed);
+      if (memory.fullest > result_.memory_limit) return;
+      ++outcome.counts.simulations;
+      outcome.fitting.push_back(evaluate(changed, memory));
+    };
+    const std::vector<std::pair<bool, bool>> overlaps = overlap_choices();
+    std::tie(settings.overlap_reduce, settings.overlap_gather) = overlaps.front();
+    for (const int prefetch : kPrefetch) {
+      settings.prefetch = prefetch;
+      if (prefetch == 0 || can_prefetch(ready.layout, prefetch)) evaluate_settings();
+    }
+    if (outcome.fitting.empty()) return;
+    settings.prefetch = std::ranges::min_element(outcome.fitting, is_faster)->recipe.train.prefetch;
+    for (std::size_t i = 1; i < overlaps.size(); ++i) {
+      std::tie(settings.overlap_reduce, settings.overlap_gather) = overlaps[i];
+      evaluate_settings();
+    }
   }
 
   std::vector<std::pair<bool, bool>> overlap_choices() const {
@@ -330,11 +422,15 @@ class Search {
   const HardwareProfile& hardware_;
   const SearchOptions options_;
   const int gpus_;
+  const int kept_;  // layouts of the language model
   const LayoutSpace space_;
   const TypicalSample sample_;
   LayoutBound bound_;
+  SharedTable<std::tuple<int, int, int, int, std::vector<std::string>>, Settings> pieces_;
   const std::vector<RecomputeConfig> recompute_sets_;
   WorkerPool pool_;
+  std::vector<Ready> ready_;  // the least bound first
+  std::vector<Best> best_;    // the fastest first
   SearchResult result_;
 };
 

@@ -19,11 +19,11 @@ struct SearchOptions {
   double memory_headroom = 0.1;  // the share of a device's memory that stays free
   int top = 10;                  // how many layouts of the language model to return
   bool same_data_order = true;   // only layouts that read a data set in the recipe's order
-  // How steps are drawn. If replicas differ in them, layouts are first compared by steps of equal samples of mean size,
-  // and several times as many as asked for by these.
+  // How steps are drawn, if replicas differ in them: layouts are first compared by steps of equal samples of the drawn
+  // ones' mean size; twice as many as asked for, and the recipe as given, are then simulated with these.
   SimulateOptions steps{};
-  int threads = 0;               // 0: as many as there are cores
-  bool use_bounds = true;        // false: simulate everything that fits
+  int threads = 0;         // 0: as many as there are cores
+  bool use_bounds = true;  // false: simulate everything that fits
 };
 
 struct Candidate {
@@ -36,12 +36,12 @@ struct Candidate {
 };
 
 struct SearchCounts {
-  std::int64_t layouts = 0;         // considered
-  std::int64_t against_rules = 0;   // further splits that cannot run
-  std::int64_t too_large = 0;       // do not fit in memory
-  std::int64_t too_slow = 0;        // cannot be among the fastest
-  std::int64_t simulated = 0;       // layouts
-  std::int64_t simulations = 0;     // of their settings
+  std::int64_t layouts = 0;        // considered
+  std::int64_t against_rules = 0;  // further splits that cannot run
+  std::int64_t too_large = 0;      // do not fit in memory
+  std::int64_t too_slow = 0;       // cannot be among the fastest
+  std::int64_t simulated = 0;      // layouts
+  std::int64_t simulations = 0;    // of their settings
 
   SearchCounts& operator+=(const SearchCounts& other);
 };

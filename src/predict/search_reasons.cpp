@@ -60,22 +60,28 @@ class Causes {
     if (before != after) found_.push_back(fmt::format("{} instead of {}", after, before));
   }
 
+  void differ_in_gpus(const ModuleConfig& before, const ModuleConfig& after) {
+    const std::string gpus = gpus_text(given_, before), other = gpus_text(other_, after);
+    if (gpus != other) found_.push_back(fmt::format("{} on {} instead of {}", after.name, other, gpus));
+  }
+
   static std::string recompute_text(const Recipe& recipe) {
     if (recipe.model.recompute.empty()) return "no recompute";
     return fmt::format("recompute {}", fmt::join(recipe.model.recompute, "+"));
   }
   std::string gpus_text(const Recipe& recipe, const ModuleConfig& module) const {
-    if (module.kind == "encoder" && recipe.topology.colocated) return module.name + " on the language model's GPUs";
-    return fmt::format("{} on {}", module.name, grid_size(module) == 1 ? "1 GPU" : fmt::format("{} GPUs", grid_size(module)));
+    if (module.kind == "encoder" && recipe.topology.colocated) return "the language model's GPUs";
+    return grid_size(module) == 1 ? "1 GPU" : fmt::format("{} GPUs", grid_size(module));
   }
   std::string ep_text(const ModuleConfig& module) const {
     const int ranks = module.ep * module.expt_tp, nodes = (ranks + ranks_per_node_ - 1) / ranks_per_node_;
-    return nodes == 1 ? fmt::format("ep {} inside a node", module.ep) : fmt::format("ep {} on {} nodes", module.ep, nodes);
+    return nodes == 1 ? fmt::format("ep {} inside a node", module.ep)
+                      : fmt::format("ep {} on {} nodes", module.ep, nodes);
   }
 
   void of_compute() {
     differ(recompute_text(given_), recompute_text(other_));
-    differ(gpus_text(given_, a_), gpus_text(other_, b_));
+    differ_in_gpus(a_, b_);
     differ("tp", a_.tp, b_.tp);
     differ("micro batch", given_.train.micro_batch, other_.train.micro_batch);
   }
@@ -83,7 +89,7 @@ class Causes {
   void of_modules(std::size_t part) {
     for (std::size_t m = 0; m < given_.topology.modules.size(); ++m)
       if (given_.topology.modules[m].kind == "encoder")
-        differ(gpus_text(given_, given_.topology.modules[m]), gpus_text(other_, other_.topology.modules[m]));
+        differ_in_gpus(given_.topology.modules[m], other_.topology.modules[m]);
     if (part != kWaiting) return;
     differ("prefetch", given_.train.prefetch, other_.train.prefetch);
     differ("pp", a_.pp, b_.pp);
@@ -102,7 +108,7 @@ class Causes {
     } else if (kind == CommKind::Expert) {
       differ(ep_text(a_), ep_text(b_));
       differ("expert pieces", given_.model.overlap.expert_pieces, other_.model.overlap.expert_pieces);
-      if (recompute_text(given_) != recompute_text(other_)) differ(recompute_text(given_), recompute_text(other_));
+      differ(recompute_text(given_), recompute_text(other_));
     } else if (kind == CommKind::Pipeline) {
       differ("pp", a_.pp, b_.pp);
       differ("vpp", a_.vpp, b_.vpp);

@@ -71,8 +71,9 @@ ForwardBackward layer_times(const LayerWork& work, const LayerCollectives& colle
                             bool is_first, GroupTimes& groups, const HardwareProfile& hardware) {
   // Rows that are sent again in backward leave only after the shared expert.
   const auto rows = in_language(options.recompute).experts ? RowsTravel::Alone : RowsTravel::BesideSharedExpert;
-  return {layer_time(work.forward, collectives.forward, rows, groups, hardware),
-          layer_time(in_microbatch(work.backward, is_first), collectives.backward, RowsTravel::Alone, groups, hardware)};
+  return {
+      layer_time(work.forward, collectives.forward, rows, groups, hardware),
+      layer_time(in_microbatch(work.backward, is_first), collectives.backward, RowsTravel::Alone, groups, hardware)};
 }
 
 StepTimes::StepTimes(const ReducedWorld& world, const StepSetup& setup, const ScheduleOptions& options,

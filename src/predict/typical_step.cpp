@@ -61,7 +61,8 @@ TypicalSample mean_sample(const Recipe& recipe, const Topology& topology, const 
     for (const auto& replicas : step.text)
       for (const StepSizes::Text& text : replicas) {
         tokens += static_cast<double>(text.tokens) / samples;
-        labels += static_cast<double>(std::accumulate(text.labels.begin(), text.labels.end(), std::int64_t{0})) / samples;
+        labels +=
+            static_cast<double>(std::accumulate(text.labels.begin(), text.labels.end(), std::int64_t{0})) / samples;
         sequences += static_cast<double>(text.sequences) / samples;
         squares += text.squares / samples;
       }

@@ -10,9 +10,9 @@ namespace braid {
 
 struct TypicalSample {
   std::int64_t tokens = 0, labels = 0, sequences = 1;
-  double squares = 0;                        // as StepSizes::Text
-  std::vector<StepSizes::Extents> media{};   // by module of the recipe
-  std::vector<std::int64_t> value_bytes{};   // likewise
+  double squares = 0;                       // as StepSizes::Text
+  std::vector<StepSizes::Extents> media{};  // by module of the recipe
+  std::vector<std::int64_t> value_bytes{};  // likewise
 };
 
 // The recipe on one rank for each module, with one sample per step.

@@ -11,6 +11,8 @@
 #include "predict/layout_space.h"
 #include "predict/memory.h"
 #include "predict/search_reasons.h"
+#include "predict/step_draws.h"
+#include "predict/typical_step.h"
 
 namespace braid {
 namespace {
@@ -176,6 +178,20 @@ TEST(Search, FrontHasNoCandidateThatAnotherBeats) {
   EXPECT_TRUE(result.best.front().on_front);
 }
 
+// Images of one sample in two delay its replica; layouts are ranked with these steps, too.
+TEST(Search, DrawsSteps) {
+  const Recipe recipe = tiny({{"data.media.images.share", "0.5"}});
+  const SimulateOptions steps = {.steps = 2, .draw = [](const Recipe& r, const Topology& topology, int step) {
+                                   return draw_step(r, topology, nullptr, static_cast<std::uint64_t>(step));
+                                 }};
+  const SearchResult result = search_layouts(recipe, nodes_of(2), {.nodes = 2, .top = 3, .steps = steps});
+  ASSERT_EQ(result.best.size(), 3);
+  EXPECT_DOUBLE_EQ(result.given.simulation.iteration_s, simulate(recipe, nodes_of(2), steps).iteration_s);
+  for (const Candidate& candidate : result.best)
+    EXPECT_DOUBLE_EQ(candidate.simulation.iteration_s, simulate(candidate.recipe, nodes_of(2), steps).iteration_s);
+  EXPECT_LE(result.best[0].simulation.iteration_s, result.best[1].simulation.iteration_s);
+}
+
 // Lanes decide the order in which samples of a data set come, and only a dp that divides them keeps it.
 TEST(Search, KeepsTheOrderOfADataSet) {
   const Recipe recipe = tiny({{"data.path", "somewhere"},
@@ -229,7 +245,7 @@ TEST(SearchReasons, NameWhereTheTimeWentAndWhatChanged) {
   };
   const Simulation before = simulation(0.5, 0.5), after = simulation(0.55, 0.1);
   EXPECT_EQ(compare_layouts({given, before}, {other, after}, 8),
-            "-0.400 s waiting (images on 2 GPUs instead of images on 1 GPU); +0.050 s compute (recompute norms instead "
+            "-0.400 s waiting (images on 2 GPUs instead of 1 GPU); +0.050 s compute (recompute norms instead "
             "of no recompute)");
   EXPECT_EQ(compare_layouts({given, before}, {given, before}, 8), "as fast as given");
 }
