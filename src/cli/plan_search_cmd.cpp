@@ -10,13 +10,14 @@
 #include "cli/commands.h"
 #include "cli/plan_commands.h"
 #include "cli/plan_sizes.h"
+#include "predict/fill_plan_page.h"
 #include "predict/search.h"
 
 namespace braid {
 namespace {
 
 struct SearchCommand {
-  std::string recipe_path, hardware = "h100", headroom = "10%", write_path;
+  std::string recipe_path, hardware = "h100", headroom = "10%", write_path, html_path;
   std::optional<int> nodes;
   PlanSizesCall sizes{.default_steps = 2};
   int top = 10;
@@ -157,13 +158,17 @@ std::string result_json(const SearchResult& result, const Recipe& recipe, const 
   return json.dump();
 }
 
+void write_file(const std::string& path, const std::string& text, const char* option) {
+  std::ofstream file(path);
+  file << text;
+  if (!file.flush()) throw ConfigError({fmt::format("cannot write '{}'", path), option, "give the name of a file"});
+}
+
 // The fastest that fits.
 void write_best(const SearchResult& result, const std::string& path) {
   if (result.best.empty())
     throw ConfigError({"no layout fits in memory, so there is no recipe to write", "--write", "use more nodes"});
-  std::ofstream file(path);
-  file << to_yaml(result.best.front().recipe);
-  if (!file.flush()) throw ConfigError({fmt::format("cannot write '{}'", path), "--write", "give the name of a file"});
+  write_file(path, to_yaml(result.best.front().recipe), "--write");
 }
 
 void plan_search(const SearchCommand& command, const std::vector<std::string>& flags) {
@@ -182,6 +187,10 @@ void plan_search(const SearchCommand& command, const std::vector<std::string>& f
   else
     print_result(result, recipe, hardware, sizes);
   if (!command.write_path.empty()) write_best(result, command.write_path);
+  if (!command.html_path.empty())
+    write_file(command.html_path,
+               plan_html(page_of({command.recipe_path, recipe, hardware, sizes.words}, result, sizes.options)),
+               "--html");
 }
 
 }  // namespace
@@ -207,6 +216,7 @@ void add_plan_search_command(CLI::App& plan) {
                    "also layouts that read a data set in another order, because their dp does not divide its lanes");
   search->add_flag("--json", command->json, "print JSON, for programs");
   search->add_option("--write", command->write_path, "write the fastest layout to this file, a recipe that trains");
+  search->add_option("--html", command->html_path, "write the layouts to this file, a page to look at in a browser");
   search->allow_extras();
   search->footer("The global batch stays as it is, and with it the losses.\n\n" + short_overrides_help());
   search->callback([command, search] { plan_search(*command, search->remaining()); });

@@ -14,6 +14,7 @@
 #include "cli/plan_sizes.h"
 #include "plan/frozen.h"
 #include "plan/timeline.h"
+#include "predict/fill_plan_page.h"
 #include "predict/scale_nodes.h"
 #include "predict/simulate.h"
 #include "predict/step_trace.h"
@@ -22,7 +23,7 @@ namespace braid {
 namespace {
 
 struct SimulateCommand {
-  std::string recipe_path, hardware = "h100", svg_path, trace_path;
+  std::string recipe_path, hardware = "h100", svg_path, trace_path, html_path;
   std::optional<int> nodes, encoder_nodes;
   double compute_efficiency = 1, link_efficiency = 1;
   std::string stats_path;
@@ -130,9 +131,13 @@ void plan_simulate(const SimulateCommand& command, const std::vector<std::string
   }
   if (command.seed) recipe.train.seed = *command.seed;
   const PlanSizes sizes = plan_sizes(recipe, {command.stats_path, command.steps, command.full});
-  const auto [simulation, step] = simulate_and_keep(recipe, hardware, sizes.options);
+  const SimulationAndStep simulated = simulate_and_keep(recipe, hardware, sizes.options);
+  const auto& [simulation, step] = simulated;
   if (!command.svg_path.empty()) write_file(command.svg_path, drawing(step, recipe), "--svg");
   if (!command.trace_path.empty()) write_trace(step, command.trace_path);
+  if (!command.html_path.empty())
+    write_file(command.html_path, plan_html(page_of({command.recipe_path, recipe, hardware, sizes.words}, simulated)),
+               "--html");
   if (command.json) return fmt::print("{}\n", simulation_json(simulation, recipe, hardware, sizes));
   print_simulation(simulation, hardware, sizes, scaled);
 }
@@ -167,6 +172,7 @@ void add_plan_simulate_command(CLI::App& plan) {
   simulate->add_flag("--json", command->json, "print JSON, for programs");
   simulate->add_option("--svg", command->svg_path, "draw the last step to this file, to scale");
   simulate->add_option("--trace", command->trace_path, "write the last step to this file, for Perfetto");
+  simulate->add_option("--html", command->html_path, "write the result to this file, a page to look at in a browser");
   simulate->allow_extras();
   simulate->footer(short_overrides_help());
   simulate->callback([command, simulate] { plan_simulate(*command, simulate->remaining()); });

@@ -83,7 +83,8 @@ class Timeline {
     timeline_.spans.push_back(std::move(span));
   }
 
-  // Where a forward's input and a backward's gradient come from, as far as these ranks are shown; an update's gradients.
+  // Where a forward's input and a backward's gradient come from, as far as these ranks are shown; an update's
+  // gradients.
   std::vector<int> before(int rank, const Op& op, double begin) const {
     std::vector<int> found;
     const auto look = [&](const Key& key) {

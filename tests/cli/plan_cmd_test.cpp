@@ -76,10 +76,9 @@ TEST(PlanCommand, SearchForPrograms) {
   const std::vector<std::string> words = {"plan",       "search", recipe,  "--nodes", "1",
                                           "--hardware", "cpu-2",  "--top", "2",       "--json"};
   const Finished search = braid(words);
-  EXPECT_THAT(search.out,
-              AllOf(HasSubstr(R"("gpus":2,"global_batch":16)"), HasSubstr(R"("counts":{"layouts":)"),
-                    HasSubstr(R"("given":{"iteration_s":)"), HasSubstr(R"("best":[{"iteration_s":)"),
-                    HasSubstr(R"("pareto":true)"), HasSubstr(R"("why":")")));
+  EXPECT_THAT(search.out, AllOf(HasSubstr(R"("gpus":2,"global_batch":16)"), HasSubstr(R"("counts":{"layouts":)"),
+                                HasSubstr(R"("given":{"iteration_s":)"), HasSubstr(R"("best":[{"iteration_s":)"),
+                                HasSubstr(R"("pareto":true)"), HasSubstr(R"("why":")")));
   EXPECT_EQ(braid(words).out, search.out);
   EXPECT_THAT(braid({"plan", "search", recipe, "--memory-headroom", "much"}).err,
               HasSubstr("--memory-headroom much is no share of the memory"));

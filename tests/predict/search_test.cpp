@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "base/strings.h"
+#include "predict/fill_plan_page.h"
 #include "predict/layout_bound.h"
 #include "predict/layout_space.h"
 #include "predict/memory.h"
@@ -38,6 +39,8 @@ HardwareProfile nodes_of(int ranks) {
   profile.ranks_per_node = ranks;
   return profile;
 }
+
+std::size_t index_of(int i) { return static_cast<std::size_t>(i); }
 
 std::int64_t needed(const Recipe& recipe) {
   const Topology topology(recipe.topology, workload_of(recipe));
@@ -148,7 +151,7 @@ TEST(Search, NoBoundExceedsASimulation) {
 // As much memory as makes some layouts too large and others compute activations again.
 TEST(Search, CandidatesAreRecipesThatFit) {
   const Recipe recipe = parse_recipe(
-      "topology: {modules: {images: {kind: encoder, dp: 8}, language: {kind: language, tp: 2, ep: 8, dp: 4}}}\n"
+      "topology: {modules: {images: {kind: encoder, tp: 2, dp: 4}, language: {kind: language, tp: 2, ep: 8, dp: 4}}}\n"
       "model: {provider: nemotron-vlm-20l}\n"
       "data: {sequence_length: 2048}\n"
       "train: {micro_batch: 1, global_batch: 16}\n");
@@ -229,6 +232,30 @@ TEST(Search, PlacesTheLanguageModelAtTheBeginningOfANode) {
   };
   EXPECT_EQ(offset(2), 2);
   EXPECT_EQ(offset(4), 0);
+}
+
+// The page has the recipe as given first, then the best layout, with timelines whose spans follow what they wait for.
+TEST(Search, FillsAPage) {
+  const Recipe recipe = tiny();
+  const HardwareProfile hardware = nodes_of(2);
+  const SearchResult result = search_layouts(recipe, hardware, {.nodes = 2, .top = 3});
+  const PlanPage page = page_of({"tiny.yaml", recipe, hardware, "full"}, result, {});
+  ASSERT_GE(page.layouts.size(), 4);
+  EXPECT_EQ(page.layouts[index_of(page.baseline)].iteration_s, result.given.simulation.iteration_s);
+  EXPECT_EQ(page.layouts[index_of(page.best)].iteration_s, result.best.front().simulation.iteration_s);
+  EXPECT_TRUE(page.layouts[index_of(page.best)].on_front);
+  for (const PlanLayout& layout : page.layouts) {
+    double exposed = 0;
+    for (const TimePart& part : layout.parts) exposed += part.exposed_s;
+    EXPECT_NEAR(exposed, layout.iteration_s, 1e-6 * layout.iteration_s) << layout.name;
+  }
+  const PlanTimeline& timeline = page.layouts[index_of(page.best)].timeline;
+  ASSERT_FALSE(timeline.spans.empty());
+  for (std::size_t i = 0; i < timeline.spans.size(); ++i)
+    for (const int before : timeline.spans[i].after) {
+      ASSERT_LT(before, static_cast<int>(i));
+      EXPECT_LE(timeline.spans[index_of(before)].end_s, timeline.spans[i].begin_s);
+    }
 }
 
 TEST(SearchReasons, NameWhereTheTimeWentAndWhatChanged) {
