@@ -163,7 +163,7 @@ const LayoutBound::Table& LayoutBound::table_of(const LanguageLayout& layout, co
 
 std::int64_t LayoutBound::bytes_of_language(const LanguageLayout& layout) {
   const Split& split = layout.split;
-  return bytes_.get({split.tp, split.ep, split.pp, split.vpp}, [&] {
+  const StateBytes& state = bytes_.get({split.tp, split.ep, split.pp, split.vpp}, [&] {
     ModuleConfig config = recipe_.topology.modules[language_module_];
     config.tp = split.tp;
     config.cp = 1;
@@ -176,11 +176,13 @@ std::int64_t LayoutBound::bytes_of_language(const LanguageLayout& layout) {
       *grid = Grid(0, std::move(dims));
     }
     module.vpp = split.vpp;
-    const OptimizerMemory state =
+    const OptimizerMemory bytes =
         optimizer_memory(declare_parameters(setup_.model.language, split.pp * split.vpp), module, 0, setup_.optimizer,
                          setup_.layers.element_bytes, !contains(setup_.frozen, config.name));
-    return state.parameters + state.gradients;
+    return StateBytes{bytes.parameters + bytes.gradients, bytes.main_copy + bytes.moments, config.dp};
   });
+  const int shards = setup_.optimizer.zero ? split.cp * split.dp : state.replicas;
+  return state.of_parameters + state.of_optimizer * state.replicas / shards;
 }
 
 double LayoutBound::of_layers(const LanguageLayout& layout, const Settings& settings) {

@@ -49,7 +49,8 @@ class LayoutBound {
 
   // Seconds that all layers take in one forward and backward, on the ranks of one replica.
   double of_layers(const LanguageLayout& layout, const Settings& settings);
-  // Bytes that each rank of the language model's first stage needs at least: its parameters and their gradients.
+  // Bytes that each rank of the language model's first stage needs at least: its parameters, their gradients and its
+  // shard of the optimizer's state.
   std::int64_t bytes_of_language(const LanguageLayout& layout);
   // Seconds of a step.
   double of_language(const LanguageLayout& layout, const Settings& settings);
@@ -87,7 +88,12 @@ class LayoutBound {
   std::vector<std::size_t> kinds_;  // of the model's layers
   SharedTable<LanguageKey, Table> language_;
   SharedTable<EncoderKey, Seconds> encoders_;
-  SharedTable<std::tuple<int, int, int, int>, std::int64_t> bytes_;  // by tp, ep, pp and vpp
+  struct StateBytes {
+    std::int64_t of_parameters = 0;  // and gradients
+    std::int64_t of_optimizer = 0;   // with `replicas`; more of them have smaller shards
+    int replicas = 1;
+  };
+  SharedTable<std::tuple<int, int, int, int>, StateBytes> bytes_;  // by tp, ep, pp and vpp
 };
 
 }  // namespace braid

@@ -151,23 +151,22 @@ TEST(Search, NoBoundExceedsASimulation) {
 // As much memory as makes some layouts too large and others compute activations again.
 TEST(Search, CandidatesAreRecipesThatFit) {
   const Recipe recipe = parse_recipe(
-      "topology: {modules: {images: {kind: encoder, tp: 2, dp: 4}, language: {kind: language, tp: 2, ep: 8, dp: 4}}}\n"
-      "model: {provider: nemotron-vlm-20l}\n"
-      "data: {sequence_length: 2048}\n"
-      "train: {micro_batch: 1, global_batch: 16}\n");
-  const SearchResult result =
-      search_layouts(recipe, load_hardware("h100"), {.nodes = 2, .memory_headroom = 0.4, .top = 3});
+      "topology: {modules: {images: {kind: encoder, dp: 2}, language: {kind: language, tp: 2, ep: 2}}}\n"
+      "model: {provider: nemotron-vlm-20l, language: {experts: 16}}\n"
+      "data: {sequence_length: 4096}\n"
+      "train: {micro_batch: 2, global_batch: 4}\n");
+  const SearchResult result = search_layouts(recipe, nodes_of(4), {.nodes = 1, .memory_headroom = 0.7, .top = 3});
   EXPECT_GT(result.counts.too_large, 0);
   ASSERT_EQ(result.best.size(), 3);
   std::vector<Candidate> all = result.best;
   all.insert(all.end(), result.front.begin(), result.front.end());
   for (const Candidate& candidate : all) {
     const Recipe again = parse_recipe(to_yaml(candidate.recipe));
-    EXPECT_EQ(again.train.global_batch, 16);
-    EXPECT_LE(ranks_of(layout_of(again)), 16);
+    EXPECT_EQ(again.train.global_batch, 4);
+    EXPECT_LE(ranks_of(layout_of(again)), 4);
     EXPECT_EQ(needed(again), candidate.memory);
     EXPECT_LE(candidate.memory, result.memory_limit);
-    EXPECT_DOUBLE_EQ(simulate(again, load_hardware("h100")).iteration_s, candidate.simulation.iteration_s);
+    EXPECT_DOUBLE_EQ(simulate(again, nodes_of(4)).iteration_s, candidate.simulation.iteration_s);
   }
 }
 
