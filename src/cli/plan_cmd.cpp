@@ -113,6 +113,7 @@ void add_plan_command(CLI::App& app) {
   add_plan_bytes_command(*plan);
   plan->add_subcommand(kPlanCalibrate.name, kPlanCalibrate.help);  // in the list only: braid-tensors has it
   add_plan_memory_command(*plan);
+  add_plan_search_command(*plan);
   add_plan_simulate_command(*plan);
   show->callback([options, show] { show_plan(*options, show->remaining()); });
 }

@@ -11,18 +11,19 @@
 #include "base/table.h"
 #include "cli/commands.h"
 #include "cli/plan_commands.h"
+#include "cli/plan_sizes.h"
 #include "plan/frozen.h"
 #include "plan/timeline.h"
+#include "predict/fill_plan_page.h"
 #include "predict/scale_nodes.h"
 #include "predict/simulate.h"
-#include "predict/step_draws.h"
 #include "predict/step_trace.h"
 
 namespace braid {
 namespace {
 
 struct SimulateCommand {
-  std::string recipe_path, hardware = "h100", svg_path, trace_path;
+  std::string recipe_path, hardware = "h100", svg_path, trace_path, html_path;
   std::optional<int> nodes, encoder_nodes;
   double compute_efficiency = 1, link_efficiency = 1;
   std::string stats_path;
@@ -30,36 +31,6 @@ struct SimulateCommand {
   std::optional<std::int64_t> seed;
   bool full = false, json = false;
 };
-
-// Which sizes the steps have, and in words.
-struct Sizes {
-  SimulateOptions options{};
-  std::string words{};
-};
-
-// Beyond this, drawing each replica's samples and playing each replica takes too long.
-constexpr int kMaxDrawnReplicas = 4096;
-
-Sizes sizes_of(const SimulateCommand& command, const Recipe& recipe) {
-  int replicas = 0;
-  for (const ModuleConfig& module : recipe.topology.modules) replicas += module.dp;
-  const bool has_sizes = is_mock(recipe.data) || !command.stats_path.empty();
-  const char* why = command.full                   ? "--full"
-                    : !has_sizes                   ? "no --stats of the data set were given"
-                    : replicas > kMaxDrawnReplicas ? "there are too many replicas to draw samples for each"
-                                                   : nullptr;
-  if (why)
-    return {{.steps = command.steps.value_or(1)},
-            fmt::format("full sequences with as many and as large media as mock samples may have, since {}", why)};
-  std::shared_ptr<const DataStats> stats;
-  if (!command.stats_path.empty()) stats = std::make_shared<DataStats>(read_data_stats(command.stats_path));
-  const int steps = command.steps.value_or(8);
-  return {
-      {.steps = steps,
-       .draw = [stats](const Recipe& r, const Topology& topology,
-                       int step) { return draw_step(r, topology, stats.get(), static_cast<std::uint64_t>(step)); }},
-      fmt::format("drawn from {}, {}", stats ? command.stats_path : "those of mock samples", counted(steps, "step"))};
-}
 
 std::string share(double part, double whole) { return fmt::format("{:>5.1f} %", 100 * part / whole); }
 
@@ -96,7 +67,7 @@ nlohmann::ordered_json module_json(const ModuleTimes& module) {
 }
 
 std::string simulation_json(const Simulation& simulation, const Recipe& recipe, const HardwareProfile& hardware,
-                            const Sizes& sizes) {
+                            const PlanSizes& sizes) {
   nlohmann::ordered_json json = {{"iteration_s", simulation.iteration_s},
                                  {"spread_s", simulation.spread_s},
                                  {"fastest_s", simulation.fastest_s},
@@ -129,7 +100,7 @@ std::string drawing(const PlayedStep& step, const Recipe& recipe) {
                   stage_costs(step.world.topology, frozen_sets(recipe)));
 }
 
-void print_simulation(const Simulation& simulation, const HardwareProfile& hardware, const Sizes& sizes,
+void print_simulation(const Simulation& simulation, const HardwareProfile& hardware, const PlanSizes& sizes,
                       const std::string& scaled) {
   fmt::print("hardware: {}\nsizes: {}\n", described(hardware), sizes.words);
   if (!scaled.empty()) fmt::print("scaled: {}\n", scaled);
@@ -159,10 +130,14 @@ void plan_simulate(const SimulateCommand& command, const std::vector<std::string
     scaled = std::move(other.how);
   }
   if (command.seed) recipe.train.seed = *command.seed;
-  const Sizes sizes = sizes_of(command, recipe);
-  const auto [simulation, step] = simulate_and_keep(recipe, hardware, sizes.options);
+  const PlanSizes sizes = plan_sizes(recipe, {command.stats_path, command.steps, command.full});
+  const SimulationAndStep simulated = simulate_and_keep(recipe, hardware, sizes.options);
+  const auto& [simulation, step] = simulated;
   if (!command.svg_path.empty()) write_file(command.svg_path, drawing(step, recipe), "--svg");
   if (!command.trace_path.empty()) write_trace(step, command.trace_path);
+  if (!command.html_path.empty())
+    write_file(command.html_path, plan_html(page_of({command.recipe_path, recipe, hardware, sizes.words}, simulated)),
+               "--html");
   if (command.json) return fmt::print("{}\n", simulation_json(simulation, recipe, hardware, sizes));
   print_simulation(simulation, hardware, sizes, scaled);
 }
@@ -197,6 +172,7 @@ void add_plan_simulate_command(CLI::App& plan) {
   simulate->add_flag("--json", command->json, "print JSON, for programs");
   simulate->add_option("--svg", command->svg_path, "draw the last step to this file, to scale");
   simulate->add_option("--trace", command->trace_path, "write the last step to this file, for Perfetto");
+  simulate->add_option("--html", command->html_path, "write the result to this file, a page to look at in a browser");
   simulate->allow_extras();
   simulate->footer(short_overrides_help());
   simulate->callback([command, simulate] { plan_simulate(*command, simulate->remaining()); });

@@ -100,7 +100,7 @@ class Simulator {
   Simulator(const Recipe& recipe, const HardwareProfile& hardware, const SimulateOptions& options)
       : recipe_(recipe),
         options_(options),
-        step_{reduce_world(recipe, !options.draw), {}, {}},
+        step_{reduce_world(recipe, !options.draw || options.equal_replicas), {}, {}},
         hardware_(on_one_host(hardware, step_.world.full_size())),
         setup_(step_setup(recipe)),
         schedule_options_(schedule_options_of(step_.world.recipe, step_.world.topology)),

@@ -27,7 +27,8 @@ using DrawStep = std::function<StepSizes(const Recipe& recipe, const Topology& t
 
 struct SimulateOptions {
   int steps = 1;
-  DrawStep draw{};  // default: full_step(), in which all replicas are equal
+  DrawStep draw{};              // default: full_step(), in which all replicas are equal
+  bool equal_replicas = false;  // in what `draw` gives, too: only replicas that differ are played
 };
 
 // Seconds of a step, of the average rank of a module.

@@ -67,6 +67,15 @@ double OptimizerTimes::update_of(int rank) {
   return found->second;
 }
 
+ForwardBackward layer_times(const LayerWork& work, const LayerCollectives& collectives, const LayerOptions& options,
+                            bool is_first, GroupTimes& groups, const HardwareProfile& hardware) {
+  // Rows that are sent again in backward leave only after the shared expert.
+  const auto rows = in_language(options.recompute).experts ? RowsTravel::Alone : RowsTravel::BesideSharedExpert;
+  return {
+      layer_time(work.forward, collectives.forward, rows, groups, hardware),
+      layer_time(in_microbatch(work.backward, is_first), collectives.backward, RowsTravel::Alone, groups, hardware)};
+}
+
 StepTimes::StepTimes(const ReducedWorld& world, const StepSetup& setup, const ScheduleOptions& options,
                      const StepSizes& sizes, const HardwareProfile& hardware, OptimizerTimes& optimizers)
     : world_(world),
@@ -150,13 +159,12 @@ StepTimes::Times StepTimes::compute_stage_times(const RankStep& step, const Stag
   const std::vector<LayerWork> work = step.work(stage, microbatch);
   const std::vector<LayerCollectives> collectives = step.collectives(stage, microbatch);
   BRAID_CHECK_EQ(work.size(), collectives.size(), "layers of a stage");
-  // Rows that are sent again in backward leave only after the shared expert.
-  const auto rows = in_language(setup_.layers.recompute).experts ? RowsTravel::Alone : RowsTravel::BesideSharedExpert;
   Times times;
   for (std::size_t layer = 0; layer < work.size(); ++layer) {
-    times.forward += layer_time(work[layer].forward, collectives[layer].forward, rows, groups, hardware_);
-    times.backward += layer_time(in_microbatch(work[layer].backward, microbatch == 0), collectives[layer].backward,
-                                 RowsTravel::Alone, groups, hardware_);
+    const auto [forward, backward] =
+        layer_times(work[layer], collectives[layer], setup_.layers, microbatch == 0, groups, hardware_);
+    times.forward += forward;
+    times.backward += backward;
   }
   times.forward += collectives_time(step.shared_embeddings(stage, microbatch, true), groups);
   times.backward += collectives_time(step.shared_embeddings(stage, microbatch, false), groups);

@@ -41,6 +41,14 @@ class OptimizerTimes {
   std::map<std::vector<std::pair<int, int>>, double> updates_;  // by the stages of a rank
 };
 
+// A forward and a backward.
+struct ForwardBackward {
+  OpTime forward, backward;
+};
+// Of a layer, in the first microbatch of a step or a later one.
+ForwardBackward layer_times(const LayerWork& work, const LayerCollectives& collectives, const LayerOptions& options,
+                            bool is_first, GroupTimes& groups, const HardwareProfile& hardware);
+
 class StepTimes {
  public:
   // `sizes`: of the small world. All arguments must outlive this object.
@@ -55,9 +63,7 @@ class StepTimes {
   double of_transfer(const Edge& edge, int microbatch) const;
 
  private:
-  struct Times {
-    OpTime forward, backward;
-  };
+  using Times = ForwardBackward;
   const Times& stage_times(const Stage& stage, int rank, int microbatch);
   Times compute_stage_times(const RankStep& step, const Stage& stage, int full_rank, int microbatch) const;
   OpTime load_time(int rank, const Op& op) const;

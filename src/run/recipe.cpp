@@ -218,6 +218,8 @@ Problems freeze_problems(const Recipe& recipe) {
                  "train.freeze_language=false"}};
 }
 
+}  // namespace
+
 Problems validate(const Recipe& recipe) {
   Problems problems = validate(recipe.topology, workload_of(recipe));
   if (problems.empty()) problems = model_problems(recipe);
@@ -229,6 +231,8 @@ Problems validate(const Recipe& recipe) {
         profile_problems(recipe.log.profile, iterations_of(length_of(recipe.train)), world_size_of(recipe.topology));
   return problems;
 }
+
+namespace {
 
 // So that a printed recipe has every default.
 void name_media(Recipe& recipe) {

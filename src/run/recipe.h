@@ -77,6 +77,9 @@ void describe(Fields& fields, Recipe& recipe);
 
 std::vector<Problem> sequence_length_problems(int length);
 
+// Every problem of a recipe and its topology; `where` of each is a dotted key.
+std::vector<Problem> validate(const Recipe& recipe);
+
 // What model.recompute may name: the parts of the modules that run.
 std::vector<std::string> recompute_parts(const Recipe& recipe);
 

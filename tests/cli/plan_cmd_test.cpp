@@ -73,6 +73,49 @@ TEST(PlanCommand, PlanShow) {
   EXPECT_THAT(beyond.err, HasSubstr("rank 6 is out of range: the world has 6"));
 }
 
+std::vector<std::string> losses_in(const std::string& output) {
+  std::vector<std::string> losses;
+  for (std::size_t at = output.find("lm loss: "); at != output.npos; at = output.find("lm loss: ", at + 1))
+    losses.push_back(output.substr(at, output.find('|', at) - at));
+  return losses;
+}
+
+// The fastest layout on four ranks that share two cores is not the recipe's on six.
+TEST(PlanCommand, SearchWritesARecipeThatTrainsWithTheSameLosses) {
+  TemporaryFolder folder;
+  const std::string recipe = folder.write("r.yaml", kShortRecipe), best = folder.path() + "/best.yaml";
+  const std::vector<std::string> same = {"--model.dtype", "float64", "--train.iterations", "2", "--log.interval", "1"};
+  const auto run = [&](std::vector<std::string> words) {
+    words.insert(words.end(), same.begin(), same.end());
+    return braid(words);
+  };
+  const Finished search = run({"plan", "search", recipe, "--nodes", "2", "--hardware", "cpu-2", "--write", best});
+  ASSERT_EQ(search.exit_code, 0) << search.err;
+  EXPECT_THAT(search.out, AllOf(HasSubstr("4 GPUs, global batch 16"), HasSubstr("layouts considered"),
+                                ContainsRegex("given +[0-9.]+ +1.00x"), HasSubstr("GPUs instead of")));
+  const Finished given = run({"train", recipe}), written = run({"train", best});
+  ASSERT_EQ(written.exit_code, 0) << written.err;
+  ASSERT_THAT(losses_in(given.out), ::testing::SizeIs(2));
+  EXPECT_EQ(losses_in(written.out), losses_in(given.out));
+  EXPECT_THAT(braid({"plan", "show", best}).out, Not(HasSubstr("world of 6 ranks")));
+}
+
+TEST(PlanCommand, SearchForPrograms) {
+  TemporaryFolder folder;
+  const std::string recipe = folder.write("r.yaml", kShortRecipe);
+  const std::vector<std::string> words = {"plan",       "search", recipe,  "--nodes", "1",
+                                          "--hardware", "cpu-2",  "--top", "2",       "--json"};
+  const Finished search = braid(words);
+  EXPECT_THAT(search.out, AllOf(HasSubstr(R"("gpus":2,"global_batch":16)"), HasSubstr(R"("counts":{"layouts":)"),
+                                HasSubstr(R"("given":{"iteration_s":)"), HasSubstr(R"("best":[{"iteration_s":)"),
+                                HasSubstr(R"("pareto":true)"), HasSubstr(R"("why":")")));
+  EXPECT_EQ(braid(words).out, search.out);
+  EXPECT_THAT(braid({"plan", "search", recipe, "--memory-headroom", "much"}).err,
+              HasSubstr("--memory-headroom much is no share of the memory"));
+  EXPECT_THAT(braid({"plan", "search", recipe, "--memory-headroom", "99.99%", "--hardware", "h100"}).out,
+              HasSubstr("No layout of 8 GPUs fits in 0.0 GB"));
+}
+
 // The numbers are checked by tests/train/traffic_test.cpp.
 TEST(PlanCommand, PlanBytes) {
   TemporaryFolder folder;

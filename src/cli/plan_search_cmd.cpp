@@ -1,0 +1,225 @@
+// braid plan search: the fastest layouts of a recipe on a number of nodes, by simulation.
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include <fstream>
+#include <memory>
+
+#include "base/strings.h"
+#include "base/table.h"
+#include "cli/commands.h"
+#include "cli/plan_commands.h"
+#include "cli/plan_sizes.h"
+#include "predict/fill_plan_page.h"
+#include "predict/search.h"
+
+namespace braid {
+namespace {
+
+struct SearchCommand {
+  std::string recipe_path, hardware = "h100", headroom = "10%", write_path, html_path;
+  std::optional<int> nodes;
+  PlanSizesCall sizes{.default_steps = 2};
+  int top = 10;
+  bool json = false, any_data_order = false;
+};
+
+// "10%", "10 %" or "0.1".
+double parse_share(std::string text) {
+  const bool percent = text.ends_with('%');
+  if (percent) text.pop_back();
+  while (text.ends_with(' ')) text.pop_back();
+  const std::optional<double> number = parse_double(text);
+  const double share = number.value_or(-1) / (percent ? 100 : 1);
+  if (share >= 0 && share < 1) return share;
+  throw ConfigError({fmt::format("--memory-headroom {} is no share of the memory", text), "command line",
+                     "give a percentage below 100, e.g. 10%"});
+}
+
+int nodes_of(const Recipe& recipe, int ranks_per_node) {
+  const int ranks = ranks_of(layout_of(recipe));
+  return (ranks + ranks_per_node - 1) / ranks_per_node;
+}
+
+std::vector<std::string> row_of(const std::string& number, const Candidate& candidate, const SearchResult& result) {
+  const int idle = result.gpus - candidate.simulation.ranks;
+  return {number,
+          fmt::format("{:.3f}", candidate.simulation.iteration_s),
+          fmt::format("{:.2f}x", result.given.simulation.iteration_s / candidate.simulation.iteration_s),
+          fmt::format("{:.0f}", candidate.tokens_per_s_per_gpu),
+          fmt::format("{:.1f}{}", 1e-9 * static_cast<double>(candidate.memory), candidate.on_front ? " *" : ""),
+          grids_text(candidate.recipe) + (idle > 0 ? fmt::format(" ({} idle)", idle) : ""),
+          settings_text(candidate.recipe)};
+}
+
+const std::vector<std::string> kHead = {"", "s", "speed", "tokens/s/GPU", "GB", "grids", "settings"};
+
+void print_table(const SearchResult& result) {
+  std::vector<std::vector<std::string>> rows = {row_of("given", result.given, result)};
+  for (std::size_t i = 0; i < result.best.size(); ++i)
+    rows.push_back(row_of(std::to_string(i + 1), result.best[i], result));
+  fmt::print("{}\n", format_table(kHead, rows));
+  fmt::print("given: {}\n", result.given.why);
+  for (std::size_t i = 0; i < result.best.size(); ++i) fmt::print("{:>5}: {}\n", i + 1, result.best[i].why);
+}
+
+void print_front(const SearchResult& result) {
+  std::vector<std::vector<std::string>> rows;
+  for (const Candidate& candidate : result.front) rows.push_back(row_of("", candidate, result));
+  fmt::print("\nNothing that was simulated is both faster and smaller (*):\n{}", format_table(kHead, rows));
+}
+
+bool is_better(const SearchResult& result) {
+  return !result.best.empty() && result.best.front().simulation.iteration_s < result.given.simulation.iteration_s;
+}
+
+void print_verdict(const SearchResult& result) {
+  if (result.best.empty())
+    fmt::print("No layout of {} GPUs fits in {:.1f} GB.\n\n", result.gpus,
+               1e-9 * static_cast<double>(result.memory_limit));
+  else if (!is_better(result))
+    fmt::print("No layout in this space is faster than the recipe as given.\n\n");
+  if (!result.given_fits)
+    fmt::print("The recipe as given needs {:.1f} GB, which is more than {:.1f} GB.\n\n",
+               1e-9 * static_cast<double>(result.given.memory), 1e-9 * static_cast<double>(result.memory_limit));
+}
+
+void print_result(const SearchResult& result, const Recipe& recipe, const HardwareProfile& hardware,
+                  const PlanSizes& sizes) {
+  const SearchCounts& counts = result.counts;
+  fmt::print("hardware: {}\nsizes: {}\n{} GPUs, global batch {}, at most {:.1f} GB per GPU\n", described(hardware),
+             sizes.words, result.gpus, recipe.train.global_batch, 1e-9 * static_cast<double>(result.memory_limit));
+  fmt::print(
+      "{} layouts considered ({} more splits are against rules): {} too large, {} too slow by a lower bound, {} "
+      "simulated with {} settings\n\n",
+      counts.layouts, counts.against_rules, counts.too_large, counts.too_slow, counts.simulated, counts.simulations);
+  print_verdict(result);
+  print_table(result);
+  print_front(result);
+}
+
+nlohmann::ordered_json candidate_json(const Candidate& candidate, const SearchResult& result) {
+  nlohmann::ordered_json modules;
+  for (const ModuleConfig& module : candidate.recipe.topology.modules)
+    modules[module.name] = {
+        {"ranks", grid_size(module)}, {"tp", module.tp}, {"cp", module.cp}, {"ep", module.ep}, {"pp", module.pp},
+        {"vpp", module.vpp},          {"dp", module.dp}};
+  const Recipe& recipe = candidate.recipe;
+  const Simulation& simulation = candidate.simulation;
+  return {{"iteration_s", simulation.iteration_s},
+          {"speed", result.given.simulation.iteration_s / simulation.iteration_s},
+          {"tokens_per_s_per_gpu", candidate.tokens_per_s_per_gpu},
+          {"tflops_per_gpu", simulation.tflops_per_gpu},
+          {"bubble", simulation.bubble},
+          {"exposed_communication_s", simulation.exposed_communication_s},
+          {"bound_by", simulation.bound_by},
+          {"memory_bytes", candidate.memory},
+          {"pareto", candidate.on_front},
+          {"why", candidate.why},
+          {"ranks", simulation.ranks},
+          {"colocated", recipe.topology.colocated},
+          {"modules", std::move(modules)},
+          {"micro_batch", recipe.train.micro_batch},
+          {"prefetch", recipe.train.prefetch},
+          {"recompute", recipe.model.recompute},
+          {"sequence_parallel", recipe.model.sequence_parallel},
+          {"tp_overlap_pieces", recipe.model.overlap.tp_pieces},
+          {"expert_overlap_pieces", recipe.model.overlap.expert_pieces},
+          {"overlap_grad_reduce", recipe.optimizer.overlap_grad_reduce},
+          {"overlap_param_gather", recipe.optimizer.overlap_param_gather}};
+}
+
+std::string result_json(const SearchResult& result, const Recipe& recipe, const HardwareProfile& hardware,
+                        const PlanSizes& sizes) {
+  const auto list = [&](const std::vector<Candidate>& candidates) {
+    nlohmann::ordered_json all = nlohmann::ordered_json::array();
+    for (const Candidate& candidate : candidates) all.push_back(candidate_json(candidate, result));
+    return all;
+  };
+  const SearchCounts& counts = result.counts;
+  nlohmann::ordered_json json = {{"hardware", hardware.name},
+                                 {"hardware_source", hardware.source},
+                                 {"sizes", sizes.words},
+                                 {"gpus", result.gpus},
+                                 {"global_batch", recipe.train.global_batch},
+                                 {"memory_limit_bytes", result.memory_limit},
+                                 {"better_than_given", is_better(result)},
+                                 {"counts",
+                                  {{"layouts", counts.layouts},
+                                   {"against_rules", counts.against_rules},
+                                   {"too_large", counts.too_large},
+                                   {"too_slow", counts.too_slow},
+                                   {"simulated", counts.simulated},
+                                   {"simulations", counts.simulations}}},
+                                 {"given", candidate_json(result.given, result)}};
+  json["given"]["fits"] = result.given_fits;
+  json["best"] = list(result.best);
+  json["pareto"] = list(result.front);
+  return json.dump();
+}
+
+void write_file(const std::string& path, const std::string& text, const char* option) {
+  std::ofstream file(path);
+  file << text;
+  if (!file.flush()) throw ConfigError({fmt::format("cannot write '{}'", path), option, "give the name of a file"});
+}
+
+// The fastest that fits.
+void write_best(const SearchResult& result, const std::string& path) {
+  if (result.best.empty())
+    throw ConfigError({"no layout fits in memory, so there is no recipe to write", "--write", "use more nodes"});
+  write_file(path, to_yaml(result.best.front().recipe), "--write");
+}
+
+void plan_search(const SearchCommand& command, const std::vector<std::string>& flags) {
+  const Recipe recipe = read_recipe_call(command.recipe_path, flags).recipe;
+  const HardwareProfile hardware = load_hardware(command.hardware);
+  const PlanSizes sizes = plan_sizes(recipe, command.sizes);
+  const SearchResult result =
+      search_layouts(recipe, hardware,
+                     {.nodes = command.nodes.value_or(nodes_of(recipe, hardware.ranks_per_node)),
+                      .memory_headroom = parse_share(command.headroom),
+                      .top = command.top,
+                      .same_data_order = !command.any_data_order,
+                      .steps = sizes.options});
+  if (command.json)
+    fmt::print("{}\n", result_json(result, recipe, hardware, sizes));
+  else
+    print_result(result, recipe, hardware, sizes);
+  if (!command.write_path.empty()) write_best(result, command.write_path);
+  if (!command.html_path.empty())
+    write_file(command.html_path,
+               plan_html(page_of({command.recipe_path, recipe, hardware, sizes.words}, result, sizes.options)),
+               "--html");
+}
+
+}  // namespace
+
+void add_plan_search_command(CLI::App& plan) {
+  auto command = std::make_shared<SearchCommand>();
+  CLI::App* search = plan.add_subcommand("search", "Find the fastest layouts of a recipe on a number of nodes");
+  search->add_option("recipe", command->recipe_path, "recipe file, e.g. recipes/tiny-vlm.yaml")->required();
+  search->add_option("--nodes", command->nodes, "how many nodes there are; default: as many as the recipe uses")
+      ->check(CLI::PositiveNumber);
+  search->add_option(
+      "--hardware", command->hardware,
+      fmt::format("{}, or a file that braid plan calibrate wrote; default: h100", fmt::join(hardware_names(), ", ")));
+  search->add_option("--memory-headroom", command->headroom, "share of a GPU's memory to leave free; default: 10%");
+  search->add_option("--top", command->top, "how many layouts to print; default: 10")->check(CLI::PositiveNumber);
+  search->add_option("--stats", command->sizes.stats_path,
+                     "sizes of the data set's samples, of braid data inspect --stats; each step draws from them");
+  search->add_option("--steps", command->sizes.steps, "how many steps to draw; default: 2, or 1 with full sequences")
+      ->check(CLI::PositiveNumber);
+  search->add_flag("--full", command->sizes.full,
+                   "draw nothing: full sequences, with as many and as large media as mock samples may have");
+  search->add_flag("--any-data-order", command->any_data_order,
+                   "also layouts that read a data set in another order, because their dp does not divide its lanes");
+  search->add_flag("--json", command->json, "print JSON, for programs");
+  search->add_option("--write", command->write_path, "write the fastest layout to this file, a recipe that trains");
+  search->add_option("--html", command->html_path, "write the layouts to this file, a page to look at in a browser");
+  search->allow_extras();
+  search->footer("The global batch stays as it is, and with it the losses.\n\n" + short_overrides_help());
+  search->callback([command, search] { plan_search(*command, search->remaining()); });
+}
+
+}  // namespace braid

@@ -1,0 +1,39 @@
+#include "cli/plan_sizes.h"
+
+#include <memory>
+
+#include "base/strings.h"
+#include "predict/step_draws.h"
+
+namespace braid {
+namespace {
+
+// Beyond this, drawing each replica's samples and playing each replica takes too long.
+constexpr int kMaxDrawnReplicas = 4096;
+
+// Empty: sizes are drawn.
+std::string why_full(const Recipe& recipe, const PlanSizesCall& call) {
+  int replicas = 0;
+  for (const ModuleConfig& module : recipe.topology.modules) replicas += module.dp;
+  if (call.full) return "--full";
+  if (!is_mock(recipe.data) && call.stats_path.empty()) return "no --stats of the data set were given";
+  return replicas > kMaxDrawnReplicas ? "there are too many replicas to draw samples for each" : "";
+}
+
+}  // namespace
+
+PlanSizes plan_sizes(const Recipe& recipe, const PlanSizesCall& call) {
+  const std::string why = why_full(recipe, call);
+  if (!why.empty())
+    return {{.steps = call.steps.value_or(1)},
+            fmt::format("full sequences with as many and as large media as mock samples may have, since {}", why)};
+  std::shared_ptr<const DataStats> stats;
+  if (!call.stats_path.empty()) stats = std::make_shared<DataStats>(read_data_stats(call.stats_path));
+  const int steps = call.steps.value_or(call.default_steps);
+  return {{.steps = steps,
+           .draw = [stats](const Recipe& r, const Topology& topology,
+                           int step) { return draw_step(r, topology, stats.get(), static_cast<std::uint64_t>(step)); }},
+          fmt::format("drawn from {}, {}", stats ? call.stats_path : "those of mock samples", counted(steps, "step"))};
+}
+
+}  // namespace braid

@@ -1,0 +1,254 @@
+#include "predict/fill_plan_page.h"
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+#include "base/error.h"
+#include "predict/memory.h"
+
+namespace braid {
+namespace {
+
+constexpr const char* kInside = "inside a node";
+constexpr const char* kBetween = "between nodes";
+constexpr std::size_t kTimelines = 4;  // of the best layouts
+
+std::size_t index(int i) { return static_cast<std::size_t>(i); }
+
+// --- the timeline: one rank of each stage
+
+class Timeline {
+ public:
+  explicit Timeline(const PlayedStep& step) : step_(step), topology_(step.world.topology) {
+    for (int m = 0; m < static_cast<int>(topology_.modules().size()); ++m)
+      for (int stage = 0; stage < stage_count(topology_.modules()[index(m)]); ++stage)
+        add_track(ranks_of(topology_, {m, stage}).first);
+  }
+
+  PlanTimeline build() {
+    for (const auto& [rank, tracks] : tracks_)
+      for (std::size_t i = 0; i < ops(rank).size(); ++i) note(rank, i);
+    std::ranges::sort(shown_);
+    for (const Shown& shown : shown_) add(shown);
+    return std::move(timeline_);
+  }
+
+ private:
+  struct Tracks {
+    int work = 0, collectives = 0;
+  };
+  using Shown = std::tuple<double, double, int, std::size_t>;  // begin, end, rank, op
+  using Key = std::tuple<int, int, int, int, int>;             // rank, kind, module, stage, microbatch
+
+  const std::vector<Op>& ops(int rank) const { return step_.schedule.ranks[index(rank)]; }
+  const OpSpan& span(int rank, std::size_t op) const { return step_.play.ranks[index(rank)][op]; }
+
+  void add_track(int rank) {
+    if (tracks_.count(rank)) return;
+    std::string modules;
+    for (const Module* module : topology_.modules_of(rank))
+      modules += fmt::format(" {}[pp={}]", module->name, module->dense.coord(rank, "pp"));
+    const int m = stages_of(topology_, rank).front().module;
+    const std::string name = fmt::format("rank {}{}", step_.world.full_rank(m, rank), modules);
+    const int next = static_cast<int>(timeline_.tracks.size());
+    timeline_.tracks.push_back(name);
+    timeline_.tracks.push_back(name + " gathers and reductions");
+    tracks_[rank] = {next, next + 1};
+  }
+
+  void note(int rank, std::size_t i) {
+    if (ops(rank)[i].kind == Op::Exchange || span(rank, i).end <= span(rank, i).begin) return;
+    shown_.emplace_back(span(rank, i).begin, span(rank, i).end, rank, i);
+  }
+
+  static Key key_of(int rank, Op::Kind kind, const Stage& stage, int microbatch) {
+    return {rank, kind, stage.module, stage.index, microbatch};
+  }
+
+  void add(const Shown& shown) {
+    const auto& [begin, end, rank, i] = shown;
+    const Op& op = ops(rank)[i];
+    const Tracks& tracks = tracks_.at(rank);
+    PlanSpan span = {.track = op.starts_collective() ? tracks.collectives : tracks.work,
+                     .name = describe(op, topology_),
+                     .kind = kind_of(op),
+                     .begin_s = begin,
+                     .end_s = end,
+                     .link = op.starts_collective() ? kBetween : "",
+                     .images_share = op.computes() && is_encoder(op.stage) ? 1.0 : 0.0,
+                     .after = before(rank, op, begin)};
+    const int number = static_cast<int>(timeline_.spans.size());
+    spans_[key_of(rank, op.kind, op.stage, op.microbatch)] = number;
+    timeline_.spans.push_back(std::move(span));
+  }
+
+  // Where a forward's input and a backward's gradient come from, as far as these ranks are shown; an update's
+  // gradients.
+  std::vector<int> before(int rank, const Op& op, double begin) const {
+    std::vector<int> found;
+    const auto look = [&](const Key& key) {
+      const auto span = spans_.find(key);
+      if (span != spans_.end() && timeline_.spans[index(span->second)].end_s <= begin) found.push_back(span->second);
+    };
+    for (const Edge& edge : edges_) {
+      if (op.kind == Op::Forward && edge.to == op.stage && edge.to_rank == rank)
+        look(key_of(edge.from_rank, Op::Forward, edge.from, op.microbatch));
+      if (op.kind == Op::Backward && edge.from == op.stage && edge.from_rank == rank)
+        look(key_of(edge.to_rank, Op::Backward, edge.to, op.microbatch));
+    }
+    if (op.kind == Op::Update)
+      for (const Stage& stage : stages_of(topology_, rank)) look(key_of(rank, Op::StartReduce, stage, 0));
+    return found;
+  }
+
+  bool is_encoder(const Stage& stage) const { return topology_.modules()[index(stage.module)].is_encoder; }
+  std::string kind_of(const Op& op) const {
+    if (op.kind == Op::Forward) return topology_.modules()[index(op.stage.module)].name + " forward";
+    if (op.kind == Op::Backward) return topology_.modules()[index(op.stage.module)].name + " backward";
+    if (op.kind == Op::StartGather) return "parameters";
+    if (op.kind == Op::StartReduce || op.kind == Op::EndReduce) return "gradients";
+    return op.kind == Op::Update ? "optimizer" : "load";
+  }
+
+  const PlayedStep& step_;
+  const Topology& topology_;
+  const std::vector<Edge> edges_ = make_edges(topology_);
+  std::map<int, Tracks> tracks_;  // by rank
+  std::vector<Shown> shown_;
+  std::map<Key, int> spans_;
+  PlanTimeline timeline_;
+};
+
+// --- the parts of the time
+
+const char* link_of(CommKind kind, const Recipe& recipe, const HardwareProfile& hardware, int ranks) {
+  const ModuleConfig& language = language_of(recipe);
+  int together = ranks;
+  if (kind == CommKind::Tensor) together = language.tp;
+  if (kind == CommKind::Context) together = language.tp * language.cp;
+  if (kind == CommKind::Expert) together = language.ep * language.expt_tp;
+  return together <= hardware.ranks_per_node ? kInside : kBetween;
+}
+
+// Of the language model's ranks: they add up to the iteration. Encoders on other ranks have slack.
+std::vector<TimePart> parts_of(const Recipe& recipe, const Simulation& simulation, const HardwareProfile& hardware) {
+  std::vector<TimePart> parts;
+  const auto add = [&](std::string name, const char* link, double seconds, double images) {
+    if (seconds > 0)
+      parts.push_back(
+          {.name = std::move(name), .link = link, .busy_s = seconds, .exposed_s = seconds, .images_share = images});
+  };
+  const std::string& language = language_of(recipe).name;
+  for (const ModuleTimes& module : simulation.modules) {
+    const bool is_language = module.name == language, bounds = simulation.bound_by.starts_with(module.name + ":");
+    if (is_language) add("waiting", "", module.waiting, 0);
+    if (is_language || recipe.topology.colocated) {
+      add(module.name + " compute", "", module.compute, is_language ? 0 : 1);
+      for (std::size_t kind = 0; kind < kCommKinds; ++kind)
+        add(fmt::format("{} {}", module.name, name_of(static_cast<CommKind>(kind))),
+            link_of(static_cast<CommKind>(kind), recipe, hardware, simulation.ranks), module.exposed[kind], 0);
+    } else {
+      const double busy = module.compute + module.communication();
+      parts.push_back({.name = module.name,
+                       .busy_s = busy,
+                       .slack_s = bounds ? 0 : std::max(0.0, simulation.iteration_s - busy),
+                       .images_share = 1});
+    }
+  }
+  return parts;
+}
+
+std::vector<PlanStageMemory> memory_of(const Recipe& recipe, const HardwareProfile& hardware) {
+  const Topology topology(recipe.topology, workload_of(recipe));
+  const MemoryPrediction prediction =
+      predict_memory(recipe, topology, full_step(recipe, topology), {.on_gpu = hardware.device != "cpu"});
+  std::vector<PlanStageMemory> stages;
+  for (const StageRankMemory& stage : prediction.stages) {
+    PlanStageMemory memory = {.module = topology.modules()[index(stage.stage.module)].name,
+                              .stage = stage.stage.index,
+                              .rank = stage.rank.global_rank,
+                              .peak_bytes = static_cast<double>(stage.rank.peak)};
+    const MemoryBytes bytes = stage.rank.all_modules();
+    for (std::size_t kind = 0; kind < bytes.size(); ++kind)
+      if (bytes[kind] > 0) memory.bytes.emplace_back(kMemoryKindNames[kind], static_cast<double>(bytes[kind]));
+    stages.push_back(std::move(memory));
+  }
+  return stages;
+}
+
+PlanLayout plan_layout(const Recipe& recipe, const Simulation& simulation, const HardwareProfile& hardware) {
+  PlanLayout layout = {.name = grids_text(recipe),
+                       .settings = {{"settings", settings_text(recipe)}},
+                       .iteration_s = simulation.iteration_s,
+                       .spread_s = simulation.spread_s,
+                       .tokens_per_s_per_gpu = simulation.tokens_per_s_per_gpu,
+                       .tflops_per_gpu = simulation.tflops_per_gpu,
+                       .bubble = simulation.bubble,
+                       .exposed_communication_s = simulation.exposed_communication_s,
+                       .bound_by = simulation.bound_by,
+                       .parts = parts_of(recipe, simulation, hardware),
+                       .memory = memory_of(recipe, hardware)};
+  for (const PlanStageMemory& stage : layout.memory) layout.peak_bytes = std::max(layout.peak_bytes, stage.peak_bytes);
+  return layout;
+}
+
+PlanLayout plan_layout(const Candidate& candidate, const HardwareProfile& hardware, std::int64_t limit) {
+  PlanLayout layout = plan_layout(candidate.recipe, candidate.simulation, hardware);
+  layout.tokens_per_s_per_gpu = candidate.tokens_per_s_per_gpu;
+  layout.peak_bytes = static_cast<double>(candidate.memory);
+  layout.fits = candidate.memory <= limit;
+  layout.reason = candidate.why;
+  return layout;
+}
+
+PlanPage page_about(const PageRecipe& about) {
+  PlanPage page = {.recipe = about.name,
+                   .model = about.recipe.model.provider,
+                   .hardware = about.hardware.name,
+                   .hardware_source = about.hardware.source,
+                   .global_batch = about.recipe.train.global_batch,
+                   .memory_bytes = 1e9 * about.hardware.memory_gb,
+                   .notes = {described(about.hardware), "samples: " + about.sizes}};
+  return page;
+}
+
+}  // namespace
+
+PlanPage page_of(const PageRecipe& about, const SimulationAndStep& simulated) {
+  PlanPage page = page_about(about);
+  page.ranks = simulated.simulation.ranks;
+  page.baseline = 0;
+  page.layouts.push_back(plan_layout(about.recipe, simulated.simulation, about.hardware));
+  page.layouts.front().fits = page.layouts.front().peak_bytes <= page.memory_bytes;
+  page.layouts.front().timeline = Timeline(simulated.step).build();
+  mark_front(page.layouts);
+  return page;
+}
+
+PlanPage page_of(const PageRecipe& about, const SearchResult& result, const SimulateOptions& steps) {
+  PlanPage page = page_about(about);
+  page.ranks = result.gpus;
+  page.memory_bytes = static_cast<double>(result.memory_limit);
+  page.baseline = 0;
+  page.best = result.best.empty() ? 0 : 1;
+  std::vector<const Candidate*> candidates = {&result.given};
+  for (const Candidate& candidate : result.best) candidates.push_back(&candidate);
+  const auto is_shown = [&](const Candidate& candidate) {
+    return std::ranges::any_of(candidates, [&](const Candidate* other) {
+      return layout_of(other->recipe) == layout_of(candidate.recipe) && other->memory == candidate.memory;
+    });
+  };
+  for (const Candidate& candidate : result.front)
+    if (!is_shown(candidate)) candidates.push_back(&candidate);
+  for (const Candidate* candidate : candidates) {
+    page.layouts.push_back(plan_layout(*candidate, about.hardware, result.memory_limit));
+    if (page.layouts.size() <= kTimelines)
+      page.layouts.back().timeline =
+          Timeline(simulate_and_keep(candidate->recipe, about.hardware, {.steps = 1, .draw = steps.draw}).step).build();
+  }
+  mark_front(page.layouts);
+  return page;
+}
+
+}  // namespace braid

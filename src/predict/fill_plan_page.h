@@ -1,0 +1,23 @@
+// What simulations, searches and predictions of memory put on the page of a plan. No libtorch here.
+#pragma once
+
+#include <string>
+
+#include "predict/plan_page.h"
+#include "predict/search.h"
+
+namespace braid {
+
+struct PageRecipe {
+  std::string name{};  // of the file
+  const Recipe& recipe;
+  const HardwareProfile& hardware;
+  std::string sizes{};  // of samples, in words
+};
+
+// One layout, with its timeline.
+PlanPage page_of(const PageRecipe& about, const SimulationAndStep& simulated);
+// The recipe as given, the best layouts and the front; timelines of the best ones.
+PlanPage page_of(const PageRecipe& about, const SearchResult& result, const SimulateOptions& steps);
+
+}  // namespace braid

@@ -1,0 +1,55 @@
+// One way to run a recipe: the grids of its modules, and settings that change time and memory but no result.
+#pragma once
+
+#include <compare>
+#include <string>
+#include <vector>
+
+#include "nn/overlap_config.h"
+#include "nn/recompute_config.h"
+#include "run/recipe.h"
+
+namespace braid {
+
+struct Split {
+  int tp = 1, cp = 1, ep = 1, pp = 1, vpp = 1, dp = 1;
+
+  int ranks() const { return tp * cp * pp * dp; }
+  auto operator<=>(const Split&) const = default;
+};
+
+struct Layout {
+  bool colocated = false;
+  int micro_batch = 1;
+  std::vector<Split> modules{};  // in the order of the recipe
+
+  bool operator==(const Layout&) const = default;
+};
+
+struct Settings {
+  bool sequence_parallel = false;
+  OverlapConfig overlap{};
+  RecomputeConfig recompute{};
+  int prefetch = 0;
+  bool overlap_reduce = true, overlap_gather = true;
+};
+
+Layout layout_of(const Recipe& recipe);
+Settings settings_of(const Recipe& recipe);
+int ranks_of(const Layout& layout);
+
+// Encoders that fill whole nodes come first, others after the language model, so that its groups begin with a node.
+// The data keep their order: `loader.lanes` stays what it was.
+Recipe with_layout(const Recipe& recipe, const Layout& layout, const Settings& settings, int ranks_per_node);
+
+// Independent streams of samples of a run: their number decides the order of the samples of a data set.
+int lanes_of(const Recipe& recipe);
+
+const ModuleConfig& language_of(const Recipe& recipe);
+
+// "images dp 8 | language tp 2, ep 8, dp 128"; sizes of 1 are omitted.
+std::string grids_text(const Recipe& recipe);
+// "micro batch 2, recompute norms, prefetch 1": what is not the default.
+std::string settings_text(const Recipe& recipe);
+
+}  // namespace braid

@@ -1,0 +1,242 @@
+#include "predict/layout_bound.h"
+
+#include <algorithm>
+#include <iterator>
+#include <numeric>
+
+#include "base/error.h"
+#include "base/strings.h"
+#include "optim/optimizer_memory.h"
+#include "plan/modules.h"
+#include "predict/step_times.h"
+
+namespace braid {
+namespace {
+
+// The ranks of a host are on one node.
+HardwareProfile placed(HardwareProfile hardware, int gpus) {
+  if (hardware.device == "cpu") hardware.ranks_per_node = gpus;
+  return hardware;
+}
+
+// The kinds of the layers, in the order of their first one.
+LanguageConfig reduce_layers(HybridLmConfig config, std::vector<std::size_t>& kinds) {
+  std::string letters;
+  for (const char letter : layer_letters(config)) {
+    if (letters.find(letter) == letters.npos) letters += letter;
+    kinds.push_back(letters.find(letter));
+  }
+  config.pattern = letters;
+  return config;
+}
+LanguageConfig reduce_layers(LlamaConfig config, std::vector<std::size_t>& kinds) {
+  kinds.assign(static_cast<std::size_t>(config.layers), 0);
+  config.layers = 1;
+  return config;
+}
+
+std::size_t index(int i) { return static_cast<std::size_t>(i); }
+
+unsigned bits_of(const RecomputeConfig& c) {
+  unsigned bits = 0;
+  for (const bool part : {c.full, c.norms, c.activations, c.experts, c.mamba, c.vision}) bits = 2 * bits + part;
+  return bits;
+}
+
+// Without pipeline ranks, from rank 0 on.
+Module single_module(ModuleConfig config, int experts) {
+  const bool is_encoder = config.kind == "encoder";
+  config.rank_offset = config.ranks = config.expt_dp = std::nullopt;
+  config.pp = config.vpp = 1;
+  config.kind = "language";  // a topology needs one
+  const Workload workload = {.micro_batch = 1, .global_batch = config.dp, .num_experts = experts};
+  Module module = make_modules({.modules = {config}}, workload).front();
+  module.is_encoder = is_encoder;
+  return module;
+}
+
+}  // namespace
+
+double LayoutBound::Seconds::of_step(int microbatches) const {
+  return microbatches * forward + first_backward + (microbatches - 1) * backward;
+}
+
+LayoutBound::Seconds& LayoutBound::Seconds::operator+=(const Seconds& other) {
+  forward += other.forward;
+  first_backward += other.first_backward;
+  backward += other.backward;
+  return *this;
+}
+
+LayoutBound::LayoutBound(const Recipe& recipe, const HardwareProfile& hardware, int gpus, TypicalSample sample)
+    : recipe_(recipe), hardware_(placed(hardware, gpus)), setup_(step_setup(recipe)), sample_(std::move(sample)) {
+  const Recipe small = smallest(recipe);
+  const Topology topology(small.topology, workload_of(small));
+  const ScheduleOptions schedule = schedule_options_of(small, topology);
+  for (std::size_t m = 0; m < topology.modules().size(); ++m) {
+    const Module& module = topology.modules()[m];
+    has_backward_.push_back(is_trained(topology, schedule, {static_cast<int>(m), 0}));
+    if (!module.is_encoder) language_module_ = m;
+    for (const auto& extent : sample_.media[m]) embeddings_ += rows_of(encoder_of(setup_.model, module), extent);
+  }
+  one_of_each_ = std::visit([&](const auto& c) { return reduce_layers(c, kinds_); }, setup_.model.language);
+}
+
+LayoutBound::LanguageKey LayoutBound::key_of(const LanguageLayout& layout, const Settings& settings) {
+  return {layout.split.tp,
+          layout.split.cp,
+          layout.split.ep,
+          layout.micro_batch,
+          settings.sequence_parallel,
+          settings.overlap.tp_pieces,
+          settings.overlap.expert_pieces,
+          bits_of(in_language(settings.recompute))};
+}
+
+LayoutBound::EncoderKey LayoutBound::key_of(std::size_t module, int tp, int samples, const Settings& settings) {
+  return {module, tp, samples, bits_of(in_encoder(settings.recompute))};
+}
+
+LayerOptions LayoutBound::layer_options(const Settings& settings) const {
+  LayerOptions options = setup_.layers;
+  options.sequence_parallel = settings.sequence_parallel;
+  options.overlap = settings.overlap;
+  options.recompute = settings.recompute;
+  return options;
+}
+
+LayoutBound::Table LayoutBound::by_layer(const std::vector<LayerWork>& work,
+                                         const std::vector<LayerCollectives>& collectives, const LayerOptions& options,
+                                         const Module& module) const {
+  GroupTimes groups(module, 0, hardware_);
+  Table table;
+  for (std::size_t layer = 0; layer < work.size(); ++layer) {
+    const auto seconds = [&](bool is_first) {
+      return layer_times(work[layer], collectives[layer], options, is_first, groups, hardware_);
+    };
+    const ForwardBackward first = seconds(true), later = seconds(false);
+    table.push_back({first.forward.seconds(), first.backward.seconds(), later.backward.seconds()});
+  }
+  return table;
+}
+
+// With as few replicas as share experts: more of them would only lengthen collectives.
+LayoutBound::Table LayoutBound::language_table(const LanguageLayout& layout, const Settings& settings) const {
+  ModuleConfig config = recipe_.topology.modules[language_module_];
+  const int replica = layout.split.tp * layout.split.cp;
+  config.tp = layout.split.tp;
+  config.cp = layout.split.cp;
+  config.ep = layout.split.ep;
+  config.dp = std::lcm(replica, config.ep * config.expt_tp) / replica;
+  const Module module = single_module(config, experts_of(setup_.model.language));
+  const std::int64_t samples = layout.micro_batch;
+  const TextSizes text = {.tokens = samples * sample_.tokens,
+                          .samples = samples,
+                          .labels = samples * sample_.labels / config.cp,
+                          .squares = static_cast<double>(samples) * sample_.squares,
+                          .embeddings = samples * embeddings_};
+  const LayerOptions options = layer_options(settings);
+  const bool trains = !contains(setup_.frozen, config.name);
+  return by_layer(work_of(one_of_each_, module, 0, options, text, trains),
+                  collectives_of(one_of_each_, module, 0, options, text, trains), options, module);
+}
+
+LayoutBound::Seconds LayoutBound::encoder_seconds(std::size_t m, int tp, int samples, const Settings& settings) const {
+  const ModuleConfig config = {.name = recipe_.topology.modules[m].name, .kind = "encoder", .tp = tp};
+  const Module module = single_module(config, 0);
+  StepSizes::Extents extents;
+  for (int sample = 0; sample < samples; ++sample) std::ranges::copy(sample_.media[m], std::back_inserter(extents));
+  const EncoderTraining trains = {.encoder = !contains(setup_.frozen, config.name + ".encoder"),
+                                  .projector = !contains(setup_.frozen, config.name + ".projector")};
+  const EncoderConfig& encoder = encoder_of(setup_.model, module);
+  const LayerOptions options = layer_options(settings);
+  Seconds sum;
+  for (const Seconds& layer : by_layer(work_of(encoder, module, 0, options, extents, trains),
+                                       collectives_of(encoder, module, 0, options, extents, trains), options, module))
+    sum += layer;
+  return sum;
+}
+
+const LayoutBound::Table& LayoutBound::table_of(const LanguageLayout& layout, const Settings& settings) {
+  return language_.get(key_of(layout, settings), [&] { return language_table(layout, settings); });
+}
+
+std::int64_t LayoutBound::bytes_of_language(const LanguageLayout& layout) {
+  const Split& split = layout.split;
+  const StateBytes& state = bytes_.get({split.tp, split.ep, split.pp, split.vpp}, [&] {
+    ModuleConfig config = recipe_.topology.modules[language_module_];
+    config.tp = split.tp;
+    config.cp = 1;
+    config.ep = split.ep;
+    config.dp = std::lcm(split.tp, split.ep * config.expt_tp) / split.tp;
+    Module module = single_module(config, experts_of(setup_.model.language));
+    for (Grid* grid : {&module.dense, &module.expert}) {
+      std::vector<Dim> dims = grid->dims();
+      dims.back().size = split.pp;
+      *grid = Grid(0, std::move(dims));
+    }
+    module.vpp = split.vpp;
+    const OptimizerMemory bytes =
+        optimizer_memory(declare_parameters(setup_.model.language, split.pp * split.vpp), module, 0, setup_.optimizer,
+                         setup_.layers.element_bytes, !contains(setup_.frozen, config.name));
+    return StateBytes{bytes.parameters + bytes.gradients, bytes.main_copy + bytes.moments, config.dp};
+  });
+  const int shards = setup_.optimizer.zero ? split.cp * split.dp : state.replicas;
+  return state.of_parameters + state.of_optimizer * state.replicas / shards;
+}
+
+double LayoutBound::of_layers(const LanguageLayout& layout, const Settings& settings) {
+  const Table& table = table_of(layout, settings);
+  double sum = 0;
+  const auto add = [&](const Seconds& part) { sum += part.forward + part.backward; };
+  add(table.front());
+  for (const std::size_t kind : kinds_) add(table[1 + kind]);
+  add(table.back());
+  return sum;
+}
+
+// A rank begins when the first microbatch has passed the ranks before it, and then its last gradient passes them.
+double LayoutBound::of_language(const LanguageLayout& layout, const Settings& settings) {
+  const Table& table = table_of(layout, settings);
+  const int pp = layout.split.pp, stages = pp * layout.split.vpp;
+  const std::vector<int> bounds =
+      std::visit([&](const auto& c) { return stage_bounds(c, stages); }, setup_.model.language);
+  const int microbatches = microbatches_of(layout.micro_batch, layout.split.dp);
+  const auto stage_seconds = [&](int stage) {
+    Seconds sum;
+    if (stage == 0) sum += table.front();
+    for (int layer = bounds[index(stage)]; layer < bounds[index(stage) + 1]; ++layer)
+      sum += table[1 + kinds_[index(layer)]];
+    if (stage == stages - 1) sum += table.back();
+    if (!has_backward_[language_module_]) sum.first_backward = sum.backward = 0;
+    return sum;
+  };
+  double before = 0, longest = 0;
+  for (int rank = 0; rank < pp; ++rank) {
+    double busy = 0;
+    for (int stage = rank; stage < stages; stage += pp) busy += stage_seconds(stage).of_step(microbatches);
+    longest = std::max(longest, before + busy);
+    const Seconds first = stage_seconds(rank);
+    before += first.forward + std::min(first.first_backward, first.backward);
+  }
+  return longest;
+}
+
+double LayoutBound::of_layout(const Layout& layout, const Settings& settings, double of_language) {
+  const int language_dp = layout.modules[language_module_].dp;
+  const int microbatches = microbatches_of(layout.micro_batch, language_dp);
+  double longest = 0, before = 0, together = 0;
+  for (std::size_t m = 0; m < layout.modules.size(); ++m) {
+    if (m == language_module_) continue;
+    const int tp = layout.modules[m].tp, samples = layout.micro_batch * language_dp / layout.modules[m].dp;
+    Seconds encoder =
+        encoders_.get(key_of(m, tp, samples, settings), [&] { return encoder_seconds(m, tp, samples, settings); });
+    if (!has_backward_[m]) encoder.first_backward = encoder.backward = 0;
+    longest = std::max(longest, encoder.of_step(microbatches));
+    before = std::max(before, encoder.forward + std::min(encoder.first_backward, encoder.backward));
+    together += encoder.of_step(microbatches);
+  }
+  return layout.colocated ? of_language + together : std::max(longest, of_language + before);
+}
+
+}  // namespace braid

@@ -1,0 +1,99 @@
+// The least time and memory of a training step in a layout. The time is what its busiest rank computes and communicates
+// in forwards and backwards, after the first microbatch has reached it and before the last one's gradients have left. A
+// simulation takes at least as long, because in it ranks also wait, move tensors between stages and update parameters.
+//
+// A layer takes as long in every layout with the same tp, cp, ep, micro batch and settings, so that a few tables answer
+// for all layouts.
+#pragma once
+
+#include <map>
+#include <mutex>
+#include <shared_mutex>
+#include <tuple>
+#include <vector>
+
+#include "models/stage_work.h"
+#include "predict/hardware.h"
+#include "predict/layout_space.h"
+#include "predict/typical_step.h"
+
+namespace braid {
+
+// Values that are computed when they are first asked for, by whichever thread.
+template <class Key, class Value>
+class SharedTable {
+ public:
+  template <class Compute>
+  const Value& get(const Key& key, const Compute& compute) {
+    {
+      const std::shared_lock lock(mutex_);
+      const auto found = values_.find(key);
+      if (found != values_.end()) return found->second;
+    }
+    Value value = compute();
+    const std::unique_lock lock(mutex_);
+    return values_.try_emplace(key, std::move(value)).first->second;
+  }
+
+ private:
+  std::shared_mutex mutex_;
+  std::map<Key, Value> values_;
+};
+
+class LayoutBound {
+ public:
+  // `gpus`: the most that a layout has.
+  LayoutBound(const Recipe& recipe, const HardwareProfile& hardware, int gpus, TypicalSample sample);
+
+  // Threads may call these at the same time.
+
+  // Seconds that all layers take in one forward and backward, on the ranks of one replica.
+  double of_layers(const LanguageLayout& layout, const Settings& settings);
+  // Bytes that each rank of the language model's first stage needs at least: its parameters, their gradients and its
+  // shard of the optimizer's state.
+  std::int64_t bytes_of_language(const LanguageLayout& layout);
+  // Seconds of a step.
+  double of_language(const LanguageLayout& layout, const Settings& settings);
+  // `of_language`: that of its language model.
+  double of_layout(const Layout& layout, const Settings& settings, double of_language);
+
+ private:
+  struct Seconds {
+    double forward = 0, first_backward = 0, backward = 0;  // of the first microbatch and of later ones
+    double of_step(int microbatches) const;
+    Seconds& operator+=(const Seconds& other);
+  };
+  using Table = std::vector<Seconds>;  // embedding, each kind of layer, loss
+  using LanguageKey = std::tuple<int, int, int, int, bool, int, int, unsigned>;
+  using EncoderKey = std::tuple<std::size_t, int, int, unsigned>;
+
+  static LanguageKey key_of(const LanguageLayout& layout, const Settings& settings);
+  static EncoderKey key_of(std::size_t module, int tp, int samples, const Settings& settings);
+  Table by_layer(const std::vector<LayerWork>& work, const std::vector<LayerCollectives>& collectives,
+                 const LayerOptions& options, const Module& module) const;
+  LayerOptions layer_options(const Settings& settings) const;
+  const Table& table_of(const LanguageLayout& layout, const Settings& settings);
+  Table language_table(const LanguageLayout& layout, const Settings& settings) const;
+  Seconds encoder_seconds(std::size_t module, int tp, int samples, const Settings& settings) const;
+  int microbatches_of(int micro_batch, int dp) const { return recipe_.train.global_batch / micro_batch / dp; }
+
+  const Recipe recipe_;
+  const HardwareProfile hardware_;
+  const StepSetup setup_;
+  std::size_t language_module_ = 0;
+  std::vector<bool> has_backward_;  // by module
+  const TypicalSample sample_;
+  std::int64_t embeddings_ = 0;     // of a sample
+  LanguageConfig one_of_each_{};    // a model with one layer of each kind
+  std::vector<std::size_t> kinds_;  // of the model's layers
+  SharedTable<LanguageKey, Table> language_;
+  SharedTable<EncoderKey, Seconds> encoders_;
+  struct StateBytes {
+    std::int64_t of_parameters = 0;  // and gradients
+    std::int64_t of_optimizer = 0;   // with `replicas`; more of them have smaller shards
+    int replicas = 1;
+  };
+  SharedTable<std::tuple<int, int, int, int>, StateBytes> bytes_;  // by tp, ep, pp and vpp
+};
+
+}  // namespace braid

@@ -1,0 +1,61 @@
+// Every layout of a recipe on a number of GPUs that keeps its global batch and its losses, in a fixed order. Tensor
+// parallelism stays within a node, encoders have no pipeline, a pipeline rank has 1, 2, 4 or 8 stages, and experts are
+// split as the recipe splits them (expt_tp). GPUs may be left over.
+#pragma once
+
+#include <utility>
+#include <vector>
+
+#include "predict/layout.h"
+
+namespace braid {
+
+struct SpaceOptions {
+  int gpus = 1, ranks_per_node = 8;
+  // A data set is read in the same order by every dp that divides its lanes. Otherwise layouts that read it in another
+  // order count, too.
+  bool same_data_order = true;
+};
+
+// How the language model is split; all layouts of one of these differ in their encoders only.
+struct LanguageLayout {
+  bool colocated = false;
+  int micro_batch = 1;
+  Split split{};
+
+  bool operator==(const LanguageLayout&) const = default;
+};
+
+class LayoutSpace {
+ public:
+  LayoutSpace(const Recipe& recipe, const SpaceOptions& options);
+
+  const std::vector<LanguageLayout>& language() const { return language_; }
+  long against_rules() const { return against_rules_; }  // splits of the language model that were tried and cannot run
+  // The splits of all encoders beside it: their data parallelism fits that of the language model, and they use whole
+  // nodes or an equal part of one. In the order of the recipe's modules, with the language model's.
+  std::vector<Layout> layouts_of(const LanguageLayout& language) const;
+
+ private:
+  struct Stages {
+    int pp, vpp;
+  };
+  void add_language(bool colocated);
+  void add_splits(bool colocated, int micro_batch, int dp);
+  void add_experts(LanguageLayout layout);
+  bool is_possible(const Split& language) const;
+  std::vector<int> supported_tp(const ModuleConfig& encoder) const;
+  std::vector<Split> encoder_splits(std::size_t module, const LanguageLayout& language) const;
+
+  const Recipe& recipe_;
+  const SpaceOptions options_;
+  std::size_t language_module_ = 0;
+  int encoders_ = 0;
+  std::vector<std::pair<int, int>> tp_cp_;    // that the language model supports
+  std::vector<Stages> stages_;                // likewise
+  std::vector<std::vector<int>> encoder_tp_;  // by module: that it supports
+  std::vector<LanguageLayout> language_;
+  long against_rules_ = 0;
+};
+
+}  // namespace braid

@@ -1,0 +1,280 @@
+// The oracle of a search is a simulation of every recipe of a small world, one by one.
+#include "predict/search.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "base/strings.h"
+#include "predict/fill_plan_page.h"
+#include "predict/layout_bound.h"
+#include "predict/layout_space.h"
+#include "predict/memory.h"
+#include "predict/search_reasons.h"
+#include "predict/step_draws.h"
+#include "predict/typical_step.h"
+
+namespace braid {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+using Overrides = std::vector<ConfigOverride>;
+
+// One GPU for the encoder, which has more to do than the language model.
+Recipe tiny(const Overrides& overrides = {}) {
+  return parse_recipe(
+      "topology: {modules: {images: {kind: encoder}, language: {kind: language}}}\n"
+      "model: {provider: tiny-vlm, dtype: float32}\n"
+      "train: {micro_batch: 1, global_batch: 4}\n",
+      overrides);
+}
+
+HardwareProfile nodes_of(int ranks) {
+  HardwareProfile profile = load_hardware("h100");
+  profile.ranks_per_node = ranks;
+  return profile;
+}
+
+std::size_t index_of(int i) { return static_cast<std::size_t>(i); }
+
+std::int64_t needed(const Recipe& recipe) {
+  const Topology topology(recipe.topology, workload_of(recipe));
+  std::int64_t most = 0;
+  for (const StageRankMemory& stage : predict_memory(recipe, topology, full_step(recipe, topology)).stages)
+    most = std::max(most, stage.rank.least_device());
+  return most;
+}
+
+struct Tried {
+  double least = std::numeric_limits<double>::infinity();
+  int recipes = 0;
+};
+
+void try_settings(Recipe recipe, const HardwareProfile& hardware, Tried& tried) {
+  for (const bool sequence_parallel : {false, true})
+    for (const int tp_pieces : {1, 2, 4})
+      for (const int expert_pieces : {1, 2, 4})
+        for (const int prefetch : {0, 1, 2, 4})
+          for (const int overlaps : {0, 1, 2}) {
+            recipe.model.sequence_parallel = sequence_parallel;
+            recipe.model.overlap = {tp_pieces, expert_pieces};
+            recipe.train.prefetch = prefetch;
+            recipe.optimizer.overlap_grad_reduce = overlaps > 0;
+            recipe.optimizer.overlap_param_gather = overlaps > 1;
+            if (!validate(recipe).empty()) continue;
+            ++tried.recipes;
+            tried.least = std::min(tried.least, simulate(recipe, hardware).iteration_s);
+          }
+}
+
+// Every layout of two ranks, or fewer.
+Tried try_all_of_two_ranks(const Recipe& given, const HardwareProfile& hardware) {
+  Tried tried;
+  for (const bool colocated : {false, true})
+    for (const int images_tp : {1, 2})
+      for (const int images_dp : {1, 2})
+        for (const int tp : {1, 2})
+          for (const int cp : {1, 2})
+            for (const int pp : {1, 2})
+              for (const int dp : {1, 2})
+                for (const int vpp : {1, 2, 3})
+                  for (const int ep : {1, 2})
+                    for (const int micro_batch : {1, 2, 4}) {
+                      const int images = images_tp * images_dp, language = tp * cp * pp * dp;
+                      if ((colocated ? language : language + images) > 2) continue;
+                      Recipe recipe = given;
+                      recipe.topology.colocated = colocated;
+                      recipe.topology.modules[0].tp = images_tp;
+                      recipe.topology.modules[0].dp = images_dp;
+                      ModuleConfig& own = recipe.topology.modules[1];
+                      own.tp = tp, own.cp = cp, own.pp = pp, own.dp = dp, own.vpp = vpp, own.ep = ep;
+                      recipe.train.micro_batch = micro_batch;
+                      if (validate(recipe).empty()) try_settings(recipe, hardware, tried);
+                    }
+  return tried;
+}
+
+TEST(Search, FindsTheFastestOfAllLayouts) {
+  const Recipe recipe = tiny();
+  const HardwareProfile hardware = nodes_of(2);
+  const Tried tried = try_all_of_two_ranks(recipe, hardware);
+  const SearchResult result = search_layouts(recipe, hardware, {.nodes = 1});
+  ASSERT_GT(tried.recipes, 100);
+  ASSERT_FALSE(result.best.empty());
+  EXPECT_DOUBLE_EQ(result.best.front().simulation.iteration_s, tried.least);
+}
+
+std::vector<std::string> texts_of(const std::vector<Candidate>& candidates) {
+  std::vector<std::string> texts;
+  for (const Candidate& candidate : candidates) texts.push_back(to_yaml(candidate.recipe));
+  return texts;
+}
+
+// Also on another number of threads.
+TEST(Search, BoundsDiscardNoneOfTheBest) {
+  const Recipe recipe = tiny();
+  const HardwareProfile hardware = nodes_of(2);
+  const SearchResult with = search_layouts(recipe, hardware, {.nodes = 2, .top = 5, .threads = 3});
+  const SearchResult without =
+      search_layouts(recipe, hardware, {.nodes = 2, .top = 5, .threads = 1, .use_bounds = false});
+  EXPECT_GT(with.counts.too_slow, 0);
+  EXPECT_EQ(without.counts.too_slow, 0);
+  EXPECT_LT(with.counts.simulations, without.counts.simulations);
+  EXPECT_EQ(with.counts.layouts, without.counts.layouts);
+  EXPECT_EQ(texts_of(with.best), texts_of(without.best));
+}
+
+TEST(Search, NoBoundExceedsASimulation) {
+  const Recipe recipe = tiny({{"train.stage", "stage2"}});
+  const HardwareProfile hardware = nodes_of(2);
+  const LayoutSpace space(recipe, {.gpus = 4, .ranks_per_node = 2});
+  LayoutBound bound(recipe, hardware, 4, full_sample(recipe));
+  int compared = 0;
+  for (const LanguageLayout& language : space.language())
+    for (const Layout& layout : space.layouts_of(language))
+      for (const bool full : {false, true}) {
+        const Settings settings = {.recompute = {.full = full}};
+        const Recipe changed = with_layout(recipe, layout, settings, 2);
+        if (!validate(changed).empty()) continue;
+        const double least = bound.of_layout(layout, settings, bound.of_language(language, settings));
+        EXPECT_LE(least, (1 + 1e-9) * simulate(changed, hardware).iteration_s) << to_yaml(changed);
+        ++compared;
+      }
+  EXPECT_GT(compared, 100);
+}
+
+// As much memory as makes some layouts too large and others compute activations again.
+TEST(Search, CandidatesAreRecipesThatFit) {
+  const Recipe recipe = parse_recipe(
+      "topology: {modules: {images: {kind: encoder, dp: 2}, language: {kind: language, tp: 2, ep: 2}}}\n"
+      "model: {provider: nemotron-vlm-20l, language: {experts: 16}}\n"
+      "data: {sequence_length: 4096}\n"
+      "train: {micro_batch: 2, global_batch: 4}\n");
+  const SearchResult result = search_layouts(recipe, nodes_of(4), {.nodes = 1, .memory_headroom = 0.7, .top = 3});
+  EXPECT_GT(result.counts.too_large, 0);
+  ASSERT_EQ(result.best.size(), 3);
+  std::vector<Candidate> all = result.best;
+  all.insert(all.end(), result.front.begin(), result.front.end());
+  for (const Candidate& candidate : all) {
+    const Recipe again = parse_recipe(to_yaml(candidate.recipe));
+    EXPECT_EQ(again.train.global_batch, 4);
+    EXPECT_LE(ranks_of(layout_of(again)), 4);
+    EXPECT_EQ(needed(again), candidate.memory);
+    EXPECT_LE(candidate.memory, result.memory_limit);
+    EXPECT_DOUBLE_EQ(simulate(again, nodes_of(4)).iteration_s, candidate.simulation.iteration_s);
+  }
+}
+
+TEST(Search, FrontHasNoCandidateThatAnotherBeats) {
+  const SearchResult result = search_layouts(tiny(), nodes_of(2), {.nodes = 2});
+  ASSERT_FALSE(result.front.empty());
+  for (std::size_t i = 1; i < result.front.size(); ++i) {
+    EXPECT_GT(result.front[i].simulation.iteration_s, result.front[i - 1].simulation.iteration_s);
+    EXPECT_LT(result.front[i].memory, result.front[i - 1].memory);
+  }
+  EXPECT_TRUE(result.best.front().on_front);
+}
+
+// Images of one sample in two delay its replica; layouts are ranked with these steps, too.
+TEST(Search, DrawsSteps) {
+  const Recipe recipe = tiny({{"data.media.images.share", "0.5"}});
+  const SimulateOptions steps = {.steps = 2, .draw = [](const Recipe& r, const Topology& topology, int step) {
+                                   return draw_step(r, topology, nullptr, static_cast<std::uint64_t>(step));
+                                 }};
+  const SearchResult result = search_layouts(recipe, nodes_of(2), {.nodes = 2, .top = 3, .steps = steps});
+  ASSERT_EQ(result.best.size(), 3);
+  EXPECT_DOUBLE_EQ(result.given.simulation.iteration_s, simulate(recipe, nodes_of(2), steps).iteration_s);
+  for (const Candidate& candidate : result.best)
+    EXPECT_DOUBLE_EQ(candidate.simulation.iteration_s, simulate(candidate.recipe, nodes_of(2), steps).iteration_s);
+  EXPECT_LE(result.best[0].simulation.iteration_s, result.best[1].simulation.iteration_s);
+}
+
+// Lanes decide the order in which samples of a data set come, and only a dp that divides them keeps it.
+TEST(Search, KeepsTheOrderOfADataSet) {
+  const Recipe recipe = tiny({{"data.path", "somewhere"},
+                              {"data.tokenizer", "somewhere"},
+                              {"data.prompt_format", "chatml"},
+                              {"loader.lanes", "2"}});
+  const auto replicas = [&](bool same_order) {
+    std::vector<int> all;
+    for (const LanguageLayout& language :
+         LayoutSpace(recipe, {.gpus = 5, .ranks_per_node = 5, .same_data_order = same_order}).language())
+      all.push_back(language.split.dp);
+    return all;
+  };
+  EXPECT_THAT(replicas(true), AllOf(Contains(2), Not(Contains(4))));
+  EXPECT_THAT(replicas(false), Contains(4));
+  for (const Candidate& candidate : search_layouts(recipe, nodes_of(2), {.nodes = 2, .top = 2}).best)
+    EXPECT_EQ(candidate.recipe.loader.lanes, 2);
+}
+
+// It depends on how many replicas of an encoder have input.
+TEST(Search, KeepsEncoderReplicasIfGradientsDependOnThem) {
+  const Recipe recipe = tiny({{"train.correct_partial_participation", "true"}});
+  const LayoutSpace space(recipe, {.gpus = 4, .ranks_per_node = 2});
+  for (const LanguageLayout& language : space.language())
+    for (const Layout& layout : space.layouts_of(language)) EXPECT_EQ(layout.modules[0].dp, 1);
+}
+
+// An encoder on part of a node comes last: the groups of the language model would otherwise be on two nodes.
+TEST(Search, PlacesTheLanguageModelAtTheBeginningOfANode) {
+  const Layout layout = {.modules = {{.dp = 2}, {.tp = 2, .dp = 2}}};
+  const auto offset = [&](int ranks_per_node) {
+    return Topology(with_layout(tiny(), layout, {}, ranks_per_node).topology, {.global_batch = 4, .num_experts = 4})
+        .language()
+        .dense.rank_offset();
+  };
+  EXPECT_EQ(offset(2), 2);
+  EXPECT_EQ(offset(4), 0);
+}
+
+// The page has the recipe as given first, then the best layout, with timelines whose spans follow what they wait for.
+TEST(Search, FillsAPage) {
+  const Recipe recipe = tiny();
+  const HardwareProfile hardware = nodes_of(2);
+  const SearchResult result = search_layouts(recipe, hardware, {.nodes = 2, .top = 3});
+  const PlanPage page = page_of({"tiny.yaml", recipe, hardware, "full"}, result, {});
+  ASSERT_GE(page.layouts.size(), 4);
+  EXPECT_EQ(page.layouts[index_of(page.baseline)].iteration_s, result.given.simulation.iteration_s);
+  EXPECT_EQ(page.layouts[index_of(page.best)].iteration_s, result.best.front().simulation.iteration_s);
+  EXPECT_TRUE(page.layouts[index_of(page.best)].on_front);
+  for (const PlanLayout& layout : page.layouts) {
+    double exposed = 0;
+    for (const TimePart& part : layout.parts) exposed += part.exposed_s;
+    EXPECT_NEAR(exposed, layout.iteration_s, 1e-6 * layout.iteration_s) << layout.name;
+  }
+  const PlanTimeline& timeline = page.layouts[index_of(page.best)].timeline;
+  ASSERT_FALSE(timeline.spans.empty());
+  for (std::size_t i = 0; i < timeline.spans.size(); ++i)
+    for (const int before : timeline.spans[i].after) {
+      ASSERT_LT(before, static_cast<int>(i));
+      EXPECT_LE(timeline.spans[index_of(before)].end_s, timeline.spans[i].begin_s);
+    }
+}
+
+TEST(SearchReasons, NameWhereTheTimeWentAndWhatChanged) {
+  const Recipe given = tiny({{"topology.modules.language.ep", "1"}});
+  Recipe other = given;
+  other.topology.modules[0].dp = 2;
+  other.model.recompute = {"norms"};
+  const auto simulation = [](double compute, double waiting) {
+    Simulation result = {.iteration_s = compute + waiting};
+    result.modules = {{.name = "images", .ranks = 1, .compute = 1.0}, {.name = "language", .ranks = 1}};
+    result.modules[1].compute = compute;
+    result.modules[1].waiting = waiting;
+    return result;
+  };
+  const Simulation before = simulation(0.5, 0.5), after = simulation(0.55, 0.1);
+  EXPECT_EQ(compare_layouts({given, before}, {other, after}, 8),
+            "-0.400 s waiting (images on 2 GPUs instead of 1 GPU); +0.050 s compute (recompute norms instead "
+            "of no recompute)");
+  EXPECT_EQ(compare_layouts({given, before}, {given, before}, 8), "as fast as given");
+}
+
+}  // namespace
+}  // namespace braid
