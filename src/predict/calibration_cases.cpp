@@ -310,8 +310,8 @@ class Cases {
     at::Tensor rows, grad;
     Weight weight;
   };
-  // Every other expert has an eighth more rows than its neighbour, and a number that is no multiple of a kernel's tile,
-  // as routing gives them.
+  // Routing gives experts different numbers of rows, which are not multiples of a kernel's tile. Here every second
+  // expert has an eighth more rows than its neighbour.
   ExpertTensors expert_tensors(const ExpertSizes& s) {
     Lengths counts;
     std::vector<int> ends;

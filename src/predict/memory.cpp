@@ -286,8 +286,8 @@ int communicators_of(const Topology& topology, int global_rank) {
   return topology.world_size() > 1 ? count : 0;
 }
 
-// The replica with the heaviest microbatch; all its ranks of a stage hold the same but for labels and received
-// embeddings, of which the first has the most.
+// The replica with the heaviest microbatch. Its ranks of a stage hold the same, except for labels and received
+// embeddings; the first rank has the most of these.
 int heaviest_replica(const Topology& topology, const StepSizes& sizes, int m) {
   const Module& module = topology.modules()[index(m)];
   int heaviest = 0;
