@@ -1,6 +1,5 @@
 #include "train/training.h"
 
-#include <ATen/Context.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
@@ -17,6 +16,7 @@
 #include "dist/world.h"
 #include "plan/channels.h"
 #include "plan/frozen.h"
+#include "tensor/deterministic.h"
 #include "tensor/host_copy.h"
 #include "train/all_ranks.h"
 
@@ -81,13 +81,6 @@ void connect_pairs(const Topology& topology, const std::vector<Edge>& edges, con
       at::Tensor tensor = at::zeros({1}, at::TensorOptions(group.device()));
       group.start_exchange({{tensor, static_cast<int>(peer), rank == from}}).wait();
     }
-}
-
-// Attention's backward reads this setting; Braid's own kernels are always deterministic. Operators without a
-// deterministic form may run, and uninitialised memory is not filled.
-void set_deterministic(bool deterministic) {
-  at::globalContext().setDeterministicAlgorithms(deterministic, /*warn_only=*/true);
-  at::globalContext().setDeterministicFillUninitializedMemory(false);
 }
 
 }  // namespace

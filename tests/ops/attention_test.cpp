@@ -8,6 +8,7 @@
 
 #include "ops/attention_path.h"
 #include "ops/gradients.h"
+#include "tensor/deterministic.h"
 #ifdef BRAID_CUDNN
 #include <cuda_runtime_api.h>
 #endif
@@ -216,11 +217,8 @@ TEST(Attention, PackedSequencesAreTheSequencesOneByOne) {
 
 class Deterministic {
  public:
-  Deterministic() { set(true); }
-  ~Deterministic() { set(false); }
-
- private:
-  static void set(bool on) { at::globalContext().setDeterministicAlgorithms(on, /*warn_only=*/true); }
+  Deterministic() { set_deterministic(true); }
+  ~Deterministic() { set_deterministic(false); }
 };
 
 constexpr c10::DeviceIndex kGpu = 0;
