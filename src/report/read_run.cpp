@@ -72,8 +72,9 @@ void add_metrics(const RunFiles& files, RunRecord& run) {
     }
     run.sources.push_back(path);
     if (contents.bad_lines > 0)
-      run.warnings.push_back(fmt::format("{} of {} cut off or damaged", counted(contents.bad_lines, "line"), path) +
-                             (contents.bad_lines == 1 ? " is left out" : " are left out"));
+      run.warnings.push_back(
+          fmt::format("{}: {} cut off or damaged, and not used", path,
+                      counted(contents.bad_lines, "line") + (contents.bad_lines == 1 ? " is" : " are")));
     add_curves(run.curves, std::move(contents.curves));
     if (!run.attempts.empty()) continue;
     run.attempts = std::move(contents.attempts);
