@@ -162,15 +162,15 @@ void add_plan_simulate_command(CLI::App& plan) {
       "--hardware", command->hardware,
       fmt::format("{}, or a file that braid plan calibrate wrote; default: h100", fmt::join(hardware_names(), ", ")));
   simulate->add_option("--nodes", command->nodes,
-                       "on so many nodes: with more or fewer replicas of the language model, and the global batch in "
+                       "on this many nodes: with more or fewer replicas of the language model, and the global batch in "
                        "proportion");
   simulate->add_option("--encoder-nodes", command->encoder_nodes,
-                       "with --nodes: so many of them for the encoders; default: as in the recipe");
+                       "with --nodes: this many of them for the encoders; default: as in the recipe");
   simulate
       ->add_option("--compute-efficiency", command->compute_efficiency,
-                   "of another program, or of an optimistic profile: the share of the operators' speed; default: 1")
+                   "share of the operators' speed that is reached, by another program or in practice; default: 1")
       ->check(CLI::Range(0.01, 10.0));
-  simulate->add_option("--link-efficiency", command->link_efficiency, "likewise of the links' speed; default: 1")
+  simulate->add_option("--link-efficiency", command->link_efficiency, "the same for the links' speed; default: 1")
       ->check(CLI::Range(0.01, 10.0));
   simulate->add_option("--stats", command->stats_path,
                        "sizes of the data set's samples, of braid data inspect --stats; each step draws from them");

@@ -225,7 +225,7 @@ void add_end(const RunFiles& files, RunRecord& run) {
     run.end = {.state = RunEnd::State::Finished, .text = "all iterations done"};
     return;
   }
-  run.end.text = files.logs.empty() ? "there is no log" : "no end in the log: it still runs, or was killed";
+  run.end.text = files.logs.empty() ? "there is no log" : "the log has no end: the run still runs, or was killed";
   if (files.logs.empty()) return;
   std::vector<std::string> skipped;
   const auto diagnosis =

@@ -117,7 +117,7 @@ TEST(PlanCommand, SearchForPrograms) {
                                 HasSubstr(R"("pareto":true)"), HasSubstr(R"("why":")")));
   EXPECT_EQ(braid(words).out, search.out);
   EXPECT_THAT(braid({"plan", "search", recipe, "--memory-headroom", "much"}).err,
-              HasSubstr("--memory-headroom much is no share of the memory"));
+              HasSubstr("--memory-headroom much is not a share of the memory"));
   EXPECT_THAT(braid({"plan", "search", recipe, "--memory-headroom", "99.99%", "--hardware", "h100"}).out,
               HasSubstr("No layout of 8 GPUs fits in 0.0 GB"));
 }
