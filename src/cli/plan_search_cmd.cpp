@@ -32,7 +32,7 @@ double parse_share(std::string text) {
   const std::optional<double> number = parse_double(text);
   const double share = number.value_or(-1) / (percent ? 100 : 1);
   if (share >= 0 && share < 1) return share;
-  throw ConfigError({fmt::format("--memory-headroom {} is no share of the memory", text), "command line",
+  throw ConfigError({fmt::format("--memory-headroom {} is not a share of the memory", text), "command line",
                      "give a percentage below 100, e.g. 10%"});
 }
 
@@ -90,7 +90,7 @@ void print_result(const SearchResult& result, const Recipe& recipe, const Hardwa
   fmt::print("hardware: {}\nsizes: {}\n{} GPUs, global batch {}, at most {:.1f} GB per GPU\n", described(hardware),
              sizes.words, result.gpus, recipe.train.global_batch, 1e-9 * static_cast<double>(result.memory_limit));
   fmt::print(
-      "{} layouts considered ({} more splits are against rules): {} too large, {} too slow by a lower bound, {} "
+      "{} layouts considered ({} more splits break rules): {} too large, {} too slow by a lower bound, {} "
       "simulated with {} settings\n\n",
       counts.layouts, counts.against_rules, counts.too_large, counts.too_slow, counts.simulated, counts.simulations);
   print_verdict(result);

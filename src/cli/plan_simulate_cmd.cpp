@@ -14,6 +14,7 @@
 #include "cli/plan_sizes.h"
 #include "plan/frozen.h"
 #include "plan/timeline.h"
+#include "predict/balance_gain.h"
 #include "predict/fill_plan_page.h"
 #include "predict/scale_nodes.h"
 #include "predict/simulate.h"
@@ -66,8 +67,12 @@ nlohmann::ordered_json module_json(const ModuleTimes& module) {
           {"utilisation", module.compute / (module.compute + module.communication() + module.waiting)}};
 }
 
-std::string simulation_json(const Simulation& simulation, const Recipe& recipe, const HardwareProfile& hardware,
-                            const PlanSizes& sizes) {
+nlohmann::ordered_json balance_json(const BalanceGain& gain) {
+  return {{"without_s", gain.without_s}, {"with_s", gain.with_s}, {"gain", gain.share()}, {"replicas", gain.replicas}};
+}
+
+std::string simulation_json(const Simulation& simulation, const std::optional<BalanceGain>& gain, const Recipe& recipe,
+                            const HardwareProfile& hardware, const PlanSizes& sizes) {
   nlohmann::ordered_json json = {{"iteration_s", simulation.iteration_s},
                                  {"spread_s", simulation.spread_s},
                                  {"fastest_s", simulation.fastest_s},
@@ -85,6 +90,7 @@ std::string simulation_json(const Simulation& simulation, const Recipe& recipe, 
                                  {"global_batch", recipe.train.global_batch},
                                  {"hardware", hardware.name},
                                  {"hardware_source", hardware.source}};
+  if (gain) json["balance"] = balance_json(*gain);
   for (const ModuleTimes& module : simulation.modules) json["modules"].push_back(module_json(module));
   return json.dump();
 }
@@ -100,8 +106,8 @@ std::string drawing(const PlayedStep& step, const Recipe& recipe) {
                   stage_costs(step.world.topology, frozen_sets(recipe)));
 }
 
-void print_simulation(const Simulation& simulation, const HardwareProfile& hardware, const PlanSizes& sizes,
-                      const std::string& scaled) {
+void print_simulation(const Simulation& simulation, const std::optional<BalanceGain>& gain,
+                      const HardwareProfile& hardware, const PlanSizes& sizes, const std::string& scaled) {
   fmt::print("hardware: {}\nsizes: {}\n", described(hardware), sizes.words);
   if (!scaled.empty()) fmt::print("scaled: {}\n", scaled);
   fmt::print("{} on {}, played as {}\n\n", counted(simulation.ranks, "rank"), counted(simulation.nodes, "node"),
@@ -112,8 +118,11 @@ void print_simulation(const Simulation& simulation, const HardwareProfile& hardw
              simulation.tflops_per_gpu);
   fmt::print("bubble         {:.1f} %\n", 100 * simulation.bubble);
   fmt::print("communication  {:.3f} s exposed\n", simulation.exposed_communication_s);
-  fmt::print("bound by       {}\n\n{}{}", simulation.bound_by, module_table(simulation),
-             communication_table(simulation));
+  fmt::print("bound by       {}\n", simulation.bound_by);
+  if (gain)
+    fmt::print("balance        {:.1f} %: {:.3f} s with loader.balance: cost (balance_replicas: {}), {:.3f} s without\n",
+               100 * gain->share(), gain->with_s, gain->replicas, gain->without_s);
+  fmt::print("\n{}{}", module_table(simulation), communication_table(simulation));
 }
 
 void plan_simulate(const SimulateCommand& command, const std::vector<std::string>& flags) {
@@ -138,8 +147,9 @@ void plan_simulate(const SimulateCommand& command, const std::vector<std::string
   if (!command.html_path.empty())
     write_file(command.html_path, plan_html(page_of({command.recipe_path, recipe, hardware, sizes.words}, simulated)),
                "--html");
-  if (command.json) return fmt::print("{}\n", simulation_json(simulation, recipe, hardware, sizes));
-  print_simulation(simulation, hardware, sizes, scaled);
+  const std::optional<BalanceGain> gain = balance_gain(recipe, hardware, sizes.options, simulation);
+  if (command.json) return fmt::print("{}\n", simulation_json(simulation, gain, recipe, hardware, sizes));
+  print_simulation(simulation, gain, hardware, sizes, scaled);
 }
 
 }  // namespace
@@ -152,15 +162,15 @@ void add_plan_simulate_command(CLI::App& plan) {
       "--hardware", command->hardware,
       fmt::format("{}, or a file that braid plan calibrate wrote; default: h100", fmt::join(hardware_names(), ", ")));
   simulate->add_option("--nodes", command->nodes,
-                       "on so many nodes: with more or fewer replicas of the language model, and the global batch in "
+                       "on this many nodes: with more or fewer replicas of the language model, and the global batch in "
                        "proportion");
   simulate->add_option("--encoder-nodes", command->encoder_nodes,
-                       "with --nodes: so many of them for the encoders; default: as in the recipe");
+                       "with --nodes: this many of them for the encoders; default: as in the recipe");
   simulate
       ->add_option("--compute-efficiency", command->compute_efficiency,
-                   "of another program, or of an optimistic profile: the share of the operators' speed; default: 1")
+                   "share of the operators' speed that is reached, by another program or in practice; default: 1")
       ->check(CLI::Range(0.01, 10.0));
-  simulate->add_option("--link-efficiency", command->link_efficiency, "likewise of the links' speed; default: 1")
+  simulate->add_option("--link-efficiency", command->link_efficiency, "the same for the links' speed; default: 1")
       ->check(CLI::Range(0.01, 10.0));
   simulate->add_option("--stats", command->stats_path,
                        "sizes of the data set's samples, of braid data inspect --stats; each step draws from them");

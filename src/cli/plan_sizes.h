@@ -1,4 +1,4 @@
-// Which sizes the steps of a prediction have, as the commands of braid plan are asked for them.
+// Which sizes the steps of a prediction have, from the options of a command of braid plan.
 #pragma once
 
 #include <optional>

@@ -33,7 +33,7 @@ struct TextSizes {
   std::int64_t samples = 1;
   std::int64_t labels = 0;      // with a loss, among the T / cp tokens of one rank
   double squares = 0;           // sum of the squares of the sequences' lengths
-  std::int64_t embeddings = 0;  // rows that encoders give
+  std::int64_t embeddings = 0;  // rows that encoders produce
 };
 
 // By layer; what comes before the first layer and after the last one is like a layer. Of the stage of a module that

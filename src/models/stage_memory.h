@@ -1,6 +1,6 @@
 // What a pipeline stage's forward leaves in memory for its backward, and what exists besides while they run, on paper.
-// The source file has one function for each kind of layer, which mirrors the layer's code on tensors without values
-// (models/paper_ops.h). No libtorch here.
+// models/language_memory.cpp and models/encoder_memory.cpp have one function for each kind of layer, which mirrors the
+// layer's code on tensors without values (models/paper_ops.h). No libtorch here.
 //
 // Of a mixture of experts a rank is counted as if it received as many rows as it sends (models/stage_collectives.h).
 #pragma once

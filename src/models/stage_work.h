@@ -1,6 +1,6 @@
 // What a pipeline stage computes in one forward and one backward of a microbatch, on paper: the operators that its
-// layers call, with their sizes. The source file has one list for each kind of layer, whose lines name the operators of
-// the layer's code. No libtorch here.
+// layers call, with their sizes. models/language_work.cpp and models/encoder_work.cpp have one list for each kind of
+// layer, whose lines name the operators of the layer's code. No libtorch here.
 #pragma once
 
 #include <array>

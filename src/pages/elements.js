@@ -37,7 +37,7 @@ function numberText(value, digits = 4) {
 }
 
 const withUnit = (value, unit, digits) => isNumber(value) ? `${numberText(value, digits)}\u00a0${unit}` : '–';
-const percentText = (share, digits = 3) => withUnit(100 * share, '%', digits);
+const percentText = share => withUnit(Math.round(1e4 * share) / 100, '%', 3);
 const mebibytes = count => count >= 1024 ? withUnit(count / 1024, 'GiB', 4) : withUnit(count, 'MiB', 4);
 const gigabytes = bytes => withUnit(bytes / 1e9, 'GB', 3);
 
@@ -87,8 +87,8 @@ function legend(entries) {
   return element('ul', {class: 'legend'}, entries.map(({name, colour}) => element('li', {}, swatch(colour), name)));
 }
 
-// A table whose headings sort it. columns: {name, value(row), text(row), words} where `words` are left-aligned and sort
-// as text. onselect(row), selected(row) and order are optional.
+// A table whose headings sort it. columns: {name, value(row), text(row), words, width} where `words` are left-aligned and
+// sort as text, and get at least `width`. onselect(row), selected(row) and order are optional.
 function sortableTable({
   columns,
   rows,
@@ -128,8 +128,12 @@ function sortableTable({
     const sorted = [...rows].sort((a, b) => order.down ? compare(b, a) : compare(a, b));
     body.replaceChildren(...sorted.map(row => {
       const cells = columns.map(
-          column => element(column.heading ? 'th' : 'td',
-              {class: column.words ? 'words' : 'number', scope: column.heading ? 'row' : null}, column.text(row)));
+          column => element(column.heading ? 'th' : 'td', {
+            class: column.words ? 'words' : 'number',
+            style: column.width ? {'min-width': column.width} : null,
+            scope: column.heading ? 'row' : null
+          },
+              column.text(row)));
       const isSelected = selected?.(row);
       return element('tr', {
         class: isSelected ? 'selected' : null,

@@ -175,6 +175,7 @@ const COLUMNS = [
   {
     name: 'layout',
     words: true,
+    width: '18rem',
     value: layout => layout.name,
     text: layout => layout === baseline ? `${layout.name} (the recipe)` : layout.name
   },
@@ -197,8 +198,8 @@ const COLUMNS = [
     value: layout => layout.exposed_communication_s,
     text: layout => secondsText(layout.exposed_communication_s)
   },
-  {name: 'bound by', words: true, value: layout => layout.bound_by, text: layout => layout.bound_by},
-  {name: 'why', words: true, value: layout => layout.reason, text: layout => layout.reason},
+  {name: 'bound by', words: true, width: '9rem', value: layout => layout.bound_by, text: layout => layout.bound_by},
+  {name: 'why', words: true, width: '56rem', value: layout => layout.reason, text: layout => layout.reason},
 ];
 
 function layoutsSection() {
@@ -332,7 +333,8 @@ function figures() {
   const place = element('div', {class: 'cards', id: 'figures'});
   listeners.push(() => {
     const faster = baseline && chosen !== baseline ? `${numberText(baseline.seconds / chosen.seconds, 3)}×` : null;
-    place.replaceChildren(...[card(secondsText(chosen.seconds), `per iteration, ± ${secondsText(chosen.spread_s)}`),
+    place.replaceChildren(...[card(secondsText(chosen.seconds),
+            chosen.spread_s > 0 ? `per iteration, ± ${secondsText(chosen.spread_s)}` : 'per iteration'),
         faster ? card(faster, 'as fast as the recipe') : null,
         card(numberText(speedOf(chosen)), 'tokens per second and GPU'),
         card(numberText(chosen.tflops_per_gpu * chosen.iteration_s / chosen.seconds), 'TFLOP/s per GPU'),
@@ -348,6 +350,12 @@ function figures() {
 
 function partColours(names) { return new Map(names.map((name, index) => [name, colourOf(index)])); }
 
+// Stages of modules that share ranks may have the same fullest rank, which holds all of them.
+const isFirstOfRank = ({rank}, index, stages) => stages.findIndex(stage => stage.rank === rank) === index;
+const stagesOfRank = (layout, rank) => layout.memory.filter(stage => stage.rank === rank)
+                                           .map(({module, stage}) => `${module}, stage ${stage}`)
+                                           .join(' + ');
+
 function memoryBars(layout) {
   if (!layout.memory.length) return null;
   const kinds = [...new Set(layout.memory.flatMap(stage => Object.keys(stage.bytes)))];
@@ -357,8 +365,8 @@ function memoryBars(layout) {
         text: gigabytes,
         limit: plan.memory_bytes,
         limitName: 'what a rank may use',
-        rows: layout.memory.map(stage => ({
-          name: `${stage.module}, stage ${stage.stage} (rank ${stage.rank})`,
+        rows: layout.memory.filter(isFirstOfRank).map(stage => ({
+          name: `${stagesOfRank(layout, stage.rank)} (rank ${stage.rank})`,
           note: gigabytes(stage.peak_bytes),
           parts: kinds.map(name => ({name, value: stage.bytes[name] ?? 0, colour: colours.get(name)}))
         }))
@@ -377,7 +385,7 @@ function timeBars(layout) {
       partBars({rows, text: secondsText}),
       plainTable(['part', 'link', 'busy', 'exposed', 'hidden'],
           layout.parts.map(part => [part.name, part.link || '–', secondsText(part.busy_s), secondsText(part.exposed_s),
-                               part.busy_s > 0 ? percentText(1 - part.exposed_s / part.busy_s) : '–']),
+                               part.busy_s > part.exposed_s ? percentText(1 - part.exposed_s / part.busy_s) : '–']),
           2));
 }
 

@@ -56,7 +56,7 @@ class StatsReader {
   }
 
   const Json& array(const Json& json, const char* key, const std::string& of) const {
-    if (!json.is_object() || !json.contains(key) || !json[key].is_array()) fail(of + key, "is missing or no list");
+    if (!json.is_object() || !json.contains(key) || !json[key].is_array()) fail(of + key, "is missing or not a list");
     return json[key];
   }
 

@@ -1,6 +1,6 @@
 // The sizes of a data set's training sequences, for predictions: `braid data inspect --stats FILE` stores a sample of
-// them, and a simulated step draws from it. Each sequence keeps its lengths, labels and media together, so that what
-// goes with what in the data goes together in the prediction. No libtorch here.
+// them, and a simulated step draws from it. Each sequence keeps its lengths, labels and media together, so that drawn
+// sequences have the correlations of the data. No libtorch here.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

@@ -12,7 +12,7 @@ namespace {
 
 constexpr const char* kInside = "inside a node";
 constexpr const char* kBetween = "between nodes";
-constexpr std::size_t kTimelines = 4;  // of the best layouts
+constexpr std::size_t kTimelines = 3;  // of the best layouts, besides the recipe's
 
 std::size_t index(int i) { return static_cast<std::size_t>(i); }
 
@@ -46,13 +46,15 @@ class Timeline {
 
   void add_track(int rank) {
     if (tracks_.count(rank)) return;
-    std::string modules;
+    std::vector<std::string> modules;
     for (const Module* module : topology_.modules_of(rank))
-      modules += fmt::format(" {}[pp={}]", module->name, module->dense.coord(rank, "pp"));
+      modules.push_back(module->dense.size_of("pp") == 1
+                            ? module->name
+                            : fmt::format("{}[pp={}]", module->name, module->dense.coord(rank, "pp")));
     const int m = stages_of(topology_, rank).front().module;
-    const std::string name = fmt::format("rank {}{}", step_.world.full_rank(m, rank), modules);
+    const std::string name = fmt::format("rank {}", step_.world.full_rank(m, rank));
     const int next = static_cast<int>(timeline_.tracks.size());
-    timeline_.tracks.push_back(name);
+    timeline_.tracks.push_back(fmt::format("{} {}", name, fmt::join(modules, ", ")));
     timeline_.tracks.push_back(name + " gathers and reductions");
     tracks_[rank] = {next, next + 1};
   }
@@ -71,7 +73,7 @@ class Timeline {
     const Op& op = ops(rank)[i];
     const Tracks& tracks = tracks_.at(rank);
     PlanSpan span = {.track = op.starts_collective() ? tracks.collectives : tracks.work,
-                     .name = describe(op, topology_),
+                     .name = name_of(op),
                      .kind = kind_of(op),
                      .begin_s = begin,
                      .end_s = end,
@@ -102,6 +104,11 @@ class Timeline {
     return found;
   }
 
+  // The span of a gather or reduction is all of it, not only its start.
+  std::string name_of(const Op& op) const {
+    const std::string name = describe(op, topology_), start = "the start of the ";
+    return op.starts_collective() && name.starts_with(start) ? name.substr(start.size()) : name;
+  }
   bool is_encoder(const Stage& stage) const { return topology_.modules()[index(stage.module)].is_encoder; }
   std::string kind_of(const Op& op) const {
     if (op.kind == Op::Forward) return topology_.modules()[index(op.stage.module)].name + " forward";
@@ -168,18 +175,35 @@ std::vector<PlanStageMemory> memory_of(const Recipe& recipe, const HardwareProfi
     PlanStageMemory memory = {.module = topology.modules()[index(stage.stage.module)].name,
                               .stage = stage.stage.index,
                               .rank = stage.rank.global_rank,
-                              .peak_bytes = static_cast<double>(stage.rank.peak)};
+                              .peak_bytes = static_cast<double>(stage.rank.least_device())};
+    const auto add = [&](std::string name, std::int64_t bytes) {
+      std::ranges::replace(name, '_', ' ');
+      if (bytes > 0) memory.bytes.emplace_back(std::move(name), static_cast<double>(bytes));
+    };
     const MemoryBytes bytes = stage.rank.all_modules();
-    for (std::size_t kind = 0; kind < bytes.size(); ++kind)
-      if (bytes[kind] > 0) memory.bytes.emplace_back(kMemoryKindNames[kind], static_cast<double>(bytes[kind]));
+    for (std::size_t kind = 0; kind < bytes.size(); ++kind) add(kMemoryKindNames[kind], bytes[kind]);
+    add("NCCL (estimate)", stage.rank.nccl);
+    add("context (estimate)", stage.rank.context);
     stages.push_back(std::move(memory));
   }
   return stages;
 }
 
+std::vector<std::pair<std::string, std::string>> recipe_keys(const Recipe& recipe) {
+  const auto& [model, train, optimizer] = std::tie(recipe.model, recipe.train, recipe.optimizer);
+  return {{"train.micro_batch", fmt::to_string(train.micro_batch)},
+          {"train.prefetch", fmt::to_string(train.prefetch)},
+          {"model.recompute", model.recompute.empty() ? "none" : fmt::format("{}", fmt::join(model.recompute, ", "))},
+          {"model.sequence_parallel", fmt::to_string(model.sequence_parallel)},
+          {"model.tp_overlap_pieces", fmt::to_string(model.overlap.tp_pieces)},
+          {"model.expert_overlap_pieces", fmt::to_string(model.overlap.expert_pieces)},
+          {"optimizer.overlap_grad_reduce", fmt::to_string(optimizer.overlap_grad_reduce)},
+          {"optimizer.overlap_param_gather", fmt::to_string(optimizer.overlap_param_gather)}};
+}
+
 PlanLayout plan_layout(const Recipe& recipe, const Simulation& simulation, const HardwareProfile& hardware) {
   PlanLayout layout = {.name = grids_text(recipe),
-                       .settings = {{"settings", settings_text(recipe)}},
+                       .settings = recipe_keys(recipe),
                        .iteration_s = simulation.iteration_s,
                        .spread_s = simulation.spread_s,
                        .tokens_per_s_per_gpu = simulation.tokens_per_s_per_gpu,
@@ -230,10 +254,10 @@ PlanPage page_of(const PageRecipe& about, const SearchResult& result, const Simu
   PlanPage page = page_about(about);
   page.ranks = result.gpus;
   page.memory_bytes = static_cast<double>(result.memory_limit);
-  page.baseline = 0;
-  page.best = result.best.empty() ? 0 : 1;
-  std::vector<const Candidate*> candidates = {&result.given};
+  page.baseline = static_cast<int>(result.best.size());  // after these, which have the numbers of the command's table
+  std::vector<const Candidate*> candidates;
   for (const Candidate& candidate : result.best) candidates.push_back(&candidate);
+  candidates.push_back(&result.given);
   const auto is_shown = [&](const Candidate& candidate) {
     return std::ranges::any_of(candidates, [&](const Candidate* other) {
       return layout_of(other->recipe) == layout_of(candidate.recipe) && other->memory == candidate.memory;
@@ -243,7 +267,7 @@ PlanPage page_of(const PageRecipe& about, const SearchResult& result, const Simu
     if (!is_shown(candidate)) candidates.push_back(&candidate);
   for (const Candidate* candidate : candidates) {
     page.layouts.push_back(plan_layout(*candidate, about.hardware, result.memory_limit));
-    if (page.layouts.size() <= kTimelines)
+    if (page.layouts.size() <= kTimelines || candidate == &result.given)
       page.layouts.back().timeline =
           Timeline(simulate_and_keep(candidate->recipe, about.hardware, {.steps = 1, .draw = steps.draw}).step).build();
   }

@@ -17,7 +17,7 @@ struct PageRecipe {
 
 // One layout, with its timeline.
 PlanPage page_of(const PageRecipe& about, const SimulationAndStep& simulated);
-// The recipe as given, the best layouts and the front; timelines of the best ones.
+// The best layouts, the recipe as given and the front, in this order; timelines of the best ones and of the recipe.
 PlanPage page_of(const PageRecipe& about, const SearchResult& result, const SimulateOptions& steps);
 
 }  // namespace braid

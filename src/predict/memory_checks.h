@@ -12,7 +12,7 @@ namespace braid {
 // is known before they are read, so these have no labels and no media.
 std::vector<StepSizes> certain_steps(const Recipe& recipe, const Topology& topology);
 
-// By global rank: what the rank cannot do without in these steps, on a GPU or on a CPU.
+// By global rank: the least that the rank needs in these steps, on a GPU or on a CPU.
 std::vector<std::int64_t> needed_bytes(const Recipe& recipe, const Topology& topology, const MemoryQuestion& question);
 
 // A problem if a rank needs more in these steps than a GPU has; the fix names what would help most. `ranks_per_gpu`:

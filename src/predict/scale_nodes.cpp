@@ -38,8 +38,9 @@ class Scaling {
     if (!wanted_encoder_ranks_) return;
     const std::int64_t replicas = *wanted_encoder_ranks_ * module.dp;
     if (replicas % encoder_ranks_ != 0)
-      fail("--encoder-nodes", fmt::format("{} of {} ranks make no whole number of replicas of {}",
-                                          *wanted_encoder_ranks_, encoder_ranks_, module.name));
+      fail("--encoder-nodes",
+           fmt::format("{} has {} replicas on {} ranks; {} ranks would not have a whole number of them", module.name,
+                       module.dp, encoder_ranks_, *wanted_encoder_ranks_));
     set_dp(module, replicas / encoder_ranks_);
   }
 

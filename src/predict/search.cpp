@@ -129,7 +129,7 @@ class Search {
     std::size_t start = 0;
     Candidate candidate{};
   };
-  // What came of layouts.
+  // The results of some layouts.
   struct Outcome {
     std::vector<Ready> ready{};
     std::vector<Candidate> fitting{};  // all that were simulated, with all their settings

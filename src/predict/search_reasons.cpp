@@ -9,7 +9,7 @@
 namespace braid {
 namespace {
 
-constexpr double kLeastShare = 0.01;  // of the given step: smaller differences are no reasons
+constexpr double kLeastShare = 0.01;  // of the given step: smaller differences are not mentioned
 constexpr std::size_t kMostReasons = 3;
 
 constexpr std::size_t kCompute = kCommKinds, kEncoders = kCommKinds + 1, kWaiting = kCommKinds + 2;

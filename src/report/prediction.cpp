@@ -41,7 +41,7 @@ std::optional<double> measured_peak(const RunRecord& run) {
   return std::nullopt;
 }
 
-// Of the module that stands still longest.
+// Of the module with the most.
 std::optional<double> measured_exposed_ms(const RunRecord& run) {
   std::optional<double> most;
   for (const auto& [module, times] : run.modules) {

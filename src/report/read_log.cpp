@@ -24,14 +24,14 @@ std::optional<double> leading_number(std::string_view text) {
   return parse_double(text.substr(0, text.find_first_of(" %/|")));
 }
 
-// What stands behind `words`, if the line has them.
+// What follows `words`, if the line has them.
 std::optional<std::string_view> behind(std::string_view line, std::string_view words) {
   const std::size_t at = line.find(words);
   if (at == std::string_view::npos) return std::nullopt;
   return line.substr(at + words.size());
 }
 
-// "... | label: value | label: value |": the cells behind the first bar.
+// "... | label: value | label: value |": the cells after the first bar.
 struct Cell {
   std::string_view label, value;
 };

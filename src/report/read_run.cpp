@@ -72,8 +72,9 @@ void add_metrics(const RunFiles& files, RunRecord& run) {
     }
     run.sources.push_back(path);
     if (contents.bad_lines > 0)
-      run.warnings.push_back(fmt::format("{} of {} cut off or damaged", counted(contents.bad_lines, "line"), path) +
-                             (contents.bad_lines == 1 ? " is left out" : " are left out"));
+      run.warnings.push_back(
+          fmt::format("{}: {} cut off or damaged, and not used", path,
+                      counted(contents.bad_lines, "line") + (contents.bad_lines == 1 ? " is" : " are")));
     add_curves(run.curves, std::move(contents.curves));
     if (!run.attempts.empty()) continue;
     run.attempts = std::move(contents.attempts);
@@ -224,7 +225,7 @@ void add_end(const RunFiles& files, RunRecord& run) {
     run.end = {.state = RunEnd::State::Finished, .text = "all iterations done"};
     return;
   }
-  run.end.text = files.logs.empty() ? "there is no log" : "no end in the log: it still runs, or was killed";
+  run.end.text = files.logs.empty() ? "there is no log" : "the log has no end: the run still runs, or was killed";
   if (files.logs.empty()) return;
   std::vector<std::string> skipped;
   const auto diagnosis =

@@ -42,7 +42,8 @@ TEST(PlanCommand, PlanSimulatePredictsAndDraws) {
   const Finished plan = braid({"plan", "simulate", recipe, "--hardware", "h100", "--svg", svg, "--trace", trace});
   EXPECT_EQ(plan.exit_code, 0) << plan.err;
   EXPECT_THAT(plan.out, AllOf(HasSubstr("h100 (from a datasheet, not measured)"), HasSubstr("6 ranks on 1 node"),
-                              HasSubstr("drawn from those of mock samples, 8 steps"), HasSubstr("bound by")));
+                              HasSubstr("drawn from those of mock samples, 8 steps"), HasSubstr("bound by"),
+                              ContainsRegex("balance +-?[0-9.]+ %: [0-9.]+ s with loader.balance: cost")));
   EXPECT_EQ(testing::run_program({"grep", "-c", "language forward, stage 0, microbatch 0", svg}).out, "2\n");
   const nlohmann::json spans = nlohmann::json::parse(testing::read_file(trace));
   EXPECT_TRUE(std::any_of(spans.begin(), spans.end(), [](const auto& e) { return e["ph"] == "X" && e["dur"] > 0; }));
@@ -53,6 +54,11 @@ TEST(PlanCommand, PlanSimulatePredictsAndDraws) {
   for (const char* key : {"iteration_s", "tokens_per_s_per_gpu", "tflops_per_gpu", "exposed_communication_s"})
     EXPECT_GT(json[key].get<double>(), 0) << key;
   EXPECT_EQ(json["spread_s"], 0);
+  EXPECT_FALSE(json.contains("balance"));  // samples that are not drawn are all equal
+  const nlohmann::json balance =
+      nlohmann::json::parse(braid({"plan", "simulate", recipe, "--json", "--steps", "2"}).out)["balance"];
+  EXPECT_NEAR(balance["gain"], 1 - balance["with_s"].get<double>() / balance["without_s"].get<double>(), 1e-12);
+  EXPECT_EQ(balance["replicas"], 1);
   EXPECT_GE(json["bubble"].get<double>(), 0);
   EXPECT_THAT(json["bound_by"].get<std::string>(), ContainsRegex("^(images|language): "));
   EXPECT_EQ(json["ranks"], 16);
@@ -111,7 +117,7 @@ TEST(PlanCommand, SearchForPrograms) {
                                 HasSubstr(R"("pareto":true)"), HasSubstr(R"("why":")")));
   EXPECT_EQ(braid(words).out, search.out);
   EXPECT_THAT(braid({"plan", "search", recipe, "--memory-headroom", "much"}).err,
-              HasSubstr("--memory-headroom much is no share of the memory"));
+              HasSubstr("--memory-headroom much is not a share of the memory"));
   EXPECT_THAT(braid({"plan", "search", recipe, "--memory-headroom", "99.99%", "--hardware", "h100"}).out,
               HasSubstr("No layout of 8 GPUs fits in 0.0 GB"));
 }

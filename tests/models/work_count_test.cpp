@@ -1,46 +1,27 @@
 // The products of a real forward and backward on a CPU, counted as libtorch runs them.
 #include <ATen/ATen.h>
-#include <ATen/record_function.h>
 #include <gtest/gtest.h>
 
 #include "dist/progress.h"
 #include "models/hybrid_lm.h"
 #include "models/stage_work.h"
 #include "ops/cross_entropy.h"
+#include "support/operator_observer.h"
 
 namespace braid {
 namespace {
 
 constexpr std::int64_t kTokens = 64;
 
-// Floating-point operations of the matrix products that this thread runs while it exists. Attention and the scan use
-// batched products, which are not counted.
-class ProductCounter {
- public:
-  ProductCounter() {
-    count() = 0;
-    handle_ = at::addThreadLocalCallback(
-        at::RecordFunctionCallback([](const at::RecordFunction& function) -> std::unique_ptr<at::ObserverContext> {
-          const std::string name = function.name();
-          const std::size_t first = name == "aten::mm" ? 0 : 1;
-          if (name != "aten::mm" && name != "aten::addmm" && name != "aten::addmm_") return nullptr;
-          const at::Tensor a = function.inputs()[first].toTensor(), b = function.inputs()[first + 1].toTensor();
-          count() += 2.0 * static_cast<double>(a.size(0) * a.size(1) * b.size(1));
-          return nullptr;
-        }).needsInputs(true));
-  }
-  ~ProductCounter() { at::removeCallback(handle_); }
-  ProductCounter(const ProductCounter&) = delete;
-  ProductCounter& operator=(const ProductCounter&) = delete;
-
-  static double& count() {
-    thread_local double operations = 0;
-    return operations;
-  }
-
- private:
-  at::CallbackHandle handle_;
-};
+// Floating-point operations of a matrix product, and none of other operators. Attention and the scan use batched
+// products, which are not counted.
+double product_operations(const at::RecordFunction& function) {
+  const std::string name = function.name();
+  const std::size_t first = name == "aten::mm" ? 0 : 1;
+  if (name != "aten::mm" && name != "aten::addmm" && name != "aten::addmm_") return 0;
+  const at::Tensor a = function.inputs()[first].toTensor(), b = function.inputs()[first + 1].toTensor();
+  return 2.0 * static_cast<double>(a.size(0) * a.size(1) * b.size(1));
+}
 
 HybridLmConfig small_model() {
   HybridLmConfig config = std::get<HybridLmConfig>(provider("tiny-vlm").language);
@@ -58,10 +39,12 @@ double products_of_a_step(const HybridLmConfig& config, const RecomputeConfig& r
   const SequenceBatch batch = {.sequences = pack_sequences({0, kTokens}, at::kCPU)};
   const at::Tensor ids = at::arange(kTokens, at::kLong);
   const CountedLabels labels = counted_labels(ids, at::kCPU);
-  const ProductCounter counter;
+  double operations = 0;
+  const testing::OperatorObserver observer(
+      [&](const at::RecordFunction& function) { operations += product_operations(function); });
   const at::Tensor x = model.run_layers(model.embed(ids), batch);
   model.token_losses(model.logits(x, labels.rows), labels.labels).sum().backward();
-  return ProductCounter::count();
+  return operations;
 }
 
 double products_on_paper(const HybridLmConfig& config, const RecomputeConfig& recompute) {

@@ -2,45 +2,24 @@
 #pragma once
 
 #include <ATen/ATen.h>
-#include <ATen/record_function.h>
 #include <gtest/gtest.h>
 
 #include <functional>
-#include <memory>
 #include <set>
 #include <string>
 
 #include "nn/layer.h"
 #include "nn/parameters.h"
 #include "ops/gradients.h"
+#include "support/operator_observer.h"
 #include "tensor/result.h"
 
 namespace braid::testing {
 
-// Counts the products of matrices that this thread computes while it exists. There may be one at a time.
-class ProductCounter {
- public:
-  ProductCounter() {
-    count() = 0;
-    handle_ = at::addThreadLocalCallback(
-        at::RecordFunctionCallback([](const at::RecordFunction& function) -> std::unique_ptr<at::ObserverContext> {
-          static const std::set<std::string> products = {"aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm"};
-          count() += products.count(function.name()) > 0;
-          return nullptr;
-        }));
-  }
-  ~ProductCounter() { at::removeCallback(handle_); }
-  ProductCounter(const ProductCounter&) = delete;
-  ProductCounter& operator=(const ProductCounter&) = delete;
-
-  static int& count() {
-    thread_local int products = 0;
-    return products;
-  }
-
- private:
-  at::CallbackHandle handle_;
-};
+inline bool is_product(const at::RecordFunction& function) {
+  static const std::set<std::string> products = {"aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm"};
+  return products.count(function.name()) > 0;
+}
 
 // forward() computes `fewer` products less if its result is unused, and its backward gives `leaves` the same gradients,
 // bit for bit.
@@ -54,9 +33,9 @@ inline void expect_products_left_out(int fewer, const std::function<at::Tensor(R
     Run done;
     at::Tensor y;
     {
-      const ProductCounter counter;
+      const OperatorObserver observer(
+          [&](const at::RecordFunction& function) { done.products += is_product(function); });
       y = forward(result);
-      done.products = counter.count();
     }
     y.backward(random_tensor(y.sizes(), 77));
     for (const at::Tensor& leaf : leaves) {

@@ -233,7 +233,8 @@ TEST(Search, PlacesTheLanguageModelAtTheBeginningOfANode) {
   EXPECT_EQ(offset(4), 0);
 }
 
-// The page has the recipe as given first, then the best layout, with timelines whose spans follow what they wait for.
+// The page has the best layouts in their order, then the recipe as given, with timelines whose spans follow what they
+// wait for.
 TEST(Search, FillsAPage) {
   const Recipe recipe = tiny();
   const HardwareProfile hardware = nodes_of(2);
@@ -241,12 +242,24 @@ TEST(Search, FillsAPage) {
   const PlanPage page = page_of({"tiny.yaml", recipe, hardware, "full"}, result, {});
   ASSERT_GE(page.layouts.size(), 4);
   EXPECT_EQ(page.layouts[index_of(page.baseline)].iteration_s, result.given.simulation.iteration_s);
-  EXPECT_EQ(page.layouts[index_of(page.best)].iteration_s, result.best.front().simulation.iteration_s);
+  EXPECT_FALSE(page.layouts[index_of(page.baseline)].timeline.spans.empty());
+  EXPECT_EQ(page.best, 0);
+  for (std::size_t i = 0; i < result.best.size(); ++i)
+    EXPECT_EQ(page.layouts[i].iteration_s, result.best[i].simulation.iteration_s);
   EXPECT_TRUE(page.layouts[index_of(page.best)].on_front);
   for (const PlanLayout& layout : page.layouts) {
     double exposed = 0;
     for (const TimePart& part : layout.parts) exposed += part.exposed_s;
     EXPECT_NEAR(exposed, layout.iteration_s, 1e-6 * layout.iteration_s) << layout.name;
+    // The parts of the fullest rank's memory add up to what was compared with the limit.
+    double fullest = 0;
+    for (const PlanStageMemory& stage : layout.memory) {
+      double bytes = 0;
+      for (const auto& [kind, of_kind] : stage.bytes) bytes += of_kind;
+      EXPECT_EQ(bytes, stage.peak_bytes) << layout.name;
+      fullest = std::max(fullest, bytes);
+    }
+    EXPECT_EQ(fullest, layout.peak_bytes) << layout.name;
   }
   const PlanTimeline& timeline = page.layouts[index_of(page.best)].timeline;
   ASSERT_FALSE(timeline.spans.empty());

@@ -117,7 +117,7 @@ TEST(ReadRun, PutsTheSourcesTogether) {
   EXPECT_EQ(run.end.state, RunEnd::State::Finished);
   EXPECT_EQ(run.end.text, "SIGTERM");
   EXPECT_THAT(run.sources, SizeIs(4));
-  EXPECT_THAT(run.warnings, ElementsAre(HasSubstr("1 line of")));
+  EXPECT_THAT(run.warnings, ElementsAre(HasSubstr("1 line is cut off or damaged")));
 }
 
 TEST(ReadRun, AFailureIsDiagnosed) {

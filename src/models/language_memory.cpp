@@ -1,11 +1,9 @@
-#include "models/stage_memory.h"
-
+// A stage of a language model on tensors without values: a function for each kind of layer, which mirrors its code.
 #include <algorithm>
 #include <cmath>
 #include <utility>
 
-#include "models/even_stages.h"
-#include "models/paper_ops.h"
+#include "models/paper_layers.h"
 #include "plan/pipeline.h"
 
 namespace braid {
@@ -13,142 +11,11 @@ namespace {
 
 constexpr std::int64_t kIndex = 8;  // bytes of an int64
 
-// nn/residual.h
-class PaperResidual {
- public:
-  PaperResidual(PaperOps& ops, PaperTensor x) : ops_(&ops), x_(std::move(x)) {}
-
-  void add(PaperTensor branch) {
-    value();
-    pending_ = std::move(branch);
-  }
-  const PaperTensor& value() {
-    if (pending_) x_ = ops_->sum(x_, *std::exchange(pending_, std::nullopt));
-    return x_;
-  }
-  // Sets the pending branch's memory free, as the real one does, before the caller goes on.
-  PaperRecomputable normed(bool trains, bool has_mean, bool recomputed) {
-    PaperTensor result;
-    if (pending_) {
-      auto [sum, normed] = ops_->add_norm(x_, *pending_, trains, has_mean);
-      pending_.reset();
-      x_ = std::move(sum);
-      result = std::move(normed);
-    } else {
-      result = ops_->norm(x_, trains, has_mean);
-    }
-    if (!recomputed) return result;
-    return {result, [ops = ops_, x = x_.memory, rows = x_.rows, columns = x_.columns] {
-              return ops->norm_again(rows, columns);
-            }};
-  }
-
- private:
-  PaperOps* ops_;
-  PaperTensor x_;
-  std::optional<PaperTensor> pending_;
-};
-
-// nn/recompute.h: add_layer()
-template <class Add>
-void add_layer(PaperOps& ops, PaperResidual& stream, const Add& add, bool recomputed, bool trains) {
-  if (!recomputed) return add(stream);
-  const auto layer = [&ops, add](const PaperOps::Tensors& in) -> PaperOps::Tensors {
-    PaperResidual input(ops, in[0]);
-    add(input);
-    return {input.value()};
-  };
-  stream = PaperResidual(ops, ops.recompute(layer, {PaperRecomputable(stream.value())}, trains)[0]);
-}
-
-// nn/linear.h, with the groups of nn/parallel.h.
-class PaperMaps {
- public:
-  PaperMaps(PaperOps& ops, std::int64_t tp, std::int64_t cp, bool sequence_parallel, std::int64_t pieces)
-      : ops_(ops), tp_(tp), cp_(cp), sequence_parallel_(sequence_parallel && tp > 1), pieces_(pieces) {}
-
-  bool sequence_parallel() const { return sequence_parallel_; }
-  std::int64_t cp() const { return cp_; }
-
-  PaperTensor columns(const PaperRecomputable& x, PaperWeight weight) const {
-    weight.out /= tp_;
-    const bool in_one_piece = sequence_parallel_ && x.value.rows > 0 && !weight.fp8;
-    return in_one_piece || is_cut(x.value.rows) ? ops_.gather_and_multiply(x, weight, tp_)
-                                                : ops_.linear(gathered(x), weight);
-  }
-  PaperTensor rows(const PaperRecomputable& x, PaperWeight weight) const {
-    weight.in /= tp_;
-    if (is_cut(x.value.rows / tp_)) return ops_.multiply_and_scatter(x, weight, tp_);
-    return reduce_to_sequence(ops_.linear(x, weight));
-  }
-  PaperTensor reduce_to_sequence(const PaperTensor& partial) const {
-    if (tp_ == 1) return partial;
-    return sequence_parallel_ ? ops_.reduce_scatter(partial, tp_) : ops_.all_reduce(partial);
-  }
-  PaperRecomputable gathered(const PaperRecomputable& x) const {
-    if (!sequence_parallel_) return x;
-    const PaperTensor all = ops_.all_gather(x.value, tp_);
-    if (!x.again) return all;
-    return {all, [ops = &ops_, again = x.again, bytes = all.bytes()] {
-              const PaperMemory own = again();
-              return ops->tape().make(bytes);
-            }};
-  }
-  PaperTensor gather_features(const PaperTensor& x) const { return tp_ == 1 ? x : ops_.gather_columns(x, tp_); }
-  std::int64_t own_rows(std::int64_t rows) const { return tp_ == 1 || sequence_parallel_ ? rows : rows / tp_; }
-  PaperTensor all_rows(const PaperTensor& own) const {
-    return tp_ == 1 || sequence_parallel_ ? own : ops_.all_gather(own, tp_);
-  }
-  // A rank's rows of all its columns become all rows of its share of the columns, `copies` times as many; and back.
-  PaperTensor sequence_to_heads(const PaperTensor& x, std::int64_t columns) const {
-    if (cp_ == 1) return x;
-    const PaperTensor by_rank = ops_.copy(x, x.rows, columns * cp_);
-    return ops_.exchange(by_rank, x.rows * cp_, columns);
-  }
-  PaperTensor heads_to_sequence(const PaperTensor& x) const {
-    if (cp_ == 1) return x;
-    const PaperTensor by_rank = ops_.exchange(x, x.rows, x.columns);
-    return ops_.copy(by_rank, x.rows / cp_, x.columns * cp_);
-  }
-
- private:
-  bool is_cut(std::int64_t rows) const { return sequence_parallel_ && std::min(pieces_, rows) > 1; }
-
-  PaperOps& ops_;
-  const std::int64_t tp_, cp_;
-  const bool sequence_parallel_;
-  const std::int64_t pieces_;
-};
-
 PaperSequences sequences_of(const TextSizes& text) {
   const auto tokens = static_cast<double>(text.tokens);
   const std::int64_t count =
       text.squares > 0 ? std::max<std::int64_t>(1, std::llround(tokens * tokens / text.squares)) : 1;
   return {text.tokens, count, (text.tokens + count - 1) / count};
-}
-
-// ops/packed_sequences.cpp: the tables of a microbatch, in one tensor
-std::int64_t table_bytes(const PaperSequences& sequences) {
-  constexpr std::int64_t kScanChunk = 128, kInt = 4;
-  return kInt * (4 * sequences.chunks_of(kScanChunk) + (sequences.count + 2) / 2 * 2 + 4 * sequences.tokens);
-}
-
-// Runs a stage's forward, and its backward if it has one. `forward`: () -> the output
-template <class Forward>
-StageMemory measured(PaperOps& ops, const Forward& forward) {
-  PaperTape& tape = ops.tape();
-  const MemoryLedger& ledger = tape.ledger();
-  StageMemory memory;
-  PaperTensor output = forward();
-  memory.output = output.bytes();
-  memory.forward = ledger.peak();
-  memory.saved = ledger.live();
-  if (!output.trains()) return memory;
-  tape.ledger().forget_peak();
-  tape.pass(output, tape.make(output.bytes()));
-  tape.backward(0);
-  memory.backward = ledger.peak();
-  return memory;
 }
 
 class LanguagePaper {
@@ -441,150 +308,12 @@ class LanguagePaper {
   PaperMemory labels_;
 };
 
-class EncoderPaper {
- public:
-  EncoderPaper(const EncoderConfig& config, const Module& module, const LayerOptions& options,
-               const std::vector<std::vector<std::int64_t>>& extents, const EncoderTraining& trains)
-      : config_(config),
-        layers_(std::visit([](const auto& c) { return layers_of(c); }, config.model)),
-        ops_({options.element_bytes, options.on_gpu, options.deterministic}),
-        maps_(ops_, group_size(module, "tp"), group_size(module, "cp"), false, 1),
-        tp_(group_size(module, "tp")),
-        recompute_(in_encoder(options.recompute)),
-        trains_(trains) {
-    for (const auto& extent : extents) {
-      const std::int64_t hidden = hidden_rows_of(config.model, extent);
-      hidden_rows_ += hidden;
-      embedded_rows_ += is_audio() ? hidden : extent.at(0) * extent.at(1);
-      embeddings_ += rows_of(config, extent);
-      sequences_.longest = std::max(sequences_.longest, hidden);
-    }
-    sequences_.tokens = hidden_rows_;
-    sequences_.count = std::max<std::int64_t>(1, std::ssize(extents));
-  }
-
-  StageMemory stage(int stage, int stages) {
-    const std::vector<int> bounds = even_stages(layers_.layers, stages);
-    const auto begin = static_cast<std::size_t>(stage);
-    const bool is_first = stage == 0, is_last = stage == stages - 1;
-    const PaperMemory tables = ops_.tape().make(trains_.encoder ? table_bytes(sequences_) : 0);
-    PaperTensor received = is_first ? PaperTensor() : ops_.matrix(hidden_rows_, layers_.hidden);
-    if (!is_first && trains_.encoder) received.gradient = std::make_shared<PaperMemory>();
-    StageMemory memory = measured(ops_, [&] {
-      PaperTensor x;
-      {
-        const PaperTape::Mode mode(ops_.tape(), trains_.encoder);
-        PaperResidual stream(ops_, is_first ? embedded() : received);
-        for (int layer = bounds[begin]; layer < bounds[begin + 1]; ++layer)
-          add_layer(
-              ops_, stream, [this](PaperResidual& to) { add(to); }, recompute_.full, trains_.encoder);
-        x = stream.value();
-        if (is_last) x = features(std::move(x));
-      }
-      return is_last ? projected(x) : x;
-    });
-    memory.input = received.bytes();
-    return memory;
-  }
-
- private:
-  bool is_audio() const { return std::holds_alternative<AudioConfig>(config_.model); }
-  PaperWeight weight(std::int64_t in, std::int64_t out) const {
-    return {.in = in, .out = out, .trains = trains_.encoder};
-  }
-
-  // Of images: patches, to which positions are added, behind class tokens. Of audio: pairs of frames.
-  PaperTensor embedded() {
-    const std::int64_t features = features_of(config_.model) * (is_audio() ? 2 : 1);
-    const PaperTensor values = ops_.matrix(embedded_rows_, features);
-    PaperTensor x = maps_.columns(values, weight(features, layers_.hidden));
-    if (is_audio()) x = ops_.activation(x, x.columns);
-    x = maps_.gather_features(x);
-    x = ops_.copy(x, hidden_rows_, layers_.hidden);
-    return std::holds_alternative<ClipConfig>(config_.model) ? ops_.norm(x, trains_.encoder, true) : x;
-  }
-
-  // models/encoder_layers.cpp
-  void add(PaperResidual& stream) {
-    const std::int64_t hidden = layers_.hidden, heads = layers_.heads / tp_, width = hidden / layers_.heads;
-    const auto normed = [&] { return stream.normed(trains_.encoder, true, recompute_.norms); };
-    const auto scaled = [&](PaperTensor branch) {
-      if (!layers_.layer_scale) return branch;
-      return ops_.scaled_by_channel(ops_.sum(branch, PaperTensor()), trains_.encoder);
-    };
-    {
-      const PaperTensor attended = [&] {
-        const PaperTensor qkv = maps_.columns(normed(), weight(hidden, 3 * hidden));
-        return ops_.attention(qkv, {heads, 1, width, false}, sequences_);
-      }();
-      stream.add(scaled(maps_.rows(attended, weight(hidden, hidden))));
-    }
-    const PaperTensor inner = maps_.columns(normed(), weight(hidden, layers_.ffn));
-    stream.add(scaled(layers_.gelu == "quick" ? quick_mlp(inner) : gelu_mlp(inner)));
-  }
-  PaperTensor quick_mlp(const PaperTensor& inner) {
-    const PaperTensor value = ops_.activation(inner, inner.columns);
-    PaperRecomputable activated = value;
-    if (recompute_.activations) activated.again = again(inner, value);
-    return maps_.rows(activated, weight(layers_.ffn, layers_.hidden));
-  }
-  PaperTensor gelu_mlp(const PaperTensor& inner) {
-    const PaperTensor value = ops_.matrix(inner.rows, inner.columns);
-    PaperRecomputable activated = value;
-    if (recompute_.activations) activated.again = again(inner, value);
-    return maps_.reduce_to_sequence(ops_.linear_of_gelu(inner, activated, weight(layers_.ffn / tp_, layers_.hidden)));
-  }
-  PaperRecomputable::Function again(const PaperTensor& inner, const PaperTensor& value) {
-    return [this, kept = inner.memory, bytes = value.bytes()] { return ops_.tape().make(bytes); };
-  }
-
-  // Without class tokens, 2 x 2 patches as one row.
-  PaperTensor features(PaperTensor x) {
-    const auto* radio = std::get_if<RadioConfig>(&config_.model);
-    if (is_audio() || (radio && radio->final_norm)) x = ops_.norm(x, trains_.encoder, true);
-    if (is_audio()) return x;
-    if (!radio && sequences_.count == 1)
-      x.rows = embedded_rows_;  // a view
-    else if (!radio || radio->class_tokens > 0)
-      x = ops_.copy(x, embedded_rows_, layers_.hidden);
-    return config_.pixel_shuffle ? ops_.copy(x, embedded_rows_ / 4, 4 * x.columns) : x;
-  }
-
-  // models/projector.cpp
-  PaperTensor projected(PaperTensor x) {
-    const ProjectorConfig& c = config_.projector;
-    x.rows = embeddings_;  // of audio, several rows become one
-    x.columns = c.input;
-    const auto map = [&](std::int64_t in, std::int64_t out) {
-      return PaperWeight{.in = in, .out = out, .trains = trains_.projector};
-    };
-    if (c.kind == "affine") return maps_.gather_features(maps_.columns(x, map(c.input, c.output)));
-    const PaperTensor inner = maps_.columns(x, map(c.input, c.hidden));
-    return maps_.rows(ops_.activation(inner, inner.columns), map(c.hidden, c.output));
-  }
-
-  const EncoderConfig& config_;
-  const EncoderLayersConfig layers_;
-  PaperOps ops_;
-  const PaperMaps maps_;
-  const std::int64_t tp_;
-  const RecomputeConfig recompute_;
-  const EncoderTraining trains_;
-  PaperSequences sequences_;
-  std::int64_t hidden_rows_ = 0, embedded_rows_ = 0, embeddings_ = 0;
-};
-
 }  // namespace
 
 StageMemory memory_of(const LanguageConfig& config, const Module& module, int stage, const LayerOptions& options,
                       const TextSizes& text, bool trains) {
   LanguagePaper paper(module, options, text, trains);
   return std::visit([&](const auto& c) { return paper.stage(c, stage, stage_count(module)); }, config);
-}
-
-StageMemory memory_of(const EncoderConfig& config, const Module& module, int stage, const LayerOptions& options,
-                      const std::vector<std::vector<std::int64_t>>& extents, const EncoderTraining& trains) {
-  return EncoderPaper(config, module, options, extents, trains).stage(stage, stage_count(module));
 }
 
 }  // namespace braid
