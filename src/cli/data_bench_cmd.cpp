@@ -77,7 +77,7 @@ void bench(const BenchCommand& command, const std::vector<std::string>& flags) {
   const LaneSet set(std::move(call.options));
   WorkerPool pool(set.options.loader.threads);
   BenchResult result = {.threads = set.options.loader.threads};
-  result.phases = measure_phases(set, kPhaseSeconds, *set.bad);
+  result.phases = measure_phases(set, kPhaseSeconds, *set.bad).phases;
   result.start_mb = host_memory().host_mb;
   result.totals = measure_loading(set, command.limits, *set.bad, pool);
   result.end_mb = host_memory().host_mb;

@@ -66,7 +66,10 @@ std::string stats_text(const SurveyReport& report, LaneSetOptions options, std::
   if (options.sequence_length > 0 && report.survey.has_usable()) {
     // The report names the damaged samples.
     options.bad = std::make_shared<BadSamples>(std::numeric_limits<std::int64_t>::max(), nullptr);
-    stats.update(to_json(sample_sequences(LaneSet(std::move(options)), sequences)));
+    const LaneSet set(std::move(options));
+    DataStats sampled = sample_sequences(set, sequences);
+    sampled.reading = measure_reading(set, sampled);
+    stats.update(to_json(sampled));
   }
   return stats.dump() + "\n";
 }

@@ -82,6 +82,7 @@ std::string simulation_json(const Simulation& simulation, const std::optional<Ba
                                  {"bubble", simulation.bubble},
                                  {"exposed_communication_s", simulation.exposed_communication_s},
                                  {"bound_by", simulation.bound_by},
+                                 {"reading_s", simulation.reading_s},
                                  {"steps", sizes.options.steps},
                                  {"sizes", sizes.words},
                                  {"ranks", simulation.ranks},
@@ -119,6 +120,8 @@ void print_simulation(const Simulation& simulation, const std::optional<BalanceG
   fmt::print("bubble         {:.1f} %\n", 100 * simulation.bubble);
   fmt::print("communication  {:.3f} s exposed\n", simulation.exposed_communication_s);
   fmt::print("bound by       {}\n", simulation.bound_by);
+  if (simulation.reading_s > 0)
+    fmt::print("reading        {:.3f} s of the slowest reader, ahead of the step\n", simulation.reading_s);
   if (gain)
     fmt::print("balance        {:.1f} %: {:.3f} s with loader.balance: cost (balance_replicas: {}), {:.3f} s without\n",
                100 * gain->share(), gain->with_s, gain->replicas, gain->without_s);

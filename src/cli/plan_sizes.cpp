@@ -32,7 +32,8 @@ PlanSizes plan_sizes(const Recipe& recipe, const PlanSizesCall& call) {
   const int steps = call.steps.value_or(call.default_steps);
   return {{.steps = steps,
            .draw = [stats](const Recipe& r, const Topology& topology,
-                           int step) { return draw_step(r, topology, stats.get(), static_cast<std::uint64_t>(step)); }},
+                           int step) { return draw_step(r, topology, stats.get(), static_cast<std::uint64_t>(step)); },
+           .reading = stats ? stats->reading : std::nullopt},
           fmt::format("drawn from {}, {}", stats ? call.stats_path : "those of mock samples", counted(steps, "step"))};
 }
 

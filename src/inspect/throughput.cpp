@@ -76,18 +76,22 @@ class PhaseMeter {
       watch.lap();
       const Image decoded = decode_for(pictures[inputs.front().picture], inputs, config);
       seconds_[Decoding] += watch.lap();
-      rows_.resize(static_cast<std::size_t>(patches_of(inputs) * 3 * patch * patch));
+      const std::int64_t patches = patches_of(inputs);
+      rows_.resize(static_cast<std::size_t>(patches * 3 * patch * patch));
+      result_.patches += patches;
       write_patches(decoded, inputs, config, patch, rows_);
       seconds_[Resizing] += watch.lap();
     }
     lengths_.push_back(std::ssize(tokens.ids));
+    result_.tokens += lengths_.back();
     if (std::ssize(lengths_) >= set_.options.loader.packing_buffer.value_or(1)) pack();
   }
 
-  std::vector<LoadPhase> result() const {
-    std::vector<LoadPhase> phases;
-    for (int i = 0; i < kPhases; ++i) phases.push_back({kPhaseNames[i], seconds_[i]});
-    return phases;
+  LoadPhases result() const {
+    LoadPhases result = result_;
+    for (int i = 0; i < kPhases; ++i)
+      result.phases.push_back({kPhaseNames[i], seconds_[i], i == Decoding || i == Resizing});
+    return result;
   }
 
  private:
@@ -99,6 +103,7 @@ class PhaseMeter {
   }
 
   const LaneSet& set_;
+  LoadPhases result_{};  // without the phases
   double seconds_[kPhases] = {};
   std::vector<std::int64_t> lengths_{};
   std::vector<std::uint8_t> rows_{};
@@ -138,7 +143,7 @@ LoadTotals measure_loading(const LaneSet& set, const LoadLimits& limits, BadSamp
   return totals;
 }
 
-std::vector<LoadPhase> measure_phases(const LaneSet& set, double seconds, BadSamples& bad) {
+LoadPhases measure_phases(const LaneSet& set, double seconds, BadSamples& bad) {
   Lane lane(set.blend, set.order(), 0);
   PhaseMeter meter(set);
   Stopwatch watch;

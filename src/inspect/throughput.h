@@ -25,8 +25,13 @@ LoadTotals measure_loading(const LaneSet& set, const LoadLimits& limits, BadSamp
 struct LoadPhase {
   std::string name;
   double seconds = 0;
+  bool of_pictures = false;  // else of text
+};
+struct LoadPhases {
+  std::vector<LoadPhase> phases{};
+  std::int64_t tokens = 0, patches = 0;  // of the samples that were read
 };
 // The phases of that work, one after the other on this thread, for up to `seconds`.
-std::vector<LoadPhase> measure_phases(const LaneSet& set, double seconds, BadSamples& bad);
+LoadPhases measure_phases(const LaneSet& set, double seconds, BadSamples& bad);
 
 }  // namespace braid

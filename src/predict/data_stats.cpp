@@ -9,6 +9,7 @@
 #include "base/clean_text.h"
 #include "base/json_error.h"
 #include "base/strings.h"
+#include "inspect/throughput.h"
 
 namespace braid {
 namespace {
@@ -31,6 +32,7 @@ class StatsReader {
       if (!name.is_string()) fail("encoders", "must be names");
       stats.encoders.push_back(name);
     }
+    if (json.contains("reading")) stats.reading = reading(json["reading"]);
     const Json& sequences = array(json, "sequences", "");
     for (std::size_t i = 0; i < sequences.size(); ++i) {
       place_ = fmt::format("sequences[{}]", i);
@@ -69,6 +71,15 @@ class StatsReader {
     if (!value.is_number_integer() || value < least || value > kMost)
       fail(key, fmt::format("is {}, but should be a whole number from {} on", value.dump(), least));
     return value;
+  }
+
+  ReadingTimes reading(const Json& json) const {
+    const auto seconds = [&](const char* key) {
+      if (!json.is_object() || !json.contains(key) || !json[key].is_number() || json[key] < 0)
+        fail(fmt::format("reading.{}", key), "should be a number of seconds");
+      return json[key].get<double>();
+    };
+    return {seconds("sequence_s"), seconds("patch_s")};
   }
 
   SampleSizes::Piece piece(const Json& json, const std::string& key) const {
@@ -137,8 +148,10 @@ nlohmann::ordered_json to_json(const DataStats& stats) {
     if (std::ranges::any_of(sizes.media, [](const auto& items) { return !items.empty(); }))
       sequences.back()["media"] = sizes.media;
   }
-  return {
-      {"sequence_length", stats.sequence_length}, {"encoders", stats.encoders}, {"sequences", std::move(sequences)}};
+  nlohmann::ordered_json json = {{"sequence_length", stats.sequence_length}, {"encoders", stats.encoders}};
+  if (stats.reading) json["reading"] = {{"sequence_s", stats.reading->sequence_s}, {"patch_s", stats.reading->patch_s}};
+  json["sequences"] = std::move(sequences);
+  return json;
 }
 
 DataStats read_data_stats(const std::string& path) {
@@ -166,6 +179,17 @@ DataStats sample_sequences(const LaneSet& set, std::int64_t count) {
       if (const auto pack = lane.next()) stats.sequences.push_back(sizes_of(*pack, 0, stats.encoders.size(), 0));
   }
   return stats;
+}
+
+ReadingTimes measure_reading(const LaneSet& set, const DataStats& stats) {
+  constexpr double kSeconds = 0.5;
+  const LoadPhases measured = measure_phases(set, kSeconds, *set.bad);
+  double text = 0, pictures = 0, tokens = 0;
+  for (const LoadPhase& phase : measured.phases) (phase.of_pictures ? pictures : text) += phase.seconds;
+  for (const SampleSizes& sequence : stats.sequences) tokens += static_cast<double>(sequence.tokens());
+  const auto each = [](double seconds, double count) { return count > 0 ? seconds / count : 0; };
+  return {each(text, static_cast<double>(measured.tokens)) * each(tokens, static_cast<double>(stats.sequences.size())),
+          each(pictures, static_cast<double>(measured.patches))};
 }
 
 std::vector<Problem> problems_of(const DataStats& stats, const Provider& provider, const Topology& topology,

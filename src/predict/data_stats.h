@@ -5,6 +5,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,19 +16,29 @@
 
 namespace braid {
 
+// What one thread of a reader needs, on the host that took the statistics.
+struct ReadingTimes {
+  double sequence_s = 0;  // to read, tokenize and pack the text of a sequence
+  double patch_s = 0;     // to decode and resize a patch of its pictures
+};
+
 struct DataStats {
   std::int64_t sequence_length = 0;
   std::vector<std::string> encoders{};   // with media, by name
   std::vector<SampleSizes> sequences{};  // padding is not among the pieces; media in the order of `encoders`
+  std::optional<ReadingTimes> reading{};
 };
 
 // The first sequences of some lanes, at equal distances among all lanes of the data set, so that they come from all of
 // its shards and in the shares of a blend. `count`: fewer if the data set has fewer samples.
 DataStats sample_sequences(const LaneSet& set, std::int64_t count);
 
+// Reads samples for half a second. `stats`: of the same data set.
+ReadingTimes measure_reading(const LaneSet& set, const DataStats& stats);
+
 // {"sequence_length": 8192, "encoders": ["images"], "sequences": [...]}, each sequence as
 // {"pieces": [[tokens, labels, first label, end of labels], ...], "media": [[[rows, columns], ...], ...]}; a sequence
-// without media has only its pieces.
+// without media has only its pieces. And "reading": {"sequence_s": 0.004, "patch_s": 2e-5}, if it was measured.
 nlohmann::ordered_json to_json(const DataStats& stats);
 
 // ConfigError with the place of what is wrong.

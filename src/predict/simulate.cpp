@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "models/flops.h"
+#include "predict/reading_time.h"
 #include "predict/step_times.h"
 
 namespace braid {
@@ -105,12 +106,15 @@ class Simulator {
         setup_(step_setup(recipe)),
         schedule_options_(schedule_options_of(step_.world.recipe, step_.world.topology)),
         optimizers_(step_.world, setup_, hardware_) {
+    if (options.reading) reading_.emplace(*options.reading, step_.world.recipe, step_.world.topology);
     step_.schedule = make_schedule(step_.world.topology, schedule_options_);
     for (const Module& module : step_.world.modules) result_.modules.push_back({module.name, module.dense.size()});
   }
 
   SimulationAndStep run() {
     for (int step = 0; step < options_.steps; ++step) play_step(step);
+    find_bound();
+    if (reading_) wait_for_readers();
     summarise();
     return {std::move(result_), std::move(step_)};
   }
@@ -131,6 +135,7 @@ class Simulator {
               .transfer = [&](const Edge& edge, int microbatch) { return times.of_transfer(edge, microbatch); }});
     BRAID_CHECK(step_.play.stuck.empty(), "{}", fmt::join(step_.play.stuck, "; "));
     add(Account(step_, times));
+    if (reading_) reading_->add(sizes);
     for (const auto& replicas : sizes.text)
       for (const StepSizes::Text& text : replicas)
         tokens_ += static_cast<double>(text.tokens) * step_.world.replicas_of_each;
@@ -171,7 +176,19 @@ class Simulator {
     const double all = recipe_.train.global_batch * piece * recipe_.data.packed;
     const double flops = count_flops(recipe_.model.model.language, all, piece).total();
     result_.tflops_per_gpu = 1e-12 * flops / result_.iteration_s / ranks;
-    find_bound();
+  }
+
+  // Readers that are slower than the steps delay all of them.
+  void wait_for_readers() {
+    const ReadingTime::Slowest reader = reading_->slowest();
+    const double computing_s = std::accumulate(seconds_.begin(), seconds_.end(), 0.0) / options_.steps;
+    const double late = reader.seconds - computing_s;
+    result_.reading_s = reader.seconds;
+    if (late <= 0) return;
+    for (double& seconds : seconds_) seconds += late;
+    for (ModuleTimes& module : result_.modules) module.waiting += late;
+    result_.bubble = (result_.bubble * computing_s + late) / reader.seconds;
+    result_.bound_by = reader.module + ": reading";
   }
 
   // The module that waits least limits the step; what it does longest, limits that.
@@ -196,6 +213,7 @@ class Simulator {
   const StepSetup setup_;
   const ScheduleOptions schedule_options_;
   OptimizerTimes optimizers_;
+  std::optional<ReadingTime> reading_;
   std::vector<double> seconds_;
   double tokens_ = 0;
   Simulation result_;

@@ -5,11 +5,13 @@
 
 #include <array>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "log/comm_kinds.h"
 #include "plan/player.h"
+#include "predict/data_stats.h"
 #include "predict/hardware.h"
 #include "predict/reduced_world.h"
 #include "run/step_sizes.h"
@@ -27,8 +29,9 @@ using DrawStep = std::function<StepSizes(const Recipe& recipe, const Topology& t
 
 struct SimulateOptions {
   int steps = 1;
-  DrawStep draw{};              // default: full_step(), in which all replicas are equal
-  bool equal_replicas = false;  // in what `draw` gives, too: only replicas that differ are played
+  DrawStep draw{};                        // default: full_step(), in which all replicas are equal
+  bool equal_replicas = false;            // in what `draw` gives, too: only replicas that differ are played
+  std::optional<ReadingTimes> reading{};  // default: readers of the data set keep up
 };
 
 // Seconds of a step, of the average rank of a module.
@@ -49,7 +52,8 @@ struct Simulation {
   double tokens_per_s_per_gpu = 0, tflops_per_gpu = 0;
   double bubble = 0;                   // the share of all ranks' time in which they wait for others
   double exposed_communication_s = 0;  // of the module that limits the step
-  std::string bound_by{};              // "language: compute", "images: compute", "language: ep communication"
+  std::string bound_by{};  // "language: compute", "images: compute", "language: ep communication", "images: reading"
+  double reading_s = 0;    // of the slowest reader of the data set, for a step; 0 if not known
   std::vector<ModuleTimes> modules{};  // means of all steps
   int ranks = 0, nodes = 0, played_ranks = 0;
 };

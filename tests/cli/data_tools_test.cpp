@@ -375,6 +375,8 @@ TEST_F(DataTools, StatsAreTheSizesOfTrainingSequences) {
   const json stats = json::parse(testing::read_file(path));
   EXPECT_EQ(stats["sequence_length"], kLength);
   EXPECT_EQ(stats["encoders"], json({"images"}));
+  EXPECT_GT(stats["reading"]["sequence_s"], 0);
+  EXPECT_GT(stats["reading"]["patch_s"], 0);
   std::vector<json> expected = packs({"--count", "5"}), second = packs({"--count", "5", "--lane", "1"});
   expected.insert(expected.end(), second.begin(), second.end());
   ASSERT_EQ(stats["sequences"].size(), expected.size());

@@ -17,12 +17,15 @@ TEST(DataStats, AreReadAsTheyWereWritten) {
   const DataStats stats = {.sequence_length = 64,
                            .encoders = {"images"},
                            .sequences = {{.pieces = {{30, 10, 19, 29}, {20, 0, 0, 0}}, .media = {{{4, 4}, {2, 8}}}},
-                                         {.pieces = {{64, 63, 0, 63}}, .media = {{}}}}};
+                                         {.pieces = {{64, 63, 0, 63}}, .media = {{}}}},
+                           .reading = ReadingTimes{0.25, 0.125}};
   const testing::TemporaryFolder folder;
   const DataStats again = read_data_stats(folder.write("stats.json", to_json(stats).dump()));
   EXPECT_EQ(again.sequence_length, 64);
   EXPECT_EQ(again.encoders, stats.encoders);
   EXPECT_EQ(again.sequences, stats.sequences);
+  EXPECT_EQ(again.reading->sequence_s, 0.25);
+  EXPECT_EQ(again.reading->patch_s, 0.125);
 }
 
 TEST(DataStats, SayWhatIsWrongWithAFile) {
@@ -41,6 +44,8 @@ TEST(DataStats, SayWhatIsWrongWithAFile) {
   EXPECT_THAT(told(R"({"sequence_length": 0, "sequences": []})"), HasSubstr("sequence_length is 0"));
   EXPECT_THAT(told(R"({"sequence_length": 8, "encoders": [], "sequences": []})"), HasSubstr("sequences is empty"));
   EXPECT_THAT(told(R"({"sequence_length": 8, "encoders": [1], "sequences": []})"), HasSubstr("must be names"));
+  EXPECT_THAT(told(R"({"sequence_length": 8, "encoders": [], "reading": {"sequence_s": -1}, "sequences": []})"),
+              HasSubstr("reading.sequence_s should be a number of seconds"));
   EXPECT_THAT(of_sequence("{}"), HasSubstr("sequences[1].pieces is missing"));
   EXPECT_THAT(of_sequence(R"({"pieces": [[8, 1]]})"), HasSubstr("sequences[1].pieces[0] should have four numbers"));
   EXPECT_THAT(of_sequence(R"({"pieces": [[8, 1.5, 0, 2]]})"), HasSubstr("sequences[1].pieces[0] is 1.5"));
