@@ -4,9 +4,8 @@
 #include <iterator>
 
 #include "base/strings.h"
+#include "cli/room_problems.h"
 #include "dist/visible_gpus.h"
-#include "launch/host_capacity.h"
-#include "predict/memory_checks.h"
 #include "resume/save_folder.h"
 #include "run/start_checks.h"
 
@@ -16,11 +15,6 @@ namespace {
 using Problems = std::vector<Problem>;
 
 void append(Problems& all, Problems more) { std::move(more.begin(), more.end(), std::back_inserter(all)); }
-
-// The ranks that run on this host.
-struct RanksHere {
-  int first = 0, count = 1;
-};
 
 RanksHere ranks_here(const Topology& topology, const std::optional<WorldSpec>& spec) {
   if (!spec) return {0, topology.world_size()};
@@ -39,17 +33,9 @@ Problems gpu_problems(const Recipe& recipe, int ranks, int gpus, bool sees_all) 
   return {};
 }
 
-Problems room_problems(const Recipe& recipe, const Topology& topology, const RanksHere& here, int gpus) {
-  const HostCapacity room = host_capacity();
-  Problems problems = oversubscription_problems(here.count, room);
-  if (gpus > 0 && recipe.dist.device != "cpu") {
-    append(problems, gpu_memory_problems(recipe, topology, gpu_memory_bytes(), (here.count + gpus - 1) / gpus));
-    return problems;
-  }
-  const std::vector<std::int64_t> bytes = needed_bytes(recipe, topology, {.on_gpu = false});
-  if (here.first < 0 || here.first + here.count > topology.world_size()) return problems;  // another rank placement
-  append(problems, memory_problems({bytes.begin() + here.first, bytes.begin() + here.first + here.count}, room));
-  return problems;
+HostRoom room_of(const Recipe& recipe, int gpus) {
+  const bool on_gpus = gpus > 0 && recipe.dist.device != "cpu";
+  return {host_capacity(), on_gpus ? gpus : 0, on_gpus ? gpu_memory_bytes() : 0};
 }
 
 Problems path_problems(const StartRequest& request, const Recipe& recipe) {
@@ -91,7 +77,8 @@ StartProblems start_problems(const StartRequest& request, const Recipe& recipe, 
   const int gpus = visible_gpus();
   StartProblems found = {.list = located(gpu_problems(recipe, here.count, gpus, !spec), request.source)};
   found.ranks_can_meet = found.list.empty();
-  if (first_of_host && !request.oversubscribe) append(found.list, room_problems(recipe, topology, here, gpus));
+  if (first_of_host && !request.oversubscribe)
+    append(found.list, room_problems(recipe, topology, here, room_of(recipe, gpus)));
   if (!first) return found;
   LoadFindings load = check_load(recipe, topology, request.only_evaluates);
   append(found.list, located(std::move(load.problems), request.source));

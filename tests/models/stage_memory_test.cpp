@@ -163,7 +163,9 @@ std::int64_t kept_by_encoder(const EncoderConfig& config, const std::vector<std:
 TEST(StageMemory, CountsEncoders) {
   const Provider vlm = tiny_vlm(), llava = tiny_llava(), omni = tiny_omni();
   const std::vector<std::pair<EncoderConfig, std::vector<std::vector<std::int64_t>>>> encoders = {
-      {vlm.encoders[0], {{4, 6}, {2, 8}}}, {llava.encoders[0], {fitting_extent(llava.encoders[0], 4, 4)}}};
+      {vlm.encoders[0], {{4, 6}, {2, 8}}},
+      {llava.encoders[0], {fitting_extent(llava.encoders[0], 4, 4)}},
+      {omni.encoders[1], {{12}, {20}}}};
   for (const auto& [config, extents] : encoders)
     for (const EncoderTraining& trains : {EncoderTraining{}, EncoderTraining{.encoder = false}})
       for (const auto& parts : kParts) {

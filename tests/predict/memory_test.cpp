@@ -45,6 +45,19 @@ struct Measured {
 
 double peak_mib(const RankMemory& rank) { return static_cast<double>(rank.peak) / (1 << 20); }
 
+// What the allocator counts may be more than what tensors need, but not less. A block of more than 1 MiB includes the
+// rest of the free block that it was taken from, up to 1 MiB (libtorch does not split less off). On paper, at most 8
+// such blocks of each layer and 16 others exist at once in these runs; in fp8 both forms of up to 4 weights of each
+// layer are 8 more. Besides, a product may have a workspace of 32 MiB (kernels/cublas_product.cpp). The log rounds to 1
+// MiB.
+void expect_peak(const RankMemory& predicted, double measured_mib, int layers, bool fp8) {
+  const double blocks = (fp8 ? 16 : 8) * layers + 16, workspace = 32, rounding = 0.5;
+  EXPECT_GE(measured_mib, peak_mib(predicted) - rounding);
+  EXPECT_LE(measured_mib, peak_mib(predicted) + blocks + workspace + rounding);
+}
+
+constexpr int kLanguageLayers = 20, kEncoderLayers = 32;
+
 TEST(Memory, IsWhatTheAllocatorOfAGpuReports) {
   const std::vector<Measured> runs = {
       {{}, 58368},
@@ -62,11 +75,11 @@ TEST(Memory, IsWhatTheAllocatorOfAGpuReports) {
        67231},
       {{{"data.packed", "8"}, {"data.sequence_length", "8192"}}, 58366},
   };
-  constexpr double kTolerance = 0.01;
-  for (std::size_t i = 0; i < runs.size(); ++i)
-    EXPECT_NEAR(peak_mib(predicted(language_slice(runs[i].overrides)).fullest()), runs[i].peak_mib,
-                kTolerance * runs[i].peak_mib)
-        << i;
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    SCOPED_TRACE(i);
+    const Recipe recipe = language_slice(runs[i].overrides);
+    expect_peak(predicted(recipe).fullest(), runs[i].peak_mib, kLanguageLayers, recipe.model.fp8 != "off");
+  }
 }
 
 // Runs of 8 iterations with an encoder and mock images.
@@ -76,7 +89,6 @@ TEST(Memory, IsWhatTheAllocatorReportsWithImages) {
       {{{"train.stage", "stage2"}, {"data.media.images.min_size", "32"}, {"data.media.images.max_size", "64"}}, 59847},
       {{{"train.stage", "stage3"}, {"model.recompute", "[vision, norms]"}}, 68486},
   };
-  constexpr double kTolerance = 0.02;
   for (std::size_t i = 0; i < runs.size(); ++i) {
     Overrides overrides = runs[i].overrides;
     overrides.push_back({"train.global_batch", "4"});
@@ -84,9 +96,9 @@ TEST(Memory, IsWhatTheAllocatorReportsWithImages) {
     const Topology topology(recipe.topology, workload_of(recipe));
     std::vector<StepSizes> steps;
     for (std::uint64_t step = 0; step < 8; ++step) steps.push_back(draw_step(recipe, topology, nullptr, step));
-    EXPECT_NEAR(peak_mib(predict_memory(recipe, topology, steps).fullest()), runs[i].peak_mib,
-                kTolerance * runs[i].peak_mib)
-        << i;
+    SCOPED_TRACE(i);
+    expect_peak(predict_memory(recipe, topology, steps).fullest(), runs[i].peak_mib, kLanguageLayers + kEncoderLayers,
+                /*fp8=*/false);
   }
 }
 
@@ -108,8 +120,7 @@ TEST(Memory, ShardsOfTheOptimizerShrinkWithReplicas) {
   };
   const std::int64_t alone = main_copy("{language: {}}", true);
   EXPECT_EQ(main_copy("{language: {dp: 4}}", false), alone);
-  EXPECT_NEAR(static_cast<double>(main_copy("{language: {dp: 4}}", true)), static_cast<double>(alone) / 4,
-              0.01 * static_cast<double>(alone));
+  EXPECT_EQ(4 * main_copy("{language: {dp: 4}}", true), alone);  // buckets of 128 elements divide by 4
 }
 
 // With 1F1B, the first of two stages holds two microbatches, the last one holds one.
