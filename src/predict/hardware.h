@@ -37,6 +37,7 @@ struct OperatorSpeed {
 struct HardwareProfile {
   std::string name{};
   std::string source = "datasheet";     // or measured
+  std::string links_source = "same";    // or measured, or datasheet
   std::string note{};                   // where the numbers come from
   std::string device = "cuda";          // or cpu
   double memory_gb = 0;                 // of a GPU, or of the host; 1e9 bytes
@@ -60,6 +61,9 @@ std::vector<std::string> hardware_names();
 HardwareProfile parse_hardware(const std::string& yaml, const std::string& name);
 // Parsing it gives the same profile again.
 std::string to_yaml(const HardwareProfile& profile);
+
+// ConfigError if this many ranks need a link that the profile does not have.
+void check_links(const HardwareProfile& profile, int ranks);
 
 // "h100 (from a datasheet, not measured)": for every result that uses the profile.
 std::string described(const HardwareProfile& profile);

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "support/errors.h"
 
 namespace braid {
 namespace {
@@ -57,6 +58,18 @@ TEST(Hardware, StoredProfilesAreValid) {
 
 TEST(Hardware, DatasheetProfilesSaySo) {
   EXPECT_THAT(described(load_hardware("gb200")), HasSubstr("from a datasheet"));
+  EXPECT_EQ(described(load_hardware("h200")), "h200 (operators measured, links from a datasheet, not measured)");
+}
+
+// As braid plan calibrate writes it on a GPU.
+TEST(Hardware, RefusesMoreRanksThanItHasLinksFor) {
+  HardwareProfile profile = load_hardware("h200");
+  profile.between_nodes.rates.clear();
+  check_links(profile, 8);
+  EXPECT_THAT(testing::error_of<ConfigError>([&] { check_links(profile, 9); }), HasSubstr("between_nodes.rates"));
+  profile.inside_node.rates.clear();
+  check_links(profile, 1);
+  EXPECT_THAT(testing::error_of<ConfigError>([&] { check_links(profile, 2); }), HasSubstr("inside_node.rates"));
 }
 
 TEST(Hardware, ParsingWhatIsWrittenGivesTheSame) {
@@ -97,6 +110,8 @@ TEST(Hardware, NamesWhatIsWrong) {
   EXPECT_THAT(problems_of(replaced(kSmall, "1e8 30", "1e8 fast")), HasSubstr("inside_node.rates"));
   EXPECT_THAT(problems_of(replaced(kSmall, "  stream:", "  streams:")), HasSubstr("no operator is called 'streams'"));
   EXPECT_THAT(problems_of(replaced(kSmall, "device: cuda", "device: tpu")), HasSubstr("cuda, cpu"));
+  EXPECT_THAT(problems_of(replaced(kSmall, "device: cuda", "device: cpu\ncores: 2")),
+              HasSubstr("the speed of 'product_wide' is missing"));
 }
 
 }  // namespace
