@@ -8,11 +8,10 @@
 #include <tuple>
 #include <utility>
 
-#include "base/strings.h"
 #include "models/stage_memory.h"
 #include "optim/optimizer_memory.h"
-#include "plan/bridge.h"
 #include "plan/schedule.h"
+#include "run/rank_sizes.h"
 
 namespace braid {
 namespace {
@@ -45,11 +44,10 @@ class RankWalk {
       : setup_(setup),
         topology_(topology),
         options_(options),
-        sizes_(sizes),
+        sizes_(setup, topology.modules(), sizes, global_rank),
         rank_(global_rank),
-        samples_(std::int64_t{setup.micro_batch} * topology.language().dense.size_of("dp")),
         constant_(topology.modules().size()) {
-    for (int m = 0; m < modules(); ++m)
+    for (int m = 0; m < sizes_.modules(); ++m)
       if (module(m).dense.contains(rank_)) add_state(m);
   }
 
@@ -126,7 +124,7 @@ class RankWalk {
   void add_inputs(Modules& now, const Op& op, bool loaded = false) {
     const int m = op.stage.module;
     if (op.kind == Op::Forward && module(m).is_encoder && op.stage.index == 0)
-      of(now, m, MemoryKind::Inputs) += media_bytes(m, op.microbatch);
+      of(now, m, MemoryKind::Inputs) += sizes_.media_bytes(m, op.microbatch);
     if (loaded) return;
     const StageMemory& memory = memory_of_stage(op.stage, op.microbatch);
     std::int64_t received = op.kind == Op::Forward ? memory.input : is_end(op.stage) ? 0 : memory.output;
@@ -167,21 +165,16 @@ class RankWalk {
   // --- parameters
 
   void add_state(int m) {
-    const Module& own = module(m);
-    const int stages = stage_count(own);
-    const auto add = [&](const std::string& set, const std::vector<ParamSpec>& specs) {
+    for (const DeclaredSet& set : declared_sets(setup_, module(m))) {
       const OptimizerMemory state =
-          optimizer_memory(specs, own, rank_, setup_.optimizer, setup_.layers.element_bytes, trains(set));
+          optimizer_memory(set.specs, module(m), rank_, setup_.optimizer, setup_.layers.element_bytes, set.trains);
       of(constant_, m, MemoryKind::Parameters) += state.parameters;
       of(constant_, m, MemoryKind::Fp8Copies) += state.fp8_copies;
       of(constant_, m, MemoryKind::Gradients) += state.gradients;
       of(constant_, m, MemoryKind::MainCopy) += state.main_copy;
       of(constant_, m, MemoryKind::Moments) += state.moments;
       reductions_[m] += state.reductions;
-    };
-    if (!own.is_encoder) return add(own.name, declare_parameters(setup_.model.language, stages));
-    add(own.name + ".encoder", declare_parameters(encoder(m).model, stages));
-    add(own.name + ".projector", declare_parameters(encoder(m).projector, stages));
+    }
   }
 
   // --- sizes of this rank
@@ -196,71 +189,34 @@ class RankWalk {
   // What the memory of a stage depends on.
   std::vector<std::int64_t> sizes_of(int m, int microbatch) const {
     if (!module(m).is_encoder) {
-      const TextSizes text = text_sizes(microbatch);
+      const TextSizes text = sizes_.text(microbatch);
       return {text.tokens, text.labels, static_cast<std::int64_t>(text.squares), text.embeddings};
     }
     std::vector<std::int64_t> sides;
-    for (const auto& extent : own_extents(m, microbatch)) sides.insert(sides.end(), extent.begin(), extent.end());
+    for (const auto& extent : sizes_.extents(m, microbatch)) sides.insert(sides.end(), extent.begin(), extent.end());
     return sides;
   }
 
   StageMemory computed(const Stage& stage, int microbatch) const {
     const int m = stage.module;
-    const std::string& name = module(m).name;
     if (!module(m).is_encoder)
-      return memory_of(setup_.model.language, module(m), stage.index, setup_.layers, text_sizes(microbatch),
-                       trains(name));
-    return memory_of(encoder(m), module(m), stage.index, setup_.layers, own_extents(m, microbatch),
-                     {.encoder = trains(name + ".encoder"), .projector = trains(name + ".projector")});
-  }
-
-  TextSizes text_sizes(int microbatch) const {
-    const int m = language();
-    const StepSizes::Text& text = sizes_.text[index(microbatch)][index(module(m).dense.coord(rank_, "dp"))];
-    const std::int64_t embeddings = embedding_rows(microbatch, true) + embedding_rows(microbatch, false);
-    return {.tokens = text.tokens,
-            .samples = setup_.micro_batch,
-            .labels = text.labels[index(module(m).dense.coord(rank_, "cp"))],
-            .squares = text.squares,
-            .embeddings = embeddings};
-  }
-
-  StepSizes::Extents own_extents(int m, int microbatch) const {
-    const SampleRange own = samples_of_replica(module(m), samples_, rank_);
-    StepSizes::Extents all;
-    for (std::int64_t s = own.begin; s < own.end; ++s)
-      std::ranges::copy(sizes_.media[index(m)][index(microbatch)][index(s)], std::back_inserter(all));
-    return all;
-  }
-  std::int64_t media_bytes(int m, int microbatch) const {
-    std::int64_t numbers = 0;
-    for (const auto& extent : own_extents(m, microbatch))
-      numbers += std::accumulate(extent.begin(), extent.end(), std::int64_t{1}, std::multiplies<>()) *
-                 features_of(encoder(m).model);
-    return numbers * sizes_.value_bytes[index(m)];
+      return memory_of(setup_.model.language, module(m), stage.index, setup_.layers, sizes_.text(microbatch),
+                       sizes_.trains(module(m).name));
+    return memory_of(sizes_.encoder(m), module(m), stage.index, setup_.layers, sizes_.extents(m, microbatch),
+                     sizes_.encoder_training(m));
   }
 
   // Of the language replica's samples, from encoders that train or do not.
-  std::int64_t embedding_rows(int microbatch, bool trained) const {
-    std::int64_t rows = 0;
-    const SampleRange own = samples_of_replica(module(language()), samples_, rank_);
-    for (int m = 0; m < modules(); ++m) {
-      if (!module(m).is_encoder || is_trained({m, stage_count(module(m)) - 1}) != trained) continue;
-      for (std::int64_t s = own.begin; s < own.end; ++s)
-        for (const auto& extent : sizes_.media[index(m)][index(microbatch)][index(s)])
-          rows += rows_of(encoder(m), extent);
-    }
-    return rows;
-  }
   std::int64_t embedding_bytes(int microbatch, bool trained) const {
-    return embedding_rows(microbatch, trained) * hidden_of(setup_.model.language) * setup_.layers.element_bytes;
+    std::int64_t rows = 0;
+    for (int m = 0; m < sizes_.modules(); ++m)
+      if (module(m).is_encoder && is_trained({m, stage_count(module(m)) - 1}) == trained)
+        rows += sizes_.embeddings(m, microbatch, sizes_.samples_of(language(), rank_));
+    return rows * sizes_.embedding_bytes();
   }
 
-  int modules() const { return static_cast<int>(topology_.modules().size()); }
-  const Module& module(int m) const { return topology_.modules()[index(m)]; }
-  int language() const { return static_cast<int>(&topology_.language() - topology_.modules().data()); }
-  const EncoderConfig& encoder(int m) const { return encoder_of(setup_.model, module(m)); }
-  bool trains(const std::string& set) const { return !contains(setup_.frozen, set); }
+  const Module& module(int m) const { return sizes_.module(m); }
+  int language() const { return sizes_.language(); }
   bool is_trained(const Stage& stage) const { return braid::is_trained(topology_, options_, stage); }
   bool is_first_of_language(const Stage& stage) const { return stage.module == language() && stage.index == 0; }
   bool is_end(const Stage& stage) const { return stage.module == language() && is_last(topology_, stage); }
@@ -268,9 +224,8 @@ class RankWalk {
   const StepSetup& setup_;
   const Topology& topology_;
   const ScheduleOptions& options_;
-  const StepSizes& sizes_;
+  const RankSizes sizes_;
   const int rank_;
-  const std::int64_t samples_;  // per microbatch, over all language replicas
   Modules constant_, held_;
   std::map<int, std::int64_t> reductions_;            // by module
   std::map<int, std::vector<std::int64_t>> sending_;  // likewise, oldest first
