@@ -10,6 +10,7 @@
 
 #include "models/stage_memory.h"
 #include "optim/optimizer_memory.h"
+#include "plan/channels.h"
 #include "plan/schedule.h"
 #include "run/rank_sizes.h"
 
@@ -233,12 +234,15 @@ class RankWalk {
   RankMemory result_;
 };
 
-int communicators_of(const Topology& topology, int global_rank) {
-  int count = 1;  // the world's
-  for (const Module* module : topology.modules_of(global_rank))
-    for (const char* key : {"tp", "cp", "cp-tp", "ep", "expt_tp", "dp-cp", "expt_dp", "dp-cp-tp", "pp"})
-      count += group_size(*module, key) > 1;
-  return topology.world_size() > 1 ? count : 0;
+// Process groups that GPUs communicate over, by global rank: those that dist/world.h connects, and the world's.
+std::vector<int> communicators_of(const Topology& topology) {
+  std::vector<int> count(index(topology.world_size()), topology.world_size() > 1 ? 1 : 0);
+  const std::vector<GroupSpec> channels = make_channel_groups(topology);
+  for (const std::vector<GroupSpec>* groups : {&topology.groups(), &channels})
+    for (const GroupSpec& group : *groups)
+      if (group.connected && !group.on_host && group.ranks.size() > 1)
+        for (const int rank : group.ranks) ++count[index(rank)];
+  return count;
 }
 
 // The replica with the heaviest microbatch. Its ranks of a stage hold the same, except for labels and received
@@ -258,23 +262,23 @@ int heaviest_replica(const Topology& topology, const StepSizes& sizes, int m) {
 
 class Predictor {
  public:
-  Predictor(const Recipe& recipe, const Topology& topology, const StepSizes& sizes, const MemoryQuestion& question)
+  Predictor(const Recipe& recipe, const Topology& topology, const MemoryQuestion& question)
       : setup_(step_setup(recipe)),
         topology_(topology),
         options_(schedule_options_of(recipe, topology)),
-        sizes_(sizes),
-        question_(question) {
-    setup_.layers.on_gpu = question.on_gpu;
+        on_gpu_(question.on_gpu) {
+    setup_.layers.on_gpu = on_gpu_;
+    if (on_gpu_) communicators_ = communicators_of(topology);
   }
 
-  RankMemory of_rank(int global_rank) const {
-    RankMemory memory = RankWalk(setup_, topology_, options_, sizes_, global_rank).walk();
-    if (!question_.on_gpu) {
+  RankMemory of_rank(const StepSizes& sizes, int global_rank) const {
+    RankMemory memory = RankWalk(setup_, topology_, options_, sizes, global_rank).walk();
+    if (!on_gpu_) {
       memory.context = kProcessBytes;
       return memory;
     }
     memory.context = kContextBytes;
-    memory.nccl = communicators_of(topology_, global_rank) * kCommunicatorBytes;
+    memory.nccl = communicators_[index(global_rank)] * kCommunicatorBytes;
     std::int64_t constant = 0;
     const MemoryBytes all = memory.all_modules();
     for (std::size_t kind = 0; kind <= static_cast<std::size_t>(MemoryKind::Gradients); ++kind) constant += all[kind];
@@ -282,16 +286,16 @@ class Predictor {
     return memory;
   }
 
-  MemoryPrediction of_stages() const {
+  MemoryPrediction of_stages(const StepSizes& sizes) const {
     MemoryPrediction prediction;
     std::map<int, RankMemory> seen;
     for (int m = 0; m < static_cast<int>(topology_.modules().size()); ++m) {
       const Module& module = topology_.modules()[index(m)];
-      const int replica = heaviest_replica(topology_, sizes_, m);
+      const int replica = heaviest_replica(topology_, sizes, m);
       const int width = module.dense.size_of("tp") * module.dense.size_of("cp");
       for (int stage = 0; stage < stage_count(module); ++stage) {
         const int rank = ranks_of(topology_, {m, stage}).first + replica * width;
-        if (!seen.count(rank)) seen.emplace(rank, of_rank(rank));
+        if (!seen.count(rank)) seen.emplace(rank, of_rank(sizes, rank));
         prediction.stages.push_back({{m, stage}, seen.at(rank)});
       }
     }
@@ -302,8 +306,8 @@ class Predictor {
   StepSetup setup_;
   const Topology& topology_;
   const ScheduleOptions options_;
-  const StepSizes& sizes_;
-  const MemoryQuestion question_;
+  const bool on_gpu_;
+  std::vector<int> communicators_;  // by global rank
 };
 
 }  // namespace
@@ -325,14 +329,15 @@ const RankMemory& MemoryPrediction::fullest() const {
 
 MemoryPrediction predict_memory(const Recipe& recipe, const Topology& topology, const StepSizes& sizes,
                                 const MemoryQuestion& question) {
-  return Predictor(recipe, topology, sizes, question).of_stages();
+  return Predictor(recipe, topology, question).of_stages(sizes);
 }
 
 MemoryPrediction predict_memory(const Recipe& recipe, const Topology& topology, const std::vector<StepSizes>& steps,
                                 const MemoryQuestion& question) {
+  const Predictor predictor(recipe, topology, question);
   MemoryPrediction fullest;
   for (const StepSizes& step : steps) {
-    const MemoryPrediction own = Predictor(recipe, topology, step, question).of_stages();
+    const MemoryPrediction own = predictor.of_stages(step);
     if (fullest.stages.empty()) fullest = own;
     for (std::size_t i = 0; i < own.stages.size(); ++i) {
       RankMemory& most = fullest.stages[i].rank;
@@ -344,7 +349,7 @@ MemoryPrediction predict_memory(const Recipe& recipe, const Topology& topology, 
 
 RankMemory predict_rank_memory(const Recipe& recipe, const Topology& topology, const StepSizes& sizes, int global_rank,
                                const MemoryQuestion& question) {
-  return Predictor(recipe, topology, sizes, question).of_rank(global_rank);
+  return Predictor(recipe, topology, question).of_rank(sizes, global_rank);
 }
 
 }  // namespace braid

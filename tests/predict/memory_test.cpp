@@ -111,6 +111,22 @@ TEST(Memory, KindsAddUpToThePeak) {
   EXPECT_GT(rank.device(), rank.peak);
 }
 
+// A rank of the encoder: the world, dp-cp, dp-cp-tp, expt_dp, and the channels to the language model and back. Of the
+// language model, the first stage: the world, tp, cp-tp, dp-cp, expt_dp, dp-cp-tp, and four channels, those of the
+// encoder and those to the next stage; other ranks than the first of a replica exchange nothing with the encoder.
+TEST(Memory, EveryConnectedGroupOfAGpuHasACommunicator) {
+  const Recipe recipe = parse_recipe(
+      "topology: {modules: {images: {kind: encoder, dp: 2}, language: {tp: 2, dp: 2, pp: 2}}}\n"
+      "model: {provider: tiny-vlm, language: {pattern: '-|-'}}\n"
+      "train: {global_batch: 2}\n");
+  const Topology topology(recipe.topology, workload_of(recipe));
+  const std::vector<std::int64_t> groups = {6, 6, 10, 8, 10, 8, 8, 8, 8, 8};
+  for (int rank = 0; rank < topology.world_size(); ++rank)
+    EXPECT_EQ(predict_rank_memory(recipe, topology, full_step(recipe, topology), rank).nccl,
+              groups[static_cast<std::size_t>(rank)] * 200'000'000)
+        << "rank " << rank;
+}
+
 TEST(Memory, ShardsOfTheOptimizerShrinkWithReplicas) {
   const auto main_copy = [](const char* modules, bool zero) {
     const Recipe recipe = parse_recipe(
