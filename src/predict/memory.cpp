@@ -1,17 +1,15 @@
 #include "predict/memory.h"
 
 #include <algorithm>
-#include <iterator>
 #include <map>
 #include <numeric>
-#include <set>
-#include <tuple>
 #include <utility>
 
 #include "models/stage_memory.h"
 #include "optim/optimizer_memory.h"
 #include "plan/channels.h"
 #include "plan/schedule.h"
+#include "predict/heaviest_ranks.h"
 #include "run/rank_sizes.h"
 
 namespace braid {
@@ -23,20 +21,10 @@ constexpr std::int64_t kCommunicatorBytes = 200'000'000;  // of NCCL, for each g
 constexpr double kSlackShare = 0.15;                      // of what comes and goes in a step
 constexpr std::int64_t kProcessBytes = 150'000'000;       // of a rank on a CPU, without tensors
 
-std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
+// Of those with a stage, so many are looked at.
+constexpr std::size_t kRanksOfStage = 4;
 
-// Labels, patches or frames of a replica's microbatch.
-std::int64_t rows_of_replica(const StepSizes& step, const Topology& topology, int m, int replica, int mb) {
-  const Module& module = topology.modules()[index(m)];
-  if (!module.is_encoder) return step.text[index(mb)][index(replica)].labels.at(0);
-  const auto& samples = step.media[index(m)][index(mb)];
-  const std::size_t share = samples.size() / index(module.dense.size_of("dp"));
-  std::int64_t rows = 0;
-  for (std::size_t s = share * index(replica); s < share * index(replica + 1); ++s)
-    for (const auto& extent : samples[s])
-      rows += std::accumulate(extent.begin(), extent.end(), std::int64_t{1}, std::multiplies<>());
-  return rows;
-}
+std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 class RankWalk {
  public:
@@ -245,21 +233,6 @@ std::vector<int> communicators_of(const Topology& topology) {
   return count;
 }
 
-// The replica with the heaviest microbatch. Its ranks of a stage hold the same, except for labels and received
-// embeddings; the first rank has the most of these.
-int heaviest_replica(const Topology& topology, const StepSizes& sizes, int m) {
-  const Module& module = topology.modules()[index(m)];
-  int heaviest = 0;
-  std::int64_t most = -1;
-  for (int replica = 0; replica < module.dense.size_of("dp"); ++replica)
-    for (int mb = 0; mb < static_cast<int>(sizes.text.size()); ++mb) {
-      const std::int64_t tokens = module.is_encoder ? 0 : sizes.text[index(mb)][index(replica)].tokens;
-      const std::int64_t weight = tokens + rows_of_replica(sizes, topology, m, replica, mb);
-      if (weight > most) most = weight, heaviest = replica;
-    }
-  return heaviest;
-}
-
 class Predictor {
  public:
   Predictor(const Recipe& recipe, const Topology& topology, const MemoryQuestion& question)
@@ -287,16 +260,17 @@ class Predictor {
   }
 
   MemoryPrediction of_stages(const StepSizes& sizes) const {
+    const HeaviestRanks heaviest(topology_, sizes);
     MemoryPrediction prediction;
     std::map<int, RankMemory> seen;
     for (int m = 0; m < static_cast<int>(topology_.modules().size()); ++m) {
-      const Module& module = topology_.modules()[index(m)];
-      const int replica = heaviest_replica(topology_, sizes, m);
-      const int width = module.dense.size_of("tp") * module.dense.size_of("cp");
-      for (int stage = 0; stage < stage_count(module); ++stage) {
-        const int rank = ranks_of(topology_, {m, stage}).first + replica * width;
-        if (!seen.count(rank)) seen.emplace(rank, of_rank(sizes, rank));
-        prediction.stages.push_back({{m, stage}, seen.at(rank)});
+      for (int stage = 0; stage < stage_count(topology_.modules()[index(m)]); ++stage) {
+        StageRankMemory fullest = {.stage = {m, stage}};
+        for (const int rank : heaviest.of_stage(fullest.stage, kRanksOfStage)) {
+          if (!seen.count(rank)) seen.emplace(rank, of_rank(sizes, rank));
+          if (seen.at(rank).peak > fullest.rank.peak) fullest.rank = seen.at(rank);
+        }
+        prediction.stages.push_back(std::move(fullest));
       }
     }
     return prediction;

@@ -166,6 +166,30 @@ TEST(Memory, EveryStageHasItsFullestRank) {
             })->rank.peak);
 }
 
+// Replicas of drawn samples differ, and of a sequence the second cp rank has most labels, since images come first.
+TEST(Memory, TheRankOfAStageIsTheFullestOfAllItsRanks) {
+  for (const char* topology_text :
+       {"{modules: {language: {cp: 2, dp: 2}}}",
+        "{modules: {images: {kind: encoder, dp: 2}, language: {tp: 2, cp: 2, dp: 2}}}",
+        "{colocated: true, modules: {images: {kind: encoder, tp: 2, dp: 2}, language: {cp: 2, dp: 2}}}"}) {
+    const Recipe recipe = parse_recipe(std::string("topology: ") + topology_text +
+                                       "\nmodel: {provider: tiny-vlm, language: {vocab: 4096}}\n"
+                                       "data: {min_length: 16, media: {images: {share: 0.5, max_items: 4}}}\n"
+                                       "train: {global_batch: 8}\n");
+    const Topology topology(recipe.topology, workload_of(recipe));
+    for (std::uint64_t step = 0; step < 8; ++step) {
+      const StepSizes sizes = draw_step(recipe, topology, nullptr, step);
+      for (const StageRankMemory& stage : predict_memory(recipe, topology, sizes).stages) {
+        const RankBlock ranks = ranks_of(topology, stage.stage);
+        std::int64_t fullest = 0;
+        for (int rank = ranks.first; rank < ranks.first + ranks.size; ++rank)
+          fullest = std::max(fullest, predict_rank_memory(recipe, topology, sizes, rank).peak);
+        EXPECT_EQ(stage.rank.peak, fullest) << topology_text << ", step " << step << ", module " << stage.stage.module;
+      }
+    }
+  }
+}
+
 std::vector<StepSizes> one_full_step(const Recipe& recipe, const Topology& topology) {
   return {full_step(recipe, topology)};
 }
