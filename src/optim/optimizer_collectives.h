@@ -4,10 +4,8 @@
 
 #include <vector>
 
-#include "optim/bucket_layout.h"
-#include "optim/optimizer_config.h"
+#include "optim/parameter_parts.h"
 #include "plan/collective.h"
-#include "plan/param_spec.h"
 
 namespace braid {
 
@@ -28,21 +26,16 @@ class OptimizerCollectives {
   OptimizerElements elements() const;         // padding included
 
  private:
-  struct Part {  // parameters that one group reduces
-    const char *group, *replicas;
-    int shard, shards;  // of the group's ranks
-    std::vector<ParamSpec> specs{};
-    BucketLayout layout{};
-  };
-  void add_part(Part part, const ShardCoordinates& coordinates, std::int64_t module_parameters);
-  int stage_of(const Part& part, const BucketLayout::Slot& slot) const { return part.specs[slot.parameter].stage; }
-  std::int64_t replicated_elements(const Part& part, int stage) const;
+  int stage_of(const ParameterPart& part, const BucketLayout::Slot& slot) const {
+    return part.specs[slot.parameter].stage;
+  }
+  std::int64_t replicated_elements(const ParameterPart& part, int stage) const;
   template <class Make>
   Collectives for_buckets(int stage, Make make) const;
 
   const OptimizerConfig config_;
   const std::int64_t element_bytes_, gradient_bytes_;
-  std::vector<Part> parts_;
+  std::vector<ParameterPart> parts_;
 };
 
 }  // namespace braid
