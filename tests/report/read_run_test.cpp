@@ -71,6 +71,70 @@ TEST(FindRuns, JobsSideBySideAreRunsOfTheirOwn) {
   EXPECT_THAT(one[0].metrics, ElementsAre(folder.path() + "/train_1.jsonl"));
 }
 
+// runs/a has its files in folders of its own, runs/b all side by side, and runs/c was killed before its first step.
+TEST(FindRuns, FoldersWithMetricsAreRunsOfTheirOwn) {
+  const TemporaryFolder folder;
+  for (const char* name : {"runs/a/metrics", "runs/a/logs", "runs/b", "runs/c"}) folder_in(folder, name);
+  folder.write("runs/b/m.jsonl", kMetrics);
+  folder.write("runs/b/m.log", "");
+  folder.write("runs/a/metrics/m.jsonl", kMetrics);
+  folder.write("runs/a/logs/rank_0.log", "");
+  folder.write("runs/c/rank_0.log", "");
+  const auto runs = find_runs({folder.path()});
+  ASSERT_THAT(runs, SizeIs(3));
+  EXPECT_EQ(runs[0].name, "a");
+  EXPECT_THAT(runs[0].metrics, ElementsAre(folder.path() + "/runs/a/metrics/m.jsonl"));
+  EXPECT_THAT(runs[0].logs, ElementsAre(folder.path() + "/runs/a/logs/rank_0.log"));
+  EXPECT_EQ(runs[1].name, "b");
+  EXPECT_THAT(runs[1].logs, ElementsAre(folder.path() + "/runs/b/m.log"));
+  EXPECT_EQ(runs[2].name, "c");
+  EXPECT_THAT(runs[2].metrics, IsEmpty());
+}
+
+TEST(FindRuns, AFolderWithMetricsKeepsItsLogsBesideAnotherRun) {
+  const TemporaryFolder folder;
+  folder_in(folder, "logs");
+  folder_in(folder, "earlier");
+  folder.write("m.jsonl", kMetrics);
+  folder.write("logs/rank_0.log", "");
+  folder.write("earlier/m.jsonl", kMetrics);
+  const auto runs = find_runs({folder.path()});
+  ASSERT_THAT(runs, SizeIs(2));
+  EXPECT_THAT(runs[0].metrics, ElementsAre(folder.path() + "/m.jsonl"));
+  EXPECT_THAT(runs[0].logs, ElementsAre(folder.path() + "/logs/rank_0.log"));
+  EXPECT_EQ(runs[1].name, "earlier");
+}
+
+TEST(FindRuns, OtherLinesOfJsonAreNotMetrics) {
+  const TemporaryFolder folder;
+  folder_in(folder, "eval");
+  folder.write("m.jsonl", kMetrics);
+  folder.write("eval/answers.jsonl", "{\"shard\":\"a.tar\",\"answer\":\"an \\\"iteration\\\"\"}\n");
+  const auto runs = find_runs({folder.path()});
+  ASSERT_THAT(runs, SizeIs(1));
+  EXPECT_THAT(runs[0].metrics, ElementsAre(folder.path() + "/m.jsonl"));
+}
+
+// Whatever order the file system gives: the folder's own files before those below, then by name, recipe.yaml first.
+TEST(FindRuns, TheFirstRecipeAndPlanCount) {
+  const TemporaryFolder folder;
+  folder.write("m.jsonl", kMetrics);
+  std::vector<std::string> names = {"z", "y", "x", "b", "a"};
+  for (const std::string& name : names) {
+    folder_in(folder, name);
+    folder.write(name + "/recipe.yaml", kRecipe);
+    folder.write(name + "/plan.json", "{}");
+    folder.write(name + "/another.yaml", kRecipe);
+  }
+  EXPECT_EQ(find_runs({folder.path()}).at(0).recipe, folder.path() + "/a/recipe.yaml");
+  EXPECT_EQ(find_runs({folder.path()}).at(0).plan, folder.path() + "/a/plan.json");
+  for (const std::string& name : names) folder.write(name + ".yaml", kRecipe);
+  std::filesystem::remove_all(folder.path() + "/a");
+  EXPECT_EQ(find_runs({folder.path()}).at(0).recipe, folder.path() + "/b/recipe.yaml");
+  for (const std::string& name : names) std::filesystem::remove_all(folder.path() + "/" + name);
+  EXPECT_EQ(find_runs({folder.path()}).at(0).recipe, folder.path() + "/a.yaml");
+}
+
 TEST(FindRuns, EqualNamesGetLonger) {
   const TemporaryFolder folder;
   for (const char* name : {"a", "b"}) {
