@@ -233,6 +233,47 @@ TEST(Prediction, StandsBesideTheMeasurement) {
   EXPECT_THAT(report_text({run}), AllOf(HasSubstr("+10.0 %"), HasSubstr("+5.0 %")));
 }
 
+// Of the exposed communication, the module that limits the step counts, though another one is exposed for longer.
+TEST(Prediction, ComparesTheModuleThatLimitsTheStep) {
+  RunRecord run;
+  run.modules["images"].exposed_ms["bridge"] = {{1, 500}};
+  run.modules["language"].exposed_ms = {{"tp", {{1, 30}}}, {"gradients", {{1, 10}}}};
+  run.prediction = {{"exposed_communication_s", 0.05}, {"bound_by", "language: tp communication"}};
+  auto rows = compare_with_plan(run);
+  ASSERT_THAT(rows, SizeIs(1));
+  EXPECT_EQ(rows[0].what, "exposed communication of language");
+  EXPECT_DOUBLE_EQ(rows[0].predicted, 50);
+  EXPECT_EQ(rows[0].measured, 40);
+  run.prediction =
+      nlohmann::json::parse(R"({"exposed_communication_s": 0.05, "bound_by": "images: reading", "modules": [
+      {"name": "images", "exposed_communication_s": {"tp": 0, "bridge": 0.4}},
+      {"name": "language", "exposed_communication_s": {"tp": 0.05}}]})");
+  rows = compare_with_plan(run);
+  ASSERT_THAT(rows, SizeIs(1));
+  EXPECT_DOUBLE_EQ(rows[0].predicted, 400);
+  EXPECT_EQ(rows[0].measured, 500);
+  run.prediction = {{"exposed_communication_s", 0.05}};
+  rows = compare_with_plan(run);
+  ASSERT_THAT(rows, SizeIs(1));
+  EXPECT_EQ(rows[0].measured, std::nullopt);
+}
+
+TEST(Prediction, MemoryOnACpuIsThatOfTheProcess) {
+  RunRecord run;
+  run.prediction = nlohmann::json::parse(
+      R"({"stages": [{"peak_bytes": 1e8, "device_bytes": 4e8}, {"peak_bytes": 2e8, "device_bytes": 5e8}]})");
+  run.memory_mb["host, most"] = {{1, 480}};
+  const auto on_cpu = compare_with_plan(run);
+  ASSERT_THAT(on_cpu, SizeIs(1));
+  EXPECT_DOUBLE_EQ(on_cpu[0].predicted, 0.5);
+  EXPECT_DOUBLE_EQ(on_cpu[0].measured.value(), 480 * 1048576e-9);
+  run.memory_mb["GPU, most by tensors"] = {{1, 190}};
+  const auto on_gpu = compare_with_plan(run);
+  ASSERT_THAT(on_gpu, SizeIs(1));
+  EXPECT_DOUBLE_EQ(on_gpu[0].predicted, 0.2);
+  EXPECT_DOUBLE_EQ(on_gpu[0].measured.value(), 190 * 1048576e-9);
+}
+
 TEST(Prediction, APlanThatIsNotJsonIsRefusedWhereItWasAskedFor) {
   const TemporaryFolder folder;
   folder.write("metrics.jsonl", kMetrics);
