@@ -166,6 +166,18 @@ def test_runs_are_overlaid_and_can_be_hidden(opened, three):
     assert rows == ["train.lr\t0.003\t0.004\t0.002"]
 
 
+def test_a_rate_per_gpu_is_not_that_of_all(opened, tmp_path):
+    runs.make_run(tmp_path / "whole")
+    lines = (tmp_path / "whole" / "metrics.jsonl").read_text(encoding="utf-8")
+    runs.write(tmp_path / "metrics-only", "metrics.jsonl", lines)  # nothing tells how many ranks there are
+    page = opened(report(tmp_path, "whole", "metrics-only"))
+    head, whole, metrics_only = (text.split("\t") for text in page.texts("table tr")[:3])
+    rate = head.index("tokens/s/GPU")
+    assert (whole[rate], metrics_only[rate]) == ("383.3", "–")
+    page = opened(report(tmp_path, "metrics-only"))
+    assert dict(text.split("\n")[::-1] for text in page.texts(".card"))["tokens per second"] == "2 300"
+
+
 def test_a_failure_is_explained(opened, three):
     page = opened(three)
     text = page.text(".notice[role=alert]")
