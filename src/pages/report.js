@@ -79,7 +79,7 @@ function overview() {
 }
 
 function cards(run) {
-  const peak = Object.entries(run.memory_peak_mb).find(([kind]) => kind.includes('most'));
+  const peak = run.peak_memory;
   return element('div', {class: 'cards'}, card(stateText(run), 'ended'),
       card(numberText(run.last_iteration, 9),
           run.iterations ? `iterations of ${numberText(run.iterations, 9)}` : 'iterations'),
@@ -88,7 +88,7 @@ function cards(run) {
       card(numberText(run.typical.tokens_per_gpu ?? run.typical.tokens_per_s),
           run.typical.tokens_per_gpu ? 'tokens per second and GPU' : 'tokens per second'),
       run.typical.tflops_per_gpu ? card(numberText(run.typical.tflops_per_gpu), 'TFLOP/s per GPU') : null,
-      peak ? card(mebibytes(peak[1]), `memory: ${peak[0]}`) : null,
+      peak ? card(mebibytes(peak.mib), `memory: ${peak.kind}`) : null,
       card(`${run.skipped_count}, ${run.nan_count}`, 'steps skipped, not finite'),
       card(String(Math.max(0, run.attempts.length - 1)), `restarts (${run.repeated_iterations} iterations run again)`),
       card(numberText(run.consumed_samples, 9), 'samples'),

@@ -82,7 +82,7 @@ std::optional<double> predicted_bytes(const json& memory, const char* key) {
 
 // On a GPU both are the allocator's tensors. On a CPU the log only knows the whole process, which the plan's
 // device_bytes are.
-std::optional<Compared> peak_memory(const RunRecord& run, const json& memory) {
+std::optional<Compared> memory_of_a_rank(const RunRecord& run, const json& memory) {
   const auto measured = [&](const char* kind) {
     constexpr double kMebibyte = 1 << 20;
     const auto found = run.memory_mb.find(kind);
@@ -106,7 +106,7 @@ std::vector<Compared> compare_with_plan(const RunRecord& run) {
         compared("tokens per second and GPU", "tokens/s", number_of(time, "tokens_per_s_per_gpu"),
                  typical_value(run, "tokens_per_gpu")),
         compared("compute per GPU", "TFLOP/s", number_of(time, "tflops_per_gpu"), typical_value(run, "tflops_per_gpu")),
-        exposed_communication(run, time), peak_memory(run, part_of(run.prediction, "memory"))})
+        exposed_communication(run, time), memory_of_a_rank(run, part_of(run.prediction, "memory"))})
     if (row) rows.push_back(*row);
   return rows;
 }

@@ -53,6 +53,7 @@ def test_shows_the_numbers_of_the_files(opened, one):
     assert cards["ended"] == "all iterations done"
     assert cards["steps skipped, not finite"] == "2, 2"
     assert cards["restarts (50 iterations run again)"] == "1"
+    assert cards["memory: GPU, most reserved"] == "128 MiB"
     assert cards["samples"] == "3 200"
     run = page.data()["runs"][0]
     assert run["curves"]["lm_loss"]["y"][9] == runs.loss_of(10)

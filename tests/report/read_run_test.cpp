@@ -315,6 +315,17 @@ TEST(ReportPage, SettingsThatDifferAreListed) {
   EXPECT_EQ(json["different_settings"][1]["values"][0], nullptr);
 }
 
+TEST(RunRecord, TextAndPageNameTheSameMemory) {
+  RunRecord run{.name = "a"};
+  EXPECT_THAT(report_json({run})["runs"][0]["peak_memory"], nullptr);
+  run.memory_mb = {{"GPU, most by tensors", {{1, 100}}}, {"GPU, most reserved", {{1, 120}, {2, 130}}}};
+  run.memory_mb["host, most"] = {{1, 900}};
+  EXPECT_THAT(report_text({run}), HasSubstr("130 MiB (GPU, most reserved)"));
+  const auto peak = report_json({run})["runs"][0]["peak_memory"];
+  EXPECT_EQ(peak["kind"], "GPU, most reserved");
+  EXPECT_EQ(peak["mib"], 130);
+}
+
 TEST(RunRecord, WhatWasRunAgain) {
   RunRecord run;
   run.attempts = {{1, 10}, {8, 20}, {21, 30}};
