@@ -16,6 +16,7 @@ struct CurvePoint {
   double value = 0;
   bool operator==(const CurvePoint&) const = default;
 };
+inline constexpr std::int64_t kMostIterations = std::int64_t{1} << 53;  // beyond, doubles do not count by one
 using Curve = std::vector<CurvePoint>;  // iterations ascend; of an iteration that was run again, the later value
 using Curves = std::map<std::string, Curve>;
 
