@@ -52,8 +52,6 @@ const stateText = run => {
   return element('span', {class: `state ${run.end.state}`}, words[run.end.state]);
 };
 
-const tokensPerGpu = run => run.typical.tokens_per_gpu ?? run.typical.tokens_per_s;
-
 function overview() {
   const name = (run, index) => hasSeveral ? element('label', {}, element('input', {
     type: 'checkbox',
@@ -69,7 +67,7 @@ function overview() {
                             run.iterations ? `${numberText(run.last_iteration, 9)} / ${numberText(run.iterations, 9)}` :
                                              numberText(run.last_iteration, 9),
                             numberText(run.lm_loss, 5), withUnit(run.typical.iteration_ms, 'ms'),
-                            numberText(tokensPerGpu(run)), numberText(run.typical.tflops_per_gpu),
+                            numberText(run.typical.tokens_per_gpu), numberText(run.typical.tflops_per_gpu),
                             `${run.skipped_count}, ${run.nan_count}`, String(Math.max(0, run.attempts.length - 1))]);
   return section('Overview',
       plainTable(
@@ -81,16 +79,16 @@ function overview() {
 }
 
 function cards(run) {
-  const peak = Object.entries(run.memory_peak_mb).find(([kind]) => kind.includes('most'));
+  const peak = run.peak_memory;
   return element('div', {class: 'cards'}, card(stateText(run), 'ended'),
       card(numberText(run.last_iteration, 9),
           run.iterations ? `iterations of ${numberText(run.iterations, 9)}` : 'iterations'),
       card(numberText(run.lm_loss, 5), 'lm loss'),
       card(withUnit(run.typical.iteration_ms, 'ms'), 'time per iteration, median'),
-      card(numberText(tokensPerGpu(run)),
+      card(numberText(run.typical.tokens_per_gpu ?? run.typical.tokens_per_s),
           run.typical.tokens_per_gpu ? 'tokens per second and GPU' : 'tokens per second'),
       run.typical.tflops_per_gpu ? card(numberText(run.typical.tflops_per_gpu), 'TFLOP/s per GPU') : null,
-      peak ? card(mebibytes(peak[1]), `memory: ${peak[0]}`) : null,
+      peak ? card(mebibytes(peak.mib), `memory: ${peak.kind}`) : null,
       card(`${run.skipped_count}, ${run.nan_count}`, 'steps skipped, not finite'),
       card(String(Math.max(0, run.attempts.length - 1)), `restarts (${run.repeated_iterations} iterations run again)`),
       card(numberText(run.consumed_samples, 9), 'samples'),

@@ -21,36 +21,77 @@ std::optional<double> scaled(std::optional<double> value, double factor) {
   return value ? std::optional(*value * factor) : std::nullopt;
 }
 
-// Of the fullest stage.
-std::optional<double> predicted_peak(const json& memory) {
-  std::optional<double> peak;
-  const auto stages = memory.find("stages");
-  if (stages == memory.end() || !stages->is_array()) return number_of(memory, "peak_bytes");
-  for (const json& stage : *stages)
-    if (const auto bytes = stage.is_object() ? number_of(stage, "peak_bytes") : std::nullopt)
-      peak = std::max(peak.value_or(0), *bytes);
-  return peak;
+// Nothing without a prediction.
+std::optional<Compared> compared(std::string what, const char* unit, std::optional<double> predicted,
+                                 std::optional<double> measured) {
+  return predicted ? std::optional(Compared{std::move(what), unit, *predicted, measured}) : std::nullopt;
 }
 
-// On a GPU the predicted peak is that of the allocator's tensors; on a CPU, of the process.
-std::optional<double> measured_peak(const RunRecord& run) {
-  constexpr double kMegabyte = 1 << 20;  // as the log counts
-  for (const char* kind : {"GPU, most by tensors", "host, most"})
-    if (const auto found = run.memory_mb.find(kind); found != run.memory_mb.end())
-      return scaled(peak_value(found->second), kMegabyte);
-  return std::nullopt;
+const json& list_of(const json& object, const char* key) {
+  static const json kNone = json::array();
+  const auto found = object.find(key);
+  return found != object.end() && found->is_array() ? *found : kNone;
 }
 
-// Of the module with the most.
-std::optional<double> measured_exposed_ms(const RunRecord& run) {
-  std::optional<double> most;
-  for (const auto& [module, times] : run.modules) {
-    if (times.exposed_ms.empty()) continue;
+std::string text_of(const json& object, const char* key) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
+// "language: compute": the module that limits the step. Empty: the plan does not say.
+std::string limiting_module(const json& time) {
+  const std::string bound = text_of(time, "bound_by");
+  return bound.substr(0, bound.find(": "));
+}
+
+// Readers of a module may limit the step while another module computes longest. The plan's sum is that of the latter.
+std::optional<double> predicted_exposed_s(const json& time, const std::string& module) {
+  for (const json& one : list_of(time, "modules")) {
+    if (!one.is_object() || text_of(one, "name") != module) continue;
+    const auto kinds = one.find("exposed_communication_s");
+    if (kinds == one.end() || !kinds->is_object()) continue;
     double sum = 0;
-    for (const auto& [kind, curve] : times.exposed_ms) sum += mean_value(curve);
-    most = std::max(most.value_or(0), sum);
+    for (const auto& [kind, seconds] : kinds->items()) sum += seconds.is_number() ? seconds.get<double>() : 0;
+    return sum;
   }
+  return number_of(time, "exposed_communication_s");
+}
+
+std::optional<double> measured_exposed_ms(const RunRecord& run, const std::string& module) {
+  const auto found = run.modules.find(module);
+  if (found == run.modules.end() || found->second.exposed_ms.empty()) return std::nullopt;
+  double sum = 0;
+  for (const auto& [kind, curve] : found->second.exposed_ms) sum += mean_value(curve);
+  return sum;
+}
+
+std::optional<Compared> exposed_communication(const RunRecord& run, const json& time) {
+  const std::string module = limiting_module(time);
+  return compared(module.empty() ? "exposed communication" : "exposed communication of " + module, "ms",
+                  scaled(predicted_exposed_s(time, module), 1e3), measured_exposed_ms(run, module));
+}
+
+// Of the fullest stage.
+std::optional<double> predicted_bytes(const json& memory, const char* key) {
+  std::optional<double> most = number_of(memory, key);
+  for (const json& stage : list_of(memory, "stages"))
+    if (const auto bytes = stage.is_object() ? number_of(stage, key) : std::nullopt)
+      most = std::max(most.value_or(0), *bytes);
   return most;
+}
+
+// On a GPU both are the allocator's tensors. On a CPU the log only knows the whole process, which the plan's
+// device_bytes are.
+std::optional<Compared> memory_of_a_rank(const RunRecord& run, const json& memory) {
+  const auto measured = [&](const char* kind) {
+    constexpr double kMebibyte = 1 << 20;
+    const auto found = run.memory_mb.find(kind);
+    return scaled(found == run.memory_mb.end() ? std::nullopt : peak_value(found->second), 1e-9 * kMebibyte);
+  };
+  const auto predicted = [&](const char* key) { return scaled(predicted_bytes(memory, key), 1e-9); };
+  const auto tensors = measured("GPU, most by tensors"), process = measured("host, most");
+  return !tensors && process ? compared("peak memory of a process", "GB", predicted("device_bytes"), process)
+                             : compared("peak memory of a GPU's tensors", "GB", predicted("peak_bytes"), tensors);
 }
 
 }  // namespace
@@ -59,17 +100,14 @@ std::vector<Compared> compare_with_plan(const RunRecord& run) {
   if (!run.prediction.is_object()) return {};
   const json& time = part_of(run.prediction, "simulate");
   std::vector<Compared> rows;
-  const auto add = [&](const char* what, const char* unit, std::optional<double> predicted,
-                       std::optional<double> measured) {
-    if (predicted) rows.push_back({what, unit, *predicted, measured});
-  };
-  add("time per iteration", "ms", scaled(number_of(time, "iteration_s"), 1e3), typical_value(run, "iteration_ms"));
-  add("tokens per second and GPU", "tokens/s", number_of(time, "tokens_per_s_per_gpu"),
-      typical_value(run, "tokens_per_gpu"));
-  add("compute per GPU", "TFLOP/s", number_of(time, "tflops_per_gpu"), typical_value(run, "tflops_per_gpu"));
-  add("exposed communication", "ms", scaled(number_of(time, "exposed_communication_s"), 1e3), measured_exposed_ms(run));
-  add("peak memory of a rank", "GB", scaled(predicted_peak(part_of(run.prediction, "memory")), 1e-9),
-      scaled(measured_peak(run), 1e-9));
+  for (auto& row :
+       {compared("time per iteration", "ms", scaled(number_of(time, "iteration_s"), 1e3),
+                 typical_value(run, "iteration_ms")),
+        compared("tokens per second and GPU", "tokens/s", number_of(time, "tokens_per_s_per_gpu"),
+                 typical_value(run, "tokens_per_gpu")),
+        compared("compute per GPU", "TFLOP/s", number_of(time, "tflops_per_gpu"), typical_value(run, "tflops_per_gpu")),
+        exposed_communication(run, time), memory_of_a_rank(run, part_of(run.prediction, "memory"))})
+    if (row) rows.push_back(*row);
   return rows;
 }
 

@@ -24,6 +24,13 @@ std::optional<double> leading_number(std::string_view text) {
   return parse_double(text.substr(0, text.find_first_of(" %/|")));
 }
 
+// Likewise, of iterations or ranks.
+std::optional<std::int64_t> leading_count(std::string_view text) {
+  text = trimmed(text);
+  const auto count = parse_int64(text.substr(0, text.find_first_of(" %/|]")));
+  return count && *count >= 0 && *count <= kMostIterations ? count : std::nullopt;
+}
+
 // What follows `words`, if the line has them.
 std::optional<std::string_view> behind(std::string_view line, std::string_view words) {
   const std::size_t at = line.find(words);
@@ -64,13 +71,14 @@ std::optional<double> time_of(std::string_view line) {
   return static_cast<double>(seconds) + parse_double(*rest == '.' ? "0" + std::string(rest) : "0").value_or(0);
 }
 
-// "6.96 MiB"
+// "6.96 MiB"; 0 if it is no such text.
 double bytes_of(std::string_view text) {
   constexpr std::string_view kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
   const std::size_t blank = text.find(' ');
   const auto number = parse_double(text.substr(0, blank));
   if (!number || blank == std::string_view::npos) return 0;
   const auto unit = std::find(std::begin(kUnits), std::end(kUnits), trimmed(text.substr(blank)));
+  if (unit == std::end(kUnits)) return 0;
   return *number * std::exp2(10.0 * static_cast<double>(unit - std::begin(kUnits)));
 }
 
@@ -109,9 +117,9 @@ class LogParser {
     if (!rest) return false;
     const std::string_view numbers = rest->substr(0, rest->find('|'));
     const std::size_t slash = numbers.find('/');
-    const auto iteration = parse_int64(trimmed(numbers.substr(0, slash)));
+    const auto iteration = leading_count(numbers);
     if (!iteration) return false;
-    if (slash != std::string_view::npos) contents_.iterations = parse_int64(trimmed(numbers.substr(slash + 1)));
+    if (slash != std::string_view::npos) contents_.iterations = leading_count(numbers.substr(slash + 1));
     ++contents_.iteration_lines;
     add_attempt(*iteration, time_of(line));
     for (const Cell& cell : cells_of(line)) add_value(cell);
@@ -149,8 +157,8 @@ class LogParser {
     const auto number = leading_number(cell.value);
     if (!number) return;
     if (const auto name = names.find(cell.label); name != names.end()) curves_.add(name->second, at_, number);
-    if (cell.label == "number of skipped iterations") contents_.skipped += std::llround(*number);
-    if (cell.label == "number of nan iterations") contents_.nans += std::llround(*number);
+    if (cell.label == "number of skipped iterations") contents_.skipped += leading_count(cell.value).value_or(0);
+    if (cell.label == "number of nan iterations") contents_.nans += leading_count(cell.value).value_or(0);
   }
 
   // "time (ms) | images | bridge wait (language): 686.6 (69 %) | ...": the module that is waited for is left out.
@@ -179,7 +187,7 @@ class LogParser {
   bool take_memory(std::string_view line) {
     if (line.find("memory (MB) |") == std::string_view::npos) return false;
     if (const auto rest = behind(line, "[maximum over "))
-      if (const auto ranks = leading_number(*rest)) contents_.ranks = std::llround(*ranks);
+      if (const auto ranks = leading_count(*rest)) contents_.ranks = ranks;
     for (const Cell& cell : cells_of(line)) {
       static const std::map<std::string_view, const char*> names = {{"allocated", "GPU, tensors"},
                                                                     {"max allocated", "GPU, most by tensors"},
@@ -195,7 +203,7 @@ class LogParser {
   bool take_evaluation(std::string_view line) {
     const auto rest = behind(line, "validation loss at iteration ");
     if (!rest) return false;
-    const auto iteration = parse_int64(trimmed(rest->substr(0, rest->find('|'))));
+    const auto iteration = leading_count(*rest);
     if (!iteration) return false;
     for (const Cell& cell : cells_of(line)) {
       const auto number = leading_number(cell.value);
@@ -210,7 +218,7 @@ class LogParser {
   bool take_saved(std::string_view line) {
     const auto rest = behind(line, "saved iteration ");
     if (!rest) return false;
-    const auto iteration = parse_int64(rest->substr(0, rest->find(' ')));
+    const auto iteration = leading_count(*rest);
     const std::size_t in = rest->rfind(" in "), colon = rest->rfind(": ", in);
     if (!iteration || in == std::string_view::npos || colon == std::string_view::npos) return false;
     contents_.checkpoints.push_back({.iteration = *iteration,
@@ -227,10 +235,10 @@ class LogParser {
       if (std::find(contents_.failures.begin(), contents_.failures.end(), *failure) == contents_.failures.end())
         contents_.failures.emplace_back(*failure);
     } else if (const auto number = behind(line, "damaged samples  ")) {
-      contents_.damaged_samples = parse_int64(trimmed(*number));
+      contents_.damaged_samples = leading_count(*number);
     } else if (const auto resumed = behind(line, "the run continues after iteration ")) {
       starts_ = true;
-      resumed_after_ = parse_int64(resumed->substr(0, resumed->find(' ')));
+      resumed_after_ = leading_count(*resumed);
     } else if (line.find("initialized the weights of ") != std::string_view::npos) {
       starts_ = true;
       resumed_after_ = 0;

@@ -23,6 +23,13 @@ std::optional<double> number_of(const json& line, const char* key) {
   return found != line.end() && found->is_number() ? std::optional(found->get<double>()) : std::nullopt;
 }
 
+// Nothing if it is none.
+std::optional<std::int64_t> iteration_of_line(const json& line) {
+  const auto number = line.is_object() ? number_of(line, "iteration") : std::nullopt;
+  if (!number || !(*number >= 0 && *number <= kMostIterations)) return std::nullopt;
+  return static_cast<std::int64_t>(*number);
+}
+
 // A line's key and the name of its curve.
 constexpr const char* kCurves[][2] = {{"lm_loss", "lm_loss"},
                                       {"grad_norm", "grad_norm"},
@@ -51,13 +58,13 @@ MetricsContents parse_metrics(const std::string& text) {
   for (std::string text_line; std::getline(lines, text_line);) {
     if (text_line.empty()) continue;
     const json line = json::parse(text_line, nullptr, /*allow_exceptions=*/false);
-    const auto iteration = line.is_object() ? number_of(line, "iteration") : std::nullopt;
+    const auto iteration = iteration_of_line(line);
     if (!iteration) {
       ++contents.bad_lines;
       continue;
     }
     ++contents.lines;
-    const auto at = static_cast<std::int64_t>(*iteration);
+    const std::int64_t at = *iteration;
     for (const auto& [key, curve] : kCurves) curves.add(curve, at, number_of(line, key));
     const bool is_skipped = line.value("skipped", json(false)) == true;
     if (is_skipped)

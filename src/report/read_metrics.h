@@ -13,7 +13,7 @@ struct MetricsContents {
   std::vector<Attempt> attempts{};
   std::vector<std::int64_t> skipped{};
   std::int64_t nans = 0;
-  std::int64_t lines = 0, bad_lines = 0;  // bad: not JSON, as the last line after a kill
+  std::int64_t lines = 0, bad_lines = 0;  // bad: not that of an iteration, as one cut by a kill
 };
 
 MetricsContents parse_metrics(const std::string& text);

@@ -88,6 +88,11 @@ Json memory_peaks(const RunRecord& run) {
   return peaks;
 }
 
+Json peak_memory_of(const RunRecord& run) {
+  const auto peak = peak_memory(run);
+  return peak ? Json{{"kind", peak->kind}, {"mib", peak->mib}} : Json(nullptr);
+}
+
 const char* name_of(RunEnd::State state) {
   switch (state) {
     case RunEnd::State::Finished:
@@ -118,6 +123,7 @@ Json to_json(const RunRecord& run) {
           {"curves", to_json(run.curves)},
           {"memory_mb", to_json(run.memory_mb)},
           {"memory_peak_mb", memory_peaks(run)},
+          {"peak_memory", peak_memory_of(run)},
           {"modules", modules_of(run)},
           {"attempts", attempts_of(run)},
           {"repeated_iterations", repeated_iterations(run)},

@@ -38,10 +38,8 @@ std::string checkpoints_text(const RunRecord& run) {
 }
 
 std::string memory_text(const RunRecord& run) {
-  for (const char* kind : {"GPU, most reserved", "GPU, most by tensors", "host, most"})
-    if (const auto found = run.memory_mb.find(kind); found != run.memory_mb.end())
-      return fmt::format("{:.0f} MB ({})", peak_value(found->second).value_or(0), kind);
-  return "-";
+  const auto peak = peak_memory(run);
+  return peak ? fmt::format("{:.0f} MiB ({})", peak->mib, peak->kind) : "-";
 }
 
 std::string comparison_text(const RunRecord& run) {

@@ -3,7 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
-#include <map>
+#include <fstream>
+#include <iterator>
 #include <set>
 #include <string_view>
 
@@ -18,6 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kPlanFile = "plan.json";
+constexpr const char* kRecipeFile = "recipe.yaml";
 constexpr const char* kTracker = "latest_checkpointed_iteration.txt";
 
 bool is_log(const fs::path& path) {
@@ -27,19 +29,32 @@ bool is_log(const fs::path& path) {
 
 bool is_event_file(const fs::path& path) { return path.filename().string().find("tfevents") != std::string::npos; }
 
+// Data sets and answers of evaluations are lines of JSON, too. A file without a complete line may be that of a run that
+// was killed at its start.
+bool is_metrics_file(const fs::path& path) {
+  if (path.extension() != ".jsonl") return false;
+  std::ifstream file(path, std::ios::binary);
+  std::string line;
+  std::getline(file, line);
+  return line.find("\"iteration\"") != std::string::npos || file.eof();
+}
+
+// Of several recipes or plans, the first counts.
 void add_file(const fs::path& path, RunFiles& files) {
   const std::string name = path.filename().string(), ending = path.extension().string();
   if (is_event_file(path))
     files.events.push_back(path.string());
-  else if (ending == ".jsonl")
+  else if (is_metrics_file(path))
     files.metrics.push_back(path.string());
   else if (name == kTracker)
     files.checkpoint_roots.push_back(path.parent_path().string());
-  else if (name == kPlanFile)
+  else if (name == kPlanFile && files.plan.empty())
     files.plan = path.string();
   else if (is_log(path))
     files.logs.push_back(path.string());
-  else if (ending == ".yaml" && (files.recipe.empty() || name == "recipe.yaml"))
+  else if (name == kRecipeFile && fs::path(files.recipe).filename() != kRecipeFile)
+    files.recipe = path.string();
+  else if (ending == ".yaml" && files.recipe.empty())
     files.recipe = path.string();
 }
 
@@ -48,18 +63,37 @@ bool is_of_a_checkpoint(const fs::path& folder) {
   return iteration_of(name).has_value() || name.ends_with(".partial");
 }
 
+// Sorted: a file system gives them in any order.
+struct Entries {
+  std::vector<fs::path> files{}, folders{};
+};
+
 // A link to a folder is not followed: it may lead back.
-void add_folder(const fs::path& folder, RunFiles& files) {
+Entries entries_of(const fs::path& folder) {
+  Entries entries;
   std::error_code error;
-  std::vector<fs::path> folders;
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
     std::error_code unknown;
     if (entry->is_regular_file(unknown))
-      add_file(entry->path(), files);
+      entries.files.push_back(entry->path());
     else if (entry->is_directory(unknown) && !entry->is_symlink(unknown) && !is_of_a_checkpoint(entry->path()))
-      folders.push_back(entry->path());
+      entries.folders.push_back(entry->path());
   }
-  for (const fs::path& below : folders) add_folder(below, files);
+  std::sort(entries.files.begin(), entries.files.end());
+  std::sort(entries.folders.begin(), entries.folders.end());
+  return entries;
+}
+
+void add_folder(const fs::path& folder, RunFiles& files) {
+  const Entries entries = entries_of(folder);
+  for (const fs::path& file : entries.files) add_file(file, files);
+  for (const fs::path& below : entries.folders) add_folder(below, files);
+}
+
+RunFiles files_below(const fs::path& folder) {
+  RunFiles files{.name = folder.string(), .folder = folder.string()};
+  add_folder(folder, files);
+  return files;
 }
 
 bool has_nothing(const RunFiles& files) {
@@ -83,30 +117,55 @@ RunFiles files_of_job(const fs::path& path) {
   return files;
 }
 
-bool are_side_by_side(const std::vector<std::string>& files) {
+bool are_in_several_folders(const std::vector<std::string>& files) {
   std::set<fs::path> folders;
   for (const std::string& file : files) folders.insert(fs::path(file).parent_path());
-  return files.size() > 1 && folders.size() == 1;
+  return folders.size() > 1;
 }
 
-std::vector<RunFiles> runs_in_folder(const fs::path& folder) {
-  RunFiles files{.name = folder.string(), .folder = folder.string()};
-  add_folder(folder, files);
-  sort_all(files);
-  if (has_nothing(files))
-    throw ConfigError(
-        {fmt::format("{} has no file of a run", in_quotes(folder.string())), "command line",
-         "give a folder with a metrics file (*.jsonl), event files, a log (*.log, *.out) or checkpoints"});
-  if (!are_side_by_side(files.metrics)) return {files};
+// Those whose metrics files lie side by side.
+std::vector<RunFiles> jobs_or_one(RunFiles files) {
+  if (files.metrics.size() < 2) {
+    sort_all(files);
+    return {std::move(files)};
+  }
   std::vector<RunFiles> jobs;
   for (const std::string& metrics : files.metrics) jobs.push_back(files_of_job(metrics));
   return jobs;
 }
 
+std::vector<RunFiles> runs_in_folder(const fs::path& folder) {
+  RunFiles all = files_below(folder);
+  if (!are_in_several_folders(all.metrics)) return jobs_or_one(std::move(all));
+  const Entries entries = entries_of(folder);
+  RunFiles own{.name = folder.string(), .folder = folder.string()};
+  for (const fs::path& file : entries.files) add_file(file, own);
+  const bool is_run = !own.metrics.empty();
+  std::vector<RunFiles> runs;
+  for (const fs::path& below : entries.folders) {
+    const RunFiles files = files_below(below);
+    if (is_run && files.metrics.empty())
+      add_folder(below, own);  // its logs or checkpoints
+    else if (!has_nothing(files))
+      std::ranges::move(runs_in_folder(below), std::back_inserter(runs));
+  }
+  if (has_nothing(own)) return runs;
+  std::vector<RunFiles> all_runs = jobs_or_one(std::move(own));
+  std::ranges::move(runs, std::back_inserter(all_runs));
+  return all_runs;
+}
+
 std::vector<RunFiles> runs_at(const std::string& path) {
   std::error_code error;
   const fs::path place = without_end_slash(path);
-  if (fs::is_directory(place, error)) return runs_in_folder(place);
+  if (fs::is_directory(place, error)) {
+    std::vector<RunFiles> runs = runs_in_folder(place);
+    if (has_nothing(runs.front()))
+      throw ConfigError(
+          {fmt::format("{} has no file of a run", in_quotes(place.string())), "command line",
+           "give a folder with a metrics file (*.jsonl), event files, a log (*.log, *.out) or checkpoints"});
+    return runs;
+  }
   if (fs::is_regular_file(place, error)) {
     RunFiles files = files_of_job(place);
     if (has_nothing(files))

@@ -49,6 +49,13 @@ std::optional<double> peak_value(const Curve& curve) {
   return peak;
 }
 
+std::optional<PeakMemory> peak_memory(const RunRecord& run) {
+  for (const char* kind : {"GPU, most reserved", "GPU, most by tensors", "host, most"})
+    if (const auto found = run.memory_mb.find(kind); found != run.memory_mb.end())
+      if (const auto peak = peak_value(found->second)) return PeakMemory{kind, *peak};
+  return std::nullopt;
+}
+
 double mean_value(const Curve& curve) {
   double sum = 0, weight = 0;
   std::int64_t before = 0;

@@ -16,6 +16,7 @@ struct CurvePoint {
   double value = 0;
   bool operator==(const CurvePoint&) const = default;
 };
+inline constexpr std::int64_t kMostIterations = std::int64_t{1} << 53;  // beyond, doubles do not count by one
 using Curve = std::vector<CurvePoint>;  // iterations ascend; of an iteration that was run again, the later value
 using Curves = std::map<std::string, Curve>;
 
@@ -55,7 +56,7 @@ struct RunRecord {
   // lm_loss, validation_loss, learning_rate, grad_norm, loss_scale, load_balancing_loss, iteration_ms, tokens_per_s,
   // tokens_per_gpu, tflops_per_gpu, consumed_samples, time, right_tokens, right_answers
   Curves curves{};
-  Curves memory_mb{};  // of the fullest rank, by kind
+  Curves memory_mb{};  // of the fullest rank, by kind; in MiB, which the log calls MB
   std::map<std::string, MeasuredModule> modules{};
   std::vector<Attempt> attempts{};
   std::vector<std::int64_t> skipped{};  // iterations, as far as they are known
@@ -75,6 +76,12 @@ std::optional<double> last_value(const RunRecord& run, const std::string& curve)
 // Without the first iterations, which are slower.
 std::optional<double> typical_value(const RunRecord& run, const std::string& curve);
 std::optional<double> peak_value(const Curve& curve);
+// What comes nearest to the limit of a GPU, or of the host where no GPU is known.
+struct PeakMemory {
+  std::string kind{};
+  double mib = 0;
+};
+std::optional<PeakMemory> peak_memory(const RunRecord& run);
 // Weighted by the iterations that a point stands for.
 double mean_value(const Curve& curve);
 

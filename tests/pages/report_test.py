@@ -53,6 +53,7 @@ def test_shows_the_numbers_of_the_files(opened, one):
     assert cards["ended"] == "all iterations done"
     assert cards["steps skipped, not finite"] == "2, 2"
     assert cards["restarts (50 iterations run again)"] == "1"
+    assert cards["memory: GPU, most reserved"] == "128 MiB"
     assert cards["samples"] == "3 200"
     run = page.data()["runs"][0]
     assert run["curves"]["lm_loss"]["y"][9] == runs.loss_of(10)
@@ -164,6 +165,18 @@ def test_runs_are_overlaid_and_can_be_hidden(opened, three):
     assert page.run(curves) == 2
     rows = [text for text in page.texts("tr") if text.startswith("train.lr")]
     assert rows == ["train.lr\t0.003\t0.004\t0.002"]
+
+
+def test_a_rate_per_gpu_is_not_that_of_all(opened, tmp_path):
+    runs.make_run(tmp_path / "whole")
+    lines = (tmp_path / "whole" / "metrics.jsonl").read_text(encoding="utf-8")
+    runs.write(tmp_path / "metrics-only", "metrics.jsonl", lines)  # nothing tells how many ranks there are
+    page = opened(report(tmp_path, "whole", "metrics-only"))
+    head, whole, metrics_only = (text.split("\t") for text in page.texts("table tr")[:3])
+    rate = head.index("tokens/s/GPU")
+    assert (whole[rate], metrics_only[rate]) == ("383.3", "–")
+    page = opened(report(tmp_path, "metrics-only"))
+    assert dict(text.split("\n")[::-1] for text in page.texts(".card"))["tokens per second"] == "2 300"
 
 
 def test_a_failure_is_explained(opened, three):

@@ -39,7 +39,8 @@ def log_lines(iterations, scale):
                f"(tokens/s/GPU): 383.3 | lm loss: {loss_of(iteration, scale):E} | number of skipped iterations:   0 |")
         yield from PHASES.splitlines()
         if iteration == 20:
-            yield "[maximum over 6 ranks] (after 20 iterations) memory (MB) | host: 160.07 | max host: 171.21"
+            yield ("[maximum over 6 ranks] (after 20 iterations) memory (MB) | allocated: 90.00 | max allocated: 95.50 | "
+                   "max reserved: 128.00 | host: 160.07 | max host: 171.21")
         if iteration % 100 == 0:
             yield f"saved iteration {iteration} to ckpt: 6.96 MiB in 0.3 s (23.58 MiB/s)"
             yield (f" validation loss at iteration {iteration} | lm loss value: {1.1 * loss_of(iteration, scale):E} | "

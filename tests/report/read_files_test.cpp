@@ -45,6 +45,14 @@ TEST(ReadMetrics, CountsSkippedAndCutLines) {
   EXPECT_THAT(parse_metrics("").attempts, IsEmpty());
 }
 
+TEST(ReadMetrics, NumbersThatAreNoIterationsAreBadLines) {
+  const MetricsContents contents = parse_metrics(
+      "{\"iteration\":1e300,\"lm_loss\":3}\n{\"iteration\":-1,\"lm_loss\":3}\n{\"iteration\":9007199254740994}\n"
+      "{\"iteration\":9007199254740992,\"lm_loss\":2}\n");
+  EXPECT_EQ(contents.bad_lines, 3);
+  EXPECT_THAT(contents.curves.at("lm_loss"), ElementsAre(CurvePoint{9007199254740992, 2}));
+}
+
 constexpr const char* kLog =
     "braid: 6 ranks: images on 0-1 (dp 2), language on 2-5 (tp 2, dp 2)\n"
     "initialized the weights of images.encoder, language in 0.2 s\n"
@@ -124,6 +132,27 @@ TEST(ReadLog, AFailureThatEveryRankReportsIsOne) {
   const LogContents contents = parse_log(
       "[1] braid: root cause: rank 4 (host a) failed: killed\n[2] braid: root cause: rank 4 (host a) failed: killed\n");
   EXPECT_THAT(contents.failures, ElementsAre("rank 4 (host a) failed: killed"));
+}
+
+TEST(ReadLog, ASizeInAnotherUnitIsNotKnown) {
+  const auto bytes = [](const char* size) {
+    return parse_log(std::string("saved iteration 5 to a: ") + size + " in 0.3 s (1 MiB/s)\n").checkpoints.at(0).bytes;
+  };
+  EXPECT_EQ(bytes("2 GiB"), 2048.0 * 1024 * 1024);
+  EXPECT_EQ(bytes("2 GB"), 0);
+  EXPECT_EQ(bytes("2"), 0);
+}
+
+TEST(ReadLog, CountsThatNoRunReachesAreIgnored) {
+  const LogContents contents = parse_log(
+      "[maximum over 1e300 ranks] (after 1 iterations) memory (MB) | host: 1.0\n"
+      " iteration 9223372036854775807/ 30 | consumed samples: 8 |\n"
+      "the run continues after iteration 9223372036854775807 and 1 samples\n"
+      " iteration 7/ 9223372036854775807 | consumed samples: 8 | number of skipped iterations: 1e300 |\n");
+  EXPECT_EQ(contents.ranks, std::nullopt);
+  EXPECT_EQ(contents.iterations, std::nullopt);
+  EXPECT_EQ(contents.skipped, 0);
+  EXPECT_THAT(contents.attempts, ElementsAre(Attempt{.first = 7, .last = 7}));
 }
 
 TEST(ReadLog, OtherTextIsIgnored) {

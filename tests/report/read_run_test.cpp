@@ -71,6 +71,70 @@ TEST(FindRuns, JobsSideBySideAreRunsOfTheirOwn) {
   EXPECT_THAT(one[0].metrics, ElementsAre(folder.path() + "/train_1.jsonl"));
 }
 
+// runs/a has its files in folders of its own, runs/b all side by side, and runs/c was killed before its first step.
+TEST(FindRuns, FoldersWithMetricsAreRunsOfTheirOwn) {
+  const TemporaryFolder folder;
+  for (const char* name : {"runs/a/metrics", "runs/a/logs", "runs/b", "runs/c"}) folder_in(folder, name);
+  folder.write("runs/b/m.jsonl", kMetrics);
+  folder.write("runs/b/m.log", "");
+  folder.write("runs/a/metrics/m.jsonl", kMetrics);
+  folder.write("runs/a/logs/rank_0.log", "");
+  folder.write("runs/c/rank_0.log", "");
+  const auto runs = find_runs({folder.path()});
+  ASSERT_THAT(runs, SizeIs(3));
+  EXPECT_EQ(runs[0].name, "a");
+  EXPECT_THAT(runs[0].metrics, ElementsAre(folder.path() + "/runs/a/metrics/m.jsonl"));
+  EXPECT_THAT(runs[0].logs, ElementsAre(folder.path() + "/runs/a/logs/rank_0.log"));
+  EXPECT_EQ(runs[1].name, "b");
+  EXPECT_THAT(runs[1].logs, ElementsAre(folder.path() + "/runs/b/m.log"));
+  EXPECT_EQ(runs[2].name, "c");
+  EXPECT_THAT(runs[2].metrics, IsEmpty());
+}
+
+TEST(FindRuns, AFolderWithMetricsKeepsItsLogsBesideAnotherRun) {
+  const TemporaryFolder folder;
+  folder_in(folder, "logs");
+  folder_in(folder, "earlier");
+  folder.write("m.jsonl", kMetrics);
+  folder.write("logs/rank_0.log", "");
+  folder.write("earlier/m.jsonl", kMetrics);
+  const auto runs = find_runs({folder.path()});
+  ASSERT_THAT(runs, SizeIs(2));
+  EXPECT_THAT(runs[0].metrics, ElementsAre(folder.path() + "/m.jsonl"));
+  EXPECT_THAT(runs[0].logs, ElementsAre(folder.path() + "/logs/rank_0.log"));
+  EXPECT_EQ(runs[1].name, "earlier");
+}
+
+TEST(FindRuns, OtherLinesOfJsonAreNotMetrics) {
+  const TemporaryFolder folder;
+  folder_in(folder, "eval");
+  folder.write("m.jsonl", kMetrics);
+  folder.write("eval/answers.jsonl", "{\"shard\":\"a.tar\",\"answer\":\"an \\\"iteration\\\"\"}\n");
+  const auto runs = find_runs({folder.path()});
+  ASSERT_THAT(runs, SizeIs(1));
+  EXPECT_THAT(runs[0].metrics, ElementsAre(folder.path() + "/m.jsonl"));
+}
+
+// Whatever order the file system gives: the folder's own files before those below, then by name, recipe.yaml first.
+TEST(FindRuns, TheFirstRecipeAndPlanCount) {
+  const TemporaryFolder folder;
+  folder.write("m.jsonl", kMetrics);
+  std::vector<std::string> names = {"z", "y", "x", "b", "a"};
+  for (const std::string& name : names) {
+    folder_in(folder, name);
+    folder.write(name + "/recipe.yaml", kRecipe);
+    folder.write(name + "/plan.json", "{}");
+    folder.write(name + "/another.yaml", kRecipe);
+  }
+  EXPECT_EQ(find_runs({folder.path()}).at(0).recipe, folder.path() + "/a/recipe.yaml");
+  EXPECT_EQ(find_runs({folder.path()}).at(0).plan, folder.path() + "/a/plan.json");
+  for (const std::string& name : names) folder.write(name + ".yaml", kRecipe);
+  std::filesystem::remove_all(folder.path() + "/a");
+  EXPECT_EQ(find_runs({folder.path()}).at(0).recipe, folder.path() + "/b/recipe.yaml");
+  for (const std::string& name : names) std::filesystem::remove_all(folder.path() + "/" + name);
+  EXPECT_EQ(find_runs({folder.path()}).at(0).recipe, folder.path() + "/a.yaml");
+}
+
 TEST(FindRuns, EqualNamesGetLonger) {
   const TemporaryFolder folder;
   for (const char* name : {"a", "b"}) {
@@ -169,6 +233,47 @@ TEST(Prediction, StandsBesideTheMeasurement) {
   EXPECT_THAT(report_text({run}), AllOf(HasSubstr("+10.0 %"), HasSubstr("+5.0 %")));
 }
 
+// Of the exposed communication, the module that limits the step counts, though another one is exposed for longer.
+TEST(Prediction, ComparesTheModuleThatLimitsTheStep) {
+  RunRecord run;
+  run.modules["images"].exposed_ms["bridge"] = {{1, 500}};
+  run.modules["language"].exposed_ms = {{"tp", {{1, 30}}}, {"gradients", {{1, 10}}}};
+  run.prediction = {{"exposed_communication_s", 0.05}, {"bound_by", "language: tp communication"}};
+  auto rows = compare_with_plan(run);
+  ASSERT_THAT(rows, SizeIs(1));
+  EXPECT_EQ(rows[0].what, "exposed communication of language");
+  EXPECT_DOUBLE_EQ(rows[0].predicted, 50);
+  EXPECT_EQ(rows[0].measured, 40);
+  run.prediction =
+      nlohmann::json::parse(R"({"exposed_communication_s": 0.05, "bound_by": "images: reading", "modules": [
+      {"name": "images", "exposed_communication_s": {"tp": 0, "bridge": 0.4}},
+      {"name": "language", "exposed_communication_s": {"tp": 0.05}}]})");
+  rows = compare_with_plan(run);
+  ASSERT_THAT(rows, SizeIs(1));
+  EXPECT_DOUBLE_EQ(rows[0].predicted, 400);
+  EXPECT_EQ(rows[0].measured, 500);
+  run.prediction = {{"exposed_communication_s", 0.05}};
+  rows = compare_with_plan(run);
+  ASSERT_THAT(rows, SizeIs(1));
+  EXPECT_EQ(rows[0].measured, std::nullopt);
+}
+
+TEST(Prediction, MemoryOnACpuIsThatOfTheProcess) {
+  RunRecord run;
+  run.prediction = nlohmann::json::parse(
+      R"({"stages": [{"peak_bytes": 1e8, "device_bytes": 4e8}, {"peak_bytes": 2e8, "device_bytes": 5e8}]})");
+  run.memory_mb["host, most"] = {{1, 480}};
+  const auto on_cpu = compare_with_plan(run);
+  ASSERT_THAT(on_cpu, SizeIs(1));
+  EXPECT_DOUBLE_EQ(on_cpu[0].predicted, 0.5);
+  EXPECT_DOUBLE_EQ(on_cpu[0].measured.value(), 480 * 1048576e-9);
+  run.memory_mb["GPU, most by tensors"] = {{1, 190}};
+  const auto on_gpu = compare_with_plan(run);
+  ASSERT_THAT(on_gpu, SizeIs(1));
+  EXPECT_DOUBLE_EQ(on_gpu[0].predicted, 0.2);
+  EXPECT_DOUBLE_EQ(on_gpu[0].measured.value(), 190 * 1048576e-9);
+}
+
 TEST(Prediction, APlanThatIsNotJsonIsRefusedWhereItWasAskedFor) {
   const TemporaryFolder folder;
   folder.write("metrics.jsonl", kMetrics);
@@ -208,6 +313,17 @@ TEST(ReportPage, SettingsThatDifferAreListed) {
   ASSERT_EQ(json["different_settings"].size(), 2u);
   EXPECT_EQ(json["different_settings"][0]["key"], "train.lr");
   EXPECT_EQ(json["different_settings"][1]["values"][0], nullptr);
+}
+
+TEST(RunRecord, TextAndPageNameTheSameMemory) {
+  RunRecord run{.name = "a"};
+  EXPECT_THAT(report_json({run})["runs"][0]["peak_memory"], nullptr);
+  run.memory_mb = {{"GPU, most by tensors", {{1, 100}}}, {"GPU, most reserved", {{1, 120}, {2, 130}}}};
+  run.memory_mb["host, most"] = {{1, 900}};
+  EXPECT_THAT(report_text({run}), HasSubstr("130 MiB (GPU, most reserved)"));
+  const auto peak = report_json({run})["runs"][0]["peak_memory"];
+  EXPECT_EQ(peak["kind"], "GPU, most reserved");
+  EXPECT_EQ(peak["mib"], 130);
 }
 
 TEST(RunRecord, WhatWasRunAgain) {
