@@ -24,7 +24,4 @@ struct CalibrationOptions {
 // The speeds of operators, and what the host needs to start them. `report` is told what is measured next.
 HardwareProfile calibrate(const CalibrationOptions& options, const std::function<void(const std::string&)>& report);
 
-// Between two ranks of this host that communicate over Gloo.
-Link calibrate_gloo();
-
 }  // namespace braid

@@ -64,6 +64,7 @@ void describe(Fields& fields, ProfileText& text) {
   fields.field("ranks_per_node", profile.ranks_per_node, "GPUs that inside_node links");
   fields.field("cores", profile.cores, "of a host whose ranks compute on its CPU");
   fields.field("host_us", profile.host_us, "that the host needs to start a kernel");
+  fields.field("collective_us", profile.collective_us, "that a call of a collective takes besides its messages");
   fields.section("inside_node", text.inside_node);
   fields.section("between_nodes", text.between_nodes);
   fields.named("operators", text.operators);
@@ -79,6 +80,7 @@ class Parser {
     positive("ranks_per_node", profile.ranks_per_node);
     if (profile.device == "cpu") positive("cores", profile.cores);
     not_negative("host_us", profile.host_us);
+    not_negative("collective_us", profile.collective_us);
     profile.inside_node = link("inside_node", text.inside_node);
     profile.between_nodes = link("between_nodes", text.between_nodes);
     for (const OperatorText& op : text.operators) add_operator(op, profile);

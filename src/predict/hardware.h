@@ -44,6 +44,7 @@ struct HardwareProfile {
   int ranks_per_node = 8;               // GPUs that are linked as inside_node says; on a CPU, ranks share `cores`
   int cores = 0;                        // of a host whose ranks compute on its CPU
   double host_us = 0;                   // that the host needs to start a kernel; it runs ahead of the GPU
+  double collective_us = 0;             // that a call of a collective takes besides its messages
   Link inside_node{}, between_nodes{};  // per GPU and direction
   std::array<OperatorSpeed, kOperators> operators{};  // without rates: as fast as the operator that speed_of() names
 };

@@ -233,6 +233,7 @@ HardwareProfile slower(HardwareProfile hardware, const Efficiency& efficiency) {
     speed.latency_us /= efficiency.compute;
     for (OperatorRate& rate : speed.rates) rate.giga_per_s *= efficiency.compute;
   }
+  hardware.collective_us /= efficiency.links;
   for (Link* link : {&hardware.inside_node, &hardware.between_nodes}) {
     link->latency_us /= efficiency.links;
     for (RatePoint& point : link->rates) point.gb_per_s *= efficiency.links;

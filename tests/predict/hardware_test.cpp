@@ -86,6 +86,14 @@ TEST(Hardware, RateOfALink) {
   EXPECT_DOUBLE_EQ(rate_of(link, 1e12), 30e9);
 }
 
+TEST(Hardware, ACollectiveMayTakeMoreThanItsMessages) {
+  EXPECT_EQ(parse_hardware(kSmall, "some.yaml").collective_us, 0);
+  const std::string yaml = replaced(kSmall, "memory_gb: 10", "memory_gb: 10\ncollective_us: 250");
+  const HardwareProfile profile = parse_hardware(yaml, "some.yaml");
+  EXPECT_EQ(profile.collective_us, 250);
+  EXPECT_EQ(parse_hardware(to_yaml(profile), "some.yaml").collective_us, 250);
+}
+
 TEST(Hardware, AnOperatorThatWasNotMeasuredIsAsFastAsASimilarOne) {
   const HardwareProfile profile = parse_hardware(kSmall, "some.yaml");
   EXPECT_EQ(speed_of(profile, Operator::Norm).rates[0].giga_per_s, 1000);
@@ -105,6 +113,8 @@ TEST(Hardware, RefusesAnUnknownName) {
 TEST(Hardware, NamesWhatIsWrong) {
   EXPECT_EQ(problems_of(kSmall), "");
   EXPECT_THAT(problems_of(replaced(kSmall, "memory_gb: 10", "memory_gb: -1")), HasSubstr("must be positive, got -1"));
+  EXPECT_THAT(problems_of(replaced(kSmall, "memory_gb: 10", "memory_gb: 10\ncollective_us: -1")),
+              HasSubstr("collective_us must not be negative, got -1"));
   EXPECT_THAT(problems_of(replaced(kSmall, "64 64 64 100", "64 64 100")),
               HasSubstr("should have 4 positive numbers, not '64 64 100'"));
   EXPECT_THAT(problems_of(replaced(kSmall, "1e8 30", "1e8 fast")), HasSubstr("inside_node.rates"));
