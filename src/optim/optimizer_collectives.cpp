@@ -46,6 +46,8 @@ OptimizerElements OptimizerCollectives::elements() const {
   for (const ParameterPart& part : parts_) {
     elements.gradients += part.layout.size;
     elements.updated += part.owned(config_);
+    for (const BucketLayout::Slot& slot : part.layout.slots)
+      if (part.specs[slot.parameter].fp8) elements.fp8 += slot.span.size();
   }
   return elements;
 }

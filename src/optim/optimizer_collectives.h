@@ -9,9 +9,9 @@
 
 namespace braid {
 
-// Of one rank: those whose gradients it adds up, and those that it updates.
+// Of one rank: those whose gradients it adds up, those that it updates, and those that are multiplied in fp8.
 struct OptimizerElements {
-  std::int64_t gradients = 0, updated = 0;
+  std::int64_t gradients = 0, updated = 0, fp8 = 0;
 };
 
 class OptimizerCollectives {
@@ -23,7 +23,7 @@ class OptimizerCollectives {
   Collectives reductions(int stage) const;    // of gradients, over the ranks that hold the same shards
   Collectives replica_sums(int stage) const;  // of gradients of parameters that tp does not split, over tp
   Collectives gathers(int stage) const;       // of updated parameters
-  OptimizerElements elements() const;         // padding included
+  OptimizerElements elements() const;         // padding included, except in fp8
 
  private:
   int stage_of(const ParameterPart& part, const BucketLayout::Slot& slot) const {

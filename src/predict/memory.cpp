@@ -16,9 +16,9 @@ namespace braid {
 namespace {
 
 // Estimates of what is outside the allocator's count.
-constexpr std::int64_t kContextBytes = 600'000'000;       // of CUDA, cuBLAS and cuDNN
+constexpr std::int64_t kContextBytes = 670'000'000;       // of CUDA, cuBLAS and cuDNN
 constexpr std::int64_t kCommunicatorBytes = 200'000'000;  // of NCCL, for each group of a rank
-constexpr double kSlackShare = 0.15;                      // of what comes and goes in a step
+constexpr double kSlackShare = 0.22;                      // of what comes and goes in a step
 constexpr std::int64_t kProcessBytes = 150'000'000;       // of a rank on a CPU, without tensors
 
 // Of those with a stage, so many are looked at.

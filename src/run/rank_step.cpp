@@ -157,6 +157,7 @@ OptimizerElements RankOptimizers::elements() const {
     const OptimizerElements own = optimizer.collectives.elements();
     sum.gradients += own.gradients;
     sum.updated += own.updated;
+    sum.fp8 += own.fp8;
   }
   return sum;
 }

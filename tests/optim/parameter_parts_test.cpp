@@ -71,6 +71,12 @@ TEST(ParameterParts, AreWhatMemoryAndCommunicationAreCountedFrom) {
     }
 }
 
+TEST(ParameterParts, CountWhatIsMultipliedInFp8) {
+  std::vector<ParamSpec> set = set_on_two_stages();
+  set[0].fp8 = set[2].fp8 = true;
+  EXPECT_EQ(OptimizerCollectives(set, module_of_eight_ranks(), 3, kConfig, 2).elements().fp8, 128 * 4 + 2 * 64 * 2);
+}
+
 TEST(ParameterParts, ASetThatDoesNotTrainHasOnlyParameters) {
   const OptimizerMemory memory =
       optimizer_memory(set_on_two_stages(), module_of_eight_ranks(), 3, kConfig, 2, /*trains=*/false);
