@@ -1,5 +1,4 @@
-// Measures this machine: how fast Braid's own operators are, and how fast ranks on this host exchange messages. No
-// libtorch here.
+// Measures how fast Braid's own operators are on this machine. No libtorch here.
 #pragma once
 
 #include <cstdint>
