@@ -60,6 +60,21 @@ std::string too_full(const std::vector<RankMemory>& ranks, const Topology& topol
                      parts_of(fullest), together, gigabytes(gpu_bytes));
 }
 
+// As many tokens, up to a chunk, of samples that need the least memory. Nothing is known of their lengths, and the
+// workspace of attention grows with these (models/paper_ops.h): up to 9 GiB for one long sample if it is deterministic.
+// Samples of whole chunks of Mamba's scan have no more states than a long one.
+StepSizes::Text least_text(const StepSizes::Text& full) {
+  constexpr std::int64_t kChunk = 128;
+  StepSizes::Text text = full;
+  text.labels.assign(text.labels.size(), 0);
+  if (const std::int64_t samples = text.tokens / kChunk; samples > 0) {
+    text.tokens = samples * kChunk;
+    text.sequences = samples;
+    text.squares = static_cast<double>(samples * kChunk * kChunk);
+  }
+  return text;
+}
+
 }  // namespace
 
 std::vector<StepSizes> certain_steps(const Recipe& recipe, const Topology& topology) {
@@ -72,7 +87,7 @@ std::vector<StepSizes> certain_steps(const Recipe& recipe, const Topology& topol
   }
   StepSizes step = full_step(recipe, topology);
   for (auto& microbatch : step.text)
-    for (StepSizes::Text& text : microbatch) text.labels.assign(text.labels.size(), 0);
+    for (StepSizes::Text& text : microbatch) text = least_text(text);
   for (auto& module : step.media)
     for (auto& microbatch : module) microbatch.assign(microbatch.size(), {});
   return {step};

@@ -8,8 +8,8 @@
 
 namespace braid {
 
-// Steps that the run will certainly have: of mock samples, the first ones. Of a data set only the length of sequences
-// is known before they are read, so these have no labels and no media.
+// Steps that the run will certainly have: of mock samples, the first ones. Of a data set only the length of packed
+// sequences is known before they are read, so these consist of short samples without labels and media.
 std::vector<StepSizes> certain_steps(const Recipe& recipe, const Topology& topology);
 
 // The least that each of these ranks needs in these steps, on a GPU or on a CPU.
