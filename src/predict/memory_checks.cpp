@@ -41,6 +41,8 @@ std::vector<RankMemory> fullest_gpu(const Recipe& recipe, const Topology& topolo
   std::vector<RankMemory> fullest = {std::ranges::max(prediction.stages, needs_less, &StageRankMemory::rank).rank};
   for (const std::vector<int>& global_ranks : sharing) {
     std::vector<RankMemory> ranks = predict_rank_memory(recipe, topology, steps, global_ranks);
+    if (recipe.dist.backend != "nccl-shared")
+      for (RankMemory& rank : ranks) rank.nccl = 0;  // they communicate over Gloo
     if (needed(ranks) > needed(fullest)) fullest = std::move(ranks);
   }
   return fullest;

@@ -216,6 +216,19 @@ TEST(Memory, ARunThatCannotFitIsRefusedWithWhatWouldHelp) {
   EXPECT_THAT(problems[0].fix, HasSubstr("recompute: full saves"));
 }
 
+// Without nccl-shared they communicate over Gloo.
+TEST(Memory, RanksThatShareAGpuNeedWhatTheyNeedTogether) {
+  const auto fit = [](const char* backend, std::int64_t spare) {
+    const Recipe recipe = language_slice({{"topology.modules.language.dp", "2"}, {"dist.backend", backend}});
+    const Topology topology(recipe.topology, workload_of(recipe));
+    const std::vector<std::int64_t> bytes = needed_bytes(recipe, topology, {0, 1}, {});
+    return gpu_memory_problems(recipe, topology, bytes[0] + bytes[1] + spare, {{0, 1}}).empty();
+  };
+  EXPECT_TRUE(fit("nccl-shared", 0));
+  EXPECT_FALSE(fit("nccl-shared", -1));
+  EXPECT_TRUE(fit("auto", -1));
+}
+
 // Of a data set, whose samples may have any length: none needs less than the certain step. With a deterministic
 // attention, one long sample needs gigabytes more than short ones.
 TEST(Memory, ADataSetIsNotRefusedForSamplesThatItMayNotHave) {
