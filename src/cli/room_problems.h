@@ -17,6 +17,7 @@ struct HostRoom {
   HostCapacity host{};
   int gpus = 0;                // that ranks use; 0: they compute on the CPU
   std::int64_t gpu_bytes = 0;  // of the smallest; 0: unknown
+  bool sees_all_gpus = true;   // false: each rank may have GPUs that others do not see
 };
 
 std::vector<Problem> room_problems(const Recipe& recipe, const Topology& topology, const RanksHere& here,

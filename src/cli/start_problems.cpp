@@ -33,9 +33,9 @@ Problems gpu_problems(const Recipe& recipe, int ranks, int gpus, bool sees_all) 
   return {};
 }
 
-HostRoom room_of(const Recipe& recipe, int gpus) {
+HostRoom room_of(const Recipe& recipe, int gpus, bool sees_all) {
   const bool on_gpus = gpus > 0 && recipe.dist.device != "cpu";
-  return {host_capacity(), on_gpus ? gpus : 0, on_gpus ? gpu_memory_bytes() : 0};
+  return {host_capacity(), on_gpus ? gpus : 0, on_gpus ? gpu_memory_bytes() : 0, sees_all};
 }
 
 Problems path_problems(const StartRequest& request, const Recipe& recipe) {
@@ -78,7 +78,7 @@ StartProblems start_problems(const StartRequest& request, const Recipe& recipe, 
   StartProblems found = {.list = located(gpu_problems(recipe, here.count, gpus, !spec), request.source)};
   found.ranks_can_meet = found.list.empty();
   if (first_of_host && !request.oversubscribe)
-    append(found.list, room_problems(recipe, topology, here, room_of(recipe, gpus)));
+    append(found.list, room_problems(recipe, topology, here, room_of(recipe, gpus, /*sees_all=*/!spec)));
   if (!first) return found;
   LoadFindings load = check_load(recipe, topology, request.only_evaluates);
   append(found.list, located(std::move(load.problems), request.source));

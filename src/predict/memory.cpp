@@ -326,4 +326,17 @@ RankMemory predict_rank_memory(const Recipe& recipe, const Topology& topology, c
   return Predictor(recipe, topology, question).of_rank(sizes, global_rank);
 }
 
+std::vector<RankMemory> predict_rank_memory(const Recipe& recipe, const Topology& topology,
+                                            const std::vector<StepSizes>& steps, const std::vector<int>& global_ranks,
+                                            const MemoryQuestion& question) {
+  const Predictor predictor(recipe, topology, question);
+  std::vector<RankMemory> ranks;
+  for (const int global_rank : global_ranks) {
+    RankMemory& fullest = ranks.emplace_back();
+    for (const StepSizes& step : steps)
+      if (RankMemory own = predictor.of_rank(step, global_rank); own.peak > fullest.peak) fullest = std::move(own);
+  }
+  return ranks;
+}
+
 }  // namespace braid

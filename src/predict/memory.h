@@ -69,5 +69,9 @@ MemoryPrediction predict_memory(const Recipe& recipe, const Topology& topology, 
                                 const MemoryQuestion& question = {});
 RankMemory predict_rank_memory(const Recipe& recipe, const Topology& topology, const StepSizes& sizes, int global_rank,
                                const MemoryQuestion& question = {});
+// Of each of these ranks, in the step in which it needs most.
+std::vector<RankMemory> predict_rank_memory(const Recipe& recipe, const Topology& topology,
+                                            const std::vector<StepSizes>& steps, const std::vector<int>& global_ranks,
+                                            const MemoryQuestion& question = {});
 
 }  // namespace braid

@@ -27,6 +27,56 @@ std::string parts_of(const RankMemory& rank) {
   return fmt::format("{}", fmt::join(largest, ", "));
 }
 
+std::int64_t needed(const std::vector<RankMemory>& ranks) {
+  std::int64_t bytes = 0;
+  for (const RankMemory& rank : ranks) bytes += rank.least_device();
+  return bytes;
+}
+
+bool needs_less(const RankMemory& a, const RankMemory& b) { return a.least_device() < b.least_device(); }
+
+// The ranks of the GPU that needs most memory.
+std::vector<RankMemory> fullest_gpu(const Recipe& recipe, const Topology& topology, const MemoryPrediction& prediction,
+                                    const std::vector<StepSizes>& steps, const std::vector<std::vector<int>>& sharing) {
+  std::vector<RankMemory> fullest = {std::ranges::max(prediction.stages, needs_less, &StageRankMemory::rank).rank};
+  for (const std::vector<int>& global_ranks : sharing) {
+    std::vector<RankMemory> ranks = predict_rank_memory(recipe, topology, steps, global_ranks);
+    if (recipe.dist.backend != "nccl-shared")
+      for (RankMemory& rank : ranks) rank.nccl = 0;  // they communicate over Gloo
+    if (needed(ranks) > needed(fullest)) fullest = std::move(ranks);
+  }
+  return fullest;
+}
+
+std::string too_full(const std::vector<RankMemory>& ranks, const Topology& topology, std::int64_t gpu_bytes) {
+  const RankMemory& fullest = std::ranges::max(ranks, needs_less);
+  std::vector<int> others;
+  for (const RankMemory& rank : ranks)
+    if (rank.global_rank != fullest.global_rank) others.push_back(rank.global_rank);
+  const std::string together =
+      others.empty() ? ""
+                     : fmt::format(" and {} together with {} {} on the same GPU", gigabytes(needed(ranks)),
+                                   others.size() == 1 ? "rank" : "ranks", fmt::join(others, ", "));
+  return fmt::format("rank {} ({}) needs {} of GPU memory in {} ({}){}, but a GPU has {}", fullest.global_rank,
+                     topology.coordinates_of(fullest.global_rank), gigabytes(fullest.least_device()), fullest.at,
+                     parts_of(fullest), together, gigabytes(gpu_bytes));
+}
+
+// As many tokens, up to a chunk, of samples that need the least memory. Nothing is known of their lengths, and the
+// workspace of attention grows with these (models/paper_ops.h): up to 9 GiB for one long sample if it is deterministic.
+// Samples of whole chunks of Mamba's scan have no more states than a long one.
+StepSizes::Text least_text(const StepSizes::Text& full) {
+  constexpr std::int64_t kChunk = 128;
+  StepSizes::Text text = full;
+  text.labels.assign(text.labels.size(), 0);
+  if (const std::int64_t samples = text.tokens / kChunk; samples > 0) {
+    text.tokens = samples * kChunk;
+    text.sequences = samples;
+    text.squares = static_cast<double>(samples * kChunk * kChunk);
+  }
+  return text;
+}
+
 }  // namespace
 
 std::vector<StepSizes> certain_steps(const Recipe& recipe, const Topology& topology) {
@@ -39,45 +89,36 @@ std::vector<StepSizes> certain_steps(const Recipe& recipe, const Topology& topol
   }
   StepSizes step = full_step(recipe, topology);
   for (auto& microbatch : step.text)
-    for (StepSizes::Text& text : microbatch) text.labels.assign(text.labels.size(), 0);
+    for (StepSizes::Text& text : microbatch) text = least_text(text);
   for (auto& module : step.media)
     for (auto& microbatch : module) microbatch.assign(microbatch.size(), {});
   return {step};
 }
 
-std::vector<std::int64_t> needed_bytes(const Recipe& recipe, const Topology& topology, const MemoryQuestion& question) {
-  std::vector<std::int64_t> bytes(static_cast<std::size_t>(topology.world_size()));
-  for (const StageRankMemory& stage :
-       predict_memory(recipe, topology, certain_steps(recipe, topology), question).stages) {
-    const RankBlock block = ranks_of(topology, stage.stage);
-    for (int rank = block.first; rank < block.first + block.size; ++rank) {
-      std::int64_t& of_rank = bytes[static_cast<std::size_t>(rank)];
-      of_rank = std::max(of_rank, stage.rank.least_device());
-    }
-  }
+std::vector<std::int64_t> needed_bytes(const Recipe& recipe, const Topology& topology,
+                                       const std::vector<int>& global_ranks, const MemoryQuestion& question) {
+  std::vector<std::int64_t> bytes;
+  for (const RankMemory& rank :
+       predict_rank_memory(recipe, topology, certain_steps(recipe, topology), global_ranks, question))
+    bytes.push_back(rank.least_device());
   return bytes;
 }
 
 std::vector<Problem> gpu_memory_problems(const Recipe& recipe, const Topology& topology, std::int64_t gpu_bytes,
-                                         int ranks_per_gpu) {
-  const MemoryPrediction prediction = predict_memory(recipe, topology, certain_steps(recipe, topology));
-  if (prediction.stages.empty()) return {};
-  const auto& stages = prediction.stages;
-  const RankMemory& fullest = std::max_element(stages.begin(), stages.end(), [](const auto& a, const auto& b) {
-                                return a.rank.least_device() < b.rank.least_device();
-                              })->rank;
-  if (gpu_bytes == 0 || ranks_per_gpu * fullest.least_device() <= gpu_bytes) return {};
+                                         const std::vector<std::vector<int>>& sharing) {
+  if (gpu_bytes == 0) return {};
+  const std::vector<StepSizes> steps = certain_steps(recipe, topology);
+  const MemoryPrediction prediction = predict_memory(recipe, topology, steps);
+  const std::vector<RankMemory> ranks = fullest_gpu(recipe, topology, prediction, steps, sharing);
+  if (needed(ranks) <= gpu_bytes) return {};
   std::vector<std::string> fixes;
   for (const MemoryAdvice& advice : memory_advice(recipe, prediction, certain_steps)) {
     if (fixes.size() == kMostAdvice) break;
     fixes.push_back(fmt::format("{} saves {}", advice.change, gigabytes(advice.saves)));
   }
   if (fixes.empty()) fixes.push_back("use more GPUs");
-  return {{fmt::format("rank {} ({}) needs {} of GPU memory in {} ({}), but a GPU has {}{}", fullest.global_rank,
-                       topology.coordinates_of(fullest.global_rank), gigabytes(fullest.least_device()), fullest.at,
-                       parts_of(fullest), gigabytes(gpu_bytes),
-                       ranks_per_gpu > 1 ? fmt::format(" for {} ranks", ranks_per_gpu) : ""),
-           "memory", fmt::format("{}; `braid plan memory` shows all of it", fmt::join(fixes, "; "))}};
+  return {{too_full(ranks, topology, gpu_bytes), "memory",
+           fmt::format("{}; `braid plan memory` shows all of it", fmt::join(fixes, "; "))}};
 }
 
 }  // namespace braid

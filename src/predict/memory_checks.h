@@ -8,16 +8,17 @@
 
 namespace braid {
 
-// Steps that the run will certainly have: of mock samples, the first ones. Of a data set only the length of sequences
-// is known before they are read, so these have no labels and no media.
+// Steps that the run will certainly have: of mock samples, the first ones. Of a data set only the length of packed
+// sequences is known before they are read, so these consist of short samples without labels and media.
 std::vector<StepSizes> certain_steps(const Recipe& recipe, const Topology& topology);
 
-// By global rank: the least that the rank needs in these steps, on a GPU or on a CPU.
-std::vector<std::int64_t> needed_bytes(const Recipe& recipe, const Topology& topology, const MemoryQuestion& question);
+// The least that each of these ranks needs in these steps, on a GPU or on a CPU.
+std::vector<std::int64_t> needed_bytes(const Recipe& recipe, const Topology& topology,
+                                       const std::vector<int>& global_ranks, const MemoryQuestion& question);
 
-// A problem if a rank needs more in these steps than a GPU has; the fix names what would help most. `ranks_per_gpu`:
-// that share one.
+// A problem if a rank, or several that share a GPU, need more in these steps than a GPU has; the fix names what would
+// help most. `sharing`: sets of global ranks that share a GPU.
 std::vector<Problem> gpu_memory_problems(const Recipe& recipe, const Topology& topology, std::int64_t gpu_bytes,
-                                         int ranks_per_gpu = 1);
+                                         const std::vector<std::vector<int>>& sharing = {});
 
 }  // namespace braid

@@ -43,7 +43,27 @@ TEST(RoomProblems, AGpuThatIsTooSmallIsRefusedBeforeTheStart) {
 TEST(RoomProblems, RanksThatShareAGpuShareItsMemory) {
   const std::vector<Problem> problems = problems_with({large_host(), 1, 80 * kGb});
   ASSERT_THAT(problems, SizeIs(1));
-  EXPECT_THAT(problems[0].what, HasSubstr("but a GPU has 80.0 GB for 2 ranks"));
+  EXPECT_THAT(problems[0].what, HasSubstr("together with rank 1 on the same GPU, but a GPU has 80.0 GB"));
+  EXPECT_THAT(problems_with({large_host(), 1, 80 * kGb, /*sees_all_gpus=*/false}), IsEmpty());
+}
+
+// A rank of the encoder needs about 10 GB, one of the language model about 60 GB. Local ranks 0 and 2 share a GPU, and
+// so do 1 and 3.
+TEST(RoomProblems, EachRankOfASharedGpuNeedsWhatItNeeds) {
+  const auto problems_on = [](int gpus, std::int64_t gb) {
+    const Recipe recipe = parse_recipe(
+        "topology: {modules: {images: {kind: encoder, dp: 2}, language: {dp: 2}}}\n"
+        "model: {provider: nemotron-vlm-20l, dtype: bfloat16, language: {experts: 16}}\n"
+        "data: {sequence_length: 8192}\n"
+        "train: {micro_batch: 1, global_batch: 4}\n");
+    return room_problems(recipe, Topology(recipe.topology, workload_of(recipe)), {0, 4},
+                         {large_host(), gpus, gb * kGb});
+  };
+  EXPECT_THAT(problems_on(2, 90), IsEmpty());
+  EXPECT_THAT(problems_on(2, 60), SizeIs(1));
+  const std::vector<Problem> all_on_one = problems_on(1, 90);
+  ASSERT_THAT(all_on_one, SizeIs(1));
+  EXPECT_THAT(all_on_one[0].what, HasSubstr("together with ranks 0, 1, "));
 }
 
 TEST(RoomProblems, WithoutGpusTheHostsMemoryCounts) {

@@ -214,14 +214,55 @@ TEST(Memory, ARunThatCannotFitIsRefusedWithWhatWouldHelp) {
   ASSERT_THAT(problems, SizeIs(1));
   EXPECT_THAT(problems[0].what, HasSubstr("but a GPU has 40.0 GB"));
   EXPECT_THAT(problems[0].fix, HasSubstr("recompute: full saves"));
-  EXPECT_THAT(gpu_memory_problems(recipe, topology, 100'000'000'000, /*ranks_per_gpu=*/2), SizeIs(1));
+}
+
+// Without nccl-shared they communicate over Gloo.
+TEST(Memory, RanksThatShareAGpuNeedWhatTheyNeedTogether) {
+  const auto fit = [](const char* backend, std::int64_t spare) {
+    const Recipe recipe = language_slice({{"topology.modules.language.dp", "2"}, {"dist.backend", backend}});
+    const Topology topology(recipe.topology, workload_of(recipe));
+    const std::vector<std::int64_t> bytes = needed_bytes(recipe, topology, {0, 1}, {});
+    return gpu_memory_problems(recipe, topology, bytes[0] + bytes[1] + spare, {{0, 1}}).empty();
+  };
+  EXPECT_TRUE(fit("nccl-shared", 0));
+  EXPECT_FALSE(fit("nccl-shared", -1));
+  EXPECT_TRUE(fit("auto", -1));
+}
+
+// Of a data set, whose samples may have any length: none needs less than the certain step. With a deterministic
+// attention, one long sample needs gigabytes more than short ones.
+TEST(Memory, ADataSetIsNotRefusedForSamplesThatItMayNotHave) {
+  const std::string path = "somewhere";
+  for (const char* length : {"16384", "8190"}) {
+    const Recipe recipe = language_slice({{"data.sequence_length", length},
+                                          {"data.mock", "false"},
+                                          {"data.path", path},
+                                          {"data.tokenizer", path},
+                                          {"data.prompt_format", "chatml"},
+                                          {"train.deterministic", "true"}});
+    const Topology topology(recipe.topology, workload_of(recipe));
+    const std::int64_t certain = predict_memory(recipe, topology, certain_steps(recipe, topology)).fullest().peak;
+    std::int64_t most = 0;
+    for (const std::int64_t samples : {1, 2, 10, 63, 64, 128, 1024}) {
+      StepSizes step = full_step(recipe, topology);
+      for (auto& microbatch : step.text)
+        for (StepSizes::Text& text : microbatch) {
+          text.labels.assign(text.labels.size(), 0);
+          text.squares = static_cast<double>(text.tokens * text.tokens) / static_cast<double>(samples);
+        }
+      const std::int64_t peak = predict_memory(recipe, topology, step).fullest().peak;
+      EXPECT_LE(certain, peak) << samples;
+      most = std::max(most, peak);
+    }
+    EXPECT_GT(most - certain, 1'000'000'000);
+  }
 }
 
 TEST(Memory, RanksOnACpuNeedWhatTheyHoldAndALittle) {
   const Recipe recipe =
       parse_recipe("topology: {modules: {images: {kind: encoder}, language: {dp: 2}}}\nmodel: {provider: tiny-vlm}\n");
   const Topology topology(recipe.topology, workload_of(recipe));
-  const std::vector<std::int64_t> bytes = needed_bytes(recipe, topology, {.on_gpu = false});
+  const std::vector<std::int64_t> bytes = needed_bytes(recipe, topology, {0, 1, 2}, {.on_gpu = false});
   ASSERT_THAT(bytes, SizeIs(3));
   for (const std::int64_t of_rank : bytes) {
     EXPECT_GT(of_rank, 100'000'000);
