@@ -2,27 +2,51 @@
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <memory>
 
 #include "base/error.h"
+#include "base/process.h"
 #include "cli/commands.h"
 #include "cli/plan_commands.h"
 #include "cli/tensor_commands.h"
 #include "dist/visible_gpus.h"
 #include "launch/host_capacity.h"
+#include "launch/local_launcher.h"
 #include "predict/calibrate.h"
+#include "predict/calibrate_collectives.h"
 
 namespace braid {
 namespace {
 
+constexpr const char* kAsRank = "--collectives-as-rank";  // how this command starts itself
+
 struct CalibrateCommand {
-  std::string device, path;
+  std::string device, path, collectives_path;
 };
 
 std::string one_line(std::string text) {
   std::replace(text.begin(), text.end(), '\n', ',');
   return text;
+}
+
+// In processes of their own, as in training. Two group sizes, the larger one with more ranks than many hosts have
+// cores.
+std::vector<MeasuredCollective> collectives_of_processes() {
+  std::vector<MeasuredCollective> all;
+  for (const int ranks : {2, 4}) {
+    const std::filesystem::path path = std::filesystem::temp_directory_path() / ("braid-calibrate-" + make_nonce());
+    const int exit_code =
+        launch_local({.ranks = ranks,
+                      .command = {own_executable(), "plan", kPlanCalibrate.name, kAsRank, path.string()},
+                      .env = {{"OMP_NUM_THREADS", "1"}}});
+    const std::vector<MeasuredCollective> measured = read_collectives(path.string());
+    std::filesystem::remove(path);
+    if (exit_code != 0) throw std::runtime_error("the ranks that measure collectives failed; their output is above");
+    all.insert(all.end(), measured.begin(), measured.end());
+  }
+  return all;
 }
 
 HardwareProfile measured_profile(const std::string& device) {
@@ -42,13 +66,13 @@ HardwareProfile measured_profile(const std::string& device) {
   describe("one thread per rank, fp32", host.memory_bytes);
   profile.cores = host.cores;
   profile.ranks_per_node = host.cores;
-  report("measuring messages between ranks");
-  profile.inside_node = calibrate_gloo();
-  profile.between_nodes = profile.inside_node;
+  report("measuring collectives between ranks");
+  fit_collectives(collectives_of_processes(), profile);
   return profile;
 }
 
 void calibrate_machine(const CalibrateCommand& command) {
+  if (!command.collectives_path.empty()) return measure_collectives_as_rank(command.collectives_path);
   const bool on_gpu = command.device.empty() ? visible_gpus() > 0 : command.device == "cuda";
   if (on_gpu && visible_gpus() == 0) throw ConfigError(no_gpu("--device"));
   std::ofstream file;
@@ -73,10 +97,11 @@ void add_plan_calibrate_command(CLI::App& plan) {
   calibrate->add_option("--device", command->device, "cuda or cpu; default: a GPU if there is one")
       ->check(CLI::IsMember({"cuda", "cpu"}));
   calibrate->add_option("--write", command->path, "write the profile to this file; default: print it");
+  calibrate->add_option(kAsRank, command->collectives_path)->group("");  // not in --help
   calibrate->footer(
       "Measures how fast this machine runs Braid's operators, for about a minute, and prints a hardware profile for "
-      "`braid plan simulate --hardware FILE`. Nothing else should run meanwhile. On a CPU it measures messages between "
-      "ranks, too; links between GPUs are to be added to the profile of a GPU by hand.");
+      "`braid plan simulate --hardware FILE`. Nothing else should run meanwhile. On a CPU it measures collectives "
+      "between processes, too; links between GPUs are to be added to the profile of a GPU by hand.");
   calibrate->callback([command] { calibrate_machine(*command); });
 }
 

@@ -2,6 +2,7 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
+#include <cmath>
 #include <memory>
 #include <optional>
 
@@ -137,7 +138,7 @@ void print_simulation(const Simulation& simulation, const std::optional<BalanceG
     fmt::print("reading        {:.3f} s of the slowest reader, ahead of the step\n", simulation.reading_s);
   if (gain)
     fmt::print("balance        {:.1f} %: {:.3f} s with loader.balance: cost (balance_replicas: {}), {:.3f} s without\n",
-               100 * gain->share(), gain->with_s, gain->replicas, gain->without_s);
+               std::round(1e3 * gain->share()) / 10 + 0.0, gain->with_s, gain->replicas, gain->without_s);
   fmt::print("\n{}{}", module_table(simulation), communication_table(simulation));
 }
 

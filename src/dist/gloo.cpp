@@ -1,3 +1,4 @@
+#include <sched.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
@@ -11,7 +12,29 @@ namespace {
 using c10d::ProcessGroupGloo;
 using Device = std::shared_ptr<gloo::transport::Device>;
 
+// A thread that is started while it lives does not interrupt others when it wakes up, but waits until a core is free. A
+// device has a thread that reads from its connections. Were it to interrupt the thread that holds the lock of a
+// connection, it would ask for the lock again and again until its time is up: with as many ranks as cores, such turns
+// took most of the time of collectives.
+class PatientThreads {
+ public:
+  PatientThreads() : changed_(sched_getscheduler(0) == SCHED_OTHER && set(SCHED_BATCH)) {}
+  ~PatientThreads() {
+    if (changed_) set(SCHED_OTHER);
+  }
+  PatientThreads(const PatientThreads&) = delete;
+  PatientThreads& operator=(const PatientThreads&) = delete;
+
+ private:
+  static bool set(int policy) {
+    const sched_param no_priority{};
+    return sched_setscheduler(0, policy, &no_priority) == 0;
+  }
+  const bool changed_;
+};
+
 Device device_of_address(const std::string& address) {
+  const PatientThreads patient;
   try {
     return ProcessGroupGloo::createDeviceForHostname(address);
   } catch (const std::exception& e) {

@@ -4,16 +4,14 @@
 
 #include <vector>
 
-#include "optim/bucket_layout.h"
-#include "optim/optimizer_config.h"
+#include "optim/parameter_parts.h"
 #include "plan/collective.h"
-#include "plan/param_spec.h"
 
 namespace braid {
 
-// Of one rank: those whose gradients it adds up, and those that it updates.
+// Of one rank: those whose gradients it adds up, those that it updates, and those that are multiplied in fp8.
 struct OptimizerElements {
-  std::int64_t gradients = 0, updated = 0;
+  std::int64_t gradients = 0, updated = 0, fp8 = 0;
 };
 
 class OptimizerCollectives {
@@ -25,24 +23,19 @@ class OptimizerCollectives {
   Collectives reductions(int stage) const;    // of gradients, over the ranks that hold the same shards
   Collectives replica_sums(int stage) const;  // of gradients of parameters that tp does not split, over tp
   Collectives gathers(int stage) const;       // of updated parameters
-  OptimizerElements elements() const;         // padding included
+  OptimizerElements elements() const;         // padding included, except in fp8
 
  private:
-  struct Part {  // parameters that one group reduces
-    const char *group, *replicas;
-    int shard, shards;  // of the group's ranks
-    std::vector<ParamSpec> specs{};
-    BucketLayout layout{};
-  };
-  void add_part(Part part, const ShardCoordinates& coordinates, std::int64_t module_parameters);
-  int stage_of(const Part& part, const BucketLayout::Slot& slot) const { return part.specs[slot.parameter].stage; }
-  std::int64_t replicated_elements(const Part& part, int stage) const;
+  int stage_of(const ParameterPart& part, const BucketLayout::Slot& slot) const {
+    return part.specs[slot.parameter].stage;
+  }
+  std::int64_t replicated_elements(const ParameterPart& part, int stage) const;
   template <class Make>
   Collectives for_buckets(int stage, Make make) const;
 
   const OptimizerConfig config_;
   const std::int64_t element_bytes_, gradient_bytes_;
-  std::vector<Part> parts_;
+  std::vector<ParameterPart> parts_;
 };
 
 }  // namespace braid

@@ -2,19 +2,10 @@
 
 #include <algorithm>
 
-#include "optim/bucket_layout.h"
-#include "plan/collective.h"
-#include "plan/topology.h"
+#include "optim/parameter_parts.h"
 
 namespace braid {
 namespace {
-
-// Parameters that one group of ranks reduces together.
-struct Part {
-  int shards = 1;
-  std::vector<std::int64_t> sizes{};
-  std::vector<int> stages{};
-};
 
 // A scale for each row; columns are padded to a multiple of 16.   shape: [experts, out, in...] or [out, in...]
 std::int64_t fp8_bytes(const std::vector<std::int64_t>& shape, bool expert) {
@@ -31,32 +22,17 @@ OptimizerMemory optimizer_memory(const std::vector<ParamSpec>& specs, const Modu
                                  const OptimizerConfig& config, std::int64_t element_bytes, bool trains) {
   const std::int64_t wide = std::max<std::int64_t>(element_bytes, 4);
   const ShardCoordinates coordinates = shard_coordinates(module, global_rank);
-  Part dense = {group_size(module, "dp-cp")}, expert = {group_size(module, "expt_dp")};
   OptimizerMemory memory;
-  std::int64_t module_parameters = 0;
-  for (const ParamSpec& spec : specs) {
-    if (spec.stage % module.dense.size_of("pp") != module.dense.coord(global_rank, "pp")) continue;
+  for (const ParamSpec& spec : parameters_of_rank(specs, module, global_rank)) {
     const std::vector<std::int64_t> shape = local_shape(spec, coordinates);
-    const std::int64_t elements = num_elements(shape);
-    module_parameters += elements;
     if (spec.fp8) memory.fp8_copies += fp8_bytes(shape, spec.expert);
-    if (!trains || !spec.trainable) {
-      memory.parameters += elements * (spec.trainable ? element_bytes : wide);
-      continue;
-    }
-    Part& part = spec.expert ? expert : dense;
-    part.sizes.push_back(elements);
-    part.stages.push_back(spec.stage);
+    if (!trains || !spec.trainable) memory.parameters += num_elements(shape) * (spec.trainable ? element_bytes : wide);
   }
-  for (const Part& part : {dense, expert}) {
-    if (part.sizes.empty()) continue;
-    const BucketLayout layout = lay_out_buckets(part.sizes, part.shards,
-                                                {.bucket_size = bucket_elements(config, module_parameters, part.shards),
-                                                 .pad_for_bandwidth = config.pad_buckets,
-                                                 .stages = part.stages});
-    const std::int64_t owned = config.zero ? layout.size / part.shards : layout.size;
-    memory.parameters += layout.size * element_bytes;
-    memory.gradients += layout.size * wide;
+  if (!trains) return memory;
+  for (const ParameterPart& part : parameter_parts(specs, module, global_rank, config)) {
+    const std::int64_t owned = part.owned(config);
+    memory.parameters += part.layout.size * element_bytes;
+    memory.gradients += part.layout.size * wide;
     memory.main_copy += owned * wide;
     memory.moments += 2 * owned * wide;
     if (config.zero && part.shards > 1) memory.reductions += owned * wide;

@@ -8,17 +8,11 @@
 #include <ctime>
 #include <numeric>
 #include <random>
-#include <thread>
 
-#include "dist/backend_factory.h"
 #include "dist/device_times.h"
-#include "dist/group.h"
-#include "dist/progress.h"
 #include "dist/store.h"
-#include "dist/world.h"
-#include "models/hybrid_lm.h"
-#include "ops/cross_entropy.h"
 #include "predict/calibration_cases.h"
+#include "predict/small_step.h"
 #include "predict/work_time.h"
 #include "tensor/deterministic.h"
 
@@ -167,71 +161,10 @@ OperatorSpeed speed_from(const std::vector<Work>& works, const std::vector<doubl
   return speed;
 }
 
-// A step of a model that is so small that nearly all of its time is spent on starting operators.
-class SmallStep {
- public:
-  explicit SmallStep(const at::Device& device)
-      : alone_("alone", {0}, 0, device, {}, progress_),
-        parallel_{.tp = alone_, .cp = alone_, .tp_cp = alone_, .ep = alone_, .expt_tp = alone_},
-        parameters_(declare_parameters(config()), 0, {}, device.is_cuda() ? at::kBFloat16 : at::kFloat, device),
-        model_(config(), parameters_, parallel_, 0, 1, {}),
-        batch_{.sequences = pack_sequences({0, kTokens}, device)} {
-    parameters_.initialize(1);
-    const at::Tensor ids = at::randint(config().vocab, {kTokens}, at::kLong);
-    ids_ = ids.to(device);
-    labels_ = counted_labels(ids, device);
-  }
-
-  void run() const {
-    for (const Parameters::Entry& entry : parameters_.entries()) entry.value.mutable_grad() = at::Tensor();
-    const at::Tensor x = model_.run_layers(model_.embed(ids_), batch_);
-    model_.token_losses(model_.logits(x, labels_.rows), labels_.labels).sum().backward();
-  }
-
-  Works work(const at::Device& device) const {
-    const Topology topology({.modules = {{.name = "language", .kind = "language"}}}, {});
-    const TextSizes text = {.tokens = kTokens, .labels = kTokens, .squares = static_cast<double>(kTokens * kTokens)};
-    Works all;
-    for (const LayerWork& layer :
-         work_of(config(), topology.language(), 0, {.element_bytes = device.is_cuda() ? 2 : 4}, text, /*trains=*/true))
-      for (const Works* works : {&layer.forward, &layer.backward})
-        for (const Work& each : *works) all.push_back(each);
-    return in_microbatch(all, /*is_first=*/true);
-  }
-
- private:
-  static constexpr std::int64_t kTokens = 128;
-
-  static HybridLmConfig config() {
-    HybridLmConfig c;
-    c.pattern = "M*E-M*E-";
-    c.hidden = 128;
-    c.vocab = 512;
-    c.heads = 4;
-    c.kv_heads = 2;
-    c.head_dim = 64;
-    c.mamba_heads = 4;
-    c.mamba_head_dim = 64;
-    c.mamba_groups = 2;
-    c.mamba_state = 64;
-    c.expert_ffn = 64;
-    return c;
-  }
-
-  Progress progress_;
-  const Group alone_;
-  const Parallel parallel_;
-  Parameters parameters_;
-  const HybridLm model_;
-  const SequenceBatch batch_;
-  at::Tensor ids_;
-  CountedLabels labels_;
-};
-
 // What starting a kernel takes beyond what was measured of operators alone: autograd, tensors, layers.
 double host_us_of(const at::Device& device, const HardwareProfile& profile) {
   constexpr int kWarmUp = 5, kSteps = 40;
-  const SmallStep step(device);
+  const SmallStep step("M*E-M*E-", /*tokens=*/128, device);
   // A backward of a GPU's tensors is started by another thread.
   const auto now = [&, begin = Clock::now()] { return device.is_cuda() ? seconds_since(begin) : thread_seconds(); };
   std::vector<double> times;
@@ -240,36 +173,13 @@ double host_us_of(const at::Device& device, const HardwareProfile& profile) {
     step.run();
     if (i >= 0) times.push_back(now() - start);
   }
-  const Works works = step.work(device);
+  const Works works = step.work();
   double launches = 0, computed = 0;
   for (const Work& work : works) {
     launches += work.count * work.launches;
     if (!device.is_cuda()) computed += seconds_of(work, profile);
   }
   return std::max(quantile(times, 0.5) - computed, 0.0) / launches * 1e6;
-}
-
-// The messages of one rank of two: half of the time of a round trip.
-std::vector<double> round_trips(const Group& group, const std::vector<std::int64_t>& sizes) {
-  constexpr int kRepeats = 50;
-  std::vector<double> seconds;
-  for (const std::int64_t bytes : sizes) {
-    at::Tensor message = at::zeros({bytes}, at::kByte);
-    std::vector<double> times;
-    for (int i = 0; i < kRepeats; ++i) {
-      const auto start = Clock::now();
-      if (group.rank() == 0) {
-        group.send(message, 1);
-        group.receive(message, 1);
-      } else {
-        group.receive(message, 0);
-        group.send(message, 0);
-      }
-      times.push_back(seconds_since(start) / 2);
-    }
-    seconds.push_back(quantile(times, 0));  // other processes can only slow it down
-  }
-  return seconds;
 }
 
 }  // namespace
@@ -300,31 +210,6 @@ HardwareProfile calibrate(const CalibrationOptions& options, const std::function
   report("measuring how long the host takes to start kernels");
   profile.host_us = host_us_of(device, profile);
   return profile;
-}
-
-Link calibrate_gloo() {
-  const std::vector<std::int64_t> sizes = {8, 1 << 10, 1 << 14, 1 << 17, 1 << 20, 1 << 23, 1 << 25};
-  const StoreServer server("127.0.0.1", 0);
-  const std::chrono::seconds timeout(60);
-  std::vector<double> seconds;
-  const auto as_rank = [&](int rank) {
-    const auto store = std::make_shared<Store>(Endpoint{"127.0.0.1", server.port()}, timeout);
-    const GlooSettings settings = {.addresses = {"127.0.0.1"}, .connect_timeout = timeout, .timeout = timeout};
-    Progress progress;
-    const Group group("calibrate", {0, 1}, rank, c10::kCPU,
-                      make_gloo_factory(store, settings)->make("calibrate", {0, 1}, rank), progress);
-    const std::vector<double> measured = round_trips(group, sizes);
-    if (rank == 0) seconds = measured;
-  };
-  std::thread other(as_rank, 1);
-  as_rank(0);
-  other.join();
-  Link link = {.latency_us = seconds[0] * 1e6};
-  for (std::size_t i = 1; i < sizes.size(); ++i) {
-    const double bytes = static_cast<double>(sizes[i]), beyond = std::max(seconds[i] - seconds[0], 0.1 * seconds[i]);
-    link.rates.push_back({bytes, bytes / beyond / 1e9});
-  }
-  return link;
 }
 
 }  // namespace braid

@@ -1,5 +1,4 @@
-// Measures this machine: how fast Braid's own operators are, and how fast ranks on this host exchange messages. No
-// libtorch here.
+// Measures how fast Braid's own operators are on this machine. No libtorch here.
 #pragma once
 
 #include <cstdint>
@@ -23,8 +22,5 @@ struct CalibrationOptions {
 
 // The speeds of operators, and what the host needs to start them. `report` is told what is measured next.
 HardwareProfile calibrate(const CalibrationOptions& options, const std::function<void(const std::string&)>& report);
-
-// Between two ranks of this host that communicate over Gloo.
-Link calibrate_gloo();
 
 }  // namespace braid

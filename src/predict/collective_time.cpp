@@ -86,6 +86,24 @@ double all_to_all(double bytes, const Links& links) {
   return links.between_latency() + std::max(inside, between);
 }
 
+double seconds_of_messages(CollectiveKind kind, double bytes, const Links& links) {
+  const double n = links.group.ranks;
+  switch (kind) {
+    case CollectiveKind::AllReduce:
+      return all_reduce(bytes, links);
+    case CollectiveKind::AllGather:
+    case CollectiveKind::ReduceScatter:
+      return links.ring_latency() + (n - 1) / n * bytes / links.rate(bytes);
+    case CollectiveKind::AllToAll:
+      return all_to_all(bytes, links);
+    case CollectiveKind::Broadcast:
+    case CollectiveKind::Reduce:
+    case CollectiveKind::Exchange:
+      return links.ring_latency() + bytes / links.rate(bytes);
+  }
+  throw_check_failed(__FILE__, __LINE__, "a kind of collective has no algorithm");
+}
+
 }  // namespace
 
 GroupPlacement place_group(const Module& module, const std::string& key, int global_rank, int ranks_per_node) {
@@ -133,22 +151,7 @@ CollectiveKind collective_kind(const std::string& operation) {
 
 double seconds_of(CollectiveKind kind, double bytes, const GroupPlacement& group, const HardwareProfile& hardware) {
   if (group.ranks == 1 || bytes <= 0) return 0;
-  const Links links = {group, hardware};
-  const double n = group.ranks;
-  switch (kind) {
-    case CollectiveKind::AllReduce:
-      return all_reduce(bytes, links);
-    case CollectiveKind::AllGather:
-    case CollectiveKind::ReduceScatter:
-      return links.ring_latency() + (n - 1) / n * bytes / links.rate(bytes);
-    case CollectiveKind::AllToAll:
-      return all_to_all(bytes, links);
-    case CollectiveKind::Broadcast:
-    case CollectiveKind::Reduce:
-    case CollectiveKind::Exchange:
-      return links.ring_latency() + bytes / links.rate(bytes);
-  }
-  throw_check_failed(__FILE__, __LINE__, "a kind of collective has no algorithm");
+  return 1e-6 * hardware.collective_us + seconds_of_messages(kind, bytes, {group, hardware});
 }
 
 double seconds_of(const Collective& collective, const GroupPlacement& group, const HardwareProfile& hardware) {

@@ -57,11 +57,14 @@ void describe(Fields& fields, ProfileText& text) {
   HardwareProfile& profile = text.profile;
   fields.choice("source", profile.source, {"datasheet", "measured"}, "where the numbers come from");
   fields.field("note", profile.note, "more about where they come from");
+  fields.choice("links_source", profile.links_source, {"same", "measured", "datasheet"},
+                "of the links, if another one");
   fields.choice("device", profile.device, {"cuda", "cpu"}, "what ranks compute on");
   fields.field("memory_gb", profile.memory_gb, "of a GPU, or of the host; 1e9 bytes");
   fields.field("ranks_per_node", profile.ranks_per_node, "GPUs that inside_node links");
   fields.field("cores", profile.cores, "of a host whose ranks compute on its CPU");
   fields.field("host_us", profile.host_us, "that the host needs to start a kernel");
+  fields.field("collective_us", profile.collective_us, "that a call of a collective takes besides its messages");
   fields.section("inside_node", text.inside_node);
   fields.section("between_nodes", text.between_nodes);
   fields.named("operators", text.operators);
@@ -77,15 +80,14 @@ class Parser {
     positive("ranks_per_node", profile.ranks_per_node);
     if (profile.device == "cpu") positive("cores", profile.cores);
     not_negative("host_us", profile.host_us);
+    not_negative("collective_us", profile.collective_us);
     profile.inside_node = link("inside_node", text.inside_node);
     profile.between_nodes = link("between_nodes", text.between_nodes);
     for (const OperatorText& op : text.operators) add_operator(op, profile);
-    for (const char* needed : {"product", "stream"}) {
-      const auto at = static_cast<std::size_t>(index_of(needed));
-      if (profile.operators[at].rates.empty() && !(profile.device == "cpu" && std::string(needed) == "product"))
+    for (const char* needed : {profile.device == "cpu" ? "product_wide" : "product", "stream"})
+      if (profile.operators[static_cast<std::size_t>(index_of(needed))].rates.empty())
         complain("operators", fmt::format("the speed of '{}' is missing; other operators are derived from it", needed),
                  fmt::format("add operators.{}.rates", needed));
-    }
     return profile;
   }
 
@@ -291,8 +293,24 @@ HardwareProfile load_hardware(const std::string& name_or_path) {
 }
 
 std::string described(const HardwareProfile& profile) {
-  return profile.source == "measured" ? fmt::format("{} (measured)", profile.name)
-                                      : fmt::format("{} (from a datasheet, not measured)", profile.name);
+  const auto words = [](const std::string& source) {
+    return source == "measured" ? "measured" : "from a datasheet, not measured";
+  };
+  if (profile.links_source == "same" || profile.links_source == profile.source)
+    return fmt::format("{} ({})", profile.name, words(profile.source));
+  return fmt::format("{} (operators {}, links {})", profile.name, words(profile.source), words(profile.links_source));
+}
+
+void check_links(const HardwareProfile& profile, int ranks) {
+  const auto check = [&](const char* key, const Link& link) {
+    if (link.rates.empty())
+      throw ConfigError({fmt::format("the hardware profile '{}' has no rates of {}, over which {} ranks communicate",
+                                     profile.name, key, ranks),
+                         fmt::format("{}.rates", key),
+                         "add rows of message bytes and GB/s, measured with nccl-tests or from a datasheet"});
+  };
+  if (ranks > 1) check("inside_node", profile.inside_node);
+  if (ranks > profile.ranks_per_node) check("between_nodes", profile.between_nodes);
 }
 
 }  // namespace braid

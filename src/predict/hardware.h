@@ -37,12 +37,14 @@ struct OperatorSpeed {
 struct HardwareProfile {
   std::string name{};
   std::string source = "datasheet";     // or measured
+  std::string links_source = "same";    // or measured, or datasheet
   std::string note{};                   // where the numbers come from
   std::string device = "cuda";          // or cpu
   double memory_gb = 0;                 // of a GPU, or of the host; 1e9 bytes
   int ranks_per_node = 8;               // GPUs that are linked as inside_node says; on a CPU, ranks share `cores`
   int cores = 0;                        // of a host whose ranks compute on its CPU
   double host_us = 0;                   // that the host needs to start a kernel; it runs ahead of the GPU
+  double collective_us = 0;             // that a call of a collective takes besides its messages
   Link inside_node{}, between_nodes{};  // per GPU and direction
   std::array<OperatorSpeed, kOperators> operators{};  // without rates: as fast as the operator that speed_of() names
 };
@@ -60,6 +62,9 @@ std::vector<std::string> hardware_names();
 HardwareProfile parse_hardware(const std::string& yaml, const std::string& name);
 // Parsing it gives the same profile again.
 std::string to_yaml(const HardwareProfile& profile);
+
+// ConfigError if this many ranks need a link that the profile does not have.
+void check_links(const HardwareProfile& profile, int ranks);
 
 // "h100 (from a datasheet, not measured)": for every result that uses the profile.
 std::string described(const HardwareProfile& profile);

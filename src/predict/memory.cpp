@@ -1,42 +1,30 @@
 #include "predict/memory.h"
 
 #include <algorithm>
-#include <iterator>
 #include <map>
 #include <numeric>
-#include <set>
-#include <tuple>
 #include <utility>
 
-#include "base/strings.h"
 #include "models/stage_memory.h"
 #include "optim/optimizer_memory.h"
-#include "plan/bridge.h"
+#include "plan/channels.h"
 #include "plan/schedule.h"
+#include "predict/heaviest_ranks.h"
+#include "run/rank_sizes.h"
 
 namespace braid {
 namespace {
 
 // Estimates of what is outside the allocator's count.
-constexpr std::int64_t kContextBytes = 600'000'000;       // of CUDA, cuBLAS and cuDNN
+constexpr std::int64_t kContextBytes = 670'000'000;       // of CUDA, cuBLAS and cuDNN
 constexpr std::int64_t kCommunicatorBytes = 200'000'000;  // of NCCL, for each group of a rank
-constexpr double kSlackShare = 0.15;                      // of what comes and goes in a step
+constexpr double kSlackShare = 0.22;                      // of what comes and goes in a step
 constexpr std::int64_t kProcessBytes = 150'000'000;       // of a rank on a CPU, without tensors
 
-std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
+// Of those with a stage, so many are looked at.
+constexpr std::size_t kRanksOfStage = 4;
 
-// Labels, patches or frames of a replica's microbatch.
-std::int64_t rows_of_replica(const StepSizes& step, const Topology& topology, int m, int replica, int mb) {
-  const Module& module = topology.modules()[index(m)];
-  if (!module.is_encoder) return step.text[index(mb)][index(replica)].labels.at(0);
-  const auto& samples = step.media[index(m)][index(mb)];
-  const std::size_t share = samples.size() / index(module.dense.size_of("dp"));
-  std::int64_t rows = 0;
-  for (std::size_t s = share * index(replica); s < share * index(replica + 1); ++s)
-    for (const auto& extent : samples[s])
-      rows += std::accumulate(extent.begin(), extent.end(), std::int64_t{1}, std::multiplies<>());
-  return rows;
-}
+std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 class RankWalk {
  public:
@@ -45,11 +33,10 @@ class RankWalk {
       : setup_(setup),
         topology_(topology),
         options_(options),
-        sizes_(sizes),
+        sizes_(setup, topology.modules(), sizes, global_rank),
         rank_(global_rank),
-        samples_(std::int64_t{setup.micro_batch} * topology.language().dense.size_of("dp")),
         constant_(topology.modules().size()) {
-    for (int m = 0; m < modules(); ++m)
+    for (int m = 0; m < sizes_.modules(); ++m)
       if (module(m).dense.contains(rank_)) add_state(m);
   }
 
@@ -126,7 +113,7 @@ class RankWalk {
   void add_inputs(Modules& now, const Op& op, bool loaded = false) {
     const int m = op.stage.module;
     if (op.kind == Op::Forward && module(m).is_encoder && op.stage.index == 0)
-      of(now, m, MemoryKind::Inputs) += media_bytes(m, op.microbatch);
+      of(now, m, MemoryKind::Inputs) += sizes_.media_bytes(m, op.microbatch);
     if (loaded) return;
     const StageMemory& memory = memory_of_stage(op.stage, op.microbatch);
     std::int64_t received = op.kind == Op::Forward ? memory.input : is_end(op.stage) ? 0 : memory.output;
@@ -167,21 +154,16 @@ class RankWalk {
   // --- parameters
 
   void add_state(int m) {
-    const Module& own = module(m);
-    const int stages = stage_count(own);
-    const auto add = [&](const std::string& set, const std::vector<ParamSpec>& specs) {
+    for (const DeclaredSet& set : declared_sets(setup_, module(m))) {
       const OptimizerMemory state =
-          optimizer_memory(specs, own, rank_, setup_.optimizer, setup_.layers.element_bytes, trains(set));
+          optimizer_memory(set.specs, module(m), rank_, setup_.optimizer, setup_.layers.element_bytes, set.trains);
       of(constant_, m, MemoryKind::Parameters) += state.parameters;
       of(constant_, m, MemoryKind::Fp8Copies) += state.fp8_copies;
       of(constant_, m, MemoryKind::Gradients) += state.gradients;
       of(constant_, m, MemoryKind::MainCopy) += state.main_copy;
       of(constant_, m, MemoryKind::Moments) += state.moments;
       reductions_[m] += state.reductions;
-    };
-    if (!own.is_encoder) return add(own.name, declare_parameters(setup_.model.language, stages));
-    add(own.name + ".encoder", declare_parameters(encoder(m).model, stages));
-    add(own.name + ".projector", declare_parameters(encoder(m).projector, stages));
+    }
   }
 
   // --- sizes of this rank
@@ -196,71 +178,34 @@ class RankWalk {
   // What the memory of a stage depends on.
   std::vector<std::int64_t> sizes_of(int m, int microbatch) const {
     if (!module(m).is_encoder) {
-      const TextSizes text = text_sizes(microbatch);
+      const TextSizes text = sizes_.text(microbatch);
       return {text.tokens, text.labels, static_cast<std::int64_t>(text.squares), text.embeddings};
     }
     std::vector<std::int64_t> sides;
-    for (const auto& extent : own_extents(m, microbatch)) sides.insert(sides.end(), extent.begin(), extent.end());
+    for (const auto& extent : sizes_.extents(m, microbatch)) sides.insert(sides.end(), extent.begin(), extent.end());
     return sides;
   }
 
   StageMemory computed(const Stage& stage, int microbatch) const {
     const int m = stage.module;
-    const std::string& name = module(m).name;
     if (!module(m).is_encoder)
-      return memory_of(setup_.model.language, module(m), stage.index, setup_.layers, text_sizes(microbatch),
-                       trains(name));
-    return memory_of(encoder(m), module(m), stage.index, setup_.layers, own_extents(m, microbatch),
-                     {.encoder = trains(name + ".encoder"), .projector = trains(name + ".projector")});
-  }
-
-  TextSizes text_sizes(int microbatch) const {
-    const int m = language();
-    const StepSizes::Text& text = sizes_.text[index(microbatch)][index(module(m).dense.coord(rank_, "dp"))];
-    const std::int64_t embeddings = embedding_rows(microbatch, true) + embedding_rows(microbatch, false);
-    return {.tokens = text.tokens,
-            .samples = setup_.micro_batch,
-            .labels = text.labels[index(module(m).dense.coord(rank_, "cp"))],
-            .squares = text.squares,
-            .embeddings = embeddings};
-  }
-
-  StepSizes::Extents own_extents(int m, int microbatch) const {
-    const SampleRange own = samples_of_replica(module(m), samples_, rank_);
-    StepSizes::Extents all;
-    for (std::int64_t s = own.begin; s < own.end; ++s)
-      std::ranges::copy(sizes_.media[index(m)][index(microbatch)][index(s)], std::back_inserter(all));
-    return all;
-  }
-  std::int64_t media_bytes(int m, int microbatch) const {
-    std::int64_t numbers = 0;
-    for (const auto& extent : own_extents(m, microbatch))
-      numbers += std::accumulate(extent.begin(), extent.end(), std::int64_t{1}, std::multiplies<>()) *
-                 features_of(encoder(m).model);
-    return numbers * sizes_.value_bytes[index(m)];
+      return memory_of(setup_.model.language, module(m), stage.index, setup_.layers, sizes_.text(microbatch),
+                       sizes_.trains(module(m).name));
+    return memory_of(sizes_.encoder(m), module(m), stage.index, setup_.layers, sizes_.extents(m, microbatch),
+                     sizes_.encoder_training(m));
   }
 
   // Of the language replica's samples, from encoders that train or do not.
-  std::int64_t embedding_rows(int microbatch, bool trained) const {
-    std::int64_t rows = 0;
-    const SampleRange own = samples_of_replica(module(language()), samples_, rank_);
-    for (int m = 0; m < modules(); ++m) {
-      if (!module(m).is_encoder || is_trained({m, stage_count(module(m)) - 1}) != trained) continue;
-      for (std::int64_t s = own.begin; s < own.end; ++s)
-        for (const auto& extent : sizes_.media[index(m)][index(microbatch)][index(s)])
-          rows += rows_of(encoder(m), extent);
-    }
-    return rows;
-  }
   std::int64_t embedding_bytes(int microbatch, bool trained) const {
-    return embedding_rows(microbatch, trained) * hidden_of(setup_.model.language) * setup_.layers.element_bytes;
+    std::int64_t rows = 0;
+    for (int m = 0; m < sizes_.modules(); ++m)
+      if (module(m).is_encoder && is_trained({m, stage_count(module(m)) - 1}) == trained)
+        rows += sizes_.embeddings(m, microbatch, sizes_.samples_of(language(), rank_));
+    return rows * sizes_.embedding_bytes();
   }
 
-  int modules() const { return static_cast<int>(topology_.modules().size()); }
-  const Module& module(int m) const { return topology_.modules()[index(m)]; }
-  int language() const { return static_cast<int>(&topology_.language() - topology_.modules().data()); }
-  const EncoderConfig& encoder(int m) const { return encoder_of(setup_.model, module(m)); }
-  bool trains(const std::string& set) const { return !contains(setup_.frozen, set); }
+  const Module& module(int m) const { return sizes_.module(m); }
+  int language() const { return sizes_.language(); }
   bool is_trained(const Stage& stage) const { return braid::is_trained(topology_, options_, stage); }
   bool is_first_of_language(const Stage& stage) const { return stage.module == language() && stage.index == 0; }
   bool is_end(const Stage& stage) const { return stage.module == language() && is_last(topology_, stage); }
@@ -268,9 +213,8 @@ class RankWalk {
   const StepSetup& setup_;
   const Topology& topology_;
   const ScheduleOptions& options_;
-  const StepSizes& sizes_;
+  const RankSizes sizes_;
   const int rank_;
-  const std::int64_t samples_;  // per microbatch, over all language replicas
   Modules constant_, held_;
   std::map<int, std::int64_t> reductions_;            // by module
   std::map<int, std::vector<std::int64_t>> sending_;  // likewise, oldest first
@@ -278,48 +222,36 @@ class RankWalk {
   RankMemory result_;
 };
 
-int communicators_of(const Topology& topology, int global_rank) {
-  int count = 1;  // the world's
-  for (const Module* module : topology.modules_of(global_rank))
-    for (const char* key : {"tp", "cp", "cp-tp", "ep", "expt_tp", "dp-cp", "expt_dp", "dp-cp-tp", "pp"})
-      count += group_size(*module, key) > 1;
-  return topology.world_size() > 1 ? count : 0;
-}
-
-// The replica with the heaviest microbatch. Its ranks of a stage hold the same, except for labels and received
-// embeddings; the first rank has the most of these.
-int heaviest_replica(const Topology& topology, const StepSizes& sizes, int m) {
-  const Module& module = topology.modules()[index(m)];
-  int heaviest = 0;
-  std::int64_t most = -1;
-  for (int replica = 0; replica < module.dense.size_of("dp"); ++replica)
-    for (int mb = 0; mb < static_cast<int>(sizes.text.size()); ++mb) {
-      const std::int64_t tokens = module.is_encoder ? 0 : sizes.text[index(mb)][index(replica)].tokens;
-      const std::int64_t weight = tokens + rows_of_replica(sizes, topology, m, replica, mb);
-      if (weight > most) most = weight, heaviest = replica;
-    }
-  return heaviest;
+// Process groups that GPUs communicate over, by global rank: those that dist/world.h connects, and the world's.
+std::vector<int> communicators_of(const Topology& topology) {
+  std::vector<int> count(index(topology.world_size()), topology.world_size() > 1 ? 1 : 0);
+  const std::vector<GroupSpec> channels = make_channel_groups(topology);
+  for (const std::vector<GroupSpec>* groups : {&topology.groups(), &channels})
+    for (const GroupSpec& group : *groups)
+      if (group.connected && !group.on_host && group.ranks.size() > 1)
+        for (const int rank : group.ranks) ++count[index(rank)];
+  return count;
 }
 
 class Predictor {
  public:
-  Predictor(const Recipe& recipe, const Topology& topology, const StepSizes& sizes, const MemoryQuestion& question)
+  Predictor(const Recipe& recipe, const Topology& topology, const MemoryQuestion& question)
       : setup_(step_setup(recipe)),
         topology_(topology),
         options_(schedule_options_of(recipe, topology)),
-        sizes_(sizes),
-        question_(question) {
-    setup_.layers.on_gpu = question.on_gpu;
+        on_gpu_(question.on_gpu) {
+    setup_.layers.on_gpu = on_gpu_;
+    if (on_gpu_) communicators_ = communicators_of(topology);
   }
 
-  RankMemory of_rank(int global_rank) const {
-    RankMemory memory = RankWalk(setup_, topology_, options_, sizes_, global_rank).walk();
-    if (!question_.on_gpu) {
+  RankMemory of_rank(const StepSizes& sizes, int global_rank) const {
+    RankMemory memory = RankWalk(setup_, topology_, options_, sizes, global_rank).walk();
+    if (!on_gpu_) {
       memory.context = kProcessBytes;
       return memory;
     }
     memory.context = kContextBytes;
-    memory.nccl = communicators_of(topology_, global_rank) * kCommunicatorBytes;
+    memory.nccl = communicators_[index(global_rank)] * kCommunicatorBytes;
     std::int64_t constant = 0;
     const MemoryBytes all = memory.all_modules();
     for (std::size_t kind = 0; kind <= static_cast<std::size_t>(MemoryKind::Gradients); ++kind) constant += all[kind];
@@ -327,17 +259,18 @@ class Predictor {
     return memory;
   }
 
-  MemoryPrediction of_stages() const {
+  MemoryPrediction of_stages(const StepSizes& sizes) const {
+    const HeaviestRanks heaviest(topology_, sizes);
     MemoryPrediction prediction;
     std::map<int, RankMemory> seen;
     for (int m = 0; m < static_cast<int>(topology_.modules().size()); ++m) {
-      const Module& module = topology_.modules()[index(m)];
-      const int replica = heaviest_replica(topology_, sizes_, m);
-      const int width = module.dense.size_of("tp") * module.dense.size_of("cp");
-      for (int stage = 0; stage < stage_count(module); ++stage) {
-        const int rank = ranks_of(topology_, {m, stage}).first + replica * width;
-        if (!seen.count(rank)) seen.emplace(rank, of_rank(rank));
-        prediction.stages.push_back({{m, stage}, seen.at(rank)});
+      for (int stage = 0; stage < stage_count(topology_.modules()[index(m)]); ++stage) {
+        StageRankMemory fullest = {.stage = {m, stage}};
+        for (const int rank : heaviest.of_stage(fullest.stage, kRanksOfStage)) {
+          if (!seen.count(rank)) seen.emplace(rank, of_rank(sizes, rank));
+          if (seen.at(rank).peak > fullest.rank.peak) fullest.rank = seen.at(rank);
+        }
+        prediction.stages.push_back(std::move(fullest));
       }
     }
     return prediction;
@@ -347,8 +280,8 @@ class Predictor {
   StepSetup setup_;
   const Topology& topology_;
   const ScheduleOptions options_;
-  const StepSizes& sizes_;
-  const MemoryQuestion question_;
+  const bool on_gpu_;
+  std::vector<int> communicators_;  // by global rank
 };
 
 }  // namespace
@@ -370,14 +303,15 @@ const RankMemory& MemoryPrediction::fullest() const {
 
 MemoryPrediction predict_memory(const Recipe& recipe, const Topology& topology, const StepSizes& sizes,
                                 const MemoryQuestion& question) {
-  return Predictor(recipe, topology, sizes, question).of_stages();
+  return Predictor(recipe, topology, question).of_stages(sizes);
 }
 
 MemoryPrediction predict_memory(const Recipe& recipe, const Topology& topology, const std::vector<StepSizes>& steps,
                                 const MemoryQuestion& question) {
+  const Predictor predictor(recipe, topology, question);
   MemoryPrediction fullest;
   for (const StepSizes& step : steps) {
-    const MemoryPrediction own = Predictor(recipe, topology, step, question).of_stages();
+    const MemoryPrediction own = predictor.of_stages(step);
     if (fullest.stages.empty()) fullest = own;
     for (std::size_t i = 0; i < own.stages.size(); ++i) {
       RankMemory& most = fullest.stages[i].rank;
@@ -389,7 +323,7 @@ MemoryPrediction predict_memory(const Recipe& recipe, const Topology& topology, 
 
 RankMemory predict_rank_memory(const Recipe& recipe, const Topology& topology, const StepSizes& sizes, int global_rank,
                                const MemoryQuestion& question) {
-  return Predictor(recipe, topology, sizes, question).of_rank(global_rank);
+  return Predictor(recipe, topology, question).of_rank(sizes, global_rank);
 }
 
 }  // namespace braid

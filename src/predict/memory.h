@@ -60,8 +60,8 @@ struct MemoryQuestion {
   bool on_gpu = true;
 };
 
-// Of a run whose steps all have such sizes. Of each stage the replica with the heaviest microbatch is looked at. It
-// takes about a millisecond for each different microbatch of these replicas.
+// Of a run whose steps all have such sizes. Of each stage the four ranks with the heaviest microbatches are looked at
+// (predict/heaviest_ranks.h). It takes about a millisecond for each different microbatch of these ranks.
 MemoryPrediction predict_memory(const Recipe& recipe, const Topology& topology, const StepSizes& sizes,
                                 const MemoryQuestion& question = {});
 // Of a run with these steps: the fullest of them counts, by stage.

@@ -1,6 +1,7 @@
 #include "predict/scale_nodes.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "base/error.h"
 #include "plan/topology_config.h"
@@ -18,6 +19,9 @@ class Scaling {
   }
 
   ScaledRecipe run() {
+    if (wanted_encoder_ranks_ && encoder_ranks_ == 0)
+      throw ConfigError({"no encoder of the recipe has ranks of its own", "--encoder-nodes",
+                         "leave it out, or set topology.colocated to false"});
     for (ModuleConfig& module : topology().modules) {
       if (has_own_ranks(module))
         scale_encoder(module);
@@ -55,12 +59,18 @@ class Scaling {
     set_dp(module, left / of_replica);
     if (module.kind == "encoder") return;
     const std::int64_t batch = std::int64_t{before_.train.global_batch} / before * module.dp;
-    scaled_.recipe.train.global_batch = static_cast<int>(batch);
+    scaled_.recipe.train.global_batch = checked(batch);
   }
 
   void set_dp(ModuleConfig& module, std::int64_t dp) {
     note(module.name + ".dp", module.dp, dp);
-    module.dp = static_cast<int>(dp);
+    module.dp = checked(dp);
+  }
+
+  static int checked(std::int64_t number) {
+    if (number > std::numeric_limits<int>::max())
+      fail("--nodes", fmt::format("a dp or global batch of {} is larger than braid can count", number));
+    return static_cast<int>(number);
   }
 
   void note(const std::string& name, std::int64_t before, std::int64_t after) {

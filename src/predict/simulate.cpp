@@ -106,6 +106,7 @@ class Simulator {
         setup_(step_setup(recipe)),
         schedule_options_(schedule_options_of(step_.world.recipe, step_.world.topology)),
         optimizers_(step_.world, setup_, hardware_) {
+    check_links(hardware_, step_.world.full_size());
     if (options.reading) reading_.emplace(*options.reading, step_.world.recipe, step_.world.topology);
     step_.schedule = make_schedule(step_.world.topology, schedule_options_);
     for (const Module& module : step_.world.modules) result_.modules.push_back({module.name, module.dense.size()});
@@ -147,13 +148,16 @@ class Simulator {
   }
 
   void add(const Account& account) {
-    seconds_.push_back(seconds_of_step(account));
-    result_.bubble += account.waiting() / (step_.world.full_size() * step_.play.end) / options_.steps;
+    const double seconds = seconds_of_step(account), for_cores = seconds - step_.play.end;
+    const double waiting = account.waiting() / step_.world.full_size() + for_cores;
+    seconds_.push_back(seconds);
+    result_.bubble += waiting / seconds / options_.steps;
+    waiting_for_cores_ += for_cores / options_.steps;
     for (std::size_t m = 0; m < result_.modules.size(); ++m) {
       ModuleTimes& mean = result_.modules[m];
       const ModuleTimes& added = account.modules()[m];
       mean.compute += added.compute / options_.steps;
-      mean.waiting += added.waiting / options_.steps;
+      mean.waiting += (added.waiting + for_cores) / options_.steps;
       for (std::size_t kind = 0; kind < kCommKinds; ++kind) mean.exposed[kind] += added.exposed[kind] / options_.steps;
     }
   }
@@ -198,7 +202,9 @@ class Simulator {
     result_.exposed_communication_s = module.communication();
     const auto longest = std::ranges::max_element(module.exposed);
     const auto kind = static_cast<CommKind>(longest - module.exposed.begin());
-    if (module.waiting > std::max(module.compute, *longest))
+    if (waiting_for_cores_ > 0)
+      result_.bound_by = "host: cores";
+    else if (module.waiting > std::max(module.compute, *longest))
       result_.bound_by = fmt::format("{}: waiting", module.name);
     else if (module.compute >= *longest)
       result_.bound_by = fmt::format("{}: compute", module.name);
@@ -215,7 +221,7 @@ class Simulator {
   OptimizerTimes optimizers_;
   std::optional<ReadingTime> reading_;
   std::vector<double> seconds_;
-  double tokens_ = 0;
+  double tokens_ = 0, waiting_for_cores_ = 0;
   Simulation result_;
 };
 
@@ -227,6 +233,7 @@ HardwareProfile slower(HardwareProfile hardware, const Efficiency& efficiency) {
     speed.latency_us /= efficiency.compute;
     for (OperatorRate& rate : speed.rates) rate.giga_per_s *= efficiency.compute;
   }
+  hardware.collective_us /= efficiency.links;
   for (Link* link : {&hardware.inside_node, &hardware.between_nodes}) {
     link->latency_us /= efficiency.links;
     for (RatePoint& point : link->rates) point.gb_per_s *= efficiency.links;

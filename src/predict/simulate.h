@@ -40,7 +40,7 @@ struct ModuleTimes {
   int ranks = 0;
   double compute = 0;
   std::array<double, kCommKinds> exposed{};  // by CommKind: communication that nothing hides
-  double waiting = 0;                        // for other ranks
+  double waiting = 0;                        // for other ranks, or for a core of the host
 
   double communication() const;
 };
@@ -52,7 +52,8 @@ struct Simulation {
   double tokens_per_s_per_gpu = 0, tflops_per_gpu = 0;
   double bubble = 0;                   // the share of all ranks' time in which they wait for others
   double exposed_communication_s = 0;  // of the module that limits the step
-  std::string bound_by{};  // "language: compute", "images: compute", "language: ep communication", "images: reading"
+  std::string bound_by{};  // "language: compute", "images: compute", "language: ep communication", "host: cores",
+                           // "images: reading"
   double reading_s = 0;    // of the slowest reader of the data set, for a step; 0 if not known
   std::vector<ModuleTimes> modules{};  // means of all steps
   int ranks = 0, nodes = 0, played_ranks = 0;

@@ -59,9 +59,9 @@ double OptimizerTimes::update_of(int rank) {
     if (!world_.topology.modules()[index(m)].dense.contains(rank)) continue;
     const std::vector<Module> alone = {world_.modules[index(m)]};
     const OptimizerElements elements = RankOptimizers(setup_, alone, world_.full_rank(m, rank)).elements();
-    const bool fp8 = !alone[0].is_encoder && is_fp8(setup_.model.language);
+    const bool is_in_fp8 = !alone[0].is_encoder && is_fp8(setup_.model.language);
     const UpdateSizes sizes = {.updated = static_cast<double>(elements.updated),
-                               .fp8 = fp8 ? static_cast<double>(elements.gradients) : 0};
+                               .fp8 = is_in_fp8 ? static_cast<double>(elements.fp8) : 0};
     found->second += seconds_of(update_work(sizes, setup_.layers), hardware_);
   }
   return found->second;

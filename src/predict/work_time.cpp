@@ -6,19 +6,20 @@
 namespace braid {
 namespace {
 
-// Rates at measured sizes, weighted by how near they are: the inverse fourth power of the distance between the
-// logarithms of the sizes. Exact at a measured size, and between the rates of its neighbours elsewhere.
+// Times per operation (or byte) at measured sizes, weighted by how near they are: the inverse fourth power of the
+// distance between the logarithms of the sizes. Exact at a measured size, and between its neighbours elsewhere. Times
+// rather than rates, because a size may have been measured twice, as a forward and a backward, and both will run.
 double giga_per_s(const OperatorSpeed& speed, const std::array<double, 3>& size) {
   const std::array<double, 3> at = {std::log2(size[0]), std::log2(size[1]), std::log2(size[2])};
-  double weights = 0, rates = 0;
+  double weights = 0, times = 0;
   for (const OperatorRate& rate : speed.rates) {
     double squares = 1e-6;  // at a measured size, too
     for (std::size_t i = 0; i < at.size(); ++i) squares += (at[i] - rate.log2_size[i]) * (at[i] - rate.log2_size[i]);
     const double weight = 1 / (squares * squares);
     weights += weight;
-    rates += weight * rate.giga_per_s;
+    times += weight / rate.giga_per_s;
   }
-  return rates / weights;
+  return weights / times;
 }
 
 }  // namespace

@@ -8,9 +8,8 @@
 
 #include "models/stage_work.h"
 #include "optim/optimizer_collectives.h"
-#include "plan/bridge.h"
 #include "plan/schedule.h"
-#include "run/step_sizes.h"
+#include "run/rank_sizes.h"
 
 namespace braid {
 
@@ -26,7 +25,7 @@ class RankStep {
   Collectives load(const Stage& stage, int microbatch) const;
   // What the next two depend on: equal for microbatches that a stage treats alike.
   std::vector<std::int64_t> input_sizes(const Stage& stage, int microbatch) const;
-  // By layer.
+  // By layer. The work includes what only the first microbatch of a step, or only later ones compute (in_microbatch()).
   std::vector<LayerCollectives> collectives(const Stage& stage, int microbatch) const;
   std::vector<LayerWork> work(const Stage& stage, int microbatch) const;
   // On the first stage of the language model, the leader of a replica shares embeddings with its ranks, and sums up
@@ -43,25 +42,13 @@ class RankStep {
  private:
   std::int64_t shared_numbers(int m, const StepSizes& next) const;
 
-  int modules() const { return static_cast<int>(modules_.size()); }
-  const Module& module(int m) const { return modules_[static_cast<std::size_t>(m)]; }
-  const EncoderConfig& encoder(int m) const;
-  bool trains(const std::string& set) const;
-  EncoderTraining encoder_training(int m) const;
-  std::int64_t embedding_bytes() const;
+  const Module& module(int m) const { return sizes_.module(m); }
   std::vector<int> own_stages(int m) const;
-  SampleRange samples_of(int m, int global_rank) const { return samples_of_replica(module(m), samples_, global_rank); }
-  TextSizes text_sizes(int m, int microbatch) const;
-  const StepSizes::Text& own_text(const StepSizes& sizes, int m, int microbatch) const;
-  StepSizes::Extents own_extents(const StepSizes& sizes, int m, int microbatch) const;
-  std::int64_t embeddings(int m, int microbatch, const SampleRange& samples) const;
 
   const StepSetup& setup_;
-  const std::vector<Module>& modules_;
   const ScheduleOptions& options_;
-  const StepSizes& sizes_;
+  const RankSizes sizes_;
   const int rank_;
-  const std::int64_t samples_;  // per microbatch, over all language replicas
 };
 
 // What the optimizers of the parameter sets on a rank communicate and update.

@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -122,6 +123,25 @@ TEST(World, NothingListensBeyondLoopbackInLocalMode) {
     EXPECT_THAT(listening_addresses(getppid()),
                 ::testing::ElementsAre("0100007F"));  // store and failure board
   });
+}
+
+std::multiset<int> policies_of_threads() {
+  std::multiset<int> policies;
+  for (const auto& thread : std::filesystem::directory_iterator("/proc/self/task"))
+    policies.insert(sched_getscheduler(std::stoi(thread.path().filename())));
+  return policies;
+}
+
+// Gloo's thread for sockets does not interrupt others (see gloo.cpp); those that compute stay as they are.
+TEST(Gloo, OnlyTheThreadForSocketsIsPatient) {
+  StoreServer server("127.0.0.1", 0);
+  const std::chrono::seconds timeout(60);
+  auto store = std::make_shared<Store>(Endpoint{"127.0.0.1", server.port()}, timeout);
+  const auto before = policies_of_threads().count(SCHED_BATCH);
+  const auto gloo = make_gloo_factory(
+      std::move(store), {.addresses = {"127.0.0.1"}, .connect_timeout = timeout, .timeout = kCollectiveTimeout});
+  EXPECT_EQ(policies_of_threads().count(SCHED_BATCH), before + 1);
+  EXPECT_EQ(sched_getscheduler(0), SCHED_OTHER);
 }
 
 // The board decides when a wait is too long. Gloo's own time-out is for connecting only.

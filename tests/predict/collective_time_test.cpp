@@ -31,6 +31,17 @@ TEST(CollectiveTime, OfARingInsideANode) {
   EXPECT_NEAR(micros(CollectiveKind::Reduce, 80e6, kOneNode), 70 + 800, 1e-6);
 }
 
+TEST(CollectiveTime, EveryCallTakesATimeOfItsOwn) {
+  HardwareProfile slow_calls = cluster();
+  slow_calls.collective_us = 300;
+  const auto in_micros = [&](CollectiveKind kind) { return seconds_of(kind, 80e6, kOneNode, slow_calls) / kMicro; };
+  EXPECT_NEAR(in_micros(CollectiveKind::AllGather), 300 + 70 + 700, 1e-6);
+  EXPECT_NEAR(in_micros(CollectiveKind::AllReduce), 300 + 2 * (70 + 700), 1e-6);
+  EXPECT_EQ(seconds_of(CollectiveKind::AllGather, 80e6, {1, 1, 1}, slow_calls), 0);
+  const Collective twice = {"tp", "all_gather", 160000000, 2};
+  EXPECT_NEAR(seconds_of(twice, kOneNode, slow_calls) / kMicro, 2 * (300 + 70 + 700), 1e-6);
+}
+
 // The links of all GPUs of a node are used: 8 x 25 GB/s, so that NVLink's 100 GB/s are the limit.
 TEST(CollectiveTime, OfARingBetweenNodesUsesAllLinksOfANode) {
   EXPECT_NEAR(micros(CollectiveKind::AllGather, 160e6, kTwoNodes), 20 + 14 * 10 + 15. / 16 * 1600, 1e-6);

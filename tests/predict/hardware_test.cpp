@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "support/errors.h"
 
 namespace braid {
 namespace {
@@ -57,6 +58,18 @@ TEST(Hardware, StoredProfilesAreValid) {
 
 TEST(Hardware, DatasheetProfilesSaySo) {
   EXPECT_THAT(described(load_hardware("gb200")), HasSubstr("from a datasheet"));
+  EXPECT_EQ(described(load_hardware("h200")), "h200 (operators measured, links from a datasheet, not measured)");
+}
+
+// As braid plan calibrate writes it on a GPU.
+TEST(Hardware, RefusesMoreRanksThanItHasLinksFor) {
+  HardwareProfile profile = load_hardware("h200");
+  profile.between_nodes.rates.clear();
+  check_links(profile, 8);
+  EXPECT_THAT(testing::error_of<ConfigError>([&] { check_links(profile, 9); }), HasSubstr("between_nodes.rates"));
+  profile.inside_node.rates.clear();
+  check_links(profile, 1);
+  EXPECT_THAT(testing::error_of<ConfigError>([&] { check_links(profile, 2); }), HasSubstr("inside_node.rates"));
 }
 
 TEST(Hardware, ParsingWhatIsWrittenGivesTheSame) {
@@ -71,6 +84,14 @@ TEST(Hardware, RateOfALink) {
   EXPECT_DOUBLE_EQ(rate_of(link, 1e3), 10e9);
   EXPECT_DOUBLE_EQ(rate_of(link, 1e7), 20e9);
   EXPECT_DOUBLE_EQ(rate_of(link, 1e12), 30e9);
+}
+
+TEST(Hardware, ACollectiveMayTakeMoreThanItsMessages) {
+  EXPECT_EQ(parse_hardware(kSmall, "some.yaml").collective_us, 0);
+  const std::string yaml = replaced(kSmall, "memory_gb: 10", "memory_gb: 10\ncollective_us: 250");
+  const HardwareProfile profile = parse_hardware(yaml, "some.yaml");
+  EXPECT_EQ(profile.collective_us, 250);
+  EXPECT_EQ(parse_hardware(to_yaml(profile), "some.yaml").collective_us, 250);
 }
 
 TEST(Hardware, AnOperatorThatWasNotMeasuredIsAsFastAsASimilarOne) {
@@ -92,11 +113,15 @@ TEST(Hardware, RefusesAnUnknownName) {
 TEST(Hardware, NamesWhatIsWrong) {
   EXPECT_EQ(problems_of(kSmall), "");
   EXPECT_THAT(problems_of(replaced(kSmall, "memory_gb: 10", "memory_gb: -1")), HasSubstr("must be positive, got -1"));
+  EXPECT_THAT(problems_of(replaced(kSmall, "memory_gb: 10", "memory_gb: 10\ncollective_us: -1")),
+              HasSubstr("collective_us must not be negative, got -1"));
   EXPECT_THAT(problems_of(replaced(kSmall, "64 64 64 100", "64 64 100")),
               HasSubstr("should have 4 positive numbers, not '64 64 100'"));
   EXPECT_THAT(problems_of(replaced(kSmall, "1e8 30", "1e8 fast")), HasSubstr("inside_node.rates"));
   EXPECT_THAT(problems_of(replaced(kSmall, "  stream:", "  streams:")), HasSubstr("no operator is called 'streams'"));
   EXPECT_THAT(problems_of(replaced(kSmall, "device: cuda", "device: tpu")), HasSubstr("cuda, cpu"));
+  EXPECT_THAT(problems_of(replaced(kSmall, "device: cuda", "device: cpu\ncores: 2")),
+              HasSubstr("the speed of 'product_wide' is missing"));
 }
 
 }  // namespace

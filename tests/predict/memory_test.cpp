@@ -111,6 +111,22 @@ TEST(Memory, KindsAddUpToThePeak) {
   EXPECT_GT(rank.device(), rank.peak);
 }
 
+// A rank of the encoder: the world, dp-cp, dp-cp-tp, expt_dp, and the channels to the language model and back. Of the
+// language model, the first stage: the world, tp, cp-tp, dp-cp, expt_dp, dp-cp-tp, and four channels, those of the
+// encoder and those to the next stage; other ranks than the first of a replica exchange nothing with the encoder.
+TEST(Memory, EveryConnectedGroupOfAGpuHasACommunicator) {
+  const Recipe recipe = parse_recipe(
+      "topology: {modules: {images: {kind: encoder, dp: 2}, language: {tp: 2, dp: 2, pp: 2}}}\n"
+      "model: {provider: tiny-vlm, language: {pattern: '-|-'}}\n"
+      "train: {global_batch: 2}\n");
+  const Topology topology(recipe.topology, workload_of(recipe));
+  const std::vector<std::int64_t> groups = {6, 6, 10, 8, 10, 8, 8, 8, 8, 8};
+  for (int rank = 0; rank < topology.world_size(); ++rank)
+    EXPECT_EQ(predict_rank_memory(recipe, topology, full_step(recipe, topology), rank).nccl,
+              groups[static_cast<std::size_t>(rank)] * 200'000'000)
+        << "rank " << rank;
+}
+
 TEST(Memory, ShardsOfTheOptimizerShrinkWithReplicas) {
   const auto main_copy = [](const char* modules, bool zero) {
     const Recipe recipe = parse_recipe(
@@ -148,6 +164,30 @@ TEST(Memory, EveryStageHasItsFullestRank) {
             std::max_element(prediction.stages.begin(), prediction.stages.end(), [](const auto& a, const auto& b) {
               return a.rank.peak < b.rank.peak;
             })->rank.peak);
+}
+
+// Replicas of drawn samples differ, and of a sequence the second cp rank has most labels, since images come first.
+TEST(Memory, TheRankOfAStageIsTheFullestOfAllItsRanks) {
+  for (const char* topology_text :
+       {"{modules: {language: {cp: 2, dp: 2}}}",
+        "{modules: {images: {kind: encoder, dp: 2}, language: {tp: 2, cp: 2, dp: 2}}}",
+        "{colocated: true, modules: {images: {kind: encoder, tp: 2, dp: 2}, language: {cp: 2, dp: 2}}}"}) {
+    const Recipe recipe = parse_recipe(std::string("topology: ") + topology_text +
+                                       "\nmodel: {provider: tiny-vlm, language: {vocab: 4096}}\n"
+                                       "data: {min_length: 16, media: {images: {share: 0.5, max_items: 4}}}\n"
+                                       "train: {global_batch: 8}\n");
+    const Topology topology(recipe.topology, workload_of(recipe));
+    for (std::uint64_t step = 0; step < 8; ++step) {
+      const StepSizes sizes = draw_step(recipe, topology, nullptr, step);
+      for (const StageRankMemory& stage : predict_memory(recipe, topology, sizes).stages) {
+        const RankBlock ranks = ranks_of(topology, stage.stage);
+        std::int64_t fullest = 0;
+        for (int rank = ranks.first; rank < ranks.first + ranks.size; ++rank)
+          fullest = std::max(fullest, predict_rank_memory(recipe, topology, sizes, rank).peak);
+        EXPECT_EQ(stage.rank.peak, fullest) << topology_text << ", step " << step << ", module " << stage.stage.module;
+      }
+    }
+  }
 }
 
 std::vector<StepSizes> one_full_step(const Recipe& recipe, const Topology& topology) {

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/strings.h"
 #include "predict/scale_nodes.h"
+#include "support/errors.h"
 
 namespace braid {
 namespace {
@@ -146,7 +147,13 @@ TEST(Simulate, RanksOfAHostShareItsCores) {
   host.cores = 8;
   const double alone = simulate(recipe, host).iteration_s;
   host.cores = 2;
-  EXPECT_NEAR(simulate(recipe, host).iteration_s, 4 * alone, 0.1 * alone);
+  const Simulation shared = simulate(recipe, host);
+  EXPECT_NEAR(shared.iteration_s, 4 * alone, 0.1 * alone);
+  EXPECT_EQ(shared.bound_by, "host: cores");
+  const ModuleTimes& language = shared.modules[0];
+  EXPECT_NEAR(language.compute + language.communication() + language.waiting, shared.iteration_s,
+              1e-9 * shared.iteration_s);
+  EXPECT_NEAR(shared.bubble, language.waiting / shared.iteration_s, 1e-9);
 }
 
 // Of 12,288 ranks, one replica of each module is played.
@@ -167,6 +174,15 @@ TEST(ScaleToNodes, AddsReplicasOfTheLanguageModel) {
   EXPECT_EQ(simulate(scaled.recipe, h100()).ranks, 136);
   const ScaledRecipe both = scale_to_nodes(recipe, {18, 2}, 8);
   EXPECT_EQ(both.how, "images.dp 8 -> 16, language.dp 32 -> 64, global_batch 192 -> 384");
+}
+
+TEST(ScaleToNodes, RefusesWhatItCannotUse) {
+  const auto told = [](const Recipe& recipe, const NodeCounts& counts) {
+    return testing::error_of<ConfigError>([&] { scale_to_nodes(recipe, counts, 8); });
+  };
+  EXPECT_THAT(told(tiny("  modules:\n    language: {dp: 1}\n"), {2, 1}),
+              HasSubstr("no encoder of the recipe has ranks"));
+  EXPECT_THAT(told(tiny("  modules:\n    language: {dp: 1}\n"), {1 << 30}), HasSubstr("larger than braid can count"));
 }
 
 TEST(ScaleToNodes, RefusesHalfReplicas) {

@@ -25,6 +25,15 @@ TEST(WorkTime, LiesBetweenTheRatesOfNeighbours) {
   EXPECT_LT(seconds, 2e-6 + product.amount / 100e9);
 }
 
+// A forward and a backward of one size, of which one is slow: both together take as long as they took.
+TEST(WorkTime, OfASizeThatWasMeasuredTwiceIsTheMeanTime) {
+  HardwareProfile profile = small_profile("cuda");
+  profile.operators[static_cast<std::size_t>(Operator::Product)] = {
+      .latency_us = 0, .rates = {{{64, 64, 64}, 10}, {{64, 64, 64}, 1000}}};
+  const Work product = product_work(Operator::Product, 64, 64, 64);
+  EXPECT_NEAR(2 * seconds_of(product, profile), product.amount / 10e9 + product.amount / 1000e9, 1e-12);
+}
+
 // The host runs ahead of a GPU, and counts where it is slower; on a CPU it is the same core.
 TEST(WorkTime, OfManySmallKernelsIsTheHosts) {
   Work small = stream_work(Operator::Stream, 1000);

@@ -1,0 +1,94 @@
+#include "predict/fit_collectives.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "predict/collective_time.h"
+
+namespace braid {
+namespace {
+
+constexpr std::int64_t kSmall = 128;  // bytes that take no time besides the latency
+
+double predicted(const CollectiveCase& call, const HardwareProfile& profile) {
+  return seconds_of(collective_kind(call.operation), static_cast<double>(call.bytes), {call.ranks, 1, call.ranks},
+                    profile);
+}
+
+// How many messages follow each other.
+double messages_of(const CollectiveCase& call) {
+  HardwareProfile only_latency;
+  only_latency.inside_node = {.latency_us = 1e6, .rates = {{1, 1e12}}};
+  return predicted(call, only_latency);
+}
+
+// The bytes that pass a rank.
+double volume_of(const CollectiveCase& call) {
+  HardwareProfile only_rate;
+  only_rate.inside_node = {.latency_us = 0, .rates = {{1, 1e-9}}};
+  return predicted(call, only_rate);
+}
+
+struct Latencies {
+  double call = 0, message = 0;  // seconds
+};
+
+// The least sum of squared errors of call + messages x message, neither of them negative.
+Latencies latencies_of(const std::vector<MeasuredCollective>& measured) {
+  double cases = 0, messages = 0, squares = 0, seconds = 0, products = 0;
+  for (const auto& [call, time] : measured) {
+    if (call.bytes > kSmall) continue;
+    const double count = messages_of(call);
+    ++cases;
+    messages += count;
+    squares += count * count;
+    seconds += time;
+    products += count * time;
+  }
+  const double determinant = cases * squares - messages * messages;
+  BRAID_CHECK(determinant > 0, "operations with different numbers of messages must have been measured");
+  const double message = std::max(0.0, (cases * products - messages * seconds) / determinant);
+  const double call = std::max(0.0, (seconds - messages * message) / cases);
+  return {call, call > 0 ? message : products / squares};
+}
+
+// By how much a larger message of the same operation takes longer than a small one.
+std::vector<RatePoint> rates_of(const std::vector<MeasuredCollective>& measured) {
+  std::vector<RatePoint> rates;
+  for (const auto& [call, seconds] : measured) {
+    if (call.bytes <= kSmall) continue;
+    const auto is_small = [&call = call](const MeasuredCollective& other) {
+      return other.call.operation == call.operation && other.call.ranks == call.ranks && other.call.bytes <= kSmall;
+    };
+    const auto small = std::ranges::find_if(measured, is_small);
+    BRAID_CHECK(small != measured.end(), "no small message of {} between {} ranks", call.operation, call.ranks);
+    const double longer = std::max(seconds - small->seconds, 0.1 * seconds);  // what is less, is noise
+    rates.push_back({static_cast<double>(call.bytes), volume_of(call) / longer / 1e9});
+  }
+  std::ranges::sort(rates, {}, &RatePoint::bytes);
+  return rates;
+}
+
+}  // namespace
+
+std::vector<CollectiveCase> collective_cases(int ranks) {
+  std::vector<CollectiveCase> cases;
+  for (const char* operation : {"all_gather", "reduce_scatter", "all_reduce", "all_to_all", "broadcast"})
+    cases.push_back({operation, ranks, kSmall});
+  if (ranks == 2)
+    for (const std::int64_t bytes : {1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 23})
+      cases.push_back({"all_gather", ranks, bytes});
+  return cases;
+}
+
+void fit_collectives(const std::vector<MeasuredCollective>& measured, HardwareProfile& profile) {
+  std::vector<MeasuredCollective> usable = measured;
+  for (MeasuredCollective& each : usable)
+    each.seconds = std::max(each.seconds, 1e-7);  // a difference of two noisy times
+  const Latencies latencies = latencies_of(usable);
+  profile.collective_us = latencies.call * 1e6;
+  profile.inside_node = {.latency_us = latencies.message * 1e6, .rates = rates_of(usable)};
+  profile.between_nodes = profile.inside_node;
+}
+
+}  // namespace braid

@@ -1,0 +1,58 @@
+#include "predict/small_step.h"
+
+#include <ATen/ATen.h>
+
+namespace braid {
+namespace {
+
+HybridLmConfig small_model(const std::string& pattern) {
+  HybridLmConfig c;
+  c.pattern = pattern;
+  c.hidden = 128;
+  c.vocab = 512;
+  c.heads = 4;
+  c.kv_heads = 2;
+  c.head_dim = 64;
+  c.mamba_heads = 4;
+  c.mamba_head_dim = 64;
+  c.mamba_groups = 2;
+  c.mamba_state = 64;
+  c.expert_ffn = 64;
+  return c;
+}
+
+}  // namespace
+
+SmallStep::SmallStep(const std::string& pattern, std::int64_t tokens, const at::Device& device)
+    : config_(small_model(pattern)),
+      tokens_(tokens),
+      device_(device),
+      alone_("alone", {0}, 0, device, {}, progress_),
+      parallel_{.tp = alone_, .cp = alone_, .tp_cp = alone_, .ep = alone_, .expt_tp = alone_},
+      parameters_(declare_parameters(config_), 0, {}, device.is_cuda() ? at::kBFloat16 : at::kFloat, device),
+      model_(config_, parameters_, parallel_, 0, 1, {}),
+      batch_{.sequences = pack_sequences({0, tokens}, device)} {
+  parameters_.initialize(1);
+  const at::Tensor ids = at::randint(config_.vocab, {tokens}, at::kLong);
+  ids_ = ids.to(device);
+  labels_ = counted_labels(ids, device);
+}
+
+at::Tensor SmallStep::forward() const {
+  for (const Parameters::Entry& entry : parameters_.entries()) entry.value.mutable_grad() = at::Tensor();
+  const at::Tensor x = model_.run_layers(model_.embed(ids_), batch_);
+  return model_.token_losses(model_.logits(x, labels_.rows), labels_.labels).sum();
+}
+
+Works SmallStep::work() const {
+  const Topology topology({.modules = {{.name = "language", .kind = "language"}}}, {});
+  const TextSizes text = {.tokens = tokens_, .labels = tokens_, .squares = static_cast<double>(tokens_ * tokens_)};
+  Works all;
+  for (const LayerWork& layer :
+       work_of(config_, topology.language(), 0, {.element_bytes = device_.is_cuda() ? 2 : 4}, text, /*trains=*/true))
+    for (const Works* works : {&layer.forward, &layer.backward})
+      for (const Work& each : *works) all.push_back(each);
+  return in_microbatch(all, /*is_first=*/true);
+}
+
+}  // namespace braid

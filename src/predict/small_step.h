@@ -1,0 +1,40 @@
+// A step of a model that is so small that nearly all of its time is spent on starting operators.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <string>
+
+#include "dist/group.h"
+#include "dist/progress.h"
+#include "models/hybrid_lm.h"
+#include "models/stage_work.h"
+#include "ops/cross_entropy.h"
+
+namespace braid {
+
+class SmallStep {
+ public:
+  // `pattern`: of its layers, as in HybridLmConfig.
+  SmallStep(const std::string& pattern, std::int64_t tokens, const at::Device& device);
+
+  at::Tensor forward() const;  // a loss, whose backward() is the rest of the step
+  void run() const { forward().backward(); }
+
+  Works work() const;  // of the whole step
+
+ private:
+  const HybridLmConfig config_;
+  const std::int64_t tokens_;
+  const at::Device device_;
+  Progress progress_;
+  const Group alone_;
+  const Parallel parallel_;
+  Parameters parameters_;
+  const HybridLm model_;
+  const SequenceBatch batch_;
+  at::Tensor ids_;
+  CountedLabels labels_;
+};
+
+}  // namespace braid

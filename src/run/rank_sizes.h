@@ -1,0 +1,58 @@
+// How large the microbatches of a training step are on one rank, and which of its parameters train. What a rank
+// computes and communicates (run/rank_step.h) and the memory it needs (predict/memory.h) are counted from the same
+// sizes. No libtorch here.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "plan/bridge.h"
+#include "run/step_sizes.h"
+
+namespace braid {
+
+class RankSizes {
+ public:
+  // `modules`: of the whole world. `sizes` need to have the replicas that are asked for. All must outlive this object.
+  RankSizes(const StepSetup& setup, const std::vector<Module>& modules, const StepSizes& sizes, int global_rank);
+  RankSizes of_step(const StepSizes& sizes) const { return {setup_, modules_, sizes, rank_}; }
+
+  // --- modules
+
+  int modules() const { return static_cast<int>(modules_.size()); }
+  const Module& module(int m) const { return modules_[static_cast<std::size_t>(m)]; }
+  int language() const { return language_; }
+  const EncoderConfig& encoder(int m) const { return encoder_of(setup_.model, module(m)); }
+  bool trains(const std::string& set) const;
+  EncoderTraining encoder_training(int m) const;
+
+  // --- a microbatch of the rank's replica
+
+  const StepSizes::Text& replica_text(int microbatch) const;
+  TextSizes text(int microbatch) const;
+  StepSizes::Extents extents(int m, int microbatch) const;  // of the encoder's items
+  std::int64_t media_bytes(int m, int microbatch) const;    // of these items, as they are read
+
+  // --- a microbatch of all replicas
+
+  std::int64_t samples() const { return samples_; }
+  SampleRange samples_of(int m, int global_rank) const { return samples_of_replica(module(m), samples_, global_rank); }
+  std::int64_t embeddings(int m, int microbatch, const SampleRange& samples) const;  // rows that the encoder produces
+  std::int64_t embedding_bytes() const;                                              // of one row
+
+ private:
+  const StepSetup& setup_;
+  const std::vector<Module>& modules_;
+  const StepSizes& sizes_;
+  const int rank_, language_;
+  const std::int64_t samples_;
+};
+
+// A parameter set of a module, as it is declared.
+struct DeclaredSet {
+  std::vector<ParamSpec> specs{};
+  bool trains = true;
+};
+std::vector<DeclaredSet> declared_sets(const StepSetup& setup, const Module& module);
+
+}  // namespace braid

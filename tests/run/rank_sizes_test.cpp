@@ -1,0 +1,62 @@
+// Two language replicas of two cp ranks each, behind an encoder on rank 0; every replica and cp rank has its own sizes.
+#include "run/rank_sizes.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "run/rank_step.h"
+
+namespace braid {
+namespace {
+
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::Field;
+
+struct World {
+  Recipe recipe = parse_recipe(
+      "topology: {modules: {images: {kind: encoder}, language: {dp: 2, cp: 2}}}\n"
+      "model: {provider: tiny-vlm}\n"
+      "train: {global_batch: 2}\n");
+  Topology topology{recipe.topology, workload_of(recipe)};
+  StepSetup setup = step_setup(recipe);
+  StepSizes sizes = {.text = {{{.tokens = 64, .labels = {10, 20}, .squares = 64 * 64},
+                               {.tokens = 128, .labels = {30, 40}, .squares = 2 * 64 * 64}}},
+                     .media = {{{{{4, 4}}, {{2, 4}, {4, 6}}}}, {{{}, {}}}},
+                     .value_bytes = {8, 8}};
+
+  RankSizes of_rank(int global_rank) const { return {setup, topology.modules(), sizes, global_rank}; }
+};
+
+TEST(RankSizes, TextIsThatOfTheReplicaWithLabelsOfTheCpRank) {
+  const World world;
+  const std::int64_t labels[] = {10, 20, 30, 40};
+  for (int rank = 1; rank <= 4; ++rank) {
+    const TextSizes text = world.of_rank(rank).text(0);
+    EXPECT_EQ(text.tokens, rank <= 2 ? 64 : 128);
+    EXPECT_EQ(text.labels, labels[rank - 1]);
+    EXPECT_EQ(text.embeddings, rank <= 2 ? 4 : 2 + 6);  // 2 x 2 patches become one
+  }
+}
+
+TEST(RankSizes, AnEncoderHasTheMediaOfItsSamples) {
+  const World world;
+  const RankSizes sizes = world.of_rank(0);
+  EXPECT_THAT(sizes.extents(0, 0), ElementsAre(ElementsAre(4, 4), ElementsAre(2, 4), ElementsAre(4, 6)));
+  EXPECT_EQ(sizes.media_bytes(0, 0), (16 + 8 + 24) * features_of(sizes.encoder(0).model) * 8);
+}
+
+// Which microbatch it is, is decided where times are.
+TEST(RankStep, ListsTheWorkOfFirstAndLaterMicrobatches) {
+  const World world;
+  const ScheduleOptions options = schedule_options_of(world.recipe, world.topology);
+  const RankStep step(world.setup, world.topology.modules(), options, world.sizes, 1);
+  Works backward;
+  for (const LayerWork& layer : step.work({1, 0}, 0))
+    backward.insert(backward.end(), layer.backward.begin(), layer.backward.end());
+  EXPECT_THAT(backward, Contains(Field(&Work::when, When::FirstMicrobatch)));
+  EXPECT_THAT(backward, Contains(Field(&Work::when, When::LaterMicrobatches)));
+}
+
+}  // namespace
+}  // namespace braid
