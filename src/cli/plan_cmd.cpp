@@ -1,7 +1,6 @@
 // braid plan: shows the layout, schedule and communication of a recipe, without running it.
 #include <CLI/CLI.hpp>
 
-#include <fstream>
 #include <memory>
 #include <optional>
 
@@ -14,6 +13,7 @@
 #include "plan/schedule.h"
 #include "plan/show.h"
 #include "plan/timeline.h"
+#include "run/output_files.h"
 #include "run/step_sizes.h"
 
 namespace braid {
@@ -66,6 +66,8 @@ std::string show_stages(const Schedule& schedule, const Topology& topology, cons
 
 void plan_schedule(const ScheduleCommand& command, const std::vector<std::string>& flags) {
   const Recipe recipe = read_recipe_call(command.recipe_path, flags).recipe;
+  if (command.svg_path != "-")
+    check_outputs({{"--svg", command.svg_path, {".svg"}}}, {.path = command.recipe_path, .data = recipe.data.set});
   const Topology topology(recipe.topology, workload_of(recipe));
   const ScheduleOptions options = schedule_options_of(recipe, topology);
   const Schedule schedule = verified_schedule(topology, options);
@@ -76,10 +78,7 @@ void plan_schedule(const ScheduleCommand& command, const std::vector<std::string
   fmt::print("{}, {}: every send has its receive, and no rank deadlocks\n\n{}", counted(topology.world_size(), "rank"),
              counted(options.microbatches, "microbatch"), show_stages(schedule, topology, timeline, options));
   if (command.svg_path.empty()) return;
-  std::ofstream file(command.svg_path);
-  file << svg;
-  if (!file.flush())
-    throw ConfigError({fmt::format("cannot write '{}'", command.svg_path), "--svg", "give the name of a file"});
+  write_output(command.svg_path, svg);
   fmt::print("\ndrawn in {}\n", command.svg_path);
 }
 

@@ -10,52 +10,30 @@
 #include "base/table.h"
 #include "cli/commands.h"
 #include "cli/plan_commands.h"
+#include "cli/plan_sizes.h"
 #include "plan/show.h"
 #include "predict/memory_advice.h"
-#include "predict/step_draws.h"
 
 namespace braid {
 namespace {
 
 struct MemoryCommand {
-  std::string recipe_path, stats_path;
+  std::string recipe_path;
   std::optional<int> global_rank;
-  int steps = 16;
-  bool json = false, on_cpu = false, full = false;
+  PlanSizesCall sizes{.default_steps = 16};
+  bool json = false, on_cpu = false;
 };
 
-// Beyond this, drawing each replica's samples takes too long.
-constexpr int kMaxDrawnReplicas = 4096;
+StepSizes step_of(const PlanSizes& sizes, const Recipe& recipe, const Topology& topology, int step) {
+  return sizes.options.draw ? sizes.options.draw(recipe, topology, step) : full_step(recipe, topology);
+}
 
-// Which steps are looked at: drawn ones, or one whose samples are all as large as they may be.
-class Steps {
- public:
-  Steps(const MemoryCommand& command, const Recipe& recipe, const Topology& topology)
-      : stats_(command.stats_path.empty() ? nullptr : std::make_shared<DataStats>(read_data_stats(command.stats_path))),
-        draws_(!command.full && (stats_ || is_mock(recipe.data)) &&
-               topology.language().dense.size_of("dp") <= kMaxDrawnReplicas),
-        count_(draws_ ? static_cast<int>(std::min<std::int64_t>(command.steps, recipe.train.iterations)) : 1) {}
-
-  std::vector<StepSizes> all_of(const Recipe& recipe, const Topology& topology) const {
-    std::vector<StepSizes> steps;
-    for (int step = 0; step < count_; ++step) steps.push_back(one_of(recipe, topology, step));
-    return steps;
-  }
-  StepSizes one_of(const Recipe& recipe, const Topology& topology, int step) const {
-    return draws_ ? draw_step(recipe, topology, stats_.get(), static_cast<std::uint64_t>(step))
-                  : full_step(recipe, topology);
-  }
-  std::string text() const {
-    if (!draws_) return "full sequences with the largest media";
-    return fmt::format("{} of {}", counted(count_, "step"), stats_ ? "the data set's statistics" : "mock samples");
-  }
-  bool draws() const { return draws_; }
-
- private:
-  std::shared_ptr<const DataStats> stats_;
-  bool draws_;
-  int count_;
-};
+std::vector<StepSizes> steps_of(const PlanSizes& sizes, const Recipe& recipe, const Topology& topology) {
+  const int count = sizes.options.draw ? sizes.options.steps : 1;  // full steps are all equal
+  std::vector<StepSizes> steps;
+  for (int step = 0; step < count; ++step) steps.push_back(step_of(sizes, recipe, topology, step));
+  return steps;
+}
 
 // The step in which a run needs most.
 int fullest_step(const Recipe& recipe, const Topology& topology, const std::vector<StepSizes>& steps,
@@ -132,8 +110,11 @@ void plan_memory(const MemoryCommand& command, const std::vector<std::string>& f
   const Recipe recipe = read_recipe_call(command.recipe_path, flags).recipe;
   const Topology topology(recipe.topology, workload_of(recipe));
   const MemoryQuestion question = {.on_gpu = !command.on_cpu && recipe.dist.device != "cpu"};
-  const Steps drawn(command, recipe, topology);
-  const std::vector<StepSizes> steps = drawn.all_of(recipe, topology);
+  PlanSizesCall call = command.sizes;
+  const std::int64_t iterations = iterations_of(length_of(recipe.train));
+  call.default_steps = static_cast<int>(std::min<std::int64_t>(call.default_steps, iterations));
+  const PlanSizes sizes = plan_sizes(recipe, call);
+  const std::vector<StepSizes> steps = steps_of(sizes, recipe, topology);
   const int heaviest = fullest_step(recipe, topology, steps, question);
   if (command.global_rank) {
     check_rank(topology, *command.global_rank);
@@ -144,15 +125,14 @@ void plan_memory(const MemoryCommand& command, const std::vector<std::string>& f
                rank.at, memory_table({{"", &rank}}));
     return;
   }
-  const MemoryPrediction prediction = drawn.draws() ? predict_memory(recipe, topology, steps, question)
-                                                    : predict_memory(recipe, topology, steps.front(), question);
+  const MemoryPrediction prediction = predict_memory(recipe, topology, steps, question);
   const StepsOf that_step = [&](const Recipe& changed, const Topology& own) {
-    return std::vector{drawn.one_of(changed, own, heaviest)};
+    return std::vector{step_of(sizes, changed, own, heaviest)};
   };
   const std::vector<MemoryAdvice> advice = memory_advice(recipe, prediction, that_step, question);
   if (command.json) {
     nlohmann::ordered_json json = {
-        {"world_size", topology.world_size()}, {"samples", drawn.text()}, {"stages", nlohmann::ordered_json::array()}};
+        {"world_size", topology.world_size()}, {"samples", sizes.words}, {"stages", nlohmann::ordered_json::array()}};
     for (const StageRankMemory& stage : prediction.stages) {
       nlohmann::ordered_json entry = {{"module", topology.modules()[static_cast<std::size_t>(stage.stage.module)].name},
                                       {"stage", stage.stage.index}};
@@ -174,7 +154,7 @@ void plan_memory(const MemoryCommand& command, const std::vector<std::string>& f
                            &stage.rank);
   }
   fmt::print("the fullest rank of each stage, of {}; samples: {}\n\n{}", counted(topology.world_size(), "rank"),
-             drawn.text(), memory_table(columns));
+             sizes.words, memory_table(columns));
   const RankMemory& fullest = prediction.fullest();
   fmt::print("\nrank {} has its peak in {}\n", fullest.global_rank, fullest.at);
   for (const MemoryAdvice& one : advice) fmt::print("{} saves {} GB\n", one.change, gigabytes(one.saves));
@@ -187,11 +167,11 @@ void add_plan_memory_command(CLI::App& plan) {
   CLI::App* memory = plan.add_subcommand("memory", "Count the memory that ranks need, and say what would lower it");
   memory->add_option("recipe", command->recipe_path, "recipe file, e.g. recipes/tiny-vlm.yaml")->required();
   memory->add_option("--rank", command->global_rank, "this global rank only; default: the fullest of each stage");
-  memory->add_option("--stats", command->stats_path,
+  memory->add_option("--stats", command->sizes.stats_path,
                      "sizes of the data set's samples, of braid data inspect --stats; each step draws from them");
-  memory->add_option("--steps", command->steps, "how many steps to draw; default: 16, or as many as the run has")
+  memory->add_option("--steps", command->sizes.steps, "how many steps to draw; default: 16, or as many as the run has")
       ->check(CLI::PositiveNumber);
-  memory->add_flag("--full", command->full,
+  memory->add_flag("--full", command->sizes.full,
                    "draw nothing: full sequences, with as many and as large media as mock samples may have");
   memory->add_flag("--cpu", command->on_cpu, "on CPUs, whose operators keep other tensors than a GPU's kernels");
   memory->add_flag("--json", command->json, "print JSON with exact numbers, for programs");

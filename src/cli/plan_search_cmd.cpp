@@ -2,7 +2,6 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
-#include <fstream>
 #include <memory>
 
 #include "base/strings.h"
@@ -12,6 +11,7 @@
 #include "cli/plan_sizes.h"
 #include "predict/fill_plan_page.h"
 #include "predict/search.h"
+#include "run/output_files.h"
 
 namespace braid {
 namespace {
@@ -158,21 +158,18 @@ std::string result_json(const SearchResult& result, const Recipe& recipe, const 
   return json.dump();
 }
 
-void write_file(const std::string& path, const std::string& text, const char* option) {
-  std::ofstream file(path);
-  file << text;
-  if (!file.flush()) throw ConfigError({fmt::format("cannot write '{}'", path), option, "give the name of a file"});
-}
-
 // The fastest that fits.
 void write_best(const SearchResult& result, const std::string& path) {
   if (result.best.empty())
     throw ConfigError({"no layout fits in memory, so there is no recipe to write", "--write", "use more nodes"});
-  write_file(path, to_yaml(result.best.front().recipe), "--write");
+  write_output(path, to_yaml(result.best.front().recipe));
 }
 
 void plan_search(const SearchCommand& command, const std::vector<std::string>& flags) {
   const Recipe recipe = read_recipe_call(command.recipe_path, flags).recipe;
+  check_outputs(
+      {{"--write", command.write_path, {".yaml", ".yml"}}, {"--html", command.html_path, {".html", ".htm"}}},
+      {.path = command.recipe_path, .data = recipe.data.set, .others = {command.hardware, command.sizes.stats_path}});
   const HardwareProfile hardware = load_hardware(command.hardware);
   const PlanSizes sizes = plan_sizes(recipe, command.sizes);
   const SearchResult result =
@@ -188,9 +185,8 @@ void plan_search(const SearchCommand& command, const std::vector<std::string>& f
     print_result(result, recipe, hardware, sizes);
   if (!command.write_path.empty()) write_best(result, command.write_path);
   if (!command.html_path.empty())
-    write_file(command.html_path,
-               plan_html(page_of({command.recipe_path, recipe, hardware, sizes.words}, result, sizes.options)),
-               "--html");
+    write_output(command.html_path,
+                 plan_html(page_of({command.recipe_path, recipe, hardware, sizes.words}, result, sizes.options)));
 }
 
 }  // namespace

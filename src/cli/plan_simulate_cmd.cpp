@@ -3,8 +3,6 @@
 #include <nlohmann/json.hpp>
 
 #include <cmath>
-#include <filesystem>
-#include <fstream>
 #include <memory>
 #include <optional>
 
@@ -20,6 +18,7 @@
 #include "predict/scale_nodes.h"
 #include "predict/simulate.h"
 #include "predict/step_trace.h"
+#include "run/output_files.h"
 
 namespace braid {
 namespace {
@@ -97,15 +96,29 @@ std::string simulation_json(const Simulation& simulation, const std::optional<Ba
   return json.dump();
 }
 
-void write_file(const std::string& path, const std::string& text, const char* option) {
-  std::ofstream file(path);
-  file << text;
-  if (!file.flush()) throw ConfigError({fmt::format("cannot write '{}'", path), option, "give the name of a file"});
-}
-
 std::string drawing(const PlayedStep& step, const Recipe& recipe) {
   return draw_svg(step.schedule, step.world.topology, in_milliseconds(step.play),
                   stage_costs(step.world.topology, frozen_sets(recipe)));
+}
+
+void check_files(const SimulateCommand& command, const Recipe& recipe) {
+  check_outputs(
+      {{"--svg", command.svg_path, {".svg"}},
+       {"--trace", command.trace_path, {".json"}},
+       {"--html", command.html_path, {".html", ".htm"}}},
+      {.path = command.recipe_path, .data = recipe.data.set, .others = {command.hardware, command.stats_path}});
+}
+
+void write_files(const SimulateCommand& command, const Recipe& recipe, const HardwareProfile& hardware,
+                 const PlanSizes& sizes, const SimulationAndStep& simulated) {
+  if (!command.svg_path.empty()) write_output(command.svg_path, drawing(simulated.step, recipe));
+  if (!command.trace_path.empty()) {
+    make_folder_of(command.trace_path);
+    write_trace(simulated.step, command.trace_path);
+  }
+  if (!command.html_path.empty())
+    write_output(command.html_path,
+                 plan_html(page_of({command.recipe_path, recipe, hardware, sizes.words}, simulated)));
 }
 
 void print_simulation(const Simulation& simulation, const std::optional<BalanceGain>& gain,
@@ -131,6 +144,7 @@ void print_simulation(const Simulation& simulation, const std::optional<BalanceG
 
 void plan_simulate(const SimulateCommand& command, const std::vector<std::string>& flags) {
   Recipe recipe = read_recipe_call(command.recipe_path, flags).recipe;
+  check_files(command, recipe);
   if (command.encoder_nodes && !command.nodes)
     throw ConfigError(
         {"--encoder-nodes was given without --nodes", "command line", "also say how many nodes there are"});
@@ -145,12 +159,8 @@ void plan_simulate(const SimulateCommand& command, const std::vector<std::string
   if (command.seed) recipe.train.seed = *command.seed;
   const PlanSizes sizes = plan_sizes(recipe, {command.stats_path, command.steps, command.full});
   const SimulationAndStep simulated = simulate_and_keep(recipe, hardware, sizes.options);
-  const auto& [simulation, step] = simulated;
-  if (!command.svg_path.empty()) write_file(command.svg_path, drawing(step, recipe), "--svg");
-  if (!command.trace_path.empty()) write_trace(step, command.trace_path);
-  if (!command.html_path.empty())
-    write_file(command.html_path, plan_html(page_of({command.recipe_path, recipe, hardware, sizes.words}, simulated)),
-               "--html");
+  const Simulation& simulation = simulated.simulation;
+  write_files(command, recipe, hardware, sizes, simulated);
   const std::optional<BalanceGain> gain = balance_gain(recipe, hardware, sizes.options, simulation);
   if (command.json) return fmt::print("{}\n", simulation_json(simulation, gain, recipe, hardware, sizes));
   print_simulation(simulation, gain, hardware, sizes, scaled);

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "base/error.h"
+#include "models/encoders.h"
 #include "models/flops.h"
 
 namespace braid {
@@ -10,12 +10,6 @@ namespace {
 
 // A weight costs 2 in forward and, if it trains, 4 in backward.
 constexpr double kForward = 2, kTrained = 6;
-
-const EncoderConfig& encoder_named(const Provider& provider, const std::string& name) {
-  for (const EncoderConfig& encoder : provider.encoders)
-    if (encoder.name == name) return encoder;
-  throw_check_failed(__FILE__, __LINE__, fmt::format("{} has no encoder '{}'", provider.name, name));
-}
 
 double weights_of(const ProjectorConfig& projector) {
   double weights = 0;

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "models/encoders.h"
 #include "models/even_stages.h"
 #include "models/paper_layers.h"
 #include "plan/pipeline.h"
@@ -19,15 +20,10 @@ class EncoderPaper {
         maps_(ops_, group_size(module, "tp"), group_size(module, "cp"), false, 1),
         tp_(group_size(module, "tp")),
         recompute_(in_encoder(options.recompute)),
-        trains_(trains) {
-    for (const auto& extent : extents) {
-      const std::int64_t hidden = hidden_rows_of(config.model, extent);
-      hidden_rows_ += hidden;
-      embedded_rows_ += is_audio() ? hidden : extent.at(0) * extent.at(1);
-      embeddings_ += rows_of(config, extent);
-      sequences_.longest = std::max(sequences_.longest, hidden);
-    }
-    sequences_.tokens = hidden_rows_;
+        trains_(trains),
+        items_(rows_of_items(config, extents)) {
+    sequences_.tokens = items_.hidden;
+    sequences_.longest = items_.longest;
     sequences_.count = std::max<std::int64_t>(1, std::ssize(extents));
   }
 
@@ -36,7 +32,7 @@ class EncoderPaper {
     const auto begin = static_cast<std::size_t>(stage);
     const bool is_first = stage == 0, is_last = stage == stages - 1;
     const PaperMemory tables = ops_.tape().make(trains_.encoder ? table_bytes(sequences_) : 0);
-    PaperTensor received = is_first ? PaperTensor() : ops_.matrix(hidden_rows_, layers_.hidden);
+    PaperTensor received = is_first ? PaperTensor() : ops_.matrix(items_.hidden, layers_.hidden);
     if (!is_first && trains_.encoder) received.gradient = std::make_shared<PaperMemory>();
     StageMemory memory = measured(ops_, [&] {
       PaperTensor x;
@@ -64,11 +60,11 @@ class EncoderPaper {
   // Of images: patches, to which positions are added, behind class tokens. Of audio: pairs of frames.
   PaperTensor embedded() {
     const std::int64_t features = features_of(config_.model) * (is_audio() ? 2 : 1);
-    const PaperTensor values = ops_.matrix(embedded_rows_, features);
+    const PaperTensor values = ops_.matrix(items_.embedded, features);
     PaperTensor x = maps_.columns(values, weight(features, layers_.hidden));
     if (is_audio()) x = ops_.activation(x, x.columns);
     x = maps_.gather_features(x);
-    x = ops_.copy(x, hidden_rows_, layers_.hidden);
+    x = ops_.copy(x, items_.hidden, layers_.hidden);
     return std::holds_alternative<ClipConfig>(config_.model) ? ops_.norm(x, trains_.encoder, true) : x;
   }
 
@@ -112,16 +108,16 @@ class EncoderPaper {
     if (is_audio() || (radio && radio->final_norm)) x = ops_.norm(x, trains_.encoder, true);
     if (is_audio()) return x;
     if (!radio && sequences_.count == 1)
-      x.rows = embedded_rows_;  // a view
+      x.rows = items_.embedded;  // a view
     else if (!radio || radio->class_tokens > 0)
-      x = ops_.copy(x, embedded_rows_, layers_.hidden);
-    return config_.pixel_shuffle ? ops_.copy(x, embedded_rows_ / 4, 4 * x.columns) : x;
+      x = ops_.copy(x, items_.embedded, layers_.hidden);
+    return config_.pixel_shuffle ? ops_.copy(x, items_.embedded / 4, 4 * x.columns) : x;
   }
 
   // models/projector.cpp
   PaperTensor projected(PaperTensor x) {
     const ProjectorConfig& c = config_.projector;
-    x.rows = embeddings_;  // of audio, several rows become one
+    x.rows = items_.embeddings;  // of audio, several rows become one
     x.columns = c.input;
     const auto map = [&](std::int64_t in, std::int64_t out) {
       return PaperWeight{.in = in, .out = out, .trains = trains_.projector};
@@ -138,8 +134,8 @@ class EncoderPaper {
   const std::int64_t tp_;
   const RecomputeConfig recompute_;
   const EncoderTraining trains_;
+  const ItemRows items_;
   PaperSequences sequences_;
-  std::int64_t hidden_rows_ = 0, embedded_rows_ = 0, embeddings_ = 0;
 };
 
 }  // namespace

@@ -1,27 +1,11 @@
 // The operators of a stage of an encoder and of its projector.
+#include "models/encoders.h"
 #include "models/even_stages.h"
 #include "models/operator_work.h"
 #include "plan/pipeline.h"
 
 namespace braid {
 namespace {
-
-struct ItemSizes {
-  double embedded = 0, hidden = 0, embeddings = 0;
-  double squares = 0;  // of the lengths of the sequences that attend
-};
-
-ItemSizes sizes_of_items(const EncoderConfig& config, const std::vector<std::vector<std::int64_t>>& extents) {
-  ItemSizes sizes;
-  for (const std::vector<std::int64_t>& extent : extents) {
-    const double hidden = real(hidden_rows_of(config.model, extent));
-    sizes.embedded += std::holds_alternative<AudioConfig>(config.model) ? hidden : real(extent.at(0) * extent.at(1));
-    sizes.hidden += hidden;
-    sizes.squares += hidden * hidden;
-    sizes.embeddings += real(rows_of(config, extent));
-  }
-  return sizes;
-}
 
 class EncoderWork {
  public:
@@ -31,26 +15,30 @@ class EncoderWork {
         layers_(std::visit([](const auto& c) { return layers_of(c); }, config.model)),
         tp_(group_size(module, "tp")),
         recompute_(in_encoder(options.recompute)),
-        items_(sizes_of_items(config, extents)),
+        items_(rows_of_items(config, extents)),
         ops_(options.element_bytes, trains.encoder),
         projector_ops_(options.element_bytes, trains.projector),
         trains_(trains) {}
 
   int layers() const { return layers_.layers; }
 
-  // Pixels become elements, then embeddings with positions.
+  // Pixels become elements, then embeddings with positions. Only audio has a bias, and an activation before the
+  // positions. CLIP has a norm behind them.
   OperatorWork embedding() const {
     const double features = real(features_of(config_.model)) * (is_audio() ? 2 : 1), hidden = real(layers_.hidden);
-    return OperatorWork{ops_.stream(Operator::Stream, 4 * items_.embedded * features, 4), {}} +
-           ops_.linear(items_.embedded, hidden / tp_, features, Fp8::No, /*x_grad=*/false) +
-           ops_.bias(items_.embedded, hidden / tp_) +
-           OperatorWork{ops_.stream(Operator::Stream, 3 * items_.hidden * hidden, 2),
-                        ops_.stream(Operator::Stream, 3 * items_.hidden * hidden, 3)};
+    const double embedded = real(items_.embedded), rows = real(items_.hidden), own = hidden / tp_;
+    const bool has_norm = std::holds_alternative<ClipConfig>(config_.model);
+    return OperatorWork{ops_.stream(Operator::Stream, 4 * embedded * features, 4), {}} +
+           ops_.linear(embedded, own, features, Fp8::No, /*x_grad=*/false) +
+           (is_audio() ? ops_.bias(embedded, own) + ops_.activation(embedded, own, own) : OperatorWork()) +
+           OperatorWork{ops_.stream(Operator::Stream, 3 * rows * hidden, 2),
+                        ops_.stream(Operator::Stream, 3 * rows * hidden, 3)} +
+           (has_norm ? ops_.norm(rows, hidden) : OperatorWork());
   }
 
   // models/encoder_layers.cpp
   OperatorWork layer() const {
-    const double rows = items_.hidden, hidden = real(layers_.hidden), ffn = real(layers_.ffn) / tp_;
+    const double rows = real(items_.hidden), hidden = real(layers_.hidden), ffn = real(layers_.ffn) / tp_;
     const double own = hidden / tp_, heads = real(layers_.heads) / tp_;
     const bool is_fused = layers_.gelu == "tanh" && !recompute_.activations && ops_.e() <= 2;
     const OperatorWork gelu = is_fused ? ops_.copied(Operator::Activation, rows * ffn)
@@ -69,12 +57,12 @@ class EncoderWork {
 
   // The stream's sum, the final norm, the rows of patches, pixel_shuffle()
   OperatorWork features() const {
-    const double elements = items_.hidden * real(layers_.hidden);
+    const double rows = real(items_.hidden), hidden = real(layers_.hidden), elements = rows * hidden;
     const auto* radio = std::get_if<RadioConfig>(&config_.model);
     const bool has_norm = is_audio() || (radio && radio->final_norm);
     const bool has_shuffle = !is_audio() && config_.pixel_shuffle;
-    return (recompute_.full ? OperatorWork() : ops_.add(items_.hidden, real(layers_.hidden))) +
-           (has_norm ? ops_.norm(items_.hidden, real(layers_.hidden)) : OperatorWork()) +
+    return (recompute_.full ? OperatorWork() : ops_.add(rows, hidden)) +
+           (has_norm ? ops_.norm(rows, hidden) : OperatorWork()) +
            (is_audio() ? OperatorWork() : ops_.copied(Operator::Stream, 2 * elements)) +
            (has_shuffle ? ops_.copied(Operator::Stream, 2 * elements) : OperatorWork());
   }
@@ -82,7 +70,7 @@ class EncoderWork {
   // models/projector.cpp. Without a gradient of its input if only the projector trains.
   OperatorWork projector() const {
     const ProjectorConfig& c = config_.projector;
-    const double rows = items_.embeddings, in = real(c.input), out = real(c.output);
+    const double rows = real(items_.embeddings), in = real(c.input), out = real(c.output);
     if (c.kind == "affine")
       return projector_ops_.linear(rows, out / tp_, in, Fp8::No, trains_.encoder) +
              projector_ops_.bias(rows, out / tp_);
@@ -99,8 +87,9 @@ class EncoderWork {
     return has_bias ? ops_.bias(rows, out) : OperatorWork();
   }
   OperatorWork normed() const {
-    OperatorWork norm = ops_.add_norm(items_.hidden, real(layers_.hidden));
-    if (recompute_.norms) norm.backward = ops_.norm(items_.hidden, real(layers_.hidden)).forward + norm.backward;
+    const double rows = real(items_.hidden), hidden = real(layers_.hidden);
+    OperatorWork norm = ops_.add_norm(rows, hidden);
+    if (recompute_.norms) norm.backward = ops_.norm(rows, hidden).forward + norm.backward;
     return norm;
   }
 
@@ -108,7 +97,7 @@ class EncoderWork {
   const EncoderLayersConfig layers_;
   const int tp_;
   const RecomputeConfig recompute_;
-  const ItemSizes items_;
+  const ItemRows items_;
   const Operators ops_, projector_ops_;
   const EncoderTraining trains_;
 };

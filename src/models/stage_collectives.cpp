@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "models/encoders.h"
 #include "models/even_stages.h"
 #include "plan/pipeline.h"
 
@@ -218,21 +219,6 @@ std::vector<LayerCollectives> language_stage(const Config& c, const Module& modu
     all.push_back(layer_of(uses.layer(c, layer), uses.backward_of_layers()));
   if (stage == stages - 1) all.push_back(layer_of(uses.loss(c.hidden), Backward::Plain));
   return all;
-}
-
-struct ItemRows {
-  std::int64_t embedded = 0, hidden = 0, embeddings = 0;
-};
-
-ItemRows rows_of_items(const EncoderConfig& config, const std::vector<std::vector<std::int64_t>>& extents) {
-  ItemRows rows;
-  for (const std::vector<std::int64_t>& extent : extents) {
-    const std::int64_t hidden = hidden_rows_of(config.model, extent);
-    rows.embedded += std::holds_alternative<AudioConfig>(config.model) ? hidden : extent.at(0) * extent.at(1);
-    rows.hidden += hidden;
-    rows.embeddings += rows_of(config, extent);
-  }
-  return rows;
 }
 
 int layers_on(const EncoderModel& model, int stage, int stages) {

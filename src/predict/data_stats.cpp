@@ -10,6 +10,7 @@
 #include "base/json_error.h"
 #include "base/strings.h"
 #include "inspect/throughput.h"
+#include "models/encoders.h"
 
 namespace braid {
 namespace {
@@ -124,11 +125,10 @@ class StatsReader {
   std::string place_{};  // the sequence that is read
 };
 
-const EncoderConfig* find_encoder(const Provider& provider, const Topology& topology, const std::string& name) {
-  for (const EncoderConfig& encoder : provider.encoders)
-    for (const Module& module : topology.modules())
-      if (encoder.name == name && module.name == name) return &encoder;
-  return nullptr;
+const EncoderConfig* encoder_of_module(const Provider& provider, const Topology& topology, const std::string& name) {
+  return std::ranges::any_of(topology.modules(), [&](const Module& module) { return module.name == name; })
+             ? find_encoder(provider, name)
+             : nullptr;
 }
 
 bool accepts(const EncoderConfig& encoder, const std::vector<std::int64_t>& extent) {
@@ -201,7 +201,7 @@ std::vector<Problem> problems_of(const DataStats& stats, const Provider& provide
                         "data.sequence_length", kFix});
   std::vector<const EncoderConfig*> encoders;
   for (const std::string& name : stats.encoders) {
-    encoders.push_back(find_encoder(provider, topology, name));
+    encoders.push_back(encoder_of_module(provider, topology, name));
     if (!encoders.back())
       problems.push_back(
           {fmt::format("the data statistics have media for '{}', but no module of the recipe takes them", name),

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "models/providers.h"
+#include "models/encoders.h"
 #include "plan/fixes.h"
 #include "predict/typical_step.h"
 
@@ -69,7 +69,7 @@ bool LayoutSpace::is_possible(const Split& split) const {
 
 std::vector<int> LayoutSpace::supported_tp(const ModuleConfig& encoder) const {
   const Provider& model = recipe_.model.model;
-  const EncoderConfig& config = *std::ranges::find(model.encoders, encoder.name, &EncoderConfig::name);
+  const EncoderConfig& config = encoder_named(model, encoder.name);
   std::vector<int> supported;
   for (int tp = 1; tp <= options_.ranks_per_node; ++tp)
     if (validate_encoder(model, config, {.tp = tp}, "model").empty()) supported.push_back(tp);

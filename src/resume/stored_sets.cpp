@@ -3,17 +3,11 @@
 #include <algorithm>
 #include <numeric>
 
-#include "base/error.h"
+#include "models/encoders.h"
 #include "plan/pipeline.h"
 
 namespace braid {
 namespace {
-
-const EncoderConfig& encoder_of(const Provider& provider, const Module& module) {
-  for (const EncoderConfig& encoder : provider.encoders)
-    if (encoder.name == module.name) return encoder;
-  throw_check_failed(__FILE__, __LINE__, fmt::format("{} has no encoder '{}'", provider.name, module.name));
-}
 
 const char* inner_name(const RadioConfig&) { return "radio_encoder.radio_model."; }
 const char* inner_name(const ClipConfig&) { return "clip_encoder."; }
@@ -98,7 +92,7 @@ std::vector<StoredSet> stored_sets(const Provider& provider, const Topology& top
                                 stacks_layers(provider.language)));
       continue;
     }
-    const EncoderConfig& encoder = encoder_of(provider, module);
+    const EncoderConfig& encoder = encoder_named(provider, module.name);
     if (scheme == KeyScheme::Nemotron && std::holds_alternative<AudioConfig>(encoder.model)) continue;
     const Prefixes prefixes = prefixes_of(encoder, scheme);
     sets.push_back(stored_set(module.name + ".encoder", m, declare_parameters(encoder.model, stages), prefixes.encoder,

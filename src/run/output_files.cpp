@@ -22,7 +22,7 @@ bool is_read(const fs::path& target, const InputFiles& inputs) {
   const auto is_shard_file = [&](const fs::path& input) {  // names first: asking the file system takes long
     return input.filename() == target.filename() && is(input);
   };
-  if (is(inputs.path) || is(inputs.data.path)) return true;
+  if (is(inputs.path) || is(inputs.data.path) || std::ranges::any_of(inputs.others, is)) return true;
   if (const fs::path tokenizer(inputs.data.tokenizer); !tokenizer.empty()) {
     std::error_code ignored;
     const fs::path folder = fs::is_directory(tokenizer, ignored) ? tokenizer : tokenizer.parent_path();

@@ -24,6 +24,7 @@ struct InputFiles {
   std::string path;                      // the recipe, metadataset or picture
   DataConfig data{};                     // its path and tokenizer
   std::shared_ptr<const Blend> blend{};  // may be none
+  std::vector<std::string> others{};
 };
 
 // Two outputs with one path, outputs that would replace an input, and names with another ending.

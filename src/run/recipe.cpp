@@ -6,6 +6,7 @@
 
 #include "base/key_guess.h"
 #include "base/strings.h"
+#include "models/encoders.h"
 #include "models/recompute_parts.h"
 #include "nn/recompute_config.h"
 #include "plan/placement.h"
@@ -51,12 +52,6 @@ Problems train_problems(const Recipe& recipe) {
   check_seconds(problems, "dist.silence_limit_s", recipe.dist.silence_limit_s);
   check_seconds(problems, "dist.connect_timeout_s", recipe.dist.connect_timeout_s);
   return problems;
-}
-
-const EncoderConfig* find_encoder(const Provider& provider, const std::string& name) {
-  for (const EncoderConfig& encoder : provider.encoders)
-    if (encoder.name == name) return &encoder;
-  return nullptr;
 }
 
 Problem no_such_encoder(const Provider& provider, const ModuleConfig& module) {

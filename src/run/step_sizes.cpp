@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <iterator>
 
-#include "base/error.h"
+#include "models/encoders.h"
 #include "plan/frozen.h"
 
 namespace braid {
@@ -32,9 +32,7 @@ std::vector<StepSizes::Extents> largest_media(const Recipe& recipe, const Topolo
 }  // namespace
 
 const EncoderConfig& encoder_of(const Provider& provider, const Module& module) {
-  for (const EncoderConfig& encoder : provider.encoders)
-    if (encoder.name == module.name) return encoder;
-  throw_check_failed(__FILE__, __LINE__, fmt::format("{} has no encoder '{}'", provider.name, module.name));
+  return encoder_named(provider, module.name);
 }
 
 StepSetup step_setup(const Recipe& recipe) {

@@ -122,6 +122,51 @@ TEST(PlanCommand, SearchForPrograms) {
               HasSubstr("No layout of 8 GPUs fits in 0.0 GB"));
 }
 
+// A search takes minutes: what it cannot write is refused before it.
+TEST(PlanCommand, FilesAreCheckedBeforeTheWork) {
+  TemporaryFolder folder;
+  const std::string recipe = folder.write("r.yaml", kShortRecipe), in_file = recipe + "/";
+  const auto refused = [&](std::vector<std::string> words) {
+    const Finished run = braid(words);
+    EXPECT_EQ(run.exit_code, 2) << run.out;
+    EXPECT_EQ(run.out, "");
+    return run.err;
+  };
+  EXPECT_THAT(refused({"plan", "search", recipe, "--write", in_file + "best.yaml", "--html", in_file + "page.html"}),
+              AllOf(HasSubstr("2 problems"), HasSubstr("where: --write"), HasSubstr("where: --html")));
+  EXPECT_THAT(refused({"plan", "search", recipe, "--write", recipe}), HasSubstr("would replace a file that is read"));
+  EXPECT_THAT(refused({"plan", "simulate", recipe, "--svg", recipe + ".txt", "--trace", in_file + "t.json", "--html",
+                       in_file + "page.html"}),
+              AllOf(HasSubstr("3 problems"), HasSubstr("does not end in .svg"), HasSubstr("where: --trace")));
+  const std::string profile = folder.write("my.yaml", testing::read_file(BRAID_SOURCE_DIR "/hardware/cpu-2.yaml"));
+  EXPECT_THAT(refused({"plan", "search", recipe, "--hardware", profile, "--write", profile}),
+              HasSubstr("would replace a file that is read"));
+  EXPECT_THAT(refused({"plan", "schedule", recipe, "--svg", recipe + ".txt"}), HasSubstr("does not end in .svg"));
+  const std::string trace = folder.path() + "/new/step.json", svg = folder.path() + "/newer/step.svg";
+  const Finished run = braid({"plan", "simulate", recipe, "--steps", "1", "--svg", svg, "--trace", trace});
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_TRUE(std::filesystem::exists(trace) && std::filesystem::exists(svg));
+}
+
+// Of the commands that predict, all draw the same steps by the same rules, and say which.
+TEST(PlanCommand, MemoryAndTimeAreOfTheSameSteps) {
+  TemporaryFolder folder;
+  const std::string recipe = folder.write("r.yaml", kShortRecipe);
+  const auto words_of = [&](const char* command, const char* key, const std::vector<std::string>& flags) {
+    std::vector<std::string> words = {"plan", command, recipe, "--json"};
+    words.insert(words.end(), flags.begin(), flags.end());
+    const Finished run = braid(words);
+    EXPECT_EQ(run.exit_code, 0) << run.err;
+    return nlohmann::json::parse(run.out).at(key).get<std::string>();
+  };
+  for (const std::vector<std::string>& flags : {std::vector<std::string>{"--steps", "3"}, {"--full"}})
+    EXPECT_EQ(words_of("memory", "samples", flags), words_of("simulate", "sizes", flags));
+  EXPECT_THAT(words_of("memory", "samples", {}), HasSubstr("8 steps"));  // as many as the run has
+  EXPECT_THAT(
+      words_of("memory", "samples", {"--topology.modules.language.dp", "4096", "--train.global_batch", "16384"}),
+      HasSubstr("since there are too many replicas to draw samples for each"));
+}
+
 // The numbers are checked by tests/train/traffic_test.cpp.
 TEST(PlanCommand, PlanBytes) {
   TemporaryFolder folder;
