@@ -148,7 +148,8 @@ void plan_simulate(const SimulateCommand& command, const std::vector<std::string
   if (!command.svg_path.empty()) write_file(command.svg_path, drawing(step, recipe), "--svg");
   if (!command.trace_path.empty()) write_trace(step, command.trace_path);
   if (!command.html_path.empty())
-    write_file(command.html_path, plan_html(page_of({command.recipe_path, recipe, hardware, sizes.words}, simulated)),
+    write_file(command.html_path,
+               plan_html(page_of({command.recipe_path, recipe, hardware, sizes.words}, simulated, sizes.options)),
                "--html");
   const std::optional<BalanceGain> gain = balance_gain(recipe, hardware, sizes.options, simulation);
   if (command.json) return fmt::print("{}\n", simulation_json(simulation, gain, recipe, hardware, sizes));

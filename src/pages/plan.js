@@ -10,39 +10,15 @@ const baseline = layouts[plan.baseline] ?? null;
 
 // --- what if ---
 
-const linkNames = [
-  ...new Set(layouts.flatMap(
-      layout => [...layout.parts.map(part => part.link), ...(layout.timeline?.spans.map(span => span.link) ?? [])]))
-].filter(Boolean);
-const hasImages = layouts.some(layout => layout.parts.some(part => part.images_share > 0));
-const changes = {
-  speeds: Object.fromEntries(linkNames.map(name => [name, 1])),
-  images: 1
-};
-const UNCHANGED = {
-  speeds: {},
-  images: 1
-};
-const isChanged = () => changes.images !== 1 || Object.values(changes.speeds).some(speed => speed !== 1);
+// Of each axis, the index of the stop that its slider is at.
+const asPredicted = plan.what_if.map(axis => axis.stops.indexOf(1));
+let stops = asPredicted;
+const isChanged = () => stops.some((stop, index) => stop !== asPredicted[index]);
 
-// Of a layout without a timeline: parts that take longer use up their slack first (predict/plan_page.h).
-function estimatedSeconds(layout) {
-  return layout.parts.reduce((sum, part) => {
-    const factor = factorOf(part, changes);
-    return sum + (factor >= 1 ? Math.max(0, part.busy_s * (factor - 1) - part.slack_s) : part.exposed_s * (factor - 1));
-  }, layout.iteration_s);
-}
-
-// With a timeline, its replay tells by how much the step changes.
-function whatIfSeconds(layout) {
-  if (!isChanged()) return layout.iteration_s;
-  if (!layout.timeline) return estimatedSeconds(layout);
-  layout.stored ??= endOf(replay(layout.timeline, UNCHANGED));
-  return layout.iteration_s * endOf(replay(layout.timeline, changes)) / layout.stored;
-}
-
+// Times at all combinations of stops are stored.
 function updateWhatIf() {
-  for (const layout of layouts) layout.seconds = whatIfSeconds(layout);
+  const combination = stops.reduce((number, stop, index) => number * plan.what_if[index].stops.length + stop, 0);
+  for (const layout of layouts) layout.seconds = isChanged() ? layout.what_if[combination] : layout.iteration_s;
 }
 
 // --- state and its views ---
@@ -53,6 +29,11 @@ const listeners = [];
 const changed = what => {
   for (const listener of listeners) listener(what);
 };
+function setStops(next) {
+  stops = next;
+  updateWhatIf();
+  changed('what if');
+}
 function choose(layout) {
   chosen = layout;
   changed('chosen');
@@ -251,61 +232,34 @@ function layoutsSection() {
 
 // --- sliders ---
 
-function slider(name, id, {low, high, apply}) {
-  const output = element('output', {for: id
-  }, '1.00×');
+const timesText = stop => `${stop}×`;
+
+function slider({name, stops: choices}, axis) {
+  const id = `what-if-${axis}`;
+  const output = element('output', {for: id});
   const input = element('input', {
     type: 'range',
     id,
-    min: String(Math.log2(low)),
-    max: String(Math.log2(high)),
-    step: '0.05',
-    value: '0',
-    oninput: () => set(2 ** Number(input.value))
+    min: '0',
+    max: String(choices.length - 1),
+    step: '1',
+    oninput: () => setStops(stops.with(axis, Number(input.value)))
   });
-  const set = factor => {
-    const rounded = Math.abs(factor - 1) < 0.018 ? 1 : factor;
-    output.textContent = `${rounded.toFixed(2)}×`;
-    input.setAttribute('aria-valuetext', `${rounded.toFixed(2)} times`);
-    apply(rounded);
-    updateWhatIf();
-    changed('what if');
-  };
-  return {
-    node: element('label', {}, element('span', {}, name, output), input),
-    reset() {
-      input.value = '0';
-      output.textContent = '1.00×';
-      apply(1);
-    }
-  };
+  listeners.push(() => {
+    input.value = String(stops[axis]);
+    output.textContent = timesText(choices[stops[axis]]);
+    input.setAttribute('aria-valuetext', `${choices[stops[axis]]} times`);
+  });
+  return element('label', {}, element('span', {}, name, output), input);
 }
 
 function whatIfSection() {
-  if (!linkNames.length && !hasImages) return null;
-  const sliders = [
-    ...linkNames.map((name, index) => slider(`${name} speed`, `link-${index}`, {
-      low: 0.25,
-      high: 4,
-      apply: factor => {
-        changes.speeds[name] = factor;
-      }
-    })),
-    ...(hasImages ? [slider('share of images', 'images', {
-      low: 0.25,
-      high: 4,
-      apply: factor => {
-        changes.images = factor;
-      }
-    })] :
-                    []),
-  ];
+  if (!plan.what_if.length) return null;
   const answer = element('span', {id: 'answer', role: 'status'});
   const tell = () => {
     const best = fastest();
-    const how = chosen.timeline ? 'replayed on its timeline' : 'estimated from its parts';
     const text = isChanged() ? `${secondsText(chosen.iteration_s)} → ${secondsText(chosen.seconds)} ` +
-            `(${changeText(chosen.seconds, chosen.iteration_s)}, ${how}).` :
+            `(${changeText(chosen.seconds, chosen.iteration_s)}).` :
                                `${secondsText(chosen.iteration_s)} per iteration.`;
     answer.replaceChildren(element('b', {}, `Layout ${chosen.number}: `), text,
         best && best !== chosen ?
@@ -313,18 +267,13 @@ function whatIfSection() {
             '');
   };
   listeners.push(tell);
-  const reset = () => {
-    for (const control of sliders) control.reset();
-    updateWhatIf();
-    changed('what if');
-  };
   return section('What if',
       element('p', {},
-          'Computed in this page from the stored results: link speeds and the share of ' +
-              'images in the data, relative to the prediction. Memory stays as it is.'),
-      element('div', {class: 'sliders'}, sliders.map(control => control.node)),
+          'Simulated for every position of these sliders: links that are faster or slower than predicted with, and ' +
+              'samples with more or fewer media. Memory and the timeline stay as they are.'),
+      element('div', {class: 'sliders'}, plan.what_if.map(slider)),
       element('div', {class: 'controls answer'}, answer,
-          element('button', {type: 'button', id: 'reset', onclick: reset}, 'reset')));
+          element('button', {type: 'button', id: 'reset', onclick: () => setStops(asPredicted)}, 'reset')));
 }
 
 // --- the chosen layout ---
@@ -374,24 +323,24 @@ function memoryBars(layout) {
 }
 
 function timeBars(layout) {
-  if (!layout.parts.length) return null;
-  const colours = partColours(layout.parts.map(part => part.name));
-  const rows = [{
-    name: 'exposed: the iteration',
-    parts: layout.parts.map(part => ({name: part.name, value: part.exposed_s, colour: colours.get(part.name)}))
-  }];
-  return element('div', {id: 'parts'}, element('h3', {}, 'Time'),
-      legend(layout.parts.map(part => ({name: part.name, colour: colours.get(part.name)}))),
-      partBars({rows, text: secondsText}),
-      plainTable(['part', 'link', 'busy', 'exposed', 'hidden'],
-          layout.parts.map(part => [part.name, part.link || '–', secondsText(part.busy_s), secondsText(part.exposed_s),
-                               part.busy_s > part.exposed_s ? percentText(1 - part.exposed_s / part.busy_s) : '–']),
-          2));
+  const names = [...new Set(layout.times.flatMap(row => Object.keys(row.parts)))];
+  const colours = partColours(names);
+  return element('div', {id: 'times'}, element('h3', {}, 'Time of an average rank'),
+      legend(names.map(name => ({name, colour: colours.get(name)}))), partBars({
+        text: secondsText,
+        rows: layout.times.map(row => ({
+          name: row.name,
+          parts: names.map(name => ({name, value: row.parts[name] ?? 0, colour: colours.get(name)}))
+        }))
+      }),
+      plainTable(['', ...layout.times.map(row => row.name)],
+          names.map(name => [name, ...layout.times.map(row => name in row.parts ? secondsText(row.parts[name]) : '–')]),
+          1));
 }
 
 function timelineOf(layout) {
   if (!layout.timeline) return null;
-  const timeline = new Timeline(layout.timeline, changes);
+  const timeline = new Timeline(layout.timeline);
   const button = (name, text, action) => element('button', {type: 'button', 'aria-label': name, onclick: action}, text);
   return {
     timeline,
@@ -406,10 +355,9 @@ function timelineOf(layout) {
 function detailsSection() {
   const title = element('span', {id: 'chosen'});
   const place = element('div', {id: 'details'});
-  let timeline = null;
   const rebuild = () => {
     title.textContent = `Layout ${chosen.number}: ${chosen.name}`;
-    timeline = timelineOf(chosen);
+    const timeline = timelineOf(chosen);
     const rows =
         Object.entries(chosen.settings).map(([key, value]) => [element('dt', {}, key), element('dd', {}, value)]);
     place.replaceChildren(...[chosen.reason ? element('p', {class: 'lead'}, chosen.reason) : null,
@@ -420,10 +368,7 @@ function detailsSection() {
     timeline?.timeline.draw();
   };
   listeners.push(what => {
-    if (what === 'what if')
-      timeline?.timeline.replay(changes);
-    else
-      rebuild();
+    if (what !== 'what if') rebuild();
   });
   return element('section', {}, element('h2', {}, title), place);
 }

@@ -52,13 +52,6 @@ std::vector<RecomputeConfig> recompute_sets(const Recipe& recipe) {
   return sets;
 }
 
-TypicalSample drawn_sample(const Recipe& recipe, const SimulateOptions& options) {
-  const Topology topology(recipe.topology, workload_of(recipe));
-  std::vector<StepSizes> steps;
-  for (int step = 0; step < options.steps; ++step) steps.push_back(options.draw(recipe, topology, step));
-  return mean_sample(recipe, topology, steps);
-}
-
 // Settings of one layout of the language model with the least time of its forwards and backwards.
 struct Choice {
   Settings settings;
@@ -77,7 +70,7 @@ class Search {
         kept_(options.steps.draw ? 2 * options.top : options.top),
         space_(recipe,
                {.gpus = gpus_, .ranks_per_node = hardware.ranks_per_node, .same_data_order = options.same_data_order}),
-        sample_(options.steps.draw ? drawn_sample(recipe, options.steps) : full_sample(recipe)),
+        sample_(typical_sample(recipe, options.steps)),
         bound_(recipe, hardware, gpus_, sample_),
         recompute_sets_(recompute_sets(recipe)),
         pool_(options.threads > 0 ? options.threads
