@@ -12,6 +12,7 @@
 #include "cli/plan_commands.h"
 #include "plan/show.h"
 #include "predict/memory_advice.h"
+#include "predict/needed_memory.h"
 #include "predict/step_draws.h"
 
 namespace braid {
@@ -91,6 +92,7 @@ nlohmann::ordered_json to_json(const RankMemory& rank, const Topology& topology)
           {"peak_at", rank.at},
           {"modules", std::move(modules)},
           {"outside_bytes", {{"nccl", rank.nccl}, {"context", rank.context}, {"slack", rank.slack}}},
+          {"needed_bytes", rank.least_device()},
           {"device_bytes", rank.device()}};
 }
 
@@ -119,6 +121,8 @@ std::string memory_table(const std::vector<std::pair<std::string, const RankMemo
       "NCCL (estimate)", [](const RankMemory& rank) { return rank.nccl; }, false);
   add(
       "context (estimate)", [](const RankMemory& rank) { return rank.context; }, false);
+  add(
+      "needed", [](const RankMemory& rank) { return rank.least_device(); }, true);
   add(
       "slack (estimate)", [](const RankMemory& rank) { return rank.slack; }, false);
   add(
@@ -151,8 +155,10 @@ void plan_memory(const MemoryCommand& command, const std::vector<std::string>& f
   };
   const std::vector<MemoryAdvice> advice = memory_advice(recipe, prediction, that_step, question);
   if (command.json) {
-    nlohmann::ordered_json json = {
-        {"world_size", topology.world_size()}, {"samples", drawn.text()}, {"stages", nlohmann::ordered_json::array()}};
+    nlohmann::ordered_json json = {{"world_size", topology.world_size()},
+                                   {"samples", drawn.text()},
+                                   {"needed_bytes", needed_of_device(prediction, topology, question)},
+                                   {"stages", nlohmann::ordered_json::array()}};
     for (const StageRankMemory& stage : prediction.stages) {
       nlohmann::ordered_json entry = {{"module", topology.modules()[static_cast<std::size_t>(stage.stage.module)].name},
                                       {"stage", stage.stage.index}};
@@ -177,6 +183,8 @@ void plan_memory(const MemoryCommand& command, const std::vector<std::string>& f
              drawn.text(), memory_table(columns));
   const RankMemory& fullest = prediction.fullest();
   fmt::print("\nrank {} has its peak in {}\n", fullest.global_rank, fullest.at);
+  if (!question.on_gpu)
+    fmt::print("all ranks need {} GB\n", gigabytes(needed_of_device(prediction, topology, question)));
   for (const MemoryAdvice& one : advice) fmt::print("{} saves {} GB\n", one.change, gigabytes(one.saves));
 }
 

@@ -75,7 +75,7 @@ class Scatter {
     const width = this.svg.clientWidth, height = 340;
     if (width < 100) return;  // not laid out yet
     const shown = matching();
-    const memory = shown.map(layout => layout.peak_bytes / 1e9), seconds = shown.map(layout => layout.seconds);
+    const memory = shown.map(layout => layout.needed_bytes / 1e9), seconds = shown.map(layout => layout.seconds);
     const limit = plan.memory_bytes / 1e9;
     const most = Math.max(limit, ...memory), slowest = Math.max(...seconds, 1e-9),
           quickest = Math.min(...seconds, slowest);
@@ -91,16 +91,16 @@ class Scatter {
       parts.push(drawing('path', {class: 'grid', d: `M${x(tick)} 10V${bottom}`}),
           drawing('text', {class: 'tick', x: x(tick), y: bottom + 16, 'text-anchor': 'middle'}, numberText(tick, 3)));
     parts.push(drawing(
-        'text', {class: 'axis-name', x: right, y: height - 6, 'text-anchor': 'end'}, 'peak memory of a rank, GB'));
+        'text', {class: 'axis-name', x: right, y: height - 6, 'text-anchor': 'end'}, plan.memory_is_shared ? 'memory of all ranks, GB' : 'memory of the fullest GPU, GB'));
     if (limit > 0)
       parts.push(drawing('path', {class: 'limit-line', d: `M${x(limit)} 10V${bottom}`}),
           drawing('text', {class: 'limit-text', x: x(limit) - 5, y: 20, 'text-anchor': 'end'},
               `${numberText(limit, 3)} GB available`));
-    const front = shown.filter(layout => layout.on_front).sort((a, b) => a.peak_bytes - b.peak_bytes);
+    const front = shown.filter(layout => layout.on_front).sort((a, b) => a.needed_bytes - b.needed_bytes);
     parts.push(drawing('path',
-        {class: 'front-line', d: pathOf(front.map(layout => [layout.peak_bytes / 1e9, layout.seconds]), x, y)}));
+        {class: 'front-line', d: pathOf(front.map(layout => [layout.needed_bytes / 1e9, layout.seconds]), x, y)}));
     const order = [...shown].sort((a, b) => (a === chosen) - (b === chosen) || a.on_front - b.on_front);
-    parts.push(...order.map(layout => this.point(layout, x(layout.peak_bytes / 1e9), y(layout.seconds))));
+    parts.push(...order.map(layout => this.point(layout, x(layout.needed_bytes / 1e9), y(layout.seconds))));
     this.svg.setAttribute('viewBox', `0 0 ${width} ${height}`);
     this.svg.setAttribute('height', height);
     this.svg.replaceChildren(...parts);
@@ -127,13 +127,13 @@ class Scatter {
   tell(layout, x, y) {
     tooltip.show(x, y, line(element('b', {}, `${layout.number}. ${layout.name}`)),
         line(`${secondsText(layout.seconds)} per iteration, ${numberText(speedOf(layout))} tokens/s/GPU`),
-        line(`${gigabytes(layout.peak_bytes)}${layout.fits ? '' : ', does not fit'}`),
+        line(`${gigabytes(layout.needed_bytes)}${layout.fits ? '' : ', does not fit'}`),
         layout === baseline ? line('the recipe as it is') : null, line(`bound by ${layout.bound_by}`),
         line(layout.reason));
   }
 
   key(event) {
-    const shown = matching().sort((a, b) => a.peak_bytes - b.peak_bytes);
+    const shown = matching().sort((a, b) => a.needed_bytes - b.needed_bytes);
     const step = {ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1}[event.key];
     if (event.key === 'Enter' && this.under) {
       event.preventDefault();
@@ -170,8 +170,8 @@ const COLUMNS = [
   },
   {
     name: 'memory',
-    value: layout => layout.peak_bytes,
-    text: layout => element('span', {class: layout.fits ? null : 'bad'}, gigabytes(layout.peak_bytes))
+    value: layout => layout.needed_bytes,
+    text: layout => element('span', {class: layout.fits ? null : 'bad'}, gigabytes(layout.needed_bytes))
   },
   {name: 'bubble', value: layout => layout.bubble, text: layout => percentText(layout.bubble)},
   {
@@ -287,8 +287,8 @@ function figures() {
         faster ? card(faster, 'as fast as the recipe') : null,
         card(numberText(speedOf(chosen)), 'tokens per second and GPU'),
         card(numberText(chosen.tflops_per_gpu * chosen.iteration_s / chosen.seconds), 'TFLOP/s per GPU'),
-        card(gigabytes(chosen.peak_bytes),
-            plan.memory_bytes ? `memory, of ${gigabytes(plan.memory_bytes)}` : 'memory of the fullest rank'),
+        card(gigabytes(chosen.needed_bytes),
+            `memory, of ${gigabytes(plan.memory_bytes)}${plan.memory_is_shared ? ' for all ranks' : ''}`),
         card(percentText(chosen.bubble), 'bubble'),
         card(secondsText(chosen.exposed_communication_s), 'exposed communication'),
         card(chosen.bound_by, 'bounds it'),
@@ -312,11 +312,11 @@ function memoryBars(layout) {
   return element('div', {id: 'memory'}, element('h3', {}, 'Memory per stage'),
       legend(kinds.map(name => ({name, colour: colours.get(name)}))), partBars({
         text: gigabytes,
-        limit: plan.memory_bytes,
+        limit: plan.memory_is_shared ? null : plan.memory_bytes,
         limitName: 'what a rank may use',
         rows: layout.memory.filter(isFirstOfRank).map(stage => ({
           name: `${stagesOfRank(layout, stage.rank)} (rank ${stage.rank})`,
-          note: gigabytes(stage.peak_bytes),
+          note: gigabytes(stage.needed_bytes),
           parts: kinds.map(name => ({name, value: stage.bytes[name] ?? 0, colour: colours.get(name)}))
         }))
       }));

@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "base/strings.h"
-#include "predict/memory.h"
+#include "predict/needed_memory.h"
 #include "predict/what_if.h"
 
 namespace braid {
@@ -131,16 +131,21 @@ std::vector<PlanTimes> times_of(const Recipe& recipe, const Simulation& simulati
   return rows;
 }
 
-std::vector<PlanStageMemory> memory_of(const Recipe& recipe, const HardwareProfile& hardware) {
+struct PlanMemory {
+  double needed = 0;  // bytes of a device
+  std::vector<PlanStageMemory> stages{};
+};
+
+PlanMemory memory_of(const Recipe& recipe, const HardwareProfile& hardware) {
   const Topology topology(recipe.topology, workload_of(recipe));
-  const MemoryPrediction prediction =
-      predict_memory(recipe, topology, full_step(recipe, topology), {.on_gpu = hardware.device != "cpu"});
+  const MemoryQuestion question = {.on_gpu = hardware.device != "cpu"};
+  const MemoryPrediction prediction = predict_memory(recipe, topology, full_step(recipe, topology), question);
   std::vector<PlanStageMemory> stages;
   for (const StageRankMemory& stage : prediction.stages) {
     PlanStageMemory memory = {.module = topology.modules()[index(stage.stage.module)].name,
                               .stage = stage.stage.index,
                               .rank = stage.rank.global_rank,
-                              .peak_bytes = static_cast<double>(stage.rank.least_device())};
+                              .needed_bytes = static_cast<double>(stage.rank.least_device())};
     const auto add = [&](std::string name, std::int64_t bytes) {
       std::ranges::replace(name, '_', ' ');
       if (bytes > 0) memory.bytes.emplace_back(std::move(name), static_cast<double>(bytes));
@@ -151,7 +156,7 @@ std::vector<PlanStageMemory> memory_of(const Recipe& recipe, const HardwareProfi
     add("context (estimate)", stage.rank.context);
     stages.push_back(std::move(memory));
   }
-  return stages;
+  return {static_cast<double>(needed_of_device(prediction, topology, question)), std::move(stages)};
 }
 
 std::vector<std::pair<std::string, std::string>> recipe_keys(const Recipe& recipe) {
@@ -167,6 +172,7 @@ std::vector<std::pair<std::string, std::string>> recipe_keys(const Recipe& recip
 }
 
 PlanLayout plan_layout(const Recipe& recipe, const Simulation& simulation, const HardwareProfile& hardware) {
+  PlanMemory memory = memory_of(recipe, hardware);
   PlanLayout layout = {.name = grids_text(recipe),
                        .settings = recipe_keys(recipe),
                        .iteration_s = simulation.iteration_s,
@@ -175,17 +181,16 @@ PlanLayout plan_layout(const Recipe& recipe, const Simulation& simulation, const
                        .tflops_per_gpu = simulation.tflops_per_gpu,
                        .bubble = simulation.bubble,
                        .exposed_communication_s = simulation.exposed_communication_s,
+                       .needed_bytes = memory.needed,
                        .bound_by = simulation.bound_by,
                        .times = times_of(recipe, simulation),
-                       .memory = memory_of(recipe, hardware)};
-  for (const PlanStageMemory& stage : layout.memory) layout.peak_bytes = std::max(layout.peak_bytes, stage.peak_bytes);
+                       .memory = std::move(memory.stages)};
   return layout;
 }
 
 PlanLayout plan_layout(const Candidate& candidate, const HardwareProfile& hardware, std::int64_t limit) {
   PlanLayout layout = plan_layout(candidate.recipe, candidate.simulation, hardware);
   layout.tokens_per_s_per_gpu = candidate.tokens_per_s_per_gpu;
-  layout.peak_bytes = static_cast<double>(candidate.memory);
   layout.fits = candidate.memory <= limit;
   layout.reason = candidate.why;
   return layout;
@@ -198,6 +203,7 @@ PlanPage page_about(const PageRecipe& about) {
                    .hardware_source = about.hardware.source,
                    .global_batch = about.recipe.train.global_batch,
                    .memory_bytes = 1e9 * about.hardware.memory_gb,
+                   .memory_is_shared = about.hardware.device == "cpu",
                    .notes = {described(about.hardware), "samples: " + about.sizes}};
   return page;
 }
@@ -213,7 +219,7 @@ PlanPage page_of(const PageRecipe& about, const SimulationAndStep& simulated, co
   page.baseline = 0;
   page.layouts.push_back(plan_layout(about.recipe, simulation, about.hardware));
   page.layouts.front().what_if = what_if.seconds_of(about.recipe, simulation);
-  page.layouts.front().fits = page.layouts.front().peak_bytes <= page.memory_bytes;
+  page.layouts.front().fits = page.layouts.front().needed_bytes <= page.memory_bytes;
   page.layouts.front().timeline = Timeline(simulated.step).build();
   mark_front(page.layouts);
   return page;

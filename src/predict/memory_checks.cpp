@@ -4,6 +4,7 @@
 
 #include "base/strings.h"
 #include "predict/memory_advice.h"
+#include "predict/needed_memory.h"
 #include "predict/step_draws.h"
 
 namespace braid {
@@ -46,16 +47,7 @@ std::vector<StepSizes> certain_steps(const Recipe& recipe, const Topology& topol
 }
 
 std::vector<std::int64_t> needed_bytes(const Recipe& recipe, const Topology& topology, const MemoryQuestion& question) {
-  std::vector<std::int64_t> bytes(static_cast<std::size_t>(topology.world_size()));
-  for (const StageRankMemory& stage :
-       predict_memory(recipe, topology, certain_steps(recipe, topology), question).stages) {
-    const RankBlock block = ranks_of(topology, stage.stage);
-    for (int rank = block.first; rank < block.first + block.size; ++rank) {
-      std::int64_t& of_rank = bytes[static_cast<std::size_t>(rank)];
-      of_rank = std::max(of_rank, stage.rank.least_device());
-    }
-  }
-  return bytes;
+  return needed_by_rank(predict_memory(recipe, topology, certain_steps(recipe, topology), question), topology);
 }
 
 std::vector<Problem> gpu_memory_problems(const Recipe& recipe, const Topology& topology, std::int64_t gpu_bytes,

@@ -60,7 +60,7 @@ Json to_json(const PlanStageMemory& stage) {
           {"stage", stage.stage},
           {"rank", stage.rank},
           {"bytes", std::move(bytes)},
-          {"peak_bytes", stage.peak_bytes}};
+          {"needed_bytes", stage.needed_bytes}};
 }
 
 template <class Item>
@@ -81,7 +81,7 @@ Json to_json(const PlanLayout& layout) {
           {"tflops_per_gpu", layout.tflops_per_gpu},
           {"bubble", layout.bubble},
           {"exposed_communication_s", layout.exposed_communication_s},
-          {"peak_bytes", layout.peak_bytes},
+          {"needed_bytes", layout.needed_bytes},
           {"fits", layout.fits},
           {"on_front", layout.on_front},
           {"bound_by", layout.bound_by},
@@ -109,7 +109,7 @@ void mark_front(std::vector<PlanLayout>& layouts) {
     if (layout.fits) fitting.push_back(&layout);
   }
   std::stable_sort(fitting.begin(), fitting.end(), [](const PlanLayout* a, const PlanLayout* b) {
-    return std::pair(a->peak_bytes, a->iteration_s) < std::pair(b->peak_bytes, b->iteration_s);
+    return std::pair(a->needed_bytes, a->iteration_s) < std::pair(b->needed_bytes, b->iteration_s);
   });
   double fastest = std::numeric_limits<double>::infinity();
   for (PlanLayout* layout : fitting) {
@@ -133,6 +133,7 @@ nlohmann::ordered_json to_json(const PlanPage& page) {
           {"ranks", page.ranks},
           {"global_batch", page.global_batch},
           {"memory_bytes", page.memory_bytes},
+          {"memory_is_shared", page.memory_is_shared},
           {"baseline", page.baseline},
           {"best", page.best},
           {"notes", page.notes},

@@ -41,7 +41,7 @@ struct PlanStageMemory {
   std::string module{};
   int stage = 0, rank = 0;                              // the fullest of its ranks
   std::vector<std::pair<std::string, double>> bytes{};  // by kind: parameters, moments, activations, ...
-  double peak_bytes = 0;
+  double needed_bytes = 0;                              // the sum of these
 };
 
 struct PlanLayout {
@@ -51,7 +51,7 @@ struct PlanLayout {
   double tokens_per_s_per_gpu = 0, tflops_per_gpu = 0;
   double bubble = 0;  // share of the iteration, 0 to 1
   double exposed_communication_s = 0;
-  double peak_bytes = 0;  // of the fullest rank
+  double needed_bytes = 0;  // of the fullest GPU, or of the host that all ranks share
   bool fits = true;
   bool on_front = false;   // no other layout that fits is faster with less memory
   std::string bound_by{};  // "language backward"
@@ -66,7 +66,8 @@ struct PlanPage {
   std::string recipe{}, model{};
   std::string hardware{}, hardware_source{};  // "h100", "datasheet"
   std::int64_t ranks = 0, global_batch = 0;
-  double memory_bytes = 0;           // that a rank may use; 0: unknown
+  double memory_bytes = 0;           // that a GPU or the host has for this
+  bool memory_is_shared = false;     // by all ranks: that of a host
   int baseline = -1;                 // the recipe as it is, an index of layouts; -1: not among them
   int best = 0;                      // what the page shows first
   std::vector<std::string> notes{};  // what the reader should know: "datasheet figures, not measured"

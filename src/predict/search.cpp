@@ -12,7 +12,7 @@
 #include "base/worker_pool.h"
 #include "predict/layout_bound.h"
 #include "predict/layout_space.h"
-#include "predict/memory.h"
+#include "predict/needed_memory.h"
 #include "predict/search_reasons.h"
 
 namespace braid {
@@ -131,27 +131,25 @@ class Search {
 
   // --- results
 
-  // Of a device, or of the host whose ranks share it.
+  // Of the fullest device, with all modules and with the language model alone.
   struct Memory {
-    std::int64_t fullest = 0, language = 0;
+    std::int64_t needed = 0, language = 0;
   };
   Memory memory_of(const Recipe& recipe) const {
     const Topology topology(recipe.topology, workload_of(recipe));
-    const bool on_gpu = hardware_.device != "cpu";
-    const std::int64_t sharing = on_gpu ? 1 : topology.world_size();
-    Memory memory;
-    for (const auto& [stage, rank] : predict_memory(recipe, topology, full_step(recipe, topology), {on_gpu}).stages) {
-      const std::int64_t bytes = sharing * rank.least_device();
-      memory.fullest = std::max(memory.fullest, bytes);
-      if (!topology.modules()[static_cast<std::size_t>(stage.module)].is_encoder)
-        memory.language = std::max(memory.language, bytes);
-    }
+    const MemoryQuestion question = {.on_gpu = hardware_.device != "cpu"};
+    MemoryPrediction prediction = predict_memory(recipe, topology, full_step(recipe, topology), question);
+    Memory memory = {.needed = needed_of_device(prediction, topology, question)};
+    std::erase_if(prediction.stages, [&](const StageRankMemory& stage) {
+      return topology.modules()[static_cast<std::size_t>(stage.stage.module)].is_encoder;
+    });
+    memory.language = needed_of_device(prediction, topology, question);
     return memory;
   }
 
   Candidate evaluate(const Recipe& recipe, const Memory& memory) const {
     const auto equal = [&](const Recipe& r, const Topology& topology, int) { return equal_step(sample_, r, topology); };
-    return candidate_of(recipe, memory.fullest, {.draw = equal, .equal_replicas = true});
+    return candidate_of(recipe, memory.needed, {.draw = equal, .equal_replicas = true});
   }
 
   Candidate candidate_of(const Recipe& recipe, std::int64_t memory, const SimulateOptions& steps) const {
@@ -339,7 +337,7 @@ class Search {
       if (of_language[i] == Fit::No) return false;
       const Memory memory = memory_of(recipe_with(layout, choices[i].settings));
       if (!layout.colocated && memory.language > result_.memory_limit) of_language[i] = Fit::No;
-      return memory.fullest <= result_.memory_limit;
+      return memory.needed <= result_.memory_limit;
     };
     const auto parts = [&](std::size_t i) { return names_of(choices[i].settings.recompute).size(); };
     std::size_t none = 0, most = 0, full = 0;
@@ -378,7 +376,7 @@ class Search {
     const auto evaluate_settings = [&] {
       const Recipe changed = recipe_with(ready.layout, settings);
       const Memory memory = memory_of(changed);
-      if (memory.fullest > result_.memory_limit) return;
+      if (memory.needed > result_.memory_limit) return;
       ++outcome.counts.simulations;
       outcome.fitting.push_back(evaluate(changed, memory));
     };

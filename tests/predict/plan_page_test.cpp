@@ -14,7 +14,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 PlanLayout layout(double seconds, double bytes, bool fits = true) {
-  return {.iteration_s = seconds, .peak_bytes = bytes, .fits = fits};
+  return {.iteration_s = seconds, .needed_bytes = bytes, .fits = fits};
 }
 
 TEST(PlanPage, TheFrontHasWhatNoOtherLayoutBeats) {

@@ -10,7 +10,7 @@
 #include "predict/fill_plan_page.h"
 #include "predict/layout_bound.h"
 #include "predict/layout_space.h"
-#include "predict/memory.h"
+#include "predict/needed_memory.h"
 #include "predict/search_reasons.h"
 #include "predict/step_draws.h"
 #include "predict/typical_step.h"
@@ -44,10 +44,7 @@ std::size_t index_of(int i) { return static_cast<std::size_t>(i); }
 
 std::int64_t needed(const Recipe& recipe) {
   const Topology topology(recipe.topology, workload_of(recipe));
-  std::int64_t most = 0;
-  for (const StageRankMemory& stage : predict_memory(recipe, topology, full_step(recipe, topology)).stages)
-    most = std::max(most, stage.rank.least_device());
-  return most;
+  return needed_of_device(predict_memory(recipe, topology, full_step(recipe, topology)), topology, {});
 }
 
 struct Tried {
@@ -258,10 +255,10 @@ TEST(Search, FillsAPage) {
     for (const PlanStageMemory& stage : layout.memory) {
       double bytes = 0;
       for (const auto& [kind, of_kind] : stage.bytes) bytes += of_kind;
-      EXPECT_EQ(bytes, stage.peak_bytes) << layout.name;
+      EXPECT_EQ(bytes, stage.needed_bytes) << layout.name;
       fullest = std::max(fullest, bytes);
     }
-    EXPECT_EQ(fullest, layout.peak_bytes) << layout.name;
+    EXPECT_EQ(fullest, layout.needed_bytes) << layout.name;
   }
 }
 

@@ -123,7 +123,7 @@ std::vector<PlanStageMemory> memory_of(const Choice& choice) {
                    {"logits", stage == choice.pp - 1 ? 3e9 / choice.tp : 0}}});
   }
   for (PlanStageMemory& stage : stages)
-    for (const auto& [kind, bytes] : stage.bytes) stage.peak_bytes += bytes;
+    for (const auto& [kind, bytes] : stage.bytes) stage.needed_bytes += bytes;
   return stages;
 }
 
@@ -143,8 +143,9 @@ PlanLayout layout_of(const Choice& choice) {
   layout.times = times_of(choice, layout.iteration_s);
   layout.exposed_communication_s = 0.1 * layout.iteration_s;
   layout.memory = memory_of(choice);
-  for (const PlanStageMemory& stage : layout.memory) layout.peak_bytes = std::max(layout.peak_bytes, stage.peak_bytes);
-  layout.fits = layout.peak_bytes < 72e9;
+  for (const PlanStageMemory& stage : layout.memory)
+    layout.needed_bytes = std::max(layout.needed_bytes, stage.needed_bytes);
+  layout.fits = layout.needed_bytes < 72e9;
   layout.bound_by = choice.encoder_ranks < 4 ? "images backward" : "language backward";
   layout.reason = !layout.fits               ? "needs more memory than a rank has"
                   : choice.encoder_ranks < 4 ? "the language model waits for too few encoder ranks"
