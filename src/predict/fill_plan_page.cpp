@@ -190,7 +190,6 @@ PlanLayout plan_layout(const Recipe& recipe, const Simulation& simulation, const
 
 PlanLayout plan_layout(const Candidate& candidate, const HardwareProfile& hardware, std::int64_t limit) {
   PlanLayout layout = plan_layout(candidate.recipe, candidate.simulation, hardware);
-  layout.tokens_per_s_per_gpu = candidate.tokens_per_s_per_gpu;
   layout.fits = candidate.memory <= limit;
   layout.reason = candidate.why;
   return layout;

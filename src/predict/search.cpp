@@ -154,9 +154,10 @@ class Search {
 
   Candidate candidate_of(const Recipe& recipe, std::int64_t memory, const SimulateOptions& steps) const {
     Candidate candidate = {.recipe = recipe, .simulation = simulate(recipe, hardware_, steps), .memory = memory};
-    const Simulation& simulation = candidate.simulation;
-    candidate.tokens_per_s_per_gpu =
-        simulation.tokens_per_s_per_gpu * simulation.ranks / std::max(gpus_, simulation.ranks);
+    Simulation& simulation = candidate.simulation;
+    const double used = static_cast<double>(simulation.ranks) / std::max(gpus_, simulation.ranks);
+    simulation.tokens_per_s_per_gpu *= used;
+    simulation.tflops_per_gpu *= used;
     return candidate;
   }
 

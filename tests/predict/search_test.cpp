@@ -210,6 +210,23 @@ TEST(Search, KeepsTheOrderOfADataSet) {
     EXPECT_EQ(candidate.recipe.loader.lanes, 2);
 }
 
+// Every layout has the same batch, so that its rates per GPU depend on its time alone.
+TEST(Search, RatesAreThoseOfAllGpus) {
+  const SearchResult result = search_layouts(tiny(), nodes_of(4), {.nodes = 2});
+  ASSERT_FALSE(result.best.empty());
+  const Simulation& given = result.given.simulation;
+  ASSERT_LT(given.ranks, result.gpus);
+  const double tokens = given.iteration_s * given.tokens_per_s_per_gpu,
+               flops = given.iteration_s * given.tflops_per_gpu;
+  EXPECT_NEAR(flops, given.iteration_s * simulate(tiny(), nodes_of(4)).tflops_per_gpu * given.ranks / result.gpus,
+              1e-9 * flops);
+  for (const Candidate& candidate : result.best) {
+    const Simulation& simulation = candidate.simulation;
+    EXPECT_NEAR(simulation.iteration_s * simulation.tokens_per_s_per_gpu, tokens, 1e-9 * tokens);
+    EXPECT_NEAR(simulation.iteration_s * simulation.tflops_per_gpu, flops, 1e-9 * flops);
+  }
+}
+
 // It depends on how many replicas of an encoder have input.
 TEST(Search, KeepsEncoderReplicasIfGradientsDependOnThem) {
   const Recipe recipe = tiny({{"train.correct_partial_participation", "true"}});
