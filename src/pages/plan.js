@@ -15,10 +15,20 @@ const asPredicted = plan.what_if.map(axis => axis.stops.indexOf(1));
 let stops = asPredicted;
 const isChanged = () => stops.some((stop, index) => stop !== asPredicted[index]);
 
+// Which layouts that fit no other one beats in both time and memory: mark_front() in predict/plan_page.h, for other times.
+function markFront() {
+  let fastest = Infinity;
+  for (const layout of layouts.toSorted((a, b) => a.needed_bytes - b.needed_bytes || a.seconds - b.seconds)) {
+    layout.on_front = layout.fits && layout.seconds < fastest;
+    if (layout.on_front) fastest = layout.seconds;
+  }
+}
+
 // Times at all combinations of stops are stored.
 function updateWhatIf() {
   const combination = stops.reduce((number, stop, index) => number * plan.what_if[index].stops.length + stop, 0);
   for (const layout of layouts) layout.seconds = isChanged() ? layout.what_if[combination] : layout.iteration_s;
+  markFront();
 }
 
 // --- state and its views ---
@@ -46,7 +56,7 @@ function matching() {
   const boundary = phrase => /\d$/.test(phrase) ? '(?!\\d)' : '';
   const patterns = phrases.map(phrase => new RegExp(escaped(phrase) + boundary(phrase)));
   return layouts.filter(layout => (!onlyFitting || layout.fits) &&
-          patterns.every(pattern => pattern.test(`${layout.name} ${layout.bound_by} ${layout.reason}`.toLowerCase())));
+          patterns.every(pattern => pattern.test(`${layout.name} ${layout.settings_text} ${layout.bound_by}`.toLowerCase())));
 }
 const fastest = () => layouts.filter(layout => layout.fits)
                           .reduce((best, layout) => !best || layout.seconds < best.seconds ? layout : best, null);
@@ -126,7 +136,7 @@ class Scatter {
 
   tell(layout, x, y) {
     tooltip.show(x, y, line(element('b', {}, `${layout.number}. ${layout.name}`)),
-        line(`${secondsText(layout.seconds)} per iteration, ${numberText(speedOf(layout))} tokens/s/GPU`),
+        line(layout.settings_text), line(`${secondsText(layout.seconds)} per iteration, ${numberText(speedOf(layout))} tokens/s/GPU`),
         line(`${gigabytes(layout.needed_bytes)}${layout.fits ? '' : ', does not fit'}`),
         layout === baseline ? line('the recipe as it is') : null, line(`bound by ${layout.bound_by}`),
         line(layout.reason));
@@ -160,6 +170,13 @@ const COLUMNS = [
     value: layout => layout.name,
     text: layout => layout === baseline ? `${layout.name} (the recipe)` : layout.name
   },
+  {
+    name: 'settings',
+    words: true,
+    width: '16rem',
+    value: layout => layout.settings_text,
+    text: layout => layout.settings_text
+  },
   {name: 'time', value: layout => layout.iteration_s, text: layout => secondsText(layout.iteration_s)},
   {name: 'what if', value: layout => layout.seconds, text: layout => isChanged() ? secondsText(layout.seconds) : '–'},
   {name: 'tokens/s/GPU', value: speedOf, text: layout => numberText(speedOf(layout))},
@@ -190,7 +207,7 @@ function layoutsSection() {
     rows: layouts,
     onselect: choose,
     selected: layout => layout === chosen,
-    order: {column: 2, down: false},
+    order: {column: 3, down: false},
     caption: 'Layouts'
   });
   const count = element('span', {id: 'count'});
@@ -204,7 +221,7 @@ function layoutsSection() {
   const search = element('input', {
     type: 'search',
     id: 'filter',
-    placeholder: 'tp 2 ep 16',
+    placeholder: 'tp 2 recompute',
     oninput: event => {
       filter = event.target.value;
       refresh();

@@ -175,6 +175,7 @@ PlanLayout plan_layout(const Recipe& recipe, const Simulation& simulation, const
   PlanMemory memory = memory_of(recipe, hardware);
   PlanLayout layout = {.name = grids_text(recipe),
                        .settings = recipe_keys(recipe),
+                       .settings_text = settings_text(recipe),
                        .iteration_s = simulation.iteration_s,
                        .spread_s = simulation.spread_s,
                        .tokens_per_s_per_gpu = simulation.tokens_per_s_per_gpu,

@@ -75,6 +75,7 @@ Json to_json(const PlanLayout& layout) {
   for (const auto& [key, value] : layout.settings) settings[key] = value;
   return {{"name", layout.name},
           {"settings", std::move(settings)},
+          {"settings_text", layout.settings_text},
           {"iteration_s", layout.iteration_s},
           {"spread_s", layout.spread_s},
           {"tokens_per_s_per_gpu", layout.tokens_per_s_per_gpu},

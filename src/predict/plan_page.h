@@ -47,6 +47,7 @@ struct PlanStageMemory {
 struct PlanLayout {
   std::string name{};                                           // "images dp 8, language tp 2 ep 16 dp 32"
   std::vector<std::pair<std::string, std::string>> settings{};  // keys of the recipe and their values
+  std::string settings_text{};                                  // "micro batch 2, recompute norms": to find it by
   double iteration_s = 0, spread_s = 0;                         // spread: standard deviation over steps
   double tokens_per_s_per_gpu = 0, tflops_per_gpu = 0;
   double bubble = 0;  // share of the iteration, 0 to 1

@@ -90,13 +90,30 @@ def test_sliders_agree_with_a_simulation(opened, searched, speeds, images):
 
 def test_what_if_is_a_column_and_chooses_the_fastest(opened, searched):
     page = opened(searched[1])
-    column = "[...document.querySelectorAll('.sortable tbody tr')].map(row => row.cells[3].innerText)"
+    column = "[...document.querySelectorAll('.sortable tbody tr')].map(row => row.cells[4].innerText)"
     assert set(page.run(column)) == {"–"}
     page.set_slider("#what-if-1", 0)
     seconds = page.run("layouts.filter(layout => layout.fits).map(layout => layout.seconds)")
     assert "–" not in page.run(column)
     fastest = page.run(f"layouts.findIndex(layout => layout.seconds === {min(seconds)})") + 1
     assert (f"Layout {fastest} would be the fastest" in page.text("#answer")) == (fastest != 1)
+    front = page.run("layouts.filter(layout => layout.on_front).map(({needed_bytes, seconds}) => [needed_bytes, seconds])")
+    assert min(seconds) in [time for _, time in front]
+    assert [time for _, time in sorted(front)] == sorted((time for _, time in front), reverse=True)
+
+
+def filtered(page, text):
+    page.run(f"(() => {{ const input = document.getElementById('filter'); input.value = '{text}';"
+             "input.dispatchEvent(new Event('input')); })()")
+    return page.run("[...document.querySelectorAll('.sortable tbody tr')].map(row => row.cells[2].innerText)")
+
+
+def test_settings_are_a_column_and_filter(opened, searched):
+    page = opened(searched[1])
+    settings = filtered(page, "")
+    assert all(text.startswith("micro batch ") for text in settings)
+    assert sorted(filtered(page, "micro batch 2")) == sorted(text for text in settings if "micro batch 2" in text)
+    assert 0 < len(filtered(page, "expert pieces 2")) < len(settings)
 
 
 @pytest.mark.parametrize("speeds", [{"inside": 0.25}, {"between": 0.25}, {"inside": 4, "between": 2}])

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <limits>
 
 #include "base/strings.h"
@@ -12,6 +13,7 @@
 #include "predict/layout_space.h"
 #include "predict/needed_memory.h"
 #include "predict/search_reasons.h"
+#include "predict/search_settings.h"
 #include "predict/step_draws.h"
 #include "predict/typical_step.h"
 
@@ -20,6 +22,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::Contains;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -277,6 +280,31 @@ TEST(Search, FillsAPage) {
     }
     EXPECT_EQ(fullest, layout.needed_bytes) << layout.name;
   }
+}
+
+// Choices in the order of their time. Asked is first for nothing and for everything, then in order.
+TEST(SearchSettings, TheCheapestSetThatFitsIsChosen) {
+  std::vector<SettingsChoice> choices;
+  for (const RecomputeConfig& recompute : std::vector<RecomputeConfig>{
+           {}, {.norms = true}, {.mamba = true}, {.norms = true, .mamba = true}, {.full = true}})
+    choices.push_back({.settings = {.recompute = recompute}});
+  std::vector<std::size_t> asked;
+  const auto cheapest = [&](const std::vector<std::size_t>& fitting) {
+    asked.clear();
+    return cheapest_that_fits(choices, [&](std::size_t i) {
+      asked.push_back(i);
+      return std::ranges::count(fitting, i) > 0;
+    });
+  };
+  EXPECT_EQ(cheapest({0, 1, 2, 3, 4}), 0);
+  EXPECT_THAT(asked, ElementsAre(0));
+  EXPECT_EQ(cheapest({2, 3, 4}), 2);
+  EXPECT_THAT(asked, ElementsAre(0, 3, 1, 2));
+  EXPECT_EQ(cheapest({3, 4}), 3);
+  EXPECT_THAT(asked, ElementsAre(0, 3, 1, 2));
+  EXPECT_EQ(cheapest({4}), 4);
+  EXPECT_EQ(cheapest({}), std::nullopt);
+  EXPECT_THAT(asked, ElementsAre(0, 3, 4));
 }
 
 TEST(SearchReasons, NameWhereTheTimeWentAndWhatChanged) {

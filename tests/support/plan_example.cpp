@@ -128,12 +128,13 @@ std::vector<PlanStageMemory> memory_of(const Choice& choice) {
 }
 
 PlanLayout layout_of(const Choice& choice) {
-  PlanLayout layout{.name = fmt::format("images dp {}, language tp {} pp {}{}", choice.encoder_ranks, choice.tp,
-                                        choice.pp, choice.recompute ? ", recompute" : ""),
-                    .settings = {{"topology.modules.images.dp", std::to_string(choice.encoder_ranks)},
-                                 {"topology.modules.language.tp", std::to_string(choice.tp)},
-                                 {"topology.modules.language.pp", std::to_string(choice.pp)},
-                                 {"model.recompute", choice.recompute ? "[full]" : "[]"}}};
+  PlanLayout layout{
+      .name = fmt::format("images dp {}, language tp {} pp {}", choice.encoder_ranks, choice.tp, choice.pp),
+      .settings = {{"topology.modules.images.dp", std::to_string(choice.encoder_ranks)},
+                   {"topology.modules.language.tp", std::to_string(choice.tp)},
+                   {"topology.modules.language.pp", std::to_string(choice.pp)},
+                   {"model.recompute", choice.recompute ? "[full]" : "[]"}},
+      .settings_text = choice.recompute ? "micro batch 1, recompute full" : "micro batch 1"};
   layout.timeline = Pipeline(choice, 8).build();
   for (const PlanSpan& span : layout.timeline.spans) layout.iteration_s = std::max(layout.iteration_s, span.end_s);
   layout.spread_s = 0.03 * layout.iteration_s;
