@@ -13,6 +13,7 @@
 #include "cli/plan_sizes.h"
 #include "plan/show.h"
 #include "predict/memory_advice.h"
+#include "predict/needed_memory.h"
 
 namespace braid {
 namespace {
@@ -69,6 +70,7 @@ nlohmann::ordered_json to_json(const RankMemory& rank, const Topology& topology)
           {"peak_at", rank.at},
           {"modules", std::move(modules)},
           {"outside_bytes", {{"nccl", rank.nccl}, {"context", rank.context}, {"slack", rank.slack}}},
+          {"needed_bytes", rank.least_device()},
           {"device_bytes", rank.device()}};
 }
 
@@ -97,6 +99,8 @@ std::string memory_table(const std::vector<std::pair<std::string, const RankMemo
       "NCCL (estimate)", [](const RankMemory& rank) { return rank.nccl; }, false);
   add(
       "context (estimate)", [](const RankMemory& rank) { return rank.context; }, false);
+  add(
+      "needed", [](const RankMemory& rank) { return rank.least_device(); }, true);
   add(
       "slack (estimate)", [](const RankMemory& rank) { return rank.slack; }, false);
   add(
@@ -131,8 +135,10 @@ void plan_memory(const MemoryCommand& command, const std::vector<std::string>& f
   };
   const std::vector<MemoryAdvice> advice = memory_advice(recipe, prediction, that_step, question);
   if (command.json) {
-    nlohmann::ordered_json json = {
-        {"world_size", topology.world_size()}, {"samples", sizes.words}, {"stages", nlohmann::ordered_json::array()}};
+    nlohmann::ordered_json json = {{"world_size", topology.world_size()},
+                                   {"samples", sizes.words},
+                                   {"needed_bytes", needed_of_device(prediction, topology, question)},
+                                   {"stages", nlohmann::ordered_json::array()}};
     for (const StageRankMemory& stage : prediction.stages) {
       nlohmann::ordered_json entry = {{"module", topology.modules()[static_cast<std::size_t>(stage.stage.module)].name},
                                       {"stage", stage.stage.index}};
@@ -157,6 +163,8 @@ void plan_memory(const MemoryCommand& command, const std::vector<std::string>& f
              sizes.words, memory_table(columns));
   const RankMemory& fullest = prediction.fullest();
   fmt::print("\nrank {} has its peak in {}\n", fullest.global_rank, fullest.at);
+  if (!question.on_gpu)
+    fmt::print("all ranks need {} GB\n", gigabytes(needed_of_device(prediction, topology, question)));
   for (const MemoryAdvice& one : advice) fmt::print("{} saves {} GB\n", one.change, gigabytes(one.saves));
 }
 

@@ -46,7 +46,7 @@ std::vector<std::string> row_of(const std::string& number, const Candidate& cand
   return {number,
           fmt::format("{:.3f}", candidate.simulation.iteration_s),
           fmt::format("{:.2f}x", result.given.simulation.iteration_s / candidate.simulation.iteration_s),
-          fmt::format("{:.0f}", candidate.tokens_per_s_per_gpu),
+          fmt::format("{:.0f}", candidate.simulation.tokens_per_s_per_gpu),
           fmt::format("{:.1f}{}", 1e-9 * static_cast<double>(candidate.memory), candidate.on_front ? " *" : ""),
           grids_text(candidate.recipe) + (idle > 0 ? fmt::format(" ({} idle)", idle) : ""),
           settings_text(candidate.recipe)};
@@ -108,7 +108,7 @@ nlohmann::ordered_json candidate_json(const Candidate& candidate, const SearchRe
   const Simulation& simulation = candidate.simulation;
   return {{"iteration_s", simulation.iteration_s},
           {"speed", result.given.simulation.iteration_s / simulation.iteration_s},
-          {"tokens_per_s_per_gpu", candidate.tokens_per_s_per_gpu},
+          {"tokens_per_s_per_gpu", simulation.tokens_per_s_per_gpu},
           {"tflops_per_gpu", simulation.tflops_per_gpu},
           {"bubble", simulation.bubble},
           {"exposed_communication_s", simulation.exposed_communication_s},

@@ -118,7 +118,7 @@ void write_files(const SimulateCommand& command, const Recipe& recipe, const Har
   }
   if (!command.html_path.empty())
     write_output(command.html_path,
-                 plan_html(page_of({command.recipe_path, recipe, hardware, sizes.words}, simulated)));
+                 plan_html(page_of({command.recipe_path, recipe, hardware, sizes.words}, simulated, sizes.options)));
 }
 
 void print_simulation(const Simulation& simulation, const std::optional<BalanceGain>& gain,

@@ -10,39 +10,25 @@ const baseline = layouts[plan.baseline] ?? null;
 
 // --- what if ---
 
-const linkNames = [
-  ...new Set(layouts.flatMap(
-      layout => [...layout.parts.map(part => part.link), ...(layout.timeline?.spans.map(span => span.link) ?? [])]))
-].filter(Boolean);
-const hasImages = layouts.some(layout => layout.parts.some(part => part.images_share > 0));
-const changes = {
-  speeds: Object.fromEntries(linkNames.map(name => [name, 1])),
-  images: 1
-};
-const UNCHANGED = {
-  speeds: {},
-  images: 1
-};
-const isChanged = () => changes.images !== 1 || Object.values(changes.speeds).some(speed => speed !== 1);
+// Of each axis, the index of the stop that its slider is at.
+const asPredicted = plan.what_if.map(axis => axis.stops.indexOf(1));
+let stops = asPredicted;
+const isChanged = () => stops.some((stop, index) => stop !== asPredicted[index]);
 
-// Of a layout without a timeline: parts that take longer use up their slack first (predict/plan_page.h).
-function estimatedSeconds(layout) {
-  return layout.parts.reduce((sum, part) => {
-    const factor = factorOf(part, changes);
-    return sum + (factor >= 1 ? Math.max(0, part.busy_s * (factor - 1) - part.slack_s) : part.exposed_s * (factor - 1));
-  }, layout.iteration_s);
+// Which layouts that fit no other one beats in both time and memory: mark_front() in predict/plan_page.h, for other times.
+function markFront() {
+  let fastest = Infinity;
+  for (const layout of layouts.toSorted((a, b) => a.needed_bytes - b.needed_bytes || a.seconds - b.seconds)) {
+    layout.on_front = layout.fits && layout.seconds < fastest;
+    if (layout.on_front) fastest = layout.seconds;
+  }
 }
 
-// With a timeline, its replay tells by how much the step changes.
-function whatIfSeconds(layout) {
-  if (!isChanged()) return layout.iteration_s;
-  if (!layout.timeline) return estimatedSeconds(layout);
-  layout.stored ??= endOf(replay(layout.timeline, UNCHANGED));
-  return layout.iteration_s * endOf(replay(layout.timeline, changes)) / layout.stored;
-}
-
+// Times at all combinations of stops are stored.
 function updateWhatIf() {
-  for (const layout of layouts) layout.seconds = whatIfSeconds(layout);
+  const combination = stops.reduce((number, stop, index) => number * plan.what_if[index].stops.length + stop, 0);
+  for (const layout of layouts) layout.seconds = isChanged() ? layout.what_if[combination] : layout.iteration_s;
+  markFront();
 }
 
 // --- state and its views ---
@@ -53,6 +39,11 @@ const listeners = [];
 const changed = what => {
   for (const listener of listeners) listener(what);
 };
+function setStops(next) {
+  stops = next;
+  updateWhatIf();
+  changed('what if');
+}
 function choose(layout) {
   chosen = layout;
   changed('chosen');
@@ -65,7 +56,7 @@ function matching() {
   const boundary = phrase => /\d$/.test(phrase) ? '(?!\\d)' : '';
   const patterns = phrases.map(phrase => new RegExp(escaped(phrase) + boundary(phrase)));
   return layouts.filter(layout => (!onlyFitting || layout.fits) &&
-          patterns.every(pattern => pattern.test(`${layout.name} ${layout.bound_by} ${layout.reason}`.toLowerCase())));
+          patterns.every(pattern => pattern.test(`${layout.name} ${layout.settings_text} ${layout.bound_by}`.toLowerCase())));
 }
 const fastest = () => layouts.filter(layout => layout.fits)
                           .reduce((best, layout) => !best || layout.seconds < best.seconds ? layout : best, null);
@@ -94,7 +85,7 @@ class Scatter {
     const width = this.svg.clientWidth, height = 340;
     if (width < 100) return;  // not laid out yet
     const shown = matching();
-    const memory = shown.map(layout => layout.peak_bytes / 1e9), seconds = shown.map(layout => layout.seconds);
+    const memory = shown.map(layout => layout.needed_bytes / 1e9), seconds = shown.map(layout => layout.seconds);
     const limit = plan.memory_bytes / 1e9;
     const most = Math.max(limit, ...memory), slowest = Math.max(...seconds, 1e-9),
           quickest = Math.min(...seconds, slowest);
@@ -110,16 +101,16 @@ class Scatter {
       parts.push(drawing('path', {class: 'grid', d: `M${x(tick)} 10V${bottom}`}),
           drawing('text', {class: 'tick', x: x(tick), y: bottom + 16, 'text-anchor': 'middle'}, numberText(tick, 3)));
     parts.push(drawing(
-        'text', {class: 'axis-name', x: right, y: height - 6, 'text-anchor': 'end'}, 'peak memory of a rank, GB'));
+        'text', {class: 'axis-name', x: right, y: height - 6, 'text-anchor': 'end'}, plan.memory_is_shared ? 'memory of all ranks, GB' : 'memory of the fullest GPU, GB'));
     if (limit > 0)
       parts.push(drawing('path', {class: 'limit-line', d: `M${x(limit)} 10V${bottom}`}),
           drawing('text', {class: 'limit-text', x: x(limit) - 5, y: 20, 'text-anchor': 'end'},
               `${numberText(limit, 3)} GB available`));
-    const front = shown.filter(layout => layout.on_front).sort((a, b) => a.peak_bytes - b.peak_bytes);
+    const front = shown.filter(layout => layout.on_front).sort((a, b) => a.needed_bytes - b.needed_bytes);
     parts.push(drawing('path',
-        {class: 'front-line', d: pathOf(front.map(layout => [layout.peak_bytes / 1e9, layout.seconds]), x, y)}));
+        {class: 'front-line', d: pathOf(front.map(layout => [layout.needed_bytes / 1e9, layout.seconds]), x, y)}));
     const order = [...shown].sort((a, b) => (a === chosen) - (b === chosen) || a.on_front - b.on_front);
-    parts.push(...order.map(layout => this.point(layout, x(layout.peak_bytes / 1e9), y(layout.seconds))));
+    parts.push(...order.map(layout => this.point(layout, x(layout.needed_bytes / 1e9), y(layout.seconds))));
     this.svg.setAttribute('viewBox', `0 0 ${width} ${height}`);
     this.svg.setAttribute('height', height);
     this.svg.replaceChildren(...parts);
@@ -145,14 +136,14 @@ class Scatter {
 
   tell(layout, x, y) {
     tooltip.show(x, y, line(element('b', {}, `${layout.number}. ${layout.name}`)),
-        line(`${secondsText(layout.seconds)} per iteration, ${numberText(speedOf(layout))} tokens/s/GPU`),
-        line(`${gigabytes(layout.peak_bytes)}${layout.fits ? '' : ', does not fit'}`),
+        line(layout.settings_text), line(`${secondsText(layout.seconds)} per iteration, ${numberText(speedOf(layout))} tokens/s/GPU`),
+        line(`${gigabytes(layout.needed_bytes)}${layout.fits ? '' : ', does not fit'}`),
         layout === baseline ? line('the recipe as it is') : null, line(`bound by ${layout.bound_by}`),
         line(layout.reason));
   }
 
   key(event) {
-    const shown = matching().sort((a, b) => a.peak_bytes - b.peak_bytes);
+    const shown = matching().sort((a, b) => a.needed_bytes - b.needed_bytes);
     const step = {ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1}[event.key];
     if (event.key === 'Enter' && this.under) {
       event.preventDefault();
@@ -179,6 +170,13 @@ const COLUMNS = [
     value: layout => layout.name,
     text: layout => layout === baseline ? `${layout.name} (the recipe)` : layout.name
   },
+  {
+    name: 'settings',
+    words: true,
+    width: '16rem',
+    value: layout => layout.settings_text,
+    text: layout => layout.settings_text
+  },
   {name: 'time', value: layout => layout.iteration_s, text: layout => secondsText(layout.iteration_s)},
   {name: 'what if', value: layout => layout.seconds, text: layout => isChanged() ? secondsText(layout.seconds) : '–'},
   {name: 'tokens/s/GPU', value: speedOf, text: layout => numberText(speedOf(layout))},
@@ -189,8 +187,8 @@ const COLUMNS = [
   },
   {
     name: 'memory',
-    value: layout => layout.peak_bytes,
-    text: layout => element('span', {class: layout.fits ? null : 'bad'}, gigabytes(layout.peak_bytes))
+    value: layout => layout.needed_bytes,
+    text: layout => element('span', {class: layout.fits ? null : 'bad'}, gigabytes(layout.needed_bytes))
   },
   {name: 'bubble', value: layout => layout.bubble, text: layout => percentText(layout.bubble)},
   {
@@ -209,7 +207,7 @@ function layoutsSection() {
     rows: layouts,
     onselect: choose,
     selected: layout => layout === chosen,
-    order: {column: 2, down: false},
+    order: {column: 3, down: false},
     caption: 'Layouts'
   });
   const count = element('span', {id: 'count'});
@@ -223,7 +221,7 @@ function layoutsSection() {
   const search = element('input', {
     type: 'search',
     id: 'filter',
-    placeholder: 'tp 2 ep 16',
+    placeholder: 'tp 2 recompute',
     oninput: event => {
       filter = event.target.value;
       refresh();
@@ -251,61 +249,34 @@ function layoutsSection() {
 
 // --- sliders ---
 
-function slider(name, id, {low, high, apply}) {
-  const output = element('output', {for: id
-  }, '1.00×');
+const timesText = stop => `${stop}×`;
+
+function slider({name, stops: choices}, axis) {
+  const id = `what-if-${axis}`;
+  const output = element('output', {for: id});
   const input = element('input', {
     type: 'range',
     id,
-    min: String(Math.log2(low)),
-    max: String(Math.log2(high)),
-    step: '0.05',
-    value: '0',
-    oninput: () => set(2 ** Number(input.value))
+    min: '0',
+    max: String(choices.length - 1),
+    step: '1',
+    oninput: () => setStops(stops.with(axis, Number(input.value)))
   });
-  const set = factor => {
-    const rounded = Math.abs(factor - 1) < 0.018 ? 1 : factor;
-    output.textContent = `${rounded.toFixed(2)}×`;
-    input.setAttribute('aria-valuetext', `${rounded.toFixed(2)} times`);
-    apply(rounded);
-    updateWhatIf();
-    changed('what if');
-  };
-  return {
-    node: element('label', {}, element('span', {}, name, output), input),
-    reset() {
-      input.value = '0';
-      output.textContent = '1.00×';
-      apply(1);
-    }
-  };
+  listeners.push(() => {
+    input.value = String(stops[axis]);
+    output.textContent = timesText(choices[stops[axis]]);
+    input.setAttribute('aria-valuetext', `${choices[stops[axis]]} times`);
+  });
+  return element('label', {}, element('span', {}, name, output), input);
 }
 
 function whatIfSection() {
-  if (!linkNames.length && !hasImages) return null;
-  const sliders = [
-    ...linkNames.map((name, index) => slider(`${name} speed`, `link-${index}`, {
-      low: 0.25,
-      high: 4,
-      apply: factor => {
-        changes.speeds[name] = factor;
-      }
-    })),
-    ...(hasImages ? [slider('share of images', 'images', {
-      low: 0.25,
-      high: 4,
-      apply: factor => {
-        changes.images = factor;
-      }
-    })] :
-                    []),
-  ];
+  if (!plan.what_if.length) return null;
   const answer = element('span', {id: 'answer', role: 'status'});
   const tell = () => {
     const best = fastest();
-    const how = chosen.timeline ? 'replayed on its timeline' : 'estimated from its parts';
     const text = isChanged() ? `${secondsText(chosen.iteration_s)} → ${secondsText(chosen.seconds)} ` +
-            `(${changeText(chosen.seconds, chosen.iteration_s)}, ${how}).` :
+            `(${changeText(chosen.seconds, chosen.iteration_s)}).` :
                                `${secondsText(chosen.iteration_s)} per iteration.`;
     answer.replaceChildren(element('b', {}, `Layout ${chosen.number}: `), text,
         best && best !== chosen ?
@@ -313,18 +284,13 @@ function whatIfSection() {
             '');
   };
   listeners.push(tell);
-  const reset = () => {
-    for (const control of sliders) control.reset();
-    updateWhatIf();
-    changed('what if');
-  };
   return section('What if',
       element('p', {},
-          'Computed in this page from the stored results: link speeds and the share of ' +
-              'images in the data, relative to the prediction. Memory stays as it is.'),
-      element('div', {class: 'sliders'}, sliders.map(control => control.node)),
+          'Simulated for every position of these sliders: links that are faster or slower than predicted with, and ' +
+              'samples with more or fewer media. Memory and the timeline stay as they are.'),
+      element('div', {class: 'sliders'}, plan.what_if.map(slider)),
       element('div', {class: 'controls answer'}, answer,
-          element('button', {type: 'button', id: 'reset', onclick: reset}, 'reset')));
+          element('button', {type: 'button', id: 'reset', onclick: () => setStops(asPredicted)}, 'reset')));
 }
 
 // --- the chosen layout ---
@@ -338,8 +304,8 @@ function figures() {
         faster ? card(faster, 'as fast as the recipe') : null,
         card(numberText(speedOf(chosen)), 'tokens per second and GPU'),
         card(numberText(chosen.tflops_per_gpu * chosen.iteration_s / chosen.seconds), 'TFLOP/s per GPU'),
-        card(gigabytes(chosen.peak_bytes),
-            plan.memory_bytes ? `memory, of ${gigabytes(plan.memory_bytes)}` : 'memory of the fullest rank'),
+        card(gigabytes(chosen.needed_bytes),
+            `memory, of ${gigabytes(plan.memory_bytes)}${plan.memory_is_shared ? ' for all ranks' : ''}`),
         card(percentText(chosen.bubble), 'bubble'),
         card(secondsText(chosen.exposed_communication_s), 'exposed communication'),
         card(chosen.bound_by, 'bounds it'),
@@ -363,35 +329,35 @@ function memoryBars(layout) {
   return element('div', {id: 'memory'}, element('h3', {}, 'Memory per stage'),
       legend(kinds.map(name => ({name, colour: colours.get(name)}))), partBars({
         text: gigabytes,
-        limit: plan.memory_bytes,
+        limit: plan.memory_is_shared ? null : plan.memory_bytes,
         limitName: 'what a rank may use',
         rows: layout.memory.filter(isFirstOfRank).map(stage => ({
           name: `${stagesOfRank(layout, stage.rank)} (rank ${stage.rank})`,
-          note: gigabytes(stage.peak_bytes),
+          note: gigabytes(stage.needed_bytes),
           parts: kinds.map(name => ({name, value: stage.bytes[name] ?? 0, colour: colours.get(name)}))
         }))
       }));
 }
 
 function timeBars(layout) {
-  if (!layout.parts.length) return null;
-  const colours = partColours(layout.parts.map(part => part.name));
-  const rows = [{
-    name: 'exposed: the iteration',
-    parts: layout.parts.map(part => ({name: part.name, value: part.exposed_s, colour: colours.get(part.name)}))
-  }];
-  return element('div', {id: 'parts'}, element('h3', {}, 'Time'),
-      legend(layout.parts.map(part => ({name: part.name, colour: colours.get(part.name)}))),
-      partBars({rows, text: secondsText}),
-      plainTable(['part', 'link', 'busy', 'exposed', 'hidden'],
-          layout.parts.map(part => [part.name, part.link || '–', secondsText(part.busy_s), secondsText(part.exposed_s),
-                               part.busy_s > part.exposed_s ? percentText(1 - part.exposed_s / part.busy_s) : '–']),
-          2));
+  const names = [...new Set(layout.times.flatMap(row => Object.keys(row.parts)))];
+  const colours = partColours(names);
+  return element('div', {id: 'times'}, element('h3', {}, 'Time of an average rank'),
+      legend(names.map(name => ({name, colour: colours.get(name)}))), partBars({
+        text: secondsText,
+        rows: layout.times.map(row => ({
+          name: row.name,
+          parts: names.map(name => ({name, value: row.parts[name] ?? 0, colour: colours.get(name)}))
+        }))
+      }),
+      plainTable(['', ...layout.times.map(row => row.name)],
+          names.map(name => [name, ...layout.times.map(row => name in row.parts ? secondsText(row.parts[name]) : '–')]),
+          1));
 }
 
 function timelineOf(layout) {
   if (!layout.timeline) return null;
-  const timeline = new Timeline(layout.timeline, changes);
+  const timeline = new Timeline(layout.timeline);
   const button = (name, text, action) => element('button', {type: 'button', 'aria-label': name, onclick: action}, text);
   return {
     timeline,
@@ -406,10 +372,9 @@ function timelineOf(layout) {
 function detailsSection() {
   const title = element('span', {id: 'chosen'});
   const place = element('div', {id: 'details'});
-  let timeline = null;
   const rebuild = () => {
     title.textContent = `Layout ${chosen.number}: ${chosen.name}`;
-    timeline = timelineOf(chosen);
+    const timeline = timelineOf(chosen);
     const rows =
         Object.entries(chosen.settings).map(([key, value]) => [element('dt', {}, key), element('dd', {}, value)]);
     place.replaceChildren(...[chosen.reason ? element('p', {class: 'lead'}, chosen.reason) : null,
@@ -420,10 +385,7 @@ function detailsSection() {
     timeline?.timeline.draw();
   };
   listeners.push(what => {
-    if (what === 'what if')
-      timeline?.timeline.replay(changes);
-    else
-      rebuild();
+    if (what !== 'what if') rebuild();
   });
   return element('section', {}, element('h2', {}, title), place);
 }

@@ -1,41 +1,15 @@
-// The timeline of a step: a canvas to zoom and pan, and its replay with other durations.
+// The timeline of a step: a canvas to zoom and pan.
 
-// Spans as objects; names and links are stored once each.
+// Spans as objects; names are stored once each.
 function unpackTimeline({tracks, texts, spans}) {
   return {
     tracks,
-    spans: spans.map(([track, name, kind, begin, end, link, fixed, images,
-      after]) => ({track, name: texts[name], kind: texts[kind], begin, end, link: texts[link], fixed, images, after}))
+    spans: spans.map(([track, name, kind, begin, end]) => ({track, name: texts[name], kind: texts[kind], begin, end}))
   };
 }
 
-// How many times as long work takes: links at another speed, data with another share of images.
-function factorOf({link, images_share: images}, {speeds, images: imageFactor}) {
-  return (1 - images + images * imageFactor) / (link ? speeds[link] ?? 1 : 1);
-}
-
-// When every span begins and ends with other durations. A span begins when the one before it on its track and those it
-// comes after have ended; a wait that they do not explain stays as long as it was.
-function replay({tracks, spans}, changes) {
-  const lastOn = new Array(tracks.length).fill(-1);
-  const times = [];
-  spans.forEach((span, index) => {
-    const before = lastOn[span.track] < 0 ? span.after : [lastOn[span.track], ...span.after];
-    const ready = before.reduce((latest, other) => Math.max(latest, spans[other].end), 0);
-    const newReady = before.reduce((latest, other) => Math.max(latest, times[other].end), 0);
-    const begin = newReady + Math.max(0, span.begin - ready);
-    const scaled = span.end - span.begin - span.fixed;
-    const end = begin + span.fixed + scaled * factorOf({link: span.link, images_share: span.images}, changes);
-    times.push({begin, end});
-    lastOn[span.track] = index;
-  });
-  return times;
-}
-
-const endOf = times => times.reduce((latest, span) => Math.max(latest, span.end), 0);
-
 class Timeline {
-  constructor(timeline, changes) {
+  constructor(timeline) {
     this.timeline = timeline;
     this.kinds = [...new Set(timeline.spans.map(span => span.kind))];
     this.view = new Window();
@@ -49,16 +23,9 @@ class Timeline {
         legend(this.kinds.map((name, index) => ({name, colour: colourOf(index)}))), this.canvas);
     this.view.listeners.push(() => this.draw());
     this.listen();
-    this.replay(changes);
+    this.view.full = [0, Math.max(...timeline.spans.map(span => span.end)) || 1];
     new ResizeObserver(() => this.draw()).observe(this.node);
     matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => this.draw());
-  }
-
-  replay(changes) {
-    this.times = replay(this.timeline, changes);
-    this.view.full = [0, endOf(this.times) || 1];
-    this.view.shown = null;
-    this.view.changed();
   }
 
   // Narrow screens have no room for names beside the bars.
@@ -90,8 +57,8 @@ class Timeline {
     paint.rect(left, 0, width - left, height);
     paint.clip();
     const barTop = left > 4 ? 3 : 15;
-    spans.forEach((span, index) => {
-      const {begin, end} = this.times[index];
+    spans.forEach(span => {
+      const {begin, end} = span;
       if (end < from || begin > to) return;
       const [a, b] = [x(begin), Math.max(x(begin) + 0.5, x(end) - 0.5)];
       paint.fillStyle = colour(`--series-${this.kinds.indexOf(span.kind) % SERIES_COLOURS}`);
@@ -130,16 +97,16 @@ class Timeline {
     const corner = this.canvas.getBoundingClientRect();
     const time = this.x.inverse(clientX - corner.left), track = Math.floor((clientY - corner.top) / this.rowHeight);
     const close = (this.x.inverse(3) - this.x.inverse(0)) / 2;
-    return this.timeline.spans.findIndex((span, index) => span.track === track &&
-            time >= this.times[index].begin - close && time <= this.times[index].end + close);
+    return this.timeline.spans.find(
+        span => span.track === track && time >= span.begin - close && time <= span.end + close);
   }
 
   show(clientX, clientY) {
-    const index = this.spanAt(clientX, clientY);
-    if (index < 0) return tooltip.hide();
-    const span = this.timeline.spans[index], {begin, end} = this.times[index];
+    const span = this.spanAt(clientX, clientY);
+    if (!span) return tooltip.hide();
+    const {begin, end} = span;
     tooltip.show(clientX, clientY, line(element('b', {}, span.name)),
-        line(span.kind, span.link ? ` over ${span.link}` : ''),
+        line(span.kind),
         line(`${secondsText(end - begin)}, from ${secondsText(begin)} to ${secondsText(end)}`),
         line(this.timeline.tracks[span.track]));
   }

@@ -5,13 +5,13 @@
 #include <tuple>
 
 #include "base/error.h"
-#include "predict/memory.h"
+#include "base/strings.h"
+#include "predict/needed_memory.h"
+#include "predict/what_if.h"
 
 namespace braid {
 namespace {
 
-constexpr const char* kInside = "inside a node";
-constexpr const char* kBetween = "between nodes";
 constexpr std::size_t kTimelines = 3;  // of the best layouts, besides the recipe's
 
 std::size_t index(int i) { return static_cast<std::size_t>(i); }
@@ -39,7 +39,6 @@ class Timeline {
     int work = 0, collectives = 0;
   };
   using Shown = std::tuple<double, double, int, std::size_t>;  // begin, end, rank, op
-  using Key = std::tuple<int, int, int, int, int>;             // rank, kind, module, stage, microbatch
 
   const std::vector<Op>& ops(int rank) const { return step_.schedule.ranks[index(rank)]; }
   const OpSpan& span(int rank, std::size_t op) const { return step_.play.ranks[index(rank)][op]; }
@@ -64,10 +63,6 @@ class Timeline {
     shown_.emplace_back(span(rank, i).begin, span(rank, i).end, rank, i);
   }
 
-  static Key key_of(int rank, Op::Kind kind, const Stage& stage, int microbatch) {
-    return {rank, kind, stage.module, stage.index, microbatch};
-  }
-
   void add(const Shown& shown) {
     const auto& [begin, end, rank, i] = shown;
     const Op& op = ops(rank)[i];
@@ -76,32 +71,8 @@ class Timeline {
                      .name = name_of(op),
                      .kind = kind_of(op),
                      .begin_s = begin,
-                     .end_s = end,
-                     .link = op.starts_collective() ? kBetween : "",
-                     .images_share = op.computes() && is_encoder(op.stage) ? 1.0 : 0.0,
-                     .after = before(rank, op, begin)};
-    const int number = static_cast<int>(timeline_.spans.size());
-    spans_[key_of(rank, op.kind, op.stage, op.microbatch)] = number;
+                     .end_s = end};
     timeline_.spans.push_back(std::move(span));
-  }
-
-  // Where a forward's input and a backward's gradient come from, as far as these ranks are shown; an update's
-  // gradients.
-  std::vector<int> before(int rank, const Op& op, double begin) const {
-    std::vector<int> found;
-    const auto look = [&](const Key& key) {
-      const auto span = spans_.find(key);
-      if (span != spans_.end() && timeline_.spans[index(span->second)].end_s <= begin) found.push_back(span->second);
-    };
-    for (const Edge& edge : edges_) {
-      if (op.kind == Op::Forward && edge.to == op.stage && edge.to_rank == rank)
-        look(key_of(edge.from_rank, Op::Forward, edge.from, op.microbatch));
-      if (op.kind == Op::Backward && edge.from == op.stage && edge.from_rank == rank)
-        look(key_of(edge.to_rank, Op::Backward, edge.to, op.microbatch));
-    }
-    if (op.kind == Op::Update)
-      for (const Stage& stage : stages_of(topology_, rank)) look(key_of(rank, Op::StartReduce, stage, 0));
-    return found;
   }
 
   // The span of a gather or reduction is all of it, not only its start.
@@ -109,7 +80,6 @@ class Timeline {
     const std::string name = describe(op, topology_), start = "the start of the ";
     return op.starts_collective() && name.starts_with(start) ? name.substr(start.size()) : name;
   }
-  bool is_encoder(const Stage& stage) const { return topology_.modules()[index(stage.module)].is_encoder; }
   std::string kind_of(const Op& op) const {
     if (op.kind == Op::Forward) return topology_.modules()[index(op.stage.module)].name + " forward";
     if (op.kind == Op::Backward) return topology_.modules()[index(op.stage.module)].name + " backward";
@@ -120,62 +90,62 @@ class Timeline {
 
   const PlayedStep& step_;
   const Topology& topology_;
-  const std::vector<Edge> edges_ = make_edges(topology_);
   std::map<int, Tracks> tracks_;  // by rank
   std::vector<Shown> shown_;
-  std::map<Key, int> spans_;
   PlanTimeline timeline_;
 };
 
-// --- the parts of the time
+// --- where the time goes
 
-const char* link_of(CommKind kind, const Recipe& recipe, const HardwareProfile& hardware, int ranks) {
-  const ModuleConfig& language = language_of(recipe);
-  int together = ranks;
-  if (kind == CommKind::Tensor) together = language.tp;
-  if (kind == CommKind::Context) together = language.tp * language.cp;
-  if (kind == CommKind::Expert) together = language.ep * language.expt_tp;
-  return together <= hardware.ranks_per_node ? kInside : kBetween;
+using Parts = std::vector<std::pair<std::string, double>>;
+
+void add_busy(const ModuleTimes& module, const std::string& prefix, Parts& parts) {
+  parts.emplace_back(prefix + "compute", module.compute);
+  for (std::size_t kind = 0; kind < kCommKinds; ++kind)
+    parts.emplace_back(prefix + name_of(static_cast<CommKind>(kind)), module.exposed[kind]);
 }
 
-// Of the language model's ranks: they add up to the iteration. Encoders on other ranks have slack.
-std::vector<TimePart> parts_of(const Recipe& recipe, const Simulation& simulation, const HardwareProfile& hardware) {
-  std::vector<TimePart> parts;
-  const auto add = [&](std::string name, const char* link, double seconds, double images) {
-    if (seconds > 0)
-      parts.push_back(
-          {.name = std::move(name), .link = link, .busy_s = seconds, .exposed_s = seconds, .images_share = images});
-  };
-  const std::string& language = language_of(recipe).name;
-  for (const ModuleTimes& module : simulation.modules) {
-    const bool is_language = module.name == language, bounds = simulation.bound_by.starts_with(module.name + ":");
-    if (is_language) add("waiting", "", module.waiting, 0);
-    if (is_language || recipe.topology.colocated) {
-      add(module.name + " compute", "", module.compute, is_language ? 0 : 1);
-      for (std::size_t kind = 0; kind < kCommKinds; ++kind)
-        add(fmt::format("{} {}", module.name, name_of(static_cast<CommKind>(kind))),
-            link_of(static_cast<CommKind>(kind), recipe, hardware, simulation.ranks), module.exposed[kind], 0);
-    } else {
-      const double busy = module.compute + module.communication();
-      parts.push_back({.name = module.name,
-                       .busy_s = busy,
-                       .slack_s = bounds ? 0 : std::max(0.0, simulation.iteration_s - busy),
-                       .images_share = 1});
-    }
+// Ranks on a CPU also wait for cores that are busy with others.
+PlanTimes complete(PlanTimes times, double waiting, double iteration_s) {
+  times.parts.emplace_back("waiting", waiting);
+  double sum = 0;
+  for (const auto& [name, seconds] : times.parts) sum += seconds;
+  if (sum < (1 - 1e-9) * iteration_s) times.parts.emplace_back("waiting for cores", iteration_s - sum);
+  std::erase_if(times.parts, [](const auto& part) { return part.second <= 0; });
+  return times;
+}
+
+std::vector<PlanTimes> times_of(const Recipe& recipe, const Simulation& simulation) {
+  const auto ranks = [](int count) { return counted(count, "rank"); };
+  std::vector<PlanTimes> rows;
+  if (recipe.topology.colocated) {
+    PlanTimes all = {.name = ranks(simulation.ranks)};
+    for (const ModuleTimes& module : simulation.modules) add_busy(module, module.name + " ", all.parts);
+    return {complete(std::move(all), simulation.modules.front().waiting, simulation.iteration_s)};
   }
-  return parts;
+  for (const ModuleTimes& module : simulation.modules) {
+    PlanTimes row = {.name = fmt::format("{}, {}", module.name, ranks(module.ranks))};
+    add_busy(module, "", row.parts);
+    rows.push_back(complete(std::move(row), module.waiting, simulation.iteration_s));
+  }
+  return rows;
 }
 
-std::vector<PlanStageMemory> memory_of(const Recipe& recipe, const HardwareProfile& hardware) {
+struct PlanMemory {
+  double needed = 0;  // bytes of a device
+  std::vector<PlanStageMemory> stages{};
+};
+
+PlanMemory memory_of(const Recipe& recipe, const HardwareProfile& hardware) {
   const Topology topology(recipe.topology, workload_of(recipe));
-  const MemoryPrediction prediction =
-      predict_memory(recipe, topology, full_step(recipe, topology), {.on_gpu = hardware.device != "cpu"});
+  const MemoryQuestion question = {.on_gpu = hardware.device != "cpu"};
+  const MemoryPrediction prediction = predict_memory(recipe, topology, full_step(recipe, topology), question);
   std::vector<PlanStageMemory> stages;
   for (const StageRankMemory& stage : prediction.stages) {
     PlanStageMemory memory = {.module = topology.modules()[index(stage.stage.module)].name,
                               .stage = stage.stage.index,
                               .rank = stage.rank.global_rank,
-                              .peak_bytes = static_cast<double>(stage.rank.least_device())};
+                              .needed_bytes = static_cast<double>(stage.rank.least_device())};
     const auto add = [&](std::string name, std::int64_t bytes) {
       std::ranges::replace(name, '_', ' ');
       if (bytes > 0) memory.bytes.emplace_back(std::move(name), static_cast<double>(bytes));
@@ -186,7 +156,7 @@ std::vector<PlanStageMemory> memory_of(const Recipe& recipe, const HardwareProfi
     add("context (estimate)", stage.rank.context);
     stages.push_back(std::move(memory));
   }
-  return stages;
+  return {static_cast<double>(needed_of_device(prediction, topology, question)), std::move(stages)};
 }
 
 std::vector<std::pair<std::string, std::string>> recipe_keys(const Recipe& recipe) {
@@ -202,25 +172,25 @@ std::vector<std::pair<std::string, std::string>> recipe_keys(const Recipe& recip
 }
 
 PlanLayout plan_layout(const Recipe& recipe, const Simulation& simulation, const HardwareProfile& hardware) {
+  PlanMemory memory = memory_of(recipe, hardware);
   PlanLayout layout = {.name = grids_text(recipe),
                        .settings = recipe_keys(recipe),
+                       .settings_text = settings_text(recipe),
                        .iteration_s = simulation.iteration_s,
                        .spread_s = simulation.spread_s,
                        .tokens_per_s_per_gpu = simulation.tokens_per_s_per_gpu,
                        .tflops_per_gpu = simulation.tflops_per_gpu,
                        .bubble = simulation.bubble,
                        .exposed_communication_s = simulation.exposed_communication_s,
+                       .needed_bytes = memory.needed,
                        .bound_by = simulation.bound_by,
-                       .parts = parts_of(recipe, simulation, hardware),
-                       .memory = memory_of(recipe, hardware)};
-  for (const PlanStageMemory& stage : layout.memory) layout.peak_bytes = std::max(layout.peak_bytes, stage.peak_bytes);
+                       .times = times_of(recipe, simulation),
+                       .memory = std::move(memory.stages)};
   return layout;
 }
 
 PlanLayout plan_layout(const Candidate& candidate, const HardwareProfile& hardware, std::int64_t limit) {
   PlanLayout layout = plan_layout(candidate.recipe, candidate.simulation, hardware);
-  layout.tokens_per_s_per_gpu = candidate.tokens_per_s_per_gpu;
-  layout.peak_bytes = static_cast<double>(candidate.memory);
   layout.fits = candidate.memory <= limit;
   layout.reason = candidate.why;
   return layout;
@@ -233,18 +203,23 @@ PlanPage page_about(const PageRecipe& about) {
                    .hardware_source = about.hardware.source,
                    .global_batch = about.recipe.train.global_batch,
                    .memory_bytes = 1e9 * about.hardware.memory_gb,
+                   .memory_is_shared = about.hardware.device == "cpu",
                    .notes = {described(about.hardware), "samples: " + about.sizes}};
   return page;
 }
 
 }  // namespace
 
-PlanPage page_of(const PageRecipe& about, const SimulationAndStep& simulated) {
+PlanPage page_of(const PageRecipe& about, const SimulationAndStep& simulated, const SimulateOptions& steps) {
+  const Simulation& simulation = simulated.simulation;
+  WhatIf what_if(about.recipe, about.hardware, steps, {simulation.ranks, simulation.nodes});
   PlanPage page = page_about(about);
-  page.ranks = simulated.simulation.ranks;
+  page.what_if = what_if.axes();
+  page.ranks = simulation.ranks;
   page.baseline = 0;
-  page.layouts.push_back(plan_layout(about.recipe, simulated.simulation, about.hardware));
-  page.layouts.front().fits = page.layouts.front().peak_bytes <= page.memory_bytes;
+  page.layouts.push_back(plan_layout(about.recipe, simulation, about.hardware));
+  page.layouts.front().what_if = what_if.seconds_of(about.recipe, simulation);
+  page.layouts.front().fits = page.layouts.front().needed_bytes <= page.memory_bytes;
   page.layouts.front().timeline = Timeline(simulated.step).build();
   mark_front(page.layouts);
   return page;
@@ -265,8 +240,16 @@ PlanPage page_of(const PageRecipe& about, const SearchResult& result, const Simu
   };
   for (const Candidate& candidate : result.front)
     if (!is_shown(candidate)) candidates.push_back(&candidate);
+  WhatIf::Largest largest;
+  for (const Candidate* candidate : candidates) {
+    largest.ranks = std::max(largest.ranks, candidate->simulation.ranks);
+    largest.nodes = std::max(largest.nodes, candidate->simulation.nodes);
+  }
+  WhatIf what_if(about.recipe, about.hardware, steps, largest);
+  page.what_if = what_if.axes();
   for (const Candidate* candidate : candidates) {
     page.layouts.push_back(plan_layout(*candidate, about.hardware, result.memory_limit));
+    page.layouts.back().what_if = what_if.seconds_of(candidate->recipe, candidate->simulation);
     if (page.layouts.size() <= kTimelines || candidate == &result.given)
       page.layouts.back().timeline =
           Timeline(simulate_and_keep(candidate->recipe, about.hardware, {.steps = 1, .draw = steps.draw}).step).build();

@@ -15,8 +15,8 @@ struct PageRecipe {
   std::string sizes{};  // of samples, in words
 };
 
-// One layout, with its timeline.
-PlanPage page_of(const PageRecipe& about, const SimulationAndStep& simulated);
+// One layout, with its timeline. `steps`: those that were simulated.
+PlanPage page_of(const PageRecipe& about, const SimulationAndStep& simulated, const SimulateOptions& steps);
 // The best layouts, the recipe as given and the front, in this order; timelines of the best ones and of the recipe.
 PlanPage page_of(const PageRecipe& about, const SearchResult& result, const SimulateOptions& steps);
 

@@ -15,20 +15,28 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-Json to_json(const TimePart& part) {
-  return {{"name", part.name},           {"link", part.link},       {"busy_s", part.busy_s},
-          {"exposed_s", part.exposed_s}, {"slack_s", part.slack_s}, {"images_share", part.images_share}};
+Json to_json(const PlanTimes& times) {
+  Json parts = Json::object();
+  for (const auto& [name, seconds] : times.parts) parts[name] = seconds;
+  return {{"name", times.name}, {"parts", std::move(parts)}};
 }
 
-// Numbers in a fixed order, to keep pages with many spans small: track, name, kind, begin, end, link, fixed, images,
-// after. Names, kinds and links are indices of a list of texts.
+Json to_json(const WhatIfAxis& axis) { return {{"name", axis.name}, {"stops", axis.stops}}; }
+
+// There are many of them, and sliders need no more digits.
+std::vector<double> six_digits(std::vector<double> values) {
+  for (double& value : values) value = std::stod(fmt::format("{:.6g}", value));
+  return values;
+}
+
+// Numbers in a fixed order, to keep pages with many spans small: track, name, kind, begin, end. Names and kinds are
+// indices of a list of texts.
 class TimelineJson {
  public:
   explicit TimelineJson(const PlanTimeline& timeline) {
     Json spans = Json::array();
     for (const PlanSpan& span : timeline.spans)
-      spans.push_back(Json::array({span.track, index_of(span.name), index_of(span.kind), span.begin_s, span.end_s,
-                                   index_of(span.link), span.fixed_s, span.images_share, span.after}));
+      spans.push_back(Json::array({span.track, index_of(span.name), index_of(span.kind), span.begin_s, span.end_s}));
     json_ = {{"tracks", timeline.tracks}, {"texts", texts_}, {"spans", std::move(spans)}};
   }
   Json take() { return std::move(json_); }
@@ -52,7 +60,7 @@ Json to_json(const PlanStageMemory& stage) {
           {"stage", stage.stage},
           {"rank", stage.rank},
           {"bytes", std::move(bytes)},
-          {"peak_bytes", stage.peak_bytes}};
+          {"needed_bytes", stage.needed_bytes}};
 }
 
 template <class Item>
@@ -67,31 +75,30 @@ Json to_json(const PlanLayout& layout) {
   for (const auto& [key, value] : layout.settings) settings[key] = value;
   return {{"name", layout.name},
           {"settings", std::move(settings)},
+          {"settings_text", layout.settings_text},
           {"iteration_s", layout.iteration_s},
           {"spread_s", layout.spread_s},
           {"tokens_per_s_per_gpu", layout.tokens_per_s_per_gpu},
           {"tflops_per_gpu", layout.tflops_per_gpu},
           {"bubble", layout.bubble},
           {"exposed_communication_s", layout.exposed_communication_s},
-          {"peak_bytes", layout.peak_bytes},
+          {"needed_bytes", layout.needed_bytes},
           {"fits", layout.fits},
           {"on_front", layout.on_front},
           {"bound_by", layout.bound_by},
           {"reason", layout.reason},
-          {"parts", list_of(layout.parts)},
+          {"times", list_of(layout.times)},
+          {"what_if", six_digits(layout.what_if)},
           {"memory", list_of(layout.memory)},
           {"timeline", layout.timeline.spans.empty() ? Json(nullptr) : TimelineJson(layout.timeline).take()}};
 }
 
-// The browser replays spans in the order of the list.
-void check(const PlanTimeline& timeline) {
-  for (std::size_t i = 0; i < timeline.spans.size(); ++i) {
-    const PlanSpan& span = timeline.spans[i];
-    BRAID_CHECK(span.track >= 0 && span.track < std::ssize(timeline.tracks), "span {} is on track {} of {}", i,
-                span.track, timeline.tracks.size());
-    for (const int before : span.after)
-      BRAID_CHECK(before >= 0 && before < static_cast<int>(i), "span {} is after span {}", i, before);
-  }
+void check(const PlanLayout& layout, std::size_t combinations) {
+  const auto& [tracks, spans] = layout.timeline;
+  for (std::size_t i = 0; i < spans.size(); ++i)
+    BRAID_CHECK(spans[i].track >= 0 && spans[i].track < std::ssize(tracks), "span {} is on track {} of {}", i,
+                spans[i].track, tracks.size());
+  BRAID_CHECK_EQ(layout.what_if.size(), combinations, "answers of the sliders");
 }
 
 }  // namespace
@@ -103,7 +110,7 @@ void mark_front(std::vector<PlanLayout>& layouts) {
     if (layout.fits) fitting.push_back(&layout);
   }
   std::stable_sort(fitting.begin(), fitting.end(), [](const PlanLayout* a, const PlanLayout* b) {
-    return std::pair(a->peak_bytes, a->iteration_s) < std::pair(b->peak_bytes, b->iteration_s);
+    return std::pair(a->needed_bytes, a->iteration_s) < std::pair(b->needed_bytes, b->iteration_s);
   });
   double fastest = std::numeric_limits<double>::infinity();
   for (PlanLayout* layout : fitting) {
@@ -113,9 +120,11 @@ void mark_front(std::vector<PlanLayout>& layouts) {
 }
 
 nlohmann::ordered_json to_json(const PlanPage& page) {
+  std::size_t combinations = page.what_if.empty() ? 0 : 1;
+  for (const WhatIfAxis& axis : page.what_if) combinations *= axis.stops.size();
   Json layouts = Json::array();
   for (const PlanLayout& layout : page.layouts) {
-    check(layout.timeline);
+    check(layout, combinations);
     layouts.push_back(to_json(layout));
   }
   return {{"recipe", page.recipe},
@@ -125,9 +134,11 @@ nlohmann::ordered_json to_json(const PlanPage& page) {
           {"ranks", page.ranks},
           {"global_batch", page.global_batch},
           {"memory_bytes", page.memory_bytes},
+          {"memory_is_shared", page.memory_is_shared},
           {"baseline", page.baseline},
           {"best", page.best},
           {"notes", page.notes},
+          {"what_if", list_of(page.what_if)},
           {"layouts", std::move(layouts)}};
 }
 

@@ -12,8 +12,9 @@
 #include "base/worker_pool.h"
 #include "predict/layout_bound.h"
 #include "predict/layout_space.h"
-#include "predict/memory.h"
-#include "predict/search_reasons.h"
+#include "predict/needed_memory.h"
+#include "predict/search_results.h"
+#include "predict/search_settings.h"
 
 namespace braid {
 namespace {
@@ -22,48 +23,7 @@ constexpr double kNever = std::numeric_limits<double>::infinity();
 constexpr std::size_t kAtOnce = 16;     // layouts of the language model between two looks at the fastest so far
 constexpr double kRounding = 1 - 1e-9;  // of bounds, which add the same times in another order
 
-const std::vector<int> kPieces = {1, 2, 4};
 const std::vector<int> kPrefetch = {0, 1, 2, 4};
-
-bool is_faster(const Candidate& a, const Candidate& b) {
-  const auto key = [](const Candidate& c) {
-    return std::tuple(c.simulation.iteration_s, c.memory, c.simulation.ranks);
-  };
-  return key(a) < key(b);
-}
-
-// Every set of parts to compute again in backward; `full` has all of them.
-std::vector<RecomputeConfig> recompute_sets(const Recipe& recipe) {
-  std::vector<std::string> parts = recompute_parts(recipe);
-  std::erase(parts, "full");
-  const std::vector<std::string> frozen = frozen_sets(recipe);
-  const auto trains = [&](const ModuleConfig& module) {
-    return module.kind == "encoder" && !contains(frozen, module.name + ".encoder");
-  };
-  if (std::ranges::none_of(recipe.topology.modules, trains)) std::erase(parts, "vision");
-  std::vector<RecomputeConfig> sets;
-  for (std::size_t bits = 0; bits < std::size_t{1} << parts.size(); ++bits) {
-    std::vector<std::string> names;
-    for (std::size_t i = 0; i < parts.size(); ++i)
-      if (bits >> i & 1) names.push_back(parts[i]);
-    sets.push_back(recompute_config(names));
-  }
-  sets.push_back({.full = true});
-  return sets;
-}
-
-TypicalSample drawn_sample(const Recipe& recipe, const SimulateOptions& options) {
-  const Topology topology(recipe.topology, workload_of(recipe));
-  std::vector<StepSizes> steps;
-  for (int step = 0; step < options.steps; ++step) steps.push_back(options.draw(recipe, topology, step));
-  return mean_sample(recipe, topology, steps);
-}
-
-// Settings of one layout of the language model with the least time of its forwards and backwards.
-struct Choice {
-  Settings settings;
-  double of_language = 0;
-};
 
 enum class Fit { Unknown, No };
 
@@ -74,14 +34,14 @@ class Search {
         hardware_(hardware),
         options_(options),
         gpus_(options.nodes * hardware.ranks_per_node),
-        kept_(options.steps.draw ? 2 * options.top : options.top),
         space_(recipe,
                {.gpus = gpus_, .ranks_per_node = hardware.ranks_per_node, .same_data_order = options.same_data_order}),
-        sample_(options.steps.draw ? drawn_sample(recipe, options.steps) : full_sample(recipe)),
+        sample_(typical_sample(recipe, options.steps)),
         bound_(recipe, hardware, gpus_, sample_),
-        recompute_sets_(recompute_sets(recipe)),
+        settings_(recipe, bound_),
         pool_(options.threads > 0 ? options.threads
-                                  : static_cast<int>(std::max(1U, std::thread::hardware_concurrency()))) {
+                                  : static_cast<int>(std::max(1U, std::thread::hardware_concurrency()))),
+        best_(options.steps.draw ? 2 * options.top : options.top) {
     result_.gpus = gpus_;
     result_.memory_limit = static_cast<std::int64_t>(1e9 * hardware.memory_gb * (1 - options.memory_headroom));
     result_.counts.against_rules = space_.against_rules();
@@ -95,7 +55,7 @@ class Search {
     const std::vector<Start> starts = order_by_bound();
     std::size_t next = 0;
     while (true) {
-      const double limit = options_.use_bounds ? slowest_of_best() : kNever;
+      const double limit = options_.use_bounds ? best_.slowest() : kNever;
       const double ready = ready_.empty() ? kNever : ready_.front().bound;
       if (next < starts.size() && starts[next].bound < std::min(limit, ready))
         next = choose_settings(starts, next);
@@ -125,10 +85,6 @@ class Search {
     std::size_t start = 0;
   };
 
-  struct Best {
-    std::size_t start = 0;
-    Candidate candidate{};
-  };
   // The results of some layouts.
   struct Outcome {
     std::vector<Ready> ready{};
@@ -136,72 +92,44 @@ class Search {
     SearchCounts counts{};
   };
 
-  // --- results
+  // --- candidates
 
-  // Of a device, or of the host whose ranks share it.
+  // Of the fullest device, with all modules and with the language model alone.
   struct Memory {
-    std::int64_t fullest = 0, language = 0;
+    std::int64_t needed = 0, language = 0;
   };
   Memory memory_of(const Recipe& recipe) const {
     const Topology topology(recipe.topology, workload_of(recipe));
-    const bool on_gpu = hardware_.device != "cpu";
-    const std::int64_t sharing = on_gpu ? 1 : topology.world_size();
-    Memory memory;
-    for (const auto& [stage, rank] : predict_memory(recipe, topology, full_step(recipe, topology), {on_gpu}).stages) {
-      const std::int64_t bytes = sharing * rank.least_device();
-      memory.fullest = std::max(memory.fullest, bytes);
-      if (!topology.modules()[static_cast<std::size_t>(stage.module)].is_encoder)
-        memory.language = std::max(memory.language, bytes);
-    }
+    const MemoryQuestion question = {.on_gpu = hardware_.device != "cpu"};
+    MemoryPrediction prediction = predict_memory(recipe, topology, full_step(recipe, topology), question);
+    Memory memory = {.needed = needed_of_device(prediction, topology, question)};
+    std::erase_if(prediction.stages, [&](const StageRankMemory& stage) {
+      return topology.modules()[static_cast<std::size_t>(stage.stage.module)].is_encoder;
+    });
+    memory.language = needed_of_device(prediction, topology, question);
     return memory;
   }
 
   Candidate evaluate(const Recipe& recipe, const Memory& memory) const {
     const auto equal = [&](const Recipe& r, const Topology& topology, int) { return equal_step(sample_, r, topology); };
-    return candidate_of(recipe, memory.fullest, {.draw = equal, .equal_replicas = true});
+    return candidate_of(recipe, memory.needed, {.draw = equal, .equal_replicas = true});
   }
 
   Candidate candidate_of(const Recipe& recipe, std::int64_t memory, const SimulateOptions& steps) const {
     Candidate candidate = {.recipe = recipe, .simulation = simulate(recipe, hardware_, steps), .memory = memory};
-    const Simulation& simulation = candidate.simulation;
-    candidate.tokens_per_s_per_gpu =
-        simulation.tokens_per_s_per_gpu * simulation.ranks / std::max(gpus_, simulation.ranks);
+    Simulation& simulation = candidate.simulation;
+    const double used = static_cast<double>(simulation.ranks) / std::max(gpus_, simulation.ranks);
+    simulation.tokens_per_s_per_gpu *= used;
+    simulation.tflops_per_gpu *= used;
     return candidate;
-  }
-
-  double slowest_of_best() const {
-    return std::ssize(best_) < kept_ ? kNever : best_.back().candidate.simulation.iteration_s;
-  }
-
-  double fastest_of(std::size_t start) const {
-    const auto same = std::ranges::find(best_, start, &Best::start);
-    return same == best_.end() ? kNever : same->candidate.simulation.iteration_s;
   }
 
   // Of each layout of the language model, the fastest counts.
   void keep(Outcome outcome, std::size_t start) {
     result_.counts += outcome.counts;
     if (outcome.fitting.empty()) return;
-    const Candidate& fastest = *std::ranges::min_element(outcome.fitting, is_faster);
-    const auto same = std::ranges::find(best_, start, &Best::start);
-    if (same == best_.end())
-      best_.push_back({start, fastest});
-    else if (is_faster(fastest, same->candidate))
-      same->candidate = fastest;
-    std::ranges::stable_sort(best_, is_faster, &Best::candidate);
-    if (std::ssize(best_) > kept_) best_.pop_back();
-    for (Candidate& candidate : outcome.fitting) add_to_front(std::move(candidate));
-  }
-
-  static bool is_no_better(const Candidate& a, const Candidate& b) {
-    return b.simulation.iteration_s <= a.simulation.iteration_s && b.memory <= a.memory;
-  }
-
-  void add_to_front(Candidate candidate) {
-    std::vector<Candidate>& front = result_.front;
-    if (std::ranges::any_of(front, [&](const Candidate& other) { return is_no_better(candidate, other); })) return;
-    std::erase_if(front, [&](const Candidate& other) { return is_no_better(other, candidate); });
-    front.push_back(std::move(candidate));
+    best_.add(start, *std::ranges::min_element(outcome.fitting, is_faster));
+    for (Candidate& candidate : outcome.fitting) add_to_front(result_.front, std::move(candidate));
   }
 
   // Simulates what is left again, with steps in which replicas differ.
@@ -213,30 +141,15 @@ class Search {
     });
     std::ranges::stable_sort(result_.best, is_faster);
     result_.front.clear();
-    for (const Candidate& candidate : result_.best) add_to_front(candidate);
+    for (const Candidate& candidate : result_.best) add_to_front(result_.front, candidate);
     if (std::ssize(result_.best) > options_.top) result_.best.resize(static_cast<std::size_t>(options_.top));
   }
 
   void finish() {
-    for (Best& best : best_) result_.best.push_back(std::move(best.candidate));
+    result_.best = best_.take();
     if (options_.steps.draw) draw_steps();
-    if (result_.given_fits) add_to_front(result_.given);
-    std::ranges::stable_sort(result_.front, is_faster);
-    const auto explain = [&](std::vector<Candidate>& candidates) {
-      for (Candidate& candidate : candidates) {
-        candidate.on_front = std::ranges::any_of(result_.front, [&](const Candidate& other) {
-          return other.memory == candidate.memory && other.simulation.iteration_s == candidate.simulation.iteration_s;
-        });
-        candidate.why = compare_layouts({result_.given.recipe, result_.given.simulation},
-                                        {candidate.recipe, candidate.simulation}, hardware_.ranks_per_node);
-      }
-    };
-    explain(result_.best);
-    explain(result_.front);
-    std::vector<Candidate> given = {result_.given};
-    explain(given);
-    result_.given.on_front = given.front().on_front;
-    result_.given.why = fmt::format("bound by {}", result_.given.simulation.bound_by);
+    if (result_.given_fits) add_to_front(result_.front, result_.given);
+    explain(result_, hardware_.ranks_per_node);
   }
 
   // --- bounds
@@ -257,53 +170,16 @@ class Search {
     const std::vector<Layout> layouts = space_.layouts_of(language);
     Start start = {language, kNever, std::ssize(layouts)};
     if (bound_.bytes_of_language(language) > result_.memory_limit) return start;
-    const Choice choice = choice_of(language, {});
+    const SettingsChoice choice = settings_.fastest(language, {});
     for (const Layout& layout : layouts) start.bound = std::min(start.bound, bound_of(layout, choice));
     return start;
   }
 
-  double bound_of(const Layout& layout, const Choice& choice) {
+  double bound_of(const Layout& layout, const SettingsChoice& choice) {
     return kRounding * bound_.of_layout(layout, choice.settings, choice.of_language);
   }
 
   // --- settings
-
-  // Sequence parallelism, and as many pieces, as make the layers fastest.
-  Settings settings_of(const LanguageLayout& language, const RecomputeConfig& recompute) {
-    const Split& split = language.split;
-    const std::tuple key(split.tp, split.cp, split.ep, language.micro_batch, names_of(recompute));
-    return pieces_.get(key, [&] {
-      Settings best;
-      double least = kNever;
-      for (const bool sequence : split.tp > 1 ? std::vector{true, false} : std::vector{recipe_.model.sequence_parallel})
-        for (const int tp_pieces : sequence&& split.tp > 1 ? kPieces : std::vector{1})
-          for (const int expert_pieces : split.ep > 1 ? kPieces : std::vector{1}) {
-            const Settings settings = {.sequence_parallel = sequence,
-                                       .overlap = {.tp_pieces = tp_pieces, .expert_pieces = expert_pieces},
-                                       .recompute = recompute};
-            const double seconds = bound_.of_layers(language, settings);
-            if (seconds >= least) continue;
-            least = seconds;
-            best = settings;
-          }
-      return best;
-    });
-  }
-
-  Choice choice_of(const LanguageLayout& language, const RecomputeConfig& recompute) {
-    const Settings settings = settings_of(language, recompute);
-    return {settings, bound_.of_language(language, settings)};
-  }
-
-  // By time, then by how much is computed again.
-  std::vector<Choice> choices_of(const LanguageLayout& language) {
-    std::vector<Choice> choices;
-    for (const RecomputeConfig& recompute : recompute_sets_) choices.push_back(choice_of(language, recompute));
-    std::ranges::stable_sort(choices, {}, [](const Choice& choice) {
-      return std::tuple(choice.of_language, names_of(choice.settings.recompute).size());
-    });
-    return choices;
-  }
 
   // Of the next layouts of the language model.
   std::size_t choose_settings(const std::vector<Start>& starts, std::size_t first) {
@@ -321,14 +197,15 @@ class Search {
   // The cheapest settings that fit, of each layout.
   Outcome choose(const LanguageLayout& language, std::size_t start) {
     Outcome outcome;
-    const std::vector<Choice> choices = choices_of(language);
+    const std::vector<SettingsChoice> choices = settings_.choices(language);
     std::vector<Fit> of_language(choices.size(), Fit::Unknown);  // for encoders on other ranks, too
     for (Layout& layout : space_.layouts_of(language)) {
       if (!validate(recipe_with(layout, choices.front().settings)).empty()) {
         ++outcome.counts.against_rules;
         continue;
       }
-      const std::optional<std::size_t> found = cheapest_that_fits(layout, choices, of_language);
+      const std::optional<std::size_t> found =
+          cheapest_that_fits(choices, [&](std::size_t i) { return fits(layout, choices[i].settings, of_language[i]); });
       if (!found) {
         ++outcome.counts.too_large;
         continue;
@@ -339,27 +216,12 @@ class Search {
     return outcome;
   }
 
-  // The first and the last but one keep the most and, but for `full`, the least. Most layouts need no more than these.
-  std::optional<std::size_t> cheapest_that_fits(const Layout& layout, const std::vector<Choice>& choices,
-                                                std::vector<Fit>& of_language) const {
-    const auto fits = [&](std::size_t i) {
-      if (of_language[i] == Fit::No) return false;
-      const Memory memory = memory_of(recipe_with(layout, choices[i].settings));
-      if (!layout.colocated && memory.language > result_.memory_limit) of_language[i] = Fit::No;
-      return memory.fullest <= result_.memory_limit;
-    };
-    const auto parts = [&](std::size_t i) { return names_of(choices[i].settings.recompute).size(); };
-    std::size_t none = 0, most = 0, full = 0;
-    for (std::size_t i = 0; i < choices.size(); ++i) {
-      if (choices[i].settings.recompute.full) full = i;
-      if (parts(i) == 0) none = i;
-      if (parts(i) > parts(most)) most = i;
-    }
-    if (fits(none)) return none;
-    if (!fits(most)) return fits(full) ? std::optional(full) : std::nullopt;
-    for (std::size_t i = 0; i < choices.size(); ++i)
-      if (i == most || (i != none && fits(i))) return i;
-    return most;
+  // `of_language`: whether the language model alone is too large, if that is known.
+  bool fits(const Layout& layout, const Settings& settings, Fit& of_language) const {
+    if (of_language == Fit::No) return false;
+    const Memory memory = memory_of(recipe_with(layout, settings));
+    if (!layout.colocated && memory.language > result_.memory_limit) of_language = Fit::No;
+    return memory.needed <= result_.memory_limit;
   }
 
   // --- simulations
@@ -367,7 +229,7 @@ class Search {
   void simulate_ready(double limit) {
     std::vector<Ready> now;
     while (!ready_.empty() && now.size() < kAtOnce && ready_.front().bound < limit) {
-      if (!options_.use_bounds || ready_.front().bound < fastest_of(ready_.front().start))
+      if (!options_.use_bounds || ready_.front().bound < best_.fastest_of(ready_.front().start))
         now.push_back(std::move(ready_.front()));
       else
         ++result_.counts.too_slow;
@@ -385,7 +247,7 @@ class Search {
     const auto evaluate_settings = [&] {
       const Recipe changed = recipe_with(ready.layout, settings);
       const Memory memory = memory_of(changed);
-      if (memory.fullest > result_.memory_limit) return;
+      if (memory.needed > result_.memory_limit) return;
       ++outcome.counts.simulations;
       outcome.fitting.push_back(evaluate(changed, memory));
     };
@@ -422,15 +284,13 @@ class Search {
   const HardwareProfile& hardware_;
   const SearchOptions options_;
   const int gpus_;
-  const int kept_;  // layouts of the language model
   const LayoutSpace space_;
   const TypicalSample sample_;
   LayoutBound bound_;
-  SharedTable<std::tuple<int, int, int, int, std::vector<std::string>>, Settings> pieces_;
-  const std::vector<RecomputeConfig> recompute_sets_;
+  SearchSettings settings_;
   WorkerPool pool_;
   std::vector<Ready> ready_;  // the least bound first
-  std::vector<Best> best_;    // the fastest first
+  BestLayouts best_;
   SearchResult result_;
 };
 

@@ -28,11 +28,10 @@ struct SearchOptions {
 
 struct Candidate {
   Recipe recipe{};
-  Simulation simulation{};
-  double tokens_per_s_per_gpu = 0;  // of all GPUs, also those that are idle
-  std::int64_t memory = 0;          // bytes of the fullest device
-  bool on_front = false;            // nothing that was simulated is faster and smaller
-  std::string why{};                // against the recipe as given
+  Simulation simulation{};  // with tokens and FLOP/s per GPU of all GPUs, also those that are idle
+  std::int64_t memory = 0;  // bytes that a device needs, see predict/needed_memory.h
+  bool on_front = false;    // nothing that was simulated is faster and smaller
+  std::string why{};        // against the recipe as given
 };
 
 struct SearchCounts {

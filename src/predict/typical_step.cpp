@@ -81,6 +81,14 @@ TypicalSample mean_sample(const Recipe& recipe, const Topology& topology, const 
   return sample;
 }
 
+TypicalSample typical_sample(const Recipe& recipe, const SimulateOptions& options) {
+  if (!options.draw) return full_sample(recipe);
+  const Topology topology(recipe.topology, workload_of(recipe));
+  std::vector<StepSizes> steps;
+  for (int step = 0; step < options.steps; ++step) steps.push_back(options.draw(recipe, topology, step));
+  return mean_sample(recipe, topology, steps);
+}
+
 StepSizes equal_step(const TypicalSample& sample, const Recipe& recipe, const Topology& topology) {
   const Grid& language = topology.language().dense;
   const std::int64_t micro_batch = recipe.train.micro_batch, cp = language.size_of("cp"), dp = language.size_of("dp");

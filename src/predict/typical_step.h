@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "run/step_sizes.h"
+#include "predict/simulate.h"
 
 namespace braid {
 
@@ -22,6 +22,9 @@ Recipe smallest(Recipe recipe);
 TypicalSample full_sample(const Recipe& recipe);
 // With the mean text and the mean size and number of media of these steps.
 TypicalSample mean_sample(const Recipe& recipe, const Topology& topology, const std::vector<StepSizes>& steps);
+
+// With the mean sizes of drawn steps; else as full_sample().
+TypicalSample typical_sample(const Recipe& recipe, const SimulateOptions& options);
 
 StepSizes equal_step(const TypicalSample& sample, const Recipe& recipe, const Topology& topology);
 

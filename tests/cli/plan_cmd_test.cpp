@@ -168,6 +168,55 @@ TEST(PlanCommand, MemoryAndTimeAreOfTheSameSteps) {
 }
 
 // The numbers are checked by tests/train/traffic_test.cpp.
+// The data of a page.
+nlohmann::json page_data(const std::string& path) {
+  const std::string page = testing::read_file(path);
+  const std::size_t begin = page.find('>', page.find("id=data")) + 1;
+  return nlohmann::json::parse(page.substr(begin, page.find("</script>", begin) - begin));
+}
+
+// Of a GPU and of a host, whose ranks share it: what plan memory says is what a search and pages compare.
+TEST(PlanCommand, MemoryIsTheSameNumberEverywhere) {
+  const TemporaryFolder folder;
+  const std::string recipe = folder.write("recipe.yaml", kShortRecipe), html = folder.path() + "/plan.html";
+  for (const std::string hardware : {"h100", "cpu-2"}) {
+    SCOPED_TRACE(hardware);
+    std::vector<std::string> words = {"plan", "memory", recipe, "--full", "--json"};
+    if (hardware == "cpu-2") words.emplace_back("--cpu");
+    const nlohmann::json memory = nlohmann::json::parse(braid(words).out);
+    std::int64_t fullest = 0;
+    for (const auto& stage : memory["stages"]) {
+      std::int64_t sum =
+          stage["outside_bytes"]["nccl"].get<std::int64_t>() + stage["outside_bytes"]["context"].get<std::int64_t>();
+      for (const auto& bytes : stage["bytes"]) sum += bytes.get<std::int64_t>();
+      EXPECT_EQ(stage["needed_bytes"], sum);
+      fullest = std::max(fullest, sum);
+    }
+    if (hardware == "h100")
+      EXPECT_EQ(memory["needed_bytes"], fullest);
+    else
+      EXPECT_GT(memory["needed_bytes"], fullest);
+    const auto same = [&](const nlohmann::json& layout) {
+      EXPECT_EQ(layout["needed_bytes"], memory["needed_bytes"]);
+      ASSERT_EQ(layout["memory"].size(), memory["stages"].size());
+      for (std::size_t i = 0; i < memory["stages"].size(); ++i) {
+        EXPECT_EQ(layout["memory"][i]["needed_bytes"], memory["stages"][i]["needed_bytes"]);
+        double sum = 0;
+        for (const auto& bytes : layout["memory"][i]["bytes"]) sum += bytes.get<double>();
+        EXPECT_EQ(sum, layout["memory"][i]["needed_bytes"]);
+      }
+    };
+    braid({"plan", "simulate", recipe, "--full", "--hardware", hardware, "--html", html});
+    same(page_data(html)["layouts"][0]);
+    const Finished search = braid({"plan", "search", recipe, "--full", "--hardware", hardware, "--nodes", "1", "--top",
+                                   "1", "--html", html, "--json"});
+    EXPECT_EQ(nlohmann::json::parse(search.out)["given"]["memory_bytes"], memory["needed_bytes"]);
+    const nlohmann::json page = page_data(html);
+    same(page["layouts"][page["baseline"].get<std::size_t>()]);
+    EXPECT_EQ(page["memory_is_shared"], hardware == "cpu-2");
+  }
+}
+
 TEST(PlanCommand, PlanBytes) {
   TemporaryFolder folder;
   const std::string recipe = folder.write("r.yaml", kShortRecipe);

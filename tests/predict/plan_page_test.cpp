@@ -14,7 +14,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 PlanLayout layout(double seconds, double bytes, bool fits = true) {
-  return {.iteration_s = seconds, .peak_bytes = bytes, .fits = fits};
+  return {.iteration_s = seconds, .needed_bytes = bytes, .fits = fits};
 }
 
 TEST(PlanPage, TheFrontHasWhatNoOtherLayoutBeats) {
@@ -42,18 +42,14 @@ TEST(PlanPage, TheJsonHasWhatThePlanHas) {
   EXPECT_TRUE(json["layouts"][5]["timeline"].is_null());
 }
 
-TEST(PlanPage, TheExamplesPartsAddUp) {
-  for (const PlanLayout& each : testing::example_plan().layouts) {
-    double sum = 0;
-    for (const TimePart& part : each.parts) sum += part.exposed_s;
-    EXPECT_NEAR(sum, each.iteration_s, 1e-9) << each.name;
-  }
-}
-
-TEST(PlanPage, ASpanThatWaitsForALaterOneIsRefused) {
+TEST(PlanPage, WhatTheBrowserCannotShowIsRefused) {
   PlanPage page = testing::example_plan();
-  page.layouts[0].timeline.spans[0].after = {1};
+  page.layouts[0].timeline.spans[0].track = 99;
   EXPECT_THROW(plan_html(page), std::exception);
+  page = testing::example_plan();
+  page.what_if = {{"speed between nodes", {0.5, 1}}};  // without times
+  EXPECT_THROW(plan_html(page), std::exception);
+  page = testing::example_plan();
   page.best = 1000;
   EXPECT_THROW(plan_html(page), std::exception);
 }

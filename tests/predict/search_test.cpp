@@ -4,14 +4,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <limits>
 
 #include "base/strings.h"
 #include "predict/fill_plan_page.h"
 #include "predict/layout_bound.h"
 #include "predict/layout_space.h"
-#include "predict/memory.h"
+#include "predict/needed_memory.h"
 #include "predict/search_reasons.h"
+#include "predict/search_settings.h"
 #include "predict/step_draws.h"
 #include "predict/typical_step.h"
 
@@ -20,6 +22,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::Contains;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -44,10 +47,7 @@ std::size_t index_of(int i) { return static_cast<std::size_t>(i); }
 
 std::int64_t needed(const Recipe& recipe) {
   const Topology topology(recipe.topology, workload_of(recipe));
-  std::int64_t most = 0;
-  for (const StageRankMemory& stage : predict_memory(recipe, topology, full_step(recipe, topology)).stages)
-    most = std::max(most, stage.rank.least_device());
-  return most;
+  return needed_of_device(predict_memory(recipe, topology, full_step(recipe, topology)), topology, {});
 }
 
 struct Tried {
@@ -214,6 +214,23 @@ TEST(Search, KeepsTheOrderOfADataSet) {
   for (const Candidate& candidate : result.best) EXPECT_EQ(candidate.recipe.loader.lanes, 2);
 }
 
+// Every layout has the same batch, so that its rates per GPU depend on its time alone.
+TEST(Search, RatesAreThoseOfAllGpus) {
+  const SearchResult result = search_layouts(tiny(), nodes_of(4), {.nodes = 2});
+  ASSERT_FALSE(result.best.empty());
+  const Simulation& given = result.given.simulation;
+  ASSERT_LT(given.ranks, result.gpus);
+  const double tokens = given.iteration_s * given.tokens_per_s_per_gpu,
+               flops = given.iteration_s * given.tflops_per_gpu;
+  EXPECT_NEAR(flops, given.iteration_s * simulate(tiny(), nodes_of(4)).tflops_per_gpu * given.ranks / result.gpus,
+              1e-9 * flops);
+  for (const Candidate& candidate : result.best) {
+    const Simulation& simulation = candidate.simulation;
+    EXPECT_NEAR(simulation.iteration_s * simulation.tokens_per_s_per_gpu, tokens, 1e-9 * tokens);
+    EXPECT_NEAR(simulation.iteration_s * simulation.tflops_per_gpu, flops, 1e-9 * flops);
+  }
+}
+
 // It depends on how many replicas of an encoder have input.
 TEST(Search, KeepsEncoderReplicasIfGradientsDependOnThem) {
   const Recipe recipe = tiny({{"train.correct_partial_participation", "true"}});
@@ -239,8 +256,7 @@ TEST(Search, PlacesTheLanguageModelAtTheBeginningOfANode) {
   EXPECT_EQ(offset(4), 0);
 }
 
-// The page has the best layouts in their order, then the recipe as given, with timelines whose spans follow what they
-// wait for.
+// The page has the best layouts in their order, then the recipe as given.
 TEST(Search, FillsAPage) {
   const Recipe recipe = tiny();
   const HardwareProfile hardware = nodes_of(2);
@@ -254,26 +270,47 @@ TEST(Search, FillsAPage) {
     EXPECT_EQ(page.layouts[i].iteration_s, result.best[i].simulation.iteration_s);
   EXPECT_TRUE(page.layouts[index_of(page.best)].on_front);
   for (const PlanLayout& layout : page.layouts) {
-    double exposed = 0;
-    for (const TimePart& part : layout.parts) exposed += part.exposed_s;
-    EXPECT_NEAR(exposed, layout.iteration_s, 1e-6 * layout.iteration_s) << layout.name;
+    ASSERT_FALSE(layout.times.empty());
+    for (const PlanTimes& row : layout.times) {
+      double sum = 0;
+      for (const auto& [name, seconds] : row.parts) sum += seconds;
+      EXPECT_NEAR(sum, layout.iteration_s, 1e-6 * layout.iteration_s) << layout.name << ": " << row.name;
+    }
     // The parts of the fullest rank's memory add up to what was compared with the limit.
     double fullest = 0;
     for (const PlanStageMemory& stage : layout.memory) {
       double bytes = 0;
       for (const auto& [kind, of_kind] : stage.bytes) bytes += of_kind;
-      EXPECT_EQ(bytes, stage.peak_bytes) << layout.name;
+      EXPECT_EQ(bytes, stage.needed_bytes) << layout.name;
       fullest = std::max(fullest, bytes);
     }
-    EXPECT_EQ(fullest, layout.peak_bytes) << layout.name;
+    EXPECT_EQ(fullest, layout.needed_bytes) << layout.name;
   }
-  const PlanTimeline& timeline = page.layouts[index_of(page.best)].timeline;
-  ASSERT_FALSE(timeline.spans.empty());
-  for (std::size_t i = 0; i < timeline.spans.size(); ++i)
-    for (const int before : timeline.spans[i].after) {
-      ASSERT_LT(before, static_cast<int>(i));
-      EXPECT_LE(timeline.spans[index_of(before)].end_s, timeline.spans[i].begin_s);
-    }
+}
+
+// Choices in the order of their time. Asked is first for nothing and for everything, then in order.
+TEST(SearchSettings, TheCheapestSetThatFitsIsChosen) {
+  std::vector<SettingsChoice> choices;
+  for (const RecomputeConfig& recompute : std::vector<RecomputeConfig>{
+           {}, {.norms = true}, {.mamba = true}, {.norms = true, .mamba = true}, {.full = true}})
+    choices.push_back({.settings = {.recompute = recompute}});
+  std::vector<std::size_t> asked;
+  const auto cheapest = [&](const std::vector<std::size_t>& fitting) {
+    asked.clear();
+    return cheapest_that_fits(choices, [&](std::size_t i) {
+      asked.push_back(i);
+      return std::ranges::count(fitting, i) > 0;
+    });
+  };
+  EXPECT_EQ(cheapest({0, 1, 2, 3, 4}), 0);
+  EXPECT_THAT(asked, ElementsAre(0));
+  EXPECT_EQ(cheapest({2, 3, 4}), 2);
+  EXPECT_THAT(asked, ElementsAre(0, 3, 1, 2));
+  EXPECT_EQ(cheapest({3, 4}), 3);
+  EXPECT_THAT(asked, ElementsAre(0, 3, 1, 2));
+  EXPECT_EQ(cheapest({4}), 4);
+  EXPECT_EQ(cheapest({}), std::nullopt);
+  EXPECT_THAT(asked, ElementsAre(0, 3, 4));
 }
 
 TEST(SearchReasons, NameWhereTheTimeWentAndWhatChanged) {

@@ -8,9 +8,6 @@
 namespace braid::testing {
 namespace {
 
-constexpr const char* kInside = "NVLink";
-constexpr const char* kBetween = "InfiniBand";
-
 struct Choice {
   int tp = 1, pp = 1, encoder_ranks = 4;
   bool recompute = false;
@@ -51,9 +48,8 @@ class Pipeline {
       }
     }
     for (int stage = 1; stage < stages; ++stage) {
-      const int reduce =
-          add({.track = stages + 1, .name = "reduce", .kind = "gradients", .link = kBetween, .fixed_s = 0.002},
-              0.06 / choice_.tp, {backward_.at({stage, microbatches_ - 1})});
+      const int reduce = add({.track = stages + 1, .name = "reduce", .kind = "gradients"}, 0.06 / choice_.tp,
+                             {backward_.at({stage, microbatches_ - 1})});
       add({.track = stage, .name = "update", .kind = "optimizer"}, 0.04, {reduce});
     }
     return std::move(timeline_);
@@ -67,20 +63,12 @@ class Pipeline {
     std::vector<int> after;
     if (stage > 0) after = {forward_.at({stage - 1, microbatch})};
     if (stage == 1) {  // embeddings cross the bridge
-      after = {add({.track = choice_.pp + 1,
-                    .name = fmt::format("{}", microbatch),
-                    .kind = "bridge",
-                    .link = kBetween,
-                    .fixed_s = 0.001,
-                    .images_share = 1},
-                   0.012, after)};
+      after = {add({.track = choice_.pp + 1, .name = fmt::format("{}", microbatch), .kind = "bridge"}, 0.012, after)};
     }
     const bool images = stage == 0;
-    forward_[{stage, microbatch}] = add({.track = stage,
-                                         .name = fmt::format("{}", microbatch),
-                                         .kind = images ? "images forward" : "language forward",
-                                         .images_share = images ? 1.0 : 0.3},
-                                        images ? images_s() : language_s(), after);
+    forward_[{stage, microbatch}] = add(
+        {.track = stage, .name = fmt::format("{}", microbatch), .kind = images ? "images forward" : "language forward"},
+        images ? images_s() : language_s(), after);
   }
 
   void add_backward(int stage, int microbatch) {
@@ -89,8 +77,7 @@ class Pipeline {
     const bool images = stage == 0;
     backward_[{stage, microbatch}] = add({.track = stage,
                                           .name = fmt::format("{}", microbatch),
-                                          .kind = images ? "images backward" : "language backward",
-                                          .images_share = images ? 1.0 : 0.3},
+                                          .kind = images ? "images backward" : "language backward"},
                                          (choice_.recompute ? 3 : 2) * (images ? images_s() : language_s()), after);
   }
 
@@ -100,7 +87,6 @@ class Pipeline {
     for (const int before : after)
       span.begin_s = std::max(span.begin_s, timeline_.spans[static_cast<std::size_t>(before)].end_s);
     span.end_s = free_at_[track] = span.begin_s + seconds;
-    span.after = after;
     timeline_.spans.push_back(std::move(span));
     return static_cast<int>(timeline_.spans.size()) - 1;
   }
@@ -112,26 +98,11 @@ class Pipeline {
   std::map<std::pair<int, int>, int> forward_{}, backward_{};
 };
 
-std::vector<TimePart> parts_of(const Choice& choice, double iteration_s) {
-  const double tp = choice.tp > 1 ? 0.08 * iteration_s : 0, bridge = 0.02 * iteration_s, gradients = 0.05 * iteration_s;
-  const double images = (choice.encoder_ranks < 4 ? 0.4 : 0.1) * iteration_s;
-  return {{.name = "language",
-           .busy_s = 0.8 * iteration_s,
-           .exposed_s = iteration_s - tp - bridge - gradients - images,
-           .images_share = 0.3},
-          {.name = "images",
-           .busy_s = 2 * images,
-           .exposed_s = images,
-           .slack_s = choice.encoder_ranks < 4 ? 0 : images,
-           .images_share = 1},
-          {.name = "tp", .link = kInside, .busy_s = tp, .exposed_s = tp},
-          {.name = "bridge",
-           .link = kBetween,
-           .busy_s = 3 * bridge,
-           .exposed_s = bridge,
-           .slack_s = bridge,
-           .images_share = 1},
-          {.name = "gradients", .link = kBetween, .busy_s = 2 * gradients, .exposed_s = gradients}};
+std::vector<PlanTimes> times_of(const Choice& choice, double iteration_s) {
+  const double tp = choice.tp > 1 ? 0.08 * iteration_s : 0, images = (choice.encoder_ranks < 4 ? 1 : 0.5) * iteration_s;
+  return {
+      {.name = "images", .parts = {{"compute", images}, {"waiting", iteration_s - images}}},
+      {.name = "language", .parts = {{"compute", 0.6 * iteration_s}, {"tp", tp}, {"waiting", 0.4 * iteration_s - tp}}}};
 }
 
 std::vector<PlanStageMemory> memory_of(const Choice& choice) {
@@ -152,29 +123,30 @@ std::vector<PlanStageMemory> memory_of(const Choice& choice) {
                    {"logits", stage == choice.pp - 1 ? 3e9 / choice.tp : 0}}});
   }
   for (PlanStageMemory& stage : stages)
-    for (const auto& [kind, bytes] : stage.bytes) stage.peak_bytes += bytes;
+    for (const auto& [kind, bytes] : stage.bytes) stage.needed_bytes += bytes;
   return stages;
 }
 
 PlanLayout layout_of(const Choice& choice) {
-  PlanLayout layout{.name = fmt::format("images dp {}, language tp {} pp {}{}", choice.encoder_ranks, choice.tp,
-                                        choice.pp, choice.recompute ? ", recompute" : ""),
-                    .settings = {{"topology.modules.images.dp", std::to_string(choice.encoder_ranks)},
-                                 {"topology.modules.language.tp", std::to_string(choice.tp)},
-                                 {"topology.modules.language.pp", std::to_string(choice.pp)},
-                                 {"model.recompute", choice.recompute ? "[full]" : "[]"}}};
+  PlanLayout layout{
+      .name = fmt::format("images dp {}, language tp {} pp {}", choice.encoder_ranks, choice.tp, choice.pp),
+      .settings = {{"topology.modules.images.dp", std::to_string(choice.encoder_ranks)},
+                   {"topology.modules.language.tp", std::to_string(choice.tp)},
+                   {"topology.modules.language.pp", std::to_string(choice.pp)},
+                   {"model.recompute", choice.recompute ? "[full]" : "[]"}},
+      .settings_text = choice.recompute ? "micro batch 1, recompute full" : "micro batch 1"};
   layout.timeline = Pipeline(choice, 8).build();
   for (const PlanSpan& span : layout.timeline.spans) layout.iteration_s = std::max(layout.iteration_s, span.end_s);
   layout.spread_s = 0.03 * layout.iteration_s;
   layout.tokens_per_s_per_gpu = 65536 / layout.iteration_s / 16;
   layout.tflops_per_gpu = 1200 / layout.iteration_s / 16;
   layout.bubble = 1 - 8 * 1.2 / choice.tp / choice.pp / layout.iteration_s;
-  layout.parts = parts_of(choice, layout.iteration_s);
-  for (const TimePart& part : layout.parts)
-    if (!part.link.empty()) layout.exposed_communication_s += part.exposed_s;
+  layout.times = times_of(choice, layout.iteration_s);
+  layout.exposed_communication_s = 0.1 * layout.iteration_s;
   layout.memory = memory_of(choice);
-  for (const PlanStageMemory& stage : layout.memory) layout.peak_bytes = std::max(layout.peak_bytes, stage.peak_bytes);
-  layout.fits = layout.peak_bytes < 72e9;
+  for (const PlanStageMemory& stage : layout.memory)
+    layout.needed_bytes = std::max(layout.needed_bytes, stage.needed_bytes);
+  layout.fits = layout.needed_bytes < 72e9;
   layout.bound_by = choice.encoder_ranks < 4 ? "images backward" : "language backward";
   layout.reason = !layout.fits               ? "needs more memory than a rank has"
                   : choice.encoder_ranks < 4 ? "the language model waits for too few encoder ranks"

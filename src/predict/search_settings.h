@@ -1,0 +1,45 @@
+// Settings of the layouts that a search looks at: for every set of parts that backward may compute again, those with
+// which the layers take the least time. No libtorch here.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "predict/layout_bound.h"
+
+namespace braid {
+
+struct SettingsChoice {
+  Settings settings{};
+  double of_language = 0;  // LayoutBound::of_language()
+};
+
+class SearchSettings {
+ public:
+  // Both arguments must outlive this object.
+  SearchSettings(const Recipe& recipe, LayoutBound& bound);
+
+  // Threads may call these at the same time.
+
+  SettingsChoice fastest(const LanguageLayout& language, const RecomputeConfig& recompute);
+  // For every set of parts: by time, then by how much is computed again.
+  std::vector<SettingsChoice> choices(const LanguageLayout& language);
+
+ private:
+  Settings settings_of(const LanguageLayout& language, const RecomputeConfig& recompute);
+
+  const Recipe& recipe_;
+  LayoutBound& bound_;
+  const std::vector<RecomputeConfig> recompute_sets_;
+  // By tp, cp, ep, micro batch and what is computed again.
+  SharedTable<std::tuple<int, int, int, int, std::vector<std::string>>, Settings> pieces_;
+};
+
+// The first of choices() that fits. `fits` is called as rarely as possible, since it predicts memory.
+std::optional<std::size_t> cheapest_that_fits(const std::vector<SettingsChoice>& choices,
+                                              const std::function<bool(std::size_t)>& fits);
+
+}  // namespace braid
