@@ -4,6 +4,7 @@
 #include "base/strings.h"
 #include "dist/world.h"
 #include "models/assemble.h"
+#include "models/encoders.h"
 #include "nn/moe.h"
 #include "plan/frozen.h"
 
@@ -75,10 +76,7 @@ void MimoModel::add_encoder(LocalStage& local) {
 }
 
 const EncoderConfig& MimoModel::encoder_config(int module) const {
-  const std::string& name = topology_.modules()[static_cast<std::size_t>(module)].name;
-  for (const EncoderConfig& encoder : provider_.encoders)
-    if (encoder.name == name) return encoder;
-  throw_check_failed(__FILE__, __LINE__, fmt::format("{} has no encoder '{}'", provider_.name, name));
+  return encoder_named(provider_, topology_.modules()[static_cast<std::size_t>(module)].name);
 }
 
 at::TensorOptions MimoModel::tensor_options() const {

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/strings.h"
 #include "ckpt/file_names.h"
+#include "models/encoders.h"
 #include "plan/param_spec.h"
 
 namespace braid {
@@ -45,9 +46,8 @@ std::string group_of(const std::string& key, const std::vector<std::pair<std::st
 }
 
 bool is_audio(const Provider& provider, const std::string& name) {
-  return std::any_of(provider.encoders.begin(), provider.encoders.end(), [&](const EncoderConfig& encoder) {
-    return encoder.name == name && std::holds_alternative<AudioConfig>(encoder.model);
-  });
+  const EncoderConfig* encoder = find_encoder(provider, name);
+  return encoder && std::holds_alternative<AudioConfig>(encoder->model);
 }
 
 }  // namespace
