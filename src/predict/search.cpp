@@ -7,13 +7,10 @@
 #include <thread>
 #include <tuple>
 
-#include "base/error.h"
-#include "base/strings.h"
 #include "base/worker_pool.h"
 #include "predict/layout_bound.h"
 #include "predict/layout_space.h"
 #include "predict/needed_memory.h"
-#include "predict/search_results.h"
 #include "predict/search_settings.h"
 
 namespace braid {
@@ -295,16 +292,6 @@ class Search {
 };
 
 }  // namespace
-
-SearchCounts& SearchCounts::operator+=(const SearchCounts& other) {
-  layouts += other.layouts;
-  against_rules += other.against_rules;
-  too_large += other.too_large;
-  too_slow += other.too_slow;
-  simulated += other.simulated;
-  simulations += other.simulations;
-  return *this;
-}
 
 SearchResult search_layouts(const Recipe& recipe, const HardwareProfile& hardware, const SearchOptions& options) {
   return Search(recipe, hardware, options).run();

@@ -24,6 +24,16 @@ bool is_on_front(const Candidate& candidate, const std::vector<Candidate>& front
 
 }  // namespace
 
+SearchCounts& SearchCounts::operator+=(const SearchCounts& other) {
+  layouts += other.layouts;
+  against_rules += other.against_rules;
+  too_large += other.too_large;
+  too_slow += other.too_slow;
+  simulated += other.simulated;
+  simulations += other.simulations;
+  return *this;
+}
+
 bool is_faster(const Candidate& a, const Candidate& b) {
   const auto key = [](const Candidate& c) {
     return std::tuple(c.simulation.iteration_s, c.memory, c.simulation.ranks);

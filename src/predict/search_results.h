@@ -2,11 +2,43 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <string>
 #include <vector>
 
-#include "predict/search.h"
+#include "predict/layout.h"
+#include "predict/simulate.h"
 
 namespace braid {
+
+struct Candidate {
+  Recipe recipe{};
+  Simulation simulation{};  // with tokens and FLOP/s per GPU of all GPUs, also those that are idle
+  std::int64_t memory = 0;  // bytes that a device needs, see predict/needed_memory.h
+  bool on_front = false;    // nothing that was simulated is faster and smaller
+  std::string why{};        // against the recipe as given
+};
+
+struct SearchCounts {
+  std::int64_t layouts = 0;        // considered
+  std::int64_t against_rules = 0;  // further splits that cannot run
+  std::int64_t too_large = 0;      // do not fit in memory
+  std::int64_t too_slow = 0;       // cannot be among the fastest
+  std::int64_t simulated = 0;      // layouts
+  std::int64_t simulations = 0;    // of their settings
+
+  SearchCounts& operator+=(const SearchCounts& other);
+};
+
+struct SearchResult {
+  Candidate given{};
+  bool given_fits = true;
+  std::vector<Candidate> best{};   // fastest first, one for each layout of the language model and micro batch
+  std::vector<Candidate> front{};  // of memory and time, fastest first
+  SearchCounts counts{};
+  int gpus = 0;
+  std::int64_t memory_limit = 0;  // bytes
+};
 
 // By time, then by memory and the number of GPUs.
 bool is_faster(const Candidate& a, const Candidate& b);
