@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compares predicted with measured iteration times of layouts of one narrow model, as processes on this machine's CPU.
 
-    bench/plan_ranking.py BRAID [--set first|second] [--hardware cpu-2] [--rounds 3] [--iterations 12]
+    bench/plan_ranking.py BRAID [--set first|second|third] [--hardware cpu-2] [--rounds 3] [--iterations 12]
 
 A search needs the right order of layouts more than the right seconds, so the last lines are Kendall's tau: the pairs of
 layouts in the right order, minus those in the wrong one, by all pairs. Each round trains every layout once; the first
@@ -48,9 +48,21 @@ SECOND = {
     "2 + dp 4": ("dp: 2", "dp: 4", False),
     "2 + dp 2, pp 2": ("dp: 2", "dp: 2, pp: 2", False),
 }
+THIRD = {
+    "one rank": ("dp: 1", "dp: 1", True),
+    "colocated tp 2, dp 2": ("tp: 2, dp: 2", "tp: 2, dp: 2", True),
+    "colocated cp 2, dp 2": ("tp: 2, dp: 2", "cp: 2, dp: 2", True),
+    "colocated dp 4, ep 4": ("dp: 4", "dp: 4, ep: 4", True),
+    "1 + dp 4": ("dp: 1", "dp: 4", False),
+    "1 + pp 4": ("dp: 1", "pp: 4", False),
+    "1 + tp 2, dp 2": ("dp: 1", "tp: 2, dp: 2", False),
+    "1 + dp 2, ep 2": ("dp: 1", "dp: 2, ep: 2", False),
+    "2 + dp 2": ("dp: 2", "dp: 2", False),
+    "2 + tp 2, pp 2": ("tp: 2", "tp: 2, pp: 2", False),
+}
 WIDER = {"hidden: 64": "hidden: 128", "output: 64": "output: 128", "expert_ffn: 48": "expert_ffn: 96",
          "micro_batch: 2": "micro_batch: 4", "global_batch: 8": "global_batch: 16"}
-SETS = {"first": (FIRST, {}), "second": (SECOND, WIDER)}
+SETS = {"first": (FIRST, {}), "second": (SECOND, WIDER), "third": (THIRD, {"micro_batch: 2": "micro_batch: 1"})}
 
 
 def recipe_of(layout, changes):

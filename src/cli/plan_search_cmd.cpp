@@ -25,15 +25,16 @@ struct SearchCommand {
 };
 
 // "10%", "10 %" or "0.1".
-double parse_share(std::string text) {
+double parse_share(const std::string& given) {
+  std::string text = given;
   const bool percent = text.ends_with('%');
   if (percent) text.pop_back();
   while (text.ends_with(' ')) text.pop_back();
   const std::optional<double> number = parse_double(text);
   const double share = number.value_or(-1) / (percent ? 100 : 1);
   if (share >= 0 && share < 1) return share;
-  throw ConfigError({fmt::format("--memory-headroom {} is not a share of the memory", text), "command line",
-                     "give a percentage below 100, e.g. 10%"});
+  throw ConfigError({fmt::format("--memory-headroom {} is not a share of the memory", given), "command line",
+                     "give a percentage below 100 with its sign, e.g. 10%"});
 }
 
 int nodes_of(const Recipe& recipe, int ranks_per_node) {
@@ -79,7 +80,10 @@ void print_verdict(const SearchResult& result) {
                1e-9 * static_cast<double>(result.memory_limit));
   else if (!is_better(result))
     fmt::print("No layout in this space is faster than the recipe as given.\n\n");
-  if (!result.given_fits)
+  if (result.given.simulation.ranks > result.gpus)
+    fmt::print("The recipe as given needs {} GPUs; its time is shown for comparison.\n\n",
+               result.given.simulation.ranks);
+  else if (!result.given_fits)
     fmt::print("The recipe as given needs {:.1f} GB, which is more than {:.1f} GB.\n\n",
                1e-9 * static_cast<double>(result.given.memory), 1e-9 * static_cast<double>(result.memory_limit));
 }
@@ -172,13 +176,16 @@ void plan_search(const SearchCommand& command, const std::vector<std::string>& f
       {.path = command.recipe_path, .data = recipe.data.set, .others = {command.hardware, command.sizes.stats_path}});
   const HardwareProfile hardware = load_hardware(command.hardware);
   const PlanSizes sizes = plan_sizes(recipe, command.sizes);
-  const SearchResult result =
-      search_layouts(recipe, hardware,
-                     {.nodes = command.nodes.value_or(nodes_of(recipe, hardware.ranks_per_node)),
-                      .memory_headroom = parse_share(command.headroom),
-                      .top = command.top,
-                      .same_data_order = !command.any_data_order,
-                      .steps = sizes.options});
+  const int nodes = command.nodes.value_or(nodes_of(recipe, hardware.ranks_per_node));
+  if (nodes > kMaxWorldSize / hardware.ranks_per_node)
+    throw ConfigError({fmt::format("{} nodes have more than {} GPUs, the largest possible world", nodes, kMaxWorldSize),
+                       "--nodes", fmt::format("use at most {}", kMaxWorldSize / hardware.ranks_per_node)});
+  const SearchResult result = search_layouts(recipe, hardware,
+                                             {.nodes = nodes,
+                                              .memory_headroom = parse_share(command.headroom),
+                                              .top = command.top,
+                                              .same_data_order = !command.any_data_order,
+                                              .steps = sizes.options});
   if (command.json)
     fmt::print("{}\n", result_json(result, recipe, hardware, sizes));
   else

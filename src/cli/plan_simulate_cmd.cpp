@@ -132,7 +132,8 @@ void print_simulation(const Simulation& simulation, const std::optional<BalanceG
   fmt::print("throughput     {:.0f} tokens/s/GPU, {:.1f} TFLOP/s/GPU\n", simulation.tokens_per_s_per_gpu,
              simulation.tflops_per_gpu);
   fmt::print("bubble         {:.1f} %\n", 100 * simulation.bubble);
-  fmt::print("communication  {:.3f} s exposed\n", simulation.exposed_communication_s);
+  fmt::print("communication  {:.3f} s exposed, of {}\n", simulation.exposed_communication_s,
+             simulation.limiting_module);
   fmt::print("bound by       {}\n", simulation.bound_by);
   if (simulation.reading_s > 0)
     fmt::print("reading        {:.3f} s of the slowest reader, ahead of the step\n", simulation.reading_s);
@@ -140,6 +141,15 @@ void print_simulation(const Simulation& simulation, const std::optional<BalanceG
     fmt::print("balance        {:.1f} %: {:.3f} s with loader.balance: cost (balance_replicas: {}), {:.3f} s without\n",
                std::round(1e3 * gain->share()) / 10 + 0.0, gain->with_s, gain->replicas, gain->without_s);
   fmt::print("\n{}{}", module_table(simulation), communication_table(simulation));
+}
+
+// CLI::Range accepts nan.
+std::string is_efficiency(const std::string& text) {
+  constexpr double kLeast = 0.01, kMost = 10;
+  const auto share = parse_double(text);
+  return share && *share >= kLeast && *share <= kMost
+             ? ""
+             : fmt::format("Value {} not in range {} to {}", text, kLeast, kMost);
 }
 
 void plan_simulate(const SimulateCommand& command, const std::vector<std::string>& flags) {
@@ -183,9 +193,9 @@ void add_plan_simulate_command(CLI::App& plan) {
   simulate
       ->add_option("--compute-efficiency", command->compute_efficiency,
                    "share of the operators' speed that is reached, by another program or in practice; default: 1")
-      ->check(CLI::Range(0.01, 10.0));
+      ->check(is_efficiency);
   simulate->add_option("--link-efficiency", command->link_efficiency, "the same for the links' speed; default: 1")
-      ->check(CLI::Range(0.01, 10.0));
+      ->check(is_efficiency);
   simulate->add_option("--stats", command->stats_path,
                        "sizes of the data set's samples, of braid data inspect --stats; each step draws from them");
   simulate->add_option("--steps", command->steps, "how many steps to draw; default: 8, or 1 with full sequences")

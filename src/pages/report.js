@@ -279,7 +279,7 @@ function communication() {
   const rows =
       runs.flatMap(run => run.modules.flatMap(module => Object.entries(module.in_flight_ms).map(([kind, time]) => {
             const exposed = module.exposed_ms[kind] ?? 0;
-            return {run: run.name, module: module.name, kind, time, exposed, hidden: time > 0 ? 1 - exposed / time : 0};
+            return {run: run.name, module: module.name, kind, time, exposed, hidden: time > 0 ? Math.max(0, 1 - exposed / time) : 0};
           })))
           .filter(row => row.time > 0);
   if (!rows.length) return null;

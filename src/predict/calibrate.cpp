@@ -110,7 +110,6 @@ class Measurement {
     const auto begin = Clock::now();
     for (int round = -1; round < kLeastRounds || seconds_since(begin) < seconds_; ++round)
       for (std::size_t i = 0; i < cases_.size(); ++i) {
-        cases_[i].run();  // a small model stays in a CPU's caches from step to step
         const double start = thread_seconds();
         cases_[i].run();
         if (round >= 0) times_[i].push_back(thread_seconds() - start);

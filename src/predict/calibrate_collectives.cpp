@@ -52,12 +52,14 @@ Call call_of(const CollectiveCase& each, const Group& group) {
   throw_check_failed(__FILE__, __LINE__, "no collective to measure");
 }
 
-// What ranks compute between their calls: each kind of layer, forward and backward.
+// What ranks compute between their calls: each kind of layer, forward and backward. There are several of each, as in a
+// model, whose other layers have taken a layer's memory out of the caches until its turn comes.
 class LayersAndCalls {
  public:
   explicit LayersAndCalls(const Group& group) : group_(group) {
-    for (const char* kind : {"M", "*", "E", "-"})
-      layers_.push_back(std::make_unique<SmallStep>(kind, kTokens, at::kCPU));
+    for (int i = 0; i < kLayersOfEachKind; ++i)
+      for (const char* kind : {"M", "*", "E", "-"})
+        layers_.push_back(std::make_unique<SmallStep>(kind, kTokens, at::kCPU));
   }
 
   int calls() const { return static_cast<int>(2 * layers_.size()); }
@@ -77,7 +79,8 @@ class LayersAndCalls {
   }
 
  private:
-  static constexpr std::int64_t kTokens = 32;
+  static constexpr int kLayersOfEachKind = 5;
+  static constexpr std::int64_t kTokens = 128;
   const Group& group_;
   std::vector<std::unique_ptr<SmallStep>> layers_;
 };
@@ -111,7 +114,7 @@ std::vector<MeasuredCollective> measure_collectives(World& world, const std::vec
 }
 
 void measure_collectives_as_rank(const std::string& path) {
-  constexpr int kRounds = 25;
+  constexpr int kRounds = 20;
   run_as_rank(*world_spec_from(process_env()), {.device = "cpu"}, {}, [&](World& world) {
     const auto measured = measure_collectives(world, collective_cases(world.size()), kRounds);
     if (world.rank() > 0) return;

@@ -48,7 +48,7 @@ class Search {
   // are known, and simulates it once no other has a smaller bound.
   SearchResult run() {
     result_.given = evaluate(recipe_, memory_of(recipe_));
-    result_.given_fits = result_.given.memory <= result_.memory_limit;
+    result_.given_fits = result_.given.memory <= result_.memory_limit && result_.given.simulation.ranks <= result_.gpus;
     const std::vector<Start> starts = order_by_bound();
     std::size_t next = 0;
     while (true) {

@@ -75,14 +75,20 @@ std::vector<Candidate> BestLayouts::take() {
 
 void explain(SearchResult& result, int ranks_per_node) {
   std::ranges::stable_sort(result.front, is_faster);
-  for (std::vector<Candidate>* candidates : {&result.best, &result.front})
-    for (Candidate& candidate : *candidates) {
-      candidate.on_front = is_on_front(candidate, result.front);
-      candidate.why = compare_layouts({result.given.recipe, result.given.simulation},
-                                      {candidate.recipe, candidate.simulation}, ranks_per_node);
-    }
   result.given.on_front = is_on_front(result.given, result.front);
   result.given.why = fmt::format("bound by {}", result.given.simulation.bound_by);
+  if (result.best.empty()) return;
+  const Candidate fastest = result.best.front();
+  const double seconds = fastest.simulation.iteration_s;
+  for (std::vector<Candidate>* candidates : {&result.best, &result.front})
+    for (Candidate& candidate : *candidates) {
+      const bool is_fastest = candidate.simulation.iteration_s == seconds;
+      const Candidate& other = is_fastest ? result.given : fastest;
+      candidate.on_front = is_on_front(candidate, result.front);
+      candidate.why = fmt::format(
+          "against {}: {}", is_fastest ? "the recipe as given" : "the fastest",
+          compare_layouts({other.recipe, other.simulation}, {candidate.recipe, candidate.simulation}, ranks_per_node));
+    }
 }
 
 }  // namespace braid

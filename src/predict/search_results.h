@@ -16,7 +16,7 @@ struct Candidate {
   Simulation simulation{};  // with tokens and FLOP/s per GPU of all GPUs, also those that are idle
   std::int64_t memory = 0;  // bytes that a device needs, see predict/needed_memory.h
   bool on_front = false;    // nothing that was simulated is faster and smaller
-  std::string why{};        // against the recipe as given
+  std::string why{};        // it is fast or slow; see explain()
 };
 
 struct SearchCounts {
@@ -32,7 +32,7 @@ struct SearchCounts {
 
 struct SearchResult {
   Candidate given{};
-  bool given_fits = true;
+  bool given_fits = true;          // in memory, and on these GPUs
   std::vector<Candidate> best{};   // fastest first, one for each layout of the language model and micro batch
   std::vector<Candidate> front{};  // of memory and time, fastest first
   SearchCounts counts{};
@@ -65,7 +65,8 @@ class BestLayouts {
   std::vector<Best> best_;  // the fastest first
 };
 
-// Orders the front and says which candidates are on it and why they are fast or slow.
+// Orders the front and says which candidates are on it, and why the fastest one beats the recipe as given and the
+// others do not beat the fastest one.
 void explain(SearchResult& result, int ranks_per_node);
 
 }  // namespace braid

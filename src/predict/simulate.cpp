@@ -199,6 +199,7 @@ class Simulator {
   void find_bound() {
     const auto busy = [](const ModuleTimes& module) { return module.compute + module.communication(); };
     const ModuleTimes& module = *std::ranges::max_element(result_.modules, {}, busy);
+    result_.limiting_module = module.name;
     result_.exposed_communication_s = module.communication();
     const auto longest = std::ranges::max_element(module.exposed);
     const auto kind = static_cast<CommKind>(longest - module.exposed.begin());

@@ -51,7 +51,8 @@ struct Simulation {
   double fastest_s = 0, slowest_s = 0;  // of them
   double tokens_per_s_per_gpu = 0, tflops_per_gpu = 0;
   double bubble = 0;                   // the share of all ranks' time in which they wait for others
-  double exposed_communication_s = 0;  // of the module that limits the step
+  std::string limiting_module{};       // that waits least
+  double exposed_communication_s = 0;  // of that module
   std::string bound_by{};  // "language: compute", "images: compute", "language: ep communication", "host: cores",
                            // "images: reading"
   double reading_s = 0;    // of the slowest reader of the data set, for a step; 0 if not known

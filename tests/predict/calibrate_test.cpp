@@ -35,9 +35,9 @@ TEST(Calibrate, MeasuresCollectivesBetweenProcesses) {
       EXPECT_LT(std::abs(measured[i].seconds), 60);
     }
     const TrafficTable traffic = world.progress().traffic();
-    // A round to warm up and one that counts; each calls it between and after forward and backward of four layers.
-    EXPECT_EQ(traffic.at({"world", "all_to_all"}).operations, 2 * 8);
-    EXPECT_EQ(traffic.at({"world", "all_to_all"}).bytes, 2 * 8 * 1024);
+    // A round to warm up and one that counts; each calls it between and after forward and backward of 20 layers.
+    EXPECT_EQ(traffic.at({"world", "all_to_all"}).operations, 2 * 40);
+    EXPECT_EQ(traffic.at({"world", "all_to_all"}).bytes, 2 * 40 * 1024);
   });
 }
 
