@@ -67,6 +67,8 @@ TEST(PlanCommand, PlanSimulatePredictsAndDraws) {
   const Finished refused = braid({"plan", "simulate", recipe, "--nodes", "2", "--hardware", "abacus"});
   EXPECT_EQ(refused.exit_code, 2);
   EXPECT_THAT(refused.err, HasSubstr("abacus"));
+  EXPECT_EQ(braid({"plan", "simulate", recipe, "--compute-efficiency", "nan"}).exit_code, 2);
+  EXPECT_EQ(braid({"plan", "simulate", recipe, "--link-efficiency", "nan"}).exit_code, 2);
 }
 
 TEST(PlanCommand, PlanShow) {
@@ -114,10 +116,14 @@ TEST(PlanCommand, SearchForPrograms) {
   const Finished search = braid(words);
   EXPECT_THAT(search.out, AllOf(HasSubstr(R"("gpus":2,"global_batch":16)"), HasSubstr(R"("counts":{"layouts":)"),
                                 HasSubstr(R"("given":{"iteration_s":)"), HasSubstr(R"("best":[{"iteration_s":)"),
-                                HasSubstr(R"("pareto":true)"), HasSubstr(R"("why":")")));
+                                HasSubstr(R"("pareto":true)"), HasSubstr(R"("why":"against the recipe as given: )"),
+                                HasSubstr(R"("why":"against the fastest: )")));
   EXPECT_EQ(braid(words).out, search.out);
   EXPECT_THAT(braid({"plan", "search", recipe, "--memory-headroom", "much"}).err,
               HasSubstr("--memory-headroom much is not a share of the memory"));
+  EXPECT_THAT(braid({"plan", "search", recipe, "--nodes", "16385"}).err, HasSubstr("use at most 16384"));
+  EXPECT_THAT(braid({"plan", "search", recipe, "--nodes", "1", "--hardware", "cpu-2"}).out,
+              HasSubstr("The recipe as given needs 6 GPUs"));
   EXPECT_THAT(braid({"plan", "search", recipe, "--memory-headroom", "99.99%", "--hardware", "h100"}).out,
               HasSubstr("No layout of 8 GPUs fits in 0.0 GB"));
 }
