@@ -185,11 +185,15 @@ void add_plan_simulate_command(CLI::App& plan) {
   simulate->add_option(
       "--hardware", command->hardware,
       fmt::format("{}, or a file that braid plan calibrate wrote; default: h100", fmt::join(hardware_names(), ", ")));
-  simulate->add_option("--nodes", command->nodes,
-                       "on this many nodes: with more or fewer replicas of the language model, and the global batch in "
-                       "proportion");
-  simulate->add_option("--encoder-nodes", command->encoder_nodes,
-                       "with --nodes: this many of them for the encoders; default: as in the recipe");
+  simulate
+      ->add_option("--nodes", command->nodes,
+                   "on this many nodes: with more or fewer replicas of the language model, and the global batch in "
+                   "proportion")
+      ->check(CLI::PositiveNumber);
+  simulate
+      ->add_option("--encoder-nodes", command->encoder_nodes,
+                   "with --nodes: this many of them for the encoders; default: as in the recipe")
+      ->check(CLI::PositiveNumber);
   simulate
       ->add_option("--compute-efficiency", command->compute_efficiency,
                    "share of the operators' speed that is reached, by another program or in practice; default: 1")

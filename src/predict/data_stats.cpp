@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 
@@ -156,8 +157,10 @@ nlohmann::ordered_json to_json(const DataStats& stats) {
 
 DataStats read_data_stats(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
-  std::string text(std::istreambuf_iterator<char>(file), {});
-  if (!file.is_open() || file.bad())
+  std::string text;
+  const bool is_file = file.is_open() && !std::filesystem::is_directory(path);
+  if (is_file) text.assign(std::istreambuf_iterator<char>(file), {});
+  if (!is_file || file.bad())
     throw ConfigError({fmt::format("cannot read the data statistics in {}", in_quotes(path)), "--stats", kFix});
   return StatsReader(path).read(text);
 }

@@ -1,6 +1,7 @@
 #include "run/step_sizes.h"
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 
 #include "models/encoders.h"
@@ -11,6 +12,13 @@ namespace {
 
 std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
 
+// Patches (or frames) of the longest side of an item. The pictures of a data set may be limited, too.
+std::int64_t longest_side(const RecipeData& data, const MockMediaConfig& mock) {
+  const PictureConfig& pictures = data.set.pictures;
+  if (is_mock(data) || pictures.fit != "dynamic" || pictures.max_patches == 0) return mock.max_size;
+  return std::min<std::int64_t>(mock.max_size, std::lround(std::floor(std::sqrt(pictures.max_patches))));
+}
+
 // The largest media of one sub-sequence, by encoder, as far as its tokens have room for them.
 std::vector<StepSizes::Extents> largest_media(const Recipe& recipe, const Topology& topology) {
   std::vector<StepSizes::Extents> all;
@@ -20,7 +28,8 @@ std::vector<StepSizes::Extents> largest_media(const Recipe& recipe, const Topolo
     if (!module.is_encoder) continue;
     const EncoderConfig& encoder = encoder_of(recipe.model.model, module);
     const MockMediaConfig& mock = mock_of(recipe.data, module.name);
-    const std::vector<std::int64_t> extent = fitting_extent(encoder, mock.max_size, mock.max_size);
+    const std::int64_t side = longest_side(recipe.data, mock);
+    const std::vector<std::int64_t> extent = fitting_extent(encoder, side, side);
     const std::int64_t rows = rows_of(encoder, extent), wanted = mock.share > 0 ? mock.max_items : 0;
     const std::int64_t count = std::min(wanted, room / rows);
     items.assign(index(count), extent);

@@ -39,6 +39,8 @@ TEST(DataStats, SayWhatIsWrongWithAFile) {
   };
   EXPECT_THAT(testing::error_of<ConfigError>([&] { read_data_stats(folder.path() + "/none.json"); }),
               AllOf(HasSubstr("none.json"), HasSubstr("braid data inspect")));
+  EXPECT_THAT(testing::error_of<ConfigError>([&] { read_data_stats(folder.path()); }),
+              HasSubstr("cannot read the data statistics"));
   EXPECT_THAT(told("{"), HasSubstr("is not JSON: line 1"));
   EXPECT_THAT(told(R"({"lengths": []})"), HasSubstr("has no \"sequences\""));
   EXPECT_THAT(told(R"({"sequence_length": 0, "sequences": []})"), HasSubstr("sequence_length is 0"));

@@ -176,6 +176,22 @@ TEST(ScaleToNodes, AddsReplicasOfTheLanguageModel) {
   EXPECT_EQ(both.how, "images.dp 8 -> 16, language.dp 32 -> 64, global_batch 192 -> 384");
 }
 
+// What a data set may contain is limited by data.pictures.
+TEST(FullStep, HasPicturesThatTheDataSetMayHave) {
+  const auto patches = [](const std::string& data) {
+    const Recipe recipe = parse_recipe(
+        "topology: {modules: {images: {kind: encoder}, language: {}}}\n"
+        "model: {provider: tiny-vlm, dtype: float32}\ndata: " +
+            data + "\n",
+        {}, RecipeChecks::TopologyOnly);
+    const auto sizes = full_step(recipe, Topology(recipe.topology, workload_of(recipe)));
+    return sizes.media[0][0][0][0][0] * sizes.media[0][0][0][0][1];
+  };
+  const std::string media = "media: {images: {share: 1, max_items: 1, min_size: 8, max_size: 8}}, sequence_length: 128";
+  EXPECT_EQ(patches("{" + media + "}"), 64);
+  EXPECT_EQ(patches("{" + media + ", path: some/set, pictures: {max_patches: 20}}"), 16);
+}
+
 TEST(ScaleToNodes, RefusesWhatItCannotUse) {
   const auto told = [](const Recipe& recipe, const NodeCounts& counts) {
     return testing::error_of<ConfigError>([&] { scale_to_nodes(recipe, counts, 8); });
