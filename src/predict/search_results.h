@@ -43,7 +43,7 @@ struct SearchResult {
 // By time, then by memory and the number of GPUs.
 bool is_faster(const Candidate& a, const Candidate& b);
 
-// Unless another one is no slower and no larger; those that it beats leave.
+// Adds the candidate, unless another one is at least as fast and as small. Removes the candidates that it beats.
 void add_to_front(std::vector<Candidate>& front, Candidate candidate);
 
 // The fastest layouts, one for each layout of the language model, which has a number.

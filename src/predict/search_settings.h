@@ -1,5 +1,5 @@
-// Settings of the layouts that a search looks at: for every set of parts that backward may compute again, those with
-// which the layers take the least time. No libtorch here.
+// Chooses the settings of a layout in a search: for each set of recomputed parts, the settings with which the layers
+// take the least time. No libtorch here.
 #pragma once
 
 #include <functional>

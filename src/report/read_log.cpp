@@ -71,7 +71,7 @@ std::optional<double> time_of(std::string_view line) {
   return static_cast<double>(seconds) + parse_double(*rest == '.' ? "0" + std::string(rest) : "0").value_or(0);
 }
 
-// "6.96 MiB"; 0 if it is no such text.
+// The bytes of a text like "6.96 MiB"; 0 if the text has another form.
 double bytes_of(std::string_view text) {
   constexpr std::string_view kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
   const std::size_t blank = text.find(' ');

@@ -288,7 +288,8 @@ TEST(Search, FillsAPage) {
   }
 }
 
-// Choices in the order of their time. Asked is first for nothing and for everything, then in order.
+// The choices are sorted by time. The search first tries no recomputation and full recomputation, then the others in
+// order.
 TEST(SearchSettings, TheCheapestSetThatFitsIsChosen) {
   std::vector<SettingsChoice> choices;
   for (const RecomputeConfig& recompute : std::vector<RecomputeConfig>{

@@ -25,7 +25,7 @@ TEST(WorkTime, LiesBetweenTheRatesOfNeighbours) {
   EXPECT_LT(seconds, 2e-6 + product.amount / 100e9);
 }
 
-// A forward and a backward of one size, of which one is slow: both together take as long as they took.
+// A forward and a backward have the same size but different speeds. Their predicted sum is their measured sum.
 TEST(WorkTime, OfASizeThatWasMeasuredTwiceIsTheMeanTime) {
   HardwareProfile profile = small_profile("cuda");
   profile.operators[static_cast<std::size_t>(Operator::Product)] = {
