@@ -228,10 +228,9 @@ YamlReader::YamlReader(std::unique_ptr<State> state) : state_(std::move(state)) 
 YamlReader::YamlReader(YamlReader&&) noexcept = default;
 YamlReader::~YamlReader() = default;
 
-std::string read_config(const std::string& path) {
+std::string read_config(const std::string& path, const std::string& fix) {
   const auto refuse = [&](const std::string& why) {
-    throw ConfigError(
-        {fmt::format("cannot read '{}': {}", path, why), "", "give the path of a recipe, e.g. recipes/tiny-vlm.yaml"});
+    throw ConfigError({fmt::format("cannot read '{}': {}", path, why), "", fix});
   };
   constexpr std::size_t kLongest = 4 << 20;
   // Standard input may be a socket, which cannot be opened by its name.
@@ -266,13 +265,13 @@ YamlReader YamlReader::from_text(const std::string& text, const std::string& nam
   } catch (const YAML::DeepRecursion& e) {
     throw ConfigError({fmt::format("the YAML is nested {} levels deep", e.depth()),
                        fmt::format("{}:{}", name, e.mark.line + 1),
-                       "close the brackets; a recipe has at most five levels"});
+                       "close the brackets; at most five levels are needed"});
   } catch (const YAML::Exception& e) {
     throw ConfigError({"not valid YAML: " + e.msg, fmt::format("{}:{}", name, e.mark.line + 1),
                        "look for a mismatched bracket, quote or indent on this line or above it"});
   }
   if (!state->root.IsMap() && !state->root.IsNull())
-    throw ConfigError({fmt::format("a recipe must be a mapping of keys, not {}", kind_of(state->root)), name, ""});
+    throw ConfigError({fmt::format("the file must be a mapping of keys, not {}", kind_of(state->root)), name, ""});
   for (const ConfigOverride& change : overrides) state->apply(change);
   state->open(state->root, "");
   return YamlReader(std::move(state));

@@ -84,9 +84,10 @@ struct ConfigOverride {
   std::string flag{};  // as it was typed ("--lr"); empty: "--" and the path
 };
 
-// The text of a file named by the user: a recipe, or by mistake any other file. ConfigError when it cannot be read or
-// is far too large.
-std::string read_config(const std::string& path);
+// The text of a file named by the user: of settings, or by mistake any other file. ConfigError when it cannot be read
+// or is far too large; `fix` says what to do then.
+std::string read_config(const std::string& path,
+                        const std::string& fix = "give the path of a recipe, e.g. recipes/tiny-vlm.yaml");
 
 // Reads a YAML document into config structs: describe(reader, config), then finish(), which returns every mistake at
 // once: unknown keys (with the nearest known one), duplicates, wrong types, each with its line.

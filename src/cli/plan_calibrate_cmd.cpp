@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <memory>
 
 #include "base/error.h"
@@ -16,6 +15,7 @@
 #include "launch/local_launcher.h"
 #include "predict/calibrate.h"
 #include "predict/calibrate_collectives.h"
+#include "run/output_files.h"
 
 namespace braid {
 namespace {
@@ -33,7 +33,7 @@ std::string one_line(std::string text) {
 
 // In processes of their own, as in training. Two group sizes, the larger one with more ranks than many hosts have
 // cores.
-std::vector<MeasuredCollective> collectives_of_processes() {
+void measure_processes(HardwareProfile& profile) {
   std::vector<MeasuredCollective> all;
   for (const int ranks : {2, 4}) {
     const std::filesystem::path path = std::filesystem::temp_directory_path() / ("braid-calibrate-" + make_nonce());
@@ -41,12 +41,13 @@ std::vector<MeasuredCollective> collectives_of_processes() {
         launch_local({.ranks = ranks,
                       .command = {own_executable(), "plan", kPlanCalibrate.name, kAsRank, path.string()},
                       .env = {{"OMP_NUM_THREADS", "1"}}});
-    const std::vector<MeasuredCollective> measured = read_collectives(path.string());
+    const CollectiveTimes measured = read_collectives(path.string());
     std::filesystem::remove(path);
     if (exit_code != 0) throw std::runtime_error("the ranks that measure collectives failed; their output is above");
-    all.insert(all.end(), measured.begin(), measured.end());
+    if (ranks > profile.cores) profile.crowding = measured.crowding;
+    std::ranges::copy(at_speed_of(profile, measured), std::back_inserter(all));
   }
-  return all;
+  fit_collectives(all, profile);
 }
 
 HardwareProfile measured_profile(const std::string& device) {
@@ -67,25 +68,19 @@ HardwareProfile measured_profile(const std::string& device) {
   profile.cores = host.cores;
   profile.ranks_per_node = host.cores;
   report("measuring collectives between ranks");
-  fit_collectives(collectives_of_processes(), profile);
+  measure_processes(profile);
   return profile;
 }
 
 void calibrate_machine(const CalibrateCommand& command) {
-  if (!command.collectives_path.empty()) return measure_collectives_as_rank(command.collectives_path);
+  if (!command.collectives_path.empty())
+    return measure_collectives_as_rank(command.collectives_path, host_capacity().cores);
   const bool on_gpu = command.device.empty() ? visible_gpus() > 0 : command.device == "cuda";
   if (on_gpu && visible_gpus() == 0) throw ConfigError(no_gpu("--device"));
-  std::ofstream file;
-  if (!command.path.empty()) {
-    file.open(command.path);  // before the measurement, which takes a minute
-    if (!file)
-      throw ConfigError({fmt::format("cannot write '{}'", command.path), "--write", "give the name of a file"});
-  }
+  check_outputs({{"--write", command.path, {".yaml", ".yml"}}}, {});  // before the measurement, which takes minutes
   const std::string yaml = to_yaml(measured_profile(on_gpu ? "cuda" : "cpu"));
   if (command.path.empty()) return fmt::print("{}", yaml);
-  file << yaml;
-  if (!file.flush())
-    throw ConfigError({fmt::format("cannot write '{}'", command.path), "--write", "check the space on its disk"});
+  write_output(command.path, yaml);
   fmt::print("written to {}; use it with --hardware {}\n", command.path, command.path);
 }
 
@@ -99,7 +94,7 @@ void add_plan_calibrate_command(CLI::App& plan) {
   calibrate->add_option("--write", command->path, "write the profile to this file; default: print it");
   calibrate->add_option(kAsRank, command->collectives_path)->group("");  // not in --help
   calibrate->footer(
-      "Measures how fast this machine runs Braid's operators, for about a minute, and prints a hardware profile for "
+      "Measures how fast this machine runs Braid's operators, for about two minutes, and prints a hardware profile for "
       "`braid plan simulate --hardware FILE`. Nothing else should run meanwhile. On a CPU it measures collectives "
       "between processes, too; links between GPUs are to be added to the profile of a GPU by hand.");
   calibrate->callback([command] { calibrate_machine(*command); });

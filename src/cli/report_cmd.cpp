@@ -30,6 +30,10 @@ void report(const ReportCommand& command) {
     runs.push_back(read_run(files, command.plans.empty()       ? ""
                                    : command.plans.size() == 1 ? command.plans.front()
                                                                : command.plans[runs.size()]));
+  for (const RunRecord& run : runs)
+    if (is_empty(run))
+      throw ConfigError({fmt::format("the files in '{}' contain no record of a run", run.folder), "",
+                         "give the folder of a run's metrics (--metrics-file), event files, logs or checkpoints"});
   fmt::print("{}", fitted(visible_text(report_text(runs)), STDOUT_FILENO));
   if (command.html.empty()) return;
   write_output(command.html, report_page(runs));

@@ -77,15 +77,18 @@ class Player {
     Channel channel;
     std::vector<Started> exchanges{};  // that the rank has reached so far
     std::size_t done = 0;              // of them
-    double ended = 0;                  // the last one that is done
+    double ended = 0;                  // when the last one that is done ended
+    std::size_t met = 0;               // transfers of the next one whose peers have arrived, from the first on
+    double met_end = 0;                // when the last of these ends
     bool is_done() const { return done == exchanges.size(); }
   };
   struct Rank {
-    double clock = 0;             // when its last op ended
-    std::vector<Queue> queues;    // of the channels that it has used
-    bool has_come = false;        // it has arrived at the meeting of its next op
-    std::deque<Started> started;  // gathers and reductions that have not begun, oldest first
-    double communicated = 0;      // when its last gather or reduction ended
+    double clock = 0;              // when its last op ended
+    std::vector<Queue> queues;     // of the channels that it has used
+    bool has_come = false;         // it has arrived at the meeting of its next op
+    bool awaits_exchange = false;  // its next op needs one that is not done
+    std::deque<Started> started;   // gathers and reductions that have not begun, oldest first
+    double communicated = 0;       // when its last gather or reduction ended
 
     bool has_exchanged() const {
       return std::all_of(queues.begin(), queues.end(), [](const Queue& queue) { return queue.is_done(); });
@@ -130,7 +133,9 @@ class Player {
 
   // Runs a rank until it must wait.
   void advance(int rank) {
-    for (Queue& queue : state(rank).queues) run_exchanges(rank, queue);
+    bool has_exchanged = false;
+    for (Queue& queue : state(rank).queues) has_exchanged |= run_exchanges(rank, queue);
+    if (state(rank).awaits_exchange && !has_exchanged) return;
     const std::vector<Op>& ops = schedule_.ranks[index(rank)];
     auto& spans = play_.ranks[index(rank)];
     while (spans.size() < ops.size()) {
@@ -159,25 +164,36 @@ class Player {
     return true;
   }
 
-  // Runs the exchanges of a queue whose peers have arrived.
-  void run_exchanges(int rank, Queue& queue) {
+  // Runs the exchanges of a queue whose peers have arrived. An exchange of an encoder may have thousands of peers, so
+  // the next call resumes at the first missing one. Returns whether another exchange is done.
+  bool run_exchanges(int rank, Queue& queue) {
+    const std::size_t before = queue.done;
     for (; !queue.is_done(); ++queue.done) {
       const auto& [i, reached] = queue.exchanges[queue.done];
       const Op& op = op_at(rank, i);
-      const double start = std::max(reached, queue.ended);
-      double end = start;
-      for (const Transfer& t : op.transfers) {
-        if (posted(t, t.outgoing) == kNotYet) {
-          posted(t, t.outgoing) = start;
-          if (posted(t, !t.outgoing) != kNotYet) runnable_.push_back(peer(rank, t));
-        }
-        const double met = std::max(posted(t, true), posted(t, false));
-        end = std::max(end, met + (options_.transfer ? options_.transfer(edges_[index(t.edge)], t.microbatch) : 0));
+      if (const Transfer& first = op.transfers.front(); posted(first, first.outgoing) == kNotYet) {
+        queue.met = 0;
+        queue.met_end = std::max(reached, queue.ended);
+        post(rank, op, queue.met_end);
       }
-      if (end == kNotYet) return;
-      queue.ended = end;
+      for (; queue.met < op.transfers.size(); ++queue.met) {
+        const Transfer& t = op.transfers[queue.met];
+        const double met = std::max(posted(t, true), posted(t, false));
+        if (met == kNotYet) return queue.done > before;
+        const double duration = options_.transfer ? options_.transfer(edges_[index(t.edge)], t.microbatch) : 0;
+        queue.met_end = std::max(queue.met_end, met + duration);
+      }
+      queue.ended = queue.met_end;
       for (const Transfer& t : op.transfers)
-        if (!t.outgoing) arrived_[id_of(t)] = end;
+        if (!t.outgoing) arrived_[id_of(t)] = queue.ended;
+    }
+    return queue.done > before;
+  }
+
+  void post(int rank, const Op& op, double start) {
+    for (const Transfer& t : op.transfers) {
+      posted(t, t.outgoing) = start;
+      if (posted(t, !t.outgoing) != kNotYet) runnable_.push_back(peer(rank, t));
     }
   }
 
@@ -251,6 +267,7 @@ class Player {
     Meetings::Meeting& meeting = ranks.size == 1 ? alone : meetings_.at(op, ranks);
     if (!own.has_come) {
       const double arrived = arrival(rank, op);
+      own.awaits_exchange = arrived == kNotYet && !op.ends_collective();
       if (arrived == kNotYet) return false;
       own.has_come = true;
       meeting.last = std::max({meeting.last, own.clock, arrived});

@@ -20,6 +20,7 @@ namespace braid {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+using Report = std::function<void(const std::string&)>;
 
 double seconds_since(const Clock::time_point& begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
@@ -37,57 +38,54 @@ double quantile(std::vector<double> values, double share) {
   return values[static_cast<std::size_t>(share * static_cast<double>(values.size() - 1))];
 }
 
+std::vector<double> medians_of(const std::vector<std::vector<double>>& times) {
+  std::vector<double> medians;
+  for (const std::vector<double>& of_one : times) medians.push_back(quantile(of_one, 0.5));
+  return medians;
+}
+
+constexpr int kLeastRounds = 3;
+
 // The cases take turns in random order, as the operators of a step do: training draws as much power as the GPU may,
 // which lowers its clock, and a product alone would draw more than one among others. Turns also keep the inputs of one
 // case from staying in the GPU's cache until its next run.
-class Measurement {
+class GpuMeasurement {
  public:
-  Measurement(std::vector<CalibrationCase> cases, const at::Device& device, double seconds)
-      : cases_(std::move(cases)), times_(cases_.size()), order_(cases_.size()), device_(device), seconds_(seconds) {
+  GpuMeasurement(const std::vector<CalibrationCase>& cases, const at::Device& device)
+      : cases_(cases), times_(cases.size()), order_(cases.size()), events_(device) {
     std::iota(order_.begin(), order_.end(), std::size_t{0});
   }
 
-  // Seconds of each case.
-  std::vector<double> run() {
-    if (device_.is_cuda())
-      run_on_gpu();
-    else
-      run_on_cpu();
-    return results();
-  }
-
-  const std::vector<CalibrationCase>& cases() const { return cases_; }
-
- private:
-  static constexpr int kWarmUp = 3;
-  static constexpr int kLeastRounds = 3;
-  static constexpr int kRoundsOfShortCases = 30;
-  static constexpr double kShort = 1e-4, kShortest = 1e-7;  // seconds
-
-  void run_on_gpu() {
-    EventPool events(device_);
+  // Seconds of each case, measured for about `seconds`.
+  std::vector<double> run(double seconds) {
     const auto begin = Clock::now();
-    for (int round = -kWarmUp; round < kLeastRounds || seconds_since(begin) < seconds_; ++round) {
-      const std::vector<c10::Event> marks = run_round(events, /*mark_all=*/true);
+    for (int round = -kWarmUp; round < kLeastRounds || seconds_since(begin) < seconds; ++round) {
+      const std::vector<c10::Event> marks = run_round(/*mark_all=*/true);
       for (std::size_t i = 0; round >= 0 && i < order_.size(); ++i)
         times_[order_[i]].push_back(marks[i].elapsedTime(marks[i + 1]) * 1e-3);
     }
-    const double by_marks = seconds_added_by_marks(events);
-    for (std::vector<double>& times : times_)
-      for (double& time : times) time = std::max(time - by_marks, kShortest);
+    std::vector<double> medians = medians_of(times_);
+    const double by_marks = seconds_added_by_marks();
+    for (double& median : medians) median = std::max(median - by_marks, kShortest);
+    return medians;
   }
 
+ private:
+  static constexpr int kWarmUp = 3;
+  static constexpr int kRoundsOfShortCases = 30;
+  static constexpr double kShort = 1e-4, kShortest = 1e-7;  // seconds
+
   // The events of the beginning, of the end of each case, and of the end. They are complete.
-  std::vector<c10::Event> run_round(EventPool& events, bool mark_all) {
+  std::vector<c10::Event> run_round(bool mark_all) {
     std::shuffle(order_.begin(), order_.end(), random_);
     // The host is ahead of the GPU from here on, so that times are those of the GPU.
     for (const CalibrationCase& each : cases_)
       if (each.work.amount > 1e13) each.run();
     std::vector<c10::Event> marks;
-    marks.push_back(events.record());
+    marks.push_back(events_.record());
     for (const std::size_t i : order_) {
       cases_[i].run();
-      if (mark_all || i == order_.back()) marks.push_back(events.record());
+      if (mark_all || i == order_.back()) marks.push_back(events_.record());
     }
     marks.back().synchronize();
     return marks;
@@ -95,44 +93,40 @@ class Measurement {
 
   // In training an operator starts while the one before it ends. An event between them prevents that: short cases take
   // longer with events than without.
-  double seconds_added_by_marks(EventPool& events) {
+  double seconds_added_by_marks() {
     std::erase_if(order_, [this](std::size_t i) { return quantile(times_[i], 0.5) > kShort; });
     if (order_.empty()) return 0;
     std::vector<double> added;
     for (int round = 0; round < kRoundsOfShortCases; ++round) {
-      const std::vector<c10::Event> many = run_round(events, true), few = run_round(events, false);
+      const std::vector<c10::Event> many = run_round(true), few = run_round(false);
       added.push_back(many.front().elapsedTime(many.back()) - few.front().elapsedTime(few.back()));
     }
     return quantile(added, 0.5) * 1e-3 / static_cast<double>(order_.size());
   }
 
-  void run_on_cpu() {
-    const auto begin = Clock::now();
-    for (int round = -1; round < kLeastRounds || seconds_since(begin) < seconds_; ++round)
-      for (std::size_t i = 0; i < cases_.size(); ++i) {
-        const double start = thread_seconds();
-        cases_[i].run();
-        if (round >= 0) times_[i].push_back(thread_seconds() - start);
-      }
-  }
-
-  std::vector<double> results() const {
-    std::vector<double> seconds;
-    for (const std::vector<double>& times : times_) seconds.push_back(quantile(times, 0.5));
-    return seconds;
-  }
-
-  const std::vector<CalibrationCase> cases_;
+  const std::vector<CalibrationCase>& cases_;
   std::vector<std::vector<double>> times_;
   std::vector<std::size_t> order_;
   std::mt19937 random_{1};
-  const at::Device device_;
-  const double seconds_;
+  EventPool events_;
 };
 
+// Seconds that each of `runs` computes. They take turns for about `seconds`, so that a change of the machine's speed
+// concerns all of them.
+std::vector<double> cpu_seconds_of(const std::vector<std::function<void()>>& runs, double seconds) {
+  std::vector<std::vector<double>> times(runs.size());
+  const auto begin = Clock::now();
+  for (int round = -1; round < kLeastRounds || seconds_since(begin) < seconds; ++round)  // the first one warms up
+    for (std::size_t i = 0; i < runs.size(); ++i) {
+      const double start = thread_seconds();
+      runs[i]();
+      if (round >= 0) times[i].push_back(thread_seconds() - start);
+    }
+  return medians_of(times);
+}
+
 // Without those that fail, for lack of memory for example.
-std::vector<CalibrationCase> runnable(const std::vector<CalibrationCase>& cases,
-                                      const std::function<void(const std::string&)>& report) {
+std::vector<CalibrationCase> runnable(const std::vector<CalibrationCase>& cases, const Report& report) {
   std::vector<CalibrationCase> kept;
   for (const CalibrationCase& each : cases) try {
       each.run();
@@ -160,54 +154,82 @@ OperatorSpeed speed_from(const std::vector<Work>& works, const std::vector<doubl
   return speed;
 }
 
-// What starting a kernel takes beyond what was measured of operators alone: autograd, tensors, layers.
-double host_us_of(const at::Device& device, const HardwareProfile& profile) {
+void set_operators(HardwareProfile& profile, const std::vector<CalibrationCase>& cases,
+                   const std::vector<double>& seconds) {
+  for (int op = 0; op < kOperators; ++op) {
+    std::vector<Work> works;
+    std::vector<double> times;
+    for (std::size_t i = 0; i < cases.size(); ++i) {
+      if (cases[i].work.op != static_cast<Operator>(op)) continue;
+      works.push_back(cases[i].work);
+      times.push_back(seconds[i]);
+    }
+    if (!works.empty()) profile.operators[static_cast<std::size_t>(op)] = speed_from(works, times);
+  }
+}
+
+double launches_of(const Works& works) {
+  double launches = 0;
+  for (const Work& work : works) launches += work.count * work.launches;
+  return launches;
+}
+
+// What the host takes to start a kernel.
+double host_us_of_gpu(const at::Device& device) {
   constexpr int kWarmUp = 5, kSteps = 40;
   const SmallStep step("M*E-M*E-", /*tokens=*/128, device);
-  // A backward of a GPU's tensors is started by another thread.
-  const auto now = [&, begin = Clock::now()] { return device.is_cuda() ? seconds_since(begin) : thread_seconds(); };
   std::vector<double> times;
   for (int i = -kWarmUp; i < kSteps; ++i) {
-    const double start = now();
+    const auto begin = Clock::now();
     step.run();
-    if (i >= 0) times.push_back(now() - start);
+    if (i >= 0) times.push_back(seconds_since(begin));
   }
+  return quantile(times, 0.5) / launches_of(step.work()) * 1e6;
+}
+
+void measure_gpu(HardwareProfile& profile, const CalibrationOptions& options, const Report& report) {
+  const at::Device device(at::kCUDA, 0);
+  {
+    const at::NoGradGuard guard;
+    const std::vector<CalibrationCase> cases = runnable(calibration_cases(device, report), report);
+    set_operators(profile, cases, GpuMeasurement(cases, device).run(options.seconds));
+  }
+  report("measuring how long the host takes to start kernels");
+  profile.host_us = host_us_of_gpu(device);
+}
+
+// An operator in a model takes longer than alone: autograd, tensors. A step of few tokens shows by how much.
+void measure_cpu(HardwareProfile& profile, const CalibrationOptions& options, const Report& report) {
+  at::set_num_threads(1);
+  const at::NoGradGuard guard;
+  const std::vector<CalibrationCase> cases = runnable(calibration_cases(at::kCPU, report), report);
+  std::vector<std::function<void()>> runs;
+  for (const CalibrationCase& each : cases) runs.push_back(each.run);
+  const SmallStep step("M*E-M*E-M*E-M*E-", /*tokens=*/64, at::kCPU);
+  runs.push_back([&] {
+    const at::AutoGradMode with_backward(true);
+    step.run();
+  });
+  const std::vector<double> seconds = cpu_seconds_of(runs, options.seconds);
+  set_operators(profile, cases, seconds);
   const Works works = step.work();
-  double launches = 0, computed = 0;
-  for (const Work& work : works) {
-    launches += work.count * work.launches;
-    if (!device.is_cuda()) computed += seconds_of(work, profile);
-  }
-  return std::max(quantile(times, 0.5) - computed, 0.0) / launches * 1e6;
+  double beyond_operators = seconds.back();
+  for (const Work& work : works) beyond_operators -= seconds_of(work, profile);
+  profile.host_us = std::max(beyond_operators, 0.0) / launches_of(works) * 1e6;
 }
 
 }  // namespace
 
-HardwareProfile calibrate(const CalibrationOptions& options, const std::function<void(const std::string&)>& report) {
-  const at::Device device = options.device == "cuda" ? at::Device(at::kCUDA, 0) : at::Device(at::kCPU);
-  if (device.is_cpu()) at::set_num_threads(1);
+HardwareProfile calibrate(const CalibrationOptions& options, const Report& report) {
   set_deterministic(true);  // as training does by default
   HardwareProfile profile;
   profile.source = "measured";
   profile.device = options.device;
   report("measuring operators");
-  {
-    const at::NoGradGuard guard;
-    Measurement measurement(runnable(calibration_cases(device, report), report), device, options.seconds);
-    const std::vector<double> seconds = measurement.run();
-    for (int op = 0; op < kOperators; ++op) {
-      std::vector<Work> works;
-      std::vector<double> times;
-      for (std::size_t i = 0; i < seconds.size(); ++i) {
-        if (measurement.cases()[i].work.op != static_cast<Operator>(op)) continue;
-        works.push_back(measurement.cases()[i].work);
-        times.push_back(seconds[i]);
-      }
-      if (!works.empty()) profile.operators[static_cast<std::size_t>(op)] = speed_from(works, times);
-    }
-  }
-  report("measuring how long the host takes to start kernels");
-  profile.host_us = host_us_of(device, profile);
+  if (options.device == "cuda")
+    measure_gpu(profile, options, report);
+  else
+    measure_cpu(profile, options, report);
   return profile;
 }
 

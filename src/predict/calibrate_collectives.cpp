@@ -4,6 +4,7 @@
 #include <ATen/Parallel.h>
 
 #include <algorithm>
+#include <chrono>
 #include <ctime>
 #include <fstream>
 #include <functional>
@@ -14,6 +15,7 @@
 #include "dist/world.h"
 #include "predict/collective_time.h"
 #include "predict/small_step.h"
+#include "predict/work_time.h"
 
 namespace braid {
 namespace {
@@ -52,85 +54,108 @@ Call call_of(const CollectiveCase& each, const Group& group) {
   throw_check_failed(__FILE__, __LINE__, "no collective to measure");
 }
 
-// What ranks compute between their calls: each kind of layer, forward and backward. There are several of each, as in a
-// model, whose other layers have taken a layer's memory out of the caches until its turn comes.
-class LayersAndCalls {
- public:
-  explicit LayersAndCalls(const Group& group) : group_(group) {
-    for (int i = 0; i < kLayersOfEachKind; ++i)
-      for (const char* kind : {"M", "*", "E", "-"})
-        layers_.push_back(std::make_unique<SmallStep>(kind, kTokens, at::kCPU));
-  }
+using Layers = std::vector<std::unique_ptr<SmallStep>>;
 
-  int calls() const { return static_cast<int>(2 * layers_.size()); }
+// What ranks compute between their calls. There are several layers of each kind, as in a model, whose other layers have
+// taken a layer's memory out of the caches until its turn comes.
+Layers some_layers() {
+  constexpr int kOfEachKind = 3;
+  constexpr std::int64_t kTokens = 256;
+  Layers layers;
+  for (int i = 0; i < kOfEachKind; ++i)
+    for (const char* kind : {"M", "*", "E", "-"})
+      layers.push_back(std::make_unique<SmallStep>(kind, kTokens, at::kCPU));
+  return layers;
+}
 
-  // Seconds that this rank has computed.
-  double run(const Call& call) const {
-    group_.barrier();
-    const double begin = process_seconds();
-    for (const auto& layer : layers_) {
-      const at::Tensor loss = layer->forward();
-      call();
-      loss.backward();
-      call();
-    }
-    group_.barrier();
-    return process_seconds() - begin;
-  }
-
- private:
-  static constexpr int kLayersOfEachKind = 5;
-  static constexpr std::int64_t kTokens = 128;
-  const Group& group_;
-  std::vector<std::unique_ptr<SmallStep>> layers_;
+struct Seconds {
+  double computed = 0, elapsed = 0;
 };
 
-// Other programs that cool the caches meanwhile can only raise a time.
-double lower_quartile(std::vector<double> values) {
-  const auto quarter = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 4);
-  std::nth_element(values.begin(), quarter, values.end());
-  return *quarter;
+// Of this rank: forward and backward of each layer, with a call after each.
+Seconds run(const Layers& layers, const Call& call, const Group& group) {
+  group.barrier();
+  const auto start = std::chrono::steady_clock::now();
+  const double begin = process_seconds();
+  for (const auto& layer : layers) {
+    const at::Tensor loss = layer->forward();
+    call();
+    loss.backward();
+    call();
+  }
+  group.barrier();
+  return {process_seconds() - begin, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count()};
+}
+
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::ranges::nth_element(values, middle);
+  return *middle;
 }
 
 }  // namespace
 
-std::vector<MeasuredCollective> measure_collectives(World& world, const std::vector<CollectiveCase>& cases,
-                                                    int rounds) {
+// The speed of a machine changes from second to second if others use it, so each run with calls follows one without,
+// and counts in units of that.
+CollectiveTimes measure_collectives(World& world, int cores, const std::vector<CollectiveCase>& cases, int rounds) {
   at::set_num_threads(1);
   const Group& group = world.everyone();
-  const LayersAndCalls layers(group);
-  std::vector<Call> calls = {[] {}};
-  for (const CollectiveCase& each : cases) calls.push_back(call_of(each, group));
-  std::vector<std::vector<double>> times(calls.size());
-  for (int round = -1; round < rounds; ++round)  // the first one warms up
-    for (std::size_t i = 0; i < calls.size(); ++i) {
-      const double seconds = layers.run(calls[i]);
-      if (round >= 0) times[i].push_back(seconds);
+  const Layers layers = some_layers(), none;
+  const Call no_call = [] {};
+  std::vector<std::vector<double>> computed(cases.size()), elapsed(cases.size());
+  std::vector<double> of_layers, crowding;
+  for (int round = -1; round < rounds; ++round) {  // the first one warms up
+    const Seconds few = run(world.rank() < cores ? layers : none, no_call, group), all = run(layers, no_call, group);
+    if (round >= 0) crowding.push_back(all.computed / few.computed);
+    for (std::size_t i = 0; i < cases.size(); ++i) {
+      const Seconds without = run(layers, no_call, group), with = run(layers, call_of(cases[i], group), group);
+      if (round < 0) continue;
+      of_layers.push_back(without.computed);
+      computed[i].push_back(with.computed / without.computed - 1);
+      elapsed[i].push_back(with.elapsed / without.elapsed - 1);
     }
-  std::vector<MeasuredCollective> measured;
+  }
+  CollectiveTimes times = {.layers_s = median(of_layers), .crowding = std::max(median(crowding), 1.0)};
+  // Without calls, wall time is CPU time if each rank has a core; fit_collectives() uses `elapsed` of such groups only.
+  const double of_call = times.layers_s / static_cast<double>(2 * layers.size());
   for (std::size_t i = 0; i < cases.size(); ++i)
-    measured.push_back({cases[i], (lower_quartile(times[i + 1]) - lower_quartile(times[0])) / layers.calls()});
-  return measured;
+    times.calls.push_back({cases[i], median(computed[i]) * of_call, median(elapsed[i]) * of_call});
+  return times;
 }
 
-void measure_collectives_as_rank(const std::string& path) {
-  constexpr int kRounds = 20;
+void measure_collectives_as_rank(const std::string& path, int cores) {
+  constexpr int kRounds = 12;
   run_as_rank(*world_spec_from(process_env()), {.device = "cpu"}, {}, [&](World& world) {
-    const auto measured = measure_collectives(world, collective_cases(world.size()), kRounds);
+    const CollectiveTimes measured = measure_collectives(world, cores, collective_cases(world.size()), kRounds);
     if (world.rank() > 0) return;
     std::ofstream file(path);
-    for (const auto& [call, seconds] : measured)
-      file << fmt::format("{} {} {} {}\n", call.operation, call.ranks, call.bytes, seconds);
+    file << fmt::format("{} {}\n", measured.layers_s, measured.crowding);
+    for (const auto& [call, seconds, elapsed] : measured.calls)
+      file << fmt::format("{} {} {} {} {}\n", call.operation, call.ranks, call.bytes, seconds, elapsed);
     if (!file.flush()) throw std::runtime_error("cannot write " + path);
   });
 }
 
-std::vector<MeasuredCollective> read_collectives(const std::string& path) {
+CollectiveTimes read_collectives(const std::string& path) {
   std::ifstream file(path);
-  std::vector<MeasuredCollective> measured;
-  for (MeasuredCollective each; file >> each.call.operation >> each.call.ranks >> each.call.bytes >> each.seconds;)
-    measured.push_back(each);
+  CollectiveTimes measured;
+  file >> measured.layers_s >> measured.crowding;
+  for (MeasuredCollective each;
+       file >> each.call.operation >> each.call.ranks >> each.call.bytes >> each.seconds >> each.elapsed;)
+    measured.calls.push_back(each);
   return measured;
+}
+
+std::vector<MeasuredCollective> at_speed_of(const HardwareProfile& profile, const CollectiveTimes& times) {
+  double layers_s = 0;
+  for (const auto& layer : some_layers()) layers_s += seconds_of(layer->work(), profile);
+  std::vector<MeasuredCollective> scaled = times.calls;
+  const double scale = layers_s / times.layers_s;
+  for (MeasuredCollective& each : scaled) {
+    each.seconds *= scale;
+    each.elapsed *= scale;
+  }
+  return scaled;
 }
 
 }  // namespace braid

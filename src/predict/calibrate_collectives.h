@@ -10,14 +10,22 @@ namespace braid {
 
 class World;
 
-// What each case takes, in seconds that this rank's threads compute: with ranks that share cores, time in which they
-// sleep is not lost. A rank computes a small layer before each call, so that its threads fall asleep and wake up, and
-// caches are as cold after a call as in training; that layer's own time does not count. Every rank of `world` calls it
-// and goes through all cases `rounds` times, at least once.
-std::vector<MeasuredCollective> measure_collectives(World& world, const std::vector<CollectiveCase>& cases, int rounds);
+struct CollectiveTimes {
+  double layers_s = 0;  // of the layers between the calls
+  double crowding = 1;  // CPU time of the layers if all ranks run them, by that if only as many do as there are cores
+  std::vector<MeasuredCollective> calls{};
+};
+
+// What each case takes. A rank computes a small layer before each call, so that its threads fall asleep and wake up,
+// and caches are as cold after a call as in training; that layer's own time does not count. Every rank of `world` calls
+// it and goes through all cases `rounds` times, at least once.
+CollectiveTimes measure_collectives(World& world, int cores, const std::vector<CollectiveCase>& cases, int rounds);
 
 // As a rank that the launcher started: measures collective_cases() with all others. Rank 0 writes the result to `path`.
-void measure_collectives_as_rank(const std::string& path);
-std::vector<MeasuredCollective> read_collectives(const std::string& path);
+void measure_collectives_as_rank(const std::string& path, int cores);
+CollectiveTimes read_collectives(const std::string& path);
+
+// The calls' times, scaled to the speed of the operators in `profile`: the machine's speed may have changed since.
+std::vector<MeasuredCollective> at_speed_of(const HardwareProfile& profile, const CollectiveTimes& times);
 
 }  // namespace braid

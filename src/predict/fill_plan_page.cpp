@@ -105,12 +105,8 @@ void add_busy(const ModuleTimes& module, const std::string& prefix, Parts& parts
     parts.emplace_back(prefix + name_of(static_cast<CommKind>(kind)), module.exposed[kind]);
 }
 
-// Ranks on a CPU also wait for cores that are busy with others.
-PlanTimes complete(PlanTimes times, double waiting, double iteration_s) {
+PlanTimes complete(PlanTimes times, double waiting) {
   times.parts.emplace_back("waiting", waiting);
-  double sum = 0;
-  for (const auto& [name, seconds] : times.parts) sum += seconds;
-  if (sum < (1 - 1e-9) * iteration_s) times.parts.emplace_back("waiting for cores", iteration_s - sum);
   std::erase_if(times.parts, [](const auto& part) { return part.second <= 0; });
   return times;
 }
@@ -121,12 +117,12 @@ std::vector<PlanTimes> times_of(const Recipe& recipe, const Simulation& simulati
   if (recipe.topology.colocated) {
     PlanTimes all = {.name = ranks(simulation.ranks)};
     for (const ModuleTimes& module : simulation.modules) add_busy(module, module.name + " ", all.parts);
-    return {complete(std::move(all), simulation.modules.front().waiting, simulation.iteration_s)};
+    return {complete(std::move(all), simulation.modules.front().waiting)};
   }
   for (const ModuleTimes& module : simulation.modules) {
     PlanTimes row = {.name = fmt::format("{}, {}", module.name, ranks(module.ranks))};
     add_busy(module, "", row.parts);
-    rows.push_back(complete(std::move(row), module.waiting, simulation.iteration_s));
+    rows.push_back(complete(std::move(row), module.waiting));
   }
   return rows;
 }

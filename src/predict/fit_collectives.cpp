@@ -36,14 +36,14 @@ struct Latencies {
 // The least sum of squared errors of call + messages x message, neither of them negative.
 Latencies latencies_of(const std::vector<MeasuredCollective>& measured) {
   double cases = 0, messages = 0, squares = 0, seconds = 0, products = 0;
-  for (const auto& [call, time] : measured) {
-    if (call.bytes > kSmall) continue;
-    const double count = messages_of(call);
+  for (const MeasuredCollective& each : measured) {
+    if (each.call.bytes > kSmall) continue;
+    const double count = messages_of(each.call);
     ++cases;
     messages += count;
     squares += count * count;
-    seconds += time;
-    products += count * time;
+    seconds += each.seconds;
+    products += count * each.seconds;
   }
   const double determinant = cases * squares - messages * messages;
   BRAID_CHECK(determinant > 0, "operations with different numbers of messages must have been measured");
@@ -52,17 +52,29 @@ Latencies latencies_of(const std::vector<MeasuredCollective>& measured) {
   return {call, call > 0 ? message : products / squares};
 }
 
+// The share of a call's wall time that is CPU time, of groups in which each rank has a core.
+double computed_share(const std::vector<MeasuredCollective>& measured, int cores) {
+  double seconds = 0, elapsed = 0;
+  for (const MeasuredCollective& each : measured) {
+    if (each.call.ranks > cores || each.call.bytes > kSmall) continue;
+    seconds += each.seconds;
+    elapsed += each.elapsed;
+  }
+  return elapsed > seconds ? seconds / elapsed : 1;
+}
+
 // By how much a larger message of the same operation takes longer than a small one.
 std::vector<RatePoint> rates_of(const std::vector<MeasuredCollective>& measured) {
   std::vector<RatePoint> rates;
-  for (const auto& [call, seconds] : measured) {
+  for (const MeasuredCollective& each : measured) {
+    const CollectiveCase& call = each.call;
     if (call.bytes <= kSmall) continue;
-    const auto is_small = [&call = call](const MeasuredCollective& other) {
+    const auto is_small = [&](const MeasuredCollective& other) {
       return other.call.operation == call.operation && other.call.ranks == call.ranks && other.call.bytes <= kSmall;
     };
     const auto small = std::ranges::find_if(measured, is_small);
     BRAID_CHECK(small != measured.end(), "no small message of {} between {} ranks", call.operation, call.ranks);
-    const double longer = std::max(seconds - small->seconds, 0.1 * seconds);  // what is less, is noise
+    const double longer = std::max(each.seconds - small->seconds, 0.1 * each.seconds);  // a smaller difference is noise
     rates.push_back({static_cast<double>(call.bytes), volume_of(call) / longer / 1e9});
   }
   std::ranges::sort(rates, {}, &RatePoint::bytes);
@@ -85,6 +97,8 @@ void fit_collectives(const std::vector<MeasuredCollective>& measured, HardwarePr
   std::vector<MeasuredCollective> usable = measured;
   for (MeasuredCollective& each : usable)
     each.seconds = std::max(each.seconds, 1e-7);  // a difference of two noisy times
+  profile.collective_cpu = computed_share(usable, profile.cores);
+  for (MeasuredCollective& each : usable) each.seconds /= profile.collective_cpu;  // from here on wall time
   const Latencies latencies = latencies_of(usable);
   profile.collective_us = latencies.call * 1e6;
   profile.inside_node = {.latency_us = latencies.message * 1e6, .rates = rates_of(usable)};

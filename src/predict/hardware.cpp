@@ -63,8 +63,11 @@ void describe(Fields& fields, ProfileText& text) {
   fields.field("memory_gb", profile.memory_gb, "of a GPU, or of the host; 1e9 bytes");
   fields.field("ranks_per_node", profile.ranks_per_node, "GPUs that inside_node links");
   fields.field("cores", profile.cores, "of a host whose ranks compute on its CPU");
-  fields.field("host_us", profile.host_us, "that the host needs to start a kernel");
+  fields.field("crowding", profile.crowding, "factor of the CPU time of ranks if there are more of them than cores");
+  fields.field("host_us", profile.host_us, "to start a kernel; on a CPU: that an operator takes longer in a model");
   fields.field("collective_us", profile.collective_us, "that a call of a collective takes besides its messages");
+  fields.field("collective_cpu", profile.collective_cpu,
+               "the share of a collective's time that a core is busy with it");
   fields.section("inside_node", text.inside_node);
   fields.section("between_nodes", text.between_nodes);
   fields.named("operators", text.operators);
@@ -79,8 +82,15 @@ class Parser {
     positive("memory_gb", profile.memory_gb);
     positive("ranks_per_node", profile.ranks_per_node);
     if (profile.device == "cpu") positive("cores", profile.cores);
+    if (profile.crowding < 1)
+      complain("crowding", fmt::format("crowding must be at least 1, got {}", profile.crowding),
+               "1 means that ranks compute as fast as with a core each");
     not_negative("host_us", profile.host_us);
     not_negative("collective_us", profile.collective_us);
+    positive("collective_cpu", profile.collective_cpu);
+    if (profile.collective_cpu > 1)
+      complain("collective_cpu", fmt::format("collective_cpu must be at most 1, got {}", profile.collective_cpu),
+               "give the share of a collective's time that a core is busy with it");
     profile.inside_node = link("inside_node", text.inside_node);
     profile.between_nodes = link("between_nodes", text.between_nodes);
     for (const OperatorText& op : text.operators) add_operator(op, profile);
@@ -286,8 +296,11 @@ std::vector<std::string> hardware_names() {
 HardwareProfile load_hardware(const std::string& name_or_path) {
   for (const StoredProfile& stored : stored_profiles())
     if (name_or_path == stored.name) return parse_hardware(std::string(stored.yaml), std::string(stored.name));
-  const bool is_path = name_or_path.find('/') != std::string::npos || name_or_path.ends_with(".yaml");
-  if (is_path) return parse_hardware(read_config(name_or_path), name_or_path);
+  const bool is_path =
+      name_or_path.find('/') != std::string::npos || name_or_path.ends_with(".yaml") || name_or_path.ends_with(".yml");
+  if (is_path)
+    return parse_hardware(read_config(name_or_path, "give the path of a profile, as braid plan calibrate writes it"),
+                          name_or_path);
   throw ConfigError({fmt::format("no hardware profile is called {}", in_quotes(name_or_path)), "--hardware",
                      choice_advice(name_or_path, hardware_names()) + ", or give the path of a .yaml file"});
 }

@@ -43,8 +43,10 @@ struct HardwareProfile {
   double memory_gb = 0;                 // of a GPU, or of the host; 1e9 bytes
   int ranks_per_node = 8;               // GPUs that are linked as inside_node says; on a CPU, ranks share `cores`
   int cores = 0;                        // of a host whose ranks compute on its CPU
-  double host_us = 0;                   // that the host needs to start a kernel; it runs ahead of the GPU
+  double host_us = 0;                   // to start a kernel; on a CPU: that an operator takes longer in a model
   double collective_us = 0;             // that a call of a collective takes besides its messages
+  double crowding = 1;                  // factor of the CPU time of ranks if there are more of them than cores
+  double collective_cpu = 1;            // what a rank on a CPU computes of a collective's time; it sleeps the rest
   Link inside_node{}, between_nodes{};  // per GPU and direction
   std::array<OperatorSpeed, kOperators> operators{};  // without rates: as fast as the operator that speed_of() names
 };

@@ -83,7 +83,7 @@ std::vector<StepSizes> certain_steps(const Recipe& recipe, const Topology& topol
   constexpr std::int64_t kSteps = 4;
   std::vector<StepSizes> steps;
   if (is_mock(recipe.data)) {
-    for (std::int64_t step = 0; step < std::min(kSteps, recipe.train.iterations); ++step)
+    for (std::int64_t step = 0; step < std::min(kSteps, iterations_of(length_of(recipe.train))); ++step)
       steps.push_back(draw_step(recipe, topology, nullptr, static_cast<std::uint64_t>(step)));
     return steps;
   }

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "base/error.h"
+#include "base/strings.h"
 #include "plan/topology_config.h"
 
 namespace braid {
@@ -89,10 +90,40 @@ class Scaling {
   ScaledRecipe scaled_;
 };
 
+std::vector<Problem> problems_of(const Recipe& recipe) { return validate(recipe); }
+
+bool fits(const Recipe& recipe, const NodeCounts& counts, int ranks_per_node) {
+  try {
+    return problems_of(Scaling(recipe, counts, ranks_per_node).run().recipe).empty();
+  } catch (const ConfigError&) {
+    return false;
+  }
+}
+
+// The nearest numbers of nodes that fit.
+std::string fix_of(const Recipe& recipe, NodeCounts counts, int ranks_per_node) {
+  constexpr int kFarthest = 256;
+  const int wanted = counts.nodes;
+  std::vector<std::string> near;
+  for (const int direction : {-1, 1})
+    for (int distance = 1; distance <= kFarthest && wanted + direction * distance > 0; ++distance) {
+      counts.nodes = wanted + direction * distance;
+      if (!fits(recipe, counts, ranks_per_node)) continue;
+      near.push_back(fmt::format("--nodes {}", counts.nodes));
+      break;
+    }
+  return near.empty() ? "change the modules, e.g. with --llm-tp" : fmt::format("use {}", fmt::join(near, " or "));
+}
+
 }  // namespace
 
 ScaledRecipe scale_to_nodes(const Recipe& recipe, const NodeCounts& counts, int ranks_per_node) {
-  return Scaling(recipe, counts, ranks_per_node).run();
+  ScaledRecipe scaled = Scaling(recipe, counts, ranks_per_node).run();
+  const std::vector<Problem> problems = problems_of(scaled.recipe);
+  if (problems.empty()) return scaled;
+  throw ConfigError(
+      {fmt::format("the recipe cannot be scaled to {}: {}", counted(counts.nodes, "node"), problems.front().what),
+       "--nodes", fix_of(recipe, counts, ranks_per_node)});
 }
 
 }  // namespace braid

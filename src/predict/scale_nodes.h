@@ -16,7 +16,7 @@ struct ScaledRecipe {
 // Changes the data parallelism of the language model; with it the global batch, so that a replica still runs as many
 // microbatches. `encoder_nodes` of the nodes are for encoders on ranks of their own, whose data parallelism changes in
 // proportion; default: their ranks stay as they are. Colocated encoders change like the language model. ConfigError if
-// no whole number of replicas fills the nodes.
+// no whole number of replicas fills the nodes, or if the scaled recipe breaks a rule.
 struct NodeCounts {
   int nodes = 1;
   std::optional<int> encoder_nodes{};

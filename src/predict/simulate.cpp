@@ -40,14 +40,15 @@ std::size_t start_of(const std::vector<Op>& ops, const Op& end) {
 // Where the time of a played step goes.
 class Account {
  public:
-  Account(const PlayedStep& step, StepTimes& times) : step_(step), times_(times) {
+  Account(const PlayedStep& step, StepTimes& times, double collective_cpu)
+      : step_(step), times_(times), collective_cpu_(collective_cpu) {
     for (const Module& module : step.world.modules) modules_.push_back({module.name, module.dense.size()});
     for (int rank = 0; rank < step.world.topology.world_size(); ++rank) add(rank);
   }
 
   const std::vector<ModuleTimes>& modules() const { return modules_; }
-  double busy() const { return busy_; }        // seconds that all ranks of the large world compute and communicate
-  double waiting() const { return waiting_; }  // likewise
+  double busy() const { return busy_; }        // seconds in which a rank of the large world needs a core, of all ranks
+  double waiting() const { return waiting_; }  // seconds, of all ranks
 
  private:
   // What an op waits for is communication while a gather or a reduction runs that it needs.
@@ -58,8 +59,11 @@ class Account {
     double clock = 0, waiting = 0;
     for (std::size_t i = 0; i < ops.size(); ++i) {
       const Op& op = ops[i];
+      const int module = op.has_stage() ? op.stage.module : first;
+      if (op.starts_collective()) needs_core(module, times_.messages_of_collective(op) * collective_cpu_);
       if (op.kind == Op::Exchange || op.starts_collective()) continue;
       OpTime time = times_.of_op(rank, op);
+      needs_core(module, time.compute + (time.seconds() - time.compute) * collective_cpu_);
       double gap = spans[i].begin - clock;
       if (op.ends_collective()) {
         const OpSpan span = spans[start_of(ops, op)];
@@ -68,7 +72,7 @@ class Account {
         gap -= awaited;
       }
       waiting += gap;
-      add(op.has_stage() ? op.stage.module : first, time);
+      add(module, time);
       clock = spans[i].end;
     }
     waiting += step_.play.end - clock;
@@ -82,8 +86,9 @@ class Account {
     ModuleTimes& module = modules_[index(m)];
     module.compute += time.compute * share(m);
     for (std::size_t kind = 0; kind < kCommKinds; ++kind) module.exposed[kind] += time.exposed[kind] * share(m);
-    busy_ += time.seconds() * stands_for(m);
   }
+
+  void needs_core(int m, double seconds) { busy_ += seconds * stands_for(m); }
 
   int stage_ranks(int m) const { return step_.world.modules[index(m)].dense.size_of("pp"); }
   double played(int m) const { return step_.world.topology.modules()[index(m)].dense.size(); }
@@ -92,6 +97,7 @@ class Account {
 
   const PlayedStep& step_;
   StepTimes& times_;
+  const double collective_cpu_;
   std::vector<ModuleTimes> modules_;
   double busy_ = 0, waiting_ = 0;
 };
@@ -135,7 +141,7 @@ class Simulator {
                   },
               .transfer = [&](const Edge& edge, int microbatch) { return times.of_transfer(edge, microbatch); }});
     BRAID_CHECK(step_.play.stuck.empty(), "{}", fmt::join(step_.play.stuck, "; "));
-    add(Account(step_, times));
+    add(Account(step_, times, hardware_.collective_cpu));
     if (reading_) reading_->add(sizes);
     for (const auto& replicas : sizes.text)
       for (const StepSizes::Text& text : replicas)
@@ -144,7 +150,9 @@ class Simulator {
 
   // Ranks that share cores need at least the time in which the cores do the work of all of them.
   double seconds_of_step(const Account& account) const {
-    return hardware_.device == "cpu" ? std::max(step_.play.end, account.busy() / hardware_.cores) : step_.play.end;
+    if (hardware_.device != "cpu") return step_.play.end;
+    const double crowding = step_.world.full_size() > hardware_.cores ? hardware_.crowding : 1;
+    return std::max(step_.play.end, account.busy() * crowding / hardware_.cores);
   }
 
   void add(const Account& account) {

@@ -40,7 +40,7 @@ struct ModuleTimes {
   int ranks = 0;
   double compute = 0;
   std::array<double, kCommKinds> exposed{};  // by CommKind: communication that nothing hides
-  double waiting = 0;                        // for other ranks, or for a core of the host
+  double waiting = 0;                        // for other ranks, for a core of the host, or for readers of the data
 
   double communication() const;
 };
@@ -50,11 +50,11 @@ struct Simulation {
   double spread_s = 0;                  // their standard deviation
   double fastest_s = 0, slowest_s = 0;  // of them
   double tokens_per_s_per_gpu = 0, tflops_per_gpu = 0;
-  double bubble = 0;                   // the share of all ranks' time in which they wait for others
-  std::string limiting_module{};       // that waits least
+  double bubble = 0;                   // the share of all ranks' time in which they wait
+  std::string limiting_module{};       // that computes and communicates longest
   double exposed_communication_s = 0;  // of that module
   std::string bound_by{};  // "language: compute", "images: compute", "language: ep communication", "host: cores",
-                           // "images: reading"
+                           // "language: waiting", "images: reading"
   double reading_s = 0;    // of the slowest reader of the data set, for a step; 0 if not known
   std::vector<ModuleTimes> modules{};  // means of all steps
   int ranks = 0, nodes = 0, played_ranks = 0;

@@ -5,18 +5,21 @@
 namespace braid {
 namespace {
 
-HybridLmConfig small_model(const std::string& pattern) {
+// On a GPU, as wide as its kernels require; on a CPU, as narrow as the sizes that calibration measures.
+HybridLmConfig small_model(const std::string& pattern, const at::Device& device) {
+  const int width = device.is_cuda() ? 64 : 16;
   HybridLmConfig c;
   c.pattern = pattern;
   c.hidden = 128;
   c.vocab = 512;
   c.heads = 4;
   c.kv_heads = 2;
-  c.head_dim = 64;
+  c.head_dim = width;
   c.mamba_heads = 4;
-  c.mamba_head_dim = 64;
+  c.mamba_head_dim = width;
   c.mamba_groups = 2;
-  c.mamba_state = 64;
+  c.mamba_state = width;
+  c.mamba_chunk = 2 * width;
   c.expert_ffn = 64;
   return c;
 }
@@ -24,7 +27,7 @@ HybridLmConfig small_model(const std::string& pattern) {
 }  // namespace
 
 SmallStep::SmallStep(const std::string& pattern, std::int64_t tokens, const at::Device& device)
-    : config_(small_model(pattern)),
+    : config_(small_model(pattern, device)),
       tokens_(tokens),
       device_(device),
       alone_("alone", {0}, 0, device, {}, progress_),

@@ -1,4 +1,5 @@
-// A step of a model that is so small that nearly all of its time is spent on starting operators.
+// A training step of a small model, for calibration. On a GPU it is so small that the host needs nearly all of its time
+// to start kernels.
 #pragma once
 
 #include <ATen/core/Tensor.h>

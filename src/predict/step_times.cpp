@@ -128,6 +128,14 @@ double StepTimes::of_collective(int rank, const Op& op) {
   return end;
 }
 
+double StepTimes::messages_of_collective(const Op& op) {
+  const OptimizerTimes::OfStage& times = optimizers_.of_stage(op.stage);
+  if (op.kind == Op::StartGather) return times.gathers;
+  double sum = 0;
+  for (const auto& bucket : times.reductions) sum += bucket.seconds;
+  return sum;
+}
+
 // The transfers between modules that one rank sends, or receives, share its link.
 double StepTimes::of_transfer(const Edge& edge, int microbatch) const {
   const Edge large = {edge.from, full_rank(edge.from.module, edge.from_rank), edge.to,

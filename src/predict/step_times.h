@@ -60,6 +60,8 @@ class StepTimes {
   // Of a gather or reduction, from its start until the op that ends it need not wait any longer. If it overlaps with a
   // forward or backward, bucket by bucket, that includes what they wait for each other.
   double of_collective(int rank, const Op& op);
+  // Without the layers that it waits for.
+  double messages_of_collective(const Op& op);
   double of_transfer(const Edge& edge, int microbatch) const;
 
  private:

@@ -5,6 +5,12 @@
 
 namespace braid {
 
+bool is_empty(const RunRecord& run) {
+  return run.curves.empty() && run.memory_mb.empty() && run.attempts.empty() && run.checkpoints.empty() &&
+         run.failures.empty() && run.settings.empty() && run.model.empty() && !run.ranks &&
+         run.end.state == RunEnd::State::Open && run.end.diagnosis.is_null() && run.prediction.is_null();
+}
+
 std::int64_t last_iteration(const RunRecord& run) {
   std::int64_t last = 0;
   for (const auto& [name, curve] : run.curves)

@@ -70,6 +70,7 @@ struct RunRecord {
   std::vector<std::string> sources{}, warnings{};  // files that were read; what is wrong with them
 };
 
+bool is_empty(const RunRecord& run);                     // its files contain nothing about a run
 std::int64_t last_iteration(const RunRecord& run);       // 0: none is known
 std::int64_t repeated_iterations(const RunRecord& run);  // run again after a restart
 std::optional<double> last_value(const RunRecord& run, const std::string& curve);

@@ -35,6 +35,19 @@ TEST(FitCollectives, TellsCallsFromMessages) {
   EXPECT_EQ(fitted.between_nodes.latency_us, fitted.inside_node.latency_us);
 }
 
+// Groups with more ranks than cores do not count: their ranks also wait for cores.
+TEST(FitCollectives, TellsHowLongRanksSleep) {
+  std::vector<MeasuredCollective> measured = times_on(host(250, 150, 2));
+  for (MeasuredCollective& each : measured) each.elapsed = each.seconds * (each.call.ranks == 2 ? 2 : 5);
+  HardwareProfile fitted;
+  fitted.cores = 2;
+  fit_collectives(measured, fitted);
+  EXPECT_NEAR(fitted.collective_cpu, 0.5, 1e-9);
+  EXPECT_NEAR(fitted.collective_us, 2 * 250, 2);
+  EXPECT_NEAR(fitted.inside_node.latency_us, 2 * 150, 2);
+  EXPECT_NEAR(rate_of(fitted.inside_node, 1e6), 1e9, 1e7);
+}
+
 TEST(FitCollectives, NothingIsNegative) {
   std::vector<MeasuredCollective> measured = times_on(host(250, 0, 2));
   for (MeasuredCollective& each : measured)

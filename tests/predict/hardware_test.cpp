@@ -115,6 +115,10 @@ TEST(Hardware, NamesWhatIsWrong) {
   EXPECT_THAT(problems_of(replaced(kSmall, "memory_gb: 10", "memory_gb: -1")), HasSubstr("must be positive, got -1"));
   EXPECT_THAT(problems_of(replaced(kSmall, "memory_gb: 10", "memory_gb: 10\ncollective_us: -1")),
               HasSubstr("collective_us must not be negative, got -1"));
+  EXPECT_THAT(problems_of(replaced(kSmall, "memory_gb: 10", "memory_gb: 10\ncollective_cpu: 1.5")),
+              HasSubstr("collective_cpu must be at most 1, got 1.5"));
+  EXPECT_THAT(problems_of(replaced(kSmall, "memory_gb: 10", "memory_gb: 10\ncrowding: 0.9")),
+              HasSubstr("crowding must be at least 1, got 0.9"));
   EXPECT_THAT(problems_of(replaced(kSmall, "64 64 64 100", "64 64 100")),
               HasSubstr("should have 4 positive numbers, not '64 64 100'"));
   EXPECT_THAT(problems_of(replaced(kSmall, "1e8 30", "1e8 fast")), HasSubstr("inside_node.rates"));

@@ -11,6 +11,7 @@
 namespace braid {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 // `topology`: as YAML.
@@ -144,6 +145,7 @@ TEST(Simulate, SpreadIsThatOfTheSteps) {
 TEST(Simulate, RanksOfAHostShareItsCores) {
   HardwareProfile host = load_hardware("cpu-2");
   const Recipe recipe = tiny("  modules:\n    language: {dp: 8}\n");
+  host.crowding = host.collective_cpu = 1;
   host.cores = 8;
   const double alone = simulate(recipe, host).iteration_s;
   host.cores = 2;
@@ -154,6 +156,11 @@ TEST(Simulate, RanksOfAHostShareItsCores) {
   EXPECT_NEAR(language.compute + language.communication() + language.waiting, shared.iteration_s,
               1e-9 * shared.iteration_s);
   EXPECT_NEAR(shared.bubble, language.waiting / shared.iteration_s, 1e-9);
+  host.collective_cpu = 0.5;  // while ranks sleep, others use the cores
+  EXPECT_LT(simulate(recipe, host).iteration_s, shared.iteration_s);
+  host.collective_cpu = 1;
+  host.crowding = 1.25;
+  EXPECT_NEAR(simulate(recipe, host).iteration_s, 1.25 * shared.iteration_s, 1e-9 * shared.iteration_s);
 }
 
 // Of 12,288 ranks, one replica of each module is played.
@@ -199,6 +206,15 @@ TEST(ScaleToNodes, RefusesWhatItCannotUse) {
   EXPECT_THAT(told(tiny("  modules:\n    language: {dp: 1}\n"), {2, 1}),
               HasSubstr("no encoder of the recipe has ranks"));
   EXPECT_THAT(told(tiny("  modules:\n    language: {dp: 1}\n"), {1 << 30}), HasSubstr("larger than braid can count"));
+}
+
+// 8 replicas of the encoder feed 128 of the language model on 33 nodes. On 34 they would feed 132.
+TEST(ScaleToNodes, NamesNumbersOfNodesThatFit) {
+  const Recipe recipe = load_recipe(BRAID_SOURCE_DIR "/recipes/nemotron-vlm-54l-33n.yaml");
+  EXPECT_THAT(testing::error_of<ConfigError>([&] { scale_to_nodes(recipe, {34}, 8); }),
+              AllOf(HasSubstr("the recipe cannot be scaled to 34 nodes: images.dp=8 and language.dp=132"),
+                    HasSubstr("use --nodes 33 or --nodes 35")));
+  EXPECT_EQ(scale_to_nodes(recipe, {35}, 8).how, "language.dp 128 -> 136, global_batch 768 -> 816");
 }
 
 TEST(ScaleToNodes, RefusesHalfReplicas) {

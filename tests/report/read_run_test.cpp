@@ -332,5 +332,13 @@ TEST(RunRecord, WhatWasRunAgain) {
   EXPECT_EQ(repeated_iterations(run), 3);
 }
 
+TEST(ReadRun, FilesOfAnotherProgramAreNoRun) {
+  const TemporaryFolder folder;
+  folder.write("alternatives.log", "update-alternatives 2026-01-01: link group updated\n");
+  EXPECT_TRUE(is_empty(read_run(find_runs({folder.path()}).at(0))));
+  folder.write("recipe.yaml", kRecipe);
+  EXPECT_FALSE(is_empty(read_run(find_runs({folder.path()}).at(0))));
+}
+
 }  // namespace
 }  // namespace braid
