@@ -162,8 +162,8 @@ const StepTimes::Times& StepTimes::stage_times(const Stage& stage, int rank, int
 }
 
 StepTimes::Times StepTimes::compute_stage_times(const RankStep& step, const Stage& stage, int full_rank,
-                                                int microbatch) const {
-  GroupTimes groups(module(stage.module), full_rank, hardware_);
+                                                int microbatch) {
+  GroupTimes& groups = groups_of(stage.module, full_rank);
   const std::vector<LayerWork> work = step.work(stage, microbatch);
   const std::vector<LayerCollectives> collectives = step.collectives(stage, microbatch);
   BRAID_CHECK_EQ(work.size(), collectives.size(), "layers of a stage");
@@ -179,10 +179,9 @@ StepTimes::Times StepTimes::compute_stage_times(const RankStep& step, const Stag
   return times;
 }
 
-OpTime StepTimes::load_time(int rank, const Op& op) const {
+OpTime StepTimes::load_time(int rank, const Op& op) {
   const int m = op.stage.module;
-  GroupTimes groups(module(m), full_rank(m, rank), hardware_);
-  return collectives_time(step_of(m, rank).load(op.stage, op.microbatch), groups);
+  return collectives_time(step_of(m, rank).load(op.stage, op.microbatch), groups_of(m, full_rank(m, rank)));
 }
 
 OpTime StepTimes::update_time(int rank) {
@@ -190,13 +189,20 @@ OpTime StepTimes::update_time(int rank) {
   for (int m = 0; m < static_cast<int>(world_.modules.size()); ++m) {
     if (!world_.topology.modules()[index(m)].dense.contains(rank)) continue;
     const RankStep step = step_of(m, rank);
-    GroupTimes groups(module(m), full_rank(m, rank), hardware_);
-    time += collectives_time(step.update(m, sizes_), groups);
+    time += collectives_time(step.update(m, sizes_), groups_of(m, full_rank(m, rank)));
     if (m == stages_of(world_.topology, rank).front().module)
       time[CommKind::Other] += seconds_of(CollectiveKind::AllReduce, static_cast<double>(step.agreed_bytes()),
                                           place_world(world_.full_size(), hardware_.ranks_per_node), hardware_);
   }
   return time;
+}
+
+// Times are those of the group on the most nodes of all replicas, so that they are the same in every replica.
+GroupTimes& StepTimes::groups_of(int m, int full_rank) {
+  const Grid& grid = module(m).dense;
+  const int replica = grid.size_of("tp") * grid.size_of("cp");
+  const int in_first_replica = full_rank - grid.coord(full_rank, "dp") * replica;
+  return groups_.try_emplace({m, in_first_replica}, module(m), in_first_replica, hardware_).first->second;
 }
 
 RankStep StepTimes::step_of(int module, int rank) const {

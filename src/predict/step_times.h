@@ -67,10 +67,11 @@ class StepTimes {
  private:
   using Times = ForwardBackward;
   const Times& stage_times(const Stage& stage, int rank, int microbatch);
-  Times compute_stage_times(const RankStep& step, const Stage& stage, int full_rank, int microbatch) const;
-  OpTime load_time(int rank, const Op& op) const;
+  Times compute_stage_times(const RankStep& step, const Stage& stage, int full_rank, int microbatch);
+  OpTime load_time(int rank, const Op& op);
   OpTime update_time(int rank);
   RankStep step_of(int module, int rank) const;
+  GroupTimes& groups_of(int module, int full_rank);
   int full_rank(int module, int rank) const { return world_.full_rank(module, rank); }
   const Module& module(int m) const { return world_.modules[static_cast<std::size_t>(m)]; }
 
@@ -81,6 +82,7 @@ class StepTimes {
   const HardwareProfile& hardware_;
   OptimizerTimes& optimizers_;
   std::vector<int> sends_, receives_;                         // by rank: edges between modules
+  std::map<std::pair<int, int>, GroupTimes> groups_;          // by module and the rank's place in its replica
   std::map<std::vector<std::int64_t>, Times> by_size_;        // by stage and the sizes of its input
   std::map<std::array<int, 4>, const Times*> by_microbatch_;  // by stage, replica and microbatch
 };
