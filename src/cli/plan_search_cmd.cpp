@@ -53,36 +53,39 @@ std::vector<std::string> row_of(const std::string& number, const Candidate& cand
           settings_text(candidate.recipe)};
 }
 
-const std::vector<std::string> kHead = {"", "s", "speed", "tokens/s/GPU", "GB", "grids", "settings"};
+using Head = std::vector<std::string>;
+Head head_of(const HardwareProfile& hardware) {
+  return {"", "s", "speed", "tokens/s/" + device_word(hardware), "GB", "grids", "settings"};
+}
 
-void print_table(const SearchResult& result) {
+void print_table(const SearchResult& result, const Head& head) {
   std::vector<std::vector<std::string>> rows = {row_of("given", result.given, result)};
   for (std::size_t i = 0; i < result.best.size(); ++i)
     rows.push_back(row_of(std::to_string(i + 1), result.best[i], result));
-  fmt::print("{}\n", format_table(kHead, rows));
+  fmt::print("{}\n", format_table(head, rows));
   fmt::print("given: {}\n", result.given.why);
   for (std::size_t i = 0; i < result.best.size(); ++i) fmt::print("{:>5}: {}\n", i + 1, result.best[i].why);
 }
 
-void print_front(const SearchResult& result) {
+void print_front(const SearchResult& result, const Head& head) {
   std::vector<std::vector<std::string>> rows;
   for (const Candidate& candidate : result.front) rows.push_back(row_of("", candidate, result));
-  fmt::print("\nNothing that was simulated is both faster and smaller (*):\n{}", format_table(kHead, rows));
+  fmt::print("\nNothing that was simulated is both faster and smaller (*):\n{}", format_table(head, rows));
 }
 
 bool is_better(const SearchResult& result) {
   return !result.best.empty() && result.best.front().simulation.iteration_s < result.given.simulation.iteration_s;
 }
 
-void print_verdict(const SearchResult& result) {
+void print_verdict(const SearchResult& result, const HardwareProfile& hardware) {
   if (result.best.empty())
-    fmt::print("No layout of {} GPUs fits in {:.1f} GB.\n\n", result.gpus,
+    fmt::print("No layout of {} fits in {:.1f} GB.\n\n", counted(result.gpus, device_word(hardware)),
                1e-9 * static_cast<double>(result.memory_limit));
   else if (!is_better(result))
     fmt::print("No layout in this space is faster than the recipe as given.\n\n");
   if (result.given.simulation.ranks > result.gpus)
-    fmt::print("The recipe as given needs {} GPUs; its time is shown for comparison.\n\n",
-               result.given.simulation.ranks);
+    fmt::print("The recipe as given needs {}; its time is shown for comparison.\n\n",
+               counted(result.given.simulation.ranks, device_word(hardware)));
   else if (!result.given_fits)
     fmt::print("The recipe as given needs {:.1f} GB, which is more than {:.1f} GB.\n\n",
                1e-9 * static_cast<double>(result.given.memory), 1e-9 * static_cast<double>(result.memory_limit));
@@ -91,15 +94,16 @@ void print_verdict(const SearchResult& result) {
 void print_result(const SearchResult& result, const Recipe& recipe, const HardwareProfile& hardware,
                   const PlanSizes& sizes) {
   const SearchCounts& counts = result.counts;
-  fmt::print("hardware: {}\nsizes: {}\n{} GPUs, global batch {}, at most {:.1f} GB per GPU\n", described(hardware),
-             sizes.words, result.gpus, recipe.train.global_batch, 1e-9 * static_cast<double>(result.memory_limit));
+  fmt::print("hardware: {}\nsizes: {}\n{}, global batch {}, at most {:.1f} GB per {}\n", described(hardware),
+             sizes.words, counted(result.gpus, device_word(hardware)), recipe.train.global_batch,
+             1e-9 * static_cast<double>(result.memory_limit), hardware.device == "cpu" ? "host" : "GPU");
   fmt::print(
       "{} layouts considered ({} more splits break rules): {} too large, {} too slow by a lower bound, {} "
       "simulated with {} settings\n\n",
       counts.layouts, counts.against_rules, counts.too_large, counts.too_slow, counts.simulated, counts.simulations);
-  print_verdict(result);
-  print_table(result);
-  print_front(result);
+  print_verdict(result, hardware);
+  print_table(result, head_of(hardware));
+  print_front(result, head_of(hardware));
 }
 
 nlohmann::ordered_json candidate_json(const Candidate& candidate, const SearchResult& result) {

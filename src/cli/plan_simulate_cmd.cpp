@@ -129,12 +129,9 @@ void print_simulation(const Simulation& simulation, const std::optional<BalanceG
              counted(simulation.played_ranks, "rank"));
   fmt::print("iteration      {:.3f} s, +- {:.3f} s ({:.3f} to {:.3f} s)\n", simulation.iteration_s, simulation.spread_s,
              simulation.fastest_s, simulation.slowest_s);
-  if (hardware.device == "cpu")
-    fmt::print("throughput     {:.0f} tokens/s/rank, {:.1f} GFLOP/s/rank\n", simulation.tokens_per_s_per_gpu,
-               1e3 * simulation.tflops_per_gpu);
-  else
-    fmt::print("throughput     {:.0f} tokens/s/GPU, {:.1f} TFLOP/s/GPU\n", simulation.tokens_per_s_per_gpu,
-               simulation.tflops_per_gpu);
+  const std::string device = device_word(hardware);
+  fmt::print("throughput     {:.0f} tokens/s/{}, {:.4g} TFLOP/s/{}\n", simulation.tokens_per_s_per_gpu, device,
+             simulation.tflops_per_gpu, device);
   fmt::print("bubble         {:.1f} %\n", 100 * simulation.bubble);
   fmt::print("communication  {:.3f} s exposed, of {}\n", simulation.exposed_communication_s,
              simulation.limiting_module);

@@ -19,6 +19,11 @@ struct ReportCommand {
   std::string html;
 };
 
+// Other programs write logs, too; the other files of a run may be cut off before their first record.
+bool has_only_logs(const RunFiles& files) {
+  return files.metrics.empty() && files.events.empty() && files.checkpoint_roots.empty() && files.recipe.empty();
+}
+
 void report(const ReportCommand& command) {
   check_outputs({{"--html", command.html, {".html", ".htm"}}}, {});
   const std::vector<RunFiles> found = find_runs(command.runs);
@@ -30,9 +35,9 @@ void report(const ReportCommand& command) {
     runs.push_back(read_run(files, command.plans.empty()       ? ""
                                    : command.plans.size() == 1 ? command.plans.front()
                                                                : command.plans[runs.size()]));
-  for (const RunRecord& run : runs)
-    if (is_empty(run))
-      throw ConfigError({fmt::format("the files in '{}' contain no record of a run", run.folder), "",
+  for (std::size_t i = 0; i < runs.size(); ++i)
+    if (has_only_logs(found[i]) && is_empty(runs[i]))
+      throw ConfigError({fmt::format("the logs in '{}' contain no record of a run", runs[i].folder), "",
                          "give the folder of a run's metrics (--metrics-file), event files, logs or checkpoints"});
   fmt::print("{}", fitted(visible_text(report_text(runs)), STDOUT_FILENO));
   if (command.html.empty()) return;

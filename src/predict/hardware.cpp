@@ -305,6 +305,8 @@ HardwareProfile load_hardware(const std::string& name_or_path) {
                      choice_advice(name_or_path, hardware_names()) + ", or give the path of a .yaml file"});
 }
 
+std::string device_word(const HardwareProfile& profile) { return profile.device == "cpu" ? "rank" : "GPU"; }
+
 std::string described(const HardwareProfile& profile) {
   const auto words = [](const std::string& source) {
     return source == "measured" ? "measured" : "from a datasheet, not measured";

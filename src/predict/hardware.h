@@ -68,6 +68,9 @@ std::string to_yaml(const HardwareProfile& profile);
 // ConfigError if this many ranks need a link that the profile does not have.
 void check_links(const HardwareProfile& profile, int ranks);
 
+// "GPU", or "rank" on a CPU, whose ranks share a host: for rates and counts.
+std::string device_word(const HardwareProfile& profile);
+
 // "h100 (from a datasheet, not measured)": for every result that uses the profile.
 std::string described(const HardwareProfile& profile);
 

@@ -1,10 +1,9 @@
 #include "predict/reading_time.h"
 
 #include <algorithm>
-#include <functional>
-#include <numeric>
 
-#include "data/balance.h"
+#include "plan/param_spec.h"
+#include "run/lane_options.h"
 
 namespace braid {
 namespace {
@@ -17,9 +16,7 @@ ReadingTime::ReadingTime(const ReadingTimes& times, const Recipe& recipe, const 
     : times_(times),
       threads_(recipe.loader.threads),
       micro_batch_(recipe.train.micro_batch),
-      together_(recipe.loader.balance == "none"
-                    ? 1
-                    : recipe.loader.balance_replicas.value_or(default_balanced_replicas(topology))),
+      together_(balanced_replicas(recipe, topology)),
       topology_(topology) {
   for (const Module& module : topology.modules()) seconds_.emplace_back(index(module.dense.size_of("dp")));
 }
@@ -43,8 +40,7 @@ double ReadingTime::patches(int module, const StepSizes& step, std::int64_t repl
   for (const auto& samples : step.media[index(module)]) {
     const auto all = std::ssize(samples), replicas = std::ssize(seconds_[index(module)]);
     for (std::int64_t s = all * replica / replicas; s < all * (replica + 1) / replicas; ++s)
-      for (const auto& extent : samples[index(s)])
-        sum += static_cast<double>(std::accumulate(extent.begin(), extent.end(), std::int64_t{1}, std::multiplies<>()));
+      for (const auto& extent : samples[index(s)]) sum += static_cast<double>(num_elements(extent));
   }
   return sum;
 }

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "base/strings.h"
 #include "predict/layout.h"
 
 namespace braid {
@@ -61,7 +62,7 @@ class Causes {
   }
 
   void differ_in_gpus(const ModuleConfig& before, const ModuleConfig& after) {
-    const std::string gpus = gpus_text(given_, before), other = gpus_text(other_, after);
+    const std::string gpus = ranks_text(given_, before), other = ranks_text(other_, after);
     if (gpus != other) found_.push_back(fmt::format("{} on {} instead of {}", after.name, other, gpus));
   }
 
@@ -69,9 +70,9 @@ class Causes {
     if (recipe.model.recompute.empty()) return "no recompute";
     return fmt::format("recompute {}", fmt::join(recipe.model.recompute, "+"));
   }
-  std::string gpus_text(const Recipe& recipe, const ModuleConfig& module) const {
-    if (module.kind == "encoder" && recipe.topology.colocated) return "the language model's GPUs";
-    return grid_size(module) == 1 ? "1 GPU" : fmt::format("{} GPUs", grid_size(module));
+  std::string ranks_text(const Recipe& recipe, const ModuleConfig& module) const {
+    if (module.kind == "encoder" && recipe.topology.colocated) return "the language model's ranks";
+    return counted(grid_size(module), "rank");
   }
   std::string ep_text(const ModuleConfig& module) const {
     const int ranks = module.ep * module.expt_tp, nodes = (ranks + ranks_per_node_ - 1) / ranks_per_node_;

@@ -5,6 +5,7 @@
 #include <iterator>
 #include <numeric>
 
+#include "plan/param_spec.h"
 #include "plan/schedule.h"
 
 namespace braid {
@@ -20,7 +21,7 @@ StepSizes::Extents mean_media(const std::vector<std::vector<StepSizes::Extents>>
     for (const StepSizes::Extents& extents : of_samples)
       for (const auto& extent : extents) {
         items += 1 / samples;
-        area += std::accumulate(extent.begin(), extent.end(), 1.0, std::multiplies<>()) / samples;
+        area += static_cast<double>(num_elements(extent)) / samples;
       }
   if (items == 0) return {};
   const double count = std::max(1.0, std::round(items)), of_item = area / count;

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
-#include <numeric>
 #include <thread>
+
+#include "plan/param_spec.h"
 
 namespace braid {
 namespace {
@@ -24,7 +24,7 @@ std::vector<const EncoderConfig*> encoders_of(const Recipe& recipe) {
 
 double area_of(const StepSizes::Extents& items) {
   double area = 0;
-  for (const auto& extent : items) area += std::accumulate(extent.begin(), extent.end(), 1.0, std::multiplies<>());
+  for (const auto& extent : items) area += static_cast<double>(num_elements(extent));
   return area;
 }
 

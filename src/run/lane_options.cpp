@@ -5,10 +5,15 @@
 
 namespace braid {
 
+int balanced_replicas(const Recipe& recipe, const Topology& topology) {
+  if (recipe.loader.balance == "none") return 1;
+  return recipe.loader.balance_replicas.value_or(default_balanced_replicas(topology));
+}
+
 std::shared_ptr<const SampleBalance> sample_balance(const Recipe& recipe, const Topology& topology) {
   if (recipe.loader.balance == "none") return nullptr;
   return std::make_shared<SampleBalance>(recipe.model.model, topology, frozen_sets(recipe),
-                                         recipe.loader.balance_replicas.value_or(default_balanced_replicas(topology)));
+                                         balanced_replicas(recipe, topology));
 }
 
 LaneSetOptions lane_set_options(const Recipe& recipe, const Topology& topology, std::int64_t seed, DataUse use) {

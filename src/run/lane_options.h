@@ -13,6 +13,7 @@ class SampleBalance;
 
 enum class DataUse { Training, Evaluation };
 
+int balanced_replicas(const Recipe& recipe, const Topology& topology);  // that exchange samples; 1: none
 // How training orders the samples of a step; none: as they come.
 std::shared_ptr<const SampleBalance> sample_balance(const Recipe& recipe, const Topology& topology);
 

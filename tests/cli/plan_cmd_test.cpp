@@ -99,8 +99,8 @@ TEST(PlanCommand, SearchWritesARecipeThatTrainsWithTheSameLosses) {
   };
   const Finished search = run({"plan", "search", recipe, "--nodes", "2", "--hardware", "cpu-2", "--write", best});
   ASSERT_EQ(search.exit_code, 0) << search.err;
-  EXPECT_THAT(search.out, AllOf(HasSubstr("4 GPUs, global batch 16"), HasSubstr("layouts considered"),
-                                ContainsRegex("given +[0-9.]+ +1.00x"), HasSubstr("GPUs instead of")));
+  EXPECT_THAT(search.out, AllOf(HasSubstr("4 ranks, global batch 16"), HasSubstr("layouts considered"),
+                                ContainsRegex("given +[0-9.]+ +1.00x"), HasSubstr("instead of")));
   const Finished given = run({"train", recipe}), written = run({"train", best});
   ASSERT_EQ(written.exit_code, 0) << written.err;
   ASSERT_THAT(losses_in(given.out), ::testing::SizeIs(2));
@@ -123,7 +123,7 @@ TEST(PlanCommand, SearchForPrograms) {
               HasSubstr("--memory-headroom much is not a share of the memory"));
   EXPECT_THAT(braid({"plan", "search", recipe, "--nodes", "16385"}).err, HasSubstr("use at most 16384"));
   EXPECT_THAT(braid({"plan", "search", recipe, "--nodes", "1", "--hardware", "cpu-2"}).out,
-              HasSubstr("The recipe as given needs 6 GPUs"));
+              HasSubstr("The recipe as given needs 6 ranks"));
   EXPECT_THAT(braid({"plan", "search", recipe, "--memory-headroom", "99.99%", "--hardware", "h100"}).out,
               HasSubstr("No layout of 8 GPUs fits in 0.0 GB"));
 }

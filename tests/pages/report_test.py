@@ -202,6 +202,10 @@ def test_bad_paths_are_named(tmp_path):
     wrong = subprocess.run([BRAID, "report", str(tmp_path), "/nowhere"], capture_output=True, text=True)
     assert wrong.returncode == 2
     assert "has no file of a run" in wrong.stderr and "'/nowhere' does not exist" in wrong.stderr
+    runs.write(tmp_path / "other", "alternatives.log", "update-alternatives: link group updated\n")
+    wrong = subprocess.run([BRAID, "report", str(tmp_path / "other")], capture_output=True, text=True)
+    assert wrong.returncode == 2
+    assert "contain no record of a run" in wrong.stderr
 
 
 def test_prints(opened, one):

@@ -328,7 +328,7 @@ TEST(SearchReasons, NameWhereTheTimeWentAndWhatChanged) {
   };
   const Simulation before = simulation(0.5, 0.5), after = simulation(0.55, 0.1);
   EXPECT_EQ(compare_layouts({given, before}, {other, after}, 8),
-            "-0.400 s waiting (images on 2 GPUs instead of 1 GPU); +0.050 s compute (recompute norms instead "
+            "-0.400 s waiting (images on 2 ranks instead of 1 rank); +0.050 s compute (recompute norms instead "
             "of no recompute)");
   EXPECT_EQ(compare_layouts({given, before}, {given, before}, 8), "as fast as given");
 }
