@@ -20,8 +20,8 @@ import subprocess
 import sys
 
 RECIPE = "recipes/nemotron-vlm-20l-small.yaml"
-# encoder, language model, on the same ranks. The model of predictions was developed with the first set in view; the
-# second one, of a wider model with larger batches, is there to test it.
+# encoder, language model, on the same ranks. The second set has a wider model with larger batches, the third one
+# microbatches of one sample. The model of predictions was developed with all of them in view.
 FIRST = {
     "one rank": ("dp: 1", "dp: 1", True),
     "colocated dp 2": ("dp: 2", "dp: 2", True),

@@ -90,11 +90,9 @@ class Scaling {
   ScaledRecipe scaled_;
 };
 
-std::vector<Problem> problems_of(const Recipe& recipe) { return validate(recipe); }
-
 bool fits(const Recipe& recipe, const NodeCounts& counts, int ranks_per_node) {
   try {
-    return problems_of(Scaling(recipe, counts, ranks_per_node).run().recipe).empty();
+    return validate(Scaling(recipe, counts, ranks_per_node).run().recipe).empty();
   } catch (const ConfigError&) {
     return false;
   }
@@ -119,7 +117,7 @@ std::string fix_of(const Recipe& recipe, NodeCounts counts, int ranks_per_node) 
 
 ScaledRecipe scale_to_nodes(const Recipe& recipe, const NodeCounts& counts, int ranks_per_node) {
   ScaledRecipe scaled = Scaling(recipe, counts, ranks_per_node).run();
-  const std::vector<Problem> problems = problems_of(scaled.recipe);
+  const std::vector<Problem> problems = validate(scaled.recipe);
   if (problems.empty()) return scaled;
   throw ConfigError(
       {fmt::format("the recipe cannot be scaled to {}: {}", counted(counts.nodes, "node"), problems.front().what),

@@ -63,7 +63,7 @@ class Account {
       if (op.starts_collective()) needs_core(module, times_.messages_of_collective(op) * collective_cpu_);
       if (op.kind == Op::Exchange || op.starts_collective()) continue;
       OpTime time = times_.of_op(rank, op);
-      needs_core(module, time.compute + (time.seconds() - time.compute) * collective_cpu_);
+      needs_core(module, time.compute + time.communication() * collective_cpu_);
       double gap = spans[i].begin - clock;
       if (op.ends_collective()) {
         const OpSpan span = spans[start_of(ops, op)];
