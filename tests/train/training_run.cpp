@@ -109,8 +109,9 @@ TrainingConfig config_of(const TrainingLayout& layout) {
   config.optimizer.overlap_param_gather = layout.gather_overlap;
   if (layout.overlap) config.optimizer.bucket_count = 4;
   config.optimizer.clip_grad = 0.5;
-  config.schedule = resolve({.lr = 1e-2, .min_lr = 1e-3, .decay_style = "cosine", .weight_decay = 0.1},
-                            {.iterations = kSteps, .samples = std::nullopt, .global_batch = layout.global_batch});
+  config.schedule =
+      resolve({.lr = 1e-2, .min_lr = 1e-3, .decay_style = "cosine", .weight_decay = 0.1},
+              {.iterations = kScheduledSteps, .samples = std::nullopt, .global_batch = layout.global_batch});
   config.micro_batch = layout.micro_batch;
   config.global_batch = layout.global_batch;
   return config;

@@ -17,7 +17,8 @@
 
 namespace braid::testing {
 
-inline constexpr int kSteps = 10, kGlobalBatch = 8;
+// The first step compares gradients, the second one the update before it, later ones momentum and the schedule.
+inline constexpr int kSteps = 5, kScheduledSteps = 10, kGlobalBatch = 8;
 
 // Widths of the tiny providers, and few layers.
 Provider small_vlm();

@@ -1,4 +1,4 @@
-// Ten steps of a small vision-language model in every layout: losses and final weights equal those of one process.
+// Steps of a small vision-language model in every layout: losses and final weights equal those of one process.
 #include "train/training.h"
 
 #include <ATen/ATen.h>
@@ -24,6 +24,7 @@ using testing::alone;
 using testing::expect_same;
 using testing::in_one_process;
 using testing::kGlobalBatch;
+using testing::kScheduledSteps;
 using testing::mixed_data;
 using testing::topology_of;
 using testing::train;
@@ -94,6 +95,17 @@ INSTANTIATE_TEST_SUITE_P(
                .overlap = true,
                .gather_overlap = true,
                .pieces = {2, 2}}));
+
+// Differences do not grow over a whole schedule.
+TEST(Training, EqualsOneProcessUntilTheScheduleEnds) {
+  const Layout layout = {.images = {.tp = 2, .dp = 2},
+                         .language = {.tp = 2, .dp = 2, .ep = 2, .pp = 2},
+                         .sp = true,
+                         .overlap = true,
+                         .gather_overlap = true};
+  const testing::TrainingOptions whole = {.steps = kScheduledSteps};
+  expect_same(train(layout, whole), train(in_one_process(layout), whole));
+}
 
 // Frozen parameters do not change, and everything else trains the same in every layout.
 TEST(Training, FrozenEncoderStaysAndTheRestEqualsOneProcess) {
@@ -310,19 +322,24 @@ TEST(Training, EveryCombinationOfFrozenPartsEqualsOneProcess) {
   }
 }
 
-// Over Gloo. Every rank compares its shards, so that the last update and its gather are checked too.
+// Over Gloo. Every rank compares its shards, so that the last update and its gather are checked too. Layouts with as
+// many ranks share processes, whose start and reference run take longer than their steps.
 TEST(Training, EqualsOneProcessAsProcesses) {
+  std::map<int, std::vector<Layout>> by_ranks;
   for (const Layout& layout :
        {Layout{}, Layout{.language = {.dp = 2}, .overlap = true, .gather_overlap = true},
         Layout{.language = {.tp = 2}, .sp = true}, Layout{.language = {.cp = 2}},
         Layout{.images = {.dp = 2}, .language = {.dp = 2, .ep = 2}}, Layout{.images = {.tp = 2}, .language = {.pp = 2}},
         Layout{.images = {.dp = 2}, .language = {.tp = 2}, .colocated = true, .micro_batch = 2},
-        Layout{.images = {.dp = 2}, .language = {.tp = 2, .dp = 2, .ep = 4}, .sp = true}}) {
-    const Topology topology = topology_of(layout);
-    testing::on_processes(topology.world_size(), [&](World& world) {
-      expect_same_on_rank(testing::train_on(world, layout, topology), alone());
+        Layout{.images = {.dp = 2}, .language = {.tp = 2, .dp = 2, .ep = 4}, .sp = true}})
+    by_ranks[topology_of(layout).world_size()].push_back(layout);
+  for (const auto& [ranks, layouts] : by_ranks)
+    testing::on_processes(ranks, [&, &layouts = layouts](World& world) {
+      for (const Layout& layout : layouts) {
+        SCOPED_TRACE(::testing::PrintToString(layout));
+        expect_same_on_rank(testing::train_on(world, layout, topology_of(layout)), alone());
+      }
     });
-  }
 }
 
 // The same run twice, with images of many sizes.
@@ -367,9 +384,10 @@ TEST(Training, WeightsDrawnLaterAreTheSame) {
     EXPECT_GT(drawn, 0);
     return 0;
   };
-  const Trained later =
-      train(layout, {.change = [](TrainingConfig& config) { config.model.initialize_weights = false; }, .start = draw});
-  const Trained at_once = train(layout);
+  constexpr int kUpdates = 2;
+  const auto without_weights = [](TrainingConfig& config) { config.model.initialize_weights = false; };
+  const Trained later = train(layout, {.steps = kUpdates, .change = without_weights, .start = draw});
+  const Trained at_once = train(layout, {.steps = kUpdates});
   EXPECT_EQ(later.losses(), at_once.losses());
   for (const auto& [name, weight] : at_once.weights) EXPECT_TRUE(at::equal(weight, later.weights.at(name))) << name;
 }
