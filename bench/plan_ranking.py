@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compares predicted with measured iteration times of layouts of one narrow model, as processes on this machine's CPU.
 
-    bench/plan_ranking.py BRAID [--set first|second|third] [--hardware cpu-2] [--rounds 3] [--iterations 12]
+    bench/plan_ranking.py BRAID [--set first] [--hardware cpu-2] [--rounds 3] [--iterations 12]
 
 A search needs the right order of layouts more than the right seconds, so the last lines are Kendall's tau: the pairs of
 layouts in the right order, minus those in the wrong one, by all pairs. Each round trains every layout once; the first
@@ -21,7 +21,9 @@ import sys
 
 RECIPE = "recipes/nemotron-vlm-20l-small.yaml"
 # encoder, language model, on the same ranks. The second set has a wider model with larger batches, the third one
-# microbatches of one sample. The model of predictions was developed with all of them in view.
+# microbatches of one sample, the fourth one longer sequences and a wider encoder, the fifth one more experts
+# and shorter sequences. The model of predictions was developed with the first three in view; the others were
+# chosen when it was finished.
 FIRST = {
     "one rank": ("dp: 1", "dp: 1", True),
     "colocated dp 2": ("dp: 2", "dp: 2", True),
@@ -60,9 +62,39 @@ THIRD = {
     "2 + dp 2": ("dp: 2", "dp: 2", False),
     "2 + tp 2, pp 2": ("tp: 2", "tp: 2, pp: 2", False),
 }
+FOURTH = {
+    "one rank": ("dp: 1", "dp: 1", True),
+    "colocated dp 2": ("dp: 2", "dp: 2", True),
+    "colocated tp 2, ep 2": ("tp: 2", "tp: 2, ep: 2", True),
+    "colocated cp 4": ("tp: 4", "cp: 4", True),
+    "1 + dp 1": ("dp: 1", "dp: 1", False),
+    "1 + tp 2, ep 2": ("dp: 1", "tp: 2, ep: 2", False),
+    "1 + cp 4": ("dp: 1", "cp: 4", False),
+    "1 + dp 2, pp 2": ("dp: 1", "dp: 2, pp: 2", False),
+    "2 + pp 3": ("tp: 2", "pp: 3", False),
+    "2 + dp 2, cp 2": ("dp: 2", "dp: 2, cp: 2", False),
+}
+FIFTH = {
+    "one rank": ("dp: 1", "dp: 1", True),
+    "colocated dp 4": ("dp: 4", "dp: 4", True),
+    "colocated cp 2": ("tp: 2", "cp: 2", True),
+    "colocated tp 2, dp 2, ep 4": ("dp: 4", "tp: 2, dp: 2, ep: 4", True),
+    "1 + tp 2": ("dp: 1", "tp: 2", False),
+    "1 + pp 2": ("dp: 1", "pp: 2", False),
+    "1 + dp 4, ep 2": ("dp: 1", "dp: 4, ep: 2", False),
+    "1 + dp 2, cp 2, ep 2": ("dp: 1", "dp: 2, cp: 2, ep: 2", False),
+    "2 + tp 2, pp 3": ("tp: 2", "tp: 2, pp: 3", False),
+    "4 + dp 2": ("tp: 2, dp: 2", "dp: 2", False),
+}
 WIDER = {"hidden: 64": "hidden: 128", "output: 64": "output: 128", "expert_ffn: 48": "expert_ffn: 96",
          "micro_batch: 2": "micro_batch: 4", "global_batch: 8": "global_batch: 16"}
-SETS = {"first": (FIRST, {}), "second": (SECOND, WIDER), "third": (THIRD, {"micro_batch: 2": "micro_batch: 1"})}
+LONGER = {"sequence_length: 128": "sequence_length: 256", "micro_batch: 2": "micro_batch: 1",
+          "hidden: 32, layers: 8, heads: 4, ffn: 128": "hidden: 64, layers: 8, heads: 4, ffn: 256",
+          "input: 128": "input: 256"}
+SHORTER = {"sequence_length: 128": "sequence_length: 96", "experts: 8": "experts: 16",
+           "expert_ffn: 48": "expert_ffn: 64", "global_batch: 8": "global_batch: 16"}
+SETS = {"first": (FIRST, {}), "second": (SECOND, WIDER), "third": (THIRD, {"micro_batch: 2": "micro_batch: 1"}),
+        "fourth": (FOURTH, LONGER), "fifth": (FIFTH, SHORTER)}
 
 
 def recipe_of(layout, changes):
@@ -140,7 +172,7 @@ def main():
         for name, recipe in recipes.items():
             all_times, of_ranks = measure(options.braid, recipe, options.iterations)
             times[name] += all_times
-            cpu[name].append(max(max(of_ranks), sum(of_ranks) / os.cpu_count()))
+            cpu[name].append(max(max(of_ranks), sum(of_ranks) / len(os.sched_getaffinity(0))))
             print(f"{name}: {min(all_times):.0f} ms, {cpu[name][-1]:.0f} ms of CPU time", file=sys.stderr)
     wall = {name: sorted(all_times)[len(all_times) // 10] for name, all_times in times.items()}
     cpu = {name: min(rounds) for name, rounds in cpu.items()}
