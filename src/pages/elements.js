@@ -1,7 +1,7 @@
 // Elements of a page, numbers as text, the tooltip, and tables that sort. Text of the data only ever becomes text
 // nodes.
 
-const SERIES_COLOURS = 8;
+const SERIES_COLOURS = 16;
 const colourOf = index => `var(--series-${index % SERIES_COLOURS})`;
 
 function build(node, properties, children) {

@@ -2,6 +2,7 @@
 
 const plan = JSON.parse(document.getElementById('data').textContent);
 const {layouts} = plan;
+const device = plan.memory_is_shared ? 'rank' : 'GPU';
 layouts.forEach((layout, index) => {
   layout.number = index + 1;
   if (layout.timeline) layout.timeline = unpackTimeline(layout.timeline);
@@ -136,8 +137,9 @@ class Scatter {
 
   tell(layout, x, y) {
     tooltip.show(x, y, line(element('b', {}, `${layout.number}. ${layout.name}`)),
-        line(layout.settings_text), line(`${secondsText(layout.seconds)} per iteration, ${numberText(speedOf(layout))} tokens/s/GPU`),
-        line(`${gigabytes(layout.needed_bytes)}${layout.fits ? '' : ', does not fit'}`),
+        line(layout.settings_text), line(`${secondsText(layout.seconds)} per iteration, ${numberText(speedOf(layout))} tokens/s/${device}`),
+        line(`needs ${gigabytes(layout.needed_bytes)}${layout.fits ? '' : ', does not fit'}; ` +
+            `${gigabytes(layout.device_bytes)} with the allocator's slack`),
         layout === baseline ? line('the recipe as it is') : null, line(`bound by ${layout.bound_by}`),
         line(layout.reason));
   }
@@ -179,17 +181,18 @@ const COLUMNS = [
   },
   {name: 'time', value: layout => layout.iteration_s, text: layout => secondsText(layout.iteration_s)},
   {name: 'what if', value: layout => layout.seconds, text: layout => isChanged() ? secondsText(layout.seconds) : '–'},
-  {name: 'tokens/s/GPU', value: speedOf, text: layout => numberText(speedOf(layout))},
+  {name: `tokens/s/${device}`, value: speedOf, text: layout => numberText(speedOf(layout))},
   {
-    name: 'TFLOP/s/GPU',
+    name: `TFLOP/s/${device}`,
     value: layout => layout.tflops_per_gpu * layout.iteration_s / layout.seconds,
     text: layout => numberText(layout.tflops_per_gpu * layout.iteration_s / layout.seconds)
   },
   {
-    name: 'memory',
+    name: 'memory needed',
     value: layout => layout.needed_bytes,
     text: layout => element('span', {class: layout.fits ? null : 'bad'}, gigabytes(layout.needed_bytes))
   },
+  {name: 'with slack', value: layout => layout.device_bytes, text: layout => gigabytes(layout.device_bytes)},
   {name: 'bubble', value: layout => layout.bubble, text: layout => percentText(layout.bubble)},
   {
     name: 'exposed',
@@ -302,8 +305,8 @@ function figures() {
     place.replaceChildren(...[card(secondsText(chosen.seconds),
             chosen.spread_s > 0 ? `per iteration, ± ${secondsText(chosen.spread_s)}` : 'per iteration'),
         faster ? card(faster, 'as fast as the recipe') : null,
-        card(numberText(speedOf(chosen)), 'tokens per second and GPU'),
-        card(numberText(chosen.tflops_per_gpu * chosen.iteration_s / chosen.seconds), 'TFLOP/s per GPU'),
+        card(numberText(speedOf(chosen)), `tokens per second and ${device}`),
+        card(numberText(chosen.tflops_per_gpu * chosen.iteration_s / chosen.seconds), `TFLOP/s per ${device}`),
         card(gigabytes(chosen.needed_bytes),
             `memory, of ${gigabytes(plan.memory_bytes)}${plan.memory_is_shared ? ' for all ranks' : ''}`),
         card(percentText(chosen.bubble), 'bubble'),

@@ -1,6 +1,6 @@
 // The page of runs: draws what `braid report` found in their files.
 
-const {runs, different_settings: differences} = JSON.parse(document.getElementById('data').textContent);
+const {runs, device, different_settings: differences} = JSON.parse(document.getElementById('data').textContent);
 
 const PHASE_ORDER =
     ['forward', 'backward', 'bridge wait', 'pipeline wait', 'data wait', 'reduce', 'optimizer', 'other'];
@@ -72,7 +72,7 @@ function overview() {
   return section('Overview',
       plainTable(
           [
-            'run', 'ended', 'model', 'ranks', 'iterations', 'lm loss', 'time', 'tokens/s/GPU', 'TFLOP/s/GPU',
+            'run', 'ended', 'model', 'ranks', 'iterations', 'lm loss', 'time', `tokens/s/${device}`, `TFLOP/s/${device}`,
             'skipped, nan', 'restarts'
           ],
           rows, 3));
@@ -86,8 +86,8 @@ function cards(run) {
       card(numberText(run.lm_loss, 5), 'lm loss'),
       card(withUnit(run.typical.iteration_ms, 'ms'), 'time per iteration, median'),
       card(numberText(run.typical.tokens_per_gpu ?? run.typical.tokens_per_s),
-          run.typical.tokens_per_gpu ? 'tokens per second and GPU' : 'tokens per second'),
-      run.typical.tflops_per_gpu ? card(numberText(run.typical.tflops_per_gpu), 'TFLOP/s per GPU') : null,
+          run.typical.tokens_per_gpu ? `tokens per second and ${run.device}` : 'tokens per second'),
+      run.typical.tflops_per_gpu ? card(numberText(run.typical.tflops_per_gpu), `TFLOP/s per ${run.device}`) : null,
       peak ? card(mebibytes(peak.mib), `memory: ${peak.kind}`) : null,
       card(`${run.skipped_count}, ${run.nan_count}`, 'steps skipped, not finite'),
       card(String(Math.max(0, run.attempts.length - 1)), `restarts (${run.repeated_iterations} iterations run again)`),
@@ -156,8 +156,8 @@ const CHARTS = [
     fromZero: true
   },
   {curve: 'iteration_ms', title: 'Time per iteration', unit: 'ms', fromZero: true},
-  {curve: 'tokens_per_gpu', title: 'Tokens per second and GPU', fromZero: true},
-  {curve: 'tflops_per_gpu', title: 'TFLOP/s per GPU', fromZero: true},
+  {curve: 'tokens_per_gpu', title: `Tokens per second and ${device}`, fromZero: true},
+  {curve: 'tflops_per_gpu', title: `TFLOP/s per ${device}`, fromZero: true},
   {curve: 'load_balancing_loss', title: 'Load-balancing loss'},
   {curve: 'loss_scale', title: 'Loss scale', unlessConstant: true},
   {curve: 'right_answers', title: 'Right answers in evaluations', unit: '%', factor: 100, fromZero: true},

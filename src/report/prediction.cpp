@@ -89,9 +89,9 @@ std::optional<Compared> memory_of_a_rank(const RunRecord& run, const json& memor
     return scaled(found == run.memory_mb.end() ? std::nullopt : peak_value(found->second), 1e-9 * kMebibyte);
   };
   const auto predicted = [&](const char* key) { return scaled(predicted_bytes(memory, key), 1e-9); };
-  const auto tensors = measured("GPU, most by tensors"), process = measured("host, most");
-  return !tensors && process ? compared("peak memory of a process", "GB", predicted("device_bytes"), process)
-                             : compared("peak memory of a GPU's tensors", "GB", predicted("peak_bytes"), tensors);
+  if (device_word(run) == "rank")
+    return compared("peak memory of a process", "GB", predicted("device_bytes"), measured("host, most"));
+  return compared("peak memory of a GPU's tensors", "GB", predicted("peak_bytes"), measured("GPU, most by tensors"));
 }
 
 }  // namespace
@@ -99,14 +99,15 @@ std::optional<Compared> memory_of_a_rank(const RunRecord& run, const json& memor
 std::vector<Compared> compare_with_plan(const RunRecord& run) {
   if (!run.prediction.is_object()) return {};
   const json& time = part_of(run.prediction, "simulate");
+  const std::string device = device_word(run);
   std::vector<Compared> rows;
-  for (auto& row :
-       {compared("time per iteration", "ms", scaled(number_of(time, "iteration_s"), 1e3),
-                 typical_value(run, "iteration_ms")),
-        compared("tokens per second and GPU", "tokens/s", number_of(time, "tokens_per_s_per_gpu"),
-                 typical_value(run, "tokens_per_gpu")),
-        compared("compute per GPU", "TFLOP/s", number_of(time, "tflops_per_gpu"), typical_value(run, "tflops_per_gpu")),
-        exposed_communication(run, time), memory_of_a_rank(run, part_of(run.prediction, "memory"))})
+  for (auto& row : {compared("time per iteration", "ms", scaled(number_of(time, "iteration_s"), 1e3),
+                             typical_value(run, "iteration_ms")),
+                    compared("tokens per second and " + device, "tokens/s", number_of(time, "tokens_per_s_per_gpu"),
+                             typical_value(run, "tokens_per_gpu")),
+                    compared("compute per " + device, "TFLOP/s", number_of(time, "tflops_per_gpu"),
+                             typical_value(run, "tflops_per_gpu")),
+                    exposed_communication(run, time), memory_of_a_rank(run, part_of(run.prediction, "memory"))})
     if (row) rows.push_back(*row);
   return rows;
 }

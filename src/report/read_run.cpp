@@ -10,6 +10,7 @@
 #include "doctor/verdict/report.h"
 #include "log/read_events.h"
 #include "report/curve_builder.h"
+#include "report/prediction.h"
 #include "report/read_log.h"
 #include "report/read_metrics.h"
 #include "report/read_recipe.h"
@@ -240,15 +241,13 @@ void add_plan(const std::string& path, bool required, RunRecord& run) {
   if (path.empty()) return;
   std::ifstream file(path);
   const auto plan = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
-  if (plan.is_object()) {
-    run.prediction = plan;
-    run.sources.push_back(path);
-  } else if (required) {
-    throw ConfigError({fmt::format("{} is not a JSON object, or cannot be read", in_quotes(path)), "--plan",
-                       "give what `braid plan simulate --json` or `braid plan memory --json` printed"});
-  } else {
-    run.warnings.push_back(fmt::format("{} is not a JSON object", path));
-  }
+  if (plan.is_object()) run.prediction = plan;
+  if (!compare_with_plan(run).empty()) return run.sources.push_back(path);
+  run.prediction = nullptr;
+  const std::string what = fmt::format("{} is not a plan of a run, or cannot be read", in_quotes(path));
+  if (required)
+    throw ConfigError({what, "--plan", "give what `braid plan simulate --json` or `braid plan memory --json` printed"});
+  run.warnings.push_back(what);
 }
 
 void add_rates_per_gpu(RunRecord& run) {

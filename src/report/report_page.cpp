@@ -114,6 +114,7 @@ Json to_json(const RunRecord& run) {
           {"model", run.model},
           {"layout", run.layout},
           {"ranks", or_null(run.ranks)},
+          {"device", device_word(run)},
           {"iterations", or_null(run.iterations)},
           {"last_iteration", last_iteration(run)},
           {"lm_loss", or_null(last_value(run, "lm_loss"))},
@@ -183,7 +184,7 @@ Curve thinned(const Curve& curve, std::size_t most) {
 nlohmann::ordered_json report_json(const std::vector<RunRecord>& runs) {
   Json list = Json::array();
   for (const RunRecord& run : runs) list.push_back(to_json(run));
-  return {{"runs", std::move(list)}, {"different_settings", different_settings(runs)}};
+  return {{"runs", std::move(list)}, {"device", device_word(runs)}, {"different_settings", different_settings(runs)}};
 }
 
 std::string report_page(const std::vector<RunRecord>& runs) {

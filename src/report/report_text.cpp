@@ -64,10 +64,18 @@ std::string failure_text(const RunRecord& run) {
 
 // One column per run.
 std::string report_text(const std::vector<RunRecord>& runs) {
+  const std::string device = device_word(runs);
   Row header = {""};
-  std::vector<Row> rows = {
-      {"ended"},           {"iterations"},  {"lm loss"},      {"time per iteration"}, {"tokens/s per GPU"},
-      {"TFLOP/s per GPU"}, {"peak memory"}, {"skipped, nan"}, {"restarts"},           {"checkpoints"}};
+  std::vector<Row> rows = {{"ended"},
+                           {"iterations"},
+                           {"lm loss"},
+                           {"time per iteration"},
+                           {"tokens/s per " + device},
+                           {"TFLOP/s per " + device},
+                           {"peak memory"},
+                           {"skipped, nan"},
+                           {"restarts"},
+                           {"checkpoints"}};
   for (const RunRecord& run : runs) {
     header.push_back(run.name);
     const Row column = {run.end.state == RunEnd::State::Failed ? "failed: " + run.end.text : run.end.text,

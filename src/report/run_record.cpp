@@ -62,6 +62,20 @@ std::optional<PeakMemory> peak_memory(const RunRecord& run) {
   return std::nullopt;
 }
 
+// Logs of a run without GPUs have the host's memory only. A run of which nothing is known is one on GPUs.
+std::string device_word(const RunRecord& run) {
+  const auto device = run.settings.find("dist.device");
+  if (device != run.settings.end() && device->second != "auto") return device->second == "cpu" ? "rank" : "GPU";
+  const auto is_of_gpu = [](const auto& kind) { return kind.first.starts_with("GPU"); };
+  return run.memory_mb.empty() || std::ranges::any_of(run.memory_mb, is_of_gpu) ? "GPU" : "rank";
+}
+
+std::string device_word(const std::vector<RunRecord>& runs) {
+  const auto is_on_gpus = [](const RunRecord& run) { return device_word(run) == "GPU"; };
+  const auto on_gpus = std::ranges::count_if(runs, is_on_gpus);
+  return on_gpus == 0 ? "rank" : on_gpus == std::ssize(runs) ? "GPU" : "GPU or rank";
+}
+
 double mean_value(const Curve& curve) {
   double sum = 0, weight = 0;
   std::int64_t before = 0;

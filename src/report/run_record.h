@@ -83,6 +83,9 @@ struct PeakMemory {
   double mib = 0;
 };
 std::optional<PeakMemory> peak_memory(const RunRecord& run);
+// What rates and memory are those of: "GPU", or "rank" where ranks compute on CPUs.
+std::string device_word(const RunRecord& run);
+std::string device_word(const std::vector<RunRecord>& runs);  // "GPU or rank" if they differ
 // Weighted by the iterations that a point stands for.
 double mean_value(const Curve& curve);
 

@@ -49,6 +49,7 @@ def test_pointing_at_a_layout_tells_about_it_and_a_click_chooses_it(opened, plan
     page.hover('.point[data-number="51"]')
     text = page.text(".tooltip")
     assert text.startswith(f"51. {layout['name']}") and "does not fit" in text and layout["reason"] in text
+    assert f"{layout['device_bytes'] / 1e9:.3g} GB with the allocator's slack" in text
     page.click('.point[data-number="51"]')
     assert chosen(page) == 51
     assert page.run("document.querySelector('#timeline')") is None  # it has none

@@ -179,6 +179,18 @@ def test_a_rate_per_gpu_is_not_that_of_all(opened, tmp_path):
     assert dict(text.split("\n")[::-1] for text in page.texts(".card"))["tokens per second"] == "2 300"
 
 
+def test_ranks_on_a_cpu_are_not_gpus(opened, tmp_path):
+    runs.make_run(tmp_path / "cpu")
+    runs.write(tmp_path / "cpu", "recipe.yaml", runs.RECIPE.format(lr="0.003") + "dist: {device: cpu}\n")
+    log = (tmp_path / "cpu" / "rank_2.log").read_text(encoding="utf-8")
+    of_gpus = "allocated: 90.00 | max allocated: 95.50 | max reserved: 128.00 | "
+    runs.write(tmp_path / "cpu", "rank_2.log", log.replace(of_gpus, ""))
+    page = opened(report(tmp_path, "cpu"))
+    cards = dict(text.split("\n")[::-1] for text in page.texts(".card"))
+    assert cards["tokens per second and rank"] == "383.3" and cards["memory: host, most"] == "171.2 MiB"
+    assert "GPU" not in page.text("main")
+
+
 def test_a_failure_is_explained(opened, three):
     page = opened(three)
     text = page.text(".notice[role=alert]")

@@ -135,3 +135,4 @@ def test_only_what_changes_anything_has_a_slider(opened, tmp_path):
     names = [axis["name"] for axis in page.data()["what_if"]]
     assert names == ["speed inside a node", "images per sample"]
     assert page.run("document.querySelectorAll('.sliders input').length") == 2
+    assert "tokens per second and rank" in page.text("#figures") and "GPU" not in page.text("main")

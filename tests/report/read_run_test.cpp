@@ -277,10 +277,12 @@ TEST(Prediction, MemoryOnACpuIsThatOfTheProcess) {
 TEST(Prediction, APlanThatIsNotJsonIsRefusedWhereItWasAskedFor) {
   const TemporaryFolder folder;
   folder.write("metrics.jsonl", kMetrics);
-  const std::string bad = folder.write("bad.json", "[");
+  const std::string bad = folder.write("bad.json", "["),
+                    other = folder.write("other.json", R"({"iteration_s": "abc"})");
   const RunFiles files = find_runs({folder.path()}).at(0);
   EXPECT_THAT(testing::error_of<ConfigError>([&] { read_run(files, bad); }),
-              HasSubstr("bad.json' is not a JSON object"));
+              HasSubstr("bad.json' is not a plan of a run"));
+  EXPECT_THAT(testing::error_of<ConfigError>([&] { read_run(files, other); }), HasSubstr("is not a plan of a run"));
   EXPECT_THAT(compare_with_plan(read_run(files)), IsEmpty());
 }
 
@@ -324,6 +326,41 @@ TEST(RunRecord, TextAndPageNameTheSameMemory) {
   const auto peak = report_json({run})["runs"][0]["peak_memory"];
   EXPECT_EQ(peak["kind"], "GPU, most reserved");
   EXPECT_EQ(peak["mib"], 130);
+}
+
+// What the log says about memory tells where ranks computed, if the recipe leaves that open.
+TEST(RunRecord, RanksOnACpuAreNotGpus) {
+  const RunRecord unknown{.name = "a"};
+  RunRecord on_cpu{.name = "b", .settings = {{"dist.device", "auto"}}};
+  on_cpu.memory_mb["host, most"] = {{1, 900}};
+  RunRecord on_gpu = on_cpu;
+  on_gpu.memory_mb["GPU, tensors"] = {{1, 100}};
+  const RunRecord by_recipe{.name = "c", .settings = {{"dist.device", "cpu"}}};
+  EXPECT_EQ(device_word(unknown), "GPU");
+  EXPECT_EQ(device_word(on_cpu), "rank");
+  EXPECT_EQ(device_word(on_gpu), "GPU");
+  EXPECT_EQ(device_word(by_recipe), "rank");
+  EXPECT_THAT(report_text({on_cpu, by_recipe}), AllOf(HasSubstr("tokens/s per rank"), Not(HasSubstr("GPU"))));
+  EXPECT_THAT(report_text({on_gpu, unknown}), HasSubstr("TFLOP/s per GPU  "));
+  EXPECT_THAT(report_text({on_gpu, on_cpu}), HasSubstr("tokens/s per GPU or rank"));
+  EXPECT_EQ(report_json({on_cpu})["device"], "rank");
+}
+
+TEST(Prediction, RatesOnACpuAreThoseOfARank) {
+  RunRecord run{.settings = {{"dist.device", "cpu"}}};
+  run.prediction = {{"tokens_per_s_per_gpu", 100}, {"tflops_per_gpu", 0.1}, {"device_bytes", 5e8}};
+  std::vector<std::string> names;
+  for (const Compared& row : compare_with_plan(run)) names.push_back(row.what);
+  EXPECT_THAT(names, ElementsAre("tokens per second and rank", "compute per rank", "peak memory of a process"));
+}
+
+// `plan simulate` knows the memory of the host, which its ranks share.
+TEST(Prediction, MemoryOfAHostIsNotThatOfAProcess) {
+  RunRecord run{.settings = {{"dist.device", "cpu"}}};
+  run.prediction = {{"tokens_per_s_per_gpu", 100}, {"device_memory", {{"needed_bytes", 1e9}, {"device_bytes", 1e9}}}};
+  const std::vector<Compared> rows = compare_with_plan(run);
+  ASSERT_EQ(rows.size(), 1u);
+  EXPECT_EQ(rows[0].what, "tokens per second and rank");
 }
 
 TEST(RunRecord, WhatWasRunAgain) {
