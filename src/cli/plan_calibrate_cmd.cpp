@@ -32,7 +32,7 @@ std::string one_line(std::string text) {
 }
 
 // In processes of their own, as in training. Two group sizes, the larger one with more ranks than many hosts have
-// cores.
+// cores: it tells how ranks crowd.
 void measure_processes(HardwareProfile& profile) {
   std::vector<MeasuredCollective> all;
   for (const int ranks : {2, 4}) {
@@ -44,7 +44,7 @@ void measure_processes(HardwareProfile& profile) {
     const CollectiveTimes measured = read_collectives(path.string());
     std::filesystem::remove(path);
     if (exit_code != 0) throw std::runtime_error("the ranks that measure collectives failed; their output is above");
-    if (ranks > profile.cores) profile.crowding = measured.crowding;
+    profile.crowding = measured.crowding;
     std::ranges::copy(at_speed_of(profile, measured), std::back_inserter(all));
   }
   fit_collectives(all, profile);

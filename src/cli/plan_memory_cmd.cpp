@@ -10,6 +10,7 @@
 #include "base/table.h"
 #include "cli/commands.h"
 #include "cli/plan_commands.h"
+#include "cli/plan_machine.h"
 #include "cli/plan_sizes.h"
 #include "plan/show.h"
 #include "predict/memory_advice.h"
@@ -21,6 +22,7 @@ namespace {
 struct MemoryCommand {
   std::string recipe_path;
   std::optional<int> global_rank;
+  MachineCall machine;
   PlanSizesCall sizes{.default_steps = 16};
   bool json = false, on_cpu = false;
 };
@@ -48,7 +50,14 @@ int fullest_step(const Recipe& recipe, const Topology& topology, const std::vect
   return fullest;
 }
 
-std::string gigabytes(std::int64_t bytes) { return fmt::format("{:.2f}", static_cast<double>(bytes) / 1e9); }
+// The unit of a table: gigabytes, or megabytes if the allocator's peak is below one.
+struct MemoryUnit {
+  const char* name;
+  double bytes;
+
+  std::string number(std::int64_t of) const { return fmt::format("{:.2f}", static_cast<double>(of) / bytes); }
+};
+MemoryUnit unit_for(std::int64_t peak) { return peak < 1'000'000'000 ? MemoryUnit{"MB", 1e6} : MemoryUnit{"GB", 1e9}; }
 
 std::string stage_name(const Topology& topology, const Stage& stage) {
   const Module& module = topology.modules()[static_cast<std::size_t>(stage.module)];
@@ -70,12 +79,12 @@ nlohmann::ordered_json to_json(const RankMemory& rank, const Topology& topology)
           {"peak_at", rank.at},
           {"modules", std::move(modules)},
           {"outside_bytes", {{"nccl", rank.nccl}, {"context", rank.context}, {"slack", rank.slack}}},
-          {"needed_bytes", rank.least_device()},
+          {"needed_bytes", rank.needed()},
           {"device_bytes", rank.device()}};
 }
 
 // A column for each of these ranks.
-std::string memory_table(const std::vector<std::pair<std::string, const RankMemory*>>& ranks) {
+std::string memory_table(const std::vector<std::pair<std::string, const RankMemory*>>& ranks, const MemoryUnit& unit) {
   std::vector<std::vector<std::string>> rows;
   const auto add = [&](const std::string& name, const auto& value_of, bool always) {
     std::vector<std::string> row = {name};
@@ -83,7 +92,7 @@ std::string memory_table(const std::vector<std::pair<std::string, const RankMemo
     for (const auto& [title, rank] : ranks) {
       const std::int64_t bytes = value_of(*rank);
       any = any || bytes > 0;
-      row.push_back(fmt::format("{:>8}", bytes > 0 || always ? gigabytes(bytes) : ""));
+      row.push_back(fmt::format("{:>8}", bytes > 0 || always ? unit.number(bytes) : ""));
     }
     if (any) rows.push_back(std::move(row));
   };
@@ -100,72 +109,135 @@ std::string memory_table(const std::vector<std::pair<std::string, const RankMemo
   add(
       "context (estimate)", [](const RankMemory& rank) { return rank.context; }, false);
   add(
-      "needed", [](const RankMemory& rank) { return rank.least_device(); }, true);
+      "needed", [](const RankMemory& rank) { return rank.needed(); }, true);
   add(
       "slack (estimate)", [](const RankMemory& rank) { return rank.slack; }, false);
   add(
       "on the device", [](const RankMemory& rank) { return rank.device(); }, true);
-  std::vector<std::string> head = {"GB"};
+  std::vector<std::string> head = {unit.name};
   for (const auto& [title, rank] : ranks) head.push_back(title);
   return format_table(head, rows);
 }
 
-void plan_memory(const MemoryCommand& command, const std::vector<std::string>& flags) {
-  const Recipe recipe = read_recipe_call(command.recipe_path, flags).recipe;
-  const Topology topology(recipe.topology, workload_of(recipe));
-  const MemoryQuestion question = {.on_gpu = !command.on_cpu && recipe.dist.device != "cpu"};
+// What is asked, for which recipe and steps.
+struct MemoryPlan {
+  Recipe recipe;
+  std::optional<HardwareProfile> hardware;
+  std::string scaled;
+  Topology topology;
+  MemoryQuestion question;
+  PlanSizes sizes;
+};
+
+std::optional<HardwareProfile> hardware_of(const MemoryCommand& command) {
+  const MachineCall& machine = command.machine;
+  if (machine.hardware.empty() && (machine.nodes || machine.encoder_nodes))
+    throw ConfigError({fmt::format("{} was given without --hardware, which says how many GPUs a node has",
+                                   machine.nodes ? "--nodes" : "--encoder-nodes"),
+                       "command line", "add --hardware, e.g. --hardware h100"});
+  if (machine.hardware.empty()) return std::nullopt;
+  HardwareProfile hardware = load_hardware(machine.hardware);
+  if (command.on_cpu && !is_host(hardware))
+    throw ConfigError({fmt::format("--cpu was given, but --hardware {} is a GPU", machine.hardware), "command line",
+                       "use one of them"});
+  return hardware;
+}
+
+MemoryPlan memory_plan(const MemoryCommand& command, const std::vector<std::string>& flags) {
+  Recipe recipe = read_recipe_call(command.recipe_path, flags).recipe;
+  std::optional<HardwareProfile> hardware = hardware_of(command);
+  std::string scaled = hardware ? scale_recipe(recipe, command.machine, *hardware) : "";
+  const MemoryQuestion question =
+      hardware ? memory_question(*hardware) : MemoryQuestion{.on_gpu = !command.on_cpu && recipe.dist.device != "cpu"};
   PlanSizesCall call = command.sizes;
   const std::int64_t iterations = iterations_of(length_of(recipe.train));
   call.default_steps = static_cast<int>(std::min<std::int64_t>(call.default_steps, iterations));
-  const PlanSizes sizes = plan_sizes(recipe, call);
-  const std::vector<StepSizes> steps = steps_of(sizes, recipe, topology);
-  const int heaviest = fullest_step(recipe, topology, steps, question);
-  if (command.global_rank) {
-    check_rank(topology, *command.global_rank);
-    const RankMemory rank = predict_rank_memory(recipe, topology, steps[static_cast<std::size_t>(heaviest)],
-                                                *command.global_rank, question);
-    if (command.json) return fmt::print("{}\n", to_json(rank, topology).dump());
-    fmt::print("rank {}: {}, at its peak in {}\n{}", rank.global_rank, topology.coordinates_of(rank.global_rank),
-               rank.at, memory_table({{"", &rank}}));
-    return;
+  PlanSizes sizes = plan_sizes(recipe, call);
+  Topology topology(recipe.topology, workload_of(recipe));
+  return {std::move(recipe), std::move(hardware), std::move(scaled), std::move(topology), question, std::move(sizes)};
+}
+
+void print_machine(const MemoryPlan& plan) {
+  if (plan.hardware) fmt::print("hardware: {}\n", described(*plan.hardware));
+  if (!plan.scaled.empty()) fmt::print("scaled: {}\n", plan.scaled);
+}
+
+void print_rank(const RankMemory& rank, const Topology& topology) {
+  fmt::print("rank {}: {}, at its peak in {}\n{}", rank.global_rank, topology.coordinates_of(rank.global_rank), rank.at,
+             memory_table({{"", &rank}}, unit_for(rank.peak)));
+}
+
+std::string memory_json(const MemoryPlan& plan, const MemoryPrediction& prediction,
+                        const std::vector<MemoryAdvice>& advice) {
+  nlohmann::ordered_json json = {{"world_size", plan.topology.world_size()},
+                                 {"samples", plan.sizes.words},
+                                 {"needed_bytes", needed_of_device(prediction, plan.topology, plan.question)},
+                                 {"stages", nlohmann::ordered_json::array()}};
+  for (const StageRankMemory& stage : prediction.stages) {
+    nlohmann::ordered_json entry = {
+        {"module", plan.topology.modules()[static_cast<std::size_t>(stage.stage.module)].name},
+        {"stage", stage.stage.index}};
+    entry.update(to_json(stage.rank, plan.topology));
+    json["stages"].push_back(std::move(entry));
   }
-  const MemoryPrediction prediction = predict_memory(recipe, topology, steps, question);
-  const StepsOf that_step = [&](const Recipe& changed, const Topology& own) {
-    return std::vector{step_of(sizes, changed, own, heaviest)};
-  };
-  const std::vector<MemoryAdvice> advice = memory_advice(recipe, prediction, that_step, question);
-  if (command.json) {
-    nlohmann::ordered_json json = {{"world_size", topology.world_size()},
-                                   {"samples", sizes.words},
-                                   {"needed_bytes", needed_of_device(prediction, topology, question)},
-                                   {"stages", nlohmann::ordered_json::array()}};
-    for (const StageRankMemory& stage : prediction.stages) {
-      nlohmann::ordered_json entry = {{"module", topology.modules()[static_cast<std::size_t>(stage.stage.module)].name},
-                                      {"stage", stage.stage.index}};
-      entry.update(to_json(stage.rank, topology));
-      json["stages"].push_back(std::move(entry));
-    }
-    json["advice"] = nlohmann::ordered_json::array();
-    for (const MemoryAdvice& one : advice)
-      json["advice"].push_back({{"change", one.change}, {"saves_bytes", one.saves}});
-    return fmt::print("{}\n", json.dump());
+  json["advice"] = nlohmann::ordered_json::array();
+  for (const MemoryAdvice& one : advice) json["advice"].push_back({{"change", one.change}, {"saves_bytes", one.saves}});
+  if (plan.hardware) {
+    json["hardware"] = plan.hardware->name;
+    json["device_memory"] = to_json(device_memory(prediction, plan.topology, *plan.hardware));
   }
+  return json.dump();
+}
+
+// A rank with several stages has one column: "images + language, rank 0".
+std::string stage_table(const MemoryPrediction& prediction, const Topology& topology, const MemoryUnit& unit) {
   std::vector<std::pair<std::string, const RankMemory*>> columns;
   for (const StageRankMemory& stage : prediction.stages) {
-    const bool again = std::any_of(columns.begin(), columns.end(), [&](const auto& column) {
-      return column.second->global_rank == stage.rank.global_rank;
-    });
-    if (!again)
-      columns.emplace_back(fmt::format("{}, rank {}", stage_name(topology, stage.stage), stage.rank.global_rank),
-                           &stage.rank);
+    const auto same = std::ranges::find(columns, stage.rank.global_rank,
+                                        [](const auto& column) { return column.second->global_rank; });
+    if (same == columns.end())
+      columns.emplace_back(stage_name(topology, stage.stage), &stage.rank);
+    else
+      same->first += " + " + stage_name(topology, stage.stage);
   }
-  fmt::print("the fullest rank of each stage, of {}; samples: {}\n\n{}", counted(topology.world_size(), "rank"),
-             sizes.words, memory_table(columns));
+  for (auto& [title, rank] : columns) title += fmt::format(", rank {}", rank->global_rank);
+  return memory_table(columns, unit);
+}
+
+void print_memory(const MemoryPlan& plan, const MemoryPrediction& prediction, const std::vector<MemoryAdvice>& advice) {
   const RankMemory& fullest = prediction.fullest();
+  const MemoryUnit unit = unit_for(fullest.peak);
+  print_machine(plan);
+  fmt::print("the fullest rank of each stage, of {}; samples: {}\n\n{}", counted(plan.topology.world_size(), "rank"),
+             plan.sizes.words, stage_table(prediction, plan.topology, unit));
   fmt::print("\nrank {} has its peak in {}\n", fullest.global_rank, fullest.at);
-  if (!question.on_gpu)
-    fmt::print("all ranks need {} GB\n", gigabytes(needed_of_device(prediction, topology, question)));
-  for (const MemoryAdvice& one : advice) fmt::print("{} saves {} GB\n", one.change, gigabytes(one.saves));
+  if (plan.hardware)
+    fmt::print("{}\n", described(device_memory(prediction, plan.topology, *plan.hardware), *plan.hardware));
+  else if (!plan.question.on_gpu)
+    fmt::print("all ranks need {} {}\n", unit.number(needed_of_device(prediction, plan.topology, plan.question)),
+               unit.name);
+  for (const MemoryAdvice& one : advice) fmt::print("{} saves {} {}\n", one.change, unit.number(one.saves), unit.name);
+}
+
+void plan_memory(const MemoryCommand& command, const std::vector<std::string>& flags) {
+  const MemoryPlan plan = memory_plan(command, flags);
+  const std::vector<StepSizes> steps = steps_of(plan.sizes, plan.recipe, plan.topology);
+  const int heaviest = fullest_step(plan.recipe, plan.topology, steps, plan.question);
+  if (command.global_rank) {
+    check_rank(plan.topology, *command.global_rank);
+    const RankMemory rank = predict_rank_memory(plan.recipe, plan.topology, steps[static_cast<std::size_t>(heaviest)],
+                                                *command.global_rank, plan.question);
+    if (command.json) return fmt::print("{}\n", to_json(rank, plan.topology).dump());
+    print_machine(plan);
+    return print_rank(rank, plan.topology);
+  }
+  const MemoryPrediction prediction = predict_memory(plan.recipe, plan.topology, steps, plan.question);
+  const StepsOf that_step = [&](const Recipe& changed, const Topology& own) {
+    return std::vector{step_of(plan.sizes, changed, own, heaviest)};
+  };
+  const std::vector<MemoryAdvice> advice = memory_advice(plan.recipe, prediction, that_step, plan.question);
+  if (command.json) return fmt::print("{}\n", memory_json(plan, prediction, advice));
+  print_memory(plan, prediction, advice);
 }
 
 }  // namespace
@@ -175,12 +247,17 @@ void add_plan_memory_command(CLI::App& plan) {
   CLI::App* memory = plan.add_subcommand("memory", "Count the memory that ranks need, and say what would lower it");
   memory->add_option("recipe", command->recipe_path, "recipe file, e.g. recipes/tiny-vlm.yaml")->required();
   memory->add_option("--rank", command->global_rank, "this global rank only; default: the fullest of each stage");
+  add_hardware_option(*memory, command->machine);
+  add_nodes_options(*memory, command->machine);
   memory->add_option("--stats", command->sizes.stats_path,
                      "sizes of the data set's samples, of braid data inspect --stats; each step draws from them");
-  memory->add_option("--steps", command->sizes.steps, "how many steps to draw; default: 16, or as many as the run has")
+  memory
+      ->add_option("--steps", command->sizes.steps,
+                   "how many steps to draw, up to 1000; default: 16, or as many as the run has")
       ->check(CLI::PositiveNumber);
   memory->add_flag("--full", command->sizes.full,
-                   "draw nothing: full sequences, with as many and as large media as mock samples may have");
+                   "draw nothing: full sequences, with as many and as large media as mock samples may have; not with "
+                   "--stats or --steps");
   memory->add_flag("--cpu", command->on_cpu, "on CPUs, whose operators keep other tensors than a GPU's kernels");
   memory->add_flag("--json", command->json, "print JSON with exact numbers, for programs");
   memory->allow_extras();

@@ -2,14 +2,17 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <memory>
 
 #include "base/strings.h"
 #include "base/table.h"
 #include "cli/commands.h"
 #include "cli/plan_commands.h"
+#include "cli/plan_machine.h"
 #include "cli/plan_sizes.h"
 #include "predict/fill_plan_page.h"
+#include "predict/scale_nodes.h"
 #include "predict/search.h"
 #include "run/output_files.h"
 
@@ -17,8 +20,8 @@ namespace braid {
 namespace {
 
 struct SearchCommand {
-  std::string recipe_path, hardware = "h100", headroom = "10%", write_path, html_path;
-  std::optional<int> nodes;
+  std::string recipe_path, headroom = "10%", write_path, html_path;
+  MachineCall machine{.hardware = "h100"};
   PlanSizesCall sizes{.default_steps = 2};
   int top = 10;
   bool json = false, any_data_order = false;
@@ -39,8 +42,10 @@ double parse_share(const std::string& given) {
 
 int nodes_of(const Recipe& recipe, int ranks_per_node) {
   const int ranks = ranks_of(layout_of(recipe));
-  return (ranks + ranks_per_node - 1) / ranks_per_node;
+  return std::min((ranks + ranks_per_node - 1) / ranks_per_node, kMaxWorldSize / ranks_per_node);
 }
+
+std::string gigabytes(std::int64_t bytes) { return fmt::format("{:.1f}", 1e-9 * static_cast<double>(bytes)); }
 
 std::vector<std::string> row_of(const std::string& number, const Candidate& candidate, const SearchResult& result) {
   const int idle = result.gpus - candidate.simulation.ranks;
@@ -48,14 +53,15 @@ std::vector<std::string> row_of(const std::string& number, const Candidate& cand
           fmt::format("{:.3f}", candidate.simulation.iteration_s),
           fmt::format("{:.2f}x", result.given.simulation.iteration_s / candidate.simulation.iteration_s),
           fmt::format("{:.0f}", candidate.simulation.tokens_per_s_per_gpu),
-          fmt::format("{:.1f}{}", 1e-9 * static_cast<double>(candidate.memory), candidate.on_front ? " *" : ""),
+          gigabytes(candidate.memory) + (candidate.on_front ? " *" : ""),
+          gigabytes(candidate.with_slack),
           grids_text(candidate.recipe) + (idle > 0 ? fmt::format(" ({} idle)", idle) : ""),
           settings_text(candidate.recipe)};
 }
 
 using Head = std::vector<std::string>;
 Head head_of(const HardwareProfile& hardware) {
-  return {"", "s", "speed", "tokens/s/" + device_word(hardware), "GB", "grids", "settings"};
+  return {"", "s", "speed", "tokens/s/" + device_word(hardware), "GB needed", "with slack", "grids", "settings"};
 }
 
 void print_table(const SearchResult& result, const Head& head) {
@@ -68,6 +74,7 @@ void print_table(const SearchResult& result, const Head& head) {
 }
 
 void print_front(const SearchResult& result, const Head& head) {
+  if (result.front.empty()) return;
   std::vector<std::vector<std::string>> rows;
   for (const Candidate& candidate : result.front) rows.push_back(row_of("", candidate, result));
   fmt::print("\nNothing that was simulated is both faster and smaller (*):\n{}", format_table(head, rows));
@@ -79,24 +86,26 @@ bool is_better(const SearchResult& result) {
 
 void print_verdict(const SearchResult& result, const HardwareProfile& hardware) {
   if (result.best.empty())
-    fmt::print("No layout of {} fits in {:.1f} GB.\n\n", counted(result.gpus, device_word(hardware)),
-               1e-9 * static_cast<double>(result.memory_limit));
-  else if (!is_better(result))
-    fmt::print("No layout in this space is faster than the recipe as given.\n\n");
-  if (result.given.simulation.ranks > result.gpus)
+    fmt::print("No layout of {} fits in {} GB.\n\n", counted(result.gpus, device_word(hardware)),
+               gigabytes(result.memory_limit));
+  if (result.given.simulation.ranks > result.gpus) {
     fmt::print("The recipe as given needs {}; its time is shown for comparison.\n\n",
                counted(result.given.simulation.ranks, device_word(hardware)));
-  else if (!result.given_fits)
-    fmt::print("The recipe as given needs {:.1f} GB, which is more than {:.1f} GB.\n\n",
-               1e-9 * static_cast<double>(result.given.memory), 1e-9 * static_cast<double>(result.memory_limit));
+    return;
+  }
+  if (!result.best.empty() && !is_better(result))
+    fmt::print("No layout in this space is faster than the recipe as given.\n\n");
+  if (!result.given_fits)
+    fmt::print("The recipe as given needs {} GB, which is more than {} GB.\n\n", gigabytes(result.given.memory),
+               gigabytes(result.memory_limit));
 }
 
 void print_result(const SearchResult& result, const Recipe& recipe, const HardwareProfile& hardware,
                   const PlanSizes& sizes) {
   const SearchCounts& counts = result.counts;
-  fmt::print("hardware: {}\nsizes: {}\n{}, global batch {}, at most {:.1f} GB per {}\n", described(hardware),
-             sizes.words, counted(result.gpus, device_word(hardware)), recipe.train.global_batch,
-             1e-9 * static_cast<double>(result.memory_limit), hardware.device == "cpu" ? "host" : "GPU");
+  fmt::print("hardware: {}\nsizes: {}\n{}, global batch {}, at most {} GB needed per {} of {:.1f} GB\n",
+             described(hardware), sizes.words, counted(result.gpus, device_word(hardware)), recipe.train.global_batch,
+             gigabytes(result.memory_limit), is_host(hardware) ? "host" : "GPU", hardware.memory_gb);
   fmt::print(
       "{} layouts considered ({} more splits break rules): {} too large, {} too slow by a lower bound, {} "
       "simulated with {} settings\n\n",
@@ -122,6 +131,7 @@ nlohmann::ordered_json candidate_json(const Candidate& candidate, const SearchRe
           {"exposed_communication_s", simulation.exposed_communication_s},
           {"bound_by", simulation.bound_by},
           {"memory_bytes", candidate.memory},
+          {"device_bytes", candidate.with_slack},
           {"pareto", candidate.on_front},
           {"why", candidate.why},
           {"ranks", simulation.ranks},
@@ -169,21 +179,21 @@ std::string result_json(const SearchResult& result, const Recipe& recipe, const 
 // The fastest that fits.
 void write_best(const SearchResult& result, const std::string& path) {
   if (result.best.empty())
-    throw ConfigError({"no layout fits in memory, so there is no recipe to write", "--write", "use more nodes"});
+    throw ConfigError({"no layout fits in memory, so there is no recipe to write", "--write",
+                       "use more nodes, or a smaller --memory-headroom"});
   write_output(path, to_yaml(result.best.front().recipe));
 }
 
 void plan_search(const SearchCommand& command, const std::vector<std::string>& flags) {
   const Recipe recipe = read_recipe_call(command.recipe_path, flags).recipe;
-  check_outputs(
-      {{"--write", command.write_path, {".yaml", ".yml"}}, {"--html", command.html_path, {".html", ".htm"}}},
-      {.path = command.recipe_path, .data = recipe.data.set, .others = {command.hardware, command.sizes.stats_path}});
-  const HardwareProfile hardware = load_hardware(command.hardware);
+  check_outputs({{"--write", command.write_path, {".yaml", ".yml"}}, {"--html", command.html_path, {".html", ".htm"}}},
+                {.path = command.recipe_path,
+                 .data = recipe.data.set,
+                 .others = {command.machine.hardware, command.sizes.stats_path}});
+  const HardwareProfile hardware = load_hardware(command.machine.hardware);
   const PlanSizes sizes = plan_sizes(recipe, command.sizes);
-  const int nodes = command.nodes.value_or(nodes_of(recipe, hardware.ranks_per_node));
-  if (nodes > kMaxWorldSize / hardware.ranks_per_node)
-    throw ConfigError({fmt::format("{} nodes have more than {} GPUs, the largest possible world", nodes, kMaxWorldSize),
-                       "--nodes", fmt::format("use at most {}", kMaxWorldSize / hardware.ranks_per_node)});
+  if (command.machine.nodes) check_nodes({*command.machine.nodes}, hardware);
+  const int nodes = command.machine.nodes.value_or(nodes_of(recipe, hardware.ranks_per_node));
   const SearchResult result = search_layouts(recipe, hardware,
                                              {.nodes = nodes,
                                               .memory_headroom = parse_share(command.headroom),
@@ -194,10 +204,10 @@ void plan_search(const SearchCommand& command, const std::vector<std::string>& f
     fmt::print("{}\n", result_json(result, recipe, hardware, sizes));
   else
     print_result(result, recipe, hardware, sizes);
-  if (!command.write_path.empty()) write_best(result, command.write_path);
   if (!command.html_path.empty())
     write_output(command.html_path,
                  plan_html(page_of({command.recipe_path, recipe, hardware, sizes.words}, result, sizes.options)));
+  if (!command.write_path.empty()) write_best(result, command.write_path);
 }
 
 }  // namespace
@@ -206,26 +216,34 @@ void add_plan_search_command(CLI::App& plan) {
   auto command = std::make_shared<SearchCommand>();
   CLI::App* search = plan.add_subcommand("search", "Find the fastest layouts of a recipe on a number of nodes");
   search->add_option("recipe", command->recipe_path, "recipe file, e.g. recipes/tiny-vlm.yaml")->required();
-  search->add_option("--nodes", command->nodes, "how many nodes there are; default: as many as the recipe uses")
+  search
+      ->add_option("--nodes", command->machine.nodes,
+                   "how many nodes there are; default: as many as the recipe uses; a CPU profile has one node")
       ->check(CLI::PositiveNumber);
-  search->add_option(
-      "--hardware", command->hardware,
-      fmt::format("{}, or a file that braid plan calibrate wrote; default: h100", fmt::join(hardware_names(), ", ")));
-  search->add_option("--memory-headroom", command->headroom, "share of a GPU's memory to leave free; default: 10%");
+  add_hardware_option(*search, command->machine);
+  search->add_option("--memory-headroom", command->headroom,
+                     "share of the memory of a GPU, or of the host, that stays free; default: 10%");
   search->add_option("--top", command->top, "how many layouts to print; default: 10")->check(CLI::PositiveNumber);
   search->add_option("--stats", command->sizes.stats_path,
                      "sizes of the data set's samples, of braid data inspect --stats; each step draws from them");
-  search->add_option("--steps", command->sizes.steps, "how many steps to draw; default: 2, or 1 with full sequences")
+  search
+      ->add_option("--steps", command->sizes.steps,
+                   "how many steps to draw, up to 1000; default: 2, or 1 with full sequences")
       ->check(CLI::PositiveNumber);
   search->add_flag("--full", command->sizes.full,
-                   "draw nothing: full sequences, with as many and as large media as mock samples may have");
+                   "draw nothing: full sequences, with as many and as large media as mock samples may have; not with "
+                   "--stats or --steps");
   search->add_flag("--any-data-order", command->any_data_order,
                    "also layouts that read a data set in another order, because their dp does not divide its lanes");
   search->add_flag("--json", command->json, "print JSON, for programs");
   search->add_option("--write", command->write_path, "write the fastest layout to this file, a recipe that trains");
   search->add_option("--html", command->html_path, "write the layouts to this file, a page to look at in a browser");
   search->allow_extras();
-  search->footer("The global batch stays as it is, and with it the losses.\n\n" + short_overrides_help());
+  search->footer(
+      "The global batch stays as it is, and with it the losses.\n"
+      "GB needed: of the fullest GPU, or of the host; this is what must fit. With slack: with freed memory that the "
+      "allocator keeps, an estimate; it gives that back before it runs out of memory.\n\n" +
+      short_overrides_help());
   search->callback([command, search] { plan_search(*command, search->remaining()); });
 }
 

@@ -10,12 +10,12 @@
 #include "base/table.h"
 #include "cli/commands.h"
 #include "cli/plan_commands.h"
+#include "cli/plan_machine.h"
 #include "cli/plan_sizes.h"
 #include "plan/frozen.h"
 #include "plan/timeline.h"
 #include "predict/balance_gain.h"
 #include "predict/fill_plan_page.h"
-#include "predict/scale_nodes.h"
 #include "predict/simulate.h"
 #include "predict/step_trace.h"
 #include "run/output_files.h"
@@ -24,8 +24,8 @@ namespace braid {
 namespace {
 
 struct SimulateCommand {
-  std::string recipe_path, hardware = "h100", svg_path, trace_path, html_path;
-  std::optional<int> nodes, encoder_nodes;
+  std::string recipe_path, svg_path, trace_path, html_path;
+  MachineCall machine{.hardware = "h100"};
   double compute_efficiency = 1, link_efficiency = 1;
   std::string stats_path;
   std::optional<int> steps;
@@ -33,12 +33,23 @@ struct SimulateCommand {
   bool full = false, json = false;
 };
 
+struct SimulationAnswer {
+  const Simulation& simulation;
+  DeviceMemory memory{};
+  std::optional<BalanceGain> gain{};
+};
+
+// Steps of small models take milliseconds.
+std::string time_text(double seconds) {
+  return seconds > 0 && seconds < 0.1 ? fmt::format("{:.3f} ms", 1e3 * seconds) : fmt::format("{:.3f} s", seconds);
+}
+
 std::string share(double part, double whole) { return fmt::format("{:>5.1f} %", 100 * part / whole); }
 
 std::string module_table(const Simulation& simulation) {
   std::vector<std::vector<std::string>> rows;
   for (const ModuleTimes& module : simulation.modules) {
-    const double all = module.compute + module.communication() + module.waiting;
+    const double all = simulation.iteration_s;
     rows.push_back({module.name, std::to_string(module.ranks), share(module.compute, all),
                     share(module.communication(), all), share(module.waiting, all)});
   }
@@ -55,7 +66,7 @@ std::string communication_table(const Simulation& simulation) {
   return rows.empty() ? "" : "\n" + format_table({"exposed communication", "kind", "time"}, rows);
 }
 
-nlohmann::ordered_json module_json(const ModuleTimes& module) {
+nlohmann::ordered_json module_json(const ModuleTimes& module, double iteration_s) {
   nlohmann::ordered_json exposed = nlohmann::ordered_json::object();
   for (std::size_t kind = 0; kind < kCommKinds; ++kind)
     exposed[name_of(static_cast<CommKind>(kind))] = module.exposed[kind];
@@ -64,15 +75,16 @@ nlohmann::ordered_json module_json(const ModuleTimes& module) {
           {"compute_s", module.compute},
           {"waiting_s", module.waiting},
           {"exposed_communication_s", std::move(exposed)},
-          {"utilisation", module.compute / (module.compute + module.communication() + module.waiting)}};
+          {"utilisation", module.compute / iteration_s}};
 }
 
 nlohmann::ordered_json balance_json(const BalanceGain& gain) {
   return {{"without_s", gain.without_s}, {"with_s", gain.with_s}, {"gain", gain.share()}, {"replicas", gain.replicas}};
 }
 
-std::string simulation_json(const Simulation& simulation, const std::optional<BalanceGain>& gain, const Recipe& recipe,
-                            const HardwareProfile& hardware, const PlanSizes& sizes) {
+std::string to_json(const SimulationAnswer& answer, const Recipe& recipe, const HardwareProfile& hardware,
+                    const PlanSizes& sizes) {
+  const Simulation& simulation = answer.simulation;
   nlohmann::ordered_json json = {{"iteration_s", simulation.iteration_s},
                                  {"spread_s", simulation.spread_s},
                                  {"fastest_s", simulation.fastest_s},
@@ -91,8 +103,10 @@ std::string simulation_json(const Simulation& simulation, const std::optional<Ba
                                  {"global_batch", recipe.train.global_batch},
                                  {"hardware", hardware.name},
                                  {"hardware_source", hardware.source}};
-  if (gain) json["balance"] = balance_json(*gain);
-  for (const ModuleTimes& module : simulation.modules) json["modules"].push_back(module_json(module));
+  json["device_memory"] = to_json(answer.memory);
+  if (answer.gain) json["balance"] = balance_json(*answer.gain);
+  for (const ModuleTimes& module : simulation.modules)
+    json["modules"].push_back(module_json(module, simulation.iteration_s));
   return json.dump();
 }
 
@@ -106,7 +120,7 @@ void check_files(const SimulateCommand& command, const Recipe& recipe) {
       {{"--svg", command.svg_path, {".svg"}},
        {"--trace", command.trace_path, {".json"}},
        {"--html", command.html_path, {".html", ".htm"}}},
-      {.path = command.recipe_path, .data = recipe.data.set, .others = {command.hardware, command.stats_path}});
+      {.path = command.recipe_path, .data = recipe.data.set, .others = {command.machine.hardware, command.stats_path}});
 }
 
 void write_files(const SimulateCommand& command, const Recipe& recipe, const HardwareProfile& hardware,
@@ -121,26 +135,31 @@ void write_files(const SimulateCommand& command, const Recipe& recipe, const Har
                  plan_html(page_of({command.recipe_path, recipe, hardware, sizes.words}, simulated, sizes.options)));
 }
 
-void print_simulation(const Simulation& simulation, const std::optional<BalanceGain>& gain,
-                      const HardwareProfile& hardware, const PlanSizes& sizes, const std::string& scaled) {
+void print_answer(const SimulationAnswer& answer, const HardwareProfile& hardware, const PlanSizes& sizes,
+                  const std::string& scaled) {
+  const Simulation& simulation = answer.simulation;
   fmt::print("hardware: {}\nsizes: {}\n", described(hardware), sizes.words);
   if (!scaled.empty()) fmt::print("scaled: {}\n", scaled);
   fmt::print("{} on {}, played as {}\n\n", counted(simulation.ranks, "rank"), counted(simulation.nodes, "node"),
              counted(simulation.played_ranks, "rank"));
-  fmt::print("iteration      {:.3f} s, +- {:.3f} s ({:.3f} to {:.3f} s)\n", simulation.iteration_s, simulation.spread_s,
-             simulation.fastest_s, simulation.slowest_s);
+  fmt::print("iteration      {}{}\n", time_text(simulation.iteration_s),
+             sizes.options.steps == 1 ? ""
+                                      : fmt::format(", +- {} ({} to {})", time_text(simulation.spread_s),
+                                                    time_text(simulation.fastest_s), time_text(simulation.slowest_s)));
   const std::string device = device_word(hardware);
   fmt::print("throughput     {:.0f} tokens/s/{}, {:.4g} TFLOP/s/{}\n", simulation.tokens_per_s_per_gpu, device,
              simulation.tflops_per_gpu, device);
   fmt::print("bubble         {:.1f} %\n", 100 * simulation.bubble);
-  fmt::print("communication  {:.3f} s exposed, of {}\n", simulation.exposed_communication_s,
+  fmt::print("communication  {} exposed, of {}\n", time_text(simulation.exposed_communication_s),
              simulation.limiting_module);
   fmt::print("bound by       {}\n", simulation.bound_by);
+  fmt::print("memory         {}\n", described(answer.memory, hardware));
   if (simulation.reading_s > 0)
-    fmt::print("reading        {:.3f} s of the slowest reader, ahead of the step\n", simulation.reading_s);
-  if (gain)
-    fmt::print("balance        {:.1f} %: {:.3f} s with loader.balance: cost (balance_replicas: {}), {:.3f} s without\n",
-               std::round(1e3 * gain->share()) / 10 + 0.0, gain->with_s, gain->replicas, gain->without_s);
+    fmt::print("reading        {} of the slowest reader, ahead of the step\n", time_text(simulation.reading_s));
+  if (const auto& gain = answer.gain)
+    fmt::print("balance        {:.1f} %: {} with loader.balance: cost (balance_replicas: {}), {} without\n",
+               std::round(1e3 * gain->share()) / 10 + 0.0, time_text(gain->with_s), gain->replicas,
+               time_text(gain->without_s));
   fmt::print("\n{}{}", module_table(simulation), communication_table(simulation));
 }
 
@@ -153,28 +172,27 @@ std::string is_efficiency(const std::string& text) {
              : fmt::format("Value {} not in range {} to {}", text, kLeast, kMost);
 }
 
+// Of full sequences, as in a search and on pages: steps that are not drawn may be larger than those that are.
+DeviceMemory memory_of(const Recipe& recipe, const HardwareProfile& hardware) {
+  const Topology topology(recipe.topology, workload_of(recipe));
+  return device_memory(predict_memory(recipe, topology, full_step(recipe, topology), memory_question(hardware)),
+                       topology, hardware);
+}
+
 void plan_simulate(const SimulateCommand& command, const std::vector<std::string>& flags) {
   Recipe recipe = read_recipe_call(command.recipe_path, flags).recipe;
   check_files(command, recipe);
-  if (command.encoder_nodes && !command.nodes)
-    throw ConfigError(
-        {"--encoder-nodes was given without --nodes", "command line", "also say how many nodes there are"});
-  const HardwareProfile hardware = slower(load_hardware(command.hardware),
+  const HardwareProfile hardware = slower(load_hardware(command.machine.hardware),
                                           {.compute = command.compute_efficiency, .links = command.link_efficiency});
-  std::string scaled;
-  if (command.nodes) {
-    ScaledRecipe other = scale_to_nodes(recipe, {*command.nodes, command.encoder_nodes}, hardware.ranks_per_node);
-    recipe = std::move(other.recipe);
-    scaled = std::move(other.how);
-  }
+  const std::string scaled = scale_recipe(recipe, command.machine, hardware);
   if (command.seed) recipe.train.seed = *command.seed;
   const PlanSizes sizes = plan_sizes(recipe, {command.stats_path, command.steps, command.full});
   const SimulationAndStep simulated = simulate_and_keep(recipe, hardware, sizes.options);
-  const Simulation& simulation = simulated.simulation;
   write_files(command, recipe, hardware, sizes, simulated);
-  const std::optional<BalanceGain> gain = balance_gain(recipe, hardware, sizes.options, simulation);
-  if (command.json) return fmt::print("{}\n", simulation_json(simulation, gain, recipe, hardware, sizes));
-  print_simulation(simulation, gain, hardware, sizes, scaled);
+  const SimulationAnswer answer = {simulated.simulation, memory_of(recipe, hardware),
+                                   balance_gain(recipe, hardware, sizes.options, simulated.simulation)};
+  if (command.json) return fmt::print("{}\n", to_json(answer, recipe, hardware, sizes));
+  print_answer(answer, hardware, sizes, scaled);
 }
 
 }  // namespace
@@ -183,18 +201,8 @@ void add_plan_simulate_command(CLI::App& plan) {
   auto command = std::make_shared<SimulateCommand>();
   CLI::App* simulate = plan.add_subcommand("simulate", "Predict how long a training step takes on a machine, and why");
   simulate->add_option("recipe", command->recipe_path, "recipe file, e.g. recipes/tiny-vlm.yaml")->required();
-  simulate->add_option(
-      "--hardware", command->hardware,
-      fmt::format("{}, or a file that braid plan calibrate wrote; default: h100", fmt::join(hardware_names(), ", ")));
-  simulate
-      ->add_option("--nodes", command->nodes,
-                   "on this many nodes: with more or fewer replicas of the language model, and the global batch in "
-                   "proportion")
-      ->check(CLI::PositiveNumber);
-  simulate
-      ->add_option("--encoder-nodes", command->encoder_nodes,
-                   "with --nodes: this many of them for the encoders; default: as in the recipe")
-      ->check(CLI::PositiveNumber);
+  add_hardware_option(*simulate, command->machine);
+  add_nodes_options(*simulate, command->machine);
   simulate
       ->add_option("--compute-efficiency", command->compute_efficiency,
                    "share of the operators' speed that is reached, by another program or in practice; default: 1")
@@ -203,11 +211,14 @@ void add_plan_simulate_command(CLI::App& plan) {
       ->check(is_efficiency);
   simulate->add_option("--stats", command->stats_path,
                        "sizes of the data set's samples, of braid data inspect --stats; each step draws from them");
-  simulate->add_option("--steps", command->steps, "how many steps to draw; default: 8, or 1 with full sequences")
+  simulate
+      ->add_option("--steps", command->steps,
+                   "how many steps to draw, up to 1000; default: 8, or 1 with full sequences")
       ->check(CLI::PositiveNumber);
   simulate->add_option("--seed", command->seed, "of the draws; default: train.seed");
   simulate->add_flag("--full", command->full,
-                     "draw nothing: full sequences, with as many and as large media as mock samples may have");
+                     "draw nothing: full sequences, with as many and as large media as mock samples may have; not with "
+                     "--stats or --steps");
   simulate->add_flag("--json", command->json, "print JSON, for programs");
   simulate->add_option("--svg", command->svg_path, "draw the last step to this file, to scale");
   simulate->add_option("--trace", command->trace_path, "write the last step to this file, for Perfetto");

@@ -19,6 +19,7 @@ struct PlanSizes {
   SimulateOptions options{};
   std::string words{};
 };
+// ConfigError if options contradict each other.
 PlanSizes plan_sizes(const Recipe& recipe, const PlanSizesCall& call);
 
 }  // namespace braid

@@ -113,8 +113,8 @@ std::vector<LayerWork> work_of(const EncoderConfig& config, const Module& module
   const auto at = static_cast<std::size_t>(stage);
   std::vector<LayerWork> layers;
   if (stage == 0) layers.push_back(layer_work(work.embedding(), trains.encoder));
-  for (int layer = bounds[at]; layer < bounds[at + 1]; ++layer)
-    layers.push_back(layer_work(work.layer(), trains.encoder));
+  layers.insert(layers.end(), static_cast<std::size_t>(bounds[at + 1] - bounds[at]),
+                layer_work(work.layer(), trains.encoder));
   if (stage < stages - 1) return layers;
   layers.push_back(layer_work(work.features(), trains.encoder));
   layers.push_back(layer_work(work.projector(), trains.encoder || trains.projector));

@@ -1,5 +1,6 @@
 // The operators of a stage of a language model: a list for each kind of layer.
 #include <algorithm>
+#include <map>
 
 #include "models/operator_work.h"
 #include "plan/pipeline.h"
@@ -45,8 +46,8 @@ class LanguageWork {
                         ops_.stream(Operator::CrossEntropyBackward, 2 * labels * vocab)};
   }
 
-  OperatorWork layer(const HybridLmConfig& c, int layer) const {
-    switch (layer_letters(c)[static_cast<std::size_t>(layer)]) {
+  OperatorWork layer(const HybridLmConfig& c, char kind) const {
+    switch (kind) {
       case 'M':
         return ended(c.hidden, mamba(c));
       case '*':
@@ -59,7 +60,7 @@ class LanguageWork {
   }
 
   // models/llama.cpp: the attention's branch is added by the norm of the MLP
-  OperatorWork layer(const LlamaConfig& c, int) const {
+  OperatorWork layer(const LlamaConfig& c, char) const {
     const double ffn = real(c.ffn) / tp_, width = real(c.hidden);
     const double heads = real(c.heads + 2 * c.kv_heads) / tp_;
     const OperatorWork attended = attention(c, Fp8::No, /*ends_layer=*/false);
@@ -220,6 +221,10 @@ class LanguageWork {
   const bool trains_;
 };
 
+// A letter for each layer. Those with the same letter do the same.
+std::string layer_kinds(const HybridLmConfig& c) { return layer_letters(c); }
+std::string layer_kinds(const LlamaConfig& c) { return std::string(static_cast<std::size_t>(c.layers), 'L'); }
+
 template <class Config>
 std::vector<LayerWork> language_stage(const Config& c, const Module& module, int stage, const LayerOptions& options,
                                       const TextSizes& text, bool trains) {
@@ -229,8 +234,13 @@ std::vector<LayerWork> language_stage(const Config& c, const Module& module, int
   const auto begin = static_cast<std::size_t>(stage);
   std::vector<LayerWork> layers;
   if (stage == 0) layers.push_back(layer_work(work.embedding(c), trains));
-  for (int layer = bounds[begin]; layer < bounds[begin + 1]; ++layer)
-    layers.push_back(layer_work(work.layer(c, layer), true));
+  const std::string kinds = layer_kinds(c);
+  std::map<char, LayerWork> by_kind;
+  for (int layer = bounds[begin]; layer < bounds[begin + 1]; ++layer) {
+    const auto [found, is_new] = by_kind.try_emplace(kinds[static_cast<std::size_t>(layer)]);
+    if (is_new) found->second = layer_work(work.layer(c, found->first), true);
+    layers.push_back(found->second);
+  }
   if (stage == stages - 1) layers.push_back(layer_work(work.loss(c), true));
   return layers;
 }

@@ -16,6 +16,8 @@ namespace braid {
 
 struct LayerCollectives {
   Collectives forward, backward;
+
+  bool operator==(const LayerCollectives&) const = default;
 };
 
 struct LayerOptions {

@@ -62,6 +62,8 @@ struct Work {
   double launches = 1;          // kernels of one call
   bool beside_experts = false;  // it runs while rows travel to experts and back (nn/moe.cpp)
   When when = When::Always;
+
+  bool operator==(const Work&) const = default;
 };
 using Works = std::vector<Work>;
 
@@ -71,6 +73,8 @@ Works in_microbatch(const Works& works, bool is_first);  // without what is comp
 
 struct LayerWork {
   Works forward, backward;
+
+  bool operator==(const LayerWork&) const = default;
 };
 
 // By layer; what comes before the first layer and after the last one is like a layer. Arguments as collectives_of().

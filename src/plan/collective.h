@@ -15,6 +15,8 @@ struct Collective {
   std::int64_t bytes = 0;       // as Meeting::bytes (dist/progress.h)
   std::int64_t operations = 1;  // that carry these bytes together
   bool beside = false;          // it runs during a product that does not need its result
+
+  bool operator==(const Collective&) const = default;
 };
 
 using Collectives = std::vector<Collective>;

@@ -3,7 +3,7 @@
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 
-#include <algorithm>
+#include <array>
 #include <chrono>
 #include <ctime>
 #include <fstream>
@@ -20,6 +20,7 @@
 namespace braid {
 namespace {
 
+using Seconds = CollectiveRuns::Seconds;
 using Call = std::function<void()>;
 
 // How long all threads of this process have computed, whatever other processes did meanwhile.
@@ -54,23 +55,27 @@ Call call_of(const CollectiveCase& each, const Group& group) {
   throw_check_failed(__FILE__, __LINE__, "no collective to measure");
 }
 
-using Layers = std::vector<std::unique_ptr<SmallStep>>;
-
 // What ranks compute between their calls. There are several layers of each kind, as in a model, whose other layers have
 // taken a layer's memory out of the caches until its turn comes.
+constexpr std::array kLayerKinds = {"M", "*", "E", "-"};
+constexpr int kOfEachKind = 3;
+constexpr std::int64_t kTokens = 256;
+
+using Layers = std::vector<std::unique_ptr<SmallStep>>;
+
 Layers some_layers() {
-  constexpr int kOfEachKind = 3;
-  constexpr std::int64_t kTokens = 256;
   Layers layers;
   for (int i = 0; i < kOfEachKind; ++i)
-    for (const char* kind : {"M", "*", "E", "-"})
-      layers.push_back(std::make_unique<SmallStep>(kind, kTokens, at::kCPU));
+    for (const char* kind : kLayerKinds) layers.push_back(std::make_unique<SmallStep>(kind, kTokens, at::kCPU));
   return layers;
 }
 
-struct Seconds {
-  double computed = 0, elapsed = 0;
-};
+double seconds_of_layers(const HardwareProfile& profile) {
+  double seconds = 0;
+  for (const char* kind : kLayerKinds)
+    seconds += kOfEachKind * seconds_of(small_step_work(kind, kTokens, at::kCPU), profile);
+  return seconds;
+}
 
 // Of this rank: forward and backward of each layer, with a call after each.
 Seconds run(const Layers& layers, const Call& call, const Group& group) {
@@ -87,47 +92,34 @@ Seconds run(const Layers& layers, const Call& call, const Group& group) {
   return {process_seconds() - begin, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count()};
 }
 
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::ranges::nth_element(values, middle);
-  return *middle;
-}
-
 }  // namespace
 
-// The speed of a machine changes from second to second if others use it, so each run with calls follows one without,
-// and counts in units of that.
-CollectiveTimes measure_collectives(World& world, int cores, const std::vector<CollectiveCase>& cases, int rounds) {
+CollectiveRuns measure_collectives(World& world, int cores, const std::vector<CollectiveCase>& cases, int rounds) {
   at::set_num_threads(1);
   const Group& group = world.everyone();
   const Layers layers = some_layers(), none;
   const Call no_call = [] {};
-  std::vector<std::vector<double>> computed(cases.size()), elapsed(cases.size());
-  std::vector<double> of_layers, crowding;
-  for (int round = -1; round < rounds; ++round) {  // the first one warms up
-    const Seconds few = run(world.rank() < cores ? layers : none, no_call, group), all = run(layers, no_call, group);
-    if (round >= 0) crowding.push_back(all.computed / few.computed);
-    for (std::size_t i = 0; i < cases.size(); ++i) {
-      const Seconds without = run(layers, no_call, group), with = run(layers, call_of(cases[i], group), group);
-      if (round < 0) continue;
-      of_layers.push_back(without.computed);
-      computed[i].push_back(with.computed / without.computed - 1);
-      elapsed[i].push_back(with.elapsed / without.elapsed - 1);
+  CollectiveRuns runs = {
+      .ranks = world.size(), .cores = cores, .calls = 2 * static_cast<int>(layers.size()), .cases = cases};
+  for (int i = -1; i < rounds; ++i) {  // the first one warms up
+    CollectiveRuns::Round round;
+    round.few = run(world.rank() < cores ? layers : none, no_call, group);
+    round.all = run(layers, no_call, group);
+    for (const CollectiveCase& each : cases) {
+      const Seconds without = run(layers, no_call, group), with = run(layers, call_of(each, group), group);
+      round.cases.push_back({without, with});
     }
+    if (i >= 0) runs.rounds.push_back(std::move(round));
   }
-  CollectiveTimes times = {.layers_s = median(of_layers), .crowding = std::max(median(crowding), 1.0)};
-  // Without calls, wall time is CPU time if each rank has a core; fit_collectives() uses `elapsed` of such groups only.
-  const double of_call = times.layers_s / static_cast<double>(2 * layers.size());
-  for (std::size_t i = 0; i < cases.size(); ++i)
-    times.calls.push_back({cases[i], median(computed[i]) * of_call, median(elapsed[i]) * of_call});
-  return times;
+  return runs;
 }
 
 void measure_collectives_as_rank(const std::string& path, int cores) {
   constexpr int kRounds = 12;
   run_as_rank(*world_spec_from(process_env()), {.device = "cpu"}, {}, [&](World& world) {
-    const CollectiveTimes measured = measure_collectives(world, cores, collective_cases(world.size()), kRounds);
+    const CollectiveRuns runs = measure_collectives(world, cores, collective_cases(world.size()), kRounds);
     if (world.rank() > 0) return;
+    const CollectiveTimes measured = times_of(runs);
     std::ofstream file(path);
     file << fmt::format("{} {}\n", measured.layers_s, measured.crowding);
     for (const auto& [call, seconds, elapsed] : measured.calls)
@@ -147,10 +139,8 @@ CollectiveTimes read_collectives(const std::string& path) {
 }
 
 std::vector<MeasuredCollective> at_speed_of(const HardwareProfile& profile, const CollectiveTimes& times) {
-  double layers_s = 0;
-  for (const auto& layer : some_layers()) layers_s += seconds_of(layer->work(), profile);
   std::vector<MeasuredCollective> scaled = times.calls;
-  const double scale = layers_s / times.layers_s;
+  const double scale = seconds_of_layers(profile) / times.layers_s;
   for (MeasuredCollective& each : scaled) {
     each.seconds *= scale;
     each.elapsed *= scale;

@@ -10,16 +10,10 @@ namespace braid {
 
 class World;
 
-struct CollectiveTimes {
-  double layers_s = 0;  // of the layers between the calls
-  double crowding = 1;  // CPU time of the layers if all ranks run them, by that if only as many do as there are cores
-  std::vector<MeasuredCollective> calls{};
-};
-
 // What each case takes. A rank computes a small layer before each call, so that its threads fall asleep and wake up,
 // and caches are as cold after a call as in training; that layer's own time does not count. Every rank of `world` calls
-// it and goes through all cases `rounds` times, at least once.
-CollectiveTimes measure_collectives(World& world, int cores, const std::vector<CollectiveCase>& cases, int rounds);
+// it and goes through all cases `rounds` times, at least once. `few` is valid only on the first `cores` ranks.
+CollectiveRuns measure_collectives(World& world, int cores, const std::vector<CollectiveCase>& cases, int rounds);
 
 // As a rank that the launcher started: measures collective_cases() with all others. Rank 0 writes the result to `path`.
 void measure_collectives_as_rank(const std::string& path, int cores);

@@ -128,20 +128,20 @@ std::vector<PlanTimes> times_of(const Recipe& recipe, const Simulation& simulati
 }
 
 struct PlanMemory {
-  double needed = 0;  // bytes of a device
+  double needed = 0, with_slack = 0;  // bytes of a device
   std::vector<PlanStageMemory> stages{};
 };
 
 PlanMemory memory_of(const Recipe& recipe, const HardwareProfile& hardware) {
   const Topology topology(recipe.topology, workload_of(recipe));
-  const MemoryQuestion question = {.on_gpu = hardware.device != "cpu"};
+  const MemoryQuestion question = memory_question(hardware);
   const MemoryPrediction prediction = predict_memory(recipe, topology, full_step(recipe, topology), question);
   std::vector<PlanStageMemory> stages;
   for (const StageRankMemory& stage : prediction.stages) {
     PlanStageMemory memory = {.module = topology.modules()[index(stage.stage.module)].name,
                               .stage = stage.stage.index,
                               .rank = stage.rank.global_rank,
-                              .needed_bytes = static_cast<double>(stage.rank.least_device())};
+                              .needed_bytes = static_cast<double>(stage.rank.needed())};
     const auto add = [&](std::string name, std::int64_t bytes) {
       std::ranges::replace(name, '_', ' ');
       if (bytes > 0) memory.bytes.emplace_back(std::move(name), static_cast<double>(bytes));
@@ -152,7 +152,8 @@ PlanMemory memory_of(const Recipe& recipe, const HardwareProfile& hardware) {
     add("context (estimate)", stage.rank.context);
     stages.push_back(std::move(memory));
   }
-  return {static_cast<double>(needed_of_device(prediction, topology, question)), std::move(stages)};
+  return {static_cast<double>(needed_of_device(prediction, topology, question)),
+          static_cast<double>(held_on_device(prediction, topology, question)), std::move(stages)};
 }
 
 std::vector<std::pair<std::string, std::string>> recipe_keys(const Recipe& recipe) {
@@ -179,6 +180,7 @@ PlanLayout plan_layout(const Recipe& recipe, const Simulation& simulation, const
                        .bubble = simulation.bubble,
                        .exposed_communication_s = simulation.exposed_communication_s,
                        .needed_bytes = memory.needed,
+                       .device_bytes = memory.with_slack,
                        .bound_by = simulation.bound_by,
                        .times = times_of(recipe, simulation),
                        .memory = std::move(memory.stages)};
@@ -199,7 +201,7 @@ PlanPage page_about(const PageRecipe& about) {
                    .hardware_source = about.hardware.source,
                    .global_batch = about.recipe.train.global_batch,
                    .memory_bytes = 1e9 * about.hardware.memory_gb,
-                   .memory_is_shared = about.hardware.device == "cpu",
+                   .memory_is_shared = is_host(about.hardware),
                    .notes = {described(about.hardware), "samples: " + about.sizes}};
   return page;
 }

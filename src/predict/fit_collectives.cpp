@@ -8,6 +8,19 @@
 namespace braid {
 namespace {
 
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::ranges::nth_element(values, middle);
+  return *middle;
+}
+
+double crowding_of(const CollectiveRuns& runs) {
+  if (runs.ranks <= runs.cores) return 1;
+  std::vector<double> ratios;
+  for (const auto& round : runs.rounds) ratios.push_back(round.all.computed / round.few.computed);
+  return std::max(median(ratios), 1.0);
+}
+
 constexpr std::int64_t kSmall = 128;  // bytes that take no time besides the latency
 
 double predicted(const CollectiveCase& call, const HardwareProfile& profile) {
@@ -82,6 +95,25 @@ std::vector<RatePoint> rates_of(const std::vector<MeasuredCollective>& measured)
 }
 
 }  // namespace
+
+CollectiveTimes times_of(const CollectiveRuns& runs) {
+  std::vector<double> of_layers;
+  for (const auto& round : runs.rounds)
+    for (const auto& [without, with] : round.cases) of_layers.push_back(without.computed);
+  CollectiveTimes times = {.layers_s = median(of_layers), .crowding = crowding_of(runs)};
+  // Without calls, wall time is CPU time if each rank has a core; fit_collectives() uses `elapsed` of such groups only.
+  const double of_call = times.layers_s / runs.calls;
+  for (std::size_t i = 0; i < runs.cases.size(); ++i) {
+    std::vector<double> computed, elapsed;
+    for (const auto& round : runs.rounds) {
+      const auto& [without, with] = round.cases[i];
+      computed.push_back(with.computed / without.computed - 1);
+      elapsed.push_back(with.elapsed / without.elapsed - 1);
+    }
+    times.calls.push_back({runs.cases[i], median(computed) * of_call, median(elapsed) * of_call});
+  }
+  return times;
+}
 
 std::vector<CollectiveCase> collective_cases(int ranks) {
   std::vector<CollectiveCase> cases;

@@ -21,6 +21,34 @@ struct MeasuredCollective {
   double elapsed = 0;  // wall time
 };
 
+struct CollectiveTimes {
+  double layers_s = 0;  // of the layers between the calls
+  double crowding = 1;  // CPU time of the layers if all ranks run them, by that if only as many do as there are cores
+  std::vector<MeasuredCollective> calls{};
+};
+
+// What a rank measures with calls between layers, and without.
+struct CollectiveRuns {
+  struct Seconds {
+    double computed = 0, elapsed = 0;  // CPU time of the rank's process, wall time
+  };
+  struct Pair {
+    Seconds without, with;
+  };
+  struct Round {
+    Seconds few{}, all{};       // without calls: as many ranks run the layers as there are cores, then all
+    std::vector<Pair> cases{};  // without and with the calls of each case
+  };
+  int ranks = 2, cores = 0;
+  int calls = 0;  // between the layers of one run
+  std::vector<CollectiveCase> cases{};
+  std::vector<Round> rounds{};
+};
+
+// The medians of all rounds. The speed of a machine changes from second to second if others use it, so a run with calls
+// counts in units of the one before it, which has none. Ranks that all have a core do not crowd.
+CollectiveTimes times_of(const CollectiveRuns& runs);
+
 // What `ranks` ranks measure for fit_collectives(): small messages of each operation, and gathers of several sizes.
 std::vector<CollectiveCase> collective_cases(int ranks);
 

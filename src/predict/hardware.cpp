@@ -9,12 +9,18 @@
 #include "base/error.h"
 #include "base/problem_list.h"
 #include "base/strings.h"
+#include "plan/topology_config.h"
 #include "predict/stored_profiles.h"
 
 namespace braid {
 namespace {
 
 constexpr double kGiga = 1e9;
+
+// Far beyond any machine: a number outside of these has a wrong unit or exponent.
+constexpr double kMostMemoryGb = 1e7, kMostMicroseconds = 1e8, kMostCrowding = 1e3;
+constexpr int kMostCores = 1'000'000;
+constexpr double kLeastInTable = 1e-9, kMostInTable = 1e15;
 
 // A table of numbers is a text of several lines in YAML, a point per line.
 using Numbers = std::vector<std::vector<double>>;
@@ -39,6 +45,8 @@ struct OperatorText {
 
 struct ProfileText {
   HardwareProfile profile{};
+  std::optional<double> memory_gb{};
+  std::optional<int> cores{};
   LinkText inside_node{}, between_nodes{};
   std::vector<OperatorText> operators{};
 };
@@ -60,9 +68,9 @@ void describe(Fields& fields, ProfileText& text) {
   fields.choice("links_source", profile.links_source, {"same", "measured", "datasheet"},
                 "of the links, if another one");
   fields.choice("device", profile.device, {"cuda", "cpu"}, "what ranks compute on");
-  fields.field("memory_gb", profile.memory_gb, "of a GPU, or of the host; 1e9 bytes");
+  fields.field("memory_gb", text.memory_gb, "of a GPU, or of the host; 1e9 bytes");
   fields.field("ranks_per_node", profile.ranks_per_node, "GPUs that inside_node links");
-  fields.field("cores", profile.cores, "of a host whose ranks compute on its CPU");
+  fields.field("cores", text.cores, "of a host whose ranks compute on its CPU");
   fields.field("crowding", profile.crowding, "factor of the CPU time of ranks if there are more of them than cores");
   fields.field("host_us", profile.host_us, "to start a kernel; on a CPU: that an operator takes longer in a model");
   fields.field("collective_us", profile.collective_us, "that a call of a collective takes besides its messages");
@@ -79,18 +87,19 @@ class Parser {
 
   HardwareProfile run(ProfileText text) {
     HardwareProfile profile = std::move(text.profile);
-    positive("memory_gb", profile.memory_gb);
-    positive("ranks_per_node", profile.ranks_per_node);
-    if (profile.device == "cpu") positive("cores", profile.cores);
+    if (has("memory_gb", text.memory_gb, "the memory of a GPU, or of the host, in 1e9 bytes"))
+      positive("memory_gb", profile.memory_gb = *text.memory_gb, kMostMemoryGb);
+    positive("ranks_per_node", profile.ranks_per_node, kMaxWorldSize);
+    if (profile.device == "cpu" && has("cores", text.cores, "how many the host has"))
+      positive("cores", profile.cores = *text.cores, kMostCores);
     if (profile.crowding < 1)
       complain("crowding", fmt::format("crowding must be at least 1, got {}", profile.crowding),
                "1 means that ranks compute as fast as with a core each");
-    not_negative("host_us", profile.host_us);
-    not_negative("collective_us", profile.collective_us);
-    positive("collective_cpu", profile.collective_cpu);
-    if (profile.collective_cpu > 1)
-      complain("collective_cpu", fmt::format("collective_cpu must be at most 1, got {}", profile.collective_cpu),
-               "give the share of a collective's time that a core is busy with it");
+    at_most("crowding", profile.crowding, kMostCrowding, "give a factor");
+    microseconds("host_us", profile.host_us);
+    microseconds("collective_us", profile.collective_us);
+    positive("collective_cpu", profile.collective_cpu, 1,
+             "give the share of a collective's time that a core is busy with it");
     profile.inside_node = link("inside_node", text.inside_node);
     profile.between_nodes = link("between_nodes", text.between_nodes);
     for (const OperatorText& op : text.operators) add_operator(op, profile);
@@ -107,11 +116,21 @@ class Parser {
   void complain(const std::string& key, std::string what, std::string fix) {
     problems_.add(std::move(what), reader_.where(key), std::move(fix));
   }
-  void positive(const std::string& key, double value) {
-    if (!(value > 0)) complain(key, fmt::format("{} must be positive, got {}", key, value), "give a positive number");
+  template <class T>
+  bool has(const std::string& key, const std::optional<T>& value, const char* meaning) {
+    if (!value) complain(key, fmt::format("{} is missing", key), fmt::format("add {}, {}", key, meaning));
+    return value.has_value();
   }
-  void not_negative(const std::string& key, double value) {
+  void at_most(const std::string& key, double value, double most, const char* fix) {
+    if (value > most) complain(key, fmt::format("{} must be at most {:g}, got {}", key, most, value), fix);
+  }
+  void positive(const std::string& key, double value, double most, const char* fix = "check the unit") {
+    if (value <= 0) complain(key, fmt::format("{} must be positive, got {}", key, value), "give a positive number");
+    at_most(key, value, most, fix);
+  }
+  void microseconds(const std::string& key, double value) {
     if (value < 0) complain(key, fmt::format("{} must not be negative, got {}", key, value), "give 0 or more");
+    at_most(key, value, kMostMicroseconds, "give microseconds");
   }
 
   // The numbers of each line; every line must have one for each column, all positive.
@@ -123,25 +142,30 @@ class Parser {
       bool is_valid = true;
       for (std::string word; words >> word;) {
         const std::optional<double> value = parse_double(word);
-        is_valid = is_valid && value && std::isfinite(*value) && *value > 0;
+        is_valid = is_valid && value && *value > 0;
         row.push_back(value.value_or(0));
       }
       if (row.empty()) continue;
-      if (is_valid && row.size() == columns.size()) {
-        rows.push_back(std::move(row));
-      } else {
+      if (!is_valid || row.size() != columns.size()) {
         complain(key,
                  fmt::format("a line should have {}, not {}",
                              counted(static_cast<std::int64_t>(columns.size()), "positive number"), in_quotes(line)),
                  fmt::format("write {}", fmt::join(columns, ", ")));
         return {};
       }
+      if (std::ranges::min(row) < kLeastInTable || std::ranges::max(row) > kMostInTable) {
+        complain(key,
+                 fmt::format("numbers must be from {:g} to {:g}, not {}", kLeastInTable, kMostInTable, in_quotes(line)),
+                 fmt::format("check the units of {}", fmt::join(columns, ", ")));
+        return {};
+      }
+      rows.push_back(std::move(row));
     }
     return rows;
   }
 
   Link link(const std::string& key, const LinkText& text) {
-    not_negative(key + ".latency_us", text.latency_us);
+    microseconds(key + ".latency_us", text.latency_us);
     Link link = {.latency_us = text.latency_us};
     for (const std::vector<double>& row : table(key + ".rates", text.rates, {"bytes", "gb_per_s"}))
       link.rates.push_back({row[0], row[1]});
@@ -159,7 +183,7 @@ class Parser {
     if (index == kOperators)
       return complain(key, fmt::format("no operator is called {}", in_quotes(text.name)),
                       choice_advice(text.name, operator_names()));
-    not_negative(key + ".latency_us", text.latency_us);
+    microseconds(key + ".latency_us", text.latency_us);
     OperatorSpeed& speed = profile.operators[static_cast<std::size_t>(index)];
     speed.latency_us = text.latency_us;
     const bool by_bytes = counts_bytes(static_cast<Operator>(index));
@@ -273,6 +297,8 @@ HardwareProfile parse_hardware(const std::string& yaml, const std::string& name)
 
 std::string to_yaml(const HardwareProfile& profile) {
   ProfileText text = {.profile = profile,
+                      .memory_gb = profile.memory_gb,
+                      .cores = profile.cores,
                       .inside_node = {profile.inside_node.latency_us, text_of(numbers_of(profile.inside_node))},
                       .between_nodes = {profile.between_nodes.latency_us, text_of(numbers_of(profile.between_nodes))}};
   for (std::size_t i = 0; i < profile.operators.size(); ++i) {
@@ -305,7 +331,14 @@ HardwareProfile load_hardware(const std::string& name_or_path) {
                      choice_advice(name_or_path, hardware_names()) + ", or give the path of a .yaml file"});
 }
 
-std::string device_word(const HardwareProfile& profile) { return profile.device == "cpu" ? "rank" : "GPU"; }
+bool is_host(const HardwareProfile& profile) { return profile.device == "cpu"; }
+
+HardwareProfile on_one_host(HardwareProfile profile, int ranks) {
+  if (is_host(profile)) profile.ranks_per_node = ranks;
+  return profile;
+}
+
+std::string device_word(const HardwareProfile& profile) { return is_host(profile) ? "rank" : "GPU"; }
 
 std::string described(const HardwareProfile& profile) {
   const auto words = [](const std::string& source) {

@@ -68,6 +68,11 @@ std::string to_yaml(const HardwareProfile& profile);
 // ConfigError if this many ranks need a link that the profile does not have.
 void check_links(const HardwareProfile& profile, int ranks);
 
+// Ranks compute on the CPU of one host, whose memory and cores they share.
+bool is_host(const HardwareProfile& profile);
+// All ranks of a host are on one node, however many there are. Other profiles stay as they are.
+HardwareProfile on_one_host(HardwareProfile profile, int ranks);
+
 // "GPU", or "rank" on a CPU, whose ranks share a host: for rates and counts.
 std::string device_word(const HardwareProfile& profile);
 

@@ -13,12 +13,6 @@
 namespace braid {
 namespace {
 
-// The ranks of a host are on one node.
-HardwareProfile placed(HardwareProfile hardware, int gpus) {
-  if (hardware.device == "cpu") hardware.ranks_per_node = gpus;
-  return hardware;
-}
-
 // The kinds of the layers, in the order of their first one.
 LanguageConfig reduce_layers(HybridLmConfig config, std::vector<std::size_t>& kinds) {
   std::string letters;
@@ -69,7 +63,7 @@ LayoutBound::Seconds& LayoutBound::Seconds::operator+=(const Seconds& other) {
 }
 
 LayoutBound::LayoutBound(const Recipe& recipe, const HardwareProfile& hardware, int gpus, TypicalSample sample)
-    : recipe_(recipe), hardware_(placed(hardware, gpus)), setup_(step_setup(recipe)), sample_(std::move(sample)) {
+    : recipe_(recipe), hardware_(on_one_host(hardware, gpus)), setup_(step_setup(recipe)), sample_(std::move(sample)) {
   const Recipe small = smallest(recipe);
   const Topology topology(small.topology, workload_of(small));
   const ScheduleOptions schedule = schedule_options_of(small, topology);

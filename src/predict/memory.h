@@ -40,8 +40,8 @@ struct RankMemory {
   std::int64_t nccl = 0, context = 0;
   std::int64_t slack = 0;  // freed memory that the allocator keeps
 
-  std::int64_t device() const { return peak + nccl + context + slack; }
-  std::int64_t least_device() const { return peak + nccl + context; }
+  std::int64_t needed() const { return peak + nccl + context; }
+  std::int64_t device() const { return needed() + slack; }
   MemoryBytes all_modules() const;
 };
 

@@ -9,7 +9,7 @@
 namespace braid {
 namespace {
 
-constexpr std::size_t kMostAdvice = 3;
+constexpr std::size_t kShownKinds = 3, kMostAdvice = 3;
 
 std::string gigabytes(std::int64_t bytes) { return fmt::format("{:.1f} GB", static_cast<double>(bytes) / 1e9); }
 
@@ -20,7 +20,7 @@ std::string parts_of(const RankMemory& rank) {
   for (std::size_t kind = 0; kind < bytes.size(); ++kind) parts.emplace_back(bytes[kind], kMemoryKindNames[kind]);
   std::sort(parts.rbegin(), parts.rend());
   std::vector<std::string> largest;
-  for (std::size_t i = 0; i < kMostAdvice; ++i) {
+  for (std::size_t i = 0; i < kShownKinds; ++i) {
     std::replace(parts[i].second.begin(), parts[i].second.end(), '_', ' ');
     largest.push_back(fmt::format("{} {}", parts[i].second, gigabytes(parts[i].first)));
   }
@@ -29,11 +29,11 @@ std::string parts_of(const RankMemory& rank) {
 
 std::int64_t needed(const std::vector<RankMemory>& ranks) {
   std::int64_t bytes = 0;
-  for (const RankMemory& rank : ranks) bytes += rank.least_device();
+  for (const RankMemory& rank : ranks) bytes += rank.needed();
   return bytes;
 }
 
-bool needs_less(const RankMemory& a, const RankMemory& b) { return a.least_device() < b.least_device(); }
+bool needs_less(const RankMemory& a, const RankMemory& b) { return a.needed() < b.needed(); }
 
 // The ranks of the GPU that needs most memory.
 std::vector<RankMemory> fullest_gpu(const Recipe& recipe, const Topology& topology, const MemoryPrediction& prediction,
@@ -58,7 +58,7 @@ std::string too_full(const std::vector<RankMemory>& ranks, const Topology& topol
                      : fmt::format(" and {} together with {} {} on the same GPU", gigabytes(needed(ranks)),
                                    others.size() == 1 ? "rank" : "ranks", fmt::join(others, ", "));
   return fmt::format("rank {} ({}) needs {} of GPU memory in {} ({}){}, but a GPU has {}", fullest.global_rank,
-                     topology.coordinates_of(fullest.global_rank), gigabytes(fullest.least_device()), fullest.at,
+                     topology.coordinates_of(fullest.global_rank), gigabytes(fullest.needed()), fullest.at,
                      parts_of(fullest), together, gigabytes(gpu_bytes));
 }
 
@@ -100,7 +100,7 @@ std::vector<std::int64_t> needed_bytes(const Recipe& recipe, const Topology& top
   std::vector<std::int64_t> bytes;
   for (const RankMemory& rank :
        predict_rank_memory(recipe, topology, certain_steps(recipe, topology), global_ranks, question))
-    bytes.push_back(rank.least_device());
+    bytes.push_back(rank.needed());
   return bytes;
 }
 

@@ -2,15 +2,31 @@
 // compared with what a machine has. No libtorch here.
 #pragma once
 
+#include "predict/hardware.h"
 #include "predict/memory.h"
 
 namespace braid {
 
-// By global rank. Without slack: an allocator that runs out of memory first gives back what it keeps.
-std::vector<std::int64_t> needed_by_rank(const MemoryPrediction& prediction, const Topology& topology);
+// A device: a GPU, or a host whose CPU its ranks share.
+struct DeviceMemory {
+  std::int64_t needed = 0;      // needed_of_device()
+  std::int64_t with_slack = 0;  // held_on_device()
+  std::int64_t capacity = 0;
 
-// Bytes of the fullest GPU or, on CPUs, of the host, whose memory all ranks share.
+  bool fits() const { return needed <= capacity; }
+};
+DeviceMemory device_memory(const MemoryPrediction& prediction, const Topology& topology,
+                           const HardwareProfile& hardware);
+
+MemoryQuestion memory_question(const HardwareProfile& hardware);
+
+// Bytes of the fullest GPU or, on CPUs, of the host, whose memory all ranks share. Without slack: an allocator that
+// runs out of memory first gives back what it keeps.
 std::int64_t needed_of_device(const MemoryPrediction& prediction, const Topology& topology,
                               const MemoryQuestion& question);
+
+// Likewise, with slack: what a tool that watches the device shows.
+std::int64_t held_on_device(const MemoryPrediction& prediction, const Topology& topology,
+                            const MemoryQuestion& question);
 
 }  // namespace braid

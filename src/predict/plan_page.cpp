@@ -83,6 +83,7 @@ Json to_json(const PlanLayout& layout) {
           {"bubble", layout.bubble},
           {"exposed_communication_s", layout.exposed_communication_s},
           {"needed_bytes", layout.needed_bytes},
+          {"device_bytes", layout.device_bytes},
           {"fits", layout.fits},
           {"on_front", layout.on_front},
           {"bound_by", layout.bound_by},

@@ -53,6 +53,7 @@ struct PlanLayout {
   double bubble = 0;  // share of the iteration, 0 to 1
   double exposed_communication_s = 0;
   double needed_bytes = 0;  // of the fullest GPU, or of the host that all ranks share
+  double device_bytes = 0;  // likewise, with freed memory that the allocator keeps
   bool fits = true;
   bool on_front = false;   // no other layout that fits is faster with less memory
   std::string bound_by{};  // "language backward"

@@ -1,127 +1,190 @@
 #include "predict/scale_nodes.h"
 
 #include <algorithm>
+#include <functional>
 #include <limits>
 
 #include "base/error.h"
 #include "base/strings.h"
 #include "plan/topology_config.h"
+#include "predict/hardware.h"
 
 namespace braid {
 namespace {
 
+struct DoesNotFit {
+  std::string what, where;
+};
+
+bool has_own_ranks(const ModuleConfig& module, const TopologyConfig& topology) {
+  return module.kind == "encoder" && !topology.colocated;
+}
+
+// Of the encoders with ranks of their own.
+std::int64_t encoder_ranks(const TopologyConfig& topology) {
+  std::int64_t ranks = 0;
+  for (const ModuleConfig& module : topology.modules)
+    if (has_own_ranks(module, topology)) ranks += grid_size(module);
+  return ranks;
+}
+
 class Scaling {
  public:
   Scaling(const Recipe& recipe, const NodeCounts& counts, int ranks_per_node)
-      : before_(recipe), counts_(counts), ranks_(std::int64_t{counts.nodes} * ranks_per_node), scaled_{recipe} {
-    for (const ModuleConfig& module : topology().modules)
-      if (has_own_ranks(module)) encoder_ranks_ += grid_size(module);
-    if (counts.encoder_nodes) wanted_encoder_ranks_ = std::int64_t{*counts.encoder_nodes} * ranks_per_node;
-  }
+      : before_(recipe),
+        ranks_(std::int64_t{counts.nodes} * ranks_per_node),
+        encoder_ranks_(encoder_ranks(recipe.topology)),
+        new_encoder_ranks_(counts.encoder_nodes ? std::int64_t{*counts.encoder_nodes} * ranks_per_node
+                                                : encoder_ranks_),
+        scaled_{recipe} {}
 
+  // Throws DoesNotFit.
   ScaledRecipe run() {
-    if (wanted_encoder_ranks_ && encoder_ranks_ == 0)
-      throw ConfigError({"no encoder of the recipe has ranks of its own", "--encoder-nodes",
-                         "leave it out, or set topology.colocated to false"});
-    for (ModuleConfig& module : topology().modules) {
-      if (has_own_ranks(module))
+    if (ranks_ > kMaxWorldSize)
+      throw DoesNotFit{fmt::format("the largest possible world has {} ranks, not {}", kMaxWorldSize, ranks_),
+                       "--nodes"};
+    TopologyConfig& topology = scaled_.recipe.topology;
+    for (ModuleConfig& module : topology.modules) {
+      if (has_own_ranks(module, topology))
         scale_encoder(module);
       else
         scale_shared(module);
       module.rank_offset = module.ranks = module.expt_dp = std::nullopt;
     }
-    topology().world_size = std::nullopt;
+    topology.world_size = std::nullopt;
     note("global_batch", before_.train.global_batch, scaled_.recipe.train.global_batch);
+    if (const std::vector<Problem> problems = validate(scaled_.recipe); !problems.empty())
+      throw DoesNotFit{problems.front().what, "--nodes"};
     return std::move(scaled_);
   }
 
  private:
-  TopologyConfig& topology() { return scaled_.recipe.topology; }
-  bool has_own_ranks(const ModuleConfig& module) { return module.kind == "encoder" && !topology().colocated; }
-
   void scale_encoder(ModuleConfig& module) {
-    if (!wanted_encoder_ranks_) return;
-    const std::int64_t replicas = *wanted_encoder_ranks_ * module.dp;
+    if (new_encoder_ranks_ == encoder_ranks_) return;
+    const std::int64_t replicas = new_encoder_ranks_ * module.dp;
     if (replicas % encoder_ranks_ != 0)
-      fail("--encoder-nodes",
-           fmt::format("{} has {} replicas on {} ranks; {} ranks would not have a whole number of them", module.name,
-                       module.dp, encoder_ranks_, *wanted_encoder_ranks_));
+      throw DoesNotFit{fmt::format("{} instead of {} for encoders would give {} {:.4g} replicas instead of {}",
+                                   new_encoder_ranks_, counted(encoder_ranks_, "rank"), module.name,
+                                   static_cast<double>(replicas) / static_cast<double>(encoder_ranks_), module.dp),
+                       "--encoder-nodes"};
     set_dp(module, replicas / encoder_ranks_);
   }
 
   // The language model, and encoders that share its ranks.
   void scale_shared(ModuleConfig& module) {
-    const std::int64_t left = ranks_ - wanted_encoder_ranks_.value_or(encoder_ranks_);
+    const std::int64_t left = std::max<std::int64_t>(0, ranks_ - new_encoder_ranks_);
     const std::int64_t of_replica = std::int64_t{module.tp} * module.cp * module.pp;
-    if (left <= 0 || left % of_replica != 0)
-      fail("--nodes", fmt::format("{} nodes have {} ranks, of which {} are left for {}, whose replicas have {}",
-                                  counts_.nodes, ranks_, std::max<std::int64_t>(0, left), module.name, of_replica));
+    if (left == 0 || left % of_replica != 0)
+      throw DoesNotFit{fmt::format("{} of {} are left for {}, whose replicas have {} each", left,
+                                   counted(ranks_, "rank"), module.name, of_replica),
+                       "--nodes"};
     const int before = module.dp;
     set_dp(module, left / of_replica);
     if (module.kind == "encoder") return;
     const std::int64_t batch = std::int64_t{before_.train.global_batch} / before * module.dp;
-    scaled_.recipe.train.global_batch = checked(batch);
+    if (batch > std::numeric_limits<int>::max())
+      throw DoesNotFit{fmt::format("a global batch of {} is larger than braid can count", batch), "--nodes"};
+    scaled_.recipe.train.global_batch = static_cast<int>(batch);
   }
 
   void set_dp(ModuleConfig& module, std::int64_t dp) {
     note(module.name + ".dp", module.dp, dp);
-    module.dp = checked(dp);
-  }
-
-  static int checked(std::int64_t number) {
-    if (number > std::numeric_limits<int>::max())
-      fail("--nodes", fmt::format("a dp or global batch of {} is larger than braid can count", number));
-    return static_cast<int>(number);
+    module.dp = static_cast<int>(dp);
   }
 
   void note(const std::string& name, std::int64_t before, std::int64_t after) {
+    if (before == after) return;
     scaled_.how += fmt::format("{}{} {} -> {}", scaled_.how.empty() ? "" : ", ", name, before, after);
   }
 
-  [[noreturn]] static void fail(const char* where, const std::string& what) {
-    throw ConfigError({what, where, "use another number of nodes, or change the modules, e.g. with --llm-tp"});
-  }
-
   const Recipe& before_;
-  const NodeCounts counts_;
-  const std::int64_t ranks_;
-  std::int64_t encoder_ranks_ = 0;
-  std::optional<std::int64_t> wanted_encoder_ranks_;
+  const std::int64_t ranks_, encoder_ranks_, new_encoder_ranks_;
   ScaledRecipe scaled_;
 };
 
-bool fits(const Recipe& recipe, const NodeCounts& counts, int ranks_per_node) {
-  try {
-    return validate(Scaling(recipe, counts, ranks_per_node).run().recipe).empty();
-  } catch (const ConfigError&) {
-    return false;
-  }
-}
-
-// The nearest numbers of nodes that fit.
-std::string fix_of(const Recipe& recipe, NodeCounts counts, int ranks_per_node) {
+// The largest number up to `below` and the smallest from `above` on, within 1 to `most`, that fit.
+std::vector<int> nearest(int below, int above, int most, const std::function<bool(int)>& fits) {
   constexpr int kFarthest = 256;
-  const int wanted = counts.nodes;
-  std::vector<std::string> near;
-  for (const int direction : {-1, 1})
-    for (int distance = 1; distance <= kFarthest && wanted + direction * distance > 0; ++distance) {
-      counts.nodes = wanted + direction * distance;
-      if (!fits(recipe, counts, ranks_per_node)) continue;
-      near.push_back(fmt::format("--nodes {}", counts.nodes));
+  std::vector<int> found;
+  below = std::min(below, most);
+  for (int count = below; count > std::max(0, below - kFarthest); --count)
+    if (fits(count)) {
+      found.push_back(count);
       break;
     }
-  return near.empty() ? "change the modules, e.g. with --llm-tp" : fmt::format("use {}", fmt::join(near, " or "));
+  for (int distance = 0; distance < kFarthest && distance <= most - above; ++distance)
+    if (fits(above + distance)) {
+      found.push_back(above + distance);
+      break;
+    }
+  return found;
+}
+
+// Options near the given ones, each of which fits if it alone is changed or added.
+std::string fix_of(const Recipe& recipe, const NodeCounts& wanted, int ranks_per_node) {
+  const int most_nodes = kMaxWorldSize / ranks_per_node;
+  const auto fits = [&](const NodeCounts& counts) {
+    try {
+      Scaling(recipe, counts, ranks_per_node).run();
+      return true;
+    } catch (const DoesNotFit&) {
+      return false;
+    }
+  };
+  std::vector<std::string> options;
+  const int nodes_before = std::min(wanted.nodes, most_nodes + 1);  // one more is no overflow
+  for (const int nodes : nearest(nodes_before - 1, nodes_before + 1, most_nodes, [&](int n) {
+         return fits({n, wanted.encoder_nodes});
+       }))
+    options.push_back(fmt::format("--nodes {}", nodes));
+  if (const std::int64_t ranks = encoder_ranks(recipe.topology); ranks > 0) {
+    const std::int64_t given = std::int64_t{wanted.encoder_nodes.value_or(0)} * ranks_per_node;
+    const std::int64_t before = wanted.encoder_nodes ? given : ranks;  // which may not fill whole nodes
+    const auto most = std::min(wanted.nodes, most_nodes) - 1;
+    const auto below = static_cast<int>(std::min<std::int64_t>((before - 1) / ranks_per_node, most));
+    const auto above = static_cast<int>(std::min<std::int64_t>(before / ranks_per_node, most) + 1);
+    for (const int nodes : nearest(below, above, most, [&](int n) { return fits({wanted.nodes, n}); }))
+      options.push_back(fmt::format("--encoder-nodes {}", nodes));
+  }
+  if (options.empty() && wanted.encoder_nodes && fits({wanted.nodes})) return "leave out --encoder-nodes";
+  return options.empty() ? "change the modules, e.g. with --llm-tp" : "use " + joined_by_or(options);
+}
+
+void check_host(const NodeCounts& counts, const HardwareProfile& hardware) {
+  if (!is_host(hardware)) return;
+  const auto fail = [&](const std::string& what, const char* option, const char* fix) {
+    throw ConfigError({fmt::format("the CPU profile '{}' describes one host, {}", hardware.name, what), option, fix});
+  };
+  if (counts.encoder_nodes) fail("so encoders cannot have nodes of their own", "--encoder-nodes", "leave it out");
+  if (counts.nodes > 1)
+    fail(fmt::format("not {}", counted(counts.nodes, "node")), "--nodes",
+         "leave it out to have as many ranks as the recipe on the host, or use --nodes 1 for the profile's "
+         "ranks_per_node");
 }
 
 }  // namespace
 
-ScaledRecipe scale_to_nodes(const Recipe& recipe, const NodeCounts& counts, int ranks_per_node) {
-  ScaledRecipe scaled = Scaling(recipe, counts, ranks_per_node).run();
-  const std::vector<Problem> problems = validate(scaled.recipe);
-  if (problems.empty()) return scaled;
-  throw ConfigError(
-      {fmt::format("the recipe cannot be scaled to {}: {}", counted(counts.nodes, "node"), problems.front().what),
-       "--nodes", fix_of(recipe, counts, ranks_per_node)});
+void check_nodes(const NodeCounts& counts, const HardwareProfile& hardware) {
+  check_host(counts, hardware);
+  if (const int most = kMaxWorldSize / hardware.ranks_per_node; counts.nodes > most)
+    throw ConfigError({fmt::format("{} have more than {} ranks, the largest possible world",
+                                   counted(counts.nodes, "node"), kMaxWorldSize),
+                       "--nodes", fmt::format("use at most {}", most)});
+}
+
+ScaledRecipe scale_to_nodes(const Recipe& recipe, const NodeCounts& counts, const HardwareProfile& hardware) {
+  check_host(counts, hardware);
+  if (counts.encoder_nodes && encoder_ranks(recipe.topology) == 0)
+    throw ConfigError({"no encoder of the recipe has ranks of its own", "--encoder-nodes",
+                       "leave it out, or set topology.colocated to false"});
+  try {
+    return Scaling(recipe, counts, hardware.ranks_per_node).run();
+  } catch (const DoesNotFit& reason) {
+    throw ConfigError({fmt::format("the recipe cannot be scaled to {}: {}", counted(counts.nodes, "node"), reason.what),
+                       reason.where,
+                       is_host(hardware) ? "leave out --nodes, or change the modules, e.g. with --llm-tp"
+                                         : fix_of(recipe, counts, hardware.ranks_per_node)});
+  }
 }
 
 }  // namespace braid

@@ -22,8 +22,6 @@ constexpr double kRounding = 1 - 1e-9;  // of bounds, which add the same times i
 
 const std::vector<int> kPrefetch = {0, 1, 2, 4};
 
-enum class Fit { Unknown, No };
-
 class Search {
  public:
   Search(const Recipe& recipe, const HardwareProfile& hardware, const SearchOptions& options)
@@ -91,15 +89,16 @@ class Search {
 
   // --- candidates
 
-  // Of the fullest device, with all modules and with the language model alone.
+  // Bytes of the fullest device: with all modules, and what the language model alone needs.
   struct Memory {
-    std::int64_t needed = 0, language = 0;
+    std::int64_t needed = 0, with_slack = 0, language = 0;
   };
   Memory memory_of(const Recipe& recipe) const {
     const Topology topology(recipe.topology, workload_of(recipe));
-    const MemoryQuestion question = {.on_gpu = hardware_.device != "cpu"};
+    const MemoryQuestion question = memory_question(hardware_);
     MemoryPrediction prediction = predict_memory(recipe, topology, full_step(recipe, topology), question);
-    Memory memory = {.needed = needed_of_device(prediction, topology, question)};
+    Memory memory = {.needed = needed_of_device(prediction, topology, question),
+                     .with_slack = held_on_device(prediction, topology, question)};
     std::erase_if(prediction.stages, [&](const StageRankMemory& stage) {
       return topology.modules()[static_cast<std::size_t>(stage.stage.module)].is_encoder;
     });
@@ -109,16 +108,19 @@ class Search {
 
   Candidate evaluate(const Recipe& recipe, const Memory& memory) const {
     const auto equal = [&](const Recipe& r, const Topology& topology, int) { return equal_step(sample_, r, topology); };
-    return candidate_of(recipe, memory.needed, {.draw = equal, .equal_replicas = true});
+    return {.recipe = recipe,
+            .simulation = simulate_on_all(recipe, {.draw = equal, .equal_replicas = true}),
+            .memory = memory.needed,
+            .with_slack = memory.with_slack};
   }
 
-  Candidate candidate_of(const Recipe& recipe, std::int64_t memory, const SimulateOptions& steps) const {
-    Candidate candidate = {.recipe = recipe, .simulation = simulate(recipe, hardware_, steps), .memory = memory};
-    Simulation& simulation = candidate.simulation;
+  // Rates are those of all GPUs.
+  Simulation simulate_on_all(const Recipe& recipe, const SimulateOptions& steps) const {
+    Simulation simulation = simulate(recipe, hardware_, steps);
     const double used = static_cast<double>(simulation.ranks) / std::max(gpus_, simulation.ranks);
     simulation.tokens_per_s_per_gpu *= used;
     simulation.tflops_per_gpu *= used;
-    return candidate;
+    return simulation;
   }
 
   // Of each layout of the language model, the fastest counts.
@@ -134,7 +136,7 @@ class Search {
     std::vector<Candidate*> candidates = {&result_.given};
     for (Candidate& candidate : result_.best) candidates.push_back(&candidate);
     pool_.run(candidates.size(), [&](std::size_t i) {
-      *candidates[i] = candidate_of(candidates[i]->recipe, candidates[i]->memory, options_.steps);
+      candidates[i]->simulation = simulate_on_all(candidates[i]->recipe, options_.steps);
     });
     std::ranges::stable_sort(result_.best, is_faster);
     result_.front.clear();
@@ -146,7 +148,7 @@ class Search {
     result_.best = best_.take();
     if (options_.steps.draw) draw_steps();
     if (result_.given_fits) add_to_front(result_.front, result_.given);
-    explain(result_, hardware_.ranks_per_node);
+    explain(result_, on_one_host(hardware_, std::max(gpus_, result_.given.simulation.ranks)).ranks_per_node);
   }
 
   // --- bounds
@@ -195,14 +197,18 @@ class Search {
   Outcome choose(const LanguageLayout& language, std::size_t start) {
     Outcome outcome;
     const std::vector<SettingsChoice> choices = settings_.choices(language);
-    std::vector<Fit> of_language(choices.size(), Fit::Unknown);  // for encoders on other ranks, too
+    std::vector<bool> is_too_large(choices.size());  // the language model alone, as far as that is known
     for (Layout& layout : space_.layouts_of(language)) {
       if (!validate(recipe_with(layout, choices.front().settings)).empty()) {
         ++outcome.counts.against_rules;
         continue;
       }
-      const std::optional<std::size_t> found =
-          cheapest_that_fits(choices, [&](std::size_t i) { return fits(layout, choices[i].settings, of_language[i]); });
+      const std::optional<std::size_t> found = cheapest_that_fits(choices, [&](std::size_t i) {
+        if (is_too_large[i]) return false;
+        const Memory memory = memory_of(recipe_with(layout, choices[i].settings));
+        is_too_large[i] = !layout.colocated && memory.language > result_.memory_limit;
+        return memory.needed <= result_.memory_limit;
+      });
       if (!found) {
         ++outcome.counts.too_large;
         continue;
@@ -211,14 +217,6 @@ class Search {
       outcome.ready.push_back({std::move(layout), choices[*found].settings, bound, start});
     }
     return outcome;
-  }
-
-  // `of_language`: whether the language model alone is too large, if that is known.
-  bool fits(const Layout& layout, const Settings& settings, Fit& of_language) const {
-    if (of_language == Fit::No) return false;
-    const Memory memory = memory_of(recipe_with(layout, settings));
-    if (!layout.colocated && memory.language > result_.memory_limit) of_language = Fit::No;
-    return memory.needed <= result_.memory_limit;
   }
 
   // --- simulations

@@ -1,7 +1,10 @@
 #include "predict/search_reasons.h"
 
 #include <algorithm>
+#include <bitset>
 #include <cmath>
+#include <initializer_list>
+#include <utility>
 
 #include "base/error.h"
 #include "base/strings.h"
@@ -10,11 +13,26 @@
 namespace braid {
 namespace {
 
-constexpr double kLeastShare = 0.01;  // of the given step: smaller differences are not mentioned
-constexpr std::size_t kMostReasons = 3;
+constexpr double kLeastShare = 0.05;  // of the largest difference: smaller ones are the rest
 
+// The parts of a step: communication by CommKind, then these.
 constexpr std::size_t kCompute = kCommKinds, kEncoders = kCommKinds + 1, kWaiting = kCommKinds + 2;
-using Parts = std::array<double, kCommKinds + 3>;  // communication by CommKind, then the above
+constexpr std::size_t kParts = kCommKinds + 3;
+using Parts = std::array<double, kParts>;
+using PartSet = std::bitset<kParts>;
+
+constexpr std::size_t part_of(CommKind kind) { return static_cast<std::size_t>(kind); }
+constexpr std::size_t kBridge = part_of(CommKind::Bridge), kPipeline = part_of(CommKind::Pipeline),
+                      kGradients = part_of(CommKind::Gradients), kParameters = part_of(CommKind::Parameters),
+                      kTensor = part_of(CommKind::Tensor), kContext = part_of(CommKind::Context),
+                      kExpert = part_of(CommKind::Expert), kBatches = part_of(CommKind::Batches),
+                      kOther = part_of(CommKind::Other);
+
+PartSet set_of(std::initializer_list<std::size_t> parts) {
+  PartSet set;
+  for (const std::size_t part : parts) set.set(part);
+  return set;
+}
 
 // Seconds of the average rank of the language model, which also runs the encoders that share its ranks.
 Parts parts_of(const SimulatedRecipe& run) {
@@ -37,112 +55,199 @@ const char* part_name(std::size_t part) {
   return name_of(static_cast<CommKind>(part));
 }
 
-// The differences of two recipes that concern one part of the time.
-class Causes {
- public:
-  Causes(const Recipe& given, const Recipe& other, int ranks_per_node)
-      : given_(given), other_(other), a_(language_of(given)), b_(language_of(other)), ranks_per_node_(ranks_per_node) {}
+std::string recompute_text(const Recipe& recipe) {
+  return recipe.model.recompute.empty() ? "none" : fmt::format("{}", fmt::join(recipe.model.recompute, "+"));
+}
 
-  std::string of(std::size_t part) {
-    if (part == kCompute)
-      of_compute();
-    else if (part == kEncoders || part == kWaiting)
-      of_modules(part);
-    else
-      of_communication(static_cast<CommKind>(part));
-    return found_.empty() ? "" : fmt::format(" ({})", fmt::join(found_, ", "));
+// What is computed again also communicates again.
+PartSet parts_of_recompute(const RecomputeConfig& before, const RecomputeConfig& after) {
+  PartSet parts = set_of({kCompute, kGradients});
+  if (before.full != after.full) parts |= set_of({kTensor, kContext, kExpert, kEncoders});
+  if (before.mamba != after.mamba) parts.set(kContext);
+  if (before.experts != after.experts) parts.set(kExpert);
+  if (before.vision != after.vision) parts.set(kEncoders);
+  return parts;
+}
+
+std::string ranks_text(const Recipe& recipe, const ModuleConfig& module) {
+  if (module.kind == "encoder" && recipe.topology.colocated) return "the language model's ranks";
+  return counted(grid_size(module), "rank");
+}
+
+int nodes_of_experts(const ModuleConfig& module, int ranks_per_node) {
+  return (module.ep * module.expt_tp + ranks_per_node - 1) / ranks_per_node;
+}
+
+std::string ep_text(const ModuleConfig& module, int ranks_per_node) {
+  const int nodes = nodes_of_experts(module, ranks_per_node);
+  return nodes == 1 ? fmt::format("{} inside a node", module.ep) : fmt::format("{} on {} nodes", module.ep, nodes);
+}
+
+bool begins_inside_node(const Recipe& recipe, int ranks_per_node) {
+  return Topology(recipe.topology, workload_of(recipe)).language().dense.rank_offset() % ranks_per_node != 0;
+}
+
+// The differences of two recipes that change the time of a step.
+class Differences {
+ public:
+  Differences(const Recipe& given, const Recipe& other, int ranks_per_node)
+      : given_(given), other_(other), ranks_per_node_(ranks_per_node) {
+    add("recompute", recompute_text(given), recompute_text(other),
+        parts_of_recompute(recompute_config(given.model.recompute), recompute_config(other.model.recompute)));
+    for (std::size_t m = 0; m < given.topology.modules.size(); ++m)
+      if (given.topology.modules[m].kind == "encoder")
+        add_encoder(given.topology.modules[m], other.topology.modules[m]);
+    add_language(language_of(given), language_of(other));
+    add_settings();
+  }
+
+  // In parentheses: what the part chiefly depends on or, if that is the same, all that differs.
+  std::string of_part(std::size_t part) {
+    const auto concerns = [&](const Difference& difference) { return difference.parts.test(part); };
+    const bool any = std::ranges::any_of(all_, concerns);
+    std::vector<std::string> texts;
+    for (Difference& difference : all_)
+      if (!any || concerns(difference)) texts.push_back(named(difference));
+    return in_parentheses(texts);
+  }
+
+  // What of_part() did not name.
+  std::string of_the_rest() {
+    std::vector<std::string> texts;
+    for (Difference& difference : all_)
+      if (!difference.is_named) texts.push_back(named(difference));
+    return in_parentheses(texts);
   }
 
  private:
-  void differ(const char* name, int before, int after) {
-    if (before != after) found_.push_back(fmt::format("{} {} instead of {}", name, after, before));
-  }
-  void differ(const std::string& before, const std::string& after) {
-    if (before != after) found_.push_back(fmt::format("{} instead of {}", after, before));
+  struct Difference {
+    std::string name{}, text{};  // "recompute", "recompute norms instead of full"
+    PartSet parts{};             // that chiefly depend on it
+    bool is_named = false;
+  };
+
+  static std::string in_parentheses(const std::vector<std::string>& texts) {
+    return texts.empty() ? "" : fmt::format(" ({})", fmt::join(texts, ", "));
   }
 
-  void differ_in_gpus(const ModuleConfig& before, const ModuleConfig& after) {
-    const std::string gpus = ranks_text(given_, before), other = ranks_text(other_, after);
-    if (gpus != other) found_.push_back(fmt::format("{} on {} instead of {}", after.name, other, gpus));
+  // In full the first time.
+  static std::string named(Difference& difference) {
+    return std::exchange(difference.is_named, true) ? difference.name : difference.text;
   }
 
-  static std::string recompute_text(const Recipe& recipe) {
-    if (recipe.model.recompute.empty()) return "no recompute";
-    return fmt::format("recompute {}", fmt::join(recipe.model.recompute, "+"));
+  template <class Value>
+  void add(const std::string& name, const Value& before, const Value& after, PartSet parts) {
+    if (before != after) all_.push_back({name, fmt::format("{} {} instead of {}", name, after, before), parts});
   }
-  std::string ranks_text(const Recipe& recipe, const ModuleConfig& module) const {
-    if (module.kind == "encoder" && recipe.topology.colocated) return "the language model's ranks";
-    return counted(grid_size(module), "rank");
+  void add_switch(const std::string& name, bool before, bool after, PartSet parts) {
+    if (before != after) all_.push_back({name, after ? name : "not " + name, parts});
   }
-  std::string ep_text(const ModuleConfig& module) const {
-    const int ranks = module.ep * module.expt_tp, nodes = (ranks + ranks_per_node_ - 1) / ranks_per_node_;
-    return nodes == 1 ? fmt::format("ep {} inside a node", module.ep)
-                      : fmt::format("ep {} on {} nodes", module.ep, nodes);
-  }
-
-  void of_compute() {
-    differ(recompute_text(given_), recompute_text(other_));
-    differ_in_gpus(a_, b_);
-    differ("tp", a_.tp, b_.tp);
-    differ("micro batch", given_.train.micro_batch, other_.train.micro_batch);
+  void add_ranks(const ModuleConfig& before, const ModuleConfig& after, PartSet parts) {
+    const std::string ranks = ranks_text(given_, before), others = ranks_text(other_, after);
+    if (ranks == others) return;
+    all_.push_back({"ranks of " + after.name, fmt::format("{} on {} instead of {}", after.name, others, ranks), parts});
   }
 
-  void of_modules(std::size_t part) {
-    for (std::size_t m = 0; m < given_.topology.modules.size(); ++m)
-      if (given_.topology.modules[m].kind == "encoder")
-        differ_in_gpus(given_.topology.modules[m], other_.topology.modules[m]);
-    if (part != kWaiting) return;
-    differ("prefetch", given_.train.prefetch, other_.train.prefetch);
-    differ("pp", a_.pp, b_.pp);
-    differ("vpp", a_.vpp, b_.vpp);
-    differ("micro batch", given_.train.micro_batch, other_.train.micro_batch);
+  void add_encoder(const ModuleConfig& before, const ModuleConfig& after) {
+    const PartSet parts = set_of({kEncoders, kWaiting, kBridge});
+    add_ranks(before, after, parts | set_of({kOther}));
+    add(after.name + " tp", before.tp, after.tp, parts | set_of({kTensor}));
+    add(after.name + " cp", before.cp, after.cp, parts | set_of({kContext}));
+    add(after.name + " pp", before.pp, after.pp, parts | set_of({kPipeline}));
   }
 
-  void of_communication(CommKind kind) {
-    if (kind == CommKind::Tensor) {
-      differ("tp", a_.tp, b_.tp);
-      differ("tp pieces", given_.model.overlap.tp_pieces, other_.model.overlap.tp_pieces);
-      if (given_.model.sequence_parallel != other_.model.sequence_parallel)
-        found_.emplace_back(other_.model.sequence_parallel ? "sequence parallel" : "not sequence parallel");
-    } else if (kind == CommKind::Context) {
-      differ("cp", a_.cp, b_.cp);
-    } else if (kind == CommKind::Expert) {
-      differ(ep_text(a_), ep_text(b_));
-      differ("expert pieces", given_.model.overlap.expert_pieces, other_.model.overlap.expert_pieces);
-      differ(recompute_text(given_), recompute_text(other_));
-    } else if (kind == CommKind::Pipeline) {
-      differ("pp", a_.pp, b_.pp);
-      differ("vpp", a_.vpp, b_.vpp);
-    } else if (kind == CommKind::Gradients || kind == CommKind::Parameters) {
-      differ("tp", a_.tp, b_.tp);
-      differ("pp", a_.pp, b_.pp);
-      differ("ep", a_.ep, b_.ep);
-      differ("dp", a_.dp, b_.dp);
+  void add_language(const ModuleConfig& before, const ModuleConfig& after) {
+    const PartSet replicas = set_of({kGradients, kParameters}), layers = set_of({kTensor, kContext, kExpert});
+    add_ranks(before, after, layers | set_of({kCompute, kEncoders, kBatches, kOther}));
+    add_place(after.name, replicas | layers);
+    add("tp", before.tp, after.tp, replicas | set_of({kTensor, kCompute, kBatches}));
+    add("cp", before.cp, after.cp, set_of({kContext, kBatches}));
+    add_ep(before, after, replicas | set_of({kExpert}));
+    add("pp", before.pp, after.pp, replicas | set_of({kPipeline, kWaiting, kBatches}));
+    add("vpp", before.vpp, after.vpp, set_of({kPipeline, kWaiting}));
+    add("dp", before.dp, after.dp, replicas);
+    if (std::max(before.tp, after.tp) > 1) {
+      add("tp pieces", given_.model.overlap.tp_pieces, other_.model.overlap.tp_pieces, set_of({kTensor}));
+      add_switch("sequence parallel", given_.model.sequence_parallel, other_.model.sequence_parallel,
+                 set_of({kTensor}));
     }
+    if (std::max(before.ep * before.expt_tp, after.ep * after.expt_tp) > 1)
+      add("expert pieces", given_.model.overlap.expert_pieces, other_.model.overlap.expert_pieces, set_of({kExpert}));
+  }
+
+  // Groups of a language model that begins inside a node are on more nodes.
+  void add_place(const std::string& name, PartSet parts) {
+    const bool is_inside = begins_inside_node(other_, ranks_per_node_);
+    if (is_inside != begins_inside_node(given_, ranks_per_node_))
+      all_.push_back(
+          {"place of " + name, fmt::format("{} from the {} of a node", name, is_inside ? "middle" : "start"), parts});
+  }
+
+  void add_ep(const ModuleConfig& before, const ModuleConfig& after, PartSet parts) {
+    if (nodes_of_experts(before, ranks_per_node_) == nodes_of_experts(after, ranks_per_node_))
+      add("ep", before.ep, after.ep, parts);
+    else
+      add("ep", ep_text(before, ranks_per_node_), ep_text(after, ranks_per_node_), parts);
+  }
+
+  // Gathers hide behind the first forward of a step, and reductions behind its last backward.
+  void add_settings() {
+    const OptimizerConfig &before = given_.optimizer, &after = other_.optimizer;
+    add("micro batch", given_.train.micro_batch, other_.train.micro_batch,
+        set_of({kCompute, kEncoders, kWaiting, kTensor, kContext, kExpert, kGradients, kParameters}));
+    if (!given_.topology.colocated || !other_.topology.colocated)
+      add("prefetch", given_.train.prefetch, other_.train.prefetch, set_of({kWaiting}));
+    add_switch("overlapping reductions", before.overlap_grad_reduce, after.overlap_grad_reduce, set_of({kGradients}));
+    if (before.zero)
+      add_switch("overlapping gathers", before.overlap_param_gather, after.overlap_param_gather, set_of({kParameters}));
   }
 
   const Recipe &given_, &other_;
-  const ModuleConfig &a_, &b_;
   const int ranks_per_node_;
-  std::vector<std::string> found_;
+  std::vector<Difference> all_;
 };
+
+// As tables show times, so that the numbers of a reason add up to the difference of two of them.
+std::int64_t milliseconds(double seconds) { return std::llround(1e3 * seconds); }
+
+std::string seconds_text(std::int64_t milliseconds) {
+  return fmt::format("{:+.3f} s", 1e-3 * static_cast<double>(milliseconds));
+}
+
+struct PartChange {
+  std::int64_t ms = 0;
+  std::size_t part = 0;
+};
+
+// The largest first.
+std::vector<PartChange> changes_of(const Parts& before, const Parts& after) {
+  std::vector<PartChange> changes;
+  for (std::size_t part = 0; part < kParts; ++part) changes.push_back({milliseconds(after[part] - before[part]), part});
+  const auto size = [](const PartChange& change) { return std::abs(change.ms); };
+  std::ranges::stable_sort(changes, std::greater(), size);
+  const double least = kLeastShare * static_cast<double>(size(changes.front()));
+  std::erase_if(changes,
+                [&](const PartChange& change) { return change.ms == 0 || static_cast<double>(size(change)) < least; });
+  return changes;
+}
 
 }  // namespace
 
-std::string compare_layouts(const SimulatedRecipe& given, const SimulatedRecipe& other, int ranks_per_node) {
-  const Parts before = parts_of(given), after = parts_of(other);
-  std::vector<std::pair<double, std::size_t>> differences;
-  for (std::size_t part = 0; part < before.size(); ++part)
-    if (std::abs(after[part] - before[part]) > kLeastShare * given.simulation.iteration_s)
-      differences.emplace_back(after[part] - before[part], part);
-  std::ranges::stable_sort(differences, std::greater(), [](const auto& d) { return std::abs(d.first); });
-  if (differences.size() > kMostReasons) differences.resize(kMostReasons);
+std::string compare_layouts(const SimulatedRecipe& given, const SimulatedRecipe& other, const std::string& given_name,
+                            int ranks_per_node) {
+  Differences differences(given.recipe, other.recipe, ranks_per_node);
+  const std::int64_t net = milliseconds(other.simulation.iteration_s) - milliseconds(given.simulation.iteration_s);
+  std::int64_t rest = net;
   std::vector<std::string> reasons;
-  for (const auto& [seconds, part] : differences)
-    reasons.push_back(fmt::format("{:+.3f} s {}{}", seconds, part_name(part),
-                                  Causes(given.recipe, other.recipe, ranks_per_node).of(part)));
-  if (reasons.empty()) return "as fast as given";
-  return fmt::format("{}", fmt::join(reasons, "; "));
+  for (const PartChange& change : changes_of(parts_of(given), parts_of(other))) {
+    rest -= change.ms;
+    reasons.push_back(
+        fmt::format("{} {}{}", seconds_text(change.ms), part_name(change.part), differences.of_part(change.part)));
+  }
+  const std::string not_named = differences.of_the_rest();
+  if (reasons.empty() && net == 0) return fmt::format("as fast as {}{}", given_name, not_named);
+  if (rest != 0 || !not_named.empty()) reasons.push_back(fmt::format("{} the rest{}", seconds_text(rest), not_named));
+  return fmt::format("{} against {}: {}", seconds_text(net), given_name, fmt::join(reasons, "; "));
 }
 
 }  // namespace braid

@@ -85,9 +85,8 @@ void explain(SearchResult& result, int ranks_per_node) {
       const bool is_fastest = candidate.simulation.iteration_s == seconds;
       const Candidate& other = is_fastest ? result.given : fastest;
       candidate.on_front = is_on_front(candidate, result.front);
-      candidate.why = fmt::format(
-          "against {}: {}", is_fastest ? "the recipe as given" : "the fastest",
-          compare_layouts({other.recipe, other.simulation}, {candidate.recipe, candidate.simulation}, ranks_per_node));
+      candidate.why = compare_layouts({other.recipe, other.simulation}, {candidate.recipe, candidate.simulation},
+                                      is_fastest ? "the recipe as given" : "the fastest", ranks_per_node);
     }
 }
 

@@ -13,10 +13,11 @@ namespace braid {
 
 struct Candidate {
   Recipe recipe{};
-  Simulation simulation{};  // with tokens and FLOP/s per GPU of all GPUs, also those that are idle
-  std::int64_t memory = 0;  // bytes that a device needs, see predict/needed_memory.h
-  bool on_front = false;    // nothing that was simulated is faster and smaller
-  std::string why{};        // it is fast or slow; see explain()
+  Simulation simulation{};      // with tokens and FLOP/s per GPU of all GPUs, also those that are idle
+  std::int64_t memory = 0;      // bytes that a device needs, see predict/needed_memory.h
+  std::int64_t with_slack = 0;  // bytes that it holds, likewise
+  bool on_front = false;        // nothing that was simulated is faster and smaller
+  std::string why{};            // it is fast or slow; see explain()
 };
 
 struct SearchCounts {

@@ -14,12 +14,6 @@ namespace {
 
 std::size_t index(int i) { return static_cast<std::size_t>(i); }
 
-// The ranks of a host compute on its cores, wherever they are.
-HardwareProfile on_one_host(HardwareProfile hardware, int ranks) {
-  if (hardware.device == "cpu") hardware.ranks_per_node = ranks;
-  return hardware;
-}
-
 // One label for each rank of a replica that shares the sequence.
 StepSizes for_large_world(StepSizes sizes, const std::vector<Module>& modules) {
   const auto language = std::ranges::find_if(modules, [](const Module& m) { return !m.is_encoder; });
@@ -72,7 +66,10 @@ class Account {
         gap -= awaited;
       }
       waiting += gap;
-      add(module, time);
+      if (op.kind == Op::Update)
+        add_update(rank);
+      else
+        add(module, time);
       clock = spans[i].end;
     }
     waiting += step_.play.end - clock;
@@ -86,6 +83,12 @@ class Account {
     ModuleTimes& module = modules_[index(m)];
     module.compute += time.compute * share(m);
     for (std::size_t kind = 0; kind < kCommKinds; ++kind) module.exposed[kind] += time.exposed[kind] * share(m);
+  }
+
+  // Modules that share a rank each have their part of it.
+  void add_update(int rank) {
+    for (int m = 0; m < static_cast<int>(modules_.size()); ++m)
+      if (step_.world.topology.modules()[index(m)].dense.contains(rank)) add(m, times_.of_update(m, rank));
   }
 
   void needs_core(int m, double seconds) { busy_ += seconds * stands_for(m); }
@@ -150,7 +153,7 @@ class Simulator {
 
   // Ranks that share cores need at least the time in which the cores do the work of all of them.
   double seconds_of_step(const Account& account) const {
-    if (hardware_.device != "cpu") return step_.play.end;
+    if (!is_host(hardware_)) return step_.play.end;
     const double crowding = step_.world.full_size() > hardware_.cores ? hardware_.crowding : 1;
     return std::max(step_.play.end, account.busy() * crowding / hardware_.cores);
   }

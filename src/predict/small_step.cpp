@@ -47,12 +47,13 @@ at::Tensor SmallStep::forward() const {
   return model_.token_losses(model_.logits(x, labels_.rows), labels_.labels).sum();
 }
 
-Works SmallStep::work() const {
+Works small_step_work(const std::string& pattern, std::int64_t tokens, const at::Device& device) {
   const Topology topology({.modules = {{.name = "language", .kind = "language"}}}, {});
-  const TextSizes text = {.tokens = tokens_, .labels = tokens_, .squares = static_cast<double>(tokens_ * tokens_)};
+  const TextSizes text = {.tokens = tokens, .labels = tokens, .squares = static_cast<double>(tokens * tokens)};
   Works all;
   for (const LayerWork& layer :
-       work_of(config_, topology.language(), 0, {.element_bytes = device_.is_cuda() ? 2 : 4}, text, /*trains=*/true))
+       work_of(small_model(pattern, device), topology.language(), 0, {.element_bytes = device.is_cuda() ? 2 : 4}, text,
+               /*trains=*/true))
     for (const Works* works : {&layer.forward, &layer.backward})
       for (const Work& each : *works) all.push_back(each);
   return in_microbatch(all, /*is_first=*/true);

@@ -14,6 +14,9 @@
 
 namespace braid {
 
+// The operators of a SmallStep with these arguments, without building it.
+Works small_step_work(const std::string& pattern, std::int64_t tokens, const at::Device& device);
+
 class SmallStep {
  public:
   // `pattern`: of its layers, as in HybridLmConfig.
@@ -22,7 +25,7 @@ class SmallStep {
   at::Tensor forward() const;  // a loss, whose backward() is the rest of the step
   void run() const { forward().backward(); }
 
-  Works work() const;  // of the whole step
+  Works work() const { return small_step_work(config_.pattern, tokens_, device_); }
 
  private:
   const HybridLmConfig config_;

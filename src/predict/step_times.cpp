@@ -50,20 +50,18 @@ const OptimizerTimes::OfStage& OptimizerTimes::of_stage(const Stage& stage) {
   return times;
 }
 
-double OptimizerTimes::update_of(int rank) {
+double OptimizerTimes::update_of(int m, int rank) {
   std::vector<std::pair<int, int>> stages;
-  for (const Stage& stage : stages_of(world_.topology, rank)) stages.emplace_back(stage.module, stage.index);
+  for (const Stage& stage : stages_of(world_.topology, rank))
+    if (stage.module == m) stages.emplace_back(m, stage.index);
   const auto [found, is_new] = updates_.try_emplace(std::move(stages), 0);
   if (!is_new) return found->second;
-  for (int m = 0; m < static_cast<int>(world_.modules.size()); ++m) {
-    if (!world_.topology.modules()[index(m)].dense.contains(rank)) continue;
-    const std::vector<Module> alone = {world_.modules[index(m)]};
-    const OptimizerElements elements = RankOptimizers(setup_, alone, world_.full_rank(m, rank)).elements();
-    const bool is_in_fp8 = !alone[0].is_encoder && is_fp8(setup_.model.language);
-    const UpdateSizes sizes = {.updated = static_cast<double>(elements.updated),
-                               .fp8 = is_in_fp8 ? static_cast<double>(elements.fp8) : 0};
-    found->second += seconds_of(update_work(sizes, setup_.layers), hardware_);
-  }
+  const std::vector<Module> alone = {world_.modules[index(m)]};
+  const OptimizerElements elements = RankOptimizers(setup_, alone, world_.full_rank(m, rank)).elements();
+  const bool is_in_fp8 = !alone[0].is_encoder && is_fp8(setup_.model.language);
+  const UpdateSizes sizes = {.updated = static_cast<double>(elements.updated),
+                             .fp8 = is_in_fp8 ? static_cast<double>(elements.fp8) : 0};
+  found->second = seconds_of(update_work(sizes, setup_.layers), hardware_);
   return found->second;
 }
 
@@ -168,11 +166,16 @@ StepTimes::Times StepTimes::compute_stage_times(const RankStep& step, const Stag
   const std::vector<LayerCollectives> collectives = step.collectives(stage, microbatch);
   BRAID_CHECK_EQ(work.size(), collectives.size(), "layers of a stage");
   Times times;
+  std::vector<std::pair<std::size_t, Times>> distinct;  // layers; equal ones take the same time
   for (std::size_t layer = 0; layer < work.size(); ++layer) {
-    const auto [forward, backward] =
-        layer_times(work[layer], collectives[layer], setup_.layers, microbatch == 0, groups, hardware_);
-    times.forward += forward;
-    times.backward += backward;
+    auto same = std::ranges::find_if(distinct, [&](const auto& known) {
+      return work[known.first] == work[layer] && collectives[known.first] == collectives[layer];
+    });
+    if (same == distinct.end())
+      same = distinct.insert(same, {layer, layer_times(work[layer], collectives[layer], setup_.layers, microbatch == 0,
+                                                       groups, hardware_)});
+    times.forward += same->second.forward;
+    times.backward += same->second.backward;
   }
   times.forward += collectives_time(step.shared_embeddings(stage, microbatch, true), groups);
   times.backward += collectives_time(step.shared_embeddings(stage, microbatch, false), groups);
@@ -185,15 +188,20 @@ OpTime StepTimes::load_time(int rank, const Op& op) {
 }
 
 OpTime StepTimes::update_time(int rank) {
-  OpTime time = {.compute = optimizers_.update_of(rank)};
-  for (int m = 0; m < static_cast<int>(world_.modules.size()); ++m) {
-    if (!world_.topology.modules()[index(m)].dense.contains(rank)) continue;
-    const RankStep step = step_of(m, rank);
-    time += collectives_time(step.update(m, sizes_), groups_of(m, full_rank(m, rank)));
-    if (m == stages_of(world_.topology, rank).front().module)
-      time[CommKind::Other] += seconds_of(CollectiveKind::AllReduce, static_cast<double>(step.agreed_bytes()),
-                                          place_world(world_.full_size(), hardware_.ranks_per_node), hardware_);
-  }
+  OpTime time;
+  for (int m = 0; m < static_cast<int>(world_.modules.size()); ++m)
+    if (world_.topology.modules()[index(m)].dense.contains(rank)) time += of_update(m, rank);
+  return time;
+}
+
+// What all ranks agree on counts for the first module.
+OpTime StepTimes::of_update(int m, int rank) {
+  const RankStep step = step_of(m, rank);
+  OpTime time = {.compute = optimizers_.update_of(m, rank)};
+  time += collectives_time(step.update(m, sizes_), groups_of(m, full_rank(m, rank)));
+  if (m == stages_of(world_.topology, rank).front().module)
+    time[CommKind::Other] += seconds_of(CollectiveKind::AllReduce, static_cast<double>(step.agreed_bytes()),
+                                        place_world(world_.full_size(), hardware_.ranks_per_node), hardware_);
   return time;
 }
 

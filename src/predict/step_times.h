@@ -31,14 +31,14 @@ class OptimizerTimes {
   };
   const OfStage& of_stage(const Stage& stage);
 
-  double update_of(int rank);  // seconds, without communication
+  double update_of(int module, int rank);  // seconds, of the module's parameters, without communication
 
  private:
   const ReducedWorld& world_;
   const StepSetup& setup_;
   const HardwareProfile& hardware_;
   std::map<std::pair<int, int>, OfStage> stages_;               // by module and stage
-  std::map<std::vector<std::pair<int, int>>, double> updates_;  // by the stages of a rank
+  std::map<std::vector<std::pair<int, int>>, double> updates_;  // by a rank's stages of a module
 };
 
 // A forward and a backward.
@@ -57,6 +57,8 @@ class StepTimes {
 
   // Of an op that runs on the rank itself, rather than beside it.
   OpTime of_op(int rank, const Op& op);
+  // The update's share for one of the rank's modules.
+  OpTime of_update(int module, int rank);
   // Of a gather or reduction, from its start until the op that ends it need not wait any longer. If it overlaps with a
   // forward or backward, bucket by bucket, that includes what they wait for each other.
   double of_collective(int rank, const Op& op);

@@ -37,7 +37,7 @@ double seconds_of(const std::vector<Work>& work, const HardwareProfile& hardware
     device += seconds_of(each, hardware);
     host += each.count * each.launches * hardware.host_us * 1e-6;
   }
-  return hardware.device == "cpu" ? device + host : std::max(device, host);
+  return is_host(hardware) ? device + host : std::max(device, host);
 }
 
 }  // namespace braid

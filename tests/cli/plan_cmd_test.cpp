@@ -43,7 +43,7 @@ TEST(PlanCommand, PlanSimulatePredictsAndDraws) {
   EXPECT_EQ(plan.exit_code, 0) << plan.err;
   EXPECT_THAT(plan.out, AllOf(HasSubstr("h100 (from a datasheet, not measured)"), HasSubstr("6 ranks on 1 node"),
                               HasSubstr("drawn from those of mock samples, 8 steps"), HasSubstr("bound by"),
-                              ContainsRegex("balance +-?[0-9.]+ %: [0-9.]+ s with loader.balance: cost")));
+                              ContainsRegex("balance +-?[0-9.]+ %: [0-9.]+ ms with loader.balance: cost")));
   EXPECT_EQ(testing::run_program({"grep", "-c", "language forward, stage 0, microbatch 0", svg}).out, "2\n");
   const nlohmann::json spans = nlohmann::json::parse(testing::read_file(trace));
   EXPECT_TRUE(std::any_of(spans.begin(), spans.end(), [](const auto& e) { return e["ph"] == "X" && e["dur"] > 0; }));
@@ -92,12 +92,15 @@ std::vector<std::string> losses_in(const std::string& output) {
 TEST(PlanCommand, SearchWritesARecipeThatTrainsWithTheSameLosses) {
   TemporaryFolder folder;
   const std::string recipe = folder.write("r.yaml", kShortRecipe), best = folder.path() + "/best.yaml";
+  std::string profile = testing::read_file(BRAID_SOURCE_DIR "/hardware/cpu-2.yaml");
+  profile.replace(profile.find("ranks_per_node: 2"), 17, "ranks_per_node: 4");
+  const std::string hardware = folder.write("cpu.yaml", profile);
   const std::vector<std::string> same = {"--model.dtype", "float64", "--train.iterations", "2", "--log.interval", "1"};
   const auto run = [&](std::vector<std::string> words) {
     words.insert(words.end(), same.begin(), same.end());
     return braid(words);
   };
-  const Finished search = run({"plan", "search", recipe, "--nodes", "2", "--hardware", "cpu-2", "--write", best});
+  const Finished search = run({"plan", "search", recipe, "--nodes", "1", "--hardware", hardware, "--write", best});
   ASSERT_EQ(search.exit_code, 0) << search.err;
   EXPECT_THAT(search.out, AllOf(HasSubstr("4 ranks, global batch 16"), HasSubstr("layouts considered"),
                                 ContainsRegex("given +[0-9.]+ +1.00x"), HasSubstr("instead of")));
@@ -115,13 +118,17 @@ TEST(PlanCommand, SearchForPrograms) {
                                           "--hardware", "cpu-2",  "--top", "2",       "--json"};
   const Finished search = braid(words);
   EXPECT_THAT(search.out, AllOf(HasSubstr(R"("gpus":2,"global_batch":16)"), HasSubstr(R"("counts":{"layouts":)"),
-                                HasSubstr(R"("given":{"iteration_s":)"), HasSubstr(R"("best":[{"iteration_s":)"),
-                                HasSubstr(R"("pareto":true)"), HasSubstr(R"("why":"against the recipe as given: )"),
-                                HasSubstr(R"("why":"against the fastest: )")));
+                                HasSubstr(R"("given":{"iteration_s":)"),
+                                ContainsRegex(R"("memory_bytes":[0-9]+,"device_bytes":[0-9]+)"),
+                                HasSubstr(R"("best":[{"iteration_s":)"), HasSubstr(R"("pareto":true)"),
+                                ContainsRegex(R"("why":"[+-][0-9.]+ s against the recipe as given: )"),
+                                ContainsRegex(R"("why":"[+-][0-9.]+ s against the fastest: )")));
   EXPECT_EQ(braid(words).out, search.out);
   EXPECT_THAT(braid({"plan", "search", recipe, "--memory-headroom", "much"}).err,
               HasSubstr("--memory-headroom much is not a share of the memory"));
   EXPECT_THAT(braid({"plan", "search", recipe, "--nodes", "16385"}).err, HasSubstr("use at most 16384"));
+  EXPECT_THAT(braid({"plan", "search", recipe, "--nodes", "2", "--hardware", "cpu-2"}).err,
+              HasSubstr("the CPU profile 'cpu-2' describes one host, not 2 nodes"));
   EXPECT_THAT(braid({"plan", "search", recipe, "--nodes", "1", "--hardware", "cpu-2"}).out,
               HasSubstr("The recipe as given needs 6 ranks"));
   EXPECT_THAT(braid({"plan", "search", recipe, "--memory-headroom", "99.99%", "--hardware", "h100"}).out,
@@ -173,7 +180,96 @@ TEST(PlanCommand, MemoryAndTimeAreOfTheSameSteps) {
       HasSubstr("since there are too many replicas to draw samples for each"));
 }
 
-// The numbers are checked by tests/train/traffic_test.cpp.
+TEST(PlanCommand, TooManyStepsAreRefused) {
+  TemporaryFolder folder;
+  const std::string recipe = folder.write("r.yaml", kShortRecipe);
+  for (const char* command : {"simulate", "search", "memory"}) {
+    const Finished run = braid({"plan", command, recipe, "--steps", "1000000000"});
+    EXPECT_EQ(run.exit_code, 2) << run.out;
+    EXPECT_THAT(run.err, AllOf(HasSubstr("--steps 1000000000 is too many to draw"), HasSubstr("use at most 1000, or")));
+  }
+}
+
+TEST(PlanCommand, OneStepHasNoSpread) {
+  TemporaryFolder folder;
+  const std::string recipe = folder.write("r.yaml", kShortRecipe);
+  EXPECT_THAT(braid({"plan", "simulate", recipe, "--full"}).out, ContainsRegex("iteration +[0-9.]+ ms\n"));
+  EXPECT_THAT(braid({"plan", "simulate", recipe, "--steps", "2"}).out, ContainsRegex("iteration +[0-9.]+ ms, \\+- "));
+}
+
+// The numbers of a small model are visible.
+TEST(PlanCommand, MemoryOfASmallModelIsInMegabytes) {
+  TemporaryFolder folder;
+  const std::string recipe = folder.write("r.yaml", kShortRecipe);
+  const Finished small = braid({"plan", "memory", recipe, "--cpu"});
+  EXPECT_THAT(small.out, AllOf(ContainsRegex("\nMB  "), ContainsRegex("\nall ranks need [0-9.]+ MB\n"),
+                               ContainsRegex(" saves [0-9.]+ MB\n"), Not(HasSubstr("GB")), Not(HasSubstr(" 0.00"))));
+  EXPECT_THAT(braid({"plan", "memory", recipe, "--rank", "0"}).out, HasSubstr("\nMB\n"));
+  EXPECT_THAT(braid({"plan", "memory", BRAID_SOURCE_DIR "/recipes/nemotron-vlm-54l-9n.yaml", "--rank", "0"}).out,
+              HasSubstr("\nGB\n"));
+}
+
+// The fullest GPU decides; ranks on a CPU share their host's memory.
+TEST(PlanCommand, SaysWhetherARunFits) {
+  TemporaryFolder folder;
+  const std::string large = BRAID_SOURCE_DIR "/recipes/nemotron-vlm-54l-9n.yaml";
+  std::string profile = testing::read_file(BRAID_SOURCE_DIR "/hardware/h100.yaml");
+  const std::size_t begin = profile.find("memory_gb:");
+  profile.replace(begin, profile.find('\n', begin) - begin, "memory_gb: 20");
+  const std::string small_gpu = folder.write("small.yaml", profile);
+  const auto fits = [&](const char* command, const std::string& hardware) {
+    const Finished told = braid({"plan", command, large, "--hardware", hardware});
+    const nlohmann::json json =
+        nlohmann::json::parse(braid({"plan", command, large, "--hardware", hardware, "--json"}).out)["device_memory"];
+    EXPECT_EQ(json["fits"], json["needed_bytes"] <= json["capacity_bytes"]);
+    EXPECT_GT(json["device_bytes"], json["needed_bytes"]);
+    EXPECT_THAT(told.out, json["fits"]
+                              ? ContainsRegex("[0-9.]+ of 85.00 GB needed on the fullest GPU\n")
+                              : ContainsRegex("does not fit: the fullest GPU needs [0-9.]+ GB, but it has 20.00 GB"));
+    return json["fits"].get<bool>();
+  };
+  for (const char* command : {"simulate", "memory"}) {
+    EXPECT_TRUE(fits(command, "h100"));
+    EXPECT_FALSE(fits(command, small_gpu));
+    EXPECT_THAT(braid({"plan", command, folder.write("r.yaml", kShortRecipe), "--hardware", "cpu-2"}).out,
+                ContainsRegex("[0-9.]+ of 25.27 GB needed by all ranks\n"));
+  }
+}
+
+TEST(PlanCommand, MemoryOnOtherMachines) {
+  const std::string recipe = BRAID_SOURCE_DIR "/recipes/nemotron-vlm-54l-9n.yaml";
+  const auto memory = [&](std::vector<std::string> words) {
+    words.insert(words.begin(), {"plan", "memory", recipe});
+    return braid(words);
+  };
+  EXPECT_THAT(memory({"--hardware", "h100", "--nodes", "17"}).out,
+              AllOf(HasSubstr("scaled: language.dp 32 -> 64"), HasSubstr("of 136 ranks")));
+  EXPECT_THAT(memory({"--nodes", "17"}).err, HasSubstr("--nodes was given without --hardware"));
+  EXPECT_THAT(memory({"--encoder-nodes", "1"}).err, HasSubstr("--encoder-nodes was given without --hardware"));
+  EXPECT_THAT(memory({"--rank", "8", "--hardware", "h100", "--nodes", "17"}).out,
+              AllOf(HasSubstr("scaled: language.dp 32 -> 64"), HasSubstr("rank 8: ")));
+  EXPECT_THAT(memory({"--hardware", "h100", "--encoder-nodes", "2"}).err,
+              HasSubstr("--encoder-nodes was given without --nodes"));
+  EXPECT_THAT(memory({"--hardware", "h100", "--cpu"}).err, HasSubstr("--cpu was given, but --hardware h100 is a GPU"));
+}
+
+TEST(PlanCommand, FullSequencesAreNotDrawn) {
+  TemporaryFolder folder;
+  const std::string recipe = folder.write("r.yaml", kShortRecipe);
+  for (const char* command : {"simulate", "search", "memory"}) {
+    const auto told = [&](const std::vector<std::string>& flags) {
+      std::vector<std::string> words = {"plan", command, recipe, "--full"};
+      words.insert(words.end(), flags.begin(), flags.end());
+      const Finished run = braid(words);
+      EXPECT_EQ(run.exit_code, 2) << run.out;
+      return run.err;
+    };
+    EXPECT_THAT(told({"--steps", "2"}), AllOf(HasSubstr("--full draws no steps, so it cannot be combined with --steps"),
+                                              HasSubstr("leave out --full to draw steps")));
+    EXPECT_THAT(told({"--steps", "2", "--stats", "stats.json"}), HasSubstr("combined with --stats and --steps"));
+  }
+}
+
 // The data of a page.
 nlohmann::json page_data(const std::string& path) {
   const std::string page = testing::read_file(path);
@@ -212,8 +308,10 @@ TEST(PlanCommand, MemoryIsTheSameNumberEverywhere) {
         EXPECT_EQ(sum, layout["memory"][i]["needed_bytes"]);
       }
     };
-    braid({"plan", "simulate", recipe, "--full", "--hardware", hardware, "--html", html});
+    // Also if the times are those of drawn steps.
+    const Finished simulation = braid({"plan", "simulate", recipe, "--hardware", hardware, "--html", html, "--json"});
     same(page_data(html)["layouts"][0]);
+    EXPECT_EQ(nlohmann::json::parse(simulation.out)["device_memory"]["needed_bytes"], memory["needed_bytes"]);
     const Finished search = braid({"plan", "search", recipe, "--full", "--hardware", hardware, "--nodes", "1", "--top",
                                    "1", "--html", html, "--json"});
     EXPECT_EQ(nlohmann::json::parse(search.out)["given"]["memory_bytes"], memory["needed_bytes"]);
@@ -223,6 +321,7 @@ TEST(PlanCommand, MemoryIsTheSameNumberEverywhere) {
   }
 }
 
+// The numbers are checked by tests/train/traffic_test.cpp.
 TEST(PlanCommand, PlanBytes) {
   TemporaryFolder folder;
   const std::string recipe = folder.write("r.yaml", kShortRecipe);

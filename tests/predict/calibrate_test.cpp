@@ -2,8 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <cmath>
-
 #include "predict/calibrate_collectives.h"
 #include "support/ranks.h"
 
@@ -29,14 +27,22 @@ TEST(Calibrate, MeasuresCollectivesBetweenProcesses) {
     const std::vector<CollectiveCase> cases = {{"all_gather", 2, 128},  {"reduce_scatter", 2, 128},
                                                {"all_reduce", 2, 1024}, {"all_to_all", 2, 1024},
                                                {"broadcast", 2, 128},   {"reduce", 2, 128}};
-    const auto [layers_s, crowding, measured] = measure_collectives(world, /*cores=*/1, cases, 1);
-    EXPECT_GT(layers_s, 0);
-    EXPECT_TRUE(std::isfinite(crowding));
-    ASSERT_EQ(measured.size(), cases.size());
-    for (std::size_t i = 0; i < cases.size(); ++i) {
-      EXPECT_EQ(measured[i].call.operation, cases[i].operation);
-      EXPECT_EQ(measured[i].call.bytes, cases[i].bytes);
-      EXPECT_TRUE(std::isfinite(measured[i].seconds) && std::isfinite(measured[i].elapsed));
+    const CollectiveRuns runs = measure_collectives(world, /*cores=*/1, cases, 1);
+    EXPECT_EQ(runs.ranks, 2);
+    EXPECT_EQ(runs.cores, 1);
+    EXPECT_EQ(runs.calls, 24);
+    EXPECT_EQ(runs.cases.size(), cases.size());
+    ASSERT_EQ(runs.rounds.size(), 1u);
+    const CollectiveRuns::Round& round = runs.rounds[0];
+    // Only the first rank runs the layers if there is one core; the other one waits for it.
+    EXPECT_GT(round.all.computed, 0);
+    if (world.rank() == 1) EXPECT_LT(round.few.computed, round.all.computed);
+    ASSERT_EQ(round.cases.size(), cases.size());
+    for (const auto& [without, with] : round.cases) {
+      EXPECT_GT(without.computed, 0);
+      EXPECT_GT(without.elapsed, 0);
+      EXPECT_GT(with.computed, 0);
+      EXPECT_GT(with.elapsed, 0);
     }
     const TrafficTable traffic = world.progress().traffic();
     // A round to warm up and one that counts; each calls it after forward and backward of 12 layers.
@@ -45,15 +51,19 @@ TEST(Calibrate, MeasuresCollectivesBetweenProcesses) {
   });
 }
 
+// Three of the layers between the calls have attention, which takes 2 s on this machine; all else takes no time.
 TEST(Calibrate, CollectivesAreScaledToTheSpeedOfOperators) {
-  const HardwareProfile profile = load_hardware("cpu-2");
-  const CollectiveTimes once = {.layers_s = 1, .calls = {{{"all_gather", 2, 128}, 3, 5}}};
-  CollectiveTimes twice = once;
-  twice.layers_s = 2;  // the machine was half as fast
-  const MeasuredCollective fast = at_speed_of(profile, once).at(0), slow = at_speed_of(profile, twice).at(0);
-  EXPECT_DOUBLE_EQ(fast.seconds, 2 * slow.seconds);
-  EXPECT_DOUBLE_EQ(fast.elapsed, 2 * slow.elapsed);
-  EXPECT_GT(slow.seconds, 0);
+  HardwareProfile profile = {.device = "cpu"};
+  profile.operators.fill({.latency_us = 0, .rates = {{{1, 1, 1}, 1e15}}});
+  profile.operators[static_cast<std::size_t>(Operator::Attention)].latency_us = 2e6;
+  for (const double layers_s : {6.0, 12.0}) {  // when collectives were measured
+    const CollectiveTimes measured = {.layers_s = layers_s, .calls = {{{"all_gather", 2, 128}, 3, 5}}};
+    const std::vector<MeasuredCollective> scaled = at_speed_of(profile, measured);
+    ASSERT_EQ(scaled.size(), 1u);
+    EXPECT_EQ(scaled[0].call.operation, "all_gather");
+    EXPECT_NEAR(scaled[0].seconds, 3 * 6 / layers_s, 1e-6);
+    EXPECT_NEAR(scaled[0].elapsed, 5 * 6 / layers_s, 1e-6);
+  }
 }
 
 }  // namespace

@@ -24,6 +24,49 @@ std::vector<MeasuredCollective> times_on(const HardwareProfile& profile) {
   return measured;
 }
 
+// Three rounds; the machine is half as fast in the last one, in which something else also disturbs a gather.
+CollectiveRuns three_rounds(int ranks, int cores) {
+  CollectiveRuns runs = {
+      .ranks = ranks, .cores = cores, .calls = 10, .cases = {{"all_gather", ranks, 128}, {"all_reduce", ranks, 128}}};
+  runs.rounds = {{.few = {4, 4}, .all = {5, 10}, .cases = {{{4, 4}, {5, 6}}, {{4, 4}, {6, 10}}}},
+                 {.few = {4, 4}, .all = {6, 12}, .cases = {{{4, 4}, {5, 6}}, {{4, 4}, {6, 10}}}},
+                 {.few = {8, 8}, .all = {8, 16}, .cases = {{{8, 8}, {80, 90}}, {{8, 8}, {12, 20}}}}};
+  return runs;
+}
+
+// Layers take 4 s, so a quarter more for ten calls of a gather is 0.1 s for one.
+TEST(CollectiveTimes, AreThoseOfACallAtTheUsualSpeed) {
+  const CollectiveTimes times = times_of(three_rounds(2, 2));
+  EXPECT_DOUBLE_EQ(times.layers_s, 4);
+  ASSERT_EQ(times.calls.size(), 2u);
+  EXPECT_EQ(times.calls[0].call.operation, "all_gather");
+  EXPECT_EQ(times.calls[0].call.ranks, 2);
+  EXPECT_DOUBLE_EQ(times.calls[0].seconds, 0.1);
+  EXPECT_DOUBLE_EQ(times.calls[0].elapsed, 0.2);
+  EXPECT_EQ(times.calls[1].call.operation, "all_reduce");
+  EXPECT_DOUBLE_EQ(times.calls[1].seconds, 0.2);
+  EXPECT_DOUBLE_EQ(times.calls[1].elapsed, 0.6);
+}
+
+// Of the CPU time: ranks that wait for a core take longer in any case.
+TEST(CollectiveTimes, CrowdingIsTheMedianOfRounds) {
+  EXPECT_DOUBLE_EQ(times_of(three_rounds(4, 2)).crowding, 1.25);
+  EXPECT_DOUBLE_EQ(times_of(three_rounds(3, 2)).crowding, 1.25);
+  EXPECT_DOUBLE_EQ(times_of(three_rounds(2, 1)).crowding, 1.25);
+}
+
+TEST(CollectiveTimes, RanksWithACoreEachDoNotCrowd) {
+  EXPECT_EQ(times_of(three_rounds(2, 2)).crowding, 1);
+  EXPECT_EQ(times_of(three_rounds(2, 4)).crowding, 1);
+}
+
+// A faster run with all ranks is noise.
+TEST(CollectiveTimes, CrowdingIsNotLessThanOne) {
+  CollectiveRuns runs = three_rounds(4, 2);
+  for (auto& round : runs.rounds) round.all.computed = 0.9 * round.few.computed;
+  EXPECT_EQ(times_of(runs).crowding, 1);
+}
+
 TEST(FitCollectives, TellsCallsFromMessages) {
   HardwareProfile fitted;
   fit_collectives(times_on(host(250, 150, 2)), fitted);

@@ -110,6 +110,24 @@ TEST(Hardware, RefusesAnUnknownName) {
   }
 }
 
+// A wrong unit or exponent.
+TEST(Hardware, RefusesWhatNoMachineHas) {
+  EXPECT_THAT(problems_of(replaced(kSmall, "latency_us: 5", "latency_us: 1e30")),
+              HasSubstr("inside_node.latency_us must be at most 1e+08"));
+  EXPECT_THAT(problems_of(replaced(kSmall, "latency_us: 2", "latency_us: 1e30")),
+              HasSubstr("operators.product.latency_us must be at most"));
+  EXPECT_THAT(problems_of(replaced(kSmall, "memory_gb: 10", "memory_gb: 80e9")),
+              HasSubstr("memory_gb must be at most"));
+  EXPECT_THAT(problems_of(replaced(kSmall, "memory_gb: 10", "memory_gb: 10\nranks_per_node: 1000000")),
+              HasSubstr("ranks_per_node must be at most 131072"));
+  EXPECT_THAT(problems_of(replaced(kSmall, "1e8 30", "1e8 30e30")), HasSubstr("must be from 1e-09 to 1e+15"));
+  EXPECT_THAT(problems_of(replaced(kSmall, "1e8 30", "1e8 inf")), HasSubstr("inside_node.rates"));
+  EXPECT_THAT(problems_of(replaced(kSmall, "1e8 30", "1e8 nan")), HasSubstr("inside_node.rates"));
+  for (const char* value : {"nan", "inf", ".nan", ".inf", "1e999"})
+    EXPECT_THAT(problems_of(replaced(kSmall, "latency_us: 5", fmt::format("latency_us: {}", value))),
+                HasSubstr("inside_node.latency_us"));
+}
+
 TEST(Hardware, NamesWhatIsWrong) {
   EXPECT_EQ(problems_of(kSmall), "");
   EXPECT_THAT(problems_of(replaced(kSmall, "memory_gb: 10", "memory_gb: -1")), HasSubstr("must be positive, got -1"));
@@ -119,6 +137,8 @@ TEST(Hardware, NamesWhatIsWrong) {
               HasSubstr("collective_cpu must be at most 1, got 1.5"));
   EXPECT_THAT(problems_of(replaced(kSmall, "memory_gb: 10", "memory_gb: 10\ncrowding: 0.9")),
               HasSubstr("crowding must be at least 1, got 0.9"));
+  EXPECT_THAT(problems_of(replaced(kSmall, "memory_gb: 10", "")), HasSubstr("memory_gb is missing"));
+  EXPECT_THAT(problems_of(replaced(kSmall, "device: cuda", "device: cpu")), HasSubstr("cores is missing"));
   EXPECT_THAT(problems_of(replaced(kSmall, "64 64 64 100", "64 64 100")),
               HasSubstr("should have 4 positive numbers, not '64 64 100'"));
   EXPECT_THAT(problems_of(replaced(kSmall, "1e8 30", "1e8 fast")), HasSubstr("inside_node.rates"));

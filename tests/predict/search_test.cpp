@@ -5,13 +5,16 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
+#include <numeric>
+#include <regex>
 
 #include "base/strings.h"
 #include "predict/fill_plan_page.h"
 #include "predict/layout_bound.h"
 #include "predict/layout_space.h"
-#include "predict/needed_memory.h"
+#include "predict/memory.h"
 #include "predict/search_reasons.h"
 #include "predict/search_settings.h"
 #include "predict/step_draws.h"
@@ -45,9 +48,14 @@ HardwareProfile nodes_of(int ranks) {
 
 std::size_t index_of(int i) { return static_cast<std::size_t>(i); }
 
-std::int64_t needed(const Recipe& recipe) {
+// Of the rank with the most.
+template <class BytesOf>
+std::int64_t bytes_of_fullest(const Recipe& recipe, BytesOf bytes_of) {
   const Topology topology(recipe.topology, workload_of(recipe));
-  return needed_of_device(predict_memory(recipe, topology, full_step(recipe, topology)), topology, {});
+  std::int64_t most = 0;
+  for (const StageRankMemory& stage : predict_memory(recipe, topology, full_step(recipe, topology)).stages)
+    most = std::max(most, (stage.rank.*bytes_of)());
+  return most;
 }
 
 struct Tried {
@@ -151,7 +159,7 @@ TEST(Search, NoBoundExceedsASimulation) {
 // As much memory as makes some layouts too large and others compute activations again.
 TEST(Search, CandidatesAreRecipesThatFit) {
   const Recipe recipe = parse_recipe(
-      "topology: {modules: {images: {kind: encoder, dp: 2}, language: {kind: language, tp: 2, ep: 2}}}\n"
+      "topology: {modules: {images: {kind: encoder}, language: {kind: language, tp: 2, ep: 2}}}\n"
       "model: {provider: nemotron-vlm-20l, language: {experts: 16}}\n"
       "data: {sequence_length: 4096}\n"
       "train: {micro_batch: 2, global_batch: 4}\n");
@@ -164,7 +172,9 @@ TEST(Search, CandidatesAreRecipesThatFit) {
     const Recipe again = parse_recipe(to_yaml(candidate.recipe));
     EXPECT_EQ(again.train.global_batch, 4);
     EXPECT_LE(ranks_of(layout_of(again)), 4);
-    EXPECT_EQ(needed(again), candidate.memory);
+    EXPECT_EQ(bytes_of_fullest(again, &RankMemory::needed), candidate.memory);
+    EXPECT_EQ(bytes_of_fullest(again, &RankMemory::device), candidate.with_slack);
+    EXPECT_GT(candidate.with_slack, candidate.memory);
     EXPECT_LE(candidate.memory, result.memory_limit);
     EXPECT_DOUBLE_EQ(simulate(again, nodes_of(4)).iteration_s, candidate.simulation.iteration_s);
   }
@@ -315,22 +325,142 @@ TEST(SearchSettings, TheCheapestSetThatFitsIsChosen) {
 }
 
 TEST(SearchReasons, NameWhereTheTimeWentAndWhatChanged) {
-  const Recipe given = tiny({{"topology.modules.language.ep", "1"}});
+  const Recipe given = tiny({{"topology.modules.language.dp", "2"}});
   Recipe other = given;
   other.topology.modules[0].dp = 2;
   other.model.recompute = {"norms"};
-  const auto simulation = [](double compute, double waiting) {
-    Simulation result = {.iteration_s = compute + waiting};
+  const auto simulation = [](double compute, double waiting, double batches) {
+    Simulation result = {.iteration_s = compute + waiting + batches};
     result.modules = {{.name = "images", .ranks = 1, .compute = 1.0}, {.name = "language", .ranks = 1}};
     result.modules[1].compute = compute;
     result.modules[1].waiting = waiting;
+    result.modules[1].exposed[static_cast<std::size_t>(CommKind::Batches)] = batches;
     return result;
   };
-  const Simulation before = simulation(0.5, 0.5), after = simulation(0.55, 0.1);
-  EXPECT_EQ(compare_layouts({given, before}, {other, after}, 8),
-            "-0.400 s waiting (images on 2 ranks instead of 1 rank); +0.050 s compute (recompute norms instead "
-            "of no recompute)");
-  EXPECT_EQ(compare_layouts({given, before}, {given, before}, 8), "as fast as given");
+  const auto compare = [&](const Recipe& changed, const Simulation& before, const Simulation& after) {
+    return compare_layouts({given, before}, {changed, after}, "the recipe as given", 8);
+  };
+  const Simulation before = simulation(0.5, 0.5, 0.01);
+  EXPECT_EQ(compare(other, before, simulation(0.55, 0.1, 0.02)),
+            "-0.340 s against the recipe as given: -0.400 s waiting (images on 2 ranks instead of 1 rank); +0.050 s "
+            "compute (recompute norms instead of none); +0.010 s the rest");
+  EXPECT_EQ(compare(other, before, simulation(0.55, 0.5, 0.01)),
+            "+0.050 s against the recipe as given: +0.050 s compute (recompute norms instead of none); +0.000 s the "
+            "rest (images on 2 ranks instead of 1 rank)");
+  EXPECT_EQ(compare(tiny({{"topology.modules.language.dp", "2"}, {"train.prefetch", "1"}}), before,
+                    simulation(0.5, 0.45, 0.01)),
+            "-0.050 s against the recipe as given: -0.050 s waiting (prefetch 1 instead of 0)");
+  EXPECT_EQ(compare(given, before, before), "as fast as the recipe as given");
+  EXPECT_EQ(compare(other, before, before),
+            "as fast as the recipe as given (recompute norms instead of none, images on 2 ranks instead of 1 rank)");
+}
+
+// On slow nodes, so that settings change its time by milliseconds.
+Recipe large(const Overrides& overrides = {}) {
+  return parse_recipe(
+      "topology: {modules: {images: {kind: encoder}, language: {kind: language, tp: 2, ep: 2, pp: 2, dp: 4}}}\n"
+      "model: {provider: nemotron-vlm-20l, language: {experts: 16}, sequence_parallel: true}\n"
+      "data: {sequence_length: 4096}\n"
+      "train: {micro_batch: 1, global_batch: 32, stage: stage3}\n"
+      "optimizer: {overlap_grad_reduce: true, overlap_param_gather: true}\n",
+      overrides);
+}
+
+struct Change {
+  Overrides overrides{};
+  std::string text{};  // of the difference to large()
+};
+// A recipe may have all of these.
+const std::vector<Change> kSettings = {
+    {{{"train.prefetch", "1"}}, "prefetch 1 instead of 0"},
+    {{{"train.micro_batch", "2"}}, "micro batch 2 instead of 1"},
+    {{{"model.recompute", "[mamba, norms]"}}, "recompute mamba+norms instead of none"},
+    {{{"model.tp_overlap_pieces", "4"}}, "tp pieces 4 instead of 1"},
+    {{{"model.expert_overlap_pieces", "2"}}, "expert pieces 2 instead of 1"},
+    {{{"optimizer.overlap_param_gather", "false"}}, "not overlapping gathers"},
+    {{{"optimizer.overlap_grad_reduce", "false"}, {"optimizer.overlap_param_gather", "false"}},
+     "not overlapping reductions"},
+    {{{"topology.modules.images.tp", "2"}}, "images tp 2 instead of 1"},
+    {{{"topology.modules.language.vpp", "2"}}, "vpp 2 instead of 1"},
+};
+
+std::vector<Change> single_changes() {
+  std::vector<Change> changes = {
+      {{{"model.recompute", "[full]"}}, "recompute full instead of none"},
+      {{{"model.sequence_parallel", "false"}}, "not sequence parallel"},
+      {{{"topology.modules.images.dp", "4"}}, "images on 4 ranks instead of 1 rank"},
+      {{{"topology.modules.language.ep", "1"}}, "ep 1 instead of 2"},
+      {{{"topology.modules.language.ep", "8"}}, "ep 8 on 2 nodes instead of 2 inside a node"},
+      {{{"topology.modules.language.pp", "1"}}, "pp 1 instead of 2"},
+      {{{"topology.modules.language.tp", "1"}, {"topology.modules.language.dp", "8"}}, "tp 1 instead of 2"},
+      {{{"topology.modules.language.cp", "2"}, {"topology.modules.language.pp", "1"}}, "cp 2 instead of 1"},
+      {{{"topology.modules.language.rank_offset", "0"}, {"topology.modules.images.rank_offset", "16"}},
+       "language from the start of a node"},
+      {{{"topology.colocated", "true"}, {"topology.modules.images.tp", "4"}, {"topology.modules.images.dp", "4"}},
+       "images on the language model's ranks"},
+  };
+  changes.insert(changes.end(), kSettings.begin(), kSettings.end());
+  return changes;
+}
+
+struct Simulated {
+  Recipe recipe{};
+  Simulation simulation{};
+};
+
+Simulated simulated(const Overrides& overrides) {
+  const Recipe recipe = large(overrides);
+  return {recipe, simulate(recipe, slower(nodes_of(4), {.compute = 0.1, .links = 0.1}))};
+}
+
+std::string reasons_of(const Simulated& given, const Simulated& other) {
+  return compare_layouts({given.recipe, given.simulation}, {other.recipe, other.simulation}, "the recipe as given", 4);
+}
+
+TEST(SearchReasons, NameEachSettingThatChangesAPart) {
+  const Simulated given = simulated({});
+  for (const Change& change : single_changes()) {
+    const std::string why = reasons_of(given, simulated(change.overrides));
+    EXPECT_THAT(why, HasSubstr(change.text));
+    for (const std::string& reason : split(why, ';'))
+      if (reason.find("the rest") == std::string::npos) EXPECT_THAT(reason, HasSubstr(" (")) << why;
+  }
+}
+
+TEST(SearchReasons, NameAllSettingsThatDiffer) {
+  Overrides all;
+  for (const Change& change : kSettings) all.insert(all.end(), change.overrides.begin(), change.overrides.end());
+  const std::string why = reasons_of(simulated({}), simulated(all));
+  for (const Change& change : kSettings) EXPECT_THAT(why, HasSubstr(change.text));
+}
+
+std::vector<std::int64_t> milliseconds_in(const std::string& why) {
+  static const std::regex number(R"(([+-]\d+\.\d{3}) s )");
+  std::vector<std::int64_t> found;
+  for (std::sregex_iterator match(why.begin(), why.end(), number); match != std::sregex_iterator(); ++match)
+    found.push_back(std::llround(1e3 * std::stod((*match)[1])));
+  return found;
+}
+
+// To the millisecond, as the tables show times. What is left for the rest are parts of less than 5 % of the largest.
+TEST(SearchReasons, AddUpToTheDifference) {
+  const auto shown = [](const Simulated& s) { return std::llround(1e3 * s.simulation.iteration_s); };
+  std::vector<Simulated> all = {simulated({})};
+  for (const Change& change : single_changes()) all.push_back(simulated(change.overrides));
+  for (const Simulated& a : all)
+    for (const Simulated& b : all) {
+      const std::string why = reasons_of(a, b);
+      const std::vector<std::int64_t> parts = milliseconds_in(why);
+      if (parts.empty()) {
+        EXPECT_EQ(shown(a), shown(b)) << why;
+        continue;
+      }
+      ASSERT_GE(parts.size(), 2) << why;
+      EXPECT_EQ(parts[0], shown(b) - shown(a)) << why;
+      EXPECT_EQ(std::accumulate(parts.begin() + 1, parts.end(), std::int64_t{0}), parts[0]) << why;
+      if (why.find("the rest") != std::string::npos)
+        EXPECT_LE(std::abs(parts.back()), 5 + std::abs(parts[1]) / 10) << why;
+    }
 }
 
 }  // namespace

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "base/error.h"
 #include "base/strings.h"
 #include "predict/scale_nodes.h"
@@ -12,6 +14,7 @@ namespace braid {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 
 // `topology`: as YAML.
@@ -62,6 +65,22 @@ INSTANTIATE_TEST_SUITE_P(
         "  modules:\n    images: {kind: encoder, dp: 2, pp: 2}\n    language: {tp: 2, cp: 2, dp: 4}\n",
         "  colocated: true\n  modules:\n    images: {kind: encoder, dp: 8}\n    language: {tp: 2, dp: 4}\n",
         "  colocated: true\n  modules:\n    images: {kind: encoder, dp: 8}\n    language: {dp: 4, pp: 2}\n"));
+
+// More experts are more parameters to update, but not for the encoder on the same ranks.
+TEST(Simulate, TimesOfAnUpdateAreThoseOfTheModulesThatHaveTheParameters) {
+  const auto compute = [](const char* experts) {
+    const Recipe recipe = parse_recipe(
+        "topology: {colocated: true, modules: {images: {kind: encoder}, language: {}}}\n"
+        "model: {provider: nemotron-vlm-20l}\n",
+        {{"model.language.experts", experts}});
+    const Simulation simulation = simulate(recipe, h100());
+    return std::pair(simulation.modules[0].compute, simulation.modules[1].compute);
+  };
+  const auto [images, language] = compute("8");
+  const auto [images_of_more, language_of_more] = compute("16");
+  EXPECT_DOUBLE_EQ(images_of_more, images);
+  EXPECT_GT(language_of_more, language);
+}
 
 // Two replicas of an encoder feed eight of the language model: one feeds four.
 TEST(ReducedWorld, KeepsTheRatioOfReplicas) {
@@ -163,6 +182,57 @@ TEST(Simulate, RanksOfAHostShareItsCores) {
   EXPECT_NEAR(simulate(recipe, host).iteration_s, 1.25 * shared.iteration_s, 1e-9 * shared.iteration_s);
 }
 
+// A host on which times can be counted: each attention takes 1 s forward and 2 s backward, an update 3 s, a call of a
+// collective 2 s, of which it computes 1 s. All else takes no time.
+HardwareProfile counting_host(int cores) {
+  HardwareProfile host;
+  host.device = "cpu";
+  host.cores = cores;
+  host.crowding = 1.25;
+  host.collective_us = 2e6;
+  host.collective_cpu = 0.5;
+  host.inside_node = host.between_nodes = {.latency_us = 0, .rates = {{1, 1e15}}};
+  host.operators.fill({.latency_us = 0, .rates = {{{1, 1, 1}, 1e15}}});
+  const auto latency_us = [&](Operator op) -> double& {
+    return host.operators[static_cast<std::size_t>(op)].latency_us;
+  };
+  latency_us(Operator::Attention) = 1e6;
+  latency_us(Operator::AttentionBackward) = 2e6;
+  latency_us(Operator::Update) = 3e6;
+  return host;
+}
+
+// Four replicas of four layers with attention, four microbatches, gradients in two buckets of about equal size.
+Recipe four_replicas(bool overlap_grad_reduce, bool overlap_param_gather = false) {
+  return parse_recipe(
+      "topology: {modules: {language: {dp: 4}}}\nmodel: {provider: tiny-llava, dtype: float32}\n"
+      "train: {micro_batch: 2, global_batch: 32}\noptimizer: {bucket_count: 2}\n",
+      {{"optimizer.overlap_grad_reduce", overlap_grad_reduce ? "true" : "false"},
+       {"optimizer.overlap_param_gather", overlap_param_gather ? "true" : "false"}});
+}
+
+// A rank calls two reductions, two gathers and the all-reduce over all ranks.
+constexpr double kComputed = 4 * 4 * (1 + 2) + 3, kCalls = 2 + 2 + 1;
+
+// A rank with a core of its own hides the reduction of the first bucket.
+TEST(Simulate, OverlappedReductionsRunBesideTheLastBackward) {
+  for (const SimulateOptions& options : {SimulateOptions{}, one_by_one()}) {
+    EXPECT_NEAR(simulate(four_replicas(false), counting_host(4), options).iteration_s, kComputed + 2 * kCalls, 1e-6);
+    EXPECT_NEAR(simulate(four_replicas(true), counting_host(4), options).iteration_s, kComputed + 2 * kCalls - 2, 1e-6);
+  }
+}
+
+// Cores that are busy all the time gain nothing from it: a collective computes for as long, whatever runs beside it.
+TEST(Simulate, OverlappedCollectivesNeedCoresToo) {
+  const double of_rank = kComputed + 1 * kCalls, of_cores = 4 * of_rank * 1.25 / 2;
+  for (const SimulateOptions& options : {SimulateOptions{}, one_by_one()})
+    for (const auto& [reduce, gather] : {std::pair(false, false), {true, false}, {true, true}}) {
+      const Simulation step = simulate(four_replicas(reduce, gather), counting_host(2), options);
+      EXPECT_NEAR(step.iteration_s, of_cores, 1e-6) << reduce << gather;
+      EXPECT_EQ(step.bound_by, "host: cores");
+    }
+}
+
 // Of 12,288 ranks, one replica of each module is played.
 TEST(Simulate, LargeWorldsArePlayedAsSmallOnes) {
   const Simulation large =
@@ -176,10 +246,10 @@ TEST(Simulate, LargeWorldsArePlayedAsSmallOnes) {
 
 TEST(ScaleToNodes, AddsReplicasOfTheLanguageModel) {
   const Recipe recipe = load_recipe(BRAID_SOURCE_DIR "/recipes/nemotron-vlm-54l-9n.yaml");
-  const ScaledRecipe scaled = scale_to_nodes(recipe, {17}, 8);
+  const ScaledRecipe scaled = scale_to_nodes(recipe, {17}, h100());
   EXPECT_EQ(scaled.how, "language.dp 32 -> 64, global_batch 192 -> 384");
   EXPECT_EQ(simulate(scaled.recipe, h100()).ranks, 136);
-  const ScaledRecipe both = scale_to_nodes(recipe, {18, 2}, 8);
+  const ScaledRecipe both = scale_to_nodes(recipe, {18, 2}, h100());
   EXPECT_EQ(both.how, "images.dp 8 -> 16, language.dp 32 -> 64, global_batch 192 -> 384");
 }
 
@@ -199,32 +269,62 @@ TEST(FullStep, HasPicturesThatTheDataSetMayHave) {
   EXPECT_EQ(patches("{" + media + ", path: some/set, pictures: {max_patches: 20}}"), 16);
 }
 
-TEST(ScaleToNodes, RefusesWhatItCannotUse) {
-  const auto told = [](const Recipe& recipe, const NodeCounts& counts) {
-    return testing::error_of<ConfigError>([&] { scale_to_nodes(recipe, counts, 8); });
-  };
-  EXPECT_THAT(told(tiny("  modules:\n    language: {dp: 1}\n"), {2, 1}),
-              HasSubstr("no encoder of the recipe has ranks"));
-  EXPECT_THAT(told(tiny("  modules:\n    language: {dp: 1}\n"), {1 << 30}), HasSubstr("larger than braid can count"));
+std::string why_not(const Recipe& recipe, const NodeCounts& counts, const HardwareProfile& hardware = h100()) {
+  return testing::error_of<ConfigError>([&] { scale_to_nodes(recipe, counts, hardware); });
 }
 
-// 8 replicas of the encoder feed 128 of the language model on 33 nodes. On 34 they would feed 132.
+TEST(ScaleToNodes, RefusesWhatItCannotUse) {
+  const Recipe recipe = tiny("  modules:\n    language: {dp: 1}\n");
+  EXPECT_THAT(why_not(recipe, {2, 1}), HasSubstr("no encoder of the recipe has ranks"));
+  EXPECT_THAT(why_not(recipe, {1 << 30}),
+              AllOf(HasSubstr("the largest possible world has 131072 ranks"), HasSubstr("use --nodes 16384")));
+  EXPECT_THAT(why_not(recipe, {std::numeric_limits<int>::max()}), HasSubstr("use --nodes 16384"));
+}
+
+// 8 replicas of the encoder feed 128 of the language model on 33 nodes. On 34 they would feed 132, but 16 could.
 TEST(ScaleToNodes, NamesNumbersOfNodesThatFit) {
   const Recipe recipe = load_recipe(BRAID_SOURCE_DIR "/recipes/nemotron-vlm-54l-33n.yaml");
-  EXPECT_THAT(testing::error_of<ConfigError>([&] { scale_to_nodes(recipe, {34}, 8); }),
+  EXPECT_THAT(why_not(recipe, {34}),
               AllOf(HasSubstr("the recipe cannot be scaled to 34 nodes: images.dp=8 and language.dp=132"),
-                    HasSubstr("use --nodes 33 or --nodes 35")));
-  EXPECT_EQ(scale_to_nodes(recipe, {35}, 8).how, "language.dp 128 -> 136, global_batch 768 -> 816");
+                    HasSubstr("use --nodes 33, --nodes 35 or --encoder-nodes 2")));
+  EXPECT_EQ(scale_to_nodes(recipe, {35}, h100()).how, "language.dp 128 -> 136, global_batch 768 -> 816");
+  EXPECT_EQ(scale_to_nodes(recipe, {34, 2}, h100()).how, "images.dp 8 -> 16");
+  EXPECT_THAT(why_not(recipe, {33, 33}), AllOf(HasSubstr("cannot be scaled to 33 nodes: 0 of 264 ranks are left"),
+                                               ContainsRegex("use --nodes [0-9]+ or --encoder-nodes [0-9]+")));
+  EXPECT_THAT(why_not(recipe, {20000}), HasSubstr("use --nodes 16383"));
 }
 
 TEST(ScaleToNodes, RefusesHalfReplicas) {
-  const Recipe recipe = tiny("  modules:\n    language: {tp: 2, dp: 1}\n");
-  try {
-    scale_to_nodes(recipe, {1}, 7);
-    FAIL();
-  } catch (const ConfigError& e) {
-    EXPECT_THAT(e.what(), HasSubstr("1 nodes have 7 ranks, of which 7 are left for language, whose replicas have 2"));
-  }
+  HardwareProfile seven = h100();
+  seven.ranks_per_node = 7;
+  EXPECT_THAT(why_not(tiny("  modules:\n    language: {tp: 2, dp: 1}\n"), {1}, seven),
+              AllOf(HasSubstr("cannot be scaled to 1 node: 7 of 7 ranks are left for language, whose replicas have 2"),
+                    HasSubstr("use --nodes 2")));
+  EXPECT_THAT(
+      why_not(tiny("  modules:\n    images: {kind: encoder, tp: 2, dp: 2}\n    language: {dp: 4}\n"), {2, 1}, seven),
+      AllOf(HasSubstr("7 instead of 4 ranks for encoders would give images 3.5 replicas instead of 2"),
+            HasSubstr("where: --encoder-nodes")));
+}
+
+// One rank of an encoder is a quarter of a node; a whole node for it is another layout.
+TEST(ScaleToNodes, OffersWholeNodesForEncoders) {
+  HardwareProfile four = h100();
+  four.ranks_per_node = 4;
+  const Recipe recipe = tiny("  modules:\n    images: {kind: encoder, dp: 1}\n    language: {tp: 2, dp: 1}\n");
+  EXPECT_THAT(why_not(recipe, {2}, four), AllOf(HasSubstr("7 of 8 ranks are left for language, whose replicas have 2"),
+                                                HasSubstr("use --encoder-nodes 1")));
+  EXPECT_EQ(scale_to_nodes(recipe, {2, 1}, four).how, "images.dp 1 -> 4, language.dp 1 -> 2, global_batch 32 -> 64");
+}
+
+// All ranks share the cores of the host.
+TEST(ScaleToNodes, ACpuIsOneNode) {
+  const Recipe recipe = tiny("  modules:\n    language: {dp: 1}\n");
+  const HardwareProfile cpu = load_hardware("cpu-2");
+  EXPECT_EQ(scale_to_nodes(recipe, {1}, cpu).recipe.topology.modules.back().dp, 2);
+  EXPECT_THAT(why_not(recipe, {2}, cpu), HasSubstr("the CPU profile 'cpu-2' describes one host, not 2 nodes"));
+  EXPECT_THAT(why_not(recipe, {1, 1}, cpu), HasSubstr("so encoders cannot have nodes of their own"));
+  EXPECT_THAT(why_not(tiny("  modules:\n    language: {tp: 4, dp: 1}\n"), {1}, cpu),
+              HasSubstr("leave out --nodes, or"));
 }
 
 }  // namespace

@@ -146,6 +146,7 @@ PlanLayout layout_of(const Choice& choice) {
   layout.memory = memory_of(choice);
   for (const PlanStageMemory& stage : layout.memory)
     layout.needed_bytes = std::max(layout.needed_bytes, stage.needed_bytes);
+  layout.device_bytes = 1.1 * layout.needed_bytes;
   layout.fits = layout.needed_bytes < 72e9;
   layout.bound_by = choice.encoder_ranks < 4 ? "images backward" : "language backward";
   layout.reason = !layout.fits               ? "needs more memory than a rank has"
