@@ -103,20 +103,20 @@ class Scaling {
 };
 
 // The largest number up to `below` and the smallest from `above` on, within 1 to `most`, that fit.
-std::vector<int> nearest(int below, int above, int most, const std::function<bool(int)>& fits) {
+std::vector<int> nearest(std::int64_t below, std::int64_t above, int most, const std::function<bool(int)>& fits) {
   constexpr int kFarthest = 256;
   std::vector<int> found;
-  below = std::min(below, most);
-  for (int count = below; count > std::max(0, below - kFarthest); --count)
-    if (fits(count)) {
-      found.push_back(count);
-      break;
+  const auto take_first = [&](std::int64_t from, int direction) {
+    for (int distance = 0; distance < kFarthest; ++distance) {
+      const std::int64_t count = from + direction * distance;
+      if (count < 1 || count > most) return;
+      if (!fits(static_cast<int>(count))) continue;
+      found.push_back(static_cast<int>(count));
+      return;
     }
-  for (int distance = 0; distance < kFarthest && distance <= most - above; ++distance)
-    if (fits(above + distance)) {
-      found.push_back(above + distance);
-      break;
-    }
+  };
+  take_first(std::min<std::int64_t>(below, most), -1);
+  take_first(above, 1);
   return found;
 }
 
@@ -132,18 +132,18 @@ std::string fix_of(const Recipe& recipe, const NodeCounts& wanted, int ranks_per
     }
   };
   std::vector<std::string> options;
-  const int nodes_before = std::min(wanted.nodes, most_nodes + 1);  // one more is no overflow
-  for (const int nodes : nearest(nodes_before - 1, nodes_before + 1, most_nodes, [&](int n) {
+  const std::int64_t wanted_nodes = wanted.nodes;
+  for (const int nodes : nearest(wanted_nodes - 1, wanted_nodes + 1, most_nodes, [&](int n) {
          return fits({n, wanted.encoder_nodes});
        }))
     options.push_back(fmt::format("--nodes {}", nodes));
-  if (const std::int64_t ranks = encoder_ranks(recipe.topology); ranks > 0) {
-    const std::int64_t given = std::int64_t{wanted.encoder_nodes.value_or(0)} * ranks_per_node;
-    const std::int64_t before = wanted.encoder_nodes ? given : ranks;  // which may not fill whole nodes
-    const auto most = std::min(wanted.nodes, most_nodes) - 1;
-    const auto below = static_cast<int>(std::min<std::int64_t>((before - 1) / ranks_per_node, most));
-    const auto above = static_cast<int>(std::min<std::int64_t>(before / ranks_per_node, most) + 1);
-    for (const int nodes : nearest(below, above, most, [&](int n) { return fits({wanted.nodes, n}); }))
+  // Without --encoder-nodes, the ranks of encoders may fill only a part of their last node.
+  if (std::int64_t ranks = encoder_ranks(recipe.topology); ranks > 0) {
+    if (wanted.encoder_nodes) ranks = std::int64_t{*wanted.encoder_nodes} * ranks_per_node;
+    for (const int nodes : nearest((ranks - 1) / ranks_per_node, ranks / ranks_per_node + 1,
+                                   std::min(wanted.nodes, most_nodes) - 1, [&](int n) {
+                                     return fits({wanted.nodes, n});
+                                   }))
       options.push_back(fmt::format("--encoder-nodes {}", nodes));
   }
   if (options.empty() && wanted.encoder_nodes && fits({wanted.nodes})) return "leave out --encoder-nodes";

@@ -182,8 +182,8 @@ TEST(Simulate, RanksOfAHostShareItsCores) {
   EXPECT_NEAR(simulate(recipe, host).iteration_s, 1.25 * shared.iteration_s, 1e-9 * shared.iteration_s);
 }
 
-// A host on which times can be counted: each attention takes 1 s forward and 2 s backward, an update 3 s, a call of a
-// collective 2 s, of which it computes 1 s. All else takes no time.
+// A host on which times can be counted. The forward of an attention takes 1 s, its backward 2 s, and an update 3 s. A
+// collective takes 2 s and needs a core for 1 s. Other operators take no time.
 HardwareProfile counting_host(int cores) {
   HardwareProfile host;
   host.device = "cpu";
