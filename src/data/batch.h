@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "plan/sample_range.h"
+#include "samples/sequence_identity.h"
 
 namespace braid {
 
@@ -33,6 +34,7 @@ struct LanguageBatch {
   std::vector<LanePosition> positions{};          // after a step's last batch, of the lanes that this reader reports
   // By encoder, sample and item: the sub-sequence with its embeddings. May be empty if no item is ever damaged.
   std::vector<std::vector<std::vector<std::int64_t>>> sequence_of{};
+  std::vector<SequenceIdentity> identities{};  // by sample, on the leader
 };
 
 using Extent = std::vector<std::int64_t>;  // as in MediaItem
@@ -47,6 +49,7 @@ struct EncoderBatch {
   std::vector<Extent> extents;          // by item
   std::vector<std::int64_t> sample_of;  // by item, on the leader: which of the replica's samples has it, ascending
   std::vector<bool> damaged{};  // by item, on the leader: its values could not be read and are zeros; empty: none
+  std::vector<SequenceIdentity> identities{};  // by sample, on the leader; empty: the data set has nothing for the encoder
 };
 
 template <class Batch>

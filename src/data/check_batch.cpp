@@ -50,6 +50,13 @@ void check_sequences_of_items(const LanguageBatch& batch, std::int64_t samples) 
          batch.offsets.size() - 1);
 }
 
+void check_identities(const std::vector<SequenceIdentity>& identities, std::int64_t samples) {
+  expect(std::ssize(identities) == samples && std::ranges::none_of(identities, [](const SequenceIdentity& identity) {
+           return identity.hash == 0;
+         }),
+         "a batch identifies {} sequences, but has {}", identities.size(), samples);
+}
+
 }  // namespace
 
 void check_batch(const LanguageBatch& batch, std::int64_t samples, const LanguageExpects& expected) {
@@ -66,6 +73,7 @@ void check_batch(const LanguageBatch& batch, std::int64_t samples, const Languag
   for (const auto& rows : batch.rows)
     expect(std::ssize(rows) == samples, "a batch counts embeddings for {} samples, but has {}", rows.size(), samples);
   check_sequences_of_items(batch, samples);
+  check_identities(batch.identities, samples);
 }
 
 void check_batch(const EncoderBatch& batch, std::int64_t samples, const EncoderConfig& config) {
@@ -77,6 +85,7 @@ void check_batch(const EncoderBatch& batch, std::int64_t samples, const EncoderC
   expect(batch.damaged.empty() || batch.damaged.size() == batch.extents.size(),
          "{}: a batch has {} items but says of {} whether they are damaged", config.name, batch.extents.size(),
          batch.damaged.size());
+  if (!batch.identities.empty() || !batch.extents.empty()) check_identities(batch.identities, samples);
   std::int64_t rows = 0;
   for (const Extent& extent : batch.extents) {
     expect(std::ssize(extent) == extent_dims(config.model) &&

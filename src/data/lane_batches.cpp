@@ -147,6 +147,7 @@ class LanguageLaneReader : public BatchReader<LanguageBatch> {
       batch.offsets.push_back(at);
       for (const MediaPlan& media : sample.tokens.media) embeddings += media.embeddings;
     }
+    batch.identities.push_back(identity_of(pack));
     if (at < end) batch.offsets.push_back(end);
     for (std::size_t k = 0; k < batch.rows.size(); ++k) {
       const bool sees = takes_pictures(set_->options, set_->options.media[k].encoder);
@@ -172,7 +173,8 @@ class EncoderLaneReader : public BatchReader<EncoderBatch> {
     EncoderBatch batch;
     const std::vector<Pack> packs = packs_.next();
     std::vector<PictureJob> jobs;
-    for (std::size_t s = 0; s < packs.size(); ++s)
+    for (std::size_t s = 0; s < packs.size(); ++s) {
+      batch.identities.push_back(identity_of(packs[s]));
       for (const ReadSample& sample : packs[s]) {
         add_picture_jobs(sample, jobs);
         for (const MediaPlan& media : sample.tokens.media) {
@@ -180,6 +182,7 @@ class EncoderLaneReader : public BatchReader<EncoderBatch> {
           batch.sample_of.push_back(static_cast<std::int64_t>(s));
         }
       }
+    }
     if (jobs.empty()) return batch;
     const int patch = set_->options.vision->patch;
     batch.values = at::empty({patches_of(jobs), std::int64_t{3} * patch * patch}, at::kByte);

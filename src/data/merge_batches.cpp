@@ -32,6 +32,7 @@ EncoderBatch merge(std::vector<BatchPart> parts) {
     }
     if (any_damage && batch.damaged.empty()) batch.damaged.assign(items, false);
     merged.damaged.insert(merged.damaged.end(), batch.damaged.begin(), batch.damaged.end());
+    std::move(batch.identities.begin(), batch.identities.end(), std::back_inserter(merged.identities));
     first_sample += samples;
   }
   if (!values.empty()) merged.values = at::cat(values);

@@ -53,6 +53,7 @@ class LanguageReader : public BatchReader<LanguageBatch> {
       for (const std::int64_t length : tokens.lengths) batch.offsets.push_back(batch.offsets.back() + length);
       for (std::size_t m = 0; m < media_.size(); ++m)
         batch.rows[m].push_back((tokens.ids == media_[m].id).sum().item<std::int64_t>());
+      batch.identities.push_back(identity_of_mock(number));
       ids.push_back(tokens.ids);
       labels.push_back(tokens.labels);
     }
@@ -78,12 +79,14 @@ class EncoderReader : public BatchReader<EncoderBatch> {
     EncoderBatch batch;
     std::vector<at::Tensor> values;
     const std::vector<std::int64_t> numbers = numbers_.next();
-    for (std::size_t s = 0; s < numbers.size(); ++s)
+    for (std::size_t s = 0; s < numbers.size(); ++s) {
+      batch.identities.push_back(identity_of_mock(numbers[s]));
       for (MediaItem& item : source_.media(encoder_, numbers[s])) {
         values.push_back(std::move(item.values));
         batch.extents.push_back(std::move(item.extent));
         batch.sample_of.push_back(static_cast<std::int64_t>(s));
       }
+    }
     if (!values.empty()) batch.values = at::cat(values);
     return batch;
   }

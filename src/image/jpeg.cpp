@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <csetjmp>
 #include <cstdio>
+#include <new>
 #include <vector>
 
 // jpeglib.h needs <cstdio> before it.
 // clang-format off
 #include <jpeglib.h>
+#include <jerror.h>
 // clang-format on
 
 #include "image/codecs.h"
@@ -59,7 +61,10 @@ class Decompressor {
   // destructors.
   template <class Body>
   void call(const Body& body) {
-    if (setjmp(failure_) != 0) throw DataError(fmt::format("damaged JPEG: {}", message_));
+    if (setjmp(failure_) != 0) {
+      if (errors_.msg_code == JERR_OUT_OF_MEMORY) throw std::bad_alloc();  // says nothing about the picture
+      throw DataError(fmt::format("damaged JPEG: {}", message_));
+    }
     if (!body()) throw DataError("the JPEG file ends early");
   }
 

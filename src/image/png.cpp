@@ -4,6 +4,8 @@
 
 #include <csetjmp>
 #include <cstring>
+#include <new>
+#include <string_view>
 #include <vector>
 
 #include "image/codecs.h"
@@ -18,7 +20,7 @@ class PngReader {
     info_ = png_ != nullptr ? png_create_info_struct(png_) : nullptr;
     if (info_ == nullptr) {
       png_destroy_read_struct(&png_, nullptr, nullptr);
-      throw DataError("libpng could not start: out of memory, or another version than its headers");
+      throw std::runtime_error("libpng could not start: out of memory, or another version than its headers");
     }
     png_set_read_fn(png_, this, read);
   }
@@ -31,7 +33,12 @@ class PngReader {
   // Calls functions of libpng. `body` must not create objects with destructors.
   template <class Body>
   void call(const Body& body) {
-    if (setjmp(failure_) != 0) throw DataError(fmt::format("damaged PNG: {}", message_));
+    if (setjmp(failure_) != 0) {
+      const std::string_view message = message_;
+      // libpng's and zlib's words; they say nothing about the picture.
+      if (message.ends_with("ut of memory") || message == "insufficient memory") throw std::bad_alloc();
+      throw DataError(fmt::format("damaged PNG: {}", message));
+    }
     body();
   }
 

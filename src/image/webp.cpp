@@ -2,6 +2,7 @@
 #include <webp/decode.h>
 
 #include <cstring>
+#include <new>
 
 #include "image/codecs.h"
 #include "image/format_headers.h"
@@ -25,6 +26,7 @@ Image decode_webp(Bytes bytes) {
   const VP8StatusCode status = WebPDecode(frame.bitstream.data(), frame.bitstream.size(), &config);
   if (status == VP8_STATUS_NOT_ENOUGH_DATA || status == VP8_STATUS_SUSPENDED)
     throw DataError("the WebP data ends early");
+  if (status == VP8_STATUS_OUT_OF_MEMORY) throw std::bad_alloc();
   if (status != VP8_STATUS_OK)
     throw DataError(fmt::format("damaged WebP: status {} of libwebp", static_cast<int>(status)));
   if (PixelSize{config.output.width, config.output.height} != frame.size)

@@ -13,6 +13,7 @@
 #include "data/read_ahead.h"
 #include "dist/world.h"
 #include "mimo/size_table.h"
+#include "mimo/unequal_samples.h"
 #include "ops/cross_entropy.h"
 #include "plan/bridge.h"
 #include "tensor/host_copy.h"
@@ -42,7 +43,10 @@ class BatchFeed::Impl {
     encoder_readers_.resize(topology_.modules().size());
     for (int m = 0; m < static_cast<int>(topology_.modules().size()); ++m) {
       const Module& module = topology_.modules()[index(m)];
-      if (module.is_encoder) encoders_.push_back(m);
+      if (module.is_encoder)
+        encoders_.push_back(m);
+      else
+        language_ = m;
       if (!reads(module)) continue;
       const ReaderSamples read = {.all = samples,
                                   .own = samples_of_replica(module, samples, model.world().rank()),
@@ -78,6 +82,7 @@ class BatchFeed::Impl {
     if (!next_ || !next_->is_agreed) agree();
     if (next_->error) std::rethrow_exception(next_->error);
     if (next_->table.failed_ranks() > 0) wait_for_the_error_of_another_rank();
+    check_identities(first_sample);
     check_rows(first_sample, next_->table);
     batches_ = std::move(next_->batches);
     if (!batches_.language.empty()) positions_ = std::move(batches_.language.back().positions);
@@ -139,8 +144,8 @@ class BatchFeed::Impl {
   }
 
   // The first rank of a replica's first stage reads for the replica.
-  bool reads(const Module& module) const {
-    const int rank = model_.world().rank();
+  bool reads(const Module& module) const { return reads(module, model_.world().rank()); }
+  static bool reads(const Module& module, int rank) {
     if (!module.dense.contains(rank)) return false;
     return module.dense.coord(rank, "tp") == 0 && module.dense.coord(rank, "cp") == 0 &&
            module.dense.coord(rank, "pp") == 0;
@@ -160,6 +165,7 @@ class BatchFeed::Impl {
       for (std::size_t k = 0; k < encoders_.size(); ++k)
         for (std::int64_t s = 0; s < own.size(); ++s)
           next.table.expected(encoders_[k], mb * samples_ + own.begin + s) = batch.rows[k][index(s)];
+      note_identities(m, mb, batch.identities, next);
       next.batches.language.push_back(std::move(batch));
     }
   }
@@ -173,6 +179,7 @@ class BatchFeed::Impl {
       next.table.items(m, replica(module), mb) = static_cast<std::int64_t>(batch.extents.size());
       if (batch.values.defined())
         next.table.value_type(m, replica(module), mb) = static_cast<std::int64_t>(batch.values.scalar_type());
+      note_identities(m, mb, batch.identities, next);
       std::int64_t item = 0;  // of its sample
       for (std::size_t i = 0; i < batch.extents.size(); ++i) {
         item = i > 0 && batch.sample_of[i] == batch.sample_of[i - 1] ? item + 1 : 0;
@@ -182,6 +189,35 @@ class BatchFeed::Impl {
       }
       next.batches.encoders[index(m)].push_back(std::move(batch));
     }
+  }
+
+  void note_identities(int m, int microbatch, const std::vector<SequenceIdentity>& identities, Step& next) const {
+    const SampleRange own = samples_of_replica(topology_.modules()[index(m)], samples_, model_.world().rank());
+    for (std::int64_t s = 0; s < std::ssize(identities); ++s)
+      next.table.identity(m, microbatch * samples_ + own.begin + s) = identities[index(s)].hash;
+  }
+
+  void check_identities(std::int64_t first_sample) {
+    for (const int m : encoders_)
+      for (std::int64_t s = 0; s < next_->table.samples_of_step(); ++s)
+        if (const auto own = next_->table.identity(m, s); own != 0 && own != next_->table.identity(language_, s))
+          refuse_unequal_samples(model_.groups().world(), first_sample + s, holder(language_, s), holder(m, s));
+  }
+
+  // The leader that read a sample of the step for a module, and on that rank what it read.
+  SampleHolder holder(int m, std::int64_t sample) const {
+    const Module& module = topology_.modules()[index(m)];
+    const std::int64_t place = sample % samples_, microbatch = sample / samples_;
+    for (int rank = 0; rank < topology_.world_size(); ++rank) {
+      if (!reads(module, rank)) continue;
+      const SampleRange own = samples_of_replica(module, samples_, rank);
+      if (place < own.begin || place >= own.end) continue;
+      if (rank != model_.world().rank()) return {module.name, rank};
+      const auto& identities = module.is_encoder ? next_->batches.encoders[index(m)][index(microbatch)].identities
+                                                 : next_->batches.language[index(microbatch)].identities;
+      return {module.name, rank, identities[index(place - own.begin)].samples};
+    }
+    throw_check_failed(__FILE__, __LINE__, fmt::format("no rank reads sample {} of {}", sample, module.name));
   }
 
   void check_rows(std::int64_t first_sample, SizeTable& table) const {
@@ -297,6 +333,7 @@ class BatchFeed::Impl {
   const int microbatches_;
   const std::int64_t samples_;
   std::vector<int> encoders_;                                                // module indices
+  int language_ = 0;                                                         // module index
   std::unique_ptr<BatchReader<LanguageBatch>> language_reader_;              // on leaders
   std::vector<std::unique_ptr<BatchReader<EncoderBatch>>> encoder_readers_;  // by module, on leaders
   std::optional<Step> next_;                                                 // once started

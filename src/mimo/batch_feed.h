@@ -6,6 +6,9 @@
 // are not sent. Leaders then broadcast the text and the extents of its media to their replica, from host memory to host
 // memory, while the previous step ends; the values of media stay on the leader until a stage loads them (mimo/step.h).
 //
+// Text and media of a sample are read by different ranks, each with its own position in the data set. The sizes carry a
+// hash of the samples that each of them holds; ranks that would pair different samples end the run.
+//
 // Items whose values could not be read are marked in the sizes too: the text that contains one loses its labels.
 #pragma once
 
@@ -39,7 +42,7 @@ class BatchFeed {
   void take_sizes(const std::vector<double>& sums);
   // The next step's batches, valid until the following step is requested. Collective over the world if no sizes were
   // taken. Throws what a reader threw, on its rank; DataError on every rank when text and media of a sample do not
-  // match. `first_sample` is the number of the step's first sample.
+  // match, or belong to different samples. `first_sample` is the number of the step's first sample.
   const StepBatches& next_step(std::int64_t first_sample);
   // Where lanes continue after that step; each lane is reported by one rank.
   const std::vector<LanePosition>& positions() const;

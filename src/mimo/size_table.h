@@ -21,7 +21,7 @@ class SizeTable {
     for (const Module& module : topology.modules()) {
       const Size counts = 2 * Size{module.dense.size_of("dp")} * microbatches;
       modules_.push_back({size, size + counts});
-      size += counts + (module.is_encoder ? 3 * samples_of_step_ : 0);
+      size += counts + (module.is_encoder ? 4 : 1) * samples_of_step_;
     }
     values_.resize(static_cast<std::size_t>(size + 1));
   }
@@ -32,11 +32,13 @@ class SizeTable {
   // Of a microbatch of one replica of an encoder.
   Size& items(int module, int replica, int microbatch) { return count(module, replica, microbatch, 0); }
   Size& value_type(int module, int replica, int microbatch) { return count(module, replica, microbatch, 1); }
+  // SequenceIdentity::hash of a sample, as the module's leader read it; 0: an encoder that reads nothing.
+  Size& identity(int module, Size sample) { return at(of(module).samples + sample); }
   // Embeddings of a sample that an encoder produces, and that the text expects.
-  Size& given(int module, Size sample) { return at(of(module).rows + sample); }
-  Size& expected(int module, Size sample) { return at(of(module).rows + samples_of_step_ + sample); }
+  Size& given(int module, Size sample) { return at(of(module).samples + samples_of_step_ + sample); }
+  Size& expected(int module, Size sample) { return at(of(module).samples + 2 * samples_of_step_ + sample); }
   // Items of a sample whose values could not be read: the sum of their damage_bit()s, which a double holds exactly.
-  Size& damaged(int module, Size sample) { return at(of(module).rows + 2 * samples_of_step_ + sample); }
+  Size& damaged(int module, Size sample) { return at(of(module).samples + 3 * samples_of_step_ + sample); }
   // Item i has bit i; all items from the 53rd on share a bit.
   static Size damage_bit(Size item) { return Size{1} << std::min<Size>(item, 52); }
   Size& failed_ranks() { return values_.back(); }  // whose readers threw
@@ -47,7 +49,7 @@ class SizeTable {
 
  private:
   struct Begin {
-    Size counts, rows;
+    Size counts, samples;
   };
   const Begin& of(int module) const { return modules_[static_cast<std::size_t>(module)]; }
   Size& at(Size i) { return values_[static_cast<std::size_t>(i)]; }

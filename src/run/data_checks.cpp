@@ -6,6 +6,7 @@
 #include <system_error>
 
 #include "base/strings.h"
+#include "shards/check_shards.h"
 
 namespace braid {
 namespace {
@@ -75,6 +76,8 @@ class DataCheck {
         throw ConfigError(std::move(problems));
     });
     if (blend) attempt("loader.lanes loader.num_workers", [&] { check_lanes(blend, options); });
+    if (blend)
+      for (Problem& problem : unreadable_shards(*blend)) add(std::move(problem));
     (use == DataUse::Training ? blend_ : found_.evaluated) = std::move(blend);
   }
 

@@ -95,7 +95,7 @@ std::int64_t RankStep::agreed_bytes() const {
   std::int64_t table = 1;
   for (int m = 0; m < sizes_.modules(); ++m) {
     table += 2 * std::int64_t{module(m).dense.size_of("dp")} * options_.microbatches;
-    if (module(m).is_encoder) table += 3 * sizes_.samples() * options_.microbatches;
+    table += (module(m).is_encoder ? 4 : 1) * sizes_.samples() * options_.microbatches;
   }
   return (totals + gradients + stops + table) * kNumberBytes;
 }

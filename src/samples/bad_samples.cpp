@@ -27,6 +27,11 @@ void BadSamples::add(const DataSet& data, const SampleRef& ref, const std::strin
   if (is_new && say_) say_(fmt::format("{} ({} skipped)", what, damaged_.size()));
 }
 
+void BadSamples::say(const std::string& text) const {
+  const std::lock_guard lock(mutex_);
+  if (say_) say_(text);
+}
+
 std::string BadSamples::why_none_is_left() const {
   const std::lock_guard lock(mutex_);
   const std::string damaged =

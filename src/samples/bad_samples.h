@@ -28,6 +28,7 @@ class BadSamples {
   // A damaged sample, with its name for messages: a key in quotes. It counts once, however often epochs and readers
   // meet it. DataError if there are more than the limit.
   void add(const DataSet& data, const SampleRef& ref, const std::string& name, const std::string& reason);
+  void say(const std::string& text) const;  // a line of its own, about no sample
   std::set<SampleId> damaged() const;
   std::int64_t count() const;
 

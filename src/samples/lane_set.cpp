@@ -6,6 +6,8 @@
 namespace braid {
 namespace {
 
+constexpr std::size_t kMostOpenShards = 64;  // per process
+
 // A data set has pictures only: nothing that other encoders take.
 std::vector<int> tokens_without_input(const LaneSetOptions& options) {
   std::vector<int> tokens;
@@ -20,7 +22,7 @@ LaneSet::LaneSet(LaneSetOptions given)
     : options(std::move(given)),
       bad(options.bad ? options.bad : std::make_shared<BadSamples>(options.data.max_bad_samples, nullptr)),
       blend(open_blend(options.data.path, options.split)),
-      reader(blend),
+      reader(blend, kMostOpenShards, {options.read_pauses, [bad = bad](const std::string& text) { bad->say(text); }}),
       sequences(options.data, std::make_shared<Tokenizer>(load_tokenizer(options.data.tokenizer)), options.vision,
                 options.sequence_length, tokens_without_input(options)) {
   std::vector<Problem> problems = unreadable_leaves(*blend, options.data.fields);
@@ -67,7 +69,10 @@ Pack ReplicaLanes::next(int replica) {
   turn = (turn + 1) % per_replica_;
   PackLane& lane = *lanes_[static_cast<std::size_t>(number)];
   for (int attempt = 0; attempt < 2; ++attempt)  // after the end of evaluation, again from the start
-    if (std::optional<Pack> pack = lane.next()) return *std::move(pack);
+    if (std::optional<Pack> pack = lane.next()) {
+      for (ReadSample& sample : *pack) sample.lane = first_lane_ + number;
+      return *std::move(pack);
+    }
   throw DataError(fmt::format("lane {} of split '{}' has no sample that can be used in a sequence of {} tokens: {}",
                               first_lane_ + number, set_->options.split, set_->options.sequence_length,
                               bad().why_none_is_left()));

@@ -1,6 +1,7 @@
 // A data set as all readers of a process share it, and the lanes that one reader follows.
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
@@ -22,6 +23,10 @@ struct LaneSetOptions {
   std::vector<MediaToken> media{};      // of all encoders, in the topology's order
   std::optional<VisionInput> vision{};  // none: samples with pictures are refused
   std::shared_ptr<BadSamples> bad{};    // of the run; none: the set counts its own, and names none
+  // Between attempts to read a file that the system cannot deliver; then the run ends. Other ranks wait meanwhile, far
+  // less than the time in which a rank must make progress.
+  std::vector<std::chrono::milliseconds> read_pauses = {std::chrono::milliseconds(100), std::chrono::seconds(1),
+                                                        std::chrono::seconds(4), std::chrono::seconds(10)};
 };
 
 OrderConfig order_of(const LaneSetOptions& options);

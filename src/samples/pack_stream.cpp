@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/strings.h"
 #include "samples/packing.h"
 
 namespace braid {
@@ -86,7 +87,8 @@ void PackStream::select() {
   unpacked_.clear();
 }
 
-// Nothing for samples that are skipped.
+// Nothing for samples that are skipped. Only what every rank sees alike may be skipped: the pictures of a sample are read
+// by another rank than its text.
 std::optional<ReadSample> PackStream::read(const SampleRef& ref) {
   const Shard& shard = sources_.reader.shard_of(ref);
   try {
@@ -106,6 +108,8 @@ std::optional<ReadSample> PackStream::read(const SampleRef& ref) {
                       .tokens = std::move(tokens),
                       .pictures = std::move(pictures),
                       .stored_bytes = sample.stored_bytes()};
+  } catch (const ReadError&) {
+    throw;
   } catch (const DataError& e) {
     sources_.bad.add(sources_.reader.data_of(ref), ref, sources_.reader.name_of(ref), e.what());
     return std::nullopt;
@@ -118,6 +122,19 @@ std::vector<ReadSample> PackStream::read_all(const std::vector<SampleRef>& refs)
   std::vector<ReadSample> samples;
   for (std::optional<ReadSample>& sample : read)
     if (sample) samples.push_back(*std::move(sample));
+  return samples;
+}
+
+std::vector<ReadSample> PackStream::read_saved(StateReader& state) {
+  const std::vector<SampleRef> refs = restore_refs(state, *sources_.blend);
+  std::vector<ReadSample> samples = read_all(refs);
+  for (std::size_t i = 0; i < refs.size(); ++i)
+    if (i >= samples.size() || samples[i].ref != refs[i])
+      throw DataError(
+          fmt::format("sample {} of shard {} was waiting to be packed when the checkpoint was saved, but cannot be used "
+                      "now ({}): the data set has changed; restore it, or start with checkpoint.load_data=false",
+                      sources_.reader.name_of(refs[i]), in_quotes(sources_.reader.shard_of(refs[i]).name),
+                      sources_.bad.why_none_is_left()));
   return samples;
 }
 
@@ -146,10 +163,9 @@ void PackStream::save(StateWriter& state) const {
 void PackStream::restore(StateReader& state) {
   round_ = state.number(~std::uint64_t{0});
   ended_ = state.number(1) == 1;
-  unpacked_ = read_all(restore_refs(state, *sources_.blend));
+  unpacked_ = read_saved(state);
   packs_.resize(state.number(kMostHeld));
-  for (Pack& pack : packs_) pack = read_all(restore_refs(state, *sources_.blend));
-  std::erase_if(packs_, [](const Pack& pack) { return pack.empty(); });
+  for (Pack& pack : packs_) pack = read_saved(state);
   check_capacity();
   order_->restore(state);
 }

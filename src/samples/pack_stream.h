@@ -27,6 +27,7 @@ struct StoredPicture {
 struct ReadSample {
   SampleRef ref{};
   const Shard* shard = nullptr;  // of the blend
+  int lane = 0;
   std::string key{};
   TokenSequence tokens{};
   std::vector<StoredPicture> pictures{};
@@ -53,7 +54,8 @@ class PackStream {
   // sample fits.
   std::optional<Pack> next();
 
-  // Restoring continues exactly where save() was called; the samples in the buffer are read again.
+  // Restoring continues exactly where save() was called. The samples in the buffer are read again; DataError if one of
+  // them can no longer be used.
   void save(StateWriter& state) const;
   void restore(StateReader& state);
 
@@ -62,6 +64,7 @@ class PackStream {
   void select();
   std::optional<ReadSample> read(const SampleRef& ref);
   std::vector<ReadSample> read_all(const std::vector<SampleRef>& refs);
+  std::vector<ReadSample> read_saved(StateReader& state);
   std::size_t held() const;
   void check_capacity() const;
 

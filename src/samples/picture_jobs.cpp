@@ -42,6 +42,8 @@ bool decode_into(std::span<std::uint8_t> rows, const PictureJob& job, SampleRead
     const Image decoded = decode_for({picture.name, bytes}, job.inputs, config);
     write_patches(decoded, job.inputs, config, patch, own);
     return true;
+  } catch (const ReadError&) {
+    throw;
   } catch (const DataError& e) {
     std::fill(own.begin(), own.end(), std::uint8_t{0});
     bad.add(reader.data_of(job.sample->ref), job.sample->ref, in_quotes(job.sample->key), e.what());

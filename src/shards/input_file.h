@@ -5,16 +5,25 @@
 #include <cstdint>
 #include <string>
 
+#include "base/error.h"
+
 namespace braid {
+
+// The system failed (EIO, ESTALE, EMFILE, ENOMEM …), or the file is missing or shorter than its index says. This says
+// nothing about the content: another rank may read the same file without an error, so code that skips damaged samples
+// must not skip these.
+struct ReadError : DataError {
+  using DataError::DataError;
+};
 
 class InputFile {
  public:
-  explicit InputFile(std::string path);  // DataError when it cannot be read or is not a regular file
+  explicit InputFile(std::string path);  // ReadError when it cannot be opened or is not a regular file
   InputFile(const InputFile&) = delete;
   InputFile& operator=(const InputFile&) = delete;
   ~InputFile();
 
-  // Fewer bytes if the file ends before. May be called from several threads at once.
+  // ReadError when it cannot be read or has become shorter. May be called from several threads at once.
   std::string read(std::uint64_t offset, std::size_t size) const;
   std::uint64_t size() const { return size_; }  // when it was opened
   const std::string& path() const { return path_; }

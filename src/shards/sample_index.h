@@ -17,7 +17,7 @@ struct ByteRange {
 
 class SampleIndex {
  public:
-  explicit SampleIndex(const std::string& path);  // DataError when its size is not that of an index
+  explicit SampleIndex(const std::string& path);  // ReadError when its size is not that of an index
 
   std::int64_t samples() const;
   std::uint64_t end() const;                   // of the last sample

@@ -1,14 +1,17 @@
 #include "shards/sample_reader.h"
 
 #include <algorithm>
+#include <thread>
 
 #include "base/error.h"
 #include "base/strings.h"
 
 namespace braid {
 
-SampleReader::SampleReader(std::shared_ptr<const Blend> blend, std::size_t max_open_shards)
-    : blend_(std::move(blend)), max_open_shards_(std::max<std::size_t>(max_open_shards, 1)) {}
+SampleReader::SampleReader(std::shared_ptr<const Blend> blend, std::size_t max_open_shards, ReadRetries retries)
+    : blend_(std::move(blend)),
+      max_open_shards_(std::max<std::size_t>(max_open_shards, 1)),
+      retries_(std::move(retries)) {}
 
 std::shared_ptr<const OpenShard> SampleReader::open(const SampleRef& ref) {
   const Key key{ref.leaf, ref.shard};
@@ -32,8 +35,43 @@ std::shared_ptr<const OpenShard> SampleReader::open(const SampleRef& ref) {
   return shard;
 }
 
+void SampleReader::close(const SampleRef& ref) {
+  const std::lock_guard lock(mutex_);
+  const auto found = entries_.find({ref.leaf, ref.shard});
+  if (found == entries_.end()) return;
+  recent_.erase(found->second);
+  entries_.erase(found);
+}
+
+template <class Read>
+auto SampleReader::with_retries(const SampleRef& ref, const Read& read) {
+  for (const std::chrono::milliseconds pause : retries_.pauses) try {
+      return read(*open(ref));
+    } catch (const ReadError& e) {
+      close(ref);
+      if (has_given_up_) throw;
+      if (retries_.say)
+        retries_.say(fmt::format("{}; trying again in {} s", e.what(), std::chrono::duration<double>(pause).count()));
+      std::this_thread::sleep_for(pause);
+    }
+  try {
+    return read(*open(ref));
+  } catch (const ReadError& e) {
+    close(ref);
+    if (retries_.pauses.empty()) throw;
+    has_given_up_ = true;
+    throw ReadError(fmt::format("{} (tried {} times); this is an error of the file system, not of a sample: check the "
+                                "disk or its server, then start the run again",
+                                e.what(), retries_.pauses.size() + 1));
+  }
+}
+
+std::string SampleReader::read_bytes(const SampleRef& ref, std::uint64_t offset, std::size_t size) {
+  return with_retries(ref, [&](const OpenShard& shard) { return shard.read_bytes(offset, size); });
+}
+
 Sample SampleReader::read(const SampleRef& ref) {
-  Sample sample = open(ref)->read(ref.index);
+  Sample sample = with_retries(ref, [&](const OpenShard& shard) { return shard.read(ref.index); });
   if (const auto& filter = blend_->leaves[ref.leaf].spec.part_filter)
     std::erase_if(sample.parts, [&](const SamplePart& part) { return !contains(*filter, part.name); });
   return sample;

@@ -20,15 +20,21 @@ std::size_t Sample::stored_bytes() const {
 
 OpenShard::OpenShard(const Shard& shard) : shard_(shard), file_(shard.path), index_(index_path(shard.path)) {
   if (index_.samples() != shard.samples)
-    throw DataError(
+    throw ReadError(
         fmt::format("'{}' has {}, but .info.json counts {}: write it again with `braid data prepare --force`",
                     index_path(shard.path), counted(index_.samples(), "sample"), shard.samples));
+}
+
+void OpenShard::check_size() const {
+  if (index_.end() > file_.size())
+    throw ReadError(fmt::format("'{}' has {} bytes, but its index covers {}: it has been cut", shard_.path,
+                                file_.size(), index_.end()));
 }
 
 ByteRange OpenShard::range(std::int64_t index) const {
   const ByteRange range = index_.range(index);
   if (range.end > file_.size())
-    throw DataError(
+    throw ReadError(
         fmt::format("'{}' ends at byte {}, before the end of its sample {} at byte {}: it has been cut, or is not the "
                     "file that was indexed",
                     shard_.path, file_.size(), index, range.end));
@@ -38,14 +44,6 @@ ByteRange OpenShard::range(std::int64_t index) const {
         "smaller, write the index again with `braid data prepare --force`",
         index_path(shard_.path), index, range.end - range.begin, kMostSampleBytes));
   return range;
-}
-
-std::string OpenShard::read_bytes(std::uint64_t offset, std::size_t size) const {
-  std::string bytes = file_.read(offset, size);
-  if (bytes.size() < size)
-    throw DataError(fmt::format("'{}' now ends before byte {}, where the sample ends: it has been cut", shard_.path,
-                                offset + size));
-  return bytes;
 }
 
 // `bytes`: at least those of the sample.
@@ -88,7 +86,7 @@ Sample OpenShard::read_tar(std::int64_t index, const ByteRange& range, const Tar
 
 Sample OpenShard::read(std::int64_t index) const {
   const ByteRange range = this->range(index);
-  const auto bytes = std::make_shared<const std::string>(read_bytes(range.begin, range.end - range.begin));
+  const auto bytes = std::make_shared<const std::string>(file_.read(range.begin, range.end - range.begin));
   Sample sample =
       shard_.is_jsonl()
           ? Sample{.key = std::to_string(index), .shard = shard_.name, .parts = {{"json", *bytes, range.begin}}}
@@ -103,20 +101,18 @@ std::string OpenShard::key(std::int64_t index) const {
 }
 
 std::string OpenShard::end_remark() const {
-  const std::uint64_t end = index_.end();
-  if (end > file_.size())
-    return fmt::format("'{}' has {} bytes, but its index covers {}: it has been cut", shard_.path, file_.size(), end);
-  if (shard_.is_jsonl()) return "";
-  // An index need not cover members that belong to no sample.
-  const TarBytes bytes = tar_bytes(file_);
-  TarReader tar(bytes, shard_.path, end);
   try {
+    check_size();
+    if (shard_.is_jsonl()) return "";
+    // An index need not cover members that belong to no sample.
+    const TarBytes bytes = tar_bytes(file_);
+    TarReader tar(bytes, shard_.path, index_.end());
     while (tar.next()) {
     }
+    return braid::end_remark(bytes, tar.offset(), shard_.path);
   } catch (const DataError& e) {
     return e.what();
   }
-  return braid::end_remark(bytes, tar.offset(), shard_.path);
 }
 
 std::vector<std::int64_t> samples_with_keys(const Shard& shard, const std::set<std::string>& keys) {

@@ -42,12 +42,14 @@ inline constexpr std::uint64_t kMostSampleBytes = 1 << 30;
 
 class OpenShard {
  public:
-  // DataError when the file or its index is missing or damaged, or the index has another count than `shard`.
+  // ReadError when the file or its index cannot be read, or the index has another count than `shard`.
   explicit OpenShard(const Shard& shard);
 
+  void check_size() const;  // ReadError if the file ends before its last sample
+
   Sample read(std::int64_t index) const;
-  // Reads the bytes of a part again. DataError if the shard ends before them.
-  std::string read_bytes(std::uint64_t offset, std::size_t size) const;
+  // Reads the bytes of a part again.
+  std::string read_bytes(std::uint64_t offset, std::size_t size) const { return file_.read(offset, size); }
   // Without looking at the sample's other members.
   std::string key(std::int64_t index) const;
   // Why the end of the shard may have been lost; empty: nothing suggests it.

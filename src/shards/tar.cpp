@@ -86,9 +86,8 @@ TarBytes tar_bytes(const InputFile& file) {
   };
   return {file.size(), [&file, window = std::make_shared<Window>()](std::uint64_t offset, std::size_t size) {
             if (offset < window->begin || offset + size > window->begin + window->bytes.size()) {
-              *window = {offset, file.read(offset, std::max(size, kAhead))};
-              if (window->bytes.size() < size)
-                throw DataError(fmt::format("'{}' became shorter while it was read", file.path()));
+              const std::uint64_t left = file.size() - offset;
+              *window = {offset, file.read(offset, std::max(size, std::min<std::size_t>(kAhead, left)))};
             }
             return std::string_view(window->bytes).substr(offset - window->begin, size);
           }};

@@ -102,6 +102,20 @@ TEST_F(DataStart, APathThatIsNotADataSet) {
               AllOf(HasSubstr("blend.yaml"), HasSubstr("choose one of: train, holdout")));
 }
 
+TEST_F(DataStart, ShardsThatCannotBeRead) {
+  fs::copy(in_folder("set"), in_folder("holes"), fs::copy_options::recursive);
+  fs::remove(in_folder("holes/train_0001.tar"));
+  fs::remove(in_folder("holes/train_0003.tar.idx"));
+  fs::resize_file(in_folder("holes/train_0004.tar"), 2000);
+  fs::remove(in_folder("holes/val_0006.tar"));  // only an evaluation needs it
+  EXPECT_THAT(refusal({"--data-path", in_folder("holes")}),
+              AllOf(HasSubstr("3 of 6 shards of '"), HasSubstr("holes/train_0001.tar': No such file"),
+                    HasSubstr("holes/train_0003.tar.idx': No such file"), HasSubstr("train_0004.tar' has 2000 bytes"),
+                    HasSubstr("--data-path"), Not(HasSubstr("val_0006"))));
+  EXPECT_THAT(refusal({"--data-path", in_folder("holes"), "--eval-interval", "1"}),
+              AllOf(HasSubstr("train_0001"), HasSubstr("1 of 2 shards"), HasSubstr("val_0006.tar': No such file")));
+}
+
 TEST_F(DataStart, ADataSetThatNeedsPython) {
   fs::copy(in_folder("set"), in_folder("python"), fs::copy_options::recursive);
   std::ofstream(in_folder("python/.nv-meta/dataset.yaml"))
@@ -267,11 +281,15 @@ TEST_F(DataStart, EvalLeavesOutDamagedPictures) {
 }
 
 TEST_F(DataStart, AFailedEvaluationCostsNoCheckpoint) {
-  fs::copy(in_folder("set"), in_folder("cut"), fs::copy_options::recursive);
-  for (const char* shard : {"cut/val_0006.tar", "cut/val_0007.tar"}) fs::resize_file(in_folder(shard), 1000);
+  fs::copy(in_folder("set"), in_folder("zeros"), fs::copy_options::recursive);
+  for (const std::string shard : {in_folder("zeros/val_0006.tar"), in_folder("zeros/val_0007.tar")}) {
+    const auto size = fs::file_size(shard);
+    fs::resize_file(shard, 1000);
+    fs::resize_file(shard, size);
+  }
   const std::string saved = in_folder("saved_before_evaluation");
   const Finished run =
-      braid(with_data({"train", "--data-path", in_folder("cut"), "--eval-interval", "3", "--save", saved}));
+      braid(with_data({"train", "--data-path", in_folder("zeros"), "--eval-interval", "3", "--save", saved}));
   EXPECT_EQ(run.exit_code, 1) << run.out;
   EXPECT_THAT(run.err, HasSubstr("evaluation"));
   EXPECT_EQ(braid({"ckpt", "verify", saved}).exit_code, 0);

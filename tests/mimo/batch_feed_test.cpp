@@ -4,13 +4,17 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/full.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <functional>
+#include <limits>
 #include <map>
 #include <mutex>
 
 #include "dist/world.h"
+#include "support/errors.h"
 #include "support/grid_sizes.h"
 #include "support/ranks.h"
 
@@ -46,6 +50,7 @@ class CountingLanes : public BatchSource {
         batch.labels = batch.ids;
         batch.offsets = {0, kTokens / 2, kTokens};
         batch.rows = {{1}};
+        batch.identities = {identity_of_mock(position - 1)};
         for (const auto& [l, p] : lanes) batch.positions.push_back({l, std::to_string(p)});
         return batch;
       }
@@ -60,24 +65,36 @@ class CountingLanes : public BatchSource {
   std::unique_ptr<BatchReader<EncoderBatch>> read_encoder(const std::string&,
                                                           const ReaderSamples& samples) const override {
     struct Reader : BatchReader<EncoderBatch> {
-      explicit Reader(std::int64_t samples) : samples(samples) {}
+      Reader(const CountingLanes& data, const ReaderSamples& samples) : data(data), samples(samples) {}
       EncoderBatch next() override {
         EncoderBatch batch = {
-            .values = at::full({4 * samples, 3 * 16 * 16}, 7, at::kByte), .extents = {}, .sample_of = {}};
-        for (std::int64_t s = 0; s < samples; ++s) {
+            .values = at::full({4 * samples.own.size(), 3 * 16 * 16}, 7, at::kByte), .extents = {}, .sample_of = {}};
+        const int per_replica = kLanes / samples.language_replicas;
+        for (std::int64_t s = samples.own.begin; s < samples.own.end; ++s) {
           batch.extents.push_back({2, 2});
-          batch.sample_of.push_back(s);
+          batch.sample_of.push_back(s - samples.own.begin);
+          const auto lane = static_cast<std::size_t>(s * per_replica + turn % per_replica);
+          batch.identities.push_back(identity_of_mock(data.first_[lane] + turn / per_replica + data.lost(turn)));
         }
+        ++turn;
         return batch;
       }
-      const std::int64_t samples;
+      const CountingLanes& data;
+      const ReaderSamples samples;
+      int turn = 0;
     };
-    return std::make_unique<Reader>(samples.own.size());
+    return std::make_unique<Reader>(*this, samples);
   }
 
+  // The encoder's readers have lost a sample before this microbatch.
+  void lose_sample_before(int microbatch) { lost_before_ = microbatch; }
+
  private:
+  int lost(int microbatch) const { return microbatch >= lost_before_ ? 1 : 0; }
+
   const int token_;
   std::vector<int> first_ = {0, 100};
+  int lost_before_ = std::numeric_limits<int>::max();
 };
 
 struct Seen {
@@ -152,6 +169,30 @@ TEST(BatchFeed, PositionsAreThoseOfTheLastStepInAnyLayout) {
   }
 }
 
+// Sizes are equal, so only the identities tell that pictures would meet the texts of other samples.
+TEST(BatchFeed, EndsTheRunOnEveryRankWhenPicturesAreOfOtherSamples) {
+  CountingLanes data(tiny_vlm().encoders[0].token_id);
+  const Topology topology = topology_of({.tp = 2}, {.dp = 2, .pp = 2}, 4);
+  for (const int microbatch : {0, 1, 3, 4}) {
+    data.lose_sample_before(microbatch);
+    std::atomic<int> refusals = 0;
+    testing::on_threads(topology.world_size(), [&](World& world) {
+      const Groups groups(world, topology);
+      const MimoModel model(tiny_vlm(), topology, groups, world, {});
+      BatchFeed feed(model, 2, 2, data);
+      for (int step = 0; step < microbatch / 2; ++step) feed.next_step(4 * step);
+      const int first = 4 * (microbatch / 2), lost = first + microbatch % 2 * 2;
+      EXPECT_THAT(testing::error_of<DataError>([&] { feed.next_step(first); }),
+                  ::testing::HasSubstr(fmt::format(
+                      "text and media of sequence {} would come from different samples: rank 2 (language) has mock sample "
+                      "{}, rank 0 (images) has mock sample {};",
+                      lost, microbatch, microbatch + 1)));
+      ++refusals;
+    });
+    EXPECT_EQ(refusals, topology.world_size());
+  }
+}
+
 // One sample per step with sub-sequences of two tokens and `items` pictures: item i is in sub-sequence i % 4.
 class OneSample : public BatchSource {
  public:
@@ -167,7 +208,8 @@ class OneSample : public BatchSource {
                              .labels = at::full({items_}, 5, at::kLong),
                              .offsets = {0, 2, 4, 6, items_},
                              .rows = {{items_}},
-                             .sequence_of = {{{}}}};
+                             .sequence_of = {{{}}},
+                             .identities = {identity_of_mock(1)}};
       for (int i = 0; i < items_; ++i) batch.sequence_of[0][0].push_back(i % 4);
       return batch;
     });
@@ -177,7 +219,8 @@ class OneSample : public BatchSource {
       EncoderBatch batch = {.values = at::full({4 * items_, 3 * 16 * 16}, 7, at::kByte),
                             .extents = std::vector<Extent>(static_cast<std::size_t>(items_), Extent{2, 2}),
                             .sample_of = std::vector<std::int64_t>(static_cast<std::size_t>(items_)),
-                            .damaged = std::vector<bool>(static_cast<std::size_t>(items_))};
+                            .damaged = std::vector<bool>(static_cast<std::size_t>(items_)),
+                            .identities = {identity_of_mock(1)}};
       for (const int item : damaged_) batch.damaged[static_cast<std::size_t>(item)] = true;
       return batch;
     });
