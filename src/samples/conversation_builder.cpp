@@ -1,27 +1,18 @@
 #include "samples/conversation_builder.h"
 
 #include <algorithm>
-#include <array>
 #include <limits>
 #include <memory>
 
 #include "base/error.h"
 #include "base/strings.h"
+#include "samples/known_names.h"
 #include "text/written_fields.h"
 
 namespace braid {
 namespace {
 
 using json = nlohmann::ordered_json;  // chat templates write keys in the order of the file
-
-constexpr std::array kPictureParts = {"jpg", "jpeg", "png", "webp"};
-
-std::string last_extension(std::string_view part) {
-  std::string extension(part.substr(part.rfind('.') == part.npos ? 0 : part.rfind('.') + 1));
-  for (char& c : extension)
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  return extension;
-}
 
 // "img/0001.left.png" is part "left.png" or, if there is no such part, "png".
 const SamplePart& part_named(const Sample& sample, const std::string& name) {
@@ -30,7 +21,7 @@ const SamplePart& part_named(const Sample& sample, const std::string& name) {
   if (const std::size_t dot = file.find('.'); dot != file.npos)
     if (const SamplePart* part = sample.find(file.substr(dot + 1))) return *part;
   if (const SamplePart* part = sample.find(last_extension(file))) return *part;
-  throw DataError(fmt::format("there is no part {} for a picture", in_quotes(name)));
+  throw DataError(fmt::format("there is no part {} for a picture; {}", in_quotes(name), part_names(sample)));
 }
 
 std::string role_of(const std::string& word) {
@@ -85,10 +76,6 @@ std::size_t count(std::string_view text, std::string_view word) {
 
 }  // namespace
 
-bool is_picture_part(std::string_view part) {
-  return std::find(kPictureParts.begin(), kPictureParts.end(), last_extension(part)) != kPictureParts.end();
-}
-
 const json* find_any(const json& object, std::initializer_list<const char*> keys) {
   for (const char* key : keys)
     if (const auto found = object.find(key); found != object.end() && !found->is_null()) return &*found;
@@ -101,8 +88,9 @@ std::string text_of(const json& value, const char* what) {
   throw DataError(fmt::format("{} is not a text", what));
 }
 
-std::string answer_of(const json& value) {
+std::string ConversationBuilder::first_answer(const json& value) {
   if (value.is_array() && value.empty()) throw DataError("the list of answers is empty");
+  if (value.is_array() && value.size() > 1) leave_out("answers after the first");
   return text_of(value.is_array() ? value.front() : value, "the answer");
 }
 
@@ -118,8 +106,21 @@ void ConversationBuilder::add_named_pictures(const json& names) {
 }
 
 void ConversationBuilder::add_picture_parts() {
-  for (const SamplePart& part : sample_.parts)
+  for (const SamplePart& part : sample_.parts) {
+    if (is_unread_picture_part(part.name))
+      throw DataError(
+          fmt::format("its part {} is a picture in a format that Braid does not read; convert it to JPEG, "
+                      "PNG or WebP",
+                      in_quotes(part.name)));
     if (is_picture_part(part.name)) add_part(part);
+  }
+}
+
+void ConversationBuilder::refuse_sound_and_video() const {
+  for (const SamplePart& part : sample_.parts)
+    if (is_sound_or_video_part(part.name))
+      throw DataError(
+          fmt::format("its part {} is sound or video, which no encoder takes from a data set", in_quotes(part.name)));
 }
 
 void ConversationBuilder::add_turns(const json& turns) {
@@ -177,7 +178,9 @@ void ConversationBuilder::add_choices(const std::string& question, const json& c
 }
 
 Conversation ConversationBuilder::finish() {
-  if (conversation_.turns.empty()) throw DataError("the sample has neither turns nor text");
+  if (conversation_.turns.empty())
+    throw DataError(fmt::format("the sample has neither turns nor text; {}", part_names(sample_)));
+  refuse_other_tags();
   std::size_t tags = 0;
   for (const ChatTurn& turn : conversation_.turns) {
     const std::size_t here = count(turn.text, kPictureTag);
@@ -195,7 +198,17 @@ Conversation ConversationBuilder::finish() {
       turn.text.insert(0, missing);
       break;
     }
+  for (const SamplePart& part : sample_.parts)
+    if (!contains(used_parts_, part.name)) leave_out("part " + part.name);
   return std::move(conversation_);
+}
+
+// Such a tag is the place of a video or a sound. An answer, a tool or a plain text may speak of HTML.
+void ConversationBuilder::refuse_other_tags() const {
+  for (const ChatTurn& turn : conversation_.turns)
+    for (const char* tag : {"<video>", "<audio>"})
+      if ((turn.role == "user" || turn.role == "system") && turn.text.find(tag) != turn.text.npos)
+        throw DataError(fmt::format("its text has {}, but no encoder takes sound or video from a data set", tag));
 }
 
 // A list of texts, and of objects with a text or a picture: {"type": "text", "text": ..}, {"t": "image", "value":
@@ -211,6 +224,9 @@ std::string ConversationBuilder::joined(const json& fragments) {
     const json* kind = find_any(fragment, {"type", "t"});
     const std::string name = kind ? text_of(*kind, "the type of a fragment") : "text";
     const json* value = find_any(fragment, {"value", "text", "image", "content"});
+    for (const auto& [key, other] : fragment.items())
+      if (&other != kind && &other != value && !is_empty_value(other) && !is_metadata_key(key))
+        leave_out("fragment." + key);
     if (name == "text" && value) {
       text += text_of(*value, "a fragment");
     } else if (name == "image") {

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/strings.h"
+#include "samples/known_names.h"
 
 namespace braid {
 namespace {
@@ -72,6 +73,15 @@ TokenSequence SequenceMaker::encode(Conversation conversation) const {
     plans = plan_pictures(sizes, capacity_ - std::ssize(tokens.tokens) - kRoomForMarkers, config_.pictures, *vision_);
   }
   return expand(tokens, std::move(plans));
+}
+
+std::vector<std::string> SequenceMaker::unused_fields(const Conversation& conversation) const {
+  std::vector<std::string> unused = conversation.unused;
+  if (conversation.turns.front().role == "system" && !chat_format(config_.prompt_format).has_system)
+    unused.push_back("system turn");
+  for (const std::string& key : chat_.unused_keys(conversation.turns, conversation.tools))
+    if (!is_metadata_key(key)) unused.push_back("turn." + key);
+  return unused;
 }
 
 ChatTokens SequenceMaker::tokens_of(Conversation& conversation) const {

@@ -25,6 +25,8 @@ using FieldValue = std::variant<const SamplePart*, nlohmann::ordered_json>;
 std::optional<FieldValue> find_field(const Sample& sample, const FieldSource& source);
 // The same, but DataError when no alternative is in the sample.
 FieldValue field_value(const Sample& sample, const FieldSource& source);
+// "its parts are 'b.jpg', 'b.txt'", and why a key with a dot has no part `jpg`.
+std::string part_names(const Sample& sample);
 
 struct SampleSpec {
   std::string sample_type = "CrudeSample";                       // without its module

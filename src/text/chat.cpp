@@ -163,14 +163,11 @@ void ChatEncoder::check_fields(const std::vector<ChatTurn>& turns, const Templat
 
 std::vector<std::string> ChatEncoder::unused_keys(const std::vector<ChatTurn>& turns,
                                                   const TemplateInput& tools) const {
-  std::vector<std::string> unused;
-  if (!format_.has_system && !turns.empty() && turns[0].role == "system") unused.push_back("system turn");
   std::int64_t steps = kMostSteps;
   const auto render = [&](const auto& some, const TemplateInput& given) { return this->render(some, given, steps); };
   const TokenizerSettings& settings = tokenizer_.settings();
   const std::string source = template_ ? *settings.chat_template + settings.tool_template.value_or("") : "";
-  for (const std::string& key : unwritten_keys(turns, tools, source, render)) unused.push_back("turn." + key);
-  return unused;
+  return unwritten_keys(turns, tools, source, render);
 }
 
 ChatTokens ChatEncoder::mask_each_turn(const std::vector<ChatTurn>& turns, const TemplateInput& tools,

@@ -28,7 +28,7 @@ class ChatEncoder {
   // others, or if the format does not write the tools, tool calls or thoughts.
   ChatTokens encode_with_targets(const std::vector<ChatTurn>& turns, const TemplateInput& tools = {}) const;
 
-  // Keys of the messages that change nothing in the text, and the system turn if the format has none.
+  // Keys of the messages that change nothing in the text.
   std::vector<std::string> unused_keys(const std::vector<ChatTurn>& turns, const TemplateInput& tools) const;
 
  private:

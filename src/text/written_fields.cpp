@@ -113,6 +113,13 @@ std::vector<ChatTurn> without(std::vector<ChatTurn> turns, const std::string& ke
   return turns;
 }
 
+// Without rendering it: message.key or message['key'].
+bool may_read(const std::string& template_source, const std::string& key) {
+  for (const std::string& word : {"." + key, "'" + key + "'", '"' + key + '"'})
+    if (template_source.find(word) != template_source.npos) return true;
+  return false;
+}
+
 }  // namespace
 
 bool says_something(const std::string& key) {
@@ -151,8 +158,7 @@ std::vector<std::string> unwritten_keys(const std::vector<ChatTurn>& turns, cons
         if (key != "content" && !says_something(key)) keys.insert(key);
   std::vector<std::string> unwritten;
   for (const std::string& key : keys) {
-    const bool may_read = template_source.find(key) != template_source.npos;
-    if (!may_read || attempt(render, turns, tools) == attempt(render, without(turns, key), tools))
+    if (!may_read(template_source, key) || attempt(render, turns, tools) == attempt(render, without(turns, key), tools))
       unwritten.push_back(key);
   }
   return unwritten;

@@ -249,8 +249,9 @@ TEST(BadSamples, EndTheRunAtTheLimit) {
   for (int reader = 0; reader < 2; ++reader)  // no reader continues with the sample that is one too many
     EXPECT_THAT(
         testing::error_of<DataError>([&] { bad.add(data, {.shard = 1, .index = 3}, "'k3'", "no JSON"); }),
-        "more than data.max_bad_samples=2 samples are damaged: sample 'k3' of shard 'b.tar' is skipped: no JSON; "
-        "repair the data set, or allow more. `braid data inspect '/x' --split 'val' --count all --decode "
+        "more than data.max_bad_samples=2 samples are damaged or do not suit the recipe: sample 'k3' of shard 'b.tar' "
+        "is skipped: no JSON; "
+        "mend the data set or the recipe, or allow more. `braid data inspect '/x' --split 'val' --count all --decode "
         "--all-damaged` "
         "lists the damaged samples");
   EXPECT_EQ(notes.size(), 2u);
