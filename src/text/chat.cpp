@@ -152,8 +152,10 @@ void ChatEncoder::check_fields(const std::vector<ChatTurn>& turns, const Templat
                     format_.name, what));
   };
   if (tools && !tools->empty()) refuse("its tools");
+  const std::string& before = format_.user.before;
+  const bool writes_roles = before.find("{role}") != before.npos || before.find("{Role}") != before.npos;
   for (std::size_t i = 0; i < turns.size(); ++i) {
-    if (turns[i].role == "tool" && format_.user.before.find("{role}") == std::string::npos)
+    if (turns[i].role == "tool" && format_.masks && !writes_roles)
       refuse(fmt::format("the answer of a tool (turn {})", i + 1));
     if (!turns[i].fields) continue;
     for (const auto& [key, value] : turns[i].fields->items())

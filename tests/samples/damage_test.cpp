@@ -253,8 +253,21 @@ TEST(BadSamples, EndTheRunAtTheLimit) {
         "is skipped: no JSON; "
         "mend the data set or the recipe, or allow more. `braid data inspect '/x' --split 'val' --count all --decode "
         "--all-damaged` "
-        "lists the damaged samples");
+        "lists the samples");
   EXPECT_EQ(notes.size(), 2u);
+}
+
+TEST(BadSamples, SayOnceWhatIsNotUsed) {
+  std::vector<std::string> notes;
+  const Shard shard = {"a.tar", "/x/a.tar"};
+  BadSamples bad(2, nullptr, [&](const std::string& text) { notes.push_back(text); });
+  bad.add_unused({"note", "part cls"}, "'k1'", shard);
+  bad.add_unused({"note", "turn.name"}, "'k2'", shard);
+  EXPECT_THAT(
+      notes, ::testing::ElementsAre("samples have 'note', which is not used; the first is 'k1' of shard 'a.tar'",
+                                    "samples have 'part cls', which is not used; the first is 'k1' of shard 'a.tar'",
+                                    "samples have 'turn.name', which is not used; the first is 'k2' of shard 'a.tar'"));
+  EXPECT_EQ(bad.count(), 0);
 }
 
 TEST(BadSamples, AdviseALongerSequenceOnlyIfSomeAreTooLong) {

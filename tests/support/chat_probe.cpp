@@ -22,7 +22,9 @@ Json answer_to_record(const Json& request) {
   const std::string bytes = request["record"].dump();
   const braid::Sample sample = {.key = "0001", .parts = {{"json", bytes}}};
   const braid::Conversation conversation = braid::read_conversation(sample, {}, {});
-  const auto tokenizer = std::make_shared<braid::Tokenizer>(braid::load_tokenizer(request["tokenizer"]));
+  static std::map<std::string, std::shared_ptr<const braid::Tokenizer>> tokenizers;
+  auto& tokenizer = tokenizers[request["tokenizer"]];
+  if (!tokenizer) tokenizer = std::make_shared<const braid::Tokenizer>(braid::load_tokenizer(request["tokenizer"]));
   const braid::SequenceMaker maker({.prompt_format = request["format"]}, tokenizer, std::nullopt, 1 << 20);
   const std::vector<std::string> unused = maker.unused_fields(conversation);
   const braid::TokenSequence result = maker.encode(conversation);

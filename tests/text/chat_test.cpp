@@ -101,6 +101,8 @@ TEST(Chat, FixedFormatsRefuseWhatTheyCannotWrite) {
   EXPECT_THAT(refusal("identity", {asked, answer_with("b", R"({"reasoning_content": "c"})")}),
               HasSubstr("identity cannot write the reasoning_content of turn 2"));
   EXPECT_THAT(refusal("mistral", {asked, {"tool", "b"}}), HasSubstr("mistral cannot write the answer of a tool"));
+  EXPECT_EQ(written(tokenizer, ChatEncoder(tokenizer, "nemotron5-aligned"), {asked, {"tool", "b"}}),
+            "<s>User\na\n[PREFIX]Tool\nb\n[PREFIX]");
   const std::vector<ChatTurn> empty = {asked, answer_with("b", R"({"tool_calls": [], "thinking": "", "name": "n"})")};
   const ChatEncoder encoder(tokenizer, "qwen2p0");
   EXPECT_NO_THROW(encoder.encode_with_targets(empty, tools("[]")));
