@@ -64,9 +64,8 @@ DataCall read_data_call(const std::string& path, const std::vector<std::string>&
                        "set data.path, or give the path of a data set instead of a recipe"});
   DataCall call = {lane_set_options(recipe, Topology(recipe.topology, workload_of(recipe)), recipe.train.seed, use),
                    !recipe.data.set.tokenizer.empty()};
-  call.options.bad = std::make_shared<BadSamples>(recipe.data.set.max_bad_samples, [](const std::string& text) {
-    fmt::print(stderr, "braid: {}\n", visible_text(text));
-  });
+  const auto say = [](const std::string& text) { fmt::print(stderr, "braid: {}\n", visible_text(text)); };
+  call.options.bad = std::make_shared<BadSamples>(recipe.data.set.max_bad_samples, say, say);
   if (is_alone && call.has_tokenizer && call.options.vision)
     if (const auto id = load_tokenizer(recipe.data.set.tokenizer).find(call.options.vision->token))
       call.options.vision->token_id = *id;

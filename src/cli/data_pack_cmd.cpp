@@ -67,7 +67,10 @@ void print_packs(const PackCommand& command, const std::vector<std::string>& fla
     else
       sizes.push_back(size_of(*pack));
   }
-  if (!command.json) fmt::print("{}{}", show_packs(sizes, set.options.sequence_length), show_skipped(*set.bad));
+  if (command.json)
+    fmt::print("{}\n", skipped_json(*set.bad).dump());
+  else
+    fmt::print("{}{}", show_packs(sizes, set.options.sequence_length), show_skipped(*set.bad));
   if (number == 0 && command.skip + command.count > 0)
     throw DataError(fmt::format("lane {} of split '{}' has no sample that can be used in a sequence of {} tokens: {}",
                                 command.lane, set.options.split, set.options.sequence_length,
@@ -91,8 +94,10 @@ void add_data_pack_command(CLI::App& data) {
       ->capture_default_str();
   pack->add_option("--lane", command->lane, "which lane to follow, from 0")->capture_default_str();
   pack->add_flag("--eval", command->evaluates, "the sequences of evaluation, from data.valid_split, each sample once");
-  pack->add_flag("--json", command->json,
-                 "one JSON object per sequence: samples, lengths, borders, labels and media, for programs");
+  pack->add_flag(
+      "--json", command->json,
+      "one JSON object per sequence: samples, lengths, borders, labels and media, for programs; at the end one "
+      "with the number of skipped samples");
   pack->allow_extras();
   pack->footer(short_overrides_help());
   pack->callback([command, pack] { print_packs(*command, pack->remaining()); });

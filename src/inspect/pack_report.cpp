@@ -93,6 +93,12 @@ std::string show_packs(const std::vector<PackSize>& packs, std::int64_t sequence
                      share(all.tokens, std::ssize(packs) * sequence_length));
 }
 
+Json skipped_json(const BadSamples& bad) {
+  const Json counts = {
+      {"too_long", bad.too_long()}, {"without_targets", bad.without_targets()}, {"damaged", bad.count()}};
+  return {{"skipped", counts}};
+}
+
 std::string show_skipped(const BadSamples& bad) {
   return fmt::format("skipped: {} too long, {} with nothing to predict, {} damaged\n", bad.too_long(),
                      bad.without_targets(), bad.count());

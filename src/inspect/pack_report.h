@@ -25,6 +25,8 @@ nlohmann::ordered_json pack_json(const Pack& pack, std::int64_t sequence_length)
 // A row for each pack, and how full all of them are.
 std::string show_packs(const std::vector<PackSize>& packs, std::int64_t sequence_length);
 
+// {"skipped": {"too_long": 3, "without_targets": 0, "damaged": 1}}
+nlohmann::ordered_json skipped_json(const BadSamples& bad);
 // "skipped: 3 too long, 0 with nothing to predict, 1 damaged"
 std::string show_skipped(const BadSamples& bad);
 

@@ -1,6 +1,9 @@
 #include "inspect/survey.h"
 
+#include <nlohmann/json.hpp>
+
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "base/error.h"
@@ -17,6 +20,7 @@ constexpr std::int64_t kChunk = 256;  // samples that are looked at before their
 struct Look {
   std::vector<std::string> parts{};
   std::size_t stored_bytes = 0;
+  std::vector<std::string> fields{}, unused{};
   std::vector<ImageHeader> pictures{};
   std::vector<std::int64_t> embeddings{};  // by picture
   std::optional<std::int64_t> length{};
@@ -36,6 +40,19 @@ void look_at_tokens(const SurveySources& sources, Conversation conversation, Loo
   for (const MediaPlan& media : tokens.media) look.embeddings[media.picture] += media.embeddings;
 }
 
+// What a conversation has beside texts and pictures.
+std::vector<std::string> fields_of(const Conversation& conversation) {
+  std::set<std::string> fields;
+  if (conversation.tools) fields.insert("tools");
+  for (const ChatTurn& turn : conversation.turns) {
+    if (!turn.is_learned) fields.insert("turn.weight=0");
+    if (turn.fields)
+      for (const auto& [key, value] : turn.fields->items())
+        if (key != "content") fields.insert("turn." + key);
+  }
+  return {fields.begin(), fields.end()};
+}
+
 Look look_at(const SurveySources& sources, const SampleRef& ref) {
   Look look = {.ref = ref, .can_read = false};
   std::string key = fmt::format("number {}", ref.index);
@@ -46,6 +63,8 @@ Look look_at(const SurveySources& sources, const SampleRef& ref) {
     for (const SamplePart& part : sample.parts) look.parts.push_back(part.name);
     look.stored_bytes = sample.stored_bytes();
     Conversation conversation = read_conversation(sample, sources.blend.leaves[ref.leaf].spec, sources.data.fields);
+    look.fields = fields_of(conversation);
+    look.unused = sources.sequences ? sources.sequences->unused_fields(conversation) : conversation.unused;
     for (const Picture& picture : conversation.pictures) {
       look.pictures.push_back(read_header(picture.file(), picture.name));
       if (sources.decodes) decode(picture.file(), picture.name);
@@ -57,10 +76,18 @@ Look look_at(const SurveySources& sources, const SampleRef& ref) {
   return look;
 }
 
+// Names may be made of data.
+void add_name(std::map<std::string, std::int64_t>& counts, const std::string& name) {
+  constexpr std::size_t kMostNames = 1000;
+  ++counts[counts.size() < kMostNames || counts.contains(name) ? name : "others"];
+}
+
 void add(Survey& survey, const Look& look, std::size_t most_named) {
   ++survey.samples;
   survey.stored_bytes += static_cast<std::int64_t>(look.stored_bytes);
   for (const std::string& part : look.parts) ++survey.parts[part];
+  for (const std::string& field : look.fields) add_name(survey.fields, field);
+  for (const std::string& field : look.unused) add_name(survey.unused, field);
   for (const ImageHeader& header : look.pictures) {
     const PixelSize size = header.oriented();
     ++survey.formats[name_of(header.format)];
@@ -71,6 +98,7 @@ void add(Survey& survey, const Look& look, std::size_t most_named) {
   if (look.damage) {
     ++survey.damaged;
     if (!look.can_read) return;
+    add_name(survey.reasons, look.damage->reason);
     if (survey.first_damaged.size() < most_named) survey.first_damaged.push_back(*look.damage);
     return;
   }

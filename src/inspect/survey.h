@@ -42,6 +42,8 @@ struct Survey {
   std::int64_t samples = 0;  // looked at
   std::int64_t stored_bytes = 0, too_long = 0, without_targets = 0, labels = 0;
   std::map<std::string, std::int64_t> parts{}, formats{};  // how many samples have the part; pictures of the format
+  std::map<std::string, std::int64_t> fields{}, unused{};  // how many samples have it, beside texts and pictures
+  std::map<std::string, std::int64_t> reasons{};           // how many samples are damaged for each
   std::map<std::pair<int, int>, std::int64_t> picture_sizes{};  // width and height
   Distribution lengths{}, embeddings{}, widths{}, heights{};    // tokens per sample; embeddings per picture; pixels
   std::int64_t sequences = 0, packed_tokens = 0;                // if the samples are packed in the order of the survey

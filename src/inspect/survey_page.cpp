@@ -41,6 +41,10 @@ std::string count_table(const Survey& survey) {
     rows += fmt::format("<tr><td>part {}<td>{}</tr>", html_text(name), counted(count, "sample"));
   for (const auto& [name, count] : survey.formats)
     rows += fmt::format("<tr><td>{}<td>{}</tr>", html_text(name), counted(count, "picture"));
+  for (const auto& [name, count] : survey.fields)
+    rows += fmt::format("<tr><td>field {}<td>{}</tr>", html_text(name), counted(count, "sample"));
+  for (const auto& [name, count] : survey.unused)
+    rows += fmt::format("<tr><td>{}, not used<td>{}</tr>", html_text(name), counted(count, "sample"));
   return "<h2>Contents</h2><div class=scroll><table>" + rows + "</table></div>\n";
 }
 

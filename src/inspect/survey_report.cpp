@@ -42,9 +42,22 @@ void add_row(std::vector<std::vector<std::string>>& rows, const char* name, cons
   rows.back().insert(rows.back().begin(), name);
 }
 
+// Those of several samples, the most frequent first.
+std::vector<std::pair<std::string, std::int64_t>> frequent_reasons(const Survey& survey) {
+  constexpr std::size_t kMost = 10;
+  std::vector<std::pair<std::string, std::int64_t>> reasons;
+  for (const auto& reason : survey.reasons)
+    if (reason.second > 1) reasons.push_back(reason);
+  std::stable_sort(reasons.begin(), reasons.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
+  if (reasons.size() > kMost) reasons.resize(kMost);
+  return reasons;
+}
+
 std::string show_damaged(const Survey& survey) {
   if (survey.damaged == 0 && survey.damaged_shards.empty()) return "damaged: none\n";
   std::string text = fmt::format("damaged: {}\n", counted(survey.damaged, "sample"));
+  for (const auto& [reason, count] : frequent_reasons(survey))
+    text += fmt::format("  {}: {}\n", counted(count, "sample"), visible_text(reason));
   for (const DamagedShard& shard : survey.damaged_shards)
     text += fmt::format("  shard {}: {}\n", in_quotes(shard.shard), shard_damage(shard));
   std::int64_t named = std::ssize(survey.first_damaged);
@@ -83,6 +96,8 @@ std::string show_survey(const SurveyReport& report) {
   std::string text = format_table({"data set", "split", "shards", "samples"}, sets);
   text += fmt::format("\nof {} ({}):\nparts: {}\npictures: {}\n", counted(survey.samples, "sample"),
                       readable_bytes(survey.stored_bytes), listed(survey.parts), listed(survey.formats));
+  if (!survey.fields.empty()) text += fmt::format("fields: {}\n", listed(survey.fields));
+  if (!survey.unused.empty()) text += fmt::format("not used: {}\n", listed(survey.unused));
   add_row(rows, "width (pixels)", survey.widths);
   add_row(rows, "height (pixels)", survey.heights);
   add_row(rows, "embeddings per picture", survey.embeddings);
@@ -111,16 +126,21 @@ Json survey_json(const SurveyReport& report) {
     shards.push_back({{"shard", with_valid_utf8(shard.shard)},
                       {"samples", shard.samples},
                       {"reason", with_valid_utf8(shard.reason)}});
-  Json json = {
-      {"data_sets", std::move(sets)},
-      {"samples", survey.samples},
-      {"stored_bytes", survey.stored_bytes},
-      {"parts", json_of(survey.parts)},
-      {"pictures",
-       {{"formats", json_of(survey.formats)},
-        {"width", summary_json(survey.widths)},
-        {"height", summary_json(survey.heights)}}},
-      {"damaged", {{"count", survey.damaged}, {"samples", std::move(damaged)}, {"shards", std::move(shards)}}}};
+  Json json = {{"data_sets", std::move(sets)},
+               {"samples", survey.samples},
+               {"stored_bytes", survey.stored_bytes},
+               {"parts", json_of(survey.parts)},
+               {"fields", json_of(survey.fields)},
+               {"unused", json_of(survey.unused)},
+               {"pictures",
+                {{"formats", json_of(survey.formats)},
+                 {"width", summary_json(survey.widths)},
+                 {"height", summary_json(survey.heights)}}},
+               {"damaged",
+                {{"count", survey.damaged},
+                 {"reasons", json_of(survey.reasons)},
+                 {"samples", std::move(damaged)},
+                 {"shards", std::move(shards)}}}};
   if (report.sequence_length == 0) return json;
   json["pictures"]["embeddings"] = summary_json(survey.embeddings);
   json["tokens"] = summary_json(survey.lengths);

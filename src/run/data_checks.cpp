@@ -6,6 +6,7 @@
 #include <system_error>
 
 #include "base/strings.h"
+#include "inspect/survey.h"
 #include "shards/check_shards.h"
 
 namespace braid {
@@ -36,7 +37,15 @@ class DataCheck {
                        vocab),
            "data.tokenizer model.language.vocab", "use the model's tokenizer, or a larger model.language.vocab"});
     attempt("data.prompt_format",
-            [&] { settings_ = SequenceMaker(data, tokenizer, options_.vision, options_.sequence_length).settings(); });
+            [&] { sequences_.emplace(data, tokenizer, options_.vision, options_.sequence_length); });
+    if (sequences_) settings_ = sequences_->settings();
+  }
+
+  // After the text and the splits: whether the recipe suits the samples at all. Damage shows when they are read.
+  void check_samples() {
+    const std::shared_ptr<const Blend> blend = blend_ ? blend_ : found_.evaluated;
+    if (!blend || !sequences_ || !found_.problems.empty()) return;
+    attempt("data.path", [&] { check_samples_of(blend); });
   }
 
   void check_pictures() {
@@ -54,7 +63,8 @@ class DataCheck {
     const SampleFields& fields = options_.data.fields;
     const std::pair<std::string, std::string> sources[] = {
         {"images", fields.images}, {"conversation", fields.conversation}, {"question", fields.question},
-        {"answer", fields.answer}, {"caption", fields.caption},           {"text", fields.text}};
+        {"answer", fields.answer}, {"caption", fields.caption},           {"text", fields.text},
+        {"tools", fields.tools}};
     for (const auto& source : sources) {
       const std::string key = "data.fields." + source.first;
       if (!source.second.empty()) attempt(key, [&] { parse_field_source(source.second, key); });
@@ -119,6 +129,41 @@ class DataCheck {
     }
   }
 
+  void check_samples_of(const std::shared_ptr<const Blend>& blend) {
+    constexpr std::int64_t kLooked = 32;
+    const SpreadSamples samples(*blend, kLooked);
+    SampleReader reader(blend);
+    std::int64_t looked = 0, refused = 0, pictured = 0, all = 0;
+    std::string first_refused, first_pictured;
+    for (const Leaf& leaf : blend->leaves) all += leaf.data.samples();
+    for (std::int64_t i = 0; i < samples.size(); ++i) {
+      const auto ref = samples.at(i);
+      if (!ref) continue;
+      ++looked;
+      const auto name = [&] {
+        return fmt::format("sample {} of shard {}", reader.name_of(*ref), in_quotes(reader.shard_of(*ref).name));
+      };
+      try {
+        const Sample sample = reader.read(*ref);
+        Conversation conversation = read_conversation(sample, blend->leaves[ref->leaf].spec, options_.data.fields);
+        if (!conversation.pictures.empty() && pictured++ == 0) first_pictured = name();
+        sequences_->encode(std::move(conversation));
+      } catch (const DataError& e) {
+        if (refused++ == 0) first_refused = fmt::format("{}: {}", name(), e.what());
+      }
+    }
+    if (looked == 0) return;
+    if (!options_.vision && (pictured == looked || pictured * all / looked > options_.data.max_bad_samples))
+      add({fmt::format("the data set has pictures ({} of {} that were looked at, e.g. {}), but the recipe has no "
+                       "encoder for them",
+                       pictured, counted(looked, "sample"), first_pictured),
+           "data.path topology.modules",
+           "add an encoder of pictures to topology.modules and to the model, or use a data set without pictures"});
+    else if (refused == looked)
+      add({fmt::format("none of {} that were looked at can be used, e.g. {}", counted(looked, "sample"), first_refused),
+           "data.path", "`braid data inspect` with this recipe lists the reasons"});
+  }
+
   // Adds what `open` refuses. A problem that names no recipe key is one of `keys`; a place in a file that it names
   // becomes part of the message.
   void attempt(const std::string& keys, const std::function<void()>& open) {
@@ -155,6 +200,7 @@ class DataCheck {
   const Topology& topology_;
   const LaneSetOptions options_;
   std::shared_ptr<const Blend> blend_{};  // to train on
+  std::optional<SequenceMaker> sequences_{};
   SequenceSettings settings_{};
   DataFindings found_{};
 };
@@ -173,6 +219,7 @@ DataFindings check_data(const Recipe& recipe, const Topology& topology, const st
   check.check_fields();
   check.check_text();
   check.check_pictures();
+  check.check_samples();
   const bool trains = std::find(uses.begin(), uses.end(), DataUse::Training) != uses.end();
   trains ? check.check_continues_at(stored) : check.compare_text(stored);
   return check.take();

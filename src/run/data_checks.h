@@ -23,8 +23,8 @@ struct DataFindings {
   std::shared_ptr<const Blend> evaluated{};  // the split for evaluation, if it is wanted and can be opened
 };
 
-// Opens the splits for these uses, and reads no samples. Training must be able to continue at the stored positions; an
-// evaluation may read its text otherwise than the training did, with a warning.
+// Opens the splits for these uses, and looks at a few samples of the first. Training must be able to continue at the
+// stored positions; an evaluation may read its text otherwise than the training did, with a warning.
 DataFindings check_data(const Recipe& recipe, const Topology& topology, const std::vector<DataUse>& uses,
                         const StoredData& stored = {});
 

@@ -46,10 +46,7 @@ class Run {
         language_trains_(!contains(frozen_sets(recipe), topology.language().name)),
         seed_(recipe.train.seed),
         groups_(world, topology),
-        bad_(std::make_shared<BadSamples>(recipe.data.set.max_bad_samples,
-                                          [this](const std::string& line) {
-                                            RunLog::note_of_rank(line, world_.rank(), context_.under_braid_launcher);
-                                          })),
+        bad_(count_bad_samples()),
         training_(recipe.model.model, topology, groups_, world, training_config(recipe, frozen_sets(recipe))),
         clock_(open_trace(recipe.log, world.rank(), topology.coordinates_of(world.rank())),
                make_phase_clock(world.device())),
@@ -139,6 +136,16 @@ class Run {
                                                        .total(),
                             .under_braid_launcher = context_.under_braid_launcher};
     log_.emplace(recipe_.log, facts, Moment::now());
+  }
+
+  // The first rank of the language model reads samples of the first lanes. It alone says what in them is not used, so
+  // that the log says it once.
+  std::shared_ptr<BadSamples> count_bad_samples() {
+    const BadSamples::Say say = [this](const std::string& line) {
+      RunLog::note_of_rank(line, world_.rank(), context_.under_braid_launcher);
+    };
+    const bool is_first = world_.rank() == topology_.language().dense.rank_offset();
+    return std::make_shared<BadSamples>(recipe_.data.set.max_bad_samples, say, is_first ? say : nullptr);
   }
 
   void say(const std::string& text) {

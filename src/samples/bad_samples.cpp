@@ -5,6 +5,11 @@
 #include "shards/sha1.h"
 
 namespace braid {
+namespace {
+
+constexpr std::size_t kMostUnused = 100;  // names; keys may be made of data
+
+}  // namespace
 
 SampleId id_of_sample(const Shard& shard, std::int64_t index) {
   SampleId id = 0;
@@ -21,8 +26,9 @@ void BadSamples::add(const DataSet& data, const SampleRef& ref, const std::strin
   if (first_damaged_.empty()) first_damaged_ = what;
   if (std::ssize(damaged_) > limit_)
     throw DataError(fmt::format(
-        "more than data.max_bad_samples={} samples are damaged: {}; repair the data set, or allow more. `braid data "
-        "inspect {} --split {} --count all --decode --all-damaged` lists the damaged samples",
+        "more than data.max_bad_samples={} samples are damaged or do not suit the recipe: {}; mend the data set or the "
+        "recipe, or allow more. `braid data inspect {} --split {} --count all --decode --all-damaged` lists the "
+        "samples",
         limit_, what, in_quotes(data.path), in_quotes(data.split)));
   if (is_new && say_) say_(fmt::format("{} ({} skipped)", what, damaged_.size()));
 }
@@ -30,6 +36,14 @@ void BadSamples::add(const DataSet& data, const SampleRef& ref, const std::strin
 void BadSamples::say(const std::string& text) const {
   const std::lock_guard lock(mutex_);
   if (say_) say_(text);
+}
+
+void BadSamples::add_unused(const std::vector<std::string>& names, const std::string& sample, const Shard& shard) {
+  const std::lock_guard lock(mutex_);
+  for (const std::string& name : names)
+    if (unused_.size() < kMostUnused && unused_.insert(name).second)
+      say_unused_(fmt::format("samples have {}, which is not used; the first is {} of shard {}", in_quotes(name),
+                              sample, in_quotes(shard.name)));
 }
 
 std::string BadSamples::why_none_is_left() const {

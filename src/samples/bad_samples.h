@@ -1,4 +1,5 @@
-// Counts samples that are skipped. Of damaged ones it also says which, and it ends the run when there are too many.
+// Counts samples that are skipped. Of damaged ones it also says which, and it ends the run when there are too many. It
+// also says what in samples is not used.
 #pragma once
 
 #include <atomic>
@@ -7,6 +8,7 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "shards/sample_ref.h"
 
@@ -22,8 +24,10 @@ class BadSamples {
  public:
   using Say = std::function<void(const std::string& text)>;
 
-  // `say` gets a line for each damaged sample, and is not called by two threads at once.
-  BadSamples(std::int64_t limit, Say say) : limit_(limit), say_(std::move(say)) {}
+  // `say` gets a line for each damaged sample, `say_unused` for each name that samples have and nothing uses. They are
+  // not called by two threads at once.
+  BadSamples(std::int64_t limit, Say say, Say say_unused = nullptr)
+      : limit_(limit), say_(std::move(say)), say_unused_(std::move(say_unused)) {}
 
   // A damaged sample, with its name for messages: a key in quotes. It counts once, however often epochs and readers
   // meet it. DataError if there are more than the limit.
@@ -31,6 +35,10 @@ class BadSamples {
   void say(const std::string& text) const;  // a line of its own, about no sample
   std::set<SampleId> damaged() const;
   std::int64_t count() const;
+
+  // Says once of each name that it is not used, with the first sample that has it.
+  bool says_unused() const { return say_unused_ != nullptr; }
+  void add_unused(const std::vector<std::string>& names, const std::string& sample, const Shard& shard);
 
   // Samples that are not damaged, but of no use. There may be any number of them.
   void add_too_long() { ++too_long_; }
@@ -42,9 +50,10 @@ class BadSamples {
 
  private:
   const std::int64_t limit_;
-  const Say say_;
+  const Say say_, say_unused_;
   mutable std::mutex mutex_{};
   std::set<SampleId> damaged_{};
+  std::set<std::string> unused_{};
   std::string first_damaged_{};
   std::atomic<std::int64_t> too_long_ = 0, without_targets_ = 0;
 };

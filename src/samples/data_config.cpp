@@ -13,6 +13,7 @@ void describe(Fields& f, SampleFields& c) {
   f.field("answer", c.answer, "text of the assistant's turn");
   f.field("caption", c.caption, "description of the picture");
   f.field("text", c.text, "plain text without turns");
+  f.field("tools", c.tools, "a JSON list of tools for the chat template, e.g. json[tools]");
 }
 
 void describe(Fields& f, PictureConfig& c) {

@@ -18,6 +18,7 @@ struct SampleFields {
   std::string images{};        // pictures, or JSON lists of the names of parts that are pictures
   std::string conversation{};  // a JSON list of turns
   std::string question{}, answer{}, caption{}, text{};
+  std::string tools{};  // a JSON list of what the assistant may call
 };
 
 struct PictureConfig {

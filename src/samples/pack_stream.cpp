@@ -94,6 +94,8 @@ std::optional<ReadSample> PackStream::read(const SampleRef& ref) {
   try {
     Sample sample = sources_.reader.read(ref);
     Conversation conversation = read_conversation(sample, sources_.blend->leaves[ref.leaf].spec, sources_.fields);
+    if (sources_.bad.says_unused())
+      sources_.bad.add_unused(sources_.sequences.unused_fields(conversation), in_quotes(sample.key), shard);
     std::vector<StoredPicture> pictures;
     for (const Picture& picture : conversation.pictures)
       pictures.push_back({picture.name, picture.offset, picture.bytes.size()});

@@ -1,26 +1,30 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <map>
 #include <optional>
+#include <set>
 
 #include "base/error.h"
 #include "base/strings.h"
 #include "samples/conversation.h"
 #include "samples/conversation_builder.h"
+#include "samples/known_names.h"
+#include "text/written_fields.h"
 
 namespace braid {
 namespace {
 
-using nlohmann::json;
+using json = nlohmann::ordered_json;  // chat templates write keys in the order of the file
 
 std::string text_in(const FieldValue& value, const char* what) {
   if (const auto* part = std::get_if<const SamplePart*>(&value)) return std::string((*part)->bytes);
   return text_of(std::get<json>(value), what);
 }
 
-std::string answer_in(const FieldValue& value) {
+std::string answer_in(const FieldValue& value, ConversationBuilder& builder) {
   if (const auto* part = std::get_if<const SamplePart*>(&value)) return std::string((*part)->bytes);
-  return answer_of(std::get<json>(value));
+  return builder.first_answer(std::get<json>(value));
 }
 
 json json_in(FieldValue value, const char* what) {
@@ -28,6 +32,25 @@ json json_in(FieldValue value, const char* what) {
   json parsed = json::parse(std::get<const SamplePart*>(value)->bytes, nullptr, /*allow_exceptions=*/false);
   if (parsed.is_discarded()) throw DataError(fmt::format("{} is not valid JSON", what));
   return parsed;
+}
+
+// Leaves out the parts, and the keys of JSON parts, that none of these sources names.
+void leave_out_unmapped(const Sample& sample, const std::vector<FieldSource>& sources, ConversationBuilder& builder) {
+  std::map<std::string, std::set<std::string>> keys;  // by part; no keys: the whole part
+  for (const FieldSource& source : sources)
+    for (const auto& path : source.alternatives) {
+      builder.use_part(path[0]);
+      const auto [part, is_new] = keys.try_emplace(path[0]);
+      if (path.size() == 1) part->second.clear();
+      if (path.size() > 1 && (is_new || !part->second.empty())) part->second.insert(path[1]);
+    }
+  for (const auto& [name, used] : keys) {
+    const SamplePart* part = used.empty() ? nullptr : sample.find(name);
+    const json root = part ? json_in(part, "a part") : json();
+    if (!root.is_object()) continue;
+    for (const auto& [key, value] : root.items())
+      if (!used.contains(key) && !is_empty_value(value) && !is_metadata_key(key)) builder.leave_out(key);
+  }
 }
 
 // The fields of a typed sample, by Energon's names.
@@ -39,6 +62,20 @@ class TypedFields {
     for (const auto& [field, source] : spec_.field_map)
       if (field == name) return &source;
     return nullptr;
+  }
+  // What the sample's type does not need changes no conversation.
+  void leave_out_others(ConversationBuilder& builder) const {
+    std::vector<std::string> used = find_sample_type(spec_.sample_type)->fields;
+    used.insert(used.end(), {"image", "images", "correct_choice_idx"});
+    std::vector<FieldSource> sources;
+    for (const auto& [field, source] : spec_.field_map) {
+      sources.push_back(source);
+      if (contains(used, field) || !find_field(sample_, source)) continue;
+      if (is_sound_or_video_key(field))
+        throw DataError(fmt::format("it has the field {}, which no encoder takes from a data set", in_quotes(field)));
+      builder.leave_out(field);
+    }
+    leave_out_unmapped(sample_, sources, builder);
   }
   FieldValue value(std::string_view name) const {
     const FieldSource* found = source(name);
@@ -63,7 +100,7 @@ Conversation read_typed(const Sample& sample, const SampleSpec& spec) {
   } else if (type == "OCRSample") {
     builder.add_answer("", fields.text("text"));
   } else if (type == "VQASample") {
-    builder.add_answer(fields.text("context"), answer_in(fields.value("answers")));
+    builder.add_answer(fields.text("context"), answer_in(fields.value("answers"), builder));
   } else if (type == "MultiChoiceVQASample") {
     const json right =
         fields.source("correct_choice_idx") ? json_in(fields.value("correct_choice_idx"), "the choice") : json(0);
@@ -76,6 +113,7 @@ Conversation read_typed(const Sample& sample, const SampleSpec& spec) {
   } else {  // SimilarityInterleavedSample
     builder.add_turns(json_in(fields.value("texts"), "the list of texts"));
   }
+  fields.leave_out_others(builder);
   return builder.finish();
 }
 
@@ -88,47 +126,100 @@ Conversation read_by_recipe(const Sample& sample, const SampleFields& fields) {
   if (!fields.images.empty())
     if (const auto pictures = find_field(sample, parse_field_source(fields.images, "data.fields.images")))
       builder.add_pictures(*pictures);
+  if (!fields.tools.empty())
+    if (auto tools = find_field(sample, parse_field_source(fields.tools, "data.fields.tools")))
+      builder.add_tools(json_in(*std::move(tools), "the list of tools"));
   if (!fields.conversation.empty()) {
     builder.add_turns(json_in(value(fields.conversation), "the conversation"));
   } else if (!fields.question.empty()) {
-    builder.add_answer(text_in(value(fields.question), "the question"), answer_in(value(fields.answer)));
+    builder.add_answer(text_in(value(fields.question), "the question"), answer_in(value(fields.answer), builder));
   } else if (!fields.caption.empty()) {
-    builder.add_answer("", answer_in(value(fields.caption)));
+    builder.add_answer("", answer_in(value(fields.caption), builder));
   } else {
     builder.say("", text_in(value(fields.text), "the text"));
   }
-  return builder.finish();
+  std::vector<FieldSource> sources;
+  for (const std::string& field :
+       {fields.images, fields.conversation, fields.question, fields.answer, fields.caption, fields.text, fields.tools})
+    if (!field.empty()) sources.push_back(parse_field_source(field, "data.fields"));
+  leave_out_unmapped(sample, sources, builder);
+  Conversation conversation = builder.finish();
+  if (!fields.conversation.empty() && contains(conversation.unused, "tools"))
+    throw DataError("it has tools, which the recipe does not map; set data.fields.tools=json[tools]");
+  return conversation;
+}
+
+// The JSON of a sample that is read by the usual names. It remembers which keys were used.
+class Record {
+ public:
+  explicit Record(json root) : root_(std::move(root)) {}
+
+  // The first of these keys that has a value; null if there is none.
+  const json* find(std::initializer_list<const char*> keys) const {
+    return root_.is_object() ? find_any(root_, keys) : nullptr;
+  }
+  const json* use(std::initializer_list<const char*> keys) {
+    const json* found = find(keys);
+    if (found) used_.insert(found);
+    return found;
+  }
+  const json* turns() {
+    return root_.is_array() ? &root_ : use({"conversations", "conversation", "messages", "texts"});
+  }
+
+  void leave_out_others(ConversationBuilder& builder) const {
+    if (!root_.is_object()) return;
+    for (const auto& [key, value] : root_.items()) {
+      if (used_.contains(&value) || is_empty_value(value) || is_metadata_key(key)) continue;
+      if (is_sound_or_video_key(key))
+        throw DataError(
+            fmt::format("its {} is sound or video, which no encoder takes from a data set", in_quotes(key)));
+      builder.leave_out(key);
+    }
+  }
+
+ private:
+  const json root_;
+  std::set<const json*> used_{};
+};
+
+// A list in JSON names the pictures, or the fragments of turns do; otherwise they are all parts that are pictures.
+void add_pictures(const Sample& sample, Record& record, const json* turns, ConversationBuilder& builder) {
+  const bool names_pictures = turns && std::any_of(turns->begin(), turns->end(), [](const json& turn) {
+                                return turn.is_object() && find_any(turn, {"fragments"});
+                              });
+  const json* images = record.use({"images", "image"});
+  if (images && images->is_array()) return builder.add_named_pictures(*images);
+  if (!names_pictures) builder.add_picture_parts();
+  if (images && !is_empty_value(*images) && !builder.has_pictures() && !names_pictures)
+    throw DataError("its JSON names a picture, but none of its parts is one; " + part_names(sample));
 }
 
 // The usual names. A sample without a part `json` is a picture with its caption in `txt`, or plain text.
 Conversation read_by_usual_names(const Sample& sample) {
   ConversationBuilder builder(sample);
+  builder.refuse_sound_and_video();
+  builder.use_part("json");
   const SamplePart* part = sample.find("json");
-  const json root = part ? json_in(part, "its part 'json'") : json::object();
-  const json* turns = root.is_array()    ? &root
-                      : root.is_object() ? find_any(root, {"conversations", "conversation", "messages", "texts"})
-                                         : nullptr;
-  const auto named = [&](const char* key) { return root.is_object() ? find_any(root, {key}) : nullptr; };
-  const bool names_pictures = turns && std::any_of(turns->begin(), turns->end(), [](const json& turn) {
-                                return turn.is_object() && find_any(turn, {"fragments"});
-                              });
-  if (const json* images = named("images"); images && images->is_array())
-    builder.add_named_pictures(*images);
-  else if (!names_pictures)
-    builder.add_picture_parts();
+  Record record(part ? json_in(part, "its part 'json'") : json::object());
+  const json* turns = record.turns();
+  add_pictures(sample, record, turns, builder);
+  if (const json* tools = record.use({"tools"})) builder.add_tools(*tools);
   if (turns) {
     builder.add_turns(*turns);
-  } else if (named("question") && named("answer")) {
-    builder.add_answer(text_of(*named("question"), "the question"), answer_of(*named("answer")));
-  } else if (named("caption")) {
-    builder.add_answer("", answer_of(*named("caption")));
-  } else if (named("text")) {
-    builder.say("", text_of(*named("text"), "the text"));
+  } else if (record.find({"question"}) && record.find({"answer"})) {
+    builder.add_answer(text_of(*record.use({"question"}), "the question"),
+                       builder.first_answer(*record.use({"answer"})));
+  } else if (const json* caption = record.use({"caption"})) {
+    builder.add_answer("", builder.first_answer(*caption));
+  } else if (const json* plain = record.use({"text"})) {
+    builder.say("", text_of(*plain, "the text"));
   } else if (const SamplePart* text = sample.find("txt")) {
-    const bool is_caption = std::any_of(sample.parts.begin(), sample.parts.end(),
-                                        [](const SamplePart& other) { return is_picture_part(other.name); });
-    is_caption ? builder.add_answer("", std::string(text->bytes)) : builder.say("", std::string(text->bytes));
+    builder.use_part("txt");
+    builder.has_pictures() ? builder.add_answer("", std::string(text->bytes))
+                           : builder.say("", std::string(text->bytes));
   }
+  record.leave_out_others(builder);
   return builder.finish();
 }
 

@@ -17,7 +17,9 @@ std::vector<std::pair<std::string, std::string>> sequence_settings(const DataCon
   add_text("data.system", config.system);
   add_text("data.over_long", config.over_long);
   add_text("data.fields.images", config.fields.images);
-  add_text("data.fields.conversation", config.fields.conversation);
+  // In one value, so that positions stay valid that were stored before there were tools.
+  const std::string& tools = config.fields.tools;
+  add_text("data.fields.conversation", config.fields.conversation + (tools.empty() ? "" : " with tools " + tools));
   add_text("data.fields.question", config.fields.question);
   add_text("data.fields.answer", config.fields.answer);
   add_text("data.fields.caption", config.fields.caption);

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/strings.h"
+#include "samples/known_names.h"
 
 namespace braid {
 namespace {
@@ -42,7 +43,7 @@ void SequenceMaker::check_format() const {
   for (const std::string& marker : markers_of(chat_format(config_.prompt_format)))
     if (!tokenizer_->find(marker)) refuse(fmt::format("it has no token {}", in_quotes(marker)));
   // A short conversation, without and with a system turn, which some templates need.
-  const std::vector<Turn> asked = {{"user", "one"}, {"assistant", "two"}};
+  const std::vector<ChatTurn> asked = {{"user", "one"}, {"assistant", "two"}};
   Conversation without_system = {.turns = asked}, with_system = {.turns = asked};
   with_system.turns.insert(with_system.turns.begin(), {"system", "three"});
   try {
@@ -74,13 +75,21 @@ TokenSequence SequenceMaker::encode(Conversation conversation) const {
   return expand(tokens, std::move(plans));
 }
 
+std::vector<std::string> SequenceMaker::unused_fields(const Conversation& conversation) const {
+  std::vector<std::string> unused = conversation.unused;
+  if (conversation.turns.front().role == "system" && !chat_format(config_.prompt_format).has_system)
+    unused.push_back("system turn");
+  for (const std::string& key : chat_.unused_keys(conversation.turns, conversation.tools))
+    if (!is_metadata_key(key)) unused.push_back("turn." + key);
+  return unused;
+}
+
 ChatTokens SequenceMaker::tokens_of(Conversation& conversation) const {
-  std::vector<ChatTurn> turns;
-  const bool is_plain = conversation.turns.front().role.empty();
-  if (!config_.system.empty() && !is_plain && conversation.turns.front().role != "system")
-    turns.push_back({"system", config_.system});
-  for (Turn& turn : conversation.turns) turns.push_back({std::move(turn.role), std::move(turn.text)});
-  if (!is_plain) return chat_.encode_with_targets(turns);
+  std::vector<ChatTurn>& turns = conversation.turns;
+  const bool is_plain = turns.front().role.empty();
+  if (!config_.system.empty() && !is_plain && turns.front().role != "system")
+    turns.insert(turns.begin(), {"system", config_.system});
+  if (!is_plain) return chat_.encode_with_targets(turns, conversation.tools);
   ChatTokens tokens = {.tokens = tokenizer_->encode(turns.front().text, /*add_special=*/true), .targets = {}};
   tokens.targets = tokens.tokens;
   return tokens;

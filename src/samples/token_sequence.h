@@ -34,6 +34,8 @@ class SequenceMaker {
 
   // All tokens of a sample, however many. DataError for a bad one.
   TokenSequence encode(Conversation conversation) const;
+  // What the sample has and its tokens do not depend on, by name; "turn.x" is a key of a turn.
+  std::vector<std::string> unused_fields(const Conversation& conversation) const;
   // Whether it can be trained on. Shortens a long one if the recipe says so.
   SequenceUse fit(TokenSequence& sequence) const;
 

@@ -12,6 +12,7 @@ namespace braid {
 namespace {
 
 using Names = std::vector<std::string>;
+using Ratios = decltype(PrepareRequest::ratios);
 
 constexpr std::uint32_t kShuffleSeed = 42;  // Energon's
 
@@ -47,27 +48,41 @@ Names matching(const Names& shards, const std::string& split, const std::string&
   return found;
 }
 
+// The number of shards up to the end of each split.
+std::vector<std::size_t> split_ends(const Ratios& ratios, std::size_t shards) {
+  const auto count = static_cast<double>(shards);
+  double sum = 0;
+  for (const auto& [name, ratio] : ratios) sum += ratio;
+  if (sum <= 0)
+    throw ConfigError({"the ratios of the splits add up to zero", "", "use train:0.9,val:0.1, for example"});
+  std::vector<std::size_t> ends;
+  double total = 0;
+  for (const auto& [name, ratio] : ratios)
+    ends.push_back(std::min(static_cast<std::size_t>(count * (total += ratio / sum)), shards));
+  if (ends.back() == shards) return ends;
+  // Energon adds the shares up. Their sum may round to less than 1 (0.6 + 0.3 + 0.1), and the last shard is then in no
+  // split. Here every shard is in one: each cut is at the ratios' own sum, and rounds up if it is that close below.
+  constexpr double kRounding = 1e-9;
+  total = 0;
+  for (std::size_t i = 0; i < ratios.size(); ++i)
+    ends[i] = std::min(static_cast<std::size_t>(count * ((total += ratios[i].second) / sum) * (1 + kRounding)), shards);
+  return ends;
+}
+
 }  // namespace
 
 Splits cut_splits(const PrepareRequest& request, Names shards) {
   Splits splits;
   for (const auto& [name, pattern] : request.patterns) splits.emplace_back(name, matching(shards, name, pattern));
   if (!splits.empty()) return splits;
-  const auto ratios = request.ratios.empty() ? decltype(request.ratios){{"train", 1.0}} : request.ratios;
+  const auto ratios = request.ratios.empty() ? Ratios{{"train", 1.0}} : request.ratios;
   if (request.shuffle) shards = shuffled(shards);
-  double sum = 0;
-  for (const auto& [name, ratio] : ratios) sum += ratio;
-  if (sum <= 0)
-    throw ConfigError({"the ratios of the splits add up to zero", "", "use train:0.9,val:0.1, for example"});
-  double total = 0;
   std::size_t begin = 0;
-  for (const auto& [name, ratio] : ratios) {
-    total += ratio / sum;
-    // Rounding may put the last cut before the last shard; Energon then leaves that shard out, and so do we.
-    const auto end = std::min(static_cast<std::size_t>(static_cast<double>(shards.size()) * total), shards.size());
-    splits.emplace_back(name, Names(shards.begin() + static_cast<std::ptrdiff_t>(begin),
-                                    shards.begin() + static_cast<std::ptrdiff_t>(end)));
-    begin = end;
+  const std::vector<std::size_t> ends = split_ends(ratios, shards.size());
+  for (std::size_t i = 0; i < ratios.size(); ++i) {
+    splits.emplace_back(ratios[i].first, Names(shards.begin() + static_cast<std::ptrdiff_t>(begin),
+                                               shards.begin() + static_cast<std::ptrdiff_t>(ends[i])));
+    begin = ends[i];
   }
   return splits;
 }

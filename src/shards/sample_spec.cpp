@@ -54,8 +54,8 @@ std::optional<std::int64_t> optional_count(const DocumentNode& root, std::string
   return count;
 }
 
-nlohmann::json* walk(nlohmann::json& root, const std::vector<std::string>& path) {
-  nlohmann::json* value = &root;
+nlohmann::ordered_json* walk(nlohmann::ordered_json& root, const std::vector<std::string>& path) {
+  nlohmann::ordered_json* value = &root;
   for (std::size_t i = 1; i < path.size(); ++i) {
     if (value->is_object()) {
       const auto found = value->find(path[i]);
@@ -134,10 +134,10 @@ std::optional<FieldValue> find_field(const Sample& sample, const FieldSource& so
     const SamplePart* part = sample.find(path[0]);
     if (!part) continue;
     if (path.size() == 1) return part;
-    auto root = nlohmann::json::parse(part->bytes, nullptr, /*allow_exceptions=*/false);
+    auto root = nlohmann::ordered_json::parse(part->bytes, nullptr, /*allow_exceptions=*/false);
     if (root.is_discarded()) throw DataError(fmt::format("its part {} is not valid JSON", in_quotes(path[0])));
     // A copy would overflow the stack if the value is nested very deep.
-    if (nlohmann::json* value = walk(root, path)) return std::move(*value);
+    if (nlohmann::ordered_json* value = walk(root, path)) return std::move(*value);
   }
   return std::nullopt;
 }
@@ -147,7 +147,23 @@ FieldValue field_value(const Sample& sample, const FieldSource& source) {
   const std::vector<std::string>& path = source.alternatives.back();
   std::string text = path[0];  // as field maps write it
   for (std::size_t i = 1; i < path.size(); ++i) text += fmt::format("[{}]", path[i]);
-  throw DataError(fmt::format("it has no {}", in_quotes(text)));
+  throw DataError(
+      fmt::format("it has no {}{}", in_quotes(text), sample.find(path[0]) ? "" : "; " + part_names(sample)));
+}
+
+std::string part_names(const Sample& sample) {
+  std::vector<std::string> names;
+  for (const SamplePart& part : sample.parts) names.push_back(in_quotes(part.name));
+  if (names.empty()) return "it has no parts";
+  const bool has_dot = std::any_of(sample.parts.begin(), sample.parts.end(),
+                                   [](const SamplePart& part) { return part.name.find('.') != part.name.npos; });
+  constexpr std::size_t kMostNamed = 6;
+  const std::size_t all = names.size();
+  names.resize(std::min(all, kMostNamed));
+  return fmt::format(
+      "its parts are {}{}{}", fmt::join(names, ", "),
+      all > kMostNamed ? fmt::format(" and {} more", all - kMostNamed) : "",
+      has_dot ? ": a key ends at the first dot of a file's name, so rename the files if their keys have dots" : "");
 }
 
 SampleSpec parse_sample_spec(const DocumentNode& root) {

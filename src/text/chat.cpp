@@ -9,6 +9,7 @@
 #include "base/utf8.h"
 #include "text/template_targets.h"
 #include "text/template_text.h"
+#include "text/written_fields.h"
 
 namespace braid {
 namespace {
@@ -36,6 +37,15 @@ const std::string& needed(const std::optional<std::string>& token, const char* n
                      tokenizer.where(), fmt::format("set \"{}\" in tokenizer_config.json", name)});
 }
 
+// The message as transformers gives it to a template.
+nlohmann::ordered_json message_of(const ChatTurn& turn) {
+  nlohmann::ordered_json message = {{"role", turn.role}};
+  if (!turn.text.empty() || !turn.fields) message["content"] = turn.text;
+  if (turn.fields)
+    for (const auto& [key, value] : turn.fields->items()) message[key] = value;
+  return message;
+}
+
 }  // namespace
 
 ChatEncoder::ChatEncoder(const Tokenizer& tokenizer, const std::string& format, const std::string& image_tags)
@@ -46,6 +56,8 @@ ChatEncoder::ChatEncoder(const Tokenizer& tokenizer, const std::string& format, 
     throw ConfigError({fmt::format("the chat format {} needs the tokenizer's chat template, and it has none", format),
                        tokenizer.where(), "add chat_template.jinja beside it, or choose another format"});
   template_.emplace(*source, fmt::format("chat template of {}", tokenizer.where()));
+  if (const auto& for_tools = tokenizer.settings().tool_template)
+    tool_template_.emplace(*for_tools, fmt::format("chat template for tools of {}", tokenizer.where()));
 }
 
 std::vector<ChatTurn> ChatEncoder::prepared(const std::vector<ChatTurn>& turns) const {
@@ -78,19 +90,22 @@ std::string ChatEncoder::render_turn(const ChatTurn& turn) const {
   return filled(frame.before) + text + filled(frame.after);
 }
 
-std::string ChatEncoder::render(const std::vector<ChatTurn>& turns, std::int64_t& steps) const {
-  if (template_) return render_template(turns, /*generation_prompt=*/false, steps);
+std::string ChatEncoder::render(const std::vector<ChatTurn>& turns, const TemplateInput& tools,
+                                std::int64_t& steps) const {
+  if (template_) return render_template(turns, tools, /*generation_prompt=*/false, steps);
   std::string text = format_.has_bos ? needed(tokenizer_.settings().bos, "bos_token", tokenizer_) : "";
   for (const ChatTurn& turn : turns) text += render_turn(turn);
   return text;
 }
 
-std::string ChatEncoder::render_template(const std::vector<ChatTurn>& turns, bool generation_prompt,
-                                         std::int64_t& steps) const {
+std::string ChatEncoder::render_template(const std::vector<ChatTurn>& turns, const TemplateInput& tools,
+                                         bool generation_prompt, std::int64_t& steps) const {
   nlohmann::ordered_json messages = nlohmann::ordered_json::array();
-  for (const ChatTurn& turn : turns) messages.push_back({{"role", turn.role}, {"content", turn.text}});
-  nlohmann::ordered_json variables = {
-      {"messages", messages}, {"tools", nullptr}, {"documents", nullptr}, {"add_generation_prompt", generation_prompt}};
+  for (const ChatTurn& turn : turns) messages.push_back(message_of(turn));
+  nlohmann::ordered_json variables = {{"messages", std::move(messages)},
+                                      {"tools", tools ? *tools : nlohmann::ordered_json()},
+                                      {"documents", nullptr},
+                                      {"add_generation_prompt", generation_prompt}};
   const auto add = [&](const char* name, const std::optional<std::string>& token) {
     if (token) variables[name] = *token;
   };
@@ -99,11 +114,12 @@ std::string ChatEncoder::render_template(const std::vector<ChatTurn>& turns, boo
   add("eos_token", settings.eos);
   add("pad_token", settings.pad);
   add("unk_token", settings.unk);
-  return template_->render(variables, steps);
+  return (tools && tool_template_ ? *tool_template_ : *template_).render(variables, steps);
 }
 
-std::vector<int> ChatEncoder::tokens_of_turn(const ChatTurn& turn, bool is_first, std::int64_t& steps) const {
-  std::vector<int> tokens = tokenizer_.encode(render({turn}, steps));
+std::vector<int> ChatEncoder::tokens_of_turn(const ChatTurn& turn, const TemplateInput& tools, bool is_first,
+                                             std::int64_t& steps) const {
+  std::vector<int> tokens = tokenizer_.encode(render({turn}, tools, steps));
   // Only the first turn has a BOS token.
   if (format_.has_bos && !is_first && !tokens.empty()) tokens.erase(tokens.begin());
   return tokens;
@@ -111,8 +127,9 @@ std::vector<int> ChatEncoder::tokens_of_turn(const ChatTurn& turn, bool is_first
 
 void ChatEncoder::check_texts(const std::vector<ChatTurn>& turns) const {
   for (std::size_t i = 0; i < turns.size(); ++i) {
-    // Templates that always write a system turn write an empty one for nothing.
-    const bool may_be_empty = !format_.prefix_length && turns[i].role == "system";
+    // Templates that always write a system turn write an empty one for nothing. A tool may have nothing to say, and an
+    // answer may consist of tool calls or thoughts.
+    const bool may_be_empty = template_ && (turns[i].role == "system" || turns[i].role == "tool" || turns[i].fields);
     if (turns[i].text.empty() && !may_be_empty)
       throw DataError(fmt::format("turn {} ({}) is empty", i + 1, turns[i].role));
     if (turns[i].role == "assistant" && turns[i].text.find(kImageToken) != std::string::npos)
@@ -120,13 +137,49 @@ void ChatEncoder::check_texts(const std::vector<ChatTurn>& turns) const {
   }
 }
 
-ChatTokens ChatEncoder::mask_each_turn(const std::vector<ChatTurn>& turns, std::int64_t& steps) const {
+// Frames write texts only.
+void ChatEncoder::check_fields(const std::vector<ChatTurn>& turns, const TemplateInput& tools) const {
+  if (template_) {
+    std::int64_t steps = kMostSteps;
+    return require_written_fields(turns, tools, [&](const auto& some, const TemplateInput& given) {
+      return render_template(some, given, /*generation_prompt=*/false, steps);
+    });
+  }
+  const auto refuse = [&](const std::string& what) {
+    throw DataError(
+        fmt::format("the chat format {} cannot write {}; nemotron6-moe writes what the tokenizer's chat "
+                    "template does",
+                    format_.name, what));
+  };
+  if (tools && !tools->empty()) refuse("its tools");
+  const std::string& before = format_.user.before;
+  const bool writes_roles = before.find("{role}") != before.npos || before.find("{Role}") != before.npos;
+  for (std::size_t i = 0; i < turns.size(); ++i) {
+    if (turns[i].role == "tool" && format_.masks && !writes_roles)
+      refuse(fmt::format("the answer of a tool (turn {})", i + 1));
+    if (!turns[i].fields) continue;
+    for (const auto& [key, value] : turns[i].fields->items())
+      if (says_something(key) && !is_empty_value(value)) refuse(fmt::format("the {} of turn {}", key, i + 1));
+  }
+}
+
+std::vector<std::string> ChatEncoder::unused_keys(const std::vector<ChatTurn>& turns,
+                                                  const TemplateInput& tools) const {
+  std::int64_t steps = kMostSteps;
+  const auto render = [&](const auto& some, const TemplateInput& given) { return this->render(some, given, steps); };
+  const TokenizerSettings& settings = tokenizer_.settings();
+  const std::string source = template_ ? *settings.chat_template + settings.tool_template.value_or("") : "";
+  return unwritten_keys(turns, tools, source, render);
+}
+
+ChatTokens ChatEncoder::mask_each_turn(const std::vector<ChatTurn>& turns, const TemplateInput& tools,
+                                       std::int64_t& steps) const {
   ChatTokens result;
-  result.tokens = tokenizer_.encode(render(turns, steps));
+  result.tokens = tokenizer_.encode(render(turns, tools, steps));
   result.targets = result.tokens;
   std::size_t done = 0;
   for (std::size_t i = 0; i < turns.size(); ++i) {
-    const std::vector<int> tokens = tokens_of_turn(turns[i], i == 0, steps);
+    const std::vector<int> tokens = tokens_of_turn(turns[i], tools, i == 0, steps);
     const bool agrees =
         tokens.size() <= result.tokens.size() - done &&
         std::equal(tokens.begin(), tokens.end(), result.tokens.begin() + static_cast<std::ptrdiff_t>(done));
@@ -135,7 +188,7 @@ ChatTokens ChatEncoder::mask_each_turn(const std::vector<ChatTurn>& turns, std::
           "turn {} has other tokens alone than in its conversation, so it cannot be masked; the "
           "chat format {} does not suit this tokenizer{}",
           i + 1, format_.name, format_.own_template ? "; try nemotron6-moe, which masks by its template" : ""));
-    const std::size_t masked = turns[i].role == "assistant"
+    const std::size_t masked = turns[i].role == "assistant" && turns[i].is_learned
                                    ? std::min(tokens.size(), static_cast<std::size_t>(*format_.prefix_length))
                                    : tokens.size();
     std::fill_n(result.targets.begin() + static_cast<std::ptrdiff_t>(done), masked, kIgnoredTarget);
@@ -146,17 +199,22 @@ ChatTokens ChatEncoder::mask_each_turn(const std::vector<ChatTurn>& turns, std::
   return result;
 }
 
-ChatTokens ChatEncoder::encode_with_targets(const std::vector<ChatTurn>& given) const {
+ChatTokens ChatEncoder::encode_with_targets(const std::vector<ChatTurn>& given, const TemplateInput& tools) const {
   const std::vector<ChatTurn> turns = prepared(given);
   std::int64_t steps = kMostSteps;
+  check_fields(turns, tools);
   if (!format_.masks) {
-    const std::vector<int> tokens = tokenizer_.encode(render(turns, steps));
+    for (std::size_t i = 0; i < turns.size(); ++i)
+      if (!turns[i].is_learned)
+        throw DataError(
+            fmt::format("turn {} has weight 0, but the chat format {} learns every token", i + 1, format_.name));
+    const std::vector<int> tokens = tokenizer_.encode(render(turns, tools, steps));
     return {.tokens = tokens, .targets = tokens};
   }
   check_texts(turns);
-  if (format_.prefix_length) return mask_each_turn(turns, steps);
+  if (format_.prefix_length) return mask_each_turn(turns, tools, steps);
   const auto render_some = [&](const std::vector<ChatTurn>& some, bool generation_prompt) {
-    return render_template(some, generation_prompt, steps);
+    return render_template(some, tools, generation_prompt, steps);
   };
   return template_targets(turns, render_some, tokenizer_);
 }

@@ -31,7 +31,8 @@ class TargetFinder {
     for (std::size_t i = 0; i < turns_.size(); ++i) {
       if (turns_[i].role != "assistant") continue;
       try {
-        const Span span = tokens_of(i);
+        const Span span = tokens_of(i);  // also of an answer that is not learned: the next one begins after it
+        if (!turns_[i].is_learned) continue;
         std::copy(tokens_.begin() + span.begin, tokens_.begin() + span.end, result.targets.begin() + span.begin);
       } catch (const DataError& e) {
         throw DataError(fmt::format("turn {} cannot be masked: {}", i + 1, e.what()));

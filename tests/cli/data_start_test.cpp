@@ -155,6 +155,32 @@ TEST_F(DataStart, ATokenizerThatDoesNotFit) {
               AllOf(HasSubstr("2 problems"), HasSubstr("the tokenizer has 901 tokens"), HasSubstr("expects 500")));
 }
 
+TEST_F(DataStart, PicturesWithoutAnEncoder) {
+  const std::string text_only = folder_->write("text_only.yaml", R"(
+topology: {modules: {language: }}
+model: {dtype: float64, language: {pattern: "*-"}}
+data: {prompt_format: chatml, sequence_length: 128}
+train: {iterations: 3, micro_batch: 1, global_batch: 4, lr: 1e-2}
+dist: {device: cpu}
+)");
+  const Finished run = braid({"train", text_only, "--data-path", in_folder("set"), "--tokenizer-model",
+                              in_folder("set/tokenizer"), "--data.max_bad_samples", "5"});
+  EXPECT_EQ(run.exit_code, 2) << run.err;
+  EXPECT_THAT(run.err, AllOf(HasSubstr("the data set has pictures ("), HasSubstr("the recipe has no encoder for them"),
+                             Not(HasSubstr("is skipped"))));
+}
+
+TEST_F(DataStart, SamplesOfWhichNoneCanBeUsed) {
+  const std::string lines = folder_->write("lines.jsonl", R"({"tools": [{"name": "f"}], "text": "x"})"
+                                                          "\n"
+                                                          R"({"messages": [{"role": "user", "content": "<video>"}]})"
+                                                          "\n");
+  ASSERT_EQ(braid({"data", "prepare", lines}).exit_code, 0);
+  const std::string told = refusal({"--data-path", lines, "--lanes", "1", "--data.fields.conversation", "json[turns]"});
+  EXPECT_THAT(told,
+              AllOf(HasSubstr("none of 2 samples that were looked at can be used"), HasSubstr("no 'json[turns]'")));
+}
+
 TEST_F(DataStart, LanesWithoutSamples) {
   EXPECT_THAT(refusal({"--loader.lanes", "64", "--global-batch-size", "64"}),
               AllOf(HasSubstr("has no samples"), HasSubstr("use fewer lanes or workers"), HasSubstr("loader.lanes")));

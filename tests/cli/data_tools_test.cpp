@@ -47,6 +47,9 @@ loader: {{packing_buffer: 10}}
     std::vector<json> packs;
     std::istringstream lines(run.out);
     for (std::string line; std::getline(lines, line);) packs.push_back(json::parse(line));
+    EXPECT_TRUE(!packs.empty() && packs.back().contains("skipped")) << run.out;
+    skipped_ = packs.back()["skipped"];
+    packs.pop_back();
     return packs;
   }
 
@@ -67,6 +70,7 @@ loader: {{packing_buffer: 10}}
 
   TemporaryFolder folder_;
   std::string recipe_;
+  mutable json skipped_{};  // by the last packs()
 };
 
 TEST_F(DataTools, PacksFitTheirBorders) {
@@ -122,6 +126,13 @@ TEST_F(DataTools, PackReportsWhatItSkips) {
   const Finished narrow = braid({"data", "pack", recipe_, "--count", "5", "--data.sequence_length", "18"});
   EXPECT_EQ(narrow.exit_code, 0) << narrow.err;
   EXPECT_THAT(narrow.out, AllOf(HasSubstr("skipped: "), Not(HasSubstr("skipped: 0 too long"))));
+  packs({"--count", "5"});
+  EXPECT_EQ(skipped_, json::parse(R"({"too_long": 0, "without_targets": 0, "damaged": 0})"));
+  packs({"--count", "5", "--data.sequence_length", "18"});
+  EXPECT_THAT(narrow.out, HasSubstr(fmt::format("skipped: {} too long", skipped_["too_long"].get<int>())));
+  damage(set() + "/train_0000.tar");
+  packs({"--count", "100"});
+  EXPECT_EQ(skipped_["damaged"], 1);
   EXPECT_EQ(braid({"data", "pack", recipe_, "--lane", "2"}).exit_code, 2);
   const Finished mock = braid({"data", "pack", recipe_, "--data.mock", "true"});
   EXPECT_EQ(mock.exit_code, 2);
@@ -198,6 +209,49 @@ TEST_F(DataTools, InspectListsAllDamageOfASplit) {
   const Finished pasted =
       testing::run_program({"/bin/sh", "-c", testing::built_program("braid") + " " + told.substr(begin, end - begin)});
   EXPECT_EQ(count(pasted.out, "' of '"), damaged) << pasted.err;
+}
+
+// Each sample of a .jsonl file is a record; a part `wav` or `gif` needs a shard.
+TEST_F(DataTools, InspectCountsFieldsAndReasons) {
+  const std::string asked = R"({"role": "user", "content": "what?"})",
+                    said = R"({"role": "assistant", "content": "yes")";
+  std::string lines;
+  const auto add = [&](int times, const std::string& record) {
+    for (int i = 0; i < times; ++i) lines += record + "\n";
+  };
+  const auto talk = [&](const std::string& keys) { return R"("messages": [)" + asked + ", " + said + keys + "}]"; };
+  add(3, "{" + talk("") + R"(, "note": 1, "id": 2})");
+  add(2, "{" + talk(R"(, "weight": 0)") + "}");
+  add(4, "{" + talk(R"(, "tool_calls": [{"name": "f"}])") + R"(, "tools": [{"name": "f"}]})");
+  add(5, "{" + talk(R"(, "reasoning_content": "hm", "mood": "good")") + "}");
+  add(6, R"({"messages": [{"role": "user", "content": "<video> what?"}]})");
+  const std::string path = folder_.write("records.jsonl", lines);
+  ASSERT_EQ(braid({"data", "prepare", path}).exit_code, 0);
+  const json alone = json::parse(braid({"data", "inspect", path, "--json"}).out);
+  EXPECT_EQ(alone["fields"], json::parse(R"({"tools": 4, "turn.mood": 5, "turn.reasoning_content": 5,
+                                             "turn.tool_calls": 4, "turn.weight=0": 2})"));
+  EXPECT_EQ(alone["unused"], json::parse(R"({"note": 3})"));
+  EXPECT_EQ(alone["damaged"]["reasons"].size(), 1u);
+  const std::vector<std::string> words = {"data",
+                                          "inspect",
+                                          path,
+                                          "--data.tokenizer",
+                                          set() + "/tokenizer",
+                                          "--data.prompt_format",
+                                          "qwen2p0",
+                                          "--data.sequence_length",
+                                          "64"};
+  const Finished run = braid(words);
+  EXPECT_THAT(run.out, AllOf(HasSubstr("fields: 4 tools, 5 turn.mood"), HasSubstr("not used: 3 note, 5 turn.mood\n"),
+                             HasSubstr("2 with nothing to predict"), HasSubstr("damaged: 15 samples"),
+                             HasSubstr("  6 samples: its text has <video>"),
+                             HasSubstr("  5 samples: the chat format qwen2p0 cannot write the reasoning_content"),
+                             HasSubstr("  4 samples: the chat format qwen2p0 cannot write its tools")));
+  // A run says once what it does not use.
+  std::vector<std::string> packing = words;
+  packing[1] = "pack";
+  const std::string told = braid(packing).err;
+  EXPECT_EQ(count(told, "samples have 'note', which is not used"), 1) << told;
 }
 
 TEST_F(DataTools, InspectReplacesNoInput) {

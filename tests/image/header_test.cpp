@@ -78,7 +78,7 @@ TEST(ImageHeader, TooLargePicturesAreRefused) {
 
 TEST(ImageHeader, OtherFilesAreRefused) {
   EXPECT_EQ(refusal({}), "dir/photo: the file is empty");
-  EXPECT_EQ(refusal(bytes_of("GIF89a")), "dir/photo: this is not a JPEG, PNG or WebP file");
+  EXPECT_EQ(refusal(bytes_of("GIF89a")), "dir/photo: this is not a JPEG, PNG or WebP file, but a GIF");
   EXPECT_THAT(refusal(bytes_of("\xff\xd8\xff\xda")), HasSubstr("without a frame header"));
   EXPECT_THAT(refusal(bytes_of({"\xff\xd8\xff\xe1\0\1", 6})), HasSubstr("segment of invalid length at byte 4"));
   EXPECT_THAT(refusal(bytes_of({"RIFF\4\0\0\0WEBP", 12})), HasSubstr("ends early, after 12 bytes"));

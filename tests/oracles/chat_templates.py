@@ -225,6 +225,39 @@ QWEN3 = """{%- set ns = namespace(last_query=messages|length - 1, searching=true
 {%- endif %}
 """
 
+# Tools before the system text, thoughts of answers after the last question, calls with arguments as text or as an object.
+AGENT = """{%- set ns = namespace(last=-1) %}
+{%- for message in messages %}{%- if message.role == 'user' %}{%- set ns.last = loop.index0 %}{%- endif %}{%- endfor %}
+{%- if tools %}
+    {{- '<|im_start|>system\\nTools:' }}
+    {%- for tool in tools %}{{- '\\n' ~ (tool | tojson) }}{%- endfor %}
+    {{- '<|im_end|>\\n' }}
+{%- endif %}
+{%- for message in messages %}
+    {%- if message.role == 'assistant' %}
+        {{- '<|im_start|>assistant\\n' }}
+        {%- generation %}
+        {%- if message.reasoning_content is string and loop.index0 > ns.last %}
+            {{- '<think>\\n' + message.reasoning_content.strip('\\n') + '\\n</think>\\n' }}
+        {%- endif %}
+        {%- if message.content is string %}{{- message.content }}{%- endif %}
+        {%- for call in message.tool_calls or [] %}
+            {%- if call.function %}{%- set call = call.function %}{%- endif %}
+            {{- '\\n<call>' ~ call.name ~ ' ' }}
+            {%- if call.arguments is string %}{{- call.arguments }}{%- else %}{{- call.arguments | tojson }}{%- endif %}
+            {{- '</call>' }}
+        {%- endfor %}
+        {{- '<|im_end|>\\n' }}
+        {%- endgeneration %}
+    {%- else %}
+        {{- '<|im_start|>' + message.role }}
+        {%- if message.name is defined %}{{- ' ' + message.name }}{%- endif %}
+        {{- '\\n' + message.content + '<|im_end|>\\n' }}
+    {%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}{%- endif %}
+"""
+
 PUBLISHED = {"chatml": CHATML, "llama3": LLAMA3, "qwen": QWEN, "mistral": MISTRAL, "nemotron": NEMOTRON, "qwen3": QWEN3}
 
 # Each is rendered with VALUES.

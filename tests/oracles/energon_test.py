@@ -218,6 +218,26 @@ def test_prepares_as_energon_does(tmp_path, ours, theirs):
     assert prepared_files(tmp_path / "ours") == prepared_files(tmp_path / "theirs")
 
 
+def test_every_shard_is_in_one_split(tmp_path):
+    """The cuts are Energon's, unless it leaves a shard out."""
+    lost = 0
+    for count, ratios in itertools.product((7, 10), ([6, 3, 1], [0.7, 0.2, 0.1], [8, 1, 1], [1, 1, 1], [0.6, 0.3, 0.1, 0])):
+        folder = tmp_path / f"{count}-{'-'.join(map(str, ratios))}"
+        write_shards(folder, [1] * count, "s")
+        named = [(f"s{i}", ratio) for i, ratio in enumerate(ratios)]
+        energon_prepare(folder, split_parts_ratio=named)
+        theirs = yaml.safe_load((folder / ".nv-meta/split.yaml").read_text())["split_parts"]
+        braid("prepare", folder, "--force", "--split", ",".join(f"{name}:{ratio}" for name, ratio in named))
+        ours = yaml.safe_load((folder / ".nv-meta/split.yaml").read_text())["split_parts"]
+        assert sorted(sum(ours.values(), [])) == sorted(path.name for path in folder.glob("*.tar"))
+        if sum(map(len, theirs.values())) == count:
+            assert ours == theirs, (count, ratios)
+        else:
+            lost += 1
+            assert [len(ours[name]) for name, _ in named] == [round(count * ratio / sum(ratios)) for ratio in ratios], (count, ratios)
+    assert lost > 0
+
+
 def test_energon_reads_what_braid_prepares(tmp_path):
     write_unprepared(tmp_path)
     braid("prepare", tmp_path, "--split", "train:0.7,val:0.3", "--shuffle-tars")

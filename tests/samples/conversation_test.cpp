@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "samples/stored_sample.h"
 #include "support/errors.h"
@@ -10,13 +11,14 @@
 namespace braid {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using testing::Parts;
 
 // "role: text" by turn, then the names of the pictures' parts.
 std::string said(const Conversation& conversation) {
   std::string all;
-  for (const Turn& turn : conversation.turns) all += fmt::format("{}: {} | ", turn.role, turn.text);
+  for (const ChatTurn& turn : conversation.turns) all += fmt::format("{}: {} | ", turn.role, turn.text);
   for (const Picture& picture : conversation.pictures) all += fmt::format("[{}={}]", picture.name, picture.bytes);
   return all;
 }
@@ -106,6 +108,107 @@ TEST(Conversations, ByTheUsualNames) {
   EXPECT_EQ(read({{"a.png", "A"}, {"b.png", "B"}, {"json", R"([{"role": "user", "fragments": ["see ",
               {"type": "image", "image": "b.png"}, " ok"]}, {"role": "assistant", "content": [{"text": "yes"}]}])"}}),
             "user: see <image> ok | assistant: yes | [b.png=B]");
+}
+
+Conversation of_record(const std::string& record) {
+  const Parts parts = {{"json", record}};
+  return read_conversation(testing::stored_sample(parts), {}, {});
+}
+
+// Keys that are for a chat template, as text.
+std::string fields_of(const ChatTurn& turn) { return turn.fields ? turn.fields->dump() : ""; }
+
+TEST(Conversations, KeepWhatAChatTemplateWrites) {
+  const Conversation chat = of_record(R"({"tools": [{"name": "z", "b": 1, "a": 2}], "messages": [
+      {"role": "user", "content": "hi", "name": null},
+      {"role": "assistant", "content": null, "tool_calls": [{"name": "z", "arguments": {"y": 1, "x": 2}}]},
+      {"role": "tool", "content": "", "tool_call_id": "7"},
+      {"role": "assistant", "reasoning_content": "hm", "content": "ho", "weight": 0},
+      {"from": "gpt", "value": "hu", "weight": 1.0}]})");
+  ASSERT_EQ(chat.turns.size(), 5u);
+  EXPECT_EQ(chat.tools->dump(), R"([{"name":"z","b":1,"a":2}])") << "in the order of the file";
+  EXPECT_EQ(fields_of(chat.turns[0]), "");
+  EXPECT_EQ(fields_of(chat.turns[1]), R"({"tool_calls":[{"name":"z","arguments":{"y":1,"x":2}}],"content":null})");
+  EXPECT_EQ(fields_of(chat.turns[2]), R"({"tool_call_id":"7","content":""})");
+  EXPECT_EQ(fields_of(chat.turns[3]), R"({"reasoning_content":"hm"})");
+  EXPECT_EQ(fields_of(chat.turns[4]), "");
+  for (std::size_t i = 0; i < 5; ++i) EXPECT_EQ(chat.turns[i].is_learned, i != 3) << i;
+  EXPECT_EQ(of_record(R"({"tools": "[{\"name\": \"f\"}]", "text": "x"})").tools->dump(), R"([{"name":"f"}])");
+  EXPECT_EQ(of_record(R"({"tools": null, "text": "x"})").tools, nullptr);
+}
+
+TEST(Conversations, RefuseWhatATemplateCannotGet) {
+  const auto turn = [](const std::string& keys) {
+    return Parts{{"json", R"([{"role": "assistant", "content": "x", )" + keys + "}]"}};
+  };
+  EXPECT_THAT(refusal(turn(R"("weight": 0.5)")), HasSubstr("weight 0.5; only 0 (not learned) and 1"));
+  EXPECT_THAT(refusal(turn(R"("weight": [])")), HasSubstr("the weight array"));
+  EXPECT_THAT(refusal(turn(R"("tool_calls": )" + std::string(99999, '[') + std::string(99999, ']'))),
+              HasSubstr("its 'tool_calls' are nested too deep"));
+  EXPECT_THAT(refusal(turn(R"("tool_calls": [18446744073709551615])")), HasSubstr("more than 63 bits"));
+  EXPECT_THAT(refusal({{"json", R"([{"role": "assistant", "tool_calls": []}])"}}), HasSubstr("a turn needs a role"));
+  for (const char* tools : {"7", "[7]", R"("{}")", R"("[")"})
+    EXPECT_THAT(refusal({{"json", fmt::format(R"({{"tools": {}, "text": "x"}})", tools)}}), HasSubstr("its tools are"));
+}
+
+TEST(Conversations, NameWhatTheyLeaveOut) {
+  const auto unused = [](const Parts& parts, const SampleSpec& spec = {}, const SampleFields& fields = {}) {
+    return fmt::format("{}", fmt::join(read_conversation(testing::stored_sample(parts), spec, fields).unused, ", "));
+  };
+  const std::string talk = R"([{"role": "user", "content": "hi"}, {"role": "assistant", "content": "ho"}])";
+  EXPECT_EQ(unused({{"json", R"({"id": 7, "source": "web", "messages": )" + talk + "}"}}), "");
+  EXPECT_EQ(unused({{"json", R"({"note": "x", "none": null, "caption": "y", "videos": [], "messages": )" + talk + "}"},
+                    {"cls", "1"}}),
+            "note, caption, part cls");
+  EXPECT_EQ(unused({{"txt", "x"}, {"json", R"({"text": "y"})"}}), "part txt");
+  EXPECT_EQ(unused({{"json", R"([{"role": "user", "content": [{"type": "text", "text": "x", "cache": 1}]}])"}}),
+            "fragment.cache");
+  EXPECT_EQ(unused({{"json", R"({"question": "?", "answer": ["a", "b"]})"}}), "answers after the first");
+  const Parts parts = {{"jpg", "A"}, {"wav", "W"}, {"json", R"({"q": "?", "a": "!", "w": [1], "extra": 2, "id": 3})"}};
+  EXPECT_EQ(
+      unused(parts,
+             typed("VQASample",
+                   {{"image", "jpg"}, {"context", "json[q]"}, {"answers", "json[a]"}, {"answer_weights", "json[w]"}})),
+      "answer_weights, extra, part wav");
+  EXPECT_EQ(unused(parts, {}, {.images = "jpg", .question = "json[q]", .answer = "json[a]"}), "w, extra, part wav");
+  EXPECT_EQ(unused({{"json", R"({"x": 1})"}, {"b.json", talk}}, {}, {.conversation = "b.json"}), "part json");
+}
+
+TEST(Conversations, WithToolsThatTheRecipeDoesNotMapAreRefused) {
+  const Parts parts = {{"json", R"({"talk": [{"role": "user", "content": "hi"}], "tools": [{"name": "f"}]})"}};
+  EXPECT_THAT(refusal(parts, {}, {.conversation = "json[talk]"}), HasSubstr("set data.fields.tools=json[tools]"));
+  const SampleFields mapped = {.conversation = "json[talk]", .tools = "json[tools]"};
+  EXPECT_EQ(read_conversation(testing::stored_sample(parts), {}, mapped).tools->dump(), R"([{"name":"f"}])");
+}
+
+TEST(Conversations, WithSoundOrVideoAreRefused) {
+  const Parts talk = {{"json", R"([{"role": "user", "content": "hi"}])"}};
+  for (const char* part : {"wav", "mp4", "left.MP3", "webm", "flac"}) {
+    Parts parts = talk;
+    parts.emplace_back(part, "x");
+    EXPECT_THAT(refusal(parts), HasSubstr(fmt::format("its part '{}' is sound or video", part)));
+  }
+  for (const char* tag : {"<video>", "<audio>"}) {
+    const auto says = [&](const char* role) {
+      return Parts{{"json", fmt::format(R"([{{"role": "{}", "content": "see {}"}}])", role, tag)}};
+    };
+    EXPECT_THAT(refusal(says("user")), HasSubstr(fmt::format("its text has {}", tag)));
+    EXPECT_EQ(read(says("assistant")), fmt::format("assistant: see {} | ", tag)) << "it may speak of HTML";
+  }
+  EXPECT_THAT(refusal({{"json", R"({"video": "a.mp4", "caption": "x"})"}}), HasSubstr("its 'video' is sound or video"));
+  EXPECT_THAT(refusal({{"wav", "x"}, {"jpg", "A"}, {"json", talk[0].second}},
+                      typed("SimilarityInterleavedSample", {{"images", "jpg"}, {"texts", "json"}, {"audio", "wav"}})),
+              HasSubstr("it has the field 'audio'"));
+}
+
+TEST(Conversations, ReasonsNameFormatsAndKeysWithDots) {
+  const std::string talk = R"([{"role": "user", "content": "<image> hi"}])";
+  EXPECT_THAT(refusal({{"gif", "GIF89a"}, {"json", talk}}), HasSubstr("its part 'gif' is a picture in a format"));
+  EXPECT_THAT(refusal({{"001.jpg", "A"}, {"001.json", talk}}),
+              AllOf(HasSubstr("its parts are '001.jpg', '001.json'"), HasSubstr("a key ends at the first dot")));
+  EXPECT_THAT(refusal({{"001.jpg", "A"}}, typed("CaptioningSample", {{"image", "jpg"}, {"caption", "txt"}})),
+              AllOf(HasSubstr("has no 'jpg'"), HasSubstr("a key ends at the first dot")));
+  EXPECT_THAT(refusal({{"json", R"({"image": "a.jpg", "caption": "x"})"}}), HasSubstr("names a picture, but none"));
 }
 
 TEST(Conversations, GiveMissingTagsToTheFirstTurnOfTheUser) {

@@ -305,11 +305,25 @@ TEST(BadSamples, EndTheRunAtTheLimit) {
   for (int reader = 0; reader < 2; ++reader)  // no reader continues with the sample that is one too many
     EXPECT_THAT(
         testing::error_of<DataError>([&] { bad.add(data, {.shard = 1, .index = 3}, "'k3'", "no JSON"); }),
-        "more than data.max_bad_samples=2 samples are damaged: sample 'k3' of shard 'b.tar' is skipped: no JSON; "
-        "repair the data set, or allow more. `braid data inspect '/x' --split 'val' --count all --decode "
+        "more than data.max_bad_samples=2 samples are damaged or do not suit the recipe: sample 'k3' of shard 'b.tar' "
+        "is skipped: no JSON; "
+        "mend the data set or the recipe, or allow more. `braid data inspect '/x' --split 'val' --count all --decode "
         "--all-damaged` "
-        "lists the damaged samples");
+        "lists the samples");
   EXPECT_EQ(notes.size(), 2u);
+}
+
+TEST(BadSamples, SayOnceWhatIsNotUsed) {
+  std::vector<std::string> notes;
+  const Shard shard = {"a.tar", "/x/a.tar"};
+  BadSamples bad(2, nullptr, [&](const std::string& text) { notes.push_back(text); });
+  bad.add_unused({"note", "part cls"}, "'k1'", shard);
+  bad.add_unused({"note", "turn.name"}, "'k2'", shard);
+  EXPECT_THAT(
+      notes, ::testing::ElementsAre("samples have 'note', which is not used; the first is 'k1' of shard 'a.tar'",
+                                    "samples have 'part cls', which is not used; the first is 'k1' of shard 'a.tar'",
+                                    "samples have 'turn.name', which is not used; the first is 'k2' of shard 'a.tar'"));
+  EXPECT_EQ(bad.count(), 0);
 }
 
 TEST(BadSamples, AdviseALongerSequenceOnlyIfSomeAreTooLong) {

@@ -54,6 +54,22 @@ TEST_F(Prepare, CountsSamplesAndSplits) {
   EXPECT_EQ(open_blend(root(), "val")->leaves[0].data.samples(), 4);
 }
 
+// 0.6 + 0.3 + 0.1 is less than 1. tests/oracles/metadata_test.py compares the cuts with Energon's.
+TEST_F(Prepare, PutsEveryShardInOneSplit) {
+  write_shards(root(), std::vector<int>(10, 1), "s");
+  const auto sizes = [&](const std::vector<double>& ratios) {
+    PrepareRequest request = {.path = root(), .force = true};
+    for (std::size_t i = 0; i < ratios.size(); ++i) request.ratios.emplace_back(fmt::format("s{}", i), ratios[i]);
+    std::vector<std::int64_t> samples;
+    for (const auto& split : prepare_data_set(request).splits) samples.push_back(split.samples);
+    return samples;
+  };
+  EXPECT_THAT(sizes({6, 3, 1}), ElementsAre(6, 3, 1));
+  EXPECT_THAT(sizes({0.6, 0.3, 0.1}), ElementsAre(6, 3, 1));
+  EXPECT_THAT(sizes({6, 3, 1, 0}), ElementsAre(6, 3, 1, 0));
+  EXPECT_THAT(sizes({1, 1, 1, 1, 1, 1}), ElementsAre(1, 2, 2, 1, 2, 2));
+}
+
 TEST_F(Prepare, WarnsOfShardsThatLookCut) {
   write_shards(root(), {2, 2}, "s");
   EXPECT_THAT(prepare_data_set({.path = root()}).warnings, ElementsAre());

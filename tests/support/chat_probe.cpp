@@ -1,6 +1,8 @@
 // Renders and tokenizes conversations for tests/oracles/chat_test.py. Each line of standard input is a JSON object:
 //   {"template": "...", "variables": {...}}                                      -> {"text": "..."}
 //   {"tokenizer": DIR, "format": "...", "tags": "...", "turns": [[role, text]]}  -> {"tokens": [], "targets": []}
+//   {"tokenizer": DIR, "format": "...", "record": {"messages": ...}}             -> the same, of a stored sample,
+//   "unused"
 // An error gives {"error": "..."}.
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -9,11 +11,25 @@
 #include <map>
 
 #include "base/error.h"
+#include "samples/token_sequence.h"
 #include "text/chat.h"
 
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+Json answer_to_record(const Json& request) {
+  const std::string bytes = request["record"].dump();
+  const braid::Sample sample = {.key = "0001", .parts = {{"json", bytes}}};
+  const braid::Conversation conversation = braid::read_conversation(sample, {}, {});
+  static std::map<std::string, std::shared_ptr<const braid::Tokenizer>> tokenizers;
+  auto& tokenizer = tokenizers[request["tokenizer"]];
+  if (!tokenizer) tokenizer = std::make_shared<const braid::Tokenizer>(braid::load_tokenizer(request["tokenizer"]));
+  const braid::SequenceMaker maker({.prompt_format = request["format"]}, tokenizer, std::nullopt, 1 << 20);
+  const std::vector<std::string> unused = maker.unused_fields(conversation);
+  const braid::TokenSequence result = maker.encode(conversation);
+  return {{"tokens", result.ids}, {"targets", result.targets}, {"unused", unused}};
+}
 
 Json answer(const Json& request) {
   if (request.contains("template"))
@@ -22,6 +38,7 @@ Json answer(const Json& request) {
   static std::map<std::string, braid::Tokenizer> tokenizers;
   const auto path = request["tokenizer"].get<std::string>();
   const auto& tokenizer = tokenizers.try_emplace(path, braid::load_tokenizer(path)).first->second;
+  if (request.contains("record")) return answer_to_record(request);
   const braid::ChatEncoder encoder(tokenizer, request["format"], request.value("tags", ""));
   std::vector<braid::ChatTurn> turns;
   for (const Json& turn : request["turns"]) turns.push_back({turn[0], turn[1]});

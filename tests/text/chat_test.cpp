@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "support/errors.h"
 #include "text/small_tokenizer.h"
@@ -60,6 +61,88 @@ TEST(Chat, BrokenTextsReachTheTemplateRepaired) {
   const Tokenizer tokenizer = chat_tokenizer(
       {.chat_template = "{% for m in messages %}{% for w in m.content.split() %}{{ w }};{% endfor %}{% endfor %}"});
   EXPECT_EQ(written(tokenizer, ChatEncoder(tokenizer, "default"), {{"user", "a\xff b \xe2\x82"}}), "a\ufffd;b;\ufffd;");
+}
+
+ChatTurn answer_with(const std::string& text, const std::string& fields) {
+  return {"assistant", text, true,
+          std::make_shared<const nlohmann::ordered_json>(nlohmann::ordered_json::parse(fields))};
+}
+
+TemplateInput tools(const std::string& list) {
+  return std::make_shared<const nlohmann::ordered_json>(nlohmann::ordered_json::parse(list));
+}
+
+TEST(Chat, TurnsWithWeight0AreContext) {
+  const Tokenizer tokenizer =
+      chat_tokenizer({.chat_template = "{% for m in messages %}{{ m.content }}<s>{% endfor %}"});
+  const std::vector<ChatTurn> turns = {{"user", "a"}, {"assistant", "0123b", false}, {"assistant", "0123c"}};
+  for (const char* format : {"chatml", "nemotron6-moe"}) {
+    const ChatTokens chat = ChatEncoder(tokenizer, format).encode_with_targets(turns);
+    std::vector<int> learned;
+    for (const int target : chat.targets)
+      if (target != kIgnoredTarget) learned.push_back(target);
+    EXPECT_THAT(tokenizer.decode(chat.tokens), "a<s>0123b<s>0123c<s>");
+    EXPECT_THAT(tokenizer.decode(learned), ::testing::EndsWith("3c<s>")) << format;
+    EXPECT_THAT(tokenizer.decode(learned), ::testing::Not(HasSubstr("b"))) << format;
+  }
+  EXPECT_THAT(error_of<DataError>([&] { ChatEncoder(tokenizer, "default").encode_with_targets(turns); }),
+              HasSubstr("turn 2 has weight 0, but the chat format default learns every token"));
+}
+
+TEST(Chat, FixedFormatsRefuseWhatTheyCannotWrite) {
+  const Tokenizer tokenizer = chat_tokenizer({.bos = "<s>", .eos = "</s>"});
+  const auto refusal = [&](const char* format, const std::vector<ChatTurn>& turns, const TemplateInput& given = {}) {
+    return error_of<DataError>([&] { ChatEncoder(tokenizer, format).encode_with_targets(turns, given); });
+  };
+  const ChatTurn asked = {"user", "a"};
+  EXPECT_THAT(refusal("qwen2p0", {asked}, tools(R"([{"name": "f"}])")), HasSubstr("qwen2p0 cannot write its tools"));
+  EXPECT_THAT(refusal("qwen2p0", {asked, answer_with("", R"({"tool_calls": [{"name": "f"}]})")}),
+              HasSubstr("cannot write the tool_calls of turn 2; nemotron6-moe"));
+  EXPECT_THAT(refusal("identity", {asked, answer_with("b", R"({"reasoning_content": "c"})")}),
+              HasSubstr("identity cannot write the reasoning_content of turn 2"));
+  EXPECT_THAT(refusal("mistral", {asked, {"tool", "b"}}), HasSubstr("mistral cannot write the answer of a tool"));
+  EXPECT_EQ(written(tokenizer, ChatEncoder(tokenizer, "nemotron5-aligned"), {asked, {"tool", "b"}}),
+            "<s>User\na\n[PREFIX]Tool\nb\n[PREFIX]");
+  const std::vector<ChatTurn> empty = {asked, answer_with("b", R"({"tool_calls": [], "thinking": "", "name": "n"})")};
+  const ChatEncoder encoder(tokenizer, "qwen2p0");
+  EXPECT_NO_THROW(encoder.encode_with_targets(empty, tools("[]")));
+  EXPECT_THAT(encoder.unused_keys(empty, {}), ElementsAre("name"));
+}
+
+// A template writes some of what a message has, and says nothing about the rest.
+TEST(Chat, WhatATemplateDoesNotWriteIsRefusedOrNamed) {
+  const auto encoder_of = [](const std::string& source) {
+    return chat_tokenizer({.chat_template = "{{ tools[0].name if tools }}{% for m in messages %}" + source +
+                                            "{{ m.content }};{% endfor %}"});
+  };
+  const ChatTurn asked = {"user", "a"};
+  const ChatTurn calls = answer_with("b", R"({"tool_calls": [{"function": {"name": "f", "arguments": {"x": 1}}}]})");
+  const ChatTurn thinks = answer_with("b", R"({"reasoning_content": "hm", "reasoning": "hm", "name": "n", "rank": 3})");
+  const auto refusal = [&](const std::string& source, const std::vector<ChatTurn>& turns, const TemplateInput& given) {
+    const Tokenizer tokenizer = encoder_of(source);
+    return error_of<DataError>([&] { ChatEncoder(tokenizer, "default").encode_with_targets(turns, given); });
+  };
+  EXPECT_THAT(refusal("", {asked}, tools(R"([{"name": "f"}, {"name": "g"}])")),
+              HasSubstr("not write its tools[1].name"));
+  EXPECT_THAT(refusal("", {asked, calls}, {}), HasSubstr("not write the tool_calls[0].name of turn 2 (assistant)"));
+  const std::string names = "{% for c in m.tool_calls %}{{ c.function.name }}{% endfor %}";
+  EXPECT_THAT(refusal(names, {asked, calls}, {}), HasSubstr("not write the tool_calls[0].arguments of turn 2"));
+  EXPECT_THAT(refusal("{{ m.thinking }}", {asked, thinks}, {}), HasSubstr("not write the reasoning_content of turn 2"));
+
+  const Tokenizer tokenizer = encoder_of("{{ m.reasoning }}{{ m.name }}{{ m.rank | length if false }}");
+  const ChatEncoder encoder(tokenizer, "default");
+  EXPECT_EQ(tokenizer.decode(encoder.encode_with_targets({asked, thinks}).tokens), "a;hmnb;") << "one of two names";
+  EXPECT_THAT(encoder.unused_keys({asked, thinks}, {}), ElementsAre("rank"));
+  const Tokenizer forgets = encoder_of("{{ m.reasoning if loop.last }}");
+  EXPECT_NO_THROW(ChatEncoder(forgets, "default").encode_with_targets({asked, thinks, asked}))
+      << "thoughts may be left out when a question follows";
+}
+
+TEST(Chat, ATokenizerMayHaveATemplateForTools) {
+  const Tokenizer tokenizer = chat_tokenizer({.chat_template = "plain", .tool_template = "{{ tools[0].name }}"});
+  const ChatEncoder encoder(tokenizer, "default");
+  EXPECT_EQ(written(tokenizer, encoder, {{"user", "a"}}), "plain");
+  EXPECT_EQ(tokenizer.decode(encoder.encode_with_targets({{"user", "a"}}, tools(R"([{"name": "f"}])")).tokens), "f");
 }
 
 TEST(Chat, ImagesGetTheirTags) {
