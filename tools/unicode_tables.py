@@ -100,7 +100,7 @@ def set_lines(found):
 def fold_lines(found):
     """What a pattern of one cased character matches: other characters, and sequences of characters."""
     cased = sorted({c for name in ("changeswhencasemapped", "changeswhencasefolded") for c in members_of(found[name])})
-    text = NormalizedString("".join(cased))
+    text = NormalizedString("\0".join(cased))  # no two of them are a sequence
     pairs, sequences = [], {}
     for character in cased:
         pattern = Regex(rf"(?i:\x{{{ord(character):x}}})")

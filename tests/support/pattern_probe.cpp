@@ -32,7 +32,11 @@ Json pieces_of(const braid::PreTokenizer& pre_tokenizer, const std::string& text
 }
 
 Json answer(const Json& request, const std::string& all) {
-  const std::vector<std::string> texts = request.value("texts", std::vector<std::string>{all});
+  std::vector<std::string> texts;
+  if (request.contains("texts"))
+    request["texts"].get_to(texts);
+  else
+    texts.push_back(all);
   Json results = Json::array();
   if (request.contains("normalizer")) {
     const braid::Normalizer normalizer(braid::JsonPlace(request["normalizer"], "normalizer"));
