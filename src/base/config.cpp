@@ -59,6 +59,16 @@ std::pair<std::optional<std::vector<std::string>>, std::string> list_of_words(co
   return {std::move(words), ""};
 }
 
+// The line and column of the first tab that indents a line, from 1; YAML allows only spaces there.
+std::optional<std::pair<std::size_t, std::size_t>> indenting_tab(const std::string& text) {
+  const std::vector<std::string> lines = split(text, '\n');
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    const std::size_t end = lines[i].find_first_not_of(" \t\r"), tab = lines[i].find('\t');
+    if (end != std::string::npos && tab < end && lines[i][end] != '#') return std::pair(i + 1, tab + 1);
+  }
+  return std::nullopt;
+}
+
 // The result of reading a scalar: the value, or why there is none. "{key} {why}" forms a sentence.
 template <class T>
 struct Parsed {
@@ -267,6 +277,10 @@ YamlReader YamlReader::from_text(const std::string& text, const std::string& nam
                        fmt::format("{}:{}", name, e.mark.line + 1),
                        "close the brackets; at most five levels are needed"});
   } catch (const YAML::Exception& e) {
+    if (const auto tab = indenting_tab(text))
+      throw ConfigError({"a tab indents this line, and YAML allows only spaces",
+                         fmt::format("{}:{}, column {}", name, tab->first, tab->second),
+                         "write spaces in place of tabs; expand -t 2 FILE does so"});
     throw ConfigError({"not valid YAML: " + e.msg, fmt::format("{}:{}", name, e.mark.line + 1),
                        "look for a mismatched bracket, quote or indent on this line or above it"});
   }
@@ -304,7 +318,11 @@ void YamlReader::field(const char* key, std::optional<double>& value, const char
 void YamlReader::field(const char* key, bool& value, const char*) {
   const char* expected = "true or false";
   state_->scalar(key, value, expected, [&](const std::string& s) {
-    return s == "true" || s == "false" ? Parsed<bool>{.value = s == "true"} : not_a<bool>(expected, s);
+    if (s == "true" || s == "false") return Parsed<bool>{.value = s == "true"};
+    Parsed<bool> refused = not_a<bool>(expected, s);
+    if (contains({"True", "TRUE", "yes", "on", "1"}, s)) refused.fix = "write true";
+    if (contains({"False", "FALSE", "no", "off", "0"}, s)) refused.fix = "write false";
+    return refused;
   });
 }
 

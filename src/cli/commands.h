@@ -46,6 +46,8 @@ struct RecipeCall {
 };
 RecipeCall read_recipe_call(const std::string& path, const std::vector<std::string>& arguments,
                             RecipeChecks checks = RecipeChecks::All);
+// For a run: beside the problems of a wrong recipe, it lists the files that the run would miss.
+RecipeCall read_recipe_to_run(const std::string& path, const std::vector<std::string>& arguments);
 
 std::string overrides_help();        // every recipe key with its type, default and meaning, by section
 std::string short_overrides_help();  // where to find overrides_help()

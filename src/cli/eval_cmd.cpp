@@ -109,7 +109,7 @@ int run_rank(const EvalOptions& options, const Recipe& recipe, const Topology& t
 
 int eval_command(const EvalOptions& options, const std::vector<std::string>& arguments,
                  const std::vector<std::string>& command_line) {
-  RecipeCall call = read_recipe_call(options.recipe_path, arguments);
+  RecipeCall call = read_recipe_to_run(options.recipe_path, arguments);
   Recipe& recipe = call.recipe;
   evaluate_only(recipe, options);
   const Topology topology(recipe.topology, workload_of(recipe));

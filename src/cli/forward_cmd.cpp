@@ -7,6 +7,7 @@
 #include <numeric>
 #include <optional>
 
+#include "base/dtype_names.h"
 #include "base/strings.h"
 #include "cli/commands.h"
 #include "cli/tensor_commands.h"
@@ -74,7 +75,7 @@ void add_forward_command(CLI::App& app, const std::vector<std::string>& command_
   forward->add_option("--outputs", request.outputs, "safetensors file to write")->required();
   forward->add_flag("--grads", request.grads, "run backward too and write every parameter's gradient");
   forward->add_option("--dtype", request.dtype, "dtype of weights and computation")
-      ->check(CLI::IsMember({"float64", "float32", "bfloat16"}))
+      ->check(CLI::IsMember(dtype_names()))
       ->capture_default_str();
   ModuleConfig& layout = request.layout;
   const CLI::Range is_size(1, kMaxWorldSize);
@@ -97,7 +98,10 @@ void add_forward_command(CLI::App& app, const std::vector<std::string>& command_
       "the gradient that backward starts from (default: ones).\n"
       "Outputs: logits, loss (mean over counted labels), features, grad.<name> for every name of a tensor: in the "
       "folder, in published checkpoints, in transformers. Full tensors in every layout.");
-  forward->callback([command, &command_line, &exit_code] { exit_code = run(*command, command_line); });
+  forward->callback([command, &command_line, &exit_code] {
+    command->request.dtype = full_dtype_name(command->request.dtype);
+    exit_code = run(*command, command_line);
+  });
 }
 
 }  // namespace braid

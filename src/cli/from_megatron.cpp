@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <numeric>
+#include <regex>
 
 #include "base/strings.h"
 #include "cli/megatron_defaults.h"
@@ -10,6 +12,7 @@
 #include "cli/megatron_flags.h"
 #include "cli/model_keys.h"
 #include "run/recipe.h"
+#include "text/tokenizer.h"
 
 namespace braid {
 namespace {
@@ -104,8 +107,9 @@ class Conversion {
       const MegatronFlag& flag = *find_megatron_flag(name);
       if (name == "llm-only" || contains(kReadElsewhere, name)) continue;
       if (name == "vision-model-type" && vision_ && provider_.starts_with("tiny-")) {
-        draft_.answer().add_unsupported(fmt::format("--{} {}", name, value),
-                                        fmt::format("the encoder and its sizes are those of {}", provider_));
+        draft_.answer().add_unsupported(
+            fmt::format("--{} {}", name, value),
+            fmt::format("the encoder is that of {}; set its sizes below model.images.encoder", provider_));
         continue;
       }
       if (name == "num-layers" && hybrid_) {
@@ -182,10 +186,10 @@ class Conversion {
     return parse_int(beside(key).value_or("")).value_or(otherwise);
   }
 
-  // Sets a default of Megatron's that differs from the recipe's.
+  // Sets a default of Megatron's that differs from the recipe's. A flag that only a shell can expand has some value.
   template <class Value>
   void by_default(const char* flag, const std::string& key, const Value& value) {
-    if (!command_.has(flag)) draft_.set(key, value, "Megatron's default");
+    if (!command_.has(flag) && !command_.is_unexpanded(flag)) draft_.set(key, value, "Megatron's default");
   }
 
   std::string pattern_given() const {
@@ -214,12 +218,7 @@ class Conversion {
     const std::string at = "model.language.";
     if (vision_ && command_.has("hidden-size"))
       draft_.set("model.images.projector.output", draft_.integer("hidden-size", 1), "--hidden-size");
-    if (const auto vocab = draft_.number("vocab-size"); vocab && !command_.has("padded-vocab-size")) {
-      const double unit = static_cast<double>(tp()) * draft_.integer("make-vocab-size-divisible-by", 128);
-      draft_.set(at + "vocab", std::ceil(*vocab / unit) * unit, "--vocab-size, padded");
-    } else if (own_sizes_ && !command_.has("padded-vocab-size")) {
-      draft_.chosen("model.language.vocab is the provider's: no flag gives it; set the padded size of your tokenizer");
-    }
+    if (!command_.has("padded-vocab-size")) add_vocab(at + "vocab");
     if (!own_sizes_) return;
     const std::int64_t hidden = draft_.integer("hidden-size", 1),
                        heads = std::max(1, draft_.integer("num-attention-heads", 1));
@@ -240,6 +239,33 @@ class Conversion {
     else
       by_default("untie-embeddings-and-output-weights", at + "tie_embeddings", "true");
     for (const std::string& setting : megatron_defaults(command_, family())) draft_.chosen(setting);
+  }
+
+  // Megatron pads the size of its tokenizer.
+  void add_vocab(const std::string& key) {
+    const double unit = static_cast<double>(tp()) * draft_.integer("make-vocab-size-divisible-by", 128);
+    const auto set = [&](double size, const std::string& from) {
+      draft_.set(key, std::ceil(size / unit) * unit, from + ", padded");
+    };
+    if (const auto vocab = draft_.number("vocab-size")) return set(*vocab, "--vocab-size");
+    if (!own_sizes_) return;
+    if (const auto size = vocab_in_branches()) return set(*size, "--vocab-size in every branch of the script");
+    const std::string path = command_.text("tokenizer-model").value_or("");
+    std::error_code ignored;
+    if (std::filesystem::exists(path, ignored)) set(load_tokenizer(path).vocab_size(), "the size of --tokenizer-model");
+  }
+
+  // A script that chooses its tokenizer by a condition may give each the same size.
+  std::optional<int> vocab_in_branches() const {
+    static const std::regex size(R"(--(?:padded-)?vocab-size[ =]+(\d{1,9})\b)");
+    std::optional<int> found;
+    for (const std::string& text : command_.skipped)
+      for (std::sregex_iterator match(text.begin(), text.end(), size), end; match != end; ++match) {
+        const auto value = parse_int((*match)[1].str());
+        if (found.value_or(*value) != *value) return std::nullopt;
+        found = value;
+      }
+    return found;
   }
 
   // As in Megatron, derived sizes must be integers.

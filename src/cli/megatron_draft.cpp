@@ -9,11 +9,23 @@
 namespace braid {
 namespace {
 
-// Adds the name of the flag in Megatron's command line.
-std::string with_flag(const std::string& fix, const std::string& key) {
-  for (const MegatronFlag& flag : megatron_flags())
-    if (flag.key == key) return fmt::format("{}{}the flag is --{}", fix, fix.empty() ? "" : "; ", flag.name);
-  return fix;
+bool names_key(const std::string& text, const std::string& key) {
+  const std::size_t at = key.empty() ? text.npos : text.find(key);
+  return at != text.npos && (at + key.size() == text.size() ||
+                             std::string_view(" ,=").find(text[at + key.size()]) != std::string_view::npos);
+}
+
+// Adds the names of the flags in Megatron's command line: of this key, and of the keys that the advice names.
+std::string with_flags(const std::string& fix, const std::string& key) {
+  std::vector<std::string> flags, keys;
+  for (const MegatronFlag& flag : megatron_flags()) {
+    if (contains(keys, flag.key) || (flag.key != key && !names_key(fix, flag.key))) continue;
+    keys.push_back(flag.key);
+    flags.push_back("--" + flag.name);
+  }
+  if (flags.empty()) return fix;
+  return fmt::format("{}{}the flag{} {}", fix, fix.empty() ? "" : "; ", flags.size() == 1 ? " is" : "s are",
+                     fmt::join(flags, ", "));
 }
 
 }  // namespace
@@ -82,7 +94,7 @@ void MegatronDraft::check() {
       const bool is_flag = from.starts_with("--") && from.find(' ') == std::string::npos;
       if (values_refused && (!is_flag || std::any_of(problems_.begin(), problems_.end(), is_known))) continue;
       problem.where = is_flag ? fmt::format("{} ({})", where, key) : "the recipe from --from-megatron, " + key;
-      if (!is_flag) problem.fix = with_flag(problem.fix, key);
+      problem.fix = with_flags(problem.fix, is_flag ? "none" : key);
       problems_.push_back(std::move(problem));
     }
   }

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 
+#include "base/dtype_names.h"
 #include "base/strings.h"
 #include "cli/commands.h"
 #include "models/describe.h"
@@ -16,8 +17,7 @@ namespace braid {
 namespace {
 
 struct DescribeOptions {
-  std::string provider, topology;
-  std::string dtype = "bfloat16";
+  std::string model, topology, dtype;  // a provider or a recipe file; an empty dtype is the recipe's, or bfloat16
   bool json = false;
 };
 
@@ -67,33 +67,59 @@ Modules parse_list(const std::string& list) {
   return modules;
 }
 
-// The encoder sizes of a list apply to all encoders, those of a recipe to the encoder they name.
-ProviderLayout layout_from(const std::string& topology, const Provider& provider) {
+ProviderLayout layout_of(const Recipe& recipe) {
   ProviderLayout layout;
-  if (topology.find('=') != std::string::npos) {
-    const Modules modules = parse_list(topology);
-    layout.language = layout_sizes(modules.language);
-    for (const EncoderConfig& encoder : provider.encoders)
-      layout.encoders[encoder.name] = layout_sizes(modules.encoder);
-  } else if (!topology.empty()) {
-    const Recipe recipe = load_recipe(topology);
-    for (const ModuleConfig& module : recipe.topology.modules)
-      (module.kind == "encoder" ? layout.encoders[module.name] : layout.language) = layout_sizes(module);
-  }
+  for (const ModuleConfig& module : recipe.topology.modules)
+    (module.kind == "encoder" ? layout.encoders[module.name] : layout.language) = layout_sizes(module);
   return layout;
 }
 
-void describe_provider(const DescribeOptions& options) {
+// The encoder sizes of a list apply to all encoders, those of a recipe to the encoder they name.
+ProviderLayout layout_from(const std::string& topology, const Provider& provider) {
+  if (topology.empty()) return {};
+  if (topology.find('=') == std::string::npos) return layout_of(load_recipe(topology));
+  const Modules modules = parse_list(topology);
+  ProviderLayout layout = {.language = layout_sizes(modules.language)};
+  for (const EncoderConfig& encoder : provider.encoders) layout.encoders[encoder.name] = layout_sizes(modules.encoder);
+  return layout;
+}
+
+// The recipe's model without the encoders that its topology leaves out.
+Provider trained_model(const Recipe& recipe) {
+  Provider model = recipe.model.model;
+  const ProviderLayout layout = layout_of(recipe);
+  std::erase_if(model.encoders, [&](const EncoderConfig& encoder) { return !layout.encoders.contains(encoder.name); });
+  return model;
+}
+
+bool is_recipe(const std::string& name) {
   std::error_code ignored;
-  if (!contains(provider_names(), options.provider) && std::filesystem::exists(options.provider, ignored))
-    throw ConfigError({fmt::format("'{}' is a file, not a model provider", options.provider), "command line",
-                       fmt::format("give the model.provider of the recipe, and --topology {}", options.provider)});
-  const Provider& chosen = provider(options.provider);
-  const ModelDescription model = describe_model(chosen, layout_from(options.topology, chosen), options.dtype);
+  if (contains(provider_names(), name)) return false;
+  return name.find('/') != name.npos || name.ends_with(".yaml") || std::filesystem::exists(name, ignored);
+}
+
+void describe_named(const DescribeOptions& options, const std::vector<std::string>& flags) {
+  Provider model;
+  ProviderLayout layout;
+  std::string dtype = "bfloat16";
+  if (is_recipe(options.model)) {
+    const Recipe recipe = read_recipe_call(options.model, flags).recipe;
+    model = trained_model(recipe);
+    layout = layout_of(recipe);
+    dtype = recipe.model.dtype;
+  } else {
+    model = provider(options.model);
+    if (!parse_overrides(flags, {"--topology", "--dtype", "--json"}).empty())
+      throw ConfigError({fmt::format("{} changes a recipe, but '{}' is a provider", flags.front(), options.model),
+                         "command line", "give a recipe file, or leave the flag out"});
+  }
+  if (!options.topology.empty()) layout = layout_from(options.topology, model);
+  if (!options.dtype.empty()) dtype = full_dtype_name(options.dtype);
+  const ModelDescription described = describe_model(model, layout, dtype);
   if (options.json)
-    fmt::print("{}\n", model_json(model));
+    fmt::print("{}\n", model_json(described));
   else
-    fmt::print("{}", show_model(model));
+    fmt::print("{}", show_model(described));
 }
 
 }  // namespace
@@ -104,13 +130,21 @@ void add_model_command(CLI::App& app) {
   auto options = std::make_shared<DescribeOptions>();
   CLI::App* describe = model->add_subcommand(
       "describe", "Print every parameter of a model, how a layout splits it and what a rank holds");
-  describe->add_option("provider", options->provider, fmt::format("one of {}", fmt::join(provider_names(), ", ")))
+  describe
+      ->add_option(
+          "model", options->model,
+          fmt::format("a recipe file, whose own model is counted, or one of {}", fmt::join(provider_names(), ", ")))
       ->required();
-  describe->add_option("--topology", options->topology,
-                       "a recipe file, or sizes like tp=2,ep=16,encoder.tp=2 (bare keys: the language module)");
-  describe->add_option("--dtype", options->dtype, "dtype of the parameters: bfloat16, float32 or float64");
+  describe->add_option(
+      "--topology", options->topology,
+      "a recipe file, or sizes like tp=2,ep=16,encoder.tp=2 (bare keys: the language module); default: "
+      "the recipe's");
+  describe->add_option("--dtype", options->dtype,
+                       "dtype of the parameters: bfloat16, float32 or float64; default: the recipe's");
   describe->add_flag("--json", options->json, "print JSON, for programs");
-  describe->callback([options] { describe_provider(*options); });
+  describe->allow_extras();
+  describe->footer(short_overrides_help());
+  describe->callback([options, describe] { describe_named(*options, describe->remaining()); });
 }
 
 }  // namespace braid

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <filesystem>
 #include <optional>
 
 #include "base/key_guess.h"
@@ -161,12 +162,48 @@ std::vector<ConfigOverride> parse_overrides(const std::vector<std::string>& argu
   return std::move(line.overrides);
 }
 
-RecipeCall read_recipe_call(const std::string& path, const std::vector<std::string>& arguments, RecipeChecks checks) {
-  RecipeSource source = read_recipe(path, parse_overrides(arguments));
+namespace {
+
+// What a run would read, as far as the recipe can be read.
+std::vector<Problem> missing_files(const RecipeSource& source) {
+  YamlReader reader = YamlReader::from_text(source.text, source.path, source.overrides);
+  Recipe recipe;
+  describe(reader, recipe);
+  const DataConfig& data = recipe.data.set;
+  std::vector<std::pair<std::string, std::string>> files = {
+      {"checkpoint.load_nemotron", recipe.checkpoint.load_nemotron},
+      {"checkpoint.load_vision_from", recipe.checkpoint.load_vision_from}};
+  if (!is_mock(recipe.data)) files.insert(files.end(), {{"data.path", data.path}, {"data.tokenizer", data.tokenizer}});
+  std::vector<Problem> problems;
+  std::error_code ignored;
+  for (const auto& [key, path] : files)
+    if (!path.empty() && path.find("://") == path.npos && !std::filesystem::exists(path, ignored))
+      problems.push_back({fmt::format("'{}' does not exist", path), reader.where(key), "check the path"});
+  return problems;
+}
+
+RecipeCall checked_call(RecipeSource source, const std::vector<std::string>& arguments, RecipeChecks checks) {
   Recipe recipe = parse_recipe(source, checks);
   const MegatronAnswer answer = read(arguments, {}, family_of(recipe.model.model.language)).answer;
   if (!answer.accepts_all()) throw refusal(answer);
   return {std::move(source), std::move(recipe), MegatronAnswer::lines(answer.already(), "  ", 80)};
+}
+
+}  // namespace
+
+RecipeCall read_recipe_call(const std::string& path, const std::vector<std::string>& arguments, RecipeChecks checks) {
+  return checked_call(read_recipe(path, parse_overrides(arguments)), arguments, checks);
+}
+
+RecipeCall read_recipe_to_run(const std::string& path, const std::vector<std::string>& arguments) {
+  const RecipeSource source = read_recipe(path, parse_overrides(arguments));
+  try {
+    return checked_call(source, arguments, RecipeChecks::All);
+  } catch (const ConfigError& e) {
+    std::vector<Problem> problems = e.problems();
+    for (Problem& problem : missing_files(source)) problems.push_back(std::move(problem));
+    throw ConfigError(std::move(problems));
+  }
 }
 
 bool takes_foreign_command(const std::vector<std::string>& command_line) {
@@ -181,8 +218,8 @@ std::vector<std::string> words_behind_dashes(const std::vector<std::string>& com
 
 std::vector<std::string> join_overrides(const std::vector<std::string>& words) {
   const bool shows_data = words.size() > 2 && words[1] == "data" && contains({"pack", "inspect", "bench"}, words[2]);
-  const bool has_recipe =
-      words.size() > 1 && (contains({"train", "eval", "plan"}, words[1]) || shows_data || takes_foreign_command(words));
+  const bool has_recipe = words.size() > 1 && (contains({"train", "eval", "plan", "model"}, words[1]) || shows_data ||
+                                               takes_foreign_command(words));
   if (!has_recipe) return words;
   std::vector<std::string> joined;
   for (std::size_t i = 0; i < words.size(); ++i) {

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include <cmath>
+#include <limits>
 #include <memory>
 #include <optional>
 
@@ -215,7 +216,10 @@ void add_plan_simulate_command(CLI::App& plan) {
       ->add_option("--steps", command->steps,
                    "how many steps to draw, up to 1000; default: 8, or 1 with full sequences")
       ->check(CLI::PositiveNumber);
-  simulate->add_option("--seed", command->seed, "of the draws; default: train.seed");
+  simulate
+      ->add_option("--seed", command->seed, "of the draws; default: train.seed")
+      // the parser gives the largest for any number that is too large
+      ->check(CLI::Range(std::int64_t{0}, std::numeric_limits<std::int64_t>::max() - 1));
   simulate->add_flag("--full", command->full,
                      "draw nothing: full sequences, with as many and as large media as mock samples may have; not with "
                      "--stats or --steps");

@@ -195,7 +195,8 @@ int train_command(const TrainOptions& options, const std::vector<std::string>& a
   if (options.recipe_path.empty())
     throw ConfigError(
         {"no recipe is given", "command line", "give one, e.g. recipes/tiny-vlm.yaml; see `braid train --help`"});
-  RecipeCall call = read_recipe_call(options.recipe_path, arguments);
+  RecipeCall call = options.print_recipe ? read_recipe_call(options.recipe_path, arguments)
+                                         : read_recipe_to_run(options.recipe_path, arguments);
   if (!options.print_recipe) return train_recipe(options, std::move(call), command_line);
   fmt::print("{}", to_yaml(call.recipe));
   return 0;

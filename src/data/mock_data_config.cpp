@@ -32,6 +32,7 @@ std::vector<Problem> room_problems(const MockDataConfig& config, const Provider&
                                    const std::string& where) {
   std::vector<Problem> problems;
   for (const EncoderConfig& encoder : provider.encoders) {
+    if (!validate_encoder(provider, encoder, {}, where).empty()) continue;  // its items have no sizes
     const MockMediaConfig& media = mock_of(config, encoder.name);
     const std::int64_t rows = rows_of(encoder, fitting_extent(encoder, media.min_size, media.min_size));
     if (media.share > 0 && rows > length - kRoomForText)
@@ -85,7 +86,7 @@ std::vector<Problem> validate(const MockDataConfig& config, const Provider& prov
     checks.add("sequence_length",
                fmt::format("sequence_length={} is not divisible by tp={} x cp={}", length, language.tp, language.cp),
                fmt::format("use sequence_length={}", (length + parts - 1) / parts * parts));
-  if (length < kRoomForText)
+  if (length >= 1 && length < kRoomForText)
     checks.add("sequence_length", fmt::format("sequence_length={} is too short to learn from", length),
                fmt::format("use sequence_length={} or more", kRoomForText));
   checks.size("packed", config.packed, std::max(length / kRoomForText, 1));
@@ -102,7 +103,7 @@ std::vector<Problem> validate(const MockDataConfig& config, const Provider& prov
   int most = vocab_of(provider.language) - 1;
   for (const EncoderConfig& encoder : provider.encoders)
     if (encoder.token_id > 1) most = std::min(most, encoder.token_id - 1);
-  if (config.alphabet > most)
+  if (most >= 1 && config.alphabet > most)
     checks.add(
         "alphabet",
         fmt::format("alphabet={} needs the tokens 1 to {}, but those from {} on belong to encoders or are outside "

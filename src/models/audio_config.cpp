@@ -38,10 +38,10 @@ std::vector<Problem> validate(const AudioConfig& c, const LayoutSizes& layout, c
   checks.size("mels", c.mels);
   checks.size("stack", c.stack, 1 << 10);
   check_layer_sizes(layers_of(c), checks);
-  if (!checks.failed() && (c.hidden % 2 != 0 || c.hidden < 4))
+  if (c.hidden >= 1 && (c.hidden % 2 != 0 || c.hidden < 4))
     checks.add("hidden", fmt::format("hidden={} cannot hold pairs of sines and cosines", c.hidden),
                "use an even width of 4 or more");
-  if (!checks.failed()) check_layer_splits(layers_of(c), layout, "the audio encoder", checks);
+  check_layer_splits(layers_of(c), layout, "the audio encoder", checks);
   return checks.take();
 }
 

@@ -17,11 +17,11 @@ void Checks::size(const char* field, std::int64_t value, std::int64_t most) {
 }
 
 void Checks::divides(const char* field, std::int64_t value, std::int64_t parts, const std::string& split) {
-  if (parts < 1 || value % parts == 0) return;
-  std::vector<std::int64_t> possible = divisors(value);
-  std::sort(possible.begin(), possible.end());
-  add(field, fmt::format("{}={} is not divisible by {}", field, value, split),
-      fmt::format("use a divisor: {}", fmt::join(possible, ", ")));
+  if (parts < 1 || value < 1 || value % parts == 0) return;
+  std::string fix = nearest_of(split.substr(0, split.find('=')), divisors(value), parts);
+  // A vocabulary is padded; other sizes are those of the model.
+  if (std::string_view(field) == "vocab") fix += fmt::format(", or pad it: vocab={}", (value / parts + 1) * parts);
+  add(field, fmt::format("{}={} is not divisible by {}", field, value, split), std::move(fix));
 }
 
 void Checks::grouped_heads(const Heads& heads, const Heads& groups, const LayoutSizes& layout) {
@@ -37,7 +37,7 @@ void Checks::grouped_heads(const Heads& heads, const Heads& groups, const Layout
 }
 
 void Checks::stages(const char* field, int layers, const LayoutSizes& layout) {
-  if (layout.stages() <= layers) return;
+  if (layout.stages() <= layers || layers < 1) return;
   if (layout.vpp == 1)
     add(field, fmt::format("{} cannot fill pp={} stages", counted(layers, "layer"), layout.pp),
         fmt::format("use pp={} or less", layers));

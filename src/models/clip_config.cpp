@@ -1,5 +1,7 @@
 #include "models/clip_config.h"
 
+#include <algorithm>
+
 namespace braid {
 
 void describe(Fields& fields, ClipConfig& c) {
@@ -46,13 +48,13 @@ std::vector<Problem> validate(const ClipConfig& c, const LayoutSizes& layout, co
   checks.size("image_side", c.image_side, 1 << 16);
   checks.size("patch", c.patch, 1 << 10);
   checks.size("channels", c.channels, 1 << 10);
-  if (checks.failed()) return checks.take();
-  if (const int last = layers_of(c).layers; last < 1 || last > c.layers)
+  if (const int last = layers_of(c).layers; c.layers >= 1 && (last < 1 || last > c.layers))
     checks.add("feature_layer", fmt::format("feature_layer={} is not one of the {} layers", c.feature_layer, c.layers),
                fmt::format("use 1 to {}, or -1 (the last) to {}", c.layers, -c.layers));
-  checks.divides("image_side", c.image_side, c.patch, fmt::format("patch={}", c.patch));
-  if (!checks.failed()) check_layer_sizes(layers_of(c), checks);
-  if (!checks.failed()) check_layer_splits(layers_of(c), layout, "CLIP", checks);
+  EncoderLayersConfig layers = layers_of(c);
+  if (layers.layers < 1) layers.layers = std::max(layout.stages(), 1);  // reported above
+  check_layer_sizes(layers, checks);
+  check_layer_splits(layers, layout, "CLIP", checks);
   return checks.take();
 }
 

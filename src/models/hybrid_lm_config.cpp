@@ -165,8 +165,7 @@ void check_pattern(const HybridLmConfig& config, const LayoutSizes& layout, Chec
     return;
   }
   const int layers = static_cast<int>(layer_letters(config).size());
-  if (layers == 0) checks.add("pattern", "the layer pattern has no layers", "add at least one of M, *, E, -");
-  if (checks.failed()) return;
+  if (layers == 0) return checks.add("pattern", "the layer pattern has no layers", "add at least one of M, *, E, -");
   const int stages = static_cast<int>(std::count(pattern.begin(), pattern.end(), '|')) + 1;
   if (stages > 1 && stages != layout.stages())
     checks.add("pattern",
@@ -317,7 +316,7 @@ std::vector<Problem> validate(const HybridLmConfig& config, const LayoutSizes& l
   Checks checks(where);
   check_pattern(config, layout, checks);
   check_sizes(config, checks);
-  if (!checks.failed()) check_splits(config, layout, checks);
+  check_splits(config, layout, checks);
   if (!checks.failed() && config.fp8 == "rowwise") check_fp8_widths(config, layout, checks);
   return checks.take();
 }

@@ -38,7 +38,7 @@ void check_sizes(const LlamaConfig& c, Checks& checks) {
   checks.size("kv_heads", c.kv_heads);
   checks.size("head_dim", c.head_dim);
   checks.size("ffn", c.ffn);
-  if (c.head_dim % 2 != 0)
+  if (c.head_dim > 0 && c.head_dim % 2 != 0)
     checks.add("head_dim", fmt::format("head_dim={} is odd; rotary embedding rotates pairs of channels", c.head_dim),
                "use an even number");
   if (!(c.rope_theta > 0 && std::isfinite(c.rope_theta)))
@@ -95,7 +95,7 @@ std::vector<ParamSpec> declare_parameters(const LlamaConfig& c, int pp) {
 std::vector<Problem> validate(const LlamaConfig& config, const LayoutSizes& layout, const std::string& where) {
   Checks checks(where);
   check_sizes(config, checks);
-  if (!checks.failed()) check_splits(config, layout, checks);
+  check_splits(config, layout, checks);
   return checks.take();
 }
 

@@ -30,9 +30,8 @@ std::vector<Problem> validate(const ProjectorConfig& c, const LayoutSizes& layou
   checks.size("output", c.output);
   const bool affine = c.kind == "affine";
   if (!affine) checks.size("hidden", c.hidden);
-  if (!checks.failed())
-    checks.divides(affine ? "output" : "hidden", affine ? c.output : c.hidden, layout.tp,
-                   fmt::format("tp={}", layout.tp));
+  checks.divides(affine ? "output" : "hidden", affine ? c.output : c.hidden, layout.tp,
+                 fmt::format("tp={}", layout.tp));
   return checks.take();
 }
 

@@ -6,6 +6,7 @@
 #include "base/strings.h"
 #include "models/checks.h"
 #include "models/pixel_stats.h"
+#include "plan/fixes.h"
 
 namespace braid {
 namespace {
@@ -41,7 +42,9 @@ int width_of(const EncoderConfig& encoder) {
 std::vector<Problem> token_problems(const Provider& provider, const EncoderConfig& encoder, const std::string& where) {
   Checks checks(where);
   const int id = encoder.token_id, vocab = vocab_of(provider.language);
-  if (id < 1 || id >= vocab)
+  if (vocab == 1)
+    checks.add("token_id", "a vocabulary of 1 has no token for media", "use a larger model.language.vocab");
+  if (vocab > 1 && (id < 1 || id >= vocab))  // a vocabulary below 1 is reported as such
     checks.add("token_id",
                fmt::format("token_id={} must be between 1 and {}, the last token of the vocabulary", id, vocab - 1),
                fmt::format("use token_id=1 to {}", vocab - 1));
@@ -49,6 +52,20 @@ std::vector<Problem> token_problems(const Provider& provider, const EncoderConfi
     if (other.token_id == id && other.name < encoder.name)
       checks.add("token_id", fmt::format("{} and {} both have token_id={}", other.name, encoder.name, id),
                  "give each encoder its own token");
+  return checks.take();
+}
+
+// All images have one size, which must be whole patches, and with pixel shuffle whole squares of 2 x 2.
+std::vector<Problem> side_problems(const ClipConfig& clip, bool pixel_shuffle, const std::string& where) {
+  const std::int64_t side = clip.image_side, unit = std::int64_t{clip.patch} * (pixel_shuffle ? 2 : 1);
+  if (side < 1 || unit < 1 || side % unit == 0) return {};
+  Checks checks(where);
+  const std::string sides = nearest_of("image_side", {side / unit * unit, (side / unit + 1) * unit}, side);
+  const bool fits_without = side % clip.patch == 0;
+  checks.add("image_side",
+             fmt::format("image_side={} is not a multiple of {}: patches have {} x {} pixels{}", side, unit, clip.patch,
+                         clip.patch, pixel_shuffle ? ", and 2 x 2 of them become one token" : ""),
+             sides + (fits_without ? ", or pixel_shuffle=false" : ""));
   return checks.take();
 }
 
@@ -177,11 +194,8 @@ std::vector<Problem> validate_encoder(const Provider& provider, const EncoderCon
   const std::string here = fmt::format("{}.{}.", where, encoder.name);
   std::vector<Problem> problems = token_problems(provider, encoder, where + "." + encoder.name);
   append(problems, fit_problems(provider, encoder, here + "projector"));
-  const auto* clip = std::get_if<ClipConfig>(&encoder.model);
-  if (clip && encoder.pixel_shuffle && clip->patch_side() % 2 != 0)
-    problems.push_back({fmt::format("an image of {} x {} patches cannot be divided into 2 x 2 squares",
-                                    clip->patch_side(), clip->patch_side()),
-                        fmt::format("{}.{}.pixel_shuffle", where, encoder.name), "use pixel_shuffle=false"});
+  if (const auto* clip = std::get_if<ClipConfig>(&encoder.model))
+    append(problems, side_problems(*clip, encoder.pixel_shuffle, here + "encoder"));
   append(problems, std::visit([&](const auto& c) { return validate(c, layout, here + "encoder"); }, encoder.model));
   append(problems, validate(encoder.projector, layout, here + "projector"));
   return problems;

@@ -61,7 +61,6 @@ std::vector<Problem> validate(const RadioConfig& c, const LayoutSizes& layout, c
   checks.size("channels", c.channels, 1 << 10);
   checks.size("position_side", c.position_side, 1 << 16);
   if (c.class_tokens != 0) checks.size("class_tokens", c.class_tokens);
-  if (checks.failed()) return checks.take();
   check_layer_splits(layers_of(c), layout, "RADIO", checks);
   return checks.take();
 }

@@ -3,6 +3,8 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -156,12 +158,13 @@ nlohmann::ordered_json to_json(const DataStats& stats) {
 }
 
 DataStats read_data_stats(const std::string& path) {
+  errno = std::filesystem::is_directory(path) ? EISDIR : 0;
   std::ifstream file(path, std::ios::binary);
   std::string text;
-  const bool is_file = file.is_open() && !std::filesystem::is_directory(path);
-  if (is_file) text.assign(std::istreambuf_iterator<char>(file), {});
-  if (!is_file || file.bad())
-    throw ConfigError({fmt::format("cannot read the data statistics in {}", in_quotes(path)), "--stats", kFix});
+  if (errno == 0 && file.is_open()) text.assign(std::istreambuf_iterator<char>(file), {});
+  if (errno != 0 || !file.is_open() || file.bad())
+    throw ConfigError({fmt::format("cannot read the data statistics in {}: {}", in_quotes(path), std::strerror(errno)),
+                       "--stats", kFix});
   return StatsReader(path).read(text);
 }
 

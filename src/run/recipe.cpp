@@ -4,12 +4,15 @@
 #include <iterator>
 #include <numeric>
 
+#include "base/dtype_names.h"
 #include "base/key_guess.h"
 #include "base/strings.h"
 #include "models/encoders.h"
 #include "models/recompute_parts.h"
 #include "nn/recompute_config.h"
 #include "plan/placement.h"
+#include "run/doubtful_problems.h"
+#include "run/missing_sizes.h"
 
 namespace braid {
 namespace {
@@ -163,11 +166,20 @@ Problems recompute_problems(const Recipe& recipe) {
            fmt::format("use some of {}", fmt::join(parts, ", "))}};
 }
 
-// Whether the model fits the sizes of its grids. The topology itself is valid.
+// validate() of the topology reports sizes below 1; the model is checked as if these were 1.
+ModuleConfig with_sizes(ModuleConfig module) {
+  for (int* size : {&module.tp, &module.cp, &module.dp, &module.pp, &module.ep, &module.expt_tp, &module.vpp})
+    *size = std::max(*size, 1);
+  return module;
+}
+
+// Whether the model fits the sizes of its grids.
 Problems model_problems(const Recipe& recipe) {
   Problems problems;
   const Provider& model = recipe.model.model;
-  for (const ModuleConfig& module : recipe.topology.modules) {
+  for (const ModuleConfig& given : recipe.topology.modules) {
+    const ModuleConfig module = with_sizes(given);
+    if (grid_size(module) > kMaxWorldSize) continue;
     const EncoderConfig* encoder = find_encoder(model, module.name);
     if (module.kind == "language") {
       append(problems, validate_language(model, layout_sizes(module), "model"));
@@ -177,6 +189,8 @@ Problems model_problems(const Recipe& recipe) {
       append(problems, balance_problems(recipe, module));
       append(problems, is_mock(recipe.data) ? validate(recipe.data, model, layout_sizes(module), "data")
                                             : data_set_problems(recipe, module));
+    } else if (module.kind != "encoder") {
+      continue;  // a problem of the topology
     } else if (module.cp > 1) {
       problems.push_back({fmt::format("{} is an encoder, which does not support cp={}", module.name, module.cp),
                           fmt::format("topology.modules.{}.cp", module.name), "use cp=1"});
@@ -201,6 +215,7 @@ Problems prefetch_problems(const Recipe& recipe) {
 }
 
 Problems freeze_problems(const Recipe& recipe) {
+  if (recipe.topology.modules.empty()) return {};
   const std::size_t encoders = recipe.topology.modules.size() - 1;
   if (frozen_sets(recipe).size() < 2 * encoders + 1) return {};
   const TrainConfig& train = recipe.train;
@@ -213,17 +228,28 @@ Problems freeze_problems(const Recipe& recipe) {
                  "train.freeze_language=false"}};
 }
 
+bool is_reported(const Problems& of_topology, const Problem& problem) {
+  return std::any_of(of_topology.begin(), of_topology.end(), [&](const Problem& other) {
+    const bool of_experts = problem.where == "model.language.experts" && other.where.ends_with(".ep");
+    return of_experts || other.where == problem.where;
+  });
+}
+
 }  // namespace
 
 Problems validate(const Recipe& recipe) {
-  Problems problems = validate(recipe.topology, workload_of(recipe));
-  if (problems.empty()) problems = model_problems(recipe);
-  if (problems.empty()) problems = freeze_problems(recipe);
+  const Problems of_topology = validate(recipe.topology, workload_of(recipe));
+  Problems problems = of_topology;
+  // Both see an ep that does not divide the experts, or a batch that does not divide into replicas.
+  for (Problem& problem : model_problems(recipe))
+    if (!is_reported(of_topology, problem)) problems.push_back(std::move(problem));
+  append(problems, freeze_problems(recipe));
   append(problems, prefetch_problems(recipe));
-  append(problems, train_problems(recipe));
-  if (problems.empty())
-    problems =
+  Problems of_training = train_problems(recipe);
+  if (of_topology.empty() && of_training.empty())
+    of_training =
         profile_problems(recipe.log.profile, iterations_of(length_of(recipe.train)), world_size_of(recipe.topology));
+  append(problems, std::move(of_training));
   return problems;
 }
 
@@ -252,6 +278,15 @@ void lower_min_lr(const Recipe& as_written, const std::vector<ConfigOverride>& o
   schedule.min_lr = *parse_double(fmt::format("{:.9g}", schedule.lr * (before.min_lr / before.lr)));
 }
 
+// What the file and the flags set; a flag may set a whole section.
+std::vector<std::string> given_keys(const std::string& yaml, const std::vector<ConfigOverride>& overrides) {
+  std::vector<std::string> keys = set_keys(yaml);
+  for (const ConfigOverride& change : overrides)
+    for (const std::string& key : set_keys(change.value))
+      keys.push_back(key.empty() ? change.path : change.path + "." + key);
+  return keys;
+}
+
 // The recipe with these overrides, and its problems; `where` of each is a location in the file or a flag, or a key if
 // only the whole recipe shows the problem.
 struct Reading {
@@ -269,11 +304,14 @@ Reading read(const RecipeSource& source, const std::vector<ConfigOverride>& over
   lower_min_lr(before, overrides, reading.recipe.train.schedule);
   name_media(reading.recipe);
   reading.of_values = reading.reader.finish();
-  if (!reading.of_values.empty()) suggest_keys_elsewhere(reading.of_values, dotted_keys(to_yaml(reading.recipe)));
-  // Checking a partly read topology would repeat problems that the parser has already reported.
-  if (!reading.of_values.empty()) return reading;
   const Recipe& recipe = reading.recipe;
   reading.of_whole = checks == RecipeChecks::All ? validate(recipe) : validate(recipe.topology, workload_of(recipe));
+  if (checks == RecipeChecks::All) append(reading.of_whole, missing_sizes(recipe, given_keys(source.text, overrides)));
+  if (reading.of_values.empty()) return reading;
+  const std::vector<std::string> known = dotted_keys(to_yaml(recipe));
+  drop_keys_of_unknown_provider(reading.of_values);
+  suggest_keys_elsewhere(reading.of_values, known);
+  drop_doubtful(reading.of_whole, reading.of_values, known);
   return reading;
 }
 
@@ -340,7 +378,8 @@ void describe_recompute(Fields& f, std::vector<std::string>& names) {
 
 void describe(Fields& f, ModelConfig& c) {
   f.choice("provider", c.provider, provider_names(), "the model to train");
-  f.choice("dtype", c.dtype, {"bfloat16", "float32", "float64"}, "dtype of parameters and activations");
+  f.choice("dtype", c.dtype, dtype_names(), "dtype of parameters and activations");
+  c.dtype = full_dtype_name(c.dtype);
   f.field("sequence_parallel", c.sequence_parallel, "sequence parallelism in the language model");
   f.field(
       "tp_overlap_pieces", c.overlap.tp_pieces,

@@ -8,6 +8,7 @@
 #include "base/strings.h"
 #include "shards/brace_expansion.h"
 #include "shards/document.h"
+#include "shards/folder_contents.h"
 #include "shards/sample_index.h"
 #include "shards/sha1.h"
 
@@ -149,6 +150,7 @@ PathKind kind_of_path(const std::string& path) {
   if (!fs::exists(path, ignored)) throw ConfigError({fmt::format("'{}' does not exist", path), "", "check the path"});
   refuse_unfinished(path);
   const bool is_folder = fs::is_directory(path, ignored);
+  if (is_folder && !has_tar_files(path)) throw ConfigError(without_tar_files(path));
   throw ConfigError(
       {fmt::format("'{}' is not a {}", path,
                    is_folder ? fmt::format("prepared data set: it has no {}/.info.json", kMetaFolder) : "data set"),

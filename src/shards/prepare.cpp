@@ -12,6 +12,7 @@
 #include "base/utf8.h"
 #include "formats/atomic_file.h"
 #include "shards/document.h"
+#include "shards/folder_contents.h"
 #include "shards/key_index.h"
 #include "shards/sample_index.h"
 #include "shards/sample_spec.h"
@@ -38,7 +39,7 @@ std::vector<std::string> find_shards(const fs::path& folder) {
       throw ConfigError({fmt::format("the name of {} is not UTF-8", in_quotes(path.string())), "", "rename it"});
     paths.push_back(fs::relative(path, folder));
   }
-  if (paths.empty()) throw ConfigError({fmt::format("'{}' has no .tar files", folder.string()), "", "check the path"});
+  if (paths.empty()) throw ConfigError(without_tar_files(folder.string()));
   std::sort(paths.begin(), paths.end());
   return {paths.begin(), paths.end()};
 }

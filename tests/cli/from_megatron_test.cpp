@@ -67,7 +67,8 @@ TEST(FromMegatron, ALlama) {
 
 // Megatron ignores these modules, too.
 TEST(FromMegatron, ModulesToRecomputeThatTheModelDoesNotHaveAreLeftOut) {
-  const std::string dense = "--num-layers 2 --hidden-size 128 --num-attention-heads 4 --bf16 --llm-dp 1 ";
+  const std::string dense =
+      "--num-layers 2 --hidden-size 128 --num-attention-heads 4 --bf16 --llm-dp 1 --vocab-size 512 --seq-length 128 ";
   EXPECT_THAT(squeezed(converted(dense + "--recompute-modules layernorm moe layernorm")),
               AllOf(HasSubstr("recompute: norms # --recompute-modules"),
                     HasSubstr("# --recompute-modules: this model has no experts\n")));
@@ -79,7 +80,9 @@ TEST(FromMegatron, ModulesToRecomputeThatTheModelDoesNotHaveAreLeftOut) {
 }
 
 TEST(FromMegatron, RecomputesAllThatTheFlagsAskForTogether) {
-  const std::string moe = "--num-layers 2 --hidden-size 128 --num-attention-heads 4 --bf16 --llm-dp 1 --num-experts 4 ";
+  const std::string moe =
+      "--num-layers 2 --hidden-size 128 --num-attention-heads 4 --bf16 --llm-dp 1 --num-experts 4 --vocab-size 512 "
+      "--seq-length 128 ";
   for (const char* modules : {"--recompute-modules core_attn", "--recompute-modules layernorm"})
     for (const std::string& flags : {std::string("--recompute-granularity full ") + modules,
                                      modules + std::string(" --recompute-granularity full")})
@@ -109,7 +112,7 @@ TEST(FromMegatron, AMambaHybrid) {
 TEST(FromMegatron, PureMambaHasNoPattern) {
   const std::string model =
       "torchrun pretrain_mamba.py --num-layers 3 --hidden-size 256 --num-attention-heads 2 "
-      "--spec megatron.core.models.mamba.mamba_layer_specs mamba_stack_spec ";
+      "--spec megatron.core.models.mamba.mamba_layer_specs mamba_stack_spec --vocab-size 512 --seq-length 128 ";
   EXPECT_THAT(squeezed(converted(model)), AllOf(HasSubstr("provider: tiny-vlm"), HasSubstr("pattern: MMM ")));
   EXPECT_THAT(refusal(model + "--hybrid-attention-ratio 0.08"), HasSubstr("--hybrid-override-pattern"));
 }
@@ -122,7 +125,7 @@ TEST(FromMegatron, AMixtureOfExperts) {
       "--moe-router-load-balancing-type aux_loss --moe-aux-loss-coeff 1e-2 --moe-grouped-gemm "
       "--moe-token-dispatcher-type alltoall --micro-batch-size 1 --global-batch-size 256 --lr 1e-4 --train-iters 500 "
       "--lr-decay-iters 320 --lr-warmup-fraction .1 --tensor-model-parallel-size 2 --expert-model-parallel-size 8 "
-      "--vocab-size 32000 --bf16 --rotary-base 1000000"));
+      "--vocab-size 32000 --seq-length 4096 --bf16 --rotary-base 1000000"));
   for (const char* line : {"pattern: \"*E*E*E*E\" ", "experts: 8 ", "top_k: 2 ", "expert_ffn: 2048 ", "shared_ffn: 0 ",
                            "expert_bias_rate: 0 ", "ep: 8 ", " dp: 4\n", "warmup_iterations: 32 ",
                            "decay_style: linear ", "vocab: 32000 ", "zero: false "})
@@ -158,10 +161,11 @@ TEST(FromMegatron, TwoGrids) {
 }
 
 TEST(FromMegatron, ADataSet) {
-  const std::string model = "--hidden-size 128 --num-layers 2 --num-attention-heads 4 --bf16 --llm-dp 2 ";
+  const std::string model =
+      "--hidden-size 128 --num-layers 2 --num-attention-heads 4 --bf16 --llm-dp 2 --vocab-size 512 --seq-length 128 ";
   const std::string recipe =
       squeezed(converted(model + "--data-path /data/blend.yaml --tokenizer-type MultimodalTokenizer --tokenizer-model "
-                                 "/tok --tokenizer-prompt-format chatml --seq-length 8 --decoder-seq-length 512"));
+                                 "/tok --tokenizer-prompt-format chatml --decoder-seq-length 512"));
   for (const char* line : {"path: /data/blend.yaml ", "tokenizer: /tok ", "prompt_format: chatml ",
                            "sequence_length: 512 ", "eval_interval: 1000 # Megatron's default"})
     EXPECT_THAT(recipe, HasSubstr(line));
@@ -183,7 +187,10 @@ TEST(FromMegatron, AnEncoderOnTheSameRanks) {
       ".01 "
       "--lr 0.00015 --min-lr 1.0e-5 --lr-decay-style cosine --bf16 --freeze-LM --freeze-ViT --patch-dim 14 --img-h 336 "
       "--img-w 336 --disable-bias-linear --language-model-type=mistral_7b --disable-vision-class-token "
-      "--untie-embeddings-and-output-weights --class-token-len 1"));
+      "--untie-embeddings-and-output-weights --class-token-len 1 --vocab-size 32000",
+      {"--model.images.encoder.hidden=1024", "--model.images.encoder.layers=24", "--model.images.encoder.heads=16",
+       "--model.images.encoder.ffn=4096", "--model.images.encoder.image_side=336",
+       "--model.images.projector.input=1024", "--model.images.projector.hidden=4096"}));
   for (const char* line :
        {"colocated: true ", "images:\n kind: encoder\n dp: 2\n", "output: 4096 ", "sequence_length: 1024 ",
         "warmup_iterations: 200 ", "freeze_encoders: true ", "freeze_language: true ", "patch: 14 ",
@@ -192,12 +199,50 @@ TEST(FromMegatron, AnEncoderOnTheSameRanks) {
 }
 
 TEST(FromMegatron, TheEncoderOfTheProviderIsTold) {
-  EXPECT_THAT(squeezed(converted("--num-layers 2 --hidden-size 64 --num-attention-heads 2 --vision-model-type radio")),
-              HasSubstr("--vision-model-type radio: the encoder and its sizes are those of tiny-llava"));
+  EXPECT_THAT(squeezed(converted("--micro-batch-size 1 --vision-model-type radio")),
+              HasSubstr("--vision-model-type radio: the encoder is that of tiny-llava; set its sizes below "
+                        "model.images.encoder"));
+}
+
+// A toy's sizes would give a model that nobody asked for.
+TEST(FromMegatron, SizesThatNoFlagGivesAreMissing) {
+  const std::string llama =
+      "--num-layers 32 --hidden-size 4096 --num-attention-heads 32 --ffn-hidden-size 14336 --micro-batch-size 1 ";
+  EXPECT_THAT(refusal(llama),
+              AllOf(HasSubstr("2 sizes are missing"), HasSubstr("where: --from-megatron, --hidden-size"),
+                    HasSubstr("set model.language.vocab, data.sequence_length; the flags are --vocab-size, --")));
+  EXPECT_THAT(refusal(llama + "--vocab-size 32000 --seq-length 512 --img-h 336"),
+              AllOf(HasSubstr("set model.images.encoder.hidden, model.images.encoder.layers"),
+                    HasSubstr("the flag is --patch-dim")));
+  // A size that only a shell knows is not Megatron's default.
+  EXPECT_THAT(refusal("--num-layers 2 --hidden-size 64 --num-attention-heads 2 --vocab-size 99 --seq-length 8 "
+                      "--ffn-hidden-size $FFN"),
+              HasSubstr("set model.language.ffn; the flag is --ffn-hidden-size"));
+}
+
+TEST(FromMegatron, TheVocabularyIsThatOfTheTokenizer) {
+  const std::string model =
+      "--num-layers 2 --hidden-size 64 --num-attention-heads 2 --seq-length 64 --tensor-model-parallel-size 2 ";
+  const TemporaryFolder folder;
+  const std::string tokenizer = folder.write("tokenizer.json", R"({"model": {"type": "BPE", "merges": [],
+    "vocab": {"a": 0, "b": 1, "c": 2}}, "added_tokens": [], "pre_tokenizer": null, "normalizer": null})");
+  EXPECT_THAT(squeezed(converted(model + "--tokenizer-type HuggingFaceTokenizer --tokenizer-model " + tokenizer)),
+              HasSubstr("vocab: 256 # the size of --tokenizer-model, padded"));
+  EXPECT_THAT(refusal(model + "--tokenizer-model meta-llama/Meta-Llama-3-8B"), HasSubstr("set model.language.vocab;"));
+  // As in Megatron's own script for Llama 3 8B, which gives the size in both branches of a condition.
+  const auto script = [&](const char* other) {
+    return "A=()\nif [[ $T == MOCK ]]; then\n A+=(\"--mock-data\" \"--vocab-size 128256\")\nelse\n "
+           "A+=(\"--vocab-size " +
+           std::string(other) + "\")\nfi\ntorchrun x.py " + model + "${A[@]}\n";
+  };
+  EXPECT_THAT(squeezed(converted(script("128256"))), HasSubstr("vocab: 128256 # --vocab-size in every branch"));
+  EXPECT_THAT(refusal(script("32000")), HasSubstr("set model.language.vocab;"));
 }
 
 TEST(FromMegatron, UnsupportedMegatronDefaultsAreListed) {
-  const std::string sizes = "--num-layers 2 --hidden-size 128 --num-attention-heads 4 --micro-batch-size 1 ";
+  const std::string sizes =
+      "--num-layers 2 --hidden-size 128 --num-attention-heads 4 --micro-batch-size 1 --vocab-size 512 --seq-length "
+      "128 ";
   const std::string gpt = squeezed(converted(sizes + "--num-query-groups 2"));
   EXPECT_THAT(gpt, AllOf(HasSubstr("kv_heads: 4 # no --group-query-attention"), HasSubstr("ffn: 512 "),
                          HasSubstr("Megatron's MLPs use GELU"), Not(HasSubstr("softmax")), Not(HasSubstr("ties"))));
@@ -242,7 +287,9 @@ TEST(FromMegatron, ValuesStayInTheirCommentsAndQuotes) {
 TEST(FromMegatron, InvalidCommandLinesAreRefused) {
   EXPECT_THAT(refusal("--save 'x"), HasSubstr("quote"));
   EXPECT_THAT(refusal("python train.py"), HasSubstr("no command with flags"));
-  const std::string sizes = "--hidden-size 64 --num-attention-heads 2 --untie-embeddings-and-output-weights ";
+  const std::string sizes =
+      "--hidden-size 64 --num-attention-heads 2 --untie-embeddings-and-output-weights --vocab-size 512 --seq-length "
+      "128 ";
   for (const std::string model : {"", "--num-experts 2 "})
     EXPECT_THAT(refusal(sizes + model + "--num-layers 3 --pipeline-model-parallel-size 2"),
                 AllOf(HasSubstr("--num-layers 3 is not divisible by --pipeline-model-parallel-size 2"),
@@ -293,7 +340,7 @@ TEST(FromMegatron, LeftOutFlagsAreAlsoListedOnStandardError) {
 TEST(FromMegatron, VirtualStagesAreThoseOfTheRecipe) {
   const std::string model =
       "--hidden-size 64 --num-attention-heads 2 --untie-embeddings-and-output-weights --num-layers 12 "
-      "--pipeline-model-parallel-size 2 --global-batch-size 8 ";
+      "--pipeline-model-parallel-size 2 --global-batch-size 8 --vocab-size 512 --seq-length 128 ";
   EXPECT_THAT(converted(model + "--num-layers-per-virtual-pipeline-stage 2"), HasSubstr("vpp: 3"));
   EXPECT_THAT(converted(model + "--num-virtual-stages-per-pipeline-rank 2"), HasSubstr("vpp: 2"));
 }

@@ -63,7 +63,7 @@ TEST(MegatronScript, RanksAreThoseOfTheLauncher) {
 TEST(MegatronScript, AnUnknownNumberOfRanksIsNotGuessed) {
   const std::string train =
       " x.py --tensor-model-parallel-size 8 --pipeline-model-parallel-size 4 --hidden-size 64 "
-      "--num-attention-heads 8 --num-layers 4 --untie-embeddings-and-output-weights";
+      "--num-attention-heads 8 --num-layers 4 --untie-embeddings-and-output-weights --vocab-size 512 --seq-length 128";
   for (const char* launcher : {"srun torchrun --nproc-per-node 8", "srun --ntasks-per-node=8 python",
                                "torchrun --nproc-per-node 8 --nnodes $NODES"})
     EXPECT_THAT(squeezed(converted(launcher + train)), HasSubstr("does not give the number of ranks")) << launcher;
@@ -201,9 +201,10 @@ TEST(MegatronScript, HomeFoldersAndFilePatternsAreListed) {
 // On the command line: a script's path, or flags as one word.
 TEST(MegatronScript, AScriptIsReadWhereItsPathIsGiven) {
   const TemporaryFolder folder;
-  const std::string script = folder.write("my run.sh",
-                                          "#!/bin/bash\nA=(--lr 3e-4 --num-layers 2 --hidden-size 64)\n"
-                                          "torchrun x.py ${A[@]} --num-attention-heads 2 --bf16\n");
+  const std::string script =
+      folder.write("my run.sh",
+                   "#!/bin/bash\nA=(--lr 3e-4 --num-layers 2 --hidden-size 64)\n"
+                   "torchrun x.py ${A[@]} --num-attention-heads 2 --bf16 --vocab-size 99 --seq-length 64\n");
   const Finished run = braid({"train", "--from-megatron", script, "--print-recipe"});
   EXPECT_THAT(run.out, AllOf(HasSubstr("lr: 3e-4"), HasSubstr("bfloat16"))) << run.err;
   EXPECT_EQ(braid({"plan", "show", folder.write("recipe.yaml", run.out)}).exit_code, 0);
@@ -212,16 +213,19 @@ TEST(MegatronScript, AScriptIsReadWhereItsPathIsGiven) {
 // A recipe for another model than the script's would be worse than none.
 TEST(MegatronScript, AScriptWhoseModelCannotBeReadIsRefused) {
   const TemporaryFolder folder;
-  for (const char* text : {"read -r -d '' OPTS <<EOT\n--hidden-size 64\nEOT\ntorchrun x.py $OPTS --lr 1e-3\n",
-                           "torchrun x.py --hidden-size $SIZE --lr 1e-3\n",
-                           "torchrun x.py --hidden-size 64 --num-layers $N --num-attention-heads 2\n",
-                           "torchrun x.py --model-provider mine --lr 1e-3\n"}) {
+  for (const char* text :
+       {"read -r -d '' OPTS <<EOT\n--hidden-size 64\nEOT\ntorchrun x.py $OPTS --lr 1e-3\n",
+        "torchrun x.py --hidden-size $SIZE --lr 1e-3\n", "torchrun x.py --model-provider mine --lr 1e-3\n"}) {
     const std::string script = folder.write("run.sh", text);
     const Finished run = braid({"train", "--from-megatron", script, "--print-recipe"});
     EXPECT_EQ(run.exit_code, 2) << run.out;
     EXPECT_THAT(run.err, AllOf(HasSubstr("the model of '" + script + "' is unknown"),
                                HasSubstr("fix:   give the flags that the script passes to Megatron as text")));
   }
+  const std::string partly = folder.write(
+      "run.sh", "torchrun x.py --hidden-size 64 --num-layers $N --num-attention-heads 2 --ffn-hidden-size $F\n");
+  EXPECT_THAT(braid({"train", "--from-megatron", partly, "--print-recipe"}).err,
+              AllOf(HasSubstr("4 sizes are missing"), HasSubstr("--num-layers"), HasSubstr("--ffn-hidden-size")));
   const std::string script = folder.write("run.sh", "torchrun x.py $OPTS --lr 1e-3\n");
   EXPECT_EQ(braid({"train", "--from-megatron", script, "--print-recipe", "--model-provider", "tiny-vlm"}).exit_code, 0);
 }

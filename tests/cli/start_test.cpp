@@ -85,6 +85,13 @@ TEST_F(Start, APipeForMetricsAndAnIterationAsTheFolderToSaveToAreRefused) {
               AllOf(HasSubstr("is itself a checkpoint"), HasSubstr("--save " + in_folder("ckpt"))));
 }
 
+// Whatever else is wrong, files that the run would miss are named, too.
+TEST_F(Start, AWrongRecipeIsReportedWithTheFilesThatAreMissing) {
+  EXPECT_THAT(refusal({"--train.lr", "-1", "--data-path", "/nowhere/set", "--tokenizer-model", "/nowhere/tokenizer"}),
+              AllOf(HasSubstr("lr=-1"), HasSubstr("'/nowhere/set' does not exist"),
+                    HasSubstr("'/nowhere/tokenizer' does not exist"), HasSubstr("command line, --data-path")));
+}
+
 TEST_F(Start, ARunStartsFromScratchAndThenResumesOnlyTheSameModel) {
   const std::string checkpoints = in_folder("checkpoints");
   const Finished fresh =
@@ -92,7 +99,7 @@ TEST_F(Start, ARunStartsFromScratchAndThenResumesOnlyTheSameModel) {
   EXPECT_EQ(fresh.exit_code, 0) << fresh.err;
   EXPECT_THAT(fresh.out, AllOf(HasSubstr("braid: starts from scratch, since " + checkpoints),
                                Not(HasSubstr("resumes from")), HasSubstr("initialized the weights of language in ")));
-  EXPECT_THAT(refusal({"--load", checkpoints, "--model.language.hidden", "128"}),
+  EXPECT_THAT(refusal({"--load", checkpoints, "--model.language.ffn", "256"}),
               AllOf(HasSubstr("does not match the model in"), HasSubstr("where: command line, --load")));
   EXPECT_THAT(refusal({"--load", checkpoints + "/iter_0000003"}),
               AllOf(HasSubstr("there is no checkpoint '"), HasSubstr("has iter_0000001, iter_0000002")));

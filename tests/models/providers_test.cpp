@@ -94,6 +94,19 @@ TEST(Providers, EveryPartIsCheckedAgainstItsLayout) {
                                      "the projector produces 64 channels, but the language model takes 128"));
 }
 
+// Images of one size are whole patches, with pixel shuffle whole squares of patches.
+TEST(Providers, ImageSidesAreWholePatches) {
+  Provider llava = provider("tiny-llava");
+  EncoderConfig& images = llava.encoders[0];
+  for (const bool shuffle : {false, true})
+    for (const int side : {14, 28, 42, 50, 56}) {
+      images.pixel_shuffle = shuffle;
+      images.projector.input = shuffle ? 128 : 32;
+      std::get<ClipConfig>(images.model).image_side = side;
+      EXPECT_EQ(problems_of(llava, {}, {}).empty(), side % (shuffle ? 28 : 14) == 0) << side;
+    }
+}
+
 TEST(Providers, ImageTokenIsInTheVocabulary) {
   for (const Provider& p : providers()) {
     const EncoderConfig& images = p.encoders[0];

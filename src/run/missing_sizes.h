@@ -1,0 +1,14 @@
+// Sizes that a recipe must set because its provider is a model for tests; see models/toy_sizes.h.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "run/recipe.h"
+
+namespace braid {
+
+// `given`: the dotted keys that the file and the flags set. One problem per module lists all its missing sizes.
+std::vector<Problem> missing_sizes(const Recipe& recipe, const std::vector<std::string>& given);
+
+}  // namespace braid
