@@ -8,6 +8,7 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include <cstdio>
 #include <fstream>
 #include <iostream>
 #include <string>

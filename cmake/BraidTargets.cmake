@@ -35,6 +35,10 @@ endfunction()
 function(braid_use_libtorch target)
   target_link_libraries(${target} PRIVATE libtorch)
   if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+    # As in the precompiled header, at::Tensor and its operators are declared everywhere: the text of a file does not
+    # show that it adds tensors, so tests/base/includes_test.cpp could not ask for this include. With
+    # AT_PER_OPERATOR_HEADERS the header does not include all functions, and costs nothing.
+    target_compile_options(${target} PRIVATE -DAT_PER_OPERATOR_HEADERS "SHELL:-include ATen/TensorOperators.h")
     return()
   endif()
   if(NOT TARGET braid_torch_pch)

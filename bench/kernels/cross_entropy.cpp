@@ -13,7 +13,7 @@ std::vector<KernelCase> cross_entropy_cases() {
   const at::Tensor labels = at::randint(kVocabulary, {kTokens}, logits.options().dtype(at::kLong));
   const at::Tensor grad = at::zeros({kTokens}, logits.options().dtype(at::kFloat));
   static Progress progress;
-  const Group alone("alone", {0}, 0, logits.device(), {}, progress);
+  const Group alone("alone", logits.device(), progress);
   const RowSums sums = vocab_parallel_cross_entropy_forward(logits, labels, alone).saved;
   const auto bytes = static_cast<double>(logits.nbytes());
   return {{"cross_entropy", bytes, 0, [=] { vocab_parallel_cross_entropy_forward(logits, labels, alone); }},

@@ -1,6 +1,10 @@
 #include "measure.h"
 
+#include <ATen/DeviceAccelerator.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/cuda/CUDAEvent.h>
+
+#include <stdexcept>
 
 #include "cases.h"
 #include "ops/has_kernel.h"

@@ -21,7 +21,7 @@ std::vector<Parameters::Entry> slice_parameters() {
 
 struct Optimizer {
   Progress progress;
-  Group alone{"alone", {0}, 0, at::Device(at::kCUDA, 0), {}, progress};
+  Group alone{"alone", at::Device(at::kCUDA, 0), progress};
   std::vector<Parameters::Entry> parameters = slice_parameters();
   ShardedAdam adam{parameters, alone, alone, {}, 0};
 };

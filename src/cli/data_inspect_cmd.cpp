@@ -2,6 +2,7 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
+#include <limits>
 #include <memory>
 
 #include "base/clean_text.h"

@@ -3,6 +3,8 @@
 
 #include <CLI/CLI.hpp>
 
+#include <string>
+
 namespace braid {
 
 // Descriptions are wrapped next to their options. In a footer, each line is a paragraph; indented lines (commands to

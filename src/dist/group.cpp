@@ -195,6 +195,8 @@ Group::Group(std::string name, std::vector<int> ranks, int group_rank, const c10
   state_ = std::make_shared<State>(State{std::move(name), std::move(ranks), group_rank, device, std::move(backend),
                                          progress, std::move(meter), is_gloo, is_gloo && device.is_cuda()});
 }
+Group::Group(std::string name, const c10::Device& device, Progress& progress)
+    : Group(std::move(name), {0}, 0, device, nullptr, progress) {}
 Group::~Group() = default;
 Group::Group(const Group&) = default;
 Group& Group::operator=(const Group&) = default;

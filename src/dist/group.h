@@ -40,9 +40,10 @@ class Pending;
 class Group {  // cheap to copy
  public:
   // `ranks` are global and ascending, and `ranks[group_rank]` is this rank. Without a backend the group must have size
-  // 1. Without a meter its operations are not timed.
+  // 1. Without a meter its operations are not timed. Callers include c10d/Backend.hpp.
   Group(std::string name, std::vector<int> ranks, int group_rank, const c10::Device& device,
         c10::intrusive_ptr<c10d::Backend> backend, Progress& progress, std::shared_ptr<CommMeter> meter = nullptr);
+  Group(std::string name, const c10::Device& device, Progress& progress);  // of rank 0 alone
   ~Group();
   Group(const Group&);
   Group& operator=(const Group&);

@@ -1,6 +1,7 @@
 #include "dist/meeting_record.h"
 
 #include <algorithm>
+#include <string_view>
 #include <utility>
 
 namespace braid {

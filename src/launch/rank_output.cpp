@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <ostream>
 
 #include "base/error.h"
 #include "base/terminal.h"

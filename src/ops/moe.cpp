@@ -1,5 +1,6 @@
 #include "ops/moe.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/sort.h>

@@ -1,5 +1,6 @@
 #include "ops/put_rows.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 

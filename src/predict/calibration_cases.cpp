@@ -150,7 +150,7 @@ class Cases {
         is_wide_(dtype != at::kBFloat16),
         e_(real(pool_.element_size())),
         sizes_(sizes),
-        alone_("alone", {0}, 0, device, {}, progress()) {}
+        alone_("alone", device, progress()) {}
 
   std::vector<CalibrationCase> take(const std::function<void(const std::string&)>& report) {
     const auto add_all = [&](const char* what, const auto& all, const auto& add) {

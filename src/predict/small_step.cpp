@@ -30,7 +30,7 @@ SmallStep::SmallStep(const std::string& pattern, std::int64_t tokens, const at::
     : config_(small_model(pattern, device)),
       tokens_(tokens),
       device_(device),
-      alone_("alone", {0}, 0, device, {}, progress_),
+      alone_("alone", device, progress_),
       parallel_{.tp = alone_, .cp = alone_, .tp_cp = alone_, .ep = alone_, .expt_tp = alone_},
       parameters_(declare_parameters(config_), 0, {}, device.is_cuda() ? at::kBFloat16 : at::kFloat, device),
       model_(config_, parameters_, parallel_, 0, 1, {}),

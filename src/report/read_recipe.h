@@ -1,6 +1,7 @@
 // What a run's recipe.yaml says, without reading it as a recipe: it may be of another version.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <string>

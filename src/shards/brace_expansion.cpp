@@ -1,6 +1,7 @@
 #include "shards/brace_expansion.h"
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 
 #include "base/error.h"

@@ -1,6 +1,7 @@
 #include "shards/lane.h"
 
 #include <algorithm>
+#include <tuple>
 
 #include "base/error.h"
 #include "base/strings.h"

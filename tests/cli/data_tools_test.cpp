@@ -4,9 +4,11 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <set>
+#include <sstream>
 
 #include "cli/cli_support.h"
 #include "shards/tar_files.h"

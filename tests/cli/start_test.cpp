@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <sched.h>
 
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <map>

@@ -6,6 +6,7 @@
 #include "dist/collectives.h"
 
 #include <ATen/ATen.h>
+#include <c10/util/accumulate.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/cuda.h>

@@ -39,7 +39,7 @@ HybridLmConfig small_model() {
 template <class Run>
 double products_of(const Run& run) {
   Progress progress;
-  const Group alone("alone", {0}, 0, at::kCPU, {}, progress);
+  const Group alone("alone", at::kCPU, progress);
   const Parallel parallel = {.tp = alone, .cp = alone, .tp_cp = alone, .ep = alone, .expt_tp = alone};
   double operations = 0;
   const testing::OperatorObserver observer(

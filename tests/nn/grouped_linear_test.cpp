@@ -4,6 +4,8 @@
 
 #include <ATen/ATen.h>
 
+#include <stdexcept>
+
 #include "ops/gradients.h"
 #include "support/expert_rows.h"
 

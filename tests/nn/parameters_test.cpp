@@ -4,6 +4,8 @@
 #include <ATen/Parallel.h>
 #include <gmock/gmock.h>
 
+#include <stdexcept>
+
 #include "base/philox.h"
 #include "ops/gradients.h"
 

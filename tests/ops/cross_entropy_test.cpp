@@ -2,7 +2,6 @@
 #include "ops/cross_entropy.h"
 
 #include <gmock/gmock.h>
-#include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include <limits>
 #include <numeric>
@@ -22,7 +21,7 @@ at::Tensor tensor_of(const Labels& labels) { return at::tensor(labels, at::kLong
 
 at::Tensor on_one_rank(const at::Tensor& logits, const at::Tensor& labels) {
   Progress progress;
-  return vocab_parallel_cross_entropy(logits, labels, Group("tp", {0}, 0, logits.device(), {}, progress));
+  return vocab_parallel_cross_entropy(logits, labels, Group("tp", logits.device(), progress));
 }
 
 at::Tensor op(const Tensors& in) { return on_one_rank(in[0], in[1]); }

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <limits>
+#include <stdexcept>
 
 #include "ops/activation.h"
 #include "ops/fast_sum.h"

@@ -3,6 +3,7 @@
 
 #include <limits>
 #include <numeric>
+#include <stdexcept>
 
 #include "ops/gradients.h"
 #include "support/expert_rows.h"

@@ -1,6 +1,7 @@
 #include "ops/linear.h"
 
 #include <limits>
+#include <stdexcept>
 
 #include "ops/column_sum.h"
 #include "ops/gradients.h"

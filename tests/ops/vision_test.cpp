@@ -2,6 +2,7 @@
 #include "ops/vision.h"
 
 #include <algorithm>
+#include <stdexcept>
 
 #include "ops/gradients.h"
 

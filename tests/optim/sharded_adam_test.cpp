@@ -4,7 +4,6 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
-#include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include <cmath>
 #include <limits>
@@ -45,7 +44,7 @@ struct Optimizer {
 
   std::vector<Parameters::Entry> entries;
   Progress progress;
-  Group alone{"alone", {0}, 0, testing::test_device(), {}, progress};
+  Group alone{"alone", testing::test_device(), progress};
   ShardedAdam adam{entries, alone, alone, kConfig, 0};
 };
 

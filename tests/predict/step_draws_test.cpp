@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <numeric>
+#include <sstream>
 
 #include "data/mock_batches.h"
 #include "ops/cross_entropy.h"

@@ -8,6 +8,7 @@
 
 #include <filesystem>
 #include <map>
+#include <stdexcept>
 #include <string>
 
 #include "support/file_operations.h"

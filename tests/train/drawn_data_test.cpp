@@ -1,5 +1,6 @@
 // Training and evaluation on a data set with packing are the same in every layout, and continue in another one. The
 // oracle is the run in one process, in float64; for damaged pictures, a count of the tokens that must remain.
+#include <ATen/ops/zeros.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -10,6 +10,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <sstream>
 
 #include "dist/world.h"
 #include "optim/optimizer_memory.h"
