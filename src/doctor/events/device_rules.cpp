@@ -99,6 +99,7 @@ constexpr Rule kRules[] = {
     {"failed to extend /dev/shm", Sign::SharedMemory},
     {"/dev/shm/", Sign::SharedMemory, "No space left on device"},
     {"/dev/shm ", Sign::SharedMemory, "No space left on device"},
+    {"DataLoader worker", Sign::PythonError, "exited unexpectedly"},
     {"is killed by signal: Killed", Sign::HostOom},
     {"is killed by signal: Segmentation", Sign::NativeCrash},
     {"is killed by signal: Abort", Sign::NativeCrash},

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "doctor/events/line_kinds.h"
 #include "doctor/lines/text_parts.h"
 
 namespace braid {
@@ -36,8 +37,8 @@ bool says_near(std::string_view text, std::string_view things, const char* event
 }  // namespace
 
 bool is_strong_cause(const Finding& finding) {
-  return role_of(finding.sign) == Role::Cause && (finding.sign != Sign::NativeCrash || finding.traceback) &&
-         !finding.bare;
+  const bool is_told = finding.sign != Sign::NativeCrash || finding.traceback || reports_dead_loader(finding.text);
+  return role_of(finding.sign) == Role::Cause && is_told && !finding.bare;
 }
 
 bool is_unspecific_failure(const Finding& finding) {

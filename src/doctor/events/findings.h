@@ -15,6 +15,12 @@
 
 namespace braid {
 
+struct QuotedLine {
+  Place place;
+  std::string text;
+  std::size_t focus = 0;  // where in it the words are that tell
+};
+
 struct Finding {
   Sign sign = Sign::Remark;
   Place place;
@@ -64,6 +70,7 @@ struct FileTrace {
   std::optional<Place> saving{};     // the last line that tells of a checkpoint being saved, until it is
   std::optional<Place> said_done{};  // the last line in which one process says that training is done
   std::string end_text;              // the line of its good end
+  std::optional<QuotedLine> last{};  // the last line that is not empty
   std::optional<int> rank_by_name{};
   bool has_other_ranks = false;  // its lines tell of other ranks than its name
 
@@ -76,10 +83,16 @@ struct RootCauseLine {
   std::string host, place_in_grid, operation, reason, text;
 };
 
-struct Enqueued {  // by a rank's watchdog
+struct QueuedWork {                  // of one process group, by its ranks' watchdogs
+  std::map<int, std::int64_t> last;  // by rank
+  int first = 0;                     // how many groups were told of before
+  std::int64_t least = 0;
+  QuotedLine line;  // of the rank that had queued the least
+};
+
+struct AbsentRank {
   int rank = 0;
-  std::string group;
-  std::int64_t work = 0;
+  QuotedLine line;  // that names it
 };
 
 struct CollectiveWork {  // that a rank's watchdog found waiting
@@ -95,13 +108,13 @@ struct Findings {
   std::vector<WorkerExit> exits;
   std::vector<RootCauseLine> braid;  // one for each time a run failed
   std::map<int, RankTrace> ranks;
-  std::map<int, std::string> hosts;  // of ranks
-  std::vector<Finding> remarks;      // the last few
-  std::vector<Finding> last_words;   // lines near the end of a file, in words of no known format
-  std::vector<Finding> refusals;     // the first few errors of Slurm's that mean nothing else
-  std::vector<Enqueued> enqueued;
-  std::vector<CollectiveWork> works;  // the first of each rank and group
-  std::vector<int> named_absent;      // ranks that somebody says it waited for in vain
+  std::map<int, std::string> hosts;            // of ranks
+  std::vector<Finding> remarks;                // the last few
+  std::vector<Finding> last_words;             // lines near the end of a file, in words of no known format
+  std::vector<Finding> refusals;               // the first few errors of Slurm's that mean nothing else
+  std::map<std::string, QueuedWork> enqueued;  // by group
+  std::vector<CollectiveWork> works;           // the first of each rank and group
+  std::vector<AbsentRank> named_absent;        // ranks that somebody says it waited for in vain
   Launchers launchers;
   std::optional<std::int64_t> world_size, num_experts, expert_parallel, iteration, iterations;
   std::optional<int> named_failed;                            // the first rank that a line near the end says failed

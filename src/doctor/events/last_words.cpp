@@ -99,6 +99,10 @@ std::optional<int> rank_that_failed(std::string_view line) {
   return std::nullopt;
 }
 
+Place seen_place(std::uint64_t line, const Findings& findings) {
+  return {.file = static_cast<int>(findings.files.size()) - 1, .line = line};
+}
+
 }  // namespace
 
 std::optional<Sign> sign_of_last_words(std::string_view line) {
@@ -120,6 +124,8 @@ void note_last_words(std::string_view text, std::uint64_t last, Findings& findin
     const std::size_t begin = text.rfind('\n') + 1;
     const std::string line = clean_text(text.substr(begin));
     text = text.substr(0, begin);
+    auto& last_line = findings.files.back().last;
+    if (!last_line && !trimmed(line).empty()) last_line = {seen_place(last - number, findings), line};
     if (!bar_in(line).empty() || step_in(line)) break;  // training went on after what came before
     const LineMarks marks = marks_of(line);
     if (const auto rank = rank_that_failed(marks.body)) findings.named_failed = rank;
@@ -129,7 +135,7 @@ void note_last_words(std::string_view text, std::uint64_t last, Findings& findin
     SeenLine seen;
     seen.text = line;
     seen.shown = line;
-    seen.place = {.file = static_cast<int>(findings.files.size()) - 1, .line = last - number};
+    seen.place = seen_place(last - number, findings);
     found.push_back(finding_in(*sign, marks, seen, findings));
   }
   std::reverse(found.begin(), found.end());

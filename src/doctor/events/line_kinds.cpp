@@ -99,6 +99,8 @@ bool is_warning(std::string_view text) {
          has_word(text, "warnings.warn");
 }
 
+bool reports_dead_loader(std::string_view text) { return has_word(text, "DataLoader worker (pid"); }
+
 bool says_not_finite(std::string_view exception) {
   const auto has_whole_word = [&](std::string_view word) {
     for (std::size_t at = 0; (at = exception.find(word, at)) != std::string_view::npos; ++at) {

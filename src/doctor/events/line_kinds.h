@@ -15,6 +15,7 @@ bool is_of_a_shell(std::string_view text);  // says what is wrong with its scrip
 std::optional<Sign> sign_of_refusal(std::string_view text);  // of a job, in words of a site's own
 bool mentions_fp8(std::string_view text);                    // of many lines, too
 bool is_warning(std::string_view text);
+bool reports_dead_loader(std::string_view text);   // a worker of a rank's data loader, without which it stops
 bool says_not_finite(std::string_view exception);  // of a loss or of gradients
 
 bool is_named_error(std::string_view type);  // of an exception; "Error" alone is a word

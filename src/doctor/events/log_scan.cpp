@@ -212,14 +212,14 @@ class LogScan::Impl {
       case Sign::Remark:
         return note_remark(marks, line_, findings_);
       case Sign::LastEnqueued:
-        note_enqueued(marks, findings_);
+        note_enqueued(marks, line_, findings_);
         return note_finding(Sign::CollectiveTimeout, marks, line_, findings_);
       case Sign::MonitoredBarrier:
-        note_absent(body, findings_);
+        note_absent(body, line_, findings_);
         return note_finding(Sign::CollectiveTimeout, marks, line_, findings_);
       case Sign::AbsentRank:
-        if (is_list_of_absent(trimmed(body))) note_absent(line_.text, findings_);  // "2: [" looks like a label
-        return note_lagging(line_.text, findings_);
+        if (is_list_of_absent(trimmed(body))) note_absent(line_.text, line_, findings_);  // "2: [" looks like a label
+        return note_lagging(line_, findings_);
       case Sign::RankBlock:
         state_.rank.reset();
         if (const auto rank = number_after(body, "Begin global rank"); rank && *rank < 1 << 20)
@@ -238,7 +238,7 @@ class LogScan::Impl {
       default:
         if (role_of(sign) == Role::Context) return note_context(body, findings_);
         if (sign == Sign::StoreTimeout || sign == Sign::RendezvousFailed || has_word(body, "timed out task"))
-          note_absent(body, findings_);
+          note_absent(body, line_, findings_);
         if (sign == Sign::CollectiveTimeout) note_work(marks, line_, findings_);
         if (is_noise(sign, marks)) return;
         note_finding(sign, marks, line_, findings_);

@@ -69,7 +69,8 @@ bool is_information(const LineMarks& marks) {
 bool is_noise(Sign sign, const LineMarks& marks) {
   const std::string_view body = marks.body;
   if (body.find("frame #") < 4 || is_source_of_shell(body)) return true;
-  if (sign == Sign::Stopped || role_of(sign) == Role::Outside || has_word(body, "vict")) return false;
+  if (sign == Sign::Stopped || role_of(sign) == Role::Outside || has_word(body, "vict") || reports_dead_loader(body))
+    return false;
   if (is_information(marks) && sign != Sign::NanLoss && sign != Sign::NativeCrash &&
       !has_word(body, "*** SIG"))  // Paddle tells of signals so
     return true;

@@ -7,7 +7,9 @@
 namespace braid {
 namespace {
 
-constexpr std::size_t kMostEntries = 1 << 17, kMostAbsent = 1000;
+constexpr std::size_t kMostGroups = 1 << 12, kMostRanks = 1 << 17, kMostAbsent = 1000;
+
+QuotedLine quoted(const SeenLine& line) { return {line.place, line.shown, line.focus}; }
 
 // "1, 3-5"
 std::vector<int> ranks_in(std::string_view list) {
@@ -40,18 +42,27 @@ void note_context(std::string_view body, Findings& findings) {
 }
 
 // "[PG ID 0 PG GUID 0(default_pg) Rank 1] ... last enqueued NCCL work: 811, last completed NCCL work: 807."
-void note_enqueued(const LineMarks& marks, Findings& findings) {
+void note_enqueued(const LineMarks& marks, const SeenLine& line, Findings& findings) {
   const std::size_t at = marks.body.find("ast enqueued");
   const auto work = number_after(marks.body.substr(at), "work");
   const std::size_t group = marks.body.find("[PG "), end = marks.body.find(" Rank", group);
-  const auto rank = marks.rank;
-  if (!work || !rank || findings.enqueued.size() >= kMostEntries) return;
-  findings.enqueued.push_back(
-      {*rank, group == std::string_view::npos ? "" : std::string(marks.body.substr(group, end - group)), *work});
+  if (!work || !marks.rank || findings.enqueued.size() >= kMostGroups) return;
+  const int groups = static_cast<int>(findings.enqueued.size());
+  const std::string name(group == std::string_view::npos ? "" : marks.body.substr(group, end - group));
+  QueuedWork& queued =
+      findings.enqueued.try_emplace(name, QueuedWork{.last = {}, .first = groups, .least = *work, .line = quoted(line)})
+          .first->second;
+  if (queued.last.size() >= kMostRanks || !queued.last.emplace(*marks.rank, *work).second || *work >= queued.least)
+    return;
+  queued.least = *work;
+  queued.line = quoted(line);
 }
 
 // "Rank 1 failed to pass monitoredBarrier", and Gloo's keys in the store, which end with the rank that did not come.
-void note_absent(std::string_view body, Findings& findings) {
+void note_absent(std::string_view body, const SeenLine& line, Findings& findings) {
+  const auto add = [&](std::int64_t rank) {
+    if (rank < 1 << 20) findings.named_absent.push_back({static_cast<int>(rank), quoted(line)});
+  };
   if (const std::size_t joined = body.find(" clients joined");
       joined != std::string_view::npos) {  // "3/4 clients joined"
     const std::size_t slash = body.substr(0, joined).rfind('/');
@@ -60,12 +71,11 @@ void note_absent(std::string_view body, Findings& findings) {
   }
   if (findings.named_absent.size() > kMostAbsent) return;
   if (has_word(body, "task at the barrier")) body = behind(body, "task names: ").value_or("");  // JAX: not who came
-  if (const auto rank = rank_before_list(body)) findings.named_absent.push_back(*rank);         // Horovod
+  if (const auto rank = rank_before_list(body)) add(*rank);                                     // Horovod
   for (const char* words : {"/task:", "missing ranks: ", "not called it: [", "call: ["})        // JAX, Horovod, Ray
     if (const auto behind_words = behind(body, words)) {
       std::string_view rest = *behind_words;
-      if (const auto rank = take_number(rest); rank && *rank < 1 << 20)
-        findings.named_absent.push_back(static_cast<int>(*rank));
+      if (const auto rank = take_number(rest)) add(*rank);
     }
   if (const std::size_t end = body.find(" failed to pass monitoredBarrier"); end != std::string_view::npos) {
     const std::size_t at = body.substr(0, end).rfind("Rank");
@@ -73,26 +83,25 @@ void note_absent(std::string_view body, Findings& findings) {
     std::string_view list = body.substr(at, end - at);
     take(list, "Rank");
     take(list, "s");
-    for (const int rank : ranks_in(list)) findings.named_absent.push_back(rank);
+    for (const int rank : ranks_in(list)) add(rank);
   }
   if (const auto key = behind(body, "//cpu//")) {
     std::string_view rest = behind(*key, "/").value_or("");
-    if (const auto rank = take_number(rest);
-        rank && (rest.empty() || rest[0] == ' ' || rest[0] == ',') && *rank < 1 << 20)
-      findings.named_absent.push_back(static_cast<int>(*rank));
+    if (const auto rank = take_number(rest); rank && (rest.empty() || rest[0] == ' ' || rest[0] == ',')) add(*rank);
   }
 }
 
 // "[6] finished collective #182, but didn't join collective #183", "ranks [2, 5] are the lagging ranks", "missing
 // ranks: {3}"
-void note_lagging(std::string_view text, Findings& findings) {
+void note_lagging(const SeenLine& line, Findings& findings) {
+  const std::string_view text = line.text;
   for (const char* words : {"] finished collective #", "] are the lagging ranks", "] joined but didn't finish", "}"}) {
     const std::size_t end = text.find(words), open = text.substr(0, end).find_last_of("[{");
     if (end == std::string_view::npos || open == std::string_view::npos) continue;
     const std::vector<int> ranks = ranks_in(text.substr(open + 1, end - open - 1));
     const bool may_all_be_stuck = has_word(words, "didn't finish");
     if (findings.named_absent.size() > kMostAbsent || (may_all_be_stuck && ranks.size() > 1)) return;
-    findings.named_absent.insert(findings.named_absent.end(), ranks.begin(), ranks.end());
+    for (const int rank : ranks) findings.named_absent.push_back({rank, quoted(line)});
   }
 }
 

@@ -3,13 +3,13 @@
 
 #include <string_view>
 
-#include "doctor/events/findings.h"
+#include "doctor/events/seen_line.h"
 
 namespace braid {
 
 void note_context(std::string_view body, Findings& findings);
-void note_enqueued(const LineMarks& marks, Findings& findings);
-void note_absent(std::string_view body, Findings& findings);
-void note_lagging(std::string_view text, Findings& findings);  // of PyTorch's report of a desync
+void note_enqueued(const LineMarks& marks, const SeenLine& line, Findings& findings);
+void note_absent(std::string_view body, const SeenLine& line, Findings& findings);
+void note_lagging(const SeenLine& line, Findings& findings);  // of PyTorch's report of a desync
 
 }  // namespace braid

@@ -225,7 +225,7 @@ void TracebackNotes::ended(int writer, const Traceback& traceback, LineMarks mar
   if (traceback.in_rendezvous && is_of_network) sign = Sign::RendezvousFailed;
   if (is_of_child || (traceback.in_launcher && sign == Sign::Stopped)) return;
   if (sign == Sign::StoreTimeout || has_word(traceback.exception, "monitoredBarrier"))
-    note_absent(traceback.exception, findings);
+    note_absent(traceback.exception, line, findings);
   marks.body = traceback.exception;
   Finding finding = finding_in(sign, marks, line, findings);
   if (const auto rank = ranks_.find(writer); !finding.rank && rank != ranks_.end()) finding.rank = rank->second;

@@ -11,13 +11,13 @@ namespace {
 
 // What launchers and other ranks said, after the cause itself.
 void add_consequences(Draft& draft, const Suspects& suspects) {
-  if (const RootCauseLine* line = suspects.braid()) draft.add_evidence(line->place, line->text);
+  if (const RootCauseLine* line = suspects.braid()) draft.add_evidence(QuotedLine{line->place, line->text});
   if (suspects.culprit()) draft.add_evidence(*suspects.culprit());
   for (const Sign sign :
        {Sign::NodeFailure, Sign::TimeLimit, Sign::CollectiveTimeout, Sign::UniqueIdTimeout, Sign::ConnectionLost})
     if (const Finding* other = suspects.earliest([&](const Finding& f) { return f.sign == sign; });
         other && draft.result.evidence.size() < 5)
-      draft.add_evidence(other->place, other->shown, other->focus);
+      draft.add_evidence(QuotedLine{other->place, other->shown, other->focus});
 }
 
 // "srun: error: n3: tasks 9-10: Exited with exit code 1"

@@ -9,22 +9,46 @@ constexpr std::size_t kMostEvidence = 8;
 
 }  // namespace
 
+Verdict Draft::conclude(Cause cause, const Finding& shows) {
+  add_evidence(shows);
+  result.cause = cause;
+  return Verdict(true);
+}
+
+Verdict Draft::conclude(Cause cause, const WorkerExit& shows) {
+  return conclude(cause, QuotedLine{shows.place, shows.text, shows.focus});
+}
+
+Verdict Draft::conclude(Cause cause, const QuotedLine& shows) {
+  add_evidence(shows);
+  result.cause = cause;
+  return Verdict(true);
+}
+
+Verdict Draft::conclude_at_end(Cause cause) {
+  result.cause = cause;
+  for (auto file = findings_.files.rbegin(); file != findings_.files.rend() && result.evidence.empty(); ++file)
+    if (file->last) add_evidence(*file->last);
+  return Verdict(true);
+}
+
 void Draft::add_evidence(const Finding& finding) {
-  add_evidence(finding.place, finding.shown, finding.focus);
+  add_evidence(QuotedLine{finding.place, finding.shown, finding.focus});
   if (finding.traceback && finding.traceback->frame_line != 0) {
     Place frame = finding.place;
     frame.line = finding.traceback->frame_line;
-    add_evidence(frame, finding.traceback->frame);
+    add_evidence(QuotedLine{frame, finding.traceback->frame});
   }
 }
 
-void Draft::add_evidence(const WorkerExit& exit) { add_evidence(exit.place, exit.text, exit.focus); }
+void Draft::add_evidence(const WorkerExit& exit) { add_evidence(QuotedLine{exit.place, exit.text, exit.focus}); }
 
-void Draft::add_evidence(const Place& place, const std::string& text, std::size_t focus) {
-  const std::string& file = findings_.files[static_cast<std::size_t>(place.file)].name;
+void Draft::add_evidence(const QuotedLine& line) {
+  const std::string& file = findings_.files[static_cast<std::size_t>(line.place.file)].name;
   const bool there = std::any_of(result.evidence.begin(), result.evidence.end(),
-                                 [&](const Evidence& e) { return e.file == file && e.line == place.line; });
-  if (!there && result.evidence.size() < kMostEvidence) result.evidence.push_back({file, place.line, text, focus});
+                                 [&](const Evidence& e) { return e.file == file && e.line == line.place.line; });
+  if (!there && result.evidence.size() < kMostEvidence)
+    result.evidence.push_back({file, line.place.line, line.text, line.focus});
 }
 
 void Draft::explain(const std::string& sentence) {

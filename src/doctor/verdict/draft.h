@@ -1,4 +1,4 @@
-// A diagnosis while it is made.
+// A diagnosis while it is made. Only Draft::conclude makes a verdict, and it needs the line that shows the cause.
 #pragma once
 
 #include <string>
@@ -8,14 +8,32 @@
 
 namespace braid {
 
+// Whether a way has come to a verdict; by default it has not.
+class Verdict {
+ public:
+  Verdict() = default;
+  explicit operator bool() const { return made_; }
+
+ private:
+  friend class Draft;
+  explicit Verdict(bool made) : made_(made) {}
+  bool made_ = false;
+};
+
 class Draft {
  public:
   explicit Draft(const Findings& findings) : findings_(findings) {}
 
+  // Names the cause, and what it means; the lines become evidence.
+  Verdict conclude(Cause cause, const Finding& shows);
+  Verdict conclude(Cause cause, const WorkerExit& shows);
+  Verdict conclude(Cause cause, const QuotedLine& shows);
+  // For what the log does not say: cites its last line. Only an empty log has none.
+  Verdict conclude_at_end(Cause cause);
+
   void add_evidence(const Finding& finding);  // with the innermost frame of its traceback
   void add_evidence(const WorkerExit& exit);
-  void add_evidence(const Place& place, const std::string& text,
-                    std::size_t focus = 0);  // a line once, and only so many
+  void add_evidence(const QuotedLine& line);  // a line once, and only so many
   void explain(const std::string& sentence);
   void fix(const std::string& sentence);
 

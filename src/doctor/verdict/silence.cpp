@@ -25,42 +25,53 @@ std::set<int> known_ranks(const Findings& findings) {
   return ranks;
 }
 
-// All ranks of a group have queued the same collectives, except the one that is behind.
-std::optional<int> rank_behind(const Findings& findings) {
-  std::map<std::string, std::map<int, std::int64_t>> groups;
-  for (const Enqueued& entry : findings.enqueued) groups[entry.group].emplace(entry.rank, entry.work);
+void add_work(const CollectiveWork& work, std::map<std::string, QueuedWork>& groups) {
+  const int count = static_cast<int>(groups.size());
+  QueuedWork& queued = groups.try_emplace(work.group, QueuedWork{{}, count, work.sequence, {}}).first->second;
+  if (!queued.last.emplace(work.rank, work.sequence).second || work.sequence > queued.least) return;
+  queued.least = work.sequence;
+  queued.line = {work.place, work.text};
+}
+
+// Watchdogs tell how many collectives their ranks had queued. Those that queued the fewest in their group are behind,
+// if they are the smaller part of it. Several groups may stall; the first one that timed out counts.
+Silence rank_behind(const Findings& findings) {
+  std::map<std::string, QueuedWork> groups = findings.enqueued;
   if (groups.empty())  // then by what they wait in
-    for (const CollectiveWork& work : findings.works) groups[work.group].emplace(work.rank, work.sequence);
-  for (const auto& [group, works] : groups) {
-    if (works.size() < 2) continue;
-    const auto least =
-        std::min_element(works.begin(), works.end(), [](auto& a, auto& b) { return a.second < b.second; });
-    const auto with_least =
-        std::count_if(works.begin(), works.end(), [&](auto& w) { return w.second == least->second; });
-    if (with_least == 1) return least->first;
+    for (const CollectiveWork& work : findings.works) add_work(work, groups);
+  const QueuedWork* best = nullptr;
+  std::vector<int> behind;
+  for (const auto& [name, queued] : groups) {
+    std::vector<int> ranks;
+    for (const auto& [rank, work] : queued.last)
+      if (work == queued.least) ranks.push_back(rank);
+    if (2 * ranks.size() < queued.last.size() && (!best || queued.first < best->first)) best = &queued, behind = ranks;
   }
-  return std::nullopt;
+  if (!best) return {};
+  return {behind.front(),
+          fmt::format("rank{} {} had queued fewer collectives than the others of its group",
+                      behind.size() > 1 ? "s" : "", fold_ranks(behind)),
+          best->line};
 }
 
 }  // namespace
 
 Silence find_silent_rank(const Findings& findings, const std::set<int>& complained) {
   std::map<int, int> named;
-  for (const int rank : findings.named_absent) ++named[rank];
+  for (const AbsentRank& absent : findings.named_absent) ++named[absent.rank];
   if (!named.empty()) {
-    const auto most =
-        std::max_element(named.begin(), named.end(), [](auto& a, auto& b) { return a.second < b.second; });
-    return {most->first, fmt::format("the other ranks report that rank {} did not arrive", most->first)};
+    const int most =
+        std::max_element(named.begin(), named.end(), [](auto& a, auto& b) { return a.second < b.second; })->first;
+    const auto absent = std::find_if(findings.named_absent.begin(), findings.named_absent.end(),
+                                     [&](const AbsentRank& a) { return a.rank == most; });
+    return {most, fmt::format("the other ranks report that rank {} did not arrive", most), absent->line};
   }
   if (complained.empty()) return {};
+  if (Silence behind = rank_behind(findings); behind.rank) return behind;
   std::vector<int> silent;
   for (const int rank : known_ranks(findings))
     if (!complained.count(rank)) silent.push_back(rank);
-  if (silent.empty()) {
-    if (const auto rank = rank_behind(findings))
-      return {rank, fmt::format("rank {} had queued fewer collectives than the others of its group", *rank)};
-    return {};
-  }
+  if (silent.empty()) return {};
   // Ranks that never printed a line tell something only where all the others did.
   std::optional<int> first;
   for (const int rank : silent) {

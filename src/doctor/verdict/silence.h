@@ -11,7 +11,8 @@ namespace braid {
 
 struct Silence {
   std::optional<int> rank;
-  std::string how;  // a sentence on how it is known
+  std::string how;                   // a sentence on how it is known
+  std::optional<QuotedLine> line{};  // that shows it
 };
 
 // `complained`: the ranks whose own lines are time-outs or lost connections.

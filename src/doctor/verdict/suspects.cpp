@@ -5,6 +5,7 @@
 #include <map>
 
 #include "doctor/events/finding_kinds.h"
+#include "doctor/events/line_kinds.h"
 #include "doctor/lines/signals.h"
 #include "doctor/lines/text_parts.h"
 #include "doctor/verdict/culprit.h"
@@ -250,14 +251,21 @@ bool Suspects::follows_kill(const Finding& cause) const {
 bool Suspects::is_explained_by_others(const Finding& cause) const {
   if (follows_kill(cause)) return true;
   if (!reports_lost_process(cause)) return false;
+  // Ranks that wait for one that lost a process time out, and abort.
+  const Finding* hang = first_time_out();
+  const auto follows_hang = [&](const Place& end) {
+    return hang && earlier(cause.place, hang->place) && earlier(hang->place, end);
+  };
   const auto is_by_signal = [&](const WorkerExit& e) {
     const auto signal = signal_of_code(e.code);
-    return signal && cause_of_signal(*signal) != Cause::Unknown && !findings_.survived(e.place);
+    return signal && cause_of_signal(*signal) != Cause::Unknown && !findings_.survived(e.place) &&
+           !follows_hang(e.place);
   };
   return std::any_of(findings_.exits.begin(), findings_.exits.end(), is_by_signal) || earliest([&](const Finding& f) {
            const bool was_lost = role_of(f.sign) == Role::Consequence && f.sign != Sign::Stopped;
-           return f.sign == Sign::NativeCrash || f.sign == Sign::CgroupOom || f.sign == Sign::NodeFailure ||
-                  f.sign == Sign::Preempted || (was_lost && earlier(f.place, cause.place));
+           return (f.sign == Sign::NativeCrash && !follows_hang(f.place)) || f.sign == Sign::CgroupOom ||
+                  f.sign == Sign::NodeFailure || f.sign == Sign::Preempted ||
+                  (was_lost && earlier(f.place, cause.place));
          });
 }
 
@@ -282,8 +290,8 @@ Cause Suspects::refined(const Finding& cause) const {
   if (cause.sign == Sign::ImageMissing && others_started(cause)) return Cause::ContainerCacheNotShared;
   const bool only_experts = findings_.differing_experts > 0 && findings_.differing_others == 0;
   if (cause.sign == Sign::WeightsDiffer && (findings_.fp8 || only_experts)) return Cause::Fp8RoundtripMismatch;
-  if (cause.sign == Sign::PythonError && cause.traceback && cause.traceback->in_data && others_waited(cause))
-    return Cause::DataRankCascade;
+  const bool in_data = reports_dead_loader(cause.text) || (cause.traceback && cause.traceback->in_data);
+  if (cause.sign == Sign::PythonError && in_data && others_waited(cause)) return Cause::DataRankCascade;
   return cause_of(cause.sign);
 }
 

@@ -59,24 +59,25 @@ bool is_refused_everywhere(const Trial& t, const Finding& cause) {
 }
 
 // The board saw a connection end; srun saw how.
-void by_exit_of(Trial& t, int rank) {
+Cause cause_by_exit_of(Trial& t, int rank, Cause cause) {
   for (const WorkerExit& exit : t.findings.exits) {
     if (exit.ranks != std::vector{rank} || t.findings.survived(exit.place)) continue;
     const auto signal = signal_of_code(exit.code);
-    if (signal && cause_of_signal(*signal) != Cause::Unknown) t.result.cause = cause_of_signal(*signal);
+    if (signal && cause_of_signal(*signal) != Cause::Unknown) cause = cause_of_signal(*signal);
     if (!t.result.exit_code) t.result.exit_code = exit.code;
     t.draft.add_evidence(exit);
   }
+  return cause;
 }
 
 }  // namespace
 
-bool by_cause(Trial& t) {
+Verdict by_cause(Trial& t) {
   const Finding* cause = t.suspects.best_cause();
-  if (!cause) return false;
-  if (t.braid && !is_loss_of_peer(t.braid->reason) && cause->rank != t.braid->rank) return false;
-  if (t.suspects.is_explained_from_outside(*cause) || t.suspects.is_explained_by_others(*cause)) return false;
-  t.name(*cause, t.suspects.refined(*cause));
+  if (!cause) return {};
+  if (t.braid && !is_loss_of_peer(t.braid->reason) && cause->rank != t.braid->rank) return {};
+  if (t.suspects.is_explained_from_outside(*cause) || t.suspects.is_explained_by_others(*cause)) return {};
+  const Verdict verdict = t.name(*cause, t.suspects.refined(*cause));
   if (const Finding* hardware = t.suspects.hardware_behind(*cause)) t.draft.add_evidence(*hardware);
   add_details(t, *cause);
   // NCCL's own warnings name a device; the one rank that then complains is the one that had it.
@@ -95,29 +96,28 @@ bool by_cause(Trial& t) {
   if (t.result.cause == Cause::MoeOom && t.findings.num_experts)
     t.draft.fix(expert_sizing_text(*t.findings.num_experts, t.findings.expert_parallel));
   if (is_told_in_its_own_words(cause->sign)) t.draft.explain(fmt::format("It is: {}", cause->text));
-  return true;
+  return verdict;
 }
 
-bool by_braid(Trial& t) {
-  if (!t.braid) return false;
+Verdict by_braid(Trial& t) {
+  if (!t.braid) return {};
   const RootCauseLine& line = *t.braid;
   if (is_loss_of_peer(line.reason)) {
     // A node that is gone, or Slurm's end of the job, explains a rank that is gone.
     if (t.suspects.earliest(
             [](const Finding& f) { return role_of(f.sign) == Role::Outside && f.sign != Sign::StepCancelled; }))
-      return false;
+      return {};
   }
-  t.result.cause = cause_in_reason(line.reason);
-  if (is_loss_of_peer(line.reason)) by_exit_of(t, line.rank);
+  Cause cause = cause_in_reason(line.reason);
+  if (is_loss_of_peer(line.reason)) cause = cause_by_exit_of(t, line.rank, cause);
   t.result.first_rank = line.rank;
   t.result.first_host = line.host;
   if (!t.result.exit_code) t.result.exit_code = exit_code_in(line.reason);
-  t.draft.add_evidence(line.place, line.text);
-  t.draft.explain(text_of(t.result.cause).meaning);
+  t.draft.explain(text_of(cause).meaning);
   if (!line.operation.empty())  // a line about a host names none
     t.draft.explain(
         fmt::format("Rank {} ({}) was in {}: {}", line.rank, line.place_in_grid, line.operation, line.reason));
-  return true;
+  return t.draft.conclude(cause, QuotedLine{line.place, line.text});
 }
 
 }  // namespace braid

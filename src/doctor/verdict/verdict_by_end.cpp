@@ -57,7 +57,7 @@ void rank_on_dead_node(Trial& t) {
   if (t.braid && (t.braid->host == t.result.first_host || t.result.first_host.empty())) {
     t.result.first_rank = t.braid->rank;
     t.result.first_host = t.braid->host;
-    t.draft.add_evidence(t.braid->place, t.braid->text);
+    t.draft.add_evidence(QuotedLine{t.braid->place, t.braid->text});
     return;
   }
   if (t.result.first_host.empty()) return;
@@ -96,7 +96,6 @@ bool is_rest(const Trial& t, const Finding& end) {
 
 void succeed(Trial& t) {
   t.result.failed = false;
-  t.result.cause = Cause::Success;
   t.draft.explain(text_of(Cause::Success).meaning);
 }
 
@@ -125,97 +124,97 @@ void last_remarks(Trial& t) {
 
 }  // namespace
 
-bool by_outside(Trial& t) {
+Verdict by_outside(Trial& t) {
   const Finding* end = earliest_end(t);
-  if (end && is_explained(t, *end)) return false;
+  if (end && is_explained(t, *end)) return {};
   const Finding* hang = t.suspects.first_time_out();
   const bool is_sudden = end && (end->sign == Sign::NodeFailure || end->sign == Sign::CgroupOom);
-  if (end && !is_sudden && hang && earlier(hang->place, end->place)) return false;
+  if (end && !is_sudden && hang && earlier(hang->place, end->place)) return {};
   // Who sees that a run failed cancels the job, or lets it wait until its time is over.
   const bool may_follow = end && (end->sign == Sign::JobCancelled || end->sign == Sign::TimeLimit);
-  if (may_follow && t.suspects.failed_before(end->place)) return false;
+  if (may_follow && t.suspects.failed_before(end->place)) return {};
   const auto failed = t.suspects.culprit_rank();
   const bool was_ended = failed && t.culprit && t.suspects.was_told_to_end(*failed, t.culprit->place);
   if (!end && !hang && (!failed || was_ended))
     end = t.suspects.earliest([&](const Finding& f) {
       return role_of(f.sign) == Role::Outside && !is_rest(t, f) && !t.suspects.failed_before(f.place);
     });
-  if (!end) return false;
+  if (!end) return {};
   if (cause_of(end->sign) == Cause::Cancelled)  // by whom, others may say in words of their own
     for (const Finding& words : t.findings.last_words)
       if (words.sign == Sign::TimeLimit || words.sign == Sign::Preempted || words.sign == Sign::NodeFailure) {
         end = &words;
         break;
       }
-  t.name(*end, cause_of(end->sign));
+  const Verdict verdict = t.name(*end, cause_of(end->sign));
   if (!is_sudden) t.result.first_host.clear();  // nothing failed, nowhere
   if (!is_sudden) t.result.first_rank = rank_told_by(end->sign, end->text);
   if (end->sign == Sign::CgroupOom && !t.result.first_rank) rank_out_of_memory(t);
   if (end->sign == Sign::NodeFailure) rank_on_dead_node(t);
-  return true;
+  return verdict;
 }
 
 // What is left of a run that came to its end are connections that went with it.
-bool by_good_end(Trial& t) {
+Verdict by_good_end(Trial& t) {
   const FileTrace* file = t.findings.good_end();
   const bool code_is_bad = t.result.exit_code.value_or(0) != 0;
-  if (!file || code_is_bad || t.culprit || t.suspects.first_time_out() || find_bad_exit(t)) return false;
-  if (t.suspects.earliest([](const Finding& f) { return role_of(f.sign) == Role::Cause; })) return false;
+  if (!file || code_is_bad || t.culprit || t.suspects.first_time_out() || find_bad_exit(t)) return {};
+  if (t.suspects.earliest([](const Finding& f) { return role_of(f.sign) == Role::Cause; })) return {};
   succeed(t);
-  t.draft.add_evidence({.file = static_cast<int>(file - t.findings.files.data()), .line = file->good_end},
-                       file->end_text);
-  return true;
+  const Place place = {.file = static_cast<int>(file - t.findings.files.data()), .line = file->good_end};
+  return t.draft.conclude(Cause::Success, QuotedLine{place, file->end_text});
 }
 
 // The first process to go was killed, and nothing else says why.
-bool by_kill(Trial& t) {
+Verdict by_kill(Trial& t) {
   const WorkerExit* const signalled = find_signalled(t);
   // DeepSpeed tells of a signal but not of a rank, then srun of its node's exit code.
   const bool is_told_later = t.culprit && t.culprit->by_srun && signalled && !signal_of_code(t.culprit->code) &&
                              earlier(signalled->place, t.culprit->place);
   const WorkerExit* exit = t.culprit && !is_told_later ? t.culprit : signalled;
-  if (!exit) return false;
+  if (!exit) return {};
   const auto signal = signal_of_code(exit->code);
   const Finding* hang = t.suspects.first_time_out();
-  if (!signal || *signal == SIGTERM || (hang && earlier(hang->place, exit->place) && !exit->root)) return false;
+  if (!signal || *signal == SIGTERM || (hang && earlier(hang->place, exit->place) && !exit->root)) return {};
   const auto is_loss_before = [&](const Finding& f) {
     return (f.sign == Sign::NetworkTrouble || f.sign == Sign::RendezvousFailed || f.sign == Sign::ConnectionLost) &&
            earlier(f.place, exit->place);
   };
-  if (*signal == SIGABRT && (hang || t.suspects.earliest(is_loss_before))) return false;
+  if (*signal == SIGABRT && (hang || t.suspects.earliest(is_loss_before))) return {};
   // What a rank said before it crashed on its way out.
   const Finding* said = t.suspects.earliest([&](const Finding& f) {
     return role_of(f.sign) == Role::Consequence && f.traceback && exit->ranks == std::vector{f.rank.value_or(-1)};
   });
-  if (said && *signal != SIGKILL) return false;
-  t.result.cause = cause_of_signal(*signal);
+  if (said && *signal != SIGKILL) return {};
+  Cause cause = cause_of_signal(*signal);
   for (const Finding& words : t.findings.last_words)
-    if (t.result.cause == Cause::Killed && words.sign == Sign::CgroupOom) t.result.cause = Cause::HostOom;
+    if (cause == Cause::Killed && words.sign == Sign::CgroupOom) {
+      cause = Cause::HostOom;
+      t.draft.add_evidence(words);
+    }
   const Finding* crash = t.suspects.earliest([](const Finding& f) { return f.sign == Sign::NativeCrash && f.rank; });
   if (!exit->ranks.empty())
     t.result.first_rank = rank_of(*exit, t);
-  else if (crash && t.result.cause == Cause::Segfault)
+  else if (crash && cause == Cause::Segfault)
     t.result.first_rank = crash->rank;
   t.result.first_host = exit->host;
   t.result.exit_code = t.result.exit_code ? t.result.exit_code : std::optional(exit->code);
-  t.draft.add_evidence(*exit);
-  t.draft.explain(text_of(t.result.cause).meaning);
+  t.draft.explain(text_of(cause).meaning);
   t.draft.explain(exit_code_text(exit->code));
-  return true;
+  return t.draft.conclude(cause, *exit);
 }
 
 // A process was told to end, or crashed, and others may have lost it.
-bool by_crash(Trial& t) {
+Verdict by_crash(Trial& t) {
   const Finding* crash = t.suspects.earliest([](const Finding& f) { return f.sign == Sign::NativeCrash; });
   const Finding* lost = t.suspects.earliest([](const Finding& f) { return f.sign == Sign::ConnectionLost; });
   const bool told_to_end = t.culprit && t.culprit->root && !t.culprit->local &&
                            signal_of_code(t.culprit->code) == SIGTERM && (crash || lost);
   if (told_to_end) {
     t.result.first_rank = t.culprit->ranks[0];
-    t.draft.add_evidence(crash ? *crash : *lost);
     t.draft.explain(
         fmt::format("Rank {} was asked to end (SIGTERM); the log does not show by whom.", t.culprit->ranks[0]));
-    return true;
+    return t.draft.conclude(Cause::Unknown, crash ? *crash : *lost);
   }
   constexpr std::uint64_t kLinesOfOneEnd = 20;
   // NCCL's watchdog ends its process by an uncaught exception.
@@ -224,12 +223,11 @@ bool by_crash(Trial& t) {
       (earlier(lost->place, crash->place) ||
        (has_word(crash->text, "terminate called") && lost->place.file == crash->place.file &&
         lost->place.line < crash->place.line + kLinesOfOneEnd));
-  if (!crash || is_end_of_watchdog) return false;
-  t.name(*crash, Cause::Segfault);
-  return true;
+  if (!crash || is_end_of_watchdog) return {};
+  return t.name(*crash, Cause::Segfault);
 }
 
-bool by_words(Trial& t) {
+Verdict by_words(Trial& t) {
   for (const Finding& remark : t.findings.remarks) {
     const bool is_mended =
         has_one_of(remark.text, " instead|alling back|gnoring|kipping|tensorboard|wandb");  // it goes on without
@@ -237,54 +235,51 @@ bool by_words(Trial& t) {
     auto sign = sign_of_words(remark.text);
     if (!sign && has_one_of(remark.text, "Error('|Error(\"")) sign = Sign::PythonError;  // as repr() has it
     if (!sign) continue;
-    t.name(remark, cause_of(*sign));
-    return true;
+    return t.name(remark, cause_of(*sign));
   }
-  return false;
+  return {};
 }
 
 // What tells of a reason goes before what lost or waited for something.
-bool by_last_words(Trial& t) {
+Verdict by_last_words(Trial& t) {
   const Finding* telling = nullptr;
   for (const Finding& words : t.findings.last_words)
     if (!telling || (role_of(telling->sign) == Role::Consequence && role_of(words.sign) != Role::Consequence))
       telling = &words;
-  if (!telling) return false;
-  t.name(*telling, cause_of(telling->sign));
-  return true;
+  if (!telling) return {};
+  return t.name(*telling, cause_of(telling->sign));
 }
 
-bool by_exit(Trial& t) {
+Verdict by_exit(Trial& t) {
   const WorkerExit* exit = t.culprit ? t.culprit : find_bad_exit(t);
-  if (!exit) return false;
+  if (!exit) return {};
   if (t.culprit) t.result.first_rank = rank_of(*t.culprit, t), t.result.first_host = t.culprit->host;
   if (!t.result.exit_code) t.result.exit_code = exit->code;
-  t.draft.add_evidence(*exit);
-  t.result.cause = cause_of_code(*exit);
-  if (t.result.cause == Cause::TimeLimit) t.result.first_rank.reset(), t.result.first_host.clear();
-  t.draft.explain(t.result.cause == Cause::Unknown ? "The log does not show why the job ended."
-                                                   : text_of(t.result.cause).meaning);
+  const Cause cause = cause_of_code(*exit);
+  const Verdict verdict = t.draft.conclude(cause, *exit);
+  if (cause == Cause::TimeLimit) t.result.first_rank.reset(), t.result.first_host.clear();
+  t.draft.explain(text_of(cause).meaning);
   t.draft.explain(exit_code_text(exit->code));
   last_remarks(t);
-  return true;
+  return verdict;
 }
 
-bool by_refusal(Trial& t) {
-  if (t.findings.program_spoke || t.findings.refusals.empty()) return false;
+Verdict by_refusal(Trial& t) {
+  if (t.findings.program_spoke || t.findings.refusals.empty()) return {};
   t.draft.explain("Slurm refused the job, or ended it before any program printed anything. It says: " +
                   t.findings.refusals.front().text);
   t.draft.fix("Correct what Slurm says; `scontrol show partition` and `sacctmgr show qos` list its limits.");
-  for (const Finding& refusal : t.findings.refusals) t.draft.add_evidence(refusal);
-  return true;
+  Verdict verdict;
+  for (const Finding& refusal : t.findings.refusals) verdict = t.draft.conclude(Cause::Unknown, refusal);
+  return verdict;
 }
 
-bool by_emptiness(Trial& t) {
+Verdict by_emptiness(Trial& t) {
   const bool code_says_so = t.result.exit_code.value_or(0) != 0;
-  if (signal_of_code(t.result.exit_code.value_or(0))) return false;  // what a signal ended had started
+  if (signal_of_code(t.result.exit_code.value_or(0))) return {};  // what a signal ended had started
   std::uint64_t bytes = 0;
   for (const FileTrace& file : t.findings.files) bytes += file.bytes;
-  if (bytes > 0 && (t.findings.program_spoke || code_says_so)) return false;
-  t.result.cause = Cause::NotLaunched;
+  if (bytes > 0 && (t.findings.program_spoke || code_says_so)) return {};
   t.draft.fix(t.findings.launchers.slurm
                   ? "Ask Slurm for the state of the job (`squeue -j JOB`, `sacct -j JOB`), and check whether its "
                     "output goes to this file."
@@ -292,29 +287,28 @@ bool by_emptiness(Trial& t) {
   t.draft.explain(bytes == 0 ? "The log is empty: no program started."
                              : "No program started: the log contains no output of a program.");
   t.result.failed = false;
-  return true;
+  return t.draft.conclude_at_end(Cause::NotLaunched);
 }
 
 // Signs that alone tell no cause, but that something went wrong.
-bool by_leftovers(Trial& t) {
+Verdict by_leftovers(Trial& t) {
   const Finding* left = t.suspects.earliest([](const Finding& f) { return role_of(f.sign) != Role::Context; });
-  if (!left || left->sign == Sign::Stopped) return false;
-  t.name(*left, cause_of(left->sign));
-  return true;
+  if (!left || left->sign == Sign::Stopped) return {};
+  return t.name(*left, cause_of(left->sign));
 }
 
-bool by_exit_code(Trial& t) {
-  if (!t.result.exit_code) return false;
-  if (*t.result.exit_code == 0) return succeed(t), true;
+Verdict by_exit_code(Trial& t) {
+  if (!t.result.exit_code) return {};
+  if (*t.result.exit_code == 0) return succeed(t), t.draft.conclude_at_end(Cause::Success);
   const auto signal = signal_of_code(*t.result.exit_code);
-  if (signal) t.result.cause = cause_of_signal(*signal);
-  t.draft.explain(text_of(t.result.cause).meaning);
+  const Cause cause = signal ? cause_of_signal(*signal) : Cause::Unknown;
+  t.draft.explain(text_of(cause).meaning);
   t.draft.explain(exit_code_text(*t.result.exit_code));
   last_remarks(t);
-  return true;
+  return t.draft.conclude_at_end(cause);
 }
 
-bool by_nothing(Trial& t) {
+Verdict by_nothing(Trial& t) {
   t.result.failed = false;
   t.draft.explain("The log contains no error and no end of the run.");
   const bool unfinished =
@@ -325,7 +319,7 @@ bool by_nothing(Trial& t) {
   t.draft.fix("If it has ended, give its exit code with --exit-code.");
   if (t.findings.launchers.slurm) t.draft.fix("`sacct -j JOB --format=JobID,State,ExitCode` shows it.");
   if (t.findings.launchers.kubernetes) t.draft.fix("`kubectl describe pod POD` shows it.");
-  return true;
+  return t.draft.conclude_at_end(Cause::Unknown);
 }
 
 }  // namespace braid

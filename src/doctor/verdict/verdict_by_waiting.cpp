@@ -17,6 +17,7 @@ bool is_vague(const Finding& network) { return has_one_of(network.text, "unhandl
 void blame_silence(Trial& t) {
   const Silence silence = find_silent_rank(t.findings, t.suspects.complained());
   t.result.first_rank = silence.rank;
+  if (silence.line) t.draft.add_evidence(*silence.line);
   if (!silence.how.empty())
     t.draft.explain("The first rank to fail is the one that became silent: " + silence.how + ".");
   if (silence.rank) return;
@@ -29,42 +30,41 @@ void blame_silence(Trial& t) {
 
 }  // namespace
 
-bool by_mismatch(Trial& t) {
+Verdict by_mismatch(Trial& t) {
   const auto mismatch = find_mismatch(t.findings);
-  if (!mismatch) return false;
-  t.result.cause = Cause::CollectiveMismatch;
+  if (!mismatch) return {};
   t.result.first_rank = mismatch->odd_rank;
-  t.draft.explain(text_of(t.result.cause).meaning);
+  t.draft.explain(text_of(Cause::CollectiveMismatch).meaning);
   t.draft.explain(mismatch->text);
-  for (const CollectiveWork* work : mismatch->works) t.draft.add_evidence(work->place, work->text);
-  return true;
+  Verdict verdict;
+  for (const CollectiveWork* work : mismatch->works)
+    verdict = t.draft.conclude(Cause::CollectiveMismatch, QuotedLine{work->place, work->text});
+  return verdict;
 }
 
 // They never met. Later on a store that cannot be reached may be one that went away.
-bool by_rendezvous(Trial& t) {
+Verdict by_rendezvous(Trial& t) {
   const Finding* failed = t.suspects.earliest([](const Finding& f) { return f.sign == Sign::RendezvousFailed; });
   const Finding* other = t.suspects.earliest([&](const Finding& f) {
     const bool is_loss = f.sign == Sign::ConnectionLost && failed && failed->place.progress > 0;
     return is_time_out(f.sign) || is_loss;
   });
-  if (!failed || (other && earlier(other->place, failed->place))) return false;
-  t.name(*failed, Cause::Rendezvous);
-  return true;
+  if (!failed || (other && earlier(other->place, failed->place))) return {};
+  return t.name(*failed, Cause::Rendezvous);
 }
 
-bool by_time_out(Trial& t) {
+Verdict by_time_out(Trial& t) {
   const Finding* first = t.suspects.first_time_out();
   const Finding* network =
       t.suspects.earliest([&](const Finding& f) { return f.sign == Sign::NetworkTrouble && !(first && is_vague(f)); });
   const Finding* unique_id = t.suspects.earliest([](const Finding& f) { return f.sign == Sign::UniqueIdTimeout; });
-  if (!first && !network) return false;
+  if (!first && !network) return {};
   const bool saving = t.findings.saved_artifacts || t.suspects.timed_out_while_saving();
   const Finding* telling = network ? network : unique_id ? unique_id : first;
   const bool hung_while_saving = first && saving && !(network && earlier(network->place, first->place));
   const Cause cause = hung_while_saving ? Cause::ArtifactSaveHang : network ? Cause::Network : cause_of(telling->sign);
   if (cause == Cause::ArtifactSaveHang) telling = unique_id ? unique_id : first;
-  t.result.cause = cause;
-  t.draft.add_evidence(*telling);
+  const Verdict verdict = t.draft.conclude(cause, *telling);
   t.draft.explain(text_of(cause).meaning);
   if (cause == Cause::Rank0BarrierTimeout || (cause == Cause::ArtifactSaveHang && !t.culprit)) {
     t.result.first_rank = 0;
@@ -81,29 +81,25 @@ bool by_time_out(Trial& t) {
   } else {
     blame_silence(t);
   }
-  return true;
+  return verdict;
 }
 
-bool by_stall(Trial& t) {
-  if (t.findings.named_absent.empty()) return false;
-  t.result.cause = Cause::NcclTimeout;
-  t.draft.explain(text_of(t.result.cause).meaning);
+Verdict by_stall(Trial& t) {
+  if (t.findings.named_absent.empty()) return {};
+  t.draft.explain(text_of(Cause::NcclTimeout).meaning);
   blame_silence(t);
-  return true;
+  return t.draft.conclude(Cause::NcclTimeout, t.findings.named_absent.front().line);
 }
 
-bool by_loss(Trial& t) {
+Verdict by_loss(Trial& t) {
   const Finding* lost = t.suspects.earliest([](const Finding& f) { return f.sign == Sign::ConnectionLost; });
-  if (!lost) return false;
-  t.draft.add_evidence(*lost);
+  if (!lost) return {};
+  const bool is_worker = t.suspects.is_loss_of_worker(*lost);
+  const Verdict verdict = t.draft.conclude(is_worker ? Cause::Unknown : Cause::Network, *lost);
   blame_silence(t);
-  if (t.suspects.is_loss_of_worker(*lost)) {
-    t.draft.explain("A process ended without a message, and others lost their connection to it.");
-    return true;
-  }
-  t.result.cause = Cause::Network;
-  t.draft.explain("A peer ended, or the network between the nodes failed; no rank reports why.");
-  return true;
+  t.draft.explain(is_worker ? "A process ended without a message, and others lost their connection to it."
+                            : "A peer ended, or the network between the nodes failed; no rank reports why.");
+  return verdict;
 }
 
 }  // namespace braid
