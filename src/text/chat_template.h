@@ -13,7 +13,13 @@
 #include <string>
 #include <string_view>
 
+#include "text/template_value.h"
+
 namespace braid {
+
+// The origin of texts in a field of a message, and back.
+inline int source_of(int message, std::string_view field) { return 2 * message + (field == "content" ? 0 : 1); }
+inline int message_of(int source) { return source / 2; }
 
 class ChatTemplate {
  public:
@@ -25,8 +31,9 @@ class ChatTemplate {
   // `variables` is an object: messages, bos_token, add_generation_prompt and so on. DataError with the line if the
   // template fails or refuses them.
   std::string render(const nlohmann::ordered_json& variables) const;
-  // The same, with at most `steps`, which become fewer: they bound several renderings together.
-  std::string render(const nlohmann::ordered_json& variables, std::int64_t& steps) const;
+  // The same, with at most `steps`, which become fewer: they bound several renderings together. The texts of a message,
+  // except for its role, have source_of() as their origin.
+  TemplateText render(const nlohmann::ordered_json& variables, std::int64_t& steps) const;
 
  private:
   struct Parsed;

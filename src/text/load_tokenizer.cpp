@@ -16,6 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr std::int64_t kLargestId = 1 << 30;
 constexpr std::uintmax_t kLargestFile = 512 << 20;  // the largest known tokenizer.json has 33 MB
 
 std::string read_whole(const fs::path& path) {
@@ -45,12 +46,27 @@ std::optional<std::string> read_template(const JsonPlace& place) {
   place.refuse("has no template named \"default\"");
 }
 
+// "eos_token_id": 2, or [2, 11].
+std::vector<int> read_stop_ids(const fs::path& path) {
+  if (!fs::exists(path)) return {};
+  const nlohmann::json json = parse_json_file(read_whole(path), path.string());
+  const JsonPlace place = JsonPlace(json, path.string())["eos_token_id"];
+  std::vector<int> ids;
+  const auto add = [&](const JsonPlace& id) { ids.push_back(static_cast<int>(id.integer(0, kLargestId))); };
+  if (place.value().is_array())
+    for (const JsonPlace& id : place.elements()) add(id);
+  else if (!place.is_null())
+    add(place);
+  return ids;
+}
+
 TokenizerSettings read_settings(const std::optional<JsonPlace>& config, const fs::path& folder) {
   TokenizerSettings settings;
   if (config)
     settings = {read_token((*config)["bos_token"]), read_token((*config)["eos_token"]),
                 read_token((*config)["pad_token"]), read_token((*config)["unk_token"]),
                 read_template((*config)["chat_template"])};
+  settings.stop_ids = read_stop_ids(folder / "generation_config.json");
   if (const fs::path path = folder / "chat_template.jinja"; fs::exists(path)) settings.chat_template = read_whole(path);
   return settings;
 }

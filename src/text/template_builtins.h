@@ -64,13 +64,13 @@ class TemplateBuiltins {
   TemplateValue item(const TemplateValue& value, const TemplateValue& index);
 
  private:
-  TemplateValue keep(std::string text);
+  TemplateValue keep(TemplateText text);
   TemplateValue keep(TemplateList list);
   TemplateValue select(const std::string& name, const TemplateValue& value, const TemplateArguments& arguments);
   TemplateValue map(const TemplateValue& value, const TemplateArguments& arguments);
   TemplateValue text_filter(const std::string& name, const TemplateValue& value, const TemplateArguments& arguments);
   TemplateValue list_filter(const std::string& name, const TemplateValue& value, const TemplateArguments& arguments);
-  TemplateValue text_method(const std::string& self, const std::string& name, const TemplateArguments& arguments);
+  TemplateValue text_method(const TemplateText& self, const std::string& name, const TemplateArguments& arguments);
   TemplateValue map_method(const TemplateMap& self, const std::string& name, const TemplateArguments& arguments);
 
   TemplateHeap& heap_;

@@ -18,16 +18,15 @@ const std::vector<std::string> kListFilters = {"length", "count",   "first", "la
                                                "join",   "reverse", "items", "unique"};
 const std::vector<std::string> kSelections = {"selectattr", "rejectattr", "select", "reject"};
 
-std::string indented(const std::string& text, std::int64_t width, bool first) {
+TemplateText indented(const TemplateText& text, std::int64_t width, bool first) {
   if (width < 0 || width > 1000) throw DataError("indent needs a width from 0 to 1000");
-  const std::string space(static_cast<std::size_t>(width), ' ');
-  std::string result;
-  bool is_first = true;
-  for (const std::string& line : split(text, '\n')) {
-    if (!is_first) result += '\n';
-    if (!line.empty() && (first || !is_first)) result += space;
-    result += line;
-    is_first = false;
+  const TemplateText space = {std::string(static_cast<std::size_t>(width), ' '), {}};
+  TemplateText result;
+  std::size_t done = 0;
+  for (const std::string& line : split(text.text, '\n')) {
+    if (!line.empty() && (first || done > 0)) result.append(space);
+    result.append(text.part(done, line.size() + 1));
+    done += line.size() + 1;
   }
   return result;
 }
@@ -81,8 +80,8 @@ TemplateValue TemplateBuiltins::text_filter(const std::string& name, const Templ
     const std::int64_t width = indent && !indent->is<TemplateNone>() ? integer_of(*indent, "tojson") : -1;
     return keep(to_json(value, static_cast<int>(std::clamp<std::int64_t>(width, -1, 16))));
   }
-  const std::string text = to_text(value);
-  budget_.bytes(text.size());
+  const TemplateText text = to_text_with_origins(value);
+  budget_.bytes(text.text.size());
   if (name == "string" || name == "safe") return text;
   if (name == "indent") {
     const TemplateValue *width = arguments.find(0, "width"), *first = arguments.find(1, "first");
@@ -107,12 +106,12 @@ TemplateValue TemplateBuiltins::list_filter(const std::string& name, const Templ
   }
   if (name == "join") {
     const TemplateValue *separator = arguments.find(0, "d"), *by = arguments.find(1, "attribute");
-    std::string text;
+    TemplateText text;
     for (std::size_t i = 0; i < items.size(); ++i) {
-      const std::size_t before = text.size();
-      if (i > 0 && separator) text += to_text(*separator);
-      text += to_text(by ? attribute(items[i], text_of(*by, name)) : items[i]);
-      budget_.bytes(text.size() - before);
+      const std::size_t before = text.text.size();
+      if (i > 0 && separator) text.append(to_text_with_origins(*separator));
+      text.append(to_text_with_origins(by ? attribute(items[i], text_of(*by, name)) : items[i]));
+      budget_.bytes(text.text.size() - before);
     }
     return text;
   }
@@ -121,7 +120,7 @@ TemplateValue TemplateBuiltins::list_filter(const std::string& name, const Templ
     if (!value.is<std::string>()) return keep(std::move(items));
     std::string text;
     for (const TemplateValue& character : items) text += *character.get<std::string>();
-    return keep(std::move(text));
+    return keep(TemplateText{std::move(text), {}});
   }
   if (name == "unique") {
     TemplateList seen;

@@ -15,6 +15,7 @@ namespace braid {
 struct TokenizerSettings {
   std::optional<std::string> bos{}, eos{}, pad{}, unk{};
   std::optional<std::string> chat_template{};  // Jinja
+  std::vector<int> stop_ids{};                 // eos_token_id of generation_config.json
 };
 
 class Tokenizer {
@@ -29,6 +30,9 @@ class Tokenizer {
 
   std::optional<int> find(std::string_view token) const { return codec_->find(token); }
   std::optional<std::string> token(int id) const { return codec_->token(id); }
+  std::string bytes(int id) const { return codec_->bytes(id); }
+  bool is_special(int id) const { return codec_->is_special(id); }
+  bool is_stop(int id) const;  // whether a model that writes it has ended its answer
   int vocab_size() const { return codec_->vocab_size(); }  // one more than the largest id
   const TokenizerSettings& settings() const { return settings_; }
   const std::string& where() const { return where_; }              // for messages
