@@ -123,7 +123,7 @@ std::string tokens_html(const SurveySources& sources, const TokenSequence& token
 
 std::string turns_html(const Conversation& conversation) {
   std::string out = "<div class=chat>";
-  for (const Turn& turn : conversation.turns)
+  for (const ChatTurn& turn : conversation.turns)
     out += fmt::format("<b>{}</b> {}\n", html_text(turn.role.empty() ? "text" : turn.role), html_text(turn.text));
   return out + "</div>\n";
 }

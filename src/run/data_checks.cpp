@@ -35,7 +35,11 @@ class DataCheck {
                        vocab),
            "data.tokenizer model.language.vocab", "use the model's tokenizer, or a larger model.language.vocab"});
     attempt("data.prompt_format",
-            [&] { settings_ = SequenceMaker(data, tokenizer, options_.vision, options_.sequence_length).settings(); });
+            [&] {
+              const SequenceMaker sequences(data, tokenizer, options_.vision, options_.sequence_length);
+              settings_ = sequences.settings();
+              found_.warnings = sequences.warnings();
+            });
   }
 
   void check_pictures() {

@@ -14,15 +14,11 @@
 #include "samples/data_config.h"
 #include "shards/metadataset.h"
 #include "shards/shard.h"
+#include "text/chat_turns.h"
 
 namespace braid {
 
 inline constexpr std::string_view kPictureTag = "<image>";  // marks the place of a picture in a text
-
-struct Turn {
-  std::string role;  // system, user or assistant; empty: plain text, which is predicted in full
-  std::string text;
-};
 
 struct Picture {
   std::string name;          // of the part, for messages
@@ -35,8 +31,10 @@ struct Picture {
 };
 
 struct Conversation {
-  std::vector<Turn> turns{};
-  std::vector<Picture> pictures{};  // in the order of their tags
+  std::vector<ChatTurn> turns{};
+  std::vector<Picture> pictures{};    // in the order of their tags
+  TemplateInput tools{};              // a list of what the assistant may call
+  std::vector<std::string> unused{};  // names of the sample's keys and parts that nothing here reads
 };
 
 // Data sets of a blend whose samples cannot be read, as problems: they need Python, or have an unknown type, or the

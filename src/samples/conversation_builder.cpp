@@ -2,14 +2,17 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
+#include <memory>
 
 #include "base/error.h"
 #include "base/strings.h"
+#include "text/written_fields.h"
 
 namespace braid {
 namespace {
 
-using nlohmann::json;
+using json = nlohmann::ordered_json;  // chat templates write keys in the order of the file
 
 constexpr std::array kPictureParts = {"jpg", "jpeg", "png", "webp"};
 
@@ -35,6 +38,43 @@ std::string role_of(const std::string& word) {
   if (word == "gpt" || word == "assistant" || word == "model") return "assistant";
   if (word == "system" || word == "tool") return word;
   throw DataError(fmt::format("a turn is of the unknown role {}", in_quotes(word)));
+}
+
+constexpr int kDeepest = 32;  // of JSON for a chat template, which walks it recursively
+
+// DataError if a chat template could not write the value as Python would.
+void check_template_value(const json& value, const std::string& key, int depth = 0) {
+  if (depth > kDeepest) throw DataError(fmt::format("its {} are nested too deep", in_quotes(key)));
+  if (value.is_number_unsigned() && value.get<std::uint64_t>() > std::numeric_limits<std::int64_t>::max())
+    throw DataError(fmt::format("a number in its {} has more than 63 bits", in_quotes(key)));
+  if (value.is_structured())
+    for (const json& item : value) check_template_value(item, key, depth + 1);
+}
+
+// Whether a turn is learned.
+bool is_learned(const json& turn) {
+  const json* weight = find_any(turn, {"weight"});
+  if (!weight || *weight == 1 || *weight == true) return true;
+  if (*weight == 0 || *weight == false) return false;
+  throw DataError(fmt::format("a turn has the weight {}; only 0 (not learned) and 1 are supported",
+                              weight->is_structured() ? weight->type_name() : weight->dump()));
+}
+
+// The keys of a turn that are for the chat template.
+json fields_of(const json& turn, const json* role, const json* said) {
+  json fields = json::object();
+  for (const auto& [key, value] : turn.items()) {
+    if (&value == role || &value == said || key == "weight" || value.is_null()) continue;
+    check_template_value(value, key);
+    fields[key] = value;
+  }
+  return fields;
+}
+
+bool says_anything(const json& fields) {
+  for (const auto& [key, value] : fields.items())
+    if (says_something(key) && !is_empty_value(value)) return true;
+  return false;
 }
 
 std::size_t count(std::string_view text, std::string_view word) {
@@ -84,13 +124,36 @@ void ConversationBuilder::add_picture_parts() {
 
 void ConversationBuilder::add_turns(const json& turns) {
   if (!turns.is_array()) throw DataError("the conversation is not a list");
-  for (const json& turn : turns) {
-    if (!turn.is_object()) throw DataError("a turn of the conversation is not an object");
-    const json* role = find_any(turn, {"role", "from", "sender"});
-    const json* said = find_any(turn, {"content", "value", "text", "fragments"});
-    if (!role || !said) throw DataError("a turn needs a role (role, from, sender) and a text (content, value, text)");
-    say(role_of(text_of(*role, "a role")), said->is_array() ? joined(*said) : text_of(*said, "a turn"));
+  for (const json& turn : turns) add_turn(turn);
+}
+
+void ConversationBuilder::add_turn(const json& turn) {
+  if (!turn.is_object()) throw DataError("a turn of the conversation is not an object");
+  const json* role = find_any(turn, {"role", "from", "sender"});
+  const json* said = find_any(turn, {"content", "value", "text", "fragments"});
+  json fields = fields_of(turn, role, said);
+  if (!role || (!said && !says_anything(fields)))
+    throw DataError("a turn needs a role (role, from, sender) and a text (content, value, text)");
+  std::string text = !said ? "" : said->is_array() ? joined(*said) : text_of(*said, "a turn");
+  say(role_of(text_of(*role, "a role")), std::move(text));
+  ChatTurn& last = conversation_.turns.back();
+  last.is_learned = is_learned(turn);
+  if (fields.empty()) return;
+  if (last.text.empty() && (said || turn.contains("content"))) fields["content"] = said ? json("") : json();
+  last.fields = std::make_shared<const json>(std::move(fields));
+}
+
+void ConversationBuilder::add_tools(const json& tools) {
+  if (tools.is_string()) {
+    const json parsed = json::parse(tools.get<std::string>(), nullptr, /*allow_exceptions=*/false);
+    if (!parsed.is_array()) throw DataError("its tools are a text that is not a JSON list");
+    return add_tools(parsed);
   }
+  const auto is_tool = [](const json& tool) { return tool.is_object(); };
+  if (!tools.is_array() || !std::all_of(tools.begin(), tools.end(), is_tool))
+    throw DataError("its tools are not a list of objects");
+  check_template_value(tools, "tools");
+  conversation_.tools = std::make_shared<const json>(tools);
 }
 
 void ConversationBuilder::add_sequence(const json& sequence) {
@@ -116,7 +179,7 @@ void ConversationBuilder::add_choices(const std::string& question, const json& c
 Conversation ConversationBuilder::finish() {
   if (conversation_.turns.empty()) throw DataError("the sample has neither turns nor text");
   std::size_t tags = 0;
-  for (const Turn& turn : conversation_.turns) {
+  for (const ChatTurn& turn : conversation_.turns) {
     const std::size_t here = count(turn.text, kPictureTag);
     if (here > 0 && turn.role == "assistant") throw DataError("an answer has a picture");
     tags += here;
@@ -127,7 +190,7 @@ Conversation ConversationBuilder::finish() {
                                 pictures == 1 ? "is" : "are", counted(static_cast<std::int64_t>(pictures), "picture")));
   std::string missing;
   for (; tags < pictures; ++tags) missing += std::string(kPictureTag) + "\n";
-  for (Turn& turn : conversation_.turns)
+  for (ChatTurn& turn : conversation_.turns)
     if (turn.role == "user" || turn.role.empty()) {
       turn.text.insert(0, missing);
       break;

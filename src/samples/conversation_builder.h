@@ -15,10 +15,10 @@ namespace braid {
 bool is_picture_part(std::string_view part);  // by its last extension
 
 // The first of these keys that an object has with a value; null if it has none.
-const nlohmann::json* find_any(const nlohmann::json& object, std::initializer_list<const char*> keys);
+const nlohmann::ordered_json* find_any(const nlohmann::ordered_json& object, std::initializer_list<const char*> keys);
 // A string, or a number as text. DataError for anything else, which `what` names.
-std::string text_of(const nlohmann::json& value, const char* what);
-std::string answer_of(const nlohmann::json& value);  // of a list, the first
+std::string text_of(const nlohmann::ordered_json& value, const char* what);
+std::string answer_of(const nlohmann::ordered_json& value);  // of a list, the first
 
 // JSON is passed by reference, never copied: a copy of a value that is nested very deep would overflow the stack.
 class ConversationBuilder {
@@ -26,21 +26,23 @@ class ConversationBuilder {
   explicit ConversationBuilder(const Sample& sample) : sample_(sample) {}
 
   void add_pictures(const FieldValue& value);
-  void add_named_pictures(const nlohmann::json& names);  // of parts: one, or a list
-  void add_picture_parts();                              // all that the sample has
+  void add_named_pictures(const nlohmann::ordered_json& names);  // of parts: one, or a list
+  void add_picture_parts();                                      // all that the sample has
 
   void say(std::string role, std::string text) { conversation_.turns.push_back({std::move(role), std::move(text)}); }
-  void add_turns(const nlohmann::json& turns);
-  void add_sequence(const nlohmann::json& sequence);  // texts and pictures in turn, as plain text
+  void add_turns(const nlohmann::ordered_json& turns);
+  void add_tools(const nlohmann::ordered_json& tools);        // a list, or a text with one
+  void add_sequence(const nlohmann::ordered_json& sequence);  // texts and pictures in turn, as plain text
   void add_answer(std::string question, std::string answer);
-  void add_choices(const std::string& question, const nlohmann::json& choices, std::int64_t right);
+  void add_choices(const std::string& question, const nlohmann::ordered_json& choices, std::int64_t right);
 
   // Pictures without a tag come first, in the first turn of the user.
   Conversation finish();
 
  private:
   void add_part(const SamplePart& part) { conversation_.pictures.push_back({part.name, part.bytes, part.offset}); }
-  std::string joined(const nlohmann::json& fragments);
+  void add_turn(const nlohmann::ordered_json& turn);
+  std::string joined(const nlohmann::ordered_json& fragments);
 
   const Sample& sample_;
   Conversation conversation_;

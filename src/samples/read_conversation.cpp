@@ -11,7 +11,7 @@
 namespace braid {
 namespace {
 
-using nlohmann::json;
+using json = nlohmann::ordered_json;  // chat templates write keys in the order of the file
 
 std::string text_in(const FieldValue& value, const char* what) {
   if (const auto* part = std::get_if<const SamplePart*>(&value)) return std::string((*part)->bytes);
@@ -116,6 +116,7 @@ Conversation read_by_usual_names(const Sample& sample) {
     builder.add_named_pictures(*images);
   else if (!names_pictures)
     builder.add_picture_parts();
+  if (const json* tools = named("tools")) builder.add_tools(*tools);
   if (turns) {
     builder.add_turns(*turns);
   } else if (named("question") && named("answer")) {

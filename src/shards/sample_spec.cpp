@@ -54,8 +54,8 @@ std::optional<std::int64_t> optional_count(const DocumentNode& root, std::string
   return count;
 }
 
-nlohmann::json* walk(nlohmann::json& root, const std::vector<std::string>& path) {
-  nlohmann::json* value = &root;
+nlohmann::ordered_json* walk(nlohmann::ordered_json& root, const std::vector<std::string>& path) {
+  nlohmann::ordered_json* value = &root;
   for (std::size_t i = 1; i < path.size(); ++i) {
     if (value->is_object()) {
       const auto found = value->find(path[i]);
@@ -134,10 +134,10 @@ std::optional<FieldValue> find_field(const Sample& sample, const FieldSource& so
     const SamplePart* part = sample.find(path[0]);
     if (!part) continue;
     if (path.size() == 1) return part;
-    auto root = nlohmann::json::parse(part->bytes, nullptr, /*allow_exceptions=*/false);
+    auto root = nlohmann::ordered_json::parse(part->bytes, nullptr, /*allow_exceptions=*/false);
     if (root.is_discarded()) throw DataError(fmt::format("its part {} is not valid JSON", in_quotes(path[0])));
     // A copy would overflow the stack if the value is nested very deep.
-    if (nlohmann::json* value = walk(root, path)) return std::move(*value);
+    if (nlohmann::ordered_json* value = walk(root, path)) return std::move(*value);
   }
   return std::nullopt;
 }

@@ -20,7 +20,7 @@ struct FieldSource {
 FieldSource parse_field_source(std::string_view text, const std::string& where);  // ConfigError
 
 // A whole part as stored, or a value within a JSON part.
-using FieldValue = std::variant<const SamplePart*, nlohmann::json>;
+using FieldValue = std::variant<const SamplePart*, nlohmann::ordered_json>;
 // Nothing when no alternative is in the sample. DataError, naming the part, for a part that is not JSON.
 std::optional<FieldValue> find_field(const Sample& sample, const FieldSource& source);
 // The same, but DataError when no alternative is in the sample.

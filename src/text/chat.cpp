@@ -10,6 +10,7 @@
 #include "text/answer_spans.h"
 #include "text/template_targets.h"
 #include "text/template_text.h"
+#include "text/written_fields.h"
 
 namespace braid {
 namespace {
@@ -48,10 +49,19 @@ nlohmann::ordered_json parts_of(const std::string& text, const std::string& imag
   return parts;
 }
 
+// The message as transformers gives it to a template. `content` is its text or its parts.
+nlohmann::ordered_json message_of(const ChatTurn& turn, nlohmann::ordered_json content) {
+  nlohmann::ordered_json message = {{"role", turn.role}};
+  if (!turn.text.empty() || !turn.fields) message["content"] = std::move(content);
+  if (turn.fields)
+    for (const auto& [key, value] : turn.fields->items()) message[key] = value;
+  return message;
+}
+
 }  // namespace
 
 ChatEncoder::ChatEncoder(const Tokenizer& tokenizer, const std::string& format, const std::string& image_tags,
-                         const std::string& image_token)
+                         const std::string& image_token, const std::tm& now)
     : tokenizer_(tokenizer),
       format_(chat_format(format)),
       image_token_(image_token),
@@ -61,7 +71,9 @@ ChatEncoder::ChatEncoder(const Tokenizer& tokenizer, const std::string& format, 
   if (!source)
     throw ConfigError({fmt::format("the chat format {} needs the tokenizer's chat template, and it has none", format),
                        tokenizer.where(), "add chat_template.jinja beside it, or choose another format"});
-  template_.emplace(*source, fmt::format("chat template of {}", tokenizer.where()));
+  template_.emplace(*source, fmt::format("chat template of {}", tokenizer.where()), now);
+  if (const auto& for_tools = tokenizer.settings().tool_template)
+    tool_template_.emplace(*for_tools, fmt::format("chat template for tools of {}", tokenizer.where()), now);
   without_images_ = choose_content("one", {Content::Text, Content::Parts, Content::PartsOfUsers});
   // A template with a branch for parts writes the text around an image that the model was made for. Tags of the recipe
   // replace that text.
@@ -78,7 +90,7 @@ bool ChatEncoder::writes_all(const std::string& question, Content content) const
   const auto count = [&](const std::string& text) { return split_text(text, &image_token_, -1).size(); };
   for (const std::vector<ChatTurn>& turns : {asked, with_system}) try {
       std::int64_t steps = kMostSteps;
-      const TemplateText written = render_template(turns, /*generation_prompt=*/false, content, steps);
+      const TemplateText written = render_template(turns, {}, /*generation_prompt=*/false, content, steps);
       if (!missing_turn(turns, written, image_token_) && count(written.text) == count(question)) return true;
     } catch (const DataError&) {
     }
@@ -124,17 +136,18 @@ std::string ChatEncoder::frame_text(const ChatTurn& turn) const {
   return format_.strips ? strip_text(text, nullptr, true, true) : text;
 }
 
-TemplateText ChatEncoder::render_template(const std::vector<ChatTurn>& turns, bool generation_prompt, Content content,
-                                          std::int64_t& steps) const {
+TemplateText ChatEncoder::render_template(const std::vector<ChatTurn>& turns, const TemplateInput& tools,
+                                          bool generation_prompt, Content content, std::int64_t& steps) const {
   nlohmann::ordered_json messages = nlohmann::ordered_json::array();
   for (const ChatTurn& turn : turns) {
     const bool has_parts = content == Content::PartsOfUsers ? turn.role == "user" : content != Content::Text;
-    nlohmann::ordered_json message = {{"role", turn.role}, {"content", turn.text}};
-    if (has_parts) message["content"] = parts_of(turn.text, content == Content::TextParts ? "" : image_token_);
-    messages.push_back(std::move(message));
+    const std::string image = content == Content::TextParts ? "" : image_token_;
+    messages.push_back(message_of(turn, has_parts ? parts_of(turn.text, image) : nlohmann::ordered_json(turn.text)));
   }
-  nlohmann::ordered_json variables = {
-      {"messages", messages}, {"tools", nullptr}, {"documents", nullptr}, {"add_generation_prompt", generation_prompt}};
+  nlohmann::ordered_json variables = {{"messages", std::move(messages)},
+                                      {"tools", tools ? *tools : nlohmann::ordered_json()},
+                                      {"documents", nullptr},
+                                      {"add_generation_prompt", generation_prompt}};
   const auto add = [&](const char* name, const std::optional<std::string>& token) {
     if (token) variables[name] = *token;
   };
@@ -143,13 +156,14 @@ TemplateText ChatEncoder::render_template(const std::vector<ChatTurn>& turns, bo
   add("eos_token", settings.eos);
   add("pad_token", settings.pad);
   add("unk_token", settings.unk);
-  return template_->render(variables, steps);
+  return (tools && tool_template_ ? *tool_template_ : *template_).render(variables, steps);
 }
 
 void ChatEncoder::check_texts(const std::vector<ChatTurn>& turns) const {
   for (std::size_t i = 0; i < turns.size(); ++i) {
-    // Templates that always write a system turn write an empty one for nothing.
-    const bool may_be_empty = format_.own_template && turns[i].role == "system";
+    // Templates that always write a system turn write an empty one for nothing. A tool may have nothing to say, and an
+    // answer may consist of tool calls or thoughts.
+    const bool may_be_empty = template_ && (turns[i].role == "system" || turns[i].role == "tool" || turns[i].fields);
     if (turns[i].text.empty() && !may_be_empty)
       throw DataError(fmt::format("turn {} ({}) is empty", i + 1, turns[i].role));
     if (turns[i].role == "assistant" && turns[i].text.find(image_token_) != std::string::npos)
@@ -161,6 +175,44 @@ void ChatEncoder::check_texts(const std::vector<ChatTurn>& turns) const {
                       "the user's turn announces the answer",
                       i + 1, format_.name));
   }
+}
+
+// Frames write texts only.
+void ChatEncoder::check_fields(const std::vector<ChatTurn>& turns, const TemplateInput& tools) const {
+  if (template_) {
+    std::int64_t steps = kMostSteps;
+    return require_written_fields(turns, tools, [&](const auto& some, const TemplateInput& given) {
+      return render_template(some, given, /*generation_prompt=*/false, content_of(turns), steps).text;
+    });
+  }
+  const auto refuse = [&](const std::string& what) {
+    throw DataError(
+        fmt::format("the chat format {} cannot write {}; nemotron6-moe writes what the tokenizer's chat "
+                    "template does",
+                    format_.name, what));
+  };
+  if (tools && !tools->empty()) refuse("its tools");
+  for (std::size_t i = 0; i < turns.size(); ++i) {
+    if (turns[i].role == "tool" && format_.user.before.find("{role}") == std::string::npos)
+      refuse(fmt::format("the answer of a tool (turn {})", i + 1));
+    if (!turns[i].fields) continue;
+    for (const auto& [key, value] : turns[i].fields->items())
+      if (says_something(key) && !is_empty_value(value)) refuse(fmt::format("the {} of turn {}", key, i + 1));
+  }
+}
+
+std::vector<std::string> ChatEncoder::unused_keys(const std::vector<ChatTurn>& turns,
+                                                  const TemplateInput& tools) const {
+  std::vector<std::string> unused;
+  if (!format_.has_system && !turns.empty() && turns[0].role == "system") unused.push_back("system turn");
+  std::int64_t steps = kMostSteps;
+  const auto render = [&](const auto& some, const TemplateInput& given) {
+    return template_ ? render_template(some, given, /*generation_prompt=*/false, content_of(turns), steps).text : "";
+  };
+  const TokenizerSettings& settings = tokenizer_.settings();
+  const std::string source = template_ ? *settings.chat_template + settings.tool_template.value_or("") : "";
+  for (const std::string& key : unwritten_keys(turns, tools, source, render)) unused.push_back("turn." + key);
+  return unused;
 }
 
 ChatTokens ChatEncoder::encode_frames(const std::vector<ChatTurn>& turns) const {
@@ -178,16 +230,16 @@ ChatTokens ChatEncoder::encode_frames(const std::vector<ChatTurn>& turns) const 
     AnswerSpan span = {.turn = i, .before = before, .begin = text.size()};
     before = span.said = (text += frame_text(turn)).size();
     span.end = (text += filled(frame.after, turn.role)).size();
-    if (turn.role == "assistant") spans.push_back(span);
+    if (turn.role == "assistant" && turn.is_learned) spans.push_back(span);
   }
   if (!spans.empty() && spans.back().after == 0) spans.back().after = text.size();
   return targets_of(text, spans, tokenizer_);
 }
 
-ChatTokens ChatEncoder::encode_template(const std::vector<ChatTurn>& turns) const try {
+ChatTokens ChatEncoder::encode_template(const std::vector<ChatTurn>& turns, const TemplateInput& tools) const try {
   std::int64_t steps = kMostSteps;
   const auto render = [&, content = content_of(turns)](const std::vector<ChatTurn>& some, bool generation_prompt) {
-    return render_template(some, generation_prompt, content, steps);
+    return render_template(some, tools, generation_prompt, content, steps);
   };
   return template_targets(turns, render, tokenizer_, image_token_);
 } catch (const DataError& e) {
@@ -196,18 +248,28 @@ ChatTokens ChatEncoder::encode_template(const std::vector<ChatTurn>& turns) cons
   throw DataError(fmt::format("{}; the conversation begins with the assistant, which some templates cannot write", e.what()));
 }
 
-ChatTokens ChatEncoder::encode_with_targets(const std::vector<ChatTurn>& given) const {
-  const std::vector<ChatTurn> turns = prepared(given);
-  if (format_.masks) {
-    check_texts(turns);
-    return template_ ? encode_template(turns) : encode_frames(turns);
-  }
+ChatTokens ChatEncoder::encode_unmasked(const std::vector<ChatTurn>& turns, const TemplateInput& tools) const {
+  for (std::size_t i = 0; i < turns.size(); ++i)
+    if (!turns[i].is_learned)
+      throw DataError(
+          fmt::format("turn {} has weight 0, but the chat format {} learns every token", i + 1, format_.name));
   std::string text;
   std::int64_t steps = kMostSteps;
-  if (template_) text = render_template(turns, /*generation_prompt=*/false, content_of(turns), steps).text;
-  else for (const ChatTurn& turn : turns) text += turn.text;
+  if (template_) {
+    text = render_template(turns, tools, /*generation_prompt=*/false, content_of(turns), steps).text;
+  } else {
+    for (const ChatTurn& turn : turns) text += turn.text;
+  }
   const std::vector<int> tokens = tokenizer_.encode(text);
   return {.tokens = tokens, .targets = tokens};
+}
+
+ChatTokens ChatEncoder::encode_with_targets(const std::vector<ChatTurn>& given, const TemplateInput& tools) const {
+  const std::vector<ChatTurn> turns = prepared(given);
+  check_fields(turns, tools);
+  if (!format_.masks) return encode_unmasked(turns, tools);
+  check_texts(turns);
+  return template_ ? encode_template(turns, tools) : encode_frames(turns);
 }
 
 }  // namespace braid

@@ -38,7 +38,7 @@ constexpr int kDeepest = 1000;                  // statements, expressions and m
 
 class Rendering {
  public:
-  explicit Rendering(std::int64_t steps) : budget_(steps) {}
+  Rendering(std::int64_t steps, const std::tm& now) : budget_(steps), builtins_(heap_, budget_, now) {}
   std::int64_t steps_left() const { return budget_.steps_left(); }
 
   TemplateText run(const TemplateBody& body, const nlohmann::ordered_json& variables) {
@@ -318,7 +318,7 @@ class Rendering {
 
   TemplateHeap heap_;
   TemplateBudget budget_;
-  TemplateBuiltins builtins_{heap_, budget_};
+  TemplateBuiltins builtins_;
   std::deque<Frame> frames_;  // kept until the end, since macros refer to them
   std::deque<TemplateMacro> macros_;
   int depth_ = 0;
@@ -331,8 +331,15 @@ struct ChatTemplate::Parsed {
   TemplateBody body;
 };
 
-ChatTemplate::ChatTemplate(std::string_view source, std::string name)
-    : parsed_(std::make_unique<Parsed>(Parsed{parse_template(source, name)})), name_(std::move(name)) {}
+std::tm local_time() {
+  const std::time_t now = std::time(nullptr);
+  std::tm local{};
+  localtime_r(&now, &local);
+  return local;
+}
+
+ChatTemplate::ChatTemplate(std::string_view source, std::string name, const std::tm& now)
+    : parsed_(std::make_unique<Parsed>(Parsed{parse_template(source, name)})), name_(std::move(name)), now_(now) {}
 ChatTemplate::~ChatTemplate() = default;
 ChatTemplate::ChatTemplate(ChatTemplate&&) noexcept = default;
 
@@ -343,7 +350,7 @@ std::string ChatTemplate::render(const nlohmann::ordered_json& variables) const 
 
 TemplateText ChatTemplate::render(const nlohmann::ordered_json& variables, std::int64_t& steps) const {
   const std::int64_t given = std::min(steps, kMostSteps);
-  Rendering rendering(given);
+  Rendering rendering(given, now_);
   try {
     TemplateText text = rendering.run(parsed_->body, variables);
     steps -= given - rendering.steps_left();

@@ -37,13 +37,27 @@ std::optional<std::string> read_token(const JsonPlace& place) {
   return place.value().is_object() ? place["content"].string() : place.string();
 }
 
-// A template, or a list of named ones.
-std::optional<std::string> read_template(const JsonPlace& place) {
-  if (place.is_null()) return std::nullopt;
-  if (!place.value().is_array()) return place.string();
-  for (const JsonPlace& named : place.elements())
-    if (named["name"].string() == "default") return named["template"].string();
-  place.refuse("has no template named \"default\"");
+// A template, or a list of named ones. As in transformers, "tool_use" is for conversations with tools, and "default"
+// for the others.
+void read_templates(const JsonPlace& place, TokenizerSettings& settings) {
+  if (place.is_null()) return;
+  if (!place.value().is_array()) {
+    settings.chat_template = place.string();
+    return;
+  }
+  for (const JsonPlace& named : place.elements()) {
+    if (named["name"].string() == "default") settings.chat_template = named["template"].string();
+    if (named["name"].string() == "tool_use") settings.tool_template = named["template"].string();
+  }
+  if (!settings.chat_template) place.refuse("has no template named \"default\"");
+}
+
+// The files come before tokenizer_config.json.
+void read_template_files(const fs::path& folder, TokenizerSettings& settings) {
+  const fs::path file = folder / "chat_template.jinja", for_tools = folder / "additional_chat_templates/tool_use.jinja";
+  if (!fs::exists(file)) return;
+  settings.chat_template = read_whole(file);
+  settings.tool_template = fs::exists(for_tools) ? std::optional(read_whole(for_tools)) : std::nullopt;
 }
 
 // "eos_token_id": 2, or [2, 11].
@@ -62,12 +76,13 @@ std::vector<int> read_stop_ids(const fs::path& path) {
 
 TokenizerSettings read_settings(const std::optional<JsonPlace>& config, const fs::path& folder) {
   TokenizerSettings settings;
-  if (config)
+  if (config) {
     settings = {read_token((*config)["bos_token"]), read_token((*config)["eos_token"]),
-                read_token((*config)["pad_token"]), read_token((*config)["unk_token"]),
-                read_template((*config)["chat_template"])};
+                read_token((*config)["pad_token"]), read_token((*config)["unk_token"])};
+    read_templates((*config)["chat_template"], settings);
+  }
   settings.stop_ids = read_stop_ids(folder / "generation_config.json");
-  if (const fs::path path = folder / "chat_template.jinja"; fs::exists(path)) settings.chat_template = read_whole(path);
+  read_template_files(folder, settings);
   return settings;
 }
 
@@ -107,7 +122,8 @@ Tokenizer load_tokenizer(const std::string& path) {
   auto codec =
       file.extension() == ".model" ? read_sentencepiece_codec(bytes, name) : read_hf_codec(bytes, name, config);
   TokenizerSettings settings = read_settings(config, folder);
-  std::string fingerprint = fingerprint_of({bytes, config_bytes, settings.chat_template.value_or("")});
+  std::string fingerprint =
+      fingerprint_of({bytes, config_bytes, settings.chat_template.value_or("") + settings.tool_template.value_or("")});
   return Tokenizer(std::move(codec), std::move(settings), name, std::move(fingerprint));
 }
 

@@ -5,15 +5,18 @@
 
 #include "base/error.h"
 #include "base/strings.h"
+#include "text/template_format.h"
 #include "text/template_text.h"
 
 namespace braid {
 namespace {
 
-const std::vector<std::string> kFunctions = {"range", "namespace", "dict", "raise_exception"};
+const std::vector<std::string> kFunctions = {"range", "namespace", "dict", "raise_exception",
+                                             "strftime_now"};
 const std::vector<std::string> kTextMethods = {"strip",  "lstrip",  "rstrip", "startswith", "endswith", "split",
                                                "rsplit", "replace", "upper",  "lower",      "title",    "capitalize",
-                                               "find",   "join",    "count",  "splitlines"};
+                                               "find",   "join",    "count",  "splitlines", "format", "removeprefix",
+                                               "removesuffix", "partition", "rpartition", "isdigit"};
 const std::vector<std::string> kMapMethods = {"items", "keys", "values", "get"};
 const std::string kNothing;
 TemplateValue none() { return TemplateNone{}; }
@@ -251,6 +254,17 @@ TemplateValue TemplateBuiltins::text_method(const TemplateText& given, const std
     return at == std::string::npos ? std::int64_t{-1}
                                    : static_cast<std::int64_t>(character_count(std::string_view(self).substr(0, at)));
   }
+  if (name == "format") return keep(format_braces(given, arguments));
+  if (name == "removeprefix") return self.starts_with(text(0)) ? given.part(text(0).size(), self.npos) : given;
+  if (name == "removesuffix") return self.ends_with(text(0)) ? given.part(0, self.size() - text(0).size()) : given;
+  if (name == "isdigit") return !self.empty() && self.find_first_not_of("0123456789") == self.npos;
+  if (name == "partition" || name == "rpartition") {
+    const std::size_t at = name == "partition" ? self.find(text(0)) : self.rfind(text(0));
+    if (at == self.npos && name == "partition") return keep(TemplateList{given, TemplateText{}, TemplateText{}});
+    if (at == self.npos) return keep(TemplateList{TemplateText{}, TemplateText{}, given});
+    const std::size_t size = text(0).size();
+    return keep(TemplateList{given.part(0, at), given.part(at, size), given.part(at + size, self.npos)});
+  }
   if (name == "count") return static_cast<std::int64_t>(split_text(self, &text(0), -1).size()) - 1;
   return list_filter("join", needed_argument(arguments, 0, "list", name), {{given}, {}});  // join
 }
@@ -277,6 +291,8 @@ TemplateValue TemplateBuiltins::function(const std::string& name, const Template
   if (name == "raise_exception")
     throw DataError(fmt::format("the template refuses the conversation: {}",
                                 to_text(needed_argument(arguments, 0, "message", name))));
+  if (name == "strftime_now")
+    return keep(TemplateText{format_time(text_of(needed_argument(arguments, 0, "format", name), name), now_), {}});
   if (name == "range") {
     const auto bound = [&](std::size_t i) { return integer_of(arguments.positional[i], name); };
     const std::size_t count = arguments.positional.size();

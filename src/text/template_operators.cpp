@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/strings.h"
+#include "text/template_format.h"
 
 namespace braid {
 namespace {
@@ -103,6 +104,11 @@ TemplateValue apply_operator(const std::string& symbol, const TemplateValue& lef
   if (symbol == "~" || (symbol == "+" && texts)) {
     TemplateText text = to_text_with_origins(left);
     text.append(to_text_with_origins(right));
+    budget.bytes(text.text.size());
+    return TemplateValue(std::move(text));
+  }
+  if (symbol == "%" && left.is<std::string>()) {
+    TemplateText text = format_percent(left.text(), right.is<TemplateList*>() ? builtins.items_of(right) : TemplateList{right});
     budget.bytes(text.text.size());
     return TemplateValue(std::move(text));
   }

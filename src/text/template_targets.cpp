@@ -1,5 +1,7 @@
 #include "text/template_targets.h"
 
+#include <nlohmann/json.hpp>
+
 #include <algorithm>
 #include <optional>
 #include <string_view>
@@ -72,7 +74,7 @@ class SpanFinder {
       span.after = begin_of_text_after(said->end);
       span.end = span.after == text_.text.size() ? end_of_last(i, said->end, text) : end_of(i, said->end, span.after);
       span.after = std::max(span.after, span.end);
-      spans.push_back(span);
+      if (turns_[i].is_learned) spans.push_back(span);
     }
     return targets_of(text, spans, tokenizer_);
   }
@@ -151,7 +153,8 @@ class SpanFinder {
     const bool is_ended = has_special(tail);
     if (is_ended && !always_prompts(i)) return text.size();
     std::vector<ChatTurn> more = first_turns(i + 1);
-    more.push_back({"user", "x"});
+    const auto& fields = more.back().fields;
+    more.push_back({fields && fields->contains("tool_calls") ? "tool" : "user", "x"});
     const std::optional<TemplateText> asked = attempt(more, false);
     const std::optional<Range> question = asked ? range_of(*asked, more.size() - 1) : std::nullopt;
     if (!question || question->begin < said || !asked->text.starts_with(std::string_view(text).substr(0, said)))

@@ -39,7 +39,7 @@ std::string quoted(const std::string& text) {
 // Writes a value as Python's repr() or as JSON.
 class Writer {
  public:
-  Writer(bool json, int indent) : json_(json), indent_(indent) {}
+  Writer(bool json, JsonStyle style) : json_(json), style_(std::move(style)) {}
 
   void write(const TemplateValue& value, int depth) {
     if (depth > kDeepest) throw DataError("a value is nested too deep to print");
@@ -47,11 +47,7 @@ class Writer {
     if (const auto* list = value.get<TemplateList*>())
       write_items((*list)->size(), "[]", depth, [&](std::size_t i) { write((**list)[i], depth + 1); });
     else if (const auto* map = value.get<TemplateMap*>())
-      write_items((*map)->items.size(), "{}", depth, [&](std::size_t i) {
-        write((*map)->items[i].first, depth + 1);
-        put(": ");
-        write((*map)->items[i].second, depth + 1);
-      });
+      write_map((*map)->items, depth);
     else
       write_scalar(value);
   }
@@ -61,11 +57,21 @@ class Writer {
  private:
   void put(std::string text) { out.append({std::move(text), {}}); }
 
+  void write_map(std::vector<std::pair<std::string, TemplateValue>> items, int depth) {
+    if (style_.sort_keys)
+      std::stable_sort(items.begin(), items.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+    write_items(items.size(), "{}", depth, [&](std::size_t i) {
+      write(items[i].first, depth + 1);
+      put(style_.key_separator);
+      write(items[i].second, depth + 1);
+    });
+  }
+
   // A string in JSON is of one source. One in repr() is of none: a template that prints a list by accident does not
   // write what the list says.
   void write_string(const TemplateText& value) {
     if (!json_) return put(quoted(value.text));
-    TemplateText written = {nlohmann::json(value.text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace), {}};
+    TemplateText written = {nlohmann::json(value.text).dump(-1, ' ', style_.ensure_ascii, nlohmann::json::error_handler_t::replace), {}};
     if (!value.origins.empty()) written.origins = {{0, written.text.size(), value.origins.front().source}};
     out.append(written);
   }
@@ -91,7 +97,7 @@ class Writer {
   void write_items(std::size_t count, const char* brackets, int depth, const WriteItem& write_item) {
     put({brackets[0]});
     for (std::size_t i = 0; i < count; ++i) {
-      if (i > 0) put(indent_ < 0 ? ", " : ",");
+      if (i > 0) put(style_.item_separator);
       new_line(depth + 1);
       write_item(i);
     }
@@ -99,11 +105,11 @@ class Writer {
     put({brackets[1]});
   }
   void new_line(int depth) {
-    if (indent_ >= 0) put('\n' + std::string(static_cast<std::size_t>(indent_ * depth), ' '));
+    if (style_.indent >= 0) put('\n' + std::string(static_cast<std::size_t>(style_.indent * depth), ' '));
   }
 
   const bool json_;
-  const int indent_;
+  const JsonStyle style_;
 };
 
 bool equal(const TemplateValue& a, const TemplateValue& b, int depth) {
@@ -220,13 +226,13 @@ TemplateText to_text_with_origins(const TemplateValue& value) {
 }
 
 std::string to_repr(const TemplateValue& value) {
-  Writer writer(/*json=*/false, -1);
+  Writer writer(/*json=*/false, {});
   writer.write(value, 0);
   return std::move(writer.out.text);
 }
 
-TemplateText to_json(const TemplateValue& value, int indent) {
-  Writer writer(/*json=*/true, indent);
+TemplateText to_json(const TemplateValue& value, const JsonStyle& style) {
+  Writer writer(/*json=*/true, style);
   writer.write(value, 0);
   return std::move(writer.out);
 }

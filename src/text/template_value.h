@@ -102,7 +102,12 @@ TemplateValue from_json(const nlohmann::ordered_json& json, TemplateHeap& heap, 
 std::string to_text(const TemplateValue& value);
 TemplateText to_text_with_origins(const TemplateValue& value);  // to_text(); only strings have origins
 std::string to_repr(const TemplateValue& value);
-// json.dumps(value, ensure_ascii=False, indent=indent); a negative indent means one line.
-TemplateText to_json(const TemplateValue& value, int indent);
+// The arguments of json.dumps.
+struct JsonStyle {
+  int indent = -1;  // negative: one line
+  bool ensure_ascii = false, sort_keys = false;
+  std::string item_separator = ", ", key_separator = ": ";
+};
+TemplateText to_json(const TemplateValue& value, const JsonStyle& style);
 
 }  // namespace braid

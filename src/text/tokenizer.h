@@ -15,6 +15,7 @@ namespace braid {
 struct TokenizerSettings {
   std::optional<std::string> bos{}, eos{}, pad{}, unk{};
   std::optional<std::string> chat_template{};  // Jinja
+  std::optional<std::string> tool_template{};  // for conversations with tools, if there is another for them
   std::vector<int> stop_ids{};                 // eos_token_id of generation_config.json
 };
 

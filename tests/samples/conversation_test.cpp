@@ -16,7 +16,7 @@ using testing::Parts;
 // "role: text" by turn, then the names of the pictures' parts.
 std::string said(const Conversation& conversation) {
   std::string all;
-  for (const Turn& turn : conversation.turns) all += fmt::format("{}: {} | ", turn.role, turn.text);
+  for (const ChatTurn& turn : conversation.turns) all += fmt::format("{}: {} | ", turn.role, turn.text);
   for (const Picture& picture : conversation.pictures) all += fmt::format("[{}={}]", picture.name, picture.bytes);
   return all;
 }

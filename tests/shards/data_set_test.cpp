@@ -111,13 +111,13 @@ TEST_F(DataSets, FieldsAreFoundInParts) {
     return std::get<const SamplePart*>(field_value(sample, parse_field_source(source, "")))->bytes;
   };
   const auto value = [&](const char* source) {
-    return std::get<nlohmann::json>(field_value(sample, parse_field_source(source, "")));
+    return std::get<nlohmann::ordered_json>(field_value(sample, parse_field_source(source, "")));
   };
   EXPECT_EQ(text("txt"), "text 0");
   EXPECT_EQ(text("jpg,txt"), "text 0");
   EXPECT_EQ(value("json[n][0]"), 0);
   EXPECT_EQ(value("json[n][-1]"), 0);
-  EXPECT_EQ(value("json[missing],json[n]"), nlohmann::json::array({0}));
+  EXPECT_EQ(value("json[missing],json[n]"), nlohmann::ordered_json::array({0}));
   EXPECT_EQ(find_field(sample, parse_field_source("jpg,json[missing]", "")), std::nullopt);
   const auto error = [&](const char* source) { return error_of<DataError>([&] { value(source); }); };
   EXPECT_THAT(error("json[n][1]"), "it has no 'json[n][1]'");
@@ -310,7 +310,7 @@ TEST_F(DataSets, LinesAreSamples) {
   const auto blend = open_blend(lines, "train");
   const Sample second = SampleReader(blend).read({.index = 1});
   EXPECT_EQ(second.key, "1");
-  EXPECT_EQ(std::get<nlohmann::json>(field_value(second, parse_field_source("json[a]", ""))), 2);
+  EXPECT_EQ(std::get<nlohmann::ordered_json>(field_value(second, parse_field_source("json[a]", ""))), 2);
   write_text(lines, "{\"a\": 1}\n{\"a\": 22222}\n");
   EXPECT_THAT(problem("l.jsonl"), HasSubstr("covers"));
 }
