@@ -92,6 +92,9 @@ void inspect(const InspectCommand& command, const std::vector<std::string>& flag
   if (options.sequence_length > 0)
     sequences.emplace(options.data, std::make_shared<Tokenizer>(load_tokenizer(options.data.tokenizer)), options.vision,
                       options.sequence_length);
+  if (sequences)
+    for (const std::string& warning : sequences->warnings())
+      fmt::print(stderr, "braid: WARNING: {}\n", visible_text(warning));
   SurveySources sources = {.blend = *blend,
                            .reader = reader,
                            .sequences = sequences ? &*sequences : nullptr,

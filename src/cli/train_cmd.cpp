@@ -176,6 +176,8 @@ int train_recipe(const TrainOptions& options, RecipeCall call, const std::vector
   const StartProblems problems =
       start_problems({call.source, options.log_dir, options.oversubscribe}, recipe, topology, spec);
   if (is_refused(problems, spec)) return 2;
+  for (const std::string& warning : problems.warnings)
+    fmt::print(stderr, "braid: WARNING: {}\n", visible_text(warning));
   const std::unique_ptr<SaveLock> lock = spec ? nullptr : lock_save_folder(call, job);
   const bool first = !spec || (spec->rank == 0 && spec->launcher != Launcher::Local);
   if (first && problems.list.empty()) announce(options, call, topology);

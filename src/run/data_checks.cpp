@@ -38,7 +38,9 @@ class DataCheck {
            "data.tokenizer model.language.vocab", "use the model's tokenizer, or a larger model.language.vocab"});
     attempt("data.prompt_format",
             [&] { sequences_.emplace(data, tokenizer, options_.vision, options_.sequence_length); });
-    if (sequences_) settings_ = sequences_->settings();
+    if (!sequences_) return;
+    settings_ = sequences_->settings();
+    found_.warnings = sequences_->warnings();
   }
 
   // After the text and the splits: whether the recipe suits the samples at all. Damage shows when they are read.

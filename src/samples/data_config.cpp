@@ -2,7 +2,9 @@
 
 #include <limits>
 
+#include "base/strings.h"
 #include "text/chat_formats.h"
+#include "text/chat_template.h"
 
 namespace braid {
 
@@ -41,6 +43,8 @@ void describe(Fields& f, DataConfig& c) {
   f.field("prompt_format", c.prompt_format, "chat format of conversations, e.g. chatml");
   f.choice("image_tag", c.image_tag, {"none", "nvlm", "internvl"}, "text around each picture");
   f.field("system", c.system, "system turn of conversations that have none");
+  f.field("date", c.date, "the date that chat templates write, YYYY-MM-DD; empty: today's");
+  f.field("append_eod", c.append_eod, "end plain text with the tokenizer's EOS token");
   f.section("fields", c.fields);
   f.section("pictures", c.pictures);
   f.choice("over_long", c.over_long, {"drop", "truncate"}, "what happens to samples longer than a sequence");
@@ -84,6 +88,17 @@ void check_range(std::vector<Problem>& problems, const std::string& key, std::in
 
 }  // namespace
 
+std::optional<std::tm> time_of_date(const std::string& date) {
+  if (date.empty()) return local_time();
+  std::tm time{};
+  const char* end = strptime(date.c_str(), "%Y-%m-%d", &time);
+  if (!end || *end != '\0') return std::nullopt;
+  std::tm real = time;
+  real.tm_isdst = -1;
+  if (std::mktime(&real) == -1 || real.tm_mday != time.tm_mday) return std::nullopt;  // 30 February
+  return real;
+}
+
 std::vector<Problem> validate(const DataConfig& config, const std::string& where) {
   std::vector<Problem> problems;
   if (config.tokenizer.empty())
@@ -92,6 +107,9 @@ std::vector<Problem> validate(const DataConfig& config, const std::string& where
   if (config.prompt_format.empty())
     problems.push_back({"a data set needs a chat format for its conversations", where + ".prompt_format",
                         fmt::format("use one of {}", fmt::join(chat_format_names(), ", "))});
+  if (!time_of_date(config.date))
+    problems.push_back({fmt::format("{}.date={} is not a date", where, in_quotes(config.date)), where + ".date",
+                        "write it as YYYY-MM-DD, for example 2025-01-31"});
   const PictureConfig& pictures = config.pictures;
   check_range(problems, where + ".pictures.min_patches", pictures.min_patches, 0);
   check_range(problems, where + ".pictures.max_patches", pictures.max_patches, 0);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <ctime>
 #include <optional>
 #include <string>
 #include <vector>
@@ -40,6 +41,8 @@ struct DataConfig {
   std::string prompt_format{};     // of conversations
   std::string image_tag = "none";  // text around a picture: none, nvlm or internvl
   std::string system{};            // the system turn of conversations that have none
+  std::string date{};              // that chat templates write, YYYY-MM-DD; empty: today's
+  bool append_eod = true;          // plain text ends with the tokenizer's EOS token
   SampleFields fields{};
   PictureConfig pictures{};
   std::string over_long = "drop";      // drop | truncate: samples that are longer than a sequence
@@ -64,6 +67,9 @@ void describe(Fields& fields, SampleFields& config);
 void describe(Fields& fields, PictureConfig& config);
 void describe(Fields& fields, DataConfig& config);
 void describe(Fields& fields, LoaderConfig& config);
+
+// The local time of day 0 h of `date`, or now if it is empty; nothing if it is not a date.
+std::optional<std::tm> time_of_date(const std::string& date);
 
 // Problems of the values alone; whether the files exist shows when they are opened.
 std::vector<Problem> validate(const DataConfig& config, const std::string& where);

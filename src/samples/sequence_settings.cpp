@@ -15,6 +15,8 @@ std::vector<std::pair<std::string, std::string>> sequence_settings(const DataCon
   add_text("data.prompt_format", config.prompt_format);
   add_text("data.image_tag", config.image_tag);
   add_text("data.system", config.system);
+  add_text("data.date", config.date);
+  add("data.append_eod", config.append_eod);
   add_text("data.over_long", config.over_long);
   add_text("data.fields.images", config.fields.images);
   // In one value, so that positions stay valid that were stored before there were tools.

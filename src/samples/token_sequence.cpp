@@ -20,7 +20,8 @@ SequenceMaker::SequenceMaker(const DataConfig& config, std::shared_ptr<const Tok
       vision_(vision),
       capacity_(capacity),
       refused_(std::move(refused)),
-      chat_(*tokenizer_, config.prompt_format, config.image_tag == "none" ? "" : config.image_tag) {
+      chat_(*tokenizer_, config.prompt_format, config.image_tag == "none" ? "" : config.image_tag,
+            vision ? vision->token : kImageToken, time_of_date(config.date).value_or(local_time())) {
   check_format();
   if (!vision_) return;
   const std::optional<int> id = tokenizer_->find(vision_->token);
@@ -34,27 +35,51 @@ SequenceMaker::SequenceMaker(const DataConfig& config, std::shared_ptr<const Tok
                        vision_->token_id_key, fmt::format("use {}={}", vision_->token_id_key, *id)});
 }
 
-void SequenceMaker::check_format() const {
+void SequenceMaker::check_format() {
   const auto refuse = [&](const std::string& why) {
     throw ConfigError({fmt::format("the chat format {} does not suit the tokenizer {}: {}",
                                    in_quotes(config_.prompt_format), tokenizer_->where(), why),
                        "data.prompt_format", "use the format that the tokenizer was made for"});
   };
-  for (const std::string& marker : markers_of(chat_format(config_.prompt_format)))
-    if (!tokenizer_->find(marker)) refuse(fmt::format("it has no token {}", in_quotes(marker)));
+  const ChatFormat& format = chat_format(config_.prompt_format);
+  std::vector<std::string> markers = markers_of(format);
+  if (format.has_bos) markers.push_back(tokenizer_->settings().bos.value_or(""));
+  for (const std::string& marker : markers)
+    if (!marker.empty() && tokenizer_->encode(marker).size() != 1)
+      refuse(fmt::format("it {} token {}", tokenizer_->find(marker) ? "splits the" : "has no", in_quotes(marker)));
+  const auto& source = tokenizer_->settings().chat_template;
+  if (format.own_template && config_.date.empty() && source && source->find("strftime_now") != source->npos)
+    warnings_.push_back("the chat template may write today's date, so the tokens change every day; set data.date");
   // A short conversation, without and with a system turn, which some templates need.
-  const std::vector<ChatTurn> asked = {{"user", "one"}, {"assistant", "two"}};
+  const std::vector<ChatTurn> asked = {{"user", "one"}, {"assistant", "two"}, {"user", "one"}, {"assistant", "two"}};
   Conversation without_system = {.turns = asked}, with_system = {.turns = asked};
   with_system.turns.insert(with_system.turns.begin(), {"system", "three"});
   try {
-    tokens_of(without_system);
+    check_ends(tokens_of(without_system));
   } catch (const DataError&) {
     try {
-      tokens_of(with_system);
+      check_ends(tokens_of(with_system));
     } catch (const DataError& e) {
       refuse(e.what());
     }
   }
+}
+
+// A model stops where it writes a stop token, so it must have learned to.
+void SequenceMaker::check_ends(const ChatTokens& tokens) {
+  const TokenizerSettings& settings = tokenizer_->settings();
+  const bool stops = std::any_of(tokens.targets.begin(), tokens.targets.end(), [&](int id) {
+    return id != kIgnoredTarget && tokenizer_->is_stop(id);
+  });
+  if (stops || (!settings.eos && settings.stop_ids.empty())) return;
+  std::vector<std::string> names;
+  if (settings.eos) names.push_back(*settings.eos);
+  for (const int id : settings.stop_ids)
+    if (const auto name = tokenizer_->token(id); name && !contains(names, *name)) names.push_back(*name);
+  warnings_.push_back(fmt::format(
+      "no answer ends in a stop token of the tokenizer ({}), so the model does not learn to stop; let the chat template "
+      "or the format end answers with one, or list what ends them in eos_token_id of generation_config.json",
+      fmt::join(names, ", ")));
 }
 
 TokenSequence SequenceMaker::encode(Conversation conversation) const {
@@ -90,7 +115,20 @@ ChatTokens SequenceMaker::tokens_of(Conversation& conversation) const {
   if (!config_.system.empty() && !is_plain && turns.front().role != "system")
     turns.insert(turns.begin(), {"system", config_.system});
   if (!is_plain) return chat_.encode_with_targets(turns, conversation.tools);
-  ChatTokens tokens = {.tokens = tokenizer_->encode(turns.front().text, /*add_special=*/true), .targets = {}};
+  return plain_tokens(turns.front().text);
+}
+
+ChatTokens SequenceMaker::plain_tokens(const std::string& text) const {
+  ChatTokens tokens = {.tokens = tokenizer_->encode(text, /*add_special=*/true), .targets = {}};
+  if (config_.append_eod) {
+    const auto& eos = tokenizer_->settings().eos;
+    const std::optional<int> id = eos ? tokenizer_->find(*eos) : std::nullopt;
+    if (!id)
+      throw ConfigError({fmt::format("plain text ends with an EOS token, and the tokenizer {} has none",
+                                     tokenizer_->where()),
+                         "data.append_eod", "set eos_token in tokenizer_config.json, or data.append_eod=false"});
+    if (tokens.tokens.empty() || tokens.tokens.back() != *id) tokens.tokens.push_back(*id);
+  }
   tokens.targets = tokens.tokens;
   return tokens;
 }

@@ -39,6 +39,9 @@ class SequenceMaker {
   // Whether it can be trained on. Shortens a long one if the recipe says so.
   SequenceUse fit(TokenSequence& sequence) const;
 
+  // What a person should know before a run: answers that do not end in a stop token, a date that changes.
+  const std::vector<std::string>& warnings() const { return warnings_; }
+
   // Names and values of all settings that decide what the functions above return.
   std::vector<std::pair<std::string, std::string>> settings() const {
     return sequence_settings(config_, *tokenizer_, vision_, capacity_);
@@ -49,8 +52,10 @@ class SequenceMaker {
   const Tokenizer& tokenizer() const { return *tokenizer_; }
 
  private:
-  void check_format() const;
+  void check_format();
+  void check_ends(const ChatTokens& tokens);
   ChatTokens tokens_of(Conversation& conversation) const;
+  ChatTokens plain_tokens(const std::string& text) const;
   TokenSequence expand(const ChatTokens& tokens, std::vector<std::vector<MediaPlan>> plans) const;
   void shorten(TokenSequence& sequence) const;
 
@@ -60,6 +65,7 @@ class SequenceMaker {
   const std::int64_t capacity_;
   const std::vector<int> refused_;
   const ChatEncoder chat_;
+  std::vector<std::string> warnings_{};
 };
 
 }  // namespace braid

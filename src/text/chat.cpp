@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/strings.h"
 #include "base/utf8.h"
+#include "text/answer_spans.h"
 #include "text/template_targets.h"
 #include "text/template_text.h"
 #include "text/written_fields.h"
@@ -19,10 +20,10 @@ constexpr std::int64_t kMostSteps = 20'000'000;
 
 const std::vector<std::string> kRoles = {"system", "user", "assistant", "tool"};
 
-std::string image_with_tags(const std::string& tags) {
-  if (tags.empty()) return kImageToken;
-  if (tags == "nvlm") return "<Image><image></Image>";
-  if (tags == "internvl") return "<img><image></img>";
+std::string image_with_tags(const std::string& image, const std::string& tags) {
+  if (tags.empty()) return image;
+  if (tags == "nvlm") return "<Image>" + image + "</Image>";
+  if (tags == "internvl") return "<img>" + image + "</img>";
   throw ConfigError({fmt::format("there are no image tags {}", in_quotes(tags)), "image tags",
                      "known: nvlm, internvl, or none (an empty name)"});
 }
@@ -37,10 +38,21 @@ const std::string& needed(const std::optional<std::string>& token, const char* n
                      tokenizer.where(), fmt::format("set \"{}\" in tokenizer_config.json", name)});
 }
 
-// The message as transformers gives it to a template.
-nlohmann::ordered_json message_of(const ChatTurn& turn) {
+// [{"type": "image"}, {"type": "text", "text": ...}]
+nlohmann::ordered_json parts_of(const std::string& text, const std::string& image_token) {
+  nlohmann::ordered_json parts = nlohmann::ordered_json::array();
+  const auto texts = image_token.empty() ? std::vector{text} : split_text(text, &image_token, -1);
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    if (i > 0) parts.push_back({{"type", "image"}});
+    if (!texts[i].empty() || texts.size() == 1) parts.push_back({{"type", "text"}, {"text", texts[i]}});
+  }
+  return parts;
+}
+
+// The message as transformers gives it to a template. `content` is its text or its parts.
+nlohmann::ordered_json message_of(const ChatTurn& turn, nlohmann::ordered_json content) {
   nlohmann::ordered_json message = {{"role", turn.role}};
-  if (!turn.text.empty() || !turn.fields) message["content"] = turn.text;
+  if (!turn.text.empty() || !turn.fields) message["content"] = std::move(content);
   if (turn.fields)
     for (const auto& [key, value] : turn.fields->items()) message[key] = value;
   return message;
@@ -48,16 +60,55 @@ nlohmann::ordered_json message_of(const ChatTurn& turn) {
 
 }  // namespace
 
-ChatEncoder::ChatEncoder(const Tokenizer& tokenizer, const std::string& format, const std::string& image_tags)
-    : tokenizer_(tokenizer), format_(chat_format(format)), image_(image_with_tags(image_tags)) {
+ChatEncoder::ChatEncoder(const Tokenizer& tokenizer, const std::string& format, const std::string& image_tags,
+                         const std::string& image_token, const std::tm& now)
+    : tokenizer_(tokenizer),
+      format_(chat_format(format)),
+      image_token_(image_token),
+      image_(image_with_tags(image_token, image_tags)) {
   if (!format_.own_template) return;
   const auto& source = tokenizer.settings().chat_template;
   if (!source)
     throw ConfigError({fmt::format("the chat format {} needs the tokenizer's chat template, and it has none", format),
                        tokenizer.where(), "add chat_template.jinja beside it, or choose another format"});
-  template_.emplace(*source, fmt::format("chat template of {}", tokenizer.where()));
+  template_.emplace(*source, fmt::format("chat template of {}", tokenizer.where()), now);
   if (const auto& for_tools = tokenizer.settings().tool_template)
-    tool_template_.emplace(*for_tools, fmt::format("chat template for tools of {}", tokenizer.where()));
+    tool_template_.emplace(*for_tools, fmt::format("chat template for tools of {}", tokenizer.where()), now);
+  without_images_ = choose_content("one", {Content::Text, Content::Parts, Content::PartsOfUsers});
+  // A template with a branch for parts writes the text around an image that the model was made for. Tags of the recipe
+  // replace that text.
+  with_images_ = image_tags.empty()
+                     ? choose_content(image_ + "one", {Content::Parts, Content::PartsOfUsers, Content::Text, Content::TextParts})
+                     : choose_content(image_ + "one", {Content::Text, Content::Parts, Content::PartsOfUsers, Content::TextParts});
+}
+
+// Whether the template writes each text, and the image once, if it gets the content like this.
+bool ChatEncoder::writes_all(const std::string& question, Content content) const {
+  const std::vector<ChatTurn> asked = {{"user", question}, {"assistant", "two"}};
+  std::vector<ChatTurn> with_system = asked;  // which some templates need
+  with_system.insert(with_system.begin(), {"system", "three"});
+  const auto count = [&](const std::string& text) { return split_text(text, &image_token_, -1).size(); };
+  for (const std::vector<ChatTurn>& turns : {asked, with_system}) try {
+      std::int64_t steps = kMostSteps;
+      const TemplateText written = render_template(turns, {}, /*generation_prompt=*/false, content, steps);
+      if (!missing_turn(turns, written, image_token_) && count(written.text) == count(question)) return true;
+    } catch (const DataError&) {
+    }
+  return false;
+}
+
+ChatEncoder::Content ChatEncoder::choose_content(const std::string& question,
+                                                 const std::vector<Content>& choices) const {
+  for (const Content content : choices)
+    if (writes_all(question, content)) return content;
+  return Content::Text;
+}
+
+ChatEncoder::Content ChatEncoder::content_of(const std::vector<ChatTurn>& turns) const {
+  const bool has_images = std::any_of(turns.begin(), turns.end(), [&](const ChatTurn& turn) {
+    return turn.text.find(image_token_) != std::string::npos;
+  });
+  return has_images ? with_images_ : without_images_;
 }
 
 std::vector<ChatTurn> ChatEncoder::prepared(const std::vector<ChatTurn>& turns) const {
@@ -72,36 +123,27 @@ std::vector<ChatTurn> ChatEncoder::prepared(const std::vector<ChatTurn>& turns) 
   return result;
 }
 
-std::string ChatEncoder::render_turn(const ChatTurn& turn) const {
-  if (format_.name == "identity") return turn.text;
-  // A tool's answer is written as a user's turn with its own role.
-  const ChatFrame& frame = turn.role == "system"      ? format_.system
-                           : turn.role == "assistant" ? format_.assistant
-                                                      : format_.user;
+std::string ChatEncoder::filled(const std::string& frame, const std::string& role) const {
+  std::string result = replaced(replaced(frame, "{role}", role), "{Role}", capitalize_text(role));
+  const bool has_eos = result.find("{eos}") != std::string::npos;
+  return has_eos ? replaced(result, "{eos}", needed(tokenizer_.settings().eos, "eos_token", tokenizer_)) : result;
+}
+
+std::string ChatEncoder::frame_text(const ChatTurn& turn) const {
   std::string text = turn.text;
   if (format_.drops_think_switches && turn.role != "assistant")
     text = replaced(replaced(text, "/think", ""), "/no_think", "");
-  if (format_.strips) text = strip_text(text, nullptr, true, true);
-  const auto filled = [&](const std::string& part) {
-    std::string result = replaced(replaced(part, "{role}", turn.role), "{Role}", capitalize_text(turn.role));
-    const bool has_eos = result.find("{eos}") != std::string::npos;
-    return has_eos ? replaced(result, "{eos}", needed(tokenizer_.settings().eos, "eos_token", tokenizer_)) : result;
-  };
-  return filled(frame.before) + text + filled(frame.after);
+  return format_.strips ? strip_text(text, nullptr, true, true) : text;
 }
 
-std::string ChatEncoder::render(const std::vector<ChatTurn>& turns, const TemplateInput& tools,
-                                std::int64_t& steps) const {
-  if (template_) return render_template(turns, tools, /*generation_prompt=*/false, steps);
-  std::string text = format_.has_bos ? needed(tokenizer_.settings().bos, "bos_token", tokenizer_) : "";
-  for (const ChatTurn& turn : turns) text += render_turn(turn);
-  return text;
-}
-
-std::string ChatEncoder::render_template(const std::vector<ChatTurn>& turns, const TemplateInput& tools,
-                                         bool generation_prompt, std::int64_t& steps) const {
+TemplateText ChatEncoder::render_template(const std::vector<ChatTurn>& turns, const TemplateInput& tools,
+                                          bool generation_prompt, Content content, std::int64_t& steps) const {
   nlohmann::ordered_json messages = nlohmann::ordered_json::array();
-  for (const ChatTurn& turn : turns) messages.push_back(message_of(turn));
+  for (const ChatTurn& turn : turns) {
+    const bool has_parts = content == Content::PartsOfUsers ? turn.role == "user" : content != Content::Text;
+    const std::string image = content == Content::TextParts ? "" : image_token_;
+    messages.push_back(message_of(turn, has_parts ? parts_of(turn.text, image) : nlohmann::ordered_json(turn.text)));
+  }
   nlohmann::ordered_json variables = {{"messages", std::move(messages)},
                                       {"tools", tools ? *tools : nlohmann::ordered_json()},
                                       {"documents", nullptr},
@@ -117,14 +159,6 @@ std::string ChatEncoder::render_template(const std::vector<ChatTurn>& turns, con
   return (tools && tool_template_ ? *tool_template_ : *template_).render(variables, steps);
 }
 
-std::vector<int> ChatEncoder::tokens_of_turn(const ChatTurn& turn, const TemplateInput& tools, bool is_first,
-                                             std::int64_t& steps) const {
-  std::vector<int> tokens = tokenizer_.encode(render({turn}, tools, steps));
-  // Only the first turn has a BOS token.
-  if (format_.has_bos && !is_first && !tokens.empty()) tokens.erase(tokens.begin());
-  return tokens;
-}
-
 void ChatEncoder::check_texts(const std::vector<ChatTurn>& turns) const {
   for (std::size_t i = 0; i < turns.size(); ++i) {
     // Templates that always write a system turn write an empty one for nothing. A tool may have nothing to say, and an
@@ -132,8 +166,14 @@ void ChatEncoder::check_texts(const std::vector<ChatTurn>& turns) const {
     const bool may_be_empty = template_ && (turns[i].role == "system" || turns[i].role == "tool" || turns[i].fields);
     if (turns[i].text.empty() && !may_be_empty)
       throw DataError(fmt::format("turn {} ({}) is empty", i + 1, turns[i].role));
-    if (turns[i].role == "assistant" && turns[i].text.find(kImageToken) != std::string::npos)
-      throw DataError(fmt::format("turn {} is the assistant's and contains {}", i + 1, kImageToken));
+    if (turns[i].role == "assistant" && turns[i].text.find(image_token_) != std::string::npos)
+      throw DataError(fmt::format("turn {} is the assistant's and contains {}", i + 1, image_token_));
+    const bool is_answer = turns[i].role == "assistant" && i > 0 && turns[i - 1].role != "system";
+    if (turns[i].role == "assistant" && format_.announces_answers && !is_answer)
+      throw DataError(
+          fmt::format("the conversation begins with the assistant (turn {}), which the chat format {} cannot write: "
+                      "the user's turn announces the answer",
+                      i + 1, format_.name));
   }
 }
 
@@ -142,7 +182,7 @@ void ChatEncoder::check_fields(const std::vector<ChatTurn>& turns, const Templat
   if (template_) {
     std::int64_t steps = kMostSteps;
     return require_written_fields(turns, tools, [&](const auto& some, const TemplateInput& given) {
-      return render_template(some, given, /*generation_prompt=*/false, steps);
+      return render_template(some, given, /*generation_prompt=*/false, content_of(turns), steps).text;
     });
   }
   const auto refuse = [&](const std::string& what) {
@@ -166,57 +206,69 @@ void ChatEncoder::check_fields(const std::vector<ChatTurn>& turns, const Templat
 std::vector<std::string> ChatEncoder::unused_keys(const std::vector<ChatTurn>& turns,
                                                   const TemplateInput& tools) const {
   std::int64_t steps = kMostSteps;
-  const auto render = [&](const auto& some, const TemplateInput& given) { return this->render(some, given, steps); };
+  const auto render = [&](const auto& some, const TemplateInput& given) {
+    return template_ ? render_template(some, given, /*generation_prompt=*/false, content_of(turns), steps).text : "";
+  };
   const TokenizerSettings& settings = tokenizer_.settings();
   const std::string source = template_ ? *settings.chat_template + settings.tool_template.value_or("") : "";
   return unwritten_keys(turns, tools, source, render);
 }
 
-ChatTokens ChatEncoder::mask_each_turn(const std::vector<ChatTurn>& turns, const TemplateInput& tools,
-                                       std::int64_t& steps) const {
-  ChatTokens result;
-  result.tokens = tokenizer_.encode(render(turns, tools, steps));
-  result.targets = result.tokens;
-  std::size_t done = 0;
+ChatTokens ChatEncoder::encode_frames(const std::vector<ChatTurn>& turns) const {
+  std::string text = format_.has_bos ? needed(tokenizer_.settings().bos, "bos_token", tokenizer_) : "";
+  std::vector<AnswerSpan> spans;
+  std::size_t before = 0;
   for (std::size_t i = 0; i < turns.size(); ++i) {
-    const std::vector<int> tokens = tokens_of_turn(turns[i], tools, i == 0, steps);
-    const bool agrees =
-        tokens.size() <= result.tokens.size() - done &&
-        std::equal(tokens.begin(), tokens.end(), result.tokens.begin() + static_cast<std::ptrdiff_t>(done));
-    if (!agrees)
-      throw DataError(fmt::format(
-          "turn {} has other tokens alone than in its conversation, so it cannot be masked; the "
-          "chat format {} does not suit this tokenizer{}",
-          i + 1, format_.name, format_.own_template ? "; try nemotron6-moe, which masks by its template" : ""));
-    const std::size_t masked = turns[i].role == "assistant" && turns[i].is_learned
-                                   ? std::min(tokens.size(), static_cast<std::size_t>(*format_.prefix_length))
-                                   : tokens.size();
-    std::fill_n(result.targets.begin() + static_cast<std::ptrdiff_t>(done), masked, kIgnoredTarget);
-    done += tokens.size();
+    const ChatTurn& turn = turns[i];
+    // A tool's answer is written as a user's turn with its own role.
+    const ChatFrame& frame = turn.role == "system"      ? format_.system
+                             : turn.role == "assistant" ? format_.assistant
+                                                        : format_.user;
+    text += filled(frame.before, turn.role);
+    if (!spans.empty() && spans.back().after == 0) spans.back().after = text.size();
+    AnswerSpan span = {.turn = i, .before = before, .begin = text.size()};
+    before = span.said = (text += frame_text(turn)).size();
+    span.end = (text += filled(frame.after, turn.role)).size();
+    if (turn.role == "assistant" && turn.is_learned) spans.push_back(span);
   }
-  if (done != result.tokens.size())
-    throw DataError(fmt::format("the turns have {} tokens and their conversation {}", done, result.tokens.size()));
-  return result;
+  if (!spans.empty() && spans.back().after == 0) spans.back().after = text.size();
+  return targets_of(text, spans, tokenizer_);
+}
+
+ChatTokens ChatEncoder::encode_template(const std::vector<ChatTurn>& turns, const TemplateInput& tools) const try {
+  std::int64_t steps = kMostSteps;
+  const auto render = [&, content = content_of(turns)](const std::vector<ChatTurn>& some, bool generation_prompt) {
+    return render_template(some, tools, generation_prompt, content, steps);
+  };
+  return template_targets(turns, render, tokenizer_, image_token_);
+} catch (const DataError& e) {
+  const auto first = std::find_if(turns.begin(), turns.end(), [](const ChatTurn& turn) { return turn.role != "system"; });
+  if (first == turns.end() || first->role != "assistant") throw;
+  throw DataError(fmt::format("{}; the conversation begins with the assistant, which some templates cannot write", e.what()));
+}
+
+ChatTokens ChatEncoder::encode_unmasked(const std::vector<ChatTurn>& turns, const TemplateInput& tools) const {
+  for (std::size_t i = 0; i < turns.size(); ++i)
+    if (!turns[i].is_learned)
+      throw DataError(
+          fmt::format("turn {} has weight 0, but the chat format {} learns every token", i + 1, format_.name));
+  std::string text;
+  std::int64_t steps = kMostSteps;
+  if (template_) {
+    text = render_template(turns, tools, /*generation_prompt=*/false, content_of(turns), steps).text;
+  } else {
+    for (const ChatTurn& turn : turns) text += turn.text;
+  }
+  const std::vector<int> tokens = tokenizer_.encode(text);
+  return {.tokens = tokens, .targets = tokens};
 }
 
 ChatTokens ChatEncoder::encode_with_targets(const std::vector<ChatTurn>& given, const TemplateInput& tools) const {
   const std::vector<ChatTurn> turns = prepared(given);
-  std::int64_t steps = kMostSteps;
   check_fields(turns, tools);
-  if (!format_.masks) {
-    for (std::size_t i = 0; i < turns.size(); ++i)
-      if (!turns[i].is_learned)
-        throw DataError(
-            fmt::format("turn {} has weight 0, but the chat format {} learns every token", i + 1, format_.name));
-    const std::vector<int> tokens = tokenizer_.encode(render(turns, tools, steps));
-    return {.tokens = tokens, .targets = tokens};
-  }
+  if (!format_.masks) return encode_unmasked(turns, tools);
   check_texts(turns);
-  if (format_.prefix_length) return mask_each_turn(turns, tools, steps);
-  const auto render_some = [&](const std::vector<ChatTurn>& some, bool generation_prompt) {
-    return render_template(some, tools, generation_prompt, steps);
-  };
-  return template_targets(turns, render_some, tokenizer_);
+  return template_ ? encode_template(turns, tools) : encode_frames(turns);
 }
 
 }  // namespace braid

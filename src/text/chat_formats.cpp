@@ -6,18 +6,15 @@
 namespace braid {
 namespace {
 
-ChatFormat own_template(std::string name, bool has_bos, std::optional<int> prefix_length) {
-  return {.name = std::move(name), .own_template = true, .has_bos = has_bos, .prefix_length = prefix_length};
-}
+ChatFormat own_template(std::string name) { return {.name = std::move(name), .own_template = true}; }
 
-ChatFormat chatml(std::string name, bool has_bos, int prefix_length) {
+ChatFormat chatml(std::string name, bool has_bos) {
   const ChatFrame turn = {"<|im_start|>{role}\n", "<|im_end|>\n"};
   return {.name = std::move(name),
           .system = turn,
           .user = turn,
           .assistant = turn,
-          .has_bos = has_bos,
-          .prefix_length = prefix_length};
+          .has_bos = has_bos};
 }
 
 ChatFormat llama31(std::string name) {
@@ -27,48 +24,44 @@ ChatFormat llama31(std::string name) {
           .user = turn,
           .assistant = turn,
           .has_bos = true,
-          .strips = true,
-          .prefix_length = 4};
+          .strips = true};
 }
 
 ChatFormat without_masks(std::string name, bool own) {
-  return {.name = std::move(name), .own_template = own, .masks = false, .prefix_length = 0};
+  return {.name = std::move(name), .own_template = own, .masks = false};
 }
 
-// Names, texts and masks are those of Megatron-LM's tokenizers for multimodal models and for fine-tuning.
+// Names and texts are those of Megatron-LM's tokenizers for multimodal models and for fine-tuning.
 const std::vector<ChatFormat>& formats() {
   static const std::vector<ChatFormat> all = {
-      own_template("nemotron6-moe", false, std::nullopt),
+      own_template("nemotron6-moe"),
       {.name = "nemotron5",
        .system = {"<SPECIAL_14>{role}\n", "<SPECIAL_15>\n"},
        .user = {"<SPECIAL_14>{role}\n", "<SPECIAL_15>\n"},
        .assistant = {"<SPECIAL_14>{role}\n", "<SPECIAL_15>\n"},
-       .has_bos = true,
-       .prefix_length = 3},
+       .has_bos = true},
       {.name = "nemotron5-aligned",
        .system = {"{Role}\n", "\n[PREFIX]"},
        .user = {"{Role}\n", "\n[PREFIX]"},
        .assistant = {"{Role}\n", "\n[PREFIX]"},
-       .has_bos = true,
-       .prefix_length = 2},
+       .has_bos = true},
       {.name = "nemotron-h-aligned",  // the user's turn announces the assistant's, which begins with its text
        .system = {"<SPECIAL_10>System\n", "\n"},
        .user = {"<SPECIAL_11>User\n", "\n<SPECIAL_11>Assistant\n"},
        .assistant = {"", "\n"},
        .strips = true,
-       .prefix_length = 0},
+       .announces_answers = true},
       {.name = "nemotron-nano-v2",
        .system = {"<SPECIAL_10>System\n", "\n"},
        .user = {"<SPECIAL_11>User\n", "\n"},
        .assistant = {"<SPECIAL_11>Assistant\n", "\n<SPECIAL_12>\n"},
        .strips = true,
-       .drops_think_switches = true,
-       .prefix_length = 3},
-      own_template("chatml", false, 3),
-      chatml("qwen2p0", false, 3),
-      chatml("qwen2p5", false, 3),
-      chatml("nvlm-yi-34b", true, 4),
-      own_template("llama3", true, 4),
+       .drops_think_switches = true},
+      own_template("chatml"),
+      chatml("qwen2p0", false),
+      chatml("qwen2p5", false),
+      chatml("nvlm-yi-34b", true),
+      own_template("llama3"),
       llama31("llama3p1"),
       llama31("llama3p2"),
       {.name = "mistral",
@@ -76,7 +69,7 @@ const std::vector<ChatFormat>& formats() {
        .assistant = {" ", "{eos}"},
        .has_bos = true,
        .has_system = false,
-       .prefix_length = 0},
+       .announces_answers = true},
       without_masks("identity", false),
       without_masks("default", true),
   };

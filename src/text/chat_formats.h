@@ -1,7 +1,6 @@
 // How conversations are written for each family of models, as data.
 #pragma once
 
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,17 +16,17 @@ struct ChatFormat {
   bool own_template = false;  // written by the tokenizer's chat template, not by the frames
   ChatFrame system{}, user{}, assistant{};
   bool has_bos = false;
-  bool has_system = true;              // false: system turns are left out
-  bool strips = false;                 // white space around texts is removed
-  bool drops_think_switches = false;   // "/think" and "/no_think" are removed from what is not the assistant's
-  bool masks = true;                   // false: every token is a target
-  std::optional<int> prefix_length{};  // tokens of an assistant turn before its text; nothing: template_targets.h
+  bool has_system = true;             // false: system turns are left out
+  bool strips = false;                // white space around texts is removed
+  bool drops_think_switches = false;  // "/think" and "/no_think" are removed from what is not the assistant's
+  bool announces_answers = false;     // the user's turn ends with what announces the assistant
+  bool masks = true;                  // false: every token is a target
 };
 
 std::vector<std::string> chat_format_names();
 // ConfigError with the known names if there is no such format.
 const ChatFormat& chat_format(const std::string& name);
-// The words in angle brackets that the frames write: "<|im_end|>". Masks are right only if each is one token.
+// The words in angle brackets that the frames write: "<|im_end|>". A tokenizer that suits the format has a token for each.
 std::vector<std::string> markers_of(const ChatFormat& format);
 
 }  // namespace braid

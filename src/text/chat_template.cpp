@@ -38,13 +38,14 @@ constexpr int kDeepest = 1000;                  // statements, expressions and m
 
 class Rendering {
  public:
-  explicit Rendering(std::int64_t steps) : budget_(steps) {}
+  Rendering(std::int64_t steps, const std::tm& now) : budget_(steps), builtins_(heap_, budget_, now) {}
   std::int64_t steps_left() const { return budget_.steps_left(); }
 
-  std::string run(const TemplateBody& body, const nlohmann::ordered_json& variables) {
+  TemplateText run(const TemplateBody& body, const nlohmann::ordered_json& variables) {
     Frame& frame = frames_.emplace_back();
-    for (const auto& [name, value] : variables.items()) frame.variables[name] = from_json(value, heap_);
-    std::string out;
+    for (const auto& [name, value] : variables.items())
+      frame.variables[name] = name == "messages" ? messages(value) : from_json(value, heap_);
+    TemplateText out;
     execute(body, frame, out);
     return out;
   }
@@ -65,22 +66,40 @@ class Rendering {
     int& depth_;
   };
 
-  Flow execute(const TemplateBody& body, Frame& frame, std::string& out) {
+  // Every text of a message but its role is of a source.
+  TemplateValue messages(const nlohmann::ordered_json& list) {
+    if (!list.is_array()) return from_json(list, heap_);
+    TemplateList values;
+    for (const auto& message : list) {
+      if (!message.is_object()) {
+        values.push_back(from_json(message, heap_));
+        continue;
+      }
+      const int i = static_cast<int>(values.size());
+      TemplateMap map;
+      for (const auto& [key, value] : message.items())
+        map.put(key, from_json(value, heap_, key == "role" ? std::nullopt : std::optional(source_of(i, key))));
+      values.push_back(heap_.map(std::move(map)));
+    }
+    return heap_.list(std::move(values));
+  }
+
+  Flow execute(const TemplateBody& body, Frame& frame, TemplateText& out) {
     const Deeper deeper(*this);
     for (const TemplateStatement& statement : body)
       if (const Flow flow = execute(statement, frame, out); flow != Flow::Next) return flow;
     return Flow::Next;
   }
 
-  Flow execute(const TemplateStatement& statement, Frame& frame, std::string& out) {
+  Flow execute(const TemplateStatement& statement, Frame& frame, TemplateText& out) {
     budget_.step();
     line_ = statement.line;
     switch (statement.kind) {
       case StatementKind::Text:
-        write(statement.text, out);
+        write({statement.text, {}}, out);
         break;
       case StatementKind::Output:
-        write(to_text(evaluate(*statement.value, frame)), out);
+        write(to_text_with_origins(evaluate(*statement.value, frame)), out);
         break;
       case StatementKind::If:
         return execute(evaluate(*statement.value, frame).truth() ? statement.body : statement.otherwise, frame, out);
@@ -103,9 +122,9 @@ class Rendering {
     return Flow::Next;
   }
 
-  void write(const std::string& text, std::string& out) {
-    budget_.bytes(text.size());
-    out += text;
+  void write(const TemplateText& text, TemplateText& out) {
+    budget_.bytes(text.text.size());
+    out.append(text);
   }
 
   static void bind(const std::vector<std::string>& names, const TemplateValue& value, Frame& frame,
@@ -121,7 +140,7 @@ class Rendering {
     for (std::size_t i = 0; i < names.size(); ++i) frame.variables[names[i]] = parts[i];
   }
 
-  Flow loop(const TemplateStatement& statement, Frame& outer, std::string& out) {
+  Flow loop(const TemplateStatement& statement, Frame& outer, TemplateText& out) {
     TemplateList items = builtins_.items_of(evaluate(*statement.value, outer));
     if (statement.condition) {
       Frame& trial = frames_.emplace_back(Frame{{}, &outer});
@@ -162,7 +181,7 @@ class Rendering {
     if (statement.value) {
       value = evaluate(*statement.value, frame);
     } else {
-      std::string text;
+      TemplateText text;
       execute(statement.body, frames_.emplace_back(Frame{{}, &frame}), text);
       value = TemplateValue(std::move(text));
     }
@@ -292,14 +311,14 @@ class Rendering {
                               : i >= without_default ? evaluate(*statement.defaults[i - without_default], frame)
                                                      : TemplateValue(TemplateUndefined{name});
     }
-    std::string text;
+    TemplateText text;
     execute(statement.body, frame, text);
     return TemplateValue(std::move(text));
   }
 
   TemplateHeap heap_;
   TemplateBudget budget_;
-  TemplateBuiltins builtins_{heap_, budget_};
+  TemplateBuiltins builtins_;
   std::deque<Frame> frames_;  // kept until the end, since macros refer to them
   std::deque<TemplateMacro> macros_;
   int depth_ = 0;
@@ -312,21 +331,28 @@ struct ChatTemplate::Parsed {
   TemplateBody body;
 };
 
-ChatTemplate::ChatTemplate(std::string_view source, std::string name)
-    : parsed_(std::make_unique<Parsed>(Parsed{parse_template(source, name)})), name_(std::move(name)) {}
+std::tm local_time() {
+  const std::time_t now = std::time(nullptr);
+  std::tm local{};
+  localtime_r(&now, &local);
+  return local;
+}
+
+ChatTemplate::ChatTemplate(std::string_view source, std::string name, const std::tm& now)
+    : parsed_(std::make_unique<Parsed>(Parsed{parse_template(source, name)})), name_(std::move(name)), now_(now) {}
 ChatTemplate::~ChatTemplate() = default;
 ChatTemplate::ChatTemplate(ChatTemplate&&) noexcept = default;
 
 std::string ChatTemplate::render(const nlohmann::ordered_json& variables) const {
   std::int64_t steps = kMostSteps;
-  return render(variables, steps);
+  return render(variables, steps).text;
 }
 
-std::string ChatTemplate::render(const nlohmann::ordered_json& variables, std::int64_t& steps) const {
+TemplateText ChatTemplate::render(const nlohmann::ordered_json& variables, std::int64_t& steps) const {
   const std::int64_t given = std::min(steps, kMostSteps);
-  Rendering rendering(given);
+  Rendering rendering(given, now_);
   try {
-    std::string text = rendering.run(parsed_->body, variables);
+    TemplateText text = rendering.run(parsed_->body, variables);
     steps -= given - rendering.steps_left();
     return text;
   } catch (const DataError& e) {

@@ -91,6 +91,7 @@ Decoder::Decoder(const JsonPlace& place) : separator_(place.is_null() ? " " : ""
 void Decoder::add(const JsonPlace& place) {
   if (place.type() != "Sequence") {
     steps_.push_back(step_of(place));
+    has_byte_level_ |= place.type() == "ByteLevel";
     return;
   }
   for (const JsonPlace& part : place["decoders"].elements()) add(part);
@@ -129,6 +130,16 @@ Decoder::Step Decoder::step_of(const JsonPlace& place) const {
       fmt::format("has type {}; known decoders: Sequence, ByteLevel, ByteFallback, Fuse, Replace, Strip, "
                   "Metaspace",
                   in_quotes(type)));
+}
+
+std::string bytes_of_piece(const std::string& token) {
+  if (const auto byte = byte_of(token)) return {*byte};
+  return from_metaspace({token}, "\u2581", /*drop_first=*/false).front();
+}
+
+std::string Decoder::bytes(const std::string& token) const {
+  std::string bytes;
+  return has_byte_level_ ? (append_byte_level_bytes(bytes, token) ? bytes : token) : bytes_of_piece(token);
 }
 
 std::string Decoder::decode(Tokens tokens) const {

@@ -83,6 +83,15 @@ class HfCodec : public TokenCodec {
     return model_.vocabulary().has(id) ? std::optional(model_.vocabulary().token(id)) : std::nullopt;
   }
 
+  std::string bytes(int id) const override {
+    const AddedToken* added = added_.with_id(id);
+    return added ? added->content : decoder_.bytes(model_.vocabulary().token(id));
+  }
+  bool is_special(int id) const override {
+    const AddedToken* added = added_.with_id(id);
+    return added && added->special;
+  }
+
   int vocab_size() const override { return added_.end_id(); }
 
  private:

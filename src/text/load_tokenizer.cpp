@@ -16,6 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr std::int64_t kLargestId = 1 << 30;
 constexpr std::uintmax_t kLargestFile = 512 << 20;  // the largest known tokenizer.json has 33 MB
 
 std::string read_whole(const fs::path& path) {
@@ -59,6 +60,20 @@ void read_template_files(const fs::path& folder, TokenizerSettings& settings) {
   settings.tool_template = fs::exists(for_tools) ? std::optional(read_whole(for_tools)) : std::nullopt;
 }
 
+// "eos_token_id": 2, or [2, 11].
+std::vector<int> read_stop_ids(const fs::path& path) {
+  if (!fs::exists(path)) return {};
+  const nlohmann::json json = parse_json_file(read_whole(path), path.string());
+  const JsonPlace place = JsonPlace(json, path.string())["eos_token_id"];
+  std::vector<int> ids;
+  const auto add = [&](const JsonPlace& id) { ids.push_back(static_cast<int>(id.integer(0, kLargestId))); };
+  if (place.value().is_array())
+    for (const JsonPlace& id : place.elements()) add(id);
+  else if (!place.is_null())
+    add(place);
+  return ids;
+}
+
 TokenizerSettings read_settings(const std::optional<JsonPlace>& config, const fs::path& folder) {
   TokenizerSettings settings;
   if (config) {
@@ -66,6 +81,7 @@ TokenizerSettings read_settings(const std::optional<JsonPlace>& config, const fs
                 read_token((*config)["pad_token"]), read_token((*config)["unk_token"])};
     read_templates((*config)["chat_template"], settings);
   }
+  settings.stop_ids = read_stop_ids(folder / "generation_config.json");
   read_template_files(folder, settings);
   return settings;
 }

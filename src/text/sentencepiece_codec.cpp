@@ -3,6 +3,7 @@
 #include <sentencepiece_processor.h>
 
 #include "base/error.h"
+#include "text/decoder.h"
 
 namespace braid {
 namespace {
@@ -44,6 +45,9 @@ class SentencePieceCodec : public TokenCodec {
   std::optional<std::string> token(int id) const override {
     return id >= 0 && id < vocab_size() ? std::optional(model_.IdToPiece(id)) : std::nullopt;
   }
+
+  std::string bytes(int id) const override { return bytes_of_piece(model_.IdToPiece(id)); }
+  bool is_special(int id) const override { return model_.IsControl(id); }
 
   int vocab_size() const override { return model_.GetPieceSize(); }
 

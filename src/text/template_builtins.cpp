@@ -5,16 +5,20 @@
 
 #include "base/error.h"
 #include "base/strings.h"
+#include "text/template_format.h"
 #include "text/template_text.h"
 
 namespace braid {
 namespace {
 
-const std::vector<std::string> kFunctions = {"range", "namespace", "dict", "raise_exception"};
+const std::vector<std::string> kFunctions = {"range", "namespace", "dict", "raise_exception",
+                                             "strftime_now"};
 const std::vector<std::string> kTextMethods = {"strip",  "lstrip",  "rstrip", "startswith", "endswith", "split",
                                                "rsplit", "replace", "upper",  "lower",      "title",    "capitalize",
-                                               "find",   "join",    "count",  "splitlines"};
+                                               "find",   "join",    "count",  "splitlines", "format", "removeprefix",
+                                               "removesuffix", "partition", "rpartition", "isdigit"};
 const std::vector<std::string> kMapMethods = {"items", "keys", "values", "get"};
+const std::string kNothing;
 TemplateValue none() { return TemplateNone{}; }
 
 // Whether `text` has one of these at an end; the argument is a string or a list of them.
@@ -24,6 +28,45 @@ bool any_of_texts(const TemplateValue& wanted, const std::string& user, const Ha
   if (!list) return has_it(text_of(wanted, user));
   return std::any_of((*list)->begin(), (*list)->end(),
                      [&](const TemplateValue& one) { return has_it(text_of(one, user)); });
+}
+
+// The characters from `from` up to `to`.
+TemplateText part_of(const TemplateText& text, const TemplateList& characters, std::int64_t from, std::int64_t to) {
+  std::size_t begin = 0, size = 0;
+  for (std::int64_t i = 0; i < to; ++i)
+    (i < from ? begin : size) += characters[static_cast<std::size_t>(i)].get<std::string>()->size();
+  return text.part(begin, size);
+}
+
+TemplateText stripped(const TemplateText& text, const std::string* characters, bool left, bool right) {
+  const std::size_t size = strip_text(text.text, characters, left, right).size();
+  const std::size_t begin = left ? text.text.size() - strip_text(text.text, characters, true, false).size() : 0;
+  return text.part(begin, size);
+}
+
+// The parts of a text, in order, with a separator between them; null: white space.
+TemplateList parts_of(const TemplateText& text, const std::vector<std::string>& parts, const std::string* separator) {
+  TemplateList result;
+  std::size_t at = 0;
+  for (const std::string& part : parts) {
+    if (!separator) at = text.text.find(part, at);
+    result.emplace_back(text.part(at, part.size()));
+    at += part.size() + (separator ? separator->size() : 0);
+  }
+  return result;
+}
+
+TemplateText replaced(const TemplateText& text, const std::string& old, const TemplateText& with, std::int64_t most) {
+  if (old.empty()) throw DataError("replacing an empty text is not supported");
+  TemplateText result;
+  std::size_t done = 0;
+  for (std::size_t at; most != 0 && (at = text.text.find(old, done)) != std::string::npos; --most) {
+    result.append(text.part(done, at - done));
+    result.append(with);
+    done = at + old.size();
+  }
+  result.append(text.part(done, std::string::npos));
+  return result;
 }
 
 }  // namespace
@@ -56,8 +99,8 @@ const TemplateValue* TemplateArguments::find(std::size_t index, const char* name
   return nullptr;
 }
 
-TemplateValue TemplateBuiltins::keep(std::string text) {
-  budget_.bytes(text.size());
+TemplateValue TemplateBuiltins::keep(TemplateText text) {
+  budget_.bytes(text.text.size());
   return TemplateValue(std::move(text));
 }
 
@@ -81,7 +124,7 @@ TemplateList TemplateBuiltins::items_of(const TemplateValue& value) {
     for (const auto& [key, item] : (*map)->items) items.emplace_back(key);
   } else if (const auto* text = value.get<std::string>()) {
     budget_.bytes(text->size() * sizeof(TemplateValue));
-    for (std::string& character : characters_of(*text)) items.emplace_back(std::move(character));
+    items = parts_of(value.text(), characters_of(*text), &kNothing);
   } else if (!value.is<TemplateUndefined>()) {
     throw DataError(fmt::format("{} is not a list", value.type_name()));
   }
@@ -134,13 +177,14 @@ TemplateValue TemplateBuiltins::slice(const TemplateValue& value, const Template
     return std::clamp(at < 0 ? at + size : at, least, most);
   };
   const std::int64_t from = bound(begin, by > 0 ? 0 : size - 1), to = bound(end, by > 0 ? size : -1);
+  if (is_text && by == 1) return part_of(value.text(), items, from, to);
   TemplateList chosen;
   for (std::int64_t i = from; by > 0 ? i < to : i > to; i += std::clamp(by, -size - 1, size + 1))
     chosen.push_back(items[static_cast<std::size_t>(i)]);
   if (!is_text) return keep(std::move(chosen));
   std::string text;
   for (const TemplateValue& character : chosen) text += *character.get<std::string>();
-  return keep(std::move(text));
+  return keep(TemplateText{std::move(text), {}});
 }
 
 TemplateValue TemplateBuiltins::method(const TemplateValue& self, const std::string& name,
@@ -153,12 +197,13 @@ TemplateValue TemplateBuiltins::method(const TemplateValue& self, const std::str
     throw DataError(
         fmt::format("{} has no method {}; known: {}", self.type_name(), in_quotes(name), fmt::join(known, ", ")));
   }
-  if (const auto* text = self.get<std::string>()) return text_method(*text, name, arguments);
+  if (self.is<std::string>()) return text_method(self.text(), name, arguments);
   return map_method(**self.get<TemplateMap*>(), name, arguments);
 }
 
-TemplateValue TemplateBuiltins::text_method(const std::string& self, const std::string& name,
+TemplateValue TemplateBuiltins::text_method(const TemplateText& given, const std::string& name,
                                             const TemplateArguments& arguments) {
+  const std::string& self = given.text;
   const TemplateValue* first = arguments.find(0, "sep");
   const bool has_text = first && !first->is<TemplateNone>();
   const auto text = [&](std::size_t i) -> const std::string& {
@@ -168,39 +213,60 @@ TemplateValue TemplateBuiltins::text_method(const std::string& self, const std::
     const TemplateValue* most = arguments.find(i, key);
     return most ? integer_of(*most, name) : -1;
   };
-  const auto list = [&](std::vector<std::string> parts) {
-    TemplateList items;
-    for (std::string& part : parts) items.emplace_back(std::move(part));
+  const auto list = [&](const std::vector<std::string>& parts, const std::string* separator) {
     budget_.bytes(self.size());
-    return keep(std::move(items));
+    return keep(parts_of(given, parts, separator));
+  };
+  const auto with_case = [&](std::string changed) {  // of as many bytes
+    return keep(TemplateText{std::move(changed), given.origins});
   };
   if (name == "strip" || name == "lstrip" || name == "rstrip")
-    return keep(strip_text(self, has_text ? &text(0) : nullptr, name != "rstrip", name != "lstrip"));
+    return keep(stripped(given, has_text ? &text(0) : nullptr, name != "rstrip", name != "lstrip"));
   if (name == "startswith")
     return any_of_texts(needed_argument(arguments, 0, "prefix", name), name,
                         [&](const auto& t) { return self.starts_with(t); });
   if (name == "endswith")
     return any_of_texts(needed_argument(arguments, 0, "suffix", name), name,
                         [&](const auto& t) { return self.ends_with(t); });
-  if (name == "split") return list(split_text(self, has_text ? &text_of(*first, name) : nullptr, count(1, "maxsplit")));
-  if (name == "rsplit")
-    return list(rsplit_text(self, text_of(needed_argument(arguments, 0, "sep", name), name), count(1, "maxsplit")));
-  if (name == "splitlines") return list(lines_of(self));
+  if (name == "split") {
+    const std::string* separator = has_text ? &text_of(*first, name) : nullptr;
+    return list(split_text(self, separator, count(1, "maxsplit")), separator);
+  }
+  if (name == "rsplit") {
+    const std::string& separator = text_of(needed_argument(arguments, 0, "sep", name), name);
+    return list(rsplit_text(self, separator, count(1, "maxsplit")), &separator);
+  }
+  if (name == "splitlines") {
+    const std::string end = "\n";
+    return list(lines_of(self), &end);
+  }
   if (name == "replace") {
     budget_.bytes(self.size() * (text(1).size() / std::max<std::size_t>(text(0).size(), 1) + 1));
-    return replace_text(self, text(0), text(1), count(2, "count"));
+    text(1);  // refuses what is not a string
+    return replaced(given, text(0), arguments.find(1, "text")->text(), count(2, "count"));
   }
-  if (name == "upper") return keep(upper_text(self));
-  if (name == "lower") return keep(lower_text(self));
-  if (name == "title") return keep(title_text(self));
-  if (name == "capitalize") return keep(capitalize_text(self));
+  if (name == "upper") return with_case(upper_text(self));
+  if (name == "lower") return with_case(lower_text(self));
+  if (name == "title") return with_case(title_text(self));
+  if (name == "capitalize") return with_case(capitalize_text(self));
   if (name == "find") {
     const std::size_t at = self.find(text(0));
     return at == std::string::npos ? std::int64_t{-1}
                                    : static_cast<std::int64_t>(character_count(std::string_view(self).substr(0, at)));
   }
+  if (name == "format") return keep(format_braces(given, arguments));
+  if (name == "removeprefix") return self.starts_with(text(0)) ? given.part(text(0).size(), self.npos) : given;
+  if (name == "removesuffix") return self.ends_with(text(0)) ? given.part(0, self.size() - text(0).size()) : given;
+  if (name == "isdigit") return !self.empty() && self.find_first_not_of("0123456789") == self.npos;
+  if (name == "partition" || name == "rpartition") {
+    const std::size_t at = name == "partition" ? self.find(text(0)) : self.rfind(text(0));
+    if (at == self.npos && name == "partition") return keep(TemplateList{given, TemplateText{}, TemplateText{}});
+    if (at == self.npos) return keep(TemplateList{TemplateText{}, TemplateText{}, given});
+    const std::size_t size = text(0).size();
+    return keep(TemplateList{given.part(0, at), given.part(at, size), given.part(at + size, self.npos)});
+  }
   if (name == "count") return static_cast<std::int64_t>(split_text(self, &text(0), -1).size()) - 1;
-  return list_filter("join", needed_argument(arguments, 0, "list", name), {{self}, {}});  // join
+  return list_filter("join", needed_argument(arguments, 0, "list", name), {{given}, {}});  // join
 }
 
 TemplateValue TemplateBuiltins::map_method(const TemplateMap& self, const std::string& name,
@@ -225,6 +291,8 @@ TemplateValue TemplateBuiltins::function(const std::string& name, const Template
   if (name == "raise_exception")
     throw DataError(fmt::format("the template refuses the conversation: {}",
                                 to_text(needed_argument(arguments, 0, "message", name))));
+  if (name == "strftime_now")
+    return keep(TemplateText{format_time(text_of(needed_argument(arguments, 0, "format", name), name), now_), {}});
   if (name == "range") {
     const auto bound = [&](std::size_t i) { return integer_of(arguments.positional[i], name); };
     const std::size_t count = arguments.positional.size();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <ctime>
 #include <string>
 #include <utility>
 #include <vector>
@@ -46,7 +47,9 @@ std::int64_t integer_of(const TemplateValue& value, const std::string& user);
 // Each throws a DataError for unknown names and unsuitable values.
 class TemplateBuiltins {
  public:
-  TemplateBuiltins(TemplateHeap& heap, TemplateBudget& budget) : heap_(heap), budget_(budget) {}
+  // `now` is the time of strftime_now.
+  TemplateBuiltins(TemplateHeap& heap, TemplateBudget& budget, const std::tm& now)
+      : heap_(heap), budget_(budget), now_(now) {}
 
   TemplateValue filter(const std::string& name, const TemplateValue& value, const TemplateArguments& arguments);
   bool test(const std::string& name, const TemplateValue& value, const TemplateArguments& arguments);
@@ -64,17 +67,20 @@ class TemplateBuiltins {
   TemplateValue item(const TemplateValue& value, const TemplateValue& index);
 
  private:
-  TemplateValue keep(std::string text);
+  TemplateValue keep(TemplateText text);
   TemplateValue keep(TemplateList list);
+  TemplateValue sorted(TemplateList items, const TemplateArguments& arguments);
+  TemplateValue dict_sorted(const TemplateValue& value, const TemplateArguments& arguments);
   TemplateValue select(const std::string& name, const TemplateValue& value, const TemplateArguments& arguments);
   TemplateValue map(const TemplateValue& value, const TemplateArguments& arguments);
   TemplateValue text_filter(const std::string& name, const TemplateValue& value, const TemplateArguments& arguments);
   TemplateValue list_filter(const std::string& name, const TemplateValue& value, const TemplateArguments& arguments);
-  TemplateValue text_method(const std::string& self, const std::string& name, const TemplateArguments& arguments);
+  TemplateValue text_method(const TemplateText& self, const std::string& name, const TemplateArguments& arguments);
   TemplateValue map_method(const TemplateMap& self, const std::string& name, const TemplateArguments& arguments);
 
   TemplateHeap& heap_;
   TemplateBudget& budget_;
+  const std::tm now_;
 };
 
 }  // namespace braid

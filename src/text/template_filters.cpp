@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/strings.h"
 #include "text/template_builtins.h"
+#include "text/template_format.h"
 #include "text/template_text.h"
 
 namespace braid {
@@ -15,19 +16,18 @@ namespace {
 const std::vector<std::string> kTextFilters = {"trim", "upper",   "lower",  "title",  "capitalize", "string",
                                                "safe", "replace", "tojson", "indent", "int",        "float"};
 const std::vector<std::string> kListFilters = {"length", "count",   "first", "last",  "list",
-                                               "join",   "reverse", "items", "unique"};
+                                               "join",   "reverse", "items", "unique", "sort"};
 const std::vector<std::string> kSelections = {"selectattr", "rejectattr", "select", "reject"};
 
-std::string indented(const std::string& text, std::int64_t width, bool first) {
+TemplateText indented(const TemplateText& text, std::int64_t width, bool first) {
   if (width < 0 || width > 1000) throw DataError("indent needs a width from 0 to 1000");
-  const std::string space(static_cast<std::size_t>(width), ' ');
-  std::string result;
-  bool is_first = true;
-  for (const std::string& line : split(text, '\n')) {
-    if (!is_first) result += '\n';
-    if (!line.empty() && (first || !is_first)) result += space;
-    result += line;
-    is_first = false;
+  const TemplateText space = {std::string(static_cast<std::size_t>(width), ' '), {}};
+  TemplateText result;
+  std::size_t done = 0;
+  for (const std::string& line : split(text.text, '\n')) {
+    if (!line.empty() && (first || done > 0)) result.append(space);
+    result.append(text.part(done, line.size() + 1));
+    done += line.size() + 1;
   }
   return result;
 }
@@ -46,6 +46,35 @@ double to_float(const TemplateValue& value) {
   return value.is_number() ? value.number() : 0;
 }
 
+// tojson(ensure_ascii, indent, separators, sort_keys), as transformers defines it.
+JsonStyle json_style(const TemplateArguments& arguments) {
+  JsonStyle style;
+  const auto given = [&](std::size_t i, const char* key) -> const TemplateValue* {
+    const TemplateValue* value = arguments.find(i, key);
+    return value && !value->is<TemplateNone>() ? value : nullptr;
+  };
+  if (const TemplateValue* value = given(0, "ensure_ascii")) style.ensure_ascii = value->truth();
+  if (const TemplateValue* value = given(1, "indent"))
+    style.indent = static_cast<int>(std::clamp<std::int64_t>(integer_of(*value, "tojson"), -1, 16));
+  if (style.indent >= 0) style.item_separator = ",";
+  if (const TemplateValue* value = given(2, "separators")) {
+    const auto* list = value->get<TemplateList*>();
+    if (!list || (*list)->size() != 2) throw DataError("tojson needs two separators");
+    style.item_separator = text_of((**list)[0], "tojson");
+    style.key_separator = text_of((**list)[1], "tojson");
+  }
+  if (const TemplateValue* value = given(3, "sort_keys")) style.sort_keys = value->truth();
+  return style;
+}
+
+bool is_less(const TemplateValue& a, const TemplateValue& b, bool with_case) {
+  if (a.is_number() && b.is_number()) return a.number() < b.number();
+  if (!a.is<std::string>() || !b.is<std::string>())
+    throw DataError(fmt::format("{} and {} cannot be sorted", a.type_name(), b.type_name()));
+  const std::string &left = *a.get<std::string>(), &right = *b.get<std::string>();
+  return with_case ? left < right : lower_text(left) < lower_text(right);
+}
+
 }  // namespace
 
 TemplateValue TemplateBuiltins::filter(const std::string& name, const TemplateValue& value,
@@ -61,12 +90,14 @@ TemplateValue TemplateBuiltins::filter(const std::string& name, const TemplateVa
     const TemplateValue* given = arguments.find(0, "default_value");
     return !replaced ? value : given ? *given : TemplateValue("");
   }
+  if (name == "dictsort") return dict_sorted(value, arguments);
+  if (name == "format") return keep(format_percent(to_text_with_origins(value), arguments.positional));
   if (name == "abs") {
     if (value.is<double>()) return std::abs(value.number());
     const std::int64_t integer = integer_of(value, "abs");
     return integer < -INT64_MAX ? integer : std::abs(integer);
   }
-  std::vector<std::string> known = {"map", "default", "abs"};
+  std::vector<std::string> known = {"map", "default", "abs", "dictsort", "format"};
   for (const auto* names : {&kTextFilters, &kListFilters, &kSelections})
     known.insert(known.end(), names->begin(), names->end());
   throw DataError(fmt::format("the filter {} is not supported; known: {}", in_quotes(name), fmt::join(known, ", ")));
@@ -77,12 +108,10 @@ TemplateValue TemplateBuiltins::text_filter(const std::string& name, const Templ
   if (name == "int") return to_integer(value);
   if (name == "float") return to_float(value);
   if (name == "tojson") {
-    const TemplateValue* indent = arguments.find(0, "indent");
-    const std::int64_t width = indent && !indent->is<TemplateNone>() ? integer_of(*indent, "tojson") : -1;
-    return keep(to_json(value, static_cast<int>(std::clamp<std::int64_t>(width, -1, 16))));
+    return keep(to_json(value, json_style(arguments)));
   }
-  const std::string text = to_text(value);
-  budget_.bytes(text.size());
+  const TemplateText text = to_text_with_origins(value);
+  budget_.bytes(text.text.size());
   if (name == "string" || name == "safe") return text;
   if (name == "indent") {
     const TemplateValue *width = arguments.find(0, "width"), *first = arguments.find(1, "first");
@@ -107,12 +136,12 @@ TemplateValue TemplateBuiltins::list_filter(const std::string& name, const Templ
   }
   if (name == "join") {
     const TemplateValue *separator = arguments.find(0, "d"), *by = arguments.find(1, "attribute");
-    std::string text;
+    TemplateText text;
     for (std::size_t i = 0; i < items.size(); ++i) {
-      const std::size_t before = text.size();
-      if (i > 0 && separator) text += to_text(*separator);
-      text += to_text(by ? attribute(items[i], text_of(*by, name)) : items[i]);
-      budget_.bytes(text.size() - before);
+      const std::size_t before = text.text.size();
+      if (i > 0 && separator) text.append(to_text_with_origins(*separator));
+      text.append(to_text_with_origins(by ? attribute(items[i], text_of(*by, name)) : items[i]));
+      budget_.bytes(text.text.size() - before);
     }
     return text;
   }
@@ -121,8 +150,9 @@ TemplateValue TemplateBuiltins::list_filter(const std::string& name, const Templ
     if (!value.is<std::string>()) return keep(std::move(items));
     std::string text;
     for (const TemplateValue& character : items) text += *character.get<std::string>();
-    return keep(std::move(text));
+    return keep(TemplateText{std::move(text), {}});
   }
+  if (name == "sort") return sorted(std::move(items), arguments);
   if (name == "unique") {
     TemplateList seen;
     for (const TemplateValue& item : items) {
@@ -132,6 +162,34 @@ TemplateValue TemplateBuiltins::list_filter(const std::string& name, const Templ
     return keep(std::move(seen));
   }
   return keep(std::move(items));
+}
+
+// sort(reverse, case_sensitive, attribute).
+TemplateValue TemplateBuiltins::sorted(TemplateList items, const TemplateArguments& arguments) {
+  const auto is_set = [&](std::size_t i, const char* key) { return arguments.find(i, key) && arguments.find(i, key)->truth(); };
+  const bool reverse = is_set(0, "reverse"), with_case = is_set(1, "case_sensitive");
+  const TemplateValue* by = arguments.find(2, "attribute");
+  const auto key = [&](const TemplateValue& item) { return by ? attribute(item, text_of(*by, "sort")) : item; };
+  std::stable_sort(items.begin(), items.end(), [&](const TemplateValue& a, const TemplateValue& b) {
+    budget_.step();
+    return is_less(key(reverse ? b : a), key(reverse ? a : b), with_case);
+  });
+  return keep(std::move(items));
+}
+
+// dictsort(case_sensitive, by, reverse): pairs of keys and values.
+TemplateValue TemplateBuiltins::dict_sorted(const TemplateValue& value, const TemplateArguments& arguments) {
+  const auto is_set = [&](std::size_t i, const char* key) { return arguments.find(i, key) && arguments.find(i, key)->truth(); };
+  const bool with_case = is_set(0, "case_sensitive"), reverse = is_set(2, "reverse");
+  const TemplateValue* by = arguments.find(1, "by");
+  const std::size_t part = by && text_of(*by, "dictsort") == "value" ? 1 : 0;
+  TemplateList pairs = items_of(method(value, "items", {}));
+  std::stable_sort(pairs.begin(), pairs.end(), [&](const TemplateValue& a, const TemplateValue& b) {
+    budget_.step();
+    const TemplateList &left = **(reverse ? b : a).get<TemplateList*>(), &right = **(reverse ? a : b).get<TemplateList*>();
+    return is_less(left[part], right[part], with_case);
+  });
+  return keep(std::move(pairs));
 }
 
 // selectattr("role", "equalto", "user") and the like.
@@ -201,6 +259,8 @@ bool TemplateBuiltins::test(const std::string& name, const TemplateValue& value,
     if (by == 0 || by == -1) throw DataError("divisibleby needs another number");
     return integer() % by == 0;
   }
+  if (name == "lt" || name == "gt") return is_less(name == "lt" ? value : other(), name == "lt" ? other() : value, true);
+  if (name == "le" || name == "ge") return !is_less(name == "le" ? other() : value, name == "le" ? value : other(), true);
   if (name == "equalto" || name == "eq" || name == "sameas") return value == other();
   if (name == "ne") return !(value == other());
   if (name == "in") {
@@ -209,7 +269,8 @@ bool TemplateBuiltins::test(const std::string& name, const TemplateValue& value,
     return std::find(items.begin(), items.end(), value) != items.end();
   }
   std::vector<std::string> known = {"iterable", "sequence", "odd",    "even", "divisibleby",
-                                    "equalto",  "ne",       "sameas", "in"};
+                                    "equalto",  "ne",       "sameas", "in",   "lt",
+                                    "gt",       "le",       "ge"};
   for (const auto& entry : simple) known.push_back(entry.first);
   throw DataError(fmt::format("the test {} is not supported; known: {}", in_quotes(name), fmt::join(known, ", ")));
 }

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/strings.h"
+#include "text/template_format.h"
 
 namespace braid {
 namespace {
@@ -101,8 +102,14 @@ TemplateValue apply_operator(const std::string& symbol, const TemplateValue& lef
   if (symbol == "not in") return !contains_value(right, left, builtins, budget);
   const bool texts = left.is<std::string>() && right.is<std::string>();
   if (symbol == "~" || (symbol == "+" && texts)) {
-    std::string text = to_text(left) + to_text(right);
-    budget.bytes(text.size());
+    TemplateText text = to_text_with_origins(left);
+    text.append(to_text_with_origins(right));
+    budget.bytes(text.text.size());
+    return TemplateValue(std::move(text));
+  }
+  if (symbol == "%" && left.is<std::string>()) {
+    TemplateText text = format_percent(left.text(), right.is<TemplateList*>() ? builtins.items_of(right) : TemplateList{right});
+    budget.bytes(text.text.size());
     return TemplateValue(std::move(text));
   }
   if (left.is_number() && right.is_number()) return arithmetic(symbol, left, right);

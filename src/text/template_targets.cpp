@@ -1,11 +1,15 @@
 #include "text/template_targets.h"
 
+#include <nlohmann/json.hpp>
+
 #include <algorithm>
 #include <optional>
-#include <span>
 #include <string_view>
 
 #include "base/error.h"
+#include "text/answer_spans.h"
+#include "text/chat_template.h"
+#include "text/template_text.h"
 
 namespace braid {
 namespace {
@@ -13,127 +17,240 @@ namespace {
 // A conversation is rendered a few times for each assistant turn. These bound the work for one that has thousands of
 // turns; 300 assistant turns in 500 kB of text are allowed.
 constexpr std::size_t kMostWork = 256 << 20;
+constexpr std::size_t kLongestMarker = 100;  // bytes of a special token
 constexpr std::size_t kWorkOfTurn = 256;  // rendering a turn costs as much as copying this many bytes
 
-std::size_t common_length(std::span<const int> a, std::span<const int> b) {
+bool is_blank(std::string_view text) { return strip_text(text, nullptr, true, true).empty(); }
+
+std::size_t common_length(std::string_view a, std::string_view b) {
   return static_cast<std::size_t>(std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin());
 }
 
-class TargetFinder {
+struct Range {
+  std::size_t begin = 0, end = 0;
+};
+
+// Where the text has what a message says. A template may repeat a part of it elsewhere, as the name of a tool beside
+// the tool's answer: the largest part that no other message interrupts counts.
+std::optional<Range> range_of(const TemplateText& text, std::size_t message) {
+  std::optional<Range> largest, open;
+  for (const TemplateText::Origin& origin : text.origins) {
+    if (static_cast<std::size_t>(message_of(origin.source)) != message) {
+      open.reset();
+      continue;
+    }
+    open = Range{open ? open->begin : origin.begin, origin.end};
+    if (!largest || open->begin == largest->begin || open->end - open->begin > largest->end - largest->begin)
+      largest = open;
+  }
+  return largest;
+}
+
+class SpanFinder {
  public:
-  TargetFinder(const std::vector<ChatTurn>& turns, const RenderTurns& render, const Tokenizer& tokenizer)
-      : turns_(turns), render_(render), tokenizer_(tokenizer), text_(render(turns, false)) {}
+  SpanFinder(const std::vector<ChatTurn>& turns, const RenderTurns& render, const Tokenizer& tokenizer,
+             const std::string& image_token)
+      : turns_(turns),
+        render_(render),
+        tokenizer_(tokenizer),
+        image_token_(image_token),
+        image_id_(tokenizer.find(image_token)),
+        text_(render(turns, false)) {}
 
   ChatTokens find() {
     refuse_endless_work();
-    tokens_ = tokenizer_.encode(text_);
-    ChatTokens result = {.tokens = tokens_, .targets = std::vector<int>(tokens_.size(), kIgnoredTarget)};
+    if (const auto missing = missing_turn(turns_, text_, image_token_))
+      throw DataError(fmt::format("the chat template leaves out the text of turn {} ({})", *missing + 1,
+                                  turns_[*missing].role));
+    std::string text = text_.text;
+    std::vector<AnswerSpan> spans;
     for (std::size_t i = 0; i < turns_.size(); ++i) {
       if (turns_[i].role != "assistant") continue;
-      try {
-        const Span span = tokens_of(i);  // also of an answer that is not learned: the next one begins after it
-        if (!turns_[i].is_learned) continue;
-        std::copy(tokens_.begin() + span.begin, tokens_.begin() + span.end, result.targets.begin() + span.begin);
-      } catch (const DataError& e) {
-        throw DataError(fmt::format("turn {} cannot be masked: {}", i + 1, e.what()));
-      }
+      const std::optional<Range> said = range_of(text_, i);
+      if (!said) throw DataError(fmt::format("the chat template leaves out the text of turn {} (assistant)", i + 1));
+      AnswerSpan span = {.turn = i, .said = said->end};
+      span.before = end_of_text_before(text_, said->begin);
+      span.begin = begin_of(i, span.before, said->begin);
+      span.after = begin_of_text_after(said->end);
+      span.end = span.after == text_.text.size() ? end_of_last(i, said->end, text) : end_of(i, said->end, span.after);
+      span.after = std::max(span.after, span.end);
+      if (turns_[i].is_learned) spans.push_back(span);
     }
-    return result;
+    return targets_of(text, spans, tokenizer_);
   }
 
  private:
-  struct Span {
-    std::ptrdiff_t begin = 0, end = 0;  // of tokens_
-  };
-  // A place in the conversation where a token begins.
-  struct Cut {
-    std::size_t byte = 0, token = 0;
-  };
-
   void refuse_endless_work() const {
     const auto answers = static_cast<std::size_t>(
         std::count_if(turns_.begin(), turns_.end(), [](const ChatTurn& turn) { return turn.role == "assistant"; }));
-    if (answers * (text_.size() + kWorkOfTurn * turns_.size()) > kMostWork)
+    if (answers * (text_.text.size() + kWorkOfTurn * turns_.size()) > kMostWork)
       throw DataError(
           fmt::format("{} turns with {} bytes are too long a conversation for the tokenizer's chat template",
-                      turns_.size(), text_.size()));
+                      turns_.size(), text_.text.size()));
   }
 
+  // Nothing if the template refuses these turns, which it does not see in the conversation.
+  std::optional<TemplateText> attempt(std::vector<ChatTurn> turns, bool generation_prompt) const try {
+    return render_(turns, generation_prompt);
+  } catch (const DataError&) {
+    return std::nullopt;
+  }
   std::vector<ChatTurn> first_turns(std::size_t count) const {
     return {turns_.begin(), turns_.begin() + static_cast<std::ptrdiff_t>(count)};
   }
 
-  Span tokens_of(std::size_t i) {
-    const std::vector<ChatTurn> earlier = first_turns(i);
-    const std::string before = render_(earlier, false), prompt = render_(earlier, true);
-    const bool is_prefix = text_.starts_with(prompt) || (text_.starts_with(before) && prompt.starts_with(before));
-    const std::size_t end = end_of(i, before);
-    if (!is_prefix || std::min({before.size(), prompt.size(), end}) < cut_.byte)
-      throw DataError("the chat template changes earlier turns when others follow");
-    // Tokens are counted from the end of the last answer, so that the work does not grow with the square of the turns.
-    // A tokenizer that marks the beginning of a text needs the whole text.
-    std::optional<Span> span = tokens_from(cut_, before, prompt, end);
-    if (!span) span = tokens_from({}, before, prompt, end);
-    if (!span) throw DataError("its first or last token contains text of another turn");
-    cut_ = {end, static_cast<std::size_t>(span->end)};
-    return *span;
+  static std::size_t end_of_text_before(const TemplateText& text, std::size_t byte) {
+    std::size_t end = 0;
+    for (const TemplateText::Origin& origin : text.origins)
+      if (origin.end <= byte) end = origin.end;
+    return end;
+  }
+  std::size_t begin_of_text_after(std::size_t byte) const {
+    for (const TemplateText::Origin& origin : text_.origins)
+      if (origin.begin >= byte) return origin.begin;
+    return text_.text.size();
   }
 
-  // The text before the end of turn `i`, in bytes.
-  std::size_t end_of(std::size_t i, const std::string& before) const {
-    if (i + 1 == turns_.size()) return text_.size();
-    std::vector<ChatTurn> turns = first_turns(i + 1);
-    const std::string alone = render_(turns, false);
-    if (text_.starts_with(alone)) return alone.size();
-    // Some templates write an answer differently when a question follows, for example without its thoughts. What
-    // follows the answer is then what remains of the conversation without it.
-    std::vector<ChatTurn> others = turns_;
-    others.erase(others.begin() + static_cast<std::ptrdiff_t>(i));
-    const std::string without = render_(others, false);
-    if (!without.starts_with(before) || without.size() > text_.size() ||
-        !text_.ends_with(std::string_view(without).substr(before.size())))
-      throw DataError("the chat template changes it, or turns after it, in a way that hides where it ends");
-    const std::size_t end = text_.size() - (without.size() - before.size());
-    // It must still end as it does alone: with what follows any answer.
-    turns.back().text += 'x';
-    const std::string longer = render_(turns, false);
-    const auto ending = std::mismatch(alone.rbegin(), alone.rend(), longer.rbegin(), longer.rend()).first.base();
-    if (!std::string_view(text_).substr(0, end).ends_with(std::string_view(ending, alone.end())))
-      throw DataError("the chat template ends it differently when turns follow");
+  // Where answer `i` differs from the generation prompt. `before` is the end of the text before it, `said` the
+  // beginning of its own.
+  std::size_t begin_of(std::size_t i, std::size_t before, std::size_t said) const {
+    const std::optional<TemplateText> given = attempt(first_turns(i), true);
+    if (!given) return said;
+    const std::string_view whole = text_.text, prompted = given->text;
+    const std::size_t start = end_of_text_before(*given, prompted.size());
+    const std::size_t common = common_length(whole.substr(before), prompted.substr(start));
+    if (before + common >= said) return before + common;
+    // The answer has more before its text than the prompt gives: an empty thought, or a call of a tool.
+    const std::optional<TemplateText> without = attempt(first_turns(i), false);
+    const std::size_t shared = without ? common_length(without->text, prompted) : start;
+    const std::string_view prompt = prompted.substr(std::max(shared, start));
+    if (prompt.empty()) return said;  // the template has no generation prompt
+    // The turn before may end differently when it is the last, so the prompt is searched.
+    Range found{before, before};
+    for (std::size_t at = before; at < said; ++at) {
+      const std::size_t length = common_length(whole.substr(at), prompt);
+      if (length >= found.end - found.begin) found = {at, at + length};
+    }
+    const std::size_t least = tokenizer_.bytes(tokenizer_.encode(prompt).front()).size();
+    return found.end - found.begin >= std::min(least, prompt.size()) ? found.end : said;
+  }
+
+  // The end of the turn of answer `i`, whose text ends at `said`; the next turn's text begins at `after`. Between them
+  // stands what the turn ends with when it is the last one, and then the next turn's beginning.
+  std::size_t end_of(std::size_t i, std::size_t said, std::size_t after) const {
+    const std::string_view gap = std::string_view(text_.text).substr(said, after - said);
+    std::size_t end = 0;
+    if (const std::optional<TemplateText> alone = attempt(first_turns(i + 1), false))
+      end = common_end(gap, std::string_view(alone->text).substr(end_of_text_before(*alone, alone->text.size())));
+    if (const auto stop = end_of_stop(gap.substr(0, end))) return said + *stop;
+    return said + end + (has_special(gap.substr(0, end)) ? 0 : first_end(gap.substr(end), is_blank(gap.substr(0, end))));
+  }
+
+  // The same for an answer that nothing follows. Adds its end to `text` if the template writes it only between turns.
+  std::size_t end_of_last(std::size_t i, std::size_t said, std::string& text) const {
+    const std::string tail = text.substr(said);
+    if (const auto stop = end_of_stop(tail)) return said + *stop;
+    const bool is_ended = has_special(tail);
+    if (is_ended && !always_prompts(i)) return text.size();
+    std::vector<ChatTurn> more = first_turns(i + 1);
+    const auto& fields = more.back().fields;
+    more.push_back({fields && fields->contains("tool_calls") ? "tool" : "user", "x"});
+    const std::optional<TemplateText> asked = attempt(more, false);
+    const std::optional<Range> question = asked ? range_of(*asked, more.size() - 1) : std::nullopt;
+    if (!question || question->begin < said || !asked->text.starts_with(std::string_view(text).substr(0, said)))
+      return text.size();
+    const std::string_view gap = std::string_view(asked->text).substr(said, question->begin - said);
+    if (is_ended) return said + common_end(tail, gap);
+    if (gap.starts_with(tail)) text += gap.substr(tail.size(), first_end(gap.substr(tail.size()), is_blank(tail)));
+    return text.size();
+  }
+
+  // Whether the template writes a generation prompt that nobody asked for.
+  bool always_prompts(std::size_t i) const {
+    const std::optional<TemplateText> prompted = attempt(first_turns(i + 1), true);
+    return prompted && prompted->text == text_.text;
+  }
+
+  struct Token {
+    int id;
+    std::size_t end;  // in the text
+  };
+  std::vector<Token> tokens_of(std::string_view text) const {
+    std::vector<Token> tokens;
+    std::size_t end = 0;
+    for (const int id : tokenizer_.encode(text)) {
+      const std::string bytes = tokenizer_.bytes(id);
+      const std::size_t found = text.find(bytes, end);  // nowhere: the token has a space that the text does not have
+      end = found == text.npos ? std::min(text.size(), end + bytes.size()) : found + bytes.size();
+      tokens.push_back({id, end});
+    }
+    return tokens;
+  }
+
+  bool is_end(int id) const { return id != image_id_ && (tokenizer_.is_special(id) || tokenizer_.is_stop(id)); }
+
+  bool has_special(std::string_view text) const {
+    const std::vector<int> tokens = tokenizer_.encode(text);
+    return std::any_of(tokens.begin(), tokens.end(), [&](int id) { return is_end(id); });
+  }
+
+  // The length of what both begin with, in whole tokens of the first if they differ there.
+  std::size_t common_end(std::string_view a, std::string_view b) const {
+    const std::size_t common = common_length(a, b);
+    if (common == a.size() || common == b.size()) return common;
+    std::size_t end = 0;
+    for (const Token& token : tokens_of(a.substr(0, common + kLongestMarker)))
+      if (token.end <= common) end = token.end;
     return end;
   }
 
-  // The targets of the turn that ends at byte `end`; nothing if a token at its border belongs to another turn too.
-  std::optional<Span> tokens_from(Cut cut, const std::string& before, const std::string& prompt,
-                                  std::size_t end) const {
-    const auto encode = [&](const std::string& text, std::size_t stop) {
-      return tokenizer_.encode(std::string_view(text).substr(cut.byte, stop - cut.byte));
-    };
-    const std::span<const int> rest = std::span(tokens_).subspan(cut.token);
-    const std::vector<int> turn = encode(text_, end);
-    if (common_length(turn, rest) < turn.size()) return std::nullopt;
-    const std::vector<int> given = encode(prompt, prompt.size());
-    const std::size_t common = common_length(given, turn);
-    if (common < given.size()) {  // the answer does not begin as the prompt ends; the earlier turns must be common
-      const std::vector<int> earlier = encode(before, before.size());
-      if (common < earlier.size() || common_length(earlier, turn) < earlier.size()) return std::nullopt;
+  // The bytes up to the first stop token and the white space after it; nothing without a stop token.
+  std::optional<std::size_t> end_of_stop(std::string_view text) const {
+    for (const Token& token : tokens_of(text))
+      if (tokenizer_.is_stop(token.id)) {
+        const std::string_view rest = text.substr(token.end);
+        return token.end + (rest.size() - strip_text(rest, nullptr, true, false).size());
+      }
+    return std::nullopt;
+  }
+
+  // The bytes up to the token that a text begins with, after white space, if it ends an answer: a stop token, or
+  // another special one if `any_special`. Else 0.
+  std::size_t first_end(std::string_view text, bool any_special) const {
+    for (const Token& token : tokens_of(text)) {
+      if (tokenizer_.is_stop(token.id) || (any_special && is_end(token.id))) return token.end;
+      if (!is_blank(tokenizer_.bytes(token.id))) return 0;
     }
-    const auto begin = static_cast<std::ptrdiff_t>(cut.token);
-    return Span{begin + static_cast<std::ptrdiff_t>(common), begin + std::ssize(turn)};
+    return 0;
   }
 
   const std::vector<ChatTurn>& turns_;
   const RenderTurns& render_;
   const Tokenizer& tokenizer_;
-  const std::string text_;
-  std::vector<int> tokens_{};
-  Cut cut_{};
+  const std::string& image_token_;
+  const std::optional<int> image_id_;
+  const TemplateText text_;
 };
 
 }  // namespace
 
-ChatTokens template_targets(const std::vector<ChatTurn>& turns, const RenderTurns& render, const Tokenizer& tokenizer) {
-  return TargetFinder(turns, render, tokenizer).find();
+std::optional<std::size_t> missing_turn(const std::vector<ChatTurn>& turns, const TemplateText& text,
+                                        const std::string& image_token) {
+  std::vector<bool> is_written(turns.size());
+  for (const TemplateText::Origin& origin : text.origins) {
+    const int message = message_of(origin.source);
+    if (origin.source == source_of(message, "content")) is_written[static_cast<std::size_t>(message)] = true;
+  }
+  for (std::size_t i = 0; i < turns.size(); ++i)
+    if (!is_written[i] && turns[i].role != "system" &&
+        !is_blank(replace_text(turns[i].text, image_token, "", /*most=*/-1)))
+      return i;
+  return std::nullopt;
+}
+
+ChatTokens template_targets(const std::vector<ChatTurn>& turns, const RenderTurns& render, const Tokenizer& tokenizer,
+                            const std::string& image_token) {
+  return SpanFinder(turns, render, tokenizer, image_token).find();
 }
 
 }  // namespace braid

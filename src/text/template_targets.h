@@ -1,20 +1,30 @@
-// The targets of a conversation that a tokenizer's chat template writes. A template does not say where turns begin and
-// end, so they are found by comparing the whole conversation with its beginnings.
+// The targets of a conversation that a tokenizer's chat template writes. The template's output says which bytes are
+// those of a message; what stands between them is compared with the beginnings of the conversation, to tell the end of
+// an answer from the beginning of the next turn.
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "text/chat_turns.h"
+#include "text/template_value.h"
 #include "text/tokenizer.h"
 
 namespace braid {
 
-using RenderTurns = std::function<std::string(const std::vector<ChatTurn>& turns, bool generation_prompt)>;
+using RenderTurns = std::function<TemplateText(const std::vector<ChatTurn>& turns, bool generation_prompt)>;
 
 // Targets are the tokens of each assistant turn that the generation prompt does not already give, to the end of the
-// turn. DataError with the number of the turn if it cannot be found in the tokens of the conversation.
-ChatTokens template_targets(const std::vector<ChatTurn>& turns, const RenderTurns& render, const Tokenizer& tokenizer);
+// turn. An answer that the template ends only when another turn follows gets that end. DataError with the number of the
+// turn if the text does not have it, or if it cannot be told from its neighbours.
+ChatTokens template_targets(const std::vector<ChatTurn>& turns, const RenderTurns& render, const Tokenizer& tokenizer,
+                            const std::string& image_token);
+
+// The first turn, in the order of the conversation, whose text the template leaves out; nothing if it has all. System
+// turns do not count, nor does a text that is blank without its image tokens.
+std::optional<std::size_t> missing_turn(const std::vector<ChatTurn>& turns, const TemplateText& text,
+                                        const std::string& image_token);
 
 }  // namespace braid

@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/error.h"
@@ -38,38 +39,54 @@ std::string quoted(const std::string& text) {
 // Writes a value as Python's repr() or as JSON.
 class Writer {
  public:
-  Writer(bool json, int indent) : json_(json), indent_(indent) {}
+  Writer(bool json, JsonStyle style) : json_(json), style_(std::move(style)) {}
 
   void write(const TemplateValue& value, int depth) {
     if (depth > kDeepest) throw DataError("a value is nested too deep to print");
-    if (out.size() > kLongestText) throw DataError("a value is too long to print");
+    if (out.text.size() > kLongestText) throw DataError("a value is too long to print");
     if (const auto* list = value.get<TemplateList*>())
       write_items((*list)->size(), "[]", depth, [&](std::size_t i) { write((**list)[i], depth + 1); });
     else if (const auto* map = value.get<TemplateMap*>())
-      write_items((*map)->items.size(), "{}", depth, [&](std::size_t i) {
-        write((*map)->items[i].first, depth + 1);
-        out += ": ";
-        write((*map)->items[i].second, depth + 1);
-      });
+      write_map((*map)->items, depth);
     else
       write_scalar(value);
   }
 
-  std::string out;
+  TemplateText out;
 
  private:
+  void put(std::string text) { out.append({std::move(text), {}}); }
+
+  void write_map(std::vector<std::pair<std::string, TemplateValue>> items, int depth) {
+    if (style_.sort_keys)
+      std::stable_sort(items.begin(), items.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+    write_items(items.size(), "{}", depth, [&](std::size_t i) {
+      write(items[i].first, depth + 1);
+      put(style_.key_separator);
+      write(items[i].second, depth + 1);
+    });
+  }
+
+  // A string in JSON is of one source. One in repr() is of none: a template that prints a list by accident does not
+  // write what the list says.
+  void write_string(const TemplateText& value) {
+    if (!json_) return put(quoted(value.text));
+    TemplateText written = {nlohmann::json(value.text).dump(-1, ' ', style_.ensure_ascii, nlohmann::json::error_handler_t::replace), {}};
+    if (!value.origins.empty()) written.origins = {{0, written.text.size(), value.origins.front().source}};
+    out.append(written);
+  }
+
   void write_scalar(const TemplateValue& value) {
-    if (const auto* text = value.get<std::string>())
-      out +=
-          json_ ? nlohmann::json(*text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) : quoted(*text);
+    if (value.is<std::string>())
+      write_string(value.text());
     else if (const auto* truth = value.get<bool>())
-      out += json_ ? (*truth ? "true" : "false") : (*truth ? "True" : "False");
+      put(json_ ? (*truth ? "true" : "false") : (*truth ? "True" : "False"));
     else if (const auto* integer = value.get<std::int64_t>())
-      out += std::to_string(*integer);
+      put(std::to_string(*integer));
     else if (const auto* number = value.get<double>())
-      out += number_text(*number);
+      put(number_text(*number));
     else if (value.is<TemplateNone>())
-      out += json_ ? "null" : "None";
+      put(json_ ? "null" : "None");
     else if (json_)
       throw DataError(fmt::format("{} cannot become JSON", value.type_name()));
     else if (value.is<TemplateFunction>())
@@ -78,21 +95,21 @@ class Writer {
 
   template <class WriteItem>
   void write_items(std::size_t count, const char* brackets, int depth, const WriteItem& write_item) {
-    out += brackets[0];
+    put({brackets[0]});
     for (std::size_t i = 0; i < count; ++i) {
-      if (i > 0) out += indent_ < 0 ? ", " : ",";
+      if (i > 0) put(style_.item_separator);
       new_line(depth + 1);
       write_item(i);
     }
     if (count > 0) new_line(depth);
-    out += brackets[1];
+    put({brackets[1]});
   }
   void new_line(int depth) {
-    if (indent_ >= 0) out += '\n' + std::string(static_cast<std::size_t>(indent_ * depth), ' ');
+    if (style_.indent >= 0) put('\n' + std::string(static_cast<std::size_t>(style_.indent * depth), ' '));
   }
 
   const bool json_;
-  const int indent_;
+  const JsonStyle style_;
 };
 
 bool equal(const TemplateValue& a, const TemplateValue& b, int depth) {
@@ -119,6 +136,27 @@ bool equal(const TemplateValue& a, const TemplateValue& b, int depth) {
 }
 
 }  // namespace
+
+void TemplateText::append(const TemplateText& other) {
+  const std::size_t shift = text.size();
+  text += other.text;
+  for (const Origin& origin : other.origins) {
+    if (!origins.empty() && origins.back().end == origin.begin + shift && origins.back().source == origin.source)
+      origins.back().end = origin.end + shift;
+    else
+      origins.push_back({origin.begin + shift, origin.end + shift, origin.source});
+  }
+}
+
+TemplateText TemplateText::part(std::size_t begin, std::size_t size) const {
+  TemplateText result = {text.substr(begin, size), {}};
+  const std::size_t end = begin + result.text.size();
+  for (const Origin& origin : origins)
+    if (origin.begin < end && begin < origin.end)
+      result.origins.push_back(
+          {std::max(origin.begin, begin) - begin, std::min(origin.end, end) - begin, origin.source});
+  return result;
+}
 
 double TemplateValue::number() const {
   if (const auto* truth = get<bool>()) return *truth;
@@ -157,19 +195,23 @@ void TemplateMap::put(const std::string& key, TemplateValue value) {
   items.emplace_back(key, std::move(value));
 }
 
-TemplateValue from_json(const nlohmann::ordered_json& json, TemplateHeap& heap) {
-  if (json.is_string()) return json.get<std::string>();
+TemplateValue from_json(const nlohmann::ordered_json& json, TemplateHeap& heap, std::optional<int> source) {
+  if (json.is_string()) {
+    TemplateText text = {json.get<std::string>(), {}};
+    if (source && !text.text.empty()) text.origins = {{0, text.text.size(), *source}};
+    return text;
+  }
   if (json.is_boolean()) return json.get<bool>();
   if (json.is_number_integer()) return json.get<std::int64_t>();
   if (json.is_number()) return json.get<double>();
   if (json.is_array()) {
     TemplateList* list = heap.list();
-    for (const auto& item : json) list->push_back(from_json(item, heap));
+    for (const auto& item : json) list->push_back(from_json(item, heap, source));
     return list;
   }
   if (json.is_object()) {
     TemplateMap* map = heap.map();
-    for (const auto& [key, value] : json.items()) map->items.emplace_back(key, from_json(value, heap));
+    for (const auto& [key, value] : json.items()) map->items.emplace_back(key, from_json(value, heap, source));
     return map;
   }
   return TemplateNone{};
@@ -179,14 +221,18 @@ std::string to_text(const TemplateValue& value) {
   return value.is<std::string>() ? *value.get<std::string>() : to_repr(value);
 }
 
-std::string to_repr(const TemplateValue& value) {
-  Writer writer(/*json=*/false, -1);
-  writer.write(value, 0);
-  return std::move(writer.out);
+TemplateText to_text_with_origins(const TemplateValue& value) {
+  return value.is<std::string>() ? value.text() : TemplateText{to_repr(value), {}};
 }
 
-std::string to_json(const TemplateValue& value, int indent) {
-  Writer writer(/*json=*/true, indent);
+std::string to_repr(const TemplateValue& value) {
+  Writer writer(/*json=*/false, {});
+  writer.write(value, 0);
+  return std::move(writer.out.text);
+}
+
+TemplateText to_json(const TemplateValue& value, const JsonStyle& style) {
+  Writer writer(/*json=*/true, style);
   writer.write(value, 0);
   return std::move(writer.out);
 }

@@ -6,6 +6,7 @@
 #include <concepts>
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -19,6 +20,20 @@ using TemplateList = std::vector<TemplateValue>;
 // Keys are strings, in order of insertion; templates look up few keys, so a list is enough.
 struct TemplateMap;
 struct TemplateMacro;  // of chat_template.cpp
+
+// A text, and which of its bytes are those of a message: what the masks of a conversation follow from. Operations that
+// cut and join texts keep the origins; those that write other characters lose them.
+struct TemplateText {
+  struct Origin {
+    std::size_t begin = 0, end = 0;
+    int source = 0;
+  };
+  std::string text{};
+  std::vector<Origin> origins{};  // in order, without overlap; neighbours of one source are joined
+
+  void append(const TemplateText& other);
+  TemplateText part(std::size_t begin, std::size_t size) const;
+};
 
 struct TemplateUndefined {
   std::string name;  // for messages
@@ -39,6 +54,7 @@ class TemplateValue {
   requires std::constructible_from<Data, T> &&(!std::same_as<std::remove_cvref_t<T>, TemplateValue>)  //
       TemplateValue(T&& value)
       : data_(std::forward<T>(value)) {}
+  TemplateValue(TemplateText text) : data_(std::move(text.text)), origins_(std::move(text.origins)) {}
 
   template <class T>
   const T* get() const {
@@ -51,12 +67,14 @@ class TemplateValue {
   bool is_number() const { return is<bool>() || is<std::int64_t>() || is<double>(); }
   double number() const;  // of a number
   bool truth() const;
+  TemplateText text() const { return {std::get<std::string>(data_), origins_}; }  // of a string
   std::string type_name() const;  // for messages
 
   bool operator==(const TemplateValue& other) const;
 
  private:
   Data data_;
+  std::vector<TemplateText::Origin> origins_{};  // of a string
 };
 
 struct TemplateMap {
@@ -78,12 +96,19 @@ class TemplateHeap {
   std::deque<TemplateMap> maps_;
 };
 
-TemplateValue from_json(const nlohmann::ordered_json& json, TemplateHeap& heap);
+// Texts in it are of this source; without one, of none.
+TemplateValue from_json(const nlohmann::ordered_json& json, TemplateHeap& heap, std::optional<int> source = {});
 
 // str() and repr() of Python. DataError if values are nested too deep, as in a circle.
 std::string to_text(const TemplateValue& value);
+TemplateText to_text_with_origins(const TemplateValue& value);  // to_text(); only strings have origins
 std::string to_repr(const TemplateValue& value);
-// json.dumps(value, ensure_ascii=False, indent=indent); a negative indent means one line.
-std::string to_json(const TemplateValue& value, int indent);
+// The arguments of json.dumps.
+struct JsonStyle {
+  int indent = -1;  // negative: one line
+  bool ensure_ascii = false, sort_keys = false;
+  std::string item_separator = ", ", key_separator = ": ";
+};
+TemplateText to_json(const TemplateValue& value, const JsonStyle& style);
 
 }  // namespace braid

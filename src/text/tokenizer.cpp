@@ -1,5 +1,7 @@
 #include "text/tokenizer.h"
 
+#include <algorithm>
+
 #include "base/utf8.h"
 
 namespace braid {
@@ -17,6 +19,11 @@ std::vector<int> Tokenizer::encode(std::string_view text, bool add_special) cons
 
 std::string Tokenizer::decode(const std::vector<int>& ids, bool skip_special) const {
   return codec_->decode(ids, skip_special);
+}
+
+bool Tokenizer::is_stop(int id) const {
+  const std::vector<int>& ids = settings_.stop_ids;
+  return std::find(ids.begin(), ids.end(), id) != ids.end() || (settings_.eos && find(*settings_.eos) == id);
 }
 
 }  // namespace braid

@@ -16,6 +16,7 @@ struct TokenizerSettings {
   std::optional<std::string> bos{}, eos{}, pad{}, unk{};
   std::optional<std::string> chat_template{};  // Jinja
   std::optional<std::string> tool_template{};  // for conversations with tools, if there is another for them
+  std::vector<int> stop_ids{};                 // eos_token_id of generation_config.json
 };
 
 class Tokenizer {
@@ -30,6 +31,9 @@ class Tokenizer {
 
   std::optional<int> find(std::string_view token) const { return codec_->find(token); }
   std::optional<std::string> token(int id) const { return codec_->token(id); }
+  std::string bytes(int id) const { return codec_->bytes(id); }
+  bool is_special(int id) const { return codec_->is_special(id); }
+  bool is_stop(int id) const;  // whether a model that writes it has ended its answer
   int vocab_size() const { return codec_->vocab_size(); }  // one more than the largest id
   const TokenizerSettings& settings() const { return settings_; }
   const std::string& where() const { return where_; }              // for messages

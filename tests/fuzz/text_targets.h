@@ -42,7 +42,7 @@ inline void fuzz_template_targets(const RenderTurns& render) {
       {"system", "Be brief."}, {"user", "<image>\nWhat \u00e9?"}, {"assistant", "<think>hm</think>Yes"},
       {"user", "hello"},       {"assistant", "hello <s> \u00e9"}, {"assistant", "x"}};
   static const Tokenizer tokenizer(read_codec(small_tokenizer()), {}, "tokenizer.json");
-  const ChatTokens chat = template_targets(turns, render, tokenizer);
+  const ChatTokens chat = template_targets(turns, render, tokenizer, "<image>");
   BRAID_CHECK_EQ(chat.tokens.size(), chat.targets.size(), "targets");
   for (std::size_t i = 0; i < chat.tokens.size(); ++i)
     BRAID_CHECK(chat.targets[i] == chat.tokens[i] || chat.targets[i] == kIgnoredTarget, "target {}", i);
@@ -61,7 +61,7 @@ inline bool fuzz_chat_template(std::string_view bytes) {
       variables["messages"] = nlohmann::ordered_json::array();
       for (const ChatTurn& turn : turns) variables["messages"].push_back({{"role", turn.role}, {"content", turn.text}});
       variables["add_generation_prompt"] = generation_prompt;
-      const std::string text = chat_template.render(variables, steps);
+      const TemplateText text = chat_template.render(variables, steps);
       has_rendered = true;
       return text;
     });

@@ -312,3 +312,59 @@ VALUES = {
 REFUSED = ["{{ missing.attribute }}", "{{ 1 + 'a' }}", "{{ missing + 'a' }}", "{% if %}{% endif %}", "{{ 'a", "{% for x in 5 %}{% endfor %}",
            "{{ raise_exception('no') }}", "{{ 1 // 0 }}", "{% endif %}", "{{ 'a' | nofilter }}", "{% if true %}", "{{ 'a'.nomethod() }}",
            "{{ missing() }}", "{% set words.x = 1 %}", "{{ }}"]
+
+
+# Shapes of published templates that end turns, or take content, in their own way. Generation tags mark what is learned,
+# for the oracle; TAGS removes them.
+def _loop(turn, end=""):
+    return "{% for m in messages %}" + turn + "{% endfor %}" + end
+
+
+TAGS = ("{% generation %}", "{% endgeneration %}")
+_USER = "{% if m.role == 'user' %}"
+_ANSWER = "{% elif m.role == 'assistant' %}"
+_SAID = TAGS[0] + "{{ m.content }}"
+SHAPES = {  # template, what is added to the end of the conversation
+    # The end of an answer is written when a question follows.
+    "end_between": (_loop("{% if not loop.first and m.role == 'user' %}" + TAGS[0] + "<|eot_id|>" + TAGS[1] + "{% endif %}" + _USER +
+                          "<|user|>{{ m.content }}" + _ANSWER + "<|assistant|>" + _SAID + TAGS[1] + "{% endif %}",
+                          "{% if add_generation_prompt %}<|assistant|>{% endif %}"), "<|eot_id|>"),
+    # The next turn's beginning ends an answer.
+    "next_turn_ends": (_loop(_USER + "{% if loop.first %}<|user|>{% else %}" + TAGS[0] + "<|user|>" + TAGS[1] + "{% endif %}\n{{ m.content }}" +
+                             _ANSWER + "<|assistant|>\n" + TAGS[0] + "{{ m.content.strip() }}" + TAGS[1] + "{% endif %}",
+                             "{% if add_generation_prompt %}<|assistant|>\n{% endif %}"), "<|user|>"),
+    # The end of the text is written at the end only.
+    "end_of_text": (_loop(_USER + "<|user|>\n{{ m.content }}<|end|>\n" + _ANSWER + "<|assistant|>\n" + _SAID + "<|end|>\n" + TAGS[1] +
+                          "{% endif %}", "{% if add_generation_prompt %}<|assistant|>\n{% else %}{{ eos_token }}{% endif %}"), ""),
+    # The last answer ends differently, and has a header that the prompt does not give.
+    "other_last_end": (_loop(_USER + "<|start|>user<|message|>{{ m.content }}<|end|>" + _ANSWER + "<|start|>assistant" + TAGS[0] +
+                             "<|channel|>final<|message|>{{ m.content }}{{ '<|return|>' if loop.last else '<|end|>' }}" + TAGS[1] + "{% endif %}",
+                             "{% if add_generation_prompt %}<|start|>assistant{% endif %}"), ""),
+    # A generation prompt that nobody asked for.
+    "always_prompts": (_loop(_USER + "<|start|><|user|>{{ m.content }}<|stop|>" + _ANSWER + "<|start|><|assistant|>" + TAGS[0] +
+                             "<|channel|>{{ m.content }}<|end|><|stop|>" + TAGS[1] + "{% endif %}", "<|start|><|assistant|>"), ""),
+    "no_prompt": (_loop("<|start|>{{ m.role }}\n{% if m.role == 'assistant' %}" + _SAID + "<|end|>" + TAGS[1] + "{% else %}{{ m.content }}<|end|>"
+                        "{% endif %}"), ""),
+    "trims": (_loop("<|start|>{{ m.role }}\n{% if m.role == 'assistant' %}" + TAGS[0] + "{{ m.content | trim }}<|end|>\n" + TAGS[1] +
+                    "{% else %}{{ m.content }}<|end|>\n{% endif %}", "{% if add_generation_prompt %}<|start|>assistant\n{% endif %}"), ""),
+    # Nothing is ever written after an answer: there is nothing to learn.
+    "never_ends": (_loop("{{ m.role | upper }}: {% if m.role == 'assistant' %}" + _SAID + TAGS[1] + "{% else %}{{ m.content }}{% endif %}\n",
+                         "{% if add_generation_prompt %}ASSISTANT: {% endif %}"), ""),
+    "announced": (_loop(_USER + "[INST] {{ m.content }} [/INST]" + _ANSWER + " " + _SAID + "</s>" + TAGS[1] + "{% endif %}"), ""),
+}
+_PARTS = "{% for p in m.content %}{% if p.type == 'image' %}<image>{% else %}{{ p.text }}{% endif %}{% endfor %}"
+_ONLY_TEXT = "{{ m.content | selectattr('type', 'equalto', 'text') | map(attribute='text') | join }}"
+LISTS = {  # templates that read content as a list, or both ways; whether the images of a string are written by the list branch
+    "only_lists": _loop("{{ m.role | capitalize }}{{ ':' if m.content[0].type == 'image' else ': ' }}{% if m.role == 'assistant' %}" + TAGS[0] +
+                        _PARTS + "<|end|>\n" + TAGS[1] + "{% else %}" + _PARTS + "<|end|>\n{% endif %}",
+                        "{% if add_generation_prompt %}Assistant:{% endif %}"),
+    "images_first": _loop("{{ m.role | upper }}: {% for p in m.content | selectattr('type', 'equalto', 'image') %}<image>\n{% endfor %}"
+                          "{% if m.role == 'assistant' %}" + TAGS[0] + _ONLY_TEXT + "</s>" + TAGS[1] + "{% else %}" + _ONLY_TEXT + " {% endif %}",
+                          "{% if add_generation_prompt %}ASSISTANT: {% endif %}"),
+    "both": _loop("<|start|>{{ m.role }}\n{% if m.role == 'assistant' %}" + TAGS[0] + "{% endif %}{% if m.content is string %}{{ m.content }}"
+                  "{% else %}{% for p in m.content %}{% if p.type == 'image' or 'image' in p %}<|vision|><image><|vision_end|>{% elif 'text' in p %}"
+                  "{{ p.text }}{% endif %}{% endfor %}{% endif %}<|end|>\n", "{% if add_generation_prompt %}<|start|>assistant\n{% endif %}"),
+    "lists_of_users": _loop(_USER + "[INST]" + _PARTS + "[/INST]" + _ANSWER + TAGS[0] + "{{ m.content + '</s>' }}" + TAGS[1] + "{% endif %}"),
+}
+# A tag inside a condition cannot be closed in another one.
+LISTS["both"] = LISTS["both"].replace("{% if m.role == 'assistant' %}" + TAGS[0] + "{% endif %}", "")

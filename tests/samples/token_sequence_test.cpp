@@ -3,6 +3,10 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include <filesystem>
+#include <fstream>
 
 #include "samples/stored_sample.h"
 #include "support/errors.h"
@@ -10,6 +14,8 @@
 namespace braid {
 namespace {
 
+using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 constexpr int kPicture = 511;
@@ -61,11 +67,53 @@ TEST(TokenSequences, PredictTheAnswerAndItsEnd) {
     EXPECT_TRUE(sequence->targets[i] == kIgnoredTarget || sequence->targets[i] == sequence->ids[i]) << i;
 }
 
-TEST(TokenSequences, OfPlainTextPredictEverything) {
-  const auto sequence = fitted(maker(chatml(), 100), {.turns = {{"", "a red star"}}});
+TEST(TokenSequences, OfPlainTextPredictEverythingAndItsEnd) {
+  const Conversation plain = {.turns = {{"", "a red star"}}};
+  const auto sequence = fitted(maker(chatml(), 100), plain);
   ASSERT_TRUE(sequence);
-  EXPECT_EQ(text_of(sequence->ids), "a red star");
+  EXPECT_EQ(text_of(sequence->ids), "a red star<|im_end|>");
   EXPECT_EQ(sequence->targets, sequence->ids);
+  DataConfig endless = chatml();
+  endless.append_eod = false;
+  EXPECT_EQ(text_of(fitted(maker(endless, 100), plain)->ids), "a red star");
+}
+
+// The words of drawn data, with other settings beside them.
+std::shared_ptr<const Tokenizer> tokenizer_with(const testing::TemporaryFolder& folder, const nlohmann::json& config,
+                                                const nlohmann::json& generation) {
+  std::filesystem::copy_file(testing::drawn_data() + "/tokenizer/tokenizer.json", folder.path() + "/tokenizer.json");
+  std::ofstream(folder.path() + "/tokenizer_config.json") << config;
+  std::ofstream(folder.path() + "/generation_config.json") << generation;
+  return std::make_shared<const Tokenizer>(load_tokenizer(folder.path()));
+}
+
+TEST(TokenSequences, OfPlainTextNeedAnEnd) {
+  const testing::TemporaryFolder folder;
+  const SequenceMaker sequences({.prompt_format = "identity"}, tokenizer_with(folder, {{"bos_token", "a"}}, nlohmann::json::object()),
+                                std::nullopt, 100);
+  EXPECT_THAT(testing::error_of([&] { sequences.encode({.turns = {{"", "a red star"}}}); }),
+              HasSubstr("set eos_token in tokenizer_config.json, or data.append_eod=false"));
+}
+
+// A model that never sees its stop token at the end of an answer goes on for ever.
+TEST(TokenSequences, WarnOfAnswersThatDoNotEndInAStopToken) {
+  const nlohmann::json config = {{"eos_token", "star"}};
+  const auto warnings = [&](const nlohmann::json& generation) {
+    const testing::TemporaryFolder folder;
+    return SequenceMaker({.prompt_format = "qwen2p0"}, tokenizer_with(folder, config, generation), std::nullopt, 100)
+        .warnings();
+  };
+  EXPECT_THAT(warnings(nlohmann::json::object()), ElementsAre(HasSubstr("no answer ends in a stop token of the tokenizer (star)")));
+  const int end = testing::word_tokenizer()->find("<|im_end|>").value();
+  EXPECT_THAT(warnings({{"eos_token_id", {end, 1}}}), ::testing::IsEmpty());
+  EXPECT_THAT(maker(chatml(), 100).warnings(), ::testing::IsEmpty());
+}
+
+// Each marker of a format is one token of a tokenizer that suits it.
+TEST(TokenSequences, NeedATokenizerWithTheMarkersOfTheFormat) {
+  EXPECT_THAT(testing::error_of([&] { maker({.prompt_format = "llama3p1"}, 100); }),
+              AllOf(HasSubstr("does not suit the tokenizer"), HasSubstr("it has no token '<|start_header_id|>'"),
+                    HasSubstr("data.prompt_format")));
 }
 
 TEST(TokenSequences, HaveTheRecipesSystemTurnUnlessTheyHaveTheirOwn) {
@@ -75,7 +123,7 @@ TEST(TokenSequences, HaveTheRecipesSystemTurnUnlessTheyHaveTheirOwn) {
   EXPECT_THAT(text_of(fitted(sequences, asked("what", "this"))->ids), HasSubstr("system\nhow many<|im_end|>"));
   Conversation own = {.turns = {{"system", "red"}, {"user", "what"}, {"assistant", "this"}}};
   EXPECT_THAT(text_of(fitted(sequences, own)->ids), ::testing::Not(HasSubstr("how many")));
-  EXPECT_THAT(text_of(fitted(sequences, {.turns = {{"", "a star"}}})->ids), "a star");
+  EXPECT_THAT(text_of(fitted(sequences, {.turns = {{"", "a star"}}})->ids), "a star<|im_end|>");
 }
 
 TEST(TokenSequences, HaveOneTokenForEachEmbedding) {

@@ -24,10 +24,10 @@ Tokenizer chat_tokenizer(TokenizerSettings settings) {
 TEST(Chat, OnlyTheAssistantIsTrained) {
   const Tokenizer tokenizer =
       chat_tokenizer({.chat_template = "{% for m in messages %}{{ m.content }}<s>{% endfor %}"});
-  const std::vector<ChatTurn> turns = {{"user", "hell"}, {"assistant", "0123hello"}};
+  const std::vector<ChatTurn> turns = {{"user", "hell"}, {"assistant", "0hello"}};
   const ChatTokens chat = ChatEncoder(tokenizer, "chatml").encode_with_targets(turns);
-  EXPECT_THAT(chat.tokens, ElementsAre(258, 260, '0', '1', '2', '3', 259, 260));
-  EXPECT_THAT(chat.targets, ElementsAre(-100, -100, -100, -100, -100, '3', 259, 260));
+  EXPECT_THAT(chat.tokens, ElementsAre(258, 260, '0', 259, 260));
+  EXPECT_THAT(chat.targets, ElementsAre(-100, -100, '0', 259, 260));
   EXPECT_EQ(ChatEncoder(tokenizer, "default").encode_with_targets(turns).targets, chat.tokens);
 }
 
@@ -35,11 +35,29 @@ TEST(Chat, TurnsThatMergeAreRefused) {
   const Tokenizer tokenizer = chat_tokenizer({.chat_template = "{% for m in messages %}{{ m.content }}{% endfor %}"});
   const std::vector<ChatTurn> turns = {{"user", "he"}, {"assistant", "llo"}};
   EXPECT_THAT(error_of<DataError>([&] { ChatEncoder(tokenizer, "chatml").encode_with_targets(turns); }),
-              HasSubstr("turn 1 has other tokens alone"));
+              HasSubstr("turn 2 cannot be masked: its first or last token contains text of another turn"));
 }
 
 std::string written(const Tokenizer& tokenizer, const ChatEncoder& encoder, const std::vector<ChatTurn>& turns) {
   return tokenizer.decode(encoder.encode_with_targets(turns).tokens);
+}
+
+// The small tokenizer splits "assistant" into nine tokens.
+TEST(Chat, MasksFollowFromTheTextOfAFormat) {
+  const Tokenizer tokenizer = chat_tokenizer({.bos = "<s>", .eos = "</s>"});
+  const auto learned = [&](const char* format, const std::vector<ChatTurn>& turns) {
+    std::vector<int> targets;
+    for (const int id : ChatEncoder(tokenizer, format).encode_with_targets(turns).targets)
+      if (id != kIgnoredTarget) targets.push_back(id);
+    return tokenizer.decode(targets);
+  };
+  const std::vector<ChatTurn> turns = {{"user", "a"}, {"assistant", "B"}, {"user", "c"}, {"assistant", "D"}};
+  EXPECT_EQ(learned("qwen2p0", turns), "B<|im_end|>\nD<|im_end|>\n");
+  EXPECT_EQ(learned("llama3p1", turns), "B<|eot_id|>D<|eot_id|>");
+  EXPECT_EQ(learned("nemotron5-aligned", turns), "B\n[PREFIX]D\n[PREFIX]");
+  EXPECT_EQ(learned("mistral", turns), "B</s>D</s>");
+  EXPECT_THAT(error_of<DataError>([&] { learned("nemotron-h-aligned", {{"assistant", "B"}}); }),
+              HasSubstr("the conversation begins with the assistant (turn 1)"));
 }
 
 TEST(Chat, FormatsWriteTheirFrames) {
@@ -186,6 +204,26 @@ TEST(ChatTemplate, ErrorsNameTheLine) {
   EXPECT_THAT(error_of<DataError>([&] { render("a\n\n{% raise %}"); }), HasSubstr("t, line 3: the tag 'raise'"));
   EXPECT_THAT(error_of<DataError>([&] { render("{{ raise_exception('no') }}"); }),
               HasSubstr("refuses the conversation: no"));
+}
+
+// strftime_now sees the time that it is given, so that a conversation has the same tokens every day.
+TEST(ChatTemplate, WritesTheGivenDate) {
+  const std::tm time = {.tm_mday = 26, .tm_mon = 6, .tm_year = 124};
+  EXPECT_EQ(ChatTemplate("{{ strftime_now('%d %b %Y') }}", "t", time).render({}), "26 Jul 2024");
+}
+
+// Cutting and joining keeps which bytes are those of a message.
+TEST(ChatTemplate, KnowsTheOriginOfItsOutput) {
+  const ChatTemplate chat_template(
+      "{% set c = messages[0].content %}{{ c.split('|')[1] ~ '-' ~ c[1:3] | upper }}{{ c | trim | replace('x', 'yy') }}",
+      "t");
+  std::int64_t steps = 1000;
+  const TemplateText text =
+      chat_template.render({{"messages", {{{"role", "user"}, {"content", " abx|cd "}}}}}, steps);
+  EXPECT_EQ(text.text, "cd -ABabyy|cd");
+  std::string said;
+  for (const TemplateText::Origin& origin : text.origins) said += text.text.substr(origin.begin, origin.end - origin.begin) + ";";
+  EXPECT_EQ(said, "cd ;ABab;|cd;");
 }
 
 // Masking renders a conversation many times, so that a bound for each rendering alone would allow minutes.

@@ -40,8 +40,8 @@ const std::string kPrompt = "{% if add_generation_prompt %}<s>a:{% endif %}";
 TEST(TemplateTargets, AreAnswersWithoutTheGenerationPrompt) {
   const std::string turn = "<s>{{ m.role[0] }}:{{ m.content }};";
   EXPECT_EQ(learned("{% for m in messages %}" + turn + "{% endfor %}" + kPrompt, kTwoRounds), "CD;GH;");
-  EXPECT_EQ(learned("{% for m in messages %}" + turn + "{% endfor %}", kTwoRounds), "<s>a:CD;<s>a:GH;")
-      << "nothing says what a model is given";
+  EXPECT_EQ(learned("{% for m in messages %}" + turn + "{% endfor %}", kTwoRounds), "CD;GH;")
+      << "without a prompt, the header is given";
 }
 
 // The prompt opens thoughts, which the answers then close: what they share is given.
@@ -60,21 +60,31 @@ TEST(TemplateTargets, EarlierAnswersMayBeWrittenDifferently) {
             "CD;GH;");
 }
 
+TEST(TemplateTargets, HaveAnEndThatIsWrittenBetweenTurns) {
+  const std::string source =
+      "{% for m in messages %}{{ '<s>' if m.role == 'user' and not loop.first }}{{ m.role[0] }}:{{ m.content }}{% endfor "
+      "%}{% if add_generation_prompt %}a:{% endif %}";
+  EXPECT_EQ(learned(source, {kTwoRounds.begin() + 1, kTwoRounds.end()}), "CD<s>GH<s>");
+}
+
 // The question that follows an answer has a header only because the answer is there.
 TEST(TemplateTargets, WhatFollowsAnAnswerIsNotLearned) {
   const std::string source =
       "{% for m in messages %}{% if loop.previtem is undefined or loop.previtem.role != m.role %}<s>{{ m.role[0] }}:"
       "{% endif %}{{ '()' if loop.last and m.role[0] == 'a' }}{{ m.content }};{% endfor %}" +
       kPrompt;
-  EXPECT_THAT(refusal(source, kTwoRounds), HasSubstr("turn 3 cannot be masked: the chat template ends it differently"));
+  EXPECT_EQ(learned(source, kTwoRounds), "CD;()GH;");
 }
 
-TEST(TemplateTargets, ChangedConversationsAreRefusedWithTheTurn) {
-  EXPECT_THAT(refusal("{{ messages | length }}{% for m in messages %}{{ m.content }};{% endfor %}", kTwoRounds),
-              HasSubstr("turn 3 cannot be masked: the chat template changes"));
+TEST(TemplateTargets, OtherTurnsMayChangeWhenMoreFollow) {
+  EXPECT_EQ(learned("{{ messages | length }}{% for m in messages %}{{ m.content }};{% endfor %}", kTwoRounds), "CD;GH;");
+}
+
+TEST(TemplateTargets, TurnsThatAreLeftOutOrMergedAreRefused) {
   EXPECT_THAT(refusal("{% for m in messages %}{{ m.content }}{% endfor %}", {{"user", "he"}, {"assistant", "llo"}}),
               HasSubstr("turn 2 cannot be masked: its first or last token contains text of another turn"));
-  EXPECT_THAT(refusal("{{ messages[0].content }}", {{"assistant", "a"}}), HasSubstr("turn 1 cannot be masked"));
+  EXPECT_THAT(refusal("{{ messages[0].content }}", {{"user", "a"}, {"assistant", "b"}}),
+              HasSubstr("the chat template leaves out the text of turn 2 (assistant)"));
 }
 
 TEST(TemplateTargets, TextsAreChecked) {
