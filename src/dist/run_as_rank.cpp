@@ -1,6 +1,7 @@
 #include "dist/run_as_rank.h"
 
 #include <ATen/DeviceAccelerator.h>
+#include <ATen/Parallel.h>
 #include <signal.h>
 #include <torch/cuda.h>
 #include <unistd.h>
@@ -15,6 +16,7 @@
 #include "base/strings.h"
 #include "dist/backend_factory.h"
 #include "dist/blas_quirk.h"
+#include "dist/cpu_share.h"
 #include "dist/failure_board.h"
 #include "dist/interfaces.h"
 #include "dist/rank_monitor.h"
@@ -38,6 +40,11 @@ using std::chrono::milliseconds;
   _exit(exit_code);
 }
 
+void say(const std::string& text) {
+  std::fputs(fmt::format("braid: {}\n", text).c_str(), stderr);
+  std::fflush(stderr);
+}
+
 milliseconds to_ms(double seconds) { return milliseconds(static_cast<long long>(seconds * 1e3)); }
 
 c10::Device choose_device(const WorldSpec& spec, const DistConfig& config) {
@@ -49,32 +56,52 @@ c10::Device choose_device(const WorldSpec& spec, const DistConfig& config) {
   return c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(spec.local_rank % gpus));
 }
 
-// Rank 0 collects the device of every rank and decides for all, so that the ranks agree.
-std::vector<std::string> agree_on_backends(const WorldSpec& spec, c10::Device device, Store& store) {
-  const auto key = [](int rank) { return fmt::format("device/{}", rank); };
-  store.set(key(spec.rank), device.is_cuda() ? gpu_identity(device.index()) : "");
+// Rank 0 collects a text of every rank and decides for all, so that the ranks agree.
+using Decide = std::function<std::string(const std::vector<std::string>& of_ranks)>;
+std::string agree_on(const std::string& name, const std::string& own, const WorldSpec& spec, Store& store,
+                     const Decide& decide) {
+  const auto key = [&](int rank) { return fmt::format("{}/{}", name, rank); };
+  store.set(key(spec.rank), own);
   if (spec.rank == 0) {
-    std::vector<std::string> devices;
-    for (int rank = 0; rank < spec.size; ++rank) devices.push_back(store.get(key(rank)));
-    store.set("backends", fmt::format("{}", fmt::join(fitting_backends(devices), " ")));
+    std::vector<std::string> of_ranks;
+    for (int rank = 0; rank < spec.size; ++rank) of_ranks.push_back(store.get(key(rank)));
+    store.set(name, decide(of_ranks));
   }
-  return split(store.get("backends"), ' ');
+  return store.get(name);
+}
+
+std::vector<std::string> agree_on_backends(const WorldSpec& spec, c10::Device device, Store& store) {
+  return split(
+      agree_on("backends", device.is_cuda() ? gpu_identity(device.index()) : "", spec, store,
+               [](const auto& devices) { return fmt::format("{}", fmt::join(fitting_backends(devices), " ")); }),
+      ' ');
+}
+
+// By default libtorch starts a thread per CPU on every rank, and ranks that share CPUs wait for each other's threads.
+void choose_threads(const WorldSpec& spec, Store& store) {
+  const std::string of_ranks =
+      agree_on("threads", to_text(cpu_share_of_this_process()), spec, store, [](const auto& texts) {
+        std::vector<CpuShare> shares;
+        for (const std::string& text : texts) shares.push_back(parse_cpu_share(text));
+        return fmt::format("{}", fmt::join(threads_of_ranks(shares), " "));
+      });
+  if (spec.threads_are_set) return;
+  const int share = parse_int(split(of_ranks, ' ').at(static_cast<std::size_t>(spec.rank))).value();
+  at::set_num_threads(std::min(share, at::get_num_threads()));
+  if (spec.rank == 0 && spec.size > 1)
+    say(fmt::format("rank 0 computes with {}, its share of the CPUs (OMP_NUM_THREADS sets another number)",
+                    counted(at::get_num_threads(), "thread")));
 }
 
 // The address of this host at which the others can reach it: the local address of its connection to the store. On the
 // store's own host that may be a loopback address (its name may resolve to 127.0.1.1); then it is the address at which
 // the others reach the store.
 std::string agree_on_address(const WorldSpec& spec, Store& store) {
-  const auto key = [](int rank) { return fmt::format("sees_store_at/{}", rank); };
-  store.set(key(spec.rank), store.route().peer);
-  if (spec.rank == 0) {
-    std::string of_store;
-    for (int rank = 0; rank < spec.size; ++rank)
-      if (const std::string seen = store.get(key(rank)); of_store.empty() && !is_loopback(seen)) of_store = seen;
-    store.set("store_address", of_store);
-  }
+  const std::string of_store = agree_on("store_address", store.route().peer, spec, store, [](const auto& seen) {
+    const auto found = std::ranges::find_if_not(seen, is_loopback);
+    return found == seen.end() ? "" : *found;
+  });
   if (!is_loopback(store.route().local)) return store.route().local;
-  const std::string of_store = store.get("store_address");
   return of_store.empty() ? store.route().local : of_store;  // all ranks are on this host
 }
 
@@ -115,11 +142,7 @@ milliseconds wait_for_store_host(const WorldSpec& spec, const DistConfig& config
   if (spec.launcher == Launcher::Local) return timeout;
   const bool speaks = spec.local_rank == 0;
   NameWait wait = {.timeout = speaks ? timeout : timeout + kOthersWait, .stopped = stopped};
-  if (speaks)
-    wait.say = [](const std::string& text) {
-      std::fputs(fmt::format("braid: {}\n", text).c_str(), stderr);
-      std::fflush(stderr);
-    };
+  if (speaks) wait.say = say;
   return std::max(wait_for_name(spec.store.host, wait), kLeast);
 }
 
@@ -136,6 +159,7 @@ class RankRuntime {
     if (spec_.board) watch(*spec_.board, spec_.board_nonce);
     connect_store();
     if (!spec_.board) share_board();
+    choose_threads(spec_, *store_);
     const c10::Device device = choose_device(spec_, config_);
     // Code that names no device, libraries included, would otherwise allocate on the first GPU.
     if (device.is_cuda()) at::accelerator::setDeviceIndex(device.index());

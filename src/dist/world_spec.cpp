@@ -156,6 +156,7 @@ std::optional<WorldSpec> world_spec_from(const Env& env) {
   if (torchrun && slurm && env("BRAID_LAUNCHER") != "local") check_torchrun_against_slurm(env);
   if (!torchrun && !slurm) return std::nullopt;
   WorldSpec spec = torchrun ? from_torchrun(env) : from_slurm(env);
+  spec.threads_are_set = !env("OMP_NUM_THREADS").value_or("").empty();
   if (const auto names = env("GLOO_SOCKET_IFNAME"); names && !names->empty()) spec.gloo_interfaces = split(*names, ',');
   return spec;
 }

@@ -1,6 +1,5 @@
 #include "launch/host_capacity.h"
 
-#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -8,29 +7,21 @@
 #include <numeric>
 #include <optional>
 #include <string>
-#include <thread>
 
+#include "base/cgroup_folders.h"
 #include "base/files.h"
 #include "base/socket.h"
 #include "base/strings.h"
+#include "dist/cpu_share.h"
 
 namespace braid {
 namespace {
 
-namespace fs = std::filesystem;
-
-// The smallest limit of this process's cgroup and its ancestors. cgroup v1 has its limit in another file; a container
-// sees its own.
 std::optional<std::int64_t> memory_limit() {
-  const fs::path root = "/sys/fs/cgroup";
-  std::optional<std::int64_t> least = parse_int64(first_line(root / "memory/memory.limit_in_bytes"));
-  const std::string group = first_line("/proc/self/cgroup");
-  fs::path path = group.starts_with("0::/") ? fs::path(group.substr(4)) : fs::path();
-  for (bool more = true; more; path = path.parent_path()) {
-    more = !path.empty();
-    if (const auto limit = parse_int64(first_line(root / path / "memory.max")))  // or "max"
-      least = std::min(*limit, least.value_or(*limit));
-  }
+  std::optional<std::int64_t> least;
+  for (const std::filesystem::path& folder : cgroup_folders("memory"))
+    for (const char* file : {"memory.max", "memory.limit_in_bytes"})  // the first may contain "max"
+      if (const auto limit = parse_int64(first_line(folder / file))) least = std::min(*limit, least.value_or(*limit));
   return least;
 }
 
@@ -38,11 +29,7 @@ std::optional<std::int64_t> memory_limit() {
 
 HostCapacity host_capacity() {
   HostCapacity room;
-  cpu_set_t allowed;
-  room.cores = sched_getaffinity(0, sizeof allowed, &allowed) == 0
-                   ? CPU_COUNT(&allowed)
-                   : static_cast<int>(std::thread::hardware_concurrency());
-  room.cores = std::max(room.cores, 1);
+  room.cores = threads_of_ranks({cpu_share_of_this_process()}).at(0);
   room.memory_bytes = std::int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
   if (const auto limit = memory_limit()) room.memory_bytes = std::min(room.memory_bytes, *limit);
   return room;

@@ -17,6 +17,7 @@
 #include "base/error.h"
 #include "base/process.h"
 #include "base/terminal.h"
+#include "dist/cpu_share.h"
 #include "dist/failure_board.h"
 #include "dist/store.h"
 #include "dist/world_spec.h"
@@ -92,6 +93,9 @@ class LocalRun {
 
  private:
   void start_ranks() {
+    // For ranks of other programs, too.
+    const std::vector<CpuShare> shares(static_cast<std::size_t>(options_.ranks), cpu_share_of_this_process());
+    const std::string threads = std::to_string(threads_of_ranks(shares).at(0));
     for (int rank = 0; rank < options_.ranks; ++rank) {
       WorldSpec spec;
       spec.rank = spec.local_rank = rank;
@@ -102,9 +106,7 @@ class LocalRun {
       spec.board_nonce = nonce_;
       auto env = local_rank_env(spec);
       env.insert(options_.env.begin(), options_.env.end());
-      if (!process_env()("OMP_NUM_THREADS"))
-        env["OMP_NUM_THREADS"] =
-            std::to_string(std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / options_.ranks));
+      if (process_env()("OMP_NUM_THREADS").value_or("").empty()) env.emplace("OMP_NUM_THREADS", threads);
       const auto held = options_.stop_grace ? std::vector{SIGINT, SIGTERM, SIGHUP, SIGUSR1} : std::vector<int>{};
       processes_.push_back(spawn_rank(options_.command, env, held, &end_order_));
     }

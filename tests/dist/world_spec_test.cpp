@@ -65,6 +65,14 @@ TEST(WorldSpec, GloosInterfacesAreThoseOfTheEnvironment) {
               (std::vector<std::string>{"ib0", "ib1"}));
 }
 
+TEST(WorldSpec, AnEmptyNumberOfThreadsIsNone) {
+  for (const Variables& base : {kTorchrun, kSlurm}) {
+    EXPECT_FALSE(world_spec_from(env_of(base))->threads_are_set);
+    EXPECT_FALSE(world_spec_from(env_of(with(base, {{"OMP_NUM_THREADS", ""}})))->threads_are_set);
+    EXPECT_TRUE(world_spec_from(env_of(with(base, {{"OMP_NUM_THREADS", "4"}})))->threads_are_set);
+  }
+}
+
 TEST(WorldSpec, FromSlurm) {
   const WorldSpec spec = *world_spec_from(env_of(kSlurm));
   EXPECT_EQ(spec.launcher, Launcher::Slurm);

@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/socket.h"
 #include "base/strings.h"
+#include "dist/cpu_share.h"
 #include "launch/rank_process.h"
 #include "support/programs.h"
 
@@ -41,6 +42,26 @@ TEST(LocalLauncher, RanksFindTheirWorldInTheEnvironment) {
   for (const char* rank : {"0", "1", "2"})
     EXPECT_THAT(run.out,
                 HasSubstr(std::string("[") + rank + "] " + rank + " of 3, local " + rank + " of 3 at 127.0.0.1\n"));
+}
+
+// The launcher divides the CPUs for programs that read OMP_NUM_THREADS. Braid's ranks divide them themselves where no
+// launcher does, as under srun.
+TEST(LocalLauncher, RanksShareTheCpus) {
+  const std::string probe = built_program("world_probe") + " meet";
+  const std::vector<CpuShare> shares(2, cpu_share_of_this_process());
+  const std::string share = fmt::format("threads: {}\n", threads_of_ranks(shares).at(0));
+  for (const std::string command : {"env -u OMP_NUM_THREADS " + probe, "OMP_NUM_THREADS= " + probe}) {
+    const auto run = run_shell(2, command);
+    EXPECT_EQ(run.exit_code, 0) << run.err;
+    EXPECT_THAT(run.out, AllOf(HasSubstr("[0] " + share), HasSubstr("[1] " + share)));
+    EXPECT_THAT(run.err, HasSubstr("rank 0 computes with "));
+  }
+  const auto set = run_shell(2, "OMP_NUM_THREADS=3 " + probe);
+  EXPECT_THAT(set.out, AllOf(HasSubstr("[0] threads: 3\n"), HasSubstr("[1] threads: 3\n")));
+  EXPECT_THAT(set.err, Not(HasSubstr("computes with")));
+  const auto unset = run_program({"env", "-u", "OMP_NUM_THREADS", built_program("braid"), "run", "-n", "2", "--",
+                                  "bash", "-c", "echo threads: $OMP_NUM_THREADS"});
+  EXPECT_THAT(unset.out, AllOf(HasSubstr("[0] " + share), HasSubstr("[1] " + share)));
 }
 
 TEST(LocalLauncher, StdoutAndStderrStayApartAndLinesWhole) {

@@ -81,6 +81,11 @@ def braid_placed_by_srun(cluster, folder):
     return job.end(), job
 
 
+def threads_chosen_under_srun(cluster, folder):
+    job = Job(cluster, folder, command=[f"unset OMP_NUM_THREADS; {os.environ['BRAID_WORLD_PROBE']} meet"])
+    return job.end(), job
+
+
 def cancelled(cluster, folder):
     job = Job(cluster, folder, small_recipe(folder), *LONG)
     job.wait_for_line("iteration        3/")
@@ -139,7 +144,8 @@ def warned_by_term(cluster, folder):
 
 
 UNDER_WAY = [out_of_time, warned_by_usr1, warned_by_term, requeued, trained_by_srun, trained_by_torchrun, cancelled,
-             crashed, placed_by_srun, braid_placed_by_srun, raised_by_srun, raised_under_torchrun]
+             crashed, placed_by_srun, braid_placed_by_srun, threads_chosen_under_srun, raised_by_srun,
+             raised_under_torchrun]
 
 
 @pytest.fixture(scope="module")
@@ -192,6 +198,16 @@ def test_braid_finds_its_place_by_itself(outcome):
     port = 15000 + job.number % 15000
     assert job.lines_of_ranks() == {
         rank: [f"rank {rank} of {RANKS}, {rank % GPUS} of {GPUS} here, meets at n1:{port}"] for rank in range(RANKS)}
+
+
+def test_ranks_share_the_cpus_of_their_host(outcome):
+    """Slurm binds no rank here, and all its nodes are this host."""
+    state, job = outcome(threads_chosen_under_srun)
+    assert state == "COMPLETED", job.log()
+    cpus = len(os.sched_getaffinity(0))
+    for lines in job.lines_of_ranks().values():
+        threads = [int(line.removeprefix("threads: ")) for line in lines if line.startswith("threads: ")]
+        assert len(threads) == 1 and 1 <= threads[0] <= max(1, cpus // RANKS), job.log()
 
 
 def test_a_requeued_run_goes_on_where_it_was(cluster, outcome, tmp_path):

@@ -1,11 +1,17 @@
-// Prints how Braid interprets a rank's environment, for the tests under a real Slurm.
+// Prints how Braid interprets a rank's environment, for the tests of launchers. With an argument, the ranks also meet,
+// and each prints the number of its threads.
+#include <ATen/Parallel.h>
 #include <fmt/format.h>
 
-#include "dist/world_spec.h"
+#include "dist/run_as_rank.h"
+#include "dist/world.h"
 
-int main() {
+int main(int argc, char**) {
   const auto spec = braid::world_spec_from(braid::process_env());
   if (!spec) return 1;
   fmt::print("rank {} of {}, {} of {} here, meets at {}\n", spec->rank, spec->size, spec->local_rank, spec->local_size,
              braid::to_string(spec->store));
+  if (argc == 1) return 0;
+  braid::run_as_rank(*spec, {.device = "cpu"}, {},
+                     [](braid::World&) { fmt::print("threads: {}\n", at::get_num_threads()); });
 }

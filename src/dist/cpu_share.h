@@ -1,0 +1,27 @@
+// How many threads each rank computes with. Launchers differ: some bind each rank to cores of its own, others let all
+// ranks of a host use all of them, and two "nodes" may be one host. So ranks compare what they may use, and each takes
+// its share.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace braid {
+
+// The CPUs that a rank may use.
+struct CpuShare {
+  std::string host{};         // the same for all processes of one kernel
+  std::vector<int> cpus{};    // numbers of its CPUs
+  double quota = 0;           // CPUs that its cgroup may keep busy; 0: no limit
+  std::string quota_group{};  // on that host: processes with the same one share the quota
+};
+
+CpuShare cpu_share_of_this_process();
+
+std::string to_text(const CpuShare& share);
+CpuShare parse_cpu_share(const std::string& text);
+
+// For each rank: every CPU and every quota is divided evenly among the ranks that may use it. At least 1.
+std::vector<int> threads_of_ranks(const std::vector<CpuShare>& ranks);
+
+}  // namespace braid
