@@ -1,0 +1,32 @@
+// The Unicode data that Hugging Face's tokenizers have, from unicode_tables.txt: the same on every machine.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "text/code_set.h"
+
+namespace braid {
+
+extern const std::string_view kUnicodeTablesTxt;  // see cmake/EmbedFiles.cmake
+
+// A property by any of its names, in lower case without ' ', '_' and '-'; or one of the sets that patterns cannot name:
+// @word (\w outside brackets), @number, @punctuation, @mark, @rustword.
+std::optional<CodeSet> unicode_set(std::string_view name);
+
+std::uint32_t lower_case(std::uint32_t code);  // all characters but U+0130, which has two
+
+// One of the characters that are the same without case, alike for all of them.
+std::uint32_t without_case(std::uint32_t code);
+CodeSet with_other_case(const CodeSet& set);
+
+// Characters that are the same, without case, as a sequence of two or three: the sharp s and "ss".
+struct CaseSequence {
+  std::vector<std::uint32_t> codes;  // without_case
+  CodeSet characters;
+};
+const std::vector<CaseSequence>& case_sequences();  // those of two characters first
+
+}  // namespace braid
