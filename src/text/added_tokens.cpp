@@ -58,7 +58,6 @@ AddedToken read_token(const JsonPlace& place, const Normalizer& normalizer) {
   token.rstrip = place["rstrip"].boolean_or(false);
   token.special = place["special"].boolean_or(false);
   token.normalized = place["normalized"].boolean_or(!token.special);
-  if (token.single_word) require_unicode_data("a token with single_word");
   token.searched = token.normalized ? normalizer.apply(token.content) : token.content;
   if (token.searched.empty()) place["content"].refuse("is empty after normalisation");
   return token;

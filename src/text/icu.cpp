@@ -1,16 +1,32 @@
 #include <unicode/bytestream.h>
 #include <unicode/normalizer2.h>
 #include <unicode/stringpiece.h>
-#include <unicode/uchar.h>
+#include <unicode/uniset.h>
 
 #include <limits>
 
 #include "base/error.h"
-#include "base/utf8.h"
 #include "text/unicode.h"
 
 namespace braid {
 namespace {
+
+void check(UErrorCode status) {
+  if (U_FAILURE(status))
+    throw ConfigError({fmt::format("ICU has no normalisation data ({})", u_errorName(status)), "", "reinstall libicu"});
+}
+
+// Normal forms of characters do not change once Unicode has them, so this is the same with every later version of ICU.
+const icu::UnicodeSet& known_characters() {
+  static const icu::UnicodeSet known = [] {
+    UErrorCode status = U_ZERO_ERROR;
+    icu::UnicodeSet characters(icu::UnicodeString(u"[:Age=9.0:]"), status);
+    check(status);
+    characters.freeze();
+    return characters;
+  }();
+  return known;
+}
 
 const icu::Normalizer2& normalizer_of(NormalForm form) {
   UErrorCode status = U_ZERO_ERROR;
@@ -18,13 +34,8 @@ const icu::Normalizer2& normalizer_of(NormalForm form) {
                                        : form == NormalForm::NFD  ? icu::Normalizer2::getNFDInstance(status)
                                        : form == NormalForm::NFKC ? icu::Normalizer2::getNFKCInstance(status)
                                                                   : icu::Normalizer2::getNFKDInstance(status);
-  if (U_FAILURE(status))
-    throw ConfigError({fmt::format("ICU has no normalisation data ({})", u_errorName(status)), "", "reinstall libicu"});
+  check(status);
   return *normalizer;
-}
-
-bool is_in(std::uint32_t code, std::uint32_t categories) {
-  return U_GET_GC_MASK(static_cast<UChar32>(code)) & categories;
 }
 
 bool is_ascii(std::string_view text) {
@@ -35,7 +46,7 @@ bool is_ascii(std::string_view text) {
 
 }  // namespace
 
-void require_unicode_data(const std::string&) {}
+void require_normal_forms(const std::string&) {}
 
 std::string normal_form(std::string_view text, NormalForm form) {
   if (is_ascii(text)) return std::string(text);
@@ -48,32 +59,9 @@ std::string normal_form(std::string_view text, NormalForm form) {
   std::string result;
   icu::StringByteSink<std::string> sink(&result);
   status = U_ZERO_ERROR;
-  normalizer.normalizeUTF8(0, piece, sink, nullptr, status);
+  icu::FilteredNormalizer2(normalizer, known_characters()).normalizeUTF8(0, piece, sink, nullptr, status);
   if (U_FAILURE(status)) throw DataError(fmt::format("ICU cannot normalise a text: {}", u_errorName(status)));
   return result;
-}
-
-bool is_number(std::uint32_t code) { return is_in(code, U_GC_N_MASK); }
-
-bool is_punctuation(std::uint32_t code) {
-  if (code < 0x80) return code > ' ' && code < 0x7f && !is_in(code, U_GC_L_MASK | U_GC_N_MASK);
-  return is_in(code, U_GC_P_MASK);
-}
-
-bool is_combining_mark(std::uint32_t code) { return is_in(code, U_GC_M_MASK); }
-
-bool is_word_character(std::uint32_t code) {
-  const auto character = static_cast<UChar32>(code);
-  return is_in(code, U_GC_L_MASK | U_GC_M_MASK | U_GC_ND_MASK | U_GC_PC_MASK) ||
-         u_hasBinaryProperty(character, UCHAR_ALPHABETIC) || u_hasBinaryProperty(character, UCHAR_JOIN_CONTROL);
-}
-
-void append_lowercase(std::string& out, std::uint32_t code) {
-  if (code == 0x130) {  // the only character whose lower case is two characters
-    out += "i\u0307";
-    return;
-  }
-  append_utf8(out, static_cast<std::uint32_t>(u_tolower(static_cast<UChar32>(code))));
 }
 
 }  // namespace braid

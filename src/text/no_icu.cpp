@@ -11,12 +11,7 @@ namespace {
 
 }  // namespace
 
-void require_unicode_data(const std::string& needed_by) { throw_no_icu(needed_by); }
+void require_normal_forms(const std::string& needed_by) { throw_no_icu(needed_by); }
 std::string normal_form(std::string_view, NormalForm) { throw_no_icu("a normal form"); }
-bool is_number(std::uint32_t) { throw_no_icu("a class of characters"); }
-bool is_punctuation(std::uint32_t) { throw_no_icu("a class of characters"); }
-bool is_combining_mark(std::uint32_t) { throw_no_icu("a class of characters"); }
-bool is_word_character(std::uint32_t) { throw_no_icu("a class of characters"); }
-void append_lowercase(std::string&, std::uint32_t) { throw_no_icu("lower case"); }
 
 }  // namespace braid

@@ -30,13 +30,6 @@ std::string lowercase(std::string_view text) {
   return result;
 }
 
-std::string without_combining_marks(std::string_view text) {
-  std::string result;
-  while (!text.empty())
-    if (const std::uint32_t code = *take_character(text); !is_combining_mark(code)) append_utf8(result, code);
-  return result;
-}
-
 }  // namespace
 
 Normalizer::Normalizer(const JsonPlace& place) {
@@ -54,24 +47,24 @@ void Normalizer::add(const JsonPlace& place) {
 Normalizer::Step Normalizer::step_of(const JsonPlace& place) const {
   const std::string type = place.type();
   static const std::vector<std::string> forms = {"NFC", "NFD", "NFKC", "NFKD"};
-  if (contains(forms, type) || type == "Lowercase" || type == "StripAccents")
-    require_unicode_data(fmt::format("the normalizer {}", type));
+  if (contains(forms, type)) require_normal_forms(fmt::format("the normalizer {}", type));
   for (std::size_t i = 0; i < forms.size(); ++i)
     if (type == forms[i])
       return [form = static_cast<NormalForm>(i)](const std::string& text) { return normal_form(text, form); };
   if (type == "Lowercase") return lowercase;
-  if (type == "StripAccents") return without_combining_marks;
   if (type == "Strip")
     return [left = place["strip_left"].boolean_or(true), right = place["strip_right"].boolean_or(true)](
                const std::string& text) { return stripped(text, left, right); };
   if (type == "Prepend")
     return
         [prefix = place["prepend"].string()](const std::string& text) { return text.empty() ? text : prefix + text; };
-  if (type == "Replace")
-    return [pattern = std::make_shared<const Regex>(read_pattern(place["pattern"])),
-            content = place["content"].string()](const std::string& text) {
-      return with_replacements(*pattern, text, content);
+  const auto replace = [](Regex pattern, const std::string& content) -> Step {
+    return [shared = std::make_shared<const Regex>(std::move(pattern)), content](const std::string& text) {
+      return with_replacements(*shared, text, content);
     };
+  };
+  if (type == "StripAccents") return replace(Regex(R"(\p{@mark}+)"), "");
+  if (type == "Replace") return replace(read_pattern(place["pattern"]), place["content"].string());
   place.refuse(
       fmt::format("has type {}; known normalizers: Sequence, NFC, NFD, NFKC, NFKD, Lowercase, Strip, "
                   "StripAccents, Prepend, Replace",

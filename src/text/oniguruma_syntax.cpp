@@ -1,187 +1,278 @@
 #include "text/oniguruma_syntax.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "base/error.h"
 #include "base/strings.h"
+#include "text/pattern_reader.h"
+#include "text/unicode_tables.h"
 
 namespace braid {
 namespace {
 
-// PCRE2's \s also has U+180E, which is no white space since Unicode 6.3.
-constexpr const char* kSpace =
-    R"(\x{9}-\x{d}\x{20}\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000})";
-constexpr const char* kNoSpace =
-    R"(\x{0}-\x{8}\x{e}-\x{1f}\x{21}-\x{84}\x{86}-\x{9f}\x{a1}-\x{167f}\x{1681}-\x{1fff}\x{200b}-\x{2027})"
-    R"(\x{202a}-\x{202e}\x{2030}-\x{205e}\x{2060}-\x{2fff}\x{3001}-\x{10ffff})";
-constexpr const char* kHex = "0-9a-fA-F";  // \h, which is horizontal space in PCRE2
-// PCRE2's \w lacks marks and the circled and squared letters.
-constexpr const char* kWord =
-    R"(\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc}\x{24b6}-\x{24e9}\x{1f130}-\x{1f149}\x{1f150}-\x{1f169}\x{1f170}-\x{1f189})";
+CodeSet one(std::uint32_t code) { return CodeSet::range(code, code); }
+
+// Syntax of PCRE2, or a character of a set.
+struct Part {
+  std::string syntax;
+  std::optional<CodeSet> set = std::nullopt;
+};
+
+std::string written_for(const std::vector<std::uint32_t>& kinds) {
+  if (kinds.empty()) return "[^\\d\\D]";  // no character
+  if (kinds.size() == 1) return fmt::format("\\x{{{:x}}}", kinds[0]);
+  std::string members;
+  for (std::size_t begin = 0, end; begin < kinds.size(); begin = end) {
+    for (end = begin + 1; end < kinds.size() && kinds[end] == kinds[end - 1] + 1;) ++end;
+    members += fmt::format("\\x{{{:x}}}", kinds[begin]);
+    if (end - begin > 1) members += fmt::format("-\\x{{{:x}}}", kinds[end - 1]);
+  }
+  return fmt::format("[{}]", members);
+}
 
 class Translation {
  public:
-  explicit Translation(std::string_view pattern) : pattern_(pattern) {}
+  explicit Translation(std::string_view pattern) : reader_(pattern) {}
 
-  std::string run() {
-    while (at_ < pattern_.size()) part();
-    return std::move(out_);
+  TranslatedPattern run() {
+    while (!reader_.at_end()) part();
+    if (!groups_.empty()) reader_.refuse("an unclosed '('");
+    add_literals();
+    close_options();
+    std::vector<CodeSet> sets;
+    for (const Part& part : parts_)
+      if (part.set) sets.push_back(*part.set);
+    Alphabet alphabet(sets);
+    std::string pattern;
+    for (const Part& part : parts_) pattern += part.set ? written_for(alphabet.kinds_of(*part.set)) : part.syntax;
+    return {std::move(pattern), std::move(alphabet)};
   }
 
  private:
-  [[noreturn]] void refuse(const std::string& what) const {
-    throw DataError(fmt::format("pattern {}: {} at character {} is not supported", in_quotes(pattern_), what, at_ + 1));
-  }
-  bool follows(std::string_view text) const { return pattern_.substr(at_).starts_with(text); }
-  void copy(std::size_t count) {
-    out_ += pattern_.substr(at_, count);
-    at_ += count;
-  }
+  static constexpr std::size_t kNone = static_cast<std::size_t>(-1);
+
+  // What ends at a ')'.
+  struct Scope {
+    std::size_t atom = kNone;
+    bool ignores_case = false, dot_is_all = false, looks_behind = false, is_look_around = false;
+    int open_options = 0;  // (?i) without a body lasts to the end of the group and so is a group itself
+  };
 
   void part() {
-    const char c = pattern_[at_];
+    const char c = reader_.peek();
     if (c == '*' || c == '+' || c == '?' || c == '{') return repeat();
-    if (c == ')') {
-      if (groups_.empty()) refuse("an unopened ')'");
-      atom_ = groups_.back();
-      groups_.pop_back();
-      return copy(1);
+    if (c == '\\' && !reader_.follows("\\A") && !reader_.follows("\\z") && !reader_.follows("\\Z")) {
+      const PatternReader::Atom atom = reader_.escape(/*in_class=*/false);
+      return atom.character ? literal(*atom.character) : set(atom.set);
     }
-    atom_ = out_.size();
-    if (c == '(') return open();
-    if (c == '[') return character_class();
-    if (c == '\\') return escape(/*in_class=*/false);
-    copy(1);
-    while (at_ < pattern_.size() && (static_cast<unsigned char>(pattern_[at_]) & 0xc0) == 0x80) copy(1);
+    if (std::string_view("()[.^$|\\").find(c) == std::string_view::npos) return literal(reader_.character());
+    add_literals();
+    if (reader_.take(")")) return close();
+    if (reader_.take("(")) return open();
+    joint_ = std::nullopt;
+    if (reader_.take("[")) return character_class();
+    if (reader_.take(".")) return set(scope_.dot_is_all ? ~CodeSet() : ~one('\n'));
+    atom_ = kNone;
+    if (reader_.take("|")) return syntax("|");
+    anchor();
   }
 
-  // A group's options and kind are the same in both, except for (?m), which is (?s) in PCRE2.
+  void syntax(std::string text) { parts_.push_back({std::move(text)}); }
+  void set(const CodeSet& set) {
+    add_literals();
+    joint_ = std::nullopt;
+    atom_ = parts_.size();
+    parts_.push_back({"", set});
+  }
+
+  // PCRE2's own depend on what it considers a newline.
+  void anchor() {
+    const auto around_newline = [&](const char* before, const char* after) {
+      syntax(before);
+      parts_.push_back({"", one('\n')});
+      syntax(after);
+    };
+    if (reader_.take("^")) return around_newline("(?:\\A|(?<=", ")(?!\\z))");
+    if (reader_.take("$")) return around_newline("(?:\\z|(?=", "))");
+    if (reader_.take("\\Z")) return around_newline("(?:\\z|(?=", "\\z))");
+    syntax(std::string(reader_.rest().substr(0, 2)));
+    reader_.skip(2);
+  }
+
   void open() {
-    groups_.push_back(atom_);
-    copy(1);
-    if (!follows("?")) {
-      if (follows("*")) refuse("a verb");
-      return;
+    groups_.push_back(scope_);
+    scope_.atom = parts_.size();
+    scope_.open_options = 0;
+    scope_.is_look_around = false;
+    atom_ = kNone;
+    if (reader_.follows("*")) reader_.refuse("a verb");
+    if (!reader_.take("?")) return syntax("(?:");
+    options();
+    if (reader_.take(")")) {
+      const Scope inner = scope_;
+      scope_ = groups_.back();
+      groups_.pop_back();
+      scope_.ignores_case = inner.ignores_case;
+      scope_.dot_is_all = inner.dot_is_all;
+      ++scope_.open_options;
+      return syntax("(?:");
     }
-    copy(1);
-    while (at_ < pattern_.size() && std::string_view("im-").find(pattern_[at_]) != std::string_view::npos) {
-      if (pattern_[at_] == 'm') refuse("the option (?m)");
-      copy(1);
-    }
-    for (const char* kind : {":", "=", "!", ">", "<=", "<!", ")"})
-      if (follows(kind)) {
-        if (*kind != ')') copy(std::string_view(kind).size());
-        return;
+    for (const char* kind : {":", "=", "!", ">", "<=", "<!"})
+      if (reader_.take(kind)) {
+        if (*kind != ':') joint_ = std::nullopt;
+        scope_.looks_behind = scope_.looks_behind || *kind == '<';
+        scope_.is_look_around = *kind != ':' && *kind != '>';
+        return syntax(fmt::format("(?{}", kind));
       }
-    refuse("this kind of group");
+    reader_.refuse("this kind of group");
+  }
+
+  void options() {
+    bool on = true;
+    for (; !reader_.at_end() && std::string_view("im-").find(reader_.peek()) != std::string_view::npos;
+         reader_.skip(1)) {
+      const char c = reader_.peek();
+      if (c == 'i') scope_.ignores_case = on;
+      if (c == 'm') scope_.dot_is_all = on;
+      if (c == '-') on = false;
+    }
+  }
+
+  void close_options() {
+    for (; scope_.open_options > 0; --scope_.open_options) syntax(")");
+  }
+
+  void close() {
+    if (groups_.empty()) reader_.refuse("an unopened ')'");
+    close_options();
+    syntax(")");
+    atom_ = scope_.is_look_around ? kNone : scope_.atom;
+    scope_ = groups_.back();
+    groups_.pop_back();
   }
 
   // After {n,m}, a + repeats the whole and is not possessive, and {n}? makes the whole optional.
   void repeat() {
-    if (pattern_[at_] != '{') {
-      copy(1);
-      if (follows("?") || follows("+")) copy(1);
-      return;
+    add_literals_before_repeat();
+    if (atom_ == kNone) reader_.refuse("a repetition of nothing");
+    if (reader_.peek() != '{') {
+      joint_ = std::nullopt;
+      std::string written(1, reader_.peek());
+      reader_.skip(1);
+      for (const char* kind : {"?", "+"})
+        if (reader_.take(kind)) {
+          written += kind;
+          break;
+        }
+      return syntax(written);
     }
-    const std::size_t close = pattern_.find('}', at_);
-    const std::string_view inside = pattern_.substr(at_ + 1, close - at_ - 1);
-    const bool counts = close != std::string_view::npos && !inside.empty() &&
-                        inside.find_first_not_of("0123456789,") == std::string_view::npos && inside[0] != ',';
-    if (!counts) refuse("'{'");
-    copy(close - at_ + 1);
-    if (follows("?") && inside.find(',') == std::string_view::npos) refuse("'?' after {n}");
-    if (follows("?")) return copy(1);
-    if (follows("+") || follows("*") || follows("{")) {
-      out_.insert(atom_, "(?:");
-      out_ += ')';
+    const std::string_view inside = reader_.braced("'{'");
+    if (inside.empty() || inside.find_first_not_of("0123456789,") != std::string_view::npos || inside[0] == ',')
+      reader_.refuse("'{'");
+    syntax(fmt::format("{{{}}}", inside));
+    if (reader_.follows("?") && inside.find(',') == std::string_view::npos) reader_.refuse("'?' after {n}");
+    if (reader_.take("?")) return syntax("?");
+    if (reader_.follows("+") || reader_.follows("*") || reader_.follows("{")) {
+      parts_.insert(parts_.begin() + static_cast<std::ptrdiff_t>(atom_), Part{"(?:"});
+      syntax(")");
     }
   }
 
+  // Without case, a class also has the sequences that are the same as one of its characters.
   void character_class() {
-    copy(1);
-    if (follows("^")) copy(1);
-    bool first = true;
-    for (; at_ < pattern_.size() && (first || pattern_[at_] != ']'); first = false) {
-      if (pattern_[at_] == '[') refuse("a class inside a class");
-      if (follows("&&")) refuse("'&&'");
-      if (first && pattern_[at_] == ']') refuse("']' at the start of a class");
-      if (pattern_[at_] == '\\')
-        escape(/*in_class=*/true);
-      else
-        copy(1);
+    const PatternReader::Class read = reader_.bracketed();
+    const CodeSet members = scope_.ignores_case ? with_other_case(read.members) : read.members;
+    atom_ = parts_.size();
+    if (read.negated) return set(~members);
+    std::vector<Part> sequences;
+    if (scope_.ignores_case)
+      for (const CaseSequence& sequence : case_sequences())
+        if (!(sequence.characters & members).changes().empty()) {
+          sequences.push_back({"|"});
+          for (const std::uint32_t code : sequence.codes) sequences.push_back({"", with_other_case(one(code))});
+        }
+    if (sequences.empty()) return set(members);
+    syntax("(?:");
+    parts_.push_back({"", members});
+    parts_.insert(parts_.end(), sequences.begin(), sequences.end());
+    syntax(")");
+  }
+
+  void literal(std::uint32_t code) {
+    if (!scope_.ignores_case) return set(one(code));
+    if (literals_.empty() && joint_)
+      for (const CaseSequence& sequence : case_sequences()) {
+        const std::uint32_t pair[] = {*joint_, without_case(code)};
+        if (std::search(sequence.codes.begin(), sequence.codes.end(), std::begin(pair), std::end(pair)) !=
+            sequence.codes.end())
+          reader_.refuse("a sequence without case that a group divides");
+      }
+    literals_.push_back(code);
+  }
+
+  // Adds the literals without case that were read. A sequence of them can be the same as one character.
+  void add_literals() {
+    for (std::size_t i = 0; i < literals_.size();) i += add_literal(i);
+    if (!literals_.empty()) joint_ = without_case(literals_.back());
+    literals_.clear();
+  }
+
+  void add_literals_before_repeat() {
+    if (literals_.empty()) return;
+    const std::uint32_t last = literals_.back();
+    literals_.pop_back();
+    add_literals();
+    literals_ = {last};
+    add_literals();
+  }
+
+  // Returns how many literals it added.
+  std::size_t add_literal(std::size_t first) {
+    atom_ = parts_.size();
+    const CodeSet same = with_other_case(one(literals_[first]));
+    const auto& sequences = case_sequences();
+    const auto alternatives = [&](const CodeSet& characters, const CaseSequence& sequence) {
+      syntax("(?:");
+      parts_.push_back({"", characters});
+      syntax("|");
+      for (const std::uint32_t code : sequence.codes) parts_.push_back({"", with_other_case(one(code))});
+      syntax(")");
+    };
+    if (!scope_.looks_behind) {
+      for (auto sequence = sequences.rbegin(); sequence != sequences.rend(); ++sequence) {  // the longest first
+        const std::size_t length = sequence->codes.size();
+        if (first + length > literals_.size()) continue;
+        if (std::equal(sequence->codes.begin(), sequence->codes.end(),
+                       literals_.begin() + static_cast<std::ptrdiff_t>(first),
+                       [](std::uint32_t a, std::uint32_t b) { return a == without_case(b); })) {
+          alternatives(sequence->characters, *sequence);
+          return length;
+        }
+      }
+      for (const CaseSequence& sequence : sequences)
+        if (sequence.characters.contains(literals_[first])) {
+          alternatives(same, sequence);
+          return 1;
+        }
     }
-    if (at_ == pattern_.size()) refuse("an unclosed '['");
-    copy(1);
+    parts_.push_back({"", same});
+    return 1;
   }
 
-  void class_of(const std::string& members, bool negated, bool in_class) {
-    out_ += in_class ? members : fmt::format("[{}{}]", negated ? "^" : "", members);
-    at_ += 2;
-  }
-
-  void escape(bool in_class) {
-    if (at_ + 1 == pattern_.size()) refuse("a '\\' at the end");
-    const char c = pattern_[at_ + 1];
-    switch (c) {
-      case 's':
-        return class_of(kSpace, false, in_class);
-      case 'S':
-        return class_of(kNoSpace, false, in_class);
-      case 'h':
-        return class_of(kHex, false, in_class);
-      case 'w':
-        return class_of(kWord, false, in_class);
-      case 'W':
-      case 'H':
-        if (in_class) refuse(fmt::format("\\{} in a class", c));
-        return class_of(c == 'W' ? kWord : kHex, true, in_class);
-      case 'p':
-      case 'P':
-        return braced();
-      case 'u':
-        return code_unit();
-      case 'x':
-        if (follows("\\x{")) return braced();
-        break;
-      default:
-        break;
-    }
-    const bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
-    const std::string_view known = in_class ? "dDrntfvaex0" : "dDrntfvaexAzZ0";
-    if (letter && known.find(c) == std::string_view::npos) refuse(fmt::format("\\{}", c));
-    if (c == 'v') {  // one character there, a class in PCRE2
-      out_ += "\\x0b";
-      at_ += 2;
-      return;
-    }
-    copy(2);
-  }
-
-  // \p{L}, \x{3000}
-  void braced() {
-    const std::size_t close = pattern_.find('}', at_);
-    if (at_ + 2 >= pattern_.size() || pattern_[at_ + 2] != '{' || close == std::string_view::npos)
-      refuse("an escape without {}");
-    copy(close - at_ + 1);
-  }
-
-  void code_unit() {
-    const std::string_view digits = pattern_.substr(at_ + 2, 4);
-    if (digits.size() != 4 || digits.find_first_not_of("0123456789abcdefABCDEF") != std::string_view::npos)
-      refuse("\\u without four digits");
-    out_ += fmt::format("\\x{{{}}}", digits);
-    at_ += 6;
-  }
-
-  std::string_view pattern_;
-  std::size_t at_ = 0;
-  std::string out_;
-  std::size_t atom_ = 0;             // where the thing that a repetition repeats begins in out_
-  std::vector<std::size_t> groups_;  // the same for each open group
+  PatternReader reader_;
+  std::vector<Part> parts_;
+  std::size_t atom_ = kNone;  // where the thing that a repetition repeats begins in parts_
+  Scope scope_;
+  std::vector<Scope> groups_;
+  std::vector<std::uint32_t> literals_;  // read without case, not yet added
+  // The last literal, without case, if only the border of a group or {n} is after it. Whether the next literal can
+  // continue a sequence with it depends on how Oniguruma simplifies the pattern.
+  std::optional<std::uint32_t> joint_;
 };
 
 }  // namespace
 
-std::string from_oniguruma(std::string_view pattern) { return Translation(pattern).run(); }
+TranslatedPattern from_oniguruma(std::string_view pattern) { return Translation(pattern).run(); }
 
 }  // namespace braid

@@ -3,10 +3,17 @@
 #include <string>
 #include <string_view>
 
+#include "text/alphabet.h"
+
 namespace braid {
 
-// A pattern in Oniguruma's syntax, which Hugging Face's tokenizers use, as one for PCRE2 with UTF, UCP and MULTILINE.
-// Character classes that differ are written out; what cannot be translated is refused with a DataError.
-std::string from_oniguruma(std::string_view pattern);
+// A pattern in Oniguruma's syntax, which Hugging Face's tokenizers use, as one for PCRE2 over the kinds of characters
+// that it tells apart. It needs no options, and UTF if the alphabet is not ASCII. What cannot be translated is refused
+// with a DataError.
+struct TranslatedPattern {
+  std::string pattern;
+  Alphabet alphabet;
+};
+TranslatedPattern from_oniguruma(std::string_view pattern);
 
 }  // namespace braid

@@ -4,10 +4,8 @@
 
 #include "base/error.h"
 #include "base/strings.h"
-#include "base/utf8.h"
 #include "text/byte_level.h"
 #include "text/pattern.h"
-#include "text/unicode.h"
 
 namespace braid {
 namespace {
@@ -37,63 +35,6 @@ class SplitByPattern : public PieceStep {
   Regex pattern_;
   const SplitBehavior behavior_;
   const bool inverted_;
-};
-
-// Each character that satisfies the condition is a match.
-class SplitByClass : public PieceStep {
- public:
-  SplitByClass(bool (*is_match)(std::uint32_t), SplitBehavior behavior) : is_match_(is_match), behavior_(behavior) {}
-
-  void apply(Pieces& pieces) const override {
-    std::vector<Piece> parts;
-    PieceSplitter splitter(behavior_, /*inverted=*/false, parts);
-    for (const Piece& piece : pieces.list) {
-      splitter.start(piece);
-      const std::string_view text = pieces.view(piece);
-      for (std::string_view rest = text; !rest.empty();) {
-        const std::size_t begin = text.size() - rest.size();
-        if (is_match_(*take_character(rest))) splitter.match(begin, text.size() - rest.size());
-      }
-      splitter.finish();
-    }
-    pieces.list.swap(parts);
-  }
-
- private:
-  bool (*const is_match_)(std::uint32_t);
-  const SplitBehavior behavior_;
-};
-
-// Runs of word characters and runs of others; white space is removed.
-class Whitespace : public PieceStep {
- public:
-  void apply(Pieces& pieces) const override {
-    std::vector<Piece> parts;
-    PieceSplitter splitter(SplitBehavior::Removed, /*inverted=*/true, parts);
-    for (const Piece& piece : pieces.list) {
-      splitter.start(piece);
-      const std::string_view text = pieces.view(piece);
-      Class last = Class::Space;
-      std::size_t begin = 0;
-      for (std::string_view rest = text; !rest.empty();) {
-        const std::size_t at = text.size() - rest.size();
-        const Class now = class_of(*take_character(rest));
-        if (now == last) continue;
-        if (last != Class::Space) splitter.match(begin, at);
-        begin = at;
-        last = now;
-      }
-      if (last != Class::Space) splitter.match(begin, text.size());
-      splitter.finish();
-    }
-    pieces.list.swap(parts);
-  }
-
- private:
-  enum class Class { Space, Word, Other };
-  static Class class_of(std::uint32_t code) {
-    return is_white_space(code) ? Class::Space : is_word_character(code) ? Class::Word : Class::Other;
-  }
 };
 
 // Writes every piece anew.
@@ -176,9 +117,10 @@ PreTokenizer::PreTokenizer(const JsonPlace& place) {
 
 void PreTokenizer::add(const JsonPlace& place) {
   const auto step = [&]<class Step>(Step made) { steps_.push_back(std::make_unique<Step>(std::move(made))); };
+  const auto split = [&](const char* pattern, SplitBehavior behavior, bool inverted = false) {
+    step(SplitByPattern(Regex(pattern), behavior, inverted));
+  };
   const std::string type = place.type();
-  if (type == "Digits" || type == "Whitespace" || type == "Punctuation")
-    require_unicode_data(fmt::format("the pre-tokenizer {}", type));
   if (type == "Sequence") {
     for (const JsonPlace& part : place["pretokenizers"].elements()) add(part);
   } else if (type == "Split") {
@@ -186,18 +128,17 @@ void PreTokenizer::add(const JsonPlace& place) {
                         place["invert"].boolean_or(false)));
   } else if (type == "ByteLevel") {
     if (place["add_prefix_space"].boolean_or(true)) step(PrefixSpace());
-    if (place["use_regex"].boolean_or(true))
-      step(SplitByPattern(Regex(kGpt2Pattern), SplitBehavior::Isolated, /*inverted=*/false));
+    if (place["use_regex"].boolean_or(true)) split(kGpt2Pattern, SplitBehavior::Isolated);
     step(ToByteLevel());
   } else if (type == "Digits") {
-    step(SplitByClass(
-        is_number, place["individual_digits"].boolean_or(false) ? SplitBehavior::Isolated : SplitBehavior::Contiguous));
+    split(R"(\p{@number})",
+          place["individual_digits"].boolean_or(false) ? SplitBehavior::Isolated : SplitBehavior::Contiguous);
   } else if (type == "Whitespace") {
-    step(Whitespace());
+    split(R"([\p{@rustword}]+|[^\p{@rustword}\s]+)", SplitBehavior::Removed, /*inverted=*/true);
   } else if (type == "WhitespaceSplit") {
-    step(SplitByClass(is_white_space, SplitBehavior::Removed));
+    split(R"(\s)", SplitBehavior::Removed);
   } else if (type == "Punctuation") {
-    step(SplitByClass(is_punctuation, read_behavior(place["behavior"])));
+    split(R"(\p{@punctuation})", read_behavior(place["behavior"]));
   } else if (type == "Metaspace") {
     const std::string replacement = place["replacement"].string_or("\u2581");
     if (replacement.empty()) place["replacement"].refuse("should not be empty");
