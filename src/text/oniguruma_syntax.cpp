@@ -130,7 +130,8 @@ class Translation {
 
   void options() {
     bool on = true;
-    for (; !reader_.at_end() && std::string_view("im-").find(reader_.peek()) != std::string_view::npos; reader_.skip(1)) {
+    for (; !reader_.at_end() && std::string_view("im-").find(reader_.peek()) != std::string_view::npos;
+         reader_.skip(1)) {
       const char c = reader_.peek();
       if (c == 'i') scope_.ignores_case = on;
       if (c == 'm') scope_.dot_is_all = on;
@@ -242,7 +243,8 @@ class Translation {
       for (auto sequence = sequences.rbegin(); sequence != sequences.rend(); ++sequence) {  // the longest first
         const std::size_t length = sequence->codes.size();
         if (first + length > literals_.size()) continue;
-        if (std::equal(sequence->codes.begin(), sequence->codes.end(), literals_.begin() + static_cast<std::ptrdiff_t>(first),
+        if (std::equal(sequence->codes.begin(), sequence->codes.end(),
+                       literals_.begin() + static_cast<std::ptrdiff_t>(first),
                        [](std::uint32_t a, std::uint32_t b) { return a == without_case(b); })) {
           alternatives(sequence->characters, *sequence);
           return length;

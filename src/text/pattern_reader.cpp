@@ -12,9 +12,7 @@ namespace {
 
 constexpr std::string_view kHexDigits = "0123456789abcdefABCDEF";
 
-bool is_letter_or_digit(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
-}
+bool is_letter_or_digit(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9'); }
 
 std::optional<std::uint32_t> control_character(char letter) {
   constexpr std::string_view letters = "tnrfvae", codes = "\t\n\r\f\v\a\x1b";
@@ -146,6 +144,8 @@ CodeSet PatternReader::range_from(std::uint32_t first) {
 }
 
 PatternReader::Class PatternReader::bracketed() {
+  constexpr int kMostOpenClasses = 100;  // each is a call of this function
+  if (++open_classes_ > kMostOpenClasses) refuse("such deep nesting of classes");
   Class read;
   read.negated = take("^");
   if (follows("]")) refuse("']' at the start of a class");
@@ -177,6 +177,7 @@ PatternReader::Class PatternReader::bracketed() {
       refuse("'-' after a class");
   }
   read.members = before ? *before & part : part;
+  --open_classes_;
   return read;
 }
 

@@ -48,6 +48,7 @@ class PatternReader {
 
   std::string_view pattern_;
   std::size_t at_ = 0;
+  int open_classes_ = 0;
 };
 
 }  // namespace braid

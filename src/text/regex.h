@@ -1,5 +1,5 @@
-// Patterns of tokenizer files, which are written for Oniguruma, run by PCRE2. Without PCRE2 (no_pcre2.cpp) compiling
-// one throws a ConfigError.
+// Patterns of tokenizer files, which are written for Oniguruma, run by PCRE2. They mean the same with every version of
+// PCRE2 (see oniguruma_syntax.h). Without PCRE2 (no_pcre2.cpp) compiling one throws a ConfigError.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@ struct TextRange {
 
 class Regex {
  public:
-  // DataError if the pattern is invalid or uses syntax that the two libraries understand differently.
+  // DataError if the pattern is invalid or uses syntax that is not supported.
   explicit Regex(std::string_view pattern);
   // Finds this text literally.
   static Regex literal(std::string_view text);

@@ -19,7 +19,8 @@ std::string_view take_word(std::string_view& line) {
 
 std::vector<std::uint32_t> numbers_of(std::string_view words) {
   std::vector<std::uint32_t> numbers;
-  while (!words.empty()) numbers.push_back(static_cast<std::uint32_t>(std::stoul(std::string(take_word(words)), nullptr, 16)));
+  while (!words.empty())
+    numbers.push_back(static_cast<std::uint32_t>(std::stoul(std::string(take_word(words)), nullptr, 16)));
   return numbers;
 }
 
@@ -60,7 +61,8 @@ struct Tables {
       const std::uint32_t to = numbers_of(values).at(0);
       if (kind == "lower") lower.push_back({run.at(0), run.at(1), run.at(2), to});
       if (kind == "fold")
-        for (std::uint32_t code = run.at(0); code <= run.at(1); code += run.at(2)) without_case[code] = to + code - run[0];
+        for (std::uint32_t code = run.at(0); code <= run.at(1); code += run.at(2))
+          without_case[code] = to + code - run[0];
     }
   }
 };
@@ -86,7 +88,8 @@ std::optional<CodeSet> unicode_set(std::string_view name) {
 std::uint32_t lower_case(std::uint32_t code) {
   if (code < 0x80) return code >= 'A' && code <= 'Z' ? code + ('a' - 'A') : code;
   const std::vector<Run>& runs = tables().lower;
-  const auto after = std::upper_bound(runs.begin(), runs.end(), code, [](auto c, const Run& run) { return c < run.first; });
+  const auto after =
+      std::upper_bound(runs.begin(), runs.end(), code, [](auto c, const Run& run) { return c < run.first; });
   if (after == runs.begin()) return code;
   const Run& run = after[-1];
   return code <= run.last && (code - run.first) % run.step == 0 ? run.to + code - run.first : code;

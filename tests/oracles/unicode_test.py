@@ -231,7 +231,7 @@ def test_pre_tokenizers(step):
     kind = json.loads(step.__getstate__())
     if kind["type"] == "ByteLevel":  # its pieces, before they become bytes
         kind, step = split(GPT2), pre_tokenizers.Split(Regex(GPT2), "isolated")
-    between = "".join(f"a{c}" for c in ALL[:0x20000])
+    between = "".join(f"a{c}" for c in ALL[:0x3400])
     for text in (ALL, between):
         [answer] = probe([{"pre_tokenizer": kind, "texts": [text]}])
         assert parts(text.encode(), answer["pieces"][0]) == [part for part, _ in step.pre_tokenize_str(text)]
