@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <random>
 
+#include "base/error.h"
 #include "base/strings.h"
 #include "cli/cli_support.h"
 

@@ -2,6 +2,7 @@
 // other layouts rows travel, and the result is the same.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
+#include <torch/csrc/autograd/function.h>
 
 #include <mutex>
 #include <set>

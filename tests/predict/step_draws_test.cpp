@@ -61,7 +61,9 @@ class Readers {
   }
 
   StepSizes next() {
-    StepSizes sizes = {.text{index(microbatches())}, .media{topology_.modules().size()}};
+    StepSizes sizes;
+    sizes.text.resize(index(microbatches()));
+    sizes.media.resize(topology_.modules().size());
     for (auto& texts : sizes.text)
       for (const auto& reader : language_) texts.push_back(text_of(reader->next()));
     std::size_t reader = 0;
