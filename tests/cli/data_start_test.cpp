@@ -217,7 +217,10 @@ TEST_F(DataStart, EvalListsTheModelsAnswers) {
   EXPECT_TRUE(std::is_sorted(keys.begin(), keys.end())) << "the order of the data set";
   EXPECT_NEAR(totals["right_answers"].get<double>(), static_cast<double>(right) / count, 1e-12);
   const std::string page = testing::read_file(in_folder("page.html"));
-  EXPECT_THAT(page, AllOf(HasSubstr("data:image/png;base64,"), HasSubstr("right answers, with pictures")));
+  EXPECT_THAT(page, AllOf(HasSubstr("data:image/png;base64,"), HasSubstr("right answers, with pictures"),
+                          HasSubstr("teacher-forced")));
+  EXPECT_THAT(braid(with_data({"eval", "--load", in_folder("answering"), "--show", "1"})).out,
+              AllOf(HasSubstr("model's answer *"), HasSubstr("\n* The model's answers are teacher-forced: ")));
 
   EXPECT_EQ(answers({"--llm-dp", "2", "--llm-tp", "2", "--encoder-dp", "2"}).second, lines);
   EXPECT_EQ(answers({"--llm-cp", "2"}).second, lines);
