@@ -97,6 +97,17 @@ std::string counted(std::int64_t count, std::string_view thing) {
   return fmt::format("{} {}{}", count, thing, count == 1 ? "" : thing.ends_with("ch") ? "es" : "s");
 }
 
+std::string plain_number(double value, int digits) {
+  if (value == 0 || !std::isfinite(value)) return fmt::format("{}", value);
+  // Rounded first: 9.9996 has one digit before the point, but 10.00 has two.
+  const double rounded = std::stod(fmt::format("{:.{}e}", value, digits - 1));
+  const int decimals = digits - 1 - static_cast<int>(std::floor(std::log10(std::abs(rounded))));
+  std::string text = fmt::format("{:.{}f}", value, std::max(decimals, 0));
+  if (decimals > 0) text.erase(text.find_last_not_of('0') + 1);
+  if (text.ends_with('.')) text.pop_back();
+  return text;
+}
+
 std::string readable_bytes(double bytes) {
   const char* const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
   std::size_t unit = 0;

@@ -35,6 +35,9 @@ std::string in_quotes(std::string_view name);
 // "1 rank", "2 ranks", "2 batches"
 std::string counted(std::int64_t count, std::string_view thing);
 
+// A number to so many significant digits, never with an exponent: "51440", "374.5", "0.00352".
+std::string plain_number(double value, int digits = 4);
+
 // "512 B", "1.50 GiB"
 std::string readable_bytes(double bytes);
 inline std::string readable_bytes(std::int64_t bytes) { return readable_bytes(static_cast<double>(bytes)); }

@@ -140,9 +140,12 @@ void add_eval_command(CLI::App& app, const std::vector<std::string>& command_lin
       ->add_option("--iterations", options->iterations,
                    "how many steps' worth of samples to evaluate (default: the recipe's train.eval_iterations)")
       ->check(CLI::PositiveNumber);
-  command->add_option("--show", options->shown, "print this many questions with the right and the model's answers")
+  command
+      ->add_option("--show", options->shown,
+                   "print this many questions with the right and the model's (teacher-forced) answers")
       ->check(CLI::NonNegativeNumber);
-  command->add_option("--answers", options->answers, "file for all questions and answers, one JSON object per line");
+  command->add_option("--answers", options->answers,
+                      "file for all questions and (teacher-forced) answers, one JSON object per line");
   command->add_option("--html", options->page, "page with pictures, questions and answers; needs no other files");
   command->add_flag("--json", options->json, "print one JSON object and nothing else");
   command->add_flag("--oversubscribe", options->oversubscribe, kOversubscribeHelp);

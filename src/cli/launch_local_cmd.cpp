@@ -90,7 +90,7 @@ void add_launch_local_command(CLI::App& launch, const std::vector<std::string>& 
   command->add_option("recipe", options->recipe_path, "recipe file; its keys may follow, as for braid train");
   command->add_option("--ranks", options->ranks, "ranks (default: the recipe's, --nproc_per_node, or the GPUs here)")
       ->check(CLI::PositiveNumber);
-  command->add_option("--log-dir", options->log_dir, "also write what rank N prints to rank_N.log in this folder");
+  command->add_option("--log-dir", options->log_dir, "also add what rank N prints to rank_N.log in this folder");
   command->add_flag("--oversubscribe", options->oversubscribe, kOversubscribeHelp);
   command->allow_extras();
   command->footer(

@@ -51,8 +51,14 @@ void measure_processes(HardwareProfile& profile) {
 }
 
 HardwareProfile measured_profile(const std::string& device) {
-  const auto report = [](const std::string& what) { fmt::print(stderr, "{}\n", what); };
-  HardwareProfile profile = calibrate({.device = device}, report);
+  WorkStatus status;
+  const auto report = [&](const std::string& what) {
+    status.clear();
+    fmt::print(stderr, "{}\n", what);
+  };
+  HardwareProfile profile =
+      calibrate({.device = device}, report, [&](const std::string& doing, double share) { status.show(doing, share); });
+  status.clear();
   const auto describe = [&](const std::string& name, std::int64_t memory_bytes) {
     profile.note = fmt::format("{}; {}", name, one_line(version_text()));
     profile.memory_gb = static_cast<double>(memory_bytes) / 1e9;

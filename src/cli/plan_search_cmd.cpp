@@ -194,12 +194,16 @@ void plan_search(const SearchCommand& command, const std::vector<std::string>& f
   const PlanSizes sizes = plan_sizes(recipe, command.sizes);
   if (command.machine.nodes) check_nodes({*command.machine.nodes}, hardware);
   const int nodes = command.machine.nodes.value_or(nodes_of(recipe, hardware.ranks_per_node));
-  const SearchResult result = search_layouts(recipe, hardware,
-                                             {.nodes = nodes,
-                                              .memory_headroom = parse_share(command.headroom),
-                                              .top = command.top,
-                                              .same_data_order = !command.any_data_order,
-                                              .steps = sizes.options});
+  WorkStatus status;
+  const SearchResult result =
+      search_layouts(recipe, hardware,
+                     {.nodes = nodes,
+                      .memory_headroom = parse_share(command.headroom),
+                      .top = command.top,
+                      .same_data_order = !command.any_data_order,
+                      .steps = sizes.options,
+                      .tell = [&](const std::string& doing, double share) { status.show(doing, share); }});
+  status.clear();
   if (command.json)
     fmt::print("{}\n", result_json(result, recipe, hardware, sizes));
   else

@@ -148,8 +148,8 @@ void print_answer(const SimulationAnswer& answer, const HardwareProfile& hardwar
                                       : fmt::format(", +- {} ({} to {})", time_text(simulation.spread_s),
                                                     time_text(simulation.fastest_s), time_text(simulation.slowest_s)));
   const std::string device = device_word(hardware);
-  fmt::print("throughput     {:.0f} tokens/s/{}, {:.4g} TFLOP/s/{}\n", simulation.tokens_per_s_per_gpu, device,
-             simulation.tflops_per_gpu, device);
+  fmt::print("throughput     {:.0f} tokens/s/{}, {} TFLOP/s/{}\n", simulation.tokens_per_s_per_gpu, device,
+             plain_number(simulation.tflops_per_gpu), device);
   fmt::print("bubble         {:.1f} %\n", 100 * simulation.bubble);
   fmt::print("communication  {} exposed, of {}\n", time_text(simulation.exposed_communication_s),
              simulation.limiting_module);

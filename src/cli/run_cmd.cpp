@@ -14,7 +14,7 @@ void add_run_command(CLI::App& app, int& exit_code) {
   auto oversubscribe = std::make_shared<bool>(false);
   CLI::App* command = app.add_subcommand(kRun.name, kRun.help);
   command->add_option("-n,--ranks", options->ranks, "how many ranks")->required();
-  command->add_option("--log-dir", options->log_dir, "also write what rank N prints to rank_N.log in this folder");
+  command->add_option("--log-dir", options->log_dir, "also add what rank N prints to rank_N.log in this folder");
   command->add_option("--port", options->port, "port of the store (default: the system chooses)")
       ->check(CLI::Range(0, 65535));
   command->add_flag("--oversubscribe", *oversubscribe, kOversubscribeHelp);

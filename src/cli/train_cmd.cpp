@@ -147,10 +147,12 @@ int run_rank(const Recipe& recipe, const Topology& topology, const WorldSpec& sp
                                                      .parent_is_launcher = under_ours});
   check_world(spec, topology);
   bool refused = false, lost_output = false;
+  int signal = 0;
   const RunContext context = {.stop = stop,
                               .under_braid_launcher = under_ours,
                               .job = job,
                               .on_lost_output = [&] { lost_output = true; },
+                              .on_end = [&](StopReason reason) { signal = interrupting_signal(reason); },
                               .held_lock = under_ours ? process_env()(kHeldLock).value_or("") : ""};
   run_as_rank(
       spec, recipe.dist, topology.all_coordinates(),
@@ -159,9 +161,12 @@ int run_rank(const Recipe& recipe, const Topology& topology, const WorldSpec& sp
         if (!refused) train(recipe, topology, world, context);
       },
       [&] { return stop.asked(); });
+  if (refused) return 2;
+  if (!under_ours) return signal ? 128 + signal : lost_output ? 1 : 0;
   // To our launcher, a rank with a nonzero exit code has failed.
-  if (lost_output && under_ours) RunLog::print_to_stdout(to_control_line(LostOutput{}));
-  return refused ? 2 : lost_output && !under_ours ? 1 : 0;
+  if (lost_output) RunLog::print_to_stdout(to_control_line(LostOutput{}));
+  if (signal) RunLog::print_to_stdout(to_control_line(EndedBySignal{signal}));
+  return 0;
 }
 
 // Starts the ranks, or runs as one of them.
@@ -210,8 +215,9 @@ void add_train_command(CLI::App& app, const std::vector<std::string>& command_li
   auto options = std::make_shared<TrainOptions>();
   CLI::App* command = app.add_subcommand(kTrain.name, kTrain.help);
   command->add_option("recipe", options->recipe_path, "recipe file, e.g. recipes/tiny-vlm.yaml; -: standard input");
-  command->add_option("--log-dir", options->log_dir,
-                      "folder for logs: rank_N.log has the output of rank N, recipe.yaml the full recipe");
+  command->add_option(
+      "--log-dir", options->log_dir,
+      "folder for logs: rank_N.log has the output of rank N in all starts, recipe.yaml the full recipe");
   command->add_flag("--oversubscribe", options->oversubscribe, kOversubscribeHelp);
   command->add_flag("--print-recipe", options->print_recipe, "print the full recipe, with every default, and stop");
   command->add_option(

@@ -13,8 +13,6 @@ namespace {
 
 using TimePoint = CommSpan::TimePoint;
 
-double ms_between(TimePoint from, TimePoint to) { return std::chrono::duration<double, std::milli>(to - from).count(); }
-
 // The host computes, so the time that it spends in the start and in the wait is exposed.
 class HostTiming : public CommMeter::Timing {
  public:
@@ -31,8 +29,10 @@ class HostTiming : public CommMeter::Timing {
   void wait_ends() override { wait_ended_ = now_(); }
 
   std::optional<Times> times(const DeviceTimes*) const override {
-    const double exposed_ms = ms_between(started_, launched_) + ms_between(wait_began_, wait_ended_);
-    return Times{exposed_ms, started_, started_, std::clamp(completion(), launched_, wait_ended_)};
+    CoveredTime exposed;
+    exposed.add(started_, launched_);
+    exposed.add(wait_began_, wait_ended_);
+    return Times{std::move(exposed), started_, started_, std::clamp(completion(), launched_, wait_ended_)};
   }
 
  private:
@@ -74,7 +74,9 @@ class DeviceTiming : public CommMeter::Timing {
     const auto after = [&](double ms) {
       return ready + std::chrono::duration_cast<TimePoint::duration>(std::chrono::duration<double, std::milli>(ms));
     };
-    return Times{wait_began_->elapsedTime(*wait_ended_), ready, after(span.begin_ms), after(span.end_ms)};
+    CoveredTime exposed;
+    exposed.add(device_times->time_of(*wait_began_), device_times->time_of(*wait_ended_));
+    return Times{std::move(exposed), ready, after(span.begin_ms), after(span.end_ms)};
   }
 
  private:
@@ -125,10 +127,12 @@ void CommMeter::count_completed() {
     if (!times) return;
     CommUse& use = totals_[oldest.key];
     use.bytes += static_cast<double>(oldest.bytes);
-    use.exposed_ms += times->exposed_ms;
+    use.exposed.add(times->exposed);
     use.in_flight.add(times->ready, times->end);
+    // A rank wakes up some time after the operation it waited for: to the rank, the operation ends then.
+    use.in_flight.add(times->exposed);
     if (!oldest.parts.empty())
-      spans_.push_back({std::move(oldest.key), std::move(oldest.parts), times->begin, times->end, times->exposed_ms});
+      spans_.push_back({std::move(oldest.key), std::move(oldest.parts), times->begin, times->end, times->exposed.ms()});
     awaited_.pop_front();
   }
 }

@@ -63,7 +63,7 @@ class CommMeter {
   class Timing {
    public:
     struct Times {
-      double exposed_ms = 0;
+      CoveredTime exposed{};
       CommSpan::TimePoint ready{}, begin{}, end{};  // the inputs are; it runs; it is complete
     };
     virtual ~Timing() = default;

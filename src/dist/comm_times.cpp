@@ -37,7 +37,7 @@ void CoveredTime::join() {
 
 CommUse& CommUse::operator+=(const CommUse& other) {
   bytes += other.bytes;
-  exposed_ms += other.exposed_ms;
+  exposed.add(other.exposed);
   in_flight.add(other.in_flight);
   return *this;
 }

@@ -39,10 +39,10 @@ class CoveredTime {
 // Operations of a rank.
 struct CommUse {
   double bytes = 0;       // this rank's parts, as Meeting::bytes
-  double exposed_ms = 0;  // how long compute stood still for them
-  // Each from when its inputs were ready until it was complete, peers' lateness included. Operations that are in flight
-  // together, or queue behind each other, cover that time once: else a rank that waits for the first of them would
-  // seem to hide the others.
+  CoveredTime exposed{};  // when compute stood still for them
+  // Each from when its inputs were ready until it was complete, peers' lateness included, and until the rank went on if
+  // it waited. Operations that are in flight together, or queue behind each other, cover that time once: else a rank
+  // that waits for the first of them would seem to hide the others.
   CoveredTime in_flight{};
   CommUse& operator+=(const CommUse& other);
 };

@@ -18,7 +18,10 @@ constexpr std::string_view kProgressMark =
                                "braid text ",
                            kLostMark =
                                "\x1e"
-                               "braid lost output";
+                               "braid lost output",
+                           kSignalMark =
+                               "\x1e"
+                               "braid ended by signal ";
 constexpr std::string_view kNoLoss = "-";
 
 std::optional<RunProgress> parse_progress(std::string_view text) {
@@ -40,6 +43,8 @@ std::string to_control_line(const RunProgress& progress) {
 
 std::string to_control_line(LostOutput) { return fmt::format("{}\n", kLostMark); }
 
+std::string to_control_line(EndedBySignal ended) { return fmt::format("{}{}\n", kSignalMark, ended.signal); }
+
 std::string to_control_lines(const PlainText& text) {
   std::vector<std::string> lines = split(text.text, '\n');
   if (lines.size() > 1 && lines.back().empty()) lines.pop_back();
@@ -51,6 +56,10 @@ std::string to_control_lines(const PlainText& text) {
 std::optional<ControlLine> parse_control_line(std::string_view line) {
   if (line.starts_with(kTextMark)) return PlainText{std::string(line.substr(kTextMark.size()))};
   if (line == kLostMark) return LostOutput{};
+  if (line.starts_with(kSignalMark)) {
+    const auto signal = parse_int(line.substr(kSignalMark.size()));
+    return signal && *signal > 0 && *signal < 128 ? std::optional<ControlLine>(EndedBySignal{*signal}) : std::nullopt;
+  }
   if (!line.starts_with(kProgressMark)) return std::nullopt;
   const auto progress = parse_progress(line.substr(kProgressMark.size()));
   return progress ? std::optional<ControlLine>(*progress) : std::nullopt;

@@ -27,10 +27,17 @@ struct PlainText {
 // A requested output file is incomplete: the run must exit with 1 even if it succeeds otherwise.
 struct LostOutput {};
 
-using ControlLine = std::variant<RunProgress, PlainText, LostOutput>;
+// A signal ended the run early and cleanly: the launcher must exit with 128 + this signal. To the launcher, a rank that
+// exits with such a code itself has failed.
+struct EndedBySignal {
+  int signal = 0;
+};
+
+using ControlLine = std::variant<RunProgress, PlainText, LostOutput, EndedBySignal>;
 
 std::string to_control_line(const RunProgress& progress);  // with its newline
 std::string to_control_line(LostOutput lost);
+std::string to_control_line(EndedBySignal ended);
 std::string to_control_lines(const PlainText& text);  // one for each line of the text
 
 // Nothing for an ordinary line or one that only resembles a control line; `line` has no newline.

@@ -143,13 +143,13 @@ std::string answers_text(const std::vector<ModelAnswer>& shown, const std::vecto
     rows.push_back({cell(answer.key), cell(answer.question), cell(answer.right), cell(answer.chosen),
                     answer.is_right ? "right" : "wrong"});
   std::string text =
-      rows.empty() ? "" : format_table({"sample", "question", "answer", "model's answer", ""}, rows) + "\n";
+      rows.empty() ? "" : format_table({"sample", "question", "answer", "model's answer *", ""}, rows) + "\n";
   for (const auto& [which, name] : {std::pair{AnswersOf::SamplesWithPictures, "with pictures"},
                                     {AnswersOf::SamplesWithoutPictures, "without pictures"}})
     if (const AnswerCounts counts = count_answers(all, which); counts.all > 0)
       text += fmt::format("right answers of samples {}: {:.1f} % ({} of {})\n", name, 100 * counts.share(),
                           counts.right, counts.all);
-  return text;
+  return text + fmt::format("* {}\n", kTeacherForced);
 }
 
 nlohmann::ordered_json answer_json(const ModelAnswer& answer) {
@@ -159,6 +159,7 @@ nlohmann::ordered_json answer_json(const ModelAnswer& answer) {
           {"question", with_valid_utf8(answer.question)},
           {"answer", with_valid_utf8(answer.right)},
           {"model_answer", with_valid_utf8(answer.chosen)},
+          {"teacher_forced", true},
           {"right", answer.is_right}};
 }
 

@@ -12,6 +12,11 @@
 
 namespace braid {
 
+inline constexpr const char* kTeacherForced =
+    "The model's answers are teacher-forced: each token is its first choice after the right tokens before it. The "
+    "model "
+    "did not generate these answers; generated ones may be worse.";
+
 struct ModelAnswer {
   SampleRef ref{};
   std::string shard{}, key{};

@@ -26,7 +26,7 @@ std::string answer_html(LaneSet& set, const ModelAnswer& answer) {
     pictures = fmt::format("<p class=bad>{}</p>", html_text(e.what()));
   }
   return fmt::format(
-      "<article>{}<dl><dt>question<dd>{}<dt>answer<dd>{}<dt>model<dd><b class={}>{}</b></dl>"
+      "<article>{}<dl><dt>question<dd>{}<dt>answer<dd>{}<dt>model, teacher-forced<dd><b class={}>{}</b></dl>"
       "<p><small>{} · {}</small></p></article>\n",
       pictures, html_text(answer.question), html_text(answer.right), answer.is_right ? "t" : "bad",
       html_text(answer.chosen), html_text(answer.key), html_text(answer.shard));
@@ -46,8 +46,7 @@ std::string answers_page(LaneSet& set, const std::string& title, const std::vect
       "<div class=cards>" +
       share_card(count_answers(all, AnswersOf::SamplesWithPictures), "right answers, with pictures") +
       share_card(count_answers(all, AnswersOf::SamplesWithoutPictures), "right answers, without pictures") +
-      "</div>\n<h2>Answers</h2>\n<p>The model's answer is its first choice for each token, given the right tokens "
-      "before it.</p>\n<div class=answers>\n";
+      fmt::format("</div>\n<h2>Answers</h2>\n<p>{}</p>\n<div class=answers>\n", kTeacherForced);
   for (const ModelAnswer& answer : shown) body += answer_html(set, answer);
   return html_page(title, body + "</div>\n");
 }

@@ -69,6 +69,7 @@ class LocalRun {
 
   int run() {
     become_subreaper();
+    if (!options_.log_dir.empty()) mark_start_in_logs(options_.log_dir, options_.ranks);
     for (int rank = 0; rank < options_.ranks; ++rank)
       outputs_.emplace_back(rank, options_.ranks, options_.log_dir, writer_);
     try {
@@ -283,6 +284,8 @@ class LocalRun {
     }
     for (const RankProcess& process : processes_)
       if (*process.status != 0) return user_signal_ ? 128 + user_signal_ : exit_code_of(*process.status);
+    for (const RankOutput& output : outputs_)
+      if (output.ended_by_signal() != 0) return 128 + output.ended_by_signal();
     return output_closed_ && !told_to_end_ ? 128 + SIGPIPE : 0;  // ended cleanly, but only because the reader left
   }
 

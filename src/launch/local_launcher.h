@@ -24,7 +24,7 @@ struct StopMessages {
 struct LaunchOptions {
   int ranks = 1;
   std::vector<std::string> command{};           // program (searched in PATH) and arguments, the same for every rank
-  std::string log_dir{};                        // if given, the output of rank N also goes to rank_N.log there
+  std::string log_dir{};                        // if given, the output of rank N is also added to rank_N.log there
   int port = 0;                                 // for the store; if 0 or in use, the system chooses one
   std::map<std::string, std::string> env{};     // additional variables for the ranks
   std::vector<std::string> rank_coordinates{};  // module and coordinates of each rank, for failure reports
@@ -40,8 +40,8 @@ inline constexpr std::chrono::minutes kLongStopGrace{30};  // a large checkpoint
 
 // Returns when all ranks and the processes they started have ended. The exit code is that of the first rank that failed
 // (128 + N for signal N; 1 if it ended with 0 too early or hung), 128 + N if signal N stopped the run, 1 if some output
-// could not be written, otherwise 0, also if ranks that were asked to stop ended cleanly. Signals that this process
-// ignores (nohup) stay ignored.
+// could not be written, otherwise 0, also if ranks that were asked to stop ended cleanly, unless they say that the exit
+// code must name the signal (EndedBySignal). Signals that this process ignores (nohup) stay ignored.
 int launch_local(const LaunchOptions& options);
 
 }  // namespace braid

@@ -15,6 +15,7 @@
 #include <string_view>
 #include <thread>
 
+#include "base/status_line.h"
 #include "base/terminal.h"
 #include "launch/progress_bar.h"
 
@@ -61,7 +62,7 @@ struct OutputWriter::Queue {
   std::optional<RunProgress> progress;
   bool bar_is_outdated = false, closing = false, ended = false, incomplete = false;
 
-  ProgressBar bar;  // this and the next: used only by the writing thread
+  StatusLine bar;  // this and the next: used only by the writing thread
   Clock::time_point next_draw = Clock::now();
 
   void drain() {
@@ -116,7 +117,7 @@ struct OutputWriter::Queue {
     const RunProgress now = *progress;
     bar_is_outdated = false;
     lock.unlock();
-    bar.draw(now);
+    bar.draw(to_line(now, bar.columns()));
     next_draw = Clock::now() + kBetweenDraws;
     lock.lock();
   }

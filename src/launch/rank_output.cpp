@@ -1,9 +1,11 @@
 #include "launch/rank_output.h"
 
+#include <fmt/chrono.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
+#include <ctime>
 #include <filesystem>
 #include <ostream>
 
@@ -23,7 +25,27 @@ std::string fitting_terminal(const std::string& line) {
   return folded(line, std::max(columns, 2 * kIndent.size()) - kIndent.size(), kIndent, " | ");
 }
 
+bool is_rank_log(const std::filesystem::directory_entry& entry) {
+  constexpr std::string_view kBegin = "rank_", kEnd = ".log";
+  const std::string name = entry.path().filename().string();
+  std::error_code ignored;
+  return name.size() > kBegin.size() + kEnd.size() && name.starts_with(kBegin) && name.ends_with(kEnd) &&
+         name.find_first_not_of("0123456789", kBegin.size()) == name.size() - kEnd.size() &&
+         entry.is_regular_file(ignored) && entry.file_size(ignored) > 0;
+}
+
 }  // namespace
+
+void mark_start_in_logs(const std::string& log_dir, int ranks) {
+  const std::time_t now = std::time(nullptr);
+  std::tm local{};
+  ::localtime_r(&now, &local);
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(log_dir, ignored))
+    if (is_rank_log(entry))
+      std::ofstream(entry.path(), std::ios::app)  // begins with a newline: a kill may have cut the last line
+          << fmt::format("\nbraid: restart, ranks: {} [{:%Y-%m-%d %H:%M:%S}]\n", ranks, local);
+}
 
 RankOutput::RankOutput(int rank, int ranks, const std::string& log_dir, OutputWriter& writer) : writer_(writer) {
   const auto width = std::to_string(ranks - 1).size();
@@ -34,7 +56,7 @@ RankOutput::RankOutput(int rank, int ranks, const std::string& log_dir, OutputWr
   std::error_code ignored;
   std::filesystem::create_directories(log_dir, ignored);
   log_path_ = fmt::format("{}/rank_{:0{}}.log", log_dir, rank, width);
-  log_.open(log_path_);
+  log_.open(log_path_, std::ios::app);
   if (!log_)
     throw ConfigError({fmt::format("cannot write '{}': {}", log_path_, std::strerror(errno)), "--log-dir",
                        "give a folder that you can write to"});
@@ -69,6 +91,10 @@ void RankOutput::obey(const ControlLine& control) {
   if (const auto* progress = std::get_if<RunProgress>(&control)) return writer_.show(*progress);
   if (std::holds_alternative<LostOutput>(control)) {
     lost_output_ = true;
+    return;
+  }
+  if (const auto* ended = std::get_if<EndedBySignal>(&control)) {
+    ended_by_signal_ = ended->signal;
     return;
   }
   const std::string& text = std::get<PlainText>(control).text;

@@ -31,7 +31,7 @@ CommReport report_of(const CommLedger& ledger, int iterations) {
   for (const auto& [key, use] : ledger) uses[static_cast<std::size_t>(kind_of(key))] += use;
   CommReport report;
   for (std::size_t i = 0; i < kCommKinds; ++i)
-    report[i] = {uses[i].bytes / iterations, uses[i].in_flight.ms() / iterations, uses[i].exposed_ms / iterations};
+    report[i] = {uses[i].bytes / iterations, uses[i].in_flight.ms() / iterations, uses[i].exposed.ms() / iterations};
   return report;
 }
 

@@ -27,8 +27,10 @@ std::string to_line(const IterationRecord& record) {
   std::string line = fmt::format(
       " [{}] iteration {:8d}/{:8d} | consumed samples: {:12d} | elapsed time per iteration (ms): {:.1f} |",
       timestamp(record.time), record.iteration, record.iterations, record.consumed_samples, record.elapsed_ms);
-  if (record.tflops_per_gpu) line += fmt::format(" throughput per GPU (TFLOP/s/GPU): {:.1f} |", *record.tflops_per_gpu);
-  if (record.tokens_per_gpu) line += fmt::format(" tokens per GPU (tokens/s/GPU): {:.1f} |", *record.tokens_per_gpu);
+  if (record.tflops_per_device)
+    line += fmt::format(" throughput per {0} (TFLOP/s/{0}): {1:.1f} |", record.device, *record.tflops_per_device);
+  if (record.tokens_per_device)
+    line += fmt::format(" tokens per {0} (tokens/s/{0}): {1:.1f} |", record.device, *record.tokens_per_device);
   if (record.learning_rate) line += fmt::format(" learning rate: {:.6E} |", *record.learning_rate);
   line += fmt::format(" global batch size: {:5d} |", record.global_batch);
   if (record.lm_loss) line += fmt::format(" lm loss: {:.6E} |", plain(*record.lm_loss));
@@ -69,7 +71,7 @@ std::optional<IterationRecord> IterationLog::add(const StepRecord& step, const M
 
 IterationRecord IterationLog::record_of(const StepRecord& last, const Moment& now) const {
   const double elapsed_s = std::chrono::duration<double>(now.steady - interval_.since).count();
-  const auto per_gpu = [&](double done) {
+  const auto per_device = [&](double done) {
     return done > 0 && elapsed_s > 0 ? std::optional(done / elapsed_s / config_.ranks) : std::nullopt;
   };
   return {.time = now.wall,
@@ -77,8 +79,9 @@ IterationRecord IterationLog::record_of(const StepRecord& last, const Moment& no
           .iterations = config_.iterations,
           .consumed_samples = last.consumed_samples,
           .elapsed_ms = 1e3 * elapsed_s / interval_.iterations,
-          .tflops_per_gpu = per_gpu(1e-12 * config_.flops_per_iteration * interval_.iterations),
-          .tokens_per_gpu = per_gpu(interval_.tokens),
+          .tflops_per_device = per_device(1e-12 * config_.flops_per_iteration * interval_.iterations),
+          .tokens_per_device = per_device(interval_.tokens),
+          .device = config_.device,
           .learning_rate = last.learning_rate,
           .global_batch = config_.global_batch,
           .lm_loss = interval_.lm_loss.value_or(last.lm_loss),

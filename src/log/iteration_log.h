@@ -12,9 +12,10 @@ struct IterationRecord {
   std::chrono::system_clock::time_point time{};
   std::int64_t iteration = 0, iterations = 0;
   std::int64_t consumed_samples = 0;
-  double elapsed_ms = 0;                   // per iteration
-  std::optional<double> tflops_per_gpu{};  // per second, as are tokens
-  std::optional<double> tokens_per_gpu{};
+  double elapsed_ms = 0;                      // per iteration
+  std::optional<double> tflops_per_device{};  // per second, as are tokens
+  std::optional<double> tokens_per_device{};
+  std::string device = "GPU";  // Megatron's word; "rank" where ranks compute on CPUs
   std::optional<double> learning_rate{};
   int global_batch = 0;
   std::optional<double> lm_loss{};
@@ -71,7 +72,8 @@ class IterationLog {
     std::int64_t iterations = 0;
     int log_interval = 1;
     int global_batch = 0;
-    int ranks = 1;                   // the line calls them "GPU" on every device
+    int ranks = 1;
+    std::string device = "GPU";      // what the line calls a rank
     double flops_per_iteration = 0;  // of all ranks; 0: unknown
   };
 

@@ -162,6 +162,7 @@ RunLog::RunLog(const LogConfig& config, const RunFacts& facts, const Moment& sta
                    .log_interval = config.log_interval,
                    .global_batch = facts.global_batch,
                    .ranks = facts.ranks,
+                   .device = facts.device,
                    .flops_per_iteration = facts.flops_per_iteration},
                   start),
       events_(open_events(config.tensorboard_dir)),
@@ -254,8 +255,9 @@ void RunLog::add_scalars(const IterationRecord& record) {
     scalar("grad-norm", record.grad_norm);
     if (record.num_zeros) scalar("num-zeros", static_cast<double>(*record.num_zeros));
     scalar("iteration-time-ms", record.elapsed_ms);
-    scalar("throughput", record.tflops_per_gpu);
-    scalar("tokens-per-second-per-gpu", record.tokens_per_gpu);
+    scalar("throughput", record.tflops_per_device);
+    scalar(record.device == "GPU" ? "tokens-per-second-per-gpu" : "tokens-per-second-per-rank",
+           record.tokens_per_device);
     file.flush();
   });
 }

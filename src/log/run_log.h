@@ -63,6 +63,7 @@ struct RunFacts {
   int ranks = 1;
   double flops_per_iteration = 0;     // of the language model, all ranks; 0: unknown, TFLOP/s are not shown
   bool under_braid_launcher = false;  // WorldSpec::launcher is Launcher::Local
+  std::string device = "GPU";         // what the line calls a rank
 };
 
 class RunLog {

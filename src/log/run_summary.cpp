@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/strings.h"
 #include "base/table.h"
 
 namespace braid {
@@ -14,7 +15,7 @@ using Rows = std::vector<std::vector<std::string>>;
 std::string loss_text(const std::optional<double>& loss) { return loss ? fmt::format("{:.4f}", *loss) : "none"; }
 
 std::string rate_text(double per_second, int ranks, const char* unit) {
-  return fmt::format("{:.4g} {} ({:.4g} per rank)", per_second, unit, per_second / ranks);
+  return fmt::format("{} {} ({} per rank)", plain_number(per_second), unit, plain_number(per_second / ranks));
 }
 
 void add_speed(Rows& rows, const RunSummary& summary) {
@@ -59,7 +60,7 @@ std::string comm_table(const std::vector<ModulePhases>& phases, double iteration
       if (totals.in_flight_ms == 0) continue;
       rows.push_back(
           {module.module, name_of(static_cast<CommKind>(i)), fmt::format("{:.2f}", 1e-6 * totals.bytes / iterations),
-           fmt::format("{:.3g}", 1e-6 * totals.bytes / totals.in_flight_ms),
+           plain_number(1e-6 * totals.bytes / totals.in_flight_ms, 3),
            fmt::format("{:.1f}", totals.in_flight_ms / iterations),
            fmt::format("{:.1f}", totals.exposed_ms / iterations), fmt::format("{:.0f} %", 100 * totals.hidden())});
     }

@@ -45,6 +45,9 @@ std::vector<double> medians_of(const std::vector<std::vector<double>>& times) {
 }
 
 constexpr int kLeastRounds = 3;
+constexpr const char* kMeasuring = "measuring operators";
+
+double share_of(std::size_t done, std::size_t all) { return static_cast<double>(done) / static_cast<double>(all); }
 
 // The cases take turns in random order, as the operators of a step do: training draws as much power as the GPU may,
 // which lowers its clock, and a product alone would draw more than one among others. Turns also keep the inputs of one
@@ -57,9 +60,11 @@ class GpuMeasurement {
   }
 
   // Seconds of each case, measured for about `seconds`.
-  std::vector<double> run(double seconds) {
+  std::vector<double> run(double seconds, const TellProgress& tell) {
     const auto begin = Clock::now();
     for (int round = -kWarmUp; round < kLeastRounds || seconds_since(begin) < seconds; ++round) {
+      tell(kMeasuring, std::min(seconds_since(begin) / seconds,
+                                share_of(static_cast<std::size_t>(round + kWarmUp), kWarmUp + kLeastRounds)));
       const std::vector<c10::Event> marks = run_round(/*mark_all=*/true);
       for (std::size_t i = 0; round >= 0 && i < order_.size(); ++i)
         times_[order_[i]].push_back(marks[i].elapsedTime(marks[i + 1]) * 1e-3);
@@ -113,11 +118,15 @@ class GpuMeasurement {
 
 // Seconds that each of `runs` computes. They take turns for about `seconds`, so that a change of the machine's speed
 // concerns all of them.
-std::vector<double> cpu_seconds_of(const std::vector<std::function<void()>>& runs, double seconds) {
+std::vector<double> cpu_seconds_of(const std::vector<std::function<void()>>& runs, double seconds,
+                                   const TellProgress& tell) {
   std::vector<std::vector<double>> times(runs.size());
   const auto begin = Clock::now();
   for (int round = -1; round < kLeastRounds || seconds_since(begin) < seconds; ++round)  // the first one warms up
     for (std::size_t i = 0; i < runs.size(); ++i) {
+      tell(kMeasuring,
+           std::min(seconds_since(begin) / seconds,
+                    share_of(static_cast<std::size_t>(round + 1) * runs.size() + i, (kLeastRounds + 1) * runs.size())));
       const double start = thread_seconds();
       runs[i]();
       if (round >= 0) times[i].push_back(thread_seconds() - start);
@@ -126,9 +135,11 @@ std::vector<double> cpu_seconds_of(const std::vector<std::function<void()>>& run
 }
 
 // Without those that fail, for lack of memory for example.
-std::vector<CalibrationCase> runnable(const std::vector<CalibrationCase>& cases, const Report& report) {
+std::vector<CalibrationCase> runnable(const std::vector<CalibrationCase>& cases, const Report& report,
+                                      const TellProgress& tell) {
   std::vector<CalibrationCase> kept;
   for (const CalibrationCase& each : cases) try {
+      tell("trying each operator", share_of(static_cast<std::size_t>(&each - cases.data()), cases.size()));
       each.run();
       kept.push_back(each);
     } catch (const std::exception& e) {
@@ -187,22 +198,24 @@ double host_us_of_gpu(const at::Device& device) {
   return quantile(times, 0.5) / launches_of(step.work()) * 1e6;
 }
 
-void measure_gpu(HardwareProfile& profile, const CalibrationOptions& options, const Report& report) {
+void measure_gpu(HardwareProfile& profile, const CalibrationOptions& options, const Report& report,
+                 const TellProgress& tell) {
   const at::Device device(at::kCUDA, 0);
   {
     const at::NoGradGuard guard;
-    const std::vector<CalibrationCase> cases = runnable(calibration_cases(device, report), report);
-    set_operators(profile, cases, GpuMeasurement(cases, device).run(options.seconds));
+    const std::vector<CalibrationCase> cases = runnable(calibration_cases(device, report), report, tell);
+    set_operators(profile, cases, GpuMeasurement(cases, device).run(options.seconds, tell));
   }
   report("measuring how long the host takes to start kernels");
   profile.host_us = host_us_of_gpu(device);
 }
 
 // An operator in a model takes longer than alone: autograd, tensors. A step of few tokens shows by how much.
-void measure_cpu(HardwareProfile& profile, const CalibrationOptions& options, const Report& report) {
+void measure_cpu(HardwareProfile& profile, const CalibrationOptions& options, const Report& report,
+                 const TellProgress& tell) {
   at::set_num_threads(1);
   const at::NoGradGuard guard;
-  const std::vector<CalibrationCase> cases = runnable(calibration_cases(at::kCPU, report), report);
+  const std::vector<CalibrationCase> cases = runnable(calibration_cases(at::kCPU, report), report, tell);
   std::vector<std::function<void()>> runs;
   for (const CalibrationCase& each : cases) runs.push_back(each.run);
   const SmallStep step("M*E-M*E-M*E-M*E-", /*tokens=*/64, at::kCPU);
@@ -210,7 +223,7 @@ void measure_cpu(HardwareProfile& profile, const CalibrationOptions& options, co
     const at::AutoGradMode with_backward(true);
     step.run();
   });
-  const std::vector<double> seconds = cpu_seconds_of(runs, options.seconds);
+  const std::vector<double> seconds = cpu_seconds_of(runs, options.seconds, tell);
   set_operators(profile, cases, seconds);
   const Works works = step.work();
   double beyond_operators = seconds.back();
@@ -220,16 +233,16 @@ void measure_cpu(HardwareProfile& profile, const CalibrationOptions& options, co
 
 }  // namespace
 
-HardwareProfile calibrate(const CalibrationOptions& options, const Report& report) {
+HardwareProfile calibrate(const CalibrationOptions& options, const Report& report, const TellProgress& tell) {
   set_deterministic(true);  // as training does by default
   HardwareProfile profile;
   profile.source = "measured";
   profile.device = options.device;
   report("measuring operators");
   if (options.device == "cuda")
-    measure_gpu(profile, options, report);
+    measure_gpu(profile, options, report, tell);
   else
-    measure_cpu(profile, options, report);
+    measure_cpu(profile, options, report, tell);
   return profile;
 }
 

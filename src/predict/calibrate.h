@@ -5,6 +5,7 @@
 #include <functional>
 #include <string>
 
+#include "base/status_line.h"
 #include "predict/hardware.h"
 
 namespace braid {
@@ -21,6 +22,7 @@ struct CalibrationOptions {
 };
 
 // The speeds of operators, and what the host needs to start them. `report` is told what is measured next.
-HardwareProfile calibrate(const CalibrationOptions& options, const std::function<void(const std::string&)>& report);
+HardwareProfile calibrate(const CalibrationOptions& options, const std::function<void(const std::string&)>& report,
+                          const TellProgress& tell);
 
 }  // namespace braid

@@ -5,12 +5,14 @@
 
 #include <array>
 #include <chrono>
+#include <cstdio>
 #include <ctime>
 #include <fstream>
 #include <functional>
 #include <memory>
 
 #include "base/error.h"
+#include "dist/control_line.h"
 #include "dist/run_as_rank.h"
 #include "dist/world.h"
 #include "predict/collective_time.h"
@@ -94,7 +96,8 @@ Seconds run(const Layers& layers, const Call& call, const Group& group) {
 
 }  // namespace
 
-CollectiveRuns measure_collectives(World& world, int cores, const std::vector<CollectiveCase>& cases, int rounds) {
+CollectiveRuns measure_collectives(World& world, int cores, const std::vector<CollectiveCase>& cases, int rounds,
+                                   const std::function<void()>& after_round) {
   at::set_num_threads(1);
   const Group& group = world.everyone();
   const Layers layers = some_layers(), none;
@@ -110,14 +113,43 @@ CollectiveRuns measure_collectives(World& world, int cores, const std::vector<Co
       round.cases.push_back({without, with});
     }
     if (i >= 0) runs.rounds.push_back(std::move(round));
+    after_round();
   }
   return runs;
 }
 
+namespace {
+
+// Tells the launcher how far this rank has come.
+class RoundCounter {
+ public:
+  explicit RoundCounter(int rounds) : rounds_(rounds) {}
+
+  void count() {
+    ++done_;
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start_;
+    fmt::print("{}", to_control_line(
+                         RunProgress{.iteration = done_,
+                                     .iterations = rounds_,
+                                     .seconds_left = seconds.count() * static_cast<double>(rounds_ - done_) / done_}));
+    std::fflush(stdout);
+  }
+
+ private:
+  const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  const int rounds_;
+  int done_ = 0;
+};
+
+}  // namespace
+
 void measure_collectives_as_rank(const std::string& path, int cores) {
   constexpr int kRounds = 12;
   run_as_rank(*world_spec_from(process_env()), {.device = "cpu"}, {}, [&](World& world) {
-    const CollectiveRuns runs = measure_collectives(world, cores, collective_cases(world.size()), kRounds);
+    RoundCounter counter(kRounds + 1);
+    const CollectiveRuns runs = measure_collectives(world, cores, collective_cases(world.size()), kRounds, [&] {
+      if (world.rank() == 0) counter.count();
+    });
     if (world.rank() > 0) return;
     const CollectiveTimes measured = times_of(runs);
     std::ofstream file(path);

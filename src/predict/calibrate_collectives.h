@@ -1,6 +1,7 @@
 // Measures the collectives of this host's ranks as training calls them. No libtorch here.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -13,7 +14,10 @@ class World;
 // What each case takes. A rank computes a small layer before each call, so that its threads fall asleep and wake up,
 // and caches are as cold after a call as in training; that layer's own time does not count. Every rank of `world` calls
 // it and goes through all cases `rounds` times, at least once. `few` is valid only on the first `cores` ranks.
-CollectiveRuns measure_collectives(World& world, int cores, const std::vector<CollectiveCase>& cases, int rounds);
+// `after_round` is called after the round that warms up, too.
+CollectiveRuns measure_collectives(
+    World& world, int cores, const std::vector<CollectiveCase>& cases, int rounds,
+    const std::function<void()>& after_round = [] {});
 
 // As a rank that the launcher started: measures collective_cases() with all others. Rank 0 writes the result to `path`.
 void measure_collectives_as_rank(const std::string& path, int cores);

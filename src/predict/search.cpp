@@ -1,6 +1,8 @@
 #include "predict/search.h"
 
 #include <algorithm>
+#include <atomic>
+#include <functional>
 #include <iterator>
 #include <limits>
 #include <optional>
@@ -50,6 +52,7 @@ class Search {
     const std::vector<Start> starts = order_by_bound();
     std::size_t next = 0;
     while (true) {
+      tell_settled();
       const double limit = options_.use_bounds ? best_.slowest() : kNever;
       const double ready = ready_.empty() ? kNever : ready_.front().bound;
       if (next < starts.size() && starts[next].bound < std::min(limit, ready))
@@ -86,6 +89,26 @@ class Search {
     std::vector<Candidate> fitting{};  // all that were simulated, with all their settings
     SearchCounts counts{};
   };
+
+  // --- progress
+
+  // Best first, so that the rest is settled at once when the last of the fastest has been found.
+  void tell_settled() const {
+    const SearchCounts& counts = result_.counts;
+    if (options_.tell && counts.layouts > 0)
+      options_.tell(
+          fmt::format("{} of {} layouts settled, {} simulated", counts.settled(), counts.layouts, counts.simulated),
+          static_cast<double>(counts.settled()) / static_cast<double>(counts.layouts));
+  }
+
+  void run_in_pool(const char* doing, std::size_t count, const std::function<void(std::size_t)>& work) {
+    std::atomic<std::size_t> done = 0;
+    pool_.run(count, [&](std::size_t i) {
+      work(i);
+      ++done;
+      if (options_.tell) options_.tell(doing, static_cast<double>(done) / static_cast<double>(count));
+    });
+  }
 
   // --- candidates
 
@@ -135,7 +158,7 @@ class Search {
   void draw_steps() {
     std::vector<Candidate*> candidates = {&result_.given};
     for (Candidate& candidate : result_.best) candidates.push_back(&candidate);
-    pool_.run(candidates.size(), [&](std::size_t i) {
+    run_in_pool("simulating drawn steps", candidates.size(), [&](std::size_t i) {
       candidates[i]->simulation = simulate_on_all(candidates[i]->recipe, options_.steps);
     });
     std::ranges::stable_sort(result_.best, is_faster);
@@ -155,7 +178,7 @@ class Search {
 
   std::vector<Start> order_by_bound() {
     std::vector<Start> starts(space_.language().size());
-    pool_.run(starts.size(), [&](std::size_t i) { starts[i] = start_of(space_.language()[i]); });
+    run_in_pool("comparing bounds", starts.size(), [&](std::size_t i) { starts[i] = start_of(space_.language()[i]); });
     for (const Start& start : starts) {
       result_.counts.layouts += start.layouts;
       if (start.bound == kNever) result_.counts.too_large += start.layouts;

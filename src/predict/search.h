@@ -4,6 +4,7 @@
 // by memory, then by the number of GPUs, then by the order of the enumeration.
 #pragma once
 
+#include "base/status_line.h"
 #include "predict/search_results.h"
 
 namespace braid {
@@ -18,6 +19,7 @@ struct SearchOptions {
   SimulateOptions steps{};
   int threads = 0;         // 0: as many as there are cores
   bool use_bounds = true;  // false: simulate everything that fits
+  TellProgress tell{};
 };
 
 SearchResult search_layouts(const Recipe& recipe, const HardwareProfile& hardware, const SearchOptions& options);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <ctime>
+#include <limits>
 #include <set>
 
 #include "base/strings.h"
@@ -97,19 +98,45 @@ class LogParser {
     take_start_or_end(line);
   }
 
-  LogContents finish() {
-    contents_.curves = curves_.build();
-    contents_.memory_mb = memory_.build();
-    for (auto& [module, times] : modules_)
-      contents_.modules[module] = {times.phases.build(), times.in_flight.build(), times.exposed.build()};
-    if (!contents_.damaged_samples && !damaged_.empty()) contents_.damaged_samples = std::ssize(damaged_);
-    return std::move(contents_);
+  std::vector<LogContents> finish() {
+    end_start();
+    return std::move(starts_);
   }
 
  private:
   struct ModuleBuilders {
     CurveBuilder phases{}, in_flight{}, exposed{};
   };
+
+  void end_start() {
+    contents_.curves = curves_.build();
+    contents_.memory_mb = memory_.build();
+    for (auto& [module, times] : modules_)
+      contents_.modules[module] = {times.phases.build(), times.in_flight.build(), times.exposed.build()};
+    if (!contents_.damaged_samples && !damaged_.empty()) contents_.damaged_samples = std::ssize(damaged_);
+    if (contents_.since == 0 && !contents_.attempts.empty())
+      contents_.since = contents_.attempts.front().began.value_or(0);
+    const double before = starts_.empty() ? 0 : starts_.back().since;
+    if (!starts_.empty() && contents_.since <= before)
+      contents_.since = std::nextafter(before, std::numeric_limits<double>::max());
+    starts_.push_back(std::move(contents_));
+  }
+
+  void begin_start(std::optional<double> time = {}) {
+    end_start();
+    contents_ = {.since = time.value_or(0)};
+    curves_ = memory_ = {};
+    modules_.clear();
+    damaged_.clear();
+    at_ = 0;
+    resumed_after_.reset();
+  }
+
+  // A line that a run prints once, before its first iteration.
+  void take_resumed(std::optional<std::int64_t> after) {
+    if (!contents_.attempts.empty()) begin_start();
+    resumed_after_ = after;
+  }
 
   bool take_iteration(std::string_view line) {
     if (line.find("| consumed samples:") == std::string_view::npos) return false;
@@ -119,22 +146,19 @@ class LogParser {
     const std::size_t slash = numbers.find('/');
     const auto iteration = leading_count(numbers);
     if (!iteration) return false;
+    add_attempt(*iteration, time_of(line));
     if (slash != std::string_view::npos) contents_.iterations = leading_count(numbers.substr(slash + 1));
     ++contents_.iteration_lines;
-    add_attempt(*iteration, time_of(line));
     for (const Cell& cell : cells_of(line)) add_value(cell);
     return true;
   }
 
   void add_attempt(std::int64_t iteration, std::optional<double> time) {
+    if (iteration <= at_) begin_start();
     curves_.add("time", iteration, time);
-    if (contents_.attempts.empty() || starts_ || iteration <= at_) {
-      // The line is that of an interval's end. Without a line on where the run continues, it is the first that is
-      // known.
+    // The line is that of an interval's end. Without a line on where the run continues, it is the first that is known.
+    if (contents_.attempts.empty())
       contents_.attempts.push_back({.first = std::min(resumed_after_.value_or(iteration - 1) + 1, iteration)});
-      starts_ = false;
-      resumed_after_.reset();
-    }
     contents_.ended_by.clear();
     contents_.attempts.back().last = iteration;
     contents_.attempts.back().ended = time;
@@ -148,6 +172,8 @@ class LogParser {
         {"elapsed time per iteration (ms)", "iteration_ms"},
         {"throughput per GPU (TFLOP/s/GPU)", "tflops_per_gpu"},
         {"tokens per GPU (tokens/s/GPU)", "tokens_per_gpu"},
+        {"throughput per rank (TFLOP/s/rank)", "tflops_per_gpu"},
+        {"tokens per rank (tokens/s/rank)", "tokens_per_gpu"},
         {"learning rate", "learning_rate"},
         {"lm loss", "lm_loss"},
         {"seq_load_balancing_loss", "load_balancing_loss"},
@@ -237,11 +263,11 @@ class LogParser {
     } else if (const auto number = behind(line, "damaged samples  ")) {
       contents_.damaged_samples = leading_count(*number);
     } else if (const auto resumed = behind(line, "the run continues after iteration ")) {
-      starts_ = true;
-      resumed_after_ = leading_count(*resumed);
+      take_resumed(leading_count(*resumed));
     } else if (line.find("initialized the weights of ") != std::string_view::npos) {
-      starts_ = true;
-      resumed_after_ = 0;
+      take_resumed(0);
+    } else if (line.starts_with("braid: restart, ranks: ")) {  // a log of --log-dir
+      begin_start(time_of(line));
     } else if (line.find(" ranks: ") != std::string_view::npos && line.find(" on 0-") != std::string_view::npos) {
       if (const auto layout = behind(line, " ranks: ")) contents_.layout = trimmed(*layout);
     } else if (const auto sample = damaged_sample(line); !sample.empty()) {
@@ -249,24 +275,24 @@ class LogParser {
     }
   }
 
+  std::vector<LogContents> starts_{};  // that have ended
   LogContents contents_{};
   CurveBuilder curves_{}, memory_{};
   std::map<std::string, ModuleBuilders> modules_{};
   std::int64_t at_ = 0;  // iteration of the last line
-  bool starts_ = false;  // the log told of a start since then
   std::optional<std::int64_t> resumed_after_{};
   std::set<std::string> damaged_{};
 };
 
 }  // namespace
 
-LogContents parse_log(const std::string& text) {
+std::vector<LogContents> parse_starts(const std::string& text) {
   LogParser parser;
   for (const std::string& line : split(text, '\n')) parser.take(line);
   return parser.finish();
 }
 
-LogContents read_log(const std::string& path) {
+std::vector<LogContents> read_starts(const std::string& path) {
   LineReader reader({.path = path, .name = path});
   LogParser parser;
   LineReader::Line line;

@@ -11,6 +11,7 @@
 namespace braid {
 
 struct LogContents {
+  double since = 0;  // when the first of its starts was, as far as that is known: puts starts of several logs in order
   Curves curves{}, memory_mb{};
   std::map<std::string, MeasuredModule> modules{};
   std::vector<Attempt> attempts{};
@@ -23,7 +24,14 @@ struct LogContents {
   std::int64_t iteration_lines = 0;
 };
 
-LogContents parse_log(const std::string& text);
-LogContents read_log(const std::string& path);  // ConfigError when it cannot be read
+// One for each start of the run, in their order in the log.
+std::vector<LogContents> parse_starts(const std::string& text);
+std::vector<LogContents> read_starts(const std::string& path);  // ConfigError when it cannot be read
+
+// All starts of several logs, in order of time. A start may be in the launcher's output and in a rank's log: the log
+// with more lines is used.
+std::vector<LogContents> starts_of_all(std::vector<std::vector<LogContents>> logs);
+// The run as a whole. A later start replaces what earlier ones have on the iterations that it ran again.
+LogContents merged(std::vector<LogContents> starts);
 
 }  // namespace braid

@@ -108,6 +108,7 @@ struct EventBuilders {
                                                              {"iteration-time-ms", "iteration_ms"},
                                                              {"throughput", "tflops_per_gpu"},
                                                              {"tokens-per-second-per-gpu", "tokens_per_gpu"},
+                                                             {"tokens-per-second-per-rank", "tokens_per_gpu"},
                                                              {"iteration-time", "iteration_s"}};
     static const std::map<std::string, const char*> memory_names = {{"mem/cuda-allocated-mb", "GPU, tensors"},
                                                                     {"mem/cuda-peak-mb", "GPU, most by tensors"},
@@ -161,35 +162,37 @@ void add_events(const RunFiles& files, RunRecord& run) {
   if (run.attempts.empty()) run.attempts = std::move(attempts);
 }
 
-// The same lines may be in the launcher's output and in a rank's file: the one that tells most is used.
 void add_log(const RunFiles& files, RunRecord& run) {
-  std::optional<LogContents> best;
-  std::string layout;
+  std::vector<std::vector<LogContents>> logs;
   for (const std::string& path : files.logs) {
-    auto contents = unless_unreadable(run, [&] { return read_log(path); });
-    if (!contents) continue;
-    if (layout.empty()) layout = contents->layout;
-    for (const std::string& failure : contents->failures)
-      if (!contains(run.failures, failure)) run.failures.push_back(failure);
-    if (contents->iteration_lines == 0 && contents->ended_by.empty()) continue;
+    auto starts = unless_unreadable(run, [&] { return read_starts(path); });
+    if (!starts) continue;
+    bool tells_of_run = false;
+    for (const LogContents& start : *starts) {
+      if (!start.layout.empty()) run.layout = start.layout;
+      for (const std::string& failure : start.failures)
+        if (!contains(run.failures, failure)) run.failures.push_back(failure);
+      tells_of_run = tells_of_run || start.iteration_lines > 0 || !start.ended_by.empty();
+    }
+    if (!tells_of_run) continue;
     run.sources.push_back(path);
-    if (!best || contents->iteration_lines > best->iteration_lines) best = std::move(contents);
+    logs.push_back(*std::move(starts));
   }
-  run.layout = layout;
-  if (!best) return;
-  add_curves(run.curves, std::move(best->curves));
-  add_curves(run.memory_mb, std::move(best->memory_mb));
-  if (run.modules.empty()) run.modules = std::move(best->modules);
+  if (logs.empty()) return;
+  LogContents all = merged(starts_of_all(std::move(logs)));
+  add_curves(run.curves, std::move(all.curves));
+  add_curves(run.memory_mb, std::move(all.memory_mb));
+  if (run.modules.empty()) run.modules = std::move(all.modules);
   if (run.attempts.empty()) {
-    run.attempts = std::move(best->attempts);
-    run.skipped_count = best->skipped;
-    run.nan_count = best->nans;
+    run.attempts = std::move(all.attempts);
+    run.skipped_count = all.skipped;
+    run.nan_count = all.nans;
   }
-  run.iterations = best->iterations;
-  if (!run.ranks) run.ranks = best->ranks;
-  run.damaged_samples = best->damaged_samples;
-  run.checkpoints = std::move(best->checkpoints);
-  run.end.text = best->ended_by;
+  run.iterations = all.iterations;
+  if (!run.ranks) run.ranks = all.ranks;
+  run.damaged_samples = all.damaged_samples;
+  run.checkpoints = std::move(all.checkpoints);
+  run.end.text = all.ended_by;
 }
 
 double bytes_below(const std::string& folder) {

@@ -11,7 +11,7 @@ namespace {
 using Row = std::vector<std::string>;
 
 std::string text_of(std::optional<double> value, const char* unit, int digits = 4) {
-  return value ? fmt::format("{:.{}g}{}", *value, digits, unit) : "-";
+  return value ? plain_number(*value, digits) + unit : "-";
 }
 
 std::string progress_text(const RunRecord& run) {
@@ -45,8 +45,8 @@ std::string memory_text(const RunRecord& run) {
 std::string comparison_text(const RunRecord& run) {
   std::vector<Row> rows;
   for (const Compared& row : compare_with_plan(run))
-    rows.push_back({row.what, fmt::format("{:.4g} {}", row.predicted, row.unit),
-                    row.measured ? fmt::format("{:.4g} {}", *row.measured, row.unit) : "-",
+    rows.push_back({row.what, fmt::format("{} {}", plain_number(row.predicted), row.unit),
+                    row.measured ? fmt::format("{} {}", plain_number(*row.measured), row.unit) : "-",
                     row.measured && *row.measured != 0
                         ? fmt::format("{:+.1f} %", 100 * (row.predicted / *row.measured - 1))
                         : "-"});

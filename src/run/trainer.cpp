@@ -43,7 +43,6 @@ class Run {
         context_(context),
         iterations_(iterations_of(length_of(recipe.train))),
         speaks_(world.rank() == logging_rank(topology)),
-        language_trains_(!contains(frozen_sets(recipe), topology.language().name)),
         seed_(recipe.train.seed),
         groups_(world, topology),
         bad_(count_bad_samples()),
@@ -74,8 +73,7 @@ class Run {
               ? "the checkpoint does not say where the data set continues: it is read from its start"
               : "the data set is read from its start: checkpoint.load_data=false");
     training_.read_from(*data_, position_.consumed_samples);
-    if (speaks_) open_log();
-    world.meter().take_totals();  // the log counts iterations only, not the start
+    begin_log();
     if (communication_) world.meter().keep_spans();
   }
 
@@ -92,6 +90,7 @@ class Run {
     const bool merged = finish_trace();
     const bool lost = (log_ && log_->lost_output()) || clock_.trace().lost_output() || profile_.lost_output();
     if ((lost || !merged) && context_.on_lost_output) context_.on_lost_output();
+    if (context_.on_end) context_.on_end(reason);
     return losses_;
   }
 
@@ -126,6 +125,16 @@ class Run {
     return problem.empty();
   }
 
+  // Collective over the world: all ranks begin to count here, so that on each of them the phases of the first
+  // iterations add up to the time of these iterations, without that of the start.
+  void begin_log() {
+    const auto scope = world_.progress().phase("start of all ranks");
+    world_.everyone().barrier();
+    if (speaks_) open_log();
+    world_.meter().take_totals();
+    clock_.timers().report(1);
+  }
+
   void open_log() {
     const RunFacts facts = {.iterations = iterations_,
                             .done_before = position_.iteration,
@@ -134,7 +143,8 @@ class Run {
                             .flops_per_iteration = count_flops(recipe_.model.model.language, tokens_per_step(),
                                                                sequence_length() / recipe_.data.packed)
                                                        .total(),
-                            .under_braid_launcher = context_.under_braid_launcher};
+                            .under_braid_launcher = context_.under_braid_launcher,
+                            .device = world_.device().is_cpu() ? "rank" : "GPU"};
     log_.emplace(recipe_.log, facts, Moment::now());
   }
 
@@ -266,13 +276,13 @@ class Run {
   StepRecord record_of(std::int64_t iteration, const TrainingReport& report, bool last) const {
     StepRecord record = {.iteration = iteration,
                          .consumed_samples = position_.consumed_samples,
+                         .learning_rate = report.lr,
                          .lm_loss = report.loss,
                          .loss_scale = report.loss_scale,
                          .seq_load_balancing_loss = report.load_balancing_loss,
                          .num_tokens = tokens_per_step(),
                          .skipped = !report.update.stepped,
                          .last = last};
-    if (language_trains_) record.learning_rate = report.lr;  // a module that does not train has none
     if (report.update.stepped) record.grad_norm = report.update.grad_norm;
     if (recipe_.log.log_num_zeros && report.update.stepped) record.num_zeros = report.update.zeros;
     return record;
@@ -335,7 +345,6 @@ class Run {
   const RunContext& context_;
   const std::int64_t iterations_;
   const bool speaks_;  // for the run
-  const bool language_trains_;
   std::int64_t seed_;  // of the data
   const Groups groups_;
   const std::shared_ptr<BadSamples> bad_;  // of training and evaluation

@@ -17,8 +17,9 @@ struct RunContext {
   const StopRequest& stop;
   bool under_braid_launcher = false;  // see RunFacts
   JobIdentity job{};
-  std::function<void()> on_lost_output{};  // called at a successful end if requested output files are incomplete
-  std::string held_lock{};                 // the launcher's lock of the save folder: see SaveLock::Options
+  std::function<void()> on_lost_output{};    // called at a successful end if requested output files are incomplete
+  std::function<void(StopReason)> on_end{};  // called at a successful end, with what ended the run
+  std::string held_lock{};                   // the launcher's lock of the save folder: see SaveLock::Options
 };
 
 // Collective, before train(): whether any rank found a problem before the start. If so, the first such rank prints its

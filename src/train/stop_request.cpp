@@ -81,6 +81,10 @@ std::string text_of(StopReason reason, const StopConfig& config) {
   return "unknown";
 }
 
+int interrupting_signal(StopReason reason) {
+  return reason == StopReason::SigInt ? SIGINT : reason == StopReason::SigHup ? SIGHUP : 0;
+}
+
 StopRequest::StopRequest(Clock::time_point start, const StopNotice& notice) : start_(start) {
   BRAID_CHECK(!exists.exchange(true), "a StopRequest already exists");
   static_assert(std::tuple_size_v<decltype(old_actions_)> == kSignals.size());

@@ -1,6 +1,6 @@
 // Requests to end a run before its last iteration: by a signal, after some time, or at some iteration. A rank knows
 // only its own requests, so each iteration takes the maximum over all ranks, and all ranks end after the same one. A
-// run that ends this way has succeeded: it saves and exits with 0.
+// run that ends this way saves first. It has succeeded, unless a person interrupted it.
 #pragma once
 
 #include <signal.h>
@@ -29,6 +29,10 @@ enum class StopReason { None, ExitInterval, ExitDuration, SigUsr1, SigHup, SigTe
 
 // "SIGTERM", "exit_duration_in_mins=5 reached"; of None: "all iterations done"
 std::string text_of(StopReason reason, const StopConfig& config);
+
+// The signal by which a person interrupted the run, Ctrl-C or a closed terminal: the exit code is then 128 + its
+// number, so that scripts stop, too. 0 for other reasons: schedulers send SIGTERM and SIGUSR1, and expect success.
+int interrupting_signal(StopReason reason);
 
 // What a rank prints to stderr at once, from the signal handler, when a signal was sent only to it.
 struct StopNotice {

@@ -282,18 +282,18 @@ void Training::update(RunningStep& running) {
   report = {.stop = agreed.stop,
             .loss = totals.loss_sum / std::max(totals.num_tokens, 1.0),
             .num_tokens = totals.num_tokens,
-            .load_balancing_loss = totals.load_balancing_loss,
-            .lr = schedule_.learning_rate(),
-            .loss_scale = loss_scale_.value()};
+            .load_balancing_loss = totals.load_balancing_loss};
   if (std::isfinite(report.loss))
     report.update = step_all(updates(), agreed.gradients,
-                             {.lr = report.lr,
+                             {.lr = schedule_.learning_rate(),
                               .weight_decay = schedule_.weight_decay(),
                               .clip_grad = config_.optimizer.clip_grad,
                               .factors = gradient_factors(totals)});
   report.update.stepped ? model_.update_expert_bias() : model_.forget_expert_tokens();
   loss_scale_.update(report.update.stepped);
   if (report.update.stepped) schedule_.step(config_.global_batch);
+  report.lr = schedule_.learning_rate();
+  report.loss_scale = loss_scale_.value();
 }
 
 // Every module has gradients of the same summed loss, so all are divided by the same number: the step's tokens.

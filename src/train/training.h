@@ -38,7 +38,7 @@ struct TrainingReport {
   double num_tokens = 0;               // those tokens
   std::optional<double> load_balancing_loss{};
   StepReport update{};
-  double lr = 0, loss_scale = 1;  // of this update
+  double lr = 0, loss_scale = 1;  // for the next update: Megatron logs them after it has stepped its schedule
 };
 
 struct EvaluationReport {

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 
+#include <cmath>
+
 #include "base/json_error.h"
 
 namespace braid {
@@ -96,6 +98,20 @@ TEST(FoldRanksTest, FoldsRuns) {
   EXPECT_EQ(fold_ranks({5}), "5");
   EXPECT_EQ(fold_ranks({0, 1, 2, 3, 8, 10, 11}), "0-3,8,10-11");
   EXPECT_EQ(fold_ranks({0, 2, 4}), "0,2,4");
+}
+
+TEST(PlainNumber, HasNoExponent) {
+  EXPECT_EQ(plain_number(51440.2), "51440");
+  EXPECT_EQ(plain_number(2e9), "2000000000");
+  EXPECT_EQ(plain_number(374.46), "374.5");
+  EXPECT_EQ(plain_number(12), "12");
+  EXPECT_EQ(plain_number(100), "100");
+  EXPECT_EQ(plain_number(9.99996), "10");
+  EXPECT_EQ(plain_number(-0.25), "-0.25");
+  EXPECT_EQ(plain_number(0.0000058671), "0.000005867");
+  EXPECT_EQ(plain_number(0), "0");
+  EXPECT_EQ(plain_number(std::nan("")), "nan");
+  EXPECT_EQ(plain_number(123.4, 2), "123");
 }
 
 }  // namespace

@@ -257,7 +257,10 @@ TEST_F(DataStart, EvalListsTheModelsAnswers) {
   EXPECT_TRUE(std::is_sorted(keys.begin(), keys.end())) << "the order of the data set";
   EXPECT_NEAR(totals["right_answers"].get<double>(), static_cast<double>(right) / count, 1e-12);
   const std::string page = testing::read_file(in_folder("page.html"));
-  EXPECT_THAT(page, AllOf(HasSubstr("data:image/png;base64,"), HasSubstr("right answers, with pictures")));
+  EXPECT_THAT(page, AllOf(HasSubstr("data:image/png;base64,"), HasSubstr("right answers, with pictures"),
+                          HasSubstr("teacher-forced")));
+  EXPECT_THAT(braid(with_data({"eval", "--load", in_folder("answering"), "--show", "1"})).out,
+              AllOf(HasSubstr("model's answer *"), HasSubstr("\n* The model's answers are teacher-forced: ")));
 
   EXPECT_EQ(answers({"--llm-dp", "2", "--llm-tp", "2", "--encoder-dp", "2"}).second, lines);
   EXPECT_EQ(answers({"--llm-cp", "2"}).second, lines);
@@ -308,7 +311,7 @@ TEST_F(DataStart, EvalLeavesOutDamagedPictures) {
 
 TEST_F(DataStart, AFailedEvaluationCostsNoCheckpoint) {
   fs::copy(in_folder("set"), in_folder("zeros"), fs::copy_options::recursive);
-  for (const std::string shard : {in_folder("zeros/val_0006.tar"), in_folder("zeros/val_0007.tar")}) {
+  for (const std::string& shard : {in_folder("zeros/val_0006.tar"), in_folder("zeros/val_0007.tar")}) {
     const auto size = fs::file_size(shard);
     fs::resize_file(shard, 1000);
     fs::resize_file(shard, size);

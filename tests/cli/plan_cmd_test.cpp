@@ -124,6 +124,7 @@ TEST(PlanCommand, SearchForPrograms) {
                                 HasSubstr(R"("best":[{"iteration_s":)"), HasSubstr(R"("pareto":true)"),
                                 ContainsRegex(R"("why":"[+-][0-9.]+ s against the recipe as given: )"),
                                 ContainsRegex(R"("why":"[+-][0-9.]+ s against the fastest: )")));
+  EXPECT_EQ(search.err, "");  // which is no terminal
   EXPECT_EQ(braid(words).out, search.out);
   EXPECT_THAT(braid({"plan", "search", recipe, "--memory-headroom", "much"}).err,
               HasSubstr("--memory-headroom much is not a share of the memory"));
@@ -383,6 +384,17 @@ TEST(PlanCommand, EveryShippedRecipeHasAValidSchedule) {
     ++recipes;
   }
   EXPECT_GE(recipes, 7);
+}
+
+// On a terminal stderr shows how far the search is; nothing of it stays.
+TEST(PlanCommand, PlanSearchShowsItsProgress) {
+  const TemporaryFolder folder;
+  const std::string recipe = folder.write("recipe.yaml", kShortRecipe);
+  const std::string search =
+      testing::built_program("braid") + " plan search " + recipe + " --nodes 1 --hardware h100 > " + folder.path() + "/out";
+  const std::string shown = testing::run_program({"script", "-qec", search, "/dev/null"}).out;
+  EXPECT_THAT(shown, AllOf(::testing::StartsWith("\r\x1b[Kcomparing bounds ["), ::testing::EndsWith("\r\x1b[K")));
+  EXPECT_THAT(testing::read_file(folder.path() + "/out"), HasSubstr("layouts considered"));
 }
 
 }  // namespace

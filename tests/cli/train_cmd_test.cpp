@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include <csignal>
 #include <filesystem>
 #include <regex>
 #include <set>
@@ -127,18 +128,27 @@ TEST(TrainCommand, TheTwentyLayerModelTrains) {
   EXPECT_LT(losses.back(), losses.front());
 }
 
-// Asked to stop, a run ends after its iteration, says why, and has succeeded.
+// Asked to stop, a run ends after its iteration, says why, and saves. A closed terminal or Ctrl-C is in its exit code,
+// also if only one rank got the signal.
 TEST(TrainCommand, TrainStopsAtALimitOrASignal) {
   TemporaryFolder folder;
   const std::string recipe = folder.write("r.yaml", kShortRecipe);
   const Finished interval = braid({"train", recipe, "--exit-interval", "3"});
   EXPECT_EQ(interval.exit_code, 0) << interval.err;
   EXPECT_THAT(interval.out, AllOf(HasSubstr("iteration        3/       8"), HasSubstr("exit_interval=3")));
-  const std::string script = "env --default-signal=HUP " + testing::built_program("braid") + " train " + recipe +
-                             " --train-iters 100000 --save " + folder.path() + "/ckpt --metrics-file " + folder.path() +
-                             "/m & while [ ! -s " + folder.path() + "/m ]; do sleep 0.1; done; kill -HUP $!; wait $!";
-  const Finished signal = testing::run_program({"bash", "-c", script});
-  EXPECT_EQ(signal.exit_code, 0) << signal.err;
+  const auto run_until = [&](const std::string& name, const std::string& kill) {
+    const std::string metrics = folder.path() + "/" + name, save = folder.path() + "/ckpt_" + name;
+    return testing::run_program(
+        {"bash", "-c", "env --default-signal=HUP,INT " + testing::built_program("braid") + " train " + recipe +
+                           " --train-iters 100000 --save " + save + " --metrics-file " + metrics +
+                           " & while [ ! -s " + metrics + " ]; do sleep 0.1; done; " + kill + "; wait $!"});
+  };
+  const Finished one_rank = run_until("one", "kill -INT $(pgrep -n -P $!)");
+  EXPECT_EQ(one_rank.exit_code, 128 + SIGINT) << one_rank.err;
+  EXPECT_THAT(one_rank.out, AllOf(ContainsRegex("run ended +SIGINT"), HasSubstr("saved iteration ")));
+  EXPECT_THAT(one_rank.err, Not(HasSubstr("root cause")));
+  const Finished signal = run_until("all", "kill -HUP $!");
+  EXPECT_EQ(signal.exit_code, 128 + SIGHUP) << signal.err;
   EXPECT_THAT(signal.out,
               AllOf(ContainsRegex("run ended +SIGHUP \\(terminal closed\\)"), HasSubstr("saved iteration ")));
   EXPECT_THAT(signal.err,

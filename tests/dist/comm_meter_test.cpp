@@ -23,7 +23,7 @@ constexpr double kDelayMs = 200;
 CommTotals totals_of(const CommLedger& ledger, const std::string& group, const std::string& op,
                      const std::string& purpose = "") {
   const CommUse& use = ledger.at({group, op, purpose});
-  return {use.bytes, use.in_flight.ms(), use.exposed_ms};
+  return {use.bytes, use.in_flight.ms(), use.exposed.ms()};
 }
 
 // --- the arithmetic, with a clock of its own
@@ -85,6 +85,32 @@ TEST(CommMeter, AWaitForOneOperationDoesNotHideAnother) {
   EXPECT_DOUBLE_EQ(totals.in_flight_ms, 20);
   EXPECT_DOUBLE_EQ(totals.exposed_ms, 20);
   EXPECT_DOUBLE_EQ(totals.hidden(), 0);
+}
+
+// An operation whose end the backend tells: the rank wakes up 25 ms later. Another one runs meanwhile on another
+// thread.
+TEST(CommMeter, ExposedTimeIsTimeInFlight) {
+  const auto at = [](int ms) { return TimePoint(milliseconds(ms)); };
+  class Told : public CommMeter::Timing {
+   public:
+    explicit Told(const Times& times) : times_(times) {}
+    void launched(const CommMeter::Works&) override {}
+    void wait_begins() override {}
+    void wait_ends() override {}
+    std::optional<Times> times(const DeviceTimes*) const override { return times_; }
+
+   private:
+    const Times times_;
+  };
+  CommMeter meter(c10::kCPU);
+  for (const int wait_begin : {5, 8}) {
+    CommMeter::Timing::Times times = {.ready = at(0), .begin = at(0), .end = at(10)};
+    times.exposed.add(at(wait_begin), at(35));
+    meter.finish({.key = {"work", "all_gather"}, .timing = std::make_unique<Told>(times)}, {});
+  }
+  const CommTotals totals = totals_of(meter.take_totals(), "work", "all_gather");
+  EXPECT_DOUBLE_EQ(totals.in_flight_ms, 35);
+  EXPECT_DOUBLE_EQ(totals.exposed_ms, 30);
 }
 
 TEST(CoveredTime, CountsWhatIntervalsShareOnce) {

@@ -46,6 +46,14 @@ TEST(ControlLine, TextIsMarkedLineByLine) {
   EXPECT_THAT(lines, ElementsAre(" a", "", "b b"));
 }
 
+TEST(ControlLine, ASignalArrivesAsItWas) {
+  std::string line = to_control_line(EndedBySignal{2});
+  line.pop_back();
+  EXPECT_EQ(std::get<EndedBySignal>(parse_control_line(line).value()).signal, 2);
+  for (const char* wrong : {"0", "128", "x"})
+    EXPECT_FALSE(parse_control_line(line.substr(0, line.size() - 1) + wrong)) << wrong;
+}
+
 TEST(ControlLine, OrdinaryLinesAndWhatOnlyLooksLikeOne) {
   for (const std::string line : {"", "hello", "\x1e",
                                  "\x1e"

@@ -77,6 +77,17 @@ TEST(LocalLauncher, LogFilesHoldWhatEachRankPrinted) {
   EXPECT_THAT(log, AllOf(HasSubstr("out 1\n"), HasSubstr("err 1\n"), Not(HasSubstr("[1]"))));
 }
 
+// The second start has fewer ranks; the first was killed within a line.
+TEST(LocalLauncher, LogFilesKeepEarlierStarts) {
+  TemporaryFolder folder;
+  run_shell(2, "echo first $RANK", {"--log-dir", folder.path()});
+  folder.write("rank_0.log", "first 0\ncut");
+  run_shell(1, "echo second", {"--log-dir", folder.path()});
+  const std::string mark = "\nbraid: restart, ranks: 1 \\[[0-9]{4}-[0-9-]+ [0-9:]{8}\\]\n";
+  EXPECT_THAT(read_file(folder.path() + "/rank_0.log"), ::testing::MatchesRegex("first 0\ncut" + mark + "second\n"));
+  EXPECT_THAT(read_file(folder.path() + "/rank_1.log"), ::testing::MatchesRegex("first 1\n" + mark));
+}
+
 TEST(LocalLauncher, ExitCodeIsThatOfTheFirstRankThatFailed) {
   const auto run = run_shell(3, "if [ $RANK = 1 ]; then exit 7; fi; trap 'exit 9' TERM; sleep 60 & wait");
   EXPECT_EQ(run.exit_code, 7);

@@ -9,6 +9,7 @@
 #include <array>
 #include <limits>
 
+#include "base/status_line.h"
 #include "support/pseudo_terminal.h"
 
 namespace braid {
@@ -37,33 +38,34 @@ TEST(ProgressBar, TheBarFillsUp) {
 }
 
 TEST(ProgressBar, UnknownTimeLeft) {
-  EXPECT_THAT(to_line({.seconds_left = std::numeric_limits<double>::infinity()}, 80), HasSubstr("| ? left"));
+  EXPECT_THAT(to_line({.seconds_left = std::numeric_limits<double>::infinity()}, 80), HasSubstr("] ? left"));
 }
 
-TEST(ProgressBar, IsRedrawnOnItsLineAndClearedOnce) {
+TEST(StatusLine, IsRedrawnOnItsLineAndClearedOnce) {
   const PseudoTerminal terminal;
-  ProgressBar bar(terminal.fd());
+  StatusLine bar(terminal.fd());
   bar.clear();
   EXPECT_EQ(terminal.shown(), "");
-  bar.draw(kHalfway);
-  bar.draw(kHalfway);
-  const std::string drawn = "\r\x1b[K" + to_line(kHalfway, 75);
+  const std::string line = to_line(kHalfway, bar.columns());
+  bar.draw(line);
+  bar.draw(line);
+  const std::string drawn = "\r\x1b[K" + line;
   EXPECT_EQ(terminal.shown(), drawn + drawn);
   bar.clear();
   bar.clear();
   EXPECT_EQ(terminal.shown(), "\r\x1b[K");
 }
 
-TEST(ProgressBar, IsClearedAtTheEnd) {
+TEST(StatusLine, IsClearedAtTheEnd) {
   const PseudoTerminal terminal;
-  { ProgressBar(terminal.fd()).draw(kHalfway); }
+  { StatusLine(terminal.fd()).draw("1:02:03 left"); }
   EXPECT_THAT(terminal.shown(), ::testing::EndsWith("left\r\x1b[K"));
 }
 
-TEST(ProgressBar, PrintsNothingWithoutATerminal) {
+TEST(StatusLine, PrintsNothingWithoutATerminal) {
   std::array<int, 2> pipe{};
   ASSERT_EQ(::pipe2(pipe.data(), O_NONBLOCK), 0);
-  { ProgressBar(pipe[1]).draw(kHalfway); }
+  { StatusLine(pipe[1]).draw("1:02:03 left"); }
   char byte = 0;
   EXPECT_EQ(::read(pipe[0], &byte, 1), -1);
   ::close(pipe[0]);

@@ -86,7 +86,6 @@ class LongRun {
   const std::string& out() const { return out_; }
   const std::string& err() const { return err_; }
 
- private:
   // A program inherits ignored signals, also from the process that runs these tests (nohup).
   static RankProcess start(const std::vector<std::string>& command, const std::vector<int>& ignored) {
     for (int signal : {SIGINT, SIGTERM, SIGHUP, SIGTSTP}) std::signal(signal, SIG_DFL);
@@ -96,6 +95,7 @@ class LongRun {
     return process;
   }
 
+ private:
   bool read_some() {
     pollfd entries[] = {{process_.out.get(), POLLIN, 0}, {process_.err.get(), POLLIN, 0}};  // -1 is passed over
     if (poll(entries, 2, 60000) < 1) throw std::runtime_error("nothing happens any more: " + out_);
@@ -114,6 +114,9 @@ class LongRun {
   std::string out_, err_;
 };
 
+// Of a person, who interrupts a run, or of a scheduler, to which a run that has saved is a success.
+int code_after(int signal) { return signal == SIGINT || signal == SIGHUP ? 128 + signal : 0; }
+
 TEST(Stop, SignalsLetTheRanksEndCleanly) {
   const std::map<std::string, std::string> next = {
       {"SIGTERM", "braid: SIGTERM: going on; a second SIGTERM stops at once\n"},
@@ -128,7 +131,7 @@ TEST(Stop, SignalsLetTheRanksEndCleanly) {
     run.wait_until_both_say("ready");
     run.wait_for(" iteration       10/");
     run.send(signal);
-    EXPECT_EQ(run.exit_code(), 0) << run.err();
+    EXPECT_EQ(run.exit_code(), code_after(signal)) << run.err();
     EXPECT_THAT(run.out(), HasSubstr(std::string("run ended              ") + name));
     EXPECT_EQ(run.err(), next.at(name));
   }
@@ -157,7 +160,7 @@ TEST(Stop, ASignalThatComesEarlyWaits) {
     LongRun run("late");
     run.wait_until_both_say("starting");
     run.send(signal);
-    EXPECT_EQ(run.exit_code(), 0) << run.err();
+    EXPECT_EQ(run.exit_code(), code_after(signal)) << run.err();
     EXPECT_THAT(run.out(), HasSubstr("iterations             1 (now at 1 of 1000000)"));
   }
 }
@@ -250,6 +253,21 @@ TEST(Stop, UnderAnotherLauncherOneRankAnswersASignalToAll) {
   for (const std::string& script : {"exec " + run, run + "; true"}) {  // also with a shell in between
     EXPECT_EQ(said_to_launcher("1", script), "");
     EXPECT_EQ(said_to_launcher("0", script), "braid: rank 0 got SIGTERM: saving\n");
+  }
+}
+
+TEST(Stop, UnderAnotherLauncherARanksExitCodeNamesTheInterruption) {
+  const std::string rank = "RANK=0 LOCAL_RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=1 " +
+                           built_program("mock_run") + " 2 1000000 5";
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1}) {
+    const RankProcess process = LongRun::start({"bash", "-c", "exec env " + rank}, {});
+    std::string out;
+    read_until(process.out, out, [&] { return out.find("ready\n") != out.npos; });
+    kill(-process.pid, signal);
+    read_until(process.out, out, [] { return false; });
+    int status = 0;
+    waitpid(process.pid, &status, 0);
+    EXPECT_EQ(exit_code_of(status), code_after(signal)) << out;
   }
 }
 

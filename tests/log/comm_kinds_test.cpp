@@ -27,9 +27,10 @@ TEST(CommKinds, APurposeDecidesFirst) {
 }
 
 TEST(CommKinds, AReportIsAMeanOverIterations) {
-  const auto use = [](double bytes, int begin_ms, int end_ms, double exposed_ms) {
+  const auto use = [](double bytes, int begin_ms, int end_ms, int exposed_ms) {
     const auto at = [](int ms) { return CoveredTime::TimePoint(std::chrono::milliseconds(ms)); };
-    CommUse made = {bytes, exposed_ms};
+    CommUse made = {bytes};
+    made.exposed.add(at(begin_ms), at(begin_ms + exposed_ms));
     made.in_flight.add(at(begin_ms), at(end_ms));
     return made;
   };

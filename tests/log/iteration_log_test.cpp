@@ -44,8 +44,8 @@ TEST_F(IterationLogTest, TheWholeLine) {
                                   .iterations = 200,
                                   .consumed_samples = 640,
                                   .elapsed_ms = 1234.56,
-                                  .tflops_per_gpu = 345.67,
-                                  .tokens_per_gpu = 65536,
+                                  .tflops_per_device = 345.67,
+                                  .tokens_per_device = 65536,
                                   .learning_rate = 2e-5,
                                   .global_batch = 32,
                                   .lm_loss = 0.3395549,
@@ -95,8 +95,8 @@ TEST_F(IterationLogTest, ThroughputIsPerSecondAndRank) {
   log.add({.iteration = 1, .num_tokens = 500}, after(100));
   const auto record = log.add({.iteration = 2, .num_tokens = 700}, after(500));
   ASSERT_TRUE(record);
-  EXPECT_DOUBLE_EQ(record->tflops_per_gpu.value(), 2 * 3 / 0.5 / 4);
-  EXPECT_DOUBLE_EQ(record->tokens_per_gpu.value(), 1200 / 0.5 / 4);
+  EXPECT_DOUBLE_EQ(record->tflops_per_device.value(), 2 * 3 / 0.5 / 4);
+  EXPECT_DOUBLE_EQ(record->tokens_per_device.value(), 1200 / 0.5 / 4);
 }
 
 TEST_F(IterationLogTest, AnIntervalIsSummedUp) {
@@ -123,7 +123,7 @@ TEST_F(IterationLogTest, AnIntervalIsSummedUp) {
   EXPECT_EQ(record->global_batch, 8);
   EXPECT_EQ(record->lm_loss, 3);  // the mean of 4 and 2
   EXPECT_EQ(record->seq_load_balancing_loss, 1.5);
-  EXPECT_FALSE(record->tflops_per_gpu || record->tokens_per_gpu);  // unknown
+  EXPECT_FALSE(record->tflops_per_device || record->tokens_per_device);  // unknown
   EXPECT_EQ(record->loss_scale, 16);
   EXPECT_EQ(record->grad_norm, 7);
   EXPECT_EQ(record->num_zeros, 9);

@@ -70,6 +70,13 @@ TEST_F(RunLogTest, MegatronsLineAtEachIntervalAndAtTheEnd) {
   EXPECT_THAT(lines[2], HasSubstr("iteration        5/       5 |"));
 }
 
+TEST_F(RunLogTest, RatesOnCpusAreThoseOfRanks) {
+  open({.log_interval = 2}, {.iterations = 2, .ranks = 2, .flops_per_iteration = 1e12, .device = "rank"});
+  run(1, 2);
+  EXPECT_THAT(printed_, AllOf(HasSubstr(" throughput per rank (TFLOP/s/rank): 5.0 | tokens per rank (tokens/s/rank): "),
+                              Not(HasSubstr("GPU"))));
+}
+
 TEST_F(RunLogTest, AMetricsLineForEveryIteration) {
   TemporaryFolder folder;
   const std::string path = folder.path() + "/new/metrics.jsonl";

@@ -76,6 +76,7 @@ def test_training_starts_from_the_weights(tmp_path):
     run = run_program([BRAID, "train", tmp_path / "recipe.yaml", "--load", tmp_path / "ckpt", "--finetune", "--train.lr",
                        "0", "--save", tmp_path / "trained"])
     assert run.returncode == 0, run.stderr
+    assert f"starts at iteration 0 with the weights of {tmp_path / 'ckpt'};" in run.stdout and "resumes" not in run.stdout
     convert("convert", tmp_path / "trained", tmp_path / "back", "--to-hf", "language")
     back, original = tensors_of(tmp_path / "back"), tensors_of(tmp_path / "language")
     moved = {name for name in original if not torch.equal(back[name], original[name])}

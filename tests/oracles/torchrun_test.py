@@ -1,9 +1,14 @@
 """Braid among torch's own programs: braid train as torchrun's worker, and torch.distributed under braid run."""
 import os
 import re
+import signal
+import subprocess
 import sys
+import time
 
-from programs import run_program
+import pytest
+
+from programs import TIMEOUT_S, run_program
 
 BRAID = os.environ["BRAID"]
 
@@ -43,6 +48,27 @@ def test_torchrun_starts_braid(tmp_path):
     assert ours.returncode == 0, ours.stderr
     assert theirs.returncode == 0, theirs.stderr
     assert last_loss(theirs.stdout) == last_loss(ours.stdout)
+
+
+@pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 0)])
+def test_a_run_under_torchrun_ends_without_a_failure(tmp_path, number, code):
+    """A signal to all ranks, as torchrun and srun pass it on."""
+    (tmp_path / "recipe.yaml").write_text(RECIPE)
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4", "--no-python",
+               "--redirects", "3", "--log-dir", tmp_path / "logs", "bash", "-c",
+               f"env --default-signal=INT '{BRAID}' train '{tmp_path}/recipe.yaml' --train-iters 100000 "
+               f"--save '{tmp_path}/ckpt' --metrics-file '{tmp_path}/metrics.jsonl' & echo $! > '{tmp_path}/pid_'$RANK; wait $!; "
+               f"echo $? > '{tmp_path}/code_'$RANK"]
+    run = subprocess.Popen([str(word) for word in command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while not (tmp_path / "metrics.jsonl").exists() or not (tmp_path / "metrics.jsonl").read_text():
+        assert run.poll() is None
+        time.sleep(0.1)
+    for rank in range(4):
+        os.kill(int((tmp_path / f"pid_{rank}").read_text()), number)
+    run.wait(timeout=TIMEOUT_S)
+    assert [(tmp_path / f"code_{rank}").read_text() for rank in range(4)] == [f"{code}\n"] * 4
+    output = "".join(path.read_text() for path in (tmp_path / "logs").rglob("std*.log"))
+    assert "saved iteration" in output and "root cause" not in output
 
 
 def test_braid_run_starts_torch_distributed(tmp_path):

@@ -9,7 +9,8 @@ namespace braid {
 namespace {
 
 TEST(Calibrate, GivesAProfileOfTheCpu) {
-  HardwareProfile profile = calibrate({.device = "cpu", .seconds = 0}, [](const std::string&) {});
+  HardwareProfile profile = calibrate(
+      {.device = "cpu", .seconds = 0}, [](const std::string&) {}, [](const std::string&, double) {});
   profile.memory_gb = profile.cores = 1;
   profile.inside_node = profile.between_nodes = {.latency_us = 1, .rates = {{1e6, 1}}};
   const HardwareProfile again = parse_hardware(to_yaml(profile), "measured.yaml");

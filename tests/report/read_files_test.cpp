@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -53,6 +54,8 @@ TEST(ReadMetrics, NumbersThatAreNoIterationsAreBadLines) {
   EXPECT_THAT(contents.curves.at("lm_loss"), ElementsAre(CurvePoint{9007199254740992, 2}));
 }
 
+LogContents log_of(const std::string& text) { return merged(parse_starts(text)); }
+
 constexpr const char* kLog =
     "braid: 6 ranks: images on 0-1 (dp 2), language on 2-5 (tp 2, dp 2)\n"
     "initialized the weights of images.encoder, language in 0.2 s\n"
@@ -71,7 +74,7 @@ constexpr const char* kLog =
     "rank 2: sample 7 of shard 'a.tar' is skipped: truncated (1 skipped)\n";
 
 TEST(ReadLog, BraidsLines) {
-  const LogContents contents = parse_log(kLog);
+  const LogContents contents = log_of(kLog);
   EXPECT_EQ(contents.iterations, 30);
   EXPECT_EQ(contents.ranks, 6);
   EXPECT_EQ(contents.layout, "images on 0-1 (dp 2), language on 2-5 (tp 2, dp 2)");
@@ -106,8 +109,8 @@ std::string iteration_line(int iteration, double loss) {
 
 TEST(ReadLog, ARestartRunsIterationsAgain) {
   const LogContents contents =
-      parse_log(iteration_line(5, 4) + iteration_line(10, 3) + "the run continues after iteration 7 and 56 samples\n" +
-                iteration_line(10, 2) + "run ended              all iterations done\n");
+      log_of(iteration_line(5, 4) + iteration_line(10, 3) + "the run continues after iteration 7 and 56 samples\n" +
+             iteration_line(10, 2) + "run ended              all iterations done\n");
   ASSERT_EQ(contents.attempts.size(), 2u);
   EXPECT_EQ(contents.attempts[1].first, 8);
   EXPECT_EQ(contents.attempts[1].last, 10);
@@ -116,11 +119,52 @@ TEST(ReadLog, ARestartRunsIterationsAgain) {
 }
 
 TEST(ReadLog, AnEndBeforeARestartIsNotTheEnd) {
-  EXPECT_EQ(parse_log("run ended              SIGTERM\n" + iteration_line(10, 2)).ended_by, "");
+  EXPECT_EQ(log_of("run ended              SIGTERM\n" + iteration_line(10, 2)).ended_by, "");
+}
+
+// Two starts in a folder of --log-dir, of which the second has another logging rank, and the launcher's output of the
+// first up to where it was cut. The second start runs iterations 11 to 15 again, with another length of its interval.
+TEST(ReadLog, LogsOfAllStartsAreReadTogether) {
+  const auto lines = [](int iteration, const char* minute, double ms) {
+    return fmt::format(
+        " [2026-11-17 17:{}:00.5] iteration {}/ 30 | consumed samples: 8 | elapsed time per iteration (ms): {} |\n"
+        " time (ms) | language | forward: {} (75 %) | other: {} (25 %) |\n",
+        minute, iteration, ms, 0.75 * ms, 0.25 * ms);
+  };
+  const std::string cut = "initialized the weights of language in 1.0 s\n" + lines(5, "10", 100),
+                    first = cut + lines(10, "11", 80) + lines(15, "12", 80) + "run ended              SIGTERM\n",
+                    mark = "\nbraid: restart, ranks: 2 [2026-11-17 17:30:00]\n";
+  const std::string second = "the run continues after iteration 10 and 80 samples\n" + lines(20, "31", 40);
+  const auto run_of = [&](const std::string& rank_2, const std::string& rank_1) {
+    return merged(starts_of_all({parse_starts(cut), parse_starts(rank_1), parse_starts(rank_2)}));
+  };
+  const LogContents run = run_of(first + mark, mark + second + "run ended              all iterations done\n");
+  EXPECT_THAT(run.curves.at("iteration_ms"), ElementsAre(CurvePoint{5, 100}, CurvePoint{10, 80}, CurvePoint{20, 40}));
+  const Curves& phases = run.modules.at("language").phase_ms;
+  for (const CurvePoint& whole : run.curves.at("iteration_ms"))
+    EXPECT_THAT(phases.at("other"), ::testing::Contains(CurvePoint{whole.iteration, 0.25 * whole.value}));
+  EXPECT_DOUBLE_EQ(mean_value(phases.at("forward")) + mean_value(phases.at("other")),
+                   mean_value(run.curves.at("iteration_ms")));
+  ASSERT_EQ(run.attempts.size(), 2u);
+  EXPECT_EQ(run.attempts[0].last, 15);
+  EXPECT_EQ(run.attempts[1].first, 11);
+  EXPECT_EQ(run.iteration_lines, 4);
+  EXPECT_EQ(run.ended_by, "all iterations done");
+  EXPECT_EQ(run_of(first + mark, mark + second).ended_by, "");  // it still runs, or failed
+  EXPECT_EQ(run_of(first + mark, mark).ended_by, "");           // likewise, before its first line
+  EXPECT_EQ(run_of(first, "").ended_by, "SIGTERM");
+}
+
+TEST(ReadLog, RatesOfRanksOnCpus) {
+  const LogContents contents = log_of(
+      " [2026-11-17 17:39:02] iteration 5/ 30 | consumed samples: 8 | throughput per rank (TFLOP/s/rank): 1.5 | tokens "
+      "per rank (tokens/s/rank): 177.7 |\n");
+  EXPECT_THAT(contents.curves.at("tflops_per_gpu"), ElementsAre(CurvePoint{5, 1.5}));
+  EXPECT_THAT(contents.curves.at("tokens_per_gpu"), ElementsAre(CurvePoint{5, 177.7}));
 }
 
 TEST(ReadLog, MegatronsLineWithARanksLabel) {
-  const LogContents contents = parse_log(
+  const LogContents contents = log_of(
       "3: [2024-05-01 10:00:00] iteration      100/  500 | consumed samples:  12800 | elapsed time per iteration (ms): "
       "5500.1 | learning rate: 1.0E-04 | lm loss: nan | number of skipped iterations: 0 |\n");
   EXPECT_EQ(contents.iterations, 500);
@@ -129,14 +173,14 @@ TEST(ReadLog, MegatronsLineWithARanksLabel) {
 }
 
 TEST(ReadLog, AFailureThatEveryRankReportsIsOne) {
-  const LogContents contents = parse_log(
+  const LogContents contents = log_of(
       "[1] braid: root cause: rank 4 (host a) failed: killed\n[2] braid: root cause: rank 4 (host a) failed: killed\n");
   EXPECT_THAT(contents.failures, ElementsAre("rank 4 (host a) failed: killed"));
 }
 
 TEST(ReadLog, ASizeInAnotherUnitIsNotKnown) {
   const auto bytes = [](const char* size) {
-    return parse_log(std::string("saved iteration 5 to a: ") + size + " in 0.3 s (1 MiB/s)\n").checkpoints.at(0).bytes;
+    return log_of(std::string("saved iteration 5 to a: ") + size + " in 0.3 s (1 MiB/s)\n").checkpoints.at(0).bytes;
   };
   EXPECT_EQ(bytes("2 GiB"), 2048.0 * 1024 * 1024);
   EXPECT_EQ(bytes("2 GB"), 0);
@@ -144,7 +188,7 @@ TEST(ReadLog, ASizeInAnotherUnitIsNotKnown) {
 }
 
 TEST(ReadLog, CountsThatNoRunReachesAreIgnored) {
-  const LogContents contents = parse_log(
+  const LogContents contents = log_of(
       "[maximum over 1e300 ranks] (after 1 iterations) memory (MB) | host: 1.0\n"
       " iteration 9223372036854775807/ 30 | consumed samples: 8 |\n"
       "the run continues after iteration 9223372036854775807 and 1 samples\n"
@@ -156,8 +200,7 @@ TEST(ReadLog, CountsThatNoRunReachesAreIgnored) {
 }
 
 TEST(ReadLog, OtherTextIsIgnored) {
-  const LogContents contents =
-      parse_log("iteration\n| consumed samples: x\n iteration x | consumed samples: 1 |\n|||\n");
+  const LogContents contents = log_of("iteration\n| consumed samples: x\n iteration x | consumed samples: 1 |\n|||\n");
   EXPECT_EQ(contents.iteration_lines, 0);
   EXPECT_THAT(contents.curves, IsEmpty());
 }

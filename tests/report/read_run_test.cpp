@@ -184,6 +184,27 @@ TEST(ReadRun, PutsTheSourcesTogether) {
   EXPECT_THAT(run.warnings, ElementsAre(HasSubstr("1 line is cut off or damaged")));
 }
 
+// Logs of --log-dir: one rank failed, then the run was started again.
+TEST(ReadRun, AFailureBeforeARestartIsNotTheEnd) {
+  const TemporaryFolder folder;
+  const std::string failure =
+      "braid: root cause: rank 5 (host a12, language[tp=1]) failed in iteration 7: CUDA out of memory. Tried to "
+      "allocate 1.50 GiB\n";
+  const std::string mark = "\nbraid: restart, ranks: 4 [2026-11-17 17:30:00]\n";
+  const auto line = [](int iteration, int minute) {
+    return " [2026-11-17 17:" + std::to_string(minute) + ":02] iteration " + std::to_string(iteration) +
+           "/ 30 | consumed samples: 8 | lm loss: 2.0 |\n";
+  };
+  folder.write("rank_5.log", failure + mark);
+  folder.write("rank_2.log", line(5, 20) + failure + mark + line(10, 40));
+  const RunRecord run = read_run(find_runs({folder.path()}).at(0));
+  EXPECT_EQ(run.end.state, RunEnd::State::Open) << run.end.text;
+  EXPECT_THAT(run.attempts, SizeIs(2));
+  EXPECT_THAT(run.failures, SizeIs(1));
+  folder.write("rank_2.log", line(5, 20) + mark + line(10, 40) + failure);
+  EXPECT_EQ(read_run(find_runs({folder.path()}).at(0)).end.state, RunEnd::State::Failed);
+}
+
 TEST(ReadRun, AFailureIsDiagnosed) {
   const TemporaryFolder folder;
   folder.write("metrics.jsonl", kMetrics);

@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "base/process.h"
+#include "dist/control_line.h"
 #include "dist/world_spec.h"
 #include "launch/local_launcher.h"
 #include "log/run_log.h"
@@ -94,6 +95,9 @@ int run_rank(const Options& options, const WorldSpec& spec) {
     if (log) log_step(*log, options, iteration, iteration == options.iterations || reason != StopReason::None);
   }
   if (log) log->finish(text_of(reason, {}));
+  const int signal = interrupting_signal(reason);
+  if (spec.launcher != Launcher::Local) return signal ? 128 + signal : 0;
+  if (signal) RunLog::print_to_stdout(to_control_line(EndedBySignal{signal}));
   return 0;
 }
 

@@ -303,7 +303,7 @@ TEST(Training, LossScaleChangesNothingButOverflow) {
     scales.push_back(report.loss_scale);
     stepped.push_back(report.update.stepped);
   }
-  EXPECT_EQ(scales, (std::vector<double>{0x1p126, 0x1p126, 0x1p66, 0x1p66}));
+  EXPECT_EQ(scales, (std::vector<double>{0x1p126, 0x1p66, 0x1p66, 0x1p66}));
   EXPECT_EQ(stepped, (std::vector<bool>{false, false, true, true}));
 }
 
