@@ -18,8 +18,8 @@ Keys below(const std::string& section, Keys keys) {
 
 // A model of another width has its own encoders, too. An encoder of another width may belong to the small language
 // model.
-std::vector<Problem> missing_sizes(const Recipe& recipe, const std::vector<std::string>& given) {
-  const Provider& model = recipe.model.model;
+std::vector<Problem> missing_sizes(const Provider& model, const std::vector<ModuleConfig>& modules,
+                                   const std::vector<std::string>& given) {
   if (!is_toy(model)) return {};
   const std::string language = "model.language.hidden";
   std::vector<Problem> problems;
@@ -32,7 +32,7 @@ std::vector<Problem> missing_sizes(const Recipe& recipe, const std::vector<std::
                         cause, fmt::format("set {}", fmt::join(needed, ", "))});
   };
   const bool is_own = contains(given, language);
-  for (const ModuleConfig& module : recipe.topology.modules) {
+  for (const ModuleConfig& module : modules) {
     if (module.kind == "language") {
       Keys needed = below("model.language", size_keys(model.language));
       needed.push_back("data.sequence_length");

@@ -4,11 +4,13 @@
 #include <string>
 #include <vector>
 
-#include "run/recipe.h"
+#include "models/providers.h"
+#include "plan/topology_config.h"
 
 namespace braid {
 
 // `given`: the dotted keys that the file and the flags set. One problem per module lists all its missing sizes.
-std::vector<Problem> missing_sizes(const Recipe& recipe, const std::vector<std::string>& given);
+std::vector<Problem> missing_sizes(const Provider& model, const std::vector<ModuleConfig>& modules,
+                                   const std::vector<std::string>& given);
 
 }  // namespace braid

@@ -306,7 +306,9 @@ Reading read(const RecipeSource& source, const std::vector<ConfigOverride>& over
   reading.of_values = reading.reader.finish();
   const Recipe& recipe = reading.recipe;
   reading.of_whole = checks == RecipeChecks::All ? validate(recipe) : validate(recipe.topology, workload_of(recipe));
-  if (checks == RecipeChecks::All) append(reading.of_whole, missing_sizes(recipe, given_keys(source.text, overrides)));
+  if (checks == RecipeChecks::All)
+    append(reading.of_whole,
+           missing_sizes(recipe.model.model, recipe.topology.modules, given_keys(source.text, overrides)));
   if (reading.of_values.empty()) return reading;
   const std::vector<std::string> known = dotted_keys(to_yaml(recipe));
   drop_keys_of_unknown_provider(reading.of_values);
