@@ -31,6 +31,7 @@ TEST(Corpus, AllButTheMarkedLogsAreUnderstood) {
     const Diagnosis diagnosis = examine_logs(find_logs({(kSeen / (name + ".log")).string()}), {}, skipped);
     const bool understood = is_one_of<std::string>(text_of(diagnosis.cause).slug, row, "cause", "also") &&
                             is_one_of<int>(diagnosis.first_rank.value_or(-1), row, "rank", "rank_also");
+    EXPECT_FALSE(diagnosis.evidence.empty()) << name;
     EXPECT_EQ(understood, !row.value("missed", false)) << name << ", " << row.at("why") << "\n" << to_text(diagnosis);
   }
 }

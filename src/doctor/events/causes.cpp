@@ -74,7 +74,8 @@ constexpr std::array<CauseText, static_cast<std::size_t>(Cause::Unknown) + 1> kT
      "In a pod, mount an emptyDir with `medium: Memory` at /dev/shm."},
     {Cause::Fp8RoundtripMismatch, "fp8-roundtrip-mismatch",
      "The weights were compared with an fp8 original after a conversion to bf16 and back: they are expected to differ.",
-     "Nothing is wrong: compare with a bf16 original, or with a tolerance of atol 1e-1."},
+     "Nothing is wrong, and a larger tolerance does not help: multiply the original by its scales (weight_scale_inv) "
+     "before the comparison, or compare with a bf16 original."},
     {Cause::NotLaunched, "not-launched",
      "The program was not started as a distributed program, or did not start at all.",
      "Start it with torchrun, or set RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT for each process.",

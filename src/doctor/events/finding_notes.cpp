@@ -96,9 +96,10 @@ void note_remark(const LineMarks& marks, const SeenLine& line, Findings& finding
   note_weakly(findings.has_room(Sign::PythonError) ? sign_of_unusual(text) : Sign::PythonError, marks, line, findings);
 }
 
-void note_done(const SeenLine& line, Findings& findings) {
+void note_done(std::optional<int> rank, const SeenLine& line, Findings& findings) {
   FileTrace& file = findings.files.back();
   file.said_done = line.place;
+  file.done_rank = rank;
   file.end_text = line.shown;
   file.saving.reset();
 }

@@ -13,6 +13,7 @@ void note_watchdog(const LineMarks& marks, const SeenLine& line, Findings& findi
 void note_work(const LineMarks& marks, const SeenLine& line, Findings& findings);  // that a rank waits in
 void note_shell_error(const LineMarks& marks, const SeenLine& line, Findings& findings);
 void note_remark(const LineMarks& marks, const SeenLine& line, Findings& findings);  // says "error" in some way
-void note_done(const SeenLine& line, Findings& findings);  // one process says that training is done
+void note_done(std::optional<int> rank, const SeenLine& line,
+               Findings& findings);  // one process says that training is done
 
 }  // namespace braid

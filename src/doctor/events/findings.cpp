@@ -63,6 +63,11 @@ void Findings::add(CollectiveWork work) {
   if (works.size() < kMostExits && std::none_of(works.begin(), works.end(), is_known)) works.push_back(std::move(work));
 }
 
+void QueuedWork::add(int rank, std::int64_t work, const QuotedLine& told) {
+  const bool is_least = last.empty() || work < least;
+  if (last.size() < kMostRanks && last.emplace(rank, work).second && is_least) least = work, line = told;
+}
+
 void Findings::add_host(int rank, const std::string& host) {
   if (!host.empty() && hosts.size() < kMostRanks) hosts.emplace(rank, host);
 }
@@ -157,17 +162,23 @@ void Findings::settle_names() {
 }
 
 // An exception after which no training went on, a process that ended badly, Braid's root cause. What a script's end
-// does excuse are ranks that were stopped, and that missed each other when all of them ended.
+// does excuse are ranks that were stopped, and that missed each other when all of them ended. Who says later that it is
+// done has handled its exceptions.
 bool Findings::is_contradicted(const FileTrace& file, std::uint64_t end, int number) const {
   const auto counts = [&](const Place& place) {
     return place.file == number && (place.line < end || file.script_end < end) && !survived(place) &&
            place.progress == file.progress;
   };
+  const auto was_handled = [&](const Finding& f) {
+    return f.traceback && !f.bare && file.script_end < end && f.place.line < end && f.rank == file.done_rank;
+  };
   const auto tells = [](const Finding& f) {  // why a program ended on its own accord
     return f.traceback || (f.sign == Sign::NanLoss && has_one_of(f.text, "stop|Stop|xit|bort|erminat"));
   };
   return std::any_of(found.begin(), found.end(),
-                     [&](const Finding& f) { return role_of(f.sign) == Role::Cause && tells(f) && counts(f.place); }) ||
+                     [&](const Finding& f) {
+                       return role_of(f.sign) == Role::Cause && tells(f) && counts(f.place) && !was_handled(f);
+                     }) ||
          std::any_of(exits.begin(), exits.end(),
                      [&](const WorkerExit& e) {
                        return !e.ranks.empty() && e.code != 0 && signal_of_code(e.code) != SIGTERM && counts(e.place);

@@ -69,6 +69,7 @@ struct FileTrace {
   std::uint64_t script_end = 0;      // the last line of a script whose exit code is 0: of a pipe, its last command's
   std::optional<Place> saving{};     // the last line that tells of a checkpoint being saved, until it is
   std::optional<Place> said_done{};  // the last line in which one process says that training is done
+  std::optional<int> done_rank{};    // of that process
   std::string end_text;              // the line of its good end
   std::optional<QuotedLine> last{};  // the last line that is not empty
   std::optional<int> rank_by_name{};
@@ -88,6 +89,14 @@ struct QueuedWork {                  // of one process group, by its ranks' watc
   int first = 0;                     // how many groups were told of before
   std::int64_t least = 0;
   QuotedLine line;  // of the rank that had queued the least
+
+  void add(int rank, std::int64_t work, const QuotedLine& told);
+};
+
+struct JobLimit {  // as the job's script or Slurm tells at its start
+  QuotedLine line;
+  double seconds = 0;
+  std::optional<LogTime> end{};
 };
 
 struct AbsentRank {
@@ -117,11 +126,13 @@ struct Findings {
   std::vector<AbsentRank> named_absent;        // ranks that somebody says it waited for in vain
   Launchers launchers;
   std::optional<std::int64_t> world_size, num_experts, expert_parallel, iteration, iterations;
+  std::optional<JobLimit> limit;
+  std::optional<QuotedLine> saved_artifacts;                  // a line that tells of it
   std::optional<int> named_failed;                            // the first rank that a line near the end says failed
   std::optional<int> exit_code;                               // of the whole job
   std::uint64_t differing_experts = 0, differing_others = 0;  // rows of a round trip's table
   bool end_contradicted = false;                              // a script says that it ended well, and did not
-  bool fp8 = false, torchrun = false, labels_are_nodes = false, program_spoke = false, saved_artifacts = false;
+  bool fp8 = false, torchrun = false, labels_are_nodes = false, program_spoke = false;
 
   void add(Finding finding);
   bool has_room(Sign sign) const;  // for one more finding of this kind

@@ -45,6 +45,7 @@ class LogScan::Impl {
     }
     findings_.files.back().bytes = reader.bytes();
     note_last_words(reader.recent(), line.number, findings_);
+    note_reached_limit(state_.first_time, state_.last_time, findings_);
     state_.tracebacks.end(findings_);
     return true;
   }
@@ -61,7 +62,7 @@ class LogScan::Impl {
     TracebackNotes tracebacks{};
     FailureBlock block{};
     ProcessEnds ends{};
-    std::optional<LogTime> last_time{};
+    std::optional<LogTime> first_time{}, last_time{};
     bool last_time_own = false, line_before_has_time = false;  // the line that is read, and the one before
     ProgressWatch progress{};
     int starts = 0;
@@ -80,6 +81,7 @@ class LogScan::Impl {
     state_.line_before_has_time = state_.last_time_own;
     state_.last_time_own = marks.time.has_value();
     if (marks.time) state_.last_time = marks.time;
+    if (!state_.first_time) state_.first_time = marks.time;
     if (!findings_.program_spoke && !is_of_the_scheduler(trimmed(marks.body)) && !trimmed(marks.body).empty())
       findings_.program_spoke = true;
     const auto own = marks.rank ? marks.rank : marks.local_rank;
@@ -171,7 +173,7 @@ class LogScan::Impl {
         return note_remark(marks, line_, findings_);
       case Sign::ProcessEnd:
         if (auto exit = state_.ends.feed(body, line_.place.line)) {
-          if (exit->code == 0 && exit->ranks.empty() && !marks.rank) note_done(line_, findings_);
+          if (exit->code == 0 && exit->ranks.empty() && !marks.rank) note_done(marks.rank, line_, findings_);
           note_process_end(std::move(*exit), marks, line_, findings_);
         }
         return;
@@ -196,10 +198,13 @@ class LogScan::Impl {
         findings_.files.back().end_text = line_.shown;
         return;
       case Sign::SaysDone:
-        return note_done(line_, findings_);
+        return note_done(marks.rank, line_, findings_);
       case Sign::ScriptEndedWell:
         findings_.files.back().script_end = line_.place.line;
         findings_.files.back().end_text = line_.shown;
+        return;
+      case Sign::JobLimit:
+        if (note_limit(body, line_, findings_)) state_.first_time = marks.time;  // the run begins after this line
         return;
       case Sign::JobExit:
         if (const auto code = number_after(body, "exit code")) findings_.exit_code = static_cast<int>(*code & 0xff);
@@ -229,6 +234,8 @@ class LogScan::Impl {
         return state_.tracebacks.during_handling(marks);
       case Sign::NotFatal:
         return state_.tracebacks.next_is_not_fatal(line_.place.line);
+      case Sign::SaveArtifacts:
+        return note_artifacts(line_, findings_);
       case Sign::Saving:
         findings_.files.back().saving = line_.place;
         return;

@@ -1,5 +1,8 @@
 #include "doctor/events/run_facts.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "doctor/events/line_kinds.h"
 #include "doctor/lines/rank_names.h"
 #include "doctor/lines/text_parts.h"
@@ -7,9 +10,22 @@
 namespace braid {
 namespace {
 
-constexpr std::size_t kMostGroups = 1 << 12, kMostRanks = 1 << 17, kMostAbsent = 1000;
+constexpr std::size_t kMostGroups = 1 << 12, kMostAbsent = 1000;
 
 QuotedLine quoted(const SeenLine& line) { return {line.place, line.shown, line.focus}; }
+
+// Slurm's format: "90" minutes, "30:00", "04:00:00", "1-12", "1-00:00:00"; 0 for anything else.
+double seconds_of_limit(std::string_view text) {
+  const auto first = take_number(text);
+  if (!first) return 0;
+  const bool has_days = take(text, "-");
+  std::vector<double> parts = {static_cast<double>(has_days ? take_number(text).value_or(0) : *first)};
+  while (take(text, ":")) parts.push_back(static_cast<double>(take_number(text).value_or(0)));
+  const bool has_hours = has_days || parts.size() > 2;
+  parts.resize(3);
+  const double seconds = has_hours ? 3600 * parts[0] + 60 * parts[1] + parts[2] : 60 * parts[0] + parts[1];
+  return seconds + (has_days ? 86400.0 * static_cast<double>(*first) : 0);
+}
 
 // "1, 3-5"
 std::vector<int> ranks_in(std::string_view list) {
@@ -34,11 +50,43 @@ void note_context(std::string_view body, Findings& findings) {
     for (const char* key : {"world size", "world_size", "WORLD_SIZE"}) keep(findings.world_size, key);
   if (auto member = behind(body, ", MEMBER: "); member && take_number(*member) && take(*member, "/"))  // Lightning
     if (const auto world = take_number(*member); world && !findings.world_size) findings.world_size = world;
-  if (has_word(body, "save_hf_weights") || has_word(body, "save_artifacts") || has_word(body, "save_hf_pretrained"))
-    findings.saved_artifacts = true;
   if (mentions_fp8(body) || has_word(body, "scale_inv")) findings.fp8 = true;
   if (has_word(body, "\xe2\x9d\x8c"))
     ++(has_word(body, "expert") ? findings.differing_experts : findings.differing_others);
+}
+
+bool note_limit(std::string_view body, const SeenLine& line, Findings& findings) {
+  JobLimit limit = {.line = quoted(line)};
+  if (const auto end = behind(body, "EndTime=")) limit.end = time_at(*end);
+  for (const char* key : {"TimeLimit=", "--time=", "#SBATCH -t ", "ime limit", "imelimit"})
+    if (const auto rest = behind(body, key); rest && limit.seconds == 0) {
+      const std::size_t at = rest->find_first_not_of(" :=");
+      limit.seconds = seconds_of_limit(rest->substr(std::min(at, rest->size())));
+    }
+  if (limit.seconds == 0 && !limit.end) return false;
+  if (limit.seconds == 0 && findings.limit)  // scontrol has a line for each
+    limit.seconds = findings.limit->seconds, limit.line = findings.limit->line;
+  findings.limit = std::move(limit);
+  return true;
+}
+
+void note_reached_limit(std::optional<LogTime> first, std::optional<LogTime> last, Findings& findings) {
+  constexpr double kShare = 0.05, kLate = 300;  // programs start after their job; Slurm ends jobs a little late
+  const bool is_done = findings.iteration && findings.iterations && *findings.iteration >= *findings.iterations;
+  if (!findings.limit || !first || !last || findings.files.back().progress == 0 || is_done) return;
+  const JobLimit& limit = *findings.limit;
+  const double left = limit.end ? seconds_between(*last, *limit.end) : limit.seconds - seconds_between(*first, *last);
+  if (left > std::max(kShare * limit.seconds, 60.0) || left < -kLate) return;
+  Finding finding;
+  finding.sign = Sign::TimeLimit;
+  finding.place = limit.line.place;
+  finding.text = finding.shown = limit.line.text;
+  findings.last_words.push_back(std::move(finding));
+}
+
+void note_artifacts(const SeenLine& line, Findings& findings) {
+  if (!findings.saved_artifacts && has_one_of(line.text, "save_hf_weights|save_artifacts|save_hf_pretrained"))
+    findings.saved_artifacts = quoted(line);
 }
 
 // "[PG ID 0 PG GUID 0(default_pg) Rank 1] ... last enqueued NCCL work: 811, last completed NCCL work: 807."
@@ -47,15 +95,9 @@ void note_enqueued(const LineMarks& marks, const SeenLine& line, Findings& findi
   const auto work = number_after(marks.body.substr(at), "work");
   const std::size_t group = marks.body.find("[PG "), end = marks.body.find(" Rank", group);
   if (!work || !marks.rank || findings.enqueued.size() >= kMostGroups) return;
-  const int groups = static_cast<int>(findings.enqueued.size());
   const std::string name(group == std::string_view::npos ? "" : marks.body.substr(group, end - group));
-  QueuedWork& queued =
-      findings.enqueued.try_emplace(name, QueuedWork{.last = {}, .first = groups, .least = *work, .line = quoted(line)})
-          .first->second;
-  if (queued.last.size() >= kMostRanks || !queued.last.emplace(*marks.rank, *work).second || *work >= queued.least)
-    return;
-  queued.least = *work;
-  queued.line = quoted(line);
+  const QueuedWork next = {.last = {}, .first = static_cast<int>(findings.enqueued.size()), .least = 0, .line = {}};
+  findings.enqueued.try_emplace(name, next).first->second.add(*marks.rank, *work, quoted(line));
 }
 
 // "Rank 1 failed to pass monitoredBarrier", and Gloo's keys in the store, which end with the rank that did not come.

@@ -8,6 +8,10 @@
 namespace braid {
 
 void note_context(std::string_view body, Findings& findings);
+bool note_limit(std::string_view body, const SeenLine& line, Findings& findings);  // whether there is one
+// A log that stops in training when the time of its job is over says so by its last words.
+void note_reached_limit(std::optional<LogTime> first, std::optional<LogTime> last, Findings& findings);
+void note_artifacts(const SeenLine& line, Findings& findings);  // that are being saved
 void note_enqueued(const LineMarks& marks, const SeenLine& line, Findings& findings);
 void note_absent(std::string_view body, const SeenLine& line, Findings& findings);
 void note_lagging(const SeenLine& line, Findings& findings);  // of PyTorch's report of a desync

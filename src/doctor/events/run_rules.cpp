@@ -44,11 +44,20 @@ constexpr Rule kRun[] = {
     {"unning validation", Sign::Saved},
     {"Saving ", Sign::Saving, "heckpoint"},
     {"saving ", Sign::Saving, "heckpoint"},
+    {"xporting ", Sign::Saving, "heckpoint"},
+    {"xporting ", Sign::Saving, "odel"},
+    {"xporting ", Sign::Saving, "ugging"},
     {"aving item", Sign::Saving},  // Orbax
     {"aving model", Sign::Saving},
     {"aving state", Sign::Saving},
     {"aving the model", Sign::Saving},
     {"aving optimizer", Sign::Saving},
+    {"TimeLimit=", Sign::JobLimit},  // scontrol
+    {"EndTime=", Sign::JobLimit},
+    {"--time=", Sign::JobLimit},
+    {"#SBATCH -t ", Sign::JobLimit},
+    {"ime limit", Sign::JobLimit},
+    {"imelimit", Sign::JobLimit},
     {"using world size: ", Sign::RunStarts},
     {"restart worker group", Sign::RunStarts},          // torchrun --max-restarts
     {"Starting with JobEnvironment", Sign::RunStarts},  // submitit

@@ -80,6 +80,7 @@ enum class Sign {
   SaysDone,  // one process says that training is done
   ScriptEndedWell,
   RunStarts,
+  JobLimit,  // how long the job may run
   JobExit,
   SaveArtifacts,
   Saving,  // a checkpoint

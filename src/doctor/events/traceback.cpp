@@ -51,9 +51,9 @@ void note_frame(std::string_view frame, Traceback& traceback) {
                                        "utils/data/",  "data_iterator", "sample_loader", "encode_sample"};
   static constexpr std::array kLaunchers = {"torch/distributed/launcher/", "torch/distributed/launch.py",
                                             "accelerate/commands/launch.py", "horovod/runner/", "deepspeed/launcher/"};
-  static constexpr std::array kSaving = {"save_hf_weights", "save_artifacts", "save_hf_pretrained",
-                                         "save_pretrained", "export_ckpt",    "save_hf",
-                                         "save_checkpoint", "save_state",     "_save_to_state_dict"};
+  static constexpr std::array kSaving = {
+      "save_hf_weights", "save_artifacts",  "save_hf_pretrained", "save_pretrained",     "export_ckpt",
+      "save_hf",         "save_checkpoint", "save_state",         "_save_to_state_dict", "export"};
   traceback.in_data = traceback.in_data || has_any(place, kData) || file == "data.py" ||
                       own.find("merge") != std::string::npos || is_in_data_folder(path);
   traceback.in_experts = traceback.in_experts || has_any(own, kExperts);

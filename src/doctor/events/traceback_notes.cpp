@@ -197,6 +197,7 @@ bool TracebackNotes::take(LineMarks marks, const SeenLine& line, Findings& findi
   }
   if (!fed.taken || has_word(marks.body, "Traceback (most recent call last)")) return false;
   note_context(marks.body, findings);
+  note_artifacts(line, findings);
   return true;
 }
 

@@ -125,6 +125,14 @@ StartText start_text(std::string_view message, Sign sign) {
   return {};
 }
 
+std::string saving_memory_fix(Cause cause, const Launchers& launchers) {
+  const std::string when = "It ran out while weights were gathered to be saved or exported: ";
+  if (cause != Cause::HostOom)
+    return when + "gather them on the CPU, write the model in shards, or use more EP, PP or nodes.";
+  return when + "use a host with more memory, or write the model in shards as they are gathered." +
+         (launchers.slurm ? std::string(" ") + text_of(cause).under_slurm : "");
+}
+
 std::string storage_fix(std::string_view message) {
   if (!has_one_of(message, "Stale file handle|Errno 5] Input/output error|transport endpoint shutdown")) return "";
   return "The file system failed, not the program: check whether that node can still read it (`df`, `ls`), remount it "

@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 
+#include "doctor/events/causes.h"
 #include "doctor/events/findings.h"
 
 namespace braid {
@@ -24,6 +25,9 @@ struct StartText {
   std::string why, fix;
 };
 StartText start_text(std::string_view message, Sign sign);
+
+// What to do when memory ran out while weights were collected to be written.
+std::string saving_memory_fix(Cause cause, const Launchers& launchers);
 
 // What to do about a message of a shared file system, which the program can do nothing about; else empty.
 std::string storage_fix(std::string_view message);

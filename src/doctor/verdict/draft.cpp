@@ -9,27 +9,15 @@ constexpr std::size_t kMostEvidence = 8;
 
 }  // namespace
 
-Verdict Draft::conclude(Cause cause, const Finding& shows) {
-  add_evidence(shows);
-  result.cause = cause;
-  return Verdict(true);
-}
-
-Verdict Draft::conclude(Cause cause, const WorkerExit& shows) {
-  return conclude(cause, QuotedLine{shows.place, shows.text, shows.focus});
-}
-
-Verdict Draft::conclude(Cause cause, const QuotedLine& shows) {
-  add_evidence(shows);
-  result.cause = cause;
-  return Verdict(true);
-}
-
 Verdict Draft::conclude_at_end(Cause cause) {
+  if (result.evidence.empty()) add_last_line();
   result.cause = cause;
-  for (auto file = findings_.files.rbegin(); file != findings_.files.rend() && result.evidence.empty(); ++file)
-    if (file->last) add_evidence(*file->last);
   return Verdict(true);
+}
+
+void Draft::add_last_line() {
+  const auto file = std::find_if(findings_.files.rbegin(), findings_.files.rend(), [](auto& f) { return f.last; });
+  if (file != findings_.files.rend()) add_evidence(*file->last);
 }
 
 void Draft::add_evidence(const Finding& finding) {

@@ -24,16 +24,20 @@ class Draft {
  public:
   explicit Draft(const Findings& findings) : findings_(findings) {}
 
-  // Names the cause, and what it means; the lines become evidence.
-  Verdict conclude(Cause cause, const Finding& shows);
-  Verdict conclude(Cause cause, const WorkerExit& shows);
-  Verdict conclude(Cause cause, const QuotedLine& shows);
+  // Names the cause, with the finding, exit or quoted line that shows it.
+  template <class Line>
+  Verdict conclude(Cause cause, const Line& shows) {
+    add_evidence(shows);
+    result.cause = cause;
+    return Verdict(true);
+  }
   // For what the log does not say: cites its last line. Only an empty log has none.
   Verdict conclude_at_end(Cause cause);
 
   void add_evidence(const Finding& finding);  // with the innermost frame of its traceback
   void add_evidence(const WorkerExit& exit);
   void add_evidence(const QuotedLine& line);  // a line once, and only so many
+  void add_last_line();
   void explain(const std::string& sentence);
   void fix(const std::string& sentence);
 

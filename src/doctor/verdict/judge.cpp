@@ -1,6 +1,7 @@
 #include "doctor/verdict/judge.h"
 
 #include "doctor/verdict/closing.h"
+#include "doctor/verdict/details.h"
 #include "doctor/verdict/verdicts.h"
 
 namespace braid {
@@ -17,6 +18,10 @@ Verdict Trial::name(const Finding& finding, Cause cause) {
     result.first_rank = suspects.culprit_rank();
   draft.explain(finding.sign == Sign::WrongArguments ? "The program does not accept its arguments."
                                                      : text_of(cause).meaning);
+  const bool is_memory = cause == Cause::GpuOom || cause == Cause::MoeOom || cause == Cause::HostOom;
+  const bool is_in_step = finding.traceback && !finding.traceback->in_saving;
+  if (is_memory && !is_in_step && suspects.came_while_saving(finding))
+    draft.fix(saving_memory_fix(cause, findings.launchers));
   return draft.conclude(cause, finding);
 }
 

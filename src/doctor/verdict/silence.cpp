@@ -25,20 +25,13 @@ std::set<int> known_ranks(const Findings& findings) {
   return ranks;
 }
 
-void add_work(const CollectiveWork& work, std::map<std::string, QueuedWork>& groups) {
-  const int count = static_cast<int>(groups.size());
-  QueuedWork& queued = groups.try_emplace(work.group, QueuedWork{{}, count, work.sequence, {}}).first->second;
-  if (!queued.last.emplace(work.rank, work.sequence).second || work.sequence > queued.least) return;
-  queued.least = work.sequence;
-  queued.line = {work.place, work.text};
-}
-
 // Watchdogs tell how many collectives their ranks had queued. Those that queued the fewest in their group are behind,
 // if they are the smaller part of it. Several groups may stall; the first one that timed out counts.
 Silence rank_behind(const Findings& findings) {
   std::map<std::string, QueuedWork> groups = findings.enqueued;
   if (groups.empty())  // then by what they wait in
-    for (const CollectiveWork& work : findings.works) add_work(work, groups);
+    for (const CollectiveWork& work : findings.works)
+      groups[work.group].add(work.rank, work.sequence, {work.place, work.text});
   const QueuedWork* best = nullptr;
   std::vector<int> behind;
   for (const auto& [name, queued] : groups) {

@@ -116,6 +116,12 @@ const Finding* Suspects::best_cause() const {
 
 bool Suspects::failed_before(const Place& place) const { return first_failure_ && earlier(*first_failure_, place); }
 
+bool Suspects::is_noticed_late(const Finding& end) const {
+  constexpr double kLate = 60;  // seconds; a job that failed earlier waits longer for its end
+  return end.sign == Sign::TimeLimit && first_failure_ && first_failure_->time && end.place.time &&
+         seconds_between(*first_failure_->time, *end.place.time) < kLate;
+}
+
 void Suspects::find_first_failure() {
   const auto take_earlier = [&](const Place& place) {
     if (!first_failure_ || earlier(place, *first_failure_)) first_failure_ = place;
@@ -144,7 +150,8 @@ const Finding* Suspects::told_before(const Finding& vague) const {
   return earliest([&](const Finding& f) { return f.sign == Sign::NetworkTrouble && before(f); }) ? nullptr : &vague;
 }
 
-// NCCL and Ascend tell in a later line what their error was, a container why it did not start.
+// NCCL and Ascend tell in a later line what their error was, a container why it did not start. Shared memory that
+// cannot be opened may be full, or be one file too many.
 const Finding* Suspects::told_after(const Finding& vague) const {
   constexpr std::uint64_t kLinesAfter = 16;
   const bool by_nccl = has_word(vague.text, "unhandled cuda error") || has_word(vague.text, "UnhandledCudaError");
@@ -152,6 +159,7 @@ const Finding* Suspects::told_after(const Finding& vague) const {
       vague.sign == Sign::NotLaunched && (has_word(vague.text, "pyxis") || has_word(vague.text, "spank"));
   const bool says_nothing =
       vague.text == "MemoryError:" || has_word(vague.text, "Tracebacks above this line");  // Paddle, fairseq
+  const bool by_shared_memory = vague.sign == Sign::SharedMemory;
   const bool by_ascend = vague.sign == Sign::CudaError && has_word(vague.text, "rror code is ");
   if (by_ascend && first_time_out()) return nullptr;
   if (vague.sign == Sign::PythonError && has_one_of(vague.text, "NCCL|nccl")) {  // NCCL says elsewhere what was wrong
@@ -159,21 +167,20 @@ const Finding* Suspects::told_after(const Finding& vague) const {
     return told ? told : &vague;
   }
   if (is_unspecific_failure(vague)) return told_before(vague);
-  if (!by_nccl && !by_container && !says_nothing && !by_ascend) return &vague;
+  if (!by_nccl && !by_container && !says_nothing && !by_ascend && !by_shared_memory) return &vague;
   const Finding* cause = earliest([&](const Finding& f) {
     return is_strong_cause(f) && f.sign != vague.sign && !(by_container && f.traceback) &&
+           !(by_shared_memory && f.sign != Sign::TooManyFiles) &&
            (f.rank == vague.rank || ((by_ascend || by_nccl) && !f.rank)) && f.place.file == vague.place.file &&
            f.place.line > vague.place.line && f.place.line <= vague.place.line + kLinesAfter;
   });
   return cause ? cause : &vague;
 }
 
-bool Suspects::timed_out_while_saving() const {
-  return std::any_of(live_.begin(), live_.end(), [&](const Finding* f) {
-    const auto& saving = findings_.files[static_cast<std::size_t>(f->place.file)].saving;
-    const bool was_saving = saving && saving->line < f->place.line && saving->progress == f->place.progress;
-    return is_time_out(f->sign) && (was_saving || (f->traceback && f->traceback->in_saving));
-  });
+bool Suspects::came_while_saving(const Finding& finding) const {
+  const auto& saving = findings_.files[static_cast<std::size_t>(finding.place.file)].saving;
+  const bool follows = saving && saving->line < finding.place.line && saving->progress == finding.place.progress;
+  return follows || (finding.traceback && finding.traceback->in_saving);
 }
 
 bool Suspects::is_loss_of_worker(const Finding& lost) const {

@@ -30,8 +30,11 @@ class Suspects {
   // A process crashed or was killed, ranks could not meet, or lost each other, without a word of why.
   bool failed_before(const Place& place) const;
 
-  // Ranks timed out in, or right after, the saving of a checkpoint.
-  bool timed_out_while_saving() const;
+  // The ranks of a job whose time is over lose each other, which they may tell before Slurm's line is written.
+  bool is_noticed_late(const Finding& end) const;
+
+  // In, or right after, the saving of a checkpoint or the export of a model.
+  bool came_while_saving(const Finding& finding) const;
 
   // Others lost a process that ended, or that Ray says was lost.
   bool is_loss_of_worker(const Finding& lost) const;

@@ -132,7 +132,7 @@ Verdict by_outside(Trial& t) {
   if (end && !is_sudden && hang && earlier(hang->place, end->place)) return {};
   // Who sees that a run failed cancels the job, or lets it wait until its time is over.
   const bool may_follow = end && (end->sign == Sign::JobCancelled || end->sign == Sign::TimeLimit);
-  if (may_follow && t.suspects.failed_before(end->place)) return {};
+  if (may_follow && t.suspects.failed_before(end->place) && !t.suspects.is_noticed_late(*end)) return {};
   const auto failed = t.suspects.culprit_rank();
   const bool was_ended = failed && t.culprit && t.suspects.was_told_to_end(*failed, t.culprit->place);
   if (!end && !hang && (!failed || was_ended))
@@ -247,7 +247,9 @@ Verdict by_last_words(Trial& t) {
     if (!telling || (role_of(telling->sign) == Role::Consequence && role_of(words.sign) != Role::Consequence))
       telling = &words;
   if (!telling) return {};
-  return t.name(*telling, cause_of(telling->sign));
+  const Verdict verdict = t.name(*telling, cause_of(telling->sign));
+  t.draft.add_last_line();
+  return verdict;
 }
 
 Verdict by_exit(Trial& t) {

@@ -59,14 +59,21 @@ Verdict by_time_out(Trial& t) {
       t.suspects.earliest([&](const Finding& f) { return f.sign == Sign::NetworkTrouble && !(first && is_vague(f)); });
   const Finding* unique_id = t.suspects.earliest([](const Finding& f) { return f.sign == Sign::UniqueIdTimeout; });
   if (!first && !network) return {};
-  const bool saving = t.findings.saved_artifacts || t.suspects.timed_out_while_saving();
+  const auto& artifacts = t.findings.saved_artifacts;
+  const bool saving = artifacts || t.suspects.earliest([&](const Finding& f) {
+    return is_time_out(f.sign) && t.suspects.came_while_saving(f);
+  });
   const Finding* telling = network ? network : unique_id ? unique_id : first;
   const bool hung_while_saving = first && saving && !(network && earlier(network->place, first->place));
   const Cause cause = hung_while_saving ? Cause::ArtifactSaveHang : network ? Cause::Network : cause_of(telling->sign);
   if (cause == Cause::ArtifactSaveHang) telling = unique_id ? unique_id : first;
   const Verdict verdict = t.draft.conclude(cause, *telling);
   t.draft.explain(text_of(cause).meaning);
-  if (cause == Cause::Rank0BarrierTimeout || (cause == Cause::ArtifactSaveHang && !t.culprit)) {
+  if (cause == Cause::ArtifactSaveHang && artifacts) t.draft.add_evidence(*artifacts);
+  // Rank 0 saves artifacts: a task that a launcher saw end waited for it. Checkpoints may be saved by all ranks.
+  const bool rank0_saves =
+      cause == Cause::ArtifactSaveHang && (unique_id || !t.culprit || (artifacts && !t.suspects.complained().count(0)));
+  if (cause == Cause::Rank0BarrierTimeout || rank0_saves) {
     t.result.first_rank = 0;
     const bool works = telling->traceback && telling->traceback->lets_first;  // slow, and not what failed
     if (works && t.culprit && t.culprit->root) t.result.first_rank = t.culprit->ranks[0];
