@@ -34,12 +34,11 @@ class DataCheck {
       add({fmt::format("the tokenizer has {} tokens, but the model's vocabulary has {}", tokenizer->vocab_size(),
                        vocab),
            "data.tokenizer model.language.vocab", "use the model's tokenizer, or a larger model.language.vocab"});
-    attempt("data.prompt_format",
-            [&] {
-              const SequenceMaker sequences(data, tokenizer, options_.vision, options_.sequence_length);
-              settings_ = sequences.settings();
-              found_.warnings = sequences.warnings();
-            });
+    attempt("data.prompt_format", [&] {
+      const SequenceMaker sequences(data, tokenizer, options_.vision, options_.sequence_length);
+      settings_ = sequences.settings();
+      found_.warnings = sequences.warnings();
+    });
   }
 
   void check_pictures() {
