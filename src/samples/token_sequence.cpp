@@ -39,15 +39,18 @@ void SequenceMaker::check_format() {
   const auto refuse = [&](const std::string& why) {
     throw ConfigError({fmt::format("the chat format {} does not suit the tokenizer {}: {}",
                                    in_quotes(config_.prompt_format), tokenizer_->where(), why),
-                       "data.prompt_format", "use the format that the tokenizer was made for"});
+                       "data.prompt_format",
+                       "use the format that the tokenizer was made for; nemotron6-moe is its own chat template"});
   };
   const ChatFormat& format = chat_format(config_.prompt_format);
   std::vector<std::string> markers = markers_of(format);
-  if (format.has_bos) markers.push_back(tokenizer_->settings().bos.value_or(""));
+  const TokenizerSettings& settings = tokenizer_->settings();
+  if (format.has_bos) markers.push_back(settings.bos.value_or(""));
+  if (format.assistant.after == "{eos}") markers.push_back(settings.eos.value_or(""));
   for (const std::string& marker : markers)
     if (!marker.empty() && tokenizer_->encode(marker).size() != 1)
       refuse(fmt::format("it {} token {}", tokenizer_->find(marker) ? "splits the" : "has no", in_quotes(marker)));
-  const auto& source = tokenizer_->settings().chat_template;
+  const auto& source = settings.chat_template;
   if (format.own_template && config_.date.empty() && source && source->find("strftime_now") != source->npos)
     warnings_.push_back("the chat template may write today's date, so the tokens change every day; set data.date");
   // A short conversation, without and with a system turn, which some templates need.
@@ -68,16 +71,16 @@ void SequenceMaker::check_format() {
 // A model stops where it writes a stop token, so it must have learned to.
 void SequenceMaker::check_ends(const ChatTokens& tokens) {
   const TokenizerSettings& settings = tokenizer_->settings();
-  const bool stops = std::any_of(tokens.targets.begin(), tokens.targets.end(), [&](int id) {
-    return id != kIgnoredTarget && tokenizer_->is_stop(id);
-  });
+  const bool stops = std::any_of(tokens.targets.begin(), tokens.targets.end(),
+                                 [&](int id) { return id != kIgnoredTarget && tokenizer_->is_stop(id); });
   if (stops || (!settings.eos && settings.stop_ids.empty())) return;
   std::vector<std::string> names;
   if (settings.eos) names.push_back(*settings.eos);
   for (const int id : settings.stop_ids)
     if (const auto name = tokenizer_->token(id); name && !contains(names, *name)) names.push_back(*name);
   warnings_.push_back(fmt::format(
-      "no answer ends in a stop token of the tokenizer ({}), so the model does not learn to stop; let the chat template "
+      "no answer ends in a stop token of the tokenizer ({}), so the model does not learn to stop; let the chat "
+      "template "
       "or the format end answers with one, or list what ends them in eos_token_id of generation_config.json",
       fmt::join(names, ", ")));
 }
@@ -124,9 +127,9 @@ ChatTokens SequenceMaker::plain_tokens(const std::string& text) const {
     const auto& eos = tokenizer_->settings().eos;
     const std::optional<int> id = eos ? tokenizer_->find(*eos) : std::nullopt;
     if (!id)
-      throw ConfigError({fmt::format("plain text ends with an EOS token, and the tokenizer {} has none",
-                                     tokenizer_->where()),
-                         "data.append_eod", "set eos_token in tokenizer_config.json, or data.append_eod=false"});
+      throw ConfigError(
+          {fmt::format("plain text ends with an EOS token, and the tokenizer {} has none", tokenizer_->where()),
+           "data.append_eod", "set eos_token in tokenizer_config.json, or data.append_eod=false"});
     if (tokens.tokens.empty() || tokens.tokens.back() != *id) tokens.tokens.push_back(*id);
   }
   tokens.targets = tokens.tokens;

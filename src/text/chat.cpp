@@ -77,9 +77,10 @@ ChatEncoder::ChatEncoder(const Tokenizer& tokenizer, const std::string& format, 
   without_images_ = choose_content("one", {Content::Text, Content::Parts, Content::PartsOfUsers});
   // A template with a branch for parts writes the text around an image that the model was made for. Tags of the recipe
   // replace that text.
-  with_images_ = image_tags.empty()
-                     ? choose_content(image_ + "one", {Content::Parts, Content::PartsOfUsers, Content::Text, Content::TextParts})
-                     : choose_content(image_ + "one", {Content::Text, Content::Parts, Content::PartsOfUsers, Content::TextParts});
+  with_images_ =
+      image_tags.empty()
+          ? choose_content(image_ + "one", {Content::Parts, Content::PartsOfUsers, Content::Text, Content::TextParts})
+          : choose_content(image_ + "one", {Content::Text, Content::Parts, Content::PartsOfUsers, Content::TextParts});
 }
 
 // Whether the template writes each text, and the image once, if it gets the content like this.
@@ -242,9 +243,11 @@ ChatTokens ChatEncoder::encode_template(const std::vector<ChatTurn>& turns, cons
   };
   return template_targets(turns, render, tokenizer_, image_token_);
 } catch (const DataError& e) {
-  const auto first = std::find_if(turns.begin(), turns.end(), [](const ChatTurn& turn) { return turn.role != "system"; });
+  const auto first =
+      std::find_if(turns.begin(), turns.end(), [](const ChatTurn& turn) { return turn.role != "system"; });
   if (first == turns.end() || first->role != "assistant") throw;
-  throw DataError(fmt::format("{}; the conversation begins with the assistant, which some templates cannot write", e.what()));
+  throw DataError(
+      fmt::format("{}; the conversation begins with the assistant, which some templates cannot write", e.what()));
 }
 
 ChatTokens ChatEncoder::encode_unmasked(const std::vector<ChatTurn>& turns, const TemplateInput& tools) const {

@@ -19,8 +19,8 @@ inline constexpr const char* kImageToken = "<image>";
 class ChatEncoder {
  public:
   // `image_tags` is "nvlm" (<Image><image></Image>), "internvl" (<img><image></img>) or empty (none). `image_token` is
-  // what <image> becomes, `now` the time that templates see. ConfigError for unknown names and for a format that needs a
-  // chat template of a tokenizer without one. The tokenizer must live longer.
+  // what <image> becomes, `now` the time that templates see. ConfigError for unknown names and for a format that needs
+  // a chat template of a tokenizer without one. The tokenizer must live longer.
   ChatEncoder(const Tokenizer& tokenizer, const std::string& format, const std::string& image_tags = "",
               const std::string& image_token = kImageToken, const std::tm& now = local_time());
 

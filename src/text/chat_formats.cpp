@@ -6,25 +6,18 @@
 namespace braid {
 namespace {
 
-ChatFormat own_template(std::string name) { return {.name = std::move(name), .own_template = true}; }
+ChatFormat own_template(std::string name, std::vector<std::string> markers = {}) {
+  return {.name = std::move(name), .own_template = true, .markers = std::move(markers)};
+}
 
 ChatFormat chatml(std::string name, bool has_bos) {
   const ChatFrame turn = {"<|im_start|>{role}\n", "<|im_end|>\n"};
-  return {.name = std::move(name),
-          .system = turn,
-          .user = turn,
-          .assistant = turn,
-          .has_bos = has_bos};
+  return {.name = std::move(name), .system = turn, .user = turn, .assistant = turn, .has_bos = has_bos};
 }
 
 ChatFormat llama31(std::string name) {
   const ChatFrame turn = {"<|start_header_id|>{role}<|end_header_id|>\n\n", "<|eot_id|>"};
-  return {.name = std::move(name),
-          .system = turn,
-          .user = turn,
-          .assistant = turn,
-          .has_bos = true,
-          .strips = true};
+  return {.name = std::move(name), .system = turn, .user = turn, .assistant = turn, .has_bos = true, .strips = true};
 }
 
 ChatFormat without_masks(std::string name, bool own) {
@@ -57,11 +50,11 @@ const std::vector<ChatFormat>& formats() {
        .assistant = {"<SPECIAL_11>Assistant\n", "\n<SPECIAL_12>\n"},
        .strips = true,
        .drops_think_switches = true},
-      own_template("chatml"),
+      own_template("chatml", {"<|im_start|>", "<|im_end|>"}),
       chatml("qwen2p0", false),
       chatml("qwen2p5", false),
       chatml("nvlm-yi-34b", true),
-      own_template("llama3"),
+      own_template("llama3", {"<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"}),
       llama31("llama3p1"),
       llama31("llama3p2"),
       {.name = "mistral",
@@ -95,7 +88,7 @@ const ChatFormat& chat_format(const std::string& name) {
 }
 
 std::vector<std::string> markers_of(const ChatFormat& format) {
-  std::vector<std::string> markers;
+  std::vector<std::string> markers = format.markers;
   for (const ChatFrame& frame : {format.system, format.user, format.assistant})
     for (const std::string& text : {frame.before, frame.after})
       for (std::size_t begin = text.find('<'); begin != text.npos; begin = text.find('<', begin + 1)) {

@@ -13,7 +13,8 @@ struct ChatFrame {
 
 struct ChatFormat {
   std::string name{};
-  bool own_template = false;  // written by the tokenizer's chat template, not by the frames
+  bool own_template = false;           // written by the tokenizer's chat template, not by the frames
+  std::vector<std::string> markers{};  // special tokens of such a template, if the format is for one family
   ChatFrame system{}, user{}, assistant{};
   bool has_bos = false;
   bool has_system = true;             // false: system turns are left out
@@ -26,7 +27,8 @@ struct ChatFormat {
 std::vector<std::string> chat_format_names();
 // ConfigError with the known names if there is no such format.
 const ChatFormat& chat_format(const std::string& name);
-// The words in angle brackets that the frames write: "<|im_end|>". A tokenizer that suits the format has a token for each.
+// `markers`, and the words in angle brackets that the frames write: "<|im_end|>". A tokenizer that suits the format has
+// a token for each.
 std::vector<std::string> markers_of(const ChatFormat& format);
 
 }  // namespace braid

@@ -248,8 +248,11 @@ class Rendering {
 
   TemplateValue map(const TemplateExpression& expression, Frame& frame) {
     TemplateMap items;
-    for (std::size_t i = 0; i < expression.parts.size(); i += 2)
-      items.put(to_text(evaluate(*expression.parts[i], frame)), evaluate(*expression.parts[i + 1], frame));
+    for (std::size_t i = 0; i < expression.parts.size(); i += 2) {
+      const TemplateValue key = evaluate(*expression.parts[i], frame);
+      if (!key.is<std::string>()) items.other_keys.emplace_back(to_text(key), key);
+      items.put(to_text(key), evaluate(*expression.parts[i + 1], frame));
+    }
     budget_.bytes(items.items.size() * sizeof(TemplateValue));
     return heap_.map(std::move(items));
   }

@@ -16,6 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr const char* kSentencePieceEnd = "</s>";
 constexpr std::int64_t kLargestId = 1 << 30;
 constexpr std::uintmax_t kLargestFile = 512 << 20;  // the largest known tokenizer.json has 33 MB
 
@@ -122,8 +123,10 @@ Tokenizer load_tokenizer(const std::string& path) {
   auto codec =
       file.extension() == ".model" ? read_sentencepiece_codec(bytes, name) : read_hf_codec(bytes, name, config);
   TokenizerSettings settings = read_settings(config, folder);
+  if (!config && file.extension() == ".model" && codec->find(kSentencePieceEnd)) settings.eos = kSentencePieceEnd;
   std::string fingerprint =
-      fingerprint_of({bytes, config_bytes, settings.chat_template.value_or("") + settings.tool_template.value_or("")});
+      fingerprint_of({bytes, config_bytes, settings.chat_template.value_or("") + settings.tool_template.value_or(""),
+                      fmt::format("{}", fmt::join(settings.stop_ids, " "))});
   return Tokenizer(std::move(codec), std::move(settings), name, std::move(fingerprint));
 }
 

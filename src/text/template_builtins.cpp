@@ -11,12 +11,11 @@
 namespace braid {
 namespace {
 
-const std::vector<std::string> kFunctions = {"range", "namespace", "dict", "raise_exception",
-                                             "strftime_now"};
-const std::vector<std::string> kTextMethods = {"strip",  "lstrip",  "rstrip", "startswith", "endswith", "split",
-                                               "rsplit", "replace", "upper",  "lower",      "title",    "capitalize",
-                                               "find",   "join",    "count",  "splitlines", "format", "removeprefix",
-                                               "removesuffix", "partition", "rpartition", "isdigit"};
+const std::vector<std::string> kFunctions = {"range", "namespace", "dict", "raise_exception", "strftime_now"};
+const std::vector<std::string> kTextMethods = {
+    "strip",  "lstrip",       "rstrip",       "startswith", "endswith",   "split",  "rsplit", "replace",
+    "upper",  "lower",        "title",        "capitalize", "find",       "join",   "count",  "splitlines",
+    "format", "removeprefix", "removesuffix", "partition",  "rpartition", "isdigit"};
 const std::vector<std::string> kMapMethods = {"items", "keys", "values", "get"};
 const std::string kNothing;
 TemplateValue none() { return TemplateNone{}; }
@@ -121,7 +120,7 @@ TemplateList TemplateBuiltins::items_of(const TemplateValue& value) {
   if (const auto* list = value.get<TemplateList*>()) {
     items = **list;
   } else if (const auto* map = value.get<TemplateMap*>()) {
-    for (const auto& [key, item] : (*map)->items) items.emplace_back(key);
+    for (const auto& [key, item] : (*map)->items) items.push_back((*map)->key(key));
   } else if (const auto* text = value.get<std::string>()) {
     budget_.bytes(text->size() * sizeof(TemplateValue));
     items = parts_of(value.text(), characters_of(*text), &kNothing);
@@ -148,10 +147,14 @@ TemplateValue TemplateBuiltins::item(const TemplateValue& value, const TemplateV
     return found ? *found : attribute(value, *key);
   }
   if (value.is<TemplateUndefined>()) return attribute(value, to_text(index));
+  if (const auto* map = value.get<TemplateMap*>()) {
+    const TemplateValue* found = (*map)->find(to_text(index));
+    return found && (*map)->key(to_text(index)) == index ? *found : TemplateValue(TemplateUndefined{to_text(index)});
+  }
   const TemplateList* items = value.is<TemplateList*>() ? *value.get<TemplateList*>() : nullptr;
   TemplateList characters;
   if (!items) {
-    if (!value.is<TemplateMap*>()) characters = items_of(value);
+    characters = items_of(value);
     items = &characters;
   }
   std::int64_t at = integer_of(index, "an index");
@@ -279,9 +282,9 @@ TemplateValue TemplateBuiltins::map_method(const TemplateMap& self, const std::s
   TemplateList items;
   for (const auto& [key, value] : self.items) {
     budget_.step();
-    if (name == "keys") items.emplace_back(key);
+    if (name == "keys") items.push_back(self.key(key));
     if (name == "values") items.push_back(value);
-    if (name == "items") items.push_back(keep(TemplateList{key, value}));
+    if (name == "items") items.push_back(keep(TemplateList{self.key(key), value}));
   }
   return keep(std::move(items));
 }

@@ -18,7 +18,8 @@ namespace {
 // turns; 300 assistant turns in 500 kB of text are allowed.
 constexpr std::size_t kMostWork = 256 << 20;
 constexpr std::size_t kLongestMarker = 100;  // bytes of a special token
-constexpr std::size_t kWorkOfTurn = 256;  // rendering a turn costs as much as copying this many bytes
+constexpr std::size_t kLongestStart = 400;   // bytes of the special tokens that a conversation begins with
+constexpr std::size_t kWorkOfTurn = 256;     // rendering a turn costs as much as copying this many bytes
 
 bool is_blank(std::string_view text) { return strip_text(text, nullptr, true, true).empty(); }
 
@@ -60,8 +61,8 @@ class SpanFinder {
   ChatTokens find() {
     refuse_endless_work();
     if (const auto missing = missing_turn(turns_, text_, image_token_))
-      throw DataError(fmt::format("the chat template leaves out the text of turn {} ({})", *missing + 1,
-                                  turns_[*missing].role));
+      throw DataError(
+          fmt::format("the chat template leaves out the text of turn {} ({})", *missing + 1, turns_[*missing].role));
     std::string text = text_.text;
     std::vector<AnswerSpan> spans;
     for (std::size_t i = 0; i < turns_.size(); ++i) {
@@ -124,7 +125,14 @@ class SpanFinder {
     const std::optional<TemplateText> without = attempt(first_turns(i), false);
     const std::size_t shared = without ? common_length(without->text, prompted) : start;
     const std::string_view prompt = prompted.substr(std::max(shared, start));
-    if (prompt.empty()) return said;  // the template has no generation prompt
+    if (prompt.empty()) {
+      // The template knows no generation prompt, or always writes one. A header is given, but another special token is
+      // the model's to write.
+      const std::vector<Token> rest = tokens_of(whole.substr(before + common, said - before - common));
+      const bool is_own =
+          common == prompted.size() - start && !rest.empty() && is_end(rest.front().id) && !opens(rest.front().id);
+      return is_own ? before + common : said;
+    }
     // The turn before may end differently when it is the last, so the prompt is searched.
     Range found{before, before};
     for (std::size_t at = before; at < said; ++at) {
@@ -143,7 +151,8 @@ class SpanFinder {
     if (const std::optional<TemplateText> alone = attempt(first_turns(i + 1), false))
       end = common_end(gap, std::string_view(alone->text).substr(end_of_text_before(*alone, alone->text.size())));
     if (const auto stop = end_of_stop(gap.substr(0, end))) return said + *stop;
-    return said + end + (has_special(gap.substr(0, end)) ? 0 : first_end(gap.substr(end), is_blank(gap.substr(0, end))));
+    return said + end +
+           (has_special(gap.substr(0, end)) ? 0 : first_end(gap.substr(end), is_blank(gap.substr(0, end))));
   }
 
   // The same for an answer that nothing follows. Adds its end to `text` if the template writes it only between turns.
@@ -194,13 +203,24 @@ class SpanFinder {
     return std::any_of(tokens.begin(), tokens.end(), [&](int id) { return is_end(id); });
   }
 
-  // The length of what both begin with, in whole tokens of the first if they differ there.
+  // Whether a special token begins turns: then the text begins with it, perhaps after others.
+  bool opens(int id) const {
+    const std::string_view start = std::string_view(text_.text).substr(0, kLongestStart);
+    for (const int first : tokenizer_.encode(start)) {
+      if (!tokenizer_.is_special(first)) return false;
+      if (first == id) return true;
+    }
+    return false;
+  }
+
+  // The length of what both begin with, in whole tokens of the first if they differ there. What begins the next turn
+  // does not count.
   std::size_t common_end(std::string_view a, std::string_view b) const {
     const std::size_t common = common_length(a, b);
     if (common == a.size() || common == b.size()) return common;
     std::size_t end = 0;
     for (const Token& token : tokens_of(a.substr(0, common + kLongestMarker)))
-      if (token.end <= common) end = token.end;
+      if (token.end <= common && !opens(token.id)) end = token.end;
     return end;
   }
 

@@ -71,7 +71,8 @@ class Writer {
   // write what the list says.
   void write_string(const TemplateText& value) {
     if (!json_) return put(quoted(value.text));
-    TemplateText written = {nlohmann::json(value.text).dump(-1, ' ', style_.ensure_ascii, nlohmann::json::error_handler_t::replace), {}};
+    TemplateText written = {
+        nlohmann::json(value.text).dump(-1, ' ', style_.ensure_ascii, nlohmann::json::error_handler_t::replace), {}};
     if (!value.origins.empty()) written.origins = {{0, written.text.size(), value.origins.front().source}};
     out.append(written);
   }
@@ -184,6 +185,12 @@ const TemplateValue* TemplateMap::find(const std::string& key) const {
   for (const auto& [name, value] : items)
     if (name == key) return &value;
   return nullptr;
+}
+
+TemplateValue TemplateMap::key(const std::string& text) const {
+  for (const auto& [name, value] : other_keys)
+    if (name == text) return value;
+  return text;
 }
 
 void TemplateMap::put(const std::string& key, TemplateValue value) {

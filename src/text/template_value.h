@@ -68,7 +68,7 @@ class TemplateValue {
   double number() const;  // of a number
   bool truth() const;
   TemplateText text() const { return {std::get<std::string>(data_), origins_}; }  // of a string
-  std::string type_name() const;  // for messages
+  std::string type_name() const;                                                  // for messages
 
   bool operator==(const TemplateValue& other) const;
 
@@ -79,8 +79,10 @@ class TemplateValue {
 
 struct TemplateMap {
   std::vector<std::pair<std::string, TemplateValue>> items;
-  bool is_namespace = false;  // whether templates may assign to its items
+  bool is_namespace = false;                                        // whether templates may assign to its items
+  std::vector<std::pair<std::string, TemplateValue>> other_keys{};  // keys that are not strings, by their text
 
+  TemplateValue key(const std::string& text) const;
   const TemplateValue* find(const std::string& key) const;
   void put(const std::string& key, TemplateValue value);
 };

@@ -132,7 +132,7 @@ TEST_F(DataStart, ATokenizerThatDoesNotFit) {
   EXPECT_THAT(refusal({"--tokenizer-prompt-format", "chatlm"}),
               AllOf(HasSubstr("there is no chat format 'chatlm'"), HasSubstr("did you mean chatml?"),
                     HasSubstr("--tokenizer-prompt-format (data.prompt_format)")));
-  for (const auto& [format, why] : {std::pair{"llama3", "turn 2 has other tokens alone than in its conversation"},
+  for (const auto& [format, why] : {std::pair{"llama3", "has no token '<|start_header_id|>'"},
                                     {"nemotron-nano-v2", "has no token '<SPECIAL_10>'"},
                                     {"mistral", "needs a bos_token"}})
     EXPECT_THAT(refusal({"--tokenizer-prompt-format", format}),

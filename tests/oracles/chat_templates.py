@@ -335,7 +335,7 @@ SHAPES = {  # template, what is added to the end of the conversation
                              "{% if add_generation_prompt %}<|assistant|>\n{% endif %}"), "<|user|>"),
     # The end of the text is written at the end only.
     "end_of_text": (_loop(_USER + "<|user|>\n{{ m.content }}<|end|>\n" + _ANSWER + "<|assistant|>\n" + _SAID + "<|end|>\n" + TAGS[1] +
-                          "{% endif %}", "{% if add_generation_prompt %}<|assistant|>\n{% else %}{{ eos_token }}{% endif %}"), ""),
+                          "{% endif %}", "{% if add_generation_prompt %}<|assistant|>\n{% else %}" + TAGS[0] + "{{ eos_token }}" + TAGS[1] + "{% endif %}"), ""),
     # The last answer ends differently, and has a header that the prompt does not give.
     "other_last_end": (_loop(_USER + "<|start|>user<|message|>{{ m.content }}<|end|>" + _ANSWER + "<|start|>assistant" + TAGS[0] +
                              "<|channel|>final<|message|>{{ m.content }}{{ '<|return|>' if loop.last else '<|end|>' }}" + TAGS[1] + "{% endif %}",
@@ -357,7 +357,7 @@ _ONLY_TEXT = "{{ m.content | selectattr('type', 'equalto', 'text') | map(attribu
 LISTS = {  # templates that read content as a list, or both ways; whether the images of a string are written by the list branch
     "only_lists": _loop("{{ m.role | capitalize }}{{ ':' if m.content[0].type == 'image' else ': ' }}{% if m.role == 'assistant' %}" + TAGS[0] +
                         _PARTS + "<|end|>\n" + TAGS[1] + "{% else %}" + _PARTS + "<|end|>\n{% endif %}",
-                        "{% if add_generation_prompt %}Assistant:{% endif %}"),
+                        "{% if add_generation_prompt %}Assistant: {% endif %}"),
     "images_first": _loop("{{ m.role | upper }}: {% for p in m.content | selectattr('type', 'equalto', 'image') %}<image>\n{% endfor %}"
                           "{% if m.role == 'assistant' %}" + TAGS[0] + _ONLY_TEXT + "</s>" + TAGS[1] + "{% else %}" + _ONLY_TEXT + " {% endif %}",
                           "{% if add_generation_prompt %}ASSISTANT: {% endif %}"),

@@ -117,7 +117,7 @@ def tokenizers(tmp_path_factory):
     for name in ("chatml", "llama3"):
         folder = tmp_path_factory.mktemp(name)
         tokenizer.save(str(folder / "tokenizer.json"))
-        source = templates.CHATML if name == "chatml" else (
+        source = CHATML.replace("{% generation %}", "").replace("{% endgeneration %}", "") if name == "chatml" else (
             "{% set loop_messages = messages %}{% for message in loop_messages %}{% set content = '<|start_header_id|>' + message['role'] "
             "+ '<|end_header_id|>\n\n'+ message['content'] | trim + '<|eot_id|>' %}{% if loop.index0 == 0 %}"
             "{% set content = bos_token + content %}{% endif %}{{ content }}{% endfor %}")

@@ -94,7 +94,7 @@ def test_content_as_a_list(name, tmp_path):
 def test_answers_that_are_left_out_are_errors(tmp_path):
     loop = "{% for m in messages %}"
     cases = {"": TURNS[:2], loop + "{% if m.role == 'user' %}{{ m.content }}{% endif %}{% endfor %}": TURNS[:2],
-             loop + "{{ m.content[0].text }}{% endfor %}": TURNS[:2],
+             loop + "{{ m.content[0].words }}{% endfor %}": TURNS[:2],
              loop + "<|start|>{{ m.content.split('</think>')[-1] if not loop.last else m.content }}{% endfor %}":
              [["user", "a"], ["assistant", "<think>b</think>"], ["user", "c"], ["assistant", "d"]]}
     for i, (source, turns) in enumerate(cases.items()):

@@ -56,7 +56,9 @@ TEST(Chat, MasksFollowFromTheTextOfAFormat) {
   EXPECT_EQ(learned("llama3p1", turns), "B<|eot_id|>D<|eot_id|>");
   EXPECT_EQ(learned("nemotron5-aligned", turns), "B\n[PREFIX]D\n[PREFIX]");
   EXPECT_EQ(learned("mistral", turns), "B</s>D</s>");
-  EXPECT_THAT(error_of<DataError>([&] { learned("nemotron-h-aligned", {{"assistant", "B"}}); }),
+  EXPECT_THAT(error_of<DataError>([&] {
+                learned("nemotron-h-aligned", {{"assistant", "B"}});
+              }),
               HasSubstr("the conversation begins with the assistant (turn 1)"));
 }
 
@@ -215,14 +217,15 @@ TEST(ChatTemplate, WritesTheGivenDate) {
 // Cutting and joining keeps which bytes are those of a message.
 TEST(ChatTemplate, KnowsTheOriginOfItsOutput) {
   const ChatTemplate chat_template(
-      "{% set c = messages[0].content %}{{ c.split('|')[1] ~ '-' ~ c[1:3] | upper }}{{ c | trim | replace('x', 'yy') }}",
+      "{% set c = messages[0].content %}{{ c.split('|')[1] ~ '-' ~ c[1:3] | upper }}{{ c | trim | replace('x', 'yy') "
+      "}}",
       "t");
   std::int64_t steps = 1000;
-  const TemplateText text =
-      chat_template.render({{"messages", {{{"role", "user"}, {"content", " abx|cd "}}}}}, steps);
+  const TemplateText text = chat_template.render({{"messages", {{{"role", "user"}, {"content", " abx|cd "}}}}}, steps);
   EXPECT_EQ(text.text, "cd -ABabyy|cd");
   std::string said;
-  for (const TemplateText::Origin& origin : text.origins) said += text.text.substr(origin.begin, origin.end - origin.begin) + ";";
+  for (const TemplateText::Origin& origin : text.origins)
+    said += text.text.substr(origin.begin, origin.end - origin.begin) + ";";
   EXPECT_EQ(said, "cd ;ABab;|cd;");
 }
 
