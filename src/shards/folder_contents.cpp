@@ -1,6 +1,7 @@
 #include "shards/folder_contents.h"
 
 #include <algorithm>
+#include <cctype>
 #include <filesystem>
 #include <map>
 

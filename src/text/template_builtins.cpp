@@ -91,13 +91,6 @@ void TemplateBudget::throw_exhausted(const char* what) {
   throw DataError(fmt::format("the template needs {}; it may be in an endless loop", what));
 }
 
-const TemplateValue* TemplateArguments::find(std::size_t index, const char* name) const {
-  if (index < positional.size()) return &positional[index];
-  for (const auto& [key, value] : named)
-    if (key == name) return &value;
-  return nullptr;
-}
-
 TemplateValue TemplateBuiltins::keep(TemplateText text) {
   budget_.bytes(text.text.size());
   return TemplateValue(std::move(text));

@@ -30,14 +30,6 @@ class TemplateBudget {
   std::size_t bytes_ = 128 << 20;
 };
 
-struct TemplateArguments {
-  std::vector<TemplateValue> positional;
-  std::vector<std::pair<std::string, TemplateValue>> named;
-
-  // The argument at this place or with this name; null if absent.
-  const TemplateValue* find(std::size_t index, const char* name) const;
-};
-
 // Each throws a DataError if the value does not suit; `user` is for messages.
 const TemplateValue& needed_argument(const TemplateArguments& arguments, std::size_t index, const char* name,
                                      const std::string& user);

@@ -1,6 +1,7 @@
 #include "text/template_format.h"
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "base/error.h"
 #include "base/strings.h"

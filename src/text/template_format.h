@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "text/template_builtins.h"
+#include "text/template_value.h"
 
 namespace braid {
 

@@ -244,4 +244,11 @@ TemplateText to_json(const TemplateValue& value, const JsonStyle& style) {
   return std::move(writer.out);
 }
 
+const TemplateValue* TemplateArguments::find(std::size_t index, const char* name) const {
+  if (index < positional.size()) return &positional[index];
+  for (const auto& [key, value] : named)
+    if (key == name) return &value;
+  return nullptr;
+}
+
 }  // namespace braid

@@ -113,4 +113,13 @@ struct JsonStyle {
 };
 TemplateText to_json(const TemplateValue& value, const JsonStyle& style);
 
+// Of a call of a function, method or filter.
+struct TemplateArguments {
+  std::vector<TemplateValue> positional;
+  std::vector<std::pair<std::string, TemplateValue>> named;
+
+  // The argument at this place or with this name; null if absent.
+  const TemplateValue* find(std::size_t index, const char* name) const;
+};
+
 }  // namespace braid
