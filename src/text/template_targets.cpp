@@ -60,9 +60,7 @@ class SpanFinder {
 
   ChatTokens find() {
     refuse_endless_work();
-    if (const auto missing = missing_turn(turns_, text_, image_token_))
-      throw DataError(
-          fmt::format("the chat template leaves out the text of turn {} ({})", *missing + 1, turns_[*missing].role));
+    require_texts(turns_, text_, image_token_);
     std::string text = text_.text;
     std::vector<AnswerSpan> spans;
     for (std::size_t i = 0; i < turns_.size(); ++i) {
@@ -266,6 +264,12 @@ std::optional<std::size_t> missing_turn(const std::vector<ChatTurn>& turns, cons
         !is_blank(replace_text(turns[i].text, image_token, "", /*most=*/-1)))
       return i;
   return std::nullopt;
+}
+
+void require_texts(const std::vector<ChatTurn>& turns, const TemplateText& text, const std::string& image_token) {
+  if (const auto missing = missing_turn(turns, text, image_token))
+    throw DataError(
+        fmt::format("the chat template leaves out the text of turn {} ({})", *missing + 1, turns[*missing].role));
 }
 
 ChatTokens template_targets(const std::vector<ChatTurn>& turns, const RenderTurns& render, const Tokenizer& tokenizer,
