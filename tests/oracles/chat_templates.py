@@ -323,7 +323,7 @@ SHAPES = {  # template, what is added to the end of the conversation
                              "{% if add_generation_prompt %}<|start|>assistant{% endif %}"), ""),
     # A generation prompt that nobody asked for.
     "always_prompts": (_loop(_USER + "<|start|><|user|>{{ m.content }}<|stop|>" + _ANSWER + "<|start|><|assistant|>" + TAGS[0] +
-                             "<|channel|>{{ m.content }}<|end|><|stop|>" + TAGS[1] + "{% endif %}", "<|start|><|assistant|>"), ""),
+                             "<|channel|>{{ m.content }}<|end|><|stop|>" + TAGS[1] + "{% endif %}", "<|start|><|assistant|><|eot_id|>"), ""),
     "no_prompt": (_loop("<|start|>{{ m.role }}\n{% if m.role == 'assistant' %}" + _SAID + "<|end|>" + TAGS[1] + "{% else %}{{ m.content }}<|end|>"
                         "{% endif %}"), ""),
     "trims": (_loop("<|start|>{{ m.role }}\n{% if m.role == 'assistant' %}" + TAGS[0] + "{{ m.content | trim }}<|end|>\n" + TAGS[1] +
