@@ -241,7 +241,10 @@ ChatTokens ChatEncoder::encode_template(const std::vector<ChatTurn>& turns, cons
   const auto render = [&, content = content_of(turns)](const std::vector<ChatTurn>& some, bool generation_prompt) {
     return render_template(some, tools, generation_prompt, content, steps);
   };
-  return template_targets(turns, render, tokenizer_, image_token_);
+  ChatTokens tokens = template_targets(turns, render, tokenizer_, image_token_);
+  // A template may refuse the beginning of a conversation, but not for want of steps.
+  if (steps <= 0) throw DataError("the conversation is too long: the chat template needs too many steps");
+  return tokens;
 } catch (const DataError& e) {
   const auto first =
       std::find_if(turns.begin(), turns.end(), [](const ChatTurn& turn) { return turn.role != "system"; });
@@ -258,7 +261,9 @@ ChatTokens ChatEncoder::encode_unmasked(const std::vector<ChatTurn>& turns, cons
   std::string text;
   std::int64_t steps = kMostSteps;
   if (template_) {
-    text = render_template(turns, tools, /*generation_prompt=*/false, content_of(turns), steps).text;
+    TemplateText written = render_template(turns, tools, /*generation_prompt=*/false, content_of(turns), steps);
+    require_texts(turns, written, image_token_);
+    text = std::move(written.text);
   } else {
     for (const ChatTurn& turn : turns) text += turn.text;
   }

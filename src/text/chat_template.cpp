@@ -359,6 +359,7 @@ TemplateText ChatTemplate::render(const nlohmann::ordered_json& variables, std::
     steps -= given - rendering.steps_left();
     return text;
   } catch (const DataError& e) {
+    steps -= given - rendering.steps_left();
     throw DataError(fmt::format("{}, line {}: {}", name_, rendering.line(), e.what()));
   }
 }

@@ -15,7 +15,7 @@ namespace {
 
 const std::vector<std::string> kTextFilters = {"trim", "upper",   "lower",  "title",  "capitalize", "string",
                                                "safe", "replace", "tojson", "indent", "int",        "float"};
-const std::vector<std::string> kListFilters = {"length", "count",   "first", "last",  "list",
+const std::vector<std::string> kListFilters = {"length", "count",   "first", "last",   "list",
                                                "join",   "reverse", "items", "unique", "sort"};
 const std::vector<std::string> kSelections = {"selectattr", "rejectattr", "select", "reject"};
 
@@ -166,7 +166,9 @@ TemplateValue TemplateBuiltins::list_filter(const std::string& name, const Templ
 
 // sort(reverse, case_sensitive, attribute).
 TemplateValue TemplateBuiltins::sorted(TemplateList items, const TemplateArguments& arguments) {
-  const auto is_set = [&](std::size_t i, const char* key) { return arguments.find(i, key) && arguments.find(i, key)->truth(); };
+  const auto is_set = [&](std::size_t i, const char* key) {
+    return arguments.find(i, key) && arguments.find(i, key)->truth();
+  };
   const bool reverse = is_set(0, "reverse"), with_case = is_set(1, "case_sensitive");
   const TemplateValue* by = arguments.find(2, "attribute");
   const auto key = [&](const TemplateValue& item) { return by ? attribute(item, text_of(*by, "sort")) : item; };
@@ -179,14 +181,17 @@ TemplateValue TemplateBuiltins::sorted(TemplateList items, const TemplateArgumen
 
 // dictsort(case_sensitive, by, reverse): pairs of keys and values.
 TemplateValue TemplateBuiltins::dict_sorted(const TemplateValue& value, const TemplateArguments& arguments) {
-  const auto is_set = [&](std::size_t i, const char* key) { return arguments.find(i, key) && arguments.find(i, key)->truth(); };
+  const auto is_set = [&](std::size_t i, const char* key) {
+    return arguments.find(i, key) && arguments.find(i, key)->truth();
+  };
   const bool with_case = is_set(0, "case_sensitive"), reverse = is_set(2, "reverse");
   const TemplateValue* by = arguments.find(1, "by");
   const std::size_t part = by && text_of(*by, "dictsort") == "value" ? 1 : 0;
   TemplateList pairs = items_of(method(value, "items", {}));
   std::stable_sort(pairs.begin(), pairs.end(), [&](const TemplateValue& a, const TemplateValue& b) {
     budget_.step();
-    const TemplateList &left = **(reverse ? b : a).get<TemplateList*>(), &right = **(reverse ? a : b).get<TemplateList*>();
+    const TemplateList &left = **(reverse ? b : a).get<TemplateList*>(),
+                       &right = **(reverse ? a : b).get<TemplateList*>();
     return is_less(left[part], right[part], with_case);
   });
   return keep(std::move(pairs));
@@ -259,8 +264,10 @@ bool TemplateBuiltins::test(const std::string& name, const TemplateValue& value,
     if (by == 0 || by == -1) throw DataError("divisibleby needs another number");
     return integer() % by == 0;
   }
-  if (name == "lt" || name == "gt") return is_less(name == "lt" ? value : other(), name == "lt" ? other() : value, true);
-  if (name == "le" || name == "ge") return !is_less(name == "le" ? other() : value, name == "le" ? value : other(), true);
+  if (name == "lt" || name == "gt")
+    return is_less(name == "lt" ? value : other(), name == "lt" ? other() : value, true);
+  if (name == "le" || name == "ge")
+    return !is_less(name == "le" ? other() : value, name == "le" ? value : other(), true);
   if (name == "equalto" || name == "eq" || name == "sameas") return value == other();
   if (name == "ne") return !(value == other());
   if (name == "in") {
@@ -268,9 +275,8 @@ bool TemplateBuiltins::test(const std::string& name, const TemplateValue& value,
     if (other().is<std::string>()) return other().get<std::string>()->find(text_of(value, "in")) != std::string::npos;
     return std::find(items.begin(), items.end(), value) != items.end();
   }
-  std::vector<std::string> known = {"iterable", "sequence", "odd",    "even", "divisibleby",
-                                    "equalto",  "ne",       "sameas", "in",   "lt",
-                                    "gt",       "le",       "ge"};
+  std::vector<std::string> known = {"iterable", "sequence", "odd", "even", "divisibleby", "equalto", "ne",
+                                    "sameas",   "in",       "lt",  "gt",   "le",          "ge"};
   for (const auto& entry : simple) known.push_back(entry.first);
   throw DataError(fmt::format("the test {} is not supported; known: {}", in_quotes(name), fmt::join(known, ", ")));
 }

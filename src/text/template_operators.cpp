@@ -61,7 +61,7 @@ TemplateValue arithmetic(const std::string& symbol, const TemplateValue& left, c
 bool contains_value(const TemplateValue& container, const TemplateValue& value, TemplateBuiltins& builtins,
                     TemplateBudget& budget) {
   const TemplateMap* const* map = container.get<TemplateMap*>() ? container.get<TemplateMap*>() : nullptr;
-  if (map) return value.is<std::string>() && (*map)->find(*value.get<std::string>());
+  if (map) return (*map)->find(to_text(value)) && (*map)->key(to_text(value)) == value;
   if (const auto* text = container.get<std::string>()) {
     if (!value.is<std::string>()) refuse("in", value, container);
     return text->find(*value.get<std::string>()) != std::string::npos;
@@ -108,7 +108,8 @@ TemplateValue apply_operator(const std::string& symbol, const TemplateValue& lef
     return TemplateValue(std::move(text));
   }
   if (symbol == "%" && left.is<std::string>()) {
-    TemplateText text = format_percent(left.text(), right.is<TemplateList*>() ? builtins.items_of(right) : TemplateList{right});
+    TemplateText text =
+        format_percent(left.text(), right.is<TemplateList*>() ? builtins.items_of(right) : TemplateList{right});
     budget.bytes(text.text.size());
     return TemplateValue(std::move(text));
   }

@@ -60,9 +60,7 @@ class SpanFinder {
 
   ChatTokens find() {
     refuse_endless_work();
-    if (const auto missing = missing_turn(turns_, text_, image_token_))
-      throw DataError(
-          fmt::format("the chat template leaves out the text of turn {} ({})", *missing + 1, turns_[*missing].role));
+    require_texts(turns_, text_, image_token_);
     std::string text = text_.text;
     std::vector<AnswerSpan> spans;
     for (std::size_t i = 0; i < turns_.size(); ++i) {
@@ -125,14 +123,7 @@ class SpanFinder {
     const std::optional<TemplateText> without = attempt(first_turns(i), false);
     const std::size_t shared = without ? common_length(without->text, prompted) : start;
     const std::string_view prompt = prompted.substr(std::max(shared, start));
-    if (prompt.empty()) {
-      // The template knows no generation prompt, or always writes one. A header is given, but another special token is
-      // the model's to write.
-      const std::vector<Token> rest = tokens_of(whole.substr(before + common, said - before - common));
-      const bool is_own =
-          common == prompted.size() - start && !rest.empty() && is_end(rest.front().id) && !opens(rest.front().id);
-      return is_own ? before + common : said;
-    }
+    if (prompt.empty()) return first_own(before, common, said);
     // The turn before may end differently when it is the last, so the prompt is searched.
     Range found{before, before};
     for (std::size_t at = before; at < said; ++at) {
@@ -141,6 +132,17 @@ class SpanFinder {
     }
     const std::size_t least = tokenizer_.bytes(tokenizer_.encode(prompt).front()).size();
     return found.end - found.begin >= std::min(least, prompt.size()) ? found.end : said;
+  }
+
+  // The same for a template that knows no generation prompt, or always writes one. A header is given, but another
+  // special token between it and the text is the model's to write.
+  std::size_t first_own(std::size_t before, std::size_t common, std::size_t said) const {
+    std::size_t begin = 0;
+    for (const Token& token : tokens_of(std::string_view(text_.text).substr(before, said - before))) {
+      if (token.end > common) return is_end(token.id) && !opens(token.id) ? before + begin : said;
+      begin = token.end;
+    }
+    return said;
   }
 
   // The end of the turn of answer `i`, whose text ends at `said`; the next turn's text begins at `after`. Between them
@@ -266,6 +268,12 @@ std::optional<std::size_t> missing_turn(const std::vector<ChatTurn>& turns, cons
         !is_blank(replace_text(turns[i].text, image_token, "", /*most=*/-1)))
       return i;
   return std::nullopt;
+}
+
+void require_texts(const std::vector<ChatTurn>& turns, const TemplateText& text, const std::string& image_token) {
+  if (const auto missing = missing_turn(turns, text, image_token))
+    throw DataError(
+        fmt::format("the chat template leaves out the text of turn {} ({})", *missing + 1, turns[*missing].role));
 }
 
 ChatTokens template_targets(const std::vector<ChatTurn>& turns, const RenderTurns& render, const Tokenizer& tokenizer,

@@ -22,8 +22,10 @@ using RenderTurns = std::function<TemplateText(const std::vector<ChatTurn>& turn
 ChatTokens template_targets(const std::vector<ChatTurn>& turns, const RenderTurns& render, const Tokenizer& tokenizer,
                             const std::string& image_token);
 
-// The first turn, in the order of the conversation, whose text the template leaves out; nothing if it has all. System
-// turns do not count, nor does a text that is blank without its image tokens.
+// DataError with the number of a turn whose text the template leaves out.
+void require_texts(const std::vector<ChatTurn>& turns, const TemplateText& text, const std::string& image_token);
+// The first such turn; nothing if the text has all. System turns do not count, nor does a text that is blank without
+// its image tokens.
 std::optional<std::size_t> missing_turn(const std::vector<ChatTurn>& turns, const TemplateText& text,
                                         const std::string& image_token);
 

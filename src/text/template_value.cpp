@@ -47,7 +47,7 @@ class Writer {
     if (const auto* list = value.get<TemplateList*>())
       write_items((*list)->size(), "[]", depth, [&](std::size_t i) { write((**list)[i], depth + 1); });
     else if (const auto* map = value.get<TemplateMap*>())
-      write_map((*map)->items, depth);
+      write_map(**map, depth);
     else
       write_scalar(value);
   }
@@ -57,11 +57,12 @@ class Writer {
  private:
   void put(std::string text) { out.append({std::move(text), {}}); }
 
-  void write_map(std::vector<std::pair<std::string, TemplateValue>> items, int depth) {
+  void write_map(const TemplateMap& map, int depth) {
+    auto items = map.items;
     if (style_.sort_keys)
       std::stable_sort(items.begin(), items.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
     write_items(items.size(), "{}", depth, [&](std::size_t i) {
-      write(items[i].first, depth + 1);
+      write(json_ ? TemplateValue(items[i].first) : map.key(items[i].first), depth + 1);
       put(style_.key_separator);
       write(items[i].second, depth + 1);
     });

@@ -19,9 +19,9 @@ class TokenCodec {
 
   virtual std::optional<int> find(std::string_view token) const = 0;
   virtual std::optional<std::string> token(int id) const = 0;
-  virtual std::string bytes(int id) const = 0;     // of the text that a token stands for, if nothing normalised it
-  virtual bool is_special(int id) const = 0;       // whether it marks the structure of a text
-  virtual int vocab_size() const = 0;  // one more than the largest id
+  virtual std::string bytes(int id) const = 0;  // of the text that a token stands for, if nothing normalised it
+  virtual bool is_special(int id) const = 0;    // whether it marks the structure of a text
+  virtual int vocab_size() const = 0;           // one more than the largest id
 };
 
 }  // namespace braid

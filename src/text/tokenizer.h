@@ -33,7 +33,7 @@ class Tokenizer {
   std::optional<std::string> token(int id) const { return codec_->token(id); }
   std::string bytes(int id) const { return codec_->bytes(id); }
   bool is_special(int id) const { return codec_->is_special(id); }
-  bool is_stop(int id) const;  // whether a model that writes it has ended its answer
+  bool is_stop(int id) const;                              // whether a model that writes it has ended its answer
   int vocab_size() const { return codec_->vocab_size(); }  // one more than the largest id
   const TokenizerSettings& settings() const { return settings_; }
   const std::string& where() const { return where_; }              // for messages

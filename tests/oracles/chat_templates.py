@@ -308,6 +308,20 @@ VALUES = {
     "rows": [{"name": "a", "ok": True}, {"name": "b", "ok": False}, {"name": "c", "ok": True}],
 }
 
+SNIPPETS += [
+    "{% for k, v in {'b': 1, 'A': 2, 'c': 0} | dictsort %}{{ k }}{{ v }}{% endfor %}", "{{ {'b': 1, 'A': 2} | dictsort(true) | map('first') | join }}",
+    "{{ {'b': 1, 'A': 2, 'c': 0} | dictsort(by='value', reverse=true) | map('last') | join }}", "{% for k, v in {512: 1, 0: 2} | dictsort %}{{ k + 1 }}-{{ v }} {% endfor %}",
+    "{{ {1: 'a', 'x': 'b'}[1] }}{{ {1: 'a'} }}{{ 1 in {1: 2} }}{% for k in {2: 'a'} %}{{ k * 2 }}{% endfor %}",
+    "{{ '{} and {}'.format('a', 2) }}", "{{ '{1}{0}{x}'.format('a', 'b', x=text) }}", "{{ '{:>5}|{:05.1f}|{{}}|{!r}'.format('a', 2.25, 'q') }}",
+    "{{ '%s has %d (%.2f%%)' % ('a', 3, 2) }}", "{{ '%s' % text }}", "{{ '%s-%s' | format('a', 1) }}",
+    "{{ words | sort }}{{ words | sort(reverse=true) }}{{ rows | sort(attribute='name', reverse=true) | map(attribute='name') | join }}",
+    "{{ 'a</t>b'.partition('</t>') | join('|') }}{{ 'a-b-c'.rpartition('-')[0] }}{{ 'abc'.partition('x') | join('|') }}",
+    "{{ 'abc'.removeprefix('ab') }}{{ 'abc'.removesuffix('c') }}{{ 'abc'.removeprefix('x') }}{{ '12'.isdigit() }}{{ '1a'.isdigit() }}",
+    "{{ nested | tojson(separators=(',', ':')) }}", "{{ table | tojson(sort_keys=true, indent=2) }}", "{{ text | tojson(ensure_ascii=true) }}",
+    "{{ rows | selectattr('name', 'gt', 'a') | list | length }}{{ 2 is lt 3 }}{{ 2 is ge 3 }}{{ 3 is le 3 }}",
+    "{{ strftime_now('%Y-%m-%d') }}{{ strftime_now('%d %b %Y') }}{{ strftime_now is defined }}",
+]
+
 # What both refuse.
 REFUSED = ["{{ missing.attribute }}", "{{ 1 + 'a' }}", "{{ missing + 'a' }}", "{% if %}{% endif %}", "{{ 'a", "{% for x in 5 %}{% endfor %}",
            "{{ raise_exception('no') }}", "{{ 1 // 0 }}", "{% endif %}", "{{ 'a' | nofilter }}", "{% if true %}", "{{ 'a'.nomethod() }}",
@@ -342,7 +356,7 @@ SHAPES = {  # template, what is added to the end of the conversation
                              "{% if add_generation_prompt %}<|start|>assistant{% endif %}"), ""),
     # A generation prompt that nobody asked for.
     "always_prompts": (_loop(_USER + "<|start|><|user|>{{ m.content }}<|stop|>" + _ANSWER + "<|start|><|assistant|>" + TAGS[0] +
-                             "<|channel|>{{ m.content }}<|end|><|stop|>" + TAGS[1] + "{% endif %}", "<|start|><|assistant|>"), ""),
+                             "<|channel|>{{ m.content }}<|end|><|stop|>" + TAGS[1] + "{% endif %}", "<|start|><|assistant|><|eot_id|>"), ""),
     "no_prompt": (_loop("<|start|>{{ m.role }}\n{% if m.role == 'assistant' %}" + _SAID + "<|end|>" + TAGS[1] + "{% else %}{{ m.content }}<|end|>"
                         "{% endif %}"), ""),
     "trims": (_loop("<|start|>{{ m.role }}\n{% if m.role == 'assistant' %}" + TAGS[0] + "{{ m.content | trim }}<|end|>\n" + TAGS[1] +

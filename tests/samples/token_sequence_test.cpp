@@ -89,9 +89,12 @@ std::shared_ptr<const Tokenizer> tokenizer_with(const testing::TemporaryFolder& 
 
 TEST(TokenSequences, OfPlainTextNeedAnEnd) {
   const testing::TemporaryFolder folder;
-  const SequenceMaker sequences({.prompt_format = "identity"}, tokenizer_with(folder, {{"bos_token", "a"}}, nlohmann::json::object()),
-                                std::nullopt, 100);
-  EXPECT_THAT(testing::error_of([&] { sequences.encode({.turns = {{"", "a red star"}}}); }),
+  const SequenceMaker sequences({.prompt_format = "identity"},
+                                tokenizer_with(folder, {{"bos_token", "a"}}, nlohmann::json::object()), std::nullopt,
+                                100);
+  EXPECT_THAT(testing::error_of([&] {
+                sequences.encode({.turns = {{"", "a red star"}}});
+              }),
               HasSubstr("set eos_token in tokenizer_config.json, or data.append_eod=false"));
 }
 
@@ -103,7 +106,8 @@ TEST(TokenSequences, WarnOfAnswersThatDoNotEndInAStopToken) {
     return SequenceMaker({.prompt_format = "qwen2p0"}, tokenizer_with(folder, config, generation), std::nullopt, 100)
         .warnings();
   };
-  EXPECT_THAT(warnings(nlohmann::json::object()), ElementsAre(HasSubstr("no answer ends in a stop token of the tokenizer (star)")));
+  EXPECT_THAT(warnings(nlohmann::json::object()),
+              ElementsAre(HasSubstr("no answer ends in a stop token of the tokenizer (star)")));
   const int end = testing::word_tokenizer()->find("<|im_end|>").value();
   EXPECT_THAT(warnings({{"eos_token_id", {end, 1}}}), ::testing::IsEmpty());
   EXPECT_THAT(maker(chatml(), 100).warnings(), ::testing::IsEmpty());

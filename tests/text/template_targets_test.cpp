@@ -62,7 +62,8 @@ TEST(TemplateTargets, EarlierAnswersMayBeWrittenDifferently) {
 
 TEST(TemplateTargets, HaveAnEndThatIsWrittenBetweenTurns) {
   const std::string source =
-      "{% for m in messages %}{{ '<s>' if m.role == 'user' and not loop.first }}{{ m.role[0] }}:{{ m.content }}{% endfor "
+      "{% for m in messages %}{{ '<s>' if m.role == 'user' and not loop.first }}{{ m.role[0] }}:{{ m.content }}{% "
+      "endfor "
       "%}{% if add_generation_prompt %}a:{% endif %}";
   EXPECT_EQ(learned(source, {kTwoRounds.begin() + 1, kTwoRounds.end()}), "CD<s>GH<s>");
 }
@@ -77,7 +78,8 @@ TEST(TemplateTargets, WhatFollowsAnAnswerIsNotLearned) {
 }
 
 TEST(TemplateTargets, OtherTurnsMayChangeWhenMoreFollow) {
-  EXPECT_EQ(learned("{{ messages | length }}{% for m in messages %}{{ m.content }};{% endfor %}", kTwoRounds), "CD;GH;");
+  EXPECT_EQ(learned("{{ messages | length }}{% for m in messages %}{{ m.content }};{% endfor %}", kTwoRounds),
+            "CD;GH;");
 }
 
 TEST(TemplateTargets, TurnsThatAreLeftOutOrMergedAreRefused) {
