@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "samples/stored_sample.h"
 #include "support/errors.h"
@@ -59,6 +60,15 @@ TEST(TokenSequences, PredictTheAnswerAndItsEnd) {
   EXPECT_THAT(text_of(sequence->targets), ::testing::StartsWith("a red star<|im_end|>"));
   for (std::size_t i = 0; i < sequence->ids.size(); ++i)
     EXPECT_TRUE(sequence->targets[i] == kIgnoredTarget || sequence->targets[i] == sequence->ids[i]) << i;
+}
+
+TEST(TokenSequences, OfPlainTextHaveNoTools) {
+  const auto tools =
+      std::make_shared<const nlohmann::ordered_json>(nlohmann::ordered_json::parse(R"([{"name": "f"}])"));
+  EXPECT_THAT(testing::error_of<DataError>([&] {
+                maker(chatml(), 100).encode({.turns = {{"", "a red star"}}, .tools = tools});
+              }),
+              HasSubstr("it has tools, but a plain text has no turns"));
 }
 
 TEST(TokenSequences, OfPlainTextPredictEverything) {
