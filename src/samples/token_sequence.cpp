@@ -1,5 +1,7 @@
 #include "samples/token_sequence.h"
 
+#include <nlohmann/json.hpp>
+
 #include <algorithm>
 
 #include "base/error.h"
@@ -118,6 +120,8 @@ ChatTokens SequenceMaker::tokens_of(Conversation& conversation) const {
   if (!config_.system.empty() && !is_plain && turns.front().role != "system")
     turns.insert(turns.begin(), {"system", config_.system});
   if (!is_plain) return chat_.encode_with_targets(turns, conversation.tools);
+  if (conversation.tools && !conversation.tools->empty())
+    throw DataError("it has tools, but a plain text has no turns");
   return plain_tokens(turns.front().text);
 }
 

@@ -67,6 +67,15 @@ TEST(TokenSequences, PredictTheAnswerAndItsEnd) {
     EXPECT_TRUE(sequence->targets[i] == kIgnoredTarget || sequence->targets[i] == sequence->ids[i]) << i;
 }
 
+TEST(TokenSequences, OfPlainTextHaveNoTools) {
+  const auto tools =
+      std::make_shared<const nlohmann::ordered_json>(nlohmann::ordered_json::parse(R"([{"name": "f"}])"));
+  EXPECT_THAT(testing::error_of<DataError>([&] {
+                maker(chatml(), 100).encode({.turns = {{"", "a red star"}}, .tools = tools});
+              }),
+              HasSubstr("it has tools, but a plain text has no turns"));
+}
+
 TEST(TokenSequences, OfPlainTextPredictEverythingAndItsEnd) {
   const Conversation plain = {.turns = {{"", "a red star"}}};
   const auto sequence = fitted(maker(chatml(), 100), plain);
