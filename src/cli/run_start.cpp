@@ -22,11 +22,10 @@ std::string learning_rate_text(const LrScheduleConfig& schedule) {
 std::string checkpoint_line(const CheckpointConfig& checkpoint) {
   std::vector<std::string> parts;
   if (!checkpoint.load.empty())
-    parts.push_back(
-        find_iteration(checkpoint.load, checkpoint.load_fallback == "always")
-            ? fmt::format(checkpoint.finetune ? "starts at iteration 0 with the weights of {}" : "resumes from {}",
-                          checkpoint.load)
-            : fmt::format("starts from scratch, since {} has no checkpoint yet", checkpoint.load));
+    parts.push_back(!find_iteration(checkpoint.load, checkpoint.load_fallback == "always")
+                        ? fmt::format("starts from scratch, since {} has no checkpoint yet", checkpoint.load)
+                    : checkpoint.finetune ? fmt::format("starts at iteration 0 with the weights of {}", checkpoint.load)
+                                          : fmt::format("resumes from {}", checkpoint.load));
   if (!checkpoint.load_nemotron.empty()) parts.push_back(fmt::format("starts from {}", checkpoint.load_nemotron));
   if (!checkpoint.load_vision_from.empty())
     parts.push_back(fmt::format("encoder from {}", checkpoint.load_vision_from));
