@@ -1,6 +1,7 @@
 #include "cli/megatron_draft.h"
 
 #include <algorithm>
+#include <map>
 
 #include "base/strings.h"
 #include "cli/megatron_flags.h"
@@ -15,17 +16,20 @@ bool names_key(const std::string& text, const std::string& key) {
                              std::string_view(" ,=").find(text[at + key.size()]) != std::string_view::npos);
 }
 
-// Adds the names of the flags in Megatron's command line: of this key, and of the keys that the advice names.
+// Adds the names of the flags in Megatron's command line: of this key, and of the keys that the advice names. Of
+// several flags for a key, the shortest is the usual one (--seq-length, --dataloader-seq-length).
 std::string with_flags(const std::string& fix, const std::string& key) {
-  std::vector<std::string> flags, keys;
+  std::map<std::string, std::string> flags;
   for (const MegatronFlag& flag : megatron_flags()) {
-    if (contains(keys, flag.key) || (flag.key != key && !names_key(fix, flag.key))) continue;
-    keys.push_back(flag.key);
-    flags.push_back("--" + flag.name);
+    if (flag.key != key && !names_key(fix, flag.key)) continue;
+    std::string& known = flags[flag.key];
+    if (known.empty() || flag.name.size() + 2 < known.size()) known = "--" + flag.name;
   }
-  if (flags.empty()) return fix;
-  return fmt::format("{}{}the flag{} {}", fix, fix.empty() ? "" : "; ", flags.size() == 1 ? " is" : "s are",
-                     fmt::join(flags, ", "));
+  std::vector<std::string> names;
+  for (const auto& entry : flags) names.push_back(entry.second);
+  if (names.empty()) return fix;
+  return fmt::format("{}{}the flag{} {}", fix, fix.empty() ? "" : "; ", names.size() == 1 ? " is" : "s are",
+                     fmt::join(names, ", "));
 }
 
 }  // namespace

@@ -120,7 +120,7 @@ TEST_F(Advice, SizesThatDoNotDivide) {
        {"--model.language.vocab", "516", "--llm-tp", "4"}},
       {"tiny-llava.yaml",
        {"--llm-tp", "3"},
-       {"ffn", "kv_heads=4 is not divisible by tp=3", "use tp=2 or tp=4"},
+       {"kv_heads=4 is not divisible by tp=3", "use tp=2 or tp=4"},
        {"a divisor"},
        {"--llm-tp", "4"}},
       {"tiny-vlm.yaml",

@@ -210,8 +210,8 @@ TEST(FromMegatron, SizesThatNoFlagGivesAreMissing) {
       "--num-layers 32 --hidden-size 4096 --num-attention-heads 32 --ffn-hidden-size 14336 --micro-batch-size 1 ";
   EXPECT_THAT(refusal(llama),
               AllOf(HasSubstr("2 sizes are missing"), HasSubstr("where: --from-megatron, --hidden-size"),
-                    HasSubstr("set model.language.vocab, data.sequence_length; the flags are --decoder-seq-length, "
-                              "--padded-vocab-size")));
+                    HasSubstr("set model.language.vocab, data.sequence_length; the flags are --seq-length, "
+                              "--vocab-size")));
   EXPECT_THAT(refusal(llama + "--vocab-size 32000 --seq-length 512 --img-h 336"),
               AllOf(HasSubstr("set model.images.encoder.hidden, model.images.encoder.layers"),
                     HasSubstr("the flag is --patch-dim")));
