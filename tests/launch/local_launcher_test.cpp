@@ -50,7 +50,7 @@ TEST(LocalLauncher, RanksShareTheCpus) {
   const std::string probe = built_program("world_probe") + " meet";
   const std::vector<CpuShare> shares(2, cpu_share_of_this_process());
   const std::string share = fmt::format("threads: {}\n", threads_of_ranks(shares).at(0));
-  for (const std::string command : {"env -u OMP_NUM_THREADS " + probe, "OMP_NUM_THREADS= " + probe}) {
+  for (const std::string& command : {"env -u OMP_NUM_THREADS " + probe, "OMP_NUM_THREADS= " + probe}) {
     const auto run = run_shell(2, command);
     EXPECT_EQ(run.exit_code, 0) << run.err;
     EXPECT_THAT(run.out, AllOf(HasSubstr("[0] " + share), HasSubstr("[1] " + share)));
