@@ -30,12 +30,6 @@ class TemplateBudget {
   std::size_t bytes_ = 128 << 20;
 };
 
-// Each throws a DataError if the value does not suit; `user` is for messages.
-const TemplateValue& needed_argument(const TemplateArguments& arguments, std::size_t index, const char* name,
-                                     const std::string& user);
-const std::string& text_of(const TemplateValue& value, const std::string& user);
-std::int64_t integer_of(const TemplateValue& value, const std::string& user);
-
 // Each throws a DataError for unknown names and unsuitable values.
 class TemplateBuiltins {
  public:

@@ -252,4 +252,21 @@ const TemplateValue* TemplateArguments::find(std::size_t index, const char* name
   return nullptr;
 }
 
+const std::string& text_of(const TemplateValue& value, const std::string& user) {
+  if (const auto* text = value.get<std::string>()) return *text;
+  throw DataError(fmt::format("{} needs a string, not {}", user, value.type_name()));
+}
+
+std::int64_t integer_of(const TemplateValue& value, const std::string& user) {
+  if (const auto* integer = value.get<std::int64_t>()) return *integer;
+  if (const auto* truth = value.get<bool>()) return *truth;
+  throw DataError(fmt::format("{} needs an integer, not {}", user, value.type_name()));
+}
+
+const TemplateValue& needed_argument(const TemplateArguments& arguments, std::size_t index, const char* name,
+                                     const std::string& user) {
+  if (const TemplateValue* value = arguments.find(index, name)) return *value;
+  throw DataError(fmt::format("{} needs the argument {}", user, name));
+}
+
 }  // namespace braid

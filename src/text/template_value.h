@@ -122,4 +122,10 @@ struct TemplateArguments {
   const TemplateValue* find(std::size_t index, const char* name) const;
 };
 
+// Each throws a DataError if the value does not suit; `user` is for messages.
+const TemplateValue& needed_argument(const TemplateArguments& arguments, std::size_t index, const char* name,
+                                     const std::string& user);
+const std::string& text_of(const TemplateValue& value, const std::string& user);
+std::int64_t integer_of(const TemplateValue& value, const std::string& user);
+
 }  // namespace braid
