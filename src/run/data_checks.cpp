@@ -155,7 +155,7 @@ class DataCheck {
       }
     }
     if (looked == 0) return;
-    if (!options_.vision && (pictured == looked || pictured * all / looked > options_.data.max_bad_samples))
+    if (!options_.vision && (2 * pictured >= looked || pictured * all / looked > options_.data.max_bad_samples))
       add({fmt::format("the data set has pictures ({} of {} that were looked at, e.g. {}), but the recipe has no "
                        "encoder for them",
                        pictured, counted(looked, "sample"), first_pictured),

@@ -6,6 +6,7 @@ Energon's worker processes is slow; a few tests start them to show that this is 
     BRAID=build/braid python -m pytest tests/oracles/energon_test.py
 """
 
+import fractions
 import itertools
 import json
 import os
@@ -234,7 +235,9 @@ def test_every_shard_is_in_one_split(tmp_path):
             assert ours == theirs, (count, ratios)
         else:
             lost += 1
-            assert [len(ours[name]) for name, _ in named] == [round(count * ratio / sum(ratios)) for ratio in ratios], (count, ratios)
+            exact = [fractions.Fraction(str(ratio)) for ratio in ratios]
+            ends = [int(count * sum(exact[:i]) / sum(exact)) for i in range(len(exact) + 1)]
+            assert [len(ours[name]) for name, _ in named] == [end - begin for begin, end in itertools.pairwise(ends)], (count, ratios)
     assert lost > 0
 
 
