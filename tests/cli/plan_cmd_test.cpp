@@ -390,8 +390,8 @@ TEST(PlanCommand, EveryShippedRecipeHasAValidSchedule) {
 TEST(PlanCommand, PlanSearchShowsItsProgress) {
   const TemporaryFolder folder;
   const std::string recipe = folder.write("recipe.yaml", kShortRecipe);
-  const std::string search =
-      testing::built_program("braid") + " plan search " + recipe + " --nodes 1 --hardware h100 > " + folder.path() + "/out";
+  const std::string search = testing::built_program("braid") + " plan search " + recipe +
+                             " --nodes 1 --hardware h100 > " + folder.path() + "/out";
   const std::string shown = testing::run_program({"script", "-qec", search, "/dev/null"}).out;
   EXPECT_THAT(shown, AllOf(::testing::StartsWith("\r\x1b[Kcomparing bounds ["), ::testing::EndsWith("\r\x1b[K")));
   EXPECT_THAT(testing::read_file(folder.path() + "/out"), HasSubstr("layouts considered"));

@@ -65,8 +65,8 @@ TEST(TrainCommand, TrainStartsItsRanksAndLogsInMegatronsFormat) {
   EXPECT_THAT(
       run.out,
       ContainsRegex("\n \\[[0-9-]+ [0-9:.]+\\] iteration        8/       8 \\| consumed samples:          128 "
-                    "\\| elapsed time per iteration \\(ms\\): [0-9.]+ \\| throughput per GPU \\(TFLOP/s/GPU\\): "
-                    "[0-9.]+ \\| tokens per GPU \\(tokens/s/GPU\\): [0-9.]+ \\| "
+                    "\\| elapsed time per iteration \\(ms\\): [0-9.]+ \\| throughput per rank \\(TFLOP/s/rank\\): "
+                    "[0-9.]+ \\| tokens per rank \\(tokens/s/rank\\): [0-9.]+ \\| "
                     "learning rate: 1\\.000000E-02 \\| "
                     "global batch size:    16 \\| lm loss: [0-9.E+-]+ \\| loss scale: 1\\.0 \\| grad norm: [0-9.]+ \\| "
                     "number of skipped iterations:   0 \\| number of nan iterations:   0 \\|"));
@@ -138,10 +138,10 @@ TEST(TrainCommand, TrainStopsAtALimitOrASignal) {
   EXPECT_THAT(interval.out, AllOf(HasSubstr("iteration        3/       8"), HasSubstr("exit_interval=3")));
   const auto run_until = [&](const std::string& name, const std::string& kill) {
     const std::string metrics = folder.path() + "/" + name, save = folder.path() + "/ckpt_" + name;
-    return testing::run_program(
-        {"bash", "-c", "env --default-signal=HUP,INT " + testing::built_program("braid") + " train " + recipe +
-                           " --train-iters 100000 --save " + save + " --metrics-file " + metrics +
-                           " & while [ ! -s " + metrics + " ]; do sleep 0.1; done; " + kill + "; wait $!"});
+    return testing::run_program({"bash", "-c",
+                                 "env --default-signal=HUP,INT " + testing::built_program("braid") + " train " +
+                                     recipe + " --train-iters 100000 --save " + save + " --metrics-file " + metrics +
+                                     " & while [ ! -s " + metrics + " ]; do sleep 0.1; done; " + kill + "; wait $!"});
   };
   const Finished one_rank = run_until("one", "kill -INT $(pgrep -n -P $!)");
   EXPECT_EQ(one_rank.exit_code, 128 + SIGINT) << one_rank.err;
