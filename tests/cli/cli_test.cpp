@@ -142,10 +142,8 @@ TEST(Cli, MisuseSaysWhereAndHowToFix) {
               AllOf(HasSubstr("--naming should be one of modules, nemotron, not 'module'\n"),
                     HasSubstr("did you mean 'modules'?")));
   EXPECT_THAT(told({"model", "describe", "tiny-vlm", "--topolgy", "tp=2"}),
-              AllOf(HasSubstr("unexpected argument '--topolgy'"), HasSubstr("did you mean '--topology'?")));
+              AllOf(HasSubstr("unknown option --topolgy"), HasSubstr("did you mean --topology?")));
   EXPECT_THAT(told({"model", "describe", "tiny-vlm", "one", "two"}), HasSubstr("unexpected argument 'one'"));
-  const std::string recipe = BRAID_SOURCE_DIR "/recipes/tiny-vlm.yaml";
-  EXPECT_THAT(told({"model", "describe", recipe}), HasSubstr("--topology " + recipe));
   EXPECT_THAT(told({"plan", "schedule", "r.yaml", "--svg", ""}), HasSubstr("--svg: its value is empty"));
   EXPECT_THAT(told({"plan", "show", "r.yaml", "--llm-tp"}), HasSubstr("write --llm-tp VALUE"));
   EXPECT_EQ(braid({"run", "-n", "1", "--", "echo", ""}).out, "[0] \n");
