@@ -159,10 +159,11 @@ TEST(Chat, WhatATemplateDoesNotWriteIsRefusedOrNamed) {
 }
 
 TEST(Chat, ATokenizerMayHaveATemplateForTools) {
-  const Tokenizer tokenizer = chat_tokenizer({.chat_template = "plain", .tool_template = "{{ tools[0].name }}"});
+  const Tokenizer tokenizer = chat_tokenizer({.chat_template = "plain {{ messages[0].content }}",
+                                              .tool_template = "{{ tools[0].name }} {{ messages[0].content }}"});
   const ChatEncoder encoder(tokenizer, "default");
-  EXPECT_EQ(written(tokenizer, encoder, {{"user", "a"}}), "plain");
-  EXPECT_EQ(tokenizer.decode(encoder.encode_with_targets({{"user", "a"}}, tools(R"([{"name": "f"}])")).tokens), "f");
+  EXPECT_EQ(written(tokenizer, encoder, {{"user", "a"}}), "plain a");
+  EXPECT_EQ(tokenizer.decode(encoder.encode_with_targets({{"user", "a"}}, tools(R"([{"name": "f"}])")).tokens), "f a");
 }
 
 TEST(Chat, ImagesGetTheirTags) {

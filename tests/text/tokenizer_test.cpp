@@ -133,7 +133,7 @@ INSTANTIATE_TEST_SUITE_P(
                       BadFile{"/pre_tokenizer", Json{{"type", "Magic"}}, "pre_tokenizer has type 'Magic'; known"},
                       BadFile{"/pre_tokenizer", Json{{"type", "Split"}, {"pattern", {{"Regex", "(a"}}}},
                               "pre_tokenizer.pattern.Regex"},
-                      BadFile{"/pre_tokenizer", Json{{"type", "Split"}, {"pattern", {{"Regex", "[a&&b]"}}}}, "'&&'"},
+                      BadFile{"/pre_tokenizer", Json{{"type", "Split"}, {"pattern", {{"Regex", "\\p{Elvish}"}}}}, "Elvish"},
                       BadFile{"/normalizer", Json{{"type", "Precompiled"}}, "normalizer has type 'Precompiled'"},
                       BadFile{"/decoder", Json{{"type", "CTC"}}, "decoder has type 'CTC'"},
                       BadFile{"/post_processor", Json{{"type", "BertProcessing"}},
@@ -145,10 +145,11 @@ TEST(Tokenizer, DeepNestingIsRefused) {
   EXPECT_THAT(error_of<DataError>([&] { read_hf_codec("{\"model\"", "f"); }), HasSubstr("not JSON"));
 }
 
-// (a|aa)+[bc] needs exponentially many steps without a match.
+// (a|aa)+[bc] needs exponentially many steps without a match; the other branch keeps the last character from being a
+// literal that could be looked for first.
 TEST(Tokenizer, PatternsThatBacktrackForEverEnd) {
   Json json = small_tokenizer();
-  json["pre_tokenizer"] = {{"type", "Split"}, {"behavior", "Isolated"}, {"pattern", {{"Regex", "(?:a|aa)+[bc]"}}}};
+  json["pre_tokenizer"] = {{"type", "Split"}, {"behavior", "Isolated"}, {"pattern", {{"Regex", "(?:a|aa)+[bc]|b"}}}};
   const auto codec = read_codec(json);
   EXPECT_THAT(error_of<DataError>([&] { codec->encode(std::string(5000, 'a'), false); }),
               HasSubstr("cannot be applied"));
