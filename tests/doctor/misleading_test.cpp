@@ -34,7 +34,7 @@ std::string raised(const std::string& frame, const std::string& exception) {
 // What a watchdog of PyTorch 2.7 prints, or with old_words one of 2.4.
 std::string watchdog(int rank, int sequence, int enqueued, const std::string& group = "ID 0 PG GUID 0(default_pg)",
                      bool old_words = false) {
-  const std::string prefix = fmt::format("[rank{}]:[E914 16:20:00.{:09} ProcessGroupNCCL.cpp:685] ", rank, rank);
+  const std::string prefix = fmt::format("[rank{}]:[E915 16:20:00.{:09} ProcessGroupNCCL.cpp:685] ", rank, rank);
   const std::string status =
       old_words ? fmt::format(
                       "Exception (either an error or timeout) detected by watchdog at work: {}, last enqueued "
@@ -63,7 +63,7 @@ std::string steps(int first, int last, const std::string& date = "2026-09-15", i
 const std::string kSrunBlames2 =
     "srun: error: n1: task 2: Aborted (core dumped)\nsrun: error: n1: tasks 0-1,3-56: Aborted (core dumped)\n";
 const std::string kTorchrunBlames2 =
-    "Root Cause (first observed failure):\n[0]:\n  time      : 2026-09-14_16:21:02\n  host      : k1\n  rank      : 2 "
+    "Root Cause (first observed failure):\n[0]:\n  time      : 2026-09-15_16:21:02\n  host      : k1\n  rank      : 2 "
     "(local_rank: 2)\n  exitcode  : -6 (pid: 52)\n  error_file: <N/A>\n  traceback : Signal 6 (SIGABRT) received by "
     "PID "
     "52\n";
@@ -80,7 +80,7 @@ TEST(Misleading, LoadersThatLostAWorkerComeBeforeTimeOuts) {
            {"data-rank-cascade 31", raised(frame, "RuntimeError: DataLoader worker (pid(s) 5) exited unexpectedly")},
            {"data-rank-cascade 31", "WARNING: starts again: DataLoader worker (pid(s) 5, 6) exited unexpectedly\n"},
            {"host-oom 31", raised(frame, "RuntimeError: " + died + "Killed. ")},
-           {"host-oom 31", "2026-09-14 16:10:00 | ERROR | loader | " + died + "Killed. \n"},
+           {"host-oom 31", "2026-09-15 16:10:00 | ERROR | loader | " + died + "Killed. \n"},
            {"segfault 31", "RuntimeError: " + died + "Segmentation fault. \n"},
            {"shm-bus-error 31", "RuntimeError: " + died +
                                     "Bus error. It is possible that dataloader's workers are out "
@@ -114,6 +114,9 @@ TEST(Misleading, TheRankThatQueuedTheFewestCollectivesIsNamed) {
         EXPECT_EQ(verdict(log + end), "nccl-timeout 6") << log + end;
         EXPECT_TRUE(quotes(diagnosis_of_text(log + end), old_words ? "enqueued NCCL work: 309" : "enqueued work: 309"));
       }
+  // A rank that waits in a later collective than the others is not behind: rank 3, which is silent, was killed.
+  const std::string waits = watchdog(0, 3, 3) + watchdog(1, 2, 4) + watchdog(2, 2, 4);
+  EXPECT_EQ(verdict("[rank3]: ready\n" + waits), "nccl-timeout 3");
   // Numbers of different groups do not compare, and one of two ranks is no exception.
   std::string groups;
   for (const int rank : {1, 3, 5}) groups += watchdog(rank, 20, 21, "ID 3 PG GUID 9(tp)");
@@ -159,6 +162,12 @@ TEST(Misleading, TooManyOpenFilesAreNotSharedMemory) {
     EXPECT_EQ(verdict(with_prefix("[rank1]: ", first + files)), "too-many-files 1") << first;
     EXPECT_EQ(verdict(with_prefix("[rank1]: ", first)), "shm-bus-error 1") << first;
   }
+  const std::string segment = "Error while creating shared memory segment /dev/shm/nccl-qK1mzA (size 9637888)";
+  EXPECT_EQ(verdict("node7:2201:2417 [3] misc/shmutils.cc:72 NCCL WARN Call to shm_open failed: Too many open files\n" +
+                    with_prefix("[rank3]: ",
+                                raised("a.py\", line 1, in f", "torch.distributed.DistBackendError: " + segment)) +
+                    "srun: error: node7: task 3: Exited with exit code 1\n"),
+            "too-many-files 3");
 }
 
 TEST(Misleading, WhoSaysThatItIsDoneHasHandledItsExceptions) {

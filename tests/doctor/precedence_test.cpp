@@ -117,7 +117,7 @@ TEST(Precedence, OfWhatIsSaidInSeveralLines) {
             "nccl-timeout", 3},
            {with_prefix("[rank1]: ", traceback + "RuntimeError: DataLoader worker (pid 7) exited unexpectedly\n") +
                 hang,
-            "python-error", 1},
+            "data-rank-cascade", 1},
            // A notebook's traceback begins with the type of the exception; that is not a prefix.
            {"ValueError                                Traceback (most recent call last)\n<ipython-input-23-4bb7> in "
             "<module>()\n----> 1 fit(data)\n\n~/lib/a.py in fit(self)\n    336   x = 1\n--> 338   self.wait()\n\n"

@@ -63,9 +63,9 @@ void Findings::add(CollectiveWork work) {
   if (works.size() < kMostExits && std::none_of(works.begin(), works.end(), is_known)) works.push_back(std::move(work));
 }
 
-void QueuedWork::add(int rank, std::int64_t work, const QuotedLine& told) {
-  const bool is_least = last.empty() || work < least;
-  if (last.size() < kMostRanks && last.emplace(rank, work).second && is_least) least = work, line = told;
+void QueuedWork::add(int rank, const Last& work, const QuotedLine& told) {
+  const bool is_least = last.empty() || work.enqueued < least;
+  if (last.size() < kMostRanks && last.emplace(rank, work).second && is_least) least = work.enqueued, line = told;
 }
 
 void Findings::add_host(int rank, const std::string& host) {

@@ -84,13 +84,16 @@ struct RootCauseLine {
   std::string host, place_in_grid, operation, reason, text;
 };
 
-struct QueuedWork {                  // of one process group, by its ranks' watchdogs
-  std::map<int, std::int64_t> last;  // by rank
-  int first = 0;                     // how many groups were told of before
-  std::int64_t least = 0;
-  QuotedLine line;  // of the rank that had queued the least
+struct QueuedWork {  // of one process group, by its ranks' watchdogs
+  struct Last {
+    std::int64_t enqueued = 0, completed = 0;
+  };
+  std::map<int, Last> last;  // by rank
+  int first = 0;             // how many groups were told of before
+  std::int64_t least = 0;    // enqueued
+  QuotedLine line;           // of the rank that had queued the least
 
-  void add(int rank, std::int64_t work, const QuotedLine& told);
+  void add(int rank, const Last& work, const QuotedLine& told);
 };
 
 struct JobLimit {  // as the job's script or Slurm tells at its start

@@ -58,7 +58,7 @@ void note_context(std::string_view body, Findings& findings) {
 bool note_limit(std::string_view body, const SeenLine& line, Findings& findings) {
   JobLimit limit = {.line = quoted(line)};
   if (const auto end = behind(body, "EndTime=")) limit.end = time_at(*end);
-  for (const char* key : {"TimeLimit=", "--time=", "#SBATCH -t ", "ime limit", "imelimit"})
+  for (const char* key : {"TimeLimit=", "--time=", "#SBATCH -t ", "ime limit"})
     if (const auto rest = behind(body, key); rest && limit.seconds == 0) {
       const std::size_t at = rest->find_first_not_of(" :=");
       limit.seconds = seconds_of_limit(rest->substr(std::min(at, rest->size())));
@@ -93,11 +93,13 @@ void note_artifacts(const SeenLine& line, Findings& findings) {
 void note_enqueued(const LineMarks& marks, const SeenLine& line, Findings& findings) {
   const std::size_t at = marks.body.find("ast enqueued");
   const auto work = number_after(marks.body.substr(at), "work");
+  const auto completed = number_after(behind(marks.body, "ast completed").value_or(""), "work");
   const std::size_t group = marks.body.find("[PG "), end = marks.body.find(" Rank", group);
   if (!work || !marks.rank || findings.enqueued.size() >= kMostGroups) return;
   const std::string name(group == std::string_view::npos ? "" : marks.body.substr(group, end - group));
   const QueuedWork next = {.last = {}, .first = static_cast<int>(findings.enqueued.size()), .least = 0, .line = {}};
-  findings.enqueued.try_emplace(name, next).first->second.add(*marks.rank, *work, quoted(line));
+  findings.enqueued.try_emplace(name, next)
+      .first->second.add(*marks.rank, {*work, completed.value_or(*work)}, quoted(line));
 }
 
 // "Rank 1 failed to pass monitoredBarrier", and Gloo's keys in the store, which end with the rank that did not come.

@@ -56,8 +56,7 @@ constexpr Rule kRun[] = {
     {"EndTime=", Sign::JobLimit},
     {"--time=", Sign::JobLimit},
     {"#SBATCH -t ", Sign::JobLimit},
-    {"ime limit", Sign::JobLimit},
-    {"imelimit", Sign::JobLimit},
+    {"ime limit", Sign::JobLimit, nullptr, "rror"},
     {"using world size: ", Sign::RunStarts},
     {"restart worker group", Sign::RunStarts},          // torchrun --max-restarts
     {"Starting with JobEnvironment", Sign::RunStarts},  // submitit

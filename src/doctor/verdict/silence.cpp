@@ -26,19 +26,25 @@ std::set<int> known_ranks(const Findings& findings) {
 }
 
 // Watchdogs tell how many collectives their ranks had queued. Those that queued the fewest in their group are behind,
-// if they are the smaller part of it. Several groups may stall; the first one that timed out counts.
+// if they are the smaller part of it and had not queued what the others wait in. Several groups may stall; the first
+// one that timed out counts.
 Silence rank_behind(const Findings& findings) {
   std::map<std::string, QueuedWork> groups = findings.enqueued;
   if (groups.empty())  // then by what they wait in
     for (const CollectiveWork& work : findings.works)
-      groups[work.group].add(work.rank, work.sequence, {work.place, work.text});
+      groups[work.group].add(work.rank, {work.sequence, work.sequence - 1}, {work.place, work.text});
   const QueuedWork* best = nullptr;
   std::vector<int> behind;
   for (const auto& [name, queued] : groups) {
     std::vector<int> ranks;
-    for (const auto& [rank, work] : queued.last)
-      if (work == queued.least) ranks.push_back(rank);
-    if (2 * ranks.size() < queued.last.size() && (!best || queued.first < best->first)) best = &queued, behind = ranks;
+    bool others_wait = true;
+    for (const auto& [rank, work] : queued.last) {
+      const bool is_least = work.enqueued == queued.least;
+      if (is_least) ranks.push_back(rank);
+      others_wait = others_wait && (is_least || work.completed >= queued.least);
+    }
+    const bool are_behind = others_wait && 2 * ranks.size() < queued.last.size();
+    if (are_behind && (!best || queued.first < best->first)) best = &queued, behind = ranks;
   }
   if (!best) return {};
   return {behind.front(),

@@ -169,10 +169,12 @@ const Finding* Suspects::told_after(const Finding& vague) const {
   if (is_unspecific_failure(vague)) return told_before(vague);
   if (!by_nccl && !by_container && !says_nothing && !by_ascend && !by_shared_memory) return &vague;
   const Finding* cause = earliest([&](const Finding& f) {
+    const std::uint64_t from = by_shared_memory ? vague.place.line - std::min(vague.place.line, kLinesAfter)
+                                                : vague.place.line + 1;  // NCCL warns before it fails
     return is_strong_cause(f) && f.sign != vague.sign && !(by_container && f.traceback) &&
            !(by_shared_memory && f.sign != Sign::TooManyFiles) &&
-           (f.rank == vague.rank || ((by_ascend || by_nccl) && !f.rank)) && f.place.file == vague.place.file &&
-           f.place.line > vague.place.line && f.place.line <= vague.place.line + kLinesAfter;
+           (f.rank == vague.rank || ((by_ascend || by_nccl || by_shared_memory) && !f.rank)) &&
+           f.place.file == vague.place.file && f.place.line >= from && f.place.line <= vague.place.line + kLinesAfter;
   });
   return cause ? cause : &vague;
 }
