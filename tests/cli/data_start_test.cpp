@@ -89,8 +89,7 @@ TEST_F(DataStart, APathThatIsNotADataSet) {
               AllOf(HasSubstr("none' does not exist"), HasSubstr("where: command line, --data-path (data.path)\n")));
   fs::create_directories(in_folder("tars"));
   EXPECT_THAT(refusal({"--data-path", in_folder("tars")}),
-              AllOf(HasSubstr("tars' is not a prepared data set"),
-                    HasSubstr("run `braid data prepare " + in_folder("tars") + "`")));
+              HasSubstr("tars' has no .tar files: it is empty"));
   EXPECT_THAT(
       refusal({"--data.split", "tets"}),
       AllOf(HasSubstr("there is no split 'tets'"), HasSubstr("choose one of: train, val"), HasSubstr("--data.split")));
