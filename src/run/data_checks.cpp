@@ -81,15 +81,16 @@ class DataCheck {
   void check_split(DataUse use) {
     if (has_problem("data.path")) return;
     const LaneSetOptions options = lane_set_options(recipe_, topology_, recipe_.train.seed, use);
+    const char* keys = use == DataUse::Training ? "data.path data.split" : "data.path data.valid_split";
     std::shared_ptr<const Blend> blend;
-    attempt(use == DataUse::Training ? "data.path data.split" : "data.path data.valid_split", [&] {
+    attempt(keys, [&] {
       blend = open_blend(options.data.path, options.split);
       if (Problems problems = unreadable_leaves(*blend, options.data.fields); !problems.empty())
         throw ConfigError(std::move(problems));
     });
     if (blend) attempt("loader.lanes loader.num_workers", [&] { check_lanes(blend, options); });
     if (blend)
-      for (Problem& problem : unreadable_shards(*blend)) add(std::move(problem));
+      for (const Problem& problem : unreadable_shards(*blend)) add({problem.what, keys, problem.fix});
     (use == DataUse::Training ? blend_ : found_.evaluated) = std::move(blend);
   }
 

@@ -40,7 +40,7 @@ std::vector<Problem> unreadable_shards(const Blend& blend) {
                                    counted(std::ssize(shards), "shard"), leaf.data.path,
                                    fmt::join(std::span(errors).first(std::min(errors.size(), kMostNamed)), "; "));
     if (errors.size() > kMostNamed) what += fmt::format("; and {} more", errors.size() - kMostNamed);
-    problems.push_back({what, "data.path",
+    problems.push_back({what, "",
                         fmt::format("restore the files, or leave the shards out: list them as `exclude` in '{}/{}/"
                                     "split.yaml'; `braid data prepare --force` writes indices again",
                                     leaf.data.path, kMetaFolder)});

@@ -175,7 +175,7 @@ TEST_F(DataStart, SamplesOfWhichNoneCanBeUsed) {
                                                           R"({"messages": [{"role": "user", "content": "<video>"}]})"
                                                           "\n");
   ASSERT_EQ(braid({"data", "prepare", lines}).exit_code, 0);
-  const std::string told = refusal({"--data-path", lines, "--lanes", "1", "--data.fields.conversation", "json[turns]"});
+  const std::string told = refusal({"--data-path", lines, "--loader.lanes", "1", "--data.fields.conversation", "json[turns]"});
   EXPECT_THAT(told,
               AllOf(HasSubstr("none of 2 samples that were looked at can be used"), HasSubstr("no 'json[turns]'")));
 }

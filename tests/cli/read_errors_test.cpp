@@ -43,7 +43,7 @@ const std::vector<Layout>& layouts() {
   static const std::vector<Layout> all = {
       {{}, {0, 1}},
       {{"--llm-dp", "2"}, {0, 1, 2}},
-      {{"--encoder-dp", "2", "--llm-tp", "2"}, {0, 1, 2}},
+      {{"--encoder-dp", "2", "--llm-tp", "2", "--micro-batch-size", "2"}, {0, 1, 2}},
       {{"--topology.colocated", "true", "--encoder-dp", "2", "--llm-dp", "2"}, {0, 1}},
   };
   return all;
