@@ -250,7 +250,7 @@ def test_audio_is_its_definition(tmp_path):
 
 @pytest.mark.parametrize("family, settings, blamed", [
     ("llama", {"layers": 0}, "layers=0"),
-    ("clip", {"image_side": 30, "patch": 7}, "image_side=30"),
+    ("clip", {"feature_layer": 99}, "feature_layer=99"),
     ("audio", {"heads": 3}, "heads=3"),
     ("audio", {"head": 4}, "head"),
 ])

@@ -350,7 +350,7 @@ def test_missing_model(tmp_path):
 
 
 def test_tp_that_does_not_divide(copy, tmp_path):
-    assert_names(refusal(tmp_path, copy, SOUND, "--tp 3"), "tp=3", "1, 2")
+    assert_names(refusal(tmp_path, copy, SOUND, "--tp 3"), "tp=3", "use tp=2")
 
 
 BAD_INPUTS = {
