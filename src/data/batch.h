@@ -49,7 +49,8 @@ struct EncoderBatch {
   std::vector<Extent> extents;          // by item
   std::vector<std::int64_t> sample_of;  // by item, on the leader: which of the replica's samples has it, ascending
   std::vector<bool> damaged{};  // by item, on the leader: its values could not be read and are zeros; empty: none
-  std::vector<SequenceIdentity> identities{};  // by sample, on the leader; empty: the data set has nothing for the encoder
+  std::vector<SequenceIdentity>
+      identities{};  // by sample, on the leader; empty: the data set has nothing for the encoder
 };
 
 template <class Batch>

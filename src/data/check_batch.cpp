@@ -51,9 +51,8 @@ void check_sequences_of_items(const LanguageBatch& batch, std::int64_t samples) 
 }
 
 void check_identities(const std::vector<SequenceIdentity>& identities, std::int64_t samples) {
-  expect(std::ssize(identities) == samples && std::ranges::none_of(identities, [](const SequenceIdentity& identity) {
-           return identity.hash == 0;
-         }),
+  expect(std::ssize(identities) == samples &&
+             std::ranges::none_of(identities, [](const SequenceIdentity& identity) { return identity.hash == 0; }),
          "a batch identifies {} sequences, but has {}", identities.size(), samples);
 }
 

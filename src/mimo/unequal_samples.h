@@ -15,8 +15,8 @@ struct SampleHolder {
   std::vector<std::string> samples{};  // SequenceIdentity::samples, on that rank; empty on others
 };
 
-// Collective over `world`. Throws the same DataError on every rank: the first sample in which the two holders of sequence
-// `sequence` of the run differ, its lane and shard as each of them has it, and both ranks.
+// Collective over `world`. Throws the same DataError on every rank: the first sample in which the two holders of
+// sequence `sequence` of the run differ, its lane and shard as each of them has it, and both ranks.
 [[noreturn]] void refuse_unequal_samples(const Group& world, std::int64_t sequence, SampleHolder language,
                                          SampleHolder encoder);
 

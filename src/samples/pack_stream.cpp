@@ -87,8 +87,8 @@ void PackStream::select() {
   unpacked_.clear();
 }
 
-// Nothing for samples that are skipped. Only what every rank sees alike may be skipped: the pictures of a sample are read
-// by another rank than its text.
+// Nothing for samples that are skipped. Only what every rank sees alike may be skipped: the pictures of a sample are
+// read by another rank than its text.
 std::optional<ReadSample> PackStream::read(const SampleRef& ref) {
   const Shard& shard = sources_.reader.shard_of(ref);
   try {
@@ -132,11 +132,11 @@ std::vector<ReadSample> PackStream::read_saved(StateReader& state) {
   std::vector<ReadSample> samples = read_all(refs);
   for (std::size_t i = 0; i < refs.size(); ++i)
     if (i >= samples.size() || samples[i].ref != refs[i])
-      throw DataError(
-          fmt::format("sample {} of shard {} was waiting to be packed when the checkpoint was saved, but cannot be used "
-                      "now ({}): the data set has changed; restore it, or start with checkpoint.load_data=false",
-                      sources_.reader.name_of(refs[i]), in_quotes(sources_.reader.shard_of(refs[i]).name),
-                      sources_.bad.why_none_is_left()));
+      throw DataError(fmt::format(
+          "sample {} of shard {} was waiting to be packed when the checkpoint was saved, but cannot be used "
+          "now ({}): the data set has changed; restore it, or start with checkpoint.load_data=false",
+          sources_.reader.name_of(refs[i]), in_quotes(sources_.reader.shard_of(refs[i]).name),
+          sources_.bad.why_none_is_left()));
   return samples;
 }
 

@@ -12,7 +12,8 @@ namespace braid {
 struct ReadSample;
 
 struct SequenceIdentity {
-  // Of what every reader of the sequence must agree on. It has 53 bits, so that a double holds it exactly, and is not 0.
+  // Of what every reader of the sequence must agree on. It has 53 bits, so that a double holds it exactly, and is not
+  // 0.
   std::int64_t hash = 0;
   std::vector<std::string> samples{};  // for messages: lane, sample and shard
 };

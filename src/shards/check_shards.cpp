@@ -36,9 +36,9 @@ std::vector<Problem> unreadable_shards(const Blend& blend) {
     pool.run(shards.size(), [&](std::size_t i) { errors[i] = error_of(*shards[i]); });
     std::erase(errors, "");
     if (errors.empty()) continue;
-    std::string what = fmt::format("{} of {} of '{}' cannot be read: {}", errors.size(),
-                                   counted(std::ssize(shards), "shard"), leaf.data.path,
-                                   fmt::join(std::span(errors).first(std::min(errors.size(), kMostNamed)), "; "));
+    std::string what =
+        fmt::format("{} of {} of '{}' cannot be read: {}", errors.size(), counted(std::ssize(shards), "shard"),
+                    leaf.data.path, fmt::join(std::span(errors).first(std::min(errors.size(), kMostNamed)), "; "));
     if (errors.size() > kMostNamed) what += fmt::format("; and {} more", errors.size() - kMostNamed);
     problems.push_back({what, "",
                         fmt::format("restore the files, or leave the shards out: list them as `exclude` in '{}/{}/"

@@ -60,9 +60,10 @@ auto SampleReader::with_retries(const SampleRef& ref, const Read& read) {
     close(ref);
     if (retries_.pauses.empty()) throw;
     has_given_up_ = true;
-    throw ReadError(fmt::format("{} (tried {} times); this is an error of the file system, not of a sample: check the "
-                                "disk or its server, then start the run again",
-                                e.what(), retries_.pauses.size() + 1));
+    throw ReadError(
+        fmt::format("{} (tried {} times); this is an error of the file system, not of a sample: check the "
+                    "disk or its server, then start the run again",
+                    e.what(), retries_.pauses.size() + 1));
   }
 }
 

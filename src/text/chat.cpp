@@ -74,34 +74,39 @@ ChatEncoder::ChatEncoder(const Tokenizer& tokenizer, const std::string& format, 
   template_.emplace(*source, fmt::format("chat template of {}", tokenizer.where()), now);
   if (const auto& for_tools = tokenizer.settings().tool_template)
     tool_template_.emplace(*for_tools, fmt::format("chat template for tools of {}", tokenizer.where()), now);
-  without_images_ = choose_content("one", {Content::Text, Content::Parts, Content::PartsOfUsers});
+  without_images_ =
+      choose_content("one", {Content::Text, Content::Parts, Content::PartsExceptSystem, Content::PartsOfUsers});
   // A template with a branch for parts writes the text around an image that the model was made for. Tags of the recipe
   // replace that text.
-  with_images_ =
-      image_tags.empty()
-          ? choose_content(image_ + "one", {Content::Parts, Content::PartsOfUsers, Content::Text, Content::TextParts})
-          : choose_content(image_ + "one", {Content::Text, Content::Parts, Content::PartsOfUsers, Content::TextParts});
+  with_images_ = image_tags.empty()
+                     ? choose_content(image_ + "one", {Content::Parts, Content::PartsExceptSystem,
+                                                       Content::PartsOfUsers, Content::Text, Content::TextParts})
+                     : choose_content(image_ + "one", {Content::Text, Content::Parts, Content::PartsExceptSystem,
+                                                       Content::PartsOfUsers, Content::TextParts});
 }
 
-// Whether the template writes each text, and the image once, if it gets the content like this.
-bool ChatEncoder::writes_all(const std::string& question, Content content) const {
-  const std::vector<ChatTurn> asked = {{"user", question}, {"assistant", "two"}};
-  std::vector<ChatTurn> with_system = asked;  // which some templates need
-  with_system.insert(with_system.begin(), {"system", "three"});
+// Whether the template writes each text, and the image once, if it gets the content like this. A template that expects
+// a text may write a list of parts as Python does.
+bool ChatEncoder::writes_all(const std::vector<ChatTurn>& turns, Content content) const try {
   const auto count = [&](const std::string& text) { return split_text(text, &image_token_, -1).size(); };
-  for (const std::vector<ChatTurn>& turns : {asked, with_system}) try {
-      std::int64_t steps = kMostSteps;
-      const TemplateText written = render_template(turns, {}, /*generation_prompt=*/false, content, steps);
-      if (!missing_turn(turns, written, image_token_) && count(written.text) == count(question)) return true;
-    } catch (const DataError&) {
-    }
+  std::int64_t steps = kMostSteps;
+  const TemplateText written = render_template(turns, {}, /*generation_prompt=*/false, content, steps);
+  return !missing_turn(turns, written, image_token_) && written.text.find("'type': 'text'") == std::string::npos &&
+         count(written.text) == count(turns[turns.size() - 2].text);
+} catch (const DataError&) {
   return false;
 }
 
+// Some templates need a system turn, some refuse one; those that take both must write both.
 ChatEncoder::Content ChatEncoder::choose_content(const std::string& question,
                                                  const std::vector<Content>& choices) const {
+  const std::vector<ChatTurn> asked = {{"user", question}, {"assistant", "two"}};
+  std::vector<ChatTurn> with_system = asked;
+  with_system.insert(with_system.begin(), {"system", "three"});
   for (const Content content : choices)
-    if (writes_all(question, content)) return content;
+    if (writes_all(asked, content) && writes_all(with_system, content)) return content;
+  for (const Content content : choices)
+    if (writes_all(asked, content) || writes_all(with_system, content)) return content;
   return Content::Text;
 }
 
@@ -141,7 +146,9 @@ TemplateText ChatEncoder::render_template(const std::vector<ChatTurn>& turns, co
                                           bool generation_prompt, Content content, std::int64_t& steps) const {
   nlohmann::ordered_json messages = nlohmann::ordered_json::array();
   for (const ChatTurn& turn : turns) {
-    const bool has_parts = content == Content::PartsOfUsers ? turn.role == "user" : content != Content::Text;
+    const bool has_parts = content == Content::PartsOfUsers        ? turn.role == "user"
+                           : content == Content::PartsExceptSystem ? turn.role != "system"
+                                                                   : content != Content::Text;
     const std::string image = content == Content::TextParts ? "" : image_token_;
     messages.push_back(message_of(turn, has_parts ? parts_of(turn.text, image) : nlohmann::ordered_json(turn.text)));
   }

@@ -34,13 +34,13 @@ class ChatEncoder {
 
  private:
   // How a template gets the content of messages: as a text, or as a list of parts, as transformers' processors do.
-  enum class Content { Text, Parts, PartsOfUsers, TextParts };
+  enum class Content { Text, Parts, PartsExceptSystem, PartsOfUsers, TextParts };
 
   std::vector<ChatTurn> prepared(const std::vector<ChatTurn>& turns) const;
   // `steps` bounds the work of templates, see ChatTemplate.
   TemplateText render_template(const std::vector<ChatTurn>& turns, const TemplateInput& tools, bool generation_prompt,
                                Content content, std::int64_t& steps) const;
-  bool writes_all(const std::string& question, Content content) const;
+  bool writes_all(const std::vector<ChatTurn>& turns, Content content) const;
   Content choose_content(const std::string& question, const std::vector<Content>& choices) const;
   Content content_of(const std::vector<ChatTurn>& turns) const;
   std::string filled(const std::string& frame, const std::string& role) const;

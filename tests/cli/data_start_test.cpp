@@ -88,8 +88,7 @@ TEST_F(DataStart, APathThatIsNotADataSet) {
   EXPECT_THAT(refusal({"--data-path", in_folder("none")}),
               AllOf(HasSubstr("none' does not exist"), HasSubstr("where: command line, --data-path (data.path)\n")));
   fs::create_directories(in_folder("tars"));
-  EXPECT_THAT(refusal({"--data-path", in_folder("tars")}),
-              HasSubstr("tars' has no .tar files: it is empty"));
+  EXPECT_THAT(refusal({"--data-path", in_folder("tars")}), HasSubstr("tars' has no .tar files: it is empty"));
   EXPECT_THAT(
       refusal({"--data.split", "tets"}),
       AllOf(HasSubstr("there is no split 'tets'"), HasSubstr("choose one of: train, val"), HasSubstr("--data.split")));
@@ -175,7 +174,8 @@ TEST_F(DataStart, SamplesOfWhichNoneCanBeUsed) {
                                                           R"({"messages": [{"role": "user", "content": "<video>"}]})"
                                                           "\n");
   ASSERT_EQ(braid({"data", "prepare", lines}).exit_code, 0);
-  const std::string told = refusal({"--data-path", lines, "--loader.lanes", "1", "--data.fields.conversation", "json[turns]"});
+  const std::string told =
+      refusal({"--data-path", lines, "--loader.lanes", "1", "--data.fields.conversation", "json[turns]"});
   EXPECT_THAT(told,
               AllOf(HasSubstr("none of 2 samples that were looked at can be used"), HasSubstr("no 'json[turns]'")));
 }

@@ -88,9 +88,16 @@ class ReadErrors : public ::testing::Test {
 
   Finished train(const Trial& trial, Words flags, std::map<std::string, std::string> env = {}) const {
     fs::remove(folder_.path() + "/metrics.jsonl");
-    Words words = {"train", recipe_, "--data-path", set(), "--tokenizer-model", set() + "/tokenizer", "--metrics-file",
+    Words words = {"train",
+                   recipe_,
+                   "--data-path",
+                   set(),
+                   "--tokenizer-model",
+                   set() + "/tokenizer",
+                   "--metrics-file",
                    folder_.path() + "/metrics.jsonl"};
-    for (const Words& more : {layouts()[trial.layout].flags, flags}) words.insert(words.end(), more.begin(), more.end());
+    for (const Words& more : {layouts()[trial.layout].flags, flags})
+      words.insert(words.end(), more.begin(), more.end());
     if (trial.packs) words.insert(words.end(), {"--packing-buffer-size", "6"});
     return braid(words, env);
   }

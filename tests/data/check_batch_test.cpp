@@ -47,7 +47,8 @@ TEST(CheckBatch, OfText) {
 TEST(CheckBatch, OfMedia) {
   const EncoderConfig config = provider("tiny-vlm").encoders.at(0);
   const std::int64_t features = features_of(config.model);
-  const EncoderBatch good = {.values = at::zeros({10, features}), .extents = {{2, 2}, {2, 3}},
+  const EncoderBatch good = {.values = at::zeros({10, features}),
+                             .extents = {{2, 2}, {2, 3}},
                              .sample_of = {0, 1},
                              .identities = {identity_of_mock(0), identity_of_mock(1)}};
   check_batch(good, 2, config);

@@ -361,6 +361,9 @@ SHAPES = {  # template, what is added to the end of the conversation
                         "{% endif %}"), ""),
     "trims": (_loop("<|start|>{{ m.role }}\n{% if m.role == 'assistant' %}" + TAGS[0] + "{{ m.content | trim }}<|end|>\n" + TAGS[1] +
                     "{% else %}{{ m.content }}<|end|>\n{% endif %}", "{% if add_generation_prompt %}<|start|>assistant\n{% endif %}"), ""),
+    # The prompt goes on with a thought, which may begin as an answer does.
+    "thinks_in_the_prompt": (_loop(_USER + "<|user|>{{ m.content }}" + _ANSWER + "<|assistant|>\n" + _SAID + "<|end|>" + TAGS[1] + "{% endif %}",
+                                   "{% if add_generation_prompt %}<|assistant|>\n<think>\n{% endif %}"), ""),
     # Nothing is ever written after an answer: there is nothing to learn.
     "never_ends": (_loop("{{ m.role | upper }}: {% if m.role == 'assistant' %}" + _SAID + TAGS[1] + "{% else %}{{ m.content }}{% endif %}\n",
                          "{% if add_generation_prompt %}ASSISTANT: {% endif %}"), ""),
@@ -378,6 +381,9 @@ LISTS = {  # templates that read content as a list, or both ways; whether the im
     "both": _loop("<|start|>{{ m.role }}\n{% if m.role == 'assistant' %}" + TAGS[0] + "{% endif %}{% if m.content is string %}{{ m.content }}"
                   "{% else %}{% for p in m.content %}{% if p.type == 'image' or 'image' in p %}<|vision|><image><|vision_end|>{% elif 'text' in p %}"
                   "{{ p.text }}{% endif %}{% endfor %}{% endif %}<|end|>\n", "{% if add_generation_prompt %}<|start|>assistant\n{% endif %}"),
+    "lists_but_of_system": _loop("{% if m.role == 'system' %}<|start|>{{ m.content }}<|end|>{% elif m.role == 'user' %}<|user|>" + _PARTS +
+                                 _ANSWER + "<|assistant|>" + TAGS[0] + _PARTS + "<|end|>" + TAGS[1] + "{% endif %}",
+                                 "{% if add_generation_prompt %}<|assistant|>{% endif %}"),
     "lists_of_users": _loop(_USER + "[INST]" + _PARTS + "[/INST]" + _ANSWER + TAGS[0] + "{{ m.content + '</s>' }}" + TAGS[1] + "{% endif %}"),
 }
 # A tag inside a condition cannot be closed in another one.

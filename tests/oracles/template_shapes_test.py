@@ -63,7 +63,7 @@ def test_shapes(name, tmp_path):
     source, added = templates.SHAPES[name]
     folder, tokenizer = folder_of(tmp_path, source, stops=["<|stop|>"] if name == "always_prompts" else ())
     assert len(tokenizer.tokenize("assistant")) > 1
-    some = [TURNS[:2], TURNS[:4], TURNS]
+    some = [TURNS[:2], TURNS[:4], TURNS, [("user", "<end>"), ("assistant", "<thin>")]]
     if name == "no_prompt":
         some += [[["assistant", "Begin."], *TURNS[:2]]]
     for turns, ours in zip(some, probe(folder, some), strict=True):
@@ -81,9 +81,12 @@ def test_content_as_a_list(name, tmp_path):
     source = templates.LISTS[name]
     folder, tokenizer = folder_of(tmp_path, source)
     pictured = [["user", "<image>\nWhat, or <image>?"], ["assistant", "A star."], ["user", "And<image>"], ["assistant", "One."]]
-    for turns, ours in zip([pictured, TURNS[2:]], probe(folder, [pictured, TURNS[2:]]), strict=True):
-        as_list = {"both": turns is pictured, "lists_of_users": None}.get(name, True)
-        messages = [{"role": role, "content": parts(text) if as_list or (as_list is None and role == "user") else text} for role, text in turns]
+    talked = TURNS[2:]
+    if name == "lists_but_of_system":
+        pictured, talked = [["system", "Be brief."], *pictured], [["system", "Be brief."], *talked]
+    for turns, ours in zip([pictured, talked], probe(folder, [pictured, talked]), strict=True):
+        listed = {"both": ["user", "assistant"] if turns is pictured else [], "lists_of_users": ["user"]}.get(name, ["user", "assistant"])
+        messages = [{"role": role, "content": parts(text) if role in listed else text} for role, text in turns]
         tokens, targets = expected(tokenizer, source, messages)
         assert ours.get("tokens", ours) == tokens, turns
         if templates.TAGS[0] in source:

@@ -29,13 +29,15 @@ struct Settings {
   const bool is_active = !variable("BRAID_FAIL_RANK").empty() && variable("BRAID_FAIL_RANK") == variable("RANK");
   const std::string path = variable("BRAID_FAIL_PATH"), call = variable("BRAID_FAIL_CALL");
   const int error = std::atoi(variable("BRAID_FAIL_ERRNO").c_str());
-  const long from = std::atol(variable("BRAID_FAIL_FROM").c_str()), count = std::atol(variable("BRAID_FAIL_COUNT").c_str());
+  const long from = std::atol(variable("BRAID_FAIL_FROM").c_str()),
+             count = std::atol(variable("BRAID_FAIL_COUNT").c_str());
 };
 
 bool fails(const std::string& path, bool is_open) {
   static const Settings settings;
   static std::atomic<long> calls = 0;
-  if (!settings.is_active || (settings.call == "open") != is_open || path.find(settings.path) == path.npos) return false;
+  if (!settings.is_active || (settings.call == "open") != is_open || path.find(settings.path) == path.npos)
+    return false;
   const long call = calls++;
   if (call < settings.from || call >= settings.from + settings.count) return false;
   errno = settings.error;
@@ -50,7 +52,8 @@ int open_file(const char* name, const char* path, int flags, mode_t mode) {
 ssize_t read_file(const char* name, int fd, void* into, size_t size, off_t offset) {
   const auto real = next<ssize_t (*)(int, void*, size_t, off_t)>(name);
   char path[4096] = {};
-  if (::readlink(("/proc/self/fd/" + std::to_string(fd)).c_str(), path, sizeof(path) - 1) < 0) return real(fd, into, size, offset);
+  if (::readlink(("/proc/self/fd/" + std::to_string(fd)).c_str(), path, sizeof(path) - 1) < 0)
+    return real(fd, into, size, offset);
   if (!fails(path, /*is_open=*/false)) return real(fd, into, size, offset);
   static const std::string call = variable("BRAID_FAIL_CALL");
   if (call == "end") return 0;
