@@ -68,11 +68,12 @@ Trial draw(unsigned seed) {
   Trial trial{.layout = below(layouts().size()), .packs = below(2) == 0, .resumes = below(3) == 0};
   const std::vector<int>& leaders = layouts()[trial.layout].leaders;
   trial.rank = leaders[below(leaders.size())];
-  trial.call = std::vector<std::string>{"open", "read", "read", "end", "short"}[below(5)];
+  const bool lasts = seed % 3 == 0;
+  trial.call = std::vector<std::string>{"open", "read", "read", "end", "short"}[below(lasts ? 4 : 5)];
   trial.error = trial.call == "open" ? std::vector<int>{EMFILE, EIO, ESTALE, ENOMEM, ENOENT}[below(5)]
                                      : std::vector<int>{EIO, ESTALE, ENOMEM}[below(3)];
   trial.from = static_cast<long>(below(trial.call == "open" ? 8 : 60));
-  trial.count = below(3) == 0 ? 1000000 : static_cast<long>(1 + below(3));
+  trial.count = lasts ? 1000000 : static_cast<long>(1 + below(3));
   return trial;
 }
 
@@ -157,7 +158,7 @@ class ReadErrors : public ::testing::Test {
 
 TEST_F(ReadErrors, EndTheRunOrChangeNothing) {
   const char* given = std::getenv("BRAID_TRIALS");
-  const int trials = given ? std::atoi(given) : 6;
+  const int trials = given ? std::atoi(given) : 4;
   int ended = 0;
   for (int seed = 0; seed < trials; ++seed) ended += check(draw(static_cast<unsigned>(seed)));
   std::printf("%d of %d runs ended with the cause; the others had the losses of undisturbed runs\n", ended, trials);
