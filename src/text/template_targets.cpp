@@ -118,8 +118,10 @@ class SpanFinder {
     const std::string_view whole = text_.text, prompted = given->text;
     const std::size_t start = end_of_text_before(*given, prompted.size());
     const std::size_t common = common_length(whole.substr(before), prompted.substr(start));
-    // A prompt that goes on, with a thought, may by chance continue as the answer begins: it must be there as a whole.
-    if (before + common >= said) return start + common == prompted.size() ? before + common : said;
+    // A prompt that goes on, with a thought, may by chance continue as the answer begins: all of it must be there, but
+    // for the white space at its end.
+    if (before + common >= said)
+      return start + common >= strip_text(prompted, nullptr, false, true).size() ? before + common : said;
     // The answer has more before its text than the prompt gives: an empty thought, or a call of a tool.
     const std::optional<TemplateText> without = attempt(first_turns(i), false);
     const std::size_t shared = without ? common_length(without->text, prompted) : start;
