@@ -35,7 +35,7 @@ int become_tensor_program(char** argv) {
 }
 
 void add_commands(CLI::App& app, const std::vector<std::string>& command_line, int& exit_code) {
-  app.add_flag("--version", "Print the versions of braid and its libraries");
+  app.add_flag("--version")->description("Print the versions of braid and its libraries");
   // --help lists them in this order; the other program's commands are added only for that list.
   const auto add_name = [&](const braid::CommandName& command) { app.add_subcommand(command.name, command.help); };
   add_name(braid::kTrain);

@@ -68,8 +68,8 @@ void Bpe::read_merges(const JsonPlace& place) {
   for (std::size_t i = 0; i < count; ++i) {
     const auto [left, right] = read_merge(place[i]);
     if (right.size() < prefix_.size()) place[i].refuse("has a token that is shorter than continuing_subword_prefix");
-    merges_.put(known(left, i), known(right, i),
-                {static_cast<std::uint32_t>(i), known(left + right.substr(prefix_.size()), i)});
+    const std::uint32_t first = known(left, i), second = known(right, i);
+    merges_.put(first, second, {static_cast<std::uint32_t>(i), known(left + right.substr(prefix_.size()), i)});
   }
 }
 

@@ -119,7 +119,7 @@ TEST_F(HostileCheckpoint, OnlyRegularFilesAreRead) {
 // --- archives
 
 void append(std::string& bytes, std::uint64_t value, int size) {
-  for (int i = 0; i < size; ++i) bytes += static_cast<char>(value >> (8 * i));
+  for (int i = 0; i < size; ++i, value >>= 8) bytes += static_cast<char>(value);
 }
 
 struct ZipRecord {

@@ -212,9 +212,8 @@ TEST(Search, KeepsTheOrderOfADataSet) {
                               {"loader.lanes", "2"}});
   const auto replicas = [&](bool same_order) {
     std::vector<int> all;
-    for (const LanguageLayout& language :
-         LayoutSpace(recipe, {.gpus = 5, .ranks_per_node = 5, .same_data_order = same_order}).language())
-      all.push_back(language.split.dp);
+    const LayoutSpace space(recipe, {.gpus = 5, .ranks_per_node = 5, .same_data_order = same_order});
+    for (const LanguageLayout& language : space.language()) all.push_back(language.split.dp);
     return all;
   };
   EXPECT_THAT(replicas(true), AllOf(Contains(2), Not(Contains(4))));

@@ -42,11 +42,11 @@ std::string text_of(const Pack& pack) {
 class OwnLane {
  public:
   explicit OwnLane(const LaneSetOptions& options, int lane = 0)
-      : set_(options),
+      : fields_(options.data.fields),
+        set_(options),
         bad_(options.data.max_bad_samples, nullptr),
         pool_(options.loader.threads),
-        lane_({set_.blend, set_.reader, set_.sequences, options.data.fields, bad_, pool_}, options.loader, set_.order(),
-              lane) {}
+        lane_({set_.blend, set_.reader, set_.sequences, fields_, bad_, pool_}, options.loader, set_.order(), lane) {}
 
   std::string next() {
     const auto pack = lane_.next();
@@ -55,6 +55,7 @@ class OwnLane {
   PackLane* operator->() { return &lane_; }
 
  private:
+  SampleFields fields_;
   LaneSet set_;
   BadSamples bad_;
   WorkerPool pool_;
