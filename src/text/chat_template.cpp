@@ -109,9 +109,14 @@ class Rendering {
         set(statement, frame);
         break;
       case StatementKind::Macro:
-        frame.variables[statement.text] =
-            TemplateFunction{statement.text, &macros_.emplace_back(TemplateMacro{&statement, &frame})};
+        frame.variables[statement.text] = macro(statement, frame);
         break;
+      case StatementKind::Call: {
+        TemplateArguments given = arguments(*statement.value, frame);
+        given.named.emplace_back("caller", macro(statement, frame));
+        write(to_text_with_origins(call(*statement.value, given, frame)), out);
+        break;
+      }
       case StatementKind::Body:
         return execute(statement.body, frame, out);
       case StatementKind::Break:
@@ -222,7 +227,7 @@ class Rendering {
       case ExpressionKind::Slice:
         return slice(expression, frame);
       case ExpressionKind::Call:
-        return call(expression, frame);
+        return call(expression, arguments(expression, frame), frame);
       case ExpressionKind::Filter:
         return builtins_.filter(expression.text, part(0), arguments(expression, frame));
       case ExpressionKind::Test:
@@ -235,6 +240,8 @@ class Rendering {
       case ExpressionKind::Conditional:
         if (part(1).truth()) return part(0);
         return expression.parts[2] ? part(2) : TemplateValue(TemplateUndefined{"a condition without else"});
+      case ExpressionKind::Unpacked:
+        throw DataError("'*' is not before an argument of a call");
     }
     return {};
   }
@@ -278,25 +285,33 @@ class Rendering {
 
   TemplateArguments arguments(const TemplateExpression& expression, Frame& frame) {
     TemplateArguments values;
-    for (std::size_t i = 1; i < expression.parts.size(); ++i)
-      values.positional.push_back(evaluate(*expression.parts[i], frame));
+    for (std::size_t i = 1; i < expression.parts.size(); ++i) {
+      const TemplateExpression& part = *expression.parts[i];
+      if (part.kind != ExpressionKind::Unpacked) {
+        values.positional.push_back(evaluate(part, frame));
+        continue;
+      }
+      for (const TemplateValue& item : builtins_.items_of(evaluate(*part.parts[0], frame)))
+        values.positional.push_back(item);
+    }
     for (const auto& [name, value] : expression.named) values.named.emplace_back(name, evaluate(*value, frame));
     return values;
   }
 
-  TemplateValue call(const TemplateExpression& expression, Frame& frame) {
+  TemplateFunction macro(const TemplateStatement& statement, Frame& frame) {
+    return {statement.text, &macros_.emplace_back(TemplateMacro{&statement, &frame})};
+  }
+
+  TemplateValue call(const TemplateExpression& expression, const TemplateArguments& given, Frame& frame) {
     const TemplateExpression& callee = *expression.parts[0];
-    if (callee.kind == ExpressionKind::Attribute) {
-      const TemplateValue self = evaluate(*callee.parts[0], frame);
-      return builtins_.method(self, callee.text, arguments(expression, frame));
-    }
+    if (callee.kind == ExpressionKind::Attribute)
+      return builtins_.method(evaluate(*callee.parts[0], frame), callee.text, given);
     const TemplateValue target = evaluate(callee, frame);
     const auto* function = target.get<TemplateFunction>();
     if (!function)
       throw DataError(fmt::format("{} is not a function",
                                   callee.kind == ExpressionKind::Name ? in_quotes(callee.text) : target.type_name()));
-    if (function->macro) return call_macro(*function->macro, arguments(expression, frame));
-    return builtins_.function(function->name, arguments(expression, frame));
+    return function->macro ? call_macro(*function->macro, given) : builtins_.function(function->name, given);
   }
 
   TemplateValue call_macro(const TemplateMacro& macro, const TemplateArguments& given) {
@@ -314,6 +329,7 @@ class Rendering {
                               : i >= without_default ? evaluate(*statement.defaults[i - without_default], frame)
                                                      : TemplateValue(TemplateUndefined{name});
     }
+    if (const TemplateValue* caller = given.find(SIZE_MAX, "caller")) frame.variables["caller"] = *caller;
     TemplateText text;
     execute(statement.body, frame, text);
     return TemplateValue(std::move(text));

@@ -26,6 +26,7 @@ struct TemplateExpression {
     Unary,        // text: not, -, +
     Binary,       // text: the operator
     Conditional,  // parts[0] if parts[1] else parts[2], which may be null
+    Unpacked,     // *parts[0], among the arguments of a call
   };
   Kind kind;
   int line = 0;
@@ -47,6 +48,7 @@ struct TemplateStatement {
     For,     // names in value if condition: body, otherwise
     Set,     // names (one: a variable; two: namespace and item if is_item) = value, or body if value is null
     Macro,   // text (names, defaults): body
+    Call,    // value is a call of a macro, which calls the body as caller(names, defaults)
     Body,    // body, without an effect of its own
     Break,
     Continue,

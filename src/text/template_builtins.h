@@ -47,6 +47,7 @@ class TemplateBuiltins {
 
   // The values that a loop visits: items of a list, keys of a mapping, characters of a string.
   TemplateList items_of(const TemplateValue& value);
+  TemplateList items_if_any(const TemplateValue& value);
   TemplateValue attribute(const TemplateValue& value, const std::string& name) const;
   TemplateValue slice(const TemplateValue& value, const TemplateValue* begin, const TemplateValue* end,
                       const TemplateValue* step);

@@ -197,6 +197,11 @@ TemplateValue TemplateBuiltins::dict_sorted(const TemplateValue& value, const Te
   return keep(std::move(pairs));
 }
 
+// Jinja's filters that go through a list take none, 0 and false for an empty one.
+TemplateList TemplateBuiltins::items_if_any(const TemplateValue& value) {
+  return value.truth() ? items_of(value) : TemplateList{};
+}
+
 // selectattr("role", "equalto", "user") and the like.
 TemplateValue TemplateBuiltins::select(const std::string& name, const TemplateValue& value,
                                        const TemplateArguments& arguments) {
@@ -211,7 +216,7 @@ TemplateValue TemplateBuiltins::select(const std::string& name, const TemplateVa
   if (by_attribute) take(attribute_name);
   take(test_name);
   TemplateList chosen;
-  for (const TemplateValue& item : items_of(value)) {
+  for (const TemplateValue& item : items_if_any(value)) {
     const TemplateValue tested = by_attribute ? attribute(item, attribute_name) : item;
     if ((test_name.empty() ? tested.truth() : test(test_name, tested, rest)) == keeps) chosen.push_back(item);
   }
@@ -223,13 +228,13 @@ TemplateValue TemplateBuiltins::map(const TemplateValue& value, const TemplateAr
   TemplateArguments rest = arguments;
   TemplateList results;
   if (const TemplateValue* by = arguments.find(SIZE_MAX, "attribute")) {
-    for (const TemplateValue& item : items_of(value)) results.push_back(attribute(item, text_of(*by, "map")));
+    for (const TemplateValue& item : items_if_any(value)) results.push_back(attribute(item, text_of(*by, "map")));
     return keep(std::move(results));
   }
   const std::string name = text_of(needed_argument(arguments, 0, "filter", "map"), "map");
   if (name == "map") throw DataError("map inside map is not supported");
   rest.positional.erase(rest.positional.begin());
-  for (const TemplateValue& item : items_of(value)) results.push_back(filter(name, item, rest));
+  for (const TemplateValue& item : items_if_any(value)) results.push_back(filter(name, item, rest));
   return keep(std::move(results));
 }
 

@@ -98,6 +98,10 @@ void TemplateExpressionParser::arguments(TemplateExpression& call) {
       Expression value = expression();
       call.depth = std::max(call.depth, value->depth + 1);
       call.named.emplace_back(name, std::move(value));
+    } else if (skip_operator("*")) {
+      Expression items = make(Kind::Unpacked);
+      add(*items, expression());
+      add(call, std::move(items));
     } else {
       add(call, expression());
     }

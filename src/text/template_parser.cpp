@@ -65,6 +65,8 @@ class Parser {
       parse_set(made);
     } else if (word == "macro") {
       parse_macro(made);
+    } else if (word == "call") {
+      parse_call(made);
     } else if (word == "generation") {  // marks what an assistant says; it renders as its body
       end_statement();
       made.body = statements({"endgeneration"});
@@ -74,8 +76,10 @@ class Parser {
       made.kind = word == "break" ? Kind::Break : Kind::Continue;
       end_statement();
     } else {
-      in_.refuse(fmt::format("the tag {} is not supported; known: if, for, set, macro, generation, break, continue",
-                             in_quotes(word)));
+      in_.refuse(
+          fmt::format("the tag {} is not supported; known: if, for, set, macro, call, generation, break, "
+                      "continue",
+                      in_quotes(word)));
     }
     return made;
   }
@@ -139,6 +143,27 @@ class Parser {
   void parse_macro(TemplateStatement& made) {
     made.kind = Kind::Macro;
     made.text = in_.expect_identifier();
+    parse_parameters(made);
+    end_statement();
+    made.body = statements({"endmacro"});
+    in_.take();
+    if (in_.token().kind == TokenKind::Name) in_.take();  // endmacro may repeat the name
+    end_statement();
+  }
+
+  void parse_call(TemplateStatement& made) {
+    made.kind = Kind::Call;
+    made.text = "caller";
+    if (in_.is_operator("(")) parse_parameters(made);
+    made.value = in_.expression();
+    if (made.value->kind != TemplateExpression::Kind::Call) in_.refuse("the tag 'call' needs a call of a macro");
+    end_statement();
+    made.body = statements({"endcall"});
+    in_.take();
+    end_statement();
+  }
+
+  void parse_parameters(TemplateStatement& made) {
     in_.expect_operator("(");
     while (!in_.is_operator(")")) {
       made.names.push_back(in_.expect_identifier());
@@ -149,11 +174,6 @@ class Parser {
       if (!in_.is_operator(")")) in_.expect_operator(",");
     }
     in_.expect_operator(")");
-    end_statement();
-    made.body = statements({"endmacro"});
-    in_.take();
-    if (in_.token().kind == TokenKind::Name) in_.take();  // endmacro may repeat the name
-    end_statement();
   }
 
   TemplateExpressionParser in_;

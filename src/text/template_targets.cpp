@@ -125,12 +125,13 @@ class SpanFinder {
     // The answer has more before its text than the prompt gives: an empty thought, or a call of a tool.
     const std::optional<TemplateText> without = attempt(first_turns(i), false);
     const std::size_t shared = without ? common_length(without->text, prompted) : start;
-    const std::string_view prompt = prompted.substr(std::max(shared, start));
+    const std::string prompt = strip_text(prompted.substr(std::max(shared, start)), nullptr, true, false);
     if (prompt.empty()) return first_own(before, common, said);
-    // The turn before may end differently when it is the last, so the prompt is searched.
+    // The turn before may end differently when it is the last, or the prompt be indented differently, so it is
+    // searched.
     Range found{before, before};
     for (std::size_t at = before; at < said; ++at) {
-      const std::size_t length = common_length(whole.substr(at), prompt);
+      const std::size_t length = common_length(whole.substr(at, said - at), prompt);
       if (length >= found.end - found.begin) found = {at, at + length};
     }
     const std::size_t least = tokenizer_.bytes(tokenizer_.encode(prompt).front()).size();
@@ -175,8 +176,27 @@ class SpanFinder {
       return text.size();
     const std::string_view gap = std::string_view(asked->text).substr(said, question->begin - said);
     if (is_ended) return said + common_end(tail, gap);
-    if (gap.starts_with(tail)) text += gap.substr(tail.size(), first_end(gap.substr(tail.size()), is_blank(tail)));
+    if (gap.starts_with(tail) && !begins_turn(gap.substr(tail.size())))
+      text += gap.substr(tail.size(), first_end(gap.substr(tail.size()), is_blank(tail)));
     return text.size();
+  }
+
+  // Whether the first special token is one that turns begin with and that is no stop token.
+  bool begins_turn(std::string_view text) const {
+    for (const int id : tokenizer_.encode(text))
+      if (is_end(id)) return !tokenizer_.is_stop(id) && (opens(id) || id == last_before_question());
+    return false;
+  }
+  // The last special token before the first question.
+  std::optional<int> last_before_question() const {
+    const auto first =
+        std::find_if(turns_.begin(), turns_.end(), [](const ChatTurn& turn) { return turn.role == "user"; });
+    const auto question = range_of(text_, static_cast<std::size_t>(first - turns_.begin()));
+    if (!question) return std::nullopt;
+    std::optional<int> last;
+    for (const int id : tokenizer_.encode(std::string_view(text_.text).substr(0, question->begin)))
+      if (is_end(id)) last = id;
+    return last;
   }
 
   // Whether the template writes a generation prompt that nobody asked for.
@@ -219,13 +239,19 @@ class SpanFinder {
   }
 
   // The length of what both begin with, in whole tokens of the first if they differ there. What begins the next turn
-  // does not count.
+  // does not count: a token that turns begin with, unless nothing else ends the answer, and text after a special token.
   std::size_t common_end(std::string_view a, std::string_view b) const {
     const std::size_t common = common_length(a, b);
     if (common == a.size() || common == b.size()) return common;
     std::size_t end = 0;
-    for (const Token& token : tokens_of(a.substr(0, common + kLongestMarker)))
-      if (token.end <= common && !opens(token.id)) end = token.end;
+    bool has_ended = false;
+    for (const Token& token : tokens_of(a.substr(0, common + kLongestMarker))) {
+      if (token.end > common) break;
+      const bool is_first = is_blank(a.substr(0, end));
+      if (is_end(token.id) ? opens(token.id) && !is_first : has_ended && !is_blank(tokenizer_.bytes(token.id))) break;
+      has_ended = has_ended || is_end(token.id);
+      end = token.end;
+    }
     return end;
   }
 

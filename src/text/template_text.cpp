@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/strings.h"
 #include "base/utf8.h"
 #include "text/unicode.h"
 
@@ -39,8 +40,7 @@ std::vector<std::string> split_at_white_space(std::string_view text, std::int64_
 
 void refuse_other_alphabets(std::string_view text) {
   for (const char c : text)
-    if (static_cast<unsigned char>(c) >= 0x80)
-      throw DataError("changing the case of text beyond ASCII is not supported");
+    if (static_cast<unsigned char>(c) >= 0x80) throw DataError("upper case of text beyond ASCII is not supported");
 }
 
 }  // namespace
@@ -84,23 +84,34 @@ std::string upper_text(std::string text) {
   return text;
 }
 
-std::string lower_text(std::string text) {
-  refuse_other_alphabets(text);
-  for (char& c : text)
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  return text;
+std::string lower_text(std::string_view text) {
+  constexpr std::uint32_t kSigma = 0x3a3;  // its lower case depends on what follows
+  std::string result;
+  for (std::size_t length; !text.empty(); text.remove_prefix(length)) {
+    length = length_at(text);
+    std::string_view rest = text;
+    const auto code = take_character(rest);
+    const std::size_t before = result.size();
+    if (code)
+      append_lowercase(result, *code);
+    else
+      result += text[0];
+    if (code == kSigma || result.size() - before != length)
+      throw DataError(fmt::format("the lower case of {} is not supported", in_quotes(text.substr(0, length))));
+  }
+  return result;
 }
 
 std::string title_text(std::string_view text) {
-  std::string result = lower_text(std::string(text));
+  refuse_other_alphabets(text);
+  std::string result = lower_text(text);
   for (std::size_t i = 0; i < result.size(); ++i)
     if (i == 0 || !is_ascii_letter(result[i - 1])) result[i] = upper_text(result.substr(i, 1))[0];
   return result;
 }
 
 std::string capitalize_text(std::string_view text) {
-  return upper_text(std::string(text.substr(0, 1))) +
-         lower_text(std::string(text.substr(std::min<std::size_t>(1, text.size()))));
+  return upper_text(std::string(text.substr(0, 1))) + lower_text(text.substr(std::min<std::size_t>(1, text.size())));
 }
 
 std::string replace_text(std::string_view text, std::string_view old, std::string_view with, std::int64_t most) {

@@ -14,9 +14,11 @@ std::size_t character_count(std::string_view text);
 // str.strip(characters); without characters: white space.
 std::string strip_text(std::string_view text, const std::string* characters, bool left, bool right);
 
-std::string upper_text(std::string text);       // DataError for letters beyond ASCII
-std::string lower_text(std::string text);       // the same
-std::string title_text(std::string_view text);  // the same
+// The result has as many bytes. DataError for upper case beyond ASCII, and for the few other letters that cannot be
+// changed in their place.
+std::string upper_text(std::string text);
+std::string lower_text(std::string_view text);
+std::string title_text(std::string_view text);
 std::string capitalize_text(std::string_view text);
 
 std::string replace_text(std::string_view text, std::string_view old, std::string_view with, std::int64_t most);

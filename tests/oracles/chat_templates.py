@@ -319,6 +319,10 @@ SNIPPETS += [
     "{{ 'abc'.removeprefix('ab') }}{{ 'abc'.removesuffix('c') }}{{ 'abc'.removeprefix('x') }}{{ '12'.isdigit() }}{{ '1a'.isdigit() }}",
     "{{ nested | tojson(separators=(',', ':')) }}", "{{ table | tojson(sort_keys=true, indent=2) }}", "{{ text | tojson(ensure_ascii=true) }}",
     "{{ rows | selectattr('name', 'gt', 'a') | list | length }}{{ 2 is lt 3 }}{{ 2 is ge 3 }}{{ 3 is le 3 }}",
+    "{% macro m(a, b='x') %}{{ a }}{{ b }}{% endmacro %}{{ m(*['p', 'q']) }}{{ m(*words[:1]) }}", "{{ '{}{}{}'.format('0', *words[1:]) }}",
+    "{% macro m(a) %}<{{ caller() }}{{ a }}>{% endmacro %}{% call m('x') %}[{{ text }}]{% endcall %}",
+    "{% macro m() %}{{ caller('y', b='z') }}{% endmacro %}{% call(a, b='c') m() %}{{ a }}{{ b }}{% endcall %}",
+    "{{ none | selectattr('a') | list }}{{ 0 | map('trim') | list }}{{ none | reject('string') | list }}", "{{ 'GRÜßE Ñ ЖΩ'.lower() }}{{ 'ÀÉ' | lower }}",
     "{{ strftime_now('%Y-%m-%d') }}{{ strftime_now('%d %b %Y') }}{{ strftime_now is defined }}",
 ]
 
@@ -347,6 +351,12 @@ SHAPES = {  # template, what is added to the end of the conversation
     "next_turn_ends": (_loop(_USER + "{% if loop.first %}<|user|>{% else %}" + TAGS[0] + "<|user|>" + TAGS[1] + "{% endif %}\n{{ m.content }}" +
                              _ANSWER + "<|assistant|>\n" + TAGS[0] + "{{ m.content.strip() }}" + TAGS[1] + "{% endif %}",
                              "{% if add_generation_prompt %}<|assistant|>\n{% endif %}"), "<|user|>"),
+    # The prompt is not indented as the header is.
+    "indented_header": (_loop(_USER + "User: {{ m.content }}" + _ANSWER + "\n    Assistant: " + _SAID + "<|end|>" + TAGS[1] + "{% endif %}",
+                              "{% if add_generation_prompt %}\nAssistant: <think>\n</think>{% endif %}"), ""),
+    # One token stands between turns, also before a prompt that nobody asked for.
+    "separator": (_loop(_USER + "{% if loop.first %}<|start|>{% else %}" + TAGS[0] + "<|start|>" + TAGS[1] + "{% endif %}User: {{ m.content }}" +
+                        _ANSWER + "<|start|>Bot: " + _SAID + TAGS[1] + "{% endif %}", TAGS[0] + "<|start|>" + TAGS[1] + "Bot:"), ""),
     # The end of the text is written at the end only.
     "end_of_text": (_loop(_USER + "<|user|>\n{{ m.content }}<|end|>\n" + _ANSWER + "<|assistant|>\n" + _SAID + "<|end|>\n" + TAGS[1] +
                           "{% endif %}", "{% if add_generation_prompt %}<|assistant|>\n{% else %}" + TAGS[0] + "{{ eos_token }}" + TAGS[1] + "{% endif %}"), ""),

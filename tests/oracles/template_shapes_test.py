@@ -58,10 +58,13 @@ def expected(tokenizer, source, messages, added=""):
     return encoded["input_ids"], [id if learned else IGNORED for id, learned in zip(encoded["input_ids"], overlaps, strict=True)]
 
 
+STOPS = {"always_prompts": ["<|stop|>"], "next_turn_ends": ["<|user|>"]}
+
+
 @pytest.mark.parametrize("name", list(templates.SHAPES))
 def test_shapes(name, tmp_path):
     source, added = templates.SHAPES[name]
-    folder, tokenizer = folder_of(tmp_path, source, stops=["<|stop|>"] if name == "always_prompts" else ())
+    folder, tokenizer = folder_of(tmp_path, source, stops=STOPS.get(name, ()))
     assert len(tokenizer.tokenize("assistant")) > 1
     some = [TURNS[:2], TURNS[:4], TURNS, [("user", "<end>"), ("assistant", "<thin>")]]
     if name == "no_prompt":
@@ -69,6 +72,14 @@ def test_shapes(name, tmp_path):
     for turns, ours in zip(some, probe(folder, some), strict=True):
         messages = [{"role": role, "content": text} for role, text in turns]
         assert (ours.get("tokens", ours), ours["targets"]) == expected(tokenizer, source, messages, added), turns
+
+
+def test_a_beginning_of_turns_is_added_only_if_it_stops(tmp_path):
+    source, _ = templates.SHAPES["next_turn_ends"]
+    folder, tokenizer = folder_of(tmp_path, source)
+    for turns, ours in zip([TURNS[:2], TURNS], probe(folder, [TURNS[:2], TURNS]), strict=True):
+        messages = [{"role": role, "content": text} for role, text in turns]
+        assert (ours["tokens"], ours["targets"]) == expected(tokenizer, source, messages), turns
 
 
 def parts(text, image_as_part=True):
