@@ -135,7 +135,16 @@ class SpanFinder {
       if (length >= found.end - found.begin) found = {at, at + length};
     }
     const std::size_t least = tokenizer_.bytes(tokenizer_.encode(prompt).front()).size();
-    return found.end - found.begin >= std::min(least, prompt.size()) ? found.end : said;
+    if (found.end - found.begin < std::min(least, prompt.size())) return said;
+    return std::clamp(end_of_header(i), before, found.end);
+  }
+
+  // Where answer `i` differs from another one: a tag that it begins with may begin as one of the prompt does.
+  std::size_t end_of_header(std::size_t i) const {
+    std::vector<ChatTurn> turns = turns_;
+    turns[i] = {"assistant", "\uE000"};
+    const std::optional<TemplateText> other = attempt(turns, false);
+    return other ? common_length(text_.text, other->text) : text_.text.size();
   }
 
   // The same for a template that knows no generation prompt, or always writes one. A header is given, but another

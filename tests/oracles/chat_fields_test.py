@@ -53,12 +53,11 @@ def arguments(rng):
 
 
 def records(seed, count):
-    """A turn that calls a tool has thoughts only in the last round: the template leaves out those of other rounds."""
     rng = random.Random(seed)
     for _ in range(count):
         messages = [{"role": "system", "content": "Be brief."}] if rng.random() < 0.5 else []
         rounds = rng.choice([1, 1, 2, 4])
-        for i in range(rounds):
+        for _ in range(rounds):
             messages.append({"role": "user", "content": rng.choice(["Hello", "你好 😀", "line\nline"])})
             if rng.random() < 0.3:
                 messages[-1]["name"] = "ann"
@@ -73,7 +72,7 @@ def records(seed, count):
             for answer in messages:
                 if answer["role"] == "assistant" and "weight" not in answer:
                     answer["weight"] = rng.choice([0, 1, 1])
-                    if rng.random() < 0.5 and (i == rounds - 1 or "tool_calls" not in answer):
+                    if rng.random() < 0.5:
                         answer["reasoning_content"] = rng.choice(["hm", "\nlong 你好\n", "7"])
         yield {"id": 7, "messages": messages} | rng.choice([{}, {"tools": TOOLS}, {"tools": json.dumps(TOOLS)}])
 

@@ -374,6 +374,9 @@ SHAPES = {  # template, what is added to the end of the conversation
     # The prompt goes on with a thought, which may begin as an answer does.
     "thinks_in_the_prompt": (_loop(_USER + "<|user|>{{ m.content }}" + _ANSWER + "<|assistant|>\n" + _SAID + "<|end|>" + TAGS[1] + "{% endif %}",
                                    "{% if add_generation_prompt %}<|assistant|>\n<think>\n{% endif %}"), ""),
+    # The template puts a tag before an answer that begins as the prompt's does.
+    "tags_answers": (_loop(_USER + "<|user|>{{ m.content }}" + _ANSWER + "<|assistant|>\n" + TAGS[0] + "<tell>{{ m.content }}</tell><|end|>" + TAGS[1] +
+                           "{% endif %}", "{% if add_generation_prompt %}<|assistant|>\n<think>\n{% endif %}"), ""),
     # Nothing is ever written after an answer: there is nothing to learn.
     "never_ends": (_loop("{{ m.role | upper }}: {% if m.role == 'assistant' %}" + _SAID + TAGS[1] + "{% else %}{{ m.content }}{% endif %}\n",
                          "{% if add_generation_prompt %}ASSISTANT: {% endif %}"), ""),
