@@ -136,15 +136,12 @@ class SpanFinder {
     }
     const std::size_t least = tokenizer_.bytes(tokenizer_.encode(prompt).front()).size();
     if (found.end - found.begin < std::min(least, prompt.size())) return said;
-    return std::clamp(end_of_header(i), before, found.end);
-  }
-
-  // Where answer `i` differs from another one: a tag that it begins with may begin as one of the prompt does.
-  std::size_t end_of_header(std::size_t i) const {
-    std::vector<ChatTurn> turns = turns_;
-    turns[i] = {"assistant", "\uE000"};
-    const std::optional<TemplateText> other = attempt(turns, false);
-    return other ? common_length(text_.text, other->text) : text_.text.size();
+    // A tag that an answer begins with may begin as the prompt's does.
+    const std::string_view given_part = whole.substr(found.begin, found.end - found.begin);
+    const std::size_t tag = given_part.find_last_of("<[");
+    const bool is_cut = given_part.size() < prompt.size() && tag != given_part.npos &&
+                        given_part.find_first_of(">]", tag) == given_part.npos;
+    return is_cut ? found.begin + tag : found.end;
   }
 
   // The same for a template that knows no generation prompt, or always writes one. A header is given, but another
