@@ -11,7 +11,7 @@ namespace braid {
 namespace {
 
 bool names_key(const std::string& text, const std::string& key) {
-  const std::size_t at = key.empty() ? text.npos : text.find(key);
+  const std::size_t at = text.find(key);
   return at != text.npos && (at + key.size() == text.size() ||
                              std::string_view(" ,=").find(text[at + key.size()]) != std::string_view::npos);
 }
@@ -21,7 +21,7 @@ bool names_key(const std::string& text, const std::string& key) {
 std::string with_flags(const std::string& fix, const std::string& key) {
   std::map<std::string, std::string> flags;
   for (const MegatronFlag& flag : megatron_flags()) {
-    if (flag.key != key && !names_key(fix, flag.key)) continue;
+    if (flag.key.empty() || (flag.key != key && !names_key(fix, flag.key))) continue;
     std::string& known = flags[flag.key];
     if (known.empty() || flag.name.size() + 2 < known.size()) known = "--" + flag.name;
   }
@@ -98,7 +98,7 @@ void MegatronDraft::check() {
       const bool is_flag = from.starts_with("--") && from.find(' ') == std::string::npos;
       if (values_refused && (!is_flag || std::any_of(problems_.begin(), problems_.end(), is_known))) continue;
       problem.where = is_flag ? fmt::format("{} ({})", where, key) : "the recipe from --from-megatron, " + key;
-      problem.fix = with_flags(problem.fix, is_flag ? "none" : key);
+      problem.fix = with_flags(problem.fix, is_flag ? "" : key);
       problems_.push_back(std::move(problem));
     }
   }

@@ -35,14 +35,18 @@ void refuse_unequal_samples(const Group& world, std::int64_t sequence, SampleHol
   const auto name = [](const SampleHolder& holder, auto sample) {
     return sample == holder.samples.end() ? std::string("no further sample") : *sample;
   };
-  const bool has_same_names = own == language.samples.end() && other == encoder.samples.end();
+  const std::string ranks =
+      fmt::format("rank {} ({}) and rank {} ({})", language.rank, language.module, encoder.rank, encoder.module);
+  if (own == language.samples.end() && other == encoder.samples.end())
+    throw DataError(
+        fmt::format("text and media of sequence {} do not match: {} both read {}, but with different tokens or "
+                    "pictures; compare the "
+                    "data set, the tokenizer and the date (data.date) on the two hosts",
+                    sequence, ranks, fmt::join(language.samples, ", ")));
   throw DataError(fmt::format(
-      "text and media of sequence {} would come from different samples: rank {} ({}) has {}, rank {} ({}) has {}{}",
-      sequence, language.rank, language.module, name(language, own), encoder.rank, encoder.module, name(encoder, other),
-      has_same_names ? fmt::format(": {} on both, but with different tokens or pictures; compare the files of the data "
-                                   "set and the tokenizer on the two hosts",
-                                   fmt::join(language.samples, ", "))
-                     : "; the ranks have read the data set differently: compare its files on the two hosts"));
+      "text and media of sequence {} come from different samples: of {}, the first has {}, the second {}; compare the "
+      "files of the data set on the two hosts",
+      sequence, ranks, name(language, own), name(encoder, other)));
 }
 
 }  // namespace braid

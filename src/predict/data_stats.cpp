@@ -158,12 +158,15 @@ nlohmann::ordered_json to_json(const DataStats& stats) {
 }
 
 DataStats read_data_stats(const std::string& path) {
-  errno = std::filesystem::is_directory(path) ? EISDIR : 0;
+  std::error_code ignored;
+  const bool is_folder = std::filesystem::is_directory(path, ignored);
+  errno = 0;
   std::ifstream file(path, std::ios::binary);
+  const int error = is_folder ? EISDIR : errno;
   std::string text;
-  if (errno == 0 && file.is_open()) text.assign(std::istreambuf_iterator<char>(file), {});
-  if (errno != 0 || !file.is_open() || file.bad())
-    throw ConfigError({fmt::format("cannot read the data statistics in {}: {}", in_quotes(path), std::strerror(errno)),
+  if (file.is_open() && !is_folder) text.assign(std::istreambuf_iterator<char>(file), {});
+  if (!file.is_open() || is_folder || file.bad())
+    throw ConfigError({fmt::format("cannot read the data statistics in {}: {}", in_quotes(path), std::strerror(error)),
                        "--stats", kFix});
   return StatsReader(path).read(text);
 }

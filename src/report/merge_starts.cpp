@@ -39,8 +39,8 @@ void add_later(Curves& curves, Curves&& later, const std::vector<Attempt>& run_a
 }
 
 template <class Value>
-void take_if_known(Value& value, Value&& later, const Value& unknown = {}) {
-  if (later != unknown) value = std::move(later);
+void take_if_known(Value& value, Value&& later) {
+  if (later != Value{}) value = std::move(later);
 }
 
 void add_start(LogContents& run, LogContents&& start) {

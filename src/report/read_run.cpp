@@ -167,19 +167,16 @@ void add_log(const RunFiles& files, RunRecord& run) {
   for (const std::string& path : files.logs) {
     auto starts = unless_unreadable(run, [&] { return read_starts(path); });
     if (!starts) continue;
-    bool tells_of_run = false;
-    for (const LogContents& start : *starts) {
-      if (!start.layout.empty()) run.layout = start.layout;
-      for (const std::string& failure : start.failures)
-        if (!contains(run.failures, failure)) run.failures.push_back(failure);
-      tells_of_run = tells_of_run || start.iteration_lines > 0 || !start.ended_by.empty();
-    }
-    if (!tells_of_run) continue;
-    run.sources.push_back(path);
+    const auto tells_of_run = [](const LogContents& start) {
+      return start.iteration_lines > 0 || !start.ended_by.empty();
+    };
+    if (std::ranges::any_of(*starts, tells_of_run)) run.sources.push_back(path);
     logs.push_back(*std::move(starts));
   }
   if (logs.empty()) return;
   LogContents all = merged(starts_of_all(std::move(logs)));
+  run.layout = std::move(all.layout);
+  run.failures = std::move(all.failures);
   add_curves(run.curves, std::move(all.curves));
   add_curves(run.memory_mb, std::move(all.memory_mb));
   if (run.modules.empty()) run.modules = std::move(all.modules);

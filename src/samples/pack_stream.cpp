@@ -133,10 +133,9 @@ std::vector<ReadSample> PackStream::read_saved(StateReader& state) {
   for (std::size_t i = 0; i < refs.size(); ++i)
     if (i >= samples.size() || samples[i].ref != refs[i])
       throw DataError(fmt::format(
-          "sample {} of shard {} was waiting to be packed when the checkpoint was saved, but cannot be used "
-          "now ({}): the data set has changed; restore it, or start with checkpoint.load_data=false",
-          sources_.reader.name_of(refs[i]), in_quotes(sources_.reader.shard_of(refs[i]).name),
-          sources_.bad.why_none_is_left()));
+          "sample {} of shard {} was waiting to be packed when the checkpoint was saved, but cannot be used now: the "
+          "data set or its settings have changed; restore them, or start with checkpoint.load_data=false",
+          sources_.reader.name_of(refs[i]), in_quotes(sources_.reader.shard_of(refs[i]).name)));
   return samples;
 }
 

@@ -19,9 +19,8 @@ std::vector<std::pair<std::string, std::string>> sequence_settings(const DataCon
   add("data.append_eod", config.append_eod);
   add_text("data.over_long", config.over_long);
   add_text("data.fields.images", config.fields.images);
-  // In one value, so that positions stay valid that were stored before there were tools.
-  const std::string& tools = config.fields.tools;
-  add_text("data.fields.conversation", config.fields.conversation + (tools.empty() ? "" : " with tools " + tools));
+  add_text("data.fields.conversation", config.fields.conversation);
+  add_text("data.fields.tools", config.fields.tools);
   add_text("data.fields.question", config.fields.question);
   add_text("data.fields.answer", config.fields.answer);
   add_text("data.fields.caption", config.fields.caption);

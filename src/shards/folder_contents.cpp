@@ -18,8 +18,8 @@ std::map<std::string, std::int64_t> endings_in(const std::string& folder) {
   std::map<std::string, std::int64_t> endings;
   std::error_code error;
   int files = 0;
-  for (fs::recursive_directory_iterator entry(folder, error), end; !error && entry != end && files < kMost;
-       entry.increment(error)) {
+  for (fs::recursive_directory_iterator entry(folder, fs::directory_options::skip_permission_denied, error), end;
+       !error && entry != end && files < kMost; entry.increment(error)) {
     std::error_code ignored;
     if (!entry->is_regular_file(ignored)) continue;
     std::string ending = entry->path().extension().string();
@@ -47,7 +47,7 @@ Problem without_tar_files(const std::string& folder) {
   };
   const std::int64_t pictures = count({".jpg", ".jpeg", ".png", ".webp"}), texts = count({".json", ".jsonl"});
   const std::string what = fmt::format("'{}' has no .tar files", folder);
-  if (endings.empty()) return {what + ": it is empty", "", "check the path"};
+  if (endings.empty()) return {what + ": it is empty, or cannot be read", "", "check the path and its permissions"};
   if (pictures > 0)
     return {fmt::format("{}: it has {} and {}", what, counted(pictures, "picture"), counted(texts, "JSON file")), "",
             "write each picture and the JSON of its sample into .tar files as KEY.jpg and KEY.json (docs/data.md has a "

@@ -63,17 +63,17 @@ LaneIdentity stored_identity(std::string_view sealed) {
 StateReader open_state(const LaneIdentity& identity, std::string_view sealed) {
   StateReader reader = reader_of(sealed);
   const LaneIdentity stored = read_identity(reader);
-  for (std::size_t i = 0; i < std::min(stored.size(), identity.size()); ++i) {
+  if (stored.size() != identity.size())
+    throw DataError(
+        fmt::format("the state of a data lane depends on {} settings, not {}: it is from another version of braid; {}",
+                    stored.size(), identity.size(), kWayOn));
+  for (std::size_t i = 0; i < identity.size(); ++i) {
     const auto& [name, value] = identity[i];
     if (value != stored[i].second)
       throw ConfigError(
           {fmt::format("{} has changed since the state was saved: {} then, {} now", name, stored[i].second, value),
            name, "use the same data and settings, or read the data from its start: checkpoint.load_data=false"});
   }
-  if (stored.size() != identity.size())
-    throw DataError(
-        fmt::format("the state of a data lane depends on {} settings, not {}: it is from another version of braid; {}",
-                    stored.size(), identity.size(), kWayOn));
   return reader;
 }
 

@@ -45,26 +45,23 @@ void SampleReader::close(const SampleRef& ref) {
 
 template <class Read>
 auto SampleReader::with_retries(const SampleRef& ref, const Read& read) {
-  for (const std::chrono::milliseconds pause : retries_.pauses) try {
+  const auto& pauses = retries_.pauses;
+  for (std::size_t attempt = 0;; ++attempt) try {
       return read(*open(ref));
     } catch (const ReadError& e) {
       close(ref);
-      if (has_given_up_) throw;
-      if (retries_.say)
-        retries_.say(fmt::format("{}; trying again in {} s", e.what(), std::chrono::duration<double>(pause).count()));
+      if (pauses.empty() || has_given_up_) throw;
+      if (attempt == pauses.size()) {
+        has_given_up_ = true;
+        throw ReadError(
+            fmt::format("{} (tried {} times); a file of the data set or its file system is at fault, not a sample: "
+                        "repair it, then start the run again",
+                        e.what(), pauses.size() + 1));
+      }
+      const std::chrono::duration<double> pause = pauses[attempt];
+      if (retries_.say) retries_.say(fmt::format("{}; trying again in {} s", e.what(), pause.count()));
       std::this_thread::sleep_for(pause);
     }
-  try {
-    return read(*open(ref));
-  } catch (const ReadError& e) {
-    close(ref);
-    if (retries_.pauses.empty()) throw;
-    has_given_up_ = true;
-    throw ReadError(
-        fmt::format("{} (tried {} times); this is an error of the file system, not of a sample: check the "
-                    "disk or its server, then start the run again",
-                    e.what(), retries_.pauses.size() + 1));
-  }
 }
 
 std::string SampleReader::read_bytes(const SampleRef& ref, std::uint64_t offset, std::size_t size) {

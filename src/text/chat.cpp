@@ -17,6 +17,7 @@ namespace {
 
 // Masking renders a template a few times per turn. This bounds the time for one conversation to seconds.
 constexpr std::int64_t kMostSteps = 20'000'000;
+constexpr const char* kTooManySteps = "the conversation is too long: the chat template needs too many steps; split it";
 
 const std::vector<std::string> kRoles = {"system", "user", "assistant", "tool"};
 
@@ -176,8 +177,8 @@ void ChatEncoder::check_texts(const std::vector<ChatTurn>& turns) const {
       throw DataError(fmt::format("turn {} ({}) is empty", i + 1, turns[i].role));
     if (turns[i].role == "assistant" && turns[i].text.find(image_token_) != std::string::npos)
       throw DataError(fmt::format("turn {} is the assistant's and contains {}", i + 1, image_token_));
-    const bool is_answer = turns[i].role == "assistant" && i > 0 && turns[i - 1].role != "system";
-    if (turns[i].role == "assistant" && format_.announces_answers && !is_answer)
+    const bool is_announced = i > 0 && turns[i - 1].role != "system";
+    if (turns[i].role == "assistant" && format_.announces_answers && !is_announced)
       throw DataError(
           fmt::format("the conversation begins with the assistant (turn {}), which the chat format {} cannot write: "
                       "the user's turn announces the answer",
@@ -189,9 +190,12 @@ void ChatEncoder::check_texts(const std::vector<ChatTurn>& turns) const {
 void ChatEncoder::check_fields(const std::vector<ChatTurn>& turns, const TemplateInput& tools) const {
   if (template_) {
     std::int64_t steps = kMostSteps;
-    return require_written_fields(turns, tools, [&](const auto& some, const TemplateInput& given) {
-      return render_template(some, given, /*generation_prompt=*/false, content_of(turns), steps).text;
-    });
+    require_written_fields(turns, tools,
+                           [&, content = content_of(turns)](const auto& some, const TemplateInput& given) {
+                             return render_template(some, given, /*generation_prompt=*/false, content, steps).text;
+                           });
+    if (steps <= 0) throw DataError(kTooManySteps);
+    return;
   }
   const auto refuse = [&](const std::string& what) {
     throw DataError(
@@ -250,7 +254,7 @@ ChatTokens ChatEncoder::encode_template(const std::vector<ChatTurn>& turns, cons
   };
   ChatTokens tokens = template_targets(turns, render, tokenizer_, image_token_);
   // A template may refuse the beginning of a conversation, but not for want of steps.
-  if (steps <= 0) throw DataError("the conversation is too long: the chat template needs too many steps");
+  if (steps <= 0) throw DataError(kTooManySteps);
   return tokens;
 } catch (const DataError& e) {
   const auto first =

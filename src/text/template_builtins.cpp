@@ -221,7 +221,6 @@ TemplateValue TemplateBuiltins::text_method(const TemplateText& given, const std
   }
   if (name == "replace") {
     budget_.bytes(self.size() * (text(1).size() / std::max<std::size_t>(text(0).size(), 1) + 1));
-    text(1);  // refuses what is not a string
     return replaced(given, text(0), arguments.find(1, "text")->text(), count(2, "count"));
   }
   if (name == "upper") return with_case(upper_text(self));

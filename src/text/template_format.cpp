@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::size_t kWidest = 1000;  // of a field
 
-// One value with a format specification; fmt's are those of Python.
+// One value with a format specification of str.format, which fmt shares.
 TemplateText with_specification(const TemplateValue& value, const std::string& specification) try {
   if (specification.empty()) return to_text_with_origins(value);
   for (const char* at = specification.c_str(); *at; ++at)
@@ -24,7 +24,11 @@ TemplateText with_specification(const TemplateValue& value, const std::string& s
     if (as_float) return {fmt::format(fmt::runtime(pattern), static_cast<double>(*integer)), {}};
     return {fmt::format(fmt::runtime(pattern), *integer), {}};
   }
-  if (value.is_number()) return {fmt::format(fmt::runtime(pattern), value.number()), {}};
+  if (value.is_number()) {
+    if (std::string("eEfFgG%").find(specification.back()) == std::string::npos)
+      throw DataError(fmt::format("the format {} of a float is not supported", in_quotes(specification)));
+    return {fmt::format(fmt::runtime(pattern), value.number()), {}};
+  }
   return {fmt::format(fmt::runtime(pattern), to_text(value)), {}};
 } catch (const fmt::format_error&) {
   throw DataError(fmt::format("the format {} does not suit {}", in_quotes(specification), value.type_name()));
@@ -81,9 +85,15 @@ TemplateText format_percent(const TemplateText& text, const std::vector<Template
     if (next == values.size()) throw DataError("a format has more fields than values");
     const TemplateValue& value = values[next++];
     std::string specification = text.text.substr(at + 1, kind - at - 1);
+    // str.format aligns texts to the left and has no '-'.
+    const bool is_text = letter == 's' || letter == 'r', to_left = std::erase(specification, '-') > 0;
+    if (!specification.empty() && (to_left || is_text)) specification.insert(0, to_left ? "<" : ">");
     if (letter == 'f') specification += specification.find('.') == std::string::npos ? ".6f" : "f";
     if (letter == 'r') result.append(with_specification(TemplateValue(to_repr(value)), specification));
-    if (letter == 's' || letter == 'f') result.append(with_specification(value, specification));
+    if (letter == 's' && !specification.empty())
+      result.append(with_specification(TemplateValue(to_text(value)), specification));
+    else if (letter == 's' || letter == 'f')
+      result.append(with_specification(value, specification));
     if (letter == 'd' || letter == 'i') result.append(with_specification(integer_of(value, "%d"), specification));
   }
   if (next < values.size()) throw DataError("a format has fewer fields than values");

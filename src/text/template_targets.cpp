@@ -89,7 +89,7 @@ class SpanFinder {
   }
 
   // Nothing if the template refuses these turns, which it does not see in the conversation.
-  std::optional<TemplateText> attempt(std::vector<ChatTurn> turns, bool generation_prompt) const try {
+  std::optional<TemplateText> attempt(const std::vector<ChatTurn>& turns, bool generation_prompt) const try {
     return render_(turns, generation_prompt);
   } catch (const DataError&) {
     return std::nullopt;

@@ -19,17 +19,11 @@ std::optional<std::vector<std::size_t>> ends_of(const Tokenizer& tokenizer, std:
   for (const int id : tokens) {
     const std::string bytes = tokenizer.bytes(id);
     const std::string_view unspaced = std::string_view(bytes).substr(bytes.starts_with(' '));
-    const std::size_t later = skip_space(text, at);
-    if (text.substr(at).starts_with(bytes))
-      at += bytes.size();
-    else if (text.substr(at).starts_with(unspaced))
-      at += unspaced.size();
-    else if (text.substr(later).starts_with(bytes))
-      at = later + bytes.size();
-    else if (text.substr(later).starts_with(unspaced))
-      at = later + unspaced.size();
-    else
-      return std::nullopt;
+    const std::string_view here = text.substr(at);
+    if (!here.starts_with(bytes) && !here.starts_with(unspaced)) at = skip_space(text, at);
+    const std::string_view word = text.substr(at).starts_with(bytes) ? bytes : unspaced;
+    if (!text.substr(at).starts_with(word)) return std::nullopt;
+    at += word.size();
     ends.push_back(at);
   }
   if (skip_space(text, at) != text.size()) return std::nullopt;

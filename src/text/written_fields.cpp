@@ -77,7 +77,6 @@ void mark_thoughts(Json& fields, Marks& marks) {
 
 Marks mark_turn(ChatTurn& turn) {
   Marks marks;
-  if (!turn.fields) return marks;
   Json fields = *turn.fields;
   mark_thoughts(fields, marks);
   for (const char* key : kCalls)
@@ -137,10 +136,9 @@ void require_written_fields(const std::vector<ChatTurn>& turns, const TemplateIn
     if (const auto* lost = missing_in(attempt(render, turns, std::make_shared<const Json>(marked)), marks))
       throw DataError(fmt::format("the chat template does not write its {}", lost->what));
   }
-  std::vector<ChatTurn> beginning;
   for (std::size_t i = 0; i < turns.size(); ++i) {
-    beginning.push_back(turns[i]);
-    std::vector<ChatTurn> marked = beginning;
+    if (!turns[i].fields) continue;
+    std::vector<ChatTurn> marked(turns.begin(), turns.begin() + static_cast<std::ptrdiff_t>(i) + 1);
     const Marks marks = mark_turn(marked.back());
     if (marks.all().empty()) continue;
     if (const auto* lost = missing_in(attempt(render, marked, tools), marks))
@@ -157,9 +155,12 @@ std::vector<std::string> unwritten_keys(const std::vector<ChatTurn>& turns, cons
       for (const auto& [key, value] : turn.fields->items())
         if (key != "content" && !says_something(key)) keys.insert(key);
   std::vector<std::string> unwritten;
+  std::optional<std::string> whole;
   for (const std::string& key : keys) {
-    if (!may_read(template_source, key) || attempt(render, turns, tools) == attempt(render, without(turns, key), tools))
-      unwritten.push_back(key);
+    const bool is_read = may_read(template_source, key);
+    if (is_read && !whole) whole = attempt(render, turns, tools);
+    if (is_read && !whole) break;  // the template refuses the sample, which is reported elsewhere
+    if (!is_read || whole == attempt(render, without(turns, key), tools)) unwritten.push_back(key);
   }
   return unwritten;
 }

@@ -182,12 +182,11 @@ TEST(BatchFeed, EndsTheRunOnEveryRankWhenPicturesAreOfOtherSamples) {
       BatchFeed feed(model, 2, 2, data);
       for (int step = 0; step < microbatch / 2; ++step) feed.next_step(4 * step);
       const int first = 4 * (microbatch / 2), lost = first + microbatch % 2 * 2;
-      EXPECT_THAT(
-          testing::error_of<DataError>([&] { feed.next_step(first); }),
-          ::testing::HasSubstr(fmt::format(
-              "text and media of sequence {} would come from different samples: rank 2 (language) has mock sample "
-              "{}, rank 0 (images) has mock sample {};",
-              lost, microbatch, microbatch + 1)));
+      EXPECT_THAT(testing::error_of<DataError>([&] { feed.next_step(first); }),
+                  ::testing::HasSubstr(fmt::format("text and media of sequence {} come from different samples: of rank "
+                                                   "2 (language) and rank 0 (images), the "
+                                                   "first has mock sample {}, the second mock sample {};",
+                                                   lost, microbatch, microbatch + 1)));
       ++refusals;
     });
     EXPECT_EQ(refusals, topology.world_size());

@@ -313,7 +313,7 @@ SNIPPETS += [
     "{{ {'b': 1, 'A': 2, 'c': 0} | dictsort(by='value', reverse=true) | map('last') | join }}", "{% for k, v in {512: 1, 0: 2} | dictsort %}{{ k + 1 }}-{{ v }} {% endfor %}",
     "{{ {1: 'a', 'x': 'b'}[1] }}{{ {1: 'a'} }}{{ 1 in {1: 2} }}{% for k in {2: 'a'} %}{{ k * 2 }}{% endfor %}",
     "{{ '{} and {}'.format('a', 2) }}", "{{ '{1}{0}{x}'.format('a', 'b', x=text) }}", "{{ '{:>5}|{:05.1f}|{{}}|{!r}'.format('a', 2.25, 'q') }}",
-    "{{ '%s has %d (%.2f%%)' % ('a', 3, 2) }}", "{{ '%s' % text }}", "{{ '%s-%s' | format('a', 1) }}",
+    "{{ '%s has %d (%.2f%%)' % ('a', 3, 2) }}", "{{ '%s' % text }}", "{{ '%5s|%-5d|%-5s|%5d|%05d|%+d|%6.1f|%-8r|%s|%4s' % ('a', 3, 'b', 4, 5, 6, 2.25, 'q', 2.0, 2.0) }}", "{{ '%s-%s' | format('a', 1) }}",
     "{{ words | sort }}{{ words | sort(reverse=true) }}{{ rows | sort(attribute='name', reverse=true) | map(attribute='name') | join }}",
     "{{ 'a</t>b'.partition('</t>') | join('|') }}{{ 'a-b-c'.rpartition('-')[0] }}{{ 'abc'.partition('x') | join('|') }}",
     "{{ 'abc'.removeprefix('ab') }}{{ 'abc'.removesuffix('c') }}{{ 'abc'.removeprefix('x') }}{{ '12'.isdigit() }}{{ '1a'.isdigit() }}",

@@ -95,8 +95,9 @@ void note_enqueued(const LineMarks& marks, const SeenLine& line, Findings& findi
   const auto work = number_after(marks.body.substr(at), "work");
   const auto completed = number_after(behind(marks.body, "ast completed").value_or(""), "work");
   const std::size_t group = marks.body.find("[PG "), end = marks.body.find(" Rank", group);
-  if (!work || !marks.rank || findings.enqueued.size() >= kMostGroups) return;
+  if (!work || !marks.rank) return;
   const std::string name(group == std::string_view::npos ? "" : marks.body.substr(group, end - group));
+  if (findings.enqueued.size() >= kMostGroups && !findings.enqueued.contains(name)) return;
   const QueuedWork next = {.last = {}, .first = static_cast<int>(findings.enqueued.size()), .least = 0, .line = {}};
   findings.enqueued.try_emplace(name, next)
       .first->second.add(*marks.rank, {*work, completed.value_or(*work)}, quoted(line));

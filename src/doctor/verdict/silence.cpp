@@ -32,7 +32,10 @@ Silence rank_behind(const Findings& findings) {
   std::map<std::string, QueuedWork> groups = findings.enqueued;
   if (groups.empty())  // then by what they wait in
     for (const CollectiveWork& work : findings.works)
-      groups[work.group].add(work.rank, {work.sequence, work.sequence - 1}, {work.place, work.text});
+      groups
+          .try_emplace(work.group,
+                       QueuedWork{.last = {}, .first = static_cast<int>(groups.size()), .least = 0, .line = {}})
+          .first->second.add(work.rank, {work.sequence, work.sequence - 1}, {work.place, work.text});
   const QueuedWork* best = nullptr;
   std::vector<int> behind;
   for (const auto& [name, queued] : groups) {
