@@ -13,9 +13,8 @@
 namespace braid {
 
 inline constexpr const char* kTeacherForced =
-    "The model's answers are teacher-forced: each token is its first choice after the right tokens before it. The "
-    "model "
-    "did not generate these answers; generated ones may be worse.";
+    "The model's answers are teacher-forced: each token is the model's first choice given the correct tokens before "
+    "it. The model did not generate these answers; generated ones may be worse.";
 
 struct ModelAnswer {
   SampleRef ref{};

@@ -94,7 +94,6 @@ class LocalRun {
 
  private:
   void start_ranks() {
-    // For ranks of other programs, too.
     const std::vector<CpuShare> shares(static_cast<std::size_t>(options_.ranks), cpu_share_of_this_process());
     const std::string threads = std::to_string(threads_of_ranks(shares).at(0));
     for (int rank = 0; rank < options_.ranks; ++rank) {
@@ -107,6 +106,7 @@ class LocalRun {
       spec.board_nonce = nonce_;
       auto env = local_rank_env(spec);
       env.insert(options_.env.begin(), options_.env.end());
+      // Ranks of Braid would choose the same number; other programs need the variable.
       if (process_env()("OMP_NUM_THREADS").value_or("").empty()) env.emplace("OMP_NUM_THREADS", threads);
       const auto held = options_.stop_grace ? std::vector{SIGINT, SIGTERM, SIGHUP, SIGUSR1} : std::vector<int>{};
       processes_.push_back(spawn_rank(options_.command, env, held, &end_order_));

@@ -1,4 +1,4 @@
-// Puts the starts of a run together that its logs tell of.
+// Merges the starts of a run that its logs contain.
 #include <algorithm>
 #include <iterator>
 

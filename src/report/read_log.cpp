@@ -116,6 +116,7 @@ class LogParser {
     if (!contents_.damaged_samples && !damaged_.empty()) contents_.damaged_samples = std::ssize(damaged_);
     if (contents_.since == 0 && !contents_.attempts.empty())
       contents_.since = contents_.attempts.front().began.value_or(0);
+    // Starts keep the order that they have in the log, also if their times are unknown.
     const double before = starts_.empty() ? 0 : starts_.back().since;
     if (!starts_.empty() && contents_.since <= before)
       contents_.since = std::nextafter(before, std::numeric_limits<double>::max());

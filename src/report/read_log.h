@@ -11,7 +11,7 @@
 namespace braid {
 
 struct LogContents {
-  double since = 0;  // when the first of its starts was, as far as that is known: puts starts of several logs in order
+  double since = 0;  // seconds since 1970 at its start, 0: unknown; orders the starts of several logs
   Curves curves{}, memory_mb{};
   std::map<std::string, MeasuredModule> modules{};
   std::vector<Attempt> attempts{};

@@ -27,9 +27,10 @@ std::vector<Problem> missing_sizes(const Provider& model, const std::vector<Modu
     const std::string cause = contains(given, hidden) ? hidden : language;
     std::erase_if(needed, [&](const std::string& key) { return contains(given, key); });
     if (!has_own_sizes || needed.empty()) return;
-    problems.push_back({fmt::format("{} is set, so {}, a model for tests, lends no sizes: {} {} missing", cause,
-                                    model.name, counted(std::ssize(needed), "size"), needed.size() == 1 ? "is" : "are"),
-                        cause, fmt::format("set {}", fmt::join(needed, ", "))});
+    problems.push_back(
+        {fmt::format("{} is set, so the sizes of {}, a model for tests, do not apply: {} {} missing", cause, model.name,
+                     counted(std::ssize(needed), "size"), needed.size() == 1 ? "is" : "are"),
+         cause, fmt::format("set {}", fmt::join(needed, ", "))});
   };
   const bool is_own = contains(given, language);
   for (const ModuleConfig& module : modules) {

@@ -491,8 +491,7 @@ Recipe parse_recipe(const std::string& yaml, const std::vector<ConfigOverride>& 
 }
 
 std::string to_yaml(Recipe recipe) {
-  // All sizes of the model are printed, so this one must be too: a toy provider would not lend it when they are read
-  // back.
+  // A recipe that sets all sizes of a model for tests must set this one too, or it could not be read back.
   recipe.data.sequence_length = recipe.data.sequence_length.value_or(recipe.model.model.sequence_length);
   YamlWriter writer;
   describe(writer, recipe);

@@ -45,7 +45,7 @@ class Run {
         speaks_(world.rank() == logging_rank(topology)),
         seed_(recipe.train.seed),
         groups_(world, topology),
-        bad_(count_bad_samples()),
+        bad_(make_bad_samples()),
         training_(recipe.model.model, topology, groups_, world, training_config(recipe, frozen_sets(recipe))),
         clock_(open_trace(recipe.log, world.rank(), topology.coordinates_of(world.rank())),
                make_phase_clock(world.device())),
@@ -150,7 +150,7 @@ class Run {
 
   // The first rank of the language model reads samples of the first lanes. It alone says what in them is not used, so
   // that the log says it once.
-  std::shared_ptr<BadSamples> count_bad_samples() {
+  std::shared_ptr<BadSamples> make_bad_samples() {
     const BadSamples::Say say = [this](const std::string& line) {
       RunLog::note_of_rank(line, world_.rank(), context_.under_braid_launcher);
     };

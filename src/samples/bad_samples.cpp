@@ -26,9 +26,9 @@ void BadSamples::add(const DataSet& data, const SampleRef& ref, const std::strin
   if (first_damaged_.empty()) first_damaged_ = what;
   if (std::ssize(damaged_) > limit_)
     throw DataError(fmt::format(
-        "more than data.max_bad_samples={} samples are damaged or do not suit the recipe: {}; mend the data set or the "
-        "recipe, or allow more. `braid data inspect {} --split {} --count all --decode --all-damaged` lists the "
-        "samples",
+        "more than data.max_bad_samples={} samples are damaged or do not suit the recipe: {}; repair the data set, "
+        "correct the recipe, or raise data.max_bad_samples. `braid data inspect {} --split {} --count all --decode "
+        "--all-damaged` lists these samples",
         limit_, what, in_quotes(data.path), in_quotes(data.split)));
   if (is_new && say_) say_(fmt::format("{} ({} skipped)", what, damaged_.size()));
 }
@@ -42,8 +42,8 @@ void BadSamples::add_unused(const std::vector<std::string>& names, const std::st
   const std::lock_guard lock(mutex_);
   for (const std::string& name : names)
     if (unused_.size() < kMostUnused && unused_.insert(name).second)
-      say_unused_(fmt::format("samples have {}, which is not used; the first is {} of shard {}", in_quotes(name),
-                              sample, in_quotes(shard.name)));
+      say_unused_(fmt::format("{} in samples is not used; the first sample that has it is {} of shard {}",
+                              in_quotes(name), sample, in_quotes(shard.name)));
 }
 
 std::string BadSamples::why_none_is_left() const {

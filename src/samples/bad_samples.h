@@ -1,5 +1,5 @@
-// Counts samples that are skipped. Of damaged ones it also says which, and it ends the run when there are too many. It
-// also says what in samples is not used.
+// Counts samples that are skipped. It names each damaged one, and ends the run when there are too many. It also names
+// keys and parts of samples that nothing uses.
 #pragma once
 
 #include <atomic>

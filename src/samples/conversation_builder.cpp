@@ -42,7 +42,6 @@ void check_template_value(const json& value, const std::string& key, int depth =
     for (const json& item : value) check_template_value(item, key, depth + 1);
 }
 
-// Whether a turn is learned.
 bool is_learned(const json& turn) {
   const json* weight = find_any(turn, {"weight"});
   if (!weight || *weight == 1 || *weight == true) return true;

@@ -68,7 +68,7 @@ void describe(Fields& fields, PictureConfig& config);
 void describe(Fields& fields, DataConfig& config);
 void describe(Fields& fields, LoaderConfig& config);
 
-// The local time of day 0 h of `date`, or now if it is empty; nothing if it is not a date.
+// Midnight of `date` in local time, or now if it is empty; nothing if it is not a date.
 std::optional<std::tm> time_of_date(const std::string& date);
 
 // Problems of the values alone; whether the files exist shows when they are opened.

@@ -23,8 +23,8 @@ struct LaneSetOptions {
   std::vector<MediaToken> media{};      // of all encoders, in the topology's order
   std::optional<VisionInput> vision{};  // none: samples with pictures are refused
   std::shared_ptr<BadSamples> bad{};    // of the run; none: the set counts its own, and names none
-  // Between attempts to read a file that the system cannot deliver; then the run ends. Other ranks wait meanwhile, far
-  // less than the time in which a rank must make progress.
+  // Pauses between attempts to read a file after an error of the system; the run ends if the last attempt fails. Their
+  // sum is far below the time in which a rank must make progress.
   std::vector<std::chrono::milliseconds> read_pauses = {std::chrono::milliseconds(100), std::chrono::seconds(1),
                                                         std::chrono::seconds(4), std::chrono::seconds(10)};
 };

@@ -42,7 +42,8 @@ void SequenceMaker::check_format() {
     throw ConfigError({fmt::format("the chat format {} does not suit the tokenizer {}: {}",
                                    in_quotes(config_.prompt_format), tokenizer_->where(), why),
                        "data.prompt_format",
-                       "use the format that the tokenizer was made for; nemotron6-moe is its own chat template"});
+                       "use the format that the tokenizer was made for, or nemotron6-moe, which uses the tokenizer's "
+                       "own chat template"});
   };
   const ChatFormat& format = chat_format(config_.prompt_format);
   std::vector<std::string> markers = markers_of(format);

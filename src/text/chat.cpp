@@ -199,11 +199,11 @@ void ChatEncoder::check_fields(const std::vector<ChatTurn>& turns, const Templat
   }
   const auto refuse = [&](const std::string& what) {
     throw DataError(
-        fmt::format("the chat format {} cannot write {}; nemotron6-moe writes what the tokenizer's chat "
-                    "template does",
+        fmt::format("the chat format {} cannot write {}; set data.prompt_format=nemotron6-moe, which uses the "
+                    "tokenizer's chat template",
                     format_.name, what));
   };
-  if (tools && !tools->empty()) refuse("its tools");
+  if (tools && !tools->empty()) refuse("the sample's tools");
   const std::string& before = format_.user.before;
   const bool writes_roles = before.find("{role}") != before.npos || before.find("{Role}") != before.npos;
   for (std::size_t i = 0; i < turns.size(); ++i) {
@@ -253,7 +253,7 @@ ChatTokens ChatEncoder::encode_template(const std::vector<ChatTurn>& turns, cons
     return render_template(some, tools, generation_prompt, content, steps);
   };
   ChatTokens tokens = template_targets(turns, render, tokenizer_, image_token_);
-  // A template may refuse the beginning of a conversation, but not for want of steps.
+  // Renderings of beginnings may fail, but not because the steps are used up.
   if (steps <= 0) throw DataError(kTooManySteps);
   return tokens;
 } catch (const DataError& e) {

@@ -18,9 +18,9 @@ inline constexpr const char* kImageToken = "<image>";
 
 class ChatEncoder {
  public:
-  // `image_tags` is "nvlm" (<Image><image></Image>), "internvl" (<img><image></img>) or empty (none). `image_token` is
-  // what <image> becomes, `now` the time that templates see. ConfigError for unknown names and for a format that needs
-  // a chat template of a tokenizer without one. The tokenizer must live longer.
+  // `image_tags` is "nvlm" (<Image><image></Image>), "internvl" (<img><image></img>) or empty (none). `image_token`
+  // replaces <image>, with `image_tags` around it; `now` is the time that templates see. ConfigError for unknown names
+  // and for a format that needs a chat template of a tokenizer without one. The tokenizer must live longer.
   ChatEncoder(const Tokenizer& tokenizer, const std::string& format, const std::string& image_tags = "",
               const std::string& image_token = kImageToken, const std::tm& now = local_time());
 
@@ -54,7 +54,7 @@ class ChatEncoder {
   const Tokenizer& tokenizer_;
   const ChatFormat& format_;
   const std::string image_token_;
-  std::string image_;                          // what <image> becomes
+  std::string image_;                          // image_token_ with its tags
   std::optional<ChatTemplate> template_;       // of formats with own_template
   std::optional<ChatTemplate> tool_template_;  // the tokenizer's template for conversations with tools, if it has one
   Content with_images_ = Content::Text, without_images_ = Content::Text;

@@ -1,8 +1,8 @@
 // Renders the chat template of a tokenizer: Jinja, as far as published templates use it, without access to anything but
 // the variables it is given. Steps, memory and depth are bounded, so that a hostile template ends with an error.
-//
 // Supported: if, for (with a condition, else, loop.*, break, continue), set (also of a namespace's items, and as a
-// block), macros, the operators of Jinja, and the filters, tests, methods and functions of template_builtins.cpp.
+// block), macros and call blocks, the operators of Jinja, and the filters, tests, methods and functions of
+// template_builtins.cpp and template_filters.cpp.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

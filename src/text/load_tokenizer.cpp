@@ -53,7 +53,7 @@ void read_templates(const JsonPlace& place, TokenizerSettings& settings) {
   if (!settings.chat_template) place.refuse("has no template named \"default\"");
 }
 
-// The files come before tokenizer_config.json.
+// These files take precedence over tokenizer_config.json.
 void read_template_files(const fs::path& folder, TokenizerSettings& settings) {
   const fs::path file = folder / "chat_template.jinja", for_tools = folder / "additional_chat_templates/tool_use.jinja";
   if (!fs::exists(file)) return;

@@ -203,18 +203,20 @@ class Translation {
     if (!scope_.ignores_case) return set(one(code));
     if (literals_.empty() && joint_)
       for (const CaseSequence& sequence : case_sequences()) {
-        const std::uint32_t pair[] = {*joint_, without_case(code)};
+        const std::uint32_t pair[] = {*joint_, fold_case(code)};
         if (std::search(sequence.codes.begin(), sequence.codes.end(), std::begin(pair), std::end(pair)) !=
             sequence.codes.end())
-          reader_.refuse("a sequence without case that a group divides");
+          reader_.refuse(
+              "a group border or {n} between letters that together equal one character when case is ignored ('ss' and "
+              "'\u00df')");
       }
     literals_.push_back(code);
   }
 
-  // Adds the literals without case that were read. A sequence of them can be the same as one character.
+  // Adds the literals that were read while case is ignored. A sequence of them can equal one character.
   void add_literals() {
     for (std::size_t i = 0; i < literals_.size();) i += add_literal(i);
-    if (!literals_.empty()) joint_ = without_case(literals_.back());
+    if (!literals_.empty()) joint_ = fold_case(literals_.back());
     literals_.clear();
   }
 
@@ -245,7 +247,7 @@ class Translation {
         if (first + length > literals_.size()) continue;
         if (std::equal(sequence->codes.begin(), sequence->codes.end(),
                        literals_.begin() + static_cast<std::ptrdiff_t>(first),
-                       [](std::uint32_t a, std::uint32_t b) { return a == without_case(b); })) {
+                       [](std::uint32_t a, std::uint32_t b) { return a == fold_case(b); })) {
           alternatives(sequence->characters, *sequence);
           return length;
         }
@@ -265,8 +267,8 @@ class Translation {
   std::size_t atom_ = kNone;  // where the thing that a repetition repeats begins in parts_
   Scope scope_;
   std::vector<Scope> groups_;
-  std::vector<std::uint32_t> literals_;  // read without case, not yet added
-  // The last literal, without case, if only the border of a group or {n} is after it. Whether the next literal can
+  std::vector<std::uint32_t> literals_;  // read while case is ignored, not yet added
+  // The last literal, folded, if only the border of a group or {n} is after it. Whether the next literal can
   // continue a sequence with it depends on how Oniguruma simplifies the pattern.
   std::optional<std::uint32_t> joint_;
 };

@@ -14,7 +14,8 @@ Regex read_pattern(const JsonPlace& place) {
   }
   const JsonPlace regex = place["Regex"];
   const std::string& written = regex.string();
-  if (written.find("{@") != std::string::npos) regex.refuse("should name no set with '@'");  // those are Braid's own
+  // Braid's own sets have such names.
+  if (written.find("{@") != std::string::npos) regex.refuse("should not contain '{@'");
   try {
     return Regex(written);
   } catch (const DataError& e) {

@@ -83,12 +83,12 @@ class SpanFinder {
     const auto answers = static_cast<std::size_t>(
         std::count_if(turns_.begin(), turns_.end(), [](const ChatTurn& turn) { return turn.role == "assistant"; }));
     if (answers * (text_.text.size() + kWorkOfTurn * turns_.size()) > kMostWork)
-      throw DataError(
-          fmt::format("{} turns with {} bytes are too long a conversation for the tokenizer's chat template",
-                      turns_.size(), text_.text.size()));
+      throw DataError(fmt::format(
+          "the conversation is too long to mask with the tokenizer's chat template ({} turns, {} bytes); split it",
+          turns_.size(), text_.text.size()));
   }
 
-  // Nothing if the template refuses these turns, which it does not see in the conversation.
+  // Nothing if the template refuses these turns: it may accept a conversation but refuse its beginning.
   std::optional<TemplateText> attempt(const std::vector<ChatTurn>& turns, bool generation_prompt) const try {
     return render_(turns, generation_prompt);
   } catch (const DataError&) {

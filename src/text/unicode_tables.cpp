@@ -31,7 +31,7 @@ struct Run {
 struct Tables {
   std::map<std::string_view, std::string_view> sets;
   std::vector<Run> lower;
-  std::map<std::uint32_t, std::uint32_t> without_case;
+  std::map<std::uint32_t, std::uint32_t> folded;
   std::vector<CaseSequence> sequences;
 
   explicit Tables(std::string_view text) {
@@ -42,7 +42,7 @@ struct Tables {
     }
     for (CaseSequence& sequence : sequences)
       for (std::uint32_t& code : sequence.codes)
-        if (const auto found = without_case.find(code); found != without_case.end()) code = found->second;
+        if (const auto found = folded.find(code); found != folded.end()) code = found->second;
     std::stable_sort(sequences.begin(), sequences.end(),
                      [](const auto& a, const auto& b) { return a.codes.size() < b.codes.size(); });
   }
@@ -61,8 +61,7 @@ struct Tables {
       const std::uint32_t to = numbers_of(values).at(0);
       if (kind == "lower") lower.push_back({run.at(0), run.at(1), run.at(2), to});
       if (kind == "fold")
-        for (std::uint32_t code = run.at(0); code <= run.at(1); code += run.at(2))
-          without_case[code] = to + code - run[0];
+        for (std::uint32_t code = run.at(0); code <= run.at(1); code += run.at(2)) folded[code] = to + code - run[0];
     }
   }
 };
@@ -95,17 +94,17 @@ std::uint32_t lower_case(std::uint32_t code) {
   return code <= run.last && (code - run.first) % run.step == 0 ? run.to + code - run.first : code;
 }
 
-std::uint32_t without_case(std::uint32_t code) {
-  const auto found = tables().without_case.find(code);
-  return found == tables().without_case.end() ? code : found->second;
+std::uint32_t fold_case(std::uint32_t code) {
+  const auto found = tables().folded.find(code);
+  return found == tables().folded.end() ? code : found->second;
 }
 
 CodeSet with_other_case(const CodeSet& set) {
   std::vector<std::uint32_t> same;
-  for (const auto& [code, to] : tables().without_case)
+  for (const auto& [code, to] : tables().folded)
     if (set.contains(code)) same.push_back(to);
   const CodeSet all = set | CodeSet::of(same);
-  for (const auto& [code, to] : tables().without_case)
+  for (const auto& [code, to] : tables().folded)
     if (all.contains(to)) same.push_back(code);
   return all | CodeSet::of(std::move(same));
 }

@@ -18,13 +18,15 @@ std::optional<CodeSet> unicode_set(std::string_view name);
 
 std::uint32_t lower_case(std::uint32_t code);  // all characters but U+0130, which has two
 
-// One of the characters that are the same without case, alike for all of them.
-std::uint32_t without_case(std::uint32_t code);
+// The character that stands for all that differ from `code` only in case.
+std::uint32_t fold_case(std::uint32_t code);
+
+// The set with all characters that differ from a member only in case.
 CodeSet with_other_case(const CodeSet& set);
 
-// Characters that are the same, without case, as a sequence of two or three: the sharp s and "ss".
+// A sequence of two or three characters, and the characters that equal it when case is ignored: "ss" and the sharp s.
 struct CaseSequence {
-  std::vector<std::uint32_t> codes;  // without_case
+  std::vector<std::uint32_t> codes;  // folded
   CodeSet characters;
 };
 const std::vector<CaseSequence>& case_sequences();  // those of two characters first

@@ -134,7 +134,7 @@ void require_written_fields(const std::vector<ChatTurn>& turns, const TemplateIn
     Marks marks;
     marks.put(marked, "tools");
     if (const auto* lost = missing_in(attempt(render, turns, std::make_shared<const Json>(marked)), marks))
-      throw DataError(fmt::format("the chat template does not write its {}", lost->what));
+      throw DataError(fmt::format("the chat template does not write the sample's {}", lost->what));
   }
   for (std::size_t i = 0; i < turns.size(); ++i) {
     if (!turns[i].fields) continue;

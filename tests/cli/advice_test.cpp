@@ -60,13 +60,14 @@ class Advice : public ::testing::Test {
 
 // The sizes of the small providers are for tests: a recipe that sets a width gets none of them, and learns of all that
 // are missing at once.
-TEST_F(Advice, ToysLendNoSizes) {
+TEST_F(Advice, SizesOfModelsForTestsDoNotApply) {
   const std::string sizes = "layers: 32, heads: 32, kv_heads: 8, head_dim: 128, ffn: 14336";
   const std::string llama = kLanguage + "model: {provider: tiny-llava, language: {hidden: 4096";
   check({
       {llama + "}}\n",
        {},
-       {"model.language.hidden is set, so tiny-llava, a model for tests, lends no sizes: 7 sizes are missing",
+       {"model.language.hidden is set, so the sizes of tiny-llava, a model for tests, do not apply: 7 sizes are "
+        "missing",
         "recipe.yaml:2, model.language.hidden",
         "set model.language.layers, model.language.vocab, model.language.heads, model.language.kv_heads, "
         "model.language.head_dim, model.language.ffn, data.sequence_length"}},
@@ -93,7 +94,7 @@ TEST_F(Advice, ToysLendNoSizes) {
        {"model.audio.encoder.layers", "model.audio.encoder.mels", "model.audio.encoder.stack"},
        {"model.images"}},
   });
-  EXPECT_EQ(run("nemotron-vlm-20l-small.yaml", {}).exit_code, 0);  // a provider of a real size lends its own
+  EXPECT_EQ(run("nemotron-vlm-20l-small.yaml", {}).exit_code, 0);  // the sizes of a real model apply to it
   EXPECT_EQ(run("tiny-vlm.yaml", {"--model.language.vocab", "1024"}).exit_code, 0);
 }
 

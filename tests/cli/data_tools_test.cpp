@@ -248,12 +248,12 @@ TEST_F(DataTools, InspectCountsFieldsAndReasons) {
                              HasSubstr("2 with nothing to predict"), HasSubstr("damaged: 15 samples"),
                              HasSubstr("  6 samples: its text has <video>"),
                              HasSubstr("  5 samples: the chat format qwen2p0 cannot write the reasoning_content"),
-                             HasSubstr("  4 samples: the chat format qwen2p0 cannot write its tools")));
+                             HasSubstr("  4 samples: the chat format qwen2p0 cannot write the sample's tools")));
   // A run says once what it does not use.
   std::vector<std::string> packing = words;
   packing[1] = "pack";
   const std::string told = braid(packing).err;
-  EXPECT_EQ(count(told, "samples have 'note', which is not used"), 1) << told;
+  EXPECT_EQ(count(told, "'note' in samples is not used"), 1) << told;
 }
 
 TEST_F(DataTools, InspectReplacesNoInput) {

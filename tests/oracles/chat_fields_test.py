@@ -119,7 +119,7 @@ def test_published_templates(tmp_path, name):
     assert "does not write the reasoning_content of turn 4" in ours["error"]
     if name == "llama3":
         ours, = probe(tmp_path, [{"messages": messages, "tools": TOOLS}], "default")
-        assert "does not write its tools[0].name" in ours["error"]
+        assert "does not write the sample's tools[0].name" in ours["error"]
 
 
 def test_a_template_for_tools(tmp_path):

@@ -307,9 +307,8 @@ TEST(BadSamples, EndTheRunAtTheLimit) {
         testing::error_of<DataError>([&] { bad.add(data, {.shard = 1, .index = 3}, "'k3'", "no JSON"); }),
         "more than data.max_bad_samples=2 samples are damaged or do not suit the recipe: sample 'k3' of shard 'b.tar' "
         "is skipped: no JSON; "
-        "mend the data set or the recipe, or allow more. `braid data inspect '/x' --split 'val' --count all --decode "
-        "--all-damaged` "
-        "lists the samples");
+        "repair the data set, correct the recipe, or raise data.max_bad_samples. `braid data inspect '/x' --split "
+        "'val' --count all --decode --all-damaged` lists these samples");
   EXPECT_EQ(notes.size(), 2u);
 }
 
@@ -319,10 +318,10 @@ TEST(BadSamples, SayOnceWhatIsNotUsed) {
   BadSamples bad(2, nullptr, [&](const std::string& text) { notes.push_back(text); });
   bad.add_unused({"note", "part cls"}, "'k1'", shard);
   bad.add_unused({"note", "turn.name"}, "'k2'", shard);
-  EXPECT_THAT(
-      notes, ::testing::ElementsAre("samples have 'note', which is not used; the first is 'k1' of shard 'a.tar'",
-                                    "samples have 'part cls', which is not used; the first is 'k1' of shard 'a.tar'",
-                                    "samples have 'turn.name', which is not used; the first is 'k2' of shard 'a.tar'"));
+  EXPECT_THAT(notes, ::testing::ElementsAre(
+                         "'note' in samples is not used; the first sample that has it is 'k1' of shard 'a.tar'",
+                         "'part cls' in samples is not used; the first sample that has it is 'k1' of shard 'a.tar'",
+                         "'turn.name' in samples is not used; the first sample that has it is 'k2' of shard 'a.tar'"));
   EXPECT_EQ(bad.count(), 0);
 }
 

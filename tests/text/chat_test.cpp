@@ -115,9 +115,10 @@ TEST(Chat, FixedFormatsRefuseWhatTheyCannotWrite) {
     return error_of<DataError>([&] { ChatEncoder(tokenizer, format).encode_with_targets(turns, given); });
   };
   const ChatTurn asked = {"user", "a"};
-  EXPECT_THAT(refusal("qwen2p0", {asked}, tools(R"([{"name": "f"}])")), HasSubstr("qwen2p0 cannot write its tools"));
+  EXPECT_THAT(refusal("qwen2p0", {asked}, tools(R"([{"name": "f"}])")),
+              HasSubstr("qwen2p0 cannot write the sample's tools"));
   EXPECT_THAT(refusal("qwen2p0", {asked, answer_with("", R"({"tool_calls": [{"name": "f"}]})")}),
-              HasSubstr("cannot write the tool_calls of turn 2; nemotron6-moe"));
+              HasSubstr("cannot write the tool_calls of turn 2; set data.prompt_format=nemotron6-moe"));
   EXPECT_THAT(refusal("identity", {asked, answer_with("b", R"({"reasoning_content": "c"})")}),
               HasSubstr("identity cannot write the reasoning_content of turn 2"));
   EXPECT_THAT(refusal("mistral", {asked, {"tool", "b"}}), HasSubstr("mistral cannot write the answer of a tool"));
@@ -143,7 +144,7 @@ TEST(Chat, WhatATemplateDoesNotWriteIsRefusedOrNamed) {
     return error_of<DataError>([&] { ChatEncoder(tokenizer, "default").encode_with_targets(turns, given); });
   };
   EXPECT_THAT(refusal("", {asked}, tools(R"([{"name": "f"}, {"name": "g"}])")),
-              HasSubstr("not write its tools[1].name"));
+              HasSubstr("not write the sample's tools[1].name"));
   EXPECT_THAT(refusal("", {asked, calls}, {}), HasSubstr("not write the tool_calls[0].name of turn 2 (assistant)"));
   const std::string names = "{% for c in m.tool_calls %}{{ c.function.name }}{% endfor %}";
   EXPECT_THAT(refusal(names, {asked, calls}, {}), HasSubstr("not write the tool_calls[0].arguments of turn 2"));

@@ -37,8 +37,8 @@ bool says_near(std::string_view text, std::string_view things, const char* event
 }  // namespace
 
 bool is_strong_cause(const Finding& finding) {
-  const bool is_told = finding.sign != Sign::NativeCrash || finding.traceback || reports_dead_loader(finding.text);
-  return role_of(finding.sign) == Role::Cause && is_told && !finding.bare;
+  const bool has_reason = finding.sign != Sign::NativeCrash || finding.traceback || reports_dead_loader(finding.text);
+  return role_of(finding.sign) == Role::Cause && has_reason && !finding.bare;
 }
 
 bool is_unspecific_failure(const Finding& finding) {

@@ -162,8 +162,8 @@ void Findings::settle_names() {
 }
 
 // An exception after which no training went on, a process that ended badly, Braid's root cause. What a script's end
-// does excuse are ranks that were stopped, and that missed each other when all of them ended. Who says later that it is
-// done has handled its exceptions.
+// does excuse are ranks that were stopped, and that missed each other when all of them ended. A process that later
+// says it is done has handled its exceptions.
 bool Findings::is_contradicted(const FileTrace& file, std::uint64_t end, int number) const {
   const auto counts = [&](const Place& place) {
     return place.file == number && (place.line < end || file.script_end < end) && !survived(place) &&

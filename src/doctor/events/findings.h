@@ -18,7 +18,7 @@ namespace braid {
 struct QuotedLine {
   Place place;
   std::string text;
-  std::size_t focus = 0;  // where in it the words are that tell
+  std::size_t focus = 0;  // offset of the decisive words
 };
 
 struct Finding {
@@ -89,14 +89,14 @@ struct QueuedWork {  // of one process group, by its ranks' watchdogs
     std::int64_t enqueued = 0, completed = 0;
   };
   std::map<int, Last> last;  // by rank
-  int first = 0;             // how many groups were told of before
-  std::int64_t least = 0;    // enqueued
-  QuotedLine line;           // of the rank that had queued the least
+  int first = 0;             // order of first mention in the log
+  std::int64_t least = 0;    // fewest collectives that a rank had queued
+  QuotedLine line;           // of that rank
 
   void add(int rank, const Last& work, const QuotedLine& told);
 };
 
-struct JobLimit {  // as the job's script or Slurm tells at its start
+struct JobLimit {  // printed at the start by the job's script or by Slurm
   QuotedLine line;
   double seconds = 0;
   std::optional<LogTime> end{};
@@ -126,11 +126,11 @@ struct Findings {
   std::vector<Finding> refusals;               // the first few errors of Slurm's that mean nothing else
   std::map<std::string, QueuedWork> enqueued;  // by group
   std::vector<CollectiveWork> works;           // the first of each rank and group
-  std::vector<AbsentRank> named_absent;        // ranks that somebody says it waited for in vain
+  std::vector<AbsentRank> named_absent;        // ranks that others reported as missing
   Launchers launchers;
   std::optional<std::int64_t> world_size, num_experts, expert_parallel, iteration, iterations;
   std::optional<JobLimit> limit;
-  std::optional<QuotedLine> saved_artifacts;                  // a line that tells of it
+  std::optional<QuotedLine> saved_artifacts;                  // the first line about a save
   std::optional<int> named_failed;                            // the first rank that a line near the end says failed
   std::optional<int> exit_code;                               // of the whole job
   std::uint64_t differing_experts = 0, differing_others = 0;  // rows of a round trip's table

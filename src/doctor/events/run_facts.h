@@ -9,7 +9,7 @@ namespace braid {
 
 void note_context(std::string_view body, Findings& findings);
 bool note_limit(std::string_view body, const SeenLine& line, Findings& findings);  // whether there is one
-// A log that stops in training when the time of its job is over says so by its last words.
+// Adds a TimeLimit finding to the last words if the log stops during training when the job's time limit is reached.
 void note_reached_limit(std::optional<LogTime> first, std::optional<LogTime> last, Findings& findings);
 void note_artifacts(const SeenLine& line, Findings& findings);  // that are being saved
 void note_enqueued(const LineMarks& marks, const SeenLine& line, Findings& findings);

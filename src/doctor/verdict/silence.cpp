@@ -50,9 +50,10 @@ Silence rank_behind(const Findings& findings) {
     if (are_behind && (!best || queued.first < best->first)) best = &queued, behind = ranks;
   }
   if (!best) return {};
+  const bool are_several = behind.size() > 1;
   return {behind.front(),
-          fmt::format("rank{} {} had queued fewer collectives than the others of its group",
-                      behind.size() > 1 ? "s" : "", fold_ranks(behind)),
+          fmt::format("{} {} had queued fewer collectives than the others of {} group", are_several ? "ranks" : "rank",
+                      fold_ranks(behind), are_several ? "their" : "its"),
           best->line};
 }
 

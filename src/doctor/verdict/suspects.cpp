@@ -90,7 +90,7 @@ const Finding* Suspects::best_cause() const {
   if (!strong) strong = earliest(is_strong_cause);
   const auto is_said_before = [&](const Finding& f) { return is_named(f) && earlier(f.place, strong->place); };
   const bool says_less = strong && reports_lost_process(*strong) && earliest(is_said_before);  // "Training failed"
-  if (strong && !says_less) return told_after(*strong);
+  if (strong && !says_less) return told_nearby(*strong);
   const Finding* weak = earliest([&](const Finding& f) { return is_named(f) && f.sign != Sign::KilledByShell; });
   if (!weak) weak = earliest([](const Finding& f) { return f.bare && !f.traceback; });
   if (!weak) weak = earliest([](const Finding& f) { return f.bare; });
@@ -116,7 +116,7 @@ const Finding* Suspects::best_cause() const {
 
 bool Suspects::failed_before(const Place& place) const { return first_failure_ && earlier(*first_failure_, place); }
 
-bool Suspects::is_noticed_late(const Finding& end) const {
+bool Suspects::is_limit_logged_late(const Finding& end) const {
   constexpr double kLate = 60;  // seconds; a job that failed earlier waits longer for its end
   return end.sign == Sign::TimeLimit && first_failure_ && first_failure_->time && end.place.time &&
          seconds_between(*first_failure_->time, *end.place.time) < kLate;
@@ -152,8 +152,8 @@ const Finding* Suspects::told_before(const Finding& vague) const {
 
 // NCCL and Ascend tell in a later line what their error was, a container why it did not start. Shared memory that
 // cannot be opened may be full, or be one file too many.
-const Finding* Suspects::told_after(const Finding& vague) const {
-  constexpr std::uint64_t kLinesAfter = 16;
+const Finding* Suspects::told_nearby(const Finding& vague) const {
+  constexpr std::uint64_t kLinesAround = 16;
   const bool by_nccl = has_word(vague.text, "unhandled cuda error") || has_word(vague.text, "UnhandledCudaError");
   const bool by_container =
       vague.sign == Sign::NotLaunched && (has_word(vague.text, "pyxis") || has_word(vague.text, "spank"));
@@ -169,12 +169,13 @@ const Finding* Suspects::told_after(const Finding& vague) const {
   if (is_unspecific_failure(vague)) return told_before(vague);
   if (!by_nccl && !by_container && !says_nothing && !by_ascend && !by_shared_memory) return &vague;
   const Finding* cause = earliest([&](const Finding& f) {
-    const std::uint64_t from = by_shared_memory ? vague.place.line - std::min(vague.place.line, kLinesAfter)
-                                                : vague.place.line + 1;  // NCCL warns before it fails
+    // NCCL may say why before it fails to open shared memory.
+    const std::uint64_t from =
+        by_shared_memory ? vague.place.line - std::min(vague.place.line, kLinesAround) : vague.place.line + 1;
     return is_strong_cause(f) && f.sign != vague.sign && !(by_container && f.traceback) &&
            !(by_shared_memory && f.sign != Sign::TooManyFiles) &&
            (f.rank == vague.rank || ((by_ascend || by_nccl || by_shared_memory) && !f.rank)) &&
-           f.place.file == vague.place.file && f.place.line >= from && f.place.line <= vague.place.line + kLinesAfter;
+           f.place.file == vague.place.file && f.place.line >= from && f.place.line <= vague.place.line + kLinesAround;
   });
   return cause ? cause : &vague;
 }

@@ -30,8 +30,8 @@ class Suspects {
   // A process crashed or was killed, ranks could not meet, or lost each other, without a word of why.
   bool failed_before(const Place& place) const;
 
-  // The ranks of a job whose time is over lose each other, which they may tell before Slurm's line is written.
-  bool is_noticed_late(const Finding& end) const;
+  // The ranks of a job may report lost peers up to a minute before Slurm logs that the job's time is over.
+  bool is_limit_logged_late(const Finding& end) const;
 
   // In, or right after, the saving of a checkpoint or the export of a model.
   bool came_while_saving(const Finding& finding) const;
@@ -60,7 +60,7 @@ class Suspects {
   bool follows_kill(const Finding& cause) const;
   void find_ends_from_outside();
   bool more_were_told() const;  // more ranks than findings are kept for
-  const Finding* told_after(const Finding& vague) const;
+  const Finding* told_nearby(const Finding& vague) const;
   const Finding* told_before(const Finding& vague) const;
   bool others_waited(const Finding& cause) const;
   bool others_started(const Finding& cause) const;

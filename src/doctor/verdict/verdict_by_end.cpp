@@ -132,7 +132,7 @@ Verdict by_outside(Trial& t) {
   if (end && !is_sudden && hang && earlier(hang->place, end->place)) return {};
   // Who sees that a run failed cancels the job, or lets it wait until its time is over.
   const bool may_follow = end && (end->sign == Sign::JobCancelled || end->sign == Sign::TimeLimit);
-  if (may_follow && t.suspects.failed_before(end->place) && !t.suspects.is_noticed_late(*end)) return {};
+  if (may_follow && t.suspects.failed_before(end->place) && !t.suspects.is_limit_logged_late(*end)) return {};
   const auto failed = t.suspects.culprit_rank();
   const bool was_ended = failed && t.culprit && t.suspects.was_told_to_end(*failed, t.culprit->place);
   if (!end && !hang && (!failed || was_ended))
