@@ -123,7 +123,8 @@ std::vector<ChatTurn> ChatEncoder::prepared(const std::vector<ChatTurn>& turns) 
   if (!format_.has_system && !result.empty() && result[0].role == "system") result.erase(result.begin());
   if (result.empty()) throw DataError("a conversation has no turns");
   for (ChatTurn& turn : result) {
-    if (!contains(kRoles, turn.role))
+    const bool is_known = contains(kRoles, turn.role) || (template_ && turn.role == "developer");
+    if (!is_known)
       throw DataError(fmt::format("a turn has the role {}; known: {}", in_quotes(turn.role), fmt::join(kRoles, ", ")));
     turn.text = replaced(with_valid_utf8(turn.text), kImageToken, image_);
   }

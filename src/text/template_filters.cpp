@@ -15,8 +15,8 @@ namespace {
 
 const std::vector<std::string> kTextFilters = {"trim", "upper",   "lower",  "title",  "capitalize", "string",
                                                "safe", "replace", "tojson", "indent", "int",        "float"};
-const std::vector<std::string> kListFilters = {"length", "count",   "first", "last",   "list",
-                                               "join",   "reverse", "items", "unique", "sort"};
+const std::vector<std::string> kListFilters = {"length",  "count", "first",  "last", "list", "join",
+                                               "reverse", "items", "unique", "sort", "min",  "max"};
 const std::vector<std::string> kSelections = {"selectattr", "rejectattr", "select", "reject"};
 
 TemplateText indented(const TemplateText& text, std::int64_t width, bool first) {
@@ -153,6 +153,14 @@ TemplateValue TemplateBuiltins::list_filter(const std::string& name, const Templ
     return keep(TemplateText{std::move(text), {}});
   }
   if (name == "sort") return sorted(std::move(items), arguments);
+  if (name == "min" || name == "max") {  // (case_sensitive)
+    if (items.empty()) return TemplateUndefined{fmt::format("the {} of an empty list", name)};
+    const bool with_case = arguments.find(0, "case_sensitive") && arguments.find(0, "case_sensitive")->truth();
+    const auto is_before = [&](const TemplateValue& a, const TemplateValue& b) {
+      return name == "min" ? is_less(a, b, with_case) : is_less(b, a, with_case);
+    };
+    return *std::min_element(items.begin(), items.end(), is_before);
+  }
   if (name == "unique") {
     TemplateList seen;
     for (const TemplateValue& item : items) {

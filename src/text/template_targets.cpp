@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "base/strings.h"
 #include "text/answer_spans.h"
 #include "text/chat_template.h"
 #include "text/template_text.h"
@@ -31,20 +32,16 @@ struct Range {
   std::size_t begin = 0, end = 0;
 };
 
-// Where the text has what a message says. A template may repeat a part of it elsewhere, as the name of a tool beside
-// the tool's answer: the largest part that no other message interrupts counts.
-std::optional<Range> range_of(const TemplateText& text, std::size_t message) {
-  std::optional<Range> largest, open;
-  for (const TemplateText::Origin& origin : text.origins) {
-    if (static_cast<std::size_t>(message_of(origin.source)) != message) {
-      open.reset();
-      continue;
-    }
-    open = Range{open ? open->begin : origin.begin, origin.end};
-    if (!largest || open->begin == largest->begin || open->end - open->begin > largest->end - largest->begin)
-      largest = open;
+// The words of a text, without tags, which templates write themselves where they take a text apart.
+std::vector<std::string> words_of(std::string_view text) {
+  std::string plain;
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    const std::size_t end = text[at] == '<' || text[at] == '[' ? text.find_first_of(">] \n\t<[", at + 1) : text.npos;
+    const bool is_tag = end != text.npos && (text[end] == '>' || text[end] == ']');
+    plain += is_tag ? ' ' : text[at];
+    if (is_tag) at = end;
   }
-  return largest;
+  return split_text(plain, nullptr, -1);
 }
 
 class SpanFinder {
@@ -67,11 +64,14 @@ class SpanFinder {
       if (turns_[i].role != "assistant") continue;
       const std::optional<Range> said = range_of(text_, i);
       if (!said) throw DataError(fmt::format("the chat template leaves out the text of turn {} (assistant)", i + 1));
+      const std::optional<TemplateText> alone = i + 1 < turns_.size() ? attempt(first_turns(i + 1), false) : text_;
+      if (alone) require_whole_answer(*alone, i);
       AnswerSpan span = {.turn = i, .said = said->end};
       span.before = end_of_text_before(text_, said->begin);
       span.begin = begin_of(i, span.before, said->begin);
       span.after = begin_of_text_after(said->end);
-      span.end = span.after == text_.text.size() ? end_of_last(i, said->end, text) : end_of(i, said->end, span.after);
+      span.end =
+          span.after == text_.text.size() ? end_of_last(i, said->end, text) : end_of(alone, said->end, span.after);
       span.after = std::max(span.after, span.end);
       if (turns_[i].is_learned) spans.push_back(span);
     }
@@ -96,6 +96,37 @@ class SpanFinder {
   }
   std::vector<ChatTurn> first_turns(std::size_t count) const {
     return {turns_.begin(), turns_.begin() + static_cast<std::ptrdiff_t>(count)};
+  }
+
+  // Where the text has what a message says. A template may repeat a part of it elsewhere, as the name of a tool beside
+  // the tool's answer: nothing counts after a stop token, and only the largest part that no other message interrupts.
+  std::optional<Range> range_of(const TemplateText& text, std::size_t message) const {
+    std::optional<Range> largest, open;
+    for (const TemplateText::Origin& origin : text.origins) {
+      if (static_cast<std::size_t>(message_of(origin.source)) != message) {
+        open.reset();
+        continue;
+      }
+      if (open && has_stop(std::string_view(text.text).substr(open->end, origin.begin - open->end))) break;
+      open = Range{open ? open->begin : origin.begin, origin.end};
+      if (!largest || open->begin == largest->begin || open->end - open->begin > largest->end - largest->begin)
+        largest = open;
+    }
+    return largest;
+  }
+
+  // Of an answer that is the last turn. Templates may leave out thoughts when a question follows.
+  void require_whole_answer(const TemplateText& text, std::size_t i) const {
+    const std::optional<Range> said = range_of(text, i);
+    if (!said) return;
+    std::string_view rest = std::string_view(text.text).substr(said->begin, said->end - said->begin);
+    for (const std::string& word : words_of(turns_[i].text)) {
+      const std::size_t at = rest.find(word);
+      if (at == rest.npos)
+        throw DataError(
+            fmt::format("the chat template leaves out a part of turn {} (assistant): {}", i + 1, in_quotes(word)));
+      rest.remove_prefix(at + word.size());
+    }
   }
 
   static std::size_t end_of_text_before(const TemplateText& text, std::size_t byte) {
@@ -155,35 +186,38 @@ class SpanFinder {
     return said;
   }
 
-  // The end of the turn of answer `i`, whose text ends at `said`; the next turn's text begins at `after`. Between them
-  // stands what the turn ends with when it is the last one, and then the next turn's beginning.
-  std::size_t end_of(std::size_t i, std::size_t said, std::size_t after) const {
+  // The end of the turn of an answer whose text ends at `said`; the next turn's text begins at `after`. Between them
+  // stands what the turn ends with when it is the last one, as in `alone`, and then the next turn's beginning.
+  std::size_t end_of(const std::optional<TemplateText>& alone, std::size_t said, std::size_t after) const {
     const std::string_view gap = std::string_view(text_.text).substr(said, after - said);
-    std::size_t end = 0;
-    if (const std::optional<TemplateText> alone = attempt(first_turns(i + 1), false))
-      end = common_end(gap, std::string_view(alone->text).substr(end_of_text_before(*alone, alone->text.size())));
-    if (const auto stop = end_of_stop(gap.substr(0, end))) return said + *stop;
-    return said + end +
-           (has_special(gap.substr(0, end)) ? 0 : first_end(gap.substr(end), is_blank(gap.substr(0, end))));
+    const std::string_view tail =
+        alone ? std::string_view(alone->text).substr(end_of_text_before(*alone, alone->text.size())) : "";
+    const std::size_t end = common_end(gap, tail);
+    // A call of a tool may end differently when it is the last turn.
+    if (const auto stop = end_of_stop(end == 0 && !tail.empty() ? gap : gap.substr(0, end))) return said + *stop;
+    const std::string_view common = gap.substr(0, end);
+    return said + end + first_end(gap.substr(end), is_blank(common) && !has_special(common));
   }
 
   // The same for an answer that nothing follows. Adds its end to `text` if the template writes it only between turns.
   std::size_t end_of_last(std::size_t i, std::size_t said, std::string& text) const {
     const std::string tail = text.substr(said);
     if (const auto stop = end_of_stop(tail)) return said + *stop;
-    const bool is_ended = has_special(tail);
-    if (is_ended && !always_prompts(i)) return text.size();
     std::vector<ChatTurn> more = first_turns(i + 1);
     const auto& fields = more.back().fields;
     more.push_back({fields && fields->contains("tool_calls") ? "tool" : "user", "x"});
     const std::optional<TemplateText> asked = attempt(more, false);
-    const std::optional<Range> question = asked ? range_of(*asked, more.size() - 1) : std::nullopt;
-    if (!question || question->begin < said || !asked->text.starts_with(std::string_view(text).substr(0, said)))
-      return text.size();
-    const std::string_view gap = std::string_view(asked->text).substr(said, question->begin - said);
-    if (is_ended) return said + common_end(tail, gap);
+    if (!asked) return text.size();
+    const std::optional<Range> answer = range_of(*asked, i), question = range_of(*asked, i + 1);
+    if (!answer || !question || question->begin < answer->end) return text.size();
+    const std::string_view gap = std::string_view(asked->text).substr(answer->end, question->begin - answer->end);
+    const bool is_ended = has_special(tail);
+    if (is_ended && always_prompts(i)) {
+      const std::size_t end = common_end(tail, gap);
+      return end > 0 ? said + end : text.size();
+    }
     if (gap.starts_with(tail) && !begins_turn(gap.substr(tail.size())))
-      text += gap.substr(tail.size(), first_end(gap.substr(tail.size()), is_blank(tail)));
+      text += gap.substr(tail.size(), first_end(gap.substr(tail.size()), is_blank(tail) && !is_ended));
     return text.size();
   }
 
@@ -232,6 +266,11 @@ class SpanFinder {
   bool has_special(std::string_view text) const {
     const std::vector<int> tokens = tokenizer_.encode(text);
     return std::any_of(tokens.begin(), tokens.end(), [&](int id) { return is_end(id); });
+  }
+
+  bool has_stop(std::string_view text) const {
+    const std::vector<int> tokens = tokenizer_.encode(text);
+    return std::any_of(tokens.begin(), tokens.end(), [&](int id) { return tokenizer_.is_stop(id); });
   }
 
   // Whether a special token begins turns: then the text begins with it, perhaps after others.

@@ -322,6 +322,7 @@ SNIPPETS += [
     "{% macro m(a, b='x') %}{{ a }}{{ b }}{% endmacro %}{{ m(*['p', 'q']) }}{{ m(*words[:1]) }}", "{{ '{}{}{}'.format('0', *words[1:]) }}",
     "{% macro m(a) %}<{{ caller() }}{{ a }}>{% endmacro %}{% call m('x') %}[{{ text }}]{% endcall %}",
     "{% macro m() %}{{ caller('y', b='z') }}{% endmacro %}{% call(a, b='c') m() %}{{ a }}{{ b }}{% endcall %}",
+    "{{ [3, 1.5, 2] | min }}{{ ['b', 'A', 'c'] | max }}{{ words | min }}{{ ['b', 'A'] | min(true) }}{{ ['b', 'B'] | max }}{{ [] | min is defined }}",
     "{{ none | selectattr('a') | list }}{{ 0 | map('trim') | list }}{{ none | reject('string') | list }}", "{{ 'GRÜßE Ñ ЖΩ'.lower() }}{{ 'ÀÉ' | lower }}",
     "{{ strftime_now('%Y-%m-%d') }}{{ strftime_now('%d %b %Y') }}{{ strftime_now is defined }}",
 ]

@@ -5,6 +5,7 @@ enclose; the tokenizer's offsets make them tokens. The tokenizer splits the name
 
     BRAID_CHAT_PROBE=build/chat_probe python -m pytest tests/oracles/template_shapes_test.py
 """
+import itertools
 import json
 import os
 import re
@@ -80,6 +81,27 @@ def test_a_beginning_of_turns_is_added_only_if_it_stops(tmp_path):
     for turns, ours in zip([TURNS[:2], TURNS], probe(folder, [TURNS[:2], TURNS]), strict=True):
         messages = [{"role": role, "content": text} for role, text in turns]
         assert (ours["tokens"], ours["targets"]) == expected(tokenizer, source, messages), turns
+
+
+def test_calls_and_thoughts_end_with_stop_tokens(tmp_path):
+    """The template leaves out earlier thoughts, and repeats the name of the tool before its answer."""
+    source = ("{% for m in messages %}{% if m.role == 'user' %}<|user|>{{ m.content }}{% elif m.role == 'tool' %}"
+              "<|stop|>{{ messages[loop.index0 - 1].tool_calls[0].function.name }}: {{ m.content }}{% else %}<|assistant|>"
+              "{% if m.reasoning_content and loop.last %}({{ m.reasoning_content }}){% endif %}{{ m.content }}"
+              "{% for c in m.tool_calls or [] %}<|start|>{{ c.function.name }}{{ c.function.arguments | tojson }}<|end|>{% endfor %}{% endif %}{% endfor %}"
+              "{% if add_generation_prompt %}<|assistant|>{% endif %}")
+    folder, tokenizer = folder_of(tmp_path, source, stops=["<|user|>", "<|stop|>"])
+    call = {"role": "assistant", "content": "", "tool_calls": [{"type": "function", "function": {"name": "count", "arguments": {}}}]}
+    question, answer = {"role": "user", "content": "How many?"}, {"role": "assistant", "content": "Two.", "reasoning_content": "hm"}
+    records = [[question, answer], [question, answer, question, answer], [question, call], [question, call, {"role": "tool", "content": "2"}, answer]]
+    learned = [["(hm)Two.<|user|>"], ["Two.<|user|>", "(hm)Two.<|user|>"], ["<|start|>count{}<|end|><|stop|>"],
+               ["<|start|>count{}<|end|><|stop|>", "(hm)Two.<|user|>"]]
+    requests = [{"tokenizer": str(folder), "format": "nemotron6-moe", "record": {"messages": messages}} for messages in records]
+    run = run_program([os.environ["BRAID_CHAT_PROBE"]], input="".join(json.dumps(request) + "\n" for request in requests))
+    for line, texts in zip(run.stdout.split("\n")[:-1], learned, strict=True):
+        ours = json.loads(line)
+        runs = [list(pairs) for is_learned, pairs in itertools.groupby(zip(ours["tokens"], ours["targets"]), key=lambda pair: pair[1] != IGNORED) if is_learned]
+        assert [tokenizer.decode([token for token, _ in pairs]) for pairs in runs] == texts
 
 
 def parts(text, image_as_part=True):

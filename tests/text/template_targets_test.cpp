@@ -87,6 +87,9 @@ TEST(TemplateTargets, TurnsThatAreLeftOutOrMergedAreRefused) {
               HasSubstr("turn 2 cannot be masked: its first or last token contains text of another turn"));
   EXPECT_THAT(refusal("{{ messages[0].content }}", {{"user", "a"}, {"assistant", "b"}}),
               HasSubstr("the chat template leaves out the text of turn 2 (assistant)"));
+  EXPECT_THAT(
+      refusal("{% for m in messages %}{{ m.content[:2] }}<s>{% endfor %}", {{"user", "a"}, {"assistant", "ab c"}}),
+      HasSubstr("the chat template leaves out a part of turn 2 (assistant): 'c'"));
 }
 
 TEST(TemplateTargets, TextsAreChecked) {
