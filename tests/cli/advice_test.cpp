@@ -148,6 +148,7 @@ TEST_F(Advice, TokensOutsideOfTheVocabulary) {
       {"tiny-vlm.yaml", {"--model.language.vocab", "-5"}, {"vocab=-5 must be at least 1"}, {"problems"}},
       {"tiny-vlm.yaml", {"--model.language.vocab", "1"}, {"use a larger model.language.vocab"}, {"1 to 0"}},
       {"tiny-vlm.yaml", {"--model.language.vocab", "256"}, {"use token_id=1 to 255"}},
+      {"tiny-vlm.yaml", {"--model.images.token_id", "0"}, {"use token_id=1 to 511", "another id in tokenizer.json"}},
   });
 }
 
