@@ -46,7 +46,7 @@ int examine(const DoctorCommand& command) {
 void add_doctor_command(CLI::App& app, int& exit_code) {
   auto options = std::make_shared<DoctorCommand>();
   CLI::App* command = app.add_subcommand("doctor", "Diagnose from its logs why a job died");
-  command->add_option("logs", options->logs, "a merged log, or one per rank; a folder: all files in it; -: stdin")
+  command->add_option("logs", options->logs, "a merged log, or one per rank; a folder: all logs in it; -: stdin")
       ->required()
       ->type_name("LOG");
   command

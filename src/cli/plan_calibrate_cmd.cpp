@@ -33,24 +33,27 @@ std::string one_line(std::string text) {
 
 // In processes of their own, as in training. Two group sizes, the larger one with more ranks than many hosts have
 // cores: it tells how ranks crowd.
-void measure_processes(HardwareProfile& profile) {
+void measure_processes(HardwareProfile& profile, const std::function<void(const std::string&)>& report,
+                       int& exit_code) {
   std::vector<MeasuredCollective> all;
   for (const int ranks : {2, 4}) {
+    report(fmt::format("measuring collectives between {} ranks (of 2 and 4)", ranks));
     const std::filesystem::path path = std::filesystem::temp_directory_path() / ("braid-calibrate-" + make_nonce());
-    const int exit_code =
-        launch_local({.ranks = ranks,
-                      .command = {own_executable(), "plan", kPlanCalibrate.name, kAsRank, path.string()},
-                      .env = {{"OMP_NUM_THREADS", "1"}}});
+    exit_code = launch_local({.ranks = ranks,
+                              .command = {own_executable(), "plan", kPlanCalibrate.name, kAsRank, path.string()},
+                              .env = {{"OMP_NUM_THREADS", "1"}}});
     const CollectiveTimes measured = read_collectives(path.string());
     std::filesystem::remove(path);
-    if (exit_code != 0) throw std::runtime_error("the ranks that measure collectives failed; their output is above");
+    if (exit_code != 0)
+      throw std::runtime_error(exit_code > 128 ? "the ranks that measure collectives were stopped"
+                                               : "the ranks that measure collectives failed; their output is above");
     profile.crowding = measured.crowding;
     std::ranges::copy(at_speed_of(profile, measured), std::back_inserter(all));
   }
   fit_collectives(all, profile);
 }
 
-HardwareProfile measured_profile(const std::string& device) {
+HardwareProfile measured_profile(const std::string& device, int& exit_code) {
   WorkStatus status;
   const auto report = [&](const std::string& what) {
     status.clear();
@@ -73,18 +76,17 @@ HardwareProfile measured_profile(const std::string& device) {
   describe("one thread per rank, fp32", host.memory_bytes);
   profile.cores = host.cores;
   profile.ranks_per_node = host.cores;
-  report("measuring collectives between ranks");
-  measure_processes(profile);
+  measure_processes(profile, report, exit_code);
   return profile;
 }
 
-void calibrate_machine(const CalibrateCommand& command) {
+void calibrate_machine(const CalibrateCommand& command, int& exit_code) {
   if (!command.collectives_path.empty())
     return measure_collectives_as_rank(command.collectives_path, host_capacity().cores);
   const bool on_gpu = command.device.empty() ? visible_gpus() > 0 : command.device == "cuda";
   if (on_gpu && visible_gpus() == 0) throw ConfigError(no_gpu("--device"));
   check_outputs({{"--write", command.path, {".yaml", ".yml"}}}, {});  // before the measurement, which takes minutes
-  const std::string yaml = to_yaml(measured_profile(on_gpu ? "cuda" : "cpu"));
+  const std::string yaml = to_yaml(measured_profile(on_gpu ? "cuda" : "cpu", exit_code));
   if (command.path.empty()) return fmt::print("{}", yaml);
   write_output(command.path, yaml);
   fmt::print("written to {}; use it with --hardware {}\n", command.path, command.path);
@@ -92,7 +94,7 @@ void calibrate_machine(const CalibrateCommand& command) {
 
 }  // namespace
 
-void add_plan_calibrate_command(CLI::App& plan) {
+void add_plan_calibrate_command(CLI::App& plan, int& exit_code) {
   auto command = std::make_shared<CalibrateCommand>();
   CLI::App* calibrate = plan.add_subcommand(kPlanCalibrate.name, kPlanCalibrate.help);
   calibrate->add_option("--device", command->device, "cuda or cpu; default: a GPU if there is one")
@@ -100,10 +102,11 @@ void add_plan_calibrate_command(CLI::App& plan) {
   calibrate->add_option("--write", command->path, "write the profile to this file; default: print it");
   calibrate->add_option(kAsRank, command->collectives_path)->group("");  // not in --help
   calibrate->footer(
-      "Measures how fast this machine runs Braid's operators, for about two minutes, and prints a hardware profile for "
+      "Measures how fast this machine runs Braid's operators, for two to four minutes on 2 cores, and prints a "
+      "hardware profile for "
       "`braid plan simulate --hardware FILE`. Nothing else should run meanwhile. On a CPU it measures collectives "
       "between processes, too; links between GPUs are to be added to the profile of a GPU by hand.");
-  calibrate->callback([command] { calibrate_machine(*command); });
+  calibrate->callback([command, &exit_code] { calibrate_machine(*command, exit_code); });
 }
 
 }  // namespace braid

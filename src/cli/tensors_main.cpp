@@ -18,7 +18,7 @@ void add_commands(CLI::App& app, const std::vector<std::string>& command_line, i
   CLI::App* launch = app.add_subcommand("launch", "");
   braid::add_launch_local_command(*launch, command_line, exit_code);
   CLI::App* plan = app.add_subcommand("plan", "");
-  braid::add_plan_calibrate_command(*plan);
+  braid::add_plan_calibrate_command(*plan, exit_code);
 }
 
 }  // namespace

@@ -35,6 +35,12 @@ using std::chrono::milliseconds;
 constexpr milliseconds kLeaveAlone{2000};        // ranks that learn of the failure end by themselves
 constexpr milliseconds kAfterTerm{3000};         // then SIGTERM, and this much later SIGKILL
 constexpr milliseconds kAfterUserSignal{60000};  // time to end cleanly after a user's first signal
+constexpr milliseconds kEcho{1000};              // within this time a repeated signal is the same request
+
+struct Order {
+  int signal;
+  Clock::time_point at;
+};
 
 StoreServer serve_store(int port) {
   try {
@@ -191,11 +197,11 @@ class LocalRun {
     if (is_news && options_.stop_grace) say("the reader of the output has exited: the run is asked to stop");
     if (options_.stop_grace && is_stop_request(signal)) return ask_to_stop(signal);
     if (signal == SIGUSR1 || signal == SIGUSR2) return signal_ranks(signal);
-    if (user_signal_ && comes_again(signal)) return;
+    if (is_echo(signal) || (user_signal_ && comes_again(signal))) return;
     board_.expect_end();
     if (!told_to_end_) kill_at_ = Clock::now() + kAfterUserSignal;
     signal_ranks(told_to_end_ ? SIGKILL : as_passed_on(signal));
-    told_to_end_ = told_to_end_ || !comes_again(signal);
+    if (!comes_again(signal)) note_order(signal);
     cut_short_ = true;
     user_signal_ = signal;
   }
@@ -219,6 +225,16 @@ class LocalRun {
   // shell: a second one carries no new information.
   static bool comes_again(int signal) { return signal == SIGPIPE || signal == SIGHUP; }
 
+  // GNU timeout signals its child and then the process group, and programs that start others forward Ctrl-C, which the
+  // terminal has sent to all of them.
+  bool is_echo(int signal) const {
+    return told_to_end_ && signal == told_to_end_->signal && Clock::now() < told_to_end_->at + kEcho;
+  }
+
+  void note_order(int signal) {
+    if (!told_to_end_) told_to_end_ = Order{signal, Clock::now()};
+  }
+
   bool is_stop_request(int signal) const {
     return signal == SIGUSR1 || comes_again(signal) || (is_order(signal) && !told_to_end_);
   }
@@ -226,7 +242,7 @@ class LocalRun {
   void ask_to_stop(int signal) {
     if (signal != SIGPIPE) say_what_is_next(signal);
     signal_ranks(as_passed_on(signal));
-    if (is_order(signal)) told_to_end_ = true;
+    if (is_order(signal)) note_order(signal);
     if (signal != SIGUSR1 && !user_signal_) user_signal_ = signal;
     if (!stop_by_) stop_by_ = Clock::now() + *options_.stop_grace;
   }
@@ -301,8 +317,8 @@ class LocalRun {
   EndOrder end_order_;
   std::vector<RankOutput> outputs_;
   bool announced_ = false, ending_ = false;
-  bool told_to_end_ = false;  // the next SIGTERM or SIGINT does not wait
-  bool cut_short_ = false;    // the ranks were killed before they could end cleanly
+  std::optional<Order> told_to_end_;  // the next SIGTERM or SIGINT does not wait
+  bool cut_short_ = false;            // the ranks were killed before they could end cleanly
   bool output_closed_ = false;
   int user_signal_ = 0;  // for the exit code
   std::optional<Clock::time_point> stop_by_, term_at_, kill_at_;

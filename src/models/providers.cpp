@@ -44,7 +44,13 @@ std::vector<Problem> token_problems(const Provider& provider, const EncoderConfi
   const int id = encoder.token_id, vocab = vocab_of(provider.language);
   if (vocab == 1)
     checks.add("token_id", "a vocabulary of 1 has no token for media", "use a larger model.language.vocab");
-  if (vocab > 1 && (id < 1 || id >= vocab))  // a vocabulary below 1 is reported as such
+  if (vocab > 1 && id == 0)
+    checks.add(
+        "token_id", "token_id=0 is the token that fills up short sequences",
+        fmt::format("use token_id=1 to {}; if the tokenizer gives its media token the id 0, give it another id in "
+                    "tokenizer.json",
+                    vocab - 1));
+  if (vocab > 1 && (id < 0 || id >= vocab))  // a vocabulary below 1 is reported as such
     checks.add("token_id",
                fmt::format("token_id={} must be between 1 and {}, the last token of the vocabulary", id, vocab - 1),
                fmt::format("use token_id=1 to {}", vocab - 1));

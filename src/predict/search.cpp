@@ -52,8 +52,8 @@ class Search {
     const std::vector<Start> starts = order_by_bound();
     std::size_t next = 0;
     while (true) {
-      tell_settled();
       const double limit = options_.use_bounds ? best_.slowest() : kNever;
+      tell_open(starts, next, limit);
       const double ready = ready_.empty() ? kNever : ready_.front().bound;
       if (next < starts.size() && starts[next].bound < std::min(limit, ready))
         next = choose_settings(starts, next);
@@ -92,13 +92,14 @@ class Search {
 
   // --- progress
 
-  // Best first, so that the rest is settled at once when the last of the fastest has been found.
-  void tell_settled() const {
-    const SearchCounts& counts = result_.counts;
-    if (options_.tell && counts.layouts > 0)
-      options_.tell(
-          fmt::format("{} of {} layouts settled, {} simulated", counts.settled(), counts.layouts, counts.simulated),
-          static_cast<double>(counts.settled()) / static_cast<double>(counts.layouts));
+  // Only layouts whose bound is below the limit are still to be looked at: each layout that is found lowers the limit.
+  void tell_open(const std::vector<Start>& starts, std::size_t next, double limit) const {
+    if (!options_.tell) return;
+    std::int64_t open = std::ranges::count_if(ready_, [&](const Ready& ready) { return ready.bound < limit; });
+    for (; next < starts.size() && starts[next].bound < limit; ++next) open += starts[next].layouts;
+    const std::int64_t simulated = result_.counts.simulated;
+    options_.tell(fmt::format("{} layouts simulated, {} left", simulated, open),
+                  static_cast<double>(simulated) / static_cast<double>(std::max<std::int64_t>(simulated + open, 1)));
   }
 
   void run_in_pool(const char* doing, std::size_t count, const std::function<void(std::size_t)>& work) {

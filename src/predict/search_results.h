@@ -28,7 +28,6 @@ struct SearchCounts {
   std::int64_t simulated = 0;      // layouts
   std::int64_t simulations = 0;    // of their settings
 
-  std::int64_t settled() const { return too_large + too_slow + simulated; }
   SearchCounts& operator+=(const SearchCounts& other);
 };
 

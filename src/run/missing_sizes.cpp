@@ -17,32 +17,36 @@ Keys below(const std::string& section, Keys keys) {
 }  // namespace
 
 // A model of another width has its own encoders, too. An encoder of another width may belong to the small language
-// model.
+// model. A width is another one if `hidden` is set, or a size that only a wider model has.
 std::vector<Problem> missing_sizes(const Provider& model, const std::vector<ModuleConfig>& modules,
                                    const std::vector<std::string>& given) {
   if (!is_toy(model)) return {};
-  const std::string language = "model.language.hidden";
+  const auto cause_in = [&](const std::string& section, const std::string& hidden, const std::string& wider) {
+    const std::string key = section + "." + hidden;
+    return contains(given, key) ? key : wider.empty() ? "" : section + "." + wider;
+  };
+  const std::string by_language = cause_in("model.language", "hidden", key_of_wider_model(model.language));
   std::vector<Problem> problems;
-  const auto check = [&](const std::string& hidden, bool has_own_sizes, Keys needed) {
-    const std::string cause = contains(given, hidden) ? hidden : language;
+  const auto check = [&](const std::string& cause, Keys needed) {
     std::erase_if(needed, [&](const std::string& key) { return contains(given, key); });
-    if (!has_own_sizes || needed.empty()) return;
+    if (cause.empty() || needed.empty()) return;
     problems.push_back(
         {fmt::format("{} is set, so the sizes of {}, a model for tests, do not apply: {} {} missing", cause, model.name,
                      counted(std::ssize(needed), "size"), needed.size() == 1 ? "is" : "are"),
          cause, fmt::format("set {}", fmt::join(needed, ", "))});
   };
-  const bool is_own = contains(given, language);
   for (const ModuleConfig& module : modules) {
     if (module.kind == "language") {
       Keys needed = below("model.language", size_keys(model.language));
+      needed.insert(needed.begin(), "model.language.hidden");
       needed.push_back("data.sequence_length");
-      check(language, is_own, std::move(needed));
+      check(by_language, std::move(needed));
     } else if (const EncoderConfig* encoder = find_encoder(model, module.name)) {
-      const std::string hidden = fmt::format("model.{}.encoder.hidden", module.name);
-      Keys needed = below("model." + module.name, size_keys(*encoder));
-      needed.insert(needed.begin(), hidden);
-      check(hidden, is_own || contains(given, hidden), std::move(needed));
+      const std::string section = "model." + module.name;
+      const std::string cause = cause_in(section, "encoder.hidden", key_of_wider_model(*encoder));
+      Keys needed = below(section, size_keys(*encoder));
+      needed.insert(needed.begin(), section + ".encoder.hidden");
+      check(cause.empty() ? by_language : cause, std::move(needed));
     }
   }
   return problems;

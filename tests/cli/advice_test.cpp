@@ -81,6 +81,15 @@ TEST_F(Advice, SizesOfModelsForTestsDoNotApply) {
        {},
        {"set model.language.vocab, model.language.heads", "model.language.ffn"},
        {"mamba", "experts", "encoder"}},
+      {kLanguage + "model: {provider: tiny-llava, language: {vocab: 128256, heads: 32, ffn: 14336}}\n",
+       {},
+       {"model.language.ffn is set, so tiny-llava, a model for tests, lends no sizes: 5 sizes are missing",
+        "set model.language.hidden, model.language.layers, model.language.kv_heads"}},
+      {kLanguage + "model: {language: {heads: 32, head_dim: 128, kv_heads: 8}}\n", {}, {"model.language.heads is set"}},
+      {"tiny-vlm.yaml",
+       {"--model.images.encoder.ffn", "4096"},
+       {"model.images.encoder.ffn is set", "set model.images.encoder.hidden, model.images.encoder.layers"},
+       {"model.language"}},
       {"tiny-vlm.yaml",
        {"--model.language", "{hidden: 128}"},
        {"mamba_state", "shared_ffn", "model.images.encoder.layers"}},
@@ -95,7 +104,8 @@ TEST_F(Advice, SizesOfModelsForTestsDoNotApply) {
        {"model.images"}},
   });
   EXPECT_EQ(run("nemotron-vlm-20l-small.yaml", {}).exit_code, 0);  // the sizes of a real model apply to it
-  EXPECT_EQ(run("tiny-vlm.yaml", {"--model.language.vocab", "1024"}).exit_code, 0);
+  EXPECT_EQ(run("tiny-vlm.yaml", {"--model.language.vocab", "128256"}).exit_code, 0);
+  EXPECT_EQ(run("tiny-vlm.yaml", {"--model.language.ffn", "512"}).exit_code, 0);  // 8 times its width
 }
 
 TEST_F(Advice, SizesThatDoNotDivide) {
@@ -139,6 +149,7 @@ TEST_F(Advice, TokensOutsideOfTheVocabulary) {
       {"tiny-vlm.yaml", {"--model.language.vocab", "-5"}, {"vocab=-5 must be at least 1"}, {"problems"}},
       {"tiny-vlm.yaml", {"--model.language.vocab", "1"}, {"use a larger model.language.vocab"}, {"1 to 0"}},
       {"tiny-vlm.yaml", {"--model.language.vocab", "256"}, {"use token_id=1 to 255"}},
+      {"tiny-vlm.yaml", {"--model.images.token_id", "0"}, {"use token_id=1 to 511", "another id in tokenizer.json"}},
   });
 }
 

@@ -108,6 +108,10 @@ const std::map<std::string, Expected> kOwn = {
     {"hang_then_time_limit", {"nccl-timeout", 2}},
     {"hetero_cascade", {"data-rank-cascade", 1}},
     {"import_error_rank0_barrier", {"import-error", 0}},
+    {"loader_worker_gone", {"data-rank-cascade", 2, "node01"}},
+    {"loader_worker_gone_old_torch", {"data-rank-cascade", 1, "gpu02"}},
+    {"loader_worker_killed_chain", {"host-oom"}},
+    {"loader_workers_gone_torchrun", {"python-error", 5}},
     {"moe_oom", {"moe-oom", 5, "a31"}},
     {"nccl_cuda_out_of_memory", {"gpu-oom", 1, "a01"}},
     {"nccl_heartbeat", {"nccl-timeout", 0}},
@@ -307,6 +311,14 @@ TEST(Doctor, SizesAreTold) {
   EXPECT_THAT(diagnosis_of("gpu_oom_old_wording").explanation,
               ::testing::HasSubstr("1.22 GiB on a GPU of 39.43 GiB with 810.56 MiB free"));
   EXPECT_THAT(diagnosis_of("moe_oom").fix, ::testing::HasSubstr("EP 16 would give 16 experts/GPU"));
+}
+
+// "_queue.Empty" is what the rank met first; what it raised from that tells.
+TEST(Doctor, ALostLoaderWorkerIsTold) {
+  for (const char* name : {"loader_worker_gone", "loader_worker_gone_old_torch", "loader_workers_gone_torchrun"}) {
+    EXPECT_THAT(diagnosis_of(name).explanation, ::testing::HasSubstr("DataLoader worker (pid(s)")) << name;
+    EXPECT_THAT(diagnosis_of(name).fix, ::testing::StartsWith("A worker process of the data loader died.")) << name;
+  }
 }
 
 TEST(Doctor, EvidencePointsAtTheLine) {

@@ -243,6 +243,17 @@ TEST(FolderOfLogs, AFileThatCannotBeReadIsLeftOut) {
   EXPECT_EQ(skipped, std::vector{folder.path() + "/rank_0.log"});
 }
 
+TEST(FolderOfLogs, RecipesMetricsAndCheckpointsAreNoLogs) {
+  const TemporaryFolder folder;
+  for (const char* name : {"recipe.yaml", "metrics.jsonl", "trace.json", "model.safetensors", "tfevents.1.host"})
+    folder.write(name, kError);
+  EXPECT_THROW(find_logs({folder.path()}), ConfigError);
+  folder.write("rank_0.log", "iteration        1/      60 | lm loss: 3.9E+00 |\n");
+  std::vector<std::string> skipped;
+  EXPECT_EQ(examine_logs(find_logs({folder.path()}), {}, skipped).cause, Cause::Unknown);
+  EXPECT_EQ(find_logs({folder.path() + "/recipe.yaml"}).size(), 1u);  // if it is asked for
+}
+
 TEST(FolderOfLogs, AFolderInItThatCannotBeReadIsLeftOut) {
   if (geteuid() == 0) GTEST_SKIP() << "root reads everything";
   const TemporaryFolder folder;

@@ -41,6 +41,7 @@ TEST(LastWords, OfWhatMayBeTellNothing) {
        {"Setting time limit to 4 h; job will be killed when the time limit is reached",
         "preemption handler installed, will save on SIGTERM", "some pods were Evicted earlier but rescheduled",
         "{\"oom_kill\": 0, \"time_limit\": \"04:00:00\", \"spot\": true}", "FATAL:   0  ERROR: 0  WARN: 3",
+        "  hang_limit_s: 300       # end the run when a rank makes no progress for this long",
         "loss guard: abort if loss is nan: False", "WARNING: no XLA devices found, falling back to CPU",
         "connection to the metrics server lost, retrying", "WARNING: connection to the tracker lost",
         "n1:123:456 [0] NCCL INFO NCCL_IB_TIMEOUT set by environment to 22.",

@@ -114,6 +114,8 @@ class LongRun {
   std::string out_, err_;
 };
 
+constexpr unsigned kSecondRequestUs = 1100000;  // a signal that is repeated earlier is the same request
+
 // Of a person, who interrupts a run, or of a scheduler, to which a run that has saved is a success.
 int code_after(int signal) { return signal == SIGINT || signal == SIGHUP ? 128 + signal : 0; }
 
@@ -186,9 +188,22 @@ TEST(Stop, TheSecondSigtermAfterTheReaderLeftDoesNotWait) {
   run.wait_until_both_say("ready");
   for (const int signal : {SIGPIPE, SIGTERM, SIGTERM}) {
     run.send(signal);
-    usleep(300000);
+    usleep(kSecondRequestUs);
   }
   EXPECT_EQ(run.exit_code(), 128 + SIGTERM);
+}
+
+// As GNU timeout does.
+TEST(Stop, TheSameSignalTwiceAtOnceIsOneRequest) {
+  for (const int signal : {SIGTERM, SIGINT}) {
+    LongRun run("late");
+    run.wait_until_both_say("starting");
+    run.send(signal);
+    run.wait_for(" at once\n");
+    run.send(signal);
+    EXPECT_EQ(run.exit_code(), code_after(signal)) << run.err();
+    EXPECT_THAT(run.out(), HasSubstr("run ended "));
+  }
 }
 
 TEST(Stop, ASecondSignalDoesNotWaitAndSaysWhatIsSaved) {
@@ -197,6 +212,7 @@ TEST(Stop, ASecondSignalDoesNotWaitAndSaysWhatIsSaved) {
     run.wait_until_both_say("ready");
     run.send(signal);
     run.wait_for(" at once\n");
+    usleep(kSecondRequestUs);
     run.send(signal);
     EXPECT_EQ(run.exit_code(), 128 + signal);
     EXPECT_THAT(run.err(), AllOf(EndsWith(" at once\nbraid: nothing was saved\n"), Not(HasSubstr("root cause"))));
@@ -209,6 +225,7 @@ TEST(Stop, IgnoredSignalsStayIgnored) {
   run.wait_until_both_say("ready");
   for (const int signal : {SIGHUP, SIGINT, SIGTERM}) run.send(signal);
   run.wait_for(" at once\n");
+  usleep(kSecondRequestUs);
   run.send(SIGTERM);
   EXPECT_EQ(run.exit_code(), 128 + SIGTERM);
   EXPECT_THAT(run.err(), StartsWith("braid: SIGTERM: "));  // it was the first that was handled

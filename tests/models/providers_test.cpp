@@ -112,10 +112,11 @@ TEST(Providers, ImageTokenIsInTheVocabulary) {
     const EncoderConfig& images = p.encoders[0];
     const int vocab = vocab_of(p.language);
     EXPECT_EQ(images.token_id, 511) << p.name;
-    for (const int id : {0, vocab}) {
+    for (const auto& [id, why] : {std::pair{0, "fills up short sequences"}, {-1, "must be"}, {vocab, "must be"}}) {
       Provider other = p;
       other.encoders[0].token_id = id;
-      EXPECT_THAT(problems_of(other, {}, {}), ::testing::Contains(HasSubstr(fmt::format("token_id={} must be", id))));
+      EXPECT_THAT(problems_of(other, {}, {}),
+                  ::testing::Contains(::testing::AllOf(HasSubstr(fmt::format("token_id={} ", id)), HasSubstr(why))));
     }
   }
 }

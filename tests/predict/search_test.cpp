@@ -127,9 +127,14 @@ std::vector<std::string> texts_of(const std::vector<Candidate>& candidates) {
 TEST(Search, BoundsDiscardNoneOfTheBest) {
   const Recipe recipe = tiny();
   const HardwareProfile hardware = nodes_of(2);
-  const SearchResult with = search_layouts(recipe, hardware, {.nodes = 2, .top = 5, .threads = 3});
+  double told = 0;
+  const auto tell = [&](const std::string& doing, double share) {
+    if (doing.find("left") != std::string::npos) told = share;
+  };
+  const SearchResult with = search_layouts(recipe, hardware, {.nodes = 2, .top = 5, .threads = 3, .tell = tell});
   const SearchResult without =
       search_layouts(recipe, hardware, {.nodes = 2, .top = 5, .threads = 1, .use_bounds = false});
+  EXPECT_EQ(told, 1);  // layouts that bounds discard are no work
   EXPECT_GT(with.counts.too_slow, 0);
   EXPECT_EQ(without.counts.too_slow, 0);
   EXPECT_LT(with.counts.simulations, without.counts.simulations);

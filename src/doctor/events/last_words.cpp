@@ -81,6 +81,11 @@ bool is_for_information(std::string_view line) {
   return is_warning(line) || has_one_of(line, "INFO|rWarning|eWarning|nWarning|wandb|[W|WARN ");
 }
 
+// "  hang_limit_s: 300   # end the run when a rank makes no progress": a recipe that a run prints.
+std::string_view without_comment(std::string_view line) {
+  return trimmed(line).starts_with('#') ? "" : line.substr(0, line.find("  # "));
+}
+
 // "task rank 3 on host n2 failed": a launcher of any kind says who it was.
 std::optional<int> rank_that_failed(std::string_view line) {
   constexpr std::size_t kNear = 60;
@@ -107,7 +112,7 @@ Place seen_place(std::uint64_t line, const Findings& findings) {
 
 std::optional<Sign> sign_of_last_words(std::string_view line) {
   constexpr std::size_t kLongest = 600;
-  const std::string low = in_small_letters(line.substr(0, kLongest));
+  const std::string low = in_small_letters(without_comment(line).substr(0, kLongest));
   if (has_one_of(low, kConditions) || low.starts_with('{') || low.starts_with('+')) return std::nullopt;
   for (const Words& words : kWords)
     if (has_one_of(low, words.what) && has_one_of(low, words.how) && has_one_of(low, words.end))

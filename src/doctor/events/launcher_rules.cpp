@@ -8,6 +8,7 @@ constexpr Rule kRules[] = {
     // How tracebacks and blocks begin: whatever else such a line says.
     {"Traceback (most recent call last)", Sign::TracebackStart},
     {"During handling of the above exception", Sign::ChainDuring},
+    {"above exception was the direct cause", Sign::ChainDuring},
     {"Exception ignored in", Sign::NotFatal},
     {"--- Logging error ---", Sign::NotFatal},
     {"Error in atexit._run_exitfuncs", Sign::NotFatal},

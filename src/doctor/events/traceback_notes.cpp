@@ -76,12 +76,14 @@ Finding* exception_before(const Finding& finding, Findings& findings) {
   return before == end ? nullptr : &*before;
 }
 
+bool is_without_message(std::string_view exception) { return exception_type(exception).size() + 2 >= exception.size(); }
+
 // What the lines before an exception without a message, or which refers to them, say: "NaN detected", then
 // "AssertionError".
 Sign sign_told_before(const Traceback& traceback, std::optional<int> rank, const Findings& findings) {
   constexpr std::uint64_t kLinesBefore = 12;
   const std::string_view exception = traceback.exception;
-  const bool is_bare = exception_type(exception).size() + 2 >= exception.size();
+  const bool is_bare = is_without_message(exception);
   if (is_bare && traceback.checks_finite) return Sign::NanLoss;
   if (!is_bare && !has_one_of(exception, " above|previous error|Exec graph failed")) return Sign::PythonError;
   const auto is_near = [&](const Finding& f) {
@@ -248,8 +250,10 @@ void TracebackNotes::add(Finding finding, int writer, bool while_handling, bool 
   // things up to find out, and say in their own words what a time-out of a socket means.
   const bool is_found_out = before && while_handling && before->sign == Sign::PythonError &&
                             finding.sign != Sign::PythonError && role_of(finding.sign) == Role::Cause;
-  if (is_quoted) finding.traceback->in_data |= before->traceback->in_data;
-  if (is_quoted || is_found_out) {
+  const bool is_explained =
+      before && while_handling && before->sign == Sign::PythonError && is_without_message(before->text);
+  if (is_quoted || is_explained) finding.traceback->in_data |= before->traceback->in_data;
+  if (is_quoted || is_found_out || is_explained) {
     *before = std::move(finding);
     return;
   }

@@ -7,6 +7,7 @@
 #include <sys/sysmacros.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -31,6 +32,14 @@ LogFile log_file(const std::string& path, bool in_folder) {
   return {path, path == "-" ? "stdin" : path, rank_of_path(path), in_folder};
 }
 
+// Settings, metrics, traces and checkpoints, which programs write beside their logs.
+bool is_no_log(const fs::path& path) {
+  if (path.filename() == "error.json") return false;  // torchrun's: the exception of a rank
+  constexpr std::array kOthers = {".yaml", ".yml", ".json", ".jsonl", ".html", ".pt", ".distcp", ".safetensors"};
+  return std::find(kOthers.begin(), kOthers.end(), path.extension()) != kOthers.end() ||
+         has_word(path.filename().string(), "tfevents");
+}
+
 // A folder that cannot be listed stays in the list, for its reader to fail at.
 void list_files(const fs::path& folder, std::vector<std::string>& files) {
   std::error_code error;
@@ -38,7 +47,7 @@ void list_files(const fs::path& folder, std::vector<std::string>& files) {
     std::error_code unknown;
     if (entry->is_directory(unknown) && !entry->is_symlink(unknown))
       list_files(entry->path(), files);
-    else if (entry->is_regular_file(unknown))
+    else if (entry->is_regular_file(unknown) && !is_no_log(entry->path()))
       files.push_back(entry->path().string());
   }
   if (error) files.push_back(folder.string());
@@ -101,7 +110,7 @@ std::vector<LogFile> find_logs(const std::vector<std::string>& arguments) {
       const std::vector<std::string> files = files_below(argument);
       if (files.empty())
         throw ConfigError(
-            {fmt::format("there are no files in '{}'", argument), "LOG", "give a log, or a folder of logs"});
+            {fmt::format("there are no logs in '{}'", argument), "LOG", "give a log, or a folder of logs"});
       for (const std::string& file : files) logs.push_back(log_file(file, true));
     } else {
       logs.push_back(log_file(argument, false));

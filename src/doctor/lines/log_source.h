@@ -19,8 +19,8 @@ struct LogFile {
   bool in_folder = false;   // found there, and not asked for by name
 };
 
-// Files as they are, folders as all files below them, in the order of their names; a folder below that cannot be
-// read stands for itself. ConfigError when a folder is empty.
+// Files as they are, folders as all files below them that may be logs, in the order of their names; a folder below that
+// cannot be read stands for itself. ConfigError when a folder has none.
 std::vector<LogFile> find_logs(const std::vector<std::string>& arguments);
 
 class LineReader {

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "base/process.h"
+#include "doctor/events/line_kinds.h"
 #include "doctor/lines/signals.h"
 #include "doctor/lines/text_parts.h"
 
@@ -137,6 +138,15 @@ std::string storage_fix(std::string_view message) {
   if (!has_one_of(message, "Stale file handle|Errno 5] Input/output error|transport endpoint shutdown")) return "";
   return "The file system failed, not the program: check whether that node can still read it (`df`, `ls`), remount it "
          "or exclude the node, and resume.";
+}
+
+std::string lost_loader_fix(std::string_view message) {
+  if (!reports_dead_loader(message)) return "";
+  return "A worker process of the data loader died. Most often the host's memory or /dev/shm ran out: `dmesg -T` on "
+         "that "
+         "host shows it; use fewer workers or less prefetching. If not, run once with num_workers=0: then the rank "
+         "itself "
+         "shows the error.";
 }
 
 std::string cascade_text(const Findings& findings, std::optional<int> first_rank) {

@@ -32,6 +32,9 @@ std::string saving_memory_fix(Cause cause, const Launchers& launchers);
 // What to do about a message of a shared file system, which the program can do nothing about; else empty.
 std::string storage_fix(std::string_view message);
 
+// What to do about a worker of a data loader that is gone, and did not say why; else empty.
+std::string lost_loader_fix(std::string_view message);
+
 // "The other 7 ranks went down after it: 7 x SIGTERM."; empty when nothing happened to others.
 std::string cascade_text(const Findings& findings, std::optional<int> first_rank);
 

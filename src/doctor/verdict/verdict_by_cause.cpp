@@ -90,7 +90,7 @@ Verdict by_cause(Trial& t) {
     t.draft.fix(start.fix);
   }
   if (cause->sign == Sign::WrongArguments) t.draft.fix("Correct the arguments of the program.");
-  if (cause->sign == Sign::PythonError) t.draft.fix(storage_fix(cause->text));
+  if (cause->sign == Sign::PythonError) t.draft.fix(storage_fix(cause->text) + lost_loader_fix(cause->text));
   if (cause->sign == Sign::GpuOom) explain_memory(t, cause->text);
   if (cause->sign == Sign::CollectiveMismatch) t.draft.explain(mismatch_told_in(cause->text));
   if (t.result.cause == Cause::MoeOom && t.findings.num_experts)
