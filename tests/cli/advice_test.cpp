@@ -83,7 +83,7 @@ TEST_F(Advice, SizesOfModelsForTestsDoNotApply) {
        {"mamba", "experts", "encoder"}},
       {kLanguage + "model: {provider: tiny-llava, language: {vocab: 128256, heads: 32, ffn: 14336}}\n",
        {},
-       {"model.language.ffn is set, so tiny-llava, a model for tests, lends no sizes: 5 sizes are missing",
+       {"model.language.ffn is set, so the sizes of tiny-llava, a model for tests, do not apply: 5 sizes are missing",
         "set model.language.hidden, model.language.layers, model.language.kv_heads"}},
       {kLanguage + "model: {language: {heads: 32, head_dim: 128, kv_heads: 8}}\n", {}, {"model.language.heads is set"}},
       {"tiny-vlm.yaml",
