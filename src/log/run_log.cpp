@@ -316,8 +316,8 @@ void RunLog::add_phases(const std::vector<ModulePhases>& phases) {
 void RunLog::add_memory(const MemoryUse& fullest) {
   // Printed once, as Megatron does: by then a run has allocated what it needs. TensorBoard shows later values.
   if (!summary_.memory)
-    say(fmt::format("[maximum over {} ranks] (after {} iterations) {}\n", facts_.ranks, summary_.last_iteration,
-                    to_line(fullest)));
+    say(fmt::format("[maximum over {}] (after {} iterations) {}\n", counted(facts_.ranks, "rank"),
+                    summary_.last_iteration, to_line(fullest)));
   summary_.memory = fullest;
   write<EventFile>(events_, [&](EventFile& file) {
     if (fullest.max_reserved_mb > 0) {

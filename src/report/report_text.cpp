@@ -1,5 +1,7 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/strings.h"
 #include "base/table.h"
 #include "report/prediction.h"
@@ -10,8 +12,11 @@ namespace {
 
 using Row = std::vector<std::string>;
 
+constexpr const char* kUnknown = "-";
+bool is_unknown(const std::string& text) { return text == kUnknown; }
+
 std::string text_of(std::optional<double> value, const char* unit, int digits = 4) {
-  return value ? plain_number(*value, digits) + unit : "-";
+  return value ? plain_number(*value, digits) + unit : kUnknown;
 }
 
 std::string progress_text(const RunRecord& run) {
@@ -22,7 +27,8 @@ std::string progress_text(const RunRecord& run) {
 std::string loss_text(const RunRecord& run) {
   const auto found = run.curves.find("lm_loss");
   if (found == run.curves.end() || found->second.empty()) return "-";
-  return fmt::format("{:.4f} -> {}", found->second.front().value, text_of(last_value(run, "lm_loss"), "", 5));
+  const std::string last = text_of(last_value(run, "lm_loss"), "", 5);
+  return found->second.size() == 1 ? last : fmt::format("{:.4f} -> {}", found->second.front().value, last);
 }
 
 std::string restarts_text(const RunRecord& run) {
@@ -90,6 +96,10 @@ std::string report_text(const std::vector<RunRecord>& runs) {
                         checkpoints_text(run)};
     for (std::size_t i = 0; i < rows.size(); ++i) rows[i].push_back(column[i]);
   }
+  // Where nothing was measured, it is not known either what rates would be those of.
+  std::erase_if(rows, [](const Row& row) {
+    return row[0].find("/s per ") != std::string::npos && std::all_of(row.begin() + 1, row.end(), is_unknown);
+  });
   std::string text = format_table(header, rows);
   for (const RunRecord& run : runs) text += comparison_text(run) + failure_text(run);
   for (const RunRecord& run : runs)

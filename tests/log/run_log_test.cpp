@@ -136,6 +136,9 @@ TEST_F(RunLogTest, PhasesAndMemoryFollowTheLine) {
   run(2, 2);
   log_->add_memory({.allocated_mb = 1, .max_allocated_mb = 2, .reserved_mb = 3, .max_reserved_mb = 4});
   EXPECT_THAT(lines_with("memory (MB)"), SizeIs(1));  // once, as Megatron
+  open({}, {.iterations = 10, .ranks = 1});
+  log_->add_memory({});
+  EXPECT_THAT(printed_, HasSubstr("[maximum over 1 rank] "));
 }
 
 TEST_F(RunLogTest, TheWholeSummary) {

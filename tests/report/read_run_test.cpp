@@ -352,7 +352,9 @@ TEST(RunRecord, TextAndPageNameTheSameMemory) {
 // What the log says about memory tells where ranks computed, if the recipe leaves that open.
 TEST(RunRecord, RanksOnACpuAreNotGpus) {
   const RunRecord unknown{.name = "a"};
-  RunRecord on_cpu{.name = "b", .settings = {{"dist.device", "auto"}}};
+  RunRecord on_cpu{.name = "b",
+                   .settings = {{"dist.device", "auto"}},
+                   .curves = {{"lm_loss", {{1, 3.5}}}, {"tokens_per_gpu", {{1, 7}}}, {"tflops_per_gpu", {{1, 2}}}}};
   on_cpu.memory_mb["host, most"] = {{1, 900}};
   RunRecord on_gpu = on_cpu;
   on_gpu.memory_mb["GPU, tensors"] = {{1, 100}};
@@ -365,6 +367,8 @@ TEST(RunRecord, RanksOnACpuAreNotGpus) {
   EXPECT_THAT(report_text({on_gpu, unknown}), HasSubstr("TFLOP/s per GPU  "));
   EXPECT_THAT(report_text({on_gpu, on_cpu}), HasSubstr("tokens/s per GPU or rank"));
   EXPECT_EQ(report_json({on_cpu})["device"], "rank");
+  EXPECT_THAT(report_text({unknown}), Not(HasSubstr("per GPU")));
+  EXPECT_THAT(report_text({on_cpu}), Not(HasSubstr("->")));  // of one point
 }
 
 TEST(Prediction, RatesOnACpuAreThoseOfARank) {
