@@ -7,6 +7,7 @@
 #include "cli/commands.h"
 #include "cli/megatron_answer.h"
 #include "cli/megatron_flags.h"
+#include "shards/data_set.h"
 #include "shell/torchrun_options.h"
 
 namespace braid {
@@ -164,8 +165,8 @@ std::vector<ConfigOverride> parse_overrides(const std::vector<std::string>& argu
 
 namespace {
 
-// What a run would read, as far as the recipe can be read.
-std::vector<Problem> missing_files(const RecipeSource& source) {
+// Of what a run would read, as far as the recipe can be read.
+std::vector<Problem> problems_of_files(const RecipeSource& source) {
   YamlReader reader = YamlReader::from_text(source.text, source.path, source.overrides);
   Recipe recipe;
   describe(reader, recipe);
@@ -173,8 +174,14 @@ std::vector<Problem> missing_files(const RecipeSource& source) {
   std::vector<std::pair<std::string, std::string>> files = {
       {"checkpoint.load_nemotron", recipe.checkpoint.load_nemotron},
       {"checkpoint.load_vision_from", recipe.checkpoint.load_vision_from}};
-  if (!is_mock(recipe.data)) files.insert(files.end(), {{"data.path", data.path}, {"data.tokenizer", data.tokenizer}});
   std::vector<Problem> problems;
+  if (!is_mock(recipe.data)) files.push_back({"data.tokenizer", data.tokenizer});
+  if (!is_mock(recipe.data) && !data.path.empty()) try {
+      kind_of_path(data.path);
+    } catch (const ConfigError& e) {
+      for (const Problem& problem : e.problems())
+        problems.push_back({problem.what, reader.where("data.path"), problem.fix});
+    }
   std::error_code ignored;
   for (const auto& [key, path] : files)
     if (!path.empty() && path.find("://") == path.npos && !std::filesystem::exists(path, ignored))
@@ -201,7 +208,7 @@ RecipeCall read_recipe_to_run(const std::string& path, const std::vector<std::st
     return checked_call(source, arguments, RecipeChecks::All);
   } catch (const ConfigError& e) {
     std::vector<Problem> problems = e.problems();
-    for (Problem& problem : missing_files(source)) problems.push_back(std::move(problem));
+    for (Problem& problem : problems_of_files(source)) problems.push_back(std::move(problem));
     throw ConfigError(std::move(problems));
   }
 }

@@ -31,7 +31,8 @@ struct LaunchOptions {
 
   // Set by programs that create a StopRequest (train/stop_request.h): SIGINT, SIGTERM, SIGHUP and SIGUSR1 ask the ranks
   // to end cleanly within this time. Signals that arrive before the StopRequest exists are delivered to it later. The
-  // ranks stay supervised meanwhile. A second SIGINT or SIGTERM, or another signal, does not wait.
+  // ranks stay supervised meanwhile. A SIGINT or SIGTERM over a second after the first, or another signal, does not
+  // wait.
   std::optional<std::chrono::seconds> stop_grace{};
   StopMessages stop_messages{};
 };

@@ -192,6 +192,11 @@ TEST_F(DataStart, OneMessageListsAllProblems) {
   EXPECT_THAT(refusal({"--data-path", in_folder("none"), "--tokenizer-model", in_folder("none"),
                        "--data.fields.caption", "json[", "--use-tiling", "--data.pictures.tile_side", "100"}),
               HasSubstr("4 problems"));
+  fs::create_directory(in_folder("raw"));
+  std::ofstream(in_folder("raw/part-0.tar")) << "";
+  EXPECT_THAT(refusal({"--data-path", in_folder("raw"), "--model.images.token_id", "9999"}),
+              AllOf(HasSubstr("2 problems"), HasSubstr("token_id=9999"), HasSubstr("is not a prepared data set"),
+                    HasSubstr("--data-path (data.path)")));
 }
 
 TEST_F(DataStart, ARecipeMayRequireADataSet) {
