@@ -34,7 +34,9 @@ SequenceMaker::SequenceMaker(const DataConfig& config, std::shared_ptr<const Tok
   if (*id != vision_->token_id)
     throw ConfigError({fmt::format("the tokenizer {} gives {} the id {}, but the model expects {}", tokenizer_->where(),
                                    in_quotes(vision_->token), *id, vision_->token_id),
-                       vision_->token_id_key, fmt::format("use {}={}", vision_->token_id_key, *id)});
+                       vision_->token_id_key,
+                       *id == 0 ? "give it another id in tokenizer.json: token 0 fills up sequences"
+                                : fmt::format("use {}={}", vision_->token_id_key, *id)});
 }
 
 void SequenceMaker::check_format() {
