@@ -79,7 +79,7 @@ const std::vector<Kind>& kinds() {
       {"a tag too many", [](auto&, auto& json) { json = talk("<image><image>", "this"); }, "there is 1 picture"},
       {"a tag in the answer", [](auto&, auto& json) { json = talk("this?", "<image>"); }, "an answer has a picture"},
       {"a picture that is missing",
-       [](auto&, auto& json) { json = R"({"images": ["left.jpg"], "text": "<image> a star"})"; },
+       [](auto&, auto& json) { json = R"({"images": ["png", "left.jpg"], "text": "<image> a star"})"; },
        "no part 'left.jpg'"}};
   return all;
 }
