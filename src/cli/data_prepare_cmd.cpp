@@ -85,7 +85,8 @@ std::string some_of(const std::vector<std::string>& names) {
 
 // Each split with a ratio gets a shard if there are as many shards.
 void show_splits(const Prepared& prepared, const decltype(PrepareRequest::ratios)& ratios) {
-  const auto unwanted = std::count_if(ratios.begin(), ratios.end(), [](const auto& split) { return split.second == 0; });
+  const auto unwanted =
+      std::count_if(ratios.begin(), ratios.end(), [](const auto& split) { return split.second == 0; });
   const std::int64_t needed = std::ssize(prepared.splits) - unwanted;
   std::vector<std::vector<std::string>> rows;
   for (const PreparedSplit& split : prepared.splits)
