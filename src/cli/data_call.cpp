@@ -66,9 +66,16 @@ DataCall read_data_call(const std::string& path, const std::vector<std::string>&
                    !recipe.data.set.tokenizer.empty()};
   const auto say = [](const std::string& text) { fmt::print(stderr, "braid: {}\n", visible_text(text)); };
   call.options.bad = std::make_shared<BadSamples>(recipe.data.set.max_bad_samples, say, say);
-  if (is_alone && call.has_tokenizer && call.options.vision)
-    if (const auto id = load_tokenizer(recipe.data.set.tokenizer).find(call.options.vision->token))
+  if (is_alone && call.has_tokenizer && call.options.vision) {
+    const std::string token = call.options.vision->token;
+    if (const auto id = load_tokenizer(recipe.data.set.tokenizer).find(token)) {
       call.options.vision->token_id = *id;
+    } else {
+      say(fmt::format("the tokenizer has no token {}, so samples with pictures cannot be used", in_quotes(token)));
+      call.options.vision.reset();
+      call.options.media.clear();
+    }
+  }
   return call;
 }
 

@@ -14,7 +14,7 @@ struct DataCall {
 };
 
 // `path`: a recipe, or what data.path may be. A data set alone is read as by a recipe that has only data.path, with the
-// flags after it; its model may have any id for pictures. ConfigError for a recipe of mock samples.
+// flags after it; its model may have any id for pictures, or none. ConfigError for a recipe of mock samples.
 DataCall read_data_call(const std::string& path, const std::vector<std::string>& flags, DataUse use);
 
 // Whether a file is a recipe rather than a metadataset, which is YAML too.

@@ -87,7 +87,10 @@ void inspect(const InspectCommand& command, const std::vector<std::string>& flag
   if (std::vector<Problem> problems = unreadable_leaves(*blend, options.data.fields); !problems.empty())
     throw ConfigError(std::move(problems));
   check_files(command, {command.path, options.data, blend});
-  SampleReader reader(blend);
+  SampleReader reader(blend, LaneSet::kMostOpenShards,
+                      {.pauses = options.read_pauses,
+                       .only_system_errors = true,
+                       .say = [bad = options.bad](const std::string& text) { bad->say(text); }});
   std::optional<SequenceMaker> sequences;
   if (options.sequence_length > 0)
     sequences.emplace(options.data, std::make_shared<Tokenizer>(load_tokenizer(options.data.tokenizer)), options.vision,

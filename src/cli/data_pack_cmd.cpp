@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <memory>
+#include <set>
 
 #include "base/strings.h"
 #include "cli/commands.h"
@@ -54,6 +55,7 @@ void print_packs(const PackCommand& command, const std::vector<std::string>& fla
                 set.order(), command.lane);
   SkipProgress progress(command.skip);
   std::vector<PackSize> sizes;
+  std::set<SampleId> packed;
   std::int64_t number = 0;
   for (; number < command.skip + command.count; ++number) {
     const auto pack = lane.next();
@@ -62,10 +64,13 @@ void print_packs(const PackCommand& command, const std::vector<std::string>& fla
       progress.say(number + 1);
       continue;
     }
-    if (command.json)
+    if (command.json) {
       fmt::print("{}\n", pack_json(*pack, set.options.sequence_length).dump());
-    else
-      sizes.push_back(size_of(*pack));
+      continue;
+    }
+    sizes.push_back(size_of(*pack));
+    for (const ReadSample& sample : *pack)
+      sizes.back().repeated += !packed.insert(id_of_sample(*sample.shard, sample.ref.index)).second;
   }
   if (command.json)
     fmt::print("{}\n", skipped_json(*set.bad).dump());

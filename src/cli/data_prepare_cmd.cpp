@@ -2,6 +2,7 @@
 #include <CLI/CLI.hpp>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <memory>
@@ -82,7 +83,11 @@ std::string some_of(const std::vector<std::string>& names) {
   return names.size() > kMost ? fmt::format("{} and {} more", text, names.size() - kMost) : text;
 }
 
-void show_splits(const Prepared& prepared) {
+// Each split with a ratio gets a shard if there are as many shards.
+void show_splits(const Prepared& prepared, const decltype(PrepareRequest::ratios)& ratios) {
+  const auto unwanted =
+      std::count_if(ratios.begin(), ratios.end(), [](const auto& split) { return split.second == 0; });
+  const std::int64_t needed = std::ssize(prepared.splits) - unwanted;
   std::vector<std::vector<std::string>> rows;
   for (const PreparedSplit& split : prepared.splits)
     rows.push_back({split.name, std::to_string(split.shards), std::to_string(split.samples)});
@@ -91,9 +96,9 @@ void show_splits(const Prepared& prepared) {
     if (split.shards == 0)
       fmt::print(
           stderr,
-          "braid: WARNING: the split {} has 0 of {}, so it cannot be used: splits consist of whole shards; write "
-          "more of them, or give it a larger ratio\n",
-          in_quotes(split.name), counted(prepared.shards - prepared.excluded_shards, "shard"));
+          "braid: WARNING: the split {} has 0 of {}, so it cannot be used: splits consist of whole shards; write at "
+          "least {} shards, or give it a larger ratio\n",
+          in_quotes(split.name), counted(prepared.shards - prepared.excluded_shards, "shard"), needed);
   std::vector<std::string> excluded;
   if (prepared.excluded_shards > 0) excluded.push_back(counted(prepared.excluded_shards, "shard"));
   if (prepared.excluded_samples > 0) excluded.push_back(counted(prepared.excluded_samples, "sample"));
@@ -114,7 +119,7 @@ void prepare(const PrepareCommand& command) {
     fmt::print(stderr, "braid: WARNING: {}\n", visible_text(warning));
   if (prepared.splits.empty()) return;
   show_ratios(request.ratios);
-  show_splits(prepared);
+  show_splits(prepared, request.ratios);
   if (prepared.kept_splits)
     fmt::print("note: the splits were there already and are unchanged; --split or --split-parts replaces them\n");
   if (prepared.kept_dataset_yaml) fmt::print("note: dataset.yaml was there already and is unchanged\n");

@@ -84,12 +84,14 @@ std::string show_packs(const std::vector<PackSize>& packs, std::int64_t sequence
     rows.push_back({std::to_string(i), std::to_string(pack.samples), std::to_string(pack.tokens),
                     share(pack.tokens, sequence_length), std::to_string(pack.labels), std::to_string(pack.pictures),
                     std::to_string(pack.embeddings)});
-    all.samples += pack.samples;
+    all.samples += pack.samples - pack.repeated;
+    all.repeated += pack.repeated;
     all.tokens += pack.tokens;
   }
-  return fmt::format("{}\n{} in {} of {} tokens; packing density: {}\n",
+  const std::string repeated = all.repeated > 0 ? fmt::format(" ({} repeated)", all.repeated) : "";
+  return fmt::format("{}\n{}{} in {} of {} tokens; packing density: {}\n",
                      format_table({"sequence", "samples", "tokens", "full", "labels", "pictures", "embeddings"}, rows),
-                     counted(all.samples, "sample"), counted(std::ssize(packs), "sequence"), sequence_length,
+                     counted(all.samples, "sample"), repeated, counted(std::ssize(packs), "sequence"), sequence_length,
                      share(all.tokens, std::ssize(packs) * sequence_length));
 }
 

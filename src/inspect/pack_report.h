@@ -12,6 +12,7 @@
 namespace braid {
 
 struct PackSize {
+  std::int64_t repeated = 0;  // samples of earlier sequences; a lane of training reads them again in each epoch
   std::int64_t samples = 0, tokens = 0, labels = 0, pictures = 0, embeddings = 0;
 };
 PackSize size_of(const Pack& pack);

@@ -168,6 +168,8 @@ std::string sample_html(const SurveySources& sources, const std::optional<Vision
     const Sample sample = sources.reader.read(ref);
     title = sample.key;
     content = content_html(sources, vision, sample, ref, facts);
+  } catch (const SystemReadError&) {
+    throw;
   } catch (const DataError& e) {
     content = fmt::format("<p class=bad>{}</p>", html_text(e.what()));
   }

@@ -70,6 +70,8 @@ Look look_at(const SurveySources& sources, const SampleRef& ref) {
       if (sources.decodes) decode(picture.file(), picture.name);
     }
     if (sources.sequences) look_at_tokens(sources, std::move(conversation), look);
+  } catch (const SystemReadError&) {
+    throw;
   } catch (const DataError& e) {
     look.damage = {sources.reader.shard_of(ref).name, key, e.what()};
   }
@@ -128,6 +130,8 @@ class ShardCheck {
     named_ = false;
     try {
       if (const std::string remark = sources_.reader.end_remark(look.ref); !remark.empty()) name(remark);
+    } catch (const SystemReadError&) {
+      throw;
     } catch (const DataError&) {  // its samples say why
     }
   }

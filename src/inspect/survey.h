@@ -68,6 +68,7 @@ class SpreadSamples {
   std::int64_t total_ = 0, size_ = 0;
 };
 
+// SystemReadError if the system fails, which says nothing about the data set.
 Survey survey(const SurveySources& sources, const SpreadSamples& samples, WorkerPool& pool);
 
 }  // namespace braid

@@ -99,7 +99,11 @@ class DataCheck {
     if (!recipe_.checkpoint.load_data || stored.positions.empty() || !blend_ || settings_.empty()) return;
     LaneSetOptions options = options_;
     options.seed = stored.seed.value_or(options.seed);
-    attempt("data.path checkpoint.load", [&] { check_positions(options, *blend_, settings_, stored.positions); });
+    attempt("data.path checkpoint.load", [&] {
+      const auto blend = std::make_shared<Blend>(*blend_);
+      read_contents(blend);
+      check_positions(options, *blend, settings_, stored.positions);
+    });
   }
 
   // After the text. Positions of mock samples or another version say nothing about it.

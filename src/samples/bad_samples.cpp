@@ -7,7 +7,8 @@
 namespace braid {
 namespace {
 
-constexpr std::size_t kMostUnused = 100;  // names; keys may be made of data
+constexpr std::size_t kMostUnused = 100;       // names; keys may be made of data
+constexpr std::size_t kMostUseless = 1 << 20;  // ids that are kept, of each kind
 
 }  // namespace
 
@@ -27,10 +28,26 @@ void BadSamples::add(const DataSet& data, const SampleRef& ref, const std::strin
   if (std::ssize(damaged_) > limit_)
     throw DataError(fmt::format(
         "more than data.max_bad_samples={} samples are damaged or do not suit the recipe: {}; repair the data set, "
-        "correct the recipe, or raise data.max_bad_samples. `braid data inspect {} --split {} --count all --decode "
+        "correct the recipe, or raise data.max_bad_samples. `braid data inspect {} --split {}{} --count all --decode "
         "--all-damaged` lists these samples",
-        limit_, what, in_quotes(data.path), in_quotes(data.split)));
+        limit_, what, in_quotes(data.path), in_quotes(data.split), inspect_flags_));
   if (is_new && say_) say_(fmt::format("{} ({} skipped)", what, damaged_.size()));
+}
+
+void BadSamples::set_inspect_flags(std::string flags) {
+  const std::lock_guard lock(mutex_);
+  inspect_flags_ = std::move(flags);
+}
+
+void BadSamples::add(Useless& samples, SampleId id) {
+  const std::lock_guard lock(mutex_);
+  const bool is_known = samples.ids.size() < kMostUseless ? !samples.ids.insert(id).second : samples.ids.contains(id);
+  samples.count += !is_known;
+}
+
+std::int64_t BadSamples::count_of(const Useless& samples) const {
+  const std::lock_guard lock(mutex_);
+  return samples.count;
 }
 
 void BadSamples::say(const std::string& text) const {
@@ -50,10 +67,11 @@ std::string BadSamples::why_none_is_left() const {
   const std::lock_guard lock(mutex_);
   const std::string damaged =
       damaged_.empty() ? "" : fmt::format("{} damaged, the first: {}", damaged_.size(), first_damaged_);
-  if (too_long_ + without_targets_ == 0) return damaged.empty() ? "there are none; use fewer lanes" : damaged;
-  return fmt::format("{} too long, {} with nothing to predict{}{}", too_long_.load(), without_targets_.load(),
+  if (too_long_.count + without_targets_.count == 0)
+    return damaged.empty() ? "there are none; use fewer lanes" : damaged;
+  return fmt::format("{} too long, {} with nothing to predict{}{}", too_long_.count, without_targets_.count,
                      damaged.empty() ? "" : ", " + damaged,
-                     too_long_ > 0 ? "; use a longer data.sequence_length, or data.over_long=truncate" : "");
+                     too_long_.count > 0 ? "; use a longer data.sequence_length, or data.over_long=truncate" : "");
 }
 
 std::set<SampleId> BadSamples::damaged() const {

@@ -2,7 +2,6 @@
 // keys and parts of samples that nothing uses.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <mutex>
@@ -32,6 +31,8 @@ class BadSamples {
   // A damaged sample, with its name for messages: a key in quotes. It counts once, however often epochs and readers
   // meet it. DataError if there are more than the limit.
   void add(const DataSet& data, const SampleRef& ref, const std::string& name, const std::string& reason);
+  // What `braid data inspect` needs to find the same reasons, for the message of that error.
+  void set_inspect_flags(std::string flags);
   void say(const std::string& text) const;  // a line of its own, about no sample
   std::set<SampleId> damaged() const;
   std::int64_t count() const;
@@ -40,22 +41,30 @@ class BadSamples {
   bool says_unused() const { return say_unused_ != nullptr; }
   void add_unused(const std::vector<std::string>& names, const std::string& sample, const Shard& shard);
 
-  // Samples that are not damaged, but of no use. There may be any number of them.
-  void add_too_long() { ++too_long_; }
-  void add_without_targets() { ++without_targets_; }
-  std::int64_t too_long() const { return too_long_; }
-  std::int64_t without_targets() const { return without_targets_; }
+  // Samples that are not damaged, but of no use. There may be any number of them. The first million counts once each,
+  // and the others as often as they are met.
+  void add_too_long(SampleId id) { add(too_long_, id); }
+  void add_without_targets(SampleId id) { add(without_targets_, id); }
+  std::int64_t too_long() const { return count_of(too_long_); }
+  std::int64_t without_targets() const { return count_of(without_targets_); }
 
   std::string why_none_is_left() const;  // for a message about a reader that has found no sample to use
 
  private:
+  struct Useless {
+    std::set<SampleId> ids{};
+    std::int64_t count = 0;
+  };
+  void add(Useless& samples, SampleId id);
+  std::int64_t count_of(const Useless& samples) const;
+
   const std::int64_t limit_;
   const Say say_, say_unused_;
   mutable std::mutex mutex_{};
   std::set<SampleId> damaged_{};
   std::set<std::string> unused_{};
-  std::string first_damaged_{};
-  std::atomic<std::int64_t> too_long_ = 0, without_targets_ = 0;
+  std::string first_damaged_{}, inspect_flags_{};
+  Useless too_long_{}, without_targets_{};
 };
 
 }  // namespace braid

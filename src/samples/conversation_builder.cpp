@@ -1,7 +1,9 @@
 #include "samples/conversation_builder.h"
 
 #include <algorithm>
+#include <array>
 #include <limits>
+#include <map>
 #include <memory>
 
 #include "base/error.h"
@@ -14,20 +16,34 @@ namespace {
 
 using json = nlohmann::ordered_json;  // chat templates write keys in the order of the file
 
-// "img/0001.left.png" is part "left.png" or, if there is no such part, "png".
-const SamplePart& part_named(const Sample& sample, const std::string& name) {
-  if (const SamplePart* part = sample.find(name)) return *part;
-  const std::string file = name.substr(name.rfind('/') + 1);
-  if (const std::size_t dot = file.find('.'); dot != file.npos)
-    if (const SamplePart* part = sample.find(file.substr(dot + 1))) return *part;
-  if (const SamplePart* part = sample.find(last_extension(file))) return *part;
-  throw DataError(fmt::format("there is no part {} for a picture; {}", in_quotes(name), part_names(sample)));
+std::string last_of_path(const std::string& path) { return path.substr(path.rfind('/') + 1); }
+
+// Null if there are none or several.
+template <class Condition>
+const SamplePart* only_part(const Sample& sample, const Condition& condition) {
+  const auto found = std::find_if(sample.parts.begin(), sample.parts.end(), condition);
+  if (found == sample.parts.end() || std::any_of(found + 1, sample.parts.end(), condition)) return nullptr;
+  return &*found;
+}
+
+// "img/0001.left.png" is part "left.png" of sample 0001. Otherwise the name is that of a file before it was packed,
+// whose part may be called "png" only.
+const SamplePart* part_named(const Sample& sample, const std::string& name) {
+  const std::string file = last_of_path(name), rest = file.substr(file.find('.') + 1);
+  for (const std::string& spelling : {name, file})
+    if (const SamplePart* part = sample.find(spelling)) return part;
+  const bool has_key = file.starts_with(last_of_path(sample.key) + "."), has_stem = rest.find('.') != rest.npos;
+  if (const SamplePart* part = sample.find(rest); part && (has_key || has_stem)) return part;
+  const std::string ending = last_extension(file);
+  const SamplePart* part =
+      only_part(sample, [&](const SamplePart& other) { return last_extension(other.name) == ending; });
+  return part && part->name.find('.') == part->name.npos ? part : nullptr;
 }
 
 std::string role_of(const std::string& word) {
   if (word == "human" || word == "user") return "user";
   if (word == "gpt" || word == "assistant" || word == "model") return "assistant";
-  if (word == "system" || word == "tool") return word;
+  if (word == "system" || word == "tool" || word == "developer") return word;
   throw DataError(fmt::format("a turn is of the unknown role {}", in_quotes(word)));
 }
 
@@ -42,19 +58,33 @@ void check_template_value(const json& value, const std::string& key, int depth =
     for (const json& item : value) check_template_value(item, key, depth + 1);
 }
 
+// Trainers have several names for the weight of a turn in the loss.
+constexpr std::array kWeightKeys = {"weight", "train", "loss", "loss_mask"};
+
+bool is_weight_key(const std::string& key) {
+  return std::find(kWeightKeys.begin(), kWeightKeys.end(), key) != kWeightKeys.end();
+}
+
 bool is_learned(const json& turn) {
-  const json* weight = find_any(turn, {"weight"});
-  if (!weight || *weight == 1 || *weight == true) return true;
-  if (*weight == 0 || *weight == false) return false;
-  throw DataError(fmt::format("a turn has the weight {}; only 0 (not learned) and 1 are supported",
-                              weight->is_structured() ? weight->type_name() : weight->dump()));
+  if (find_any(turn, {"mask"}))
+    throw DataError("a turn has the key 'mask', which trainers read in opposite ways; use weight: 0 or 1");
+  bool is_learned = true;
+  for (const char* key : kWeightKeys) {
+    const json* weight = find_any(turn, {key});
+    if (!weight || *weight == 1 || *weight == true) continue;
+    if (*weight != 0 && *weight != false)
+      throw DataError(fmt::format("a turn has the {} {}; only 0 (not learned) and 1 are supported", key,
+                                  weight->is_structured() ? weight->type_name() : weight->dump()));
+    is_learned = false;
+  }
+  return is_learned;
 }
 
 // The keys of a turn that are for the chat template.
 json fields_of(const json& turn, const json* role, const json* said) {
   json fields = json::object();
   for (const auto& [key, value] : turn.items()) {
-    if (&value == role || &value == said || key == "weight" || value.is_null()) continue;
+    if (&value == role || &value == said || is_weight_key(key) || value.is_null()) continue;
     check_template_value(value, key);
     fields[key] = value;
   }
@@ -99,9 +129,30 @@ void ConversationBuilder::add_pictures(const FieldValue& value) {
 }
 
 void ConversationBuilder::add_named_pictures(const json& names) {
-  if (names.is_string()) return add_part(part_named(sample_, names.get<std::string>()));
+  if (names.is_string()) return add_parts_named({names.get<std::string>()});
   if (!names.is_array()) throw DataError("the field of pictures is neither a part nor a list of names");
-  for (const json& name : names) add_part(part_named(sample_, text_of(name, "the name of a picture")));
+  std::vector<std::string> texts;
+  for (const json& name : names) texts.push_back(text_of(name, "the name of a picture"));
+  add_parts_named(texts);
+}
+
+// `names`: all that the sample has. One name and one picture belong together, whatever they are called.
+void ConversationBuilder::add_parts_named(const std::vector<std::string>& names) {
+  const bool is_one = std::all_of(names.begin(), names.end(), [&](const auto& name) { return name == names[0]; });
+  const SamplePart* only =
+      is_one ? only_part(sample_, [](const SamplePart& part) { return is_picture_part(part.name); }) : nullptr;
+  std::map<const SamplePart*, std::string> name_of;
+  for (const std::string& name : names) {
+    const SamplePart* named = part_named(sample_, name);
+    const SamplePart* part = named ? named : only;
+    if (!part)
+      throw DataError(fmt::format("there is no part {} for a picture; {}", in_quotes(name), part_names(sample_)));
+    const std::string& first = name_of.emplace(part, name).first->second;
+    if (first != name)
+      throw DataError(fmt::format("its pictures {} and {} would both be its part {}; {}", in_quotes(first),
+                                  in_quotes(name), in_quotes(part->name), part_names(sample_)));
+    add_part(*part);
+  }
 }
 
 void ConversationBuilder::add_picture_parts() {
@@ -166,6 +217,11 @@ void ConversationBuilder::add_answer(std::string question, std::string answer) {
   say("assistant", std::move(answer));
 }
 
+void ConversationBuilder::add_caption(std::string caption) {
+  has_caption_ = true;
+  add_answer("", std::move(caption));
+}
+
 void ConversationBuilder::add_choices(const std::string& question, const json& choices, std::int64_t right) {
   if (!choices.is_array() || right < 0 || right >= std::ssize(choices) || choices.size() > 26)
     throw DataError("the choices are not a list of at most 26 that has the right one");
@@ -180,6 +236,9 @@ Conversation ConversationBuilder::finish() {
   if (conversation_.turns.empty())
     throw DataError(fmt::format("the sample has neither turns nor text; {}", part_names(sample_)));
   refuse_other_tags();
+  add_parts_named(fragment_names_);
+  if (has_caption_ && !has_pictures())
+    throw DataError(fmt::format("its caption has no picture; {}", part_names(sample_)));
   std::size_t tags = 0;
   for (const ChatTurn& turn : conversation_.turns) {
     const std::size_t here = count(turn.text, kPictureTag);
@@ -229,7 +288,7 @@ std::string ConversationBuilder::joined(const json& fragments) {
     if (name == "text" && value) {
       text += text_of(*value, "a fragment");
     } else if (name == "image") {
-      if (value) add_part(part_named(sample_, text_of(*value, "the name of a picture")));
+      if (value && *value != "") fragment_names_.push_back(text_of(*value, "the name of a picture"));
       text += kPictureTag;
     } else {
       throw DataError(fmt::format("a fragment of a turn has the unknown type {}", in_quotes(name)));

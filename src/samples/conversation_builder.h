@@ -26,7 +26,8 @@ class ConversationBuilder {
   void add_pictures(const FieldValue& value);
   void add_named_pictures(const nlohmann::ordered_json& names);  // of parts: one, or a list
   void add_picture_parts();                                      // all that the sample has
-  bool has_pictures() const { return !conversation_.pictures.empty(); }
+  bool has_pictures() const { return !conversation_.pictures.empty() || names_pictures(); }
+  bool names_pictures() const { return !fragment_names_.empty(); }  // in fragments: the sample has exactly those
   void refuse_sound_and_video() const;
   std::string first_answer(const nlohmann::ordered_json& value);  // of a list; the others are left out
   void use_part(const std::string& name) { used_parts_.push_back(name); }
@@ -40,6 +41,7 @@ class ConversationBuilder {
   void add_tools(const nlohmann::ordered_json& tools);        // a list, or a text with one
   void add_sequence(const nlohmann::ordered_json& sequence);  // texts and pictures in turn, as plain text
   void add_answer(std::string question, std::string answer);
+  void add_caption(std::string caption);  // of pictures, which may be added later
   void add_choices(const std::string& question, const nlohmann::ordered_json& choices, std::int64_t right);
 
   // Pictures without a tag come first, in the first turn of the user.
@@ -50,13 +52,15 @@ class ConversationBuilder {
     use_part(part.name);
     conversation_.pictures.push_back({part.name, part.bytes, part.offset});
   }
+  void add_parts_named(const std::vector<std::string>& names);
   void refuse_other_tags() const;
   void add_turn(const nlohmann::ordered_json& turn);
   std::string joined(const nlohmann::ordered_json& fragments);
 
   const Sample& sample_;
   Conversation conversation_;
-  std::vector<std::string> used_parts_{};
+  std::vector<std::string> used_parts_{}, fragment_names_{};
+  bool has_caption_ = false;
 };
 
 }  // namespace braid

@@ -2,11 +2,10 @@
 
 #include "base/error.h"
 #include "base/strings.h"
+#include "shards/check_shards.h"
 
 namespace braid {
 namespace {
-
-constexpr std::size_t kMostOpenShards = 64;  // per process
 
 // A data set has pictures only: nothing that other encoders take.
 std::vector<int> tokens_without_input(const LaneSetOptions& options) {
@@ -16,15 +15,44 @@ std::vector<int> tokens_without_input(const LaneSetOptions& options) {
   return tokens;
 }
 
+// Positions of training depend on the contents of the shards, too.
+std::shared_ptr<const Blend> opened_blend(const LaneSetOptions& options, const ReadRetries& retries) {
+  auto blend = std::make_shared<Blend>(*open_blend(options.data.path, options.split));
+  if (options.is_training) read_contents(blend, retries);
+  return blend;
+}
+
+ReadRetries retries_of(const LaneSetOptions& options, const std::shared_ptr<BadSamples>& bad) {
+  return {.pauses = options.read_pauses, .say = [bad](const std::string& text) { bad->say(text); }};
+}
+
+std::string inspect_flags(const LaneSetOptions& options) {
+  const DataConfig& data = options.data;
+  std::string flags = fmt::format(" --data.tokenizer {} --data.prompt_format {} --data.sequence_length {}",
+                                  in_quotes(data.tokenizer), data.prompt_format, options.sequence_length);
+  const SampleFields& fields = data.fields;
+  for (const auto& [key, value] :
+       std::initializer_list<std::pair<const char*, const std::string&>>{{"images", fields.images},
+                                                                         {"conversation", fields.conversation},
+                                                                         {"question", fields.question},
+                                                                         {"answer", fields.answer},
+                                                                         {"caption", fields.caption},
+                                                                         {"text", fields.text},
+                                                                         {"tools", fields.tools}})
+    if (!value.empty()) flags += fmt::format(" --data.fields.{} {}", key, in_quotes(value));
+  return flags;
+}
+
 }  // namespace
 
 LaneSet::LaneSet(LaneSetOptions given)
     : options(std::move(given)),
       bad(options.bad ? options.bad : std::make_shared<BadSamples>(options.data.max_bad_samples, nullptr)),
-      blend(open_blend(options.data.path, options.split)),
-      reader(blend, kMostOpenShards, {options.read_pauses, [bad = bad](const std::string& text) { bad->say(text); }}),
+      blend(opened_blend(options, retries_of(options, bad))),
+      reader(blend, kMostOpenShards, retries_of(options, bad)),
       sequences(options.data, std::make_shared<Tokenizer>(load_tokenizer(options.data.tokenizer)), options.vision,
                 options.sequence_length, tokens_without_input(options)) {
+  bad->set_inspect_flags(inspect_flags(options));
   std::vector<Problem> problems = unreadable_leaves(*blend, options.data.fields);
   if (!problems.empty()) throw ConfigError(std::move(problems));
 }

@@ -38,6 +38,8 @@ void check_positions(const LaneSetOptions& options, const Blend& blend, const Se
 
 // Safe to use by several threads at once.
 struct LaneSet {
+  static constexpr std::size_t kMostOpenShards = 64;  // per process
+
   // Opens the data set and the tokenizer. ConfigError if they are missing, or do not fit the model.
   explicit LaneSet(LaneSetOptions given);
 

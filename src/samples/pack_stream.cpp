@@ -101,8 +101,8 @@ std::optional<ReadSample> PackStream::read(const SampleRef& ref) {
       pictures.push_back({picture.name, picture.offset, picture.bytes.size()});
     TokenSequence tokens = sources_.sequences.encode(std::move(conversation));
     const SequenceUse use = sources_.sequences.fit(tokens);
-    if (use == SequenceUse::TooLong) sources_.bad.add_too_long();
-    if (use == SequenceUse::PredictsNothing) sources_.bad.add_without_targets();
+    if (use == SequenceUse::TooLong) sources_.bad.add_too_long(id_of_sample(shard, ref.index));
+    if (use == SequenceUse::PredictsNothing) sources_.bad.add_without_targets(id_of_sample(shard, ref.index));
     if (use != SequenceUse::Usable) return std::nullopt;
     return ReadSample{.ref = ref,
                       .shard = &shard,

@@ -34,6 +34,11 @@ json json_in(FieldValue value, const char* what) {
   return parsed;
 }
 
+// An empty list of tools says that there are none.
+bool is_left_out(const std::string& key, const json& value) {
+  return !value.is_null() && !is_metadata_key(key) && !(key == "tools" && is_empty_value(value));
+}
+
 // Leaves out the parts, and the keys of JSON parts, that none of these sources names.
 void leave_out_unmapped(const Sample& sample, const std::vector<FieldSource>& sources, ConversationBuilder& builder) {
   std::map<std::string, std::set<std::string>> keys;  // by part; no keys: the whole part
@@ -49,7 +54,7 @@ void leave_out_unmapped(const Sample& sample, const std::vector<FieldSource>& so
     const json root = part ? json_in(part, "a part") : json();
     if (!root.is_object()) continue;
     for (const auto& [key, value] : root.items())
-      if (!used.contains(key) && !is_empty_value(value) && !is_metadata_key(key)) builder.leave_out(key);
+      if (!used.contains(key) && is_left_out(key, value)) builder.leave_out(key);
   }
 }
 
@@ -92,11 +97,9 @@ class TypedFields {
 Conversation read_typed(const Sample& sample, const SampleSpec& spec) {
   const TypedFields fields(sample, spec);
   ConversationBuilder builder(sample);
-  for (const char* name : {"image", "images"})
-    if (const FieldSource* source = fields.source(name)) builder.add_pictures(field_value(sample, *source));
   const std::string& type = spec.sample_type;
   if (type == "CaptioningSample") {
-    builder.add_answer("", fields.text("caption"));
+    builder.add_caption(fields.text("caption"));
   } else if (type == "OCRSample") {
     builder.add_answer("", fields.text("text"));
   } else if (type == "VQASample") {
@@ -113,6 +116,9 @@ Conversation read_typed(const Sample& sample, const SampleSpec& spec) {
   } else {  // SimilarityInterleavedSample
     builder.add_turns(json_in(fields.value("texts"), "the list of texts"));
   }
+  if (!builder.names_pictures())
+    for (const char* name : {"image", "images"})
+      if (const FieldSource* source = fields.source(name)) builder.add_pictures(field_value(sample, *source));
   fields.leave_out_others(builder);
   return builder.finish();
 }
@@ -122,10 +128,6 @@ Conversation read_by_recipe(const Sample& sample, const SampleFields& fields) {
   const auto value = [&](const std::string& field) {
     return field_value(sample, parse_field_source(field, "data.fields"));
   };
-  // A data set may have samples without pictures among others.
-  if (!fields.images.empty())
-    if (const auto pictures = find_field(sample, parse_field_source(fields.images, "data.fields.images")))
-      builder.add_pictures(*pictures);
   if (!fields.tools.empty())
     if (auto tools = find_field(sample, parse_field_source(fields.tools, "data.fields.tools")))
       builder.add_tools(json_in(*std::move(tools), "the list of tools"));
@@ -134,10 +136,14 @@ Conversation read_by_recipe(const Sample& sample, const SampleFields& fields) {
   } else if (!fields.question.empty()) {
     builder.add_answer(text_in(value(fields.question), "the question"), answer_in(value(fields.answer), builder));
   } else if (!fields.caption.empty()) {
-    builder.add_answer("", answer_in(value(fields.caption), builder));
+    builder.add_caption(answer_in(value(fields.caption), builder));
   } else {
     builder.say("", text_in(value(fields.text), "the text"));
   }
+  // A data set may have samples without pictures among others.
+  if (!fields.images.empty() && !builder.names_pictures())
+    if (const auto pictures = find_field(sample, parse_field_source(fields.images, "data.fields.images")))
+      builder.add_pictures(*pictures);
   std::vector<FieldSource> sources;
   for (const std::string& field :
        {fields.images, fields.conversation, fields.question, fields.answer, fields.caption, fields.text, fields.tools})
@@ -170,8 +176,8 @@ class Record {
   void leave_out_others(ConversationBuilder& builder) const {
     if (!root_.is_object()) return;
     for (const auto& [key, value] : root_.items()) {
-      if (used_.contains(&value) || is_empty_value(value) || is_metadata_key(key)) continue;
-      if (is_sound_or_video_key(key))
+      if (used_.contains(&value) || !is_left_out(key, value)) continue;
+      if (is_sound_or_video_key(key) && !is_empty_value(value))
         throw DataError(
             fmt::format("its {} is sound or video, which no encoder takes from a data set", in_quotes(key)));
       builder.leave_out(key);
@@ -183,16 +189,30 @@ class Record {
   std::set<const json*> used_{};
 };
 
-// A list in JSON names the pictures, or the fragments of turns do; otherwise they are all parts that are pictures.
-void add_pictures(const Sample& sample, Record& record, const json* turns, ConversationBuilder& builder) {
-  const bool names_pictures = turns && std::any_of(turns->begin(), turns->end(), [](const json& turn) {
-                                return turn.is_object() && find_any(turn, {"fragments"});
-                              });
+// The fragments of turns name the pictures, or JSON beside the turns does; otherwise they are all parts that are
+// pictures.
+void add_pictures(const Sample& sample, Record& record, ConversationBuilder& builder) {
   const json* images = record.use({"images", "image"});
-  if (images && images->is_array()) return builder.add_named_pictures(*images);
-  if (!names_pictures) builder.add_picture_parts();
-  if (images && !is_empty_value(*images) && !builder.has_pictures() && !names_pictures)
+  if (builder.names_pictures()) return;
+  if (images && (images->is_array() || (images->is_string() && *images != "")))
+    return builder.add_named_pictures(*images);
+  builder.add_picture_parts();
+  if (images && !is_empty_value(*images) && !builder.has_pictures())
     throw DataError("its JSON names a picture, but none of its parts is one; " + part_names(sample));
+}
+
+void add_texts(const Sample& sample, Record& record, ConversationBuilder& builder) {
+  if (record.find({"question"}) && record.find({"answer"})) {
+    builder.add_answer(text_of(*record.use({"question"}), "the question"),
+                       builder.first_answer(*record.use({"answer"})));
+  } else if (const json* caption = record.use({"caption"})) {
+    builder.add_caption(builder.first_answer(*caption));
+  } else if (const json* plain = record.use({"text"})) {
+    builder.say("", text_of(*plain, "the text"));
+  } else if (const SamplePart* text = sample.find("txt")) {
+    builder.use_part("txt");
+    builder.has_pictures() ? builder.add_caption(std::string(text->bytes)) : builder.say("", std::string(text->bytes));
+  }
 }
 
 // The usual names. A sample without a part `json` is a picture with its caption in `txt`, or plain text.
@@ -203,22 +223,10 @@ Conversation read_by_usual_names(const Sample& sample) {
   const SamplePart* part = sample.find("json");
   Record record(part ? json_in(part, "its part 'json'") : json::object());
   const json* turns = record.turns();
-  add_pictures(sample, record, turns, builder);
+  if (turns) builder.add_turns(*turns);
+  add_pictures(sample, record, builder);
   if (const json* tools = record.use({"tools"})) builder.add_tools(*tools);
-  if (turns) {
-    builder.add_turns(*turns);
-  } else if (record.find({"question"}) && record.find({"answer"})) {
-    builder.add_answer(text_of(*record.use({"question"}), "the question"),
-                       builder.first_answer(*record.use({"answer"})));
-  } else if (const json* caption = record.use({"caption"})) {
-    builder.add_answer("", builder.first_answer(*caption));
-  } else if (const json* plain = record.use({"text"})) {
-    builder.say("", text_of(*plain, "the text"));
-  } else if (const SamplePart* text = sample.find("txt")) {
-    builder.use_part("txt");
-    builder.has_pictures() ? builder.add_answer("", std::string(text->bytes))
-                           : builder.say("", std::string(text->bytes));
-  }
+  if (!turns) add_texts(sample, record, builder);
   record.leave_out_others(builder);
   return builder.finish();
 }

@@ -24,6 +24,19 @@ std::string error_of(const Shard& shard) {
 
 }  // namespace
 
+void read_contents(const std::shared_ptr<Blend>& blend, const ReadRetries& retries) {
+  SampleReader reader(blend, kThreads, retries);
+  WorkerPool pool(kThreads);
+  for (std::uint32_t leaf = 0; leaf < blend->leaves.size(); ++leaf) {
+    DataSet& data = blend->leaves[leaf].data;
+    std::vector<std::string> hashes(data.shards.size());
+    pool.run(hashes.size(), [&](std::size_t i) {
+      hashes[i] = reader.contents_hash({.leaf = leaf, .shard = static_cast<std::uint32_t>(i)});
+    });
+    for (const std::string& hash : hashes) data.contents += hash;
+  }
+}
+
 std::vector<Problem> unreadable_shards(const Blend& blend) {
   std::vector<Problem> problems;
   std::set<std::string> checked;

@@ -1,6 +1,8 @@
 // cut_splits(): which shards belong to which split.
 #include <algorithm>
+#include <numeric>
 #include <regex>
+#include <utility>
 
 #include "base/error.h"
 #include "base/strings.h"
@@ -69,6 +71,26 @@ std::vector<std::size_t> split_ends(const Ratios& ratios, std::size_t shards) {
   return ends;
 }
 
+// Cuts round down, so with few shards the splits before a cut may be empty, even the largest. Then each split gets one
+// shard if there are enough, those with large ratios first, and the others go where a shard stands for the most.
+std::vector<std::size_t> split_sizes(const Ratios& ratios, std::size_t shards) {
+  std::vector<std::size_t> sizes;
+  std::size_t begin = 0;
+  for (const std::size_t end : split_ends(ratios, shards)) sizes.push_back(end - std::exchange(begin, end));
+  const auto is_left_out = [&](std::size_t i) { return sizes[i] == 0 && ratios[i].second > 0; };
+  std::vector<std::size_t> splits(ratios.size());
+  std::iota(splits.begin(), splits.end(), std::size_t{0});
+  if (std::none_of(splits.begin(), splits.end(), is_left_out)) return sizes;
+  const auto claim = [&](std::size_t i) {
+    return std::pair(is_left_out(i), ratios[i].second / static_cast<double>(sizes[i] + 1));
+  };
+  sizes.assign(ratios.size(), 0);
+  for (std::size_t i = 0; i < shards; ++i)
+    ++sizes[*std::max_element(splits.begin(), splits.end(),
+                              [&](std::size_t a, std::size_t b) { return claim(a) < claim(b); })];
+  return sizes;
+}
+
 }  // namespace
 
 Splits cut_splits(const PrepareRequest& request, Names shards) {
@@ -77,12 +99,12 @@ Splits cut_splits(const PrepareRequest& request, Names shards) {
   if (!splits.empty()) return splits;
   const auto ratios = request.ratios.empty() ? Ratios{{"train", 1.0}} : request.ratios;
   if (request.shuffle) shards = shuffled(shards);
-  std::size_t begin = 0;
-  const std::vector<std::size_t> ends = split_ends(ratios, shards.size());
+  auto begin = shards.begin();
+  const std::vector<std::size_t> sizes = split_sizes(ratios, shards.size());
   for (std::size_t i = 0; i < ratios.size(); ++i) {
-    splits.emplace_back(ratios[i].first, Names(shards.begin() + static_cast<std::ptrdiff_t>(begin),
-                                               shards.begin() + static_cast<std::ptrdiff_t>(ends[i])));
-    begin = ends[i];
+    const auto end = begin + static_cast<std::ptrdiff_t>(sizes[i]);
+    splits.emplace_back(ratios[i].first, Names(begin, end));
+    begin = end;
   }
   return splits;
 }

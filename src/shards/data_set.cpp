@@ -180,6 +180,7 @@ std::uint32_t DataSet::shard_of(std::int64_t sample) const {
 std::uint64_t DataSet::fingerprint() const {
   std::string text;
   for (const Shard& shard : shards) text += fmt::format("{}\n{}\n", shard.name, shard.samples);
+  text += contents + "\n";
   for (const auto& [shard, index] : excluded) text += fmt::format("-{} {}\n", shard, index);
   std::uint64_t value = 0;
   const auto digest = sha1(text);

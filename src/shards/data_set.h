@@ -29,9 +29,11 @@ struct DataSet {
   std::vector<std::int64_t> starts{};                           // of each shard's samples; then their total
   std::set<std::pair<std::uint32_t, std::int64_t>> excluded{};  // (shard, index in it): counted but never emitted
 
+  std::string contents{};  // a hash that read_contents() gives; empty: not read
+
   std::int64_t samples() const { return starts.back(); }
   std::uint32_t shard_of(std::int64_t sample) const;
-  std::uint64_t fingerprint() const;  // of the shards' names and counts, and of what is excluded
+  std::uint64_t fingerprint() const;  // of the shards' names, counts and contents, and of what is excluded
 };
 
 inline constexpr std::int64_t kMaxSamples = std::int64_t{1} << 50;  // numbers of samples stay exact in double

@@ -16,6 +16,11 @@ struct ReadError : DataError {
   using DataError::DataError;
 };
 
+// The system failed, and may not fail the next time. A file that is missing or has been cut stays so.
+struct SystemReadError : ReadError {
+  using ReadError::ReadError;
+};
+
 class InputFile {
  public:
   explicit InputFile(std::string path);  // ReadError when it cannot be opened or is not a regular file

@@ -111,7 +111,7 @@ LaneIdentity lane_identity(const Blend& blend, const OrderConfig& config, int la
   for (const Leaf& leaf : blend.leaves) {
     const auto [begin, end] = leaf.subset.range(leaf.data.samples(), leaf.data.path);
     add(fmt::format("data set '{}' (split {})", leaf.data.path, leaf.data.split),
-        fmt::format("{} in {} (shard list {:x}), range {}-{}, weight {}, repetitions {}, slices {}/{}/{}",
+        fmt::format("{} in {} (contents {:x}), range {}-{}, weight {}, repetitions {}, slices {}/{}/{}",
                     counted(leaf.data.samples(), "sample"), counted(std::ssize(leaf.data.shards), "shard"),
                     leaf.data.fingerprint(), begin, end, leaf.weight, leaf.repetitions, leaf.shuffle_epochs.value_or(0),
                     leaf.spec.parallel_shard_iters.value_or(0), leaf.spec.max_samples_per_sequence.value_or(0)));

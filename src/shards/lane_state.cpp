@@ -10,7 +10,7 @@
 namespace braid {
 namespace {
 
-constexpr std::string_view kMagic = "BRLANE03";
+constexpr std::string_view kMagic = "BRLANE04";
 constexpr std::size_t kChecksumBytes = 4;
 
 std::string checksum_of(std::string_view bytes) {

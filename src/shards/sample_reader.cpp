@@ -50,10 +50,11 @@ auto SampleReader::with_retries(const SampleRef& ref, const Read& read) {
       return read(*open(ref));
     } catch (const ReadError& e) {
       close(ref);
-      if (pauses.empty() || has_given_up_) throw;
+      const bool is_system_error = dynamic_cast<const SystemReadError*>(&e) != nullptr;
+      if (pauses.empty() || has_given_up_ || (retries_.only_system_errors && !is_system_error)) throw;
       if (attempt == pauses.size()) {
         has_given_up_ = true;
-        throw ReadError(
+        throw SystemReadError(
             fmt::format("{} (tried {} times); a file of the data set or its file system is at fault, not a sample: "
                         "repair it, then start the run again",
                         e.what(), pauses.size() + 1));
@@ -73,6 +74,14 @@ Sample SampleReader::read(const SampleRef& ref) {
   if (const auto& filter = blend_->leaves[ref.leaf].spec.part_filter)
     std::erase_if(sample.parts, [&](const SamplePart& part) { return !contains(*filter, part.name); });
   return sample;
+}
+
+std::string SampleReader::end_remark(const SampleRef& ref) {
+  return with_retries(ref, [](const OpenShard& shard) { return shard.end_remark(); });
+}
+
+std::string SampleReader::contents_hash(const SampleRef& ref) {
+  return with_retries(ref, [](const OpenShard& shard) { return shard.contents_hash(); });
 }
 
 std::string SampleReader::key(const SampleRef& ref) { return open(ref)->key(ref.index); }

@@ -23,6 +23,7 @@ namespace braid {
 
 struct ReadRetries {
   std::vector<std::chrono::milliseconds> pauses{};     // before each repetition; none: the first error is final
+  bool only_system_errors = false;                     // not files that are missing or cut
   std::function<void(const std::string& text)> say{};  // gets a line for each repetition, from any thread
 };
 
@@ -36,7 +37,8 @@ class SampleReader {
   std::string read_bytes(const SampleRef& ref, std::uint64_t offset, std::size_t size);
   std::string key(const SampleRef& ref);
   std::string name_of(const SampleRef& ref);  // for messages: its key in quotes, or "number 5" if that cannot be read
-  std::string end_remark(const SampleRef& ref) { return open(ref)->end_remark(); }  // of its shard
+  std::string end_remark(const SampleRef& ref);     // of its shard
+  std::string contents_hash(const SampleRef& ref);  // of its shard
   const DataSet& data_of(const SampleRef& ref) const { return blend_->leaves[ref.leaf].data; }
   const Shard& shard_of(const SampleRef& ref) const { return data_of(ref).shards[ref.shard]; }
 

@@ -1,8 +1,11 @@
 #include "shards/shard.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "base/strings.h"
 #include "shards/sample_name.h"
+#include "shards/sha1.h"
 
 namespace braid {
 
@@ -46,6 +49,24 @@ ByteRange OpenShard::range(std::int64_t index) const {
   return range;
 }
 
+// Whether members of the tar file end where the index says that this sample begins. Then the index fits the shard, and
+// what is wrong there is damage.
+bool OpenShard::leads_to(std::int64_t index) const {
+  constexpr std::int64_t kMostDamaged = 64;  // samples in a row
+  const TarBytes bytes = tar_bytes(file_);
+  for (std::int64_t i = index - 1; i >= std::max<std::int64_t>(index - kMostDamaged, 0); --i) try {
+      const ByteRange before = range(i);
+      TarReader tar(bytes, shard_.path, before.begin);
+      while (tar.offset() < before.end && tar.next()) {
+      }
+      if (tar.offset() >= before.end) return tar.offset() == before.end;
+    } catch (const ReadError&) {
+      throw;
+    } catch (const DataError&) {  // it may be damaged too, so look at the sample before it
+    }
+  return false;
+}
+
 // `bytes`: at least those of the sample.
 Sample OpenShard::read_tar(std::int64_t index, const ByteRange& range, const TarBytes& bytes, bool only_key) const {
   if (range.end % kTarBlock != 0 && range.end != file_.size())
@@ -60,7 +81,7 @@ Sample OpenShard::read_tar(std::int64_t index, const ByteRange& range, const Tar
       throw index_.misfit(
           fmt::format("sample {} is said to end at byte {}, within a member of the tar file", index, range.end));
     } catch (const DataError&) {
-      if (tar.offset() != range.begin || range.begin == 0) throw;
+      if (tar.offset() != range.begin || range.begin == 0 || leads_to(index)) throw;
       throw index_.misfit(
           fmt::format("sample {} is said to be at byte {}, but no valid header is there", index, range.begin));
     }
@@ -79,6 +100,8 @@ Sample OpenShard::read_tar(std::int64_t index, const ByteRange& range, const Tar
     sample.parts.push_back(
         {std::string(name->part), bytes.read(member->content_offset, member->content_size), member->content_offset});
   }
+  if (!has_key && tar.offset() == range.begin && (range.begin == 0 || leads_to(index)))
+    throw DataError(fmt::format("'{}' is damaged at byte {}: there is no header", shard_.path, range.begin));
   if (!has_key)
     throw index_.misfit(fmt::format("sample {} is said to be at byte {}, but there is none", index, range.begin));
   return sample;
@@ -110,9 +133,19 @@ std::string OpenShard::end_remark() const {
     while (tar.next()) {
     }
     return braid::end_remark(bytes, tar.offset(), shard_.path);
+  } catch (const SystemReadError&) {
+    throw;
   } catch (const DataError& e) {
     return e.what();
   }
+}
+
+std::string OpenShard::contents_hash() const {
+  constexpr std::uint64_t kLooked = 4096;  // bytes at each end
+  const std::uint64_t end = index_.end(), size = std::min(end, kLooked);
+  const auto digest =
+      sha1(fmt::format("{} {}\n", file_.size(), end) + file_.read(0, size) + file_.read(end - size, size));
+  return std::string(digest.begin(), digest.end());
 }
 
 std::vector<std::int64_t> samples_with_keys(const Shard& shard, const std::set<std::string>& keys) {

@@ -54,8 +54,11 @@ class OpenShard {
   std::string key(std::int64_t index) const;
   // Why the end of the shard may have been lost; empty: nothing suggests it.
   std::string end_remark() const;
+  // The size, and the first and last bytes of the samples: cheap to read, and different in almost any other shard.
+  std::string contents_hash() const;
 
  private:
+  bool leads_to(std::int64_t index) const;
   ByteRange range(std::int64_t index) const;
   Sample read_tar(std::int64_t index, const ByteRange& range, const TarBytes& bytes, bool only_key) const;
 

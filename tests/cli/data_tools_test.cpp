@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include <cerrno>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -132,6 +133,12 @@ TEST_F(DataTools, PackReportsWhatItSkips) {
   EXPECT_EQ(skipped_, json::parse(R"({"too_long": 0, "without_targets": 0, "damaged": 0})"));
   packs({"--count", "5", "--data.sequence_length", "18"});
   EXPECT_THAT(narrow.out, HasSubstr(fmt::format("skipped: {} too long", skipped_["too_long"].get<int>())));
+  const std::vector<std::string> epochs = {"--count", "100", "--data.sequence_length", "18"};
+  packs(epochs);
+  EXPECT_GT(skipped_["too_long"], 0);
+  EXPECT_LT(skipped_["too_long"], kSamples / 2) << "each sample of the lane counts once";
+  EXPECT_THAT(braid({"data", "pack", recipe_, epochs[0], epochs[1], epochs[2], epochs[3]}).out,
+              HasSubstr(" repeated) in 100 sequences"));
   damage(set() + "/train_0000.tar");
   packs({"--count", "100"});
   EXPECT_EQ(skipped_["damaged"], 1);
@@ -139,6 +146,42 @@ TEST_F(DataTools, PackReportsWhatItSkips) {
   const Finished mock = braid({"data", "pack", recipe_, "--data.mock", "true"});
   EXPECT_EQ(mock.exit_code, 2);
   EXPECT_THAT(mock.err, HasSubstr("no data set to look at"));
+}
+
+// The shards are whole: only the system fails, for a moment or for good.
+TEST_F(DataTools, InspectEndsWhenTheSystemFails) {
+  const auto failing = [&](const char* count) {
+    return braid({"data", "inspect", recipe_, "--loader.threads", "1"},
+                 {{"LD_PRELOAD", testing::built_program("libfailing_reads.so")},
+                  {"RANK", "0"},
+                  {"BRAID_FAIL_RANK", "0"},
+                  {"BRAID_FAIL_PATH", "/set/train_"},
+                  {"BRAID_FAIL_CALL", "read"},
+                  {"BRAID_FAIL_ERRNO", std::to_string(EIO)},
+                  {"BRAID_FAIL_FROM", "9"},
+                  {"BRAID_FAIL_COUNT", count}});
+  };
+  const Finished moment = failing("1"), lasting = failing("1000000");
+  EXPECT_EQ(moment.out, braid({"data", "inspect", recipe_}).out);
+  EXPECT_THAT(moment.err, HasSubstr("Input/output error; trying again in 0.1 s"));
+  EXPECT_EQ(lasting.exit_code, 1);
+  EXPECT_THAT(lasting.err, AllOf(HasSubstr("Input/output error"), HasSubstr("tried 5 times")));
+  EXPECT_EQ(lasting.out, "");
+}
+
+TEST_F(DataTools, InspectNeedsNoPictureTokenForTexts) {
+  const std::string path = folder_.write("texts.jsonl", R"({"text": "this is a star"})"
+                                                        "\n");
+  ASSERT_EQ(braid({"data", "prepare", path}).exit_code, 0);
+  std::string tokenizer = testing::read_file(set() + "/tokenizer/tokenizer.json");
+  for (auto at = tokenizer.find("<image>"); at != tokenizer.npos; at = tokenizer.find("<image>", at))
+    tokenizer.replace(at, 7, "<other>");
+  std::filesystem::copy(set() + "/tokenizer", folder_.path() + "/texts");
+  folder_.write("texts/tokenizer.json", tokenizer);
+  const Finished run = braid({"data", "inspect", path, "--data.tokenizer", folder_.path() + "/texts",
+                              "--data.prompt_format", "chatml", "--data.sequence_length", "64"});
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_THAT(run.out, HasSubstr("damaged: none"));
 }
 
 TEST_F(DataTools, InspectCountsAndNamesDamage) {
@@ -204,13 +247,24 @@ TEST_F(DataTools, InspectListsAllDamageOfASplit) {
   EXPECT_EQ(val["samples"], 7);
   EXPECT_EQ(val["damaged"]["samples"][0]["shard"], "val_0002.tar");
 
-  // The hint of a command that gives up can be pasted.
-  const std::string told = braid({"data", "pack", recipe_, "--data.max_bad_samples", "3"}).err;
-  const std::size_t begin = told.find("`braid ") + 7, end = told.find('`', begin);
-  ASSERT_NE(end, told.npos) << told;
-  const Finished pasted =
-      testing::run_program({"/bin/sh", "-c", testing::built_program("braid") + " " + told.substr(begin, end - begin)});
-  EXPECT_EQ(count(pasted.out, "' of '"), damaged) << pasted.err;
+  // The hint of a command that gives up can be pasted, and also lists what only the tokenizer refuses.
+  const auto pasted = [&](const std::vector<std::string>& flags) {
+    std::vector<std::string> words = {"data", "pack", recipe_, "--data.max_bad_samples", "3"};
+    words.insert(words.end(), flags.begin(), flags.end());
+    const std::string told = braid(words).err;
+    const std::size_t begin = told.find("`braid ") + 7, end = told.find('`', begin);
+    EXPECT_NE(end, told.npos) << told;
+    const std::string hint = testing::built_program("braid") + " " + told.substr(begin, end - begin);
+    return count(testing::run_program({"/bin/sh", "-c", hint}).out, "' of '");
+  };
+  EXPECT_EQ(pasted({}), damaged);
+  std::string lines;
+  for (int i = 0; i < 20; ++i)
+    lines += R"({"q": [{"role": "user", "content": "this?"}, {"role": "assistant", "content": ""}]})"
+             "\n";
+  const std::string path = folder_.write("empty.jsonl", lines);
+  ASSERT_EQ(braid({"data", "prepare", path}).exit_code, 0);
+  EXPECT_EQ(pasted({"--data.path", path, "--data.fields.conversation", "json[q]"}), 20);
 }
 
 // Each sample of a .jsonl file is a record; a part `wav` or `gif` needs a shard.
@@ -389,7 +443,8 @@ TEST_F(DataTools, PrepareTellsHowItSplits) {
   testing::write_shards(data, {3}, "s");
   const Finished one = braid({"data", "prepare", data, "--split", "train:0.9,val:0.1"});
   EXPECT_EQ(one.exit_code, 0);
-  EXPECT_THAT(one.err, HasSubstr("WARNING: the split 'train' has 0 of 1 shard"));
+  EXPECT_THAT(one.err,
+              AllOf(HasSubstr("WARNING: the split 'val' has 0 of 1 shard"), HasSubstr("write at least 2 shards")));
   EXPECT_THAT(one.out, Not(HasSubstr("add up to")));
   EXPECT_THAT(braid({"data", "prepare", data, "--force", "--split", "train:0.9,val:0.3"}).out,
               HasSubstr("note: the ratios add up to 1.2, so the shares are 'train' 0.75, 'val' 0.25\n"));

@@ -69,7 +69,7 @@ TEST(Conversations, ByTheRecipesFields) {
   const Parts parts = {
       {"left.png", "L"},
       {"right.png", "R"},
-      {"json", R"({"pics": ["right.png", "x/7.left.png"], "q": "same?", "a": "no", "c": "two", "t": "t",
+      {"json", R"({"pics": ["right.png", "x/0001.left.png"], "q": "same?", "a": "no", "c": "two", "t": "t",
                          "talk": [{"role": "system", "content": "be brief"}, {"role": "user", "content": "<image> or"},
                                   {"role": "assistant", "content": "or"}]})"}};
   const auto with = [](auto set) {
@@ -110,6 +110,53 @@ TEST(Conversations, ByTheUsualNames) {
             "user: see <image> ok | assistant: yes | [b.png=B]");
 }
 
+// Pictures of samples with key 0001 whose fragments or lists spell their names in several ways.
+TEST(Conversations, HaveThePicturesThatFragmentsName) {
+  const auto asks = [](const std::string& key, const std::string& fragments, const std::string& beside = "") {
+    return fmt::format(R"({{{}"messages": [{{"role": "user", "{}": ["q ", {}]}}]}})", beside, key, fragments);
+  };
+  for (const char* key : {"content", "value", "fragments"})
+    for (const char* name : {"jpg", "0001.jpg", "file:///data/0001.jpg", "coco/7.jpg", ""})
+      EXPECT_EQ(read({{"jpg", "A"}, {"json", asks(key, fmt::format(R"({{"type": "image", "image": "{}"}})", name))}}),
+                "user: q <image> | [jpg=A]")
+          << key << ' ' << name;
+  const Parts pictures = {{"0.jpg", "A"}, {"1.jpg", "B"}};
+  const auto with = [&](const std::string& record) {
+    Parts parts = pictures;
+    parts.emplace_back("json", record);
+    return parts;
+  };
+  const std::string second = R"({"type": "image", "image": "1.jpg"})", unnamed = R"({"type": "image"})";
+  EXPECT_EQ(read(with(asks("content", second))), "user: q <image> | [1.jpg=B]");
+  EXPECT_EQ(read(with(asks("content", second, R"("images": ["a/1.jpg"], )"))), "user: q <image> | [1.jpg=B]");
+  EXPECT_EQ(read(with(asks("content", second)), {}, {.images = "0.jpg", .conversation = "json[messages]"}),
+            "user: q <image> | [1.jpg=B]");
+  EXPECT_EQ(read(with(asks("fragments", unnamed + ", " + unnamed))), "user: q <image><image> | [0.jpg=A][1.jpg=B]");
+  EXPECT_THAT(refusal(with(asks("content", second + ", " + unnamed))), HasSubstr("2 times <image>, but there is 1"));
+}
+
+TEST(Conversations, HaveThePicturesThatAListNames) {
+  const auto lists = [](const std::string& names) { return fmt::format(R"({{"text": "x", {}}})", names); };
+  const Parts one = {{"jpg", "A"}}, two = {{"0.jpg", "A"}, {"1.jpg", "B"}}, mixed = {{"jpg", "A"}, {"png", "B"}};
+  const auto with = [](Parts parts, const std::string& record) {
+    parts.emplace_back("json", record);
+    return parts;
+  };
+  EXPECT_EQ(read(with(one, lists(R"("images": ["x.jpeg"])"))), ": <image>\nx | [jpg=A]") << "one name, one picture";
+  EXPECT_EQ(read(with(two, lists(R"("images": ["a/1.jpg", "a/0.jpg"])"))),
+            ": <image>\n<image>\nx | [1.jpg=B][0.jpg=A]");
+  EXPECT_EQ(read(with(mixed, lists(R"("images": ["x.png", "y.jpg"])"))), ": <image>\n<image>\nx | [png=B][jpg=A]");
+  for (const char* names : {R"("images": "1.jpg")", R"("image": "1.jpg")"})
+    EXPECT_EQ(read(with(two, lists(names))), ": <image>\nx | [1.jpg=B]") << names;
+  EXPECT_THAT(refusal(with(one, lists(R"("images": ["x.jpg", "y.jpg"])"))),
+              HasSubstr("'x.jpg' and 'y.jpg' would both be its part 'jpg'"));
+  EXPECT_THAT(refusal(with(one, lists(R"("images": ["0001.jpg", "y.png"])"))), HasSubstr("no part 'y.png'"));
+  for (const char* names : {R"("images": ["2.jpg"])", R"("image": "2.jpg")"})
+    EXPECT_THAT(refusal(with(two, lists(names))), HasSubstr("no part '2.jpg'")) << names;
+  EXPECT_THAT(refusal(with({{"jpg", "A"}, {"1.jpg", "B"}}, lists(R"("images": ["x.jpg"])"))),
+              HasSubstr("no part 'x.jpg'"));
+}
+
 Conversation of_record(const std::string& record) {
   const Parts parts = {{"json", record}};
   return read_conversation(testing::stored_sample(parts), {}, {});
@@ -137,12 +184,24 @@ TEST(Conversations, KeepWhatAChatTemplateWrites) {
   EXPECT_EQ(of_record(R"({"tools": null, "text": "x"})").tools, nullptr);
 }
 
+TEST(Conversations, LearnTurnsByTheirWeights) {
+  for (const char* key : {"weight", "train", "loss", "loss_mask", "mask"})
+    for (const char* value : {"0", "false", "0.0", "1", "true", "null"}) {
+      const Conversation chat =
+          of_record(fmt::format(R"([{{"role": "assistant", "content": "x", "{}": {}}}])", key, value));
+      EXPECT_EQ(chat.turns[0].is_learned, value[0] == '1' || value[0] == 't' || value[0] == 'n') << key << value;
+      EXPECT_EQ(fields_of(chat.turns[0]), "");
+    }
+  EXPECT_FALSE(
+      of_record(R"([{"role": "assistant", "content": "x", "weight": 1, "train": false}])").turns[0].is_learned);
+}
+
 TEST(Conversations, RefuseWhatATemplateCannotGet) {
   const auto turn = [](const std::string& keys) {
     return Parts{{"json", R"([{"role": "assistant", "content": "x", )" + keys + "}]"}};
   };
   EXPECT_THAT(refusal(turn(R"("weight": 0.5)")), HasSubstr("weight 0.5; only 0 (not learned) and 1"));
-  EXPECT_THAT(refusal(turn(R"("weight": [])")), HasSubstr("the weight array"));
+  EXPECT_THAT(refusal(turn(R"("loss_mask": [])")), HasSubstr("the loss_mask array"));
   EXPECT_THAT(refusal(turn(R"("tool_calls": )" + std::string(99999, '[') + std::string(99999, ']'))),
               HasSubstr("its 'tool_calls' are nested too deep"));
   EXPECT_THAT(refusal(turn(R"("tool_calls": [18446744073709551615])")), HasSubstr("more than 63 bits"));
@@ -157,9 +216,11 @@ TEST(Conversations, NameWhatTheyLeaveOut) {
   };
   const std::string talk = R"([{"role": "user", "content": "hi"}, {"role": "assistant", "content": "ho"}])";
   EXPECT_EQ(unused({{"json", R"({"id": 7, "source": "web", "messages": )" + talk + "}"}}), "");
-  EXPECT_EQ(unused({{"json", R"({"note": "x", "none": null, "caption": "y", "videos": [], "messages": )" + talk + "}"},
+  EXPECT_EQ(unused({{"json", R"({"note": "x", "none": null, "caption": "", "videos": [], "mask": false, "tools": [],
+                                 "messages": )" +
+                                 talk + "}"},
                     {"cls", "1"}}),
-            "note, caption, part cls");
+            "note, caption, videos, mask, part cls");
   EXPECT_EQ(unused({{"txt", "x"}, {"json", R"({"text": "y"})"}}), "part txt");
   EXPECT_EQ(unused({{"json", R"([{"role": "user", "content": [{"type": "text", "text": "x", "cache": 1}]}])"}}),
             "fragment.cache");
@@ -206,9 +267,13 @@ TEST(Conversations, ReasonsNameFormatsAndKeysWithDots) {
   EXPECT_THAT(refusal({{"gif", "GIF89a"}, {"json", talk}}), HasSubstr("its part 'gif' is a picture in a format"));
   EXPECT_THAT(refusal({{"001.jpg", "A"}, {"001.json", talk}}),
               AllOf(HasSubstr("its parts are '001.jpg', '001.json'"), HasSubstr("a key ends at the first dot")));
-  EXPECT_THAT(refusal({{"001.jpg", "A"}}, typed("CaptioningSample", {{"image", "jpg"}, {"caption", "txt"}})),
-              AllOf(HasSubstr("has no 'jpg'"), HasSubstr("a key ends at the first dot")));
-  EXPECT_THAT(refusal({{"json", R"({"image": "a.jpg", "caption": "x"})"}}), HasSubstr("names a picture, but none"));
+  EXPECT_THAT(
+      refusal({{"001.jpg", "A"}, {"txt", "x"}}, typed("CaptioningSample", {{"image", "jpg"}, {"caption", "txt"}})),
+      AllOf(HasSubstr("has no 'jpg'"), HasSubstr("a key ends at the first dot")));
+  EXPECT_THAT(refusal({{"json", R"({"image": "a.jpg", "caption": "x"})"}}), HasSubstr("no part 'a.jpg' for a picture"));
+  EXPECT_THAT(refusal({{"json", R"({"image": 7, "caption": "x"})"}}), HasSubstr("names a picture, but none"));
+  EXPECT_THAT(refusal({{"json", R"({"caption": "x"})"}}),
+              HasSubstr("its caption has no picture; its parts are 'json'"));
 }
 
 TEST(Conversations, GiveMissingTagsToTheFirstTurnOfTheUser) {

@@ -79,7 +79,7 @@ const std::vector<Kind>& kinds() {
       {"a tag too many", [](auto&, auto& json) { json = talk("<image><image>", "this"); }, "there is 1 picture"},
       {"a tag in the answer", [](auto&, auto& json) { json = talk("this?", "<image>"); }, "an answer has a picture"},
       {"a picture that is missing",
-       [](auto&, auto& json) { json = R"({"images": ["left.jpg"], "text": "<image> a star"})"; },
+       [](auto&, auto& json) { json = R"({"images": ["png", "left.jpg"], "text": "<image> a star"})"; },
        "no part 'left.jpg'"}};
   return all;
 }
@@ -169,7 +169,12 @@ TEST_F(DamagedShard, LosesWhatItsIndexDoesNotFind) {
   const auto names_the_shard = Each(HasSubstr("a.tar"));
   const Read flipped = read_changed([&](std::string& tar) { tar[offset + 150] ^= 1; });  // the header's checksum
   EXPECT_EQ(flipped.keys, (std::vector<std::string>{"s0", "s1", "s3"}));
-  EXPECT_THAT(flipped.notes, AllOf(::testing::SizeIs(1), names_the_shard));
+  EXPECT_THAT(flipped.notes, AllOf(::testing::SizeIs(1), Each(HasSubstr("a.tar' is damaged at byte"))));
+  const Read zeros = read_changed([&](std::string& tar) {
+    for (const char* name : {"s0.png", "s2.png", "s3.png"}) tar.replace(tar.find(name), 512, std::string(512, '\0'));
+  });
+  EXPECT_EQ(zeros.keys, (std::vector<std::string>{"s1"}));
+  EXPECT_THAT(zeros.notes, AllOf(::testing::SizeIs(3), Each(HasSubstr("a.tar' is damaged at byte"))));
   const Read larger = read_changed([&](std::string& tar) {
     tar.replace(offset, 512, testing::with_checksum(tar.substr(offset, 512).replace(124, 11, "77777777777")));
   });
@@ -295,10 +300,28 @@ TEST_F(DamagedShard, IsNotContinuedWithoutASampleOfTheCheckpoint) {
               AllOf(HasSubstr("of shard 'a.tar' was waiting to be packed"), HasSubstr("checkpoint.load_data=false")));
 }
 
+// Names, counts and sizes are those of the data set before.
+TEST_F(DamagedShard, IsNotContinuedWithOtherContents) {
+  auto samples = good_samples();
+  const std::string folder = prepare(samples);
+  LaneSetOptions options = options_for(folder, kSamples);
+  options.is_training = true;
+  const auto lanes = [&](const std::vector<std::string>& positions) {
+    return ReplicaLanes(std::make_shared<LaneSet>(options), {}, positions);
+  };
+  const std::string position = lanes({}).positions(0)[0].text;
+  EXPECT_EQ(lanes({position}).positions(0)[0].text, position);
+  samples[0].second[1].second.replace(samples[0].second[1].second.find("a star"), 6, "a ring");
+  testing::write_text(folder + "/a.tar", testing::tar_of(samples));
+  EXPECT_THAT(testing::error_of<ConfigError>([&] { lanes({position}); }),
+              AllOf(HasSubstr("data set '" + folder + "' (split train) has changed"), HasSubstr("load_data=false")));
+}
+
 TEST(BadSamples, EndTheRunAtTheLimit) {
   std::vector<std::string> notes;
   BadSamples bad(2, [&](const std::string& text) { notes.push_back(text); });
   const DataSet data{.path = "/x", .split = "val", .shards = {{"a.tar", "/x/a.tar"}, {"b.tar", "/x/b.tar"}}};
+  bad.set_inspect_flags(" --data.tokenizer 't'");
   bad.add(data, {.shard = 0, .index = 1}, "'k1'", "broken");
   bad.add(data, {.shard = 0, .index = 2}, "'k2'", "broken");
   EXPECT_EQ(bad.count(), 2);
@@ -308,7 +331,7 @@ TEST(BadSamples, EndTheRunAtTheLimit) {
         "more than data.max_bad_samples=2 samples are damaged or do not suit the recipe: sample 'k3' of shard 'b.tar' "
         "is skipped: no JSON; "
         "repair the data set, correct the recipe, or raise data.max_bad_samples. `braid data inspect '/x' --split "
-        "'val' --count all --decode --all-damaged` lists these samples");
+        "'val' --data.tokenizer 't' --count all --decode --all-damaged` lists these samples");
   EXPECT_EQ(notes.size(), 2u);
 }
 
@@ -328,9 +351,9 @@ TEST(BadSamples, SayOnceWhatIsNotUsed) {
 TEST(BadSamples, AdviseALongerSequenceOnlyIfSomeAreTooLong) {
   BadSamples bad(0, {});
   EXPECT_EQ(bad.why_none_is_left(), "there are none; use fewer lanes");
-  bad.add_without_targets();
+  bad.add_without_targets(7);
   EXPECT_EQ(bad.why_none_is_left(), "0 too long, 1 with nothing to predict");
-  bad.add_too_long();
+  for (int epoch = 0; epoch < 2; ++epoch) bad.add_too_long(8);
   EXPECT_THAT(bad.why_none_is_left(), StartsWith("1 too long, 1 with nothing to predict; use a longer"));
 }
 

@@ -250,5 +250,11 @@ TEST(TokenSequences, NeverExceedTheirCapacity) {
       }
 }
 
+TEST(DataConfigs, HaveDatesOfOneForm) {
+  EXPECT_EQ(time_of_date("2026-01-31").value().tm_mday, 31);
+  for (const char* date : {"26-1-1", "2026-1-01", "2026- 1- 1", "2026-02-30", "2026-01-31 ", "2026/01/31"})
+    EXPECT_FALSE(time_of_date(date)) << date;
+}
+
 }  // namespace
 }  // namespace braid

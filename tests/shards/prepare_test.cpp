@@ -334,6 +334,13 @@ TEST(CutSplits, CutsAsEnergonDoes) {
   EXPECT_THAT(sizes({}), ElementsAre(10));
   EXPECT_THAT(sizes({{"train", 8}, {"val", 1}, {"test", 1}}), ElementsAre(8, 1, 1));
   EXPECT_THAT(sizes({{"train", 0.95}, {"val", 0.05}}), ElementsAre(9, 1));
+  shards.resize(1);
+  EXPECT_THAT(sizes({{"train", 99}, {"val", 1}}), ElementsAre(1, 0)) << "the largest ratio";
+  EXPECT_THAT(sizes({{"val", 1}, {"train", 99}}), ElementsAre(0, 1));
+  shards.resize(3, "k");
+  EXPECT_THAT(sizes({{"val", 1}, {"train", 99}}), ElementsAre(1, 2)) << "one for each";
+  EXPECT_THAT(sizes({{"a", 1}, {"b", 0}, {"c", 2}, {"d", 3}, {"e", 4}}), ElementsAre(0, 0, 1, 1, 1));
+  shards = {"a", "b", "c", "d"};
   const auto by_name = cut_splits({.path = "", .patterns = {{"x", "[a-c]"}, {"y", "{c,d}"}}}, shards);
   EXPECT_THAT(by_name, ElementsAre(Pair("x", ElementsAre("a", "b", "c")), Pair("y", ElementsAre("c", "d"))));
 }
