@@ -185,7 +185,7 @@ TEST(Conversations, KeepWhatAChatTemplateWrites) {
 }
 
 TEST(Conversations, LearnTurnsByTheirWeights) {
-  for (const char* key : {"weight", "train", "loss", "loss_mask", "mask"})
+  for (const char* key : {"weight", "train", "loss", "loss_mask"})
     for (const char* value : {"0", "false", "0.0", "1", "true", "null"}) {
       const Conversation chat =
           of_record(fmt::format(R"([{{"role": "assistant", "content": "x", "{}": {}}}])", key, value));
@@ -202,6 +202,7 @@ TEST(Conversations, RefuseWhatATemplateCannotGet) {
   };
   EXPECT_THAT(refusal(turn(R"("weight": 0.5)")), HasSubstr("weight 0.5; only 0 (not learned) and 1"));
   EXPECT_THAT(refusal(turn(R"("loss_mask": [])")), HasSubstr("the loss_mask array"));
+  EXPECT_THAT(refusal(turn(R"("mask": true)")), HasSubstr("trainers read in opposite ways"));
   EXPECT_THAT(refusal(turn(R"("tool_calls": )" + std::string(99999, '[') + std::string(99999, ']'))),
               HasSubstr("its 'tool_calls' are nested too deep"));
   EXPECT_THAT(refusal(turn(R"("tool_calls": [18446744073709551615])")), HasSubstr("more than 63 bits"));
