@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <cctype>
 #include <optional>
 #include <string_view>
 
@@ -172,7 +173,11 @@ class SpanFinder {
     const std::size_t tag = given_part.find_last_of("<[");
     const bool is_cut = given_part.size() < prompt.size() && tag != given_part.npos &&
                         given_part.find_first_of(">]", tag) == given_part.npos;
-    return is_cut ? found.begin + tag : found.end;
+    const std::string_view shared_part = given_part.substr(0, is_cut ? tag : given_part.npos);
+    // Without a word, as the "### " of headers that differ in case, it says nothing of the answer's beginning.
+    const bool has_word = std::any_of(shared_part.begin(), shared_part.end(),
+                                      [](unsigned char c) { return c >= 0x80 || std::isalnum(c) != 0; });
+    return has_word || shared_part.size() == prompt.size() ? found.begin + shared_part.size() : said;
   }
 
   // The same for a template that knows no generation prompt, or always writes one. A header is given, but another
@@ -180,7 +185,8 @@ class SpanFinder {
   std::size_t first_own(std::size_t before, std::size_t common, std::size_t said) const {
     std::size_t begin = 0;
     for (const Token& token : tokens_of(std::string_view(text_.text).substr(before, said - before))) {
-      if (token.end > common) return is_end(token.id) && !opens(token.id) ? before + begin : said;
+      const bool is_header = opens(token.id) || token.id == last_before_question();
+      if (token.end > common) return is_end(token.id) && !is_header ? before + begin : said;
       begin = token.end;
     }
     return said;

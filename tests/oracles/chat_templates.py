@@ -355,6 +355,11 @@ SHAPES = {  # template, what is added to the end of the conversation
     # The prompt is not indented as the header is.
     "indented_header": (_loop(_USER + "User: {{ m.content }}" + _ANSWER + "\n    Assistant: " + _SAID + "<|end|>" + TAGS[1] + "{% endif %}",
                               "{% if add_generation_prompt %}\nAssistant: <think>\n</think>{% endif %}"), ""),
+    # The system's header begins otherwise, and there is no prompt.
+    "other_system_header": (_loop("{{ '<|start|>' if m.role == 'system' else '<|message|>' }}{{ m.role }}\n{% if m.role == 'assistant' %}" + _SAID +
+                                  "<|end|>" + TAGS[1] + "{% else %}{{ m.content }}{% endif %}\n"), ""),
+    "prompt_of_another_case": (_loop("### {{ m.role }}: {% if m.role == 'assistant' %}" + _SAID + "<|end|>" + TAGS[1] + "{% else %}{{ m.content }}"
+                                     "{% endif %}\n", "{% if add_generation_prompt %}### Assistant: {% endif %}"), ""),
     # One token stands between turns, also before a prompt that nobody asked for.
     "separator": (_loop(_USER + "{% if loop.first %}<|start|>{% else %}" + TAGS[0] + "<|start|>" + TAGS[1] + "{% endif %}User: {{ m.content }}" +
                         _ANSWER + "<|start|>Bot: " + _SAID + TAGS[1] + "{% endif %}", TAGS[0] + "<|start|>" + TAGS[1] + "Bot:"), ""),

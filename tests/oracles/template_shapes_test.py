@@ -68,6 +68,8 @@ def test_shapes(name, tmp_path):
     folder, tokenizer = folder_of(tmp_path, source, stops=STOPS.get(name, ()))
     assert len(tokenizer.tokenize("assistant")) > 1
     some = [TURNS[:2], TURNS[:4], TURNS, [("user", "<end>"), ("assistant", "<thin>")]]
+    if name == "other_system_header":
+        some += [[("system", "Be kind."), *TURNS]]
     if name == "no_prompt":
         some += [[["assistant", "Begin."], *TURNS[:2]]]
     for turns, ours in zip(some, probe(folder, some), strict=True):
