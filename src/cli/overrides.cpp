@@ -165,7 +165,7 @@ std::vector<ConfigOverride> parse_overrides(const std::vector<std::string>& argu
 
 namespace {
 
-// Of what a run would read, as far as the recipe can be read.
+// Problems of the files that a run would read, as far as the recipe can be read.
 std::vector<Problem> problems_of_files(const RecipeSource& source) {
   YamlReader reader = YamlReader::from_text(source.text, source.path, source.overrides);
   Recipe recipe;

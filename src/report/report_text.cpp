@@ -96,7 +96,7 @@ std::string report_text(const std::vector<RunRecord>& runs) {
                         checkpoints_text(run)};
     for (std::size_t i = 0; i < rows.size(); ++i) rows[i].push_back(column[i]);
   }
-  // Where nothing was measured, it is not known either what rates would be those of.
+  // A rate that no run measured would name the wrong unit: whether the ranks had GPUs is not known.
   std::erase_if(rows, [](const Row& row) {
     return row[0].find("/s per ") != std::string::npos && std::all_of(row.begin() + 1, row.end(), is_unknown);
   });

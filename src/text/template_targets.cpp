@@ -108,7 +108,8 @@ class SpanFinder {
         open.reset();
         continue;
       }
-      if (open && has_stop(std::string_view(text.text).substr(open->end, origin.begin - open->end))) break;
+      const auto is_stop = [&](int id) { return tokenizer_.is_stop(id); };
+      if (open && has_any(std::string_view(text.text).substr(open->end, origin.begin - open->end), is_stop)) break;
       open = Range{open ? open->begin : origin.begin, origin.end};
       if (!largest || open->begin == largest->begin || open->end - open->begin > largest->end - largest->begin)
         largest = open;
@@ -159,8 +160,13 @@ class SpanFinder {
     const std::size_t shared = without ? common_length(without->text, prompted) : start;
     const std::string prompt = strip_text(prompted.substr(std::max(shared, start)), nullptr, true, false);
     if (prompt.empty()) return first_own(before, common, said);
-    // The turn before may end differently when it is the last, or the prompt be indented differently, so it is
-    // searched.
+    return end_of_prompt(prompt, before, said);
+  }
+
+  // Where the answer's own text begins after what `prompt` gives of it. The turn before may end differently when it is
+  // the last, or the prompt may be indented differently, so it is searched between `before` and `said`.
+  std::size_t end_of_prompt(const std::string& prompt, std::size_t before, std::size_t said) const {
+    const std::string_view whole = text_.text;
     Range found{before, before};
     for (std::size_t at = before; at < said; ++at) {
       const std::size_t length = common_length(whole.substr(at, said - at), prompt);
@@ -174,7 +180,8 @@ class SpanFinder {
     const bool is_cut = given_part.size() < prompt.size() && tag != given_part.npos &&
                         given_part.find_first_of(">]", tag) == given_part.npos;
     const std::string_view shared_part = given_part.substr(0, is_cut ? tag : given_part.npos);
-    // Without a word, as the "### " of headers that differ in case, it says nothing of the answer's beginning.
+    // A shared part without a word, such as the "### " of headers that differ in case, does not show where the answer
+    // begins.
     const bool has_word = std::any_of(shared_part.begin(), shared_part.end(),
                                       [](unsigned char c) { return c >= 0x80 || std::isalnum(c) != 0; });
     return has_word || shared_part.size() == prompt.size() ? found.begin + shared_part.size() : said;
@@ -185,8 +192,7 @@ class SpanFinder {
   std::size_t first_own(std::size_t before, std::size_t common, std::size_t said) const {
     std::size_t begin = 0;
     for (const Token& token : tokens_of(std::string_view(text_.text).substr(before, said - before))) {
-      const bool is_header = opens(token.id) || token.id == last_before_question();
-      if (token.end > common) return is_end(token.id) && !is_header ? before + begin : said;
+      if (token.end > common) return is_end(token.id) && !begins_turns(token.id) ? before + begin : said;
       begin = token.end;
     }
     return said;
@@ -202,7 +208,7 @@ class SpanFinder {
     // A call of a tool may end differently when it is the last turn.
     if (const auto stop = end_of_stop(end == 0 && !tail.empty() ? gap : gap.substr(0, end))) return said + *stop;
     const std::string_view common = gap.substr(0, end);
-    return said + end + first_end(gap.substr(end), is_blank(common) && !has_special(common));
+    return said + end + first_end(gap.substr(end), is_blank(common));
   }
 
   // The same for an answer that nothing follows. Adds its end to `text` if the template writes it only between turns.
@@ -217,22 +223,22 @@ class SpanFinder {
     const std::optional<Range> answer = range_of(*asked, i), question = range_of(*asked, i + 1);
     if (!answer || !question || question->begin < answer->end) return text.size();
     const std::string_view gap = std::string_view(asked->text).substr(answer->end, question->begin - answer->end);
-    const bool is_ended = has_special(tail);
-    if (is_ended && always_prompts(i)) {
+    if (has_any(tail, [&](int id) { return is_end(id); }) && always_prompts(i)) {
       const std::size_t end = common_end(tail, gap);
       return end > 0 ? said + end : text.size();
     }
-    if (gap.starts_with(tail) && !begins_turn(gap.substr(tail.size())))
-      text += gap.substr(tail.size(), first_end(gap.substr(tail.size()), is_blank(tail) && !is_ended));
+    if (gap.starts_with(tail) && !starts_with_turn(gap.substr(tail.size())))
+      text += gap.substr(tail.size(), first_end(gap.substr(tail.size()), is_blank(tail)));
     return text.size();
   }
 
-  // Whether the first special token is one that turns begin with and that is no stop token.
-  bool begins_turn(std::string_view text) const {
+  // Whether the first special token of the text begins a turn. A stop token ends the answer instead.
+  bool starts_with_turn(std::string_view text) const {
     for (const int id : tokenizer_.encode(text))
-      if (is_end(id)) return !tokenizer_.is_stop(id) && (opens(id) || id == last_before_question());
+      if (is_end(id)) return !tokenizer_.is_stop(id) && begins_turns(id);
     return false;
   }
+  bool begins_turns(int id) const { return opens(id) || id == last_before_question(); }
   // The last special token before the first question.
   std::optional<int> last_before_question() const {
     const auto first =
@@ -269,14 +275,10 @@ class SpanFinder {
 
   bool is_end(int id) const { return id != image_id_ && (tokenizer_.is_special(id) || tokenizer_.is_stop(id)); }
 
-  bool has_special(std::string_view text) const {
+  template <class Condition>
+  bool has_any(std::string_view text, const Condition& condition) const {
     const std::vector<int> tokens = tokenizer_.encode(text);
-    return std::any_of(tokens.begin(), tokens.end(), [&](int id) { return is_end(id); });
-  }
-
-  bool has_stop(std::string_view text) const {
-    const std::vector<int> tokens = tokenizer_.encode(text);
-    return std::any_of(tokens.begin(), tokens.end(), [&](int id) { return tokenizer_.is_stop(id); });
+    return std::any_of(tokens.begin(), tokens.end(), condition);
   }
 
   // Whether a special token begins turns: then the text begins with it, perhaps after others.
