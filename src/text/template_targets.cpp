@@ -72,7 +72,7 @@ class SpanFinder {
       span.begin = begin_of(i, span.before, said->begin);
       span.after = begin_of_text_after(said->end);
       span.end =
-          span.after == text_.text.size() ? end_of_last(i, said->end, text) : end_of(alone, said->end, span.after);
+          span.after == text_.text.size() ? end_of_last(span, said->begin, text) : end_of(alone, said->end, span.after);
       span.after = std::max(span.after, span.end);
       if (turns_[i].is_learned) spans.push_back(span);
     }
@@ -159,8 +159,9 @@ class SpanFinder {
     const std::optional<TemplateText> without = attempt(first_turns(i), false);
     const std::size_t shared = without ? common_length(without->text, prompted) : start;
     const std::string prompt = strip_text(prompted.substr(std::max(shared, start)), nullptr, true, false);
-    if (prompt.empty()) return first_own(before, common, said);
-    return end_of_prompt(prompt, before, said);
+    const std::string unasked = prompt.empty() ? unasked_prompt(i, before, said) : "";
+    if (prompt.empty() && unasked.empty()) return said;  // there is no prompt: the header is given
+    return end_of_prompt(prompt.empty() ? unasked : prompt, before, said);
   }
 
   // Where the answer's own text begins after what `prompt` gives of it. The turn before may end differently when it is
@@ -187,23 +188,53 @@ class SpanFinder {
     return has_word || shared_part.size() == prompt.size() ? found.begin + shared_part.size() : said;
   }
 
-  // The same for a template that knows no generation prompt, or always writes one. A header is given, but another
-  // special token between it and the text is the model's to write.
-  std::size_t first_own(std::size_t before, std::size_t common, std::size_t said) const {
+  // The generation prompt that the template writes after every last turn, whether asked or not; else empty. It follows
+  // answer `i` as it follows the question before, is not there when another question follows, and begins as a part of
+  // the text between `before` and `said` does.
+  std::string unasked_prompt(std::size_t i, std::size_t before, std::size_t said) const {
+    const std::optional<TemplateText> question = attempt(first_turns(i), false),
+                                      answer = attempt(first_turns(i + 1), false);
+    const std::optional<std::string> gap = gap_to_question(i);
+    if (!question || !answer || !gap) return "";
+    const std::string_view tail = tail_of(*answer);
+    const std::vector<Token> tokens = tokens_of(tail);
+    const std::size_t common = common_length(tail, *gap);
     std::size_t begin = 0;
-    for (const Token& token : tokens_of(std::string_view(text_.text).substr(before, said - before))) {
-      if (token.end > common) return is_end(token.id) && !begins_turns(token.id) ? before + begin : said;
+    for (const Token& token : tokens) {
+      if (token.end > common) {
+        const std::string_view prompt = tail.substr(begin),
+                               header = std::string_view(text_.text).substr(before, said - before);
+        const bool is_prompt =
+            tail_of(*question).ends_with(prompt) && header.find(tail.substr(begin, token.end - begin)) != header.npos;
+        return is_prompt ? std::string(prompt) : "";
+      }
       begin = token.end;
     }
-    return said;
+    return "";
+  }
+
+  // What the template writes after the text of the last turn.
+  static std::string_view tail_of(const TemplateText& text) {
+    return std::string_view(text.text).substr(end_of_text_before(text, text.text.size()));
+  }
+
+  // What the template writes between answer `i` and a question after it, or the result of a tool that the answer calls.
+  std::optional<std::string> gap_to_question(std::size_t i) const {
+    std::vector<ChatTurn> more = first_turns(i + 1);
+    const auto& fields = more.back().fields;
+    more.push_back({fields && fields->contains("tool_calls") ? "tool" : "user", "x"});
+    const std::optional<TemplateText> asked = attempt(more, false);
+    if (!asked) return std::nullopt;
+    const std::optional<Range> answer = range_of(*asked, i), question = range_of(*asked, i + 1);
+    if (!answer || !question || question->begin < answer->end) return std::nullopt;
+    return asked->text.substr(answer->end, question->begin - answer->end);
   }
 
   // The end of the turn of an answer whose text ends at `said`; the next turn's text begins at `after`. Between them
   // stands what the turn ends with when it is the last one, as in `alone`, and then the next turn's beginning.
   std::size_t end_of(const std::optional<TemplateText>& alone, std::size_t said, std::size_t after) const {
     const std::string_view gap = std::string_view(text_.text).substr(said, after - said);
-    const std::string_view tail =
-        alone ? std::string_view(alone->text).substr(end_of_text_before(*alone, alone->text.size())) : "";
+    const std::string_view tail = alone ? tail_of(*alone) : "";
     const std::size_t end = common_end(gap, tail);
     // A call of a tool may end differently when it is the last turn.
     if (const auto stop = end_of_stop(end == 0 && !tail.empty() ? gap : gap.substr(0, end))) return said + *stop;
@@ -212,24 +243,18 @@ class SpanFinder {
   }
 
   // The same for an answer that nothing follows. Adds its end to `text` if the template writes it only between turns.
-  std::size_t end_of_last(std::size_t i, std::size_t said, std::string& text) const {
-    const std::string tail = text.substr(said);
-    if (const auto stop = end_of_stop(tail)) return said + *stop;
-    std::vector<ChatTurn> more = first_turns(i + 1);
-    const auto& fields = more.back().fields;
-    more.push_back({fields && fields->contains("tool_calls") ? "tool" : "user", "x"});
-    const std::optional<TemplateText> asked = attempt(more, false);
-    if (!asked) return text.size();
-    const std::optional<Range> answer = range_of(*asked, i), question = range_of(*asked, i + 1);
-    if (!answer || !question || question->begin < answer->end) return text.size();
-    const std::string_view gap = std::string_view(asked->text).substr(answer->end, question->begin - answer->end);
-    if (has_any(tail, [&](int id) { return is_end(id); }) && always_prompts(i)) {
-      const std::size_t end = common_end(tail, gap);
-      return end > 0 ? said + end : text.size();
-    }
-    if (gap.starts_with(tail) && !starts_with_turn(gap.substr(tail.size())))
-      text += gap.substr(tail.size(), first_end(gap.substr(tail.size()), is_blank(tail)));
-    return text.size();
+  std::size_t end_of_last(const AnswerSpan& span, std::size_t said_begin, std::string& text) const {
+    std::string tail = text.substr(span.said);
+    if (const auto stop = end_of_stop(tail)) return span.said + *stop;
+    const std::optional<std::string> gap = gap_to_question(span.turn);
+    if (!gap) return text.size();
+    if (!unasked_prompt(span.turn, span.before, said_begin).empty()) tail.resize(common_end(tail, *gap));
+    const std::size_t end = span.said + tail.size();
+    if (!gap->starts_with(tail) || starts_with_turn(gap->substr(tail.size()))) return end;
+    const std::string rest = gap->substr(tail.size());
+    const std::string added = rest.substr(0, first_end(rest, is_blank(tail)));
+    if (!added.empty()) text = text.substr(0, end) + added;
+    return end + added.size();
   }
 
   // Whether the first special token of the text begins a turn. A stop token ends the answer instead.
@@ -249,12 +274,6 @@ class SpanFinder {
     for (const int id : tokenizer_.encode(std::string_view(text_.text).substr(0, question->begin)))
       if (is_end(id)) last = id;
     return last;
-  }
-
-  // Whether the template writes a generation prompt that nobody asked for.
-  bool always_prompts(std::size_t i) const {
-    const std::optional<TemplateText> prompted = attempt(first_turns(i + 1), true);
-    return prompted && prompted->text == text_.text;
   }
 
   struct Token {

@@ -362,7 +362,10 @@ SHAPES = {  # template, what is added to the end of the conversation
                                      "{% endif %}\n", "{% if add_generation_prompt %}### Assistant: {% endif %}"), ""),
     # One token stands between turns, also before a prompt that nobody asked for.
     "separator": (_loop(_USER + "{% if loop.first %}<|start|>{% else %}" + TAGS[0] + "<|start|>" + TAGS[1] + "{% endif %}User: {{ m.content }}" +
-                        _ANSWER + "<|start|>Bot: " + _SAID + TAGS[1] + "{% endif %}", TAGS[0] + "<|start|>" + TAGS[1] + "Bot:"), ""),
+                        _ANSWER + "<|start|>Bot:" + _SAID + TAGS[1] + "{% endif %}", TAGS[0] + "<|start|>" + TAGS[1] + "Bot:"), ""),
+    # A prompt that nobody asked for follows an answer without an end.
+    "prompt_ends": (_loop(_USER + "<|user|>\n{{ m.content }}" + _ANSWER + "<|assistant|>" + TAGS[0] + "{{ '\\n' + m.content }}" + TAGS[1] + "{% endif %}",
+                          "<|assistant|>"), ""),
     # The end of the text is written at the end only.
     "end_of_text": (_loop(_USER + "<|user|>\n{{ m.content }}<|end|>\n" + _ANSWER + "<|assistant|>\n" + _SAID + "<|end|>\n" + TAGS[1] +
                           "{% endif %}", "{% if add_generation_prompt %}<|assistant|>\n{% else %}" + TAGS[0] + "{{ eos_token }}" + TAGS[1] + "{% endif %}"), ""),
@@ -375,6 +378,9 @@ SHAPES = {  # template, what is added to the end of the conversation
                              "<|channel|>{{ m.content }}<|end|><|stop|>" + TAGS[1] + "{% endif %}", "<|start|><|assistant|><|eot_id|>"), ""),
     "no_prompt": (_loop("<|start|>{{ m.role }}\n{% if m.role == 'assistant' %}" + _SAID + "<|end|>" + TAGS[1] + "{% else %}{{ m.content }}<|end|>"
                         "{% endif %}"), ""),
+    # The header is a special token that begins no other turn, and there is no prompt.
+    "no_prompt_after_a_token": (_loop(_USER + "<|user|>\n{{ m.content }}\n" + _ANSWER + "<|assistant|>\n" + _SAID + "<|end|>" + TAGS[1] +
+                                      "{{ '' if loop.last else '\n' }}{% endif %}"), ""),
     "trims": (_loop("<|start|>{{ m.role }}\n{% if m.role == 'assistant' %}" + TAGS[0] + "{{ m.content | trim }}<|end|>\n" + TAGS[1] +
                     "{% else %}{{ m.content }}<|end|>\n{% endif %}", "{% if add_generation_prompt %}<|start|>assistant\n{% endif %}"), ""),
     # The prompt goes on with a thought, which may begin as an answer does.
