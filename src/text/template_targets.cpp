@@ -159,9 +159,9 @@ class SpanFinder {
     const std::optional<TemplateText> without = attempt(first_turns(i), false);
     const std::size_t shared = without ? common_length(without->text, prompted) : start;
     const std::string prompt = strip_text(prompted.substr(std::max(shared, start)), nullptr, true, false);
-    const std::string unasked = prompt.empty() ? unasked_prompt(i, before, said) : "";
-    if (prompt.empty() && unasked.empty()) return said;  // there is no prompt: the header is given
-    return end_of_prompt(prompt.empty() ? unasked : prompt, before, said);
+    if (!prompt.empty()) return end_of_prompt(prompt, before, said);
+    const std::string unasked = unasked_prompt(i, before, said);
+    return unasked.empty() ? said : end_of_prompt(unasked, before, said);
   }
 
   // Where the answer's own text begins after what `prompt` gives of it. The turn before may end differently when it is
@@ -196,21 +196,15 @@ class SpanFinder {
                                       answer = attempt(first_turns(i + 1), false);
     const std::optional<std::string> gap = gap_to_question(i);
     if (!question || !answer || !gap) return "";
-    const std::string_view tail = tail_of(*answer);
-    const std::vector<Token> tokens = tokens_of(tail);
+    const std::string_view tail = tail_of(*answer), header = std::string_view(text_.text).substr(before, said - before);
     const std::size_t common = common_length(tail, *gap);
-    std::size_t begin = 0;
-    for (const Token& token : tokens) {
-      if (token.end > common) {
-        const std::string_view prompt = tail.substr(begin),
-                               header = std::string_view(text_.text).substr(before, said - before);
-        const bool is_prompt =
-            tail_of(*question).ends_with(prompt) && header.find(tail.substr(begin, token.end - begin)) != header.npos;
-        return is_prompt ? std::string(prompt) : "";
-      }
-      begin = token.end;
-    }
-    return "";
+    const std::vector<Token> tokens = tokens_of(tail);
+    const auto first =
+        std::find_if(tokens.begin(), tokens.end(), [&](const Token& token) { return token.end > common; });
+    if (first == tokens.end()) return "";
+    const std::size_t begin = first == tokens.begin() ? 0 : std::prev(first)->end;
+    const std::string_view prompt = tail.substr(begin), first_text = tail.substr(begin, first->end - begin);
+    return tail_of(*question).ends_with(prompt) && header.find(first_text) != header.npos ? std::string(prompt) : "";
   }
 
   // What the template writes after the text of the last turn.

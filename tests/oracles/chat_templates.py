@@ -364,7 +364,8 @@ SHAPES = {  # template, what is added to the end of the conversation
     "separator": (_loop(_USER + "{% if loop.first %}<|start|>{% else %}" + TAGS[0] + "<|start|>" + TAGS[1] + "{% endif %}User: {{ m.content }}" +
                         _ANSWER + "<|start|>Bot:" + _SAID + TAGS[1] + "{% endif %}", TAGS[0] + "<|start|>" + TAGS[1] + "Bot:"), ""),
     # A prompt that nobody asked for follows an answer without an end.
-    "prompt_ends": (_loop(_USER + "<|user|>\n{{ m.content }}" + _ANSWER + "<|assistant|>" + TAGS[0] + "{{ '\\n' + m.content }}" + TAGS[1] + "{% endif %}",
+    "prompt_ends": (_loop(_USER + "{% if loop.first %}<|user|>{% else %}" + TAGS[0] + "<|user|>" + TAGS[1] + "{% endif %}{{ m.content }}" + _ANSWER +
+                          "<|assistant|>" + TAGS[0] + "{{ '\\n' + m.content }}" + TAGS[1] + "{% endif %}",
                           "<|assistant|>"), ""),
     # The end of the text is written at the end only.
     "end_of_text": (_loop(_USER + "<|user|>\n{{ m.content }}<|end|>\n" + _ANSWER + "<|assistant|>\n" + _SAID + "<|end|>\n" + TAGS[1] +
