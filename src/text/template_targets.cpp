@@ -62,11 +62,14 @@ class SpanFinder {
     std::string text = text_.text;
     std::vector<AnswerSpan> spans;
     for (std::size_t i = 0; i < turns_.size(); ++i) {
+      if (turns_[i].role == "user") require_words(i, all_of(text_, i));
       if (turns_[i].role != "assistant") continue;
       const std::optional<Range> said = range_of(text_, i);
       if (!said) throw DataError(fmt::format("the chat template leaves out the text of turn {} (assistant)", i + 1));
+      if (is_repeated(i, *said))
+        throw DataError(fmt::format("the chat template writes the text of turn {} (assistant) twice", i + 1));
       const std::optional<TemplateText> alone = i + 1 < turns_.size() ? attempt(first_turns(i + 1), false) : text_;
-      if (alone) require_whole_answer(*alone, i);
+      if (alone) require_words(i, said_in(*alone, i));  // thoughts may be left out if a question follows
       AnswerSpan span = {.turn = i, .said = said->end};
       span.before = end_of_text_before(text_, said->begin);
       span.begin = begin_of(i, span.before, said->begin);
@@ -117,17 +120,33 @@ class SpanFinder {
     return largest;
   }
 
-  // Of an answer that is the last turn. Templates may leave out thoughts when a question follows.
-  void require_whole_answer(const TemplateText& text, std::size_t i) const {
-    const std::optional<Range> said = range_of(text, i);
-    if (!said) return;
-    std::string_view rest = std::string_view(text.text).substr(said->begin, said->end - said->begin);
+  std::string_view said_in(const TemplateText& text, std::size_t message) const {
+    const Range range = range_of(text, message).value_or(Range{});
+    return std::string_view(text.text).substr(range.begin, range.end - range.begin);
+  }
+  // Everything that the text has of a message.
+  static std::string all_of(const TemplateText& text, std::size_t message) {
+    std::string all;
+    for (const TemplateText::Origin& origin : text.origins)
+      if (static_cast<std::size_t>(message_of(origin.source)) == message)
+        all += text.text.substr(origin.begin, origin.end - origin.begin);
+    return all;
+  }
+
+  bool is_repeated(std::size_t message, const Range& said) const {
+    return std::any_of(text_.origins.begin(), text_.origins.end(), [&](const TemplateText::Origin& origin) {
+      return origin.source == source_of(static_cast<int>(message), "content") && origin.begin >= said.end &&
+             origin.end - origin.begin >= said.end - said.begin;
+    });
+  }
+
+  void require_words(std::size_t i, std::string_view written) const {
     for (const std::string& word : words_of(turns_[i].text)) {
-      const std::size_t at = rest.find(word);
-      if (at == rest.npos)
-        throw DataError(
-            fmt::format("the chat template leaves out a part of turn {} (assistant): {}", i + 1, in_quotes(word)));
-      rest.remove_prefix(at + word.size());
+      const std::size_t at = written.find(word);
+      if (at == written.npos)
+        throw DataError(fmt::format("the chat template leaves out a part of turn {} ({}): {}", i + 1, turns_[i].role,
+                                    in_quotes(word)));
+      written.remove_prefix(at + word.size());
     }
   }
 

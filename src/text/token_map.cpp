@@ -22,7 +22,9 @@ std::optional<std::vector<std::size_t>> ends_of(const Tokenizer& tokenizer, std:
     const std::string_view here = text.substr(at);
     if (!here.starts_with(bytes) && !here.starts_with(unspaced)) at = skip_space(text, at);
     const std::string_view word = text.substr(at).starts_with(bytes) ? bytes : unspaced;
-    if (!text.substr(at).starts_with(word)) return std::nullopt;
+    // A space that stands for other white space has no place of its own.
+    const bool is_replaced = word.empty() && skip_space(text, at) > at;
+    if (is_replaced || !text.substr(at).starts_with(word)) return std::nullopt;
     at += word.size();
     ends.push_back(at);
   }

@@ -142,6 +142,32 @@ def test_answers_that_are_left_out_are_errors(tmp_path):
         assert "leaves out the text of turn" in ours.get("error", ""), (source, ours)
 
 
+def test_texts_that_are_cut_or_repeated_are_errors(tmp_path):
+    loop = "{% for m in messages %}<|start|>"
+    cases = {loop + "{{ m.content.split('</think>')[-1] }}<|end|>{% endfor %}": (["user", "say </think> now"], "a part of turn 1 (user): 'say'"),
+             loop + "{{ m.content[:8] if m.role == 'user' else m.content }}<|end|>{% endfor %}": (["user", "Which colour?"], "a part of turn 1 (user): 'colour?'"),
+             loop + "{{ m.content }}{{ loop.nextitem.content if loop.nextitem }}<|stop|>{% endfor %}": (["user", "a"], "turn 2 (assistant) twice")}
+    for i, (source, (question, reason)) in enumerate(cases.items()):
+        (tmp_path / str(i)).mkdir()
+        folder, _ = folder_of(tmp_path / str(i), source, stops=["<|stop|>"])
+        (ours,) = probe(folder, [[question, ["assistant", "red"]]])
+        assert reason in ours.get("error", ""), (source, ours)
+
+
+def test_answers_that_a_normaliser_changes(tmp_path):
+    """The tab of the answer becomes spaces, each of which is a token."""
+    source = templates.SHAPES["no_prompt"][0]
+    folder, _ = folder_of(tmp_path, source)
+    data = json.loads((folder / "tokenizer.json").read_text())
+    data["normalizer"] = {"type": "Replace", "pattern": {"String": "\t"}, "content": "  "}
+    (folder / "tokenizer.json").write_text(json.dumps(data))
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    for answer in ["\tx", "\t", "x\ty", "x\t"]:
+        turns = [["user", "a"], ["assistant", answer]]
+        (ours,) = probe(folder, [turns])
+        assert (ours["tokens"], ours["targets"]) == expected(tokenizer, source, [{"role": role, "content": text} for role, text in turns]), answer
+
+
 def test_conversations_that_begin_with_the_assistant_say_so(tmp_path):
     source = ("{% for m in messages %}{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('roles must alternate') }}{% endif %}"
               "{{ m.content }}</s>{% endfor %}")
