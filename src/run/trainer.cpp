@@ -148,8 +148,8 @@ class Run {
     log_.emplace(recipe_.log, facts, Moment::now());
   }
 
-  // The first rank of the language model reads samples of the first lanes. It alone says what in them is not used, so
-  // that the log says it once.
+  // The first rank of the language model reads samples of the first lanes. It alone says what in them is not used, and
+  // that some are left out or cut, so that the log says it once.
   std::shared_ptr<BadSamples> make_bad_samples() {
     const BadSamples::Say say = [this](const std::string& line) {
       RunLog::note_of_rank(line, world_.rank(), context_.under_braid_launcher);
@@ -322,8 +322,8 @@ class Run {
 
   // Collective over the world.
   void finish_log(const std::string& ended_by) {
-    const std::int64_t damaged = is_mock(recipe_.data) ? 0 : std::ssize(damaged_on_all_ranks(*bad_, world_));
-    if (log_) log_->finish(ended_by, damaged);
+    const auto samples = is_mock(recipe_.data) ? UnusableSamples() : unusable_samples(*bad_, topology_, world_);
+    if (log_) log_->finish(ended_by, samples);
   }
 
   bool too_many_skipped() const { return skipped_in_a_row_ >= recipe_.train.max_skipped; }

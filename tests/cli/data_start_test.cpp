@@ -313,6 +313,43 @@ TEST_F(DataStart, EvalLeavesOutDamagedPictures) {
   EXPECT_THAT(run.out, ::testing::ContainsRegex("\ndamaged samples +1\n"));
 }
 
+// A quarter of the samples is longer than a sequence, and another quarter has nothing to predict.
+TEST_F(DataStart, SamplesThatAreLeftOutOrCutAreCounted) {
+  std::string lines;
+  for (int i = 0; i < 40; ++i) {
+    const bool is_long = i % 4 == 1, is_context = i % 4 == 2;
+    lines += nlohmann::json{{"conversations",
+                             {{{"role", "user"}, {"content", "q"}},
+                              {{"role", "assistant"},
+                               {"content", std::string(is_long ? 600 : 3, '7')},
+                               {"weight", is_context ? 0 : 1}}}}}
+                 .dump() +
+             "\n";
+  }
+  const std::string data = folder_->write("unfit.jsonl", lines);
+  ASSERT_EQ(braid({"data", "prepare", data}).exit_code, 0);
+  const auto train = [&](Words words) {
+    words.insert(words.begin(), {"train", "--data-path", data, "--data.sequence_length", "64", "--train-iters", "8"});
+    const Finished run = braid(with_data(words));
+    EXPECT_EQ(run.exit_code, 0) << run.err;
+    EXPECT_EQ(count(run.out, "samples with nothing to predict are left out. The first one is '"), 1) << run.out;
+    EXPECT_THAT(run.out, ::testing::ContainsRegex("\nwithout targets +10\n"));
+    EXPECT_THAT(run.err, HasSubstr("8 of 32 samples that were looked at have nothing to predict and will be left out"));
+    return run;
+  };
+  const std::string logs = in_folder("unfit_logs");
+  const Finished drops = train({"--log-dir", logs});
+  EXPECT_EQ(count(drops.out, "samples that are longer than a sequence are left out; use a longer"), 1) << drops.out;
+  EXPECT_THAT(drops.out, ::testing::ContainsRegex("\ntoo long samples +10\n"));
+  EXPECT_THAT(drops.err, HasSubstr("8 of 32 samples that were looked at are longer than a sequence of 64 tokens and "
+                                   "will be left out; use a longer data.sequence_length"));
+  EXPECT_THAT(braid({"report", logs}).out, HasSubstr("10 too long, 10 with nothing to predict"));
+  const Finished cuts = train({"--data.over_long", "truncate"});
+  EXPECT_EQ(count(cuts.out, "samples that are longer than a sequence are cut. The first one is '"), 1) << cuts.out;
+  EXPECT_THAT(cuts.out, ::testing::ContainsRegex("\ncut samples +10\n"));
+  EXPECT_THAT(cuts.err, HasSubstr("longer than a sequence of 64 tokens and will be cut\n"));
+}
+
 TEST_F(DataStart, AFailedEvaluationCostsNoCheckpoint) {
   fs::copy(in_folder("set"), in_folder("zeros"), fs::copy_options::recursive);
   for (const std::string& shard : {in_folder("zeros/val_0006.tar"), in_folder("zeros/val_0007.tar")}) {

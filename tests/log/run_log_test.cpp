@@ -151,7 +151,7 @@ TEST_F(RunLogTest, TheWholeSummary) {
   log_->add_phases({{"images", "language", report}});
   log_->add_memory({.max_allocated_mb = 90, .reserved_mb = 1, .max_reserved_mb = 100, .max_host_mb = 200});
   printed_.clear();
-  log_->finish("SIGTERM", /*damaged_samples=*/3);
+  log_->finish("SIGTERM", {.damaged = 3, .too_long = 20, .without_targets = 4, .cut = 5});
   EXPECT_EQ(printed_,
             "\n"
             "run ended              SIGTERM\n"
@@ -162,6 +162,9 @@ TEST_F(RunLogTest, TheWholeSummary) {
             "compute                1.667 TFLOP/s (0.8333 per rank)\n"
             "skipped, nan           1, 1\n"
             "damaged samples        3\n"
+            "too long samples       20\n"
+            "cut samples            5\n"
+            "without targets        4\n"
             "peak memory of a rank  100 MB GPU (90 MB in tensors), 200 MB host\n"
             "\n"
             "share of time  images\n"
