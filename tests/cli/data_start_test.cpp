@@ -10,6 +10,7 @@
 
 #include "base/strings.h"
 #include "cli/cli_support.h"
+#include "shards/tar_files.h"
 
 namespace braid {
 namespace {
@@ -348,6 +349,28 @@ TEST_F(DataStart, SamplesThatAreLeftOutOrCutAreCounted) {
   EXPECT_EQ(count(cuts.out, "samples that are longer than a sequence are cut. The first one is '"), 1) << cuts.out;
   EXPECT_THAT(cuts.out, ::testing::ContainsRegex("\ncut samples +10\n"));
   EXPECT_THAT(cuts.err, HasSubstr("longer than a sequence of 64 tokens and will be cut\n"));
+}
+
+// No picture can be decoded, so nothing of any sample is learned.
+TEST_F(DataStart, StepsWithNothingToPredictHaveNoLoss) {
+  const std::string drawn = testing::read_file(in_folder("set/train_0000.tar"));
+  const std::size_t begin = drawn.find("\x89PNG");
+  std::string picture = drawn.substr(begin, drawn.find("IEND", begin) + 8 - begin);
+  picture.replace(picture.find("IDAT") + 20, 4, "\xff\xff\xff\xff");
+  std::string tar;
+  for (int i = 0; i < 20; ++i)
+    tar += testing::tar_member(fmt::format("k{}.png", i), picture) +
+           testing::tar_member(fmt::format("k{}.json", i), R"({"question": "q", "answer": "one"})");
+  testing::write_text(in_folder("dark/a.tar"), tar + testing::tar_end());
+  ASSERT_EQ(braid({"data", "prepare", in_folder("dark"), "--split", "train:1"}).exit_code, 0);
+  const std::string metrics = in_folder("dark.jsonl");
+  const Finished run = braid(with_data({"train", "--data-path", in_folder("dark"), "--metrics-file", metrics}));
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_EQ(count(run.out, "warning: iteration 1 has nothing to predict"), 1) << run.out;
+  EXPECT_THAT(run.out, AllOf(HasSubstr("iterations with nothing to predict:   3 |"), Not(HasSubstr("lm loss:"))));
+  EXPECT_THAT(run.out, ::testing::ContainsRegex("\nlm loss +none -> none\n"));
+  EXPECT_EQ(count(testing::read_file(metrics), "\"lm_loss\":null"), 3);
+  EXPECT_THAT(braid({"report", metrics}).out, ::testing::ContainsRegex("\nskipped, nan +0, 0\n"));
 }
 
 TEST_F(DataStart, AFailedEvaluationCostsNoCheckpoint) {

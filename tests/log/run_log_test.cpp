@@ -141,6 +141,15 @@ TEST_F(RunLogTest, PhasesAndMemoryFollowTheLine) {
   EXPECT_THAT(printed_, HasSubstr("[maximum over 1 rank] "));
 }
 
+TEST_F(RunLogTest, TheSummaryHasTheFirstAndTheLastLossThereIs) {
+  open({.log_interval = 1}, {.iterations = 4});
+  log_->add({.iteration = 1}, after(100));
+  run(2, 3);
+  log_->add({.iteration = 4, .last = true}, after(400));
+  log_->finish("all iterations done");
+  EXPECT_THAT(printed_, HasSubstr("lm loss             0.5000 -> 0.3333\n"));
+}
+
 TEST_F(RunLogTest, TheWholeSummary) {
   open({.log_interval = 4}, {.iterations = 100, .ranks = 2, .flops_per_iteration = 1e12});
   run(21, 23);  // resumed

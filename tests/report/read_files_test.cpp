@@ -73,6 +73,13 @@ constexpr const char* kLog =
     "rank 0: sample 7 of shard 'a.tar' is skipped: truncated (1 skipped)\n"
     "rank 2: sample 7 of shard 'a.tar' is skipped: truncated (1 skipped)\n";
 
+TEST(ReadMetrics, AnIterationWithNothingToPredictIsNotNan) {
+  const MetricsContents contents = parse_metrics(
+      "{\"iteration\":1,\"lm_loss\":3,\"skipped\":false}\n{\"iteration\":2,\"lm_loss\":null,\"skipped\":false}\n");
+  EXPECT_EQ(contents.nans, 0);
+  EXPECT_THAT(contents.curves.at("lm_loss"), ElementsAre(CurvePoint{1, 3}));
+}
+
 TEST(ReadLog, BraidsLines) {
   const LogContents contents = log_of(kLog);
   EXPECT_EQ(contents.iterations, 30);
