@@ -281,10 +281,11 @@ class Run {
 
   void warn_without_targets(std::int64_t iteration, const TrainingReport& report) {
     if (loss_of(report) || std::exchange(warned_without_targets_, true)) return;
-    say(fmt::format("warning: iteration {} has nothing to predict: no sample of its global batch has a target, or their "
-                    "pictures are damaged. It has no loss; only auxiliary losses, momentum and weight decay change the "
-                    "weights. The log counts such iterations",
-                    iteration));
+    say(fmt::format(
+        "warning: iteration {} has nothing to predict: no sample of its global batch has a target, or their "
+        "pictures are damaged. It has no loss; only auxiliary losses, momentum and weight decay change the "
+        "weights. The log counts such iterations",
+        iteration));
   }
 
   StepRecord record_of(std::int64_t iteration, const TrainingReport& report, bool last) const {
