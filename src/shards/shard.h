@@ -30,10 +30,13 @@ struct SamplePart {
 
 struct Sample {
   std::string key{}, shard{};
-  std::vector<SamplePart> parts{};
+  std::vector<SamplePart> parts{};             // with different names
+  std::vector<std::string> replaced{};         // names of parts that a later one of the same name replaces
   std::shared_ptr<const std::string> bytes{};  // holds the bytes of all parts
 
   const SamplePart* find(std::string_view part) const;
+  // Of two parts with the same name the later one counts, in the place of the first, as in Energon's dict.
+  void add(SamplePart part);
   std::size_t stored_bytes() const;  // of all parts
 };
 

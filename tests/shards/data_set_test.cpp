@@ -87,6 +87,19 @@ TEST(BraceExpansion, IsThatOfBash) {
   EXPECT_THAT(error(std::string(1000, '{') + std::string(1000, '}')), HasSubstr("nested too deep"));
 }
 
+// As after `tar -r`. Energon gives a dict, in which the last part of a name is in the place of the first.
+TEST_F(DataSets, OfTwoPartsWithTheSameNameTheLastCounts) {
+  const fs::path folder = fs::path(a_) / "twice";
+  write_text(folder / "s.tar", tar_member("k.json", "old") + tar_member("k.png", "P") + tar_member("k.PNG", "Q") +
+                                   tar_member("k.json", "new") + tar_end());
+  prepare_data_set({.path = folder});
+  const Sample sample = OpenShard({"s.tar", folder / "s.tar", 1}).read(0);
+  std::vector<std::string> parts;
+  for (const SamplePart& part : sample.parts) parts.push_back(fmt::format("{}={}", part.name, part.bytes));
+  EXPECT_THAT(parts, ElementsAre("json=new", "png=P", "PNG=Q"));
+  EXPECT_THAT(sample.replaced, ElementsAre("json"));
+}
+
 TEST_F(DataSets, AreReadAtRandomFromManyThreads) {
   const auto blend = open_blend(a_, "train");
   SampleReader reader(blend, 1);
