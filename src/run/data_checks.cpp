@@ -40,7 +40,7 @@ class DataCheck {
             [&] { sequences_.emplace(data, tokenizer, options_.vision, options_.sequence_length); });
     if (!sequences_) return;
     settings_ = sequences_->settings();
-    found_.warnings = sequences_->warnings();
+    for (const std::string& warning : sequences_->warnings()) found_.warnings.push_back(warning);
   }
 
   // After the text and the splits: whether the recipe suits the samples at all. Damage shows when they are read.
@@ -91,6 +91,10 @@ class DataCheck {
     if (blend) attempt("loader.lanes loader.num_workers", [&] { check_lanes(blend, options); });
     if (blend)
       for (const Problem& problem : unreadable_shards(*blend)) add({problem.what, keys, problem.fix});
+    if (blend)
+      for (const Leaf& leaf : blend->leaves)
+        for (std::string& warning : exclude_warnings(leaf.data.path, leaf.data.unknown_excludes))
+          if (!contains(found_.warnings, warning)) found_.warnings.push_back(std::move(warning));
     (use == DataUse::Training ? blend_ : found_.evaluated) = std::move(blend);
   }
 

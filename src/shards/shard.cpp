@@ -159,12 +159,12 @@ std::string OpenShard::contents_hash() const {
   return std::string(digest.begin(), digest.end());
 }
 
-std::vector<std::int64_t> samples_with_keys(const Shard& shard, const std::set<std::string>& keys) {
+std::map<std::int64_t, std::string> samples_with_keys(const Shard& shard, const std::set<std::string>& keys) {
   const OpenShard open(shard);
-  std::vector<std::int64_t> indices;
+  std::map<std::int64_t, std::string> found;
   for (std::int64_t i = 0; i < shard.samples; ++i)
-    if (keys.contains(open.key(i))) indices.push_back(i);
-  return indices;
+    if (std::string key = open.key(i); keys.contains(key)) found[i] = std::move(key);
+  return found;
 }
 
 }  // namespace braid

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -70,7 +71,7 @@ class OpenShard {
   SampleIndex index_;
 };
 
-// The indices of samples with these keys, ascending; keys that the shard does not have are left out.
-std::vector<std::int64_t> samples_with_keys(const Shard& shard, const std::set<std::string>& keys);
+// The samples with these keys, by index; keys that the shard does not have are left out.
+std::map<std::int64_t, std::string> samples_with_keys(const Shard& shard, const std::set<std::string>& keys);
 
 }  // namespace braid

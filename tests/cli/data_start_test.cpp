@@ -314,6 +314,18 @@ TEST_F(DataStart, EvalLeavesOutDamagedPictures) {
   EXPECT_THAT(run.out, ::testing::ContainsRegex("\ndamaged samples +1\n"));
 }
 
+TEST_F(DataStart, ExcludeEntriesWithoutAShardOrSampleAreWarnings) {
+  fs::copy(in_folder("set"), in_folder("excluding"), fs::copy_options::recursive);
+  testing::write_text(in_folder("excluding/.nv-meta/split.yaml"),
+                      "split_parts: {train: ['train_{0000..0005}.tar'], val: [val_0006.tar]}\n"
+                      "exclude: [train_0001, train_0002.tar/nobody]\n");
+  const char* warning = "names no shard and no sample with: 'train_0001', 'train_0002.tar/nobody'";
+  const Finished run = braid(with_data({"train", "--data-path", in_folder("excluding")}));
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_EQ(count(run.err, warning), 1) << run.err;
+  EXPECT_EQ(count(braid({"data", "inspect", in_folder("excluding")}).err, warning), 1);
+}
+
 // A quarter of the samples is longer than a sequence, and another quarter has nothing to predict.
 TEST_F(DataStart, SamplesThatAreLeftOutOrCutAreCounted) {
   std::string lines;

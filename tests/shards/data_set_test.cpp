@@ -209,6 +209,20 @@ TEST_F(DataSets, MistakesInSplitsAreNamed) {
   EXPECT_EQ(open_data_set(a_, "train").excluded.size(), 1u);
 }
 
+// Energon ignores them in silence.
+TEST_F(DataSets, ExcludeEntriesWithoutAShardOrSampleAreFound) {
+  write_text(meta("split.yaml"),
+             "split_parts: {train: [a_0.tar], val: [a_1.tar]}\n"
+             "exclude: [a_0.tar/a1, a_0.tar/none, 'b_{0..1}.tar', a_1.tar/none, a1, ./a_1.tar]\n");
+  const DataSet train = open_data_set(a_, "train");
+  EXPECT_THAT(train.unknown_excludes, ElementsAre("./a_1.tar", "a1", "a_0.tar/none", "b_0.tar", "b_1.tar"));
+  EXPECT_THAT(open_data_set(a_, "val").unknown_excludes,
+              ElementsAre("./a_1.tar", "a1", "a_1.tar/none", "b_0.tar", "b_1.tar"));
+  EXPECT_THAT(exclude_warnings("set", train.unknown_excludes),
+              ElementsAre(HasSubstr("of 'set' names no shard and no sample with: './a_1.tar', 'a1', 'a_0.tar/none'")));
+  EXPECT_THAT(exclude_warnings("set", {}), ::testing::IsEmpty());
+}
+
 TEST_F(DataSets, WhatNeedsPythonIsRefusedWithAnAnswer) {
   const auto with = [&](const char* text) {
     write_text(meta("dataset.yaml"), text);
