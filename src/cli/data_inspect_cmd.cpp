@@ -95,9 +95,11 @@ void inspect(const InspectCommand& command, const std::vector<std::string>& flag
   if (options.sequence_length > 0)
     sequences.emplace(options.data, std::make_shared<Tokenizer>(load_tokenizer(options.data.tokenizer)), options.vision,
                       options.sequence_length);
-  if (sequences)
-    for (const std::string& warning : sequences->warnings())
-      fmt::print(stderr, "braid: WARNING: {}\n", visible_text(warning));
+  const auto warn = [](const std::vector<std::string>& warnings) {
+    for (const std::string& warning : warnings) fmt::print(stderr, "braid: WARNING: {}\n", visible_text(warning));
+  };
+  if (sequences) warn(sequences->warnings());
+  for (const Leaf& leaf : blend->leaves) warn(exclude_warnings(leaf.data.path, leaf.data.unknown_excludes));
   SurveySources sources = {.blend = *blend,
                            .reader = reader,
                            .sequences = sequences ? &*sequences : nullptr,

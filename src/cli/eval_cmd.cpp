@@ -57,12 +57,27 @@ std::string json_line(const CheckpointEvaluation& evaluation) {
                                  {"perplexity", perplexity(record.lm_loss)},
                                  {"right_tokens", record.right_tokens},
                                  {"right_answers", record.right_answers},
-                                 {"damaged_samples", evaluation.damaged}};
+                                 {"damaged_samples", evaluation.samples.damaged},
+                                 {"too_long_samples", evaluation.samples.too_long},
+                                 {"cut_samples", evaluation.samples.cut},
+                                 {"samples_without_targets", evaluation.samples.without_targets}};
   for (const auto& [which, name] : {std::pair{AnswersOf::SamplesWithPictures, "right_answers_with_pictures"},
                                     {AnswersOf::SamplesWithoutPictures, "right_answers_without_pictures"}})
     if (const AnswerCounts counts = count_answers(evaluation.answers, which); counts.all > 0)
       json[name] = counts.share();
   return json.dump() + "\n";
+}
+
+std::string samples_text(const UnusableSamples& samples) {
+  std::string text;
+  const auto add = [&](const char* what, std::int64_t count) {
+    if (count > 0) text += fmt::format("{}: {}\n", what, count);
+  };
+  add("damaged samples, which are left out", samples.damaged);
+  add("samples that are too long and left out", samples.too_long);
+  add("samples that are too long and cut", samples.cut);
+  add("samples with nothing to predict, which are left out", samples.without_targets);
+  return text;
 }
 
 void write_answers(const EvalOptions& options, const CheckpointEvaluation& evaluation) {
@@ -98,8 +113,7 @@ int run_rank(const EvalOptions& options, const Recipe& recipe, const Topology& t
     if (!speaks) return;
     write_answers(options, evaluation);
     std::string text = options.json ? json_line(evaluation) : to_lines(evaluation.record);
-    if (evaluation.damaged > 0 && !options.json)
-      text += fmt::format("damaged samples, which are left out: {}\n", evaluation.damaged);
+    if (!options.json) text += samples_text(evaluation.samples);
     if (options.wants_answers() && !options.json)
       text += "\n" + answers_text(spread(evaluation.answers, options.shown), evaluation.answers);
     RunLog::note(text, under_ours);

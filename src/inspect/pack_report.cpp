@@ -95,15 +95,20 @@ std::string show_packs(const std::vector<PackSize>& packs, std::int64_t sequence
                      share(all.tokens, std::ssize(packs) * sequence_length));
 }
 
+std::string show_cut(std::int64_t samples) {
+  return samples == 0 ? "" : fmt::format("cut: {} longer than a sequence\n", counted(samples, "sample"));
+}
+
 Json skipped_json(const BadSamples& bad) {
-  const Json counts = {
-      {"too_long", bad.too_long()}, {"without_targets", bad.without_targets()}, {"damaged", bad.count()}};
-  return {{"skipped", counts}};
+  const Json counts = {{"too_long", bad.count(Unfit::TooLong)},
+                       {"without_targets", bad.count(Unfit::WithoutTargets)},
+                       {"damaged", bad.count()}};
+  return {{"skipped", counts}, {"cut", bad.count(Unfit::Cut)}};
 }
 
 std::string show_skipped(const BadSamples& bad) {
-  return fmt::format("skipped: {} too long, {} with nothing to predict, {} damaged\n", bad.too_long(),
-                     bad.without_targets(), bad.count());
+  return fmt::format("skipped: {} too long, {} with nothing to predict, {} damaged\n{}", bad.count(Unfit::TooLong),
+                     bad.count(Unfit::WithoutTargets), bad.count(), show_cut(bad.count(Unfit::Cut)));
 }
 
 }  // namespace braid

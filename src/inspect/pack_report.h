@@ -26,9 +26,10 @@ nlohmann::ordered_json pack_json(const Pack& pack, std::int64_t sequence_length)
 // A row for each pack, and how full all of them are.
 std::string show_packs(const std::vector<PackSize>& packs, std::int64_t sequence_length);
 
-// {"skipped": {"too_long": 3, "without_targets": 0, "damaged": 1}}
+// {"skipped": {"too_long": 3, "without_targets": 0, "damaged": 1}, "cut": 0}
 nlohmann::ordered_json skipped_json(const BadSamples& bad);
-// "skipped: 3 too long, 0 with nothing to predict, 1 damaged"
+// "skipped: 3 too long, 0 with nothing to predict, 1 damaged"; below it, if there are any, "cut: 2 samples"
 std::string show_skipped(const BadSamples& bad);
+std::string show_cut(std::int64_t samples);
 
 }  // namespace braid

@@ -26,6 +26,7 @@ struct Look {
   std::optional<std::int64_t> length{};
   std::int64_t labels = 0;
   SequenceUse use = SequenceUse::Usable;
+  bool is_cut = false;
   SampleRef ref{};
   std::optional<DamagedSample> damage{};
   bool can_read = true;  // false: the damage is that of the shard
@@ -36,6 +37,7 @@ void look_at_tokens(const SurveySources& sources, Conversation conversation, Loo
   TokenSequence tokens = sources.sequences->encode(std::move(conversation));
   look.length = std::ssize(tokens.ids);
   look.use = sources.sequences->fit(tokens);
+  look.is_cut = look.use == SequenceUse::Usable && *look.length > sources.sequences->capacity();
   look.labels = label_count(tokens);
   for (const MediaPlan& media : tokens.media) look.embeddings[media.picture] += media.embeddings;
 }
@@ -109,6 +111,7 @@ void add(Survey& survey, const Look& look, std::size_t most_named) {
   if (look.use == SequenceUse::TooLong) ++survey.too_long;
   if (look.use == SequenceUse::PredictsNothing) ++survey.without_targets;
   if (look.use == SequenceUse::Usable) survey.labels += look.labels;
+  if (look.is_cut) ++survey.cut;
 }
 
 // Names each damaged shard once.

@@ -40,7 +40,7 @@ struct DamagedShard {
 
 struct Survey {
   std::int64_t samples = 0;  // looked at
-  std::int64_t stored_bytes = 0, too_long = 0, without_targets = 0, labels = 0;
+  std::int64_t stored_bytes = 0, too_long = 0, cut = 0, without_targets = 0, labels = 0;
   std::map<std::string, std::int64_t> parts{}, formats{};  // how many samples have the part; pictures of the format
   std::map<std::string, std::int64_t> fields{}, unused{};  // how many samples have it, beside texts and pictures
   std::map<std::string, std::int64_t> reasons{};           // how many samples are damaged for each

@@ -8,6 +8,7 @@
 #include "base/strings.h"
 #include "base/table.h"
 #include "base/utf8.h"
+#include "inspect/pack_report.h"
 
 namespace braid {
 namespace {
@@ -106,9 +107,10 @@ std::string show_survey(const SurveyReport& report) {
   if (report.sequence_length > 0)
     text += fmt::format(
         "packing density: {:.1f} % ({} of {} tokens); {:.1f} % of the tokens are predicted\n"
-        "skipped: {} too long, {} with nothing to predict\n",
+        "skipped: {} too long, {} with nothing to predict\n{}",
         100 * packing_density(report), counted(survey.sequences, "sequence"), report.sequence_length,
-        100 * share(survey.labels, survey.packed_tokens), survey.too_long, survey.without_targets);
+        100 * share(survey.labels, survey.packed_tokens), survey.too_long, survey.without_targets,
+        show_cut(survey.cut));
   return text + show_damaged(survey);
 }
 
@@ -145,6 +147,7 @@ Json survey_json(const SurveyReport& report) {
   json["pictures"]["embeddings"] = summary_json(survey.embeddings);
   json["tokens"] = summary_json(survey.lengths);
   json["skipped"] = {{"too_long", survey.too_long}, {"without_targets", survey.without_targets}};
+  json["cut"] = survey.cut;
   json["packing"] = {{"sequence_length", report.sequence_length},
                      {"sequences", survey.sequences},
                      {"tokens", survey.packed_tokens},

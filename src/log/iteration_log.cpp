@@ -39,8 +39,11 @@ std::string to_line(const IterationRecord& record) {
   line += fmt::format(" loss scale: {:.1f} |", record.loss_scale);
   if (record.grad_norm) line += fmt::format(" grad norm: {:.3f} |", plain(*record.grad_norm));
   if (record.num_zeros) line += fmt::format(" num zeros: {} |", *record.num_zeros);
-  return line + fmt::format(" number of skipped iterations: {:3d} | number of nan iterations: {:3d} |",
-                            record.skipped_iterations, record.nan_iterations);
+  line += fmt::format(" number of skipped iterations: {:3d} | number of nan iterations: {:3d} |",
+                      record.skipped_iterations, record.nan_iterations);
+  if (record.without_targets > 0)
+    line += fmt::format(" iterations with nothing to predict: {:3d} |", record.without_targets);
+  return line;
 }
 
 IterationLog::IterationLog(const Config& config, const Moment& start)
@@ -56,6 +59,7 @@ std::optional<IterationRecord> IterationLog::add(const StepRecord& step, const M
   ++interval_.iterations;
   interval_.tokens += step.num_tokens;
   if (step.lm_loss && !std::isfinite(*step.lm_loss)) ++interval_.nans;
+  if (!step.lm_loss) ++interval_.without_targets;
   if (step.skipped) {
     ++interval_.skipped;
   } else {
@@ -90,7 +94,8 @@ IterationRecord IterationLog::record_of(const StepRecord& last, const Moment& no
           .grad_norm = last.grad_norm,
           .num_zeros = last.num_zeros,
           .skipped_iterations = interval_.skipped,
-          .nan_iterations = interval_.nans};
+          .nan_iterations = interval_.nans,
+          .without_targets = interval_.without_targets};
 }
 
 double perplexity(double loss) { return std::exp(std::min(20.0, loss)); }

@@ -24,6 +24,7 @@ struct IterationRecord {
   std::optional<double> grad_norm{};
   std::optional<std::int64_t> num_zeros{};
   int skipped_iterations = 0, nan_iterations = 0;
+  int without_targets = 0;  // iterations
 };
 
 // Begins with a space, ends with "|" and no newline; the time is local. Empty values are omitted.
@@ -34,7 +35,7 @@ struct StepRecord {
   std::int64_t iteration = 0;
   std::int64_t consumed_samples = 0;
   std::optional<double> learning_rate{};
-  std::optional<double> lm_loss{};
+  std::optional<double> lm_loss{};  // none: no token was to be predicted
   double loss_scale = 1;
   std::optional<double> grad_norm{};
   std::optional<std::int64_t> num_zeros{};
@@ -81,6 +82,7 @@ class IterationLog {
 
   // The record to print, at the end of an interval and after the last iteration. A loss is the mean of the finite
   // values over the iterations that made an update; if there is none, it is the last value, so that NaN is visible.
+  // Iterations without a loss have no part in it.
   std::optional<IterationRecord> add(const StepRecord& step, const Moment& now);
 
  private:
@@ -94,7 +96,7 @@ class IterationLog {
     std::chrono::steady_clock::time_point since;
     Mean lm_loss{}, seq_load_balancing_loss{};
     double tokens = 0;
-    int iterations = 0, skipped = 0, nans = 0;
+    int iterations = 0, skipped = 0, nans = 0, without_targets = 0;
   };
 
   IterationRecord record_of(const StepRecord& last, const Moment& now) const;

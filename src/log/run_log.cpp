@@ -330,7 +330,7 @@ void RunLog::add_memory(const MemoryUse& fullest) {
   });
 }
 
-void RunLog::finish(const std::string& ended_by, std::int64_t damaged_samples) {
+void RunLog::finish(const std::string& ended_by, const UnusableSamples& samples) {
   if (facts_.done_before > 0 && facts_.done_before >= facts_.iterations)
     return say(fmt::format(
         "already at iteration {}{}: nothing to do; train further with a larger --train-iters and "
@@ -339,7 +339,7 @@ void RunLog::finish(const std::string& ended_by, std::int64_t damaged_samples) {
         facts_.done_before == facts_.iterations ? fmt::format(" of {}", facts_.iterations)
                                                 : fmt::format(", and this run ends after {}", facts_.iterations)));
   summary_.ended_by = ended_by;
-  summary_.damaged_samples = damaged_samples;
+  summary_.samples = samples;
   summary_.seconds = 1e-3 * ms_between(start_.steady, last_step_);
   say(to_text(summary_));
 }

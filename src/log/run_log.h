@@ -92,7 +92,7 @@ class RunLog {
   void add_memory(const MemoryUse& fullest_rank);
 
   // Prints the summary of all steps; `ended_by` is text_of() a StopReason. Damaged samples are those of all ranks.
-  void finish(const std::string& ended_by, std::int64_t damaged_samples = 0);
+  void finish(const std::string& ended_by, const UnusableSamples& samples = {});
 
   bool lost_output() const { return lost_output_; }  // a file was given up
 

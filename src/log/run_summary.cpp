@@ -29,6 +29,15 @@ void add_speed(Rows& rows, const RunSummary& summary) {
         {"compute", rate_text(1e-12 * summary.flops_per_iteration * done / summary.seconds, summary.ranks, "TFLOP/s")});
 }
 
+void add_samples(Rows& rows, const UnusableSamples& samples) {
+  const std::pair<const char*, std::int64_t> counts[] = {{"damaged samples", samples.damaged},
+                                                         {"too long samples", samples.too_long},
+                                                         {"cut samples", samples.cut},
+                                                         {"without targets", samples.without_targets}};
+  for (const auto& [name, count] : counts)
+    if (count > 0) rows.push_back({name, std::to_string(count)});
+}
+
 std::string memory_text(const MemoryUse& memory) {
   const std::string host = fmt::format("{:.0f} MB host", memory.max_host_mb);
   return memory.max_reserved_mb > 0 ? fmt::format("{:.0f} MB GPU ({:.0f} MB in tensors), {}", memory.max_reserved_mb,
@@ -78,7 +87,7 @@ std::string to_text(const RunSummary& summary) {
   };
   add_speed(rows, summary);
   rows.push_back({"skipped, nan", fmt::format("{}, {}", summary.skipped_iterations, summary.nan_iterations)});
-  if (summary.damaged_samples > 0) rows.push_back({"damaged samples", std::to_string(summary.damaged_samples)});
+  add_samples(rows, summary.samples);
   if (summary.memory) rows.push_back({"peak memory of a rank", memory_text(*summary.memory)});
   std::string text = "\n" + format_table({"run ended", summary.ended_by}, rows);
   if (!summary.phases.empty()) text += "\n" + phase_table(summary.phases);

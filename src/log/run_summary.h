@@ -11,12 +11,18 @@
 
 namespace braid {
 
+// Samples that could not be used as they are, each counted once.
+struct UnusableSamples {
+  std::int64_t damaged = 0, too_long = 0, without_targets = 0;  // left out
+  std::int64_t cut = 0;                                         // longer than a sequence
+};
+
 struct RunSummary {
   std::string ended_by{};            // "all iterations done", "SIGTERM"
   std::int64_t iterations_done = 0;  // by this process; less than last_iteration when resumed
   std::int64_t last_iteration = 0, iterations = 0;
   int skipped_iterations = 0, nan_iterations = 0;
-  std::int64_t damaged_samples = 0;
+  UnusableSamples samples{};
   std::optional<double> first_loss{}, last_loss{};
   double seconds = 0, tokens = 0;
   double flops_per_iteration = 0;  // 0: unknown

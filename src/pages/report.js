@@ -78,6 +78,10 @@ function overview() {
           rows, 3));
 }
 
+function countCard(count, label) {
+  return count === null ? null : card(numberText(count, 9), label);
+}
+
 function cards(run) {
   const peak = run.peak_memory;
   return element('div', {class: 'cards'}, card(stateText(run), 'ended'),
@@ -92,7 +96,9 @@ function cards(run) {
       card(`${run.skipped_count}, ${run.nan_count}`, 'steps skipped, not finite'),
       card(String(Math.max(0, run.attempts.length - 1)), `restarts (${run.repeated_iterations} iterations run again)`),
       card(numberText(run.consumed_samples, 9), 'samples'),
-      run.damaged_samples !== null ? card(numberText(run.damaged_samples, 9), 'damaged samples') : null);
+      countCard(run.damaged_samples, 'damaged samples'), countCard(run.too_long_samples, 'samples too long, left out'),
+      countCard(run.cut_samples, 'samples too long, cut'),
+      countCard(run.samples_without_targets, 'samples with nothing to predict, left out'));
 }
 
 function failures() {

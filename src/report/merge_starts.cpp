@@ -58,7 +58,7 @@ void add_start(LogContents& run, LogContents&& start) {
     if (std::ranges::find(run.failures, failure) == run.failures.end()) run.failures.push_back(std::move(failure));
   take_if_known(run.iterations, std::move(start.iterations));
   take_if_known(run.ranks, std::move(start.ranks));
-  take_if_known(run.damaged_samples, std::move(start.damaged_samples));
+  take_if_known(run.unusable, std::move(start.unusable));
   take_if_known(run.layout, std::move(start.layout));
   run.skipped += start.skipped;
   run.nans += start.nans;

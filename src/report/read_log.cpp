@@ -113,7 +113,7 @@ class LogParser {
     contents_.memory_mb = memory_.build();
     for (auto& [module, times] : modules_)
       contents_.modules[module] = {times.phases.build(), times.in_flight.build(), times.exposed.build()};
-    if (!contents_.damaged_samples && !damaged_.empty()) contents_.damaged_samples = std::ssize(damaged_);
+    if (!contents_.unusable.damaged && !damaged_.empty()) contents_.unusable.damaged = std::ssize(damaged_);
     if (contents_.since == 0 && !contents_.attempts.empty())
       contents_.since = contents_.attempts.front().began.value_or(0);
     // Starts keep the order that they have in the log, also if their times are unknown.
@@ -262,7 +262,13 @@ class LogParser {
       if (std::find(contents_.failures.begin(), contents_.failures.end(), *failure) == contents_.failures.end())
         contents_.failures.emplace_back(*failure);
     } else if (const auto number = behind(line, "damaged samples  ")) {
-      contents_.damaged_samples = leading_count(*number);
+      contents_.unusable.damaged = leading_count(*number);
+    } else if (const auto too_long = behind(line, "too long samples  ")) {
+      contents_.unusable.too_long = leading_count(*too_long);
+    } else if (const auto cut = behind(line, "cut samples  ")) {
+      contents_.unusable.cut = leading_count(*cut);
+    } else if (const auto without = behind(line, "without targets  ")) {
+      contents_.unusable.without_targets = leading_count(*without);
     } else if (const auto resumed = behind(line, "the run continues after iteration ")) {
       take_resumed(leading_count(*resumed));
     } else if (line.find("initialized the weights of ") != std::string_view::npos) {

@@ -16,7 +16,8 @@ struct LogContents {
   std::map<std::string, MeasuredModule> modules{};
   std::vector<Attempt> attempts{};
   std::vector<SavedCheckpoint> checkpoints{};
-  std::optional<std::int64_t> iterations{}, ranks{}, damaged_samples{};
+  std::optional<std::int64_t> iterations{}, ranks{};
+  UnusableCounts unusable{};
   std::string layout{};                 // of the launcher's line
   std::string ended_by{};               // of the summary, unless the run was started again after it
   std::vector<std::string> failures{};  // what the lines "root cause: ..." say, each once

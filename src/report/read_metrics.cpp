@@ -71,8 +71,9 @@ MetricsContents parse_metrics(const std::string& text) {
       skipped.insert(at);
     else
       skipped.erase(at);
-    if (const auto loss = line.find("lm_loss"); loss != line.end() && loss->is_null()) {
-      curves.add("lm_loss", at, std::numeric_limits<double>::quiet_NaN());  // JSON has no other way to say it
+    // JSON has no NaN. An iteration whose loss is not finite is skipped; one that had nothing to predict has no loss.
+    if (const auto loss = line.find("lm_loss"); is_skipped && loss != line.end() && loss->is_null()) {
+      curves.add("lm_loss", at, std::numeric_limits<double>::quiet_NaN());
       nans.insert(at);
     } else {
       nans.erase(at);

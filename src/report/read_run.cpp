@@ -187,7 +187,7 @@ void add_log(const RunFiles& files, RunRecord& run) {
   }
   run.iterations = all.iterations;
   if (!run.ranks) run.ranks = all.ranks;
-  run.damaged_samples = all.damaged_samples;
+  run.unusable = all.unusable;
   run.checkpoints = std::move(all.checkpoints);
   run.end.text = all.ended_by;
 }

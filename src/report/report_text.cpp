@@ -13,6 +13,7 @@ namespace {
 using Row = std::vector<std::string>;
 
 constexpr const char* kUnknown = "-";
+constexpr const char* kLeftOut = "samples left out, cut";
 bool is_unknown(const std::string& text) { return text == kUnknown; }
 
 std::string text_of(std::optional<double> value, const char* unit, int digits = 4) {
@@ -29,6 +30,18 @@ std::string loss_text(const RunRecord& run) {
   if (found == run.curves.end() || found->second.empty()) return "-";
   const std::string last = text_of(last_value(run, "lm_loss"), "", 5);
   return found->second.size() == 1 ? last : fmt::format("{:.4f} -> {}", found->second.front().value, last);
+}
+
+std::string left_out_text(const UnusableCounts& samples) {
+  const std::pair<const char*, std::optional<std::int64_t>> counts[] = {
+      {"damaged", samples.damaged},
+      {"too long", samples.too_long},
+      {"with nothing to predict", samples.without_targets},
+      {"cut", samples.cut}};
+  std::vector<std::string> words;
+  for (const auto& [what, count] : counts)
+    if (count) words.push_back(fmt::format("{} {}", *count, what));
+  return words.empty() ? kUnknown : fmt::format("{}", fmt::join(words, ", "));
 }
 
 std::string restarts_text(const RunRecord& run) {
@@ -80,6 +93,7 @@ std::string report_text(const std::vector<RunRecord>& runs) {
                            {"TFLOP/s per " + device},
                            {"peak memory"},
                            {"skipped, nan"},
+                           {kLeftOut},
                            {"restarts"},
                            {"checkpoints"}};
   for (const RunRecord& run : runs) {
@@ -92,13 +106,15 @@ std::string report_text(const std::vector<RunRecord>& runs) {
                         text_of(typical_value(run, "tflops_per_gpu"), ""),
                         memory_text(run),
                         fmt::format("{}, {}", run.skipped_count, run.nan_count),
+                        left_out_text(run.unusable),
                         restarts_text(run),
                         checkpoints_text(run)};
     for (std::size_t i = 0; i < rows.size(); ++i) rows[i].push_back(column[i]);
   }
   // A rate that no run measured would name the wrong unit: whether the ranks had GPUs is not known.
   std::erase_if(rows, [](const Row& row) {
-    return row[0].find("/s per ") != std::string::npos && std::all_of(row.begin() + 1, row.end(), is_unknown);
+    const bool needs_value = row[0].find("/s per ") != std::string::npos || row[0] == kLeftOut;
+    return needs_value && std::all_of(row.begin() + 1, row.end(), is_unknown);
   });
   std::string text = format_table(header, rows);
   for (const RunRecord& run : runs) text += comparison_text(run) + failure_text(run);

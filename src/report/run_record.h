@@ -47,6 +47,12 @@ struct RunEnd {
   nlohmann::json diagnosis = nullptr;                               // of a run that failed: `braid doctor --json`
 };
 
+// Samples that could not be used as they are; nothing: unknown, or none.
+struct UnusableCounts {
+  std::optional<std::int64_t> damaged{}, too_long{}, cut{}, without_targets{};
+  bool operator==(const UnusableCounts&) const = default;
+};
+
 struct RunRecord {
   std::string name{}, folder{};
   std::string model{}, layout{};  // "tiny-vlm", "images on 0-1 (dp 2), language on 2-5 (tp 2, dp 2)"
@@ -61,7 +67,7 @@ struct RunRecord {
   std::vector<Attempt> attempts{};
   std::vector<std::int64_t> skipped{};  // iterations, as far as they are known
   std::int64_t skipped_count = 0, nan_count = 0;
-  std::optional<std::int64_t> damaged_samples{};
+  UnusableCounts unusable{};
   std::vector<SavedCheckpoint> checkpoints{};
   std::vector<std::string> failures{};  // of all starts, as far as the log has them
   RunEnd end{};

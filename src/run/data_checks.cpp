@@ -40,7 +40,7 @@ class DataCheck {
             [&] { sequences_.emplace(data, tokenizer, options_.vision, options_.sequence_length); });
     if (!sequences_) return;
     settings_ = sequences_->settings();
-    found_.warnings = sequences_->warnings();
+    for (const std::string& warning : sequences_->warnings()) found_.warnings.push_back(warning);
   }
 
   // After the text and the splits: whether the recipe suits the samples at all. Damage shows when they are read.
@@ -91,6 +91,10 @@ class DataCheck {
     if (blend) attempt("loader.lanes loader.num_workers", [&] { check_lanes(blend, options); });
     if (blend)
       for (const Problem& problem : unreadable_shards(*blend)) add({problem.what, keys, problem.fix});
+    if (blend)
+      for (const Leaf& leaf : blend->leaves)
+        for (std::string& warning : exclude_warnings(leaf.data.path, leaf.data.unknown_excludes))
+          if (!contains(found_.warnings, warning)) found_.warnings.push_back(std::move(warning));
     (use == DataUse::Training ? blend_ : found_.evaluated) = std::move(blend);
   }
 
@@ -140,7 +144,7 @@ class DataCheck {
     constexpr std::int64_t kLooked = 32;
     const SpreadSamples samples(*blend, kLooked);
     SampleReader reader(blend);
-    std::int64_t looked = 0, refused = 0, pictured = 0, all = 0;
+    std::int64_t looked = 0, refused = 0, pictured = 0, too_long = 0, without_targets = 0, all = 0;
     std::string first_refused, first_pictured;
     for (const Leaf& leaf : blend->leaves) all += leaf.data.samples();
     for (std::int64_t i = 0; i < samples.size(); ++i) {
@@ -154,12 +158,15 @@ class DataCheck {
         const Sample sample = reader.read(*ref);
         Conversation conversation = read_conversation(sample, blend->leaves[ref->leaf].spec, options_.data.fields);
         if (!conversation.pictures.empty() && pictured++ == 0) first_pictured = name();
-        sequences_->encode(std::move(conversation));
+        TokenSequence tokens = sequences_->encode(std::move(conversation));
+        if (std::ssize(tokens.ids) > sequences_->capacity()) ++too_long;
+        if (sequences_->fit(tokens) == SequenceUse::PredictsNothing) ++without_targets;
       } catch (const DataError& e) {
         if (refused++ == 0) first_refused = fmt::format("{}: {}", name(), e.what());
       }
     }
     if (looked == 0) return;
+    warn_of_unfit(looked, too_long, without_targets);
     if (!options_.vision && (2 * pictured >= looked || pictured * all / looked > options_.data.max_bad_samples))
       add({fmt::format("the data set has pictures ({} of {} that were looked at, e.g. {}), but the recipe has no "
                        "encoder for them",
@@ -169,6 +176,20 @@ class DataCheck {
     else if (refused == looked)
       add({fmt::format("none of {} that were looked at can be used, e.g. {}", counted(looked, "sample"), first_refused),
            "data.path", "`braid data inspect` with this recipe lists the reasons"});
+  }
+
+  void warn_of_unfit(std::int64_t looked, std::int64_t too_long, std::int64_t without_targets) {
+    const auto of_those = [&](std::int64_t count) {
+      return fmt::format("{} of {} that were looked at", count, counted(looked, "sample"));
+    };
+    const bool drops = options_.data.over_long == "drop";
+    if (too_long > 0)
+      found_.warnings.push_back(fmt::format(
+          "{} are longer than a sequence of {} tokens and will be {}", of_those(too_long), options_.sequence_length,
+          drops ? "left out; use a longer data.sequence_length, or data.over_long=truncate" : "cut"));
+    if (without_targets > 0)
+      found_.warnings.push_back(
+          fmt::format("{} have nothing to predict and will be left out", of_those(without_targets)));
   }
 
   // Adds what `open` refuses. A problem that names no recipe key is one of `keys`; a place in a file that it names

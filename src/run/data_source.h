@@ -4,6 +4,7 @@
 #include <memory>
 #include <set>
 
+#include "log/run_summary.h"
 #include "run/lane_options.h"
 
 namespace braid {
@@ -18,5 +19,7 @@ std::unique_ptr<BatchSource> make_batch_source(const Recipe& recipe, const Topol
 
 // Collective over the world: the damaged samples that any rank has met.
 std::set<SampleId> damaged_on_all_ranks(const BadSamples& own, World& world);
+// Collective over the world. The ranks of encoders read the same samples as those of the language model.
+UnusableSamples unusable_samples(const BadSamples& own, const Topology& topology, World& world);
 
 }  // namespace braid

@@ -75,7 +75,8 @@ CheckpointEvaluation evaluate_checkpoint(const Recipe& recipe, const Topology& t
   const EvaluationReport report = training.evaluate(
       *source, recipe.train.eval_iterations, wants_answers ? std::optional(logging_rank(topology)) : std::nullopt);
   const std::set<SampleId> damaged = damaged_on_all_ranks(*bad, world);
-  CheckpointEvaluation result = {.record = record_of(report, loaded->position), .damaged = std::ssize(damaged)};
+  CheckpointEvaluation result = {.record = record_of(report, loaded->position),
+                                 .samples = unusable_samples(*bad, topology, world)};
   if (wants_answers && world.rank() == logging_rank(topology)) {
     LaneSetOptions options = lane_set_options(recipe, topology, seed, DataUse::Evaluation);
     // The evaluation has named and counted the damaged samples that this reads again.

@@ -6,6 +6,7 @@
 
 #include "inspect/answers.h"
 #include "log/iteration_log.h"
+#include "log/run_summary.h"
 #include "resume/common_state.h"
 #include "run/recipe.h"
 
@@ -31,7 +32,7 @@ EvaluationRecord evaluate(const Recipe& recipe, const Topology& topology, Traini
 
 struct CheckpointEvaluation {
   EvaluationRecord record{};
-  std::int64_t damaged = 0;  // samples, which have no part in the record and the answers
+  UnusableSamples samples{};  // those that are left out have no part in the record and the answers
   // If they are wanted, on the logging rank: the data set, and the model's answers in the order of the evaluation.
   std::shared_ptr<LaneSet> data{};
   std::vector<ModelAnswer> answers{};

@@ -148,8 +148,8 @@ class Run {
     log_.emplace(recipe_.log, facts, Moment::now());
   }
 
-  // The first rank of the language model reads samples of the first lanes. It alone says what in them is not used, so
-  // that the log says it once.
+  // The first rank of the language model reads samples of the first lanes. It alone says what in them is not used, and
+  // that some are left out or cut, so that the log says it once.
   std::shared_ptr<BadSamples> make_bad_samples() {
     const BadSamples::Say say = [this](const std::string& line) {
       RunLog::note_of_rank(line, world_.rank(), context_.under_braid_launcher);
@@ -229,6 +229,7 @@ class Run {
     const TrainingReport report = step(iteration);
     position_ = {iteration, position_.consumed_samples + recipe_.train.global_batch};
     losses_.push_back(report.loss);
+    warn_without_targets(iteration, report);
     skipped_in_a_row_ = report.update.stepped ? 0 : skipped_in_a_row_ + 1;
     const StopReason reason = report.stop;
     const bool last = reason != StopReason::None || iteration == iterations_ || too_many_skipped();
@@ -273,11 +274,25 @@ class Run {
     return report;
   }
 
+  // None if the step had nothing to predict. A loss that is not finite skips the step, whatever it had.
+  static std::optional<double> loss_of(const TrainingReport& report) {
+    return report.num_tokens > 0 || !std::isfinite(report.loss) ? std::optional(report.loss) : std::nullopt;
+  }
+
+  void warn_without_targets(std::int64_t iteration, const TrainingReport& report) {
+    if (loss_of(report) || std::exchange(warned_without_targets_, true)) return;
+    say(fmt::format(
+        "warning: iteration {} has nothing to predict: no sample of its global batch has a target, or their "
+        "pictures are damaged. It has no loss; only auxiliary losses, momentum and weight decay change the "
+        "weights. The log counts such iterations",
+        iteration));
+  }
+
   StepRecord record_of(std::int64_t iteration, const TrainingReport& report, bool last) const {
     StepRecord record = {.iteration = iteration,
                          .consumed_samples = position_.consumed_samples,
                          .learning_rate = report.lr,
-                         .lm_loss = report.loss,
+                         .lm_loss = loss_of(report),
                          .loss_scale = report.loss_scale,
                          .seq_load_balancing_loss = report.load_balancing_loss,
                          .num_tokens = tokens_per_step(),
@@ -322,8 +337,8 @@ class Run {
 
   // Collective over the world.
   void finish_log(const std::string& ended_by) {
-    const std::int64_t damaged = is_mock(recipe_.data) ? 0 : std::ssize(damaged_on_all_ranks(*bad_, world_));
-    if (log_) log_->finish(ended_by, damaged);
+    const auto samples = is_mock(recipe_.data) ? UnusableSamples() : unusable_samples(*bad_, topology_, world_);
+    if (log_) log_->finish(ended_by, samples);
   }
 
   bool too_many_skipped() const { return skipped_in_a_row_ >= recipe_.train.max_skipped; }
@@ -363,6 +378,7 @@ class Run {
   std::vector<double> losses_;
   std::vector<double> named_attention_paths_ = std::vector<double>(kAttentionPathNames.size());
   int since_interval_ = 0, skipped_in_a_row_ = 0;
+  bool warned_without_targets_ = false;
 };
 
 }  // namespace

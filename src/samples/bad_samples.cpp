@@ -7,8 +7,21 @@
 namespace braid {
 namespace {
 
-constexpr std::size_t kMostUnused = 100;       // names; keys may be made of data
-constexpr std::size_t kMostUseless = 1 << 20;  // ids that are kept, of each kind
+constexpr std::size_t kMostUnused = 100;     // names; keys may be made of data
+constexpr std::size_t kMostUnfit = 1 << 20;  // ids that are kept, of each kind
+
+const char* what_happens_to(Unfit kind) {
+  switch (kind) {
+    case Unfit::TooLong:
+      return "samples that are longer than a sequence are left out; use a longer data.sequence_length, or "
+             "data.over_long=truncate";
+    case Unfit::Cut:
+      return "samples that are longer than a sequence are cut";
+    case Unfit::WithoutTargets:
+      break;
+  }
+  return "samples with nothing to predict are left out";
+}
 
 }  // namespace
 
@@ -39,15 +52,25 @@ void BadSamples::set_inspect_flags(std::string flags) {
   inspect_flags_ = std::move(flags);
 }
 
-void BadSamples::add(Useless& samples, SampleId id) {
+void BadSamples::add(Unfit kind, const Shard& shard, std::int64_t index, const std::string& key, std::int64_t tokens) {
+  const SampleId id = id_of_sample(shard, index);
   const std::lock_guard lock(mutex_);
-  const bool is_known = samples.ids.size() < kMostUseless ? !samples.ids.insert(id).second : samples.ids.contains(id);
-  samples.count += !is_known;
+  UnfitSamples& samples = unfit_[static_cast<std::size_t>(kind)];
+  const bool is_known = samples.ids.size() < kMostUnfit ? !samples.ids.insert(id).second : samples.ids.contains(id);
+  if (is_known) return;
+  if (samples.count++ == 0 && say_first_)
+    say_first_(fmt::format("{}. The first one is {} of shard {}, which has {}", what_happens_to(kind), in_quotes(key),
+                           in_quotes(shard.name), counted(tokens, "token")));
 }
 
-std::int64_t BadSamples::count_of(const Useless& samples) const {
+std::int64_t BadSamples::count(Unfit kind) const {
   const std::lock_guard lock(mutex_);
-  return samples.count;
+  return of(kind).count;
+}
+
+std::set<SampleId> BadSamples::ids(Unfit kind) const {
+  const std::lock_guard lock(mutex_);
+  return of(kind).ids;
 }
 
 void BadSamples::say(const std::string& text) const {
@@ -59,19 +82,19 @@ void BadSamples::add_unused(const std::vector<std::string>& names, const std::st
   const std::lock_guard lock(mutex_);
   for (const std::string& name : names)
     if (unused_.size() < kMostUnused && unused_.insert(name).second)
-      say_unused_(fmt::format("{} in samples is not used; the first sample that has it is {} of shard {}",
-                              in_quotes(name), sample, in_quotes(shard.name)));
+      say_first_(fmt::format("{} in samples is not used; the first sample that has it is {} of shard {}",
+                             in_quotes(name), sample, in_quotes(shard.name)));
 }
 
 std::string BadSamples::why_none_is_left() const {
   const std::lock_guard lock(mutex_);
   const std::string damaged =
       damaged_.empty() ? "" : fmt::format("{} damaged, the first: {}", damaged_.size(), first_damaged_);
-  if (too_long_.count + without_targets_.count == 0)
-    return damaged.empty() ? "there are none; use fewer lanes" : damaged;
-  return fmt::format("{} too long, {} with nothing to predict{}{}", too_long_.count, without_targets_.count,
+  const std::int64_t too_long = of(Unfit::TooLong).count, without_targets = of(Unfit::WithoutTargets).count;
+  if (too_long + without_targets == 0) return damaged.empty() ? "there are none; use fewer lanes" : damaged;
+  return fmt::format("{} too long, {} with nothing to predict{}{}", too_long, without_targets,
                      damaged.empty() ? "" : ", " + damaged,
-                     too_long_.count > 0 ? "; use a longer data.sequence_length, or data.over_long=truncate" : "");
+                     too_long > 0 ? "; use a longer data.sequence_length, or data.over_long=truncate" : "");
 }
 
 std::set<SampleId> BadSamples::damaged() const {

@@ -1,7 +1,8 @@
-// Counts samples that are skipped. It names each damaged one, and ends the run when there are too many. It also names
-// keys and parts of samples that nothing uses.
+// Counts samples that are skipped or cut. It names each damaged one, and ends the run when there are too many. Of the
+// others it names the first of each kind, and likewise keys and parts of samples that nothing uses.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <mutex>
@@ -18,15 +19,18 @@ namespace braid {
 using SampleId = std::uint64_t;
 SampleId id_of_sample(const Shard& shard, std::int64_t index);
 
+// Why a sample that is not damaged is left out, or not used as a whole.
+enum class Unfit { TooLong, Cut, WithoutTargets };
+
 // All calls may come from several threads at once.
 class BadSamples {
  public:
   using Say = std::function<void(const std::string& text)>;
 
-  // `say` gets a line for each damaged sample, `say_unused` for each name that samples have and nothing uses. They are
-  // not called by two threads at once.
-  BadSamples(std::int64_t limit, Say say, Say say_unused = nullptr)
-      : limit_(limit), say_(std::move(say)), say_unused_(std::move(say_unused)) {}
+  // `say` gets a line for each damaged sample. `say_first` gets one for each name that samples have and nothing uses,
+  // and for the first sample of each kind of Unfit. They are not called by two threads at once.
+  BadSamples(std::int64_t limit, Say say, Say say_first = nullptr)
+      : limit_(limit), say_(std::move(say)), say_first_(std::move(say_first)) {}
 
   // A damaged sample, with its name for messages: a key in quotes. It counts once, however often epochs and readers
   // meet it. DataError if there are more than the limit.
@@ -38,33 +42,31 @@ class BadSamples {
   std::int64_t count() const;
 
   // Says once of each name that it is not used, with the first sample that has it.
-  bool says_unused() const { return say_unused_ != nullptr; }
+  bool says_unused() const { return say_first_ != nullptr; }
   void add_unused(const std::vector<std::string>& names, const std::string& sample, const Shard& shard);
 
-  // Samples that are not damaged, but of no use. There may be any number of them. The first million counts once each,
-  // and the others as often as they are met.
-  void add_too_long(SampleId id) { add(too_long_, id); }
-  void add_without_targets(SampleId id) { add(without_targets_, id); }
-  std::int64_t too_long() const { return count_of(too_long_); }
-  std::int64_t without_targets() const { return count_of(without_targets_); }
+  // There may be any number of these. Of each kind, the first million counts once each, and the others as often as they
+  // are met. `tokens`: all of the sample.
+  void add(Unfit kind, const Shard& shard, std::int64_t index, const std::string& key, std::int64_t tokens);
+  std::int64_t count(Unfit kind) const;
+  std::set<SampleId> ids(Unfit kind) const;  // of the first million
 
   std::string why_none_is_left() const;  // for a message about a reader that has found no sample to use
 
  private:
-  struct Useless {
+  struct UnfitSamples {
     std::set<SampleId> ids{};
     std::int64_t count = 0;
   };
-  void add(Useless& samples, SampleId id);
-  std::int64_t count_of(const Useless& samples) const;
+  const UnfitSamples& of(Unfit kind) const { return unfit_[static_cast<std::size_t>(kind)]; }
 
   const std::int64_t limit_;
-  const Say say_, say_unused_;
+  const Say say_, say_first_;
   mutable std::mutex mutex_{};
   std::set<SampleId> damaged_{};
   std::set<std::string> unused_{};
   std::string first_damaged_{}, inspect_flags_{};
-  Useless too_long_{}, without_targets_{};
+  std::array<UnfitSamples, 3> unfit_{};  // by kind
 };
 
 }  // namespace braid

@@ -258,6 +258,7 @@ Conversation ConversationBuilder::finish() {
     }
   for (const SamplePart& part : sample_.parts)
     if (!contains(used_parts_, part.name)) leave_out("part " + part.name);
+  for (const std::string& name : sample_.replaced) leave_out(fmt::format("part {} before another {}", name, name));
   return std::move(conversation_);
 }
 

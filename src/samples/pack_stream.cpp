@@ -87,6 +87,17 @@ void PackStream::select() {
   unpacked_.clear();
 }
 
+// Shortens a long sample if the recipe says so, and counts one that is left out or cut. Whether it can be used.
+bool PackStream::fit(TokenSequence& tokens, const Shard& shard, std::int64_t index, const std::string& key) {
+  const std::int64_t length = std::ssize(tokens.ids);
+  const SequenceUse use = sources_.sequences.fit(tokens);
+  const auto count = [&](Unfit kind) { sources_.bad.add(kind, shard, index, key, length); };
+  if (use == SequenceUse::TooLong) count(Unfit::TooLong);
+  if (use == SequenceUse::PredictsNothing) count(Unfit::WithoutTargets);
+  if (use == SequenceUse::Usable && length > sources_.sequences.capacity()) count(Unfit::Cut);
+  return use == SequenceUse::Usable;
+}
+
 // Nothing for samples that are skipped. Only what every rank sees alike may be skipped: the pictures of a sample are
 // read by another rank than its text.
 std::optional<ReadSample> PackStream::read(const SampleRef& ref) {
@@ -100,10 +111,7 @@ std::optional<ReadSample> PackStream::read(const SampleRef& ref) {
     for (const Picture& picture : conversation.pictures)
       pictures.push_back({picture.name, picture.offset, picture.bytes.size()});
     TokenSequence tokens = sources_.sequences.encode(std::move(conversation));
-    const SequenceUse use = sources_.sequences.fit(tokens);
-    if (use == SequenceUse::TooLong) sources_.bad.add_too_long(id_of_sample(shard, ref.index));
-    if (use == SequenceUse::PredictsNothing) sources_.bad.add_without_targets(id_of_sample(shard, ref.index));
-    if (use != SequenceUse::Usable) return std::nullopt;
+    if (!fit(tokens, shard, ref.index, sample.key)) return std::nullopt;
     return ReadSample{.ref = ref,
                       .shard = &shard,
                       .key = std::move(sample.key),

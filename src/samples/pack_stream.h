@@ -62,6 +62,7 @@ class PackStream {
  private:
   void refill();
   void select();
+  bool fit(TokenSequence& tokens, const Shard& shard, std::int64_t index, const std::string& key);
   std::optional<ReadSample> read(const SampleRef& ref);
   std::vector<ReadSample> read_all(const std::vector<SampleRef>& refs);
   std::vector<ReadSample> read_saved(StateReader& state);

@@ -58,6 +58,9 @@ void SequenceMaker::check_format() {
   const auto& source = settings.chat_template;
   if (format.own_template && config_.date.empty() && source && source->find("strftime_now") != source->npos)
     warnings_.push_back("the chat template may write today's date, so the tokens change every day; set data.date");
+  if (!config_.system.empty() && !chat_.writes_system({{"system", config_.system}, {"user", "one"}}, {}))
+    warnings_.push_back(fmt::format("data.system has no effect: the chat format {} does not write system turns",
+                                    in_quotes(config_.prompt_format)));
   // A short conversation, without and with a system turn, which some templates need.
   const std::vector<ChatTurn> asked = {{"user", "one"}, {"assistant", "two"}, {"user", "one"}, {"assistant", "two"}};
   Conversation without_system = {.turns = asked}, with_system = {.turns = asked};
@@ -110,8 +113,7 @@ TokenSequence SequenceMaker::encode(Conversation conversation) const {
 
 std::vector<std::string> SequenceMaker::unused_fields(const Conversation& conversation) const {
   std::vector<std::string> unused = conversation.unused;
-  if (conversation.turns.front().role == "system" && !chat_format(config_.prompt_format).has_system)
-    unused.push_back("system turn");
+  if (!chat_.writes_system(conversation.turns, conversation.tools)) unused.push_back("system turn");
   for (const std::string& key : chat_.unused_keys(conversation.turns, conversation.tools))
     if (!is_metadata_key(key)) unused.push_back("turn." + key);
   return unused;

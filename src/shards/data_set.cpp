@@ -30,12 +30,14 @@ std::string info_path(const std::string& folder) {
   return "";
 }
 
-std::unordered_map<std::string, std::int64_t> read_counts(const std::string& folder) {
+using Counts = std::unordered_map<std::string, std::int64_t>;
+
+Counts read_counts(const std::string& folder) {
   const std::string path = info_path(folder);
   const Json document = read_document(path);
   const DocumentNode info(document, path);
   info.expect_keys({"energon_version", "shard_counts"});
-  std::unordered_map<std::string, std::int64_t> counts;
+  Counts counts;
   for (const auto& [name, count] : info.at("shard_counts").entries()) counts[name] = count.integer(0);
   return counts;
 }
@@ -98,6 +100,14 @@ void add_shard(DataSet& data, Shard shard, const std::string& where) {
   data.shards.push_back(std::move(shard));
 }
 
+// "shard" or "shard/key", where the shard may be in a folder.
+bool names_shard(const std::string& entry, const Counts& counts) {
+  if (counts.contains(entry)) return true;
+  for (std::size_t slash = entry.find('/'); slash != entry.npos; slash = entry.find('/', slash + 1))
+    if (counts.contains(entry.substr(0, slash))) return true;
+  return false;
+}
+
 // Entries "shard/key" name single samples. Their indices are looked up in the shards.
 void find_excluded_samples(DataSet& data, const std::set<std::string>& excluded) {
   for (std::uint32_t i = 0; i < data.shards.size(); ++i) {
@@ -106,7 +116,11 @@ void find_excluded_samples(DataSet& data, const std::set<std::string>& excluded)
     for (auto entry = excluded.lower_bound(prefix); entry != excluded.end() && entry->starts_with(prefix); ++entry)
       keys.insert(entry->substr(prefix.size()));
     if (keys.empty()) continue;
-    for (const std::int64_t index : samples_with_keys(data.shards[i], keys)) data.excluded.emplace(i, index);
+    for (const auto& [index, key] : samples_with_keys(data.shards[i], keys)) {
+      data.excluded.emplace(i, index);
+      keys.erase(key);
+    }
+    for (const std::string& key : keys) data.unknown_excludes.insert(prefix + key);
   }
 }
 
@@ -173,6 +187,16 @@ SplitFile read_split_file(const std::string& folder) {
   return file;
 }
 
+std::vector<std::string> exclude_warnings(const std::string& path, const std::set<std::string>& unknown) {
+  constexpr std::size_t kMostNamed = 5;
+  std::vector<std::string> names;
+  for (const std::string& entry : unknown)
+    if (names.size() < kMostNamed) names.push_back(in_quotes(entry));
+  if (names.empty()) return {};
+  return {fmt::format("`exclude` in the splits of '{}' names no shard and no sample with: {}{}; correct or remove it",
+                      path, fmt::join(names, ", "), names.size() < unknown.size() ? ", ..." : "")};
+}
+
 std::uint32_t DataSet::shard_of(std::int64_t sample) const {
   return static_cast<std::uint32_t>(std::upper_bound(starts.begin(), starts.end(), sample) - starts.begin() - 1);
 }
@@ -205,6 +229,8 @@ DataSet open_data_set(const std::string& path, const std::string& split,
                          where, fix_of_unknown_shard(path, name)});
     add_shard(data, {name, fs::path(path) / name, count->second}, where);
   }
+  for (const std::string& entry : parts.excluded)
+    if (!names_shard(entry, counts)) data.unknown_excludes.insert(entry);
   find_excluded_samples(data, parts.excluded);
   return data;
 }

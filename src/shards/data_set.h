@@ -29,6 +29,9 @@ struct DataSet {
   std::vector<std::int64_t> starts{};                           // of each shard's samples; then their total
   std::set<std::pair<std::uint32_t, std::int64_t>> excluded{};  // (shard, index in it): counted but never emitted
 
+  // Names in `exclude` that are no shard of the folder, and no sample of a shard of this split.
+  std::set<std::string> unknown_excludes{};
+
   std::string contents{};  // a hash that read_contents() gives; empty: not read
 
   std::int64_t samples() const { return starts.back(); }
@@ -47,6 +50,9 @@ struct SplitFile {
 };
 // split.yaml or split.json. Empty if a folder has neither.
 SplitFile read_split_file(const std::string& folder);
+
+// A warning if there are any: DataSet::unknown_excludes, of one or several splits.
+std::vector<std::string> exclude_warnings(const std::string& path, const std::set<std::string>& unknown);
 
 // `split_config`: the file below .nv-meta to use instead of split.yaml. JSONL files have no splits.
 DataSet open_data_set(const std::string& path, const std::string& split,

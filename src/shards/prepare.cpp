@@ -225,6 +225,7 @@ void refuse_missing_shards(const Splits& splits, const std::vector<std::string>&
 // As readers count them.
 void count_splits(const std::string& folder, const Splits& splits, Prepared& result) {
   std::set<std::pair<std::string, std::int64_t>> excluded;  // a shard may be in several splits
+  std::set<std::string> unknown;
   for (const auto& [name, shards] : splits) {
     PreparedSplit split{.name = name};
     if (!shards.empty()) {
@@ -232,10 +233,12 @@ void count_splits(const std::string& folder, const Splits& splits, Prepared& res
       split.shards = std::ssize(data.shards);
       split.samples = data.samples() - std::ssize(data.excluded);
       for (const auto& [shard, index] : data.excluded) excluded.insert({data.shards[shard].name, index});
+      unknown.insert(data.unknown_excludes.begin(), data.unknown_excludes.end());
     }
     result.splits.push_back(std::move(split));
   }
   result.excluded_samples = std::ssize(excluded);
+  for (std::string& warning : exclude_warnings(folder, unknown)) result.warnings.push_back(std::move(warning));
 }
 
 std::vector<std::string> in_no_split(std::vector<std::string> shards, const Splits& splits) {

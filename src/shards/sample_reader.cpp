@@ -71,8 +71,10 @@ std::string SampleReader::read_bytes(const SampleRef& ref, std::uint64_t offset,
 
 Sample SampleReader::read(const SampleRef& ref) {
   Sample sample = with_retries(ref, [&](const OpenShard& shard) { return shard.read(ref.index); });
-  if (const auto& filter = blend_->leaves[ref.leaf].spec.part_filter)
+  if (const auto& filter = blend_->leaves[ref.leaf].spec.part_filter) {
     std::erase_if(sample.parts, [&](const SamplePart& part) { return !contains(*filter, part.name); });
+    std::erase_if(sample.replaced, [&](const std::string& name) { return !contains(*filter, name); });
+  }
   return sample;
 }
 

@@ -15,6 +15,17 @@ const SamplePart* Sample::find(std::string_view part) const {
   return nullptr;
 }
 
+void Sample::add(SamplePart part) {
+  const auto same =
+      std::find_if(parts.begin(), parts.end(), [&](const SamplePart& other) { return other.name == part.name; });
+  if (same == parts.end()) {
+    parts.push_back(std::move(part));
+  } else {
+    replaced.push_back(part.name);
+    *same = std::move(part);
+  }
+}
+
 std::size_t Sample::stored_bytes() const {
   std::size_t bytes = 0;
   for (const SamplePart& part : parts) bytes += part.bytes.size();
@@ -97,7 +108,7 @@ Sample OpenShard::read_tar(std::int64_t index, const ByteRange& range, const Tar
     sample.key = name->key;
     has_key = true;
     if (only_key) return sample;
-    sample.parts.push_back(
+    sample.add(
         {std::string(name->part), bytes.read(member->content_offset, member->content_size), member->content_offset});
   }
   if (!has_key && tar.offset() == range.begin && (range.begin == 0 || leads_to(index)))
@@ -148,12 +159,12 @@ std::string OpenShard::contents_hash() const {
   return std::string(digest.begin(), digest.end());
 }
 
-std::vector<std::int64_t> samples_with_keys(const Shard& shard, const std::set<std::string>& keys) {
+std::map<std::int64_t, std::string> samples_with_keys(const Shard& shard, const std::set<std::string>& keys) {
   const OpenShard open(shard);
-  std::vector<std::int64_t> indices;
+  std::map<std::int64_t, std::string> found;
   for (std::int64_t i = 0; i < shard.samples; ++i)
-    if (keys.contains(open.key(i))) indices.push_back(i);
-  return indices;
+    if (std::string key = open.key(i); keys.contains(key)) found[i] = std::move(key);
+  return found;
 }
 
 }  // namespace braid

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -30,10 +31,13 @@ struct SamplePart {
 
 struct Sample {
   std::string key{}, shard{};
-  std::vector<SamplePart> parts{};
+  std::vector<SamplePart> parts{};             // with different names
+  std::vector<std::string> replaced{};         // names of parts that a later one of the same name replaces
   std::shared_ptr<const std::string> bytes{};  // holds the bytes of all parts
 
   const SamplePart* find(std::string_view part) const;
+  // Of two parts with the same name the later one counts, in the place of the first, as in Energon's dict.
+  void add(SamplePart part);
   std::size_t stored_bytes() const;  // of all parts
 };
 
@@ -67,7 +71,7 @@ class OpenShard {
   SampleIndex index_;
 };
 
-// The indices of samples with these keys, ascending; keys that the shard does not have are left out.
-std::vector<std::int64_t> samples_with_keys(const Shard& shard, const std::set<std::string>& keys);
+// The samples with these keys, by index; keys that the shard does not have are left out.
+std::map<std::int64_t, std::string> samples_with_keys(const Shard& shard, const std::set<std::string>& keys);
 
 }  // namespace braid

@@ -216,6 +216,27 @@ void ChatEncoder::check_fields(const std::vector<ChatTurn>& turns, const Templat
   }
 }
 
+bool ChatEncoder::writes_system(const std::vector<ChatTurn>& turns, const TemplateInput& tools) const {
+  const auto is_system = [](const ChatTurn& turn) { return turn.role == "system" && !turn.text.empty(); };
+  if (!template_) return format_.has_system || turns.empty() || !is_system(turns.front());
+  std::int64_t steps = kMostSteps;
+  const auto render = [&](const std::vector<ChatTurn>& some) {
+    return render_template(some, tools, /*generation_prompt=*/false, content_of(turns), steps).text;
+  };
+  try {
+    std::optional<std::string> whole;
+    for (std::size_t i = 0; i < turns.size(); ++i) {
+      if (!is_system(turns[i])) continue;
+      std::vector<ChatTurn> changed = turns;
+      changed[i].text = "\uE000";  // a private character, which no filter changes
+      if (!whole) whole = render(turns);
+      if (whole == render(changed)) return false;
+    }
+  } catch (const DataError&) {  // the template refuses the conversation, which is reported elsewhere
+  }
+  return true;
+}
+
 std::vector<std::string> ChatEncoder::unused_keys(const std::vector<ChatTurn>& turns,
                                                   const TemplateInput& tools) const {
   std::int64_t steps = kMostSteps;

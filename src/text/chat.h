@@ -29,6 +29,9 @@ class ChatEncoder {
   // write a turn, the tools, tool calls or thoughts.
   ChatTokens encode_with_targets(const std::vector<ChatTurn>& turns, const TemplateInput& tools = {}) const;
 
+  // Whether the text depends on what each system turn says.
+  bool writes_system(const std::vector<ChatTurn>& turns, const TemplateInput& tools) const;
+
   // Keys of the messages that change nothing in the text.
   std::vector<std::string> unused_keys(const std::vector<ChatTurn>& turns, const TemplateInput& tools) const;
 

@@ -34,7 +34,7 @@ struct TrainingConfig {
 
 struct TrainingReport {
   StopReason stop = StopReason::None;  // the maximum over ranks
-  double loss = 0;                     // mean over the step's counted tokens, before the update
+  double loss = 0;                     // mean over the step's counted tokens, before the update; 0 if there are none
   double num_tokens = 0;               // those tokens
   std::optional<double> load_balancing_loss{};
   StepReport update{};

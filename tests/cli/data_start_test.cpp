@@ -10,6 +10,7 @@
 
 #include "base/strings.h"
 #include "cli/cli_support.h"
+#include "shards/tar_files.h"
 
 namespace braid {
 namespace {
@@ -311,6 +312,77 @@ TEST_F(DataStart, EvalLeavesOutDamagedPictures) {
   EXPECT_EQ(run.exit_code, 0) << run.err;
   EXPECT_EQ(count(run.out, "'val_0006.tar' is skipped"), 1) << run.out;
   EXPECT_THAT(run.out, ::testing::ContainsRegex("\ndamaged samples +1\n"));
+}
+
+TEST_F(DataStart, ExcludeEntriesWithoutAShardOrSampleAreWarnings) {
+  fs::copy(in_folder("set"), in_folder("excluding"), fs::copy_options::recursive);
+  testing::write_text(in_folder("excluding/.nv-meta/split.yaml"),
+                      "split_parts: {train: ['train_{0000..0005}.tar'], val: [val_0006.tar]}\n"
+                      "exclude: [train_0001, train_0002.tar/nobody]\n");
+  const char* warning = "names no shard and no sample with: 'train_0001', 'train_0002.tar/nobody'";
+  const Finished run = braid(with_data({"train", "--data-path", in_folder("excluding")}));
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_EQ(count(run.err, warning), 1) << run.err;
+  EXPECT_EQ(count(braid({"data", "inspect", in_folder("excluding")}).err, warning), 1);
+}
+
+// A quarter of the samples is longer than a sequence, and another quarter has nothing to predict.
+TEST_F(DataStart, SamplesThatAreLeftOutOrCutAreCounted) {
+  std::string lines;
+  for (int i = 0; i < 40; ++i) {
+    const bool is_long = i % 4 == 1, is_context = i % 4 == 2;
+    lines += nlohmann::json{{"conversations",
+                             {{{"role", "user"}, {"content", "q"}},
+                              {{"role", "assistant"},
+                               {"content", std::string(is_long ? 600 : 3, '7')},
+                               {"weight", is_context ? 0 : 1}}}}}
+                 .dump() +
+             "\n";
+  }
+  const std::string data = folder_->write("unfit.jsonl", lines);
+  ASSERT_EQ(braid({"data", "prepare", data}).exit_code, 0);
+  const auto train = [&](Words words) {
+    words.insert(words.begin(), {"train", "--data-path", data, "--data.sequence_length", "64", "--train-iters", "8"});
+    const Finished run = braid(with_data(words));
+    EXPECT_EQ(run.exit_code, 0) << run.err;
+    EXPECT_EQ(count(run.out, "samples with nothing to predict are left out. The first one is '"), 1) << run.out;
+    EXPECT_THAT(run.out, ::testing::ContainsRegex("\nwithout targets +10\n"));
+    EXPECT_THAT(run.err, HasSubstr("8 of 32 samples that were looked at have nothing to predict and will be left out"));
+    return run;
+  };
+  const std::string logs = in_folder("unfit_logs");
+  const Finished drops = train({"--log-dir", logs});
+  EXPECT_EQ(count(drops.out, "samples that are longer than a sequence are left out; use a longer"), 1) << drops.out;
+  EXPECT_THAT(drops.out, ::testing::ContainsRegex("\ntoo long samples +10\n"));
+  EXPECT_THAT(drops.err, HasSubstr("8 of 32 samples that were looked at are longer than a sequence of 64 tokens and "
+                                   "will be left out; use a longer data.sequence_length"));
+  EXPECT_THAT(braid({"report", logs}).out, HasSubstr("10 too long, 10 with nothing to predict"));
+  const Finished cuts = train({"--data.over_long", "truncate"});
+  EXPECT_EQ(count(cuts.out, "samples that are longer than a sequence are cut. The first one is '"), 1) << cuts.out;
+  EXPECT_THAT(cuts.out, ::testing::ContainsRegex("\ncut samples +10\n"));
+  EXPECT_THAT(cuts.err, HasSubstr("longer than a sequence of 64 tokens and will be cut\n"));
+}
+
+// No picture can be decoded, so nothing of any sample is learned.
+TEST_F(DataStart, StepsWithNothingToPredictHaveNoLoss) {
+  const std::string drawn = testing::read_file(in_folder("set/train_0000.tar"));
+  const std::size_t begin = drawn.find("\x89PNG");
+  std::string picture = drawn.substr(begin, drawn.find("IEND", begin) + 8 - begin);
+  picture.replace(picture.find("IDAT") + 20, 4, "\xff\xff\xff\xff");
+  std::string tar;
+  for (int i = 0; i < 20; ++i)
+    tar += testing::tar_member(fmt::format("k{}.png", i), picture) +
+           testing::tar_member(fmt::format("k{}.json", i), R"({"question": "q", "answer": "one"})");
+  testing::write_text(in_folder("dark/a.tar"), tar + testing::tar_end());
+  ASSERT_EQ(braid({"data", "prepare", in_folder("dark"), "--split", "train:1"}).exit_code, 0);
+  const std::string metrics = in_folder("dark.jsonl");
+  const Finished run = braid(with_data({"train", "--data-path", in_folder("dark"), "--metrics-file", metrics}));
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_EQ(count(run.out, "warning: iteration 1 has nothing to predict"), 1) << run.out;
+  EXPECT_THAT(run.out, AllOf(HasSubstr("iterations with nothing to predict:   3 |"), Not(HasSubstr("lm loss:"))));
+  EXPECT_THAT(run.out, ::testing::ContainsRegex("\nlm loss +none -> none\n"));
+  EXPECT_EQ(count(testing::read_file(metrics), "\"lm_loss\":null"), 3);
+  EXPECT_THAT(braid({"report", metrics}).out, ::testing::ContainsRegex("\nskipped, nan +0, 0\n"));
 }
 
 TEST_F(DataStart, AFailedEvaluationCostsNoCheckpoint) {

@@ -38,6 +38,27 @@ class IterationLogTest : public ::testing::Test {
   std::optional<std::string> usual_zone_;
 };
 
+TEST_F(IterationLogTest, IterationsWithNothingToPredictHaveNoPartInTheLoss) {
+  IterationLog log({.iterations = 100, .log_interval = 3}, after(0));
+  const auto step = [&](int iteration, std::optional<double> loss) {
+    return log.add({.iteration = iteration, .lm_loss = loss}, after(100 * iteration));
+  };
+  step(1, 4.0);
+  step(2, std::nullopt);
+  const auto some = step(3, 2.0);
+  ASSERT_TRUE(some);
+  EXPECT_EQ(some->lm_loss, 3.0);
+  EXPECT_EQ(some->nan_iterations, 0);
+  EXPECT_THAT(to_line(*some), ::testing::EndsWith("nan iterations:   0 | iterations with nothing to predict:   1 |"));
+  step(4, 2.0);
+  step(5, 2.0);
+  EXPECT_THAT(to_line(*step(6, 2.0)), ::testing::EndsWith("number of nan iterations:   0 |"));
+  for (const int iteration : {7, 8}) step(iteration, std::nullopt);
+  EXPECT_THAT(to_line(*step(9, std::nullopt)),
+              ::testing::AllOf(::testing::Not(::testing::HasSubstr("lm loss")),
+                               ::testing::EndsWith("iterations with nothing to predict:   3 |")));
+}
+
 TEST_F(IterationLogTest, TheWholeLine) {
   const IterationRecord record = {.time = after(0).wall,
                                   .iteration = 20,

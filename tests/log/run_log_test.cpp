@@ -141,6 +141,15 @@ TEST_F(RunLogTest, PhasesAndMemoryFollowTheLine) {
   EXPECT_THAT(printed_, HasSubstr("[maximum over 1 rank] "));
 }
 
+TEST_F(RunLogTest, TheSummaryHasTheFirstAndTheLastLossThereIs) {
+  open({.log_interval = 1}, {.iterations = 4});
+  log_->add({.iteration = 1}, after(100));
+  run(2, 3);
+  log_->add({.iteration = 4, .last = true}, after(400));
+  log_->finish("all iterations done");
+  EXPECT_THAT(printed_, HasSubstr("lm loss             0.5000 -> 0.3333\n"));
+}
+
 TEST_F(RunLogTest, TheWholeSummary) {
   open({.log_interval = 4}, {.iterations = 100, .ranks = 2, .flops_per_iteration = 1e12});
   run(21, 23);  // resumed
@@ -151,7 +160,7 @@ TEST_F(RunLogTest, TheWholeSummary) {
   log_->add_phases({{"images", "language", report}});
   log_->add_memory({.max_allocated_mb = 90, .reserved_mb = 1, .max_reserved_mb = 100, .max_host_mb = 200});
   printed_.clear();
-  log_->finish("SIGTERM", /*damaged_samples=*/3);
+  log_->finish("SIGTERM", {.damaged = 3, .too_long = 20, .without_targets = 4, .cut = 5});
   EXPECT_EQ(printed_,
             "\n"
             "run ended              SIGTERM\n"
@@ -162,6 +171,9 @@ TEST_F(RunLogTest, TheWholeSummary) {
             "compute                1.667 TFLOP/s (0.8333 per rank)\n"
             "skipped, nan           1, 1\n"
             "damaged samples        3\n"
+            "too long samples       20\n"
+            "cut samples            5\n"
+            "without targets        4\n"
             "peak memory of a rank  100 MB GPU (90 MB in tensors), 200 MB host\n"
             "\n"
             "share of time  images\n"

@@ -73,6 +73,13 @@ constexpr const char* kLog =
     "rank 0: sample 7 of shard 'a.tar' is skipped: truncated (1 skipped)\n"
     "rank 2: sample 7 of shard 'a.tar' is skipped: truncated (1 skipped)\n";
 
+TEST(ReadMetrics, AnIterationWithNothingToPredictIsNotNan) {
+  const MetricsContents contents = parse_metrics(
+      "{\"iteration\":1,\"lm_loss\":3,\"skipped\":false}\n{\"iteration\":2,\"lm_loss\":null,\"skipped\":false}\n");
+  EXPECT_EQ(contents.nans, 0);
+  EXPECT_THAT(contents.curves.at("lm_loss"), ElementsAre(CurvePoint{1, 3}));
+}
+
 TEST(ReadLog, BraidsLines) {
   const LogContents contents = log_of(kLog);
   EXPECT_EQ(contents.iterations, 30);
@@ -91,7 +98,7 @@ TEST(ReadLog, BraidsLines) {
   EXPECT_THAT(contents.memory_mb.at("host, most"), ElementsAre(CurvePoint{5, 161.21}));
   EXPECT_EQ(contents.skipped, 1);
   EXPECT_EQ(contents.nans, 1);
-  EXPECT_EQ(contents.damaged_samples, 1);  // two ranks read the same one
+  EXPECT_EQ(contents.unusable.damaged, 1);  // two ranks read the same one
   ASSERT_EQ(contents.checkpoints.size(), 1u);
   EXPECT_EQ(contents.checkpoints[0].iteration, 5);
   EXPECT_EQ(contents.checkpoints[0].bytes, 6.5 * 1024 * 1024);
@@ -100,6 +107,12 @@ TEST(ReadLog, BraidsLines) {
   EXPECT_EQ(contents.attempts[0].first, 1);
   EXPECT_EQ(contents.attempts[0].last, 5);
   EXPECT_EQ(contents.ended_by, "");
+}
+
+TEST(ReadLog, TheSummaryCountsSamplesThatWereLeftOutOrCut) {
+  const LogContents contents =
+      log_of("too long samples       20\ncut samples            5\nwithout targets        4\n");
+  EXPECT_EQ(contents.unusable, (UnusableCounts{.damaged = {}, .too_long = 20, .cut = 5, .without_targets = 4}));
 }
 
 std::string iteration_line(int iteration, double loss) {

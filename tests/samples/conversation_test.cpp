@@ -236,6 +236,13 @@ TEST(Conversations, NameWhatTheyLeaveOut) {
   EXPECT_EQ(unused({{"json", R"({"x": 1})"}, {"b.json", talk}}, {}, {.conversation = "b.json"}), "part json");
 }
 
+TEST(Conversations, NamePartsThatALaterOneReplaces) {
+  const Parts parts = {{"json", R"({"text": "x"})"}};
+  Sample sample = testing::stored_sample(parts);
+  sample.replaced = {"json", "json"};
+  EXPECT_THAT(read_conversation(sample, {}, {}).unused, ::testing::ElementsAre("part json before another json"));
+}
+
 TEST(Conversations, WithToolsThatTheRecipeDoesNotMapAreRefused) {
   const Parts parts = {{"json", R"({"talk": [{"role": "user", "content": "hi"}], "tools": [{"name": "f"}]})"}};
   EXPECT_THAT(refusal(parts, {}, {.conversation = "json[talk]"}), HasSubstr("set data.fields.tools=json[tools]"));

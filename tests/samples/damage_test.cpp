@@ -351,10 +351,35 @@ TEST(BadSamples, SayOnceWhatIsNotUsed) {
 TEST(BadSamples, AdviseALongerSequenceOnlyIfSomeAreTooLong) {
   BadSamples bad(0, {});
   EXPECT_EQ(bad.why_none_is_left(), "there are none; use fewer lanes");
-  bad.add_without_targets(7);
+  const Shard shard = {"a.tar", "/x/a.tar"};
+  bad.add(Unfit::WithoutTargets, shard, 7, "k7", 3);
   EXPECT_EQ(bad.why_none_is_left(), "0 too long, 1 with nothing to predict");
-  for (int epoch = 0; epoch < 2; ++epoch) bad.add_too_long(8);
+  for (int epoch = 0; epoch < 2; ++epoch) bad.add(Unfit::TooLong, shard, 8, "k8", 99);
   EXPECT_THAT(bad.why_none_is_left(), StartsWith("1 too long, 1 with nothing to predict; use a longer"));
+}
+
+TEST(BadSamples, TheFirstOfEachKindThatIsLeftOutOrCutIsNamed) {
+  std::vector<std::string> notes;
+  const Shard shard = {"a.tar", "/x/a.tar"};
+  BadSamples bad(0, nullptr, [&](const std::string& text) { notes.push_back(text); });
+  for (int epoch = 0; epoch < 2; ++epoch)
+    for (const int index : {1, 2, 3}) {
+      const std::string key = fmt::format("k{}", index);
+      bad.add(Unfit::TooLong, shard, index, key, 100 + index);
+      bad.add(Unfit::Cut, shard, 10 + index, key, 1);
+      if (index == 3) bad.add(Unfit::WithoutTargets, shard, 20, key, 5);
+    }
+  EXPECT_THAT(
+      notes,
+      ::testing::ElementsAre(
+          "samples that are longer than a sequence are left out; use a longer data.sequence_length, or "
+          "data.over_long=truncate. The first one is 'k1' of shard 'a.tar', which has 101 tokens",
+          "samples that are longer than a sequence are cut. The first one is 'k1' of shard 'a.tar', which has 1 token",
+          "samples with nothing to predict are left out. The first one is 'k3' of shard 'a.tar', which has 5 tokens"));
+  EXPECT_EQ(bad.count(Unfit::TooLong), 3);
+  EXPECT_EQ(bad.count(Unfit::Cut), 3);
+  EXPECT_EQ(bad.ids(Unfit::WithoutTargets), std::set{id_of_sample(shard, 20)});
+  EXPECT_EQ(bad.count(), 0) << "they are not damaged";
 }
 
 TEST(BadSamples, CountOnceHoweverOftenTheyAreMet) {

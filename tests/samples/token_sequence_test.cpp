@@ -122,6 +122,32 @@ TEST(TokenSequences, WarnOfAnswersThatDoNotEndInAStopToken) {
   EXPECT_THAT(maker(chatml(), 100).warnings(), ::testing::IsEmpty());
 }
 
+// A template may write system turns, write its own, or know none.
+TEST(TokenSequences, SystemTurnsThatTheTemplateDoesNotWriteAreNotUsed) {
+  const std::string turns =
+      "{% for m in messages if m.role != 'system' %}{{ m.role }} {{ m.content }}<|im_end|>"
+      "{% endfor %}";
+  const auto maker_with = [](const std::string& source, const std::string& system) {
+    const testing::TemporaryFolder folder;
+    const nlohmann::json config = {{"eos_token", "<|im_end|>"}, {"chat_template", source}};
+    return SequenceMaker({.prompt_format = "nemotron6-moe", .system = system},
+                         tokenizer_with(folder, config, nlohmann::json::object()), std::nullopt, 100);
+  };
+  const Conversation without = asked("what", "this");
+  Conversation with = without;
+  with.turns.insert(with.turns.begin(), {"system", "red"});
+  for (const std::string& leaves_out : {turns, "{% if messages[0].role == 'system' %}a star{% endif %}" + turns}) {
+    EXPECT_THAT(maker_with(leaves_out, "").unused_fields(with), ElementsAre("system turn"));
+    EXPECT_THAT(maker_with(leaves_out, "").unused_fields(without), ::testing::IsEmpty());
+    EXPECT_THAT(maker_with(leaves_out, "").warnings(), ::testing::IsEmpty());
+    EXPECT_THAT(maker_with(leaves_out, "how many").warnings(), ElementsAre(HasSubstr("data.system has no effect")));
+  }
+  for (const std::string& uses :
+       {"{{ messages[0].content }}" + turns, "{% if 'red' in messages[0].content %}a star{% endif %}" + turns})
+    EXPECT_THAT(maker_with(uses, "red").unused_fields(with), ::testing::IsEmpty());
+  EXPECT_THAT(maker_with("{{ messages[0].content }}" + turns, "red").warnings(), ::testing::IsEmpty());
+}
+
 // Each marker of a format is one token of a tokenizer that suits it.
 TEST(TokenSequences, NeedATokenizerWithTheMarkersOfTheFormat) {
   EXPECT_THAT(testing::error_of([&] { maker({.prompt_format = "llama3p1"}, 100); }),

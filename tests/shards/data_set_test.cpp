@@ -87,6 +87,19 @@ TEST(BraceExpansion, IsThatOfBash) {
   EXPECT_THAT(error(std::string(1000, '{') + std::string(1000, '}')), HasSubstr("nested too deep"));
 }
 
+// As after `tar -r`. Energon gives a dict, in which the last part of a name is in the place of the first.
+TEST_F(DataSets, OfTwoPartsWithTheSameNameTheLastCounts) {
+  const fs::path folder = fs::path(a_) / "twice";
+  write_text(folder / "s.tar", tar_member("k.json", "old") + tar_member("k.png", "P") + tar_member("k.PNG", "Q") +
+                                   tar_member("k.json", "new") + tar_end());
+  prepare_data_set({.path = folder});
+  const Sample sample = OpenShard({"s.tar", folder / "s.tar", 1}).read(0);
+  std::vector<std::string> parts;
+  for (const SamplePart& part : sample.parts) parts.push_back(fmt::format("{}={}", part.name, part.bytes));
+  EXPECT_THAT(parts, ElementsAre("json=new", "png=P", "PNG=Q"));
+  EXPECT_THAT(sample.replaced, ElementsAre("json"));
+}
+
 TEST_F(DataSets, AreReadAtRandomFromManyThreads) {
   const auto blend = open_blend(a_, "train");
   SampleReader reader(blend, 1);
@@ -194,6 +207,20 @@ TEST_F(DataSets, MistakesInSplitsAreNamed) {
   EXPECT_THAT(with("split_parts: {train: [a_0.tar], train: []}"), HasSubstr("appears twice"));
   EXPECT_EQ(with("split_parts: {train: ['a_{0..1}.tar']}\nexclude: [a_0.tar/a1, a_0.tar/none]"), "");
   EXPECT_EQ(open_data_set(a_, "train").excluded.size(), 1u);
+}
+
+// Energon ignores them in silence.
+TEST_F(DataSets, ExcludeEntriesWithoutAShardOrSampleAreFound) {
+  write_text(meta("split.yaml"),
+             "split_parts: {train: [a_0.tar], val: [a_1.tar]}\n"
+             "exclude: [a_0.tar/a1, a_0.tar/none, 'b_{0..1}.tar', a_1.tar/none, a1, ./a_1.tar]\n");
+  const DataSet train = open_data_set(a_, "train");
+  EXPECT_THAT(train.unknown_excludes, ElementsAre("./a_1.tar", "a1", "a_0.tar/none", "b_0.tar", "b_1.tar"));
+  EXPECT_THAT(open_data_set(a_, "val").unknown_excludes,
+              ElementsAre("./a_1.tar", "a1", "a_1.tar/none", "b_0.tar", "b_1.tar"));
+  EXPECT_THAT(exclude_warnings("set", train.unknown_excludes),
+              ElementsAre(HasSubstr("of 'set' names no shard and no sample with: './a_1.tar', 'a1', 'a_0.tar/none'")));
+  EXPECT_THAT(exclude_warnings("set", {}), ::testing::IsEmpty());
 }
 
 TEST_F(DataSets, WhatNeedsPythonIsRefusedWithAnAnswer) {
