@@ -167,7 +167,8 @@ RunLog::RunLog(const LogConfig& config, const RunFacts& facts, const Moment& sta
                   start),
       events_(open_events(config.tensorboard_dir)),
       metrics_(open_metrics(config.metrics_file)),
-      last_step_(start.steady) {
+      iteration_start_(start.steady),
+      last_result_(start.steady) {
   summary_.iterations = facts.iterations;
   summary_.last_iteration = facts.done_before;
   summary_.flops_per_iteration = facts.flops_per_iteration;
@@ -200,7 +201,8 @@ void RunLog::write(std::unique_ptr<File>& file, const std::function<void(File&)>
 }
 
 void RunLog::add(const StepRecord& step, const Moment& now) {
-  const double iteration_ms = ms_between(std::exchange(last_step_, now.steady), now.steady);
+  const double iteration_ms = ms_between(std::exchange(iteration_start_, now.steady), now.steady);
+  last_result_ = now.steady;
   count(step);
   add_metrics(step, iteration_ms, now);
   if (const auto record = iterations_.add(step, now)) {
@@ -262,9 +264,14 @@ void RunLog::add_scalars(const IterationRecord& record) {
   });
 }
 
-void RunLog::add_evaluation(const EvaluationRecord& record) {
+void RunLog::leave_out_time_until(const Moment& now) {
+  iterations_.leave_out(now.steady - iteration_start_);
+  iteration_start_ = now.steady;
+}
+
+void RunLog::add_evaluation(const EvaluationRecord& record, const Moment& now) {
   say(to_lines(record));
-  last_step_ = std::chrono::steady_clock::now();  // an evaluation is not part of an iteration
+  last_result_ = now.steady;
   write<EventFile>(events_, [&](EventFile& file) {
     file.add_scalar("lm loss validation", record.lm_loss, record.iteration);
     file.add_scalar("lm loss validation vs samples", record.lm_loss, record.consumed_samples);
@@ -340,7 +347,7 @@ void RunLog::finish(const std::string& ended_by, std::int64_t damaged_samples) {
                                                 : fmt::format(", and this run ends after {}", facts_.iterations)));
   summary_.ended_by = ended_by;
   summary_.damaged_samples = damaged_samples;
-  summary_.seconds = 1e-3 * ms_between(start_.steady, last_step_);
+  summary_.seconds = 1e-3 * ms_between(start_.steady, last_result_);
   say(to_text(summary_));
 }
 

@@ -85,7 +85,10 @@ class RunLog {
 
   void add(const StepRecord& step, const Moment& now);
 
-  void add_evaluation(const EvaluationRecord& record);
+  void add_evaluation(const EvaluationRecord& record, const Moment& now);
+
+  // Call after an evaluation or a save: as in Megatron, the time since the last iteration is part of no iteration.
+  void leave_out_time_until(const Moment& now);
 
   // The values are means over the interval that add() has just closed.
   void add_phases(const std::vector<ModulePhases>& phases);
@@ -116,7 +119,8 @@ class RunLog {
   IterationLog iterations_;
   std::unique_ptr<EventFile> events_;
   std::unique_ptr<MetricsFile> metrics_;
-  std::chrono::steady_clock::time_point last_step_;
+  std::chrono::steady_clock::time_point iteration_start_;
+  std::chrono::steady_clock::time_point last_result_;  // of a step or an evaluation; the summary's time ends here
   std::optional<std::chrono::steady_clock::time_point> last_shown_;
   std::optional<Pace> pace_;
   std::int64_t iterations_without_phases_ = 0;

@@ -212,6 +212,7 @@ class Run {
                   .data_positions = data_positions_},
                  seed_);
     saved_iteration_ = position_.iteration;
+    if (log_) log_->leave_out_time_until(Moment::now());
   }
 
   void finish_saving() {
@@ -251,7 +252,8 @@ class Run {
     const auto scope = world_.progress().phase("evaluation");
     const auto purpose = world_.meter().purpose(kForEvaluation);
     const EvaluationRecord record = braid::evaluate(recipe_, topology_, training_, seed_, position_, bad_);
-    if (log_) log_->add_evaluation(record);
+    if (log_) log_->add_evaluation(record, Moment::now());
+    if (log_) log_->leave_out_time_until(Moment::now());
   }
 
   TrainingReport step(std::int64_t iteration) {
