@@ -83,6 +83,9 @@ class IterationLog {
   // values over the iterations that made an update; if there is none, it is the last value, so that NaN is visible.
   std::optional<IterationRecord> add(const StepRecord& step, const Moment& now);
 
+  // The record of an interval that has not ended, if it has iterations: the run has ended.
+  std::optional<IterationRecord> close(const Moment& now);
+
   // What took this long since the last iteration, an evaluation or a save, is not part of the interval.
   void leave_out(std::chrono::steady_clock::duration time) { interval_.since += time; }
 
@@ -104,6 +107,7 @@ class IterationLog {
 
   Config config_;
   Interval interval_;
+  StepRecord last_step_;
 };
 
 }  // namespace braid

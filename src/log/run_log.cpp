@@ -205,11 +205,16 @@ void RunLog::add(const StepRecord& step, const Moment& now) {
   last_result_ = now.steady;
   count(step);
   add_metrics(step, iteration_ms, now);
-  if (const auto record = iterations_.add(step, now)) {
-    say(to_line(*record) + "\n");
-    add_scalars(*record);
-  }
+  add_line(iterations_.add(step, now));
   show_progress(step, iteration_ms, now);
+}
+
+void RunLog::close_interval(const Moment& now) { add_line(iterations_.close(now)); }
+
+void RunLog::add_line(const std::optional<IterationRecord>& record) {
+  if (!record) return;
+  say(to_line(*record) + "\n");
+  add_scalars(*record);
 }
 
 void RunLog::count(const StepRecord& step) {
@@ -269,6 +274,13 @@ void RunLog::leave_out_time_until(const Moment& now) {
   iteration_start_ = now.steady;
 }
 
+void RunLog::begin_evaluation() {
+  if (!progress_) return;
+  progress_->evaluates = true;
+  print_(to_control_line(*progress_));
+  last_shown_.reset();  // the next iteration is shown at once
+}
+
 void RunLog::add_evaluation(const EvaluationRecord& record, const Moment& now) {
   say(to_lines(record));
   last_result_ = now.steady;
@@ -287,14 +299,14 @@ void RunLog::show_progress(const StepRecord& step, double iteration_ms, const Mo
   if (!pace_) pace_ = Pace{iteration_ms, step.num_tokens};
   pace_->ms += kWeightOfNewest * (iteration_ms - pace_->ms);
   pace_->tokens += kWeightOfNewest * (step.num_tokens - pace_->tokens);
+  progress_ = {.iteration = step.iteration,
+               .iterations = facts_.iterations,
+               .lm_loss = step.lm_loss,
+               .tokens_per_s = per_second(pace_->tokens, pace_->ms),
+               .seconds_left = 1e-3 * pace_->ms * static_cast<double>(facts_.iterations - step.iteration)};
   if (last_shown_ && now.steady - *last_shown_ < kBetweenProgress && !step.last) return;
   last_shown_ = now.steady;
-  print_(to_control_line(
-      RunProgress{.iteration = step.iteration,
-                  .iterations = facts_.iterations,
-                  .lm_loss = step.lm_loss,
-                  .tokens_per_s = per_second(pace_->tokens, pace_->ms),
-                  .seconds_left = 1e-3 * pace_->ms * static_cast<double>(facts_.iterations - step.iteration)}));
+  print_(to_control_line(*progress_));
 }
 
 void RunLog::add_phases(const std::vector<ModulePhases>& phases) {
