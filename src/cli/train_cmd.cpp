@@ -38,11 +38,19 @@ struct TrainOptions {
   bool print_recipe = false, megatron_flags = false, oversubscribe = false;
 };
 
-std::string next_in_words(const std::string& save, const std::optional<RunProgress>& progress) {
+std::string next_in_words(const Recipe& recipe, const std::optional<RunProgress>& progress) {
+  const std::string& save = recipe.checkpoint.save;
   const std::string ends = save.empty() ? "ending without a checkpoint, since checkpoint.save is not set"
                                         : fmt::format("saving to '{}'", save);
-  if (!progress) return fmt::format("finishing the current iteration, then {}", ends);
-  if (progress->iteration >= progress->iterations) return "the last iteration is done, " + ends;
+  if (!progress)
+    return fmt::format("finishing the current iteration{}, then {}",
+                       evaluates(recipe.train) ? ", or leaving the evaluation" : "", ends);
+  const bool is_last = progress->iteration >= progress->iterations;
+  if (progress->evaluates && is_last && !save.empty())
+    return fmt::format("leaving the evaluation; the last iteration is saved in '{}'", save);
+  if (progress->evaluates)
+    return fmt::format("leaving the evaluation of iteration {}, then {}", progress->iteration, ends);
+  if (is_last) return "the last iteration is done, " + ends;
   return fmt::format("finishing iteration {}, then {}", progress->iteration + 1, ends);
 }
 
@@ -127,22 +135,22 @@ void announce(const TrainOptions& options, const RecipeCall& call, const Topolog
 
 int launch_ranks(const TrainOptions& options, const RecipeCall& call, const Topology& topology, const SaveLock* lock,
                  const std::vector<std::string>& command_line) {
-  const std::string& save = call.recipe.checkpoint.save;
+  const Recipe& recipe = call.recipe;
   return launch_local({.ranks = topology.world_size(),
                        .command = rank_command(command_line, options.recipe_path, call.source),
                        .log_dir = options.log_dir,
                        .env = {{kHeldLock, lock ? lock->text() : ""}},
                        .rank_coordinates = topology.all_coordinates(),
                        .stop_grace = kLongStopGrace,
-                       .stop_messages = {.next = [&](const auto& progress) { return next_in_words(save, progress); },
-                                         .saved = [&] { return saved_in_words(save); }}});
+                       .stop_messages = {.next = [&](const auto& progress) { return next_in_words(recipe, progress); },
+                                         .saved = [&] { return saved_in_words(recipe.checkpoint.save); }}});
 }
 
 int run_rank(const Recipe& recipe, const Topology& topology, const WorldSpec& spec, const JobIdentity& job,
              const std::vector<Problem>& problems) {
   const bool under_ours = spec.launcher == Launcher::Local;
   const StopRequest stop(StopRequest::Clock::now(), {.rank = spec.rank,
-                                                     .next = next_in_words(recipe.checkpoint.save, std::nullopt),
+                                                     .next = next_in_words(recipe, std::nullopt),
                                                      .speaks_for_all = !under_ours && spec.rank == 0,
                                                      .parent_is_launcher = under_ours});
   check_world(spec, topology);

@@ -22,23 +22,24 @@ constexpr std::string_view kProgressMark =
                            kSignalMark =
                                "\x1e"
                                "braid ended by signal ";
-constexpr std::string_view kNoLoss = "-";
+constexpr std::string_view kNoLoss = "-", kEvaluates = "evaluates";
 
 std::optional<RunProgress> parse_progress(std::string_view text) {
   const std::vector<std::string> words = split(text, ' ');
-  if (words.size() != 5) return std::nullopt;
+  const bool evaluates = words.size() == 6 && words[5] == kEvaluates;
+  if (words.size() != 5 && !evaluates) return std::nullopt;
   const auto iteration = parse_int64(words[0]), iterations = parse_int64(words[1]);
   const auto lm_loss = parse_double(words[2]), tokens_per_s = parse_double(words[3]), left = parse_double(words[4]);
   if (!iteration || !iterations || (!lm_loss && words[2] != kNoLoss) || !tokens_per_s || !left) return std::nullopt;
-  return RunProgress{*iteration, *iterations, lm_loss, *tokens_per_s, *left};
+  return RunProgress{*iteration, *iterations, lm_loss, *tokens_per_s, *left, evaluates};
 }
 
 }  // namespace
 
 std::string to_control_line(const RunProgress& progress) {
-  return fmt::format("{}{} {} {} {} {}\n", kProgressMark, progress.iteration, progress.iterations,
+  return fmt::format("{}{} {} {} {} {}{}{}\n", kProgressMark, progress.iteration, progress.iterations,
                      progress.lm_loss ? fmt::format("{}", *progress.lm_loss) : kNoLoss, progress.tokens_per_s,
-                     progress.seconds_left);
+                     progress.seconds_left, progress.evaluates ? " " : "", progress.evaluates ? kEvaluates : "");
 }
 
 std::string to_control_line(LostOutput) { return fmt::format("{}\n", kLostMark); }

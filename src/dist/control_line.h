@@ -17,6 +17,7 @@ struct RunProgress {
   std::optional<double> lm_loss{};
   double tokens_per_s = 0;
   double seconds_left = 0;
+  bool evaluates = false;  // the iteration is done and is being evaluated
 };
 
 // Text about the whole run, printed without the rank's prefix.

@@ -16,7 +16,7 @@ std::string to_line(const RunProgress& progress, int columns) {
   std::string numbers;
   if (progress.lm_loss) numbers += fmt::format(" lm loss {:.4f} |", *progress.lm_loss);
   if (progress.tokens_per_s > 0) numbers += fmt::format(" {:.0f} tokens/s |", progress.tokens_per_s);
-  numbers += fmt::format(" {} left", clock_text(progress.seconds_left));
+  numbers += progress.evaluates ? " evaluating" : fmt::format(" {} left", clock_text(progress.seconds_left));
   const int width = StatusLine::width_in(columns);
   const int room = width - static_cast<int>(count.size() + numbers.size()) - 3;
   const double share =

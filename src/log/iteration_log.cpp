@@ -56,6 +56,7 @@ void IterationLog::Mean::add(std::optional<double> value) {
 }
 
 std::optional<IterationRecord> IterationLog::add(const StepRecord& step, const Moment& now) {
+  last_step_ = step;
   ++interval_.iterations;
   interval_.tokens += step.num_tokens;
   if (step.lm_loss && !std::isfinite(*step.lm_loss)) ++interval_.nans;
@@ -66,9 +67,13 @@ std::optional<IterationRecord> IterationLog::add(const StepRecord& step, const M
     interval_.lm_loss.add(step.lm_loss);
     interval_.seq_load_balancing_loss.add(step.seq_load_balancing_loss);
   }
-  if (!closes_interval(config_.log_interval, step.iteration, step.last || step.iteration == config_.iterations))
-    return std::nullopt;
-  const IterationRecord record = record_of(step, now);
+  const bool is_last = step.last || step.iteration == config_.iterations;
+  return closes_interval(config_.log_interval, step.iteration, is_last) ? close(now) : std::nullopt;
+}
+
+std::optional<IterationRecord> IterationLog::close(const Moment& now) {
+  if (interval_.iterations == 0) return std::nullopt;
+  const IterationRecord record = record_of(last_step_, now);
   interval_ = {.since = now.steady};
   return record;
 }

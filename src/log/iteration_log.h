@@ -85,6 +85,12 @@ class IterationLog {
   // Iterations without a loss have no part in it.
   std::optional<IterationRecord> add(const StepRecord& step, const Moment& now);
 
+  // The record of an interval that has not ended, if it has iterations: the run has ended.
+  std::optional<IterationRecord> close(const Moment& now);
+
+  // What took this long since the last iteration, an evaluation or a save, is not part of the interval.
+  void leave_out(std::chrono::steady_clock::duration time) { interval_.since += time; }
+
  private:
   struct Mean {
     double sum = 0;
@@ -103,6 +109,7 @@ class IterationLog {
 
   Config config_;
   Interval interval_;
+  StepRecord last_step_;
 };
 
 }  // namespace braid

@@ -167,7 +167,8 @@ RunLog::RunLog(const LogConfig& config, const RunFacts& facts, const Moment& sta
                   start),
       events_(open_events(config.tensorboard_dir)),
       metrics_(open_metrics(config.metrics_file)),
-      last_step_(start.steady) {
+      iteration_start_(start.steady),
+      last_result_(start.steady) {
   summary_.iterations = facts.iterations;
   summary_.last_iteration = facts.done_before;
   summary_.flops_per_iteration = facts.flops_per_iteration;
@@ -200,14 +201,20 @@ void RunLog::write(std::unique_ptr<File>& file, const std::function<void(File&)>
 }
 
 void RunLog::add(const StepRecord& step, const Moment& now) {
-  const double iteration_ms = ms_between(std::exchange(last_step_, now.steady), now.steady);
+  const double iteration_ms = ms_between(std::exchange(iteration_start_, now.steady), now.steady);
+  last_result_ = now.steady;
   count(step);
   add_metrics(step, iteration_ms, now);
-  if (const auto record = iterations_.add(step, now)) {
-    say(to_line(*record) + "\n");
-    add_scalars(*record);
-  }
+  add_line(iterations_.add(step, now));
   show_progress(step, iteration_ms, now);
+}
+
+void RunLog::close_interval(const Moment& now) { add_line(iterations_.close(now)); }
+
+void RunLog::add_line(const std::optional<IterationRecord>& record) {
+  if (!record) return;
+  say(to_line(*record) + "\n");
+  add_scalars(*record);
 }
 
 void RunLog::count(const StepRecord& step) {
@@ -262,9 +269,21 @@ void RunLog::add_scalars(const IterationRecord& record) {
   });
 }
 
-void RunLog::add_evaluation(const EvaluationRecord& record) {
+void RunLog::leave_out_time_until(const Moment& now) {
+  iterations_.leave_out(now.steady - iteration_start_);
+  iteration_start_ = now.steady;
+}
+
+void RunLog::begin_evaluation() {
+  if (!progress_) return;
+  progress_->evaluates = true;
+  print_(to_control_line(*progress_));
+  last_shown_.reset();  // the next iteration is shown at once
+}
+
+void RunLog::add_evaluation(const EvaluationRecord& record, const Moment& now) {
   say(to_lines(record));
-  last_step_ = std::chrono::steady_clock::now();  // an evaluation is not part of an iteration
+  last_result_ = now.steady;
   write<EventFile>(events_, [&](EventFile& file) {
     file.add_scalar("lm loss validation", record.lm_loss, record.iteration);
     file.add_scalar("lm loss validation vs samples", record.lm_loss, record.consumed_samples);
@@ -280,14 +299,14 @@ void RunLog::show_progress(const StepRecord& step, double iteration_ms, const Mo
   if (!pace_) pace_ = Pace{iteration_ms, step.num_tokens};
   pace_->ms += kWeightOfNewest * (iteration_ms - pace_->ms);
   pace_->tokens += kWeightOfNewest * (step.num_tokens - pace_->tokens);
+  progress_ = {.iteration = step.iteration,
+               .iterations = facts_.iterations,
+               .lm_loss = step.lm_loss,
+               .tokens_per_s = per_second(pace_->tokens, pace_->ms),
+               .seconds_left = 1e-3 * pace_->ms * static_cast<double>(facts_.iterations - step.iteration)};
   if (last_shown_ && now.steady - *last_shown_ < kBetweenProgress && !step.last) return;
   last_shown_ = now.steady;
-  print_(to_control_line(
-      RunProgress{.iteration = step.iteration,
-                  .iterations = facts_.iterations,
-                  .lm_loss = step.lm_loss,
-                  .tokens_per_s = per_second(pace_->tokens, pace_->ms),
-                  .seconds_left = 1e-3 * pace_->ms * static_cast<double>(facts_.iterations - step.iteration)}));
+  print_(to_control_line(*progress_));
 }
 
 void RunLog::add_phases(const std::vector<ModulePhases>& phases) {
@@ -340,7 +359,7 @@ void RunLog::finish(const std::string& ended_by, const UnusableSamples& samples)
                                                 : fmt::format(", and this run ends after {}", facts_.iterations)));
   summary_.ended_by = ended_by;
   summary_.samples = samples;
-  summary_.seconds = 1e-3 * ms_between(start_.steady, last_step_);
+  summary_.seconds = 1e-3 * ms_between(start_.steady, last_result_);
   say(to_text(summary_));
 }
 

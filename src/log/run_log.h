@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/config.h"
+#include "dist/control_line.h"
 #include "log/iteration_log.h"
 #include "log/memory_use.h"
 #include "log/module_phases.h"
@@ -85,9 +86,16 @@ class RunLog {
 
   void add(const StepRecord& step, const Moment& now);
 
-  void add_evaluation(const EvaluationRecord& record);
+  void begin_evaluation();
+  void add_evaluation(const EvaluationRecord& record, const Moment& now);
 
-  // The values are means over the interval that add() has just closed.
+  // Call after an evaluation or a save: as in Megatron, the time since the last iteration is part of no iteration.
+  void leave_out_time_until(const Moment& now);
+
+  // Ends the log interval, if it has iterations: the last iteration was not known to be the last.
+  void close_interval(const Moment& now);
+
+  // The values are means over the interval that has just been closed.
   void add_phases(const std::vector<ModulePhases>& phases);
   void add_memory(const MemoryUse& fullest_rank);
 
@@ -105,6 +113,7 @@ class RunLog {
   void count(const StepRecord& step);
   void add_metrics(const StepRecord& step, double iteration_ms, const Moment& now);
   void add_scalars(const IterationRecord& record);
+  void add_line(const std::optional<IterationRecord>& record);
   void show_progress(const StepRecord& step, double iteration_ms, const Moment& now);
   template <class File>
   void write(std::unique_ptr<File>& file, const std::function<void(File&)>& act);
@@ -116,9 +125,11 @@ class RunLog {
   IterationLog iterations_;
   std::unique_ptr<EventFile> events_;
   std::unique_ptr<MetricsFile> metrics_;
-  std::chrono::steady_clock::time_point last_step_;
+  std::chrono::steady_clock::time_point iteration_start_;
+  std::chrono::steady_clock::time_point last_result_;  // of a step or an evaluation; the summary's time ends here
   std::optional<std::chrono::steady_clock::time_point> last_shown_;
   std::optional<Pace> pace_;
+  std::optional<RunProgress> progress_;  // of the last step
   std::int64_t iterations_without_phases_ = 0;
   RunSummary summary_;
   bool lost_output_ = false;

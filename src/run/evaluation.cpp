@@ -51,10 +51,13 @@ EvaluationRecord record_of(const EvaluationReport& report, const RunPosition& po
 
 }  // namespace
 
-EvaluationRecord evaluate(const Recipe& recipe, const Topology& topology, Training& training, std::int64_t seed,
-                          const RunPosition& position, const std::shared_ptr<BadSamples>& bad) {
+EvaluationDuringTraining evaluate(const Recipe& recipe, const Topology& topology, Training& training, std::int64_t seed,
+                                  const RunPosition& position, const std::shared_ptr<BadSamples>& bad,
+                                  const std::function<StopReason()>& wanted) {
   const auto data = make_batch_source(recipe, topology, seed, DataUse::Evaluation, bad);
-  return record_of(training.evaluate(*data, recipe.train.eval_iterations), position);
+  const EvaluationReport report = training.evaluate(*data, recipe.train.eval_iterations, std::nullopt, wanted);
+  if (!report.is_complete) return {.stop = report.stop};
+  return {record_of(report, position), report.stop};
 }
 
 CheckpointEvaluation evaluate_checkpoint(const Recipe& recipe, const Topology& topology, World& world,

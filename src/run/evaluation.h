@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "inspect/answers.h"
@@ -25,10 +26,17 @@ TrainingConfig training_config(const Recipe& recipe, std::vector<std::string> fr
 // The language rank with tp 0, cp 0, dp 0 in the last pipeline stage, which writes the log.
 int logging_rank(const Topology& topology);
 
+struct EvaluationDuringTraining {
+  std::optional<EvaluationRecord> record{};  // none: it was left early
+  StopReason stop = StopReason::None;        // the maximum over ranks
+};
+
 // Collective over the world: train.eval_iterations steps' worth of samples, from the start of the split for evaluation,
-// so that evaluations compare. `seed` is that of mock samples.
-EvaluationRecord evaluate(const Recipe& recipe, const Topology& topology, Training& training, std::int64_t seed,
-                          const RunPosition& position, const std::shared_ptr<BadSamples>& bad);
+// so that evaluations compare. `seed` is that of mock samples. If `wanted` on any rank gives a reason to stop, all
+// ranks leave it early.
+EvaluationDuringTraining evaluate(const Recipe& recipe, const Topology& topology, Training& training, std::int64_t seed,
+                                  const RunPosition& position, const std::shared_ptr<BadSamples>& bad,
+                                  const std::function<StopReason()>& wanted);
 
 struct CheckpointEvaluation {
   EvaluationRecord record{};

@@ -1,5 +1,6 @@
 #include "run/trainer.h"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cmath>
@@ -32,6 +33,9 @@
 
 namespace braid {
 namespace {
+
+// Whether the run saves without an evaluation first: an exit_interval is planned, but after a signal time is short.
+bool is_urgent(StopReason reason) { return reason > StopReason::ExitInterval; }
 
 // One rank's run.
 class Run {
@@ -212,6 +216,7 @@ class Run {
                   .data_positions = data_positions_},
                  seed_);
     saved_iteration_ = position_.iteration;
+    if (log_) log_->leave_out_time_until(Moment::now());
   }
 
   void finish_saving() {
@@ -239,11 +244,20 @@ class Run {
     if (too_many_skipped()) give_up(report);
     if (saver_) saver_->check();
     if (save_is_due()) save();
-    if (evaluates(recipe_.train) && (last || iteration % *recipe_.train.eval_interval == 0)) evaluate();
+    const bool evaluation_is_due = evaluates(recipe_.train) && (last || iteration % *recipe_.train.eval_interval == 0);
+    if (!evaluation_is_due) return reason;
+    if (!is_urgent(reason)) return std::max(reason, evaluate());
+    say_not_evaluated(reason);
     return reason;
   }
 
-  void evaluate() {
+  void say_not_evaluated(StopReason reason) {
+    say(fmt::format("iteration {} is not evaluated: {}{}", position_.iteration, text_of(reason, recipe_.stop),
+                    saver_ ? "; `braid eval` evaluates its checkpoint" : ""));
+  }
+
+  // Returns the reason to stop that came up meanwhile, if any.
+  StopReason evaluate() {
     // A failure in the evaluation must not cost a checkpoint that is being written, nor a finished run.
     if (position_.iteration == iterations_)
       finish_saving();
@@ -251,8 +265,18 @@ class Run {
       saver_->finish();
     const auto scope = world_.progress().phase("evaluation");
     const auto purpose = world_.meter().purpose(kForEvaluation);
-    const EvaluationRecord record = braid::evaluate(recipe_, topology_, training_, seed_, position_, bad_);
-    if (log_) log_->add_evaluation(record);
+    if (log_) log_->begin_evaluation();
+    const StopConfig limits = {.exit_duration_in_mins = recipe_.stop.exit_duration_in_mins};
+    const auto wanted = [&] { return context_.stop.wanted(limits, position_.iteration); };
+    const auto [record, stop] = braid::evaluate(recipe_, topology_, training_, seed_, position_, bad_, wanted);
+    if (log_ && record) log_->add_evaluation(*record, Moment::now());
+    if (log_) log_->leave_out_time_until(Moment::now());
+    if (!record) say_not_evaluated(stop);
+    if (stop != StopReason::None && since_interval_ > 0) {
+      if (log_) log_->close_interval(Moment::now());
+      close_interval();
+    }
+    return stop;
   }
 
   TrainingReport step(std::int64_t iteration) {

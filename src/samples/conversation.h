@@ -41,6 +41,9 @@ struct Conversation {
 // recipe maps no text or several.
 std::vector<Problem> unreadable_leaves(const Blend& blend, const SampleFields& fields);
 
+// For each data set of a blend, the name and value of how it maps parts to fields: see LaneIdentity.
+std::vector<std::pair<std::string, std::string>> mappings_of(const Blend& blend, const SampleFields& fields);
+
 // DataError, without the sample's name, if the sample lacks a field, or if texts and pictures do not match.
 Conversation read_conversation(const Sample& sample, const SampleSpec& spec, const SampleFields& fields);
 

@@ -74,7 +74,8 @@ void check_positions(const LaneSetOptions& options, const Blend& blend, const Se
     throw ConfigError({fmt::format("the checkpoint has positions of {} of the data set, but this run has {}",
                                    counted(std::ssize(positions), "lane"), options.lanes),
                        "loader.lanes", fmt::format("use loader.lanes={}", positions.size())});
-  check_position(pack_lane_identity(blend, options.loader, order_of(options), 0, settings), positions.front());
+  check_position(pack_lane_identity(blend, options.data.fields, options.loader, order_of(options), 0, settings),
+                 positions.front());
 }
 
 ReplicaLanes::ReplicaLanes(std::shared_ptr<const LaneSet> set, const Replicas& replicas,

@@ -32,12 +32,14 @@ std::string from_hex(std::string_view text) {
 
 }  // namespace
 
-LaneIdentity pack_lane_identity(const Blend& blend, const LoaderConfig& config, const OrderConfig& order, int lane,
-                                const SequenceSettings& settings) {
+LaneIdentity pack_lane_identity(const Blend& blend, const SampleFields& fields, const LoaderConfig& config,
+                                const OrderConfig& order, int lane, const SequenceSettings& settings) {
   LaneIdentity identity = lane_identity(blend, order, lane);
   identity.emplace_back("loader.packing_buffer", fmt::format("{}", config.packing_buffer.value_or(0)));
   identity.emplace_back("loader.packing", config.packing);
   identity.insert(identity.end(), settings.begin(), settings.end());
+  // Last, so that a change of data.fields is named as such.
+  for (auto& mapping : mappings_of(blend, fields)) identity.push_back(std::move(mapping));
   return identity;
 }
 
@@ -48,7 +50,7 @@ void check_position(const LaneIdentity& identity, std::string_view position) {
 }
 
 PackLane::PackLane(const PackSources& sources, const LoaderConfig& config, const OrderConfig& order, int lane)
-    : identity_(pack_lane_identity(*sources.blend, config, order, lane, sources.sequences.settings())) {
+    : identity_(pack_lane_identity(*sources.blend, sources.fields, config, order, lane, sources.sequences.settings())) {
   for (int i = 0; i < workers_of(order); ++i) {
     const std::int64_t worker = first_worker(order, lane) + i;
     workers_.add(std::make_unique<PackStream>(worker_order(sources.blend, order, worker), sources, config,

@@ -12,9 +12,9 @@ namespace braid {
 
 using SequenceSettings = std::vector<std::pair<std::string, std::string>>;  // of SequenceMaker::settings()
 
-// What the position of a lane depends on.
-LaneIdentity pack_lane_identity(const Blend& blend, const LoaderConfig& config, const OrderConfig& order, int lane,
-                                const SequenceSettings& settings);
+// What the position of a lane depends on. The fields are those of the recipe.
+LaneIdentity pack_lane_identity(const Blend& blend, const SampleFields& fields, const LoaderConfig& config,
+                                const OrderConfig& order, int lane, const SequenceSettings& settings);
 // What a stored position depends on. DataError if it is damaged.
 LaneIdentity identity_of_position(std::string_view position);
 // Refuses what PackLane::restore would refuse, with the same errors, except damage behind the identity.

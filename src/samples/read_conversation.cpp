@@ -264,6 +264,17 @@ std::vector<Problem> unreadable_leaves(const Blend& blend, const SampleFields& f
   return problems;
 }
 
+std::vector<std::pair<std::string, std::string>> mappings_of(const Blend& blend, const SampleFields& fields) {
+  std::vector<std::pair<std::string, std::string>> mappings;
+  for (const Leaf& leaf : blend.leaves) {
+    const auto& parts = leaf.spec.part_filter;
+    mappings.emplace_back(fmt::format("the mapping in {}", in_quotes(leaf.spec.file)),
+                          (maps_texts(fields) ? "that of data.fields" : mapping_text(leaf.spec)) +
+                              (parts ? fmt::format(", only the parts {}", fmt::join(*parts, ", ")) : ""));
+  }
+  return mappings;
+}
+
 Conversation read_conversation(const Sample& sample, const SampleSpec& spec, const SampleFields& fields) {
   if (maps_texts(fields)) return read_by_recipe(sample, fields);
   return spec.field_map.empty() ? read_by_usual_names(sample) : read_typed(sample, spec);

@@ -129,6 +129,28 @@ FieldSource parse_field_source(std::string_view text, const std::string& where) 
   return source;
 }
 
+namespace {
+
+std::string path_text(const std::vector<std::string>& path) {
+  std::string text = path[0];
+  for (std::size_t i = 1; i < path.size(); ++i) text += fmt::format("[{}]", path[i]);
+  return text;
+}
+
+}  // namespace
+
+std::string to_text(const FieldSource& source) {
+  std::vector<std::string> texts;
+  for (const auto& path : source.alternatives) texts.push_back(path_text(path));
+  return fmt::format("{}", fmt::join(texts, ","));
+}
+
+std::string mapping_text(const SampleSpec& spec) {
+  std::vector<std::string> fields;
+  for (const auto& [field, source] : spec.field_map) fields.push_back(fmt::format("{}: {}", field, to_text(source)));
+  return fields.empty() ? spec.sample_type : fmt::format("{} ({})", spec.sample_type, fmt::join(fields, ", "));
+}
+
 std::optional<FieldValue> find_field(const Sample& sample, const FieldSource& source) {
   for (const auto& path : source.alternatives) {
     const SamplePart* part = sample.find(path[0]);
@@ -145,10 +167,8 @@ std::optional<FieldValue> find_field(const Sample& sample, const FieldSource& so
 FieldValue field_value(const Sample& sample, const FieldSource& source) {
   if (auto value = find_field(sample, source)) return *std::move(value);
   const std::vector<std::string>& path = source.alternatives.back();
-  std::string text = path[0];  // as field maps write it
-  for (std::size_t i = 1; i < path.size(); ++i) text += fmt::format("[{}]", path[i]);
   throw DataError(
-      fmt::format("it has no {}{}", in_quotes(text), sample.find(path[0]) ? "" : "; " + part_names(sample)));
+      fmt::format("it has no {}{}", in_quotes(path_text(path)), sample.find(path[0]) ? "" : "; " + part_names(sample)));
 }
 
 std::string part_names(const Sample& sample) {
@@ -196,7 +216,9 @@ SampleSpec parse_sample_spec(const DocumentNode& root) {
 SampleSpec read_sample_spec(const std::string& data_set, const std::optional<std::string>& dataset_config) {
   const std::string path = std::filesystem::path(data_set) / kMetaFolder / dataset_config.value_or("dataset.yaml");
   const Json document = read_document(path);
-  return parse_sample_spec(DocumentNode(document, path));
+  SampleSpec spec = parse_sample_spec(DocumentNode(document, path));
+  spec.file = path;
+  return spec;
 }
 
 }  // namespace braid

@@ -18,6 +18,7 @@ struct FieldSource {
   std::vector<std::vector<std::string>> alternatives;
 };
 FieldSource parse_field_source(std::string_view text, const std::string& where);  // ConfigError
+std::string to_text(const FieldSource& source);                                   // as field maps write it
 
 // A whole part as stored, or a value within a JSON part.
 using FieldValue = std::variant<const SamplePart*, nlohmann::ordered_json>;
@@ -33,6 +34,7 @@ struct SampleSpec {
   std::vector<std::pair<std::string, FieldSource>> field_map{};  // empty: the recipe maps the parts
   std::optional<std::vector<std::string>> part_filter{};         // the only parts to read; nothing: all
   std::optional<std::int64_t> parallel_shard_iters{}, max_samples_per_sequence{};
+  std::string file{};                     // that says so
   std::optional<Problem> needs_python{};  // why samples cannot be read; their order is still known
 };
 
@@ -49,5 +51,8 @@ std::string sample_type_names();                            // "CaptioningSample
 SampleSpec read_sample_spec(const std::string& data_set,
                             const std::optional<std::string>& dataset_config = std::nullopt);
 SampleSpec parse_sample_spec(const DocumentNode& root);
+
+// "CaptioningSample (image: jpg, caption: json[text],txt)": the type and the fields.
+std::string mapping_text(const SampleSpec& spec);
 
 }  // namespace braid

@@ -49,6 +49,19 @@ std::vector<std::vector<int>> all_choices(const at::Tensor& own, std::int64_t sa
   return choices;
 }
 
+// Of one rank, for a sum over all ranks, from which largest_stop() takes the maximum.
+at::Tensor stop_terms(StopReason own) {
+  at::Tensor terms = at::zeros({static_cast<int>(StopReason::SigInt) + 1}, at::kDouble);
+  terms[static_cast<int>(own)] = 1;
+  return terms;
+}
+
+StopReason largest_stop(const std::vector<double>& sums) {
+  std::size_t stop = sums.size() - 1;
+  while (stop > 0 && sums[stop] == 0) --stop;
+  return static_cast<StopReason>(stop);
+}
+
 }  // namespace
 
 struct Training::RunningStep {
@@ -112,7 +125,8 @@ void Training::read_from(const BatchSource& data, std::int64_t first_sample) {
   next_sample_ = first_sample;
 }
 
-EvaluationReport Training::evaluate(const BatchSource& data, int iterations, std::optional<int> choices_on) {
+EvaluationReport Training::evaluate(const BatchSource& data, int iterations, std::optional<int> choices_on,
+                                    const std::function<StopReason()>& wanted) {
   finish_parameters();
   const at::NoGradGuard no_grad;
   const int microbatches = plan_.options.microbatches;
@@ -120,12 +134,15 @@ EvaluationReport Training::evaluate(const BatchSource& data, int iterations, std
   BatchFeed feed(model_, microbatches, samples_per_microbatch(), data);
   StepTotals totals{std::vector<double>(StepTotals::kFixed)};
   EvaluationReport report;
-  for (int i = 0; i < iterations; ++i) {
+  for (int i = 0; i < iterations && report.stop == StopReason::None; ++i) {
     Step step(model_, plan, feed.next_step(std::int64_t{i} * config_.global_batch),
               {.micro_batch = config_.micro_batch, .keep_choices = choices_on.has_value()});
     for (const Op& op : plan.schedule.ranks[static_cast<std::size_t>(model_.world().rank())])
       if (op.kind != Op::Begin) step.run(op);
-    const StepTotals sums(sum_terms({step.finish()}, groups_.world())[0]);
+    const std::vector<std::vector<double>> terms = sum_terms({step.finish(), stop_terms(wanted())}, groups_.world());
+    report.stop = largest_stop(terms[1]);
+    report.is_complete = i + 1 == iterations;
+    const StepTotals sums(terms[0]);
     totals.loss_sum += sums.loss_sum;
     totals.num_tokens += sums.num_tokens;
     totals.right_tokens += sums.right_tokens;
@@ -253,18 +270,14 @@ struct Training::Agreed {
 };
 
 Training::Agreed Training::agree(RunningStep& running) {
-  constexpr int kStopReasons = static_cast<int>(StopReason::SigInt) + 1;
-  at::Tensor stops = at::zeros({kStopReasons}, at::kDouble);
-  stops[static_cast<int>(running.wanted())] = 1;
+  const at::Tensor stops = stop_terms(running.wanted());
   const int modules = static_cast<int>(topology_.modules().size());
   const at::Tensor totals = running.step->finish();
   const at::Tensor gradients = gradient_terms(updates(), modules, config_.count_zeros);
   await_readers(running.clock);  // last, so that a device computes the rest meanwhile
   const std::vector<std::vector<double>> sums = sum_terms({totals, gradients, stops, feed_->sizes()}, groups_.world());
   feed_->take_sizes(sums[3]);
-  int stop = kStopReasons - 1;
-  while (stop > 0 && sums[2][static_cast<std::size_t>(stop)] == 0) --stop;
-  return {StepTotals(sums[0]), gradient_totals(sums[1]), static_cast<StopReason>(stop)};
+  return {StepTotals(sums[0]), gradient_totals(sums[1]), largest_stop(sums[2])};
 }
 
 void Training::update(RunningStep& running) {

@@ -47,6 +47,8 @@ struct EvaluationReport {
   double right_tokens = 0, right_answers = 0;  // by the model's first choice, see StepTotals
   // On the rank that keeps them, by sample: the model's first choice for the label of each token.
   std::vector<std::vector<int>> choices{};
+  StopReason stop = StopReason::None;  // the maximum over ranks
+  bool is_complete = true;             // not left early, because a rank wants to stop
 };
 
 class Training {
@@ -68,8 +70,11 @@ class Training {
   std::int64_t elements_of(const std::vector<std::string>& sets) const;  // on this rank
 
   // Collective over the world: forwards only, of `iterations` times as many samples as a step has, from the data's
-  // current position. The choices are kept on this rank, if any.
-  EvaluationReport evaluate(const BatchSource& data, int iterations, std::optional<int> choices_on = std::nullopt);
+  // current position. The choices are kept on this rank, if any. All ranks leave it early, after the same iteration, if
+  // `wanted` on any rank gives a reason to stop.
+  EvaluationReport evaluate(
+      const BatchSource& data, int iterations, std::optional<int> choices_on = std::nullopt,
+      const std::function<StopReason()>& wanted = [] { return StopReason::None; });
 
   // Collective, after a step: where each lane of the data set continues.
   std::vector<std::string> data_positions();

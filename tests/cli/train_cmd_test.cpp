@@ -155,6 +155,23 @@ TEST(TrainCommand, TrainStopsAtALimitOrASignal) {
               ContainsRegex("braid: SIGHUP: finishing (the current iteration|iteration [0-9]+), then saving to "));
 }
 
+// An evaluation that would take hours is left. Its iteration is saved, and no other one is run.
+TEST(TrainCommand, ASignalEndsAnEvaluation) {
+  TemporaryFolder folder;
+  const std::string metrics = folder.path() + "/metrics", save = folder.path() + "/ckpt";
+  const Finished run = testing::run_program(
+      {"bash", "-c",
+       testing::built_program("braid") + " train " + folder.write("r.yaml", kShortRecipe) +
+           " --train.eval_interval 2 --train.eval_iterations 1000000 --save " + save + " --metrics-file " + metrics +
+           " & until grep -q '\"iteration\":2' " + metrics + "; do sleep 0.1; done; sleep 1; kill -TERM $!; wait $!"});
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_THAT(run.err, HasSubstr("braid: SIGTERM: leaving the evaluation of iteration 2, then saving to '" + save));
+  EXPECT_THAT(run.out,
+              AllOf(HasSubstr("iteration 2 is not evaluated: SIGTERM"), HasSubstr("iteration        2/       8"),
+                    HasSubstr("saved iteration 2 "), ContainsRegex("run ended +SIGTERM")));
+  EXPECT_THAT(run.out, Not(HasSubstr("validation loss")));
+}
+
 TEST(TrainCommand, ALossThatStaysNotANumberEndsTheRun) {
   TemporaryFolder folder;
   const Finished run = braid({"train", folder.write("r.yaml", kShortRecipe), "--lr", "1e30", "--clip-grad", "0",

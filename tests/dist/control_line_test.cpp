@@ -25,16 +25,19 @@ TEST(ControlLine, ProgressArrivesAsItWas) {
                                           .iterations = std::numeric_limits<std::int64_t>::max(),
                                           .lm_loss = 1.0 / 3,
                                           .tokens_per_s = 1e300,
-                                          .seconds_left = 0.1});
+                                          .seconds_left = 0.1,
+                                          .evaluates = true});
   EXPECT_EQ(got.iteration, 7);
   EXPECT_EQ(got.iterations, std::numeric_limits<std::int64_t>::max());
   EXPECT_EQ(got.lm_loss, 1.0 / 3);
   EXPECT_EQ(got.tokens_per_s, 1e300);
   EXPECT_EQ(got.seconds_left, 0.1);
+  EXPECT_TRUE(got.evaluates);
 }
 
 TEST(ControlLine, ALossMayBeAbsentOrNoNumber) {
   EXPECT_FALSE(there_and_back({}).lm_loss);
+  EXPECT_FALSE(there_and_back({}).evaluates);
   EXPECT_TRUE(std::isnan(there_and_back({.lm_loss = std::nan("")}).lm_loss.value()));
   EXPECT_TRUE(std::isinf(there_and_back({.seconds_left = INFINITY}).seconds_left));
 }

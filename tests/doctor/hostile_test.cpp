@@ -18,6 +18,7 @@
 namespace braid {
 namespace {
 
+using ::testing::AllOf;
 using testing::Finished;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -313,6 +314,14 @@ TEST_F(DoctorCommand, UnderstandsExitCodesAsSacctWritesThem) {
   EXPECT_EQ(code("3:0"), 3);
   EXPECT_EQ(code("-9"), -9);
   EXPECT_EQ(doctor({log, "--exit-code", "x"}).exit_code, 2);
+}
+
+// 9 is no SIGKILL: that would be 137, or 0:9.
+TEST_F(DoctorCommand, ACodeBelow128IsTheProgramsOwn) {
+  const std::string log = folder_.write("a.log", "all is well\n");
+  for (const char* code : {"9", "9:0"})
+    EXPECT_THAT(doctor({log, "--exit-code", code}).out,
+                AllOf(HasSubstr("Exit code 9 was chosen by the"), Not(HasSubstr("SIGKILL"))));
 }
 
 TEST_F(DoctorCommand, ReadsStandardInput) {

@@ -109,6 +109,18 @@ TEST_F(IterationLogTest, ARunThatEndsEarlyHasARecordOfItsLastIteration) {
   EXPECT_EQ(record->elapsed_ms, 100);
 }
 
+TEST_F(IterationLogTest, AnIntervalIsClosedOnceIfItHasIterations) {
+  IterationLog log({.iterations = 100, .log_interval = 10, .global_batch = 8}, after(0));
+  log.add({.iteration = 11, .lm_loss = 4}, after(100));
+  log.leave_out(milliseconds(5000));
+  const auto record = log.close(after(5100));
+  ASSERT_TRUE(record);
+  EXPECT_EQ(record->iteration, 11);
+  EXPECT_EQ(record->lm_loss, 4);
+  EXPECT_EQ(record->elapsed_ms, 100);
+  EXPECT_FALSE(log.close(after(5200)));
+}
+
 // 3e12 operations and 600 tokens an iteration, on 4 ranks: two iterations in half a second.
 TEST_F(IterationLogTest, ThroughputIsPerSecondAndRank) {
   IterationLog log({.iterations = 8, .log_interval = 2, .global_batch = 8, .ranks = 4, .flops_per_iteration = 3e12},

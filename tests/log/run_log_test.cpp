@@ -11,9 +11,11 @@
 #include <csignal>
 #include <filesystem>
 #include <limits>
+#include <map>
 
 #include "base/strings.h"
 #include "dist/control_line.h"
+#include "log/read_events.h"
 #include "support/errors.h"
 #include "support/programs.h"
 
@@ -121,6 +123,30 @@ TEST_F(RunLogTest, ScalarsAreWrittenAtIntervals) {
   for (const char* tag : {"lm loss", "learning-rate", "grad-norm", "batch-size", "loss-scale", "num-zeros",
                           "iteration-time-ms", "seq_load_balancing_loss"})
     EXPECT_THAT(events(), AllOf(HasSubstr(tag), HasSubstr(std::string(tag) + " vs samples"))) << tag;
+}
+
+// Of two iterations of 100 ms, with 3 s of evaluation between them and 2 s of a save before them.
+TEST_F(RunLogTest, EvaluationsAndSavesArePartOfNoIteration) {
+  TemporaryFolder folder;
+  const std::string metrics = folder.path() + "/metrics.jsonl", events = folder.path() + "/events";
+  open({.log_interval = 2, .tensorboard_dir = events, .metrics_file = metrics}, {.iterations = 8, .ranks = 2});
+  log_->leave_out_time_until(after(2000));
+  log_->add({.iteration = 1, .num_tokens = 1000}, after(2100));
+  log_->add_evaluation({.iteration = 1}, after(5000));
+  log_->leave_out_time_until(after(5100));
+  log_->add({.iteration = 2, .num_tokens = 1000}, after(5200));
+  EXPECT_THAT(printed_, AllOf(HasSubstr("elapsed time per iteration (ms): 100.0 |"),
+                              HasSubstr("tokens per GPU (tokens/s/GPU): 5000.0 |")));
+  std::map<std::string, double> scalars;
+  for (const ScalarEvent& event : read_events(std::filesystem::directory_iterator(events)->path()).scalars)
+    scalars[event.tag] = event.value;
+  EXPECT_EQ(scalars["iteration-time-ms"], 100);
+  EXPECT_EQ(scalars["tokens-per-second-per-gpu"], 5000);
+  for (const std::string& line : split(read_file(metrics), '\n'))
+    if (!line.empty()) EXPECT_EQ(nlohmann::json::parse(line)["iteration_ms"], 100) << line;
+  log_->leave_out_time_until(after(9000));  // the last save
+  log_->finish("SIGTERM");
+  EXPECT_THAT(printed_, HasSubstr("time per iteration  2600.0 ms\n"));
 }
 
 TEST_F(RunLogTest, PhasesAndMemoryFollowTheLine) {

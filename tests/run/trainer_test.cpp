@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <csignal>
+
 #include "ckpt/checkpoint_folder.h"
 #include "support/programs.h"
 #include "support/ranks.h"
@@ -11,8 +13,10 @@
 namespace braid {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::DoubleNear;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::Pointwise;
 
 Recipe recipe_with(const std::string& topology, const std::vector<ConfigOverride>& overrides = {}) {
@@ -76,6 +80,27 @@ TEST(Trainer, AStoppedRunIsResumed) {
   EXPECT_THAT(second, Pointwise(DoubleNear(1e-9), std::vector(whole.begin() + 5, whole.end())));
   EXPECT_EQ(iterations_in(folder.path()), (std::vector<std::int64_t>{9, 12}));
   EXPECT_TRUE(losses_of(recipe_with(kOneRank, {save, load})).empty()) << "all iterations were done";
+}
+
+// A signal is near a limit of time, so the run saves at once. An interval is planned.
+TEST(Trainer, ARunThatIsAskedToStopIsNotEvaluatedFirst) {
+  const testing::TemporaryFolder folder;
+  const std::vector<ConfigOverride> evaluates = {{"train.eval_interval", "1"}, {"train.eval_iterations", "1"}};
+  const auto output_of = [&](const std::string& name, const ConfigOverride& more, bool is_asked) {
+    const Recipe recipe = recipe_with(kOneRank, {evaluates[0], evaluates[1], {"checkpoint.save", name}, more});
+    const Topology topology(recipe.topology, workload_of(recipe));
+    ::testing::internal::CaptureStdout();
+    const StopRequest stop;
+    if (is_asked) raise(SIGTERM);
+    testing::on_threads(1, [&](World& world) { train(recipe, topology, world, {.stop = stop}); });
+    EXPECT_EQ(latest_iteration(name), 1);
+    return ::testing::internal::GetCapturedStdout();
+  };
+  EXPECT_THAT(output_of(folder.path() + "/asked", {"train.seed", "1"}, true),
+              AllOf(HasSubstr("iteration 1 is not evaluated: SIGTERM; `braid eval` evaluates its checkpoint\n"),
+                    Not(HasSubstr("validation loss"))));
+  EXPECT_THAT(output_of(folder.path() + "/planned", {"stop.exit_interval", "1"}, false),
+              HasSubstr("validation loss at iteration 1 "));
 }
 
 // The checkpoint's seed, not the recipe's, determines the next samples, unless load_rng is false.

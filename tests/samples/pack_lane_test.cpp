@@ -5,6 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
 #include <map>
 #include <set>
 
@@ -192,6 +194,31 @@ TEST(PackLanes, RefuseStatesOfATokenizerWithOtherContents) {
   folder.write("chat_template.jinja",
                "{% for m in messages %}<|im_start|>{{ m.role }}: {{ m.content }}<|im_end|>{% endfor %}");
   EXPECT_THAT(testing::error_of([&] { OwnLane(options)->restore(state); }), HasSubstr("data.tokenizer has changed"));
+}
+
+TEST(PackLanes, RefuseStatesOfOtherMappings) {
+  const testing::TemporaryFolder folder;
+  std::filesystem::copy(testing::drawn_data(), folder.path(), std::filesystem::copy_options::recursive);
+  const std::string file = folder.path() + "/.nv-meta/dataset.yaml";
+  const auto write = [&](const std::string& text) { std::ofstream(file) << "__module__: megatron.energon\n" << text; };
+  const auto options = [&](const std::string& caption) {
+    LaneSetOptions all = drawn({});
+    all.data.path = folder.path();
+    all.data.fields.caption = caption;
+    return all;
+  };
+  write("__class__: CaptioningSample\nfield_map: {image: png, caption: 'json[task]'}\n");
+  const std::string state = OwnLane(options(""))->save(), by_recipe = OwnLane(options("json[task]"))->save();
+  OwnLane(options(""))->restore(state);
+  write("__class__: CaptioningSample\nfield_map: {image: png, caption: 'json[task],txt'}\n");
+  EXPECT_THAT(testing::error_of([&] { OwnLane(options(""))->restore(state); }),
+              HasSubstr("the mapping in '" + file +
+                        "' has changed since the state was saved: CaptioningSample (image: png, caption: json[task]) "
+                        "then, CaptioningSample (image: png, caption: json[task],txt) now"));
+  OwnLane(options("json[task]"))->restore(by_recipe);  // which does not use dataset.yaml's
+  write("__class__: CrudeWebdataset\npart_filter: [json]\n");
+  EXPECT_THAT(testing::error_of([&] { OwnLane(options("json[task]"))->restore(by_recipe); }),
+              HasSubstr("that of data.fields then, that of data.fields, only the parts json now"));
 }
 
 TEST(PackLanes, RefuseDamagedStates) {

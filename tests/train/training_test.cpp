@@ -12,6 +12,7 @@
 #include <set>
 #include <sstream>
 
+#include "data/sample_batches.h"
 #include "dist/world.h"
 #include "optim/optimizer_memory.h"
 #include "run/evaluation.h"
@@ -50,6 +51,24 @@ TEST(BalancedTraining, EqualsOneProcess) {
     SCOPED_TRACE(name.str());
     expect_same(train(layout, {.balance_replicas = replicas}), alone());
   }
+}
+
+// One rank is asked to stop during its second of many iterations: all ranks leave after it.
+TEST(Evaluation, IsLeftByAllRanksIfOneIsAskedToStop) {
+  const Layout layout = {.images = {.dp = 2}, .language = {.tp = 2, .dp = 2}};
+  const Topology topology = topology_of(layout);
+  const auto evaluate = [&](Training& training, World& world) {
+    const auto samples = testing::mock(mixed_data())(layout.provider(), topology);
+    const SampleBatches data(*samples, media_tokens(layout.provider(), topology));
+    int calls = 0;
+    const EvaluationReport report = training.evaluate(data, 1000, std::nullopt, [&] {
+      return ++calls == 2 && world.rank() == 3 ? StopReason::SigTerm : StopReason::None;
+    });
+    EXPECT_EQ(calls, 2);
+    EXPECT_EQ(report.stop, StopReason::SigTerm);
+    EXPECT_FALSE(report.is_complete);
+  };
+  train(layout, {.steps = 1, .end = evaluate});
 }
 
 class Trainings : public ::testing::TestWithParam<Layout> {};

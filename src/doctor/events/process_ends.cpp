@@ -12,8 +12,9 @@ constexpr std::uint64_t kLinesBetween = 5;
 
 struct End {
   const char* pattern;
-  bool first = false;  // the launcher says that this one ended first
-  int code = 0;        // where it tells none
+  bool first = false;         // the launcher says that this one ended first
+  int code = 0;               // where it tells none
+  bool has_raw_kill = false;  // the launcher writes SIGKILL as 9, without 128
 };
 
 // The first that matches counts. What DeepSpeed and others quote before "exits with" is the command of the last process
@@ -84,8 +85,8 @@ constexpr End kEnds[] = {
     {"erminated with exit code %c"},
     {"exit with status code %c"},
     {"xited with status%~%c"},
-    {"# Ended (code %c"},  // Kaldi, ESPnet
-    {"EXIT CODE: %c"},
+    {"# Ended (code %c"},               // Kaldi, ESPnet
+    {"EXIT CODE: %c", false, 0, true},  // MPICH
     {"xit code%~%c"},
     {"xit Code%~%c"},
     {"xitCode%~%c"},
@@ -129,6 +130,7 @@ std::optional<WorkerExit> ProcessEnds::feed(std::string_view body, std::uint64_t
   for (const End& end : kEnds)
     if (match_inside(end.pattern, body, caught)) {
       WorkerExit exit = exit_of(caught, end.first, end.code);
+      if (end.has_raw_kill && exit.code == SIGKILL) exit.code = -SIGKILL;
       if (named_ && exit.ranks.empty()) {
         exit.ranks = named_->ranks;
         exit.host = named_->host;

@@ -18,7 +18,6 @@ int signal_by_name(std::string_view name) {
 }
 
 std::optional<int> signal_of_code(int code) {
-  if (code == 9) return SIGKILL;  // as Slurm's accounting tells it
   if (code < 0) return -code;
   if (code > 128 && code < 160) return code - 128;
   if (code > 256 && code < 288) return code - 256;  // PBS
