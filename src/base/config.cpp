@@ -15,8 +15,10 @@
 #include <map>
 #include <set>
 
+#include "base/files.h"
 #include "base/key_guess.h"
 #include "base/problem_list.h"
+#include "base/small_file.h"
 #include "base/strings.h"
 
 namespace braid {
@@ -243,6 +245,7 @@ std::string read_config(const std::string& path, const std::string& fix) {
     throw ConfigError({fmt::format("cannot read '{}': {}", path, why), "", fix});
   };
   constexpr std::size_t kLongest = 4 << 20;
+  if (path != "-" && !is_own_descriptor(path)) return read_small_file(path, kLongest, fix);
   // Standard input may be a socket, which cannot be opened by its name.
   const bool is_input = path == "-" || path == "/dev/stdin";
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(

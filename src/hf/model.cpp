@@ -3,11 +3,10 @@
 #include <nlohmann/json.hpp>
 
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <optional>
 
+#include "base/small_file.h"
 #include "ckpt/tensor_io.h"
 #include "hf/json.h"
 #include "hf/nemotron_h.h"
@@ -27,15 +26,8 @@ const char* const kOriginalConfigFile = "hf_config.json";
 constexpr std::uintmax_t kMostTextBytes = 16 << 20;
 
 std::string read_text(const fs::path& path, const std::string& fix) {
-  std::error_code ignored;
-  std::ifstream file(path);
-  if (!fs::is_regular_file(path, ignored))
-    throw ConfigError({fmt::format("there is no file '{}'", path.string()), "", fix});
-  if (!file) throw ConfigError({fmt::format("cannot read '{}'", path.string()), "", "check its permissions"});
-  if (const std::uintmax_t bytes = fs::file_size(path); bytes > kMostTextBytes)
-    throw ConfigError({fmt::format("{} bytes are too many for a configuration", bytes), path.string(),
-                       fmt::format("the limit is {} bytes", kMostTextBytes)});
-  return {std::istreambuf_iterator<char>(file), {}};
+  if (auto text = find_small_file(path, kMostTextBytes)) return *std::move(text);
+  throw ConfigError({fmt::format("there is no file '{}'", path.string()), "", fix});
 }
 
 void require_folder(const std::string& path) {

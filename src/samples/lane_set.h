@@ -1,12 +1,12 @@
 // A data set as all readers of a process share it, and the lanes that one reader follows.
 #pragma once
 
-#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "base/small_file.h"
 #include "samples/pack_lane.h"
 #include "samples/vision_input.h"
 
@@ -23,10 +23,8 @@ struct LaneSetOptions {
   std::vector<MediaToken> media{};      // of all encoders, in the topology's order
   std::optional<VisionInput> vision{};  // none: samples with pictures are refused
   std::shared_ptr<BadSamples> bad{};    // of the run; none: the set counts its own, and names none
-  // Pauses between attempts to read a file after an error of the system; the run ends if the last attempt fails. Their
-  // sum is far below the time in which a rank must make progress.
-  std::vector<std::chrono::milliseconds> read_pauses = {std::chrono::milliseconds(100), std::chrono::seconds(1),
-                                                        std::chrono::seconds(4), std::chrono::seconds(10)};
+  // Between attempts to read a shard after an error of the system; the run ends if the last attempt fails.
+  ReadPauses read_pauses = usual_read_pauses();
 };
 
 OrderConfig order_of(const LaneSetOptions& options);

@@ -10,8 +10,8 @@
 
 #include "base/error.h"
 #include "base/json_error.h"
+#include "base/small_file.h"
 #include "base/strings.h"
-#include "shards/input_file.h"
 
 namespace braid {
 namespace {
@@ -106,17 +106,10 @@ Json parse_json(std::string_view text, const std::string& name) {
 }
 
 Json read_document(const std::string& path) {
-  std::error_code ignored;
-  if (!std::filesystem::exists(path, ignored))
+  const auto text = find_small_file(path, kMaxBytes);
+  if (!text)
     throw ConfigError({fmt::format("'{}' does not exist", path), "", "check the path, or run `braid data prepare`"});
-  const InputFile file(path);
-  if (file.size() > kMaxBytes)
-    throw ConfigError({fmt::format("the file has {}, more than the {} allowed",
-                                   readable_bytes(static_cast<std::int64_t>(file.size())),
-                                   readable_bytes(static_cast<std::int64_t>(kMaxBytes))),
-                       path, "check the path"});
-  const std::string text = file.read(0, file.size());
-  return path.ends_with(".json") ? parse_json(text, path) : parse_yaml(text, path);
+  return path.ends_with(".json") ? parse_json(*text, path) : parse_yaml(*text, path);
 }
 
 }  // namespace braid

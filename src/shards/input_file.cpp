@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/small_file.h"
 
 namespace braid {
 
@@ -17,7 +18,7 @@ InputFile::InputFile(std::string path) : path_(std::move(path)) {
   // A pipe could block open() or never end.
   fd_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd_ < 0) {
-    const bool is_lasting = errno == ENOENT || errno == ENOTDIR || errno == EACCES || errno == ELOOP || errno == ENXIO;
+    const bool is_lasting = is_lasting_error(errno);
     const std::string what = fmt::format("cannot read '{}': {}", path_, std::strerror(errno));
     if (is_lasting) throw ReadError(what);
     throw SystemReadError(what);

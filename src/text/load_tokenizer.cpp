@@ -1,11 +1,12 @@
 #include <nlohmann/json.hpp>
 
 #include <filesystem>
-#include <fstream>
+#include <optional>
 #include <span>
 
 #include "base/crc32c.h"
 #include "base/error.h"
+#include "base/small_file.h"
 #include "text/hf_codec.h"
 #include "text/json_place.h"
 #include "text/sentencepiece_codec.h"
@@ -21,16 +22,10 @@ constexpr std::int64_t kLargestId = 1 << 30;
 constexpr std::uintmax_t kLargestFile = 512 << 20;  // the largest known tokenizer.json has 33 MB
 
 std::string read_whole(const fs::path& path) {
-  std::error_code error;
-  const std::uintmax_t size = fs::file_size(path, error);
-  if (!error && size > kLargestFile)
-    throw DataError(fmt::format("{} has {} bytes, more than any tokenizer", path.string(), size));
-  std::ifstream file(path, std::ios::binary);
-  if (!file) throw ConfigError({"the file cannot be opened", path.string(), "check its name and permissions"});
-  std::string bytes{std::istreambuf_iterator<char>(file), {}};
-  if (file.bad()) throw DataError(fmt::format("{} cannot be read", path.string()));
-  return bytes;
+  return read_small_file(path, kLargestFile, "check its name and permissions");
 }
+
+std::optional<std::string> find_whole(const fs::path& path) { return find_small_file(path, kLargestFile); }
 
 // "bos_token": "<s>", or {"content": "<s>", ...}.
 std::optional<std::string> read_token(const JsonPlace& place) {
@@ -55,16 +50,17 @@ void read_templates(const JsonPlace& place, TokenizerSettings& settings) {
 
 // These files take precedence over tokenizer_config.json.
 void read_template_files(const fs::path& folder, TokenizerSettings& settings) {
-  const fs::path file = folder / "chat_template.jinja", for_tools = folder / "additional_chat_templates/tool_use.jinja";
-  if (!fs::exists(file)) return;
-  settings.chat_template = read_whole(file);
-  settings.tool_template = fs::exists(for_tools) ? std::optional(read_whole(for_tools)) : std::nullopt;
+  auto usual = find_whole(folder / "chat_template.jinja");
+  if (!usual) return;
+  settings.chat_template = *std::move(usual);
+  settings.tool_template = find_whole(folder / "additional_chat_templates/tool_use.jinja");
 }
 
 // "eos_token_id": 2, or [2, 11].
 std::vector<int> read_stop_ids(const fs::path& path) {
-  if (!fs::exists(path)) return {};
-  const nlohmann::json json = parse_json_file(read_whole(path), path.string());
+  const auto bytes = find_whole(path);
+  if (!bytes) return {};
+  const nlohmann::json json = parse_json_file(*bytes, path.string());
   const JsonPlace place = JsonPlace(json, path.string())["eos_token_id"];
   std::vector<int> ids;
   const auto add = [&](const JsonPlace& id) { ids.push_back(static_cast<int>(id.integer(0, kLargestId))); };
@@ -88,9 +84,9 @@ TokenizerSettings read_settings(const std::optional<JsonPlace>& config, const fs
 }
 
 fs::path tokenizer_file(const fs::path& path) {
-  if (!fs::is_directory(path)) return path;
+  if (kind_of_file(path) != FileKind::Folder) return path;
   for (const char* name : {"tokenizer.json", "tokenizer.model"})
-    if (fs::exists(path / name)) return path / name;
+    if (kind_of_file(path / name) != FileKind::None) return path / name;
   throw ConfigError(
       {"the folder has no tokenizer", path.string(), "it should contain tokenizer.json or tokenizer.model"});
 }
@@ -112,21 +108,20 @@ Tokenizer load_tokenizer(const std::string& path) {
   const fs::path folder = file.parent_path(), config_file = folder / "tokenizer_config.json";
   const std::string bytes = read_whole(file);
   const std::string name = file.string();
-  std::string config_bytes;
+  const auto config_bytes = find_whole(config_file);
   nlohmann::json json;
   std::optional<JsonPlace> config;
-  if (fs::exists(config_file)) {
-    config_bytes = read_whole(config_file);
-    json = parse_json_file(config_bytes, config_file.string());
+  if (config_bytes) {
+    json = parse_json_file(*config_bytes, config_file.string());
     config.emplace(json, config_file.string());
   }
   auto codec =
       file.extension() == ".model" ? read_sentencepiece_codec(bytes, name) : read_hf_codec(bytes, name, config);
   TokenizerSettings settings = read_settings(config, folder);
   if (!config && file.extension() == ".model" && codec->find(kSentencePieceEnd)) settings.eos = kSentencePieceEnd;
-  std::string fingerprint =
-      fingerprint_of({bytes, config_bytes, settings.chat_template.value_or("") + settings.tool_template.value_or(""),
-                      fmt::format("{}", fmt::join(settings.stop_ids, " "))});
+  std::string fingerprint = fingerprint_of({bytes, config_bytes.value_or(""),
+                                            settings.chat_template.value_or("") + settings.tool_template.value_or(""),
+                                            fmt::format("{}", fmt::join(settings.stop_ids, " "))});
   return Tokenizer(std::move(codec), std::move(settings), name, std::move(fingerprint));
 }
 

@@ -166,5 +166,32 @@ TEST_F(ReadErrors, EndTheRunOrChangeNothing) {
   EXPECT_LT(ended, trials);
 }
 
+// Files that are read once, at the start. A server that fails for a moment costs nothing; one that stays away ends the
+// run.
+TEST_F(ReadErrors, OfSmallFilesAreTriedAgainAndNamed) {
+  const Trial first = {.layout = 0, .packs = false, .resumes = false, .rank = 1, .error = EIO};
+  const auto expected = undisturbed(first);
+  const auto disturbed = [&](const char* file, const char* call, int error, const char* count) {
+    return train(first, {},
+                 {{"LD_PRELOAD", testing::built_program("libfailing_reads.so")},
+                  {"BRAID_FAIL_RANK", "1"},
+                  {"BRAID_FAIL_PATH", file},
+                  {"BRAID_FAIL_CALL", call},
+                  {"BRAID_FAIL_ERRNO", std::to_string(error)},
+                  {"BRAID_FAIL_FROM", "0"},
+                  {"BRAID_FAIL_COUNT", count}});
+  };
+  for (const char* file : {"tokenizer.json", "tokenizer_config.json", "dataset.yaml"})
+    for (const char* call : {"open", "read"}) {
+      const Finished run = disturbed(file, call, *call == 'o' ? EMFILE : ESTALE, "1");
+      EXPECT_EQ(run.exit_code, 0) << file << run.err;
+      EXPECT_EQ(losses(), expected) << file;
+    }
+  const Finished run = disturbed("tokenizer.json", "read", EIO, "1000000");
+  EXPECT_NE(run.exit_code, 0);
+  EXPECT_THAT(run.err, ::testing::HasSubstr("cannot read '" + set() +
+                                            "/tokenizer/tokenizer.json': Input/output error (tried 5 times)"));
+}
+
 }  // namespace
 }  // namespace braid

@@ -95,7 +95,8 @@ TEST(Tokenizer, FindsTokensByTheirText) {
 
 TEST(Tokenizer, AFolderWithoutOneIsRefused) {
   EXPECT_THAT(error_of([] { load_tokenizer("/"); }), HasSubstr("tokenizer.json or tokenizer.model"));
-  EXPECT_THAT(error_of([] { load_tokenizer("/no/such/file"); }), HasSubstr("cannot be opened"));
+  EXPECT_THAT(error_of([] { load_tokenizer("/no/such/file"); }),
+              HasSubstr("cannot read '/no/such/file': No such file"));
 }
 
 struct BadFile {

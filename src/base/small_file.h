@@ -1,0 +1,35 @@
+// Reads files that fit into memory as a whole: configurations, tokenizers. Every error has the file's name and the
+// system's reason.
+//
+// What the system fails (EIO, ESTALE, EMFILE …) is tried again after a pause: network file systems return such errors
+// while a server restarts.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace braid {
+
+using ReadPauses = std::vector<std::chrono::milliseconds>;
+
+// Between attempts to read a file. Their sum is far below the time in which a rank must make progress.
+ReadPauses usual_read_pauses();
+
+// Whether an error of open() or stat() stays, such as that of a missing file or permission.
+bool is_lasting_error(int error);
+
+enum class FileKind { None, Folder, Other };
+// DataError if the system still fails after the last pause; None also if it may not be seen.
+FileKind kind_of_file(const std::string& path, const ReadPauses& pauses = usual_read_pauses());
+
+// Nothing if the file does not exist. ConfigError if it may not be read, is not a regular file, or has more bytes;
+// DataError if the system still fails after the last pause.
+std::optional<std::string> find_small_file(const std::string& path, std::uintmax_t most_bytes,
+                                           const ReadPauses& pauses = usual_read_pauses());
+// The same, but ConfigError, with the fix, if the file does not exist.
+std::string read_small_file(const std::string& path, std::uintmax_t most_bytes, const std::string& fix);
+
+}  // namespace braid
