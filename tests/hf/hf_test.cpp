@@ -326,7 +326,7 @@ TEST(HfModel, AHostileConfigIsRefused) {
   };
   const std::string deep = std::string(150000, '[') + std::string(150000, ']');
   EXPECT_THAT(error_with(R"({"model_type":"nemotron_h","hidden_size":)" + deep + "}"), HasSubstr("32 deep"));
-  EXPECT_THAT(error_with(std::string(17 << 20, ' ')), HasSubstr("17825792 bytes are too many"));
+  EXPECT_THAT(error_with(std::string(17 << 20, ' ')), HasSubstr("more than the 16.00 MiB allowed"));
   EXPECT_THAT(error_with(R"({"model_type": ")" + std::string(1000, 'x') + R"("})"), HasSubstr("characters)"));
 }
 
