@@ -40,8 +40,9 @@ std::string reopenable(const std::string& path, const std::string& text) {
 
 bool is_own_descriptor(const std::string& path) {
   std::error_code ignored;
-  return !fs::is_regular_file(path, ignored) || path.starts_with("/dev/fd/") || path.starts_with("/dev/std") ||
-         path.starts_with("/proc/");
+  const fs::file_status status = fs::status(path, ignored);
+  return (fs::exists(status) && !fs::is_regular_file(status)) || path.starts_with("/dev/fd/") ||
+         path.starts_with("/dev/std") || path.starts_with("/proc/");
 }
 
 std::string without_end_slash(std::string path) {

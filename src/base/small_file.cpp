@@ -52,7 +52,7 @@ auto with_pauses(const std::string& path, const ReadPauses& pauses, const Attemp
     auto result = attempt(error);
     if (error == 0) return result;
     if (i == pauses.size())
-      throw DataError(fmt::format("{} (tried {} times); its file system is at fault, not its contents",
+      throw DataError(fmt::format("{} (tried {} times); the system failed, and the file itself may be intact",
                                   failure(path, error), pauses.size() + 1));
     std::this_thread::sleep_for(pauses[i]);
   }
@@ -74,7 +74,9 @@ FileKind kind_of_file(const std::string& path, const ReadPauses& pauses) {
   return with_pauses(path, pauses, [&](int& error) {
     struct stat info {};
     if (::stat(path.c_str(), &info) == 0) return S_ISDIR(info.st_mode) ? FileKind::Folder : FileKind::Other;
-    error = is_lasting_error(errno) ? 0 : errno;
+    if (errno == ENOENT || errno == ENOTDIR) return FileKind::None;
+    if (is_lasting_error(errno)) throw ConfigError({failure(path, errno), "", "check its name and permissions"});
+    error = errno;
     return FileKind::None;
   });
 }

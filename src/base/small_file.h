@@ -1,8 +1,8 @@
 // Reads files that fit into memory as a whole: configurations, tokenizers. Every error has the file's name and the
 // system's reason.
 //
-// What the system fails (EIO, ESTALE, EMFILE …) is tried again after a pause: network file systems return such errors
-// while a server restarts.
+// A read that fails with a system error (EIO, ESTALE, EMFILE …) is repeated after a pause: network file systems return
+// such errors while a server restarts.
 #pragma once
 
 #include <chrono>
@@ -15,14 +15,15 @@ namespace braid {
 
 using ReadPauses = std::vector<std::chrono::milliseconds>;
 
-// Between attempts to read a file. Their sum is far below the time in which a rank must make progress.
+// The pauses between attempts to read a file. Their sum is far below the time in which a rank must make progress.
 ReadPauses usual_read_pauses();
 
-// Whether an error of open() or stat() stays, such as that of a missing file or permission.
+// Whether repeating open() or stat() cannot help: the file is missing, or access is denied.
 bool is_lasting_error(int error);
 
 enum class FileKind { None, Folder, Other };
-// DataError if the system still fails after the last pause; None also if it may not be seen.
+// None if nothing has this name. ConfigError if access is denied; DataError if the system still fails after the last
+// pause.
 FileKind kind_of_file(const std::string& path, const ReadPauses& pauses = usual_read_pauses());
 
 // Nothing if the file does not exist. ConfigError if it may not be read, is not a regular file, or has more bytes;

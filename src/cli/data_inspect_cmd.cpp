@@ -4,6 +4,8 @@
 
 #include <limits>
 #include <memory>
+#include <set>
+#include <string>
 
 #include "base/clean_text.h"
 #include "base/error.h"
@@ -99,7 +101,11 @@ void inspect(const InspectCommand& command, const std::vector<std::string>& flag
     for (const std::string& warning : warnings) fmt::print(stderr, "braid: WARNING: {}\n", visible_text(warning));
   };
   if (sequences) warn(sequences->warnings());
-  for (const Leaf& leaf : blend->leaves) warn(exclude_warnings(leaf.data.path, leaf.data.unknown_excludes));
+  std::set<std::string> excludes;  // a blend may name a data set twice
+  for (const Leaf& leaf : blend->leaves)
+    for (std::string& warning : exclude_warnings(leaf.data.path, leaf.data.unknown_excludes))
+      excludes.insert(std::move(warning));
+  warn({excludes.begin(), excludes.end()});
   SurveySources sources = {.blend = *blend,
                            .reader = reader,
                            .sequences = sequences ? &*sequences : nullptr,

@@ -44,12 +44,12 @@ std::string next_in_words(const Recipe& recipe, const std::optional<RunProgress>
                                         : fmt::format("saving to '{}'", save);
   if (!progress)
     return fmt::format("finishing the current iteration{}, then {}",
-                       evaluates(recipe.train) ? ", or leaving the evaluation" : "", ends);
+                       evaluates(recipe.train) ? ", or ending the evaluation early" : "", ends);
   const bool is_last = progress->iteration >= progress->iterations;
   if (progress->evaluates && is_last && !save.empty())
-    return fmt::format("leaving the evaluation; the last iteration is saved in '{}'", save);
+    return fmt::format("ending the evaluation early; the last iteration is saved in '{}'", save);
   if (progress->evaluates)
-    return fmt::format("leaving the evaluation of iteration {}, then {}", progress->iteration, ends);
+    return fmt::format("ending the evaluation of iteration {} early, then {}", progress->iteration, ends);
   if (is_last) return "the last iteration is done, " + ends;
   return fmt::format("finishing iteration {}, then {}", progress->iteration + 1, ends);
 }

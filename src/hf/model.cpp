@@ -26,8 +26,7 @@ const char* const kOriginalConfigFile = "hf_config.json";
 constexpr std::uintmax_t kMostTextBytes = 16 << 20;
 
 std::string read_text(const fs::path& path, const std::string& fix) {
-  if (auto text = find_small_file(path, kMostTextBytes)) return *std::move(text);
-  throw ConfigError({fmt::format("there is no file '{}'", path.string()), "", fix});
+  return read_small_file(path, kMostTextBytes, fix);
 }
 
 void require_folder(const std::string& path) {

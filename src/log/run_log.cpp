@@ -278,7 +278,12 @@ void RunLog::begin_evaluation() {
   if (!progress_) return;
   progress_->evaluates = true;
   print_(to_control_line(*progress_));
-  last_shown_.reset();  // the next iteration is shown at once
+}
+
+void RunLog::end_evaluation() {
+  if (!progress_) return;
+  progress_->evaluates = false;
+  print_(to_control_line(*progress_));
 }
 
 void RunLog::add_evaluation(const EvaluationRecord& record, const Moment& now) {

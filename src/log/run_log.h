@@ -87,19 +87,21 @@ class RunLog {
   void add(const StepRecord& step, const Moment& now);
 
   void begin_evaluation();
+  void end_evaluation();
   void add_evaluation(const EvaluationRecord& record, const Moment& now);
 
-  // Call after an evaluation or a save: as in Megatron, the time since the last iteration is part of no iteration.
+  // Call after an evaluation or a save: excludes the time since the last iteration from all iteration times, as
+  // Megatron does.
   void leave_out_time_until(const Moment& now);
 
-  // Ends the log interval, if it has iterations: the last iteration was not known to be the last.
+  // Prints the line of an interval that ends early: the evaluation after its last iteration was asked to stop.
   void close_interval(const Moment& now);
 
   // The values are means over the interval that has just been closed.
   void add_phases(const std::vector<ModulePhases>& phases);
   void add_memory(const MemoryUse& fullest_rank);
 
-  // Prints the summary of all steps; `ended_by` is text_of() a StopReason. Damaged samples are those of all ranks.
+  // Prints the summary of all steps; `ended_by` is text_of() a StopReason. `samples` counts those of all ranks.
   void finish(const std::string& ended_by, const UnusableSamples& samples = {});
 
   bool lost_output() const { return lost_output_; }  // a file was given up

@@ -58,7 +58,10 @@ void add_start(LogContents& run, LogContents&& start) {
     if (std::ranges::find(run.failures, failure) == run.failures.end()) run.failures.push_back(std::move(failure));
   take_if_known(run.iterations, std::move(start.iterations));
   take_if_known(run.ranks, std::move(start.ranks));
-  take_if_known(run.unusable, std::move(start.unusable));
+  take_if_known(run.unusable.damaged, std::move(start.unusable.damaged));
+  take_if_known(run.unusable.too_long, std::move(start.unusable.too_long));
+  take_if_known(run.unusable.cut, std::move(start.unusable.cut));
+  take_if_known(run.unusable.without_targets, std::move(start.unusable.without_targets));
   take_if_known(run.layout, std::move(start.layout));
   run.skipped += start.skipped;
   run.nans += start.nans;

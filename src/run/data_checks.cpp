@@ -159,8 +159,10 @@ class DataCheck {
         Conversation conversation = read_conversation(sample, blend->leaves[ref->leaf].spec, options_.data.fields);
         if (!conversation.pictures.empty() && pictured++ == 0) first_pictured = name();
         TokenSequence tokens = sequences_->encode(std::move(conversation));
-        if (std::ssize(tokens.ids) > sequences_->capacity()) ++too_long;
-        if (sequences_->fit(tokens) == SequenceUse::PredictsNothing) ++without_targets;
+        const bool is_long = std::ssize(tokens.ids) > sequences_->capacity();
+        const bool predicts = sequences_->fit(tokens) != SequenceUse::PredictsNothing;
+        if (!predicts) ++without_targets;
+        if (is_long && predicts) ++too_long;
       } catch (const DataError& e) {
         if (refused++ == 0) first_refused = fmt::format("{}: {}", name(), e.what());
       }

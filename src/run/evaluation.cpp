@@ -42,10 +42,14 @@ int logging_rank(const Topology& topology) {
 namespace {
 
 EvaluationRecord record_of(const EvaluationReport& report, const RunPosition& position) {
+  if (report.num_tokens == 0)  // a loss of 0 would look perfect
+    throw DataError(
+        "the evaluation has no loss: its samples have no token to predict; check data.valid_split with `braid data "
+        "inspect`, or train without evaluations: train.eval_iterations=0");
   return {.iteration = position.iteration,
           .consumed_samples = position.consumed_samples,
           .lm_loss = report.loss,
-          .right_tokens = report.right_tokens / std::max(report.num_tokens, 1.0),
+          .right_tokens = report.right_tokens / report.num_tokens,
           .right_answers = report.right_answers / std::max(report.answers, 1.0)};
 }
 
@@ -77,7 +81,7 @@ CheckpointEvaluation evaluate_checkpoint(const Recipe& recipe, const Topology& t
   const auto source = make_batch_source(recipe, topology, seed, DataUse::Evaluation, bad);
   const EvaluationReport report = training.evaluate(
       *source, recipe.train.eval_iterations, wants_answers ? std::optional(logging_rank(topology)) : std::nullopt);
-  const std::set<SampleId> damaged = damaged_on_all_ranks(*bad, world);
+  const std::set<SampleId> damaged = wants_answers ? damaged_on_all_ranks(*bad, world) : std::set<SampleId>();
   CheckpointEvaluation result = {.record = record_of(report, loaded->position),
                                  .samples = unusable_samples(*bad, topology, world)};
   if (wants_answers && world.rank() == logging_rank(topology)) {

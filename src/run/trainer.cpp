@@ -253,7 +253,7 @@ class Run {
 
   void say_not_evaluated(StopReason reason) {
     say(fmt::format("iteration {} is not evaluated: {}{}", position_.iteration, text_of(reason, recipe_.stop),
-                    saver_ ? "; `braid eval` evaluates its checkpoint" : ""));
+                    saver_ ? "; `braid eval` can evaluate its checkpoint" : ""));
   }
 
   // Returns the reason to stop that came up meanwhile, if any.
@@ -266,11 +266,13 @@ class Run {
     const auto scope = world_.progress().phase("evaluation");
     const auto purpose = world_.meter().purpose(kForEvaluation);
     if (log_) log_->begin_evaluation();
+    // exit_interval is planned: it does not end an evaluation.
     const StopConfig limits = {.exit_duration_in_mins = recipe_.stop.exit_duration_in_mins};
     const auto wanted = [&] { return context_.stop.wanted(limits, position_.iteration); };
     const auto [record, stop] = braid::evaluate(recipe_, topology_, training_, seed_, position_, bad_, wanted);
     if (log_ && record) log_->add_evaluation(*record, Moment::now());
     if (log_) log_->leave_out_time_until(Moment::now());
+    if (log_ && stop == StopReason::None) log_->end_evaluation();
     if (!record) say_not_evaluated(stop);
     if (stop != StopReason::None && since_interval_ > 0) {
       if (log_) log_->close_interval(Moment::now());

@@ -383,6 +383,10 @@ TEST_F(DataStart, StepsWithNothingToPredictHaveNoLoss) {
   EXPECT_THAT(run.out, ::testing::ContainsRegex("\nlm loss +none -> none\n"));
   EXPECT_EQ(count(testing::read_file(metrics), "\"lm_loss\":null"), 3);
   EXPECT_THAT(braid({"report", metrics}).out, ::testing::ContainsRegex("\nskipped, nan +0, 0\n"));
+  const Finished evaluated = braid(with_data({"train", "--data-path", in_folder("dark"), "--data.valid_split", "train",
+                                              "--train.eval_interval", "1", "--train.eval_iterations", "1"}));
+  EXPECT_EQ(evaluated.exit_code, 1);
+  EXPECT_THAT(evaluated.err, HasSubstr("the evaluation has no loss: its samples have no token to predict"));
 }
 
 TEST_F(DataStart, AFailedEvaluationCostsNoCheckpoint) {

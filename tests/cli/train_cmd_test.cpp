@@ -165,7 +165,8 @@ TEST(TrainCommand, ASignalEndsAnEvaluation) {
            " --train.eval_interval 2 --train.eval_iterations 1000000 --save " + save + " --metrics-file " + metrics +
            " & until grep -q '\"iteration\":2' " + metrics + "; do sleep 0.1; done; sleep 1; kill -TERM $!; wait $!"});
   EXPECT_EQ(run.exit_code, 0) << run.err;
-  EXPECT_THAT(run.err, HasSubstr("braid: SIGTERM: leaving the evaluation of iteration 2, then saving to '" + save));
+  EXPECT_THAT(run.err,
+              HasSubstr("braid: SIGTERM: ending the evaluation of iteration 2 early, then saving to '" + save));
   EXPECT_THAT(run.out,
               AllOf(HasSubstr("iteration 2 is not evaluated: SIGTERM"), HasSubstr("iteration        2/       8"),
                     HasSubstr("saved iteration 2 "), ContainsRegex("run ended +SIGTERM")));
