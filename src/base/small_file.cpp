@@ -33,14 +33,18 @@ std::optional<std::string> try_to_read(const std::string& path, std::uintmax_t m
     throw ConfigError({fmt::format("the file has {}, more than the {} allowed", readable_bytes(info.st_size),
                                    readable_bytes(static_cast<std::int64_t>(most_bytes))),
                        path, "check the path"});
-  std::string bytes(static_cast<std::size_t>(info.st_size), '\0');
-  for (std::size_t done = 0; done < bytes.size();) {
+  const auto size = static_cast<std::size_t>(info.st_size);
+  std::string bytes(size + 1, '\0');  // room to notice that it has become longer
+  for (std::size_t done = 0;;) {
     const ssize_t got = ::pread(file.get(), bytes.data() + done, bytes.size() - done, static_cast<off_t>(done));
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return error = errno, std::nullopt;
-    if (got == 0) bytes.resize(done);  // it has become shorter
     done += static_cast<std::size_t>(got);
+    if (done > size || (got == 0 && done < size))
+      throw DataError(fmt::format("'{}' changed while it was read; start again when it is complete", path));
+    if (got == 0) break;
   }
+  bytes.resize(size);
   return bytes;
 }
 

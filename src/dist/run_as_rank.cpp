@@ -7,7 +7,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
+#include <cstdlib>
 #include <mutex>
 #include <optional>
 
@@ -146,6 +148,30 @@ milliseconds wait_for_store_host(const WorldSpec& spec, const DistConfig& config
   return std::max(wait_for_name(spec.store.host, wait), kLeast);
 }
 
+// While it exists, exit() ends the process before libtorch's statics are destroyed, which Gloo's threads use until the
+// end: a rank whose body, or a library, calls exit() would at times end by SIGABRT instead. Exit handlers run in
+// reverse order, so construct it after the first collective has constructed those statics.
+class ExitGuard {
+ public:
+  ExitGuard() {
+    static const int registered = on_exit(
+        [](int exit_code, void*) {
+          if (!active_) return;
+          std::fflush(nullptr);
+          _exit(exit_code);
+        },
+        nullptr);
+    BRAID_CHECK(registered == 0, "cannot register an exit handler");
+    active_ = true;
+  }
+  ~ExitGuard() { active_ = false; }
+  ExitGuard(const ExitGuard&) = delete;
+  ExitGuard& operator=(const ExitGuard&) = delete;
+
+ private:
+  inline static std::atomic<bool> active_ = false;
+};
+
 // What a rank's body runs in. Rank 0 serves whatever the launcher does not.
 class RankRuntime {
  public:
@@ -169,7 +195,8 @@ class RankRuntime {
     if (backend != "gloo") nccl = make_nccl_factory(store_, device.index(), kCollectiveTimeout);
     world_.emplace(spec_.rank, spec_.size, device, nccl ? nccl : gloo, progress_, gloo);
 
-    world_->everyone();
+    world_->everyone().barrier();
+    const ExitGuard exit_guard;
     body(*world_);
     // Ranks finish together: the board would otherwise count an early one as lost. Connections are closed while the
     // board still watches.

@@ -186,9 +186,9 @@ class DataCheck {
     };
     const bool drops = options_.data.over_long == "drop";
     if (too_long > 0)
-      found_.warnings.push_back(fmt::format(
-          "{} are longer than a sequence of {} tokens and will be {}", of_those(too_long), options_.sequence_length,
-          drops ? "left out; use a longer data.sequence_length, or data.over_long=truncate" : "cut"));
+      found_.warnings.push_back(fmt::format("{} are longer than a sequence of {} tokens and will be {}",
+                                            of_those(too_long), options_.sequence_length,
+                                            drops ? std::string("left out; ") + kAdviceOnLength : "cut"));
     if (without_targets > 0)
       found_.warnings.push_back(
           fmt::format("{} have nothing to predict and will be left out", of_those(without_targets)));

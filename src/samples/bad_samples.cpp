@@ -10,11 +10,10 @@ namespace {
 constexpr std::size_t kMostUnused = 100;     // names; keys may be made of data
 constexpr std::size_t kMostUnfit = 1 << 20;  // ids that are kept, of each kind
 
-const char* what_happens_to(Unfit kind) {
+std::string what_happens_to(Unfit kind) {
   switch (kind) {
     case Unfit::TooLong:
-      return "samples that are longer than a sequence are left out; use a longer data.sequence_length, or "
-             "data.over_long=truncate";
+      return std::string("samples that are longer than a sequence are left out; ") + kAdviceOnLength;
     case Unfit::Cut:
       return "samples that are longer than a sequence are cut";
     case Unfit::WithoutTargets:
@@ -93,8 +92,7 @@ std::string BadSamples::why_none_is_left() const {
   const std::int64_t too_long = of(Unfit::TooLong).count, without_targets = of(Unfit::WithoutTargets).count;
   if (too_long + without_targets == 0) return damaged.empty() ? "there are none; use fewer lanes" : damaged;
   return fmt::format("{} too long, {} with nothing to predict{}{}", too_long, without_targets,
-                     damaged.empty() ? "" : ", " + damaged,
-                     too_long > 0 ? "; use a longer data.sequence_length, or data.over_long=truncate" : "");
+                     damaged.empty() ? "" : ", " + damaged, too_long > 0 ? std::string("; ") + kAdviceOnLength : "");
 }
 
 std::set<SampleId> BadSamples::damaged() const {

@@ -22,6 +22,8 @@ SampleId id_of_sample(const Shard& shard, std::int64_t index);
 // Why a sample that is not damaged is left out, or not used as a whole.
 enum class Unfit { TooLong, Cut, WithoutTargets };
 
+inline constexpr const char* kAdviceOnLength = "use a longer data.sequence_length, or data.over_long=truncate";
+
 // All calls may come from several threads at once.
 class BadSamples {
  public:

@@ -193,8 +193,9 @@ std::vector<std::string> exclude_warnings(const std::string& path, const std::se
   for (const std::string& entry : unknown)
     if (names.size() < kMostNamed) names.push_back(in_quotes(entry));
   if (names.empty()) return {};
-  return {fmt::format("`exclude` in the splits of '{}' names no shard and no sample with: {}{}; correct or remove it",
-                      path, fmt::join(names, ", "), names.size() < unknown.size() ? ", ..." : "")};
+  return {fmt::format(
+      "`exclude` in the splits of '{}' has entries that match no shard and no sample: {}{}; correct or remove them",
+      path, fmt::join(names, ", "), names.size() < unknown.size() ? ", ..." : "")};
 }
 
 std::uint32_t DataSet::shard_of(std::int64_t sample) const {

@@ -319,7 +319,7 @@ TEST_F(DataStart, ExcludeEntriesWithoutAShardOrSampleAreWarnings) {
   testing::write_text(in_folder("excluding/.nv-meta/split.yaml"),
                       "split_parts: {train: ['train_{0000..0005}.tar'], val: [val_0006.tar]}\n"
                       "exclude: [train_0001, train_0002.tar/nobody]\n");
-  const char* warning = "names no shard and no sample with: 'train_0001', 'train_0002.tar/nobody'";
+  const char* warning = "has entries that match no shard and no sample: 'train_0001', 'train_0002.tar/nobody'";
   const Finished run = braid(with_data({"train", "--data-path", in_folder("excluding")}));
   EXPECT_EQ(run.exit_code, 0) << run.err;
   EXPECT_EQ(count(run.err, warning), 1) << run.err;

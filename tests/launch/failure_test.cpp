@@ -175,6 +175,15 @@ TEST(Failures, ThirtySeededTrials) {
   for (std::future<void>& lane : waiting) lane.get();
 }
 
+// With all statics destroyed and freed memory overwritten, Gloo's thread would end the rank by SIGABRT.
+TEST(Failures, AnExitWhileACollectiveIsUnderWay) {
+  try_failure({"exit", 1, 200}, "exit-" + std::to_string(getpid()),
+              {{"LD_PRELOAD", built_program("libpausing.so")},
+               {"ASAN_OPTIONS", "verify_asan_link_order=0"},
+               {"BRAID_PAUSE_EXIT", "1"},
+               {"MALLOC_PERTURB_", "165"}});
+}
+
 TEST(Failures, AbortLibtorchErrorsAndAHangOutsideCollectives) {
   auto hang = std::async(std::launch::async, [] { try_failure({"spin", 2, 200}, "spin-" + std::to_string(getpid())); });
   try_failure({"aten", 3, 200}, "aten-" + std::to_string(getpid()));

@@ -219,7 +219,8 @@ TEST_F(DataSets, ExcludeEntriesWithoutAShardOrSampleAreFound) {
   EXPECT_THAT(open_data_set(a_, "val").unknown_excludes,
               ElementsAre("./a_1.tar", "a1", "a_1.tar/none", "b_0.tar", "b_1.tar"));
   EXPECT_THAT(exclude_warnings("set", train.unknown_excludes),
-              ElementsAre(HasSubstr("of 'set' names no shard and no sample with: './a_1.tar', 'a1', 'a_0.tar/none'")));
+              ElementsAre(HasSubstr(
+                  "of 'set' has entries that match no shard and no sample: './a_1.tar', 'a1', 'a_0.tar/none'")));
   EXPECT_THAT(exclude_warnings("set", {}), ::testing::IsEmpty());
 }
 

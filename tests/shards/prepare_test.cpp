@@ -235,7 +235,7 @@ TEST_F(Prepare, NewSplitsKeepWhatIsExcluded) {
   EXPECT_EQ(cut.splits[1].samples, 3);
   EXPECT_EQ(cut.excluded_shards, 1);
   EXPECT_EQ(cut.excluded_samples, 1);
-  EXPECT_THAT(cut.warnings, ElementsAre(HasSubstr("names no shard and no sample with: 's_9.tar'")));
+  EXPECT_THAT(cut.warnings, ElementsAre(HasSubstr("has entries that match no shard and no sample: 's_9.tar'")));
   EXPECT_THAT(cut.unused_shards, ElementsAre());
   const DataSet train = open_data_set(root(), "train"), val = open_data_set(root(), "val");
   EXPECT_EQ(train.samples(), 5);  // two of the three shards that are not excluded

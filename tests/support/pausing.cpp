@@ -1,6 +1,7 @@
 // Preloaded into ranks, it makes rare event orders common: short pauses, drawn from a seed, where a transport writes or
 // waits for events, and a longer pause before the monitor thread of one rank, or of all, receives news.
-//   LD_PRELOAD=libpausing.so BRAID_PAUSE_SEED=7 [BRAID_PAUSE_MONITOR_OF=1|all] PROGRAM
+//   LD_PRELOAD=libpausing.so BRAID_PAUSE_SEED=7 [BRAID_PAUSE_MONITOR_OF=1|all] [BRAID_PAUSE_EXIT=1] PROGRAM
+// BRAID_PAUSE_EXIT holds what a transport writes during exit() until the destructors of all statics have run.
 #include <dlfcn.h>
 #include <poll.h>
 #include <pthread.h>
@@ -48,6 +49,25 @@ void pause_sometimes() {
   if (x % 4 == 0) pause_us((x >> 8) % kLongest_us);
 }
 
+std::atomic<bool> exits = false, destroyed = false;
+
+void hold_during_exit() {
+  static const bool wanted = number("BRAID_PAUSE_EXIT") != 0;
+  if (!wanted) return;
+  pause_us(kLongest_us);
+  while (exits && !destroyed) pause_us(100);
+}
+
+void let_held_threads_write(int, void*) {
+  destroyed = true;
+  pause_us(100 * kLongest_us);
+}
+
+// Handlers run in reverse order: this one, registered before main, runs after the destructors of all statics.
+__attribute__((constructor)) void register_exit_handler() {
+  if (number("BRAID_PAUSE_EXIT") != 0) on_exit(let_held_threads_write, nullptr);
+}
+
 bool is_held_monitor() {
   static const std::string rank = variable("RANK"), held = variable("BRAID_PAUSE_MONITOR_OF");
   if (rank.empty() || (held != rank && held != "all")) return false;
@@ -60,7 +80,15 @@ bool is_held_monitor() {
 extern "C" ssize_t writev(int fd, const iovec* parts, int count) {
   static const auto real = next<ssize_t (*)(int, const iovec*, int)>("writev");
   pause_sometimes();
+  hold_during_exit();
   return real(fd, parts, count);
+}
+
+extern "C" void exit(int code) {
+  static const auto real = next<void (*)(int)>("exit");
+  exits = true;
+  real(code);
+  __builtin_unreachable();
 }
 
 extern "C" int epoll_wait(int fd, epoll_event* events, int most, int timeout_ms) {
