@@ -14,14 +14,14 @@
 #include "base/error.h"
 #include "base/process.h"
 #include "base/table.h"
-#include "dist/backend_factory.h"
-#include "dist/group.h"
-#include "dist/progress.h"
-#include "dist/store.h"
-#include "dist/thread_backend.h"
-#include "dist/world.h"
-#include "dist/world_spec.h"
-#include "launch/local_launcher.h"
+#include "cluster/local/local_launcher.h"
+#include "comm/backend_factory.h"
+#include "comm/group.h"
+#include "comm/progress.h"
+#include "comm/store.h"
+#include "comm/thread_backend.h"
+#include "comm/world.h"
+#include "comm/world_spec.h"
 
 namespace {
 

@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "base/table.h"
-#include "doctor/verdict/report.h"
+#include "cluster/doctor/verdict/report.h"
 
 namespace {
 

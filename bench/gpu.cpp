@@ -7,7 +7,7 @@
 
 #include <functional>
 
-#include "dist/blas_quirk.h"
+#include "comm/blas_quirk.h"
 #include "kernels/measure.h"
 #include "language_step.h"
 #include "models/flops.h"

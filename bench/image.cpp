@@ -18,8 +18,8 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "image/decode.h"
-#include "image/resize.h"
+#include "data/image/decode.h"
+#include "data/image/resize.h"
 
 namespace {
 

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "base/error.h"
+#include "comm/blas_quirk.h"
+#include "comm/world.h"
 #include "cuda_graph.h"
-#include "dist/blas_quirk.h"
-#include "dist/world.h"
 #include "kernel_table.h"
 #include "models/hybrid_lm.h"
 #include "ops/cross_entropy.h"

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "base/table.h"
+#include "comm/blas_quirk.h"
 #include "cuda_graph.h"
-#include "dist/blas_quirk.h"
 #include "peer.h"
 #include "radio_step.h"
 

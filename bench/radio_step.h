@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "dist/world.h"
+#include "comm/world.h"
 #include "kernel_table.h"
 #include "models/providers.h"
 #include "models/radio.h"

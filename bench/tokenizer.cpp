@@ -1,7 +1,7 @@
 // Encodes texts on one core and prints how long it took, for bench/tokenizer.py, which compares with Hugging Face's
 // library. Usage: bench_tokenizer TOKENIZER ROUNDS < TEXTS (one JSON string per line); prints the seconds of each
 // round, then the ids of each text.
-#include "text/tokenizer.h"
+#include "data/text/tokenizer.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

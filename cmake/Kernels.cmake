@@ -60,7 +60,7 @@ endfunction()
 
 # Through cuBLAS's own interface Braid chooses the algorithm of a product.
 function(braid_use_cublas)
-  target_sources(braid_kernels PRIVATE kernels/cublas_product.cpp)
+  target_sources(braid_kernels PRIVATE cublas_product.cpp)
   target_link_libraries(braid_kernels PUBLIC CUDA::cublasLt)
 endfunction()
 
@@ -75,9 +75,9 @@ function(braid_use_cudnn)
       "CUDNN_LIBRARY.")
     return()
   endif()
-  target_sources(braid_kernels PRIVATE kernels/cudnn_attention.cpp)
+  target_sources(braid_kernels PRIVATE cudnn_attention.cpp)
   # Of this file alone: all other kernels compile as in a CPU build.
-  set_source_files_properties(kernels/cudnn_attention.cpp PROPERTIES
+  set_source_files_properties(cudnn_attention.cpp PROPERTIES
     COMPILE_DEFINITIONS CUDNN_FRONTEND_SKIP_JSON_LIB
     COMPILE_OPTIONS "-isystem${CUDNN_FRONTEND_INCLUDE};-isystem${CUDNN_INCLUDE}")
   target_compile_definitions(braid_kernels INTERFACE BRAID_CUDNN)

@@ -1,11 +1,11 @@
-"""Writes src/text/unicode_tables.txt: the Unicode data of Hugging Face's `tokenizers`, asked of the library itself.
+"""Writes src/data/text/unicode_tables.txt: the Unicode data of Hugging Face's `tokenizers`, asked of the library itself.
 
 A tokenizer is trained with that library's tables, so the same tokens need the same tables, whatever Unicode version the
 libraries of a machine have. Its parts use different versions: Oniguruma for patterns, Rust's standard library for
 Lowercase and Digits, older crates for Punctuation and accents. The package `regex` supplies only the names of
 properties to ask for. tests/oracles/unicode_test.py compares the result with the library.
 
-    python tools/unicode_tables.py > src/text/unicode_tables.txt
+    python tools/unicode_tables.py > src/data/text/unicode_tables.txt
 """
 import re
 

@@ -3,7 +3,7 @@
 #include <memory>
 
 #include "cases.h"
-#include "dist/progress.h"
+#include "comm/progress.h"
 
 namespace braid {
 

@@ -1,7 +1,7 @@
 #include <memory>
 
 #include "cases.h"
-#include "dist/progress.h"
+#include "comm/progress.h"
 #include "optim/sharded_adam.h"
 
 namespace braid {

@@ -57,7 +57,7 @@ struct UnknownHost : CommError {
 };
 
 // Retries until the deadline, since the other side may still be starting. Throws CommError naming host and port. Throws
-// UnknownHost immediately; call wait_for_name() (dist/) first where the name may not exist yet.
+// UnknownHost immediately; call wait_for_name() (comm/) first where the name may not exist yet.
 Fd connect_tcp(const Endpoint& endpoint, std::chrono::milliseconds timeout);
 
 // Sends as much as the peer accepts within the timeout and returns the number of bytes; a closed peer counts as

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "shell/command.h"
+#include "cluster/megatron/command.h"
 
 namespace braid {
 

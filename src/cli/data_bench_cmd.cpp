@@ -8,8 +8,8 @@
 #include "cli/commands.h"
 #include "cli/data_call.h"
 #include "cli/data_commands.h"
-#include "inspect/pack_report.h"
-#include "inspect/throughput.h"
+#include "data/inspect/pack_report.h"
+#include "data/inspect/throughput.h"
 #include "log/memory_use.h"
 
 namespace braid {

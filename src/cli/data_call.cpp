@@ -9,7 +9,7 @@
 #include "base/clean_text.h"
 #include "base/strings.h"
 #include "cli/commands.h"
-#include "text/tokenizer.h"
+#include "data/text/tokenizer.h"
 
 namespace braid {
 namespace {

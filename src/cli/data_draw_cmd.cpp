@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "base/strings.h"
 #include "cli/data_commands.h"
-#include "draw/data_set.h"
+#include "data/draw/data_set.h"
 #include "run/written_paths.h"
 
 namespace braid {

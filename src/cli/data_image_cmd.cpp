@@ -10,9 +10,9 @@
 #include "base/error.h"
 #include "base/strings.h"
 #include "cli/data_commands.h"
+#include "data/image/decode.h"
+#include "data/image/resize.h"
 #include "formats/safetensors.h"
-#include "image/decode.h"
-#include "image/resize.h"
 #include "run/output_files.h"
 
 namespace braid {

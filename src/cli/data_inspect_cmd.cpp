@@ -13,8 +13,8 @@
 #include "cli/commands.h"
 #include "cli/data_call.h"
 #include "cli/data_commands.h"
-#include "inspect/sample_view.h"
-#include "inspect/survey_page.h"
+#include "data/inspect/sample_view.h"
+#include "data/inspect/survey_page.h"
 #include "predict/data_stats.h"
 #include "run/output_files.h"
 

@@ -9,8 +9,8 @@
 #include "base/strings.h"
 #include "cli/data_call.h"
 #include "cli/data_commands.h"
-#include "shards/lane.h"
-#include "shards/sample_reader.h"
+#include "data/shards/lane.h"
+#include "data/shards/sample_reader.h"
 
 namespace braid {
 namespace {

@@ -12,11 +12,11 @@
 #include "base/strings.h"
 #include "base/table.h"
 #include "cli/data_commands.h"
+#include "data/shards/key_index.h"
+#include "data/shards/prepare.h"
+#include "data/shards/sample_index.h"
+#include "data/shards/sample_spec.h"
 #include "run/written_paths.h"
-#include "shards/key_index.h"
-#include "shards/prepare.h"
-#include "shards/sample_index.h"
-#include "shards/sample_spec.h"
 
 namespace braid {
 namespace {

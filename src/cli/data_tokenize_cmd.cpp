@@ -11,7 +11,7 @@
 #include "base/json_error.h"
 #include "base/utf8.h"
 #include "cli/data_commands.h"
-#include "text/tokenizer.h"
+#include "data/text/tokenizer.h"
 
 namespace braid {
 namespace {

@@ -11,12 +11,12 @@
 #include "base/strings.h"
 #include "cli/commands.h"
 #include "cli/tensor_commands.h"
-#include "dist/control_line.h"
-#include "dist/run_as_rank.h"
-#include "dist/visible_gpus.h"
+#include "cluster/local/host_capacity.h"
+#include "cluster/local/local_launcher.h"
+#include "comm/control_line.h"
+#include "comm/run_as_rank.h"
+#include "comm/visible_gpus.h"
 #include "forward/forward_files.h"
-#include "launch/host_capacity.h"
-#include "launch/local_launcher.h"
 
 namespace braid {
 namespace {

@@ -11,8 +11,8 @@
 #include "cli/megatron_draft.h"
 #include "cli/megatron_flags.h"
 #include "cli/model_keys.h"
+#include "data/text/tokenizer.h"
 #include "run/recipe.h"
-#include "text/tokenizer.h"
 
 namespace braid {
 namespace {

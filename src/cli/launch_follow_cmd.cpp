@@ -12,9 +12,9 @@
 
 #include "base/error.h"
 #include "cli/launch_commands.h"
-#include "shell/text.h"
-#include "slurm/job_record.h"
-#include "slurm/logged_progress.h"
+#include "cluster/megatron/text.h"
+#include "cluster/slurm/job_record.h"
+#include "cluster/slurm/logged_progress.h"
 
 namespace braid {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "cli/launch_commands.h"
 #include "cli/launch_preflight.h"
-#include "slurm/interactive.h"
+#include "cluster/slurm/interactive.h"
 
 namespace braid {
 namespace {

@@ -9,11 +9,11 @@
 #include "cli/commands.h"
 #include "cli/launch_commands.h"
 #include "cli/tensor_commands.h"
-#include "launch/host_capacity.h"
-#include "launch/local_launcher.h"
+#include "cluster/local/host_capacity.h"
+#include "cluster/local/local_launcher.h"
+#include "cluster/megatron/rank_command.h"
 #include "plan/topology.h"
 #include "run/recipe.h"
-#include "shell/rank_command.h"
 
 namespace braid {
 namespace {

@@ -9,12 +9,12 @@
 
 #include "base/strings.h"
 #include "base/terminal.h"
+#include "cluster/megatron/text.h"
+#include "cluster/megatron/text_checks.h"
+#include "cluster/slurm/step.h"
 #include "plan/fixes.h"
 #include "predict/memory_checks.h"
 #include "run/data_checks.h"
-#include "shell/text.h"
-#include "shell/text_checks.h"
-#include "slurm/step.h"
 
 namespace braid {
 namespace {

@@ -3,9 +3,9 @@
 
 #include <string>
 
+#include "cluster/slurm/options.h"
+#include "cluster/slurm/preflight.h"
 #include "run/recipe.h"
-#include "slurm/options.h"
-#include "slurm/preflight.h"
 
 namespace braid {
 

@@ -12,10 +12,10 @@
 #include "cli/launch_commands.h"
 #include "cli/launch_preflight.h"
 #include "cli/shell_file.h"
+#include "cluster/megatron/rank_command.h"
+#include "cluster/megatron/text.h"
+#include "cluster/slurm/script.h"
 #include "run/recipe.h"
-#include "shell/rank_command.h"
-#include "shell/text.h"
-#include "slurm/script.h"
 
 namespace braid {
 namespace {

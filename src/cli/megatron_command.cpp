@@ -7,7 +7,7 @@
 #include "base/strings.h"
 #include "cli/megatron_flags.h"
 #include "cli/megatron_script.h"
-#include "shell/torchrun_options.h"
+#include "cluster/megatron/torchrun_options.h"
 
 namespace braid {
 namespace {

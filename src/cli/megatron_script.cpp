@@ -11,7 +11,7 @@
 #include "base/strings.h"
 #include "cli/changed_variables.h"
 #include "cli/megatron_flags.h"
-#include "shell/text.h"
+#include "cluster/megatron/text.h"
 
 namespace braid {
 namespace {

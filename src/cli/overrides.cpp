@@ -7,8 +7,8 @@
 #include "cli/commands.h"
 #include "cli/megatron_answer.h"
 #include "cli/megatron_flags.h"
-#include "shards/data_set.h"
-#include "shell/torchrun_options.h"
+#include "cluster/megatron/torchrun_options.h"
+#include "data/shards/data_set.h"
 
 namespace braid {
 namespace {

@@ -16,7 +16,7 @@
 #include "cli/commands.h"
 #include "cli/help_format.h"
 #include "cli/misuse.h"
-#include "dist/world_spec.h"
+#include "comm/world_spec.h"
 
 namespace {
 

@@ -11,7 +11,7 @@ bool are_known(const RanksHere& here, const Topology& topology) {
   return here.first >= 0 && here.first + here.count <= topology.world_size();  // else, another rank placement
 }
 
-// As dist/run_as_rank.cpp assigns them.
+// As comm/run_as_rank.cpp assigns them.
 std::vector<std::vector<int>> ranks_by_gpu(const RanksHere& here, int gpus) {
   std::vector<std::vector<int>> ranks(static_cast<std::size_t>(gpus));
   for (int local = 0; local < here.count; ++local)

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "launch/host_capacity.h"
+#include "cluster/local/host_capacity.h"
 #include "run/recipe.h"
 
 namespace braid {

@@ -4,8 +4,8 @@
 
 #include "cli/commands.h"
 #include "cli/tensor_commands.h"
-#include "launch/host_capacity.h"
-#include "launch/local_launcher.h"
+#include "cluster/local/host_capacity.h"
+#include "cluster/local/local_launcher.h"
 
 namespace braid {
 

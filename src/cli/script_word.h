@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "shell/command.h"
+#include "cluster/megatron/command.h"
 
 namespace braid {
 

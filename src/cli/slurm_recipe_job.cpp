@@ -6,10 +6,10 @@
 #include "cli/commands.h"
 #include "cli/launch_commands.h"
 #include "cli/tensor_commands.h"
+#include "cluster/megatron/text.h"
+#include "cluster/slurm/script.h"
+#include "cluster/slurm/step.h"
 #include "run/recipe.h"
-#include "shell/text.h"
-#include "slurm/script.h"
-#include "slurm/step.h"
 
 namespace braid {
 namespace {

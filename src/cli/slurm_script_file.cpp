@@ -7,10 +7,10 @@
 #include "base/process.h"
 #include "base/strings.h"
 #include "cli/launch_commands.h"
+#include "cluster/megatron/text.h"
+#include "cluster/slurm/preflight.h"
+#include "cluster/slurm/script.h"
 #include "formats/atomic_file.h"
-#include "shell/text.h"
-#include "slurm/preflight.h"
-#include "slurm/script.h"
 
 namespace braid {
 namespace {

@@ -5,8 +5,8 @@
 
 #include "base/strings.h"
 #include "cli/room_problems.h"
-#include "dist/visible_gpus.h"
-#include "resume/save_folder.h"
+#include "comm/visible_gpus.h"
+#include "run/resume/save_folder.h"
 #include "run/start_checks.h"
 
 namespace braid {

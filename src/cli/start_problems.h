@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "dist/world_spec.h"
+#include "comm/world_spec.h"
 #include "run/output_files.h"
 #include "run/recipe.h"
 

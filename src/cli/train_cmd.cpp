@@ -21,12 +21,12 @@
 #include "cli/shell_file.h"
 #include "cli/start_problems.h"
 #include "cli/tensor_commands.h"
-#include "dist/control_line.h"
-#include "dist/run_as_rank.h"
-#include "launch/host_capacity.h"
-#include "launch/local_launcher.h"
-#include "resume/save_folder.h"
+#include "cluster/local/host_capacity.h"
+#include "cluster/local/local_launcher.h"
+#include "comm/control_line.h"
+#include "comm/run_as_rank.h"
 #include "run/recipe.h"
+#include "run/resume/save_folder.h"
 #include "run/trainer.h"
 
 namespace braid {

@@ -1,7 +1,7 @@
 #include <torch/version.h>
 
 #include "cli/commands.h"
-#include "dist/backend_factory.h"
+#include "comm/backend_factory.h"
 
 namespace braid {
 

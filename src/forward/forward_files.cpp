@@ -13,7 +13,7 @@
 
 #include "base/strings.h"
 #include "ckpt/tensor_io.h"
-#include "dist/world.h"
+#include "comm/world.h"
 #include "forward/forward.h"
 #include "hf/model.h"
 #include "models/radio.h"

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "dist/world.h"
+#include "comm/world.h"
 #include "forward/forward.h"
 #include "mimo/executor.h"
 #include "nn/parallel.h"

@@ -4,7 +4,7 @@
 #include <array>
 #include <cstddef>
 
-#include "dist/comm_times.h"
+#include "comm/comm_times.h"
 
 namespace braid {
 

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "dist/comm_times.h"
+#include "comm/comm_times.h"
 #include "log/trace.h"
 
 namespace braid {

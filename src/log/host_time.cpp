@@ -5,7 +5,7 @@
 #include <atomic>
 #include <chrono>
 
-#include "dist/progress.h"
+#include "comm/progress.h"
 
 namespace braid {
 

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "base/config.h"
-#include "dist/control_line.h"
+#include "comm/control_line.h"
 #include "log/iteration_log.h"
 #include "log/memory_use.h"
 #include "log/module_phases.h"

@@ -9,9 +9,9 @@
 
 #include "base/error.h"
 #include "base/strings.h"
-#include "data/check_batch.h"
-#include "data/read_ahead.h"
-#include "dist/world.h"
+#include "comm/world.h"
+#include "data/batches/check_batch.h"
+#include "data/batches/read_ahead.h"
 #include "mimo/size_table.h"
 #include "mimo/unequal_samples.h"
 #include "ops/cross_entropy.h"

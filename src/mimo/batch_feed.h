@@ -16,8 +16,8 @@
 #include <optional>
 #include <vector>
 
-#include "data/batch.h"
-#include "dist/group.h"
+#include "comm/group.h"
+#include "data/batches/batch.h"
 #include "mimo/mimo_model.h"
 
 namespace braid {

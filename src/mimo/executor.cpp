@@ -8,7 +8,7 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "dist/world.h"
+#include "comm/world.h"
 
 namespace braid {
 

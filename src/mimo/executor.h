@@ -12,7 +12,7 @@
 #include <memory>
 #include <vector>
 
-#include "dist/group.h"
+#include "comm/group.h"
 #include "plan/channels.h"
 #include "plan/step_plan.h"
 

@@ -2,7 +2,7 @@
 
 #include "base/error.h"
 #include "base/strings.h"
-#include "dist/world.h"
+#include "comm/world.h"
 #include "models/assemble.h"
 #include "models/encoders.h"
 #include "nn/moe.h"

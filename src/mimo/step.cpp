@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "base/error.h"
-#include "dist/collectives.h"
-#include "dist/world.h"
+#include "comm/collectives.h"
+#include "comm/world.h"
 #include "mimo/merge.h"
 #include "nn/moe.h"
 #include "ops/cross_entropy.h"

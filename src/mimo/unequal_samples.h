@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "dist/group.h"
+#include "comm/group.h"
 
 namespace braid {
 

@@ -5,7 +5,7 @@
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
-#include "dist/group.h"
+#include "comm/group.h"
 
 namespace braid {
 namespace {

@@ -1,4 +1,4 @@
-// The operators of ops/ and dist/collectives.h on tensors without values (models/paper_tape.h): what each makes, saves
+// The operators of ops/ and comm/collectives.h on tensors without values (models/paper_tape.h): what each makes, saves
 // and passes on, forward and backward. Memory of less than some megabytes is left out: partial sums of kernels, tables
 // of sequences, gradients of vectors. No libtorch here.
 #pragma once
@@ -109,7 +109,7 @@ class PaperOps {
   PaperTensor put_rows(const PaperTensor& x, const PaperTensor& rows);
   PaperTensor cross_entropy(const PaperTensor& logits, std::int64_t ranks);
 
-  // --- dist/collectives.h
+  // --- comm/collectives.h
   PaperTensor all_reduce(const PaperTensor& x);
   PaperTensor all_gather(const PaperTensor& x, std::int64_t ranks);
   PaperTensor gather_columns(const PaperTensor& x, std::int64_t ranks);

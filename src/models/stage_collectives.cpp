@@ -9,7 +9,7 @@
 namespace braid {
 namespace {
 
-// A collective of a forward. Its backward is its transpose, of as many bytes (dist/collectives.h).
+// A collective of a forward. Its backward is its transpose, of as many bytes (comm/collectives.h).
 struct Use {
   Collective call;
   bool again = false;  // backward repeats it, because its result was not kept

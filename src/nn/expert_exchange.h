@@ -7,7 +7,7 @@
 #include <memory>
 #include <optional>
 
-#include "dist/collectives.h"
+#include "comm/collectives.h"
 #include "ops/grouped_linear.h"
 #include "ops/moe.h"
 #include "tensor/host_copy.h"

@@ -5,8 +5,8 @@
 #include <ATen/ops/reshape.h>
 
 #include "base/error.h"
-#include "dist/collectives.h"
-#include "dist/world.h"
+#include "comm/collectives.h"
+#include "comm/world.h"
 
 namespace braid {
 namespace {

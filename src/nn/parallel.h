@@ -12,7 +12,7 @@
 
 #include <string>
 
-#include "dist/group.h"
+#include "comm/group.h"
 #include "nn/overlap_config.h"
 #include "tensor/result.h"
 

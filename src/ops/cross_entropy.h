@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "dist/group.h"
+#include "comm/group.h"
 #include "tensor/autograd.h"
 
 namespace braid {

@@ -15,7 +15,7 @@
 
 #include <vector>
 
-#include "dist/group.h"
+#include "comm/group.h"
 #include "nn/parameters.h"
 #include "optim/bucket_layout.h"
 

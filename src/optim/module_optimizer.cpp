@@ -6,7 +6,7 @@
 #include <map>
 #include <string_view>
 
-#include "dist/world.h"
+#include "comm/world.h"
 
 namespace braid {
 

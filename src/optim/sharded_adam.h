@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "dist/group.h"
+#include "comm/group.h"
 #include "nn/parameters.h"
 #include "optim/adam_cuda.h"
 #include "optim/gradient_buffer.h"

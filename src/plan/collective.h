@@ -12,7 +12,7 @@ struct Module;
 struct Collective {
   std::string group;            // key of a group of the module: "tp", "dp-cp"
   std::string operation;        // as Progress counts it: "all_gather"
-  std::int64_t bytes = 0;       // as Meeting::bytes (dist/progress.h)
+  std::int64_t bytes = 0;       // as Meeting::bytes (comm/progress.h)
   std::int64_t operations = 1;  // that carry these bytes together
   bool beside = false;          // it runs during a product that does not need its result
 

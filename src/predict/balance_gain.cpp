@@ -1,6 +1,6 @@
 #include "predict/balance_gain.h"
 
-#include "data/balance.h"
+#include "data/batches/balance.h"
 #include "run/lane_options.h"
 
 namespace braid {

@@ -9,8 +9,8 @@
 #include <numeric>
 #include <random>
 
-#include "dist/device_times.h"
-#include "dist/store.h"
+#include "comm/device_times.h"
+#include "comm/store.h"
 #include "predict/calibration_cases.h"
 #include "predict/small_step.h"
 #include "predict/work_time.h"

@@ -12,9 +12,9 @@
 #include <memory>
 
 #include "base/error.h"
-#include "dist/control_line.h"
-#include "dist/run_as_rank.h"
-#include "dist/world.h"
+#include "comm/control_line.h"
+#include "comm/run_as_rank.h"
+#include "comm/world.h"
 #include "predict/collective_time.h"
 #include "predict/small_step.h"
 #include "predict/work_time.h"

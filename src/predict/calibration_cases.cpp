@@ -8,9 +8,9 @@
 #include <numeric>
 
 #include "base/error.h"
-#include "dist/group.h"
-#include "dist/progress.h"
-#include "dist/store.h"
+#include "comm/group.h"
+#include "comm/progress.h"
+#include "comm/store.h"
 #include "ops/activation.h"
 #include "ops/add_norm.h"
 #include "ops/attention.h"

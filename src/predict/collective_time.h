@@ -26,7 +26,7 @@ GroupPlacement place_worst_group(const Module& module, const std::string& key, i
 GroupPlacement place_world(int world_size, int ranks_per_node);
 GroupPlacement place_pair(int global_rank, int other, int ranks_per_node);
 
-// The operations of dist/collectives.h, and a transfer from one rank to another.
+// The operations of comm/collectives.h, and a transfer from one rank to another.
 enum class CollectiveKind { AllReduce, AllGather, ReduceScatter, AllToAll, Broadcast, Reduce, Exchange };
 CollectiveKind collective_kind(const std::string& operation);  // "all_gather"
 

@@ -12,7 +12,7 @@
 #include "base/clean_text.h"
 #include "base/json_error.h"
 #include "base/strings.h"
-#include "inspect/throughput.h"
+#include "data/inspect/throughput.h"
 #include "models/encoders.h"
 
 namespace braid {

@@ -9,10 +9,10 @@
 #include <string>
 #include <vector>
 
-#include "data/sample_sizes.h"
+#include "data/batches/sample_sizes.h"
+#include "data/samples/lane_set.h"
 #include "models/providers.h"
 #include "plan/topology.h"
-#include "samples/lane_set.h"
 
 namespace braid {
 

@@ -222,7 +222,7 @@ class RankWalk {
   RankMemory result_;
 };
 
-// Process groups that GPUs communicate over, by global rank: those that dist/world.h connects, and the world's.
+// Process groups that GPUs communicate over, by global rank: those that comm/world.h connects, and the world's.
 std::vector<int> communicators_of(const Topology& topology) {
   std::vector<int> count(index(topology.world_size()), topology.world_size() > 1 ? 1 : 0);
   const std::vector<GroupSpec> channels = make_channel_groups(topology);

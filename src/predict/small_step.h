@@ -6,8 +6,8 @@
 
 #include <string>
 
-#include "dist/group.h"
-#include "dist/progress.h"
+#include "comm/group.h"
+#include "comm/progress.h"
 #include "models/hybrid_lm.h"
 #include "models/stage_work.h"
 #include "ops/cross_entropy.h"

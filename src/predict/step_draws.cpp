@@ -6,8 +6,8 @@
 
 #include "base/error.h"
 #include "base/philox.h"
-#include "data/balance.h"
-#include "data/mock_sizes.h"
+#include "data/batches/balance.h"
+#include "data/batches/mock_sizes.h"
 #include "run/lane_options.h"
 
 namespace braid {

@@ -14,8 +14,8 @@
 #include "ckpt/save_lock.h"
 #include "ckpt/tensor_io.h"
 #include "nn/parameters.h"
-#include "resume/training_state.h"
-#include "resume/wanted_tensors.h"
+#include "run/resume/training_state.h"
+#include "run/resume/wanted_tensors.h"
 #include "run/stored_run.h"
 
 namespace braid {

@@ -6,8 +6,8 @@
 #include <system_error>
 
 #include "base/strings.h"
-#include "inspect/survey.h"
-#include "shards/check_shards.h"
+#include "data/inspect/survey.h"
+#include "data/shards/check_shards.h"
 
 namespace braid {
 namespace {

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "data/lane_batches.h"
-#include "data/mock_batches.h"
-#include "dist/world.h"
+#include "comm/world.h"
+#include "data/batches/lane_batches.h"
+#include "data/batches/mock_batches.h"
 #include "train/all_ranks.h"
 
 namespace braid {

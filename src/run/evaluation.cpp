@@ -4,13 +4,13 @@
 #include <limits>
 
 #include "base/error.h"
-#include "data/batch.h"
-#include "dist/world.h"
+#include "comm/world.h"
+#include "data/batches/batch.h"
 #include "plan/frozen.h"
-#include "resume/load_checkpoint.h"
-#include "resume/training_state.h"
 #include "run/data_source.h"
 #include "run/lane_options.h"
+#include "run/resume/load_checkpoint.h"
+#include "run/resume/training_state.h"
 #include "train/training.h"
 
 namespace braid {

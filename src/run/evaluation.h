@@ -5,11 +5,11 @@
 #include <optional>
 #include <string>
 
-#include "inspect/answers.h"
+#include "data/inspect/answers.h"
 #include "log/iteration_log.h"
 #include "log/run_summary.h"
-#include "resume/common_state.h"
 #include "run/recipe.h"
+#include "run/resume/common_state.h"
 
 namespace braid {
 

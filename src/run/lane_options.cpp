@@ -1,7 +1,7 @@
 #include "run/lane_options.h"
 
-#include "data/balance.h"
-#include "data/vision_input.h"
+#include "data/batches/balance.h"
+#include "data/batches/vision_input.h"
 
 namespace braid {
 

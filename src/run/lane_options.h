@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <memory>
 
+#include "data/samples/lane_set.h"
 #include "run/recipe.h"
-#include "samples/lane_set.h"
 
 namespace braid {
 

@@ -6,8 +6,8 @@
 #include <optional>
 
 #include "base/strings.h"
+#include "data/shards/metadataset.h"
 #include "formats/atomic_file.h"
-#include "shards/metadataset.h"
 
 namespace braid {
 namespace {

@@ -5,8 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "data/mock_data_config.h"
-#include "dist/dist_config.h"
+#include "comm/dist_config.h"
+#include "data/batches/mock_data_config.h"
+#include "data/samples/data_config.h"
 #include "log/run_log.h"
 #include "models/providers.h"
 #include "nn/overlap_config.h"
@@ -15,8 +16,7 @@
 #include "optim/optimizer_config.h"
 #include "plan/cluster_config.h"
 #include "plan/topology.h"
-#include "resume/checkpoint_config.h"
-#include "samples/data_config.h"
+#include "run/resume/checkpoint_config.h"
 #include "train/stop_request.h"
 
 namespace braid {

@@ -11,10 +11,10 @@
 #include "base/strings.h"
 #include "ckpt/checkpoint_folder.h"
 #include "ckpt/file_names.h"
-#include "resume/resume_checks.h"
-#include "resume/save_folder.h"
-#include "resume/stored_sets.h"
-#include "resume/wanted_tensors.h"
+#include "run/resume/resume_checks.h"
+#include "run/resume/save_folder.h"
+#include "run/resume/stored_sets.h"
+#include "run/resume/wanted_tensors.h"
 
 namespace braid {
 namespace {

@@ -4,7 +4,7 @@
 // does besides steps: the first exchange of batch sizes, log lines, evaluation, checkpoints. No libtorch here.
 #pragma once
 
-#include "dist/progress.h"
+#include "comm/progress.h"
 #include "plan/step_plan.h"
 #include "run/step_sizes.h"
 

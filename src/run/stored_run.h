@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "ckpt/dist_checkpoint.h"
-#include "resume/common_state.h"
-#include "resume/stored_sets.h"
 #include "run/recipe.h"
+#include "run/resume/common_state.h"
+#include "run/resume/stored_sets.h"
 
 namespace braid {
 

@@ -11,7 +11,7 @@
 
 #include "base/files.h"
 #include "base/socket.h"
-#include "resume/save_folder.h"
+#include "run/resume/save_folder.h"
 
 namespace braid {
 namespace {

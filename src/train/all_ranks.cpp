@@ -14,7 +14,7 @@
 
 #include "base/error.h"
 #include "base/polling_backoff.h"
-#include "dist/world.h"
+#include "comm/world.h"
 #include "tensor/host_copy.h"
 #include "tensor/upload.h"
 

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "dist/group.h"
+#include "comm/group.h"
 
 namespace braid {
 

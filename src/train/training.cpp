@@ -12,8 +12,8 @@
 
 #include "base/error.h"
 #include "base/strings.h"
-#include "dist/comm_meter.h"
-#include "dist/world.h"
+#include "comm/comm_meter.h"
+#include "comm/world.h"
 #include "plan/channels.h"
 #include "plan/frozen.h"
 #include "tensor/deterministic.h"

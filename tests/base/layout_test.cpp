@@ -14,68 +14,64 @@ namespace fs = std::filesystem;
 
 const fs::path kRoot = BRAID_SOURCE_DIR;
 
-// What each folder may include besides itself; docs/architecture.md draws the same picture.
-const std::map<std::string, std::set<std::string>> kMayInclude = {
-    {"base", {}},
-    {"doctor/lines", {"base"}},
-    {"doctor/events", {"base", "doctor/lines"}},
-    {"doctor/verdict", {"base", "doctor/lines", "doctor/events"}},
-    {"plan", {"base"}},
-    {"tensor", {"base"}},
-    {"dist", {"base", "plan", "tensor"}},
-    {"kernels", {"base"}},
-    {"ops", {"base", "tensor", "dist", "kernels"}},
-    {"nn", {"base", "plan", "tensor", "dist", "ops"}},
-    {"optim", {"base", "plan", "tensor", "dist", "kernels", "ops", "nn"}},
-    {"formats", {"base"}},
-    {"image", {"base"}},
-    {"shards", {"base", "formats"}},
-    {"ckpt", {"base", "formats", "plan"}},
-    {"models", {"base", "plan", "dist", "ops", "nn", "formats", "ckpt"}},
-    {"samples", {"base", "text", "image", "shards"}},
-    {"pages", {"base"}},
-    {"inspect", {"base", "text", "image", "shards", "samples", "pages"}},
-    {"draw", {"base", "formats", "text", "image", "shards"}},
-    {"data", {"base", "plan", "ops", "models", "samples"}},
-    {"mimo", {"base", "plan", "tensor", "dist", "ops", "nn", "models", "data"}},
-    {"hf", {"base", "formats", "ckpt", "models"}},
-    {"forward", {"base", "plan", "dist", "ops", "nn", "formats", "ckpt", "models", "hf", "mimo"}},
-    {"text", {"base"}},
-    {"launch", {"base", "plan", "dist"}},
-    {"shell", {"base"}},
-    {"slurm", {"base", "plan", "shell"}},
-    {"log", {"base", "plan", "dist"}},
-    {"train", {"base", "plan", "tensor", "dist", "optim", "mimo", "log"}},
-    {"resume", {"base", "plan", "dist", "optim", "formats", "ckpt", "models", "train"}},
-    {"run",
-     {"base", "plan", "dist", "ops", "nn", "optim", "formats", "ckpt", "models", "hf", "data", "log", "train", "resume",
-      "samples", "shards", "text", "inspect"}},
-    {"predict",
-     {"base", "plan", "tensor", "dist", "ops", "nn", "optim", "models", "data", "log", "train", "samples", "inspect",
-      "pages", "run"}},
-    {"report", {"base", "formats", "ckpt", "log", "pages", "doctor/lines", "doctor/verdict"}},
-    {"cli",
-     {"base",           "plan",   "dist",  "optim",  "formats", "ckpt",    "models", "hf",    "data",    "mimo",
-      "forward",        "launch", "shell", "slurm",  "log",     "train",   "resume", "run",   "predict", "doctor/lines",
-      "doctor/verdict", "text",   "image", "shards", "samples", "inspect", "draw",   "pages", "report"}},
-};
-
 std::string read(const fs::path& path) {
   std::ifstream file(path);
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
+std::string first_match(const std::string& text, const char* pattern) {
+  std::smatch match;
+  return std::regex_search(text, match, std::regex(pattern)) ? match[1].str() : "";
+}
+
+// What each folder may include: the folders whose libraries its CMakeLists.txt names in DEPENDS, and theirs.
+std::map<std::string, std::set<std::string>> folders_below() {
+  std::map<std::string, std::set<std::string>> below;
+  std::map<std::string, std::string> folder_of = {{"kernels", "kernels"}};
+  const std::string list = read(kRoot / "src" / "CMakeLists.txt");
+  static const std::regex folder_line("\n    ([a-z/]+)"), library("braid_([a-z]+)");
+  for (std::sregex_iterator line(list.begin(), list.end(), folder_line), end; line != end; ++line) {
+    const std::string folder = (*line)[1];
+    const std::string text = read(kRoot / "src" / folder / "CMakeLists.txt");
+    EXPECT_TRUE(text.starts_with("# ")) << folder << "/CMakeLists.txt begins with what the folder is for";
+    std::set<std::string>& may = below[folder] = {folder};
+    static const std::regex depends("DEPENDS ([^)]*)\\)");
+    for (std::sregex_iterator found(text.begin(), text.end(), depends); found != end; ++found) {
+      const std::string names = (*found)[1];
+      for (std::sregex_iterator name(names.begin(), names.end(), library); name != end; ++name) {
+        const auto other = folder_of.find((*name)[1]);
+        if (other != folder_of.end()) may.insert(below[other->second].begin(), below[other->second].end());
+      }
+    }
+    folder_of[first_match(text, "braid_library\\(([a-z]+)")] = folder;
+  }
+  return below;
+}
+
 TEST(Layout, IncludesPointDown) {
+  // The stages of a diagnosis are one library.
+  const std::map<std::string, std::set<std::string>> inner = {
+      {"cluster/doctor/lines", {}},
+      {"cluster/doctor/events", {"cluster/doctor/lines"}},
+      {"cluster/doctor/verdict", {"cluster/doctor/lines", "cluster/doctor/events"}}};
+  const std::map<std::string, std::set<std::string>> below = folders_below();
+  const auto library_of = [](const std::string& folder) {
+    return folder.starts_with("cluster/doctor/") ? std::string("cluster/doctor") : folder;
+  };
   int checked = 0;
   for (const auto& entry : fs::recursive_directory_iterator(kRoot / "src")) {
     if (entry.path().extension() != ".h" && entry.path().extension() != ".cpp") continue;
     const std::string folder = fs::relative(entry.path().parent_path(), kRoot / "src").string();
-    ASSERT_TRUE(kMayInclude.count(folder)) << folder << " has no place in the layout";
+    ASSERT_TRUE(below.contains(library_of(folder))) << folder << " is not in src/CMakeLists.txt";
     const std::string text = read(entry.path());
     static const std::regex include("#include \"([a-z/]+)/[a-z_0-9]+\\.h");
-    for (std::sregex_iterator match(text.begin(), text.end(), include), end; match != end; ++match, ++checked)
-      EXPECT_TRUE((*match)[1] == folder || kMayInclude.at(folder).count((*match)[1]))
-          << entry.path() << " includes upwards: " << match->str();
+    for (std::sregex_iterator match(text.begin(), text.end(), include), end; match != end; ++match, ++checked) {
+      const std::string other = (*match)[1];
+      const bool may = other == folder || (inner.contains(folder) && inner.contains(other)
+                                               ? inner.at(folder).contains(other)
+                                               : below.at(library_of(folder)).contains(library_of(other)));
+      EXPECT_TRUE(may) << entry.path() << " includes upwards: " << match->str();
+    }
   }
   EXPECT_GT(checked, 50);
 }

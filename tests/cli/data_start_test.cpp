@@ -10,7 +10,7 @@
 
 #include "base/strings.h"
 #include "cli/cli_support.h"
-#include "shards/tar_files.h"
+#include "data/shards/tar_files.h"
 
 namespace braid {
 namespace {

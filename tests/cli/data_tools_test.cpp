@@ -12,7 +12,7 @@
 #include <sstream>
 
 #include "cli/cli_support.h"
-#include "shards/tar_files.h"
+#include "data/shards/tar_files.h"
 
 namespace braid {
 namespace {

@@ -13,7 +13,7 @@
 #include <set>
 
 #include "base/strings.h"
-#include "draw/data_set.h"
+#include "data/draw/data_set.h"
 #include "support/operation_counter.h"
 
 namespace braid {

@@ -3,8 +3,8 @@
 #pragma once
 
 #include "base/error.h"
-#include "image/bytes.h"
-#include "image/decode.h"
+#include "data/image/bytes.h"
+#include "data/image/decode.h"
 
 namespace braid::testing {
 

@@ -6,11 +6,11 @@
 #include <string_view>
 
 #include "base/error.h"
-#include "shards/lane.h"
-#include "shards/sample_name.h"
-#include "shards/sample_reader.h"
-#include "shards/tar.h"
-#include "shards/tar_files.h"
+#include "data/shards/lane.h"
+#include "data/shards/sample_name.h"
+#include "data/shards/sample_reader.h"
+#include "data/shards/tar.h"
+#include "data/shards/tar_files.h"
 
 namespace braid::testing {
 

@@ -9,9 +9,9 @@
 
 #include "base/error.h"
 #include "base/utf8.h"
-#include "text/chat_template.h"
-#include "text/small_tokenizer.h"
-#include "text/template_targets.h"
+#include "data/text/chat_template.h"
+#include "data/text/small_tokenizer.h"
+#include "data/text/template_targets.h"
 
 namespace braid::testing {
 

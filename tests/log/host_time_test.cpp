@@ -6,7 +6,7 @@
 
 #include <chrono>
 
-#include "dist/progress.h"
+#include "comm/progress.h"
 
 namespace braid {
 namespace {

@@ -14,7 +14,7 @@
 #include <map>
 
 #include "base/strings.h"
-#include "dist/control_line.h"
+#include "comm/control_line.h"
 #include "log/read_events.h"
 #include "support/errors.h"
 #include "support/programs.h"

@@ -13,7 +13,7 @@
 #include <map>
 #include <mutex>
 
-#include "dist/world.h"
+#include "comm/world.h"
 #include "support/errors.h"
 #include "support/grid_sizes.h"
 #include "support/ranks.h"

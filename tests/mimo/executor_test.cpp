@@ -10,7 +10,7 @@
 #include <future>
 
 #include "base/error.h"
-#include "dist/world.h"
+#include "comm/world.h"
 #include "support/grid_sizes.h"
 #include "support/ranks.h"
 

@@ -10,9 +10,9 @@
 #include <set>
 
 #include "base/error.h"
-#include "data/mock_data.h"
-#include "data/sample_batches.h"
-#include "dist/world.h"
+#include "comm/world.h"
+#include "data/batches/mock_data.h"
+#include "data/batches/sample_batches.h"
 #include "mimo/step.h"
 #include "nn/layer_check.h"
 #include "plan/frozen.h"

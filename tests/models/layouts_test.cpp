@@ -7,7 +7,7 @@
 #include <cmath>
 #include <string>
 
-#include "dist/collectives.h"
+#include "comm/collectives.h"
 #include "models/forward_check.h"
 #include "models/small_models.h"
 #include "nn/linear.h"

@@ -6,7 +6,7 @@
 
 #include <cmath>
 
-#include "dist/collectives.h"
+#include "comm/collectives.h"
 #include "models/forward_check.h"
 
 namespace braid {

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "dist/progress.h"
+#include "comm/progress.h"
 #include "models/encoders.h"
 #include "models/hybrid_lm.h"
 #include "models/llama.h"

@@ -7,7 +7,7 @@
 #include <numeric>
 
 #include "base/error.h"
-#include "dist/progress.h"
+#include "comm/progress.h"
 #include "ops/gradients.h"
 #include "support/ranks.h"
 

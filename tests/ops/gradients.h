@@ -18,7 +18,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "dist/blas_quirk.h"
+#include "comm/blas_quirk.h"
 
 namespace braid::testing {
 

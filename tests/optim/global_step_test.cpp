@@ -8,7 +8,7 @@
 #include <cmath>
 #include <limits>
 
-#include "dist/world.h"
+#include "comm/world.h"
 #include "optim/module_optimizer.h"
 #include "optim/toy_problem.h"
 #include "plan/topology.h"

@@ -8,7 +8,7 @@
 #include <cmath>
 #include <limits>
 
-#include "dist/progress.h"
+#include "comm/progress.h"
 #include "ops/gradients.h"
 
 namespace braid {

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "dist/group.h"
+#include "comm/group.h"
 #include "nn/parameters.h"
 #include "optim/global_step.h"
 #include "optim/sharded_adam.h"

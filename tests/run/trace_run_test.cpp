@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "dist/comm_meter.h"
+#include "comm/comm_meter.h"
 #include "log/merge_traces.h"
 #include "log/trace.h"
 #include "run/trainer.h"

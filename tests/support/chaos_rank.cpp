@@ -15,8 +15,8 @@
 #include <cstdlib>
 #include <thread>
 
-#include "dist/run_as_rank.h"
-#include "dist/world.h"
+#include "comm/run_as_rank.h"
+#include "comm/world.h"
 #include "plan/topology.h"
 #include "tensor/host_copy.h"
 

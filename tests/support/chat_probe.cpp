@@ -11,8 +11,8 @@
 #include <map>
 
 #include "base/error.h"
-#include "samples/token_sequence.h"
-#include "text/chat.h"
+#include "data/samples/token_sequence.h"
+#include "data/text/chat.h"
 
 namespace {
 

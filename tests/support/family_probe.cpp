@@ -18,8 +18,8 @@
 
 #include "base/error.h"
 #include "ckpt/tensor_io.h"
-#include "dist/thread_backend.h"
-#include "dist/world.h"
+#include "comm/thread_backend.h"
+#include "comm/world.h"
 #include "forward/forward.h"
 
 namespace {

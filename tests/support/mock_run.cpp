@@ -13,9 +13,9 @@
 #include <thread>
 
 #include "base/process.h"
-#include "dist/control_line.h"
-#include "dist/world_spec.h"
-#include "launch/local_launcher.h"
+#include "cluster/local/local_launcher.h"
+#include "comm/control_line.h"
+#include "comm/world_spec.h"
 #include "log/run_log.h"
 #include "train/stop_request.h"
 

@@ -8,8 +8,8 @@
 #include <iostream>
 
 #include "base/utf8.h"
-#include "text/normalizer.h"
-#include "text/pre_tokenizer.h"
+#include "data/text/normalizer.h"
+#include "data/text/pre_tokenizer.h"
 
 namespace {
 

@@ -12,7 +12,7 @@
 #include <sstream>
 
 #include "base/process.h"
-#include "launch/rank_process.h"
+#include "cluster/local/rank_process.h"
 
 namespace braid::testing {
 

@@ -8,8 +8,8 @@
 #include <string>
 
 #include "base/process.h"
-#include "dist/run_as_rank.h"
-#include "launch/local_launcher.h"
+#include "cluster/local/local_launcher.h"
+#include "comm/run_as_rank.h"
 
 namespace braid::testing {
 namespace {

@@ -3,8 +3,8 @@
 
 #include <functional>
 
-#include "dist/thread_backend.h"
-#include "dist/world.h"
+#include "comm/thread_backend.h"
+#include "comm/world.h"
 
 namespace braid::testing {
 

@@ -3,8 +3,8 @@
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 
-#include "dist/run_as_rank.h"
-#include "dist/world.h"
+#include "comm/run_as_rank.h"
+#include "comm/world.h"
 
 int main(int argc, char**) {
   const auto spec = braid::world_spec_from(braid::process_env());

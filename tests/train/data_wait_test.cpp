@@ -7,8 +7,8 @@
 #include <chrono>
 #include <thread>
 
-#include "data/sample_batches.h"
-#include "dist/world.h"
+#include "comm/world.h"
+#include "data/batches/sample_batches.h"
 #include "support/programs.h"
 #include "support/ranks.h"
 #include "train/training_run.h"

@@ -7,12 +7,12 @@
 #include <fstream>
 #include <mutex>
 
-#include "data/lane_batches.h"
-#include "data/merge_batches.h"
-#include "data/vision_input.h"
-#include "dist/world.h"
-#include "draw/data_set.h"
-#include "image/decode.h"
+#include "comm/world.h"
+#include "data/batches/lane_batches.h"
+#include "data/batches/merge_batches.h"
+#include "data/batches/vision_input.h"
+#include "data/draw/data_set.h"
+#include "data/image/decode.h"
 #include "support/errors.h"
 #include "support/programs.h"
 #include "support/ranks.h"

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <set>
 
-#include "dist/world.h"
+#include "comm/world.h"
 #include "support/ranks.h"
 #include "train/training_run.h"
 

@@ -4,10 +4,10 @@
 
 #include <numeric>
 
-#include "dist/world.h"
+#include "comm/world.h"
 #include "ops/quantize.h"
-#include "resume/load_checkpoint.h"
-#include "resume/save_checkpoint.h"
+#include "run/resume/load_checkpoint.h"
+#include "run/resume/save_checkpoint.h"
 #include "support/programs.h"
 #include "train/training_run.h"
 

@@ -4,8 +4,8 @@
 
 #include <string>
 
-#include "data/sample_batches.h"
-#include "dist/world.h"
+#include "comm/world.h"
+#include "data/batches/sample_batches.h"
 #include "support/ranks.h"
 #include "train/all_ranks.h"
 #include "train/training_run.h"

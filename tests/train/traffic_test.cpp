@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <set>
 
-#include "dist/world.h"
+#include "comm/world.h"
 #include "ops/cross_entropy.h"
 #include "plan/frozen.h"
 #include "run/step_traffic.h"

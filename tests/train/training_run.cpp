@@ -6,9 +6,9 @@
 #include <mutex>
 
 #include "base/error.h"
-#include "data/balance.h"
-#include "data/sample_batches.h"
-#include "dist/world.h"
+#include "comm/world.h"
+#include "data/batches/balance.h"
+#include "data/batches/sample_batches.h"
 #include "support/ranks.h"
 
 namespace braid::testing {

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "data/mock_data.h"
+#include "data/batches/mock_data.h"
 #include "support/grid_sizes.h"
 #include "train/training.h"
 

@@ -12,8 +12,8 @@
 #include <set>
 #include <sstream>
 
-#include "data/sample_batches.h"
-#include "dist/world.h"
+#include "comm/world.h"
+#include "data/batches/sample_batches.h"
 #include "optim/optimizer_memory.h"
 #include "run/evaluation.h"
 #include "support/ranks.h"

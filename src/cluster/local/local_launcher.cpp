@@ -1,0 +1,335 @@
+#include "cluster/local/local_launcher.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <sys/eventfd.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <thread>
+
+#include "base/error.h"
+#include "base/process.h"
+#include "base/terminal.h"
+#include "cluster/local/output_writer.h"
+#include "cluster/local/rank_output.h"
+#include "cluster/local/rank_process.h"
+#include "cluster/local/signal_queue.h"
+#include "comm/cpu_share.h"
+#include "comm/failure_board.h"
+#include "comm/store.h"
+#include "comm/world_spec.h"
+
+namespace braid {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+constexpr milliseconds kLeaveAlone{2000};        // ranks that learn of the failure end by themselves
+constexpr milliseconds kAfterTerm{3000};         // then SIGTERM, and this much later SIGKILL
+constexpr milliseconds kAfterUserSignal{60000};  // time to end cleanly after a user's first signal
+constexpr milliseconds kEcho{1000};              // within this time a repeated signal is the same request
+
+struct Order {
+  int signal;
+  Clock::time_point at;
+};
+
+StoreServer serve_store(int port) {
+  try {
+    return StoreServer("127.0.0.1", port);
+  } catch (const ConfigError&) {
+    if (port == 0) throw;
+    fmt::print(stderr, "braid: port {} is in use, using another one\n", port);
+    return StoreServer("127.0.0.1", 0);
+  }
+}
+
+// No bar when our stdout is a pipe: its reader (e.g. tee) often prints to the same terminal, in the middle of the bar.
+int progress_bar_fd() {
+  struct stat out {};
+  return fstat(STDOUT_FILENO, &out) == 0 && S_ISFIFO(out.st_mode) ? -1 : STDERR_FILENO;
+}
+
+class LocalRun {
+ public:
+  explicit LocalRun(const LaunchOptions& options)
+      : options_(options),
+        spared_(children_of_this_process()),
+        store_(serve_store(options.port)),
+        wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+        board_({.bind_host = "127.0.0.1",
+                .server = {-1, host_name(), ""},
+                .world_size = options.ranks,
+                .rank_coordinates = options.rank_coordinates,
+                .verdicts_follow = true,
+                .nonce = nonce_},
+               [this](const RootCause&) { eventfd_write(wake_.get(), 1); }) {}
+
+  int run() {
+    become_subreaper();
+    if (!options_.log_dir.empty()) mark_start_in_logs(options_.log_dir, options_.ranks);
+    for (int rank = 0; rank < options_.ranks; ++rank)
+      outputs_.emplace_back(rank, options_.ranks, options_.log_dir, writer_);
+    try {
+      start_ranks();
+      while (running() > 0) step();
+    } catch (...) {
+      kill_descendants(spared_);
+      throw;
+    }
+    kill_descendants(spared_);
+    drain_outputs();
+    board_.finish();
+    if (board_.root_cause() && !announced_) announce(*board_.root_cause());
+    if (cut_short_ && options_.stop_messages.saved) say(options_.stop_messages.saved());
+    const bool shown = writer_.finish();
+    // The reader may have exited before the last lines were written.
+    while (const int signal = signals_.next()) output_closed_ = output_closed_ || signal == SIGPIPE;
+    const bool kept = std::none_of(outputs_.begin(), outputs_.end(), [](const auto& o) { return o.lost_output(); });
+    const int code = exit_code();
+    return code == 0 && !(shown && kept) ? 1 : code;
+  }
+
+ private:
+  void start_ranks() {
+    const std::vector<CpuShare> shares(static_cast<std::size_t>(options_.ranks), cpu_share_of_this_process());
+    const std::string threads = std::to_string(threads_of_ranks(shares).at(0));
+    for (int rank = 0; rank < options_.ranks; ++rank) {
+      WorldSpec spec;
+      spec.rank = spec.local_rank = rank;
+      spec.size = spec.local_size = options_.ranks;
+      spec.store = {"127.0.0.1", store_.port()};
+      spec.store_is_served = true;
+      spec.board = Endpoint{"127.0.0.1", board_.port()};
+      spec.board_nonce = nonce_;
+      auto env = local_rank_env(spec);
+      env.insert(options_.env.begin(), options_.env.end());
+      // Ranks of Braid would choose the same number; other programs need the variable.
+      if (process_env()("OMP_NUM_THREADS").value_or("").empty()) env.emplace("OMP_NUM_THREADS", threads);
+      const auto held = options_.stop_grace ? std::vector{SIGINT, SIGTERM, SIGHUP, SIGUSR1} : std::vector<int>{};
+      processes_.push_back(spawn_rank(options_.command, env, held, &end_order_));
+    }
+  }
+
+  int running() const {
+    return static_cast<int>(
+        std::count_if(processes_.begin(), processes_.end(), [](const RankProcess& p) { return !p.status; }));
+  }
+
+  void step() {
+    wait_for_events();
+    while (const int signal = signals_.next())
+      if (signal != SIGCHLD) user_signal(signal);
+    pump_outputs();
+    reap();
+    if (board_.root_cause() && !announced_) announce(*board_.root_cause());
+    escalate();
+  }
+
+  void wait_for_events() {
+    std::vector<pollfd> entries = {{signals_.fd(), POLLIN, 0}, {wake_.get(), POLLIN, 0}};
+    for (const RankProcess& process : processes_)
+      for (const Fd* pipe : {&process.out, &process.err})
+        if (*pipe && !writer_.full()) entries.push_back({pipe->get(), POLLIN, 0});
+    poll(entries.data(), entries.size(), 200);
+    eventfd_t ignored;
+    eventfd_read(wake_.get(), &ignored);
+  }
+
+  // Forwards the ranks' remaining output while it still has a reader.
+  void drain_outputs() {
+    const auto deadline = Clock::now() + kAfterTerm;
+    while (pump_outputs() && Clock::now() < deadline)
+      if (writer_.full()) std::this_thread::sleep_for(milliseconds(20));
+  }
+
+  // False when all pipes are at end of file.
+  bool pump_outputs() {
+    if (writer_.full()) return true;
+    bool open = false;
+    for (std::size_t rank = 0; rank < processes_.size(); ++rank) {
+      RankProcess& process = processes_[rank];
+      if (process.out && !outputs_[rank].pump(process.out, STDOUT_FILENO)) process.out = Fd();
+      if (process.err && !outputs_[rank].pump(process.err, STDERR_FILENO)) process.err = Fd();
+      open = open || process.out || process.err;
+    }
+    return open;
+  }
+
+  // Reaps ranks in the order in which they ended, since the first failure is the root cause; then their orphans.
+  void reap() {
+    int status = 0;
+    for (const pid_t pid : end_order_.take_ended())
+      if (waitpid(pid, &status, WNOHANG) == pid) note_end(pid, status);
+    siginfo_t next{};
+    while (waitid(P_ALL, 0, &next, WEXITED | WNOHANG | WNOWAIT) == 0 && next.si_pid != 0) {
+      if (end_order_.watches(next.si_pid)) return;  // it ended just now; the next call knows its position in the order
+      if (waitpid(next.si_pid, &status, WNOHANG) == next.si_pid) note_end(next.si_pid, status);
+      next = {};
+    }
+  }
+
+  void note_end(pid_t pid, int status) {
+    const auto process =
+        std::find_if(processes_.begin(), processes_.end(), [&](const RankProcess& p) { return p.pid == pid; });
+    if (process == processes_.end()) return;
+    process->status = status;
+    // A crash is still a crash: writing its core dump may take longer than our timeouts.
+    process->ended_by_launcher = ending_ && (status == SIGTERM || status == SIGKILL);
+    const int rank = static_cast<int>(process - processes_.begin());
+    // A rank that writes to a dead peer gets SIGPIPE.
+    const bool consequence = WIFSIGNALED(status) && WTERMSIG(status) == SIGPIPE;
+    if (!ending_) board_.process_ended({rank, describe_status(status), status != 0, consequence});
+  }
+
+  void user_signal(int signal) {
+    if (signal == SIGTSTP) return pause_run();
+    const bool is_news = signal == SIGPIPE && !output_closed_;
+    output_closed_ = output_closed_ || signal == SIGPIPE;
+    if (is_news && options_.stop_grace) say("the reader of the output has exited: the run is asked to stop");
+    if (options_.stop_grace && is_stop_request(signal)) return ask_to_stop(signal);
+    if (signal == SIGUSR1 || signal == SIGUSR2) return signal_ranks(signal);
+    if (is_echo(signal) || (user_signal_ && comes_again(signal))) return;
+    board_.expect_end();
+    if (!told_to_end_) kill_at_ = Clock::now() + kAfterUserSignal;
+    signal_ranks(told_to_end_ ? SIGKILL : as_passed_on(signal));
+    if (!comes_again(signal)) note_order(signal);
+    cut_short_ = true;
+    user_signal_ = signal;
+  }
+
+  // Ctrl-Z. The ranks are in their own process groups, which the terminal does not signal.
+  void pause_run() {
+    const auto stopped_at = Clock::now();
+    signal_ranks(SIGSTOP);
+    signals_.stop_this_process();
+    signal_ranks(SIGCONT);
+    for (auto* deadline : {&stop_by_, &term_at_, &kill_at_})
+      if (*deadline) **deadline += Clock::now() - stopped_at;
+  }
+
+  // SIGPIPE means that our output has no reader left: the ranks are asked to stop.
+  static int as_passed_on(int signal) { return signal == SIGPIPE ? SIGTERM : signal; }
+
+  static bool is_order(int signal) { return signal == SIGTERM || signal == SIGINT; }
+
+  // SIGPIPE comes with every line that cannot be written, and a closed terminal causes SIGHUP from both kernel and
+  // shell: a second one carries no new information.
+  static bool comes_again(int signal) { return signal == SIGPIPE || signal == SIGHUP; }
+
+  // GNU timeout signals its child and then the process group, and programs that start others forward Ctrl-C, which the
+  // terminal has sent to all of them.
+  bool is_echo(int signal) const {
+    return told_to_end_ && signal == told_to_end_->signal && Clock::now() < told_to_end_->at + kEcho;
+  }
+
+  void note_order(int signal) {
+    if (!told_to_end_) told_to_end_ = Order{signal, Clock::now()};
+  }
+
+  bool is_stop_request(int signal) const {
+    return signal == SIGUSR1 || comes_again(signal) || (is_order(signal) && !told_to_end_);
+  }
+
+  void ask_to_stop(int signal) {
+    if (signal != SIGPIPE) say_what_is_next(signal);
+    signal_ranks(as_passed_on(signal));
+    if (is_order(signal)) note_order(signal);
+    if (signal != SIGUSR1 && !user_signal_) user_signal_ = signal;
+    if (!stop_by_) stop_by_ = Clock::now() + *options_.stop_grace;
+  }
+
+  void say(const std::string& text) { writer_.write(STDERR_FILENO, fitted("braid: " + text, STDERR_FILENO) + "\n"); }
+
+  // Printed once for a request to stop (SIGUSR1, SIGHUP) and once for SIGINT or SIGTERM.
+  void say_what_is_next(int signal) {
+    if (!options_.stop_messages.next || (!is_order(signal) && stop_by_)) return;
+    const std::string name = signal == SIGINT ? "Ctrl-C" : fmt::format("SIG{}", sigabbrev_np(signal));
+    const char* const again = signal == SIGINT    ? "press Ctrl-C again to stop at once"
+                              : signal == SIGTERM ? "a second SIGTERM stops at once"
+                                                  : "SIGTERM twice stops at once";
+    say(fmt::format("{}: {}; {}", name, options_.stop_messages.next(writer_.last_shown()), again));
+  }
+
+  void announce(const RootCause& cause) {
+    announced_ = true;
+    writer_.write(STDERR_FILENO, error_text("root cause: " + cause.line, STDERR_FILENO) + "\n");
+    term_at_ = Clock::now() + kLeaveAlone;
+  }
+
+  void escalate() {
+    if (stop_by_ && Clock::now() >= *stop_by_) {
+      say(fmt::format("the ranks were asked to stop, but did not stop within {} s", options_.stop_grace->count()));
+      board_.expect_end();
+      cut_short_ = true;
+      if (!user_signal_) user_signal_ = SIGUSR1;
+      stop_by_.reset();
+      kill_at_ = Clock::now();
+    }
+    if (term_at_ && Clock::now() >= *term_at_) {
+      ending_ = true;
+      signal_ranks(SIGTERM);
+      signal_ranks(SIGCONT);  // a stopped rank handles no other signal
+      term_at_.reset();
+      kill_at_ = Clock::now() + kAfterTerm;
+    }
+    if (kill_at_ && Clock::now() >= *kill_at_) {
+      ending_ = true;
+      signal_ranks(SIGKILL);
+      kill_at_.reset();
+    }
+  }
+
+  void signal_ranks(int signal) {
+    for (const RankProcess& process : processes_)
+      if (!process.status) kill(-process.pid, signal);
+  }
+
+  int exit_code() const {
+    if (const auto cause = board_.root_cause()) {
+      const RankProcess& culprit = processes_[cause->rank];
+      return *culprit.status == 0 || culprit.ended_by_launcher ? 1 : exit_code_of(*culprit.status);
+    }
+    for (const RankProcess& process : processes_)
+      if (*process.status != 0) return user_signal_ ? 128 + user_signal_ : exit_code_of(*process.status);
+    for (const RankOutput& output : outputs_)
+      if (output.ended_by_signal() != 0) return 128 + output.ended_by_signal();
+    return output_closed_ && !told_to_end_ ? 128 + SIGPIPE : 0;  // ended cleanly, but only because the reader left
+  }
+
+  const LaunchOptions& options_;
+  const std::vector<pid_t> spared_;
+  const std::string nonce_ = make_nonce();
+  SignalQueue signals_;
+  StoreServer store_;
+  Fd wake_;
+  FailureBoard board_;
+  OutputWriter writer_{progress_bar_fd()};
+  std::vector<RankProcess> processes_;
+  EndOrder end_order_;
+  std::vector<RankOutput> outputs_;
+  bool announced_ = false, ending_ = false;
+  std::optional<Order> told_to_end_;  // the next SIGTERM or SIGINT does not wait
+  bool cut_short_ = false;            // the ranks were killed before they could end cleanly
+  bool output_closed_ = false;
+  int user_signal_ = 0;  // for the exit code
+  std::optional<Clock::time_point> stop_by_, term_at_, kill_at_;
+};
+
+}  // namespace
+
+int launch_local(const LaunchOptions& options) {
+  if (options.ranks < 1)
+    throw ConfigError({fmt::format("cannot start {} ranks", options.ranks), "-n", "give a number of at least 1"});
+  return LocalRun(options).run();
+}
+
+}  // namespace braid

@@ -1,0 +1,223 @@
+#include "cluster/slurm/preflight.h"
+
+#include <algorithm>
+#include <numeric>
+#include <set>
+
+#include "base/strings.h"
+#include "plan/cluster_config.h"
+#include "plan/fixes.h"
+#include "plan/placement.h"
+
+namespace braid {
+namespace {
+
+std::string in_words(const Allocation& allocation) {
+  return fmt::format("{} of {} {} {}", counted(allocation.nodes, "node"), counted(allocation.gpus_per_node, "GPU"),
+                     allocation.nodes == 1 ? "has" : "have", allocation.gpus());
+}
+
+// The language dp with which the topology fills this many GPUs, if there is one.
+std::optional<int> language_dp_for(TopologyConfig topology, const Workload& workload, std::int64_t gpus) {
+  topology.world_size.reset();
+  std::int64_t others = 0;
+  ModuleConfig* language = nullptr;
+  for (ModuleConfig& module : topology.modules) {
+    if (module.kind == "language")
+      language = &module;
+    else
+      others += grid_size(module);
+    module.rank_offset.reset();
+    module.ranks.reset();
+    module.expt_dp.reset();
+  }
+  const std::int64_t replica = std::int64_t{language->tp} * language->cp * language->pp;
+  if (gpus <= others || (gpus - others) % replica) return std::nullopt;
+  language->dp = static_cast<int>((gpus - others) / replica);
+  return validate(topology, workload).empty() ? std::optional(language->dp) : std::nullopt;
+}
+
+// "--nodes 9 for the recipe as it is", "--nodes 17 with --llm-dp 64"
+struct NodesThatFit {
+  const TopologyConfig& topology;
+  const Workload& workload;
+  const Allocation& allocation;
+
+  std::string with(int nodes) const {
+    const std::int64_t ranks = world_size_of(topology), gpus = std::int64_t{nodes} * allocation.gpus_per_node;
+    if (ranks == gpus) return fmt::format("--nodes {} for the recipe as it is", nodes);
+    const auto dp = topology.colocated ? std::nullopt : language_dp_for(topology, workload, gpus);
+    if (!dp) return "";
+    return fmt::format("--nodes {} with --llm-dp {}{}", nodes, *dp,
+                       topology.world_size ? fmt::format(" --topology.world_size {}", gpus) : "");
+  }
+
+  static constexpr int kSearched = 128;  // in each direction; layouts further away are not useful
+
+  // The requested number if another layout fits it, the nearest below and above, and that of the recipe itself.
+  std::vector<std::string> choices() const {
+    const std::int64_t ranks = world_size_of(topology);
+    const int own = ranks % allocation.gpus_per_node ? 0 : static_cast<int>(ranks / allocation.gpus_per_node);
+    std::set<int> nodes;
+    if (own) nodes.insert(own);
+    if (!with(allocation.nodes).empty()) {
+      nodes.insert(allocation.nodes);
+    } else {
+      int below = allocation.nodes - 1, above = allocation.nodes + 1;
+      const int lowest = std::max(1, allocation.nodes - kSearched), highest = allocation.nodes + kSearched;
+      while (below >= lowest && with(below).empty()) --below;
+      while (above <= highest && with(above).empty()) ++above;
+      if (below >= lowest) nodes.insert(below);
+      if (above <= highest) nodes.insert(above);
+    }
+    std::vector<std::string> texts;
+    for (const int n : nodes) texts.push_back(with(n));
+    if (!own && ranks <= 1024)
+      texts.push_back(
+          fmt::format("--gpus-per-node {} --nodes {}", largest_divisor(ranks), ranks / largest_divisor(ranks)));
+    return texts;
+  }
+
+  // The largest number of ranks per node, at most its GPUs, that fills every node.
+  std::int64_t largest_divisor(std::int64_t ranks) const {
+    std::int64_t best = 1;
+    for (const std::int64_t divisor : divisors(ranks))
+      if (divisor <= allocation.gpus_per_node) best = std::max(best, divisor);
+    return best;
+  }
+};
+
+std::string gigabytes(double bytes) { return fmt::format("{:.3g} GB", bytes / 1e9); }
+
+void check_partition(const std::string& name, const SlurmRequest& request, const std::vector<Partition>& partitions,
+                     Preflight& preflight) {
+  const std::string offers = "sinfo offers " + offered(partitions);
+  const auto partition =
+      std::find_if(partitions.begin(), partitions.end(), [&](const Partition& p) { return p.name == name; });
+  if (partition == partitions.end()) {
+    preflight.problems.push_back(
+        {name.empty() ? std::string("no partition was given") : fmt::format("there is no partition '{}'", name),
+         "--partition", offers});
+    return;
+  }
+  const auto time = parse_wall_time(request.time);
+  const int nodes = request.allocation.nodes;
+  if (!partition->up)
+    preflight.warnings.push_back(
+        {fmt::format("partition '{}' is not up", partition->name), "--partition", "the job will wait until it is up"});
+  if (nodes > partition->nodes)
+    preflight.problems.push_back(
+        {fmt::format("partition '{}' has {}, not {}", partition->name, counted(partition->nodes, "node"), nodes),
+         "--nodes", offers});
+  const int gpus = request.allocation.gpus_per_node;
+  if (partition->gpus_per_node > 0 && gpus > partition->gpus_per_node)
+    preflight.problems.push_back({fmt::format("nodes of partition '{}' have {}, not {}", partition->name,
+                                              counted(partition->gpus_per_node, "GPU"), gpus),
+                                  "--gpus-per-node", fmt::format("use --gpus-per-node {}", partition->gpus_per_node)});
+  if (time && partition->time_limit && *time > *partition->time_limit)
+    preflight.problems.push_back(
+        {fmt::format("{} is longer than partition '{}' allows", request.time, partition->name), "--time", offers});
+}
+
+void check_account(const SlurmRequest& request, const std::vector<Association>& associations, Preflight& preflight) {
+  std::vector<std::string> accounts;
+  bool fits = false;
+  for (const Association& association : associations) {
+    if (!contains(accounts, association.account)) accounts.push_back(association.account);
+    fits |= association.account == request.account &&
+            (association.partition.empty() || contains(split(request.partition, ','), association.partition));
+  }
+  if (fits) return;
+  std::string what = fmt::format("you have no account '{}'", request.account);
+  if (contains(accounts, request.account))
+    what = fmt::format("account '{}' may not use partition '{}'", request.account, request.partition);
+  if (request.account.empty()) what = "no account was given";
+  preflight.problems.push_back({what, "--account", fmt::format("yours are {}", fmt::join(accounts, ", "))});
+}
+
+}  // namespace
+
+void check_nodes(const TopologyConfig& topology, const Workload& workload, const Allocation& allocation,
+                 Preflight& preflight) {
+  const std::int64_t ranks = world_size_of(topology);
+  if (ranks == allocation.gpus()) return;
+  const bool fits_one_node = allocation.nodes == 1 && ranks < allocation.gpus();  // wasteful, but it runs
+  const NodesThatFit fits{topology, workload, allocation};
+  (fits_one_node ? preflight.warnings : preflight.problems)
+      .push_back({fmt::format("the recipe has {}, but {}", counted(ranks, "rank"), in_words(allocation)), "--nodes",
+                  use_one_of(fits.choices())});
+}
+
+void check_nodes(const ParallelFlags& flags, const Allocation& allocation, Preflight& preflight) {
+  const std::int64_t gpus = allocation.gpus();
+  const auto nearest_nodes = [&](std::int64_t unit) {
+    const std::int64_t step = unit / std::gcd(unit, std::int64_t{allocation.gpus_per_node});
+    const std::int64_t below = allocation.nodes / step * step;
+    return use_one_of({below ? fmt::format("--nodes {}", below) : "", fmt::format("--nodes {}", below + step)});
+  };
+  if (flags.grid_ranks) {
+    if (*flags.grid_ranks == gpus) return;
+    const bool whole = *flags.grid_ranks % allocation.gpus_per_node == 0;
+    preflight.problems.push_back(
+        {fmt::format("the two grids of the command have {} ranks, but {}", *flags.grid_ranks, in_words(allocation)),
+         "--nodes",
+         whole ? fmt::format("use --nodes {}", *flags.grid_ranks / allocation.gpus_per_node)
+               : fmt::format("choose sizes whose ranks are a multiple of {}", allocation.gpus_per_node)});
+    return;
+  }
+  const std::int64_t replica = std::int64_t{flags.tp} * flags.cp * flags.pp;
+  const std::int64_t unit = std::lcm(replica, std::int64_t{flags.ep} * flags.expt_tp * flags.pp);
+  if (gpus % unit) {
+    preflight.problems.push_back(
+        {fmt::format("{}, which cannot be divided into tp={} x cp={} x pp={}{}", in_words(allocation), flags.tp,
+                     flags.cp, flags.pp, gpus % replica ? "" : fmt::format(" with ep={}", flags.ep)),
+         "--nodes", nearest_nodes(unit)});
+  } else if (flags.micro_batch && flags.global_batch) {
+    const std::int64_t lanes = gpus / replica * *flags.micro_batch;
+    if (*flags.global_batch % lanes == 0) return;
+    preflight.problems.push_back(
+        {fmt::format("global batch {} is not a multiple of dp {} x micro batch {} on {}", *flags.global_batch,
+                     gpus / replica, *flags.micro_batch, counted(gpus, "GPU")),
+         "--global-batch-size",
+         fmt::format("use {} or another multiple of {}", (*flags.global_batch / lanes + 1) * lanes, lanes)});
+  }
+}
+
+void check_weights(const WeightsPerGpu& weights, double gpu_gb, Preflight& preflight) {
+  constexpr double kTrainingShare = 30.0 / 80;  // the rest is for gradients, optimizer and activations
+  const double room = kTrainingShare * gpu_gb * 1e9;
+  const auto bytes_with = [&](double ep) { return weights.other_bytes + weights.expert_bytes / ep; };
+  if (bytes_with(weights.ep) <= room) return;
+  const std::string limit =
+      fmt::format("for training, a GPU with {:g} GB has room for about {} of weights", gpu_gb, gigabytes(room));
+  if (!weights.experts) {
+    preflight.problems.push_back(
+        {fmt::format("{} has {} of weights per GPU; {}", weights.module, gigabytes(weights.other_bytes), limit),
+         "memory", "raise tp or pp"});
+    return;
+  }
+  std::optional<std::int64_t> enough;
+  for (const std::int64_t ep : weights.possible_ep)
+    if (bytes_with(static_cast<double>(ep)) <= room && (!enough || ep < *enough)) enough = ep;
+  preflight.problems.push_back(
+      {fmt::format("{} has {} per GPU ({} / ep {}), in total {} of weights; {}", weights.module,
+                   counted(weights.experts / weights.ep, "expert"), weights.experts, weights.ep,
+                   gigabytes(bytes_with(weights.ep)), limit),
+       "memory",
+       enough ? fmt::format("TP does not shrink experts; EP {} would give {} experts/GPU ({})", *enough,
+                            weights.experts / *enough, gigabytes(bytes_with(static_cast<double>(*enough))))
+              : "TP does not shrink experts, only EP does, and no EP that fits these nodes is enough: use more nodes"});
+}
+
+void check_slurm(const SlurmRequest& request, const SlurmView& view, Preflight& preflight) {
+  if (view.partitions)
+    for (const std::string& name : split(request.partition, ','))  // Slurm takes the first that can start the job
+      check_partition(name, request, *view.partitions, preflight);
+  if (view.associations && !view.associations->empty())
+    check_account(request, *view.associations, preflight);
+  else if (request.account.empty())
+    preflight.warnings.push_back({"no account was given, and sacctmgr does not list any", "--account",
+                                  "a cluster with accounting will refuse the job"});
+}
+
+}  // namespace braid

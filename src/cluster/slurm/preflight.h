@@ -1,0 +1,64 @@
+// Checks before a job is submitted: its ranks fill its nodes, its experts fit on a GPU, its files are on a shared file
+// system, and Slurm knows its partition and account. Each check adds its findings.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cluster/megatron/parallel_flags.h"
+#include "cluster/slurm/view.h"
+#include "plan/topology.h"
+
+namespace braid {
+
+struct Preflight {
+  std::vector<Problem> problems;  // the job would fail
+  std::vector<Problem> warnings;  // the job may fail
+};
+
+struct Allocation {
+  int nodes = 1, gpus_per_node = 8;
+  std::int64_t gpus() const { return std::int64_t{nodes} * gpus_per_node; }
+};
+
+// A recipe's ranks against the GPUs of the job; the fix names the nearest node counts that work.
+void check_nodes(const TopologyConfig& topology, const Workload& workload, const Allocation& allocation,
+                 Preflight& preflight);
+
+// The same for the flags of another program.
+void check_nodes(const ParallelFlags& flags, const Allocation& allocation, Preflight& preflight);
+
+// The weights of a model on one GPU. Only expert parallelism splits experts; tensor parallelism splits the others.
+struct WeightsPerGpu {
+  std::string module = "language";
+  int experts = 0, ep = 1;
+  double expert_bytes = 0;                  // of all experts, before the split by ep
+  double other_bytes = 0;                   // on one GPU
+  std::vector<std::int64_t> possible_ep{};  // that fit the job's GPUs
+};
+// `gpu_gb` is the size of a GPU's memory.
+void check_weights(const WeightsPerGpu& weights, double gpu_gb, Preflight& preflight);
+
+struct PathUse {
+  std::string what;  // "--container", "HF_HOME"
+  std::string path;
+  enum Kind {
+    MustExist,  // an image, the source of a mount
+    Shared,     // every node reads or writes it
+    Written,    // as Shared, and must be writable
+  } kind = Shared;
+};
+// Whether a path can be checked from here: "/lustre/team" cannot if there is no /lustre.
+bool can_be_seen(const std::string& path);
+void check_paths(const std::vector<PathUse>& uses, const Allocation& allocation, Preflight& preflight);
+
+// Checks against sinfo and sacctmgr; on a machine without Slurm, `view` is empty and there are no findings.
+struct SlurmRequest {
+  std::string account{}, partition{}, time{};
+  Allocation allocation{};
+};
+void check_slurm(const SlurmRequest& request, const SlurmView& view, Preflight& preflight);
+
+}  // namespace braid

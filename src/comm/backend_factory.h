@@ -1,0 +1,80 @@
+// Creates process groups: Gloo or NCCL between processes, memory between threads.
+#pragma once
+
+#include <c10/util/intrusive_ptr.h>
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace c10 {
+struct Event;
+}
+namespace c10d {
+class Backend;
+class Work;
+}  // namespace c10d
+
+namespace braid {
+
+class Store;
+
+// Long, so that the watchdog (comm/failure_board.h) names a hang before a collective's own time-out hides it. Time in
+// which the run is suspended counts towards this time-out too.
+inline constexpr std::chrono::milliseconds kCollectiveTimeout = std::chrono::days(7);
+
+class BackendFactory {
+ public:
+  virtual ~BackendFactory() = default;
+  // Called by every member of the group; `ranks[group_rank]` is the caller. Members must create their groups in the
+  // same order.
+  virtual c10::intrusive_ptr<c10d::Backend> make(const std::string& name, const std::vector<int>& ranks,
+                                                 int group_rank) = 0;
+};
+
+// The addresses on which a rank's Gloo listens, and its connect time-out.
+struct GlooSettings {
+  std::vector<std::string> addresses{};  // of this host; connections are spread over them
+  std::chrono::milliseconds connect_timeout{}, timeout{};
+};
+
+// ConfigError when this host cannot listen there.
+std::unique_ptr<BackendFactory> make_gloo_factory(std::shared_ptr<Store> store, const GlooSettings& settings);
+
+// The failure board, and not NCCL's own watchdog, decides what happens after an error. In a build without CUDA this
+// throws ConfigError, and the version is empty.
+std::unique_ptr<BackendFactory> make_nccl_factory(std::shared_ptr<Store> store, int device_index,
+                                                  std::chrono::milliseconds timeout);
+std::string nccl_version();
+
+// Tells, on any thread, whether the GPU has completed this work of NCCL's. Does not keep the work's tensors.
+std::function<bool()> completion_of(const c10d::Work& work);
+
+// When the GPU carried this work out, in ms after an event that it has passed. Call the function once it has completed
+// the work. Does not keep the work's tensors.
+struct DeviceSpan {
+  double begin_ms = 0, end_ms = 0;
+};
+std::function<DeviceSpan(const c10::Event& since)> device_span_of(const c10d::Work& work);
+
+// Calls `done` on a thread of Gloo's when it has completed this work. False if Gloo does not say when that is: of sends
+// and receives.
+bool tell_completion(c10d::Work& work, std::function<void()> done);
+
+// The unique id of this GPU; empty in a build without CUDA.
+std::string gpu_identity(int device_index);
+
+// Lets NCCL connect ranks of one GPU, which it takes for a mistake unless they claim to be on different hosts. They
+// then communicate through sockets. Call it before the first group is made.
+void share_gpu_over_nccl(int rank, bool one_host);
+
+// The backends that a world can use whose rank r has its tensors on devices[r] ("" = the CPU), the fastest first:
+// "nccl" if each rank has its own GPU, "gloo", "nccl-shared" if all are on GPUs.
+std::vector<std::string> fitting_backends(const std::vector<std::string>& devices);
+
+// The group's name in the store, where several groups have the same name.
+std::string group_key(const std::string& name, const std::vector<int>& ranks);
+
+}  // namespace braid

@@ -1,0 +1,98 @@
+// The protocol between ranks and the failure board: one JSON object per line over TCP.
+//
+//   rank to board: hello (its identity), beat (what it is doing), fail (its own error), bye (it has finished)
+//   board to rank: welcome (who serves the board), hosts (the ranks of each host), tick (the board is alive), cause
+//   (the root cause, the same for every rank), close (the run is over)
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/socket.h"
+#include "comm/hang_diagnosis.h"
+#include "comm/progress.h"
+
+namespace braid {
+
+struct RankIdentity {
+  int rank = 0;
+  std::string host;
+  std::string coordinates;  // module and coordinates, e.g. "language[tp=1 cp=0 dp=0 pp=0]"
+};
+
+struct RootCause {
+  int rank = 0;
+  std::string line;  // "rank 3 (host a12, language[tp=1 ...]) failed in ...: killed by SIGKILL"
+};
+
+RootCause make_root_cause(const RankIdentity& who, const std::string& op, const std::string& message);
+
+using HostRanks = std::map<std::string, std::vector<int>>;  // host name -> its ranks, ascending
+
+// "host b7 (ranks 2-3) cannot be reached from host a12: ..."; `hosts` must not be empty.
+RootCause make_unreachable_cause(const HostRanks& hosts, const std::string& from_host, const std::string& message);
+
+// The message for a rank whose connection ended without a bye; the same on whichever rank notices it.
+inline constexpr const char* kEndedWithoutFinishing =
+    "its process ended without finishing (killed, crashed or exited early)";
+
+struct Hello {
+  RankIdentity who;
+  int world_size = 1;
+  double hang_limit_s = 300, silence_limit_s = 30, connect_timeout_s = 300;
+  std::string nonce{};  // the board's; proves that the rank belongs to this run
+
+  // A silent rank makes no progress either, so the silence limit is at most the hang limit.
+  HangLimits limits() const { return {hang_limit_s, std::min(silence_limit_s, hang_limit_s)}; }
+};
+struct Beat {
+  RankStatus status;
+};
+struct Fail {
+  std::string op, message;
+  // A collective broke, most likely because a peer died: the board waits for a better explanation.
+  bool consequence = false;
+};
+struct Bye {};
+struct Welcome {
+  RankIdentity server;  // rank -1: the launcher
+};
+struct Hosts {  // sent once every rank has joined
+  HostRanks ranks;
+};
+struct Tick {};
+struct Close {};
+
+using BoardMessage = std::variant<Hello, Beat, Fail, Bye, Welcome, Hosts, Tick, RootCause, Close>;
+
+std::string encode(const BoardMessage& message);              // with the newline
+std::optional<BoardMessage> decode(const std::string& line);  // nothing when it is not a valid message
+
+// Sends lines over a socket that may not accept them at once. It completes a line that it began before it sends
+// another, so the other side never sees half a line.
+class LineSender {
+ public:
+  // Waits up to `timeout` for the socket to accept everything, earlier lines included.
+  void send(const Fd& socket, const std::string& line, std::chrono::milliseconds timeout);
+  bool idle() const { return pending_.empty(); }
+
+ private:
+  std::string pending_;
+};
+
+// Splits a byte stream into lines. A line longer than the limit is an error.
+class LineBuffer {
+ public:
+  bool append(const char* data, std::size_t size);  // false: the line is too long
+  std::optional<std::string> next();
+
+ private:
+  std::string pending_;
+};
+
+}  // namespace braid

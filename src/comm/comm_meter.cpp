@@ -1,0 +1,164 @@
+#include "comm/comm_meter.h"
+
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+
+#include <algorithm>
+
+#include "comm/backend_factory.h"
+#include "comm/device_times.h"
+#include "comm/progress.h"
+
+namespace braid {
+namespace {
+
+using TimePoint = CommSpan::TimePoint;
+
+// The host computes, so the time that it spends in the start and in the wait is exposed.
+class HostTiming : public CommMeter::Timing {
+ public:
+  explicit HostTiming(const CommMeter::Now& now) : now_(now), started_(now()) {}
+
+  void launched(const CommMeter::Works& works) override {
+    launched_ = now_();
+    if (works.size() != 1) return;
+    auto completed = std::make_shared<Completion>();
+    if (tell_completion(*works[0], [completed, now = now_] { completed->ns = now().time_since_epoch().count(); }))
+      completed_ = std::move(completed);
+  }
+  void wait_begins() override { wait_began_ = now_(); }
+  void wait_ends() override { wait_ended_ = now_(); }
+
+  std::optional<Times> times(const DeviceTimes*) const override {
+    CoveredTime exposed;
+    exposed.add(started_, launched_);
+    exposed.add(wait_began_, wait_ended_);
+    return Times{std::move(exposed), started_, started_, std::clamp(completion(), launched_, wait_ended_)};
+  }
+
+ private:
+  struct Completion {
+    std::atomic<TimePoint::rep> ns = 0;  // since the clock's epoch; 0: not known
+  };
+
+  // Without a word from the backend: when the wait returned.
+  TimePoint completion() const {
+    const TimePoint::rep ns = completed_ ? completed_->ns.load() : 0;
+    return ns == 0 ? wait_ended_ : TimePoint(TimePoint::duration(ns));
+  }
+
+  const CommMeter::Now now_;
+  const TimePoint started_;
+  TimePoint launched_{}, wait_began_{}, wait_ended_{};
+  std::shared_ptr<Completion> completed_;
+};
+
+// The GPU computes on its current stream: the time that passes there between the events around the wait is exposed.
+class DeviceTiming : public CommMeter::Timing {
+ public:
+  explicit DeviceTiming(std::shared_ptr<EventPool> events) : events_(std::move(events)), ready_(events_->record()) {}
+  ~DeviceTiming() override {
+    events_->put_back(std::move(ready_));
+    if (wait_began_) events_->put_back(*std::move(wait_began_));
+    if (wait_ended_) events_->put_back(*std::move(wait_ended_));
+  }
+
+  void launched(const CommMeter::Works& works) override { span_after_ = device_span_of(*works.back()); }
+  void wait_begins() override { wait_began_ = events_->record(); }
+  void wait_ends() override { wait_ended_ = events_->record(); }
+
+  // The stream has waited for the work, so that is complete when the end of the wait is.
+  std::optional<Times> times(const DeviceTimes* device_times) const override {
+    if (!wait_ended_->query() || !device_times->known()) return std::nullopt;
+    const DeviceSpan span = span_after_(ready_);
+    const TimePoint ready = device_times->time_of(ready_);
+    const auto after = [&](double ms) {
+      return ready + std::chrono::duration_cast<TimePoint::duration>(std::chrono::duration<double, std::milli>(ms));
+    };
+    CoveredTime exposed;
+    exposed.add(device_times->time_of(*wait_began_), device_times->time_of(*wait_ended_));
+    return Times{std::move(exposed), ready, after(span.begin_ms), after(span.end_ms)};
+  }
+
+ private:
+  std::shared_ptr<EventPool> events_;
+  c10::Event ready_;  // the inputs are there
+  std::optional<c10::Event> wait_began_, wait_ended_;
+  std::function<DeviceSpan(const c10::Event& since)> span_after_;
+};
+
+}  // namespace
+
+CommMeter::CommMeter(const c10::Device& device, Now now)
+    : now_(std::move(now)), events_(device.is_cpu() ? nullptr : std::make_shared<EventPool>(device)) {}
+
+CommMeter::~CommMeter() = default;
+
+CommMeter::Measured CommMeter::start(const std::string& group, const char* op, bool on_device) {
+  Measured measured = {.key = {group, op, purpose_.load()}, .timing = nullptr};
+  if (on_device) {
+    {
+      std::lock_guard lock(mutex_);
+      if (!device_times_) device_times_ = std::make_unique<DeviceTimes>(*events_);
+    }
+    measured.timing = std::make_unique<DeviceTiming>(events_);
+  } else {
+    measured.timing = std::make_unique<HostTiming>(now_);
+  }
+  return measured;
+}
+
+void CommMeter::finish(Measured measured, const std::vector<Wait>& waits) {
+  std::lock_guard lock(mutex_);
+  for (const Wait& wait : waits) {
+    const Meeting& meeting = wait.meeting;
+    measured.bytes += meeting.bytes;
+    if (keeps_spans_)
+      measured.parts.push_back({meeting.name, wait.arrival, meeting.bytes, meeting.members, meeting.sender});
+  }
+  awaited_.push_back(std::move(measured));
+  count_completed();
+}
+
+// Each call of finish() looks at the oldest operation, so there are never more here than the GPU has queued.
+void CommMeter::count_completed() {
+  while (!awaited_.empty()) {
+    Measured& oldest = awaited_.front();
+    const auto times = oldest.timing->times(device_times_.get());
+    if (!times) return;
+    CommUse& use = totals_[oldest.key];
+    use.bytes += static_cast<double>(oldest.bytes);
+    use.exposed.add(times->exposed);
+    use.in_flight.add(times->ready, times->end);
+    // A rank wakes up some time after the operation it waited for: to the rank, the operation ends then.
+    use.in_flight.add(times->exposed);
+    if (!oldest.parts.empty())
+      spans_.push_back({std::move(oldest.key), std::move(oldest.parts), times->begin, times->end, times->exposed.ms()});
+    awaited_.pop_front();
+  }
+}
+
+void CommMeter::synchronised() {
+  std::lock_guard lock(mutex_);
+  count_completed();
+  if (device_times_) device_times_->synchronised();
+}
+
+CommLedger CommMeter::take_totals() {
+  std::lock_guard lock(mutex_);
+  count_completed();
+  return std::exchange(totals_, {});
+}
+
+void CommMeter::keep_spans() {
+  std::lock_guard lock(mutex_);
+  count_completed();
+  keeps_spans_ = true;
+}
+
+std::vector<CommSpan> CommMeter::take_spans() {
+  std::lock_guard lock(mutex_);
+  count_completed();
+  return std::exchange(spans_, {});
+}
+
+}  // namespace braid

@@ -1,0 +1,127 @@
+// The current operation of a rank, which peers see when something goes wrong. Collectives and long phases open a scope;
+// the failure monitor takes snapshots from its own thread.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "comm/meeting_record.h"
+
+namespace braid {
+
+// A point where ranks synchronise: a group's collectives, or one direction of a pair's sends. The n-th arrivals of all
+// members match.
+struct Meeting {
+  std::string name;          // e.g. "language.dp-cp", "language.pp 3>4"
+  std::vector<int> members;  // global ranks, ascending
+  std::string content{};     // what they communicate, the same for all members: "all_reduce of 1000 float"
+  // What this rank's part of the operation carries: the tensor of an all-reduce, broadcast or transfer, the whole of an
+  // all-gather or reduce-scatter, the rows that it sends in an all-to-all.
+  std::int64_t bytes = 0;
+  int sender = -1;  // of a transfer
+};
+
+struct Traffic {
+  std::int64_t operations = 0, bytes = 0;
+  friend bool operator==(const Traffic&, const Traffic&) = default;
+};
+// By meeting and operation: {"language.tp", "all_gather"}.
+using TrafficTable = std::map<std::pair<std::string, std::string>, Traffic>;
+
+struct Wait {
+  Meeting meeting;
+  std::int64_t arrival = 0;  // this rank's count of arrivals there, from 1
+};
+
+// Where a device is with an operation that its host has queued.
+enum class DeviceState { Queued, Started, Done };
+
+struct RankStatus {
+  std::string op;           // scopes in progress, outermost first, joined by " > "; empty between them
+  std::vector<Wait> waits;  // the meetings it waits in, as a host or with its device
+  std::map<std::string, std::int64_t> arrivals;  // how often this rank arrived at each meeting, its device included
+  MeetingRecords records;                        // of its host's arrivals
+  double idle_s = 0;  // since a scope was opened or closed, or its device started or completed an operation
+};
+
+class Progress {
+ public:
+  class Scope {
+   public:
+    ~Scope();
+    Scope(const Scope&) = delete;
+    Scope& operator=(const Scope&) = delete;
+
+   private:
+    friend class Progress;
+    Scope(Progress& progress, bool meeting);
+    Progress& progress_;
+    bool meeting_;
+    int exceptions_;
+  };
+
+  // "iteration 12"
+  [[nodiscard]] Scope phase(std::string name);
+  // "all_reduce" -> "all_reduce #3 on language.tp"; an exchange has several meetings and is named after the first.
+  [[nodiscard]] Scope meet(const std::string& op, std::vector<Meeting> meetings);
+  // The same in two calls, for an asynchronous operation: this rank has arrived at the meetings, and waits in them
+  // while a scope is open.
+  std::vector<Wait> arrive(const std::string& op, std::vector<Meeting> meetings);
+  [[nodiscard]] Scope wait_in(const std::string& op, std::vector<Wait> waits);
+
+  // The device carries out this operation while the host continues. Until it is done, `state` is called by
+  // poll_devices(). Operations of one queue run in order.
+  void follow(const std::string& queue, const std::string& op, std::vector<Wait> waits,
+              std::function<DeviceState()> state);
+  // The device does nothing more of this rank's work before this operation, which is followed, is done: from the moment
+  // at which `reached` is true.
+  void await_device(const std::string& queue, const std::vector<Wait>& waits, std::function<bool()> reached);
+  // Asks the devices how far they are. It may block as long as a device's driver does: call it on a thread of its own.
+  void poll_devices();
+  void forget_devices();
+
+  // Called on this rank's thread when a meeting begins and ends.
+  void watch_meetings(std::function<void(bool begins)> watcher) { meeting_watcher_ = std::move(watcher); }
+
+  RankStatus snapshot(bool with_records = true) const;
+  TrafficTable traffic() const;  // since the start
+
+  // Time in which the process was suspended; it does not count as time without progress.
+  void forgive(std::chrono::steady_clock::duration stopped);
+
+  // The scopes that were open when an exception was thrown, and that it has closed since.
+  std::string op_at_failure() const;
+
+ private:
+  struct DeviceOperation {
+    std::string name;
+    std::vector<Wait> waits;
+    std::function<DeviceState()> state;
+    std::function<bool()> reached{};  // the wait for it
+    bool started = false, awaited = false;
+  };
+  using DeviceQueue = std::deque<std::shared_ptr<DeviceOperation>>;
+
+  std::string joined_ops() const;
+  void poll_waits(const std::string& queue);
+  void add_devices(RankStatus& status) const;
+
+  std::function<void(bool begins)> meeting_watcher_;
+  mutable std::mutex mutex_;
+  std::vector<std::string> ops_;
+  std::string failed_op_;
+  RankStatus status_;
+  TrafficTable traffic_;
+  std::map<std::string, DeviceQueue> devices_;
+  std::chrono::steady_clock::time_point last_change_ = std::chrono::steady_clock::now();
+};
+
+}  // namespace braid

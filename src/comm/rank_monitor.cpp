@@ -1,0 +1,294 @@
+#include "comm/rank_monitor.h"
+
+#include <poll.h>
+#include <unistd.h>
+
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <csignal>
+#include <cstring>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+#include "base/error.h"
+#include "base/process.h"
+#include "comm/hang_diagnosis.h"
+
+namespace braid {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+constexpr milliseconds kShortestBeat{50};
+// Records of what a rank communicates are long, so that they go with few beats: with 200 a second for all ranks.
+constexpr milliseconds kRecordsPerRank{5};
+constexpr milliseconds kSendTimeout{2000};
+// Longer than the board delays a failure that may be a consequence.
+constexpr milliseconds kAnswerTimeout{8000};
+// The board gets this much more time than a rank before it counts as hung.
+constexpr double kBoardSlack_s = 3;
+constexpr const char* kMonitorThreadName = "braid-monitor";  // seen by debuggers, and by tests/support/pausing.cpp
+
+}  // namespace
+
+class RankMonitor::Impl {
+ public:
+  Impl(const Endpoint& board, Hello hello, Progress& progress, std::function<void(const RootCause&)> on_failure,
+       milliseconds connect_timeout)
+      : hello_(std::move(hello)),
+        progress_(progress),
+        on_failure_(std::move(on_failure)),
+        socket_(connect_tcp(board, connect_timeout)),
+        wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+    send(hello_);
+    thread_ = std::thread([this] {
+      pthread_setname_np(pthread_self(), kMonitorThreadName);
+      watch();
+    });
+    // A thread of its own: when a kernel hangs, the driver may block whoever asks for the state of its queue.
+    device_thread_ = std::thread([this] {
+      try {
+        for (; !stopping_; std::this_thread::sleep_for(kShortestBeat)) progress_.poll_devices();
+      } catch (const std::exception&) {  // the GPU failed, which the rank's own thread reports
+      }
+    });
+  }
+
+  ~Impl() {
+    stopping_ = true;
+    eventfd_write(wake_.get(), 1);
+    thread_.join();
+    device_thread_.join();
+  }
+
+  RootCause report(const std::string& message, bool consequence) {
+    int no_failure = 0;
+    const bool crashing = !first_failure_.compare_exchange_strong(no_failure, kReported);
+    const std::string op = progress_.op_at_failure();
+    if (!crashing) send(Fail{op, message, consequence});
+    std::unique_lock lock(mutex_);
+    answered_.wait_for(lock, kAnswerTimeout, [&] { return cause_.has_value(); });
+    const RootCause cause = cause_ ? *cause_ : make_root_cause(hello_.who, op, message);
+    lock.unlock();
+    // Another thread's crash is the cause: that thread ends the process with its signal.
+    if (crashing && cause.rank == hello_.who.rank) std::this_thread::sleep_for(kAnswerTimeout);
+    return cause;
+  }
+
+  void goodbye() {
+    send(Bye{});
+    over_ = true;
+  }
+
+  void publish_fatal_signal(int signal) noexcept {
+    if (std::this_thread::get_id() == thread_.get_id()) return;
+    pid_t no_thread = 0;
+    const bool first_crash = crashing_thread_.compare_exchange_strong(no_thread, gettid());
+    if (!first_crash && no_thread == gettid()) return;  // a crash inside the crash handler
+    int no_failure = 0;
+    const bool speaks = first_crash && first_failure_.compare_exchange_strong(no_failure, signal);
+    if (speaks) eventfd_write(wake_.get(), 1);
+    // Once the root cause is known, or if this crash is not the first failure, another thread prints the line and ends
+    // the process.
+    const timespec pause = {0, 10'000'000};
+    for (int waited_ms = 0; !over_; waited_ms += 10) {
+      if (waited_ms >= (speaks && !concluded_ ? kSendTimeout : kAnswerTimeout).count()) return;
+      nanosleep(&pause, nullptr);
+    }
+  }
+
+ private:
+  void watch() {
+    // Limits the board's load to about a thousand beats a second for any number of ranks.
+    const auto beat = std::max(kShortestBeat, milliseconds(hello_.world_size));
+    Clock::time_point last_beat = Clock::now() - beat;
+    while (!stopping_) {
+      pollfd entries[] = {{connected_ ? socket_.get() : -1, POLLIN, 0}, {wake_.get(), POLLIN, 0}};
+      poll(entries, 2, static_cast<int>(beat.count()));
+      eventfd_t ignored;
+      eventfd_read(wake_.get(), &ignored);
+      const auto since_last_round = Clock::now() - std::exchange(round_, Clock::now());
+      if (since_last_round > kNotRunning) {
+        last_heard_ += since_last_round;
+        progress_.forgive(since_last_round);
+      }
+      if (first_failure_ > 0 && !std::exchange(crash_published_, true)) publish_crash();
+      receive();
+      if (over_ || concluded_) continue;
+      if (!connected_) return conclude(about_lost_server());
+      if (std::chrono::duration<double>(Clock::now() - last_heard_).count() > silence_limit_s() + kBoardSlack_s)
+        return conclude(about_silent_server());
+      if (Clock::now() - last_beat < beat) continue;
+      last_beat = Clock::now();
+      send_beat();
+    }
+  }
+
+  void publish_crash() { send(Fail{progress_.op_at_failure(), describe_signal(first_failure_), false}); }
+
+  void receive() {
+    char buffer[4096];
+    while (connected_) {
+      const ssize_t size = recv(socket_.get(), buffer, sizeof buffer, MSG_DONTWAIT);
+      if (size < 0 && (errno == EAGAIN || errno == EINTR)) break;
+      if (size <= 0 || !lines_.append(buffer, static_cast<std::size_t>(size))) connected_ = false;
+      last_heard_ = Clock::now();
+    }
+    while (auto line = lines_.next())
+      if (auto message = decode(*line)) handle(*message);
+  }
+
+  void handle(const BoardMessage& message) {
+    if (const auto* welcome = std::get_if<Welcome>(&message)) server_ = welcome->server;
+    if (const auto* hosts = std::get_if<Hosts>(&message)) hosts_ = hosts->ranks;
+    if (std::holds_alternative<Close>(message)) over_ = true;
+    if (const auto* cause = std::get_if<RootCause>(&message)) conclude(*cause);
+  }
+
+  bool launcher_serves() const { return !server_ || server_->rank < 0; }
+
+  // A user may suspend the launcher for a while, and ranks end with their launcher anyway.
+  double silence_limit_s() const { return launcher_serves() ? hello_.hang_limit_s : hello_.limits().silence_s; }
+
+  // The text is the same on every rank, so that all logs carry the same line.
+  RootCause about_server(const std::string& message) const {
+    if (launcher_serves()) return {-1, fmt::format("the launcher on host {} is gone: {}", server_->host, message)};
+    return make_root_cause(*server_, "unknown, since it served the failure board", message);
+  }
+
+  RootCause about_lost_server() const {
+    if (server_) return about_server(kEndedWithoutFinishing);
+    return make_root_cause(hello_.who, "start-up",
+                           "the failure board did not accept this rank: it has ended, or it serves another run");
+  }
+
+  RootCause about_silent_server() const {
+    const std::string silence = no_heartbeat(silence_limit_s());
+    if (!server_)
+      return make_root_cause(hello_.who, "start-up",
+                             "the failure board accepts connections but sends nothing: " + silence);
+    if (launcher_serves() || server_->host == hello_.who.host) return about_server(silence);
+    const auto known = hosts_.find(server_->host);
+    const std::vector<int> ranks = known == hosts_.end() ? std::vector{server_->rank} : known->second;
+    return make_unreachable_cause({{server_->host, ranks}}, hello_.who.host, silence);
+  }
+
+  void conclude(const RootCause& cause) {
+    concluded_ = true;
+    {
+      std::lock_guard lock(mutex_);
+      cause_ = cause;
+    }
+    answered_.notify_all();
+    const int first_failure = first_failure_;
+    if (first_failure == kReported) return;  // report() passes the line to the thread that prints it
+    // If the crash is the root cause, the rank ends with its signal. If it follows another failure, that cause is
+    // printed first.
+    const bool own_crash = first_failure > 0 && cause.rank == hello_.who.rank;
+    if (!own_crash) on_failure_(cause);
+    over_ = true;  // last: a crashing thread ends the process when it sees this
+  }
+
+  void send(const BoardMessage& message) {
+    std::lock_guard lock(send_mutex_);
+    sender_.send(socket_, encode(message), kSendTimeout);
+  }
+
+  // Never waits: a board that reads nothing more would otherwise block the thread that must notice this. The next beat
+  // carries all the information of a skipped one.
+  void send_beat() {
+    std::lock_guard lock(send_mutex_);
+    if (!sender_.idle()) return sender_.send(socket_, "", milliseconds(0));
+    const bool with_records = Clock::now() - last_records_ >= kRecordsPerRank * hello_.world_size;
+    if (with_records) last_records_ = Clock::now();
+    sender_.send(socket_, encode(Beat{progress_.snapshot(with_records)}), milliseconds(0));
+  }
+
+  const Hello hello_;
+  Progress& progress_;
+  const std::function<void(const RootCause&)> on_failure_;
+  Fd socket_, wake_;
+  LineBuffer lines_;
+  std::optional<RankIdentity> server_;  // after the board's welcome
+  HostRanks hosts_;                     // once every rank has joined
+  Clock::time_point last_heard_ = Clock::now(), round_ = Clock::now(), last_records_{};
+  bool connected_ = true, crash_published_ = false;
+  std::atomic<bool> stopping_ = false;
+  std::atomic<bool> concluded_ = false;  // the root cause is known
+  std::atomic<bool> over_ = false;       // nothing more will be sent
+  // The origin of this rank's own failure: a call of report(), or a crash with this signal. Later failures let the
+  // first one end the process.
+  static constexpr int kReported = -1;
+  std::atomic<int> first_failure_ = 0;
+  std::atomic<pid_t> crashing_thread_ = 0;
+  std::mutex send_mutex_;
+  LineSender sender_;
+
+  std::mutex mutex_;  // guards the two below
+  std::condition_variable answered_;
+  std::optional<RootCause> cause_;
+  std::thread thread_, device_thread_;
+};
+
+RankMonitor::RankMonitor(const Endpoint& board, Hello hello, Progress& progress,
+                         std::function<void(const RootCause&)> on_failure, milliseconds connect_timeout)
+    : impl_(std::make_unique<Impl>(board, std::move(hello), progress, std::move(on_failure), connect_timeout)) {}
+RankMonitor::~RankMonitor() = default;
+RootCause RankMonitor::report(const std::string& message, bool consequence) {
+  return impl_->report(message, consequence);
+}
+void RankMonitor::goodbye() { impl_->goodbye(); }
+void RankMonitor::publish_fatal_signal(int signal) noexcept { impl_->publish_fatal_signal(signal); }
+
+namespace {
+
+// Global because signal handlers are global to the process.
+std::atomic<RankMonitor*> crash_monitor = nullptr;
+
+extern "C" void on_fatal_signal(int signal) {
+  if (RankMonitor* monitor = crash_monitor) monitor->publish_fatal_signal(signal);
+  struct sigaction standard {};
+  standard.sa_handler = SIG_DFL;
+  sigaction(signal, &standard, nullptr);
+  raise(signal);
+}
+
+}  // namespace
+
+CrashHandler::CrashHandler(RankMonitor& monitor) {
+  crash_monitor = &monitor;
+  // A separate stack lets the handler run after a stack overflow.
+  static char stack[64 * 1024];
+  stack_t alternative{};
+  alternative.ss_sp = stack;
+  alternative.ss_size = sizeof stack;
+  sigaltstack(&alternative, &old_stack_);
+  struct sigaction action {};
+  action.sa_handler = on_fatal_signal;
+  action.sa_flags = SA_ONSTACK;
+  for (std::size_t i = 0; i < kFatalSignals.size(); ++i) sigaction(kFatalSignals[i], &action, &old_actions_[i]);
+}
+
+CrashHandler::~CrashHandler() {
+  crash_monitor = nullptr;
+  for (std::size_t i = 0; i < kFatalSignals.size(); ++i) sigaction(kFatalSignals[i], &old_actions_[i], nullptr);
+  sigaltstack(&old_stack_, nullptr);
+}
+
+BrokenPipeGuard::BrokenPipeGuard() {
+  sigaction(SIGPIPE, nullptr, &old_action_);
+  if (old_action_.sa_handler == SIG_IGN) return;
+  struct sigaction action {};
+  action.sa_handler = [](int) {};
+  action.sa_flags = SA_RESTART;
+  sigaction(SIGPIPE, &action, nullptr);
+}
+
+BrokenPipeGuard::~BrokenPipeGuard() { sigaction(SIGPIPE, &old_action_, nullptr); }
+
+}  // namespace braid

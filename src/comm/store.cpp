@@ -1,0 +1,107 @@
+#include "comm/store.h"
+
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include <future>
+#include <system_error>
+#include <thread>
+
+#include "base/error.h"
+#include "comm/wait_for_name.h"
+
+namespace braid {
+
+std::string words_of(const std::exception& error) {
+  const auto* of_torch = dynamic_cast<const c10::Error*>(&error);
+  return of_torch ? of_torch->what_without_backtrace() : error.what();
+}
+
+struct StoreServer::Impl {
+  c10::intrusive_ptr<c10d::TCPStore> store;
+};
+
+StoreServer::StoreServer(const std::string& bind_host, int port) {
+  Fd listener;
+  try {
+    listener = listen_tcp(bind_host, port);
+  } catch (const std::system_error& e) {
+    if (e.code() != std::errc::address_in_use) throw;
+    throw ConfigError({fmt::format("port {} of {} is in use by another program", port, host_name()), "MASTER_PORT",
+                       "set MASTER_PORT to a free port, or end the run that still holds this one"});
+  }
+  port_ = local_port(listener);
+  // TCPStore by itself would listen on every interface, so it gets a socket that is already bound.
+  c10d::TCPStoreOptions options;
+  options.port = static_cast<std::uint16_t>(port_);
+  options.isServer = true;
+  options.waitWorkers = false;
+  options.masterListenFd = listener.release();
+  impl_ = std::make_unique<Impl>();
+  impl_->store = c10::make_intrusive<c10d::TCPStore>(bind_host.empty() ? "localhost" : bind_host, options);
+}
+
+StoreServer::~StoreServer() = default;
+
+namespace {
+
+using StorePtr = c10::intrusive_ptr<c10d::TCPStore>;
+
+// A TCPStore client waits indefinitely for a server that accepts and sends nothing, so it is created on a thread that
+// can be abandoned.
+StorePtr connect_client(const Endpoint& endpoint, std::chrono::milliseconds timeout) {
+  std::packaged_task<StorePtr()> connect([endpoint, timeout] {
+    c10d::TCPStoreOptions options;
+    options.port = static_cast<std::uint16_t>(endpoint.port);
+    options.waitWorkers = false;
+    options.timeout = timeout;
+    return c10::make_intrusive<c10d::TCPStore>(endpoint.host, options);
+  });
+  std::future<StorePtr> client = connect.get_future();
+  std::thread(std::move(connect)).detach();
+  if (client.wait_for(timeout) != std::future_status::ready)
+    throw CommError("something accepts connections there, but it is not a store");
+  return client.get();
+}
+
+}  // namespace
+
+struct Store::Impl {
+  c10::intrusive_ptr<c10d::PrefixStore> store;
+};
+
+Store::Store(const Endpoint& endpoint, std::chrono::milliseconds timeout, const std::string& prefix,
+             std::optional<std::chrono::milliseconds> to_connect)
+    : endpoint_(endpoint), timeout_(timeout), impl_(std::make_unique<Impl>()) {
+  try {
+    // First, because libtorch's own retries end in a message without host and port.
+    const Fd connection = connect_tcp(endpoint, to_connect.value_or(timeout));
+    route_ = {local_address(connection), peer_address(connection)};
+    impl_->store = c10::make_intrusive<c10d::PrefixStore>(prefix, connect_client(endpoint, timeout));
+  } catch (const UnknownHost& e) {
+    refuse_store_host(e.what());
+  } catch (const std::exception& e) {
+    throw CommError(fmt::format("the store at {} does not answer within {:.1f} s: {}", to_string(endpoint),
+                                to_connect.value_or(timeout).count() / 1e3, words_of(e)));
+  }
+}
+
+Store::~Store() = default;
+
+void Store::set(const std::string& key, const std::string& value) {
+  impl_->store->set(key, std::vector<std::uint8_t>(value.begin(), value.end()));
+}
+
+std::string Store::get(const std::string& key) {
+  try {
+    const std::vector<std::uint8_t> value = impl_->store->get(key);
+    return {value.begin(), value.end()};
+  } catch (const std::exception& e) {
+    throw CommError(fmt::format("key '{}' did not appear in the store at {} within {:.1f} s", key, to_string(endpoint_),
+                                timeout_.count() / 1e3));
+  }
+}
+
+c10d::Store& Store::c10d_store() const { return *impl_->store; }
+
+}  // namespace braid

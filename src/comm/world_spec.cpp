@@ -1,0 +1,180 @@
+#include "comm/world_spec.h"
+
+#include <cstdlib>
+
+#include "base/error.h"
+#include "base/strings.h"
+#include "comm/nodelist.h"
+
+namespace braid {
+namespace {
+
+// Below Linux's range of ports for outgoing connections (32768 and up).
+constexpr int kSlurmFirstPort = 15000, kSlurmPortCount = 15000;
+
+std::string require(const Env& env, const std::string& name, const std::string& because) {
+  auto value = env(name);
+  if (!value || value->empty())
+    throw ConfigError({fmt::format("{} is not set, although {}", name, because), "environment",
+                       "start ranks with `braid run`, torchrun or srun, or unset the variables that one of them left"});
+  return *value;
+}
+
+int to_int(const std::string& name, const std::string& text, int lowest, int highest) {
+  const auto value = parse_int(text);
+  if (!value || *value < lowest || *value > highest)
+    throw ConfigError(
+        {fmt::format("{}='{}' should be an integer from {} to {}", name, text, lowest, highest), "environment", ""});
+  return *value;
+}
+
+int require_int(const Env& env, const std::string& name, const std::string& because, int lowest, int highest) {
+  return to_int(name, require(env, name, because), lowest, highest);
+}
+
+void check_rank(const char* rank_name, int rank, const char* size_name, int size) {
+  if (rank < size) return;
+  throw ConfigError(
+      {fmt::format("{}={} is out of range: {}={} has ranks 0 to {}", rank_name, rank, size_name, size, size - 1),
+       "environment", ""});
+}
+
+constexpr int kMaxRanks = 1 << 20;
+
+WorldSpec from_torchrun(const Env& env) {
+  const bool has_rank = env("RANK").has_value();
+  const std::string because = has_rank ? "RANK is" : "WORLD_SIZE is";
+  WorldSpec spec;
+  const bool local = env("BRAID_LAUNCHER") == "local";
+  spec.launcher = local ? Launcher::Local : Launcher::Torchrun;
+  spec.size = require_int(env, "WORLD_SIZE", because, 1, kMaxRanks);
+  spec.rank = require_int(env, "RANK", because, 0, kMaxRanks);
+  check_rank("RANK", spec.rank, "WORLD_SIZE", spec.size);
+  spec.local_rank = require_int(env, "LOCAL_RANK", because, 0, kMaxRanks);
+  // Hand-written launch scripts often omit this one; then all ranks are assumed to be on this host.
+  const auto local_size = env("LOCAL_WORLD_SIZE");
+  spec.local_size = local_size ? to_int("LOCAL_WORLD_SIZE", *local_size, 1, spec.size) : spec.size;
+  check_rank("LOCAL_RANK", spec.local_rank, "LOCAL_WORLD_SIZE", spec.local_size);
+  spec.store = {require(env, "MASTER_ADDR", because), require_int(env, "MASTER_PORT", because, 1, 65535)};
+  spec.store_is_served = env("TORCHELASTIC_USE_AGENT_STORE") == "True";
+  spec.attempt = env("TORCHELASTIC_RESTART_COUNT").value_or("0");
+  if (auto board = env("BRAID_BOARD")) spec.board = parse_endpoint(*board);
+  spec.board_nonce = env("BRAID_BOARD_NONCE").value_or("");
+  return spec;
+}
+
+int slurm_port(const Env& env) {
+  const std::string job = require(env, "SLURM_JOB_ID", "SLURM_PROCID is");
+  const auto job_id = parse_int64(job);
+  if (!job_id || *job_id < 0)
+    throw ConfigError({fmt::format("SLURM_JOB_ID='{}' is not a job id", job), "environment", ""});
+  const std::int64_t step = parse_int64(env("SLURM_STEP_ID").value_or("")).value_or(0);
+  // Concurrent steps of one job must not share a port.
+  return kSlurmFirstPort +
+         static_cast<int>((*job_id % kSlurmPortCount + 131 * (step % kSlurmPortCount)) % kSlurmPortCount);
+}
+
+int slurm_local_size(const Env& env, int world_size) {
+  auto counts = env("SLURM_STEP_TASKS_PER_NODE");
+  if (!counts) counts = env("SLURM_TASKS_PER_NODE");
+  if (!counts) return to_int("SLURM_NTASKS_PER_NODE", env("SLURM_NTASKS_PER_NODE").value_or("1"), 1, world_size);
+  const std::vector<int> per_node = expand_tasks_per_node(*counts);
+  const int node = to_int("SLURM_NODEID", env("SLURM_NODEID").value_or("0"), 0, kMaxRanks);
+  check_rank("SLURM_NODEID", node, "nodes in SLURM_TASKS_PER_NODE", static_cast<int>(per_node.size()));
+  return per_node[node];
+}
+
+WorldSpec from_slurm(const Env& env) {
+  const std::string because = "SLURM_PROCID is";
+  WorldSpec spec;
+  spec.launcher = Launcher::Slurm;
+  spec.size = require_int(env, "SLURM_NTASKS", because, 1, kMaxRanks);
+  spec.rank = require_int(env, "SLURM_PROCID", because, 0, kMaxRanks);
+  check_rank("SLURM_PROCID", spec.rank, "SLURM_NTASKS", spec.size);
+  spec.local_rank = require_int(env, "SLURM_LOCALID", because, 0, kMaxRanks);
+  spec.local_size = std::max(slurm_local_size(env, spec.size), spec.local_rank + 1);
+  if (auto address = env("MASTER_ADDR")) {
+    spec.store.host = *address;
+  } else {
+    auto nodes = env("SLURM_STEP_NODELIST");
+    if (!nodes) nodes = env("SLURM_NODELIST");
+    if (!nodes) nodes = require(env, "SLURM_JOB_NODELIST", because);
+    spec.store.host = expand_nodelist(*nodes).front();
+  }
+  const auto port = env("MASTER_PORT");
+  spec.store.port = port ? to_int("MASTER_PORT", *port, 1, 65535) : slurm_port(env);
+  return spec;
+}
+
+[[noreturn]] void contradiction(const std::string& what, const std::string& fix) {
+  throw ConfigError({what, "environment", fix});
+}
+
+// Both sets of variables are set: correct when torchrun runs inside an srun task, once per node; otherwise an error
+// unless they agree.
+void check_torchrun_against_slurm(const Env& env) {
+  if (env("TORCHELASTIC_RUN_ID")) {
+    const auto tasks = parse_int(env("SLURM_STEP_NUM_TASKS").value_or(""));
+    const auto nodes = parse_int(env("SLURM_STEP_NUM_NODES").value_or(""));
+    if (tasks && nodes && *tasks > *nodes)
+      contradiction(
+          fmt::format("srun started {} tasks on {} and each of them started torchrun", *tasks, counted(*nodes, "node")),
+          "use srun --ntasks-per-node=1 with torchrun, or srun alone");
+    return;
+  }
+  for (auto [ours, slurms] : {std::pair{"RANK", "SLURM_PROCID"}, {"WORLD_SIZE", "SLURM_NTASKS"}}) {
+    const auto a = env(ours), b = env(slurms);
+    if (a && b && a != b)
+      contradiction(fmt::format("{}={} contradicts {}={}", ours, *a, slurms, *b),
+                    fmt::format("unset {} to use Slurm's value, or unset the SLURM_ variables", ours));
+  }
+}
+
+// Slurm sets SLURM_PROCID=0 also in processes that are not ranks: the batch script, the shell of an interactive step
+// (whose number is one of the last before 2^32), a shell on a pseudo terminal. There Braid starts its own ranks.
+bool started_by_srun(const Env& env) {
+  constexpr std::int64_t kFirstSpecialStep = 0xfffffff0;
+  const bool batch_script = env("ENVIRONMENT") == "BATCH" && !env("SLURM_STEP_ID");
+  const bool interactive =
+      env("SLURM_PTY_PORT") || parse_int64(env("SLURM_STEP_ID").value_or("")).value_or(0) >= kFirstSpecialStep;
+  return env("SLURM_PROCID") && !batch_script && !interactive;
+}
+
+}  // namespace
+
+Env process_env() {
+  return [](const std::string& name) -> std::optional<std::string> {
+    const char* value = std::getenv(name.c_str());
+    return value ? std::optional<std::string>(value) : std::nullopt;
+  };
+}
+
+std::optional<WorldSpec> world_spec_from(const Env& env) {
+  const bool torchrun = env("RANK") || env("WORLD_SIZE");
+  const bool slurm = started_by_srun(env);
+  // Ranks of the local launcher ignore a Slurm allocation around them.
+  if (torchrun && slurm && env("BRAID_LAUNCHER") != "local") check_torchrun_against_slurm(env);
+  if (!torchrun && !slurm) return std::nullopt;
+  WorldSpec spec = torchrun ? from_torchrun(env) : from_slurm(env);
+  spec.threads_are_set = !env("OMP_NUM_THREADS").value_or("").empty();
+  if (const auto names = env("GLOO_SOCKET_IFNAME"); names && !names->empty()) spec.gloo_interfaces = split(*names, ',');
+  return spec;
+}
+
+std::map<std::string, std::string> local_rank_env(const WorldSpec& spec) {
+  std::map<std::string, std::string> env = {
+      {"BRAID_LAUNCHER", "local"},
+      {"RANK", std::to_string(spec.rank)},
+      {"WORLD_SIZE", std::to_string(spec.size)},
+      {"LOCAL_RANK", std::to_string(spec.local_rank)},
+      {"LOCAL_WORLD_SIZE", std::to_string(spec.local_size)},
+      {"MASTER_ADDR", spec.store.host},
+      {"MASTER_PORT", std::to_string(spec.store.port)},
+  };
+  if (spec.store_is_served) env["TORCHELASTIC_USE_AGENT_STORE"] = "True";
+  if (spec.board) env["BRAID_BOARD"] = to_string(*spec.board);
+  if (spec.board) env["BRAID_BOARD_NONCE"] = spec.board_nonce;
+  return env;
+}
+
+}  // namespace braid

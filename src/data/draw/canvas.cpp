@@ -1,0 +1,74 @@
+#include "data/draw/canvas.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+namespace braid {
+namespace {
+
+constexpr int kSubpixels = 4;  // per side: coverage is counted on this grid
+
+// Whether a shape of radius 1 around the origin covers a point; y points down.
+bool covers(Shape shape, double x, double y) {
+  const double across = std::abs(x), down = std::abs(y), distance = std::hypot(x, y);
+  switch (shape) {
+    case Shape::Circle:
+      return distance <= 1;
+    case Shape::Square:
+      return std::max(across, down) <= 0.9;
+    case Shape::Triangle:
+      return y <= 0.9 && across <= 0.5 * (y + 0.95);
+    case Shape::Diamond:
+      return across / 0.7 + down <= 1;
+    case Shape::Cross:
+      return std::max(across, down) <= 1 && std::min(across, down) <= 0.3;
+    case Shape::Ring:
+      return distance <= 1 && distance >= 0.55;
+    case Shape::Bar:
+      return across <= 1 && down <= 0.3;
+    case Shape::Star: {
+      // Five points: the limit falls linearly between the directions of points and of notches.
+      const double fifth = 2 * std::numbers::pi / 5, angle = std::atan2(x, -y) + 2 * std::numbers::pi;
+      const double from_point = std::abs(std::remainder(angle, fifth)) / (fifth / 2);
+      return distance <= 1 - 0.6 * from_point;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+Canvas::Canvas(PixelSize size, Colour background) : image_(size) {
+  for (int y = 0; y < size.height; ++y)
+    for (int x = 0; x < size.width; ++x) mix(x, y, background, 1);
+}
+
+void Canvas::fill(Shape shape, const Spot& spot, Colour colour) {
+  const auto first = [](double at) { return std::max(0, static_cast<int>(std::floor(at))); };
+  const auto [width, height] = image_.size();
+  for (int y = first(spot.y - spot.radius); y < std::min<double>(height, spot.y + spot.radius + 1); ++y)
+    for (int x = first(spot.x - spot.radius); x < std::min<double>(width, spot.x + spot.radius + 1); ++x) {
+      int covered = 0;
+      for (int i = 0; i < kSubpixels * kSubpixels; ++i)
+        covered += covers(shape, (x + (i % kSubpixels + 0.5) / kSubpixels - spot.x) / spot.radius,
+                          (y + (i / kSubpixels + 0.5) / kSubpixels - spot.y) / spot.radius);
+      if (covered > 0) mix(x, y, colour, static_cast<double>(covered) / (kSubpixels * kSubpixels));
+    }
+}
+
+void Canvas::stamp(const std::vector<std::uint8_t>& coverage, PixelSize size, int x, int y, Colour colour) {
+  for (int row = std::max(0, -y); row < std::min(size.height, image_.size().height - y); ++row)
+    for (int column = std::max(0, -x); column < std::min(size.width, image_.size().width - x); ++column)
+      mix(x + column, y + row, colour, coverage[static_cast<std::size_t>(row * size.width + column)] / 255.0);
+}
+
+void Canvas::mix(int x, int y, Colour colour, double share) {
+  std::uint8_t* pixel = image_.row(y) + 3 * x;
+  const std::array<std::uint8_t, 3> wanted = {colour.red, colour.green, colour.blue};
+  for (std::size_t c = 0; c < 3; ++c)
+    pixel[c] =
+        static_cast<std::uint8_t>(std::lround(share >= 1 ? wanted[c] : pixel[c] + share * (wanted[c] - pixel[c])));
+}
+
+}  // namespace braid

@@ -1,0 +1,42 @@
+#include "data/image/decode.h"
+
+#include "data/image/codecs.h"
+#include "data/image/orient.h"
+
+namespace braid {
+namespace {
+
+Image stored_pixels(Bytes bytes, const ImageHeader& header, const DecodeOptions& options) {
+  switch (header.format) {
+    case ImageFormat::Jpeg: {
+      std::optional<PixelSize> target = options.scale_for;
+      if (target && options.orient && header.orientation >= 5) target = PixelSize{target->height, target->width};
+      return decode_jpeg(bytes, header.stored, target);
+    }
+    case ImageFormat::Png:
+      return decode_png(bytes, header.stored);
+    case ImageFormat::Webp:
+      return decode_webp(bytes);
+  }
+  BRAID_CHECK(false, "format {}", static_cast<int>(header.format));
+}
+
+}  // namespace
+
+void throw_missing_library(ImageFormat format, const char* library) {
+  throw ConfigError(
+      {fmt::format("this build of braid cannot decode {}: it was compiled without {}", name_of(format), library), "",
+       fmt::format("install the headers of {} and build again", library)});
+}
+
+Image decode(Bytes bytes, std::string_view name, const DecodeOptions& options) {
+  const ImageHeader header = read_header(bytes, name, options.most_pixels);
+  try {
+    Image image = stored_pixels(bytes, header, options);
+    return options.orient ? oriented(std::move(image), header.orientation) : std::move(image);
+  } catch (const DataError& e) {
+    throw DataError(fmt::format("{}: {}", name, e.what()));
+  }
+}
+
+}  // namespace braid

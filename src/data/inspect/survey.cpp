@@ -1,0 +1,220 @@
+#include "data/inspect/survey.h"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "base/error.h"
+#include "data/image/decode.h"
+#include "data/inspect/pack_report.h"
+#include "data/samples/packing.h"
+
+namespace braid {
+namespace {
+
+constexpr std::int64_t kChunk = 256;  // samples that are looked at before their results are added up
+
+// What one sample adds to the survey.
+struct Look {
+  std::vector<std::string> parts{};
+  std::size_t stored_bytes = 0;
+  std::vector<std::string> fields{}, unused{};
+  std::vector<ImageHeader> pictures{};
+  std::vector<std::int64_t> embeddings{};  // by picture
+  std::optional<std::int64_t> length{};
+  std::int64_t labels = 0;
+  SequenceUse use = SequenceUse::Usable;
+  bool is_cut = false;
+  SampleRef ref{};
+  std::optional<DamagedSample> damage{};
+  bool can_read = true;  // false: the damage is that of the shard
+};
+
+void look_at_tokens(const SurveySources& sources, Conversation conversation, Look& look) {
+  look.embeddings.resize(conversation.pictures.size());
+  TokenSequence tokens = sources.sequences->encode(std::move(conversation));
+  look.length = std::ssize(tokens.ids);
+  look.use = sources.sequences->fit(tokens);
+  look.is_cut = look.use == SequenceUse::Usable && *look.length > sources.sequences->capacity();
+  look.labels = label_count(tokens);
+  for (const MediaPlan& media : tokens.media) look.embeddings[media.picture] += media.embeddings;
+}
+
+// What a conversation has beside texts and pictures.
+std::vector<std::string> fields_of(const Conversation& conversation) {
+  std::set<std::string> fields;
+  if (conversation.tools) fields.insert("tools");
+  for (const ChatTurn& turn : conversation.turns) {
+    if (!turn.is_learned) fields.insert("turn.weight=0");
+    if (turn.fields)
+      for (const auto& [key, value] : turn.fields->items())
+        if (key != "content") fields.insert("turn." + key);
+  }
+  return {fields.begin(), fields.end()};
+}
+
+Look look_at(const SurveySources& sources, const SampleRef& ref) {
+  Look look = {.ref = ref, .can_read = false};
+  std::string key = fmt::format("number {}", ref.index);
+  try {
+    const Sample sample = sources.reader.read(ref);
+    look.can_read = true;
+    key = sample.key;
+    for (const SamplePart& part : sample.parts) look.parts.push_back(part.name);
+    look.stored_bytes = sample.stored_bytes();
+    Conversation conversation = read_conversation(sample, sources.blend.leaves[ref.leaf].spec, sources.data.fields);
+    look.fields = fields_of(conversation);
+    look.unused = sources.sequences ? sources.sequences->unused_fields(conversation) : conversation.unused;
+    for (const Picture& picture : conversation.pictures) {
+      look.pictures.push_back(read_header(picture.file(), picture.name));
+      if (sources.decodes) decode(picture.file(), picture.name);
+    }
+    if (sources.sequences) look_at_tokens(sources, std::move(conversation), look);
+  } catch (const SystemReadError&) {
+    throw;
+  } catch (const DataError& e) {
+    look.damage = {sources.reader.shard_of(ref).name, key, e.what()};
+  }
+  return look;
+}
+
+// Names may be made of data.
+void add_name(std::map<std::string, std::int64_t>& counts, const std::string& name) {
+  constexpr std::size_t kMostNames = 1000;
+  ++counts[counts.size() < kMostNames || counts.contains(name) ? name : "others"];
+}
+
+void add(Survey& survey, const Look& look, std::size_t most_named) {
+  ++survey.samples;
+  survey.stored_bytes += static_cast<std::int64_t>(look.stored_bytes);
+  for (const std::string& part : look.parts) ++survey.parts[part];
+  for (const std::string& field : look.fields) add_name(survey.fields, field);
+  for (const std::string& field : look.unused) add_name(survey.unused, field);
+  for (const ImageHeader& header : look.pictures) {
+    const PixelSize size = header.oriented();
+    ++survey.formats[name_of(header.format)];
+    ++survey.picture_sizes[{size.width, size.height}];
+    survey.widths.add(size.width);
+    survey.heights.add(size.height);
+  }
+  if (look.damage) {
+    ++survey.damaged;
+    if (!look.can_read) return;
+    add_name(survey.reasons, look.damage->reason);
+    if (survey.first_damaged.size() < most_named) survey.first_damaged.push_back(*look.damage);
+    return;
+  }
+  if (look.length) survey.lengths.add(*look.length);
+  for (const std::int64_t embeddings : look.embeddings) survey.embeddings.add(embeddings);
+  if (look.use == SequenceUse::TooLong) ++survey.too_long;
+  if (look.use == SequenceUse::PredictsNothing) ++survey.without_targets;
+  if (look.use == SequenceUse::Usable) survey.labels += look.labels;
+  if (look.is_cut) ++survey.cut;
+}
+
+// Names each damaged shard once.
+class ShardCheck {
+ public:
+  ShardCheck(const SurveySources& sources, Survey& survey) : sources_(sources), survey_(survey) {}
+
+  // In the order of the samples.
+  void add(const Look& look) {
+    const Shard& shard = sources_.reader.shard_of(look.ref);
+    if (&shard != std::exchange(shard_, &shard)) start(look);
+    if (look.can_read) return;
+    if (!named_) name(look.damage->reason);
+    if (named_) ++survey_.damaged_shards.back().samples;
+  }
+
+ private:
+  void start(const Look& look) {
+    named_ = false;
+    try {
+      if (const std::string remark = sources_.reader.end_remark(look.ref); !remark.empty()) name(remark);
+    } catch (const SystemReadError&) {
+      throw;
+    } catch (const DataError&) {  // its samples say why
+    }
+  }
+
+  void name(const std::string& reason) {
+    if (survey_.damaged_shards.size() == sources_.most_named) return;
+    survey_.damaged_shards.push_back({.shard = shard_->name, .reason = reason});
+    named_ = true;
+  }
+
+  const SurveySources& sources_;
+  Survey& survey_;
+  const Shard* shard_ = nullptr;
+  bool named_ = false;
+};
+
+// Packs as training would, with samples in this order.
+class PackCounter {
+ public:
+  PackCounter(const SurveySources& sources, Survey& survey) : sources_(sources), survey_(survey) {}
+
+  void add(const Look& look) {
+    if (!look.length || look.damage || look.use != SequenceUse::Usable) return;
+    held_.push_back(std::min(*look.length, sources_.sequences->capacity()));
+    if (std::ssize(held_) >= sources_.loader.packing_buffer.value_or(1)) pack();
+  }
+
+  void pack() {
+    if (held_.empty()) return;
+    const std::int64_t capacity = sources_.sequences->capacity();
+    survey_.sequences += std::ssize(make_packs(held_, capacity, sources_.loader.packing));
+    for (const std::int64_t length : held_) survey_.packed_tokens += length;
+    held_.clear();
+  }
+
+ private:
+  const SurveySources& sources_;
+  Survey& survey_;
+  std::vector<std::int64_t> held_{};
+};
+
+}  // namespace
+
+SpreadSamples::SpreadSamples(const Blend& blend, std::int64_t count) : blend_(blend) {
+  for (const Leaf& leaf : blend.leaves) total_ += leaf.data.samples();
+  size_ = std::min(count, total_);
+}
+
+std::optional<SampleRef> SpreadSamples::at(std::int64_t i) const {
+  // In 128 bits, since both factors may be large.
+  auto sample = static_cast<std::int64_t>(static_cast<__int128>(i) * total_ / size_);
+  std::uint32_t leaf = 0;
+  for (; sample >= blend_.leaves[leaf].data.samples(); ++leaf) sample -= blend_.leaves[leaf].data.samples();
+  const DataSet& data = blend_.leaves[leaf].data;
+  const std::uint32_t shard = data.shard_of(sample);
+  const std::int64_t index = sample - data.starts[shard];
+  if (data.excluded.contains({shard, index})) return std::nullopt;
+  return SampleRef{leaf, shard, index};
+}
+
+Survey survey(const SurveySources& sources, const SpreadSamples& samples, WorkerPool& pool) {
+  Survey survey;
+  PackCounter packs(sources, survey);
+  ShardCheck shards(sources, survey);
+  std::vector<std::optional<Look>> looks(kChunk);
+  for (std::int64_t begin = 0; begin < samples.size(); begin += kChunk) {
+    const auto size = static_cast<std::size_t>(std::min(kChunk, samples.size() - begin));
+    pool.run(size, [&](std::size_t i) {
+      const auto ref = samples.at(begin + static_cast<std::int64_t>(i));
+      looks[i] = ref ? std::optional(look_at(sources, *ref)) : std::nullopt;
+    });
+    for (std::size_t i = 0; i < size; ++i) {
+      if (!looks[i]) continue;
+      add(survey, *looks[i], sources.most_named);
+      packs.add(*looks[i]);
+      shards.add(*looks[i]);
+    }
+  }
+  packs.pack();
+  return survey;
+}
+
+}  // namespace braid

@@ -1,0 +1,169 @@
+#include "data/inspect/survey_report.h"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+
+#include "base/clean_text.h"
+#include "base/strings.h"
+#include "base/table.h"
+#include "base/utf8.h"
+#include "data/inspect/pack_report.h"
+
+namespace braid {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+double share(std::int64_t part, std::int64_t whole) {
+  return whole == 0 ? 0 : static_cast<double>(part) / static_cast<double>(whole);
+}
+
+std::string listed(const std::map<std::string, std::int64_t>& counts) {
+  std::vector<std::string> words;
+  for (const auto& [name, count] : counts) words.push_back(fmt::format("{} {}", count, visible_text(name)));
+  return words.empty() ? "none" : fmt::format("{}", fmt::join(words, ", "));
+}
+
+Json json_of(const std::map<std::string, std::int64_t>& counts) {
+  Json object = Json::object();
+  for (const auto& [name, count] : counts) object[with_valid_utf8(name)] = count;
+  return object;
+}
+
+Json json_of(const std::map<std::int64_t, std::int64_t>& counts) {
+  Json pairs = Json::array();
+  for (const auto& [value, count] : counts) pairs.push_back({value, count});
+  return pairs;
+}
+
+void add_row(std::vector<std::vector<std::string>>& rows, const char* name, const Distribution& values) {
+  if (values.count() == 0) return;
+  rows.push_back(summary_cells(values));
+  rows.back().insert(rows.back().begin(), name);
+}
+
+// Those of several samples, the most frequent first.
+std::vector<std::pair<std::string, std::int64_t>> frequent_reasons(const Survey& survey) {
+  constexpr std::size_t kMost = 10;
+  std::vector<std::pair<std::string, std::int64_t>> reasons;
+  for (const auto& reason : survey.reasons)
+    if (reason.second > 1) reasons.push_back(reason);
+  std::stable_sort(reasons.begin(), reasons.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
+  if (reasons.size() > kMost) reasons.resize(kMost);
+  return reasons;
+}
+
+std::string show_damaged(const Survey& survey) {
+  if (survey.damaged == 0 && survey.damaged_shards.empty()) return "damaged: none\n";
+  std::string text = fmt::format("damaged: {}\n", counted(survey.damaged, "sample"));
+  for (const auto& [reason, count] : frequent_reasons(survey))
+    text += fmt::format("  {}: {}\n", counted(count, "sample"), visible_text(reason));
+  for (const DamagedShard& shard : survey.damaged_shards)
+    text += fmt::format("  shard {}: {}\n", in_quotes(shard.shard), shard_damage(shard));
+  std::int64_t named = std::ssize(survey.first_damaged);
+  for (const DamagedShard& shard : survey.damaged_shards) named += shard.samples;
+  for (const DamagedSample& sample : survey.first_damaged)
+    text +=
+        fmt::format("  {} of {}: {}\n", in_quotes(sample.key), in_quotes(sample.shard), visible_text(sample.reason));
+  if (survey.damaged > named) text += "  ... (--all-damaged lists all)\n";
+  return text;
+}
+
+}  // namespace
+
+std::string shard_damage(const DamagedShard& shard) {
+  const std::string reason = visible_text(shard.reason);
+  return shard.samples == 0 ? reason : fmt::format("{} unreadable: {}", counted(shard.samples, "sample"), reason);
+}
+
+std::vector<DataSetCount> count_data_sets(const Blend& blend) {
+  std::vector<DataSetCount> counts;
+  for (const Leaf& leaf : blend.leaves)
+    counts.push_back({leaf.data.path, leaf.data.split, std::ssize(leaf.data.shards),
+                      leaf.data.samples() - std::ssize(leaf.data.excluded)});
+  return counts;
+}
+
+double packing_density(const SurveyReport& report) {
+  return share(report.survey.packed_tokens, report.survey.sequences * report.sequence_length);
+}
+
+std::string show_survey(const SurveyReport& report) {
+  const Survey& survey = report.survey;
+  std::vector<std::vector<std::string>> sets, rows;
+  for (const DataSetCount& set : report.data_sets)
+    sets.push_back({visible_text(set.path), set.split, std::to_string(set.shards), std::to_string(set.samples)});
+  std::string text = format_table({"data set", "split", "shards", "samples"}, sets);
+  text += fmt::format("\nof {} ({}):\nparts: {}\npictures: {}\n", counted(survey.samples, "sample"),
+                      readable_bytes(survey.stored_bytes), listed(survey.parts), listed(survey.formats));
+  if (!survey.fields.empty()) text += fmt::format("fields: {}\n", listed(survey.fields));
+  if (!survey.unused.empty()) text += fmt::format("not used: {}\n", listed(survey.unused));
+  add_row(rows, "width (pixels)", survey.widths);
+  add_row(rows, "height (pixels)", survey.heights);
+  add_row(rows, "embeddings per picture", survey.embeddings);
+  add_row(rows, "tokens per sample", survey.lengths);
+  if (!rows.empty()) text += "\n" + format_table({"", "min", "median", "mean", "p90", "max"}, rows) + "\n";
+  if (report.sequence_length > 0)
+    text += fmt::format(
+        "packing density: {:.1f} % ({} of {} tokens); {:.1f} % of the tokens are predicted\n"
+        "skipped: {} too long, {} with nothing to predict\n{}",
+        100 * packing_density(report), counted(survey.sequences, "sequence"), report.sequence_length,
+        100 * share(survey.labels, survey.packed_tokens), survey.too_long, survey.without_targets,
+        show_cut(survey.cut));
+  return text + show_damaged(survey);
+}
+
+Json survey_json(const SurveyReport& report) {
+  const Survey& survey = report.survey;
+  Json sets = Json::array(), damaged = Json::array(), shards = Json::array();
+  for (const DataSetCount& set : report.data_sets)
+    sets.push_back(
+        {{"path", with_valid_utf8(set.path)}, {"split", set.split}, {"shards", set.shards}, {"samples", set.samples}});
+  for (const DamagedSample& sample : survey.first_damaged)
+    damaged.push_back({{"shard", with_valid_utf8(sample.shard)},
+                       {"key", with_valid_utf8(sample.key)},
+                       {"reason", with_valid_utf8(sample.reason)}});
+  for (const DamagedShard& shard : survey.damaged_shards)
+    shards.push_back({{"shard", with_valid_utf8(shard.shard)},
+                      {"samples", shard.samples},
+                      {"reason", with_valid_utf8(shard.reason)}});
+  Json json = {{"data_sets", std::move(sets)},
+               {"samples", survey.samples},
+               {"stored_bytes", survey.stored_bytes},
+               {"parts", json_of(survey.parts)},
+               {"fields", json_of(survey.fields)},
+               {"unused", json_of(survey.unused)},
+               {"pictures",
+                {{"formats", json_of(survey.formats)},
+                 {"width", summary_json(survey.widths)},
+                 {"height", summary_json(survey.heights)}}},
+               {"damaged",
+                {{"count", survey.damaged},
+                 {"reasons", json_of(survey.reasons)},
+                 {"samples", std::move(damaged)},
+                 {"shards", std::move(shards)}}}};
+  if (report.sequence_length == 0) return json;
+  json["pictures"]["embeddings"] = summary_json(survey.embeddings);
+  json["tokens"] = summary_json(survey.lengths);
+  json["skipped"] = {{"too_long", survey.too_long}, {"without_targets", survey.without_targets}};
+  json["cut"] = survey.cut;
+  json["packing"] = {{"sequence_length", report.sequence_length},
+                     {"sequences", survey.sequences},
+                     {"tokens", survey.packed_tokens},
+                     {"labels", survey.labels},
+                     {"density", packing_density(report)}};
+  return json;
+}
+
+Json stats_json(const SurveyReport& report) {
+  Json sizes = Json::array();
+  for (const auto& [size, count] : report.survey.picture_sizes) sizes.push_back({size.first, size.second, count});
+  return {{"samples", report.survey.samples},
+          {"sequence_length", report.sequence_length},
+          {"lengths", json_of(report.survey.lengths.counts())},
+          {"embeddings", json_of(report.survey.embeddings.counts())},
+          {"picture_sizes", std::move(sizes)}};
+}
+
+}  // namespace braid

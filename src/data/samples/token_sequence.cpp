@@ -1,0 +1,204 @@
+#include "data/samples/token_sequence.h"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/strings.h"
+#include "data/samples/known_names.h"
+
+namespace braid {
+namespace {
+
+constexpr std::int64_t kRoomForMarkers = 4;  // tokens that Megatron keeps free when it fits pictures into a sequence
+
+}  // namespace
+
+SequenceMaker::SequenceMaker(const DataConfig& config, std::shared_ptr<const Tokenizer> tokenizer,
+                             const std::optional<VisionInput>& vision, std::int64_t capacity, std::vector<int> refused)
+    : config_(config),
+      tokenizer_(std::move(tokenizer)),
+      vision_(vision),
+      capacity_(capacity),
+      refused_(std::move(refused)),
+      chat_(*tokenizer_, config.prompt_format, config.image_tag == "none" ? "" : config.image_tag,
+            vision ? vision->token : kImageToken, time_of_date(config.date).value_or(local_time())) {
+  check_format();
+  if (!vision_) return;
+  const std::optional<int> id = tokenizer_->find(vision_->token);
+  if (!id)
+    throw ConfigError({fmt::format("the tokenizer {} has no token {}, which marks pictures in the text",
+                                   tokenizer_->where(), in_quotes(vision_->token)),
+                       "data.tokenizer", "add it to the tokenizer's special tokens"});
+  if (*id != vision_->token_id)
+    throw ConfigError({fmt::format("the tokenizer {} gives {} the id {}, but the model expects {}", tokenizer_->where(),
+                                   in_quotes(vision_->token), *id, vision_->token_id),
+                       vision_->token_id_key,
+                       *id == 0 ? "give it another id in tokenizer.json: token 0 fills up sequences"
+                                : fmt::format("use {}={}", vision_->token_id_key, *id)});
+}
+
+void SequenceMaker::check_format() {
+  const auto refuse = [&](const std::string& why) {
+    throw ConfigError({fmt::format("the chat format {} does not suit the tokenizer {}: {}",
+                                   in_quotes(config_.prompt_format), tokenizer_->where(), why),
+                       "data.prompt_format",
+                       "use the format that the tokenizer was made for, or nemotron6-moe, which uses the tokenizer's "
+                       "own chat template"});
+  };
+  const ChatFormat& format = chat_format(config_.prompt_format);
+  std::vector<std::string> markers = markers_of(format);
+  const TokenizerSettings& settings = tokenizer_->settings();
+  if (format.has_bos) markers.push_back(settings.bos.value_or(""));
+  if (format.assistant.after == "{eos}") markers.push_back(settings.eos.value_or(""));
+  for (const std::string& marker : markers)
+    if (!marker.empty() && tokenizer_->encode(marker).size() != 1)
+      refuse(fmt::format("it {} token {}", tokenizer_->find(marker) ? "splits the" : "has no", in_quotes(marker)));
+  const auto& source = settings.chat_template;
+  if (format.own_template && config_.date.empty() && source && source->find("strftime_now") != source->npos)
+    warnings_.push_back("the chat template may write today's date, so the tokens change every day; set data.date");
+  if (!config_.system.empty() && !chat_.writes_system({{"system", config_.system}, {"user", "one"}}, {}))
+    warnings_.push_back(fmt::format("data.system has no effect: the chat format {} does not write system turns",
+                                    in_quotes(config_.prompt_format)));
+  // A short conversation, without and with a system turn, which some templates need.
+  const std::vector<ChatTurn> asked = {{"user", "one"}, {"assistant", "two"}, {"user", "one"}, {"assistant", "two"}};
+  Conversation without_system = {.turns = asked}, with_system = {.turns = asked};
+  with_system.turns.insert(with_system.turns.begin(), {"system", "three"});
+  try {
+    check_ends(tokens_of(without_system));
+  } catch (const DataError&) {
+    try {
+      check_ends(tokens_of(with_system));
+    } catch (const DataError& e) {
+      refuse(e.what());
+    }
+  }
+}
+
+// A model stops where it writes a stop token, so it must have learned to.
+void SequenceMaker::check_ends(const ChatTokens& tokens) {
+  const TokenizerSettings& settings = tokenizer_->settings();
+  const bool stops = std::any_of(tokens.targets.begin(), tokens.targets.end(),
+                                 [&](int id) { return id != kIgnoredTarget && tokenizer_->is_stop(id); });
+  if (stops || (!settings.eos && settings.stop_ids.empty())) return;
+  std::vector<std::string> names;
+  if (settings.eos) names.push_back(*settings.eos);
+  for (const int id : settings.stop_ids)
+    if (const auto name = tokenizer_->token(id); name && !contains(names, *name)) names.push_back(*name);
+  warnings_.push_back(fmt::format(
+      "no answer ends in a stop token of the tokenizer ({}), so the model does not learn to stop; let the chat "
+      "template "
+      "or the format end answers with one, or list what ends them in eos_token_id of generation_config.json",
+      fmt::join(names, ", ")));
+}
+
+TokenSequence SequenceMaker::encode(Conversation conversation) const {
+  const ChatTokens tokens = tokens_of(conversation);
+  const auto found = std::find_first_of(tokens.tokens.begin(), tokens.tokens.end(), refused_.begin(), refused_.end());
+  if (found != tokens.tokens.end())
+    throw DataError(fmt::format("its text has token {}, which stands for input that is not a picture", *found));
+  std::vector<std::vector<MediaPlan>> plans;
+  if (!conversation.pictures.empty()) {
+    if (!vision_) throw DataError("the sample has pictures, but the model has no encoder for them");
+    std::vector<PixelSize> sizes;
+    for (const Picture& picture : conversation.pictures) {
+      const ImageHeader header = read_header(picture.file(), picture.name);
+      sizes.push_back(config_.pictures.orient ? header.oriented() : header.stored);
+    }
+    plans = plan_pictures(sizes, capacity_ - std::ssize(tokens.tokens) - kRoomForMarkers, config_.pictures, *vision_);
+  }
+  return expand(tokens, std::move(plans));
+}
+
+std::vector<std::string> SequenceMaker::unused_fields(const Conversation& conversation) const {
+  std::vector<std::string> unused = conversation.unused;
+  if (!chat_.writes_system(conversation.turns, conversation.tools)) unused.push_back("system turn");
+  for (const std::string& key : chat_.unused_keys(conversation.turns, conversation.tools))
+    if (!is_metadata_key(key)) unused.push_back("turn." + key);
+  return unused;
+}
+
+ChatTokens SequenceMaker::tokens_of(Conversation& conversation) const {
+  std::vector<ChatTurn>& turns = conversation.turns;
+  const bool is_plain = turns.front().role.empty();
+  if (!config_.system.empty() && !is_plain && turns.front().role != "system")
+    turns.insert(turns.begin(), {"system", config_.system});
+  if (!is_plain) return chat_.encode_with_targets(turns, conversation.tools);
+  if (conversation.tools && !conversation.tools->empty())
+    throw DataError("it has tools, but a plain text has no turns");
+  return plain_tokens(turns.front().text);
+}
+
+ChatTokens SequenceMaker::plain_tokens(const std::string& text) const {
+  ChatTokens tokens = {.tokens = tokenizer_->encode(text, /*add_special=*/true), .targets = {}};
+  if (config_.append_eod) {
+    const auto& eos = tokenizer_->settings().eos;
+    const std::optional<int> id = eos ? tokenizer_->find(*eos) : std::nullopt;
+    if (!id)
+      throw ConfigError(
+          {fmt::format("plain text ends with an EOS token, and the tokenizer {} has none", tokenizer_->where()),
+           "data.append_eod", "set eos_token in tokenizer_config.json, or data.append_eod=false"});
+    if (tokens.tokens.empty() || tokens.tokens.back() != *id) tokens.tokens.push_back(*id);
+  }
+  tokens.targets = tokens.tokens;
+  return tokens;
+}
+
+// Puts the tokens of a picture's embeddings in the place of its tag's token.
+TokenSequence SequenceMaker::expand(const ChatTokens& tokens, std::vector<std::vector<MediaPlan>> plans) const {
+  TokenSequence sequence;
+  std::size_t picture = 0;
+  for (std::size_t i = 0; i < tokens.tokens.size(); ++i) {
+    if (!vision_ || tokens.tokens[i] != vision_->token_id) {
+      sequence.ids.push_back(tokens.tokens[i]);
+      sequence.targets.push_back(tokens.targets[i]);
+      continue;
+    }
+    if (picture == plans.size()) throw DataError("its text has more than " + counted(std::ssize(plans), "picture"));
+    for (MediaPlan& media : plans[picture++]) {
+      sequence.ids.insert(sequence.ids.end(), static_cast<std::size_t>(media.embeddings), vision_->token_id);
+      sequence.targets.resize(sequence.ids.size(), kIgnoredTarget);
+      sequence.media.push_back(std::move(media));
+    }
+  }
+  if (picture != plans.size())
+    throw DataError(fmt::format("its text has {} of its {}", picture, counted(std::ssize(plans), "picture")));
+  return sequence;
+}
+
+SequenceUse SequenceMaker::fit(TokenSequence& sequence) const {
+  if (std::ssize(sequence.ids) > capacity_) {
+    if (config_.over_long == "drop") return SequenceUse::TooLong;
+    shorten(sequence);
+  }
+  // The first token is never predicted.
+  const bool predicts =
+      std::any_of(sequence.targets.begin() + std::min<std::ptrdiff_t>(1, std::ssize(sequence.targets)),
+                  sequence.targets.end(), [](int target) { return target != kIgnoredTarget; });
+  return predicts ? SequenceUse::Usable : SequenceUse::PredictsNothing;
+}
+
+// A picture that does not fit whole is cut off with all that follows.
+void SequenceMaker::shorten(TokenSequence& sequence) const {
+  auto end = static_cast<std::size_t>(capacity_);
+  std::size_t at = 0, media = 0;
+  for (; media < sequence.media.size(); ++media) {
+    at = static_cast<std::size_t>(
+        std::find(sequence.ids.begin() + static_cast<std::ptrdiff_t>(at), sequence.ids.end(), vision_->token_id) -
+        sequence.ids.begin());
+    const auto size = static_cast<std::size_t>(sequence.media[media].embeddings);
+    if (at + size > end) {
+      for (; media > 0 && sequence.media[media - 1].picture == sequence.media[media].picture; --media)
+        at -= static_cast<std::size_t>(sequence.media[media - 1].embeddings);
+      end = std::min(end, at);
+      break;
+    }
+    at += size;
+  }
+  sequence.ids.resize(end);
+  sequence.targets.resize(end);
+  sequence.media.resize(media);
+}
+
+}  // namespace braid

@@ -1,0 +1,99 @@
+#include "data/shards/sample_reader.h"
+
+#include <algorithm>
+#include <thread>
+
+#include "base/error.h"
+#include "base/strings.h"
+
+namespace braid {
+
+SampleReader::SampleReader(std::shared_ptr<const Blend> blend, std::size_t max_open_shards, ReadRetries retries)
+    : blend_(std::move(blend)),
+      max_open_shards_(std::max<std::size_t>(max_open_shards, 1)),
+      retries_(std::move(retries)) {}
+
+std::shared_ptr<const OpenShard> SampleReader::open(const SampleRef& ref) {
+  const Key key{ref.leaf, ref.shard};
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto found = entries_.find(key); found != entries_.end()) {
+      recent_.splice(recent_.begin(), recent_, found->second);
+      return found->second->shard;
+    }
+  }
+  // Opening may wait for a slow disk; other threads read on. Two may open the same shard, and one is kept.
+  auto shard = std::make_shared<const OpenShard>(shard_of(ref));
+  const std::lock_guard lock(mutex_);
+  if (const auto found = entries_.find(key); found != entries_.end()) return found->second->shard;
+  recent_.push_front({key, shard});
+  entries_[key] = recent_.begin();
+  if (recent_.size() > max_open_shards_) {
+    entries_.erase(recent_.back().key);
+    recent_.pop_back();
+  }
+  return shard;
+}
+
+void SampleReader::close(const SampleRef& ref) {
+  const std::lock_guard lock(mutex_);
+  const auto found = entries_.find({ref.leaf, ref.shard});
+  if (found == entries_.end()) return;
+  recent_.erase(found->second);
+  entries_.erase(found);
+}
+
+template <class Read>
+auto SampleReader::with_retries(const SampleRef& ref, const Read& read) {
+  const auto& pauses = retries_.pauses;
+  for (std::size_t attempt = 0;; ++attempt) try {
+      return read(*open(ref));
+    } catch (const ReadError& e) {
+      close(ref);
+      const bool is_system_error = dynamic_cast<const SystemReadError*>(&e) != nullptr;
+      if (pauses.empty() || has_given_up_ || (retries_.only_system_errors && !is_system_error)) throw;
+      if (attempt == pauses.size()) {
+        has_given_up_ = true;
+        throw SystemReadError(
+            fmt::format("{} (tried {} times); a file of the data set or its file system is at fault, not a sample: "
+                        "repair it, then start the run again",
+                        e.what(), pauses.size() + 1));
+      }
+      const std::chrono::duration<double> pause = pauses[attempt];
+      if (retries_.say) retries_.say(fmt::format("{}; trying again in {} s", e.what(), pause.count()));
+      std::this_thread::sleep_for(pause);
+    }
+}
+
+std::string SampleReader::read_bytes(const SampleRef& ref, std::uint64_t offset, std::size_t size) {
+  return with_retries(ref, [&](const OpenShard& shard) { return shard.read_bytes(offset, size); });
+}
+
+Sample SampleReader::read(const SampleRef& ref) {
+  Sample sample = with_retries(ref, [&](const OpenShard& shard) { return shard.read(ref.index); });
+  if (const auto& filter = blend_->leaves[ref.leaf].spec.part_filter) {
+    std::erase_if(sample.parts, [&](const SamplePart& part) { return !contains(*filter, part.name); });
+    std::erase_if(sample.replaced, [&](const std::string& name) { return !contains(*filter, name); });
+  }
+  return sample;
+}
+
+std::string SampleReader::end_remark(const SampleRef& ref) {
+  return with_retries(ref, [](const OpenShard& shard) { return shard.end_remark(); });
+}
+
+std::string SampleReader::contents_hash(const SampleRef& ref) {
+  return with_retries(ref, [](const OpenShard& shard) { return shard.contents_hash(); });
+}
+
+std::string SampleReader::key(const SampleRef& ref) { return open(ref)->key(ref.index); }
+
+std::string SampleReader::name_of(const SampleRef& ref) {
+  try {
+    return in_quotes(key(ref));
+  } catch (const DataError&) {
+    return fmt::format("number {}", ref.index);
+  }
+}
+
+}  // namespace braid

@@ -1,0 +1,224 @@
+#include "data/shards/sample_spec.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "base/strings.h"
+#include "data/shards/data_set.h"
+
+namespace braid {
+namespace {
+
+// Classes of Energon before 5.0 whose name contains the sample type.
+constexpr std::string_view kTypedSuffix = "Webdataset";
+
+const char* const kMapInstead =
+    "map the parts declaratively: write `field_map: {image: jpg, caption: json[text]}` with a `sample_type` here, or "
+    "set data.fields in the recipe";
+
+// "megatron.energon" and its submodules.
+bool is_energon(const std::string& module) {
+  return module == "megatron.energon" || module.starts_with("megatron.energon.");
+}
+
+std::string class_name(const DocumentNode& node, SampleSpec& spec) {
+  const std::string module = node.at("__module__").text(), name = node.at("__class__").text();
+  if (!is_energon(module))
+    spec.needs_python = Problem{
+        fmt::format("the class {} of the Python module {} defines the samples", in_quotes(name), in_quotes(module)),
+        node.where(), kMapInstead};
+  return name;
+}
+
+void read_field_map(const DocumentNode& map, SampleSpec& spec) {
+  for (const auto& [field, source] : map.entries())
+    spec.field_map.emplace_back(field, parse_field_source(source.text(), source.where()));
+}
+
+void read_part_filter(const DocumentNode& filter, SampleSpec& spec) {
+  if (filter.json().is_string()) {
+    spec.needs_python = Problem{fmt::format("the Python function {} chooses the parts", in_quotes(filter.text())),
+                                filter.where(), "list the parts: `part_filter: [jpg, json]`"};
+    return;
+  }
+  if (!spec.field_map.empty())
+    filter.fail("`part_filter` and `field_map` exclude each other", "remove part_filter: field_map names the parts");
+  spec.part_filter.emplace();
+  for (const DocumentNode& part : filter.items()) spec.part_filter->push_back(part.text());
+}
+
+std::optional<std::int64_t> optional_count(const DocumentNode& root, std::string_view key, std::int64_t most) {
+  if (!root.has(key)) return std::nullopt;
+  const std::int64_t count = root.at(key).integer(1);
+  if (count > most) root.at(key).fail(fmt::format("{} is too large", count), fmt::format("use at most {}", most));
+  return count;
+}
+
+nlohmann::ordered_json* walk(nlohmann::ordered_json& root, const std::vector<std::string>& path) {
+  nlohmann::ordered_json* value = &root;
+  for (std::size_t i = 1; i < path.size(); ++i) {
+    if (value->is_object()) {
+      const auto found = value->find(path[i]);
+      if (found == value->end()) return nullptr;
+      value = &*found;
+    } else if (value->is_array()) {
+      const auto index = parse_int64(path[i]);
+      const auto size = static_cast<std::int64_t>(value->size());
+      if (!index || *index >= size || *index < -size) return nullptr;
+      value = &(*value)[static_cast<std::size_t>(*index < 0 ? *index + size : *index)];  // -1 is the last
+    } else {
+      return nullptr;
+    }
+  }
+  return value;
+}
+
+}  // namespace
+
+const std::vector<SampleType>& sample_types() {
+  static const std::vector<SampleType> types = {
+      {"CaptioningSample", {"image", "caption"}, {}},
+      {"OCRSample",
+       {"image", "text"},
+       {"block_boxes", "block_classes", "block_text", "lines_boxes", "lines_text", "words_boxes", "words_text",
+        "chars_boxes", "chars_text"}},
+      {"VQASample", {"image", "context", "answers"}, {"answer_weights"}},
+      {"MultiChoiceVQASample", {"image", "context", "choices"}, {"correct_choice_idx"}},
+      {"TextSample", {"text"}, {}},
+      {"InterleavedSample", {"sequence"}, {}},
+      {"SimilarityInterleavedSample",
+       {"images", "texts"},
+       {"audio", "video", "similarity_matrix", "matched_text_indices"}}};
+  return types;
+}
+
+const SampleType* find_sample_type(std::string_view name) {
+  for (const SampleType& type : sample_types())
+    if (type.name == name) return &type;
+  return nullptr;
+}
+
+std::string sample_type_names() {
+  std::vector<std::string> names;
+  for (const SampleType& type : sample_types()) names.push_back(type.name);
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+FieldSource parse_field_source(std::string_view text, const std::string& where) {
+  FieldSource source;
+  for (const std::string& alternative : split(text, ',')) {
+    std::vector<std::string> path;
+    std::string_view rest = alternative;
+    const std::size_t bracket = std::min(rest.find('['), rest.size());
+    path.emplace_back(rest.substr(0, bracket));
+    rest.remove_prefix(bracket);
+    bool is_valid = !path[0].empty() && path[0].find(']') == std::string::npos;
+    while (is_valid && !rest.empty()) {
+      const std::size_t close = rest.find(']');
+      is_valid =
+          rest.front() == '[' && close != rest.npos && close > 1 && rest.substr(1, close - 1).find('[') == rest.npos;
+      if (!is_valid) break;
+      path.emplace_back(rest.substr(1, close - 1));
+      rest.remove_prefix(close + 1);
+    }
+    if (!is_valid)
+      throw ConfigError({fmt::format("{} does not name a part of a sample", in_quotes(alternative)), where,
+                         "write a part and the way into its JSON: `jpg`, `json[conversations][0][value]`"});
+    source.alternatives.push_back(std::move(path));
+  }
+  return source;
+}
+
+namespace {
+
+std::string path_text(const std::vector<std::string>& path) {
+  std::string text = path[0];
+  for (std::size_t i = 1; i < path.size(); ++i) text += fmt::format("[{}]", path[i]);
+  return text;
+}
+
+}  // namespace
+
+std::string to_text(const FieldSource& source) {
+  std::vector<std::string> texts;
+  for (const auto& path : source.alternatives) texts.push_back(path_text(path));
+  return fmt::format("{}", fmt::join(texts, ","));
+}
+
+std::string mapping_text(const SampleSpec& spec) {
+  std::vector<std::string> fields;
+  for (const auto& [field, source] : spec.field_map) fields.push_back(fmt::format("{}: {}", field, to_text(source)));
+  return fields.empty() ? spec.sample_type : fmt::format("{} ({})", spec.sample_type, fmt::join(fields, ", "));
+}
+
+std::optional<FieldValue> find_field(const Sample& sample, const FieldSource& source) {
+  for (const auto& path : source.alternatives) {
+    const SamplePart* part = sample.find(path[0]);
+    if (!part) continue;
+    if (path.size() == 1) return part;
+    auto root = nlohmann::ordered_json::parse(part->bytes, nullptr, /*allow_exceptions=*/false);
+    if (root.is_discarded()) throw DataError(fmt::format("its part {} is not valid JSON", in_quotes(path[0])));
+    // A copy would overflow the stack if the value is nested very deep.
+    if (nlohmann::ordered_json* value = walk(root, path)) return std::move(*value);
+  }
+  return std::nullopt;
+}
+
+FieldValue field_value(const Sample& sample, const FieldSource& source) {
+  if (auto value = find_field(sample, source)) return *std::move(value);
+  const std::vector<std::string>& path = source.alternatives.back();
+  throw DataError(
+      fmt::format("it has no {}{}", in_quotes(path_text(path)), sample.find(path[0]) ? "" : "; " + part_names(sample)));
+}
+
+std::string part_names(const Sample& sample) {
+  std::vector<std::string> names;
+  for (const SamplePart& part : sample.parts) names.push_back(in_quotes(part.name));
+  if (names.empty()) return "it has no parts";
+  const bool has_dot = std::any_of(sample.parts.begin(), sample.parts.end(),
+                                   [](const SamplePart& part) { return part.name.find('.') != part.name.npos; });
+  constexpr std::size_t kMostNamed = 6;
+  const std::size_t all = names.size();
+  names.resize(std::min(all, kMostNamed));
+  return fmt::format(
+      "its parts are {}{}{}", fmt::join(names, ", "),
+      all > kMostNamed ? fmt::format(" and {} more", all - kMostNamed) : "",
+      has_dot ? ": a key ends at the first dot of a file's name, so rename the files if their keys have dots" : "");
+}
+
+SampleSpec parse_sample_spec(const DocumentNode& root) {
+  root.expect_keys({"__module__", "__class__", "sample_type", "field_map", "sample_loader", "part_filter", "subflavors",
+                    "parallel_shard_iters", "max_samples_per_sequence"});
+  SampleSpec spec;
+  bool is_crude = false;
+  if (root.has("__class__")) {
+    const std::string name = class_name(root, spec);
+    is_crude = name == "CrudeWebdataset";
+    if (!is_crude)
+      spec.sample_type =
+          name.ends_with(kTypedSuffix) ? name.substr(0, name.size() - kTypedSuffix.size()) + "Sample" : name;
+  } else {
+    spec.sample_type = class_name(root.at("sample_type"), spec);
+  }
+  if (root.has("sample_loader"))
+    spec.needs_python =
+        Problem{fmt::format("the Python function {} loads the samples", in_quotes(root.at("sample_loader").text())),
+                root.at("sample_loader").where(), kMapInstead};
+  if (root.has("field_map")) read_field_map(root.at("field_map"), spec);
+  if (root.has("part_filter") && !root.has("sample_loader")) read_part_filter(root.at("part_filter"), spec);
+  if (!is_crude && spec.field_map.empty() && !spec.needs_python)
+    root.fail("neither `field_map` nor the class CrudeWebdataset says what is in a sample", kMapInstead);
+  spec.parallel_shard_iters = optional_count(root, "parallel_shard_iters", 4096);
+  spec.max_samples_per_sequence = optional_count(root, "max_samples_per_sequence", INT32_MAX);
+  return spec;
+}
+
+SampleSpec read_sample_spec(const std::string& data_set, const std::optional<std::string>& dataset_config) {
+  const std::string path = std::filesystem::path(data_set) / kMetaFolder / dataset_config.value_or("dataset.yaml");
+  const Json document = read_document(path);
+  SampleSpec spec = parse_sample_spec(DocumentNode(document, path));
+  spec.file = path;
+  return spec;
+}
+
+}  // namespace braid

@@ -1,0 +1,223 @@
+#include "data/text/bpe.h"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <functional>
+#include <limits>
+#include <queue>
+
+#include "base/error.h"
+#include "base/strings.h"
+#include "base/utf8.h"
+
+namespace braid {
+namespace {
+
+constexpr int kNoRank = std::numeric_limits<int>::max();
+// Scanning all pairs for each merge is faster than a queue up to about this many characters.
+constexpr std::size_t kLongestScanned = 64;
+
+std::size_t length_of_character(std::string_view text) {
+  const auto first = static_cast<unsigned char>(text[0]);
+  return first < 0x80 ? 1 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
+}
+
+std::pair<std::string, std::string> read_merge(const JsonPlace& place) {
+  if (place.value().is_array() && place.value().size() == 2)
+    return {place[std::size_t{0}].string(), place[std::size_t{1}].string()};
+  const std::string& text = place.string();
+  const std::size_t space = text.find(' ');
+  if (space == std::string::npos || text.find(' ', space + 1) != std::string::npos)
+    place.expected("two tokens with a space between them");
+  return {text.substr(0, space), text.substr(space + 1)};
+}
+
+}  // namespace
+
+Bpe::Bpe(const JsonPlace& place) : vocabulary_(place["vocab"]), where_(place.path()) {
+  const JsonPlace type = place["type"];
+  if (!type.is_null() && type.string() != "BPE")
+    type.refuse(fmt::format("is {}; the only known model is BPE", in_quotes(type.string())));
+  const JsonPlace dropout = place["dropout"];
+  if (!dropout.is_null() && dropout.value() != 0) dropout.refuse("is not supported: tokens would be random");
+  unknown_token_ = place["unk_token"].string_or("");
+  unknown_id_ = vocabulary_.find(unknown_token_);
+  prefix_ = place["continuing_subword_prefix"].string_or("");
+  suffix_ = place["end_of_word_suffix"].string_or("");
+  byte_fallback_ = place["byte_fallback"].boolean_or(false);
+  fuse_unknown_ = place["fuse_unk"].boolean_or(false);
+  ignore_merges_ = place["ignore_merges"].boolean_or(false);
+  for (std::uint32_t code = 0; code < short_characters_.size(); ++code) {
+    std::string character;
+    append_utf8(character, code);
+    short_characters_[code] = vocabulary_.find(character).value_or(-1);
+  }
+  read_merges(place["merges"]);
+}
+
+void Bpe::read_merges(const JsonPlace& place) {
+  if (!place.value().is_array()) place.expected("a list");
+  const std::size_t count = place.value().size();
+  merges_ = PairTable(count);
+  const auto known = [&](const std::string& token, std::size_t i) {
+    const auto id = vocabulary_.find(token);
+    if (!id) place[i].refuse(fmt::format("names {}, which is not in the vocabulary", in_quotes(token)));
+    return static_cast<std::uint32_t>(*id);
+  };
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto [left, right] = read_merge(place[i]);
+    if (right.size() < prefix_.size()) place[i].refuse("has a token that is shorter than continuing_subword_prefix");
+    const std::uint32_t first = known(left, i), second = known(right, i);
+    merges_.put(first, second, {static_cast<std::uint32_t>(i), known(left + right.substr(prefix_.size()), i)});
+  }
+}
+
+void Bpe::encode(std::string_view word, Workspace& workspace, std::vector<int>& out) const {
+  if (word.empty()) return;
+  const std::uint64_t hash = hash_of(word);
+  if (const auto ids = workspace.cache.find(word, hash); !ids.empty()) {
+    out.insert(out.end(), ids.begin(), ids.end());
+    return;
+  }
+  std::vector<int>& ids = workspace.ids;
+  ids.clear();
+  if (const auto whole = ignore_merges_ ? vocabulary_.find(word) : std::nullopt) {
+    ids.push_back(*whole);
+  } else {
+    split_characters(word, ids);
+    if (ids.size() <= kLongestScanned)
+      merge_short(workspace);
+    else
+      merge_long(ids);
+  }
+  if (!ids.empty()) workspace.cache.put(word, hash, ids);
+  out.insert(out.end(), ids.begin(), ids.end());
+}
+
+// A run of unknown characters waits in `unknown`, because with fuse_unk it becomes one token. Bytes do not end the run:
+// Hugging Face's library puts them before it, too.
+void Bpe::split_characters(std::string_view word, std::vector<int>& ids) const {
+  std::optional<int> unknown;
+  const auto flush = [&] {
+    if (unknown) ids.push_back(*unknown);
+    unknown.reset();
+  };
+  for (std::size_t at = 0; at < word.size();) {
+    const std::string_view character = word.substr(at, length_of_character(word.substr(at)));
+    const bool is_first = at == 0;
+    at += character.size();
+    const bool is_last = at >= word.size();
+    if (const auto id = id_of_character(character, is_first, is_last)) {
+      flush();
+      ids.push_back(*id);
+    } else if (!byte_fallback_ || !append_bytes(character, is_first, is_last, ids)) {
+      if (unknown_token_.empty()) continue;
+      if (!fuse_unknown_) flush();
+      unknown = id_of_unknown(character);
+    }
+  }
+  flush();
+}
+
+std::string Bpe::decorated(std::string_view character, bool is_first, bool is_last) const {
+  return fmt::format("{}{}{}", is_first ? "" : prefix_, character, is_last ? suffix_ : "");
+}
+
+std::optional<int> Bpe::id_of_character(std::string_view character, bool is_first, bool is_last) const {
+  if ((!is_first && !prefix_.empty()) || (is_last && !suffix_.empty()))
+    return vocabulary_.find(decorated(character, is_first, is_last));
+  if (character.size() > 2) return vocabulary_.find(character);
+  const auto first = static_cast<unsigned char>(character[0]);
+  const std::size_t code =
+      character.size() == 1 ? first : (first & 0x1fu) << 6 | (static_cast<unsigned char>(character[1]) & 0x3fu);
+  const int id = short_characters_[code];
+  return id < 0 ? std::nullopt : std::optional(id);
+}
+
+bool Bpe::append_bytes(std::string_view character, bool is_first, bool is_last, std::vector<int>& ids) const {
+  const std::size_t before = ids.size();
+  for (const char byte : decorated(character, is_first, is_last)) {
+    const auto id = vocabulary_.find(fmt::format("<0x{:02X}>", static_cast<unsigned char>(byte)));
+    if (!id) {
+      ids.resize(before);
+      return false;
+    }
+    ids.push_back(*id);
+  }
+  return true;
+}
+
+int Bpe::id_of_unknown(std::string_view character) const {
+  if (!unknown_id_)
+    throw DataError(fmt::format("{} has no token for {}, and its unk_token {} is not in the vocabulary", where_,
+                                in_quotes(character), in_quotes(unknown_token_)));
+  return *unknown_id_;
+}
+
+void Bpe::merge_short(Workspace& workspace) const {
+  std::vector<int>&ids = workspace.ids, &ranks = workspace.ranks, &products = workspace.products;
+  const std::size_t count = ids.size();
+  if (count < 2) return;
+  ranks.resize(count);
+  products.resize(count);
+  const auto rank_pair = [&](std::size_t i) {
+    const PairTable::Value* merge =
+        merges_.find(static_cast<std::uint32_t>(ids[i]), static_cast<std::uint32_t>(ids[i + 1]));
+    ranks[i] = merge ? static_cast<int>(merge->first) : kNoRank;
+    if (merge) products[i] = static_cast<int>(merge->second);
+  };
+  for (std::size_t i = 0; i + 1 < count; ++i) rank_pair(i);
+  for (std::size_t pairs = count - 1; pairs > 0; --pairs) {
+    std::size_t best = 0;
+    for (std::size_t i = 1; i < pairs; ++i)
+      if (ranks[i] < ranks[best]) best = i;
+    if (ranks[best] == kNoRank) break;
+    ids[best] = products[best];
+    ids.erase(ids.begin() + static_cast<std::ptrdiff_t>(best) + 1);
+    ranks.erase(ranks.begin() + static_cast<std::ptrdiff_t>(best));
+    products.erase(products.begin() + static_cast<std::ptrdiff_t>(best));
+    if (best > 0) rank_pair(best - 1);
+    if (best + 1 < ids.size()) rank_pair(best);
+  }
+}
+
+void Bpe::merge_long(std::vector<int>& ids) const {
+  struct Candidate {
+    std::uint32_t rank;
+    std::size_t left;
+    int left_id, right_id, product;
+    bool operator>(const Candidate& other) const { return rank != other.rank ? rank > other.rank : left > other.left; }
+  };
+  constexpr int kMerged = -1;
+  std::vector<std::size_t> before(ids.size()), after(ids.size());
+  std::priority_queue<Candidate, std::vector<Candidate>, std::greater<>> queue;
+  const auto consider = [&](std::size_t left, std::size_t right) {
+    const PairTable::Value* merge =
+        merges_.find(static_cast<std::uint32_t>(ids[left]), static_cast<std::uint32_t>(ids[right]));
+    if (merge) queue.push({merge->first, left, ids[left], ids[right], static_cast<int>(merge->second)});
+  };
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    before[i] = i - 1;
+    after[i] = i + 1;
+    if (i + 1 < ids.size()) consider(i, i + 1);
+  }
+  while (!queue.empty()) {
+    const Candidate top = queue.top();
+    queue.pop();
+    const std::size_t left = top.left, right = after[left];
+    // An entry is out of date if one of its two symbols has been merged since.
+    if (ids[left] != top.left_id || right == ids.size() || ids[right] != top.right_id) continue;
+    ids[left] = top.product;
+    ids[right] = kMerged;
+    after[left] = after[right];
+    if (after[left] < ids.size()) {
+      before[after[left]] = left;
+      consider(left, after[left]);
+    }
+    if (left > 0) consider(before[left], left);
+  }
+  std::erase(ids, kMerged);
+}
+
+}  // namespace braid

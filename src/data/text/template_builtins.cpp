@@ -1,0 +1,296 @@
+#include "data/text/template_builtins.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+#include "base/strings.h"
+#include "data/text/template_format.h"
+#include "data/text/template_text.h"
+
+namespace braid {
+namespace {
+
+const std::vector<std::string> kFunctions = {"range", "namespace", "dict", "raise_exception", "strftime_now"};
+const std::vector<std::string> kTextMethods = {
+    "strip",  "lstrip",       "rstrip",       "startswith", "endswith",   "split",  "rsplit", "replace",
+    "upper",  "lower",        "title",        "capitalize", "find",       "join",   "count",  "splitlines",
+    "format", "removeprefix", "removesuffix", "partition",  "rpartition", "isdigit"};
+const std::vector<std::string> kMapMethods = {"items", "keys", "values", "get"};
+const std::string kNothing;
+TemplateValue none() { return TemplateNone{}; }
+
+// Whether `text` has one of these at an end; the argument is a string or a list of them.
+template <class HasIt>
+bool any_of_texts(const TemplateValue& wanted, const std::string& user, const HasIt& has_it) {
+  const auto* list = wanted.get<TemplateList*>();
+  if (!list) return has_it(text_of(wanted, user));
+  return std::any_of((*list)->begin(), (*list)->end(),
+                     [&](const TemplateValue& one) { return has_it(text_of(one, user)); });
+}
+
+// The characters from `from` up to `to`.
+TemplateText part_of(const TemplateText& text, const TemplateList& characters, std::int64_t from, std::int64_t to) {
+  std::size_t begin = 0, size = 0;
+  for (std::int64_t i = 0; i < to; ++i)
+    (i < from ? begin : size) += characters[static_cast<std::size_t>(i)].get<std::string>()->size();
+  return text.part(begin, size);
+}
+
+TemplateText stripped(const TemplateText& text, const std::string* characters, bool left, bool right) {
+  const std::size_t size = strip_text(text.text, characters, left, right).size();
+  const std::size_t begin = left ? text.text.size() - strip_text(text.text, characters, true, false).size() : 0;
+  return text.part(begin, size);
+}
+
+// The parts of a text, in order, with a separator between them; null: white space.
+TemplateList parts_of(const TemplateText& text, const std::vector<std::string>& parts, const std::string* separator) {
+  TemplateList result;
+  std::size_t at = 0;
+  for (const std::string& part : parts) {
+    if (!separator) at = text.text.find(part, at);
+    result.emplace_back(text.part(at, part.size()));
+    at += part.size() + (separator ? separator->size() : 0);
+  }
+  return result;
+}
+
+TemplateText replaced(const TemplateText& text, const std::string& old, const TemplateText& with, std::int64_t most) {
+  if (old.empty()) throw DataError("replacing an empty text is not supported");
+  TemplateText result;
+  std::size_t done = 0;
+  for (std::size_t at; most != 0 && (at = text.text.find(old, done)) != std::string::npos; --most) {
+    result.append(text.part(done, at - done));
+    result.append(with);
+    done = at + old.size();
+  }
+  result.append(text.part(done, std::string::npos));
+  return result;
+}
+
+}  // namespace
+
+void TemplateBudget::throw_exhausted(const char* what) {
+  throw DataError(fmt::format("the template needs {}; it may be in an endless loop", what));
+}
+
+TemplateValue TemplateBuiltins::keep(TemplateText text) {
+  budget_.bytes(text.text.size());
+  return TemplateValue(std::move(text));
+}
+
+TemplateValue TemplateBuiltins::keep(TemplateList list) {
+  budget_.bytes((list.size() + 1) * sizeof(TemplateValue));
+  return heap_.list(std::move(list));
+}
+
+bool TemplateBuiltins::is_function(const std::string& name) { return contains(kFunctions, name); }
+
+bool TemplateBuiltins::is_method(const TemplateValue& self, const std::string& name) {
+  if (self.is<std::string>()) return contains(kTextMethods, name);
+  return self.is<TemplateMap*>() && !(*self.get<TemplateMap*>())->is_namespace && contains(kMapMethods, name);
+}
+
+TemplateList TemplateBuiltins::items_of(const TemplateValue& value) {
+  TemplateList items;
+  if (const auto* list = value.get<TemplateList*>()) {
+    items = **list;
+  } else if (const auto* map = value.get<TemplateMap*>()) {
+    for (const auto& [key, item] : (*map)->items) items.push_back((*map)->key(key));
+  } else if (const auto* text = value.get<std::string>()) {
+    budget_.bytes(text->size() * sizeof(TemplateValue));
+    items = parts_of(value.text(), characters_of(*text), &kNothing);
+  } else if (!value.is<TemplateUndefined>()) {
+    throw DataError(fmt::format("{} is not a list", value.type_name()));
+  }
+  budget_.bytes(items.size() * sizeof(TemplateValue));
+  return items;
+}
+
+TemplateValue TemplateBuiltins::attribute(const TemplateValue& value, const std::string& name) const {
+  if (const auto* undefined = value.get<TemplateUndefined>())
+    throw DataError(fmt::format("{} is undefined, so it has no {}", in_quotes(undefined->name), in_quotes(name)));
+  if (is_method(value, name)) return TemplateFunction{name};
+  if (const auto* map = value.get<TemplateMap*>())
+    if (const TemplateValue* found = (*map)->find(name)) return *found;
+  return TemplateUndefined{name};
+}
+
+TemplateValue TemplateBuiltins::item(const TemplateValue& value, const TemplateValue& index) {
+  if (const auto* key = index.get<std::string>()) {
+    const auto* map = value.get<TemplateMap*>();
+    const TemplateValue* found = map ? (*map)->find(*key) : nullptr;
+    return found ? *found : attribute(value, *key);
+  }
+  if (value.is<TemplateUndefined>()) return attribute(value, to_text(index));
+  if (const auto* map = value.get<TemplateMap*>()) {
+    const TemplateValue* found = (*map)->find(to_text(index));
+    return found && (*map)->key(to_text(index)) == index ? *found : TemplateValue(TemplateUndefined{to_text(index)});
+  }
+  const TemplateList* items = value.is<TemplateList*>() ? *value.get<TemplateList*>() : nullptr;
+  TemplateList characters;
+  if (!items) {
+    characters = items_of(value);
+    items = &characters;
+  }
+  std::int64_t at = integer_of(index, "an index");
+  if (at < 0) at += static_cast<std::int64_t>(items->size());
+  const bool exists = at >= 0 && at < static_cast<std::int64_t>(items->size());
+  return exists ? (*items)[static_cast<std::size_t>(at)] : TemplateValue(TemplateUndefined{fmt::format("item {}", at)});
+}
+
+// Python's rules: negative bounds count from the end, and bounds outside are cut.
+TemplateValue TemplateBuiltins::slice(const TemplateValue& value, const TemplateValue* begin, const TemplateValue* end,
+                                      const TemplateValue* step) {
+  const bool is_text = value.is<std::string>();
+  if (!is_text && !value.is<TemplateList*>()) throw DataError(fmt::format("{} has no slices", value.type_name()));
+  const TemplateList items = items_of(value);
+  const auto size = static_cast<std::int64_t>(items.size());
+  const auto is_given = [](const TemplateValue* bound) { return bound && !bound->is<TemplateNone>(); };
+  const std::int64_t by = is_given(step) ? integer_of(*step, "a slice") : 1;
+  if (by == 0) throw DataError("a slice needs a step other than 0");
+  const std::int64_t least = by > 0 ? 0 : -1, most = by > 0 ? size : size - 1;
+  const auto bound = [&](const TemplateValue* given, std::int64_t otherwise) {
+    if (!is_given(given)) return otherwise;
+    const std::int64_t at = integer_of(*given, "a slice");
+    return std::clamp(at < 0 ? at + size : at, least, most);
+  };
+  const std::int64_t from = bound(begin, by > 0 ? 0 : size - 1), to = bound(end, by > 0 ? size : -1);
+  if (is_text && by == 1) return part_of(value.text(), items, from, to);
+  TemplateList chosen;
+  for (std::int64_t i = from; by > 0 ? i < to : i > to; i += std::clamp(by, -size - 1, size + 1))
+    chosen.push_back(items[static_cast<std::size_t>(i)]);
+  if (!is_text) return keep(std::move(chosen));
+  std::string text;
+  for (const TemplateValue& character : chosen) text += *character.get<std::string>();
+  return keep(TemplateText{std::move(text), {}});
+}
+
+TemplateValue TemplateBuiltins::method(const TemplateValue& self, const std::string& name,
+                                       const TemplateArguments& arguments) {
+  budget_.step();
+  if (const auto* undefined = self.get<TemplateUndefined>())
+    throw DataError(fmt::format("{} is undefined, so it has no {}", in_quotes(undefined->name), in_quotes(name)));
+  if (!is_method(self, name)) {
+    const auto& known = self.is<std::string>() ? kTextMethods : kMapMethods;
+    throw DataError(
+        fmt::format("{} has no method {}; known: {}", self.type_name(), in_quotes(name), fmt::join(known, ", ")));
+  }
+  if (self.is<std::string>()) return text_method(self.text(), name, arguments);
+  return map_method(**self.get<TemplateMap*>(), name, arguments);
+}
+
+TemplateValue TemplateBuiltins::text_method(const TemplateText& given, const std::string& name,
+                                            const TemplateArguments& arguments) {
+  const std::string& self = given.text;
+  const TemplateValue* first = arguments.find(0, "sep");
+  const bool has_text = first && !first->is<TemplateNone>();
+  const auto text = [&](std::size_t i) -> const std::string& {
+    return text_of(needed_argument(arguments, i, "text", name), name);
+  };
+  const auto count = [&](std::size_t i, const char* key) {
+    const TemplateValue* most = arguments.find(i, key);
+    return most ? integer_of(*most, name) : -1;
+  };
+  const auto list = [&](const std::vector<std::string>& parts, const std::string* separator) {
+    budget_.bytes(self.size());
+    return keep(parts_of(given, parts, separator));
+  };
+  const auto with_case = [&](std::string changed) {  // of as many bytes
+    return keep(TemplateText{std::move(changed), given.origins});
+  };
+  if (name == "strip" || name == "lstrip" || name == "rstrip")
+    return keep(stripped(given, has_text ? &text(0) : nullptr, name != "rstrip", name != "lstrip"));
+  if (name == "startswith")
+    return any_of_texts(needed_argument(arguments, 0, "prefix", name), name,
+                        [&](const auto& t) { return self.starts_with(t); });
+  if (name == "endswith")
+    return any_of_texts(needed_argument(arguments, 0, "suffix", name), name,
+                        [&](const auto& t) { return self.ends_with(t); });
+  if (name == "split") {
+    const std::string* separator = has_text ? &text_of(*first, name) : nullptr;
+    return list(split_text(self, separator, count(1, "maxsplit")), separator);
+  }
+  if (name == "rsplit") {
+    const std::string& separator = text_of(needed_argument(arguments, 0, "sep", name), name);
+    return list(rsplit_text(self, separator, count(1, "maxsplit")), &separator);
+  }
+  if (name == "splitlines") {
+    const std::string end = "\n";
+    return list(lines_of(self), &end);
+  }
+  if (name == "replace") {
+    budget_.bytes(self.size() * (text(1).size() / std::max<std::size_t>(text(0).size(), 1) + 1));
+    return replaced(given, text(0), arguments.find(1, "text")->text(), count(2, "count"));
+  }
+  if (name == "upper") return with_case(upper_text(self));
+  if (name == "lower") return with_case(lower_text(self));
+  if (name == "title") return with_case(title_text(self));
+  if (name == "capitalize") return with_case(capitalize_text(self));
+  if (name == "find") {
+    const std::size_t at = self.find(text(0));
+    return at == std::string::npos ? std::int64_t{-1}
+                                   : static_cast<std::int64_t>(character_count(std::string_view(self).substr(0, at)));
+  }
+  if (name == "format") return keep(format_braces(given, arguments));
+  if (name == "removeprefix") return self.starts_with(text(0)) ? given.part(text(0).size(), self.npos) : given;
+  if (name == "removesuffix") return self.ends_with(text(0)) ? given.part(0, self.size() - text(0).size()) : given;
+  if (name == "isdigit") return !self.empty() && self.find_first_not_of("0123456789") == self.npos;
+  if (name == "partition" || name == "rpartition") {
+    const std::size_t at = name == "partition" ? self.find(text(0)) : self.rfind(text(0));
+    if (at == self.npos && name == "partition") return keep(TemplateList{given, TemplateText{}, TemplateText{}});
+    if (at == self.npos) return keep(TemplateList{TemplateText{}, TemplateText{}, given});
+    const std::size_t size = text(0).size();
+    return keep(TemplateList{given.part(0, at), given.part(at, size), given.part(at + size, self.npos)});
+  }
+  if (name == "count") return static_cast<std::int64_t>(split_text(self, &text(0), -1).size()) - 1;
+  return list_filter("join", needed_argument(arguments, 0, "list", name), {{given}, {}});  // join
+}
+
+TemplateValue TemplateBuiltins::map_method(const TemplateMap& self, const std::string& name,
+                                           const TemplateArguments& arguments) {
+  if (name == "get") {
+    const TemplateValue* found = self.find(text_of(needed_argument(arguments, 0, "key", name), name));
+    const TemplateValue* otherwise = arguments.find(1, "default");
+    return found ? *found : otherwise ? *otherwise : none();
+  }
+  TemplateList items;
+  for (const auto& [key, value] : self.items) {
+    budget_.step();
+    if (name == "keys") items.push_back(self.key(key));
+    if (name == "values") items.push_back(value);
+    if (name == "items") items.push_back(keep(TemplateList{self.key(key), value}));
+  }
+  return keep(std::move(items));
+}
+
+TemplateValue TemplateBuiltins::function(const std::string& name, const TemplateArguments& arguments) {
+  budget_.step();
+  if (name == "raise_exception")
+    throw DataError(fmt::format("the template refuses the conversation: {}",
+                                to_text(needed_argument(arguments, 0, "message", name))));
+  if (name == "strftime_now")
+    return keep(TemplateText{format_time(text_of(needed_argument(arguments, 0, "format", name), name), now_), {}});
+  if (name == "range") {
+    const auto bound = [&](std::size_t i) { return integer_of(arguments.positional[i], name); };
+    const std::size_t count = arguments.positional.size();
+    if (count < 1 || count > 3) throw DataError("range needs one to three integers");
+    const std::int64_t begin = count > 1 ? bound(0) : 0, end = bound(count > 1 ? 1 : 0),
+                       step = count > 2 ? bound(2) : 1;
+    constexpr std::int64_t kFar = std::int64_t{1} << 40;
+    if (step == 0 || std::abs(begin / 2) > kFar || std::abs(end / 2) > kFar || std::abs(step / 2) > kFar)
+      throw DataError("range needs smaller integers, and a step other than 0");
+    TemplateList numbers;
+    for (std::int64_t i = begin; step > 0 ? i < end : i > end; i += step) {
+      budget_.step();
+      numbers.emplace_back(i);
+    }
+    return keep(std::move(numbers));
+  }
+  TemplateMap map{.items = arguments.named, .is_namespace = name == "namespace"};
+  if (!arguments.positional.empty()) throw DataError(fmt::format("{} needs named arguments", name));
+  budget_.bytes(map.items.size() * sizeof(TemplateValue));
+  return heap_.map(std::move(map));
+}
+
+}  // namespace braid

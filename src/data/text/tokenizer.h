@@ -1,0 +1,52 @@
+// A tokenizer as a model's folder contains it: the tokens, the names of special ones, and the chat template.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "data/text/token_codec.h"
+
+namespace braid {
+
+// From tokenizer_config.json; nothing if the folder does not say.
+struct TokenizerSettings {
+  std::optional<std::string> bos{}, eos{}, pad{}, unk{};
+  std::optional<std::string> chat_template{};  // Jinja
+  std::optional<std::string> tool_template{};  // for conversations with tools, if there is another for them
+  std::vector<int> stop_ids{};                 // eos_token_id of generation_config.json
+};
+
+class Tokenizer {
+ public:
+  Tokenizer(std::unique_ptr<TokenCodec> codec, TokenizerSettings settings, std::string where,
+            std::string fingerprint = {});
+
+  // Invalid UTF-8 is replaced as Python's errors="replace" does. May be called by several threads at a time.
+  std::vector<int> encode(std::string_view text, bool add_special = false) const;
+  // DataError for an id without a token.
+  std::string decode(const std::vector<int>& ids, bool skip_special = false) const;
+
+  std::optional<int> find(std::string_view token) const { return codec_->find(token); }
+  std::optional<std::string> token(int id) const { return codec_->token(id); }
+  std::string bytes(int id) const { return codec_->bytes(id); }
+  bool is_special(int id) const { return codec_->is_special(id); }
+  bool is_stop(int id) const;                              // whether a model that writes it has ended its answer
+  int vocab_size() const { return codec_->vocab_size(); }  // one more than the largest id
+  const TokenizerSettings& settings() const { return settings_; }
+  const std::string& where() const { return where_; }              // for messages
+  const std::string& fingerprint() const { return fingerprint_; }  // of the files' contents
+
+ private:
+  std::unique_ptr<TokenCodec> codec_;
+  TokenizerSettings settings_;
+  std::string where_, fingerprint_;
+};
+
+// A tokenizer.json, a sentencepiece .model, or a folder with one of them (the .model is named tokenizer.model).
+// ConfigError if there is none, DataError if a file is invalid.
+Tokenizer load_tokenizer(const std::string& path);
+
+}  // namespace braid

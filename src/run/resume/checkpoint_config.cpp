@@ -1,0 +1,53 @@
+#include "run/resume/checkpoint_config.h"
+
+namespace braid {
+
+void describe(Fields& f, CheckpointConfig& c) {
+  f.field("save", c.save, "folder to save to");
+  f.field("save_interval", c.save_interval, "iterations between saves; a run also saves when it ends");
+  f.field("keep_last", c.keep_last, "how many of the newest checkpoints to keep");
+  f.field("async", c.async, "continue training while a checkpoint is being written");
+  f.field("save_optimizer", c.save_optimizer, "save optimizer state too");
+  f.field("save_rng", c.save_rng, "save the random number state too");
+  f.field("fully_reshardable", c.fully_reshardable,
+          "save optimizer state by parameter, for loading in any layout; false: by bucket, for the same tp, pp, vpp, "
+          "ep and buckets");
+  f.field("overwrite", c.overwrite, "allow saving to a folder that has another run's checkpoints, which are replaced");
+  f.field("load", c.load, "folder to resume from; the run starts from scratch if it has no checkpoint");
+  f.field("load_nemotron", c.load_nemotron, "start from the weights of a Nemotron VLM checkpoint");
+  f.field("load_vision_from", c.load_vision_from, "start with the vision encoder of a Nemotron VLM checkpoint");
+  f.field("must_exist", c.must_exist, "fail if load has no checkpoint, instead of starting from scratch");
+  f.choice("load_fallback", c.load_fallback, {"requeued", "always", "never"},
+           "when to resume from an older checkpoint if the newest is damaged; requeued: only in a job that Slurm has "
+           "requeued");
+  f.field("load_optimizer", c.load_optimizer, "resume optimizer state");
+  f.field("load_scheduler", c.load_scheduler, "resume the learning rate and weight decay schedule");
+  f.choice("scheduler", c.scheduler, {"same", "recipe", "checkpoint"},
+           "whose learning rate and weight decay schedule to resume with; same: fail if the two differ");
+  f.field("load_rng", c.load_rng, "use the checkpoint's random number state instead of train.seed");
+  f.field("load_data", c.load_data, "continue the data where the checkpoint stopped, instead of from its start");
+  f.field("finetune", c.finetune, "load only the weights; iteration, optimizer, schedule and data start from 0");
+}
+
+std::vector<Problem> validate(const CheckpointConfig& c) {
+  std::vector<Problem> problems;
+  const auto refuse_below_one = [&](const char* key, const std::optional<int>& value, const char* fix) {
+    if (value && *value < 1)
+      problems.push_back(
+          {fmt::format("{}={} must be greater than 0", key, *value), fmt::format("checkpoint.{}", key), fix});
+  };
+  refuse_below_one("save_interval", c.save_interval, "leave it out to save only at the end");
+  refuse_below_one("keep_last", c.keep_last, "leave it out to keep all");
+  if (c.save.empty() && c.save_interval)
+    problems.push_back({fmt::format("save_interval={}, but there is no folder to save to", *c.save_interval),
+                        "checkpoint.save_interval", "give --save FOLDER"});
+  if (!c.load.empty() + !c.load_nemotron.empty() + !c.load_vision_from.empty() > 1)
+    problems.push_back(
+        {"load, load_nemotron and load_vision_from are mutually exclusive", "checkpoint", "use one of them"});
+  if (c.load.empty() && c.must_exist)
+    problems.push_back({"must_exist requires a checkpoint, but no checkpoint folder is given", "checkpoint.must_exist",
+                        "give --load FOLDER"});
+  return problems;
+}
+
+}  // namespace braid

@@ -1,0 +1,156 @@
+#include "run/resume/common_state.h"
+
+#include <utility>
+
+#include "base/error.h"
+
+namespace braid {
+namespace {
+
+PickleValue scheduler_state(const LrSchedule& schedule) {
+  std::vector<std::pair<std::string, PickleValue>> items;
+  for (const auto& [key, value] : state_dict(schedule))
+    items.emplace_back(key, std::visit([](const auto& v) { return pickle(v); }, value));
+  return pickle_dict(std::move(items));
+}
+
+std::optional<std::int64_t> integer(const PickleValue& value) {
+  if (!value) return std::nullopt;
+  const auto* number = as<std::int64_t>(value);
+  return number ? std::optional(*number) : std::nullopt;
+}
+
+PickleValue to_list(const std::vector<std::string>& texts) {
+  std::vector<PickleValue> items;
+  for (const std::string& text : texts) items.push_back(pickle(text));
+  return pickle_list(std::move(items));
+}
+
+std::vector<std::string> texts_of(const PickleValue& value) {
+  std::vector<std::string> texts;
+  if (const auto* list = value ? as<PickleList>(value) : nullptr)
+    for (const PickleValue& item : list->items)
+      if (const auto* text = as<std::string>(item)) texts.push_back(*text);
+  return texts;
+}
+
+std::optional<int> small_integer(const PickleValue& value) {
+  const auto whole = integer(value);
+  return whole && std::in_range<int>(*whole) ? std::optional(static_cast<int>(*whole)) : std::nullopt;
+}
+
+std::optional<double> number(const PickleValue& value) {
+  if (!value) return std::nullopt;
+  if (const auto* real = as<double>(value)) return *real;
+  const auto whole = integer(value);
+  return whole ? std::optional(static_cast<double>(*whole)) : std::nullopt;
+}
+
+ScheduleState parse_scheduler(const PickleValue& stored) {
+  ScheduleState state;
+  const auto* entries = as<PickleDict>(stored);
+  if (!entries) return state;
+  for (const auto& [name, value] : entries->items) {
+    const auto* key = as<std::string>(name);
+    if (!key) continue;
+    if (const auto* whole = as<std::int64_t>(value)) state.emplace_back(*key, *whole);
+    if (const auto* real = as<double>(value)) state.emplace_back(*key, *real);
+    if (const auto* text = as<std::string>(value)) state.emplace_back(*key, *text);
+  }
+  return state;
+}
+
+}  // namespace
+
+PickleValue to_pickle(const CommonState& state) {
+  const RunPosition& position = state.position;
+  return pickle_dict(
+      {{"args", pickle_dict({{"iteration", pickle(position.iteration)},
+                             {"consumed_train_samples", pickle(position.consumed_samples)},
+                             {"world_size", pickle(state.world_size)},
+                             {"recipe", pickle(state.recipe)},
+                             {"data_positions", to_list(state.data_positions)}})},
+       {"checkpoint_version", pickle(3.0)},
+       {"iteration", pickle(position.iteration)},
+       {"opt_param_scheduler", scheduler_state(state.schedule)},
+       {"content_metadata", pickle_dict({{"distrib_optim_sharding_type",
+                                          pickle(state.fully_reshardable ? "fully_reshardable" : "dp_reshardable")},
+                                         {"chained_optim_avoid_prefix", pickle(true)},
+                                         {"singleton_local_shards", pickle(false)}})}});
+}
+
+StoredRun parse_common(const PickleValue& common, const std::string& file) {
+  const auto iteration = integer(find(common, "iteration"));
+  if (!iteration) throw DataError(fmt::format("{} does not contain an iteration number", file));
+  StoredRun run = {.position = {.iteration = *iteration}};
+  if (const PickleValue scheduler = find(common, "opt_param_scheduler")) run.scheduler = parse_scheduler(scheduler);
+  const PickleValue args = find(common, "args");
+  const auto consumed = args ? integer(find(args, "consumed_train_samples")) : std::nullopt;
+  // Some trainers store no sample count; the scheduler's step count is in samples too.
+  run.position.consumed_samples = consumed ? *consumed : with_state({}, run.scheduler).num_steps;
+  if (run.position.iteration < 0 || run.position.consumed_samples < 0)
+    throw DataError(fmt::format("{}: iteration {} after {} samples is invalid", file, run.position.iteration,
+                                run.position.consumed_samples));
+  const auto text_of = [&](const char* key) {
+    const PickleValue value = args ? find(args, key) : nullptr;
+    const auto* text = value ? as<std::string>(value) : nullptr;
+    return text ? *text : std::string();
+  };
+  run.recipe = text_of("recipe");
+  run.data_positions = texts_of(args ? find(args, "data_positions") : nullptr);
+  return run;
+}
+
+PickleValue param_groups(const OptimizerConfig& config, const LrSchedule& schedule, std::int64_t steps, bool experts) {
+  std::vector<PickleValue> groups;
+  const auto add = [&](double wd_mult, bool expert) {
+    groups.push_back(pickle_dict({{"wd_mult", pickle(wd_mult)},
+                                  {"lr_mult", pickle(1.0)},
+                                  {"is_expert_parallel", pickle(expert)},
+                                  {"default_config", pickle(true)},
+                                  {"is_decoupled_lr", pickle(false)},
+                                  {"max_lr", pickle(schedule.max_lr)},
+                                  {"min_lr", pickle(schedule.min_lr)},
+                                  {"lr", pickle(schedule.learning_rate())},
+                                  {"betas", pickle_tuple({pickle(config.beta1), pickle(config.beta2)})},
+                                  {"eps", pickle(config.eps)},
+                                  {"weight_decay", pickle(wd_mult * schedule.weight_decay())},
+                                  {"step", pickle(steps)}}));
+  };
+  add(1.0, false);
+  add(0.0, false);
+  if (experts) add(1.0, true);
+  return pickle_list(std::move(groups));
+}
+
+std::optional<std::int64_t> steps_of(const PickleValue& param_groups) {
+  const auto* groups = as<PickleList>(param_groups);
+  return groups && !groups->items.empty() ? integer(find(groups->items.front(), "step")) : std::nullopt;
+}
+
+PickleValue to_pickle(const LossScale::State& state) {
+  return pickle_dict({{"scale", pickle(state.value)},
+                      {"growth_tracker", pickle(state.finite_steps)},
+                      {"hysteresis_tracker", pickle(state.overflows_left)}});
+}
+
+std::optional<LossScale::State> parse_loss_scale(const PickleValue& state) {
+  const auto scale = number(find(state, "scale"));
+  const auto growth = small_integer(find(state, "growth_tracker"));
+  const auto hysteresis = small_integer(find(state, "hysteresis_tracker"));
+  if (!scale || !growth || !hysteresis) return std::nullopt;
+  return LossScale::State{*scale, *growth, *hysteresis};
+}
+
+PickleValue rng_state(std::int64_t seed) { return pickle_list({pickle_dict({{"seed", pickle(seed)}})}); }
+
+std::optional<std::int64_t> seed_of(const PickleValue& rng_state) {
+  const auto* states = as<PickleList>(rng_state);
+  return states && !states->items.empty() ? integer(find(states->items.front(), "seed")) : std::nullopt;
+}
+
+std::string object_key(const std::string& key, const std::vector<int>& coordinates, const std::vector<int>& grid) {
+  return fmt::format("{}/shard_{}_{}", key, fmt::join(coordinates, "."), fmt::join(grid, "."));
+}
+
+}  // namespace braid

@@ -1,0 +1,346 @@
+#include "run/resume/load_checkpoint.h"
+
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <exception>
+#include <filesystem>
+#include <set>
+#include <system_error>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "base/strings.h"
+#include "ckpt/checkpoint_folder.h"
+#include "ckpt/dist_checkpoint.h"
+#include "comm/world.h"
+#include "plan/frozen.h"
+#include "run/resume/choose_iteration.h"
+#include "run/resume/resume_checks.h"
+#include "run/resume/training_state.h"
+#include "run/resume/wanted_tensors.h"
+#include "train/all_ranks.h"
+
+namespace braid {
+namespace {
+
+using Say = std::function<void(const std::string& text)>;
+
+// Reports weights of a checkpoint that the model does not use, e.g. of an encoder that the topology leaves out.
+void report_unused(const std::vector<WantedTensor>& wanted, const DistCheckpoint& checkpoint, const Say& say) {
+  std::set<std::string> keys;
+  for (const WantedTensor& tensor : wanted) keys.insert(tensor.key);
+  std::vector<std::string> unused;
+  for (const auto& [key, tensor] : checkpoint.metadata().tensors)
+    if (!keys.contains(key) && !key.starts_with("mimo.")) unused.push_back(key);
+  if (!unused.empty())
+    say(fmt::format("{} has {} that this run does not use; the first is {}", checkpoint.folder(),
+                    counted(std::ssize(unused), "tensor"), in_quotes(unused.front())));
+}
+
+// The checkpoint is corrupt, as seen by one or more ranks.
+struct Damaged : DataError {
+  using DataError::DataError;
+};
+
+// Reads this rank's tensors while the other ranks read theirs. Returns the log line to print once the checkpoint has
+// proved to be intact.
+std::string read_all(const std::vector<StateTensor>& tensors, DistCheckpoint& checkpoint, World& world, const Say& say,
+                     const std::function<void(const std::function<void()>&)>& hold) {
+  std::atomic<std::int64_t> done = 0;
+  std::int64_t total = 0;
+  for (const StateTensor& tensor : tensors) total += static_cast<std::int64_t>(tensor.value.nbytes());
+  const auto start = std::chrono::steady_clock::now();
+  const auto amount = [&] { return Amount{static_cast<double>(done), static_cast<double>(total)}; };
+  run_while_all_wait(
+      world,
+      [&] {
+        hold([&] {
+          for (const StateTensor& tensor : tensors) {
+            checkpoint.read(tensor.key, tensor.begin, tensor.value);
+            done += static_cast<std::int64_t>(tensor.value.nbytes());
+          }
+        });
+      },
+      amount,
+      [&](const Amount& all, double seconds) {
+        say(fmt::format("loading {}: {} of {} after {:.0f} s", checkpoint.folder(), readable_bytes(all.done),
+                        readable_bytes(all.total), seconds));
+      });
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const double bytes = reduced({static_cast<double>(checkpoint.bytes_read())}, Reduce::Sum, world)[0];
+  return fmt::format("loaded {}: {} in {:.1f} s ({}/s)", checkpoint.folder(), readable_bytes(bytes), seconds,
+                     readable_bytes(bytes / std::max(seconds, 1e-3)));
+}
+
+class Load {
+ public:
+  Load(const CheckpointConfig& config, Training& training, World& world, const std::string& folder, const Say& say)
+      : config_(config),
+        training_(training),
+        world_(world),
+        say_(say),
+        sets_(stored_sets(training.model().provider(), training.model().topology())) {
+    guarded([&] { checkpoint_.emplace(folder, ReaderShare{world.rank(), world.size()}); });
+  }
+
+  // Throws Damaged if the checkpoint is corrupt.
+  LoadedRun resume() {
+    StoredRun stored;
+    if (!config_.finetune) guarded([&] { stored = read_run(*checkpoint_); });
+    const bool with_optimizer = config_.load_optimizer && !config_.finetune;
+    std::vector<StateTensor> tensors = model_state(training_.model(), sets_, nullptr);
+    check_wanted(wanted_of(sets_), *checkpoint_, "is it a checkpoint of another model, or of other sizes?");
+    if (!config_.finetune && config_.load_scheduler)
+      check_schedule(training_.schedule(), stored.scheduler, config_, checkpoint_->folder());
+    report_unused(wanted_of(sets_), *checkpoint_, say_);
+    if (with_optimizer)
+      for (StateTensor& tensor : wanted_optimizer_state()) tensors.push_back(std::move(tensor));
+    const std::string loaded = read(tensors);
+    if (with_optimizer)
+      guarded([&] { resume_optimizers(stored); });
+    else
+      refresh_optimizers();
+    if (with_optimizer) check_unread();
+    say_(loaded);
+    if (config_.finetune) return {};
+    if (config_.load_scheduler) resume_schedule(stored.scheduler);
+    std::optional<std::int64_t> seed;
+    if (config_.load_rng) {
+      guarded([&] { seed = stored_seed(*checkpoint_, sets_.front()); });
+      if (!seed) say_("the checkpoint has no random number state: using train.seed");
+    }
+    return {stored.position, seed, stored.data_positions};
+  }
+
+  // Loads weights in Nemotron's naming into the sets that `wants` selects; returns the names of the others.
+  std::vector<std::string> take_weights(const std::function<bool(const StoredSet&)>& wants) {
+    std::vector<StoredSet> sets =
+        stored_sets(training_.model().provider(), training_.model().topology(), KeyScheme::Nemotron);
+    std::erase_if(sets, [&](const StoredSet& set) { return !wants(set); });
+    for (StoredSet& set : sets) set.rule.prefix = nemotron_root(checkpoint_->metadata()) + set.rule.prefix;
+    check_wanted(wanted_of(sets), *checkpoint_, "is it a checkpoint in Nemotron's naming, of this model?");
+    report_unused(wanted_of(sets), *checkpoint_, say_);
+    say_(read(model_state(training_.model(), sets, nullptr)));
+    refresh_optimizers();
+    std::vector<std::string> others = parameter_set_names(training_.model().topology());
+    for (const StoredSet& set : sets) std::erase(others, set.name);
+    return others;
+  }
+
+ private:
+  bool falls_back() const { return config_.load_fallback == "always"; }
+
+  static void as_damage(const std::function<void()>& act) {
+    try {
+      act();
+    } catch (const DataError& e) {
+      throw Damaged(e.what());
+    }
+  }
+
+  // Runs work of this rank that has no collectives. If the run may fall back to an older checkpoint, all ranks must
+  // learn of the damage; otherwise the first rank that finds it ends the run.
+  void guarded(const std::function<void()>& act) {
+    if (!falls_back()) return as_damage(act);
+    std::string error;
+    try {
+      act();
+    } catch (const DataError& e) {
+      error = e.what();
+    } catch (const std::system_error& e) {
+      error = e.what();
+    }
+    if (const std::string text = first_text(error, world_); !text.empty()) throw Damaged(text);
+  }
+
+  std::string read(const std::vector<StateTensor>& tensors) {
+    std::exception_ptr error;
+    std::string loaded =
+        read_all(tensors, *checkpoint_, world_, say_, [&](const std::function<void()>& work) { hold(work, error); });
+    guarded([&] {
+      if (error) std::rethrow_exception(error);
+    });
+    return loaded;
+  }
+
+  // An error between collectives is kept until all ranks can be told.
+  void hold(const std::function<void()>& work, std::exception_ptr& error) const {
+    if (!falls_back()) return as_damage(work);
+    try {
+      work();
+    } catch (...) {
+      error = std::current_exception();
+    }
+  }
+
+  void resume_schedule(const ScheduleState& stored) {
+    LrSchedule& schedule = training_.schedule();
+    const LrSchedule there = with_state(schedule, stored);
+    if (config_.scheduler == "checkpoint")
+      schedule = there;
+    else
+      schedule.num_steps = there.num_steps;
+  }
+
+  std::vector<StateTensor> wanted_optimizer_state() {
+    const std::string fix =
+        "was it saved without the optimizer, with other modules frozen, or by bucket with other buckets or in another "
+        "layout (tp, pp, vpp, ep)? "
+        "load only the weights with --no-load-optim or --finetune";
+    const bool by_bucket = std::any_of(sets_.begin(), sets_.end(), [&](const StoredSet& set) {
+      return has_key_with(checkpoint_->metadata(), set.branch + "optimizer.distributed.") ||
+             has_key_with(checkpoint_->metadata(), set.branch + "chained_0.optimizer.distributed.");
+    });
+    if (by_bucket) check_splits();
+    const auto format = by_bucket ? OptimizerFormat::ByBucket : OptimizerFormat::FullyReshardable;
+    std::vector<StateTensor> tensors = optimizer_state(training_, sets_, nullptr, format);
+    std::vector<WantedTensor> wanted;
+    for (const StateTensor& tensor : tensors) wanted.push_back({tensor.key, tensor.shape});
+    check_wanted(wanted, *checkpoint_, fix);
+    return tensors;
+  }
+
+  // Buckets of another split may have the same sizes but different contents.
+  void check_splits() {
+    std::vector<std::pair<const Module*, PickleValue>> splits;
+    guarded([&] {
+      for (const Training::Trained& trained : training_.trained()) {
+        const Module& module = training_.model().topology().modules()[static_cast<std::size_t>(trained.module)];
+        const std::string branch = branch_of(module);
+        splits.emplace_back(&module, find_object(*checkpoint_, fmt::format("{}optimizer.{}split/", branch, branch)));
+      }
+    });
+    for (const auto& [module, split] : splits) {
+      const auto* saved = split ? as<std::string>(split) : nullptr;
+      if (saved && *saved != split_of(*module))
+        throw DataError(
+            fmt::format("{} stores the optimizer state of {} by bucket, split over {}, but this run splits it over {}; "
+                        "use the same split, or "
+                        "load only the weights with --no-load-optim or --finetune",
+                        checkpoint_->folder(), module->name, *saved, split_of(*module)));
+    }
+  }
+
+  void resume_optimizers(const StoredRun& stored) {
+    for (const Training::Trained& trained : training_.trained()) {
+      const std::string branch =
+          branch_of(training_.model().topology().modules()[static_cast<std::size_t>(trained.module)]);
+      const std::string where = fmt::format("{}optimizer.{}", branch, branch);
+      const PickleValue groups = find_object(*checkpoint_, where + "param_groups/");
+      const auto steps = groups ? steps_of(groups) : std::nullopt;
+      trained.optimizer->set_steps(steps.value_or(stored.position.iteration));
+    }
+    if (training_.loss_scale().dynamic()) resume_loss_scale();
+  }
+
+  // All ranks have the same loss scale, including ranks on which nothing trains.
+  void resume_loss_scale() {
+    for (const StoredSet& set : sets_) {
+      const PickleValue scale =
+          find_object(*checkpoint_, fmt::format("{}optimizer.{}grad_scaler/", set.branch, set.branch));
+      if (const auto state = scale ? parse_loss_scale(scale) : std::nullopt)
+        return training_.loss_scale().restore(*state);
+    }
+  }
+
+  // A resuming run checks the whole checkpoint. Data that no rank had to read, such as objects of other ranks, is
+  // distributed among the ranks for checking.
+  void check_unread() {
+    const std::vector<bool> own = checkpoint_->checked();
+    if (own.empty()) return;
+    at::Tensor read = at::empty({static_cast<std::int64_t>(own.size())}, at::kByte);
+    std::copy(own.begin(), own.end(), read.mutable_data_ptr<std::uint8_t>());
+    read = read.to(world_.device());
+    world_.everyone().all_reduce(read, Reduce::Max);
+    read = read.cpu();
+    std::vector<bool> wanted(own.size());
+    int next = 0;
+    for (std::size_t block = 0; block < own.size(); ++block)
+      if (!read.const_data_ptr<std::uint8_t>()[block]) wanted[block] = next++ % world_.size() == world_.rank();
+    std::exception_ptr error;
+    run_while_all_wait(
+        world_, [&] { hold([&] { checkpoint_->check(wanted); }, error); }, [] { return Amount(); },
+        [&](const Amount&, double seconds) {
+          say_(fmt::format("checking checkpoint data that no rank needs: {:.0f} s so far", seconds));
+        });
+    guarded([&] {
+      if (error) std::rethrow_exception(error);
+    });
+  }
+
+  void refresh_optimizers() {
+    for (const Training::Trained& trained : training_.trained()) trained.optimizer->take_parameters();
+  }
+
+  const CheckpointConfig& config_;
+  Training& training_;
+  World& world_;
+  const Say& say_;
+  std::optional<DistCheckpoint> checkpoint_;
+  const std::vector<StoredSet> sets_;
+};
+
+bool is_vision_encoder(const StoredSet& set) { return set.rule.prefix == "vision_model."; }
+
+LoadedRun resume_newest(const CheckpointConfig& config, Training& training, World& world, std::int64_t iteration,
+                        const Say& say) {
+  const std::string& root = config.load;
+  std::string newest_error;
+  for (;;) {
+    try {
+      LoadedRun run = Load(config, training, world, iteration_folder(root, iteration), say).resume();
+      if (!newest_error.empty())
+        say(fmt::format("WARNING: resuming from the older iteration {} of {} (--load-fallback)", iteration, root));
+      return run;
+    } catch (const Damaged& e) {
+      if (config.load_fallback != "always")
+        throw DataError(fmt::format("{}; {}", e.what(), fallback_advice(root, iteration)));
+      if (newest_error.empty()) newest_error = e.what();
+      const auto older = newest_before(iteration, root, world);
+      if (!older) throw DataError(fmt::format("{}; {}", newest_error, kNoReadableCheckpoint));
+      say(fmt::format("WARNING: iteration {} cannot be loaded: {}; trying iteration {} (--load-fallback)", iteration,
+                      e.what(), *older));
+      iteration = *older;
+    }
+  }
+}
+
+// Refuses, before anything is read, modules that Nemotron's naming or the topology lacks.
+void check_sets(const CheckpointConfig& config, const MimoModel& model) {
+  const std::vector<StoredSet> sets = stored_sets(model.provider(), model.topology(), KeyScheme::Nemotron);
+  if (!config.load_nemotron.empty() && sets.size() != stored_sets(model.provider(), model.topology()).size())
+    throw ConfigError({"Nemotron checkpoints have no audio encoders", "checkpoint.load_nemotron",
+                       "leave the module out of the topology, or load only the vision encoder: --load-vision-from"});
+  if (!config.load_vision_from.empty() && !std::any_of(sets.begin(), sets.end(), is_vision_encoder))
+    throw ConfigError({"the topology has no vision encoder to load", "checkpoint.load_vision_from", "leave it out"});
+}
+
+}  // namespace
+
+std::optional<LoadedRun> load_checkpoint(const CheckpointConfig& config, Training& training, World& world,
+                                         const Say& say) {
+  if (!config.load_nemotron.empty() || !config.load_vision_from.empty()) {
+    check_sets(config, training.model());
+    const bool all = !config.load_nemotron.empty();
+    Load load(config, training, world, resolve_iteration(all ? config.load_nemotron : config.load_vision_from), say);
+    return LoadedRun{.missing_sets =
+                         load.take_weights([&](const StoredSet& set) { return all || is_vision_encoder(set); })};
+  }
+  if (config.load.empty()) return std::nullopt;
+  if (std::filesystem::exists(config.load + "/.metadata"))  // an iteration's own folder
+    return Load(config, training, world, without_end_slash(config.load), say).resume();
+  const auto iteration = chosen_iteration(config.load, config.load_fallback == "always", world, say);
+  if (!iteration) {
+    if (config.must_exist || config.finetune)
+      throw ConfigError({fmt::format("there is no checkpoint in '{}'", config.load), "checkpoint.load",
+                         "give a folder that has one, or leave out --finetune and --exit-on-missing-checkpoint"});
+    say(fmt::format("no checkpoint in {}: the run starts from scratch", config.load));
+    return std::nullopt;
+  }
+  return resume_newest(config, training, world, *iteration, say);
+}
+
+}  // namespace braid

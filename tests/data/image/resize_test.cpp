@@ -1,0 +1,77 @@
+// Resizing and orientation. tests/oracles/image_test.py compares with Pillow; here the vector versions are compared
+// with the plain one.
+#include "data/image/resize.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+
+#include "data/image/orient.h"
+
+namespace braid {
+namespace {
+
+Image noise(PixelSize size, std::uint32_t seed) {
+  std::mt19937 random(seed);
+  Image image(size);
+  for (std::uint8_t& byte : image.pixels())
+    byte = static_cast<std::uint8_t>(random() % 5 == 0 ? random() : 255 * (random() % 2));
+  return image;
+}
+
+bool operator==(const Image& a, const Image& b) {
+  return a.size() == b.size() && std::equal(a.pixels().begin(), a.pixels().end(), b.pixels().begin());
+}
+
+TEST(Resize, VectorVersionsEqualThePlainOne) {
+  const std::vector<ResizeKernels> versions = vector_resize_kernels();
+#if defined(__x86_64__) || defined(__aarch64__)
+  ASSERT_FALSE(versions.empty());
+#endif
+  std::mt19937 random(4);
+  for (int trial = 0; trial < 300; ++trial) {
+    const auto side = [&] { return 1 + static_cast<int>(random() % (trial % 10 == 0 ? 300 : 40)); };
+    const PixelSize from = {side(), side()}, to = {side(), side()};
+    const Image image = noise(from, random());
+    for (const ResizeFilter filter : {ResizeFilter::Bicubic, ResizeFilter::Bilinear}) {
+      const Image expected = resize(image, to, filter, kPlainResize);
+      for (const ResizeKernels& version : versions)
+        EXPECT_TRUE(resize(image, to, filter, version) == expected)
+            << version.name << ": " << from.width << " x " << from.height << " to " << to.width << " x " << to.height;
+    }
+  }
+}
+
+TEST(Resize, KeepsConstantPictures) {
+  for (const int level : {0, 1, 128, 255})
+    for (const PixelSize to : {PixelSize{1, 1}, PixelSize{97, 3}, PixelSize{10, 200}, PixelSize{3500, 3300}}) {
+      Image image({31, 19});
+      std::fill(image.pixels().begin(), image.pixels().end(), static_cast<std::uint8_t>(level));
+      const Image result = resize(image, to, ResizeFilter::Bicubic);
+      EXPECT_EQ(std::count(result.pixels().begin(), result.pixels().end(), level), to.pixels() * 3);
+    }
+}
+
+TEST(Resize, SameSizeIsACopy) {
+  const Image image = noise({13, 8}, 1);
+  EXPECT_TRUE(resize(image, {13, 8}, ResizeFilter::Bicubic) == image);
+}
+
+// The pixel in the top left corner of the stored picture, by orientation; the others are elsewhere.
+TEST(Orient, CornerGoesWhereExifSays) {
+  struct Corner {
+    int orientation, x, y;
+  };
+  for (const auto& [orientation, x, y] :
+       {Corner{1, 0, 0}, {2, 2, 0}, {3, 2, 1}, {4, 0, 1}, {5, 0, 0}, {6, 1, 0}, {7, 1, 2}, {8, 0, 2}}) {
+    Image image({3, 2});
+    for (int i = 0; i < 18; ++i) image.pixels()[static_cast<std::size_t>(i)] = static_cast<std::uint8_t>(i);
+    const Image result = oriented(std::move(image), orientation);
+    EXPECT_EQ(result.size(), orientation < 5 ? (PixelSize{3, 2}) : (PixelSize{2, 3})) << orientation;
+    for (int channel = 0; channel < 3; ++channel) EXPECT_EQ(result.row(y)[3 * x + channel], channel) << orientation;
+  }
+}
+
+}  // namespace
+}  // namespace braid
