@@ -6,47 +6,71 @@
 #   braid_uses_cuda(FILE...)    files whose result depends on BRAID_CUDA
 #
 # Each takes SOURCES, TORCH_SOURCES and DEPENDS (libraries). Only TORCH_SOURCES see libtorch's headers, so a stray include
-# elsewhere does not compile. With clang they share one precompiled header; g++'s is too large (750 MB) to pay off.
+# elsewhere does not compile. With clang they share one precompiled header; g++'s is too large (750 MB) to pay off. In tests/,
+# braid_compiles_tests is set.
 set(braid_warnings -Wall -Wextra $<$<BOOL:${BRAID_WERROR}>:-Werror>)
 if(BRAID_SANITIZE)
   add_compile_options(-fsanitize=${BRAID_SANITIZE} -fno-omit-frame-pointer)
   add_link_options(-fsanitize=${BRAID_SANITIZE})
 endif()
 
-# What is compiled first must be one of libtorch's own files: clang writes the paths of all it read into the result,
-# and with a file of this checkout among them no other checkout could take it from ccache. For the same reason no time
-# stamps. CMake's target_precompile_headers() always starts from a file in the build folder.
-set(braid_torch_pch_file ${CMAKE_BINARY_DIR}/torch.pch)
-function(braid_add_torch_pch)
-  set(header ${BRAID_TORCH_DIR}/include/torch/csrc/api/include/torch/types.h)
-  add_library(braid_torch_pch OBJECT ${header})
+# braid_pch(NAME FLAGS LIBRARIES HEADER INCLUDE...): the precompiled header NAME of HEADER and then the others.
+#
+# What is compiled first must be a file of a library: clang writes the paths of all it read into the result, and with a
+# file of this checkout among them no other checkout could take it from ccache. For the same reason no time stamps.
+# CMake's target_precompile_headers() always starts from a file in the build folder.
+function(braid_pch name flags libraries header)
+  set(object braid_${name}_pch)
+  add_library(${object} OBJECT ${header})
   set_source_files_properties(${header} PROPERTIES LANGUAGE CXX)
-  # Instantiating templates here, once, takes 1.5 s off every file that uses the result.
-  target_compile_options(braid_torch_pch PRIVATE
-    "SHELL:-x c++-header -fpch-instantiate-templates -Xclang -fno-pch-timestamp"
-    "SHELL:-include torch/csrc/autograd/function.h -include torch/csrc/distributed/c10d/Backend.hpp")
-  target_link_libraries(braid_torch_pch PRIVATE libtorch)
+  # Instantiating templates here, once, takes 1.5 s off every file that uses libtorch's.
+  target_compile_options(${object} PRIVATE ${flags}
+    "SHELL:-x c++-header -fpch-instantiate-templates -Xclang -fno-pch-timestamp")
+  foreach(include IN LISTS ARGN)
+    target_compile_options(${object} PRIVATE "SHELL:-include ${include}")
+  endforeach()
+  target_link_libraries(${object} PRIVATE ${libraries})
   # Ninja lets objects wait for a custom target, not for the object of another library.
-  add_custom_command(OUTPUT ${braid_torch_pch_file} DEPENDS $<TARGET_OBJECTS:braid_torch_pch>
-    COMMAND ${CMAKE_COMMAND} -E create_hardlink $<TARGET_OBJECTS:braid_torch_pch> ${braid_torch_pch_file} VERBATIM)
-  add_custom_target(braid_torch_pch_ready DEPENDS ${braid_torch_pch_file})
+  set(file ${CMAKE_BINARY_DIR}/${name}.pch)
+  add_custom_command(OUTPUT ${file} DEPENDS $<TARGET_OBJECTS:${object}>
+    COMMAND ${CMAKE_COMMAND} -E create_hardlink $<TARGET_OBJECTS:${object}> ${file} VERBATIM)
+  add_custom_target(${object}_ready DEPENDS ${file})
 endfunction()
 
-function(braid_use_libtorch target)
-  target_link_libraries(${target} PRIVATE libtorch)
-  if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
-    # As in the precompiled header, at::Tensor and its operators are declared everywhere: the text of a file does not
-    # show that it adds tensors, so tests/base/includes_test.cpp could not ask for this include. With
-    # AT_PER_OPERATOR_HEADERS the header does not include all functions, and costs nothing.
+set(braid_torch_headers ${BRAID_TORCH_DIR}/include/torch/csrc/api/include/torch/types.h
+  torch/csrc/autograd/function.h torch/csrc/distributed/c10d/Backend.hpp)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+  braid_pch(torch "" libtorch ${braid_torch_headers})
+  if(BRAID_TESTS)
+    find_path(BRAID_GMOCK_INCLUDE gmock/gmock.h REQUIRED)
+    braid_pch(tests -O0 GTest::gmock ${BRAID_GMOCK_INCLUDE}/gmock/gmock.h)
+    braid_pch(torch_tests -O0 "libtorch;GTest::gmock" ${braid_torch_headers} gmock/gmock.h)
+  endif()
+endif()
+
+function(braid_use_pch target name)
+  if(TARGET braid_${name}_pch)
+    add_dependencies(${target} braid_${name}_pch_ready)
+    target_compile_options(${target} PRIVATE
+      "SHELL:-Xclang -fno-pch-timestamp -Xclang -include-pch -Xclang ${CMAKE_BINARY_DIR}/${name}.pch")
+  endif()
+endfunction()
+
+# Compiles the sources of `target` as tests or as the program. Tests spend their time in the libraries that they test;
+# without optimisation they compile in less than half the time.
+function(braid_compile_options target torch)
+  target_compile_options(${target} PRIVATE ${braid_warnings} $<$<BOOL:${braid_compiles_tests}>:-O0>)
+  if(braid_compiles_tests)
+    braid_use_pch(${target} ${torch}tests)
+  elseif(torch)
+    braid_use_pch(${target} torch)
+  endif()
+  # As in the precompiled header, at::Tensor and its operators are declared everywhere: the text of a file does not show
+  # that it adds tensors, so tests/base/includes_test.cpp could not ask for this include. With AT_PER_OPERATOR_HEADERS the
+  # header does not include all functions, and costs nothing.
+  if(torch AND NOT TARGET braid_torch_pch)
     target_compile_options(${target} PRIVATE -DAT_PER_OPERATOR_HEADERS "SHELL:-include ATen/TensorOperators.h")
-    return()
   endif()
-  if(NOT TARGET braid_torch_pch)
-    braid_add_torch_pch()
-  endif()
-  add_dependencies(${target} braid_torch_pch_ready)
-  target_compile_options(${target} PRIVATE
-    "SHELL:-Xclang -fno-pch-timestamp -Xclang -include-pch -Xclang ${braid_torch_pch_file}")
 endfunction()
 
 function(braid_add_parts target)
@@ -54,13 +78,12 @@ function(braid_add_parts target)
   target_sources(${target} PRIVATE ${PART_SOURCES})
   target_include_directories(${target} PUBLIC ${CMAKE_SOURCE_DIR}/src)
   target_link_libraries(${target} PUBLIC ${PART_DEPENDS})
-  target_compile_options(${target} PRIVATE ${braid_warnings})
+  braid_compile_options(${target} "")
   if(PART_TORCH_SOURCES)
     add_library(${target}_torch OBJECT ${PART_TORCH_SOURCES})
     target_include_directories(${target}_torch PRIVATE $<TARGET_PROPERTY:${target},INCLUDE_DIRECTORIES>)
-    target_link_libraries(${target}_torch PRIVATE ${PART_DEPENDS})
-    target_compile_options(${target}_torch PRIVATE ${braid_warnings})
-    braid_use_libtorch(${target}_torch)
+    target_link_libraries(${target}_torch PRIVATE ${PART_DEPENDS} libtorch)
+    braid_compile_options(${target}_torch torch_)
     target_sources(${target} PRIVATE $<TARGET_OBJECTS:${target}_torch>)
     target_link_libraries(${target} PRIVATE
       $<LINK_ONLY:$<$<NOT:$<BOOL:$<TARGET_PROPERTY:BRAID_WITHOUT_LIBTORCH>>>:libtorch>>)
