@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "base/table.h"
+#include "base/strings.h"
 #include "comm/blas_quirk.h"
 #include "cuda_graph.h"
 #include "peer.h"

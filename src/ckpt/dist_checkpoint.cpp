@@ -10,9 +10,9 @@
 #include <set>
 #include <utility>
 
-#include "base/clean_text.h"
 #include "base/error.h"
 #include "base/strings.h"
+#include "base/utf8.h"
 #include "ckpt/file_names.h"
 #include "ckpt/flat_json.h"
 #include "ckpt/stored_archive.h"

@@ -1,5 +1,7 @@
 #include "ckpt/verify.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -11,7 +13,7 @@
 #include <stop_token>
 #include <thread>
 
-#include "base/problem_list.h"
+#include "base/error.h"
 #include "base/strings.h"
 #include "ckpt/checked_file.h"
 #include "ckpt/checkpoint_folder.h"

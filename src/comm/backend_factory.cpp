@@ -1,5 +1,7 @@
 #include "comm/backend_factory.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstdlib>
 

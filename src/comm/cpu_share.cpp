@@ -11,7 +11,6 @@
 #include <thread>
 #include <utility>
 
-#include "base/cgroup_folders.h"
 #include "base/files.h"
 #include "base/strings.h"
 

@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <sched.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>

@@ -5,6 +5,7 @@
 #include <c10/core/Event.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/accumulate.h>
+#include <fmt/format.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include <functional>

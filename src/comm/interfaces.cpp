@@ -1,5 +1,6 @@
 #include "comm/interfaces.h"
 
+#include <fmt/format.h>
 #include <ifaddrs.h>
 #include <netdb.h>
 

@@ -2,6 +2,7 @@
 
 #include <ATen/DeviceAccelerator.h>
 #include <ATen/Parallel.h>
+#include <fmt/format.h>
 #include <signal.h>
 #include <torch/cuda.h>
 #include <unistd.h>

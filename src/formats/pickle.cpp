@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "base/clean_text.h"
+#include "base/utf8.h"
 #include "formats/pickle_opcodes.h"
 
 namespace braid {

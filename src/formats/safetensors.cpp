@@ -1,6 +1,7 @@
 #include "formats/safetensors.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <sys/mman.h>

@@ -2,6 +2,7 @@
 
 #include <charconv>
 #include <cstdint>
+#include <system_error>
 
 #include "base/utf8.h"
 

@@ -1,5 +1,7 @@
 #include "models/providers.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <iterator>
 

@@ -1,5 +1,7 @@
 #include "plan/fixes.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <iterator>
 #include <numeric>

@@ -1,5 +1,7 @@
 #include "plan/grid.h"
 
+#include <fmt/format.h>
+
 #include <limits>
 
 #include "base/error.h"

@@ -1,5 +1,7 @@
 #include "plan/player.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <deque>

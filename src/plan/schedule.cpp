@@ -1,5 +1,7 @@
 #include "plan/schedule.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "base/error.h"

@@ -1,11 +1,11 @@
 #include "plan/show.h"
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
 
 #include "base/strings.h"
-#include "base/table.h"
 #include "plan/channels.h"
 
 namespace braid {

@@ -1,5 +1,7 @@
 #include "plan/timeline.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 #include <tuple>

@@ -1,5 +1,7 @@
 #include "plan/topology.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "base/error.h"

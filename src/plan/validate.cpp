@@ -1,5 +1,7 @@
 // The reasons why a topology cannot run. Each rule is one small function, and is applied only if the numbers it reads
 // are valid: after tp=0, a report about unused ranks would not help.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <iterator>
 #include <set>

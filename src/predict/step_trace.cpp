@@ -1,5 +1,6 @@
 #include "predict/step_trace.h"
 
+#include <fmt/format.h>
 #include <stdlib.h>
 
 #include <chrono>

@@ -1,5 +1,7 @@
 #include "run/recipe.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <iterator>
 #include <numeric>

@@ -1,5 +1,7 @@
 #include "cluster/slurm/preflight.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <numeric>
 #include <set>

@@ -1,6 +1,7 @@
 // Which rank writes which shard of a checkpoint, in the layouts of real runs.
 #include "run/resume/stored_sets.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include <algorithm>
