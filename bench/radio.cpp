@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/strings.h"
-#include "comm/blas_quirk.h"
+#include "comm/cpu_share.h"
 #include "cuda_graph.h"
 #include "peer.h"
 #include "radio_step.h"

@@ -229,9 +229,9 @@ struct YamlReader::State {
       const std::string key = item.first.IsScalar() ? item.first.Scalar() : "";
       if (known.count(key)) continue;
       auto guess = nearest(key, frame.known);
-      complain(
-          item.first, join_path(frame.path, key), fmt::format("{} {}", kUnknownKey, in_quotes(key)),
-          guess ? fmt::format("did you mean '{}'?", *guess) : fmt::format("known keys here: {}", joined(frame.known)));
+      complain(item.first, join_path(frame.path, key), fmt::format("{} {}", kUnknownKey, in_quotes(key)),
+               guess ? fmt::format("did you mean '{}'?", *guess)
+                     : fmt::format("known keys here: {}", joined(frame.known, ", ")));
     }
   }
 
@@ -331,7 +331,7 @@ void YamlReader::scalar(const char* key, Scalar value, const char*) {
 }
 
 void YamlReader::choice(const char* key, std::string& value, const std::vector<std::string>& choices, const char*) {
-  const std::string expected = "one of " + joined(choices);
+  const std::string expected = "one of " + joined(choices, ", ");
   const auto parse = [&](const std::string& s) {
     if (contains(choices, s)) return Parsed<std::string>{.value = s};
     Parsed<std::string> refused = not_a<std::string>(expected.c_str(), s);
@@ -348,7 +348,7 @@ void YamlReader::list(const char* key, std::vector<std::string>& values, const s
   const auto refuse = [&](const std::string& why, const std::string& fix) {
     state_->complain(node, join_path(state_->frames.back().path, key), fmt::format("{} {}", key, why), fix);
   };
-  const std::string expected = fmt::format("should be a list of some of {}, not ", joined(choices));
+  const std::string expected = fmt::format("should be a list of some of {}, not ", joined(choices, ", "));
   auto [words, what_it_is] = list_of_words(node);
   if (!words) return refuse(expected + what_it_is, fmt::format("write a list, for example [{}]", choices.at(0)));
   for (auto word = words->begin(); word != words->end(); ++word) {
@@ -430,7 +430,7 @@ void YamlWriter::choice(const char* key, std::string& value, const std::vector<s
 
 void YamlWriter::list(const char* key, std::vector<std::string>& values, const std::vector<std::string>& choices,
                       const char* help) {
-  line(key, fmt::format("[{}]", joined(values)), fmt::format("{} ({})", help, joined(choices, " | ")));
+  line(key, fmt::format("[{}]", joined(values, ", ")), fmt::format("{} ({})", help, joined(choices, " | ")));
 }
 
 bool YamlWriter::enter(const std::string& key) {

@@ -138,8 +138,6 @@ std::string read_small_file(const std::string& path, std::uintmax_t most_bytes, 
   throw ConfigError({failure(path, ENOENT), "", fix});
 }
 
-namespace fs = std::filesystem;
-
 std::vector<fs::path> cgroup_folders(const fs::path& v1_controller) {
   const fs::path root = "/sys/fs/cgroup";
   const std::string group = first_line("/proc/self/cgroup");

@@ -1,7 +1,6 @@
 #include "base/process.h"
 
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <poll.h>
 #include <spawn.h>
 #include <unistd.h>

@@ -27,11 +27,11 @@ std::optional<std::string> nearest(std::string_view word, const std::vector<std:
 // where the word is short or equally close to several.
 std::string choice_advice(std::string_view word, const std::vector<std::string>& choices);
 
-// Words and numbers with commas between them, or another separator. A separate function because fmt::join compiles the
+// Words and numbers with a separator between them. A separate function because fmt::join compiles the
 // formatting anew in each file.
-std::string joined(const std::vector<std::string>& words, std::string_view separator = ", ");
-std::string joined(const std::vector<int>& numbers, std::string_view separator = ", ");
-std::string joined(const std::vector<std::int64_t>& numbers, std::string_view separator = ", ");
+std::string joined(const std::vector<std::string>& words, std::string_view separator);
+std::string joined(const std::vector<int>& numbers, std::string_view separator);
+std::string joined(const std::vector<std::int64_t>& numbers, std::string_view separator);
 
 // "tp, cp or dp"
 std::string joined_by_or(const std::vector<std::string>& words);

@@ -17,7 +17,6 @@
 #include "base/socket.h"
 #include "base/strings.h"
 #include "comm/hang_diagnosis.h"
-#include "comm/suspicions.h"
 
 namespace braid {
 namespace {

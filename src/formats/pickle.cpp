@@ -1,6 +1,6 @@
 #include "formats/pickle.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cmath>
 

@@ -8,7 +8,7 @@
 #include "base/strings.h"
 #include "models/checks.h"
 #include "models/pixel_stats.h"
-#include "plan/fixes.h"
+#include "plan/topology_config.h"
 
 namespace braid {
 namespace {

@@ -6,10 +6,15 @@
 #include <cstdint>
 #include <vector>
 
-#include "plan/sample_range.h"
 #include "plan/schedule.h"
 
 namespace braid {
+
+// Consecutive samples of a microbatch.
+struct SampleRange {
+  std::int64_t begin = 0, end = 0;
+  std::int64_t size() const { return end - begin; }
+};
 
 // Of a microbatch of `samples`, those that the rank's replica holds.
 SampleRange samples_of_replica(const Module& module, std::int64_t samples, int global_rank);

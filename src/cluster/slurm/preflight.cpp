@@ -8,8 +8,7 @@
 
 #include "base/strings.h"
 #include "plan/cluster_config.h"
-#include "plan/fixes.h"
-#include "plan/placement.h"
+#include "plan/topology_config.h"
 
 namespace braid {
 namespace {
