@@ -16,7 +16,7 @@ void add_keys(const YAML::Node& node, const std::string& path, std::vector<std::
   for (const auto& entry : node) add_keys(entry.second, (path.empty() ? "" : path + ".") + entry.first.Scalar(), keys);
 }
 
-// What other programs call a recipe's keys; of several keys, the one that the model has.
+// Names that other programs use for keys of a recipe. Where a name has several keys, the one that the model has counts.
 constexpr std::pair<std::string_view, std::string_view> kOtherNames[] = {
     {"learning_rate", "train.lr"},
     {"batch_size", "train.global_batch"},

@@ -166,7 +166,7 @@ std::string format_table(const std::vector<std::string>& header, const std::vect
 
 namespace {
 
-// Without the first part that begins and ends so.
+// Removes the first part that begins and ends with these texts.
 std::string without(std::string text, std::string_view begin, std::string_view end) {
   const std::size_t first = text.find(begin), last = first == text.npos ? first : text.find(end, first + begin.size());
   return last == text.npos ? text : text.erase(first, last + end.size() - first);

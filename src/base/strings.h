@@ -27,8 +27,8 @@ std::optional<std::string> nearest(std::string_view word, const std::vector<std:
 // where the word is short or equally close to several.
 std::string choice_advice(std::string_view word, const std::vector<std::string>& choices);
 
-// Words and numbers with a separator between them. A separate function because fmt::join compiles the
-// formatting anew in each file.
+// Words and numbers with a separator between them. Unlike fmt::join, this does not compile the formatting anew in each
+// file.
 std::string joined(const std::vector<std::string>& words, std::string_view separator);
 std::string joined(const std::vector<int>& numbers, std::string_view separator);
 std::string joined(const std::vector<std::int64_t>& numbers, std::string_view separator);

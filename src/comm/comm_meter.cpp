@@ -41,7 +41,7 @@ class HostTiming : public CommMeter::Timing {
     std::atomic<TimePoint::rep> ns = 0;  // since the clock's epoch; 0: not known
   };
 
-  // Without a word from the backend: when the wait returned.
+  // The time at which the wait returned, if the backend does not report the completion.
   TimePoint completion() const {
     const TimePoint::rep ns = completed_ ? completed_->ns.load() : 0;
     return ns == 0 ? wait_ended_ : TimePoint(TimePoint::duration(ns));

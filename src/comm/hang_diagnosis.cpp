@@ -94,8 +94,8 @@ std::optional<int> gone_silent(const Ranks& ranks, double silence_s) {
 
 using RecordOf = std::function<const MeetingRecord&(int rank)>;
 
-// What `odd` communicates at an arrival, where its record and that of `usual` first differ. Where their marks of the
-// arrival before are equal, the operation itself is known.
+// Describes what `odd` communicates at an arrival, the first at which its record and that of `usual` differ. If their
+// marks of the arrival before are equal, the operation itself is known.
 std::string describe_difference(const MeetingKey& key, const MeetingRecord& odd, const MeetingRecord& usual,
                                 std::int64_t arrival, const std::string& usual_ranks) {
   std::int64_t equal = 0;  // the last arrival up to which they agree

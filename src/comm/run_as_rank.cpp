@@ -170,7 +170,7 @@ class ExitGuard {
   inline static std::atomic<bool> active_ = false;
 };
 
-// What a rank's body runs in. Rank 0 serves whatever the launcher does not.
+// Holds everything that a rank's body needs. Rank 0 serves whatever the launcher does not.
 class RankRuntime {
  public:
   RankRuntime(const WorldSpec& spec, const CommConfig& config, const std::vector<std::string>& rank_coordinates,

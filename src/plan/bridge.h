@@ -16,7 +16,7 @@ struct SampleRange {
   std::int64_t size() const { return end - begin; }
 };
 
-// Of a microbatch of `samples`, those that the rank's replica holds.
+// The samples that the rank's replica holds of a microbatch of `samples`.
 SampleRange samples_of_replica(const Module& module, std::int64_t samples, int global_rank);
 
 // The slice of its replica's embeddings that the encoder's end of an edge sends, or receives the gradient of.
