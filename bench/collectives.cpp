@@ -13,7 +13,7 @@
 
 #include "base/error.h"
 #include "base/process.h"
-#include "base/table.h"
+#include "base/strings.h"
 #include "cluster/local/local_launcher.h"
 #include "comm/backend_factory.h"
 #include "comm/group.h"

@@ -7,7 +7,7 @@
 
 #include <functional>
 
-#include "comm/blas_quirk.h"
+#include "comm/cpu_share.h"
 #include "kernels/measure.h"
 #include "language_step.h"
 #include "models/flops.h"

@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/table.h"
+#include "base/strings.h"
 
 namespace braid {
 namespace {

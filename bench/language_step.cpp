@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "comm/blas_quirk.h"
+#include "comm/cpu_share.h"
 #include "comm/world.h"
 #include "cuda_graph.h"
 #include "kernel_table.h"

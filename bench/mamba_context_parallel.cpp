@@ -19,7 +19,7 @@
 
 #include "base/error.h"
 #include "base/process.h"
-#include "base/table.h"
+#include "base/strings.h"
 #include "cluster/local/local_launcher.h"
 #include "comm/collectives.h"
 #include "comm/run_as_rank.h"

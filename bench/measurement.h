@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "base/table.h"
+#include "base/strings.h"
 
 namespace braid {
 

@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "base/table.h"
-#include "comm/blas_quirk.h"
+#include "base/strings.h"
+#include "comm/cpu_share.h"
 #include "cuda_graph.h"
 #include "peer.h"
 #include "radio_step.h"

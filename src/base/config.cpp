@@ -14,11 +14,11 @@
 #include <limits>
 #include <map>
 #include <set>
+#include <type_traits>
 
+#include "base/error.h"
 #include "base/files.h"
 #include "base/key_guess.h"
-#include "base/problem_list.h"
-#include "base/small_file.h"
 #include "base/strings.h"
 
 namespace braid {
@@ -135,6 +135,26 @@ Parsed<Integer> parse_integer(const std::string& text) {
   return refused;
 }
 
+constexpr const char* kTrueOrFalse = "true or false";
+
+Parsed<bool> parse_bool(const std::string& text) {
+  if (text == "true" || text == "false") return {.value = text == "true"};
+  Parsed<bool> refused = not_a<bool>(kTrueOrFalse, text);
+  if (contains({"True", "TRUE", "yes", "on", "1"}, text)) refused.fix = "write true";
+  if (contains({"False", "FALSE", "no", "off", "0"}, text)) refused.fix = "write false";
+  return refused;
+}
+
+template <class Number>
+std::string as_yaml(Number value) {
+  return fmt::format("{}", value);
+}
+std::string as_yaml(const std::string& text) {
+  YAML::Emitter quoted;
+  quoted << YAML::DoubleQuoted << text;
+  return quoted.c_str();
+}
+
 }  // namespace
 
 struct YamlReader::State {
@@ -211,7 +231,7 @@ struct YamlReader::State {
       auto guess = nearest(key, frame.known);
       complain(item.first, join_path(frame.path, key), fmt::format("{} {}", kUnknownKey, in_quotes(key)),
                guess ? fmt::format("did you mean '{}'?", *guess)
-                     : fmt::format("known keys here: {}", fmt::join(frame.known, ", ")));
+                     : fmt::format("known keys here: {}", joined(frame.known, ", ")));
     }
   }
 
@@ -294,47 +314,24 @@ YamlReader YamlReader::from_text(const std::string& text, const std::string& nam
   return YamlReader(std::move(state));
 }
 
-void YamlReader::field(const char* key, int& value, const char*) {
-  state_->scalar(key, value, "an integer", parse_integer<int>);
-}
-
-void YamlReader::field(const char* key, std::optional<int>& value, const char*) {
-  state_->scalar(key, value, "an integer", parse_integer<int>);
-}
-
-void YamlReader::field(const char* key, std::int64_t& value, const char*) {
-  state_->scalar(key, value, "an integer", parse_integer<std::int64_t>);
-}
-
-void YamlReader::field(const char* key, std::optional<std::int64_t>& value, const char*) {
-  state_->scalar(key, value, "an integer", parse_integer<std::int64_t>);
-}
-
-void YamlReader::field(const char* key, double& value, const char*) {
-  state_->scalar(key, value, "a number", parse_real);
-}
-
-void YamlReader::field(const char* key, std::optional<double>& value, const char*) {
-  state_->scalar(key, value, "a number", parse_real);
-}
-
-void YamlReader::field(const char* key, bool& value, const char*) {
-  const char* expected = "true or false";
-  state_->scalar(key, value, expected, [&](const std::string& s) {
-    if (s == "true" || s == "false") return Parsed<bool>{.value = s == "true"};
-    Parsed<bool> refused = not_a<bool>(expected, s);
-    if (contains({"True", "TRUE", "yes", "on", "1"}, s)) refused.fix = "write true";
-    if (contains({"False", "FALSE", "no", "off", "0"}, s)) refused.fix = "write false";
-    return refused;
-  });
-}
-
-void YamlReader::field(const char* key, std::string& value, const char*) {
-  state_->scalar(key, value, "a string", [](const std::string& s) { return Parsed<std::string>{.value = s}; });
+void YamlReader::scalar(const char* key, Scalar value, const char*) {
+  const auto read = [&]<class Value>(Value& into) {
+    if constexpr (std::is_same_v<Value, std::string>)
+      state_->scalar(key, into, "a string", [](const std::string& text) { return Parsed<Value>{.value = text}; });
+    else if constexpr (std::is_same_v<Value, bool>)
+      state_->scalar(key, into, kTrueOrFalse, parse_bool);
+    else if constexpr (std::is_same_v<Value, double> || std::is_same_v<Value, std::optional<double>>)
+      state_->scalar(key, into, "a number", parse_real);
+    else if constexpr (std::is_same_v<Value, int> || std::is_same_v<Value, std::optional<int>>)
+      state_->scalar(key, into, "an integer", parse_integer<int>);
+    else
+      state_->scalar(key, into, "an integer", parse_integer<std::int64_t>);
+  };
+  std::visit([&](auto* into) { read(*into); }, value);
 }
 
 void YamlReader::choice(const char* key, std::string& value, const std::vector<std::string>& choices, const char*) {
-  const std::string expected = fmt::format("one of {}", fmt::join(choices, ", "));
+  const std::string expected = "one of " + joined(choices, ", ");
   const auto parse = [&](const std::string& s) {
     if (contains(choices, s)) return Parsed<std::string>{.value = s};
     Parsed<std::string> refused = not_a<std::string>(expected.c_str(), s);
@@ -351,7 +348,7 @@ void YamlReader::list(const char* key, std::vector<std::string>& values, const s
   const auto refuse = [&](const std::string& why, const std::string& fix) {
     state_->complain(node, join_path(state_->frames.back().path, key), fmt::format("{} {}", key, why), fix);
   };
-  const std::string expected = fmt::format("should be a list of some of {}, not ", fmt::join(choices, ", "));
+  const std::string expected = fmt::format("should be a list of some of {}, not ", joined(choices, ", "));
   auto [words, what_it_is] = list_of_words(node);
   if (!words) return refuse(expected + what_it_is, fmt::format("write a list, for example [{}]", choices.at(0)));
   for (auto word = words->begin(); word != words->end(); ++word) {
@@ -416,42 +413,24 @@ void YamlWriter::unset(const char* key, const char* help) {
   text_ += fmt::format("{:<36}  # {}\n", fmt::format("{:{}}# {}:", "", 2 * depth_, key), help);
 }
 
-void YamlWriter::field(const char* key, int& value, const char* help) { line(key, fmt::format("{}", value), help); }
-
-void YamlWriter::field(const char* key, std::optional<int>& value, const char* help) {
-  value ? line(key, fmt::format("{}", *value), help) : unset(key, help);
-}
-
-void YamlWriter::field(const char* key, std::int64_t& value, const char* help) {
-  line(key, fmt::format("{}", value), help);
-}
-
-void YamlWriter::field(const char* key, std::optional<std::int64_t>& value, const char* help) {
-  value ? line(key, fmt::format("{}", *value), help) : unset(key, help);
-}
-
-void YamlWriter::field(const char* key, double& value, const char* help) { line(key, fmt::format("{}", value), help); }
-
-void YamlWriter::field(const char* key, std::optional<double>& value, const char* help) {
-  value ? line(key, fmt::format("{}", *value), help) : unset(key, help);
-}
-
-void YamlWriter::field(const char* key, bool& value, const char* help) { line(key, fmt::format("{}", value), help); }
-
-void YamlWriter::field(const char* key, std::string& value, const char* help) {
-  YAML::Emitter quoted;
-  quoted << YAML::DoubleQuoted << value;
-  line(key, quoted.c_str(), help);
+void YamlWriter::scalar(const char* key, Scalar value, const char* help) {
+  const auto write = [&](const auto& each) {
+    if constexpr (requires { each.has_value(); })
+      each ? line(key, as_yaml(*each), help) : unset(key, help);
+    else
+      line(key, as_yaml(each), help);
+  };
+  std::visit([&](const auto* each) { write(*each); }, value);
 }
 
 void YamlWriter::choice(const char* key, std::string& value, const std::vector<std::string>& choices,
                         const char* help) {
-  line(key, value, fmt::format("{} ({})", help, fmt::join(choices, " | ")));
+  line(key, value, fmt::format("{} ({})", help, joined(choices, " | ")));
 }
 
 void YamlWriter::list(const char* key, std::vector<std::string>& values, const std::vector<std::string>& choices,
                       const char* help) {
-  line(key, fmt::format("[{}]", fmt::join(values, ", ")), fmt::format("{} ({})", help, fmt::join(choices, " | ")));
+  line(key, fmt::format("[{}]", joined(values, ", ")), fmt::format("{} ({})", help, joined(choices, " | ")));
 }
 
 bool YamlWriter::enter(const std::string& key) {

@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "base/error.h"
@@ -20,14 +21,10 @@ namespace braid {
 class Fields {
  public:
   virtual ~Fields() = default;
-  virtual void field(const char* key, int& value, const char* help) = 0;
-  virtual void field(const char* key, std::optional<int>& value, const char* help) = 0;
-  virtual void field(const char* key, std::int64_t& value, const char* help) = 0;
-  virtual void field(const char* key, std::optional<std::int64_t>& value, const char* help) = 0;
-  virtual void field(const char* key, double& value, const char* help) = 0;
-  virtual void field(const char* key, std::optional<double>& value, const char* help) = 0;
-  virtual void field(const char* key, bool& value, const char* help) = 0;
-  virtual void field(const char* key, std::string& value, const char* help) = 0;
+  template <class Value>
+  void field(const char* key, Value& value, const char* help) {
+    scalar(key, &value, help);
+  }
   // A string that must be one of `choices`.
   virtual void choice(const char* key, std::string& value, const std::vector<std::string>& choices,
                       const char* help) = 0;
@@ -56,6 +53,9 @@ class Fields {
   }
 
  protected:
+  using Scalar = std::variant<int*, std::optional<int>*, std::int64_t*, std::optional<std::int64_t>*, double*,
+                              std::optional<double>*, bool*, std::string*>;
+  virtual void scalar(const char* key, Scalar value, const char* help) = 0;
   virtual bool enter(const std::string& key) = 0;  // false: absent, skip it
   virtual void leave() = 0;
   // The names of the entries below the current key; `present` are those the value already has.
@@ -100,14 +100,6 @@ class YamlReader : public Fields {
   YamlReader(YamlReader&&) noexcept;
   ~YamlReader() override;
 
-  void field(const char* key, int& value, const char* help) override;
-  void field(const char* key, std::optional<int>& value, const char* help) override;
-  void field(const char* key, std::int64_t& value, const char* help) override;
-  void field(const char* key, std::optional<std::int64_t>& value, const char* help) override;
-  void field(const char* key, double& value, const char* help) override;
-  void field(const char* key, std::optional<double>& value, const char* help) override;
-  void field(const char* key, bool& value, const char* help) override;
-  void field(const char* key, std::string& value, const char* help) override;
   void choice(const char* key, std::string& value, const std::vector<std::string>& choices, const char* help) override;
   void list(const char* key, std::vector<std::string>& values, const std::vector<std::string>& choices,
             const char* help) override;
@@ -119,6 +111,7 @@ class YamlReader : public Fields {
   std::string where(const std::string& path) const;
 
  protected:
+  void scalar(const char* key, Scalar value, const char* help) override;
   bool enter(const std::string& key) override;
   void leave() override;
   std::vector<std::string> entries(const std::vector<std::string>& present) override;
@@ -134,19 +127,12 @@ class YamlWriter : public Fields {
  public:
   const std::string& text() const { return text_; }
 
-  void field(const char* key, int& value, const char* help) override;
-  void field(const char* key, std::optional<int>& value, const char* help) override;
-  void field(const char* key, std::int64_t& value, const char* help) override;
-  void field(const char* key, std::optional<std::int64_t>& value, const char* help) override;
-  void field(const char* key, double& value, const char* help) override;
-  void field(const char* key, std::optional<double>& value, const char* help) override;
-  void field(const char* key, bool& value, const char* help) override;
-  void field(const char* key, std::string& value, const char* help) override;
   void choice(const char* key, std::string& value, const std::vector<std::string>& choices, const char* help) override;
   void list(const char* key, std::vector<std::string>& values, const std::vector<std::string>& choices,
             const char* help) override;
 
  protected:
+  void scalar(const char* key, Scalar value, const char* help) override;
   bool enter(const std::string& key) override;
   void leave() override;
   std::vector<std::string> entries(const std::vector<std::string>& present) override { return present; }

@@ -1,10 +1,15 @@
 #include "base/error.h"
 
 #include <cerrno>
+#include <cstdint>
 #include <system_error>
+
+#include "base/strings.h"
 
 namespace braid {
 namespace {
+
+constexpr std::int64_t kKeptProblems = 50;
 
 std::string describe(const Problem& problem, const std::string& indent) {
   std::string text = problem.what;
@@ -31,5 +36,19 @@ void throw_check_failed(const char* file, int line, const std::string& message) 
 }
 
 void throw_errno(const std::string& message) { throw std::system_error(errno, std::generic_category(), message); }
+
+void ProblemList::add(std::string what, std::string where, std::string fix) {
+  if (++count_ <= kKeptProblems) problems_.push_back({std::move(what), std::move(where), std::move(fix)});
+}
+
+std::vector<Problem> ProblemList::take() {
+  if (count_ > kKeptProblems) problems_.push_back({"and " + counted(count_ - kKeptProblems, "more problem"), "", ""});
+  count_ = 0;
+  return std::exchange(problems_, {});
+}
+
+void ProblemList::throw_if_any() {
+  if (!empty()) throw ConfigError(take());
+}
 
 }  // namespace braid

@@ -6,11 +6,12 @@
 //   BRAID_CHECK   our own invariants
 #pragma once
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
+#include <fmt/core.h>
 
+#include <cstdint>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace braid {
@@ -43,6 +44,20 @@ struct DataError : std::runtime_error {
 
 // A system call failed: message, then errno in words.
 [[noreturn]] void throw_errno(const std::string& message);
+
+// Collects problems to report together. A file from elsewhere may have millions; the first ones are kept, the rest are
+// counted.
+class ProblemList {
+ public:
+  void add(std::string what, std::string where, std::string fix);
+  bool empty() const { return count_ == 0; }
+  std::vector<Problem> take();
+  void throw_if_any();
+
+ private:
+  std::vector<Problem> problems_;
+  std::int64_t count_ = 0;
+};
 
 }  // namespace braid
 

@@ -3,8 +3,10 @@
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
-#include <map>
-#include <regex>
+#include <string_view>
+#include <utility>
+
+#include "base/strings.h"
 
 namespace braid {
 namespace {
@@ -14,28 +16,30 @@ void add_keys(const YAML::Node& node, const std::string& path, std::vector<std::
   for (const auto& entry : node) add_keys(entry.second, (path.empty() ? "" : path + ".") + entry.first.Scalar(), keys);
 }
 
-// What other programs call a recipe's keys; of several keys, the one that the model has.
-const std::map<std::string, std::vector<std::string>> kOtherNames = {
-    {"learning_rate", {"train.lr"}},
-    {"batch_size", {"train.global_batch"}},
-    {"global_batch_size", {"train.global_batch"}},
-    {"micro_batch_size", {"train.micro_batch"}},
-    {"max_steps", {"train.iterations"}},
-    {"train_iters", {"train.iterations"}},
-    {"steps", {"train.iterations"}},
-    {"seq_length", {"data.sequence_length"}},
-    {"max_seq_len", {"data.sequence_length"}},
-    {"num_layers", {"model.language.layers", "model.language.pattern"}},
-    {"num_hidden_layers", {"model.language.layers", "model.language.pattern"}},
-    {"hidden_size", {"model.language.hidden"}},
-    {"intermediate_size", {"model.language.ffn"}},
-    {"ffn_hidden_size", {"model.language.ffn"}},
-    {"vocab_size", {"model.language.vocab"}},
-    {"num_attention_heads", {"model.language.heads"}},
-    {"num_heads", {"model.language.heads"}},
-    {"num_key_value_heads", {"model.language.kv_heads"}},
-    {"num_experts", {"model.language.experts"}},
-    {"rope_base", {"model.language.rope_theta"}}};
+// Names that other programs use for keys of a recipe. Where a name has several keys, the one that the model has counts.
+constexpr std::pair<std::string_view, std::string_view> kOtherNames[] = {
+    {"learning_rate", "train.lr"},
+    {"batch_size", "train.global_batch"},
+    {"global_batch_size", "train.global_batch"},
+    {"micro_batch_size", "train.micro_batch"},
+    {"max_steps", "train.iterations"},
+    {"train_iters", "train.iterations"},
+    {"steps", "train.iterations"},
+    {"seq_length", "data.sequence_length"},
+    {"max_seq_len", "data.sequence_length"},
+    {"num_layers", "model.language.layers"},
+    {"num_layers", "model.language.pattern"},
+    {"num_hidden_layers", "model.language.layers"},
+    {"num_hidden_layers", "model.language.pattern"},
+    {"hidden_size", "model.language.hidden"},
+    {"intermediate_size", "model.language.ffn"},
+    {"ffn_hidden_size", "model.language.ffn"},
+    {"vocab_size", "model.language.vocab"},
+    {"num_attention_heads", "model.language.heads"},
+    {"num_heads", "model.language.heads"},
+    {"num_key_value_heads", "model.language.kv_heads"},
+    {"num_experts", "model.language.experts"},
+    {"rope_base", "model.language.rope_theta"}};
 
 // The only key of the section whose last part is this name: "save_interval" for "interval".
 std::optional<std::string> longer_name(const std::string& section, const std::string& name,
@@ -51,9 +55,8 @@ std::optional<std::string> guess_for(const std::string& path, const std::vector<
   const std::string section = path.substr(0, path.rfind('.') + 1), name = path.substr(section.size());
   if (const auto longer = longer_name(section, name, all)) return longer;
   if (const auto other = key_named(name, all)) return other;
-  if (const auto known = kOtherNames.find(name); known != kOtherNames.end())
-    for (const std::string& key : known->second)
-      if (std::find(all.begin(), all.end(), key) != all.end()) return key;
+  for (const auto& [other_name, key] : kOtherNames)
+    if (other_name == name && contains(all, key)) return std::string(key);
   return std::nullopt;
 }
 
@@ -77,8 +80,15 @@ std::vector<std::string> set_keys(const std::string& yaml) {
 }
 
 std::vector<std::string> dotted_keys(const std::string& yaml) {
-  static const std::regex unset(R"((^|\n)( *)# ([a-z_]+:))");  // keys without a value are written as comments
-  return set_keys(std::regex_replace(yaml, unset, "$1$2$3"));
+  std::string all_set;
+  for (const std::string& line : split(yaml, '\n')) {
+    const std::size_t mark = line.find_first_not_of(' ');  // keys without a value are written as comments: "  # key:"
+    const bool is_comment = mark != line.npos && line.compare(mark, 2, "# ") == 0;
+    const std::size_t end = is_comment ? line.find_first_not_of("abcdefghijklmnopqrstuvwxyz_", mark + 2) : line.npos;
+    const bool is_unset = end != line.npos && end > mark + 2 && line[end] == ':';
+    all_set += (is_unset ? line.substr(0, mark) + line.substr(mark + 2) : line) + '\n';
+  }
+  return set_keys(all_set);
 }
 
 void suggest_keys_elsewhere(std::vector<Problem>& problems, const std::vector<std::string>& all) {

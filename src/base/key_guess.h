@@ -11,7 +11,7 @@ namespace braid {
 
 inline constexpr const char* kUnknownKey = "unknown key";  // how YamlReader begins such a problem
 
-// Of the values that a YAML document sets; "" for a document that is one value.
+// The dotted keys of the values that a YAML document sets; "" for a document that is one value.
 std::vector<std::string> set_keys(const std::string& yaml);
 // The same for the text of a YamlWriter, which also names keys without a value.
 std::vector<std::string> dotted_keys(const std::string& yaml);

@@ -1,19 +1,20 @@
 #include "base/process.h"
 
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <poll.h>
 #include <spawn.h>
 #include <unistd.h>
 
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <csignal>
 #include <cstring>
 #include <filesystem>
 #include <random>
+#include <thread>
 
 #include "base/error.h"
 #include "base/files.h"
@@ -24,16 +25,6 @@ namespace braid {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-struct Pipe {
-  Fd read, write;
-};
-
-Pipe open_pipe() {
-  int ends[2];
-  if (pipe2(ends, O_CLOEXEC) != 0) throw_errno("cannot open a pipe");
-  return {Fd(ends[0]), Fd(ends[1])};
-}
 
 // The argument array of exec(), which does not write to the strings.
 std::vector<char*> null_terminated(const std::vector<std::string>& words) {
@@ -107,7 +98,7 @@ void replace_process(const std::vector<std::string>& command) {
 }
 
 std::optional<ProgramOutput> output_of(const std::vector<std::string>& command, std::chrono::seconds limit) {
-  Pipe out = open_pipe(), err = open_pipe();
+  Pipe out, err;
   const auto pid = spawn(command, out.write.get(), err.write.get());
   if (!pid) return std::nullopt;
   out.write = Fd();
@@ -142,6 +133,12 @@ std::string own_executable() { return std::filesystem::read_symlink("/proc/self/
 std::string describe_signal(int signal) {
   const char* name = sigabbrev_np(signal);
   return fmt::format("SIG{} ({})", name ? name : std::to_string(signal), strsignal(signal));
+}
+
+void PollingBackoff::operator()() const {
+  using namespace std::chrono_literals;
+  const std::chrono::nanoseconds passed = Clock::now() - start_;
+  std::this_thread::sleep_for(std::clamp<std::chrono::nanoseconds>(passed / 20, 1ms, longest_));
 }
 
 }  // namespace braid

@@ -51,4 +51,17 @@ struct ProgramOutput {
 std::optional<ProgramOutput> output_of(const std::vector<std::string>& command,
                                        std::chrono::seconds limit = std::chrono::seconds(20));
 
+// Pauses for polling: each lasts a twentieth of the time waited so far, so short waits end promptly and long ones poll
+// rarely.
+class PollingBackoff {
+ public:
+  explicit PollingBackoff(std::chrono::nanoseconds longest) : longest_(longest) {}
+  void operator()() const;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  const Clock::time_point start_ = Clock::now();
+  const std::chrono::nanoseconds longest_;
+};
+
 }  // namespace braid

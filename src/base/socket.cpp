@@ -82,6 +82,13 @@ Fd::~Fd() {
   if (fd_ >= 0) close(fd_);
 }
 
+Pipe::Pipe() {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) throw_errno("cannot create a pipe");
+  read = Fd(ends[0]);
+  write = Fd(ends[1]);
+}
+
 Endpoint parse_endpoint(std::string_view text) {
   const std::size_t colon = text.rfind(':');
   const auto port = colon == std::string_view::npos ? std::nullopt : parse_int(text.substr(colon + 1));

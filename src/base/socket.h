@@ -28,6 +28,12 @@ class Fd {
   int fd_ = -1;
 };
 
+// Both ends close when another program replaces this one.
+struct Pipe {
+  Fd read, write;
+  Pipe();
+};
+
 struct Endpoint {
   std::string host;
   int port = 0;

@@ -7,8 +7,9 @@
 #include <cmath>
 #include <iterator>
 #include <numeric>
+#include <system_error>
 
-#include "base/clean_text.h"
+#include "base/utf8.h"
 
 namespace braid {
 namespace {
@@ -67,6 +68,16 @@ std::optional<std::string> nearest(std::string_view word, const std::vector<std:
     best = candidate;
   }
   return best;
+}
+
+std::string joined(const std::vector<std::string>& words, std::string_view separator) {
+  return fmt::format("{}", fmt::join(words, separator));
+}
+std::string joined(const std::vector<int>& numbers, std::string_view separator) {
+  return fmt::format("{}", fmt::join(numbers, separator));
+}
+std::string joined(const std::vector<std::int64_t>& numbers, std::string_view separator) {
+  return fmt::format("{}", fmt::join(numbers, separator));
 }
 
 std::string joined_by_or(const std::vector<std::string>& words) {
@@ -131,6 +142,43 @@ std::string fold_ranks(const std::vector<int>& ranks) {
     i = last + 1;
   }
   return text;
+}
+
+std::string format_table(const std::vector<std::string>& header, const std::vector<std::vector<std::string>>& rows) {
+  std::vector<std::size_t> widths(header.size(), 0);
+  auto widen = [&](const std::vector<std::string>& row) {
+    for (std::size_t i = 0; i < row.size(); ++i) widths.at(i) = std::max(widths.at(i), row[i].size());
+  };
+  widen(header);
+  for (const auto& row : rows) widen(row);
+
+  std::string text;
+  auto print = [&](const std::vector<std::string>& row) {
+    std::string line;
+    for (std::size_t i = 0; i < row.size(); ++i) line += fmt::format("{:<{}}", row[i], widths[i] + 2);
+    line.erase(line.find_last_not_of(' ') + 1);
+    text += line + '\n';
+  };
+  print(header);
+  for (const auto& row : rows) print(row);
+  return text;
+}
+
+namespace {
+
+// Removes the first part that begins and ends with these texts.
+std::string without(std::string text, std::string_view begin, std::string_view end) {
+  const std::size_t first = text.find(begin), last = first == text.npos ? first : text.find(end, first + begin.size());
+  return last == text.npos ? text : text.erase(first, last + end.size() - first);
+}
+
+}  // namespace
+
+std::string json_error(std::string_view what) {
+  constexpr std::size_t kLongest = 200;
+  std::string text = without(std::string(what), "[json.exception.", "] ");
+  text = without(std::move(text), "parse error", " at ");
+  return visible_text(without(std::move(text), "syntax error while parsing ", " - "), kLongest);
 }
 
 }  // namespace braid

@@ -1,3 +1,4 @@
+// Text: splitting, numbers, advice about misspelt words, and values formatted for people.
 #pragma once
 
 #include <cstdint>
@@ -26,6 +27,12 @@ std::optional<std::string> nearest(std::string_view word, const std::vector<std:
 // where the word is short or equally close to several.
 std::string choice_advice(std::string_view word, const std::vector<std::string>& choices);
 
+// Words and numbers with a separator between them. Unlike fmt::join, this does not compile the formatting anew in each
+// file.
+std::string joined(const std::vector<std::string>& words, std::string_view separator);
+std::string joined(const std::vector<int>& numbers, std::string_view separator);
+std::string joined(const std::vector<std::int64_t>& numbers, std::string_view separator);
+
 // "tp, cp or dp"
 std::string joined_by_or(const std::vector<std::string>& words);
 
@@ -47,5 +54,12 @@ std::string clock_text(double seconds);
 
 // "0-3,8,10-11": ascending ranks, with consecutive ones folded.
 std::string fold_ranks(const std::vector<int>& ranks);
+
+// Rows under a header, columns padded to their widest cell, two spaces apart.
+std::string format_table(const std::vector<std::string>& header, const std::vector<std::vector<std::string>>& rows);
+
+// "[json.exception.parse_error.101] parse error at line 2, column 1: syntax error while parsing value - invalid
+// literal" becomes "line 2, column 1: invalid literal"; long ones are cut.
+std::string json_error(std::string_view what);
 
 }  // namespace braid

@@ -1,6 +1,11 @@
 #include "base/utf8.h"
 
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <charconv>
 #include <cstring>
+#include <system_error>
 
 namespace braid {
 namespace {
@@ -85,6 +90,124 @@ std::string with_valid_utf8(std::string_view bytes) {
     }
   }
   return text;
+}
+
+namespace {
+
+// Returns the index just after the escape sequence that begins at `at`: colours, cursor movements, window titles,
+// links.
+std::size_t behind_escape(std::string_view text, std::size_t at) {
+  std::size_t i = at + 1;
+  if (i >= text.size()) return i;
+  if (text[i] == '[') {
+    for (++i; i < text.size() && (text[i] < 0x40 || text[i] > 0x7e); ++i) {
+    }
+    return i + 1;
+  }
+  if (text[i] == ']') {
+    for (++i; i < text.size() && text[i] != '\a'; ++i)
+      if (text.substr(i).starts_with("\x1b\\")) return i + 2;
+    return i + 1;
+  }
+  return i + 1;
+}
+
+}  // namespace
+
+std::size_t utf8_length(std::string_view text) {
+  std::string_view rest = text;
+  return take_character(rest) ? text.size() - rest.size() : 0;
+}
+
+std::string clean_text(std::string_view text) {
+  std::string clean;
+  clean.reserve(text.size());
+  for (std::size_t i = 0; i < text.size();) {
+    const auto c = static_cast<unsigned char>(text[i]);
+    if (c == 0x1b) {
+      i = behind_escape(text, i);
+    } else if (c < 0x20 || c == 0x7f) {
+      if (c == '\t') clean += '\t';
+      ++i;
+    } else if (const std::size_t length = utf8_length(text.substr(i))) {
+      // U+0080 to U+009F are control characters too.
+      if (!(length == 2 && c == 0xc2 && static_cast<unsigned char>(text[i + 1]) < 0xa0))
+        clean += text.substr(i, length);
+      i += length;
+    } else {
+      clean += "\xef\xbf\xbd";
+      ++i;
+    }
+  }
+  return clean;
+}
+
+std::string visible_text(std::string_view text, std::size_t most) {
+  std::string visible;
+  std::size_t line = 0, cut = 0;
+  const auto end_line = [&] {
+    if (cut > 0) visible += fmt::format("... ({} more byte{})", cut, cut == 1 ? "" : "s");
+    line = cut = 0;
+  };
+  for (std::size_t i = 0; i < text.size();) {
+    const auto c = static_cast<unsigned char>(text[i]);
+    const std::size_t length = utf8_length(text.substr(i)), step = std::max<std::size_t>(length, 1);
+    const bool control = (c < 0x20 && c != '\t') || c == 0x7f || (c == 0xc2 && length == 2 && text[i + 1] < '\xa0');
+    if (c == '\n') {
+      end_line();
+      visible += '\n';
+    } else if (line >= most) {
+      cut += step;
+    } else {
+      const std::string_view letter = text.substr(i, step);
+      line += step;
+      if (length > 0 && !control)
+        visible += letter;
+      else
+        for (const char byte : letter) visible += fmt::format("\\x{:02x}", static_cast<unsigned char>(byte));
+    }
+    i += step;
+  }
+  end_line();
+  return visible;
+}
+
+std::optional<std::string> utf8_to_latin1(std::string_view text) {
+  std::string bytes;
+  while (!text.empty()) {
+    const std::optional<std::uint32_t> code = take_character(text);
+    if (!code || *code > 0xff) return std::nullopt;
+    bytes += static_cast<char>(*code);
+  }
+  return bytes;
+}
+
+std::string latin1_to_utf8(std::string_view bytes) {
+  std::string text;
+  for (const char c : bytes) append_utf8(text, static_cast<unsigned char>(c));
+  return text;
+}
+
+std::optional<std::string> from_raw_unicode_escape(std::string_view text) {
+  std::string out;
+  for (std::size_t i = 0; i < text.size();) {
+    const std::size_t digits = !text.substr(i).starts_with('\\')     ? 0
+                               : text.substr(i + 1).starts_with('u') ? 4
+                               : text.substr(i + 1).starts_with('U') ? 8
+                                                                     : 0;
+    if (digits == 0) {
+      append_utf8(out, static_cast<unsigned char>(text[i++]));
+      continue;
+    }
+    const std::string_view hex = text.substr(i + 2, digits);
+    std::uint32_t code = 0;
+    const auto [end, error] = std::from_chars(hex.data(), hex.data() + hex.size(), code, 16);
+    if (hex.size() != digits || error != std::errc() || end != hex.data() + hex.size() || !is_character(code))
+      return std::nullopt;
+    append_utf8(out, code);
+    i += 2 + digits;
+  }
+  return out;
 }
 
 }  // namespace braid

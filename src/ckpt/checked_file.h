@@ -1,4 +1,5 @@
-// Reads parts of a checkpoint file and checks each against its checksums.
+// Reads parts of a checkpoint file and checks each against its checksums. A part is a torch.save archive of its own,
+// which must match its entry in the index.
 #pragma once
 
 #include <array>
@@ -10,6 +11,8 @@
 #include <vector>
 
 #include "ckpt/checksums.h"
+#include "ckpt/dist_metadata.h"
+#include "formats/torch_archive.h"
 
 namespace braid {
 
@@ -63,5 +66,14 @@ class CheckedFile {
 
 // A whole file, checked. DataError when it has more than `most` bytes.
 std::string read_whole(const std::string& path, std::optional<FileChecksums> checksums, std::int64_t most);
+
+// `part` must lie inside the file, which must outlive the source.
+ArchiveSource source_of(CheckedFile& file, const FileRange& part, const std::string& key);
+
+// The offset of a chunk's elements in the source. DataError when the tensor differs from the index.
+std::int64_t data_offset(const ArchiveSource& source, StoredDtype dtype, const std::vector<std::int64_t>& size);
+
+// The element of a ShardedObject's list. DataError when there is no such list.
+PickleValue object_in(const ArchiveSource& source, const std::string& key);
 
 }  // namespace braid

@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "ckpt/iterations.h"
+#include "ckpt/file_names.h"
 #include "formats/pickle.h"
 
 namespace braid {

@@ -10,7 +10,7 @@
 #include <limits>
 #include <set>
 
-#include "ckpt/slabs.h"
+#include "ckpt/dist_metadata.h"
 #include "ckpt/tensor_io.h"
 #include "plan/param_spec.h"
 

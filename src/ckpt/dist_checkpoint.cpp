@@ -10,12 +10,12 @@
 #include <set>
 #include <utility>
 
-#include "base/clean_text.h"
 #include "base/error.h"
 #include "base/strings.h"
+#include "base/utf8.h"
+#include "ckpt/checked_file.h"
 #include "ckpt/file_names.h"
 #include "ckpt/flat_json.h"
-#include "ckpt/stored_archive.h"
 #include "ckpt/tensor_io.h"
 #include "plan/param_spec.h"
 

@@ -61,4 +61,13 @@ std::vector<Problem> coverage_problems(const DistMetadata& metadata);
 // Megatron's ShardedObjects, "rng_state/shard_0.1_1.2", are stored as lists of one.
 inline bool is_sharded_object(std::string_view key) { return key.find("/shard_") != std::string_view::npos; }
 
+// A part of a stored tensor that fits into memory.
+struct Slab {
+  std::vector<std::int64_t> begin, size;
+};
+
+// Boxes of at most `most_elements`, in memory order: rows of the first dimension and, only if one row is too large,
+// rows of the next. A tensor without elements is one slab.
+std::vector<Slab> slabs_of(const std::vector<std::int64_t>& shape, std::int64_t most_elements);
+
 }  // namespace braid

@@ -1,9 +1,13 @@
-// The names of files in a checkpoint's folder, and size limits of those that are read whole.
+// The names of files in a checkpoint's folder and of the folders of iterations, and size limits of those that are read
+// whole.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <string>
 #include <string_view>
+#include <vector>
 
 namespace braid {
 
@@ -28,5 +32,14 @@ constexpr bool is_plain_file_name(std::string_view name) {
   return !name.empty() && name.size() <= kMaxFileName && name != "." && name != ".." &&
          name.find_first_of(std::string_view("/\0", 2)) == std::string_view::npos;
 }
+
+// The iterations in a folder of checkpoints, by the names of their folders.
+std::string iteration_folder(const std::string& root, std::int64_t iteration);
+std::optional<std::int64_t> iteration_of(const std::string& name);  // of "iter_0000100", as iteration_folder() names it
+std::string partial_folder(const std::string& root, std::int64_t iteration);
+
+// Ascending. Incomplete iterations lack an index.
+enum class Complete { Yes, OrNot };
+std::vector<std::int64_t> iterations_in(const std::string& root, Complete complete = Complete::Yes);
 
 }  // namespace braid

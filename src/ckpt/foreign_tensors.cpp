@@ -4,7 +4,7 @@
 #include <cstring>
 #include <set>
 
-#include "base/problem_list.h"
+#include "base/error.h"
 #include "base/strings.h"
 
 namespace braid {

@@ -6,7 +6,7 @@
 #include <optional>
 #include <tuple>
 
-#include "base/problem_list.h"
+#include "base/error.h"
 #include "base/strings.h"
 #include "ckpt/dist_metadata.h"
 #include "ckpt/file_names.h"

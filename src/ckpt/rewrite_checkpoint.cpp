@@ -10,8 +10,8 @@
 
 #include "base/error.h"
 #include "ckpt/checkpoint_folder.h"
+#include "ckpt/dist_metadata.h"
 #include "ckpt/save_lock.h"
-#include "ckpt/slabs.h"
 #include "ckpt/tensor_io.h"
 #include "ckpt/unfinished_saves.h"
 #include "formats/torch_archive.h"

@@ -9,7 +9,7 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "base/polling_backoff.h"
+#include "base/process.h"
 #include "base/strings.h"
 #include "ckpt/checkpoint_folder.h"
 #include "ckpt/dist_checkpoint.h"

@@ -11,7 +11,6 @@
 #include "base/error.h"
 #include "base/strings.h"
 #include "ckpt/file_names.h"
-#include "ckpt/iterations.h"
 #include "ckpt/save_lock.h"
 #include "formats/atomic_file.h"
 

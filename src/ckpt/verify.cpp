@@ -11,13 +11,12 @@
 #include <stop_token>
 #include <thread>
 
-#include "base/problem_list.h"
+#include "base/error.h"
 #include "base/strings.h"
 #include "ckpt/checked_file.h"
 #include "ckpt/checkpoint_folder.h"
 #include "ckpt/dist_checkpoint.h"
 #include "ckpt/file_names.h"
-#include "ckpt/stored_archive.h"
 
 namespace braid {
 namespace {
@@ -198,7 +197,7 @@ class Verification {
       if (meet(*indexed.part, damage) && ++count <= kNamed) keys.push_back(in_quotes(*indexed.key));
     if (count == 0) return "";
     const std::string more = count > kNamed ? fmt::format(" and {} more", count - kNamed) : "";
-    return fmt::format("; they belong to {}{}", fmt::join(keys, ", "), more);
+    return fmt::format("; they belong to {}{}", joined(keys, ", "), more);
   }
 
   // Parts in damaged blocks have already been reported.

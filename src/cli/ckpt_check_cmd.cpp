@@ -8,7 +8,6 @@
 #include <memory>
 
 #include "base/strings.h"
-#include "base/table.h"
 #include "ckpt/checkpoint_folder.h"
 #include "ckpt/compare.h"
 #include "ckpt/verify.h"

@@ -1,14 +1,15 @@
 // braid ckpt: inspects and verifies checkpoints, and converts models from and to other formats.
 #include <CLI/CLI.hpp>
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <cstdio>
 #include <filesystem>
 #include <memory>
 
-#include "base/clean_text.h"
 #include "base/error.h"
 #include "base/strings.h"
+#include "base/utf8.h"
 #include "ckpt/checkpoint_folder.h"
 #include "cli/ckpt_commands.h"
 #include "cli/commands.h"

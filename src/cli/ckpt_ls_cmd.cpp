@@ -1,14 +1,14 @@
 // braid ckpt ls and show: what is in a checkpoint.
 #include <CLI/CLI.hpp>
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <ctime>
 #include <memory>
 
-#include "base/clean_text.h"
 #include "base/strings.h"
-#include "base/table.h"
+#include "base/utf8.h"
 #include "ckpt/checkpoint_folder.h"
 #include "ckpt/compare.h"
 #include "cli/ckpt_commands.h"

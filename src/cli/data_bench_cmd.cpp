@@ -1,5 +1,6 @@
 // braid data bench: how fast a data set can be read, and where the time goes.
 #include <CLI/CLI.hpp>
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include <memory>

@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "base/clean_text.h"
 #include "base/strings.h"
+#include "base/utf8.h"
 #include "cli/commands.h"
 #include "data/text/tokenizer.h"
 

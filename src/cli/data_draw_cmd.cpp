@@ -1,5 +1,6 @@
 // braid data draw: a data set of drawn pictures with questions and answers.
 #include <CLI/CLI.hpp>
+#include <fmt/format.h>
 
 #include <limits>
 #include <memory>

@@ -6,9 +6,9 @@
 #include <fstream>
 #include <memory>
 
-#include "base/clean_text.h"
 #include "base/error.h"
 #include "base/strings.h"
+#include "base/utf8.h"
 #include "cli/data_commands.h"
 #include "data/image/decode.h"
 #include "data/image/resize.h"

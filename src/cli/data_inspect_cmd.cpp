@@ -7,9 +7,9 @@
 #include <set>
 #include <string>
 
-#include "base/clean_text.h"
 #include "base/error.h"
 #include "base/strings.h"
+#include "base/utf8.h"
 #include "cli/commands.h"
 #include "cli/data_call.h"
 #include "cli/data_commands.h"

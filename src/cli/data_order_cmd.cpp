@@ -4,9 +4,9 @@
 #include <limits>
 #include <memory>
 
-#include "base/clean_text.h"
 #include "base/error.h"
 #include "base/strings.h"
+#include "base/utf8.h"
 #include "cli/data_call.h"
 #include "cli/data_commands.h"
 #include "data/shards/lane.h"

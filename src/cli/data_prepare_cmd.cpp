@@ -1,5 +1,6 @@
 // braid data prepare: makes a folder of tar files, or a JSONL file, a data set.
 #include <CLI/CLI.hpp>
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -7,10 +8,9 @@
 #include <filesystem>
 #include <memory>
 
-#include "base/clean_text.h"
 #include "base/error.h"
 #include "base/strings.h"
-#include "base/table.h"
+#include "base/utf8.h"
 #include "cli/data_commands.h"
 #include "data/shards/key_index.h"
 #include "data/shards/prepare.h"

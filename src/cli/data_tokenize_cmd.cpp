@@ -1,5 +1,6 @@
 // braid data tokenize: texts to token ids, and back.
 #include <CLI/CLI.hpp>
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
@@ -8,7 +9,7 @@
 #include <memory>
 
 #include "base/error.h"
-#include "base/json_error.h"
+#include "base/strings.h"
 #include "base/utf8.h"
 #include "cli/data_commands.h"
 #include "data/text/tokenizer.h"

@@ -5,10 +5,10 @@
 #include <cstdio>
 #include <memory>
 
-#include "base/clean_text.h"
 #include "base/error.h"
 #include "base/strings.h"
 #include "base/terminal.h"
+#include "base/utf8.h"
 #include "cli/commands.h"
 #include "cluster/doctor/verdict/report.h"
 

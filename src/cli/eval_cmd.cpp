@@ -4,7 +4,7 @@
 
 #include <memory>
 
-#include "base/clean_text.h"
+#include "base/utf8.h"
 #include "cli/commands.h"
 #include "cli/recipe_ranks.h"
 #include "cli/tensor_commands.h"

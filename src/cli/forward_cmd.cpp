@@ -24,7 +24,7 @@ namespace {
 struct ForwardCommand {
   ForwardRequest request{};
   std::optional<int> dp{};
-  DistConfig dist{};
+  CommConfig dist{};
   bool oversubscribe = false;
 };
 

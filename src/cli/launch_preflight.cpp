@@ -12,7 +12,7 @@
 #include "cluster/megatron/text.h"
 #include "cluster/megatron/text_checks.h"
 #include "cluster/slurm/step.h"
-#include "plan/fixes.h"
+#include "plan/topology_config.h"
 #include "predict/memory_checks.h"
 #include "run/data_checks.h"
 

@@ -1,5 +1,7 @@
 #include "cli/megatron_draft.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 

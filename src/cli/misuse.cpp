@@ -1,6 +1,7 @@
 #include "cli/misuse.h"
 
 #include <CLI/CLI.hpp>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <optional>

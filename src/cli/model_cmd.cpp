@@ -1,5 +1,6 @@
 // braid model: describes the models that can be trained, without building one.
 #include <CLI/CLI.hpp>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <filesystem>

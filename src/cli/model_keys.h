@@ -1,5 +1,7 @@
 #pragma once
 
+#include <fmt/format.h>
+
 #include "base/strings.h"
 #include "run/recipe.h"
 

@@ -7,7 +7,6 @@
 #include <optional>
 
 #include "base/strings.h"
-#include "base/table.h"
 #include "cli/commands.h"
 #include "cli/plan_commands.h"
 #include "plan/show.h"
@@ -36,7 +35,7 @@ struct RankBytes {
 std::vector<int> first_ranks(const Topology& topology) {
   std::vector<int> ranks;
   for (int m = 0; m < static_cast<int>(topology.modules().size()); ++m)
-    for (int stage = 0; stage < stage_count(topology.modules()[static_cast<std::size_t>(m)]); ++stage)
+    for (int stage = 0; stage < stage_count(topology.module(m)); ++stage)
       ranks.push_back(ranks_of(topology, {m, stage}).first);
   std::sort(ranks.begin(), ranks.end());
   ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());

@@ -5,7 +5,6 @@
 #include <optional>
 
 #include "base/strings.h"
-#include "base/table.h"
 #include "cli/commands.h"
 #include "cli/plan_commands.h"
 #include "cli/tensor_commands.h"

@@ -1,6 +1,7 @@
 #include "cli/plan_machine.h"
 
 #include <CLI/CLI.hpp>
+#include <fmt/format.h>
 
 #include "base/error.h"
 #include "predict/scale_nodes.h"

@@ -7,7 +7,6 @@
 #include <optional>
 
 #include "base/strings.h"
-#include "base/table.h"
 #include "cli/commands.h"
 #include "cli/plan_commands.h"
 #include "cli/plan_machine.h"
@@ -60,7 +59,7 @@ struct MemoryUnit {
 MemoryUnit unit_for(std::int64_t peak) { return peak < 1'000'000'000 ? MemoryUnit{"MB", 1e6} : MemoryUnit{"GB", 1e9}; }
 
 std::string stage_name(const Topology& topology, const Stage& stage) {
-  const Module& module = topology.modules()[static_cast<std::size_t>(stage.module)];
+  const Module& module = topology.module(stage.module);
   return stage_count(module) == 1 ? module.name : fmt::format("{} stage {}", module.name, stage.index);
 }
 
@@ -174,9 +173,8 @@ std::string memory_json(const MemoryPlan& plan, const MemoryPrediction& predicti
                                  {"needed_bytes", needed_of_device(prediction, plan.topology, plan.question)},
                                  {"stages", nlohmann::ordered_json::array()}};
   for (const StageRankMemory& stage : prediction.stages) {
-    nlohmann::ordered_json entry = {
-        {"module", plan.topology.modules()[static_cast<std::size_t>(stage.stage.module)].name},
-        {"stage", stage.stage.index}};
+    nlohmann::ordered_json entry = {{"module", plan.topology.module(stage.stage.module).name},
+                                    {"stage", stage.stage.index}};
     entry.update(to_json(stage.rank, plan.topology));
     json["stages"].push_back(std::move(entry));
   }

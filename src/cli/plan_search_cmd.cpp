@@ -6,7 +6,6 @@
 #include <memory>
 
 #include "base/strings.h"
-#include "base/table.h"
 #include "cli/commands.h"
 #include "cli/plan_commands.h"
 #include "cli/plan_machine.h"

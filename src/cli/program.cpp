@@ -10,9 +10,9 @@
 #include <cstring>
 #include <iostream>
 
-#include "base/clean_text.h"
 #include "base/process.h"
 #include "base/terminal.h"
+#include "base/utf8.h"
 #include "cli/commands.h"
 #include "cli/help_format.h"
 #include "cli/misuse.h"

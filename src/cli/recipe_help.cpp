@@ -1,4 +1,5 @@
 // The recipe's keys in --help, from the same field tables that read a recipe.
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include "base/strings.h"

@@ -4,8 +4,8 @@
 
 #include <memory>
 
-#include "base/clean_text.h"
 #include "base/terminal.h"
+#include "base/utf8.h"
 #include "cli/commands.h"
 #include "report/read_run.h"
 #include "report/report_page.h"

@@ -1,5 +1,7 @@
 #include "cli/run_start.h"
 
+#include <fmt/format.h>
+
 #include <cerrno>
 #include <cstring>
 #include <filesystem>

@@ -1,4 +1,6 @@
 // The Slurm job of a recipe.
+#include <fmt/format.h>
+
 #include <filesystem>
 
 #include "base/process.h"

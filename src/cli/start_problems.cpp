@@ -1,5 +1,7 @@
 #include "cli/start_problems.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <iterator>
 

@@ -1,4 +1,5 @@
 #include <CLI/CLI.hpp>
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -6,10 +7,10 @@
 #include <filesystem>
 #include <memory>
 
-#include "base/clean_text.h"
 #include "base/files.h"
 #include "base/strings.h"
 #include "base/terminal.h"
+#include "base/utf8.h"
 #include "ckpt/checkpoint_folder.h"
 #include "ckpt/save_lock.h"
 #include "cli/commands.h"

@@ -1,10 +1,16 @@
 #include "comm/backend_factory.h"
 
+#include <sched.h>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+
 #include <algorithm>
 #include <cstdlib>
 
 #include "base/error.h"
 #include "base/socket.h"
+#include "base/strings.h"
+#include "comm/store.h"
 
 namespace braid {
 
@@ -27,7 +33,87 @@ std::vector<std::string> fitting_backends(const std::vector<std::string>& device
 }
 
 std::string group_key(const std::string& name, const std::vector<int>& ranks) {
-  return fmt::format("{}/{}", name, fmt::join(ranks, ","));
+  return fmt::format("{}/{}", name, joined(ranks, ","));
+}
+
+namespace {
+
+using c10d::ProcessGroupGloo;
+using Device = std::shared_ptr<gloo::transport::Device>;
+
+// A thread that is started while it lives does not interrupt others when it wakes up, but waits until a core is free. A
+// device has a thread that reads from its connections. Were it to interrupt the thread that holds the lock of a
+// connection, it would ask for the lock again and again until its time is up: with as many ranks as cores, such turns
+// took most of the time of collectives.
+class PatientThreads {
+ public:
+  PatientThreads() : changed_(sched_getscheduler(0) == SCHED_OTHER && set(SCHED_BATCH)) {}
+  ~PatientThreads() {
+    if (changed_) set(SCHED_OTHER);
+  }
+  PatientThreads(const PatientThreads&) = delete;
+  PatientThreads& operator=(const PatientThreads&) = delete;
+
+ private:
+  static bool set(int policy) {
+    const sched_param no_priority{};
+    return sched_setscheduler(0, policy, &no_priority) == 0;
+  }
+  const bool changed_;
+};
+
+Device device_of_address(const std::string& address) {
+  const PatientThreads patient;
+  try {
+    return ProcessGroupGloo::createDeviceForHostname(address);
+  } catch (const std::exception& e) {
+    throw ConfigError({fmt::format("Gloo cannot listen on {} of host {}: {}", address, host_name(), words_of(e)), "",
+                       "set GLOO_SOCKET_IFNAME to the network interface that connects the ranks"});
+  }
+}
+
+class GlooFactory : public BackendFactory {
+ public:
+  GlooFactory(std::shared_ptr<Store> store, GlooSettings settings)
+      : store_(std::move(store)), settings_(std::move(settings)) {
+    for (const std::string& address : settings_.addresses) devices_.push_back(device_of_address(address));
+  }
+
+  c10::intrusive_ptr<c10d::Backend> make(const std::string& name, const std::vector<int>& ranks,
+                                         int group_rank) override {
+    auto base = c10::intrusive_ptr<c10d::Store>::reclaim_copy(&store_->c10d_store());
+    auto store = c10::make_intrusive<c10d::PrefixStore>(group_key(name, ranks), base);
+    auto options = ProcessGroupGloo::Options::create(settings_.connect_timeout);
+    options->devices = devices_;
+    try {
+      auto backend =
+          c10::make_intrusive<ProcessGroupGloo>(store, group_rank, static_cast<int>(ranks.size()), std::move(options));
+      backend->setTimeout(settings_.timeout);
+      return backend;
+    } catch (const std::exception& e) {
+      throw CommError(
+          fmt::format("{}; this rank listens on {}: if the others cannot reach it, set GLOO_SOCKET_IFNAME to "
+                      "the network interface that connects the ranks",
+                      words_of(e), joined(settings_.addresses, " and ")));
+    }
+  }
+
+ private:
+  std::shared_ptr<Store> store_;
+  const GlooSettings settings_;
+  std::vector<Device> devices_;
+};
+
+}  // namespace
+
+std::unique_ptr<BackendFactory> make_gloo_factory(std::shared_ptr<Store> store, const GlooSettings& settings) {
+  return std::make_unique<GlooFactory>(std::move(store), settings);
+}
+
+bool tell_completion(c10d::Work& work, std::function<void()> done) {
+  if (dynamic_cast<ProcessGroupGloo::AsyncWork*>(&work) == nullptr) return false;
+  work.getFuture()->addCallback([done = std::move(done)](c10::ivalue::Future&) { done(); }, /*uses_future=*/false);
+  return true;
 }
 
 }  // namespace braid

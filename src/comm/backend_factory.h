@@ -49,18 +49,18 @@ std::unique_ptr<BackendFactory> make_nccl_factory(std::shared_ptr<Store> store, 
                                                   std::chrono::milliseconds timeout);
 std::string nccl_version();
 
-// Tells, on any thread, whether the GPU has completed this work of NCCL's. Does not keep the work's tensors.
+// Reports, on any thread, whether the GPU has completed this work of NCCL's. Does not keep the work's tensors.
 std::function<bool()> completion_of(const c10d::Work& work);
 
-// When the GPU carried this work out, in ms after an event that it has passed. Call the function once it has completed
-// the work. Does not keep the work's tensors.
+// Returns when the GPU carried this work out, in ms after an event that it has passed. Call the function once the GPU
+// has completed the work. Does not keep the work's tensors.
 struct DeviceSpan {
   double begin_ms = 0, end_ms = 0;
 };
 std::function<DeviceSpan(const c10::Event& since)> device_span_of(const c10d::Work& work);
 
-// Calls `done` on a thread of Gloo's when it has completed this work. False if Gloo does not say when that is: of sends
-// and receives.
+// Calls `done` on one of Gloo's threads when it has completed this work. False for sends and receives, whose completion
+// Gloo does not report.
 bool tell_completion(c10d::Work& work, std::function<void()> done);
 
 // The unique id of this GPU; empty in a build without CUDA.

@@ -1,7 +1,6 @@
 #include "comm/board_messages.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
@@ -136,8 +135,8 @@ RootCause make_unreachable_cause(const HostRanks& hosts, const std::string& from
   for (const auto& [host, ranks] : hosts)
     names.push_back(fmt::format("{} (rank{} {})", host, ranks.size() > 1 ? "s" : "", fold_ranks(ranks)));
   return {hosts.begin()->second.front(),
-          fmt::format("host{} {} cannot be reached from host {}: {}", names.size() > 1 ? "s" : "",
-                      fmt::join(names, ", "), from_host, one_line(message))};
+          fmt::format("host{} {} cannot be reached from host {}: {}", names.size() > 1 ? "s" : "", joined(names, ", "),
+                      from_host, one_line(message))};
 }
 
 std::string encode(const BoardMessage& message) {

@@ -5,6 +5,7 @@
 // read when the GPU has passed them, so that the host never waits for them.
 #pragma once
 
+#include <c10/core/Event.h>
 #include <c10/util/intrusive_ptr.h>
 
 #include <atomic>
@@ -20,13 +21,6 @@
 #include <vector>
 
 #include "comm/comm_times.h"
-
-namespace c10 {
-struct Device;
-}
-namespace c10d {
-class Work;
-}
 
 namespace braid {
 
@@ -105,6 +99,39 @@ class CommMeter {
   std::vector<CommSpan> spans_;
   const std::shared_ptr<EventPool> events_;    // on a GPU
   std::unique_ptr<DeviceTimes> device_times_;  // on a GPU, from the first operation
+};
+
+// Events that measure time, to be used again: creating one takes longer than recording it.
+class EventPool {
+ public:
+  explicit EventPool(const c10::Device& device) : device_(device) {}
+
+  c10::Event record();  // on the current stream of the calling thread
+  void put_back(c10::Event event);
+
+ private:
+  const c10::Device device_;
+  std::mutex mutex_;
+  std::vector<c10::Event> free_;
+};
+
+class DeviceTimes {
+ public:
+  using TimePoint = std::chrono::steady_clock::time_point;
+
+  explicit DeviceTimes(EventPool& events);  // waits for the current stream
+
+  // The host has just waited for the current stream, so an event that is recorded now happens now.
+  void synchronised();
+
+  // The GPU has passed the event that was recorded there; else times are not known yet.
+  bool known() const { return event_.query(); }
+  TimePoint time_of(const c10::Event& event) const;  // which the GPU has passed, too
+
+ private:
+  EventPool& events_;
+  c10::Event event_;
+  TimePoint time_;
 };
 
 }  // namespace braid

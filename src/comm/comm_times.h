@@ -1,4 +1,4 @@
-// What is known of a rank's communication after it has happened. No libtorch here.
+// Times and sizes of a rank's communication, after it has happened. No libtorch here.
 #pragma once
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 #include "comm/control_line.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <vector>
 

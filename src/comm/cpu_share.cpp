@@ -4,14 +4,16 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <map>
 #include <optional>
 #include <sstream>
+#include <string>
 #include <thread>
 #include <utility>
 
-#include "base/cgroup_folders.h"
 #include "base/files.h"
 #include "base/strings.h"
 
@@ -83,6 +85,16 @@ std::vector<int> threads_of_ranks(const std::vector<CpuShare>& ranks) {
     threads.push_back(std::max(1, static_cast<int>(cpus + 1e-6)));  // three thirds may add up to less than 1
   }
   return threads;
+}
+
+void work_around_blas() {
+#ifdef __aarch64__
+  constexpr const char* kGracePart = "0xd4f";  // Neoverse V2
+  std::ifstream cpuinfo("/proc/cpuinfo");
+  for (std::string line; std::getline(cpuinfo, line);)
+    if (line.rfind("CPU part", 0) == 0 && line.find(kGracePart) != std::string::npos) return;
+  setenv("NVPL_BLAS_DEBUG_CPU_TYPE", "1", 0);
+#endif
 }
 
 }  // namespace braid

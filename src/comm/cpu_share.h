@@ -24,4 +24,8 @@ CpuShare parse_cpu_share(const std::string& text);
 // For each rank: every CPU and every quota is divided evenly among the ranks that may use it. At least 1.
 std::vector<int> threads_of_ranks(const std::vector<CpuShare>& ranks);
 
+// libtorch's aarch64 wheel uses NVPL BLAS, whose first call never returns on some CPUs other than Grace (seen on
+// Neoverse V1). Setting the CPU type avoids this. Call before the first matrix product.
+void work_around_blas();
+
 }  // namespace braid

@@ -17,7 +17,6 @@
 #include "base/socket.h"
 #include "base/strings.h"
 #include "comm/hang_diagnosis.h"
-#include "comm/suspicions.h"
 
 namespace braid {
 namespace {
@@ -243,8 +242,8 @@ class FailureBoard::Impl {
                         connect_timeout_s_));
   }
 
-  // With each meeting's record that was reported before, usually by another rank: at once, since the board knows only a
-  // rank's latest operations by name.
+  // Compares each meeting's record with the one reported before it, usually by another rank. This happens at once,
+  // since the board knows only a rank's latest operations by name.
   void compare_records(const MeetingRecords& records) {
     bool agree = true;
     for (const auto& [key, record] : records) {

@@ -5,6 +5,7 @@
 #include <c10/core/Event.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/accumulate.h>
+#include <fmt/format.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include <functional>
@@ -221,15 +222,14 @@ Pending Group::start_all_reduce(at::Tensor& tensor, Reduce op) const {
 
 Pending Group::start_broadcast(at::Tensor& tensor, int root) const {
   if (!state_->backend) return {};
-  return Pending::Operation::start_collective(
-      {state_, "broadcast", {{tensor, state_->to_wire(tensor)}}, {}},
-      fmt::format("broadcast of {} from {}", elements(tensor), ranks()[static_cast<std::size_t>(root)]), tensor,
-      [&](c10d::Backend& backend, Pending::Operation& o) {
-        std::vector<at::Tensor> wires = {o.results[0].wire};
-        c10d::BroadcastOptions options;
-        options.rootRank = root;
-        return backend.broadcast(wires, options);
-      });
+  return Pending::Operation::start_collective({state_, "broadcast", {{tensor, state_->to_wire(tensor)}}, {}},
+                                              fmt::format("broadcast of {} from {}", elements(tensor), ranks()[root]),
+                                              tensor, [&](c10d::Backend& backend, Pending::Operation& o) {
+                                                std::vector<at::Tensor> wires = {o.results[0].wire};
+                                                c10d::BroadcastOptions options;
+                                                options.rootRank = root;
+                                                return backend.broadcast(wires, options);
+                                              });
 }
 
 Pending Group::start_reduce(at::Tensor& tensor, int root) const {
@@ -237,14 +237,13 @@ Pending Group::start_reduce(at::Tensor& tensor, int root) const {
   std::vector<at::Tensor> wires = {state_->to_wire(tensor)};
   Pending::Operation operation = {state_, "reduce", {}, {wires[0]}};
   if (rank() == root) operation.results.push_back({tensor, wires[0]});
-  return Pending::Operation::start_collective(
-      std::move(operation),
-      fmt::format("reduce of {} to {}", elements(tensor), ranks()[static_cast<std::size_t>(root)]), tensor,
-      [&](c10d::Backend& backend, Pending::Operation&) {
-        c10d::ReduceOptions options;
-        options.rootRank = root;
-        return backend.reduce(wires, options);
-      });
+  return Pending::Operation::start_collective(std::move(operation),
+                                              fmt::format("reduce of {} to {}", elements(tensor), ranks()[root]),
+                                              tensor, [&](c10d::Backend& backend, Pending::Operation&) {
+                                                c10d::ReduceOptions options;
+                                                options.rootRank = root;
+                                                return backend.reduce(wires, options);
+                                              });
 }
 
 Pending Group::start_all_gather(at::Tensor& output, const at::Tensor& input) const {

@@ -1,11 +1,11 @@
 #include "comm/hang_diagnosis.h"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <functional>
 #include <numeric>
+#include <tuple>
 
 #include "base/strings.h"
 
@@ -74,7 +74,7 @@ std::string describe(const Ranks& ranks, const std::vector<int>& path, const Han
   const ObservedRank& rank = ranks.at(culprit);
   if (std::count(path.begin(), path.end(), culprit) > 1) {
     std::vector<int> cycle(std::find(path.begin(), path.end(), culprit), path.end());
-    return fmt::format("deadlock: ranks wait for each other in a cycle: {}", fmt::join(cycle, " -> "));
+    return fmt::format("deadlock: ranks wait for each other in a cycle: {}", joined(cycle, " -> "));
   }
   if (rank.finished) return "it finished while others still wait for it";
   if (silent(rank, limits.silence_s)) return no_heartbeat(limits.silence_s);
@@ -94,8 +94,8 @@ std::optional<int> gone_silent(const Ranks& ranks, double silence_s) {
 
 using RecordOf = std::function<const MeetingRecord&(int rank)>;
 
-// What `odd` communicates at an arrival, where its record and that of `usual` first differ. Where their marks of the
-// arrival before are equal, the operation itself is known.
+// Describes what `odd` communicates at an arrival, the first at which its record and that of `usual` differ. If their
+// marks of the arrival before are equal, the operation itself is known.
 std::string describe_difference(const MeetingKey& key, const MeetingRecord& odd, const MeetingRecord& usual,
                                 std::int64_t arrival, const std::string& usual_ranks) {
   std::int64_t equal = 0;  // the last arrival up to which they agree
@@ -185,6 +185,34 @@ std::optional<HangDiagnosis> diagnose_hang(const Ranks& ranks, const HangLimits&
   if (!longest) return std::nullopt;
   const std::vector<int> path = follow(ranks, longest->first, limits.silence_s);
   return HangDiagnosis{path.back(), describe(ranks, path, limits) + who_waits(ranks, path.back())};
+}
+
+void Suspicions::add(Suspicion suspicion) {
+  const auto known = by_rank_.find(suspicion.rank);
+  if (known == by_rank_.end() || (!known->second.consequence && suspicion.consequence))
+    by_rank_[suspicion.rank] = std::move(suspicion);
+}
+
+std::optional<Suspicions::Clock::time_point> Suspicions::lost_at(int rank) const {
+  const auto known = by_rank_.find(rank);
+  if (known == by_rank_.end() || known->second.consequence) return std::nullopt;
+  return known->second.since;
+}
+
+bool Suspicions::another_lost_before(int rank, Clock::time_point time) const {
+  return std::any_of(by_rank_.begin(), by_rank_.end(), [&](const auto& entry) {
+    return entry.first != rank && !entry.second.consequence && entry.second.since < time;
+  });
+}
+
+std::optional<Suspicion> Suspicions::due(Clock::time_point now, bool final) const {
+  const auto likeliest = std::min_element(by_rank_.begin(), by_rank_.end(), [](const auto& a, const auto& b) {
+    return std::tie(a.second.consequence, a.second.since) < std::tie(b.second.consequence, b.second.since);
+  });
+  if (likeliest == by_rank_.end()) return std::nullopt;
+  const Suspicion& suspicion = likeliest->second;
+  const auto wait = suspicion.consequence ? for_origin_ : for_verdict_;
+  return final || now - suspicion.since >= wait ? std::optional(suspicion) : std::nullopt;
 }
 
 }  // namespace braid

@@ -2,6 +2,7 @@
 
 #include <ATen/DeviceAccelerator.h>
 #include <ATen/Parallel.h>
+#include <fmt/core.h>
 #include <signal.h>
 #include <torch/cuda.h>
 #include <unistd.h>
@@ -17,13 +18,11 @@
 #include "base/socket.h"
 #include "base/strings.h"
 #include "comm/backend_factory.h"
-#include "comm/blas_quirk.h"
 #include "comm/cpu_share.h"
 #include "comm/failure_board.h"
 #include "comm/interfaces.h"
 #include "comm/rank_monitor.h"
 #include "comm/store.h"
-#include "comm/wait_for_name.h"
 #include "comm/world.h"
 
 namespace braid {
@@ -49,7 +48,7 @@ void say(const std::string& text) {
 
 milliseconds to_ms(double seconds) { return milliseconds(static_cast<long long>(seconds * 1e3)); }
 
-c10::Device choose_device(const WorldSpec& spec, const DistConfig& config) {
+c10::Device choose_device(const WorldSpec& spec, const CommConfig& config) {
   const auto gpus = static_cast<int>(torch::cuda::device_count());
   if (config.device == "cuda" && gpus == 0)
     throw ConfigError({fmt::format("no GPU is visible to rank {} on {}", spec.rank, host_name()), "dist.device",
@@ -73,10 +72,9 @@ std::string agree_on(const std::string& name, const std::string& own, const Worl
 }
 
 std::vector<std::string> agree_on_backends(const WorldSpec& spec, c10::Device device, Store& store) {
-  return split(
-      agree_on("backends", device.is_cuda() ? gpu_identity(device.index()) : "", spec, store,
-               [](const auto& devices) { return fmt::format("{}", fmt::join(fitting_backends(devices), " ")); }),
-      ' ');
+  return split(agree_on("backends", device.is_cuda() ? gpu_identity(device.index()) : "", spec, store,
+                        [](const auto& devices) { return joined(fitting_backends(devices), " "); }),
+               ' ');
 }
 
 // By default libtorch starts a thread per CPU on every rank, and ranks that share CPUs wait for each other's threads.
@@ -85,10 +83,10 @@ void choose_threads(const WorldSpec& spec, Store& store) {
       agree_on("threads", to_text(cpu_share_of_this_process()), spec, store, [](const auto& texts) {
         std::vector<CpuShare> shares;
         for (const std::string& text : texts) shares.push_back(parse_cpu_share(text));
-        return fmt::format("{}", fmt::join(threads_of_ranks(shares), " "));
+        return joined(threads_of_ranks(shares), " ");
       });
   if (spec.threads_are_set) return;
-  const int share = parse_int(split(of_ranks, ' ').at(static_cast<std::size_t>(spec.rank))).value();
+  const int share = parse_int(split(of_ranks, ' ').at(spec.rank)).value();
   at::set_num_threads(std::min(share, at::get_num_threads()));
   if (spec.rank == 0 && spec.size > 1)
     say(fmt::format("rank 0 computes with {}, its share of the CPUs (OMP_NUM_THREADS sets another number)",
@@ -116,7 +114,7 @@ std::vector<std::string> gloo_addresses(const WorldSpec& spec, Store& store) {
   return addresses;
 }
 
-std::string choose_backend(const WorldSpec& spec, const DistConfig& config, c10::Device device, Store& store) {
+std::string choose_backend(const WorldSpec& spec, const CommConfig& config, c10::Device device, Store& store) {
   const std::vector<std::string> fitting = agree_on_backends(spec, device, store);
   if (config.backend == "auto") return fitting.front();
   if (std::find(fitting.begin(), fitting.end(), config.backend) != fitting.end()) return config.backend;
@@ -126,7 +124,7 @@ std::string choose_backend(const WorldSpec& spec, const DistConfig& config, c10:
                      config.backend == "nccl" ? "use gloo or auto, or fewer ranks per host" : "use gloo or auto"});
 }
 
-std::shared_ptr<BackendFactory> make_gloo(const WorldSpec& spec, const DistConfig& config,
+std::shared_ptr<BackendFactory> make_gloo(const WorldSpec& spec, const CommConfig& config,
                                           std::shared_ptr<Store> store) {
   // While ranks connect, Gloo's errors say more than the watchdog's.
   const milliseconds connect_timeout = to_ms(std::min(config.connect_timeout_s, 0.8 * config.hang_limit_s));
@@ -137,7 +135,7 @@ std::shared_ptr<BackendFactory> make_gloo(const WorldSpec& spec, const DistConfi
 
 // Returns the time left to connect. There is no board to report to yet, so the first rank of each host reports for the
 // others, which wait longer to let it.
-milliseconds wait_for_store_host(const WorldSpec& spec, const DistConfig& config,
+milliseconds wait_for_store_host(const WorldSpec& spec, const CommConfig& config,
                                  const std::function<bool()>& stopped) {
   constexpr milliseconds kOthersWait{2000}, kLeast{1000};
   const milliseconds timeout = to_ms(config.connect_timeout_s);
@@ -172,10 +170,10 @@ class ExitGuard {
   inline static std::atomic<bool> active_ = false;
 };
 
-// What a rank's body runs in. Rank 0 serves whatever the launcher does not.
+// Holds everything that a rank's body needs. Rank 0 serves whatever the launcher does not.
 class RankRuntime {
  public:
-  RankRuntime(const WorldSpec& spec, const DistConfig& config, const std::vector<std::string>& rank_coordinates,
+  RankRuntime(const WorldSpec& spec, const CommConfig& config, const std::vector<std::string>& rank_coordinates,
               milliseconds time_to_connect)
       : spec_(spec), config_(config), rank_coordinates_(rank_coordinates), time_to_connect_(time_to_connect) {}
 
@@ -253,7 +251,7 @@ class RankRuntime {
   }
 
   const WorldSpec& spec_;
-  const DistConfig& config_;
+  const CommConfig& config_;
   const std::vector<std::string>& rank_coordinates_;
   const milliseconds time_to_connect_;
   Progress progress_;
@@ -268,7 +266,7 @@ class RankRuntime {
 
 }  // namespace
 
-void run_as_rank(const WorldSpec& spec, const DistConfig& config, const std::vector<std::string>& rank_coordinates,
+void run_as_rank(const WorldSpec& spec, const CommConfig& config, const std::vector<std::string>& rank_coordinates,
                  const std::function<void(World&)>& body, const std::function<bool()>& stopped) {
   work_around_blas();
   RankRuntime runtime(spec, config, rank_coordinates, wait_for_store_host(spec, config, stopped));

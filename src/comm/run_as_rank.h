@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/dist_config.h"
+#include "comm/comm_config.h"
 #include "comm/world_spec.h"
 
 namespace braid {
@@ -21,7 +21,7 @@ class World;
 //
 // Throws ConfigError before the rendezvous when the name of rank 0's host does not resolve in time, and
 // std::runtime_error when `stopped` returns true meanwhile.
-void run_as_rank(const WorldSpec& spec, const DistConfig& config, const std::vector<std::string>& rank_coordinates,
+void run_as_rank(const WorldSpec& spec, const CommConfig& config, const std::vector<std::string>& rank_coordinates,
                  const std::function<void(World&)>& body, const std::function<bool()>& stopped = {});
 
 }  // namespace braid

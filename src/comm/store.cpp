@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "base/error.h"
-#include "comm/wait_for_name.h"
+#include "comm/interfaces.h"
 
 namespace braid {
 

@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "base/strings.h"
 #include "comm/backend_factory.h"
-#include "comm/blas_quirk.h"
+#include "comm/cpu_share.h"
 #include "comm/thread_exchange.h"
 #include "comm/world.h"
 

@@ -25,8 +25,7 @@ class Bytes {
 
   std::uint64_t number(std::int64_t at, int size) const {
     std::uint64_t value = 0;
-    for (int i = size - 1; i >= 0; --i)
-      value = value << 8 | std::to_integer<std::uint64_t>(bytes_[static_cast<std::size_t>(at + i)]);
+    for (int i = size - 1; i >= 0; --i) value = value << 8 | std::to_integer<std::uint64_t>(bytes_[at + i]);
     return value;
   }
   std::string_view text(std::int64_t at, std::int64_t count) const {

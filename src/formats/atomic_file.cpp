@@ -7,10 +7,10 @@
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
-#include <regex>
 #include <utility>
 
 #include "base/error.h"
+#include "base/strings.h"
 
 namespace braid {
 
@@ -54,11 +54,13 @@ void AtomicFile::commit() {
 }
 
 std::string abandoned_target(const std::string& temporary) {
-  static const std::regex pattern(R"(\.(.+)\.([1-9][0-9]{0,8})\.tmp)");
-  std::smatch match;
-  if (!std::regex_match(temporary, match, pattern)) return "";
-  const bool is_gone = ::kill(static_cast<pid_t>(std::stol(match[2])), 0) != 0 && errno == ESRCH;
-  return is_gone ? match[1].str() : "";
+  constexpr std::string_view kEnd = ".tmp";
+  const std::size_t dot = temporary.rfind('.', temporary.size() - kEnd.size() - 1);
+  if (!temporary.starts_with('.') || !temporary.ends_with(kEnd) || dot == temporary.npos || dot < 2) return "";
+  const std::string digits = temporary.substr(dot + 1, temporary.size() - kEnd.size() - dot - 1);
+  const auto pid = parse_int(digits);
+  if (!pid || *pid < 1 || digits.front() == '0' || digits.size() > 9) return "";
+  return ::kill(*pid, 0) != 0 && errno == ESRCH ? temporary.substr(1, dot - 1) : "";
 }
 
 void write_file(const std::string& path, std::string_view text, mode_t mode) {

@@ -1,10 +1,10 @@
 #include "formats/pickle.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cmath>
 
-#include "base/clean_text.h"
+#include "base/utf8.h"
 #include "formats/pickle_opcodes.h"
 
 namespace braid {

@@ -8,7 +8,6 @@
 #include "base/utf8.h"
 #include "formats/pickle.h"
 #include "formats/pickle_opcodes.h"
-#include "formats/utf8.h"
 
 namespace braid {
 namespace {

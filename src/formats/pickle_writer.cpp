@@ -4,9 +4,9 @@
 #include <unordered_map>
 
 #include "base/error.h"
+#include "base/utf8.h"
 #include "formats/pickle.h"
 #include "formats/pickle_opcodes.h"
-#include "formats/utf8.h"
 
 namespace braid {
 namespace {

@@ -1,6 +1,7 @@
 #include "formats/safetensors.h"
 
 #include <fcntl.h>
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <sys/mman.h>
@@ -78,7 +79,7 @@ std::size_t header_bytes(std::span<const std::byte> file, const std::string& pat
   if (file.size() < 8)
     throw ConfigError({fmt::format("{} bytes are too few for a safetensors file", file.size()), path, kFetchAgain});
   std::uint64_t length = 0;
-  for (int i = 7; i >= 0; --i) length = length << 8 | std::to_integer<std::uint64_t>(file[static_cast<std::size_t>(i)]);
+  for (int i = 7; i >= 0; --i) length = length << 8 | std::to_integer<std::uint64_t>(file[i]);
   if (length > kMaxHeaderBytes)
     throw ConfigError(
         {fmt::format("the header claims {} bytes, more than the {} that are allowed", length, kMaxHeaderBytes), path,
@@ -232,7 +233,7 @@ std::int64_t bytes_of(const TensorInfo& tensor) {
   return *bytes;
 }
 
-std::string shape_text(const std::vector<std::int64_t>& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
+std::string shape_text(const std::vector<std::int64_t>& shape) { return fmt::format("[{}]", joined(shape, ", ")); }
 
 SafetensorsReader::SafetensorsReader(const std::string& path) : path_(path) {
   ProblemList problems;

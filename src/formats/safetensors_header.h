@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/problem_list.h"
+#include "base/error.h"
 
 namespace braid {
 

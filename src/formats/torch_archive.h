@@ -17,8 +17,6 @@
 
 namespace braid {
 
-;
-
 // DataError that names the source for anything that is not an archive as torch writes it.
 class ArchiveReader {
  public:

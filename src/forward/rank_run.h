@@ -11,7 +11,7 @@
 #include "forward/forward.h"
 #include "mimo/executor.h"
 #include "nn/parallel.h"
-#include "plan/sample_range.h"
+#include "plan/bridge.h"
 
 namespace braid {
 

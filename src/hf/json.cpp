@@ -7,7 +7,7 @@
 #include <optional>
 #include <string_view>
 
-#include "base/json_error.h"
+#include "base/strings.h"
 
 namespace braid {
 namespace {

@@ -6,7 +6,7 @@
 #include <map>
 #include <optional>
 
-#include "base/small_file.h"
+#include "base/files.h"
 #include "ckpt/tensor_io.h"
 #include "hf/json.h"
 #include "hf/nemotron_h.h"

@@ -1,5 +1,7 @@
 #include "log/module_phases.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "base/error.h"

@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "base/strings.h"
-#include "base/table.h"
 
 namespace braid {
 namespace {

@@ -22,7 +22,7 @@ Executor::Executor(const StepPlan& plan, const Topology& topology, const Groups&
     for (const auto kind : {Transfer::Activation, Transfer::Gradient})
       if (edge.from_rank != edge.to_rank && (edge.from_rank == rank_ || edge.to_rank == rank_)) {
         const Channel channel = channel_of(topology, edge, kind);
-        const std::string& module = topology.modules()[static_cast<std::size_t>(channel.module)].name;
+        const std::string& module = topology.module(channel.module).name;
         channels_.try_emplace(channel, ChannelState{groups.get(module, key_of(channel))});
       }
 }
@@ -105,8 +105,7 @@ void Executor::backward(const Op& op) {
     output_grad_over(e, op.microbatch).copy_(input_over(e, op.microbatch));
     input_over(e, op.microbatch).reset();
   }
-  const bool last_of_all =
-      !topology_.modules()[static_cast<std::size_t>(op.stage.module)].is_encoder && is_last(topology_, op.stage);
+  const bool last_of_all = !topology_.module(op.stage.module).is_encoder && is_last(topology_, op.stage);
   // Every rank of a replica has the same output, and one rank receives its whole gradient. The other ranks have no
   // outgoing edge, so their gradient is zero.
   if (!s.output_grad.defined())

@@ -14,7 +14,7 @@
 
 #include "comm/group.h"
 #include "plan/channels.h"
-#include "plan/step_plan.h"
+#include "plan/schedule.h"
 
 namespace braid {
 

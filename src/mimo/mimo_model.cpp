@@ -12,9 +12,7 @@ namespace braid {
 
 namespace {
 
-const Module& module_of(const Topology& topology, const Stage& stage) {
-  return topology.modules()[static_cast<std::size_t>(stage.module)];
-}
+const Module& module_of(const Topology& topology, const Stage& stage) { return topology.module(stage.module); }
 
 }  // namespace
 
@@ -76,7 +74,7 @@ void MimoModel::add_encoder(LocalStage& local) {
 }
 
 const EncoderConfig& MimoModel::encoder_config(int module) const {
-  return encoder_named(provider_, topology_.modules()[static_cast<std::size_t>(module)].name);
+  return encoder_named(provider_, topology_.module(module).name);
 }
 
 at::TensorOptions MimoModel::tensor_options() const {
@@ -85,8 +83,7 @@ at::TensorOptions MimoModel::tensor_options() const {
 
 const Parameters& MimoModel::add_set(const std::string& name, int module, const std::vector<ParamSpec>& specs,
                                      const std::vector<int>& stages) {
-  const ShardCoordinates coordinates =
-      shard_coordinates(topology_.modules()[static_cast<std::size_t>(module)], world_.rank());
+  const ShardCoordinates coordinates = shard_coordinates(topology_.module(module), world_.rank());
   sets_.push_back(std::make_unique<ParameterSet>(
       ParameterSet{name, module, specs, Parameters(specs, stages, coordinates, options_.dtype, world_.device())}));
   Parameters& parameters = sets_.back()->parameters;

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/strings.h"
-#include "plan/fixes.h"
+#include "plan/topology_config.h"
 
 namespace braid {
 

@@ -1,12 +1,12 @@
 #include "models/describe.h"
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <map>
 
 #include "base/strings.h"
-#include "base/table.h"
 
 namespace braid {
 namespace {

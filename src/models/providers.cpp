@@ -1,12 +1,14 @@
 #include "models/providers.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <iterator>
 
 #include "base/strings.h"
 #include "models/checks.h"
 #include "models/pixel_stats.h"
-#include "plan/fixes.h"
+#include "plan/topology_config.h"
 
 namespace braid {
 namespace {

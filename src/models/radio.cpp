@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "base/problem_list.h"
+#include "base/error.h"
 #include "nn/linear.h"
 
 namespace braid {

@@ -10,7 +10,7 @@
 #include "models/providers.h"
 #include "nn/overlap_config.h"
 #include "nn/recompute_config.h"
-#include "plan/collective.h"
+#include "plan/topology.h"
 
 namespace braid {
 

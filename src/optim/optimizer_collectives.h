@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "optim/parameter_parts.h"
-#include "plan/collective.h"
+#include "plan/topology.h"
 
 namespace braid {
 

@@ -4,7 +4,6 @@
 #include <iterator>
 #include <utility>
 
-#include "plan/collective.h"
 #include "plan/topology.h"
 
 namespace braid {

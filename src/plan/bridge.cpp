@@ -18,17 +18,17 @@ SampleRange samples_of_replica(const Module& module, std::int64_t samples, int g
 }
 
 SampleRange Bridge::samples_of(int module, int global_rank) const {
-  return samples_of_replica(topology_.modules()[static_cast<std::size_t>(module)], samples_, global_rank);
+  return samples_of_replica(topology_.module(module), samples_, global_rank);
 }
 
 SampleRange Bridge::shared_samples(int edge) const {
-  const Edge& e = edges_[static_cast<std::size_t>(edge)];
+  const Edge& e = edges_[edge];
   const SampleRange from = samples_of(e.from.module, e.from_rank), to = samples_of(e.to.module, e.to_rank);
   return {std::max(from.begin, to.begin), std::min(from.end, to.end)};
 }
 
 EmbeddingSlice Bridge::slice(int edge, const std::vector<std::int64_t>& counts) const {
-  const Edge& e = edges_[static_cast<std::size_t>(edge)];
+  const Edge& e = edges_[edge];
   const SampleRange shared = shared_samples(edge);
   const auto first = counts.begin() + (shared.begin - samples_of(e.from.module, e.from_rank).begin);
   const auto last = first + shared.size();

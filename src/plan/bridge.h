@@ -6,12 +6,17 @@
 #include <cstdint>
 #include <vector>
 
-#include "plan/sample_range.h"
 #include "plan/schedule.h"
 
 namespace braid {
 
-// Of a microbatch of `samples`, those that the rank's replica holds.
+// Consecutive samples of a microbatch.
+struct SampleRange {
+  std::int64_t begin = 0, end = 0;
+  std::int64_t size() const { return end - begin; }
+};
+
+// The samples that the rank's replica holds of a microbatch of `samples`.
 SampleRange samples_of_replica(const Module& module, std::int64_t samples, int global_rank);
 
 // The slice of its replica's embeddings that the encoder's end of an edge sends, or receives the gradient of.

@@ -37,7 +37,7 @@ class ConnectedRanks {
 }  // namespace
 
 Channel channel_of(const Topology& topology, const Edge& edge, Transfer::Kind kind) {
-  const Module& module = topology.modules()[static_cast<std::size_t>(edge.from.module)];
+  const Module& module = topology.module(edge.from.module);
   return {kind, edge.from.module,
           edge.crosses_modules() ? Channel::kBridge : edge.from.index % module.dense.size_of("pp")};
 }
@@ -56,7 +56,7 @@ std::vector<GroupSpec> make_channel_groups(const Topology& topology) {
         channels[channel_of(topology, edge, kind)].connect(edge.from_rank, edge.to_rank);
   std::vector<GroupSpec> groups;
   for (auto& [channel, connected] : channels) {
-    const std::string& module = topology.modules()[static_cast<std::size_t>(channel.module)].name;
+    const std::string& module = topology.module(channel.module).name;
     for (std::vector<int>& ranks : connected.sets())
       groups.push_back({fmt::format("{}.{}", module, key_of(channel)), std::move(ranks)});
   }

@@ -11,7 +11,7 @@ Meetings::Meetings(const Topology& topology, int microbatches) : topology_(topol
   std::size_t size = 0;
   for (int m = 0; m < static_cast<int>(topology.modules().size()); ++m) {
     first_stage_.push_back(stages_);
-    for (int s = 0; s < stage_count(topology.modules()[index(m)]); ++s, ++stages_) {
+    for (int s = 0; s < stage_count(topology.module(m)); ++s, ++stages_) {
       const Stage stage = {m, s};
       const RankBlock all = ranks_of(topology, stage);
       auto& first = first_.emplace_back();
@@ -27,7 +27,7 @@ Meetings::Meetings(const Topology& topology, int microbatches) : topology_(topol
 }
 
 RankBlock Meetings::ranks_at(int rank, const Op& op) const {
-  const bool reads_text = op.kind == Op::Load && !topology_.modules()[index(op.stage.module)].is_encoder;
+  const bool reads_text = op.kind == Op::Load && !topology_.module(op.stage.module).is_encoder;
   if (op.kind == Op::EndGather || reads_text) return {rank, 1};
   if (op.kind == Op::Load) return replica_of(topology_, op.stage, rank);
   if (op.computes()) return computes_with(topology_, op.stage, rank);

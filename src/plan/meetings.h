@@ -25,7 +25,7 @@ class Meetings {
   Meeting& at(const Op& op, const RankBlock& ranks);  // for more than one rank
   // A number for each stage of each module.
   std::size_t number_of(const Stage& stage) const {
-    return first_stage_[static_cast<std::size_t>(stage.module)] + static_cast<std::size_t>(stage.index);
+    return first_stage_[stage.module] + static_cast<std::size_t>(stage.index);
   }
   std::size_t stages() const { return stages_; }
 

@@ -1,11 +1,12 @@
 #include "plan/op.h"
 
 #include "base/error.h"
+#include "base/strings.h"
 
 namespace braid {
 
 std::string describe(const Transfer& t, const std::vector<Edge>& edges) {
-  const Edge& edge = edges[static_cast<std::size_t>(t.edge)];
+  const Edge& edge = edges[t.edge];
   const bool forward = t.kind == Transfer::Activation;
   return fmt::format("the {} of microbatch {} from rank {} to rank {}", forward ? "activation" : "gradient",
                      t.microbatch, forward ? edge.from_rank : edge.to_rank, forward ? edge.to_rank : edge.from_rank);
@@ -24,10 +25,22 @@ std::string describe(const Op& op, const Topology& topology) {
                                               "the update"};
   const std::string name = kNames[op.kind];
   if (!op.has_stage()) return name;
-  const std::string& module = topology.modules()[static_cast<std::size_t>(op.stage.module)].name;
+  const std::string& module = topology.module(op.stage.module).name;
   if (op.starts_collective() || op.ends_collective())
     return fmt::format("{} of {}, stage {}", name, module, op.stage.index);
   return fmt::format("{} of {}, microbatch {}", name, module, op.microbatch);
+}
+
+bool is_trained(const Topology& topology, const ScheduleOptions& options, const Stage& stage) {
+  const std::string& name = topology.module(stage.module).name;
+  return !options.forward_only && !contains(options.frozen, name) &&
+         (is_last(topology, stage) || !contains(options.frozen_before_last_stage, name));
+}
+
+bool has_update(const ScheduleOptions& options) { return options.updates && !options.forward_only; }
+
+bool reads_batch(const Topology& topology, const Stage& stage) {
+  return stage.index == 0 || !topology.module(stage.module).is_encoder;
 }
 
 }  // namespace braid

@@ -6,9 +6,7 @@
 namespace braid {
 namespace {
 
-const Module& module_of(const Topology& topology, const Stage& stage) {
-  return topology.modules()[static_cast<std::size_t>(stage.module)];
-}
+const Module& module_of(const Topology& topology, const Stage& stage) { return topology.module(stage.module); }
 
 int pp_of(const Module& module) { return module.dense.size_of("pp"); }
 
@@ -32,7 +30,7 @@ bool is_pipelined(const Topology& topology) {
 std::vector<Stage> stages_of(const Topology& topology, int rank) {
   std::vector<Stage> stages;
   for (int m = 0; m < static_cast<int>(topology.modules().size()); ++m) {
-    const Module& module = topology.modules()[static_cast<std::size_t>(m)];
+    const Module& module = topology.module(m);
     if (!module.dense.contains(rank)) continue;
     for (int index = module.dense.coord(rank, "pp"); index < stage_count(module); index += pp_of(module))
       stages.push_back({m, index});
@@ -65,19 +63,18 @@ std::vector<Edge> make_edges(const Topology& topology) {
   const auto& modules = topology.modules();
   int language = 0;
   for (int m = 0; m < static_cast<int>(modules.size()); ++m) {
-    const Module& module = modules[static_cast<std::size_t>(m)];
+    const Module& module = modules[m];
     if (!module.is_encoder) language = m;
-    const auto pp = static_cast<std::size_t>(pp_of(module));
+    const int pp = pp_of(module);
     for (const std::vector<int>& ranks : module.dense.groups({"pp"}))
       for (int s = 0; s + 1 < stage_count(module); ++s)
-        edges.push_back(
-            {{m, s}, ranks[static_cast<std::size_t>(s) % pp], {m, s + 1}, ranks[static_cast<std::size_t>(s + 1) % pp]});
+        edges.push_back({{m, s}, ranks[s % pp], {m, s + 1}, ranks[(s + 1) % pp]});
   }
-  const Grid& to_grid = modules[static_cast<std::size_t>(language)].dense;
+  const Grid& to_grid = modules[language].dense;
   const int to_replicas = to_grid.size_of("dp");
   for (int m = 0; m < static_cast<int>(modules.size()); ++m) {
     if (m == language) continue;
-    const Module& module = modules[static_cast<std::size_t>(m)];
+    const Module& module = modules[m];
     const int from_replicas = module.dense.size_of("dp");
     for (int from = 0; from < from_replicas; ++from)
       for (int to = 0; to < to_replicas; ++to)

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "base/error.h"
+#include "base/strings.h"
 #include "plan/channels.h"
 #include "plan/meetings.h"
 
@@ -38,8 +39,8 @@ class Player {
     for (const auto kind : {Transfer::Activation, Transfer::Gradient})
       for (const Edge& edge : edges_) channels_.push_back(channel_of(topology, edge, kind));
     for (int e = 0; e < static_cast<int>(edges_.size()); ++e) {
-      edges_of_[index(edges_[index(e)].from_rank)].push_back(e);
-      edges_of_[index(edges_[index(e)].to_rank)].push_back(e);
+      edges_of_[edges_[e].from_rank].push_back(e);
+      edges_of_[edges_[e].to_rank].push_back(e);
     }
     posted_.assign(4 * edges_.size() * microbatches_, kNotYet);
     arrived_.assign(2 * edges_.size() * microbatches_, kNotYet);
@@ -58,8 +59,8 @@ class Player {
       advance(rank);
     }
     for (int rank = 0; rank < static_cast<int>(ranks_.size()); ++rank) {
-      const auto& spans = play_.ranks[index(rank)];
-      if (spans.size() < schedule_.ranks[index(rank)].size() || !state(rank).has_exchanged())
+      const auto& spans = play_.ranks[rank];
+      if (spans.size() < schedule_.ranks[rank].size() || !state(rank).has_exchanged())
         play_.stuck.push_back(describe_stuck(rank));
       play_.end = std::max({play_.end, state(rank).clock, state(rank).exchanged()});
       show_collectives(rank);
@@ -105,26 +106,26 @@ class Player {
     double begin = 0, end = kNotYet;
   };
 
-  Rank& state(int rank) { return ranks_[index(rank)]; }
-  const Op& op_at(int rank, std::size_t i) const { return schedule_.ranks[index(rank)][i]; }
+  Rank& state(int rank) { return ranks_[rank]; }
+  const Op& op_at(int rank, std::size_t i) const { return schedule_.ranks[rank][i]; }
   Collective& collective_of(const Op& op) {
     const bool reduces = op.kind == Op::StartReduce || op.kind == Op::EndReduce;
     return collectives_[2 * meetings_.number_of(op.stage) + (reduces ? 1 : 0)];
   }
 
   std::size_t id_of(const Transfer& t) const {
-    return (t.kind * edges_.size() + index(t.edge)) * microbatches_ + index(t.microbatch);
+    return (t.kind * edges_.size() + t.edge) * microbatches_ + index(t.microbatch);
   }
   double& posted(const Transfer& t, bool outgoing) { return posted_[2 * id_of(t) + (outgoing ? 1 : 0)]; }
   int peer(int rank, const Transfer& t) const {
-    const Edge& edge = edges_[index(t.edge)];
+    const Edge& edge = edges_[t.edge];
     return edge.from_rank == rank ? edge.to_rank : edge.from_rank;
   }
   double duration(int rank, const Op& op) const { return options_.duration ? options_.duration(rank, op) : 0; }
 
   Queue& queue_of(int rank, const Op& op) {
     const Transfer& first = op.transfers.front();
-    const Channel& channel = channels_[first.kind * edges_.size() + index(first.edge)];
+    const Channel& channel = channels_[first.kind * edges_.size() + first.edge];
     std::vector<Queue>& queues = state(rank).queues;
     const auto found =
         std::find_if(queues.begin(), queues.end(), [&](const Queue& queue) { return queue.channel == channel; });
@@ -136,8 +137,8 @@ class Player {
     bool has_exchanged = false;
     for (Queue& queue : state(rank).queues) has_exchanged |= run_exchanges(rank, queue);
     if (state(rank).awaits_exchange && !has_exchanged) return;
-    const std::vector<Op>& ops = schedule_.ranks[index(rank)];
-    auto& spans = play_.ranks[index(rank)];
+    const std::vector<Op>& ops = schedule_.ranks[rank];
+    auto& spans = play_.ranks[rank];
     while (spans.size() < ops.size()) {
       const Op& op = ops[spans.size()];
       const bool ran = op.kind == Op::Exchange  ? exchange(rank, op)
@@ -152,7 +153,7 @@ class Player {
   bool exchange(int rank, const Op& op) {
     Rank& own = state(rank);
     Queue& queue = queue_of(rank, op);
-    const std::size_t i = play_.ranks[index(rank)].size();
+    const std::size_t i = play_.ranks[rank].size();
     if (queue.exchanges.empty() || queue.exchanges.back().op != i) {
       queue.exchanges.push_back({i, own.clock});
       run_exchanges(rank, queue);
@@ -160,7 +161,7 @@ class Player {
     if (options_.communication_blocks && !queue.is_done()) return false;
     const double begin = own.clock;
     if (options_.communication_blocks) own.clock = std::max(own.clock, queue.ended);
-    play_.ranks[index(rank)].push_back({begin, own.clock});
+    play_.ranks[rank].push_back({begin, own.clock});
     return true;
   }
 
@@ -180,7 +181,7 @@ class Player {
         const Transfer& t = op.transfers[queue.met];
         const double met = std::max(posted(t, true), posted(t, false));
         if (met == kNotYet) return queue.done > before;
-        const double duration = options_.transfer ? options_.transfer(edges_[index(t.edge)], t.microbatch) : 0;
+        const double duration = options_.transfer ? options_.transfer(edges_[t.edge], t.microbatch) : 0;
         queue.met_end = std::max(queue.met_end, met + duration);
       }
       queue.ended = queue.met_end;
@@ -203,7 +204,7 @@ class Player {
     Rank& own = state(rank);
     if (!own.has_come) {
       own.has_come = true;
-      own.started.push_back({play_.ranks[index(rank)].size(), own.clock});
+      own.started.push_back({play_.ranks[rank].size(), own.clock});
       if (own.started.size() == 1) come_to_next_collective(rank);
     }
     if (options_.communication_blocks) {
@@ -211,7 +212,7 @@ class Player {
       own.clock = std::max(own.clock, collective_of(op).end);
     }
     own.has_come = false;
-    play_.ranks[index(rank)].push_back({own.clock, own.clock});
+    play_.ranks[rank].push_back({own.clock, own.clock});
     return true;
   }
 
@@ -233,7 +234,7 @@ class Player {
 
   // The span of an op that starts a gather or reduction is that of the gather or reduction.
   void show_collectives(int rank) {
-    auto& spans = play_.ranks[index(rank)];
+    auto& spans = play_.ranks[rank];
     for (std::size_t i = 0; i < spans.size(); ++i) {
       const Op& op = op_at(rank, i);
       if (op.starts_collective()) spans[i] = {collective_of(op).begin, collective_of(op).end};
@@ -249,8 +250,8 @@ class Player {
     double last = 0;
     if (!op.computes()) return last;
     const bool forward = op.kind == Op::Forward;
-    for (const int e : edges_of_[index(rank)]) {
-      const Edge& edge = edges_[index(e)];
+    for (const int e : edges_of_[rank]) {
+      const Edge& edge = edges_[e];
       const bool into =
           forward ? edge.to == op.stage && edge.to_rank == rank : edge.from == op.stage && edge.from_rank == rank;
       const std::size_t id = id_of({forward ? Transfer::Activation : Transfer::Gradient, e, op.microbatch, false});
@@ -278,21 +279,21 @@ class Player {
     if (meeting.came < ranks.size) return false;
     own.has_come = false;
     own.clock = meeting.last + duration(rank, op);
-    play_.ranks[index(rank)].push_back({meeting.last, own.clock});
+    play_.ranks[rank].push_back({meeting.last, own.clock});
     return true;
   }
 
   std::string describe_stuck(int rank) {
-    const std::size_t at = play_.ranks[index(rank)].size();
+    const std::size_t at = play_.ranks[rank].size();
     std::vector<std::string> missing;
     for (const Queue& queue : state(rank).queues) {
       if (queue.is_done()) continue;
       for (const Transfer& t : op_at(rank, queue.exchanges[queue.done].op).transfers)
         if (posted(t, !t.outgoing) == kNotYet) missing.push_back(describe(t, edges_));
     }
-    if (missing.empty() && at < schedule_.ranks[index(rank)].size())
+    if (missing.empty() && at < schedule_.ranks[rank].size())
       missing.push_back("the others for " + describe(op_at(rank, at), topology_));
-    return fmt::format("rank {} deadlocks at op {}: it waits for {}", rank, at, fmt::join(missing, ", "));
+    return fmt::format("rank {} deadlocks at op {}: it waits for {}", rank, at, joined(missing, ", "));
   }
 
   const Schedule& schedule_;

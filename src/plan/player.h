@@ -23,7 +23,7 @@ namespace braid {
 
 struct PlayOptions {
   bool communication_blocks = false;
-  // Of an op or, for one that starts a gather or reduction, of that; default: 0.
+  // The duration of an op or, if it starts a gather or reduction, of that; default: 0.
   std::function<double(int rank, const Op& op)> duration{};
   std::function<double(const Edge& edge, int microbatch)> transfer{};  // default: 0
 };

@@ -3,16 +3,91 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/strings.h"
 #include "plan/transfer_order.h"
-#include "plan/turns.h"
 
 namespace braid {
 namespace {
 
-int pp_of(const Module& module) { return module.dense.size_of("pp"); }
-const Module& module_of(const Topology& topology, const Stage& stage) {
-  return topology.modules()[static_cast<std::size_t>(stage.module)];
+// The stage (chunk) and the microbatch of the n-th forward of a pipeline rank, counted over all its stages, if
+// microbatches go through them in groups of `together`.
+struct Turn {
+  int chunk, microbatch;
+};
+Turn nth_forward(int n, int together, int vpp) {
+  const int group = n / (together * vpp), within = n % (together * vpp);
+  return {within / together, group * together + within % together};
 }
+
+int interleaved_warm_up(int pp, int vpp, int pp_rank, int microbatches) {
+  return std::min(2 * (pp - 1 - pp_rank) + (vpp - 1) * pp, microbatches * vpp);
+}
+
+// 1F1B: one forward, one backward, after `warm_up` forwards.
+std::vector<Op> one_forward_one_backward(const Stage& stage, int microbatches, int warm_up) {
+  std::vector<Op> turns;
+  for (int n = 0; n < microbatches + warm_up; ++n) {
+    if (n < microbatches) turns.push_back({Op::Forward, stage, n});
+    if (n >= warm_up) turns.push_back({Op::Backward, stage, n - warm_up});
+  }
+  return turns;
+}
+
+// Megatron's interleaving: microbatches go through a rank's stages in groups of pp, and after a warm-up each forward is
+// followed by a backward. `microbatches` must be 1 or a multiple of pp.
+std::vector<Op> interleaved(int module, int pp, int vpp, int pp_rank, int microbatches) {
+  const int warm_up = interleaved_warm_up(pp, vpp, pp_rank, microbatches), count = microbatches * vpp;
+  const int together = std::min(pp, microbatches);
+  const auto stage = [&](int chunk) { return Stage{module, chunk * pp + pp_rank}; };
+  std::vector<Op> turns;
+  for (int n = 0; n < count + warm_up; ++n) {
+    const Turn forward = nth_forward(n, together, vpp), backward = nth_forward(n - warm_up, together, vpp);
+    if (n < count) turns.push_back({Op::Forward, stage(forward.chunk), forward.microbatch});
+    if (n >= warm_up) turns.push_back({Op::Backward, stage(vpp - 1 - backward.chunk), backward.microbatch});
+  }
+  return turns;
+}
+
+// The turns of a stage that feeds `next`, whose rank runs `turns`: one forward further ahead.
+std::vector<Op> turns_before(const Stage& stage, const Stage& next, const std::vector<Op>& turns, int microbatches) {
+  std::vector<Op> before = {{Op::Forward, stage, 0}};
+  for (const Op& op : turns) {
+    if (op.stage != next) continue;
+    const int microbatch = op.kind == Op::Forward ? op.microbatch + 1 : op.microbatch;
+    if (microbatch < microbatches) before.push_back({op.kind, stage, microbatch});
+  }
+  return before;
+}
+
+// Runs each forward but the first, for which all other stages wait, `ahead` microbatches earlier. Only for stages that
+// receive no activations.
+std::vector<Op> with_forwards_ahead(const std::vector<Op>& turns, int ahead, int microbatches) {
+  std::vector<Op> earlier;
+  int next = 0;
+  for (const Op& op : turns) {
+    if (op.kind != Op::Forward) {
+      earlier.push_back(op);
+      continue;
+    }
+    const int last = op.microbatch == 0 ? 0 : std::min(op.microbatch + ahead, microbatches - 1);
+    for (; next <= last; ++next) earlier.push_back({Op::Forward, op.stage, next});
+  }
+  return earlier;
+}
+
+// The most microbatches that the k-th of vpp stages on a pipeline rank holds in flight under interleaved().
+// The maximum is reached just before the chunk's first backward.
+int interleaved_in_flight(int pp, int vpp, int pp_rank, int chunk, int microbatches) {
+  const int together = std::min(pp, microbatches);
+  const int last = interleaved_warm_up(pp, vpp, pp_rank, microbatches) + (vpp - 1 - chunk) * together;
+  int held = 0;
+  for (int n = 0; n <= std::min(last, microbatches * vpp - 1); ++n)
+    held += nth_forward(n, together, vpp).chunk == chunk;
+  return held;
+}
+
+int pp_of(const Module& module) { return module.dense.size_of("pp"); }
+const Module& module_of(const Topology& topology, const Stage& stage) { return topology.module(stage.module); }
 
 int language_of(const Topology& topology) { return static_cast<int>(&topology.language() - topology.modules().data()); }
 
@@ -162,7 +237,7 @@ Schedule make_schedule(const Topology& topology, const ScheduleOptions& options)
     lists.push_back(with_reductions(turns_of(topology, options, rank), options));
   lists = with_transfers(lists, topology, options, make_edges(topology));
   for (int rank = 0; rank < topology.world_size(); ++rank) {
-    std::vector<Op>& list = lists[static_cast<std::size_t>(rank)];
+    std::vector<Op>& list = lists[rank];
     list = list_of(list, topology, options, rank);
   }
   return {std::move(lists)};
@@ -171,7 +246,7 @@ Schedule make_schedule(const Topology& topology, const ScheduleOptions& options)
 Schedule verified_schedule(const Topology& topology, const ScheduleOptions& options) {
   Schedule schedule = make_schedule(topology, options);
   const std::vector<std::string> problems = verify(schedule, topology, options);
-  BRAID_CHECK(problems.empty(), "{}", fmt::join(problems, "; "));
+  BRAID_CHECK(problems.empty(), "{}", joined(problems, "; "));
   return schedule;
 }
 
@@ -193,5 +268,8 @@ int max_in_flight(const Topology& topology, const ScheduleOptions& options, cons
   const int ahead = stage_count(module) - stage.index + (pp_of(module) == 1 ? options.prefetch : 0);
   return std::min(module.is_encoder ? in_language(0) + ahead : in_language(stage.index), options.microbatches);
 }
+
+StepPlan::StepPlan(const Topology& topology, const ScheduleOptions& options)
+    : options(options), edges(make_edges(topology)), schedule(verified_schedule(topology, options)) {}
 
 }  // namespace braid

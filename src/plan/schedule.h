@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "plan/op.h"
-#include "plan/schedule_options.h"
 
 namespace braid {
 
@@ -38,5 +37,13 @@ int microbatches_of(const Workload& workload, const Topology& topology);
 
 // The most microbatches of a stage whose forward is done and whose backward is not.
 int max_in_flight(const Topology& topology, const ScheduleOptions& options, const Stage& stage);
+
+// What all ranks need to run one step: the edges between stages and the verified schedule.
+struct StepPlan {
+  StepPlan(const Topology& topology, const ScheduleOptions& options);
+  const ScheduleOptions options;
+  const std::vector<Edge> edges;
+  const Schedule schedule;
+};
 
 }  // namespace braid

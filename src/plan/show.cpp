@@ -1,11 +1,11 @@
 #include "plan/show.h"
 
+#include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
 
 #include "base/strings.h"
-#include "base/table.h"
 #include "plan/channels.h"
 
 namespace braid {
@@ -84,7 +84,7 @@ std::string brief(const std::vector<int>& ranks) {
     runs[kRunsAtFront] = "..";
     runs.erase(runs.begin() + kRunsAtFront + 1, runs.end() - 1);
   }
-  return fmt::format("[{}]", fmt::join(runs, ","));
+  return fmt::format("[{}]", joined(runs, ","));
 }
 
 std::string table_of_groups(const std::vector<GroupSpec>& groups) {
@@ -95,7 +95,7 @@ std::string table_of_groups(const std::vector<GroupSpec>& groups) {
       if (last - first < kGroupsShown) members.push_back(brief(groups[last].ranks));
     if (last - first > kGroupsShown) members.push_back("...");
     rows.push_back({groups[first].name, fmt::format("{}", last - first), fmt::format("{}", groups[first].ranks.size()),
-                    fmt::format("{}", fmt::join(members, " "))});
+                    joined(members, " ")});
   }
   return format_table({"group", "count", "size", "ranks"}, rows);
 }
@@ -135,9 +135,9 @@ std::string topology_line(const Topology& topology) {
       if (dim.size > 1) sizes.push_back(fmt::format("{} {}", dim.name, dim.size));
     if (module.vpp > 1) sizes.push_back(fmt::format("vpp {}", module.vpp));
     modules.push_back(fmt::format("{} on {} ({})", module.name, module.dense.span(),
-                                  sizes.empty() ? "not split" : fmt::format("{}", fmt::join(sizes, ", "))));
+                                  sizes.empty() ? "not split" : joined(sizes, ", ")));
   }
-  return fmt::format("{}", fmt::join(modules, ", "));
+  return joined(modules, ", ");
 }
 
 std::string show_topology(const Topology& topology) {

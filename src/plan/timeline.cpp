@@ -41,10 +41,10 @@ std::string label_of_stages(const Topology& topology, int rank) {
     const int pp = module->dense.size_of("pp");
     std::vector<int> own;
     for (int stage = module->dense.coord(rank, "pp"); stage < stage_count(*module); stage += pp) own.push_back(stage);
-    stages.push_back(fmt::format("{} {} {} ({})", module->name, own.size() > 1 ? "stages" : "stage",
-                                 fmt::join(own, ", "), counted(module->dense.size() / pp, "rank")));
+    stages.push_back(fmt::format("{} {} {} ({})", module->name, own.size() > 1 ? "stages" : "stage", joined(own, ", "),
+                                 counted(module->dense.size() / pp, "rank")));
   }
-  return stages.empty() ? "" : fmt::format("{} {}", rank, fmt::join(stages, " + "));
+  return stages.empty() ? "" : fmt::format("{} {}", rank, joined(stages, " + "));
 }
 
 bool has_lane_for_each(const Topology& topology) { return topology.world_size() <= kMostLanes; }
@@ -66,7 +66,7 @@ int label_width(const std::vector<Lane>& lanes) {
 }
 
 std::string words_of(const Op& op, const Topology& topology, const std::vector<StageCosts>& costs) {
-  const auto module = static_cast<std::size_t>(op.stage.module);
+  const int module = op.stage.module;
   const std::string& note = costs[module].backward_note;
   const bool forward = op.kind == Op::Forward;
   return fmt::format("{} {}{}", topology.modules()[module].name, forward ? "forward" : "backward",
@@ -80,7 +80,7 @@ struct Fill {
 
 // Later stages of the same rank and module are paler.
 double opacity_of(const Stage& stage, const Topology& topology) {
-  const Module& module = topology.modules()[static_cast<std::size_t>(stage.module)];
+  const Module& module = topology.module(stage.module);
   return 1 - 0.5 * (stage.index / module.dense.size_of("pp")) / module.vpp;
 }
 
@@ -103,7 +103,7 @@ std::string legend(const Schedule& schedule, const Topology& topology, const std
       if (op.computes()) labels.try_emplace({op.stage.module, op.kind}, words_of(op, topology, costs));
   std::string out;
   for (const auto& [key, label] : labels) {
-    const Colours& colours = colours_of(static_cast<std::size_t>(key.first));
+    const Colours& colours = colours_of(key.first);
     out += fmt::format(
         "<rect x=\"{}\" y=\"18\" width=\"14\" height=\"14\" fill=\"{}\"/><text class=\"key\" x=\"{}\" "
         "y=\"30\">{}</text>\n",
@@ -116,7 +116,7 @@ std::string legend(const Schedule& schedule, const Topology& topology, const std
   if (has_lines) notes.push_back("a line under a lane shows when parameters may be gathered or gradients reduced");
   if (topology.interleaves()) notes.push_back("the later stages of a rank are drawn paler");
   if (!notes.empty())
-    out += fmt::format("<text class=\"key\" x=\"{}\" y=\"48\">{}</text>\n", kMargin, fmt::join(notes, "; "));
+    out += fmt::format("<text class=\"key\" x=\"{}\" y=\"48\">{}</text>\n", kMargin, joined(notes, "; "));
   return out;
 }
 
@@ -135,12 +135,12 @@ struct Chart {
 
 std::string boxes(const Schedule& schedule, const Topology& topology, const Play& timeline,
                   const std::vector<StageCosts>& costs, const Chart& chart, int rank, double y) {
-  const auto& ops = schedule.ranks[static_cast<std::size_t>(rank)];
-  const auto& spans = timeline.ranks[static_cast<std::size_t>(rank)];
+  const auto& ops = schedule.ranks[rank];
+  const auto& spans = timeline.ranks[rank];
   std::string out;
   for (std::size_t i = 0; i < ops.size(); ++i) {
     if (!ops[i].computes()) continue;
-    const Colours& colours = colours_of(static_cast<std::size_t>(ops[i].stage.module));
+    const Colours& colours = colours_of(ops[i].stage.module);
     const std::string title =
         fmt::format("rank {}: {}, stage {}, microbatch {}, {:.1f} to {:.1f}", rank, words_of(ops[i], topology, costs),
                     ops[i].stage.index, ops[i].microbatch, spans[i].begin, spans[i].end);
@@ -153,8 +153,8 @@ std::string boxes(const Schedule& schedule, const Topology& topology, const Play
 
 std::string lines(const Schedule& schedule, const Topology& topology, const Play& timeline, const Chart& chart,
                   int rank, double y) {
-  const auto& ops = schedule.ranks[static_cast<std::size_t>(rank)];
-  const auto& spans = timeline.ranks[static_cast<std::size_t>(rank)];
+  const auto& ops = schedule.ranks[rank];
+  const auto& spans = timeline.ranks[rank];
   std::string out;
   for (std::size_t i = 0; i < ops.size(); ++i) {
     if (!ops[i].starts_collective()) continue;
@@ -165,7 +165,7 @@ std::string lines(const Schedule& schedule, const Topology& topology, const Play
     const auto end = static_cast<std::size_t>(std::find_if(ops.begin(), ops.end(), is_end) - ops.begin());
     const double from = spans[i].begin, to = spans[end].end;
     if (to <= from) continue;
-    const auto module = static_cast<std::size_t>(ops[i].stage.module);
+    const int module = ops[i].stage.module;
     out += line(chart.left + from * chart.unit, y, (to - from) * chart.unit,
                 gathers ? colours_of(module).forward : colours_of(module).backward,
                 fmt::format("rank {}: {} of {}, stage {}, between {:.1f} and {:.1f}", rank,
@@ -181,11 +181,11 @@ Play make_timeline(const Schedule& schedule, const Topology& topology, const std
   BRAID_CHECK_EQ(costs.size(), topology.modules().size(), "costs of every module");
   const auto duration = [&](int, const Op& op) {
     if (!op.computes()) return 0.0;
-    const auto module = static_cast<std::size_t>(op.stage.module);
+    const int module = op.stage.module;
     return (op.kind == Op::Forward ? costs[module].forward : costs[module].backward) / topology.modules()[module].vpp;
   };
   Play timeline = play(schedule, topology, {.duration = duration});
-  BRAID_CHECK(timeline.stuck.empty(), "{}", fmt::join(timeline.stuck, "; "));
+  BRAID_CHECK(timeline.stuck.empty(), "{}", joined(timeline.stuck, "; "));
   return timeline;
 }
 

@@ -2,13 +2,55 @@
 // the same on every rank, printable, testable without processes.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
-#include "plan/grid.h"
 #include "plan/topology_config.h"
 
 namespace braid {
+
+struct Dim {
+  std::string name;
+  int size = 1;
+};
+
+// One view of a module's ranks as a grid of named dimensions, the first varying fastest; Megatron's HyperCommGrid.
+class Grid {
+ public:
+  Grid(int rank_offset, std::vector<Dim> dims);
+
+  int rank_offset() const { return rank_offset_; }
+  int size() const { return size_; }
+  int end() const { return rank_offset_ + size_; }
+  std::string span() const;  // "2-5", or "2" for one rank
+  bool contains(int global_rank) const { return global_rank >= rank_offset_ && global_rank < end(); }
+  const std::vector<Dim>& dims() const { return dims_; }
+  int size_of(const std::string& dim) const;
+
+  // Coordinates in the order of dims(), and back.
+  std::vector<int> coords(int global_rank) const;
+  int coord(int global_rank, const std::string& dim) const;
+  int rank_at(const std::vector<int>& coords) const;
+  std::string coordinates_of(int global_rank) const;  // "tp=1 cp=0 dp=0 pp=0"
+
+  // Every group over `dims`: ranks that agree in all other dimensions, each group ascending, groups in
+  // ascending order of their first rank. The order in which `dims` are listed does not matter.
+  std::vector<std::vector<int>> groups(const std::vector<std::string>& dims) const;
+
+  // HyperCommGrid's key for a set of dims: reversed declaration order joined by '-', e.g. {tp, dp} ->
+  // "dp-tp".
+  std::string key(const std::vector<std::string>& dims) const;
+
+ private:
+  std::size_t index_of(const std::string& dim) const;
+  std::vector<bool> mark(const std::vector<std::string>& dims) const;  // per own dim: is it one of these?
+
+  int rank_offset_;
+  int size_;
+  std::vector<Dim> dims_;
+};
 
 struct Module {
   std::string name;
@@ -34,6 +76,7 @@ class Topology {
 
   int world_size() const { return world_size_; }
   const std::vector<Module>& modules() const { return modules_; }
+  const Module& module(int index) const { return modules_[index]; }
   const Module& module(const std::string& name) const;
   const Module& language() const;  // there is exactly one
   bool colocated() const { return colocated_; }
@@ -55,5 +98,24 @@ class Topology {
   std::vector<Module> modules_;
   std::vector<GroupSpec> groups_;
 };
+
+// A collective as it is counted on paper, before any process exists. models/ and optim/ list those of their code.
+struct Collective {
+  std::string group;            // key of a group of the module: "tp", "dp-cp"
+  std::string operation;        // as Progress counts it: "all_gather"
+  std::int64_t bytes = 0;       // as Meeting::bytes (comm/progress.h)
+  std::int64_t operations = 1;  // that carry these bytes together
+  bool beside = false;          // it runs during a product that does not need its result
+
+  bool operator==(const Collective&) const = default;
+};
+
+using Collectives = std::vector<Collective>;
+
+int group_size(const Module& module, const std::string& key);
+
+// The modules without their process groups, whose number grows with the world: for counts that concern a few ranks of
+// a large one. Throws a ConfigError with all problems that validate() finds.
+std::vector<Module> make_modules(const TopologyConfig& config, const Workload& workload);
 
 }  // namespace braid

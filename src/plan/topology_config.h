@@ -56,4 +56,43 @@ struct Workload {
 // Every reason why this topology cannot run this workload. `where` of each problem is a dotted recipe key.
 std::vector<Problem> validate(const TopologyConfig& config, const Workload& workload);
 
+// Which ranks each module gets, and why the modules together do not form a world.
+
+// Global ranks begin..end-1; 64-bit, since offsets may be unchecked.
+struct RankSpan {
+  std::int64_t begin = 0, end = 0;
+  std::int64_t size() const { return end - begin; }
+};
+
+// The ranks of each module, in recipe order, with default offsets filled in.
+std::vector<RankSpan> module_spans(const TopologyConfig& config);
+// One past the last rank of all modules.
+std::int64_t world_size_of(const TopologyConfig& config);
+
+// Overlaps, gaps, ranks outside the world. Every size and offset must already be valid by itself.
+std::vector<Problem> placement_problems(const TopologyConfig& config);
+
+// Texts with which validate() suggests what to write instead: keys, and valid numbers near the given one.
+
+// "topology.modules.images.tp"; without a field, the module's key.
+std::string key_of(const ModuleConfig& module, const std::string& field = "");
+
+// "use a=1 or b=2"; empty choices are omitted.
+std::string use_one_of(std::vector<std::string> choices);
+
+// "use ep=2 or ep=4": the valid values next to the given one.
+std::string nearest_of(const std::string& key, const std::vector<std::int64_t>& values, std::int64_t given);
+
+// All divisors, unordered.
+std::vector<std::int64_t> divisors(std::int64_t n);
+
+// "images.dp=4": the data parallel size that gives the module this many ranks; empty if there is none.
+std::string dp_for(const ModuleConfig& module, std::int64_t ranks);
+
+// "tp=8 or less": the module's largest size, reduced to what the other sizes allow.
+std::string smaller_size(ModuleConfig module);
+
+// The expert parallel sizes that divide both the grid and the number of experts.
+std::vector<std::int64_t> possible_ep(const ModuleConfig& module, int num_experts);
+
 }  // namespace braid

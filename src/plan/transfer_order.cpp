@@ -90,7 +90,7 @@ class TransferOrder {
         bundle_of_.push_back(bundles_++);
         continue;
       }
-      const bool fans_out = topology_.modules()[index(edge.from.module)].dense.size_of("dp") <= language_dp;
+      const bool fans_out = topology_.module(edge.from.module).dense.size_of("dp") <= language_dp;
       const auto [bundle, is_new] =
           bundles.try_emplace({edge.from.module, fans_out ? edge.from_rank : edge.to_rank}, bundles_);
       if (is_new) ++bundles_;
@@ -99,16 +99,16 @@ class TransferOrder {
     events_.resize(2 * bundles_ * index(options_.microbatches));
     own_edges_.resize(ranks_.size());
     for (int e = 0; e < static_cast<int>(edges_.size()); ++e) {
-      const Edge& edge = edges_[index(e)];
+      const Edge& edge = edges_[e];
       if (edge.from_rank == edge.to_rank) continue;
-      own_edges_[index(edge.from_rank)].push_back({e, is_trained(topology_, options_, edge.from)});
-      own_edges_[index(edge.to_rank)].push_back(own_edges_[index(edge.from_rank)].back());
+      own_edges_[edge.from_rank].push_back({e, is_trained(topology_, options_, edge.from)});
+      own_edges_[edge.to_rank].push_back(own_edges_[edge.from_rank].back());
     }
   }
 
   void prepare(int rank) {
-    Rank& own = ranks_[index(rank)];
-    own.events.resize(lists_[index(rank)].size());
+    Rank& own = ranks_[rank];
+    own.events.resize(lists_[rank].size());
     for (std::size_t i = 0; i < own.events.size(); ++i) add_events(rank, i);
     const Module& module = *topology_.modules_of(rank).front();
     if (module.is_encoder && !topology_.colocated() && module.dense.size_of("pp") == 1)
@@ -118,11 +118,11 @@ class TransferOrder {
   // A forward receives the activations of the previous stages and sends its own; a backward does the same with
   // gradients in the opposite direction.
   void add_events(int rank, std::size_t i) {
-    const Op& op = lists_[index(rank)][i];
+    const Op& op = lists_[rank][i];
     if (!op.computes()) return;
     const bool forward = op.kind == Op::Forward;
-    for (const auto& [e, carries_gradients] : own_edges_[index(rank)]) {
-      const Edge& edge = edges_[index(e)];
+    for (const auto& [e, carries_gradients] : own_edges_[rank]) {
+      const Edge& edge = edges_[e];
       if (!forward && !carries_gradients) continue;
       for (const bool outgoing : {false, true}) {
         const bool from_here = forward == outgoing;
@@ -134,14 +134,13 @@ class TransferOrder {
   }
 
   void add_transfer(int rank, std::size_t i, const Transfer& t) {
-    const std::size_t e =
-        (t.kind * bundles_ + bundle_of_[index(t.edge)]) * index(options_.microbatches) + index(t.microbatch);
+    const std::size_t e = (t.kind * bundles_ + bundle_of_[t.edge]) * index(options_.microbatches) + index(t.microbatch);
     Event& event = events_[e];
     if (event.exchanges.empty() || event.exchanges.back().rank != rank) {
       event.exchanges.push_back({rank, i, {}});
       ++event.missing;
-      OpEvents& own = ranks_[index(rank)].events[i];
-      const bool any_time = !t.outgoing && topology_.colocated() && edges_[index(t.edge)].crosses_modules();
+      OpEvents& own = ranks_[rank].events[i];
+      const bool any_time = !t.outgoing && topology_.colocated() && edges_[t.edge].crosses_modules();
       (any_time ? wanted_from_start_ : t.outgoing ? own.sends : own.receives).push_back(e);
       own.inputs_left += t.outgoing ? 0 : 1;
     }
@@ -157,7 +156,7 @@ class TransferOrder {
 
   // Lets the rank receive the inputs of one more forward or backward.
   void open_next(int rank) {
-    Rank& own = ranks_[index(rank)];
+    Rank& own = ranks_[rank];
     const std::size_t op = next_compute(rank, own.opened);
     if (op == own.events.size()) return;
     for (const std::size_t e : own.events[op].receives) agree(e);
@@ -165,7 +164,7 @@ class TransferOrder {
   }
 
   std::size_t next_compute(int rank, std::size_t from) const {
-    const std::vector<Op>& ops = lists_[index(rank)];
+    const std::vector<Op>& ops = lists_[rank];
     while (from < ops.size() && !ops[from].computes()) ++from;
     return from;
   }
@@ -175,7 +174,7 @@ class TransferOrder {
     const Event& event = events_[due_.front()];
     due_.pop_front();
     for (const auto& [rank, op, transfers] : event.exchanges) {
-      Rank& own = ranks_[index(rank)];
+      Rank& own = ranks_[rank];
       own.placed.push_back({.kind = Op::Exchange, .transfers = transfers});
       --(transfers.front().outgoing ? own.sends_left : own.events[op].inputs_left);
       own.has_come ? reconsider(rank) : come(rank);
@@ -191,7 +190,7 @@ class TransferOrder {
 
   // The rank arrives at its next op if it can run it.
   void come(int rank) {
-    Rank& own = ranks_[index(rank)];
+    Rank& own = ranks_[rank];
     if (own.next == own.events.size() || own.sends_left > own.sends_allowed || own.events[own.next].inputs_left > 0)
       return;
     own.has_come = true;
@@ -200,7 +199,7 @@ class TransferOrder {
     if (ranks.size == 1 || ++meeting_for(op, ranks).came == ranks.size) consider(ranks);
   }
 
-  const Op& next_op(int rank) const { return lists_[index(rank)][ranks_[index(rank)].next]; }
+  const Op& next_op(int rank) const { return lists_[rank][ranks_[rank].next]; }
   Meetings::Meeting& meeting_for(const Op& op, const RankBlock& ranks) {
     // A reduction starts once and ends once, with the same ranks.
     return meetings_.at({op.kind == Op::StartReduce ? Op::EndReduce : op.kind, op.stage, op.microbatch}, ranks);
@@ -210,9 +209,9 @@ class TransferOrder {
   void consider(const RankBlock& ranks) {
     const Op& op = next_op(ranks.first);
     const bool is_backward = op.kind == Op::Backward;
-    const Module& module = topology_.modules()[index(op.stage.module)];
+    const Module& module = topology_.module(op.stage.module);
     const int depth = op.stage.index - (module.is_encoder ? stage_count(module) : 0);  // encoders end together
-    const std::size_t position = ranks_[index(ranks.first)].next;
+    const std::size_t position = ranks_[ranks.first].next;
     const Runnable later = {true, is_backward, is_backward ? -depth : depth, position, ranks.first};
     runnable_.erase(later);
     runnable_.insert(leaves_input_behind(op, ranks) ? later : Runnable{false, false, 0, position, ranks.first});
@@ -220,8 +219,8 @@ class TransferOrder {
 
   bool leaves_input_behind(const Op& op, const RankBlock& ranks) const {
     for (int rank = ranks.first; op.computes() && rank < ranks.first + ranks.size; ++rank) {
-      const std::vector<OpEvents>& events = ranks_[index(rank)].events;
-      const std::size_t after = next_compute(rank, ranks_[index(rank)].next + 1);
+      const std::vector<OpEvents>& events = ranks_[rank].events;
+      const std::size_t after = next_compute(rank, ranks_[rank].next + 1);
       if (after < events.size() && events[after].inputs_left > 0) return true;
     }
     return false;
@@ -238,7 +237,7 @@ class TransferOrder {
   }
 
   void finish_op(int rank) {
-    Rank& own = ranks_[index(rank)];
+    Rank& own = ranks_[rank];
     own.placed.push_back(next_op(rank));
     const std::vector<std::size_t>& sends = own.events[own.next].sends;
     own.sends_left += sends.size();

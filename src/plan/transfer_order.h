@@ -15,7 +15,6 @@
 #include <vector>
 
 #include "plan/op.h"
-#include "plan/schedule_options.h"
 
 namespace braid {
 

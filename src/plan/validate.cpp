@@ -1,12 +1,12 @@
 // The reasons why a topology cannot run. Each rule is one small function, and is applied only if the numbers it reads
 // are valid: after tp=0, a report about unused ranks would not help.
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <iterator>
 #include <set>
 
 #include "base/strings.h"
-#include "plan/fixes.h"
-#include "plan/placement.h"
 #include "plan/topology_config.h"
 
 namespace braid {
@@ -23,7 +23,7 @@ std::string product_of(const ModuleConfig& module) {
 std::string quoted_names(const std::vector<const ModuleConfig*>& modules) {
   std::vector<std::string> names;
   for (const ModuleConfig* module : modules) names.push_back("'" + module->name + "'");
-  return fmt::format("{}", fmt::join(names, ", "));
+  return joined(names, ", ");
 }
 
 std::vector<const ModuleConfig*> modules_of_kind(const TopologyConfig& config, const std::string& kind) {

@@ -27,13 +27,12 @@ class Verifier {
         edges_of_(schedule.ranks.size()),
         arrived_(2 * edges_.size() * index(options.microbatches), kNotYet) {
     for (int e = 0; e < static_cast<int>(edges_.size()); ++e) {
-      edges_of_[index(edges_[index(e)].from_rank)].push_back(e);
-      if (edges_[index(e)].to_rank != edges_[index(e)].from_rank)
-        edges_of_[index(edges_[index(e)].to_rank)].push_back(e);
+      edges_of_[edges_[e].from_rank].push_back(e);
+      if (edges_[e].to_rank != edges_[e].from_rank) edges_of_[edges_[e].to_rank].push_back(e);
     }
     for (int m = 0; m < static_cast<int>(topology.modules().size()); ++m) {
       auto& rules = rules_.emplace_back();
-      for (int s = 0; s < stage_count(topology.modules()[index(m)]); ++s)
+      for (int s = 0; s < stage_count(topology.module(m)); ++s)
         rules.push_back({is_trained(topology, options, {m, s}), reads_batch(topology, {m, s}),
                          max_in_flight(topology, options, {m, s})});
     }
@@ -56,10 +55,10 @@ class Verifier {
     bool trains, reads_batch;
     int max_in_flight;
   };
-  const Rules& rules(const Stage& stage) const { return rules_[index(stage.module)][index(stage.index)]; }
+  const Rules& rules(const Stage& stage) const { return rules_[stage.module][stage.index]; }
   bool trains(const Stage& stage) const { return rules(stage).trains; }
   bool awaits_parameters() const { return has_update(options_) && options_.overlap_gather; }
-  const std::string& name_of(const Stage& stage) const { return topology_.modules()[index(stage.module)].name; }
+  const std::string& name_of(const Stage& stage) const { return topology_.module(stage.module).name; }
   void fail(std::string sentence) { problems_.push_back(std::move(sentence)); }
 
   std::size_t id_of(Transfer::Kind kind, int edge, int microbatch) const {
@@ -70,9 +69,9 @@ class Verifier {
   void check_matching() {
     std::vector<int> out(2 * edges_.size() * index(options_.microbatches)), in(out.size());
     for (int rank = 0; rank < world_size(); ++rank)
-      for (const Op& op : schedule_.ranks[index(rank)])
+      for (const Op& op : schedule_.ranks[rank])
         for (const Transfer& t : op.transfers) {
-          const Edge& edge = edges_[index(t.edge)];
+          const Edge& edge = edges_[t.edge];
           const bool leaves_from = (t.kind == Transfer::Activation) == t.outgoing;
           if (rank != (leaves_from ? edge.from_rank : edge.to_rank))
             fail(fmt::format("rank {} takes no part in {}", rank, describe(t, edges_)));
@@ -81,7 +80,7 @@ class Verifier {
     for (int e = 0; e < static_cast<int>(edges_.size()); ++e)
       for (int mb = 0; mb < options_.microbatches; ++mb)
         for (const auto kind : {Transfer::Activation, Transfer::Gradient}) {
-          const Edge& edge = edges_[index(e)];
+          const Edge& edge = edges_[e];
           const int wanted = edge.from_rank != edge.to_rank && (kind == Transfer::Activation || trains(edge.from));
           const std::size_t id = id_of(kind, e, mb);
           if (out[id] != wanted || in[id] != wanted)
@@ -94,15 +93,15 @@ class Verifier {
   void check_order() {
     std::map<std::tuple<int, int, Channel>, std::vector<std::size_t>> sent, received;
     for (int rank = 0; rank < world_size(); ++rank)
-      for (const Op& op : schedule_.ranks[index(rank)]) {
+      for (const Op& op : schedule_.ranks[rank]) {
         if (op.kind == Op::Exchange && op.transfers.empty()) {
           fail(fmt::format("rank {} has an exchange without transfers", rank));
           can_be_played_ = false;
         }
         for (const Transfer& t : op.transfers) {
-          const Edge& edge = edges_[index(t.edge)];
+          const Edge& edge = edges_[t.edge];
           const Channel channel = channel_of(topology_, edge, t.kind);
-          if (channel != channel_of(topology_, edges_[index(op.transfers[0].edge)], op.transfers[0].kind))
+          if (channel != channel_of(topology_, edges_[op.transfers[0].edge], op.transfers[0].kind))
             fail(fmt::format("rank {} starts {} in an exchange over another channel", rank, describe(t, edges_)));
           const int other = edge.from_rank == rank ? edge.to_rank : edge.from_rank;
           const std::size_t id = id_of(t.kind, t.edge, t.microbatch);
@@ -131,7 +130,7 @@ class Verifier {
     bool updated = false;
     computed_ = 0;
     check_ends(rank);
-    for (const Op& op : schedule_.ranks[index(rank)]) {
+    for (const Op& op : schedule_.ranks[rank]) {
       for (const Transfer& t : op.transfers) check_transfer(rank, t, stages, state);
       const auto at = std::find(stages.begin(), stages.end(), op.stage);
       updated = updated || op.kind == Op::Update;
@@ -141,9 +140,9 @@ class Verifier {
         can_be_played_ = false;
         continue;
       }
-      Done& done = state[static_cast<std::size_t>(at - stages.begin())];
+      Done& done = state[at - stages.begin()];
       ++done.times[op.kind];
-      if (op.kind == Op::Load && done.loads[index(op.microbatch)]++)
+      if (op.kind == Op::Load && done.loads[op.microbatch]++)
         fail(fmt::format("rank {} loads {}, microbatch {}, twice", rank, name_of(op.stage), op.microbatch));
       if (op.computes()) {
         check_compute(rank, op, stages, state, done);
@@ -157,7 +156,7 @@ class Verifier {
   // The sizes of all microbatches are known before anything but gathers runs, and nothing but gathers follows the
   // update.
   void check_ends(int rank) {
-    const std::vector<Op>& ops = schedule_.ranks[index(rank)];
+    const std::vector<Op>& ops = schedule_.ranks[rank];
     const auto is_gather = [](const Op& op) { return op.kind == Op::StartGather || op.kind == Op::EndGather; };
     const auto count = [&](Op::Kind kind) {
       return std::count_if(ops.begin(), ops.end(), [&](const Op& op) { return op.kind == kind; });
@@ -176,7 +175,7 @@ class Verifier {
   // Replicas reduce the stages of a module in one order, that of their last backwards.
   void check_order_of_reductions(int rank) {
     std::map<int, int> last_reduced;  // by module
-    for (const Op& op : schedule_.ranks[index(rank)]) {
+    for (const Op& op : schedule_.ranks[rank]) {
       if (op.kind != Op::StartReduce) continue;
       const auto [last, is_first] = last_reduced.try_emplace(op.stage.module, op.stage.index);
       if (!is_first && op.stage.index > last->second)
@@ -191,15 +190,15 @@ class Verifier {
       arrived_[id_of(t.kind, t.edge, t.microbatch)] = computed_;
       return;
     }
-    const Edge& edge = edges_[index(t.edge)];
+    const Edge& edge = edges_[t.edge];
     const bool forward = t.kind == Transfer::Activation;
     const Done& done = done_in(stages, state, forward ? edge.from : edge.to);
-    if (!(forward ? done.forwards : done.backwards)[index(t.microbatch)])
+    if (!(forward ? done.forwards : done.backwards)[t.microbatch])
       fail(fmt::format("rank {} sends {} before it is computed", rank, describe(t, edges_)));
   }
 
   static const Done& done_in(const std::vector<Stage>& stages, const RankState& state, const Stage& stage) {
-    return state[static_cast<std::size_t>(std::find(stages.begin(), stages.end(), stage) - stages.begin())];
+    return state[std::find(stages.begin(), stages.end(), stage) - stages.begin()];
   }
 
   // Parameters are gathered at the start of the step or after the update. A reduction starts with the last backward or
@@ -247,20 +246,20 @@ class Verifier {
   bool has_input(int rank, const Op& op, const std::vector<Stage>& stages, const RankState& state) const {
     const bool forward = op.kind == Op::Forward;
     for (const int e : inputs_of(rank, op)) {
-      const Edge& edge = edges_[index(e)];
+      const Edge& edge = edges_[e];
       if (edge.from_rank != edge.to_rank) {
         if (arrived_[id_of(kind_of_input(op), e, op.microbatch)] == kNotYet) return false;
         continue;
       }
       const Done& done = done_in(stages, state, forward ? edge.from : edge.to);
-      if (!(forward ? done.forwards : done.backwards)[index(op.microbatch)]) return false;
+      if (!(forward ? done.forwards : done.backwards)[op.microbatch]) return false;
     }
     return true;
   }
 
   bool receives_early(int rank, const Op& op) const {
     for (const int e : inputs_of(rank, op)) {
-      const Edge& edge = edges_[index(e)];
+      const Edge& edge = edges_[e];
       const bool is_limited = edge.from_rank != edge.to_rank && !(topology_.colocated() && edge.crosses_modules());
       const int arrived = arrived_[id_of(kind_of_input(op), e, op.microbatch)];
       if (is_limited && arrived != kNotYet && computed_ - arrived > 1) return true;
@@ -273,8 +272,8 @@ class Verifier {
   }
   std::vector<int> inputs_of(int rank, const Op& op) const {
     std::vector<int> inputs;
-    for (const int e : edges_of_[index(rank)]) {
-      const Edge& edge = edges_[index(e)];
+    for (const int e : edges_of_[rank]) {
+      const Edge& edge = edges_[e];
       const bool is_input = op.kind == Op::Forward ? edge.to_rank == rank && edge.to == op.stage
                                                    : edge.from_rank == rank && edge.from == op.stage;
       if (is_input) inputs.push_back(e);

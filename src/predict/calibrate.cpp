@@ -9,7 +9,7 @@
 #include <numeric>
 #include <random>
 
-#include "comm/device_times.h"
+#include "comm/comm_meter.h"
 #include "comm/store.h"
 #include "predict/calibration_cases.h"
 #include "predict/small_step.h"

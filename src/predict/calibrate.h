@@ -5,7 +5,7 @@
 #include <functional>
 #include <string>
 
-#include "base/status_line.h"
+#include "base/terminal.h"
 #include "predict/hardware.h"
 
 namespace braid {

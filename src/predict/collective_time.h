@@ -5,7 +5,6 @@
 
 #include <string>
 
-#include "plan/collective.h"
 #include "plan/topology.h"
 #include "predict/hardware.h"
 

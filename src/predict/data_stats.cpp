@@ -1,5 +1,6 @@
 #include "predict/data_stats.h"
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
@@ -9,9 +10,8 @@
 #include <fstream>
 #include <iterator>
 
-#include "base/clean_text.h"
-#include "base/json_error.h"
 #include "base/strings.h"
+#include "base/utf8.h"
 #include "data/inspect/throughput.h"
 #include "models/encoders.h"
 

@@ -1,5 +1,7 @@
 #include "predict/fill_plan_page.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 #include <tuple>

@@ -1,5 +1,7 @@
 #include "predict/hardware.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -7,7 +9,6 @@
 
 #include "base/config.h"
 #include "base/error.h"
-#include "base/problem_list.h"
 #include "base/strings.h"
 #include "plan/topology_config.h"
 #include "predict/stored_profiles.h"
@@ -205,12 +206,12 @@ class Parser {
 
 // A text of several lines as a block, which people can read and edit.
 class ProfileWriter : public YamlWriter {
- public:
-  using YamlWriter::field;
-  void field(const char* key, std::string& value, const char* help) override {
-    if (value.find('\n') == std::string::npos) return YamlWriter::field(key, value, help);
+ protected:
+  void scalar(const char* key, Scalar value, const char* help) override {
+    const auto text = std::get_if<std::string*>(&value);
+    if (!text || (*text)->find('\n') == std::string::npos) return YamlWriter::scalar(key, value, help);
     std::string block = "|";
-    for (const std::string& row : split(value, '\n'))
+    for (const std::string& row : split(**text, '\n'))
       if (!row.empty()) block += "\n      " + row;
     line(key, block, "");
   }

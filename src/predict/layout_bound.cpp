@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "base/strings.h"
 #include "optim/optimizer_memory.h"
-#include "plan/modules.h"
+#include "plan/topology.h"
 #include "predict/step_times.h"
 
 namespace braid {

@@ -1,5 +1,7 @@
 #include "predict/memory_checks.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "base/strings.h"

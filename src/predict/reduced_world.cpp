@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "plan/modules.h"
+#include "plan/topology.h"
 
 namespace braid {
 namespace {
@@ -80,7 +80,7 @@ ReducedWorld reduce_world(const Recipe& recipe, bool equal_replicas) {
 
 int ReducedWorld::full_rank(int module, int rank) const {
   const Grid& large = modules[static_cast<std::size_t>(module)].dense;
-  const Grid& small = topology.modules()[static_cast<std::size_t>(module)].dense;
+  const Grid& small = topology.module(module).dense;
   const int tp = large.size_of("tp"), of_each = tp * large.size_of("cp") / small.size_of("tp");
   const int within = small.coord(rank, "tp") * of_each;
   return large.rank_at({within % tp, within / tp, small.coord(rank, "dp"), small.coord(rank, "pp")});

@@ -123,9 +123,8 @@ class Search {
     MemoryPrediction prediction = predict_memory(recipe, topology, full_step(recipe, topology), question);
     Memory memory = {.needed = needed_of_device(prediction, topology, question),
                      .with_slack = held_on_device(prediction, topology, question)};
-    std::erase_if(prediction.stages, [&](const StageRankMemory& stage) {
-      return topology.modules()[static_cast<std::size_t>(stage.stage.module)].is_encoder;
-    });
+    std::erase_if(prediction.stages,
+                  [&](const StageRankMemory& stage) { return topology.module(stage.stage.module).is_encoder; });
     memory.language = needed_of_device(prediction, topology, question);
     return memory;
   }

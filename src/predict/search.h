@@ -4,7 +4,7 @@
 // by memory, then by the number of GPUs, then by the order of the enumeration.
 #pragma once
 
-#include "base/status_line.h"
+#include "base/terminal.h"
 #include "predict/search_results.h"
 
 namespace braid {

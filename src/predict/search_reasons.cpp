@@ -1,5 +1,7 @@
 #include "predict/search_reasons.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <bitset>
 #include <cmath>

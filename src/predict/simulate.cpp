@@ -1,5 +1,7 @@
 #include "predict/simulate.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <numeric>

@@ -1,5 +1,6 @@
 #include "predict/step_trace.h"
 
+#include <fmt/format.h>
 #include <stdlib.h>
 
 #include <chrono>
@@ -39,7 +40,7 @@ std::string coordinates_of(const ReducedWorld& world, int rank) {
   std::vector<std::string> all;
   for (int m = 0; m < static_cast<int>(world.modules.size()); ++m) {
     const Module& module = world.modules[static_cast<std::size_t>(m)];
-    if (world.topology.modules()[static_cast<std::size_t>(m)].dense.contains(rank))
+    if (world.topology.module(m).dense.contains(rank))
       all.push_back(fmt::format("{}[{}]", module.name, module.dense.coordinates_of(world.full_rank(m, rank))));
   }
   return fmt::format("{}", fmt::join(all, " + "));

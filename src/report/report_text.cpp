@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "base/strings.h"
-#include "base/table.h"
 #include "report/prediction.h"
 #include "report/report_page.h"
 

@@ -1,5 +1,7 @@
 #include "report/run_files.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <filesystem>
@@ -11,7 +13,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/strings.h"
-#include "ckpt/iterations.h"
+#include "ckpt/checkpoint_folder.h"
 
 namespace braid {
 namespace {

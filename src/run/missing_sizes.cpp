@@ -1,5 +1,7 @@
 #include "run/missing_sizes.h"
 
+#include <fmt/format.h>
+
 #include "base/strings.h"
 #include "models/encoders.h"
 #include "models/toy_sizes.h"

@@ -1,5 +1,7 @@
 #include "run/output_files.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <map>

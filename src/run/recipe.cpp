@@ -1,5 +1,7 @@
 #include "run/recipe.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <iterator>
 #include <numeric>
@@ -10,7 +12,7 @@
 #include "models/encoders.h"
 #include "models/recompute_parts.h"
 #include "nn/recompute_config.h"
-#include "plan/placement.h"
+#include "plan/topology_config.h"
 #include "run/doubtful_problems.h"
 #include "run/missing_sizes.h"
 

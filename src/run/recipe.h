@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/dist_config.h"
+#include "comm/comm_config.h"
 #include "data/batches/mock_data_config.h"
 #include "data/samples/data_config.h"
 #include "log/run_log.h"
@@ -66,7 +66,7 @@ struct Recipe {
   CheckpointConfig checkpoint{};
   LogConfig log{};
   StopConfig stop{};
-  DistConfig dist{};
+  CommConfig dist{};
   ClusterConfig cluster{};
 };
 

@@ -1,5 +1,7 @@
 #include "run/start_checks.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <map>

@@ -57,7 +57,7 @@ class RankTraffic {
   }
   // A group of one rank does not communicate, nor does an empty tensor travel.
   void add(int m, const Collectives& collectives) {
-    const Module& module = topology_.modules()[static_cast<std::size_t>(m)];
+    const Module& module = topology_.module(m);
     for (const Collective& collective : collectives)
       if (collective.bytes > 0 && group_size(module, collective.group) > 1)
         add(module.name + "." + collective.group, collective.operation, collective.bytes, collective.operations);
@@ -77,7 +77,7 @@ class RankTraffic {
       const bool forward = t.kind == Transfer::Activation;
       const std::int64_t bytes = step_.transfer_bytes(edge, t.microbatch);
       if (bytes == 0) continue;
-      add(fmt::format("{}.{} {}>{}", topology_.modules()[static_cast<std::size_t>(edge.from.module)].name,
+      add(fmt::format("{}.{} {}>{}", topology_.module(edge.from.module).name,
                       key_of(channel_of(topology_, edge, t.kind)), forward ? edge.from_rank : edge.to_rank,
                       forward ? edge.to_rank : edge.from_rank),
           "exchange", bytes);
@@ -87,7 +87,7 @@ class RankTraffic {
   void update() {
     if (topology_.world_size() > 1) add("world", "all_reduce", step_.agreed_bytes());
     for (int m = 0; m < static_cast<int>(topology_.modules().size()); ++m)
-      if (topology_.modules()[static_cast<std::size_t>(m)].dense.contains(rank_)) add(m, step_.update(m, next_));
+      if (topology_.module(m).dense.contains(rank_)) add(m, step_.update(m, next_));
   }
 
   const Topology& topology_;

@@ -5,7 +5,7 @@
 #pragma once
 
 #include "comm/progress.h"
-#include "plan/step_plan.h"
+#include "plan/schedule.h"
 #include "run/step_sizes.h"
 
 namespace braid {

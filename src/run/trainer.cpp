@@ -1,5 +1,7 @@
 #include "run/trainer.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>

@@ -13,7 +13,7 @@
 #include <thread>
 
 #include "base/error.h"
-#include "base/polling_backoff.h"
+#include "base/process.h"
 #include "comm/world.h"
 #include "tensor/host_copy.h"
 #include "tensor/upload.h"

@@ -87,8 +87,7 @@ void connect_pairs(const Topology& topology, const std::vector<Edge>& edges, con
       const bool forward = kind == Transfer::Activation;
       const int from = forward ? edge.from_rank : edge.to_rank, to = forward ? edge.to_rank : edge.from_rank;
       if (from == to || (rank != from && rank != to) || !connected.insert({channel, from, to}).second) continue;
-      const Group& group =
-          groups.get(topology.modules()[static_cast<std::size_t>(channel.module)].name, key_of(channel));
+      const Group& group = groups.get(topology.module(channel.module).name, key_of(channel));
       const std::vector<int>& ranks = group.ranks();
       const auto peer = std::lower_bound(ranks.begin(), ranks.end(), rank == from ? to : from) - ranks.begin();
       at::Tensor tensor = at::zeros({1}, at::TensorOptions(group.device()));
@@ -111,7 +110,7 @@ Training::Training(const Provider& provider, const Topology& topology, const Gro
   connect_pairs(topology, plan_.edges, groups);
   for (const auto& set : model_.parameter_sets()) {
     if (!set->parameters.trains()) continue;
-    const Module& module = topology.modules()[static_cast<std::size_t>(set->module)];
+    const Module& module = topology.module(set->module);
     trained_.push_back({set->module, set.get(),
                         std::make_unique<ModuleOptimizer>(set->parameters, groups, module.name, config.optimizer)});
   }
@@ -224,9 +223,7 @@ void Training::await_readers(StepClock& clock) {
 }
 
 StepClock::Scope Training::measure(const Op& op, StepClock& clock) const {
-  const auto name_of = [&](const char* what) {
-    return topology_.modules()[static_cast<std::size_t>(op.stage.module)].name + " " + what;
-  };
+  const auto name_of = [&](const char* what) { return topology_.module(op.stage.module).name + " " + what; };
   switch (op.kind) {
     case Op::Begin:
       return clock.measure(Phase::Other, "batches");
@@ -254,7 +251,7 @@ StepClock::Scope Training::measure(const Op& op, StepClock& clock) const {
 
 // A forward waits for its stage's input, a backward for the gradient of its stage's output.
 StepClock::Scope Training::measure_wait(const Op& op, StepClock& clock) const {
-  const bool is_encoder = topology_.modules()[static_cast<std::size_t>(op.stage.module)].is_encoder;
+  const bool is_encoder = topology_.module(op.stage.module).is_encoder;
   const bool bridge =
       op.kind == Op::Forward ? !is_encoder && op.stage.index == 0 : is_encoder && is_last(topology_, op.stage);
   return clock.measure(bridge ? Phase::BridgeWait : Phase::PipelineWait, bridge ? "bridge" : "pipeline",

@@ -80,6 +80,7 @@ const Declared kStandard[] = {
     {"stdexcept", "domain_error invalid_argument length_error logic_error out_of_range overflow_error runtime_error"},
     {"string", "getline stod stoi stol stoll stoull string to_string"},
     {"string_view", "string_view"},
+    {"system_error", "errc error_code generic_category make_error_code system_error"},
     {"thread", "jthread this_thread thread"},
     {"tuple", "apply forward_as_tuple make_tuple tie tuple tuple_size_v"},
     {"type_traits",
@@ -109,12 +110,22 @@ const Declared kLibtorch[] = {
     {"torch/cuda.h", "torch::cuda"},
 };
 
+// Of fmt's three headers, from the cheapest: fmt::format() of single values, joined ranges, and ranges and tuples as
+// values.
+const Declared kFmt[] = {
+    {"fmt/core.h", "fmt::format fmt::format_string fmt::print fmt::runtime fmt::vformat"},
+    {"fmt/format.h", "fmt::format_error fmt::join fmt::to_string"},
+};
+
 // Headers that always include these others.
 const Declared kIncludes[] = {
     {"ATen/ATen.h", "ATen/Context.h"},
     {"ATen/", "cstdint functional memory optional string type_traits vector"},
     {"c10/", "cstdint"},
-    {"filesystem", "string"},
+    {"filesystem", "string system_error"},
+    {"fmt/chrono.h", "fmt/core.h fmt/format.h"},
+    {"fmt/format.h", "fmt/core.h"},
+    {"fmt/ranges.h", "fmt/core.h fmt/format.h"},
     {"gmock/", "algorithm functional memory ostream string tuple vector"},
     {"gtest/", "memory ostream set string tuple vector"},
     {"iostream", "ostream"},
@@ -166,7 +177,7 @@ File parse(const std::string& text) {
           .insert(name.substr(0, name.find_first_of(">\"")));
     }
   const std::string code = code_of(text);
-  for (const std::string space : {"std::", "at::", "c10::", "torch::"})
+  for (const std::string space : {"std::", "at::", "c10::", "torch::", "fmt::"})
     for (std::size_t at = code.find(space); at != code.npos; at = code.find(space, at + 1)) {
       if (at > 0 && (is_word(code[at - 1]) || code[at - 1] == ':')) continue;
       std::size_t end = at + space.size();
@@ -230,6 +241,8 @@ std::set<std::string> needed_for(const std::string& name, const File& file) {
     for (const auto& [header, names] : kStandard)
       for (const std::string& each : words(names)) headers["std::" + each].insert(header);
     for (const auto& [header, names] : kLibtorch)
+      for (const std::string& each : words(names)) headers[each].insert(header);
+    for (const auto& [header, names] : kFmt)
       for (const std::string& each : words(names)) headers[each].insert(header);
     return headers;
   }();

@@ -1,6 +1,4 @@
 // Errors of the system are tested with a run: tests/cli/read_errors_test.cpp.
-#include "base/small_file.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -9,6 +7,7 @@
 #include <fstream>
 
 #include "base/error.h"
+#include "base/files.h"
 #include "support/errors.h"
 
 namespace braid {

@@ -5,8 +5,6 @@
 
 #include <cmath>
 
-#include "base/json_error.h"
-
 namespace braid {
 namespace {
 

@@ -4,6 +4,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/core/Tensor.h>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -9,7 +9,7 @@
 
 #include "ckpt/checkpoint_folder.h"
 #include "ckpt/dist_checkpoint.h"
-#include "ckpt/slabs.h"
+#include "ckpt/dist_metadata.h"
 
 namespace braid::testing {
 

@@ -1,9 +1,8 @@
-#include "comm/nodelist.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "comm/world_spec.h"
 
 namespace braid {
 namespace {

@@ -1,7 +1,7 @@
 // Which of several failures is the root cause, when none of them is certain.
-#include "comm/suspicions.h"
-
 #include <gtest/gtest.h>
+
+#include "comm/hang_diagnosis.h"
 
 namespace braid {
 namespace {

@@ -1,9 +1,8 @@
-#include "comm/wait_for_name.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "base/socket.h"
+#include "comm/interfaces.h"
 #include "support/errors.h"
 
 namespace braid {

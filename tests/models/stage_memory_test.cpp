@@ -3,6 +3,7 @@
 #include "models/stage_memory.h"
 
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "models/forward_check.h"

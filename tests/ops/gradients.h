@@ -18,7 +18,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "comm/blas_quirk.h"
+#include "comm/cpu_share.h"
 
 namespace braid::testing {
 

@@ -1,6 +1,7 @@
 // Which ranks share a channel. That no transfer waits for another channel is tested in player_test.cpp.
 #include "plan/channels.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -81,7 +82,7 @@ TEST(Channels, ARankIsInOneGroupOfANameWithBothEndsOfItsEdges) {
         for (const Edge& edge : make_edges(topology))
           for (const auto kind : {Transfer::Activation, Transfer::Gradient}) {
             const Channel channel = channel_of(topology, edge, kind);
-            const std::string& module = topology.modules()[static_cast<std::size_t>(channel.module)].name;
+            const std::string& module = topology.module(channel.module).name;
             EXPECT_TRUE(edge.from_rank == edge.to_rank ||
                         together.contains({module + "." + key_of(channel), edge.from_rank, edge.to_rank}));
           }

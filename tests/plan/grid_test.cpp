@@ -1,13 +1,13 @@
 // Rank enumeration. The worked examples come from Megatron's HyperCommGrid; tests/oracles/hyper_comm_grid_test.py
 // compares random shapes with it.
-#include "plan/grid.h"
-
 #include <gmock/gmock.h>
 
 #include <algorithm>
 #include <numeric>
 #include <random>
 #include <stdexcept>
+
+#include "plan/topology.h"
 
 namespace braid {
 namespace {

@@ -2,6 +2,7 @@
 // global indices a shard has in its own order; boxes and runs of rows must describe the same shard.
 #include "plan/param_spec.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include <functional>

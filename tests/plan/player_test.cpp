@@ -2,6 +2,7 @@
 // and what the verifier says when those are broken.
 #include "plan/player.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -2,6 +2,7 @@
 // topologies. The verifier itself is tested with broken schedules.
 #include "plan/schedule.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -2,6 +2,7 @@
 // validate_test.cpp has the invalid ones.
 #include "plan/topology.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include <algorithm>

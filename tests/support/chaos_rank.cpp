@@ -88,7 +88,7 @@ int main(int argc, char** argv) {
   const int victim = std::atoi(argv[2]);
   const auto delay = std::chrono::milliseconds(std::atoi(argv[3]));
   const Topology topology = make_topology();
-  DistConfig config;
+  CommConfig config;
   const char *device = std::getenv("BRAID_TEST_DEVICE"), *backend = std::getenv("BRAID_TEST_BACKEND");
   config.device = device ? device : "cpu";
   if (backend) config.backend = backend;

@@ -38,7 +38,7 @@ std::string next_call() {
 }
 
 [[noreturn]] void run_this_rank(const std::function<void(World&)>& body) {
-  DistConfig config;
+  CommConfig config;
   const char* device = std::getenv("BRAID_TEST_DEVICE");
   config.device = device ? device : "cpu";
   if (const char* backend = std::getenv("BRAID_TEST_BACKEND")) config.backend = backend;

@@ -1,6 +1,7 @@
 #include "train/training_run.h"
 
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <mutex>

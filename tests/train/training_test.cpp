@@ -421,7 +421,7 @@ TEST(Training, DeclaredMemoryIsWhatARankHolds) {
     const auto compare = [&](Training& training, World& world) {
       OptimizerMemory declared, held;
       for (const auto& set : training.model().parameter_sets()) {
-        const Module& module = topology.modules()[static_cast<std::size_t>(set->module)];
+        const Module& module = topology.module(set->module);
         const OptimizerMemory of_set =
             optimizer_memory(set->specs, module, world.rank(), training.optimizer_config(),
                              static_cast<std::int64_t>(at::elementSize(layout.dtype)), set->parameters.trains());

@@ -8,7 +8,6 @@
 #include <optional>
 #include <string>
 
-#include "base/cgroup_folders.h"
 #include "base/files.h"
 #include "base/socket.h"
 #include "base/strings.h"

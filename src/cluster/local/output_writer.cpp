@@ -15,7 +15,6 @@
 #include <string_view>
 #include <thread>
 
-#include "base/status_line.h"
 #include "base/terminal.h"
 #include "cluster/local/progress_bar.h"
 

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "base/status_line.h"
 #include "base/strings.h"
+#include "base/terminal.h"
 
 namespace braid {
 

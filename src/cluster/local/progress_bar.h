@@ -1,4 +1,4 @@
-// The progress of a run as a line of text, which the launcher draws below the output (base/status_line.h).
+// The progress of a run as a line of text, which the launcher draws below the output (base/terminal.h).
 #pragma once
 
 #include <string>

@@ -21,16 +21,6 @@
 namespace braid {
 namespace {
 
-struct Pipe {
-  Fd read, write;
-  Pipe() {
-    int ends[2];
-    if (pipe2(ends, O_CLOEXEC) != 0) throw_errno("cannot create a pipe");
-    read = Fd(ends[0]);
-    write = Fd(ends[1]);
-  }
-};
-
 std::vector<std::string> merged_environment(const std::map<std::string, std::string>& added) {
   std::vector<std::string> merged;
   for (char** entry = environ; *entry; ++entry) {

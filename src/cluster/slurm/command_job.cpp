@@ -1,4 +1,6 @@
 // Slurm jobs of programs other than Braid.
+#include <fmt/format.h>
+
 #include <filesystem>
 #include <fstream>
 #include <iterator>

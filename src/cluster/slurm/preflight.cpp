@@ -1,13 +1,14 @@
 #include "cluster/slurm/preflight.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <numeric>
 #include <set>
 
 #include "base/strings.h"
 #include "plan/cluster_config.h"
-#include "plan/fixes.h"
-#include "plan/placement.h"
+#include "plan/topology_config.h"
 
 namespace braid {
 namespace {

@@ -1,5 +1,7 @@
 #include "cluster/slurm/view.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "base/process.h"

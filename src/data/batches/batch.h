@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "data/samples/sequence_identity.h"
-#include "plan/sample_range.h"
+#include "plan/bridge.h"
 
 namespace braid {
 

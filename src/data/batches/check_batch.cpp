@@ -1,5 +1,7 @@
 #include "data/batches/check_batch.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <optional>
 

@@ -1,5 +1,7 @@
 #include "data/batches/mock_data_config.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <numeric>
 

@@ -1,5 +1,6 @@
 #include "data/draw/data_set.h"
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-#include "base/problem_list.h"
+#include "base/error.h"
 
 namespace braid {
 namespace {

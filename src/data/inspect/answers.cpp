@@ -7,9 +7,8 @@
 #include <tuple>
 #include <utility>
 
-#include "base/clean_text.h"
 #include "base/error.h"
-#include "base/table.h"
+#include "base/strings.h"
 #include "base/utf8.h"
 #include "data/text/template_text.h"
 

@@ -6,7 +6,6 @@
 
 #include "base/error.h"
 #include "base/strings.h"
-#include "base/table.h"
 #include "base/utf8.h"
 
 namespace braid {

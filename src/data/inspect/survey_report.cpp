@@ -1,12 +1,11 @@
 #include "data/inspect/survey_report.h"
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
 
-#include "base/clean_text.h"
 #include "base/strings.h"
-#include "base/table.h"
 #include "base/utf8.h"
 #include "data/inspect/pack_report.h"
 

@@ -1,5 +1,7 @@
 #include "data/samples/data_config.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <limits>
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "base/small_file.h"
+#include "base/files.h"
 #include "data/samples/pack_lane.h"
 #include "data/samples/vision_input.h"
 

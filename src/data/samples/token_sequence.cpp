@@ -1,5 +1,6 @@
 #include "data/samples/token_sequence.h"
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>

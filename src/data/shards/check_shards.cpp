@@ -1,5 +1,7 @@
 #include "data/shards/check_shards.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <set>
 #include <span>

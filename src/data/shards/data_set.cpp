@@ -1,5 +1,7 @@
 #include "data/shards/data_set.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <unordered_map>

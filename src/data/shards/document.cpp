@@ -9,8 +9,7 @@
 #include <set>
 
 #include "base/error.h"
-#include "base/json_error.h"
-#include "base/small_file.h"
+#include "base/files.h"
 #include "base/strings.h"
 
 namespace braid {

@@ -1,4 +1,6 @@
 // DocumentNode: typed reading of a document, with messages that name the place.
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "base/error.h"

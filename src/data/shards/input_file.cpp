@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/small_file.h"
+#include "base/files.h"
 
 namespace braid {
 

@@ -1,5 +1,7 @@
 #include "data/shards/metadataset.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <filesystem>
 

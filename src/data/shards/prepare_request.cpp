@@ -1,4 +1,6 @@
 // check_request(): what `braid data prepare` refuses before it looks at the shards.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <set>
 

@@ -1,4 +1,6 @@
 // prepare_warnings(): what is legal, but rarely meant.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 

@@ -1,5 +1,7 @@
 #include "data/shards/sample_spec.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <filesystem>
 

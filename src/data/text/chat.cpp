@@ -1,5 +1,6 @@
 #include "data/text/chat.h"
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>

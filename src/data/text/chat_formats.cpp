@@ -1,5 +1,7 @@
 #include "data/text/chat_formats.h"
 
+#include <fmt/format.h>
+
 #include "base/error.h"
 #include "base/strings.h"
 

@@ -1,8 +1,11 @@
 #include "data/text/decoder.h"
 
+#include <fmt/format.h>
+
 #include <charconv>
 #include <memory>
 #include <optional>
+#include <system_error>
 
 #include "base/error.h"
 #include "base/strings.h"

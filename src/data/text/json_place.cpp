@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "base/json_error.h"
+#include "base/strings.h"
 
 namespace braid {
 namespace {

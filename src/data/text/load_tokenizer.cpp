@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include <filesystem>
@@ -6,7 +7,7 @@
 
 #include "base/crc32c.h"
 #include "base/error.h"
-#include "base/small_file.h"
+#include "base/files.h"
 #include "data/text/hf_codec.h"
 #include "data/text/json_place.h"
 #include "data/text/sentencepiece_codec.h"

@@ -1,5 +1,7 @@
 #include "data/text/template_builtins.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 

@@ -1,4 +1,6 @@
 // The filters and tests of chat templates.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <functional>

@@ -1,5 +1,7 @@
 #include "data/text/template_format.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstdlib>
 

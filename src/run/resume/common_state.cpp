@@ -1,5 +1,7 @@
 #include "run/resume/common_state.h"
 
+#include <fmt/format.h>
+
 #include <utility>
 
 #include "base/error.h"

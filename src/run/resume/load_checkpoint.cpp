@@ -208,7 +208,7 @@ class Load {
     std::vector<std::pair<const Module*, PickleValue>> splits;
     guarded([&] {
       for (const Training::Trained& trained : training_.trained()) {
-        const Module& module = training_.model().topology().modules()[static_cast<std::size_t>(trained.module)];
+        const Module& module = training_.model().topology().module(trained.module);
         const std::string branch = branch_of(module);
         splits.emplace_back(&module, find_object(*checkpoint_, fmt::format("{}optimizer.{}split/", branch, branch)));
       }
@@ -226,8 +226,7 @@ class Load {
 
   void resume_optimizers(const StoredRun& stored) {
     for (const Training::Trained& trained : training_.trained()) {
-      const std::string branch =
-          branch_of(training_.model().topology().modules()[static_cast<std::size_t>(trained.module)]);
+      const std::string branch = branch_of(training_.model().topology().module(trained.module));
       const std::string where = fmt::format("{}optimizer.{}", branch, branch);
       const PickleValue groups = find_object(*checkpoint_, where + "param_groups/");
       const auto steps = groups ? steps_of(groups) : std::nullopt;

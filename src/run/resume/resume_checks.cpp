@@ -1,5 +1,7 @@
 #include "run/resume/resume_checks.h"
 
+#include <fmt/format.h>
+
 #include <filesystem>
 
 #include "base/error.h"

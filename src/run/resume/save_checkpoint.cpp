@@ -76,7 +76,7 @@ std::vector<std::pair<std::string, PickleValue>> CheckpointSaver::own_objects(co
     if (config_.save_rng) objects.emplace_back(object_key(branch + "rng_state", {pp, tp}, {pps, tps}), rng_state(seed));
     if (!config_.save_optimizer || tp != 0 || pp != pps - 1) continue;
     for (const Training::Trained& trained : training_.trained()) {
-      if (&topology.modules()[static_cast<std::size_t>(trained.module)] != module) continue;
+      if (&topology.module(trained.module) != module) continue;
       const std::string where = fmt::format("{}optimizer.{}", branch, branch);
       const auto add = [&](const char* name, PickleValue value) {
         objects.emplace_back(object_key(where + name, {0}, {1}), std::move(value));

@@ -1,5 +1,7 @@
 #include "run/resume/save_folder.h"
 
+#include <fmt/format.h>
+
 #include <filesystem>
 
 #include "base/error.h"

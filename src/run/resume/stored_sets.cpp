@@ -84,7 +84,7 @@ std::string branch_of(const Module& module) {
 std::vector<StoredSet> stored_sets(const Provider& provider, const Topology& topology, KeyScheme scheme) {
   std::vector<StoredSet> sets;
   for (int m = 0; m < static_cast<int>(topology.modules().size()); ++m) {
-    const Module& module = topology.modules()[static_cast<std::size_t>(m)];
+    const Module& module = topology.module(m);
     const int stages = stage_count(module);
     if (!module.is_encoder) {
       sets.push_back(stored_set(module.name, m, declare_parameters(provider.language, stages),
@@ -100,7 +100,7 @@ std::vector<StoredSet> stored_sets(const Provider& provider, const Topology& top
     sets.push_back(stored_set(module.name + ".projector", m, declare_parameters(encoder.projector, stages),
                               prefixes.projector, /*stacked=*/false));
   }
-  for (StoredSet& set : sets) set.branch = branch_of(topology.modules()[static_cast<std::size_t>(set.module)]);
+  for (StoredSet& set : sets) set.branch = branch_of(topology.module(set.module));
   return sets;
 }
 
@@ -119,7 +119,7 @@ ShardWriters::ShardWriters(const std::vector<StoredSet>& sets, const Topology& t
     : topology_(topology), sets_(sets), writers_(sets.size()) {
   std::vector<Shard> shards;
   for (std::size_t set = 0; set < sets.size(); ++set) {
-    const Module& module = topology.modules()[static_cast<std::size_t>(sets[set].module)];
+    const Module& module = topology.module(sets[set].module);
     const std::vector<Seat> seats = seats_of(module);
     writers_[set].resize(sets[set].specs.size());
     for (std::size_t param = 0; param < sets[set].specs.size(); ++param) {
@@ -147,7 +147,7 @@ ShardWriters::ShardWriters(const std::vector<StoredSet>& sets, const Topology& t
 }
 
 int ShardWriters::writer(std::size_t set, std::size_t param, int global_rank) const {
-  const Module& module = topology_.modules()[static_cast<std::size_t>(sets_[set].module)];
+  const Module& module = topology_.module(sets_[set].module);
   const int shard = shard_of(sets_[set].specs[param], shard_coordinates(module, global_rank));
   return writers_[set][param][static_cast<std::size_t>(shard)];
 }

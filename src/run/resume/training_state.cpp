@@ -130,7 +130,7 @@ std::vector<StateTensor> optimizer_state(const Training& training, const std::ve
   const int rank = training.model().world().rank();
   for (const Training::Trained& trained : training.trained()) {
     const std::size_t s = index_of(sets, trained.set->name);
-    const Module& module = training.model().topology().modules()[static_cast<std::size_t>(trained.module)];
+    const Module& module = training.model().topology().module(trained.module);
     if (format == OptimizerFormat::ByBucket) {
       add_by_bucket(trained, sets[s], module, rank, tensors);
       continue;

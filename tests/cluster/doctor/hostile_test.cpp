@@ -8,8 +8,8 @@
 #include <filesystem>
 #include <random>
 
-#include "base/clean_text.h"
 #include "base/error.h"
+#include "base/utf8.h"
 #include "cluster/doctor/events/line_kinds.h"
 #include "cluster/doctor/events/signs.h"
 #include "cluster/doctor/verdict/report.h"

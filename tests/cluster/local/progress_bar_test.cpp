@@ -9,7 +9,7 @@
 #include <array>
 #include <limits>
 
-#include "base/status_line.h"
+#include "base/terminal.h"
 #include "support/pseudo_terminal.h"
 
 namespace braid {

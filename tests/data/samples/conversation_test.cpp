@@ -1,6 +1,7 @@
 // Every way in which a sample may say its conversation.
 #include "data/samples/conversation.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>

@@ -1,6 +1,7 @@
 // Which rank writes which shard of a checkpoint, in the layouts of real runs.
 #include "run/resume/stored_sets.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -40,7 +41,7 @@ train: {micro_batch: 1, global_batch: 192}
   const ShardWriters writers(sets, topology);
   std::vector<std::int64_t> load(static_cast<std::size_t>(topology.world_size()));
   for (std::size_t s = 0; s < sets.size(); ++s) {
-    const Module& module = topology.modules()[static_cast<std::size_t>(sets[s].module)];
+    const Module& module = topology.module(sets[s].module);
     for (std::size_t p = 0; p < sets[s].specs.size(); ++p)
       for (int rank = module.dense.rank_offset(); rank < module.dense.end(); ++rank) {
         const ParamSpec& spec = sets[s].specs[p];

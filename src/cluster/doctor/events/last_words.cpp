@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "base/clean_text.h"
+#include "base/utf8.h"
 #include "cluster/doctor/events/line_kinds.h"
 #include "cluster/doctor/events/progress_styles.h"
 #include "cluster/doctor/lines/line_prefix.h"

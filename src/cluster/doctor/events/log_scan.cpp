@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "base/clean_text.h"
+#include "base/utf8.h"
 #include "cluster/doctor/events/exit_notes.h"
 #include "cluster/doctor/events/finding_notes.h"
 #include "cluster/doctor/events/last_words.h"

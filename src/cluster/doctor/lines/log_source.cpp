@@ -13,9 +13,9 @@
 #include <filesystem>
 #include <utility>
 
-#include "base/clean_text.h"
 #include "base/error.h"
 #include "base/strings.h"
+#include "base/utf8.h"
 #include "cluster/doctor/lines/line_marks.h"
 #include "cluster/doctor/lines/rank_names.h"
 #include "cluster/doctor/lines/text_parts.h"

@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "base/clean_text.h"
 #include "base/error.h"
 #include "base/terminal.h"
+#include "base/utf8.h"
 #include "cluster/doctor/events/log_scan.h"
 
 namespace braid {

@@ -1,4 +1,4 @@
-#include "ckpt/iterations.h"
+#include "ckpt/file_names.h"
 
 #include <algorithm>
 #include <filesystem>
