@@ -1,4 +1,4 @@
-// What a stored sample says: turns of a conversation, and the pictures in it.
+// The contents of a stored sample: turns of a conversation, and the pictures in it.
 //
 // Typed data sets (dataset.yaml with sample_type and field_map) are read by their type. Others are read by the recipe's
 // `data.fields` or, without those, by the usual names in a part `json`: conversations, question and answer, caption,

@@ -1,6 +1,6 @@
-#include "data/inspect/distribution.h"
-
 #include <gtest/gtest.h>
+
+#include "data/inspect/survey.h"
 
 namespace braid {
 namespace {
