@@ -45,42 +45,36 @@ Json means_of(const Curves& curves) {
   return object;
 }
 
-Json modules_of(const RunRecord& run) {
-  Json modules = Json::array();
-  for (const auto& [name, times] : run.modules)
-    modules.push_back({{"name", name},
-                       {"phase_ms", means_of(times.phase_ms)},
-                       {"in_flight_ms", means_of(times.in_flight_ms)},
-                       {"exposed_ms", means_of(times.exposed_ms)}});
-  return modules;
+template <class Items, class ToJson>
+Json list_of(const Items& items, const ToJson& to_json) {
+  Json list = Json::array();
+  for (const auto& item : items) list.push_back(to_json(item));
+  return list;
 }
 
-Json attempts_of(const RunRecord& run) {
-  Json attempts = Json::array();
-  for (const Attempt& attempt : run.attempts)
-    attempts.push_back({{"first", attempt.first},
-                        {"last", attempt.last},
-                        {"began", or_null(attempt.began)},
-                        {"ended", or_null(attempt.ended)}});
-  return attempts;
+Json module_json(const std::pair<const std::string, MeasuredModule>& module) {
+  return {{"name", module.first},
+          {"phase_ms", means_of(module.second.phase_ms)},
+          {"in_flight_ms", means_of(module.second.in_flight_ms)},
+          {"exposed_ms", means_of(module.second.exposed_ms)}};
 }
 
-Json checkpoints_of(const RunRecord& run) {
-  Json checkpoints = Json::array();
-  for (const SavedCheckpoint& checkpoint : run.checkpoints)
-    checkpoints.push_back({{"iteration", checkpoint.iteration},
-                           {"bytes", checkpoint.bytes},
-                           {"seconds", or_null(checkpoint.seconds)},
-                           {"exists", checkpoint.exists}});
-  return checkpoints;
+Json attempt_json(const Attempt& attempt) {
+  return {{"first", attempt.first},
+          {"last", attempt.last},
+          {"began", or_null(attempt.began)},
+          {"ended", or_null(attempt.ended)}};
 }
 
-Json prediction_of(const RunRecord& run) {
-  Json rows = Json::array();
-  for (const Compared& row : compare_with_plan(run))
-    rows.push_back(
-        {{"what", row.what}, {"unit", row.unit}, {"predicted", row.predicted}, {"measured", or_null(row.measured)}});
-  return rows;
+Json checkpoint_json(const SavedCheckpoint& checkpoint) {
+  return {{"iteration", checkpoint.iteration},
+          {"bytes", checkpoint.bytes},
+          {"seconds", or_null(checkpoint.seconds)},
+          {"exists", checkpoint.exists}};
+}
+
+Json compared_json(const Compared& row) {
+  return {{"what", row.what}, {"unit", row.unit}, {"predicted", row.predicted}, {"measured", or_null(row.measured)}};
 }
 
 Json memory_peaks(const RunRecord& run) {
@@ -129,16 +123,16 @@ Json to_json(const RunRecord& run) {
           {"memory_mb", to_json(run.memory_mb)},
           {"memory_peak_mb", memory_peaks(run)},
           {"peak_memory", peak_memory_of(run)},
-          {"modules", modules_of(run)},
-          {"attempts", attempts_of(run)},
+          {"modules", list_of(run.modules, module_json)},
+          {"attempts", list_of(run.attempts, attempt_json)},
           {"repeated_iterations", repeated_iterations(run)},
           {"skipped", run.skipped},
           {"skipped_count", run.skipped_count},
           {"nan_count", run.nan_count},
-          {"checkpoints", checkpoints_of(run)},
+          {"checkpoints", list_of(run.checkpoints, checkpoint_json)},
           {"end", {{"state", name_of(run.end.state)}, {"text", run.end.text}, {"diagnosis", run.end.diagnosis}}},
           {"failures", run.failures},
-          {"prediction", prediction_of(run)},
+          {"prediction", list_of(compare_with_plan(run), compared_json)},
           {"sources", run.sources},
           {"warnings", run.warnings}};
 }
@@ -255,9 +249,10 @@ Curve thinned(const Curve& curve, std::size_t most) {
 }
 
 nlohmann::ordered_json report_json(const std::vector<RunRecord>& runs) {
-  Json list = Json::array();
-  for (const RunRecord& run : runs) list.push_back(to_json(run));
-  return {{"runs", std::move(list)}, {"device", device_word(runs)}, {"different_settings", different_settings(runs)}};
+  const auto run_json = [](const RunRecord& run) { return to_json(run); };
+  return {{"runs", list_of(runs, run_json)},
+          {"device", device_word(runs)},
+          {"different_settings", different_settings(runs)}};
 }
 
 std::string report_page(const std::vector<RunRecord>& runs) {

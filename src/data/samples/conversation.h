@@ -37,6 +37,9 @@ struct Conversation {
   std::vector<std::string> unused{};  // names of the sample's keys and parts that nothing here reads
 };
 
+// The fields that the recipe maps, by key.
+std::vector<std::pair<const char*, std::string>> mapped_fields(const SampleFields& fields);
+
 // Data sets of a blend whose samples cannot be read, as problems: they need Python, or have an unknown type, or the
 // recipe maps no text or several.
 std::vector<Problem> unreadable_leaves(const Blend& blend, const SampleFields& fields);

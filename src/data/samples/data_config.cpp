@@ -9,15 +9,6 @@
 
 namespace braid {
 
-std::vector<std::pair<const char*, std::string>> SampleFields::mapped() const {
-  std::vector<std::pair<const char*, std::string>> set = {{"images", images},     {"conversation", conversation},
-                                                          {"question", question}, {"answer", answer},
-                                                          {"caption", caption},   {"text", text},
-                                                          {"tools", tools}};
-  std::erase_if(set, [](const auto& field) { return field.second.empty(); });
-  return set;
-}
-
 void describe(Fields& f, SampleFields& c) {
   f.field("images", c.images, "parts that are pictures (jpg,png), or a JSON list of their names (json[images])");
   f.field("conversation", c.conversation, "a JSON list of turns, e.g. json[conversations]");

@@ -6,7 +6,6 @@
 #include <ctime>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "base/config.h"
@@ -21,8 +20,6 @@ struct SampleFields {
   std::string conversation{};  // a JSON list of turns
   std::string question{}, answer{}, caption{}, text{};
   std::string tools{};  // a JSON list of what the assistant may call
-
-  std::vector<std::pair<const char*, std::string>> mapped() const;  // those that are set, by key
 };
 
 struct PictureConfig {

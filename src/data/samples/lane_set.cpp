@@ -30,7 +30,7 @@ std::string inspect_flags(const LaneSetOptions& options) {
   const DataConfig& data = options.data;
   std::string flags = fmt::format(" --data.tokenizer {} --data.prompt_format {} --data.sequence_length {}",
                                   in_quotes(data.tokenizer), data.prompt_format, options.sequence_length);
-  for (const auto& [key, value] : data.fields.mapped())
+  for (const auto& [key, value] : mapped_fields(data.fields))
     flags += fmt::format(" --data.fields.{} {}", key, in_quotes(value));
   return flags;
 }

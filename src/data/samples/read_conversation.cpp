@@ -144,7 +144,7 @@ Conversation read_by_recipe(const Sample& sample, const SampleFields& fields) {
     if (const auto pictures = find_field(sample, parse_field_source(fields.images, "data.fields.images")))
       builder.add_pictures(*pictures);
   std::vector<FieldSource> sources;
-  for (const auto& [key, field] : fields.mapped()) sources.push_back(parse_field_source(field, "data.fields"));
+  for (const auto& [key, field] : mapped_fields(fields)) sources.push_back(parse_field_source(field, "data.fields"));
   leave_out_unmapped(sample, sources, builder);
   Conversation conversation = builder.finish();
   if (!fields.conversation.empty() && contains(conversation.unused, "tools"))
@@ -238,7 +238,7 @@ std::vector<Problem> problems_of(const SampleFields& fields) {
     return {{"the recipe maps pictures, but no text", "data.fields.images",
              "also map the text: data.fields.conversation, question and answer, caption or text"}};
   std::vector<std::string> texts;
-  for (const auto& [key, field] : fields.mapped())
+  for (const auto& [key, field] : mapped_fields(fields))
     if (contains({"conversation", "question", "caption", "text"}, key))
       texts.push_back(fmt::format("data.fields.{}", key));
   if (texts.size() < 2) return {};
@@ -247,6 +247,15 @@ std::vector<Problem> problems_of(const SampleFields& fields) {
 }
 
 }  // namespace
+
+std::vector<std::pair<const char*, std::string>> mapped_fields(const SampleFields& fields) {
+  std::vector<std::pair<const char*, std::string>> mapped = {
+      {"images", fields.images}, {"conversation", fields.conversation}, {"question", fields.question},
+      {"answer", fields.answer}, {"caption", fields.caption},           {"text", fields.text},
+      {"tools", fields.tools}};
+  std::erase_if(mapped, [](const auto& field) { return field.second.empty(); });
+  return mapped;
+}
 
 std::vector<Problem> unreadable_leaves(const Blend& blend, const SampleFields& fields) {
   std::vector<Problem> problems = problems_of(fields);
