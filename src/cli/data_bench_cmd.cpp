@@ -9,7 +9,7 @@
 #include "cli/commands.h"
 #include "cli/data_call.h"
 #include "cli/data_commands.h"
-#include "data/inspect/pack_report.h"
+#include "data/inspect/reports.h"
 #include "data/inspect/throughput.h"
 #include "log/memory_use.h"
 

@@ -13,7 +13,6 @@
 #include "cli/commands.h"
 #include "cli/data_call.h"
 #include "cli/data_commands.h"
-#include "data/inspect/sample_view.h"
 #include "data/inspect/survey_page.h"
 #include "predict/data_stats.h"
 #include "run/output_files.h"

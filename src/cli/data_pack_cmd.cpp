@@ -10,7 +10,7 @@
 #include "cli/commands.h"
 #include "cli/data_call.h"
 #include "cli/data_commands.h"
-#include "data/inspect/pack_report.h"
+#include "data/inspect/reports.h"
 
 namespace braid {
 namespace {

@@ -14,8 +14,8 @@
 #include "cli/data_commands.h"
 #include "data/shards/key_index.h"
 #include "data/shards/prepare.h"
-#include "data/shards/sample_index.h"
 #include "data/shards/sample_spec.h"
+#include "data/shards/shard.h"
 #include "run/written_paths.h"
 
 namespace braid {

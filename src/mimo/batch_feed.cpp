@@ -10,7 +10,7 @@
 #include "base/error.h"
 #include "base/strings.h"
 #include "comm/world.h"
-#include "data/batches/check_batch.h"
+#include "data/batches/batch.h"
 #include "data/batches/read_ahead.h"
 #include "mimo/size_table.h"
 #include "mimo/unequal_samples.h"

@@ -173,19 +173,14 @@ class LineChart {
     for (const tick of niceTicks(from, to, Math.max(2, Math.floor((right - left) / 90))))
       if (tick >= from && tick <= to)
         parts.push(drawing('text', {
-          class: 'tick',
-          x: Math.min(Math.max(x(tick), left + 8), right - 14),
-          y: height - 6,
-          'text-anchor': 'middle'
+          class: 'tick', x: Math.min(Math.max(x(tick), left + 8), right - 14), y: height - 6, 'text-anchor': 'middle'
         },
             this.xText(tick)));
     parts.push(drawing('path', {class: 'axis-line', d: `M${left} ${bottom}H${right}`}));
     for (const mark of this.marks)
       if (mark.x >= from && mark.x <= to)
         parts.push(drawing('path', {
-          class: `mark ${mark.kind}`,
-          stroke: mark.colour,
-          fill: mark.colour,
+          class: `mark ${mark.kind}`, stroke: mark.colour, fill: mark.colour,
           d: this.markPath(mark.kind, x(mark.x), bottom)
         },
             drawing('title', {}, mark.text)));
@@ -194,8 +189,7 @@ class LineChart {
       const smooth = dots ? 0 : this.state.smoothing ?? 0;
       if (smooth) parts.push(drawing('path', {class: 'curve raw', stroke: colour, d: pathOf(shown, x, y)}));
       parts.push(drawing('path', {
-        class: dashed ? 'curve dashed' : 'curve',
-        stroke: colour,
+        class: dashed ? 'curve dashed' : 'curve', stroke: colour,
         d: pathOf(smooth ? visible(smoothed(points, smooth), from, to) : shown, x, y)
       }));
       if (dots || shown.length < 3)
@@ -298,8 +292,7 @@ function partBars({rows, text, limit, limitName}) {
   const total = row => row.parts.reduce((sum, part) => sum + part.value, 0);
   const most = Math.max(limit ?? 0, ...rows.map(total)) || 1;
   const bar = row => element('div', {
-    class: 'bar',
-    role: 'img',
+    class: 'bar', role: 'img',
     'aria-label': `${row.name}: ${row.parts.map(part => `${part.name} ${text(part.value)}`).join(', ')}`
   },
       row.parts.filter(part => part.value > 0).map(part => element('span', {

@@ -81,11 +81,22 @@ const swatch = colour => element('i', {class: 'swatch', style: {background: colo
 // --- parts of a page ---
 
 const card = (value, name) => element('div', {class: 'card'}, element('b', {}, value), element('span', {}, name));
+const paragraph = (...texts) => element('p', {}, ...texts);
 const section = (title, ...children) => element('section', {}, element('h2', {}, title), ...children);
+
+const button = (text, onclick, properties) => element('button', {type: 'button', onclick, ...properties}, text);
+const checkbox = (set, properties) =>
+    element('input', {type: 'checkbox', onchange: event => set(event.target.checked), ...properties});
+const rangeInput = (set, properties) =>
+    element('input', {type: 'range', min: '0', oninput: event => set(Number(event.target.value)), ...properties});
 
 function legend(entries) {
   return element('ul', {class: 'legend'}, entries.map(({name, colour}) => element('li', {}, swatch(colour), name)));
 }
+
+// A section with a table, and nothing without rows.
+const tableSection = (title, note, headings, rows, ...more) =>
+    rows.length ? section(title, note ? paragraph(note) : null, plainTable(headings, rows), ...more) : null;
 
 // A table whose headings sort it. columns: {name, value(row), text(row), words, width} where `words` are left-aligned and
 // sort as text, and get at least `width`. onselect(row), selected(row) and order are optional.
@@ -94,16 +105,13 @@ function sortableTable({
   rows,
   onselect,
   selected,
-  order = {
-    column: 0,
-    down: false
-  },
+  order = {column: 0, down: false},
   caption
 }) {
   const body = element('tbody');
   const headings =
       columns.map((column, index) => element('th', {scope: 'col', class: column.words ? 'words' : 'number'},
-                      element('button', {type: 'button', onclick: () => sortBy(index)}, column.name)));
+                      button(column.name, () => sortBy(index))));
   const table = element('table', {class: 'sortable'}, element('caption', {class: 'hidden'}, caption),
       element('thead', {}, element('tr', {}, headings)), body);
 
@@ -129,8 +137,7 @@ function sortableTable({
     body.replaceChildren(...sorted.map(row => {
       const cells = columns.map(
           column => element(column.heading ? 'th' : 'td', {
-            class: column.words ? 'words' : 'number',
-            style: column.width ? {'min-width': column.width} : null,
+            class: column.words ? 'words' : 'number', style: column.width ? {'min-width': column.width} : null,
             scope: column.heading ? 'row' : null
           },
               column.text(row)));

@@ -11,7 +11,7 @@ const baseline = layouts[plan.baseline] ?? null;
 
 // --- what if ---
 
-// Of each axis, the index of the stop that its slider is at.
+// The index of the stop that each axis' slider is at.
 const asPredicted = plan.what_if.map(axis => axis.stops.indexOf(1));
 let stops = asPredicted;
 const isChanged = () => stops.some((stop, index) => stop !== asPredicted[index]);
@@ -166,25 +166,18 @@ class Scatter {
 const COLUMNS = [
   {name: '#', value: layout => layout.number, text: layout => String(layout.number)},
   {
-    name: 'layout',
-    words: true,
-    width: '18rem',
-    value: layout => layout.name,
+    name: 'layout', words: true, width: '18rem', value: layout => layout.name,
     text: layout => layout === baseline ? `${layout.name} (the recipe)` : layout.name
   },
   {
-    name: 'settings',
-    words: true,
-    width: '16rem',
-    value: layout => layout.settings_text,
+    name: 'settings', words: true, width: '16rem', value: layout => layout.settings_text,
     text: layout => layout.settings_text
   },
   {name: 'time', value: layout => layout.iteration_s, text: layout => secondsText(layout.iteration_s)},
   {name: 'what if', value: layout => layout.seconds, text: layout => isChanged() ? secondsText(layout.seconds) : '–'},
   {name: `tokens/s/${device}`, value: speedOf, text: layout => numberText(speedOf(layout))},
   {
-    name: `TFLOP/s/${device}`,
-    value: layout => layout.tflops_per_gpu * layout.iteration_s / layout.seconds,
+    name: `TFLOP/s/${device}`, value: layout => layout.tflops_per_gpu * layout.iteration_s / layout.seconds,
     text: layout => numberText(layout.tflops_per_gpu * layout.iteration_s / layout.seconds)
   },
   {
@@ -195,8 +188,7 @@ const COLUMNS = [
   {name: 'with slack', value: layout => layout.device_bytes, text: layout => gigabytes(layout.device_bytes)},
   {name: 'bubble', value: layout => layout.bubble, text: layout => percentText(layout.bubble)},
   {
-    name: 'exposed',
-    value: layout => layout.exposed_communication_s,
+    name: 'exposed', value: layout => layout.exposed_communication_s,
     text: layout => secondsText(layout.exposed_communication_s)
   },
   {name: 'bound by', words: true, width: '9rem', value: layout => layout.bound_by, text: layout => layout.bound_by},
@@ -206,12 +198,8 @@ const COLUMNS = [
 function layoutsSection() {
   const scatter = new Scatter();
   const {table, update} = sortableTable({
-    columns: COLUMNS,
-    rows: layouts,
-    onselect: choose,
-    selected: layout => layout === chosen,
-    order: {column: 3, down: false},
-    caption: 'Layouts'
+    columns: COLUMNS, rows: layouts, onselect: choose, selected: layout => layout === chosen,
+    order: {column: 3, down: false}, caption: 'Layouts'
   });
   const count = element('span', {id: 'count'});
   const refresh = () => {
@@ -230,14 +218,10 @@ function layoutsSection() {
       refresh();
     }
   });
-  const fitting = element('input', {
-    type: 'checkbox',
-    id: 'fitting',
-    onchange: event => {
-      onlyFitting = event.target.checked;
-      refresh();
-    }
-  });
+  const showFitting = checked => {
+    onlyFitting = checked;
+    refresh();
+  };
   return section('Layouts', legend([
     {name: 'fits', colour: 'var(--series-0)'},
     ...(baseline ? [{name: 'the recipe as it is', colour: 'var(--series-1)'}] : []),
@@ -246,7 +230,7 @@ function layoutsSection() {
   ]),
       scatter.node,
       element('div', {class: 'controls', style: {margin: '.9rem 0 .6rem'}}, element('label', {}, 'filter', search),
-          element('label', {}, fitting, 'only those that fit'), count),
+          element('label', {}, checkbox(showFitting, {id: 'fitting'}), 'only those that fit'), count),
       element('div', {class: 'scroll rows', tabindex: '0', role: 'region', 'aria-label': 'layouts'}, table));
 }
 
@@ -257,14 +241,8 @@ const timesText = stop => `${stop}×`;
 function slider({name, stops: choices}, axis) {
   const id = `what-if-${axis}`;
   const output = element('output', {for: id});
-  const input = element('input', {
-    type: 'range',
-    id,
-    min: '0',
-    max: String(choices.length - 1),
-    step: '1',
-    oninput: () => setStops(stops.with(axis, Number(input.value)))
-  });
+  const input = rangeInput(
+      stop => setStops(stops.with(axis, stop)), {id, max: String(choices.length - 1), step: '1'});
   listeners.push(() => {
     input.value = String(stops[axis]);
     output.textContent = timesText(choices[stops[axis]]);
@@ -288,12 +266,11 @@ function whatIfSection() {
   };
   listeners.push(tell);
   return section('What if',
-      element('p', {},
-          'Simulated for every position of these sliders: links that are faster or slower than predicted with, and ' +
-              'samples with more or fewer media. Memory and the timeline stay as they are.'),
+      paragraph('Simulated for every position of these sliders: links that are faster or slower than predicted ' +
+          'with, and samples with more or fewer media. Memory and the timeline stay as they are.'),
       element('div', {class: 'sliders'}, plan.what_if.map(slider)),
       element('div', {class: 'controls answer'}, answer,
-          element('button', {type: 'button', id: 'reset', onclick: () => setStops(asPredicted)}, 'reset')));
+          button('reset', () => setStops(asPredicted), {id: 'reset'})));
 }
 
 // --- the chosen layout ---
@@ -361,12 +338,12 @@ function timeBars(layout) {
 function timelineOf(layout) {
   if (!layout.timeline) return null;
   const timeline = new Timeline(layout.timeline);
-  const button = (name, text, action) => element('button', {type: 'button', 'aria-label': name, onclick: action}, text);
   return {
     timeline,
     node: element('div', {id: 'timeline'}, element('h3', {}, 'Timeline of a step'),
-        element('div', {class: 'controls'}, button('zoom in', '+', () => timeline.zoom(0.5)),
-            button('zoom out', '−', () => timeline.zoom(2)), button('show all', 'all', () => timeline.view.reset()),
+        element('div', {class: 'controls'}, button('+', () => timeline.zoom(0.5), {'aria-label': 'zoom in'}),
+            button('−', () => timeline.zoom(2), {'aria-label': 'zoom out'}),
+            button('all', () => timeline.view.reset(), {'aria-label': 'show all'}),
             element('span', {}, 'Drag to move, Ctrl and wheel to zoom.')),
         timeline.node)
   };
@@ -399,7 +376,7 @@ const facts = [
 ];
 updateWhatIf();
 document.getElementById('page').append(...[element('p', {class: 'lead'}, facts.filter(Boolean).join(' · ')),
-    plan.notes.length ? element('div', {class: 'notice warn'}, plan.notes.map(text => element('p', {}, text))) : null,
+    plan.notes.length ? element('div', {class: 'notice warn'}, plan.notes.map(text => paragraph(text))) : null,
     figures(),
     whatIfSection(),
     layouts.length > 1 ? layoutsSection() : null,

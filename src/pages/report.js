@@ -53,16 +53,14 @@ const stateText = run => {
 };
 
 function overview() {
-  const name = (run, index) => hasSeveral ? element('label', {}, element('input', {
-    type: 'checkbox',
-    checked: true,
-    onchange: event => {
-      shown[index] = event.target.checked;
+  const name = (run, index) => {
+    if (!hasSeveral) return run.name;
+    const show = checked => {
+      shown[index] = checked;
       redraw();
-    }
-  }),
-                                                ' ', swatch(runColour(index)), run.name) :
-                                            run.name;
+    };
+    return element('label', {}, checkbox(show, {checked: true}), ' ', swatch(runColour(index)), run.name);
+  };
   const rows = runs.map((run, index) => [name(run, index), stateText(run), run.model || '–', numberText(run.ranks),
                             run.iterations ? `${numberText(run.last_iteration, 9)} / ${numberText(run.iterations, 9)}` :
                                              numberText(run.last_iteration, 9),
@@ -105,25 +103,22 @@ function failures() {
   return runs.filter(run => run.end.state === 'failed').map(run => {
     const {cause, explanation, first_rank: rank, first_host: host, evidence, fix} = run.end.diagnosis;
     return element('div', {class: 'notice', role: 'alert'}, element('b', {}, `${run.name} failed: ${cause}`),
-        element('p', {}, explanation),
-        rank !== null ? element('p', {}, `First to fail: rank ${rank}${host ? ` on ${host}` : ''}.`) : null,
-        element('p', {}, element('b', {}, 'Fix: '), fix),
+        paragraph(explanation),
+        rank !== null ? paragraph(`First to fail: rank ${rank}${host ? ` on ${host}` : ''}.`) : null,
+        paragraph(element('b', {}, 'Fix: '), fix),
         evidence.slice(0, 3).map(({file, line: number, text}) => element('code', {}, `${file}:${number}: ${text}`)));
   });
 }
 
 function warnings() {
   const texts = runs.flatMap(run => run.warnings);
-  return texts.length ? element('div', {class: 'notice warn'}, texts.map(text => element('p', {}, text))) : null;
+  return texts.length ? element('div', {class: 'notice warn'}, texts.map(text => paragraph(text))) : null;
 }
 
 // --- curves ---
 
 const view = new Window();
-const lossState = {
-  smoothing: 0,
-  logarithmic: false
-};
+const lossState = {smoothing: 0, logarithmic: false};
 let axis = 'iteration';
 const curvesPlace = element('div', {class: 'charts'});
 
@@ -132,22 +127,15 @@ function marksOf(run, index) {
   const of = hasSeveral ? ` of ${run.name}` : '';
   return [
     ...run.attempts.slice(1).map(attempt => ({
-      kind: 'restart',
-      x: place(attempt.first),
-      colour: runColour(index),
+      kind: 'restart', x: place(attempt.first), colour: runColour(index),
       text: `restart${of} at iteration ${attempt.first}`
     })),
     ...run.checkpoints.map(saved => ({
-      kind: 'checkpoint',
-      x: place(saved.iteration),
-      colour: runColour(index),
+      kind: 'checkpoint', x: place(saved.iteration), colour: runColour(index),
       text: `checkpoint${of} of iteration ${saved.iteration}`
     })),
     ...run.skipped.map(iteration => ({
-      kind: 'skipped',
-      x: place(iteration),
-      colour: 'var(--bad)',
-      text: `iteration ${iteration}${of} was skipped`
+      kind: 'skipped', x: place(iteration), colour: 'var(--bad)', text: `iteration ${iteration}${of} was skipped`
     })),
   ];
 }
@@ -156,9 +144,7 @@ const CHARTS = [
   {curve: 'lm_loss', title: 'Loss', wide: true, marks: true, state: lossState, second: 'validation_loss', height: 280},
   {curve: 'learning_rate', title: 'Learning rate', fromZero: true},
   {
-    curve: 'grad_norm',
-    title: 'Gradient norm',
-    state: {get smoothing() { return lossState.smoothing; }},
+    curve: 'grad_norm', title: 'Gradient norm', state: {get smoothing() { return lossState.smoothing; }},
     fromZero: true
   },
   {curve: 'iteration_ms', title: 'Time per iteration', unit: 'ms', fromZero: true},
@@ -174,8 +160,7 @@ const isConstant = curves => new Set(curves.flatMap(curve => curve.y)).size < 2;
 function seriesOf(name, dots, factor = 1) {
   return runs.flatMap((run, index) => shown[index] && run.curves[name] ? [{
     name: (hasSeveral ? run.name : name.replaceAll('_', ' ')) + (dots && hasSeveral ? ', validation' : ''),
-    colour: runColour(dots && !hasSeveral ? 1 : index),
-    dots,
+    colour: runColour(dots && !hasSeveral ? 1 : index), dots,
     points: pointsOf(run, run.curves[name], axis).map(([x, y]) => [x, y === null ? null : factor * y])
   }] :
                                                                          []);
@@ -183,9 +168,7 @@ function seriesOf(name, dots, factor = 1) {
 
 function memorySeries() {
   return runs.flatMap((run, index) => shown[index] ? Object.entries(run.memory_mb).map(([kind, curve], number) => ({
-    name: withRun(run, kind),
-    colour: runColour(hasSeveral ? index : number),
-    dashed: kind.includes('most'),
+    name: withRun(run, kind), colour: runColour(hasSeveral ? index : number), dashed: kind.includes('most'),
     points: pointsOf(run, curve, axis).map(([x, y]) => [x, y === null ? null : y / 1024])
   })) :
                                                      []);
@@ -224,40 +207,24 @@ function redraw() {
 }
 
 function curves() {
-  const choice = element('select', {
-    id: 'axis',
-    onchange: event => {
-      axis = event.target.value;
-      redraw();
-    }
-  },
-      Object.keys(AXES).filter(canUse).map(name => element('option', {value: name}, name)));
-  const smoothing = element('input', {
-    type: 'range',
-    id: 'smoothing',
-    min: '0',
-    max: '0.98',
-    step: '0.02',
-    value: '0',
-    oninput: event => {
-      lossState.smoothing = Number(event.target.value);
-      view.changed();
-    }
-  });
-  const logarithmic = element('input', {
-    type: 'checkbox',
-    id: 'logarithmic',
-    onchange: event => {
-      lossState.logarithmic = event.target.checked;
-      view.changed();
-    }
-  });
+  const chooseAxis = event => {
+    axis = event.target.value;
+    redraw();
+  };
+  const options = Object.keys(AXES).filter(canUse).map(name => element('option', {value: name}, name));
+  const setState = (name, value) => {
+    lossState[name] = value;
+    view.changed();
+  };
+  const smoothing = rangeInput(
+      value => setState('smoothing', value), {id: 'smoothing', max: '0.98', step: '0.02', value: '0'});
+  const logarithmic = checkbox(checked => setState('logarithmic', checked), {id: 'logarithmic'});
+  const axes = element('select', {id: 'axis', onchange: chooseAxis}, options);
   return section('Curves',
-      element('div', {class: 'controls'}, element('label', {}, 'over', choice),
+      element('div', {class: 'controls'}, element('label', {}, 'over', axes),
           element('label', {}, 'smoothing', smoothing), element('label', {}, logarithmic, 'logarithmic loss'),
-          element('button', {type: 'button', onclick: () => view.reset()}, 'show all')),
-      element('p', {},
-          'Drag over a chart to zoom in; a double click shows all. On the loss: a dashed line is a restart, a ' +
+          button('show all', () => view.reset())),
+      paragraph('Drag over a chart to zoom in; a double click shows all. On the loss: a dashed line is a restart, a ' +
               'triangle a checkpoint, a cross a skipped step.'),
       curvesPlace);
 }
@@ -274,7 +241,7 @@ function times() {
     parts: names.map((name, index) => ({name, value: module.phase_ms[name] ?? 0, colour: colourOf(index)}))
   })));
   return section('Time per phase and module',
-      element('p', {}, 'Per iteration, means over the ranks of a module and over the run.'),
+      paragraph('Per iteration, means over the ranks of a module and over the run.'),
       legend(names.map((name, index) => ({name, colour: colourOf(index)}))), partBars({rows, text: milliseconds}),
       element('details', {id: 'phase-table'}, element('summary', {}, 'as a table'),
           plainTable(
@@ -299,7 +266,7 @@ function communication() {
   ];
   const {table} = sortableTable(
       {columns, rows, order: {column: columns.length - 2, down: true}, caption: 'Communication per iteration'});
-  return section('Communication', element('p', {}, 'Per iteration and rank. Exposed time is part of the phases above.'),
+  return section('Communication', paragraph('Per iteration and rank. Exposed time is part of the phases above.'),
       scrolling(table));
 }
 
@@ -307,36 +274,29 @@ function predictions() {
   const rows = runs.flatMap(
       run => run.prediction.map(row => [withRun(run, row.what), withUnit(row.predicted, row.unit),
                                     withUnit(row.measured, row.unit), changeText(row.predicted, row.measured)]));
-  return rows.length ?
-      section('Prediction and measurement', plainTable(['', 'predicted', 'measured', 'difference'], rows)) :
-      null;
+  return tableSection('Prediction and measurement', null, ['', 'predicted', 'measured', 'difference'], rows);
 }
 
 function memoryTable() {
   const rows = runs.flatMap(
       run => Object.entries(run.memory_peak_mb).map(([kind, peak]) => [withRun(run, kind), mebibytes(peak)]));
-  return rows.length ?
-      section('Memory', element('p', {}, 'The most of any rank, over the run.'), plainTable(['kind', 'peak'], rows)) :
-      null;
+  return tableSection('Memory', 'The most of any rank, over the run.', ['kind', 'peak'], rows);
 }
 
 const dateText = seconds =>
     isNumber(seconds) ? new Date(1e3 * seconds).toISOString().replace('T', ' ').slice(0, 19) : '–';
 
 function attempts() {
-  const rows = runs.flatMap(
-      run => run.attempts.map(
-          (attempt,
-              index) => [withRun(run, String(index + 1)), numberText(attempt.first, 9), numberText(attempt.last, 9),
-              dateText(attempt.began), dateText(attempt.ended), secondsText(attempt.ended - attempt.began)]));
+  const rows = runs.flatMap(run => run.attempts.map(({first, last, began, ended}, index) => [
+    withRun(run, String(index + 1)), numberText(first, 9), numberText(last, 9), dateText(began), dateText(ended),
+    secondsText(ended - began)
+  ]));
   const failed = runs.flatMap(run => run.failures.map(text => element('li', {}, withRun(run, text))));
-  return rows.length ?
-      section('Starts', element('p', {}, 'Each start of the run, and how far it came. Times are UTC.'),
-          plainTable(['start', 'first iteration', 'last iteration', 'began', 'last iteration ended', 'lasted'], rows),
-          failed.length ?
-              [element('p', {}, 'Failures in the log:'), element('ul', {class: 'files', id: 'failures'}, failed)] :
-              null) :
+  const failures = failed.length ?
+      [paragraph('Failures in the log:'), element('ul', {class: 'files', id: 'failures'}, failed)] :
       null;
+  return tableSection('Starts', 'Each start of the run, and how far it came. Times are UTC.',
+      ['start', 'first iteration', 'last iteration', 'began', 'last iteration ended', 'lasted'], rows, failures);
 }
 
 function checkpoints() {

@@ -153,7 +153,7 @@ class Timeline {
     this.view.zoom(factor, (from + to) / 2);
   }
 
-  // By a share of what is visible, as far as the step reaches.
+  // Moves by a share of what is visible, as far as the step reaches.
   moveTo([from, to], share) {
     const [low, high] = this.view.full;
     const by = Math.max(low - from, Math.min(high - to, share * (to - from)));

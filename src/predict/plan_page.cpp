@@ -7,7 +7,6 @@
 #include <limits>
 
 #include "base/error.h"
-#include "pages/assets.h"
 #include "pages/page.h"
 
 namespace braid {
@@ -147,12 +146,7 @@ std::string plan_html(const PlanPage& page) {
   BRAID_CHECK(page.best >= 0 && page.best < std::ssize(page.layouts), "best is layout {} of {}", page.best,
               page.layouts.size());
   const std::string data = to_json(page).dump(-1, ' ', false, Json::error_handler_t::replace);
-  const std::string script = fmt::format("{}{}{}{}", kElementsJs, kChartsJs, kTimelineJs, kPlanJs);
-  return to_html({.title = "Plan for " + page.recipe,
-                  .style = kChartsCss,
-                  .body = "<main id=page></main>\n",
-                  .data = data,
-                  .script = script});
+  return script_page("Plan for " + page.recipe, data, fmt::format("{}{}", kTimelineJs, kPlanJs));
 }
 
 }  // namespace braid

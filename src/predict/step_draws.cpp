@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "base/philox.h"
 #include "data/batches/balance.h"
-#include "data/batches/mock_sizes.h"
+#include "data/batches/sample_sizes.h"
 #include "run/lane_options.h"
 
 namespace braid {

@@ -3,12 +3,13 @@
 #include <algorithm>
 #include <cmath>
 #include <ctime>
+#include <iterator>
 #include <limits>
 #include <set>
 
 #include "base/strings.h"
 #include "cluster/doctor/lines/log_source.h"
-#include "report/curve_builder.h"
+#include "report/run_record.h"
 
 namespace braid {
 namespace {
@@ -25,14 +26,14 @@ std::optional<double> leading_number(std::string_view text) {
   return parse_double(text.substr(0, text.find_first_of(" %/|")));
 }
 
-// Likewise, of iterations or ranks.
+// The number of iterations or ranks that a text begins with.
 std::optional<std::int64_t> leading_count(std::string_view text) {
   text = trimmed(text);
   const auto count = parse_int64(text.substr(0, text.find_first_of(" %/|]")));
   return count && *count >= 0 && *count <= kMostIterations ? count : std::nullopt;
 }
 
-// What follows `words`, if the line has them.
+// The rest of the line after `words`, if the line has them.
 std::optional<std::string_view> behind(std::string_view line, std::string_view words) {
   const std::size_t at = line.find(words);
   if (at == std::string_view::npos) return std::nullopt;
@@ -104,15 +105,10 @@ class LogParser {
   }
 
  private:
-  struct ModuleBuilders {
-    CurveBuilder phases{}, in_flight{}, exposed{};
-  };
-
   void end_start() {
     contents_.curves = curves_.build();
     contents_.memory_mb = memory_.build();
-    for (auto& [module, times] : modules_)
-      contents_.modules[module] = {times.phases.build(), times.in_flight.build(), times.exposed.build()};
+    for (const auto& [module, times] : modules_) contents_.modules[module] = times.build();
     if (!contents_.unusable.damaged && !damaged_.empty()) contents_.unusable.damaged = std::ssize(damaged_);
     if (contents_.since == 0 && !contents_.attempts.empty())
       contents_.since = contents_.attempts.front().began.value_or(0);
@@ -195,7 +191,7 @@ class LogParser {
     if (!is_time && line.find("comm (ms) | ") == std::string_view::npos) return false;
     const std::vector<Cell> cells = cells_of(line);
     if (cells.size() < 2 || !cells[0].value.empty()) return false;
-    ModuleBuilders& module = modules_[std::string(cells[0].label)];
+    ModuleBuilder& module = modules_[std::string(cells[0].label)];
     for (auto cell = cells.begin() + 1; cell != cells.end(); ++cell) {
       const std::string name(cell->label.substr(0, cell->label.find(" (")));
       const auto number = leading_number(cell->value);
@@ -285,11 +281,75 @@ class LogParser {
   std::vector<LogContents> starts_{};  // that have ended
   LogContents contents_{};
   CurveBuilder curves_{}, memory_{};
-  std::map<std::string, ModuleBuilders> modules_{};
+  std::map<std::string, ModuleBuilder> modules_{};
   std::int64_t at_ = 0;  // iteration of the last line
   std::optional<std::int64_t> resumed_after_{};
   std::set<std::string> damaged_{};
 };
+
+std::int64_t lines_of(const std::vector<LogContents>& log) {
+  std::int64_t lines = 0;
+  for (const LogContents& start : log) lines += start.iteration_lines;
+  return lines;
+}
+
+bool is_same_start(const LogContents& a, const LogContents& b) {
+  if (a.attempts.empty() || b.attempts.empty()) return false;
+  return a.attempts[0].first == b.attempts[0].first && a.attempts[0].began == b.attempts[0].began;
+}
+
+// Replaces what the later start has run again: a point of a log stands for all iterations since the point before it.
+void add_later(Curves& curves, Curves&& later, const std::vector<Attempt>& run_again) {
+  for (const Attempt& again : run_again)
+    for (auto& [name, curve] : curves)
+      std::erase_if(curve, [&](const CurvePoint& point) {
+        return point.iteration >= again.first && point.iteration <= again.last;
+      });
+  for (auto& [name, points] : later) {
+    Curve& curve = curves[name];
+    for (const CurvePoint& point : points) {
+      const auto at = std::ranges::lower_bound(curve, point.iteration, {}, &CurvePoint::iteration);
+      if (at != curve.end() && at->iteration == point.iteration)
+        *at = point;
+      else
+        curve.insert(at, point);
+    }
+  }
+  std::erase_if(curves, [](const auto& curve) { return curve.second.empty(); });
+}
+
+template <class Value>
+void take_if_known(Value& value, Value&& later) {
+  if (later != Value{}) value = std::move(later);
+}
+
+void add_start(LogContents& run, LogContents&& start) {
+  add_later(run.curves, std::move(start.curves), start.attempts);
+  add_later(run.memory_mb, std::move(start.memory_mb), start.attempts);
+  for (auto& [module, times] : start.modules) {
+    MeasuredModule& all = run.modules[module];
+    add_later(all.phase_ms, std::move(times.phase_ms), start.attempts);
+    add_later(all.in_flight_ms, std::move(times.in_flight_ms), start.attempts);
+    add_later(all.exposed_ms, std::move(times.exposed_ms), start.attempts);
+  }
+  std::ranges::move(start.attempts, std::back_inserter(run.attempts));
+  std::ranges::move(start.checkpoints, std::back_inserter(run.checkpoints));
+  for (std::string& failure : start.failures)
+    if (std::ranges::find(run.failures, failure) == run.failures.end()) run.failures.push_back(std::move(failure));
+  take_if_known(run.iterations, std::move(start.iterations));
+  take_if_known(run.ranks, std::move(start.ranks));
+  take_if_known(run.unusable.damaged, std::move(start.unusable.damaged));
+  take_if_known(run.unusable.too_long, std::move(start.unusable.too_long));
+  take_if_known(run.unusable.cut, std::move(start.unusable.cut));
+  take_if_known(run.unusable.without_targets, std::move(start.unusable.without_targets));
+  take_if_known(run.layout, std::move(start.layout));
+  run.skipped += start.skipped;
+  run.nans += start.nans;
+  run.iteration_lines += start.iteration_lines;
+  // Logs of other ranks have the same start, without its end.
+  if (start.since > run.since || !start.ended_by.empty()) run.ended_by = std::move(start.ended_by);
+  run.since = start.since;
+}
 
 }  // namespace
 
@@ -306,6 +366,25 @@ std::vector<LogContents> read_starts(const std::string& path) {
   while (reader.next(line))
     if (!reader.looks_binary()) parser.take(line.text);
   return parser.finish();
+}
+
+std::vector<LogContents> starts_of_all(std::vector<std::vector<LogContents>> logs) {
+  std::ranges::stable_sort(logs, std::ranges::greater(), lines_of);
+  std::vector<LogContents> all;
+  for (std::vector<LogContents>& log : logs) {
+    std::erase_if(log, [&](const LogContents& start) {
+      return std::ranges::any_of(all, [&](const LogContents& known) { return is_same_start(start, known); });
+    });
+    std::ranges::move(log, std::back_inserter(all));
+  }
+  std::ranges::stable_sort(all, {}, &LogContents::since);
+  return all;
+}
+
+LogContents merged(std::vector<LogContents> starts) {
+  LogContents run;
+  for (LogContents& start : starts) add_start(run, std::move(start));
+  return run;
 }
 
 }  // namespace braid

@@ -9,11 +9,9 @@
 #include "ckpt/checkpoint_folder.h"
 #include "cluster/doctor/verdict/report.h"
 #include "log/read_events.h"
-#include "report/curve_builder.h"
-#include "report/prediction.h"
 #include "report/read_log.h"
 #include "report/read_metrics.h"
-#include "report/read_recipe.h"
+#include "report/run_record.h"
 
 namespace braid {
 namespace {
@@ -51,7 +49,7 @@ void add_recipe(RunFiles& files, RunRecord& run) {
   std::sort(files.events.begin(), files.events.end());
 }
 
-// What `read` gives; nothing, and a warning, if it throws because the file cannot be read.
+// Returns the result of `read`; or nothing, and a warning, if it throws because the file cannot be read.
 template <class Read>
 auto unless_unreadable(RunRecord& run, const Read& read) -> std::optional<decltype(read())> {
   try {
@@ -90,10 +88,7 @@ std::vector<std::string> parts_of(const std::string& tag) { return split(tag, '/
 
 struct EventBuilders {
   CurveBuilder curves{}, memory{};
-  struct Module {
-    CurveBuilder phases{}, in_flight{}, exposed{};
-  };
-  std::map<std::string, Module> modules{};
+  std::map<std::string, ModuleBuilder> modules{};
 
   void add(const ScalarEvent& event) {
     static const std::map<std::string, const char*> names = {{"lm loss", "lm_loss"},
@@ -157,8 +152,7 @@ void add_events(const RunFiles& files, RunRecord& run) {
   }
   add_curves(run.curves, builders.curves.build());
   add_curves(run.memory_mb, builders.memory.build());
-  for (auto& [module, times] : builders.modules)
-    run.modules[module] = {times.phases.build(), times.in_flight.build(), times.exposed.build()};
+  for (const auto& [module, times] : builders.modules) run.modules[module] = times.build();
   if (run.attempts.empty()) run.attempts = std::move(attempts);
 }
 

@@ -7,9 +7,10 @@
 #include <cmath>
 #include <set>
 
-#include "pages/assets.h"
+#include "base/strings.h"
+#include "base/table.h"
 #include "pages/page.h"
-#include "report/prediction.h"
+#include "report/run_record.h"
 
 namespace braid {
 namespace {
@@ -44,42 +45,36 @@ Json means_of(const Curves& curves) {
   return object;
 }
 
-Json modules_of(const RunRecord& run) {
-  Json modules = Json::array();
-  for (const auto& [name, times] : run.modules)
-    modules.push_back({{"name", name},
-                       {"phase_ms", means_of(times.phase_ms)},
-                       {"in_flight_ms", means_of(times.in_flight_ms)},
-                       {"exposed_ms", means_of(times.exposed_ms)}});
-  return modules;
+template <class Items, class ToJson>
+Json list_of(const Items& items, const ToJson& to_json) {
+  Json list = Json::array();
+  for (const auto& item : items) list.push_back(to_json(item));
+  return list;
 }
 
-Json attempts_of(const RunRecord& run) {
-  Json attempts = Json::array();
-  for (const Attempt& attempt : run.attempts)
-    attempts.push_back({{"first", attempt.first},
-                        {"last", attempt.last},
-                        {"began", or_null(attempt.began)},
-                        {"ended", or_null(attempt.ended)}});
-  return attempts;
+Json module_json(const std::pair<const std::string, MeasuredModule>& module) {
+  return {{"name", module.first},
+          {"phase_ms", means_of(module.second.phase_ms)},
+          {"in_flight_ms", means_of(module.second.in_flight_ms)},
+          {"exposed_ms", means_of(module.second.exposed_ms)}};
 }
 
-Json checkpoints_of(const RunRecord& run) {
-  Json checkpoints = Json::array();
-  for (const SavedCheckpoint& checkpoint : run.checkpoints)
-    checkpoints.push_back({{"iteration", checkpoint.iteration},
-                           {"bytes", checkpoint.bytes},
-                           {"seconds", or_null(checkpoint.seconds)},
-                           {"exists", checkpoint.exists}});
-  return checkpoints;
+Json attempt_json(const Attempt& attempt) {
+  return {{"first", attempt.first},
+          {"last", attempt.last},
+          {"began", or_null(attempt.began)},
+          {"ended", or_null(attempt.ended)}};
 }
 
-Json prediction_of(const RunRecord& run) {
-  Json rows = Json::array();
-  for (const Compared& row : compare_with_plan(run))
-    rows.push_back(
-        {{"what", row.what}, {"unit", row.unit}, {"predicted", row.predicted}, {"measured", or_null(row.measured)}});
-  return rows;
+Json checkpoint_json(const SavedCheckpoint& checkpoint) {
+  return {{"iteration", checkpoint.iteration},
+          {"bytes", checkpoint.bytes},
+          {"seconds", or_null(checkpoint.seconds)},
+          {"exists", checkpoint.exists}};
+}
+
+Json compared_json(const Compared& row) {
+  return {{"what", row.what}, {"unit", row.unit}, {"predicted", row.predicted}, {"measured", or_null(row.measured)}};
 }
 
 Json memory_peaks(const RunRecord& run) {
@@ -128,16 +123,16 @@ Json to_json(const RunRecord& run) {
           {"memory_mb", to_json(run.memory_mb)},
           {"memory_peak_mb", memory_peaks(run)},
           {"peak_memory", peak_memory_of(run)},
-          {"modules", modules_of(run)},
-          {"attempts", attempts_of(run)},
+          {"modules", list_of(run.modules, module_json)},
+          {"attempts", list_of(run.attempts, attempt_json)},
           {"repeated_iterations", repeated_iterations(run)},
           {"skipped", run.skipped},
           {"skipped_count", run.skipped_count},
           {"nan_count", run.nan_count},
-          {"checkpoints", checkpoints_of(run)},
+          {"checkpoints", list_of(run.checkpoints, checkpoint_json)},
           {"end", {{"state", name_of(run.end.state)}, {"text", run.end.text}, {"diagnosis", run.end.diagnosis}}},
           {"failures", run.failures},
-          {"prediction", prediction_of(run)},
+          {"prediction", list_of(compare_with_plan(run), compared_json)},
           {"sources", run.sources},
           {"warnings", run.warnings}};
 }
@@ -161,9 +156,78 @@ Json different_settings(const std::vector<RunRecord>& runs) {
   return rows;
 }
 
+using Row = std::vector<std::string>;
+
+constexpr const char* kUnknown = "-";
+constexpr const char* kLeftOut = "samples left out, cut";
+bool is_unknown(const std::string& text) { return text == kUnknown; }
+
+std::string text_of(std::optional<double> value, const char* unit, int digits = 4) {
+  return value ? plain_number(*value, digits) + unit : kUnknown;
+}
+
+std::string progress_text(const RunRecord& run) {
+  const std::int64_t done = last_iteration(run);
+  return run.iterations ? fmt::format("{} of {}", done, *run.iterations) : std::to_string(done);
+}
+
+std::string loss_text(const RunRecord& run) {
+  const auto found = run.curves.find("lm_loss");
+  if (found == run.curves.end() || found->second.empty()) return "-";
+  const std::string last = text_of(last_value(run, "lm_loss"), "", 5);
+  return found->second.size() == 1 ? last : fmt::format("{:.4f} -> {}", found->second.front().value, last);
+}
+
+std::string left_out_text(const UnusableCounts& samples) {
+  const std::pair<const char*, std::optional<std::int64_t>> counts[] = {
+      {"damaged", samples.damaged},
+      {"too long", samples.too_long},
+      {"with nothing to predict", samples.without_targets},
+      {"cut", samples.cut}};
+  std::vector<std::string> words;
+  for (const auto& [what, count] : counts)
+    if (count) words.push_back(fmt::format("{} {}", *count, what));
+  return words.empty() ? kUnknown : fmt::format("{}", fmt::join(words, ", "));
+}
+
+std::string restarts_text(const RunRecord& run) {
+  const std::int64_t restarts = std::max<std::int64_t>(0, std::ssize(run.attempts) - 1);
+  const std::int64_t repeated = repeated_iterations(run);
+  return repeated > 0 ? fmt::format("{} ({} run again)", restarts, counted(repeated, "iteration"))
+                      : std::to_string(restarts);
+}
+
+std::string checkpoints_text(const RunRecord& run) {
+  if (run.checkpoints.empty()) return "none";
+  return fmt::format("{}, the last of iteration {}", run.checkpoints.size(), run.checkpoints.back().iteration);
+}
+
+std::string memory_text(const RunRecord& run) {
+  const auto peak = peak_memory(run);
+  return peak ? fmt::format("{:.0f} MiB ({})", peak->mib, peak->kind) : "-";
+}
+
+std::string comparison_text(const RunRecord& run) {
+  std::vector<Row> rows;
+  for (const Compared& row : compare_with_plan(run))
+    rows.push_back({row.what, fmt::format("{} {}", plain_number(row.predicted), row.unit),
+                    row.measured ? fmt::format("{} {}", plain_number(*row.measured), row.unit) : "-",
+                    row.measured && *row.measured != 0
+                        ? fmt::format("{:+.1f} %", 100 * (row.predicted / *row.measured - 1))
+                        : "-"});
+  if (rows.empty()) return "";
+  return fmt::format("\n{}: the plan\n", run.name) + format_table({"", "predicted", "measured", "difference"}, rows);
+}
+
+std::string failure_text(const RunRecord& run) {
+  if (run.end.state != RunEnd::State::Failed) return "";
+  return fmt::format("\n{} failed: {}\n  fix: {}\n", run.name, run.end.diagnosis.value("explanation", run.end.text),
+                     run.end.diagnosis.value("fix", ""));
+}
+
 }  // namespace
 
-// Of every bucket, the first point with the least value and the first with the greatest, in their order.
+// Keeps the first point with the least value and the first with the greatest of every bucket, in their order.
 Curve thinned(const Curve& curve, std::size_t most) {
   if (curve.size() <= most || most < 4) return curve;
   const std::size_t buckets = most / 2;
@@ -185,17 +249,58 @@ Curve thinned(const Curve& curve, std::size_t most) {
 }
 
 nlohmann::ordered_json report_json(const std::vector<RunRecord>& runs) {
-  Json list = Json::array();
-  for (const RunRecord& run : runs) list.push_back(to_json(run));
-  return {{"runs", std::move(list)}, {"device", device_word(runs)}, {"different_settings", different_settings(runs)}};
+  const auto run_json = [](const RunRecord& run) { return to_json(run); };
+  return {{"runs", list_of(runs, run_json)},
+          {"device", device_word(runs)},
+          {"different_settings", different_settings(runs)}};
 }
 
 std::string report_page(const std::vector<RunRecord>& runs) {
   const std::string title = runs.size() == 1 ? "Run " + runs.front().name : fmt::format("{} runs", runs.size());
   const std::string data = report_json(runs).dump(-1, ' ', false, Json::error_handler_t::replace);
-  const std::string script = fmt::format("{}{}{}", kElementsJs, kChartsJs, kReportJs);
-  return to_html(
-      {.title = title, .style = kChartsCss, .body = "<main id=page></main>\n", .data = data, .script = script});
+  return script_page(title, data, kReportJs);
+}
+
+// One column per run.
+std::string report_text(const std::vector<RunRecord>& runs) {
+  const std::string device = device_word(runs);
+  Row header = {""};
+  std::vector<Row> rows = {{"ended"},
+                           {"iterations"},
+                           {"lm loss"},
+                           {"time per iteration"},
+                           {"tokens/s per " + device},
+                           {"TFLOP/s per " + device},
+                           {"peak memory"},
+                           {"skipped, nan"},
+                           {kLeftOut},
+                           {"restarts"},
+                           {"checkpoints"}};
+  for (const RunRecord& run : runs) {
+    header.push_back(run.name);
+    const Row column = {run.end.state == RunEnd::State::Failed ? "failed: " + run.end.text : run.end.text,
+                        progress_text(run),
+                        loss_text(run),
+                        text_of(typical_value(run, "iteration_ms"), " ms"),
+                        text_of(typical_value(run, "tokens_per_gpu"), ""),
+                        text_of(typical_value(run, "tflops_per_gpu"), ""),
+                        memory_text(run),
+                        fmt::format("{}, {}", run.skipped_count, run.nan_count),
+                        left_out_text(run.unusable),
+                        restarts_text(run),
+                        checkpoints_text(run)};
+    for (std::size_t i = 0; i < rows.size(); ++i) rows[i].push_back(column[i]);
+  }
+  // A rate that no run measured would name the wrong unit: whether the ranks had GPUs is not known.
+  std::erase_if(rows, [](const Row& row) {
+    const bool needs_value = row[0].find("/s per ") != std::string::npos || row[0] == kLeftOut;
+    return needs_value && std::all_of(row.begin() + 1, row.end(), is_unknown);
+  });
+  std::string text = format_table(header, rows);
+  for (const RunRecord& run : runs) text += comparison_text(run) + failure_text(run);
+  for (const RunRecord& run : runs)
+    for (const std::string& warning : run.warnings) text += fmt::format("\nwarning: {}", warning);
+  return text.ends_with('\n') ? text : text + "\n";
 }
 
 }  // namespace braid

@@ -1,7 +1,3 @@
-#include "report/run_files.h"
-
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <filesystem>
@@ -13,7 +9,8 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/strings.h"
-#include "ckpt/checkpoint_folder.h"
+#include "ckpt/iterations.h"
+#include "report/read_run.h"
 
 namespace braid {
 namespace {
@@ -41,7 +38,7 @@ bool is_metrics_file(const fs::path& path) {
   return line.find("\"iteration\"") != std::string::npos || file.eof();
 }
 
-// Of several recipes or plans, the first counts.
+// The first of several recipes or plans counts.
 void add_file(const fs::path& path, RunFiles& files) {
   const std::string name = path.filename().string(), ending = path.extension().string();
   if (is_event_file(path))
@@ -125,7 +122,7 @@ bool are_in_several_folders(const std::vector<std::string>& files) {
   return folders.size() > 1;
 }
 
-// Those whose metrics files lie side by side.
+// One run for each metrics file, or one run if there are not several.
 std::vector<RunFiles> jobs_or_one(RunFiles files) {
   if (files.metrics.size() < 2) {
     sort_all(files);

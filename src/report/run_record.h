@@ -31,7 +31,7 @@ struct SavedCheckpoint {
   std::int64_t iteration = 0;
   double bytes = 0;
   std::optional<double> seconds{};  // to save it
-  bool exists = false;              // in a folder of checkpoints; false: only the log tells of it
+  bool exists = false;              // in a folder of checkpoints; false: only the log mentions it
 };
 
 // Time per iteration, means over the ranks of a module.
@@ -80,19 +80,56 @@ bool is_empty(const RunRecord& run);                     // its files contain no
 std::int64_t last_iteration(const RunRecord& run);       // 0: none is known
 std::int64_t repeated_iterations(const RunRecord& run);  // run again after a restart
 std::optional<double> last_value(const RunRecord& run, const std::string& curve);
-// Without the first iterations, which are slower.
+// The median without the first iterations, which are slower.
 std::optional<double> typical_value(const RunRecord& run, const std::string& curve);
 std::optional<double> peak_value(const Curve& curve);
-// What comes nearest to the limit of a GPU, or of the host where no GPU is known.
+// The kind of memory that is nearest to the limit of a GPU, or of the host where no GPU is known.
 struct PeakMemory {
   std::string kind{};
   double mib = 0;
 };
 std::optional<PeakMemory> peak_memory(const RunRecord& run);
-// What rates and memory are those of: "GPU", or "rank" where ranks compute on CPUs.
+// The unit that rates and memory are given for: "GPU", or "rank" where ranks compute on CPUs.
 std::string device_word(const RunRecord& run);
 std::string device_word(const std::vector<RunRecord>& runs);  // "GPU or rank" if they differ
 // Weighted by the iterations that a point stands for.
 double mean_value(const Curve& curve);
+
+// Collects values in the order of a file, in which a restarted run repeats iterations.
+class CurveBuilder {
+ public:
+  // The later value of an iteration counts.
+  void add(const std::string& curve, std::int64_t iteration, std::optional<double> value) {
+    if (value) points_[curve][iteration] = *value;
+  }
+
+  Curves build() const {
+    Curves curves;
+    for (const auto& [name, points] : points_)
+      for (const auto& [iteration, value] : points) curves[name].push_back({iteration, value});
+    return curves;
+  }
+
+ private:
+  std::map<std::string, std::map<std::int64_t, double>> points_{};
+};
+
+struct ModuleBuilder {
+  CurveBuilder phases{}, in_flight{}, exposed{};
+  MeasuredModule build() const { return {phases.build(), in_flight.build(), exposed.build()}; }
+};
+
+std::optional<double> number_of(const nlohmann::json& object, const char* key);  // nothing if it has no such number
+
+// What a plan predicted, beside what was measured.
+struct Compared {
+  std::string what, unit;
+  double predicted = 0;
+  std::optional<double> measured{};
+};
+
+// The figures of a plan's JSON (`braid plan simulate --json`, `braid plan memory --json`, or an object that has one of
+// them as "simulate" and the other as "memory"). Without a plan: empty.
+std::vector<Compared> compare_with_plan(const RunRecord& run);
 
 }  // namespace braid

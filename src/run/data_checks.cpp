@@ -7,7 +7,7 @@
 
 #include "base/strings.h"
 #include "data/inspect/survey.h"
-#include "data/shards/check_shards.h"
+#include "data/shards/sample_reader.h"
 
 namespace braid {
 namespace {

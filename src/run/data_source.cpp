@@ -5,7 +5,7 @@
 
 #include "comm/world.h"
 #include "data/batches/lane_batches.h"
-#include "data/batches/mock_batches.h"
+#include "data/batches/mock_data.h"
 #include "train/all_ranks.h"
 
 namespace braid {

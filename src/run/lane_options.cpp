@@ -1,7 +1,7 @@
 #include "run/lane_options.h"
 
 #include "data/batches/balance.h"
-#include "data/batches/vision_input.h"
+#include "data/batches/sample_sizes.h"
 
 namespace braid {
 

@@ -8,7 +8,7 @@
 #include <numeric>
 #include <sstream>
 
-#include "data/batches/mock_batches.h"
+#include "data/batches/mock_data.h"
 #include "ops/cross_entropy.h"
 #include "plan/bridge.h"
 #include "run/data_source.h"

@@ -7,8 +7,8 @@
 
 #include "base/error.h"
 #include "log/event_file.h"
-#include "report/prediction.h"
 #include "report/report_page.h"
+#include "report/run_record.h"
 #include "support/errors.h"
 #include "support/programs.h"
 

@@ -8,9 +8,9 @@
 #include <mutex>
 
 #include "comm/world.h"
+#include "data/batches/batch.h"
 #include "data/batches/lane_batches.h"
-#include "data/batches/merge_batches.h"
-#include "data/batches/vision_input.h"
+#include "data/batches/sample_sizes.h"
 #include "data/draw/data_set.h"
 #include "data/image/decode.h"
 #include "support/errors.h"

@@ -6,11 +6,41 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
-#include "data/batches/sample_cost.h"
+#include "data/batches/sample_sizes.h"
+#include "models/providers.h"
+#include "plan/topology.h"
 
 namespace braid {
+
+// The part of a microbatch that a replica of the language model computes.
+struct TextWork {
+  std::int64_t tokens = 0, labels = 0;
+  double squares = 0;  // sum of the squares of the sub-sequences' lengths
+};
+
+// How much work a sample is for each module of a model, in floating point operations.
+class SampleCosts {
+ public:
+  // `frozen`: parameter sets that do not train.
+  SampleCosts(const Provider& provider, const Topology& topology, const std::vector<std::string>& frozen);
+
+  double of_text(const TextWork& text) const;
+  double of_media(std::size_t encoder, const SampleSizes::Extents& items) const;  // encoders in the topology's order
+  // The cost for each module.
+  std::vector<double> of(const SampleSizes& sample) const;
+
+ private:
+  struct Encoder {
+    EncoderConfig config;
+    double per_row = 0, per_square = 0, per_embedding = 0;
+  };
+  std::vector<Encoder> encoders_;
+  std::vector<bool> is_encoder_;  // by module
+  double per_token_ = 0, per_square_ = 0, per_label_ = 0;
+};
 
 struct StepPlaces {
   std::int64_t samples = 1;  // per microbatch
@@ -19,7 +49,7 @@ struct StepPlaces {
   bool modules_share_ranks = false;         // otherwise they work at the same time
 };
 
-// By place: the number of the sample for it. `costs`: by sample and module.
+// Returns the number of the sample for each place. `costs`: by sample and module.
 //
 // The costliest sample first, each takes the free place where its work meets the least work of other samples: in the
 // same microbatch of the same replica, and in the whole step of that replica, for all modules. If a replica has only
@@ -40,8 +70,8 @@ class SampleBalance {
                 int replicas);
 
   int replicas() const { return replicas_; }
-  // Of a whole step, or of the samples of some groups of replicas(): `per_replica` samples of each language replica and
-  // microbatch, numbered as places are. Returns the sample for each place.
+  // Returns the sample for each place. `samples`: of a whole step, or of some groups of replicas(): `per_replica`
+  // samples of each language replica and microbatch, numbered as places are.
   std::vector<std::int64_t> order(const std::vector<SampleSizes>& samples, std::int64_t per_replica,
                                   int microbatches) const;
 

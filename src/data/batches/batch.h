@@ -17,15 +17,30 @@
 #include <string>
 #include <vector>
 
-#include "data/samples/sequence_identity.h"
-#include "plan/bridge.h"
+#include "plan/sample_range.h"
 
 namespace braid {
+
+struct EncoderConfig;
+struct ReadSample;
 
 struct LanePosition {
   int lane;
   std::string text;  // the data set's own notation, in UTF-8
 };
+
+// Which samples a sequence consists of. The ranks that read its text and those that read its pictures do so
+// independently, and compare this every step (mimo/batch_feed.h): whatever makes them read different samples ends the
+// run.
+struct SequenceIdentity {
+  // A hash of what every reader of the sequence must agree on: 53 bits, so that a double holds it exactly, and not 0.
+  std::int64_t hash = 0;
+  std::vector<std::string> samples{};  // for messages: lane, sample and shard
+};
+
+// Covers each sample's place in the data set, its key, its tokens, and where its pictures are.
+SequenceIdentity identity_of(const std::vector<ReadSample>& pack);
+SequenceIdentity identity_of_mock(std::int64_t number);
 
 struct LanguageBatch {
   at::Tensor ids, labels;                         // [T] int64, samples end to end
@@ -49,8 +64,7 @@ struct EncoderBatch {
   std::vector<Extent> extents;          // by item
   std::vector<std::int64_t> sample_of;  // by item, on the leader: which of the replica's samples has it, ascending
   std::vector<bool> damaged{};  // by item, on the leader: its values could not be read and are zeros; empty: none
-  std::vector<SequenceIdentity>
-      identities{};  // by sample, on the leader; empty: the data set has nothing for the encoder
+  std::vector<SequenceIdentity> identities{};  // by sample, on the leader; empty: nothing here is for the encoder
 };
 
 template <class Batch>
@@ -82,5 +96,30 @@ class BatchSource {
   virtual std::unique_ptr<BatchReader<EncoderBatch>> read_encoder(const std::string& encoder,
                                                                   const ReaderSamples& samples) const = 0;
 };
+
+struct LanguageExpects {
+  std::size_t encoders = 0;  // of the topology
+  std::int64_t vocabulary = 0;
+};
+
+// Checks that a batch is complete and consistent, so that a faulty source ends a run with an error that names it.
+// DataError otherwise. `samples`: of the replica, in this microbatch.
+void check_batch(const LanguageBatch& batch, std::int64_t samples, const LanguageExpects& expected);
+void check_batch(const EncoderBatch& batch, std::int64_t samples, const EncoderConfig& config);
+
+struct BatchPart {
+  EncoderBatch batch;
+  std::int64_t samples;  // that the part covers, with or without items
+};
+
+LanguageBatch pinned(LanguageBatch batch);  // in pinned memory, from which a GPU copies without the host
+EncoderBatch pinned(EncoderBatch batch);
+std::int64_t bytes_of(const LanguageBatch& batch);
+std::int64_t bytes_of(const EncoderBatch& batch);
+
+// One batch of an encoder from those of several readers. Parts cover consecutive samples. Values are joined along their
+// rows, everything else by item; the samples of later parts are counted on from those before. Values of different types
+// or widths are not merged.
+EncoderBatch merge(std::vector<BatchPart> parts);
 
 }  // namespace braid

@@ -9,7 +9,7 @@
 #include <span>
 
 #include "base/error.h"
-#include "data/batches/merge_batches.h"
+#include "data/batches/batch.h"
 #include "data/samples/picture_jobs.h"
 #include "ops/cross_entropy.h"
 
@@ -43,7 +43,7 @@ class ReaderPacks {
         lanes_(set_, {static_cast<int>(replicas_.begin), static_cast<int>(replicas_.size()), samples.language_replicas},
                positions) {}
 
-  // By sample of `own`. Sequences of other samples are read too where the same lanes have them.
+  // One pack for each sample of `own`. Sequences of other samples are read too where the same lanes have them.
   std::vector<Pack> next() {
     if (!balance_) return own_of(read());
     if (ordered_.empty()) read_step();
@@ -52,7 +52,7 @@ class ReaderPacks {
     return packs;
   }
 
-  // Of the first language replica that has any of `own`.
+  // The positions of the first language replica that has any of `own`.
   std::vector<ReplicaLanes::Position> positions() const {
     return lanes_.positions(static_cast<int>(samples_.own.begin / per_replica_ - replicas_.begin));
   }
@@ -145,7 +145,7 @@ class LanguageLaneReader : public BatchReader<LanguageBatch> {
       at += std::ssize(targets);
       sequence_of.insert(sequence_of.end(), sample.tokens.media.size(), std::ssize(batch.offsets) - 1);
       batch.offsets.push_back(at);
-      for (const MediaPlan& media : sample.tokens.media) embeddings += media.embeddings;
+      embeddings += embeddings_of(sample.tokens.media);
     }
     batch.identities.push_back(identity_of(pack));
     if (at < end) batch.offsets.push_back(end);
@@ -226,7 +226,7 @@ class PerReplicaReader : public BatchReader<EncoderBatch> {
   std::vector<std::pair<std::unique_ptr<EncoderLaneReader>, std::int64_t>> readers_;
 };
 
-// Of an encoder that takes something else than pictures.
+// The reader of an encoder that does not take pictures.
 class NoInputReader : public BatchReader<EncoderBatch> {
  public:
   EncoderBatch next() override { return {}; }

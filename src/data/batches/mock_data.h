@@ -5,8 +5,11 @@
 // random tokens. Samples with media have a hidden class, which is visible in all their media and equals the stride.
 #pragma once
 
-#include "data/batches/mock_sizes.h"
-#include "data/batches/sample.h"
+#include <memory>
+
+#include "data/batches/balance.h"
+#include "data/batches/sample_batches.h"
+#include "data/batches/sample_sizes.h"
 
 namespace braid {
 
@@ -26,13 +29,37 @@ class MockData : public SampleSource {
     at::Tensor noise;  // [patches, features]: a pool of patches or frames from which every item picks
   };
 
-  int class_of(std::int64_t sample) const;
-  std::vector<std::int64_t> text(std::int64_t sample, std::int64_t length) const;
+  // These take the number of a sub-sequence; a sample packs config.packed of them.
+  int class_of(std::int64_t piece) const;
+  std::vector<std::int64_t> text(std::int64_t piece, std::int64_t length) const;
+  void add_piece(std::int64_t piece, std::vector<std::int64_t>& ids, std::vector<std::int64_t>& labels) const;
+  void add_media(std::size_t modality, std::int64_t piece, std::vector<MediaItem>& items) const;
 
   const MockDataConfig config_;
   const std::uint64_t seed_;
   const MockSizes sizes_;
   std::vector<Modality> modalities_;  // in the order of sizes_.encoders()
+};
+
+class MockBatches : public SampleBatches {
+ public:
+  // Without `balance`, samples come by number.
+  MockBatches(const MockDataConfig& config, const Provider& provider, const Topology& topology, std::uint64_t seed,
+              const std::shared_ptr<const SampleBalance>& balance = nullptr)
+      : SampleBatches(samples_, media_tokens(provider, topology), balance ? order_by(balance) : nullptr),
+        samples_(config, provider, topology, seed) {}
+
+ private:
+  StepOrder order_by(std::shared_ptr<const SampleBalance> balance) const {
+    return [this, balance = std::move(balance)](std::int64_t first, const ReaderSamples& samples) {
+      std::vector<SampleSizes> sizes;
+      for (std::int64_t i = 0; i < samples.all * samples.microbatches; ++i)
+        sizes.push_back(samples_.sizes().of(first + i));
+      return balance->order(sizes, samples.all / samples.language_replicas, samples.microbatches);
+    };
+  }
+
+  const MockData samples_;
 };
 
 }  // namespace braid

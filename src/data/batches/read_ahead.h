@@ -12,11 +12,6 @@
 
 namespace braid {
 
-LanguageBatch pinned(LanguageBatch batch);
-EncoderBatch pinned(EncoderBatch batch);
-std::int64_t bytes_of(const LanguageBatch& batch);
-std::int64_t bytes_of(const EncoderBatch& batch);
-
 template <class Batch>
 class ReadAhead : public BatchReader<Batch> {
  public:

@@ -1,5 +1,6 @@
 #include "data/inspect/answers.h"
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
@@ -10,7 +11,9 @@
 #include "base/error.h"
 #include "base/strings.h"
 #include "base/utf8.h"
+#include "data/inspect/survey_page.h"
 #include "data/text/template_text.h"
+#include "pages/page.h"
 
 namespace braid {
 namespace {
@@ -80,7 +83,7 @@ void add_answers(const LaneSet& set, const ReadSample& sample, std::span<const i
   }
 }
 
-// As one line of a table, shortened.
+// Shortens a text to a cell of a table, without line breaks.
 std::string cell(const std::string& text) {
   constexpr int kWidth = 40;
   std::string line = visible_text(with_valid_utf8(text));
@@ -89,6 +92,36 @@ std::string cell(const std::string& text) {
   std::string_view rest = line;
   for (int i = 0; i < kWidth && !rest.empty(); ++i) take_character(rest);
   return rest.empty() ? line : line.substr(0, line.size() - rest.size()) + "...";
+}
+
+std::string pictures_html(LaneSet& set, const ModelAnswer& answer) {
+  if (answer.pictures == 0) return "";
+  const Sample sample = set.reader.read(answer.ref);
+  std::string html;
+  for (const Picture& picture :
+       read_conversation(sample, set.blend->leaves[answer.ref.leaf].spec, set.options.data.fields).pictures)
+    html += picture_html(picture);
+  return "<div class=pictures>" + html + "</div>";
+}
+
+std::string answer_html(LaneSet& set, const ModelAnswer& answer) {
+  std::string pictures;
+  try {
+    pictures = pictures_html(set, answer);
+  } catch (const DataError& e) {
+    pictures = fmt::format("<p class=bad>{}</p>", html_text(e.what()));
+  }
+  return fmt::format(
+      "<article>{}<dl><dt>question<dd>{}<dt>answer<dd>{}<dt>model, teacher-forced<dd><b class={}>{}</b></dl>"
+      "<p><small>{} · {}</small></p></article>\n",
+      pictures, html_text(answer.question), html_text(answer.right), answer.is_right ? "t" : "bad",
+      html_text(answer.chosen), html_text(answer.key), html_text(answer.shard));
+}
+
+std::string share_card(const AnswerCounts& counts, std::string_view name) {
+  if (counts.all == 0) return "";
+  return html_card(fmt::format("{:.1f} %", 100 * counts.share()),
+                   fmt::format("{} ({} of {})", name, counts.right, counts.all));
 }
 
 }  // namespace
@@ -160,6 +193,17 @@ nlohmann::ordered_json answer_json(const ModelAnswer& answer) {
           {"model_answer", with_valid_utf8(answer.chosen)},
           {"teacher_forced", true},
           {"right", answer.is_right}};
+}
+
+std::string answers_page(LaneSet& set, const std::string& title, const std::vector<ModelAnswer>& shown,
+                         const std::vector<ModelAnswer>& all) {
+  std::string body =
+      "<div class=cards>" +
+      share_card(count_answers(all, AnswersOf::SamplesWithPictures), "right answers, with pictures") +
+      share_card(count_answers(all, AnswersOf::SamplesWithoutPictures), "right answers, without pictures") +
+      fmt::format("</div>\n<h2>Answers</h2>\n<p>{}</p>\n<div class=answers>\n", kTeacherForced);
+  for (const ModelAnswer& answer : shown) body += answer_html(set, answer);
+  return html_page(title, body + "</div>\n");
 }
 
 }  // namespace braid

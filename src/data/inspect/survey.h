@@ -1,6 +1,9 @@
 // What a data set contains, from some or all of its samples: parts, pictures, lengths, damage.
 #pragma once
 
+#include <nlohmann/json_fwd.hpp>
+
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <optional>
@@ -8,13 +11,41 @@
 #include <vector>
 
 #include "base/worker_pool.h"
-#include "data/inspect/distribution.h"
 #include "data/samples/data_config.h"
 #include "data/samples/token_sequence.h"
 #include "data/shards/order.h"
 #include "data/shards/sample_reader.h"
+#include "pages/page.h"
 
 namespace braid {
+
+// Counts of whole numbers: their summary, and a histogram of them.
+class Distribution {
+ public:
+  void add(std::int64_t value) {
+    ++counts_[value];
+    ++count_;
+  }
+  std::int64_t count() const { return count_; }
+  const std::map<std::int64_t, std::int64_t>& counts() const { return counts_; }  // of each value
+
+  // All are 0 if the distribution is empty.
+  std::int64_t min() const { return quantile(0); }
+  std::int64_t max() const { return quantile(1); }
+  std::int64_t quantile(double share) const;  // the least value that at least this share of all does not exceed
+  double mean() const;
+  std::int64_t sum() const;
+
+  // At most about `most` bars of equal width, a round number.
+  std::vector<HistogramBar> bars(int most) const;
+
+ private:
+  std::map<std::int64_t, std::int64_t> counts_{};
+  std::int64_t count_ = 0;
+};
+
+nlohmann::ordered_json summary_json(const Distribution& values);
+std::vector<std::string> summary_cells(const Distribution& values);  // min, median, mean, p90, max
 
 // The objects outlive the survey.
 struct SurveySources {
@@ -57,10 +88,10 @@ struct Survey {
 // Samples at equal distances, in the order of the data sets.
 class SpreadSamples {
  public:
-  // As many as there are if `count` is larger.
+  // All samples if `count` is larger than their number.
   SpreadSamples(const Blend& blend, std::int64_t count);
   std::int64_t size() const { return size_; }
-  // Nothing for a sample that split.yaml excludes.
+  // Returns nothing for a sample that split.yaml excludes.
   std::optional<SampleRef> at(std::int64_t i) const;
 
  private:

@@ -25,10 +25,7 @@ std::string what_happens_to(Unfit kind) {
 }  // namespace
 
 SampleId id_of_sample(const Shard& shard, std::int64_t index) {
-  SampleId id = 0;
-  const auto digest = sha1(fmt::format("{}\n{}", shard.path, index));
-  for (std::size_t i = 0; i < sizeof(id); ++i) id = id << 8 | digest[i];
-  return id >> 11;
+  return sha1_number(fmt::format("{}\n{}", shard.path, index)) >> 11;
 }
 
 void BadSamples::add(const DataSet& data, const SampleRef& ref, const std::string& name, const std::string& reason) {

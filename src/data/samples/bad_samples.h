@@ -1,5 +1,5 @@
-// Counts samples that are skipped or cut. It names each damaged one, and ends the run when there are too many. Of the
-// others it names the first of each kind, and likewise keys and parts of samples that nothing uses.
+// Counts samples that are skipped or cut. It names each damaged one, and ends the run when there are too many. It
+// names the first of each other kind, and keys and parts of samples that nothing uses.
 #pragma once
 
 #include <array>
@@ -10,7 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "data/shards/sample_ref.h"
+#include "data/shards/data_set.h"
+#include "data/shards/stream_state.h"
 
 namespace braid {
 

@@ -1,4 +1,4 @@
-// What a stored sample says: turns of a conversation, and the pictures in it.
+// The contents of a stored sample: turns of a conversation, and the pictures in it.
 //
 // Typed data sets (dataset.yaml with sample_type and field_map) are read by their type. Others are read by the recipe's
 // `data.fields` or, without those, by the usual names in a part `json`: conversations, question and answer, caption,
@@ -36,6 +36,9 @@ struct Conversation {
   TemplateInput tools{};              // a list of what the assistant may call
   std::vector<std::string> unused{};  // names of the sample's keys and parts that nothing here reads
 };
+
+// The fields that the recipe maps, by key.
+std::vector<std::pair<const char*, std::string>> mapped_fields(const SampleFields& fields);
 
 // Data sets of a blend whose samples cannot be read, as problems: they need Python, or have an unknown type, or the
 // recipe maps no text or several.

@@ -2,17 +2,21 @@
 
 #include <algorithm>
 #include <array>
+#include <initializer_list>
 #include <limits>
 #include <map>
 #include <memory>
 
 #include "base/error.h"
 #include "base/strings.h"
-#include "data/samples/known_names.h"
 #include "data/text/written_fields.h"
 
 namespace braid {
 namespace {
+
+bool is_one_of(std::string_view name, std::initializer_list<std::string_view> names) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
 
 using json = nlohmann::ordered_json;  // chat templates write keys in the order of the file
 
@@ -104,6 +108,41 @@ std::size_t count(std::string_view text, std::string_view word) {
 }
 
 }  // namespace
+
+std::string last_extension(std::string_view part) {
+  std::string extension(part.substr(part.rfind('.') == part.npos ? 0 : part.rfind('.') + 1));
+  for (char& c : extension)
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  return extension;
+}
+
+bool is_picture_part(std::string_view part) { return is_one_of(last_extension(part), {"jpg", "jpeg", "png", "webp"}); }
+
+bool is_unread_picture_part(std::string_view part) {
+  return is_one_of(last_extension(part), {"gif", "bmp", "tif", "tiff", "avif", "heic", "heif", "jp2", "jxl", "ppm",
+                                          "pgm", "svg", "ico", "apng", "jfif"});
+}
+
+bool is_sound_or_video_part(std::string_view part) {
+  return is_one_of(last_extension(part),
+                   {"wav", "mp3", "flac", "ogg", "opus", "m4a", "aac",  "wma", "aiff", "aif", "mp4",
+                    "m4v", "mov", "avi",  "mkv", "webm", "mpg", "mpeg", "wmv", "flv",  "3gp", "ogv"});
+}
+
+bool is_sound_or_video_key(std::string_view key) {
+  return is_one_of(key, {"video", "videos", "video_path", "video_file", "audio", "audios", "audio_path", "audio_file",
+                         "sound", "speech"});
+}
+
+bool is_metadata_key(std::string_view key) {
+  return key.starts_with("__") ||
+         is_one_of(key, {"id",      "_id",    "uid",      "uuid",        "key",          "sample_id", "image_id",
+                         "index",   "idx",    "turn_id",  "message_id",  "url",          "urls",      "source",
+                         "src",     "origin", "dataset",  "data_source", "dataset_name", "license",   "split",
+                         "subset",  "task",   "category", "tags",        "language",     "lang",      "model",
+                         "version", "date",   "created",  "created_at",  "timestamp",    "metadata",  "meta",
+                         "width",   "height", "size",     "sha256",      "md5",          "hash"});
+}
 
 const json* find_any(const json& object, std::initializer_list<const char*> keys) {
   for (const char* key : keys)

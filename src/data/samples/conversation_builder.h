@@ -13,6 +13,15 @@
 
 namespace braid {
 
+// What the names of a sample's parts and keys say about them.
+std::string last_extension(std::string_view part);  // in lower case
+bool is_picture_part(std::string_view part);
+bool is_unread_picture_part(std::string_view part);  // a picture in a format that Braid does not read
+bool is_sound_or_video_part(std::string_view part);
+bool is_sound_or_video_key(std::string_view key);
+// Identifies or describes a sample or a turn; a conversation is the same without it.
+bool is_metadata_key(std::string_view key);
+
 // The first of these keys that an object has with a value; null if it has none.
 const nlohmann::ordered_json* find_any(const nlohmann::ordered_json& object, std::initializer_list<const char*> keys);
 // A string, or a number as text. DataError for anything else, which `what` names.

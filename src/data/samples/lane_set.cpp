@@ -2,7 +2,7 @@
 
 #include "base/error.h"
 #include "base/strings.h"
-#include "data/shards/check_shards.h"
+#include "data/shards/sample_reader.h"
 
 namespace braid {
 namespace {
@@ -30,16 +30,8 @@ std::string inspect_flags(const LaneSetOptions& options) {
   const DataConfig& data = options.data;
   std::string flags = fmt::format(" --data.tokenizer {} --data.prompt_format {} --data.sequence_length {}",
                                   in_quotes(data.tokenizer), data.prompt_format, options.sequence_length);
-  const SampleFields& fields = data.fields;
-  for (const auto& [key, value] :
-       std::initializer_list<std::pair<const char*, const std::string&>>{{"images", fields.images},
-                                                                         {"conversation", fields.conversation},
-                                                                         {"question", fields.question},
-                                                                         {"answer", fields.answer},
-                                                                         {"caption", fields.caption},
-                                                                         {"text", fields.text},
-                                                                         {"tools", fields.tools}})
-    if (!value.empty()) flags += fmt::format(" --data.fields.{} {}", key, in_quotes(value));
+  for (const auto& [key, value] : mapped_fields(data.fields))
+    flags += fmt::format(" --data.fields.{} {}", key, in_quotes(value));
   return flags;
 }
 

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "base/files.h"
-#include "data/samples/pack_lane.h"
-#include "data/samples/vision_input.h"
+#include "base/small_file.h"
+#include "data/samples/packing.h"
+#include "data/samples/picture_plan.h"
 
 namespace braid {
 
@@ -77,7 +77,7 @@ class ReplicaLanes {
   const int per_replica_, first_lane_;
   WorkerPool pool_;
   std::vector<std::unique_ptr<PackLane>> lanes_{};
-  // By replica: which of its lanes is next. Not part of a position: a step takes equally many from each lane.
+  // Which lane of each replica is next. It is not part of a position: a step takes equally many from each lane.
   std::vector<int> turns_;
 };
 

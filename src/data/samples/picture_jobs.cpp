@@ -1,25 +1,45 @@
 #include "data/samples/picture_jobs.h"
 
 #include <algorithm>
+#include <optional>
+#include <utility>
 
 #include "base/error.h"
 #include "base/strings.h"
+#include "data/image/decode.h"
+#include "data/image/resize.h"
+#include "data/image/tiles.h"
 
 namespace braid {
 
-std::vector<std::span<const MediaPlan>> by_picture(std::span<const MediaPlan> media) {
-  std::vector<std::span<const MediaPlan>> groups;
-  for (std::size_t i = 0; i < media.size(); ++i) {
-    if (i == 0 || media[i].picture != media[i - 1].picture) groups.push_back(media.subspan(i, 0));
-    groups.back() = {groups.back().data(), groups.back().size() + 1};
+Image decode_for(const Picture& picture, std::span<const MediaPlan> inputs, const PictureConfig& config) {
+  DecodeOptions options = {.orient = config.orient};
+  if (config.scaled_decode) {
+    PixelSize largest;
+    for (const MediaPlan& input : inputs)
+      largest = {std::max(largest.width, input.resized.width), std::max(largest.height, input.resized.height)};
+    options.scale_for = largest;
   }
-  return groups;
+  return decode(picture.file(), picture.name, options);
 }
 
-std::int64_t patches_of(std::span<const MediaPlan> inputs) {
-  std::int64_t patches = 0;
-  for (const MediaPlan& input : inputs) patches += input.patches.cells();
-  return patches;
+void write_patches(const Image& decoded, std::span<const MediaPlan> inputs, const PictureConfig& config, int patch,
+                   std::span<std::uint8_t> rows) {
+  const ResizeFilter filter = config.filter == "bilinear" ? ResizeFilter::Bilinear : ResizeFilter::Bicubic;
+  constexpr std::uint8_t kGrey = 128;
+  if (config.blank) return std::fill(rows.begin(), rows.end(), kGrey);
+  std::optional<Image> resized;
+  std::size_t written = 0;
+  for (const MediaPlan& input : inputs) {
+    if (!resized || resized->size() != input.resized) resized = resize(decoded, input.resized, filter);
+    const auto size = static_cast<std::size_t>(input.patches.pixels(patch).pixels() * 3);
+    BRAID_CHECK(size <= rows.size() - written, "{} bytes do not hold the patches", rows.size());
+    const auto own = rows.subspan(std::exchange(written, written + size), size);
+    if (input.patches.pixels(patch) == input.resized)
+      cut_patches(*resized, patch, own);
+    else
+      cut_patches(cut_tile(*resized, input.patches.pixels(patch).width, input.tile_column, input.tile_row), patch, own);
+  }
 }
 
 void add_picture_jobs(const ReadSample& sample, std::vector<PictureJob>& jobs) {

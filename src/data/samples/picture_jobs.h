@@ -1,4 +1,5 @@
-// The pictures of some sequences as work for several threads: each is decoded and cut into its own rows of patches.
+// The pixels of an encoder's inputs: pictures are decoded, resized and cut into patches. Those of some sequences are
+// work for several threads, of which each picture has its own rows of patches.
 #pragma once
 
 #include <cstdint>
@@ -6,14 +7,20 @@
 #include <vector>
 
 #include "data/samples/bad_samples.h"
-#include "data/samples/media_pixels.h"
-#include "data/samples/pack_stream.h"
+#include "data/samples/conversation.h"
+#include "data/samples/data_config.h"
+#include "data/samples/packing.h"
+#include "data/samples/picture_plan.h"
 
 namespace braid {
 
-// Inputs of the encoder, by the picture that they come from.
-std::vector<std::span<const MediaPlan>> by_picture(std::span<const MediaPlan> media);
-std::int64_t patches_of(std::span<const MediaPlan> inputs);
+// The picture at the size at which its inputs are made from it. DataError if it is damaged.
+Image decode_for(const Picture& picture, std::span<const MediaPlan> inputs, const PictureConfig& config);
+
+// Writes the patches of all inputs that one picture becomes, one input after the other, into `rows`, [patches,
+// 3 * patch * patch].
+void write_patches(const Image& decoded, std::span<const MediaPlan> inputs, const PictureConfig& config, int patch,
+                   std::span<std::uint8_t> rows);
 
 // One picture. The sample outlives it.
 struct PictureJob {

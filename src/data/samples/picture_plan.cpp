@@ -30,6 +30,27 @@ std::vector<MediaPlan> tiles_of(std::size_t picture, const CellGrid& tiles, cons
 
 }  // namespace
 
+std::vector<std::span<const MediaPlan>> by_picture(std::span<const MediaPlan> media) {
+  std::vector<std::span<const MediaPlan>> groups;
+  for (std::size_t i = 0; i < media.size(); ++i) {
+    if (i == 0 || media[i].picture != media[i - 1].picture) groups.push_back(media.subspan(i, 0));
+    groups.back() = {groups.back().data(), groups.back().size() + 1};
+  }
+  return groups;
+}
+
+std::int64_t patches_of(std::span<const MediaPlan> inputs) {
+  std::int64_t patches = 0;
+  for (const MediaPlan& input : inputs) patches += input.patches.cells();
+  return patches;
+}
+
+std::int64_t embeddings_of(std::span<const MediaPlan> inputs) {
+  std::int64_t embeddings = 0;
+  for (const MediaPlan& input : inputs) embeddings += input.embeddings;
+  return embeddings;
+}
+
 std::vector<std::vector<MediaPlan>> plan_pictures(const std::vector<PixelSize>& pictures, std::int64_t room,
                                                   const PictureConfig& config, const VisionInput& vision) {
   std::vector<std::vector<MediaPlan>> plans;

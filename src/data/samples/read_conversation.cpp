@@ -10,7 +10,6 @@
 #include "base/strings.h"
 #include "data/samples/conversation.h"
 #include "data/samples/conversation_builder.h"
-#include "data/samples/known_names.h"
 #include "data/text/written_fields.h"
 
 namespace braid {
@@ -35,7 +34,7 @@ json json_in(FieldValue value, const char* what) {
   return parsed;
 }
 
-// An empty list of tools says that there are none.
+// An empty list of tools means that there are none.
 bool is_left_out(const std::string& key, const json& value) {
   return !value.is_null() && !is_metadata_key(key) && !(key == "tools" && is_empty_value(value));
 }
@@ -146,9 +145,7 @@ Conversation read_by_recipe(const Sample& sample, const SampleFields& fields) {
     if (const auto pictures = find_field(sample, parse_field_source(fields.images, "data.fields.images")))
       builder.add_pictures(*pictures);
   std::vector<FieldSource> sources;
-  for (const std::string& field :
-       {fields.images, fields.conversation, fields.question, fields.answer, fields.caption, fields.text, fields.tools})
-    if (!field.empty()) sources.push_back(parse_field_source(field, "data.fields"));
+  for (const auto& [key, field] : mapped_fields(fields)) sources.push_back(parse_field_source(field, "data.fields"));
   leave_out_unmapped(sample, sources, builder);
   Conversation conversation = builder.finish();
   if (!fields.conversation.empty() && contains(conversation.unused, "tools"))
@@ -242,16 +239,24 @@ std::vector<Problem> problems_of(const SampleFields& fields) {
     return {{"the recipe maps pictures, but no text", "data.fields.images",
              "also map the text: data.fields.conversation, question and answer, caption or text"}};
   std::vector<std::string> texts;
-  if (!fields.conversation.empty()) texts.emplace_back("data.fields.conversation");
-  if (!fields.question.empty()) texts.emplace_back("data.fields.question");
-  if (!fields.caption.empty()) texts.emplace_back("data.fields.caption");
-  if (!fields.text.empty()) texts.emplace_back("data.fields.text");
+  for (const auto& [key, field] : mapped_fields(fields))
+    if (contains({"conversation", "question", "caption", "text"}, key))
+      texts.push_back(fmt::format("data.fields.{}", key));
   if (texts.size() < 2) return {};
   return {{fmt::format("the recipe maps {} kinds of text, but a sample has one", texts.size()),
            fmt::format("{}", fmt::join(texts, " ")), "keep one of them"}};
 }
 
 }  // namespace
+
+std::vector<std::pair<const char*, std::string>> mapped_fields(const SampleFields& fields) {
+  std::vector<std::pair<const char*, std::string>> mapped = {
+      {"images", fields.images}, {"conversation", fields.conversation}, {"question", fields.question},
+      {"answer", fields.answer}, {"caption", fields.caption},           {"text", fields.text},
+      {"tools", fields.tools}};
+  std::erase_if(mapped, [](const auto& field) { return field.second.empty(); });
+  return mapped;
+}
 
 std::vector<Problem> unreadable_leaves(const Blend& blend, const SampleFields& fields) {
   std::vector<Problem> problems = problems_of(fields);

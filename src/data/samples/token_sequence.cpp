@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "base/strings.h"
-#include "data/samples/known_names.h"
+#include "data/samples/conversation_builder.h"
 
 namespace braid {
 namespace {
@@ -15,6 +15,11 @@ namespace {
 constexpr std::int64_t kRoomForMarkers = 4;  // tokens that Megatron keeps free when it fits pictures into a sequence
 
 }  // namespace
+
+std::int64_t TokenSequence::labels() const {
+  if (targets.empty()) return 0;
+  return std::count_if(targets.begin() + 1, targets.end(), [](int target) { return target != kIgnoredTarget; });
+}
 
 SequenceMaker::SequenceMaker(const DataConfig& config, std::shared_ptr<const Tokenizer> tokenizer,
                              const std::optional<VisionInput>& vision, std::int64_t capacity, std::vector<int> refused)
@@ -131,6 +136,42 @@ ChatTokens SequenceMaker::tokens_of(Conversation& conversation) const {
   return plain_tokens(turns.front().text);
 }
 
+SequenceSettings SequenceMaker::settings() const {
+  SequenceSettings settings;
+  const auto add = [&](const char* name, const auto& value) { settings.emplace_back(name, fmt::format("{}", value)); };
+  const auto add_text = [&](const char* name, const std::string& text) { add(name, in_quotes(text)); };
+  add("data.sequence_length", capacity_);
+  add("data.tokenizer", tokenizer_->fingerprint());
+  add_text("data.prompt_format", config_.prompt_format);
+  add_text("data.image_tag", config_.image_tag);
+  add_text("data.system", config_.system);
+  add_text("data.date", config_.date);
+  add("data.append_eod", config_.append_eod);
+  add_text("data.over_long", config_.over_long);
+  add_text("data.fields.images", config_.fields.images);
+  add_text("data.fields.conversation", config_.fields.conversation);
+  add_text("data.fields.tools", config_.fields.tools);
+  add_text("data.fields.question", config_.fields.question);
+  add_text("data.fields.answer", config_.fields.answer);
+  add_text("data.fields.caption", config_.fields.caption);
+  add_text("data.fields.text", config_.fields.text);
+  const PictureConfig& pictures = config_.pictures;
+  add_text("data.pictures.fit", pictures.fit);
+  add("data.pictures.min_patches", pictures.min_patches);
+  add("data.pictures.max_patches", pictures.max_patches);
+  add("data.pictures.min_side", pictures.min_side);
+  add("data.pictures.tile_side", pictures.tile_side);
+  add("data.pictures.max_tiles", pictures.max_tiles);
+  add("data.pictures.thumbnail", pictures.thumbnail);
+  add("data.pictures.orient", pictures.orient);
+  add("the vision encoder's input",
+      vision_
+          ? fmt::format("patches of {} pixels, {} per embedding, {}", vision_->patch, vision_->pixel_shuffle ? 4 : 1,
+                        vision_->square ? fmt::format("{0} x {0} patches", *vision_->square) : "any size")
+          : "none");
+  return settings;
+}
+
 ChatTokens SequenceMaker::plain_tokens(const std::string& text) const {
   ChatTokens tokens = {.tokens = tokenizer_->encode(text, /*add_special=*/true), .targets = {}};
   if (config_.append_eod) {
@@ -173,11 +214,7 @@ SequenceUse SequenceMaker::fit(TokenSequence& sequence) const {
     if (config_.over_long == "drop") return SequenceUse::TooLong;
     shorten(sequence);
   }
-  // The first token is never predicted.
-  const bool predicts =
-      std::any_of(sequence.targets.begin() + std::min<std::ptrdiff_t>(1, std::ssize(sequence.targets)),
-                  sequence.targets.end(), [](int target) { return target != kIgnoredTarget; });
-  return predicts ? SequenceUse::Usable : SequenceUse::PredictsNothing;
+  return sequence.labels() > 0 ? SequenceUse::Usable : SequenceUse::PredictsNothing;
 }
 
 // A picture that does not fit whole is cut off with all that follows.

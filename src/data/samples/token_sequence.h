@@ -9,17 +9,22 @@
 #include <vector>
 
 #include "data/samples/conversation.h"
+#include "data/samples/data_config.h"
 #include "data/samples/picture_plan.h"
-#include "data/samples/sequence_settings.h"
 #include "data/text/chat.h"
 #include "data/text/tokenizer.h"
 
 namespace braid {
 
+// Names, which are recipe keys where there is one, and values.
+using SequenceSettings = std::vector<std::pair<std::string, std::string>>;
+
 struct TokenSequence {
   std::vector<int> ids{};          // a picture's token repeated for each of its embeddings
   std::vector<int> targets{};      // the ids that are predicted; kIgnoredTarget elsewhere
   std::vector<MediaPlan> media{};  // in the order of their tokens
+
+  std::int64_t labels() const;  // how many tokens are predicted; the first one never is
 };
 
 enum class SequenceUse { Usable, TooLong, PredictsNothing };
@@ -34,18 +39,16 @@ class SequenceMaker {
 
   // All tokens of a sample, however many. DataError for a bad one.
   TokenSequence encode(Conversation conversation) const;
-  // What the sample has and its tokens do not depend on, by name; "turn.x" is a key of a turn.
+  // Names of what the sample has but its tokens do not depend on; "turn.x" is a key of a turn.
   std::vector<std::string> unused_fields(const Conversation& conversation) const;
-  // Whether it can be trained on. Shortens a long one if the recipe says so.
+  // Whether the sequence can be trained on. Shortens a long one if the recipe asks for it.
   SequenceUse fit(TokenSequence& sequence) const;
 
   // What a person should know before a run: answers that do not end in a stop token, a date that changes.
   const std::vector<std::string>& warnings() const { return warnings_; }
 
-  // Names and values of all settings that decide what the functions above return.
-  std::vector<std::pair<std::string, std::string>> settings() const {
-    return sequence_settings(config_, *tokenizer_, vision_, capacity_);
-  }
+  // All that decide what the functions above return; those that change pixels only are not among them.
+  SequenceSettings settings() const;
 
   std::int64_t capacity() const { return capacity_; }
   const PictureConfig& pictures() const { return config_.pictures; }

@@ -84,7 +84,7 @@ class Expander {
     return close;
   }
 
-  // What is between two braces: a range, alternatives, or plain text that keeps its braces.
+  // Expands what is between two braces: a range, alternatives, or plain text that keeps its braces.
   Words group(std::string_view inside, int depth) {
     if (const auto range = parse_range(inside)) {
       const auto first = parse_int64(range->first), last = parse_int64(range->last);
@@ -118,6 +118,13 @@ class Expander {
     return first < last ? size : -size;
   }
 
+  template <class Word>
+  static Words sequence(std::int64_t first, std::int64_t last, std::int64_t step, const Word& word_of) {
+    Words words;
+    for (std::int64_t at = first; step > 0 ? at <= last : at >= last; at += step) words.push_back(word_of(at));
+    return words;
+  }
+
   Words numbers(const Range& range, std::int64_t first, std::int64_t last) const {
     const auto is_padded = [](std::string_view text) {
       return text != "0" && text != "-0" && (text.starts_with("0") || text.starts_with("-0"));
@@ -128,10 +135,9 @@ class Expander {
     check_number(last);
     const std::int64_t step = directed_step(range, first, last);
     check_size(static_cast<std::size_t>((last - first) / step + 1));
-    Words words;
-    for (std::int64_t value = first; step > 0 ? value <= last : value >= last; value += step)
-      words.push_back(width > 0 ? fmt::format("{:0{}}", value, width) : std::to_string(value));
-    return words;
+    return sequence(first, last, step, [&](std::int64_t value) {
+      return width > 0 ? fmt::format("{:0{}}", value, width) : std::to_string(value);
+    });
   }
 
   static constexpr std::string_view kLetters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
@@ -140,11 +146,8 @@ class Expander {
   Words letters(const Range& range) const {
     const auto first = static_cast<std::int64_t>(kLetters.find(range.first));
     const auto last = static_cast<std::int64_t>(kLetters.find(range.last));
-    const std::int64_t step = directed_step(range, first, last);
-    Words words;
-    for (std::int64_t at = first; step > 0 ? at <= last : at >= last; at += step)
-      words.emplace_back(1, kLetters[static_cast<std::size_t>(at)]);
-    return words;
+    return sequence(first, last, directed_step(range, first, last),
+                    [](std::int64_t at) { return std::string(1, kLetters[static_cast<std::size_t>(at)]); });
   }
 
   Words product(const Words& left, const Words& right) const {

@@ -3,21 +3,40 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <filesystem>
+#include <map>
 #include <unordered_map>
 
 #include "base/error.h"
 #include "base/strings.h"
 #include "data/shards/brace_expansion.h"
 #include "data/shards/document.h"
-#include "data/shards/folder_contents.h"
-#include "data/shards/sample_index.h"
 #include "data/shards/sha1.h"
+#include "data/shards/shard.h"
 
 namespace braid {
 namespace {
 
 namespace fs = std::filesystem;
+
+// Endings in lower case and how many files have them. Folders of pictures may have millions.
+std::map<std::string, std::int64_t> endings_in(const std::string& folder) {
+  constexpr int kMost = 100'000;
+  std::map<std::string, std::int64_t> endings;
+  std::error_code error;
+  int files = 0;
+  for (fs::recursive_directory_iterator entry(folder, fs::directory_options::skip_permission_denied, error), end;
+       !error && entry != end && files < kMost; entry.increment(error)) {
+    std::error_code ignored;
+    if (!entry->is_regular_file(ignored)) continue;
+    std::string ending = entry->path().extension().string();
+    std::transform(ending.begin(), ending.end(), ending.begin(), [](unsigned char c) { return std::tolower(c); });
+    ++endings[ending];
+    ++files;
+  }
+  return endings;
+}
 
 bool is_file(const fs::path& path) {
   std::error_code ignored;
@@ -79,19 +98,11 @@ Split read_split(const std::string& path, const std::string& split) {
   const Json document = read_document(path);
   const DocumentNode root(document, path);
   root.expect_keys({"split_parts", "exclude"});
-  const DocumentNode parts = root.at("split_parts");
-  if (!parts.has(split)) {
-    std::vector<std::string> names;
-    for (const auto& [name, part] : parts.entries()) names.push_back(name);
-    parts.fail(fmt::format("there is no split {}", in_quotes(split)),
-               fmt::format("choose one of: {} (--split, or the recipe's data.split or data.valid_split)",
-                           fmt::join(names, ", ")));
-  }
+  const DocumentNode part = node_of_split(root.at("split_parts"), split);
   Split result = {.shards = {}, .excluded = excluded_in(root)};
-  result.shards = shards_in(parts.at(split), result.excluded);
+  result.shards = shards_in(part, result.excluded);
   if (result.shards.empty())
-    parts.at(split).fail(fmt::format("the split {} has no shards", in_quotes(split)),
-                         "list shards, or use another split");
+    part.fail(fmt::format("the split {} has no shards", in_quotes(split)), "list shards, or use another split");
   return result;
 }
 
@@ -149,6 +160,35 @@ DataSet open_jsonl(const std::string& path, const std::string& split) {
 
 }  // namespace
 
+// Compressed ones are refused by `braid data prepare`.
+bool has_tar_files(const std::string& folder) {
+  const auto endings = endings_in(folder);
+  return endings.contains(".tar") || endings.contains(".tgz") || endings.contains(".gz");
+}
+
+Problem without_tar_files(const std::string& folder) {
+  const auto endings = endings_in(folder);
+  const auto count = [&](const std::vector<std::string>& names) {
+    std::int64_t files = 0;
+    for (const auto& [ending, number] : endings) files += contains(names, ending) ? number : 0;
+    return files;
+  };
+  const std::int64_t pictures = count({".jpg", ".jpeg", ".png", ".webp"}), texts = count({".json", ".jsonl"});
+  const std::string what = fmt::format("'{}' has no .tar files", folder);
+  if (endings.empty()) return {what + ": it is empty, or cannot be read", "", "check the path and its permissions"};
+  if (pictures > 0)
+    return {fmt::format("{}: it has {} and {}", what, counted(pictures, "picture"), counted(texts, "JSON file")), "",
+            "write each picture and the JSON of its sample into .tar files as KEY.jpg and KEY.json (docs/data.md has a "
+            "script for LLaVA's files), then run `braid data prepare` on their folder"};
+  if (count({".jsonl"}) > 0)
+    return {what + ": it has .jsonl files", "",
+            "give the path of a .jsonl file; a .yaml metadataset can blend several"};
+  if (count({".parquet", ".arrow"}) > 0)
+    return {what + ": it has .parquet or .arrow files", "",
+            "write their samples into .tar files as KEY.jpg and KEY.json, or into a .jsonl file if they are text"};
+  return {what, "", "give a folder of .tar files, or a .jsonl file"};
+}
+
 void refuse_unfinished(const std::string& folder) {
   if (is_file(fs::path(folder) / kUnfinishedMark))
     throw ConfigError({fmt::format("'{}' is unfinished: writing it was interrupted ({})", folder, kUnfinishedMark), "",
@@ -173,6 +213,15 @@ PathKind kind_of_path(const std::string& path) {
        "",
        is_folder ? fmt::format("run `braid data prepare {}`", path)
                  : "give a prepared folder, a .jsonl file or a metadataset's .yaml file"});
+}
+
+DocumentNode node_of_split(const DocumentNode& splits, const std::string& split) {
+  if (splits.has(split)) return splits.at(split);
+  std::vector<std::string> names;
+  for (const auto& [name, node] : splits.entries()) names.push_back(name);
+  splits.fail(fmt::format("there is no split {}", in_quotes(split)),
+              fmt::format("choose one of: {} (--split, or the recipe's data.split or data.valid_split)",
+                          fmt::join(names, ", ")));
 }
 
 SplitFile read_split_file(const std::string& folder) {
@@ -209,10 +258,7 @@ std::uint64_t DataSet::fingerprint() const {
   for (const Shard& shard : shards) text += fmt::format("{}\n{}\n", shard.name, shard.samples);
   text += contents + "\n";
   for (const auto& [shard, index] : excluded) text += fmt::format("-{} {}\n", shard, index);
-  std::uint64_t value = 0;
-  const auto digest = sha1(text);
-  for (std::size_t i = 0; i < sizeof(value); ++i) value = value << 8 | digest[i];
-  return value;
+  return sha1_number(text);
 }
 
 DataSet open_data_set(const std::string& path, const std::string& split,

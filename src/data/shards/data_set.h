@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "data/shards/shard.h"
 
 namespace braid {
@@ -48,6 +49,9 @@ struct SplitFile {
   std::vector<std::string> exclude{};  // as written, where braces stand for several names
   std::set<std::string> excluded{};    // the names: SHARD, or SHARD/KEY for one sample
 };
+// The part of a file about a split, under its name. ConfigError, which names the others, if there is none.
+class DocumentNode;
+DocumentNode node_of_split(const DocumentNode& splits, const std::string& split);
 // split.yaml or split.json. Empty if a folder has neither.
 SplitFile read_split_file(const std::string& folder);
 
@@ -57,5 +61,11 @@ std::vector<std::string> exclude_warnings(const std::string& path, const std::se
 // `split_config`: the file below .nv-meta to use instead of split.yaml. JSONL files have no splits.
 DataSet open_data_set(const std::string& path, const std::string& split,
                       const std::optional<std::string>& split_config = std::nullopt);
+
+// What a folder that is no data set holds: whether it has tar files, of which compressed ones count, and otherwise how
+// it becomes a data set. Also looks into folders below, up to a limited number of files.
+bool has_tar_files(const std::string& folder);
+
+Problem without_tar_files(const std::string& folder);
 
 }  // namespace braid

@@ -43,7 +43,7 @@ class DocumentNode {
   std::string file_, path_;
 };
 
-// By the file's name: JSON if it ends in .json, else YAML. ConfigError when it cannot be read or parsed, repeats a key,
+// Reads JSON if the file's name ends in .json, else YAML. ConfigError when it cannot be read or parsed, repeats a key,
 // or is unreasonably large or deep.
 Json read_document(const std::string& path);
 Json parse_yaml(std::string_view text, const std::string& name);

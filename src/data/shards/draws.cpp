@@ -1,12 +1,42 @@
 #include "data/shards/draws.h"
 
 #include <algorithm>
+#include <bit>
 #include <numeric>
+#include <utility>
 
 #include "base/error.h"
 #include "data/shards/sha1.h"
 
 namespace braid {
+namespace {
+
+constexpr std::uint32_t kWords = std::mt19937::state_size;
+
+// The state of MT19937 that Python makes of a seed, as the seed sequence of std::mt19937.
+struct PythonSeed {
+  using result_type = std::uint32_t;
+  std::uint32_t seed;
+
+  template <class Iterator>
+  void generate(Iterator state, Iterator) const {
+    state[0] = 19650218;
+    for (std::uint32_t i = 1; i < kWords; ++i) state[i] = 1812433253u * (state[i - 1] ^ state[i - 1] >> 30) + i;
+    std::uint32_t i = 1;
+    const auto advance = [&] {
+      if (++i < kWords) return;
+      state[0] = state[kWords - 1];
+      i = 1;
+    };
+    for (std::uint32_t k = 0; k < kWords; ++k, advance())
+      state[i] = (state[i] ^ (state[i - 1] ^ state[i - 1] >> 30) * 1664525u) + seed;
+    for (std::uint32_t k = 1; k < kWords; ++k, advance())
+      state[i] = (state[i] ^ (state[i - 1] ^ state[i - 1] >> 30) * 1566083941u) - i;
+    state[0] = 0x80000000;
+  }
+};
+
+}  // namespace
 
 std::uint32_t Draws::word() {
   ++words_;
@@ -56,6 +86,22 @@ std::uint32_t worker_seed(std::int64_t global_worker, std::int64_t seed) {
   std::uint32_t value = 0;
   for (std::size_t i = 16; i < 20; ++i) value = value << 8 | digest[i];
   return value;
+}
+
+std::vector<std::size_t> python_shuffle(std::size_t size, std::uint32_t seed) {
+  std::vector<std::size_t> order(size);
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  PythonSeed python_seed{seed};
+  std::mt19937 random(python_seed);
+  // As many of a word's highest bits as n has, drawn again until they are below n.
+  const auto below = [&](std::uint32_t n) {
+    std::uint32_t value;
+    do value = static_cast<std::uint32_t>(random()) >> (32 - std::bit_width(n));
+    while (value >= n);
+    return value;
+  };
+  for (std::size_t i = size; i-- > 1;) std::swap(order[i], order[below(static_cast<std::uint32_t>(i + 1))]);
+  return order;
 }
 
 }  // namespace braid

@@ -1,6 +1,7 @@
 // The random draws of Energon, which are those of a torch CPU generator: MT19937, consumed in the same way.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <random>
 #include <vector>
@@ -34,5 +35,9 @@ class Draws {
 
 // The seed of every generator of one worker: the last four bytes of the SHA-1 of "worker,seed".
 std::uint32_t worker_seed(std::int64_t global_worker, std::int64_t seed);
+
+// Python's random.Random(seed).shuffle, with which Energon shuffles shards before it splits them: what position each
+// element of the shuffled list had before.
+std::vector<std::size_t> python_shuffle(std::size_t size, std::uint32_t seed);
 
 }  // namespace braid

@@ -2,19 +2,84 @@
 // the samples of a blend. It has several workers and takes their samples in turn.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
-#include "data/shards/in_turn.h"
-#include "data/shards/lane_state.h"
 #include "data/shards/metadataset.h"
 #include "data/shards/order.h"
+#include "data/shards/stream_state.h"
 
 namespace braid {
+
+// Which samples of a data set each worker reads, as in Energon: all workers get an equal consecutive share, cut into
+// slices at shard borders. Depends only on the total number of workers, not on how ranks group them.
+
+// 0 .. n-1 such that every prefix is spread evenly: for powers of two, with the bits of each index reversed.
+std::vector<std::int64_t> bit_reversal(std::int64_t n);
+
+// The range of one worker. `order` is the bit_reversal() of the number of workers: the samples that remain after
+// division go to workers in this order, starting after the first `rotation` of it.
+std::pair<std::int64_t, std::int64_t> worker_range(std::pair<std::int64_t, std::int64_t> samples,
+                                                   const std::vector<std::int64_t>& order, std::int64_t rotation,
+                                                   std::int64_t worker);
+
+// The borders of slices of `range`: none crosses a border of `shard_starts`, and each has about `longest` samples.
+// Empty if the range is.
+std::vector<std::int64_t> slice_borders(std::pair<std::int64_t, std::int64_t> range,
+                                        const std::vector<std::int64_t>& shard_starts,
+                                        std::optional<std::int64_t> longest);
+
+// Takes items from several streams in turn, and skips those that have ended. A stream has next(), which returns an
+// optional item, save() and restore().
+template <class Stream>
+class InTurn {
+ public:
+  void add(std::unique_ptr<Stream> stream) {
+    streams_.push_back(std::move(stream));
+    ended_.push_back(false);
+  }
+
+  // Returns nothing when all streams have ended; the call after that starts again.
+  auto next() -> decltype(std::declval<Stream>().next()) {
+    for (std::size_t tried = 0; tried < streams_.size(); ++tried) {
+      const std::size_t turn = turn_;
+      turn_ = (turn_ + 1) % streams_.size();
+      if (ended_[turn]) continue;
+      if (auto item = streams_[turn]->next()) return item;
+      ended_[turn] = true;
+    }
+    std::fill(ended_.begin(), ended_.end(), false);
+    turn_ = 0;
+    return std::nullopt;
+  }
+
+  void save(StateWriter& state) const {
+    state.number(turn_);
+    for (std::size_t i = 0; i < streams_.size(); ++i) {
+      state.number(ended_[i]);
+      streams_[i]->save(state);
+    }
+  }
+
+  void restore(StateReader& state) {
+    turn_ = state.number(streams_.size() - 1);
+    for (std::size_t i = 0; i < streams_.size(); ++i) {
+      ended_[i] = state.number(1);
+      streams_[i]->restore(state);
+    }
+  }
+
+ private:
+  std::vector<std::unique_ptr<Stream>> streams_;
+  std::vector<bool> ended_;  // of each stream
+  std::size_t turn_ = 0;
+};
 
 struct OrderConfig {
   int lanes = 1;
@@ -39,7 +104,7 @@ class Lane {
  public:
   Lane(std::shared_ptr<const Blend> blend, const OrderConfig& config, int lane);
 
-  // Nothing at the end of evaluation; training does not end.
+  // Returns nothing at the end of evaluation; training does not end.
   std::optional<SampleRef> next() { return workers_.next(); }
 
   // A short text of bytes, with a checksum. restore() continues exactly where save() was called. It refuses the state

@@ -18,7 +18,7 @@ constexpr std::int64_t kMaxShuffleEpochs = 1 << 20;
 constexpr double kMaxWeight = 1e18;  // weights may be numbers of tokens
 constexpr double kMaxRepetitions = 1e9;
 
-// What the metadatasets around a data set say about it.
+// What a data set inherits from the metadatasets around it.
 struct Context {
   std::string split;
   std::optional<Subset> subset{};
@@ -178,14 +178,7 @@ Blend open_metadataset(const std::string& path, const Context& context) {
   const std::string type = root.optional_text("__class__").value_or("Metadataset");
   if (type != "Metadataset" && type != "MetadatasetV2")
     root.at("__class__").fail(fmt::format("{} is not a kind of metadataset", in_quotes(type)), "use MetadatasetV2");
-  if (!root.at("splits").has(context.split)) {
-    std::vector<std::string> names;
-    for (const auto& [name, split] : root.at("splits").entries()) names.push_back(name);
-    root.at("splits").fail(fmt::format("there is no split {}", in_quotes(context.split)),
-                           fmt::format("choose one of: {} (--split, or the recipe's data.split or data.valid_split)",
-                                       fmt::join(names, ", ")));
-  }
-  const DocumentNode split = root.at("splits").at(context.split);
+  const DocumentNode split = node_of_split(root.at("splits"), context.split);
   return type == "MetadatasetV2" ? open_v2(split, path, context) : open_v1(split, path, context);
 }
 

@@ -19,7 +19,7 @@ struct Subset {
   std::optional<std::pair<std::int64_t, std::optional<std::int64_t>>> absolute{};
   std::pair<double, double> share{0, 1};
 
-  // Of `samples` samples; ConfigError (with `where`) when it reaches beyond them.
+  // The range among `samples` samples; ConfigError (with `where`) when it reaches beyond them.
   std::pair<std::int64_t, std::int64_t> range(std::int64_t samples, const std::string& where) const;
 };
 

@@ -14,7 +14,6 @@
 
 #include "data/shards/draws.h"
 #include "data/shards/metadataset.h"
-#include "data/shards/sample_ref.h"
 #include "data/shards/stream_state.h"
 
 namespace braid {
@@ -22,7 +21,7 @@ namespace braid {
 class SampleStream {
  public:
   virtual ~SampleStream() = default;
-  // Nothing at the end of an epoch; the call after that starts the next one.
+  // Returns nothing at the end of an epoch; the call after that starts the next one.
   virtual std::optional<SampleRef> next() = 0;
   virtual bool has_samples() const = 0;
   virtual std::int64_t samples() const = 0;  // of an epoch, those excluded by split.yaml included
@@ -93,20 +92,28 @@ class RepeatStream : public SampleStream {
   std::int64_t taken_ = 0;  // in this repetition
 };
 
+// A stream of the samples of several others.
+class CombinedStream : public SampleStream {
+ public:
+  explicit CombinedStream(std::vector<StreamPtr> inner) : inner_(std::move(inner)) {}
+  bool has_samples() const override;
+  std::int64_t samples() const override;
+
+ protected:
+  std::vector<StreamPtr> inner_;
+};
+
 // Each sample comes from a stream chosen by chance, in proportion to the weights. Ends when all streams have ended.
-class BlendStream : public SampleStream {
+class BlendStream : public CombinedStream {
  public:
   BlendStream(std::vector<StreamPtr> inner, std::vector<float> weights, std::uint32_t seed);
   std::optional<SampleRef> next() override;
-  bool has_samples() const override;
-  std::int64_t samples() const override;
   void save(StateWriter& state) const override;
   void restore(StateReader& state) override;
 
  private:
   void reset();
 
-  std::vector<StreamPtr> inner_;
   const std::vector<float> initial_weights_;  // 0 where this worker has no samples
   std::vector<float> weights_{};              // 0 for streams that have ended
   std::size_t running_ = 0;
@@ -114,17 +121,14 @@ class BlendStream : public SampleStream {
 };
 
 // One stream after the other.
-class ConcatStream : public SampleStream {
+class ConcatStream : public CombinedStream {
  public:
-  explicit ConcatStream(std::vector<StreamPtr> inner) : inner_(std::move(inner)) {}
+  using CombinedStream::CombinedStream;
   std::optional<SampleRef> next() override;
-  bool has_samples() const override;
-  std::int64_t samples() const override;
   void save(StateWriter& state) const override;
   void restore(StateReader& state) override;
 
  private:
-  std::vector<StreamPtr> inner_;
   std::size_t current_ = 0;
 };
 

@@ -10,12 +10,11 @@
 #include "base/process.h"
 #include "base/strings.h"
 #include "base/utf8.h"
+#include "data/shards/data_set.h"
 #include "data/shards/document.h"
-#include "data/shards/folder_contents.h"
 #include "data/shards/key_index.h"
-#include "data/shards/sample_index.h"
 #include "data/shards/sample_spec.h"
-#include "data/shards/shard_scan.h"
+#include "data/shards/shard.h"
 #include "formats/atomic_file.h"
 
 namespace braid {
@@ -92,8 +91,8 @@ std::string make_uuid() {
                      hex.substr(20, 12));
 }
 
-// What a killed call left: its names only, since other programs may use the folder too, and only old files, since a
-// process of another machine that still writes them cannot be seen.
+// Removes what a killed call left: only files with its names, since other programs may use the folder too, and only old
+// files, since a process of another machine may still write them.
 constexpr auto kLeftoverAge = std::chrono::hours(1);
 
 void remove_leftovers(const fs::path& folder) {
@@ -145,7 +144,7 @@ class NewIndexes {
   std::vector<std::string> paths_{};
 };
 
-// Nothing if there is no index, or it is damaged.
+// Returns nothing if there is no index, or it is damaged.
 std::optional<std::int64_t> indexed_samples(const std::string& index) {
   try {
     return SampleIndex(index).samples();
@@ -154,7 +153,7 @@ std::optional<std::int64_t> indexed_samples(const std::string& index) {
   }
 }
 
-// A shard that was cut between two members can be read, so only its old index tells that samples are lost.
+// A shard that was cut between two members can be read, so only its old index shows that samples are lost.
 void refuse_lost_samples(const std::string& shard, std::int64_t samples, const std::string& meta) {
   const auto before = indexed_samples(index_path(shard));
   if (!before || *before <= samples) return;
@@ -170,7 +169,7 @@ struct ScannedShards {
   std::vector<std::string> warnings{};
 };
 
-// Of all fields and their alternatives.
+// The parts that fields or their alternatives name.
 std::set<std::string> mapped_parts(const PrepareRequest& request) {
   std::set<std::string> parts;
   for (const auto& [field, source] : request.field_map)
@@ -222,7 +221,7 @@ void refuse_missing_shards(const Splits& splits, const std::vector<std::string>&
              "restore the shard, or give new splits: --split train:0.9,val:0.1, or --split-parts"});
 }
 
-// As readers count them.
+// Counts shards and samples as readers do.
 void count_splits(const std::string& folder, const Splits& splits, Prepared& result) {
   std::set<std::pair<std::string, std::int64_t>> excluded;  // a shard may be in several splits
   std::set<std::string> unknown;

@@ -56,8 +56,8 @@ void check_request(const PrepareRequest& request);
 std::vector<std::string> prepare_warnings(const PrepareRequest& request, const Splits& splits,
                                           const std::set<std::string>& parts);
 
-// As Energon cuts them: by ratio of shards, rounded down at each cut. Where that leaves a split empty, each gets a
-// shard if there are enough, and otherwise those with the largest ratios. ConfigError when a pattern matches nothing.
+// Cuts splits as Energon does: by ratio of shards, rounded down at each cut. Where that leaves a split empty, each gets
+// a shard if there are enough, and otherwise those with the largest ratios. ConfigError when a pattern matches nothing.
 Splits cut_splits(const PrepareRequest& request, std::vector<std::string> shards);
 
 }  // namespace braid

@@ -22,7 +22,7 @@ std::string to_text(const FieldSource& source);                                 
 
 // A whole part as stored, or a value within a JSON part.
 using FieldValue = std::variant<const SamplePart*, nlohmann::ordered_json>;
-// Nothing when no alternative is in the sample. DataError, naming the part, for a part that is not JSON.
+// Returns nothing when no alternative is in the sample. DataError, naming the part, for a part that is not JSON.
 std::optional<FieldValue> find_field(const Sample& sample, const FieldSource& source);
 // The same, but DataError when no alternative is in the sample.
 FieldValue field_value(const Sample& sample, const FieldSource& source);
@@ -34,7 +34,7 @@ struct SampleSpec {
   std::vector<std::pair<std::string, FieldSource>> field_map{};  // empty: the recipe maps the parts
   std::optional<std::vector<std::string>> part_filter{};         // the only parts to read; nothing: all
   std::optional<std::int64_t> parallel_shard_iters{}, max_samples_per_sequence{};
-  std::string file{};                     // that says so
+  std::string file{};                     // the dataset.yaml
   std::optional<Problem> needs_python{};  // why samples cannot be read; their order is still known
 };
 

@@ -46,4 +46,11 @@ std::array<std::uint8_t, 20> sha1(std::string_view text) {
   return digest;
 }
 
+std::uint64_t sha1_number(std::string_view text) {
+  std::uint64_t value = 0;
+  const auto digest = sha1(text);
+  for (std::size_t i = 0; i < sizeof(value); ++i) value = value << 8 | digest[i];
+  return value;
+}
+
 }  // namespace braid

@@ -1,19 +1,88 @@
 // A shard with its index, for random access: a tar file of samples, or a JSONL file with one sample per line.
+//
+// Files are read by position. Unlike a mapped file, they may become shorter at any time: a mapping would end the
+// process then.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "data/shards/input_file.h"
-#include "data/shards/sample_index.h"
+#include "base/error.h"
 #include "data/shards/tar.h"
 
 namespace braid {
+
+// The system failed (EIO, ESTALE, EMFILE, ENOMEM …), or the file is missing or shorter than its index says. This says
+// nothing about the content: another rank may read the same file without an error, so code that skips damaged samples
+// must not skip these.
+struct ReadError : DataError {
+  using DataError::DataError;
+};
+
+// The system failed, and may not fail the next time. A file that is missing or has been cut stays so.
+struct SystemReadError : ReadError {
+  using ReadError::ReadError;
+};
+
+class InputFile {
+ public:
+  explicit InputFile(std::string path);  // ReadError when it cannot be opened or is not a regular file
+  InputFile(const InputFile&) = delete;
+  InputFile& operator=(const InputFile&) = delete;
+  ~InputFile();
+
+  // ReadError when it cannot be read or has become shorter. May be called from several threads at once.
+  std::string read(std::uint64_t offset, std::size_t size) const;
+  std::uint64_t size() const { return size_; }  // when it was opened
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+  int fd_ = -1;
+  std::uint64_t size_ = 0;
+};
+TarBytes tar_bytes(const InputFile& file);
+
+struct ByteRange {
+  std::uint64_t begin = 0, end = 0;
+};
+
+// The index next to a shard or JSONL file: where each sample begins, and at the end where the last one ends. It is an
+// array of little-endian 64-bit offsets without a header: `a.tar` has `a.tar.idx`, `a.jsonl` has `a.jsonl.idx`.
+class SampleIndex {
+ public:
+  explicit SampleIndex(const std::string& path);  // ReadError when its size is not that of an index
+
+  std::int64_t samples() const;
+  std::uint64_t end() const;                   // of the last sample
+  ByteRange range(std::int64_t sample) const;  // of its bytes. DataError unless it ends after it begins
+  // For a range that the shard does not have: says `why`, and how to write the index again.
+  DataError misfit(const std::string& why) const;
+
+ private:
+  std::vector<std::uint64_t> entries(std::int64_t first, std::size_t count) const;
+
+  InputFile file_;
+};
+
+std::string index_path(const std::string& data_path);
+// `offsets`: one per sample, and the end of the last. The file appears complete or not at all.
+void write_sample_index(const std::string& path, const std::vector<std::uint64_t>& offsets);
+
+// How the members of a shard form samples, as in WebDataset: `000/sample.left.png` is part `left.png` of sample
+// `000/sample`. Consecutive members with the same key are one sample.
+struct SampleName {
+  std::string_view key, part;
+};
+// Returns nothing for members that belong to no sample: names without a dot, and those below `__anything__/`.
+std::optional<SampleName> split_sample_name(std::string_view member_name);
 
 struct Shard {
   std::string name;  // relative to its data set's folder; of a JSONL file, its file name
@@ -36,13 +105,10 @@ struct Sample {
   std::shared_ptr<const std::string> bytes{};  // holds the bytes of all parts
 
   const SamplePart* find(std::string_view part) const;
-  // Of two parts with the same name the later one counts, in the place of the first, as in Energon's dict.
+  // The later of two parts with the same name replaces the first in its place, as in Energon's dict.
   void add(SamplePart part);
   std::size_t stored_bytes() const;  // of all parts
 };
-
-// A wrong index may say any size, and a sample is read as a whole.
-inline constexpr std::uint64_t kMostSampleBytes = 1 << 30;
 
 class OpenShard {
  public:
@@ -54,7 +120,7 @@ class OpenShard {
   Sample read(std::int64_t index) const;
   // Reads the bytes of a part again.
   std::string read_bytes(std::uint64_t offset, std::size_t size) const { return file_.read(offset, size); }
-  // Without looking at the sample's other members.
+  // Does not look at the sample's other members.
   std::string key(std::int64_t index) const;
   // Why the end of the shard may have been lost; empty: nothing suggests it.
   std::string end_remark() const;
@@ -73,5 +139,24 @@ class OpenShard {
 
 // The samples with these keys, by index; keys that the shard does not have are left out.
 std::map<std::int64_t, std::string> samples_with_keys(const Shard& shard, const std::set<std::string>& keys);
+
+struct ScannedPart {
+  std::string name;
+  std::uint64_t offset = 0, size = 0;  // of its content
+};
+
+struct ScannedSample {
+  std::string key;
+  std::uint64_t begin = 0, end = 0;  // in the file, headers included
+  std::vector<ScannedPart> parts{};
+};
+
+// Finds the samples of a tar file by walking through its headers, and calls `on_sample` for each, in order. DataError
+// on damage, and for a shard without samples. Returns why the shard may have lost samples although it can be read;
+// empty: nothing suggests it.
+std::string scan_shard(const std::string& path, const std::function<void(const ScannedSample&)>& on_sample);
+
+// Offsets for the index of a JSONL file. DataError when a line is not a JSON object.
+std::vector<std::uint64_t> scan_lines(const std::string& path);
 
 }  // namespace braid

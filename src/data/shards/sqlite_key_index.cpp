@@ -12,12 +12,10 @@ namespace braid {
 namespace {
 
 constexpr const char* kCreateTables =
-    "CREATE TABLE samples (tar_file_id INTEGER NOT NULL, sample_key TEXT NOT NULL UNIQUE, sample_index INTEGER NOT "
-    "NULL, "
-    "byte_offset INTEGER, byte_size INTEGER);"
-    "CREATE TABLE sample_parts (tar_file_id INTEGER, sample_index INTEGER, part_name TEXT, content_byte_offset "
-    "INTEGER, "
-    "content_byte_size INTEGER);";
+    "CREATE TABLE samples (tar_file_id INTEGER NOT NULL, sample_key TEXT NOT NULL UNIQUE, "
+    "sample_index INTEGER NOT NULL, byte_offset INTEGER, byte_size INTEGER);"
+    "CREATE TABLE sample_parts (tar_file_id INTEGER, sample_index INTEGER, part_name TEXT, "
+    "content_byte_offset INTEGER, content_byte_size INTEGER);";
 // Created last: filling a table without indexes is faster.
 constexpr const char* kCreateIndexes =
     "CREATE INDEX idx_samples_by_tar_and_idx ON samples(tar_file_id, sample_index);"

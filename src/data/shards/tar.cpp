@@ -1,18 +1,18 @@
 #include "data/shards/tar.h"
 
 #include <algorithm>
+#include <array>
 #include <memory>
+#include <numeric>
 
+#include "base/error.h"
 #include "base/strings.h"
-#include "data/shards/input_file.h"
 
 namespace braid {
 namespace {
 
 constexpr std::uint64_t kBlock = kTarBlock;
 constexpr std::uint64_t kMaxExtensionBytes = 1 << 20;  // far more than any path; bounds what a damaged size can cost
-
-constexpr std::size_t kAhead = 4096;  // read at a time
 
 // Fields of a header block.
 constexpr std::size_t kNameAt = 0, kNameBytes = 100, kSizeAt = 124, kSizeBytes = 12, kChecksumAt = 148;
@@ -76,21 +76,6 @@ std::string without_end_slashes(std::string name) {
 TarBytes tar_bytes(std::string_view bytes, std::uint64_t begin) {
   return {begin + bytes.size(),
           [=](std::uint64_t offset, std::size_t size) { return bytes.substr(offset - begin, size); }};
-}
-
-// Reads a little more than is asked for, since the headers of small members are close together.
-TarBytes tar_bytes(const InputFile& file) {
-  struct Window {
-    std::uint64_t begin = 0;
-    std::string bytes{};
-  };
-  return {file.size(), [&file, window = std::make_shared<Window>()](std::uint64_t offset, std::size_t size) {
-            if (offset < window->begin || offset + size > window->begin + window->bytes.size()) {
-              const std::uint64_t left = file.size() - offset;
-              *window = {offset, file.read(offset, std::max(size, std::min<std::size_t>(kAhead, left)))};
-            }
-            return std::string_view(window->bytes).substr(offset - window->begin, size);
-          }};
 }
 
 struct TarReader::Extensions {
@@ -212,6 +197,37 @@ std::optional<TarMember> TarReader::next() {
     if (type != 'g' && !extended_from) extended_from = offset_;
     offset_ = std::min<std::uint64_t>(offset_ + kBlock + padded(*size), archive_.end);
   }
+}
+
+void TarWriter::add(std::string_view name, std::string_view content) {
+  BRAID_CHECK(!name.empty() && name.size() <= 100, "the name of a tar member has {} bytes", name.size());
+  std::array<char, kBlock> header{};
+  const auto put = [&](std::size_t at, std::string_view text) {
+    std::copy(text.begin(), text.end(), header.begin() + static_cast<std::ptrdiff_t>(at));
+  };
+  put(0, name);
+  put(100, "0000644");
+  put(108, "0000000");
+  put(116, "0000000");
+  put(124, fmt::format("{:011o}", content.size()));
+  put(136, fmt::format("{:011o}", 0));  // the time
+  put(148, "        ");                 // the checksum counts as spaces
+  put(156, "0");
+  put(257, std::string_view("ustar\0"
+                            "00",
+                            8));
+  const int sum =
+      std::accumulate(header.begin(), header.end(), 0, [](int a, char c) { return a + static_cast<unsigned char>(c); });
+  put(148, fmt::format("{:06o}", sum));
+  header[154] = '\0';
+  archive_.append(header.data(), header.size());
+  archive_ += content;
+  archive_.append((kBlock - content.size() % kBlock) % kBlock, '\0');
+}
+
+std::string TarWriter::finish() {
+  archive_.append(2 * kBlock, '\0');
+  return std::move(archive_);
 }
 
 }  // namespace braid

@@ -15,8 +15,6 @@ namespace braid {
 
 inline constexpr std::uint64_t kTarBlock = 512;  // members begin at multiples of it
 
-class InputFile;
-
 // The bytes of an archive up to `end`.
 struct TarBytes {
   std::uint64_t end = 0;
@@ -24,7 +22,6 @@ struct TarBytes {
   std::function<std::string_view(std::uint64_t offset, std::size_t size)> read{};
 };
 TarBytes tar_bytes(std::string_view bytes, std::uint64_t begin = 0);  // `begin`: where they are in the archive
-TarBytes tar_bytes(const InputFile& file);
 
 struct TarMember {
   std::string name;
@@ -45,10 +42,10 @@ class TarReader {
   // `name` is for messages. Reading starts at `offset`, which must be that of a header.
   TarReader(TarBytes archive, std::string name, std::uint64_t offset = 0);
 
-  // Nothing at the end: at a block of zeros, even if it is cut, or where the file ends between two members.
+  // Returns nothing at the end: at a block of zeros, even if it is cut, or where the file ends between two members.
   std::optional<TarMember> next();
 
-  // Where next() reads; after the end, the offset of the first block that belongs to no member.
+  // The offset that next() reads at; after the end, that of the first block that belongs to no member.
   std::uint64_t offset() const { return offset_; }
 
  private:
@@ -69,5 +66,18 @@ class TarReader {
 // says; empty: nothing. Tools read such archives in silence, but most write the end: blocks of zeros.
 std::string end_remark(const TarBytes& archive, std::uint64_t end, const std::string& name);
 bool has_only_zeros(const TarBytes& archive, std::uint64_t from);
+
+// Writes tar shards: regular files with short names, in ustar format, with fixed times, so that equal contents give
+// equal bytes.
+class TarWriter {
+ public:
+  // `name`: at most 100 bytes.
+  void add(std::string_view name, std::string_view content);
+  // The archive with its end blocks.
+  std::string finish();
+
+ private:
+  std::string archive_;
+};
 
 }  // namespace braid

@@ -1,5 +1,3 @@
-#include "data/batches/check_batch.h"
-
 #include <ATen/ops/arange.h>
 #include <ATen/ops/zeros.h>
 #include <gmock/gmock.h>
@@ -8,6 +6,7 @@
 #include <functional>
 
 #include "base/error.h"
+#include "data/batches/batch.h"
 #include "support/errors.h"
 
 namespace braid {

@@ -1,6 +1,6 @@
-#include "data/inspect/distribution.h"
-
 #include <gtest/gtest.h>
+
+#include "data/inspect/survey.h"
 
 namespace braid {
 namespace {
@@ -33,7 +33,7 @@ TEST(Distribution, BarsHaveRoundWidthsAndAllValues) {
   EXPECT_EQ(bars.front().count, 3);
   EXPECT_EQ(bars.back().count, 7);
   std::int64_t all = 0;
-  for (const Distribution::Bar& bar : bars) all += bar.count;
+  for (const HistogramBar& bar : bars) all += bar.count;
   EXPECT_EQ(all, 100);
 }
 

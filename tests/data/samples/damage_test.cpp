@@ -9,8 +9,8 @@
 #include "data/samples/lane_set.h"
 #include "data/samples/picture_jobs.h"
 #include "data/samples/stored_sample.h"
-#include "data/shards/check_shards.h"
 #include "data/shards/prepare.h"
+#include "data/shards/sample_reader.h"
 #include "data/shards/tar_files.h"
 #include "support/errors.h"
 

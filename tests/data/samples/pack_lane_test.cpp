@@ -1,7 +1,5 @@
 // A lane that is saved and restored anywhere continues as if nothing had happened. The oracle is the same lane without
 // interruption.
-#include "data/samples/pack_lane.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -12,6 +10,7 @@
 
 #include "base/strings.h"
 #include "data/samples/lane_set.h"
+#include "data/samples/packing.h"
 #include "data/samples/stored_sample.h"
 #include "support/errors.h"
 

@@ -9,7 +9,7 @@
 #include "data/draw/data_set.h"
 #include "data/image/encode_png.h"
 #include "data/shards/shard.h"
-#include "data/shards/tar_writer.h"
+#include "data/shards/tar.h"
 #include "data/text/tokenizer.h"
 #include "support/programs.h"
 

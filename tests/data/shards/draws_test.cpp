@@ -7,9 +7,8 @@
 #include <map>
 
 #include "base/error.h"
-#include "data/shards/python_random.h"
+#include "data/shards/lane.h"
 #include "data/shards/sha1.h"
-#include "data/shards/worker_split.h"
 
 namespace braid {
 namespace {

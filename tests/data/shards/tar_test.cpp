@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "data/shards/sample_name.h"
+#include "data/shards/shard.h"
 #include "data/shards/tar_files.h"
 #include "support/errors.h"
 

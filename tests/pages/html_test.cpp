@@ -1,4 +1,4 @@
-#include "data/inspect/html.h"
+#include "pages/page.h"
 
 #include <gtest/gtest.h>
 

@@ -1,15 +1,51 @@
-#include "data/batches/check_batch.h"
+#include "data/batches/batch.h"
+
+#include <ATen/ops/cat.h>
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
+#include <string_view>
 
 #include "base/error.h"
+#include "base/strings.h"
+#include "data/samples/packing.h"
+#include "data/shards/sha1.h"
+#include "models/providers.h"
 #include "ops/cross_entropy.h"
 
 namespace braid {
 namespace {
+
+class HashedBytes {
+ public:
+  void add(std::uint64_t number) { bytes_.append(reinterpret_cast<const char*>(&number), sizeof(number)); }
+  void add(std::string_view text) {
+    add(text.size());  // so that "ab", "c" and "a", "bc" differ
+    bytes_ += text;
+  }
+
+  std::int64_t hash() const { return static_cast<std::int64_t>(sha1_number(bytes_) >> 11 | 1); }
+
+ private:
+  std::string bytes_{};
+};
+
+void add(const ReadSample& sample, HashedBytes& bytes) {
+  bytes.add(sample.shard->name);
+  for (const std::uint64_t number :
+       {std::uint64_t{sample.ref.leaf}, static_cast<std::uint64_t>(sample.ref.index), sample.ref.epoch})
+    bytes.add(number);
+  bytes.add(sample.key);
+  bytes.add(sample.tokens.ids.size());
+  for (const int id : sample.tokens.ids) bytes.add(static_cast<std::uint64_t>(id));
+  for (const StoredPicture& picture : sample.pictures) {
+    bytes.add(picture.offset);
+    bytes.add(picture.size);
+  }
+}
 
 template <class... Values>
 void expect(bool holds, fmt::format_string<Values...> what, Values&&... values) {
@@ -60,6 +96,24 @@ void check_identities(const std::vector<SequenceIdentity>& identities, std::int6
 
 }  // namespace
 
+SequenceIdentity identity_of(const Pack& pack) {
+  SequenceIdentity identity;
+  HashedBytes bytes;
+  for (const ReadSample& sample : pack) {
+    add(sample, bytes);
+    identity.samples.push_back(fmt::format("sample {} of shard {} (lane {}, epoch {})", in_quotes(sample.key),
+                                           in_quotes(sample.shard->name), sample.lane, sample.ref.epoch));
+  }
+  identity.hash = bytes.hash();
+  return identity;
+}
+
+SequenceIdentity identity_of_mock(std::int64_t number) {
+  HashedBytes bytes;
+  bytes.add(static_cast<std::uint64_t>(number));
+  return {bytes.hash(), {fmt::format("mock sample {}", number)}};
+}
+
 void check_batch(const LanguageBatch& batch, std::int64_t samples, const LanguageExpects& expected) {
   expect(is_list_of_ids(batch.ids) && is_list_of_ids(batch.labels), "ids and labels of a batch must be lists of int64");
   const std::int64_t tokens = batch.ids.size(0);
@@ -101,6 +155,55 @@ void check_batch(const EncoderBatch& batch, std::int64_t samples, const EncoderC
          "{}: the values of a batch must have {} rows of {} features", config.name, rows, features_of(config.model));
   expect(batch.values.scalar_type() != at::kByte || takes_bytes(config.model),
          "{}: only image encoders with 3 channels take values that are bytes", config.name);
+}
+
+LanguageBatch pinned(LanguageBatch batch) {
+  batch.ids = batch.ids.pin_memory();
+  batch.labels = batch.labels.pin_memory();
+  return batch;
+}
+
+EncoderBatch pinned(EncoderBatch batch) {
+  if (batch.values.defined()) batch.values = batch.values.pin_memory();
+  return batch;
+}
+
+std::int64_t bytes_of(const LanguageBatch& batch) {
+  return static_cast<std::int64_t>(batch.ids.nbytes() + batch.labels.nbytes());
+}
+
+std::int64_t bytes_of(const EncoderBatch& batch) {
+  return batch.values.defined() ? static_cast<std::int64_t>(batch.values.nbytes()) : 0;
+}
+
+EncoderBatch merge(std::vector<BatchPart> parts) {
+  EncoderBatch merged;
+  std::vector<at::Tensor> values;
+  std::int64_t first_sample = 0;
+  const bool any_damage =
+      std::any_of(parts.begin(), parts.end(), [](const auto& p) { return !p.batch.damaged.empty(); });
+  for (auto& [batch, samples] : parts) {
+    const std::size_t items = batch.extents.size();
+    BRAID_CHECK_EQ(batch.sample_of.size(), items, "numbers of samples of an encoder batch");
+    BRAID_CHECK(batch.damaged.empty() || batch.damaged.size() == items, "marks of damage of an encoder batch");
+    if (items > 0) {
+      BRAID_CHECK(values.empty() || (values[0].scalar_type() == batch.values.scalar_type() &&
+                                     values[0].size(1) == batch.values.size(1)),
+                  "values of encoder batches differ in type or width");
+      values.push_back(std::move(batch.values));
+    }
+    std::move(batch.extents.begin(), batch.extents.end(), std::back_inserter(merged.extents));
+    for (const std::int64_t sample : batch.sample_of) {
+      BRAID_CHECK(sample >= 0 && sample < samples, "sample {} of a part of {}", sample, samples);
+      merged.sample_of.push_back(first_sample + sample);
+    }
+    if (any_damage && batch.damaged.empty()) batch.damaged.assign(items, false);
+    merged.damaged.insert(merged.damaged.end(), batch.damaged.begin(), batch.damaged.end());
+    std::move(batch.identities.begin(), batch.identities.end(), std::back_inserter(merged.identities));
+    first_sample += samples;
+  }
+  if (!values.empty()) merged.values = at::cat(values);
+  return merged;
 }
 
 }  // namespace braid

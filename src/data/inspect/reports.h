@@ -1,4 +1,4 @@
-// Packed sequences, for people and for programs.
+// What `braid data` reports, as text for people and JSON for programs: surveys, and packed sequences.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -7,18 +7,37 @@
 #include <string>
 #include <vector>
 
-#include "data/samples/pack_stream.h"
+#include "data/inspect/survey.h"
+#include "data/samples/packing.h"
 
 namespace braid {
+
+// One data set of a blend in one split.
+struct DataSetCount {
+  std::string path, split;
+  std::int64_t shards = 0, samples = 0;
+};
+std::vector<DataSetCount> count_data_sets(const Blend& blend);
+
+struct SurveyReport {
+  std::string path{};  // as the user wrote it
+  std::vector<DataSetCount> data_sets{};
+  Survey survey{};
+  std::int64_t sequence_length = 0;  // 0: without a tokenizer
+};
+
+std::string shard_damage(const DamagedShard& shard);  // "3 samples unreadable: ..."
+double packing_density(const SurveyReport& report);   // from 0 to 1
+std::string show_survey(const SurveyReport& report);
+nlohmann::ordered_json survey_json(const SurveyReport& report);
+// Exact counts of lengths, embeddings and sizes of pictures.
+nlohmann::ordered_json stats_json(const SurveyReport& report);
 
 struct PackSize {
   std::int64_t repeated = 0;  // samples of earlier sequences; a lane of training reads them again in each epoch
   std::int64_t samples = 0, tokens = 0, labels = 0, pictures = 0, embeddings = 0;
 };
 PackSize size_of(const Pack& pack);
-
-// The number of tokens that the model learns to predict. The first one of a sample never is.
-std::int64_t label_count(const TokenSequence& tokens);
 
 // The samples of a pack with their lengths, borders, labels and media.
 nlohmann::ordered_json pack_json(const Pack& pack, std::int64_t sequence_length);
