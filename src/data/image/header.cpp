@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <string_view>
 
-#include "data/image/format_headers.h"
+#include "data/image/formats.h"
 
 namespace braid {
 namespace {
 
-// A picture format that Braid does not read; empty: unknown.
+// An image format that Braid does not read; empty: unknown.
 std::string_view unread_format(Bytes bytes) {
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()), std::min<std::size_t>(bytes.size(), 16));
   if (text.starts_with("GIF8")) return "a GIF";

@@ -11,7 +11,7 @@
 #include "base/error.h"
 #include "base/table.h"
 #include "base/utf8.h"
-#include "data/text/template_text.h"
+#include "data/text/template_value.h"
 
 namespace braid {
 namespace {

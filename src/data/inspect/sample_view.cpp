@@ -6,7 +6,6 @@
 #include "base/error.h"
 #include "base/strings.h"
 #include "data/image/decode.h"
-#include "data/image/encode_png.h"
 #include "data/image/resize.h"
 #include "data/inspect/html.h"
 #include "data/inspect/pack_report.h"

@@ -6,8 +6,8 @@
 
 #include "base/error.h"
 #include "data/image/decode.h"
+#include "data/image/patches.h"
 #include "data/image/resize.h"
-#include "data/image/tiles.h"
 
 namespace braid {
 

@@ -148,7 +148,7 @@ std::optional<TextFinder::Found> TextFinder::find(std::string_view text, std::si
   return std::nullopt;
 }
 
-AddedTokens::AddedTokens(const JsonPlace& place, const std::optional<JsonPlace>& config, const Vocabulary& vocabulary,
+AddedTokens::AddedTokens(const JsonPlace& place, const JsonPlace* config, const Vocabulary& vocabulary,
                          const Normalizer& normalizer)
     : vocabulary_(vocabulary), next_id_(vocabulary.count()), end_id_(vocabulary.end_id()) {
   if (!place.is_null() && !place.value().is_array()) place.expected("a list");

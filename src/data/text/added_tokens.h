@@ -10,10 +10,9 @@
 #include <unordered_map>
 #include <vector>
 
-#include "data/text/flat_table.h"
+#include "data/text/bpe.h"
 #include "data/text/json_place.h"
-#include "data/text/normalizer.h"
-#include "data/text/vocabulary.h"
+#include "data/text/tokenizer_steps.h"
 
 namespace braid {
 
@@ -44,7 +43,7 @@ class AddedTokens {
  public:
   // `config` is the tokenizer_config.json, if there is one. DataError if a token's id is another token's, or not the
   // one that Hugging Face's libraries give it.
-  AddedTokens(const JsonPlace& place, const std::optional<JsonPlace>& config, const Vocabulary& vocabulary,
+  AddedTokens(const JsonPlace& place, const JsonPlace* config, const Vocabulary& vocabulary,
               const Normalizer& normalizer);
 
   // A part of a text: an added token, or what is between two of them.

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "data/text/chat_turns.h"
+#include "data/text/chat_formats.h"
 #include "data/text/tokenizer.h"
 
 namespace braid {

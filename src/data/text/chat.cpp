@@ -9,7 +9,7 @@
 #include "base/utf8.h"
 #include "data/text/answer_spans.h"
 #include "data/text/template_targets.h"
-#include "data/text/template_text.h"
+#include "data/text/template_value.h"
 #include "data/text/written_fields.h"
 
 namespace braid {

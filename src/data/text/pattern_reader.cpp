@@ -5,7 +5,7 @@
 #include "base/error.h"
 #include "base/strings.h"
 #include "base/utf8.h"
-#include "data/text/unicode_tables.h"
+#include "data/text/unicode.h"
 
 namespace braid {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "data/text/code_set.h"
+#include "data/text/unicode.h"
 
 namespace braid {
 

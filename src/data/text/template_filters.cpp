@@ -6,9 +6,8 @@
 
 #include "base/error.h"
 #include "base/strings.h"
-#include "data/text/template_builtins.h"
-#include "data/text/template_format.h"
-#include "data/text/template_text.h"
+#include "data/text/template_interpreter.h"
+#include "data/text/template_value.h"
 
 namespace braid {
 namespace {

@@ -11,7 +11,7 @@
 #include "base/strings.h"
 #include "data/text/answer_spans.h"
 #include "data/text/chat_template.h"
-#include "data/text/template_text.h"
+#include "data/text/template_value.h"
 
 namespace braid {
 namespace {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "data/text/chat_turns.h"
+#include "data/text/chat_formats.h"
 #include "data/text/template_value.h"
 #include "data/text/tokenizer.h"
 

@@ -1,10 +1,9 @@
-#include "data/text/template_text.h"
-
 #include <algorithm>
 
 #include "base/error.h"
 #include "base/strings.h"
 #include "base/utf8.h"
+#include "data/text/template_value.h"
 #include "data/text/unicode.h"
 
 namespace braid {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "data/text/chat_turns.h"
+#include "data/text/chat_formats.h"
 
 namespace braid {
 
