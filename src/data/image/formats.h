@@ -1,5 +1,5 @@
-// The single formats, for header.cpp and decode.cpp: reading numbers in untrusted bytes, headers, decoders. Each
-// function throws a DataError without a file's name.
+// The single formats, for format_headers.cpp and decode.cpp: reading numbers in untrusted bytes, headers, decoders.
+// Each function throws a DataError without a file's name.
 #pragma once
 
 #include <cstdint>

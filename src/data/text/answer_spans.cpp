@@ -1,11 +1,11 @@
-#include "data/text/answer_spans.h"
-
+// Which tokens the answers of a conversation became.
 #include <algorithm>
 #include <cstddef>
 #include <optional>
 #include <string_view>
 
 #include "base/error.h"
+#include "data/text/template_targets.h"
 
 namespace braid {
 namespace {

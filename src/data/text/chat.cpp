@@ -7,10 +7,8 @@
 #include "base/error.h"
 #include "base/strings.h"
 #include "base/utf8.h"
-#include "data/text/answer_spans.h"
 #include "data/text/template_targets.h"
 #include "data/text/template_value.h"
-#include "data/text/written_fields.h"
 
 namespace braid {
 namespace {

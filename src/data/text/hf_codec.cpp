@@ -3,8 +3,6 @@
 #include <mutex>
 
 #include "base/error.h"
-#include "data/text/added_tokens.h"
-#include "data/text/bpe.h"
 #include "data/text/tokenizer.h"
 #include "data/text/tokenizer_steps.h"
 

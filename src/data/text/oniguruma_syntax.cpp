@@ -4,7 +4,6 @@
 #include "base/error.h"
 #include "base/strings.h"
 #include "base/utf8.h"
-#include "data/text/pattern_reader.h"
 #include "data/text/regex.h"
 
 namespace braid {

@@ -53,19 +53,6 @@ TemplateList parts_of(const TemplateText& text, const std::vector<std::string>& 
   return result;
 }
 
-TemplateText replaced(const TemplateText& text, const std::string& old, const TemplateText& with, std::int64_t most) {
-  if (old.empty()) throw DataError("replacing an empty text is not supported");
-  TemplateText result;
-  std::size_t done = 0;
-  for (std::size_t at; most != 0 && (at = text.text.find(old, done)) != std::string::npos; --most) {
-    result.append(text.part(done, at - done));
-    result.append(with);
-    done = at + old.size();
-  }
-  result.append(text.part(done, std::string::npos));
-  return result;
-}
-
 }  // namespace
 
 void TemplateBudget::throw_exhausted(const char* what) {

@@ -9,7 +9,6 @@
 
 #include "base/error.h"
 #include "base/strings.h"
-#include "data/text/answer_spans.h"
 #include "data/text/chat_template.h"
 #include "data/text/template_value.h"
 

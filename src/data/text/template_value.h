@@ -121,6 +121,7 @@ struct TemplateArguments {
 
   // The argument at this place or with this name; null if absent.
   const TemplateValue* find(std::size_t index, const char* name) const;
+  bool is_set(std::size_t index, const char* name) const { return find(index, name) && find(index, name)->truth(); }
 };
 
 // Each throws a DataError if the value does not suit; `user` is for messages.
@@ -143,6 +144,7 @@ std::string lower_text(std::string_view text);
 std::string title_text(std::string_view text);
 std::string capitalize_text(std::string_view text);
 
+TemplateText replaced(const TemplateText& text, std::string_view old, const TemplateText& with, std::int64_t most);
 std::string replace_text(std::string_view text, std::string_view old, std::string_view with, std::int64_t most);
 // str.split(separator, most); without separator: at white space. A negative `most` means all.
 std::vector<std::string> split_text(std::string_view text, const std::string* separator, std::int64_t most);

@@ -15,19 +15,6 @@
 namespace braid {
 namespace {
 
-std::string stripped(std::string_view text, bool left, bool right) {
-  std::size_t begin = text.size(), end = 0;  // of what is kept
-  for (std::string_view rest = text; !rest.empty();) {
-    const std::size_t at = text.size() - rest.size();
-    if (is_white_space(*take_character(rest))) continue;
-    begin = std::min(begin, at);
-    end = text.size() - rest.size();
-  }
-  if (!left) begin = 0;
-  if (!right) end = text.size();
-  return std::string(begin < end ? text.substr(begin, end - begin) : "");
-}
-
 std::string lowercase(std::string_view text) {
   std::string result;
   while (!text.empty()) append_lowercase(result, *take_character(text));
@@ -101,7 +88,7 @@ Tokens with_bytes_joined(const Tokens& tokens) {
 }
 
 // Removes up to `start` characters equal to `content` from the front, and up to `stop` from the end.
-std::string without_ends(std::string_view token, const std::string& content, std::int64_t start, std::int64_t stop) {
+std::string without_content(std::string_view token, const std::string& content, std::int64_t start, std::int64_t stop) {
   for (; start > 0 && token.starts_with(content); --start) token.remove_prefix(content.size());
   for (; stop > 0 && token.ends_with(content); --stop) token.remove_suffix(content.size());
   return std::string(token);
@@ -185,7 +172,7 @@ Normalizer::Step Normalizer::step_of(const JsonPlace& place) const {
   if (type == "Lowercase") return lowercase;
   if (type == "Strip")
     return [left = place["strip_left"].boolean_or(true), right = place["strip_right"].boolean_or(true)](
-               const std::string& text) { return stripped(text, left, right); };
+               const std::string& text) { return std::string(without_white_space(text, left, right)); };
   if (type == "Prepend")
     return
         [prefix = place["prepend"].string()](const std::string& text) { return text.empty() ? text : prefix + text; };
@@ -248,7 +235,7 @@ Decoder::Step Decoder::step_of(const JsonPlace& place) const {
     if (content.empty()) place["content"].refuse("should be a character");
     return
         [content, start = place["start"].integer(0, 1 << 30), stop = place["stop"].integer(0, 1 << 30)](Tokens tokens) {
-          for (std::string& token : tokens) token = without_ends(token, content, start, stop);
+          for (std::string& token : tokens) token = without_content(token, content, start, stop);
           return tokens;
         };
   }

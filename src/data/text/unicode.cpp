@@ -7,7 +7,6 @@
 
 #include "base/error.h"
 #include "base/strings.h"
-#include "base/utf8.h"
 
 namespace braid {
 namespace {
@@ -183,6 +182,11 @@ bool is_white_space(std::uint32_t code) {
   if (code < 0x80) return code == ' ' || (code >= '\t' && code <= '\r');
   return code == 0x85 || code == 0xa0 || code == 0x1680 || (code >= 0x2000 && code <= 0x200a) || code == 0x2028 ||
          code == 0x2029 || code == 0x202f || code == 0x205f || code == 0x3000;
+}
+
+std::string_view without_white_space(std::string_view text, bool left, bool right) {
+  return without_ends(text, left, right,
+                      [](std::string_view character) { return is_white_space(*take_character(character)); });
 }
 
 bool is_word_character(std::uint32_t code) {

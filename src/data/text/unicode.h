@@ -2,12 +2,15 @@
 // unicode_tables.txt: the same on every machine), classes, case, normal forms, and GPT-2's alphabet of bytes.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
+
+#include "base/utf8.h"
 
 namespace braid {
 
@@ -64,6 +67,25 @@ std::string normal_form(std::string_view text, NormalForm form);
 bool is_white_space(std::uint32_t code);
 bool is_word_character(std::uint32_t code);  // \w of Rust's regex
 void append_lowercase(std::string& out, std::uint32_t code);
+
+// The text without the characters at its left or right end for which strips(character) is true. An invalid byte counts
+// as a character.
+template <class Strips>
+std::string_view without_ends(std::string_view text, bool left, bool right, const Strips& strips) {
+  std::size_t begin = text.size(), end = 0;  // of what is kept
+  for (std::string_view rest = text; !rest.empty();) {
+    const std::size_t at = text.size() - rest.size();
+    if (!take_character(rest)) rest.remove_prefix(1);
+    const std::size_t next = text.size() - rest.size();
+    if (strips(text.substr(at, next - at))) continue;
+    begin = std::min(begin, at);
+    end = next;
+  }
+  if (!left) begin = 0;
+  if (!right) end = text.size();
+  return text.substr(std::min(begin, end), begin < end ? end - begin : 0);
+}
+std::string_view without_white_space(std::string_view text, bool left, bool right);  // of a valid text
 
 // GPT-2's alphabet: each byte is a printable character, itself or, for the 68 that are spaces, controls or unassigned,
 // one from U+0100 on.
