@@ -9,7 +9,7 @@
 #include "base/error.h"
 
 #ifdef __x86_64__
-#define BRAID_FOR_EACH_PROCESSOR __attribute__((target_clones("avx512bw", "avx2", "default")))
+#define BRAID_FOR_EACH_PROCESSOR __attribute__((target_clones("avx512f", "avx2", "default")))
 #else
 #define BRAID_FOR_EACH_PROCESSOR
 #endif

@@ -56,7 +56,7 @@ TEST(DrawnData, HasAllTasksInWordsOfItsTokenizer) {
     EXPECT_EQ(sample.image.has_value(), sample.task != "text");
     EXPECT_EQ(sample.question.empty(), sample.task == "caption");
     if (sample.image)
-      sizes.insert(fmt::format("{} x {}", sample.image->size().width, sample.picture->size().height));
+      sizes.insert(fmt::format("{} x {}", sample.image->size().width, sample.image->size().height));
     const auto words = std::count(sample.answer.begin(), sample.answer.end(), ' ') + 1;
     EXPECT_EQ(std::ssize(tokenizer->encode(sample.answer)), words) << sample.answer;
     EXPECT_LE(tokenizer->encode(sample.question).size(), 8u) << sample.question;
