@@ -2,7 +2,7 @@
 //   bench_image WIDTH HEIGHT ROUNDS [FILE...]
 // Prints a line of JSON per file: CPU milliseconds (the least of all rounds) and a checksum of the resized pixels.
 // `limit_ms` is the time of libjpeg alone, without our checks, copies and orientation; 0 for other formats. Without
-// files it resizes 1920 x 1280 pixels of noise with each version of the inner loops that this processor can run.
+// files it resizes 1920 x 1280 pixels of noise.
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
@@ -85,23 +85,15 @@ nlohmann::json measure(const std::string& path, PixelSize target, int rounds) {
   };
 }
 
-void measure_kernels(PixelSize target, int rounds) {
+void measure_noise(PixelSize target, int rounds) {
   Image noise({1920, 1280});
   std::uint32_t state = 1;
   for (std::uint8_t& value : noise.pixels()) {
     state = state * 1664525 + 1013904223;
     value = static_cast<std::uint8_t>(state >> 24);
   }
-  const auto resized = [&](const ResizeKernels& kernels) {
-    return checksum_of(resize(noise, target, ResizeFilter::Bicubic, kernels).pixels());
-  };
-  std::vector<ResizeKernels> all = vector_resize_kernels();
-  all.push_back(kPlainResize);
-  for (const ResizeKernels& kernels : all) {
-    BRAID_CHECK_EQ(resized(kernels), resized(kPlainResize), "{} resizes to other pixels", kernels.name);
-    const double ms = least_ms(rounds, [&] { resize(noise, target, ResizeFilter::Bicubic, kernels); });
-    fmt::print("{}\n", nlohmann::json{{"kernels", kernels.name}, {"resize_ms", ms}}.dump());
-  }
+  const double ms = least_ms(rounds, [&] { resize(noise, target, ResizeFilter::Bicubic); });
+  fmt::print("{}\n", nlohmann::json{{"resize_ms", ms}}.dump());
 }
 
 }  // namespace
@@ -112,6 +104,6 @@ int main(int argc, char** argv) {
     return 2;
   }
   const PixelSize target = {std::atoi(argv[1]), std::atoi(argv[2])};
-  if (argc == 4) measure_kernels(target, std::atoi(argv[3]));
+  if (argc == 4) measure_noise(target, std::atoi(argv[3]));
   for (int i = 4; i < argc; ++i) fmt::print("{}\n", measure(argv[i], target, std::atoi(argv[3])).dump());
 }

@@ -17,6 +17,7 @@ NORMALIZED = NormalizedString(ALL)
 
 HEADER = """\
 # Unicode data of Hugging Face's tokenizers {version}, written by tools/unicode_tables.py. All numbers are hexadecimal.
+# A line has entries of one kind, with commas between them.
 # set NAME...: [^OTHER] N...  a set of code points, as distances between the points where membership changes; ^OTHER: it
 #                             is the symmetric difference with that set. Names with @ are sets that are no property.
 # fold FIRST LAST STEP: CODE  every STEP-th character from FIRST to LAST is, without case, the same as another, which is
@@ -76,25 +77,26 @@ def sets():
 
 
 def set_lines(found):
-    """Each set relative to the one that makes its line short: a minimal spanning tree."""
+    """Each set relative to the one that makes its entry short: a minimal spanning tree. Single ranges share a line."""
     names = {}
     for name, changes in found.items():
         names.setdefault(changes, []).append(name)
     left = {changes: (len(changes), None) for changes in names}
-    lines = []
+    lines, ranges = [], []
     while left:
         changes = min(left, key=lambda each: left[each][0])
         _, base = left.pop(changes)
         points = sorted(set(changes) ^ set(base or ()))
         distances = [f"{b - a:x}" for a, b in zip([0] + points, points)]
         relative = [f"^{names[base][0]}"] if base else []
-        lines.append(" ".join(["set", *names[changes]]) + ": " + " ".join(relative + distances))
+        is_range = len(points) == 2 and not base
+        (ranges if is_range else lines).append(" ".join(names[changes]) + ": " + " ".join(relative + distances))
         members = set(changes)
         for other in left:
             size = len(members ^ set(other)) + 2
             if size < left[other][0]:
                 left[other] = (size, changes)
-    return sorted(lines)
+    return [f"set {line}" for line in [*sorted(lines), ", ".join(sorted(ranges))]]
 
 
 def fold_lines(found):
@@ -111,7 +113,8 @@ def fold_lines(found):
         if len(sequence) > 1 and not NormalizedString(sequence).split(pattern, "removed"):
             sequences.setdefault(sequence, []).append(character)
     codes = lambda characters: " ".join(f"{ord(c):x}" for c in characters)
-    return run_lines("fold", pairs) + [f"folds {codes(key)}: {codes(group)}" for key, group in sorted(sequences.items())]
+    folds = ", ".join(f"{codes(key)}: {codes(group)}" for key, group in sorted(sequences.items()))
+    return [run_line("fold", pairs), f"folds {folds}"]
 
 
 def members_of(changes):
@@ -119,7 +122,7 @@ def members_of(changes):
     return [chr(c) for a, b in list(zip(changes, ends))[::2] for c in range(a, b) if not 0xd800 <= c < 0xe000]
 
 
-def run_lines(kind, pairs):
+def run_line(kind, pairs):
     """Runs of pairs of the same distance."""
     runs = []
     for code, to in pairs:
@@ -129,21 +132,21 @@ def run_lines(kind, pairs):
                 runs[-1] = (first, code, code - last, lowest)
                 continue
         runs.append((code, code, 0, to))
-    return [f"{kind} {first:x} {last:x} {step or 1:x}: {to:x}" for first, last, step, to in runs]
+    return f"{kind} " + ", ".join(f"{first:x} {last:x} {step or 1:x}: {to:x}" for first, last, step, to in runs)
 
 
-def lower_lines():
+def lower_line():
     """U+0130, whose lower case is two characters, is not in the table."""
     lower = normalizers.Lowercase().normalize_str(ALL).replace("i\u0307", "\u0130")
     assert len(lower) == len(ALL)
-    return run_lines("lower", [(ord(a), ord(b)) for a, b in zip(ALL, lower) if a != b])
+    return run_line("lower", [(ord(a), ord(b)) for a, b in zip(ALL, lower) if a != b])
 
 
 def main():
     import tokenizers
     found = sets()
     print(HEADER.format(version=tokenizers.__version__), end="")
-    print("\n".join(set_lines(found) + fold_lines(found) + lower_lines()))
+    print("\n".join([*set_lines(found), *fold_lines(found), lower_line()]))
 
 
 if __name__ == "__main__":

@@ -3,8 +3,8 @@
 #pragma once
 
 #include "base/error.h"
-#include "data/image/bytes.h"
 #include "data/image/decode.h"
+#include "data/image/formats.h"
 
 namespace braid::testing {
 

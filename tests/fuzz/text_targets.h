@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/utf8.h"
 #include "data/text/chat_template.h"
+#include "data/text/json_place.h"
 #include "data/text/small_tokenizer.h"
 #include "data/text/template_targets.h"
 
@@ -22,8 +23,8 @@ inline bool fuzz_tokenizer(std::string_view bytes) {
     const std::size_t end = bytes.find('\0');
     nlohmann::json json;
     if (end != bytes.npos) json = parse_json_file(bytes.substr(end + 1), "config");
-    const auto config = end != bytes.npos ? std::optional(JsonPlace(json, "config")) : std::nullopt;
-    codec = read_hf_codec(bytes.substr(0, end), "input", config);
+    const JsonPlace config(json, "config");
+    codec = read_hf_codec(bytes.substr(0, end), "input", end != bytes.npos ? &config : nullptr);
   } catch (const DataError&) {
     return false;
   }

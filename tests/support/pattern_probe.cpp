@@ -8,8 +8,7 @@
 #include <iostream>
 
 #include "base/utf8.h"
-#include "data/text/normalizer.h"
-#include "data/text/pre_tokenizer.h"
+#include "data/text/tokenizer_steps.h"
 
 namespace {
 

@@ -1,8 +1,18 @@
-#include "data/draw/canvas.h"
-
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <cstddef>
+#include <filesystem>
+#include <limits>
 #include <numbers>
+
+#include "base/error.h"
+#include "data/draw/scene.h"
+
+#ifdef BRAID_HAS_FREETYPE
+#include <ft2build.h>
+#include FT_FREETYPE_H
+#endif
 
 namespace braid {
 namespace {
@@ -70,5 +80,79 @@ void Canvas::mix(int x, int y, Colour colour, double share) {
     pixel[c] =
         static_cast<std::uint8_t>(std::lround(share >= 1 ? wanted[c] : pixel[c] + share * (wanted[c] - pixel[c])));
 }
+
+std::string find_font() {
+  for (const char* path :
+       {"/usr/share/fonts/truetype/dejavu/DejaVuSans-Bold.ttf", "/usr/share/fonts/truetype/dejavu/DejaVuSans.ttf",
+        "/usr/share/fonts/truetype/liberation/LiberationSans-Bold.ttf"})
+    if (std::filesystem::exists(path)) return path;
+  return "";
+}
+
+#ifdef BRAID_HAS_FREETYPE
+struct Font::Face {
+  FT_Library library = nullptr;
+  FT_Face face = nullptr;
+  ~Face() {
+    if (face) FT_Done_Face(face);
+    if (library) FT_Done_FreeType(library);
+  }
+};
+
+Font::Font(const std::string& path) : face_(std::make_unique<Face>()) {
+  if (FT_Init_FreeType(&face_->library) != 0 || FT_New_Face(face_->library, path.c_str(), 0, &face_->face) != 0)
+    throw ConfigError({fmt::format("cannot read the font '{}'", path), "", "install the package fonts-dejavu-core"});
+}
+
+Font::~Font() = default;
+
+// Glyphs are rendered twice: first to find the rectangle that all of them cover together.
+RenderedText Font::render(const std::string& text, int height) const {
+  FT_Set_Pixel_Sizes(face_->face, 0, static_cast<FT_UInt>(height * 4 / 3));  // capitals take about 3/4 of the size
+  const auto for_each_glyph = [&](const auto& visit) {
+    int pen = 0;
+    for (const char letter : text) {
+      if (FT_Load_Char(face_->face, static_cast<unsigned char>(letter), FT_LOAD_RENDER | FT_LOAD_NO_HINTING) != 0)
+        continue;
+      const FT_GlyphSlot slot = face_->face->glyph;
+      const PixelSize size = {static_cast<int>(slot->bitmap.width), static_cast<int>(slot->bitmap.rows)};
+      visit(slot->bitmap, size, pen + slot->bitmap_left, -slot->bitmap_top);
+      pen += static_cast<int>(slot->advance.x >> 6);
+    }
+  };
+  int left = std::numeric_limits<int>::max(), right = 0, top = left, bottom = -left;
+  for_each_glyph([&](const FT_Bitmap&, PixelSize size, int x, int y) {
+    left = std::min(left, x);
+    right = std::max(right, x + size.width);
+    top = std::min(top, y);
+    bottom = std::max(bottom, y + size.height);
+  });
+  if (top > bottom) return {};
+  RenderedText rendered = {{right - left, bottom - top}, {}};
+  rendered.coverage.resize(static_cast<std::size_t>(rendered.size.pixels()));
+  for_each_glyph([&](const FT_Bitmap& bitmap, PixelSize size, int x, int y) {
+    for (int row = 0; row < size.height; ++row)
+      for (int column = 0; column < size.width; ++column) {
+        std::uint8_t& covered =
+            rendered.coverage[static_cast<std::size_t>((y - top + row) * rendered.size.width + x - left + column)];
+        covered = std::max(covered, bitmap.buffer[row * bitmap.pitch + column]);
+      }
+  });
+  return rendered;
+}
+
+bool can_draw_letters() { return true; }
+#else
+struct Font::Face {};
+
+Font::Font(const std::string&) {
+  throw ConfigError({"this build cannot draw letters: it was made without FreeType", "",
+                     "install libfreetype-dev and build again, or leave out digits and words"});
+}
+Font::~Font() = default;
+RenderedText Font::render(const std::string&, int) const { return {}; }
+
+bool can_draw_letters() { return false; }
+#endif
 
 }  // namespace braid

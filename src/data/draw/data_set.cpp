@@ -10,15 +10,17 @@
 #include "base/error.h"
 #include "base/strings.h"
 #include "data/draw/scene.h"
-#include "data/image/encode_png.h"
+#include "data/image/decode.h"
 #include "data/shards/prepare.h"
-#include "data/shards/tar.h"
+#include "data/shards/tar_writer.h"
+#include "data/text/unicode.h"
 #include "formats/atomic_file.h"
 
 namespace braid {
 namespace {
 
 namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
 
 constexpr std::int64_t kMostSamples = 100'000'000;
 
@@ -37,11 +39,28 @@ std::vector<std::string> tasks_of(const DrawRequest& request, bool has_font) {
 }
 
 std::string record_of(const DrawnSample& sample) {
-  nlohmann::ordered_json turns = nlohmann::ordered_json::array();
-  const std::string asked = (sample.picture ? "<image>\n" : "") + sample.question;
+  Json turns = Json::array();
+  const std::string asked = (sample.image ? "<image>\n" : "") + sample.question;
   turns.push_back({{"role", "user"}, {"content", asked.empty() ? " " : asked}});
   turns.push_back({{"role", "assistant"}, {"content", sample.answer}});
-  return nlohmann::ordered_json{{"task", sample.task}, {"conversations", turns}}.dump();
+  return Json{{"task", sample.task}, {"conversations", turns}}.dump();
+}
+
+constexpr int kImageId = 511;  // where the tiny models expect it
+
+// By byte: the character that stands for it in byte-level vocabularies.
+std::vector<std::string> byte_letters() {
+  std::vector<std::string> letters(256);
+  for (int byte = 0; byte < 256; ++byte) {
+    const char letter = static_cast<char>(byte);
+    append_byte_level(letters[static_cast<std::size_t>(byte)], {&letter, 1});
+  }
+  return letters;
+}
+
+Json special(int id, const std::string& content) {
+  return {{"id", id},        {"content", content},  {"single_word", false}, {"lstrip", false},
+          {"rstrip", false}, {"normalized", false}, {"special", true}};
 }
 
 }  // namespace
@@ -74,7 +93,7 @@ Drawn draw_data_set(const DrawRequest& request) {
       for (std::int64_t i = begin; i < std::min(samples, begin + request.per_shard); ++i, ++number, ++drawn.samples) {
         const DrawnSample sample = draw_sample(request.seed, number, drawn.tasks, font ? &*font : nullptr);
         const std::string key = fmt::format("{:07d}", number);
-        if (sample.picture) tar.add(key + ".png", encode_png(*sample.picture));
+        if (sample.image) tar.add(key + ".png", encode_png(*sample.image));
         tar.add(key + ".json", record_of(sample));
       }
       const std::string archive = tar.finish();
@@ -83,7 +102,7 @@ Drawn draw_data_set(const DrawRequest& request) {
     }
   fs::create_directories(request.folder + "/tokenizer");
   write_file(request.folder + "/tokenizer/tokenizer.json", drawing_tokenizer(drawing_words()));
-  const nlohmann::ordered_json settings = {
+  const Json settings = {
       {"eos_token", "<|im_end|>"},
       {"pad_token", "<pad>"},
       {"chat_template",
@@ -94,6 +113,33 @@ Drawn draw_data_set(const DrawRequest& request) {
       {.path = request.folder, .patterns = {{"train", "train_.*"}, {"val", "val_.*"}}, .finishes_writing = true});
   fs::remove(mark);
   return drawn;
+}
+
+// All bytes, and the words as single tokens, which are taken whole (ignore_merges), so it needs no merges.
+std::string drawing_tokenizer(const std::vector<std::string>& words) {
+  const std::vector<std::string> letters = byte_letters();
+  Json vocab = Json::object(), added = Json::array();
+  int next = 0;
+  for (const char* token : {"<pad>", "<|im_start|>", "<|im_end|>"}) added.push_back(special(next++, token));
+  for (const std::string& letter : letters) vocab[letter] = next++;
+  const std::string& space = letters[' '];
+  for (const std::string& word : words)
+    for (const std::string& token : {space + word, word})
+      if (!vocab.contains(token)) vocab[token] = next++;
+  BRAID_CHECK(next <= kImageId, "{} tokens of words and bytes", next);
+  added.push_back(special(kImageId, "<image>"));
+  for (const Json& token : added) vocab[token["content"].get<std::string>()] = token["id"];
+  Json tokenizer = Json::parse(R"({
+    "version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "normalizer": null,
+    "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true},
+    "post_processor": null,
+    "decoder": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true},
+    "model": {"type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null,
+              "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false, "ignore_merges": true,
+              "vocab": {}, "merges": []}})");
+  tokenizer["added_tokens"] = std::move(added);
+  tokenizer["model"]["vocab"] = std::move(vocab);
+  return tokenizer.dump(1);
 }
 
 }  // namespace braid

@@ -1,4 +1,4 @@
-// Writes a data set of drawn pictures, questions and answers, with a tokenizer for its words: something that anyone can
+// Writes a data set of drawn images, questions and answers, with a tokenizer for its words: something that anyone can
 // train on, without downloads.
 #pragma once
 

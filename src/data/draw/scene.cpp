@@ -11,32 +11,29 @@
 namespace braid {
 namespace {
 
-struct NamedColour {
+template <class T>
+struct Named {
   const char* name;
-  Colour colour;
+  T value;
 };
-constexpr std::array<NamedColour, 9> kColours = {{{"red", {220, 30, 35}},
-                                                  {"green", {30, 150, 60}},
-                                                  {"blue", {40, 70, 220}},
-                                                  {"yellow", {245, 215, 20}},
-                                                  {"orange", {245, 130, 10}},
-                                                  {"purple", {130, 40, 170}},
-                                                  {"pink", {250, 150, 195}},
-                                                  {"brown", {115, 65, 25}},
-                                                  {"black", {15, 15, 15}}}};
+constexpr std::array<Named<Colour>, 9> kColours = {{{"red", {220, 30, 35}},
+                                                    {"green", {30, 150, 60}},
+                                                    {"blue", {40, 70, 220}},
+                                                    {"yellow", {245, 215, 20}},
+                                                    {"orange", {245, 130, 10}},
+                                                    {"purple", {130, 40, 170}},
+                                                    {"pink", {250, 150, 195}},
+                                                    {"brown", {115, 65, 25}},
+                                                    {"black", {15, 15, 15}}}};
 constexpr Colour kInk = {15, 15, 15};  // of letters and digits
-struct NamedShape {
-  const char* name;
-  Shape shape;
-};
-constexpr std::array<NamedShape, 8> kShapes = {{{"circle", Shape::Circle},
-                                                {"square", Shape::Square},
-                                                {"triangle", Shape::Triangle},
-                                                {"diamond", Shape::Diamond},
-                                                {"cross", Shape::Cross},
-                                                {"ring", Shape::Ring},
-                                                {"star", Shape::Star},
-                                                {"bar", Shape::Bar}}};
+constexpr std::array<Named<Shape>, 8> kShapes = {{{"circle", Shape::Circle},
+                                                  {"square", Shape::Square},
+                                                  {"triangle", Shape::Triangle},
+                                                  {"diamond", Shape::Diamond},
+                                                  {"cross", Shape::Cross},
+                                                  {"ring", Shape::Ring},
+                                                  {"star", Shape::Star},
+                                                  {"bar", Shape::Bar}}};
 constexpr std::array kNumbers = {"zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"};
 constexpr std::array kPlaces = {"top left", "top",         "top right", "left",        "centre",
                                 "right",    "bottom left", "bottom",    "bottom right"};
@@ -93,13 +90,13 @@ struct DrawnShape {
   const char *colour, *shape;
 };
 
-// One large shape in the sample's picture.
+// One large shape in the sample's image.
 DrawnShape draw_one(DrawnSample& sample, Choices& choices) {
   Canvas canvas(choices.one_of(kSizes), background(choices));
-  const NamedShape& shape = choices.one_of(kShapes);
-  const NamedColour& colour = choices.one_of(kColours);
-  canvas.fill(shape.shape, large_spot(canvas.image().size(), choices), colour.colour);
-  sample.picture = canvas.take();
+  const Named<Shape>& shape = choices.one_of(kShapes);
+  const Named<Colour>& colour = choices.one_of(kColours);
+  canvas.fill(shape.value, large_spot(canvas.image().size(), choices), colour.value);
+  sample.image = canvas.take();
   return {colour.name, shape.name};
 }
 
@@ -122,26 +119,26 @@ void draw_caption(DrawnSample& sample, Choices& choices, const Font*) {
 
 void draw_count(DrawnSample& sample, Choices& choices, const Font*) {
   Canvas canvas(choices.one_of(kSizes), background(choices));
-  const NamedShape& shape = choices.one_of(kShapes);
-  const NamedColour& colour = choices.one_of(kColours);
+  const Named<Shape>& shape = choices.one_of(kShapes);
+  const Named<Colour>& colour = choices.one_of(kColours);
   std::array<std::size_t, 9> cells = {0, 1, 2, 3, 4, 5, 6, 7, 8};
   for (std::size_t i = cells.size(); i > 1; --i) std::swap(cells[i - 1], cells[choices.below(i)]);
   const std::size_t count = 1 + choices.below(9);
   for (std::size_t i = 0; i < count; ++i)
-    canvas.fill(shape.shape, cell_spot(canvas.image().size(), cells[i], choices), colour.colour);
+    canvas.fill(shape.value, cell_spot(canvas.image().size(), cells[i], choices), colour.value);
   sample.question = fmt::format("how many {} are there?", plural(shape.name));
   sample.answer = kNumbers[count];
-  sample.picture = canvas.take();
+  sample.image = canvas.take();
 }
 
 void draw_position(DrawnSample& sample, Choices& choices, const Font*) {
   Canvas canvas(choices.one_of(kSizes), background(choices));
-  const NamedShape& shape = choices.one_of(kShapes);
+  const Named<Shape>& shape = choices.one_of(kShapes);
   const std::size_t cell = choices.below(kPlaces.size());
-  canvas.fill(shape.shape, cell_spot(canvas.image().size(), cell, choices), choices.one_of(kColours).colour);
+  canvas.fill(shape.value, cell_spot(canvas.image().size(), cell, choices), choices.one_of(kColours).value);
   sample.question = fmt::format("where is the {}?", shape.name);
   sample.answer = kPlaces[cell];
-  sample.picture = canvas.take();
+  sample.image = canvas.take();
 }
 
 void write_text(const std::string& text, DrawnSample& sample, Choices& choices, const Font* font) {
@@ -156,7 +153,7 @@ void write_text(const std::string& text, DrawnSample& sample, Choices& choices, 
   const auto place = [&](int room) { return std::max(0, room / 2 + static_cast<int>(choices.below(3)) - 1); };
   canvas.stamp(rendered.coverage, rendered.size, place(width - rendered.size.width),
                place(height - rendered.size.height), kInk);
-  sample.picture = canvas.take();
+  sample.image = canvas.take();
 }
 
 void draw_digit(DrawnSample& sample, Choices& choices, const Font* font) {
@@ -172,32 +169,28 @@ void draw_word(DrawnSample& sample, Choices& choices, const Font* font) {
   write_text(sample.answer, sample, choices, font);
 }
 
-void ask_without_picture(DrawnSample& sample, Choices& choices, const Font*) {
+void ask_without_image(DrawnSample& sample, Choices& choices, const Font*) {
   const std::size_t number = choices.below(9);
   const bool up = choices.below(2) == 0;
   sample.question = fmt::format("what comes {} {}?", up ? "after" : "before", kNumbers[up ? number : number + 1]);
   sample.answer = kNumbers[up ? number + 1 : number];
 }
 
-struct Task {
-  const char* name;
-  Draw draw;
-};
-constexpr std::array<Task, 8> kTasks = {{{"colour", draw_colour},
-                                         {"shape", draw_shape},
-                                         {"count", draw_count},
-                                         {"position", draw_position},
-                                         {"digit", draw_digit},
-                                         {"word", draw_word},
-                                         {"caption", draw_caption},
-                                         {"text", ask_without_picture}}};
+constexpr std::array<Named<Draw>, 8> kTasks = {{{"colour", draw_colour},
+                                                {"shape", draw_shape},
+                                                {"count", draw_count},
+                                                {"position", draw_position},
+                                                {"digit", draw_digit},
+                                                {"word", draw_word},
+                                                {"caption", draw_caption},
+                                                {"text", ask_without_image}}};
 
 }  // namespace
 
 const std::vector<std::string>& drawing_tasks() {
   static const std::vector<std::string> names = [] {
     std::vector<std::string> all;
-    for (const Task& task : kTasks) all.emplace_back(task.name);
+    for (const Named<Draw>& task : kTasks) all.emplace_back(task.name);
     return all;
   }();
   return names;
@@ -207,8 +200,8 @@ std::vector<std::string> drawing_words() {
   std::vector<std::string> words = {"what",  "which", "where",  "how",    "many",  "is",    "are",
                                     "the",   "this",  "there",  "colour", "shape", "digit", "word",
                                     "comes", "after", "before", "a",      "an",    "user",  "assistant"};
-  for (const NamedColour& colour : kColours) words.emplace_back(colour.name);
-  for (const NamedShape& shape : kShapes) {
+  for (const Named<Colour>& colour : kColours) words.emplace_back(colour.name);
+  for (const Named<Shape>& shape : kShapes) {
     words.emplace_back(shape.name);
     words.push_back(plural(shape.name));
   }
@@ -225,8 +218,8 @@ DrawnSample draw_sample(std::uint64_t seed, std::uint64_t number, const std::vec
                         const Font* font) {
   Choices choices(seed, number);
   DrawnSample sample = {.task = choices.one_of(tasks)};
-  for (const Task& task : kTasks)
-    if (task.name == sample.task) task.draw(sample, choices, font);
+  for (const Named<Draw>& task : kTasks)
+    if (task.name == sample.task) task.value(sample, choices, font);
   return sample;
 }
 

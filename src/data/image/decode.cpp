@@ -1,7 +1,6 @@
 #include "data/image/decode.h"
 
-#include "data/image/codecs.h"
-#include "data/image/orient.h"
+#include "data/image/formats.h"
 
 namespace braid {
 namespace {
@@ -22,12 +21,6 @@ Image stored_pixels(Bytes bytes, const ImageHeader& header, const DecodeOptions&
 }
 
 }  // namespace
-
-void throw_missing_library(ImageFormat format, const char* library) {
-  throw ConfigError(
-      {fmt::format("this build of braid cannot decode {}: it was compiled without {}", name_of(format), library), "",
-       fmt::format("install the headers of {} and build again", library)});
-}
 
 Image decode(Bytes bytes, std::string_view name, const DecodeOptions& options) {
   const ImageHeader header = read_header(bytes, name, options.most_pixels);

@@ -1,11 +1,9 @@
 // The steps are those of the public multimodal training example of Megatron-LM, including their rounding.
-#include "data/image/dynamic_resolution.h"
-
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
-#include "base/error.h"
+#include "data/image/patches.h"
 
 namespace braid {
 namespace {
@@ -26,9 +24,9 @@ Sides enlarged(Sides sides, double factor) {
   return {std::ceil(factor * sides.width), std::ceil(factor * sides.height)};
 }
 
-// Enlarges a picture until its shorter side reaches min_side. If the result exceeds the budget, the other side gets
-// what is left; if that makes the other side too short instead, the picture keeps its aspect. The reference keeps the
-// aspect of wide pictures only; we do the same, unless a tall one would then exceed the budget.
+// Enlarges an image until its shorter side reaches min_side. If the result exceeds the budget, the other side gets
+// what is left; if that makes the other side too short instead, the image keeps its aspect. The reference keeps the
+// aspect of wide images only; we do the same, unless a tall one would then exceed the budget.
 Sides with_min_side(Sides sides, double budget, const DynamicResolutionConfig& config) {
   const bool is_tall = sides.width <= sides.height;
   const double shorter = std::min(sides.width, sides.height);
@@ -49,7 +47,7 @@ double divisible(double side, double other, double divisor, double budget) {
   return std::max(up * other <= budget ? up : side - excess, divisor);
 }
 
-// Very long pictures, of which one side was rounded up to the divisor, and small budgets can exceed the budget.
+// Very long images, of which one side was rounded up to the divisor, and small budgets can exceed the budget.
 Sides within_budget(Sides sides, double divisor, double budget) {
   double& longer = sides.width > sides.height ? sides.width : sides.height;
   double& shorter = sides.width > sides.height ? sides.height : sides.width;
@@ -61,9 +59,9 @@ Sides within_budget(Sides sides, double divisor, double budget) {
 
 }  // namespace
 
-CellGrid fit_patches(PixelSize picture, std::int64_t budget, const DynamicResolutionConfig& config) {
+CellGrid fit_patches(PixelSize image, std::int64_t budget, const DynamicResolutionConfig& config) {
   const double limit = static_cast<double>(budget);
-  Sides sides = {patches_along(picture.width, config.patch), patches_along(picture.height, config.patch)};
+  Sides sides = {patches_along(image.width, config.patch), patches_along(image.height, config.patch)};
   sides = shrunk(sides, std::min(std::sqrt(limit / sides.patches()), 1.0));
   sides = {std::max(sides.width, 1.0), std::max(sides.height, 1.0)};
   if (budget > config.min_patches && sides.patches() < static_cast<double>(config.min_patches))
@@ -75,25 +73,25 @@ CellGrid fit_patches(PixelSize picture, std::int64_t budget, const DynamicResolu
   return {static_cast<int>(sides.width), static_cast<int>(sides.height)};
 }
 
-std::vector<CellGrid> fit_pictures(const std::vector<PixelSize>& pictures, std::int64_t embeddings,
-                                   const DynamicResolutionConfig& config) {
+std::vector<CellGrid> fit_images(const std::vector<PixelSize>& images, std::int64_t embeddings,
+                                 const DynamicResolutionConfig& config) {
   constexpr int kRounds = 10;
-  const std::int64_t count = static_cast<std::int64_t>(pictures.size());
+  const std::int64_t count = static_cast<std::int64_t>(images.size());
   const std::int64_t room =
       std::max(std::max<std::int64_t>(embeddings, 0) * config.divisor * config.divisor, config.min_patches * count);
   const std::int64_t most = config.max_patches > 0 ? config.max_patches : std::numeric_limits<std::int64_t>::max();
-  std::vector<std::int64_t> budgets(pictures.size(), std::max(std::min(room, most), config.min_patches));
-  std::vector<CellGrid> grids(pictures.size());
+  std::vector<std::int64_t> budgets(images.size(), std::max(std::min(room, most), config.min_patches));
+  std::vector<CellGrid> grids(images.size());
   for (int round = 1;; ++round) {
     std::int64_t total = 0;
-    for (std::size_t i = 0; i < pictures.size(); ++i) {
-      grids[i] = fit_patches(pictures[i], budgets[i], config);
+    for (std::size_t i = 0; i < images.size(); ++i) {
+      grids[i] = fit_patches(images[i], budgets[i], config);
       total += grids[i].cells();
     }
     if (total <= room || round == kRounds) return grids;
     bool has_shrunk = false;
     const double share = static_cast<double>(room) / static_cast<double>(total);
-    for (std::size_t i = 0; i < pictures.size(); ++i) {
+    for (std::size_t i = 0; i < images.size(); ++i) {
       const auto scaled = static_cast<std::int64_t>(static_cast<double>(grids[i].cells()) * share);
       const std::int64_t budget = std::max(config.min_patches, scaled);
       has_shrunk |= budget < budgets[i];

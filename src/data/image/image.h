@@ -1,4 +1,4 @@
-// A picture in memory: 8-bit RGB, rows from top to bottom, without gaps between rows.
+// An image in memory: 8-bit RGB, rows from top to bottom, without gaps between rows.
 #pragma once
 
 #include <cstddef>
@@ -38,11 +38,14 @@ class Image {
   };
   using Data = std::unique_ptr<std::uint8_t[], Free>;
 
-  // Asks for large pages for large pictures: 36 MB would otherwise cost 9000 page faults, a fifth of decoding a JPEG.
+  // Asks for large pages for large images: 36 MB would otherwise cost 9000 page faults, a fifth of decoding a JPEG.
   static Data allocate(std::size_t bytes);
 
   PixelSize size_;
   Data data_;
 };
+
+// The image as it is meant to be seen; `orientation`: of EXIF, 1 to 8.
+Image oriented(Image stored, int orientation);
 
 }  // namespace braid

@@ -12,12 +12,12 @@
 #include <jerror.h>
 // clang-format on
 
-#include "data/image/codecs.h"
+#include "data/image/formats.h"
 
 namespace braid {
 namespace {
 
-// Real progressive pictures have tens of scans. Each scan visits the whole picture, so a small file of very many scans
+// Real progressive images have tens of scans. Each scan visits the whole image, so a small file of very many scans
 // could keep a decoder busy for hours.
 constexpr int kMostScans = 500;
 
@@ -62,7 +62,7 @@ class Decompressor {
   template <class Body>
   void call(const Body& body) {
     if (setjmp(failure_) != 0) {
-      if (errors_.msg_code == JERR_OUT_OF_MEMORY) throw std::bad_alloc();  // says nothing about the picture
+      if (errors_.msg_code == JERR_OUT_OF_MEMORY) throw std::bad_alloc();  // says nothing about the image
       throw DataError(fmt::format("damaged JPEG: {}", message_));
     }
     if (!body()) throw DataError("the JPEG file ends early");
@@ -103,29 +103,16 @@ void cmyk_to_rgb(const std::uint8_t* inverted, int width, std::uint8_t* rgb) {
     }
 }
 
-Image read_rgb(Decompressor& decompressor) {
+Image read_rows(Decompressor& decompressor, bool is_cmyk) {
   jpeg_decompress_struct& jpeg = decompressor.jpeg();
   Image image({static_cast<int>(jpeg.output_width), static_cast<int>(jpeg.output_height)});
+  std::vector<std::uint8_t> inks(is_cmyk ? std::size_t{4} * jpeg.output_width : 0);
   decompressor.call([&] {
     while (jpeg.output_scanline < jpeg.output_height) {
-      JSAMPROW row = image.row(static_cast<int>(jpeg.output_scanline));
+      std::uint8_t* rgb = image.row(static_cast<int>(jpeg.output_scanline));
+      JSAMPROW row = is_cmyk ? inks.data() : rgb;
       if (jpeg_read_scanlines(&jpeg, &row, 1) == 0) return false;
-    }
-    return true;
-  });
-  return image;
-}
-
-Image read_cmyk(Decompressor& decompressor) {
-  jpeg_decompress_struct& jpeg = decompressor.jpeg();
-  Image image({static_cast<int>(jpeg.output_width), static_cast<int>(jpeg.output_height)});
-  std::vector<std::uint8_t> inks(std::size_t{4} * jpeg.output_width);
-  decompressor.call([&] {
-    while (jpeg.output_scanline < jpeg.output_height) {
-      JSAMPROW row = inks.data();
-      const int y = static_cast<int>(jpeg.output_scanline);
-      if (jpeg_read_scanlines(&jpeg, &row, 1) == 0) return false;
-      cmyk_to_rgb(inks.data(), image.size().width, image.row(y));
+      if (is_cmyk) cmyk_to_rgb(inks.data(), image.size().width, rgb);
     }
     return true;
   });
@@ -149,7 +136,7 @@ Image decode_jpeg(Bytes bytes, PixelSize stored, std::optional<PixelSize> scale_
     jpeg.dct_method = JDCT_IFAST;
   }
   decompressor.call([&] { return jpeg_start_decompress(&jpeg) != FALSE; });
-  return is_cmyk ? read_cmyk(decompressor) : read_rgb(decompressor);
+  return read_rows(decompressor, is_cmyk);
 }
 
 }  // namespace braid

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "data/image/codecs.h"
+#include "data/image/formats.h"
 
 namespace braid {
 namespace {
@@ -35,7 +35,7 @@ class PngReader {
   void call(const Body& body) {
     if (setjmp(failure_) != 0) {
       const std::string_view message = message_;
-      // libpng's and zlib's words; they say nothing about the picture.
+      // libpng's and zlib's words; they say nothing about the image.
       if (message.ends_with("ut of memory") || message == "insufficient memory") throw std::bad_alloc();
       throw DataError(fmt::format("damaged PNG: {}", message));
     }
@@ -70,7 +70,7 @@ void read_info(PngReader& reader) {
   });
 }
 
-// An interlaced picture takes seven passes, each of which completes the rows of those before.
+// An interlaced image takes seven passes, each of which completes the rows of those before.
 void read_rows(PngReader& reader, std::uint8_t* first, std::size_t row_bytes, int height) {
   reader.call([&] {
     const int passes = png_set_interlace_handling(reader.png());
@@ -111,6 +111,20 @@ Image decode_png(Bytes bytes, PixelSize stored) {
   Image image(stored);
   read_rows(reader, image.pixels().data(), image.row_bytes(), stored.height);
   return image;
+}
+
+std::string encode_png(const Image& image) {
+  png_image description{};
+  description.version = PNG_IMAGE_VERSION;
+  description.width = static_cast<png_uint_32>(image.size().width);
+  description.height = static_cast<png_uint_32>(image.size().height);
+  description.format = PNG_FORMAT_RGB;
+  png_alloc_size_t size = PNG_IMAGE_PNG_SIZE_MAX(description);
+  std::string file(size, '\0');
+  const int done = png_image_write_to_memory(&description, file.data(), &size, 0, image.pixels().data(), 0, nullptr);
+  BRAID_CHECK(done != 0, "libpng: {}", description.message);
+  file.resize(size);
+  return file;
 }
 
 }  // namespace braid

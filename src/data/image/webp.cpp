@@ -4,8 +4,7 @@
 #include <cstring>
 #include <new>
 
-#include "data/image/codecs.h"
-#include "data/image/format_headers.h"
+#include "data/image/formats.h"
 
 namespace braid {
 

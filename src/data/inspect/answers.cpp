@@ -11,9 +11,7 @@
 #include "base/error.h"
 #include "base/strings.h"
 #include "base/utf8.h"
-#include "data/inspect/survey_page.h"
-#include "data/text/template_text.h"
-#include "pages/page.h"
+#include "data/text/template_value.h"
 
 namespace braid {
 namespace {

@@ -1,7 +1,6 @@
 #include "data/samples/picture_plan.h"
 
-#include "data/image/dynamic_resolution.h"
-#include "data/image/tiles.h"
+#include "data/image/patches.h"
 
 namespace braid {
 namespace {
@@ -65,12 +64,12 @@ std::vector<std::vector<MediaPlan>> plan_pictures(const std::vector<PixelSize>& 
     const std::vector<CellGrid> grids = fit_tiles(pictures, room, per_tile, tiling);
     for (std::size_t i = 0; i < grids.size(); ++i) plans.push_back(tiles_of(i, grids[i], tiling, vision));
   } else {
-    const std::vector<CellGrid> grids = fit_pictures(pictures, room,
-                                                     {.patch = vision.patch,
-                                                      .min_patches = config.min_patches,
-                                                      .max_patches = config.max_patches,
-                                                      .min_side = config.min_side,
-                                                      .divisor = vision.pixel_shuffle ? 2 : 1});
+    const std::vector<CellGrid> grids = fit_images(pictures, room,
+                                                   {.patch = vision.patch,
+                                                    .min_patches = config.min_patches,
+                                                    .max_patches = config.max_patches,
+                                                    .min_side = config.min_side,
+                                                    .divisor = vision.pixel_shuffle ? 2 : 1});
     for (std::size_t i = 0; i < grids.size(); ++i) plans.push_back({whole_picture(i, grids[i], vision)});
   }
   return plans;

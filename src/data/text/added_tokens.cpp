@@ -1,5 +1,3 @@
-#include "data/text/added_tokens.h"
-
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
@@ -9,6 +7,7 @@
 #include "base/error.h"
 #include "base/strings.h"
 #include "base/utf8.h"
+#include "data/text/tokenizer_steps.h"
 #include "data/text/unicode.h"
 
 namespace braid {
@@ -31,21 +30,6 @@ std::optional<std::uint32_t> first_character(std::string_view text) {
 bool is_single_word(std::string_view text, std::size_t begin, std::size_t end) {
   const auto before = last_character(text.substr(0, begin)), after = first_character(text.substr(end));
   return !(before && is_word_character(*before)) && !(after && is_word_character(*after));
-}
-
-std::size_t without_trailing_space(std::string_view text) {
-  std::size_t end = 0;
-  for (std::string_view rest = text; !rest.empty();)
-    if (!is_white_space(*take_character(rest))) end = text.size() - rest.size();
-  return end;
-}
-
-std::size_t leading_space(std::string_view text) {
-  for (std::string_view rest = text; !rest.empty();) {
-    const std::size_t at = text.size() - rest.size();
-    if (!is_white_space(*take_character(rest))) return at;
-  }
-  return text.size();
 }
 
 // Without its id.
@@ -148,7 +132,7 @@ std::optional<TextFinder::Found> TextFinder::find(std::string_view text, std::si
   return std::nullopt;
 }
 
-AddedTokens::AddedTokens(const JsonPlace& place, const std::optional<JsonPlace>& config, const Vocabulary& vocabulary,
+AddedTokens::AddedTokens(const JsonPlace& place, const JsonPlace* config, const Vocabulary& vocabulary,
                          const Normalizer& normalizer)
     : vocabulary_(vocabulary), next_id_(vocabulary.count()), end_id_(vocabulary.end_id()) {
   if (!place.is_null() && !place.value().is_array()) place.expected("a list");
@@ -221,8 +205,9 @@ std::vector<AddedTokens::Part> AddedTokens::parts_of(std::string_view text, bool
     from = end;
     if (token.single_word && !is_single_word(text, begin, end)) continue;
     // What an earlier token has taken stays taken.
-    if (token.lstrip && begin > done) begin = done + without_trailing_space(text.substr(done, begin - done));
-    if (token.rstrip) end += leading_space(text.substr(end));
+    if (token.lstrip && begin > done)
+      begin = done + without_white_space(text.substr(done, begin - done), false, true).size();
+    if (token.rstrip) end = text.size() - without_white_space(text.substr(end), true, false).size();
     if (begin > done) parts.push_back({done, begin, nullptr});
     parts.push_back({begin, end, &token});
     done = end;

@@ -8,10 +8,8 @@
 #include "base/error.h"
 #include "base/strings.h"
 #include "base/utf8.h"
-#include "data/text/answer_spans.h"
 #include "data/text/template_targets.h"
-#include "data/text/template_text.h"
-#include "data/text/written_fields.h"
+#include "data/text/template_value.h"
 
 namespace braid {
 namespace {

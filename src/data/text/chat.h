@@ -9,7 +9,6 @@
 
 #include "data/text/chat_formats.h"
 #include "data/text/chat_template.h"
-#include "data/text/chat_turns.h"
 #include "data/text/tokenizer.h"
 
 namespace braid {

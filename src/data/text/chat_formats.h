@@ -1,10 +1,32 @@
-// How conversations are written for each family of models, as data.
+// What a conversation consists of, what it becomes, and how it is written for each family of models, as data.
 #pragma once
 
+#include <nlohmann/json_fwd.hpp>
+
+#include <memory>
 #include <string>
 #include <vector>
 
 namespace braid {
+
+inline constexpr int kIgnoredTarget = -100;
+
+// JSON that only a chat template can write. Shared, because masking copies turns; null: nothing.
+using TemplateInput = std::shared_ptr<const nlohmann::ordered_json>;
+
+struct ChatTurn {
+  std::string role;  // system, user, assistant or tool; empty: plain text, which is predicted in full
+  std::string text;
+  bool is_learned = true;  // false: what the assistant says here is context only
+  // An object: the message's keys beside role and content (tool_calls, reasoning_content). A message without text has
+  // the object's `content`, which is null or empty, or none at all.
+  TemplateInput fields{};
+};
+
+struct ChatTokens {
+  std::vector<int> tokens;
+  std::vector<int> targets;  // the tokens to learn, kIgnoredTarget elsewhere
+};
 
 // What stands around the text of a turn. "{role}" and "{Role}" stand for the role, "{eos}" for the EOS token.
 struct ChatFrame {

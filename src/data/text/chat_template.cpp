@@ -7,9 +7,7 @@
 
 #include "base/error.h"
 #include "base/strings.h"
-#include "data/text/template_ast.h"
-#include "data/text/template_builtins.h"
-#include "data/text/template_operators.h"
+#include "data/text/template_interpreter.h"
 
 namespace braid {
 namespace {

@@ -1,16 +1,10 @@
-#include "data/text/hf_codec.h"
-
 #include <nlohmann/json.hpp>
 
 #include <mutex>
 
 #include "base/error.h"
-#include "data/text/added_tokens.h"
-#include "data/text/bpe.h"
-#include "data/text/decoder.h"
-#include "data/text/normalizer.h"
-#include "data/text/post_processor.h"
-#include "data/text/pre_tokenizer.h"
+#include "data/text/tokenizer.h"
+#include "data/text/tokenizer_steps.h"
 
 namespace braid {
 namespace {
@@ -37,7 +31,7 @@ class Workspaces {
 
 class HfCodec : public TokenCodec {
  public:
-  HfCodec(const JsonPlace& place, const std::optional<JsonPlace>& config)
+  HfCodec(const JsonPlace& place, const JsonPlace* config)
       : model_(place["model"]),
         normalizer_(place["normalizer"]),
         added_(place["added_tokens"], config, model_.vocabulary(), normalizer_),
@@ -130,8 +124,7 @@ class HfCodec : public TokenCodec {
 
 }  // namespace
 
-std::unique_ptr<TokenCodec> read_hf_codec(std::string_view text, const std::string& name,
-                                          const std::optional<JsonPlace>& config) {
+std::unique_ptr<TokenCodec> read_hf_codec(std::string_view text, const std::string& name, const JsonPlace* config) {
   const nlohmann::json json = parse_json_file(text, name);
   return std::make_unique<HfCodec>(JsonPlace(json, name), config);
 }

@@ -1,11 +1,9 @@
-#include "data/text/pattern_reader.h"
-
 #include <algorithm>
 
 #include "base/error.h"
 #include "base/strings.h"
 #include "base/utf8.h"
-#include "data/text/unicode_tables.h"
+#include "data/text/regex.h"
 
 namespace braid {
 namespace {

@@ -5,7 +5,6 @@
 
 #include "base/error.h"
 #include "base/strings.h"
-#include "data/text/oniguruma_syntax.h"
 #include "data/text/regex.h"
 
 namespace braid {

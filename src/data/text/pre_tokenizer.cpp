@@ -1,92 +1,108 @@
-#include "data/text/pre_tokenizer.h"
-
+// The "pre_tokenizer" of a tokenizer.json.
+#include <algorithm>
 #include <map>
+#include <memory>
+#include <utility>
 
 #include "base/error.h"
 #include "base/strings.h"
-#include "data/text/byte_level.h"
-#include "data/text/pattern.h"
+#include "data/text/tokenizer_steps.h"
+#include "data/text/unicode.h"
 
 namespace braid {
 namespace {
 
 constexpr const char* kGpt2Pattern = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
-class SplitByPattern : public PieceStep {
- public:
-  SplitByPattern(Regex pattern, SplitBehavior behavior, bool inverted)
-      : pattern_(std::move(pattern)), behavior_(behavior), inverted_(inverted) {}
+enum class SplitBehavior { Removed, Isolated, MergedWithPrevious, MergedWithNext, Contiguous };
 
-  void apply(Pieces& pieces) const override {
-    std::vector<Piece> parts;
-    parts.reserve(pieces.text.size() / 4 + 1);
-    PieceSplitter splitter(behavior_, inverted_, parts);
-    RegexScan scan(pattern_);
-    for (const Piece& piece : pieces.list) {
-      splitter.start(piece);
-      scan.start(pieces.view(piece));
-      while (const auto match = scan.next()) splitter.match(match->begin, match->end);
-      splitter.finish();
-    }
-    pieces.list.swap(parts);
+// Divides a piece at the matches of a pattern, which match() takes in order.
+class PieceSplitter {
+ public:
+  PieceSplitter(const Piece& piece, SplitBehavior behavior, bool inverted, std::vector<Piece>& out)
+      : piece_(piece),
+        behavior_(behavior),
+        inverted_(inverted),
+        out_(out),
+        done_(piece.begin),
+        first_in_out_(out.size()) {}
+
+  void match(TextRange range) {  // relative to the piece's begin
+    if (piece_.begin + range.begin > done_) add(done_, piece_.begin + range.begin, inverted_);
+    add(piece_.begin + range.begin, piece_.begin + range.end, !inverted_);
+    done_ = piece_.begin + range.end;
+  }
+
+  void finish() {
+    if (done_ < piece_.end) add(done_, piece_.end, inverted_);
+    const auto own = out_.begin() + static_cast<std::ptrdiff_t>(first_in_out_);
+    out_.erase(std::remove_if(own, out_.end(), [](const Piece& part) { return part.begin >= part.end; }), out_.end());
   }
 
  private:
-  Regex pattern_;
+  void add(std::size_t begin, std::size_t end, bool matches) {
+    if (matches && behavior_ == SplitBehavior::Removed) return;
+    const bool extends = (behavior_ == SplitBehavior::MergedWithPrevious && matches && !last_matched_) ||
+                         (behavior_ == SplitBehavior::MergedWithNext && !matches && last_matched_) ||
+                         (behavior_ == SplitBehavior::Contiguous && matches == last_matched_);
+    last_matched_ = matches;
+    if (extends && out_.size() > first_in_out_)
+      out_.back().end = end;
+    else
+      out_.push_back({begin, end, piece_.is_first && begin == piece_.begin});
+  }
+
+  const Piece piece_;
   const SplitBehavior behavior_;
   const bool inverted_;
+  std::vector<Piece>& out_;
+  std::size_t done_;                // end of the last part
+  const std::size_t first_in_out_;  // where this piece's parts begin in out_
+  bool last_matched_ = false;
 };
 
-// Writes every piece anew.
-class Rewrite : public PieceStep {
- public:
-  void apply(Pieces& pieces) const override {
-    std::string text;
-    text.reserve(pieces.text.size() + pieces.text.size() / 2 + 16);
-    for (Piece& piece : pieces.list) {
-      const std::size_t begin = text.size();
-      append(text, pieces.view(piece), piece.is_first);
-      piece.begin = begin;
-      piece.end = text.size();
-    }
-    pieces.text.swap(text);
+void split(Pieces& pieces, const Regex& pattern, SplitBehavior behavior, bool inverted) {
+  std::vector<Piece> parts;
+  parts.reserve(pieces.text.size() / 4 + 1);
+  RegexScan scan(pattern);
+  for (const Piece& piece : pieces.list) {
+    PieceSplitter splitter(piece, behavior, inverted, parts);
+    scan.start(pieces.view(piece));
+    while (const auto match = scan.next()) splitter.match(*match);
+    splitter.finish();
   }
+  pieces.list.swap(parts);
+}
 
- private:
-  virtual void append(std::string& out, std::string_view piece, bool is_first) const = 0;
-};
-
-class PrefixSpace : public Rewrite {
-  void append(std::string& out, std::string_view piece, bool) const override {
-    if (!piece.starts_with(' ')) out += ' ';
-    out += piece;
+// Writes every piece anew: append(text, piece, is_first).
+template <class Append>
+void rewrite(Pieces& pieces, const Append& append) {
+  std::string text;
+  text.reserve(pieces.text.size() + pieces.text.size() / 2 + 16);
+  for (Piece& piece : pieces.list) {
+    const std::size_t begin = text.size();
+    append(text, pieces.view(piece), piece.is_first);
+    piece.begin = begin;
+    piece.end = text.size();
   }
-};
+  pieces.text.swap(text);
+}
 
-class ToByteLevel : public Rewrite {
-  void append(std::string& out, std::string_view piece, bool) const override { append_byte_level(out, piece); }
-};
+void add_prefix_space(std::string& out, std::string_view piece, bool) {
+  if (!piece.starts_with(' ')) out += ' ';
+  out += piece;
+}
 
 enum class Prepend { Always, First, Never };
 
-class Metaspace : public Rewrite {
- public:
-  Metaspace(std::string replacement, Prepend prepend) : replacement_(std::move(replacement)), prepend_(prepend) {}
-
- private:
-  void append(std::string& out, std::string_view piece, bool is_first) const override {
-    const bool wanted = prepend_ == Prepend::Always || (prepend_ == Prepend::First && is_first);
-    if (wanted && !piece.starts_with(' ') && !piece.starts_with(replacement_)) out += replacement_;
-    for (const char c : piece)
-      if (c == ' ')
-        out += replacement_;
-      else
-        out += c;
-  }
-
-  const std::string replacement_;
-  const Prepend prepend_;
-};
+void append_metaspace(std::string& out, std::string_view piece, bool is_wanted, const std::string& replacement) {
+  if (is_wanted && !piece.starts_with(' ') && !piece.starts_with(replacement)) out += replacement;
+  for (const char c : piece)
+    if (c == ' ')
+      out += replacement;
+    else
+      out += c;
+}
 
 SplitBehavior read_behavior(const JsonPlace& place) {
   static const std::map<std::string, SplitBehavior> behaviors = {
@@ -112,39 +128,44 @@ Prepend read_prepend(const JsonPlace& metaspace) {
 }  // namespace
 
 PreTokenizer::PreTokenizer(const JsonPlace& place) {
-  if (!place.is_null()) add(place);
+  if (place.is_null()) return;
+  for_each_step(place, "pretokenizers", [&](const JsonPlace& step) { add(step); });
 }
 
 void PreTokenizer::add(const JsonPlace& place) {
-  const auto step = [&]<class Step>(Step made) { steps_.push_back(std::make_unique<Step>(std::move(made))); };
-  const auto split = [&](const char* pattern, SplitBehavior behavior, bool inverted = false) {
-    step(SplitByPattern(Regex(pattern), behavior, inverted));
+  const auto split_at = [&](Regex pattern, SplitBehavior behavior, bool inverted = false) {
+    steps_.push_back([shared = std::make_shared<const Regex>(std::move(pattern)), behavior, inverted](Pieces& pieces) {
+      split(pieces, *shared, behavior, inverted);
+    });
   };
   const std::string type = place.type();
-  if (type == "Sequence") {
-    for (const JsonPlace& part : place["pretokenizers"].elements()) add(part);
-  } else if (type == "Split") {
-    step(SplitByPattern(read_pattern(place["pattern"]), read_behavior(place["behavior"]),
-                        place["invert"].boolean_or(false)));
+  if (type == "Split") {
+    split_at(read_pattern(place["pattern"]), read_behavior(place["behavior"]), place["invert"].boolean_or(false));
   } else if (type == "ByteLevel") {
-    if (place["add_prefix_space"].boolean_or(true)) step(PrefixSpace());
-    if (place["use_regex"].boolean_or(true)) split(kGpt2Pattern, SplitBehavior::Isolated);
-    step(ToByteLevel());
+    if (place["add_prefix_space"].boolean_or(true))
+      steps_.push_back([](Pieces& pieces) { rewrite(pieces, add_prefix_space); });
+    if (place["use_regex"].boolean_or(true)) split_at(Regex(kGpt2Pattern), SplitBehavior::Isolated);
+    steps_.push_back([](Pieces& pieces) {
+      rewrite(pieces, [](std::string& out, std::string_view piece, bool) { append_byte_level(out, piece); });
+    });
   } else if (type == "Digits") {
-    split(R"(\p{@number})",
-          place["individual_digits"].boolean_or(false) ? SplitBehavior::Isolated : SplitBehavior::Contiguous);
+    split_at(Regex(R"(\p{@number})"),
+             place["individual_digits"].boolean_or(false) ? SplitBehavior::Isolated : SplitBehavior::Contiguous);
   } else if (type == "Whitespace") {
-    split(R"([\p{@rustword}]+|[^\p{@rustword}\s]+)", SplitBehavior::Removed, /*inverted=*/true);
+    split_at(Regex(R"([\p{@rustword}]+|[^\p{@rustword}\s]+)"), SplitBehavior::Removed, /*inverted=*/true);
   } else if (type == "WhitespaceSplit") {
-    split(R"(\s)", SplitBehavior::Removed);
+    split_at(Regex(R"(\s)"), SplitBehavior::Removed);
   } else if (type == "Punctuation") {
-    split(R"(\p{@punctuation})", read_behavior(place["behavior"]));
+    split_at(Regex(R"(\p{@punctuation})"), read_behavior(place["behavior"]));
   } else if (type == "Metaspace") {
-    const std::string replacement = place["replacement"].string_or("\u2581");
-    if (replacement.empty()) place["replacement"].refuse("should not be empty");
-    step(Metaspace(replacement, read_prepend(place)));
-    if (place["split"].boolean_or(true))
-      step(SplitByPattern(Regex::literal(replacement), SplitBehavior::MergedWithNext, /*inverted=*/false));
+    const std::string replacement = read_replacement(place);
+    steps_.push_back([replacement, prepend = read_prepend(place)](Pieces& pieces) {
+      rewrite(pieces, [&](std::string& out, std::string_view piece, bool is_first) {
+        const bool is_wanted = prepend == Prepend::Always || (prepend == Prepend::First && is_first);
+        append_metaspace(out, piece, is_wanted, replacement);
+      });
+    });
+    if (place["split"].boolean_or(true)) split_at(Regex::literal(replacement), SplitBehavior::MergedWithNext);
   } else {
     place.refuse(
         fmt::format("has type {}; known pre-tokenizers: Sequence, Split, ByteLevel, Digits, Whitespace, "
@@ -154,7 +175,7 @@ void PreTokenizer::add(const JsonPlace& place) {
 }
 
 void PreTokenizer::apply(Pieces& pieces) const {
-  for (const auto& step : steps_) step->apply(pieces);
+  for (const auto& step : steps_) step(pieces);
 }
 
 }  // namespace braid

@@ -1,12 +1,18 @@
 // Patterns of tokenizer files, which are written for Oniguruma, run by PCRE2. They mean the same with every version of
-// PCRE2 (see oniguruma_syntax.h). Without PCRE2 (no_pcre2.cpp) compiling one throws a ConfigError.
+// PCRE2, which never sees a character: a pattern tells characters apart only by its sets, so it is translated into one
+// over the kinds of characters that are in the same sets. Without PCRE2 compiling a pattern throws a ConfigError.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "data/text/unicode.h"
 
 namespace braid {
 
@@ -43,6 +49,81 @@ class RegexScan {
  private:
   struct State;
   std::unique_ptr<State> state_;
+};
+
+// The alphabet divides all characters into kinds, such that all
+// characters of a kind are in the same sets, and writes a text as its kinds. A regular expression over kinds needs no
+// Unicode tables, and most patterns have so few kinds that a kind is one byte.
+class Alphabet {
+ public:
+  explicit Alphabet(const std::vector<CodeSet>& sets);
+
+  bool is_ascii() const { return examples_.size() <= 0x80; }      // whether every kind is one byte
+  std::vector<std::uint32_t> kinds_of(const CodeSet& set) const;  // one of the sets it was made for
+  // Each character of a valid text as its kind, in UTF-8.
+  void translate(std::string_view text, std::string& kinds) const;
+
+ private:
+  std::uint16_t kind_of(std::uint32_t code) const {
+    return kinds_[std::size_t{pages_[code >> 8]} << 8 | (code & 0xff)];
+  }
+  void fill(std::uint32_t first, std::uint32_t end, std::uint16_t kind);
+
+  // A page has the kinds of 256 code points. Pages of a single kind are shared: most of Unicode is.
+  std::vector<std::uint16_t> pages_, kinds_;
+  std::unordered_map<std::uint16_t, std::uint16_t> pages_of_one_kind_;
+  std::vector<std::uint32_t> examples_;  // a character of each kind
+};
+
+// A pattern in Oniguruma's syntax, which Hugging Face's tokenizers use, as one for PCRE2 over the kinds of characters
+// that it tells apart. It needs no options, and UTF if the alphabet is not ASCII. What cannot be translated is refused
+// with a DataError.
+struct TranslatedPattern {
+  std::string pattern;
+  Alphabet alphabet;
+};
+TranslatedPattern from_oniguruma(std::string_view pattern);
+
+// Reads the characters, escapes and bracketed classes of a pattern in Oniguruma's syntax.
+class PatternReader {
+ public:
+  explicit PatternReader(std::string_view pattern) : pattern_(pattern) {}
+
+  bool at_end() const { return at_ == pattern_.size(); }
+  char peek() const { return pattern_[at_]; }
+  bool follows(std::string_view text) const { return rest().starts_with(text); }
+  bool take(std::string_view text);  // whether it follows; then it is read
+  std::string_view rest() const { return pattern_.substr(at_); }
+  void skip(std::size_t bytes) { at_ += bytes; }
+  std::uint32_t character();
+  // Up to the closing brace, which is read, too.
+  std::string_view braced(const char* what);
+
+  // What a character, an escape or a class stands for.
+  struct Atom {
+    CodeSet set;
+    std::optional<std::uint32_t> character;  // if it is one, as written
+  };
+  Atom escape(bool in_class);
+
+  struct Class {
+    CodeSet members;
+    bool negated = false;
+  };
+  Class bracketed();  // after its '['
+
+  // DataError
+  [[noreturn]] void refuse(const std::string& what) const;
+
+ private:
+  Atom property(bool negated, bool in_class);
+  std::uint32_t hexadecimal(std::string_view digits);
+  CodeSet posix_class();
+  CodeSet range_from(std::uint32_t first);
+
+  std::string_view pattern_;
+  std::size_t at_ = 0;
+  int open_classes_ = 0;
 };
 
 }  // namespace braid

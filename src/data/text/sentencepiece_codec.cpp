@@ -1,9 +1,8 @@
-#include "data/text/sentencepiece_codec.h"
-
 #include <sentencepiece_processor.h>
 
 #include "base/error.h"
-#include "data/text/decoder.h"
+#include "data/text/tokenizer.h"
+#include "data/text/tokenizer_steps.h"
 
 namespace braid {
 namespace {

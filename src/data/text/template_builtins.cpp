@@ -1,14 +1,10 @@
-#include "data/text/template_builtins.h"
-
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 
 #include "base/error.h"
 #include "base/strings.h"
-#include "data/text/template_format.h"
-#include "data/text/template_text.h"
+#include "data/text/template_interpreter.h"
+#include "data/text/template_value.h"
 
 namespace braid {
 namespace {
@@ -54,19 +50,6 @@ TemplateList parts_of(const TemplateText& text, const std::vector<std::string>& 
     result.emplace_back(text.part(at, part.size()));
     at += part.size() + (separator ? separator->size() : 0);
   }
-  return result;
-}
-
-TemplateText replaced(const TemplateText& text, const std::string& old, const TemplateText& with, std::int64_t most) {
-  if (old.empty()) throw DataError("replacing an empty text is not supported");
-  TemplateText result;
-  std::size_t done = 0;
-  for (std::size_t at; most != 0 && (at = text.text.find(old, done)) != std::string::npos; --most) {
-    result.append(text.part(done, at - done));
-    result.append(with);
-    done = at + old.size();
-  }
-  result.append(text.part(done, std::string::npos));
   return result;
 }
 

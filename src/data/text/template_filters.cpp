@@ -8,9 +8,8 @@
 
 #include "base/error.h"
 #include "base/strings.h"
-#include "data/text/template_builtins.h"
-#include "data/text/template_format.h"
-#include "data/text/template_text.h"
+#include "data/text/template_interpreter.h"
+#include "data/text/template_value.h"
 
 namespace braid {
 namespace {
@@ -87,8 +86,7 @@ TemplateValue TemplateBuiltins::filter(const std::string& name, const TemplateVa
   if (contains(kSelections, name)) return select(name, value, arguments);
   if (name == "map") return map(value, arguments);
   if (name == "default" || name == "d") {
-    const TemplateValue* also_false = arguments.find(1, "boolean");
-    const bool replaced = value.is<TemplateUndefined>() || (also_false && also_false->truth() && !value.truth());
+    const bool replaced = value.is<TemplateUndefined>() || (arguments.is_set(1, "boolean") && !value.truth());
     const TemplateValue* given = arguments.find(0, "default_value");
     return !replaced ? value : given ? *given : TemplateValue("");
   }
@@ -116,8 +114,8 @@ TemplateValue TemplateBuiltins::text_filter(const std::string& name, const Templ
   budget_.bytes(text.text.size());
   if (name == "string" || name == "safe") return text;
   if (name == "indent") {
-    const TemplateValue *width = arguments.find(0, "width"), *first = arguments.find(1, "first");
-    return keep(indented(text, width ? integer_of(*width, name) : 4, first && first->truth()));
+    const TemplateValue* width = arguments.find(0, "width");
+    return keep(indented(text, width ? integer_of(*width, name) : 4, arguments.is_set(1, "first")));
   }
   return text_method(text, name == "trim" ? "strip" : name, arguments);
 }
@@ -157,7 +155,7 @@ TemplateValue TemplateBuiltins::list_filter(const std::string& name, const Templ
   if (name == "sort") return sorted(std::move(items), arguments);
   if (name == "min" || name == "max") {  // (case_sensitive)
     if (items.empty()) return TemplateUndefined{fmt::format("the {} of an empty list", name)};
-    const bool with_case = arguments.find(0, "case_sensitive") && arguments.find(0, "case_sensitive")->truth();
+    const bool with_case = arguments.is_set(0, "case_sensitive");
     const auto is_before = [&](const TemplateValue& a, const TemplateValue& b) {
       return name == "min" ? is_less(a, b, with_case) : is_less(b, a, with_case);
     };
@@ -176,10 +174,7 @@ TemplateValue TemplateBuiltins::list_filter(const std::string& name, const Templ
 
 // sort(reverse, case_sensitive, attribute).
 TemplateValue TemplateBuiltins::sorted(TemplateList items, const TemplateArguments& arguments) {
-  const auto is_set = [&](std::size_t i, const char* key) {
-    return arguments.find(i, key) && arguments.find(i, key)->truth();
-  };
-  const bool reverse = is_set(0, "reverse"), with_case = is_set(1, "case_sensitive");
+  const bool reverse = arguments.is_set(0, "reverse"), with_case = arguments.is_set(1, "case_sensitive");
   const TemplateValue* by = arguments.find(2, "attribute");
   const auto key = [&](const TemplateValue& item) { return by ? attribute(item, text_of(*by, "sort")) : item; };
   std::stable_sort(items.begin(), items.end(), [&](const TemplateValue& a, const TemplateValue& b) {
@@ -191,10 +186,7 @@ TemplateValue TemplateBuiltins::sorted(TemplateList items, const TemplateArgumen
 
 // dictsort(case_sensitive, by, reverse): pairs of keys and values.
 TemplateValue TemplateBuiltins::dict_sorted(const TemplateValue& value, const TemplateArguments& arguments) {
-  const auto is_set = [&](std::size_t i, const char* key) {
-    return arguments.find(i, key) && arguments.find(i, key)->truth();
-  };
-  const bool with_case = is_set(0, "case_sensitive"), reverse = is_set(2, "reverse");
+  const bool with_case = arguments.is_set(0, "case_sensitive"), reverse = arguments.is_set(2, "reverse");
   const TemplateValue* by = arguments.find(1, "by");
   const std::size_t part = by && text_of(*by, "dictsort") == "value" ? 1 : 0;
   TemplateList pairs = items_of(method(value, "items", {}));

@@ -1,11 +1,10 @@
-#include "data/text/template_lexer.h"
-
 #include <algorithm>
 #include <array>
 
 #include "base/error.h"
 #include "base/strings.h"
 #include "base/utf8.h"
+#include "data/text/template_interpreter.h"
 
 namespace braid {
 namespace {

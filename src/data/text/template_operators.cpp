@@ -1,10 +1,11 @@
-#include "data/text/template_operators.h"
-
+// The operators of chat templates and Python's ways to put values into a text.
+#include <algorithm>
 #include <cmath>
+#include <cstdlib>
 
 #include "base/error.h"
 #include "base/strings.h"
-#include "data/text/template_format.h"
+#include "data/text/template_interpreter.h"
 
 namespace braid {
 namespace {
@@ -88,6 +89,38 @@ TemplateValue repeated(const std::string& text, std::int64_t count, TemplateBudg
   return TemplateValue(std::move(result));
 }
 
+constexpr std::size_t kWidest = 1000;  // of a field
+
+// One value with a format specification of str.format, which fmt shares.
+TemplateText with_specification(const TemplateValue& value, const std::string& specification) try {
+  if (specification.empty()) return to_text_with_origins(value);
+  for (const char* at = specification.c_str(); *at; ++at)
+    if (*at >= '0' && *at <= '9' && std::strtoull(at, nullptr, 10) > kWidest)
+      throw DataError(fmt::format("the format {} is too wide", in_quotes(specification)));
+  if (specification.find_first_of("{}") != std::string::npos) throw DataError("fields inside fields are not supported");
+  const std::string pattern = "{:" + specification + "}";
+  if (const auto* integer = value.get<std::int64_t>()) {
+    const bool as_float = std::string("eEfFgG%").find(specification.back()) != std::string::npos;
+    if (as_float) return {fmt::format(fmt::runtime(pattern), static_cast<double>(*integer)), {}};
+    return {fmt::format(fmt::runtime(pattern), *integer), {}};
+  }
+  if (value.is_number()) {
+    if (std::string("eEfFgG%").find(specification.back()) == std::string::npos)
+      throw DataError(fmt::format("the format {} of a float is not supported", in_quotes(specification)));
+    return {fmt::format(fmt::runtime(pattern), value.number()), {}};
+  }
+  return {fmt::format(fmt::runtime(pattern), to_text(value)), {}};
+} catch (const fmt::format_error&) {
+  throw DataError(fmt::format("the format {} does not suit {}", in_quotes(specification), value.type_name()));
+}
+
+const TemplateValue& field_value(const std::string& name, std::size_t& next, const TemplateArguments& arguments) {
+  const std::optional<std::int64_t> number = name.empty() ? std::optional(std::int64_t(next++)) : parse_int64(name);
+  const std::size_t at = number && *number >= 0 ? static_cast<std::size_t>(*number) : arguments.positional.size();
+  if (const TemplateValue* found = arguments.find(at, name.c_str())) return *found;
+  throw DataError(fmt::format("format has no argument for the field {}", in_quotes(name)));
+}
+
 }  // namespace
 
 TemplateValue apply_operator(const std::string& symbol, const TemplateValue& left, const TemplateValue& right,
@@ -128,6 +161,71 @@ TemplateValue negative(const TemplateValue& value) {
   if (const auto* integer = value.get<std::int64_t>()) return integer_arithmetic("-", 0, *integer);
   if (value.is<double>()) return -value.number();
   throw DataError(fmt::format("'-' does not apply to {}", value.type_name()));
+}
+
+TemplateText format_braces(const TemplateText& text, const TemplateArguments& arguments) {
+  TemplateText result;
+  std::size_t next = 0, done = 0;
+  for (std::size_t at; (at = text.text.find_first_of("{}", done)) != std::string::npos;) {
+    result.append(text.part(done, at - done));
+    if (at + 1 < text.text.size() && text.text[at + 1] == text.text[at]) {  // "{{" or "}}"
+      result.append(text.part(at, 1));
+      done = at + 2;
+      continue;
+    }
+    const std::size_t end = text.text.find('}', at);
+    if (text.text[at] == '}' || end == std::string::npos) throw DataError("format has a single brace");
+    const std::string field = text.text.substr(at + 1, end - at - 1);
+    const std::size_t colon = std::min(field.find(':'), field.size()), bang = std::min(field.find('!'), colon);
+    const TemplateValue& value = field_value(field.substr(0, bang), next, arguments);
+    const bool as_repr = field.substr(bang, 2) == "!r";
+    result.append(with_specification(as_repr ? TemplateValue(to_repr(value)) : value,
+                                     field.substr(std::min(colon + 1, field.size()))));
+    done = end + 1;
+  }
+  result.append(text.part(done, std::string::npos));
+  return result;
+}
+
+TemplateText format_percent(const TemplateText& text, const std::vector<TemplateValue>& values) {
+  TemplateText result;
+  std::size_t next = 0, done = 0;
+  for (std::size_t at; (at = text.text.find('%', done)) != std::string::npos;) {
+    result.append(text.part(done, at - done));
+    const std::size_t kind = text.text.find_first_not_of("0123456789.+-", at + 1);
+    if (kind == std::string::npos) throw DataError("a format ends with %");
+    done = kind + 1;
+    const char letter = text.text[kind];
+    if (letter == '%') {
+      result.append({"%", {}});
+      continue;
+    }
+    if (std::string_view("sdifr").find(letter) == std::string_view::npos)
+      throw DataError(fmt::format("the format %{} is not supported; known: %s, %d, %i, %f, %r, %%", letter));
+    if (next == values.size()) throw DataError("a format has more fields than values");
+    const TemplateValue& value = values[next++];
+    std::string specification = text.text.substr(at + 1, kind - at - 1);
+    // str.format aligns texts to the left and has no '-'.
+    const bool is_text = letter == 's' || letter == 'r', to_left = std::erase(specification, '-') > 0;
+    if (!specification.empty() && (to_left || is_text)) specification.insert(0, to_left ? "<" : ">");
+    if (letter == 'f') specification += specification.find('.') == std::string::npos ? ".6f" : "f";
+    if (letter == 'r') result.append(with_specification(TemplateValue(to_repr(value)), specification));
+    if (letter == 's' && !specification.empty())
+      result.append(with_specification(TemplateValue(to_text(value)), specification));
+    else if (letter == 's' || letter == 'f')
+      result.append(with_specification(value, specification));
+    if (letter == 'd' || letter == 'i') result.append(with_specification(integer_of(value, "%d"), specification));
+  }
+  if (next < values.size()) throw DataError("a format has fewer fields than values");
+  result.append(text.part(done, std::string::npos));
+  return result;
+}
+
+std::string format_time(const std::string& format, const std::tm& time) {
+  if (format.empty()) return "";
+  std::string text(16 * format.size() + 256, '\0');
+  text.resize(std::strftime(text.data(), text.size(), format.c_str(), &time));
+  return text;
 }
 
 }  // namespace braid

@@ -9,9 +9,8 @@
 
 #include "base/error.h"
 #include "base/strings.h"
-#include "data/text/answer_spans.h"
 #include "data/text/chat_template.h"
-#include "data/text/template_text.h"
+#include "data/text/template_value.h"
 
 namespace braid {
 namespace {

@@ -1,10 +1,9 @@
-#include "data/text/template_text.h"
-
 #include <algorithm>
 
 #include "base/error.h"
 #include "base/strings.h"
 #include "base/utf8.h"
+#include "data/text/template_value.h"
 #include "data/text/unicode.h"
 
 namespace braid {
@@ -60,21 +59,9 @@ std::size_t character_count(std::string_view text) {
 }
 
 std::string strip_text(std::string_view text, const std::string* characters, bool left, bool right) {
-  std::size_t begin = text.size(), end = 0;  // of what is kept
-  for (std::string_view rest = text; !rest.empty();) {
-    const std::size_t at = text.size() - rest.size(), length = length_at(rest);
-    std::string_view first = rest;
-    const auto code = take_character(first);
-    const bool strips =
-        characters ? characters->find(rest.substr(0, length)) != std::string::npos : code && is_python_space(*code);
-    rest.remove_prefix(length);
-    if (strips) continue;
-    begin = std::min(begin, at);
-    end = at + length;
-  }
-  if (!left) begin = 0;
-  if (!right) end = text.size();
-  return std::string(begin < end ? text.substr(begin, end - begin) : "");
+  return std::string(without_ends(text, left, right, [&](std::string_view character) {
+    return characters ? characters->find(character) != std::string::npos : space_at(character) > 0;
+  }));
 }
 
 std::string upper_text(std::string text) {
@@ -114,18 +101,21 @@ std::string capitalize_text(std::string_view text) {
   return upper_text(std::string(text.substr(0, 1))) + lower_text(text.substr(std::min<std::size_t>(1, text.size())));
 }
 
-std::string replace_text(std::string_view text, std::string_view old, std::string_view with, std::int64_t most) {
+TemplateText replaced(const TemplateText& text, std::string_view old, const TemplateText& with, std::int64_t most) {
   if (old.empty()) throw DataError("replacing an empty text is not supported");
-  std::string result;
-  while (most != 0) {
-    const std::size_t at = text.find(old);
-    if (at == std::string_view::npos) break;
-    result += text.substr(0, at);
-    result += with;
-    text.remove_prefix(at + old.size());
-    --most;
+  TemplateText result;
+  std::size_t done = 0;
+  for (std::size_t at; most != 0 && (at = text.text.find(old, done)) != std::string::npos; --most) {
+    result.append(text.part(done, at - done));
+    result.append(with);
+    done = at + old.size();
   }
-  return result += text;
+  result.append(text.part(done, std::string::npos));
+  return result;
+}
+
+std::string replace_text(std::string_view text, std::string_view old, std::string_view with, std::int64_t most) {
+  return replaced({std::string(text), {}}, old, {std::string(with), {}}, most).text;
 }
 
 std::vector<std::string> split_text(std::string_view text, const std::string* separator, std::int64_t most) {

@@ -8,6 +8,7 @@
 #include <deque>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <variant>
@@ -120,6 +121,7 @@ struct TemplateArguments {
 
   // The argument at this place or with this name; null if absent.
   const TemplateValue* find(std::size_t index, const char* name) const;
+  bool is_set(std::size_t index, const char* name) const { return find(index, name) && find(index, name)->truth(); }
 };
 
 // Each throws a DataError if the value does not suit; `user` is for messages.
@@ -127,5 +129,26 @@ const TemplateValue& needed_argument(const TemplateArguments& arguments, std::si
                                      const std::string& user);
 const std::string& text_of(const TemplateValue& value, const std::string& user);
 std::int64_t integer_of(const TemplateValue& value, const std::string& user);
+
+// Python's methods of str.
+std::vector<std::string> characters_of(std::string_view text);
+std::size_t character_count(std::string_view text);
+
+// str.strip(characters); without characters: white space.
+std::string strip_text(std::string_view text, const std::string* characters, bool left, bool right);
+
+// The result has as many bytes. DataError for upper case beyond ASCII, and for the few other letters that cannot be
+// changed in their place.
+std::string upper_text(std::string text);
+std::string lower_text(std::string_view text);
+std::string title_text(std::string_view text);
+std::string capitalize_text(std::string_view text);
+
+TemplateText replaced(const TemplateText& text, std::string_view old, const TemplateText& with, std::int64_t most);
+std::string replace_text(std::string_view text, std::string_view old, std::string_view with, std::int64_t most);
+// str.split(separator, most); without separator: at white space. A negative `most` means all.
+std::vector<std::string> split_text(std::string_view text, const std::string* separator, std::int64_t most);
+std::vector<std::string> rsplit_text(std::string_view text, const std::string& separator, std::int64_t most);
+std::vector<std::string> lines_of(std::string_view text);
 
 }  // namespace braid

@@ -1,10 +1,108 @@
 #include "data/text/tokenizer.h"
 
-#include <algorithm>
+#include <nlohmann/json.hpp>
 
+#include <algorithm>
+#include <filesystem>
+#include <optional>
+#include <span>
+
+#include "base/crc32c.h"
+#include "base/error.h"
+#include "base/small_file.h"
 #include "base/utf8.h"
+#include "data/text/json_place.h"
 
 namespace braid {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kSentencePieceEnd = "</s>";
+constexpr std::int64_t kLargestId = 1 << 30;
+constexpr std::uintmax_t kLargestFile = 512 << 20;  // the largest known tokenizer.json has 33 MB
+
+std::string read_whole(const fs::path& path) {
+  return read_small_file(path, kLargestFile, "check its name and permissions");
+}
+
+std::optional<std::string> find_whole(const fs::path& path) { return find_small_file(path, kLargestFile); }
+
+// "bos_token": "<s>", or {"content": "<s>", ...}.
+std::optional<std::string> read_token(const JsonPlace& place) {
+  if (place.is_null()) return std::nullopt;
+  return place.value().is_object() ? place["content"].string() : place.string();
+}
+
+// A template, or a list of named ones. As in transformers, "tool_use" is for conversations with tools, and "default"
+// for the others.
+void read_templates(const JsonPlace& place, TokenizerSettings& settings) {
+  if (place.is_null()) return;
+  if (!place.value().is_array()) {
+    settings.chat_template = place.string();
+    return;
+  }
+  for (const JsonPlace& named : place.elements()) {
+    if (named["name"].string() == "default") settings.chat_template = named["template"].string();
+    if (named["name"].string() == "tool_use") settings.tool_template = named["template"].string();
+  }
+  if (!settings.chat_template) place.refuse("has no template named \"default\"");
+}
+
+// These files take precedence over tokenizer_config.json.
+void read_template_files(const fs::path& folder, TokenizerSettings& settings) {
+  auto usual = find_whole(folder / "chat_template.jinja");
+  if (!usual) return;
+  settings.chat_template = *std::move(usual);
+  settings.tool_template = find_whole(folder / "additional_chat_templates/tool_use.jinja");
+}
+
+// "eos_token_id": 2, or [2, 11].
+std::vector<int> read_stop_ids(const fs::path& path) {
+  const auto bytes = find_whole(path);
+  if (!bytes) return {};
+  const nlohmann::json json = parse_json_file(*bytes, path.string());
+  const JsonPlace place = JsonPlace(json, path.string())["eos_token_id"];
+  std::vector<int> ids;
+  const auto add = [&](const JsonPlace& id) { ids.push_back(static_cast<int>(id.integer(0, kLargestId))); };
+  if (place.value().is_array())
+    for (const JsonPlace& id : place.elements()) add(id);
+  else if (!place.is_null())
+    add(place);
+  return ids;
+}
+
+TokenizerSettings read_settings(const JsonPlace* config, const fs::path& folder) {
+  TokenizerSettings settings;
+  if (config) {
+    settings = {read_token((*config)["bos_token"]), read_token((*config)["eos_token"]),
+                read_token((*config)["pad_token"]), read_token((*config)["unk_token"])};
+    read_templates((*config)["chat_template"], settings);
+  }
+  settings.stop_ids = read_stop_ids(folder / "generation_config.json");
+  read_template_files(folder, settings);
+  return settings;
+}
+
+fs::path tokenizer_file(const fs::path& path) {
+  if (kind_of_file(path) != FileKind::Folder) return path;
+  for (const char* name : {"tokenizer.json", "tokenizer.model"})
+    if (kind_of_file(path / name) != FileKind::None) return path / name;
+  throw ConfigError(
+      {"the folder has no tokenizer", path.string(), "it should contain tokenizer.json or tokenizer.model"});
+}
+
+std::string fingerprint_of(const std::vector<std::string>& contents) {
+  std::size_t size = 0;
+  std::uint32_t checksum = 0;
+  for (const std::string& bytes : contents) {
+    size += bytes.size();
+    checksum = crc32c(std::as_bytes(std::span(bytes)), checksum);
+  }
+  return fmt::format("{} bytes with checksum {:08x}", size, checksum);
+}
+
+}  // namespace
 
 Tokenizer::Tokenizer(std::unique_ptr<TokenCodec> codec, TokenizerSettings settings, std::string where,
                      std::string fingerprint)
@@ -24,6 +122,26 @@ std::string Tokenizer::decode(const std::vector<int>& ids, bool skip_special) co
 bool Tokenizer::is_stop(int id) const {
   const std::vector<int>& ids = settings_.stop_ids;
   return std::find(ids.begin(), ids.end(), id) != ids.end() || (settings_.eos && find(*settings_.eos) == id);
+}
+
+Tokenizer load_tokenizer(const std::string& path) {
+  const fs::path file = tokenizer_file(path);
+  const fs::path folder = file.parent_path(), config_file = folder / "tokenizer_config.json";
+  const std::string bytes = read_whole(file);
+  const std::string name = file.string();
+  const auto config_bytes = find_whole(config_file);
+  nlohmann::json json;
+  if (config_bytes) json = parse_json_file(*config_bytes, config_file.string());
+  const JsonPlace place(json, config_file.string());
+  const JsonPlace* config = config_bytes ? &place : nullptr;
+  auto codec =
+      file.extension() == ".model" ? read_sentencepiece_codec(bytes, name) : read_hf_codec(bytes, name, config);
+  TokenizerSettings settings = read_settings(config, folder);
+  if (!config && file.extension() == ".model" && codec->find(kSentencePieceEnd)) settings.eos = kSentencePieceEnd;
+  std::string fingerprint = fingerprint_of({bytes, config_bytes.value_or(""),
+                                            settings.chat_template.value_or("") + settings.tool_template.value_or(""),
+                                            fmt::format("{}", fmt::join(settings.stop_ids, " "))});
+  return Tokenizer(std::move(codec), std::move(settings), name, std::move(fingerprint));
 }
 
 }  // namespace braid

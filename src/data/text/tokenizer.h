@@ -7,9 +7,36 @@
 #include <string_view>
 #include <vector>
 
-#include "data/text/token_codec.h"
-
 namespace braid {
+
+class JsonPlace;
+
+// What every kind of tokenizer can do.
+class TokenCodec {
+ public:
+  virtual ~TokenCodec() = default;
+
+  // `text` is valid UTF-8. May be called by several threads at a time.
+  virtual std::vector<int> encode(std::string_view text, bool add_special) const = 0;
+  // DataError for an id without a token.
+  virtual std::string decode(const std::vector<int>& ids, bool skip_special) const = 0;
+
+  virtual std::optional<int> find(std::string_view token) const = 0;
+  virtual std::optional<std::string> token(int id) const = 0;
+  virtual std::string bytes(int id) const = 0;  // of the text that a token stands for, if nothing normalised it
+  virtual bool is_special(int id) const = 0;    // whether it marks the structure of a text
+  virtual int vocab_size() const = 0;           // one more than the largest id
+};
+
+// A Hugging Face tokenizer.json with a BPE model: added tokens, normalizer, pre-tokenizer, model, post-processor and
+// decoder, with the ids of the `tokenizers` library. `name` is for messages. `config` is the tokenizer_config.json
+// beside it, which may add tokens; null: there is none. DataError names what is wrong or not supported. "truncation"
+// and "padding" are ignored.
+std::unique_ptr<TokenCodec> read_hf_codec(std::string_view text, const std::string& name,
+                                          const JsonPlace* config = nullptr);
+// A sentencepiece .model file, by its own library. Without the library, a ConfigError. With add_special, a text begins
+// with the model's BOS token if it has one.
+std::unique_ptr<TokenCodec> read_sentencepiece_codec(std::string_view bytes, const std::string& name);
 
 // From tokenizer_config.json; nothing if the folder does not say.
 struct TokenizerSettings {

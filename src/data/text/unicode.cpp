@@ -1,15 +1,192 @@
 #include "data/text/unicode.h"
 
-#include "base/utf8.h"
-#include "data/text/unicode_tables.h"
+#include <algorithm>
+#include <array>
+#include <iterator>
+#include <map>
+
+#include "base/error.h"
+#include "base/strings.h"
 
 namespace braid {
+namespace {
+
+// Takes what stands before the next separator from a text, and the separator.
+std::string_view take(std::string_view& text, std::string_view separator) {
+  const std::size_t end = std::min(text.find(separator), text.size());
+  const std::string_view part = text.substr(0, end);
+  text.remove_prefix(std::min(end + separator.size(), text.size()));
+  return part;
+}
+std::string_view take_word(std::string_view& line) { return take(line, " "); }
+
+std::vector<std::uint32_t> numbers_of(std::string_view words) {
+  std::vector<std::uint32_t> numbers;
+  while (!words.empty())
+    numbers.push_back(static_cast<std::uint32_t>(std::stoul(std::string(take_word(words)), nullptr, 16)));
+  return numbers;
+}
+
+struct Run {
+  std::uint32_t first, last, step, to;
+};
+
+struct Tables {
+  std::map<std::string_view, std::string_view> sets;
+  std::vector<Run> lower;
+  std::map<std::uint32_t, std::uint32_t> folded;
+  std::vector<CaseSequence> sequences;
+
+  explicit Tables(std::string_view text) {
+    while (!text.empty()) {
+      std::string_view line = take(text, "\n");
+      const std::string_view kind = take_word(line);
+      while (kind != "#" && !line.empty()) add(kind, take(line, ", "));
+    }
+    for (CaseSequence& sequence : sequences)
+      for (std::uint32_t& code : sequence.codes)
+        if (const auto found = folded.find(code); found != folded.end()) code = found->second;
+    std::stable_sort(sequences.begin(), sequences.end(),
+                     [](const auto& a, const auto& b) { return a.codes.size() < b.codes.size(); });
+  }
+
+  void add(std::string_view kind, std::string_view entry) {
+    std::string_view keys = take(entry, ": ");
+    const std::string_view values = entry;
+    if (kind == "set") {
+      while (!keys.empty()) sets.emplace(take_word(keys), values);
+    } else if (kind == "folds") {
+      sequences.push_back({numbers_of(keys), CodeSet::of(numbers_of(values))});
+    } else {
+      const std::vector<std::uint32_t> run = numbers_of(keys);
+      const std::uint32_t to = numbers_of(values).at(0);
+      if (kind == "lower") lower.push_back({run.at(0), run.at(1), run.at(2), to});
+      if (kind == "fold")
+        for (std::uint32_t code = run.at(0); code <= run.at(1); code += run.at(2)) folded[code] = to + code - run[0];
+    }
+  }
+};
+
+const Tables& tables() {
+  static const Tables tables(kUnicodeTablesTxt);
+  return tables;
+}
+
+using Characters = std::array<std::uint32_t, 256>;
+
+constexpr Characters kCharacters = [] {
+  Characters characters{};
+  std::uint32_t next = 0x100;
+  for (std::uint32_t byte = 0; byte < 256; ++byte) {
+    const bool printable = (byte > 0x20 && byte < 0x7f) || (byte > 0xa0 && byte != 0xad);
+    characters[byte] = printable ? byte : next++;
+  }
+  return characters;
+}();
+
+// The byte of each character below U+0144; -1: none.
+constexpr std::array<int, 0x144> kBytes = [] {
+  std::array<int, 0x144> bytes{};
+  for (int& byte : bytes) byte = -1;
+  for (int byte = 0; byte < 256; ++byte) bytes[kCharacters[static_cast<std::size_t>(byte)]] = byte;
+  return bytes;
+}();
+
+}  // namespace
+
+CodeSet CodeSet::of(std::vector<std::uint32_t> codes) {
+  std::sort(codes.begin(), codes.end());
+  codes.erase(std::unique(codes.begin(), codes.end()), codes.end());
+  std::vector<std::uint32_t> changes;
+  for (const std::uint32_t code : codes) {
+    if (changes.empty() || changes.back() != code)
+      changes.push_back(code);
+    else
+      changes.pop_back();  // it continues the range before
+    changes.push_back(code + 1);
+  }
+  return CodeSet(std::move(changes));
+}
+
+bool CodeSet::contains(std::uint32_t code) const {
+  return (std::upper_bound(changes_.begin(), changes_.end(), code) - changes_.begin()) % 2 == 1;
+}
+
+// Membership in one of both changes where exactly one of them changes.
+CodeSet CodeSet::operator^(const CodeSet& other) const {
+  std::vector<std::uint32_t> changes;
+  std::set_symmetric_difference(changes_.begin(), changes_.end(), other.changes_.begin(), other.changes_.end(),
+                                std::back_inserter(changes));
+  return CodeSet(std::move(changes));
+}
+
+CodeSet CodeSet::operator~() const { return *this ^ CodeSet({0}); }
+
+CodeSet CodeSet::operator&(const CodeSet& other) const {
+  std::vector<std::uint32_t> changes;
+  auto mine = changes_.begin(), theirs = other.changes_.begin();
+  bool in_mine = false, in_theirs = false;
+  while (mine != changes_.end() || theirs != other.changes_.end()) {
+    const bool before = in_mine && in_theirs;
+    const bool mine_first = theirs == other.changes_.end() || (mine != changes_.end() && *mine <= *theirs);
+    const std::uint32_t code = mine_first ? *mine : *theirs;
+    if (mine != changes_.end() && *mine == code) in_mine = !in_mine, ++mine;
+    if (theirs != other.changes_.end() && *theirs == code) in_theirs = !in_theirs, ++theirs;
+    if ((in_mine && in_theirs) != before) changes.push_back(code);
+  }
+  return CodeSet(std::move(changes));
+}
+
+CodeSet CodeSet::operator|(const CodeSet& other) const { return *this ^ other ^ (*this & other); }
+
+std::optional<CodeSet> unicode_set(std::string_view name) {
+  const auto found = tables().sets.find(name);
+  if (found == tables().sets.end()) return std::nullopt;
+  std::string_view words = found->second;
+  CodeSet base;
+  if (words.starts_with('^')) base = *unicode_set(take_word(words).substr(1));
+  std::vector<std::uint32_t> changes = numbers_of(words);
+  for (std::size_t i = 1; i < changes.size(); ++i) changes[i] += changes[i - 1];
+  return base ^ CodeSet(std::move(changes));
+}
+
+std::uint32_t lower_case(std::uint32_t code) {
+  if (code < 0x80) return code >= 'A' && code <= 'Z' ? code + ('a' - 'A') : code;
+  const std::vector<Run>& runs = tables().lower;
+  const auto after =
+      std::upper_bound(runs.begin(), runs.end(), code, [](auto c, const Run& run) { return c < run.first; });
+  if (after == runs.begin()) return code;
+  const Run& run = after[-1];
+  return code <= run.last && (code - run.first) % run.step == 0 ? run.to + code - run.first : code;
+}
+
+std::uint32_t fold_case(std::uint32_t code) {
+  const auto found = tables().folded.find(code);
+  return found == tables().folded.end() ? code : found->second;
+}
+
+CodeSet with_other_case(const CodeSet& set) {
+  std::vector<std::uint32_t> same;
+  for (const auto& [code, to] : tables().folded)
+    if (set.contains(code)) same.push_back(to);
+  const CodeSet all = set | CodeSet::of(same);
+  for (const auto& [code, to] : tables().folded)
+    if (all.contains(to)) same.push_back(code);
+  return all | CodeSet::of(std::move(same));
+}
+
+const std::vector<CaseSequence>& case_sequences() { return tables().sequences; }
 
 // The characters with the property White_Space, which has been the same since Unicode 6.3.
 bool is_white_space(std::uint32_t code) {
   if (code < 0x80) return code == ' ' || (code >= '\t' && code <= '\r');
   return code == 0x85 || code == 0xa0 || code == 0x1680 || (code >= 0x2000 && code <= 0x200a) || code == 0x2028 ||
          code == 0x2029 || code == 0x202f || code == 0x205f || code == 0x3000;
+}
+
+std::string_view without_white_space(std::string_view text, bool left, bool right) {
+  return without_ends(text, left, right,
+                      [](std::string_view character) { return is_white_space(*take_character(character)); });
 }
 
 bool is_word_character(std::uint32_t code) {
@@ -22,6 +199,31 @@ void append_lowercase(std::string& out, std::uint32_t code) {
     out += "i\u0307";
   else
     append_utf8(out, lower_case(code));
+}
+
+void append_byte_level(std::string& out, std::string_view bytes) {
+  for (const char byte : bytes) {
+    const std::uint32_t code = kCharacters[static_cast<unsigned char>(byte)];
+    if (code < 0x80) {
+      out += static_cast<char>(code);
+    } else {
+      out += static_cast<char>(0xc0 | code >> 6);
+      out += static_cast<char>(0x80 | (code & 0x3f));
+    }
+  }
+}
+
+bool append_byte_level_bytes(std::string& out, std::string_view text) {
+  const std::size_t before = out.size();
+  while (!text.empty()) {
+    const auto code = take_character(text);
+    if (!code || *code >= kBytes.size() || kBytes[*code] < 0) {
+      out.resize(before);
+      return false;
+    }
+    out += static_cast<char>(kBytes[*code]);
+  }
+  return true;
 }
 
 }  // namespace braid

@@ -1,5 +1,4 @@
-#include "data/text/written_fields.h"
-
+// Whether a chat template writes what a conversation has beside its texts.
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
@@ -9,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/strings.h"
+#include "data/text/template_targets.h"
 
 namespace braid {
 namespace {

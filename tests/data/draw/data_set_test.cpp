@@ -53,10 +53,10 @@ TEST(DrawnData, HasAllTasksInWordsOfItsTokenizer) {
   for (std::uint64_t number = 0; number < 600; ++number) {
     const DrawnSample sample = draw_sample(1, number, tasks, font.get());
     seen.insert(sample.task);
-    EXPECT_EQ(sample.picture.has_value(), sample.task != "text");
+    EXPECT_EQ(sample.image.has_value(), sample.task != "text");
     EXPECT_EQ(sample.question.empty(), sample.task == "caption");
-    if (sample.picture)
-      sizes.insert(fmt::format("{} x {}", sample.picture->size().width, sample.picture->size().height));
+    if (sample.image)
+      sizes.insert(fmt::format("{} x {}", sample.image->size().width, sample.image->size().height));
     const auto words = std::count(sample.answer.begin(), sample.answer.end(), ' ') + 1;
     EXPECT_EQ(std::ssize(tokenizer->encode(sample.answer)), words) << sample.answer;
     EXPECT_LE(tokenizer->encode(sample.question).size(), 8u) << sample.question;

@@ -7,8 +7,6 @@
 #include <random>
 
 #include "base/error.h"
-#include "data/image/dynamic_resolution.h"
-#include "data/image/tiles.h"
 
 namespace braid {
 
@@ -97,20 +95,20 @@ TEST(DynamicResolution, BudgetAndDivisorHold) {
 // Computed with the reference's steps.
 TEST(DynamicResolution, VectorsOfSeveralPictures) {
   using Grids = std::vector<CellGrid>;
-  EXPECT_EQ(fit_pictures({{1920, 1080}, {640, 480}, {3000, 4000}}, 2048,
-                         {.min_patches = 1024, .max_patches = 13312, .divisor = 2}),
+  EXPECT_EQ(fit_images({{1920, 1080}, {640, 480}, {3000, 4000}}, 2048,
+                       {.min_patches = 1024, .max_patches = 13312, .divisor = 2}),
             (Grids{{80, 44}, {36, 28}, {52, 68}}));
-  EXPECT_EQ(fit_pictures({{4000, 300}, {300, 300}}, 1500,
-                         {.min_patches = 256, .max_patches = 13312, .min_side = 512, .divisor = 4}),
+  EXPECT_EQ(fit_images({{4000, 300}, {300, 300}}, 1500,
+                       {.min_patches = 256, .max_patches = 13312, .min_side = 512, .divisor = 4}),
             (Grids{{416, 32}, {32, 32}}));
-  EXPECT_EQ(fit_pictures({{800, 600}, {800, 600}, {800, 600}, {800, 600}, {800, 600}, {800, 600}}, 700,
-                         {.patch = 14, .min_patches = 64, .max_patches = 1024, .divisor = 2}),
+  EXPECT_EQ(fit_images({{800, 600}, {800, 600}, {800, 600}, {800, 600}, {800, 600}, {800, 600}}, 700,
+                       {.patch = 14, .min_patches = 64, .max_patches = 1024, .divisor = 2}),
             Grids(6, {24, 18}));
 }
 
 TEST(DynamicResolution, PicturesShareTheRoom) {
   const DynamicResolutionConfig config = {.patch = 16, .min_patches = 64, .max_patches = 4096, .divisor = 2};
-  EXPECT_EQ(fit_pictures({{640, 480}}, 1000, config).front(), fit_patches({640, 480}, 4000, config));
+  EXPECT_EQ(fit_images({{640, 480}}, 1000, config).front(), fit_patches({640, 480}, 4000, config));
   std::mt19937 random(5);
   for (int trial = 0; trial < 500; ++trial) {
     std::vector<PixelSize> pictures(1 + random() % 12);
@@ -118,13 +116,13 @@ TEST(DynamicResolution, PicturesShareTheRoom) {
       picture = {1 + static_cast<int>(random() % 3000), 1 + static_cast<int>(random() % 3000)};
     const std::int64_t embeddings = random() % 8000;
     std::int64_t total = 0;
-    for (const CellGrid& grid : fit_pictures(pictures, embeddings, config)) {
+    for (const CellGrid& grid : fit_images(pictures, embeddings, config)) {
       EXPECT_LE(grid.cells(), config.max_patches);
       total += grid.cells();
     }
     EXPECT_LE(total, std::max<std::int64_t>(embeddings * 4, config.min_patches * std::ssize(pictures)));
   }
-  EXPECT_TRUE(fit_pictures({}, 100, config).empty());
+  EXPECT_TRUE(fit_images({}, 100, config).empty());
 }
 
 TEST(Tiles, ClosestAspect) {

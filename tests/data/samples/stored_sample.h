@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "data/draw/data_set.h"
-#include "data/image/encode_png.h"
+#include "data/image/decode.h"
 #include "data/shards/shard.h"
 #include "data/shards/tar.h"
 #include "data/text/tokenizer.h"

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "data/text/small_tokenizer.h"
-#include "data/text/template_text.h"
+#include "data/text/template_value.h"
 #include "support/errors.h"
 
 namespace braid {

@@ -1,11 +1,10 @@
 // The oracle test compares matches with Oniguruma's; this one shows what is rewritten.
-#include "data/text/oniguruma_syntax.h"
+#include "data/text/regex.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "base/utf8.h"
-#include "data/text/regex.h"
 #include "support/errors.h"
 
 namespace braid {

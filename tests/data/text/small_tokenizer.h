@@ -5,8 +5,8 @@
 
 #include <string>
 
-#include "data/text/byte_level.h"
-#include "data/text/hf_codec.h"
+#include "data/text/unicode.h"
+#include "data/text/tokenizer.h"
 
 namespace braid::testing {
 

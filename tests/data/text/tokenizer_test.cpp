@@ -7,6 +7,7 @@
 
 #include <thread>
 
+#include "data/text/json_place.h"
 #include "data/text/small_tokenizer.h"
 #include "support/errors.h"
 
@@ -36,8 +37,8 @@ TEST(Tokenizer, MergesByRankAndFindsTheLongestAddedToken) {
 TEST(Tokenizer, ATokenizerConfigAddsTokens) {
   const Json config = {{"added_tokens_decoder", {{"264", {{"content", "<b>"}}}, {"263", {{"content", "<a>"}}}}},
                        {"eos_token", "<e>"}};
-  const Tokenizer tokenizer(
-      read_hf_codec(small_tokenizer().dump(), "tokenizer.json", JsonPlace(config, "tokenizer_config.json")), {}, "");
+  const JsonPlace place(config, "tokenizer_config.json");
+  const Tokenizer tokenizer(read_hf_codec(small_tokenizer().dump(), "tokenizer.json", &place), {}, "");
   EXPECT_THAT(tokenizer.encode("<a>hello<b><e><s>"), ElementsAre(263, 259, 264, 265, 260));
   EXPECT_EQ(tokenizer.decode({263, 265}, /*skip_special=*/true), "<a>");
 }
