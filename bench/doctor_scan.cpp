@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "base/table.h"
-#include "cluster/doctor/verdict/report.h"
+#include "cluster/doctor/report.h"
 
 namespace {
 

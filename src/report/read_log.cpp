@@ -7,7 +7,7 @@
 #include <set>
 
 #include "base/strings.h"
-#include "cluster/doctor/lines/log_source.h"
+#include "cluster/doctor/log_source.h"
 #include "report/curve_builder.h"
 
 namespace braid {

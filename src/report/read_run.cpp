@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "base/strings.h"
 #include "ckpt/iterations.h"
-#include "cluster/doctor/verdict/report.h"
+#include "cluster/doctor/report.h"
 #include "log/read_events.h"
 #include "report/curve_builder.h"
 #include "report/prediction.h"

@@ -10,8 +10,8 @@
 #include <set>
 
 #include "base/clean_text.h"
-#include "cluster/doctor/lines/log_source.h"
-#include "cluster/doctor/verdict/report.h"
+#include "cluster/doctor/log_source.h"
+#include "cluster/doctor/report.h"
 #include "support/programs.h"
 
 namespace braid {

@@ -1,0 +1,41 @@
+// Sentences of a diagnosis that are made from what the log says: sizes, exit codes, what happened to the others.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "cluster/doctor/findings.h"
+#include "cluster/doctor/rules.h"
+
+namespace braid {
+
+// "It tried to allocate 20.00 GiB on a GPU of 79.11 GiB with 1.20 GiB free and 77.90 GiB in use."; empty when the
+// message has no sizes.
+std::string device_in(std::string_view message);  // "GPU", or what the message says it is
+std::string gpu_memory_text(std::string_view message);
+
+// What EP would have to be: "EP 4 puts 64 of 256 experts on each GPU; EP 16 would give 16 experts/GPU."
+std::string expert_sizing_text(std::int64_t num_experts, std::optional<std::int64_t> expert_parallel);
+
+// "Exit code 137 is SIGKILL (Killed): killed from outside."
+std::string exit_code_text(int code);
+
+// Why a program did not start, and what to do, by the line that says so; empty where it says no more.
+struct StartText {
+  std::string why, fix;
+};
+StartText start_text(std::string_view message, Sign sign);
+
+// What to do when memory ran out while weights were collected to be written.
+std::string saving_memory_fix(Cause cause, const Launchers& launchers);
+
+// What to do about a message of a shared file system, which the program can do nothing about; else empty.
+std::string storage_fix(std::string_view message);
+
+// What to do about a worker of a data loader that is gone, and did not say why; else empty.
+std::string lost_loader_fix(std::string_view message);
+
+// "The other 7 ranks went down after it: 7 x SIGTERM."; empty when nothing happened to others.
+std::string cascade_text(const Findings& findings, std::optional<int> first_rank);
+
+}  // namespace braid

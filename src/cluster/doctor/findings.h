@@ -1,0 +1,216 @@
+// Where and when a line stands among all that was read.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cluster/doctor/line_marks.h"
+#include "cluster/doctor/rules.h"
+
+namespace braid {
+
+struct Place {
+  int file = 0;
+  std::uint64_t line = 0;
+  std::optional<LogTime> time{};  // of the line, or of the last one before it that has a time
+  bool own_time = false;
+  std::int64_t progress = 0;    // how many lines of its file had told of an iteration
+  std::int64_t iterations = 0;  // how far those had come
+  int run = 0;                  // of its file: a job that is started again writes into the same log
+};
+
+struct Traceback {
+  Place begin;                       // its time is its own where the line before has one, too
+  std::uint64_t frame_line = 0;      // of the innermost frame
+  std::uint64_t exception_line = 0;  // 0: the log ended before it
+  std::string frame;                 // the innermost one: File "...", line 3, in f
+  std::string exception;             // type and message, one line
+  bool checks_finite = false;        // what failed is a check whether a number is finite: "assert isfinite(loss)"
+  bool in_data = false;              // went through the loading of data
+  bool in_experts = false;           // through layers with experts
+  bool in_saving = false;            // through the export or saving of a model
+  bool in_launcher = false;          // is torchrun's own
+  bool in_rendezvous = false;        // went through the first meeting of the ranks
+  bool in_client = false;            // of a server that belongs to the run, say one that generates text
+  bool lets_first = false;           // in a wait for one rank that prepares something for all: "main_process_first()"
+};
+
+struct QuotedLine {
+  Place place;
+  std::string text;
+  std::size_t focus = 0;  // offset of the decisive words
+};
+
+struct Finding {
+  Sign sign = Sign::Remark;
+  Place place;
+  std::optional<int> rank;
+  std::string host;
+  std::string text;       // the message
+  std::string shown;      // the whole line, or what is around the words that were found
+  std::size_t focus = 0;  // where those are in it
+  std::optional<Traceback> traceback;
+  bool labelled = false;    // the rank is from a label, see LineMarks
+  bool local = false;       // the rank is one of its node
+  bool has_writer = false;  // a prefix tells who wrote it, if not which rank that is
+  bool by_name = false;     // the rank is only from the name of its file
+  bool bare = false;        // an exception's line without its traceback, or a traceback without its exception
+};
+
+// How a process ended, as a launcher tells it.
+struct WorkerExit {
+  Place place;
+  std::vector<int> ranks;
+  std::string host, text;
+  int code = 0;        // below 0: a signal
+  bool root = false;   // the launcher says that it was the first
+  bool local = false;  // the rank is one of its node
+  bool by_srun = false;
+  std::size_t focus = 0;            // of the text
+  std::optional<int> local_rank{};  // where torchrun tells both
+  std::optional<int> node{};        // by srun's label
+};
+
+struct RankTrace {
+  Place last;
+  std::uint64_t lines = 0;
+  bool labelled = false;
+};
+
+struct FileTrace {
+  std::string name;
+  std::uint64_t bytes = 0;
+  std::int64_t progress = 0;            // lines that tell of an iteration
+  std::int64_t iterations = 0;          // how far they come, whether each has a line or every hundredth
+  std::vector<LogTime> progress_times;  // of the last few
+  int run = 0;
+  std::int64_t progress_before_run = 0;  // of the one before
+  std::uint64_t good_end = 0;            // the last line that tells of one
+  std::uint64_t script_end = 0;      // the last line of a script whose exit code is 0: of a pipe, its last command's
+  std::optional<Place> saving{};     // the last line that tells of a checkpoint being saved, until it is
+  std::optional<Place> said_done{};  // the last line in which one process says that training is done
+  std::optional<int> done_rank{};    // of that process
+  std::string end_text;              // the line of its good end
+  std::optional<QuotedLine> last{};  // the last line that is not empty
+  std::optional<int> rank_by_name{};
+  bool has_other_ranks = false;  // its lines tell of other ranks than its name
+
+  void begin_run() { ++run, progress_before_run = progress; }
+};
+
+struct RootCauseLine {
+  Place place;
+  int rank = 0;
+  std::string host, place_in_grid, operation, reason, text;
+};
+
+struct QueuedWork {  // of one process group, by its ranks' watchdogs
+  struct Last {
+    std::int64_t enqueued = 0, completed = 0;
+  };
+  std::map<int, Last> last;  // by rank
+  int first = 0;             // order of first mention in the log
+  std::int64_t least = 0;    // fewest collectives that a rank had queued
+  QuotedLine line;           // of that rank
+
+  void add(int rank, const Last& work, const QuotedLine& told);
+};
+
+struct JobLimit {  // printed at the start by the job's script or by Slurm
+  QuotedLine line;
+  double seconds = 0;
+  std::optional<LogTime> end{};
+};
+
+struct AbsentRank {
+  int rank = 0;
+  QuotedLine line;  // that names it
+};
+
+struct CollectiveWork {  // that a rank's watchdog found waiting
+  Place place;
+  int rank = 0;
+  std::string group, operation, text;
+  std::int64_t sequence = 0;
+};
+
+struct Findings {
+  std::vector<FileTrace> files;
+  std::vector<Finding> found;
+  std::vector<WorkerExit> exits;
+  std::vector<RootCauseLine> braid;  // one for each time a run failed
+  std::map<int, RankTrace> ranks;
+  std::map<int, std::string> hosts;            // of ranks
+  std::vector<Finding> remarks;                // the last few
+  std::vector<Finding> last_words;             // lines near the end of a file, in words of no known format
+  std::vector<Finding> refusals;               // the first few errors of Slurm's that mean nothing else
+  std::map<std::string, QueuedWork> enqueued;  // by group
+  std::vector<CollectiveWork> works;           // the first of each rank and group
+  std::vector<AbsentRank> named_absent;        // ranks that others reported as missing
+  Launchers launchers;
+  std::optional<std::int64_t> world_size, num_experts, expert_parallel, iteration, iterations;
+  std::optional<JobLimit> limit;
+  std::optional<QuotedLine> saved_artifacts;                  // the first line about a save
+  std::optional<int> named_failed;                            // the first rank that a line near the end says failed
+  std::optional<int> exit_code;                               // of the whole job
+  std::uint64_t differing_experts = 0, differing_others = 0;  // rows of a round trip's table
+  bool end_contradicted = false;                              // a script says that it ended well, and did not
+  bool fp8 = false, torchrun = false, labels_are_nodes = false, program_spoke = false;
+
+  void add(Finding finding);
+  bool has_room(Sign sign) const;  // for one more finding of this kind
+  void add(WorkerExit exit);
+  void add(CollectiveWork work);
+  void add_host(int rank, const std::string& host);
+  // "fp8" in the lines before a comparison of weights; only so often, as the text is long.
+  void look_for_fp8(std::string_view text);
+  RankTrace* trace_of(int rank);  // nullptr when there are too many ranks
+
+  // Training went on for several iterations after it, or started again: not what ended the run.
+  bool survived(const Place& place) const;
+  bool survived(const Finding& finding) const;
+  const FileTrace* good_end() const;  // of the last file that has one
+
+  // To be called once, when everything is read: where torchrun runs under srun, srun numbers nodes, not ranks.
+  void settle();
+
+ private:
+  bool survived(const Place& place, std::int64_t FileTrace::*length, std::int64_t Place::*before) const;
+  void settle_local_ranks();
+  void settle_names();
+  void settle_ends();
+  void settle_runs();
+  bool is_contradicted(const FileTrace& file, std::uint64_t end, int number) const;
+  void forget_survived(const Place& now);
+
+  std::map<Sign, std::size_t> kept_;
+  Place forgot_at_;
+  int looks_for_fp8_ = 0;
+};
+
+// The line that is examined, and how it becomes a finding.
+struct SeenLine {
+  Place place;
+  std::string_view text;    // the whole line, cleaned
+  std::string shown;        // as it may be quoted: of a long line, what is around `focus`
+  std::size_t focus = 0;    // where in `shown` the words are that were found
+  std::string_view recent;  // the log from some way before it to its end
+};
+
+// The finding is not added yet; its host and what the log says about formats are noted.
+Finding finding_in(Sign sign, const LineMarks& marks, const SeenLine& line, Findings& findings);
+
+// What is kept of a long line: from some way before `focus` on, which is moved with it.
+std::string_view kept_of(std::string_view text, std::size_t& focus);
+
+// "host a12" out of "*** JOB 7 ON a12 CANCELLED AT", "Node failure on a12", "a12:4242:4300 [3] NCCL WARN"; else empty.
+std::string host_in(std::string_view body);
+
+// Whether a came before b: by time where both lines have one, by position in a file, else by inherited times.
+bool earlier(const Place& a, const Place& b);
+
+}  // namespace braid

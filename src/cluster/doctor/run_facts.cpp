@@ -1,0 +1,236 @@
+#include "cluster/doctor/run_facts.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/clean_text.h"
+#include "cluster/doctor/line_marks.h"
+#include "cluster/doctor/messages.h"
+#include "cluster/doctor/progress.h"
+#include "cluster/doctor/text.h"
+
+namespace braid {
+
+namespace {
+
+constexpr std::size_t kMostGroups = 1 << 12, kMostAbsent = 1000;
+
+QuotedLine quoted(const SeenLine& line) { return {line.place, line.shown, line.focus}; }
+
+// Slurm's format: "90" minutes, "30:00", "04:00:00", "1-12", "1-00:00:00"; 0 for anything else.
+double seconds_of_limit(std::string_view text) {
+  const auto first = take_number(text);
+  if (!first) return 0;
+  const bool has_days = take(text, "-");
+  std::vector<double> parts = {static_cast<double>(has_days ? take_number(text).value_or(0) : *first)};
+  while (take(text, ":")) parts.push_back(static_cast<double>(take_number(text).value_or(0)));
+  const bool has_hours = has_days || parts.size() > 2;
+  parts.resize(3);
+  const double seconds = has_hours ? 3600 * parts[0] + 60 * parts[1] + parts[2] : 60 * parts[0] + parts[1];
+  return seconds + (has_days ? 86400.0 * static_cast<double>(*first) : 0);
+}
+
+// "1, 3-5"
+std::vector<int> ranks_in(std::string_view list) {
+  std::string plain(list);
+  std::erase(plain, ' ');
+  return unfold_ranks(plain);
+}
+
+}  // namespace
+
+void note_context(std::string_view body, Findings& findings) {
+  const auto keep = [&](std::optional<std::int64_t>& where, const char* key) {
+    if (const auto number = number_after(body, key); number && !where) where = number;
+  };
+  if (has_word(body, "xpert")) {
+    for (const char* key : {"num_experts", "num-experts", "num_local_experts", "n_routed_experts"})
+      keep(findings.num_experts, key);
+    for (const char* key : {"expert_model_parallel_size", "expert-model-parallel-size", "expert_parallel_size"})
+      keep(findings.expert_parallel, key);
+  }
+  if (has_word(body, "orld") || has_word(body, "WORLD"))
+    for (const char* key : {"world size", "world_size", "WORLD_SIZE"}) keep(findings.world_size, key);
+  if (auto member = behind(body, ", MEMBER: "); member && take_number(*member) && take(*member, "/"))  // Lightning
+    if (const auto world = take_number(*member); world && !findings.world_size) findings.world_size = world;
+  if (mentions_fp8(body) || has_word(body, "scale_inv")) findings.fp8 = true;
+  if (has_word(body, "\xe2\x9d\x8c"))
+    ++(has_word(body, "expert") ? findings.differing_experts : findings.differing_others);
+}
+
+bool note_limit(std::string_view body, const SeenLine& line, Findings& findings) {
+  JobLimit limit = {.line = quoted(line)};
+  if (const auto end = behind(body, "EndTime=")) limit.end = time_at(*end);
+  for (const char* key : {"TimeLimit=", "--time=", "#SBATCH -t ", "ime limit"})
+    if (const auto rest = behind(body, key); rest && limit.seconds == 0) {
+      const std::size_t at = rest->find_first_not_of(" :=");
+      limit.seconds = seconds_of_limit(rest->substr(std::min(at, rest->size())));
+    }
+  if (limit.seconds == 0 && !limit.end) return false;
+  if (limit.seconds == 0 && findings.limit)  // scontrol has a line for each
+    limit.seconds = findings.limit->seconds, limit.line = findings.limit->line;
+  findings.limit = std::move(limit);
+  return true;
+}
+
+void note_reached_limit(std::optional<LogTime> first, std::optional<LogTime> last, Findings& findings) {
+  constexpr double kShare = 0.05, kLate = 300;  // programs start after their job; Slurm ends jobs a little late
+  const bool is_done = findings.iteration && findings.iterations && *findings.iteration >= *findings.iterations;
+  if (!findings.limit || !first || !last || findings.files.back().progress == 0 || is_done) return;
+  const JobLimit& limit = *findings.limit;
+  const double left = limit.end ? seconds_between(*last, *limit.end) : limit.seconds - seconds_between(*first, *last);
+  if (left > std::max(kShare * limit.seconds, 60.0) || left < -kLate) return;
+  Finding finding;
+  finding.sign = Sign::TimeLimit;
+  finding.place = limit.line.place;
+  finding.text = finding.shown = limit.line.text;
+  findings.last_words.push_back(std::move(finding));
+}
+
+void note_artifacts(const SeenLine& line, Findings& findings) {
+  if (!findings.saved_artifacts && has_one_of(line.text, "save_hf_weights|save_artifacts|save_hf_pretrained"))
+    findings.saved_artifacts = quoted(line);
+}
+
+// "[PG ID 0 PG GUID 0(default_pg) Rank 1] ... last enqueued NCCL work: 811, last completed NCCL work: 807."
+void note_enqueued(const LineMarks& marks, const SeenLine& line, Findings& findings) {
+  const std::size_t at = marks.body.find("ast enqueued");
+  const auto work = number_after(marks.body.substr(at), "work");
+  const auto completed = number_after(behind(marks.body, "ast completed").value_or(""), "work");
+  const std::size_t group = marks.body.find("[PG "), end = marks.body.find(" Rank", group);
+  if (!work || !marks.rank) return;
+  const std::string name(group == std::string_view::npos ? "" : marks.body.substr(group, end - group));
+  if (findings.enqueued.size() >= kMostGroups && !findings.enqueued.contains(name)) return;
+  const QueuedWork next = {.last = {}, .first = static_cast<int>(findings.enqueued.size()), .least = 0, .line = {}};
+  findings.enqueued.try_emplace(name, next)
+      .first->second.add(*marks.rank, {*work, completed.value_or(*work)}, quoted(line));
+}
+
+// "Rank 1 failed to pass monitoredBarrier", and Gloo's keys in the store, which end with the rank that did not come.
+void note_absent(std::string_view body, const SeenLine& line, Findings& findings) {
+  const auto add = [&](std::int64_t rank) {
+    if (rank < 1 << 20) findings.named_absent.push_back({static_cast<int>(rank), quoted(line)});
+  };
+  if (const std::size_t joined = body.find(" clients joined");
+      joined != std::string_view::npos) {  // "3/4 clients joined"
+    const std::size_t slash = body.substr(0, joined).rfind('/');
+    std::string_view rest = body.substr(slash == std::string_view::npos ? joined : slash + 1);
+    if (const auto world = take_number(rest)) findings.world_size = world;
+  }
+  if (findings.named_absent.size() > kMostAbsent) return;
+  if (has_word(body, "task at the barrier")) body = behind(body, "task names: ").value_or("");  // JAX: not who came
+  if (const auto rank = rank_before_list(body)) add(*rank);                                     // Horovod
+  for (const char* words : {"/task:", "missing ranks: ", "not called it: [", "call: ["})        // JAX, Horovod, Ray
+    if (const auto behind_words = behind(body, words)) {
+      std::string_view rest = *behind_words;
+      if (const auto rank = take_number(rest)) add(*rank);
+    }
+  if (const std::size_t end = body.find(" failed to pass monitoredBarrier"); end != std::string_view::npos) {
+    const std::size_t at = body.substr(0, end).rfind("Rank");
+    if (at == std::string_view::npos) return;
+    std::string_view list = body.substr(at, end - at);
+    take(list, "Rank");
+    take(list, "s");
+    for (const int rank : ranks_in(list)) add(rank);
+  }
+  if (const auto key = behind(body, "//cpu//")) {
+    std::string_view rest = behind(*key, "/").value_or("");
+    if (const auto rank = take_number(rest); rank && (rest.empty() || rest[0] == ' ' || rest[0] == ',')) add(*rank);
+  }
+}
+
+// "[6] finished collective #182, but didn't join collective #183", "ranks [2, 5] are the lagging ranks", "missing
+// ranks: {3}"
+void note_lagging(const SeenLine& line, Findings& findings) {
+  const std::string_view text = line.text;
+  for (const char* words : {"] finished collective #", "] are the lagging ranks", "] joined but didn't finish", "}"}) {
+    const std::size_t end = text.find(words), open = text.substr(0, end).find_last_of("[{");
+    if (end == std::string_view::npos || open == std::string_view::npos) continue;
+    const std::vector<int> ranks = ranks_in(text.substr(open + 1, end - open - 1));
+    const bool may_all_be_stuck = has_word(words, "didn't finish");
+    if (findings.named_absent.size() > kMostAbsent || (may_all_be_stuck && ranks.size() > 1)) return;
+    for (const int rank : ranks) findings.named_absent.push_back({rank, quoted(line)});
+  }
+}
+
+namespace {
+
+// Lines that speak of what may be, is switched on or off, is counted, or is over.
+constexpr const char* kConditions =
+    " if | unless |in case|when the|will be killed|handler|enabled|disabled|=false|: false|=true|: true|=none|: none|"
+    "--|reschedul|retry|while requesting|reconnect|falling back|fall back|ignor|resum|restor|successful|recovered| may "
+    "| might |?|"
+    ": 0| 0 |so far|earlier|session|wandb|w&b|mlflow|tensorboard|deprecated|environment to|mpispawn_";
+
+// Of something that went on: only an end from outside is told in a line that is marked so.
+bool is_for_information(std::string_view line) {
+  return is_warning(line) || has_one_of(line, "INFO|rWarning|eWarning|nWarning|wandb|[W|WARN ");
+}
+
+// "  hang_limit_s: 300   # end the run when a rank makes no progress": a recipe that a run prints.
+std::string_view without_comment(std::string_view line) {
+  return trimmed(line).starts_with('#') ? "" : line.substr(0, line.find("  # "));
+}
+
+// "task rank 3 on host n2 failed": a launcher of any kind says who it was.
+std::optional<int> rank_that_failed(std::string_view line) {
+  constexpr std::size_t kNear = 60;
+  for (std::size_t at = 1; (at = line.find("ank ", at)) != std::string_view::npos; ++at) {
+    Caught caught;
+    const auto length = match_front("ank %r", line.substr(at), caught);
+    const std::string_view before = trimmed(line.substr(0, at - 1));
+    if (!length || (line[at - 1] != 'r' && line[at - 1] != 'R') || before.ends_with("ocal") || before.ends_with("ode"))
+      continue;
+    const std::string_view near = line.substr(at + *length, kNear);
+    const bool is_prefix = near.starts_with(']') || near.starts_with(')');
+    if (!is_prefix && has_one_of(near, " failed| died| crashed| exited| was killed| aborted| terminated| lost") &&
+        !has_one_of(near, "failed to |exited normally|exited with code 0|exit code 0"))
+      return caught.rank;
+  }
+  return std::nullopt;
+}
+
+Place seen_place(std::uint64_t line, const Findings& findings) {
+  return {.file = static_cast<int>(findings.files.size()) - 1, .line = line};
+}
+
+}  // namespace
+
+std::optional<Sign> sign_of_last_words(std::string_view line) {
+  constexpr std::size_t kLongest = 600;
+  const std::string low = in_small_letters(without_comment(line).substr(0, kLongest));
+  if (has_one_of(low, kConditions) || low.starts_with('{') || low.starts_with('+')) return std::nullopt;
+  const auto sign = sign_by_words(rules().last_words, low);
+  return sign && role_of(*sign) != Role::Outside && is_for_information(line) ? std::nullopt : sign;
+}
+
+void note_last_words(std::string_view text, std::uint64_t last, Findings& findings) {
+  constexpr std::size_t kLines = 20, kMostKept = 16;
+  std::vector<Finding> found;
+  for (std::size_t number = 0; number < kLines && !text.empty() && last > number; ++number) {
+    if (text.ends_with('\n')) text.remove_suffix(1);
+    const std::size_t begin = text.rfind('\n') + 1;
+    const std::string line = clean_text(text.substr(begin));
+    text = text.substr(0, begin);
+    auto& last_line = findings.files.back().last;
+    if (!last_line && !trimmed(line).empty()) last_line = {seen_place(last - number, findings), line};
+    if (!bar_in(line).empty() || step_in(line)) break;  // training went on after what came before
+    const LineMarks marks = marks_of(line);
+    if (const auto rank = rank_that_failed(marks.body)) findings.named_failed = rank;
+    const auto sign = sign_of_last_words(marks.body);
+    if (!sign || is_of_the_scheduler(trimmed(marks.body))) continue;  // Slurm's words are known
+    if (role_of(*sign) != Role::Outside && (marks.level == 'I' || marks.level == 'W')) continue;
+    SeenLine seen;
+    seen.text = line;
+    seen.shown = line;
+    seen.place = seen_place(last - number, findings);
+    found.push_back(finding_in(*sign, marks, seen, findings));
+  }
+  std::reverse(found.begin(), found.end());
+  for (Finding& finding : found)
+    if (findings.last_words.size() < kMostKept) findings.last_words.push_back(std::move(finding));
+}
+
+}  // namespace braid
