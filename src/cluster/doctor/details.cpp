@@ -76,14 +76,8 @@ std::string expert_sizing_text(std::int64_t num_experts, std::optional<std::int6
 std::string exit_code_text(int code) {
   if (code == 0) return "Exit code 0: the program reported success.";
   if (const auto signal = signal_of_code(code)) {
-    const char* usual = *signal == SIGKILL ? "killed from outside"
-                        : *signal == SIGTERM
-                            ? "asked to end, because of the time limit, a cancellation, or the failure of another rank"
-                        : *signal == SIGBUS  ? "most often /dev/shm is full"
-                        : *signal == SIGABRT ? "it ended itself: a failed check, or NCCL's watchdog"
-                        : *signal == SIGINT  ? "Ctrl-C"
-                        : *signal == SIGHUP  ? "its terminal or session was closed"
-                                             : "a crash in native code";
+    const SignalText* text = text_of_signal(*signal);
+    const std::string usual = text ? text->usual : "a crash in native code";
     const std::string name = describe_signal(*signal);
     return code < 0 ? fmt::format("It was ended by {}: {}.", name, usual)
                     : fmt::format("Exit code {} is {}: {}.", code, name, usual);
@@ -96,57 +90,12 @@ std::string exit_code_text(int code) {
   return fmt::format("Exit code {} was chosen by the program itself.", code);
 }
 
-StartText start_text(std::string_view message, Sign sign) {
-  const auto says = [&](std::string_view word) { return has_word(message, word); };
-  if (sign == Sign::ImageMissing)
-    return {"The container's image does not exist on that node.",
-            "Keep it on a file system that all nodes share, or pull it on every node before the job starts."};
-  if (says("pyxis"))
-    return {"Its container did not start.",
-            "Check --container-image and --container-mounts; `enroot import` on a login node shows more."};
-  if (says("ImagePull"))
-    return {"Its image could not be pulled.", "Check the image's name, and the pod's pull secret."};
-  if (says("(publickey") || says("ssh: ") || says("Host key"))
-    return {"The launcher cannot log in to a host, so nothing was started there.",
-            "`ssh HOST true` must work from the first host without a prompt: check the host's name, keys and "
-            "known_hosts."};
-  if (says("not found") || says("No such file") || says("no such file"))
-    return {"The program or file does not exist where it was started.",
-            "Check the path, and that it is mounted into the container and installed on every node."};
-  if (says("Permission denied"))
-    return {"The program cannot be executed: permission denied.",
-            "Run `chmod +x` on it, and check that its file system is not mounted noexec."};
-  if (says("FATAL:  "))  // Apptainer, Singularity
-    return {"Its container did not start.",
-            "Check that the image can be read or pulled there, and that each --bind path exists on every node; "
-            "`apptainer exec IMAGE true` on that node shows more."};
-  if (sign == Sign::ShellError)
-    return {"The script failed before it started the program.",
-            "Correct the script at that line, or set what it requires, and start it again."};
-  return {};
-}
-
 std::string saving_memory_fix(Cause cause, const Launchers& launchers) {
   const std::string when = "It ran out while weights were gathered to be saved or exported: ";
   if (cause != Cause::HostOom)
     return when + "gather them on the CPU, write the model in shards, or use more EP, PP or nodes.";
   return when + "use a host with more memory, or write the model in shards as they are gathered." +
          (launchers.slurm ? std::string(" ") + text_of(cause).slurm : "");
-}
-
-std::string storage_fix(std::string_view message) {
-  if (!has_one_of(message, "Stale file handle|Errno 5] Input/output error|transport endpoint shutdown")) return "";
-  return "The file system failed, not the program: check whether that node can still read it (`df`, `ls`), remount it "
-         "or exclude the node, and resume.";
-}
-
-std::string lost_loader_fix(std::string_view message) {
-  if (!reports_dead_loader(message)) return "";
-  return "A worker process of the data loader died. Most often the host's memory or /dev/shm ran out: `dmesg -T` on "
-         "that "
-         "host shows it; use fewer workers or less prefetching. If not, run once with num_workers=0: then the rank "
-         "itself "
-         "shows the error.";
 }
 
 std::string cascade_text(const Findings& findings, std::optional<int> first_rank) {

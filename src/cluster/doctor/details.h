@@ -20,20 +20,8 @@ std::string expert_sizing_text(std::int64_t num_experts, std::optional<std::int6
 // "Exit code 137 is SIGKILL (Killed): killed from outside."
 std::string exit_code_text(int code);
 
-// Why a program did not start, and what to do, by the line that says so; empty where it says no more.
-struct StartText {
-  std::string why, fix;
-};
-StartText start_text(std::string_view message, Sign sign);
-
 // What to do when memory ran out while weights were collected to be written.
 std::string saving_memory_fix(Cause cause, const Launchers& launchers);
-
-// What to do about a message of a shared file system, which the program can do nothing about; else empty.
-std::string storage_fix(std::string_view message);
-
-// What to do about a worker of a data loader that is gone, and did not say why; else empty.
-std::string lost_loader_fix(std::string_view message);
 
 // "The other 7 ranks went down after it: 7 x SIGTERM."; empty when nothing happened to others.
 std::string cascade_text(const Findings& findings, std::optional<int> first_rank);

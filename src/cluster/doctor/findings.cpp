@@ -203,8 +203,6 @@ void Findings::settle_local_ranks() {
 
 namespace {
 
-constexpr auto npos = std::string_view::npos;
-
 bool is_host(char c) { return is_word(c) || c == '-' || c == '.'; }
 
 std::string host_after(std::string_view body, std::string_view words) {

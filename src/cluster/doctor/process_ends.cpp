@@ -13,8 +13,6 @@ namespace braid {
 
 namespace {
 
-constexpr auto npos = std::string_view::npos;
-
 std::optional<int> signed_number(std::string_view text) {
   const bool negative = text.starts_with('-');
   if (negative) text.remove_prefix(1);
@@ -24,18 +22,9 @@ std::optional<int> signed_number(std::string_view text) {
 }
 
 std::optional<int> task_outcome(std::string_view text) {
-  if (take(text, "Exited with exit code ")) return signed_number(text);
-  static constexpr std::array<std::pair<const char*, int>, 9> kSignals = {{{"Killed", SIGKILL},
-                                                                           {"Out Of Memory", SIGKILL},
-                                                                           {"Terminated", SIGTERM},
-                                                                           {"Segmentation fault", SIGSEGV},
-                                                                           {"Bus error", SIGBUS},
-                                                                           {"Aborted", SIGABRT},
-                                                                           {"Interrupt", SIGINT},
-                                                                           {"Floating point exception", SIGFPE},
-                                                                           {"Illegal instruction", SIGILL}}};
-  for (const auto& [word, signal] : kSignals)
-    if (text.starts_with(word)) return -signal;
+  for (const PatternRow& row : rules().process_ends)
+    if (Caught caught; row.name == "task" && match_front(row.pattern, text, caught))
+      return caught.code.value_or(row.value("code", 0));
   return std::nullopt;
 }
 
@@ -144,26 +133,6 @@ std::optional<RootCauseLine> parse_root_cause(std::string_view body) {
   return line;
 }
 
-std::optional<int> rank_told_by(Sign sign, std::string_view body) {
-  const auto after = [&](std::string_view words) { return signed_number(behind(body, words).value_or("")); };
-  if (sign == Sign::NodeFailure && has_word(body, "heartbeat")) return after("/task:");
-  if (sign == Sign::Preempted) return after("preempted_ranks=[");
-  // "RuntimeError: Rank 1, node n7, device 1, iteration 5: Unexpected result nan"
-  if (Caught caught; role_of(sign) == Role::Cause &&
-                     (match_inside(": %k%=%r, ", body, caught) || match_inside(": %k%=%r: ", body, caught)))
-    return caught.rank;
-  if (Caught caught; role_of(sign) == Role::Cause &&
-                     (match_inside(" on %k %r", body, caught) || match_inside(" in %k %r", body, caught)))
-    return caught.rank;
-  if (Caught caught; sign == Sign::ConnectionLost && match_inside("from rank %r, retcode", body, caught))
-    return caught.rank;  // NCCL
-  if (sign == Sign::DuplicateGpu) return after(": rank ");
-  if (role_of(sign) == Role::Cause && has_word(body, "in device=TPU:")) return after("in device=TPU:");  // XLA
-  if (sign == Sign::CollectiveMismatch) return after("Rank ");
-  if (sign == Sign::RendezvousFailed) return after("barrier on rank: ");
-  return std::nullopt;
-}
-
 namespace {
 
 constexpr std::uint64_t kLinesBetween = 5;
@@ -184,7 +153,7 @@ std::optional<WorkerExit> ProcessEnds::feed(std::string_view body, std::uint64_t
   Caught caught;
   if (named_ && line > named_at_ + kLinesBetween) named_.reset();
   for (const PatternRow& row : rules().process_ends) {
-    if (!match_inside(row.pattern, body, caught)) continue;
+    if (row.name == "task" || !match_inside(row.pattern, body, caught)) continue;
     WorkerExit exit = exit_of(caught, row);
     if (row.name == "named") {
       named_ = std::move(exit);

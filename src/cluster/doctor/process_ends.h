@@ -33,10 +33,6 @@ std::optional<WorkerExit> parse_task_exit(std::string_view body);
 // "braid: root cause: rank 5 (host a12, language[tp=1 ...]) failed in iteration 7: out of memory"
 std::optional<RootCauseLine> parse_root_cause(std::string_view body);
 
-// The rank that a message of this kind names itself: JAX's "/task:37 heartbeat timeout", "Duplicate GPU detected : rank
-// 9 and rank 1", "Rank 1 is running collective", "in store based barrier on rank: 1".
-std::optional<int> rank_told_by(Sign sign, std::string_view body);
-
 // Some tell the process in one line and its exit code in one of the next.
 class ProcessEnds {
  public:

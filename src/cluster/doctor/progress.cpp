@@ -11,7 +11,6 @@ namespace braid {
 
 namespace {
 
-constexpr auto npos = std::string_view::npos;
 constexpr std::size_t kLongestBar = 512;  // bytes
 
 // Words before a step's number, the most telling first.

@@ -1,7 +1,6 @@
 #include "cluster/doctor/rules.h"
 
 #include <algorithm>
-#include <csignal>
 #include <utility>
 
 #include "base/error.h"
@@ -75,7 +74,7 @@ Columns columns_of(std::string_view line, int number) {
   for (std::string_view rest = line; !(rest = trimmed(rest)).empty();) {
     if (rest[0] == '"') {
       const auto text = take_quoted(rest);
-      if (!text || text->empty()) refuse("rules.txt", number, "a text is empty, or its closing quote is missing");
+      if (!text) refuse("rules.txt", number, "its closing quote is missing");
       columns.texts.push_back({std::exchange(sign, char()), *text});
       continue;
     }
@@ -123,17 +122,20 @@ class Parser {
       refuse("causes.txt", number, fmt::format("'{}' is unknown", key));
   }
 
+  Cause cause_named(const std::string& slug, int number) const {
+    const auto cause = std::find_if(rules_.causes.begin(), rules_.causes.end(),
+                                    [&](const CauseText& text) { return text.slug == slug; });
+    if (cause == rules_.causes.end()) refuse("rules.txt", number, fmt::format("'{}' is not a cause", slug));
+    return static_cast<Cause>(cause - rules_.causes.begin());
+  }
+
   void kind(const Columns& columns, int number) {
     static const std::vector<std::string> kRoles = {"cause", "outside", "consequence", "launcher", "context"};
     if (columns.words.empty() || !contains(kRoles, columns.words[0])) refuse("rules.txt", number, "a role is missing");
     Rules::Kind kind = {.name = columns.name};
     kind.role = static_cast<Role>(std::find(kRoles.begin(), kRoles.end(), columns.words[0]) - kRoles.begin());
     if (columns.words.size() > 1) {
-      const auto cause = std::find_if(rules_.causes.begin(), rules_.causes.end(),
-                                      [&](const CauseText& text) { return text.slug == columns.words[1]; });
-      if (cause == rules_.causes.end())
-        refuse("rules.txt", number, fmt::format("'{}' is not a cause", columns.words[1]));
-      kind.cause = static_cast<Cause>(cause - rules_.causes.begin());
+      kind.cause = cause_named(columns.words[1], number);
     }
     signs_.emplace(kind.name, static_cast<Sign>(rules_.kinds.size()));
     rules_.kinds.push_back(std::move(kind));
@@ -146,6 +148,8 @@ class Parser {
     if (section == "words") {
       std::string& words = rules_.words[columns.name];
       for (const Columns::Text& more : columns.texts) words += (words.empty() ? "" : "|") + more.text;
+    } else if (section == "signals" && columns.words.size() == 1) {
+      rules_.signals.push_back({parse_int(columns.words[0]).value_or(0), cause_named(columns.name, number), first});
     } else if (const auto patterns = pattern_sections_.find(section); patterns != pattern_sections_.end()) {
       patterns->second->push_back({columns.name, first, columns.words});
     } else if (const auto table = rule_sections_.find(section); table != rule_sections_.end()) {
@@ -172,11 +176,13 @@ class Parser {
       {"exception types", &rules_.exception_types},
       {"exception words", &rules_.exception_words},
       {"last words", &rules_.last_words},
-      {"refusals", &rules_.refusals}};
+      {"refusals", &rules_.refusals},
+      {"advice", &rules_.advice}};
   const std::map<std::string, std::vector<PatternRow>*, std::less<>> pattern_sections_ = {
       {"process ends", &rules_.process_ends},
       {"rank prefixes", &rules_.rank_prefixes},
-      {"launchers", &rules_.launchers}};
+      {"launchers", &rules_.launchers},
+      {"ranks in messages", &rules_.message_ranks}};
 };
 
 std::vector<std::string> anchors_of(const std::vector<Rule>& rules) {
@@ -230,22 +236,32 @@ std::optional<Sign> sign_in(std::string_view text) {
   return std::nullopt;
 }
 
+const SignalText* text_of_signal(int signal) {
+  const std::vector<SignalText>& all = rules().signals;
+  const auto found = std::find_if(all.begin(), all.end(), [&](const SignalText& s) { return s.number == signal; });
+  return found == all.end() ? nullptr : &*found;
+}
+
 Cause cause_of_signal(int signal) {
-  switch (signal) {
-    case SIGKILL:
-      return Cause::Killed;
-    case SIGBUS:
-      return Cause::ShmBusError;
-    case SIGHUP:
-      return Cause::Hangup;
-    case SIGSEGV:
-    case SIGABRT:
-    case SIGILL:
-    case SIGFPE:
-      return Cause::Segfault;
-    default:
-      return Cause::Unknown;
-  }
+  const SignalText* text = text_of_signal(signal);
+  return text ? text->cause : Cause::Unknown;
+}
+
+const Rule* advice_for(Sign sign, std::string_view message) {
+  const bool may_not_start = sign == Sign::ShellError;
+  for (const Rule& row : rules().advice)
+    if ((row.sign == sign || (may_not_start && row.sign == Sign::NotLaunched)) && has_one_of(message, row.anchor))
+      return &row;
+  return nullptr;
+}
+
+std::optional<int> rank_told_by(Sign sign, std::string_view body) {
+  const std::string& kind = rules().kinds[static_cast<std::size_t>(sign)].name;
+  for (const PatternRow& row : rules().message_ranks)
+    if (Caught caught; (row.name == kind || (row.name == "cause" && role_of(sign) == Role::Cause)) &&
+                       match_inside(row.pattern, body, caught))
+      return caught.rank;
+  return std::nullopt;
 }
 
 void Launchers::note(std::string_view line) {

@@ -61,6 +61,12 @@ struct PatternRow {
   int value(std::string_view option, int otherwise) const;  // 9 for "code=9"
 };
 
+struct SignalText {
+  int number = 0;
+  Cause cause = Cause::Unknown;  // of a process that nobody asked to end
+  std::string usual;             // what it usually means
+};
+
 struct CauseText {
   std::string slug;
   std::string meaning;  // a sentence
@@ -80,7 +86,9 @@ struct Rules {
   std::vector<Rule> lines;                                  // where several fit one line, the first is meant
   std::vector<Rule> exception_types;                        // by the beginning of the type
   std::vector<Rule> exception_words, last_words, refusals;  // in small letters
-  std::vector<PatternRow> process_ends, rank_prefixes, launchers;
+  std::vector<PatternRow> process_ends, rank_prefixes, launchers, message_ranks;
+  std::vector<Rule> advice;  // `also` is why, and what to do
+  std::vector<SignalText> signals;
   std::map<std::string, std::string, std::less<>> words;  // lists of alternatives, by name
 };
 
@@ -106,6 +114,13 @@ std::optional<Sign> sign_in(std::string_view text);
 
 // What a signal says about a process that nobody asked to end; Unknown for SIGTERM and the like.
 Cause cause_of_signal(int signal);
+const SignalText* text_of_signal(int signal);  // nullptr for a signal that no launcher sends and no crash raises
+
+// The row of [advice] that fits a message of this kind; nullptr if there is none.
+const Rule* advice_for(Sign sign, std::string_view message);
+
+// The rank that a message of this kind names itself.
+std::optional<int> rank_told_by(Sign sign, std::string_view body);
 
 // Which schedulers and launchers speak in a log: advice is for those.
 struct Launchers {

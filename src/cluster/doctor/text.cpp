@@ -67,12 +67,12 @@ std::optional<int> signal_of_code(int code) {
 
 namespace {
 
-constexpr std::int64_t kMostRanks = 1'000'000;
+constexpr std::int64_t kTooLarge = 1'000'000;
 
 std::optional<int> take_small(std::string_view& text) {
   std::string_view rest = text;
   const auto number = take_number(rest);
-  if (!number || *number >= kMostRanks) return std::nullopt;
+  if (!number || *number >= kTooLarge) return std::nullopt;
   text = rest;
   return static_cast<int>(*number);
 }

@@ -8,6 +8,8 @@
 
 namespace braid {
 
+inline constexpr auto npos = std::string_view::npos;
+
 inline bool is_digit(char c) { return c >= '0' && c <= '9'; }
 inline bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 inline bool is_word(char c) { return is_digit(c) || is_letter(c) || c == '_'; }

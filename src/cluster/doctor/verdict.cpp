@@ -219,13 +219,10 @@ Verdict by_cause(Trial& t) {
   if (!t.result.first_rank && has_word(cause->text, "NCCL WARN") && t.suspects.complained().size() == 1)
     t.result.first_rank = *t.suspects.complained().begin();
   if (is_refused_everywhere(t, *cause)) t.result.first_rank.reset(), t.result.first_host.clear();
-  if (cause->sign == Sign::NotLaunched || cause->sign == Sign::ShellError || cause->sign == Sign::ImageMissing) {
-    const StartText start = start_text(cause->text, cause->sign);
-    t.draft.explain(start.why);
-    t.draft.fix(start.fix);
+  if (const Rule* advice = advice_for(cause->sign, cause->text)) {
+    t.draft.explain(advice->also[0]);
+    t.draft.fix(advice->also[1]);
   }
-  if (cause->sign == Sign::WrongArguments) t.draft.fix("Correct the arguments of the program.");
-  if (cause->sign == Sign::PythonError) t.draft.fix(storage_fix(cause->text) + lost_loader_fix(cause->text));
   if (cause->sign == Sign::GpuOom) explain_memory(t, cause->text);
   if (cause->sign == Sign::CollectiveMismatch) t.draft.explain(mismatch_told_in(cause->text));
   if (t.result.cause == Cause::MoeOom && t.findings.num_experts)
