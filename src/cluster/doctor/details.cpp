@@ -28,12 +28,12 @@ std::string size_after(std::string_view text, std::string_view key) {
 // "79.15 GiB" before the key, as in "79.15 GiB total capacity".
 std::string size_before(std::string_view text, std::string_view key) {
   const std::size_t at = text.find(key);
-  if (at == std::string_view::npos || at < 6) return "";
+  if (at == npos || at < 6) return "";
   const std::string_view before = text.substr(0, at);
   const std::size_t begin = before.find_last_not_of("0123456789. GMKiB");
-  const std::string_view size = before.substr(begin == std::string_view::npos ? 0 : begin + 1);
+  const std::string_view size = before.substr(begin == npos ? 0 : begin + 1);
   const std::size_t digit = size.find_first_of("0123456789");
-  return digit == std::string_view::npos ? "" : std::string(size.substr(digit));
+  return digit == npos ? "" : std::string(size.substr(digit));
 }
 
 std::string first_of(std::string a, std::string b) { return a.empty() ? b : a; }

@@ -74,7 +74,7 @@ std::optional<LogTime> take_time(std::string_view& text) {
 std::optional<LogTime> time_at(std::string_view text) { return take_time(text); }
 
 std::optional<LogTime> time_inside(std::string_view text) {
-  for (std::size_t at = 4; (at = text.find('-', at)) != std::string_view::npos; ++at)
+  for (std::size_t at = 4; (at = text.find('-', at)) != npos; ++at)
     if (text.size() > at + 3 && text[at + 3] == '-' && is_digit(text[at - 1]))
       if (const auto time = time_at(text.substr(at - 4))) return time;
   return std::nullopt;
@@ -114,15 +114,15 @@ bool take_rank_prefix(std::string_view kind, std::string_view& rest, LineMarks& 
 
 bool is_in_brackets(std::string_view before) {
   const std::size_t open = before.find_last_of("[<{");
-  return open != std::string_view::npos && before.find_first_of("]>}", open) == std::string_view::npos;
+  return open != npos && before.find_first_of("]>}", open) == npos;
 }
 
 // "rank_3" and "job-rank3", but not "crank3".
 std::optional<int> number_in_name(std::string_view name, std::string_view word) {
   const std::size_t at = name.rfind(word);
-  if (at == std::string_view::npos || (at > 0 && is_letter(name[at - 1]))) return std::nullopt;
+  if (at == npos || (at > 0 && is_letter(name[at - 1]))) return std::nullopt;
   std::string_view rest = name.substr(at + word.size());
-  if (!rest.empty() && std::string_view("_-.=").find(rest[0]) != std::string_view::npos) rest.remove_prefix(1);
+  if (!rest.empty() && std::string_view("_-.=").find(rest[0]) != npos) rest.remove_prefix(1);
   return take_rank(rest);
 }
 
@@ -140,15 +140,15 @@ std::optional<int> rank_numbered_in(std::string_view prefix) {
 }
 
 std::optional<int> rank_named_in(std::string_view prefix) {
-  const char last = prefix.find("ANK") == std::string_view::npos ? 'k' : 'K';
-  for (std::size_t at = 2; (at = prefix.find(last, at + 1)) != std::string_view::npos;) {
+  const char last = prefix.find("ANK") == npos ? 'k' : 'K';
+  for (std::size_t at = 2; (at = prefix.find(last, at + 1)) != npos;) {
     if (prefix[at - 1] != 'n' && prefix[at - 1] != 'N') continue;
     std::size_t begin = at - 3;
     for (const std::string_view before : {"global_", "world_", "mpi"})
       if (prefix.substr(0, begin).ends_with(before)) begin -= before.size();
     const char left = begin > 0 ? prefix[begin - 1] : ' ';
     const std::string_view word_before = trimmed(prefix.substr(0, begin));
-    if (std::string_view(" [(|:,<{/\t").find(left) == std::string_view::npos || word_before.ends_with("ocal") ||
+    if (std::string_view(" [(|:,<{/\t").find(left) == npos || word_before.ends_with("ocal") ||
         word_before.ends_with("ode"))
       continue;
     const bool bracketed = left == '(' || is_in_brackets(prefix.substr(0, begin));
@@ -158,9 +158,8 @@ std::optional<int> rank_named_in(std::string_view prefix) {
     Caught caught;
     if (const auto length = match_front("%k%=%r", rest, caught)) {
       const std::string_view after = rest.substr(*length);
-      const bool ends = after.empty() || after.starts_with(" of ") ||
-                        std::string_view("]),>|}").find(after[0]) != std::string_view::npos;
-      const bool told = rest.substr(0, *length).find_first_of("=:") != std::string_view::npos;
+      const bool ends = after.empty() || after.starts_with(" of ") || std::string_view("]),>|}").find(after[0]) != npos;
+      const bool told = rest.substr(0, *length).find_first_of("=:") != npos;
       if (ends && (bracketed || told)) return caught.rank;
     }
   }
@@ -168,14 +167,14 @@ std::optional<int> rank_named_in(std::string_view prefix) {
 }
 
 std::optional<int> rank_inside(std::string_view body) {
-  for (std::size_t at = 0; (at = body.find("ank", at)) != std::string_view::npos; at += 3) {
+  for (std::size_t at = 0; (at = body.find("ank", at)) != npos; at += 3) {
     if (at == 0 || (body[at - 1] != 'R' && body[at - 1] != 'r')) continue;
     const char before = at >= 2 ? body[at - 2] : ' ';
     std::string_view rest = body.substr(at + 3);
     take(rest, " ");
     const auto rank = take_rank(rest);
     if (!rank || !take(rest, "]")) continue;
-    const bool in_group = before == ' ' && body.substr(0, at).rfind("[PG ") != std::string_view::npos;
+    const bool in_group = before == ' ' && body.substr(0, at).rfind("[PG ") != npos;
     if (before == '[' || in_group) return rank;
   }
   return std::nullopt;
@@ -212,7 +211,7 @@ namespace {
 
 // "E1115 09:40:29.123456 4242 file.py:12] text", "E321 02:07:08.4 File.cpp:607] text"
 std::optional<LogTime> glog_time(std::string_view text) {
-  if (text.size() < 13 || std::string_view("IWEF").find(text[0]) == std::string_view::npos) return std::nullopt;
+  if (text.size() < 13 || std::string_view("IWEF").find(text[0]) == npos) return std::nullopt;
   const std::size_t blank = text.find(' ');
   if (blank != 4 && blank != 5) return std::nullopt;
   return time_at(text.substr(1));
@@ -254,7 +253,7 @@ bool take_bracket(std::string_view& rest, LineMarks& marks, bool first) {
     inner = usual;
   } else if (const auto time = time_at(inner)) {
     const std::size_t end = inner.find(']');
-    if (end == std::string_view::npos || end > 60) return false;
+    if (end == npos || end > 60) return false;
     marks.time = time;
     std::size_t name = end - 1;
     while (name > 0 && is_digit(inner[name])) --name;
@@ -265,7 +264,7 @@ bool take_bracket(std::string_view& rest, LineMarks& marks, bool first) {
     const std::size_t end = inner.find(']');
     marks.time = glog;
     marks.level = inner[0];
-    inner.remove_prefix(end == std::string_view::npos ? std::min<std::size_t>(20, inner.size()) : end + 1);
+    inner.remove_prefix(end == npos ? std::min<std::size_t>(20, inner.size()) : end + 1);
   } else if (std::string_view label = inner;
              first && (rank = take_rank(label)) &&
              ((label.starts_with("] ") && !is_job_of_shell(label)) || label.starts_with("]: "))) {
@@ -289,14 +288,14 @@ std::size_t closing_parenthesis(std::string_view text) {
     depth += (text[at] == '(') - (text[at] == ')');
     if (depth == 0) return at;
   }
-  return std::string_view::npos;
+  return npos;
 }
 
 // "(RayTrainWorker pid=4242, ip=10.0.0.2) ", "(VllmWorker rank=3 pid=4242)", "(raylet)"
 bool take_parentheses(std::string_view& rest, LineMarks& marks) {
   if (!take_rank_prefix("parenthesis", rest, marks)) {
     const std::size_t end = closing_parenthesis(rest.substr(0, 120));
-    if (end == std::string_view::npos) return false;
+    if (end == npos) return false;
     const std::string_view inside = rest.substr(1, end - 1);
     if (!has_word(inside, "pid=") && !has_word(inside, "rank=") && !inside.starts_with("raylet")) return false;
     if (const auto rank = rank_named_in(inside)) marks.rank = rank, marks.labelled = true;
@@ -331,7 +330,7 @@ bool take_syslog(std::string_view& rest) {
   if (rest.size() <= kTime || rest[3] != ' ' || rest[6] != ' ' || rest[9] != ':' || rest[12] != ':' || rest[15] != ' ')
     return false;
   const std::size_t end = rest.substr(0, kLongest).find("]: ", kTime);
-  if (end == std::string_view::npos || !is_digit(rest[end - 1])) return false;
+  if (end == npos || !is_digit(rest[end - 1])) return false;
   rest.remove_prefix(end + 3);
   return true;
 }
@@ -341,10 +340,10 @@ bool take_word_prefix(std::string_view& rest, LineMarks& marks, bool first) {
     const std::size_t end = rest.find("] ");
     marks.time = time;
     marks.level = rest[0];
-    rest.remove_prefix(end == std::string_view::npos ? std::min<std::size_t>(20, rest.size()) : end + 2);
+    rest.remove_prefix(end == npos ? std::min<std::size_t>(20, rest.size()) : end + 2);
     return true;
   }
-  if (std::string_view("rRgGmMwW").find(rest[0]) != std::string_view::npos && take_rank_prefix("bare", rest, marks)) {
+  if (std::string_view("rRgGmMwW").find(rest[0]) != npos && take_rank_prefix("bare", rest, marks)) {
     take(rest, " ");
     return true;
   }
@@ -361,7 +360,7 @@ bool take_word_prefix(std::string_view& rest, LineMarks& marks, bool first) {
   }
   // A job's name and replica before torchrun's prefix: "train-x/0 [default1]:"
   const std::size_t blank = rest.substr(0, 80).find(' ');
-  if (blank == std::string_view::npos || !rest.substr(blank + 1).starts_with("[default")) return false;
+  if (blank == npos || !rest.substr(blank + 1).starts_with("[default")) return false;
   rest.remove_prefix(blank + 1);
   return true;
 }
@@ -393,14 +392,12 @@ LineMarks marks_of(std::string_view line) {
 }
 
 bool is_of_the_scheduler(std::string_view text) {
-  for (const char* word : {"srun: ", "sbatch: ", "salloc: ", "slurmstepd", "Submitted batch job", "pyxis: ", "+ "})
-    if (text.starts_with(word)) return true;
-  return false;
+  return starts_with_one_of(text, "srun: |sbatch: |salloc: |slurmstepd|Submitted batch job|pyxis: |+ ");
 }
 
 namespace {
 
-bool is_of_time(char c) { return is_digit(c) || std::string_view(":.,-/TZ+").find(c) != std::string_view::npos; }
+bool is_of_time(char c) { return is_digit(c) || std::string_view(":.,-/TZ+").find(c) != npos; }
 
 // "09:40:29.123", "2026-11-15", "11/15/2026"; but not a number, an address or "train.py:120".
 bool is_time(std::string_view token) {

@@ -8,10 +8,8 @@
 #include "cluster/doctor/line_marks.h"
 #include "cluster/doctor/messages.h"
 #include "cluster/doctor/process_ends.h"
-#include "cluster/doctor/progress.h"
 #include "cluster/doctor/rules.h"
 #include "cluster/doctor/run_facts.h"
-#include "cluster/doctor/suspects.h"
 #include "cluster/doctor/text.h"
 #include "cluster/doctor/traceback.h"
 
@@ -47,7 +45,7 @@ void note_refusal(const LineMarks& marks, const SeenLine& line, Findings& findin
 void note_finding(Sign sign, const LineMarks& marks, const SeenLine& line, Findings& findings) {
   Finding finding = finding_in(sign, marks, line, findings);
   if (const auto rank = rank_told_by(sign, marks.body); !finding.rank || sign == Sign::NodeFailure) finding.rank = rank;
-  if (is_often_outlived(sign, marks.body)) finding.bare = true;
+  if (row_for(rules().outlived, sign, marks.body)) finding.bare = true;
   if (role_of(sign) == Role::Outside && !marks.time) note_time_inside(marks.body, finding.place);
   findings.add(std::move(finding));
 }
@@ -179,7 +177,7 @@ class LogScan::Impl {
       if (rule.sign != Sign::Progress) return tells_more = true, false;
       return tells_progress = true;
     });
-    const auto has = [&](char c) { return line.text.find(c) != std::string_view::npos; };
+    const auto has = [&](char c) { return line.text.find(c) != npos; };
     const std::string_view bar = tells_more ? std::string_view() : bar_in(line.text);
     if (tells_more || (tells_progress && bar.empty() && (has('\r') || has('\x1b')))) return examine(line);
     if (!tells_progress && bar.empty()) return;
@@ -200,7 +198,7 @@ class LogScan::Impl {
     while (!rest.empty()) {
       const std::size_t end = rest.find('\r');
       const std::string_view part = rest.substr(0, end);
-      rest.remove_prefix(end == std::string_view::npos ? rest.size() : end + 1);
+      rest.remove_prefix(end == npos ? rest.size() : end + 1);
       if (line_by_line() || rules_.has_anchor(part)) examine_part(part, line.number);
     }
     if (line.text.empty() && state_.tracebacks.any_open()) examine_part("", line.number);

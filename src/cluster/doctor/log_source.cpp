@@ -17,6 +17,7 @@
 #include "base/clean_text.h"
 #include "base/error.h"
 #include "base/strings.h"
+#include "base/utf8.h"
 #include "cluster/doctor/line_marks.h"
 #include "cluster/doctor/text.h"
 
@@ -26,14 +27,6 @@ namespace {
 
 // Of terminals, and of programs that take them for one.
 constexpr std::array<std::size_t, 6> kWidths = {78, 79, 80, 100, 120, 132};
-
-void append_utf8(std::string& text, std::uint32_t c) {
-  const auto byte = [&](std::uint32_t value) { text += static_cast<char>(value); };
-  if (c < 0x80) return byte(c);
-  if (c < 0x800) return byte(0xc0 | c >> 6), byte(0x80 | (c & 0x3f));
-  if (c < 0x10000) return byte(0xe0 | c >> 12), byte(0x80 | (c >> 6 & 0x3f)), byte(0x80 | (c & 0x3f));
-  byte(0xf0 | c >> 18), byte(0x80 | (c >> 12 & 0x3f)), byte(0x80 | (c >> 6 & 0x3f)), byte(0x80 | (c & 0x3f));
-}
 
 }  // namespace
 
@@ -82,10 +75,9 @@ std::size_t columns(std::string_view line) {
 }
 
 bool begins_afresh(std::string_view line) {
-  for (const char* word : {"Traceback (most", "File \"", "srun: ", "slurmstepd", "=====", "-----", "raise ", "return "})
-    if (trimmed(line).starts_with(word)) return true;
-  for (const char* drawn : {"\xe2\x94", "\xe2\x95"})  // boxes, as Rich draws them around tracebacks
-    if (line.starts_with(drawn)) return true;
+  const std::string_view text = trimmed(line);
+  if (starts_with_one_of(text, "Traceback (most|File \"|srun: |slurmstepd|=====|-----|raise |return ")) return true;
+  if (starts_with_one_of(line, "\xe2\x94|\xe2\x95")) return true;  // boxes, as Rich draws them around tracebacks
   const LineMarks marks = marks_of(line.substr(0, 120));
   return line.empty() || marks.rank || marks.local_rank || marks.time || has_word(line, "%|");
 }
@@ -98,11 +90,10 @@ std::string common_prefix(std::string_view text) {
   if (end + 2 > first.size()) return "";
   const std::string_view prefix = first.substr(0, end + 2);
   const LineMarks marks = marks_of(prefix);
-  const bool is_name =
-      prefix.find_first_of("0123456789") != std::string_view::npos && is_letter(prefix[prefix[0] == '[']);
+  const bool is_name = prefix.find_first_of("0123456789") != npos && is_letter(prefix[prefix[0] == '[']);
   if (!is_name || marks.rank || marks.local_rank || marks.time || is_of_the_scheduler(prefix)) return "";
   std::size_t lines = 0, others = 0;
-  for (std::string_view rest = text; rest.find('\n') != std::string_view::npos; ++lines) {
+  for (std::string_view rest = text; rest.find('\n') != npos; ++lines) {
     others += !rest.starts_with(trimmed(prefix));
     rest.remove_prefix(rest.find('\n') + 1);
   }
@@ -173,13 +164,10 @@ std::vector<std::string> files_below(const std::string& folder) {
 }
 
 bool begins_like_a_binary(std::string_view text) {
-  for (const std::string_view magic : {"\x7f"
-                                       "ELF",
-                                       "\x1f\x8b", "PK\x03\x04", "\x28\xb5\x2f\xfd", "BZh9",
-                                       "\xfd"
-                                       "7zXZ"})
-    if (text.starts_with(magic)) return true;
-  return false;
+  return starts_with_one_of(text,
+                            "\x7f"
+                            "ELF|\x1f\x8b|PK\x03\x04|\x28\xb5\x2f\xfd|BZh9|\xfd"
+                            "7zXZ");
 }
 
 // Text has hardly any control characters or broken ones; NULs come from file systems that lost a write, and are passed
@@ -191,8 +179,7 @@ bool is_binary(std::string_view text) {
     const auto byte = static_cast<unsigned char>(text[i]);
     const std::size_t length = utf8_length(text.substr(i));
     nuls += byte == 0;
-    odd += length == 0 ||
-           (byte < 0x20 && byte != 0 && std::string_view("\n\r\t\x1b\b\f").find(text[i]) == std::string_view::npos);
+    odd += length == 0 || (byte < 0x20 && byte != 0 && std::string_view("\n\r\t\x1b\b\f").find(text[i]) == npos);
     i += std::max<std::size_t>(length, 1);
   }
   return !text.empty() && odd * 10 >= text.size() - nuls;
@@ -206,7 +193,7 @@ bool is_endless(int fd) {
   return (S_ISCHR(about.st_mode) || S_ISBLK(about.st_mode)) && !is_null && !isatty(fd);
 }
 
-bool is_all_nuls(std::string_view text) { return text.find_first_not_of('\0') == std::string_view::npos; }
+bool is_all_nuls(std::string_view text) { return text.find_first_not_of('\0') == npos; }
 
 // A log that was cut at its front (copytruncate) begins with NULs, and is judged by what follows them.
 std::string_view from_first_text(std::string_view text) {

@@ -22,7 +22,7 @@ bool is_end_by_shell(std::string_view text, std::string_view word, std::string_v
     return (take(rest, word) || take(rest, small)) && rest.starts_with("  ");
   }
   const std::size_t at = text.find(word), line = text.find(": line ");
-  return at != std::string_view::npos && line < at && at > 1 && text[at - 1] == ' ' && is_digit(text[at - 2]);
+  return at != npos && line < at && at > 1 && text[at - 1] == ' ' && is_digit(text[at - 2]);
 }
 
 }  // namespace
@@ -36,7 +36,7 @@ std::optional<Sign> sign_of_end_by_shell(std::string_view text) {
 
 std::optional<int> rank_before_list(std::string_view text) {
   std::size_t end = text.find(": [");
-  if (end == std::string_view::npos) return std::nullopt;
+  if (end == npos) return std::nullopt;
   if (end > 0 && text[end - 1] == '!') --end;
   std::size_t begin = end;
   while (begin > 0 && end - begin < 6 && is_digit(text[begin - 1])) --begin;
@@ -46,8 +46,8 @@ std::optional<int> rank_before_list(std::string_view text) {
 }
 
 bool is_list_of_absent(std::string_view text) {
-  return (text.starts_with("/job:") && text.find(' ') == std::string_view::npos) || text.ends_with("]") ||
-         text.ends_with("].") || rank_before_list(text);
+  return (text.starts_with("/job:") && text.find(' ') == npos) || text.ends_with("]") || text.ends_with("].") ||
+         rank_before_list(text);
 }
 
 // "run.sh: line 3: DATA: unbound variable". A script's name has no blanks, and may have folders before it.
@@ -58,7 +58,7 @@ bool is_of_a_shell(std::string_view text) {
       if (text.starts_with(shell) && has_word(text, program))
         return true;  // others are looked for in vain all the time
   const std::size_t at = text.find(": line ");
-  if (at == std::string_view::npos || text.substr(0, at).find(' ') != std::string_view::npos) return false;
+  if (at == npos || text.substr(0, at).find(' ') != npos) return false;
   text.remove_prefix(at);
   take(text, ": line ");
   if (!take_number(text) || !take(text, ": ")) return false;
@@ -74,7 +74,7 @@ std::optional<Sign> sign_of_refusal(std::string_view text) {
 // As a format that is in use: arguments that are off say None or False.
 bool mentions_fp8(std::string_view text) {
   for (const char* word : {"fp8", "FP8", "float8"})
-    for (std::size_t at = 0; (at = text.find(word, at)) != std::string_view::npos;) {
+    for (std::size_t at = 0; (at = text.find(word, at)) != npos;) {
       const std::size_t begin = text.rfind('\n', at) + 1, end = std::min(text.find('\n', at), text.size());
       const std::string_view line = text.substr(begin, end - begin);
       if (!has_word(line, "None") && !has_word(line, "False")) return true;
@@ -84,16 +84,13 @@ bool mentions_fp8(std::string_view text) {
 }
 
 // A warning names a kind of error, and goes on.
-bool is_warning(std::string_view text) {
-  return has_word(text, "Warning: ") || has_word(text, "WARNING") || has_word(text, "[W") ||
-         has_word(text, "warnings.warn");
-}
+bool is_warning(std::string_view text) { return has_one_of(text, "Warning: |WARNING|[W|warnings.warn"); }
 
 bool reports_dead_loader(std::string_view text) { return has_word(text, "DataLoader worker (pid"); }
 
 bool says_not_finite(std::string_view exception) {
   const auto has_whole_word = [&](std::string_view word) {
-    for (std::size_t at = 0; (at = exception.find(word, at)) != std::string_view::npos; ++at) {
+    for (std::size_t at = 0; (at = exception.find(word, at)) != npos; ++at) {
       const std::size_t end = at + word.size();
       const bool is_name = end < exception.size() && exception[end] == '-';  // "check-for-nan-in-loss"
       if ((at == 0 || !is_letter(exception[at - 1])) && (end == exception.size() || !is_letter(exception[end])) &&
@@ -140,11 +137,10 @@ std::string_view from_exception(std::string_view text) {
   take(text, "ErrorMessage \"");                // SageMaker quotes it
   take(text, "Exception in thread \"main\" ");  // Java
   if (!exception_type(text).empty()) return text;
-  for (std::size_t at = 0; (at = text.find(' ', at)) != std::string_view::npos && at < kLongestPrefix;) {
+  for (std::size_t at = 0; (at = text.find(' ', at)) != npos && at < kLongestPrefix;) {
     const char before = at > 0 ? text[at - 1] : ' ';
     const std::string_view rest = text.substr(++at), type = exception_type(rest);
-    if (is_named_error(type) && std::string_view(":|-])>").find(before) != std::string_view::npos &&
-        !is_prose(text.substr(0, at)))
+    if (is_named_error(type) && std::string_view(":|-])>").find(before) != npos && !is_prose(text.substr(0, at)))
       return rest;
   }
   return text;
@@ -174,7 +170,7 @@ bool is_mention(Sign sign, std::string_view body) {
   std::size_t at = body.size();
   for (const Rule& rule : rules().lines)
     if (rule.sign == sign) at = std::min(at, body.find(rule.anchor));
-  const bool is_code = body.substr(at, 12).find_first_of("abcdefghijklmnopqrstuvwxyz ") == std::string_view::npos;
+  const bool is_code = body.substr(at, 12).find_first_of("abcdefghijklmnopqrstuvwxyz ") == npos;
   if (is_code || has_word(body, "Error while finding module")) return false;
   const std::string_view before = body.substr(0, at);
   const bool is_quoted = std::count(before.begin(), before.end(), '"') % 2 == 1;
@@ -185,26 +181,7 @@ bool is_mention(Sign sign, std::string_view body) {
 }
 
 // A script that is printed, by `set -x` or as a whole.
-bool is_source_of_shell(std::string_view body) {
-  for (const char* word : {"+ ", "++ ", "trap ", "echo ", "# ", "#SBATCH"})
-    if (body.starts_with(word)) return true;
-  return false;
-}
-
-// Services that keep metrics: training goes on without them.
-bool is_of_a_tracker(std::string_view body) {
-  for (const char* name : {"wandb", "mlflow", "clearml", "neptune", "comet_ml", "swanlab", "tensorboard"})
-    if (has_word(body, name)) return true;
-  return false;
-}
-
-// The program says itself that it can do without.
-bool says_it_goes_on(std::string_view body) {
-  return has_one_of(
-      body,
-      "etrying|will retry|thrown while requesting|accepting this|ontinuing anyway|ontinue anyway|roceeding anyway|"
-      "ontinuing without|ontinuing with |roceeding without|can be ignored|safely ignore");
-}
+bool is_source_of_shell(std::string_view body) { return starts_with_one_of(body, "+ |++ |trap |echo |# |#SBATCH"); }
 
 // Python's loggers write the level as a word: "INFO:httpx:", "2026-11-15 10:00:00 - INFO - ", "[INFO]",
 // "| INFO |", "2026-11-15 10:00:00 INFO ".
@@ -213,7 +190,7 @@ bool has_level_of_information(const LineMarks& marks) {
   const std::string_view prefix = trimmed(marks.body).substr(0, kLongestPrefix);
   if (prefix.starts_with("INFO:") || (marks.time && prefix.starts_with("INFO "))) return true;
   for (const char* level : {" - INFO - ", "[INFO]", "| INFO |", "| INFO     |"})
-    if (const std::size_t at = prefix.find(level); at != std::string_view::npos) return !is_prose(prefix.substr(0, at));
+    if (const std::size_t at = prefix.find(level); at != npos) return !is_prose(prefix.substr(0, at));
   return false;
 }
 
@@ -231,24 +208,11 @@ bool is_noise(Sign sign, const LineMarks& marks) {
   if (is_information(marks) && sign != Sign::NanLoss && sign != Sign::NativeCrash &&
       !has_word(body, "*** SIG"))  // Paddle tells of signals so
     return true;
-  if (sign == Sign::HubUnreachable && is_of_a_tracker(body)) return true;
-  if (sign == Sign::ConnectionLost && has_word(body, " NCCL INFO ")) return true;  // also when all ended well
-  if (sign == Sign::NanLoss && has_one_of(body, " if | when | whether ")) return true;
+  if (row_for(rules().noise, sign, body)) return true;
   if (sign == Sign::NanLoss && has_one_of(body, "stopping|aborting|exiting|terminating|was stopped|stop training"))
     return false;
-  return is_warning(body.substr(0, 200)) || says_it_goes_on(body) ||
+  return is_warning(body.substr(0, 200)) || says(body, "goes-on") ||
          (marks.level != 'E' && marks.level != 'F' && is_mention(sign, body));
-}
-
-bool is_often_outlived(Sign sign, std::string_view body) {
-  if (sign == Sign::MissingImport) return has_word(body, "ImportError") || has_word(body, "ModuleNotFoundError");
-  if (sign == Sign::CudaError) return !has_word(body, "what()") && !has_word(body, "Rank ");
-  if (sign == Sign::NotLaunched)
-    return has_one_of(body,
-                      "Lmod|odulefile|CondaE|CommandNotFoundE|srun: fatal|FATAL:  |Error from server (|ommand not "
-                      "found|Undefined variable|fish: Unknown command|config_source: |configuration source|is not "
-                      "recognized as an internal");
-  return sign == Sign::HubUnreachable || sign == Sign::NanLoss || sign == Sign::PortInUse;
 }
 
 namespace {
@@ -274,11 +238,9 @@ bool is_missing_key(std::string_view type, std::string_view message) {
          !has_word(trimmed(message.substr(std::min<std::size_t>(1, message.size()))), " ");
 }
 
-// Its words are names in the program, and tell nothing else.
+// The words of such an exception are names in the program, and tell nothing else.
 bool is_slip_of_the_program(std::string_view type) {
-  for (const char* slip : {"AttributeError", "TypeError", "NameError", "UnboundLocalError", "SyntaxError"})
-    if (type.ends_with(slip)) return true;
-  return false;
+  return has_one_of(type, "AttributeError|TypeError|NameError|UnboundLocalError|SyntaxError");
 }
 
 std::optional<Sign> sign_of_type(std::string_view type) {
@@ -318,79 +280,22 @@ Sign sign_of_unusual(std::string_view exception) {
 
 bool is_quoted_from_elsewhere(std::string_view exception) {
   return has_word(exception, ": Caught ") &&
-         (has_word(exception, " in DataLoader worker process") || has_word(exception, " in pin memory thread") ||
-          has_word(exception, " in replica "));
+         has_one_of(exception, " in DataLoader worker process| in pin memory thread| in replica ");
 }
 
 namespace {
 
-// Whether a word ends here, with its plural: after "process" in "processes", but not in "processing" or
-// "process_group".
-bool ends_word(std::string_view rest) {
-  if (!take(rest, "es")) take(rest, "s");
-  return rest.empty() || !(is_letter(rest[0]) || rest[0] == '_');
-}
-
-// "worker 3 (pid 4711) has died": whether one of the events stands near one of the things.
-bool says_near(std::string_view text, std::string_view things, const char* events) {
-  constexpr std::size_t kNear_bytes = 60;
-  while (!things.empty()) {
-    const std::string_view thing = things.substr(0, things.find('|'));
-    things.remove_prefix(std::min(thing.size() + 1, things.size()));
-    for (std::size_t at = 0; (at = text.find(thing, at)) != std::string_view::npos; ++at) {
-      const bool is_inside = at > 0 && (is_letter(text[at - 1]) || std::string_view("._/'\"").find(text[at - 1]) !=
-                                                                       std::string_view::npos);  // of a name
-      const std::size_t begin = at > kNear_bytes ? at - kNear_bytes : 0;
-      if (!is_inside && ends_word(text.substr(at + thing.size())) &&
-          has_one_of(text.substr(begin, at - begin + thing.size() + kNear_bytes), events))
-        return true;
-    }
-  }
-  return false;
-}
-
-}  // namespace
-
-bool is_strong_cause(const Finding& finding) {
-  const bool has_reason = finding.sign != Sign::NativeCrash || finding.traceback || reports_dead_loader(finding.text);
-  return role_of(finding.sign) == Role::Cause && has_reason && !finding.bare;
-}
-
-bool is_unspecific_failure(const Finding& finding) {
-  if (finding.sign != Sign::PythonError) return false;
-  for (const char* word : {"XlaRuntimeError: INTERNAL", "JaxRuntimeError: INTERNAL", "errors_impl.InternalError",
-                           "errors_impl.UnknownError", "errors_impl.AbortedError", "Some bad things happened"})
-    if (has_word(finding.text, word)) return true;
-  return false;
-}
-
-bool reports_lost_process(const Finding& finding) {
-  if (finding.sign != Sign::PythonError) return false;
-  const std::string low = in_small_letters(finding.text);
-  if (has_word(low, "ran out of input")) return false;  // pickle's EOFError: a file is empty
-  return has_one_of(low,
-                    "tuneerror|brokenprocesspool|brokenexecutor|killedworker|workergrouperror|eoferror|workerlosterror|"
-                    "workercrashed|training failed|training has failed|training run failed|training crashed|"
-                    "training aborted|training was aborted|training did not complete") ||
-         says_near(low, "worker|process|subprocess|actor|executor|trial|child|job|command|launch",
-                   "died| dead|killed|alive|unexpectedly|abruptly|crashed| gone| failed|aborted|not complete| lost");
-}
-
-namespace {
-
-// Of DataError; the line has no type.
+// What DataError says; the line does not name its type.
 bool is_bad_data(std::string_view reason) {
-  return reason.find("DataError") != std::string_view::npos || reason.starts_with("sample ") ||
-         reason.find("outside the vocabulary") != std::string_view::npos;
+  return has_one_of(reason, "DataError|outside the vocabulary") || reason.starts_with("sample ");
 }
 
 }  // namespace
 
 bool is_loss_of_peer(std::string_view reason) {
   const auto sign = sign_in(reason);
-  return (sign && role_of(*sign) == Role::Consequence) || reason.find("without finishing") != std::string_view::npos ||
-         reason.find("no heartbeat") != std::string_view::npos ||
-         reason.find("no sign of life") != std::string_view::npos;  // in logs of older versions
+  return (sign && role_of(*sign) == Role::Consequence) ||
+         has_one_of(reason, "without finishing|no heartbeat|no sign of life");  // the last one in older versions
 }
 
 std::optional<int> exit_code_in(std::string_view reason) {
@@ -409,7 +314,7 @@ Cause cause_in_reason(std::string_view reason) {
   if (is_bad_data(reason)) return Cause::DataRankCascade;
   if (const auto code = exit_code_in(reason); code && *code > 128)
     if (const Cause cause = cause_of_signal(*code - 128); cause != Cause::Unknown) return cause;
-  if (reason.find("out of memory") != std::string_view::npos) return Cause::GpuOom;
+  if (reason.find("out of memory") != npos) return Cause::GpuOom;
   const auto sign = sign_in(reason);
   return sign && role_of(*sign) == Role::Cause && *sign != Sign::NativeCrash ? cause_of(*sign) : Cause::BraidFailure;
 }

@@ -4,7 +4,6 @@
 #include <optional>
 #include <string_view>
 
-#include "cluster/doctor/findings.h"
 #include "cluster/doctor/line_marks.h"
 #include "cluster/doctor/rules.h"
 
@@ -38,10 +37,6 @@ bool is_information(const LineMarks& marks);
 // A warning, a frame, something that is tried again, prose about the error.
 bool is_noise(Sign sign, const LineMarks& marks);
 
-// Errors that programs catch, report and go on after, where no traceback shows that they did not. A C++ exception that
-// nobody caught is none of these.
-bool is_often_outlived(Sign sign, std::string_view body);
-
 Sign sign_of_exception(std::string_view exception);  // PythonError where nothing tells more
 
 // The same for an exception that no format fits.
@@ -52,15 +47,6 @@ std::optional<Sign> sign_of_words(std::string_view message);
 
 // The exception of another process or thread, which follows: "Caught ValueError in DataLoader worker process 0."
 bool is_quoted_from_elsewhere(std::string_view exception);
-
-// It went wrong by itself, and no run outlives it.
-bool is_strong_cause(const Finding& finding);
-
-// An exception of XLA's, TensorFlow's and k2's that says only that something failed.
-bool is_unspecific_failure(const Finding& finding);
-
-// An exception that says no more than that a process, or what it did, is gone.
-bool reports_lost_process(const Finding& finding);
 
 // The reason of a line about a whole host.
 inline constexpr std::string_view kHostCannotBeReached = "its host cannot be reached";

@@ -162,7 +162,7 @@ class Parser {
         if (columns.texts[i].sign == '!')
           rule.unless = columns.texts[i].text;
         else
-          rule.also.push_back(columns.texts[i].text);
+          (section == "advice" ? rule.answers : rule.also).push_back(columns.texts[i].text);
       table->second->push_back(std::move(rule));
     } else {
       refuse("rules.txt", number, fmt::format("there is no section '{}'", section));
@@ -177,6 +177,8 @@ class Parser {
       {"exception words", &rules_.exception_words},
       {"last words", &rules_.last_words},
       {"refusals", &rules_.refusals},
+      {"noise", &rules_.noise},
+      {"outlived", &rules_.outlived},
       {"advice", &rules_.advice}};
   const std::map<std::string, std::vector<PatternRow>*, std::less<>> pattern_sections_ = {
       {"process ends", &rules_.process_ends},
@@ -247,11 +249,9 @@ Cause cause_of_signal(int signal) {
   return text ? text->cause : Cause::Unknown;
 }
 
-const Rule* advice_for(Sign sign, std::string_view message) {
-  const bool may_not_start = sign == Sign::ShellError;
-  for (const Rule& row : rules().advice)
-    if ((row.sign == sign || (may_not_start && row.sign == Sign::NotLaunched)) && has_one_of(message, row.anchor))
-      return &row;
+const Rule* row_for(const std::vector<Rule>& section, Sign sign, std::string_view text) {
+  for (const Rule& row : section)
+    if (row.sign == sign && has_one_of(text, row.anchor) && fits(row, text)) return &row;
   return nullptr;
 }
 

@@ -50,6 +50,7 @@ struct Rule {
   std::string anchor;             // in [lines] one literal of at least AnchorScan::kShortest bytes
   std::vector<std::string> also;  // alternatives are separated by "|"
   std::string unless;
+  std::vector<std::string> answers;  // in [advice]: why it happened, and what to do
 };
 
 // A row of a section whose first column is not a kind of line: of [process ends], [rank prefixes], [launchers].
@@ -87,7 +88,9 @@ struct Rules {
   std::vector<Rule> exception_types;                        // by the beginning of the type
   std::vector<Rule> exception_words, last_words, refusals;  // in small letters
   std::vector<PatternRow> process_ends, rank_prefixes, launchers, message_ranks;
-  std::vector<Rule> advice;  // `also` is why, and what to do
+  std::vector<Rule> noise;     // a line of this kind with these words is no finding
+  std::vector<Rule> outlived;  // training often goes on after such a line
+  std::vector<Rule> advice;
   std::vector<SignalText> signals;
   std::map<std::string, std::string, std::less<>> words;  // lists of alternatives, by name
 };
@@ -116,8 +119,8 @@ std::optional<Sign> sign_in(std::string_view text);
 Cause cause_of_signal(int signal);
 const SignalText* text_of_signal(int signal);  // nullptr for a signal that no launcher sends and no crash raises
 
-// The row of [advice] that fits a message of this kind; nullptr if there is none.
-const Rule* advice_for(Sign sign, std::string_view message);
+// The first row of a section for this kind that fits the text; nullptr if there is none.
+const Rule* row_for(const std::vector<Rule>& section, Sign sign, std::string_view text);
 
 // The rank that a message of this kind names itself.
 std::optional<int> rank_told_by(Sign sign, std::string_view body);

@@ -1,6 +1,12 @@
 #include "cluster/doctor/run_facts.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <array>
+#include <cstring>
+#include <functional>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -8,10 +14,192 @@
 #include "base/clean_text.h"
 #include "cluster/doctor/line_marks.h"
 #include "cluster/doctor/messages.h"
-#include "cluster/doctor/progress.h"
 #include "cluster/doctor/text.h"
 
 namespace braid {
+
+namespace {
+
+constexpr std::size_t kLongestBar = 512;  // bytes
+
+// Words before a step's number, the most telling first.
+constexpr std::array<std::string_view, 13> kStepWords = {"iteration", "global_step", "num_updates", "step",  "iter",
+                                                         "Step",      "Iter",        "Iteration",   "steps", "batch",
+                                                         "update",    "Batch",       "on:train"};
+
+// A line of a step tells one of these, too.
+constexpr std::array<std::string_view, 14> kMeasures = {
+    "elapsed time per", "loss", "Loss", "it/s",      "s/it",  "/step", "SamplesPerSec",
+    "samples/sec",      "lr=",  "lr:",  "grad_norm", "time:", "tok/s", "skipped="};
+constexpr std::array<std::string_view, 4> kEnough = {"Training: step", "[batch=", "completed step", "[step="};
+
+// Counters of other work than training, at the beginning of a bar or a line.
+constexpr std::array<std::string_view, 22> kOtherWork = {
+    "valid", "Valid",  "eval",  "Eval",    "test",   "Test",    "Load",    "load",    "Download",  "Fetch",  "Map",
+    "map",   "Filter", "Token", "Generat", "Sanity", "Predict", "predict", "Compute", "Resolving", "Saving", "Process"};
+constexpr std::array<std::string_view, 7> kTraining = {"poch", "rain", "tep", "ter", "loss", "Loss", "atch"};
+
+template <std::size_t N>
+bool has_any(std::string_view text, const std::array<std::string_view, N>& words) {
+  return std::any_of(words.begin(), words.end(), [&](std::string_view w) { return text.find(w) != npos; });
+}
+
+// "/ 100", " of 100", "|100" behind a number.
+std::optional<std::int64_t> total_behind(std::string_view rest) {
+  rest = trimmed(rest);
+  if (!take(rest, "/") && !take(rest, "of ")) return std::nullopt;
+  rest = trimmed(rest);
+  return take_number(rest);
+}
+
+std::optional<Step> step_behind_word(std::string_view line) {
+  for (const std::string_view word : kStepWords)
+    for (std::size_t at = 0; (at = line.find(word, at)) != npos; at += word.size()) {
+      if (at > 0 && (is_letter(line[at - 1]) || line[at - 1] == '_')) continue;  // "micro_step", "timestep"
+      std::string_view rest = line.substr(at + word.size());
+      const std::size_t begin = rest.find_first_not_of(" =:.'\"\t[(#");
+      if (begin == npos || begin == 0 || begin > 12) continue;
+      rest.remove_prefix(begin);
+      const auto number = take_number(rest);
+      if (!number || (!rest.empty() && is_letter(rest[0]))) continue;
+      return Step{number, total_behind(rest.substr(0, 24)), at};
+    }
+  return std::nullopt;
+}
+
+// "500/10000", "[  50/1251 (", "100 / 356"; no rates. Of several the one with the largest total: others are dates and
+// epochs.
+std::optional<Step> fraction_in(std::string_view line) {
+  std::optional<Step> best;
+  for (std::size_t slash = 0; (slash = line.find('/', slash)) != npos; ++slash) {
+    std::size_t end = slash;
+    while (end > 0 && line[end - 1] == ' ') --end;
+    std::size_t begin = end;
+    while (begin > 0 && is_digit(line[begin - 1])) --begin;
+    std::string_view first = line.substr(begin, end - begin), rest = line.substr(slash + 1);
+    while (rest.starts_with(' ')) rest.remove_prefix(1);
+    const auto number = take_number(first), total = take_number(rest);
+    const bool is_word_before =
+        begin > 0 && (is_letter(line[begin - 1]) || line[begin - 1] == '/' || line[begin - 1] == '.');
+    const bool goes_on = !rest.empty() && (rest[0] == '/' || rest[0] == '.' || is_letter(rest[0]));
+    const bool is_step = number && total && *number <= *total && *total > 1 && !is_word_before && !goes_on;
+    if (is_step && (!best || *total > *best->total)) best = Step{number, total, begin};
+  }
+  return best;
+}
+
+// A name of something in the title of a bar: "Map", and not "4.2G".
+bool has_name(std::string_view title) {
+  std::size_t letters = 0;
+  for (const char c : title)
+    if (letters = is_letter(c) ? letters + 1 : 0; letters == 3) return true;
+  return false;
+}
+
+std::optional<Step> step_of_bar(std::string_view bar) {
+  const std::size_t percent = bar.find("%|");
+  const std::string_view title = bar.substr(0, percent);
+  const std::size_t close = bar.find('|', percent + 2);
+  if (close == npos) return std::nullopt;
+  const std::string_view counts = bar.substr(close + 1);
+  const bool is_named = has_name(title);
+  const bool is_training = has_any(title, kTraining) && !has_any(title, kOtherWork);
+  if (is_named && !is_training && !has_word(counts, "loss")) return std::nullopt;
+  auto step = fraction_in(counts);
+  if (!step) return std::nullopt;
+  // A bar begins again with each epoch.
+  if (const auto epoch = number_after(title, "poch"); epoch && *epoch < 1'000'000 && *step->total < 1'000'000'000)
+    step->number = *epoch * *step->total + *step->number;
+  return step;
+}
+
+// "Epoch [3][50/1000]", "epoch 003:  100 / 356 loss=": how far in which epoch; or only which.
+std::optional<Step> step_of_epoch(std::string_view line) {
+  auto step = fraction_in(line);
+  if (!step) {
+    const auto epoch = number_after(line, "poch");
+    return epoch ? std::optional(Step{epoch, std::nullopt, 0}) : std::nullopt;
+  }
+  for (const std::string_view word : {"poch(train)", "poch", "Train"})
+    if (const auto epoch = number_after(line, word); epoch && *epoch < 1'000'000 && *step->total < 1'000'000'000) {
+      step->number = *epoch * *step->total + *step->number;
+      step->total.reset();
+      break;
+    }
+  return step;
+}
+
+}  // namespace
+
+std::string_view bar_in(std::string_view line) {
+  if (line.size() > kLongestBar) line.remove_prefix(line.size() - kLongestBar);
+  const char* const end = line.data() + line.size();
+  for (const char* at = line.data(); at < end;) {
+    at = static_cast<const char*>(std::memchr(at, '%', static_cast<std::size_t>(end - at)));
+    if (!at) return {};
+    if (++at < end && *at == '|') {
+      const std::size_t back = line.rfind('\r');
+      const std::string_view last = back == npos ? line : line.substr(back + 1);
+      return last.find("%|") != npos ? last : line;
+    }
+  }
+  return {};
+}
+
+std::optional<Step> step_in(std::string_view line) {
+  line = line.substr(0, 1000);
+  if (has_word(line.substr(0, kLongestBar), "%|")) return step_of_bar(line);
+  const auto step_by_word = step_behind_word(line);
+  if (!has_any(line, kMeasures) && !has_any(line, kEnough)) return std::nullopt;
+  const std::string_view head = line.substr(0, step_by_word ? std::min<std::size_t>(step_by_word->at, 80) : 80);
+  if (has_word(head, "alidation") || has_word(head, "eval_") || has_word(head, "Eval")) return std::nullopt;
+  if (step_by_word) return step_by_word;
+  // Hugging Face tells only parts of an epoch: {'loss': 0.39, ..., 'epoch': 1.36}
+  if (has_word(line, "'loss': ") && has_word(line, "'epoch': ")) return Step{};
+  if (has_word(line, "batch: iter_time")) return Step{};  // ESPnet
+  return step_of_epoch(line);
+}
+
+namespace {
+
+constexpr std::size_t kTimesKept = 4, kFirstLines = 64;
+constexpr std::int64_t kStraggling = 10, kFarAhead = 1000;
+
+}  // namespace
+
+// Job scripts print the first losses again at the end of a log: these lines are not progress.
+bool ProgressWatch::is_quotation(std::string_view line, const Place& place) {
+  if (place.own_time && last_time_ && seconds_between(*last_time_, *place.time) < -1) return true;
+  if (place.own_time) last_time_ = place.time;
+  if (first_lines_.size() >= kFirstLines && best_iteration_ >= 0 && place.own_time) return false;
+  const std::size_t hash = std::hash<std::string_view>()(trimmed(line));
+  if (first_lines_.count(hash)) return true;
+  if (first_lines_.size() < kFirstLines) first_lines_.insert(hash);
+  return false;
+}
+
+bool ProgressWatch::take(std::string_view line, const Place& place, Findings& findings) {
+  const auto step = step_in(line);
+  if (!step) return false;
+  if (is_quotation(line.substr(step->at), place)) return true;
+  FileTrace& file = findings.files.back();
+  if (const auto number = step->number) {
+    // Several ranks may tell of the same iteration; a number far back is a run that started again.
+    if (*number <= best_iteration_ && *number > best_iteration_ - kStraggling) return true;
+    file.iterations +=
+        best_iteration_ >= 0 && *number > best_iteration_ ? std::min(*number - best_iteration_, kFarAhead) : 1;
+    best_iteration_ = *number;
+    findings.iteration = number;
+    if (step->total) findings.iterations = step->total;
+  } else {
+    ++file.iterations;
+  }
+  ++file.progress;
+  if (!place.own_time) return true;
+  if (file.progress_times.size() == kTimesKept) file.progress_times.erase(file.progress_times.begin());
+  file.progress_times.push_back(*place.time);
+  return true;
+}
 
 namespace {
 
@@ -101,7 +289,7 @@ void note_enqueued(const LineMarks& marks, const SeenLine& line, Findings& findi
   const auto completed = number_after(behind(marks.body, "ast completed").value_or(""), "work");
   const std::size_t group = marks.body.find("[PG "), end = marks.body.find(" Rank", group);
   if (!work || !marks.rank) return;
-  const std::string name(group == std::string_view::npos ? "" : marks.body.substr(group, end - group));
+  const std::string name(group == npos ? "" : marks.body.substr(group, end - group));
   if (findings.enqueued.size() >= kMostGroups && !findings.enqueued.contains(name)) return;
   const QueuedWork next = {.last = {}, .first = static_cast<int>(findings.enqueued.size()), .least = 0, .line = {}};
   findings.enqueued.try_emplace(name, next)
@@ -113,10 +301,9 @@ void note_absent(std::string_view body, const SeenLine& line, Findings& findings
   const auto add = [&](std::int64_t rank) {
     if (rank < 1 << 20) findings.named_absent.push_back({static_cast<int>(rank), quoted(line)});
   };
-  if (const std::size_t joined = body.find(" clients joined");
-      joined != std::string_view::npos) {  // "3/4 clients joined"
+  if (const std::size_t joined = body.find(" clients joined"); joined != npos) {  // "3/4 clients joined"
     const std::size_t slash = body.substr(0, joined).rfind('/');
-    std::string_view rest = body.substr(slash == std::string_view::npos ? joined : slash + 1);
+    std::string_view rest = body.substr(slash == npos ? joined : slash + 1);
     if (const auto world = take_number(rest)) findings.world_size = world;
   }
   if (findings.named_absent.size() > kMostAbsent) return;
@@ -127,9 +314,9 @@ void note_absent(std::string_view body, const SeenLine& line, Findings& findings
       std::string_view rest = *behind_words;
       if (const auto rank = take_number(rest)) add(*rank);
     }
-  if (const std::size_t end = body.find(" failed to pass monitoredBarrier"); end != std::string_view::npos) {
+  if (const std::size_t end = body.find(" failed to pass monitoredBarrier"); end != npos) {
     const std::size_t at = body.substr(0, end).rfind("Rank");
-    if (at == std::string_view::npos) return;
+    if (at == npos) return;
     std::string_view list = body.substr(at, end - at);
     take(list, "Rank");
     take(list, "s");
@@ -147,7 +334,7 @@ void note_lagging(const SeenLine& line, Findings& findings) {
   const std::string_view text = line.text;
   for (const char* words : {"] finished collective #", "] are the lagging ranks", "] joined but didn't finish", "}"}) {
     const std::size_t end = text.find(words), open = text.substr(0, end).find_last_of("[{");
-    if (end == std::string_view::npos || open == std::string_view::npos) continue;
+    if (end == npos || open == npos) continue;
     const std::vector<int> ranks = ranks_in(text.substr(open + 1, end - open - 1));
     const bool may_all_be_stuck = has_word(words, "didn't finish");
     if (findings.named_absent.size() > kMostAbsent || (may_all_be_stuck && ranks.size() > 1)) return;
@@ -156,13 +343,6 @@ void note_lagging(const SeenLine& line, Findings& findings) {
 }
 
 namespace {
-
-// Lines that speak of what may be, is switched on or off, is counted, or is over.
-constexpr const char* kConditions =
-    " if | unless |in case|when the|will be killed|handler|enabled|disabled|=false|: false|=true|: true|=none|: none|"
-    "--|reschedul|retry|while requesting|reconnect|falling back|fall back|ignor|resum|restor|successful|recovered| may "
-    "| might |?|"
-    ": 0| 0 |so far|earlier|session|wandb|w&b|mlflow|tensorboard|deprecated|environment to|mpispawn_";
 
 // Of something that went on: only an end from outside is told in a line that is marked so.
 bool is_for_information(std::string_view line) {
@@ -177,7 +357,7 @@ std::string_view without_comment(std::string_view line) {
 // "task rank 3 on host n2 failed": a launcher of any kind says who it was.
 std::optional<int> rank_that_failed(std::string_view line) {
   constexpr std::size_t kNear = 60;
-  for (std::size_t at = 1; (at = line.find("ank ", at)) != std::string_view::npos; ++at) {
+  for (std::size_t at = 1; (at = line.find("ank ", at)) != npos; ++at) {
     Caught caught;
     const auto length = match_front("ank %r", line.substr(at), caught);
     const std::string_view before = trimmed(line.substr(0, at - 1));
@@ -201,7 +381,7 @@ Place seen_place(std::uint64_t line, const Findings& findings) {
 std::optional<Sign> sign_of_last_words(std::string_view line) {
   constexpr std::size_t kLongest = 600;
   const std::string low = in_small_letters(without_comment(line).substr(0, kLongest));
-  if (has_one_of(low, kConditions) || low.starts_with('{') || low.starts_with('+')) return std::nullopt;
+  if (says(low, "only-possible") || low.starts_with('{') || low.starts_with('+')) return std::nullopt;
   const auto sign = sign_by_words(rules().last_words, low);
   return sign && role_of(*sign) != Role::Outside && is_for_information(line) ? std::nullopt : sign;
 }
@@ -231,6 +411,43 @@ void note_last_words(std::string_view text, std::uint64_t last, Findings& findin
   std::reverse(found.begin(), found.end());
   for (Finding& finding : found)
     if (findings.last_words.size() < kMostKept) findings.last_words.push_back(std::move(finding));
+}
+
+namespace {
+
+std::string_view value_of(std::string_view text, std::string_view key) {
+  const std::string_view rest = behind(text, key).value_or("");
+  return rest.substr(0, rest.find_first_of(",) "));
+}
+
+// Sends and receives have their own order, and their sizes differ, as do those of uneven all-to-alls.
+bool is_comparable(std::string_view operation) {
+  return !operation.empty() && !has_one_of(operation, "SEND|RECV|COALESCED|UNKNOWN");
+}
+
+bool has_one_size(std::string_view operation) {
+  for (const char* word : {"ALLREDUCE", "BROADCAST", "REDUCE", "_ALLGATHER_BASE", "_REDUCE_SCATTER_BASE"})
+    if (operation == word) return true;
+  return false;
+}
+
+}  // namespace
+
+std::optional<CollectiveWork> parse_work(std::string_view body, std::optional<int> rank) {
+  const std::string_view number = value_of(body, "SeqNum="), operation = value_of(body, "OpType=");
+  std::string_view digits = number;
+  const auto sequence = take_number(digits);
+  if (!rank || !sequence || !is_comparable(operation)) return std::nullopt;
+  CollectiveWork work;
+  work.rank = *rank;
+  work.sequence = *sequence;
+  work.operation = operation;
+  if (has_one_size(operation))
+    if (const std::string_view size = value_of(body, "NumelIn="); !size.empty())
+      work.operation += fmt::format(" of {}", size);
+  const std::size_t group = body.find("[PG "), end = body.find(" Rank", group);
+  if (group != npos) work.group = body.substr(group, end - group);
+  return work;
 }
 
 }  // namespace braid

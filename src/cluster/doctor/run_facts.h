@@ -1,12 +1,44 @@
 // What lines tell about a run in passing: its size, its experts, who was waited for.
 #pragma once
 
+#include <cstdint>
 #include <optional>
+#include <set>
 #include <string_view>
 
 #include "cluster/doctor/findings.h"
 
 namespace braid {
+
+struct Step {
+  std::optional<std::int64_t> number;  // some styles have none
+  std::optional<std::int64_t> total;
+  std::size_t at = 0;  // where the line begins to tell of it: behind times and names
+};
+
+// The step that a line tells of. `line` is the line without colours, one that an anchor of Sign::Progress, or
+// bar_in(), found.
+std::optional<Step> step_in(std::string_view line);
+
+// The last state of a progress bar in a line of them; empty when there is none. Cheap enough for every line.
+std::string_view bar_in(std::string_view line);
+
+class ProgressWatch {
+ public:
+  // Counts a line that tells of a finished step in findings.files.back(). False when it is something else.
+  bool take(std::string_view line, const Place& place, Findings& findings);
+
+ private:
+  bool is_quotation(std::string_view line, const Place& place);
+
+  std::int64_t best_iteration_ = -1;
+  std::optional<LogTime> last_time_;
+  std::set<std::size_t> first_lines_;  // their hashes
+};
+
+// "[PG ID 0 PG GUID 0(default_pg) Rank 1] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=77,
+// OpType=ALLREDUCE, NumelIn=1024, ...)"
+std::optional<CollectiveWork> parse_work(std::string_view body, std::optional<int> rank);
 
 void note_context(std::string_view body, Findings& findings);
 bool note_limit(std::string_view body, const SeenLine& line, Findings& findings);  // whether there is one

@@ -14,45 +14,6 @@
 
 namespace braid {
 
-namespace {
-
-std::string_view value_of(std::string_view text, std::string_view key) {
-  const std::string_view rest = behind(text, key).value_or("");
-  return rest.substr(0, rest.find_first_of(",) "));
-}
-
-// Sends and receives have their own order, and their sizes differ, as do those of uneven all-to-alls.
-bool is_comparable(std::string_view operation) {
-  for (const char* word : {"SEND", "RECV", "COALESCED", "UNKNOWN"})
-    if (has_word(operation, word)) return false;
-  return !operation.empty();
-}
-
-bool has_one_size(std::string_view operation) {
-  for (const char* word : {"ALLREDUCE", "BROADCAST", "REDUCE", "_ALLGATHER_BASE", "_REDUCE_SCATTER_BASE"})
-    if (operation == word) return true;
-  return false;
-}
-
-}  // namespace
-
-std::optional<CollectiveWork> parse_work(std::string_view body, std::optional<int> rank) {
-  const std::string_view number = value_of(body, "SeqNum="), operation = value_of(body, "OpType=");
-  std::string_view digits = number;
-  const auto sequence = take_number(digits);
-  if (!rank || !sequence || !is_comparable(operation)) return std::nullopt;
-  CollectiveWork work;
-  work.rank = *rank;
-  work.sequence = *sequence;
-  work.operation = operation;
-  if (has_one_size(operation))
-    if (const std::string_view size = value_of(body, "NumelIn="); !size.empty())
-      work.operation += fmt::format(" of {}", size);
-  const std::size_t group = body.find("[PG "), end = body.find(" Rank", group);
-  if (group != std::string_view::npos) work.group = body.substr(group, end - group);
-  return work;
-}
-
 std::optional<Mismatch> find_mismatch(const Findings& findings) {
   std::map<std::pair<std::string, std::int64_t>, std::map<std::string, std::vector<const CollectiveWork*>>> calls;
   for (const CollectiveWork& work : findings.works)
@@ -83,7 +44,7 @@ std::optional<Mismatch> find_mismatch(const Findings& findings) {
 
 std::string mismatch_told_in(std::string_view message) {
   const std::size_t at = message.find("Rank ");
-  return at == std::string_view::npos ? "" : fmt::format("It says: {}", message.substr(at, 600));
+  return at == npos ? "" : fmt::format("It says: {}", message.substr(at, 600));
 }
 
 namespace {
@@ -206,6 +167,48 @@ Silence find_silent_rank(const Findings& findings, const std::set<int>& complain
 }
 
 namespace {
+
+// Whether a word ends here, with its plural: after "process" in "processes", but not in "processing" or
+// "process_group".
+bool ends_word(std::string_view rest) {
+  if (!take(rest, "es")) take(rest, "s");
+  return rest.empty() || !(is_letter(rest[0]) || rest[0] == '_');
+}
+
+// "worker 3 (pid 4711) has died": whether one of the events stands near one of the things.
+bool says_near(std::string_view text, std::string_view things, std::string_view events) {
+  constexpr std::size_t kNearBytes = 60;
+  while (!things.empty()) {
+    const std::string_view thing = things.substr(0, things.find('|'));
+    things.remove_prefix(std::min(thing.size() + 1, things.size()));
+    for (std::size_t at = 0; (at = text.find(thing, at)) != npos; ++at) {
+      const bool is_inside =
+          at > 0 && (is_letter(text[at - 1]) || std::string_view("._/'\"").find(text[at - 1]) != npos);  // of a name
+      const std::size_t begin = at > kNearBytes ? at - kNearBytes : 0;
+      if (!is_inside && ends_word(text.substr(at + thing.size())) &&
+          has_one_of(text.substr(begin, at - begin + thing.size() + kNearBytes), events))
+        return true;
+    }
+  }
+  return false;
+}
+
+bool is_strong_cause(const Finding& finding) {
+  const bool has_reason = finding.sign != Sign::NativeCrash || finding.traceback || reports_dead_loader(finding.text);
+  return role_of(finding.sign) == Role::Cause && has_reason && !finding.bare;
+}
+
+bool is_unspecific_failure(const Finding& finding) {
+  return finding.sign == Sign::PythonError && says(finding.text, "unspecific");
+}
+
+bool reports_lost_process(const Finding& finding) {
+  if (finding.sign != Sign::PythonError) return false;
+  const std::string low = in_small_letters(finding.text);
+  if (has_word(low, "ran out of input")) return false;  // pickle's EOFError: a file is empty
+  const auto& words = rules().words;
+  return says(low, "lost-process") || says_near(low, words.at("process"), words.at("ended"));
+}
 
 // A pod that waited for its node, a command that a script can do without; then it went on, and failed otherwise.
 bool had_its_turn(const Finding& wait, const Findings& findings) {

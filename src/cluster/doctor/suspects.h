@@ -13,10 +13,6 @@
 
 namespace braid {
 
-// "[PG ID 0 PG GUID 0(default_pg) Rank 1] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=77,
-// OpType=ALLREDUCE, NumelIn=1024, ...)"
-std::optional<CollectiveWork> parse_work(std::string_view body, std::optional<int> rank);
-
 struct Mismatch {
   std::string text;                          // who called what
   std::optional<int> odd_rank;               // the only one that called something else than the rest

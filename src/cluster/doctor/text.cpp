@@ -25,23 +25,37 @@ std::optional<std::int64_t> take_number(std::string_view& text) {
 }
 
 std::optional<std::int64_t> number_after(std::string_view text, std::string_view key) {
-  for (std::size_t at = 0; (at = text.find(key, at)) != std::string_view::npos; at += key.size()) {
+  for (std::size_t at = 0; (at = text.find(key, at)) != npos; at += key.size()) {
     std::string_view rest = text.substr(at + key.size());
     const std::size_t begin = rest.find_first_not_of(" =:.'\"\t");
-    if (begin == std::string_view::npos || begin == 0) continue;
+    if (begin == npos || begin == 0) continue;
     rest.remove_prefix(begin);
     if (const auto number = take_number(rest)) return number;
   }
   return std::nullopt;
 }
 
-bool has_one_of(std::string_view text, std::string_view words) {
+namespace {
+
+// Whether one alternative of "a|b" is accepted.
+template <class Accepts>
+bool any_alternative(std::string_view words, Accepts accepts) {
   for (;;) {
     const std::size_t end = std::min(words.find('|'), words.size());
-    if (has_word(text, words.substr(0, end))) return true;
+    if (accepts(words.substr(0, end))) return true;
     if (end == words.size()) return false;
     words.remove_prefix(end + 1);
   }
+}
+
+}  // namespace
+
+bool has_one_of(std::string_view text, std::string_view words) {
+  return any_alternative(words, [&](std::string_view word) { return has_word(text, word); });
+}
+
+bool starts_with_one_of(std::string_view text, std::string_view words) {
+  return any_alternative(words, [&](std::string_view word) { return text.starts_with(word); });
 }
 
 std::string in_small_letters(std::string_view text) {
@@ -89,7 +103,7 @@ bool take_rank_word(std::string_view& text) {
   for (const std::string_view before : {"global", "world", "mpi"}) {
     std::string_view rest = text;
     if (!take_any_case(rest, before)) continue;
-    if (!rest.empty() && std::string_view(" _-").find(rest[0]) != std::string_view::npos) rest.remove_prefix(1);
+    if (!rest.empty() && std::string_view(" _-").find(rest[0]) != npos) rest.remove_prefix(1);
     if (!take_any_case(rest, "rank")) return false;
     text = rest;
     return true;
@@ -160,7 +174,7 @@ std::optional<std::size_t> match_front(std::string_view pattern, std::string_vie
     if (pattern.substr(i).starts_with("%*")) {
       const std::string_view next = pattern.substr(i + 2, pattern.find('%', i + 2) - i - 2);
       const std::size_t at = rest.find(next);
-      if (at == std::string_view::npos) return std::nullopt;
+      if (at == npos) return std::nullopt;
       rest.remove_prefix(at);
       ++i;
     } else if (pattern[i] == '%' && i + 1 < pattern.size()) {
@@ -177,7 +191,7 @@ std::optional<std::size_t> match_front(std::string_view pattern, std::string_vie
 
 bool match_inside(std::string_view pattern, std::string_view text, Caught& caught) {
   const std::string_view literal = pattern.substr(0, pattern.find('%'));
-  for (std::size_t at = 0; (at = text.find(literal, at)) != std::string_view::npos; ++at)
+  for (std::size_t at = 0; (at = text.find(literal, at)) != npos; ++at)
     if (match_front(pattern, text.substr(at), caught)) return true;
   return false;
 }

@@ -23,6 +23,9 @@ inline bool has_word(std::string_view text, std::string_view word) { return text
 // Whether one of them does: "timed out|timeout". An empty list stands in every text.
 bool has_one_of(std::string_view text, std::string_view words);
 
+// The same at the beginning of the text.
+bool starts_with_one_of(std::string_view text, std::string_view words);
+
 std::string in_small_letters(std::string_view text);
 
 // Whether text begins with the word; if so, text is moved behind it.

@@ -1,7 +1,6 @@
 #include "cluster/doctor/traceback.h"
 
 #include <algorithm>
-#include <array>
 #include <utility>
 
 #include "cluster/doctor/line_marks.h"
@@ -19,62 +18,41 @@ constexpr std::size_t kMostOpen = 4096;
 constexpr int kMostLines = 3000, kLastWords = 20;
 constexpr std::size_t kLongestText = 2000;
 
-constexpr std::array kExperts = {"moe", "expert"};
-
-template <std::size_t N>
-bool has_any(const std::string& text, const std::array<const char*, N>& words) {
-  return std::any_of(words.begin(), words.end(), [&](const char* w) { return text.find(w) != std::string::npos; });
-}
-
 // Folders above the last two are where somebody keeps things, and say nothing.
 std::string_view near_end(std::string_view path) {
   std::size_t at = path.size();
-  for (int i = 0; i < 3 && at != std::string_view::npos && at > 0; ++i) at = path.rfind('/', at - 1);
-  return at == std::string_view::npos || at == 0 ? path : path.substr(at);
+  for (int i = 0; i < 3 && at != npos && at > 0; ++i) at = path.rfind('/', at - 1);
+  return at == npos || at == 0 ? path : path.substr(at);
 }
 
 // .../data/x.py, but not /data/x.py: that is somebody's disk.
 bool is_in_data_folder(std::string_view path) {
   const std::size_t file = path.rfind('/');
-  if (file == std::string_view::npos || file == 0) return false;
+  if (file == npos || file == 0) return false;
   const std::size_t folder = path.rfind('/', file - 1);
-  return folder != std::string_view::npos && folder > 0 && path.substr(folder, file - folder) == "/data";
+  return folder != npos && folder > 0 && path.substr(folder, file - folder) == "/data";
 }
 
 void note_frame(std::string_view frame, Traceback& traceback) {
   const std::size_t open = frame.find('"'), close = frame.find('"', open + 1);
-  if (close == std::string_view::npos) return;
+  if (close == npos) return;
   const std::string_view path = frame.substr(open + 1, close - open - 1);
   const std::size_t in = frame.rfind(", in ");
+  const std::string function = in == npos ? "" : in_small_letters(frame.substr(in));
   const std::string file = in_small_letters(path.substr(path.rfind('/') + 1));
-  const std::string place =
-      in_small_letters(near_end(path)) + (in == std::string_view::npos ? "" : in_small_letters(frame.substr(in)));
-  const std::string own = file + (in == std::string_view::npos ? "" : in_small_letters(frame.substr(in)));
-  static constexpr std::array kData = {"energon",      "dataloader",    "data_loader",   "dataset",
-                                       "task_encoder", "taskencoder",   "collate",       "webdataset",
-                                       "utils/data/",  "data_iterator", "sample_loader", "encode_sample"};
-  static constexpr std::array kLaunchers = {"torch/distributed/launcher/", "torch/distributed/launch.py",
-                                            "accelerate/commands/launch.py", "horovod/runner/", "deepspeed/launcher/"};
-  static constexpr std::array kSaving = {
-      "save_hf_weights", "save_artifacts",  "save_hf_pretrained", "save_pretrained",     "export_ckpt",
-      "save_hf",         "save_checkpoint", "save_state",         "_save_to_state_dict", "export"};
-  traceback.in_data = traceback.in_data || has_any(place, kData) || file == "data.py" ||
-                      own.find("merge") != std::string::npos || is_in_data_folder(path);
-  traceback.in_experts = traceback.in_experts || has_any(own, kExperts);
-  static constexpr std::array kRendezvous = {"distributed/rendezvous.py", "elastic/rendezvous",   "init_process_group",
-                                             "static_tcp_rendezvous",     "_create_tcp_store",    "_create_c10d_store",
-                                             "jax/_src/distributed.py",   "_assign_worker_ranks", "in _rendezvous"};
-  traceback.in_rendezvous = traceback.in_rendezvous || has_any(std::string(frame), kRendezvous);
-  traceback.in_saving = traceback.in_saving || has_any(own, kSaving);
-  static constexpr std::array kClients = {"vllm", "sglang", "rollout", "reward"};
-  traceback.in_client = traceback.in_client || has_any(own, kClients);
-  traceback.in_launcher = traceback.in_launcher || has_any(std::string(path), kLaunchers) ||
-                          (path.find("multiprocessing/spawn.py") != std::string_view::npos &&
-                           in != std::string_view::npos && frame.substr(in) == ", in join");
+  const std::string own = file + function;
+  traceback.in_data |= says(in_small_letters(near_end(path)) + function, "frames-of-data") || file == "data.py" ||
+                       has_word(own, "merge") || is_in_data_folder(path);
+  traceback.in_experts |= says(own, "frames-of-experts");
+  traceback.in_rendezvous |= says(frame, "frames-of-rendezvous");
+  traceback.in_saving |= says(own, "frames-of-saving");
+  traceback.in_client |= says(own, "frames-of-servers");
+  traceback.in_launcher |=
+      says(path, "frames-of-launchers") || (has_word(path, "multiprocessing/spawn.py") && function == ", in join");
 }
 
 // Ray's own exception quotes the frames and the exception of the task that failed.
-bool quotes_another(std::string_view type) { return type.find("RayTaskError") != std::string_view::npos; }
+bool quotes_another(std::string_view type) { return type.find("RayTaskError") != npos; }
 
 }  // namespace
 
@@ -88,7 +66,7 @@ std::string_view exception_of_traceback(std::string_view text) {
   const std::string_view name = text.substr(0, end);
   const bool has_message = text.substr(end).starts_with(": ") || end == text.size();
   const std::size_t dot = name.rfind('.');
-  if (!has_message || dot == std::string_view::npos || dot == 0 || !is_letter(name[0])) return {};
+  if (!has_message || dot == npos || dot == 0 || !is_letter(name[0])) return {};
   const std::string_view last = name.substr(dot + 1);
   for (const char* word : {"error", "Error", "timeout", "Exception", "exception"})
     if (last.ends_with(word)) return name;
@@ -139,9 +117,9 @@ TracebackAssembler::Result TracebackAssembler::feed(int writer, std::string_view
   const bool ends_without = !has_frames && !exception_of_traceback(text).empty();
   if (!ends_without && (text.empty() || (indent > 0 && indent >= open.indent))) {
     // The line of code that a frame shows.
-    if (has_any(in_small_letters(text), kExperts)) open.traceback.in_experts = true;
+    if (says(in_small_letters(text), "frames-of-experts")) open.traceback.in_experts = true;
     if (has_word(text, "_first(")) open.traceback.lets_first = true;
-    if (text.find_first_not_of(" ^~") != std::string_view::npos)
+    if (text.find_first_not_of(" ^~") != npos)
       open.traceback.checks_finite = has_one_of(text, "isnan|isfinite|isinf|is_finite|all_finite|allfinite");
     return {true};
   }
@@ -181,7 +159,7 @@ std::optional<int> rank_told_before(const PrefixShape& shape, std::string_view r
   std::optional<int> told;
   for (std::size_t end = recent.size(); end > 0;) {
     const std::size_t begin = recent.rfind('\n', end - 1);
-    const std::string_view line = recent.substr(begin == std::string_view::npos ? 0 : begin + 1, end - begin - 1);
+    const std::string_view line = recent.substr(begin == npos ? 0 : begin + 1, end - begin - 1);
     if (const auto length = shape.match(line)) {
       if (number_after(line, "num_local_procs").value_or(1) > 1) return std::nullopt;  // DeepSpeed: a node's prefix
       if (const auto rank = rank_named_in(line.substr(*length))) {
@@ -189,7 +167,7 @@ std::optional<int> rank_told_before(const PrefixShape& shape, std::string_view r
         told = rank;
       }
     }
-    end = begin == std::string_view::npos ? 0 : begin;
+    end = begin == npos ? 0 : begin;
   }
   return told;
 }
@@ -197,9 +175,9 @@ std::optional<int> rank_told_before(const PrefixShape& shape, std::string_view r
 // The line before a traceback may say whose it is: "Rank 5 encountered an exception:".
 std::optional<int> rank_announced(std::string_view recent) {
   const std::size_t traceback = recent.rfind("Traceback (most"), end = recent.substr(0, traceback).rfind('\n');
-  if (traceback == std::string_view::npos || end == std::string_view::npos) return std::nullopt;
-  const std::size_t begin = end == 0 ? std::string_view::npos : recent.rfind('\n', end - 1);
-  const std::string_view line = recent.substr(begin == std::string_view::npos ? 0 : begin + 1, end - begin - 1);
+  if (traceback == npos || end == npos) return std::nullopt;
+  const std::size_t begin = end == 0 ? npos : recent.rfind('\n', end - 1);
+  const std::string_view line = recent.substr(begin == npos ? 0 : begin + 1, end - begin - 1);
   const bool tells = has_one_of(line, "xception|rror|ailed|nan|NaN") && !exception_type(trimmed(line)).size();
   if (!tells || line.starts_with("[rank") || has_one_of(line, "NCCL|atchdog|exitcode|local_rank|srun: "))
     return std::nullopt;

@@ -219,9 +219,9 @@ Verdict by_cause(Trial& t) {
   if (!t.result.first_rank && has_word(cause->text, "NCCL WARN") && t.suspects.complained().size() == 1)
     t.result.first_rank = *t.suspects.complained().begin();
   if (is_refused_everywhere(t, *cause)) t.result.first_rank.reset(), t.result.first_host.clear();
-  if (const Rule* advice = advice_for(cause->sign, cause->text)) {
-    t.draft.explain(advice->also[0]);
-    t.draft.fix(advice->also[1]);
+  if (const Rule* advice = row_for(rules().advice, cause->sign, cause->text)) {
+    t.draft.explain(advice->answers.at(0));
+    t.draft.fix(advice->answers.at(1));
   }
   if (cause->sign == Sign::GpuOom) explain_memory(t, cause->text);
   if (cause->sign == Sign::CollectiveMismatch) t.draft.explain(mismatch_told_in(cause->text));
