@@ -179,18 +179,14 @@ bool Findings::is_contradicted(const FileTrace& file, std::uint64_t end, int num
                      [&](const Finding& f) {
                        return role_of(f.sign) == Role::Cause && tells(f) && counts(f.place) && !was_handled(f);
                      }) ||
-         std::any_of(exits.begin(), exits.end(),
-                     [&](const WorkerExit& e) {
-                       return !e.ranks.empty() && e.code != 0 && signal_of_code(e.code) != SIGTERM && counts(e.place);
-                     }) ||
+         any_exit([&](const WorkerExit& e) { return !e.ranks.empty() && e.failed() && counts(e.place); }) ||
          std::any_of(braid.begin(), braid.end(), [&](const RootCauseLine& line) { return counts(line.place); });
 }
 
 // torchrun's "[default3]:" is rank 3 on a single node. On several, only its list of failures tells which rank that was.
 void Findings::settle_local_ranks() {
-  const bool several_nodes = std::any_of(exits.begin(), exits.end(), [](const WorkerExit& exit) {
-    return exit.local_rank && exit.ranks[0] != *exit.local_rank;
-  });
+  const bool several_nodes =
+      any_exit([](const WorkerExit& exit) { return exit.local_rank && exit.ranks[0] != *exit.local_rank; });
   if (!several_nodes) return;
   for (Finding& finding : found) {
     if (!finding.local) continue;

@@ -1,6 +1,8 @@
 // Where and when a line stands among all that was read.
 #pragma once
 
+#include <algorithm>
+#include <csignal>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -10,6 +12,7 @@
 
 #include "cluster/doctor/line_marks.h"
 #include "cluster/doctor/rules.h"
+#include "cluster/doctor/text.h"
 
 namespace braid {
 
@@ -73,6 +76,12 @@ struct WorkerExit {
   std::size_t focus = 0;            // of the text
   std::optional<int> local_rank{};  // where torchrun tells both
   std::optional<int> node{};        // by srun's label
+
+  std::optional<int> signal() const { return signal_of_code(code); }
+  bool was_stopped() const { return signal() == SIGTERM; }
+  bool failed() const { return code != 0 && !was_stopped(); }
+  // By a signal that nobody sends to end a process: see cause_of_signal().
+  bool was_killed() const { return signal() && cause_of_signal(*signal()) != Cause::Unknown; }
 };
 
 struct RankTrace {
@@ -173,6 +182,10 @@ struct Findings {
   // Training went on for several iterations after it, or started again: not what ended the run.
   bool survived(const Place& place) const;
   bool survived(const Finding& finding) const;
+  template <class Wanted>
+  bool any_exit(Wanted wanted) const {
+    return std::any_of(exits.begin(), exits.end(), wanted);
+  }
   const FileTrace* good_end() const;  // of the last file that has one
 
   // To be called once, when everything is read: where torchrun runs under srun, srun numbers nodes, not ranks.

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/clean_text.h"
+#include "base/error.h"
 #include "cluster/doctor/anchor_scan.h"
 #include "cluster/doctor/line_marks.h"
 #include "cluster/doctor/messages.h"
@@ -14,7 +15,6 @@
 #include "cluster/doctor/traceback.h"
 
 namespace braid {
-
 namespace {
 
 // One that a run may have outlived.
@@ -33,21 +33,19 @@ void note_time_inside(std::string_view body, Place& place) {
   place.own_time = true;
 }
 
-void note_refusal(const LineMarks& marks, const SeenLine& line, Findings& findings) {
-  constexpr std::size_t kMostRefusals = 4;
-  if (const auto sign = sign_of_refusal(trimmed(marks.body))) note_finding(*sign, marks, line, findings);
-  if (has_word(marks.body, "error: ") && findings.refusals.size() < kMostRefusals)
-    findings.refusals.push_back(finding_in(Sign::Remark, marks, line, findings));
-}
-
-}  // namespace
-
 void note_finding(Sign sign, const LineMarks& marks, const SeenLine& line, Findings& findings) {
   Finding finding = finding_in(sign, marks, line, findings);
   if (const auto rank = rank_told_by(sign, marks.body); !finding.rank || sign == Sign::NodeFailure) finding.rank = rank;
   if (row_for(rules().outlived, sign, marks.body)) finding.bare = true;
   if (role_of(sign) == Role::Outside && !marks.time) note_time_inside(marks.body, finding.place);
   findings.add(std::move(finding));
+}
+
+void note_refusal(const LineMarks& marks, const SeenLine& line, Findings& findings) {
+  constexpr std::size_t kMostRefusals = 4;
+  if (const auto sign = sign_of_refusal(trimmed(marks.body))) note_finding(*sign, marks, line, findings);
+  if (has_word(marks.body, "error: ") && findings.refusals.size() < kMostRefusals)
+    findings.refusals.push_back(finding_in(Sign::Remark, marks, line, findings));
 }
 
 void note_watchdog(const LineMarks& marks, const SeenLine& line, Findings& findings) {
@@ -64,12 +62,6 @@ void note_work(const LineMarks& marks, const SeenLine& line, Findings& findings)
   findings.add(std::move(*work));
 }
 
-// Scripts go on after most of them.
-void note_shell_error(const LineMarks& marks, const SeenLine& line, Findings& findings) {
-  if (!is_of_a_shell(trimmed(marks.body))) return note_remark(marks, line, findings);
-  note_weakly(Sign::ShellError, marks, line, findings);
-}
-
 void note_remark(const LineMarks& marks, const SeenLine& line, Findings& findings) {
   const std::string_view text = from_exception(trimmed(marks.body)), type = exception_type(text);
   if (is_warning(text) || has_word(text, "frame #")) return;
@@ -84,6 +76,12 @@ void note_remark(const LineMarks& marks, const SeenLine& line, Findings& finding
   note_weakly(findings.has_room(Sign::PythonError) ? sign_of_unusual(text) : Sign::PythonError, marks, line, findings);
 }
 
+// Scripts go on after most of them.
+void note_shell_error(const LineMarks& marks, const SeenLine& line, Findings& findings) {
+  if (!is_of_a_shell(trimmed(marks.body))) return note_remark(marks, line, findings);
+  note_weakly(Sign::ShellError, marks, line, findings);
+}
+
 void note_done(std::optional<int> rank, const SeenLine& line, Findings& findings) {
   FileTrace& file = findings.files.back();
   file.said_done = line.place;
@@ -92,13 +90,9 @@ void note_done(std::optional<int> rank, const SeenLine& line, Findings& findings
   file.saving.reset();
 }
 
-namespace {
-
 constexpr int kLinesForLaunchers = 4096;
 
-}  // namespace
-
-class LogScan::Impl {
+class LogScan {
  public:
   bool read(const LogFile& file) {
     LineReader reader(file);
@@ -348,9 +342,23 @@ class LogScan::Impl {
   int examined_ = 0;
 };
 
-LogScan::LogScan() : impl_(std::make_unique<Impl>()) {}
-LogScan::~LogScan() = default;
-bool LogScan::read(const LogFile& file) { return impl_->read(file); }
-Findings LogScan::findings() && { return impl_->take(); }
+// One unreadable file among many does not stop the command; a file that the user named does.
+bool is_readable_text(const LogFile& log, LogScan& scan) {
+  try {
+    return scan.read(log);
+  } catch (const ConfigError&) {
+    if (!log.in_folder) throw;
+    return false;
+  }
+}
+
+}  // namespace
+
+Findings read_logs(const std::vector<LogFile>& logs, std::vector<std::string>& skipped) {
+  LogScan scan;
+  for (const LogFile& log : logs)
+    if (!is_readable_text(log, scan)) skipped.push_back(log.name);
+  return scan.take();
+}
 
 }  // namespace braid

@@ -41,16 +41,6 @@ std::string who(const Diagnosis& diagnosis) {
   return clean_text(text);
 }
 
-// One unreadable file among many does not stop the command; a file that the user named does.
-bool is_readable_text(const LogFile& log, LogScan& scan) {
-  try {
-    return scan.read(log);
-  } catch (const ConfigError&) {
-    if (!log.in_folder) throw;
-    return false;
-  }
-}
-
 }  // namespace
 
 std::string to_text(const Diagnosis& diagnosis) {
@@ -87,14 +77,12 @@ int verdict_code(const Diagnosis& diagnosis) { return diagnosis.cause == Cause::
 
 Diagnosis examine_logs(const std::vector<LogFile>& logs, std::optional<int> exit_code,
                        std::vector<std::string>& skipped) {
-  LogScan scan;
-  for (const LogFile& log : logs)
-    if (!is_readable_text(log, scan)) skipped.push_back(log.name);
+  const Findings findings = read_logs(logs, skipped);
   if (skipped.size() == logs.size())
     throw ConfigError({fmt::format("'{}' is not text, or cannot be read{}", clean_text(logs.front().name),
                                    logs.size() == 1 ? "" : "; nor can any other file there"),
                        "LOG", "give the log of a job"});
-  return diagnose(std::move(scan).findings(), exit_code);
+  return diagnose(findings, exit_code);
 }
 
 }  // namespace braid

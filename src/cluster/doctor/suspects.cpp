@@ -51,9 +51,9 @@ namespace {
 
 // MPICH lists all processes by their rank: the one that crashed, and those that were killed for it.
 bool is_crash_beside_kill(const WorkerExit& exit, const WorkerExit& killed) {
-  const auto signal = signal_of_code(exit.code);
-  return exit.root && killed.root && !killed.local && signal_of_code(killed.code) == SIGKILL && signal &&
-         *signal != SIGKILL && cause_of_signal(*signal) != Cause::Unknown;
+  const auto signal = exit.signal();
+  return exit.root && killed.root && !killed.local && killed.signal() == SIGKILL && signal && *signal != SIGKILL &&
+         cause_of_signal(*signal) != Cause::Unknown;
 }
 
 }  // namespace
@@ -62,26 +62,24 @@ const WorkerExit* find_culprit(const Findings& findings) {
   const WorkerExit* best = nullptr;
   for (const WorkerExit& exit : findings.exits) {
     if (exit.code == 0 || exit.ranks.size() != 1 || findings.survived(exit.place)) continue;
-    const bool stopped = signal_of_code(exit.code) == SIGTERM;
-    const bool best_stopped = best && signal_of_code(best->code) == SIGTERM;
+    const bool stopped = exit.was_stopped();
+    const bool best_stopped = best && best->was_stopped();
     if (!best || (best_stopped && !stopped) || is_crash_beside_kill(exit, *best) ||
         (stopped == best_stopped && exit.root && (!best->root || best->local || earlier(exit.place, best->place)) &&
          !(exit.local && !best->local)))
       best = &exit;
   }
   // Where several tasks ended together before it, it was not the first.
-  const bool is_late =
-      best && best->by_srun && std::any_of(findings.exits.begin(), findings.exits.end(), [&](const WorkerExit& e) {
-        return e.by_srun && e.ranks.size() > 1 && e.code != 0 && signal_of_code(e.code) != SIGTERM &&
-               !findings.survived(e.place) && earlier(e.place, best->place);
-      });
+  const bool is_late = best && best->by_srun && findings.any_exit([&](const WorkerExit& e) {
+    return e.by_srun && e.ranks.size() > 1 && e.failed() && !findings.survived(e.place) &&
+           earlier(e.place, best->place);
+  });
   return is_late ? nullptr : best;
 }
 
 bool is_of_several_nodes(const WorkerExit& exit, const Findings& findings) {
-  return exit.local && exit.node && std::any_of(findings.exits.begin(), findings.exits.end(), [&](const WorkerExit& e) {
-           return e.local && e.node && e.node != exit.node;
-         });
+  return exit.local && exit.node &&
+         findings.any_exit([&](const WorkerExit& e) { return e.local && e.node && e.node != exit.node; });
 }
 
 namespace {
@@ -231,10 +229,9 @@ bool had_its_turn(const Finding& wait, const Findings& findings) {
   };
   const auto ended = [&](const WorkerExit& e) {               // what a script misses may end it with an exit code
     const bool was_started = !e.ranks.empty() && !e.by_srun;  // a launcher of its own tells of the program
-    return (is_beside ? signal_of_code(e.code) || was_started : e.code != 0) && is_later(e.place);
+    return (is_beside ? e.signal() || was_started : e.code != 0) && is_later(e.place);
   };
-  return may_pass && (std::any_of(findings.found.begin(), findings.found.end(), tells) ||
-                      std::any_of(findings.exits.begin(), findings.exits.end(), ended));
+  return may_pass && (std::any_of(findings.found.begin(), findings.found.end(), tells) || findings.any_exit(ended));
 }
 
 // What could not be started beside a training that was under way, or after it.
@@ -264,7 +261,7 @@ Suspects::Suspects(const Findings& findings) : findings_(findings), culprit_(fin
 std::optional<int> Suspects::culprit_rank() const {
   if (braid_) return braid_->rank;
   if (culprit_ && is_of_several_nodes(*culprit_, findings_)) return std::nullopt;
-  return culprit_ && signal_of_code(culprit_->code) != SIGTERM ? std::optional(culprit_->ranks[0]) : std::nullopt;
+  return culprit_ && !culprit_->was_stopped() ? std::optional(culprit_->ranks[0]) : std::nullopt;
 }
 
 const Finding* Suspects::earliest(const std::function<bool(const Finding&)>& wanted) const {
@@ -272,6 +269,10 @@ const Finding* Suspects::earliest(const std::function<bool(const Finding&)>& wan
   for (const Finding* finding : live_)
     if (wanted(*finding) && (!best || earlier(finding->place, best->place))) best = finding;
   return best;
+}
+
+const Finding* Suspects::first(std::initializer_list<Sign> kinds) const {
+  return earliest([&](const Finding& f) { return std::find(kinds.begin(), kinds.end(), f.sign) != kinds.end(); });
 }
 
 const Finding* Suspects::first_time_out() const {
@@ -292,11 +293,9 @@ const Finding* Suspects::best_cause() const {
   if (!weak) weak = earliest([](const Finding& f) { return f.bare && !f.traceback; });
   if (!weak) weak = earliest([](const Finding& f) { return f.bare; });
   if (weak && weak->sign == Sign::PythonError)  // of a driver that lost a process
-    if (const Finding* crash = earliest([](const Finding& f) { return f.sign == Sign::NativeCrash; });
-        crash && earlier(crash->place, weak->place))
-      return nullptr;
+    if (const Finding* crash = first({Sign::NativeCrash}); crash && earlier(crash->place, weak->place)) return nullptr;
   // An exception ends a process with an exit code, not by a signal.
-  const auto signal = culprit_ ? signal_of_code(culprit_->code) : std::nullopt;
+  const auto signal = culprit_ ? culprit_->signal() : std::nullopt;
   const bool by_signal = signal && *signal != SIGTERM && *signal != SIGABRT;
   if (weak && by_signal && weak->sign != Sign::KilledByShell && weak->sign != Sign::CudaError) return nullptr;
   const Finding* hang = first_time_out();
@@ -328,9 +327,7 @@ void Suspects::find_first_failure() {
         (f->sign == Sign::ConnectionLost && !has_one_of(f->text, "aylet|Actor|worker died")))
       take_earlier(f->place);
   for (const WorkerExit& exit : findings_.exits) {
-    const auto signal = signal_of_code(exit.code);
-    if (signal && cause_of_signal(*signal) != Cause::Unknown && !findings_.survived(exit.place))
-      take_earlier(exit.place);
+    if (exit.was_killed() && !findings_.survived(exit.place)) take_earlier(exit.place);
   }
 }
 
@@ -385,8 +382,7 @@ bool Suspects::is_loss_of_worker(const Finding& lost) const {
   for (const char* word : {"Actor", "A worker died", "WorkerCrashed"})
     if (has_word(lost.text, word)) return true;
   const auto& exits = findings_.exits;
-  const Finding* cut =
-      earliest([](const Finding& f) { return f.sign == Sign::StepCancelled || f.sign == Sign::JobCancelled; });
+  const Finding* cut = first({Sign::StepCancelled, Sign::JobCancelled});
   const auto is_first = [&](const WorkerExit& e) {  // what has no rank is the whole job
     return e.ranks.empty() || (e.root && e.ranks == exits.front().ranks);
   };
@@ -396,10 +392,10 @@ bool Suspects::is_loss_of_worker(const Finding& lost) const {
     const bool complained = !e.ranks.empty() && std::all_of(e.ranks.begin(), e.ranks.end(),
                                                             [&](int rank) { return complained_.count(rank) > 0; });
     const bool is_own = complained || (e.local && has_global) || (!lost.rank && is_only_one);
-    const auto signal = signal_of_code(e.code);  // who loses the others aborts
+    const auto signal = e.signal();  // who loses the others aborts
     const bool is_whole_job = e.ranks.empty() && (!signal || *signal == SIGABRT);
-    if (cut && signal_of_code(e.code) == SIGKILL && earlier(cut->place, e.place)) return false;
-    return e.code != 0 && signal_of_code(e.code) != SIGTERM && !is_own && !is_whole_job && !findings_.survived(e.place);
+    if (cut && e.signal() == SIGKILL && earlier(cut->place, e.place)) return false;
+    return e.failed() && !is_own && !is_whole_job && !findings_.survived(e.place);
   });
 }
 
@@ -445,8 +441,8 @@ bool Suspects::was_told_to_end(int rank, const Place& before) const {
 
 bool Suspects::follows_kill(const Finding& cause) const {
   if (cause.sign != Sign::PythonError || !cause.traceback) return false;
-  return std::any_of(findings_.exits.begin(), findings_.exits.end(), [&](const WorkerExit& e) {
-    const auto signal = signal_of_code(e.code);
+  return findings_.any_exit([&](const WorkerExit& e) {
+    const auto signal = e.signal();
     const bool is_sudden = signal && *signal != SIGABRT && cause_of_signal(*signal) != Cause::Unknown;
     return e.root && is_sudden && e.place.file == cause.place.file && e.place.line < cause.place.line &&
            !findings_.survived(e.place);
@@ -462,11 +458,9 @@ bool Suspects::is_explained_by_others(const Finding& cause) const {
     return hang && earlier(cause.place, hang->place) && earlier(hang->place, end);
   };
   const auto is_by_signal = [&](const WorkerExit& e) {
-    const auto signal = signal_of_code(e.code);
-    return signal && cause_of_signal(*signal) != Cause::Unknown && !findings_.survived(e.place) &&
-           !follows_hang(e.place);
+    return e.was_killed() && !findings_.survived(e.place) && !follows_hang(e.place);
   };
-  return std::any_of(findings_.exits.begin(), findings_.exits.end(), is_by_signal) || earliest([&](const Finding& f) {
+  return findings_.any_exit(is_by_signal) || earliest([&](const Finding& f) {
            const bool was_lost = role_of(f.sign) == Role::Consequence && f.sign != Sign::Stopped;
            return (f.sign == Sign::NativeCrash && !follows_hang(f.place)) || f.sign == Sign::CgroupOom ||
                   f.sign == Sign::NodeFailure || f.sign == Sign::Preempted ||
@@ -475,7 +469,7 @@ bool Suspects::is_explained_by_others(const Finding& cause) const {
 }
 
 const Finding* Suspects::hardware_behind(const Finding& cause) const {
-  return cause.sign == Sign::CudaError ? earliest([](const Finding& f) { return f.sign == Sign::Hardware; }) : nullptr;
+  return cause.sign == Sign::CudaError ? first({Sign::Hardware}) : nullptr;
 }
 
 Cause Suspects::refined(const Finding& cause) const {
@@ -502,10 +496,10 @@ Cause Suspects::refined(const Finding& cause) const {
 
 // An image that is missing on one node only: the others were stopped, or had begun to speak.
 bool Suspects::others_started(const Finding& cause) const {
-  const bool was_stopped = earliest([](const Finding& f) { return f.sign == Sign::StepCancelled; });
-  return was_stopped || std::any_of(findings_.exits.begin(), findings_.exits.end(), [&](const WorkerExit& e) {
-           return signal_of_code(e.code) == SIGTERM && cause.rank && e.ranks != std::vector{*cause.rank};
-         });
+  const bool was_stopped = first({Sign::StepCancelled});
+  return was_stopped || findings_.any_exit([&](const WorkerExit& e) {
+    return e.was_stopped() && cause.rank && e.ranks != std::vector{*cause.rank};
+  });
 }
 
 // Ranks that did not fail in their data themselves, but timed out or lost a peer.

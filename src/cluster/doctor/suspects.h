@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <initializer_list>
 #include <optional>
 #include <set>
 #include <string>
@@ -51,6 +52,7 @@ class Suspects {
   std::optional<int> culprit_rank() const;
 
   const Finding* earliest(const std::function<bool(const Finding&)>& wanted) const;
+  const Finding* first(std::initializer_list<Sign> kinds) const;  // the earliest of one of these kinds
   const Finding* first_time_out() const;
   const Finding* best_cause() const;
 

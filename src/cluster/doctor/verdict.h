@@ -103,4 +103,21 @@ Verdict by_nothing(Trial& t);    // always comes to a verdict
 
 Diagnosis diagnose(const Findings& findings, std::optional<int> exit_code);
 
+// "It tried to allocate 20.00 GiB on a GPU of 79.11 GiB with 1.20 GiB free and 77.90 GiB in use."; empty when the
+// message has no sizes.
+std::string device_in(std::string_view message);  // "GPU", or what the message says it is
+std::string gpu_memory_text(std::string_view message);
+
+// What EP would have to be: "EP 4 puts 64 of 256 experts on each GPU; EP 16 would give 16 experts/GPU."
+std::string expert_sizing_text(std::int64_t num_experts, std::optional<std::int64_t> expert_parallel);
+
+// "Exit code 137 is SIGKILL (Killed): killed from outside."
+std::string exit_code_text(int code);
+
+// What to do when memory ran out while weights were collected to be written.
+std::string saving_memory_fix(Cause cause, const Launchers& launchers);
+
+// "The other 7 ranks went down after it: 7 x SIGTERM."; empty when nothing happened to others.
+std::string cascade_text(const Findings& findings, std::optional<int> first_rank);
+
 }  // namespace braid
