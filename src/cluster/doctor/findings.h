@@ -1,4 +1,4 @@
-// Where and when a line stands among all that was read.
+// What was found in the logs, in bounded memory: the material of a diagnosis.
 #pragma once
 
 #include <algorithm>
@@ -16,30 +16,31 @@
 
 namespace braid {
 
+// Where and when a line stands among all that was read.
 struct Place {
   int file = 0;
   std::uint64_t line = 0;
   std::optional<LogTime> time{};  // of the line, or of the last one before it that has a time
   bool own_time = false;
-  std::int64_t progress = 0;    // how many lines of its file had told of an iteration
-  std::int64_t iterations = 0;  // how far those had come
-  int run = 0;                  // of its file: a job that is started again writes into the same log
+  std::int64_t progress = 0;    // lines before it that report an iteration
+  std::int64_t iterations = 0;  // how many iterations those report
+  int run = 0;                  // counts the starts: a job that is started again writes into the same log
 };
 
 struct Traceback {
-  Place begin;                       // its time is its own where the line before has one, too
-  std::uint64_t frame_line = 0;      // of the innermost frame
-  std::uint64_t exception_line = 0;  // 0: the log ended before it
-  std::string frame;                 // the innermost one: File "...", line 3, in f
-  std::string exception;             // type and message, one line
-  bool checks_finite = false;        // what failed is a check whether a number is finite: "assert isfinite(loss)"
-  bool in_data = false;              // went through the loading of data
-  bool in_experts = false;           // through layers with experts
-  bool in_saving = false;            // through the export or saving of a model
-  bool in_launcher = false;          // is torchrun's own
-  bool in_rendezvous = false;        // went through the first meeting of the ranks
-  bool in_client = false;            // of a server that belongs to the run, say one that generates text
-  bool lets_first = false;           // in a wait for one rank that prepares something for all: "main_process_first()"
+  Place begin;                           // has a time stamp only if the preceding line does
+  std::uint64_t frame_line = 0;          // of the innermost frame
+  std::uint64_t exception_line = 0;      // 0: the log ended before it
+  std::string frame;                     // the innermost one: File "...", line 3, in f
+  std::string exception;                 // type and message, one line
+  bool checks_finite = false;            // the failed line checks whether a number is finite: "assert isfinite(loss)"
+  bool in_data = false;                  // the frames load data
+  bool in_experts = false;               // the frames run layers with experts
+  bool in_saving = false;                // the frames export or save a model
+  bool in_launcher = false;              // the traceback is of torchrun itself
+  bool in_rendezvous = false;            // the frames set up the process group
+  bool in_client = false;                // the frames are of a server of the run, for example one that generates text
+  bool waits_for_first_process = false;  // the ranks wait for one of them: "main_process_first()"
 };
 
 struct QuotedLine {
@@ -54,17 +55,17 @@ struct Finding {
   std::optional<int> rank;
   std::string host;
   std::string text;       // the message
-  std::string shown;      // the whole line, or what is around the words that were found
-  std::size_t focus = 0;  // where those are in it
+  std::string shown;      // the line, or its part around the words that were found
+  std::size_t focus = 0;  // offset of those words
   std::optional<Traceback> traceback;
   bool labelled = false;    // the rank is from a label, see LineMarks
-  bool local = false;       // the rank is one of its node
-  bool has_writer = false;  // a prefix tells who wrote it, if not which rank that is
+  bool local = false;       // the rank counts the processes of one node
+  bool has_writer = false;  // a prefix names the writer, but not its rank
   bool by_name = false;     // the rank is only from the name of its file
-  bool bare = false;        // an exception's line without its traceback, or a traceback without its exception
+  bool bare = false;        // an exception without its traceback, or the reverse
 };
 
-// How a process ended, as a launcher tells it.
+// How a process ended, as a launcher reports it.
 struct WorkerExit {
   Place place;
   std::vector<int> ranks;
@@ -74,8 +75,8 @@ struct WorkerExit {
   bool local = false;  // the rank is one of its node
   bool by_srun = false;
   std::size_t focus = 0;            // of the text
-  std::optional<int> local_rank{};  // where torchrun tells both
-  std::optional<int> node{};        // by srun's label
+  std::optional<int> local_rank{};  // if torchrun reports both
+  std::optional<int> node{};        // from srun's label
 
   std::optional<int> signal() const { return signal_of_code(code); }
   bool was_stopped() const { return signal() == SIGTERM; }
@@ -93,20 +94,20 @@ struct RankTrace {
 struct FileTrace {
   std::string name;
   std::uint64_t bytes = 0;
-  std::int64_t progress = 0;            // lines that tell of an iteration
-  std::int64_t iterations = 0;          // how far they come, whether each has a line or every hundredth
-  std::vector<LogTime> progress_times;  // of the last few
+  std::int64_t progress = 0;            // lines that report an iteration
+  std::int64_t iterations = 0;          // how many iterations they report
+  std::vector<LogTime> progress_times;  // the last few
   int run = 0;
-  std::int64_t progress_before_run = 0;  // of the one before
-  std::uint64_t good_end = 0;            // the last line that tells of one
-  std::uint64_t script_end = 0;      // the last line of a script whose exit code is 0: of a pipe, its last command's
-  std::optional<Place> saving{};     // the last line that tells of a checkpoint being saved, until it is
+  std::int64_t progress_before_run = 0;  // the progress of the run before
+  std::uint64_t good_end = 0;            // the last line that reports a successful end
+  std::uint64_t script_end = 0;      // the last line of a script with exit code 0 (of a pipe, its last command has it)
+  std::optional<Place> saving{};     // the last line that reports a save, until it is done
   std::optional<Place> said_done{};  // the last line in which one process says that training is done
-  std::optional<int> done_rank{};    // of that process
+  std::optional<int> done_rank{};    // the rank of that process
   std::string end_text;              // the line of its good end
   std::optional<QuotedLine> last{};  // the last line that is not empty
   std::optional<int> rank_by_name{};
-  bool has_other_ranks = false;  // its lines tell of other ranks than its name
+  bool has_other_ranks = false;  // its lines name other ranks than its name does
 
   void begin_run() { ++run, progress_before_run = progress; }
 };
@@ -117,7 +118,8 @@ struct RootCauseLine {
   std::string host, place_in_grid, operation, reason, text;
 };
 
-struct QueuedWork {  // of one process group, by its ranks' watchdogs
+// The collectives that the ranks of a process group had queued, as their watchdogs report them.
+struct QueuedWork {
   struct Last {
     std::int64_t enqueued = 0, completed = 0;
   };
@@ -129,7 +131,8 @@ struct QueuedWork {  // of one process group, by its ranks' watchdogs
   void add(int rank, const Last& work, const QuotedLine& told);
 };
 
-struct JobLimit {  // printed at the start by the job's script or by Slurm
+// The time limit that the job's script or Slurm prints at the start.
+struct JobLimit {
   QuotedLine line;
   double seconds = 0;
   std::optional<LogTime> end{};
@@ -140,7 +143,8 @@ struct AbsentRank {
   QuotedLine line;  // that names it
 };
 
-struct CollectiveWork {  // that a rank's watchdog found waiting
+// A collective that a rank's watchdog found waiting.
+struct CollectiveWork {
   Place place;
   int rank = 0;
   std::string group, operation, text;
@@ -155,8 +159,8 @@ struct Findings {
   std::map<int, RankTrace> ranks;
   std::map<int, std::string> hosts;            // of ranks
   std::vector<Finding> remarks;                // the last few
-  std::vector<Finding> last_words;             // lines near the end of a file, in words of no known format
-  std::vector<Finding> refusals;               // the first few errors of Slurm's that mean nothing else
+  std::vector<Finding> last_words;             // plain words near the end of a file
+  std::vector<Finding> refusals;               // the first few errors of Slurm without a kind of their own
   std::map<std::string, QueuedWork> enqueued;  // by group
   std::vector<CollectiveWork> works;           // the first of each rank and group
   std::vector<AbsentRank> named_absent;        // ranks that others reported as missing
@@ -167,28 +171,28 @@ struct Findings {
   std::optional<int> named_failed;                            // the first rank that a line near the end says failed
   std::optional<int> exit_code;                               // of the whole job
   std::uint64_t differing_experts = 0, differing_others = 0;  // rows of a round trip's table
-  bool end_contradicted = false;                              // a script says that it ended well, and did not
+  bool end_contradicted = false;                              // a script reports success, but a process failed
   bool fp8 = false, torchrun = false, labels_are_nodes = false, program_spoke = false;
 
   void add(Finding finding);
-  bool has_room(Sign sign) const;  // for one more finding of this kind
+  bool has_room(Sign sign) const;  // whether one more finding of this kind is kept
   void add(WorkerExit exit);
   void add(CollectiveWork work);
   void add_host(int rank, const std::string& host);
-  // "fp8" in the lines before a comparison of weights; only so often, as the text is long.
+  // Looks for "fp8" in the lines before a comparison of weights. The text is long, so only the first few calls look.
   void look_for_fp8(std::string_view text);
   RankTrace* trace_of(int rank);  // nullptr when there are too many ranks
 
-  // Training went on for several iterations after it, or started again: not what ended the run.
+  // Whether training went on for several iterations after it, or started again, so that it did not end the run.
   bool survived(const Place& place) const;
   bool survived(const Finding& finding) const;
   template <class Wanted>
   bool any_exit(Wanted wanted) const {
     return std::any_of(exits.begin(), exits.end(), wanted);
   }
-  const FileTrace* good_end() const;  // of the last file that has one
+  const FileTrace* good_end() const;  // the last file that reports a successful end; else nullptr
 
-  // To be called once, when everything is read: where torchrun runs under srun, srun numbers nodes, not ranks.
+  // Must be called once, when everything is read: if torchrun runs under srun, srun's labels are nodes, not ranks.
   void settle();
 
  private:
@@ -205,25 +209,25 @@ struct Findings {
   int looks_for_fp8_ = 0;
 };
 
-// The line that is examined, and how it becomes a finding.
+// The line that is examined.
 struct SeenLine {
   Place place;
   std::string_view text;    // the whole line, cleaned
-  std::string shown;        // as it may be quoted: of a long line, what is around `focus`
-  std::size_t focus = 0;    // where in `shown` the words are that were found
-  std::string_view recent;  // the log from some way before it to its end
+  std::string shown;        // as evidence: a long line is cut around `focus`
+  std::size_t focus = 0;    // offset in `shown` of the words that were found
+  std::string_view recent;  // the log up to its end, from some way before it
 };
 
-// The finding is not added yet; its host and what the log says about formats are noted.
+// Makes a finding of the line without adding it; the host of its rank is noted.
 Finding finding_in(Sign sign, const LineMarks& marks, const SeenLine& line, Findings& findings);
 
-// What is kept of a long line: from some way before `focus` on, which is moved with it.
+// Cuts a long line so that it begins some way before `focus`, which is moved with it.
 std::string_view kept_of(std::string_view text, std::size_t& focus);
 
 // "host a12" out of "*** JOB 7 ON a12 CANCELLED AT", "Node failure on a12", "a12:4242:4300 [3] NCCL WARN"; else empty.
 std::string host_in(std::string_view body);
 
-// Whether a came before b: by time where both lines have one, by position in a file, else by inherited times.
+// Whether a came before b: by their own time stamps if both have one, by position in one file, else by inherited times.
 bool earlier(const Place& a, const Place& b);
 
 }  // namespace braid

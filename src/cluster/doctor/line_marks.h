@@ -1,4 +1,4 @@
-// Dates and times as logs write them.
+// What stands before the text of a log line: who wrote it and when; and the ranks that messages and files name.
 #pragma once
 
 #include <cstddef>
@@ -22,20 +22,20 @@ std::optional<LogTime> time_inside(std::string_view text);
 
 struct LineMarks {
   std::optional<int> rank;        // "[rank5]:", "5: " (srun --label), "[5] " (braid), "[rank: 5]", "mpirank:5"
-  bool labelled = false;          // by who runs the processes, who may number nodes: "5: ", "[5] "
+  bool labelled = false;          // the rank is a label of the launcher, which may number nodes: "5: ", "[5] "
   bool by_name = false;           // the rank is only from the name of the file
-  bool mentioned = false;         // the rank is from the text, and may be another's
+  bool mentioned = false;         // the rank is from the message, and may be another rank
   std::optional<int> local_rank;  // "[default5]:" (torchrun)
-  std::optional<int> learned{};   // a writer that a prefix of another kind tells, see TracebackNotes
+  std::optional<int> learned{};   // a writer that is known by a learned prefix, see TracebackNotes
   std::optional<LogTime> time;
   char level = 0;         // 'I', 'W', 'E' or 'F', as glog and its kin write it
-  std::string_view body;  // what is left, with its indentation
+  std::string_view body;  // the text without prefixes, with its indentation
 };
 
-// Looks at the prefix only, so it is cheap enough to call for each line.
+// Reads only the prefix, so it is cheap enough to call for each line.
 LineMarks marks_of(std::string_view line);
 
-// Lines of Slurm's own tools and of `bash -x`: they say nothing about whether the program ever spoke.
+// Whether Slurm's own tools or `bash -x` wrote the line, which does not prove that the program started.
 bool is_of_the_scheduler(std::string_view text);
 
 // A rank that a message names as its writer: "[Rank 5]", "[PG ID 0 PG GUID 0(default_pg) Rank 5]", "[rank5]" in the
@@ -45,7 +45,7 @@ std::optional<int> rank_inside(std::string_view body);
 // A rank that a prefix of any form names: "rank=5", "(rank 5)", "Rank 5 |", "mpirank:5"; not local or node ranks.
 std::optional<int> rank_named_in(std::string_view prefix);
 
-// The same where a prefix is known to tell processes apart: by the number of a task or a device.
+// The number of a task, process or device, which is a rank in a prefix that tells processes apart.
 std::optional<int> rank_numbered_in(std::string_view prefix);
 
 // "0-2,4" -> 0 1 2 4, at most `limit` of them; empty for anything else.

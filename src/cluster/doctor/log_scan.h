@@ -9,7 +9,7 @@
 
 namespace braid {
 
-// What all logs together tell. Files that are not text, and those of a folder that cannot be read, are only listed in
+// Reads all logs. Files that are not text, and those of a folder that cannot be read, are only listed in
 // `skipped`.
 Findings read_logs(const std::vector<LogFile>& logs, std::vector<std::string>& skipped);
 

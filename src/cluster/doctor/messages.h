@@ -11,9 +11,9 @@ namespace braid {
 
 std::optional<Sign> sign_of_end_by_shell(std::string_view text);
 std::optional<int> rank_before_list(std::string_view text);  // 5 of "5: [allreduce.x, ...]" and "5!: [..."
-bool is_list_of_absent(std::string_view text);               // only names a rank that others waited for: JAX, Horovod
-bool is_of_a_shell(std::string_view text);  // says what is wrong with its script, not how a process ended
-std::optional<Sign> sign_of_refusal(std::string_view text);  // of a job, in words of a site's own
+bool is_list_of_absent(std::string_view text);  // the line only names ranks that others waited for (JAX, Horovod)
+bool is_of_a_shell(std::string_view text);  // a shell reports what is wrong with its script, not how a process ended
+std::optional<Sign> sign_of_refusal(std::string_view text);  // Slurm refuses a job in words of the site
 bool mentions_fp8(std::string_view text);                    // of many lines, too
 bool is_warning(std::string_view text);
 bool reports_dead_loader(std::string_view text);   // a worker of a rank's data loader, without which it stops

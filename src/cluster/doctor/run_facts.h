@@ -1,4 +1,4 @@
-// What lines tell about a run in passing: its size, its experts, who was waited for.
+// Facts about a run that lines report: its progress, its size, its time limit, and the ranks that others waited for.
 #pragma once
 
 #include <cstdint>
@@ -13,19 +13,18 @@ namespace braid {
 struct Step {
   std::optional<std::int64_t> number;  // some styles have none
   std::optional<std::int64_t> total;
-  std::size_t at = 0;  // where the line begins to tell of it: behind times and names
+  std::size_t at = 0;  // offset of the step in the line, behind times and names
 };
 
-// The step that a line tells of. `line` is the line without colours, one that an anchor of Sign::Progress, or
-// bar_in(), found.
+// The step that a line reports. `line` has no colours, and was found by a row of progress or by bar_in().
 std::optional<Step> step_in(std::string_view line);
 
-// The last state of a progress bar in a line of them; empty when there is none. Cheap enough for every line.
+// The last state of the progress bar in a line; empty if there is none. It is cheap enough for every line.
 std::string_view bar_in(std::string_view line);
 
 class ProgressWatch {
  public:
-  // Counts a line that tells of a finished step in findings.files.back(). False when it is something else.
+  // Counts a line that reports a finished step in findings.files.back(). False if the line reports something else.
   bool take(std::string_view line, const Place& place, Findings& findings);
 
  private:
@@ -41,7 +40,7 @@ class ProgressWatch {
 std::optional<CollectiveWork> parse_work(std::string_view body, std::optional<int> rank);
 
 void note_context(std::string_view body, Findings& findings);
-bool note_limit(std::string_view body, const SeenLine& line, Findings& findings);  // whether there is one
+bool note_limit(std::string_view body, const SeenLine& line, Findings& findings);  // false if the line has no limit
 // Adds a TimeLimit finding to the last words if the log stops during training when the job's time limit is reached.
 void note_reached_limit(std::optional<LogTime> first, std::optional<LogTime> last, Findings& findings);
 void note_artifacts(const SeenLine& line, Findings& findings);  // that are being saved
@@ -51,7 +50,7 @@ void note_lagging(const SeenLine& line, Findings& findings);  // of PyTorch's re
 
 std::optional<Sign> sign_of_last_words(std::string_view line);
 
-// Notes those among the last lines of `text`, which ends with line number `last` of its file, that tell of an end.
+// Notes which of the last lines of `text` report an end. The text ends with line number `last` of its file.
 void note_last_words(std::string_view text, std::uint64_t last, Findings& findings);
 
 }  // namespace braid

@@ -209,7 +209,7 @@ bool reports_lost_process(const Finding& finding) {
 }
 
 // A pod that waited for its node, a command that a script can do without; then it went on, and failed otherwise.
-bool had_its_turn(const Finding& wait, const Findings& findings) {
+bool recovered_later(const Finding& wait, const Findings& findings) {
   if (wait.sign != Sign::NotLaunched && wait.sign != Sign::ShellError) return false;
   const bool is_beside =
       wait.bare &&
@@ -247,7 +247,7 @@ bool is_time_out(Sign sign) {
 
 Suspects::Suspects(const Findings& findings) : findings_(findings), culprit_(find_culprit(findings)) {
   for (const Finding& finding : findings.found)
-    if (!findings.survived(finding) && !had_its_turn(finding, findings) && !is_beside_the_run(finding))
+    if (!findings.survived(finding) && !recovered_later(finding, findings) && !is_beside_the_run(finding))
       live_.push_back(&finding);
   for (const Finding* finding : live_)
     if (role_of(finding->sign) == Role::Consequence && finding->rank && finding->sign != Sign::Stopped)

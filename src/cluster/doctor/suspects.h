@@ -1,4 +1,4 @@
-// Ranks that called different collectives at one sequence number of a group.
+// What may have ended a run: the findings that it did not outlive, and which of them is the cause.
 #pragma once
 
 #include <functional>
@@ -14,6 +14,7 @@
 
 namespace braid {
 
+// Ranks that called different collectives at one sequence number of a group.
 struct Mismatch {
   std::string text;                          // who called what
   std::optional<int> odd_rank;               // the only one that called something else than the rest
@@ -24,16 +25,16 @@ std::optional<Mismatch> find_mismatch(const Findings& findings);
 // PyTorch's own check names two ranks: "Rank 0 is running collective: X, but Rank 1 is running collective: Y".
 std::string mismatch_told_in(std::string_view message);
 
-// torchrun says who ended first, srun's lines come in that order; nullptr where no one process was the first.
+// The process that ended first: torchrun names it, srun's lines are in that order. nullptr if several ended together.
 const WorkerExit* find_culprit(const Findings& findings);
 
-// "failed (exitcode: 1) local_rank: 0" from two nodes: none of them is rank 0 for sure.
+// Whether two nodes report "failed (exitcode: 1) local_rank: 0", so that neither is certainly rank 0.
 bool is_of_several_nodes(const WorkerExit& exit, const Findings& findings);
 
 struct Silence {
   std::optional<int> rank;
-  std::string how;                   // a sentence on how it is known
-  std::optional<QuotedLine> line{};  // that shows it
+  std::string how;                   // how it is known, as a clause
+  std::optional<QuotedLine> line{};  // the line that shows it
 };
 
 // `complained`: the ranks whose own lines are time-outs or lost connections.
@@ -56,39 +57,39 @@ class Suspects {
   const Finding* first_time_out() const;
   const Finding* best_cause() const;
 
-  // A process crashed or was killed, ranks could not meet, or lost each other, without a word of why.
+  // Whether a process crashed or was killed, or ranks could not meet or lost each other, without a known reason.
   bool failed_before(const Place& place) const;
 
   // The ranks of a job may report lost peers up to a minute before Slurm logs that the job's time is over.
   bool is_limit_logged_late(const Finding& end) const;
 
-  // In, or right after, the saving of a checkpoint or the export of a model.
+  // Whether it happened during or right after the saving of a checkpoint or the export of a model.
   bool came_while_saving(const Finding& finding) const;
 
-  // Others lost a process that ended, or that Ray says was lost.
+  // Whether others lost a process that ended, or that Ray reports as lost.
   bool is_loss_of_worker(const Finding& lost) const;
 
-  // An end from outside came before, which makes programs raise all kinds of exceptions.
+  // Whether an end from outside came before, which makes programs raise all kinds of exceptions.
   bool is_explained_from_outside(const Finding& cause) const;
 
-  // A rank got SIGTERM, or Ctrl-C, before this.
+  // Whether a rank got SIGTERM or Ctrl-C before this.
   bool was_told_to_end(int rank, const Place& before) const;
 
-  // It only tells of a process that is gone, and others say more about that.
+  // Whether it only reports that a process is gone, and other lines say why.
   bool is_explained_by_others(const Finding& cause) const;
 
-  // What the kernel says of a GPU whose user only sees a CUDA error.
+  // The kernel's message about a GPU whose user only sees a CUDA error.
   const Finding* hardware_behind(const Finding& cause) const;
 
-  // The finding's cause, in the light of all the others.
+  // The cause that the finding means, given all other findings.
   Cause refined(const Finding& cause) const;
 
  private:
   void find_first_failure();
-  // Its parent and its children raise exceptions of their own when they find that a process was killed.
+  // The parent and the children of a killed process raise exceptions of their own.
   bool follows_kill(const Finding& cause) const;
   void find_ends_from_outside();
-  bool more_were_told() const;  // more ranks than findings are kept for
+  bool more_were_told() const;  // there are more ranks than findings are kept for
   const Finding* told_nearby(const Finding& vague) const;
   const Finding* told_before(const Finding& vague) const;
   bool others_waited(const Finding& cause) const;
@@ -100,8 +101,8 @@ class Suspects {
   const WorkerExit* culprit_ = nullptr;
   const RootCauseLine* braid_ = nullptr;
   std::optional<Place> first_failure_;    // see failed_before
-  std::vector<const Finding*> outside_;   // that may explain exceptions
-  const Finding* last_signal_ = nullptr;  // where all ranks were told to end: who was the last
+  std::vector<const Finding*> outside_;   // ends that may explain exceptions
+  const Finding* last_signal_ = nullptr;  // the last SIGTERM, if all ranks got one
 };
 
 }  // namespace braid

@@ -15,15 +15,15 @@ inline bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c 
 inline bool is_word(char c) { return is_digit(c) || is_letter(c) || c == '_'; }
 inline bool is_name(char c) { return is_word(c) || c == '.'; }
 
-// Without blanks and tabs around it.
+// The text without blanks and tabs around it.
 std::string_view trimmed(std::string_view text);
 
 inline bool has_word(std::string_view text, std::string_view word) { return text.find(word) != std::string_view::npos; }
 
-// Whether one of them does: "timed out|timeout". An empty list stands in every text.
+// Whether the text contains one of "timed out|timeout". Every text contains one of an empty list.
 bool has_one_of(std::string_view text, std::string_view words);
 
-// The same at the beginning of the text.
+// Whether the text begins with one of them.
 bool starts_with_one_of(std::string_view text, std::string_view words);
 
 std::string in_small_letters(std::string_view text);
@@ -35,7 +35,7 @@ inline bool take(std::string_view& text, std::string_view word) {
   return true;
 }
 
-// What follows the first such word in the text, if it is there.
+// The text behind the first such word, if there is one.
 inline std::optional<std::string_view> behind(std::string_view text, std::string_view word) {
   const std::size_t at = text.find(word);
   return at == std::string_view::npos ? std::nullopt : std::optional(text.substr(at + word.size()));

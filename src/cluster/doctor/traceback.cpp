@@ -118,7 +118,7 @@ TracebackAssembler::Result TracebackAssembler::feed(int writer, std::string_view
   if (!ends_without && (text.empty() || (indent > 0 && indent >= open.indent))) {
     // The line of code that a frame shows.
     if (says(in_small_letters(text), "frames-of-experts")) open.traceback.in_experts = true;
-    if (has_word(text, "_first(")) open.traceback.lets_first = true;
+    if (has_word(text, "_first(")) open.traceback.waits_for_first_process = true;
     if (text.find_first_not_of(" ^~") != npos)
       open.traceback.checks_finite = has_one_of(text, "isnan|isfinite|isinf|is_finite|all_finite|allfinite");
     return {true};

@@ -17,11 +17,11 @@ class TracebackAssembler {
  public:
   bool any_open() const { return !open_.empty(); }
 
-  void begin(int writer, const Place& place);  // one that this writer has not ended is forgotten
+  void begin(int writer, const Place& place);  // an unfinished one of this writer is forgotten
   bool is_open(int writer) const { return open_.count(writer) > 0; }
 
-  // Some loggers write their prefix only before the first of many lines. Where a frame stands without one, it is of the
-  // traceback that has just begun and has none yet: from now on that is this writer's. Returns who it was before.
+  // Some loggers write their prefix only before the first line of a message. A frame without a prefix belongs to the
+  // traceback that has just begun and has no frame yet; that traceback becomes this writer's. Returns its old writer.
   std::optional<int> adopt(int writer, std::string_view body, std::uint64_t line);
 
   struct Result {
@@ -30,33 +30,33 @@ class TracebackAssembler {
   };
   Result feed(int writer, std::string_view body, std::uint64_t line);
 
-  // Those, by writer, that the log ends in; a launcher may have said a few words after them.
+  // Tracebacks still open at the end of the log, by writer; a launcher may have written a few lines after them.
   std::map<int, Traceback> unfinished() const;
 
  private:
   struct Open {
     Traceback traceback;
-    std::size_t indent = 0;              // of its File lines; the exception stands two before
-    int lines = 0, lines_of_others = 0;  // the latter since its last own one
+    std::size_t indent = 0;              // of its File lines; the exception is indented by two less
+    int lines = 0, lines_of_others = 0;  // lines_of_others: since its last own line
   };
   std::map<int, Open> open_;  // by writer
 };
 
 class TracebackNotes {
  public:
-  bool any_open() const { return tracebacks_.any_open() || message_; }  // each line must be seen
+  bool any_open() const { return tracebacks_.any_open() || message_; }  // then take() must see each line
   void begin(const LineMarks& marks, const Place& place, const SeenLine& line);
   void next_is_not_fatal(std::uint64_t line) { not_fatal_ = line; }
-  void during_handling(const LineMarks& marks);  // of the last one, the next one was raised
+  void during_handling(const LineMarks& marks);  // the next traceback was raised while the last one was handled
 
   // False when the line is not part of a traceback, or begins the next one.
   bool take(LineMarks marks, const SeenLine& line, Findings& findings);
 
   void spawned(LineMarks marks, std::string_view body, const SeenLine& line, Findings& findings);
-  // A whole traceback in one line, as JSON has it.
+  // Reads a whole traceback in one line, as in JSON.
   void quoted(std::string_view text, LineMarks marks, const SeenLine& line, Findings& findings);
 
-  // When the file is read: those that it ends in.
+  // Adds the tracebacks in which the file ends; to be called when it is read.
   void end(Findings& findings);
 
  private:
@@ -65,7 +65,7 @@ class TracebackNotes {
   void add(Finding finding, int writer, bool while_handling, bool is_timed, Findings& findings);
   void continue_message(int writer, const LineMarks& marks, const SeenLine& line, Findings& findings);
 
-  // A writer known by a prefix that no table has.
+  // A writer that is known by a prefix that is in no table.
   struct Learned {
     PrefixShape shape;
     int writer;
@@ -75,12 +75,12 @@ class TracebackNotes {
   void learn(std::string_view prefix, const Place& place, std::string_view recent);
 
   std::vector<Learned> learned_;
-  std::map<int, int> ranks_;  // of writers whose lines have their rank only in the first
+  std::map<int, int> ranks_;  // of writers that name their rank only in the first line
   std::optional<int> spawned_rank_;
-  int spawned_by_ = 0;                   // the writer that tells of it
-  std::optional<int> failed_elsewhere_;  // as the last exception tells
-  std::uint64_t not_fatal_ = 0;          // the line that says so
-  std::set<std::uint64_t> ignored_;      // where tracebacks begin that ended nothing
+  int spawned_by_ = 0;                   // the writer of that message
+  std::optional<int> failed_elsewhere_;  // the rank that the last exception names
+  std::uint64_t not_fatal_ = 0;          // the line that announces a harmless traceback
+  std::set<std::uint64_t> ignored_;      // first lines of tracebacks that ended nothing
   TracebackAssembler tracebacks_;
   std::set<int> handling_;  // writers
 

@@ -235,12 +235,12 @@ void close_verdict(Draft& draft, const Findings& findings, const Suspects& suspe
     result.fix = fix_for(result.cause, findings.launchers) + (result.fix.empty() ? "" : " ") + result.fix;
 }
 
-Trial::Trial(const Findings& all, std::optional<int> exit_code)
+DiagnosisContext::DiagnosisContext(const Findings& all, std::optional<int> exit_code)
     : findings(all), suspects(all), culprit(suspects.culprit()), braid(suspects.braid()), draft(all) {
   result.exit_code = exit_code ? exit_code : all.exit_code;
 }
 
-Verdict Trial::name(const Finding& finding, Cause cause) {
+Verdict DiagnosisContext::name(const Finding& finding, Cause cause) {
   result.first_rank = finding.rank;
   result.first_host = finding.host;
   if (!finding.rank && suspects.culprit_rank() && role_of(finding.sign) != Role::Outside)
@@ -254,17 +254,11 @@ Verdict Trial::name(const Finding& finding, Cause cause) {
   return draft.conclude(cause, finding);
 }
 
-// The first way that comes to a verdict.
 Diagnosis diagnose(const Findings& findings, std::optional<int> exit_code) {
-  static constexpr Verdict (*kWays[])(Trial&) = {by_cause,     by_braid,      by_outside,  by_good_end, by_mismatch,
-                                                 by_kill,      by_rendezvous, by_time_out, by_crash,    by_loss,
-                                                 by_words,     by_last_words, by_exit,     by_refusal,  by_emptiness,
-                                                 by_exit_code, by_leftovers,  by_stall,    by_nothing};
-  Trial trial(findings, exit_code);
-  for (const auto way : kWays)
-    if (way(trial)) break;
-  close_verdict(trial.draft, findings, trial.suspects);
-  return std::move(trial.result);
+  DiagnosisContext context(findings, exit_code);
+  find_verdict(context);
+  close_verdict(context.draft, findings, context.suspects);
+  return std::move(context.result);
 }
 
 }  // namespace braid

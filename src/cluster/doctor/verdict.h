@@ -1,4 +1,4 @@
-// What happened to a job.
+// From findings to a diagnosis: what happened to a job, why, and what to do.
 #pragma once
 
 #include <cstdint>
@@ -16,15 +16,15 @@ struct Evidence {
   std::string file;
   std::uint64_t line = 0;
   std::string text;
-  std::size_t focus = 0;  // where in it the words are that tell
+  std::size_t focus = 0;  // offset of the decisive words
 };
 
 struct Diagnosis {
   Cause cause = Cause::Unknown;
-  bool failed = true;  // false: nothing failed here that the log knows of
+  bool failed = true;  // false: the log shows no failure
   std::optional<int> first_rank, exit_code;
   std::string first_host;
-  std::vector<Evidence> evidence;  // the most telling first
+  std::vector<Evidence> evidence;  // the most important first
   std::string explanation, cascade, fix;
 };
 
@@ -51,12 +51,12 @@ class Draft {
     result.cause = cause;
     return Verdict(true);
   }
-  // For what the log does not say: cites its last line. Only an empty log has none.
+  // For a verdict on what the log does not say: quotes its last line, which only an empty log lacks.
   Verdict conclude_at_end(Cause cause);
 
-  void add_evidence(const Finding& finding);  // with the innermost frame of its traceback
+  void add_evidence(const Finding& finding);  // and the innermost frame of its traceback
   void add_evidence(const WorkerExit& exit);
-  void add_evidence(const QuotedLine& line);  // a line once, and only so many
+  void add_evidence(const QuotedLine& line);  // each line once, up to a limit
   void add_last_line();
   void explain(const std::string& sentence);
   void fix(const std::string& sentence);
@@ -67,11 +67,13 @@ class Draft {
   const Findings& findings_;
 };
 
-struct Trial {
-  Trial(const Findings& findings, std::optional<int> exit_code);
-  Trial(const Trial&) = delete;
+// What each way to a verdict reads and writes.
+struct DiagnosisContext {
+  DiagnosisContext(const Findings& findings, std::optional<int> exit_code);
+  DiagnosisContext(const DiagnosisContext&) = delete;
 
-  Verdict name(const Finding& finding, Cause cause);  // with its rank and host
+  // Concludes with the rank and host of the finding.
+  Verdict name(const Finding& finding, Cause cause);
 
   const Findings& findings;
   const Suspects suspects;
@@ -81,26 +83,10 @@ struct Trial {
   Diagnosis& result = draft.result;
 };
 
-Verdict by_cause(Trial& t);    // an error that a line names
-Verdict by_braid(Trial& t);    // Braid's root cause line
-Verdict by_outside(Trial& t);  // a scheduler, a node, a terminal
-Verdict by_good_end(Trial& t);
-Verdict by_mismatch(Trial& t);  // different collectives
-Verdict by_kill(Trial& t);      // a signal
-Verdict by_rendezvous(Trial& t);
-Verdict by_time_out(Trial& t);
-Verdict by_crash(Trial& t);  // in native code
-Verdict by_loss(Trial& t);   // of a connection
-Verdict by_words(Trial& t);  // of errors that have no known format
-Verdict by_last_words(Trial& t);
-Verdict by_exit(Trial& t);       // an exit code that a launcher tells
-Verdict by_refusal(Trial& t);    // Slurm's
-Verdict by_emptiness(Trial& t);  // of the log
-Verdict by_leftovers(Trial& t);
-Verdict by_exit_code(Trial& t);  // of the whole job
-Verdict by_stall(Trial& t);      // ranks that somebody waits for when the log ends
-Verdict by_nothing(Trial& t);    // always comes to a verdict
+// Tries the ways to come to a verdict, in their order; the last one always comes to one.
+void find_verdict(DiagnosisContext& context);
 
+// Pure: the same findings give the same diagnosis.
 Diagnosis diagnose(const Findings& findings, std::optional<int> exit_code);
 
 // "It tried to allocate 20.00 GiB on a GPU of 79.11 GiB with 1.20 GiB free and 77.90 GiB in use."; empty when the
@@ -108,16 +94,16 @@ Diagnosis diagnose(const Findings& findings, std::optional<int> exit_code);
 std::string device_in(std::string_view message);  // "GPU", or what the message says it is
 std::string gpu_memory_text(std::string_view message);
 
-// What EP would have to be: "EP 4 puts 64 of 256 experts on each GPU; EP 16 would give 16 experts/GPU."
+// The expert parallel size that would help: "EP 4 puts 64 of 256 experts on each GPU; EP 16 would give 16 experts/GPU."
 std::string expert_sizing_text(std::int64_t num_experts, std::optional<std::int64_t> expert_parallel);
 
 // "Exit code 137 is SIGKILL (Killed): killed from outside."
 std::string exit_code_text(int code);
 
-// What to do when memory ran out while weights were collected to be written.
+// What to do if memory ran out while weights were gathered to be saved.
 std::string saving_memory_fix(Cause cause, const Launchers& launchers);
 
-// "The other 7 ranks went down after it: 7 x SIGTERM."; empty when nothing happened to others.
+// "The other 7 ranks ended after it: 7 x SIGTERM."; empty if nothing happened to others.
 std::string cascade_text(const Findings& findings, std::optional<int> first_rank);
 
 }  // namespace braid

@@ -1,4 +1,4 @@
-// The ways to come to a verdict, in no particular order: diagnose() has the order in which they are tried.
+// The ways to come to a verdict, each for one kind of end.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,7 +12,6 @@
 #include "cluster/doctor/verdict.h"
 
 namespace braid {
-
 namespace {
 
 bool is_told_in_its_own_words(Sign sign) {
@@ -22,7 +21,7 @@ bool is_told_in_its_own_words(Sign sign) {
 }
 
 // What the same rank says right after it: which weights, the exception inside a worker.
-void add_details(Trial& t, const Finding& cause) {
+void add_details(DiagnosisContext& t, const Finding& cause) {
   for (const Finding* finding : t.suspects.live()) {
     if (t.result.evidence.size() >= 4) return;
     const bool follows = finding->place.file == cause.place.file && finding->place.line > cause.place.line &&
@@ -36,7 +35,7 @@ void add_details(Trial& t, const Finding& cause) {
   }
 }
 
-void explain_memory(Trial& t, const std::string& message) {
+void explain_memory(DiagnosisContext& t, const std::string& message) {
   t.draft.explain(gpu_memory_text(message));
   const std::string device = device_in(message);
   if (device == "GPU") return;
@@ -47,7 +46,7 @@ void explain_memory(Trial& t, const std::string& message) {
 }
 
 // A program that no rank can start: none of them failed first.
-bool is_refused_everywhere(const Trial& t, const Finding& cause) {
+bool is_refused_everywhere(const DiagnosisContext& t, const Finding& cause) {
   if (cause.sign != Sign::NotLaunched && cause.sign != Sign::UvMissing) return false;
   std::set<int> ranks;
   for (const Finding* finding : t.suspects.live())
@@ -58,7 +57,7 @@ bool is_refused_everywhere(const Trial& t, const Finding& cause) {
 }
 
 // The board saw a connection end; srun saw how.
-Cause cause_by_exit_of(Trial& t, int rank, Cause cause) {
+Cause cause_by_exit_of(DiagnosisContext& t, int rank, Cause cause) {
   for (const WorkerExit& exit : t.findings.exits) {
     if (exit.ranks != std::vector{rank} || t.findings.survived(exit.place)) continue;
     if (exit.was_killed()) cause = cause_of_signal(*exit.signal());
@@ -68,9 +67,7 @@ Cause cause_by_exit_of(Trial& t, int rank, Cause cause) {
   return cause;
 }
 
-}  // namespace
-
-Verdict by_cause(Trial& t) {
+Verdict diagnose_error(DiagnosisContext& t) {
   const Finding* cause = t.suspects.best_cause();
   if (!cause) return {};
   if (t.braid && !is_loss_of_peer(t.braid->reason) && cause->rank != t.braid->rank) return {};
@@ -94,7 +91,7 @@ Verdict by_cause(Trial& t) {
   return verdict;
 }
 
-Verdict by_braid(Trial& t) {
+Verdict diagnose_braid_report(DiagnosisContext& t) {
   if (!t.braid) return {};
   const RootCauseLine& line = *t.braid;
   if (is_loss_of_peer(line.reason)) {
@@ -115,13 +112,11 @@ Verdict by_braid(Trial& t) {
   return t.draft.conclude(cause, QuotedLine{line.place, line.text});
 }
 
-namespace {
-
 // NCCL's word for any system call that failed, also when a time-out ended its communicator.
 bool is_vague(const Finding& network) { return has_one_of(network.text, "unhandled system error|ncclSystemError"); }
 
 // Where all complain, the one that was first to end, or to complain.
-void blame_silence(Trial& t) {
+void blame_silence(DiagnosisContext& t) {
   const Silence silence = find_silent_rank(t.findings, t.suspects.complained());
   t.result.first_rank = silence.rank;
   if (silence.line) t.draft.add_evidence(*silence.line);
@@ -135,9 +130,7 @@ void blame_silence(Trial& t) {
   if (!t.result.first_rank && first) t.result.first_rank = first->rank;
 }
 
-}  // namespace
-
-Verdict by_mismatch(Trial& t) {
+Verdict diagnose_mismatch(DiagnosisContext& t) {
   const auto mismatch = find_mismatch(t.findings);
   if (!mismatch) return {};
   t.result.first_rank = mismatch->odd_rank;
@@ -150,7 +143,7 @@ Verdict by_mismatch(Trial& t) {
 }
 
 // They never met. Later on a store that cannot be reached may be one that went away.
-Verdict by_rendezvous(Trial& t) {
+Verdict diagnose_rendezvous(DiagnosisContext& t) {
   const Finding* failed = t.suspects.first({Sign::RendezvousFailed});
   const Finding* other = t.suspects.earliest([&](const Finding& f) {
     const bool is_loss = f.sign == Sign::ConnectionLost && failed && failed->place.progress > 0;
@@ -160,7 +153,7 @@ Verdict by_rendezvous(Trial& t) {
   return t.name(*failed, Cause::Rendezvous);
 }
 
-Verdict by_time_out(Trial& t) {
+Verdict diagnose_time_out(DiagnosisContext& t) {
   const Finding* first = t.suspects.first_time_out();
   const Finding* network =
       t.suspects.earliest([&](const Finding& f) { return f.sign == Sign::NetworkTrouble && !(first && is_vague(f)); });
@@ -182,7 +175,7 @@ Verdict by_time_out(Trial& t) {
       cause == Cause::ArtifactSaveHang && (unique_id || !t.culprit || (artifacts && !t.suspects.complained().count(0)));
   if (cause == Cause::Rank0BarrierTimeout || rank0_saves) {
     t.result.first_rank = 0;
-    const bool works = telling->traceback && telling->traceback->lets_first;  // slow, and not what failed
+    const bool works = telling->traceback && telling->traceback->waits_for_first_process;  // slow, and not what failed
     if (works && t.culprit && t.culprit->root) t.result.first_rank = t.culprit->ranks[0];
   } else if (cause == Cause::Network) {
     t.result.first_rank = telling->rank;
@@ -198,14 +191,14 @@ Verdict by_time_out(Trial& t) {
   return verdict;
 }
 
-Verdict by_stall(Trial& t) {
+Verdict diagnose_stall(DiagnosisContext& t) {
   if (t.findings.named_absent.empty()) return {};
   t.draft.explain(text_of(Cause::NcclTimeout).meaning);
   blame_silence(t);
   return t.draft.conclude(Cause::NcclTimeout, t.findings.named_absent.front().line);
 }
 
-Verdict by_loss(Trial& t) {
+Verdict diagnose_lost_peer(DiagnosisContext& t) {
   const Finding* lost = t.suspects.first({Sign::ConnectionLost});
   if (!lost) return {};
   const bool is_worker = t.suspects.is_loss_of_worker(*lost);
@@ -216,11 +209,9 @@ Verdict by_loss(Trial& t) {
   return verdict;
 }
 
-namespace {
-
 // "Node failure on HOST" names the node; the host in "JOB 7 ON HOST CANCELLED ... DUE TO NODE FAILURE" is the batch
 // host. Schedulers announce an end by a signal; the signal is not the cause.
-const Finding* earliest_end(const Trial& t) {
+const Finding* earliest_end(const DiagnosisContext& t) {
   const auto first = [&](auto wanted) { return t.suspects.earliest(wanted); };
   const Finding* end =
       first([](const Finding& f) { return f.sign == Sign::NodeFailure && (!f.host.empty() || f.rank); });
@@ -241,12 +232,12 @@ const Finding* earliest_end(const Trial& t) {
 }
 
 // The torchruns of two nodes may both report their local rank 0; the log does not say which one failed first.
-std::optional<int> rank_of(const WorkerExit& exit, const Trial& t) {
+std::optional<int> rank_of(const WorkerExit& exit, const DiagnosisContext& t) {
   return is_of_several_nodes(exit, t.findings) ? std::nullopt : std::optional(exit.ranks[0]);
 }
 
 // slurmstepd knows the step, srun the task.
-void rank_out_of_memory(Trial& t) {
+void rank_out_of_memory(DiagnosisContext& t) {
   if (const Finding* task = t.suspects.earliest([](const Finding& f) { return f.sign == Sign::CgroupOom && f.rank; }))
     t.result.first_rank = task->rank;
   else if (t.culprit && t.culprit->signal() == SIGKILL)
@@ -256,7 +247,7 @@ void rank_out_of_memory(Trial& t) {
     t.result.first_rank = missed->rank;
 }
 
-void rank_on_dead_node(Trial& t) {
+void rank_on_dead_node(DiagnosisContext& t) {
   if (t.braid && (t.braid->host == t.result.first_host || t.result.first_host.empty())) {
     t.result.first_rank = t.braid->rank;
     t.result.first_host = t.braid->host;
@@ -268,14 +259,14 @@ void rank_on_dead_node(Trial& t) {
     if (host == t.result.first_host && !t.result.first_rank) t.result.first_rank = rank;
 }
 
-const WorkerExit* find_bad_exit(const Trial& t) {
+const WorkerExit* find_bad_exit(const DiagnosisContext& t) {
   const auto bad = std::find_if(t.findings.exits.begin(), t.findings.exits.end(),
                                 [&](auto& e) { return e.code != 0 && !t.findings.survived(e.place); });
   return bad == t.findings.exits.end() ? nullptr : &*bad;
 }
 
 // A daemon or a heartbeat that others miss, after a process that ended by a signal or had trouble with its network.
-bool is_explained(const Trial& t, const Finding& loss) {
+bool is_explained(const DiagnosisContext& t, const Finding& loss) {
   if (loss.sign != Sign::NodeFailure || (!has_word(loss.text, "daemon") && !has_word(loss.text, "eartbeat")))
     return false;
   const bool is_daemon = has_word(loss.text, "daemon");
@@ -287,19 +278,19 @@ bool is_explained(const Trial& t, const Finding& loss) {
 }
 
 // What srun does to a step after some of its tasks ended with an exit code of their own.
-bool is_rest(const Trial& t, const Finding& end) {
+bool is_rest(const DiagnosisContext& t, const Finding& end) {
   return end.sign == Sign::StepCancelled && t.findings.any_exit([&](const WorkerExit& e) {
     return e.code != 0 && !e.signal() && earlier(e.place, end.place);
   });
 }
 
-void succeed(Trial& t) {
+void succeed(DiagnosisContext& t) {
   t.result.failed = false;
   t.draft.explain(text_of(Cause::Success).meaning);
 }
 
 // A process without a rank that a signal ended.
-const WorkerExit* find_signalled(const Trial& t) {
+const WorkerExit* find_signalled(const DiagnosisContext& t) {
   for (const WorkerExit& exit : t.findings.exits) {
     if (exit.ranks.empty() && exit.was_killed() && !t.findings.survived(exit.place)) return &exit;
   }
@@ -314,14 +305,12 @@ Cause cause_of_code(const WorkerExit& exit) {
   return is_not_started ? Cause::NotLaunched : Cause::Unknown;
 }
 
-void last_remarks(Trial& t) {
+void last_remarks(DiagnosisContext& t) {
   const std::size_t from = t.findings.remarks.size() > 3 ? t.findings.remarks.size() - 3 : 0;
   for (std::size_t i = from; i < t.findings.remarks.size(); ++i) t.draft.add_evidence(t.findings.remarks[i]);
 }
 
-}  // namespace
-
-Verdict by_outside(Trial& t) {
+Verdict diagnose_outside_end(DiagnosisContext& t) {
   const Finding* end = earliest_end(t);
   if (end && is_explained(t, *end)) return {};
   const Finding* hang = t.suspects.first_time_out();
@@ -352,7 +341,7 @@ Verdict by_outside(Trial& t) {
 }
 
 // What is left of a run that came to its end are connections that went with it.
-Verdict by_good_end(Trial& t) {
+Verdict diagnose_success(DiagnosisContext& t) {
   const FileTrace* file = t.findings.good_end();
   const bool code_is_bad = t.result.exit_code.value_or(0) != 0;
   if (!file || code_is_bad || t.culprit || t.suspects.first_time_out() || find_bad_exit(t)) return {};
@@ -363,7 +352,7 @@ Verdict by_good_end(Trial& t) {
 }
 
 // The first process to go was killed, and nothing else says why.
-Verdict by_kill(Trial& t) {
+Verdict diagnose_kill(DiagnosisContext& t) {
   const WorkerExit* const signalled = find_signalled(t);
   // DeepSpeed tells of a signal but not of a rank, then srun of its node's exit code.
   const bool is_told_later = t.culprit && t.culprit->by_srun && signalled && !t.culprit->signal() &&
@@ -402,7 +391,7 @@ Verdict by_kill(Trial& t) {
 }
 
 // A process was told to end, or crashed, and others may have lost it.
-Verdict by_crash(Trial& t) {
+Verdict diagnose_crash(DiagnosisContext& t) {
   const Finding* crash = t.suspects.first({Sign::NativeCrash});
   const Finding* lost = t.suspects.first({Sign::ConnectionLost});
   const bool told_to_end =
@@ -424,7 +413,7 @@ Verdict by_crash(Trial& t) {
   return t.name(*crash, Cause::Segfault);
 }
 
-Verdict by_words(Trial& t) {
+Verdict diagnose_remark(DiagnosisContext& t) {
   for (const Finding& remark : t.findings.remarks) {
     const bool is_mended =
         has_one_of(remark.text, " instead|alling back|gnoring|kipping|tensorboard|wandb");  // it goes on without
@@ -438,7 +427,7 @@ Verdict by_words(Trial& t) {
 }
 
 // What tells of a reason goes before what lost or waited for something.
-Verdict by_last_words(Trial& t) {
+Verdict diagnose_last_words(DiagnosisContext& t) {
   const Finding* telling = nullptr;
   for (const Finding& words : t.findings.last_words)
     if (!telling || (role_of(telling->sign) == Role::Consequence && role_of(words.sign) != Role::Consequence))
@@ -449,7 +438,7 @@ Verdict by_last_words(Trial& t) {
   return verdict;
 }
 
-Verdict by_exit(Trial& t) {
+Verdict diagnose_process_end(DiagnosisContext& t) {
   const WorkerExit* exit = t.culprit ? t.culprit : find_bad_exit(t);
   if (!exit) return {};
   if (t.culprit) t.result.first_rank = rank_of(*t.culprit, t), t.result.first_host = t.culprit->host;
@@ -463,7 +452,7 @@ Verdict by_exit(Trial& t) {
   return verdict;
 }
 
-Verdict by_refusal(Trial& t) {
+Verdict diagnose_refusal(DiagnosisContext& t) {
   if (t.findings.program_spoke || t.findings.refusals.empty()) return {};
   t.draft.explain("Slurm refused the job, or ended it before any program printed anything. It says: " +
                   t.findings.refusals.front().text);
@@ -473,7 +462,7 @@ Verdict by_refusal(Trial& t) {
   return verdict;
 }
 
-Verdict by_emptiness(Trial& t) {
+Verdict diagnose_empty_log(DiagnosisContext& t) {
   const bool code_says_so = t.result.exit_code.value_or(0) != 0;
   if (signal_of_code(t.result.exit_code.value_or(0))) return {};  // what a signal ended had started
   std::uint64_t bytes = 0;
@@ -490,13 +479,13 @@ Verdict by_emptiness(Trial& t) {
 }
 
 // Signs that alone tell no cause, but that something went wrong.
-Verdict by_leftovers(Trial& t) {
+Verdict diagnose_leftovers(DiagnosisContext& t) {
   const Finding* left = t.suspects.earliest([](const Finding& f) { return role_of(f.sign) != Role::Context; });
   if (!left || left->sign == Sign::Stopped) return {};
   return t.name(*left, cause_of(left->sign));
 }
 
-Verdict by_exit_code(Trial& t) {
+Verdict diagnose_exit_code(DiagnosisContext& t) {
   if (!t.result.exit_code) return {};
   if (*t.result.exit_code == 0) return succeed(t), t.draft.conclude_at_end(Cause::Success);
   const auto signal = signal_of_code(*t.result.exit_code);
@@ -507,7 +496,7 @@ Verdict by_exit_code(Trial& t) {
   return t.draft.conclude_at_end(cause);
 }
 
-Verdict by_nothing(Trial& t) {
+Verdict diagnose_silence(DiagnosisContext& t) {
   t.result.failed = false;
   t.draft.explain("The log contains no error and no end of the run.");
   const bool unfinished =
@@ -519,6 +508,35 @@ Verdict by_nothing(Trial& t) {
   if (t.findings.launchers.slurm) t.draft.fix("`sacct -j JOB --format=JobID,State,ExitCode` shows it.");
   if (t.findings.launchers.kubernetes) t.draft.fix("`kubectl describe pod POD` shows it.");
   return t.draft.conclude_at_end(Cause::Unknown);
+}
+
+}  // namespace
+
+// The first way that comes to a verdict counts, so this order is the precedence of causes.
+void find_verdict(DiagnosisContext& context) {
+  static constexpr Verdict (*kWays[])(DiagnosisContext&) = {
+      diagnose_error,         // an error that a line names
+      diagnose_braid_report,  // Braid's root cause line
+      diagnose_outside_end,   // a scheduler, a node or a terminal ended the job
+      diagnose_success,       // the run completed
+      diagnose_mismatch,      // ranks called different collectives
+      diagnose_kill,          // a signal ended the first process
+      diagnose_rendezvous,    // the ranks never met
+      diagnose_time_out,      // ranks waited for another one
+      diagnose_crash,         // native code crashed
+      diagnose_lost_peer,     // a connection was lost
+      diagnose_remark,        // an error without a known format
+      diagnose_last_words,    // plain words at the end of the log
+      diagnose_process_end,   // an exit code that a launcher reports
+      diagnose_refusal,       // Slurm refused the job
+      diagnose_empty_log,     // the log is empty
+      diagnose_exit_code,     // the exit code of the whole job
+      diagnose_leftovers,     // lines that tell no cause by themselves
+      diagnose_stall,         // ranks that others wait for when the log ends
+      diagnose_silence,       // always comes to a verdict
+  };
+  for (const auto way : kWays)
+    if (way(context)) return;
 }
 
 }  // namespace braid
