@@ -129,11 +129,8 @@ std::optional<int> number_in_name(std::string_view name, std::string_view word) 
 }  // namespace
 
 std::optional<int> rank_numbered_in(std::string_view prefix) {
-  static constexpr const char* kPatterns[] = {"GPU%=%r",    "gpu%=%r", "TPU%=%r", "proc%=%r",  "rocess%=%r",
-                                              "ask%=%r",    "[r%r]",   "[R%r]",   "PE %r",     "rocid%=%r",
-                                              "[1,%r]<std", "(%r/%n)", "[%r/%n]", "orker %r]", "evice %r]"};
-  for (const char* pattern : kPatterns)
-    if (Caught caught; match_inside(pattern, prefix, caught)) return caught.rank;
+  for (const PatternRow& row : rules().rank_prefixes)
+    if (Caught caught; row.name == "numbered" && match_inside(row.pattern, prefix, caught)) return caught.rank;
   for (const char* pattern : {"R%r:", "r%r:"})
     if (Caught caught; match_front(pattern, prefix, caught)) return caught.rank;
   return std::nullopt;

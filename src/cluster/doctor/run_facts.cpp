@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <functional>
 #include <map>
@@ -12,8 +11,10 @@
 #include <vector>
 
 #include "base/clean_text.h"
+#include "base/strings.h"
 #include "cluster/doctor/line_marks.h"
 #include "cluster/doctor/messages.h"
+#include "cluster/doctor/rules.h"
 #include "cluster/doctor/text.h"
 
 namespace braid {
@@ -21,28 +22,6 @@ namespace braid {
 namespace {
 
 constexpr std::size_t kLongestBar = 512;  // bytes
-
-// Words before a step's number, the most telling first.
-constexpr std::array<std::string_view, 13> kStepWords = {"iteration", "global_step", "num_updates", "step",  "iter",
-                                                         "Step",      "Iter",        "Iteration",   "steps", "batch",
-                                                         "update",    "Batch",       "on:train"};
-
-// A line of a step tells one of these, too.
-constexpr std::array<std::string_view, 14> kMeasures = {
-    "elapsed time per", "loss", "Loss", "it/s",      "s/it",  "/step", "SamplesPerSec",
-    "samples/sec",      "lr=",  "lr:",  "grad_norm", "time:", "tok/s", "skipped="};
-constexpr std::array<std::string_view, 4> kEnough = {"Training: step", "[batch=", "completed step", "[step="};
-
-// Counters of other work than training, at the beginning of a bar or a line.
-constexpr std::array<std::string_view, 22> kOtherWork = {
-    "valid", "Valid",  "eval",  "Eval",    "test",   "Test",    "Load",    "load",    "Download",  "Fetch",  "Map",
-    "map",   "Filter", "Token", "Generat", "Sanity", "Predict", "predict", "Compute", "Resolving", "Saving", "Process"};
-constexpr std::array<std::string_view, 7> kTraining = {"poch", "rain", "tep", "ter", "loss", "Loss", "atch"};
-
-template <std::size_t N>
-bool has_any(std::string_view text, const std::array<std::string_view, N>& words) {
-  return std::any_of(words.begin(), words.end(), [&](std::string_view w) { return text.find(w) != npos; });
-}
 
 // "/ 100", " of 100", "|100" behind a number.
 std::optional<std::int64_t> total_behind(std::string_view rest) {
@@ -53,7 +32,8 @@ std::optional<std::int64_t> total_behind(std::string_view rest) {
 }
 
 std::optional<Step> step_behind_word(std::string_view line) {
-  for (const std::string_view word : kStepWords)
+  static const std::vector<std::string> kStepWords = split(rules().words.at("step"), '|');
+  for (const std::string& word : kStepWords)
     for (std::size_t at = 0; (at = line.find(word, at)) != npos; at += word.size()) {
       if (at > 0 && (is_letter(line[at - 1]) || line[at - 1] == '_')) continue;  // "micro_step", "timestep"
       std::string_view rest = line.substr(at + word.size());
@@ -103,7 +83,7 @@ std::optional<Step> step_of_bar(std::string_view bar) {
   if (close == npos) return std::nullopt;
   const std::string_view counts = bar.substr(close + 1);
   const bool is_named = has_name(title);
-  const bool is_training = has_any(title, kTraining) && !has_any(title, kOtherWork);
+  const bool is_training = says(title, "training") && !says(title, "other-work");
   if (is_named && !is_training && !has_word(counts, "loss")) return std::nullopt;
   auto step = fraction_in(counts);
   if (!step) return std::nullopt;
@@ -150,7 +130,7 @@ std::optional<Step> step_in(std::string_view line) {
   line = line.substr(0, 1000);
   if (has_word(line.substr(0, kLongestBar), "%|")) return step_of_bar(line);
   const auto step_by_word = step_behind_word(line);
-  if (!has_any(line, kMeasures) && !has_any(line, kEnough)) return std::nullopt;
+  if (!says(line, "measure")) return std::nullopt;
   const std::string_view head = line.substr(0, step_by_word ? std::min<std::size_t>(step_by_word->at, 80) : 80);
   if (has_word(head, "alidation") || has_word(head, "eval_") || has_word(head, "Eval")) return std::nullopt;
   if (step_by_word) return step_by_word;
