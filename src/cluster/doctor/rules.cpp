@@ -1,6 +1,7 @@
 #include "cluster/doctor/rules.h"
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "base/error.h"
