@@ -43,7 +43,7 @@ bool Findings::has_room(Sign sign) const {
   return found.size() < kMostFindings && (kept == kept_.end() || kept->second < kMostOfAKind);
 }
 
-// Only when training went on since the last time: there is nothing new to forget otherwise.
+// Does nothing unless training went on since the last call: otherwise there is nothing new to forget.
 void Findings::forget_survived(const Place& now) {
   if (now.file == forgot_at_.file && now.progress == forgot_at_.progress && now.run == forgot_at_.run) return;
   forgot_at_ = now;
@@ -85,7 +85,7 @@ bool Findings::survived(const Place& place) const {
   return survived(place, &FileTrace::iterations, &Place::iterations);
 }
 
-// A job that is told to end has some time left, in which it trains on and tells how far it came.
+// A job that is asked to end may train on for a while, and report its progress.
 bool Findings::survived(const Finding& finding) const {
   return role_of(finding.sign) == Role::Outside ? survived(finding.place, &FileTrace::progress, &Place::progress)
                                                 : survived(finding.place);
@@ -95,11 +95,11 @@ bool Findings::survived(const Place& place, std::int64_t FileTrace::*length, std
   for (std::size_t file = 0; file < files.size(); ++file) {
     const FileTrace& trace = files[file];
     if (static_cast<int>(file) == place.file) {
-      // One line may be of what was done before, and have waited in a buffer.
+      // One line may report earlier progress, if it waited in a buffer.
       const bool went_on = trace.*length - place.*before > kIterationsAfterDeath && trace.progress - place.progress > 1;
       if (went_on || trace.run > place.run || trace.good_end > place.line) return true;
     } else if (place.own_time && !trace.progress_times.empty() && trace.progress > kIterationsAfterDeath) {
-      // Clocks of hosts differ a little.
+      // The clocks of hosts differ a little.
       if (seconds_between(*place.time, trace.progress_times.front()) > 10) return true;
     }
   }
@@ -127,7 +127,7 @@ void Findings::settle() {
     if (!exit.local && exit.ranks.size() == 1) add_host(exit.ranks[0], exit.host);
 }
 
-// A launcher that says it starts again, and never does: what came before is what ended the run.
+// If a launcher announces a restart that never happens, the lines before it show what ended the run.
 void Findings::settle_runs() {
   for (std::size_t number = 0; number < files.size(); ++number) {
     FileTrace& file = files[number];
@@ -143,7 +143,7 @@ void Findings::settle_runs() {
 void Findings::settle_ends() {
   for (std::size_t number = 0; number < files.size(); ++number) {
     FileTrace& file = files[number];
-    // Where training went on, it was another one that was done.
+    // If training went on, another process was done.
     const bool is_done = file.said_done && file.progress <= file.said_done->progress + 1;
     const std::uint64_t end = std::max(file.script_end, is_done ? file.said_done->line : 0);
     if (end == 0) continue;
@@ -153,7 +153,7 @@ void Findings::settle_ends() {
   }
 }
 
-// A file's name proves nothing: if its lines are of several ranks, it names none of them.
+// The name of a file proves no rank: if its lines are of several ranks, the name is ignored.
 void Findings::settle_names() {
   for (Finding& finding : found) {
     const FileTrace& file = files[static_cast<std::size_t>(finding.place.file)];
@@ -161,9 +161,9 @@ void Findings::settle_names() {
   }
 }
 
-// An exception after which no training went on, a process that ended badly, Braid's root cause. What a script's end
-// does excuse are ranks that were stopped, and that missed each other when all of them ended. A process that later
-// says it is done has handled its exceptions.
+// An exception after which training did not go on, a process that failed, or Braid's root cause contradict a successful
+// end. Ranks that were stopped, or that lost each other when all of them ended, do not. A process that later reports
+// its end has handled its exceptions.
 bool Findings::is_contradicted(const FileTrace& file, std::uint64_t end, int number) const {
   const auto counts = [&](const Place& place) {
     return place.file == number && (place.line < end || file.script_end < end) && !survived(place) &&
@@ -183,7 +183,7 @@ bool Findings::is_contradicted(const FileTrace& file, std::uint64_t end, int num
          std::any_of(braid.begin(), braid.end(), [&](const RootCauseLine& line) { return counts(line.place); });
 }
 
-// torchrun's "[default3]:" is rank 3 on a single node. On several, only its list of failures tells which rank that was.
+// torchrun's "[default3]:" is rank 3 on a single node. On several nodes, only its list of failures names the rank.
 void Findings::settle_local_ranks() {
   const bool several_nodes =
       any_exit([](const WorkerExit& exit) { return exit.local_rank && exit.ranks[0] != *exit.local_rank; });

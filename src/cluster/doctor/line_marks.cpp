@@ -278,7 +278,7 @@ bool take_bracket(std::string_view& rest, LineMarks& marks, bool first) {
   return true;
 }
 
-// Of the one that the text begins with: "(Worker(actor-1) pid=4242)".
+// The end of the parenthesis that the text begins with: "(Worker(actor-1) pid=4242)".
 std::size_t closing_parenthesis(std::string_view text) {
   int depth = 0;
   for (std::size_t at = 0; at < text.size(); ++at) {
@@ -321,7 +321,7 @@ bool take_digits(std::string_view& rest, LineMarks& marks, bool first) {
   return true;
 }
 
-// "Nov 15 10:00:00 gpu-a17 train[4242]: " of journalctl. Its time has no year, and is not kept.
+// "Nov 15 10:00:00 gpu-a17 train[4242]: " is of journalctl. Its time has no year, and is dropped.
 bool take_syslog(std::string_view& rest) {
   constexpr std::size_t kTime = 16, kLongest = 120;
   if (rest.size() <= kTime || rest[3] != ' ' || rest[6] != ' ' || rest[9] != ':' || rest[12] != ':' || rest[15] != ' ')

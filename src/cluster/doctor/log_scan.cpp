@@ -17,14 +17,14 @@
 namespace braid {
 namespace {
 
-// One that a run may have outlived.
+// Notes a line that a run may have outlived.
 void note_weakly(Sign sign, const LineMarks& marks, const SeenLine& line, Findings& findings) {
   Finding finding = finding_in(sign, marks, line, findings);
   finding.bare = role_of(sign) == Role::Cause;
   findings.add(std::move(finding));
 }
 
-// "CANCELLED AT 2026-11-15T12:40:29". One long before the lines above it is of another time zone.
+// Reads the time in "CANCELLED AT 2026-11-15T12:40:29". A time long before the preceding lines is of another time zone.
 void note_time_inside(std::string_view body, Place& place) {
   constexpr double kLate = 600;  // seconds
   const auto time = time_inside(body);
@@ -72,11 +72,11 @@ void note_remark(const LineMarks& marks, const SeenLine& line, Findings& finding
   if (!is_named_error(type)) return findings.add(finding_in(Sign::Remark, marks, line, findings));
   const bool says_something = text.size() > type.size() + 2;
   if (!says_something) return;
-  // A log that is full of them is read fast.
+  // Classifying costs time, so a log that is full of errors skips it.
   note_weakly(findings.has_room(Sign::PythonError) ? sign_of_unusual(text) : Sign::PythonError, marks, line, findings);
 }
 
-// Scripts go on after most of them.
+// Scripts go on after most errors of a shell.
 void note_shell_error(const LineMarks& marks, const SeenLine& line, Findings& findings) {
   if (!is_of_a_shell(trimmed(marks.body))) return note_remark(marks, line, findings);
   note_weakly(Sign::ShellError, marks, line, findings);
@@ -138,7 +138,7 @@ class LogScan {
 
   bool line_by_line() const { return state_.tracebacks.any_open() || state_.block.open(); }
 
-  // Who wrote when, for every line: it must stay cheap.
+  // Notes who wrote when. This runs for every line, so it must stay cheap.
   void note_writer(const LineReader::Line& line) {
     if (line.text.empty()) return;
     const std::string_view head = line.text.substr(0, 120);
@@ -164,7 +164,7 @@ class LogScan {
         .file = state_.file, .line = line.number, .time = state_.last_time, .own_time = marks.time.has_value()};
   }
 
-  // Nearly all lines end here. An iteration's line is told from its raw text, unless it says something else, too.
+  // Nearly all lines end here. The raw text of an iteration's line is enough, unless the line contains another anchor.
   void glance(const LineReader::Line& line) {
     bool tells_progress = false, tells_more = false;
     rules_.each(line.text, [&](const Rule& rule) {
@@ -317,7 +317,7 @@ class LogScan {
     }
   }
 
-  // Lines of a traceback have no time; the one that announces it may.
+  // Lines of a traceback have no time, but the line before them may have one.
   void traceback_begins(const LineMarks& marks) {
     const std::string_view rest = behind(marks.body, "(most recent call last):").value_or("");
     if (has_word(marks.body, "C++ Traceback")) return;  // Paddle's: no exception ends it

@@ -25,7 +25,7 @@ namespace braid {
 
 namespace {
 
-// Of terminals, and of programs that take them for one.
+// Widths of terminals.
 constexpr std::array<std::size_t, 6> kWidths = {78, 79, 80, 100, 120, 132};
 
 }  // namespace
@@ -100,8 +100,8 @@ std::string common_prefix(std::string_view text) {
   return lines >= kFewestLines && others * kLeast <= lines ? std::string(prefix) : "";
 }
 
-// No line is wider, several are as wide, and nearly all of those go on in the next one. Lines that begin alike are a
-// list; lines that were only cut begin afresh. Where only two are as wide, they must be cut inside a word.
+// In a wrapped text no line is wider than the width, several have the width, and nearly all of those continue in the
+// next line. Lines that begin alike are a list. If only two lines have the width, they must be cut inside a word.
 std::size_t width_of_wrapped(std::string_view text) {
   constexpr std::size_t kFewest = 3, kAlike = 5;
   std::size_t widest = 0, full = 0, afresh = 0, inside_words = 0;
@@ -143,7 +143,7 @@ bool is_no_log(const fs::path& path) {
          has_word(path.filename().string(), "tfevents");
 }
 
-// A folder that cannot be listed stays in the list, for its reader to fail at.
+// A folder that cannot be listed is kept, so that reading it reports the error.
 void list_files(const fs::path& folder, std::vector<std::string>& files) {
   std::error_code error;
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
@@ -185,7 +185,7 @@ bool is_binary(std::string_view text) {
   return !text.empty() && odd * 10 >= text.size() - nuls;
 }
 
-// Of devices only a terminal and /dev/null come to an end.
+// Terminals and /dev/null are the only devices that end.
 bool is_endless(int fd) {
   struct stat about {};
   if (fstat(fd, &about) != 0) return false;
@@ -215,7 +215,7 @@ std::vector<LogFile> find_logs(const std::vector<std::string>& arguments) {
       logs.push_back(log_file(argument, false));
     }
   }
-  // Names tell ranks only where they tell them apart: a single "rank3.log" may be about anything.
+  // Names of files show ranks only if there are several: a single "rank3.log" may be about anything.
   if (logs.size() == 1) logs[0].rank.reset();
   return logs;
 }

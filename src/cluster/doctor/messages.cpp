@@ -13,7 +13,8 @@ namespace braid {
 namespace {
 
 // "Killed", "run.sh: line 3:  4242 Killed   python train.py"; zsh's words are small: "zsh: killed     python train.py".
-// Of jobs in the background: "[1]+  Killed   python train.py", "[1]  + 4242 killed     python train.py".
+// A shell reports jobs in the background so: "[1]+  Killed   python train.py", "[1]  + 4242 killed     python
+// train.py".
 bool is_end_by_shell(std::string_view text, std::string_view word, std::string_view small) {
   if (text == word || (has_word(text, "*** [") && text.ends_with("] " + std::string(word)))) return true;  // make
   if (std::string_view rest = text; take(rest, "zsh: ")) return rest.starts_with(small);
@@ -71,7 +72,7 @@ std::optional<Sign> sign_of_refusal(std::string_view text) {
   return sign_by_words(rules().refusals, text);
 }
 
-// As a format that is in use: arguments that are off say None or False.
+// Whether fp8 is in use: arguments that are off are None or False.
 bool mentions_fp8(std::string_view text) {
   for (const char* word : {"fp8", "FP8", "float8"})
     for (std::size_t at = 0; (at = text.find(word, at)) != npos;) {
@@ -162,7 +163,7 @@ bool is_prose(std::string_view before) {
 
 namespace {
 
-// Programs and models write about these errors. "Tried to allocate" only the error itself says.
+// Classifies lines that mention an error; many only quote one. Only the error itself says "Tried to allocate".
 bool is_mention(Sign sign, std::string_view body) {
   if ((sign != Sign::GpuOom && sign != Sign::MissingImport) || body.starts_with("terminate called")) return false;
   if (has_one_of(body, "ErrorMessage \"|\"error\":|\"exception\":|cudaMalloc: "))
@@ -180,7 +181,7 @@ bool is_mention(Sign sign, std::string_view body) {
   return is_prose(before) || (goes_on && exception_type(trimmed(body)).empty());
 }
 
-// A script that is printed, by `set -x` or as a whole.
+// Whether the line is a printed script, by `set -x` or as a whole.
 bool is_source_of_shell(std::string_view body) { return starts_with_one_of(body, "+ |++ |trap |echo |# |#SBATCH"); }
 
 // Python's loggers write the level as a word: "INFO:httpx:", "2026-11-15 10:00:00 - INFO - ", "[INFO]",
@@ -217,7 +218,7 @@ bool is_noise(Sign sign, const LineMarks& marks) {
 
 namespace {
 
-// Long messages end with what may have led to it.
+// Long messages end with guesses at the reason.
 std::string_view without_guesses(std::string_view message) {
   for (const char* guess : {" usually ", "ossible cause", "ossible reason", "ommon cause", "ommon reason",
                             "ight be caused", "hile checking arguments for"})
@@ -225,20 +226,20 @@ std::string_view without_guesses(std::string_view message) {
   return message;
 }
 
-// Pages of documentation that a message recommends: nothing was looked for there.
+// A message may recommend pages of documentation; nothing was downloaded from there.
 std::string without_docs(std::string text) {
   constexpr std::string_view kDocs = "huggingface.co/docs";
   for (std::size_t at = 0; (at = text.find(kDocs, at)) != std::string::npos;) text[at] = ' ';
   return text;
 }
 
-// "KeyError: 'nccl_timeout'": a name, and no sentence.
+// "KeyError: 'nccl_timeout'" contains a name, not a sentence.
 bool is_missing_key(std::string_view type, std::string_view message) {
   return type.ends_with("KeyError") &&
          !has_word(trimmed(message.substr(std::min<std::size_t>(1, message.size()))), " ");
 }
 
-// The words of such an exception are names in the program, and tell nothing else.
+// The words of such an exception are names in the program.
 bool is_slip_of_the_program(std::string_view type) {
   return has_one_of(type, "AttributeError|TypeError|NameError|UnboundLocalError|SyntaxError");
 }

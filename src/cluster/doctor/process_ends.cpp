@@ -95,7 +95,7 @@ std::optional<WorkerExit> parse_task_exit(std::string_view body) {
 
 namespace {
 
-// "braid: root cause: host b7 (ranks 8-15) cannot be reached from host a12: ..."; of several hosts the first.
+// "braid: root cause: host b7 (ranks 8-15) cannot be reached from host a12: ...". The first of several hosts counts.
 std::optional<RootCauseLine> parse_lost_host(std::string_view body) {
   std::string_view rest = behind(body, "braid: root cause: host").value_or("");
   take(rest, "s");
@@ -186,7 +186,7 @@ void add_exit(WorkerExit exit, const SeenLine& line, Findings& findings) {
 
 }  // namespace
 
-// Every rank prints it; a run that was started again may print another one.
+// Every rank prints the line; a run that was started again may print another one.
 void note_root_cause(RootCauseLine cause, const SeenLine& line, Findings& findings) {
   cause.place = line.place;
   cause.text = line.shown;

@@ -47,8 +47,7 @@ std::optional<Step> step_behind_word(std::string_view line) {
   return std::nullopt;
 }
 
-// "500/10000", "[  50/1251 (", "100 / 356"; no rates. Of several the one with the largest total: others are dates and
-// epochs.
+// Reads "500/10000", "[  50/1251 (", "100 / 356", but no rates. The largest total counts: others are dates and epochs.
 std::optional<Step> fraction_in(std::string_view line) {
   std::optional<Step> best;
   for (std::size_t slash = 0; (slash = line.find('/', slash)) != npos; ++slash) {
@@ -68,7 +67,7 @@ std::optional<Step> fraction_in(std::string_view line) {
   return best;
 }
 
-// A name of something in the title of a bar: "Map", and not "4.2G".
+// Whether the title of a bar contains a name: "Map", but not "4.2G".
 bool has_name(std::string_view title) {
   std::size_t letters = 0;
   for (const char c : title)
@@ -87,13 +86,13 @@ std::optional<Step> step_of_bar(std::string_view bar) {
   if (is_named && !is_training && !has_word(counts, "loss")) return std::nullopt;
   auto step = fraction_in(counts);
   if (!step) return std::nullopt;
-  // A bar begins again with each epoch.
+  // A bar starts again with each epoch.
   if (const auto epoch = number_after(title, "poch"); epoch && *epoch < 1'000'000 && *step->total < 1'000'000'000)
     step->number = *epoch * *step->total + *step->number;
   return step;
 }
 
-// "Epoch [3][50/1000]", "epoch 003:  100 / 356 loss=": how far in which epoch; or only which.
+// "Epoch [3][50/1000]", "epoch 003:  100 / 356 loss=": the epoch, and the step in it if there is one.
 std::optional<Step> step_of_epoch(std::string_view line) {
   auto step = fraction_in(line);
   if (!step) {
@@ -134,7 +133,7 @@ std::optional<Step> step_in(std::string_view line) {
   const std::string_view head = line.substr(0, step_by_word ? std::min<std::size_t>(step_by_word->at, 80) : 80);
   if (has_word(head, "alidation") || has_word(head, "eval_") || has_word(head, "Eval")) return std::nullopt;
   if (step_by_word) return step_by_word;
-  // Hugging Face tells only parts of an epoch: {'loss': 0.39, ..., 'epoch': 1.36}
+  // Hugging Face reports only fractions of an epoch: {'loss': 0.39, ..., 'epoch': 1.36}
   if (has_word(line, "'loss': ") && has_word(line, "'epoch': ")) return Step{};
   if (has_word(line, "batch: iter_time")) return Step{};  // ESPnet
   return step_of_epoch(line);
@@ -164,7 +163,7 @@ bool ProgressWatch::take(std::string_view line, const Place& place, Findings& fi
   if (is_quotation(line.substr(step->at), place)) return true;
   FileTrace& file = findings.files.back();
   if (const auto number = step->number) {
-    // Several ranks may tell of the same iteration; a number far back is a run that started again.
+    // Several ranks may report the same iteration; a number far back is a run that started again.
     if (*number <= best_iteration_ && *number > best_iteration_ - kStraggling) return true;
     file.iterations +=
         best_iteration_ >= 0 && *number > best_iteration_ ? std::min(*number - best_iteration_, kFarAhead) : 1;
@@ -324,7 +323,7 @@ void note_lagging(const SeenLine& line, Findings& findings) {
 
 namespace {
 
-// Of something that went on: only an end from outside is told in a line that is marked so.
+// Lines marked as information or warnings report what went on; only ends from outside are reported in them.
 bool is_for_information(std::string_view line) {
   return is_warning(line) || has_one_of(line, "INFO|rWarning|eWarning|nWarning|wandb|[W|WARN ");
 }
@@ -334,7 +333,7 @@ std::string_view without_comment(std::string_view line) {
   return trimmed(line).starts_with('#') ? "" : line.substr(0, line.find("  # "));
 }
 
-// "task rank 3 on host n2 failed": a launcher of any kind says who it was.
+// Any launcher may name the rank: "task rank 3 on host n2 failed".
 std::optional<int> rank_that_failed(std::string_view line) {
   constexpr std::size_t kNear = 60;
   for (std::size_t at = 1; (at = line.find("ank ", at)) != npos; ++at) {

@@ -49,7 +49,7 @@ std::string mismatch_told_in(std::string_view message) {
 
 namespace {
 
-// MPICH lists all processes by their rank: the one that crashed, and those that were killed for it.
+// MPICH lists all processes by their rank: the process that crashed, and those that it then killed.
 bool is_crash_beside_kill(const WorkerExit& exit, const WorkerExit& killed) {
   const auto signal = exit.signal();
   return exit.root && killed.root && !killed.local && killed.signal() == SIGKILL && signal && *signal != SIGKILL &&
@@ -69,7 +69,7 @@ const WorkerExit* find_culprit(const Findings& findings) {
          !(exit.local && !best->local)))
       best = &exit;
   }
-  // Where several tasks ended together before it, it was not the first.
+  // If several tasks ended together before it, it was not the first.
   const bool is_late = best && best->by_srun && findings.any_exit([&](const WorkerExit& e) {
     return e.by_srun && e.ranks.size() > 1 && e.failed() && !findings.survived(e.place) &&
            earlier(e.place, best->place);
@@ -98,7 +98,7 @@ std::set<int> known_ranks(const Findings& findings) {
   return ranks;
 }
 
-// Watchdogs tell how many collectives their ranks had queued. Those that queued the fewest in their group are behind,
+// Watchdogs report how many collectives their ranks had queued. Ranks that queued the fewest in their group are behind,
 // if they are the smaller part of it and had not queued what the others wait in. Several groups may stall; the first
 // one that timed out counts.
 Silence rank_behind(const Findings& findings) {
@@ -148,7 +148,7 @@ Silence find_silent_rank(const Findings& findings, const std::set<int>& complain
   for (const int rank : known_ranks(findings))
     if (!complained.count(rank)) silent.push_back(rank);
   if (silent.empty()) return {};
-  // Ranks that never printed a line tell something only where all the others did.
+  // A rank that never printed a line is only remarkable if all others printed some.
   std::optional<int> first;
   for (const int rank : silent) {
     const auto trace = findings.ranks.find(rank);
@@ -208,7 +208,8 @@ bool reports_lost_process(const Finding& finding) {
   return says(low, "lost-process") || says_near(low, words.at("process"), words.at("ended"));
 }
 
-// A pod that waited for its node, a command that a script can do without; then it went on, and failed otherwise.
+// Whether a start that failed succeeded later: a pod that waited for its node, or a command that a script does not
+// need.
 bool recovered_later(const Finding& wait, const Findings& findings) {
   if (wait.sign != Sign::NotLaunched && wait.sign != Sign::ShellError) return false;
   const bool is_beside =
@@ -234,7 +235,7 @@ bool recovered_later(const Finding& wait, const Findings& findings) {
   return may_pass && (std::any_of(findings.found.begin(), findings.found.end(), tells) || findings.any_exit(ended));
 }
 
-// What could not be started beside a training that was under way, or after it.
+// Whether a program could not be started while, or after, training was running.
 bool is_beside_the_run(const Finding& finding) {
   return finding.sign == Sign::NotLaunched && finding.bare && finding.place.progress > 0;
 }
@@ -331,8 +332,8 @@ void Suspects::find_first_failure() {
   }
 }
 
-// The cause in the lines before an exception that says only that something failed. A lost network does not count here:
-// it is judged later.
+// The cause in the lines before an exception that says only that something failed. A lost network is left to
+// diagnose_time_out().
 const Finding* Suspects::told_before(const Finding& vague) const {
   const auto before = [&](const Finding& f) {
     return f.place.file == vague.place.file && f.place.line < vague.place.line;
@@ -452,7 +453,7 @@ bool Suspects::follows_kill(const Finding& cause) const {
 bool Suspects::is_explained_by_others(const Finding& cause) const {
   if (follows_kill(cause)) return true;
   if (!reports_lost_process(cause)) return false;
-  // Ranks that wait for one that lost a process time out, and abort.
+  // If a rank lost a process, the ranks that wait for it time out and abort.
   const Finding* hang = first_time_out();
   const auto follows_hang = [&](const Place& end) {
     return hang && earlier(cause.place, hang->place) && earlier(hang->place, end);
@@ -494,7 +495,7 @@ Cause Suspects::refined(const Finding& cause) const {
   return cause_of(cause.sign);
 }
 
-// An image that is missing on one node only: the others were stopped, or had begun to speak.
+// Whether an image is missing on one node only: then the tasks of the others were stopped.
 bool Suspects::others_started(const Finding& cause) const {
   const bool was_stopped = first({Sign::StepCancelled});
   return was_stopped || findings_.any_exit([&](const WorkerExit& e) {
@@ -502,7 +503,7 @@ bool Suspects::others_started(const Finding& cause) const {
   });
 }
 
-// Ranks that did not fail in their data themselves, but timed out or lost a peer.
+// Whether other ranks timed out or lost a peer without failing in their data themselves.
 bool Suspects::others_waited(const Finding& cause) const {
   std::set<int> failed_alike;
   for (const Finding* finding : live_)

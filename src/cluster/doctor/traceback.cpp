@@ -18,14 +18,14 @@ constexpr std::size_t kMostOpen = 4096;
 constexpr int kMostLines = 3000, kLastWords = 20;
 constexpr std::size_t kLongestText = 2000;
 
-// Folders above the last two are where somebody keeps things, and say nothing.
+// The end of a path: folders above the last two only say where somebody keeps the code.
 std::string_view near_end(std::string_view path) {
   std::size_t at = path.size();
   for (int i = 0; i < 3 && at != npos && at > 0; ++i) at = path.rfind('/', at - 1);
   return at == npos || at == 0 ? path : path.substr(at);
 }
 
-// .../data/x.py, but not /data/x.py: that is somebody's disk.
+// True for .../data/x.py, but not for /data/x.py, where /data is a disk.
 bool is_in_data_folder(std::string_view path) {
   const std::size_t file = path.rfind('/');
   if (file == npos || file == 0) return false;
@@ -58,7 +58,7 @@ bool quotes_another(std::string_view type) { return type.find("RayTaskError") !=
 
 namespace {
 
-// At the end of a traceback names of libraries' exceptions may be small, too: "socket.gaierror: [Errno -2] ...".
+// At the end of a traceback, names of exceptions may begin with a small letter: "socket.gaierror: [Errno -2] ...".
 std::string_view exception_of_traceback(std::string_view text) {
   if (const std::string_view type = exception_type(text); !type.empty()) return type;
   std::size_t end = 0;
@@ -154,7 +154,7 @@ int writer_of(const LineMarks& marks) {
   return marks.rank ? *marks.rank : marks.local_rank ? kLocalRanks + *marks.local_rank : kNoRank;
 }
 
-// Who writes behind a prefix may have said its rank in lines before, if it is not one that all ranks have.
+// The rank that earlier lines with this prefix name, unless several ranks share the prefix.
 std::optional<int> rank_told_before(const PrefixShape& shape, std::string_view recent) {
   std::optional<int> told;
   for (std::size_t end = recent.size(); end > 0;) {
@@ -172,7 +172,7 @@ std::optional<int> rank_told_before(const PrefixShape& shape, std::string_view r
   return told;
 }
 
-// The line before a traceback may say whose it is: "Rank 5 encountered an exception:".
+// The line before a traceback may name its rank: "Rank 5 encountered an exception:".
 std::optional<int> rank_announced(std::string_view recent) {
   const std::size_t traceback = recent.rfind("Traceback (most"), end = recent.substr(0, traceback).rfind('\n');
   if (traceback == npos || end == npos) return std::nullopt;
@@ -205,7 +205,7 @@ Finding* exception_before(const Finding& finding, Findings& findings) {
 
 bool is_without_message(std::string_view exception) { return exception_type(exception).size() + 2 >= exception.size(); }
 
-// What the lines before an exception without a message, or which refers to them, say: "NaN detected", then
+// Classifies an exception that has no message, or refers to the lines before it, by those lines: "NaN detected", then
 // "AssertionError".
 Sign sign_told_before(const Traceback& traceback, std::optional<int> rank, const Findings& findings) {
   constexpr std::uint64_t kLinesBefore = 12;
@@ -289,7 +289,7 @@ void TracebackNotes::learn(std::string_view prefix, const Place& place, std::str
   tracebacks_.begin(writer, place);
 }
 
-// Where the line has a learned prefix, its marks are those that were learned.
+// If the line has a learned prefix, sets its marks to what was learned.
 const TracebackNotes::Learned* TracebackNotes::learned(std::string_view text, LineMarks& marks) const {
   for (const Learned& known : learned_)
     if (const auto length = known.shape.match(text)) {
@@ -360,7 +360,7 @@ void TracebackNotes::ended(int writer, const Traceback& traceback, LineMarks mar
   Finding finding = finding_in(sign, marks, line, findings);
   if (const auto rank = ranks_.find(writer); !finding.rank && rank != ranks_.end()) finding.rank = rank->second;
   if (elsewhere) finding.rank = elsewhere;
-  // The prefix of what a process says of one that it started is its own, or its node's.
+  // A process that reports about its child writes its own prefix, or that of its node.
   if (spawned_rank_ && (!finding.rank || writer == spawned_by_)) finding.rank = spawned_rank_, finding.labelled = false;
   if (traceback.begin.own_time) finding.place.time = traceback.begin.time, finding.place.own_time = true;
   if (const auto rank = rank_told_by(sign, traceback.exception); !finding.rank) finding.rank = rank;
@@ -373,8 +373,8 @@ void TracebackNotes::ended(int writer, const Traceback& traceback, LineMarks mar
 void TracebackNotes::add(Finding finding, int writer, bool while_handling, bool is_timed, Findings& findings) {
   Finding* const before = exception_before(finding, findings);
   const bool is_quoted = before && is_quoted_from_elsewhere(before->text);
-  // "During handling of": what was handled is the cause, unless only what was raised then has a name: programs look
-  // things up to find out, and say in their own words what a time-out of a socket means.
+  // "During handling of": the handled exception is the cause, unless only the later one is in the table: programs look
+  // things up, and explain in their own words what a time-out of a socket means.
   const bool is_found_out = before && while_handling && before->sign == Sign::PythonError &&
                             finding.sign != Sign::PythonError && role_of(finding.sign) == Role::Cause;
   const bool is_explained =
@@ -391,7 +391,7 @@ void TracebackNotes::add(Finding finding, int writer, bool while_handling, bool 
   findings.add(std::move(finding));
 }
 
-// Where the first line of a message is empty, or announces more, the next ones tell.
+// If the first line of a message is empty or announces more, the following lines are part of it.
 void TracebackNotes::continue_message(int writer, const LineMarks& marks, const SeenLine& line, Findings& findings) {
   constexpr std::uint64_t kMostLines = 12;
   const bool is_there =

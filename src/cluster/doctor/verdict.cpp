@@ -67,7 +67,7 @@ std::string expert_sizing_text(std::int64_t num_experts, std::optional<std::int6
   const std::int64_t now = std::max<std::int64_t>(expert_parallel.value_or(1), 1);
   if (num_experts < 2 || now > num_experts) return "";
   std::int64_t more = now;
-  // At least four times as many parts: half as many experts seldom make the difference between nothing and a training.
+  // Halving the experts per GPU seldom suffices, so the advice is at least four times the expert parallel size.
   while (more < num_experts && (more < 4 * now || num_experts % more != 0)) more *= 2;
   more = std::min(more, num_experts);
   std::string text = fmt::format("EP {} puts {} of {} experts on each GPU", now, num_experts / now, num_experts);
@@ -179,7 +179,7 @@ void Draft::fix(const std::string& sentence) {
 
 namespace {
 
-// What launchers and other ranks said, after the cause itself.
+// Adds what launchers and other ranks reported after the cause.
 void add_consequences(Draft& draft, const Suspects& suspects) {
   if (const RootCauseLine* line = suspects.braid()) draft.add_evidence(QuotedLine{line->place, line->text});
   if (suspects.culprit()) draft.add_evidence(*suspects.culprit());
@@ -221,7 +221,7 @@ void close_verdict(Draft& draft, const Findings& findings, const Suspects& suspe
         "`set -o pipefail`.");
   if (result.failed && !result.first_rank && !text_of(result.cause).of_whole_job)
     result.first_rank = findings.named_failed;
-  // The log of a single rank, and not of the one that speaks for all.
+  // Whether the log is of a single rank that is not the one that reports for all.
   const auto only = findings.ranks.begin();
   const bool is_of_one = findings.ranks.size() == 1 && only->first > 0 && only->second.lines > 1 && !findings.iteration;
   if (result.failed && !result.first_rank && is_of_one &&

@@ -20,7 +20,7 @@ bool is_told_in_its_own_words(Sign sign) {
          sign == Sign::NanLoss;
 }
 
-// What the same rank says right after it: which weights, the exception inside a worker.
+// Adds what the same rank reports right after the error: which weights differ, the exception inside a worker.
 void add_details(DiagnosisContext& t, const Finding& cause) {
   for (const Finding* finding : t.suspects.live()) {
     if (t.result.evidence.size() >= 4) return;
@@ -45,7 +45,7 @@ void explain_memory(DiagnosisContext& t, const std::string& message) {
     t.draft.fix("Use a smaller batch or sequence, recompute activations, or split the model over more devices.");
 }
 
-// A program that no rank can start: none of them failed first.
+// Whether no rank can start the program, so that none of them failed first.
 bool is_refused_everywhere(const DiagnosisContext& t, const Finding& cause) {
   if (cause.sign != Sign::NotLaunched && cause.sign != Sign::UvMissing) return false;
   std::set<int> ranks;
@@ -56,7 +56,7 @@ bool is_refused_everywhere(const DiagnosisContext& t, const Finding& cause) {
   return ranks.size() > 1;
 }
 
-// The board saw a connection end; srun saw how.
+// The failure board only sees that a connection ended; srun reports how the process ended.
 Cause cause_by_exit_of(DiagnosisContext& t, int rank, Cause cause) {
   for (const WorkerExit& exit : t.findings.exits) {
     if (exit.ranks != std::vector{rank} || t.findings.survived(exit.place)) continue;
@@ -75,7 +75,7 @@ Verdict diagnose_error(DiagnosisContext& t) {
   const Verdict verdict = t.name(*cause, t.suspects.refined(*cause));
   if (const Finding* hardware = t.suspects.hardware_behind(*cause)) t.draft.add_evidence(*hardware);
   add_details(t, *cause);
-  // NCCL's own warnings name a device; the one rank that then complains is the one that had it.
+  // NCCL's own warnings name a device; if only one rank complains, the device is its own.
   if (!t.result.first_rank && has_word(cause->text, "NCCL WARN") && t.suspects.complained().size() == 1)
     t.result.first_rank = *t.suspects.complained().begin();
   if (is_refused_everywhere(t, *cause)) t.result.first_rank.reset(), t.result.first_host.clear();
@@ -112,10 +112,10 @@ Verdict diagnose_braid_report(DiagnosisContext& t) {
   return t.draft.conclude(cause, QuotedLine{line.place, line.text});
 }
 
-// NCCL's word for any system call that failed, also when a time-out ended its communicator.
+// NCCL reports any failed system call so, also if a time-out ended its communicator.
 bool is_vague(const Finding& network) { return has_one_of(network.text, "unhandled system error|ncclSystemError"); }
 
-// Where all complain, the one that was first to end, or to complain.
+// Names the silent rank; if all ranks complain, the rank that ended or complained first.
 void blame_silence(DiagnosisContext& t) {
   const Silence silence = find_silent_rank(t.findings, t.suspects.complained());
   t.result.first_rank = silence.rank;
@@ -123,7 +123,7 @@ void blame_silence(DiagnosisContext& t) {
   if (!silence.how.empty())
     t.draft.explain("The first rank to fail is the one that became silent: " + silence.how + ".");
   if (silence.rank) return;
-  // A rank of its node may be another one in the whole run.
+  // A rank that counts the processes of one node may be another rank of the run.
   const bool is_known = t.culprit && (!t.culprit->local || t.suspects.complained().count(t.culprit->ranks[0]));
   if (is_known && t.culprit->root) t.result.first_rank = t.suspects.culprit_rank();
   const Finding* first = t.suspects.earliest([](const Finding& f) { return is_time_out(f.sign) && f.rank; });
@@ -142,7 +142,7 @@ Verdict diagnose_mismatch(DiagnosisContext& t) {
   return verdict;
 }
 
-// They never met. Later on a store that cannot be reached may be one that went away.
+// The ranks never met. After the start, a store that cannot be reached may have ended with its rank.
 Verdict diagnose_rendezvous(DiagnosisContext& t) {
   const Finding* failed = t.suspects.first({Sign::RendezvousFailed});
   const Finding* other = t.suspects.earliest([&](const Finding& f) {
@@ -170,7 +170,7 @@ Verdict diagnose_time_out(DiagnosisContext& t) {
   const Verdict verdict = t.draft.conclude(cause, *telling);
   t.draft.explain(text_of(cause).meaning);
   if (cause == Cause::ArtifactSaveHang && artifacts) t.draft.add_evidence(*artifacts);
-  // Rank 0 saves artifacts: a task that a launcher saw end waited for it. Checkpoints may be saved by all ranks.
+  // Rank 0 saves artifacts, and a task that a launcher saw end waited for it. All ranks may save checkpoints.
   const bool rank0_saves =
       cause == Cause::ArtifactSaveHang && (unique_id || !t.culprit || (artifacts && !t.suspects.complained().count(0)));
   if (cause == Cause::Rank0BarrierTimeout || rank0_saves) {
@@ -265,7 +265,7 @@ const WorkerExit* find_bad_exit(const DiagnosisContext& t) {
   return bad == t.findings.exits.end() ? nullptr : &*bad;
 }
 
-// A daemon or a heartbeat that others miss, after a process that ended by a signal or had trouble with its network.
+// Whether others miss a daemon or a heartbeat because a process had crashed or lost its network before.
 bool is_explained(const DiagnosisContext& t, const Finding& loss) {
   if (loss.sign != Sign::NodeFailure || (!has_word(loss.text, "daemon") && !has_word(loss.text, "eartbeat")))
     return false;
@@ -277,7 +277,7 @@ bool is_explained(const DiagnosisContext& t, const Finding& loss) {
   return t.findings.any_exit([&](const WorkerExit& e) { return e.was_killed() && earlier(e.place, loss.place); });
 }
 
-// What srun does to a step after some of its tasks ended with an exit code of their own.
+// Whether srun only cancelled the rest of a step after some of its tasks ended with an exit code of their own.
 bool is_rest(const DiagnosisContext& t, const Finding& end) {
   return end.sign == Sign::StepCancelled && t.findings.any_exit([&](const WorkerExit& e) {
     return e.code != 0 && !e.signal() && earlier(e.place, end.place);
@@ -297,7 +297,7 @@ const WorkerExit* find_signalled(const DiagnosisContext& t) {
   return nullptr;
 }
 
-// What shells and `timeout` say by their own exit codes.
+// The exit codes of shells and `timeout` have a meaning of their own.
 Cause cause_of_code(const WorkerExit& exit) {
   constexpr int kTimedOut = 124, kCannotExecute = 126, kNotFound = 127;
   if (exit.code == kTimedOut) return Cause::TimeLimit;
@@ -316,7 +316,7 @@ Verdict diagnose_outside_end(DiagnosisContext& t) {
   const Finding* hang = t.suspects.first_time_out();
   const bool is_sudden = end && (end->sign == Sign::NodeFailure || end->sign == Sign::CgroupOom);
   if (end && !is_sudden && hang && earlier(hang->place, end->place)) return {};
-  // Who sees that a run failed cancels the job, or lets it wait until its time is over.
+  // After a failure, users cancel the job, or it waits until its time is over.
   const bool may_follow = end && (end->sign == Sign::JobCancelled || end->sign == Sign::TimeLimit);
   if (may_follow && t.suspects.failed_before(end->place) && !t.suspects.is_limit_logged_late(*end)) return {};
   const auto failed = t.suspects.culprit_rank();
@@ -340,7 +340,7 @@ Verdict diagnose_outside_end(DiagnosisContext& t) {
   return verdict;
 }
 
-// What is left of a run that came to its end are connections that went with it.
+// A run that completed may still report connections that its end closed.
 Verdict diagnose_success(DiagnosisContext& t) {
   const FileTrace* file = t.findings.good_end();
   const bool code_is_bad = t.result.exit_code.value_or(0) != 0;
@@ -351,10 +351,10 @@ Verdict diagnose_success(DiagnosisContext& t) {
   return t.draft.conclude(Cause::Success, QuotedLine{place, file->end_text});
 }
 
-// The first process to go was killed, and nothing else says why.
+// The first process that ended was killed, and no line says why.
 Verdict diagnose_kill(DiagnosisContext& t) {
   const WorkerExit* const signalled = find_signalled(t);
-  // DeepSpeed tells of a signal but not of a rank, then srun of its node's exit code.
+  // DeepSpeed reports a signal without a rank, then srun reports the exit code of the node.
   const bool is_told_later = t.culprit && t.culprit->by_srun && signalled && !t.culprit->signal() &&
                              earlier(signalled->place, t.culprit->place);
   const WorkerExit* exit = t.culprit && !is_told_later ? t.culprit : signalled;
@@ -367,7 +367,7 @@ Verdict diagnose_kill(DiagnosisContext& t) {
            earlier(f.place, exit->place);
   };
   if (*signal == SIGABRT && (hang || t.suspects.earliest(is_loss_before))) return {};
-  // What a rank said before it crashed on its way out.
+  // A rank that reported an exception may crash while it exits.
   const Finding* said = t.suspects.earliest([&](const Finding& f) {
     return role_of(f.sign) == Role::Consequence && f.traceback && exit->ranks == std::vector{f.rank.value_or(-1)};
   });
@@ -390,7 +390,7 @@ Verdict diagnose_kill(DiagnosisContext& t) {
   return t.draft.conclude(cause, *exit);
 }
 
-// A process was told to end, or crashed, and others may have lost it.
+// A process got SIGTERM or crashed, and others may have lost their connection to it.
 Verdict diagnose_crash(DiagnosisContext& t) {
   const Finding* crash = t.suspects.first({Sign::NativeCrash});
   const Finding* lost = t.suspects.first({Sign::ConnectionLost});
@@ -426,7 +426,7 @@ Verdict diagnose_remark(DiagnosisContext& t) {
   return {};
 }
 
-// What tells of a reason goes before what lost or waited for something.
+// Lines that name a reason take precedence over lost connections and time-outs.
 Verdict diagnose_last_words(DiagnosisContext& t) {
   const Finding* telling = nullptr;
   for (const Finding& words : t.findings.last_words)
@@ -478,7 +478,7 @@ Verdict diagnose_empty_log(DiagnosisContext& t) {
   return t.draft.conclude_at_end(Cause::NotLaunched);
 }
 
-// Signs that alone tell no cause, but that something went wrong.
+// Lines that show that something went wrong, but name no cause.
 Verdict diagnose_leftovers(DiagnosisContext& t) {
   const Finding* left = t.suspects.earliest([](const Finding& f) { return role_of(f.sign) != Role::Context; });
   if (!left || left->sign == Sign::Stopped) return {};
