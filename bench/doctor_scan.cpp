@@ -16,8 +16,8 @@
 #include <functional>
 #include <vector>
 
-#include "base/strings.h"
-#include "cluster/doctor/verdict/report.h"
+#include "base/table.h"
+#include "cluster/doctor/report.h"
 
 namespace {
 

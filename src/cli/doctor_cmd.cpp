@@ -10,7 +10,7 @@
 #include "base/terminal.h"
 #include "base/utf8.h"
 #include "cli/commands.h"
-#include "cluster/doctor/verdict/report.h"
+#include "cluster/doctor/report.h"
 
 namespace braid {
 namespace {

@@ -8,8 +8,8 @@
 #include <set>
 
 #include "base/strings.h"
-#include "cluster/doctor/lines/log_source.h"
-#include "report/run_record.h"
+#include "cluster/doctor/log_source.h"
+#include "report/curve_builder.h"
 
 namespace braid {
 namespace {

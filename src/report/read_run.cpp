@@ -6,8 +6,8 @@
 
 #include "base/error.h"
 #include "base/strings.h"
-#include "ckpt/checkpoint_folder.h"
-#include "cluster/doctor/verdict/report.h"
+#include "ckpt/iterations.h"
+#include "cluster/doctor/report.h"
 #include "log/read_events.h"
 #include "report/read_log.h"
 #include "report/read_metrics.h"

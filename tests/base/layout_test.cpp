@@ -49,27 +49,17 @@ std::map<std::string, std::set<std::string>> folders_below() {
 }
 
 TEST(Layout, IncludesPointDown) {
-  // The stages of a diagnosis are one library.
-  const std::map<std::string, std::set<std::string>> inner = {
-      {"cluster/doctor/lines", {}},
-      {"cluster/doctor/events", {"cluster/doctor/lines"}},
-      {"cluster/doctor/verdict", {"cluster/doctor/lines", "cluster/doctor/events"}}};
   const std::map<std::string, std::set<std::string>> below = folders_below();
-  const auto library_of = [](const std::string& folder) {
-    return folder.starts_with("cluster/doctor/") ? std::string("cluster/doctor") : folder;
-  };
   int checked = 0;
   for (const auto& entry : fs::recursive_directory_iterator(kRoot / "src")) {
     if (entry.path().extension() != ".h" && entry.path().extension() != ".cpp") continue;
     const std::string folder = fs::relative(entry.path().parent_path(), kRoot / "src").string();
-    ASSERT_TRUE(below.contains(library_of(folder))) << folder << " is not in src/CMakeLists.txt";
+    ASSERT_TRUE(below.contains(folder)) << folder << " is not in src/CMakeLists.txt";
     const std::string text = read(entry.path());
     static const std::regex include("#include \"([a-z/]+)/[a-z_0-9]+\\.h");
     for (std::sregex_iterator match(text.begin(), text.end(), include), end; match != end; ++match, ++checked) {
       const std::string other = (*match)[1];
-      const bool may = other == folder || (inner.contains(folder) && inner.contains(other)
-                                               ? inner.at(folder).contains(other)
-                                               : below.at(library_of(folder)).contains(library_of(other)));
+      const bool may = other == folder || below.at(folder).contains(other);
       EXPECT_TRUE(may) << entry.path() << " includes upwards: " << match->str();
     }
   }

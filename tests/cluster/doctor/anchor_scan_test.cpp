@@ -1,5 +1,5 @@
 // The oracle is std::string_view::find for every anchor at every place.
-#include "cluster/doctor/lines/anchor_scan.h"
+#include "cluster/doctor/anchor_scan.h"
 
 #include <gtest/gtest.h>
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "cluster/doctor/verdict/report.h"
+#include "cluster/doctor/report.h"
 #include "support/programs.h"
 
 namespace braid::testing {

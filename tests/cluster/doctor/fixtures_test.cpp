@@ -9,9 +9,9 @@
 #include <map>
 #include <set>
 
-#include "base/utf8.h"
-#include "cluster/doctor/lines/log_source.h"
-#include "cluster/doctor/verdict/report.h"
+#include "base/clean_text.h"
+#include "cluster/doctor/log_source.h"
+#include "cluster/doctor/report.h"
 #include "support/programs.h"
 
 namespace braid {

@@ -9,10 +9,9 @@
 #include <random>
 
 #include "base/error.h"
-#include "base/utf8.h"
-#include "cluster/doctor/events/line_kinds.h"
-#include "cluster/doctor/events/signs.h"
-#include "cluster/doctor/verdict/report.h"
+#include "cluster/doctor/messages.h"
+#include "cluster/doctor/report.h"
+#include "cluster/doctor/rules.h"
 #include "support/programs.h"
 
 namespace braid {
@@ -115,9 +114,9 @@ TEST(HostileLogs, RandomBytesNeverCrash) {
                                      std::string(1, '\0')};
   pieces.insert(pieces.end(), 20, "\n");
   pieces.insert(pieces.end(), 5, "\r");
-  for (const Rule& rule : rules()) {
+  for (const Rule& rule : rules().lines) {
     pieces.emplace_back(rule.anchor);
-    if (rule.also) pieces.emplace_back(rule.also);
+    pieces.insert(pieces.end(), rule.also.begin(), rule.also.end());
   }
   for (int round = 0; round < 300; ++round) {
     std::string text;

@@ -1,10 +1,8 @@
-#include "cluster/doctor/lines/line_marks.h"
+#include "cluster/doctor/line_marks.h"
 
 #include <gtest/gtest.h>
 
-#include "cluster/doctor/events/launcher_lines.h"
-#include "cluster/doctor/lines/line_prefix.h"
-#include "cluster/doctor/lines/rank_names.h"
+#include "cluster/doctor/process_ends.h"
 
 namespace braid {
 namespace {

@@ -7,8 +7,8 @@
 #include <functional>
 
 #include "cluster/doctor/diagnosis_of_text.h"
-#include "cluster/doctor/events/progress_styles.h"
-#include "cluster/doctor/lines/log_text.h"
+#include "cluster/doctor/log_source.h"
+#include "cluster/doctor/run_facts.h"
 
 namespace braid {
 namespace {

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "cluster/doctor/diagnosis_of_text.h"
-#include "cluster/doctor/events/signs.h"
+#include "cluster/doctor/rules.h"
 
 namespace braid {
 namespace {
@@ -228,8 +228,9 @@ TEST(Misleading, HangsInSavingAreOfTheRankThatSaves) {
 
 // Whatever a line matches, the verdict quotes a line of the log, and the one that matched if it is of that line.
 TEST(Evidence, IsGivenForEveryRule) {
-  for (const Rule& rule : rules()) {
-    const std::string line = fmt::format("{}{}{}", rule.anchor, rule.also ? " " : "", rule.also ? rule.also : "");
+  for (const Rule& rule : rules().lines) {
+    std::string line = rule.anchor;
+    for (const std::string& words : rule.also) line += " " + words.substr(0, words.find('|'));
     const Diagnosis diagnosis = diagnosis_of_text("a first line\n" + line + " 1\nthe last line\n");
     ASSERT_FALSE(diagnosis.evidence.empty()) << line;
     const bool is_of_line = diagnosis.cause != Cause::Unknown && diagnosis.cause == cause_of(rule.sign);

@@ -70,9 +70,6 @@ TEST(Precedence, OfWhatIsSaidInSeveralLines) {
            // An exception without a message means what was said right before it.
            {"I1115 10:00:00 51 train.py:275] NaN detected\n" + traceback + "AssertionError\n", "nan-loss", kNone},
            {"ERROR: not enough disk space on /scratch\n" + traceback + "RuntimeError\n", "disk-full", kNone},
-           {"[ERROR] DEVICE(42,python) memory_manager.cc] Device(id:0) memory isn't enough and alloc failed\n" +
-                traceback + "RuntimeError: Exec graph failed\n",
-            "gpu-oom", kNone},
            {traceback + "    assert torch.isfinite(loss).all()\n           ^^^^^^^^^^^^\nAssertionError\n", "nan-loss",
             kNone},
            {traceback +
@@ -146,9 +143,6 @@ TEST(Precedence, OfWhatIsSaidInSeveralLines) {
             "nan-loss", kNone},
            {"Saving checkpoint at 1 epochs\n[>>>>] 41022/41022, 412.2 task/s, elapsed: 100s, ETA:     0s\n" + hang,
             "nccl-timeout", 0},
-           {"Successfully completed.\n\nThe output (if any) follows:\n\nepoch 1 loss 0.4\nepoch 2 loss 0.3\n"
-            "epoch 3 loss 0.2\n",
-            "success", kNone},
            {"A: Caught Win32 exception 0xc0000005: Access violation.\njob aborted:\n[ranks] message\n\n[0] "
             "terminated\n\n"
             "[1] process exited without calling finalize\n",
@@ -178,7 +172,6 @@ TEST(Precedence, OfWhatIsSaidInSeveralLines) {
             "CreateTrainingJob operation: The account-level service limit is 0\n",
             "not-launched", kNone},
            {"ERROR: Failed building wheel for flash-attn\n", "import-error", kNone},
-           {"Exited by signal 11.\n\nResource usage summary:\n", "segfault", kNone},
            {traceback + "RuntimeError: grad_scale is too small, exiting: 1.29e-26\n", "nan-loss", kNone},
            // Programs that tell of their exceptions in a line of their own.
            {"2026-11-15 10:00:00 ERROR train.py:77 - Training failed: KeyError('labels')\n", "python-error", kNone},

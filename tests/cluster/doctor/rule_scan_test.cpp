@@ -1,9 +1,11 @@
 // The oracle is the table of rules, searched in its order.
-#include "cluster/doctor/events/rule_scan.h"
-
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+
+#include "base/error.h"
+#include "cluster/doctor/rules.h"
 
 namespace braid {
 namespace {
@@ -23,11 +25,13 @@ std::string repeated(std::string_view words, std::size_t times) {
 
 TEST(RuleScan, GivesTheFirstRuleOfTheTableThatFits) {
   RuleScan scan;
-  for (const Rule& rule : rules()) {
-    const std::string text = "a " + std::string(rule.anchor) + " b " + (rule.also ? rule.also : "");
+  const std::vector<Rule>& lines = rules().lines;
+  for (const Rule& rule : lines) {
+    std::string text = "a " + rule.anchor + " b ";
+    for (const std::string& words : rule.also) text += words.substr(0, words.find('|'));
     const auto is_first = [&](const Rule& r) { return text.find(r.anchor) != std::string::npos && fits(r, text); };
-    const auto first = std::find_if(rules().begin(), rules().end(), is_first);
-    ASSERT_NE(first, rules().end()) << text;
+    const auto first = std::find_if(lines.begin(), lines.end(), is_first);
+    ASSERT_NE(first, lines.end()) << text;
     EXPECT_EQ(scan.first_fitting(text), &*first) << text;
   }
   EXPECT_EQ(scan.first_fitting("all is well"), nullptr);
@@ -41,14 +45,42 @@ TEST(RuleScan, TriesARuleOnceHoweverOftenItsAnchorIsThere) {
     EXPECT_EQ(tries_on(repeated(words, 4096)), tries_on(words)) << words;
   }
   std::string all;
-  for (const Rule& rule : rules()) all += std::string(rule.anchor) + " ";
-  EXPECT_LE(tries_on(repeated(all, 3)), rules().size());
+  for (const Rule& rule : rules().lines) all += rule.anchor + " ";
+  EXPECT_LE(tries_on(repeated(all, 3)), rules().lines.size());
 }
 
 TEST(RuleScan, TriesARuleAgainOnTheNextText) {
   RuleScan scan;
   EXPECT_EQ(scan.first_fitting("huggingface.co/x"), nullptr);
   EXPECT_NE(scan.first_fitting("huggingface.co/x OSError"), nullptr);
+}
+
+// What is compiled in is parsed when it is first used, so a mistake in it ends every test of this program; this one
+// checks that mistakes are found and located.
+TEST(RulesFile, AMistakeIsFoundInItsLine) {
+  EXPECT_GT(parse_rules(kRulesTxt, kCausesTxt).lines.size(), 1000u);
+  struct Case {
+    const char* rows;
+    const char* message;
+  };
+  for (const Case& c : {Case{"[lines]\nno-such-kind \"some words\"", "'no-such-kind' is not a kind"},
+                        {"[lines]\nnan-loss \"short\"", "'short' has fewer than 6 bytes"},
+                        {"[lines]\nnan-loss \"no end", "its closing quote is missing"},
+                        {"[lines]\nnan-loss", "a text in quotes is missing"},
+                        {"[no such section]\nnan-loss \"some words\"", "there is no section 'no such section'"},
+                        {"[kinds]\nodd-kind none", "a role is missing"},
+                        {"[kinds]\nodd-kind cause no-cause", "'no-cause' is not a cause"}}) {
+    const std::string text = std::string(kRulesTxt) + c.rows;
+    const auto lines = 1 + std::count(text.begin(), text.end(), '\n');
+    try {
+      parse_rules(text, kCausesTxt);
+      ADD_FAILURE() << c.rows;
+    } catch (const ConfigError& error) {
+      EXPECT_EQ(error.problems().at(0).where, "rules.txt:" + std::to_string(lines));
+      EXPECT_THAT(error.problems().at(0).what, ::testing::HasSubstr(c.message));
+    }
+  }
+  EXPECT_THROW(parse_rules(kRulesTxt, std::string(kCausesTxt) + "cure: none\n"), ConfigError);
 }
 
 }  // namespace

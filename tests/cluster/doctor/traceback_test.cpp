@@ -1,6 +1,8 @@
-#include "cluster/doctor/events/traceback.h"
+#include "cluster/doctor/traceback.h"
 
 #include <gtest/gtest.h>
+
+#include "cluster/doctor/messages.h"
 
 namespace braid {
 namespace {

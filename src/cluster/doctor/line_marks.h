@@ -1,0 +1,71 @@
+// What stands before the text of a log line: who wrote it and when; and the ranks that messages and files name.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace braid {
+
+// Seconds since the beginning of a year: glog and c10 print no year. Differences of over half a year are a new year.
+using LogTime = double;
+double seconds_between(LogTime earlier, LogTime later);
+
+// A date and time at the beginning of `text`: "2026-11-15 09:40:29.62", with 'T' or '_' between, "2026/11/15 09:40:29",
+// "11/15/2026 09:40:29", or glog's "1115 09:40:29"; text is moved behind it.
+std::optional<LogTime> take_time(std::string_view& text);
+std::optional<LogTime> time_at(std::string_view text);
+// The first full date and time anywhere in it ("CANCELLED AT 2026-11-15T09:40:29").
+std::optional<LogTime> time_inside(std::string_view text);
+
+struct LineMarks {
+  std::optional<int> rank;        // "[rank5]:", "5: " (srun --label), "[5] " (braid), "[rank: 5]", "mpirank:5"
+  bool labelled = false;          // the rank is a label of the launcher, which may number nodes: "5: ", "[5] "
+  bool by_name = false;           // the rank is only from the name of the file
+  bool mentioned = false;         // the rank is from the message, and may be another rank
+  std::optional<int> local_rank;  // "[default5]:" (torchrun)
+  std::optional<int> learned{};   // a writer that is known by a learned prefix, see TracebackNotes
+  std::optional<LogTime> time;
+  char level = 0;         // 'I', 'W', 'E' or 'F', as glog and its kin write it
+  std::string_view body;  // the text without prefixes, with its indentation
+};
+
+// Reads only the prefix, so it is cheap enough to call for each line.
+LineMarks marks_of(std::string_view line);
+
+// Whether Slurm's own tools or `bash -x` wrote the line, which does not prove that the program started.
+bool is_of_the_scheduler(std::string_view text);
+
+// A rank that a message names as its writer: "[Rank 5]", "[PG ID 0 PG GUID 0(default_pg) Rank 5]", "[rank5]" in the
+// middle.
+std::optional<int> rank_inside(std::string_view body);
+
+// A rank that a prefix of any form names: "rank=5", "(rank 5)", "Rank 5 |", "mpirank:5"; not local or node ranks.
+std::optional<int> rank_named_in(std::string_view prefix);
+
+// The number of a task, process or device, which is a rank in a prefix that tells processes apart.
+std::optional<int> rank_numbered_in(std::string_view prefix);
+
+// "0-2,4" -> 0 1 2 4, at most `limit` of them; empty for anything else.
+std::vector<int> unfold_ranks(std::string_view list, std::size_t limit = 1 << 16);
+
+// What a rank file is called: "rank_3.log", ".../attempt_0/3/stderr.log".
+std::optional<int> rank_of_path(std::string_view path);
+
+class PrefixShape {
+ public:
+  explicit PrefixShape(std::string_view sample);
+
+  // The length of such a prefix at the beginning of line. Times differ, all else is the same.
+  std::optional<std::size_t> match(std::string_view line) const;
+
+ private:
+  struct Part {
+    std::string literal;  // empty: digits of a time
+  };
+  std::vector<Part> parts_;
+};
+
+}  // namespace braid

@@ -1,0 +1,164 @@
+// The table of rules (rules.txt) and of causes (causes.txt): what single lines of a log mean, and what to do about it.
+// Both files explain their format in their first lines. They are compiled in, and parsed once.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cluster/doctor/anchor_scan.h"
+
+namespace braid {
+
+extern const std::string_view kRulesTxt, kCausesTxt;
+
+// The kinds of lines, in the order of [kinds] in rules.txt, which says what each one is.
+enum class Sign {
+  // clang-format off
+  GpuOom, HostOom, DiskFull, SharedMemory, PortInUse, MissingImport, MegatronShadowed, CacheNotShared, ImageMissing,
+  WeightsDiffer, StateDictDiffers, NotLaunched, ShellError, GpuSpecMissing, BadPartition, BadAccount, StepConfig,
+  UvMissing, Hardware, CudaError, HubUnreachable, NanLoss, TooManyFiles, UnusedParameters, DuplicateGpu,
+  CollectiveMismatch, BraidError, WrongArguments, PythonError, KilledByShell, NativeCrash,
+  TimeLimit, Preempted, NodeFailure, JobCancelled, StepCancelled, CgroupOom, Interrupted, Hangup, TerminatedFromOutside,
+  CollectiveTimeout, UniqueIdTimeout, StoreTimeout, RendezvousFailed, ConnectionLost, NetworkTrouble, Stopped,
+  BraidRootCause, WorkerFailed, TaskExit, ProcessEnd, SpawnedProcess, WatchdogDied, MonitoredBarrier,
+  TracebackStart, AbsentRank, RankBlock, ChainDuring, NotFatal, FailureBlock, Progress, EndedWell, SaysDone,
+  ScriptEndedWell, RunStarts, JobLimit, JobExit, SaveArtifacts, Saving, Saved, Experts, Fp8, DifferingRow, WorldSize,
+  LastEnqueued, BraidSays, BraidFix, Remark,
+  // clang-format on
+};
+
+enum class Role { Cause, Outside, Consequence, Launcher, Context };
+
+// The causes that a diagnosis can name, in the order of causes.txt.
+enum class Cause {
+  // clang-format off
+  GpuOom, HostOom, MoeOom, TimeLimit, Preempted, NodeFailure, Cancelled, PortInUse, ImportError, PythonError,
+  Rank0BarrierTimeout, ArtifactSaveHang, DataRankCascade, NcclTimeout, Network, ContainerCacheNotShared, DiskFull,
+  ShmBusError, Fp8RoundtripMismatch, NotLaunched, GpuSpecMissing, BadPartition, BadAccount, StepConfig, UvMissing,
+  MegatronShadowed, WeightLoadMismatch, CudaError, HubUnreachable, NanLoss, Segfault, TooManyFiles, Hangup,
+  UnusedParameters, DuplicateGpu, CollectiveMismatch, Rendezvous, Killed, BraidFailure, Success, Unknown,
+  // clang-format on
+};
+
+// A row of rules.txt. A text fits it if it contains one alternative of each list, and none of `unless`.
+struct Rule {
+  Sign sign;
+  std::string anchor;             // in [lines] one literal of at least AnchorScan::kShortest bytes
+  std::vector<std::string> also;  // alternatives are separated by "|"
+  std::string unless;
+  std::vector<std::string> answers;  // in [advice]: why it happened, and what to do
+};
+
+// A row of a section whose first column is not a kind of line: of [process ends], [rank prefixes], [launchers].
+struct PatternRow {
+  std::string name, pattern;
+  std::vector<std::string> options;
+
+  bool has(std::string_view option) const;
+  int value(std::string_view option, int otherwise) const;  // 9 for "code=9"
+};
+
+struct SignalText {
+  int number = 0;
+  Cause cause = Cause::Unknown;  // of a process that nobody asked to end
+  std::string usual;             // what it usually means
+};
+
+struct CauseText {
+  std::string slug;
+  std::string meaning;  // a sentence
+  std::string fix;
+  std::string slurm, kubernetes;  // what to do besides, where the log is of one of their jobs
+  bool of_whole_job = false;      // no rank fails first
+};
+
+struct Rules {
+  struct Kind {
+    std::string name;
+    Role role = Role::Context;
+    Cause cause = Cause::Unknown;  // Unknown where a line alone does not tell
+  };
+  std::vector<Kind> kinds;                                  // by Sign
+  std::vector<CauseText> causes;                            // by Cause
+  std::vector<Rule> lines;                                  // where several fit one line, the first is meant
+  std::vector<Rule> exception_types;                        // by the beginning of the type
+  std::vector<Rule> exception_words, last_words, refusals;  // in small letters
+  std::vector<PatternRow> process_ends, rank_prefixes, launchers, message_ranks;
+  std::vector<Rule> noise;     // a line of this kind with these words is no finding
+  std::vector<Rule> outlived;  // training often goes on after such a line
+  std::vector<Rule> advice;
+  std::vector<SignalText> signals;
+  std::map<std::string, std::string, std::less<>> words;  // lists of alternatives, by name
+};
+
+// ConfigError with the line's number where a text is not of the format.
+Rules parse_rules(std::string_view rules, std::string_view causes);
+
+const Rules& rules();  // those that are compiled in
+
+Role role_of(Sign sign);
+Cause cause_of(Sign sign);
+const CauseText& text_of(Cause cause);
+
+// Whether one word of this list of [words] stands in the text.
+bool says(std::string_view text, std::string_view list);
+
+bool fits(const Rule& rule, std::string_view text);  // beyond its anchor
+
+// The first row of a section of words that fits.
+std::optional<Sign> sign_by_words(const std::vector<Rule>& section, std::string_view text);
+
+// The meaning of a text that is known to be a message, say the reason in a root cause.
+std::optional<Sign> sign_in(std::string_view text);
+
+// What a signal says about a process that nobody asked to end; Unknown for SIGTERM and the like.
+Cause cause_of_signal(int signal);
+const SignalText* text_of_signal(int signal);  // nullptr for a signal that no launcher sends and no crash raises
+
+// The first row of a section for this kind that fits the text; nullptr if there is none.
+const Rule* row_for(const std::vector<Rule>& section, Sign sign, std::string_view text);
+
+// The rank that a message of this kind names itself.
+std::optional<int> rank_told_by(Sign sign, std::string_view body);
+
+// Which schedulers and launchers speak in a log: advice is for those.
+struct Launchers {
+  bool slurm = false, kubernetes = false;
+
+  void note(std::string_view line);
+};
+
+// What to do, for whoever used these launchers.
+std::string fix_for(Cause cause, const Launchers& launchers);
+
+// Finds the rule that a line matches: first the anchors in it, then the other words of their rules.
+class RuleScan {
+ public:
+  RuleScan();
+
+  // Calls found(rule) for each occurrence of each rule's anchor, until it returns false.
+  template <class Found>
+  void each(std::string_view text, Found found) const {
+    scan_.each(text, [&](int rule) { return found(rules_[static_cast<std::size_t>(rule)]); });
+  }
+
+  bool has_anchor(std::string_view text) const;
+
+  // The first fitting rule; nullptr when none does. A rule is tried once, however often its anchor stands in the text.
+  const Rule* first_fitting(std::string_view text);
+
+  std::uint64_t tries() const { return tries_; }  // of a rule on a text, so far
+
+ private:
+  const std::vector<Rule>& rules_;
+  const AnchorScan scan_;
+  std::vector<std::uint64_t> tried_;  // by rule: the number of the text that it was last tried on
+  std::uint64_t texts_ = 0, tries_ = 0;
+};
+
+}  // namespace braid

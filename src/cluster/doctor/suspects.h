@@ -1,0 +1,108 @@
+// What may have ended a run: the findings that it did not outlive, and which of them is the cause.
+#pragma once
+
+#include <functional>
+#include <initializer_list>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cluster/doctor/findings.h"
+#include "cluster/doctor/rules.h"
+
+namespace braid {
+
+// Ranks that called different collectives at one sequence number of a group.
+struct Mismatch {
+  std::string text;                          // who called what
+  std::optional<int> odd_rank;               // the only one that called something else than the rest
+  std::vector<const CollectiveWork*> works;  // one of each kind
+};
+std::optional<Mismatch> find_mismatch(const Findings& findings);
+
+// PyTorch's own check names two ranks: "Rank 0 is running collective: X, but Rank 1 is running collective: Y".
+std::string mismatch_told_in(std::string_view message);
+
+// The process that ended first: torchrun names it, srun's lines are in that order. nullptr if several ended together.
+const WorkerExit* find_culprit(const Findings& findings);
+
+// Whether two nodes report "failed (exitcode: 1) local_rank: 0", so that neither is certainly rank 0.
+bool is_of_several_nodes(const WorkerExit& exit, const Findings& findings);
+
+struct Silence {
+  std::optional<int> rank;
+  std::string how;                   // how it is known, as a clause
+  std::optional<QuotedLine> line{};  // the line that shows it
+};
+
+// `complained`: the ranks whose own lines are time-outs or lost connections.
+Silence find_silent_rank(const Findings& findings, const std::set<int>& complained);
+
+bool is_time_out(Sign sign);
+
+class Suspects {
+ public:
+  explicit Suspects(const Findings& findings);
+
+  const std::vector<const Finding*>& live() const { return live_; }
+  const std::set<int>& complained() const { return complained_; }  // ranks that timed out or lost a peer
+  const WorkerExit* culprit() const { return culprit_; }           // the one that a launcher saw end first
+  const RootCauseLine* braid() const { return braid_; }
+  std::optional<int> culprit_rank() const;
+
+  const Finding* earliest(const std::function<bool(const Finding&)>& wanted) const;
+  const Finding* first(std::initializer_list<Sign> kinds) const;  // the earliest of one of these kinds
+  const Finding* first_time_out() const;
+  const Finding* best_cause() const;
+
+  // Whether a process crashed or was killed, or ranks could not meet or lost each other, without a known reason.
+  bool failed_before(const Place& place) const;
+
+  // The ranks of a job may report lost peers up to a minute before Slurm logs that the job's time is over.
+  bool is_limit_logged_late(const Finding& end) const;
+
+  // Whether it happened during or right after the saving of a checkpoint or the export of a model.
+  bool came_while_saving(const Finding& finding) const;
+
+  // Whether others lost a process that ended, or that Ray reports as lost.
+  bool is_loss_of_worker(const Finding& lost) const;
+
+  // Whether an end from outside came before, which makes programs raise all kinds of exceptions.
+  bool is_explained_from_outside(const Finding& cause) const;
+
+  // Whether a rank got SIGTERM or Ctrl-C before this.
+  bool was_told_to_end(int rank, const Place& before) const;
+
+  // Whether it only reports that a process is gone, and other lines say why.
+  bool is_explained_by_others(const Finding& cause) const;
+
+  // The kernel's message about a GPU whose user only sees a CUDA error.
+  const Finding* hardware_behind(const Finding& cause) const;
+
+  // The cause that the finding means, given all other findings.
+  Cause refined(const Finding& cause) const;
+
+ private:
+  void find_first_failure();
+  // The parent and the children of a killed process raise exceptions of their own.
+  bool follows_kill(const Finding& cause) const;
+  void find_ends_from_outside();
+  bool more_were_told() const;  // there are more ranks than findings are kept for
+  const Finding* told_nearby(const Finding& vague) const;
+  const Finding* told_before(const Finding& vague) const;
+  bool others_waited(const Finding& cause) const;
+  bool others_started(const Finding& cause) const;
+
+  const Findings& findings_;
+  std::vector<const Finding*> live_;
+  std::set<int> complained_;
+  const WorkerExit* culprit_ = nullptr;
+  const RootCauseLine* braid_ = nullptr;
+  std::optional<Place> first_failure_;    // see failed_before
+  std::vector<const Finding*> outside_;   // ends that may explain exceptions
+  const Finding* last_signal_ = nullptr;  // the last SIGTERM, if all ranks got one
+};
+
+}  // namespace braid

@@ -1,0 +1,72 @@
+// Parts of a text, and patterns of launchers' words and line prefixes, so that each is one row of a table.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace braid {
+
+inline constexpr auto npos = std::string_view::npos;
+
+inline bool is_digit(char c) { return c >= '0' && c <= '9'; }
+inline bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
+inline bool is_word(char c) { return is_digit(c) || is_letter(c) || c == '_'; }
+inline bool is_name(char c) { return is_word(c) || c == '.'; }
+
+// The text without blanks and tabs around it.
+std::string_view trimmed(std::string_view text);
+
+inline bool has_word(std::string_view text, std::string_view word) { return text.find(word) != std::string_view::npos; }
+
+// Whether the text contains one of "timed out|timeout". Every text contains one of an empty list.
+bool has_one_of(std::string_view text, std::string_view words);
+
+// Whether the text begins with one of them.
+bool starts_with_one_of(std::string_view text, std::string_view words);
+
+std::string in_small_letters(std::string_view text);
+
+// Whether text begins with the word; if so, text is moved behind it.
+inline bool take(std::string_view& text, std::string_view word) {
+  if (!text.starts_with(word)) return false;
+  text.remove_prefix(word.size());
+  return true;
+}
+
+// The text behind the first such word, if there is one.
+inline std::optional<std::string_view> behind(std::string_view text, std::string_view word) {
+  const std::size_t at = text.find(word);
+  return at == std::string_view::npos ? std::nullopt : std::optional(text.substr(at + word.size()));
+}
+
+// The number at the beginning of text, without sign; text is moved behind it.
+std::optional<std::int64_t> take_number(std::string_view& text);
+
+// The whole number that follows `key` and any of " =:.'\"" after it, e.g. "num_experts ..... 256", "--num-experts 256".
+std::optional<std::int64_t> number_after(std::string_view text, std::string_view key);
+
+// What a pattern caught; views into the text.
+struct Caught {
+  std::optional<int> rank, local_rank, code, signal;
+  std::string_view host;
+};
+
+// Literal text, and
+//   %r a rank, %l a rank of its node      %k "rank" in any case, maybe with "global", "world" or "mpi" before it
+//   %c an exit code, maybe below 0        %s a signal's number, %S its name
+//   %h a host's name, %w any such word    %n a number, %_ blanks or none, %= what stands between "rank" and its number
+//   %~ between a code and its number      %* anything up to what follows
+// The length of what matches at the beginning of text; nothing is caught when it does not match.
+std::optional<std::size_t> match_front(std::string_view pattern, std::string_view text, Caught& caught);
+
+// The same anywhere in the text. The pattern begins with a literal.
+bool match_inside(std::string_view pattern, std::string_view text, Caught& caught);
+
+int signal_by_name(std::string_view name);  // "SIGKILL and more" -> 9; SIGABRT's if the name is unknown
+
+// The signal in an exit code: 9 for 137 and for -9; empty if the program chose the code, as it did with 9.
+std::optional<int> signal_of_code(int code);
+
+}  // namespace braid
