@@ -8,7 +8,7 @@
 
 #include "base/clean_text.h"
 #include "base/strings.h"
-#include "cli/commands.h"
+#include "cli/recipe_call.h"
 #include "data/text/tokenizer.h"
 
 namespace braid {

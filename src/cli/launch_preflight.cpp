@@ -1,5 +1,4 @@
-#include "cli/launch_preflight.h"
-
+// The checks before a launch on a cluster.
 #include <fmt/ranges.h>
 #include <pwd.h>
 #include <unistd.h>
@@ -9,6 +8,7 @@
 
 #include "base/strings.h"
 #include "base/terminal.h"
+#include "cli/launch_commands.h"
 #include "cluster/megatron/text.h"
 #include "cluster/megatron/text_checks.h"
 #include "cluster/slurm/step.h"

@@ -1,5 +1,4 @@
 // braid plan memory: how much memory the ranks of a recipe need, counted on paper, and what would lower it.
-#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
@@ -8,10 +7,8 @@
 
 #include "base/strings.h"
 #include "base/table.h"
-#include "cli/commands.h"
-#include "cli/plan_commands.h"
-#include "cli/plan_machine.h"
-#include "cli/plan_sizes.h"
+#include "cli/plan_options.h"
+#include "cli/recipe_call.h"
 #include "plan/show.h"
 #include "predict/memory_advice.h"
 #include "predict/needed_memory.h"
@@ -242,31 +239,29 @@ void plan_memory(const MemoryCommand& command, const std::vector<std::string>& f
 
 }  // namespace
 
-void add_plan_memory_command(CLI::App& plan) {
-  auto command = std::make_shared<MemoryCommand>();
-  CLI::App* memory = plan.add_subcommand("memory", "Count the memory that ranks need, and say what would lower it");
-  memory->add_option("recipe", command->recipe_path, "recipe file, e.g. recipes/tiny-vlm.yaml")->required();
-  memory->add_option("--rank", command->global_rank, "this global rank only; default: the fullest of each stage");
-  add_hardware_option(*memory, command->machine);
-  add_nodes_options(*memory, command->machine);
-  memory->add_option("--stats", command->sizes.stats_path,
-                     "sizes of the data set's samples, of braid data inspect --stats; each step draws from them");
-  memory
-      ->add_option("--steps", command->sizes.steps,
-                   "how many steps to draw, up to 1000; default: 16, or as many as the run has")
-      ->check(CLI::PositiveNumber);
-  memory->add_flag("--full", command->sizes.full,
-                   "draw nothing: full sequences, with as many and as large media as mock samples may have; not with "
-                   "--stats or --steps");
-  memory->add_flag("--cpu", command->on_cpu, "on CPUs, whose operators keep other tensors than a GPU's kernels");
-  memory->add_flag("--json", command->json, "print JSON with exact numbers, for programs");
-  memory->allow_extras();
-  memory->footer(
-      "Mock samples have the sizes that they will have in the run. Without --stats, samples of a data set are taken to "
-      "fill their sequences, with a label on every token and data.media.NAME.max_items items of size max_size for each "
-      "encoder.\n\n" +
-      short_overrides_help());
-  memory->callback([command, memory] { plan_memory(*command, memory->remaining()); });
+Command plan_memory_command() {
+  const auto o = std::make_shared<MemoryCommand>();
+  return {.name = "memory",
+          .help = "Count the memory that ranks need, and say what would lower it",
+          .options = {recipe_option(o->recipe_path),
+                      {"--rank", &o->global_rank, "this global rank only; default: the fullest of each stage"},
+                      hardware_option(o->machine),
+                      nodes_option(o->machine),
+                      encoder_nodes_option(o->machine),
+                      stats_option(o->sizes),
+                      steps_option(o->sizes, "16, or as many as the run has"),
+                      full_option(o->sizes),
+                      {"--cpu", &o->on_cpu, "on CPUs, whose operators keep other tensors than a GPU's kernels"},
+                      {"--json", &o->json, "print JSON with exact numbers, for programs"}},
+          .extras = Extras::RecipeKeys,
+          .footer =
+              "Mock samples have the sizes that they will have in the run. Without --stats, samples of a data set are "
+              "taken to "
+              "fill their sequences, with a label on every token and data.media.NAME.max_items items of size max_size "
+              "for each "
+              "encoder.\n\n" +
+              short_overrides_help(),
+          .run = [o](Call& call) { plan_memory(*o, call.arguments); }};
 }
 
 }  // namespace braid

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "cli/cli_support.h"
-#include "cli/commands.h"
 #include "cli/from_megatron.h"
+#include "cli/recipe_call.h"
 #include "support/errors.h"
 
 namespace braid::testing {

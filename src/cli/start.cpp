@@ -1,11 +1,12 @@
-#include "cli/start_problems.h"
+#include "cli/start.h"
 
 #include <algorithm>
 #include <iterator>
 
+#include "base/files.h"
 #include "base/strings.h"
-#include "cli/room_problems.h"
 #include "comm/visible_gpus.h"
+#include "predict/memory_checks.h"
 #include "run/resume/save_folder.h"
 #include "run/start_checks.h"
 
@@ -53,7 +54,33 @@ Problems path_problems(const StartRequest& request, const Recipe& recipe) {
   return problems;
 }
 
+bool are_known(const RanksHere& here, const Topology& topology) {
+  return here.first >= 0 && here.first + here.count <= topology.world_size();  // else, another rank placement
+}
+
+// As comm/run_as_rank.cpp assigns them.
+std::vector<std::vector<int>> ranks_by_gpu(const RanksHere& here, int gpus) {
+  std::vector<std::vector<int>> ranks(static_cast<std::size_t>(gpus));
+  for (int local = 0; local < here.count; ++local)
+    ranks[static_cast<std::size_t>(local % gpus)].push_back(here.first + local);
+  return ranks;
+}
+
 }  // namespace
+
+std::vector<Problem> room_problems(const Recipe& recipe, const Topology& topology, const RanksHere& here,
+                                   const HostRoom& room) {
+  std::vector<Problem> problems = oversubscription_problems(here.count, room.host);
+  if (room.gpus > 0) {
+    const bool share = here.count > room.gpus && room.sees_all_gpus && are_known(here, topology);
+    append(problems, gpu_memory_problems(recipe, topology, room.gpu_bytes,
+                                         share ? ranks_by_gpu(here, room.gpus) : std::vector<std::vector<int>>()));
+  } else if (are_known(here, topology)) {
+    append(problems,
+           memory_problems(needed_bytes(recipe, topology, ranks_by_gpu(here, 1)[0], {.on_gpu = false}), room.host));
+  }
+  return problems;
+}
 
 Problems located(Problems problems, const RecipeSource& source) {
   if (problems.empty()) return problems;
@@ -89,6 +116,26 @@ StartProblems start_problems(const StartRequest& request, const Recipe& recipe, 
   append(found.list, output_problems(request.outputs, {request.source.path, recipe.data.set, data.evaluated}));
   append(found.list, located(path_problems(request, recipe), request.source));
   return found;
+}
+
+void check_world(const WorldSpec& spec, const Topology& topology) {
+  if (spec.size == topology.world_size()) return;
+  const std::string ranks = counted(topology.world_size(), "rank");
+  throw ConfigError({fmt::format("the recipe's topology has {}, but {} {} started", ranks, spec.size,
+                                 spec.size == 1 ? "was" : "were"),
+                     "topology", fmt::format("start {}, or change the module sizes", ranks)});
+}
+
+bool is_refused(const StartProblems& problems, const std::optional<WorldSpec>& spec) {
+  if (problems.list.empty() || (spec && problems.ranks_can_meet)) return false;
+  if (!spec || spec->local_rank == 0) throw ConfigError(problems.list);
+  return true;
+}
+
+std::vector<std::string> rank_command(std::vector<std::string> command_line, const std::string& recipe_path,
+                                      const RecipeSource& source) {
+  *std::find(command_line.begin(), command_line.end(), recipe_path) = reopenable(source.path, source.text);
+  return command_line;
 }
 
 }  // namespace braid

@@ -1,5 +1,4 @@
-// braid data prepare: makes a folder of tar files, or a JSONL file, a data set.
-#include <CLI/CLI.hpp>
+// braid data draw and prepare: make data sets, of drawn pictures or of the shards of a folder.
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,7 +10,8 @@
 #include "base/error.h"
 #include "base/strings.h"
 #include "base/table.h"
-#include "cli/data_commands.h"
+#include "cli/data_call.h"
+#include "data/draw/data_set.h"
 #include "data/shards/key_index.h"
 #include "data/shards/prepare.h"
 #include "data/shards/sample_index.h"
@@ -127,34 +127,57 @@ void prepare(const PrepareCommand& command) {
     fmt::print("note: this braid was built without SQLite, so there is no index.sqlite for look-ups by key\n");
 }
 
+void draw(const DrawRequest& request) {
+  require_writable({{"FOLDER", request.folder, WrittenPath::Folder}});
+  const Drawn drawn = draw_data_set(request);
+  fmt::print("drew {} ({}) in {}, {}, in {}\n", counted(drawn.samples, "sample"), fmt::join(drawn.tasks, ", "),
+             counted(drawn.shards, "shard"), readable_bytes(drawn.bytes), request.folder);
+}
+
 }  // namespace
 
-void add_data_prepare_command(CLI::App& data) {
-  auto command = std::make_shared<PrepareCommand>();
-  PrepareRequest& request = command->request;
-  CLI::App* prepare_app = data.add_subcommand("prepare", "Index the shards of a data set and split them");
-  prepare_app->add_option("path", request.path, "a folder of .tar files, or a .jsonl file")->required();
-  prepare_app
-      ->add_option("--split", command->ratios,
+Command data_draw_command() {
+  const auto o = std::make_shared<DrawRequest>();
+  return {.name = "draw",
+          .help = "Draw pictures with questions and answers, as a data set to train on",
+          .options = {{"folder", &o->folder, "folder to write: new, or empty", Rules{.required = true}},
+                      {"--samples", &o->train, "samples of the split train", Rules{.shows_default = true}},
+                      {"--val", &o->val, "samples of the split val", Rules{.shows_default = true}},
+                      {"--per-shard", &o->per_shard, "samples per tar file", Rules{.shows_default = true}},
+                      {"--seed", &o->seed, "the same seed draws the same samples",
+                       Rules{.check = WholeRange{0, kLargestSeed}, .shows_default = true}},
+                      {"--tasks", &o->tasks, "kinds of samples, separated by commas; default: all",
+                       Rules{.delimiter = ','}}},
+          .footer = "The folder also gets a tokenizer that has a token for each word of the questions and answers.",
+          .run = [o](Call&) { draw(*o); }};
+}
+
+Command data_prepare_command() {
+  const auto o = std::make_shared<PrepareCommand>();
+  PrepareRequest& request = o->request;
+  return {
+      .name = "prepare",
+      .help = "Index the shards of a data set and split them",
+      .options = {{"path", &request.path, "a folder of .tar files, or a .jsonl file", Rules{.required = true}},
+                  {"--split", &o->ratios,
                    "splits and their share of the shards, relative to the sum of all: train:0.9,val:0.1 (default: "
-                   "those there are, or train:1)")
-      ->delimiter(',');
-  prepare_app->add_option("--split-parts", command->patterns,
-                          "a split and a regular expression for its shards: 'train:part_[0-8].*'; may be repeated");
-  prepare_app->add_flag("--shuffle-tars", request.shuffle, "shuffle the shards before --split divides them");
-  prepare_app->add_option(
-      "--sample-type", request.sample_type,
-      fmt::format("Energon's class for the samples: {} (default: crude samples)", sample_type_names()));
-  prepare_app->add_option("--field-map", command->fields,
-                          "a field of the sample type and its part: image=jpg; may be repeated");
-  prepare_app->add_flag("--force", request.force,
-                        "prepare it again; keeps the splits unless --split or --split-parts is given");
-  prepare_app->footer(
-      "Writes an index beside each shard, and .nv-meta with counts, splits and the kind of samples. Energon reads it "
-      "too.\n"
-      "Example:\n  braid data prepare images --split train:0.9,val:0.1 --sample-type CaptioningSample --field-map "
-      "image=jpg --field-map caption=json[text]");
-  prepare_app->callback([command] { prepare(*command); });
+                   "those there are, or train:1)",
+                   Rules{.delimiter = ','}},
+                  {"--split-parts", &o->patterns,
+                   "a split and a regular expression for its shards: 'train:part_[0-8].*'; may be repeated"},
+                  {"--shuffle-tars", &request.shuffle, "shuffle the shards before --split divides them"},
+                  {"--sample-type", &request.sample_type,
+                   fmt::format("Energon's class for the samples: {} (default: crude samples)", sample_type_names())},
+                  {"--field-map", &o->fields, "a field of the sample type and its part: image=jpg; may be repeated"},
+                  {"--force", &request.force,
+                   "prepare it again; keeps the splits unless --split or --split-parts is given"}},
+      .footer =
+          "Writes an index beside each shard, and .nv-meta with counts, splits and the kind of samples. Energon reads "
+          "it "
+          "too.\n"
+          "Example:\n  braid data prepare images --split train:0.9,val:0.1 --sample-type CaptioningSample --field-map "
+          "image=jpg --field-map caption=json[text]",
+      .run = [o](Call&) { prepare(*o); }};
 }
 
 }  // namespace braid
