@@ -13,9 +13,7 @@
 #include "cli/commands.h"
 #include "cli/launch_commands.h"
 #include "cluster/megatron/text.h"
-#include "cluster/slurm/interactive.h"
 #include "cluster/slurm/job_record.h"
-#include "cluster/slurm/logged_progress.h"
 
 namespace braid {
 namespace {

@@ -11,7 +11,6 @@
 #include "cli/launch_commands.h"
 #include "cluster/megatron/text.h"
 #include "cluster/megatron/text_checks.h"
-#include "cluster/slurm/step.h"
 #include "plan/fixes.h"
 #include "predict/memory_checks.h"
 #include "run/data_checks.h"

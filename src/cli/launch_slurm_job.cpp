@@ -9,9 +9,6 @@
 #include "cli/commands.h"
 #include "cli/launch_commands.h"
 #include "cluster/megatron/text.h"
-#include "cluster/slurm/preflight.h"
-#include "cluster/slurm/script.h"
-#include "cluster/slurm/step.h"
 #include "formats/atomic_file.h"
 #include "run/recipe.h"
 

@@ -9,8 +9,6 @@
 #include "cluster/megatron/text.h"
 #include "cluster/megatron/torchrun_call.h"
 #include "cluster/slurm/script.h"
-#include "cluster/slurm/secrets.h"
-#include "cluster/slurm/step.h"
 
 namespace braid {
 namespace {

@@ -6,7 +6,6 @@
 
 #include "base/strings.h"
 #include "cluster/megatron/text.h"
-#include "cluster/slurm/secrets.h"
 #include "plan/cluster_config.h"
 
 namespace braid {

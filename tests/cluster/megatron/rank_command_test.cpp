@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "cluster/megatron/text_checks.h"
-#include "cluster/slurm/secrets.h"
+#include "cluster/slurm/options.h"
 
 namespace braid {
 namespace {

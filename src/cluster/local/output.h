@@ -1,15 +1,41 @@
-// Forwards the output of ranks line by line: to this process's stdout or stderr with a rank prefix, and to log files.
-// Control lines (comm/control_line.h) are interpreted instead.
+// The output of a run on this host: lines of ranks with a prefix, log files, and a progress bar below all of it.
 #pragma once
 
+#include <chrono>
+#include <cstddef>
 #include <fstream>
+#include <memory>
+#include <optional>
 #include <string>
 
 #include "base/socket.h"
-#include "cluster/local/output_writer.h"
 #include "comm/control_line.h"
 
 namespace braid {
+
+// " 120/1000 [###-----] lm loss 2.3456 | 65536 tokens/s | 1:02:03 left", cut or extended by the bar to `columns`.
+std::string to_line(const RunProgress& progress, int columns);
+
+class OutputWriter {
+ public:
+  // The bar is drawn only if `bar_fd` is a terminal. `patience` limits how long finish() waits.
+  explicit OutputWriter(int bar_fd, std::chrono::milliseconds patience = std::chrono::seconds(3));
+  ~OutputWriter();  // see finish()
+
+  void write(int fd, const std::string& text);  // whole lines
+  void show(const RunProgress& progress);
+  std::optional<RunProgress> last_shown() const;
+  // Waits once, for at most `patience`, until the reader has taken the rest; after that nothing is written. False if
+  // some output could not be written or was not taken, which is also reported on stderr. If no reader is left, this
+  // process gets SIGPIPE.
+  bool finish();
+  bool full() const;  // the queue is long: stop reading from the ranks for now
+
+ private:
+  struct Queue;
+  const std::chrono::milliseconds patience_;
+  std::shared_ptr<Queue> queue_;
+};
 
 // Logs of earlier starts stay: adds a line to each, after which this start's lines follow. Readers of logs (doctor,
 // report) know a new start by it, also in the logs of ranks that this start does not have.
