@@ -2,14 +2,17 @@
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
+#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 
 #include "base/clean_text.h"
 #include "base/error.h"
+#include "base/status_line.h"
 #include "base/strings.h"
 #include "base/table.h"
 #include "ckpt/checkpoint_folder.h"
@@ -30,6 +33,27 @@ void print_written(const WrittenModel& written, const std::string& folder) {
   fmt::print("wrote {}, {}, to {}\n", counted(written.tensors, "tensor"), readable_bytes(written.bytes), folder);
 }
 using Json = nlohmann::json;
+
+// Drawn below the work if it takes more than a few seconds; erased at the end.
+class ProgressLine {
+ public:
+  explicit ProgressLine(std::string what) : what_(std::move(what)) {}
+
+  void operator()(std::int64_t done, std::int64_t total) {
+    using namespace std::chrono_literals;
+    const Clock::time_point now = Clock::now();
+    if (now - start_ < 3s || now - drawn_ < 200ms) return;
+    drawn_ = now;
+    line_.draw(fmt::format("{}: {} of {}", what_, readable_bytes(done), readable_bytes(total)));
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  const std::string what_;
+  const Clock::time_point start_ = Clock::now();
+  Clock::time_point drawn_{};
+  StatusLine line_{STDERR_FILENO};
+};
 
 struct VerifyCommand {
   std::string path;
@@ -89,8 +113,7 @@ int verify(const VerifyCommand& command) {
     VerifyReport report;
     {
       ProgressLine line(fmt::format("checking {}", last_name(folder)));
-      report =
-          verify_checkpoint(folder, {.progress = [&](std::int64_t done, std::int64_t total) { line(done, total); }});
+      report = verify_checkpoint(folder, {.progress = std::ref(line)});
     }
     sound = sound && report.problems.empty();
     command.json ? json.push_back(json_of(folder, report)) : print_report(folder, report);
@@ -166,7 +189,7 @@ int diff(const DiffCommand& command) {
   Comparison comparison;
   {
     ProgressLine line("comparing");
-    comparison = compare_checkpoints(first, second, [&](std::int64_t done, std::int64_t total) { line(done, total); });
+    comparison = compare_checkpoints(first, second, std::ref(line));
   }
   if (command.json)
     print_json(json_of(comparison, command));
@@ -232,7 +255,7 @@ void rewrite(const ConvertCommand& command) {
     options.rename = [](const std::string& key) { return is_optimizer_key(key) ? std::nullopt : std::optional(key); };
   }
   ProgressLine line("writing");
-  options.progress = [&](std::int64_t done, std::int64_t total) { line(done, total); };
+  options.progress = std::ref(line);
   const std::int64_t iteration = iteration_to_write(from, known);
   const Rewritten written = rewrite_checkpoint(from, command.paths[1], iteration, options);
   fmt::print("wrote {}: {}, {}, {}\n", iteration_folder(command.paths[1], iteration),
@@ -252,8 +275,7 @@ void write_initial(const ConvertCommand& command) {
     for (const ModuleConfig& module : recipe.topology.modules)
       if (module.kind == "language") folders[module.name] = command.language;
   ProgressLine line("writing");
-  const InitialCheckpoint written = write_initial_checkpoint(
-      recipe, folders, command.paths[0], [&](std::int64_t done, std::int64_t total) { line(done, total); });
+  const InitialCheckpoint written = write_initial_checkpoint(recipe, folders, command.paths[0], std::ref(line));
   for (const std::string& note : written.notes) fmt::print("note: {}\n", note);
   fmt::print("wrote {}: {}, {}; start from it with --load {} --finetune\n", iteration_folder(command.paths[0], 0),
              counted(written.tensors, "tensor"), readable_bytes(written.bytes), command.paths[0]);
@@ -352,21 +374,6 @@ void print_text(std::string_view text) { fmt::print("{}", visible_text(text)); }
 
 void print_json(const nlohmann::json& json) {
   fmt::print("{}\n", json.dump(-1, ' ', /*ensure_ascii=*/true, nlohmann::json::error_handler_t::replace));
-}
-
-ProgressLine::ProgressLine(std::string what) : what_(std::move(what)), terminal_(::isatty(STDERR_FILENO) == 1) {}
-
-ProgressLine::~ProgressLine() {
-  if (drawn_ != Clock::time_point()) fmt::print(stderr, "\r\033[K");
-}
-
-void ProgressLine::operator()(std::int64_t done, std::int64_t total) {
-  using namespace std::chrono_literals;
-  const Clock::time_point now = Clock::now();
-  if (!terminal_ || now - start_ < 3s || now - drawn_ < 200ms) return;
-  drawn_ = now;
-  fmt::print(stderr, "\r\033[K{}: {} of {}", what_, readable_bytes(done), readable_bytes(total));
-  std::fflush(stderr);
 }
 
 Command ckpt_command() {

@@ -3,7 +3,6 @@
 
 #include <nlohmann/json_fwd.hpp>
 
-#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -25,23 +24,5 @@ std::string chosen_iteration(const std::string& path, std::optional<std::int64_t
 // Prints to standard output without terminal control sequences: names and texts in checkpoints may contain anything.
 void print_text(std::string_view text);
 void print_json(const nlohmann::json& json);  // in ASCII
-
-// A progress line on a terminal for work that takes more than a few seconds; erased at the end.
-class ProgressLine {
- public:
-  explicit ProgressLine(std::string what);
-  ~ProgressLine();
-  ProgressLine(const ProgressLine&) = delete;
-  ProgressLine& operator=(const ProgressLine&) = delete;
-
-  void operator()(std::int64_t done, std::int64_t total);
-
- private:
-  using Clock = std::chrono::steady_clock;
-  const std::string what_;
-  const bool terminal_;
-  const Clock::time_point start_ = Clock::now();
-  Clock::time_point drawn_{};
-};
 
 }  // namespace braid

@@ -94,6 +94,9 @@ std::string help_page(const Command& command, int columns);
 // The text width of help for a terminal width: not too narrow for two columns, not too wide to read.
 std::size_t help_width(int columns);
 
+// Prints each to stderr, as a line.
+void print_warnings(const std::vector<std::string>& warnings);
+
 // Call it first. If the caller has closed standard input, output or error, opens /dev/null in its place; otherwise a
 // socket could get that descriptor and receive what is printed.
 void open_missing_streams();

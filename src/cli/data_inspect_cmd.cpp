@@ -95,15 +95,12 @@ void inspect(const InspectCommand& command, const std::vector<std::string>& flag
   if (options.sequence_length > 0)
     sequences.emplace(options.data, std::make_shared<Tokenizer>(load_tokenizer(options.data.tokenizer)), options.vision,
                       options.sequence_length);
-  const auto warn = [](const std::vector<std::string>& warnings) {
-    for (const std::string& warning : warnings) fmt::print(stderr, "braid: WARNING: {}\n", visible_text(warning));
-  };
-  if (sequences) warn(sequences->warnings());
+  if (sequences) print_warnings(sequences->warnings());
   std::set<std::string> excludes;  // a blend may name a data set twice
   for (const Leaf& leaf : blend->leaves)
     for (std::string& warning : exclude_warnings(leaf.data.path, leaf.data.unknown_excludes))
       excludes.insert(std::move(warning));
-  warn({excludes.begin(), excludes.end()});
+  print_warnings({excludes.begin(), excludes.end()});
   SurveySources sources = {.blend = *blend,
                            .reader = reader,
                            .sequences = sequences ? &*sequences : nullptr,

@@ -115,8 +115,7 @@ void prepare(const PrepareCommand& command) {
   const Prepared prepared = prepare_data_set(request);
   fmt::print("{} in {}; parts: {}\n", counted(prepared.samples, "sample"), counted(prepared.shards, "shard"),
              visible_text(fmt::format("{}", fmt::join(prepared.parts, ", "))));
-  for (const std::string& warning : prepared.warnings)
-    fmt::print(stderr, "braid: WARNING: {}\n", visible_text(warning));
+  print_warnings(prepared.warnings);
   if (prepared.splits.empty()) return;
   show_ratios(request.ratios);
   show_splits(prepared, request.ratios);
@@ -173,10 +172,10 @@ Command data_prepare_command() {
                    "prepare it again; keeps the splits unless --split or --split-parts is given"}},
       .footer =
           "Writes an index beside each shard, and .nv-meta with counts, splits and the kind of samples. Energon reads "
-          "it "
-          "too.\n"
-          "Example:\n  braid data prepare images --split train:0.9,val:0.1 --sample-type CaptioningSample --field-map "
-          "image=jpg --field-map caption=json[text]",
+          "it too.\n"
+          "Example:\n"
+          "  braid data prepare images --split train:0.9,val:0.1 --sample-type CaptioningSample --field-map image=jpg "
+          "--field-map caption=json[text]",
       .run = [o](Call&) { prepare(*o); }};
 }
 

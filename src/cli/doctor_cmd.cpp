@@ -52,8 +52,8 @@ Command doctor_command() {
                        Rules{.value_name = "CODE"}},
                       {"--json", &o->json, "print JSON, for programs"}},
           .footer =
-              "The exit code is 0 if a cause was found or the run ended normally, 1 if the logs do not show a "
-              "cause, 2 if no log can be read.",
+              "The exit code is 0 if a cause was found or the run ended normally, 1 if the logs do not show a cause, 2 "
+              "if no log can be read.",
           .run = [o](Call& call) { call.exit_code = examine(*o); }};
 }
 

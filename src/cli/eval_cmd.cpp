@@ -3,7 +3,6 @@
 
 #include <memory>
 
-#include "base/clean_text.h"
 #include "cli/commands.h"
 #include "cli/recipe_call.h"
 #include "cli/start.h"
@@ -134,8 +133,7 @@ int evaluate(const EvalOptions& options, const std::vector<std::string>& argumen
                                                  .outputs = options.outputs()},
                                                 recipe, topology, spec);
   if (is_refused(problems, spec)) return 2;
-  for (const std::string& warning : problems.warnings)
-    fmt::print(stderr, "braid: WARNING: {}\n", visible_text(warning));
+  print_warnings(problems.warnings);
   if (spec) return run_rank(options, recipe, topology, *spec, problems.list);
   return launch_local({.ranks = topology.world_size(),
                        .command = rank_command(command_line, options.recipe_path, call.source),

@@ -91,8 +91,7 @@ Command forward_command() {
                   {"--oversubscribe", &o->oversubscribe, kOversubscribeHelp}},
       .footer =
           "Inputs of nemotron_h: input_ids [B, S]; labels [B, S], unshifted, -100 ignored; cu_seqlens of sequences "
-          "packed "
-          "into one row.\n"
+          "packed into one row.\n"
           "Inputs of radio: pixel_values [B, 3, H, W], or patches [P, 768] with imgs_sizes [images, 2]; features_grad, "
           "the gradient that backward starts from (default: ones).\n"
           "Outputs: logits, loss (mean over counted labels), features, grad.<name> for every name of a tensor: in the "

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "base/status_line.h"
 #include "cli/commands.h"
 #include "cli/launch_commands.h"
 #include "cluster/megatron/text.h"
@@ -88,7 +89,7 @@ void print_status(const FollowOptions& options) {
 // Prints the end of a file as it grows. On a terminal, the last line shows the run's progress.
 class LogTail {
  public:
-  LogTail(std::string path, int lines) : path_(std::move(path)), lines_(lines), terminal_(isatty(STDOUT_FILENO)) {}
+  LogTail(std::string path, int lines) : path_(std::move(path)), lines_(lines) {}
 
   const std::string& path() const { return path_; }
 
@@ -112,18 +113,9 @@ class LogTail {
   }
 
   void show_status(const std::string& status) {
-    if (!terminal_ || !at_line_start_) return;
-    fmt::print("\r\033[K{}", status);
-    std::fflush(stdout);
-    status_shown_ = true;
+    if (at_line_start_) status_.draw(status);
   }
-
-  void clear_status() {
-    if (!status_shown_) return;
-    fmt::print("\r\033[K");
-    std::fflush(stdout);
-    status_shown_ = false;
-  }
+  void clear_status() { status_.clear(); }
 
  private:
   std::int64_t begin_of_last_lines(std::ifstream& file, std::int64_t size) const {
@@ -143,8 +135,9 @@ class LogTail {
 
   std::string path_;
   int lines_;
-  bool terminal_, status_shown_ = false, at_line_start_ = true;
+  bool at_line_start_ = true;
   std::int64_t position_ = -1;  // unknown
+  StatusLine status_{STDOUT_FILENO};
 };
 
 void tail(const FollowOptions& options) {

@@ -5,7 +5,6 @@
 #include "base/process.h"
 #include "base/strings.h"
 #include "cli/commands.h"
-#include "cli/launch_commands.h"
 #include "cli/recipe_call.h"
 #include "cluster/local/host_capacity.h"
 #include "cluster/local/local_launcher.h"

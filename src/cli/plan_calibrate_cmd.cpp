@@ -101,9 +101,9 @@ Command plan_calibrate_command() {
                   {kAsRank, &o->collectives_path, "", Rules{.hidden = true}}},
       .footer =
           "Measures how fast this machine runs Braid's operators, for two to four minutes on 2 cores, and prints a "
-          "hardware profile for "
-          "`braid plan simulate --hardware FILE`. Nothing else should run meanwhile. On a CPU it measures collectives "
-          "between processes, too; links between GPUs are to be added to the profile of a GPU by hand.",
+          "hardware profile for `braid plan simulate --hardware FILE`. Nothing else should run meanwhile. On a CPU it "
+          "measures collectives between processes, too; links between GPUs are to be added to the profile of a GPU by "
+          "hand.",
       .run = [o](Call& call) { calibrate_machine(*o, call.exit_code); }};
 }
 

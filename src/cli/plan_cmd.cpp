@@ -230,11 +230,9 @@ Command bytes_command() {
           .extras = Extras::RecipeKeys,
           .footer =
               "Bytes are those of a whole tensor: what an all-reduce sums, what an all-gather produces, what a "
-              "reduce-scatter "
-              "takes, what a rank sends in an all-to-all. A transfer counts at both ends. Every sample is assumed to "
-              "fill its "
-              "sequence, with a label on every token and data.media.NAME.max_items items of size max_size for each "
-              "encoder.\n\n" +
+              "reduce-scatter takes, what a rank sends in an all-to-all. A transfer counts at both ends. Every sample "
+              "is assumed to fill its sequence, with a label on every token and data.media.NAME.max_items items of "
+              "size max_size for each encoder.\n\n" +
               short_overrides_help(),
           .run = [o](Call& call) { plan_bytes(*o, call.arguments); }};
 }

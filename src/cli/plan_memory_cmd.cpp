@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <functional>
 #include <memory>
 #include <optional>
 
@@ -87,7 +88,7 @@ std::string memory_table(const std::vector<std::pair<std::string, const RankMemo
     std::vector<std::string> row = {name};
     bool any = always;
     for (const auto& [title, rank] : ranks) {
-      const std::int64_t bytes = value_of(*rank);
+      const std::int64_t bytes = std::invoke(value_of, *rank);
       any = any || bytes > 0;
       row.push_back(fmt::format("{:>8}", bytes > 0 || always ? unit.number(bytes) : ""));
     }
@@ -96,21 +97,15 @@ std::string memory_table(const std::vector<std::pair<std::string, const RankMemo
   for (std::size_t kind = 0; kind < kMemoryKindNames.size(); ++kind) {
     std::string name = kMemoryKindNames[kind];
     std::replace(name.begin(), name.end(), '_', ' ');
-    add(
-        name, [kind](const RankMemory& rank) { return rank.all_modules()[kind]; }, false);
+    const auto of_kind = [kind](const RankMemory& rank) { return rank.all_modules()[kind]; };
+    add(name, of_kind, false);
   }
-  add(
-      "peak of the allocator", [](const RankMemory& rank) { return rank.peak; }, true);
-  add(
-      "NCCL (estimate)", [](const RankMemory& rank) { return rank.nccl; }, false);
-  add(
-      "context (estimate)", [](const RankMemory& rank) { return rank.context; }, false);
-  add(
-      "needed", [](const RankMemory& rank) { return rank.needed(); }, true);
-  add(
-      "slack (estimate)", [](const RankMemory& rank) { return rank.slack; }, false);
-  add(
-      "on the device", [](const RankMemory& rank) { return rank.device(); }, true);
+  add("peak of the allocator", &RankMemory::peak, true);
+  add("NCCL (estimate)", &RankMemory::nccl, false);
+  add("context (estimate)", &RankMemory::context, false);
+  add("needed", &RankMemory::needed, true);
+  add("slack (estimate)", &RankMemory::slack, false);
+  add("on the device", &RankMemory::device, true);
   std::vector<std::string> head = {unit.name};
   for (const auto& [title, rank] : ranks) head.push_back(title);
   return format_table(head, rows);
@@ -256,10 +251,8 @@ Command plan_memory_command() {
           .extras = Extras::RecipeKeys,
           .footer =
               "Mock samples have the sizes that they will have in the run. Without --stats, samples of a data set are "
-              "taken to "
-              "fill their sequences, with a label on every token and data.media.NAME.max_items items of size max_size "
-              "for each "
-              "encoder.\n\n" +
+              "taken to fill their sequences, with a label on every token and data.media.NAME.max_items items of size "
+              "max_size for each encoder.\n\n" +
               short_overrides_help(),
           .run = [o](Call& call) { plan_memory(*o, call.arguments); }};
 }

@@ -53,8 +53,8 @@ Option hardware_option(MachineCall& call) {
 
 Option nodes_option(MachineCall& call) {
   return {"--nodes", &call.nodes,
-          "on this many nodes: with more or fewer replicas of the language model, and the global batch in "
-          "proportion; a CPU profile has one node",
+          "on this many nodes: with more or fewer replicas of the language model, and the global batch in proportion; "
+          "a CPU profile has one node",
           Rules{.check = NumberSign::Positive}};
 }
 

@@ -104,8 +104,8 @@ void print_result(const SearchResult& result, const Recipe& recipe, const Hardwa
              described(hardware), sizes.words, counted(result.gpus, device_word(hardware)), recipe.train.global_batch,
              gigabytes(result.memory_limit), is_host(hardware) ? "host" : "GPU", hardware.memory_gb);
   fmt::print(
-      "{} layouts considered ({} more splits break rules): {} too large, {} too slow by a lower bound, {} "
-      "simulated with {} settings\n\n",
+      "{} layouts considered ({} more splits break rules): {} too large, {} too slow by a lower bound, {} simulated "
+      "with {} settings\n\n",
       counts.layouts, counts.against_rules, counts.too_large, counts.too_slow, counts.simulated, counts.simulations);
   print_verdict(result, hardware);
   print_table(result, head_of(hardware));
@@ -238,8 +238,7 @@ Command plan_search_command() {
       .footer =
           "The global batch stays as it is, and with it the losses.\n"
           "GB needed: of the fullest GPU, or of the host; this is what must fit. With slack: with freed memory that "
-          "the "
-          "allocator keeps, an estimate; it gives that back before it runs out of memory.\n\n" +
+          "the allocator keeps, an estimate; it gives that back before it runs out of memory.\n\n" +
           short_overrides_help(),
       .run = [o](Call& call) { plan_search(*o, call.arguments); }};
 }

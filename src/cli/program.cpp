@@ -93,6 +93,10 @@ int checked_output(int exit_code) {
 
 }  // namespace
 
+void print_warnings(const std::vector<std::string>& warnings) {
+  for (const std::string& warning : warnings) fmt::print(stderr, "braid: WARNING: {}\n", visible_text(warning));
+}
+
 void open_missing_streams() {
   int fd = 0;
   do fd = open("/dev/null", O_RDWR);

@@ -131,8 +131,8 @@ CommandLine read(const std::vector<std::string>& arguments, const std::vector<st
     } else if (of_torchrun && of_torchrun->kind == TorchrunOption::World) {
       line.answer.add_unsupported(
           word.option,
-          "this is an option of torchrun; in Braid the topology determines the ranks. To start braid with "
-          "torchrun --no-python, put the option before braid");
+          "this is an option of torchrun; in Braid the topology determines the ranks. To start braid with torchrun "
+          "--no-python, put the option before braid");
       after_unknown = true;
     } else {
       line.answer.add_unknown(word.option, guess_for(word.option, others));

@@ -71,9 +71,9 @@ Command report_command() {
                    "for each; default: plan.json in the run's folder",
                    Rules{.value_name = "FILE", .one_each = true}}},
       .footer =
-          "Reads what is there: *.jsonl (--metrics-file), event files (--tensorboard-dir), *.log and *.out "
-          "(--log-dir, Slurm), recipe.yaml, checkpoints and plan.json, in the folder and below it. Files of a "
-          "killed run may be cut off. Logs and event files of Megatron-LM work, too.",
+          "Reads what is there: *.jsonl (--metrics-file), event files (--tensorboard-dir), *.log and *.out (--log-dir, "
+          "Slurm), recipe.yaml, checkpoints and plan.json, in the folder and below it. Files of a killed run may be "
+          "cut off. Logs and event files of Megatron-LM work, too.",
       .run = [o](Call&) { report(*o); }};
 }
 

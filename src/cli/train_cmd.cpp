@@ -64,8 +64,7 @@ std::string run_start_text(const Recipe& recipe, const Topology& topology, const
   const TrainConfig& train = recipe.train;
   return fmt::format(
       "braid: {} in {}, {} of {}, {}, seed {}\n"
-      "{}"
-      "braid: {}: {}\n"
+      "{}braid: {}: {}\n"
       "braid: the full recipe: {}\n",
       recipe.model.provider, recipe.model.dtype, counted(iterations_of(length_of(train)), "iteration"),
       counted(train.global_batch, "sample"), learning_rate_text(train.schedule), train.seed,
@@ -241,8 +240,7 @@ int train_recipe(const TrainOptions& options, RecipeCall call, const std::vector
   const StartProblems problems =
       start_problems({call.source, options.log_dir, options.oversubscribe}, recipe, topology, spec);
   if (is_refused(problems, spec)) return 2;
-  for (const std::string& warning : problems.warnings)
-    fmt::print(stderr, "braid: WARNING: {}\n", visible_text(warning));
+  print_warnings(problems.warnings);
   const std::unique_ptr<SaveLock> lock = spec ? nullptr : lock_save_folder(call, job);
   const bool first = !spec || (spec->rank == 0 && spec->launcher != Launcher::Local);
   if (first && problems.list.empty()) announce(options, call, topology);
@@ -289,8 +287,7 @@ Command train_command() {
       .make_footer =
           [] {
             return "Without a launcher, braid train starts the recipe's ranks on this host; under torchrun --no-python "
-                   "or "
-                   "srun, each process is one rank.\n\n" +
+                   "or srun, each process is one rank.\n\n" +
                    overrides_help();
           },
       .run =
