@@ -12,7 +12,7 @@
 
 #include "base/error.h"
 #include "cli/launch_commands.h"
-#include "cluster/megatron/text.h"
+#include "cluster/megatron/shell_text.h"
 #include "cluster/slurm/job_record.h"
 #include "cluster/slurm/logged_progress.h"
 

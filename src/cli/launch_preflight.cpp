@@ -9,8 +9,8 @@
 
 #include "base/strings.h"
 #include "base/terminal.h"
-#include "cluster/megatron/text.h"
-#include "cluster/megatron/text_checks.h"
+#include "cluster/megatron/rank_command.h"
+#include "cluster/megatron/shell_text.h"
 #include "cluster/slurm/step.h"
 #include "plan/fixes.h"
 #include "predict/memory_checks.h"

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "base/error.h"
-#include "cli/megatron_answer.h"
 #include "cli/megatron_command.h"
 #include "cli/recipe_text.h"
 

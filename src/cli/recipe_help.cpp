@@ -5,7 +5,7 @@
 #include "base/terminal.h"
 #include "cli/commands.h"
 #include "cli/help_format.h"
-#include "cli/megatron_flags.h"
+#include "cluster/megatron/megatron_flags.h"
 #include "run/recipe.h"
 
 namespace braid {

@@ -6,7 +6,7 @@
 #include "cli/commands.h"
 #include "cli/launch_commands.h"
 #include "cli/tensor_commands.h"
-#include "cluster/megatron/text.h"
+#include "cluster/megatron/shell_text.h"
 #include "cluster/slurm/script.h"
 #include "cluster/slurm/step.h"
 #include "run/recipe.h"

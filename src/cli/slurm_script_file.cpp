@@ -7,7 +7,7 @@
 #include "base/process.h"
 #include "base/strings.h"
 #include "cli/launch_commands.h"
-#include "cluster/megatron/text.h"
+#include "cluster/megatron/shell_text.h"
 #include "cluster/slurm/preflight.h"
 #include "cluster/slurm/script.h"
 #include "formats/atomic_file.h"

@@ -1,6 +1,6 @@
 #include "cluster/slurm/interactive.h"
 
-#include "cluster/megatron/text.h"
+#include "cluster/megatron/shell_text.h"
 #include "cluster/slurm/step.h"
 
 namespace braid {

@@ -3,7 +3,7 @@
 #include <fmt/ranges.h>
 
 #include "base/strings.h"
-#include "cluster/megatron/text.h"
+#include "cluster/megatron/shell_text.h"
 #include "cluster/slurm/script_text.h"
 #include "cluster/slurm/step.h"
 #include "plan/cluster_config.h"

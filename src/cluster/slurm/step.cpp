@@ -2,7 +2,7 @@
 
 #include <fmt/ranges.h>
 
-#include "cluster/megatron/text.h"
+#include "cluster/megatron/shell_text.h"
 
 namespace braid {
 
