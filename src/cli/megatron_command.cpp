@@ -1,5 +1,4 @@
-#include "cli/megatron_command.h"
-
+// The flags of Megatron-LM in a command line, and how many ranks it starts.
 #include <algorithm>
 #include <cctype>
 #include <cstring>
@@ -7,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/strings.h"
+#include "cli/from_megatron.h"
 #include "cluster/megatron/megatron_flags.h"
 #include "cluster/megatron/shell_text.h"
 #include "cluster/megatron/torchrun_call.h"

@@ -6,6 +6,7 @@
 #include "base/strings.h"
 #include "cli/commands.h"
 #include "cluster/megatron/megatron_flags.h"
+#include "cluster/megatron/run_script.h"
 #include "cluster/megatron/torchrun_call.h"
 #include "data/shards/data_set.h"
 

@@ -228,56 +228,38 @@ std::string MegatronAnswer::text() const {
 // --- sizes --------------------------------------------------------------------------------------------------------
 namespace {
 
-// One grid of a two-grid command line, with that program's defaults.
-struct GridFlags {
-  int offset, tp, cp, pp, dp;
-  std::int64_t end() const { return offset + std::int64_t{tp} * cp * pp * dp; }
-};
-
-struct Seen {
-  ParallelFlags flags{};
-  GridFlags encoder = {.offset = 0, .tp = 2, .cp = 1, .pp = 2, .dp = 1};
-  GridFlags language = {.offset = 4, .tp = 1, .cp = 1, .pp = 2, .dp = 2};
-  int language_ep = 2, language_expt_tp = 1;
-  bool two_grids = false, language_only = false;
-};
-
 // Larger values are typing errors, and their products could overflow.
 constexpr int kMostParts = 1024, kMostRanks = 1 << 17, kMostOfAnything = 1 << 30;
 
-struct Size {
-  std::string_view names;
-  int most;
-  void (*set)(Seen&, int);
-};
-
-constexpr Size kSizes[] = {
-    {"tensor-model-parallel-size tp", kMostParts, [](Seen& s, int n) { s.flags.tp = n; }},
-    {"pipeline-model-parallel-size pp", kMostParts, [](Seen& s, int n) { s.flags.pp = n; }},
-    {"context-parallel-size cp", kMostParts, [](Seen& s, int n) { s.flags.cp = n; }},
-    {"expert-model-parallel-size ep", kMostParts, [](Seen& s, int n) { s.flags.ep = n; }},
-    {"expert-tensor-parallel-size etp", kMostParts, [](Seen& s, int n) { s.flags.expt_tp = n; }},
-    {"micro-batch-size", kMostOfAnything, [](Seen& s, int n) { s.flags.micro_batch = n; }},
-    {"global-batch-size", kMostOfAnything, [](Seen& s, int n) { s.flags.global_batch = n; }},
-    {"num-experts num-moe-experts", kMostOfAnything, [](Seen& s, int n) { s.flags.experts = n; }},
-    {"hidden-size", kMostOfAnything, [](Seen& s, int n) { s.flags.hidden = n; }},
-    {"moe-ffn-hidden-size", kMostOfAnything, [](Seen& s, int n) { s.flags.expert_ffn = n; }},
-    {"num-layers", kMostOfAnything, [](Seen& s, int n) { s.flags.layers = n; }},
-    {"llm-ep", kMostParts, [](Seen& s, int n) { s.language_ep = n; }},
-    {"llm-expt-tp", kMostParts, [](Seen& s, int n) { s.language_expt_tp = n; }},
+// One grid of a two-grid command line, with that program's defaults.
+struct GridSizes {
+  int offset, tp, cp, pp, dp, ep = 1, expt_tp = 1;
+  std::int64_t end() const { return offset + std::int64_t{tp} * cp * pp * dp; }
 };
 
 struct GridSize {
-  std::string_view name;
-  int GridFlags::*size;
-  int most, least = 1;
+  std::string_view names;  // with the prefix "encoder-" or "llm-" if there are two grids
+  int GridSizes::*size;
+  int most = kMostParts, least = 1;
 };
 
-constexpr GridSize kGridSizes[] = {{"offset", &GridFlags::offset, kMostRanks, 0},
-                                   {"tp", &GridFlags::tp, kMostParts},
-                                   {"cp", &GridFlags::cp, kMostParts},
-                                   {"pp", &GridFlags::pp, kMostParts},
-                                   {"dp", &GridFlags::dp, kMostRanks}};
+constexpr GridSize kGridSizes[] = {{"tp tensor-model-parallel-size", &GridSizes::tp},
+                                   {"pp pipeline-model-parallel-size", &GridSizes::pp},
+                                   {"cp context-parallel-size", &GridSizes::cp},
+                                   {"ep expert-model-parallel-size", &GridSizes::ep},
+                                   {"expt-tp etp expert-tensor-parallel-size", &GridSizes::expt_tp},
+                                   {"dp", &GridSizes::dp, kMostRanks},
+                                   {"offset", &GridSizes::offset, kMostRanks, 0}};
+
+struct ModelSize {
+  std::string_view names;
+  std::optional<int> ParallelFlags::*size;
+};
+
+constexpr ModelSize kModelSizes[] = {
+    {"micro-batch-size", &ParallelFlags::micro_batch},        {"global-batch-size", &ParallelFlags::global_batch},
+    {"num-experts num-moe-experts", &ParallelFlags::experts}, {"hidden-size", &ParallelFlags::hidden},
+    {"moe-ffn-hidden-size", &ParallelFlags::expert_ffn},      {"num-layers", &ParallelFlags::layers}};
 
 // "--model.tensor_model_parallel_size" -> "tensor-model-parallel-size"
 std::string flag_name(const std::string& word) {
@@ -287,40 +269,44 @@ std::string flag_name(const std::string& word) {
   return name;
 }
 
-void take_size(Seen& seen, const std::string& name, int value) {
-  for (const Size& size : kSizes)
-    if (contains(split(size.names, ' '), name) && value >= 1 && value <= size.most) size.set(seen, value);
-  for (const auto& [prefix, grid] : {std::pair("encoder-", &Seen::encoder), std::pair("llm-", &Seen::language)})
-    for (const GridSize& size : kGridSizes) {
-      if (!name.starts_with(prefix) || name.substr(std::string_view(prefix).size()) != size.name) continue;
-      if (value < size.least || value > size.most) continue;
-      seen.*grid.*size.size = value;
-      seen.two_grids = true;
-    }
+// Returns whether the size says that there is such a grid.
+bool take_grid_size(GridSizes& grid, const std::string& name, int value) {
+  for (const GridSize& size : kGridSizes) {
+    if (!contains(split(size.names, ' '), name) || value < size.least || value > size.most) continue;
+    grid.*size.size = value;
+    return size.size != &GridSizes::ep && size.size != &GridSizes::expt_tp;
+  }
+  return false;
 }
 
 }  // namespace
 
 ParallelFlags parallel_flags(const std::vector<std::string>& words) {
-  Seen seen;
+  ParallelFlags flags;
+  GridSizes only = {.offset = 0, .tp = 1, .cp = 1, .pp = 1, .dp = 1};
+  GridSizes encoder = {.offset = 0, .tp = 2, .cp = 1, .pp = 2, .dp = 1};
+  GridSizes language = {.offset = 4, .tp = 1, .cp = 1, .pp = 2, .dp = 2, .ep = 2};
+  bool two_grids = false, language_only = false;
   for (std::size_t i = 0; i < words.size(); ++i) {
     const std::size_t equals = words[i].find('=');
     if (equals == std::string::npos && !words[i].starts_with("--")) continue;
     const std::string name = flag_name(words[i].substr(0, equals));
-    if (name == "swiglu" || name == "gated-linear-unit") seen.flags.gated = true;
-    if (name == "llm-only") seen.language_only = true;
+    if (name == "swiglu" || name == "gated-linear-unit") flags.gated = true;
+    if (name == "llm-only") language_only = true;
     const auto value = equals != std::string::npos ? parse_int(words[i].substr(equals + 1))
                        : i + 1 < words.size()      ? parse_int(words[i + 1])
                                                    : std::nullopt;
-    if (value) take_size(seen, name, *value);
+    if (!value) continue;
+    take_grid_size(only, name, *value);
+    for (const ModelSize& size : kModelSizes)
+      if (contains(split(size.names, ' '), name) && *value >= 1 && *value <= kMostOfAnything) flags.*size.size = *value;
+    if (name.starts_with("encoder-")) two_grids |= take_grid_size(encoder, name.substr(8), *value);
+    if (name.starts_with("llm-")) two_grids |= take_grid_size(language, name.substr(4), *value);
   }
-  if (seen.two_grids) {
-    ParallelFlags& flags = seen.flags;
-    flags.tp = seen.language.tp, flags.cp = seen.language.cp, flags.pp = seen.language.pp;
-    flags.ep = seen.language_ep, flags.expt_tp = seen.language_expt_tp;
-    flags.grid_ranks = seen.language_only ? seen.language.end() : std::max(seen.encoder.end(), seen.language.end());
-  }
-  return seen.flags;
+  const GridSizes& grid = two_grids ? language : only;
+  flags.tp = grid.tp, flags.cp = grid.cp, flags.pp = grid.pp, flags.ep = grid.ep, flags.expt_tp = grid.expt_tp;
+  if (two_grids) flags.grid_ranks = language_only ? language.end() : std::max(encoder.end(), language.end());
+  return flags;
 }
 
 }  // namespace braid

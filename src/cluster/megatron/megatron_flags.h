@@ -92,9 +92,7 @@ class MegatronAnswer {
 struct ParallelFlags {
   int tp = 1, pp = 1, cp = 1, ep = 1, expt_tp = 1;
   std::optional<std::int64_t> grid_ranks{};  // total ranks of the encoder's and the language model's grid
-  std::optional<int> micro_batch{}, global_batch{};
-  int experts = 0;
-  std::optional<std::int64_t> hidden{}, expert_ffn{}, layers{};
+  std::optional<int> micro_batch{}, global_batch{}, experts{}, hidden{}, expert_ffn{}, layers{};
   bool gated = false;  // experts have three matrices, not two
 };
 
