@@ -1,7 +1,6 @@
 // The flags of Megatron-LM in a command line, and how many ranks it starts.
 #include <algorithm>
 #include <cctype>
-#include <cstring>
 #include <utility>
 
 #include "base/error.h"

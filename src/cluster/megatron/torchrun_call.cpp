@@ -191,8 +191,7 @@ bool is_python_name(const std::string& name) {
 bool is_wrapper(const std::string& name) {
   return is_one_of(
       "env exec command nohup nice ionice numactl taskset stdbuf timeout nsys ncu uv poetry pdm pipenv conda mamba "
-      "pixi "
-      "micromamba strace xvfb-run time hatch",
+      "pixi micromamba strace xvfb-run time hatch",
       name);
 }
 
