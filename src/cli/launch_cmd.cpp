@@ -13,7 +13,7 @@
 #include "base/status_line.h"
 #include "cli/commands.h"
 #include "cli/launch_commands.h"
-#include "cluster/megatron/text.h"
+#include "cluster/megatron/shell_text.h"
 #include "cluster/slurm/job_record.h"
 
 namespace braid {

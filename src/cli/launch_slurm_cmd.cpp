@@ -8,9 +8,9 @@
 #include "base/strings.h"
 #include "cli/launch_commands.h"
 #include "cli/recipe_call.h"
-#include "cli/shell_file.h"
 #include "cluster/megatron/rank_command.h"
-#include "cluster/megatron/text.h"
+#include "cluster/megatron/run_script.h"
+#include "cluster/megatron/shell_text.h"
 #include "cluster/slurm/script.h"
 #include "run/recipe.h"
 
@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 
 struct LaunchSlurm {
   SlurmOptions options;
-  std::string recipe_path, command_file;
+  std::string recipe_path, command_file, run_script;
   std::optional<int> gpus_per_node;  // these two: as given; `options` has the resolved values
   std::optional<std::string> time;
   bool requeue = false, no_requeue = false, dry_run = false, submit = false, force = false;
@@ -53,13 +53,15 @@ SlurmJob job_of_file(const SlurmOptions& options, const std::string& path, const
 }
 
 void check_sources(const LaunchSlurm& launch, const std::vector<ConfigOverride>& overrides, bool has_words) {
-  const int sources =
-      (launch.recipe_path.empty() ? 0 : 1) + (has_words ? 1 : 0) + (launch.command_file.empty() ? 0 : 1);
+  const int sources = (launch.recipe_path.empty() ? 0 : 1) + (has_words ? 1 : 0) +
+                      (launch.command_file.empty() ? 0 : 1) + (launch.run_script.empty() ? 0 : 1);
   if (sources != 1)
-    throw ConfigError({sources == 0 ? "there is neither a recipe nor a command"
-                                    : "a recipe, a command after -- and --command-file cannot be combined",
+    throw ConfigError({sources == 0
+                           ? "there is neither a recipe nor a command"
+                           : "a recipe, a command after --, --command-file and --run-script cannot be combined",
                        "command line",
-                       "braid launch slurm RECIPE ..., or braid launch slurm ... -- COMMAND, or --command-file FILE"});
+                       "braid launch slurm RECIPE ..., or braid launch slurm ... -- COMMAND, --command-file FILE or "
+                       "--run-script FILE"});
   if (!launch.recipe_path.empty()) return;
   if (!overrides.empty())
     throw ConfigError({fmt::format("--{} is a recipe key, but there is no recipe", overrides[0].path), "command line",
@@ -113,8 +115,9 @@ SlurmJob checked_recipe_job(LaunchSlurm& launch, const std::vector<std::string>&
 
 SlurmJob checked_command_job(LaunchSlurm& launch, const std::vector<std::string>& command_line) {
   const bool in_file = !launch.command_file.empty();
-  const std::string text = in_file ? read_shell_file(launch.command_file, "--command-file")
-                                   : command_text(words_behind_dashes(command_line));
+  const std::string text = !launch.run_script.empty() ? started_command(run_script(launch.run_script))
+                           : in_file                  ? read_shell_file(launch.command_file, "--command-file")
+                                                      : command_text(words_behind_dashes(command_line));
   take_defaults(launch, ClusterConfig{}, std::nullopt);
   complete(launch, title_of_command(launch.command_file, text));
   const SlurmOptions& options = launch.options;
@@ -157,6 +160,7 @@ std::vector<Option> options_of(LaunchSlurm& launch) {
   return {
       {"recipe", &launch.recipe_path, "recipe file; its keys may follow, as for braid train"},
       {"--command-file", &launch.command_file, "a file with the command as shell text; - is standard input"},
+      {kRunScript, &launch.run_script, std::string("the command that a script starts: ") + kRunScriptHelp},
       {"--nodes", &o.nodes, "how many nodes (default: the recipe's ranks / GPUs per node, else 1)"},
       {"--gpus-per-node", &launch.gpus_per_node,
        "GPUs (and so ranks) per node; 0 on a cluster without GPUs (default: the recipe's, else 8)"},

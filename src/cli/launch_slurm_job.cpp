@@ -8,7 +8,7 @@
 #include "base/strings.h"
 #include "cli/commands.h"
 #include "cli/launch_commands.h"
-#include "cluster/megatron/text.h"
+#include "cluster/megatron/shell_text.h"
 #include "formats/atomic_file.h"
 #include "run/recipe.h"
 

@@ -11,9 +11,9 @@
 #include "base/strings.h"
 #include "base/terminal.h"
 #include "cli/command.h"
-#include "cli/megatron_answer.h"
-#include "cli/megatron_flags.h"
-#include "cluster/megatron/torchrun_options.h"
+#include "cluster/megatron/megatron_flags.h"
+#include "cluster/megatron/run_script.h"
+#include "cluster/megatron/torchrun_call.h"
 #include "data/shards/data_set.h"
 
 namespace braid {
@@ -38,7 +38,7 @@ const MegatronFlag* megatron_flag(const std::string& option) {
 // How many of the following words are this flag's values.
 FlagValues values_of(const std::string& word) {
   if (!word.starts_with("--") || word.find('=') != std::string::npos) return FlagValues::None;
-  if (word.find('.') != std::string::npos || word == kFromMegatron) return FlagValues::One;
+  if (word.find('.') != std::string::npos || word == kFromMegatron || word == kRunScript) return FlagValues::One;
   const MegatronFlag* flag = megatron_flag(word);
   return flag ? flag->values : FlagValues::None;
 }
@@ -153,7 +153,7 @@ ConfigError refusal(const MegatronAnswer& answer) {
   what.pop_back();
   return ConfigError({what, "command line",
                       "write the recipe keys, leave out the rest; or convert the whole script to a recipe with\n"
-                      "         braid train --from-megatron SCRIPT --print-recipe > recipe.yaml"});
+                      "         braid train --run-script SCRIPT --print-recipe > recipe.yaml"});
 }
 
 }  // namespace

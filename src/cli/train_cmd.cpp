@@ -18,12 +18,13 @@
 #include "cli/command.h"
 #include "cli/commands.h"
 #include "cli/from_megatron.h"
-#include "cli/megatron_flags.h"
 #include "cli/recipe_call.h"
-#include "cli/shell_file.h"
 #include "cli/start.h"
 #include "cluster/local/host_capacity.h"
 #include "cluster/local/local_launcher.h"
+#include "cluster/megatron/megatron_flags.h"
+#include "cluster/megatron/run_script.h"
+#include "cluster/megatron/shell_text.h"
 #include "comm/control_line.h"
 #include "comm/run_as_rank.h"
 #include "plan/show.h"
@@ -85,7 +86,7 @@ void write_recipe(const Recipe& recipe, const std::string& log_dir) {
 
 struct TrainOptions {
   std::string recipe_path, log_dir;
-  std::optional<std::string> from_megatron;
+  std::optional<std::string> from_megatron, run_script;
   bool print_recipe = false, megatron_flags = false, oversubscribe = false;
 };
 
@@ -143,31 +144,35 @@ std::unique_ptr<SaveLock> lock_save_folder(const RecipeCall& call, const JobIden
 }
 
 // If false, it is flags. A word without a flag can only be a path.
-bool is_script_path(const std::string& given) {
+bool is_file(const std::string& given) {
   std::error_code ignored;
   return std::filesystem::is_regular_file(given, ignored) ||
          (!given.empty() && !given.starts_with("--") && given.find_first_of(" \t\n=") == given.npos);
 }
 
+MegatronCommand megatron_command(const TrainOptions& options) {
+  if (options.run_script) return read_megatron_command(run_script(*options.run_script));
+  const std::string& given = *options.from_megatron;
+  return read_megatron_command(is_file(given) ? read_shell_file(given, kFromMegatron) : given);
+}
+
 int convert(const TrainOptions& options, const std::vector<ConfigOverride>& overrides) {
+  const char* flag = options.run_script ? kRunScript : kFromMegatron;
   if (!options.recipe_path.empty())
     throw ConfigError(
-        {fmt::format("--from-megatron makes a recipe, but the command line also gives one: '{}'", options.recipe_path),
-         "command line", "leave one of them out; quote the argument of --from-megatron as one word"});
+        {fmt::format("{} makes a recipe, but the command line also gives one: '{}'", flag, options.recipe_path),
+         "command line", fmt::format("leave one of them out; quote the argument of {} as one word", flag)});
   if (!options.print_recipe)
-    throw ConfigError({"--from-megatron makes a recipe, which you should check before you run it", "command line",
+    throw ConfigError({fmt::format("{} makes a recipe, which you should check before you run it", flag), "command line",
                        "add --print-recipe > recipe.yaml, then braid train recipe.yaml"});
-  const std::string& given = *options.from_megatron;
-  const bool is_script = is_script_path(given);
-  const MegatronRecipe made =
-      recipe_from_megatron(is_script ? read_shell_file(given, kFromMegatron) : given, overrides);
-  if (is_script && !made.has_model)
+  const MegatronRecipe made = recipe_from_megatron(megatron_command(options), overrides);
+  const std::string& given = options.run_script ? *options.run_script : *options.from_megatron;
+  if (!made.has_model && (options.run_script || is_file(given)))
     throw ConfigError(
-        {fmt::format(
-             "the model of '{}' is unknown: the values of --hidden-size, --num-layers and --num-attention-heads, or a "
-             "--model-provider that Braid knows, must be readable without running the script",
-             given),
-         "--from-megatron", "give the flags that the script passes to Megatron as text, or add --model-provider"});
+        {fmt::format("the model of '{}' is unknown: it needs the values of --hidden-size, --num-layers and "
+                     "--num-attention-heads, or a --model-provider that Braid knows",
+                     given),
+         flag, "give the flags that the script passes to Megatron as text, or add --model-provider"});
   fmt::print("{}", made.yaml);
   if (!made.left_out.empty())
     fmt::print(stderr, "braid: left out (the first lines of the recipe say why):\n  {}\n",
@@ -256,7 +261,7 @@ int run_train(const TrainOptions& options, const std::vector<std::string>& argum
                is_terminal ? megatron_flags_list(help_width(columns_of(STDOUT_FILENO))) : megatron_flags_tables());
     return 0;
   }
-  if (options.from_megatron) return convert(options, parse_overrides(arguments));
+  if (options.from_megatron || options.run_script) return convert(options, parse_overrides(arguments));
   if (options.recipe_path.empty())
     throw ConfigError(
         {"no recipe is given", "command line", "give one, e.g. recipes/tiny-vlm.yaml; see `braid train --help`"});
@@ -274,15 +279,18 @@ Command train_command() {
   return {
       .name = kTrain.name,
       .help = kTrain.help,
-      .options =
-          {{"recipe", &o->recipe_path, "recipe file, e.g. recipes/tiny-vlm.yaml; -: standard input"},
-           {"--log-dir", &o->log_dir,
-            "folder for logs: rank_N.log has the output of rank N in all starts, recipe.yaml the full recipe"},
-           {"--oversubscribe", &o->oversubscribe, kOversubscribeHelp},
-           {"--print-recipe", &o->print_recipe, "print the full recipe, with every default, and stop"},
-           {kFromMegatron, &o->from_megatron,
-            "a script for Megatron-LM, or its flags as one quoted word; with --print-recipe, prints the recipe for it"},
-           {"--megatron-flags", &o->megatron_flags, "print what Braid does with each flag of Megatron-LM, and stop"}},
+      .options = {{"recipe", &o->recipe_path, "recipe file, e.g. recipes/tiny-vlm.yaml; -: standard input"},
+                  {"--log-dir", &o->log_dir,
+                   "folder for logs: rank_N.log has the output of rank N in all starts, recipe.yaml the full recipe"},
+                  {"--oversubscribe", &o->oversubscribe, kOversubscribeHelp},
+                  {"--print-recipe", &o->print_recipe, "print the full recipe, with every default, and stop"},
+                  {kFromMegatron, &o->from_megatron,
+                   "a command line for Megatron-LM as one quoted word, or a file with one, or - for standard input; "
+                   "with --print-recipe, prints the recipe for it"},
+                  {kRunScript, &o->run_script, std::string("the same for what a script starts: ") + kRunScriptHelp,
+                   Rules{.excludes = kFromMegatron}},
+                  {"--megatron-flags", &o->megatron_flags,
+                   "print what Braid does with each flag of Megatron-LM, and stop"}},
       .extras = Extras::RecipeKeys,
       .make_footer =
           [] {

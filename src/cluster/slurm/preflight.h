@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "cluster/megatron/parallel_flags.h"
+#include "cluster/megatron/megatron_flags.h"
 #include "plan/topology.h"
 
 namespace braid {

@@ -1,7 +1,7 @@
 // What the options of a job mean for its steps, and the commands of an interactive session.
 #include <fmt/ranges.h>
 
-#include "cluster/megatron/text.h"
+#include "cluster/megatron/shell_text.h"
 #include "cluster/slurm/script.h"
 
 namespace braid {

