@@ -16,7 +16,7 @@
 
 namespace braid::testing {
 
-inline const std::string kLaunchTests = BRAID_SOURCE_DIR "/tests/launch";
+inline const std::string kLaunchTests = BRAID_SOURCE_DIR "/tests/cluster/local";
 
 using Call = std::vector<std::string>;
 
