@@ -1,11 +1,11 @@
-// The flags of Megatron-LM in a command line, and how many ranks it starts.
+#include "cli/megatron_command.h"
+
 #include <algorithm>
 #include <cctype>
 #include <utility>
 
 #include "base/error.h"
 #include "base/strings.h"
-#include "cli/from_megatron.h"
 #include "cluster/megatron/megatron_flags.h"
 #include "cluster/megatron/shell_text.h"
 #include "cluster/megatron/torchrun_call.h"

@@ -6,11 +6,17 @@
 #include <vector>
 
 #include "base/error.h"
-#include "cli/from_megatron.h"
+#include "cli/megatron_command.h"
 #include "cli/recipe_text.h"
 #include "cluster/megatron/megatron_flags.h"
 
 namespace braid {
+
+struct MegatronRecipe {
+  std::string yaml;                   // with a comment on everything that was left out or chosen
+  std::vector<std::string> left_out;  // flags that are unsupported, unknown, or need a shell to expand them
+  bool has_model = true;              // false: no flag names the model or gives its size; the recipe has a small one
+};
 
 class MegatronDraft {
  public:

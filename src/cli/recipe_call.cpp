@@ -151,9 +151,10 @@ ConfigError refusal(const MegatronAnswer& answer) {
   }
   std::string what = "not all flags can be used as they are\n" + answer.text();
   what.pop_back();
-  return ConfigError({what, "command line",
-                      "write the recipe keys, leave out the rest; or convert the whole script to a recipe with\n"
-                      "         braid train --run-script SCRIPT --print-recipe > recipe.yaml"});
+  return ConfigError(
+      {what, "command line",
+       "write the recipe keys, leave out the rest; or convert the whole command or script with\n"
+       "         braid train --from-megatron COMMAND --print-recipe > recipe.yaml, or --run-script SCRIPT"});
 }
 
 }  // namespace

@@ -165,11 +165,11 @@ TEST(MegatronScript, AVariableMayBeExtendedByItself) {
 
 TEST(MegatronScript, VariablesAndDefaultsAreExpanded) {
   EXPECT_THAT(recipe_of("GPUS=8\nTITLE=\"a (b\"\nexport TP=2\nNAME=\"my run\"\nROOT=$1\nOUT=/ckpt/$NAME\nif [ $X ]; "
-                        "then PP=1; else PP=2; fi\n"
+                        "then PP=2; else PP=1; fi\n"
                         "ARGS=(--tensor-model-parallel-size $TP --save \"${OUT}_tp$TP\" --load $ROOT/x --lr ${LR:-1} "
                         "--pipeline-model-parallel-size $PP)\n"
                         "DIST=\"--nproc_per_node $GPUS --nnodes 1\"\ntorchrun $DIST x.py \"${ARGS[@]}\" --bf16\n"),
-              AllOf(HasSubstr(" dp: 2\n"), HasSubstr("tp: 2 "), HasSubstr("pp: 2 "),
+              AllOf(HasSubstr(" dp: 4\n"), HasSubstr("tp: 2 "), HasSubstr("pp: 1 "),
                     HasSubstr("save: \"/ckpt/my run_tp2\" "), HasSubstr("load: /x "), HasSubstr("lr: 1 ")));
   EXPECT_THAT(
       recipe_of("TP=${TP:-2}\nSET=3\ntorchrun --nproc-per-node ${GPUS:-8} x.py --tensor-model-parallel-size $TP "
