@@ -1,39 +1,353 @@
-// braid ckpt: inspects and verifies checkpoints, and converts models from and to other formats.
-#include <CLI/CLI.hpp>
-#include <fmt/format.h>
+// braid ckpt: verifies and compares checkpoints, and converts models from and to other formats.
+#include <nlohmann/json.hpp>
 #include <unistd.h>
 
+#include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <filesystem>
+#include <functional>
+#include <map>
 #include <memory>
 
 #include "base/error.h"
+#include "base/status_line.h"
 #include "base/strings.h"
-#include "base/utf8.h"
+#include "base/table.h"
 #include "ckpt/checkpoint_folder.h"
+#include "ckpt/compare.h"
+#include "ckpt/rewrite_checkpoint.h"
+#include "ckpt/verify.h"
 #include "cli/ckpt_commands.h"
 #include "cli/commands.h"
-#include "cli/tensor_commands.h"
 #include "hf/model.h"
+#include "plan/param_spec.h"
+#include "run/convert_hf.h"
+#include "run/stored_run.h"
 
 namespace braid {
 namespace {
+
+void print_written(const WrittenModel& written, const std::string& folder) {
+  fmt::print("wrote {}, {}, to {}\n", counted(written.tensors, "tensor"), readable_bytes(written.bytes), folder);
+}
+using Json = nlohmann::json;
+
+// Drawn below the work if it takes more than a few seconds; erased at the end.
+class ProgressLine {
+ public:
+  explicit ProgressLine(std::string what) : what_(std::move(what)) {}
+
+  void operator()(std::int64_t done, std::int64_t total) {
+    using namespace std::chrono_literals;
+    const Clock::time_point now = Clock::now();
+    if (now - start_ < 3s || now - drawn_ < 200ms) return;
+    drawn_ = now;
+    line_.draw(fmt::format("{}: {} of {}", what_, readable_bytes(done), readable_bytes(total)));
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  const std::string what_;
+  const Clock::time_point start_ = Clock::now();
+  Clock::time_point drawn_{};
+  StatusLine line_{STDERR_FILENO};
+};
+
+struct VerifyCommand {
+  std::string path;
+  std::optional<std::int64_t> iteration;
+  bool all = false, json = false;
+};
+
+std::vector<std::string> folders_of(const VerifyCommand& command) {
+  if (!command.all) return {chosen_iteration(command.path, command.iteration)};
+  if (command.iteration)
+    throw ConfigError({"--all and --iteration were both given", "command line", "use one of them"});
+  std::vector<std::string> folders;
+  for (const std::int64_t iteration : iterations_in(command.path, Complete::OrNot))
+    folders.push_back(iteration_folder(command.path, iteration));
+  if (folders.empty())
+    throw ConfigError({fmt::format("there are no iterations in '{}'", command.path), "--all",
+                       "give a folder of checkpoints, or leave out --all"});
+  return folders;
+}
+
+std::string last_name(const std::string& path) {
+  const std::filesystem::path full(path);
+  return (full.has_filename() ? full : full.parent_path()).filename().string();
+}
+
+std::string verdict(const VerifyReport& report) {
+  if (!report.problems.empty()) return counted(std::ssize(report.problems), "problem");
+  return report.has_checksums ? "intact" : "no problems found (it has no checksums: values were not checked)";
+}
+
+void print_report(const std::string& folder, const VerifyReport& report) {
+  fmt::print("{}: {}, {}, {}: {}\n", last_name(folder), counted(report.files, "file"), readable_bytes(report.bytes),
+             counted(report.tensors, "tensor"), verdict(report));
+  for (const Problem& problem : report.problems) {
+    const bool says_where = problem.where.empty() || problem.what.find(problem.where) != std::string::npos;
+    print_text(fmt::format("  {}{}\n", says_where ? "" : problem.where + ": ", problem.what));
+  }
+}
+
+Json json_of(const std::string& folder, const VerifyReport& report) {
+  Json problems = Json::array();
+  for (const Problem& problem : report.problems) problems.push_back({{"file", problem.where}, {"what", problem.what}});
+  return {{"path", folder},
+          {"ok", report.problems.empty()},
+          {"files", report.files},
+          {"bytes", report.bytes},
+          {"tensors", report.tensors},
+          {"objects", report.objects},
+          {"checksums", report.has_checksums},
+          {"problems", problems}};
+}
+
+int verify(const VerifyCommand& command) {
+  bool sound = true;
+  Json json = Json::array();
+  for (const std::string& folder : folders_of(command)) {
+    VerifyReport report;
+    {
+      ProgressLine line(fmt::format("checking {}", last_name(folder)));
+      report = verify_checkpoint(folder, {.progress = std::ref(line)});
+    }
+    sound = sound && report.problems.empty();
+    command.json ? json.push_back(json_of(folder, report)) : print_report(folder, report);
+  }
+  if (command.json) print_json(json);
+  return sound ? 0 : 1;
+}
+
+struct DiffCommand {
+  std::string first, second;
+  bool all = false, json = false;
+};
+
+std::string pair_text(const std::string& first, const std::string& second) {
+  return first == second ? first : first + " / " + second;
+}
+
+std::string what_of(const DistTensor& tensor) {
+  return fmt::format("{} {}", name_of(tensor.dtype), shape_text(tensor.shape));
+}
+
+void print_comparison(const Comparison& comparison, const DiffCommand& command) {
+  std::vector<std::vector<std::string>> rows;
+  std::string others;
+  std::size_t equal = 0;
+  for (const TensorDifference& tensor : comparison.tensors) {
+    equal += tensor.equal();
+    if (!tensor.comparable()) {
+      others += !tensor.second  ? fmt::format("only in {}: {}\n", command.first, tensor.key)
+                : !tensor.first ? fmt::format("only in {}: {}\n", command.second, tensor.key)
+                                : fmt::format("{} is {}, in {} it is {}\n", tensor.key, what_of(*tensor.first),
+                                              command.second, what_of(*tensor.second));
+    } else if (command.all || !tensor.equal()) {
+      rows.push_back({fmt::format("{:.4g}", tensor.largest), fmt::format("{:.4g}", tensor.l2),
+                      fmt::format("{:.3g}", tensor.relative),
+                      fmt::format("{} of {}", tensor.different, num_elements(tensor.first->shape)),
+                      pair_text(name_of(tensor.first->dtype), name_of(tensor.second->dtype)), tensor.key});
+    }
+  }
+  for (const ObjectDifference& object : comparison.objects)
+    others += object.in_first && object.in_second
+                  ? fmt::format("objects differ: {}\n", object.key)
+                  : fmt::format("only in {}: {}\n", object.in_first ? command.first : command.second, object.key);
+  if (!rows.empty()) print_text(format_table({"max |a-b|", "L2", "relative", "elements", "dtype", "tensor"}, rows));
+  print_text(fmt::format("{}{}{} of {} tensors are equal bit for bit\n", others,
+                         rows.empty() && others.empty() ? "" : "\n", equal, comparison.tensors.size()));
+}
+
+Json number(double value) { return std::isfinite(value) ? Json(value) : Json(); }
+
+Json json_of(const Comparison& comparison, const DiffCommand& command) {
+  Json json = {{"a", command.first}, {"b", command.second}, {"equal", comparison.equal()}};
+  json["tensors"] = json["objects"] = Json::array();
+  for (const TensorDifference& tensor : comparison.tensors) {
+    if (tensor.equal() && !command.all) continue;
+    Json entry = {{"key", tensor.key}, {"equal", tensor.equal()}};
+    for (const auto& [side, stored] : {std::pair("a", tensor.first), std::pair("b", tensor.second)})
+      entry[side] = stored ? Json{{"dtype", name_of(stored->dtype)}, {"shape", stored->shape}} : Json();
+    if (tensor.comparable())
+      entry.update({{"max", number(tensor.largest)},
+                    {"l2", number(tensor.l2)},
+                    {"relative", number(tensor.relative)},
+                    {"different", tensor.different}});
+    json["tensors"].push_back(std::move(entry));
+  }
+  for (const ObjectDifference& object : comparison.objects)
+    json["objects"].push_back({{"key", object.key}, {"in_a", object.in_first}, {"in_b", object.in_second}});
+  return json;
+}
+
+int diff(const DiffCommand& command) {
+  DistCheckpoint first(chosen_iteration(command.first, {})), second(chosen_iteration(command.second, {}));
+  Comparison comparison;
+  {
+    ProgressLine line("comparing");
+    comparison = compare_checkpoints(first, second, std::ref(line));
+  }
+  if (command.json)
+    print_json(json_of(comparison, command));
+  else
+    print_comparison(comparison, command);
+  return comparison.equal() ? 0 : 1;
+}
+
+struct ConvertCommand {
+  std::vector<std::string> paths;
+  int files = 1;
+  bool no_optimizer = false;
+  std::string naming, to_hf, recipe, language, images;
+};
+
+[[noreturn]] void misuse(const std::string& what, const std::string& fix) {
+  throw ConfigError({what, "command line", fix});
+}
+
+void check(const ConvertCommand& command) {
+  const bool from_recipe = !command.recipe.empty(), to_hf = !command.to_hf.empty();
+  if (command.paths.size() != (from_recipe ? 1 : 2))
+    misuse(fmt::format("{} given", counted(std::ssize(command.paths), "folder")),
+           from_recipe ? "with --recipe, give only the folder to write" : "give the folders to read and to write");
+  if (!from_recipe && !(command.language + command.images).empty())
+    misuse("--language and --images need a recipe", "give the recipe of the model with --recipe");
+  if (from_recipe && to_hf) misuse("--recipe and --to-hf were both given", "use one of them");
+  if ((from_recipe || to_hf) && (command.files != 1 || command.no_optimizer || !command.naming.empty()))
+    misuse("--files, --no-optimizer and --naming only apply when a checkpoint is converted to a checkpoint",
+           "leave them out with --recipe and --to-hf");
+}
+
+std::int64_t iteration_to_write(const DistCheckpoint& from, const KnownRun& known) {
+  if (known.run) return known.run->position.iteration;
+  return iteration_of(std::filesystem::path(from.folder()).filename().string()).value_or(0);
+}
+
+KeyRenames renames_for(const std::string& naming, const DistMetadata& metadata, const KnownRun& known) {
+  const KeyScheme scheme = naming == "nemotron" ? KeyScheme::Nemotron : KeyScheme::Modules;
+  KeyRenames renames = renames_to(scheme, metadata, known.recipe);
+  const bool in_modules = std::any_of(metadata.tensors.begin(), metadata.tensors.end(), [](const auto& entry) {
+    return entry.first.starts_with("language_model.module.") || entry.first.starts_with("modality_submodules.");
+  });
+  const bool any = std::any_of(metadata.tensors.begin(), metadata.tensors.end(),
+                               [&](const auto& entry) { return renamed(entry.first, renames).has_value(); });
+  if (!any || in_modules == (scheme == KeyScheme::Modules))
+    throw ConfigError({fmt::format("the checkpoint has no keys to rename to '{}': they are already in that naming, or "
+                                   "in an unknown one",
+                                   naming),
+                       "--naming", "see `braid ckpt ls PATH --keys`"});
+  return renames;
+}
+
+void rewrite(const ConvertCommand& command) {
+  DistCheckpoint from(chosen_iteration(command.paths[0], {}));
+  const KnownRun known = known_run(from);
+  RewriteOptions options = {.files = command.files};
+  if (!command.naming.empty()) {
+    options.rename = [renames = renames_for(command.naming, from.metadata(), known)](const std::string& key) {
+      return renamed(key, renames);
+    };
+  } else if (command.no_optimizer) {
+    options.rename = [](const std::string& key) { return is_optimizer_key(key) ? std::nullopt : std::optional(key); };
+  }
+  ProgressLine line("writing");
+  options.progress = std::ref(line);
+  const std::int64_t iteration = iteration_to_write(from, known);
+  const Rewritten written = rewrite_checkpoint(from, command.paths[1], iteration, options);
+  fmt::print("wrote {}: {}, {}, {}\n", iteration_folder(command.paths[1], iteration),
+             counted(written.tensors, "tensor"), counted(written.objects, "object"), readable_bytes(written.bytes));
+}
+
+void write_hf(const ConvertCommand& command) {
+  DistCheckpoint from(chosen_iteration(command.paths[0], {}));
+  print_written(write_hf_module(from, command.to_hf, command.paths[1]), command.paths[1]);
+}
+
+void write_initial(const ConvertCommand& command) {
+  const Recipe recipe = load_recipe(command.recipe);
+  std::map<std::string, std::string> folders;
+  if (!command.images.empty()) folders["images"] = command.images;
+  if (!command.language.empty())
+    for (const ModuleConfig& module : recipe.topology.modules)
+      if (module.kind == "language") folders[module.name] = command.language;
+  ProgressLine line("writing");
+  const InitialCheckpoint written = write_initial_checkpoint(recipe, folders, command.paths[0], std::ref(line));
+  for (const std::string& note : written.notes) fmt::print("note: {}\n", note);
+  fmt::print("wrote {}: {}, {}; start from it with --load {} --finetune\n", iteration_folder(command.paths[0], 0),
+             counted(written.tensors, "tensor"), readable_bytes(written.bytes), command.paths[0]);
+}
+
+void convert(const ConvertCommand& command) {
+  check(command);
+  if (!command.recipe.empty()) return write_initial(command);
+  command.to_hf.empty() ? rewrite(command) : write_hf(command);
+}
+
+Command verify_command() {
+  const auto o = std::make_shared<VerifyCommand>();
+  return {.name = "verify",
+          .help = "Read a whole checkpoint and report what is wrong with it",
+          .options = {{"path", &o->path, kCheckpointHelp, Rules{.required = true}},
+                      {"--iteration", &o->iteration, "the iteration to check (default: the latest)"},
+                      {"--all", &o->all, "all iterations of the folder"},
+                      {"--json", &o->json, "print JSON, for programs"}},
+          .footer = "The exit code is 0 if all is intact, 1 if something is wrong, and 2 if there is no checkpoint.",
+          .run = [o](Call& call) { call.exit_code = verify(*o); }};
+}
+
+Command diff_command() {
+  const auto o = std::make_shared<DiffCommand>();
+  return {.name = "diff",
+          .help = "Compare the tensors and objects of two checkpoints",
+          .options = {{"a", &o->first, kCheckpointHelp, Rules{.required = true}},
+                      {"b", &o->second, "the other one", Rules{.required = true}},
+                      {"--all", &o->all, "also print tensors that are equal"},
+                      {"--json", &o->json, "print JSON, for programs"}},
+          .footer =
+              "The exit code is 0 if all are bitwise equal, 1 if they are not, and 2 if they could not be compared. "
+              "common.pt is not compared.",
+          .run = [o](Call& call) {
+            call.exit_code = 2;  // for every exception: 1 would mean that they differ
+            const int answer = diff(*o);
+            if (std::fflush(stdout) == 0) call.exit_code = answer;
+          }};
+}
+
+Command convert_command() {
+  const auto o = std::make_shared<ConvertCommand>();
+  return {
+      .name = "convert",
+      .help = "Rewrite a checkpoint, or convert from or to Hugging Face folders",
+      .options = {{"DST", &o->paths, "the checkpoint to read, and the folder to write; with --recipe, only DST",
+                   Rules{.usage = "[SRC] DST", .most = 2, .required = true}},
+                  {"--files", &o->files, "how many .distcp files to write", Rules{.check = WholeRange{1, 4096}}},
+                  {"--no-optimizer", &o->no_optimizer, "leave out the optimizer state"},
+                  {"--naming", &o->naming,
+                   "nemotron: language_model., vision_model., vision_projection., weights only; modules: Braid's",
+                   Rules{.check = OneOf{{"modules", "nemotron"}}}},
+                  {"--to-hf", &o->to_hf, "write this module (language, images) as a Hugging Face folder"},
+                  {"--recipe", &o->recipe, "write iteration 0 of this recipe's model"},
+                  {"--language", &o->language, "with --recipe: Hugging Face folder of the language model"},
+                  {"--images", &o->images, "with --recipe: Hugging Face folder of the vision encoder"}},
+      .footer = "Nothing is overwritten: DST must not have the iteration; a Hugging Face folder must be new or empty.",
+      .run = [o](Call&) { convert(*o); }};
+}
 
 struct Folders {
   std::string from, to;
 };
 
-using Convert = WrittenModel (*)(const std::string& from, const std::string& to);
-
-void add_conversion(CLI::App& ckpt, const char* name, const char* help, const Folders& placeholders, Convert convert) {
-  auto folders = std::make_shared<Folders>();
-  CLI::App* command = ckpt.add_subcommand(name, help);
-  command->add_option(placeholders.from, folders->from, "folder to read")->required();
-  command->add_option(placeholders.to, folders->to, "folder to write: new, or empty")->required();
-  command->callback([folders, convert] {
-    const WrittenModel written = convert(folders->from, folders->to);
-    fmt::print("wrote {}, {}, to {}\n", counted(written.tensors, "tensor"), readable_bytes(written.bytes), folders->to);
-  });
+Command conversion(const char* name, const char* help, const Folders& placeholders,
+                   WrittenModel (*convert)(const std::string& from, const std::string& to)) {
+  const auto folders = std::make_shared<Folders>();
+  return {.name = name,
+          .help = help,
+          .options = {{placeholders.from, &folders->from, "folder to read", Rules{.required = true}},
+                      {placeholders.to, &folders->to, "folder to write: new, or empty", Rules{.required = true}}},
+          .run = [folders, convert](Call&) { print_written(convert(folders->from, folders->to), folders->to); }};
 }
 
 }  // namespace
@@ -57,32 +371,18 @@ std::string chosen_iteration(const std::string& path, std::optional<std::int64_t
 
 void print_text(std::string_view text) { fmt::print("{}", visible_text(text)); }
 
-ProgressLine::ProgressLine(std::string what) : what_(std::move(what)), terminal_(::isatty(STDERR_FILENO) == 1) {}
-
-ProgressLine::~ProgressLine() {
-  if (drawn_ != Clock::time_point()) fmt::print(stderr, "\r\033[K");
+void print_json(const nlohmann::json& json) {
+  fmt::print("{}\n", json.dump(-1, ' ', /*ensure_ascii=*/true, nlohmann::json::error_handler_t::replace));
 }
 
-void ProgressLine::operator()(std::int64_t done, std::int64_t total) {
-  using namespace std::chrono_literals;
-  const Clock::time_point now = Clock::now();
-  if (!terminal_ || now - start_ < 3s || now - drawn_ < 200ms) return;
-  drawn_ = now;
-  fmt::print(stderr, "\r\033[K{}: {} of {}", what_, readable_bytes(done), readable_bytes(total));
-  std::fflush(stderr);
-}
-
-void add_ckpt_command(CLI::App& app, int& exit_code) {
-  CLI::App* ckpt = app.add_subcommand(kCkpt.name, kCkpt.help);
-  ckpt->require_subcommand(1);
-  add_ckpt_ls_command(*ckpt);
-  add_ckpt_show_command(*ckpt);
-  add_ckpt_verify_command(*ckpt, exit_code);
-  add_ckpt_diff_command(*ckpt, exit_code);
-  add_ckpt_convert_command(*ckpt);
-  add_conversion(*ckpt, "import", "Hugging Face folder (nemotron_h, radio) to Braid model folder",
-                 {"hf_dir", "braid_dir"}, import_hf);
-  add_conversion(*ckpt, "export", "Braid model folder to Hugging Face folder", {"braid_dir", "hf_dir"}, export_hf);
+Command ckpt_command() {
+  return {.name = kCkpt.name,
+          .help = kCkpt.help,
+          .subcommands = {
+              ckpt_ls_command(), ckpt_show_command(), verify_command(), diff_command(), convert_command(),
+              conversion("import", "Hugging Face folder (nemotron_h, radio) to Braid model folder",
+                         {"hf_dir", "braid_dir"}, import_hf),
+              conversion("export", "Braid model folder to Hugging Face folder", {"braid_dir", "hf_dir"}, export_hf)}};
 }
 
 }  // namespace braid

@@ -1,6 +1,4 @@
 // braid ckpt ls and show: what is in a checkpoint.
-#include <CLI/CLI.hpp>
-#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
@@ -47,11 +45,6 @@ std::string ranks_text(const std::vector<int>& ranks) {
   return ranks.empty() ? "-" : fmt::format("{} ({})", ranks.size(), fold_ranks(ranks));
 }
 
-// Names come from files and may contain anything.
-std::string json_text(const Json& json) {
-  return json.dump(-1, ' ', /*ensure_ascii=*/true, Json::error_handler_t::replace);
-}
-
 // A folder whose tracker cannot be read can still be listed.
 std::optional<std::int64_t> latest_if_known(const std::string& root) {
   try {
@@ -79,7 +72,7 @@ void list_root(const LsOptions& options) {
                     {"latest", iteration == latest}});
   }
   if (options.json)
-    fmt::print("{}\n", json_text(json));
+    print_json(json);
   else
     print_text(format_table({"iteration", "size", "files", "saved", "written by ranks", ""}, rows));
 }
@@ -185,7 +178,7 @@ void list(LsOptions options) {
   const DistCheckpoint checkpoint(chosen_iteration(options.path, options.iteration));
   const KnownRun known = known_run(checkpoint);
   if (options.json) {
-    fmt::print("{}\n", json_text(json_of(checkpoint, known, options)));
+    print_json(json_of(checkpoint, known, options));
   } else if (options.keys) {
     print_keys(checkpoint.metadata(), options);
   } else {
@@ -257,26 +250,27 @@ void show(const LsOptions& options) {
 
 }  // namespace
 
-void add_ckpt_ls_command(CLI::App& ckpt) {
-  auto options = std::make_shared<LsOptions>();
-  CLI::App* command = ckpt.add_subcommand("ls", "List the iterations of a folder, or the contents of one");
-  command->add_option("path", options->path, "folder of checkpoints, or of one iteration")->required();
-  command->add_option("filter", options->filter, "with --keys: only keys that contain this");
-  command->add_option("--iteration", options->iteration, "show this iteration of the folder");
-  command->add_flag("--keys", options->keys, "list every tensor and object (of a folder: of its latest iteration)");
-  command->add_flag("--json", options->json, "print JSON, for programs");
-  command->callback([options] { list(*options); });
+Command ckpt_ls_command() {
+  const auto o = std::make_shared<LsOptions>();
+  return {.name = "ls",
+          .help = "List the iterations of a folder, or the contents of one",
+          .options = {{"path", &o->path, "folder of checkpoints, or of one iteration", Rules{.required = true}},
+                      {"filter", &o->filter, "with --keys: only keys that contain this"},
+                      {"--iteration", &o->iteration, "show this iteration of the folder"},
+                      {"--keys", &o->keys, "list every tensor and object (of a folder: of its latest iteration)"},
+                      {"--json", &o->json, "print JSON, for programs"}},
+          .run = [o](Call&) { list(*o); }};
 }
 
-void add_ckpt_show_command(CLI::App& ckpt) {
-  auto options = std::make_shared<LsOptions>();
-  CLI::App* command = ckpt.add_subcommand("show", "Show one tensor or object of a checkpoint, or `common`");
-  command
-      ->add_option("path", options->path, "folder of checkpoints (its latest iteration is used), or of one iteration")
-      ->required();
-  command->add_option("key", options->filter, "key of a tensor or an object; `common` shows common.pt")->required();
-  command->add_option("--iteration", options->iteration, "show this iteration of the folder");
-  command->callback([options] { show(*options); });
+Command ckpt_show_command() {
+  const auto o = std::make_shared<LsOptions>();
+  return {.name = "show",
+          .help = "Show one tensor or object of a checkpoint, or `common`",
+          .options = {{"path", &o->path, kCheckpointHelp, Rules{.required = true}},
+                      {"key", &o->filter, "key of a tensor or an object; `common` shows common.pt",
+                       Rules{.required = true}},
+                      {"--iteration", &o->iteration, "show this iteration of the folder"}},
+          .run = [o](Call&) { show(*o); }};
 }
 
 }  // namespace braid

@@ -1,61 +1,48 @@
-// Each subcommand adds itself to the application; main turns its exceptions into exit codes.
+// The commands of braid and of braid-tensors, each declared by the file that runs it.
 #pragma once
 
 #include <string>
-#include <vector>
 
-#include "base/config.h"
-#include "run/recipe.h"
-
-namespace CLI {
-class App;
-}
+#include "cli/command.h"
 
 namespace braid {
 
-void add_ckpt_command(CLI::App& app, int& exit_code);
-void add_data_command(CLI::App& app);
-void add_doctor_command(CLI::App& app, int& exit_code);
-void add_eval_command(CLI::App& app, const std::vector<std::string>& command_line, int& exit_code);
-void add_forward_command(CLI::App& app, const std::vector<std::string>& command_line, int& exit_code);
-void add_launch_command(CLI::App& app, const std::vector<std::string>& command_line, int& exit_code);
-void add_model_command(CLI::App& app);
-void add_plan_command(CLI::App& app);
-void add_report_command(CLI::App& app);
-void add_run_command(CLI::App& app, int& exit_code);
-void add_trace_command(CLI::App& app);
-void add_train_command(CLI::App& app, const std::vector<std::string>& command_line, int& exit_code);
+// braid: no libtorch.
+Command data_command();
+Command doctor_command();
+Command launch_command();
+Command model_command();
+Command plan_command();
+Command report_command();
+Command trace_command();
 
-std::string version_text();
+// braid-tensors. Loading libtorch takes a quarter of a second and 120 MB, so the commands that need it are in a
+// separate program, which braid executes in its place when one of them is called.
+Command ckpt_command();
+Command eval_command();
+Command forward_command();
+Command launch_local_command();
+Command plan_calibrate_command();
+Command run_command();
+Command train_command();
 
-// The user's command after `--`, in subcommands that take one: CLI11 never sees it.
-std::vector<std::string> words_behind_dashes(const std::vector<std::string>& command_line);
-bool takes_foreign_command(const std::vector<std::string>& command_line);
-
-// Recipe keys on the command line: "--train.lr 1e-4", "--train.lr=1e-4", or one of Megatron's names for them
-// ("--train-iters 10"). One ConfigError lists all other arguments; `others` are further options to suggest ("--nodes").
-// Flags that request what Braid always does are skipped.
-std::vector<ConfigOverride> parse_overrides(const std::vector<std::string>& arguments,
-                                            const std::vector<std::string>& others = {});
-
-// A recipe as every command reads it: with the flags after it, which must fit its model.
-struct RecipeCall {
-  RecipeSource source;
-  Recipe recipe;
-  std::string already_so;  // flags that request what Braid always does, with reasons; empty: none
+// Their names and help, which braid lists without having them.
+struct CommandName {
+  const char* name;
+  const char* help;
 };
-RecipeCall read_recipe_call(const std::string& path, const std::vector<std::string>& arguments,
-                            RecipeChecks checks = RecipeChecks::All);
-// For a run: beside the problems of a wrong recipe, it lists the files that the run would miss.
-RecipeCall read_recipe_to_run(const std::string& path, const std::vector<std::string>& arguments);
+inline constexpr CommandName kTrain = {"train", "Train the model of a recipe"};
+inline constexpr CommandName kEval = {"eval", "Evaluate a checkpoint on the data of a recipe"};
+inline constexpr CommandName kRun = {"run", "Start N copies of a program on this host as the ranks of one world"};
+inline constexpr CommandName kCkpt = {"ckpt", "Inspect, verify and convert checkpoints"};
+inline constexpr CommandName kForward = {"forward", "Run a stored model once, in any layout, to compare its results"};
+inline constexpr CommandName kLaunchLocal = {"local",
+                                             "Start the ranks of a recipe or a command on this machine's GPUs"};
+inline constexpr CommandName kPlanCalibrate = {"calibrate", "Measure the hardware profile of this machine"};
 
-std::string overrides_help();        // every recipe key with its type, default and meaning, by section
-std::string short_overrides_help();  // where to find overrides_help()
+inline Command named(const CommandName& command) { return {.name = command.name, .help = command.help}; }
 
-inline constexpr const char* kFromMegatron = "--from-megatron";  // takes one word, which may begin with --
-
-// The command line with every "--train.lr 1e-4" as one word, "--train.lr=1e-4", so that recipe keys may come before the
-// recipe. Words after `--`, and those of subcommands without a recipe, stay unchanged.
-std::vector<std::string> join_overrides(const std::vector<std::string>& words);
+inline constexpr const char* kTensorProgram = "braid-tensors";  // in the same folder as braid
+std::string version_text();                                     // of that program
 
 }  // namespace braid

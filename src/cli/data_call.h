@@ -4,9 +4,17 @@
 #include <string>
 #include <vector>
 
+#include "cli/command.h"
 #include "run/lane_options.h"
 
 namespace braid {
+
+Command data_bench_command();
+Command data_draw_command();
+Command data_inspect_command();
+Command data_order_command();
+Command data_pack_command();
+Command data_prepare_command();
 
 struct DataCall {
   LaneSetOptions options;     // damaged samples are named on stderr

@@ -1,5 +1,4 @@
 // braid data inspect: what a data set contains.
-#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include <limits>
@@ -9,10 +8,9 @@
 
 #include "base/error.h"
 #include "base/strings.h"
-#include "base/utf8.h"
-#include "cli/commands.h"
 #include "cli/data_call.h"
-#include "cli/data_commands.h"
+#include "cli/recipe_call.h"
+#include "data/inspect/sample_view.h"
 #include "data/inspect/survey_page.h"
 #include "predict/data_stats.h"
 #include "run/output_files.h"
@@ -96,15 +94,12 @@ void inspect(const InspectCommand& command, const std::vector<std::string>& flag
   if (options.sequence_length > 0)
     sequences.emplace(options.data, std::make_shared<Tokenizer>(load_tokenizer(options.data.tokenizer)), options.vision,
                       options.sequence_length);
-  const auto warn = [](const std::vector<std::string>& warnings) {
-    for (const std::string& warning : warnings) fmt::print(stderr, "braid: WARNING: {}\n", visible_text(warning));
-  };
-  if (sequences) warn(sequences->warnings());
+  if (sequences) print_warnings(sequences->warnings());
   std::set<std::string> excludes;  // a blend may name a data set twice
   for (const Leaf& leaf : blend->leaves)
     for (std::string& warning : exclude_warnings(leaf.data.path, leaf.data.unknown_excludes))
       excludes.insert(std::move(warning));
-  warn({excludes.begin(), excludes.end()});
+  print_warnings({excludes.begin(), excludes.end()});
   SurveySources sources = {.blend = *blend,
                            .reader = reader,
                            .sequences = sequences ? &*sequences : nullptr,
@@ -134,35 +129,33 @@ void inspect(const InspectCommand& command, const std::vector<std::string>& flag
 
 }  // namespace
 
-void add_data_inspect_command(CLI::App& data) {
-  auto command = std::make_shared<InspectCommand>();
-  CLI::App* inspecting = data.add_subcommand("inspect", "Show what a data set contains, and what is damaged in it");
-  inspecting->add_option("path", command->path, "a recipe, a data set's folder, a .jsonl file or a metadataset")
-      ->required();
-  inspecting->add_option("--split", command->split, "split to look at (default: data.split)");
-  inspecting->add_option("--count", command->count, "how many samples to look at, spread over the split; or all")
-      ->capture_default_str();
-  inspecting->add_flag("--decode", command->decodes, "decode every picture: finds damage that headers do not show");
-  inspecting->add_flag("--all-damaged", command->all_damaged, "name all damaged samples; default: 20, with --json all");
-  inspecting->add_flag("--json", command->json, "print JSON, for programs");
-  inspecting
-      ->add_option("--stats", command->stats,
-                   "write lengths, picture sizes and the sizes of training sequences, as JSON")
-      ->type_name("FILE");
-  inspecting->add_option("--sequences", command->sequences, "how many training sequences --stats stores")
-      ->check(CLI::Range(1, 1'000'000))
-      ->capture_default_str();
-  inspecting->add_option("--html", command->html, "write a page with pictures, chats and what is predicted")
-      ->type_name("FILE");
-  inspecting->add_option("--show", command->show, "how many samples the page shows")
-      ->check(CLI::Range(0, 1000))
-      ->capture_default_str();
-  inspecting->allow_extras();
-  inspecting->footer(
-      "Lengths need a tokenizer: give a recipe, or add --data.tokenizer PATH --data.prompt_format NAME "
-      "--data.sequence_length N.\n" +
-      short_overrides_help());
-  inspecting->callback([command, inspecting] { inspect(*command, inspecting->remaining()); });
+Command data_inspect_command() {
+  const auto o = std::make_shared<InspectCommand>();
+  return {
+      .name = "inspect",
+      .help = "Show what a data set contains, and what is damaged in it",
+      .options = {{"path", &o->path, "a recipe, a data set's folder, a .jsonl file or a metadataset",
+                   Rules{.required = true}},
+                  {"--split", &o->split, "split to look at (default: data.split)"},
+                  {"--count", &o->count, "how many samples to look at, spread over the split; or all",
+                   Rules{.shows_default = true}},
+                  {"--decode", &o->decodes, "decode every picture: finds damage that headers do not show"},
+                  {"--all-damaged", &o->all_damaged, "name all damaged samples; default: 20, with --json all"},
+                  {"--json", &o->json, "print JSON, for programs"},
+                  {"--stats", &o->stats, "write lengths, picture sizes and the sizes of training sequences, as JSON",
+                   Rules{.value_name = "FILE"}},
+                  {"--sequences", &o->sequences, "how many training sequences --stats stores",
+                   Rules{.check = WholeRange{1, 1'000'000}, .shows_default = true}},
+                  {"--html", &o->html, "write a page with pictures, chats and what is predicted",
+                   Rules{.value_name = "FILE"}},
+                  {"--show", &o->show, "how many samples the page shows",
+                   Rules{.check = WholeRange{0, 1000}, .shows_default = true}}},
+      .extras = Extras::RecipeKeys,
+      .footer =
+          "Lengths need a tokenizer: give a recipe, or add --data.tokenizer PATH --data.prompt_format NAME "
+          "--data.sequence_length N.\n" +
+          short_overrides_help(),
+      .run = [o](Call& call) { inspect(*o, call.arguments); }};
 }
 
 }  // namespace braid

@@ -1,5 +1,4 @@
 // braid doctor: why a job died, from its log.
-#include <CLI/CLI.hpp>
 #include <unistd.h>
 
 #include <cstdio>
@@ -43,21 +42,19 @@ int examine(const DoctorCommand& command) {
 
 }  // namespace
 
-void add_doctor_command(CLI::App& app, int& exit_code) {
-  auto options = std::make_shared<DoctorCommand>();
-  CLI::App* command = app.add_subcommand("doctor", "Diagnose from its logs why a job died");
-  command->add_option("logs", options->logs, "a merged log, or one per rank; a folder: all logs in it; -: stdin")
-      ->required()
-      ->type_name("LOG");
-  command
-      ->add_option("--exit-code", options->exit_code,
-                   "the job's exit code, if you know it: 137, or sacct's format, 0:9")
-      ->type_name("CODE");
-  command->add_flag("--json", options->json, "print JSON, for programs");
-  command->footer(
-      "The exit code is 0 if a cause was found or the run ended normally, 1 if the logs do not show a cause, 2 if no "
-      "log can be read.");
-  command->callback([options, &exit_code] { exit_code = examine(*options); });
+Command doctor_command() {
+  const auto o = std::make_shared<DoctorCommand>();
+  return {.name = "doctor",
+          .help = "Diagnose from its logs why a job died",
+          .options = {{"logs", &o->logs, "a merged log, or one per rank; a folder: all logs in it; -: stdin",
+                       Rules{.value_name = "LOG", .required = true}},
+                      {"--exit-code", &o->exit_code, "the job's exit code, if you know it: 137, or sacct's format, 0:9",
+                       Rules{.value_name = "CODE"}},
+                      {"--json", &o->json, "print JSON, for programs"}},
+          .footer =
+              "The exit code is 0 if a cause was found or the run ended normally, 1 if the logs do not show a cause, 2 "
+              "if no log can be read.",
+          .run = [o](Call& call) { call.exit_code = examine(*o); }};
 }
 
 }  // namespace braid

@@ -1,13 +1,11 @@
 // braid eval: the loss of a checkpoint on the recipe's split for evaluation, and the share of right answers.
-#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include <memory>
 
-#include "base/utf8.h"
 #include "cli/commands.h"
-#include "cli/recipe_ranks.h"
-#include "cli/tensor_commands.h"
+#include "cli/recipe_call.h"
+#include "cli/start.h"
 #include "cluster/local/host_capacity.h"
 #include "cluster/local/local_launcher.h"
 #include "comm/run_as_rank.h"
@@ -121,8 +119,8 @@ int run_rank(const EvalOptions& options, const Recipe& recipe, const Topology& t
   return refused ? 2 : 0;
 }
 
-int eval_command(const EvalOptions& options, const std::vector<std::string>& arguments,
-                 const std::vector<std::string>& command_line) {
+int evaluate(const EvalOptions& options, const std::vector<std::string>& arguments,
+             const std::vector<std::string>& command_line) {
   RecipeCall call = read_recipe_to_run(options.recipe_path, arguments);
   Recipe& recipe = call.recipe;
   evaluate_only(recipe, options);
@@ -135,8 +133,7 @@ int eval_command(const EvalOptions& options, const std::vector<std::string>& arg
                                                  .outputs = options.outputs()},
                                                 recipe, topology, spec);
   if (is_refused(problems, spec)) return 2;
-  for (const std::string& warning : problems.warnings)
-    fmt::print(stderr, "braid: WARNING: {}\n", visible_text(warning));
+  print_warnings(problems.warnings);
   if (spec) return run_rank(options, recipe, topology, *spec, problems.list);
   return launch_local({.ranks = topology.world_size(),
                        .command = rank_command(command_line, options.recipe_path, call.source),
@@ -145,29 +142,25 @@ int eval_command(const EvalOptions& options, const std::vector<std::string>& arg
 
 }  // namespace
 
-void add_eval_command(CLI::App& app, const std::vector<std::string>& command_line, int& exit_code) {
-  auto options = std::make_shared<EvalOptions>();
-  CLI::App* command = app.add_subcommand(kEval.name, kEval.help);
-  command->add_option("recipe", options->recipe_path, "recipe file; its keys may follow, as for braid train")
-      ->required();
-  command
-      ->add_option("--iterations", options->iterations,
-                   "how many steps' worth of samples to evaluate (default: the recipe's train.eval_iterations)")
-      ->check(CLI::PositiveNumber);
-  command
-      ->add_option("--show", options->shown,
-                   "print this many questions with the right and the model's (teacher-forced) answers")
-      ->check(CLI::NonNegativeNumber);
-  command->add_option("--answers", options->answers,
-                      "file for all questions and (teacher-forced) answers, one JSON object per line");
-  command->add_option("--html", options->page, "page with pictures, questions and answers; needs no other files");
-  command->add_flag("--json", options->json, "print one JSON object and nothing else");
-  command->add_flag("--oversubscribe", options->oversubscribe, kOversubscribeHelp);
-  command->allow_extras();
-  command->footer("Example: braid eval recipe.yaml --load checkpoints --iterations 20\n\n" + short_overrides_help());
-  command->callback([options, command, &command_line, &exit_code] {
-    exit_code = eval_command(*options, command->remaining(), command_line);
-  });
+Command eval_command() {
+  const auto o = std::make_shared<EvalOptions>();
+  return {
+      .name = kEval.name,
+      .help = kEval.help,
+      .options =
+          {{"recipe", &o->recipe_path, "recipe file; its keys may follow, as for braid train", Rules{.required = true}},
+           {"--iterations", &o->iterations,
+            "how many steps' worth of samples to evaluate (default: the recipe's train.eval_iterations)",
+            Rules{.check = NumberSign::Positive}},
+           {"--show", &o->shown, "print this many questions with the right and the model's (teacher-forced) answers",
+            Rules{.check = NumberSign::NonNegative}},
+           {"--answers", &o->answers, "file for all questions and (teacher-forced) answers, one JSON object per line"},
+           {"--html", &o->page, "page with pictures, questions and answers; needs no other files"},
+           {"--json", &o->json, "print one JSON object and nothing else"},
+           {"--oversubscribe", &o->oversubscribe, kOversubscribeHelp}},
+      .extras = Extras::RecipeKeys,
+      .footer = "Example: braid eval recipe.yaml --load checkpoints --iterations 20\n\n" + short_overrides_help(),
+      .run = [o](Call& call) { call.exit_code = evaluate(*o, call.arguments, call.command_line); }};
 }
 
 }  // namespace braid

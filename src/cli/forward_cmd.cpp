@@ -1,6 +1,4 @@
 // braid forward: one forward (and backward) of a stored model, in any layout.
-#include <CLI/CLI.hpp>
-
 #include <algorithm>
 #include <cstdint>
 #include <memory>
@@ -10,7 +8,6 @@
 #include "base/dtype_names.h"
 #include "base/strings.h"
 #include "cli/commands.h"
-#include "cli/tensor_commands.h"
 #include "cluster/local/host_capacity.h"
 #include "cluster/local/local_launcher.h"
 #include "comm/control_line.h"
@@ -66,42 +63,43 @@ int run(ForwardCommand command, const std::vector<std::string>& command_line) {
 
 }  // namespace
 
-void add_forward_command(CLI::App& app, const std::vector<std::string>& command_line, int& exit_code) {
-  auto command = std::make_shared<ForwardCommand>();
-  ForwardRequest& request = command->request;
-  CLI::App* forward = app.add_subcommand(kForward.name, kForward.help);
-  forward->add_option("model_dir", request.model, "folder of a Hugging Face or Braid model")->required();
-  forward->add_option("--inputs", request.inputs, "safetensors file, see below")->required();
-  forward->add_option("--outputs", request.outputs, "safetensors file to write")->required();
-  forward->add_flag("--grads", request.grads, "run backward too and write every parameter's gradient");
-  forward->add_option("--dtype", request.dtype, "dtype of weights and computation")
-      ->check(CLI::IsMember(dtype_names()))
-      ->capture_default_str();
+Command forward_command() {
+  const auto o = std::make_shared<ForwardCommand>();
+  ForwardRequest& request = o->request;
   ModuleConfig& layout = request.layout;
-  const CLI::Range is_size(1, kMaxWorldSize);
-  forward->add_option("--tp", layout.tp, "tensor parallel size")->check(is_size);
-  forward->add_option("--cp", layout.cp, "context parallel size")->check(is_size);
-  forward->add_option("--ep", layout.ep, "expert parallel size")->check(is_size);
-  forward->add_option("--expt-tp", layout.expt_tp, "tensor parallel size inside experts")->check(is_size);
-  forward->add_option("--pp", layout.pp, "pipeline parallel size")->check(is_size);
-  forward->add_option("--vpp", layout.vpp, "pipeline stages per rank")->check(is_size);
-  forward->add_option("--dp", command->dp, "data parallel size; default: the smallest possible")->check(is_size);
-  forward->add_flag("--sequence-parallel", request.sequence_parallel, "use sequence parallelism between layers");
-  forward->add_flag("--recompute", request.recompute, "recompute each layer's activations in backward");
-  forward->add_option("--device", command->dist.device, "cpu, cuda, or auto: cuda if there is a GPU")
-      ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
-  forward->add_flag("--oversubscribe", command->oversubscribe, kOversubscribeHelp);
-  forward->footer(
-      "Inputs of nemotron_h: input_ids [B, S]; labels [B, S], unshifted, -100 ignored; cu_seqlens of sequences packed "
-      "into one row.\n"
-      "Inputs of radio: pixel_values [B, 3, H, W], or patches [P, 768] with imgs_sizes [images, 2]; features_grad, "
-      "the gradient that backward starts from (default: ones).\n"
-      "Outputs: logits, loss (mean over counted labels), features, grad.<name> for every name of a tensor: in the "
-      "folder, in published checkpoints, in transformers. Full tensors in every layout.");
-  forward->callback([command, &command_line, &exit_code] {
-    command->request.dtype = full_dtype_name(command->request.dtype);
-    exit_code = run(*command, command_line);
-  });
+  const Rules size = Rules{.check = WholeRange{1, kMaxWorldSize}};
+  return {
+      .name = kForward.name,
+      .help = kForward.help,
+      .options = {{"model_dir", &request.model, "folder of a Hugging Face or Braid model", Rules{.required = true}},
+                  {"--inputs", &request.inputs, "safetensors file, see below", Rules{.required = true}},
+                  {"--outputs", &request.outputs, "safetensors file to write", Rules{.required = true}},
+                  {"--grads", &request.grads, "run backward too and write every parameter's gradient"},
+                  {"--dtype", &request.dtype, "dtype of weights and computation",
+                   Rules{.check = OneOf{dtype_names()}, .shows_default = true}},
+                  {"--tp", &layout.tp, "tensor parallel size", size},
+                  {"--cp", &layout.cp, "context parallel size", size},
+                  {"--ep", &layout.ep, "expert parallel size", size},
+                  {"--expt-tp", &layout.expt_tp, "tensor parallel size inside experts", size},
+                  {"--pp", &layout.pp, "pipeline parallel size", size},
+                  {"--vpp", &layout.vpp, "pipeline stages per rank", size},
+                  {"--dp", &o->dp, "data parallel size; default: the smallest possible", size},
+                  {"--sequence-parallel", &request.sequence_parallel, "use sequence parallelism between layers"},
+                  {"--recompute", &request.recompute, "recompute each layer's activations in backward"},
+                  {"--device", &o->dist.device, "cpu, cuda, or auto: cuda if there is a GPU",
+                   Rules{.check = OneOf{{"auto", "cpu", "cuda"}}}},
+                  {"--oversubscribe", &o->oversubscribe, kOversubscribeHelp}},
+      .footer =
+          "Inputs of nemotron_h: input_ids [B, S]; labels [B, S], unshifted, -100 ignored; cu_seqlens of sequences "
+          "packed into one row.\n"
+          "Inputs of radio: pixel_values [B, 3, H, W], or patches [P, 768] with imgs_sizes [images, 2]; features_grad, "
+          "the gradient that backward starts from (default: ones).\n"
+          "Outputs: logits, loss (mean over counted labels), features, grad.<name> for every name of a tensor: in the "
+          "folder, in published checkpoints, in transformers. Full tensors in every layout.",
+      .run = [o](Call& call) {
+        o->request.dtype = full_dtype_name(o->request.dtype);
+        call.exit_code = run(*o, call.command_line);
+      }};
 }
 
 }  // namespace braid

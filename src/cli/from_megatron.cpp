@@ -4,13 +4,11 @@
 #include <cmath>
 #include <filesystem>
 #include <numeric>
-#include <regex>
 
 #include "base/strings.h"
-#include "cli/megatron_defaults.h"
 #include "cli/megatron_draft.h"
-#include "cli/megatron_flags.h"
 #include "cli/model_keys.h"
+#include "cluster/megatron/megatron_flags.h"
 #include "data/text/tokenizer.h"
 #include "run/recipe.h"
 
@@ -44,6 +42,50 @@ const std::vector<std::string> kUnevenStages = {
     "decoder-first-pipeline-num-layers", "decoder-last-pipeline-num-layers", "pipeline-model-parallel-layout",
     "account-for-embedding-in-pipeline-split", "account-for-loss-in-pipeline-split"};
 
+// Defaults of Megatron that Braid's models do not support.
+struct Default {
+  const char *flags, *what;  // applies unless one of the flags is given
+  ModelFamily family = ModelFamily::Any;
+  bool of_experts = false;
+};
+
+constexpr Default kDefaults[] = {
+    {"hidden-dropout", "Megatron uses 10 % dropout without --hidden-dropout 0; Braid has no dropout"},
+    {"attention-dropout", "Megatron uses 10 % dropout without --attention-dropout 0; Braid has no dropout"},
+    {"normalization", "Megatron uses LayerNorm without --normalization; Braid's language models use RMSNorm"},
+    {"disable-bias-linear", "Megatron has biases without --disable-bias-linear; Braid's language models have none"},
+    {"position-embedding-type",
+     "Megatron learns position embeddings without --position-embedding-type; in Braid, Llama has rotary embeddings, "
+     "and a hybrid has none"},
+    {"swiglu squared-relu quick-geglu openai-gelu",
+     "Megatron's MLPs use GELU without --swiglu or --squared-relu; in Braid, Llama's MLPs use SwiGLU, and a hybrid's "
+     "MLPs use squared ReLU"},
+    {"untie-embeddings-and-output-weights",
+     "Megatron ties the output layer to the embeddings without --untie-embeddings-and-output-weights; a hybrid's "
+     "output layer has its own weights",
+     ModelFamily::Hybrid},
+    {"moe-router-score-function",
+     "Megatron's routers use softmax without --moe-router-score-function; Braid's use sigmoid", ModelFamily::Any, true},
+    {"moe-router-load-balancing-type",
+     "Megatron balances experts over a microbatch without --moe-router-load-balancing-type; Braid balances them over a "
+     "sequence",
+     ModelFamily::Any, true},
+};
+
+bool has_experts(const MegatronCommand& command) { return command.has_any({"num-experts", "num-moe-experts"}); }
+
+// A sentence for each of them that applies.
+std::vector<std::string> unsupported_defaults(const MegatronCommand& command, ModelFamily family) {
+  std::vector<std::string> applying;
+  for (const Default& setting : kDefaults) {
+    const bool is_given = command.has_any(split(setting.flags, ' '));
+    const bool holds = (setting.family == ModelFamily::Any || setting.family == family) &&
+                       (!setting.of_experts || has_experts(command));
+    if (holds && !is_given) applying.push_back(setting.what);
+  }
+  return applying;
+}
+
 class Conversion {
  public:
   Conversion(const MegatronCommand& command, const std::vector<ConfigOverride>& overrides)
@@ -57,8 +99,6 @@ class Conversion {
     add_topology();
     add_training();
     add_data();
-    for (const auto& [name, value] : command_.defaults)
-      draft_.chosen(fmt::format("{0} {1}: the script's default, ${{{0}:-{1}}}", name, value));
     for (const ConfigOverride& change : overrides_) draft_.set(change.path, change.value, "command line");
     MegatronRecipe recipe = draft_.finished();
     recipe.has_model = has_model_;
@@ -238,7 +278,7 @@ class Conversion {
       add_hybrid_sizes(hidden);
     else
       by_default("untie-embeddings-and-output-weights", at + "tie_embeddings", "true");
-    for (const std::string& setting : megatron_defaults(command_, family())) draft_.chosen(setting);
+    for (const std::string& setting : unsupported_defaults(command_, family())) draft_.chosen(setting);
   }
 
   // Megatron pads the size of its tokenizer.
@@ -249,23 +289,9 @@ class Conversion {
     };
     if (const auto vocab = draft_.number("vocab-size")) return set(*vocab, "--vocab-size");
     if (!own_sizes_) return;
-    if (const auto size = vocab_in_branches()) return set(*size, "--vocab-size in every branch of the script");
     const std::string path = command_.text("tokenizer-model").value_or("");
     std::error_code ignored;
     if (std::filesystem::exists(path, ignored)) set(load_tokenizer(path).vocab_size(), "the size of --tokenizer-model");
-  }
-
-  // A script that chooses its tokenizer by a condition may give each the same size.
-  std::optional<int> vocab_in_branches() const {
-    static const std::regex size(R"(--(?:padded-)?vocab-size[ =]+(\d{1,9})\b)");
-    std::optional<int> found;
-    for (const std::string& text : command_.skipped)
-      for (std::sregex_iterator match(text.begin(), text.end(), size), end; match != end; ++match) {
-        const auto value = parse_int((*match)[1].str());
-        if (found.value_or(*value) != *value) return std::nullopt;
-        found = value;
-      }
-    return found;
   }
 
   // As in Megatron, derived sizes must be integers.
@@ -441,8 +467,7 @@ class Conversion {
 
 }  // namespace
 
-MegatronRecipe recipe_from_megatron(std::string_view text, const std::vector<ConfigOverride>& overrides) {
-  const MegatronCommand command = read_megatron_command(text);
+MegatronRecipe recipe_from_megatron(const MegatronCommand& command, const std::vector<ConfigOverride>& overrides) {
   return Conversion(command, overrides).run();
 }
 

@@ -1,8 +1,6 @@
 // Converts a command line for Megatron-LM into a recipe.
 #pragma once
 
-#include <string>
-#include <string_view>
 #include <vector>
 
 #include "base/config.h"
@@ -12,6 +10,6 @@ namespace braid {
 
 // A valid recipe. `overrides` are Braid's own flags, which take precedence. ConfigError with all problems if the recipe
 // would be invalid.
-MegatronRecipe recipe_from_megatron(std::string_view text, const std::vector<ConfigOverride>& overrides);
+MegatronRecipe recipe_from_megatron(const MegatronCommand& command, const std::vector<ConfigOverride>& overrides);
 
 }  // namespace braid

@@ -1,23 +1,28 @@
-// The subcommands of `braid launch`, and what they share.
+// What the subcommands of `braid launch` share.
 #pragma once
 
 #include <string>
 #include <vector>
 
-namespace CLI {
-class App;
-}
+#include "cli/command.h"
+#include "cluster/slurm/options.h"
+#include "cluster/slurm/preflight.h"
+#include "cluster/slurm/script.h"
+#include "run/recipe.h"
 
 namespace braid {
 
-struct Recipe;
-struct SlurmJob;
-struct SlurmOptions;
+Command launch_slurm_command();
 
-void add_launch_follow_commands(CLI::App& launch);  // status and tail
-void add_launch_interactive_command(CLI::App& launch);
-void add_launch_local_command(CLI::App& launch, const std::vector<std::string>& command_line, int& exit_code);
-void add_launch_slurm_command(CLI::App& launch, const std::vector<std::string>& command_line, int& exit_code);
+// The checks before the launch of a recipe or of a command.
+Preflight preflight_of(const Recipe& recipe, const SlurmOptions& options, const Allocation& allocation);
+Preflight preflight_of(const std::string& command_text, const SlurmOptions& options, const Allocation& allocation);
+
+// Partition and account, as Slurm on this machine knows them.
+void check_with_slurm(const SlurmOptions& options, const Allocation& allocation, Preflight& preflight);
+
+// Prints warnings and throws problems as a ConfigError; with `force`, problems are only warnings.
+void settle(const Preflight& preflight, bool force);
 
 // `recipe` is the result of `recipe_path` and `overrides`, as in braid train. options.nodes must be set. ConfigError if
 // the recipe's ranks do not divide evenly among the nodes.

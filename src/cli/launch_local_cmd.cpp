@@ -1,14 +1,11 @@
-// braid launch local: the ranks of a recipe, or of a torchrun command, on the GPUs of this machine.
-#include <CLI/CLI.hpp>
-
+// braid launch local and run: the ranks of a recipe, of a torchrun command, or of any program, on this machine.
 #include <memory>
 
 #include "base/files.h"
 #include "base/process.h"
 #include "base/strings.h"
 #include "cli/commands.h"
-#include "cli/launch_commands.h"
-#include "cli/tensor_commands.h"
+#include "cli/recipe_call.h"
 #include "cluster/local/host_capacity.h"
 #include "cluster/local/local_launcher.h"
 #include "cluster/megatron/rank_command.h"
@@ -82,34 +79,58 @@ int launch_words(const LaunchLocal& launch, const std::vector<std::string>& word
   return launch_local({.ranks = ranks, .command = {"bash", "-c", command.text}, .log_dir = launch.log_dir});
 }
 
+int launch_here(const LaunchLocal& launch, const Call& call) {
+  const std::vector<std::string> words = words_behind_dashes(call.command_line);
+  const auto overrides = parse_overrides(call.arguments, call.option_names);
+  if (!words.empty() && !overrides.empty())
+    throw ConfigError({fmt::format("--{} is a recipe key, but there is no recipe", overrides[0].path), "command line",
+                       "give the command's options after --"});
+  if (words.empty() == launch.recipe_path.empty())
+    throw ConfigError(
+        {words.empty() ? "there is neither a recipe nor a command" : "both a recipe and a command were given",
+         "command line", "braid launch local RECIPE ..., or braid launch local -- COMMAND"});
+  if (words.empty()) launch_recipe(launch, call.arguments);
+  return launch_words(launch, words);
+}
+
 }  // namespace
 
-void add_launch_local_command(CLI::App& launch, const std::vector<std::string>& command_line, int& exit_code) {
-  auto options = std::make_shared<LaunchLocal>();
-  CLI::App* command = launch.add_subcommand(kLaunchLocal.name, kLaunchLocal.help);
-  command->add_option("recipe", options->recipe_path, "recipe file; its keys may follow, as for braid train");
-  command->add_option("--ranks", options->ranks, "ranks (default: the recipe's, --nproc_per_node, or the GPUs here)")
-      ->check(CLI::PositiveNumber);
-  command->add_option("--log-dir", options->log_dir, "also add what rank N prints to rank_N.log in this folder");
-  command->add_flag("--oversubscribe", options->oversubscribe, kOversubscribeHelp);
-  command->allow_extras();
-  command->footer(
-      "A torchrun command is run without torchrun: each rank gets torchrun's variables, and a rank that fails "
-      "ends the run with its error.\n\n"
-      "Example: braid launch local -- torchrun --nproc_per_node=8 train.py");
-  command->callback([options, command, &command_line, &exit_code] {
-    const std::vector<std::string> words = words_behind_dashes(command_line);
-    const auto overrides = parse_overrides(command->remaining(), {"--ranks", "--log-dir", "--oversubscribe"});
-    if (!words.empty() && !overrides.empty())
-      throw ConfigError({fmt::format("--{} is a recipe key, but there is no recipe", overrides[0].path), "command line",
-                         "give the command's options after --"});
-    if (words.empty() == options->recipe_path.empty())
-      throw ConfigError(
-          {words.empty() ? "there is neither a recipe nor a command" : "both a recipe and a command were given",
-           "command line", "braid launch local RECIPE ..., or braid launch local -- COMMAND"});
-    if (words.empty()) launch_recipe(*options, command->remaining());
-    exit_code = launch_words(*options, words);
-  });
+Command launch_local_command() {
+  const auto o = std::make_shared<LaunchLocal>();
+  return {.name = kLaunchLocal.name,
+          .help = kLaunchLocal.help,
+          .options = {{"recipe", &o->recipe_path, "recipe file; its keys may follow, as for braid train"},
+                      {"--ranks", &o->ranks, "ranks (default: the recipe's, --nproc_per_node, or the GPUs here)",
+                       Rules{.check = NumberSign::Positive}},
+                      {"--log-dir", &o->log_dir, "also add what rank N prints to rank_N.log in this folder"},
+                      {"--oversubscribe", &o->oversubscribe, kOversubscribeHelp}},
+          .extras = Extras::RecipeKeysOrCommand,
+          .footer =
+              "A torchrun command is run without torchrun: each rank gets torchrun's variables, and a rank that fails "
+              "ends the run with its error.\n\n"
+              "Example: braid launch local -- torchrun --nproc_per_node=8 train.py",
+          .run = [o](Call& call) { call.exit_code = launch_here(*o, call); }};
+}
+
+Command run_command() {
+  const auto o = std::make_shared<LaunchOptions>();
+  const auto oversubscribe = std::make_shared<bool>(false);
+  return {.name = kRun.name,
+          .help = kRun.help,
+          .options = {{"-n,--ranks", &o->ranks, "how many ranks", Rules{.required = true}},
+                      {"--log-dir", &o->log_dir, "also add what rank N prints to rank_N.log in this folder"},
+                      {"--port", &o->port, "port of the store (default: the system chooses)",
+                       Rules{.check = WholeRange{0, 65535}}},
+                      {"--oversubscribe", oversubscribe.get(), kOversubscribeHelp},
+                      {"command", &o->command, "program and arguments, after --", Rules{.required = true}}},
+          .positionals_last = true,
+          .footer =
+              "Each rank gets torchrun's variables (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT). "
+              "The exit code is that of the first rank that failed.\n\nExample: braid run -n 4 -- python3 train.py",
+          .run = [o, oversubscribe](Call& call) {
+            if (!*oversubscribe) refuse_oversubscription(o->ranks);
+            call.exit_code = launch_local(*o);
+          }};
 }
 
 }  // namespace braid

@@ -1,5 +1,4 @@
-#include "cli/launch_preflight.h"
-
+// The checks before a launch on a cluster.
 #include <fmt/ranges.h>
 #include <pwd.h>
 #include <unistd.h>
@@ -9,10 +8,10 @@
 
 #include "base/strings.h"
 #include "base/terminal.h"
-#include "cluster/megatron/text.h"
-#include "cluster/megatron/text_checks.h"
-#include "cluster/slurm/step.h"
-#include "plan/topology_config.h"
+#include "cli/launch_commands.h"
+#include "cluster/megatron/rank_command.h"
+#include "cluster/megatron/shell_text.h"
+#include "plan/fixes.h"
 #include "predict/memory_checks.h"
 #include "run/data_checks.h"
 
@@ -56,9 +55,8 @@ void check_experts(const ParallelFlags& flags, double gpu_gb, const Allocation& 
   if (!flags.experts || !flags.hidden || !flags.expert_ffn || !flags.layers) return;
   constexpr double kBytesOfBf16 = 2;
   const double matrices = flags.gated ? 3 : 2;
-  WeightsPerGpu weights = {.module = "the model", .experts = flags.experts, .ep = flags.ep};
-  weights.expert_bytes = kBytesOfBf16 * matrices * flags.experts *
-                         static_cast<double>(*flags.hidden * *flags.expert_ffn) * static_cast<double>(*flags.layers) /
+  WeightsPerGpu weights = {.module = "the model", .experts = *flags.experts, .ep = flags.ep};
+  weights.expert_bytes = kBytesOfBf16 * matrices * *flags.experts * *flags.hidden * *flags.expert_ffn * *flags.layers /
                          flags.pp / flags.expt_tp;
   const ModuleConfig module = {.tp = flags.tp,
                                .cp = flags.cp,
@@ -66,7 +64,7 @@ void check_experts(const ParallelFlags& flags, double gpu_gb, const Allocation& 
                                    1, allocation.gpus() / (std::int64_t{flags.tp} * flags.cp * flags.pp))),
                                .pp = flags.pp,
                                .expt_tp = flags.expt_tp};
-  weights.possible_ep = possible_ep(module, flags.experts);
+  weights.possible_ep = possible_ep(module, *flags.experts);
   Preflight found;
   check_weights(weights, gpu_gb, found);
   for (Problem& problem : found.problems) preflight.warnings.push_back(std::move(problem));

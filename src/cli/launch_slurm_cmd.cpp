@@ -1,6 +1,4 @@
 // braid launch slurm: writes the sbatch script of a recipe, or of a command for one node.
-#include <CLI/CLI.hpp>
-
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
@@ -8,12 +6,11 @@
 
 #include "base/files.h"
 #include "base/strings.h"
-#include "cli/commands.h"
 #include "cli/launch_commands.h"
-#include "cli/launch_preflight.h"
-#include "cli/shell_file.h"
+#include "cli/recipe_call.h"
 #include "cluster/megatron/rank_command.h"
-#include "cluster/megatron/text.h"
+#include "cluster/megatron/run_script.h"
+#include "cluster/megatron/shell_text.h"
 #include "cluster/slurm/script.h"
 #include "run/recipe.h"
 
@@ -24,7 +21,7 @@ namespace fs = std::filesystem;
 
 struct LaunchSlurm {
   SlurmOptions options;
-  std::string recipe_path, command_file;
+  std::string recipe_path, command_file, run_script;
   std::optional<int> gpus_per_node;  // these two: as given; `options` has the resolved values
   std::optional<std::string> time;
   bool requeue = false, no_requeue = false, dry_run = false, submit = false, force = false;
@@ -56,13 +53,15 @@ SlurmJob job_of_file(const SlurmOptions& options, const std::string& path, const
 }
 
 void check_sources(const LaunchSlurm& launch, const std::vector<ConfigOverride>& overrides, bool has_words) {
-  const int sources =
-      (launch.recipe_path.empty() ? 0 : 1) + (has_words ? 1 : 0) + (launch.command_file.empty() ? 0 : 1);
+  const int sources = (launch.recipe_path.empty() ? 0 : 1) + (has_words ? 1 : 0) +
+                      (launch.command_file.empty() ? 0 : 1) + (launch.run_script.empty() ? 0 : 1);
   if (sources != 1)
-    throw ConfigError({sources == 0 ? "there is neither a recipe nor a command"
-                                    : "a recipe, a command after -- and --command-file cannot be combined",
+    throw ConfigError({sources == 0
+                           ? "there is neither a recipe nor a command"
+                           : "a recipe, a command after --, --command-file and --run-script cannot be combined",
                        "command line",
-                       "braid launch slurm RECIPE ..., or braid launch slurm ... -- COMMAND, or --command-file FILE"});
+                       "braid launch slurm RECIPE ..., or braid launch slurm ... -- COMMAND, --command-file FILE or "
+                       "--run-script FILE"});
   if (!launch.recipe_path.empty()) return;
   if (!overrides.empty())
     throw ConfigError({fmt::format("--{} is a recipe key, but there is no recipe", overrides[0].path), "command line",
@@ -116,8 +115,9 @@ SlurmJob checked_recipe_job(LaunchSlurm& launch, const std::vector<std::string>&
 
 SlurmJob checked_command_job(LaunchSlurm& launch, const std::vector<std::string>& command_line) {
   const bool in_file = !launch.command_file.empty();
-  const std::string text = in_file ? read_shell_file(launch.command_file, "--command-file")
-                                   : command_text(words_behind_dashes(command_line));
+  const std::string text = !launch.run_script.empty() ? started_command(run_script(launch.run_script))
+                           : in_file                  ? read_shell_file(launch.command_file, "--command-file")
+                                                      : command_text(words_behind_dashes(command_line));
   take_defaults(launch, ClusterConfig{}, std::nullopt);
   complete(launch, title_of_command(launch.command_file, text));
   const SlurmOptions& options = launch.options;
@@ -133,13 +133,12 @@ void check_secrets(const SlurmOptions& options) {
       throw ConfigError({fmt::format("{} is not set", name), "--secret", fmt::format("export {} first", name)});
 }
 
-int launch_slurm(LaunchSlurm launch, const std::vector<std::string>& overrides,
-                 const std::vector<std::string>& own_options, const std::vector<std::string>& command_line) {
-  check_sources(launch, parse_overrides(overrides, own_options), contains(command_line, "--"));
-  SlurmJob job =
-      launch.recipe_path.empty() ? checked_command_job(launch, command_line) : checked_recipe_job(launch, overrides);
+int launch_slurm(LaunchSlurm launch, const Call& call) {
+  check_sources(launch, parse_overrides(call.arguments, call.option_names), contains(call.command_line, "--"));
+  SlurmJob job = launch.recipe_path.empty() ? checked_command_job(launch, call.command_line)
+                                            : checked_recipe_job(launch, call.arguments);
   if (launch.submit) check_secrets(launch.options);
-  std::vector<std::string> made_by = command_line;
+  std::vector<std::string> made_by = call.command_line;
   made_by[0] = "braid";
   job.made_by = joined_quoted(made_by);
   const std::string script = slurm_script(launch.options, job);
@@ -155,76 +154,66 @@ int launch_slurm(LaunchSlurm launch, const std::vector<std::string>& overrides,
   return 0;
 }
 
-void add_options(CLI::App& command, LaunchSlurm& launch) {
+std::vector<Option> options_of(LaunchSlurm& launch) {
   SlurmOptions& o = launch.options;
-  const auto list = [&command](const char* name, std::vector<std::string>& values, const char* help) {
-    command.add_option(name, values, help)->allow_extra_args(false);
-  };
-  command.add_option("recipe", launch.recipe_path, "recipe file; its keys may follow, as for braid train");
-  command.add_option("--command-file", launch.command_file,
-                     "a file with the command as shell text; - is standard input");
-  command.add_option("--nodes", o.nodes, "how many nodes (default: the recipe's ranks / GPUs per node, else 1)");
-  command.add_option("--gpus-per-node", launch.gpus_per_node,
-                     "GPUs (and so ranks) per node; 0 on a cluster without GPUs (default: the recipe's, else 8)");
-  command.add_option("--gpu-memory", o.gpu_memory_gb, "memory of a GPU in GB, to check whether the weights fit")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  command.add_option("--account", o.account, "Slurm account");
-  command.add_option("--partition", o.partition, "Slurm partition");
-  command.add_option("--time", launch.time, "in any of Slurm's formats (default: the recipe's, else 00:30:00)");
-  command.add_option("--job-name", o.job_name, "default: <recipe or program>-train");
-  command.add_option("--log-dir", o.log_dir, "folder for logs and metrics, on a shared file system")
-      ->capture_default_str();
-  command.add_option("--workdir", o.workdir, "where ranks start (default: the current folder)");
-  command.add_option("--style", o.style, "srun: one task per rank; torchrun: one torchrun per node")
-      ->capture_default_str();
-  command.add_option("--container", o.container, "image that ranks run in, e.g. image.sqsh (Enroot through pyxis)");
-  list("--mount", o.mounts, "SRC:DST to mount in the container; may be repeated");
-  command.add_option("--mpi", o.mpi, "srun's --mpi (default: pmix in a container)");
-  list("--env", o.env, "NAME=VALUE for all ranks; may be repeated");
-  list("--secret", o.secrets, "a variable that must be set at submission; its value is not written to the script");
-  command.add_option("--cache-dir", o.cache_dir, "shared folder for HF_HOME, UV_CACHE_DIR and NEMO_HOME");
-  command.add_option("--warm-up", o.warm_up,
-                     "shell text that one task runs first; each rank then runs it again, with nothing left to do");
-  command.add_option("--stage", o.stage, "from a recipe: copy braid and its libraries to this shared folder first");
-  command.add_flag("--requeue", launch.requeue, "near the time limit, save and requeue the job");
-  command.add_flag("--no-requeue", launch.no_requeue, "never requeue the job, not even after a node failure")
-      ->excludes("--requeue");
-  command.add_option("--stop-lead", o.stop_lead_s, "how many seconds before the time limit the run is asked to save")
-      ->capture_default_str();
-  command.add_option("--stop-signal", o.stop_signal, "signal that the ranks get then: USR1 or TERM")
-      ->capture_default_str();
-  list("--sbatch", o.sbatch, "a further option of sbatch, e.g. --sbatch --qos=high; may be repeated");
-  list("--srun", o.srun, "a further option of srun; may be repeated");
-  command.add_option("--output", o.output, "the script's name (default: <job name>.sbatch)");
-  command.add_flag("--dry-run", launch.dry_run, "print the script, write nothing");
-  command.add_flag("--force", launch.force, "continue even if a check fails: nodes, memory, files, partition, account");
-  command.add_flag("--submit", launch.submit, "also call sbatch")->excludes("--dry-run");
+  const Rules default_shown = Rules{.shows_default = true}, one_each = Rules{.one_each = true};
+  return {
+      {"recipe", &launch.recipe_path, "recipe file; its keys may follow, as for braid train"},
+      {"--command-file", &launch.command_file, "a file with the command as shell text; - is standard input"},
+      {kRunScript, &launch.run_script, std::string("the command that a script starts: ") + kRunScriptHelp},
+      {"--nodes", &o.nodes, "how many nodes (default: the recipe's ranks / GPUs per node, else 1)"},
+      {"--gpus-per-node", &launch.gpus_per_node,
+       "GPUs (and so ranks) per node; 0 on a cluster without GPUs (default: the recipe's, else 8)"},
+      {"--gpu-memory", &o.gpu_memory_gb, "memory of a GPU in GB, to check whether the weights fit",
+       Rules{.check = NumberSign::Positive, .shows_default = true}},
+      {"--account", &o.account, "Slurm account"},
+      {"--partition", &o.partition, "Slurm partition"},
+      {"--time", &launch.time, "in any of Slurm's formats (default: the recipe's, else 00:30:00)"},
+      {"--job-name", &o.job_name, "default: <recipe or program>-train"},
+      {"--log-dir", &o.log_dir, "folder for logs and metrics, on a shared file system", default_shown},
+      {"--workdir", &o.workdir, "where ranks start (default: the current folder)"},
+      {"--style", &o.style, "srun: one task per rank; torchrun: one torchrun per node", default_shown},
+      {"--container", &o.container, "image that ranks run in, e.g. image.sqsh (Enroot through pyxis)"},
+      {"--mount", &o.mounts, "SRC:DST to mount in the container; may be repeated", one_each},
+      {"--mpi", &o.mpi, "srun's --mpi (default: pmix in a container)"},
+      {"--env", &o.env, "NAME=VALUE for all ranks; may be repeated", one_each},
+      {"--secret", &o.secrets, "a variable that must be set at submission; its value is not written to the script",
+       one_each},
+      {"--cache-dir", &o.cache_dir, "shared folder for HF_HOME, UV_CACHE_DIR and NEMO_HOME"},
+      {"--warm-up", &o.warm_up,
+       "shell text that one task runs first; each rank then runs it again, with nothing left to do"},
+      {"--stage", &o.stage, "from a recipe: copy braid and its libraries to this shared folder first"},
+      {"--requeue", &launch.requeue, "near the time limit, save and requeue the job"},
+      {"--no-requeue", &launch.no_requeue, "never requeue the job, not even after a node failure",
+       Rules{.excludes = "--requeue"}},
+      {"--stop-lead", &o.stop_lead_s, "how many seconds before the time limit the run is asked to save", default_shown},
+      {"--stop-signal", &o.stop_signal, "signal that the ranks get then: USR1 or TERM", default_shown},
+      {"--sbatch", &o.sbatch, "a further option of sbatch, e.g. --sbatch --qos=high; may be repeated", one_each},
+      {"--srun", &o.srun, "a further option of srun; may be repeated", one_each},
+      {"--output", &o.output, "the script's name (default: <job name>.sbatch)"},
+      {"--dry-run", &launch.dry_run, "print the script, write nothing"},
+      {"--force", &launch.force, "continue even if a check fails: nodes, memory, files, partition, account"},
+      {"--submit", &launch.submit, "also call sbatch", Rules{.excludes = "--dry-run"}}};
 }
 
 }  // namespace
 
-void add_launch_slurm_command(CLI::App& launch, const std::vector<std::string>& command_line, int& exit_code) {
-  auto options = std::make_shared<LaunchSlurm>();
-  CLI::App* command =
-      launch.add_subcommand("slurm", "Write the sbatch script of a recipe, or of any single-node command");
-  add_options(*command, *options);
-  command->allow_extras();
-  command->footer(
-      "Examples:\n"
-      "  braid launch slurm recipes/nemotron-vlm-54l-mock.yaml --account A \\\n"
-      "    --partition batch --submit\n"
-      "  braid launch slurm --nodes 4 --partition batch -- \\\n"
-      "    torchrun --nproc_per_node=8 pretrain_gpt.py --bf16\n"
-      "  braid launch slurm --nodes 4 --partition batch -- \\\n"
-      "    'cd src && torchrun --nproc_per_node=8 train.py \"$DATA\"'\n\n"
-      "With a recipe, its keys can be set here as for braid train (see braid train --help).");
-  command->callback([options, command, &command_line, &exit_code] {
-    std::vector<std::string> own_options;
-    for (const CLI::Option* option : command->get_options())
-      if (!option->get_lnames().empty()) own_options.push_back("--" + option->get_lnames()[0]);
-    exit_code = launch_slurm(*options, command->remaining(), own_options, command_line);
-  });
+Command launch_slurm_command() {
+  const auto launch = std::make_shared<LaunchSlurm>();
+  return {.name = "slurm",
+          .help = "Write the sbatch script of a recipe, or of any single-node command",
+          .options = options_of(*launch),
+          .extras = Extras::RecipeKeysOrCommand,
+          .footer =
+              "Examples:\n"
+              "  braid launch slurm recipes/nemotron-vlm-54l-mock.yaml --account A \\\n"
+              "    --partition batch --submit\n"
+              "  braid launch slurm --nodes 4 --partition batch -- \\\n"
+              "    torchrun --nproc_per_node=8 pretrain_gpt.py --bf16\n"
+              "  braid launch slurm --nodes 4 --partition batch -- \\\n"
+              "    'cd src && torchrun --nproc_per_node=8 train.py \"$DATA\"'\n\n"
+              "With a recipe, its keys can be set here as for braid train (see braid train --help).",
+          .run = [launch](Call& call) { call.exit_code = launch_slurm(*launch, call); }};
 }
 
 }  // namespace braid

@@ -1,5 +1,5 @@
-// braid: one file per subcommand. Subcommands that use tensors, or serve ranks that do, are in braid-tensors.
-#include <CLI/CLI.hpp>
+// braid: the commands without tensors. Those that use tensors, or serve ranks that do, are in braid-tensors.
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -8,53 +8,43 @@
 #include <filesystem>
 #include <string_view>
 
-#include "base/error.h"
 #include "base/process.h"
 #include "cli/commands.h"
-#include "cli/launch_commands.h"
-#include "cli/program.h"
-#include "cli/tensor_commands.h"
 
+namespace braid {
 namespace {
 
 bool needs_tensors(int argc, char** argv) {
   const std::string_view first = argc > 1 ? argv[1] : "", second = argc > 2 ? argv[2] : "";
-  return first == "--version" || (first == "launch" && second == braid::kLaunchLocal.name) ||
-         (first == "plan" && second == braid::kPlanCalibrate.name) ||
-         std::any_of(braid::kTensorCommands.begin(), braid::kTensorCommands.end(),
-                     [&](const braid::CommandName& command) { return first == command.name; });
+  if (first == "launch") return second == kLaunchLocal.name;
+  if (first == "plan") return second == kPlanCalibrate.name;
+  constexpr const char* kAlways[] = {"--version", kTrain.name, kEval.name, kRun.name, kCkpt.name, kForward.name};
+  return std::ranges::find(kAlways, first) != std::end(kAlways);
 }
 
 int become_tensor_program(char** argv) {
-  const std::string program =
-      (std::filesystem::path(braid::own_executable()).parent_path() / braid::kTensorProgram).string();
+  const std::string program = (std::filesystem::path(own_executable()).parent_path() / kTensorProgram).string();
   execv(program.c_str(), argv);
   fmt::print(stderr, "braid: cannot start {}: {}\n  fix:   keep it beside braid; `./dev build` builds both\n", program,
              std::strerror(errno));
   return 1;
 }
 
-void add_commands(CLI::App& app, const std::vector<std::string>& command_line, int& exit_code) {
-  app.add_flag("--version")->description("Print the versions of braid and its libraries");
-  // --help lists them in this order; the other program's commands are added only for that list.
-  const auto add_name = [&](const braid::CommandName& command) { app.add_subcommand(command.name, command.help); };
-  add_name(braid::kTrain);
-  add_name(braid::kEval);
-  braid::add_plan_command(app);
-  braid::add_model_command(app);
-  add_name(braid::kRun);
-  braid::add_launch_command(app, command_line, exit_code);
-  add_name(braid::kCkpt);
-  braid::add_data_command(app);
-  braid::add_report_command(app);
-  braid::add_doctor_command(app, exit_code);
-  braid::add_trace_command(app);
-  add_name(braid::kForward);
+int run_braid(int argc, char** argv) {
+  bool version = false;  // is the other program's
+  return run_program(argc, argv,
+                     {.name = "braid",
+                      .help = "Braid trains multimodal language models, each module on its own grid of ranks.",
+                      .options = {{"--version", &version, "Print the versions of braid and its libraries"}},
+                      .subcommands = {named(kTrain), named(kEval), plan_command(), model_command(), named(kRun),
+                                      launch_command(), named(kCkpt), data_command(), report_command(),
+                                      doctor_command(), trace_command(), named(kForward)}});
 }
 
 }  // namespace
+}  // namespace braid
 
 int main(int argc, char** argv) {
   braid::open_missing_streams();
-  return needs_tensors(argc, argv) ? become_tensor_program(argv) : braid::run_program(argc, argv, add_commands);
+  return braid::needs_tensors(argc, argv) ? braid::become_tensor_program(argv) : braid::run_braid(argc, argv);
 }

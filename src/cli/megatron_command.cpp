@@ -1,17 +1,116 @@
 #include "cli/megatron_command.h"
 
 #include <algorithm>
+#include <cctype>
 #include <utility>
 
 #include "base/error.h"
 #include "base/strings.h"
-#include "cli/megatron_flags.h"
-#include "cli/megatron_script.h"
-#include "cluster/megatron/torchrun_options.h"
+#include "cluster/megatron/megatron_flags.h"
+#include "cluster/megatron/shell_text.h"
+#include "cluster/megatron/torchrun_call.h"
 
 namespace braid {
 namespace {
 
+struct CommandWord {
+  std::string text;
+  bool has_variable = false;  // that only the shell of a job expands
+};
+using CommandWords = std::vector<CommandWord>;
+
+bool is_flag(const CommandWord& word) { return word.text.starts_with("--") && word.text.size() > 2; }
+
+// -m too, but not -1 or -.5
+bool is_option(const CommandWord& word) {
+  return is_flag(word) ||
+         (word.text.size() > 1 && word.text[0] == '-' && std::isalpha(static_cast<unsigned char>(word.text[1])));
+}
+
+std::string name_of(const CommandWord& program) { return program.text.substr(program.text.rfind('/') + 1); }
+
+const MegatronFlag* megatron_flag(const CommandWord& word) {
+  return is_flag(word) ? find_megatron_flag(word.text.substr(2, word.text.find('=') - 2)) : nullptr;
+}
+
+std::ptrdiff_t flags_of_megatron(const CommandWords& words) {
+  return std::count_if(words.begin(), words.end(), [](const CommandWord& word) { return megatron_flag(word); });
+}
+
+// --- how many processes srun and mpirun start ----------------------------------------------------------------------
+// As written.
+struct LauncherTasks {
+  std::string launcher, all, nodes, per_node;
+};
+
+constexpr std::pair<std::string_view, std::string LauncherTasks::*> kCounts[] = {
+    {"--ntasks", &LauncherTasks::all},
+    {"-n", &LauncherTasks::all},
+    {"-np", &LauncherTasks::all},
+    {"--np", &LauncherTasks::all},
+    {"--nodes", &LauncherTasks::nodes},
+    {"-N", &LauncherTasks::nodes},
+    {"--npernode", &LauncherTasks::per_node},
+    {"--ntasks-per-node", &LauncherTasks::per_node},
+};
+
+// Whether srun's options end here: at the program, or at a flag of Megatron's if the program has an unknown name.
+bool ends_launcher(const CommandWord& word) {
+  if (is_flag(word)) return megatron_flag(word) != nullptr;
+  const std::string name = name_of(word);
+  return !is_option(word) && (name == "torchrun" || name.starts_with("python") || name.ends_with(".py") ||
+                              name.ends_with(".sh") || name == "bash" || name == "env" || name == "uv");
+}
+
+// From options like --nodes 4, -n16.
+void take_counts(const CommandWords& options, LauncherTasks& tasks) {
+  for (std::size_t i = 0; i < options.size(); ++i) {
+    const std::string& text = options[i].text;
+    const std::size_t equals = text.find('=');
+    for (const auto& [option, count] : kCounts) {
+      if (text.substr(0, equals) == option)
+        tasks.*count =
+            equals != std::string::npos ? text.substr(equals + 1) : (i + 1 < options.size() ? options[i + 1].text : "");
+      else if (option.size() == 2 && text.starts_with(option) && parse_int(text.substr(2)))
+        tasks.*count = text.substr(2);  // -n16
+    }
+  }
+}
+
+// Removes srun or mpirun and their options from the front of a command, and returns how many tasks they start.
+LauncherTasks take_launcher(CommandWords& words, const LauncherTasks& of_sbatch) {
+  const std::string name = words.empty() ? "" : name_of(words[0]);
+  if (name != "srun" && name != "mpirun" && name != "mpiexec") return {};
+  LauncherTasks tasks = name == "srun" ? of_sbatch : LauncherTasks{};
+  tasks.launcher = name;
+  const auto end = std::find_if(words.begin(), words.end(), ends_launcher);
+  LauncherTasks own;
+  take_counts({words.begin() + 1, end}, own);
+  if (!own.all.empty()) tasks = {.launcher = name};  // the tasks of sbatch are then no longer those of this step
+  for (const auto& [option, count] : kCounts)
+    if (!(own.*count).empty()) tasks.*count = own.*count;
+  words.erase(words.begin(), end);
+  return tasks;
+}
+
+// What srun inherits: the lines "#SBATCH --nodes=4" before the first command.
+LauncherTasks sbatch_tasks(std::string_view text) {
+  LauncherTasks tasks;
+  for (std::string& line : split(text, '\n')) {
+    const std::size_t first = line.find_first_not_of(" \t\r");
+    if (first != line.npos && line[first] != '#') break;
+    std::replace_if(
+        line.begin(), line.end(), [](char c) { return c == '\t' || c == '\r'; }, ' ');
+    if (!line.starts_with("#SBATCH ")) continue;
+    CommandWords options;
+    for (const std::string& word : split(line.substr(8), ' '))
+      if (!word.empty()) options.push_back({word});
+    take_counts(options, tasks);
+  }
+  return tasks;
+}
+
+// --- the flags of one command --------------------------------------------------------------------------------------
 // Empty if a factor is not a number, or is larger than any cluster.
 std::optional<int> product(const std::string& a, const std::string& b) {
   constexpr int kMost = 1 << 15;
@@ -21,12 +120,11 @@ std::optional<int> product(const std::string& a, const std::string& b) {
 
 class CommandReader {
  public:
-  CommandReader(std::vector<ScriptWord> words, LauncherTasks tasks)
-      : words_(std::move(words)), tasks_(std::move(tasks)) {}
+  CommandReader(CommandWords words, LauncherTasks tasks) : words_(std::move(words)), tasks_(std::move(tasks)) {}
 
   MegatronCommand read() {
     while (at_ < words_.size()) {
-      const ScriptWord& word = words_[at_++];
+      const CommandWord& word = words_[at_++];
       if (is_flag(word))
         take_flag(word);
       else if (word.has_variable)
@@ -37,13 +135,13 @@ class CommandReader {
   }
 
  private:
-  void take_flag(const ScriptWord& word) {
+  void take_flag(const CommandWord& word) {
     const std::size_t equals = word.text.find('=');
     std::string name = word.text.substr(2, equals == std::string::npos ? equals : equals - 2);
     const MegatronFlag* flag = find_megatron_flag(name);
     const TorchrunOption* of_torchrun = flag ? nullptr : exact_torchrun_option(name);
     if (flag) name = flag->name;
-    std::vector<ScriptWord> values;
+    CommandWords values;
     if (equals != std::string::npos)
       values.push_back({word.text.substr(equals + 1), word.has_variable});
     else
@@ -51,9 +149,9 @@ class CommandReader {
                              : of_torchrun && !of_torchrun->takes_value ? FlagValues::None
                                                                         : FlagValues::One);
     const bool has_variable =
-        std::any_of(values.begin(), values.end(), [](const ScriptWord& v) { return v.has_variable; });
+        std::any_of(values.begin(), values.end(), [](const CommandWord& v) { return v.has_variable; });
     std::string value;
-    for (const ScriptWord& v : values) value += (value.empty() ? "" : " ") + v.text;
+    for (const CommandWord& v : values) value += (value.empty() ? "" : " ") + v.text;
     if (of_torchrun) return take_torchrun(*of_torchrun, value);
     if (has_variable) {
       command_.unexpanded.push_back({name, value});
@@ -65,16 +163,16 @@ class CommandReader {
     }
   }
 
-  std::vector<ScriptWord> values_behind(FlagValues values) {
-    std::vector<ScriptWord> found;
+  CommandWords values_behind(FlagValues values) {
+    CommandWords found;
     const std::size_t most = values == FlagValues::None ? 0 : values == FlagValues::One ? 1 : words_.size();
     while (found.size() < most && at_ < words_.size() && !is_option(words_[at_])) found.push_back(words_[at_++]);
     return found;
   }
 
   void take_torchrun(const TorchrunOption& option, const std::string& value) {
-    if (std::string_view(option.name) == "nproc-per-node") per_node_ = value;
-    if (std::string_view(option.name) == "nnodes") nodes_ = value;
+    if (option.name == "nproc-per-node") per_node_ = value;
+    if (option.name == "nnodes") nodes_ = value;
   }
 
   // Where srun starts torchruns, it starts one on each node. The options of sbatch may not be in the script.
@@ -89,12 +187,105 @@ class CommandReader {
     }
   }
 
-  const std::vector<ScriptWord> words_;
+  const CommandWords words_;
   std::size_t at_ = 0;
   const LauncherTasks tasks_;
   std::optional<std::string> per_node_, nodes_;  // torchrun's
   MegatronCommand command_;
 };
+
+// --- the command that trains -----------------------------------------------------------------------------------------
+// The text of the job in sbatch --nodes=2 --wrap="srun torchrun ...".
+std::string wrapped_job(const CommandWords& words) {
+  constexpr std::string_view kWrap = "--wrap=";
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    if (words[i].text.starts_with(kWrap)) return words[i].text.substr(kWrap.size());
+    if (words[i].text == "--wrap" && i + 1 < words.size()) return words[i + 1].text;
+  }
+  return "";
+}
+
+class TrainingSearch {
+ public:
+  void take(const CommandWords& words, const LauncherTasks& of_sbatch) {
+    const std::string job = !words.empty() && name_of(words[0]) == "sbatch" ? wrapped_job(words) : "";
+    if (job.empty()) return take_command(without_shell(words), of_sbatch);
+    LauncherTasks of_job;
+    take_counts(words, of_job);
+    for (const CommandWords& inner : commands_in(job)) take_command(without_shell(inner), of_job);
+  }
+
+  MegatronCommand command() && {
+    if (!rival_.empty())
+      throw ConfigError(
+          {fmt::format("the script starts several training commands: '{}' and '{}'", line(training_), line(rival_)),
+           kRunScript, "give one of them to --from-megatron"});
+    MegatronCommand command = CommandReader(training_, tasks_).read();
+    for (const std::string& name : others_) command.skipped.push_back(name + ", another command");
+    if (command.flags.empty() && command.unexpanded.empty() && command.unknown.empty() && command.skipped.empty())
+      throw ConfigError(
+          {"there is no command with flags of Megatron-LM", "--from-megatron",
+           "give the flags as one word: --from-megatron '--num-layers 32 ...'; key=value settings are not read"});
+    return command;
+  }
+
+ private:
+  static std::vector<CommandWords> commands_in(const std::string& text) {
+    std::vector<CommandWords> commands;
+    for (const ShellCommand& command : simple_commands(text)) {
+      CommandWords& words = commands.emplace_back();
+      for (const ShellWord& word : command.words)
+        words.push_back({word.text, !word.value && word.text.find_first_of("$`") != word.text.npos});
+    }
+    return commands;
+  }
+
+  // srun bash -c "cd x && torchrun ...": the words of the shell's command with most flags take its place.
+  static CommandWords without_shell(CommandWords words) {
+    for (std::size_t i = 0; i + 2 < words.size(); ++i) {
+      const std::string shell = name_of(words[i]), option = words[i + 1].text;
+      if ((shell != "bash" && shell != "sh") || (option != "-c" && option != "-lc")) continue;
+      const std::vector<CommandWords> inner = commands_in(words[i + 2].text);
+      const auto most = std::max_element(inner.begin(), inner.end(), [](const auto& a, const auto& b) {
+        return flags_of_megatron(a) < flags_of_megatron(b);
+      });
+      words.resize(i);
+      if (most != inner.end()) words.insert(words.end(), most->begin(), most->end());
+    }
+    return words;
+  }
+
+  void take_command(CommandWords found, const LauncherTasks& of_sbatch) {
+    if (std::none_of(found.begin(), found.end(), is_flag)) return;
+    const LauncherTasks tasks = take_launcher(found, of_sbatch);
+    if (found.empty()) return others_.push_back(tasks.launcher);
+    const std::ptrdiff_t flags = flags_of_megatron(found), most = flags_of_megatron(training_);
+    if (line(found) == line(training_)) return;
+    if (!training_.empty() && flags == most && most > 0) rival_ = found;
+    const bool trains = training_.empty() || flags > most;
+    if (!training_.empty()) others_.push_back(trains ? training_.front().text : found.front().text);
+    if (!trains) return;
+    rival_.clear();
+    training_ = std::move(found);
+    tasks_ = tasks;
+  }
+
+  static std::string line(const CommandWords& words) {
+    std::string text;
+    for (const CommandWord& word : words) text += (text.empty() ? "" : " ") + word.text;
+    return text;
+  }
+
+  CommandWords training_, rival_;  // rival_: another command with as many flags
+  LauncherTasks tasks_;
+  std::vector<std::string> others_;  // other commands with flags
+};
+
+CommandWords command_words(const std::vector<std::string>& texts) {
+  CommandWords words;
+  for (const std::string& text : texts) words.push_back({text});
+  return words;
+}
 
 }  // namespace
 
@@ -112,20 +303,15 @@ std::optional<std::string> MegatronCommand::text(const std::string& name) const 
 }
 
 MegatronCommand read_megatron_command(std::string_view text) {
-  TrainingCommand script = read_training_command(text);
-  MegatronCommand command = CommandReader(std::move(script.words), std::move(script.tasks)).read();
-  command.defaults = std::move(script.defaults);
-  for (const std::string& name : script.unused) command.skipped.push_back(name + ", which is not used");
-  for (const std::string& text : script.conditional) command.skipped.push_back(text + ", in a branch");
-  for (const std::string& name : script.others) command.skipped.push_back(name + ", another command");
-  for (const std::string& name : script.sourced)
-    command.skipped.push_back(name + ", a sourced file, which is not read");
-  if (command.flags.empty() && command.unexpanded.empty() && command.unknown.empty() && command.skipped.empty())
-    throw ConfigError(
-        {"there is no command with flags of Megatron-LM", "--from-megatron",
-         "give the flags as one word: --from-megatron '--num-layers 32 ...'; here-documents, commands for "
-         "ssh and key=value settings are not read"});
-  return command;
+  TrainingSearch search;
+  search.take(command_words(plain_words(text, "--from-megatron")), {});
+  return std::move(search).command();
+}
+
+MegatronCommand read_megatron_command(const ScriptRun& run) {
+  TrainingSearch search;
+  for (const RecordedCall& call : run.calls) search.take(command_words(call.words), sbatch_tasks(run.text));
+  return std::move(search).command();
 }
 
 }  // namespace braid

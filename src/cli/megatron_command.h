@@ -1,4 +1,4 @@
-// The flags of Megatron-LM in a script or command line, and how many ranks it starts.
+// The flags of Megatron-LM in a command line, and how many ranks it starts.
 #pragma once
 
 #include <map>
@@ -8,18 +8,19 @@
 #include <utility>
 #include <vector>
 
+#include "cluster/megatron/run_script.h"
+
 namespace braid {
 
-// The flags of a command line as in a script: in quotes, over several lines, after torchrun and its options, or alone.
-// Nothing is expanded.
+// The flags of a command line: after torchrun and its options, behind srun or mpirun, or alone.
 struct MegatronCommand {
   std::map<std::string, std::string> flags{};  // by name, without dashes; the last one counts, as in Megatron
-  std::vector<std::pair<std::string, std::string>> unexpanded{};  // flags with a variable in their value; single words
+  // Flags and single words with a variable that only the shell of a job expands: srun bash -c '... --save $OUT'.
+  std::vector<std::pair<std::string, std::string>> unexpanded{};
   std::vector<std::string> unknown{};
-  std::vector<std::string> skipped{};             // text with flags outside of the training command, and why
-  std::map<std::string, std::string> defaults{};  // of the script's variables, see TrainingCommand
-  std::string launcher{};                         // "srun", "torchrun --nproc-per-node gpu"; empty: none
-  std::optional<int> ranks{};                     // that it starts; empty: unknown
+  std::vector<std::string> skipped{};  // other commands with flags, and why they are skipped
+  std::string launcher{};              // "srun", "torchrun --nproc-per-node gpu"; empty: none
+  std::optional<int> ranks{};          // that it starts; empty: unknown
 
   bool has(const std::string& name) const { return flags.count(name) > 0; }
   bool is_unexpanded(const std::string& name) const;
@@ -27,7 +28,11 @@ struct MegatronCommand {
   std::optional<std::string> text(const std::string& name) const;
 };
 
-// ConfigError for unclosed quotes, and if there is no flag at all.
+// ConfigError if the text is not one command of plain words, or if there is no flag at all.
 MegatronCommand read_megatron_command(std::string_view text);
+
+// Of the recorded commands the one with most flags of Megatron, also in the text for bash -c or sbatch --wrap.
+// ConfigError if there is none, or if different commands have most.
+MegatronCommand read_megatron_command(const ScriptRun& run);
 
 }  // namespace braid

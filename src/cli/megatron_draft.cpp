@@ -6,7 +6,7 @@
 #include <map>
 
 #include "base/strings.h"
-#include "cli/megatron_flags.h"
+#include "cluster/megatron/megatron_flags.h"
 #include "run/recipe.h"
 
 namespace braid {

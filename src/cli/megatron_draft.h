@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "base/error.h"
-#include "cli/megatron_answer.h"
 #include "cli/megatron_command.h"
 #include "cli/recipe_text.h"
+#include "cluster/megatron/megatron_flags.h"
 
 namespace braid {
 

@@ -1,7 +1,4 @@
 // braid model: describes the models that can be trained, without building one.
-#include <CLI/CLI.hpp>
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <filesystem>
 #include <map>
@@ -11,6 +8,7 @@
 #include "base/dtype_names.h"
 #include "base/strings.h"
 #include "cli/commands.h"
+#include "cli/recipe_call.h"
 #include "models/describe.h"
 #include "run/recipe.h"
 
@@ -99,20 +97,21 @@ bool is_recipe(const std::string& name) {
   return name.find('/') != name.npos || name.ends_with(".yaml") || std::filesystem::exists(name, ignored);
 }
 
-void describe_named(const DescribeOptions& options, const std::vector<std::string>& flags) {
+void describe_named(const DescribeOptions& options, const Call& call) {
   Provider model;
   ProviderLayout layout;
   std::string dtype = "bfloat16";
   if (is_recipe(options.model)) {
-    const Recipe recipe = read_recipe_call(options.model, flags).recipe;
+    const Recipe recipe = read_recipe_call(options.model, call.arguments).recipe;
     model = trained_model(recipe);
     layout = layout_of(recipe);
     dtype = recipe.model.dtype;
   } else {
     model = provider(options.model);
-    if (!parse_overrides(flags, {"--topology", "--dtype", "--json"}).empty())
-      throw ConfigError({fmt::format("{} changes a recipe, but '{}' is a provider", flags.front(), options.model),
-                         "command line", "give a recipe file, or leave the flag out"});
+    if (!parse_overrides(call.arguments, call.option_names).empty())
+      throw ConfigError(
+          {fmt::format("{} changes a recipe, but '{}' is a provider", call.arguments.front(), options.model),
+           "command line", "give a recipe file, or leave the flag out"});
   }
   if (!options.topology.empty()) layout = layout_from(options.topology, model);
   if (!options.dtype.empty()) dtype = full_dtype_name(options.dtype);
@@ -125,27 +124,27 @@ void describe_named(const DescribeOptions& options, const std::vector<std::strin
 
 }  // namespace
 
-void add_model_command(CLI::App& app) {
-  CLI::App* model = app.add_subcommand("model", "Describe the models that can be trained, without building one");
-  model->require_subcommand(1);
-  auto options = std::make_shared<DescribeOptions>();
-  CLI::App* describe = model->add_subcommand(
-      "describe", "Print every parameter of a model, how a layout splits it and what a rank holds");
-  describe
-      ->add_option(
-          "model", options->model,
-          fmt::format("a recipe file, whose own model is counted, or one of {}", fmt::join(provider_names(), ", ")))
-      ->required();
-  describe->add_option(
-      "--topology", options->topology,
-      "a recipe file, or sizes like tp=2,ep=16,encoder.tp=2 (bare keys: the language module); default: "
-      "the recipe's");
-  describe->add_option("--dtype", options->dtype,
-                       "dtype of the parameters: bfloat16, float32 or float64; default: the recipe's");
-  describe->add_flag("--json", options->json, "print JSON, for programs");
-  describe->allow_extras();
-  describe->footer(short_overrides_help());
-  describe->callback([options, describe] { describe_named(*options, describe->remaining()); });
+Command model_command() {
+  const auto o = std::make_shared<DescribeOptions>();
+  Command describe = {
+      .name = "describe",
+      .help = "Print every parameter of a model, how a layout splits it and what a rank holds",
+      .options = {{"model", &o->model,
+                   fmt::format("a recipe file, whose own model is counted, or one of {}",
+                               fmt::join(provider_names(), ", ")),
+                   Rules{.required = true}},
+                  {"--topology", &o->topology,
+                   "a recipe file, or sizes like tp=2,ep=16,encoder.tp=2 (bare keys: the language module); default: "
+                   "the recipe's"},
+                  {"--dtype", &o->dtype,
+                   "dtype of the parameters: bfloat16, float32 or float64; default: the recipe's"},
+                  {"--json", &o->json, "print JSON, for programs"}},
+      .extras = Extras::RecipeKeys,
+      .footer = short_overrides_help(),
+      .run = [o](Call& call) { describe_named(*o, call); }};
+  return {.name = "model",
+          .help = "Describe the models that can be trained, without building one",
+          .subcommands = {std::move(describe)}};
 }
 
 }  // namespace braid

@@ -1,6 +1,4 @@
 // braid plan calibrate: measures the hardware profile of this machine.
-#include <CLI/CLI.hpp>
-
 #include <algorithm>
 #include <filesystem>
 #include <memory>
@@ -8,8 +6,6 @@
 #include "base/error.h"
 #include "base/process.h"
 #include "cli/commands.h"
-#include "cli/plan_commands.h"
-#include "cli/tensor_commands.h"
 #include "cluster/local/host_capacity.h"
 #include "cluster/local/local_launcher.h"
 #include "comm/visible_gpus.h"
@@ -94,19 +90,21 @@ void calibrate_machine(const CalibrateCommand& command, int& exit_code) {
 
 }  // namespace
 
-void add_plan_calibrate_command(CLI::App& plan, int& exit_code) {
-  auto command = std::make_shared<CalibrateCommand>();
-  CLI::App* calibrate = plan.add_subcommand(kPlanCalibrate.name, kPlanCalibrate.help);
-  calibrate->add_option("--device", command->device, "cuda or cpu; default: a GPU if there is one")
-      ->check(CLI::IsMember({"cuda", "cpu"}));
-  calibrate->add_option("--write", command->path, "write the profile to this file; default: print it");
-  calibrate->add_option(kAsRank, command->collectives_path)->group("");  // not in --help
-  calibrate->footer(
-      "Measures how fast this machine runs Braid's operators, for two to four minutes on 2 cores, and prints a "
-      "hardware profile for "
-      "`braid plan simulate --hardware FILE`. Nothing else should run meanwhile. On a CPU it measures collectives "
-      "between processes, too; links between GPUs are to be added to the profile of a GPU by hand.");
-  calibrate->callback([command, &exit_code] { calibrate_machine(*command, exit_code); });
+Command plan_calibrate_command() {
+  const auto o = std::make_shared<CalibrateCommand>();
+  return {
+      .name = kPlanCalibrate.name,
+      .help = kPlanCalibrate.help,
+      .options = {{"--device", &o->device, "cuda or cpu; default: a GPU if there is one",
+                   Rules{.check = OneOf{{"cuda", "cpu"}}}},
+                  {"--write", &o->path, "write the profile to this file; default: print it"},
+                  {kAsRank, &o->collectives_path, "", Rules{.hidden = true}}},
+      .footer =
+          "Measures how fast this machine runs Braid's operators, for two to four minutes on 2 cores, and prints a "
+          "hardware profile for `braid plan simulate --hardware FILE`. Nothing else should run meanwhile. On a CPU it "
+          "measures collectives between processes, too; links between GPUs are to be added to the profile of a GPU by "
+          "hand.",
+      .run = [o](Call& call) { calibrate_machine(*o, call.exit_code); }};
 }
 
 }  // namespace braid

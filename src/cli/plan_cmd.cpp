@@ -1,19 +1,20 @@
 // braid plan: shows the layout, schedule and communication of a recipe, without running it.
-#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <memory>
-#include <optional>
 
 #include "base/strings.h"
 #include "cli/commands.h"
-#include "cli/plan_commands.h"
-#include "cli/tensor_commands.h"
+#include "cli/plan_options.h"
+#include "cli/recipe_call.h"
 #include "plan/frozen.h"
 #include "plan/schedule.h"
 #include "plan/show.h"
 #include "plan/timeline.h"
 #include "run/output_files.h"
 #include "run/step_sizes.h"
+#include "run/step_traffic.h"
 
 namespace braid {
 namespace {
@@ -81,39 +82,167 @@ void plan_schedule(const ScheduleCommand& command, const std::vector<std::string
   fmt::print("\ndrawn in {}\n", command.svg_path);
 }
 
-void add_schedule_command(CLI::App& plan) {
-  auto command = std::make_shared<ScheduleCommand>();
-  CLI::App* schedule = plan.add_subcommand("schedule", "Check and draw what every rank does in one step");
-  schedule->add_option("recipe", command->recipe_path, "recipe file, e.g. recipes/tiny-vlm.yaml")->required();
-  schedule->add_option("--svg", command->svg_path, "draw it to this file; -: standard output, without the text");
-  schedule->allow_extras();
-  schedule->footer(
-      "A backward is drawn twice as long as a forward. It is drawn as long as a forward if it computes no weight "
-      "gradients, and a quarter as long if only the projector trains. Communication takes no time.\n\n" +
-      short_overrides_help());
-  schedule->callback([command, schedule] { plan_schedule(*command, schedule->remaining()); });
+struct RankBytes {
+  int global_rank;
+  TrafficTable traffic;
+  std::int64_t total() const {
+    std::int64_t sum = 0;
+    for (const auto& [key, traffic] : this->traffic) sum += traffic.bytes;
+    return sum;
+  }
+};
+
+// The first rank of each stage; it also leads its replica, so it takes part in everything that ranks of the stage do.
+std::vector<int> first_ranks(const Topology& topology) {
+  std::vector<int> ranks;
+  for (int m = 0; m < static_cast<int>(topology.modules().size()); ++m)
+    for (int stage = 0; stage < stage_count(topology.modules()[static_cast<std::size_t>(m)]); ++stage)
+      ranks.push_back(ranks_of(topology, {m, stage}).first);
+  std::sort(ranks.begin(), ranks.end());
+  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
+  return ranks;
+}
+
+std::vector<RankBytes> count_bytes(const Recipe& recipe, const Topology& topology, const std::vector<int>& ranks) {
+  const StepPlan plan(topology, schedule_options_of(recipe, topology));
+  const StepSetup setup = step_setup(recipe);
+  const StepSizes sizes = full_step(recipe, topology);
+  std::vector<RankBytes> all;
+  for (const int rank : ranks) all.push_back({rank, step_traffic(setup, topology, plan, sizes, sizes, rank)});
+  return all;
+}
+
+struct BytesRow {
+  std::string group, operation;
+  Traffic traffic;
+  std::vector<int> peers{};  // of a row that sums up transfers in one direction
+
+  std::string name() const {
+    if (peers.empty()) return group;
+    return group + (peers.size() == 1 ? fmt::format("rank {}", peers[0]) : counted(std::ssize(peers), "rank"));
+  }
+};
+
+// An encoder may send to many language replicas: meetings "images.embeddings 0>8" and "0>10" become one row.
+std::vector<BytesRow> bytes_rows(const RankBytes& rank) {
+  std::vector<BytesRow> rows;
+  for (const auto& [key, traffic] : rank.traffic) {
+    const std::string& meeting = key.first;
+    const std::size_t blank = meeting.find(' '), arrow = meeting.find('>');
+    BytesRow row = {meeting, key.second, traffic};
+    if (arrow != meeting.npos) {
+      const int from = parse_int(meeting.substr(blank + 1, arrow - blank - 1)).value(),
+                to = parse_int(meeting.substr(arrow + 1)).value();
+      row.group = meeting.substr(0, blank) + (from == rank.global_rank ? " to " : " from ");
+      row.peers = {from == rank.global_rank ? to : from};
+    }
+    const auto same = std::find_if(rows.begin(), rows.end(), [&](const BytesRow& r) {
+      return !row.peers.empty() && r.group == row.group && r.operation == row.operation;
+    });
+    if (same == rows.end()) {
+      rows.push_back(std::move(row));
+      continue;
+    }
+    same->traffic.operations += traffic.operations;
+    same->traffic.bytes += traffic.bytes;
+    same->peers.push_back(row.peers[0]);
+  }
+  return rows;
+}
+
+std::string bytes_table(const RankBytes& rank) {
+  std::vector<std::vector<std::string>> table;
+  const auto add = [&](const std::string& name, const std::string& operation, const Traffic& traffic) {
+    table.push_back({name, operation, fmt::format("{:>10}", traffic.operations),
+                     fmt::format("{:>10}", readable_bytes(traffic.bytes))});
+  };
+  std::int64_t operations = 0;
+  for (const BytesRow& row : bytes_rows(rank)) {
+    add(row.name(), row.operation, row.traffic);
+    operations += row.traffic.operations;
+  }
+  add("total", "", {operations, rank.total()});
+  return format_table({"group", "operation", "operations", "     bytes"}, table);
+}
+
+std::string bytes_json(const std::vector<RankBytes>& ranks, const Topology& topology) {
+  nlohmann::ordered_json json = {{"world_size", topology.world_size()}};
+  for (const RankBytes& rank : ranks) {
+    nlohmann::ordered_json traffic = nlohmann::ordered_json::array();
+    for (const auto& [key, value] : rank.traffic)
+      traffic.push_back(
+          {{"group", key.first}, {"operation", key.second}, {"operations", value.operations}, {"bytes", value.bytes}});
+    json["ranks"].push_back({{"global_rank", rank.global_rank},
+                             {"coordinates", topology.coordinates_of(rank.global_rank)},
+                             {"traffic", std::move(traffic)},
+                             {"bytes", rank.total()}});
+  }
+  return json.dump();
+}
+
+void plan_bytes(const ShowOptions& options, const std::vector<std::string>& flags) {
+  const Recipe recipe = read_recipe_call(options.recipe_path, flags).recipe;
+  const Topology topology(recipe.topology, workload_of(recipe));
+  if (options.global_rank) check_rank(topology, *options.global_rank);
+  const std::vector<RankBytes> ranks = count_bytes(
+      recipe, topology, options.global_rank ? std::vector<int>{*options.global_rank} : first_ranks(topology));
+  if (options.json) return fmt::print("{}\n", bytes_json(ranks, topology));
+  fmt::print("one step of {}\n", counted(topology.world_size(), "rank"));
+  for (const RankBytes& rank : ranks)
+    fmt::print("\nrank {}: {}\n{}", rank.global_rank, topology.coordinates_of(rank.global_rank), bytes_table(rank));
+}
+
+Command show_command() {
+  const auto o = std::make_shared<ShowOptions>();
+  return {.name = "show",
+          .help = "Print modules, the coordinates of every rank and all process groups",
+          .options = {recipe_option(o->recipe_path),
+                      {"--rank", &o->global_rank, "show this global rank only, with all its groups"},
+                      {"--json", &o->json, "print JSON, for programs"}},
+          .extras = Extras::RecipeKeys,
+          .footer = short_overrides_help(),
+          .run = [o](Call& call) { show_plan(*o, call.arguments); }};
+}
+
+Command schedule_command() {
+  const auto o = std::make_shared<ScheduleCommand>();
+  return {
+      .name = "schedule",
+      .help = "Check and draw what every rank does in one step",
+      .options = {recipe_option(o->recipe_path),
+                  {"--svg", &o->svg_path, "draw it to this file; -: standard output, without the text"}},
+      .extras = Extras::RecipeKeys,
+      .footer =
+          "A backward is drawn twice as long as a forward. It is drawn as long as a forward if it computes no weight "
+          "gradients, and a quarter as long if only the projector trains. Communication takes no time.\n\n" +
+          short_overrides_help(),
+      .run = [o](Call& call) { plan_schedule(*o, call.arguments); }};
+}
+
+Command bytes_command() {
+  const auto o = std::make_shared<ShowOptions>();
+  return {.name = "bytes",
+          .help = "Count what ranks communicate in one training step",
+          .options = {recipe_option(o->recipe_path),
+                      {"--rank", &o->global_rank, "this global rank only; default: the first of each stage"},
+                      {"--json", &o->json, "print JSON with exact numbers, for programs"}},
+          .extras = Extras::RecipeKeys,
+          .footer =
+              "Bytes are those of a whole tensor: what an all-reduce sums, what an all-gather produces, what a "
+              "reduce-scatter takes, what a rank sends in an all-to-all. A transfer counts at both ends. Every sample "
+              "is assumed to fill its sequence, with a label on every token and data.media.NAME.max_items items of "
+              "size max_size for each encoder.\n\n" +
+              short_overrides_help(),
+          .run = [o](Call& call) { plan_bytes(*o, call.arguments); }};
 }
 
 }  // namespace
 
-void add_plan_command(CLI::App& app) {
-  CLI::App* plan =
-      app.add_subcommand("plan", "Show the layout, schedule and communication of a recipe, without running it");
-  plan->require_subcommand(1);
-  auto options = std::make_shared<ShowOptions>();
-  CLI::App* show = plan->add_subcommand("show", "Print modules, the coordinates of every rank and all process groups");
-  show->add_option("recipe", options->recipe_path, "recipe file, e.g. recipes/tiny-vlm.yaml")->required();
-  show->add_option("--rank", options->global_rank, "show this global rank only, with all its groups");
-  show->add_flag("--json", options->json, "print JSON, for programs");
-  show->allow_extras();
-  show->footer(short_overrides_help());
-  add_schedule_command(*plan);
-  add_plan_bytes_command(*plan);
-  plan->add_subcommand(kPlanCalibrate.name, kPlanCalibrate.help);  // in the list only: braid-tensors has it
-  add_plan_memory_command(*plan);
-  add_plan_search_command(*plan);
-  add_plan_simulate_command(*plan);
-  show->callback([options, show] { show_plan(*options, show->remaining()); });
+Command plan_command() {
+  return {.name = "plan",
+          .help = "Show the layout, schedule and communication of a recipe, without running it",
+          .subcommands = {show_command(), schedule_command(), bytes_command(), named(kPlanCalibrate),
+                          plan_memory_command(), plan_search_command(), plan_simulate_command()}};
 }
 
 }  // namespace braid

@@ -1,16 +1,15 @@
 // braid plan memory: how much memory the ranks of a recipe need, counted on paper, and what would lower it.
-#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <functional>
 #include <memory>
 #include <optional>
 
 #include "base/strings.h"
-#include "cli/commands.h"
-#include "cli/plan_commands.h"
-#include "cli/plan_machine.h"
-#include "cli/plan_sizes.h"
+#include "base/table.h"
+#include "cli/plan_options.h"
+#include "cli/recipe_call.h"
 #include "plan/show.h"
 #include "predict/memory_advice.h"
 #include "predict/needed_memory.h"
@@ -89,7 +88,7 @@ std::string memory_table(const std::vector<std::pair<std::string, const RankMemo
     std::vector<std::string> row = {name};
     bool any = always;
     for (const auto& [title, rank] : ranks) {
-      const std::int64_t bytes = value_of(*rank);
+      const std::int64_t bytes = std::invoke(value_of, *rank);
       any = any || bytes > 0;
       row.push_back(fmt::format("{:>8}", bytes > 0 || always ? unit.number(bytes) : ""));
     }
@@ -98,21 +97,15 @@ std::string memory_table(const std::vector<std::pair<std::string, const RankMemo
   for (std::size_t kind = 0; kind < kMemoryKindNames.size(); ++kind) {
     std::string name = kMemoryKindNames[kind];
     std::replace(name.begin(), name.end(), '_', ' ');
-    add(
-        name, [kind](const RankMemory& rank) { return rank.all_modules()[kind]; }, false);
+    const auto of_kind = [kind](const RankMemory& rank) { return rank.all_modules()[kind]; };
+    add(name, of_kind, false);
   }
-  add(
-      "peak of the allocator", [](const RankMemory& rank) { return rank.peak; }, true);
-  add(
-      "NCCL (estimate)", [](const RankMemory& rank) { return rank.nccl; }, false);
-  add(
-      "context (estimate)", [](const RankMemory& rank) { return rank.context; }, false);
-  add(
-      "needed", [](const RankMemory& rank) { return rank.needed(); }, true);
-  add(
-      "slack (estimate)", [](const RankMemory& rank) { return rank.slack; }, false);
-  add(
-      "on the device", [](const RankMemory& rank) { return rank.device(); }, true);
+  add("peak of the allocator", &RankMemory::peak, true);
+  add("NCCL (estimate)", &RankMemory::nccl, false);
+  add("context (estimate)", &RankMemory::context, false);
+  add("needed", &RankMemory::needed, true);
+  add("slack (estimate)", &RankMemory::slack, false);
+  add("on the device", &RankMemory::device, true);
   std::vector<std::string> head = {unit.name};
   for (const auto& [title, rank] : ranks) head.push_back(title);
   return format_table(head, rows);
@@ -240,31 +233,27 @@ void plan_memory(const MemoryCommand& command, const std::vector<std::string>& f
 
 }  // namespace
 
-void add_plan_memory_command(CLI::App& plan) {
-  auto command = std::make_shared<MemoryCommand>();
-  CLI::App* memory = plan.add_subcommand("memory", "Count the memory that ranks need, and say what would lower it");
-  memory->add_option("recipe", command->recipe_path, "recipe file, e.g. recipes/tiny-vlm.yaml")->required();
-  memory->add_option("--rank", command->global_rank, "this global rank only; default: the fullest of each stage");
-  add_hardware_option(*memory, command->machine);
-  add_nodes_options(*memory, command->machine);
-  memory->add_option("--stats", command->sizes.stats_path,
-                     "sizes of the data set's samples, of braid data inspect --stats; each step draws from them");
-  memory
-      ->add_option("--steps", command->sizes.steps,
-                   "how many steps to draw, up to 1000; default: 16, or as many as the run has")
-      ->check(CLI::PositiveNumber);
-  memory->add_flag("--full", command->sizes.full,
-                   "draw nothing: full sequences, with as many and as large media as mock samples may have; not with "
-                   "--stats or --steps");
-  memory->add_flag("--cpu", command->on_cpu, "on CPUs, whose operators keep other tensors than a GPU's kernels");
-  memory->add_flag("--json", command->json, "print JSON with exact numbers, for programs");
-  memory->allow_extras();
-  memory->footer(
-      "Mock samples have the sizes that they will have in the run. Without --stats, samples of a data set are taken to "
-      "fill their sequences, with a label on every token and data.media.NAME.max_items items of size max_size for each "
-      "encoder.\n\n" +
-      short_overrides_help());
-  memory->callback([command, memory] { plan_memory(*command, memory->remaining()); });
+Command plan_memory_command() {
+  const auto o = std::make_shared<MemoryCommand>();
+  return {.name = "memory",
+          .help = "Count the memory that ranks need, and say what would lower it",
+          .options = {recipe_option(o->recipe_path),
+                      {"--rank", &o->global_rank, "this global rank only; default: the fullest of each stage"},
+                      hardware_option(o->machine),
+                      nodes_option(o->machine),
+                      encoder_nodes_option(o->machine),
+                      stats_option(o->sizes),
+                      steps_option(o->sizes, "16, or as many as the run has"),
+                      full_option(o->sizes),
+                      {"--cpu", &o->on_cpu, "on CPUs, whose operators keep other tensors than a GPU's kernels"},
+                      {"--json", &o->json, "print JSON with exact numbers, for programs"}},
+          .extras = Extras::RecipeKeys,
+          .footer =
+              "Mock samples have the sizes that they will have in the run. Without --stats, samples of a data set are "
+              "taken to fill their sequences, with a label on every token and data.media.NAME.max_items items of size "
+              "max_size for each encoder.\n\n" +
+              short_overrides_help(),
+          .run = [o](Call& call) { plan_memory(*o, call.arguments); }};
 }
 
 }  // namespace braid

@@ -1,15 +1,13 @@
-// braid plan search: the fastest layouts of a recipe on a number of nodes, by simulation.
-#include <CLI/CLI.hpp>
+// braid plan search: the layouts of a recipe that are fastest on a number of nodes, by simulation.
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <memory>
 
 #include "base/strings.h"
-#include "cli/commands.h"
-#include "cli/plan_commands.h"
-#include "cli/plan_machine.h"
-#include "cli/plan_sizes.h"
+#include "base/table.h"
+#include "cli/plan_options.h"
+#include "cli/recipe_call.h"
 #include "predict/fill_plan_page.h"
 #include "predict/scale_nodes.h"
 #include "predict/search.h"
@@ -106,8 +104,8 @@ void print_result(const SearchResult& result, const Recipe& recipe, const Hardwa
              described(hardware), sizes.words, counted(result.gpus, device_word(hardware)), recipe.train.global_batch,
              gigabytes(result.memory_limit), is_host(hardware) ? "host" : "GPU", hardware.memory_gb);
   fmt::print(
-      "{} layouts considered ({} more splits break rules): {} too large, {} too slow by a lower bound, {} "
-      "simulated with {} settings\n\n",
+      "{} layouts considered ({} more splits break rules): {} too large, {} too slow by a lower bound, {} simulated "
+      "with {} settings\n\n",
       counts.layouts, counts.against_rules, counts.too_large, counts.too_slow, counts.simulated, counts.simulations);
   print_verdict(result, hardware);
   print_table(result, head_of(hardware));
@@ -215,39 +213,34 @@ void plan_search(const SearchCommand& command, const std::vector<std::string>& f
 
 }  // namespace
 
-void add_plan_search_command(CLI::App& plan) {
-  auto command = std::make_shared<SearchCommand>();
-  CLI::App* search = plan.add_subcommand("search", "Find the fastest layouts of a recipe on a number of nodes");
-  search->add_option("recipe", command->recipe_path, "recipe file, e.g. recipes/tiny-vlm.yaml")->required();
-  search
-      ->add_option("--nodes", command->machine.nodes,
-                   "how many nodes there are; default: as many as the recipe uses; a CPU profile has one node")
-      ->check(CLI::PositiveNumber);
-  add_hardware_option(*search, command->machine);
-  search->add_option("--memory-headroom", command->headroom,
-                     "share of the memory of a GPU, or of the host, that stays free; default: 10%");
-  search->add_option("--top", command->top, "how many layouts to print; default: 10")->check(CLI::PositiveNumber);
-  search->add_option("--stats", command->sizes.stats_path,
-                     "sizes of the data set's samples, of braid data inspect --stats; each step draws from them");
-  search
-      ->add_option("--steps", command->sizes.steps,
-                   "how many steps to draw, up to 1000; default: 2, or 1 with full sequences")
-      ->check(CLI::PositiveNumber);
-  search->add_flag("--full", command->sizes.full,
-                   "draw nothing: full sequences, with as many and as large media as mock samples may have; not with "
-                   "--stats or --steps");
-  search->add_flag("--any-data-order", command->any_data_order,
-                   "also layouts that read a data set in another order, because their dp does not divide its lanes");
-  search->add_flag("--json", command->json, "print JSON, for programs");
-  search->add_option("--write", command->write_path, "write the fastest layout to this file, a recipe that trains");
-  search->add_option("--html", command->html_path, "write the layouts to this file, a page to look at in a browser");
-  search->allow_extras();
-  search->footer(
-      "The global batch stays as it is, and with it the losses.\n"
-      "GB needed: of the fullest GPU, or of the host; this is what must fit. With slack: with freed memory that the "
-      "allocator keeps, an estimate; it gives that back before it runs out of memory.\n\n" +
-      short_overrides_help());
-  search->callback([command, search] { plan_search(*command, search->remaining()); });
+Command plan_search_command() {
+  const auto o = std::make_shared<SearchCommand>();
+  return {
+      .name = "search",
+      .help = "Find the fastest layouts of a recipe on a number of nodes",
+      .options = {recipe_option(o->recipe_path),
+                  {"--nodes", &o->machine.nodes,
+                   "how many nodes there are; default: as many as the recipe uses; a CPU profile has one node",
+                   Rules{.check = NumberSign::Positive}},
+                  hardware_option(o->machine),
+                  {"--memory-headroom", &o->headroom,
+                   "share of the memory of a GPU, or of the host, that stays free; default: 10%"},
+                  {"--top", &o->top, "how many layouts to print; default: 10", Rules{.check = NumberSign::Positive}},
+                  stats_option(o->sizes),
+                  steps_option(o->sizes, "2, or 1 with full sequences"),
+                  full_option(o->sizes),
+                  {"--any-data-order", &o->any_data_order,
+                   "also layouts that read a data set in another order, because their dp does not divide its lanes"},
+                  {"--json", &o->json, "print JSON, for programs"},
+                  {"--write", &o->write_path, "write the fastest layout to this file, a recipe that trains"},
+                  {"--html", &o->html_path, "write the layouts to this file, a page to look at in a browser"}},
+      .extras = Extras::RecipeKeys,
+      .footer =
+          "The global batch stays as it is, and with it the losses.\n"
+          "GB needed: of the fullest GPU, or of the host; this is what must fit. With slack: with freed memory that "
+          "the allocator keeps, an estimate; it gives that back before it runs out of memory.\n\n" +
+          short_overrides_help(),
+      .run = [o](Call& call) { plan_search(*o, call.arguments); }};
 }
 
 }  // namespace braid

@@ -1,17 +1,14 @@
 // braid plan simulate: how long a training step of a recipe takes on a machine, and why.
-#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include <cmath>
-#include <limits>
 #include <memory>
 #include <optional>
 
 #include "base/strings.h"
-#include "cli/commands.h"
-#include "cli/plan_commands.h"
-#include "cli/plan_machine.h"
-#include "cli/plan_sizes.h"
+#include "base/table.h"
+#include "cli/plan_options.h"
+#include "cli/recipe_call.h"
 #include "plan/frozen.h"
 #include "plan/timeline.h"
 #include "predict/balance_gain.h"
@@ -27,10 +24,9 @@ struct SimulateCommand {
   std::string recipe_path, svg_path, trace_path, html_path;
   MachineCall machine{.hardware = "h100"};
   double compute_efficiency = 1, link_efficiency = 1;
-  std::string stats_path;
-  std::optional<int> steps;
+  PlanSizesCall sizes;
   std::optional<std::int64_t> seed;
-  bool full = false, json = false;
+  bool json = false;
 };
 
 struct SimulationAnswer {
@@ -116,11 +112,12 @@ std::string drawing(const PlayedStep& step, const Recipe& recipe) {
 }
 
 void check_files(const SimulateCommand& command, const Recipe& recipe) {
-  check_outputs(
-      {{"--svg", command.svg_path, {".svg"}},
-       {"--trace", command.trace_path, {".json"}},
-       {"--html", command.html_path, {".html", ".htm"}}},
-      {.path = command.recipe_path, .data = recipe.data.set, .others = {command.machine.hardware, command.stats_path}});
+  check_outputs({{"--svg", command.svg_path, {".svg"}},
+                 {"--trace", command.trace_path, {".json"}},
+                 {"--html", command.html_path, {".html", ".htm"}}},
+                {.path = command.recipe_path,
+                 .data = recipe.data.set,
+                 .others = {command.machine.hardware, command.sizes.stats_path}});
 }
 
 void write_files(const SimulateCommand& command, const Recipe& recipe, const HardwareProfile& hardware,
@@ -163,14 +160,7 @@ void print_answer(const SimulationAnswer& answer, const HardwareProfile& hardwar
   fmt::print("\n{}{}", module_table(simulation), communication_table(simulation));
 }
 
-// CLI::Range accepts nan.
-std::string is_efficiency(const std::string& text) {
-  constexpr double kLeast = 0.01, kMost = 10;
-  const auto share = parse_double(text);
-  return share && *share >= kLeast && *share <= kMost
-             ? ""
-             : fmt::format("Value {} not in range {} to {}", text, kLeast, kMost);
-}
+constexpr RealRange kEfficiency = {0.01, 10};
 
 // Of full sequences, as in a search and on pages: steps that are not drawn may be larger than those that are.
 DeviceMemory memory_of(const Recipe& recipe, const HardwareProfile& hardware) {
@@ -186,7 +176,7 @@ void plan_simulate(const SimulateCommand& command, const std::vector<std::string
                                           {.compute = command.compute_efficiency, .links = command.link_efficiency});
   const std::string scaled = scale_recipe(recipe, command.machine, hardware);
   if (command.seed) recipe.train.seed = *command.seed;
-  const PlanSizes sizes = plan_sizes(recipe, {command.stats_path, command.steps, command.full});
+  const PlanSizes sizes = plan_sizes(recipe, command.sizes);
   const SimulationAndStep simulated = simulate_and_keep(recipe, hardware, sizes.options);
   write_files(command, recipe, hardware, sizes, simulated);
   const SimulationAnswer answer = {simulated.simulation, memory_of(recipe, hardware),
@@ -197,38 +187,31 @@ void plan_simulate(const SimulateCommand& command, const std::vector<std::string
 
 }  // namespace
 
-void add_plan_simulate_command(CLI::App& plan) {
-  auto command = std::make_shared<SimulateCommand>();
-  CLI::App* simulate = plan.add_subcommand("simulate", "Predict how long a training step takes on a machine, and why");
-  simulate->add_option("recipe", command->recipe_path, "recipe file, e.g. recipes/tiny-vlm.yaml")->required();
-  add_hardware_option(*simulate, command->machine);
-  add_nodes_options(*simulate, command->machine);
-  simulate
-      ->add_option("--compute-efficiency", command->compute_efficiency,
-                   "share of the operators' speed that is reached, by another program or in practice; default: 1")
-      ->check(is_efficiency);
-  simulate->add_option("--link-efficiency", command->link_efficiency, "the same for the links' speed; default: 1")
-      ->check(is_efficiency);
-  simulate->add_option("--stats", command->stats_path,
-                       "sizes of the data set's samples, of braid data inspect --stats; each step draws from them");
-  simulate
-      ->add_option("--steps", command->steps,
-                   "how many steps to draw, up to 1000; default: 8, or 1 with full sequences")
-      ->check(CLI::PositiveNumber);
-  simulate
-      ->add_option("--seed", command->seed, "of the draws; default: train.seed")
-      // the parser gives the largest for any number that is too large
-      ->check(CLI::Range(std::int64_t{0}, std::numeric_limits<std::int64_t>::max() - 1));
-  simulate->add_flag("--full", command->full,
-                     "draw nothing: full sequences, with as many and as large media as mock samples may have; not with "
-                     "--stats or --steps");
-  simulate->add_flag("--json", command->json, "print JSON, for programs");
-  simulate->add_option("--svg", command->svg_path, "draw the last step to this file, to scale");
-  simulate->add_option("--trace", command->trace_path, "write the last step to this file, for Perfetto");
-  simulate->add_option("--html", command->html_path, "write the result to this file, a page to look at in a browser");
-  simulate->allow_extras();
-  simulate->footer(short_overrides_help());
-  simulate->callback([command, simulate] { plan_simulate(*command, simulate->remaining()); });
+Command plan_simulate_command() {
+  const auto o = std::make_shared<SimulateCommand>();
+  return {.name = "simulate",
+          .help = "Predict how long a training step takes on a machine, and why",
+          .options = {recipe_option(o->recipe_path),
+                      hardware_option(o->machine),
+                      nodes_option(o->machine),
+                      encoder_nodes_option(o->machine),
+                      {"--compute-efficiency", &o->compute_efficiency,
+                       "share of the operators' speed that is reached, by another program or in practice; default: 1",
+                       Rules{.check = kEfficiency}},
+                      {"--link-efficiency", &o->link_efficiency, "the same for the links' speed; default: 1",
+                       Rules{.check = kEfficiency}},
+                      stats_option(o->sizes),
+                      steps_option(o->sizes, "8, or 1 with full sequences"),
+                      {"--seed", &o->seed, "of the draws; default: train.seed",
+                       Rules{.check = WholeRange{0, kLargestSeed}}},
+                      full_option(o->sizes),
+                      {"--json", &o->json, "print JSON, for programs"},
+                      {"--svg", &o->svg_path, "draw the last step to this file, to scale"},
+                      {"--trace", &o->trace_path, "write the last step to this file, for Perfetto"},
+                      {"--html", &o->html_path, "write the result to this file, a page to look at in a browser"}},
+          .extras = Extras::RecipeKeys,
+          .footer = short_overrides_help(),
+          .run = [o](Call& call) { plan_simulate(*o, call.arguments); }};
 }
 
 }  // namespace braid

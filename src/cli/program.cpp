@@ -1,6 +1,3 @@
-#include "cli/program.h"
-
-#include <CLI/CLI.hpp>
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -8,86 +5,87 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <iostream>
 
+#include "base/clean_text.h"
+#include "base/error.h"
 #include "base/process.h"
 #include "base/terminal.h"
-#include "base/utf8.h"
-#include "cli/commands.h"
-#include "cli/help_format.h"
-#include "cli/misuse.h"
+#include "cli/command.h"
+#include "cli/recipe_call.h"
 #include "comm/world_spec.h"
 
+namespace braid {
 namespace {
 
 // The command line that starts this program again, from any folder.
 std::vector<std::string> own_command_line(int argc, char** argv) {
   std::vector<std::string> command(argv, argv + argc);
-  command[0] = braid::own_executable();
+  command[0] = own_executable();
   return command;
 }
 
 // If a launcher has started every rank with the same mistake, the first rank of each host prints the full error. The
 // others print one line each, since their error may be different.
-int report_problems(const std::vector<braid::Problem>& problems) {
-  const braid::Env env = braid::process_env();
+int report_problems(const std::vector<Problem>& problems) {
+  const Env env = process_env();
   const auto either = [&](const char* of_torchrun, const char* of_slurm) {
     const auto value = env(of_torchrun);
     return (value ? value : env(of_slurm)).value_or("0");
   };
   const std::string& what = problems.front().what;
-  std::string text = braid::ConfigError(problems).what();
+  std::string text = ConfigError(problems).what();
   if (either("LOCAL_RANK", "SLURM_LOCALID") != "0")
     text = fmt::format("rank {}: {}{}", either("RANK", "SLURM_PROCID"), what.substr(0, what.find('\n')),
                        problems.size() > 1 ? fmt::format(" (and {} more)", problems.size() - 1) : "");
-  fmt::print(stderr, "{}\n", braid::error_text(braid::visible_text(text), STDERR_FILENO));
+  fmt::print(stderr, "{}\n", error_text(visible_text(text), STDERR_FILENO));
   return 2;
 }
 
 int report(const std::exception& error, int exit_code) {
   std::fflush(stdout);  // an error may speak of the lines above it
-  fmt::print(stderr, "{}\n", braid::error_text(braid::visible_text(error.what()), STDERR_FILENO));
+  fmt::print(stderr, "{}\n", error_text(visible_text(error.what()), STDERR_FILENO));
   return exit_code;
 }
 
-int run_command(int argc, char** argv, const braid::AddCommands& add_commands) {
-  const std::vector<std::string> command_line = own_command_line(argc, argv);
-  int exit_code = 0;
-  CLI::App app("Braid trains multimodal language models, each module on its own grid of ranks.", "braid");
-  app.formatter(std::make_shared<braid::HelpFormat>(braid::columns_of(STDOUT_FILENO)));
-  app.require_subcommand(1);
-  add_commands(app, command_line, exit_code);
+void run(const Command& program, std::string (*version)(), Call& call) {
+  if (version && call.command_line.size() > 1 && call.command_line[1] == "--version") {
+    if (call.command_line.size() > 2)
+      throw ConfigError({fmt::format("unexpected argument '{}'", call.command_line[2]), "command line",
+                         "--version takes no arguments"});
+    return fmt::print("{}\n", version());
+  }
+  const CommandPath path = find_command(program, call.command_line);
+  const Command& command = *path.back();
+  const bool before_dashes = command.extras == Extras::RecipeKeysOrCommand;
+  std::vector<std::string> words(call.command_line.begin() + 1, call.command_line.end());
+  if (before_dashes) words.erase(std::find(words.begin(), words.end(), "--"), words.end());
+  if (command.extras != Extras::None) words = join_overrides(words);
+  ParsedWords parsed = parse_words(path, std::move(words), columns_of(STDOUT_FILENO));
+  if (!parsed.help.empty()) return fmt::print("{}", parsed.help);
+  call.arguments = std::move(parsed.arguments);
+  call.option_names = option_names(command);
+  command.run(call);
+}
+
+int run_command(int argc, char** argv, const Command& program, std::string (*version)()) {
+  Call call = {.arguments = {}, .command_line = own_command_line(argc, argv), .option_names = {}, .exit_code = 0};
   try {
-    braid::refuse_empty_values(app);
-    braid::refuse_unknown_subcommand(app, command_line);
-    if (command_line.size() > 2 && command_line[1] == "--version")
-      throw braid::ConfigError(
-          {fmt::format("unexpected argument '{}'", command_line[2]), "command line", "--version takes no arguments"});
-    std::vector<std::string> words = braid::join_overrides(command_line);
-    if (braid::takes_foreign_command(words)) words.erase(std::find(words.begin(), words.end(), "--"), words.end());
-    std::reverse(words.begin() + 1, words.end());  // CLI11 takes them from the back
-    words.erase(words.begin());
-    app.parse(std::move(words));
-  } catch (const CLI::ParseError& e) {
-    if (e.get_exit_code() == 0) return app.exit(e);  // --help, --version
-    return report_problems({braid::misuse_of(app, e)});
-  } catch (const braid::ConfigError& e) {
+    run(program, version, call);
+  } catch (const ConfigError& e) {
     return report_problems(e.problems());
   } catch (const std::exception& e) {
     // A failed write of the output (fmt's error) is reported below.
     const bool of_output = std::ferror(stdout) && std::string_view(e.what()).starts_with("cannot write to file");
-    return of_output ? std::max(exit_code, 1) : report(e, std::max(exit_code, 1));
+    return of_output ? std::max(call.exit_code, 1) : report(e, std::max(call.exit_code, 1));
   }
-  return exit_code;
+  return call.exit_code;
 }
 
 // A reader assumes that the output is complete, so a command fails if its output did not fit on the disk, but not if
 // its reader is gone.
 int checked_output(int exit_code) {
   errno = 0;
-  std::cout.flush();
-  const bool complete = std::fflush(stdout) == 0 && !std::ferror(stdout) && std::cout;
-  if (complete || braid::has_no_reader(STDOUT_FILENO)) return exit_code;
+  if ((std::fflush(stdout) == 0 && !std::ferror(stdout)) || has_no_reader(STDOUT_FILENO)) return exit_code;
   fmt::print(stderr, "braid: standard output is incomplete{}\n  fix:   check the free space of its file system\n",
              errno ? fmt::format(": {}", std::strerror(errno)) : "");
   return exit_code == 0 ? 1 : exit_code;
@@ -95,7 +93,9 @@ int checked_output(int exit_code) {
 
 }  // namespace
 
-namespace braid {
+void print_warnings(const std::vector<std::string>& warnings) {
+  for (const std::string& warning : warnings) fmt::print(stderr, "braid: WARNING: {}\n", visible_text(warning));
+}
 
 void open_missing_streams() {
   int fd = 0;
@@ -104,8 +104,8 @@ void open_missing_streams() {
   close(fd);
 }
 
-int run_program(int argc, char** argv, const AddCommands& add_commands) {
-  return checked_output(run_command(argc, argv, add_commands));
+int run_program(int argc, char** argv, const Command& program, std::string (*version)()) {
+  return checked_output(run_command(argc, argv, program, version));
 }
 
 }  // namespace braid

@@ -1,12 +1,14 @@
-// braid report: what became of runs, from the files that they left.
-#include <CLI/CLI.hpp>
+// braid report and braid trace: what became of runs, from the files that they left.
 #include <unistd.h>
 
 #include <memory>
 
+#include "base/clean_text.h"
+#include "base/strings.h"
 #include "base/terminal.h"
 #include "base/utf8.h"
 #include "cli/commands.h"
+#include "log/merge_traces.h"
 #include "report/read_run.h"
 #include "report/report_page.h"
 #include "run/output_files.h"
@@ -45,29 +47,48 @@ void report(const ReportCommand& command) {
   fmt::print("\nthe page: {}\n", command.html);
 }
 
+void merge(const std::string& folder) {
+  const MergedTraces merged = merge_traces(folder);
+  fmt::print("{} of {} ({}) in {}\n", counted(merged.events, "event"), counted(std::ssize(merged.ranks), "rank"),
+             fold_ranks(merged.ranks), merged_trace_path(folder));
+  if (!merged.cut.empty())
+    fmt::print("cut, and merged up to the last whole event: the files of ranks {}\n", fold_ranks(merged.cut));
+}
+
 }  // namespace
 
-void add_report_command(CLI::App& app) {
-  auto options = std::make_shared<ReportCommand>();
-  CLI::App* command = app.add_subcommand("report", "Show what became of one or several runs, on a page");
-  command
-      ->add_option("runs", options->runs,
-                   "folders of runs, with metrics, event files, logs or checkpoints in them; or one of these files")
-      ->required()
-      ->type_name("RUN_DIR");
-  command->add_option("--html", options->html, "write a page with curves, times, memory and failures to this file")
-      ->type_name("FILE");
-  command
-      ->add_option("--plan", options->plans,
+Command report_command() {
+  const auto o = std::make_shared<ReportCommand>();
+  return {
+      .name = "report",
+      .help = "Show what became of one or several runs, on a page",
+      .options = {{"runs", &o->runs,
+                   "folders of runs, with metrics, event files, logs or checkpoints in them; or one of these files",
+                   Rules{.value_name = "RUN_DIR", .required = true}},
+                  {"--html", &o->html, "write a page with curves, times, memory and failures to this file",
+                   Rules{.value_name = "FILE"}},
+                  {"--plan", &o->plans,
                    "JSON of `braid plan simulate` or `braid plan memory`, to compare with; once for all runs, or once "
-                   "for each; default: plan.json in the run's folder")
-      ->type_name("FILE")
-      ->allow_extra_args(false);
-  command->footer(
-      "Reads what is there: *.jsonl (--metrics-file), event files (--tensorboard-dir), *.log and *.out (--log-dir, "
-      "Slurm), recipe.yaml, checkpoints and plan.json, in the folder and below it. Files of a killed run may be cut "
-      "off. Logs and event files of Megatron-LM work, too.");
-  command->callback([options] { report(*options); });
+                   "for each; default: plan.json in the run's folder",
+                   Rules{.value_name = "FILE", .one_each = true}}},
+      .footer =
+          "Reads what is there: *.jsonl (--metrics-file), event files (--tensorboard-dir), *.log and *.out (--log-dir, "
+          "Slurm), recipe.yaml, checkpoints and plan.json, in the folder and below it. Files of a killed run may be "
+          "cut off. Logs and event files of Megatron-LM work, too.",
+      .run = [o](Call&) { report(*o); }};
+}
+
+Command trace_command() {
+  const auto folder = std::make_shared<std::string>();
+  return {.name = "trace",
+          .help = "Join the timelines of ranks",
+          .subcommands = {
+              {.name = "merge",
+               .help = "Write one timeline of all ranks, trace.json, as a run does when it ends",
+               .options = {{"folder", folder.get(), "the folder that the run got as --trace", Rules{.required = true}}},
+               .footer = "A run that was killed leaves only the files of its ranks; this command merges "
+                         "them.",
+               .run = [folder](Call&) { merge(*folder); }}}};
 }
 
 }  // namespace braid

@@ -1,10 +1,12 @@
-#include <CLI/CLI.hpp>
-#include <fmt/format.h>
+// braid train: checks a recipe, starts its ranks or runs as one of them, and prints recipes.
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 
 #include "base/files.h"
@@ -13,19 +15,19 @@
 #include "base/utf8.h"
 #include "ckpt/checkpoint_folder.h"
 #include "ckpt/save_lock.h"
+#include "cli/command.h"
 #include "cli/commands.h"
 #include "cli/from_megatron.h"
-#include "cli/help_format.h"
-#include "cli/megatron_flags.h"
-#include "cli/recipe_ranks.h"
-#include "cli/run_start.h"
-#include "cli/shell_file.h"
-#include "cli/start_problems.h"
-#include "cli/tensor_commands.h"
+#include "cli/recipe_call.h"
+#include "cli/start.h"
 #include "cluster/local/host_capacity.h"
 #include "cluster/local/local_launcher.h"
+#include "cluster/megatron/megatron_flags.h"
+#include "cluster/megatron/run_script.h"
+#include "cluster/megatron/shell_text.h"
 #include "comm/control_line.h"
 #include "comm/run_as_rank.h"
+#include "plan/show.h"
 #include "run/recipe.h"
 #include "run/resume/save_folder.h"
 #include "run/trainer.h"
@@ -33,9 +35,58 @@
 namespace braid {
 namespace {
 
+std::string recipe_file(const std::string& log_dir) { return log_dir + "/recipe.yaml"; }
+
+std::string learning_rate_text(const LrScheduleConfig& schedule) {
+  if (schedule.decay_style == "constant") return fmt::format("learning rate {}", schedule.lr);
+  return fmt::format("learning rate {} -> {} ({})", schedule.lr, schedule.min_lr, schedule.decay_style);
+}
+
+std::string checkpoint_line(const CheckpointConfig& checkpoint) {
+  std::vector<std::string> parts;
+  if (!checkpoint.load.empty())
+    parts.push_back(!find_iteration(checkpoint.load, checkpoint.load_fallback == "always")
+                        ? fmt::format("starts from scratch, since {} has no checkpoint yet", checkpoint.load)
+                    : checkpoint.finetune ? fmt::format("starts at iteration 0 with the weights of {}", checkpoint.load)
+                                          : fmt::format("resumes from {}", checkpoint.load));
+  if (!checkpoint.load_nemotron.empty()) parts.push_back(fmt::format("starts from {}", checkpoint.load_nemotron));
+  if (!checkpoint.load_vision_from.empty())
+    parts.push_back(fmt::format("encoder from {}", checkpoint.load_vision_from));
+  if (!checkpoint.save.empty())
+    parts.push_back(fmt::format("saves to {}{}", checkpoint.save,
+                                checkpoint.save_interval ? fmt::format(" every {} and at the end",
+                                                                       counted(*checkpoint.save_interval, "iteration"))
+                                                         : " at the end"));
+  return parts.empty() ? "" : fmt::format("braid: {}\n", fmt::join(parts, "; "));
+}
+
+// A few lines: model, ranks, length, learning rate, checkpoints, and where the full recipe is.
+std::string run_start_text(const Recipe& recipe, const Topology& topology, const std::string& log_dir) {
+  const TrainConfig& train = recipe.train;
+  return fmt::format(
+      "braid: {} in {}, {} of {}, {}, seed {}\n"
+      "{}braid: {}: {}\n"
+      "braid: the full recipe: {}\n",
+      recipe.model.provider, recipe.model.dtype, counted(iterations_of(length_of(train)), "iteration"),
+      counted(train.global_batch, "sample"), learning_rate_text(train.schedule), train.seed,
+      checkpoint_line(recipe.checkpoint), counted(topology.world_size(), "rank"), topology_line(topology),
+      log_dir.empty() ? "add --print-recipe" : recipe_file(log_dir));
+}
+
+// Writes the full recipe as recipe.yaml to this folder, which is created. ConfigError if it cannot be written.
+void write_recipe(const Recipe& recipe, const std::string& log_dir) {
+  std::error_code ignored;
+  std::filesystem::create_directories(log_dir, ignored);
+  std::ofstream file(recipe_file(log_dir));
+  file << to_yaml(recipe);
+  if (!file.flush())
+    throw ConfigError({fmt::format("cannot write '{}': {}", recipe_file(log_dir), std::strerror(errno)), "--log-dir",
+                       "give a folder that you can write to"});
+}
+
 struct TrainOptions {
   std::string recipe_path, log_dir;
-  std::optional<std::string> from_megatron;
+  std::optional<std::string> from_megatron, run_script;
   bool print_recipe = false, megatron_flags = false, oversubscribe = false;
 };
 
@@ -93,31 +144,35 @@ std::unique_ptr<SaveLock> lock_save_folder(const RecipeCall& call, const JobIden
 }
 
 // If false, it is flags. A word without a flag can only be a path.
-bool is_script_path(const std::string& given) {
+bool is_file(const std::string& given) {
   std::error_code ignored;
   return std::filesystem::is_regular_file(given, ignored) ||
          (!given.empty() && !given.starts_with("--") && given.find_first_of(" \t\n=") == given.npos);
 }
 
+MegatronCommand megatron_command(const TrainOptions& options) {
+  if (options.run_script) return read_megatron_command(run_script(*options.run_script));
+  const std::string& given = *options.from_megatron;
+  return read_megatron_command(is_file(given) ? read_shell_file(given, kFromMegatron) : given);
+}
+
 int convert(const TrainOptions& options, const std::vector<ConfigOverride>& overrides) {
+  const char* flag = options.run_script ? kRunScript : kFromMegatron;
   if (!options.recipe_path.empty())
     throw ConfigError(
-        {fmt::format("--from-megatron makes a recipe, but the command line also gives one: '{}'", options.recipe_path),
-         "command line", "leave one of them out; quote the argument of --from-megatron as one word"});
+        {fmt::format("{} makes a recipe, but the command line also gives one: '{}'", flag, options.recipe_path),
+         "command line", fmt::format("leave one of them out; quote the argument of {} as one word", flag)});
   if (!options.print_recipe)
-    throw ConfigError({"--from-megatron makes a recipe, which you should check before you run it", "command line",
+    throw ConfigError({fmt::format("{} makes a recipe, which you should check before you run it", flag), "command line",
                        "add --print-recipe > recipe.yaml, then braid train recipe.yaml"});
-  const std::string& given = *options.from_megatron;
-  const bool is_script = is_script_path(given);
-  const MegatronRecipe made =
-      recipe_from_megatron(is_script ? read_shell_file(given, kFromMegatron) : given, overrides);
-  if (is_script && !made.has_model)
+  const MegatronRecipe made = recipe_from_megatron(megatron_command(options), overrides);
+  const std::string& given = options.run_script ? *options.run_script : *options.from_megatron;
+  if (!made.has_model && (options.run_script || is_file(given)))
     throw ConfigError(
-        {fmt::format(
-             "the model of '{}' is unknown: the values of --hidden-size, --num-layers and --num-attention-heads, or a "
-             "--model-provider that Braid knows, must be readable without running the script",
-             given),
-         "--from-megatron", "give the flags that the script passes to Megatron as text, or add --model-provider"});
+        {fmt::format("the model of '{}' is unknown: it needs the values of --hidden-size, --num-layers and "
+                     "--num-attention-heads, or a --model-provider that Braid knows",
+                     given),
+         flag, "give the flags that the script passes to Megatron as text, or add --model-provider"});
   fmt::print("{}", made.yaml);
   if (!made.left_out.empty())
     fmt::print(stderr, "braid: left out (the first lines of the recipe say why):\n  {}\n",
@@ -190,8 +245,7 @@ int train_recipe(const TrainOptions& options, RecipeCall call, const std::vector
   const StartProblems problems =
       start_problems({call.source, options.log_dir, options.oversubscribe}, recipe, topology, spec);
   if (is_refused(problems, spec)) return 2;
-  for (const std::string& warning : problems.warnings)
-    fmt::print(stderr, "braid: WARNING: {}\n", visible_text(warning));
+  print_warnings(problems.warnings);
   const std::unique_ptr<SaveLock> lock = spec ? nullptr : lock_save_folder(call, job);
   const bool first = !spec || (spec->rank == 0 && spec->launcher != Launcher::Local);
   if (first && problems.list.empty()) announce(options, call, topology);
@@ -199,15 +253,15 @@ int train_recipe(const TrainOptions& options, RecipeCall call, const std::vector
               : launch_ranks(options, call, topology, lock.get(), command_line);
 }
 
-int train_command(const TrainOptions& options, const std::vector<std::string>& arguments,
-                  const std::vector<std::string>& command_line) {
+int run_train(const TrainOptions& options, const std::vector<std::string>& arguments,
+              const std::vector<std::string>& command_line) {
   if (options.megatron_flags) {
     const bool is_terminal = ::isatty(STDOUT_FILENO) == 1;
     fmt::print("{}",
                is_terminal ? megatron_flags_list(help_width(columns_of(STDOUT_FILENO))) : megatron_flags_tables());
     return 0;
   }
-  if (options.from_megatron) return convert(options, parse_overrides(arguments));
+  if (options.from_megatron || options.run_script) return convert(options, parse_overrides(arguments));
   if (options.recipe_path.empty())
     throw ConfigError(
         {"no recipe is given", "command line", "give one, e.g. recipes/tiny-vlm.yaml; see `braid train --help`"});
@@ -220,30 +274,35 @@ int train_command(const TrainOptions& options, const std::vector<std::string>& a
 
 }  // namespace
 
-void add_train_command(CLI::App& app, const std::vector<std::string>& command_line, int& exit_code) {
-  auto options = std::make_shared<TrainOptions>();
-  CLI::App* command = app.add_subcommand(kTrain.name, kTrain.help);
-  command->add_option("recipe", options->recipe_path, "recipe file, e.g. recipes/tiny-vlm.yaml; -: standard input");
-  command->add_option(
-      "--log-dir", options->log_dir,
-      "folder for logs: rank_N.log has the output of rank N in all starts, recipe.yaml the full recipe");
-  command->add_flag("--oversubscribe", options->oversubscribe, kOversubscribeHelp);
-  command->add_flag("--print-recipe", options->print_recipe, "print the full recipe, with every default, and stop");
-  command->add_option(
-      kFromMegatron, options->from_megatron,
-      "a script for Megatron-LM, or its flags as one quoted word; with --print-recipe, prints the recipe for it");
-  command->add_flag("--megatron-flags", options->megatron_flags,
-                    "print what Braid does with each flag of Megatron-LM, and stop");
-  command->allow_extras();
-  command->footer([] {
-    return "Without a launcher, braid train starts the recipe's ranks on this host; under torchrun --no-python or "
-           "srun, each process is one rank.\n\n" +
-           overrides_help();
-  });
-  command->callback([options, command, &command_line, &exit_code] {
-    exit_code = train_command(*options, command->remaining(), command_line);
-    if (exit_code != 0) std::clearerr(stdout);  // the error has been reported
-  });
+Command train_command() {
+  const auto o = std::make_shared<TrainOptions>();
+  return {
+      .name = kTrain.name,
+      .help = kTrain.help,
+      .options = {{"recipe", &o->recipe_path, "recipe file, e.g. recipes/tiny-vlm.yaml; -: standard input"},
+                  {"--log-dir", &o->log_dir,
+                   "folder for logs: rank_N.log has the output of rank N in all starts, recipe.yaml the full recipe"},
+                  {"--oversubscribe", &o->oversubscribe, kOversubscribeHelp},
+                  {"--print-recipe", &o->print_recipe, "print the full recipe, with every default, and stop"},
+                  {kFromMegatron, &o->from_megatron,
+                   "a command line for Megatron-LM as one quoted word, or a file with one, or - for standard input; "
+                   "with --print-recipe, prints the recipe for it"},
+                  {kRunScript, &o->run_script, std::string("the same for what a script starts: ") + kRunScriptHelp,
+                   Rules{.excludes = kFromMegatron}},
+                  {"--megatron-flags", &o->megatron_flags,
+                   "print what Braid does with each flag of Megatron-LM, and stop"}},
+      .extras = Extras::RecipeKeys,
+      .make_footer =
+          [] {
+            return "Without a launcher, braid train starts the recipe's ranks on this host; under torchrun --no-python "
+                   "or srun, each process is one rank.\n\n" +
+                   overrides_help();
+          },
+      .run =
+          [o](Call& call) {
+            call.exit_code = run_train(*o, call.arguments, call.command_line);
+            if (call.exit_code != 0) std::clearerr(stdout);  // the error has been reported
+          }};
 }
 
 }  // namespace braid

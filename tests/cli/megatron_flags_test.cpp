@@ -1,5 +1,5 @@
 // Command lines written for Megatron-LM: one answer for all their flags.
-#include "cli/megatron_flags.h"
+#include "cluster/megatron/megatron_flags.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "cli/room_problems.h"
+#include "cli/start.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

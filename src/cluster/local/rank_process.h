@@ -1,5 +1,8 @@
-// One child process of the launcher, in its own process group, with its output on two pipes.
+// The child processes of the launcher, each in its own process group, with its output on two pipes; and the signals
+// that the launcher handles.
 #pragma once
+
+#include <signal.h>
 
 #include <sys/types.h>
 
@@ -47,5 +50,24 @@ int exit_code_of(int status);
 void become_subreaper();
 std::vector<pid_t> children_of_this_process();
 void kill_descendants(const std::vector<pid_t>& spared);
+
+class SignalQueue {
+ public:
+  SignalQueue();
+  ~SignalQueue();
+  SignalQueue(const SignalQueue&) = delete;
+  SignalQueue& operator=(const SignalQueue&) = delete;
+
+  int fd() const { return fd_.get(); }
+  int next() const;  // 0: none
+
+  // Does what SIGTSTP (Ctrl-Z) does by default. Returns when the process is continued, or immediately if there is no
+  // shell to continue it.
+  void stop_this_process() const;
+
+ private:
+  sigset_t before_;
+  Fd fd_;
+};
 
 }  // namespace braid

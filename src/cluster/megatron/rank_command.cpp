@@ -2,14 +2,10 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <set>
 
 #include "base/error.h"
 #include "base/strings.h"
-#include "cluster/megatron/program_call.h"
-#include "cluster/megatron/text_checks.h"
 #include "cluster/megatron/torchrun_call.h"
-#include "cluster/megatron/uv_command.h"
 
 namespace braid {
 namespace {
@@ -50,6 +46,28 @@ void refuse_hidden_torchrun(std::string_view text, const ShellCommands& commands
   }
 }
 
+bool is_waited_for(const ShellCommands& commands, std::size_t program) {
+  return std::any_of(
+      commands.begin() + static_cast<std::ptrdiff_t>(program), commands.end(),
+      [](const ShellCommand& command) { return command.words.size() > 1 && command.words[0].value == "wait"; });
+}
+
+// Every rank of the job would end at once with success.
+void refuse_background(std::string_view text, const ShellCommands& commands, const std::optional<TorchrunCall>& call) {
+  if (commands.empty()) return;
+  const std::size_t program = call ? call->command : commands.size() - 1;
+  const ShellCommand& command = commands[program];
+  if (!command.in_background || command.words.empty() || is_waited_for(commands, program)) return;
+  throw ConfigError({fmt::format("'{}' is in the background: the run would end at once", excerpt(text, command)),
+                     "the command", "leave out the & after it (and nohup), or end with: wait \"$!\""});
+}
+
+void refuse_empty_program(const ShellCommands& commands) {
+  for (const ShellCommand& command : commands)
+    if (!command.words.empty() && command.words[0].value == "")
+      throw ConfigError({"the name of the program is empty", "the command", "give a program, or shell text"});
+}
+
 struct Replacement {
   std::size_t begin, end;
   std::string text;
@@ -88,6 +106,57 @@ void describe_call(const TorchrunCall& call, RankCommand& command) {
   if (!call.no_python && !call.module) command.script = call.program.tail;
 }
 
+// --- uv run -------------------------------------------------------------------------------------------------------
+constexpr const char* kUvOptionsWithValue =
+    "--allow-insecure-host --cache-dir --color --config-file --config-setting --default-index --directory "
+    "--env-file --exclude-newer --extra --extra-index-url --find-links --fork-strategy --group --index "
+    "--index-strategy --index-url --keyring-provider --link-mode --max-recursion-depth --no-binary-package "
+    "--no-build-isolation-package --no-build-package --no-extra --no-group --only-group --package --prerelease "
+    "--project --python --python-platform --python-preference --refresh-package --reinstall-package "
+    "--resolution --upgrade-package --with --with-editable --with-requirements -C -P -f -i -p -w";
+
+// Options that select the environment and that `uv sync` has too.
+constexpr const char* kOptionsOfUvSync =
+    "--active --all-extras --all-groups --all-packages --default-index --directory --extra --extra-index-url "
+    "--find-links --frozen --group --index --index-strategy --index-url --link-mode --locked "
+    "--no-build-isolation --no-default-groups --no-dev --no-editable --no-extra --no-group --only-dev "
+    "--only-group --package --project --python --python-preference -f -i -p";
+
+// Options after which `uv sync` would not create the program's environment.
+constexpr const char* kOtherUvEnvironments = "--isolated --no-project --no-sync --script -s";
+
+bool is_one_of(const char* names, const std::string& name) { return contains(split(names, ' '), name); }
+
+struct UvRunCall {
+  std::size_t program = 0;  // index of the first word after uv's options
+  std::string sync{};       // "uv sync --extra vlm"; empty if it would not create the project's environment
+};
+
+std::optional<UvRunCall> uv_run_call(std::string_view text, const ShellCommand& command) {
+  const auto& words = command.words;
+  std::size_t uv = 0;
+  while (uv < words.size() && base_name(words[uv]) != "uv") ++uv;
+  if (uv > 1 || uv + 1 >= words.size() || words[uv + 1].value != "run") return std::nullopt;
+  UvRunCall call;
+  const auto raw = [&](std::size_t i) { return std::string(raw_of(text, words[i])); };
+  call.sync = raw(uv) + " sync";
+  std::size_t i = uv + 2;
+  for (; i < words.size() && words[i].head.starts_with("-") && words[i].head != "-"; ++i) {
+    if (words[i].head == "--") {
+      ++i;
+      break;
+    }
+    const std::string name = words[i].head.substr(0, words[i].head.find('='));
+    const bool value_follows = name == words[i].head && is_one_of(kUvOptionsWithValue, name) && i + 1 < words.size();
+    if (is_one_of(kOtherUvEnvironments, name)) call.sync.clear();
+    if (is_one_of(kOptionsOfUvSync, name) && !call.sync.empty())
+      call.sync += " " + raw(i) + (value_follows ? " " + raw(i + 1) : "");
+    i += value_follows ? 1 : 0;
+  }
+  call.program = i;
+  return call;
+}
+
 std::string uv_sync_in(std::string_view text, const ShellCommands& commands) {
   for (const ShellCommand& command : commands)
     if (auto call = uv_run_call(text, command)) return call->sync;
@@ -100,12 +169,11 @@ struct PlainProgram {
 };
 
 bool only_prepares(const std::string& name) {
-  static const std::set<std::string> names = {
-      "cd",     "export",   "source",     ".",    "set",   "ulimit",  "umask",  "echo",  "mkdir", "rm",
-      "module", "cat",      "sleep",      "true", ":",     "declare", "printf", "ls",    "pwd",   "env",
-      "date",   "[",        "[[",         "test", "unset", "local",   "pip",    "cp",    "mv",    "ln",
-      "touch",  "hostname", "nvidia-smi", "trap", "shopt", "wait",    "exit",   "chmod", "tee",   "conda"};
-  return names.count(name) > 0;
+  return is_one_of(
+      "cd export source . set ulimit umask echo mkdir rm module cat sleep true : declare printf ls pwd env date [ [[ "
+      "test unset local pip cp mv ln touch hostname nvidia-smi trap shopt wait exit chmod tee conda for case select "
+      "function",
+      name);
 }
 
 // The main command of a text, if it can be determined.
@@ -184,16 +252,34 @@ std::string with_environment(std::string_view text, const ShellCommands& command
 RankCommand understood(std::string_view text, const ShellCommands& commands, const std::optional<TorchrunCall>& call) {
   refuse_empty_program(commands);
   refuse_other_launchers(text, commands);
-  refuse_background(text, commands);
+  refuse_background(text, commands, call);
   if (!call) refuse_hidden_torchrun(text, commands);
   RankCommand command;
-  command.has_pipe = has_pipe(commands);
+  command.has_pipe =
+      std::any_of(commands.begin(), commands.end(), [](const ShellCommand& each) { return each.reads_pipe; });
   command.uv_sync = uv_sync_in(text, commands);
   if (call)
     describe_call(*call, command);
   else
     describe_plain(text, commands, command);
   return command;
+}
+
+bool names_the_rank(std::string_view raw) {
+  for (const char* part : {"$RANK", "${RANK", "LOCAL_RANK", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "HOSTNAME",
+                           "hostname", "SLURMD_NODENAME", "$$", "mktemp"})
+    if (raw.find(part) != raw.npos) return true;
+  return false;
+}
+
+// If the name contains a variable, the variable may contain the rank.
+bool is_shared(std::string_view text, const ShellCommands& commands, const ShellWord& file) {
+  if (file.value) return !file.value->empty() && !file.value->starts_with("/dev/") && !file.value->starts_with("-");
+  if (names_the_rank(raw_of(text, file)) || raw_of(text, file).find('(') != std::string_view::npos) return false;
+  for (const ShellCommand& command : commands)
+    for (const ShellWord& word : command.assignments)
+      if (names_the_rank(raw_of(text, word).substr(raw_of(text, word).find('=')))) return false;
+  return true;
 }
 
 }  // namespace
@@ -273,6 +359,25 @@ std::string command_text(const std::vector<std::string>& words) {
     text += words[i].substr(0, equals + 1) + shell_quoted(words[i].substr(equals + 1)) + " ";
   }
   return text + joined_quoted({words.begin() + static_cast<std::ptrdiff_t>(i), words.end()});
+}
+
+std::vector<std::string> shared_outputs(std::string_view text) {
+  const ShellCommands commands = simple_commands(text);
+  const auto call = find_torchrun(text, commands);
+  std::vector<std::string> found;
+  const auto look_at = [&](const ShellWord& file) {
+    if (is_shared(text, commands, file)) found.emplace_back(raw_of(text, file));
+  };
+  for (std::size_t i = 0; i < commands.size(); ++i) {
+    const ShellCommand& command = commands[i];
+    if (command.words.empty()) continue;
+    const bool is_tee = command.reads_pipe && base_name(command.words[0]) == "tee";
+    for (std::size_t word = 1; is_tee && word < command.words.size(); ++word) look_at(command.words[word]);
+    const bool all_that_follows = command.words.size() == 1 && command.words[0].value == "exec";
+    if ((call && call->command == i) || all_that_follows)
+      for (const ShellWord& file : command.outputs) look_at(file);
+  }
+  return found;
 }
 
 }  // namespace braid

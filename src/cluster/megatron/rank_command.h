@@ -44,4 +44,7 @@ std::string command_text(const std::vector<std::string>& words);
 // Whether the text sets one of torchrun's variables.
 bool sets_rank_variables(std::string_view text);
 
+// The files, as written, that all ranks would write the program's output to, by `| tee FILE` or `>FILE`.
+std::vector<std::string> shared_outputs(std::string_view text);
+
 }  // namespace braid

@@ -1,20 +1,68 @@
 #include "cluster/megatron/torchrun_call.h"
 
-#include <set>
+#include <algorithm>
 
 #include "base/error.h"
 #include "base/strings.h"
-#include "cluster/megatron/torchrun_options.h"
 
 namespace braid {
 namespace {
 
-// A word of torchrun's command line. A variable that the text sets is replaced by its words.
-struct Argument {
-  ShellWord word;
-  std::string raw;  // as written
-  bool from_variable = false;
+constexpr TorchrunOption kOptions[] = {
+    {"help", false, TorchrunOption::Own, 'h'},
+    {"nnodes", true, TorchrunOption::World},
+    {"nproc-per-node", true, TorchrunOption::World},
+    {"node-rank", true, TorchrunOption::World},
+    {"master-addr", true, TorchrunOption::World},
+    {"master-port", true, TorchrunOption::World},
+    {"standalone", false, TorchrunOption::World},
+    {"rdzv-backend", true, TorchrunOption::World},
+    {"rdzv-endpoint", true, TorchrunOption::World},
+    {"rdzv-id", true, TorchrunOption::World},
+    {"rdzv-conf", true, TorchrunOption::World},
+    {"local-addr", true, TorchrunOption::World},
+    {"module", false, TorchrunOption::Program, 'm'},
+    {"no-python", false, TorchrunOption::Program},
+    {"run-path", false, TorchrunOption::Program},
+    {"use-env", false, TorchrunOption::Program},  // of torch.distributed.launch only
+    {"virtual-local-rank", false, TorchrunOption::Program},
+    {"max-restarts", true, TorchrunOption::Own},
+    {"monitor-interval", true, TorchrunOption::Own},
+    {"start-method", true, TorchrunOption::Own},
+    {"event-log-handler", true, TorchrunOption::Own},
+    {"role", true, TorchrunOption::Own},
+    {"log-dir", true, TorchrunOption::Own},
+    {"redirects", true, TorchrunOption::Own, 'r'},
+    {"tee", true, TorchrunOption::Own, 't'},
+    {"local-ranks-filter", true, TorchrunOption::Own},
+    {"duplicate-stdout-filters", true, TorchrunOption::Own},
+    {"duplicate-stderr-filters", true, TorchrunOption::Own},
+    {"logs-specs", true, TorchrunOption::Own},
+    {"numa-binding", true, TorchrunOption::Own},
+    {"signals-to-handle", true, TorchrunOption::Own},
 };
+
+// The full name, with - or _, or a unique prefix. Null if there is none or several.
+const TorchrunOption* find_option(std::string_view name) {
+  std::string dashed(name);
+  std::replace(dashed.begin(), dashed.end(), '_', '-');
+  const TorchrunOption* found = nullptr;
+  for (const TorchrunOption& option : kOptions) {
+    if (option.name == dashed) return &option;
+    if (dashed.empty() || !option.name.starts_with(dashed)) continue;
+    if (found) return nullptr;
+    found = &option;
+  }
+  return found;
+}
+
+const TorchrunOption* find_option(char letter) {
+  const auto* found = std::find_if(std::begin(kOptions), std::end(kOptions),
+                                   [&](const TorchrunOption& option) { return option.letter == letter; });
+  return found == std::end(kOptions) ? nullptr : found;
+}
+
+bool is_one_of(const char* names, const std::string& name) { return contains(split(names, ' '), name); }
 
 std::optional<TorchrunCall> torchrun_in(const ShellCommand& command) {
   if (command.words.empty()) return std::nullopt;
@@ -34,108 +82,47 @@ std::optional<TorchrunCall> torchrun_in(const ShellCommand& command) {
   return call;
 }
 
-// --- variables of the text ---------------------------------------------------------------------------------------
-
-// $NAME, ${NAME}, "${NAME[@]}", and nothing else in the word.
-struct Expansion {
-  std::string name;
-  bool quoted = false, all_elements = false;
-};
-
-std::optional<Expansion> expansion_of(std::string_view raw) {
-  Expansion found;
-  const auto strip = [&raw](std::string_view front, std::string_view back) {
-    if (!raw.starts_with(front) || !raw.ends_with(back) || raw.size() < front.size() + back.size()) return false;
-    raw = raw.substr(front.size(), raw.size() - front.size() - back.size());
-    return true;
-  };
-  found.quoted = strip("\"", "\"");
-  if (!strip("${", "}") && !strip("$", "")) return std::nullopt;
-  found.all_elements = strip("", "[@]") || strip("", "[*]");
-  found.name = raw;
-  return is_identifier(raw) ? std::optional(found) : std::nullopt;
-}
-
-// The words of a variable, if the text sets it exactly once, before `end`.
-std::optional<std::vector<Argument>> words_of_variable(std::string_view text, const ShellCommands& commands,
-                                                       const std::string& name, std::size_t end) {
-  std::optional<std::string> assigned;
-  for (const ShellCommand& command : commands)
-    for (const ShellWord& word : command.assignments) {
-      const std::string_view raw = raw_of(text, word);
-      const std::string_view target = raw.substr(0, raw.find('='));
-      if (word.begin >= end || target.substr(0, target.find_first_of("+[")) != name) continue;
-      if (assigned || target != name) return std::nullopt;
-      assigned = raw.substr(target.size() + 1);
-    }
-  if (!assigned) return std::nullopt;
-  std::string value = *assigned;
-  if (value.starts_with('(') || (value.starts_with('"') && value.ends_with('"') && value.size() > 1)) {
-    value = value.substr(1, value.size() - 2);
-  } else if (value.starts_with('\'') && value.ends_with('\'')) {
-    value = value.substr(1, value.size() - 2);
-  }
-  std::vector<Argument> words;
-  for (const ShellCommand& command : simple_commands(value))
-    for (const auto* part : {&command.assignments, &command.words})
-      for (const ShellWord& word : *part) words.push_back({word, std::string(raw_of(value, word)), true});
-  return words;
-}
-
-// --- torchrun's own options --------------------------------------------------------------------------------------
 class CallParser {
  public:
   CallParser(std::string_view text, const ShellCommands& commands, TorchrunCall& call)
-      : text_(text), commands_(commands), call_(call) {
-    const auto& words = commands[call.command].words;
-    for (std::size_t i = call.first_option; i < words.size(); ++i)
-      arguments_.push_back({words[i], std::string(raw_of(text, words[i])), false});
-  }
+      : text_(text), words_(commands[call.command].words), call_(call), at_(call.first_option) {}
 
   void parse() {
-    for (at_ = 0; at_ < arguments_.size();) {
-      if (replaced_by_its_words()) continue;
-      const Argument& argument = arguments_[at_];
-      const std::string& head = argument.word.head;
-      if (head == "--" && argument.word.value) ++at_;
-      if ((head == "--" && argument.word.value) || !head.starts_with("-") || head == "-") return take_program();
+    while (at_ < words_.size()) {
+      const ShellWord& word = words_[at_];
+      const std::string& head = word.head;
+      if (word.value == "--") ++at_;
+      if (word.value == "--" || is_program(word)) break;
       if (head.starts_with("--"))
         long_option(head);
       else
         letters(head.substr(1));
     }
-    take_program();
+    if (at_ >= words_.size())
+      throw ConfigError({"torchrun has no program to run", "the command", "name it after torchrun's options"});
+    call_.program = words_[at_];
   }
 
  private:
-  bool replaced_by_its_words() {
-    const Argument argument = arguments_[at_];
-    const auto expansion = argument.word.value ? std::nullopt : expansion_of(argument.raw);
-    if (!expansion || (expansion->quoted && !expansion->all_elements)) return false;
-    const auto words = words_of_variable(text_, commands_, expansion->name, commands_[call_.command].words[0].begin);
-    const bool again = !expanded_.insert(expansion->name).second;  // ARGS="$ARGS ..." would recurse without end
-    if (!words || again)
-      throw ConfigError(
-          {fmt::format("torchrun's options contain {}, which only the shell can expand", argument.raw), "the command",
-           fmt::format("write its value instead, or \"${}\" in quotes if it is the program", expansion->name)});
-    const auto here = arguments_.erase(arguments_.begin() + static_cast<std::ptrdiff_t>(at_));
-    arguments_.insert(here, words->begin(), words->end());
-    return true;
-  }
+  std::string raw(std::size_t i) const { return std::string(raw_of(text_, words_[i])); }
 
-  void take_program() {
-    if (at_ >= arguments_.size())
-      throw ConfigError({"torchrun has no program to run", "the command", "name it after torchrun's options"});
-    if (arguments_[at_].from_variable)
-      throw ConfigError(
-          {fmt::format("the program, {}, comes from a variable together with torchrun's options", arguments_[at_].raw),
-           "the command", "write the program after the variable"});
-    call_.program = arguments_[at_].word;
+  // A variable in quotes is one word. Without quotes, or as an array, it may hold torchrun's options.
+  bool is_program(const ShellWord& word) const {
+    if (word.head.starts_with("-")) return word.head == "-";
+    const std::string written(raw_of(text_, word));
+    const bool is_variable = !word.value && word.head.empty() && word.tail.empty();
+    if (is_variable && (written[0] == '$' || written.find("[@]") != written.npos))
+      throw ConfigError({fmt::format("torchrun's options contain {}, which only the shell can expand", written),
+                         "the command",
+                         fmt::format("give the script to --run-script, or write its value instead, or \"{}\" in quotes "
+                                     "if it is the program",
+                                     written)});
+    return true;
   }
 
   [[noreturn]] void unknown(const std::string& option) const {
     std::vector<std::string> names;
-    for (const TorchrunOption& known : torchrun_options()) names.push_back(std::string("--") + known.name);
+    for (const TorchrunOption& known : kOptions) names.push_back("--" + std::string(known.name));
     const auto guess = nearest(option, names);
     throw ConfigError({fmt::format("torchrun has no option {}, or several that begin with it", option), "the command",
                        guess ? fmt::format("did you mean {}?", *guess) : "see torchrun --help"});
@@ -144,9 +131,9 @@ class CallParser {
   void long_option(const std::string& head) {
     const std::size_t equals = head.find('=');
     const std::string name = head.substr(2, equals == std::string::npos ? equals : equals - 2);
-    const TorchrunOption* option = find_torchrun_option(name);
-    const bool complete = arguments_[at_].word.value || equals != std::string::npos;
-    if (!option || !complete || (option->name == std::string("use-env") && !call_.is_launch)) unknown(head);
+    const TorchrunOption* option = find_option(name);
+    const bool complete = words_[at_].value || equals != std::string::npos;
+    if (!option || !complete || (option->name == "use-env" && !call_.is_launch)) unknown(head);
     if (equals == std::string::npos) return take_option(*option, option->takes_value, std::nullopt);
     if (!option->takes_value)
       throw ConfigError({fmt::format("torchrun's --{} takes no value", option->name), "the command", ""});
@@ -156,7 +143,7 @@ class CallParser {
   // -m, -t 3, -t3, -mt3
   void letters(const std::string& letters) {
     for (std::size_t i = 0; i < letters.size(); ++i) {
-      const TorchrunOption* option = find_torchrun_option(letters[i]);
+      const TorchrunOption* option = find_option(letters[i]);
       if (!option) unknown("-" + letters);
       const bool last = i + 1 == letters.size();
       if (option->takes_value || last) return take_option(*option, option->takes_value && last, std::nullopt);
@@ -166,49 +153,92 @@ class CallParser {
   }
 
   void take_option(const TorchrunOption& option, bool value_follows, std::optional<std::string> value) {
-    std::string raw = arguments_[at_].raw;
-    bool known = arguments_[at_].word.value.has_value();
+    std::string written = raw(at_);
+    bool known = words_[at_].value.has_value();
     if (++at_; value_follows) {
-      if (at_ >= arguments_.size())
+      if (at_ >= words_.size())
         throw ConfigError({fmt::format("torchrun's --{} needs a value", option.name), "the command", ""});
-      raw += " " + arguments_[at_].raw;
-      known = arguments_[at_].word.value.has_value();
-      value = known ? *arguments_[at_].word.value : literal_of(arguments_[at_].raw);
-      ++at_;
-    } else if (value && !known) {
-      value = literal_of(raw.substr(raw.find('=') + 1));
+      known = words_[at_].value.has_value();
+      value = words_[at_].text;
+      written += " " + raw(at_++);
     }
     note_flag(option);
-    const std::string_view name = option.name;
-    if (name == "nproc-per-node") call_.ranks_per_node = value.value_or("");
-    if (name == "nnodes") call_.nodes = value.value_or("");
-    if (option.kind == TorchrunOption::Program) call_.program_options.push_back(raw);
-    if (option.kind == TorchrunOption::Own) call_.own_options.push_back(raw);
+    if (option.name == "nproc-per-node" && known) call_.ranks_per_node = value.value_or("");
+    if (option.name == "nnodes" && known) call_.nodes = value.value_or("");
+    if (option.kind == TorchrunOption::Program) call_.program_options.push_back(written);
+    if (option.kind == TorchrunOption::Own) call_.own_options.push_back(written);
   }
 
   void note_flag(const TorchrunOption& option) {
-    const std::string_view name = option.name;
-    call_.module |= name == "module";
-    call_.no_python |= name == "no-python";
-    call_.use_env |= name == "use-env";
-    call_.virtual_local_rank |= name == "virtual-local-rank";
-  }
-
-  std::string literal_of(const std::string& raw) const {
-    const auto expansion = expansion_of(raw);
-    const auto words = expansion ? words_of_variable(text_, commands_, expansion->name, text_.size()) : std::nullopt;
-    return words && words->size() == 1 ? words->front().word.value.value_or("") : "";
+    call_.module |= option.name == "module";
+    call_.no_python |= option.name == "no-python";
+    call_.use_env |= option.name == "use-env";
+    call_.virtual_local_rank |= option.name == "virtual-local-rank";
   }
 
   const std::string_view text_;
-  const ShellCommands& commands_;
+  const std::vector<ShellWord>& words_;
   TorchrunCall& call_;
-  std::vector<Argument> arguments_;
-  std::set<std::string> expanded_;  // names of variables
-  std::size_t at_ = 0;
+  std::size_t at_;
 };
 
 }  // namespace
+
+bool is_python_name(const std::string& name) {
+  return name.starts_with("python") && name.find_first_not_of("0123456789.", 6) == std::string::npos;
+}
+
+bool is_wrapper(const std::string& name) {
+  return is_one_of(
+      "env exec command nohup nice ionice numactl taskset stdbuf timeout nsys ncu uv poetry pdm pipenv conda mamba "
+      "pixi micromamba strace xvfb-run time hatch",
+      name);
+}
+
+bool starts_ranks_itself(const std::string& name) {
+  return is_one_of("srun sbatch salloc mpirun mpiexec orterun accelerate deepspeed", name);
+}
+
+std::size_t program_index(const ShellCommand& command) {
+  if (command.words.empty() || !is_wrapper(base_name(command.words[0]))) return 0;
+  for (std::size_t i = 1; i < command.words.size(); ++i) {
+    const std::string name = base_name(command.words[i]);
+    if (name == "torchrun" || is_python_name(name) || starts_ranks_itself(name)) return i;
+  }
+  return 0;
+}
+
+std::optional<PythonCall> python_call(const std::vector<ShellWord>& words, std::size_t python) {
+  PythonCall call;
+  for (std::size_t i = python + 1; i < words.size(); ++i) {
+    const std::string& word = words[i].head;
+    if (word == "-m" && i + 1 < words.size()) {
+      call.what = i + 1;
+      call.module = true;
+      call.module_name = words[i + 1].value.value_or("");
+      return call;
+    }
+    if (word.starts_with("-m") && word.size() > 2) {
+      call.what = i;
+      call.module = true;
+      call.module_name = word.substr(2);
+      return call;
+    }
+    if (word == "-c" || !word.starts_with("-")) {
+      call.what = i;
+      call.has_options |= word == "-c";
+      return call;
+    }
+    call.has_options |= word != "-u";
+    if (word == "-X" || word == "-W" || word == "--check-hash-based-pycs") ++i;
+  }
+  return std::nullopt;
+}
+
+const TorchrunOption* exact_torchrun_option(std::string_view name) {
+  const TorchrunOption* option = find_option(name);
+  return option && option->name.size() == name.size() ? option : nullptr;
+}
 
 std::optional<TorchrunCall> find_torchrun(std::string_view text, const ShellCommands& commands) {
   std::optional<TorchrunCall> found;

@@ -1,4 +1,5 @@
-// A call of torchrun, or of python -m torch.distributed.run or .launch, in a shell text.
+// Which program a simple command of a shell text runs, as far as its words show, and calls of torchrun: `torchrun`, or
+// python -m torch.distributed.run or .launch.
 #pragma once
 
 #include <cstddef>
@@ -7,9 +8,41 @@
 #include <string_view>
 #include <vector>
 
-#include "cluster/megatron/program_call.h"
+#include "cluster/megatron/shell_text.h"
 
 namespace braid {
+
+bool is_python_name(const std::string& name);
+bool is_wrapper(const std::string& name);           // runs the command that follows it: env, uv, nohup
+bool starts_ranks_itself(const std::string& name);  // srun, mpirun, accelerate
+
+// The index of the actual program: after `uv run`, `env`, `exec` and similar wrappers, if there are any.
+std::size_t program_index(const ShellCommand& command);
+
+struct PythonCall {
+  std::size_t what = 0;  // the word that names what is run: a file, a module, or -c
+  bool module = false;
+  bool has_options = false;  // other than -u
+  std::string module_name{};
+};
+
+// What the python at this word runs; empty if it has no arguments or they are unknown.
+std::optional<PythonCall> python_call(const std::vector<ShellWord>& words, std::size_t python);
+
+// An option of torchrun, as torch 2.11 parses it: enough to find where the options end and the program begins.
+struct TorchrunOption {
+  enum Kind {
+    World,    // number of ranks and rendezvous: the launcher sets these
+    Program,  // how the program is run: -m, --no-python
+    Own,      // torchrun's other features: restarts, log files
+  };
+  std::string_view name;  // with dashes; underscores are the same
+  bool takes_value;
+  Kind kind;
+  char letter = '\0';  // -m
+};
+
+const TorchrunOption* exact_torchrun_option(std::string_view name);  // full name only, with - or _; null: none
 
 struct TorchrunCall {
   std::size_t command = 0, launcher = 0;  // the words `torchrun` or `python` in `-m torch.distributed.run`

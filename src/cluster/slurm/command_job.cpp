@@ -6,13 +6,10 @@
 #include <iterator>
 
 #include "base/strings.h"
-#include "cluster/megatron/program_call.h"
 #include "cluster/megatron/rank_command.h"
-#include "cluster/megatron/text.h"
+#include "cluster/megatron/shell_text.h"
 #include "cluster/megatron/torchrun_call.h"
 #include "cluster/slurm/script.h"
-#include "cluster/slurm/secrets.h"
-#include "cluster/slurm/step.h"
 
 namespace braid {
 namespace {

@@ -5,8 +5,7 @@
 #include <filesystem>
 
 #include "base/strings.h"
-#include "cluster/megatron/text.h"
-#include "cluster/slurm/secrets.h"
+#include "cluster/megatron/shell_text.h"
 #include "plan/cluster_config.h"
 
 namespace braid {

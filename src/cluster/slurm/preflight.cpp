@@ -1,11 +1,16 @@
 #include "cluster/slurm/preflight.h"
 
-#include <fmt/format.h>
+#include <unistd.h>
+
+#include <sys/vfs.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <numeric>
 #include <set>
 
+#include "base/files.h"
+#include "base/process.h"
 #include "base/strings.h"
 #include "plan/cluster_config.h"
 #include "plan/topology_config.h"
@@ -136,6 +141,55 @@ void check_account(const SlurmRequest& request, const std::vector<Association>& 
   preflight.problems.push_back({what, "--account", fmt::format("yours are {}", fmt::join(accounts, ", "))});
 }
 
+namespace fs = std::filesystem;
+
+bool is_on_tmpfs_or_overlay(const fs::path& path) {
+  constexpr long kTmpfs = 0x01021994, kRamfs = 0x858458f6, kOverlay = 0x794c7630;
+  struct statfs info {};
+  if (statfs(nearest_existing(path).c_str(), &info) != 0) return false;
+  return info.f_type == kTmpfs || info.f_type == kRamfs || static_cast<long>(info.f_type) == kOverlay;
+}
+
+bool is_below(const fs::path& path, const fs::path& folder) {
+  const auto relative = path.lexically_relative(folder);
+  return !relative.empty() && *relative.begin() != "..";
+}
+
+// Folders that are local to each node.
+bool is_node_local(const fs::path& path) {
+  for (const char* folder : {"/tmp", "/var/tmp", "/dev/shm", "/run"})
+    if (is_below(path, folder)) return true;
+  return is_on_tmpfs_or_overlay(path);
+}
+
+bool can_be_written(const fs::path& path) {
+  std::error_code ignored;
+  const fs::path folder = nearest_existing(path);
+  return fs::is_directory(folder, ignored) && access(folder.c_str(), W_OK | X_OK) == 0;
+}
+
+std::vector<std::vector<std::string>> rows_of(const std::string& text) {
+  std::vector<std::vector<std::string>> rows;
+  for (const std::string& line : split(text, '\n'))
+    if (!line.empty()) rows.push_back(split(line, '|'));
+  return rows;
+}
+
+// The count in "gpu:8", "gpu:h100:8(S:0-1),nvme:1"; 0 if there are none.
+int gpus_in(const std::string& resources) {
+  int gpus = 0;
+  for (const std::string& resource : split(resources, ',')) {
+    const std::vector<std::string> parts = split(resource.substr(0, resource.find('(')), ':');
+    if (parts[0] == "gpu") gpus += parse_int(parts.back()).value_or(0);
+  }
+  return gpus;
+}
+
+std::optional<std::string> answer_of(const std::vector<std::string>& command) {
+  const auto answer = output_of(command);
+  return answer && answer->exit_code == 0 ? std::optional(answer->out) : std::nullopt;
+}
+
 }  // namespace
 
 void check_nodes(const TopologyConfig& topology, const Workload& workload, const Allocation& allocation,
@@ -219,6 +273,85 @@ void check_slurm(const SlurmRequest& request, const SlurmView& view, Preflight& 
   else if (request.account.empty())
     preflight.warnings.push_back({"no account was given, and sacctmgr does not list any", "--account",
                                   "a cluster with accounting will refuse the job"});
+}
+
+bool can_be_seen(const std::string& path) {
+  std::error_code ignored;
+  const fs::path whole(path);
+  if (!whole.has_relative_path()) return true;  // the root itself
+  return fs::exists(whole.root_path() / *whole.relative_path().begin(), ignored);
+}
+
+void check_paths(const std::vector<PathUse>& uses, const Allocation& allocation, Preflight& preflight) {
+  std::error_code ignored;
+  for (const PathUse& use : uses) {
+    if (use.path.empty()) continue;
+    const fs::path path = fs::absolute(use.path).lexically_normal();
+    if (use.kind == PathUse::MustExist) {
+      if (!can_be_seen(path))
+        preflight.warnings.push_back(
+            {fmt::format("'{}' cannot be checked from here", use.path), use.what, "make sure that the nodes have it"});
+      else if (!fs::exists(path, ignored))
+        preflight.problems.push_back(
+            {fmt::format("'{}' does not exist", use.path), use.what,
+             fmt::format("the nearest existing folder is {}", nearest_existing(path).string())});
+      continue;
+    }
+    if (allocation.nodes > 1 && is_node_local(path))
+      preflight.warnings.push_back(
+          {fmt::format("'{}' is on each node's local file system: other nodes do not see what one node writes there",
+                       use.path),
+           use.what, "use a folder on the shared file system"});
+    if (use.kind == PathUse::Written && can_be_seen(path) && !can_be_written(path))
+      preflight.problems.push_back({fmt::format("'{}' cannot be written to", use.path), use.what,
+                                    fmt::format("check the permissions of {}", nearest_existing(path).string())});
+  }
+}
+
+std::vector<Partition> parse_partitions(const std::string& text) {
+  std::vector<Partition> partitions;
+  for (const auto& row : rows_of(text)) {
+    if (row.size() != 5) continue;
+    const bool is_default = row[0].ends_with('*');
+    const std::string name = row[0].substr(0, row[0].size() - (is_default ? 1 : 0));
+    // A partition with several kinds of nodes has one line for each kind.
+    if (partitions.empty() || partitions.back().name != name)
+      partitions.push_back(
+          {.name = name, .up = row[1] == "up", .time_limit = parse_wall_time(row[2]), .is_default = is_default});
+    partitions.back().nodes += parse_int(row[3]).value_or(0);
+    partitions.back().gpus_per_node = std::max(partitions.back().gpus_per_node, gpus_in(row[4]));
+  }
+  return partitions;
+}
+
+std::vector<Association> parse_associations(const std::string& text) {
+  std::vector<Association> associations;
+  for (const auto& row : rows_of(text))
+    if (!row[0].empty()) associations.push_back({row[0], row.size() > 1 ? row[1] : ""});
+  return associations;
+}
+
+SlurmView view_slurm(const std::string& user) {
+  SlurmView view;
+  if (const auto text = answer_of({"sinfo", "--noheader", "--format=%P|%a|%l|%D|%G"}))
+    view.partitions = parse_partitions(*text);
+  if (const auto text =
+          answer_of({"sacctmgr", "-nP", "show", "assoc", "where", "user=" + user, "format=account,partition"}))
+    view.associations = parse_associations(*text);
+  return view;
+}
+
+std::string offered(const std::vector<Partition>& partitions) {
+  std::vector<std::string> texts;
+  for (const Partition& partition : partitions) {
+    const bool limited = partition.time_limit && *partition.time_limit != std::chrono::seconds::max();
+    const std::string limit =
+        limited ? ", up to " + clock_text(static_cast<double>(partition.time_limit->count())) : std::string();
+    texts.push_back(fmt::format("{} ({}{} node{}{}{})", partition.name, partition.is_default ? "the default, " : "",
+                                partition.nodes, partition.nodes == 1 ? "" : "s", limit,
+                                partition.up ? "" : ", not up"));
+  }
+  return fmt::format("{}", fmt::join(texts, ", "));
 }
 
 }  // namespace braid

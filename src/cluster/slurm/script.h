@@ -41,4 +41,22 @@ inline constexpr std::string_view kSlurmScriptMark = "# A Slurm script made by `
 // <log-dir>/<job name>_: the job's number and .log follow, or .jsonl for its metrics.
 std::string log_stem(const SlurmOptions& options);
 
+struct CacheVariable {
+  std::string_view name, folder;  // the folder is inside --cache-dir
+};
+inline constexpr CacheVariable kCacheVariables[] = {
+    {"HF_HOME", "huggingface"}, {"UV_CACHE_DIR", "uv"}, {"NEMO_HOME", "nemo"}};
+
+// The caches (for Braid itself, only Hugging Face's) and --env. NAME=value, quoted for bash: ready for `export`.
+std::vector<std::string> exports_of_options(const SlurmOptions& options, bool is_braid);
+
+std::vector<std::string> exports_for_gpus();  // the usual settings for training on NVIDIA GPUs
+
+std::vector<std::string> container_options(const SlurmOptions& options);  // none without a container
+std::vector<std::string> mpi_option(const SlurmOptions& options);         // one or none
+
+// salloc, srun for a shell on the nodes (in the container), and what to type there first; each with a comment. Relative
+// paths start at options.workdir.
+std::string interactive_commands(const SlurmOptions& given);
+
 }  // namespace braid

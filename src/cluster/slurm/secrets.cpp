@@ -1,5 +1,4 @@
-#include "cluster/slurm/secrets.h"
-
+// Finds secrets in texts.
 #include <unistd.h>
 
 #include <algorithm>
@@ -8,7 +7,8 @@
 
 #include "base/error.h"
 #include "base/strings.h"
-#include "cluster/megatron/text.h"
+#include "cluster/megatron/shell_text.h"
+#include "cluster/slurm/options.h"
 
 namespace braid {
 namespace {

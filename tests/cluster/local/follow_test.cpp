@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include "cluster/slurm/job_record.h"
-#include "cluster/slurm/logged_progress.h"
 #include "support/programs.h"
 
 namespace braid {

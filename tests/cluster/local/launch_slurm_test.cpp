@@ -13,7 +13,7 @@
 
 #include "base/strings.h"
 #include "cluster/local/shellcheck.h"
-#include "cluster/megatron/text.h"
+#include "cluster/megatron/shell_text.h"
 #include "support/programs.h"
 
 namespace braid {
@@ -256,6 +256,22 @@ TEST_F(LaunchSlurm, ShellTextFromAFileOrStandardInput) {
               HasSubstr("begins with a byte order mark"));
   EXPECT_THAT(refusal({"--command-file", folder_.write("a.out", std::string("ELF\0", 4))}), HasSubstr("is not text"));
   EXPECT_THAT(refusal({"-"}), HasSubstr("'-' can be read only by this command"));
+}
+
+TEST_F(LaunchSlurm, AScriptIsRunToFindItsCommand) {
+  fs::create_directory(path("sub"));
+  const std::string file = folder_.write("my run.sh",
+                                         "cd sub\nexport A='x y'\nGPUS=8\nDISTRIBUTED_ARGS=(--nproc_per_node $GPUS)\n"
+                                         "echo \"on $(hostname)\"\ntorchrun ${DISTRIBUTED_ARGS[@]} x.py --lr \"$1\"\n");
+  EXPECT_THAT(script({"--run-script", "'" + file + "' 1e-4"}),
+              AllOf(HasSubstr("\ncd " + path("sub") + "\nexport A='x y'\npython3 -u x.py --lr 1e-4\n"),
+                    HasSubstr("#SBATCH --job-name=x-train\n")));
+  EXPECT_THAT(refusal({"--run-script", file, "--gpus-per-node", "4"}), HasSubstr("give --gpus-per-node 8"));
+  EXPECT_THAT(refusal({"--command-file", file}), AllOf(HasSubstr("${DISTRIBUTED_ARGS[@]}"), HasSubstr("--run-script")));
+  EXPECT_THAT(refusal({"--run-script", folder_.write("srun.sh", "srun torchrun x.py")}),
+              HasSubstr("srun starts ranks itself"));
+  EXPECT_THAT(refusal({"--run-script", "no-such-file"}), HasSubstr("cannot read 'no-such-file'"));
+  EXPECT_THAT(refusal({"--run-script", "x", "--", "prog"}), HasSubstr("cannot be combined"));
 }
 
 TEST_F(LaunchSlurm, DirectivesInACommandFileAreWarnedAbout) {

@@ -12,8 +12,7 @@
 
 #include "base/socket.h"
 #include "base/strings.h"
-#include "cluster/local/output_writer.h"
-#include "cluster/local/progress_bar.h"
+#include "cluster/local/output.h"
 #include "support/programs.h"
 #include "support/pseudo_terminal.h"
 

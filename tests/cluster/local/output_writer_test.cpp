@@ -1,5 +1,5 @@
 // The writing thread against the threads that write: for the thread sanitizer, too.
-#include "cluster/local/output_writer.h"
+#include "cluster/local/output.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>

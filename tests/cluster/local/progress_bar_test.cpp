@@ -1,4 +1,4 @@
-#include "cluster/local/progress_bar.h"
+#include "cluster/local/output.h"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>

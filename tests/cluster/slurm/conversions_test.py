@@ -27,8 +27,9 @@ def jobs(cluster, tmp_path_factory):
 def submit(cluster, case, folder):
     (folder / "sub").mkdir()
     (folder / "record").mkdir()
-    (folder / "text").write_text(case.get("text", ""))
-    command = ["--command-file", "text"] if "text" in case else ["--", *case["words"]]
+    (folder / "text").write_text(case.get("text", case.get("run_script", "")))
+    command = (["--command-file", "text"] if "text" in case else ["--run-script", "text"] if "run_script" in case else
+               ["--", *case["words"]])
     options = ["--nodes", str(NODES), "--gpus-per-node", str(RANKS_PER_NODE), "--partition", "shared",
                "--job-name", "job", "--output", "job.sbatch", *case.get("options", [])]
     subprocess.run([BRAID, "launch", "slurm", *options, *command], cwd=folder, check=True, stdout=subprocess.DEVNULL)

@@ -14,7 +14,8 @@
 #include "cluster/local/fake_cluster.h"
 #include "cluster/local/shellcheck.h"
 #include "cluster/megatron/rank_command.h"
-#include "cluster/megatron/text.h"
+#include "cluster/megatron/run_script.h"
+#include "cluster/megatron/shell_text.h"
 #include "support/programs.h"
 
 namespace braid {
@@ -55,6 +56,13 @@ std::vector<Call> expected_calls(const Json& calls, bool torchrun, int task) {
   return expected;
 }
 
+std::string text_of(const Json& test) {
+  if (test.contains("text")) return test["text"];
+  if (test.contains("words")) return command_text(test["words"].get<std::vector<std::string>>());
+  const testing::TemporaryFolder folder;
+  return started_command(run_script(folder.write("script.sh", test["run_script"])));
+}
+
 class Conversion : public ::testing::TestWithParam<Json> {};
 
 TEST_P(Conversion, EveryRankIsCalledAsWritten) {
@@ -66,8 +74,7 @@ TEST_P(Conversion, EveryRankIsCalledAsWritten) {
     ASSERT_THAT(given[i], ::testing::AnyOf("--style", "--warm-up"));
     (given[i] == "--style" ? options.style : options.warm_up) = given[i + 1];
   }
-  const std::string text = test.contains("text") ? test["text"].get<std::string>()
-                                                 : command_text(test["words"].get<std::vector<std::string>>());
+  const std::string text = text_of(test);
   const std::string script = script_of(options, text);
   EXPECT_EQ(cluster.run(script).exit_code, 0) << cluster.log() << script;
 

@@ -1,0 +1,108 @@
+// The commands of a program as data: their options, help and what they do. Only parser.cpp knows the library that
+// parses.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace braid {
+
+// The variable that gets an option's value. A bool makes the option a flag, which takes no value.
+using Target =
+    std::variant<bool*, int*, std::int64_t*, std::uint64_t*, double*, std::string*, std::vector<std::string>*,
+                 std::optional<int>*, std::optional<std::int64_t>*, std::optional<std::string>*>;
+
+enum class NumberSign { Positive, NonNegative };
+struct WholeRange {
+  std::int64_t least, most;
+};
+struct RealRange {  // without nan
+  double least, most;
+};
+struct OneOf {
+  std::vector<std::string> names;
+};
+using Check = std::variant<std::monostate, NumberSign, WholeRange, RealRange, OneOf>;
+
+// The parser reads any number that is too large as the largest, which this range refuses.
+inline constexpr std::int64_t kLargestSeed = INT64_MAX - 1;
+
+struct Rules {
+  Check check{};
+  std::string value_name{};  // in help, e.g. FILE; empty: the name of the target's type
+  std::string usage{};       // of a positional argument: replaces its name in help
+  std::string excludes{};    // another option, which cannot be combined with this one
+  int most = 0;              // values of a positional list; 0: any number
+  char delimiter = '\0';     // splits a value into the values of a list
+  bool required = false;
+  bool shows_default = false;  // in help: the target's value before parsing
+  bool one_each = false;       // a list takes one value each time the option is given
+  bool hidden = false;         // from help
+};
+
+struct Option {
+  std::string names;  // "-n,--ranks"; without dashes: a positional argument
+  Target target;
+  std::string help;
+  Rules rules{};
+};
+
+// A call of a command.
+struct Call {
+  std::vector<std::string> arguments;     // those that no option takes: recipe keys
+  std::vector<std::string> command_line;  // starts this program again, from any folder
+  std::vector<std::string> option_names;  // "--log-dir", to suggest
+  int exit_code = 0;                      // an exception makes it at least 1
+};
+
+enum class Extras { None, RecipeKeys, RecipeKeysOrCommand };  // the latter: of a user, after --
+
+struct Command {
+  std::string name, help;
+  std::vector<Option> options{};
+  std::vector<Command> subcommands{};  // one is required, if there are any
+  Extras extras = Extras::None;
+  bool positionals_last = false;
+  std::string footer{};
+  std::function<std::string()> make_footer{};  // instead of a footer that is not there yet
+  std::function<void(Call& call)> run{};
+};
+
+// From the program to the command that the first words name. ConfigError for an unknown word or option where a
+// subcommand is expected.
+using CommandPath = std::vector<const Command*>;
+CommandPath find_command(const Command& program, const std::vector<std::string>& command_line);
+
+std::vector<std::string> option_names(const Command& command);
+
+// Sets the targets of a command's options from the words after the program's name. ConfigError for misuse. An empty
+// value of an option is refused, since an unset shell variable must not look like a missing option.
+struct ParsedWords {
+  std::string help;                    // if it is asked for, the page to print instead of running the command
+  std::vector<std::string> arguments;  // those that no option takes
+};
+ParsedWords parse_words(const CommandPath& path, std::vector<std::string> words, int columns);
+
+// Descriptions are wrapped beside their options. In a footer, each line is a paragraph; indented lines (commands to
+// copy) stay unchanged.
+std::string help_page(const Command& command, int columns);
+
+// The text width of help for a terminal width: not too narrow for two columns, not too wide to read.
+std::size_t help_width(int columns);
+
+// Prints each to stderr, as a line.
+void print_warnings(const std::vector<std::string>& warnings);
+
+// Call it first. If the caller has closed standard input, output or error, opens /dev/null in its place; otherwise a
+// socket could get that descriptor and receive what is printed.
+void open_missing_streams();
+
+// From a command line to an exit code. Errors become one message here and nowhere else: 2 for misuse and bad recipes, 1
+// for failures.
+int run_program(int argc, char** argv, const Command& program, std::string (*version)() = nullptr);
+
+}  // namespace braid

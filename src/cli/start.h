@@ -1,0 +1,70 @@
+// How a command that runs a recipe starts: all problems are collected before any rank starts, then the command starts
+// its ranks, or finds that it is one of them.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cluster/local/host_capacity.h"
+#include "comm/world_spec.h"
+#include "run/output_files.h"
+#include "run/recipe.h"
+
+namespace braid {
+
+struct StartRequest {
+  RecipeSource source;
+  std::string log_dir;
+  bool oversubscribe = false;
+  bool only_evaluates = false;
+  std::vector<OutputFile> outputs{};  // besides the log folder and what the recipe names
+};
+
+struct StartProblems {
+  std::vector<Problem> list{};
+  bool ranks_can_meet = true;           // false if the GPUs for the rendezvous are missing
+  std::vector<std::string> warnings{};  // which do not keep the run from starting
+};
+
+// Without `spec`, this process will start the ranks and checks everything. A rank of Braid's launcher checks nothing,
+// since the launcher has done so. Under another launcher, every rank checks its GPUs, the first rank of a host checks
+// its cores and memory, and rank 0 checks files.
+//
+// Output paths are tested by writing; everything created for that is removed.
+StartProblems start_problems(const StartRequest& request, const Recipe& recipe, const Topology& topology,
+                             const std::optional<WorldSpec>& spec);
+
+// Replaces a key in `where` by the flag on the command line, or by the line of the recipe; of several keys separated by
+// spaces, those on the command line count.
+std::vector<Problem> located(std::vector<Problem> problems, const RecipeSource& source);
+
+// The ranks that run on this host.
+struct RanksHere {
+  int first = 0, count = 1;
+};
+
+struct HostRoom {
+  HostCapacity host{};
+  int gpus = 0;                // that ranks use; 0: they compute on the CPU
+  std::int64_t gpu_bytes = 0;  // of the smallest; 0: unknown
+  bool sees_all_gpus = true;   // false: each rank may have GPUs that others do not see
+};
+
+// Whether the ranks of a run have room on their host: cores, memory, and memory of GPUs.
+std::vector<Problem> room_problems(const Recipe& recipe, const Topology& topology, const RanksHere& here,
+                                   const HostRoom& room);
+
+// ConfigError if other ranks were started than the topology has.
+void check_world(const WorldSpec& spec, const Topology& topology);
+
+// Whether this process ends here because of problems. It throws them as a ConfigError, unless another rank of this host
+// reports them. Ranks of another launcher that can meet continue, to agree on it.
+bool is_refused(const StartProblems& problems, const std::optional<WorldSpec>& spec);
+
+// The command line for a rank, which reads the recipe again although it may have come from a pipe.
+std::vector<std::string> rank_command(std::vector<std::string> command_line, const std::string& recipe_path,
+                                      const RecipeSource& source);
+
+}  // namespace braid

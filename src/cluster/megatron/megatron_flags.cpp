@@ -1,0 +1,312 @@
+#include "cluster/megatron/megatron_flags.h"
+
+#include <algorithm>
+#include <map>
+
+#include "base/error.h"
+#include "base/strings.h"
+#include "base/terminal.h"
+
+namespace braid {
+namespace {
+
+bool same_value(const std::string& a, const std::string& b) {
+  const auto x = parse_double(a), y = parse_double(b);
+  return x && y ? *x == *y : a == b;
+}
+
+std::vector<std::string> allowed_values(const MegatronFlag& flag, ModelFamily family) {
+  std::vector<std::string> allowed;
+  if (family != ModelFamily::Hybrid || flag.only_for_hybrid.empty()) allowed = split(flag.only_for, ' ');
+  if (family != ModelFamily::Llama && !flag.only_for_hybrid.empty())
+    for (std::string& value : split(flag.only_for_hybrid, ' ')) allowed.push_back(std::move(value));
+  return allowed;
+}
+
+// Several values are joined by spaces.
+bool allows(const MegatronFlag& flag, const std::string& value, ModelFamily family) {
+  if (flag.verdict == FlagVerdict::Taken && flag.values == FlagValues::Many) return value.find(' ') == value.npos;
+  if (flag.only_for.empty() || value.empty()) return true;
+  const std::vector<std::string> allowed = allowed_values(flag, family), given = split(value, ' ');
+  return std::all_of(given.begin(), given.end(), [&](const std::string& one) {
+    return std::any_of(allowed.begin(), allowed.end(), [&](const std::string& a) { return same_value(a, one); });
+  });
+}
+
+std::string code(const std::string& text) { return "`" + text + "`"; }
+
+std::string key_cell(const MegatronFlag& flag) {
+  return code(flag.value.empty() ? flag.key : flag.key + "=" + flag.value);
+}
+
+std::string flag_cell(const MegatronFlag& flag) {
+  return code(
+      "--" + flag.name +
+      (flag.only_for.empty() ? "" : fmt::format(" {}", fmt::join(allowed_values(flag, ModelFamily::Any), "/"))));
+}
+
+std::string why_cell(const MegatronFlag& flag) {
+  std::string text = flag.why;
+  if (text.empty() && flag.family != ModelFamily::Any)
+    text = flag.family == ModelFamily::Llama ? "Llama only" : "hybrid only";
+  if (!flag.otherwise.empty() && flag.otherwise != flag.why)
+    text += fmt::format("; {}{}", flag.only_for.empty() ? "" : "other values: ", flag.otherwise);
+  // An unescaped bar would start another cell.
+  for (std::size_t bar = text.find('|'); bar != text.npos; bar = text.find('|', bar + 2)) text.insert(bar, 1, '\\');
+  return text;
+}
+
+void add_table(std::string& page, FlagVerdict verdict, const std::string& title, const std::string& words,
+               const std::string& header) {
+  page += fmt::format("\n## {}\n{}\n\n{}\n", title, words, header);
+  for (const MegatronFlag& flag : megatron_flags()) {
+    if (flag.verdict != verdict) continue;
+    if (verdict == FlagVerdict::Taken)
+      page += fmt::format("| {} | {}{} |\n", flag_cell(flag), key_cell(flag),
+                          flag.otherwise.empty() ? "" : "; several values: " + flag.otherwise);
+    else if (verdict == FlagVerdict::Rewritten)
+      page += fmt::format("| {} | {} | {} |\n", flag_cell(flag), key_cell(flag), why_cell(flag));
+    else
+      page += fmt::format("| {} | {} |\n", flag_cell(flag), why_cell(flag));
+  }
+}
+
+// "norms,experts"; "false" if the recipe needs none of them. A module may be named twice, as in Megatron.
+std::string renamed_values(const MegatronFlag& flag, const std::string& values) {
+  std::vector<std::string> names;
+  for (const std::string& value : split(values, ' '))
+    for (const auto& [theirs, ours] : flag.renamed)
+      if (theirs == value && !ours.empty() && !contains(names, ours)) names.push_back(ours);
+  return names.empty() ? "false" : fmt::format("{}", fmt::join(names, ","));
+}
+
+constexpr std::size_t kLongestValue = 40, kWidth = 80;
+
+std::string shown(const MegatronFlag& flag, const std::string& value) {
+  if (value.empty()) return "--" + flag.name;
+  return fmt::format("--{} {}", flag.name,
+                     value.size() > kLongestValue ? value.substr(0, kLongestValue) + "..." : value);
+}
+
+std::string family_words(const MegatronFlag& flag, ModelFamily family) {
+  if (family != ModelFamily::Any || flag.family == ModelFamily::Any) return "";
+  return fmt::format(" ({}; {})", flag.family == ModelFamily::Llama ? "Llama" : "hybrid", flag.otherwise);
+}
+
+}  // namespace
+
+bool gives_way(const std::string& flag, const std::string& other) {
+  static const std::map<std::string, std::vector<std::string>> kStronger = {
+      // Beside these, --seq-length is the encoder's.
+      {"seq-length", {"decoder-seq-length", "total-seq-length", "packing-seq-length", "dataloader-seq-length"}},
+      {"encoder-seq-length", {"decoder-seq-length", "total-seq-length", "packing-seq-length", "dataloader-seq-length"}},
+      {"no-dynamic-resolution", {"use-tiling"}},
+      {"hybrid-override-pattern", {"hybrid-layer-pattern"}},
+      {"vocab-size", {"padded-vocab-size"}},
+      {"tensorboard-log-interval", {"log-interval"}},
+      {"tensor-model-parallel-size", {"llm-tp"}},
+      {"context-parallel-size", {"llm-cp"}},
+      {"pipeline-model-parallel-size", {"llm-pp"}},
+      {"expert-model-parallel-size", {"llm-ep"}},
+      {"expert-tensor-parallel-size", {"llm-expt-tp"}},
+  };
+  const auto stronger = kStronger.find(flag);
+  return stronger != kStronger.end() && contains(stronger->second, other);
+}
+
+const MegatronFlag* find_megatron_flag(std::string_view name) {
+  std::string dashed(name);
+  std::replace(dashed.begin(), dashed.end(), '_', '-');
+  const auto& flags = megatron_flags();
+  const auto found = std::lower_bound(flags.begin(), flags.end(), dashed,
+                                      [](const MegatronFlag& flag, const std::string& n) { return flag.name < n; });
+  return found != flags.end() && found->name == dashed ? &*found : nullptr;
+}
+
+FlagVerdict verdict_for(const MegatronFlag& flag, const std::string& value, ModelFamily family) {
+  const bool other_family = flag.family != ModelFamily::Any && family != ModelFamily::Any && flag.family != family;
+  return other_family || !allows(flag, value, family) ? flag.other_verdict : flag.verdict;
+}
+
+std::string recipe_value(const MegatronFlag& flag, const std::string& value) {
+  if (!flag.value.empty()) return flag.value;
+  if (!flag.renamed.empty()) return renamed_values(flag, value);
+  if (flag.factor == 0) return "N";
+  const auto number = parse_double(value);
+  return flag.factor != 1 && number ? fmt::format("{}", flag.factor * *number) : value;
+}
+
+std::string megatron_flags_tables() {
+  std::string page;
+  add_table(page, FlagVerdict::Taken, "Accepted", "A flag whose key is shown with `=value` takes no argument.",
+            "| flag | recipe key |\n|---|---|");
+  add_table(
+      page, FlagVerdict::AlreadySo, "No effect",
+      "Braid always does what these flags ask for: `braid train` prints a note and continues. A value in the first "
+      "column\nmeans that this is true for that value only.",
+      "| flag | why |\n|---|---|");
+  add_table(page, FlagVerdict::Rewritten, "Use a recipe key instead",
+            "Set the key in the recipe, or with `--KEY VALUE` on the command line.",
+            "| flag | recipe key | |\n|---|---|---|");
+  add_table(page, FlagVerdict::Unsupported, "Not supported", "The second column gives the reason or the alternative.",
+            "| flag | reason or alternative |\n|---|---|");
+  return page;
+}
+
+std::string megatron_flags_list(std::size_t width) {
+  std::string list;
+  for (std::string line : split(megatron_flags_tables(), '\n')) {
+    const bool is_flag = line.starts_with("| `"), is_header = line.starts_with('|') && !is_flag;
+    if (is_header) continue;
+    if (is_flag) line = line.substr(2, line.find_last_not_of(" |") - 1);
+    for (const auto& [mark, plain] :
+         {std::pair(" | ", ": "), std::pair("`", ""), std::pair("\\|", "|"), std::pair("## ", "")})
+      for (std::size_t at = line.find(mark); at != line.npos; at = line.find(mark, at))
+        line.replace(at, std::string_view(mark).size(), plain);
+    list += folded(line, width - 4, "    ") + "\n";
+  }
+  return list;
+}
+
+// --- one answer for all flags --------------------------------------------------------------------------------------
+void MegatronAnswer::add(const MegatronFlag& flag, const std::string& value, ModelFamily family) {
+  const FlagVerdict verdict = verdict_for(flag, value, family);
+  const std::string name = shown(flag, value);
+  const bool as_usual = verdict == flag.verdict;
+  const std::string why = as_usual ? flag.why : flag.otherwise;
+  if (verdict == FlagVerdict::Taken) taken_.push_back("--" + flag.name);
+  if (verdict == FlagVerdict::AlreadySo) already_.push_back({name, why + (as_usual ? family_words(flag, family) : "")});
+  if (verdict == FlagVerdict::Unsupported) no_.push_back({name, why});
+  if (verdict == FlagVerdict::Rewritten)
+    rewritten_.push_back({name, fmt::format("write --{} {}{}{}", flag.key, recipe_value(flag, value),
+                                            why.empty() ? "" : " (" + why + ")", family_words(flag, family))});
+}
+
+std::string MegatronAnswer::lines(const Entries& entries, const std::string& indent, std::size_t width) {
+  Entries by_reason;
+  for (const auto& entry : entries) {
+    const auto same = std::find_if(by_reason.begin(), by_reason.end(), [&](const auto& other) {
+      return !entry.second.empty() && other.second == entry.second;
+    });
+    if (same == by_reason.end())
+      by_reason.push_back(entry);
+    else
+      same->first += ", " + entry.first;
+  }
+  // Line breaks would end a comment.
+  for (auto& entry : by_reason)
+    for (char& c : entry.first)
+      if (static_cast<unsigned char>(c) < 32) c = ' ';
+  const std::size_t room = width - indent.size();
+  const std::string deeper = indent + "    ";
+  std::string text;
+  for (const auto& [flags, why] : by_reason) {
+    if (why.empty())
+      text += indent + folded(flags, room - 4, deeper) + "\n";
+    else if (flags.size() + 2 + why.size() <= room)
+      text += indent + flags + ": " + why + "\n";
+    else
+      text += indent + folded(flags + ":", room, indent, ", ") + "\n" + deeper + folded(why, room - 4, deeper) + "\n";
+  }
+  return text;
+}
+
+std::string MegatronAnswer::text() const {
+  std::string text;
+  const auto group = [&](const char* title, const Entries& entries) {
+    if (!entries.empty()) text += fmt::format("  {}:\n{}", title, lines(entries, "    ", kWidth));
+  };
+  group("use a recipe key instead", rewritten_);
+  group("not supported", no_);
+  group("unknown", unknown_);
+  group("no effect", already_);
+  if (!taken_.empty())
+    text += fmt::format("  accepted:\n    {}\n", folded(fmt::format("{}", fmt::join(taken_, " ")), kWidth - 4, "    "));
+  return text;
+}
+
+// --- sizes --------------------------------------------------------------------------------------------------------
+namespace {
+
+// Larger values are typing errors, and their products could overflow.
+constexpr int kMostParts = 1024, kMostRanks = 1 << 17, kMostOfAnything = 1 << 30;
+
+// One grid of a two-grid command line, with that program's defaults.
+struct GridSizes {
+  int offset, tp, cp, pp, dp, ep = 1, expt_tp = 1;
+  std::int64_t end() const { return offset + std::int64_t{tp} * cp * pp * dp; }
+};
+
+struct GridSize {
+  std::string_view names;  // with the prefix "encoder-" or "llm-" if there are two grids
+  int GridSizes::*size;
+  int most = kMostParts, least = 1;
+};
+
+constexpr GridSize kGridSizes[] = {{"tp tensor-model-parallel-size", &GridSizes::tp},
+                                   {"pp pipeline-model-parallel-size", &GridSizes::pp},
+                                   {"cp context-parallel-size", &GridSizes::cp},
+                                   {"ep expert-model-parallel-size", &GridSizes::ep},
+                                   {"expt-tp etp expert-tensor-parallel-size", &GridSizes::expt_tp},
+                                   {"dp", &GridSizes::dp, kMostRanks},
+                                   {"offset", &GridSizes::offset, kMostRanks, 0}};
+
+struct ModelSize {
+  std::string_view names;
+  std::optional<int> ParallelFlags::*size;
+};
+
+constexpr ModelSize kModelSizes[] = {
+    {"micro-batch-size", &ParallelFlags::micro_batch},        {"global-batch-size", &ParallelFlags::global_batch},
+    {"num-experts num-moe-experts", &ParallelFlags::experts}, {"hidden-size", &ParallelFlags::hidden},
+    {"moe-ffn-hidden-size", &ParallelFlags::expert_ffn},      {"num-layers", &ParallelFlags::layers}};
+
+// "--model.tensor_model_parallel_size" -> "tensor-model-parallel-size"
+std::string flag_name(const std::string& word) {
+  std::string name = word.substr(std::min(word.find_first_not_of("-+"), word.size()));
+  name.erase(0, name.rfind('.') + 1);
+  std::replace(name.begin(), name.end(), '_', '-');
+  return name;
+}
+
+// Returns whether the size says that there is such a grid.
+bool take_grid_size(GridSizes& grid, const std::string& name, int value) {
+  for (const GridSize& size : kGridSizes) {
+    if (!contains(split(size.names, ' '), name) || value < size.least || value > size.most) continue;
+    grid.*size.size = value;
+    return size.size != &GridSizes::ep && size.size != &GridSizes::expt_tp;
+  }
+  return false;
+}
+
+}  // namespace
+
+ParallelFlags parallel_flags(const std::vector<std::string>& words) {
+  ParallelFlags flags;
+  GridSizes only = {.offset = 0, .tp = 1, .cp = 1, .pp = 1, .dp = 1};
+  GridSizes encoder = {.offset = 0, .tp = 2, .cp = 1, .pp = 2, .dp = 1};
+  GridSizes language = {.offset = 4, .tp = 1, .cp = 1, .pp = 2, .dp = 2, .ep = 2};
+  bool two_grids = false, language_only = false;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    const std::size_t equals = words[i].find('=');
+    if (equals == std::string::npos && !words[i].starts_with("--")) continue;
+    const std::string name = flag_name(words[i].substr(0, equals));
+    if (name == "swiglu" || name == "gated-linear-unit") flags.gated = true;
+    if (name == "llm-only") language_only = true;
+    const auto value = equals != std::string::npos ? parse_int(words[i].substr(equals + 1))
+                       : i + 1 < words.size()      ? parse_int(words[i + 1])
+                                                   : std::nullopt;
+    if (!value) continue;
+    take_grid_size(only, name, *value);
+    for (const ModelSize& size : kModelSizes)
+      if (contains(split(size.names, ' '), name) && *value >= 1 && *value <= kMostOfAnything) flags.*size.size = *value;
+    if (name.starts_with("encoder-")) two_grids |= take_grid_size(encoder, name.substr(8), *value);
+    if (name.starts_with("llm-")) two_grids |= take_grid_size(language, name.substr(4), *value);
+  }
+  const GridSizes& grid = two_grids ? language : only;
+  flags.tp = grid.tp, flags.cp = grid.cp, flags.pp = grid.pp, flags.ep = grid.ep, flags.expt_tp = grid.expt_tp;
+  if (two_grids) flags.grid_ranks = language_only ? language.end() : std::max(encoder.end(), language.end());
+  return flags;
+}
+
+}  // namespace braid
