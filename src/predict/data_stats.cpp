@@ -13,7 +13,7 @@
 #include "base/json_error.h"
 #include "base/strings.h"
 #include "data/inspect/throughput.h"
-#include "models/encoders.h"
+#include "models/providers.h"
 
 namespace braid {
 namespace {

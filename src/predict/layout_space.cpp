@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "models/encoders.h"
+#include "models/providers.h"
 #include "plan/fixes.h"
 #include "predict/typical_step.h"
 

@@ -1,8 +1,7 @@
 #include "run/missing_sizes.h"
 
 #include "base/strings.h"
-#include "models/encoders.h"
-#include "models/toy_sizes.h"
+#include "models/providers.h"
 
 namespace braid {
 namespace {

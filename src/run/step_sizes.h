@@ -4,8 +4,8 @@
 
 #include <vector>
 
-#include "models/stage_collectives.h"
 #include "optim/optimizer_config.h"
+#include "paper/stage.h"
 #include "plan/schedule_options.h"
 #include "run/recipe.h"
 

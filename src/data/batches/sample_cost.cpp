@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "models/encoders.h"
-#include "models/flops.h"
+#include "models/providers.h"
+#include "paper/flops.h"
 
 namespace braid {
 namespace {
