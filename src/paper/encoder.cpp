@@ -101,26 +101,19 @@ class EncoderWalk {
   }
   PaperTensor quick_mlp(const PaperTensor& inner, const PaperWeight& fc2) {
     const PaperTensor value = ops_.activation(inner, inner.columns, recompute_.activations);
-    PaperRecomputable activated = value;
-    if (recompute_.activations) activated.again = again(inner, value);
-    return maps_.rows(activated, fc2);
+    return maps_.rows(ops_.recomputable(value, recompute_.activations, inner.memory), fc2);
   }
   PaperTensor gelu_mlp(const PaperTensor& inner, PaperWeight fc2) {
     const PaperTensor value = ops_.matrix(inner.rows, inner.columns);
     const Operators works = ops_.works(trains_.encoder);
     const double rows = real(inner.rows), ffn = real(inner.columns);
-    PaperRecomputable activated = value;
-    if (recompute_.activations) activated.again = again(inner, value);
+    const PaperRecomputable activated = ops_.recomputable(value, recompute_.activations, inner.memory);
     const bool is_fused = layers_.gelu == "tanh" && !recompute_.activations && ops_.element() <= 2;
     const OperatorWork gelu = is_fused ? works.copied(Operator::Activation, rows * ffn)
                                        : repeated_if(recompute_.activations, works.activation(rows, ffn, ffn));
     fc2.in /= tp_;
     return maps_.reduce_to_sequence(ops_.linear_of_gelu(inner, activated, gelu, fc2), fc2.ends_layer);
   }
-  PaperRecomputable::Function again(const PaperTensor& inner, const PaperTensor& value) {
-    return [this, kept = inner.memory, bytes = value.bytes()] { return ops_.tape().make(bytes); };
-  }
-
   // Without class tokens, 2 x 2 patches as one row.
   PaperTensor features(PaperTensor x) {
     ops_.tape().begin_layer();
@@ -138,7 +131,7 @@ class EncoderWalk {
     return config_.pixel_shuffle ? ops_.copy(x, items_.embedded / 4, 4 * x.columns, copied) : x;
   }
 
-  // models/projector.cpp
+  // models/encoder_layers.cpp: Projector
   PaperTensor projected(PaperTensor x) {
     ops_.tape().begin_layer();
     const ProjectorConfig& c = config_.projector;

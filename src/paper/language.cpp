@@ -158,10 +158,8 @@ class LanguageWalk {
   PaperTensor mlp(const PaperRecomputable& x, const Mlp& m) {
     const PaperTensor inner = maps_.columns(x, weight(m.hidden, m.inner, m.fp8));
     const PaperTensor value = ops_.activation(inner, m.ffn / tp_, recompute_.activations && !m.fp8);
-    PaperRecomputable activated = value;
-    if (recompute_.activations)
-      activated.again = [this, kept = inner.memory, bytes = value.bytes()] { return ops_.tape().make(bytes); };
-    return maps_.rows(activated, weight(m.ffn, m.hidden, m.fp8, /*ends_layer=*/true));
+    return maps_.rows(ops_.recomputable(value, recompute_.activations, inner.memory),
+                      weight(m.ffn, m.hidden, m.fp8, /*ends_layer=*/true));
   }
 
   // nn/self_attention.cpp
@@ -226,8 +224,7 @@ class LanguageWalk {
     const PaperTensor share = recompute_.mamba ? ops_.recompute(scan, {xbc_dt}, trains_)[0] : scan({xbc_dt})[0];
     const PaperTensor y = maps_.heads_to_sequence(share);
     const PaperTensor out = ops_.gated_norm(repeated_if(recompute_.norms, work.gated_norm), y, z, mixer);
-    if (!recompute_.norms) return out;
-    return {out, [this, kept = std::pair(y.memory, z.memory), bytes = out.bytes()] { return ops_.tape().make(bytes); }};
+    return ops_.recomputable(out, recompute_.norms, y.memory, z.memory);
   }
 
   // nn/moe.cpp
@@ -298,18 +295,21 @@ class LanguageWalk {
     const std::int64_t pieces = overlap_.expert_pieces, counts = pieces * c.experts * kIndex;
     const std::int64_t from_experts = routed * c.hidden * ops_.element(),
                        to_experts = from_experts + routed * ops_.wide();
-    const auto send = [&](const PaperCall& call) { ops_.tape().communicate(call, needs_gradient); };
-    const auto to = [&](const Collective& call) {
-      send({.call = call, .again = recompute_.experts, .pieces_again = pieces});
+    const auto count = [&](const Collective& call) {
+      ops_.tape().communicate({.call = call, .once = true, .has_transpose = false}, needs_gradient);
     };
-    const auto from = [&](const Collective& call) { send({.call = call, .once = true}); };
-    if (ep_ > 1) send({.call = {"ep", "all_to_all", counts}, .once = true, .has_transpose = false});
-    if (expt_tp_ > 1)
-      send({.call = {"expt_tp", "all_gather", expt_tp_ * counts}, .once = true, .has_transpose = false});
-    if (ep_ > 1) to({"ep", "all_to_all", to_experts, pieces});
-    if (expt_tp_ > 1) to({"expt_tp", "all_to_all", expt_tp_ * to_experts, pieces});
-    if (expt_tp_ > 1) from({"expt_tp", "all_to_all", expt_tp_ * from_experts, pieces});
-    if (ep_ > 1) from({"ep", "all_to_all", from_experts, pieces});
+    const auto dispatch = [&](const Collective& call) {
+      ops_.tape().communicate({.call = call, .again = recompute_.experts, .pieces_again = pieces}, needs_gradient);
+    };
+    const auto combine = [&](const Collective& call) {
+      ops_.tape().communicate({.call = call, .once = true}, needs_gradient);
+    };
+    count({"ep", "all_to_all", counts});
+    count({"expt_tp", "all_gather", expt_tp_ * counts});
+    dispatch({"ep", "all_to_all", to_experts, pieces});
+    dispatch({"expt_tp", "all_to_all", expt_tp_ * to_experts, pieces});
+    combine({"expt_tp", "all_to_all", expt_tp_ * from_experts, pieces});
+    combine({"ep", "all_to_all", from_experts, pieces});
   }
 
   // Rows that go to experts, and their weights.
@@ -346,9 +346,7 @@ class LanguageWalk {
       const PaperTensor inner = ops_.linear(arrived(std::exchange(sent.rows, {}), sorted), expert_weight(c, true));
       const PaperTensor value = ops_.scaled_activation(inner, weights, recompute_.activations && !c.fp8);
       const PaperRecomputable activated =
-          recompute_.activations ? PaperRecomputable(value, [this, kept = std::pair(inner.memory, weights.memory),
-                                                             bytes = value.bytes()] { return ops_.tape().make(bytes); })
-                                 : PaperRecomputable(value);
+          ops_.recomputable(value, recompute_.activations, inner.memory, weights.memory);
       outputs = ops_.linear(activated, expert_weight(c, false));
     }
     if (is_local) return outputs;

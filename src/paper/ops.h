@@ -9,6 +9,20 @@
 
 namespace braid {
 
+namespace paper {
+
+inline constexpr std::int64_t kIndex = 8, kFloat = 4;  // bytes of an int64 and of an fp32 number
+
+inline std::int64_t round_up(std::int64_t value, std::int64_t unit) { return (value + unit - 1) / unit * unit; }
+
+// What a node keeps of its inputs is captured whole; of the others it knows only where their gradients go.
+inline PaperTensor target(const PaperTensor& x) { return x.without_memory(); }
+
+template <class... Memory>
+void keep(const Memory&...) {}  // names what a closure has captured only to keep it
+
+}  // namespace paper
+
 struct PaperDevice {
   std::int64_t element_bytes = 2;  // of parameters and activations
   bool kernels = true;             // those of a GPU; else ATen's operators on a CPU
@@ -136,7 +150,16 @@ class PaperOps {
   PaperTensor multiply_and_scatter(const PaperRecomputable& x, const PaperWeight& weight, std::int64_t ranks,
                                    const PaperCall& call);
 
-  // --- nn/recompute.h
+  // --- nn/recompute.h, tensor/recomputable.h
+  // Backward makes the value again, from memory that is kept instead.
+  template <class... Kept>
+  PaperRecomputable recomputable(const PaperTensor& value, bool recomputed, const Kept&... kept) {
+    if (!recomputed) return value;
+    return {value, [this, bytes = value.bytes(), ... kept = kept] {
+              paper::keep(kept...);
+              return tape_.make(bytes);
+            }};
+  }
   using Tensors = std::vector<PaperTensor>;
   Tensors recompute(const std::function<Tensors(const Tensors&)>& function,
                     const std::vector<PaperRecomputable>& inputs, bool trains);
@@ -170,17 +193,4 @@ class PaperOps {
   PaperTape tape_;
 };
 
-namespace paper {
-
-inline constexpr std::int64_t kIndex = 8, kFloat = 4;  // bytes of an int64 and of an fp32 number
-
-inline std::int64_t round_up(std::int64_t value, std::int64_t unit) { return (value + unit - 1) / unit * unit; }
-
-// What a node keeps of its inputs is captured whole; of the others it knows only where their gradients go.
-inline PaperTensor target(const PaperTensor& x) { return x.without_memory(); }
-
-template <class... Memory>
-void keep(const Memory&...) {}  // names what a closure has captured only to keep it
-
-}  // namespace paper
 }  // namespace braid
