@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include "paper/stage.h"
+
 namespace braid {
 namespace {
 
