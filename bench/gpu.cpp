@@ -10,7 +10,7 @@
 #include "comm/cpu_share.h"
 #include "kernels/measure.h"
 #include "language_step.h"
-#include "models/flops.h"
+#include "paper/flops.h"
 #include "peer.h"
 #include "radio_step.h"
 
@@ -35,7 +35,7 @@ std::optional<double> number_in(const nlohmann::json& peer, const char* name) {
   return peer.is_null() ? std::nullopt : std::optional(peer.at(name).get<double>());
 }
 
-HybridLmConfig slice(const std::string& fp8) {
+HybridLmConfig slice(bool fp8) {
   auto config = std::get<HybridLmConfig>(provider("nemotron-vlm-20l").language);
   config.experts = 16;
   config.fp8 = fp8;
@@ -44,7 +44,7 @@ HybridLmConfig slice(const std::string& fp8) {
 
 struct SliceCase {
   std::string work;
-  std::string fp8;
+  bool fp8;
   LanguageStepOptions options;
 };
 
@@ -53,7 +53,7 @@ void add_language(const Command& command, std::vector<Measurement>& table) {
       {"slice, forward + backward", "off", {}},
       {"slice with optimizer", "off", {.optimizer = true}},
       {"slice, 60 % of labels ignored", "off", {.ignored_share = 0.6}},
-      {"slice in fp8", "rowwise", {}},
+      {"slice in fp8", true, {}},
   };
   std::erase_if(cases, [&](const SliceCase& c) { return !command.wants(c.work); });
   if (cases.empty()) return;

@@ -16,9 +16,8 @@
 #include "base/error.h"
 #include "base/strings.h"
 #include "language_step.h"
-#include "models/flops.h"
+#include "paper/flops.h"
 #include "models/providers.h"
-#include "models/recompute_parts.h"
 #include "peer.h"
 
 namespace {
@@ -43,7 +42,7 @@ HybridLmConfig model_of(const Command& command) {
   if (!command.tiny) config.experts = 16;
   if (command.experts) config.experts = *command.experts;
   if (command.layers) config.pattern = *command.layers;
-  if (command.fp8) config.fp8 = "rowwise";
+  config.fp8 = command.fp8;
   if (const std::vector<Problem> problems = validate(config, {}, "model"); !problems.empty())
     throw ConfigError(problems);
   return config;

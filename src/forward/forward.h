@@ -5,11 +5,9 @@
 #include <functional>
 
 #include "models/assemble.h"
-#include "models/audio_config.h"
-#include "models/clip_config.h"
+#include "models/encoder_configs.h"
 #include "models/hybrid_lm_config.h"
 #include "models/llama_config.h"
-#include "models/radio_config.h"
 #include "nn/overlap_config.h"
 #include "nn/parameters.h"
 #include "nn/recompute_config.h"

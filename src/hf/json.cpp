@@ -90,45 +90,40 @@ const Json* HfConfigReader::find(std::initializer_list<const char*> keys, const 
   return nullptr;
 }
 
-void HfConfigReader::wrong_type(const char* key, const Json& value, const std::string& expected) {
-  complain(key, fmt::format("{} should be {}, not {}", key, expected, value_text(value)), "");
+template <class Value, class Parse>
+Value HfConfigReader::parsed(std::initializer_list<const char*> keys, const Value& fallback,
+                             const std::string& expected, Parse parse) {
+  const char* key = nullptr;
+  const Json* value = find(keys, &key);
+  if (!value) return fallback;
+  if (const std::optional<Value> result = parse(*value)) return *result;
+  complain(key, fmt::format("{} should be {}, not {}", key, expected, value_text(*value)), "");
+  return fallback;
 }
 
 int HfConfigReader::size(std::initializer_list<const char*> keys, int fallback, int most) {
-  const char* key = nullptr;
-  const Json* value = find(keys, &key);
-  if (!value) return fallback;
-  const bool fits = value->is_number_integer() && *value >= 0 && *value <= most;
-  if (!fits) wrong_type(key, *value, fmt::format("an integer from 0 to {}", most));
-  return fits ? value->get<int>() : fallback;
+  return parsed(keys, fallback, fmt::format("an integer from 0 to {}", most), [&](const Json& value) {
+    const bool fits = value.is_number_integer() && value >= 0 && value <= most;
+    return fits ? std::optional(value.get<int>()) : std::nullopt;
+  });
 }
 
 double HfConfigReader::number(std::initializer_list<const char*> keys, double fallback) {
-  const char* key = nullptr;
-  const Json* value = find(keys, &key);
-  if (!value) return fallback;
-  const auto parsed = as_number(*value);
-  if (parsed && std::isfinite(*parsed)) return *parsed;
-  wrong_type(key, *value, "a finite number");
-  return fallback;
+  return parsed(keys, fallback, "a finite number", [](const Json& value) {
+    const std::optional<double> number = as_number(value);
+    return number && std::isfinite(*number) ? number : std::nullopt;
+  });
 }
 
 bool HfConfigReader::boolean(std::initializer_list<const char*> keys, bool fallback) {
-  const char* key = nullptr;
-  const Json* value = find(keys, &key);
-  if (!value) return fallback;
-  if (value->is_boolean()) return value->get<bool>();
-  wrong_type(key, *value, "true or false");
-  return fallback;
+  return parsed(keys, fallback, "true or false",
+                [](const Json& value) { return value.is_boolean() ? std::optional(value.get<bool>()) : std::nullopt; });
 }
 
 std::string HfConfigReader::string(std::initializer_list<const char*> keys, const std::string& fallback) {
-  const char* key = nullptr;
-  const Json* value = find(keys, &key);
-  if (!value) return fallback;
-  if (value->is_string()) return value->get<std::string>();
-  wrong_type(key, *value, "a string");
-  return fallback;
+  return parsed(keys, fallback, "a string", [](const Json& value) {
+    return value.is_string() ? std::optional(value.get<std::string>()) : std::nullopt;
+  });
 }
 
 const Json& HfConfigReader::value(const char* key) const {

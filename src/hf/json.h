@@ -45,7 +45,9 @@ class HfConfigReader {
 
  private:
   const nlohmann::json* find(std::initializer_list<const char*> keys, const char** key) const;
-  void wrong_type(const char* key, const nlohmann::json& value, const std::string& expected);
+  template <class Value, class Parse>
+  Value parsed(std::initializer_list<const char*> keys, const Value& fallback, const std::string& expected,
+               Parse parse);
 
   const nlohmann::json& config_;
   std::string where_;

@@ -11,7 +11,7 @@
 
 #include "ckpt/foreign_tensors.h"
 #include "models/hybrid_lm_config.h"
-#include "models/radio_config.h"
+#include "models/encoder_configs.h"
 
 namespace at {
 class Tensor;

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "ckpt/foreign_tensors.h"
-#include "models/radio_config.h"
+#include "models/encoder_configs.h"
 
 namespace braid {
 

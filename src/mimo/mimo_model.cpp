@@ -4,7 +4,7 @@
 #include "base/strings.h"
 #include "comm/world.h"
 #include "models/assemble.h"
-#include "models/encoders.h"
+#include "models/providers.h"
 #include "nn/moe.h"
 #include "plan/frozen.h"
 

@@ -13,7 +13,7 @@
 #include <optional>
 #include <vector>
 
-#include "models/audio_config.h"
+#include "models/encoder_configs.h"
 #include "models/encoder_layers.h"
 #include "nn/linear.h"
 #include "nn/parallel.h"

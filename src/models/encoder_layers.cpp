@@ -3,7 +3,7 @@
 #include <ATen/TensorOperators.h>
 
 #include "base/error.h"
-#include "models/even_stages.h"
+#include "models/config_parts.h"
 #include "nn/linear.h"
 #include "nn/recompute.h"
 #include "nn/residual.h"
@@ -12,7 +12,6 @@
 #include "ops/norm.h"
 
 namespace braid {
-
 // Pre-norm attention and MLP, all with biases, and an optional layer scale on each branch.
 class EncoderLayers::TransformerLayer {
  public:
@@ -105,6 +104,19 @@ at::Tensor EncoderLayers::run(at::Tensor x, const PackedSequences& sequences) co
 at::Tensor named_layer_norm(const at::Tensor& x, const Parameters& parameters, const std::string& name, double eps) {
   parameters.await(name + ".");
   return layer_norm(x, parameters.get(name + ".weight"), parameters.get(name + ".bias"), eps);
+}
+
+Projector::Projector(const ProjectorConfig& config, const Parameters& parameters, const Parallel& parallel)
+    : parameters_(parameters),
+      parallel_(parallel),
+      first_(parameters, config.kind == "affine" ? "encoder." : "encoder.linear_fc1.", Split::Columns, parallel) {
+  BRAID_CHECK(!parallel.sequence_parallel, "every tp rank of the projector has all tokens");
+  if (config.kind != "affine") second_.emplace(parameters, "encoder.linear_fc2.", Split::Rows, parallel);
+}
+
+at::Tensor Projector::forward(const at::Tensor& x) const {
+  parameters_.await("encoder.");
+  return second_ ? (*second_)(squared_relu(first_(x))) : gather_features(first_(x), parallel_);
 }
 
 }  // namespace braid

@@ -89,8 +89,7 @@ HybridLm::HybridLm(const HybridLmConfig& config, const Parameters& parameters, c
       stage_(stage),
       pp_(pp),
       recompute_(in_language(recompute)) {
-  if (config.fp8 == "rowwise" && !parameters.entries().empty())
-    check_fp8_support(parameters.entries().front().value.device());
+  if (config.fp8 && !parameters.entries().empty()) check_fp8_support(parameters.entries().front().value.device());
   const std::string letters = layer_letters(config);
   const std::vector<int> bounds = stage_bounds(config, pp);
   for (int layer = bounds[stage]; layer < bounds[stage + 1]; ++layer) {

@@ -4,8 +4,7 @@
 #include <cmath>
 
 #include "base/strings.h"
-#include "models/checks.h"
-#include "models/even_stages.h"
+#include "models/config_parts.h"
 
 namespace braid {
 namespace {
@@ -55,7 +54,7 @@ class Declaration {
   }
   // A weight of a linear map, whose products may be in fp8.
   void add_map(ParamSpec spec) {
-    spec.fp8 = config_.fp8 == "rowwise";
+    spec.fp8 = config_.fp8;
     add(std::move(spec));
   }
   void add_norm(const char* name) { add({.name = name, .shape = {config_.hidden}, .init = {InitRule::Ones}}); }
@@ -317,7 +316,7 @@ std::vector<Problem> validate(const HybridLmConfig& config, const LayoutSizes& l
   check_pattern(config, layout, checks);
   check_sizes(config, checks);
   check_splits(config, layout, checks);
-  if (!checks.failed() && config.fp8 == "rowwise") check_fp8_widths(config, layout, checks);
+  if (!checks.failed() && config.fp8) check_fp8_widths(config, layout, checks);
   return checks.take();
 }
 

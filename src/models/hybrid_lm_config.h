@@ -21,8 +21,7 @@ struct HybridLmConfig {
   int vocab = 256;
   double norm_eps = 1e-5;
   double init_std = 0.02;
-  // "rowwise": the linear maps of layers multiply in fp8 (ops/quantize.h), all but the router's; "off": in the dtype
-  std::string fp8 = "off";
+  bool fp8 = false;  // the linear maps of layers multiply in fp8 (ops/quantize.h), all but the router's
 
   int heads = 4, kv_heads = 2, head_dim = 16;  // attention
 

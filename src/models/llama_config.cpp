@@ -2,8 +2,7 @@
 
 #include <cmath>
 
-#include "models/checks.h"
-#include "models/even_stages.h"
+#include "models/config_parts.h"
 
 namespace braid {
 namespace {

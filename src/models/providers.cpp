@@ -5,10 +5,11 @@
 #include <algorithm>
 #include <iterator>
 
+#include "base/error.h"
 #include "base/strings.h"
-#include "models/checks.h"
-#include "models/pixel_stats.h"
-#include "plan/topology_config.h"
+#include "models/config_parts.h"
+#include "nn/recompute_config.h"
+#include "plan/fixes.h"
 
 namespace braid {
 namespace {
@@ -207,6 +208,137 @@ std::vector<Problem> validate_encoder(const Provider& provider, const EncoderCon
   append(problems, std::visit([&](const auto& c) { return validate(c, layout, here + "encoder"); }, encoder.model));
   append(problems, validate(encoder.projector, layout, here + "projector"));
   return problems;
+}
+
+const std::vector<PixelStats>& all_pixel_stats() {
+  static const std::vector<PixelStats> all = {
+      {"clip", {0.48145466, 0.4578275, 0.40821073}, {0.26862954, 0.26130258, 0.27577711}},
+      {"siglip", {0.5, 0.5, 0.5}, {0.5, 0.5, 0.5}},
+      {"imagenet", {0.485, 0.456, 0.406}, {0.229, 0.224, 0.225}},
+      {"radio-g", {0.485, 0.456, 0.406}, {0.223, 0.224, 0.225}},
+      {"none", {0, 0, 0}, {1, 1, 1}}};
+  return all;
+}
+
+// --- encoders
+
+const EncoderConfig* find_encoder(const Provider& provider, std::string_view name) {
+  const auto found = std::ranges::find(provider.encoders, name, &EncoderConfig::name);
+  return found == provider.encoders.end() ? nullptr : &*found;
+}
+
+const EncoderConfig& encoder_named(const Provider& provider, std::string_view name) {
+  const EncoderConfig* found = find_encoder(provider, name);
+  if (!found) throw_check_failed(__FILE__, __LINE__, fmt::format("{} has no encoder '{}'", provider.name, name));
+  return *found;
+}
+
+ItemRows rows_of_items(const EncoderConfig& config, const std::vector<std::vector<std::int64_t>>& extents) {
+  ItemRows rows;
+  for (const std::vector<std::int64_t>& extent : extents) {
+    const std::int64_t hidden = hidden_rows_of(config.model, extent);
+    rows.embedded += std::holds_alternative<AudioConfig>(config.model) ? hidden : extent.at(0) * extent.at(1);
+    rows.hidden += hidden;
+    rows.embeddings += rows_of(config, extent);
+    rows.longest = std::max(rows.longest, hidden);
+    rows.squares += static_cast<double>(hidden) * static_cast<double>(hidden);
+  }
+  return rows;
+}
+
+// --- recomputation
+
+namespace {
+
+// An encoder's layers and Llama's have MLPs; of a hybrid's, the letters tell.
+RecomputeConfig parts_of(const LanguageConfig& language, bool has_encoders) {
+  RecomputeConfig parts = {.full = true, .norms = true, .activations = true, .vision = has_encoders};
+  const auto* hybrid = std::get_if<HybridLmConfig>(&language);
+  if (!hybrid) return parts;
+  const auto has_layer = [&](char letter) { return hybrid->pattern.find(letter) != std::string::npos; };
+  parts.experts = has_layer('E');
+  parts.mamba = has_layer('M');
+  parts.activations = has_encoders || has_layer('E') || has_layer('-');
+  return parts;
+}
+
+}  // namespace
+
+std::vector<std::string> recompute_parts(const LanguageConfig& language, bool has_encoders) {
+  return names_of(parts_of(language, has_encoders));
+}
+
+// --- sizes of small models
+
+namespace {
+
+using Keys = std::vector<std::string>;
+
+Keys keys_of(const LlamaConfig&) { return {"layers", "vocab", "heads", "kv_heads", "head_dim", "ffn"}; }
+
+// Only the layers that the pattern has need sizes.
+Keys keys_of(const HybridLmConfig& config) {
+  Keys keys = {"pattern", "vocab"};
+  const auto add = [&](char letter, const Keys& more) {
+    if (config.pattern.find(letter) != std::string::npos) keys.insert(keys.end(), more.begin(), more.end());
+  };
+  add('*', {"heads", "kv_heads", "head_dim"});
+  add('M', {"mamba_heads", "mamba_head_dim", "mamba_groups", "mamba_state", "mamba_chunk"});
+  add('-', {"ffn"});
+  add('E', {"experts", "top_k", "expert_ffn", "shared_ffn"});
+  return keys;
+}
+
+Keys keys_of(const RadioConfig&) { return {"layers", "heads", "ffn", "position_side", "class_tokens"}; }
+Keys keys_of(const ClipConfig&) { return {"layers", "heads", "ffn", "image_side", "patch"}; }
+Keys keys_of(const AudioConfig&) { return {"layers", "heads", "ffn", "mels", "stack"}; }
+
+using Widths = std::vector<std::pair<const char*, int>>;  // by key
+
+Widths widths_of(const LlamaConfig& c) { return {{"ffn", c.ffn}, {"heads", c.heads * c.head_dim}}; }
+Widths widths_of(const HybridLmConfig& c) {
+  return {{"ffn", c.ffn},
+          {"heads", c.heads * c.head_dim},
+          {"mamba_heads", c.mamba_heads * c.mamba_head_dim},
+          {"expert_ffn", c.expert_ffn},
+          {"shared_ffn", c.shared_ffn}};
+}
+template <class Encoder>
+Widths widths_of(const Encoder& c) {
+  return {{"ffn", c.ffn}};
+}
+
+std::string too_wide_key(const auto& config) {
+  constexpr int kMostTimesHidden = 8;  // no model has more
+  for (const auto& [key, width] : widths_of(config))
+    if (width / kMostTimesHidden > config.hidden) return key;
+  return "";
+}
+
+}  // namespace
+
+bool is_toy(const Provider& provider) { return provider.name.starts_with("tiny-"); }
+
+Keys size_keys(const LanguageConfig& config) {
+  return std::visit([](const auto& c) { return keys_of(c); }, config);
+}
+
+// The projector's input and output are checked against the encoder and the language model.
+Keys size_keys(const EncoderConfig& config) {
+  Keys keys;
+  for (const std::string& key : std::visit([](const auto& c) { return keys_of(c); }, config.model))
+    keys.push_back("encoder." + key);
+  if (config.projector.kind == "mlp") keys.push_back("projector.hidden");
+  return keys;
+}
+
+std::string key_of_wider_model(const LanguageConfig& config) {
+  return std::visit([](const auto& c) { return too_wide_key(c); }, config);
+}
+
+std::string key_of_wider_model(const EncoderConfig& config) {
+  const std::string key = std::visit([](const auto& c) { return too_wide_key(c); }, config.model);
+  return key.empty() ? "" : "encoder." + key;
 }
 
 }  // namespace braid

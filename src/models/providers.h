@@ -1,17 +1,15 @@
 // Whole models that a user can name: a language model and the encoders that feed it, as data. No libtorch here.
 #pragma once
 
+#include <array>
 #include <string>
 #include <string_view>
 #include <variant>
 #include <vector>
 
-#include "models/audio_config.h"
-#include "models/clip_config.h"
+#include "models/encoder_configs.h"
 #include "models/hybrid_lm_config.h"
 #include "models/llama_config.h"
-#include "models/projector_config.h"
-#include "models/radio_config.h"
 
 namespace braid {
 
@@ -20,13 +18,21 @@ namespace braid {
 using LanguageConfig = std::variant<HybridLmConfig, LlamaConfig>;
 using EncoderModel = std::variant<RadioConfig, ClipConfig, AudioConfig>;
 
+// The mean and standard deviation by which an image encoder expects its pixels to be normalized, by channel, for pixels
+// from 0 to 1.
+struct PixelStats {
+  std::string name;
+  std::array<double, 3> mean, std;
+};
+const std::vector<PixelStats>& all_pixel_stats();
+
 // One modality: the encoder and projector that turn it into embeddings, and the token that these replace.
 struct EncoderConfig {
   std::string name = "images";  // the topology's module that runs it
   EncoderModel model{};
   ProjectorConfig projector{};
   bool pixel_shuffle = true;         // of images: 2 x 2 patches become one token
-  std::string pixel_stats = "clip";  // of images: see models/pixel_stats.h
+  std::string pixel_stats = "clip";  // of images: see all_pixel_stats()
   std::string token = "<image>";
   int token_id = 511;  // in the vocabulary; a tokenizer must agree
 };
@@ -75,7 +81,42 @@ std::vector<Problem> validate_language(const Provider& provider, const LayoutSiz
 std::vector<Problem> validate_encoder(const Provider& provider, const EncoderConfig& encoder, const LayoutSizes& layout,
                                       const std::string& where);
 
-// Each is defined in the file of its name.
+// --- the encoders of a provider, and the rows that their items become
+
+const EncoderConfig* find_encoder(const Provider& provider, std::string_view name);   // null: it has none
+const EncoderConfig& encoder_named(const Provider& provider, std::string_view name);  // that must exist
+
+// Sums over the items of a microbatch, unless said otherwise.
+struct ItemRows {
+  std::int64_t embedded = 0;    // patches, or pairs of frames
+  std::int64_t hidden = 0;      // tokens inside the encoder
+  std::int64_t embeddings = 0;  // for the language model
+  std::int64_t longest = 0;     // tokens of one item
+  double squares = 0;           // of the items' tokens, which attend to each other
+};
+ItemRows rows_of_items(const EncoderConfig& config, const std::vector<std::vector<std::int64_t>>& extents);
+
+// --- what depends on the kinds of layers
+
+// What there is to compute again in backward (model.recompute): the recompute_names() that change something for this
+// language model, together with its encoders if it has any.
+std::vector<std::string> recompute_parts(const LanguageConfig& language, bool has_encoders);
+
+// The small providers are models for tests: their sizes suit only their own width, so a recipe that sets another
+// `hidden`, or a size that is too large for it, must set the keys of the other sizes, too.
+bool is_toy(const Provider& provider);
+
+// Relative to the model's section, without `hidden`: "vocab"; of an encoder, "encoder.layers" and "projector.hidden".
+std::vector<std::string> size_keys(const LanguageConfig& config);
+std::vector<std::string> size_keys(const EncoderConfig& config);
+
+// A size that belongs to a wider model, in the same form: "ffn" if it is more than 8 times `hidden`; "heads" if all
+// heads together are. Empty if there is none.
+std::string key_of_wider_model(const LanguageConfig& config);
+std::string key_of_wider_model(const EncoderConfig& config);
+
+// --- the providers of models/known_models.cpp
+
 Provider nemotron_vlm_20l();
 Provider nemotron_vlm_54l();
 Provider tiny_llava();

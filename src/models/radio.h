@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
+#include "models/encoder_configs.h"
 #include "models/encoder_layers.h"
-#include "models/radio_config.h"
 #include "nn/linear.h"
 #include "nn/parallel.h"
 #include "nn/parameters.h"

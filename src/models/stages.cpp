@@ -12,10 +12,10 @@
 #include "base/error.h"
 #include "models/audio_encoder.h"
 #include "models/clip.h"
+#include "models/encoder_layers.h"
 #include "models/hybrid_lm.h"
 #include "models/llama.h"
-#include "models/pixel_stats.h"
-#include "models/projector.h"
+#include "models/providers.h"
 #include "models/radio.h"
 #include "ops/cross_entropy.h"
 

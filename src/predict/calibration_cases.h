@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "models/stage_work.h"
+#include "paper/stage.h"
 
 namespace braid {
 

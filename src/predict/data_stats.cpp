@@ -13,7 +13,7 @@
 #include "base/strings.h"
 #include "base/utf8.h"
 #include "data/inspect/throughput.h"
-#include "models/encoders.h"
+#include "models/providers.h"
 
 namespace braid {
 namespace {

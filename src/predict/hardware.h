@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "models/stage_work.h"
+#include "paper/work.h"
 
 namespace braid {
 

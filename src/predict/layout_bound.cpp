@@ -99,15 +99,12 @@ LayerOptions LayoutBound::layer_options(const Settings& settings) const {
   return options;
 }
 
-LayoutBound::Table LayoutBound::by_layer(const std::vector<LayerWork>& work,
-                                         const std::vector<LayerCollectives>& collectives, const LayerOptions& options,
+LayoutBound::Table LayoutBound::by_layer(const std::vector<PaperLayer>& layers, const LayerOptions& options,
                                          const Module& module) const {
   GroupTimes groups(module, 0, hardware_);
   Table table;
-  for (std::size_t layer = 0; layer < work.size(); ++layer) {
-    const auto seconds = [&](bool is_first) {
-      return layer_times(work[layer], collectives[layer], options, is_first, groups, hardware_);
-    };
+  for (const PaperLayer& layer : layers) {
+    const auto seconds = [&](bool is_first) { return layer_times(layer, options, is_first, groups, hardware_); };
     const ForwardBackward first = seconds(true), later = seconds(false);
     table.push_back({first.forward.seconds(), first.backward.seconds(), later.backward.seconds()});
   }
@@ -131,8 +128,7 @@ LayoutBound::Table LayoutBound::language_table(const LanguageLayout& layout, con
                           .embeddings = samples * embeddings_};
   const LayerOptions options = layer_options(settings);
   const bool trains = !contains(setup_.frozen, config.name);
-  return by_layer(work_of(one_of_each_, module, 0, options, text, trains),
-                  collectives_of(one_of_each_, module, 0, options, text, trains), options, module);
+  return by_layer(walk_stage(one_of_each_, module, 0, options, text, trains).layers, options, module);
 }
 
 LayoutBound::Seconds LayoutBound::encoder_seconds(std::size_t m, int tp, int samples, const Settings& settings) const {
@@ -145,9 +141,8 @@ LayoutBound::Seconds LayoutBound::encoder_seconds(std::size_t m, int tp, int sam
   const EncoderConfig& encoder = encoder_of(setup_.model, module);
   const LayerOptions options = layer_options(settings);
   Seconds sum;
-  for (const Seconds& layer : by_layer(work_of(encoder, module, 0, options, extents, trains),
-                                       collectives_of(encoder, module, 0, options, extents, trains), options, module))
-    sum += layer;
+  const StageOnPaper stage = walk_stage(encoder, module, 0, options, extents, trains);
+  for (const Seconds& layer : by_layer(stage.layers, options, module)) sum += layer;
   return sum;
 }
 

@@ -12,7 +12,7 @@
 #include <tuple>
 #include <vector>
 
-#include "models/stage_work.h"
+#include "paper/stage.h"
 #include "predict/hardware.h"
 #include "predict/layout_space.h"
 #include "predict/typical_step.h"
@@ -69,8 +69,7 @@ class LayoutBound {
 
   static LanguageKey key_of(const LanguageLayout& layout, const Settings& settings);
   static EncoderKey key_of(std::size_t module, int tp, int samples, const Settings& settings);
-  Table by_layer(const std::vector<LayerWork>& work, const std::vector<LayerCollectives>& collectives,
-                 const LayerOptions& options, const Module& module) const;
+  Table by_layer(const std::vector<PaperLayer>& layers, const LayerOptions& options, const Module& module) const;
   LayerOptions layer_options(const Settings& settings) const;
   const Table& table_of(const LanguageLayout& layout, const Settings& settings);
   Table language_table(const LanguageLayout& layout, const Settings& settings) const;

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "models/encoders.h"
-#include "plan/topology_config.h"
+#include "models/providers.h"
+#include "plan/fixes.h"
 #include "predict/typical_step.h"
 
 namespace braid {

@@ -5,7 +5,6 @@
 #include <numeric>
 #include <utility>
 
-#include "models/stage_memory.h"
 #include "optim/optimizer_memory.h"
 #include "plan/channels.h"
 #include "plan/schedule.h"
@@ -172,7 +171,7 @@ class RankWalk {
     const auto key = std::pair(std::pair(stage.module, stage.index), sizes_of(stage.module, microbatch));
     const auto found = memories_.find(key);
     if (found != memories_.end()) return found->second;
-    return memories_.emplace(key, computed(stage, microbatch)).first->second;
+    return memories_.emplace(key, sizes_.walk(stage, microbatch).memory).first->second;
   }
 
   // What the memory of a stage depends on.
@@ -184,15 +183,6 @@ class RankWalk {
     std::vector<std::int64_t> sides;
     for (const auto& extent : sizes_.extents(m, microbatch)) sides.insert(sides.end(), extent.begin(), extent.end());
     return sides;
-  }
-
-  StageMemory computed(const Stage& stage, int microbatch) const {
-    const int m = stage.module;
-    if (!module(m).is_encoder)
-      return memory_of(setup_.model.language, module(m), stage.index, setup_.layers, sizes_.text(microbatch),
-                       sizes_.trains(module(m).name));
-    return memory_of(sizes_.encoder(m), module(m), stage.index, setup_.layers, sizes_.extents(m, microbatch),
-                     sizes_.encoder_training(m));
   }
 
   // Of the language replica's samples, from encoders that train or do not.

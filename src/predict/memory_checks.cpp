@@ -65,7 +65,7 @@ std::string too_full(const std::vector<RankMemory>& ranks, const Topology& topol
 }
 
 // As many tokens, up to a chunk, of samples that need the least memory. Nothing is known of their lengths, and the
-// workspace of attention grows with these (models/paper_ops.h): up to 9 GiB for one long sample if it is deterministic.
+// workspace of attention grows with these (paper/ops.h): up to 9 GiB for one long sample if it is deterministic.
 // Samples of whole chunks of Mamba's scan have no more states than a long one.
 StepSizes::Text least_text(const StepSizes::Text& full) {
   constexpr std::int64_t kChunk = 128;

@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include "paper/stage.h"
+
 namespace braid {
 namespace {
 
@@ -51,11 +53,12 @@ Works small_step_work(const std::string& pattern, std::int64_t tokens, const at:
   const Topology topology({.modules = {{.name = "language", .kind = "language"}}}, {});
   const TextSizes text = {.tokens = tokens, .labels = tokens, .squares = static_cast<double>(tokens * tokens)};
   Works all;
-  for (const LayerWork& layer :
-       work_of(small_model(pattern, device), topology.language(), 0, {.element_bytes = device.is_cuda() ? 2 : 4}, text,
-               /*trains=*/true))
-    for (const Works* works : {&layer.forward, &layer.backward})
-      for (const Work& each : *works) all.push_back(each);
+  const LayerOptions options = {.element_bytes = device.is_cuda() ? 2 : 4};
+  const StageOnPaper stage =
+      walk_stage(small_model(pattern, device), topology.language(), 0, options, text, /*trains=*/true);
+  for (const PaperLayer& layer : stage.layers)
+    for (const Works* works : {&layer.work.forward, &layer.work.backward})
+      all.insert(all.end(), works->begin(), works->end());
   return in_microbatch(all, /*is_first=*/true);
 }
 

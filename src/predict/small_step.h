@@ -9,8 +9,8 @@
 #include "comm/group.h"
 #include "comm/progress.h"
 #include "models/hybrid_lm.h"
-#include "models/stage_work.h"
 #include "ops/cross_entropy.h"
+#include "paper/work.h"
 
 namespace braid {
 

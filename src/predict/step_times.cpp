@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "base/error.h"
-
 namespace braid {
 namespace {
 
@@ -11,7 +9,7 @@ std::size_t index(int i) { return static_cast<std::size_t>(i); }
 
 bool is_fp8(const LanguageConfig& config) {
   const auto* hybrid = std::get_if<HybridLmConfig>(&config);
-  return hybrid && hybrid->fp8 == "rowwise";
+  return hybrid && hybrid->fp8;
 }
 
 double seconds(const Collectives& collectives, GroupTimes& groups) {
@@ -65,13 +63,13 @@ double OptimizerTimes::update_of(int m, int rank) {
   return found->second;
 }
 
-ForwardBackward layer_times(const LayerWork& work, const LayerCollectives& collectives, const LayerOptions& options,
-                            bool is_first, GroupTimes& groups, const HardwareProfile& hardware) {
+ForwardBackward layer_times(const PaperLayer& layer, const LayerOptions& options, bool is_first, GroupTimes& groups,
+                            const HardwareProfile& hardware) {
   // Rows that are sent again in backward leave only after the shared expert.
   const auto rows = in_language(options.recompute).experts ? RowsTravel::Alone : RowsTravel::BesideSharedExpert;
-  return {
-      layer_time(work.forward, collectives.forward, rows, groups, hardware),
-      layer_time(in_microbatch(work.backward, is_first), collectives.backward, RowsTravel::Alone, groups, hardware)};
+  return {layer_time(layer.work.forward, layer.collectives.forward, rows, groups, hardware),
+          layer_time(in_microbatch(layer.work.backward, is_first), layer.collectives.backward, RowsTravel::Alone,
+                     groups, hardware)};
 }
 
 StepTimes::StepTimes(const ReducedWorld& world, const StepSetup& setup, const ScheduleOptions& options,
@@ -162,18 +160,13 @@ const StepTimes::Times& StepTimes::stage_times(const Stage& stage, int rank, int
 StepTimes::Times StepTimes::compute_stage_times(const RankStep& step, const Stage& stage, int full_rank,
                                                 int microbatch) {
   GroupTimes& groups = groups_of(stage.module, full_rank);
-  const std::vector<LayerWork> work = step.work(stage, microbatch);
-  const std::vector<LayerCollectives> collectives = step.collectives(stage, microbatch);
-  BRAID_CHECK_EQ(work.size(), collectives.size(), "layers of a stage");
+  const StageOnPaper paper = step.walk(stage, microbatch);
   Times times;
-  std::vector<std::pair<std::size_t, Times>> distinct;  // layers; equal ones take the same time
-  for (std::size_t layer = 0; layer < work.size(); ++layer) {
-    auto same = std::ranges::find_if(distinct, [&](const auto& known) {
-      return work[known.first] == work[layer] && collectives[known.first] == collectives[layer];
-    });
+  std::vector<std::pair<const PaperLayer*, Times>> distinct;  // equal layers take the same time
+  for (const PaperLayer& layer : paper.layers) {
+    auto same = std::ranges::find_if(distinct, [&](const auto& known) { return *known.first == layer; });
     if (same == distinct.end())
-      same = distinct.insert(same, {layer, layer_times(work[layer], collectives[layer], setup_.layers, microbatch == 0,
-                                                       groups, hardware_)});
+      same = distinct.insert(same, {&layer, layer_times(layer, setup_.layers, microbatch == 0, groups, hardware_)});
     times.forward += same->second.forward;
     times.backward += same->second.backward;
   }

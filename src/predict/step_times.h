@@ -46,8 +46,8 @@ struct ForwardBackward {
   OpTime forward, backward;
 };
 // Of a layer, in the first microbatch of a step or a later one.
-ForwardBackward layer_times(const LayerWork& work, const LayerCollectives& collectives, const LayerOptions& options,
-                            bool is_first, GroupTimes& groups, const HardwareProfile& hardware);
+ForwardBackward layer_times(const PaperLayer& layer, const LayerOptions& options, bool is_first, GroupTimes& groups,
+                            const HardwareProfile& hardware);
 
 class StepTimes {
  public:

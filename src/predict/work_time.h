@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "models/stage_work.h"
+#include "paper/work.h"
 #include "predict/hardware.h"
 
 namespace braid {

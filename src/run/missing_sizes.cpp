@@ -3,8 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/strings.h"
-#include "models/encoders.h"
-#include "models/toy_sizes.h"
+#include "models/providers.h"
 
 namespace braid {
 namespace {

@@ -28,10 +28,6 @@ RankSizes::RankSizes(const StepSetup& setup, const std::vector<Module>& modules,
 
 bool RankSizes::trains(const std::string& set) const { return !contains(setup_.frozen, set); }
 
-EncoderTraining RankSizes::encoder_training(int m) const {
-  return {.encoder = trains(module(m).name + ".encoder"), .projector = trains(module(m).name + ".projector")};
-}
-
 const StepSizes::Text& RankSizes::replica_text(int microbatch) const {
   return sizes_.text[index(microbatch)][index(module(language_).dense.coord(rank_, "dp"))];
 }
@@ -60,6 +56,15 @@ std::int64_t RankSizes::media_bytes(int m, int microbatch) const {
   std::int64_t numbers = 0;
   for (const auto& extent : extents(m, microbatch)) numbers += num_elements(extent) * features_of(encoder(m).model);
   return numbers * sizes_.value_bytes[index(m)];
+}
+
+StageOnPaper RankSizes::walk(const Stage& stage, int microbatch) const {
+  const int m = stage.module;
+  const Module& own = module(m);
+  if (!own.is_encoder)
+    return walk_stage(setup_.model.language, own, stage.index, setup_.layers, text(microbatch), trains(own.name));
+  return walk_stage(encoder(m), own, stage.index, setup_.layers, extents(m, microbatch),
+                    {.encoder = trains(own.name + ".encoder"), .projector = trains(own.name + ".projector")});
 }
 
 std::int64_t RankSizes::embeddings(int m, int microbatch, const SampleRange& samples) const {

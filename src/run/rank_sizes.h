@@ -24,7 +24,6 @@ class RankSizes {
   int language() const { return language_; }
   const EncoderConfig& encoder(int m) const { return encoder_of(setup_.model, module(m)); }
   bool trains(const std::string& set) const;
-  EncoderTraining encoder_training(int m) const;
 
   // --- a microbatch of the rank's replica
 
@@ -32,6 +31,7 @@ class RankSizes {
   TextSizes text(int microbatch) const;
   StepSizes::Extents extents(int m, int microbatch) const;  // of the encoder's items
   std::int64_t media_bytes(int m, int microbatch) const;    // of these items, as they are read
+  StageOnPaper walk(const Stage& stage, int microbatch) const;
 
   // --- a microbatch of all replicas
 

@@ -39,24 +39,6 @@ std::vector<std::int64_t> RankStep::input_sizes(const Stage& stage, int microbat
   return sizes;
 }
 
-std::vector<LayerCollectives> RankStep::collectives(const Stage& stage, int microbatch) const {
-  const Module& own = module(stage.module);
-  if (own.is_encoder)
-    return collectives_of(sizes_.encoder(stage.module), own, stage.index, setup_.layers,
-                          sizes_.extents(stage.module, microbatch), sizes_.encoder_training(stage.module));
-  return collectives_of(setup_.model.language, own, stage.index, setup_.layers, sizes_.text(microbatch),
-                        sizes_.trains(own.name));
-}
-
-std::vector<LayerWork> RankStep::work(const Stage& stage, int microbatch) const {
-  const Module& own = module(stage.module);
-  if (own.is_encoder)
-    return work_of(sizes_.encoder(stage.module), own, stage.index, setup_.layers,
-                   sizes_.extents(stage.module, microbatch), sizes_.encoder_training(stage.module));
-  return work_of(setup_.model.language, own, stage.index, setup_.layers, sizes_.text(microbatch),
-                 sizes_.trains(own.name));
-}
-
 Collectives RankStep::shared_embeddings(const Stage& stage, int microbatch, bool is_forward) const {
   if (module(stage.module).is_encoder || stage.index != 0) return {};
   Collectives all;

@@ -6,8 +6,8 @@
 
 #include <vector>
 
-#include "models/stage_work.h"
 #include "optim/optimizer_collectives.h"
+#include "paper/stage.h"
 #include "plan/schedule.h"
 #include "run/rank_sizes.h"
 
@@ -23,11 +23,10 @@ class RankStep {
 
   // The leader shares the values of media with the ranks of its stage; text they already have.
   Collectives load(const Stage& stage, int microbatch) const;
-  // What the next two depend on: equal for microbatches that a stage treats alike.
+  // What walk() depends on: equal for microbatches that a stage treats alike.
   std::vector<std::int64_t> input_sizes(const Stage& stage, int microbatch) const;
-  // By layer. The work includes what only the first microbatch of a step, or only later ones compute (in_microbatch()).
-  std::vector<LayerCollectives> collectives(const Stage& stage, int microbatch) const;
-  std::vector<LayerWork> work(const Stage& stage, int microbatch) const;
+  // The work includes what only the first microbatch of a step, or only later ones compute (in_microbatch()).
+  StageOnPaper walk(const Stage& stage, int microbatch) const { return sizes_.walk(stage, microbatch); }
   // On the first stage of the language model, the leader of a replica shares embeddings with its ranks, and sums up
   // their gradients.
   Collectives shared_embeddings(const Stage& stage, int microbatch, bool is_forward) const;

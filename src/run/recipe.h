@@ -26,7 +26,7 @@ struct ModelConfig {
   std::string dtype = "bfloat16";
   bool sequence_parallel = false;
   OverlapConfig overlap{};
-  std::string fp8 = "off";               // HybridLmConfig::fp8 of the language model
+  std::string fp8 = "off";               // off | rowwise: HybridLmConfig::fp8 of the language model
   std::vector<std::string> recompute{};  // some of recompute_names()
   Provider model = tiny_vlm();           // the provider's, with the recipe's changes
 };

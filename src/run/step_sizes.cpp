@@ -4,7 +4,7 @@
 #include <cmath>
 #include <iterator>
 
-#include "models/encoders.h"
+#include "models/providers.h"
 #include "plan/frozen.h"
 
 namespace braid {

@@ -4,9 +4,9 @@
 
 #include <vector>
 
-#include "models/stage_collectives.h"
 #include "optim/optimizer_config.h"
-#include "plan/op.h"
+#include "paper/stage.h"
+#include "plan/schedule_options.h"
 #include "run/recipe.h"
 
 namespace braid {

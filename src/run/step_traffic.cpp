@@ -1,6 +1,8 @@
 #include "run/step_traffic.h"
 
+#include <map>
 #include <utility>
+#include <vector>
 
 #include "base/strings.h"
 #include "plan/channels.h"
@@ -65,8 +67,12 @@ class RankTraffic {
 
   void compute(const Op& op) {
     const bool is_forward = op.kind == Op::Forward;
-    for (const LayerCollectives& layer : step_.collectives(op.stage, op.microbatch))
-      add(op.stage.module, is_forward ? layer.forward : layer.backward);
+    std::vector<std::int64_t> sizes = step_.input_sizes(op.stage, op.microbatch);
+    sizes.insert(sizes.end(), {op.stage.module, op.stage.index});
+    const auto [found, is_new] = stages_.try_emplace(std::move(sizes));
+    if (is_new) found->second = step_.walk(op.stage, op.microbatch).layers;
+    for (const PaperLayer& layer : found->second)
+      add(op.stage.module, is_forward ? layer.collectives.forward : layer.collectives.backward);
     add(op.stage.module, step_.shared_embeddings(op.stage, op.microbatch, is_forward));
   }
 
@@ -96,6 +102,7 @@ class RankTraffic {
   const int rank_;
   const RankStep step_;
   const RankOptimizers optimizers_;
+  std::map<std::vector<std::int64_t>, std::vector<PaperLayer>> stages_;  // by the sizes of their input
   TrafficTable table_;
 };
 

@@ -1,6 +1,6 @@
 // What a rank communicates in one training step, on paper: the sum over the ops of the schedule (run/rank_step.h).
 // Progress::traffic() counts the same during a step, on every rank, for every group and operation. Of the experts'
-// all-to-all, the sums over ep x expt_tp are the same (models/stage_collectives.h). The count leaves out what a run
+// all-to-all, the sums over ep x expt_tp are the same (paper/stage.h). The count leaves out what a run
 // does besides steps: the first exchange of batch sizes, log lines, evaluation, checkpoints. No libtorch here.
 #pragma once
 

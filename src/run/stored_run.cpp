@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "base/strings.h"
 #include "ckpt/file_names.h"
-#include "models/encoders.h"
+#include "models/providers.h"
 #include "plan/param_spec.h"
 
 namespace braid {

@@ -22,7 +22,7 @@
 #include "log/host_time.h"
 #include "log/merge_traces.h"
 #include "log/profile_window.h"
-#include "models/flops.h"
+#include "paper/flops.h"
 #include "ops/attention_path.h"
 #include "plan/frozen.h"
 #include "run/data_source.h"

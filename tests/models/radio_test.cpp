@@ -13,7 +13,7 @@
 
 #include "base/error.h"
 #include "models/forward_check.h"
-#include "models/projector.h"
+#include "models/encoder_layers.h"
 #include "support/errors.h"
 
 namespace braid {

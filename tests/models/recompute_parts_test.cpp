@@ -1,6 +1,6 @@
 // Recomputation of parts of layers: every combination gives the losses and gradients of a run without it, bit for bit,
 // and each part that is added leaves fewer bytes for backward.
-#include "models/recompute_parts.h"
+#include "models/providers.h"
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>

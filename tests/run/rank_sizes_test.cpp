@@ -52,8 +52,8 @@ TEST(RankStep, ListsTheWorkOfFirstAndLaterMicrobatches) {
   const ScheduleOptions options = schedule_options_of(world.recipe, world.topology);
   const RankStep step(world.setup, world.topology.modules(), options, world.sizes, 1);
   Works backward;
-  for (const LayerWork& layer : step.work({1, 0}, 0))
-    backward.insert(backward.end(), layer.backward.begin(), layer.backward.end());
+  for (const PaperLayer& layer : step.walk({1, 0}, 0).layers)
+    backward.insert(backward.end(), layer.work.backward.begin(), layer.work.backward.end());
   EXPECT_THAT(backward, Contains(Field(&Work::when, When::FirstMicrobatch)));
   EXPECT_THAT(backward, Contains(Field(&Work::when, When::LaterMicrobatches)));
 }

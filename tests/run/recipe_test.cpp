@@ -163,8 +163,8 @@ TEST(Recipe, AProviderBringsItsSizesAndTheRecipeChangesThem) {
 TEST(Recipe, Fp8IsForAHybridLanguageModelInBfloat16) {
   const std::string one_grid = "topology: {modules: {language: }}";
   const auto fp8_of = [](const Recipe& recipe) { return std::get<HybridLmConfig>(recipe.model.model.language).fp8; };
-  EXPECT_EQ(fp8_of(parse_recipe(one_grid)), "off");
-  EXPECT_EQ(fp8_of(parse_recipe(one_grid, {{"model.fp8", "rowwise"}})), "rowwise");
+  EXPECT_FALSE(fp8_of(parse_recipe(one_grid)));
+  EXPECT_TRUE(fp8_of(parse_recipe(one_grid, {{"model.fp8", "rowwise"}})));
   EXPECT_THAT(error_of(one_grid, {{"model.fp8", "rowwise"}, {"model.dtype", "float32"}}),
               AllOf(HasSubstr("needs a model in bfloat16"), HasSubstr("model.fp8")));
   EXPECT_THAT(error_of(one_grid, {{"model.fp8", "rowwise"}, {"model.provider", "tiny-llava"}}),

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "models/checks.h"
+#include "models/config_parts.h"
 
 namespace braid {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "models/encoders.h"
+#include "models/providers.h"
 #include "plan/pipeline.h"
 
 namespace braid {
