@@ -4,9 +4,8 @@
 
 #include "base/error.h"
 #include "models/even_stages.h"
+#include "nn/layer.h"
 #include "nn/linear.h"
-#include "nn/recompute.h"
-#include "nn/residual.h"
 #include "nn/self_attention.h"
 #include "ops/activation.h"
 #include "ops/norm.h"

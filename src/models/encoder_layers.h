@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "models/encoder_layers_config.h"
+#include "nn/config.h"
 #include "nn/parallel.h"
 #include "nn/parameters.h"
-#include "nn/recompute_config.h"
 #include "ops/packed_sequences.h"
 
 namespace braid {

@@ -55,7 +55,7 @@ class Declaration {
   }
   // A weight of a linear map, whose products may be in fp8.
   void add_map(ParamSpec spec) {
-    spec.fp8 = config_.fp8 == "rowwise";
+    spec.fp8 = config_.fp8 == Fp8Mode::Rowwise;
     add(std::move(spec));
   }
   void add_norm(const char* name) { add({.name = name, .shape = {config_.hidden}, .init = {InitRule::Ones}}); }
@@ -317,7 +317,7 @@ std::vector<Problem> validate(const HybridLmConfig& config, const LayoutSizes& l
   check_pattern(config, layout, checks);
   check_sizes(config, checks);
   check_splits(config, layout, checks);
-  if (!checks.failed() && config.fp8 == "rowwise") check_fp8_widths(config, layout, checks);
+  if (!checks.failed() && config.fp8 == Fp8Mode::Rowwise) check_fp8_widths(config, layout, checks);
   return checks.take();
 }
 

@@ -118,7 +118,7 @@ class LanguagePaper {
     stream.add(mlp(stream, c.hidden, 2 * c.ffn, c.ffn, false));
   }
 
-  static bool is_fp8(const HybridLmConfig& c) { return c.fp8 == "rowwise"; }
+  static bool is_fp8(const HybridLmConfig& c) { return c.fp8 == Fp8Mode::Rowwise; }
   PaperWeight weight(std::int64_t in, std::int64_t out, bool fp8) const {
     return {.in = in, .out = out, .trains = trains_, .fp8 = fp8};
   }

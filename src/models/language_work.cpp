@@ -72,9 +72,9 @@ class LanguageWork {
   }
 
  private:
-  static Fp8 fp8_of(const HybridLmConfig& c) { return c.fp8 == "rowwise" ? Fp8::Yes : Fp8::No; }
+  static Fp8 fp8_of(const HybridLmConfig& c) { return c.fp8 == Fp8Mode::Rowwise ? Fp8::Yes : Fp8::No; }
 
-  // nn/residual: a layer's norm adds the branch of the layer before it. A layer that runs again has no branch before
+  // nn/layer.h: a layer's norm adds the branch of the layer before it. A layer that runs again has no branch before
   // it, and adds its own at its end.
   OperatorWork first_norm(double width) const {
     return normed(recompute_.full ? ops_.norm(own_, width) : ops_.add_norm(own_, width));

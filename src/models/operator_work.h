@@ -159,7 +159,7 @@ inline OperatorWork recomputed(OperatorWork layer) {
   return layer;
 }
 
-// The last map of such a layer: its result is unused in the second run, so it does not multiply (tensor/result.h).
+// The last map of such a layer: its result is unused in the second run, so it does not multiply (tensor/autograd.h).
 inline OperatorWork closing(OperatorWork map) {
   std::erase_if(map.again, [](const Work& work) { return !counts_bytes(work.op); });
   return map;

@@ -12,7 +12,7 @@
 
 namespace braid {
 
-// nn/residual.h
+// nn/layer.h
 class PaperResidual {
  public:
   PaperResidual(PaperOps& ops, PaperTensor x) : ops_(&ops), x_(std::move(x)) {}
@@ -48,7 +48,7 @@ class PaperResidual {
   std::optional<PaperTensor> pending_;
 };
 
-// nn/recompute.h: add_layer()
+// nn/layer.h: add_layer()
 template <class Add>
 void add_layer(PaperOps& ops, PaperResidual& stream, const Add& add, bool recomputed, bool trains) {
   if (!recomputed) return add(stream);

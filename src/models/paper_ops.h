@@ -115,11 +115,11 @@ class PaperOps {
   PaperTensor gather_columns(const PaperTensor& x, std::int64_t ranks);
   PaperTensor reduce_scatter(const PaperTensor& x, std::int64_t ranks);
   PaperTensor exchange(const PaperTensor& x, std::int64_t rows, std::int64_t columns);  // all_to_all
-  // nn/linear_pieces.h
+  // nn/linear_pieces.cpp
   PaperTensor gather_and_multiply(const PaperRecomputable& x, const PaperWeight& weight, std::int64_t ranks);
   PaperTensor multiply_and_scatter(const PaperRecomputable& x, const PaperWeight& weight, std::int64_t ranks);
 
-  // --- nn/recompute.h
+  // --- nn/layer.h
   using Tensors = std::vector<PaperTensor>;
   Tensors recompute(const std::function<Tensors(const Tensors&)>& function,
                     const std::vector<PaperRecomputable>& inputs, bool trains);

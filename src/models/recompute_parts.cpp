@@ -1,6 +1,6 @@
 #include "models/recompute_parts.h"
 
-#include "nn/recompute_config.h"
+#include "nn/config.h"
 
 namespace braid {
 namespace {

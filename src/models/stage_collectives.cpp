@@ -73,7 +73,7 @@ struct Rows {
   Uses reduce_to_sequence(std::int64_t width, bool ends_layer = false) const {
     return {{.call = {"tp", sequence_parallel ? "reduce_scatter" : "all_reduce", bytes(width)}, .once = ends_layer}};
   }
-  // The same for linear maps (nn/linear_pieces.h). An input that is not kept is gathered again as a whole, during the
+  // The same for linear maps (nn/linear_pieces.cpp). An input that is not kept is gathered again as a whole, during the
   // product of the input's gradient; this gradient is summed during the product of the weight's, except in fp8.
   Uses column_map(std::int64_t width, bool again, bool beside_products) const {
     Uses uses = gather_sequence(width, again);
@@ -191,7 +191,7 @@ class LanguageUses {
   Backward backward_of_layers() const { return recompute_.full ? Backward::Recomputed : Backward::Plain; }
 
  private:
-  static bool is_fp8(const HybridLmConfig& c) { return c.fp8 == "rowwise"; }
+  static bool is_fp8(const HybridLmConfig& c) { return c.fp8 == Fp8Mode::Rowwise; }
 
   // A linear map of a norm's output: its weight gradient needs the gathered input again. In fp8 the input is kept.
   Uses normed_columns(std::int64_t hidden, bool fp8) const {

@@ -8,8 +8,7 @@
 #pragma once
 
 #include "models/providers.h"
-#include "nn/overlap_config.h"
-#include "nn/recompute_config.h"
+#include "nn/config.h"
 #include "plan/collective.h"
 
 namespace braid {

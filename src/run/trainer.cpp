@@ -21,7 +21,7 @@
 #include "log/merge_traces.h"
 #include "log/profile_window.h"
 #include "models/flops.h"
-#include "ops/attention_path.h"
+#include "ops/attention.h"
 #include "plan/frozen.h"
 #include "run/data_source.h"
 #include "run/evaluation.h"
