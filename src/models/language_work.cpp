@@ -187,7 +187,7 @@ class LanguageWork {
     return inner + unpermute;
   }
 
-  // ops/expert_mlp_fp8.cpp: rows are permuted, and activated, as they are quantized.
+  // ops/experts_fp8.cpp: rows are permuted, and activated, as they are quantized.
   OperatorWork routed_fp8(const HybridLmConfig& c, double tokens) const {
     const double hidden = real(c.hidden), ffn = real(c.expert_ffn), experts = real(c.experts);
     const double rows = tokens * real(c.top_k);

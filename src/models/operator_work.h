@@ -49,7 +49,7 @@ class Operators {
     return wide(Operator::Product, rows, columns, depth);
   }
 
-  // ops/linear and ops/linear_fp8, without a bias. An input without a gradient: the first layer of a model.
+  // ops/linear, without a bias. An input without a gradient: the first layer of a model.
   OperatorWork linear(double rows, double out, double in, Fp8 fp8 = Fp8::No, bool x_grad = true) const {
     if (fp8 == Fp8::Yes) return linear_fp8(rows, out, in);
     OperatorWork pair({product(rows, out, in)}, {});
@@ -84,7 +84,7 @@ class Operators {
     return {stream_work(Operator::Quantize, elements * (columns ? 2 * e_ + 2 : e_ + 1), columns ? 3 : 1)};
   }
 
-  // ops/add_norm: of a sum of two, which it also writes; ops/norm
+  // ops/norm: of a sum of two, which it also writes
   OperatorWork add_norm(double rows, double width) const {
     return {stream(Operator::Norm, 4 * rows * width),
             small_gradients(1, width) + stream(Operator::NormBackward, 4 * rows * width, 2)};

@@ -39,7 +39,7 @@ class PaperOps {
   std::int64_t wide() const { return std::max<std::int64_t>(device_.element_bytes, 4); }  // of arithmetic
   PaperTensor matrix(std::int64_t rows, std::int64_t columns) { return tape_.matrix(rows, columns, element()); }
 
-  // --- ops/norm.h, ops/add_norm.h
+  // --- ops/norm.h
   struct SumAndNormed {
     PaperTensor sum, normed;
   };
@@ -81,7 +81,7 @@ class PaperOps {
                    const PaperSequences& sequences);
   PaperTensor gated_norm(const PaperTensor& y, const PaperTensor& z, std::int64_t groups, bool trains);
 
-  // --- ops/moe.h, ops/expert_mlp_fp8.h
+  // --- ops/moe.h, ops/experts_fp8.h
   struct Routing {
     PaperTensor scores, weights;
     PaperMemory experts;

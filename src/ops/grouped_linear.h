@@ -68,7 +68,7 @@ void write_expert_gradients(const at::Tensor& ends, const at::Tensor& grad, cons
                             const at::Tensor& result, bool overwrite);
 
 // The same in fp8, for outputs with fast sums, for gradients with precise ones. The columns of a gradient's factors are
-// the experts' rows, with padding (ops/quantize_experts.h).
+// the experts' rows, with padding (ops/experts_fp8.h).
 // rows: [R, K], weight: [E, N, K] -> [R, N] bf16;   grad: [Out, R], rows: [In, R], result: [E, Out, In]
 bool has_row_products(const Fp8Matrix& rows, const Fp8Matrix& weight);
 bool has_gradient_products(const Fp8Matrix& grad, const Fp8Matrix& rows, const at::Tensor& result, bool overwrite);

@@ -215,7 +215,7 @@ class Cases {
     add(product(Operator::ProductSum, map.out, map.in, rows), [=] { add_product(sum, grad.t(), x, true); });
   }
 
-  // ops/linear_fp8
+  // ops/linear
   void add_fp8_map(const Map& map, std::int64_t rows) {
     const at::Tensor x = random({rows, map.in}), sum = zeros({map.out, map.in});
     const Fp8Pair x8 = quantize(x, {true, true}), grad8 = quantize(random({rows, map.out}), {true, true}),
@@ -345,7 +345,7 @@ class Cases {
     });
   }
 
-  // ops/expert_mlp_fp8
+  // ops/experts_fp8
   void add_fp8_experts(const ExpertSizes& s) {
     ExpertTensors t = expert_tensors(s);
     t.weight.fp8 = std::make_shared<Fp8Copies>();
