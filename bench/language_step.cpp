@@ -14,7 +14,7 @@
 #include "kernel_table.h"
 #include "models/hybrid_lm.h"
 #include "ops/cross_entropy.h"
-#include "optim/global_step.h"
+#include "optim/module_optimizer.h"
 #include "optim/sharded_adam.h"
 #include "timing.h"
 

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "models/hybrid_lm_config.h"
-#include "nn/recompute_config.h"
+#include "nn/config.h"
 
 namespace braid {
 

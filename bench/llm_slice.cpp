@@ -42,7 +42,7 @@ HybridLmConfig model_of(const Command& command) {
   if (!command.tiny) config.experts = 16;
   if (command.experts) config.experts = *command.experts;
   if (command.layers) config.pattern = *command.layers;
-  config.fp8 = command.fp8;
+  if (command.fp8) config.fp8 = Fp8Mode::Rowwise;
   if (const std::vector<Problem> problems = validate(config, {}, "model"); !problems.empty())
     throw ConfigError(problems);
   return config;

@@ -29,7 +29,7 @@
 #include "nn/mamba2.h"
 #include "ops/causal_conv.h"
 #include "ops/norm.h"
-#include "ops/widen.h"
+#include "tensor/autograd.h"
 
 // T tokens, t = T / cp of them here; h = g * r heads of width p in g groups, state size n; K taps.
 namespace {

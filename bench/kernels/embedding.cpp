@@ -1,7 +1,7 @@
 #include "ops/embedding.h"
 
 #include "cases.h"
-#include "ops/put_rows.h"
+#include "ops/rows.h"
 
 namespace braid {
 

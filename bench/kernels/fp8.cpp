@@ -1,7 +1,6 @@
 #include "cases.h"
-#include "ops/expert_mlp_fp8.h"
-#include "ops/linear_fp8.h"
-#include "ops/quantize_experts.h"
+#include "ops/experts_fp8.h"
+#include "ops/linear.h"
 
 namespace braid {
 namespace {

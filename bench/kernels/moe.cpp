@@ -1,7 +1,6 @@
 #include "ops/moe.h"
 
 #include "cases.h"
-#include "ops/aux_loss.h"
 #include "ops/grouped_linear.h"
 
 namespace braid {

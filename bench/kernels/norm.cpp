@@ -1,7 +1,6 @@
 #include "ops/norm.h"
 
 #include "cases.h"
-#include "ops/add_norm.h"
 
 namespace braid {
 namespace {
@@ -13,19 +12,12 @@ void add_cases(std::vector<KernelCase>& cases, const std::string& name, std::int
   const at::Tensor x = random_bf16({tokens, width}), branch = random_bf16({tokens, width});
   const at::Tensor weight = random_bf16({width}), bias = has_bias ? random_bf16({width}) : at::Tensor();
   const auto bytes = static_cast<double>(x.nbytes());
-  const LayerNormStatistics saved = add_norm_forward(x, branch, weight, bias, kEps).saved;
-  if (has_bias) {
-    cases.push_back({name, 2 * bytes, 0, [=] { layer_norm_forward(x, weight, bias, kEps); }});
-    cases.push_back({name + " backward", 3 * bytes, 0, [=] { layer_norm_backward(branch, x, weight, bias, saved); }});
-  } else {
-    cases.push_back({name, 2 * bytes, 0, [=] { rms_norm_forward(x, weight, kEps); }});
-    cases.push_back(
-        {name + " backward", 3 * bytes, 0, [=] { rms_norm_backward(branch, x, weight, saved.inverse_root); }});
-  }
-  cases.push_back({"add_" + name, 4 * bytes, 0, [=] { add_norm_forward(x, branch, weight, bias, kEps); }});
-  cases.push_back({"add_" + name + " backward", 4 * bytes, 0, [=, grad = random_bf16({tokens, width})] {
-                     add_norm_backward(grad, branch, x, weight, bias, saved);
-                   }});
+  const NormStatistics saved = norm_forward(x, branch, weight, bias, kEps).saved;
+  cases.push_back({name, 2 * bytes, 0, [=] { norm_forward(x, {}, weight, bias, kEps); }});
+  cases.push_back({name + " backward", 3 * bytes, 0, [=] { norm_backward({}, branch, x, weight, bias, saved); }});
+  cases.push_back({"add_" + name, 4 * bytes, 0, [=] { norm_forward(x, branch, weight, bias, kEps); }});
+  cases.push_back({"add_" + name + " backward", 4 * bytes, 0,
+                   [=, grad = random_bf16({tokens, width})] { norm_backward(grad, branch, x, weight, bias, saved); }});
 }
 
 }  // namespace

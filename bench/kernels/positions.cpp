@@ -8,7 +8,7 @@ std::vector<KernelCase> position_cases() {
   const at::Tensor x = random_bf16({kTokens, 32, 128});
   const at::Tensor positions = at::arange(kTokens, at::TensorOptions(at::kLong).device(at::kCUDA));
   return {{"rotary_embedding", 2 * static_cast<double>(x.nbytes()), 0,
-           [=] { rotary_embedding_forward(x, positions, 10000, x.size(-2)); }}};
+           [=] { rotary_embedding(x, positions, 10000, x.size(-2)); }}};
 }
 
 }  // namespace braid

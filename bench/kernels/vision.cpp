@@ -1,7 +1,7 @@
 #include "ops/vision.h"
 
 #include "cases.h"
-#include "ops/column_sum.h"
+#include "ops/product.h"
 
 namespace braid {
 

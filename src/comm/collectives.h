@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "comm/group.h"
-#include "tensor/result.h"
+#include "tensor/autograd.h"
 
 namespace braid {
 

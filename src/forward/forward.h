@@ -8,9 +8,9 @@
 #include "models/encoder_configs.h"
 #include "models/hybrid_lm_config.h"
 #include "models/llama_config.h"
-#include "nn/overlap_config.h"
+#include "models/radio_config.h"
+#include "nn/config.h"
 #include "nn/parameters.h"
-#include "nn/recompute_config.h"
 #include "ops/vision.h"
 
 namespace braid {

@@ -4,13 +4,70 @@
 // a reference close to the largest score so far, and the product with the values stay in registers. The scores of a
 // tile are computed while the probabilities of the one before are multiplied with the values, and warpgroups take turns
 // in starting products, so that one multiplies while another computes exponentials.
-#include <stdexcept>
-#include <string>
-
-#include "kernels/attention.cuh"
+#include "kernels/attention.h"
+#include "kernels/hopper.cuh"
 
 namespace braid::kernels {
 namespace attention {
+
+// kRows rows of a head in shared memory. Rows of 128 bytes, which are read without bank conflicts, hold the first 64
+// columns. The rest follows in pieces of 16 columns, in rows of 32 bytes, so that no memory or product goes to padding.
+template <int kRows_, int kWidth>
+struct Panel {
+  static constexpr int kRows = kRows_, kWide = 64, kPiece = 16, kNarrow = kWidth - kWide;
+  static_assert(kNarrow > 0 && kNarrow % kPiece == 0);
+  static constexpr int kWideBytes = kRows * kWide * 2, kPieceBytes = kRows * kPiece * 2;
+  static constexpr int kCopied = kRows * kWidth * 2, kBytes = (kCopied + 1023) / 1024 * 1024;
+
+  // Descriptors of a product's operand: the k-th 16 columns are the depth, and its rows begin at `row`.
+  __device__ static std::uint64_t depth(unsigned panel, int row, int k) {
+    if (k < kWide / 16) return wide(panel + row * 128 + k * 32);
+    return narrow(panel + kWideBytes + (k - kWide / 16) * kPieceBytes + row * 32);
+  }
+  // The depth is 16 rows from `row` on.
+  __device__ static std::uint64_t wide_columns(unsigned panel, int row) { return wide(panel + row * 128); }
+  __device__ static std::uint64_t narrow_columns(unsigned panel, int row) {
+    return narrow(panel + kWideBytes + row * 32);
+  }
+
+ private:
+  // The swizzle, the bytes of eight rows and the bytes between blocks of columns, in units of 16 bytes.
+  __device__ static std::uint64_t wide(unsigned address) {
+    return std::uint64_t{1} << 62 | std::uint64_t{8 * 128 / 16} << 32 | std::uint64_t{1} << 16 | address >> 4;
+  }
+  __device__ static std::uint64_t narrow(unsigned address) {
+    return std::uint64_t{3} << 62 | std::uint64_t{8 * 32 / 16} << 32 | std::uint64_t{kPieceBytes / 16} << 16 |
+           address >> 4;
+  }
+};
+
+struct PanelMaps {
+  CUtensorMap wide, narrow;
+};
+
+template <class P>
+__device__ void copy_panel(unsigned char* to, const PanelMaps& maps, int column, int row, Barrier& full) {
+  arrive_with_copies(full, P::kCopied);
+  copy_box(to, maps.wide, column, row, 0, full);
+  copy_box(to + P::kWideBytes, maps.narrow, 0, row, (column + P::kWide) / P::kPiece, full);
+}
+
+// Of the places of a ring: the copies have arrived; all readers have read them.
+template <int kStages>
+struct Barriers {
+  Barrier full[kStages], empty[kStages];
+  __device__ void initialize(int readers) {
+    for (int i = 0; i < kStages; ++i) {
+      kernels::initialize(full[i], 1);
+      kernels::initialize(empty[i], readers);
+    }
+  }
+};
+
+// By every warp that has read.
+__device__ inline void release(Barrier& empty) {
+  if (lane_id() == 0) arrive(empty);
+}
 
 constexpr int kConsumers = 3, kConsumerRows = 64;  // warpgroups that attend
 constexpr int kQueries = kConsumers * kConsumerRows, kKeys = 96, kStages = 3;
@@ -373,45 +430,18 @@ namespace {
 
 using namespace attention;
 
-// [z][y][x], x contiguous
-struct Boxes {
-  std::int64_t sizes[3], strides[2];  // strides of y and z
-  int box[3];
-  CUtensorMapSwizzle swizzle;
-};
-
-CUtensorMap tensor_map(const bf16* data, const Boxes& x) {
-  static const auto encode = [] {
-    void* function = nullptr;
-    cudaDriverEntryPointQueryResult found;
-    cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault, &found);
-    return reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(function);
-  }();
-  cuuint64_t sizes[3], strides[2];
-  cuuint32_t box[3], steps[] = {1, 1, 1};
-  for (int i = 0; i < 3; ++i) sizes[i] = static_cast<cuuint64_t>(x.sizes[i]);
-  for (int i = 0; i < 2; ++i) strides[i] = static_cast<cuuint64_t>(x.strides[i]) * sizeof(bf16);
-  for (int i = 0; i < 3; ++i) box[i] = static_cast<cuuint32_t>(x.box[i]);
-  CUtensorMap map;
-  const CUresult outcome = encode(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3, const_cast<bf16*>(data), sizes, strides,
-                                  box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, x.swizzle,
-                                  CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-  if (outcome != CUDA_SUCCESS)
-    throw std::logic_error("the GPU's copy engine refuses the heads of attention, error " + std::to_string(outcome));
-  return map;
-}
+constexpr const char* kHeads = "the heads of attention";
 
 template <class P>
 PanelMaps panel_maps(const AttentionGroups& x) {
   const std::int64_t columns = (x.groups - 1) * x.group + (x.queries + 1) * x.head + x.width;
-  return {
-      tensor_map(
-          x.data,
-          {{columns, x.tokens, 1}, {x.token, x.token * x.tokens}, {P::kWide, P::kRows, 1}, CU_TENSOR_MAP_SWIZZLE_128B}),
-      tensor_map(x.data, {{P::kPiece, x.tokens, columns / P::kPiece},
-                          {x.token, P::kPiece},
-                          {P::kPiece, P::kRows, P::kNarrow / P::kPiece},
-                          CU_TENSOR_MAP_SWIZZLE_32B})};
+  const Boxes wide = {
+      {columns, x.tokens, 1}, {x.token, x.token * x.tokens}, {P::kWide, P::kRows, 1}, CU_TENSOR_MAP_SWIZZLE_128B};
+  const Boxes narrow = {{P::kPiece, x.tokens, columns / P::kPiece},
+                        {x.token, P::kPiece},
+                        {P::kPiece, P::kRows, P::kNarrow / P::kPiece},
+                        CU_TENSOR_MAP_SWIZZLE_32B};
+  return {tensor_map(x.data, wide, kHeads), tensor_map(x.data, narrow, kHeads)};
 }
 
 template <int kWidth>
@@ -427,14 +457,7 @@ void launch(const AttentionGroups& groups, const Problem& problem, cudaStream_t 
 bool has_attention(const AttentionGroups& groups) {
   if (groups.width != 80 && groups.width != 96) return false;  // 112 columns would need too many registers
   if (groups.head % 16 != 0 || groups.group % 16 != 0 || !is_aligned(groups.data, groups.token)) return false;
-  int device = 0, major = 0, minor = 0;
-  cudaGetDevice(&device);
-  cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
-  cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
-  if (major != 9 || minor != 0) return false;
-  cudaFuncAttributes attributes = {};
-  cudaFuncGetAttributes(&attributes, forward<80>);
-  return attributes.sharedSizeBytes > 0;  // compiled for another target, the kernel is empty
+  return runs_on_hopper(forward<80>);
 }
 
 void attention_forward(const AttentionGroups& groups, const AttentionSequences& sequences, double scale, bf16* out,

@@ -3,9 +3,8 @@
 // memory are the rows to come: copied asynchronously in batches, each element by the thread that reads it.
 #include <cuda_pipeline.h>
 
-#include "kernels/causal_conv.h"
-#include "kernels/parameter.cuh"
-#include "kernels/vector_math.cuh"
+#include "kernels/device.cuh"
+#include "kernels/mamba.h"
 
 namespace braid::kernels {
 namespace {

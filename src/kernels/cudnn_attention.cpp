@@ -1,5 +1,3 @@
-#include "kernels/cudnn_attention.h"
-
 #include <cudnn_frontend.h>
 
 #include <algorithm>
@@ -14,6 +12,8 @@
 #include <type_traits>
 #include <unordered_map>
 #include <utility>
+
+#include "kernels/attention.h"
 
 namespace braid::kernels {
 namespace {
@@ -181,7 +181,7 @@ bool execute(const CudnnAttention& shape, Describe describe, Pointers pointers, 
     pointers[kInOutput] = const_cast<std::int64_t*>(parts.in_output);
     pointers[kInStatistics] = const_cast<std::int64_t*>(parts.in_statistics);
   }
-  void* workspace = allocate(static_cast<std::size_t>(plan.workspace));
+  void* workspace = allocate(plan.workspace);
   if (auto status = plan.graph->execute(handle, pointers, workspace); !status.is_good())
     throw std::runtime_error("cuDNN's attention fails: " + status.get_message());
   return true;

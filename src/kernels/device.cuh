@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cuda_bf16.h>
+#include <cuda_pipeline.h>
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
@@ -174,6 +175,89 @@ void launch_kernel(void (*kernel)(Parameters...), const LaunchShape& shape, cons
 
 constexpr std::int64_t blocks_for(std::int64_t items, std::int64_t per_block) {
   return (items + per_block - 1) / per_block;
+}
+
+// Rounds two bf16 numbers with one instruction.
+template <class T, int kWidth>
+__device__ Vector<T, kWidth> pack(const float (&values)[kWidth]) {
+  Vector<T, kWidth> packed;
+  if constexpr (sizeof(T) == 2 && kWidth % 2 == 0)
+    for (int i = 0; i < kWidth; i += 2)
+      reinterpret_cast<__nv_bfloat162*>(packed.values)[i / 2] = __floats2bfloat162_rn(values[i], values[i + 1]);
+  else
+    for (int i = 0; i < kWidth; ++i) packed.values[i] = from_float<T>(values[i]);
+  return packed;
+}
+
+// The compiler takes the values for new ones: it computes again what it would keep in registers.
+template <class T, int kWidth>
+__device__ void forget(Vector<T, kWidth>& vector) {
+  if constexpr (sizeof(vector) % 4 == 0)
+    for (int i = 0; i < static_cast<int>(sizeof(vector)) / 4; ++i)
+      asm volatile("" : "+r"(reinterpret_cast<unsigned*>(&vector)[i]));
+}
+
+// Copies to shared memory that run ahead of their use.
+//
+// Runs copy(i, stage), then use(i, stage), for i = 0, ..., count - 1; copies run kStages - 1 turns ahead. A use of what
+// other threads copied begins and ends with a barrier.
+template <int kStages, class Copy, class Use>
+__device__ void pipeline(std::int64_t count, const Copy& copy, const Use& use) {
+  for (int i = 0; i < kStages - 1; ++i) {
+    if (i < count) copy(i, i);
+    __pipeline_commit();
+  }
+  int stage = 0;
+  for (std::int64_t i = 0; i < count; ++i) {
+    if (const std::int64_t ahead = i + kStages - 1; ahead < count) copy(ahead, stage == 0 ? kStages - 1 : stage - 1);
+    __pipeline_commit();
+    __pipeline_wait_prior(kStages - 1);
+    use(i, stage);
+    stage = stage + 1 < kStages ? stage + 1 : 0;
+  }
+}
+
+__device__ inline float value_at(const Parameter& parameter, std::int64_t i) {
+  return parameter.is_float ? static_cast<const float*>(parameter.data)[i]
+                            : to_float(static_cast<const __nv_bfloat16*>(parameter.data)[i]);
+}
+
+__device__ inline void set_value(const Parameter& parameter, std::int64_t i, float value) {
+  if (parameter.is_float)
+    static_cast<float*>(parameter.data)[i] = value;
+  else
+    static_cast<__nv_bfloat16*>(parameter.data)[i] = from_float<__nv_bfloat16>(value);
+}
+
+constexpr int kSumColumns = 32, kSumSlices = 16;
+
+// store(column, sum over the rows of partials[rows, columns]). A block has 32 columns and 16 slices of the rows; each
+// thread adds every 16th row, then the first slice adds the sums of all. The order is always the same.
+template <class Store>
+__global__ void __launch_bounds__(kSumColumns* kSumSlices)
+    sum_partial_rows(const float* partials, std::int64_t rows, std::int64_t columns, Store store) {
+  wait_for_previous();
+  __shared__ float sums[kSumSlices][kSumColumns];
+  const int lane = threadIdx.x % kSumColumns, slice = threadIdx.x / kSumColumns;
+  const std::int64_t column = std::int64_t{blockIdx.x} * kSumColumns + lane;
+  float sum = 0;
+  if (column < columns) {
+#pragma unroll 8
+    for (std::int64_t row = slice; row < rows; row += kSumSlices) sum += partials[row * columns + column];
+  }
+  sums[slice][lane] = sum;
+  __syncthreads();
+  if (slice > 0 || column >= columns) return;
+  for (int other = 1; other < kSumSlices; ++other) sum += sums[other][lane];
+  store(column, sum);
+}
+
+template <class Store>
+void launch_sum_partial_rows(const float* partials, std::int64_t rows, std::int64_t columns, cudaStream_t stream,
+                             Store store) {
+  if (columns == 0) return;
+  launch_kernel(sum_partial_rows<Store>, {blocks_for(columns, kSumColumns), kSumColumns * kSumSlices, 0, stream},
+                partials, rows, columns, store);
 }
 
 }  // namespace braid::kernels

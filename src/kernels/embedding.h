@@ -1,3 +1,4 @@
+// Rows that are looked up by number.
 #pragma once
 
 #include <cstddef>
@@ -33,5 +34,10 @@ std::int64_t partial_row_sums(std::int64_t count);
 template <class T, class Sum>
 void add_to_rows(const Matrix<const T>& grad, const TokensByRow& sorted, const Matrix<Sum>& sum, float* partial,
                  cudaStream_t stream);
+
+// y[i] = there[numbers[i]], or elsewhere[i] where the number is negative; zeros in place of a matrix without data.
+template <class T>
+void pick_rows(const std::int64_t* numbers, const Matrix<const T>& there, const Matrix<const T>& elsewhere,
+               const Matrix<T>& y, cudaStream_t stream);
 
 }  // namespace braid::kernels

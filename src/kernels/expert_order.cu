@@ -1,9 +1,10 @@
 #include <algorithm>
 
 #include "kernels/device.cuh"
-#include "kernels/expert_order.h"
+#include "kernels/moe.h"
 
 namespace braid::kernels {
+
 namespace {
 
 constexpr int kWarps = 8, kThreads = kWarps * kWarp;
@@ -185,7 +186,7 @@ void sort_by_expert(const std::int64_t* experts, std::int64_t slots, int num_exp
                     const SortedSlots& sorted, cudaStream_t stream) {
   const Slots division = {experts, slots, slots_per_warp(slots), num_experts};
   const auto blocks = static_cast<unsigned>(sort_blocks(slots));
-  const std::size_t row_bytes = sizeof(int) * static_cast<std::size_t>(num_experts);
+  const std::size_t row_bytes = sizeof(int) * num_experts;
   launch_kernel(count_blocks, {blocks, kThreads, kWarps * row_bytes, stream}, division, block_counts);
   launch_kernel(place, {blocks, kThreads, (kWarps + 2) * row_bytes, stream}, division, block_counts, sorted);
 }
@@ -224,5 +225,30 @@ template void unpermute_from_experts(const float*, const std::int64_t*, int, Mat
                                      cudaStream_t);
 template void unpermute_from_experts(const __nv_bfloat16*, const std::int64_t*, int, Matrix<const __nv_bfloat16>,
                                      Matrix<__nv_bfloat16>, cudaStream_t);
+
+namespace {
+
+constexpr std::int64_t kMostClearingBlocks = 32;  // per expert
+
+__device__ bool has_rows(const ExpertWeights& weights, unsigned expert) {
+  return weights.ends[expert] > (expert == 0 ? 0 : weights.ends[expert - 1]);
+}
+
+// Block (b, e) works on expert e.
+__global__ void __launch_bounds__(kThreads) clear(ExpertWeights weights, __nv_bfloat16* grad) {
+  wait_for_previous();
+  if (has_rows(weights, blockIdx.y)) return;
+  for (std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x; i < weights.size; i += gridDim.x * kThreads)
+    grad[blockIdx.y * weights.size + i] = from_float<__nv_bfloat16>(0);
+}
+
+}  // namespace
+
+void clear_gradients(const ExpertWeights& weights, __nv_bfloat16* grad, cudaStream_t stream) {
+  if (weights.experts == 0 || weights.size == 0) return;
+  const std::int64_t blocks = std::min(blocks_for(weights.size, kThreads), kMostClearingBlocks);
+  const dim3 grid(static_cast<unsigned>(blocks), static_cast<unsigned>(weights.experts));
+  launch_kernel(clear, {grid, kThreads, 0, stream}, weights, grad);
+}
 
 }  // namespace braid::kernels

@@ -1,9 +1,7 @@
 // A team of 1, 4 or 16 warps holds one group of one row in registers, 16 channels per thread, and walks along the rows.
 // A block has four teams of one warp or one larger team, all with the same group.
-#include "kernels/gated_norm.h"
-#include "kernels/parameter.cuh"
-#include "kernels/pipeline.cuh"
-#include "kernels/vector_math.cuh"
+#include "kernels/device.cuh"
+#include "kernels/mamba.h"
 
 namespace braid::kernels {
 namespace {

@@ -12,9 +12,6 @@
 // columns' scales of a tile arrive in shared memory with its first place.
 #pragma once
 
-#include <stdexcept>
-#include <string>
-
 #include "kernels/grouped_product.h"
 #include "kernels/hopper.cuh"
 
@@ -126,18 +123,6 @@ class Tiles {
 
   ExpertEnds experts_;
   int rows_, across_, next_, expert_ = 0, before_ = 0, begin_ = 0, end_;
-};
-
-// A place in a ring, and how often the ring was passed through.
-template <int kSize>
-struct Turn {
-  int place = 0;
-  unsigned parity = 0;
-  __device__ void advance() {
-    if (++place < kSize) return;
-    place = 0;
-    parity ^= 1;
-  }
 };
 
 template <class S, class T>
@@ -492,36 +477,20 @@ struct Matrices {
 
 // Its boxes have `box_rows` rows of kSwizzledBytes.
 template <class Element>
-CUtensorMap tensor_map(const Matrices<Element>& x, int box_rows) {
-  static const auto encode = [] {
-    void* function = nullptr;
-    cudaDriverEntryPointQueryResult found;
-    cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault, &found);
-    return reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(function);
-  }();
-  constexpr CUtensorMapDataType kType =
-      sizeof(Element) == 1 ? CU_TENSOR_MAP_DATA_TYPE_UINT8 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
-  const cuuint64_t sizes[] = {static_cast<cuuint64_t>(x.columns), static_cast<cuuint64_t>(x.rows),
-                              static_cast<cuuint64_t>(x.count)};
-  const cuuint64_t row_bytes = static_cast<cuuint64_t>(x.stride) * sizeof(Element);
-  const cuuint64_t strides[] = {row_bytes, row_bytes * sizes[1]};
-  const cuuint32_t box[] = {kSwizzledBytes / sizeof(Element), static_cast<cuuint32_t>(box_rows), 1},
-                   steps[] = {1, 1, 1};
-  CUtensorMap map;
-  const CUresult outcome =
-      encode(&map, kType, 3, const_cast<Element*>(x.data), sizes, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
-             CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-  if (outcome != CUDA_SUCCESS)
-    throw std::logic_error("the GPU's copy engine refuses the matrices of a grouped product, error " +
-                           std::to_string(outcome));
-  return map;
+CUtensorMap map_of(const Matrices<Element>& x, int box_rows) {
+  return tensor_map(x.data,
+                    {{x.columns, x.rows, x.count},
+                     {x.stride, x.stride * x.rows},
+                     {kSwizzledBytes / static_cast<int>(sizeof(Element)), box_rows, 1},
+                     CU_TENSOR_MAP_SWIZZLE_128B},
+                    "the matrices of a grouped product");
 }
 
 template <class S, class T>
 void launch(const Problem<T>& problem, const Matrices<typename S::Element>& left,
             const Matrices<typename S::Element>& right, cudaStream_t stream) {
-  CUtensorMap left_map = tensor_map(left, S::kLeftDepthMajor ? S::kTileRows / S::kBlocks : S::kDepth),
-              right_map = tensor_map(right, S::kRightDepthMajor ? S::kTileColumns / S::kBlocks : S::kDepth);
+  CUtensorMap left_map = map_of(left, S::kLeftDepthMajor ? S::kTileRows / S::kBlocks : S::kDepth),
+              right_map = map_of(right, S::kRightDepthMajor ? S::kTileColumns / S::kBlocks : S::kDepth);
   const auto kernel = grouped_product<S, T>;
   const auto blocks = static_cast<unsigned>(multiprocessors() / S::kBlocks * S::kBlocks);
   launch_kernel(kernel, {blocks, S::kThreads, S::kSharedBytes, stream, S::kBlocks}, problem, left_map, right_map);

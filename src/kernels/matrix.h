@@ -17,4 +17,11 @@ struct Matrix {
   std::int64_t rows = 0, columns = 0, stride = 0;
 };
 
+// A parameter or its gradient, float or bf16; its dtype may differ from that of the activations. No data: there is
+// none.
+struct Parameter {
+  void* data = nullptr;
+  bool is_float = false;
+};
+
 }  // namespace braid::kernels

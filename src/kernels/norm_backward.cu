@@ -6,9 +6,9 @@
 #include <algorithm>
 
 #include "kernels/column_sum.h"
+#include "kernels/device.cuh"
 #include "kernels/norm.h"
 #include "kernels/tensor_core.cuh"
-#include "kernels/vector_math.cuh"
 
 namespace braid::kernels {
 namespace {

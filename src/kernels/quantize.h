@@ -44,7 +44,7 @@ struct QuantizedForms {
 // multiple of 16. Forms follow each other in the same way: columns are [batches, C, length].
 void quantize(Matrix<const __nv_bfloat16> x, std::int64_t batches, const QuantizedForms& forms, cudaStream_t stream);
 
-// The rows of tokens in the order of their experts (kernels/expert_order.h): row r is x[order[r] / k]. Every token is
+// The rows of tokens in the order of their experts (kernels/moe.h): row r is x[order[r] / k]. Every token is
 // converted once.   x: [T, C], R = T * k
 struct TokenOrder {
   const std::int64_t *order = nullptr, *inverse = nullptr;

@@ -32,25 +32,18 @@ void launch(const Matrix<T>& x, const RandomRows& values, const PairOf& pair_of,
 }  // namespace
 
 template <class T>
-void draw_normal(const Matrix<T>& x, const RandomRows& values, double scale, cudaStream_t stream) {
-  const auto pair_of = [scale] __device__(const RandomPair& uniform) -> RandomPair {
+void draw(const Matrix<T>& x, const RandomRows& values, bool normal, double scale, cudaStream_t stream) {
+  const auto normal_pair_of = [scale] __device__(const RandomPair& uniform) -> RandomPair {
     const RandomPair normal = normal_pair(uniform);
     return {scale * normal.first, scale * normal.second};
   };
-  launch(x, values, pair_of, stream);
-}
-
-template <class T>
-void draw_uniform(const Matrix<T>& x, const RandomRows& values, double scale, cudaStream_t stream) {
-  const auto pair_of = [scale] __device__(const RandomPair& uniform) -> RandomPair {
+  const auto uniform_pair_of = [scale] __device__(const RandomPair& uniform) -> RandomPair {
     return {scale * (2 * uniform.first - 1), scale * (2 * uniform.second - 1)};
   };
-  launch(x, values, pair_of, stream);
+  normal ? launch(x, values, normal_pair_of, stream) : launch(x, values, uniform_pair_of, stream);
 }
 
-template void draw_normal(const Matrix<float>&, const RandomRows&, double, cudaStream_t);
-template void draw_normal(const Matrix<__nv_bfloat16>&, const RandomRows&, double, cudaStream_t);
-template void draw_uniform(const Matrix<float>&, const RandomRows&, double, cudaStream_t);
-template void draw_uniform(const Matrix<__nv_bfloat16>&, const RandomRows&, double, cudaStream_t);
+template void draw(const Matrix<float>&, const RandomRows&, bool, double, cudaStream_t);
+template void draw(const Matrix<__nv_bfloat16>&, const RandomRows&, bool, double, cudaStream_t);
 
 }  // namespace braid::kernels

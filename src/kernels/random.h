@@ -11,8 +11,6 @@ struct RandomRows {
 
 // x = scale * normal, or scale * (2 * uniform - 1), in double and rounded to float and then to T: as on a CPU.
 template <class T>
-void draw_normal(const Matrix<T>& x, const RandomRows& values, double scale, cudaStream_t stream);
-template <class T>
-void draw_uniform(const Matrix<T>& x, const RandomRows& values, double scale, cudaStream_t stream);
+void draw(const Matrix<T>& x, const RandomRows& values, bool normal, double scale, cudaStream_t stream);
 
 }  // namespace braid::kernels

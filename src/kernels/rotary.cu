@@ -2,8 +2,8 @@
 // heads, kWidth pairs of channels at a time.
 #include <cmath>
 
+#include "kernels/device.cuh"
 #include "kernels/rotary.h"
-#include "kernels/vector_math.cuh"
 
 namespace braid::kernels {
 namespace {

@@ -4,8 +4,8 @@
 // chooses one in which a lane's elements are neighbours in memory.
 #include <algorithm>
 
-#include "kernels/pipeline.cuh"
-#include "kernels/router.h"
+#include "kernels/device.cuh"
+#include "kernels/moe.h"
 #include "kernels/tensor_core.cuh"
 
 namespace braid::kernels {

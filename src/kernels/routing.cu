@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "kernels/device.cuh"
-#include "kernels/routing.h"
+#include "kernels/moe.h"
 
 namespace braid::kernels {
 namespace {
@@ -242,7 +242,7 @@ void expert_shares(const float* scores, RouteSizes sizes, Samples samples, float
                    float* sums, cudaStream_t stream) {
   const std::int64_t chunks = expert_share_chunks(samples, sizes.tokens), columns = 2 * samples.count * sizes.experts;
   const dim3 blocks(static_cast<unsigned>(chunks), static_cast<unsigned>(samples.count));
-  const std::size_t shared_bytes = sizeof(float) * kWarps * 2 * static_cast<std::size_t>(sizes.experts);
+  const std::size_t shared_bytes = sizeof(float) * kWarps * 2 * sizes.experts;
   with_per_lane(sizes.experts, [&]<int kPerLane>() {
     launch_kernel(sum_shares<kPerLane>, {blocks, kThreads, shared_bytes, stream}, scores, sizes, samples, never_zero,
                   partials);

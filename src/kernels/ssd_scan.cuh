@@ -2,8 +2,8 @@
 // beyond the chunk's tokens have x = B = C = dt = 0 and have no effect.
 #pragma once
 
-#include "kernels/parameter.cuh"
-#include "kernels/ssd_scan.h"
+#include "kernels/device.cuh"
+#include "kernels/mamba.h"
 #include "kernels/warpgroup.cuh"
 
 namespace braid::kernels::ssd {

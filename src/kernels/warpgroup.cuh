@@ -1,5 +1,11 @@
 // Products of 64 x 64 elements by a warpgroup, with the operands of tensor_core.cuh: by Hopper's wgmma, which reads
 // shared memory itself and runs asynchronously, else by each warp's mma.sync. A warp has the accumulators of 16 rows.
+//
+// Layout. An operand is stored as panels of 64 columns, one after another: a row of a panel is 128 bytes, permuted by
+// Tile as wgmma expects it, so that both kinds of products read the same memory. cp.async fills it, on every GPU.
+// Pipeline. copies_arrived(), publish_copies() and a barrier come before begin_product(), which returns while wgmma
+// still runs; the warpgroup may then start the copies of the next stage, and calls wait_for_sums() before it reads
+// them.
 #pragma once
 
 #include "kernels/hopper.cuh"

@@ -16,8 +16,7 @@
 #include "mimo/unequal_samples.h"
 #include "ops/cross_entropy.h"
 #include "plan/bridge.h"
-#include "tensor/host_copy.h"
-#include "tensor/upload.h"
+#include "tensor/copies.h"
 
 namespace braid {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <ATen/ATen.h>
 
-#include "tensor/upload.h"
+#include "tensor/copies.h"
 
 namespace braid {
 

@@ -4,7 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "nn/parallel.h"
-#include "ops/put_rows.h"
+#include "ops/rows.h"
 
 namespace braid {
 

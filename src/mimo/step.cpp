@@ -14,7 +14,7 @@
 #include "nn/moe.h"
 #include "ops/cross_entropy.h"
 #include "plan/bridge.h"
-#include "tensor/upload.h"
+#include "tensor/copies.h"
 
 namespace braid {
 namespace {

@@ -8,8 +8,7 @@
 
 #include "base/error.h"
 #include "base/strings.h"
-#include "tensor/host_copy.h"
-#include "tensor/upload.h"
+#include "tensor/copies.h"
 
 namespace braid {
 namespace {

@@ -15,10 +15,10 @@
 
 #include "models/encoder_configs.h"
 #include "models/encoder_layers.h"
+#include "nn/config.h"
 #include "nn/linear.h"
 #include "nn/parallel.h"
 #include "nn/parameters.h"
-#include "nn/recompute_config.h"
 
 namespace braid {
 

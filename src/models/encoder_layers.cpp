@@ -3,10 +3,9 @@
 #include <ATen/TensorOperators.h>
 
 #include "base/error.h"
-#include "models/config_parts.h"
+#include "models/even_stages.h"
+#include "nn/layer.h"
 #include "nn/linear.h"
-#include "nn/recompute.h"
-#include "nn/residual.h"
 #include "nn/self_attention.h"
 #include "ops/activation.h"
 #include "ops/norm.h"

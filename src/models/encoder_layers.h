@@ -10,11 +10,10 @@
 #include <utility>
 #include <vector>
 
-#include "models/encoder_configs.h"
-#include "nn/linear.h"
+#include "models/encoder_layers_config.h"
+#include "nn/config.h"
 #include "nn/parallel.h"
 #include "nn/parameters.h"
-#include "nn/recompute_config.h"
 #include "ops/packed_sequences.h"
 
 namespace braid {

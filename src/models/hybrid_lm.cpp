@@ -5,10 +5,10 @@
 #include <limits>
 
 #include "base/error.h"
+#include "nn/layer.h"
 #include "nn/linear.h"
 #include "nn/mamba2.h"
 #include "nn/moe.h"
-#include "nn/recompute.h"
 #include "nn/self_attention.h"
 #include "ops/activation.h"
 #include "ops/cross_entropy.h"
@@ -89,7 +89,8 @@ HybridLm::HybridLm(const HybridLmConfig& config, const Parameters& parameters, c
       stage_(stage),
       pp_(pp),
       recompute_(in_language(recompute)) {
-  if (config.fp8 && !parameters.entries().empty()) check_fp8_support(parameters.entries().front().value.device());
+  if (config.fp8 == Fp8Mode::Rowwise && !parameters.entries().empty())
+    check_fp8_support(parameters.entries().front().value.device());
   const std::string letters = layer_letters(config);
   const std::vector<int> bounds = stage_bounds(config, pp);
   for (int layer = bounds[stage]; layer < bounds[stage + 1]; ++layer) {
@@ -131,7 +132,7 @@ at::Tensor HybridLm::logits(const at::Tensor& x, const at::Tensor& rows) const {
 }
 
 at::Tensor HybridLm::token_losses(const at::Tensor& logits, const at::Tensor& labels) const {
-  return vocab_parallel_cross_entropy(logits, labels, parallel_.tp);
+  return vocab_parallel_cross_entropy(logits, labels, vocabulary_of(parallel_.tp));
 }
 
 }  // namespace braid

@@ -12,11 +12,11 @@
 #include <vector>
 
 #include "models/hybrid_lm_config.h"
+#include "nn/config.h"
 #include "nn/layer.h"
 #include "nn/linear.h"
 #include "nn/parallel.h"
 #include "nn/parameters.h"
-#include "nn/recompute_config.h"
 
 namespace braid {
 

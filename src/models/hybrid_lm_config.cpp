@@ -54,7 +54,7 @@ class Declaration {
   }
   // A weight of a linear map, whose products may be in fp8.
   void add_map(ParamSpec spec) {
-    spec.fp8 = config_.fp8;
+    spec.fp8 = config_.fp8 == Fp8Mode::Rowwise;
     add(std::move(spec));
   }
   void add_norm(const char* name) { add({.name = name, .shape = {config_.hidden}, .init = {InitRule::Ones}}); }
@@ -316,7 +316,7 @@ std::vector<Problem> validate(const HybridLmConfig& config, const LayoutSizes& l
   check_pattern(config, layout, checks);
   check_sizes(config, checks);
   check_splits(config, layout, checks);
-  if (!checks.failed() && config.fp8) check_fp8_widths(config, layout, checks);
+  if (!checks.failed() && config.fp8 == Fp8Mode::Rowwise) check_fp8_widths(config, layout, checks);
   return checks.take();
 }
 

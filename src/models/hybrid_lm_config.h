@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/config.h"
+#include "nn/config.h"
 #include "plan/param_spec.h"
 #include "plan/topology.h"
 
@@ -21,7 +22,8 @@ struct HybridLmConfig {
   int vocab = 256;
   double norm_eps = 1e-5;
   double init_std = 0.02;
-  bool fp8 = false;  // the linear maps of layers multiply in fp8 (ops/quantize.h), all but the router's
+  // Of the linear maps of layers, all but the router's.
+  Fp8Mode fp8 = Fp8Mode::Off;
 
   int heads = 4, kv_heads = 2, head_dim = 16;  // attention
 

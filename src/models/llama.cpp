@@ -3,8 +3,8 @@
 #include <ATen/TensorOperators.h>
 
 #include "base/error.h"
+#include "nn/layer.h"
 #include "nn/linear.h"
-#include "nn/recompute.h"
 #include "nn/self_attention.h"
 #include "ops/activation.h"
 #include "ops/cross_entropy.h"
@@ -92,7 +92,7 @@ at::Tensor Llama::logits(const at::Tensor& x, const at::Tensor& rows) const {
 }
 
 at::Tensor Llama::token_losses(const at::Tensor& logits, const at::Tensor& labels) const {
-  return vocab_parallel_cross_entropy(logits, labels, parallel_.tp);
+  return vocab_parallel_cross_entropy(logits, labels, vocabulary_of(parallel_.tp));
 }
 
 }  // namespace braid

@@ -15,11 +15,11 @@
 #include <vector>
 
 #include "models/llama_config.h"
+#include "nn/config.h"
 #include "nn/layer.h"
 #include "nn/linear.h"
 #include "nn/parallel.h"
 #include "nn/parameters.h"
-#include "nn/recompute_config.h"
 
 namespace braid {
 

@@ -14,10 +14,11 @@
 
 #include "models/encoder_configs.h"
 #include "models/encoder_layers.h"
+#include "models/radio_config.h"
+#include "nn/config.h"
 #include "nn/linear.h"
 #include "nn/parallel.h"
 #include "nn/parameters.h"
-#include "nn/recompute_config.h"
 #include "ops/vision.h"
 
 namespace braid {

@@ -121,7 +121,7 @@ class AnyLanguageStage : public LanguageStage {
   }
   Judged judge(const at::Tensor& x, const CountedLabels& labels) const override {
     const at::Tensor logits = model_.logits(x, labels.rows);
-    return {model_.token_losses(logits, labels.labels), first_choices(logits, tp_)};
+    return {model_.token_losses(logits, labels.labels), first_choices(logits, vocabulary_of(tp_))};
   }
   std::vector<Moe*> moe_layers() const override {
     if constexpr (requires { model_.moe_layers(); })

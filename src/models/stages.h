@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "models/providers.h"
+#include "nn/config.h"
 #include "nn/layer.h"
 #include "nn/parallel.h"
 #include "nn/parameters.h"
-#include "nn/recompute_config.h"
 #include "ops/cross_entropy.h"
 
 namespace braid {

@@ -18,7 +18,7 @@ at::Tensor gather_counts(const at::Tensor& counts, const Group& ep, const Group&
   const std::int64_t pieces = counts.size(0), local = counts.size(1) / ep.size();
   at::Tensor from_ep = counts.view({pieces, ep.size(), local}).transpose(0, 1).contiguous();
   if (ep.size() > 1) {
-    const std::vector<std::int64_t> share(static_cast<std::size_t>(ep.size()), 1);
+    const std::vector<std::int64_t> share(ep.size(), 1);
     const at::Tensor by_rank = from_ep;
     from_ep = at::empty_like(by_rank);
     ep.all_to_all(from_ep, by_rank, share, share);
@@ -40,7 +40,7 @@ at::Tensor order_by_expert(const at::Tensor& counts, std::int64_t rows) {
 
 }  // namespace
 
-ExpertExchange::ExpertExchange(const ExpertOrder& order, std::size_t piece, const Group& ep, const Group& expt_tp,
+ExpertExchange::ExpertExchange(const ExpertOrder& order, std::int64_t piece, const Group& ep, const Group& expt_tp,
                                std::shared_ptr<ExpertCounts> counts)
     : piece_(piece), ep_(ep), expt_tp_(expt_tp), counts_(std::move(counts)) {
   if (is_local()) plan_ = Plan{.local_rows = ExpertRows(order.ends)};
@@ -56,7 +56,7 @@ std::vector<ExpertExchange> ExpertExchange::of_pieces(const std::vector<ExpertOr
   std::vector<ExpertExchange> exchanges;
   Tensors outgoing;
   for (const ExpertOrder& order : orders) {
-    exchanges.push_back(ExpertExchange(order, exchanges.size(), ep, expt_tp, counts));
+    exchanges.push_back(ExpertExchange(order, std::ssize(exchanges), ep, expt_tp, counts));
     outgoing.push_back(order.counts);
   }
   if (exchanges[0].is_local() || counts->both) return exchanges;
@@ -74,28 +74,27 @@ const ExpertExchange::Plan& ExpertExchange::plan() const {
 const ExpertRows& ExpertExchange::local_rows() const { return plan().local_rows; }
 
 ExpertExchange::Plan ExpertExchange::make_plan() const {
-  const at::Tensor incoming = counts_->incoming.select(1, static_cast<std::int64_t>(piece_));
-  const auto sources = static_cast<std::size_t>(incoming.size(0)), experts = static_cast<std::size_t>(incoming.size(1));
-  const auto pieces = static_cast<std::size_t>(counts_->incoming.size(1));
-  const auto ep_size = static_cast<std::size_t>(ep_.size()), own = static_cast<std::size_t>(expt_tp_.rank()) * ep_size;
+  const at::Tensor incoming = counts_->incoming.select(1, piece_);
+  const std::int64_t sources = incoming.size(0), experts = incoming.size(1), pieces = counts_->incoming.size(1);
+  const std::int64_t ep_size = ep_.size(), own = expt_tp_.rank() * ep_size;
   const std::int64_t* of_all = counts_->both->get().const_data_ptr<std::int64_t>();
-  const auto outgoing_at = [&](std::size_t rank, std::size_t expert) {  // [pieces, ep_size, experts]
+  const auto outgoing_at = [&](std::int64_t rank, std::int64_t expert) {  // [pieces, ep_size, experts]
     return of_all[(piece_ * ep_size + rank) * experts + expert];
   };
-  const auto incoming_at = [&](std::size_t source, std::size_t expert) {  // [sources, pieces, experts], after it
+  const auto incoming_at = [&](std::int64_t source, std::int64_t expert) {  // [sources, pieces, experts], after it
     return of_all[(pieces * ep_size + source * pieces + piece_) * experts + expert];
   };
   Plan plan;
   plan.rows_to.resize(ep_size);
   plan.rows_from.resize(ep_size);
-  plan.rows_of.resize(static_cast<std::size_t>(expt_tp_.size()));
+  plan.rows_of.resize(expt_tp_.size());
   std::vector<std::int64_t> local_counts(experts);
-  for (std::size_t expert = 0; expert < experts; ++expert) {
-    for (std::size_t rank = 0; rank < ep_size; ++rank) {
+  for (std::int64_t expert = 0; expert < experts; ++expert) {
+    for (std::int64_t rank = 0; rank < ep_size; ++rank) {
       plan.rows_to[rank] += outgoing_at(rank, expert);
       plan.rows_from[rank] += incoming_at(own + rank, expert);
     }
-    for (std::size_t source = 0; source < sources; ++source) {
+    for (std::int64_t source = 0; source < sources; ++source) {
       plan.rows_of[source / ep_size] += incoming_at(source, expert);
       local_counts[expert] += incoming_at(source, expert);
     }
@@ -115,7 +114,7 @@ void ExpertExchange::start(RowExchange& dispatch) const {
 Tensors ExpertExchange::await(RowExchange& dispatch) const {
   Tensors rows = dispatch.await();
   if (expt_tp_.size() > 1) {
-    const auto copies = static_cast<std::size_t>(expt_tp_.size());
+    const std::int64_t copies = expt_tp_.size();
     const std::vector<std::int64_t> everything(copies, rows[0].size(0));
     for (at::Tensor& x : rows) x = at::cat(std::vector<at::Tensor>(copies, x), 0);
     RowExchange shared(rows, expt_tp_);
@@ -138,8 +137,8 @@ RowExchange ExpertExchange::start_combine(const at::Tensor& rows, Result result)
   const Plan& plan = this->plan();
   at::Tensor x = rows.index_select(0, plan.by_source);
   if (expt_tp_.size() > 1) {
-    const std::int64_t own = plan.rows_of[static_cast<std::size_t>(expt_tp_.rank())];
-    const std::vector<std::int64_t> from_each(static_cast<std::size_t>(expt_tp_.size()), own);
+    const std::int64_t own = plan.rows_of[expt_tp_.rank()];
+    const std::vector<std::int64_t> from_each(expt_tp_.size(), own);
     x = all_to_all(x, plan.rows_of, from_each, expt_tp_, result).unflatten(0, {expt_tp_.size(), own}).sum(0);
   }
   RowExchange back({x}, ep_);

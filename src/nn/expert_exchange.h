@@ -10,7 +10,7 @@
 #include "comm/collectives.h"
 #include "ops/grouped_linear.h"
 #include "ops/moe.h"
-#include "tensor/host_copy.h"
+#include "tensor/copies.h"
 
 namespace braid {
 
@@ -46,7 +46,7 @@ class ExpertExchange {
   const ExpertRows& local_rows() const;  // row counts of each local expert, after dispatch
 
  private:
-  ExpertExchange(const ExpertOrder& order, std::size_t piece, const Group& ep, const Group& expt_tp,
+  ExpertExchange(const ExpertOrder& order, std::int64_t piece, const Group& ep, const Group& expt_tp,
                  std::shared_ptr<ExpertCounts> counts);
 
   struct Plan {
@@ -58,7 +58,7 @@ class ExpertExchange {
   const Plan& plan() const;  // waits for the counts
   Plan make_plan() const;
 
-  std::size_t piece_;
+  std::int64_t piece_;
   Group ep_, expt_tp_;
   std::shared_ptr<ExpertCounts> counts_;
   mutable std::optional<Plan> plan_;

@@ -1,12 +1,54 @@
+// Layers of a model: the residual stream that they read and add to, and running them again in backward.
 #pragma once
 
-#include <memory>
+#include <ATen/core/Tensor.h>
 
-#include "nn/residual.h"
+#include <functional>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "ops/norm.h"
 #include "ops/packed_sequences.h"
-#include "tensor/result.h"
+#include "tensor/autograd.h"
 
 namespace braid {
+
+// A residual stream: the sum of x and of the outputs of branches. The last output is added only when the stream is next
+// normalised or read, so that adding and normalising are one pass over memory.
+class Residual {
+ public:
+  Residual(at::Tensor x) : x_(std::move(x)) {}  // implicit: a tensor is a stream to which nothing was added yet
+
+  void add(Branch branch);
+  const at::Tensor& value() const;  // [t, H]
+  // `recomputed`: backward normalises the stream again instead of keeping the result.
+  Recomputable rms_norm(const at::Tensor& weight, double eps, bool recomputed = false) const;
+  Recomputable layer_norm(const at::Tensor& weight, const at::Tensor& bias, double eps, bool recomputed = false) const;
+
+ private:
+  template <class Norm, class AddNorm>
+  Recomputable normed(const Norm& norm, const AddNorm& add_norm, bool recomputed) const;
+
+  mutable at::Tensor x_;
+  mutable Branch pending_;  // the stream is their sum; it may have no output
+};
+
+// layer(x), saving only x: backward runs the layer again. The layer must give the same result both times; ranks of its
+// groups recompute together. `trains`: whether any of its parameters, on any rank, requires a gradient; a frozen layer
+// on an input without gradient is run directly.
+at::Tensor recompute(const std::function<at::Tensor(const at::Tensor&)>& layer, const at::Tensor& x,
+                     bool trains = true);
+// The same for a function of several tensors.
+at::Tensor recompute(const std::function<at::Tensor(const Tensors&)>& function, const std::vector<Recomputable>& inputs,
+                     bool trains);
+// The same; the function is told that its results are unused in the second run, so that it need not communicate them.
+Tensors recompute_all(const std::function<Tensors(const Tensors&, Result)>& function,
+                      const std::vector<Recomputable>& inputs, bool trains);
+
+// add(stream, ...), which adds a layer's branches. `recomputed`: the layer saves only the stream's value, as above, and
+// is told in its second run that the result of its last branch is unused.
+void add_layer(Residual& stream, const std::function<void(Residual&, Result)>& add, bool recomputed, bool trains);
 
 struct ExpertCounts;
 

@@ -4,20 +4,14 @@
 #include <ATen/core/Tensor.h>
 
 #include "base/error.h"
-#include "nn/linear_pieces.h"
 #include "ops/embedding.h"
+#include "ops/experts_fp8.h"
 #include "ops/linear.h"
-#include "ops/linear_fp8.h"
-#include "ops/linear_gelu.h"
-#include "ops/select_rows.h"
+#include "ops/rows.h"
 
 namespace braid {
-namespace {
 
-at::Tensor multiply(const Recomputable& x, const Weight& weight, const at::Tensor& bias,
-                    Result result = Result::Needed) {
-  return weight.fp8 ? linear_fp8(x.value, weight, bias, result) : linear(x, weight, bias, result);
-}
+namespace {
 
 Recomputable gathered(const Recomputable& x, const Parallel& parallel) {
   return x.then([&parallel](const at::Tensor& own) { return gather_sequence(own, parallel); });
@@ -30,9 +24,9 @@ at::Tensor Linear::operator()(const Recomputable& x) const {
     // A whole map in fp8 reads a factor once for both of its forms; its communication is not hidden.
     const bool in_one_piece = parallel_->sequence_parallel && x.value.size(0) > 0 && !weight_.fp8;
     return in_one_piece || is_cut(x.value.size(0), *parallel_) ? gather_and_multiply(x, weight_, bias_, *parallel_)
-                                                               : multiply(gathered(x, *parallel_), weight_, bias_);
+                                                               : linear(gathered(x, *parallel_), weight_, bias_);
   }
-  if (parallel_->tp.size() == 1) return multiply(x, weight_, bias_);  // the product adds the bias
+  if (parallel_->tp.size() == 1) return linear(x, weight_, bias_);  // the product adds the bias
   return branch(x).value();
 }
 
@@ -40,7 +34,7 @@ Branch Linear::branch(const Recomputable& x, Result result) const {
   BRAID_CHECK(split_ == Split::Rows, "only a map of all ranks' features gives a branch");
   if (is_cut(x.value.size(0) / parallel_->tp.size(), *parallel_))
     return {multiply_and_scatter(x, weight_, *parallel_, result), bias_};
-  return {reduce_to_sequence(multiply(x, weight_, {}, result), *parallel_, result), bias_};
+  return {reduce_to_sequence(linear(x, weight_, {}, result), *parallel_, result), bias_};
 }
 
 Branch Linear::gelu_branch(const Recomputable& x, const Linear& fc1, const Linear& fc2, GeluForm form, bool recomputed,
@@ -54,7 +48,7 @@ Branch Linear::gelu_branch(const Recomputable& x, const Linear& fc1, const Linea
   Recomputable::Function again;
   if (recomputed) {  // from `inner`, which is rounded: the value that backward gets must be the one used here
     result.inner = linear(input, fc1.weight_, fc1.bias_);
-    again = [inner = result.inner.detach(), form] { return gelu_forward(inner, form); };
+    again = [inner = result.inner.detach(), form] { return activation_forward(inner, gelu_of(form)); };
     result.activated = again();
   } else {
     result = linear_with_gelu(input, fc1.weight_, fc1.bias_, form);
@@ -65,11 +59,24 @@ Branch Linear::gelu_branch(const Recomputable& x, const Linear& fc1, const Linea
 
 at::Tensor Linear::of_rows(const at::Tensor& x, const at::Tensor& rows) const {
   BRAID_CHECK(split_ == Split::Columns, "only a map of whole tokens has rows to leave out");
-  return multiply(select_rows(gather_sequence(x, *parallel_), rows), weight_, bias_);
+  return linear(select_rows(gather_sequence(x, *parallel_), rows), weight_, bias_);
 }
 
 at::Tensor embed(const at::Tensor& ids, const Weight& weight, const Parallel& parallel) {
   return reduce_to_sequence(embedding(ids, weight, {parallel.tp.rank(), parallel.tp.size()}), parallel);
+}
+
+GroupedLinear::GroupedLinear(const Parameters& parameters, const std::string& prefix, Split split, int pieces)
+    : weight_(parameters.weight(prefix + "weight")) {
+  weight_.gradient_parts = pieces;
+  const ParamSpec& spec = parameters.spec(prefix + "weight");
+  BRAID_CHECK(spec.expert && spec.tp_dim == (split == Split::Columns ? 1 : 2), "{} is not split as its layer",
+              spec.name);
+}
+
+at::Tensor GroupedLinear::operator()(const Recomputable& rows, const ExpertRows& experts, Result result) const {
+  return weight_.fp8 ? grouped_linear_fp8(rows.value, weight_, experts, result)
+                     : grouped_linear(rows, weight_, experts, result);
 }
 
 }  // namespace braid

@@ -6,8 +6,10 @@
 #include "nn/parallel.h"
 #include "nn/parameters.h"
 #include "ops/activation.h"
-#include "ops/branch.h"
-#include "tensor/recomputable.h"
+#include "ops/grouped_linear.h"
+#include "ops/norm.h"
+#include "tensor/autograd.h"
+#include "tensor/weight.h"
 
 namespace braid {
 
@@ -47,5 +49,45 @@ class Linear {
 // Looks up embeddings in a vocabulary that is split over tp; NaN for an id outside the vocabulary.
 // ids: [T / cp] int64 -> [t, H]
 at::Tensor embed(const at::Tensor& ids, const Weight& weight, const Parallel& parallel);
+
+// The linear maps of this rank's experts: of its ep share of them, in the features that expt_tp leaves to this rank.
+// Split::Columns computes this rank's output features of a row, Split::Rows its partial sums, which
+// ExpertExchange::combine() adds up over expt_tp. Backward adds each expert's weight gradient directly to its slice of
+// the weight's GradientSum, if the optimizer keeps one.
+class GroupedLinear {
+ public:
+  // From the parameter `prefix`weight, [experts, Out, In]. `pieces`: how often it is called for a microbatch.
+  GroupedLinear(const Parameters& parameters, const std::string& prefix, Split split, int pieces = 1);
+
+  at::Tensor operator()(const Recomputable& rows, const ExpertRows& experts,
+                        Result result = Result::Needed) const;  // [R, In] -> [R, Out]
+  const Weight& weight() const { return weight_; }
+
+ private:
+  Weight weight_;
+};
+
+// Linear maps between a sequence that tp splits and its tensor-parallel region, cut into pieces so that communication
+// overlaps with products. A piece has the same rows of every rank's share.
+//
+//   gather_and_multiply   forward: while a piece is multiplied, the next ones are gathered. Backward: while the input
+//                         gradient of a piece is computed, that of the one before is summed and scattered; that of the
+//                         last one, which may be the only one, during the product of the weight's gradient.
+//   multiply_and_scatter  forward: while a piece is multiplied, the one before is summed and scattered. Backward: while
+//                         the input gradient of a piece is computed, the next ones of the output's gradient are
+//                         gathered.
+//
+// Each row is the same sum of products as in the whole map. The gradient of the weight is one product of all rows.
+
+// Whether a linear map has more than one piece if every tp rank holds `rows` rows of the sequence.
+bool is_cut(std::int64_t rows, const Parallel& parallel);
+
+// As linear() of gather_sequence(), with one piece or more. There is sequence parallelism, and a row.
+// [t, In] -> [T / cp, Out / tp]
+at::Tensor gather_and_multiply(const Recomputable& x, const Weight& weight, const at::Tensor& bias,
+                               const Parallel& parallel);
+// As reduce_to_sequence() of linear(), the same.   [T / cp, In / tp] -> [t, Out]
+at::Tensor multiply_and_scatter(const Recomputable& x, const Weight& weight, const Parallel& parallel,
+                                Result result = Result::Needed);
 
 }  // namespace braid

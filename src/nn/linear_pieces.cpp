@@ -1,5 +1,3 @@
-#include "nn/linear_pieces.h"
-
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 
@@ -8,8 +6,8 @@
 #include <vector>
 
 #include "base/error.h"
+#include "nn/linear.h"
 #include "ops/linear.h"
-#include "ops/linear_fp8.h"
 #include "ops/product.h"
 #include "tensor/autograd.h"
 
@@ -65,9 +63,8 @@ class GatheredPieces {
   }
 
   at::Tensor take(std::int64_t piece) {  // [tp, m, F]
-    const auto i = static_cast<std::size_t>(piece);
-    pending_[i].wait();
-    const at::Tensor rows = std::exchange(gathered_[i], {});
+    pending_[piece].wait();
+    const at::Tensor rows = std::exchange(gathered_[piece], {});
     return rows.unflatten(0, {ranks_, rows.size(0) / ranks_});
   }
 

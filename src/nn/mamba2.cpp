@@ -4,7 +4,7 @@
 #include <ATen/ops/cat.h>
 
 #include "base/error.h"
-#include "nn/recompute.h"
+#include "nn/layer.h"
 #include "ops/causal_conv.h"
 #include "ops/mamba_mixer.h"
 #include "ops/norm.h"
@@ -36,7 +36,7 @@ at::Tensor share_of_blocks(const at::Tensor& parameter, const std::vector<Block>
   const std::vector<at::Tensor> all = parameter.split_with_sizes(sizes_of(blocks), 0);
   for (std::size_t i = 0; i < blocks.size(); ++i) {
     const std::int64_t sharing = ranks_per_part(blocks[i], cp);
-    shares.push_back(all[i].chunk(cp.size() / sharing, 0)[static_cast<std::size_t>(cp.rank() / sharing)]);
+    shares.push_back(all[i].chunk(cp.size() / sharing, 0)[cp.rank() / sharing]);
   }
   return at::cat(shares, 0);
 }

@@ -1,8 +1,8 @@
 #pragma once
 
+#include "nn/config.h"
 #include "nn/layer.h"
 #include "nn/linear.h"
-#include "nn/recompute_config.h"
 #include "ops/ssd_scan.h"
 
 namespace braid {

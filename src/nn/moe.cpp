@@ -11,10 +11,10 @@
 
 #include "base/error.h"
 #include "base/philox.h"
-#include "nn/recompute.h"
+#include "nn/layer.h"
 #include "ops/activation.h"
-#include "ops/aux_loss.h"
-#include "ops/expert_mlp_fp8.h"
+#include "ops/experts_fp8.h"
+#include "ops/moe.h"
 #include "tensor/autograd.h"
 
 namespace braid {

@@ -4,11 +4,10 @@
 #include <optional>
 #include <vector>
 
+#include "nn/config.h"
 #include "nn/expert_exchange.h"
-#include "nn/grouped_linear.h"
 #include "nn/layer.h"
 #include "nn/linear.h"
-#include "nn/recompute_config.h"
 #include "ops/moe.h"
 
 namespace braid {

@@ -7,13 +7,14 @@
 #include "base/error.h"
 #include "comm/collectives.h"
 #include "comm/world.h"
+#include "ops/cross_entropy.h"
 
 namespace braid {
 namespace {
 
 std::vector<std::int64_t> even_rows(const at::Tensor& x, const Group& group) {
   BRAID_CHECK_EQ(x.size(0) % group.size(), 0, "rows to split over {}", group.name());
-  return std::vector<std::int64_t>(static_cast<std::size_t>(group.size()), x.size(0) / group.size());
+  return std::vector<std::int64_t>(group.size(), x.size(0) / group.size());
 }
 
 }  // namespace
@@ -37,6 +38,13 @@ at::Tensor reduce_to_sequence(const at::Tensor& partial, const Parallel& paralle
 
 at::Tensor gather_features(const at::Tensor& own, const Parallel& parallel) {
   return parallel.tp.size() > 1 ? all_gather(own, parallel.tp, 1) : own;
+}
+
+VocabularyRanks vocabulary_of(const Group& tp) {
+  return {.rank = tp.rank(),
+          .count = tp.size(),
+          .max_over_ranks = [tp](at::Tensor& values) { tp.all_reduce(values, Reduce::Max); },
+          .sum_over_ranks = [tp](at::Tensor& values) { tp.all_reduce(values); }};
 }
 
 at::Tensor sequence_to_heads(const at::Tensor& x, const Group& cp) {

@@ -13,12 +13,13 @@
 #include <string>
 
 #include "comm/group.h"
-#include "nn/overlap_config.h"
-#include "tensor/result.h"
+#include "nn/config.h"
+#include "tensor/autograd.h"
 
 namespace braid {
 
 class Groups;
+struct VocabularyRanks;
 
 struct Parallel {
   Group tp, cp, tp_cp;  // tp_cp: the ranks that share a replica's tokens at one pipeline stage
@@ -37,6 +38,9 @@ at::Tensor reduce_to_sequence(const at::Tensor& partial, const Parallel& paralle
 
 // Gathers the columns of all ranks.   [T, F / tp] -> [T, F]
 at::Tensor gather_features(const at::Tensor& own, const Parallel& parallel);
+
+// The ranks of a tp group as those that share a vocabulary (ops/cross_entropy.h).
+VocabularyRanks vocabulary_of(const Group& tp);
 
 // Context parallelism exchanges tokens for heads, so that attention and scans see whole sequences.
 at::Tensor sequence_to_heads(const at::Tensor& x, const Group& cp);  // [T / cp, heads, ...] -> [T, heads / cp, ...]

@@ -102,10 +102,9 @@ class Drawing {
   std::int64_t first_value(const RowRun& run) const { return run.global_row * global_columns_ + run.global_column; }
 
   void draw_on_gpu() const {
-    const auto draw_run = rule_.kind == InitRule::Normal ? cuda::draw_normal : cuda::draw_uniform;
     for (const RowRun& run : runs_)
-      draw_run(shard_.narrow(0, run.local_row, run.rows).narrow(1, run.local_column, run.columns), field_,
-               first_value(run), global_columns_, rule_.scale);
+      cuda::draw(shard_.narrow(0, run.local_row, run.rows).narrow(1, run.local_column, run.columns), field_,
+                 first_value(run), global_columns_, rule_.kind == InitRule::Normal, rule_.scale);
     shard_.unsafeGetTensorImpl()->bump_version();  // fp8 copies of weights go by it
   }
 

@@ -10,31 +10,61 @@
 #include <ATen/ops/silu_backward.h>
 
 #include "base/error.h"
-#include "ops/activation_cuda.h"
 #include "ops/has_kernel.h"
-#include "ops/widen.h"
 
 namespace braid {
+namespace {
+
+constexpr double kQuickGelu = 1.702;
+
+const char* gelu_name(Activation kind) { return kind == Activation::GeluTanh ? "tanh" : "none"; }
 
 // max(x, 0) and 2 max(x, 0) are exact in x's dtype; only the square is rounded, so the products are those of fp32
 // rounded once.
-at::Tensor squared_relu_forward(const at::Tensor& x) {
-  if constexpr (kHasKernels)
-    if (has_kernel({x})) return cuda::squared_relu_forward(x);
+at::Tensor squared_positive(const at::Tensor& x) {
   const at::Tensor y = x.relu();
   return y.mul_(y);
 }
 
-at::Tensor squared_relu_backward(const at::Tensor& grad, const at::Tensor& x) {
-  if constexpr (kHasKernels)
-    if (has_kernel({grad, x})) return cuda::squared_relu_backward(grad, x);
-  return x.relu().mul_(2).mul_(grad);
+at::Tensor quick_gelu_slope(const at::Tensor& wide) {
+  const at::Tensor share = (wide * kQuickGelu).sigmoid_();
+  return (1 - share).mul_(wide).mul_(kQuickGelu).add_(1).mul_(share);
 }
 
-at::Tensor squared_relu(const at::Tensor& x) {
+const char* backward_name(Activation kind) {
+  switch (kind) {
+    case Activation::SquaredRelu:
+      return "SquaredReluBackward";
+    case Activation::QuickGelu:
+      return "QuickGeluBackward";
+    default:
+      return "GeluBackward";
+  }
+}
+
+}  // namespace
+
+at::Tensor activation_forward(const at::Tensor& x, Activation kind) {
+  if constexpr (kHasKernels)
+    if (has_kernel({x})) return cuda::activation_forward(x, kind);
+  if (kind == Activation::SquaredRelu) return squared_positive(x);
+  if (kind != Activation::QuickGelu) return at::gelu(x, gelu_name(kind));
+  const at::Tensor wide = widen(x);
+  return (wide * kQuickGelu).sigmoid_().mul_(wide).to(x.scalar_type());
+}
+
+at::Tensor activation_backward(const at::Tensor& grad, const at::Tensor& x, Activation kind) {
+  if constexpr (kHasKernels)
+    if (has_kernel({grad, x})) return cuda::activation_backward(grad, x, kind);
+  if (kind == Activation::SquaredRelu) return x.relu().mul_(2).mul_(grad);
+  if (kind != Activation::QuickGelu) return at::gelu_backward(grad, x, gelu_name(kind));
+  return quick_gelu_slope(widen(x)).mul_(widen(grad)).to(x.scalar_type());
+}
+
+at::Tensor activation(const at::Tensor& x, Activation kind) {
   return differentiable(
-      "SquaredReluBackward", {x}, [&] { return squared_relu_forward(x); },
-      [x](const at::Tensor& grad) { return squared_relu_backward(grad, x); });
+      backward_name(kind), {x}, [&] { return activation_forward(x, kind); },
+      [x, kind](const at::Tensor& grad) { return activation_backward(grad, x, kind); });
 }
 
 namespace {
@@ -109,53 +139,6 @@ at::Tensor swiglu(const at::Tensor& x) {
   return differentiable(
       "SwigluBackward", {x}, [&] { return swiglu_forward(x); },
       [x](const at::Tensor& grad) { return swiglu_backward(grad, x); });
-}
-
-namespace {
-const char* aten_name(GeluForm form) { return form == GeluForm::Tanh ? "tanh" : "none"; }
-}  // namespace
-
-at::Tensor gelu_forward(const at::Tensor& x, GeluForm form) {
-  if constexpr (kHasKernels)
-    if (has_kernel({x})) return cuda::gelu_forward(x, form == GeluForm::Tanh);
-  return at::gelu(x, aten_name(form));
-}
-
-at::Tensor gelu_backward(const at::Tensor& grad, const at::Tensor& x, GeluForm form) {
-  if constexpr (kHasKernels)
-    if (has_kernel({grad, x})) return cuda::gelu_backward(grad, x, form == GeluForm::Tanh);
-  return at::gelu_backward(grad, x, aten_name(form));
-}
-
-at::Tensor gelu(const at::Tensor& x, GeluForm form) {
-  return differentiable(
-      "GeluBackward", {x}, [&] { return gelu_forward(x, form); },
-      [x, form](const at::Tensor& grad) { return gelu_backward(grad, x, form); });
-}
-
-namespace {
-constexpr double kQuickGelu = 1.702;
-}
-
-at::Tensor quick_gelu_forward(const at::Tensor& x) {
-  if constexpr (kHasKernels)
-    if (has_kernel({x})) return cuda::quick_gelu_forward(x);
-  const at::Tensor wide = widen(x);
-  return (wide * kQuickGelu).sigmoid_().mul_(wide).to(x.scalar_type());
-}
-
-at::Tensor quick_gelu_backward(const at::Tensor& grad, const at::Tensor& x) {
-  if constexpr (kHasKernels)
-    if (has_kernel({grad, x})) return cuda::quick_gelu_backward(grad, x);
-  const at::Tensor wide = widen(x), share = (wide * kQuickGelu).sigmoid_();
-  const at::Tensor slope = (1 - share).mul_(wide).mul_(kQuickGelu).add_(1).mul_(share);
-  return slope.mul_(widen(grad)).to(x.scalar_type());
-}
-
-at::Tensor quick_gelu(const at::Tensor& x) {
-  return differentiable(
-      "QuickGeluBackward", {x}, [&] { return quick_gelu_forward(x); },
-      [x](const at::Tensor& grad) { return quick_gelu_backward(grad, x); });
 }
 
 }  // namespace braid

@@ -5,9 +5,23 @@
 
 namespace braid {
 
-at::Tensor squared_relu(const at::Tensor& x);  // max(x, 0)^2
-at::Tensor squared_relu_forward(const at::Tensor& x);
-at::Tensor squared_relu_backward(const at::Tensor& grad, const at::Tensor& x);
+// Functions of one number.
+enum class Activation {
+  SquaredRelu,  // max(x, 0)^2
+  GeluErf,      // x * Phi(x), with Phi the cumulative distribution function of the standard normal distribution
+  GeluTanh,     // its approximation x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))) / 2
+  QuickGelu,    // x * sigmoid(1.702 x)
+};
+at::Tensor activation(const at::Tensor& x, Activation kind);
+at::Tensor activation_forward(const at::Tensor& x, Activation kind);
+at::Tensor activation_backward(const at::Tensor& grad, const at::Tensor& x, Activation kind);
+
+inline at::Tensor squared_relu(const at::Tensor& x) { return activation(x, Activation::SquaredRelu); }
+inline at::Tensor quick_gelu(const at::Tensor& x) { return activation(x, Activation::QuickGelu); }
+
+enum class GeluForm { Erf, Tanh };
+inline Activation gelu_of(GeluForm form) { return form == GeluForm::Tanh ? Activation::GeluTanh : Activation::GeluErf; }
+inline at::Tensor gelu(const at::Tensor& x, GeluForm form) { return activation(x, gelu_of(form)); }
 
 // max(x, 0)^2 * scale, one scale per row; the product is taken in the wider of the two dtypes, the result has x's.
 // `places` ([R] int64, a permutation): row r has the scale of this index; undefined: of index r.
@@ -26,16 +40,14 @@ at::Tensor swiglu(const at::Tensor& x);
 at::Tensor swiglu_forward(const at::Tensor& x);
 at::Tensor swiglu_backward(const at::Tensor& grad, const at::Tensor& x);
 
-enum class GeluForm {
-  Erf,   // x * Phi(x), with Phi the cumulative distribution function of the standard normal distribution
-  Tanh,  // its approximation x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))) / 2
-};
-at::Tensor gelu(const at::Tensor& x, GeluForm form);
-at::Tensor gelu_forward(const at::Tensor& x, GeluForm form);
-at::Tensor gelu_backward(const at::Tensor& grad, const at::Tensor& x, GeluForm form);
+namespace cuda {  // activation_cuda.cpp
 
-at::Tensor quick_gelu(const at::Tensor& x);  // x * sigmoid(1.702 x)
-at::Tensor quick_gelu_forward(const at::Tensor& x);
-at::Tensor quick_gelu_backward(const at::Tensor& grad, const at::Tensor& x);
+decltype(braid::activation_forward) activation_forward;
+decltype(braid::activation_backward) activation_backward;
+decltype(braid::scaled_squared_relu_forward) scaled_squared_relu_forward;
+decltype(braid::scaled_squared_relu_backward) scaled_squared_relu_backward;
+decltype(braid::swiglu_forward) swiglu_forward;
+decltype(braid::swiglu_backward) swiglu_backward;  // of [T, 2 F]
 
+}  // namespace cuda
 }  // namespace braid

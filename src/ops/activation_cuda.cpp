@@ -1,31 +1,15 @@
-#include "ops/activation_cuda.h"
-
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 
 #include "kernels/activation.h"
-#include "kernels/row_activation.h"
+#include "ops/activation.h"
 #include "ops/kernel_call.h"
 
 namespace braid::cuda {
 namespace {
 
-// What call(x, y, count, stream), or call(grad, x, y, count, stream), writes to y; all dense and of x's shape.
-template <class Call>
-at::Tensor mapped(const at::Tensor& x, const Call& call) {
-  const at::Tensor dense = x.contiguous(), y = at::empty_like(dense);
-  call_kernel(x, [&]<class T>(cudaStream_t stream) { call(data<const T>(dense), data<T>(y), x.numel(), stream); });
-  return y;
-}
-
-template <class Call>
-at::Tensor mapped(const at::Tensor& grad, const at::Tensor& x, const Call& call) {
-  const at::Tensor dense_grad = grad.contiguous(), dense = x.contiguous(), x_grad = at::empty_like(dense);
-  call_kernel(x, [&]<class T>(cudaStream_t stream) {
-    call(data<const T>(dense_grad), data<const T>(dense), data<T>(x_grad), x.numel(), stream);
-  });
-  return x_grad;
-}
+kernels::Activation kernel_of(Activation kind) { return static_cast<kernels::Activation>(kind); }
+static_assert(static_cast<int>(kernels::Activation::QuickGelu) == static_cast<int>(Activation::QuickGelu));
 
 at::Tensor rows_like(const at::Tensor& x, std::int64_t columns) {
   return at::empty({x.size(0), columns}, x.options().requires_grad(false));
@@ -37,32 +21,21 @@ kernels::RowScales row_scales(const at::Tensor& scales, const at::Tensor& places
 
 }  // namespace
 
-at::Tensor squared_relu_forward(const at::Tensor& x) {
-  return mapped(x, [](auto... arguments) { kernels::squared_relu_forward(arguments...); });
-}
-
-at::Tensor squared_relu_backward(const at::Tensor& grad, const at::Tensor& x) {
-  return mapped(grad, x, [](auto... arguments) { kernels::squared_relu_backward(arguments...); });
-}
-
-at::Tensor gelu_forward(const at::Tensor& x, bool tanh) {
-  return mapped(x, [=](auto from, auto to, std::int64_t count, cudaStream_t stream) {
-    kernels::gelu_forward(from, to, count, tanh, stream);
+at::Tensor activation_forward(const at::Tensor& x, Activation kind) {
+  const at::Tensor dense = x.contiguous(), y = at::empty_like(dense);
+  call_kernel(x, [&]<class T>(cudaStream_t stream) {
+    kernels::activation_forward(data<const T>(dense), data<T>(y), x.numel(), kernel_of(kind), stream);
   });
+  return y;
 }
 
-at::Tensor gelu_backward(const at::Tensor& grad, const at::Tensor& x, bool tanh) {
-  return mapped(grad, x, [=](auto slope, auto from, auto to, std::int64_t count, cudaStream_t stream) {
-    kernels::gelu_backward(slope, from, to, count, tanh, stream);
+at::Tensor activation_backward(const at::Tensor& grad, const at::Tensor& x, Activation kind) {
+  const at::Tensor dense_grad = grad.contiguous(), dense = x.contiguous(), x_grad = at::empty_like(dense);
+  call_kernel(x, [&]<class T>(cudaStream_t stream) {
+    kernels::activation_backward(data<const T>(dense_grad), data<const T>(dense), data<T>(x_grad), x.numel(),
+                                 kernel_of(kind), stream);
   });
-}
-
-at::Tensor quick_gelu_forward(const at::Tensor& x) {
-  return mapped(x, [](auto... arguments) { kernels::quick_gelu_forward(arguments...); });
-}
-
-at::Tensor quick_gelu_backward(const at::Tensor& grad, const at::Tensor& x) {
-  return mapped(grad, x, [](auto... arguments) { kernels::quick_gelu_backward(arguments...); });
+  return x_grad;
 }
 
 at::Tensor scaled_squared_relu_forward(const at::Tensor& x, const at::Tensor& scale, const at::Tensor& places) {

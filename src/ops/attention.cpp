@@ -7,9 +7,8 @@
 #include <limits>
 
 #include "base/error.h"
-#include "ops/attention_cuda.h"
 #include "ops/has_kernel.h"
-#include "ops/widen.h"
+#include "tensor/autograd.h"
 
 // The rows of a matrix are (query head of the group, token) pairs. So the query heads that share a key head form one
 // matrix product, and keys are never repeated: [c, n, Hq, D] <-> [c * Hkv, Hq / Hkv * n, D] for c sequences of n
@@ -94,7 +93,7 @@ std::vector<Block> blocks_of(const Attention& a) {
   const std::vector<std::int64_t>& offsets = a.sequences.offsets;
   for (std::size_t i = 0; i + 1 < offsets.size();) {
     const Block several = short_sequences(a, i);
-    i += static_cast<std::size_t>(several.count);
+    i += several.count;
     if (several.begin == several.end) continue;
     if (several.count > 1) {
       blocks.push_back(several);
@@ -200,6 +199,11 @@ at::Tensor attention_backward(const at::Tensor& grad, const at::Tensor& groups, 
       return cuda::attention_backward(grad, groups, saved, sequences, causal, scale);
   const auto [q, k, v] = split_groups(groups);
   return join_groups(backward_in_blocks({q, k, v, sequences, causal, scale}, saved, grad));
+}
+
+void set_deterministic(bool deterministic) {
+  at::globalContext().setDeterministicAlgorithms(deterministic, /*warn_only=*/true);
+  at::globalContext().setDeterministicFillUninitializedMemory(false);
 }
 
 at::Tensor attention(const at::Tensor& groups, const PackedSequences& sequences, bool causal, double scale) {

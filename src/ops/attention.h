@@ -1,10 +1,22 @@
 #pragma once
 
-#include "ops/attention_path.h"
+#include <array>
+#include <atomic>
+#include <cstddef>
+
 #include "ops/packed_sequences.h"
 #include "tensor/autograd.h"
 
 namespace braid {
+
+// The ways in which attention is computed, and those that this process has taken so far, for the log.
+enum class AttentionPath { Products, Flash, Cudnn, CudnnPacked, BraidFlash };
+inline constexpr std::array kAttentionPathNames = {"matrix products", "flash", "cuDNN", "cuDNN packed",
+                                                   "Braid's flash"};
+
+inline std::array<std::atomic<bool>, kAttentionPathNames.size()> attention_paths_taken{};
+
+inline void note_taken(AttentionPath path) { attention_paths_taken[static_cast<std::size_t>(path)] = true; }
 
 // softmax(q k^T * scale) v inside each sequence. Heads come in groups, as a fused projection gives them: some query
 // heads, and the key and the value that they share. Causal: a token attends to itself and the tokens before it. Saves
@@ -30,4 +42,17 @@ struct QueriesKeysValues {
 QueriesKeysValues split_groups(const at::Tensor& groups);
 at::Tensor join_groups(const QueriesKeysValues& parts);  // a copy
 
+// Attention's backward reads this setting; Braid's own kernels are always deterministic. Operators without a
+// deterministic form may run. Uninitialized memory is not filled: that would cost a pass over each new tensor.
+void set_deterministic(bool deterministic);
+
+namespace cuda {  // attention_cuda.cpp
+
+// Attention on a GPU in bf16 or half: by cuDNN where it is built in and knows the shape, but forward by Braid's kernel
+// where it has one (kernels/attention.h); else by libtorch's flash attention.
+bool has_attention(const at::Tensor& groups);
+decltype(braid::attention_forward) attention_forward;
+decltype(braid::attention_backward) attention_backward;
+
+}  // namespace cuda
 }  // namespace braid

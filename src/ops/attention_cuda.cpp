@@ -1,5 +1,3 @@
-#include "ops/attention_cuda.h"
-
 #include <ATen/Context.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/_flash_attention_backward.h>
@@ -13,11 +11,11 @@
 #include <bit>
 #include <cstdint>
 
+#include "ops/attention.h"
 #include "ops/has_kernel.h"
 #include "ops/kernel_call.h"
 #ifdef BRAID_CUDNN
 #include "kernels/attention.h"
-#include "kernels/cudnn_attention.h"
 #endif
 
 namespace braid::cuda {

@@ -5,9 +5,8 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "ops/causal_conv_cuda.h"
 #include "ops/has_kernel.h"
-#include "ops/widen.h"
+#include "tensor/autograd.h"
 
 namespace braid {
 namespace {
@@ -64,7 +63,7 @@ Tensors causal_conv_silu_backward_into(const at::Tensor& grad, const at::Tensor&
                                        const at::Tensor& x_grad) {
   if constexpr (kHasKernels)
     if (has_kernels({grad, x, x_grad}, weight, bias) && cuda::has_causal_conv(weight.size(1)))
-      return cuda::causal_conv_silu_backward(grad, x, weight, bias, sequences, x_grad);
+      return cuda::causal_conv_silu_backward_into(grad, x, weight, bias, sequences, x_grad);
   const Convolution conv{x, weight, bias, sequences};
   const at::Tensor wide = widen(x), grad_sum = at::silu_backward(widen(grad), conv.before_silu());
   at::Tensor grad_x = at::zeros_like(wide, at::MemoryFormat::Contiguous);
@@ -78,13 +77,6 @@ Tensors causal_conv_silu_backward_into(const at::Tensor& grad, const at::Tensor&
   return {grad_weight.to(weight.scalar_type()), bias.defined() ? grad_sum.sum(0).to(bias.scalar_type()) : at::Tensor()};
 }
 
-Tensors causal_conv_silu_backward(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& weight,
-                                  const at::Tensor& bias, const PackedSequences& sequences) {
-  const at::Tensor x_grad = at::empty(x.sizes(), x.options());
-  const Tensors filter_grads = causal_conv_silu_backward_into(grad, x, weight, bias, sequences, x_grad);
-  return {x_grad, filter_grads[0], filter_grads[1]};
-}
-
 at::Tensor causal_conv_silu(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                             const PackedSequences& sequences) {
   BRAID_CHECK_EQ(x.size(0), sequences.tokens(), "number of tokens in causal_conv_silu");
@@ -92,7 +84,9 @@ at::Tensor causal_conv_silu(const at::Tensor& x, const at::Tensor& weight, const
   return differentiable(
       "CausalConvSiluBackward", {x, weight, bias}, [&] { return causal_conv_silu_forward(x, weight, bias, sequences); },
       [x, weight, bias, sequences](const at::Tensor& grad) {
-        return causal_conv_silu_backward(grad, x, weight, bias, sequences);
+        const at::Tensor x_grad = at::empty(x.sizes(), x.options());
+        const Tensors of_filter = causal_conv_silu_backward_into(grad, x, weight, bias, sequences, x_grad);
+        return Tensors{x_grad, of_filter[0], of_filter[1]};
       });
 }
 

@@ -12,13 +12,17 @@ at::Tensor causal_conv_silu(const at::Tensor& x, const at::Tensor& weight, const
                             const PackedSequences& sequences);
 at::Tensor causal_conv_silu_forward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                                     const PackedSequences& sequences);
-// Gradients of x, weight and bias; that of an undefined bias is undefined.
-Tensors causal_conv_silu_backward(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& weight,
-                                  const at::Tensor& bias, const PackedSequences& sequences);
-// The same, with the gradient of x written into x_grad, which may be columns of a wider tensor; returns those of weight
-// and bias.
+// Writes the gradient of x into x_grad, which may be columns of a wider tensor. Returns the gradients of weight and
+// bias; the latter is undefined if there is no bias.
 Tensors causal_conv_silu_backward_into(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& weight,
                                        const at::Tensor& bias, const PackedSequences& sequences,
                                        const at::Tensor& x_grad);
 
+namespace cuda {  // causal_conv_cuda.cpp
+
+bool has_causal_conv(std::int64_t taps);
+decltype(braid::causal_conv_silu_forward) causal_conv_silu_forward;
+decltype(braid::causal_conv_silu_backward_into) causal_conv_silu_backward_into;
+
+}  // namespace cuda
 }  // namespace braid

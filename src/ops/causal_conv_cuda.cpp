@@ -1,9 +1,8 @@
-#include "ops/causal_conv_cuda.h"
-
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 
-#include "kernels/causal_conv.h"
+#include "kernels/mamba.h"
+#include "ops/causal_conv.h"
 #include "ops/kernel_call.h"
 
 namespace braid::cuda {
@@ -30,8 +29,9 @@ at::Tensor causal_conv_silu_forward(const at::Tensor& x, const at::Tensor& weigh
   return y;
 }
 
-Tensors causal_conv_silu_backward(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& weight,
-                                  const at::Tensor& bias, const PackedSequences& sequences, const at::Tensor& x_grad) {
+Tensors causal_conv_silu_backward_into(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& weight,
+                                       const at::Tensor& bias, const PackedSequences& sequences,
+                                       const at::Tensor& x_grad) {
   const at::Tensor grad_rows = with_dense_rows(grad), rows = with_dense_rows(x);
   const at::Tensor dense_weight = dense(weight), dense_bias = dense(bias);
   const at::Tensor weight_grad = gradient_of(dense_weight), bias_grad = gradient_of(dense_bias);

@@ -13,9 +13,8 @@
 #include <limits>
 
 #include "base/error.h"
-#include "ops/cross_entropy_cuda.h"
 #include "ops/has_kernel.h"
-#include "tensor/upload.h"
+#include "tensor/copies.h"
 
 namespace braid {
 namespace {
@@ -35,8 +34,8 @@ struct Targets {
   at::Tensor column;  // [T, 1], 0 where another rank has the label
   at::Tensor here;    // [T] bool
 
-  Targets(const at::Tensor& labels, std::int64_t width, const Group& group) {
-    const at::Tensor local = labels - group.rank() * width;
+  Targets(const at::Tensor& labels, std::int64_t width, const VocabularyRanks& ranks) {
+    const at::Tensor local = labels - ranks.rank * width;
     here = (local >= 0).logical_and_(local < width);
     column = local.mul_(here).unsqueeze(1);
   }
@@ -61,8 +60,8 @@ void check_labels_on_host(const at::Tensor& labels, std::int64_t vocabulary) {
       labels[token].item<std::int64_t>(), token, vocabulary, kIgnoredLabel));
 }
 
-void reduce(at::Tensor& values, Reduce op, const Group& group) {
-  if (values.numel() > 0) group.all_reduce(values, op);
+void reduce(at::Tensor& values, const std::function<void(at::Tensor&)>& over_ranks) {
+  if (over_ranks && values.numel() > 0) over_ranks(values);
 }
 
 }  // namespace
@@ -73,49 +72,49 @@ CountedLabels counted_labels(const at::Tensor& labels, const at::Device& device)
 }
 
 OutputAndSaved<RowSums> vocab_parallel_cross_entropy_forward(const at::Tensor& logits, const at::Tensor& labels,
-                                                             const Group& group) {
+                                                             const VocabularyRanks& ranks) {
   if constexpr (kHasKernels)
-    if (has_kernel({logits})) return cuda::vocab_parallel_cross_entropy_forward(logits, labels, group);
+    if (has_kernel({logits})) return cuda::vocab_parallel_cross_entropy_forward(logits, labels, ranks);
   const at::ScalarType dtype = at::toOpMathType(logits.scalar_type());
   at::Tensor max = logits.amax(1).to(dtype);
-  reduce(max, Reduce::Max, group);
+  reduce(max, ranks.max_over_ranks);
   at::Tensor sum = at::empty_like(max);
   for_each_block(logits, [&](std::int64_t begin, std::int64_t rows) {
     at::Tensor part = sum.narrow(0, begin, rows);
     at::sum_out(part, exponentials(logits.narrow(0, begin, rows), max.narrow(0, begin, rows)), 1);
   });
-  const Targets targets(labels, logits.size(1), group);
+  const Targets targets(labels, logits.size(1), ranks);
   const at::Tensor found = logits.gather(1, targets.column).squeeze(1) - max;
   // One collective for both; the label's logit comes from the one rank that holds it.
   at::Tensor sums = at::stack({sum, at::where(targets.here, found, at::zeros_like(found))});
-  reduce(sums, Reduce::Sum, group);
+  reduce(sums, ranks.sum_over_ranks);
   // A label that the host did not check turns its token's loss and, through the sum, its gradient into NaN.
   if (!labels.is_cpu())
-    sums[0].masked_fill_(outside_vocabulary(labels, logits.size(1) * group.size()),
+    sums[0].masked_fill_(outside_vocabulary(labels, logits.size(1) * ranks.count),
                          std::numeric_limits<double>::quiet_NaN());
   const at::Tensor loss = (sums[0].log() - sums[1]).masked_fill_(labels == kIgnoredLabel, 0);
   return {loss, {max, sums[0]}};
 }
 
-at::Tensor first_choices(const at::Tensor& logits, const Group& group) {
+at::Tensor first_choices(const at::Tensor& logits, const VocabularyRanks& ranks) {
   const auto [largest, column] = logits.detach().max(1);
   at::Tensor largest_of_all = largest.clone();
-  reduce(largest_of_all, Reduce::Max, group);
+  reduce(largest_of_all, ranks.max_over_ranks);
   // The smallest id is the one with the largest negative.
   const std::int64_t width = logits.size(1);
-  const at::Tensor none = at::full_like(column, -width * group.size());
-  at::Tensor negative = at::where(largest == largest_of_all, -(column + group.rank() * width), none);
-  reduce(negative, Reduce::Max, group);
+  const at::Tensor none = at::full_like(column, -width * ranks.count);
+  at::Tensor negative = at::where(largest == largest_of_all, -(column + ranks.rank * width), none);
+  reduce(negative, ranks.max_over_ranks);
   return negative.neg_();
 }
 
 at::Tensor vocab_parallel_cross_entropy_backward(const at::Tensor& grad, const at::Tensor& logits,
                                                  const at::Tensor& labels, const RowSums& row_sums,
-                                                 const Group& group) {
+                                                 const VocabularyRanks& ranks) {
   if constexpr (kHasKernels)
     if (has_kernel({logits}) && has_kernel({grad, row_sums.max}))
-      return cuda::vocab_parallel_cross_entropy_backward(grad, logits, labels, row_sums, group);
-  const Targets targets(labels, logits.size(1), group);
+      return cuda::vocab_parallel_cross_entropy_backward(grad, logits, labels, row_sums, ranks);
+  const Targets targets(labels, logits.size(1), ranks);
   const at::Tensor hit = targets.here.to(row_sums.sum.scalar_type()).unsqueeze(1).neg_();
   const at::Tensor ignored = (labels == kIgnoredLabel).unsqueeze(1), gradient = logits.detach();
   for_each_block(logits, [&](std::int64_t begin, std::int64_t rows) {
@@ -127,15 +126,16 @@ at::Tensor vocab_parallel_cross_entropy_backward(const at::Tensor& grad, const a
   return gradient;
 }
 
-at::Tensor vocab_parallel_cross_entropy(const at::Tensor& logits, const at::Tensor& labels, const Group& group) {
+at::Tensor vocab_parallel_cross_entropy(const at::Tensor& logits, const at::Tensor& labels,
+                                        const VocabularyRanks& ranks) {
   BRAID_CHECK(logits.dim() == 2 && labels.dim() == 1 && logits.size(0) == labels.size(0), "one label per row");
-  check_labels_on_host(labels, logits.size(1) * group.size());
+  check_labels_on_host(labels, logits.size(1) * ranks.count);
   return differentiable(
       "VocabParallelCrossEntropyBackward", {logits},
-      [&] { return vocab_parallel_cross_entropy_forward(logits, labels, group); },
-      [logits, labels, group, version = logits._version()](const at::Tensor& grad, const RowSums& row_sums) {
+      [&] { return vocab_parallel_cross_entropy_forward(logits, labels, ranks); },
+      [logits, labels, ranks, version = logits._version()](const at::Tensor& grad, const RowSums& row_sums) {
         BRAID_CHECK_EQ(logits._version(), version, "the logits of a cross entropy changed before its backward");
-        return vocab_parallel_cross_entropy_backward(grad, logits, labels, row_sums, group);
+        return vocab_parallel_cross_entropy_backward(grad, logits, labels, row_sums, ranks);
       });
 }
 

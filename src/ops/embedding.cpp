@@ -10,7 +10,6 @@
 #include <limits>
 
 #include "base/error.h"
-#include "ops/embedding_cuda.h"
 #include "ops/has_kernel.h"
 
 namespace braid {

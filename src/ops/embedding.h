@@ -20,4 +20,10 @@ at::Tensor embedding_forward(const at::Tensor& ids, const at::Tensor& weight, co
 at::Tensor embedding_backward(const at::Tensor& grad, const at::Tensor& ids, const Weight& weight,
                               const VocabularyShard& shard);
 
+namespace cuda {  // embedding_cuda.cpp
+
+decltype(braid::embedding_forward) embedding_forward;
+decltype(braid::embedding_backward) embedding_backward;
+
+}  // namespace cuda
 }  // namespace braid

@@ -1,9 +1,8 @@
-#include "ops/embedding_cuda.h"
-
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros_like.h>
 
 #include "kernels/embedding.h"
+#include "ops/embedding.h"
 #include "ops/kernel_call.h"
 
 namespace braid::cuda {

@@ -7,7 +7,6 @@
 #include <numeric>
 
 #include "base/error.h"
-#include "ops/grouped_linear_cuda.h"
 #include "ops/has_kernel.h"
 #include "ops/linear.h"
 
@@ -21,7 +20,7 @@ const std::vector<std::int64_t>& ExpertRows::counts() const {
   if (on_host()) return *host_->counts;
   prefetch();
   const at::Tensor& ends = host_->ends->get();
-  std::vector<std::int64_t>& counts = host_->counts.emplace(static_cast<std::size_t>(ends.numel()));
+  std::vector<std::int64_t>& counts = host_->counts.emplace(ends.numel());
   std::adjacent_difference(ends.data_ptr<int>(), ends.data_ptr<int>() + ends.numel(), counts.begin());
   return counts;
 }

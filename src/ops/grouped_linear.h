@@ -6,10 +6,9 @@
 #include <optional>
 #include <vector>
 
+#include "ops/quantize.h"
 #include "tensor/autograd.h"
-#include "tensor/host_copy.h"
-#include "tensor/recomputable.h"
-#include "tensor/result.h"
+#include "tensor/copies.h"
 #include "tensor/weight.h"
 
 namespace braid {
@@ -52,4 +51,33 @@ at::Tensor grouped_linear_forward(const at::Tensor& rows, const at::Tensor& weig
 Tensors grouped_linear_backward(const at::Tensor& grad, const at::Tensor& rows, const Weight& weight,
                                 const ExpertRows& experts, bool rows_want_gradient);
 
+namespace cuda {  // grouped_linear_cuda.cpp
+
+// Kernels for these products exist: bf16 on a Hopper GPU, at least one row, and sizes in multiples of 16 bytes.
+bool has_row_products(const at::Tensor& rows, const at::Tensor& weight);
+// Those of a gradient exist, too: it is float, or bf16 and only written.
+bool has_gradient_products(const at::Tensor& grad, const at::Tensor& rows, const at::Tensor& result, bool overwrite);
+
+// The rows of each expert e times weight[e], or its transpose.
+// ends: [E] int32, rows: [R, Out], weight: [E, Out, In] -> [R, In]; transposed, rows: [R, In] -> [R, Out]
+at::Tensor multiply_rows(const at::Tensor& ends, const at::Tensor& rows, const at::Tensor& weight, bool transposed);
+
+// grad^T rows of each expert, added to the result or written over it.
+// ends: [E] int32, grad: [R, Out], rows: [R, In], result: [E, Out, In]
+void write_expert_gradients(const at::Tensor& ends, const at::Tensor& grad, const at::Tensor& rows,
+                            const at::Tensor& result, bool overwrite);
+
+// The same in fp8, for outputs with fast sums, for gradients with precise ones. The columns of a gradient's factors are
+// the experts' rows, with padding (ops/experts_fp8.h).
+// rows: [R, K], weight: [E, N, K] -> [R, N] bf16;   grad: [Out, R], rows: [In, R], result: [E, Out, In]
+bool has_row_products(const Fp8Matrix& rows, const Fp8Matrix& weight);
+bool has_gradient_products(const Fp8Matrix& grad, const Fp8Matrix& rows, const at::Tensor& result, bool overwrite);
+at::Tensor multiply_rows(const at::Tensor& ends, const Fp8Matrix& rows, const Fp8Matrix& weight);
+void write_expert_gradients(const at::Tensor& padded_ends, const Fp8Matrix& grad, const Fp8Matrix& rows,
+                            const at::Tensor& result, bool overwrite);
+
+// grad = 0 for experts without rows.   ends: [E] int32, grad: [E, Out, In] bf16
+void clear_expert_gradients(const at::Tensor& ends, const at::Tensor& grad);
+
+}  // namespace cuda
 }  // namespace braid

@@ -1,9 +1,8 @@
-#include "ops/grouped_linear_cuda.h"
-
 #include <ATen/ops/empty.h>
 
-#include "kernels/expert_gradients.h"
 #include "kernels/grouped_product.h"
+#include "kernels/moe.h"
+#include "ops/grouped_linear.h"
 #include "ops/has_kernel.h"
 #include "ops/kernel_call.h"
 

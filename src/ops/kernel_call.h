@@ -8,7 +8,6 @@
 
 #include "base/error.h"
 #include "kernels/matrix.h"
-#include "kernels/parameter.h"
 
 namespace braid::cuda {
 

@@ -1,7 +1,8 @@
 #include "ops/linear.h"
 
+#include <ATen/TensorOperators.h>
+
 #include "base/error.h"
-#include "ops/column_sum.h"
 #include "ops/product.h"
 
 namespace braid {
@@ -10,11 +11,18 @@ void add_weight_gradient(const at::Tensor& grad, const at::Tensor& x, const at::
   add_product(sum.flatten(1), grad.t(), x, is_first);
 }
 
-at::Tensor linear_forward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
-  return product(x, weight.flatten(1).t(), bias);
+namespace {
+
+// x times weight^T, or memory for it if the result is not needed.
+at::Tensor forward(const at::Tensor& x, const Weight& weight, const at::Tensor& bias, Result result) {
+  return result == Result::Needed ? product(x, weight.value.flatten(1).t(), bias)
+                                  : x.new_empty({x.size(0), weight.value.size(0)});
 }
 
-namespace {
+LinearNeeds needs_of(const at::Tensor& x, const at::Tensor& bias) {
+  BRAID_CHECK_EQ(x.dim(), 2, "x of a linear map is [tokens, features]");
+  return {x.requires_grad(), bias.defined() && bias.requires_grad()};
+}
 
 at::Tensor weight_gradient(const at::Tensor& grad, const at::Tensor& x, const Weight& weight) {
   const auto write = [&](const at::Tensor& sum, bool is_first) { add_weight_gradient(grad, x, sum, is_first); };
@@ -32,16 +40,101 @@ Tensors linear_backward(const at::Tensor& grad, const at::Tensor& x, const Weigh
 
 at::Tensor linear(const Recomputable& input, const Weight& weight, const at::Tensor& bias, Result result) {
   const at::Tensor& x = input.value;
-  BRAID_CHECK_EQ(x.dim(), 2, "x of a linear map is [tokens, features]");
-  const LinearNeeds needs = {x.requires_grad(), bias.defined() && bias.requires_grad()};
+  if (weight.fp8 && x.size(0) > 0) return linear_fp8(x, weight, bias, result);
+  const LinearNeeds needs = needs_of(x, bias);
   return differentiable(
-      "LinearBackward", {x, weight.value, bias},
+      "LinearBackward", {x, weight.value, bias}, [&] { return forward(x, weight, bias, result); },
+      [saved = input.saved_if(weight.value.requires_grad()), weight, needs](const at::Tensor& grad) {
+        return linear_backward(grad, saved(), weight, needs);
+      });
+}
+
+namespace {
+
+at::Tensor weight_gradient(const Fp8Matrix& grad, const Fp8Matrix& x, const Weight& weight) {
+  const auto product_in = [&](at::ScalarType dtype) { return fp8_product(grad, x, dtype, kWeightGradientSum); };
+  const auto write = [&](const at::Tensor& sum, bool is_first) {
+    at::Tensor matrix = sum.view({sum.size(0), -1});
+    if (is_first)
+      write_fp8_product(matrix, grad, x, kWeightGradientSum);
+    else
+      matrix.add_(product_in(sum.scalar_type()));
+  };
+  return weight.sum->write_by(write) ? at::Tensor() : product_in(weight.value.scalar_type()).view_as(weight.value);
+}
+
+}  // namespace
+
+OutputAndSaved<Fp8Matrix> linear_fp8_forward(const at::Tensor& x, const Weight& weight, const at::Tensor& bias,
+                                             const LinearNeeds& needs, bool weight_wants_gradient) {
+  const Fp8Pair factor = quantize(x, {.rows = true, .columns = weight_wants_gradient});
+  const Fp8Pair& matrix = weight.fp8->of(weight.value.flatten(1), {.rows = true, .columns = needs.x_grad});
+  const at::Tensor y = fp8_product(factor.rows, matrix.rows, x.scalar_type(), kOutputSum);
+  return {bias.defined() ? y + bias : y, factor.columns};
+}
+
+Tensors linear_fp8_backward(const at::Tensor& grad, const Fp8Matrix& x_columns, const Weight& weight,
+                            const LinearNeeds& needs) {
+  const bool has_weight_grad = x_columns.values.defined();
+  Tensors grads = {{}, {}, needs.bias_grad ? column_sum(grad) : at::Tensor()};
+  if (!needs.x_grad && !has_weight_grad) return grads;
+  const Fp8Pair factor = quantize(grad, {.rows = needs.x_grad, .columns = has_weight_grad});
+  if (needs.x_grad) {
+    const Fp8Pair& matrix = weight.fp8->of(weight.value.flatten(1), {.columns = true});
+    grads[0] = fp8_product(factor.rows, matrix.columns, grad.scalar_type(), kInputGradientSum);
+  }
+  if (has_weight_grad) grads[1] = weight_gradient(factor.columns, x_columns, weight);
+  return grads;
+}
+
+at::Tensor linear_fp8(const at::Tensor& x, const Weight& weight, const at::Tensor& bias, Result result) {
+  const LinearNeeds needs = needs_of(x, bias);
+  if (x.size(0) == 0) return linear(x, weight, bias, result);
+  const std::int64_t out = weight.value.size(0), in = weight.value.numel() / out;
+  BRAID_CHECK_EQ(x.size(1), in, "features of an fp8 product");
+  BRAID_CHECK(in % kFp8Multiple == 0 && out % kFp8Multiple == 0,
+              "features of an fp8 product are multiples of {}, not {} -> {}", kFp8Multiple, in, out);
+  const bool trains = needs_gradient({weight.value});
+  const auto forward = [&]() -> OutputAndSaved<Fp8Matrix> {
+    if (result == Result::Needed) return linear_fp8_forward(x, weight, bias, needs, trains);
+    return {x.new_empty({x.size(0), out}), trains ? quantize(x, {.columns = true}).columns : Fp8Matrix()};
+  };
+  return differentiable("LinearFp8Backward", {x, weight.value, bias}, forward,
+                        [weight, needs](const at::Tensor& grad, const Fp8Matrix& x_columns) {
+                          return linear_fp8_backward(grad, x_columns, weight, needs);
+                        });
+}
+
+LinearAndGelu linear_with_gelu(const Recomputable& input, const Weight& weight, const at::Tensor& bias, GeluForm form) {
+  const at::Tensor& x = input.value;
+  BRAID_CHECK(!weight.fp8, "linear maps in fp8 have no GELU");
+  at::Tensor activated;
+  const LinearNeeds needs = needs_of(x, bias);
+  const at::Tensor inner = differentiable(
+      "LinearWithGeluBackward", {x, weight.value, bias},
       [&] {
-        return result == Result::Needed ? linear_forward(x, weight.value, bias)
-                                        : x.new_empty({x.size(0), weight.value.size(0)});
+        const ProductAndGelu both = product_with_gelu(x, weight.value.flatten(1).t(), bias, form);
+        activated = both.activated;
+        return both.inner;
       },
       [saved = input.saved_if(weight.value.requires_grad()), weight, needs](const at::Tensor& grad) {
         return linear_backward(grad, saved(), weight, needs);
+      });
+  return {inner, activated};
+}
+
+at::Tensor linear_of_gelu(const at::Tensor& inner, const Recomputable& activated, GeluForm form, const Weight& weight,
+                          const at::Tensor& bias, Result result) {
+  BRAID_CHECK(inner.dim() == 2 && inner.sizes() == activated.value.sizes(), "a GELU has the shape of its input");
+  BRAID_CHECK(!weight.fp8, "linear maps in fp8 have no GELU");
+  const LinearNeeds needs = {false, bias.defined() && bias.requires_grad()};
+  return differentiable(
+      "LinearOfGeluBackward", {inner, weight.value, bias},
+      [&] { return forward(activated.value, weight, bias, result); },
+      [inner, form, saved = activated.saved_if(weight.value.requires_grad()), weight, needs](const at::Tensor& grad) {
+        Tensors grads = linear_backward(grad, saved(), weight, needs);
+        if (inner.requires_grad()) grads[0] = product_times_gelu_slope(grad, weight.value.flatten(1), inner, form);
+        return grads;
       });
 }
 

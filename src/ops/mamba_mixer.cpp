@@ -41,10 +41,15 @@ SsdInputs scan_inputs(const at::Tensor& xbc, const at::Tensor& dt, const MambaPa
           .dt_bias = parameters.dt_bias};
 }
 
-}  // namespace
+struct Saved {
+  at::Tensor convolved;  // [T, d + 2 g n]
+  at::Tensor y;          // of the scan
+  SsdSaved scan;
+  at::Tensor inverse_root;  // of the norm
+};
 
-OutputAndSaved<MambaSaved> mamba_mixer_forward(const at::Tensor& features, const MambaParameters& parameters,
-                                               const MambaOptions& options, const PackedSequences& sequences) {
+OutputAndSaved<Saved> mixer_forward(const at::Tensor& features, const MambaParameters& parameters,
+                                    const MambaOptions& options, const PackedSequences& sequences) {
   const FeatureColumns columns = split_features(features, parameters);
   const at::Tensor convolved =
       causal_conv_silu_forward(columns.xbc, parameters.conv_weight, parameters.conv_bias, sequences);
@@ -55,8 +60,9 @@ OutputAndSaved<MambaSaved> mamba_mixer_forward(const at::Tensor& features, const
   return {normed, {convolved, y, scan, inverse_root}};
 }
 
-Tensors mamba_mixer_backward(const at::Tensor& grad, const at::Tensor& features, const MambaParameters& parameters,
-                             const MambaOptions& options, const PackedSequences& sequences, const MambaSaved& saved) {
+// The gradients of the features and of the parameters in their order.
+Tensors mixer_backward(const at::Tensor& grad, const at::Tensor& features, const MambaParameters& parameters,
+                       const MambaOptions& options, const PackedSequences& sequences, const Saved& saved) {
   const at::Tensor features_grad = at::empty(features.sizes(), features.options());
   const FeatureColumns columns = split_features(features, parameters),
                        grads = split_features(features_grad, parameters);
@@ -81,8 +87,6 @@ Tensors mamba_mixer_backward(const at::Tensor& grad, const at::Tensor& features,
   return all;
 }
 
-namespace {
-
 // A call of the mixer. What its forward saved is kept, or made by a second forward in backward: by the first user of
 // the output or of what is saved that needs it, for both.
 class MixerCall {
@@ -92,7 +96,7 @@ class MixerCall {
       : features_(features), parameters_(parameters), options_(options), sequences_(sequences) {}
 
   at::Tensor forward() {
-    OutputAndSaved<MambaSaved> result = mamba_mixer_forward(features_, parameters_, options_, sequences_);
+    OutputAndSaved<Saved> result = mixer_forward(features_, parameters_, options_, sequences_);
     saved_ = std::move(result.saved);
     return result.output;
   }
@@ -106,7 +110,7 @@ class MixerCall {
   }
   Tensors backward(const at::Tensor& grad) {
     if (!saved_) forward();
-    return mamba_mixer_backward(grad, features_, parameters_, options_, sequences_, *saved_);
+    return mixer_backward(grad, features_, parameters_, options_, sequences_, *saved_);
   }
 
  private:
@@ -114,7 +118,7 @@ class MixerCall {
   const MambaParameters parameters_;
   const MambaOptions options_;
   const PackedSequences sequences_;
-  std::optional<MambaSaved> saved_;
+  std::optional<Saved> saved_;
 };
 
 }  // namespace

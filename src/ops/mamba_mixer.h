@@ -1,7 +1,7 @@
 #pragma once
 
 #include "ops/ssd_scan.h"
-#include "tensor/recomputable.h"
+#include "tensor/autograd.h"
 
 namespace braid {
 
@@ -31,17 +31,5 @@ enum class MixerRecompute {
 // features: [T, z | x | B | C | dt] = [T, 2 d + 2 g n + h] -> [T, d]
 Recomputable mamba_mixer(const at::Tensor& features, const MambaParameters& parameters, const MambaOptions& options,
                          const PackedSequences& sequences, MixerRecompute recompute = MixerRecompute::None);
-
-struct MambaSaved {
-  at::Tensor convolved;  // [T, d + 2 g n]
-  at::Tensor y;          // of the scan
-  SsdSaved scan;
-  at::Tensor inverse_root;  // of the norm
-};
-OutputAndSaved<MambaSaved> mamba_mixer_forward(const at::Tensor& features, const MambaParameters& parameters,
-                                               const MambaOptions& options, const PackedSequences& sequences);
-// Of features and of the parameters in their order.
-Tensors mamba_mixer_backward(const at::Tensor& grad, const at::Tensor& features, const MambaParameters& parameters,
-                             const MambaOptions& options, const PackedSequences& sequences, const MambaSaved& saved);
 
 }  // namespace braid

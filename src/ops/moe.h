@@ -3,9 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 
 #include "tensor/autograd.h"
-#include "tensor/recomputable.h"
 #include "tensor/weight.h"
 
 namespace braid {
@@ -69,4 +69,52 @@ at::Tensor permute_to_experts_backward(const at::Tensor& grad, const ExpertOrder
 // One number per row instead.   weights: [T, k] -> [T * k]
 at::Tensor weights_by_expert(const at::Tensor& weights, const ExpertOrder& order);
 
+// The loss that balances the load of experts within each sample.
+
+// `count` samples of `length` tokens each. A rank holds some of these tokens, starting at token `first`.
+struct SampleTokens {
+  std::int64_t first = 0, length = 0, count = 0;
+};
+
+// With the shares of a token its scores divided by their sum, of each sample and expert:
+struct ExpertShares {
+  at::Tensor sums;    // [samples, E] the shares, summed over this rank's tokens
+  at::Tensor chosen;  // [samples, E] how many of this rank's tokens have the expert among their top k
+};
+ExpertShares expert_shares(const at::Tensor& scores, std::int64_t top_k, const SampleTokens& samples);
+
+// E / (k length^2 count) times the sum over samples and experts of sums * chosen, where `chosen` covers the tokens of
+// all ranks: sum_over_ranks adds it up in place. Balanced routing gives 1 on all ranks together.
+// scores: [T, E], fp32 or wider
+at::Tensor aux_loss(const at::Tensor& scores, std::int64_t top_k, const SampleTokens& samples,
+                    const std::function<void(at::Tensor& chosen)>& sum_over_ranks);
+// Gradient of the scores; `chosen` is that of all ranks. Saved: scores and chosen.
+at::Tensor aux_loss_backward(const at::Tensor& grad, const at::Tensor& scores, const at::Tensor& chosen,
+                             const SampleTokens& samples, double factor);
+
+namespace cuda {  // moe_cuda.cpp
+
+// x: bf16, weight: bf16 or fp32
+decltype(braid::router_logits_forward) router_logits_forward;
+// Adds the tensors `added`, at most two.
+at::Tensor router_logits_x_grad(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& weight,
+                                const Tensors& added);
+// Adds to `sum`, fp32 or bf16, or overwrites it.
+void router_logits_weight_grad(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& sum, bool add);
+
+// In fp32 only.
+bool can_route(const at::Tensor& scores, std::int64_t top_k);
+decltype(braid::route_forward) route_forward;
+decltype(braid::route_backward) route_backward;
+
+bool can_sort_by_expert(std::int64_t num_experts);
+decltype(braid::sort_by_expert) sort_by_expert;
+decltype(braid::permute_to_experts_forward) permute_to_experts_forward;
+decltype(braid::permute_to_experts_backward) permute_to_experts_backward;
+
+decltype(braid::expert_shares) expert_shares;
+decltype(braid::aux_loss_backward) aux_loss_backward;
+at::Tensor aux_loss_of(const ExpertShares& shares, double factor);
+
+}  // namespace cuda
 }  // namespace braid

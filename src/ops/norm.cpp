@@ -3,10 +3,8 @@
 #include <ATen/ATen.h>
 
 #include "base/error.h"
-#include "ops/gated_norm_cuda.h"
 #include "ops/has_kernel.h"
-#include "ops/norm_cuda.h"
-#include "ops/widen.h"
+#include "ops/product.h"
 
 namespace braid {
 namespace {
@@ -29,35 +27,111 @@ at::Tensor gated(const at::Tensor& y, const at::Tensor& z, std::int64_t groups) 
   return (widen(y) * at::silu(widen(z))).unflatten(-1, {groups, -1});
 }
 
+void check_width(const at::Tensor& parameter, const at::Tensor& x, const char* what) {
+  BRAID_CHECK_EQ(parameter.numel(), x.size(-1), "size of the {}", what);
+}
+
+// norm_backward() of the normalised values alone.
+Tensors normed_backward(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                        const NormStatistics& saved) {
+  const at::Tensor wide_grad = widen(grad), centered = bias.defined() ? widen(x) - saved.mean : widen(x);
+  const at::Tensor normalized = centered * saved.inverse_root;
+  at::Tensor x_grad = grad_of_normalized(wide_grad * widen(weight), normalized, saved.inverse_root);
+  if (bias.defined()) x_grad = x_grad - x_grad.mean(-1, /*keepdim=*/true);
+  Tensors grads = {x_grad.to(x.scalar_type()), sum_over_tokens(wide_grad * normalized, weight)};
+  if (bias.defined()) grads.push_back(sum_over_tokens(wide_grad, bias));
+  return grads;
+}
+
 }  // namespace
 
-OutputAndSaved<at::Tensor> rms_norm_forward(const at::Tensor& x, const at::Tensor& weight, double eps) {
+Normed norm_forward(const at::Tensor& x, const Branch& branch, const at::Tensor& weight, const at::Tensor& bias,
+                    double eps) {
   if constexpr (kHasKernels)
-    if (has_kernel({x, weight}) && cuda::takes_norm_of(x)) {
-      const cuda::Normed result = cuda::norm_forward(x, {}, weight, {}, eps);
-      return {result.output, result.inverse_root};
-    }
-  const at::Tensor wide = widen(x), inverse_root = inverse_root_mean_square(wide, eps);
-  return {(wide * inverse_root).mul_(widen(weight)).to(x.scalar_type()), inverse_root};
+    if (has_kernel({x, branch.output, branch.bias, weight, bias}) && cuda::takes_norm_of(x))
+      return cuda::norm_forward(x, branch, weight, bias, eps);
+  const at::Tensor sum = branch.output.defined() ? x + branch.value() : x, wide = widen(sum);
+  if (!bias.defined()) {
+    const at::Tensor inverse_root = inverse_root_mean_square(wide, eps);
+    return {sum, (wide * inverse_root).mul_(widen(weight)).to(x.scalar_type()), {{}, inverse_root}};
+  }
+  const at::Tensor mean = wide.mean(-1, /*keepdim=*/true), centered = wide - mean;
+  const at::Tensor inverse_root = inverse_root_mean_square(centered, eps);
+  const at::Tensor out = at::addcmul(widen(bias), centered * inverse_root, widen(weight)).to(x.scalar_type());
+  return {sum, out, {mean, inverse_root}};
 }
 
-Tensors rms_norm_backward(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& weight,
-                          const at::Tensor& inverse_root) {
+Tensors norm_backward(const at::Tensor& sum_grad, const at::Tensor& normed_grad, const at::Tensor& sum,
+                      const at::Tensor& weight, const at::Tensor& bias, const NormStatistics& saved, bool branch_bias) {
   if constexpr (kHasKernels)
-    if (has_kernel({grad, x, weight}) && cuda::takes_norm_of(x))
-      return cuda::norm_backward(grad, {}, x, weight, {{}, inverse_root});
-  const at::Tensor wide_grad = widen(grad), normalized = widen(x) * inverse_root;
-  const at::Tensor grad_x = grad_of_normalized(wide_grad * widen(weight), normalized, inverse_root);
-  return {grad_x.to(x.scalar_type()), sum_over_tokens(wide_grad * normalized, weight)};
+    if (has_kernel({sum_grad, normed_grad, sum, weight, bias}) && cuda::takes_norm_of(sum))
+      return cuda::norm_backward(sum_grad, normed_grad, sum, weight, bias, saved, branch_bias);
+  Tensors grads = normed_backward(normed_grad, sum, weight, bias, saved);
+  if (sum_grad.defined()) grads[0] = sum_grad + grads[0];
+  if (branch_bias) grads.push_back(column_sum(grads[0]));
+  return grads;
 }
+
+namespace {
+
+at::Tensor norm(const char* name, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double eps) {
+  const auto forward = [&]() -> OutputAndSaved<NormStatistics> {
+    const Normed result = norm_forward(x, {}, weight, bias, eps);
+    return {result.normed, result.saved};
+  };
+  return differentiable(name, {x, weight, bias}, forward,
+                        [x, weight, bias](const at::Tensor& grad, const NormStatistics& saved) {
+                          Tensors grads = norm_backward({}, grad, x, weight, bias, saved);
+                          grads.resize(3);
+                          return grads;
+                        });
+}
+
+SumAndNormed add_norm(const char* name, const at::Tensor& x, const Branch& branch, const at::Tensor& weight,
+                      const at::Tensor& bias, double eps) {
+  BRAID_CHECK(x.sizes() == branch.output.sizes() && x.scalar_type() == branch.output.scalar_type(),
+              "a stream and its branch have one shape and dtype");
+  check_width(weight, x, "weight of a norm");
+  const auto [sum, normed, saved] = [&] {
+    at::NoGradGuard guard;
+    return norm_forward(x, branch, weight, bias, eps);
+  }();
+  const Tensors inputs = {x, branch.output, weight, bias, branch.bias};
+  if (!needs_gradient(inputs)) return {sum, normed};
+  const bool branch_bias = branch.bias.defined() && branch.bias.requires_grad();
+  const Tensors outputs =
+      attach_backward(name, inputs, {sum.detach(), normed}, [=, sum = sum, saved = saved](const Tensors& grads) {
+        Tensors result = norm_backward(grads[0], grads[1], sum, weight, bias, saved, branch_bias);
+        result.insert(result.begin(), result[0]);
+        result.resize(5);
+        return result;
+      });
+  return {outputs[0], outputs[1]};
+}
+
+}  // namespace
 
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
-  BRAID_CHECK_EQ(weight.numel(), x.size(-1), "size of the weight of rms_norm");
-  return differentiable(
-      "RmsNormBackward", {x, weight}, [&] { return rms_norm_forward(x, weight, eps); },
-      [x, weight](const at::Tensor& grad, const at::Tensor& inverse_root) {
-        return rms_norm_backward(grad, x, weight, inverse_root);
-      });
+  check_width(weight, x, "weight of rms_norm");
+  return norm("RmsNormBackward", x, weight, {}, eps);
+}
+
+at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double eps) {
+  check_width(weight, x, "weight of layer_norm");
+  check_width(bias, x, "bias of layer_norm");
+  return norm("LayerNormBackward", x, weight, bias, eps);
+}
+
+SumAndNormed add_rms_norm(const at::Tensor& x, const at::Tensor& branch, const at::Tensor& weight, double eps) {
+  return add_norm("AddRmsNormBackward", x, branch, weight, {}, eps);
+}
+
+SumAndNormed add_layer_norm(const at::Tensor& x, const Branch& branch, const at::Tensor& weight, const at::Tensor& bias,
+                            double eps) {
+  check_width(bias, x, "bias of a norm");
+  BRAID_CHECK(!branch.bias.defined() || branch.bias.numel() == x.size(-1), "a branch of {} columns has a bias of {}",
+              x.size(-1), branch.bias.numel());
+  return add_norm("AddLayerNormBackward", x, branch, weight, bias, eps);
 }
 
 OutputAndSaved<at::Tensor> gated_rms_norm_forward(const at::Tensor& y, const at::Tensor& z, const at::Tensor& weight,
@@ -76,7 +150,7 @@ at::Tensor gated_rms_norm_backward_into(const at::Tensor& grad, const at::Tensor
   if constexpr (kHasKernels)
     if (has_kernel({grad, y, z, y_grad, z_grad}) && has_kernel({weight}) && y.dim() == 2 &&
         cuda::has_gated_rms_norm(y.size(1) / groups))
-      return cuda::gated_rms_norm_backward(grad, y, z, weight, inverse_root, y_grad, z_grad);
+      return cuda::gated_rms_norm_backward_into(grad, y, z, weight, inverse_root, y_grad, z_grad);
   const at::Tensor wide_grad = widen(grad), normalized = gated(y, z, groups).mul_(inverse_root);
   const at::Tensor grad_normalized = (wide_grad * widen(weight)).unflatten(-1, {groups, -1});
   const at::Tensor grad_g = grad_of_normalized(grad_normalized, normalized, inverse_root).flatten(-2);
@@ -85,56 +159,16 @@ at::Tensor gated_rms_norm_backward_into(const at::Tensor& grad, const at::Tensor
   return sum_over_tokens(wide_grad * normalized.flatten(-2), weight);
 }
 
-Tensors gated_rms_norm_backward(const at::Tensor& grad, const at::Tensor& y, const at::Tensor& z,
-                                const at::Tensor& weight, const at::Tensor& inverse_root) {
-  const at::Tensor y_grad = at::empty(y.sizes(), y.options()), z_grad = at::empty(z.sizes(), z.options());
-  const at::Tensor weight_grad = gated_rms_norm_backward_into(grad, y, z, weight, inverse_root, y_grad, z_grad);
-  return {y_grad, z_grad, weight_grad};
-}
-
 at::Tensor gated_rms_norm(const at::Tensor& y, const at::Tensor& z, const at::Tensor& weight, std::int64_t groups,
                           double eps) {
-  BRAID_CHECK_EQ(weight.numel(), y.size(-1), "size of the weight of gated_rms_norm");
+  check_width(weight, y, "weight of gated_rms_norm");
   BRAID_CHECK_EQ(y.size(-1) % groups, 0, "{} channels in {} groups", y.size(-1), groups);
   return differentiable(
       "GatedRmsNormBackward", {y, z, weight}, [&] { return gated_rms_norm_forward(y, z, weight, groups, eps); },
       [y, z, weight](const at::Tensor& grad, const at::Tensor& inverse_root) {
-        return gated_rms_norm_backward(grad, y, z, weight, inverse_root);
-      });
-}
-
-OutputAndSaved<LayerNormStatistics> layer_norm_forward(const at::Tensor& x, const at::Tensor& weight,
-                                                       const at::Tensor& bias, double eps) {
-  if constexpr (kHasKernels)
-    if (has_kernel({x, weight, bias}) && cuda::takes_norm_of(x)) {
-      const cuda::Normed result = cuda::norm_forward(x, {}, weight, bias, eps);
-      return {result.output, {result.mean, result.inverse_root}};
-    }
-  const at::Tensor wide = widen(x), mean = wide.mean(-1, /*keepdim=*/true), centered = wide - mean;
-  const at::Tensor inverse_root = inverse_root_mean_square(centered, eps);
-  const at::Tensor out = at::addcmul(widen(bias), centered * inverse_root, widen(weight)).to(x.scalar_type());
-  return {out, {mean, inverse_root}};
-}
-
-Tensors layer_norm_backward(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& weight,
-                            const at::Tensor& bias, const LayerNormStatistics& saved) {
-  if constexpr (kHasKernels)
-    if (has_kernel({grad, x, weight, bias}) && cuda::takes_norm_of(x))
-      return cuda::norm_backward(grad, {}, x, weight, {saved.mean, saved.inverse_root});
-  const at::Tensor wide_grad = widen(grad), normalized = (widen(x) - saved.mean).mul_(saved.inverse_root);
-  const at::Tensor grad_centered = grad_of_normalized(wide_grad * widen(weight), normalized, saved.inverse_root);
-  const at::Tensor grad_x = grad_centered - grad_centered.mean(-1, /*keepdim=*/true);
-  return {grad_x.to(x.scalar_type()), sum_over_tokens(wide_grad * normalized, weight),
-          sum_over_tokens(wide_grad, bias)};
-}
-
-at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double eps) {
-  BRAID_CHECK_EQ(weight.numel(), x.size(-1), "size of the weight of layer_norm");
-  BRAID_CHECK_EQ(bias.numel(), x.size(-1), "size of the bias of layer_norm");
-  return differentiable(
-      "LayerNormBackward", {x, weight, bias}, [&] { return layer_norm_forward(x, weight, bias, eps); },
-      [x, weight, bias](const at::Tensor& grad, const LayerNormStatistics& saved) {
-        return layer_norm_backward(grad, x, weight, bias, saved);
+        const at::Tensor y_grad = at::empty(y.sizes(), y.options()), z_grad = at::empty(z.sizes(), z.options());
+        const at::Tensor weight_grad = gated_rms_norm_backward_into(grad, y, z, weight, inverse_root, y_grad, z_grad);
+        return Tensors{y_grad, z_grad, weight_grad};
       });
 }
 

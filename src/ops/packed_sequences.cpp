@@ -6,7 +6,7 @@
 #include <numeric>
 
 #include "base/error.h"
-#include "tensor/upload.h"
+#include "tensor/copies.h"
 
 namespace braid {
 namespace {

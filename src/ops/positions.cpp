@@ -9,8 +9,7 @@
 
 #include "base/error.h"
 #include "ops/has_kernel.h"
-#include "ops/positions_cuda.h"
-#include "ops/widen.h"
+#include "tensor/autograd.h"
 
 namespace braid {
 namespace {
@@ -27,7 +26,7 @@ at::Tensor rotate(const at::Tensor& x, const at::Tensor& positions, double theta
     if (has_kernel({x}) && x.numel() > 0 && cuda::has_rotary(x.size(-1)))
       return cuda::rotate(x, positions, theta, direction);
   const std::int64_t half = x.size(-1) / 2;
-  std::vector<std::int64_t> shape(static_cast<std::size_t>(x.dim()), 1);
+  std::vector<std::int64_t> shape(x.dim(), 1);
   shape.front() = x.size(0);
   shape.back() = half;
   const at::Tensor angle = angles(positions, theta, 1 / static_cast<double>(half), half).view(shape);
@@ -46,24 +45,14 @@ at::Tensor rotate_first(const at::Tensor& x, const at::Tensor& positions, double
 
 }  // namespace
 
-at::Tensor rotary_embedding_forward(const at::Tensor& x, const at::Tensor& positions, double theta,
-                                    std::int64_t rotated) {
-  return rotate_first(x, positions, theta, rotated, 1);
-}
-
-at::Tensor rotary_embedding_backward(const at::Tensor& grad, const at::Tensor& positions, double theta,
-                                     std::int64_t rotated) {
-  return rotate_first(grad, positions, theta, rotated, -1);
-}
-
 at::Tensor rotary_embedding(const at::Tensor& x, const at::Tensor& positions, double theta, std::int64_t rotated) {
   BRAID_CHECK_EQ(x.size(-1) % 2, 0, "rotary_embedding needs an even number of channels");
   BRAID_CHECK_EQ(x.size(0), positions.size(0), "number of positions in rotary_embedding");
   BRAID_CHECK(x.dim() >= 3 && rotated >= 0 && rotated <= x.size(-2), "rotary_embedding of {} vectors", rotated);
   return differentiable(
-      "RotaryEmbeddingBackward", {x}, [&] { return rotary_embedding_forward(x, positions, theta, rotated); },
+      "RotaryEmbeddingBackward", {x}, [&] { return rotate_first(x, positions, theta, rotated, 1); },
       [positions, theta, rotated](const at::Tensor& grad) {
-        return rotary_embedding_backward(grad, positions, theta, rotated);
+        return rotate_first(grad, positions, theta, rotated, -1);
       });
 }
 

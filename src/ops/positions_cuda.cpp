@@ -1,9 +1,8 @@
-#include "ops/positions_cuda.h"
-
 #include <ATen/ops/empty.h>
 
 #include "kernels/rotary.h"
 #include "ops/kernel_call.h"
+#include "ops/positions.h"
 
 namespace braid::cuda {
 namespace {

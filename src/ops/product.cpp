@@ -5,9 +5,9 @@
 #include <ATen/ops/bmm.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mm.h>
+#include <ATen/ops/sum.h>
 
 #include "ops/has_kernel.h"
-#include "ops/product_cuda.h"
 
 namespace braid {
 
@@ -31,14 +31,14 @@ ProductAndGelu product_with_gelu(const at::Tensor& a, const at::Tensor& b, const
     if (form == GeluForm::Tanh && cuda::has_product(a, b, bias))
       if (const ProductAndGelu both = cuda::product_with_gelu(a, b, bias); both.inner.defined()) return both;
   const at::Tensor inner = product(a, b, bias);
-  return {inner, gelu_forward(inner, form)};
+  return {inner, activation_forward(inner, gelu_of(form))};
 }
 
 at::Tensor product_times_gelu_slope(const at::Tensor& a, const at::Tensor& b, const at::Tensor& inner, GeluForm form) {
   if constexpr (kHasKernels)
     if (form == GeluForm::Tanh && cuda::has_product(a, b, {}) && cuda::has_sum_of_products(inner, a, b))
       if (const at::Tensor result = cuda::product_times_gelu_slope(a, b, inner); result.defined()) return result;
-  return gelu_backward(product(a, b), inner, form);
+  return activation_backward(product(a, b), inner, gelu_of(form));
 }
 
 void add_product(const at::Tensor& sum, const at::Tensor& a, const at::Tensor& b, bool is_first) {
@@ -51,6 +51,12 @@ void add_product(const at::Tensor& sum, const at::Tensor& a, const at::Tensor& b
     at::addmm_out(result, result, a, b, dtype, kept);
   else  // on a CPU a product has the dtype of its factors
     result.addmm_(a.to(dtype), b.to(dtype), kept);
+}
+
+at::Tensor column_sum(const at::Tensor& x) {
+  if constexpr (kHasKernels)
+    if (has_kernel({x})) return cuda::column_sum(x);
+  return x.sum(0);
 }
 
 }  // namespace braid

@@ -1,4 +1,7 @@
+// Matrix products and sums of columns.
 #pragma once
+
+#include <ATen/core/Tensor.h>
 
 #include "ops/activation.h"
 
@@ -22,4 +25,21 @@ at::Tensor product_times_gelu_slope(const at::Tensor& a, const at::Tensor& b, co
 // sum += a b, or sum = a b if it is the first; in the precision of the sum and without a temporary of its size.
 void add_product(const at::Tensor& sum, const at::Tensor& a, const at::Tensor& b, bool is_first);
 
+// The sum over rows, in fp32 or wider, rounded once: the gradient of a bias.   x: [T, F] -> [F]
+at::Tensor column_sum(const at::Tensor& x);
+
+namespace cuda {  // product_cuda.cpp
+
+// Whether Braid calls cuBLAS itself for these: bf16, in a GPU's memory, not empty, rows or columns contiguous and
+// aligned.
+bool has_product(const at::Tensor& a, const at::Tensor& b, const at::Tensor& bias);
+bool has_sum_of_products(const at::Tensor& sum, const at::Tensor& a, const at::Tensor& b);
+decltype(braid::product) product;
+decltype(braid::add_product) add_product;
+decltype(braid::column_sum) column_sum;
+// In the tanh form; undefined if cuBLAS cannot do it.
+ProductAndGelu product_with_gelu(const at::Tensor& a, const at::Tensor& b, const at::Tensor& bias);
+at::Tensor product_times_gelu_slope(const at::Tensor& a, const at::Tensor& b, const at::Tensor& inner);
+
+}  // namespace cuda
 }  // namespace braid

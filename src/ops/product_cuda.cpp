@@ -1,5 +1,3 @@
-#include "ops/product_cuda.h"
-
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mm.h>
@@ -8,11 +6,14 @@
 #include <mutex>
 #include <utility>
 
+#include "kernels/column_sum.h"
 #include "kernels/cublas_product.h"
 #include "ops/has_kernel.h"
 #include "ops/kernel_call.h"
+#include "ops/product.h"
 
 namespace braid::cuda {
+
 namespace {
 
 using kernels::CublasProduct;
@@ -133,6 +134,17 @@ ProductAndGelu product_with_gelu(const at::Tensor& a, const at::Tensor& b, const
 at::Tensor product_times_gelu_slope(const at::Tensor& a, const at::Tensor& b, const at::Tensor& inner) {
   const at::Tensor result = empty_product(a, b);
   return multiply({a, b, {}, inner}, result, {.gelu = Gelu::Backward}) ? result : at::Tensor();
+}
+
+at::Tensor column_sum(const at::Tensor& x) {
+  const auto options = x.options().requires_grad(false);
+  const at::Tensor rows = with_dense_rows(x), sums = at::empty({x.size(1)}, options);
+  const std::int64_t count = kernels::column_sum_partials(x.size(0), x.size(1));
+  const at::Tensor partials = at::empty({count, x.size(1)}, options.dtype(at::kFloat));
+  call_kernel(x, [&]<class T>(cudaStream_t stream) {
+    kernels::column_sum(const_matrix<T>(rows), data<float>(partials), data<T>(sums), stream);
+  });
+  return sums;
 }
 
 }  // namespace braid::cuda

@@ -9,7 +9,6 @@
 
 #include "base/error.h"
 #include "ops/has_kernel.h"
-#include "ops/quantize_cuda.h"
 
 namespace braid {
 namespace {

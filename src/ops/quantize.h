@@ -65,4 +65,12 @@ struct ComputeCapability {
 void check_fp8_support(const at::Device& device);
 void check_fp8_support(const ComputeCapability& capability);
 
+namespace cuda {  // experts_fp8_cuda.cpp
+
+ComputeCapability compute_capability(const at::Device& device);
+// The kernel takes bf16 with columns in multiples of 8 up to 32768, and of several matrices rows in multiples of 16.
+bool can_quantize(const at::Tensor& x);
+decltype(braid::quantize) quantize;
+
+}  // namespace cuda
 }  // namespace braid

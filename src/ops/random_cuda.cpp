@@ -4,26 +4,12 @@
 #include "ops/kernel_call.h"
 
 namespace braid::cuda {
-namespace {
 
-kernels::RandomRows rows_of(const RandomField& field, std::int64_t first, std::int64_t row_step) {
-  return {field.seed(), field.name_hash(), static_cast<std::uint64_t>(first), static_cast<std::uint64_t>(row_step)};
-}
-
-}  // namespace
-
-void draw_normal(const at::Tensor& x, const RandomField& field, std::int64_t first, std::int64_t row_step,
-                 double scale) {
-  call_kernel(x, [&]<class T>(cudaStream_t stream) {
-    kernels::draw_normal(matrix<T>(x), rows_of(field, first, row_step), scale, stream);
-  });
-}
-
-void draw_uniform(const at::Tensor& x, const RandomField& field, std::int64_t first, std::int64_t row_step,
-                  double scale) {
-  call_kernel(x, [&]<class T>(cudaStream_t stream) {
-    kernels::draw_uniform(matrix<T>(x), rows_of(field, first, row_step), scale, stream);
-  });
+void draw(const at::Tensor& x, const RandomField& field, std::int64_t first, std::int64_t row_step, bool normal,
+          double scale) {
+  const kernels::RandomRows rows = {field.seed(), field.name_hash(), static_cast<std::uint64_t>(first),
+                                    static_cast<std::uint64_t>(row_step)};
+  call_kernel(x, [&]<class T>(cudaStream_t stream) { kernels::draw(matrix<T>(x), rows, normal, scale, stream); });
 }
 
 }  // namespace braid::cuda

@@ -9,11 +9,9 @@
 
 namespace braid::cuda {
 
-// x[row][column] = scale * field.normal(first + row * row_step + column); x: [rows, columns], a view
-void draw_normal(const at::Tensor& x, const RandomField& field, std::int64_t first, std::int64_t row_step,
-                 double scale);
-// The same for scale * (2 * field.uniform(...) - 1).
-void draw_uniform(const at::Tensor& x, const RandomField& field, std::int64_t first, std::int64_t row_step,
-                  double scale);
+// x[row][column] = scale * field.normal(i), or scale * (2 * field.uniform(i) - 1), with
+// i = first + row * row_step + column.   x: [rows, columns], a view
+void draw(const at::Tensor& x, const RandomField& field, std::int64_t first, std::int64_t row_step, bool normal,
+          double scale);
 
 }  // namespace braid::cuda

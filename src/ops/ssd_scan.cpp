@@ -7,8 +7,7 @@
 
 #include "base/error.h"
 #include "ops/has_kernel.h"
-#include "ops/ssd_scan_cuda.h"
-#include "ops/widen.h"
+#include "tensor/autograd.h"
 
 // Each sequence gets a whole number of chunks; the last one is padded with slots where x = B = C = s = 0, which have no
 // effect. c chunks of l slots; g groups of r heads, h = g * r. Inside a block of chunks, per-head tensors are [c, g, r,
@@ -40,7 +39,7 @@ class ChunkLayout {
 
   std::int64_t length() const { return length_; }
   std::int64_t count() const { return static_cast<std::int64_t>(sequence_of_.size()); }
-  std::int64_t sequence_of(std::int64_t chunk) const { return sequence_of_[static_cast<std::size_t>(chunk)]; }
+  std::int64_t sequence_of(std::int64_t chunk) const { return sequence_of_[chunk]; }
   bool starts_sequence(std::int64_t chunk) const { return chunk == 0 || sequence_of(chunk) != sequence_of(chunk - 1); }
   bool ends_sequence(std::int64_t chunk) const { return chunk + 1 == count() || starts_sequence(chunk + 1); }
 

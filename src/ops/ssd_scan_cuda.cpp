@@ -1,14 +1,13 @@
-#include "ops/ssd_scan_cuda.h"
-
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <cstdint>
 
-#include "kernels/ssd_scan.h"
+#include "kernels/mamba.h"
 #include "ops/has_kernel.h"
 #include "ops/kernel_call.h"
+#include "ops/ssd_scan.h"
 
 namespace braid::cuda {
 namespace {

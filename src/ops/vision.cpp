@@ -14,8 +14,7 @@
 
 #include "base/error.h"
 #include "ops/has_kernel.h"
-#include "ops/vision_cuda.h"
-#include "tensor/upload.h"
+#include "tensor/copies.h"
 
 namespace braid {
 namespace {
@@ -36,11 +35,32 @@ at::Tensor resize_matrix(std::int64_t count, std::int64_t size, std::int64_t sid
   return upload(matrix.to(c10::typeMetaToScalarType(options.dtype())), options.device());
 }
 
+// Bilinear resizing is linear in rows and in columns separately, hence two small matrix products.
+struct ResizeMatrices {
+  at::Tensor to_rows, to_columns;  // [rows, side], [columns, side], in the dtype of the arithmetic
+};
+
 ResizeMatrices resize_matrices(const at::Tensor& table, PatchGrid grid) {
   const std::int64_t side = table_side(table);
   const at::TensorOptions options = table.options().dtype(at::toOpMathType(table.scalar_type())).requires_grad(false);
   const std::int64_t size = std::max(grid.rows, grid.columns);
   return {resize_matrix(grid.rows, size, side, options), resize_matrix(grid.columns, size, side, options)};
+}
+
+OutputAndSaved<ResizeMatrices> resized(const at::Tensor& table, PatchGrid grid) {
+  const ResizeMatrices matrices = resize_matrices(table, grid);
+  const std::int64_t side = matrices.to_rows.size(1), channels = table.size(1);
+  const at::Tensor wide = table.to(matrices.to_rows.scalar_type()).reshape({side, side * channels});
+  const at::Tensor stretched = at::mm(matrices.to_rows, wide).view({grid.rows, side, channels});
+  const at::Tensor positions = at::matmul(matrices.to_columns, stretched).view({grid.patches(), channels});
+  return {positions.to(table.scalar_type()), matrices};
+}
+
+at::Tensor resized_backward(const at::Tensor& grad, const ResizeMatrices& saved) {
+  const std::int64_t rows = saved.to_rows.size(0), side = saved.to_rows.size(1), channels = grad.size(1);
+  const at::Tensor wide = grad.to(saved.to_rows.scalar_type()).reshape({rows, saved.to_columns.size(0), channels});
+  const at::Tensor stretched = at::matmul(saved.to_columns.t(), wide).view({rows, side * channels});
+  return at::mm(saved.to_rows.t(), stretched).view({side * side, channels}).to(grad.scalar_type());
 }
 
 }  // namespace
@@ -51,26 +71,9 @@ std::int64_t table_side(const at::Tensor& table) {
   return side;
 }
 
-OutputAndSaved<ResizeMatrices> interpolate_positions_forward(const at::Tensor& table, PatchGrid grid) {
-  const ResizeMatrices matrices = resize_matrices(table, grid);
-  const std::int64_t side = matrices.to_rows.size(1), channels = table.size(1);
-  const at::Tensor wide = table.to(matrices.to_rows.scalar_type()).reshape({side, side * channels});
-  const at::Tensor stretched = at::mm(matrices.to_rows, wide).view({grid.rows, side, channels});
-  const at::Tensor positions = at::matmul(matrices.to_columns, stretched).view({grid.patches(), channels});
-  return {positions.to(table.scalar_type()), matrices};
-}
-
-at::Tensor interpolate_positions_backward(const at::Tensor& grad, const ResizeMatrices& saved) {
-  const std::int64_t rows = saved.to_rows.size(0), side = saved.to_rows.size(1), channels = grad.size(1);
-  const at::Tensor wide = grad.to(saved.to_rows.scalar_type()).reshape({rows, saved.to_columns.size(0), channels});
-  const at::Tensor stretched = at::matmul(saved.to_columns.t(), wide).view({rows, side * channels});
-  return at::mm(saved.to_rows.t(), stretched).view({side * side, channels}).to(grad.scalar_type());
-}
-
 at::Tensor interpolate_positions(const at::Tensor& table, PatchGrid grid) {
   return differentiable(
-      "InterpolatePositionsBackward", {table}, [&] { return interpolate_positions_forward(table, grid); },
-      interpolate_positions_backward);
+      "InterpolatePositionsBackward", {table}, [&] { return resized(table, grid); }, resized_backward);
 }
 
 namespace {
@@ -103,7 +106,7 @@ OutputAndSaved<at::Tensor> place_patches_forward(const at::Tensor& patches, cons
   Tensors parts = patches.split_with_sizes(lengths_with_class_tokens(images, 0));
   for (std::size_t i = 0; i < images.size(); ++i) parts[2 * i] = class_token;
   for_each_grid(images, [&](PatchGrid grid, const std::vector<std::size_t>& which) {
-    const at::Tensor positions = interpolate_positions_forward(table, grid).output;
+    const at::Tensor positions = resized(table, grid).output;
     for (const std::size_t i : which) parts[2 * i + 1] = parts[2 * i + 1] + positions;
   });
   return {at::cat(parts), {}};
@@ -125,7 +128,7 @@ Tensors place_patches_backward(const at::Tensor& grad, const PlacePatchesNeeds& 
   for_each_grid(images, [&](PatchGrid grid, const std::vector<std::size_t>& which) {
     const at::Tensor sum = at::zeros({grid.patches(), grad.size(1)}, wide);
     for (const std::size_t i : which) sum.add_(of_patches[i]);
-    table_grad.add_(interpolate_positions_backward(sum, resize_matrices(table_grad, grid)));
+    table_grad.add_(resized_backward(sum, resize_matrices(table_grad, grid)));
   });
   return {images.empty() ? grad : at::cat(of_patches), table_grad.to(grad.scalar_type()),
           class_token_grad.to(grad.scalar_type())};

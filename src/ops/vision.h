@@ -24,14 +24,6 @@ inline std::int64_t total_patches(const std::vector<PatchGrid>& images) {
 // columns, H]
 at::Tensor interpolate_positions(const at::Tensor& table, PatchGrid grid);
 
-// Bilinear resizing is linear in rows and in columns separately, hence two small matrix products.
-struct ResizeMatrices {
-  at::Tensor to_rows, to_columns;  // [rows, side], [columns, side], in the dtype of the arithmetic
-};
-OutputAndSaved<ResizeMatrices> interpolate_positions_forward(const at::Tensor& table, PatchGrid grid);
-at::Tensor interpolate_positions_backward(const at::Tensor& grad,
-                                          const ResizeMatrices& saved);  // gradient of the table
-
 // What RADIO's layers begin with: of every image its class tokens, then its patches plus their position embeddings.
 // patches: [P, H], table: [side * side, H], class_token: [C, H] -> [P + C * images, H]
 at::Tensor place_patches(const at::Tensor& patches, const at::Tensor& table, const at::Tensor& class_token,
@@ -56,4 +48,15 @@ OutputAndSaved<at::Tensor> pixel_shuffle_forward(const at::Tensor& x, const std:
 at::Tensor pixel_shuffle_backward(const at::Tensor& grad, const std::vector<PatchGrid>& images,
                                   const at::Tensor& on_device);
 
+namespace cuda {  // vision_cuda.cpp
+
+at::Tensor image_table(const std::vector<PatchGrid>& images, const at::Device& device);
+// `table` is what image_table() makes.
+at::Tensor pixel_shuffle_forward(const at::Tensor& x, const at::Tensor& table);
+at::Tensor pixel_shuffle_backward(const at::Tensor& grad, const at::Tensor& table);
+at::Tensor place_patches_forward(const at::Tensor& patches, const at::Tensor& positions, const at::Tensor& class_token,
+                                 const at::Tensor& table);
+Tensors place_patches_backward(const at::Tensor& grad, const PlacePatchesNeeds& needs, const at::Tensor& table);
+
+}  // namespace cuda
 }  // namespace braid

@@ -1,12 +1,11 @@
-#include "ops/vision_cuda.h"
-
 #include <ATen/ops/empty.h>
 
 #include <cmath>
 
 #include "kernels/vision.h"
 #include "ops/kernel_call.h"
-#include "tensor/upload.h"
+#include "ops/vision.h"
+#include "tensor/copies.h"
 
 namespace braid::cuda {
 namespace {

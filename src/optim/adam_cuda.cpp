@@ -1,5 +1,3 @@
-#include "optim/adam_cuda.h"
-
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 
@@ -7,6 +5,7 @@
 
 #include "kernels/adam.h"
 #include "ops/kernel_call.h"
+#include "optim/sharded_adam.h"
 
 namespace braid::cuda {
 namespace {

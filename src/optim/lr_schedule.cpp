@@ -160,6 +160,21 @@ double fall(const LrSchedule& s, std::int64_t samples) {
   return samples <= stable ? 1.0 : wsd_fall(s.lr_wsd_decay_style, ratio(samples - stable, s.wsd_decay_steps));
 }
 
+// Calls visit(name, field) for what a checkpoint stores, in Megatron's order.
+template <class Schedule, class Visit>
+void for_each_stored(Schedule& s, const Visit& visit) {
+  visit("max_lr", s.max_lr);
+  visit("lr_warmup_steps", s.lr_warmup_steps);
+  visit("num_steps", s.num_steps);
+  visit("lr_decay_style", s.lr_decay_style);
+  visit("lr_decay_steps", s.lr_decay_steps);
+  visit("min_lr", s.min_lr);
+  visit("start_wd", s.start_wd);
+  visit("end_wd", s.end_wd);
+  visit("wd_incr_style", s.wd_incr_style);
+  visit("wd_incr_steps", s.wd_incr_steps);
+}
+
 // Integers may be stored as floats and vice versa.
 void set(double& field, const StateValue& value) {
   if (const auto* real = std::get_if<double>(&value)) field = *real;
@@ -252,35 +267,18 @@ LrSchedule resolve(const LrScheduleConfig& c, const TrainLength& length) {
           .wd_incr_style = c.weight_decay_incr_style};
 }
 
-ScheduleState state_dict(const LrSchedule& s) {
-  return {{"max_lr", s.max_lr},
-          {"lr_warmup_steps", s.lr_warmup_steps},
-          {"num_steps", s.num_steps},
-          {"lr_decay_style", s.lr_decay_style},
-          {"lr_decay_steps", s.lr_decay_steps},
-          {"min_lr", s.min_lr},
-          {"start_wd", s.start_wd},
-          {"end_wd", s.end_wd},
-          {"wd_incr_style", s.wd_incr_style},
-          {"wd_incr_steps", s.wd_incr_steps}};
+ScheduleState state_dict(const LrSchedule& schedule) {
+  ScheduleState state;
+  for_each_stored(schedule, [&](const char* name, const auto& field) { state.emplace_back(name, field); });
+  return state;
 }
 
-LrSchedule with_state(LrSchedule s, const ScheduleState& stored) {
-  const auto take = [&](const char* name, auto& field) {
+LrSchedule with_state(LrSchedule schedule, const ScheduleState& stored) {
+  for_each_stored(schedule, [&](const char* name, auto& field) {
     for (const auto& [key, value] : stored)
       if (key == name) set(field, value);
-  };
-  take("max_lr", s.max_lr);
-  take("lr_warmup_steps", s.lr_warmup_steps);
-  take("num_steps", s.num_steps);
-  take("lr_decay_style", s.lr_decay_style);
-  take("lr_decay_steps", s.lr_decay_steps);
-  take("min_lr", s.min_lr);
-  take("start_wd", s.start_wd);
-  take("end_wd", s.end_wd);
-  take("wd_incr_style", s.wd_incr_style);
-  take("wd_incr_steps", s.wd_incr_steps);
-  return s;
+  });
+  return schedule;
 }
 
 std::vector<ScheduleDifference> differences(const LrSchedule& schedule, const ScheduleState& stored) {

@@ -145,8 +145,9 @@ class LanguageWalk {
     return mlp(normed(stream), {.hidden = c.hidden, .inner = c.ffn, .ffn = c.ffn, .fp8 = c.fp8});
   }
 
-  PaperWeight weight(std::int64_t in, std::int64_t out, bool fp8, bool ends_layer = false) const {
-    return {.in = in, .out = out, .trains = trains_, .fp8 = fp8, .ends_layer = ends_layer};
+  static bool is_fp8(const HybridLmConfig& c) { return c.fp8 == Fp8Mode::Rowwise; }
+  PaperWeight weight(std::int64_t in, std::int64_t out, bool fp8) const {
+    return {.in = in, .out = out, .trains = trains_, .fp8 = fp8};
   }
   PaperRecomputable normed(PaperResidual& stream) const { return stream.normed(trains_, false, recompute_.norms); }
 

@@ -11,10 +11,10 @@
 
 #include "comm/comm_meter.h"
 #include "comm/store.h"
+#include "ops/attention.h"
 #include "predict/calibration_cases.h"
 #include "predict/small_step.h"
 #include "predict/work_time.h"
-#include "tensor/deterministic.h"
 
 namespace braid {
 namespace {

@@ -12,19 +12,16 @@
 #include "comm/progress.h"
 #include "comm/store.h"
 #include "ops/activation.h"
-#include "ops/add_norm.h"
 #include "ops/attention.h"
 #include "ops/causal_conv.h"
 #include "ops/cross_entropy.h"
-#include "ops/expert_mlp_fp8.h"
+#include "ops/experts_fp8.h"
 #include "ops/grouped_linear.h"
-#include "ops/grouped_linear_fp8.h"
 #include "ops/linear.h"
 #include "ops/moe.h"
 #include "ops/norm.h"
 #include "ops/product.h"
 #include "ops/quantize.h"
-#include "ops/quantize_experts.h"
 #include "ops/ssd_scan.h"
 #include "optim/sharded_adam.h"
 
@@ -218,7 +215,7 @@ class Cases {
     add(product(Operator::ProductSum, map.out, map.in, rows), [=] { add_product(sum, grad.t(), x, true); });
   }
 
-  // ops/linear_fp8
+  // ops/linear
   void add_fp8_map(const Map& map, std::int64_t rows) {
     const at::Tensor x = random({rows, map.in}), sum = zeros({map.out, map.in});
     const Fp8Pair x8 = quantize(x, {true, true}), grad8 = quantize(random({rows, map.out}), {true, true}),
@@ -348,7 +345,7 @@ class Cases {
     });
   }
 
-  // ops/expert_mlp_fp8
+  // ops/experts_fp8
   void add_fp8_experts(const ExpertSizes& s) {
     ExpertTensors t = expert_tensors(s);
     t.weight.fp8 = std::make_shared<Fp8Copies>();
@@ -415,23 +412,23 @@ class Cases {
     const at::Tensor grad = random({s.rows, s.columns}), weight = random({s.columns});
     const double size = real(s.rows * s.columns);
     add_stream(Operator::Stream, 3 * size, [=] { at::add(x, branch); });
-    add_stream(Operator::Norm, 4 * size, [=] { add_norm_forward(x, branch, weight, {}, kEps); });
-    const LayerNormStatistics saved = add_norm_forward(x, branch, weight, {}, kEps).saved;
-    add_stream(Operator::NormBackward, 4 * size, [=] { add_norm_backward(grad, branch, x, weight, {}, saved); });
-    add_stream(Operator::Activation, 2 * size, [=] { squared_relu_forward(x); });
-    add_stream(Operator::ActivationBackward, 3 * size, [=] { squared_relu_backward(grad, x); });
+    add_stream(Operator::Norm, 4 * size, [=] { norm_forward(x, branch, weight, {}, kEps); });
+    const NormStatistics saved = norm_forward(x, branch, weight, {}, kEps).saved;
+    add_stream(Operator::NormBackward, 4 * size, [=] { norm_backward(grad, branch, x, weight, {}, saved); });
+    add_stream(Operator::Activation, 2 * size, [=] { activation_forward(x, braid::Activation::SquaredRelu); });
+    add_stream(Operator::ActivationBackward, 3 * size,
+               [=] { activation_backward(grad, x, braid::Activation::SquaredRelu); });
   }
 
   void add_cross_entropy(const Matrix& s) {
     const at::Tensor logits = random({s.rows, s.columns}), overwritten = logits.clone();
     const at::Tensor labels = at::randint(s.columns, {s.rows}, options_.dtype(at::kLong));
-    const Group group = alone_;
-    const auto [losses, sums] = vocab_parallel_cross_entropy_forward(logits, labels, group);
+    const auto [losses, sums] = vocab_parallel_cross_entropy_forward(logits, labels, {});
     const at::Tensor grad = at::ones_like(losses);
     add_stream(Operator::CrossEntropy, real(logits.numel()),
-               [=] { vocab_parallel_cross_entropy_forward(logits, labels, group); });
+               [=] { vocab_parallel_cross_entropy_forward(logits, labels, {}); });
     add_stream(Operator::CrossEntropyBackward, 2 * real(logits.numel()),
-               [=, sums = sums] { vocab_parallel_cross_entropy_backward(grad, overwritten, labels, sums, group); });
+               [=, sums = sums] { vocab_parallel_cross_entropy_backward(grad, overwritten, labels, sums, {}); });
   }
 
   void add_update(std::int64_t parameters) {

@@ -5,8 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "nn/overlap_config.h"
-#include "nn/recompute_config.h"
+#include "nn/config.h"
 #include "run/recipe.h"
 
 namespace braid {

@@ -9,7 +9,7 @@ std::size_t index(int i) { return static_cast<std::size_t>(i); }
 
 bool is_fp8(const LanguageConfig& config) {
   const auto* hybrid = std::get_if<HybridLmConfig>(&config);
-  return hybrid && hybrid->fp8;
+  return hybrid && hybrid->fp8 == Fp8Mode::Rowwise;
 }
 
 double seconds(const Collectives& collectives, GroupTimes& groups) {

@@ -9,9 +9,10 @@
 #include "base/dtype_names.h"
 #include "base/key_guess.h"
 #include "base/strings.h"
-#include "models/providers.h"
-#include "nn/recompute_config.h"
-#include "plan/topology_config.h"
+#include "models/encoders.h"
+#include "models/recompute_parts.h"
+#include "nn/config.h"
+#include "plan/placement.h"
 #include "run/doubtful_problems.h"
 #include "run/missing_sizes.h"
 
@@ -394,7 +395,8 @@ void describe(Fields& f, ModelConfig& c) {
   describe_recompute(f, c.recompute);
   if (c.model.name != c.provider) c.model = provider(c.provider);
   f.section("language", c.model.language);
-  if (auto* hybrid = std::get_if<HybridLmConfig>(&c.model.language)) hybrid->fp8 = c.fp8 == "rowwise";
+  if (auto* hybrid = std::get_if<HybridLmConfig>(&c.model.language))
+    hybrid->fp8 = c.fp8 == "rowwise" ? Fp8Mode::Rowwise : Fp8Mode::Off;
   for (EncoderConfig& encoder : c.model.encoders) f.section(encoder.name.c_str(), encoder);
 }
 

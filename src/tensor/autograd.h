@@ -3,6 +3,7 @@
 // A device adds its own implementation inside the pair.
 #pragma once
 
+#include <ATen/OpMathType.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 
@@ -61,5 +62,47 @@ at::Tensor differentiable(const char* name, const Tensors& inputs, const Forward
                            })[0];
   }
 }
+
+// Converts to the dtype that operators compute in: fp32, or double for double tensors.
+inline at::Tensor widen(const at::Tensor& x) { return x.to(at::toOpMathType(x.scalar_type())); }
+
+// An activation that backward may compute again instead of keeping it.
+struct Recomputable {
+  using Function = std::function<at::Tensor()>;
+
+  at::Tensor value;
+  Function again{};  // gives the same value, called at most once per user in backward; empty: the value is kept
+
+  Recomputable(at::Tensor value, Function again = nullptr)  // implicit: a tensor is an activation that is kept
+      : value(std::move(value)), again(std::move(again)) {}
+
+  // What an operator keeps of its input for backward: a call gives the value, or an undefined tensor if it is not
+  // `needed`.
+  Function saved_if(bool needed) const {
+    if (!needed || !again) return [kept = needed ? value : at::Tensor()] { return kept; };
+    return [again = again] {
+      at::NoGradGuard guard;
+      return again();
+    };
+  }
+
+  // function(value), computed again from the value computed again. Collectives of the function run again, too.
+  template <class Map>
+  Recomputable then(const Map& function) const {
+    if (!again) return function(value);
+    return {function(value), [function, again = again] { return function(again()); }};
+  }
+};
+
+// function(), which backward calls again if `recomputed`. Its captures are what is kept then.
+template <class Compute>
+Recomputable recomputable(const Compute& function, bool recomputed) {
+  return {function(), recomputed ? Recomputable::Function(function) : nullptr};
+}
+
+// A layer that runs again in backward needs its inner results again. It does not need its output, because backward uses
+// only the output's gradient. A collective whose result is unused does not communicate in forward, and a linear map
+// does not multiply. Both return uninitialised memory, and their backward does not change.
+enum class Result { Needed, Unused };
 
 }  // namespace braid

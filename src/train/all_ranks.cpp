@@ -15,8 +15,7 @@
 #include "base/error.h"
 #include "base/process.h"
 #include "comm/world.h"
-#include "tensor/host_copy.h"
-#include "tensor/upload.h"
+#include "tensor/copies.h"
 
 namespace braid {
 

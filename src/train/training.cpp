@@ -14,10 +14,10 @@
 #include "base/strings.h"
 #include "comm/comm_meter.h"
 #include "comm/world.h"
+#include "ops/attention.h"
 #include "plan/channels.h"
 #include "plan/frozen.h"
-#include "tensor/deterministic.h"
-#include "tensor/host_copy.h"
+#include "tensor/copies.h"
 #include "train/all_ranks.h"
 
 namespace braid {

@@ -10,7 +10,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-HybridLmConfig tiny_model(bool fp8) {
+HybridLmConfig tiny_model(Fp8Mode fp8) {
   HybridLmConfig config = std::get<HybridLmConfig>(provider("tiny-vlm").language);
   config.pattern = "ME*-";
   config.fp8 = fp8;
@@ -18,9 +18,9 @@ HybridLmConfig tiny_model(bool fp8) {
 }
 
 TEST(Fp8Model, MultipliesByLayersWeightsOnly) {
-  for (const ParamSpec& spec : declare_parameters(tiny_model(false))) EXPECT_FALSE(spec.fp8) << spec.name;
+  for (const ParamSpec& spec : declare_parameters(tiny_model(Fp8Mode::Off))) EXPECT_FALSE(spec.fp8) << spec.name;
   std::size_t count = 0;
-  for (const ParamSpec& spec : declare_parameters(tiny_model(true))) {
+  for (const ParamSpec& spec : declare_parameters(tiny_model(Fp8Mode::Rowwise))) {
     const bool has_map = spec.name.ends_with("_proj.weight") || spec.name.find(".linear_") != spec.name.npos;
     EXPECT_EQ(spec.fp8, has_map && spec.shape.size() > 1) << spec.name;
     count += spec.fp8;
@@ -29,12 +29,12 @@ TEST(Fp8Model, MultipliesByLayersWeightsOnly) {
 }
 
 TEST(Fp8Model, NeedsWidthsInMultiplesOf16OnEveryRank) {
-  HybridLmConfig config = tiny_model(true);
+  HybridLmConfig config = tiny_model(Fp8Mode::Rowwise);
   EXPECT_TRUE(validate(config, {}, "model").empty());
   const std::vector<Problem> split = validate(config, {.tp = 4}, "model");  // 4 x 8 + 2 x 2 x 8 = 64, but the Mamba's
   ASSERT_FALSE(split.empty());
   EXPECT_THAT(split[0].what, HasSubstr("must be multiples of 16"));
-  config.fp8 = false;
+  config.fp8 = Fp8Mode::Off;
   EXPECT_TRUE(validate(config, {.tp = 4}, "model").empty());
 }
 

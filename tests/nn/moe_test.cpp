@@ -13,8 +13,8 @@
 #include <numeric>
 #include <set>
 
+#include "nn/layer.h"
 #include "nn/layer_check.h"
-#include "nn/recompute.h"
 #include "nn/unused_result.h"
 
 namespace braid {

@@ -1,9 +1,8 @@
-#include "nn/recompute.h"
-
 #include <ATen/ATen.h>
 
 #include <memory>
 
+#include "nn/layer.h"
 #include "ops/gradients.h"
 
 namespace braid {

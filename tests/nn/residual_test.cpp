@@ -1,7 +1,5 @@
 // A stream that adds late, against one that adds at once: the same bits forward and backward.
-#include "nn/residual.h"
-
-#include "nn/recompute.h"
+#include "nn/layer.h"
 #include "ops/gradients.h"
 #include "ops/norm.h"
 

@@ -12,7 +12,7 @@
 #include "nn/parameters.h"
 #include "ops/gradients.h"
 #include "support/operator_observer.h"
-#include "tensor/result.h"
+#include "tensor/autograd.h"
 
 namespace braid::testing {
 

@@ -1,10 +1,9 @@
 // Adding and normalising at once, against `+` and the norms of ops/norm.h. An operator under test returns sum | normed.
-#include "ops/add_norm.h"
-
 #include <stdexcept>
 
 #include "ops/amid_columns.h"
 #include "ops/gradients.h"
+#include "ops/norm.h"
 #include "ops/norm_roundings.h"
 #include "ops/poison.h"
 

@@ -6,9 +6,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "ops/attention_path.h"
 #include "ops/gradients.h"
-#include "tensor/deterministic.h"
 #ifdef BRAID_CUDNN
 #include <cuda_runtime_api.h>
 #endif

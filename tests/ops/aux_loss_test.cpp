@@ -1,7 +1,6 @@
 // The loss that balances experts, against its formula under autograd.
-#include "ops/aux_loss.h"
-
 #include "ops/gradients.h"
+#include "ops/moe.h"
 
 namespace braid {
 namespace {

@@ -7,7 +7,6 @@
 #include <numeric>
 
 #include "base/error.h"
-#include "comm/progress.h"
 #include "ops/gradients.h"
 #include "support/ranks.h"
 
@@ -20,8 +19,12 @@ using Labels = std::vector<std::int64_t>;
 at::Tensor tensor_of(const Labels& labels) { return at::tensor(labels, at::kLong).to(test_device()); }
 
 at::Tensor on_one_rank(const at::Tensor& logits, const at::Tensor& labels) {
-  Progress progress;
-  return vocab_parallel_cross_entropy(logits, labels, Group("tp", logits.device(), progress));
+  return vocab_parallel_cross_entropy(logits, labels, {});
+}
+
+VocabularyRanks ranks_of(const Group& group) {
+  return {group.rank(), group.size(), [group](at::Tensor& values) { group.all_reduce(values, Reduce::Max); },
+          [group](at::Tensor& values) { group.all_reduce(values); }};
 }
 
 at::Tensor op(const Tensors& in) { return on_one_rank(in[0], in[1]); }
@@ -201,7 +204,7 @@ TEST(CrossEntropy, SplitOverRanksIsThatOfOneRank) {
         const Group group = world.make_group("tp", members);
         const std::int64_t width = 16 / ranks, begin = world.rank() * width;
         const Evaluation got =
-            evaluate([&](const Tensors& in) { return vocab_parallel_cross_entropy(in[0], in[1], group); },
+            evaluate([&](const Tensors& in) { return vocab_parallel_cross_entropy(in[0], in[1], ranks_of(group)); },
                      {logits.narrow(1, begin, width), labels}, grad);
         expect_close(got.output, whole.output, 1e-13, "loss");
         expect_close(got.gradients[0], whole.gradients[0].narrow(1, begin, width), 1e-13, "gradient");
@@ -222,7 +225,7 @@ TEST(FirstChoices, AreTheLargestOfAllRanksAndTheSmallestIdOfEqualOnes) {
       std::iota(members.begin(), members.end(), 0);
       const Group group = world.make_group("tp", members);
       const std::int64_t width = 16 / ranks;
-      EXPECT_TRUE(first_choices(logits.narrow(1, world.rank() * width, width), group).equal(expected));
+      EXPECT_TRUE(first_choices(logits.narrow(1, world.rank() * width, width), ranks_of(group)).equal(expected));
     });
 }
 

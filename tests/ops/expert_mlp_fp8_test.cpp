@@ -1,16 +1,14 @@
 // Experts in fp8, whose rows are converted where they are made, against the operators that make them in bf16 first: the
 // same, bit by bit.
-#include "ops/expert_mlp_fp8.h"
-
 #include <fmt/format.h>
 
 #include <limits>
 #include <stdexcept>
 
 #include "ops/activation.h"
+#include "ops/experts_fp8.h"
 #include "ops/fast_sum.h"
 #include "ops/gradients.h"
-#include "ops/quantize_experts.h"
 
 namespace braid {
 namespace {

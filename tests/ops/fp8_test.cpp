@@ -5,11 +5,11 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "ops/experts_fp8.h"
 #include "ops/fast_sum.h"
 #include "ops/gradients.h"
-#include "ops/grouped_linear_fp8.h"
 #include "ops/has_kernel.h"
-#include "ops/linear_fp8.h"
+#include "ops/linear.h"
 #include "support/expert_rows.h"
 
 namespace braid {

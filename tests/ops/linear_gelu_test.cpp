@@ -1,7 +1,6 @@
 // A linear map, a GELU and a linear map, against the three operators.
-#include "ops/linear_gelu.h"
-
 #include "ops/gradients.h"
+#include "ops/linear.h"
 
 namespace braid {
 namespace {
@@ -13,7 +12,7 @@ Operator mlp(GeluForm form, bool recomputed) {
   return [=](const Tensors& in) {
     const auto [inner, activated] = linear_with_gelu(in[0], Weight{in[1]}, in[2], form);
     Recomputable::Function again;
-    if (recomputed) again = [=, kept = inner.detach()] { return gelu_forward(kept, form); };
+    if (recomputed) again = [=, kept = inner.detach()] { return gelu(kept, form); };
     return linear_of_gelu(inner, {activated, again}, form, Weight{in[3]}, in[4]);
   };
 }

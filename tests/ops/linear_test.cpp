@@ -3,8 +3,8 @@
 #include <limits>
 #include <stdexcept>
 
-#include "ops/column_sum.h"
 #include "ops/gradients.h"
+#include "ops/product.h"
 
 namespace braid {
 namespace {

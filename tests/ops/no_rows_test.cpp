@@ -7,7 +7,6 @@
 #include "ops/gradients.h"
 #include "ops/grouped_linear.h"
 #include "ops/linear.h"
-#include "ops/linear_gelu.h"
 #include "ops/mamba_mixer.h"
 #include "ops/moe.h"
 #include "ops/norm.h"

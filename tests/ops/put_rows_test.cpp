@@ -1,7 +1,6 @@
 // Rows of one matrix in places of another. The oracle is a loop over the places, a slice at a time.
-#include "ops/put_rows.h"
-
 #include "ops/gradients.h"
+#include "ops/rows.h"
 
 namespace braid {
 namespace {

@@ -1,6 +1,5 @@
-#include "ops/select_rows.h"
-
 #include "ops/gradients.h"
+#include "ops/rows.h"
 
 namespace braid {
 namespace {

@@ -1,6 +1,4 @@
 // One norm and one decision over modules on different ranks.
-#include "optim/global_step.h"
-
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>

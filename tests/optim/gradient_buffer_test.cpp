@@ -4,7 +4,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include "nn/recompute.h"
+#include "nn/layer.h"
 #include "ops/linear.h"
 #include "support/ranks.h"
 

@@ -1,6 +1,6 @@
-#include "optim/loss_scale.h"
-
 #include <gtest/gtest.h>
+
+#include "optim/optimizer_config.h"
 
 namespace braid {
 namespace {

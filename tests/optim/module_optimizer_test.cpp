@@ -9,7 +9,6 @@
 #include <mutex>
 #include <tuple>
 
-#include "optim/global_step.h"
 #include "optim/toy_problem.h"
 #include "support/layout.h"
 #include "support/relative_error.h"

@@ -12,7 +12,7 @@
 
 #include "comm/group.h"
 #include "nn/parameters.h"
-#include "optim/global_step.h"
+#include "optim/module_optimizer.h"
 #include "optim/sharded_adam.h"
 #include "plan/topology.h"
 

@@ -108,7 +108,7 @@ TEST(StageMemory, CountsPackedSequences) {
 
 TEST(StageMemory, CountsInFp8) {
   HybridLmConfig config = model_of("M*E-");
-  config.fp8 = true;
+  config.fp8 = Fp8Mode::Rowwise;
   config.mamba_heads = 16;  // features are multiples of 16
   for (const auto& parts : kParts) {
     const Case c = {.dtype = at::kBFloat16, .recompute = recompute_config(parts)};

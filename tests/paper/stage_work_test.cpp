@@ -63,7 +63,7 @@ TEST(StageWork, HasTheOperationsOfTheModel) {
 
 TEST(StageWork, IsTheSameInFp8) {
   HybridLmConfig config = slice();
-  config.fp8 = true;
+  config.fp8 = Fp8Mode::Rowwise;
   const Works works = work_on(config);
   EXPECT_NEAR(amount_of(works, kProducts) / count_flops(config, kTokens, kTokens).linear, 1, 1e-12);
   EXPECT_GT(amount_of(works, {Operator::ProductFp8}), 0);

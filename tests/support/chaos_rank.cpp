@@ -18,7 +18,7 @@
 #include "comm/run_as_rank.h"
 #include "comm/world.h"
 #include "plan/topology.h"
-#include "tensor/host_copy.h"
+#include "tensor/copies.h"
 
 namespace {
 

@@ -24,7 +24,7 @@ constexpr int kFewSteps = 3;
 
 Provider fp8_vlm() {
   Provider provider = testing::small_vlm();
-  std::get<HybridLmConfig>(provider.language).fp8 = true;
+  std::get<HybridLmConfig>(provider.language).fp8 = Fp8Mode::Rowwise;
   return provider;
 }
 
