@@ -16,7 +16,7 @@
 #include <functional>
 #include <vector>
 
-#include "base/table.h"
+#include "base/strings.h"
 #include "cluster/doctor/report.h"
 
 namespace {

@@ -1,4 +1,5 @@
 // braid ckpt: verifies and compares checkpoints, and converts models from and to other formats.
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
@@ -11,9 +12,8 @@
 #include <memory>
 
 #include "base/error.h"
-#include "base/status_line.h"
 #include "base/strings.h"
-#include "base/table.h"
+#include "base/terminal.h"
 #include "ckpt/checkpoint_folder.h"
 #include "ckpt/compare.h"
 #include "ckpt/rewrite_checkpoint.h"

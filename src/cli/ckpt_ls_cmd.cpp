@@ -1,4 +1,5 @@
 // braid ckpt ls and show: what is in a checkpoint.
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>

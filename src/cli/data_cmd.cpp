@@ -1,4 +1,5 @@
 // braid data: prepares, inspects and reads data sets. Here are the commands about single texts and pictures.
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
@@ -9,9 +10,7 @@
 #include <fstream>
 #include <memory>
 
-#include "base/clean_text.h"
 #include "base/error.h"
-#include "base/json_error.h"
 #include "base/strings.h"
 #include "base/utf8.h"
 #include "cli/commands.h"

@@ -1,4 +1,5 @@
 // braid data draw and prepare: make data sets, of drawn pictures or of the shards of a folder.
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -8,7 +9,6 @@
 
 #include "base/error.h"
 #include "base/strings.h"
-#include "base/table.h"
 #include "cli/data_call.h"
 #include "data/draw/data_set.h"
 #include "data/shards/key_index.h"

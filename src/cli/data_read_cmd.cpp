@@ -1,16 +1,17 @@
 // braid data order, pack and bench: what a run would read from a data set, in which order and how fast.
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include <chrono>
 #include <memory>
 #include <set>
 
-#include "base/clean_text.h"
 #include "base/error.h"
 #include "base/strings.h"
+#include "base/utf8.h"
 #include "cli/data_call.h"
 #include "cli/recipe_call.h"
-#include "data/inspect/pack_report.h"
+#include "data/inspect/reports.h"
 #include "data/inspect/throughput.h"
 #include "data/shards/lane.h"
 #include "data/shards/sample_reader.h"

@@ -1,5 +1,7 @@
 #include "cli/from_megatron.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <filesystem>

@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "base/error.h"
-#include "base/status_line.h"
+#include "base/terminal.h"
 #include "cli/commands.h"
 #include "cli/launch_commands.h"
 #include "cluster/megatron/shell_text.h"

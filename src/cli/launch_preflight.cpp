@@ -11,7 +11,7 @@
 #include "cli/launch_commands.h"
 #include "cluster/megatron/rank_command.h"
 #include "cluster/megatron/shell_text.h"
-#include "plan/fixes.h"
+#include "plan/topology_config.h"
 #include "predict/memory_checks.h"
 #include "run/data_checks.h"
 

@@ -1,5 +1,7 @@
 #include "cli/plan_options.h"
 
+#include <fmt/format.h>
+
 #include <memory>
 
 #include "base/error.h"

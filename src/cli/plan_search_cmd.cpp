@@ -5,7 +5,6 @@
 #include <memory>
 
 #include "base/strings.h"
-#include "base/table.h"
 #include "cli/plan_options.h"
 #include "cli/recipe_call.h"
 #include "predict/fill_plan_page.h"

@@ -6,7 +6,6 @@
 #include <optional>
 
 #include "base/strings.h"
-#include "base/table.h"
 #include "cli/plan_options.h"
 #include "cli/recipe_call.h"
 #include "plan/frozen.h"

@@ -6,10 +6,10 @@
 #include <cstdio>
 #include <cstring>
 
-#include "base/clean_text.h"
 #include "base/error.h"
 #include "base/process.h"
 #include "base/terminal.h"
+#include "base/utf8.h"
 #include "cli/command.h"
 #include "cli/recipe_call.h"
 #include "comm/world_spec.h"

@@ -1,6 +1,7 @@
 // Recipe keys on the command line: how they are read, and their help.
 #include "cli/recipe_call.h"
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>

@@ -3,7 +3,6 @@
 
 #include <memory>
 
-#include "base/clean_text.h"
 #include "base/strings.h"
 #include "base/terminal.h"
 #include "base/utf8.h"

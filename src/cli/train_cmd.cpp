@@ -1,4 +1,5 @@
 // braid train: checks a recipe, starts its ranks or runs as one of them, and prints recipes.
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>

@@ -8,7 +8,6 @@
 #include "models/encoder_configs.h"
 #include "models/hybrid_lm_config.h"
 #include "models/llama_config.h"
-#include "models/radio_config.h"
 #include "nn/config.h"
 #include "nn/parameters.h"
 #include "ops/vision.h"

@@ -3,7 +3,7 @@
 #include <ATen/TensorOperators.h>
 
 #include "base/error.h"
-#include "models/even_stages.h"
+#include "models/config_parts.h"
 #include "nn/layer.h"
 #include "nn/linear.h"
 #include "nn/self_attention.h"

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "models/encoder_layers_config.h"
+#include "models/encoder_configs.h"
 #include "nn/config.h"
 #include "nn/parallel.h"
 #include "nn/parameters.h"

@@ -8,8 +8,8 @@
 #include "base/error.h"
 #include "base/strings.h"
 #include "models/config_parts.h"
-#include "nn/recompute_config.h"
-#include "plan/fixes.h"
+#include "nn/config.h"
+#include "plan/topology_config.h"
 
 namespace braid {
 namespace {

@@ -14,7 +14,6 @@
 
 #include "models/encoder_configs.h"
 #include "models/encoder_layers.h"
-#include "models/radio_config.h"
 #include "nn/config.h"
 #include "nn/linear.h"
 #include "nn/parallel.h"

@@ -23,8 +23,7 @@
 #include <vector>
 
 #include "models/providers.h"
-#include "nn/overlap_config.h"
-#include "nn/recompute_config.h"
+#include "nn/config.h"
 #include "paper/work.h"
 
 namespace braid {

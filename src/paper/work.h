@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "plan/collective.h"
+#include "plan/topology.h"
 
 namespace braid {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "models/providers.h"
-#include "plan/fixes.h"
+#include "plan/topology_config.h"
 #include "predict/typical_step.h"
 
 namespace braid {

@@ -9,7 +9,7 @@
 
 #include "base/strings.h"
 #include "cluster/doctor/log_source.h"
-#include "report/curve_builder.h"
+#include "report/run_record.h"
 
 namespace braid {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "base/strings.h"
-#include "ckpt/iterations.h"
+#include "ckpt/checkpoint_folder.h"
 #include "cluster/doctor/report.h"
 #include "log/read_events.h"
 #include "report/read_log.h"

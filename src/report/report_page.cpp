@@ -8,7 +8,6 @@
 #include <set>
 
 #include "base/strings.h"
-#include "base/table.h"
 #include "pages/page.h"
 #include "report/run_record.h"
 

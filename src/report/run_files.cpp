@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <filesystem>
@@ -9,7 +11,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/strings.h"
-#include "ckpt/iterations.h"
+#include "ckpt/checkpoint_folder.h"
 #include "report/read_run.h"
 
 namespace braid {

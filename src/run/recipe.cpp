@@ -9,10 +9,9 @@
 #include "base/dtype_names.h"
 #include "base/key_guess.h"
 #include "base/strings.h"
-#include "models/encoders.h"
-#include "models/recompute_parts.h"
+#include "models/providers.h"
 #include "nn/config.h"
-#include "plan/placement.h"
+#include "plan/topology_config.h"
 #include "run/doubtful_problems.h"
 #include "run/missing_sizes.h"
 

@@ -6,7 +6,7 @@
 
 #include "optim/optimizer_config.h"
 #include "paper/stage.h"
-#include "plan/schedule_options.h"
+#include "plan/op.h"
 #include "run/recipe.h"
 
 namespace braid {

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/clean_text.h"
 #include "base/error.h"
+#include "base/utf8.h"
 #include "cluster/doctor/anchor_scan.h"
 #include "cluster/doctor/line_marks.h"
 #include "cluster/doctor/messages.h"

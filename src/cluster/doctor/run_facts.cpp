@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "base/clean_text.h"
 #include "base/strings.h"
+#include "base/utf8.h"
 #include "cluster/doctor/line_marks.h"
 #include "cluster/doctor/messages.h"
 #include "cluster/doctor/rules.h"

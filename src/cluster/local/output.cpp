@@ -21,7 +21,6 @@
 #include <thread>
 
 #include "base/error.h"
-#include "base/status_line.h"
 #include "base/strings.h"
 #include "base/terminal.h"
 

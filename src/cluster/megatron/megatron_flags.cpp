@@ -1,5 +1,7 @@
 #include "cluster/megatron/megatron_flags.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 

@@ -1,5 +1,6 @@
 #include "cluster/slurm/preflight.h"
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <sys/vfs.h>

@@ -5,8 +5,8 @@
 #include <numeric>
 
 #include "base/error.h"
-#include "models/encoders.h"
-#include "models/flops.h"
+#include "models/providers.h"
+#include "paper/flops.h"
 
 namespace braid {
 namespace {

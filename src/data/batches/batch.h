@@ -17,7 +17,7 @@
 #include <string>
 #include <vector>
 
-#include "plan/sample_range.h"
+#include "plan/bridge.h"
 
 namespace braid {
 

@@ -12,7 +12,7 @@
 #include "data/draw/scene.h"
 #include "data/image/decode.h"
 #include "data/shards/prepare.h"
-#include "data/shards/tar_writer.h"
+#include "data/shards/tar.h"
 #include "data/text/unicode.h"
 #include "formats/atomic_file.h"
 

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 
-#include "base/clean_text.h"
 #include "base/error.h"
 #include "base/strings.h"
 #include "base/utf8.h"

@@ -8,7 +8,6 @@
 #include "base/error.h"
 #include "base/strings.h"
 #include "data/image/decode.h"
-#include "data/image/encode_png.h"
 #include "data/image/resize.h"
 #include "data/inspect/reports.h"
 #include "pages/page.h"

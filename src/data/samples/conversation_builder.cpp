@@ -9,7 +9,6 @@
 
 #include "base/error.h"
 #include "base/strings.h"
-#include "data/samples/known_names.h"
 #include "data/text/template_targets.h"
 
 namespace braid {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "base/small_file.h"
+#include "base/files.h"
 #include "data/samples/packing.h"
 #include "data/samples/picture_plan.h"
 

@@ -10,7 +10,6 @@
 #include "base/strings.h"
 #include "data/samples/conversation.h"
 #include "data/samples/conversation_builder.h"
-#include "data/samples/known_names.h"
 #include "data/text/template_targets.h"
 
 namespace braid {

@@ -1,5 +1,6 @@
 #include "data/shards/document.h"
 
+#include <fmt/format.h>
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>

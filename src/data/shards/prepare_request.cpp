@@ -1,5 +1,7 @@
 // What `braid data prepare` was asked for: refused before it looks at the shards, cut into splits, or warned about,
 // where it is legal, but rarely meant.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 #include <numeric>

@@ -1,5 +1,7 @@
 #include "data/shards/sample_reader.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <set>
 #include <span>

@@ -14,7 +14,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/small_file.h"
+#include "base/files.h"
 #include "base/strings.h"
 #include "data/shards/sha1.h"
 #include "data/shards/tar.h"

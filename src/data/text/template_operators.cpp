@@ -1,4 +1,6 @@
 // The operators of chat templates and Python's ways to put values into a text.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>

@@ -1,5 +1,6 @@
 #include "data/text/tokenizer.h"
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
@@ -9,7 +10,7 @@
 
 #include "base/crc32c.h"
 #include "base/error.h"
-#include "base/small_file.h"
+#include "base/files.h"
 #include "base/utf8.h"
 #include "data/text/json_place.h"
 

@@ -1,11 +1,13 @@
 #include "data/text/tokenizer_steps.h"
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <charconv>
 #include <memory>
 #include <optional>
+#include <system_error>
 
 #include "base/error.h"
 #include "base/strings.h"

@@ -9,7 +9,7 @@
 #include <map>
 #include <set>
 
-#include "base/clean_text.h"
+#include "base/utf8.h"
 #include "cluster/doctor/log_source.h"
 #include "cluster/doctor/report.h"
 #include "support/programs.h"

@@ -5,7 +5,7 @@
 #include "data/image/decode.h"
 #include "data/image/patches.h"
 #include "data/image/resize.h"
-#include "data/samples/media_pixels.h"
+#include "data/samples/picture_jobs.h"
 #include "data/samples/picture_plan.h"
 #include "data/samples/stored_sample.h"
 
