@@ -106,7 +106,7 @@ class Parser {
  private:
   void cause(const std::string& slug, std::string_view line, int number) {
     std::vector<CauseText>& causes = rules_.causes;
-    if (causes.empty() || causes.back().slug != slug) causes.push_back({.slug = slug});
+    if (causes.empty() || causes.back().slug != slug) causes.emplace_back().slug = slug;
     const std::string_view key = line.substr(0, line.find(": "));
     const std::string value(line.substr(std::min(key.size() + 2, line.size())));
     if (key == "meaning")
@@ -158,7 +158,9 @@ class Parser {
       if (sign == signs_.end()) refuse("rules.txt", number, fmt::format("'{}' is not a kind", columns.name));
       if (section == "lines" && first.size() < AnchorScan::kShortest)
         refuse("rules.txt", number, fmt::format("'{}' has fewer than {} bytes", first, AnchorScan::kShortest));
-      Rule rule = {.sign = sign->second, .anchor = first, .also = {}, .unless = ""};
+      Rule rule;
+      rule.sign = sign->second;
+      rule.anchor = first;
       for (std::size_t i = 1; i < columns.texts.size(); ++i)
         if (columns.texts[i].sign == '!')
           rule.unless = columns.texts[i].text;

@@ -47,7 +47,7 @@ enum class Cause {
 
 // A row of rules.txt. A text fits it if it contains one alternative of each list, and none of `unless`.
 struct Rule {
-  Sign sign;
+  Sign sign = Sign::Remark;
   std::string anchor;             // in [lines] one literal of at least AnchorScan::kShortest bytes
   std::vector<std::string> also;  // alternatives are separated by "|"
   std::string unless;
