@@ -58,7 +58,7 @@ struct Matrix {
 struct Sizes {
   std::vector<Map> maps;
   Lengths rows;                  // of maps
-  std::vector<Map> more_maps{};  // with more_rows only: they take long
+  std::vector<Map> more_maps{};  // measured with more_rows only, because they take long
   Lengths more_rows{};
   std::vector<Heads> attention;
   std::vector<Mixer> mixers;
@@ -66,7 +66,7 @@ struct Sizes {
   std::vector<RouterSizes> routers;
   std::vector<Matrix> matrices;  // of memory-bound operators
   std::vector<Matrix> logits;
-  Lengths parameters;  // that are updated
+  Lengths parameters;  // parameters that the optimizer updates
   std::int64_t pool;   // elements of the memory that inputs share
 };
 
@@ -184,7 +184,7 @@ class Cases {
   }
 
  private:
-  // Groups refer to it; it has nothing to report here.
+  // Groups need one, but there is no progress to report here.
   static Progress& progress() {
     static Progress progress;
     return progress;
@@ -375,7 +375,7 @@ class Cases {
     });
   }
 
-  // nn/moe.cpp: from tokens to the order of their rows, then those rows
+  // nn/moe.cpp: from tokens to the order of their rows, then the rows themselves
   void add_router(const RouterSizes& s) {
     const at::Tensor x = random({s.tokens, s.hidden}), bias = zeros({s.experts});
     const at::Tensor other = random({s.tokens, s.hidden}), more = random({s.tokens, s.hidden});
