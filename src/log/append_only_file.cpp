@@ -24,7 +24,8 @@ int flags_of(AppendOnlyFile::Start start) {
   return 0;
 }
 
-// Only as long as this process has it open. Where a file system has no locks, files are not protected.
+// Truncates the file under a lock that lasts while this process has it open. File systems without locks give no
+// protection.
 void empty_alone(int fd, const std::string& path) {
   if (::flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
     throw ConfigError({fmt::format("another run writes '{}' now", path), path,

@@ -8,7 +8,7 @@
 namespace braid {
 namespace {
 
-// Waiting for the other modules and for data comes first: it matters most to the reader.
+// The columns for waiting are the first ones, because they matter most to the reader.
 constexpr std::array<Phase, kPhases> kColumns = {Phase::BridgeWait, Phase::DataWait,     Phase::Forward,
                                                  Phase::Backward,   Phase::PipelineWait, Phase::Reduce,
                                                  Phase::Optimizer,  Phase::Other};

@@ -54,7 +54,8 @@ void ProfileWindow::run(std::int64_t iteration, const std::function<void()>& ste
 
 void ProfileWindow::start() {
   using namespace torch::profiler::impl;
-  // Kineto reads this when it starts. It logs errors that are none, such as a missing GPU; what fails is told below.
+  // Kineto reads this when it starts. Its log reports harmless conditions, such as a missing GPU, as errors; real
+  // failures are reported below.
   setenv("KINETO_LOG_LEVEL", "5", /*overwrite=*/0);
   const ProfilerConfig config(ProfilerState::KINETO);
   profiler::prepareProfiler(config, activities(on_gpu_));
