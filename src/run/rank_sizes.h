@@ -13,7 +13,8 @@ namespace braid {
 
 class RankSizes {
  public:
-  // `modules`: of the whole world. `sizes` need to have the replicas that are asked for. All must outlive this object.
+  // `modules` are those of the whole world; `sizes` must include the replicas that are queried. All must outlive this
+  // object.
   RankSizes(const StepSetup& setup, const std::vector<Module>& modules, const StepSizes& sizes, int global_rank);
   RankSizes of_step(const StepSizes& sizes) const { return {setup_, modules_, sizes, rank_}; }
 
