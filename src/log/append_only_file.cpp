@@ -17,7 +17,7 @@ int flags_of(AppendOnlyFile::Start start) {
   switch (start) {
     case AppendOnlyFile::Start::New:
       return O_EXCL;
-    case AppendOnlyFile::Start::Empty:  // emptied below, if no other process writes it
+    case AppendOnlyFile::Start::Empty:  // emptied below, unless another process is writing it
     case AppendOnlyFile::Start::AtEnd:
       break;
   }
@@ -65,7 +65,7 @@ void AppendOnlyFile::append(std::string_view text, std::string_view ending) {
   size_ += static_cast<std::int64_t>(text.size());
 }
 
-// Restores the file to what it was before the text that did not fit.
+// Restores the file's contents from before the text that did not fit.
 void AppendOnlyFile::take_back(std::string_view ending) {
   const int reason = errno;
   const bool is_back = ::ftruncate(fd_, size_) == 0 && ::pwrite(fd_, ending.data(), ending.size(), size_) >= 0;

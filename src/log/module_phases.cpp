@@ -96,7 +96,7 @@ std::string comm_cell(const CommTotals& totals) {
                      100 * totals.hidden());
 }
 
-// None if nothing was communicated.
+// Returns no lines if nothing was communicated.
 std::vector<std::string> comm_lines(const std::vector<ModulePhases>& rows) {
   std::vector<std::string> lines = begin_lines(rows, "comm");
   bool any = false;

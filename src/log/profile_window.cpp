@@ -69,7 +69,7 @@ void ProfileWindow::finish() {
   const auto result = profiler::disableProfiler();
   std::error_code error;
   std::filesystem::create_directories(std::filesystem::path(path_).parent_path(), error);
-  std::filesystem::remove(path_, error);  // of an earlier run
+  std::filesystem::remove(path_, error);  // the profile of an earlier run
   result->save(path_);
   lost_output_ = !std::filesystem::exists(path_, error);  // Kineto does not throw
   on_written_(lost_output_ ? fmt::format("cannot write the profile '{}'; the run continues without it", path_)
