@@ -96,8 +96,8 @@ class GpuMeasurement {
     return marks;
   }
 
-  // In training an operator starts while the one before it ends. An event between them prevents that: short cases take
-  // longer with events than without.
+  // In training an operator starts while the one before it ends. An event between them prevents that, so short cases
+  // take longer with events than without.
   double seconds_added_by_marks() {
     std::erase_if(order_, [this](std::size_t i) { return quantile(times_[i], 0.5) > kShort; });
     if (order_.empty()) return 0;

@@ -209,7 +209,7 @@ class Cases {
     return product_work(is_wide_ ? Operator::ProductWide : op, real(rows), real(columns), real(depth));
   }
 
-  // ops/linear: the product of forward, and those of backward
+  // ops/linear: the products of forward and backward
   void add_map(const Map& map, std::int64_t rows) {
     const at::Tensor x = random({rows, map.in}), weight = random({map.out, map.in}), grad = random({rows, map.out});
     const at::Tensor sum = zeros({map.out, map.in});

@@ -227,8 +227,7 @@ PlanPage page_of(const PageRecipe& about, const SearchResult& result, const Simu
   PlanPage page = page_about(about);
   page.ranks = result.gpus;
   page.memory_bytes = static_cast<double>(result.memory_limit);
-  page.baseline = static_cast<int>(
-      result.best.size());  // the best layouts come first and keep their numbers in the command's table
+  page.baseline = static_cast<int>(result.best.size());  // after the best ones, whose numbers match the table
   std::vector<const Candidate*> candidates;
   for (const Candidate& candidate : result.best) candidates.push_back(&candidate);
   candidates.push_back(&result.given);

@@ -1,4 +1,4 @@
-// What a machine can do, as numbers: measured by `braid plan calibrate`, or taken from a datasheet. No libtorch here.
+// The speeds and sizes of a machine, measured by `braid plan calibrate`, or taken from a datasheet. No libtorch here.
 #pragma once
 
 #include <array>
@@ -41,7 +41,7 @@ struct HardwareProfile {
   std::string note{};                 // where the numbers come from
   std::string device = "cuda";        // or cpu
   double memory_gb = 0;               // memory of a GPU or of the host, in 1e9 bytes
-  int ranks_per_node = 8;             // GPUs that are linked as inside_node says; on a CPU, ranks share `cores`
+  int ranks_per_node = 8;             // GPUs that inside_node links; on a CPU, ranks share `cores`
   int cores = 0;                      // cores of a host whose ranks compute on its CPU
   double host_us = 0;                 // time to start a kernel; on a CPU: added time of an operator in a model
   double collective_us = 0;           // time of a collective's call besides its messages

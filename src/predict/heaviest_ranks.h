@@ -1,4 +1,4 @@
-// Which ranks of each stage have the heaviest microbatches of a step. No libtorch here.
+// Finds the ranks of each stage that have the heaviest microbatches of a step. No libtorch here.
 #pragma once
 
 #include <vector>

@@ -51,7 +51,7 @@ class LayoutSpace {
   std::size_t language_module_ = 0;
   int encoders_ = 0;
   std::vector<std::pair<int, int>> tp_cp_;    // that the language model supports
-  std::vector<Stages> stages_;                // likewise
+  std::vector<Stages> stages_;                // that it supports, too
   std::vector<std::vector<int>> encoder_tp_;  // by module: that it supports
   std::vector<LanguageLayout> language_;
   long against_rules_ = 0;

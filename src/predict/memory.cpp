@@ -206,7 +206,7 @@ class RankWalk {
   const int rank_;
   Modules constant_, held_;
   std::map<int, std::int64_t> reductions_;            // by module
-  std::map<int, std::vector<std::int64_t>> sending_;  // likewise, oldest first
+  std::map<int, std::vector<std::int64_t>> sending_;  // by module, oldest first
   std::map<std::pair<std::pair<int, int>, std::vector<std::int64_t>>, StageMemory> memories_;
   RankMemory result_;
 };

@@ -18,7 +18,7 @@ enum class MemoryKind {
   Gradients,           // with the padding of buckets
   Reductions,          // a rank's shards of reduced gradients until they are copied to their place
   Activations,         // of the language model, from a forward until its backward
-  EncoderActivations,  // likewise
+  EncoderActivations,  // of encoders, from a forward until its backward
   Logits,
   Inputs,     // loaded media that wait for their forward
   Transfers,  // tensors received for the next op, or being sent

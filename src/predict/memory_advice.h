@@ -17,7 +17,7 @@ struct MemoryAdvice {
 // Returns the sizes of a recipe's steps.
 using StepsOf = std::function<std::vector<StepSizes>(const Recipe&, const Topology&)>;
 
-// Changes that lead to a valid recipe on as many ranks; those that save most come first. `before` is the prediction for
+// Changes that lead to a valid recipe on as many ranks; those that save most are first. `before` is the prediction for
 // the unchanged recipe and its steps.
 std::vector<MemoryAdvice> memory_advice(const Recipe& recipe, const MemoryPrediction& before, const StepsOf& steps_of,
                                         const MemoryQuestion& question = {});

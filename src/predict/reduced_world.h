@@ -13,8 +13,8 @@ namespace braid {
 
 struct ReducedWorld {
   std::vector<Module> modules;  // of the large world
-  Recipe recipe;                // of the small one
-  Topology topology;            // likewise
+  Recipe recipe;                // of the small world
+  Topology topology;            // of the small world
   int replicas_of_each = 1;     // replicas for which one of the small world stands
 
   // The rank of the large world for which a rank of the small one stands in a module of both.

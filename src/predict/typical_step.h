@@ -12,7 +12,7 @@ struct TypicalSample {
   std::int64_t tokens = 0, labels = 0, sequences = 1;
   double squares = 0;                       // see StepSizes::Text
   std::vector<StepSizes::Extents> media{};  // by module of the recipe
-  std::vector<std::int64_t> value_bytes{};  // likewise
+  std::vector<std::int64_t> value_bytes{};  // by module, as in StepSizes
 };
 
 // The recipe with one rank per module and one sample per step.
