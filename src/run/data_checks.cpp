@@ -230,7 +230,7 @@ class DataCheck {
   const Recipe& recipe_;
   const Topology& topology_;
   const LaneSetOptions options_;
-  std::shared_ptr<const Blend> blend_{};  // to train on
+  std::shared_ptr<const Blend> blend_{};  // the training split
   std::optional<SequenceMaker> sequences_{};
   SequenceSettings settings_{};
   DataFindings found_{};

@@ -49,7 +49,7 @@ fs::path full_path(const std::string& path) {
 std::optional<Problem> name_problem(const OutputFile& output, const InputFiles& inputs) {
   std::error_code ignored;
   const fs::file_status status = fs::status(output.path, ignored);
-  if (fs::exists(status) && !fs::is_regular_file(status)) return std::nullopt;  // a pipe, or not a file at all
+  if (fs::exists(status) && !fs::is_regular_file(status)) return std::nullopt;  // a pipe, or an unwritable folder
   if (is_read(output.path, inputs))
     return Problem{fmt::format("{} {} would replace a file that is read", output.flag, in_quotes(output.path)),
                    output.flag, "give another name"};

@@ -1,4 +1,4 @@
-// How large the microbatches of a training step are on one rank, and which of its parameters train. What a rank
+// The sizes of a training step's microbatches on one rank, and which of its parameters train. What a rank
 // computes and communicates (run/rank_step.h) and the memory it needs (predict/memory.h) are counted from the same
 // sizes. No libtorch here.
 #pragma once

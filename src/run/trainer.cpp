@@ -396,7 +396,7 @@ class Run {
   const PhaseTable phases_;
   ProfileWindow profile_;
   std::optional<HostTime> host_time_;       // when there is a trace
-  std::optional<CommTrack> communication_;  // likewise
+  std::optional<CommTrack> communication_;  // when there is a trace
   std::optional<RunLog> log_;               // on the logging rank
   RunPosition position_;
   std::int64_t saved_iteration_ = 0;
