@@ -30,7 +30,7 @@ struct StepBatches {
 
 class BatchFeed {
  public:
-  // `samples` counts those of a microbatch, over all language replicas.
+  // `samples` is the number in a microbatch, over all language replicas.
   BatchFeed(const MimoModel& model, int microbatches, std::int64_t samples, const BatchSource& data);
   ~BatchFeed();
 

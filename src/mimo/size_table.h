@@ -14,7 +14,7 @@ class SizeTable {
  public:
   using Size = std::int64_t;
 
-  // `samples` counts those of a microbatch, over all language replicas.
+  // `samples` is the number in a microbatch, over all language replicas.
   SizeTable(const Topology& topology, int microbatches, std::int64_t samples)
       : microbatches_(microbatches), samples_of_step_(microbatches * samples) {
     Size size = 0;
