@@ -38,8 +38,8 @@ Layout layout_of(const Recipe& recipe);
 Settings settings_of(const Recipe& recipe);
 int ranks_of(const Layout& layout);
 
-// Encoders that fill whole nodes get the first ranks and the others follow the language model, so that its groups start
-// at a node boundary. `loader.lanes` is unchanged, which preserves the order of the data.
+// Encoders get the first ranks if they fill whole nodes; otherwise the language model does, so that its groups start at
+// a node boundary. The number of lanes is kept if dp divides it, which preserves the order of the data.
 Recipe with_layout(const Recipe& recipe, const Layout& layout, const Settings& settings, int ranks_per_node);
 
 // The number of a run's independent sample streams, which determines the order of a data set's samples.
