@@ -1,5 +1,5 @@
-// One forward, and optionally backward, of a model on one batch in any layout, with full results on global rank 0. This
-// is what `braid forward` runs, and how layouts are compared. All model families run the same way.
+// One forward, and optionally backward, of a model on one batch in any layout, with full results on global rank 0.
+// `braid forward` runs it, and it serves to compare layouts. All model families run the same way.
 #pragma once
 
 #include <functional>
@@ -22,18 +22,19 @@ struct ForwardOptions {
   bool sequence_parallel = false;
   OverlapConfig overlap{};
   RecomputeConfig recompute{};
-  double aux_loss_scale = 0;   // see SequenceBatch
-  TakeTensor take_gradient{};  // called on rank 0 with each gradient as it is ready; empty: they are in the result
+  double aux_loss_scale = 0;  // see SequenceBatch
+  TakeTensor
+      take_gradient{};  // called on rank 0 with each gradient once it is ready; empty: gradients are in the result
 };
 
-// On global rank 0; elsewhere everything is undefined or empty.
+// Set on global rank 0; on other ranks everything is undefined or empty.
 struct ForwardResult {
   at::Tensor output;   // logits [T, V] or features, e.g. [P, H]
   at::Tensor loss;     // in double, or undefined
-  NamedTensors grads;  // of that loss, by native name
+  NamedTensors grads;  // gradients of the loss, by native name
 };
 
-using Fill = std::function<void(Parameters&)>;  // gives a rank's shards their values
+using Fill = std::function<void(Parameters&)>;  // sets the values of a rank's shards
 
 // Concatenated sequences. A label is the next token, or kIgnoredLabel if there is none; labels undefined: no loss.
 struct TokenBatch {
@@ -55,8 +56,8 @@ struct ImageBatch {
   std::vector<PatchGrid> images;
 };
 
-// With gradients, the loss is the sum of features * feature_grads; without, there is no loss. Images are assigned to
-// the replicas in order.
+// If gradients are requested, the loss is the sum of features * feature_grads; otherwise there is no loss. Images are
+// assigned to the replicas in order.
 ForwardResult forward_vision(const RadioConfig& config, const Fill& fill, const ImageBatch& batch,
                              const ForwardOptions& options, const Topology& topology, World& world);
 ForwardResult forward_vision(const ClipConfig& config, const Fill& fill, const ImageBatch& batch,
@@ -69,7 +70,7 @@ struct AudioBatch {
   std::vector<std::int64_t> lengths;
 };
 
-// As for images.
+// Loss and assignment to replicas are as for images.
 ForwardResult forward_audio(const AudioConfig& config, const Fill& fill, const AudioBatch& batch,
                             const ForwardOptions& options, const Topology& topology, World& world);
 

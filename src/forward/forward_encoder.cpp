@@ -1,4 +1,4 @@
-// Encoders: images or clips are assigned to replicas, the features assembled on rank 0.
+// Forwards of encoders. Images or clips are assigned to replicas, and features are assembled on rank 0.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/full_like.h>
 

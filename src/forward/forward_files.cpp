@@ -109,7 +109,7 @@ std::vector<std::int64_t> sequence_offsets(const SafetensorsReader& inputs, cons
   return offsets;
 }
 
-// From labels of the tokens themselves to labels of the next token in the same sequence.
+// Turns labels of the tokens themselves into labels of the next token in the same sequence.
 at::Tensor shift_labels(const at::Tensor& labels, const std::vector<std::int64_t>& offsets) {
   at::Tensor next = at::full_like(labels, kIgnoredLabel);
   for (std::size_t i = 0; i + 1 < offsets.size(); ++i) {
@@ -241,7 +241,7 @@ void check_outputs(const ForwardRequest& request) {
   };
   if (request.outputs.empty()) refuse_path("the name of the output file is empty", "give the name of a file");
   std::error_code error;
-  // Absolute, since the name of a file that does not exist yet stays bare and has no folder.
+  // Absolute, since the bare name of a file that does not exist yet would have no folder.
   const fs::path path = fs::weakly_canonical(fs::absolute(request.outputs), error), folder = path.parent_path();
   if (!fs::is_directory(folder, error))
     refuse_path(fmt::format("the folder '{}' does not exist", folder.string()), "create it");
@@ -265,7 +265,7 @@ void check_vision_layout(const ForwardRequest& request) {
       throw ConfigError({fmt::format("radio does not support {}={}", name, size), "layout", "use tp, pp and dp"});
 }
 
-// Rank 0's file, written as results come: all gradients together may not fit in memory.
+// Rank 0's file. Results are written one by one, because all gradients together may not fit in memory.
 class OutputFile {
  public:
   using Shape = std::vector<std::int64_t>;

@@ -5,7 +5,7 @@
 //   radio        pixel_values [B, C, H, W], or patches [P, C * patch * patch] and imgs_sizes [n, 2] (height, width);
 //                features_grad -> features, loss (with gradients only), grad.<name>
 //
-// A gradient is written under every name of its tensor: the one in the folder, in published checkpoints, and in
+// A gradient is written under every name of its tensor: those in the folder, in published checkpoints, and in
 // transformers' modules.
 #pragma once
 

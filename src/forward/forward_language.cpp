@@ -1,4 +1,4 @@
-// Language models: sequences are assigned to replicas, the logits assembled on rank 0.
+// Forwards of language models. Sequences are assigned to replicas, and logits are assembled on rank 0.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/ones_like.h>

@@ -15,7 +15,7 @@
 
 namespace braid {
 
-// Which of `count` sequences (or images, or clips) a replica gets: in order, as evenly as possible.
+// The range of `count` sequences (or images, or clips) that a replica gets, in order and as evenly as possible.
 SampleRange share_of_replica(std::size_t count, const Grid& grid, int global_rank);
 // The rows of these sequences; `offsets` has the first row of each.
 SampleRange rows_of_replica(const std::vector<std::int64_t>& offsets, const Grid& grid, int global_rank);

@@ -17,14 +17,15 @@ int flags_of(AppendOnlyFile::Start start) {
   switch (start) {
     case AppendOnlyFile::Start::New:
       return O_EXCL;
-    case AppendOnlyFile::Start::Empty:  // emptied below, if no other process writes it
+    case AppendOnlyFile::Start::Empty:  // emptied below, unless another process is writing it
     case AppendOnlyFile::Start::AtEnd:
       break;
   }
   return 0;
 }
 
-// Only as long as this process has it open. Where a file system has no locks, files are not protected.
+// Truncates the file under a lock that lasts while this process has it open. File systems without locks give no
+// protection.
 void empty_alone(int fd, const std::string& path) {
   if (::flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
     throw ConfigError({fmt::format("another run writes '{}' now", path), path,
@@ -64,7 +65,7 @@ void AppendOnlyFile::append(std::string_view text, std::string_view ending) {
   size_ += static_cast<std::int64_t>(text.size());
 }
 
-// Restores the file to what it was before the text that did not fit.
+// Restores the file's contents from before the text that did not fit.
 void AppendOnlyFile::take_back(std::string_view ending) {
   const int reason = errno;
   const bool is_back = ::ftruncate(fd_, size_) == 0 && ::pwrite(fd_, ending.data(), ending.size(), size_) >= 0;

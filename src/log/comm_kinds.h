@@ -1,4 +1,4 @@
-// What a rank communicates for: the columns of the log's communication lines.
+// The purposes of a rank's communication, which are the columns of the log's communication lines.
 #pragma once
 
 #include <array>
@@ -11,9 +11,9 @@ namespace braid {
 enum class CommKind { Bridge, Pipeline, Gradients, Parameters, Tensor, Context, Expert, Batches, Other };
 inline constexpr std::size_t kCommKinds = 9;
 
-const char* name_of(CommKind kind);  // "bridge"; those of groups inside layers are the groups' names: "tp"
+const char* name_of(CommKind kind);  // "bridge"; for groups inside layers, the group's name: "tp"
 
-// The purpose of operations that do not belong to a training step, whatever their group.
+// The purpose of all operations outside of training steps, whatever their group.
 inline constexpr const char* kForEvaluation = "evaluation";
 
 CommKind kind_of(const CommKey& key);

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::chrono::microseconds kShortest{1};  // the resolution of a trace: an arrow needs a span around its end
 
-// FNV-1a: the same on all ranks.
+// FNV-1a, whose value is the same on all ranks.
 std::uint64_t hash_of(std::string_view text) {
   std::uint64_t hash = 0xcbf29ce484222325u;
   for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
@@ -57,9 +57,9 @@ int CommTrack::track_for(const CommSpan& span) {
   return lane->track;
 }
 
-// A transfer is an arrow from its sender. A collective is a chain of arrows from each member to the next. An arrow goes
-// from the beginning of a span to the end of another: a member completes only after all have begun, so none goes back
-// in time.
+// A transfer is an arrow from its sender, and a collective a chain of arrows from each member to the next. An arrow
+// leads from the beginning of a span to the end of another; since a member completes only after all have begun, no
+// arrow points back in time.
 void CommTrack::add_arrows(const CommSpan& span, const CommSpan::Part& part, int track) {
   const auto arrow = [&](const std::string& link, Trace::ArrowEnd end) {
     const auto time = end == Trace::ArrowEnd::Start ? span.begin : span.end - kShortest;

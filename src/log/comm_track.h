@@ -1,4 +1,4 @@
-// What a rank communicates, as tracks of its trace, with arrows to the same operations of other ranks.
+// Writes a rank's communication as tracks of its trace, with arrows to the same operations of other ranks.
 #pragma once
 
 #include <vector>
@@ -15,7 +15,7 @@ class CommTrack {
   void add(std::vector<CommSpan> spans);
 
  private:
-  // Spans of one track must not overlap, but operations do: one that overlaps another gets the next free track.
+  // Spans of one track must not overlap, so an operation that overlaps another gets the next free track.
   struct Lane {
     int track;
     CommSpan::TimePoint end;

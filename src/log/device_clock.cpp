@@ -20,7 +20,7 @@ class DeviceClock : public PhaseClock {
 
   std::vector<double> take_spans(bool wait) override {
     if (wait) events_[marks_ - 1].synchronize();
-    std::size_t last = marks_ - 1;  // that the device has passed
+    std::size_t last = marks_ - 1;  // the last mark that the device has passed
     while (last > 0 && !events_[last].query()) --last;
     std::vector<double> spans;
     for (std::size_t i = 1; i <= last; ++i) spans.push_back(events_[i - 1].elapsedTime(events_[i]));

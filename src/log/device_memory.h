@@ -6,7 +6,7 @@
 
 namespace braid {
 
-// This process's memory: on the host, and what libtorch has allocated on its device, if that is a GPU.
+// This process's memory on the host and, if its device is a GPU, what libtorch has allocated there.
 MemoryUse memory_of_rank(const c10::Device& device);
 
 }  // namespace braid

@@ -19,9 +19,9 @@ void DeviceTrack::pass_marks(const std::vector<double>& ms_between, Trace::TimeP
   for (std::int64_t mark = passed_ - 1; mark >= before; --mark) {
     const std::chrono::duration<double, std::milli> ms(ms_between[static_cast<std::size_t>(mark - before)]);
     const auto time = times_[mark + 1] - std::chrono::duration_cast<Trace::TimePoint::duration>(ms);
-    times_.emplace(mark, time);  // keeps what the call before said of its last mark
+    times_.emplace(mark, time);  // keeps the previous call's time of its last mark
   }
-  // The two clocks may disagree a little: no span may end before it begins.
+  // The two clocks may disagree a little, but no span may end before it begins.
   for (auto mark = std::next(times_.begin()); mark != times_.end(); ++mark)
     mark->second = std::max(mark->second, std::prev(mark)->second);
 

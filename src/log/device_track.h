@@ -1,5 +1,5 @@
-// The scopes of a StepClock as a GPU ran them: a track of the trace beside the host's. The marks that the phase timers
-// record in the GPU's queue tell when it was there, so these spans need no events of their own.
+// Shows when a GPU ran the scopes of a StepClock, on a track of the trace beside the host's. The times are those of the
+// marks that the phase timers record in the GPU's queue, so these spans need no additional events.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,8 @@ class DeviceTrack {
   std::int64_t open(std::string_view name, std::initializer_list<Trace::Arg> args, std::int64_t begin_mark);
   void close(std::int64_t number, std::int64_t end_mark);
 
-  // The times between the next marks. The device has just passed the last of them. Writes the spans whose end is known.
+  // Takes the times between the next marks, the last of which the device has just passed. Writes the spans whose end is
+  // known.
   void pass_marks(const std::vector<double>& ms_between, Trace::TimePoint now);
 
  private:
@@ -33,8 +34,9 @@ class DeviceTrack {
 
   Trace& trace_;
   const int track_;
-  std::map<std::int64_t, Span> spans_;              // that are not written, by number, outer ones first
-  std::map<std::int64_t, Trace::TimePoint> times_;  // of marks: the last one passed, and those that spans_ begin with
+  std::map<std::int64_t, Span> spans_;  // not yet written, by number, outer ones first
+  std::map<std::int64_t, Trace::TimePoint>
+      times_;  // times of the last mark passed and of the marks at which spans_ begin
   std::int64_t next_ = 0, passed_ = 0;
 };
 

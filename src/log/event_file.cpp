@@ -70,7 +70,7 @@ double wall_seconds() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-// Two files that one process starts in the same second differ in n, and so sort in the order they were started.
+// Files that one process starts in the same second differ in n, so they sort in the order of their start.
 std::unique_ptr<AppendOnlyFile> new_file_in(const std::string& folder) {
   std::filesystem::create_directories(folder);
   const std::string start = fmt::format("{}/events.out.tfevents.{:010}.{}.{}", folder,

@@ -11,7 +11,7 @@ namespace braid {
 
 using Clock = std::chrono::steady_clock;
 
-// Operators call other operators, and communication may call operators: the time counts for the outermost one.
+// Operators call other operators, and communication may call operators; the time is attributed to the outermost one.
 struct HostTime::State {
   Progress& progress;
   at::CallbackHandle handle = 0;
@@ -27,7 +27,7 @@ struct HostTime::State {
   }
 
   // Ranks that run as threads each have their own state. Backward on a GPU runs on a separate thread while the rank's
-  // thread waits: such a process has one rank, so that thread uses the most recently created state.
+  // thread waits. A process with a GPU has one rank, so that thread uses the most recently created state.
   static thread_local State* of_thread;
   static std::atomic<State*> last_made;
   static State* watched() { return of_thread ? of_thread : last_made.load(); }

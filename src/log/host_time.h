@@ -19,7 +19,7 @@ class HostTime {
   explicit HostTime(Progress& progress);
   ~HostTime();
 
-  HostTimes take();  // since the last call
+  HostTimes take();  // times since the last call
 
  private:
   struct State;

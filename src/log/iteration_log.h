@@ -1,4 +1,4 @@
-// Megatron's iteration line, so that tools that parse its logs can parse ours.
+// Writes Megatron's iteration line, so that tools that parse its logs can parse ours.
 #pragma once
 
 #include <chrono>
@@ -13,7 +13,7 @@ struct IterationRecord {
   std::int64_t iteration = 0, iterations = 0;
   std::int64_t consumed_samples = 0;
   double elapsed_ms = 0;                      // per iteration
-  std::optional<double> tflops_per_device{};  // per second, as are tokens
+  std::optional<double> tflops_per_device{};  // per second; so are tokens
   std::optional<double> tokens_per_device{};
   std::string device = "GPU";  // Megatron's word; "rank" where ranks compute on CPUs
   std::optional<double> learning_rate{};
@@ -35,14 +35,14 @@ struct StepRecord {
   std::int64_t iteration = 0;
   std::int64_t consumed_samples = 0;
   std::optional<double> learning_rate{};
-  std::optional<double> lm_loss{};  // none: no token was to be predicted
+  std::optional<double> lm_loss{};  // none: no token had a label
   double loss_scale = 1;
   std::optional<double> grad_norm{};
   std::optional<std::int64_t> num_zeros{};
   std::optional<double> seq_load_balancing_loss{};
   double num_tokens = 0;  // all tokens of the step, on all ranks; 0: unknown
   bool skipped = false;
-  bool last = false;  // the run ends after it, and so does the log interval
+  bool last = false;  // the run and the log interval end after it
 };
 
 struct EvaluationRecord {
@@ -51,7 +51,7 @@ struct EvaluationRecord {
   double right_tokens = 0, right_answers = 0;  // shares
 };
 
-// Megatron's line, framed by dashes, and the shares at its end.
+// Megatron's line, framed by dashes, with the shares at its end.
 std::string to_lines(const EvaluationRecord& record);
 double perplexity(double loss);  // as Megatron limits it
 
@@ -82,13 +82,13 @@ class IterationLog {
 
   // The record to print, at the end of an interval and after the last iteration. A loss is the mean of the finite
   // values over the iterations that made an update; if there is none, it is the last value, so that NaN is visible.
-  // Iterations without a loss have no part in it.
+  // Iterations without a loss are not counted.
   std::optional<IterationRecord> add(const StepRecord& step, const Moment& now);
 
-  // The record of an interval that has not ended, if it has iterations: the run has ended.
+  // Ends the current interval with the run; returns its record if it has iterations.
   std::optional<IterationRecord> close(const Moment& now);
 
-  // What took this long since the last iteration, an evaluation or a save, is not part of the interval.
+  // Excludes this much time since the last iteration, of an evaluation or a save, from the interval.
   void leave_out(std::chrono::steady_clock::duration time) { interval_.since += time; }
 
  private:

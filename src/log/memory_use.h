@@ -7,8 +7,8 @@
 namespace braid {
 
 struct MemoryUse {
-  double allocated_mb = 0, max_allocated_mb = 0;  // of the GPU, by tensors; 0 without one
-  double reserved_mb = 0, max_reserved_mb = 0;    // of the GPU, by the allocator
+  double allocated_mb = 0, max_allocated_mb = 0;  // of the GPU, in tensors; 0 without a GPU
+  double reserved_mb = 0, max_reserved_mb = 0;    // of the GPU, held by the allocator
   double host_mb = 0, max_host_mb = 0;            // resident set of the process
   bool operator==(const MemoryUse&) const = default;
 };

@@ -39,7 +39,7 @@ std::map<int, fs::path> trace_files(const std::string& folder, std::optional<int
   return files;
 }
 
-// The merged file, which gets its name when it is complete.
+// The merged file, which gets its final name once it is complete.
 class MergedFile {
  public:
   explicit MergedFile(std::string path) : path_(std::move(path)), part_(path_ + ".part"), file_(part_, kEmpty) {}

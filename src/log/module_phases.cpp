@@ -10,7 +10,7 @@
 namespace braid {
 namespace {
 
-// Waiting for the other modules and for data comes first: it matters most to the reader.
+// The columns for waiting are the first ones, because they matter most to the reader.
 constexpr std::array<Phase, kPhases> kColumns = {Phase::BridgeWait, Phase::DataWait,     Phase::Forward,
                                                  Phase::Backward,   Phase::PipelineWait, Phase::Reduce,
                                                  Phase::Optimizer,  Phase::Other};
@@ -98,7 +98,7 @@ std::string comm_cell(const CommTotals& totals) {
                      100 * totals.hidden());
 }
 
-// None if nothing was communicated.
+// Returns no lines if nothing was communicated.
 std::vector<std::string> comm_lines(const std::vector<ModulePhases>& rows) {
   std::vector<std::string> lines = begin_lines(rows, "comm");
   bool any = false;

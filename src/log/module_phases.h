@@ -1,4 +1,4 @@
-// Where each module's time goes, so that the user sees which module waits for which.
+// Summarizes how each module spends its time, so that the user sees which module waits for which.
 //
 // A row is a module; its times are means over the ranks of its grid. Modules that share their ranks share one row,
 // because a rank's time is measured once and must not be counted once per module.
@@ -18,7 +18,7 @@ struct ModulePhases {
   std::string module;     // "images", or "images + language" on the same ranks
   std::string waits_for;  // the module that a bridge wait is for: "language"; empty if there is no other
   PhaseReport mean{};
-  CommReport communication{};  // the mean, too
+  CommReport communication{};  // also the mean
 };
 
 class PhaseTable {
@@ -39,8 +39,8 @@ class PhaseTable {
 };
 
 // " time (ms) | images   | bridge wait (language):    80.2 (65 %) | forward:    12.3 (10 %) | ...", one for each row,
-// with aligned columns; and below them " comm (ms) | images   | bridge:   12.3/   72.4 (hidden  83 %) | ...": exposed
-// time, time in flight, and the hidden share of it. Phases and kinds without time on any rank are omitted.
+// with aligned columns, followed by " comm (ms) | images | bridge: 12.3/ 72.4 (hidden 83 %) | ...": exposed time, time
+// in flight, and its hidden share. Phases and kinds without time on any rank are omitted.
 std::string to_lines(const std::vector<ModulePhases>& rows);
 
 }  // namespace braid

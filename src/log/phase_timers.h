@@ -1,5 +1,5 @@
-// Where an iteration's time goes. A rank is always in exactly one phase: the time of an inner scope is not counted for
-// the outer one (a bridge wait inside forward is not forward), so the phases add up to the iteration.
+// Measures the phases of an iteration. A rank is always in exactly one phase: the time of an inner scope is not counted
+// for the outer one (a bridge wait inside forward is not forward), so the phases add up to the iteration.
 #pragma once
 
 #include <array>
@@ -27,15 +27,16 @@ struct PhaseReport {
   double share(Phase phase) const;  // of the iteration, 0 to 1
 };
 
-// Records time marks. The time between two marks may be known only later: a GPU reaches a mark when its queue does.
+// Records time marks. The time between two marks may become known later, because a GPU reaches a mark in its queue
+// after the host.
 class PhaseClock {
  public:
   virtual ~PhaseClock() = default;
   virtual void mark() = 0;
-  // The milliseconds between consecutive marks, as far as they are known; with `wait`, waits for all of them. The last
-  // of these marks starts the next interval.
+  // The known milliseconds between consecutive marks; with `wait`, waits until all are known. The last of these marks
+  // starts the next interval.
   virtual std::vector<double> take_spans(bool wait) = 0;
-  // The device whose times these are, e.g. "GPU"; empty: the host's.
+  // The device that is timed, e.g. "GPU"; empty for the host.
   virtual std::string device() const { return ""; }
 };
 
@@ -72,13 +73,13 @@ class PhaseTimers {
   // Time outside of every scope is Phase::Other.
   [[nodiscard]] Scope measure(Phase phase) { return {*this, phase}; }
 
-  // Adds up the marks that the device has passed, so that memory does not grow with the length of an interval. Call it
-  // once per iteration, where the host has just waited for the device. `wait`: also for the last mark.
+  // Sums up the marks that the device has passed, so that memory does not grow with the length of an interval. Call it
+  // once per iteration, just after the host has waited for the device. `wait`: waits for the last mark, too.
   void collect(bool wait = false);
 
   // Marks are numbered from 0; each scope makes one at its beginning and one at its end.
   std::int64_t marks() const { return marks_; }
-  // Called with the milliseconds between marks whenever some are collected, from the last mark of the call before.
+  // `watcher` receives the milliseconds between newly collected marks, beginning at the last mark of its previous call.
   void watch_marks(std::function<void(const std::vector<double>& ms_between)> watcher) {
     watcher_ = std::move(watcher);
   }
@@ -93,7 +94,7 @@ class PhaseTimers {
   std::function<void(const std::vector<double>&)> watcher_;
   std::int64_t marks_ = 1;
   Phase current_ = Phase::Other;
-  std::vector<Phase> ended_;  // the phase before each mark except the first, that is not collected
+  std::vector<Phase> ended_;  // the phase before each mark, except the first, that is not yet collected
   std::array<double, kPhases> collected_ms_{};
 };
 

@@ -54,7 +54,8 @@ void ProfileWindow::run(std::int64_t iteration, const std::function<void()>& ste
 
 void ProfileWindow::start() {
   using namespace torch::profiler::impl;
-  // Kineto reads this when it starts. It logs errors that are none, such as a missing GPU; what fails is told below.
+  // Kineto reads this when it starts. Its log reports harmless conditions, such as a missing GPU, as errors; real
+  // failures are reported below.
   setenv("KINETO_LOG_LEVEL", "5", /*overwrite=*/0);
   const ProfilerConfig config(ProfilerState::KINETO);
   profiler::prepareProfiler(config, activities(on_gpu_));
@@ -68,7 +69,7 @@ void ProfileWindow::finish() {
   const auto result = profiler::disableProfiler();
   std::error_code error;
   std::filesystem::create_directories(std::filesystem::path(path_).parent_path(), error);
-  std::filesystem::remove(path_, error);  // of an earlier run
+  std::filesystem::remove(path_, error);  // the profile of an earlier run
   result->save(path_);
   lost_output_ = !std::filesystem::exists(path_, error);  // Kineto does not throw
   on_written_(lost_output_ ? fmt::format("cannot write the profile '{}'; the run continues without it", path_)

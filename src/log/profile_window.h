@@ -1,5 +1,5 @@
-// libtorch's profiler (Kineto) for a few iterations, as Megatron's --profile: every operator, and on a GPU every
-// kernel.
+// Runs libtorch's profiler (Kineto) for a few iterations, like Megatron's --profile. It records every operator and, on
+// a GPU, every kernel.
 #pragma once
 
 #include <cstdint>
@@ -18,12 +18,12 @@ std::string profile_path(const std::string& folder, int global_rank);  // FOLDER
 
 class ProfileWindow {
  public:
-  // `on_written` gets what to tell the user.
+  // `on_written` receives a line for the user.
   using OnWritten = std::function<void(const std::string& line)>;
   ProfileWindow(const ProfileConfig& config, int global_rank, const c10::Device& device, OnWritten on_written);
   ProfileWindow(const ProfileWindow&) = delete;
   ProfileWindow& operator=(const ProfileWindow&) = delete;
-  ~ProfileWindow();  // without finish(), after a failure, nothing is written
+  ~ProfileWindow();  // writes nothing if a failure prevented finish()
 
   // Runs an iteration, and profiles it if it is in the window.
   void run(std::int64_t iteration, const std::function<void()>& step);
@@ -35,10 +35,10 @@ class ProfileWindow {
   void start();
 
   const std::string path_;
-  const std::int64_t first_, last_;  // none if this rank is not profiled
+  const std::int64_t first_, last_;  // an empty range if this rank is not profiled
   const bool on_gpu_;
   const OnWritten on_written_;
-  std::int64_t profiled_ = 0;  // iterations, while it runs
+  std::int64_t profiled_ = 0;  // iterations so far
   bool running_ = false, lost_output_ = false;
 };
 

@@ -23,10 +23,10 @@ Unsigned little_endian(std::string_view bytes) {
   return value;
 }
 
-// A protobuf message as its fields, one after the other. Messages inside messages are bytes.
+// Iterates over the fields of a protobuf message. Nested messages are returned as bytes.
 struct Field {
   std::uint64_t number = 0;
-  std::uint64_t integer = 0;  // of a varint, or the bits of a fixed32 or fixed64
+  std::uint64_t integer = 0;  // the value of a varint, or the bits of a fixed32 or fixed64
   std::string_view bytes{};
 };
 
@@ -34,7 +34,7 @@ class MessageFields {
  public:
   explicit MessageFields(std::string_view message) : rest_(message) {}
 
-  // Nothing at the end, and from the first field on that cannot be read.
+  // Empty at the end, and as soon as a field cannot be read.
   std::optional<Field> next() {
     const auto key = varint();
     if (!key) return std::nullopt;
@@ -88,7 +88,7 @@ class MessageFields {
 
 double as_float(std::uint64_t bits) { return std::bit_cast<float>(static_cast<std::uint32_t>(bits)); }
 
-// PyTorch's SummaryWriter stores a scalar as simple_value; newer TensorFlow as a tensor with one float.
+// PyTorch's SummaryWriter stores a scalar as simple_value, newer TensorFlow as a tensor with one float.
 std::optional<double> tensor_value(std::string_view tensor) {
   MessageFields fields(tensor);
   while (const auto field = fields.next()) {
@@ -138,7 +138,7 @@ EventFileContents parse_events(std::string_view bytes) {
   constexpr std::size_t kHeader = 12, kFooter = 4;  // length and its checksum; checksum of the data
   EventFileContents contents;
   while (!bytes.empty()) {
-    contents.cut = true;  // until the record turns out to be whole
+    contents.cut = true;  // until the record proves to be complete
     if (bytes.size() < kHeader) break;
     const auto size = little_endian<std::uint64_t>(bytes);
     if (masked_crc32c(bytes.substr(0, 8)) != little_endian<std::uint32_t>(bytes.substr(8))) break;

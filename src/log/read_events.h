@@ -1,4 +1,4 @@
-// Reads the scalars of TensorBoard's event files: those of log/event_file.h, and those of other trainers.
+// Reads the scalars of TensorBoard's event files, written by log/event_file.h or by other trainers.
 #pragma once
 
 #include <cstdint>

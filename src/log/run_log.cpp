@@ -24,7 +24,7 @@ using std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kBetweenProgress{100};
 constexpr double kWeightOfNewest = 0.1;
 
-// A path that cannot be written is a ConfigError that names the recipe key.
+// Turns a failure to write a path into a ConfigError that names the recipe key.
 template <class Make>
 auto opened(const char* key, const char* fix, const Make& make) {
   try {
@@ -53,7 +53,7 @@ double ms_between(steady_clock::time_point from, steady_clock::time_point to) {
   return std::chrono::duration<double, std::milli>(to - from).count();
 }
 
-// Adds means over a number of iterations, to sums.
+// Adds means over a number of iterations to sums.
 void add_weighted(ModulePhases& sums, const ModulePhases& means, double iterations) {
   for (std::size_t i = 0; i < kPhases; ++i) sums.mean.phase_ms[i] += iterations * means.mean.phase_ms[i];
   for (std::size_t i = 0; i < kCommKinds; ++i) {
@@ -62,7 +62,7 @@ void add_weighted(ModulePhases& sums, const ModulePhases& means, double iteratio
   }
 }
 
-// To a millisecond.
+// Seconds since 1970, rounded to a millisecond.
 double unix_seconds(const Moment& moment) {
   const auto since_epoch = std::chrono::floor<std::chrono::milliseconds>(moment.wall.time_since_epoch());
   return static_cast<double>(since_epoch.count()) / 1e3;
@@ -140,7 +140,7 @@ std::vector<Problem> profile_problems(const ProfileConfig& config, std::int64_t 
 Trace open_trace(const LogConfig& config, int global_rank, const std::string& coordinates) {
   if (config.trace_dir.empty()) return {};
   return opened("log.trace_dir", "give a folder that you can write to", [&] {
-    // An earlier run's, which would not fit the traces of the ranks if this run is killed.
+    // Removes an earlier run's file, which would not match the traces of the ranks if this run is killed.
     if (global_rank == 0) std::filesystem::remove(merged_trace_path(config.trace_dir));
     return Trace(config.trace_dir, global_rank, coordinates);
   });
@@ -338,7 +338,8 @@ void RunLog::add_phases(const std::vector<ModulePhases>& phases) {
 }
 
 void RunLog::add_memory(const MemoryUse& fullest) {
-  // Printed once, as Megatron does: by then a run has allocated what it needs. TensorBoard shows later values.
+  // Memory is printed once, as in Megatron, because by then a run has allocated what it needs. TensorBoard shows later
+  // values.
   if (!summary_.memory)
     say(fmt::format("[maximum over {}] (after {} iterations) {}\n", counted(facts_.ranks, "rank"),
                     summary_.last_iteration, to_line(fullest)));

@@ -51,10 +51,10 @@ void describe(Fields& fields, ProfileConfig& config);
 void describe(Fields& fields, LogConfig& config);
 // Keys as in a recipe's section "log".
 std::vector<Problem> validate(const LogConfig& config);
-// That the profile is of iterations and ranks that the run has. The config is valid.
+// Checks that the run has the profiled iterations and ranks. The config must be valid.
 std::vector<Problem> profile_problems(const ProfileConfig& config, std::int64_t iterations, std::int64_t ranks);
 
-// One per rank; disabled without a trace_dir. ConfigError if it cannot be written.
+// One trace per rank; disabled without a trace_dir. Throws a ConfigError if it cannot be written.
 Trace open_trace(const LogConfig& config, int global_rank, const std::string& coordinates);
 
 struct RunFacts {
@@ -70,15 +70,15 @@ struct RunFacts {
 class RunLog {
  public:
   using Print = std::function<void(const std::string& text)>;
-  static void print_to_stdout(const std::string& text);  // if the reader is gone, sends SIGTERM to this process
-  // Lines that are not about a step, from the same rank. Braid's launcher prints them without a rank prefix.
+  static void print_to_stdout(const std::string& text);  // sends SIGTERM to this process if the reader is gone
+  // Prints lines of the logging rank that do not concern a step. Braid's launcher shows them without a rank prefix.
   static void note(const std::string& text, bool under_braid_launcher, const Print& print = &print_to_stdout);
-  // A line of any rank, which begins with the rank: Braid's launcher adds it, and under others this does.
+  // Prints a line of any rank with the rank as a prefix, which Braid's launcher adds itself.
   static void note_of_rank(const std::string& line, int rank, bool under_braid_launcher,
                            const Print& print = &print_to_stdout);
 
-  // ConfigError if a file cannot be written. If writing fails later, a log line says so and the file is given up: a
-  // log file is not worth failing the run.
+  // Throws a ConfigError if a file cannot be written. If writing fails later, the file is given up with a line in the
+  // log, because a log file is not worth failing the run.
   RunLog(const LogConfig& config, const RunFacts& facts, const Moment& start, Print print = &print_to_stdout);
   RunLog(const RunLog&) = delete;
   RunLog& operator=(const RunLog&) = delete;
@@ -94,10 +94,10 @@ class RunLog {
   // Megatron does.
   void leave_out_time_until(const Moment& now);
 
-  // Prints the line of an interval that ends early: the evaluation after its last iteration was asked to stop.
+  // Prints the line of an interval that ends early because the evaluation after its last iteration was interrupted.
   void close_interval(const Moment& now);
 
-  // The values are means over the interval that has just been closed.
+  // The values are means over the interval that has just ended.
   void add_phases(const std::vector<ModulePhases>& phases);
   void add_memory(const MemoryUse& fullest_rank);
 

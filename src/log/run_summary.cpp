@@ -44,7 +44,7 @@ std::string memory_text(const MemoryUse& memory) {
                                     : host;
 }
 
-// One row per phase: with one column per phase, the table would be wider than most terminals.
+// One row per phase, because with one column per phase the table would be wider than most terminals.
 std::string phase_table(const std::vector<ModulePhases>& phases) {
   std::vector<std::string> header = {"share of time"};
   for (const ModulePhases& module : phases) header.push_back(module.module);
@@ -59,7 +59,7 @@ std::string phase_table(const std::vector<ModulePhases>& phases) {
   return format_table(header, rows);
 }
 
-// One row per module and kind, of an iteration of a rank.
+// One row per module and kind, with means per iteration and rank.
 std::string comm_table(const std::vector<ModulePhases>& phases, double iterations) {
   Rows rows;
   for (const ModulePhases& module : phases)

@@ -31,7 +31,7 @@ struct RunSummary {
   std::vector<ModulePhases> phases{};  // sums over the run's iterations
 };
 
-// A table; below it one with the share of time that each module spent in each phase, and one of what it communicated.
+// Returns a table of the run, one of each module's time by phase, and one of its communication.
 std::string to_text(const RunSummary& summary);
 
 }  // namespace braid

@@ -25,7 +25,7 @@ class StepClock {
   StepClock(const StepClock&) = delete;
   StepClock& operator=(const StepClock&) = delete;
 
-  // The span of a device, which ends with the mark that the timer makes at its end.
+  // A span on the device, which ends at the mark that the timer makes at the end of the scope.
   class DeviceScope {
    public:
     DeviceScope(const DeviceScope&) = delete;
@@ -62,7 +62,7 @@ class StepClock {
   const std::string device_;
   PhaseTimers timers_;
   Trace trace_;
-  std::optional<DeviceTrack> track_;  // of a device, with a trace
+  std::optional<DeviceTrack> track_;  // set for a device, if there is a trace
 };
 
 }  // namespace braid

@@ -105,7 +105,7 @@ class Trace::Writer {
     if (++pending_events_ >= kEventsPerFlush) flush_locked();
   }
 
-  // If the trace cannot be written, it ends and the run continues.
+  // If writing fails, the trace ends but the run continues.
   void flush_locked() {
     pending_events_ = 0;
     if (pending_.empty() || given_up_) return pending_.clear();

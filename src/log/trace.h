@@ -3,8 +3,8 @@
 //
 // The files are in the JSON array format, not the object format with "traceEvents": its closing bracket is optional, so
 // even a file whose last write was cut short can be opened. Each flush writes that bracket too, and the next one
-// overwrites it: between flushes the file is valid JSON. Spans are complete events (ph X), written when they end; a
-// span that is open when the process dies is not in the file.
+// overwrites it: between flushes the file is valid JSON. Spans are complete events (ph X), written when they end, so a
+// span that is open when the process dies is missing.
 //
 // Timestamps are microseconds since 1970, from the steady clock, set once from the wall clock: adjusting the wall clock
 // during a run does not distort a file, and files of several ranks align as well as the clocks of their hosts.
@@ -44,7 +44,7 @@ class Trace {
     std::unique_ptr<Open, Close> open_;
   };
 
-  // Disabled: spans cost a test of one pointer.
+  // Disabled; a span costs only the test of a pointer.
   Trace();
 
   // Writes trace_path(), replacing an earlier run's file. `coordinates` describes the rank's
@@ -64,11 +64,11 @@ class Trace {
     return enabled() ? open_span(name, args, track) : Span();
   }
 
-  // A span that has ended, e.g. of a device. Spans of a track may be added in any order.
+  // Adds a span that has ended, e.g. of a device. Spans of a track may be added in any order.
   void add_span(std::string_view name, TimePoint begin, TimePoint end, const std::vector<Arg>& args, int track);
 
-  // An arrow from the span around the time of its Start to the span around that of its End. Both have the same id,
-  // which no other arrow of the run has, and may be in the files of different ranks.
+  // An arrow leads from the span that surrounds the time of its Start to the one that surrounds the time of its End.
+  // Both ends share an id that is unique in the run, and may be in the files of different ranks.
   enum class ArrowEnd { Start, End };
   void add_arrow(std::uint64_t id, ArrowEnd end, TimePoint time, int track);
 

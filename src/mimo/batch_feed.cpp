@@ -108,13 +108,13 @@ class BatchFeed::Impl {
     }
     StepBatches batches;
     SizeTable table;
-    std::vector<at::Tensor> shared;  // by module: what its leader broadcasts of the batches, as one list of numbers
-    std::vector<Pending> arriving;   // by module: that broadcast
+    std::vector<at::Tensor> shared;  // by module: the numbers of the batches that its leader broadcasts, as one list
+    std::vector<Pending> arriving;   // by module: the broadcasts in progress
     bool is_agreed = false;          // the table has the sizes of all ranks
     std::exception_ptr error;        // of this rank's readers
   };
 
-  // An error is thrown when the step is requested, which may never happen.
+  // Keeps an error until the step is requested, which may never happen.
   void read() {
     Step& next = next_.emplace(topology_, microbatches_, samples_);
     try {
@@ -135,7 +135,7 @@ class BatchFeed::Impl {
     take_sizes({sums.const_data_ptr<double>(), sums.const_data_ptr<double>() + sums.numel()});
   }
 
-  // That rank reports its error and ends, which ends this collective on all others.
+  // The rank that failed reports its error and ends, which ends this collective on all others.
   void wait_for_the_error_of_another_rank() const {
     at::Tensor none = at::zeros({1}, at::TensorOptions(at::kDouble).device(model_.world().device()));
     model_.groups().world().all_reduce(none);
@@ -179,7 +179,7 @@ class BatchFeed::Impl {
       if (batch.values.defined())
         next.table.value_type(m, replica(module), mb) = static_cast<std::int64_t>(batch.values.scalar_type());
       note_identities(m, mb, batch.identities, next);
-      std::int64_t item = 0;  // of its sample
+      std::int64_t item = 0;  // the item's number in its sample
       for (std::size_t i = 0; i < batch.extents.size(); ++i) {
         item = i > 0 && batch.sample_of[i] == batch.sample_of[i - 1] ? item + 1 : 0;
         const std::int64_t sample = mb * samples_ + own.begin + batch.sample_of[i];
@@ -203,7 +203,7 @@ class BatchFeed::Impl {
           refuse_unequal_samples(model_.groups().world(), first_sample + s, holder(language_, s), holder(m, s));
   }
 
-  // The leader that read a sample of the step for a module, and on that rank what it read.
+  // The leader that read a sample of the step for a module and, on that rank, the samples that it read.
   SampleHolder holder(int m, std::int64_t sample) const {
     const Module& module = topology_.modules()[index(m)];
     const std::int64_t place = sample % samples_, microbatch = sample / samples_;
@@ -228,7 +228,7 @@ class BatchFeed::Impl {
                                       counted(table.given(m, s), "embedding")));
   }
 
-  // The text with a damaged item is not trained on. Its embeddings stay, so that no sizes change.
+  // Excludes text with a damaged item from training. Its embeddings stay, so that no sizes change.
   void ignore_labels_of_damaged_items() {
     if (next_->batches.language.empty()) return;
     const SampleRange own = samples_of_replica(topology_.language(), samples_, model_.world().rank());
@@ -264,7 +264,7 @@ class BatchFeed::Impl {
     }
   }
 
-  // Of this rank's replica.
+  // Sizes of this rank's replica.
   std::int64_t tokens(int m, int microbatch) { return next_->table.tokens(m, replica(m), microbatch); }
   std::int64_t offsets(int m, int microbatch) { return next_->table.offsets(m, replica(m), microbatch); }
   std::int64_t items(int m, int microbatch) { return next_->table.items(m, replica(m), microbatch); }

@@ -1,15 +1,15 @@
-// Delivers the microbatches of each step to every rank, as far as its stages need them.
+// Delivers to every rank those parts of each step's microbatches that its stages need.
 //
 // The leader of each replica of a module reads its share of the data set, on a separate thread. Before each step, all
-// ranks agree on the sizes of its microbatches: every rank's own sizes are summed over the world, together with the
-// other numbers that the previous step sums. So every rank knows the size of every tensor it will receive, and sizes
-// are not sent. Leaders then broadcast the text and the extents of its media to their replica, from host memory to host
-// memory, while the previous step ends; the values of media stay on the leader until a stage loads them (mimo/step.h).
+// ranks agree on the sizes of its microbatches: every rank's own sizes are summed over the world, together with other
+// numbers that the previous step sums. Every rank then knows the size of every tensor it will receive, so sizes are not
+// sent with tensors. While the previous step ends, leaders broadcast the text and the extents of its media to their
+// replica, between host memories; the values of media stay on the leader until a stage loads them (mimo/step.h).
 //
-// Text and media of a sample are read by different ranks, each with its own position in the data set. The sizes carry a
-// hash of the samples that each of them holds; ranks that would pair different samples end the run.
+// Text and media of a sample are read by different ranks, each with its own position in the data set. The sizes include
+// a hash of each sample that they read; ranks that would pair different samples end the run.
 //
-// Items whose values could not be read are marked in the sizes too: the text that contains one loses its labels.
+// The sizes also mark items whose values could not be read; text that contains one loses its labels.
 #pragma once
 
 #include <memory>
@@ -30,7 +30,7 @@ struct StepBatches {
 
 class BatchFeed {
  public:
-  // `samples`: per microbatch, over all language replicas.
+  // `samples` is the number in a microbatch, over all language replicas.
   BatchFeed(const MimoModel& model, int microbatches, std::int64_t samples, const BatchSource& data);
   ~BatchFeed();
 
@@ -41,10 +41,10 @@ class BatchFeed {
   at::Tensor sizes();
   void take_sizes(const std::vector<double>& sums);
   // The next step's batches, valid until the following step is requested. Collective over the world if no sizes were
-  // taken. Throws what a reader threw, on its rank; DataError on every rank when text and media of a sample do not
-  // match, or belong to different samples. `first_sample` is the number of the step's first sample.
+  // taken. Rethrows a reader's error on its rank; throws a DataError on every rank if text and media of a sample do not
+  // match or belong to different samples. `first_sample` is the number of the step's first sample.
   const StepBatches& next_step(std::int64_t first_sample);
-  // Where lanes continue after that step; each lane is reported by one rank.
+  // The positions of lanes after that step; each lane is reported by one rank.
   const std::vector<LanePosition>& positions() const;
 
  private:

@@ -140,9 +140,9 @@ void Executor::exchange(const std::vector<Transfer>& transfers) {
   if (transfers[0].outgoing) keep_until_sent(moving, channel);
 }
 
-// Two exchanges may be in flight on a channel. An older one has ended by now or is about to; waiting for it frees its
-// memory, and keeps a stage without backward from running further ahead. Outputs that prefetch computes ahead do not
-// count: the schedule sends a tensor only when its receiver wants it.
+// Two exchanges may be in flight on a channel. Any older one has ended or is about to; waiting for it frees its memory
+// and keeps a stage without backward from running further ahead. Outputs that prefetch computes ahead do not count,
+// because the schedule sends a tensor only when its receiver wants it.
 void Executor::keep_until_sent(const std::shared_ptr<Moving>& moving, ChannelState& channel) {
   channel.sending.push_back(moving);
   if (channel.sending.size() <= 2) return;

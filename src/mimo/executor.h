@@ -1,8 +1,8 @@
 // Runs a rank's ops of a schedule, independently of what its stages compute.
 //
-// Exchanges are started at their position in the list, each over its channel, and awaited where their tensors are read.
-// A tensor that a stage receives over an edge is a leaf of this rank's autograd graph; its gradient is sent back over
-// the same edge.
+// Each exchange is started over its channel at its position in the list, and awaited where its tensors are read. A
+// tensor that a stage receives over an edge is a leaf of this rank's autograd graph; its gradient is sent back over the
+// edge.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -20,20 +20,20 @@ namespace braid {
 
 class Groups;
 
-// The rows of a stage's output that go over an edge.
+// The rows of a stage's output that are sent over an edge.
 struct EdgeRows {
   std::int64_t begin = 0, rows = 0, width = 0;
 };
 
-// What the stages of this rank compute.
+// The computation of this rank's stages.
 class StageWork {
  public:
   virtual ~StageWork() = default;
   virtual void load(const Stage& stage, int microbatch) = 0;
-  // `inputs`: the tensors of edges_into() the stage on this rank. The output is sent over the edges from the stage; the
-  // output of the very last stage may be any tensor.
+  // `inputs` are the tensors of edges_into() the stage on this rank. The output is sent over the edges from the stage,
+  // except that of the very last stage, which may be any tensor.
   virtual at::Tensor forward(const Stage& stage, int microbatch, const std::vector<at::Tensor>& inputs) = 0;
-  // The gradient that backward starts with, on the very last stage.
+  // The gradient with which backward starts on the very last stage.
   virtual at::Tensor gradient_of_last(int microbatch, const at::Tensor& output) = 0;
   // Known at both ends of an edge.
   virtual EdgeRows rows_over(int edge, int microbatch) const = 0;
@@ -41,14 +41,14 @@ class StageWork {
 
 class Executor {
  public:
-  // All arguments must outlive it. `tensors`: options of the tensors sent over edges.
+  // All arguments must outlive this object. `tensors` are the options of the tensors sent over edges.
   Executor(const StepPlan& plan, const Topology& topology, const Groups& groups, const at::TensorOptions& tensors,
            StageWork& work);
 
-  // Begin, Load, Forward, Backward or Exchange. Begin does nothing here: the sizes of microbatches are those that
-  // StageWork knows.
+  // Runs a Begin, Load, Forward, Backward or Exchange. Begin does nothing, because StageWork knows the sizes of
+  // microbatches.
   void run(const Op& op);
-  void await(const Op& op);  // waits for the inputs of a Forward or Backward; run() does so too
+  void await(const Op& op);  // waits for the inputs of a Forward or Backward, as run() does, too
   void finish();             // returns when everything sent has been received
 
  private:
@@ -60,7 +60,7 @@ class Executor {
 
   // A microbatch in a stage, from its first input to its last output.
   struct State {
-    std::vector<std::shared_ptr<Moving>> arriving{};  // with inputs, or with the gradient of the output
+    std::vector<std::shared_ptr<Moving>> arriving{};  // exchanges of inputs, or of the gradient of the output
     std::vector<at::Tensor> inputs{};                 // by edge into the stage; after backward, their gradients
     at::Tensor output{}, output_grad{};
     std::size_t uses_left = 0;  // edges over which the output has not been sent yet

@@ -1,4 +1,4 @@
-// Text embeddings and encoder embeddings of a replica's tokens, which are split over its ranks (nn/parallel.h).
+// Merges text and encoder embeddings of a replica's tokens, which are split over its ranks (nn/parallel.h).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -8,15 +8,15 @@
 
 namespace braid {
 
-// The share of a replica's tokens that this rank embeds and has the labels of.   [T] -> [T / cp]
+// The share of a replica's tokens that this rank embeds and whose labels it has.   [T] -> [T / cp]
 at::Tensor own_tokens(const at::Tensor& tokens, const Parallel& parallel);
 
-// How many of T tokens a rank holds between parallel regions.
+// The number of T tokens that a rank holds between parallel regions.
 std::int64_t own_rows_of(std::int64_t tokens, const Parallel& parallel);
 
-// Where an encoder's embeddings, those of the whole replica, go among the tokens that this rank holds between parallel
-// regions: of the replica's tokens ([T], on the CPU), `is_media` ([T] bool) marks the encoder's. On `device`; the host
-// finds them, so that it need not wait for the device.
+// Finds the places of the replica's embeddings of one encoder among the tokens that this rank holds between parallel
+// regions. `is_media` ([T] bool, on the CPU) marks the encoder's tokens among those of the replica. The result is on
+// `device` but is computed by the host, which therefore need not wait for the device.
 RowPlaces find_media(const at::Tensor& is_media, const Parallel& parallel, const at::Device& device);
 
 // `merged` ([t, H]) with `embeddings` (of all the encoder's tokens of the replica) in place of this rank's media

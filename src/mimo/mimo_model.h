@@ -20,7 +20,7 @@ struct MimoOptions {
   RecomputeConfig recompute{};
   std::vector<std::string> frozen{};  // parameter sets that do not train
   std::uint64_t seed = 1234;
-  bool initialize_weights = true;  // false: uninitialised until they are drawn or loaded
+  bool initialize_weights = true;  // false: they stay uninitialised until they are drawn or loaded
 };
 
 // A subset of a module's parameters on this rank.
@@ -38,7 +38,7 @@ class MimoModel {
     LocalStage(const Topology& topology, const Stage& stage, int global_rank, Parallel groups);
     const Stage stage;
     const StagePosition position;
-    const bool is_first_of_stage;  // among its replica's ranks of this stage
+    const bool is_first_of_stage;  // whether it is the first of its replica's ranks of this stage
     const Parallel parallel;
     std::unique_ptr<EncoderStage> encoder{};  // exactly one of these two is set
     std::unique_ptr<LanguageStage> language{};
@@ -57,7 +57,7 @@ class MimoModel {
 
   const std::vector<std::unique_ptr<LocalStage>>& local_stages() const {
     return local_stages_;
-  }  // as stages_of() this rank
+  }  // in the order of stages_of() this rank
   const LocalStage& local_stage(const Stage& stage) const;
   const EncoderConfig& encoder_config(int module) const;
   const std::vector<std::unique_ptr<ParameterSet>>& parameter_sets() const { return sets_; }
@@ -65,7 +65,7 @@ class MimoModel {
   // After the optimizer's step: raises the router bias of experts that received few tokens. Collective over the
   // language ranks.
   void update_expert_bias();
-  // Called instead after a step without an update.
+  // To be called instead after a step without an update.
   void forget_expert_tokens();
 
  private:

@@ -109,7 +109,7 @@ class Step::Impl : public StageWork {
   }
 
  private:
-  // What is loaded for a forward.
+  // Media loaded for a forward.
   struct Media {
     at::Tensor values;
     Pending arrival{};
@@ -152,7 +152,7 @@ class Step::Impl : public StageWork {
     if (sharers.size() > 1) loaded.arrival = sharers.start_broadcast(loaded.values, 0);
   }
 
-  // Everything that the host computes from tokens, so that forward only queues work.
+  // Does everything that the host computes from tokens, so that forward only queues work.
   void load_text(const MimoModel::LocalStage& local, int microbatch) {
     const LanguageBatch& batch = text(microbatch);
     Text& loaded = text_of(local.stage, microbatch);
@@ -198,7 +198,7 @@ class Step::Impl : public StageWork {
     return loss;
   }
 
-  // As above, and counts what the model's first choice gets right.
+  // Returns the loss, and counts the tokens and answers for which the model's first choice is right.
   at::Tensor judge(const MimoModel::LocalStage& local, int microbatch, const at::Tensor& x,
                    const CountedLabels& labels) {
     const LanguageStage::Judged judged = local.language->judge(x, labels);
@@ -221,7 +221,7 @@ class Step::Impl : public StageWork {
     return loss;
   }
 
-  // `own`: the choices of some of this rank's tokens; 0 is kept for the others.
+  // `own` has the choices for some of this rank's tokens; the others keep 0.
   void keep_choices(const MimoModel::LocalStage& local, int microbatch, const at::Tensor& rows, const at::Tensor& own) {
     const std::int64_t tokens = text(microbatch).offsets.back();
     at::Tensor all = at::zeros({tokens}, own.options());
@@ -239,7 +239,7 @@ class Step::Impl : public StageWork {
 
   at::Tensor merge(const MimoModel::LocalStage& local, int microbatch, const Text& loaded,
                    const std::vector<at::Tensor>& inputs) {
-    std::vector<Broadcast> embeddings;  // they travel while the text is embedded
+    std::vector<Broadcast> embeddings;  // broadcast while the text is embedded
     for (const int m : encoders_)
       embeddings.emplace_back(received_embeddings(local, m, microbatch, inputs), 0, local.parallel.tp_cp);
     at::Tensor merged = local.language->embed(loaded.ids);
@@ -284,7 +284,7 @@ class Step::Impl : public StageWork {
   const at::TensorOptions tensor_options_;
   std::vector<int> encoders_;                               // module indices
   std::vector<std::vector<Media>> media_;                   // by microbatch and encoder module, from load to forward
-  std::vector<std::pair<Stage, std::vector<Text>>> texts_;  // by language stage and microbatch, likewise
+  std::vector<std::pair<Stage, std::vector<Text>>> texts_;  // by language stage and microbatch, from load to forward
   std::vector<double> participates_;  // by module: 1 on the leader of a replica that had any media
   at::Tensor totals_;                 // loss sum, counted tokens, right tokens, answers, right answers
   at::Tensor choices_{};

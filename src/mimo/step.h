@@ -1,8 +1,8 @@
-// Forwards, backwards and exchanges of one step of a multimodal model, as the schedule lists them for this rank.
+// Runs the forwards, backwards and exchanges that the schedule lists for this rank in one step of a multimodal model.
 //
 // Encoder ranks turn media into embeddings of the language model's width. The first rank of each encoder replica's last
 // stage sends each language replica's embeddings to that replica's first rank, which broadcasts them to its other
-// ranks; they replace the embeddings of the encoder's tokens. Gradients go back the same way.
+// ranks; they replace the embeddings of the encoder's tokens. Gradients are sent back the same way.
 #pragma once
 
 #include <memory>
@@ -19,10 +19,10 @@ namespace braid {
 struct StepInput {
   int micro_batch = 1;  // samples per language replica and microbatch
   double loss_scale = 1;
-  bool keep_choices = false;  // of a forward-only step, for choices()
+  bool keep_choices = false;  // in a forward-only step, for choices()
 };
 
-// Computed from the world sums of what Step::finish() returned.
+// Computed from the sums of Step::finish()'s result over the world.
 struct StepTotals {
   static constexpr std::size_t kFixed = 7;  // sums besides those by module
   explicit StepTotals(std::span<const double> sums);
@@ -30,8 +30,8 @@ struct StepTotals {
   double loss_sum = 0;                          // over all counted tokens of the step
   double num_tokens = 0;                        // those tokens
   std::optional<double> load_balancing_loss{};  // mean over microbatches, replicas and MoE layers
-  // Of forward-only steps. An answer is a run of consecutive counted tokens; it is right if the model's first choice is
-  // right for all of them.
+  // Only forward-only steps set these. An answer is a run of consecutive counted tokens; it is right if the model's
+  // first choice is right for all of them.
   double right_tokens = 0, answers = 0, right_answers = 0;
   std::vector<int> participants{};  // by module: encoder replicas that had any media
 };
@@ -45,12 +45,14 @@ class Step {
   // Runs a Begin, Load, Forward, Backward or Exchange. Gradients of the summed token losses, times the loss scale, are
   // accumulated in the parameters' grad; nothing is reduced.
   void run(const Op& op);
-  // Waits for what a forward or backward receives from other ranks, so that the wait can be timed separately.
+  // Waits for the tensors that a forward or backward receives from other ranks, so that the wait can be timed
+  // separately.
   void await(const Op& op);
-  // After the last op: this rank's terms of the totals, of type double; everything sent has been received.
+  // To be called after the last op. Returns this rank's terms of the totals, of type double, once everything sent has
+  // been received.
   at::Tensor finish();
-  // The model's first choice for each label, 0 for a token without one, by sample of the step. Only on one rank of each
-  // language replica; -1 in the samples of others. Undefined on all other ranks.   [global batch, tokens] int64
+  // The model's first choice for each label, by sample of the step; 0 for a token without a label, and -1 in the
+  // samples of other replicas. Defined on one rank of each language replica only.   [global batch, tokens] int64
   at::Tensor choices() const;
 
  private:

@@ -6,7 +6,7 @@
 namespace braid {
 namespace {
 
-// Beyond this, a second simulation of replicas that differ takes minutes.
+// With more of them, a second simulation of unequal replicas takes minutes.
 constexpr int kMaxReplicas = 1024;
 
 // Whether the recipe may have loader.balance: cost, in a world that is not too large.

@@ -26,7 +26,7 @@ double seconds_since(const Clock::time_point& begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-// How long this thread has computed, whatever other processes did meanwhile.
+// CPU time of this thread, which other processes do not affect.
 double thread_seconds() {
   timespec time{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
@@ -49,9 +49,9 @@ constexpr const char* kMeasuring = "measuring operators";
 
 double share_of(std::size_t done, std::size_t all) { return static_cast<double>(done) / static_cast<double>(all); }
 
-// The cases take turns in random order, as the operators of a step do: training draws as much power as the GPU may,
-// which lowers its clock, and a product alone would draw more than one among others. Turns also keep the inputs of one
-// case from staying in the GPU's cache until its next run.
+// The cases take turns in random order to imitate a training step. Training runs at the GPU's power limit, which lowers
+// its clock, and a product that is repeated alone would draw more power than one among other operators. Turns also
+// evict a case's inputs from the GPU's cache before its next run.
 class GpuMeasurement {
  public:
   GpuMeasurement(const std::vector<CalibrationCase>& cases, const at::Device& device)
@@ -80,10 +80,10 @@ class GpuMeasurement {
   static constexpr int kRoundsOfShortCases = 30;
   static constexpr double kShort = 1e-4, kShortest = 1e-7;  // seconds
 
-  // The events of the beginning, of the end of each case, and of the end. They are complete.
+  // Returns completed events for the beginning, the end of each case, and the end.
   std::vector<c10::Event> run_round(bool mark_all) {
     std::shuffle(order_.begin(), order_.end(), random_);
-    // The host is ahead of the GPU from here on, so that times are those of the GPU.
+    // Long cases put the host ahead of the GPU, so that the GPU alone determines the times that follow.
     for (const CalibrationCase& each : cases_)
       if (each.work.amount > 1e13) each.run();
     std::vector<c10::Event> marks;
@@ -96,8 +96,8 @@ class GpuMeasurement {
     return marks;
   }
 
-  // In training an operator starts while the one before it ends. An event between them prevents that: short cases take
-  // longer with events than without.
+  // In training an operator starts while the one before it ends. An event between them prevents that, so short cases
+  // take longer with events than without.
   double seconds_added_by_marks() {
     std::erase_if(order_, [this](std::size_t i) { return quantile(times_[i], 0.5) > kShort; });
     if (order_.empty()) return 0;
@@ -116,8 +116,8 @@ class GpuMeasurement {
   EventPool events_;
 };
 
-// Seconds that each of `runs` computes. They take turns for about `seconds`, so that a change of the machine's speed
-// concerns all of them.
+// CPU seconds of each of `runs`. They take turns for about `seconds`, so that a change of the machine's speed affects
+// all of them.
 std::vector<double> cpu_seconds_of(const std::vector<std::function<void()>>& runs, double seconds,
                                    const TellProgress& tell) {
   std::vector<std::vector<double>> times(runs.size());
@@ -134,7 +134,7 @@ std::vector<double> cpu_seconds_of(const std::vector<std::function<void()>>& run
   return medians_of(times);
 }
 
-// Without those that fail, for lack of memory for example.
+// Leaves out cases that fail, for example for lack of memory.
 std::vector<CalibrationCase> runnable(const std::vector<CalibrationCase>& cases, const Report& report,
                                       const TellProgress& tell) {
   std::vector<CalibrationCase> kept;
@@ -150,8 +150,8 @@ std::vector<CalibrationCase> runnable(const std::vector<CalibrationCase>& cases,
   return kept;
 }
 
-// A call takes a latency, and its amount at a rate. The latency is what the shortest call takes beyond its amount at
-// the highest rate that was seen; the rates of the others follow from it.
+// A call takes a latency plus its amount divided by a rate. The latency is what the shortest call takes in excess of
+// its amount at the highest observed rate; the rates of all calls follow from it.
 OperatorSpeed speed_from(const std::vector<Work>& works, const std::vector<double>& seconds) {
   double best = 0;
   for (std::size_t i = 0; i < works.size(); ++i) best = std::max(best, works[i].amount / seconds[i]);
@@ -185,7 +185,7 @@ double launches_of(const Works& works) {
   return launches;
 }
 
-// What the host takes to start a kernel.
+// The host's time to start a kernel, in microseconds.
 double host_us_of_gpu(const at::Device& device) {
   constexpr int kWarmUp = 5, kSteps = 40;
   const SmallStep step("M*E-M*E-", /*tokens=*/128, device);
@@ -210,7 +210,8 @@ void measure_gpu(HardwareProfile& profile, const CalibrationOptions& options, co
   profile.host_us = host_us_of_gpu(device);
 }
 
-// An operator in a model takes longer than alone: autograd, tensors. A step of few tokens shows by how much.
+// In a model, autograd and the handling of tensors make an operator slower than alone. A step of few tokens shows by
+// how much.
 void measure_cpu(HardwareProfile& profile, const CalibrationOptions& options, const Report& report,
                  const TellProgress& tell) {
   at::set_num_threads(1);

@@ -14,14 +14,14 @@ struct GpuFacts {
   std::string name;
   std::int64_t memory_bytes = 0;
 };
-GpuFacts gpu_facts();  // of the first GPU
+GpuFacts gpu_facts();  // describes the first GPU
 
 struct CalibrationOptions {
   std::string device = "cuda";  // or cpu
-  double seconds = 25;          // to measure operators for; the shortest possible time is a few rounds through all
+  double seconds = 25;          // spent on measuring operators; a few rounds through all of them always run
 };
 
-// The speeds of operators, and what the host needs to start them. `report` is told what is measured next.
+// Measures the speeds of operators and the host's time to start them. `report` receives what is measured next.
 HardwareProfile calibrate(const CalibrationOptions& options, const std::function<void(const std::string&)>& report,
                           const TellProgress& tell);
 

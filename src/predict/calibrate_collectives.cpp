@@ -25,7 +25,7 @@ namespace {
 using Seconds = CollectiveRuns::Seconds;
 using Call = std::function<void()>;
 
-// How long all threads of this process have computed, whatever other processes did meanwhile.
+// CPU time of all threads of this process, which other processes do not affect.
 double process_seconds() {
   timespec time{};
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
@@ -57,8 +57,8 @@ Call call_of(const CollectiveCase& each, const Group& group) {
   throw_check_failed(__FILE__, __LINE__, "no collective to measure");
 }
 
-// What ranks compute between their calls. There are several layers of each kind, as in a model, whose other layers have
-// taken a layer's memory out of the caches until its turn comes.
+// The layers that ranks compute between their calls. There are several of each kind because, in a model, the other
+// layers evict a layer's memory from the caches before its turn.
 constexpr std::array kLayerKinds = {"M", "*", "E", "-"};
 constexpr int kOfEachKind = 3;
 constexpr std::int64_t kTokens = 256;
@@ -79,7 +79,7 @@ double seconds_of_layers(const HardwareProfile& profile) {
   return seconds;
 }
 
-// Of this rank: forward and backward of each layer, with a call after each.
+// Runs forward and backward of each layer on this rank, with a call after each.
 Seconds run(const Layers& layers, const Call& call, const Group& group) {
   group.barrier();
   const auto start = std::chrono::steady_clock::now();
@@ -120,7 +120,7 @@ CollectiveRuns measure_collectives(World& world, int cores, const std::vector<Co
 
 namespace {
 
-// Tells the launcher how far this rank has come.
+// Reports this rank's progress to the launcher.
 class RoundCounter {
  public:
   explicit RoundCounter(int rounds) : rounds_(rounds) {}

@@ -55,7 +55,7 @@ struct Matrix {
 struct Sizes {
   std::vector<Map> maps;
   Lengths rows;                  // of maps
-  std::vector<Map> more_maps{};  // with more_rows only: they take long
+  std::vector<Map> more_maps{};  // measured with more_rows only, because they take long
   Lengths more_rows{};
   std::vector<Heads> attention;
   std::vector<Mixer> mixers;
@@ -63,7 +63,7 @@ struct Sizes {
   std::vector<RouterSizes> routers;
   std::vector<Matrix> matrices;  // of memory-bound operators
   std::vector<Matrix> logits;
-  Lengths parameters;  // that are updated
+  Lengths parameters;  // parameters that the optimizer updates
   std::int64_t pool;   // elements of the memory that inputs share
 };
 
@@ -181,7 +181,7 @@ class Cases {
   }
 
  private:
-  // Groups refer to it; it has nothing to report here.
+  // Groups need one, but there is no progress to report here.
   static Progress& progress() {
     static Progress progress;
     return progress;
@@ -206,7 +206,7 @@ class Cases {
     return product_work(is_wide_ ? Operator::ProductWide : op, real(rows), real(columns), real(depth));
   }
 
-  // ops/linear: the product of forward, and those of backward
+  // ops/linear: the products of forward and backward
   void add_map(const Map& map, std::int64_t rows) {
     const at::Tensor x = random({rows, map.in}), weight = random({map.out, map.in}), grad = random({rows, map.out});
     const at::Tensor sum = zeros({map.out, map.in});
@@ -372,7 +372,7 @@ class Cases {
     });
   }
 
-  // nn/moe.cpp: from tokens to the order of their rows, then those rows
+  // nn/moe.cpp: from tokens to the order of their rows, then the rows themselves
   void add_router(const RouterSizes& s) {
     const at::Tensor x = random({s.tokens, s.hidden}), bias = zeros({s.experts});
     const at::Tensor other = random({s.tokens, s.hidden}), more = random({s.tokens, s.hidden});

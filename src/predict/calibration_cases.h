@@ -16,9 +16,9 @@ struct CalibrationCase {
   std::function<void()> run;
 };
 
-// Of bf16 tensors of sizes that large models have on a GPU; of fp32 tensors of small sizes on a CPU. They share memory
-// for their inputs: what they compute is not used.
-// Operators that this device cannot run, or has no memory for, are left out and reported.
+// On a GPU, the cases use bf16 tensors of sizes that large models have; on a CPU, small fp32 tensors. Their inputs
+// share memory, because results are not used. Operators that this device cannot run, or lacks memory for, are left out
+// and reported.
 std::vector<CalibrationCase> calibration_cases(const at::Device& device,
                                                const std::function<void(const std::string&)>& report);
 

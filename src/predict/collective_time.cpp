@@ -50,19 +50,19 @@ struct Links {
 
   double inside_latency() const { return 1e-6 * hardware.inside_node.latency_us; }
   double between_latency() const { return 1e-6 * hardware.between_nodes.latency_us; }
-  // At which a ring or a tree moves `bytes` past each rank. Between nodes, every rank of a node has a link of its own,
-  // and as many rings or trees run beside each other.
+  // The rate at which a ring or a tree moves `bytes` past each rank. Every rank of a node has its own link to other
+  // nodes, so as many rings or trees run in parallel.
   double rate(double bytes) const {
     const double inside = rate_of(hardware.inside_node, bytes);
     if (group.nodes == 1) return inside;
     const double between = group.per_node * rate_of(hardware.between_nodes, bytes / group.per_node);
     return group.per_node == 1 ? between : std::min(inside, between);
   }
-  // Of a message that passes through all ranks, one after the other.
+  // Latency of a message that passes through all ranks in turn.
   double ring_latency() const {
     return (group.nodes - 1) * between_latency() + (group.ranks - group.nodes) * inside_latency();
   }
-  // Of a message that goes up or down a tree of nodes, with a chain of ranks in each.
+  // Latency of a message that goes up or down a tree of nodes, with a chain of ranks in each.
   double tree_latency() const {
     return std::ceil(std::log2(group.nodes)) * between_latency() +
            std::ceil(static_cast<double>(group.ranks) / group.nodes - 1) * inside_latency();
@@ -76,7 +76,7 @@ double all_reduce(double bytes, const Links& links) {
   return std::min(ring, tree);
 }
 
-// Rows for ranks of the same node and for those of others travel beside each other.
+// Rows for ranks of the same node and rows for other nodes are sent at the same time.
 double all_to_all(double bytes, const Links& links) {
   const auto& [n, nodes, per_node] = links.group;
   const double to_each = bytes / n;
@@ -110,7 +110,7 @@ GroupPlacement place_group(const Module& module, const std::string& key, int glo
   return place(ranks_of_group(module, key, global_rank), ranks_per_node);
 }
 
-// Groups within replicas repeat their placement after as many replicas as it takes to begin with a node again.
+// The placement of groups within replicas repeats as soon as a replica begins with a node again.
 GroupPlacement place_worst_group(const Module& module, const std::string& key, int global_rank, int ranks_per_node) {
   const Grid& grid = module.dense;
   const int replica = grid.size_of("tp") * grid.size_of("cp"), dp = grid.size_of("dp");
@@ -120,7 +120,7 @@ GroupPlacement place_worst_group(const Module& module, const std::string& key, i
     const GroupPlacement group = place_group(module, key, first + r * replica, ranks_per_node);
     const bool is_worse = std::tuple(group.nodes, -group.per_node) > std::tuple(worst.nodes, -worst.per_node);
     if (r == 0 || is_worse) worst = group;
-    if (group.ranks > ranks_per_node * replica) break;  // it has replicas at all places of a node
+    if (group.ranks > ranks_per_node * replica) break;  // its replicas already begin at every position in a node
   }
   return worst;
 }

@@ -22,7 +22,7 @@ using Json = nlohmann::json;
 
 constexpr const char* kFix = "write the file again: braid data inspect RECIPE --stats FILE";
 
-// Reads a file's parts and says where one is wrong.
+// Reads the parts of a file and names the place of a mistake.
 class StatsReader {
  public:
   explicit StatsReader(const std::string& path) : path_(path) {}
@@ -125,7 +125,7 @@ class StatsReader {
   }
 
   const std::string path_;
-  std::string place_{};  // the sequence that is read
+  std::string place_{};  // the sequence being read
 };
 
 const EncoderConfig* encoder_of_module(const Provider& provider, const Topology& topology, const std::string& name) {

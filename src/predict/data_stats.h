@@ -16,7 +16,7 @@
 
 namespace braid {
 
-// What one thread of a reader needs, on the host that took the statistics.
+// Times of one reader thread on the host that took the statistics.
 struct ReadingTimes {
   double sequence_s = 0;  // to read, tokenize and pack the text of a sequence
   double patch_s = 0;     // to decode and resize a patch of its pictures
@@ -24,27 +24,27 @@ struct ReadingTimes {
 
 struct DataStats {
   std::int64_t sequence_length = 0;
-  std::vector<std::string> encoders{};   // with media, by name
+  std::vector<std::string> encoders{};   // names of those with media
   std::vector<SampleSizes> sequences{};  // padding is not among the pieces; media in the order of `encoders`
   std::optional<ReadingTimes> reading{};
 };
 
-// The first sequences of some lanes, at equal distances among all lanes of the data set, so that they come from all of
-// its shards and in the shares of a blend. `count`: fewer if the data set has fewer samples.
+// Takes the first sequences of lanes that are spread evenly over the data set, so that all of its shards and a blend's
+// shares are represented. Returns fewer than `count` if the data set has fewer samples.
 DataStats sample_sequences(const LaneSet& set, std::int64_t count);
 
-// Reads samples for half a second. `stats`: of the same data set.
+// Reads samples for half a second. `stats` must describe the same data set.
 ReadingTimes measure_reading(const LaneSet& set, const DataStats& stats);
 
 // {"sequence_length": 8192, "encoders": ["images"], "sequences": [...]}, each sequence as
 // {"pieces": [[tokens, labels, first label, end of labels], ...], "media": [[[rows, columns], ...], ...]}; a sequence
-// without media has only its pieces. And "reading": {"sequence_s": 0.004, "patch_s": 2e-5}, if it was measured.
+// without media has only its pieces. If it was measured, "reading": {"sequence_s": 0.004, "patch_s": 2e-5} is added.
 nlohmann::ordered_json to_json(const DataStats& stats);
 
-// ConfigError with the place of what is wrong.
+// Throws a ConfigError that names the place of the mistake.
 DataStats read_data_stats(const std::string& path);
 
-// Why a recipe cannot train on sequences of these sizes; they may have been taken with another recipe.
+// Reasons why a recipe cannot train on sequences of these sizes, which may stem from another recipe.
 std::vector<Problem> problems_of(const DataStats& stats, const Provider& provider, const Topology& topology,
                                  std::int64_t sequence_length);
 

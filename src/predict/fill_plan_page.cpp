@@ -14,7 +14,7 @@
 namespace braid {
 namespace {
 
-constexpr std::size_t kTimelines = 3;  // of the best layouts, besides the recipe's
+constexpr std::size_t kTimelines = 3;  // timelines of the best layouts, in addition to the recipe's
 
 std::size_t index(int i) { return static_cast<std::size_t>(i); }
 
@@ -77,7 +77,7 @@ class Timeline {
     timeline_.spans.push_back(std::move(span));
   }
 
-  // The span of a gather or reduction is all of it, not only its start.
+  // The op only starts a gather or reduction, but the span covers all of it.
   std::string name_of(const Op& op) const {
     const std::string name = describe(op, topology_), start = "the start of the ";
     return op.starts_collective() && name.starts_with(start) ? name.substr(start.size()) : name;
@@ -229,7 +229,7 @@ PlanPage page_of(const PageRecipe& about, const SearchResult& result, const Simu
   PlanPage page = page_about(about);
   page.ranks = result.gpus;
   page.memory_bytes = static_cast<double>(result.memory_limit);
-  page.baseline = static_cast<int>(result.best.size());  // after these, which have the numbers of the command's table
+  page.baseline = static_cast<int>(result.best.size());  // after the best ones, whose numbers match the table
   std::vector<const Candidate*> candidates;
   for (const Candidate& candidate : result.best) candidates.push_back(&candidate);
   candidates.push_back(&result.given);

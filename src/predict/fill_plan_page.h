@@ -1,4 +1,4 @@
-// What simulations, searches and predictions of memory put on the page of a plan. No libtorch here.
+// Fills a plan's page with the results of simulations, searches and memory predictions. No libtorch here.
 #pragma once
 
 #include <string>
@@ -15,9 +15,10 @@ struct PageRecipe {
   std::string sizes{};  // of samples, in words
 };
 
-// One layout, with its timeline. `steps`: those that were simulated.
+// A page of one layout with its timeline. `steps` are the options it was simulated with.
 PlanPage page_of(const PageRecipe& about, const SimulationAndStep& simulated, const SimulateOptions& steps);
-// The best layouts, the recipe as given and the front, in this order; timelines of the best ones and of the recipe.
+// A page of the best layouts, the given recipe and the front, in this order; the best ones and the recipe get
+// timelines.
 PlanPage page_of(const PageRecipe& about, const SearchResult& result, const SimulateOptions& steps);
 
 }  // namespace braid

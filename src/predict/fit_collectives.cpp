@@ -21,21 +21,21 @@ double crowding_of(const CollectiveRuns& runs) {
   return std::max(median(ratios), 1.0);
 }
 
-constexpr std::int64_t kSmall = 128;  // bytes that take no time besides the latency
+constexpr std::int64_t kSmall = 128;  // bytes whose transfer time is negligible beside the latency
 
 double predicted(const CollectiveCase& call, const HardwareProfile& profile) {
   return seconds_of(collective_kind(call.operation), static_cast<double>(call.bytes), {call.ranks, 1, call.ranks},
                     profile);
 }
 
-// How many messages follow each other.
+// The number of messages that follow each other in a call.
 double messages_of(const CollectiveCase& call) {
   HardwareProfile only_latency;
   only_latency.inside_node = {.latency_us = 1e6, .rates = {{1, 1e12}}};
   return predicted(call, only_latency);
 }
 
-// The bytes that pass a rank.
+// The bytes that each rank's link moves.
 double volume_of(const CollectiveCase& call) {
   HardwareProfile only_rate;
   only_rate.inside_node = {.latency_us = 0, .rates = {{1, 1e-9}}};
@@ -65,7 +65,7 @@ Latencies latencies_of(const std::vector<MeasuredCollective>& measured) {
   return {call, call > 0 ? message : products / squares};
 }
 
-// The share of a call's wall time that is CPU time, of groups in which each rank has a core.
+// The share of CPU time in a call's wall time, in groups where each rank has a core.
 double computed_share(const std::vector<MeasuredCollective>& measured, int cores) {
   double seconds = 0, elapsed = 0;
   for (const MeasuredCollective& each : measured) {
@@ -76,7 +76,7 @@ double computed_share(const std::vector<MeasuredCollective>& measured, int cores
   return elapsed > seconds ? seconds / elapsed : 1;
 }
 
-// By how much a larger message of the same operation takes longer than a small one.
+// Rates from the additional time of a larger message over a small one of the same operation.
 std::vector<RatePoint> rates_of(const std::vector<MeasuredCollective>& measured) {
   std::vector<RatePoint> rates;
   for (const MeasuredCollective& each : measured) {
@@ -130,7 +130,7 @@ void fit_collectives(const std::vector<MeasuredCollective>& measured, HardwarePr
   for (MeasuredCollective& each : usable)
     each.seconds = std::max(each.seconds, 1e-7);  // a difference of two noisy times
   profile.collective_cpu = computed_share(usable, profile.cores);
-  for (MeasuredCollective& each : usable) each.seconds /= profile.collective_cpu;  // from here on wall time
+  for (MeasuredCollective& each : usable) each.seconds /= profile.collective_cpu;  // wall time from here on
   const Latencies latencies = latencies_of(usable);
   profile.collective_us = latencies.call * 1e6;
   profile.inside_node = {.latency_us = latencies.message * 1e6, .rates = rates_of(usable)};

@@ -1,4 +1,4 @@
-// What a profile says about collectives, from measured ones. No libtorch here.
+// Fits the collective parameters of a hardware profile to measurements. No libtorch here.
 #pragma once
 
 #include <cstdint>
@@ -10,9 +10,9 @@
 namespace braid {
 
 struct CollectiveCase {
-  std::string operation{};  // as Collective::operation
-  int ranks = 2;            // that call it, on one host
-  std::int64_t bytes = 0;   // as Collective::bytes
+  std::string operation{};  // see Collective::operation
+  int ranks = 2;            // ranks in the group, all on one host
+  std::int64_t bytes = 0;   // see Collective::bytes
 };
 
 struct MeasuredCollective {
@@ -22,12 +22,12 @@ struct MeasuredCollective {
 };
 
 struct CollectiveTimes {
-  double layers_s = 0;  // of the layers between the calls
-  double crowding = 1;  // CPU time of the layers if all ranks run them, by that if only as many do as there are cores
+  double layers_s = 0;  // time of the layers between the calls
+  double crowding = 1;  // CPU time of the layers with all ranks running, divided by that with one rank per core
   std::vector<MeasuredCollective> calls{};
 };
 
-// What a rank measures with calls between layers, and without.
+// A rank's measurements with and without calls between layers.
 struct CollectiveRuns {
   struct Seconds {
     double computed = 0, elapsed = 0;  // CPU time of the rank's process, wall time
@@ -36,25 +36,26 @@ struct CollectiveRuns {
     Seconds without, with;
   };
   struct Round {
-    Seconds few{}, all{};       // without calls: as many ranks run the layers as there are cores, then all
+    Seconds few{}, all{};       // without calls: one rank per core runs the layers, then all ranks do
     std::vector<Pair> cases{};  // without and with the calls of each case
   };
   int ranks = 2, cores = 0;
-  int calls = 0;  // between the layers of one run
+  int calls = 0;  // calls between the layers of one run
   std::vector<CollectiveCase> cases{};
   std::vector<Round> rounds{};
 };
 
-// The medians of all rounds. The speed of a machine changes from second to second if others use it, so a run with calls
-// counts in units of the one before it, which has none. Ranks that all have a core do not crowd.
+// Takes medians over all rounds. A shared machine's speed changes from second to second, so each run with calls is
+// measured relative to the run without calls just before it. There is no crowding if every rank has a core.
 CollectiveTimes times_of(const CollectiveRuns& runs);
 
-// What `ranks` ranks measure for fit_collectives(): small messages of each operation, and gathers of several sizes.
+// The cases that `ranks` ranks measure for fit_collectives(): small messages of each operation, gathers of several
+// sizes.
 std::vector<CollectiveCase> collective_cases(int ranks);
 
 // Sets collective_us, collective_cpu and the links of a profile whose cores are set, so that predict/collective_time.h
-// gives these times as well as it can. A call and a message's latency differ in that an operation has one call, but as
-// many messages one after the other as its algorithm and its ranks need: so measure groups of different sizes.
+// reproduces these times as closely as possible. An operation pays for one call, but its number of successive messages
+// grows with the group; so groups of different sizes must be measured to separate the two latencies.
 void fit_collectives(const std::vector<MeasuredCollective>& measured, HardwareProfile& profile);
 
 }  // namespace braid

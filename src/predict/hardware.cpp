@@ -18,12 +18,12 @@ namespace {
 
 constexpr double kGiga = 1e9;
 
-// Far beyond any machine: a number outside of these has a wrong unit or exponent.
+// Far beyond any machine: a larger number must have a wrong unit or exponent.
 constexpr double kMostMemoryGb = 1e7, kMostMicroseconds = 1e8, kMostCrowding = 1e3;
 constexpr int kMostCores = 1'000'000;
 constexpr double kLeastInTable = 1e-9, kMostInTable = 1e15;
 
-// A table of numbers is a text of several lines in YAML, a point per line.
+// In YAML, a table of numbers is a text of several lines with one point per line.
 using Numbers = std::vector<std::vector<double>>;
 
 std::string text_of(const Numbers& rows) {
@@ -32,7 +32,7 @@ std::string text_of(const Numbers& rows) {
   return text;
 }
 
-// The profile as it is written: what describe() visits.
+// The profile's form in YAML, which describe() visits.
 struct LinkText {
   double latency_us = 0;
   std::string rates{};
@@ -134,7 +134,7 @@ class Parser {
     at_most(key, value, kMostMicroseconds, "give microseconds");
   }
 
-  // The numbers of each line; every line must have one for each column, all positive.
+  // Returns the numbers of each line, which must have a positive number for each column.
   Numbers table(const std::string& key, const std::string& text, const std::vector<std::string>& columns) {
     Numbers rows;
     for (const std::string& line : split(text, '\n')) {
@@ -204,7 +204,7 @@ class Parser {
   ProblemList problems_;
 };
 
-// A text of several lines as a block, which people can read and edit.
+// Writes a text of several lines as a block, which people can read and edit.
 class ProfileWriter : public YamlWriter {
  protected:
   void scalar(const char* key, Scalar value, const char* help) override {
@@ -289,7 +289,7 @@ HardwareProfile parse_hardware(const std::string& yaml, const std::string& name)
   Parser parser(reader);
   HardwareProfile profile = parser.run(std::move(text));
   std::vector<Problem> problems = reader.finish();
-  // Checks of values that could not be read would only repeat what is wrong with them.
+  // A check of a value that could not be read would only report its mistake again.
   if (problems.empty()) problems = parser.take();
   if (!problems.empty()) throw ConfigError(std::move(problems));
   profile.name = std::filesystem::path(name).stem().string();

@@ -1,4 +1,4 @@
-// What a machine can do, as numbers: measured by `braid plan calibrate`, or taken from a datasheet. No libtorch here.
+// The speeds and sizes of a machine, measured by `braid plan calibrate`, or taken from a datasheet. No libtorch here.
 #pragma once
 
 #include <array>
@@ -9,52 +9,52 @@
 
 namespace braid {
 
-// How fast a link, or the memory, moves messages of a size. Between points the rate is interpolated by the logarithm of
-// the size; beyond them it stays.
+// How fast a link or memory moves messages of a size. The rate is interpolated over the logarithm of the size, and
+// constant beyond the outermost points.
 struct RatePoint {
   double bytes = 0, gb_per_s = 0;
 };
 
 struct Link {
-  double latency_us = 0;  // of an empty message
+  double latency_us = 0;  // time of an empty message
   std::vector<RatePoint> rates{};
 };
 
-// How fast an operator computes, by the sizes of a Work.
+// An operator's speed at given sizes (see Work).
 struct OperatorRate {
   std::array<double, 3> size;
   double giga_per_s;                // 1e9 floating-point operations, or bytes, per second
-  std::array<double, 3> log2_size;  // kept, because every prediction needs it
+  std::array<double, 3> log2_size;  // cached, because every prediction needs it
 
   OperatorRate(const std::array<double, 3>& size, double giga_per_s);
 };
 
 struct OperatorSpeed {
-  double latency_us = 0;  // of a call without any work
+  double latency_us = 0;  // time of a call without any work
   std::vector<OperatorRate> rates{};
 };
 
 struct HardwareProfile {
   std::string name{};
-  std::string source = "datasheet";     // or measured
-  std::string links_source = "same";    // or measured, or datasheet
-  std::string note{};                   // where the numbers come from
-  std::string device = "cuda";          // or cpu
-  double memory_gb = 0;                 // of a GPU, or of the host; 1e9 bytes
-  int ranks_per_node = 8;               // GPUs that are linked as inside_node says; on a CPU, ranks share `cores`
-  int cores = 0;                        // of a host whose ranks compute on its CPU
-  double host_us = 0;                   // to start a kernel; on a CPU: that an operator takes longer in a model
-  double collective_us = 0;             // that a call of a collective takes besides its messages
-  double crowding = 1;                  // factor of the CPU time of ranks if there are more of them than cores
-  double collective_cpu = 1;            // what a rank on a CPU computes of a collective's time; it sleeps the rest
-  Link inside_node{}, between_nodes{};  // per GPU and direction
-  std::array<OperatorSpeed, kOperators> operators{};  // without rates: as fast as the operator that speed_of() names
+  std::string source = "datasheet";   // or measured
+  std::string links_source = "same";  // or measured, or datasheet
+  std::string note{};                 // where the numbers come from
+  std::string device = "cuda";        // or cpu
+  double memory_gb = 0;               // memory of a GPU or of the host, in 1e9 bytes
+  int ranks_per_node = 8;             // GPUs that inside_node links; on a CPU, ranks share `cores`
+  int cores = 0;                      // cores of a host whose ranks compute on its CPU
+  double host_us = 0;                 // time to start a kernel; on a CPU: added time of an operator in a model
+  double collective_us = 0;           // time of a collective's call besides its messages
+  double crowding = 1;                // factor on the CPU time of ranks if they outnumber the cores
+  double collective_cpu = 1;  // on a CPU: the share of a collective's time that a rank computes; it sleeps the rest
+  Link inside_node{}, between_nodes{};                // per GPU and direction
+  std::array<OperatorSpeed, kOperators> operators{};  // without rates: speed_of() names a substitute
 };
 
 // The rate at a message's size, in bytes per second.
 double rate_of(const Link& link, double bytes);
 
-// The measured speed of an operator, or that of the nearest one that was measured.
+// The measured speed of an operator, or else of the most similar operator that was measured.
 const OperatorSpeed& speed_of(const HardwareProfile& profile, Operator op);
 
 // One of the profiles that are part of the program ("h100"), or a YAML file. Throws a ConfigError with all problems.
@@ -62,15 +62,15 @@ HardwareProfile load_hardware(const std::string& name_or_path);
 std::vector<std::string> hardware_names();
 
 HardwareProfile parse_hardware(const std::string& yaml, const std::string& name);
-// Parsing it gives the same profile again.
+// parse_hardware() inverts this.
 std::string to_yaml(const HardwareProfile& profile);
 
-// ConfigError if this many ranks need a link that the profile does not have.
+// Throws a ConfigError if this many ranks need a link that the profile lacks.
 void check_links(const HardwareProfile& profile, int ranks);
 
-// Ranks compute on the CPU of one host, whose memory and cores they share.
+// Whether ranks compute on the CPU of one host, whose memory and cores they share.
 bool is_host(const HardwareProfile& profile);
-// All ranks of a host are on one node, however many there are. Other profiles stay as they are.
+// Places all ranks of a host on one node, however many there are. Other profiles are returned unchanged.
 HardwareProfile on_one_host(HardwareProfile profile, int ranks);
 
 // "GPU", or "rank" on a CPU, whose ranks share a host: for rates and counts.

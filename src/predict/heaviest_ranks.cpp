@@ -15,7 +15,7 @@ std::size_t HeaviestRanks::ModuleLoad::slice_of(int global_rank) const {
   return index((global_rank - module->dense.rank_offset()) / tp) % slices.size();
 }
 
-// cp ranks have equal shares of a replica's tokens, but not of its labels: most stand at the end of a sequence.
+// cp ranks have equal shares of a replica's tokens but not of its labels, most of which are at the end of a sequence.
 HeaviestRanks::ModuleLoad HeaviestRanks::language_load(const Module& module, const StepSizes& sizes) {
   const std::size_t cp = index(module.dense.size_of("cp")), replicas = index(module.dense.size_of("dp"));
   ModuleLoad load = {&module, module.dense.size_of("tp"), {}};
@@ -54,7 +54,7 @@ HeaviestRanks::HeaviestRanks(const Topology& topology, const StepSizes& sizes) :
 std::vector<int> HeaviestRanks::of_stage(const Stage& stage, std::size_t most) const {
   const ModuleLoad& load = loads_[index(stage.module)];
   const RankBlock block = ranks_of(topology_, stage);
-  std::vector<std::pair<std::int64_t, int>> ranks;  // with the heaviest microbatch of each
+  std::vector<std::pair<std::int64_t, int>> ranks;  // each with the load of its heaviest microbatch
   for (int rank = block.first; rank < block.first + block.size; ++rank)
     if (rank == block.first || !is_same_slice(rank, rank - 1))
       ranks.emplace_back(std::ranges::max(load.slices[load.slice_of(rank)]), rank);

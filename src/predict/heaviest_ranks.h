@@ -1,4 +1,4 @@
-// Which ranks of each stage have the heaviest microbatches of a step. No libtorch here.
+// Finds the ranks of each stage that have the heaviest microbatches of a step. No libtorch here.
 #pragma once
 
 #include <vector>
@@ -12,12 +12,12 @@ class HeaviestRanks {
  public:
   HeaviestRanks(const Topology& topology, const StepSizes& sizes);
 
-  // At most `most` ranks of the stage, no two with equal microbatches: those whose heaviest microbatch has most tokens
-  // and labels, or most patches or frames; the first one is the heaviest.
+  // At most `most` ranks of the stage, no two with equal microbatches. Ranks are ordered by the tokens and labels, or
+  // the patches or frames, of their heaviest microbatch, heaviest first.
   std::vector<int> of_stage(const Stage& stage, std::size_t most) const;
 
  private:
-  // What the ranks of a module have of each microbatch. Ranks that differ only in tp or pp have the same.
+  // Each rank's share of every microbatch of a module. Ranks that differ only in tp or pp have equal shares.
   struct ModuleLoad {
     const Module* module;
     int tp;

@@ -37,18 +37,18 @@ Layout layout_of(const Recipe& recipe);
 Settings settings_of(const Recipe& recipe);
 int ranks_of(const Layout& layout);
 
-// Encoders that fill whole nodes come first, others after the language model, so that its groups begin with a node.
-// The data keep their order: `loader.lanes` stays what it was.
+// Encoders get the first ranks if they fill whole nodes; otherwise the language model does, so that its groups start at
+// a node boundary. The number of lanes is kept if dp divides it, which preserves the order of the data.
 Recipe with_layout(const Recipe& recipe, const Layout& layout, const Settings& settings, int ranks_per_node);
 
-// Independent streams of samples of a run: their number decides the order of the samples of a data set.
+// The number of a run's independent sample streams, which determines the order of a data set's samples.
 int lanes_of(const Recipe& recipe);
 
 const ModuleConfig& language_of(const Recipe& recipe);
 
 // "images dp 8 | language tp 2, ep 8, dp 128"; sizes of 1 are omitted.
 std::string grids_text(const Recipe& recipe);
-// "micro batch 2, recompute norms, prefetch 1": what is not the default.
+// Settings that differ from the defaults: "micro batch 2, recompute norms, prefetch 1".
 std::string settings_text(const Recipe& recipe);
 
 }  // namespace braid

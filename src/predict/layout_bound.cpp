@@ -13,7 +13,7 @@
 namespace braid {
 namespace {
 
-// The kinds of the layers, in the order of their first one.
+// A model with one layer of each kind, in order of first occurrence. Sets `kinds` to each layer's kind.
 LanguageConfig reduce_layers(HybridLmConfig config, std::vector<std::size_t>& kinds) {
   std::string letters;
   for (const char letter : layer_letters(config)) {
@@ -37,7 +37,7 @@ unsigned bits_of(const RecomputeConfig& c) {
   return bits;
 }
 
-// Without pipeline ranks, from rank 0 on.
+// The module alone in a world without pipeline ranks, from rank 0 on.
 Module single_module(ModuleConfig config, int experts) {
   const bool is_encoder = config.kind == "encoder";
   config.rank_offset = config.ranks = config.expt_dp = std::nullopt;
@@ -111,7 +111,7 @@ LayoutBound::Table LayoutBound::by_layer(const std::vector<PaperLayer>& layers, 
   return table;
 }
 
-// With as few replicas as share experts: more of them would only lengthen collectives.
+// Uses only as many replicas as share experts, because more of them could only lengthen collectives.
 LayoutBound::Table LayoutBound::language_table(const LanguageLayout& layout, const Settings& settings) const {
   ModuleConfig config = recipe_.topology.modules[language_module_];
   const int replica = layout.split.tp * layout.split.cp;
@@ -184,7 +184,7 @@ double LayoutBound::of_layers(const LanguageLayout& layout, const Settings& sett
   return sum;
 }
 
-// A rank begins when the first microbatch has passed the ranks before it, and then its last gradient passes them.
+// A rank begins once the first microbatch has passed the ranks before it, and its last gradient must still pass them.
 double LayoutBound::of_language(const LanguageLayout& layout, const Settings& settings) {
   const Table& table = table_of(layout, settings);
   const int pp = layout.split.pp, stages = pp * layout.split.vpp;

@@ -1,9 +1,10 @@
-// The least time and memory of a training step in a layout. The time is what its busiest rank computes and communicates
-// in forwards and backwards, after the first microbatch has reached it and before the last one's gradients have left. A
-// simulation takes at least as long, because in it ranks also wait, move tensors between stages and update parameters.
+// Lower bounds on the time and memory of a training step in a layout. The time counts only what the busiest rank
+// computes and communicates in forwards and backwards, after the first microbatch has reached it and before the last
+// one's gradients have left. A simulated step takes at least as long, because its ranks also wait, move tensors between
+// stages and update parameters.
 //
-// A layer takes as long in every layout with the same tp, cp, ep, micro batch and settings, so that a few tables answer
-// for all layouts.
+// A layer takes equally long in every layout with the same tp, cp, ep, micro batch and settings, so a few tables serve
+// all layouts.
 #pragma once
 
 #include <map>
@@ -19,7 +20,7 @@
 
 namespace braid {
 
-// Values that are computed when they are first asked for, by whichever thread.
+// Thread-safe cache: the first thread that needs a value computes it.
 template <class Key, class Value>
 class SharedTable {
  public:
@@ -42,7 +43,7 @@ class SharedTable {
 
 class LayoutBound {
  public:
-  // `gpus`: the most that a layout has.
+  // `gpus` is the largest number of GPUs of a layout.
   LayoutBound(const Recipe& recipe, const HardwareProfile& hardware, int gpus, TypicalSample sample);
 
   // Threads may call these at the same time.
@@ -54,12 +55,12 @@ class LayoutBound {
   std::int64_t bytes_of_language(const LanguageLayout& layout);
   // Seconds of a step.
   double of_language(const LanguageLayout& layout, const Settings& settings);
-  // `of_language`: that of its language model.
+  // `of_language` is the bound of its language model.
   double of_layout(const Layout& layout, const Settings& settings, double of_language);
 
  private:
   struct Seconds {
-    double forward = 0, first_backward = 0, backward = 0;  // of the first microbatch and of later ones
+    double forward = 0, first_backward = 0, backward = 0;  // the first microbatch's backward differs
     double of_step(int microbatches) const;
     Seconds& operator+=(const Seconds& other);
   };
@@ -89,7 +90,7 @@ class LayoutBound {
   SharedTable<EncoderKey, Seconds> encoders_;
   struct StateBytes {
     std::int64_t of_parameters = 0;  // and gradients
-    std::int64_t of_optimizer = 0;   // with `replicas`; more of them have smaller shards
+    std::int64_t of_optimizer = 0;   // if there are `replicas`; more of them have smaller shards
     int replicas = 1;
   };
   SharedTable<std::tuple<int, int, int, int>, StateBytes> bytes_;  // by tp, ep, pp and vpp

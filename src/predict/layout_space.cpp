@@ -20,7 +20,7 @@ int layers_of(const LanguageConfig& config) {
   return std::visit([](const auto& c) { return stage_bounds(c, 1).back(); }, config);
 }
 
-constexpr int kMostStagesPerRank = 8;  // more of them are too short to hide what they send
+constexpr int kMostStagesPerRank = 8;  // with more, stages are too short to hide their transfers
 
 LayoutSizes layout_of(const Split& split) { return {.tp = split.tp, .cp = split.cp, .pp = split.pp, .vpp = split.vpp}; }
 
@@ -62,7 +62,7 @@ bool LayoutSpace::is_possible(const Split& split) const {
   language.tp = split.tp;
   language.cp = split.cp;
   language.pp = split.pp;
-  // Interleaving depends on the number of microbatches; the model only on the number of stages.
+  // Interleaving depends on the number of microbatches, but the model depends only on the number of stages.
   if (split.vpp > 1) return validate_language(trial.model.model, layout_of(split), "model").empty();
   return validate(trial).empty();
 }
@@ -122,7 +122,7 @@ std::vector<Split> LayoutSpace::encoder_splits(std::size_t module, const Languag
   for (const int dp : sorted_divisors(samples)) {
     const int larger = std::max(dp, language.split.dp), smaller = std::min(dp, language.split.dp);
     if (larger % smaller != 0) continue;
-    // It scales gradients by how many replicas have input.
+    // The correction scales gradients by the number of replicas with input.
     if (recipe_.train.correct_partial_participation && dp != recipe_.topology.modules[module].dp) continue;
     for (const int tp : encoder_tp_[module]) {
       const bool fits = language.colocated ? tp * dp == ranks

@@ -12,12 +12,11 @@ namespace braid {
 
 struct SpaceOptions {
   int gpus = 1, ranks_per_node = 8;
-  // A data set is read in the same order by every dp that divides its lanes. Otherwise layouts that read it in another
-  // order count, too.
+  // Every dp that divides the lanes of a data set reads it in the same order. If false, other layouts are allowed, too.
   bool same_data_order = true;
 };
 
-// How the language model is split; all layouts of one of these differ in their encoders only.
+// How the language model is split. Layouts that share one of these differ only in their encoders.
 struct LanguageLayout {
   bool colocated = false;
   int micro_batch = 1;
@@ -31,9 +30,9 @@ class LayoutSpace {
   LayoutSpace(const Recipe& recipe, const SpaceOptions& options);
 
   const std::vector<LanguageLayout>& language() const { return language_; }
-  long against_rules() const { return against_rules_; }  // splits of the language model that were tried and cannot run
-  // The splits of all encoders beside it: their data parallelism fits that of the language model, and they use whole
-  // nodes or an equal part of one. In the order of the recipe's modules, with the language model's.
+  long against_rules() const { return against_rules_; }  // rejected splits of the language model
+  // All layouts with this split of the language model. The encoders' data parallelism fits that of the language model,
+  // and they use whole nodes or an equal part of one. Splits are in the order of the recipe's modules.
   std::vector<Layout> layouts_of(const LanguageLayout& language) const;
 
  private:
@@ -52,7 +51,7 @@ class LayoutSpace {
   std::size_t language_module_ = 0;
   int encoders_ = 0;
   std::vector<std::pair<int, int>> tp_cp_;    // that the language model supports
-  std::vector<Stages> stages_;                // likewise
+  std::vector<Stages> stages_;                // that it supports, too
   std::vector<std::vector<int>> encoder_tp_;  // by module: that it supports
   std::vector<LanguageLayout> language_;
   long against_rules_ = 0;

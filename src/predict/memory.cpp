@@ -14,13 +14,13 @@
 namespace braid {
 namespace {
 
-// Estimates of what is outside the allocator's count.
+// Estimates of memory outside the allocator, and of its slack.
 constexpr std::int64_t kContextBytes = 670'000'000;       // of CUDA, cuBLAS and cuDNN
 constexpr std::int64_t kCommunicatorBytes = 200'000'000;  // of NCCL, for each group of a rank
-constexpr double kSlackShare = 0.22;                      // of what comes and goes in a step
+constexpr double kSlackShare = 0.22;                      // share of the memory that is allocated and freed in a step
 constexpr std::int64_t kProcessBytes = 150'000'000;       // of a rank on a CPU, without tensors
 
-// Of those with a stage, so many are looked at.
+// The number of ranks of a stage that are examined.
 constexpr std::size_t kRanksOfStage = 4;
 
 std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
@@ -107,8 +107,7 @@ class RankWalk {
   void hold(const Stage& stage, int microbatch) { change_saved(held_, stage, microbatch, 1); }
   void release(Modules& bytes, const Stage& stage, int microbatch) { change_saved(bytes, stage, microbatch, -1); }
 
-  // What has arrived for an op before it runs: an input or a gradient from another rank, and media. `loaded`: media
-  // only.
+  // Adds what an op needs before it runs: an input or a gradient from another rank, and media. `loaded`: media only.
   void add_inputs(Modules& now, const Op& op, bool loaded = false) {
     const int m = op.stage.module;
     if (op.kind == Op::Forward && module(m).is_encoder && op.stage.index == 0)
@@ -121,7 +120,7 @@ class RankWalk {
     of(now, m, MemoryKind::Transfers) += received;
   }
 
-  // mimo/executor.cpp: keep_until_sent(). A tensor that is part of what is saved counts there.
+  // mimo/executor.cpp: keep_until_sent(). A tensor that is also saved for backward is counted there.
   void send(int m, std::int64_t bytes) {
     std::vector<std::int64_t>& queue = sending_[m];
     queue.push_back(bytes);
@@ -131,8 +130,8 @@ class RankWalk {
     queue.erase(queue.begin());
   }
 
-  // The executor keeps the language model's inputs until its backward. On shared ranks those of an encoder that trains
-  // are its output, which counts there.
+  // The executor keeps the language model's inputs until its backward. On shared ranks, the output of an encoder that
+  // trains is counted with the encoder instead.
   void change_embeddings(int microbatch, int sign) {
     const int m = language();
     of(held_, m, MemoryKind::Activations) += sign * embedding_bytes(microbatch, false);
@@ -174,7 +173,7 @@ class RankWalk {
     return memories_.emplace(key, sizes_.walk(stage, microbatch).memory).first->second;
   }
 
-  // What the memory of a stage depends on.
+  // The sizes that determine the memory of a stage.
   std::vector<std::int64_t> sizes_of(int m, int microbatch) const {
     if (!module(m).is_encoder) {
       const TextSizes text = sizes_.text(microbatch);
@@ -185,7 +184,7 @@ class RankWalk {
     return sides;
   }
 
-  // Of the language replica's samples, from encoders that train or do not.
+  // Bytes of the embeddings of the language replica's samples, from the encoders that train or from those that do not.
   std::int64_t embedding_bytes(int microbatch, bool trained) const {
     std::int64_t rows = 0;
     for (int m = 0; m < sizes_.modules(); ++m)
@@ -207,12 +206,12 @@ class RankWalk {
   const int rank_;
   Modules constant_, held_;
   std::map<int, std::int64_t> reductions_;            // by module
-  std::map<int, std::vector<std::int64_t>> sending_;  // likewise, oldest first
+  std::map<int, std::vector<std::int64_t>> sending_;  // by module, oldest first
   std::map<std::pair<std::pair<int, int>, std::vector<std::int64_t>>, StageMemory> memories_;
   RankMemory result_;
 };
 
-// Process groups that GPUs communicate over, by global rank: those that comm/world.h connects, and the world's.
+// The number of NCCL process groups of each global rank: those that comm/world.h connects, and the world's.
 std::vector<int> communicators_of(const Topology& topology) {
   std::vector<int> count(index(topology.world_size()), topology.world_size() > 1 ? 1 : 0);
   const std::vector<GroupSpec> channels = make_channel_groups(topology);

@@ -1,5 +1,5 @@
-// How much memory each rank of a run needs, on paper: what it holds all the time, counted from the declarations of its
-// parameters, and what exists besides in each forward and backward of its schedule. No libtorch here.
+// Predicts the memory that each rank of a run needs: the state it holds throughout, counted from the declarations of
+// its parameters, plus what each forward and backward of its schedule allocates. No libtorch here.
 #pragma once
 
 #include <array>
@@ -12,17 +12,17 @@ namespace braid {
 
 enum class MemoryKind {
   Parameters,          // with the padding of buckets, if they train
-  Fp8Copies,           // of weights, by rows and by columns
+  Fp8Copies,           // weights in fp8, by rows and by columns
   MainCopy,            // of the optimizer
   Moments,             // of the optimizer
   Gradients,           // with the padding of buckets
-  Reductions,          // a rank's shards of reduced gradients, before they are in their place
+  Reductions,          // a rank's shards of reduced gradients until they are copied to their place
   Activations,         // of the language model, from a forward until its backward
-  EncoderActivations,  // likewise
+  EncoderActivations,  // of encoders, from a forward until its backward
   Logits,
-  Inputs,     // media as they are loaded, for the forwards that come next
-  Transfers,  // tensors that were received for the op that comes next, or are being sent
-  Working,    // what else an op needs while it runs: gradients of activations, rows of experts, workspaces
+  Inputs,     // loaded media that wait for their forward
+  Transfers,  // tensors received for the next op, or being sent
+  Working,    // temporaries of a running op: gradients of activations, rows of experts, workspaces
 };
 inline constexpr std::array kMemoryKindNames = {"parameters", "fp8_copies", "main_copy",   "moments",
                                                 "gradients",  "reductions", "activations", "encoder_activations",
@@ -33,10 +33,10 @@ std::int64_t total_of(const MemoryBytes& bytes);
 struct RankMemory {
   int global_rank = 0;
   std::vector<MemoryBytes> modules{};  // by module of the topology, at the moment of the peak
-  std::string at{};                    // the op of the peak, in words
-  std::int64_t peak = 0;               // the most that the allocator has given out: the sum of the above
+  std::string at{};                    // describes the op of the peak
+  std::int64_t peak = 0;               // the most bytes allocated at once: the sum over `modules`
 
-  // What a GPU holds besides: estimates.
+  // Estimates of what a GPU holds outside the allocator.
   std::int64_t nccl = 0, context = 0;
   std::int64_t slack = 0;  // freed memory that the allocator keeps
 
@@ -45,7 +45,7 @@ struct RankMemory {
   MemoryBytes all_modules() const;
 };
 
-// The fullest rank of those with a pipeline stage.
+// The rank that needs most memory among those of a pipeline stage.
 struct StageRankMemory {
   Stage stage{};
   RankMemory rank{};
@@ -60,16 +60,16 @@ struct MemoryQuestion {
   bool on_gpu = true;
 };
 
-// Of a run whose steps all have such sizes. Of each stage the four ranks with the heaviest microbatches are looked at
-// (predict/heaviest_ranks.h). It takes about a millisecond for each different microbatch of these ranks.
+// Peak memory if every step has these sizes. Only the four ranks of each stage with the heaviest microbatches are
+// examined (predict/heaviest_ranks.h), in about a millisecond per distinct microbatch.
 MemoryPrediction predict_memory(const Recipe& recipe, const Topology& topology, const StepSizes& sizes,
                                 const MemoryQuestion& question = {});
-// Of a run with these steps: the fullest of them counts, by stage.
+// Peak memory of a run with these steps: each stage's maximum over all of them.
 MemoryPrediction predict_memory(const Recipe& recipe, const Topology& topology, const std::vector<StepSizes>& steps,
                                 const MemoryQuestion& question = {});
 RankMemory predict_rank_memory(const Recipe& recipe, const Topology& topology, const StepSizes& sizes, int global_rank,
                                const MemoryQuestion& question = {});
-// Of each of these ranks, in the step in which it needs most.
+// For each of these ranks, its memory in the step in which it needs most.
 std::vector<RankMemory> predict_rank_memory(const Recipe& recipe, const Topology& topology,
                                             const std::vector<StepSizes>& steps, const std::vector<int>& global_ranks,
                                             const MemoryQuestion& question = {});

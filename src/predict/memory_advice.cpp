@@ -25,7 +25,7 @@ void add_recompute(const Recipe& recipe, std::vector<Change>& changes) {
   }
 }
 
-// Twice as much of one split; what divides the ranks otherwise takes it from dp.
+// Doubles one split. A split that divides the ranks halves dp in return.
 void add_splits(const Recipe& recipe, std::vector<Change>& changes) {
   for (std::size_t m = 0; m < recipe.topology.modules.size(); ++m) {
     const ModuleConfig& module = recipe.topology.modules[m];

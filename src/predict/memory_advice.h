@@ -1,4 +1,4 @@
-// What would lower a run's memory: changed recipes, each predicted again. No libtorch here.
+// Finds changes of a recipe that would lower its memory, by predicting each changed recipe. No libtorch here.
 #pragma once
 
 #include <functional>
@@ -11,14 +11,14 @@ namespace braid {
 
 struct MemoryAdvice {
   std::string change{};    // in words: "recompute: experts"
-  std::int64_t saves = 0;  // bytes of the fullest rank
+  std::int64_t saves = 0;  // bytes saved on the fullest rank
 };
 
-// How large the steps of a recipe are.
+// Returns the sizes of a recipe's steps.
 using StepsOf = std::function<std::vector<StepSizes>(const Recipe&, const Topology&)>;
 
-// The changes that save most first; only recipes that would be accepted, on as many ranks. `before`: with the steps of
-// the recipe itself.
+// Changes that lead to a valid recipe on as many ranks; those that save most are first. `before` is the prediction for
+// the unchanged recipe and its steps.
 std::vector<MemoryAdvice> memory_advice(const Recipe& recipe, const MemoryPrediction& before, const StepsOf& steps_of,
                                         const MemoryQuestion& question = {});
 

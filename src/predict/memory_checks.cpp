@@ -64,9 +64,9 @@ std::string too_full(const std::vector<RankMemory>& ranks, const Topology& topol
                      parts_of(fullest), together, gigabytes(gpu_bytes));
 }
 
-// As many tokens, up to a chunk, of samples that need the least memory. Nothing is known of their lengths, and the
-// workspace of attention grows with these (paper/ops.h): up to 9 GiB for one long sample if it is deterministic.
-// Samples of whole chunks of Mamba's scan have no more states than a long one.
+// The same number of tokens, up to a chunk, in samples that need the least memory. Their lengths are unknown, and the
+// workspace of attention grows with these (paper/ops.h), to 9 GiB for one long sample if it is deterministic. Samples
+// of whole chunks of Mamba's scan have no more states than one long sample.
 StepSizes::Text least_text(const StepSizes::Text& full) {
   constexpr std::int64_t kChunk = 128;
   StepSizes::Text text = full;

@@ -1,5 +1,5 @@
-// The memory that a run needs of its devices: the number that `braid plan memory`, a search and pages show, and that is
-// compared with what a machine has. No libtorch here.
+// The memory that a run needs on a device: `braid plan memory`, searches and pages show this number and compare it with
+// a device's capacity. No libtorch here.
 #pragma once
 
 #include "predict/hardware.h"
@@ -20,12 +20,12 @@ DeviceMemory device_memory(const MemoryPrediction& prediction, const Topology& t
 
 MemoryQuestion memory_question(const HardwareProfile& hardware);
 
-// Bytes of the fullest GPU or, on CPUs, of the host, whose memory all ranks share. Without slack: an allocator that
-// runs out of memory first gives back what it keeps.
+// Bytes of the fullest GPU or, on CPUs, of the host whose memory all ranks share. Slack is excluded, because an
+// allocator that runs out of memory first releases what it caches.
 std::int64_t needed_of_device(const MemoryPrediction& prediction, const Topology& topology,
                               const MemoryQuestion& question);
 
-// Likewise, with slack: what a tool that watches the device shows.
+// The same with slack, as a tool that monitors the device reports it.
 std::int64_t held_on_device(const MemoryPrediction& prediction, const Topology& topology,
                             const MemoryQuestion& question);
 

@@ -56,7 +56,7 @@ OpTime layer_time(const std::vector<Work>& work, const Collectives& collectives,
     products -= hidden;
     time[kind_of(collective)] += seconds - hidden;
   }
-  // Half of the rows' way leads to the experts.
+  // Half of the time for rows is spent on sending them to the experts.
   const double beside_shared = travel == RowsTravel::BesideSharedExpert ? std::min(rows / 2, beside_experts) : 0;
   const double beside_others =
       std::min((rows - beside_shared) * (1 - 1 / pieces), std::max(0.0, products - beside_shared));

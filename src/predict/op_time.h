@@ -1,4 +1,4 @@
-// How long a rank computes and communicates, and how much of its communication it hides.
+// Predicts how long a rank computes and communicates, and how much of its communication is hidden.
 #pragma once
 
 #include <array>
@@ -33,18 +33,18 @@ class GroupTimes {
   const Module& module_;
   const int rank_;
   const HardwareProfile& hardware_;
-  std::vector<std::pair<std::string, GroupPlacement>> placements_;  // that were asked for
+  std::vector<std::pair<std::string, GroupPlacement>> placements_;  // cached
 };
 
-// Whether rows travel to their experts while the shared expert is computed.
+// Whether rows are sent to their experts while the shared expert is computed.
 enum class RowsTravel { Alone, BesideSharedExpert };
 
-// A forward or backward of one layer. Hidden is, as far as there are products to hide it: a collective that runs beside
-// a product; of one in n pieces, (n - 1) / n; rows on their way to experts beside the shared expert.
+// The time of a forward or backward of one layer. As long as there are products to overlap with, these are hidden: a
+// collective that runs beside a product; (n - 1) / n of one in n pieces; rows sent to experts beside the shared expert.
 OpTime layer_time(const std::vector<Work>& work, const Collectives& collectives, RowsTravel travel, GroupTimes& groups,
                   const HardwareProfile& hardware);
 
-// Collectives that nothing hides.
+// The time of collectives that nothing hides.
 OpTime collectives_time(const Collectives& collectives, GroupTimes& groups);
 
 }  // namespace braid

@@ -22,14 +22,14 @@ Json to_json(const PlanTimes& times) {
 
 Json to_json(const WhatIfAxis& axis) { return {{"name", axis.name}, {"stops", axis.stops}}; }
 
-// There are many of them, and sliders need no more digits.
+// A page has many of these numbers, and its sliders need no more digits.
 std::vector<double> six_digits(std::vector<double> values) {
   for (double& value : values) value = std::stod(fmt::format("{:.6g}", value));
   return values;
 }
 
-// Numbers in a fixed order, to keep pages with many spans small: track, name, kind, begin, end. Names and kinds are
-// indices of a list of texts.
+// Writes each span as numbers in a fixed order, to keep pages small: track, name, kind, begin, end. Names and kinds are
+// indices into a list of texts.
 class TimelineJson {
  public:
   explicit TimelineJson(const PlanTimeline& timeline) {

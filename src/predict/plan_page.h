@@ -1,6 +1,6 @@
 // The page of a plan: layouts of a recipe with their predicted time and memory, timelines, and what-if questions, which
-// the browser answers from what is stored here. `braid plan search` fills in many layouts, `braid plan simulate` one.
-// No libtorch here.
+// the browser answers from these numbers. `braid plan search` fills in many layouts, `braid plan simulate` one. No
+// libtorch here.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -12,10 +12,11 @@
 
 namespace braid {
 
-// Where the time of an iteration goes, on the average rank of a module or of modules that share ranks.
+// The parts of an iteration's time, on the average rank of a module or of modules that share ranks.
 struct PlanTimes {
-  std::string name{};                                   // "language, 256 ranks"
-  std::vector<std::pair<std::string, double>> parts{};  // "compute", "tp", "waiting": seconds that add up to it
+  std::string name{};  // "language, 256 ranks"
+  std::vector<std::pair<std::string, double>>
+      parts{};  // "compute", "tp", "waiting": seconds that add up to an iteration
 };
 
 // A piece of work on a track: ranks compute on one, and gather and reduce on another.
@@ -31,7 +32,7 @@ struct PlanTimeline {
   std::vector<PlanSpan> spans{};
 };
 
-// A number that a slider changes: how many times as fast a link is, or how many times as many media samples have.
+// A factor that a slider sets: on the speed of a link, or on the number of media in samples.
 struct WhatIfAxis {
   std::string name{};           // "speed between nodes"
   std::vector<double> stops{};  // ascending, 1 among them
@@ -47,13 +48,13 @@ struct PlanStageMemory {
 struct PlanLayout {
   std::string name{};                                           // "images dp 8, language tp 2 ep 16 dp 32"
   std::vector<std::pair<std::string, std::string>> settings{};  // keys of the recipe and their values
-  std::string settings_text{};                                  // "micro batch 2, recompute norms": to find it by
-  double iteration_s = 0, spread_s = 0;                         // spread: standard deviation over steps
+  std::string settings_text{};           // "micro batch 2, recompute norms": identifies the layout
+  double iteration_s = 0, spread_s = 0;  // spread: standard deviation over steps
   double tokens_per_s_per_gpu = 0, tflops_per_gpu = 0;
   double bubble = 0;  // share of the iteration, 0 to 1
   double exposed_communication_s = 0;
   double needed_bytes = 0;  // of the fullest GPU, or of the host that all ranks share
-  double device_bytes = 0;  // likewise, with freed memory that the allocator keeps
+  double device_bytes = 0;  // the same, with freed memory that the allocator keeps
   bool fits = true;
   bool on_front = false;   // no other layout that fits is faster with less memory
   std::string bound_by{};  // "language backward"
@@ -68,16 +69,16 @@ struct PlanPage {
   std::string recipe{}, model{};
   std::string hardware{}, hardware_source{};  // "h100", "datasheet"
   std::int64_t ranks = 0, global_batch = 0;
-  double memory_bytes = 0;           // that a GPU or the host has for this
-  bool memory_is_shared = false;     // by all ranks: that of a host
-  int baseline = -1;                 // the recipe as it is, an index of layouts; -1: not among them
-  int best = 0;                      // what the page shows first
-  std::vector<std::string> notes{};  // what the reader should know: "datasheet figures, not measured"
+  double memory_bytes = 0;           // capacity of a GPU or of the host
+  bool memory_is_shared = false;     // by all ranks of a host
+  int baseline = -1;                 // index of the unchanged recipe in layouts; -1: not among them
+  int best = 0;                      // index of the layout that the page shows first
+  std::vector<std::string> notes{};  // caveats: "datasheet figures, not measured"
   std::vector<WhatIfAxis> what_if{};
   std::vector<PlanLayout> layouts{};
 };
 
-// Marks the layouts that fit and that no other one beats in both time and memory.
+// Marks the layouts that fit and that no other layout beats in both time and memory.
 void mark_front(std::vector<PlanLayout>& layouts);
 
 nlohmann::ordered_json to_json(const PlanPage& page);

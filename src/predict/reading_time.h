@@ -1,5 +1,5 @@
-// How long the readers of a data set take for a step's samples. They read ahead, so a step waits for them only if the
-// slowest one takes longer than the step. No libtorch here.
+// Predicts how long the readers of a data set take for a step's samples. They read ahead, so a step waits only if the
+// slowest reader takes longer than the step. No libtorch here.
 #pragma once
 
 #include <string>
@@ -27,9 +27,9 @@ class ReadingTime {
 
   const ReadingTimes times_;
   const int threads_, micro_batch_;
-  std::int64_t together_;  // language replicas that exchange samples: the reader of each reads the lanes of all
+  std::int64_t together_;  // language replicas that exchange samples; each one's reader reads the lanes of all
   const Topology& topology_;
-  std::vector<std::vector<double>> seconds_;  // of all steps, by module and replica
+  std::vector<std::vector<double>> seconds_;  // sums over all steps, by module and replica
   int steps_ = 0;
 };
 

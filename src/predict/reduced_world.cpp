@@ -14,7 +14,7 @@ int shared_factor(const TopologyConfig& config, int (*size)(const ModuleConfig&)
   return factor;
 }
 
-// By how much the ranks of each replica become fewer. Colocated modules must keep equal numbers of ranks.
+// The factors by which each module's ranks per replica shrink. Colocated modules must keep equal numbers of ranks.
 std::vector<int> rank_factors(const TopologyConfig& config) {
   const auto size = [](const ModuleConfig& module) { return module.tp * module.cp; };
   std::vector<int> factors;
@@ -31,7 +31,7 @@ int replica_factor(const TopologyConfig& config) {
   return shared_factor(config, [](const ModuleConfig& module) { return module.dp; });
 }
 
-// Replicas that wait for each other because they share experts still do.
+// The number of replicas that share experts; they must still wait for each other in the small world.
 int replicas_with_shared_experts(const ModuleConfig& module) {
   const int ranks = module.tp * module.cp;
   return std::lcm(ranks, module.ep * module.expt_tp) / ranks;
@@ -59,7 +59,7 @@ Recipe reduced(const Recipe& recipe, int replica_factor) {
   return small;
 }
 
-// Any number of experts that the ranks can share.
+// Any number of experts will do that the ranks can share.
 Workload workload_of_small(const Recipe& small) {
   Workload workload = workload_of(small);
   workload.num_experts = 1;

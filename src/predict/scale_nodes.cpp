@@ -20,7 +20,7 @@ bool has_own_ranks(const ModuleConfig& module, const TopologyConfig& topology) {
   return module.kind == "encoder" && !topology.colocated;
 }
 
-// Of the encoders with ranks of their own.
+// The number of ranks of encoders that do not share the language model's.
 std::int64_t encoder_ranks(const TopologyConfig& topology) {
   std::int64_t ranks = 0;
   for (const ModuleConfig& module : topology.modules)
@@ -102,7 +102,7 @@ class Scaling {
   ScaledRecipe scaled_;
 };
 
-// The largest number up to `below` and the smallest from `above` on, within 1 to `most`, that fit.
+// The largest number up to `below` and the smallest from `above` that fit, both within 1 to `most`.
 std::vector<int> nearest(std::int64_t below, std::int64_t above, int most, const std::function<bool(int)>& fits) {
   constexpr int kFarthest = 256;
   std::vector<int> found;
@@ -120,7 +120,7 @@ std::vector<int> nearest(std::int64_t below, std::int64_t above, int most, const
   return found;
 }
 
-// Options near the given ones, each of which fits if it alone is changed or added.
+// Suggests options near the given ones; each fits if it alone is changed or added.
 std::string fix_of(const Recipe& recipe, const NodeCounts& wanted, int ranks_per_node) {
   const int most_nodes = kMaxWorldSize / ranks_per_node;
   const auto fits = [&](const NodeCounts& counts) {

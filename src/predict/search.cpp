@@ -19,8 +19,8 @@ namespace braid {
 namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
-constexpr std::size_t kAtOnce = 16;     // layouts of the language model between two looks at the fastest so far
-constexpr double kRounding = 1 - 1e-9;  // of bounds, which add the same times in another order
+constexpr std::size_t kAtOnce = 16;     // language layouts that are tried before the limit is updated
+constexpr double kRounding = 1 - 1e-9;  // lowers bounds, which add the same times in another order
 
 const std::vector<int> kPrefetch = {0, 1, 2, 4};
 
@@ -44,8 +44,8 @@ class Search {
     result_.counts.against_rules = space_.against_rules();
   }
 
-  // Best first: looks at the layout of the language model with the least bound, which becomes larger when its settings
-  // are known, and simulates it once no other has a smaller bound.
+  // Best first: takes the language layout with the least bound, which grows once its settings are known, and simulates
+  // it when no other layout has a smaller bound.
   SearchResult run() {
     result_.given = evaluate(recipe_, memory_of(recipe_));
     result_.given_fits = result_.given.memory <= result_.memory_limit && result_.given.simulation.ranks <= result_.gpus;
@@ -69,7 +69,7 @@ class Search {
   }
 
  private:
-  // A layout of the language model, with the number and the least bound of its layouts.
+  // A layout of the language model, with the number of its complete layouts and their least bound.
   struct Start {
     LanguageLayout language;
     double bound = 0;
@@ -86,13 +86,13 @@ class Search {
   // The results of some layouts.
   struct Outcome {
     std::vector<Ready> ready{};
-    std::vector<Candidate> fitting{};  // all that were simulated, with all their settings
+    std::vector<Candidate> fitting{};  // every simulated layout with all its settings
     SearchCounts counts{};
   };
 
   // --- progress
 
-  // Only layouts whose bound is below the limit are still to be looked at: each layout that is found lowers the limit.
+  // Only layouts whose bound is below the limit remain to be tried; every fast layout that is found lowers the limit.
   void tell_open(const std::vector<Start>& starts, std::size_t next, double limit) const {
     if (!options_.tell) return;
     std::int64_t open = std::ranges::count_if(ready_, [&](const Ready& ready) { return ready.bound < limit; });
@@ -113,7 +113,7 @@ class Search {
 
   // --- candidates
 
-  // Bytes of the fullest device: with all modules, and what the language model alone needs.
+  // Bytes of the fullest device with all modules; `language` is what the language model alone needs.
   struct Memory {
     std::int64_t needed = 0, with_slack = 0, language = 0;
   };
@@ -137,7 +137,7 @@ class Search {
             .with_slack = memory.with_slack};
   }
 
-  // Rates are those of all GPUs.
+  // Rates per GPU count idle GPUs, too.
   Simulation simulate_on_all(const Recipe& recipe, const SimulateOptions& steps) const {
     Simulation simulation = simulate(recipe, hardware_, steps);
     const double used = static_cast<double>(simulation.ranks) / std::max(gpus_, simulation.ranks);
@@ -146,7 +146,7 @@ class Search {
     return simulation;
   }
 
-  // Of each layout of the language model, the fastest counts.
+  // Keeps the fastest variant of each language layout.
   void keep(Outcome outcome, std::size_t start) {
     result_.counts += outcome.counts;
     if (outcome.fitting.empty()) return;
@@ -154,7 +154,7 @@ class Search {
     for (Candidate& candidate : outcome.fitting) add_to_front(result_.front, std::move(candidate));
   }
 
-  // Simulates what is left again, with steps in which replicas differ.
+  // Simulates the remaining candidates again, with steps in which replicas differ.
   void draw_steps() {
     std::vector<Candidate*> candidates = {&result_.given};
     for (Candidate& candidate : result_.best) candidates.push_back(&candidate);
@@ -203,7 +203,7 @@ class Search {
 
   // --- settings
 
-  // Of the next layouts of the language model.
+  // Chooses settings for the next layouts of the language model.
   std::size_t choose_settings(const std::vector<Start>& starts, std::size_t first) {
     const std::size_t end = std::min(starts.size(), first + kAtOnce);
     std::vector<Outcome> outcomes(end - first);
@@ -216,11 +216,11 @@ class Search {
     return end;
   }
 
-  // The cheapest settings that fit, of each layout.
+  // Chooses the cheapest settings that fit for each layout.
   Outcome choose(const LanguageLayout& language, std::size_t start) {
     Outcome outcome;
     const std::vector<SettingsChoice> choices = settings_.choices(language);
-    std::vector<bool> is_too_large(choices.size());  // the language model alone, as far as that is known
+    std::vector<bool> is_too_large(choices.size());  // choices known to be too large for the language model alone
     for (Layout& layout : space_.layouts_of(language)) {
       if (!validate(recipe_with(layout, choices.front().settings)).empty()) {
         ++outcome.counts.against_rules;
@@ -258,7 +258,7 @@ class Search {
     for (std::size_t i = 0; i < now.size(); ++i) keep(std::move(outcomes[i]), now[i].start);
   }
 
-  // First everything overlaps, with each prefetch; then the best of these with less overlap.
+  // Tries each prefetch with everything overlapped, then the best of these with less overlap.
   void simulate_settings(const Ready& ready, Outcome& outcome) const {
     ++outcome.counts.simulated;
     Settings settings = ready.settings;

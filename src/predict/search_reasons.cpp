@@ -15,7 +15,7 @@
 namespace braid {
 namespace {
 
-constexpr double kLeastShare = 0.05;  // of the largest difference: smaller ones are the rest
+constexpr double kLeastShare = 0.05;  // of the largest difference; smaller ones are summed up as "the rest"
 
 // The parts of a step: communication by CommKind, then these.
 constexpr std::size_t kCompute = kCommKinds, kEncoders = kCommKinds + 1, kWaiting = kCommKinds + 2;
@@ -61,7 +61,7 @@ std::string recompute_text(const Recipe& recipe) {
   return recipe.model.recompute.empty() ? "none" : fmt::format("{}", fmt::join(recipe.model.recompute, "+"));
 }
 
-// What is computed again also communicates again.
+// Layers that are recomputed also communicate again.
 PartSet parts_of_recompute(const RecomputeConfig& before, const RecomputeConfig& after) {
   PartSet parts = set_of({kCompute, kGradients});
   if (before.full != after.full) parts |= set_of({kTensor, kContext, kExpert, kEncoders});
@@ -103,7 +103,7 @@ class Differences {
     add_settings();
   }
 
-  // In parentheses: what the part chiefly depends on or, if that is the same, all that differs.
+  // The text in parentheses: differences that the part chiefly depends on or, if there are none, all differences.
   std::string of_part(std::size_t part) {
     const auto concerns = [&](const Difference& difference) { return difference.parts.test(part); };
     const bool any = std::ranges::any_of(all_, concerns);
@@ -113,7 +113,7 @@ class Differences {
     return in_parentheses(texts);
   }
 
-  // What of_part() did not name.
+  // The differences that of_part() has not named.
   std::string of_the_rest() {
     std::vector<std::string> texts;
     for (Difference& difference : all_)
@@ -124,7 +124,7 @@ class Differences {
  private:
   struct Difference {
     std::string name{}, text{};  // "recompute", "recompute norms instead of full"
-    PartSet parts{};             // that chiefly depend on it
+    PartSet parts{};             // parts that chiefly depend on it
     bool is_named = false;
   };
 
@@ -132,7 +132,7 @@ class Differences {
     return texts.empty() ? "" : fmt::format(" ({})", fmt::join(texts, ", "));
   }
 
-  // In full the first time.
+  // Returns the full text the first time, then only the name.
   static std::string named(Difference& difference) {
     return std::exchange(difference.is_named, true) ? difference.name : difference.text;
   }
@@ -177,7 +177,7 @@ class Differences {
       add("expert pieces", given_.model.overlap.expert_pieces, other_.model.overlap.expert_pieces, set_of({kExpert}));
   }
 
-  // Groups of a language model that begins inside a node are on more nodes.
+  // If a language model begins inside a node, its groups span more nodes.
   void add_place(const std::string& name, PartSet parts) {
     const bool is_inside = begins_inside_node(other_, ranks_per_node_);
     if (is_inside != begins_inside_node(given_, ranks_per_node_))
@@ -209,7 +209,7 @@ class Differences {
   std::vector<Difference> all_;
 };
 
-// As tables show times, so that the numbers of a reason add up to the difference of two of them.
+// Rounds times as tables do, so that the numbers of a reason add up to the difference of two table entries.
 std::int64_t milliseconds(double seconds) { return std::llround(1e3 * seconds); }
 
 std::string seconds_text(std::int64_t milliseconds) {

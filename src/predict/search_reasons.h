@@ -1,4 +1,4 @@
-// Why one layout of a recipe is faster or slower than another, from where their simulated steps spend their time.
+// Explains why one layout of a recipe is faster or slower than another by comparing the parts of their simulated steps.
 #pragma once
 
 #include <string>
@@ -13,9 +13,9 @@ struct SimulatedRecipe {
 };
 
 // "-0.790 s against the recipe as given: -0.620 s waiting (images on 32 ranks instead of 8 ranks); -0.210 s compute
-// (recompute none instead of full); +0.040 s the rest": where the average rank of the language model spends less or
-// more time, the largest differences first, with the settings that they depend on. The numbers add up to the first one,
-// which is the difference of the iteration times in milliseconds.
+// (recompute none instead of full); +0.040 s the rest": the differences in the time of the average rank of the language
+// model, the largest first, with the settings that they depend on. They add up to the first number, the difference of
+// the iteration times rounded to milliseconds.
 std::string compare_layouts(const SimulatedRecipe& given, const SimulatedRecipe& other, const std::string& given_name,
                             int ranks_per_node);
 

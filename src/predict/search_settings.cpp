@@ -11,7 +11,7 @@ namespace {
 
 const std::vector<int> kPieces = {1, 2, 4};
 
-// Every set of parts to compute again in backward; `full` has all of them.
+// Every set of parts that can be recomputed in backward; `full` includes all of them.
 std::vector<RecomputeConfig> recompute_sets(const Recipe& recipe) {
   std::vector<std::string> parts = recompute_parts(recipe);
   std::erase(parts, "full");
@@ -36,7 +36,7 @@ std::vector<RecomputeConfig> recompute_sets(const Recipe& recipe) {
 SearchSettings::SearchSettings(const Recipe& recipe, LayoutBound& bound)
     : recipe_(recipe), bound_(bound), recompute_sets_(recompute_sets(recipe)) {}
 
-// Sequence parallelism, and as many pieces, as make the layers fastest.
+// The choice of sequence parallelism and the number of pieces that make the layers fastest.
 Settings SearchSettings::settings_of(const LanguageLayout& language, const RecomputeConfig& recompute) {
   const Split& split = language.split;
   const std::tuple key(split.tp, split.cp, split.ep, language.micro_batch, names_of(recompute));
@@ -72,8 +72,8 @@ std::vector<SettingsChoice> SearchSettings::choices(const LanguageLayout& langua
   return choices;
 }
 
-// Most layouts need no more than two answers: nothing computed again keeps the most and costs the least time, and all
-// parts together keep the least, except for `full`.
+// Two calls of fits() decide most layouts: without recomputation a layout is fastest and needs the most memory, and
+// with all parts recomputed it needs the least, except for `full`.
 std::optional<std::size_t> cheapest_that_fits(const std::vector<SettingsChoice>& choices,
                                               const std::function<bool(std::size_t)>& fits) {
   const auto parts = [&](std::size_t i) { return names_of(choices[i].settings.recompute).size(); };

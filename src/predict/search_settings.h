@@ -1,5 +1,5 @@
-// Chooses the settings of a layout in a search: for each set of recomputed parts, the settings with which the layers
-// take the least time. No libtorch here.
+// Chooses the settings of a layout in a search: for each set of recomputed parts, those that make the layers fastest.
+// No libtorch here.
 #pragma once
 
 #include <functional>
@@ -25,7 +25,7 @@ class SearchSettings {
   // Threads may call these at the same time.
 
   SettingsChoice fastest(const LanguageLayout& language, const RecomputeConfig& recompute);
-  // For every set of parts: by time, then by how much is computed again.
+  // One choice for every set of recomputed parts, ordered by time, then by how much is recomputed.
   std::vector<SettingsChoice> choices(const LanguageLayout& language);
 
  private:
@@ -34,7 +34,7 @@ class SearchSettings {
   const Recipe& recipe_;
   LayoutBound& bound_;
   const std::vector<RecomputeConfig> recompute_sets_;
-  // By tp, cp, ep, micro batch and what is computed again.
+  // By tp, cp, ep, micro batch and recomputed parts.
   SharedTable<std::tuple<int, int, int, int, std::vector<std::string>>, Settings> pieces_;
 };
 

@@ -16,7 +16,7 @@ namespace {
 
 std::size_t index(int i) { return static_cast<std::size_t>(i); }
 
-// One label for each rank of a replica that shares the sequence.
+// Gives each cp rank of the large world an equal share of a replica's labels.
 StepSizes for_large_world(StepSizes sizes, const std::vector<Module>& modules) {
   const auto language = std::ranges::find_if(modules, [](const Module& m) { return !m.is_encoder; });
   const int cp = language->dense.size_of("cp");
@@ -26,14 +26,14 @@ StepSizes for_large_world(StepSizes sizes, const std::vector<Module>& modules) {
   return sizes;
 }
 
-// The op that starts the gather or reduction that `end` ends.
+// Finds the op that starts the gather or reduction that `end` completes.
 std::size_t start_of(const std::vector<Op>& ops, const Op& end) {
   const Op::Kind kind = end.kind == Op::EndGather ? Op::StartGather : Op::StartReduce;
   const auto starts = [&](const Op& op) { return op.kind == kind && op.stage == end.stage; };
   return static_cast<std::size_t>(std::ranges::find_if(ops, starts) - ops.begin());
 }
 
-// Where the time of a played step goes.
+// Divides the time of a played step into computation, communication and waiting.
 class Account {
  public:
   Account(const PlayedStep& step, StepTimes& times, double collective_cpu)
@@ -43,11 +43,11 @@ class Account {
   }
 
   const std::vector<ModuleTimes>& modules() const { return modules_; }
-  double busy() const { return busy_; }        // seconds in which a rank of the large world needs a core, of all ranks
+  double busy() const { return busy_; }        // core seconds that all ranks of the large world need
   double waiting() const { return waiting_; }  // seconds, of all ranks
 
  private:
-  // What an op waits for is communication while a gather or a reduction runs that it needs.
+  // Waiting counts as communication while a gather or reduction that the op needs is running.
   void add(int rank) {
     const std::vector<Op>& ops = step_.schedule.ranks[index(rank)];
     const std::vector<OpSpan>& spans = step_.play.ranks[index(rank)];
@@ -87,7 +87,7 @@ class Account {
     for (std::size_t kind = 0; kind < kCommKinds; ++kind) module.exposed[kind] += time.exposed[kind] * share(m);
   }
 
-  // Modules that share a rank each have their part of it.
+  // Each of the modules that share a rank accounts for its part of the update.
   void add_update(int rank) {
     for (int m = 0; m < static_cast<int>(modules_.size()); ++m)
       if (step_.world.topology.modules()[index(m)].dense.contains(rank)) add(m, times_.of_update(m, rank));
@@ -97,7 +97,7 @@ class Account {
 
   int stage_ranks(int m) const { return step_.world.modules[index(m)].dense.size_of("pp"); }
   double played(int m) const { return step_.world.topology.modules()[index(m)].dense.size(); }
-  double share(int m) const { return 1 / played(m); }  // of a rank in the average of its module
+  double share(int m) const { return 1 / played(m); }  // weight of a rank in its module's average
   double stands_for(int m) const { return step_.world.modules[index(m)].dense.size() / played(m); }
 
   const PlayedStep& step_;
@@ -153,7 +153,7 @@ class Simulator {
         tokens_ += static_cast<double>(text.tokens) * step_.world.replicas_of_each;
   }
 
-  // Ranks that share cores need at least the time in which the cores do the work of all of them.
+  // Ranks that share cores need at least the time that the cores take for the work of all ranks.
   double seconds_of_step(const Account& account) const {
     if (!is_host(hardware_)) return step_.play.end;
     const double crowding = step_.world.full_size() > hardware_.cores ? hardware_.crowding : 1;
@@ -188,7 +188,7 @@ class Simulator {
     result_.played_ranks = step_.world.topology.world_size();
     const double tokens = tokens_ / steps, ranks = result_.ranks;
     result_.tokens_per_s_per_gpu = tokens / result_.iteration_s / ranks;
-    // As the log counts them: of full sequences.
+    // FLOPs are counted for full sequences, as in the log.
     const double piece = piece_length(recipe_.data, recipe_.model.model);
     const double all = recipe_.train.global_batch * piece * recipe_.data.packed;
     const double flops = count_flops(recipe_.model.model.language, all, piece).total();
@@ -208,7 +208,7 @@ class Simulator {
     result_.bound_by = reader.module + ": reading";
   }
 
-  // The module that waits least limits the step; what it does longest, limits that.
+  // The module that waits least limits the step; `bound_by` names what it spends most time on.
   void find_bound() {
     const auto busy = [](const ModuleTimes& module) { return module.compute + module.communication(); };
     const ModuleTimes& module = *std::ranges::max_element(result_.modules, {}, busy);

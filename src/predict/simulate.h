@@ -1,6 +1,6 @@
-// How long a training step of a recipe takes on a machine, and why: every op of the schedule gets a duration
-// (predict/step_times.h), and the player (plan/player.h) plays a world in which ranks that do the same are one
-// (predict/reduced_world.h).
+// Predicts how long a training step of a recipe takes on a machine, and why. Every op of the schedule gets a duration
+// (predict/step_times.h), and the player (plan/player.h) runs the schedule in a world where one rank stands for all
+// that do the same (predict/reduced_world.h).
 #pragma once
 
 #include <array>
@@ -18,23 +18,23 @@
 
 namespace braid {
 
-// The profile of a machine whose operators and links reach only a share of their speed: as another program uses them.
+// The shares of their speed that operators and links reach, for example under another program.
 struct Efficiency {
   double compute = 1, links = 1;
 };
 HardwareProfile slower(HardwareProfile hardware, const Efficiency& efficiency);
 
-// The sizes of the n-th step, of a recipe and its topology.
+// Returns the sizes of the n-th step of a recipe.
 using DrawStep = std::function<StepSizes(const Recipe& recipe, const Topology& topology, int step)>;
 
 struct SimulateOptions {
   int steps = 1;
   DrawStep draw{};                        // default: full_step(), in which all replicas are equal
-  bool equal_replicas = false;            // in what `draw` gives, too: only replicas that differ are played
-  std::optional<ReadingTimes> reading{};  // default: readers of the data set keep up
+  bool equal_replicas = false;            // replicas are equal in drawn steps, too, and played as one
+  std::optional<ReadingTimes> reading{};  // default: readers never delay a step
 };
 
-// Seconds of a step, of the average rank of a module.
+// Seconds of a step on the average rank of a module.
 struct ModuleTimes {
   std::string name{};
   int ranks = 0;
@@ -51,16 +51,16 @@ struct Simulation {
   double fastest_s = 0, slowest_s = 0;  // of them
   double tokens_per_s_per_gpu = 0, tflops_per_gpu = 0;
   double bubble = 0;                   // the share of all ranks' time in which they wait
-  std::string limiting_module{};       // that computes and communicates longest
+  std::string limiting_module{};       // the module that computes and communicates longest
   double exposed_communication_s = 0;  // of that module
   std::string bound_by{};  // "language: compute", "images: compute", "language: ep communication", "host: cores",
                            // "language: waiting", "images: reading"
-  double reading_s = 0;    // of the slowest reader of the data set, for a step; 0 if not known
+  double reading_s = 0;    // of the data set's slowest reader per step; 0 if unknown
   std::vector<ModuleTimes> modules{};  // means of all steps
   int ranks = 0, nodes = 0, played_ranks = 0;
 };
 
-// The last step as it was played: of `world.topology`, in seconds.
+// The last step as it was played, on `world.topology` and in seconds.
 struct PlayedStep {
   ReducedWorld world;
   Schedule schedule;

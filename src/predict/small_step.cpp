@@ -7,7 +7,7 @@
 namespace braid {
 namespace {
 
-// On a GPU, as wide as its kernels require; on a CPU, as narrow as the sizes that calibration measures.
+// As narrow as a GPU's kernels permit; on a CPU, as narrow as the sizes that calibration measures.
 HybridLmConfig small_model(const std::string& pattern, const at::Device& device) {
   const int width = device.is_cuda() ? 64 : 16;
   HybridLmConfig c;

@@ -14,12 +14,12 @@
 
 namespace braid {
 
-// The operators of a SmallStep with these arguments, without building it.
+// The operators of a SmallStep with these arguments; the step itself is not built.
 Works small_step_work(const std::string& pattern, std::int64_t tokens, const at::Device& device);
 
 class SmallStep {
  public:
-  // `pattern`: of its layers, as in HybridLmConfig.
+  // `pattern` lists its layers as in HybridLmConfig.
   SmallStep(const std::string& pattern, std::int64_t tokens, const at::Device& device);
 
   at::Tensor forward() const;  // a loss, whose backward() is the rest of the step

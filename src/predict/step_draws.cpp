@@ -23,7 +23,7 @@ std::vector<std::string> encoder_names(const Topology& topology) {
 }
 
 std::vector<SampleSizes> draw_mock(const Recipe& recipe, const Topology& topology, std::int64_t first) {
-  // A recipe with a data set may have any values here.
+  // The keys of mock samples are not checked in a recipe with a data set.
   for (const ModuleConfig& module : recipe.topology.modules)
     if (module.kind == "language")
       if (auto problems = validate(recipe.data, recipe.model.model, layout_sizes(module), "data"); !problems.empty())
@@ -34,7 +34,7 @@ std::vector<SampleSizes> draw_mock(const Recipe& recipe, const Topology& topolog
   return samples;
 }
 
-// With padding, and with media by encoder of the topology.
+// Adds padding, and orders media by the encoders of the topology.
 SampleSizes as_trained(const SampleSizes& stored, const DataStats& stats, const std::vector<std::string>& encoders) {
   SampleSizes sizes = {.pieces = stored.pieces, .media = std::vector<SampleSizes::Extents>(encoders.size())};
   if (const std::int64_t tokens = stored.tokens(); tokens < stats.sequence_length)
@@ -63,7 +63,7 @@ std::vector<SampleSizes> draw_stored(const Recipe& recipe, const Topology& topol
   return samples;
 }
 
-// Consecutive samples as one replica's text, whose tokens cp ranks divide in order.
+// Joins consecutive samples into one replica's text, whose tokens the cp ranks divide in order.
 StepSizes::Text text_of(std::vector<SampleSizes>::const_iterator first, std::int64_t count, int cp) {
   StepSizes::Text text = {.sequences = 0};
   for (auto sample = first; sample != first + count; ++sample) {
@@ -143,7 +143,8 @@ Work media_work(const std::vector<std::vector<StepSizes::Extents>>& media, const
   return work;
 }
 
-// The ranks of a replica share its work, and equal shares of the samples are on the same ranks in all modules.
+// Adds the work of modules that share ranks. Each replica's ranks share its work, and every module assigns equal shares
+// of the samples to the same ranks.
 ModuleWork joined(const std::vector<ModuleWork>& modules) {
   ModuleWork all;
   std::size_t shares = 1;

@@ -1,4 +1,4 @@
-// The sizes of a training step before it runs. No libtorch here.
+// Predicts the sizes of a training step. No libtorch here.
 #pragma once
 
 #include <string>
@@ -9,19 +9,18 @@
 
 namespace braid {
 
-// The sizes of step `step` (from 0) of a run. Mock samples have in each step exactly these sizes. Those of a data set
-// are drawn from its statistics; without them, from what the recipe says of mock samples. In any case the samples are
-// in the order that loader.balance gives them. ConfigError if the statistics, or the keys of mock samples, do not fit
-// the recipe.
+// The sizes of step `step` (from 0) of a run, exact for mock samples. Samples of a data set are drawn from its
+// statistics or, without these, from the recipe's keys for mock samples. Their order is the one that loader.balance
+// produces. Throws a ConfigError if the statistics, or the keys of mock samples, do not fit the recipe.
 StepSizes draw_step(const Recipe& recipe, const Topology& topology, const DataStats* stats, std::uint64_t step);
 
-// How unequal the work of a module is, in floating point operations: 1 if it is even. Modules that share ranks count
-// together.
+// How unevenly the work of a module, in floating-point operations, is distributed; 1 if it is even. Modules that share
+// ranks are counted together.
 struct Imbalance {
   std::string module{};     // or several, joined by " + "
-  double replicas = 1;      // largest by mean, of the replicas' work in the step
-  double microbatches = 1;  // largest by mean, of the work of all replicas in a microbatch
-  double lockstep = 1;      // by mean, if all replicas wait for the slowest in every microbatch
+  double replicas = 1;      // largest / mean work of the replicas in the step
+  double microbatches = 1;  // largest / mean work of all replicas in a microbatch
+  double lockstep = 1;      // time / mean if all wait for the slowest replica in every microbatch
 };
 std::vector<Imbalance> imbalance_of(const StepSizes& sizes, const Recipe& recipe, const Topology& topology);
 

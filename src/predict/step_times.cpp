@@ -18,7 +18,7 @@ double seconds(const Collectives& collectives, GroupTimes& groups) {
   return sum;
 }
 
-// Backward completes the buckets of a group one after the other, those of different groups beside each other.
+// Backward completes the buckets of one group in sequence, and those of different groups concurrently.
 std::vector<OptimizerTimes::OfStage::Bucket> reductions_of(const Collectives& buckets, GroupTimes& groups) {
   std::map<std::string, double> bytes, completed;
   for (const Collective& bucket : buckets) bytes[bucket.group] += static_cast<double>(bucket.bytes);
@@ -65,7 +65,7 @@ double OptimizerTimes::update_of(int m, int rank) {
 
 ForwardBackward layer_times(const PaperLayer& layer, const LayerOptions& options, bool is_first, GroupTimes& groups,
                             const HardwareProfile& hardware) {
-  // Rows that are sent again in backward leave only after the shared expert.
+  // With recomputed experts, rows are sent again in backward and cannot hide behind the shared expert.
   const auto rows = in_language(options.recompute).experts ? RowsTravel::Alone : RowsTravel::BesideSharedExpert;
   return {layer_time(layer.work.forward, layer.collectives.forward, rows, groups, hardware),
           layer_time(in_microbatch(layer.work.backward, is_first), layer.collectives.backward, RowsTravel::Alone,
@@ -132,7 +132,7 @@ double StepTimes::messages_of_collective(const Op& op) {
   return sum;
 }
 
-// The transfers between modules that one rank sends, or receives, share its link.
+// All transfers between modules that a rank sends share its link, and so do all that it receives.
 double StepTimes::of_transfer(const Edge& edge, int microbatch) const {
   const Edge large = {edge.from, full_rank(edge.from.module, edge.from_rank), edge.to,
                       full_rank(edge.to.module, edge.to_rank)};
@@ -187,7 +187,7 @@ OpTime StepTimes::update_time(int rank) {
   return time;
 }
 
-// What all ranks agree on counts for the first module.
+// The collectives of all ranks are attributed to the first module.
 OpTime StepTimes::of_update(int m, int rank) {
   const RankStep step = step_of(m, rank);
   OpTime time = {.compute = optimizers_.update_of(m, rank)};
@@ -198,7 +198,7 @@ OpTime StepTimes::of_update(int m, int rank) {
   return time;
 }
 
-// Times are those of the group on the most nodes of all replicas, so that they are the same in every replica.
+// Uses the placement of the replica whose group is on the most nodes, so that times are equal in all replicas.
 GroupTimes& StepTimes::groups_of(int m, int full_rank) {
   const Grid& grid = module(m).dense;
   const int replica = grid.size_of("tp") * grid.size_of("cp");

@@ -1,4 +1,4 @@
-// How long each op of a step takes on each rank that is played, and each transfer between them.
+// Predicts the time of each op of a step on each rank that is played, and of each transfer between them.
 #pragma once
 
 #include <array>
@@ -13,7 +13,7 @@
 
 namespace braid {
 
-// Times that do not depend on the sizes of microbatches: those of the optimizer. They are the same in all steps.
+// Times of the optimizer. They do not depend on the sizes of microbatches, so they are the same in all steps.
 class OptimizerTimes {
  public:
   OptimizerTimes(const ReducedWorld& world, const StepSetup& setup, const HardwareProfile& hardware)
@@ -22,47 +22,46 @@ class OptimizerTimes {
   struct OfStage {
     struct Bucket {
       double completed;  // the share of the stage's backward after which its gradients are complete
-      double seconds;    // of its reduction
+      double seconds;    // duration of its reduction
     };
     std::vector<Bucket> reductions{};  // in order
     double gathers = 0;                // seconds
-    double last_gathered = 0;          // the share of the stage's parameters in the last bucket that is gathered
+    double last_gathered = 0;          // the last gathered bucket's share of the stage's parameters
     OpTime replica_sums{};
   };
   const OfStage& of_stage(const Stage& stage);
 
-  double update_of(int module, int rank);  // seconds, of the module's parameters, without communication
+  double update_of(int module, int rank);  // seconds to update the module's parameters, without communication
 
  private:
   const ReducedWorld& world_;
   const StepSetup& setup_;
   const HardwareProfile& hardware_;
   std::map<std::pair<int, int>, OfStage> stages_;               // by module and stage
-  std::map<std::vector<std::pair<int, int>>, double> updates_;  // by a rank's stages of a module
+  std::map<std::vector<std::pair<int, int>>, double> updates_;  // by the stages of a module that a rank has
 };
 
-// A forward and a backward.
 struct ForwardBackward {
   OpTime forward, backward;
 };
-// Of a layer, in the first microbatch of a step or a later one.
+// The times of a layer in the first microbatch of a step or in a later one.
 ForwardBackward layer_times(const PaperLayer& layer, const LayerOptions& options, bool is_first, GroupTimes& groups,
                             const HardwareProfile& hardware);
 
 class StepTimes {
  public:
-  // `sizes`: of the small world. All arguments must outlive this object.
+  // `sizes` are those of the small world. All arguments must outlive this object.
   StepTimes(const ReducedWorld& world, const StepSetup& setup, const ScheduleOptions& options, const StepSizes& sizes,
             const HardwareProfile& hardware, OptimizerTimes& optimizers);
 
-  // Of an op that runs on the rank itself, rather than beside it.
+  // The time of an op that occupies the rank, rather than running beside its ops.
   OpTime of_op(int rank, const Op& op);
-  // The update's share for one of the rank's modules.
+  // The part of the update that concerns one of the rank's modules.
   OpTime of_update(int module, int rank);
-  // Of a gather or reduction, from its start until the op that ends it need not wait any longer. If it overlaps with a
-  // forward or backward, bucket by bucket, that includes what they wait for each other.
+  // The time of a gather or reduction from its start until the op that ends it can finish. If it overlaps bucket by
+  // bucket with a forward or backward, their waiting for each other is included.
   double of_collective(int rank, const Op& op);
-  // Without the layers that it waits for.
+  // The same without the waiting for layers.
   double messages_of_collective(const Op& op);
   double of_transfer(const Edge& edge, int microbatch) const;
 

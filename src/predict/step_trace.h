@@ -1,4 +1,4 @@
-// A simulated step as a timeline for Perfetto, like that of a run (log/trace.h).
+// Writes a simulated step as a timeline for Perfetto, in the format of a run's trace (log/trace.h).
 #pragma once
 
 #include <string>
@@ -10,8 +10,8 @@ namespace braid {
 // The same step with times in milliseconds.
 Play in_milliseconds(Play play);
 
-// Writes one row for each rank that was played, with its gathers and reductions under it. ConfigError if the
-// file cannot be written.
+// Writes one row for each played rank, with its gathers and reductions below. Throws a ConfigError if the file cannot
+// be written.
 void write_trace(const PlayedStep& step, const std::string& path);
 
 }  // namespace braid

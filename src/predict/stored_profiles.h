@@ -1,4 +1,4 @@
-// The profiles of hardware/, as texts in the program. The source file is written by cmake/StoredProfiles.cmake.
+// The profiles of hardware/, embedded in the program as text. The source file is written by cmake/StoredProfiles.cmake.
 #pragma once
 
 #include <string_view>

@@ -13,7 +13,7 @@ namespace {
 
 std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
 
-// As many items of one size as have the mean number of items and the mean number of patches or frames of a sample.
+// Equal items that match a sample's mean number of items and mean number of patches or frames.
 StepSizes::Extents mean_media(const std::vector<std::vector<StepSizes::Extents>>& by_microbatch, double samples,
                               const EncoderConfig& encoder) {
   double items = 0, area = 0;

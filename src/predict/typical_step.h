@@ -1,5 +1,5 @@
-// Steps whose samples are all the same, so that layouts can be compared quickly: no replica and no microbatch differs
-// from another.
+// Steps of identical samples, which allow a quick comparison of layouts because all replicas and microbatches are
+// equal.
 #pragma once
 
 #include <vector>
@@ -10,20 +10,20 @@ namespace braid {
 
 struct TypicalSample {
   std::int64_t tokens = 0, labels = 0, sequences = 1;
-  double squares = 0;                       // as StepSizes::Text
+  double squares = 0;                       // see StepSizes::Text
   std::vector<StepSizes::Extents> media{};  // by module of the recipe
-  std::vector<std::int64_t> value_bytes{};  // likewise
+  std::vector<std::int64_t> value_bytes{};  // by module, as in StepSizes
 };
 
-// The recipe on one rank for each module, with one sample per step.
+// The recipe with one rank per module and one sample per step.
 Recipe smallest(Recipe recipe);
 
-// As full_step() makes them.
+// The samples of full_step().
 TypicalSample full_sample(const Recipe& recipe);
-// With the mean text and the mean size and number of media of these steps.
+// A sample with the mean text and the mean size and number of media of these steps.
 TypicalSample mean_sample(const Recipe& recipe, const Topology& topology, const std::vector<StepSizes>& steps);
 
-// With the mean sizes of drawn steps; else as full_sample().
+// mean_sample() of drawn steps; full_sample() if steps are not drawn.
 TypicalSample typical_sample(const Recipe& recipe, const SimulateOptions& options);
 
 StepSizes equal_step(const TypicalSample& sample, const Recipe& recipe, const Topology& topology);

@@ -10,9 +10,9 @@ namespace braid {
 namespace {
 
 const std::vector<double> kLinkStops = {0.25, 0.5, 1, 2, 4}, kMediaStops = {0.5, 1, 2};
-constexpr double kMediaTolerance = 0.1;  // by which the media of a stop may differ from what it says
+constexpr double kMediaTolerance = 0.1;  // relative error of the media at a stop
 
-// The encoders of a recipe, by module; none of the language model.
+// The encoders of a recipe, by module; null for the language model.
 std::vector<const EncoderConfig*> encoders_of(const Recipe& recipe) {
   const Recipe small = smallest(recipe);
   const Topology topology(small.topology, workload_of(small));
@@ -28,7 +28,7 @@ double area_of(const StepSizes::Extents& items) {
   return area;
 }
 
-// Items of a sample are alike.
+// All items of a sample have the same size.
 StepSizes::Extents scaled(const StepSizes::Extents& items, const EncoderConfig& encoder, double factor) {
   if (items.empty()) return {};
   const double wanted = factor * static_cast<double>(items.size()), whole = std::floor(wanted);

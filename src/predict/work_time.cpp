@@ -6,9 +6,10 @@
 namespace braid {
 namespace {
 
-// Times per operation (or byte) at measured sizes, weighted by how near they are: the inverse fourth power of the
-// distance between the logarithms of the sizes. Exact at a measured size, and between its neighbours elsewhere. Times
-// rather than rates, because a size may have been measured twice, as a forward and a backward, and both will run.
+// Averages times per operation (or byte) over the measured sizes, weighted by the inverse fourth power of the distance
+// between the logarithms of the sizes. The result is exact at a measured size and between its neighbours elsewhere.
+// Times rather than rates are averaged, because a size may have been measured as a forward and as a backward, and both
+// will run.
 double giga_per_s(const OperatorSpeed& speed, const std::array<double, 3>& size) {
   const std::array<double, 3> at = {std::log2(size[0]), std::log2(size[1]), std::log2(size[2])};
   double weights = 0, times = 0;

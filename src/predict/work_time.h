@@ -1,4 +1,4 @@
-// How long computing takes on a machine.
+// Predicts how long computing takes on a machine.
 #pragma once
 
 #include <vector>
@@ -9,8 +9,8 @@
 namespace braid {
 
 double seconds_of(const Work& work, const HardwareProfile& hardware);
-// One call after the other, in a microbatch that is not the first of its step unless in_microbatch() says otherwise.
-// The host runs ahead of a GPU; where it is slower, its time counts. On a CPU, both times add up.
+// The calls run one after the other, in a later microbatch of a step unless in_microbatch() has selected the first. The
+// host runs ahead of a GPU and counts only where it is slower; on a CPU, both times add up.
 double seconds_of(const std::vector<Work>& work, const HardwareProfile& hardware);
 
 }  // namespace braid

@@ -32,7 +32,7 @@ const StoredSet& set_of_module(const std::vector<StoredSet>& sets, const std::st
                      fmt::format("it has {}", fmt::join(names, ", "))});
 }
 
-// Without pipeline stages, which belong to a run.
+// The configuration without pipeline stages, which belong to a run.
 HfConfig config_of(const Provider& provider, const StoredSet& set) {
   std::optional<HfConfig> config;
   if (const auto* hybrid = std::get_if<HybridLmConfig>(&provider.language); hybrid && !set.name.ends_with(".encoder")) {
@@ -162,7 +162,7 @@ WrittenModel write_hf_module(DistCheckpoint& checkpoint, const std::string& modu
     specs[spec.name] = &spec;
     parameters.infos[spec.name] = {spec.name, dtype_of(spec, set.rule, checkpoint), spec.shape};
   }
-  at::Tensor whole;  // the one read last
+  at::Tensor whole;  // the tensor read last
   parameters.read = [&](const std::string& name) {
     const TensorInfo& info = parameters.infos.at(name);
     whole.reset();

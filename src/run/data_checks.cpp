@@ -43,7 +43,8 @@ class DataCheck {
     for (const std::string& warning : sequences_->warnings()) found_.warnings.push_back(warning);
   }
 
-  // After the text and the splits: whether the recipe suits the samples at all. Damage shows when they are read.
+  // Runs after the checks of the text and the splits. Checks only whether the recipe suits the samples; damage is found
+  // when they are read.
   void check_samples() {
     const std::shared_ptr<const Blend> blend = blend_ ? blend_ : found_.evaluated;
     if (!blend || !sequences_ || !found_.problems.empty()) return;
@@ -77,7 +78,7 @@ class DataCheck {
     attempt("data.path", [&] { kind_of_path(options_.data.path); });
   }
 
-  // A path that is not a data set has been reported.
+  // A path that is not a data set has already been reported.
   void check_split(DataUse use) {
     if (has_problem("data.path")) return;
     const LaneSetOptions options = lane_set_options(recipe_, topology_, recipe_.train.seed, use);
@@ -98,7 +99,7 @@ class DataCheck {
     (use == DataUse::Training ? blend_ : found_.evaluated) = std::move(blend);
   }
 
-  // After the text and the split. What could not be opened has been reported.
+  // Runs after the checks of the text and the split, which have reported anything that cannot be opened.
   void check_continues_at(const StoredData& stored) {
     if (!recipe_.checkpoint.load_data || stored.positions.empty() || !blend_ || settings_.empty()) return;
     LaneSetOptions options = options_;
@@ -110,7 +111,7 @@ class DataCheck {
     });
   }
 
-  // After the text. Positions of mock samples or another version say nothing about it.
+  // Runs after the check of the text. Positions of mock samples, or from another version, do not describe the text.
   void compare_text(const StoredData& stored) try {
     if (stored.positions.empty()) return;
     for (const auto& [name, then] : identity_of_position(stored.positions.front()))
@@ -194,8 +195,8 @@ class DataCheck {
           fmt::format("{} have nothing to predict and will be left out", of_those(without_targets)));
   }
 
-  // Adds what `open` refuses. A problem that names no recipe key is one of `keys`; a place in a file that it names
-  // becomes part of the message.
+  // Adds the problems that `open` throws. A problem without a recipe key is attributed to `keys`, and the place in a
+  // file that it names becomes part of the message.
   void attempt(const std::string& keys, const std::function<void()>& open) {
     try {
       open();
@@ -209,12 +210,12 @@ class DataCheck {
         if (!has_key) problem.where = keys;
         add(std::move(problem));
       }
-    } catch (const std::runtime_error& e) {  // damage, and what the file system refuses
+    } catch (const std::runtime_error& e) {  // damage, and errors of the file system
       add({e.what(), keys, ""});
     }
   }
 
-  // Both splits may have the same problem.
+  // Adds a problem once, since both splits may have it.
   void add(Problem problem) {
     const auto is_same = [&](const Problem& other) { return other.what == problem.what; };
     if (std::none_of(found_.problems.begin(), found_.problems.end(), is_same))
@@ -229,7 +230,7 @@ class DataCheck {
   const Recipe& recipe_;
   const Topology& topology_;
   const LaneSetOptions options_;
-  std::shared_ptr<const Blend> blend_{};  // to train on
+  std::shared_ptr<const Blend> blend_{};  // the training split
   std::optional<SequenceMaker> sequences_{};
   SequenceSettings settings_{};
   DataFindings found_{};

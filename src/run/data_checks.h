@@ -11,24 +11,24 @@
 
 namespace braid {
 
-// What a checkpoint says about the data that its run has read.
+// The positions in the data that a checkpoint has stored.
 struct StoredData {
   std::vector<std::string> positions{};  // by lane; empty: unknown
-  std::optional<std::int64_t> seed{};    // with which a run continues; empty: the recipe's
+  std::optional<std::int64_t> seed{};    // of the stored run; empty: the recipe's
 };
 
 struct DataFindings {
   std::vector<Problem> problems{};  // `where` is a dotted recipe key, or several separated by spaces
   std::vector<std::string> warnings{};
-  std::shared_ptr<const Blend> evaluated{};  // the split for evaluation, if it is wanted and can be opened
+  std::shared_ptr<const Blend> evaluated{};  // the evaluation split, if it is used and can be opened
 };
 
-// Opens the splits for these uses, and looks at a few samples of the first. Training must be able to continue at the
-// stored positions; an evaluation may read its text otherwise than the training did, with a warning.
+// Opens the splits for these uses and checks a few samples of the first one. Training must be able to continue at the
+// stored positions; if an evaluation would read text differently than the training did, there is a warning.
 DataFindings check_data(const Recipe& recipe, const Topology& topology, const std::vector<DataUse>& uses,
                         const StoredData& stored = {});
 
-// Training, and evaluation if the recipe evaluates.
+// Training and, if the recipe evaluates, evaluation.
 std::vector<DataUse> data_uses(const Recipe& recipe);
 
 }  // namespace braid

@@ -11,15 +11,15 @@
 namespace braid {
 namespace {
 
-// Far from the seeds that people choose: mock samples of an evaluation are not those of the training.
+// Far from the seeds that people choose, so that mock samples of evaluation and training differ.
 constexpr std::int64_t kEvaluationSeed = 0x5eed0000;
 
-// Evaluation names its samples by their places, so it never moves them.
+// Evaluation identifies samples by their position, so it never moves them.
 std::shared_ptr<const SampleBalance> balance_for(const Recipe& recipe, const Topology& topology, DataUse use) {
   return use == DataUse::Training ? sample_balance(recipe, topology) : nullptr;
 }
 
-// Collective: those of any rank, each once.
+// Collective: the samples of all ranks, each once.
 std::vector<SampleId> of_all_ranks(const std::set<SampleId>& mine, World& world) {
   std::vector<double> counts(static_cast<std::size_t>(world.size()));
   counts[static_cast<std::size_t>(world.rank())] = static_cast<double>(mine.size());

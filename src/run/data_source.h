@@ -1,4 +1,4 @@
-// The batches of a recipe: of its data set, or mock samples.
+// Makes the batches of a recipe from its data set or from mock samples.
 #pragma once
 
 #include <memory>
@@ -13,7 +13,7 @@ class BatchSource;
 class Topology;
 class World;
 
-// ConfigError if the data set or the tokenizer cannot be used. All sources of a rank share `bad`.
+// Throws a ConfigError if the data set or the tokenizer cannot be used. All sources of a rank share `bad`.
 std::unique_ptr<BatchSource> make_batch_source(const Recipe& recipe, const Topology& topology, std::int64_t seed,
                                                DataUse use, std::shared_ptr<BadSamples> bad);
 

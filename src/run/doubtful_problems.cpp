@@ -12,7 +12,7 @@ namespace {
 
 constexpr const char* kProvider = "model.provider";
 
-// Of "tiny.yaml:7, train.lr", "command line, --lr (train.lr)" or "command line, --train.lr".
+// Returns "train.lr" for "tiny.yaml:7, train.lr", "command line, --lr (train.lr)" or "command line, --train.lr".
 std::string key_of(const Problem& problem) {
   std::string key = problem.where.substr(problem.where.rfind(' ') + 1);
   key.erase(0, key.find_first_not_of("(-"));

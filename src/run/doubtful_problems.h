@@ -1,5 +1,5 @@
 // A recipe is checked as a whole even where some of its values cannot be read, so that one report has all problems. A
-// key that cannot be read keeps its default, and what follows from that default is no problem of the user's recipe.
+// key that cannot be read keeps its default, and problems that follow from that default are not the user's.
 #pragma once
 
 #include <string>

@@ -67,7 +67,7 @@ EvaluationDuringTraining evaluate(const Recipe& recipe, const Topology& topology
 CheckpointEvaluation evaluate_checkpoint(const Recipe& recipe, const Topology& topology, World& world,
                                          bool wants_answers, const Say& say, const Say& note) {
   const Groups groups(world, topology);
-  // What does not train needs neither gradients nor an optimizer.
+  // All parameters are frozen, so there are no gradients and no optimizer.
   Training training(recipe.model.model, topology, groups, world,
                     training_config(recipe, parameter_set_names(topology)));
   const auto loaded = [&] {

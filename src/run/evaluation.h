@@ -20,28 +20,28 @@ struct TrainingConfig;
 
 using Say = std::function<void(const std::string& text)>;
 
-// Of a run of this recipe, apart from what does not train.
+// The training config of a run of this recipe; `frozen` lists the parameter sets that do not train.
 TrainingConfig training_config(const Recipe& recipe, std::vector<std::string> frozen);
 
 // The language rank with tp 0, cp 0, dp 0 in the last pipeline stage, which writes the log.
 int logging_rank(const Topology& topology);
 
 struct EvaluationDuringTraining {
-  std::optional<EvaluationRecord> record{};  // none: it was left early
+  std::optional<EvaluationRecord> record{};  // none: it ended early
   StopReason stop = StopReason::None;        // the maximum over ranks
 };
 
-// Collective over the world: train.eval_iterations steps' worth of samples, from the start of the split for evaluation,
-// so that evaluations compare. `seed` is that of mock samples. If `wanted` on any rank gives a reason to stop, all
-// ranks leave it early.
+// Collective over the world. Evaluates the samples of train.eval_iterations steps from the start of the evaluation
+// split, so that evaluations are comparable. `seed` is used for mock samples. If `wanted` returns a reason to stop on
+// any rank, all ranks end early.
 EvaluationDuringTraining evaluate(const Recipe& recipe, const Topology& topology, Training& training, std::int64_t seed,
                                   const RunPosition& position, const std::shared_ptr<BadSamples>& bad,
                                   const std::function<StopReason()>& wanted);
 
 struct CheckpointEvaluation {
   EvaluationRecord record{};
-  UnusableSamples samples{};  // those that are left out have no part in the record and the answers
-  // If they are wanted, on the logging rank: the data set, and the model's answers in the order of the evaluation.
+  UnusableSamples samples{};  // those left out count neither in the record nor in the answers
+  // On the logging rank, if answers are wanted: the data set, and the model's answers in the order of the evaluation.
   std::shared_ptr<LaneSet> data{};
   std::vector<ModelAnswer> answers{};
 };

@@ -1,4 +1,4 @@
-// How a run reads its data set. No libtorch here.
+// Options for reading a run's data set. No libtorch here.
 #pragma once
 
 #include <cstdint>
@@ -13,11 +13,12 @@ class SampleBalance;
 
 enum class DataUse { Training, Evaluation };
 
-int balanced_replicas(const Recipe& recipe, const Topology& topology);  // that exchange samples; 1: none
-// How training orders the samples of a step; none: as they come.
+int balanced_replicas(const Recipe& recipe,
+                      const Topology& topology);  // language replicas that exchange samples; 1: none do
+// How training orders the samples of a step; null keeps the data set's order.
 std::shared_ptr<const SampleBalance> sample_balance(const Recipe& recipe, const Topology& topology);
 
-// Of a recipe with a data set; `say` is left to the caller.
+// The recipe must have a data set. The caller sets `say`.
 LaneSetOptions lane_set_options(const Recipe& recipe, const Topology& topology, std::int64_t seed, DataUse use);
 
 }  // namespace braid

@@ -17,8 +17,8 @@ Keys below(const std::string& section, Keys keys) {
 
 }  // namespace
 
-// A model of another width has its own encoders, too. An encoder of another width may belong to the small language
-// model. A width is another one if `hidden` is set, or a size that only a wider model has.
+// A language model of another width must come with encoders of its own, but an encoder of another width may accompany
+// the small language model. The width has changed if `hidden` is set, or a size that only a wider model has.
 std::vector<Problem> missing_sizes(const Provider& model, const std::vector<ModuleConfig>& modules,
                                    const std::vector<std::string>& given) {
   if (!is_toy(model)) return {};

@@ -1,4 +1,4 @@
-// Sizes that a recipe must set because its provider is a model for tests; see size_keys().
+// Finds sizes that a recipe must set because its provider is a model for tests; see size_keys().
 #pragma once
 
 #include <string>

@@ -21,9 +21,10 @@ bool is_read(const fs::path& target, const InputFiles& inputs) {
     std::error_code ignored;
     return fs::equivalent(target, input, ignored);
   };
-  const auto is_shard_file = [&](const fs::path& input) {  // names first: asking the file system takes long
-    return input.filename() == target.filename() && is(input);
-  };
+  const auto is_shard_file =
+      [&](const fs::path& input) {  // names are compared first, because file system calls are slow
+        return input.filename() == target.filename() && is(input);
+      };
   if (is(inputs.path) || is(inputs.data.path) || std::ranges::any_of(inputs.others, is)) return true;
   if (const fs::path tokenizer(inputs.data.tokenizer); !tokenizer.empty()) {
     std::error_code ignored;
@@ -39,18 +40,18 @@ bool is_read(const fs::path& target, const InputFiles& inputs) {
   return false;
 }
 
-// The same for all names of a file.
+// Returns the same path for all names of a file.
 fs::path full_path(const std::string& path) {
   std::error_code error;
   const fs::path absolute = fs::absolute(path), found = fs::weakly_canonical(absolute, error);
   return error ? absolute.lexically_normal() : found;
 }
 
-// By its names alone, that of a link and that of its target, so that a command that may run once may run again.
+// Checks only the names of a link and its target, so that a command that was accepted once is accepted again.
 std::optional<Problem> name_problem(const OutputFile& output, const InputFiles& inputs) {
   std::error_code ignored;
   const fs::file_status status = fs::status(output.path, ignored);
-  if (fs::exists(status) && !fs::is_regular_file(status)) return std::nullopt;  // a pipe, or one that cannot be written
+  if (fs::exists(status) && !fs::is_regular_file(status)) return std::nullopt;  // a pipe, or an unwritable folder
   if (is_read(output.path, inputs))
     return Problem{fmt::format("{} {} would replace a file that is read", output.flag, in_quotes(output.path)),
                    output.flag, "give another name"};

@@ -16,10 +16,10 @@ struct Blend;
 struct OutputFile {
   std::string flag;
   std::string path;                         // empty: not wanted
-  std::vector<std::string_view> endings{};  // one of which its name has
+  std::vector<std::string_view> endings{};  // its name must have one of these
 };
 
-// What the command reads.
+// The inputs of the command.
 struct InputFiles {
   std::string path;                      // the recipe, metadataset or picture
   DataConfig data{};                     // its path and tokenizer
@@ -27,9 +27,9 @@ struct InputFiles {
   std::vector<std::string> others{};
 };
 
-// Two outputs with one path, outputs that would replace an input, and names with another ending.
+// Reports outputs with equal paths, outputs that would replace an input, and names with a wrong ending.
 std::vector<Problem> output_problems(const std::vector<OutputFile>& outputs, const InputFiles& inputs);
-// Those that are wanted, for writing_problems().
+// The outputs that are wanted, for writing_problems().
 std::vector<WrittenPath> written_paths(const std::vector<OutputFile>& outputs);
 // ConfigError with all of output_problems() and writing_problems().
 void check_outputs(const std::vector<OutputFile>& outputs, const InputFiles& inputs);

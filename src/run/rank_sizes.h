@@ -1,4 +1,4 @@
-// How large the microbatches of a training step are on one rank, and which of its parameters train. What a rank
+// The sizes of a training step's microbatches on one rank, and which of its parameters train. What a rank
 // computes and communicates (run/rank_step.h) and the memory it needs (predict/memory.h) are counted from the same
 // sizes. No libtorch here.
 #pragma once
@@ -13,7 +13,8 @@ namespace braid {
 
 class RankSizes {
  public:
-  // `modules`: of the whole world. `sizes` need to have the replicas that are asked for. All must outlive this object.
+  // `modules` are those of the whole world; `sizes` must include the replicas that are queried. All must outlive this
+  // object.
   RankSizes(const StepSetup& setup, const std::vector<Module>& modules, const StepSizes& sizes, int global_rank);
   RankSizes of_step(const StepSizes& sizes) const { return {setup_, modules_, sizes, rank_}; }
 

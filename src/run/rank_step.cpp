@@ -69,8 +69,8 @@ std::int64_t RankStep::transfer_bytes(const Edge& edge, int microbatch) const {
 
 // --- the update
 
-// One all-reduce (train/training.cpp): what Step::finish() returns, gradient_terms(), reasons to stop, and the sizes
-// of the next step (mimo/size_table.h).
+// One all-reduce (train/training.cpp) carries the result of Step::finish(), gradient_terms(), reasons to stop, and the
+// sizes of the next step (mimo/size_table.h).
 std::int64_t RankStep::agreed_bytes() const {
   const std::int64_t totals = 7 + sizes_.modules(), gradients = sizes_.modules() + 2,
                      stops = static_cast<std::int64_t>(StopReason::SigInt) + 1;
@@ -90,7 +90,8 @@ Collectives RankStep::update(int m, const StepSizes& next) const {
   return all;
 }
 
-// Ids, labels and boundaries of sequences, or extents: what a leader shares of the next step (mimo/batch_feed.cpp).
+// The numbers of the next step that a leader broadcasts (mimo/batch_feed.cpp): ids, labels and sequence boundaries, or
+// extents.
 std::int64_t RankStep::shared_numbers(int m, const StepSizes& next) const {
   const RankSizes sizes = sizes_.of_step(next);
   std::int64_t numbers = 0;

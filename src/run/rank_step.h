@@ -1,7 +1,7 @@
-// What one rank computes and communicates in each op of a training step, on paper: the calls of the executor, the
-// layers and the optimizer, with their sizes. run/step_traffic.h sums up the bytes, predict/simulate.h the time. It
-// needs the modules' grids but not their process groups, so a rank of a large world costs what one of a small world
-// costs. No libtorch here.
+// Derives what one rank computes and communicates in each op of a training step: the calls of the executor, the layers
+// and the optimizer, with their sizes. run/step_traffic.h sums up the bytes, predict/simulate.h the time. Only the
+// modules' grids are needed, not process groups, so a rank costs the same in a large world as in a small one. No
+// libtorch here.
 #pragma once
 
 #include <vector>
@@ -15,17 +15,18 @@ namespace braid {
 
 class RankStep {
  public:
-  // `modules`: of the whole world. `sizes` need to have the replicas of this rank and of those that it exchanges with.
+  // `modules` are those of the whole world; `sizes` must include the replicas of this rank and of its peers.
   RankStep(const StepSetup& setup, const std::vector<Module>& modules, const ScheduleOptions& options,
            const StepSizes& sizes, int global_rank);
 
   // --- ops of stages
 
-  // The leader shares the values of media with the ranks of its stage; text they already have.
+  // The leader broadcasts the values of media to the ranks of its stage, which already have the text.
   Collectives load(const Stage& stage, int microbatch) const;
-  // What walk() depends on: equal for microbatches that a stage treats alike.
+  // The sizes that determine walk(): equal for microbatches that a stage treats alike.
   std::vector<std::int64_t> input_sizes(const Stage& stage, int microbatch) const;
-  // The work includes what only the first microbatch of a step, or only later ones compute (in_microbatch()).
+  // The work includes operators that run only in the first microbatch of a step, or only in later ones
+  // (in_microbatch()).
   StageOnPaper walk(const Stage& stage, int microbatch) const { return sizes_.walk(stage, microbatch); }
   // On the first stage of the language model, the leader of a replica shares embeddings with its ranks, and sums up
   // their gradients.
@@ -35,7 +36,8 @@ class RankStep {
   // --- the update
 
   std::int64_t agreed_bytes() const;  // of the all-reduce over the world
-  // Of a module of this rank. At the end of a step, the ranks of a replica share the batches of the `next` one.
+  // The update of a module of this rank. At the end of a step, the ranks of a replica share the batches of the `next`
+  // step.
   Collectives update(int module, const StepSizes& next) const;
 
  private:
@@ -50,7 +52,7 @@ class RankStep {
   const int rank_;
 };
 
-// What the optimizers of the parameter sets on a rank communicate and update.
+// The communication and updates of the optimizers of a rank's parameter sets.
 class RankOptimizers {
  public:
   RankOptimizers(const StepSetup& setup, const std::vector<Module>& modules, int global_rank);

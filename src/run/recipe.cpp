@@ -113,7 +113,8 @@ Problems balance_problems(const Recipe& recipe, const ModuleConfig& language) {
     problems.push_back(
         {fmt::format("balance_replicas={} does not divide the language model's dp={}", together, language.dp),
          "loader.balance_replicas", fmt::format("use balance_replicas={}", std::gcd(together, language.dp))});
-  // It scales gradients by how many encoder replicas have input, which depends on who gets which samples.
+  // The correction scales gradients by the number of encoder replicas with input, which depends on the assignment of
+  // samples.
   if (recipe.train.correct_partial_participation)
     problems.push_back({"balance=cost moves samples, but correct_partial_participation=true needs them where they are",
                         "loader.balance", "use balance=none, or correct_partial_participation=false"});
@@ -151,7 +152,7 @@ Problems overlap_problems(const ModelConfig& model) {
   return problems;
 }
 
-// `true` and `false` are still among the names if there are others, see describe_recompute().
+// The names include `true` and `false` only if there are others, see describe_recompute().
 Problems recompute_problems(const Recipe& recipe) {
   const std::vector<std::string>& names = recipe.model.recompute;
   const std::vector<std::string> parts = recompute_parts(recipe);
@@ -191,7 +192,7 @@ Problems model_problems(const Recipe& recipe) {
       append(problems, is_mock(recipe.data) ? validate(recipe.data, model, layout_sizes(module), "data")
                                             : data_set_problems(recipe, module));
     } else if (module.kind != "encoder") {
-      continue;  // a problem of the topology
+      continue;  // reported as a problem of the topology
     } else if (module.cp > 1) {
       problems.push_back({fmt::format("{} is an encoder, which does not support cp={}", module.name, module.cp),
                           fmt::format("topology.modules.{}.cp", module.name), "use cp=1"});
@@ -241,7 +242,7 @@ bool is_reported(const Problems& of_topology, const Problem& problem) {
 Problems validate(const Recipe& recipe) {
   const Problems of_topology = validate(recipe.topology, workload_of(recipe));
   Problems problems = of_topology;
-  // Both see an ep that does not divide the experts, or a batch that does not divide into replicas.
+  // Both checks report an ep that does not divide the experts, or a batch that does not divide into replicas.
   for (Problem& problem : model_problems(recipe))
     if (!is_reported(of_topology, problem)) problems.push_back(std::move(problem));
   append(problems, freeze_problems(recipe));
@@ -256,7 +257,7 @@ Problems validate(const Recipe& recipe) {
 
 namespace {
 
-// So that a printed recipe has every default.
+// Fills in names, so that a printed recipe has every default.
 void name_media(Recipe& recipe) {
   for (const ModuleConfig& module : recipe.topology.modules) {
     const auto is_named = [&](const MockMediaConfig& media) { return media.name == module.name; };
@@ -279,7 +280,7 @@ void lower_min_lr(const Recipe& as_written, const std::vector<ConfigOverride>& o
   schedule.min_lr = *parse_double(fmt::format("{:.9g}", schedule.lr * (before.min_lr / before.lr)));
 }
 
-// What the file and the flags set; a flag may set a whole section.
+// The keys that the file and the flags set; a flag may set a whole section.
 std::vector<std::string> given_keys(const std::string& yaml, const std::vector<ConfigOverride>& overrides) {
   std::vector<std::string> keys = set_keys(yaml);
   for (const ConfigOverride& change : overrides)
@@ -318,7 +319,7 @@ Reading read(const RecipeSource& source, const std::vector<ConfigOverride>& over
   return reading;
 }
 
-// Finds the flags that cause a problem: those without which, each removed alone, the problem disappears. Example:
+// Finds the flags that cause a problem, by checking for each flag whether the problem disappears without it. Example:
 // "--llm-tp 3" if the recipe's number of heads is not divisible by 3.
 class Blame {
  public:
@@ -334,7 +335,7 @@ class Blame {
         if (!without.of_values.empty()) continue;
         Trial trial = {.flag = flag.flag.empty() ? "--" + flag.path : flag.flag};
         for (const Problem& problem : without.of_whole) trial.problems_left.push_back(problem.where);
-        // If a new problem appears, it may only hide the ones that disappeared.
+        // A new problem may merely hide those that disappeared.
         const bool tells = std::all_of(trial.problems_left.begin(), trial.problems_left.end(),
                                        [&](const std::string& key) { return contains(found, key); });
         if (tells) trials_.push_back(std::move(trial));
@@ -359,7 +360,7 @@ class Blame {
  private:
   struct Trial {
     std::string flag;
-    std::vector<std::string> problems_left{};  // without it, by key
+    std::vector<std::string> problems_left{};  // problems without the flag, by key
   };
   std::vector<Trial> trials_;
 };
@@ -368,7 +369,7 @@ class Blame {
 
 namespace {
 
-// Also true for full, and false for nothing.
+// `true` stands for `full`, and `false` for nothing.
 void describe_recompute(Fields& f, std::vector<std::string>& names) {
   std::vector<std::string> choices = recompute_names();
   choices.insert(choices.end(), {"true", "false"});

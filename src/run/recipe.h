@@ -79,7 +79,7 @@ std::vector<Problem> sequence_length_problems(int length);
 // Every problem of a recipe and its topology; `where` of each is a dotted key.
 std::vector<Problem> validate(const Recipe& recipe);
 
-// What model.recompute may name: the parts of the modules that run.
+// The names that model.recompute accepts for the modules that run.
 std::vector<std::string> recompute_parts(const Recipe& recipe);
 
 bool evaluates(const TrainConfig& config);  // during training

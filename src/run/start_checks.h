@@ -15,7 +15,7 @@ struct LoadFindings {
   StoredData data{};  // of the run that is resumed or evaluated
 };
 
-// Tensors are not read here: the ranks find damage in them. A command that only evaluates gets no advice to start from
+// Does not read tensors; the ranks detect their damage. A command that only evaluates gets no advice to start from
 // scratch.
 LoadFindings check_load(const Recipe& recipe, const Topology& topology, bool only_evaluates = false);
 

@@ -12,14 +12,14 @@ namespace {
 
 std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
 
-// Patches (or frames) of the longest side of an item. The pictures of a data set may be limited, too.
+// Patches (or frames) along the longest side of an item. A data set may also limit the size of its pictures.
 std::int64_t longest_side(const RecipeData& data, const MockMediaConfig& mock) {
   const PictureConfig& pictures = data.set.pictures;
   if (is_mock(data) || pictures.fit != "dynamic" || pictures.max_patches == 0) return mock.max_size;
   return std::min<std::int64_t>(mock.max_size, std::lround(std::floor(std::sqrt(pictures.max_patches))));
 }
 
-// The largest media of one sub-sequence, by encoder, as far as its tokens have room for them.
+// The largest media that fit into the tokens of one sub-sequence, by encoder.
 std::vector<StepSizes::Extents> largest_media(const Recipe& recipe, const Topology& topology) {
   std::vector<StepSizes::Extents> all;
   std::int64_t room = piece_length(recipe.data, recipe.model.model) - kRoomForText;

@@ -1,5 +1,5 @@
-// How large the microbatches of a training step are, and what else its ops depend on besides the topology. No libtorch
-// here.
+// The sizes of a training step's microbatches, and the other facts besides the topology on which its ops depend. No
+// libtorch here.
 #pragma once
 
 #include <vector>
@@ -15,7 +15,7 @@ namespace braid {
 struct StepSizes {
   struct Text {
     std::int64_t tokens = 0, sequences = 1;
-    std::vector<std::int64_t> labels{};  // with a loss, by cp rank
+    std::vector<std::int64_t> labels{};  // labels that count, by cp rank
     double squares = 0;                  // sum of the squares of the sequences' lengths
   };
   using Extents = std::vector<std::vector<std::int64_t>>;  // by item, see models/providers.h
@@ -23,7 +23,7 @@ struct StepSizes {
   std::vector<std::vector<Text>> text{};  // by microbatch and language replica
   std::vector<std::vector<std::vector<Extents>>>
       media{};                              // by module, microbatch and sample; none of the language model
-  std::vector<std::int64_t> value_bytes{};  // by module: of each number of its media, as they are read
+  std::vector<std::int64_t> value_bytes{};  // by module: bytes of each number of its media, as read
 };
 
 struct StepSetup {
@@ -36,8 +36,8 @@ struct StepSetup {
 
 StepSetup step_setup(const Recipe& recipe);
 ScheduleOptions schedule_options_of(const Recipe& recipe, const Topology& topology);
-// If every sample fills its sequence, every token has a label, and every sample has as many and as large media as mock
-// samples may have.
+// The step in which every sample fills its sequence, every token has a label, and the number and sizes of media are the
+// largest that mock samples may have.
 StepSizes full_step(const Recipe& recipe, const Topology& topology);
 
 // The encoder that a module of the topology runs.

@@ -57,7 +57,7 @@ class RankTraffic {
     traffic.operations += operations;
     traffic.bytes += bytes;
   }
-  // A group of one rank does not communicate, nor does an empty tensor travel.
+  // Groups of one rank do not communicate, and empty tensors are not sent.
   void add(int m, const Collectives& collectives) {
     const Module& module = topology_.module(m);
     for (const Collective& collective : collectives)
@@ -76,7 +76,7 @@ class RankTraffic {
     add(op.stage.module, step_.shared_embeddings(op.stage, op.microbatch, is_forward));
   }
 
-  // Counted at both ends.
+  // Transfers are counted at both ends.
   void exchange(const std::vector<Transfer>& transfers) {
     for (const Transfer& t : transfers) {
       const Edge& edge = plan_.edges[static_cast<std::size_t>(t.edge)];

@@ -1,7 +1,7 @@
-// What a rank communicates in one training step, on paper: the sum over the ops of the schedule (run/rank_step.h).
-// Progress::traffic() counts the same during a step, on every rank, for every group and operation. Of the experts'
-// all-to-all, the sums over ep x expt_tp are the same (paper/stage.h). The count leaves out what a run
-// does besides steps: the first exchange of batch sizes, log lines, evaluation, checkpoints. No libtorch here.
+// Predicts a rank's communication in one training step by summing over the ops of the schedule (run/rank_step.h). It
+// equals what Progress::traffic() counts during a step, on every rank, for every group and operation; for the experts'
+// all-to-all, only the sums over ep x expt_tp are equal (paper/stage.h). Communication outside of steps is not counted:
+// the first exchange of batch sizes, log lines, evaluation, checkpoints. No libtorch here.
 #pragma once
 
 #include "comm/progress.h"

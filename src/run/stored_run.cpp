@@ -65,7 +65,7 @@ KnownRun known_run(const DistCheckpoint& checkpoint) {
     return known;
   }
   try {
-    // What a later version checks about the model's training must not make its weights unreadable.
+    // New training checks of a later version must not make the stored weights unreadable.
     known.recipe = parse_recipe(known.run->recipe, {}, RecipeChecks::TopologyOnly);
   } catch (const ConfigError& e) {
     known.why_no_recipe = fmt::format("the recipe in common.pt is not valid in this version: {}", e.what());

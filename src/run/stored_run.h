@@ -1,4 +1,5 @@
-// What a checkpoint says about the run that saved it, and what its keys mean with and without that. No libtorch here.
+// Reads what a checkpoint stores about the run that saved it, and interprets its keys with or without that. No libtorch
+// here.
 #pragma once
 
 #include <cstdint>
@@ -23,11 +24,10 @@ struct KnownRun {
 };
 KnownRun known_run(const DistCheckpoint& checkpoint);
 
-// The sets of the recipe's model as on a single rank, without pipeline stages.
+// The parameter sets of the recipe's model on a single rank, without pipeline stages.
 std::vector<StoredSet> whole_sets(const Recipe& recipe, KeyScheme scheme);
 
-// In the naming that the checkpoint uses. Nemotron's keys may all start with "model.", which is then part of the
-// prefixes.
+// The sets in the checkpoint's naming. Nemotron's keys may all start with "model.", which is then part of the prefixes.
 std::vector<StoredSet> sets_in(const DistMetadata& metadata, const Recipe& recipe);
 
 // Whether the key is optimizer state rather than model state.
@@ -41,7 +41,7 @@ struct KeyGroup {
 };
 std::vector<KeyGroup> key_groups(const DistMetadata& metadata, const std::optional<Recipe>& recipe);
 
-// Key prefixes in one naming and in the other. Without a recipe, those of a language model with RADIO.
+// Pairs of key prefixes in the two namings. Without a recipe, a language model with RADIO is assumed.
 using KeyRenames = std::vector<std::pair<std::string, std::string>>;
 KeyRenames renames_to(KeyScheme scheme, const DistMetadata& metadata, const std::optional<Recipe>& recipe);
 std::optional<std::string> renamed(const std::string& key, const KeyRenames& renames);  // empty: no prefix matches

@@ -36,7 +36,7 @@
 namespace braid {
 namespace {
 
-// Whether the run saves without an evaluation first: an exit_interval is planned, but after a signal time is short.
+// Whether the run saves without evaluating first. An exit_interval is planned, but after a signal there is little time.
 bool is_urgent(StopReason reason) { return reason > StopReason::ExitInterval; }
 
 // One rank's run.
@@ -117,7 +117,7 @@ class Run {
         [&] {
           try {
             if (merges) merge_traces(folder, world_.size(), &done);
-          } catch (const std::exception& e) {  // not worth failing a run that has trained
+          } catch (const std::exception& e) {  // a completed run must not fail because of its trace
             problem = e.what();
           }
         },
@@ -131,8 +131,8 @@ class Run {
     return problem.empty();
   }
 
-  // Collective over the world: all ranks begin to count here, so that on each of them the phases of the first
-  // iterations add up to the time of these iterations, without that of the start.
+  // Collective over the world. All ranks start counting here, so that the phases of the first iterations add up to the
+  // time of these iterations on every rank, without the time of the start.
   void begin_log() {
     const auto scope = world_.progress().phase("start of all ranks");
     world_.everyone().barrier();
@@ -154,8 +154,8 @@ class Run {
     log_.emplace(recipe_.log, facts, Moment::now());
   }
 
-  // The first rank of the language model reads samples of the first lanes. It alone says what in them is not used, and
-  // that some are left out or cut, so that the log says it once.
+  // Only the first rank of the language model, which reads the first lanes, reports unused parts of samples and samples
+  // that are left out or cut, so that the log has each report once.
   std::shared_ptr<BadSamples> make_bad_samples() {
     const BadSamples::Say say = [this](const std::string& line) {
       RunLog::note_of_rank(line, world_.rank(), context_.under_braid_launcher);
@@ -168,7 +168,7 @@ class Run {
     if (speaks_) RunLog::note(text + "\n", context_.under_braid_launcher);
   }
 
-  // Returns where the lanes of the data set continue, if the checkpoint says it.
+  // Returns the positions at which the data set's lanes continue, if the checkpoint has them.
   std::vector<std::string> load(const Topology& topology, const std::function<void(const std::string&)>& say) {
     const auto loaded = [&] {
       const auto scope = world_.progress().phase("load checkpoint");
@@ -258,9 +258,9 @@ class Run {
                     saver_ ? "; `braid eval` can evaluate its checkpoint" : ""));
   }
 
-  // Returns the reason to stop that came up meanwhile, if any.
+  // Returns the reason to stop that arose during the evaluation, if any.
   StopReason evaluate() {
-    // A failure in the evaluation must not cost a checkpoint that is being written, nor a finished run.
+    // A failed evaluation must lose neither a checkpoint that is being written nor a finished run.
     if (position_.iteration == iterations_)
       finish_saving();
     else if (saver_)
@@ -268,7 +268,7 @@ class Run {
     const auto scope = world_.progress().phase("evaluation");
     const auto purpose = world_.meter().purpose(kForEvaluation);
     if (log_) log_->begin_evaluation();
-    // exit_interval is planned: it does not end an evaluation.
+    // exit_interval is a planned end and does not interrupt an evaluation.
     const StopConfig limits = {.exit_duration_in_mins = recipe_.stop.exit_duration_in_mins};
     const auto wanted = [&] { return context_.stop.wanted(limits, position_.iteration); };
     const auto [record, stop] = braid::evaluate(recipe_, topology_, training_, seed_, position_, bad_, wanted);
@@ -298,11 +298,11 @@ class Run {
                                                 {"communication", std::llround(times.communication_ms * 1e3)},
                                                 {"own", std::llround(times.own_ms * 1e3)}});
     }
-    clock_.trace().flush();  // what a run that fails leaves has whole iterations
+    clock_.trace().flush();  // so that the trace of a failed run has complete iterations
     return report;
   }
 
-  // None if the step had nothing to predict. A loss that is not finite skips the step, whatever it had.
+  // Empty if no token of the step had a label. A loss that is not finite is always returned, because it skips the step.
   static std::optional<double> loss_of(const TrainingReport& report) {
     return report.num_tokens > 0 || !std::isfinite(report.loss) ? std::optional(report.loss) : std::nullopt;
   }
@@ -335,7 +335,7 @@ class Run {
 
   double tokens_per_step() const { return static_cast<double>(recipe_.train.global_batch) * sequence_length(); }
 
-  // Collective over the world: one sum and one maximum for all that the log needs.
+  // Collective over the world: one sum and one maximum provide everything that the log needs.
   void close_interval() {
     const int iterations = std::exchange(since_interval_, 0);
     const PhaseReport report = clock_.timers().report(iterations);
@@ -354,7 +354,7 @@ class Run {
     name_attention_paths({paths, maxima.end()});
   }
 
-  // Says how attention is computed on any rank, each way once.
+  // Reports each way in which any rank computes attention, once.
   void name_attention_paths(const std::vector<double>& taken) {
     std::vector<std::string> names;
     for (std::size_t path = 0; path < taken.size(); ++path)
@@ -387,7 +387,7 @@ class Run {
   World& world_;
   const RunContext& context_;
   const std::int64_t iterations_;
-  const bool speaks_;  // for the run
+  const bool speaks_;  // logs for the run
   std::int64_t seed_;  // of the data
   const Groups groups_;
   const std::shared_ptr<BadSamples> bad_;  // of training and evaluation
@@ -398,7 +398,7 @@ class Run {
   const PhaseTable phases_;
   ProfileWindow profile_;
   std::optional<HostTime> host_time_;       // when there is a trace
-  std::optional<CommTrack> communication_;  // likewise
+  std::optional<CommTrack> communication_;  // when there is a trace
   std::optional<RunLog> log_;               // on the logging rank
   RunPosition position_;
   std::int64_t saved_iteration_ = 0;

@@ -18,12 +18,12 @@ struct RunContext {
   bool under_braid_launcher = false;  // see RunFacts
   JobIdentity job{};
   std::function<void()> on_lost_output{};    // called at a successful end if requested output files are incomplete
-  std::function<void(StopReason)> on_end{};  // called at a successful end, with what ended the run
+  std::function<void(StopReason)> on_end{};  // called at a successful end with its reason
   std::string held_lock{};                   // the launcher's lock of the save folder: see SaveLock::Options
 };
 
-// Collective, before train(): whether any rank found a problem before the start. If so, the first such rank prints its
-// problems, and no rank starts.
+// Collective, to be called before train(): whether any rank has problems. If so, the first such rank prints its
+// problems, and no rank may start.
 bool any_rank_refused(const std::vector<Problem>& problems, World& world);
 
 // The training loop of one rank: build, step, log, until the recipe's end or a request to stop. Returns the loss of

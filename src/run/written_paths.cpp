@@ -46,7 +46,7 @@ void try_folder(const fs::path& folder) {
     throw_errno(fmt::format("cannot write to '{}'", folder.string()));
 }
 
-// Creates folders or a file; removes at the end what did not exist before.
+// Creates folders or a file, and finally removes those that did not exist before.
 class WriteTrial {
  public:
   WriteTrial() = default;

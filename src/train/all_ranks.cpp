@@ -57,7 +57,7 @@ std::string first_text(const std::string& own, World& world) {
 
 std::vector<std::string> gathered_texts(const std::vector<std::pair<int, std::string>>& own, int count, World& world) {
   const auto texts_wanted = static_cast<std::size_t>(count);
-  std::vector<double> sizes(2 * texts_wanted);  // bytes of each text, then ranks that provide it
+  std::vector<double> sizes(2 * texts_wanted);  // bytes of each text, then the number of ranks that provide it
   for (const auto& [number, text] : own) {
     sizes.at(static_cast<std::size_t>(number)) = static_cast<double>(text.size());
     sizes.at(texts_wanted + static_cast<std::size_t>(number)) = 1;

@@ -30,8 +30,8 @@ struct Amount {
   double done = 0, total = 0;
 };
 
-// Collective: returns when `finished` holds on every rank. Ranks synchronize all the time, so that a slow rank is not
-// mistaken for one that hangs. `report` gets the sum over all ranks, at growing intervals of some seconds.
+// Collective: returns when `finished` holds on every rank. Ranks synchronize continually, so that a slow rank is not
+// mistaken for one that hangs. `report` receives the sum over all ranks, at growing intervals of some seconds.
 void wait_for_all_ranks(World& world, const std::function<bool()>& finished, const std::function<Amount()>& amount,
                         const std::function<void(const Amount& of_all, double seconds)>& report);
 

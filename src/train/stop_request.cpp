@@ -17,7 +17,7 @@ struct StopSignal {
   StopReason reason;
   const char* name;
 };
-// The more informative reason comes first.
+// More informative reasons are first.
 constexpr std::array kSignals = {StopSignal{SIGINT, StopReason::SigInt, "SIGINT (Ctrl-C)"},
                                  StopSignal{SIGTERM, StopReason::SigTerm, "SIGTERM"},
                                  StopSignal{SIGHUP, StopReason::SigHup, "SIGHUP (terminal closed)"},
@@ -28,7 +28,7 @@ std::atomic<bool> exists = false;
 std::array<std::atomic<bool>, kSignals.size()> got{};
 static_assert(std::atomic<bool>::is_always_lock_free, "the signal handler must not wait for a lock");
 std::array<std::string, kSignals.size()> texts;  // changed only while no handler is installed
-std::vector<pid_t> launchers;                    // likewise; processes that send signals to all ranks
+std::vector<pid_t> launchers;                    // the same; processes that send signals to all ranks
 bool speaks_for_all = false;
 
 // The kernel signals every process of a terminal; a launcher in another container has no pid here.

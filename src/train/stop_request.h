@@ -24,22 +24,22 @@ struct StopConfig {
 void describe(Fields& fields, StopConfig& config);
 std::vector<Problem> validate(const StopConfig& config);  // keys as in a recipe's section "stop"
 
-// In order of increasing information: the log shows the maximum over ranks.
+// In order of increasing information, since the log shows the maximum over ranks.
 enum class StopReason { None, ExitInterval, ExitDuration, SigUsr1, SigHup, SigTerm, SigInt };
 
-// "SIGTERM", "exit_duration_in_mins=5 reached"; of None: "all iterations done"
+// "SIGTERM", "exit_duration_in_mins=5 reached"; for None: "all iterations done"
 std::string text_of(StopReason reason, const StopConfig& config);
 
 // The signal by which a person interrupted the run, Ctrl-C or a closed terminal: the exit code is then 128 + its
 // number, so that scripts stop, too. 0 for other reasons: schedulers send SIGTERM and SIGUSR1, and expect success.
 int interrupting_signal(StopReason reason);
 
-// What a rank prints to stderr at once, from the signal handler, when a signal was sent only to it.
+// The notice that a rank prints to stderr at once, from the signal handler, if a signal was sent only to it.
 struct StopNotice {
   int rank = 0;
   std::string next{};           // what the run does next; empty: print nothing
-  bool speaks_for_all = false;  // print also if the signal went to all ranks, since no launcher does
-  // Only signals from this process's parent went to all ranks. Under other launchers, any ancestor may be the launcher.
+  bool speaks_for_all = false;  // print also if the signal went to all ranks and no launcher reports it
+  // The parent is the launcher, so only its signals go to all ranks. Otherwise, any ancestor may be the launcher.
   bool parent_is_launcher = false;
 };
 
@@ -52,7 +52,7 @@ class StopRequest {
   using Clock = std::chrono::steady_clock;
 
   explicit StopRequest(Clock::time_point start = Clock::now(), const StopNotice& notice = {});
-  ~StopRequest();  // puts the old handlers and the signal mask back
+  ~StopRequest();  // restores the old handlers and the signal mask
   StopRequest(const StopRequest&) = delete;
   StopRequest& operator=(const StopRequest&) = delete;
 

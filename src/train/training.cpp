@@ -35,7 +35,7 @@ ScheduleOptions schedule_options(const TrainingConfig& config, const Topology& t
   return options;
 }
 
-// Collective: every rank's rows of a step's choices together.
+// Collective: combines every rank's rows of a step's choices.
 std::vector<std::vector<int>> all_choices(const at::Tensor& own, std::int64_t samples, World& world) {
   const double own_length = own.defined() ? static_cast<double>(own.size(1)) : 0;
   const auto length = static_cast<std::int64_t>(reduced({own_length}, Reduce::Max, world)[0]);
@@ -49,7 +49,7 @@ std::vector<std::vector<int>> all_choices(const at::Tensor& own, std::int64_t sa
   return choices;
 }
 
-// Of one rank, for a sum over all ranks, from which largest_stop() takes the maximum.
+// One rank's terms of a sum over all ranks, from which largest_stop() takes the maximum.
 at::Tensor stop_terms(StopReason own) {
   at::Tensor terms = at::zeros({static_cast<int>(StopReason::SigInt) + 1}, at::kDouble);
   terms[static_cast<int>(own)] = 1;
@@ -216,7 +216,7 @@ void Training::run(const Op& op, RunningStep& running) {
   }
 }
 
-// The first step waits at its beginning; the end of each step waits for the next one's batches.
+// The first step waits for its batches at its beginning; each step waits for the next step's batches at its end.
 void Training::await_readers(StepClock& clock) {
   const StepClock::Scope scope = clock.measure(Phase::DataWait, "data wait");
   feed_->await_readers();
@@ -258,8 +258,8 @@ StepClock::Scope Training::measure_wait(const Op& op, StepClock& clock) const {
                        {{"microbatch", op.microbatch}});
 }
 
-// Everything that ranks must agree on before the update, and the sizes of the next step, from one all-reduce over the
-// world.
+// Everything that ranks must agree on before the update, and the sizes of the next step. One all-reduce over the world
+// provides all of it.
 struct Training::Agreed {
   StepTotals totals;
   GradientTotals gradients;
@@ -271,7 +271,7 @@ Training::Agreed Training::agree(RunningStep& running) {
   const int modules = static_cast<int>(topology_.modules().size());
   const at::Tensor totals = running.step->finish();
   const at::Tensor gradients = gradient_terms(updates(), modules, config_.count_zeros);
-  await_readers(running.clock);  // last, so that a device computes the rest meanwhile
+  await_readers(running.clock);  // last, so that a device computes the other terms during the wait
   const std::vector<std::vector<double>> sums = sum_terms({totals, gradients, stops, feed_->sizes()}, groups_.world());
   feed_->take_sizes(sums[3]);
   return {StepTotals(sums[0]), gradient_totals(sums[1]), largest_stop(sums[2])};

@@ -28,7 +28,7 @@ struct TrainingConfig {
   int prefetch = 0;
   bool correct_partial_participation = false;  // scale encoder gradients by replicas / replicas with input
   bool count_zeros = false;
-  bool deterministic = true;  // libtorch's operators, too; for the whole process
+  bool deterministic = true;  // applies to libtorch's operators, too, in the whole process
 };
 
 struct TrainingReport {
@@ -44,10 +44,10 @@ struct EvaluationReport {
   double loss = 0;  // mean over counted tokens
   double num_tokens = 0, answers = 0;
   double right_tokens = 0, right_answers = 0;  // by the model's first choice, see StepTotals
-  // On the rank that keeps them, by sample: the model's first choice for the label of each token.
+  // By sample, on the rank that keeps them: the model's first choice for the label of each token.
   std::vector<std::vector<int>> choices{};
   StopReason stop = StopReason::None;  // the maximum over ranks
-  bool is_complete = true;             // not left early, because a rank wants to stop
+  bool is_complete = true;             // false: ended early because a rank wants to stop
 };
 
 class Training {
@@ -63,14 +63,14 @@ class Training {
   // end.
   TrainingReport step(StepClock& clock, const std::function<StopReason()>& wanted);
 
-  // With MimoOptions::initialize_weights off: initializes the parameters of these sets that this rank holds. `drawn`
-  // counts the elements done so far.
+  // Initializes this rank's parameters of these sets, if MimoOptions::initialize_weights is off. `drawn` counts the
+  // elements done so far.
   void initialize_weights(const std::vector<std::string>& sets, std::atomic<std::int64_t>& drawn);
   std::int64_t elements_of(const std::vector<std::string>& sets) const;  // on this rank
 
-  // Collective over the world: forwards only, of `iterations` times as many samples as a step has, from the data's
-  // current position. The choices are kept on this rank, if any. All ranks leave it early, after the same iteration, if
-  // `wanted` on any rank gives a reason to stop.
+  // Collective over the world. Runs the forwards of `iterations` steps' samples from the data's current position. Rank
+  // `choices_on`, if given, keeps the choices. If `wanted` returns a reason to stop on any rank, all ranks end early
+  // after the same iteration.
   EvaluationReport evaluate(
       const BatchSource& data, int iterations, std::optional<int> choices_on = std::nullopt,
       const std::function<StopReason()>& wanted = [] { return StopReason::None; });
@@ -85,7 +85,7 @@ class Training {
   const MimoModel& model() const { return model_; }
   const StepPlan& plan() const { return plan_; }
 
-  // What a checkpoint holds besides the model.
+  // The state that a checkpoint holds besides the model.
   struct Trained {
     int module;
     const ParameterSet* set;

@@ -1,4 +1,4 @@
-// The recipe's `checkpoint` section: what a run saves and what it starts from.
+// The recipe's `checkpoint` section: the saves of a run and the checkpoint that it starts from.
 #pragma once
 
 #include <optional>
@@ -22,7 +22,7 @@ struct CheckpointConfig {
   std::string load_nemotron{};
   std::string load_vision_from{};
   bool must_exist = false;                 // fail if `load` has no checkpoint
-  std::string load_fallback = "requeued";  // when to resume from an older one if the newest is damaged
+  std::string load_fallback = "requeued";  // when to resume from an older checkpoint if the newest is damaged
   bool load_optimizer = true, load_scheduler = true, load_rng = true;
   bool load_data = true;           // continue the data set where the checkpoint stopped
   std::string scheduler = "same";  // whose learning rates to use; "same": both must agree

@@ -22,7 +22,7 @@ void wait_for_folder(const std::string& folder) {
   for (int i = 0; i < kTries && !std::filesystem::exists(folder); ++i) std::this_thread::sleep_for(kPause);
 }
 
-// All ranks take the newest that any of them sees.
+// All ranks use the newest iteration that any of them sees.
 std::optional<std::int64_t> agreed_iteration(const std::string& root, World& world) {
   const double newest = reduced({static_cast<double>(read_tracker(root).value_or(-1))}, Reduce::Max, world)[0];
   if (newest < 0) return std::nullopt;

@@ -1,4 +1,4 @@
-// Which iteration of a folder a run resumes from: all ranks choose the same one.
+// Chooses the iteration of a folder from which a run resumes, the same on all ranks.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@ namespace braid {
 
 class World;
 
-// The one that the tracker names. With `falls_back`, if the tracker cannot be read or names a missing iteration: the
-// newest complete one. Empty if there is no checkpoint. Collective.
+// The iteration that the tracker names. With `falls_back`, the newest complete one if the tracker cannot be read or
+// names a missing iteration. Empty if there is no checkpoint. Collective.
 std::optional<std::int64_t> chosen_iteration(const std::string& root, bool falls_back, World& world,
                                              const std::function<void(const std::string& text)>& say);
 

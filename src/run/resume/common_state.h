@@ -1,4 +1,5 @@
-// What a checkpoint stores besides tensors, and how common.pt and a module's objects represent it. No libtorch here.
+// The state that a checkpoint stores besides tensors, and its form in common.pt and a module's objects. No libtorch
+// here.
 #pragma once
 
 #include <cstdint>
@@ -29,12 +30,13 @@ struct CommonState {
 
 PickleValue to_pickle(const CommonState& state);
 
-// From a common.pt written by Braid or Megatron. DataError that names `file` if the iteration is missing or negative.
+// Read from a common.pt of Braid or Megatron. Throws a DataError that names `file` if the iteration is missing or
+// negative.
 struct StoredRun {
   RunPosition position{};
   ScheduleState scheduler{};                  // empty: none was stored
   std::string recipe{};                       // empty: written by another program
-  std::vector<std::string> data_positions{};  // by lane; likewise
+  std::vector<std::string> data_positions{};  // by lane; empty: none were stored
 };
 StoredRun parse_common(const PickleValue& common, const std::string& file);
 

@@ -166,7 +166,7 @@ class Load {
     return loaded;
   }
 
-  // An error between collectives is kept until all ranks can be told.
+  // An error between collectives is kept until all ranks can learn of it.
   void hold(const std::function<void()>& work, std::exception_ptr& error) const {
     if (!falls_back()) return as_damage(work);
     try {

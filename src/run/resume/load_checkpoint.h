@@ -22,8 +22,8 @@ struct LoadedRun {
 };
 
 // Collective over the world. Every rank reads only the tensor slices that it holds. DataError if the checkpoint is
-// damaged, or if a tensor of the model is missing or has another shape. Empty, with nothing changed, if there is no
-// checkpoint to load. `say` is called on one rank.
+// damaged, or if a tensor of the model is missing or has another shape. Returns nothing and changes nothing if there is
+// no checkpoint to load. `say` is called on one rank.
 std::optional<LoadedRun> load_checkpoint(const CheckpointConfig& config, Training& training, World& world,
                                          const std::function<void(const std::string& text)>& say);
 

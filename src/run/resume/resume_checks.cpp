@@ -69,7 +69,7 @@ std::optional<std::int64_t> newest_sound_before(std::int64_t end, const std::str
     try {
       read_run(DistCheckpoint(iteration_folder(root, older.back())));
       return older.back();
-    } catch (const std::exception&) {  // this one is damaged too
+    } catch (const std::exception&) {  // this iteration is damaged, too
     }
   }
   return std::nullopt;

@@ -1,4 +1,4 @@
-// Checks from a checkpoint's small files whether a run can resume from it: position, schedule, damage. The launcher
+// Checks with a checkpoint's small files whether a run can resume from it: position, schedule, damage. The launcher
 // checks before any rank starts, and the ranks check again as they load. No libtorch here.
 #pragma once
 
@@ -31,7 +31,7 @@ std::optional<std::int64_t> newest_sound_before(std::int64_t end, const std::str
 
 // The advice to print if `iteration` is damaged.
 std::string fallback_advice(const std::string& root, std::int64_t iteration);
-// The same if no other iteration can be read.
+// The advice if no other iteration can be read.
 inline constexpr const char* kNoReadableCheckpoint =
     "no older checkpoint can be read: `braid ckpt verify` shows what is intact in each; to train from scratch, leave "
     "out --load and save to another folder";

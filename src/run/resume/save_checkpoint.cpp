@@ -98,7 +98,7 @@ void CheckpointSaver::resumed_from(std::int64_t iteration) {
   remove_old();
 }
 
-// A killed save may have left old checkpoints: the disk may not have space for them and a new one.
+// A killed save may have left old checkpoints, and the disk may lack space for these and a new one.
 void CheckpointSaver::remove_old() {
   if (!config_.keep_last) return;
   try {
@@ -143,8 +143,8 @@ void CheckpointSaver::check() {
   if (const auto saved = job->result()) say_saved(job->iteration(), *saved);
 }
 
-// The time runs from the moment training stopped for the save until the checkpoint is on disk; in a synchronous save,
-// until training continues.
+// The time is measured from the moment when training stopped for the save until the checkpoint is on disk or, in a
+// synchronous save, until training continues.
 void CheckpointSaver::say_saved(std::int64_t iteration, const Saved& saved) {
   const auto end = config_.async ? saved.at : Clock::now();
   const double seconds = std::chrono::duration<double>(end - start_).count();

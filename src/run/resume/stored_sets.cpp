@@ -37,7 +37,7 @@ int shard_of(const ParamSpec& spec, const ShardCoordinates& coordinates) {
   return spec.tp_dim >= 0 ? coordinates.ep * coordinates.expt_tp_size + coordinates.expt_tp : coordinates.ep;
 }
 
-// A shard that every rank in `holders` has; one of them writes it.
+// A shard that every rank in `holders` has and one of them writes.
 struct Shard {
   std::size_t set, param, shard;
   std::int64_t elements;

@@ -1,4 +1,4 @@
-// What a checkpoint of a multimodal model holds, independent of the layout. No libtorch here.
+// The parameter sets in a checkpoint of a multimodal model, independent of the layout. No libtorch here.
 #pragma once
 
 #include <string>
@@ -25,7 +25,7 @@ struct StoredSet {
   std::string branch{};  // prefix of the module's keys that are not parameters: "mimo.language."
 };
 
-// Only of the modules that the naming supports.
+// The sets of all modules that the naming supports.
 std::vector<StoredSet> stored_sets(const Provider& provider, const Topology& topology,
                                    KeyScheme scheme = KeyScheme::Modules);
 
@@ -39,8 +39,8 @@ std::string split_of(const Module& module);
 // "mimo.language.", "mimo.images."
 std::string branch_of(const Module& module);
 
-// Which of the ranks that hold the same shard of a parameter writes it. The work is balanced, and every rank computes
-// the same assignment.
+// Decides which of the ranks that hold the same shard of a parameter writes it. The work is balanced, and every rank
+// computes the same assignment.
 class ShardWriters {
  public:
   ShardWriters(const std::vector<StoredSet>& sets, const Topology& topology);

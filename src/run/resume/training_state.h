@@ -11,7 +11,7 @@
 namespace braid {
 
 struct StateTensor : KeyedTensor {
-  bool written_here = false;  // of all ranks that hold the box, this one writes it
+  bool written_here = false;  // this rank writes the box, which others may also hold
 };
 
 // This rank's parameters of these sets. `writers` decides which rank writes a parameter that several hold; null when
@@ -23,8 +23,8 @@ std::vector<StateTensor> model_state(const MimoModel& model, const std::vector<S
 std::vector<std::string> own_extra_states(const MimoModel& model, const std::vector<StoredSet>& sets,
                                           const ShardWriters& writers);
 
-// How optimizer state is stored. Fully reshardable: parameter by parameter, so that any layout can load it. By bucket:
-// as the buffers are in memory, for the same split of the model (dp may change).
+// How optimizer state is stored. FullyReshardable stores it parameter by parameter, so that any layout can load it.
+// ByBucket stores the buffers as they are in memory, for the same split of the model (dp may change).
 enum class OptimizerFormat { FullyReshardable, ByBucket };
 
 // Main parameters and both moments of the parameters that this rank updates.
