@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "base/strings.h"
 #include "base/terminal.h"
+#include "base/utf8.h"
 #include "ckpt/checkpoint_folder.h"
 #include "ckpt/compare.h"
 #include "ckpt/rewrite_checkpoint.h"

@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "base/strings.h"
+#include "base/utf8.h"
 #include "cli/recipe_call.h"
 #include "data/text/tokenizer.h"
 

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/strings.h"
+#include "base/utf8.h"
 #include "cli/data_call.h"
 #include "cli/recipe_call.h"
 #include "data/inspect/reports.h"

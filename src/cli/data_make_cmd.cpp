@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/strings.h"
+#include "base/utf8.h"
 #include "cli/data_call.h"
 #include "data/draw/data_set.h"
 #include "data/shards/key_index.h"

@@ -22,6 +22,10 @@
 
 #include "comm/comm_times.h"
 
+namespace c10d {
+class Work;
+}
+
 namespace braid {
 
 class DeviceTimes;

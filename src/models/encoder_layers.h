@@ -12,6 +12,7 @@
 
 #include "models/encoder_configs.h"
 #include "nn/config.h"
+#include "nn/linear.h"
 #include "nn/parallel.h"
 #include "nn/parameters.h"
 #include "ops/packed_sequences.h"

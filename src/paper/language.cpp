@@ -139,15 +139,14 @@ class LanguageWalk {
     stream.add(mlp(normed(stream), {.hidden = c.hidden, .inner = 2 * c.ffn, .ffn = c.ffn}));
   }
   PaperTensor hybrid_attention(const HybridLmConfig& c, PaperResidual& stream) {
-    return attention(c, stream, {.fp8 = c.fp8, .ends_layer = true});
+    return attention(c, stream, {.fp8 = is_fp8(c), .ends_layer = true});
   }
   PaperTensor hybrid_mlp(const HybridLmConfig& c, PaperResidual& stream) {
-    return mlp(normed(stream), {.hidden = c.hidden, .inner = c.ffn, .ffn = c.ffn, .fp8 = c.fp8});
+    return mlp(normed(stream), {.hidden = c.hidden, .inner = c.ffn, .ffn = c.ffn, .fp8 = is_fp8(c)});
   }
 
-  static bool is_fp8(const HybridLmConfig& c) { return c.fp8 == Fp8Mode::Rowwise; }
-  PaperWeight weight(std::int64_t in, std::int64_t out, bool fp8) const {
-    return {.in = in, .out = out, .trains = trains_, .fp8 = fp8};
+  PaperWeight weight(std::int64_t in, std::int64_t out, bool fp8, bool ends_layer = false) const {
+    return {.in = in, .out = out, .trains = trains_, .fp8 = fp8, .ends_layer = ends_layer};
   }
   PaperRecomputable normed(PaperResidual& stream) const { return stream.normed(trains_, false, recompute_.norms); }
 
@@ -198,7 +197,7 @@ class LanguageWalk {
                              .chunk = c.mamba_chunk,
                              .taps = c.mamba_conv,
                              .trains = trains_};
-    const bool fp8 = c.fp8;
+    const bool fp8 = is_fp8(c);
     const PaperTensor projected = maps_.columns(normed(stream), weight(c.hidden, mixer.features() * tp_, fp8));
     const PaperRecomputable mixed =
         maps_.cp() > 1 ? mix_shares(projected, mixer)
@@ -240,7 +239,7 @@ class LanguageWalk {
       return std::pair(ops_.route(routed.logits, c.top_k), routed.tokens);
     }();
     const PaperRecomputable to_experts(tokens[0], own.again);
-    const bool is_local = ep_ == 1 && expt_tp_ == 1, fused = c.fp8 && is_local && own.value.rows > 0;
+    const bool is_local = ep_ == 1 && expt_tp_ == 1, fused = is_fp8(c) && is_local && own.value.rows > 0;
     exchange_rows(c, own.value.rows * c.top_k, trains_ || own.value.trains());
     const PaperMemory order = ops_.expert_order(own.value.rows * c.top_k, c.experts);
     const PaperMemory counts = recompute_.experts ? row_counts(c) : nullptr;
@@ -251,7 +250,7 @@ class LanguageWalk {
     if (has_shared) {
       const auto beside = ops_.tape().beside_experts();
       shared = mlp(is_shared ? PaperRecomputable(tokens[1], normed.again) : normed,
-                   {.hidden = c.hidden, .inner = c.shared_ffn, .ffn = c.shared_ffn, .fp8 = c.fp8});
+                   {.hidden = c.hidden, .inner = c.shared_ffn, .ffn = c.shared_ffn, .fp8 = is_fp8(c)});
     }
     const PaperTensor added = own_is_all ? shared : PaperTensor();
     PaperTensor y;
@@ -284,7 +283,7 @@ class LanguageWalk {
     return {.in = is_first ? c.hidden : ffn,
             .out = is_first ? ffn : c.hidden,
             .trains = trains_,
-            .fp8 = c.fp8,
+            .fp8 = is_fp8(c),
             .matrices = c.experts / ep_,
             .is_of_experts = true,
             .ends_layer = !is_first};
@@ -345,7 +344,7 @@ class LanguageWalk {
     {
       const PaperTensor weights = arrived(std::exchange(sent.weights, {}), {});
       const PaperTensor inner = ops_.linear(arrived(std::exchange(sent.rows, {}), sorted), expert_weight(c, true));
-      const PaperTensor value = ops_.scaled_activation(inner, weights, recompute_.activations && !c.fp8);
+      const PaperTensor value = ops_.scaled_activation(inner, weights, recompute_.activations && !is_fp8(c));
       const PaperRecomputable activated =
           ops_.recomputable(value, recompute_.activations, inner.memory, weights.memory);
       outputs = ops_.linear(activated, expert_weight(c, false));

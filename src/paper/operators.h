@@ -43,15 +43,11 @@ class Operators {
 
   double e() const { return e_; }
 
-  Work product(double rows, double columns, double depth) const {
-    return wide(Operator::Product, rows, columns, depth);
-  }
-
-  // ops/linear, without a bias. An input without a gradient: the first layer of a model.
-  OperatorWork linear(double rows, double out, double in, Fp8 fp8 = Fp8::No, bool x_grad = true) const {
-    if (fp8 == Fp8::Yes) return linear_fp8(rows, out, in);
-    OperatorWork pair({product(rows, out, in)}, {});
-    if (x_grad) pair.backward.push_back(product(rows, in, out));
+  // ops/linear and ops/linear_fp8. An input without a gradient: the first layer of a model.
+  OperatorWork linear(double rows, double out, double in, bool fp8 = false, bool x_grad = true) const {
+    if (fp8) return linear_fp8(rows, out, in);
+    OperatorWork pair = {{wide(Operator::Product, rows, out, in)}};
+    if (x_grad) pair.backward.push_back(wide(Operator::Product, rows, in, out));
     if (trains_) pair.backward += weight_gradient(wide(Operator::ProductSum, out, in, rows), out * in);
     return pair;
   }
@@ -81,7 +77,7 @@ class Operators {
     return {stream_work(Operator::Quantize, elements * (columns ? 2 * e_ + 2 : e_ + 1), columns ? 3 : 1)};
   }
 
-  // ops/norm: of a sum of two, which it also writes
+  // ops/add_norm: of a sum of two, which it also writes; ops/norm
   OperatorWork add_norm(double rows, double width) const {
     return {stream(Operator::Norm, 4 * rows * width),
             small_gradients(1, width) + stream(Operator::NormBackward, 4 * rows * width, 2)};
@@ -152,32 +148,5 @@ class Operators {
   const double e_;
   const bool trains_;
 };
-
-inline Works beside_experts(Works works) {
-  for (Work& work : works) work.beside_experts = true;
-  return works;
-}
-
-// A layer that backward runs again as a whole.
-inline OperatorWork recomputed(OperatorWork layer) {
-  layer.backward = layer.again + layer.backward;
-  return layer;
-}
-
-// The last map of such a layer: its result is unused in the second run, so it does not multiply (tensor/autograd.h).
-inline OperatorWork closing(OperatorWork map) {
-  std::erase_if(map.again, [](const Work& work) { return !counts_bytes(work.op); });
-  return map;
-}
-
-// An operator whose output is not kept: its only reader in backward computes it again.
-inline OperatorWork repeated_if(bool recomputed, OperatorWork pair) {
-  if (recomputed) pair.backward = pair.forward + pair.backward;
-  return pair;
-}
-
-inline LayerWork layer_work(const OperatorWork& pair, bool has_backward) {
-  return {pair.forward, has_backward ? pair.backward : Works()};
-}
 
 }  // namespace braid

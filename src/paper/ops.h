@@ -59,7 +59,12 @@ class PaperOps {
   Operators works(bool trains) const { return {device_.element_bytes, trains}; }
   PaperTensor matrix(std::int64_t rows, std::int64_t columns) { return tape_.matrix(rows, columns, element()); }
 
-  // --- ops/norm.h
+  // --- ops/norm.h, ops/add_norm.h
+  struct Norm {
+    bool trains = true, has_mean = false;
+    bool recomputed = false;  // its output is not kept
+    bool counts_sum = false;  // it counts as add_norm(), although there is nothing to add
+  };
   struct SumAndNormed {
     PaperTensor sum, normed;
   };
@@ -108,7 +113,7 @@ class PaperOps {
                    const PaperSequences& sequences);
   PaperTensor gated_norm(const OperatorWork& work, const PaperTensor& y, const PaperTensor& z, const Mixer& mixer);
 
-  // --- ops/moe.h, ops/experts_fp8.h
+  // --- ops/moe.h, ops/expert_mlp_fp8.h
   struct Routing {
     PaperTensor scores, weights;
     PaperMemory experts;
@@ -137,17 +142,24 @@ class PaperOps {
   PaperTensor put_rows(const PaperTensor& x, const PaperTensor& rows);
   PaperTensor cross_entropy(const PaperTensor& logits, std::int64_t ranks);
 
-  // --- comm/collectives.h
-  PaperTensor all_reduce(const PaperTensor& x);
-  PaperTensor all_gather(const PaperTensor& x, std::int64_t ranks);
-  PaperTensor gather_columns(const PaperTensor& x, std::int64_t ranks);
-  PaperTensor reduce_scatter(const PaperTensor& x, std::int64_t ranks);
-  PaperTensor exchange(const PaperTensor& x, std::int64_t rows, std::int64_t columns);  // all_to_all
-  // nn/linear_pieces.cpp
-  PaperTensor gather_and_multiply(const PaperRecomputable& x, const PaperWeight& weight, std::int64_t ranks);
-  PaperTensor multiply_and_scatter(const PaperRecomputable& x, const PaperWeight& weight, std::int64_t ranks);
+  // --- comm/collectives.h, whose result has this shape
+  PaperTensor communicate(const PaperTensor& x, std::int64_t rows, std::int64_t columns, const PaperCall& call);
+  // nn/linear_pieces.h. The call carries all rows of x, or those of the result, in pieces.
+  PaperTensor gather_and_multiply(const PaperRecomputable& x, const PaperWeight& weight, std::int64_t ranks,
+                                  PaperCall call);
+  PaperTensor multiply_and_scatter(const PaperRecomputable& x, const PaperWeight& weight, std::int64_t ranks,
+                                   const PaperCall& call);
 
-  // --- nn/layer.h
+  // --- nn/recompute.h, tensor/recomputable.h
+  // Backward makes the value again, from memory that is kept instead.
+  template <class... Kept>
+  PaperRecomputable recomputable(const PaperTensor& value, bool recomputed, const Kept&... kept) {
+    if (!recomputed) return value;
+    return {value, [this, bytes = value.bytes(), ... kept = kept] {
+              paper::keep(kept...);
+              return tape_.make(bytes);
+            }};
+  }
   using Tensors = std::vector<PaperTensor>;
   Tensors recompute(const std::function<Tensors(const Tensors&)>& function,
                     const std::vector<PaperRecomputable>& inputs, bool trains);

@@ -63,7 +63,7 @@ struct PaperTensor {
   PaperTensor without_memory() const { return {rows, columns, element_bytes, nullptr, gradient}; }
 };
 
-// tensor/autograd.h
+// tensor/recomputable.h
 struct PaperRecomputable {
   using Function = std::function<PaperMemory()>;
   PaperTensor value{};

@@ -1,7 +1,5 @@
 // Recomputation of parts of layers: every combination gives the losses and gradients of a run without it, bit for bit,
 // and each part that is added leaves fewer bytes for backward.
-#include "models/providers.h"
-
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -14,6 +12,7 @@
 #include "models/hybrid_lm.h"
 #include "models/live_bytes.h"
 #include "models/llama.h"
+#include "models/providers.h"
 #include "models/small_models.h"
 
 namespace braid {

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/terminal.h"
+#include "base/utf8.h"
 #include "cluster/doctor/log_scan.h"
 
 namespace braid {

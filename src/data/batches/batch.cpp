@@ -1,7 +1,6 @@
 #include "data/batches/batch.h"
 
 #include <ATen/ops/cat.h>
-
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -11,7 +11,9 @@
 #include "base/error.h"
 #include "base/strings.h"
 #include "base/utf8.h"
+#include "data/inspect/survey_page.h"
 #include "data/text/template_value.h"
+#include "pages/page.h"
 
 namespace braid {
 namespace {

@@ -1,7 +1,5 @@
 #include "data/shards/metadataset.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <filesystem>
 

@@ -9,6 +9,7 @@
 #include <random>
 
 #include "base/error.h"
+#include "base/utf8.h"
 #include "cluster/doctor/messages.h"
 #include "cluster/doctor/report.h"
 #include "cluster/doctor/rules.h"

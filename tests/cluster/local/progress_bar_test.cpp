@@ -1,5 +1,3 @@
-#include "cluster/local/output.h"
-
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,6 +8,7 @@
 #include <limits>
 
 #include "base/terminal.h"
+#include "cluster/local/output.h"
 #include "support/pseudo_terminal.h"
 
 namespace braid {
