@@ -362,7 +362,7 @@ void causal_conv_silu_backward(Matrix<const T> grad, Matrix<const T> x, const Co
     else if (filter_grad.bias.data)
       set_value(filter_grad.bias, channel, sum);
   };
-  launch_sum_rows(partials, causal_conv_partials(x.rows), (taps + 1) * channels, stream, store);
+  launch_sum_partial_rows(partials, causal_conv_partials(x.rows), (taps + 1) * channels, stream, store);
 }
 
 #define BRAID_CAUSAL_CONV(T)                                                                                        \

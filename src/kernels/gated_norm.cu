@@ -271,7 +271,7 @@ void gated_rms_norm_backward(Matrix<const T> grad, Matrix<const T> y, Matrix<con
   };
   if (blocks > 0) with_team<T>(y.columns / groups, launch, grad, y, z, y_grad, z_grad);
   const auto store = [=] __device__(std::int64_t column, float sum) { set_value(weight_grad, column, sum); };
-  launch_sum_rows(partials, gated_rms_norm_partials(y.rows), y.columns, stream, store);
+  launch_sum_partial_rows(partials, gated_rms_norm_partials(y.rows), y.columns, stream, store);
 }
 
 #define BRAID_GATED_NORM(T)                                                                                         \
