@@ -1,7 +1,7 @@
 #include "forward/forward_files.h"
 
 #include <ATen/ATen.h>
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>

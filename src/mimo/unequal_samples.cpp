@@ -1,7 +1,7 @@
 #include "mimo/unequal_samples.h"
 
 #include <ATen/ops/zeros.h>
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstring>

@@ -18,6 +18,8 @@ PaperSequences sequences_of(const TextSizes& text) {
   return {text.tokens, count, (text.tokens + count - 1) / count, text.squares};
 }
 
+bool is_fp8(const HybridLmConfig& c) { return c.fp8 == Fp8Mode::Rowwise; }
+
 class LanguageWalk {
  public:
   LanguageWalk(const Module& module, const LayerOptions& options, const TextSizes& text, bool trains)

@@ -1,6 +1,6 @@
 #include "run/trainer.h"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <atomic>

@@ -4,7 +4,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/core/Tensor.h>
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -2,7 +2,7 @@
 // and invalid configs are reported. tests/oracles/families_test.py compares with transformers.
 #include "models/llama.h"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <gmock/gmock.h>
 
 #include <cmath>

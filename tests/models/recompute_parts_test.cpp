@@ -1,7 +1,7 @@
 // Recomputation of parts of layers: every combination gives the losses and gradients of a run without it, bit for bit,
 // and each part that is added leaves fewer bytes for backward.
 #include <ATen/ATen.h>
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

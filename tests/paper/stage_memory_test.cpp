@@ -1,7 +1,7 @@
 // What a forward leaves in memory for its backward, against the same count on paper: equal to the byte on a CPU, for
 // every kind of layer, recomputation, dtype and split. The oracle is libtorch's allocator, which reports every block.
 #include <ATen/ATen.h>
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
 #include "models/forward_check.h"

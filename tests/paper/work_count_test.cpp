@@ -1,6 +1,6 @@
 // The products of a real forward and backward on a CPU, counted as libtorch runs them.
 #include <ATen/ATen.h>
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -162,7 +162,9 @@ TEST(Recipe, AProviderBringsItsSizesAndTheRecipeChangesThem) {
 
 TEST(Recipe, Fp8IsForAHybridLanguageModelInBfloat16) {
   const std::string one_grid = "topology: {modules: {language: }}";
-  const auto fp8_of = [](const Recipe& recipe) { return std::get<HybridLmConfig>(recipe.model.model.language).fp8; };
+  const auto fp8_of = [](const Recipe& recipe) {
+    return std::get<HybridLmConfig>(recipe.model.model.language).fp8 == Fp8Mode::Rowwise;
+  };
   EXPECT_FALSE(fp8_of(parse_recipe(one_grid)));
   EXPECT_TRUE(fp8_of(parse_recipe(one_grid, {{"model.fp8", "rowwise"}})));
   EXPECT_THAT(error_of(one_grid, {{"model.fp8", "rowwise"}, {"model.dtype", "float32"}}),

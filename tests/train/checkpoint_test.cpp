@@ -1,6 +1,6 @@
 // A run that is saved in one layout and resumed in another continues as if it had not been interrupted.
 #include <ATen/core/grad_mode.h>
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 #include "train/training_run.h"
 
 #include <ATen/ATen.h>
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
 #include <mutex>

@@ -1,7 +1,7 @@
 #include "data/batches/batch.h"
 
 #include <ATen/ops/cat.h>
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <iterator>

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "data/batches/batch.h"
+#include "models/providers.h"
 #include "support/errors.h"
 
 namespace braid {
