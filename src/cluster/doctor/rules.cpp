@@ -93,7 +93,7 @@ Columns columns_of(std::string_view line, int number) {
 
 class Parser {
  public:
-  Rules parse(std::string_view rules, std::string_view causes) {
+  RuleTable parse(std::string_view rules, std::string_view causes) {
     each_row(causes, [&](const std::string& slug, std::string_view line, int number) { cause(slug, line, number); });
     each_row(rules, [&](const std::string& section, std::string_view line, int number) {
       row(section, columns_of(line, number), number);
@@ -133,7 +133,7 @@ class Parser {
   void kind(const Columns& columns, int number) {
     static const std::vector<std::string> kRoles = {"cause", "outside", "consequence", "launcher", "context"};
     if (columns.words.empty() || !contains(kRoles, columns.words[0])) refuse("rules.txt", number, "a role is missing");
-    Rules::Kind kind = {.name = columns.name};
+    RuleTable::Kind kind = {.name = columns.name};
     kind.role = static_cast<Role>(std::find(kRoles.begin(), kRoles.end(), columns.words[0]) - kRoles.begin());
     if (columns.words.size() > 1) {
       kind.cause = cause_named(columns.words[1], number);
@@ -172,7 +172,7 @@ class Parser {
     }
   }
 
-  Rules rules_;
+  RuleTable rules_;
   std::map<std::string, Sign, std::less<>> signs_;
   const std::map<std::string, std::vector<Rule>*, std::less<>> rule_sections_ = {
       {"lines", &rules_.lines},
@@ -206,10 +206,10 @@ int PatternRow::value(std::string_view option, int otherwise) const {
   return otherwise;
 }
 
-Rules parse_rules(std::string_view rules, std::string_view causes) { return Parser().parse(rules, causes); }
+RuleTable parse_rules(std::string_view rules, std::string_view causes) { return Parser().parse(rules, causes); }
 
-const Rules& rules() {
-  static const Rules table = parse_rules(kRulesTxt, kCausesTxt);
+const RuleTable& rules() {
+  static const RuleTable table = parse_rules(kRulesTxt, kCausesTxt);
   return table;
 }
 

@@ -77,7 +77,7 @@ struct CauseText {
   bool of_whole_job = false;      // no rank fails first
 };
 
-struct Rules {
+struct RuleTable {
   struct Kind {
     std::string name;
     Role role = Role::Context;
@@ -97,9 +97,9 @@ struct Rules {
 };
 
 // ConfigError with the line's number where a text is not of the format.
-Rules parse_rules(std::string_view rules, std::string_view causes);
+RuleTable parse_rules(std::string_view rules, std::string_view causes);
 
-const Rules& rules();  // those that are compiled in
+const RuleTable& rules();  // those that are compiled in
 
 Role role_of(Sign sign);
 Cause cause_of(Sign sign);
