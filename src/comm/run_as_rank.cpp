@@ -85,7 +85,7 @@ void choose_threads(const WorldSpec& spec, Store& store) {
         for (const std::string& text : texts) shares.push_back(parse_cpu_share(text));
         return joined(threads_of_ranks(shares), " ");
       });
-  if (spec.threads_are_set) return;
+  if (spec.threads) return at::set_num_threads(*spec.threads);  // MKL alone would use at most a thread per core
   const int share = parse_int(split(of_ranks, ' ').at(spec.rank)).value();
   at::set_num_threads(std::min(share, at::get_num_threads()));
   if (spec.rank == 0 && spec.size > 1)

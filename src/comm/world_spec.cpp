@@ -156,7 +156,9 @@ std::optional<WorldSpec> world_spec_from(const Env& env) {
   if (torchrun && slurm && env("BRAID_LAUNCHER") != "local") check_torchrun_against_slurm(env);
   if (!torchrun && !slurm) return std::nullopt;
   WorldSpec spec = torchrun ? from_torchrun(env) : from_slurm(env);
-  spec.threads_are_set = !env("OMP_NUM_THREADS").value_or("").empty();
+  const std::string threads = env("OMP_NUM_THREADS").value_or("");  // a list has one number per level of nesting
+  spec.threads = parse_int(threads.substr(0, threads.find(',')));
+  if (spec.threads && *spec.threads < 1) spec.threads.reset();
   if (const auto names = env("GLOO_SOCKET_IFNAME"); names && !names->empty()) spec.gloo_interfaces = split(*names, ',');
   return spec;
 }

@@ -26,7 +26,7 @@ struct WorldSpec {
   std::string attempt = "0";           // torchrun's store survives a restart of its ranks; keys must not match old ones
   std::optional<Endpoint> board;       // the launcher's failure board; otherwise rank 0 serves one
   std::string board_nonce{};           // the launcher's board accepts only ranks that know it
-  bool threads_are_set = false;        // OMP_NUM_THREADS, by the user or the launcher
+  std::optional<int> threads{};        // OMP_NUM_THREADS, by the user or the launcher
   std::vector<std::string> gloo_interfaces{};  // GLOO_SOCKET_IFNAME; empty: the one that routes to the store
 };
 

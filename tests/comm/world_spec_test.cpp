@@ -67,9 +67,11 @@ TEST(WorldSpec, GloosInterfacesAreThoseOfTheEnvironment) {
 
 TEST(WorldSpec, AnEmptyNumberOfThreadsIsNone) {
   for (const Variables& base : {kTorchrun, kSlurm}) {
-    EXPECT_FALSE(world_spec_from(env_of(base))->threads_are_set);
-    EXPECT_FALSE(world_spec_from(env_of(with(base, {{"OMP_NUM_THREADS", ""}})))->threads_are_set);
-    EXPECT_TRUE(world_spec_from(env_of(with(base, {{"OMP_NUM_THREADS", "4"}})))->threads_are_set);
+    EXPECT_EQ(world_spec_from(env_of(base))->threads, std::nullopt);
+    EXPECT_EQ(world_spec_from(env_of(with(base, {{"OMP_NUM_THREADS", ""}})))->threads, std::nullopt);
+    EXPECT_EQ(world_spec_from(env_of(with(base, {{"OMP_NUM_THREADS", "0"}})))->threads, std::nullopt);
+    EXPECT_EQ(world_spec_from(env_of(with(base, {{"OMP_NUM_THREADS", "4,2"}})))->threads, 4);
+    EXPECT_EQ(world_spec_from(env_of(with(base, {{"OMP_NUM_THREADS", "4"}})))->threads, 4);
   }
 }
 
