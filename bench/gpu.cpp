@@ -35,7 +35,7 @@ std::optional<double> number_in(const nlohmann::json& peer, const char* name) {
   return peer.is_null() ? std::nullopt : std::optional(peer.at(name).get<double>());
 }
 
-HybridLmConfig slice(bool fp8) {
+HybridLmConfig slice(Fp8Mode fp8) {
   auto config = std::get<HybridLmConfig>(provider("nemotron-vlm-20l").language);
   config.experts = 16;
   config.fp8 = fp8;
@@ -44,16 +44,16 @@ HybridLmConfig slice(bool fp8) {
 
 struct SliceCase {
   std::string work;
-  bool fp8;
+  Fp8Mode fp8;
   LanguageStepOptions options;
 };
 
 void add_language(const Command& command, std::vector<Measurement>& table) {
   std::vector<SliceCase> cases = {
-      {"slice, forward + backward", "off", {}},
-      {"slice with optimizer", "off", {.optimizer = true}},
-      {"slice, 60 % of labels ignored", "off", {.ignored_share = 0.6}},
-      {"slice in fp8", true, {}},
+      {"slice, forward + backward", Fp8Mode::Off, {}},
+      {"slice with optimizer", Fp8Mode::Off, {.optimizer = true}},
+      {"slice, 60 % of labels ignored", Fp8Mode::Off, {.ignored_share = 0.6}},
+      {"slice in fp8", Fp8Mode::Rowwise, {}},
   };
   std::erase_if(cases, [&](const SliceCase& c) { return !command.wants(c.work); });
   if (cases.empty()) return;
