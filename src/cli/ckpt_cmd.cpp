@@ -311,7 +311,7 @@ Command diff_command() {
               "The exit code is 0 if all are bitwise equal, 1 if they are not, and 2 if they could not be compared. "
               "common.pt is not compared.",
           .run = [o](Call& call) {
-            call.exit_code = 2;  // for every exception: 1 would mean that they differ
+            call.exit_code = 2;  // if diff() throws; 1 means that the checkpoints differ
             const int answer = diff(*o);
             if (std::fflush(stdout) == 0) call.exit_code = answer;
           }};

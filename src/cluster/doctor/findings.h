@@ -81,7 +81,7 @@ struct WorkerExit {
   std::optional<int> signal() const { return signal_of_code(code); }
   bool was_stopped() const { return signal() == SIGTERM; }
   bool failed() const { return code != 0 && !was_stopped(); }
-  // By a signal that nobody sends to end a process: see cause_of_signal().
+  // True for signals that crashes and the system raise, not for those that people send (cause_of_signal()).
   bool was_killed() const { return signal() && cause_of_signal(*signal()) != Cause::Unknown; }
 };
 

@@ -138,7 +138,7 @@ class LogScan {
 
   bool line_by_line() const { return state_.tracebacks.any_open() || state_.block.open(); }
 
-  // Notes who wrote when. This runs for every line, so it must stay cheap.
+  // Records the writer and the time of a line. It is called for every line and must stay cheap.
   void note_writer(const LineReader::Line& line) {
     if (line.text.empty()) return;
     const std::string_view head = line.text.substr(0, 120);

@@ -65,7 +65,7 @@ struct PatternRow {
 
 struct SignalText {
   int number = 0;
-  Cause cause = Cause::Unknown;  // of a process that nobody asked to end
+  Cause cause = Cause::Unknown;  // what it shows, unless somebody asked the process to end
   std::string usual;             // what it usually means
 };
 
@@ -89,7 +89,7 @@ struct RuleTable {
   std::vector<Rule> exception_types;                        // by the beginning of the type
   std::vector<Rule> exception_words, last_words, refusals;  // in small letters
   std::vector<PatternRow> process_ends, rank_prefixes, launchers, message_ranks;
-  std::vector<Rule> noise;     // a line of this kind with these words is no finding
+  std::vector<Rule> noise;     // lines that are ignored although a row of their kind fits
   std::vector<Rule> outlived;  // training often goes on after such a line
   std::vector<Rule> advice;
   std::vector<SignalText> signals;
@@ -116,7 +116,7 @@ std::optional<Sign> sign_by_words(const std::vector<Rule>& section, std::string_
 // The meaning of a text that is known to be a message, say the reason in a root cause.
 std::optional<Sign> sign_in(std::string_view text);
 
-// What a signal says about a process that nobody asked to end; Unknown for SIGTERM and the like.
+// The cause that a signal shows; Unknown for SIGTERM and others that people send.
 Cause cause_of_signal(int signal);
 const SignalText* text_of_signal(int signal);  // nullptr for a signal that no launcher sends and no crash raises
 

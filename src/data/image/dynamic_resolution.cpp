@@ -47,7 +47,7 @@ double divisible(double side, double other, double divisor, double budget) {
   return std::max(up * other <= budget ? up : side - excess, divisor);
 }
 
-// Very long images, of which one side was rounded up to the divisor, and small budgets can exceed the budget.
+// Rounding a side up to the divisor can exceed the budget if the image is very long or the budget is small.
 Sides within_budget(Sides sides, double divisor, double budget) {
   double& longer = sides.width > sides.height ? sides.width : sides.height;
   double& shorter = sides.width > sides.height ? sides.height : sides.width;

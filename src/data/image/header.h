@@ -29,7 +29,7 @@ struct ImageHeader {
 // Larger images are refused before anything is allocated. The default is also the largest that Pillow opens.
 inline constexpr std::int64_t kMostPixels = 178'956'970;
 
-// `bytes`: the whole file; `name`: for messages. A DataError if this is no image, or one of too many pixels.
+// `bytes`: the whole file; `name`: for messages. Throws DataError if it is not an image or has too many pixels.
 // decode() calls it first, so both agree on size and orientation of every file.
 ImageHeader read_header(std::span<const std::uint8_t> bytes, std::string_view name,
                         std::int64_t most_pixels = kMostPixels);

@@ -1,5 +1,5 @@
-// The pixels of an encoder's inputs: pictures are decoded, resized and cut into patches. Those of some sequences are
-// work for several threads, of which each picture has its own rows of patches.
+// The pixels of an encoder's inputs: pictures are decoded, resized and cut into patches. Several
+// threads share this work; each picture has its own rows of patches, so they do not conflict.
 #pragma once
 
 #include <cstdint>
