@@ -6,8 +6,8 @@
 #   braid_uses_cuda(FILE...)    files whose result depends on BRAID_CUDA
 #
 # Each takes SOURCES, TORCH_SOURCES and DEPENDS (libraries). Only TORCH_SOURCES see libtorch's headers, so a stray include
-# elsewhere does not compile. With clang they share one precompiled header; g++'s is too large (750 MB) to pay off. In tests/,
-# braid_compiles_tests is set.
+# elsewhere does not compile. COLD before them: little time is spent in these files, so they are not optimised. With clang,
+# files share precompiled headers; g++'s is too large (750 MB) to pay off. In tests/, braid_compiles_tests is set.
 set(braid_warnings -Wall -Wextra $<$<BOOL:${BRAID_WERROR}>:-Werror>)
 if(BRAID_SANITIZE)
   add_compile_options(-fsanitize=${BRAID_SANITIZE} -fno-omit-frame-pointer)
@@ -37,53 +37,60 @@ function(braid_pch name flags libraries header)
   add_custom_target(${object}_ready DEPENDS ${file})
 endfunction()
 
+# What most files include. The precompiled headers below hold it; other files still include what they use.
+set(braid_common_headers fmt/ranges.h nlohmann/json.hpp algorithm array atomic chrono condition_variable cstdint cstring
+  deque exception filesystem fstream functional map memory mutex numeric optional random set span sstream string
+  string_view thread tuple unordered_map unordered_set utility variant vector)
 set(braid_torch_headers ${BRAID_TORCH_DIR}/include/torch/csrc/api/include/torch/types.h
-  torch/csrc/autograd/function.h torch/csrc/distributed/c10d/Backend.hpp)
+  torch/csrc/autograd/function.h torch/csrc/distributed/c10d/Backend.hpp ${braid_common_headers})
 if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
-  braid_pch(torch "" libtorch ${braid_torch_headers})
+  find_path(BRAID_FMT_INCLUDE fmt/format.h REQUIRED)
+  set(libraries fmt::fmt nlohmann_json::nlohmann_json)
+  set(plain_headers ${BRAID_FMT_INCLUDE}/fmt/format.h ${braid_common_headers})
+  braid_pch(plain "" "${libraries}" ${plain_headers})
+  braid_pch(plain_cold -O0 "${libraries}" ${plain_headers})
+  braid_pch(torch "" "libtorch;${libraries}" ${braid_torch_headers})
+  braid_pch(torch_cold -O0 "libtorch;${libraries}" ${braid_torch_headers})
   if(BRAID_TESTS)
-    find_path(BRAID_GMOCK_INCLUDE gmock/gmock.h REQUIRED)
-    braid_pch(tests -O0 GTest::gmock ${BRAID_GMOCK_INCLUDE}/gmock/gmock.h)
-    braid_pch(torch_tests -O0 "libtorch;GTest::gmock" ${braid_torch_headers} gmock/gmock.h)
+    braid_pch(plain_tests -O0 "${libraries};GTest::gmock" ${plain_headers} gmock/gmock.h)
+    braid_pch(torch_tests -O0 "libtorch;${libraries};GTest::gmock" ${braid_torch_headers} gmock/gmock.h)
   endif()
 endif()
 
-function(braid_use_pch target name)
-  if(TARGET braid_${name}_pch)
-    add_dependencies(${target} braid_${name}_pch_ready)
-    target_compile_options(${target} PRIVATE
-      "SHELL:-Xclang -fno-pch-timestamp -Xclang -include-pch -Xclang ${CMAKE_BINARY_DIR}/${name}.pch")
-  endif()
-endfunction()
-
-# Compiles the sources of `target` as tests or as the program. Tests spend their time in the libraries that they test;
-# without optimisation they compile in less than half the time.
-function(braid_compile_options target torch)
-  target_compile_options(${target} PRIVATE ${braid_warnings} $<$<BOOL:${braid_compiles_tests}>:-O0>)
+# Compiles the sources of `target`, which see libtorch (kind "torch") or do not ("plain"). Tests spend their time in the
+# libraries that they test, and COLD folders in those that they call; without optimisation both compile in a third of the
+# time.
+function(braid_compile_options target kind cold)
+  target_compile_options(${target} PRIVATE ${braid_warnings} $<$<OR:$<BOOL:${cold}>,$<BOOL:${braid_compiles_tests}>>:-O0>)
+  set(pch ${kind})
   if(braid_compiles_tests)
-    braid_use_pch(${target} ${torch}tests)
-  elseif(torch)
-    braid_use_pch(${target} torch)
+    set(pch ${kind}_tests)
+  elseif(cold)
+    set(pch ${kind}_cold)
   endif()
-  # As in the precompiled header, at::Tensor and its operators are declared everywhere: the text of a file does not show
-  # that it adds tensors, so tests/base/includes_test.cpp could not ask for this include. With AT_PER_OPERATOR_HEADERS the
-  # header does not include all functions, and costs nothing.
-  if(torch AND NOT TARGET braid_torch_pch)
+  if(TARGET braid_${pch}_pch)
+    add_dependencies(${target} braid_${pch}_pch_ready)
+    target_compile_options(${target} PRIVATE
+      "SHELL:-Xclang -fno-pch-timestamp -Xclang -include-pch -Xclang ${CMAKE_BINARY_DIR}/${pch}.pch")
+  elseif(kind STREQUAL torch)
+    # As in the precompiled header, at::Tensor and its operators are declared everywhere: the text of a file does not show
+    # that it adds tensors, so tests/base/includes_test.cpp could not ask for this include. With AT_PER_OPERATOR_HEADERS
+    # the header does not include all functions, and costs nothing.
     target_compile_options(${target} PRIVATE -DAT_PER_OPERATOR_HEADERS "SHELL:-include ATen/TensorOperators.h")
   endif()
 endfunction()
 
 function(braid_add_parts target)
-  cmake_parse_arguments(PART "" "" "SOURCES;TORCH_SOURCES;DEPENDS" ${ARGN})
+  cmake_parse_arguments(PART COLD "" "SOURCES;TORCH_SOURCES;DEPENDS" ${ARGN})
   target_sources(${target} PRIVATE ${PART_SOURCES})
   target_include_directories(${target} PUBLIC ${CMAKE_SOURCE_DIR}/src)
   target_link_libraries(${target} PUBLIC ${PART_DEPENDS})
-  braid_compile_options(${target} "")
+  braid_compile_options(${target} plain ${PART_COLD})
   if(PART_TORCH_SOURCES)
     add_library(${target}_torch OBJECT ${PART_TORCH_SOURCES})
     target_include_directories(${target}_torch PRIVATE $<TARGET_PROPERTY:${target},INCLUDE_DIRECTORIES>)
     target_link_libraries(${target}_torch PRIVATE ${PART_DEPENDS} libtorch)
-    braid_compile_options(${target}_torch torch_)
+    braid_compile_options(${target}_torch torch ${PART_COLD})
     target_sources(${target} PRIVATE $<TARGET_OBJECTS:${target}_torch>)
     target_link_libraries(${target} PRIVATE
       $<LINK_ONLY:$<$<NOT:$<BOOL:$<TARGET_PROPERTY:BRAID_WITHOUT_LIBTORCH>>>:libtorch>>)
