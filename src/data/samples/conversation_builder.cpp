@@ -84,11 +84,23 @@ bool is_learned(const json& turn) {
   return is_learned;
 }
 
-// The keys of a turn that are for the chat template.
-json fields_of(const json& turn, const json* role, const json* said) {
+bool is_sound_or_video_key(std::string_view key) {
+  return is_one_of(key, {"video", "videos", "video_path", "video_file", "audio", "audios", "audio_path", "audio_file",
+                         "sound", "speech"});
+}
+
+void refuse_sound_or_video(const std::string& key, const json& value) {
+  if (is_sound_or_video_key(key) && !is_empty_value(value))
+    throw DataError(fmt::format("its {} is sound or video, which no encoder takes from a data set", in_quotes(key)));
+}
+
+// The keys of a turn that are for the chat template; `used` are the values of the others.
+json fields_of(const json& turn, std::initializer_list<const json*> used) {
   json fields = json::object();
   for (const auto& [key, value] : turn.items()) {
-    if (&value == role || &value == said || is_weight_key(key) || value.is_null()) continue;
+    const bool is_used = std::find(used.begin(), used.end(), &value) != used.end();
+    if (is_used || is_weight_key(key) || value.is_null()) continue;
+    refuse_sound_or_video(key, value);
     check_template_value(value, key);
     fields[key] = value;
   }
@@ -107,17 +119,21 @@ std::size_t count(std::string_view text, std::string_view word) {
   return found;
 }
 
-}  // namespace
-
-std::string last_extension(std::string_view part) {
-  std::string extension(part.substr(part.rfind('.') == part.npos ? 0 : part.rfind('.') + 1));
-  for (char& c : extension)
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  return extension;
+std::string tags(std::size_t count) {
+  std::string text;
+  for (std::size_t i = 0; i < count; ++i) text += std::string(kPictureTag) + "\n";
+  return text;
 }
 
-bool is_picture_part(std::string_view part) { return is_one_of(last_extension(part), {"jpg", "jpeg", "png", "webp"}); }
+std::vector<std::string> picture_names(const json& names) {
+  if (names.is_string()) return {names.get<std::string>()};
+  if (!names.is_array()) throw DataError("the field of pictures is neither a part nor a list of names");
+  std::vector<std::string> texts;
+  for (const json& name : names) texts.push_back(text_of(name, "the name of a picture"));
+  return texts;
+}
 
+// A picture in a format that Braid does not read.
 bool is_unread_picture_part(std::string_view part) {
   return is_one_of(last_extension(part), {"gif", "bmp", "tif", "tiff", "avif", "heic", "heif", "jp2", "jxl", "ppm",
                                           "pgm", "svg", "ico", "apng", "jfif"});
@@ -129,10 +145,16 @@ bool is_sound_or_video_part(std::string_view part) {
                     "m4v", "mov", "avi",  "mkv", "webm", "mpg", "mpeg", "wmv", "flv",  "3gp", "ogv"});
 }
 
-bool is_sound_or_video_key(std::string_view key) {
-  return is_one_of(key, {"video", "videos", "video_path", "video_file", "audio", "audios", "audio_path", "audio_file",
-                         "sound", "speech"});
+}  // namespace
+
+std::string last_extension(std::string_view part) {
+  std::string extension(part.substr(part.rfind('.') == part.npos ? 0 : part.rfind('.') + 1));
+  for (char& c : extension)
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  return extension;
 }
+
+bool is_picture_part(std::string_view part) { return is_one_of(last_extension(part), {"jpg", "jpeg", "png", "webp"}); }
 
 bool is_metadata_key(std::string_view key) {
   return key.starts_with("__") ||
@@ -167,13 +189,7 @@ void ConversationBuilder::add_pictures(const FieldValue& value) {
   add_named_pictures(std::get<json>(value));
 }
 
-void ConversationBuilder::add_named_pictures(const json& names) {
-  if (names.is_string()) return add_parts_named({names.get<std::string>()});
-  if (!names.is_array()) throw DataError("the field of pictures is neither a part nor a list of names");
-  std::vector<std::string> texts;
-  for (const json& name : names) texts.push_back(text_of(name, "the name of a picture"));
-  add_parts_named(texts);
-}
+void ConversationBuilder::add_named_pictures(const json& names) { add_parts_named(picture_names(names)); }
 
 // `names`: all that the sample has. One name and one picture belong together, whatever they are called.
 void ConversationBuilder::add_parts_named(const std::vector<std::string>& names) {
@@ -205,11 +221,18 @@ void ConversationBuilder::add_picture_parts() {
   }
 }
 
-void ConversationBuilder::refuse_sound_and_video() const {
+void ConversationBuilder::refuse_sound_and_video_parts() const {
   for (const SamplePart& part : sample_.parts)
     if (is_sound_or_video_part(part.name))
       throw DataError(
           fmt::format("its part {} is sound or video, which no encoder takes from a data set", in_quotes(part.name)));
+}
+
+// An empty list of tools means that there are none.
+void ConversationBuilder::leave_out_key(const std::string& key, const json& value) {
+  if (value.is_null() || is_metadata_key(key) || (key == "tools" && is_empty_value(value))) return;
+  refuse_sound_or_video(key, value);
+  leave_out(key);
 }
 
 void ConversationBuilder::add_turns(const json& turns) {
@@ -221,16 +244,37 @@ void ConversationBuilder::add_turn(const json& turn) {
   if (!turn.is_object()) throw DataError("a turn of the conversation is not an object");
   const json* role = find_any(turn, {"role", "from", "sender"});
   const json* said = find_any(turn, {"content", "value", "text", "fragments"});
-  json fields = fields_of(turn, role, said);
-  if (!role || (!said && !says_anything(fields)))
+  const json* pictures = find_any(turn, {"images", "image"});
+  json fields = fields_of(turn, {role, said, pictures});
+  const bool has_pictures = pictures && !is_empty_value(*pictures);
+  if (!role || (!said && !has_pictures && !says_anything(fields)))
     throw DataError("a turn needs a role (role, from, sender) and a text (content, value, text)");
+  const std::size_t named = fragment_names_.size();
   std::string text = !said ? "" : said->is_array() ? joined(*said) : text_of(*said, "a turn");
+  if (has_pictures) text.insert(0, tags_of_turn(*pictures, named, text));
   say(role_of(text_of(*role, "a role")), std::move(text));
   ChatTurn& last = conversation_.turns.back();
   last.is_learned = is_learned(turn);
   if (fields.empty()) return;
   if (last.text.empty() && (said || turn.contains("content"))) fields["content"] = said ? json("") : json();
   last.fields = std::make_shared<const json>(std::move(fields));
+}
+
+// The places of the pictures that a turn lists, if its text does not have them. The fragments of its text begin with
+// number `fragments` of all.
+std::string ConversationBuilder::tags_of_turn(const json& pictures, std::size_t fragments, const std::string& text) {
+  const std::vector<std::string> names = picture_names(pictures);
+  if (fragment_names_.size() > fragments) {
+    if (std::vector(fragment_names_.begin() + static_cast<std::ptrdiff_t>(fragments), fragment_names_.end()) != names)
+      throw DataError("a turn lists other pictures than its fragments name");
+    return "";
+  }
+  fragment_names_.insert(fragment_names_.end(), names.begin(), names.end());
+  const std::size_t places = count(text, kPictureTag);
+  if (places != 0 && places != names.size())
+    throw DataError(fmt::format("a turn lists {}, but its text has {} times {}", counted(std::ssize(names), "picture"),
+                                places, kPictureTag));
+  return places == 0 ? tags(names.size()) : "";
 }
 
 void ConversationBuilder::add_tools(const json& tools) {
@@ -278,27 +322,35 @@ Conversation ConversationBuilder::finish() {
   add_parts_named(fragment_names_);
   if (has_caption_ && !has_pictures())
     throw DataError(fmt::format("its caption has no picture; {}", part_names(sample_)));
-  std::size_t tags = 0;
-  for (const ChatTurn& turn : conversation_.turns) {
-    const std::size_t here = count(turn.text, kPictureTag);
-    if (here > 0 && turn.role == "assistant") throw DataError("an answer has a picture");
-    tags += here;
-  }
-  const std::size_t pictures = conversation_.pictures.size();
-  if (tags > pictures)
-    throw DataError(fmt::format("its texts have {} times {}, but there {} {}", tags, kPictureTag,
-                                pictures == 1 ? "is" : "are", counted(static_cast<std::int64_t>(pictures), "picture")));
-  std::string missing;
-  for (; tags < pictures; ++tags) missing += std::string(kPictureTag) + "\n";
-  for (ChatTurn& turn : conversation_.turns)
-    if (turn.role == "user" || turn.role.empty()) {
-      turn.text.insert(0, missing);
-      break;
-    }
+  const std::int64_t pictures = std::ssize(conversation_.pictures);
+  if (!identifier_.empty() && pictures > 1)
+    throw DataError(
+        fmt::format("a fragment names its picture by {} only; the names of parts are needed, since it has "
+                    "{}",
+                    in_quotes(identifier_), counted(pictures, "picture")));
+  add_missing_tags();
   for (const SamplePart& part : sample_.parts)
     if (!contains(used_parts_, part.name)) leave_out("part " + part.name);
   for (const std::string& name : sample_.replaced) leave_out(fmt::format("part {} before another {}", name, name));
   return std::move(conversation_);
+}
+
+void ConversationBuilder::add_missing_tags() {
+  std::size_t places = 0;
+  for (const ChatTurn& turn : conversation_.turns) {
+    const std::size_t here = count(turn.text, kPictureTag);
+    if (here > 0 && turn.role == "assistant") throw DataError("an answer has a picture");
+    places += here;
+  }
+  const std::size_t pictures = conversation_.pictures.size();
+  if (places > pictures)
+    throw DataError(fmt::format("its texts have {} times {}, but there {} {}", places, kPictureTag,
+                                pictures == 1 ? "is" : "are", counted(static_cast<std::int64_t>(pictures), "picture")));
+  for (ChatTurn& turn : conversation_.turns)
+    if (turn.role == "user" || turn.role.empty()) {
+      turn.text.insert(0, tags(pictures - places));
+      break;
+    }
 }
 
 // Such a tag is the place of a video or a sound. An answer, a tool or a plain text may speak of HTML.
@@ -320,21 +372,38 @@ std::string ConversationBuilder::joined(const json& fragments) {
     }
     if (!fragment.is_object()) throw DataError("a fragment of a turn is neither a text nor an object");
     const json* kind = find_any(fragment, {"type", "t"});
-    const std::string name = kind ? text_of(*kind, "the type of a fragment") : "text";
-    const json* value = find_any(fragment, {"value", "text", "image", "content"});
+    const std::string name = kind                            ? text_of(*kind, "the type of a fragment")
+                             : find_any(fragment, {"image"}) ? "image"
+                                                             : "text";
+    const json* value = name == "image" ? find_any(fragment, {"image", "value", "url", "path", "src", "image_url",
+                                                              "file", "file_name", "filename", "content"})
+                                        : find_any(fragment, {"value", "text", "content"});
     for (const auto& [key, other] : fragment.items())
       if (&other != kind && &other != value && !is_empty_value(other) && !is_metadata_key(key))
         leave_out("fragment." + key);
     if (name == "text" && value) {
       text += text_of(*value, "a fragment");
     } else if (name == "image") {
-      if (value && *value != "") fragment_names_.push_back(text_of(*value, "the name of a picture"));
+      add_picture_fragment(fragment, value && *value != "" ? value : nullptr);
       text += kPictureTag;
     } else {
       throw DataError(fmt::format("a fragment of a turn has the unknown type {}", in_quotes(name)));
     }
   }
   return text;
+}
+
+// Fragments without a name have the sample's pictures in turn.
+void ConversationBuilder::add_picture_fragment(const json& fragment, const json* name) {
+  const int place = picture_fragments_++;
+  if (name) return fragment_names_.push_back(text_of(*name, "the name of a picture"));
+  if (const json* index = find_any(fragment, {"index", "idx"}); index && *index != place)
+    throw DataError(
+        fmt::format("fragment {} of the pictures (from 0) has the index {}; fragments need the names of "
+                    "their parts or the order of the pictures",
+                    place, index->is_primitive() ? index->dump() : index->type_name()));
+  for (const char* key : {"id", "_id", "image_id", "key", "uid", "uuid", "sha256", "md5", "hash"})
+    if (find_any(fragment, {key})) identifier_ = key;
 }
 
 }  // namespace braid

@@ -16,9 +16,6 @@ namespace braid {
 // What the names of a sample's parts and keys say about them.
 std::string last_extension(std::string_view part);  // in lower case
 bool is_picture_part(std::string_view part);
-bool is_unread_picture_part(std::string_view part);  // a picture in a format that Braid does not read
-bool is_sound_or_video_part(std::string_view part);
-bool is_sound_or_video_key(std::string_view key);
 // Identifies or describes a sample or a turn; a conversation is the same without it.
 bool is_metadata_key(std::string_view key);
 
@@ -37,13 +34,11 @@ class ConversationBuilder {
   void add_picture_parts();                                      // all that the sample has
   bool has_pictures() const { return !conversation_.pictures.empty() || names_pictures(); }
   bool names_pictures() const { return !fragment_names_.empty(); }  // in fragments: the sample has exactly those
-  void refuse_sound_and_video() const;
+  void refuse_sound_and_video_parts() const;
   std::string first_answer(const nlohmann::ordered_json& value);  // of a list; the others are left out
   void use_part(const std::string& name) { used_parts_.push_back(name); }
-  // Notes that the conversation has nothing of this key or part.
-  void leave_out(const std::string& name) {
-    if (!contains(conversation_.unused, name)) conversation_.unused.push_back(name);
-  }
+  // Notes that the conversation has nothing of this key, unless its value says nothing. DataError for sound and video.
+  void leave_out_key(const std::string& key, const nlohmann::ordered_json& value = true);
 
   void say(std::string role, std::string text) { conversation_.turns.push_back({std::move(role), std::move(text)}); }
   void add_turns(const nlohmann::ordered_json& turns);
@@ -62,13 +57,21 @@ class ConversationBuilder {
     conversation_.pictures.push_back({part.name, part.bytes, part.offset});
   }
   void add_parts_named(const std::vector<std::string>& names);
+  void leave_out(const std::string& name) {
+    if (!contains(conversation_.unused, name)) conversation_.unused.push_back(name);
+  }
   void refuse_other_tags() const;
+  void add_missing_tags();
   void add_turn(const nlohmann::ordered_json& turn);
+  std::string tags_of_turn(const nlohmann::ordered_json& pictures, std::size_t fragments, const std::string& text);
   std::string joined(const nlohmann::ordered_json& fragments);
+  void add_picture_fragment(const nlohmann::ordered_json& fragment, const nlohmann::ordered_json* name);
 
   const Sample& sample_;
   Conversation conversation_;
   std::vector<std::string> used_parts_{}, fragment_names_{};
+  int picture_fragments_ = 0;
+  std::string identifier_{};  // of a picture fragment without a name
   bool has_caption_ = false;
 };
 

@@ -34,11 +34,6 @@ json json_in(FieldValue value, const char* what) {
   return parsed;
 }
 
-// An empty list of tools means that there are none.
-bool is_left_out(const std::string& key, const json& value) {
-  return !value.is_null() && !is_metadata_key(key) && !(key == "tools" && is_empty_value(value));
-}
-
 // Leaves out the parts, and the keys of JSON parts, that none of these sources names.
 void leave_out_unmapped(const Sample& sample, const std::vector<FieldSource>& sources, ConversationBuilder& builder) {
   std::map<std::string, std::set<std::string>> keys;  // by part; no keys: the whole part
@@ -54,7 +49,7 @@ void leave_out_unmapped(const Sample& sample, const std::vector<FieldSource>& so
     const json root = part ? json_in(part, "a part") : json();
     if (!root.is_object()) continue;
     for (const auto& [key, value] : root.items())
-      if (!used.contains(key) && is_left_out(key, value)) builder.leave_out(key);
+      if (!used.contains(key)) builder.leave_out_key(key, value);
   }
 }
 
@@ -75,10 +70,7 @@ class TypedFields {
     std::vector<FieldSource> sources;
     for (const auto& [field, source] : spec_.field_map) {
       sources.push_back(source);
-      if (contains(used, field) || !find_field(sample_, source)) continue;
-      if (is_sound_or_video_key(field))
-        throw DataError(fmt::format("it has the field {}, which no encoder takes from a data set", in_quotes(field)));
-      builder.leave_out(field);
+      if (!contains(used, field) && find_field(sample_, source)) builder.leave_out_key(field);
     }
     leave_out_unmapped(sample_, sources, builder);
   }
@@ -125,6 +117,7 @@ Conversation read_typed(const Sample& sample, const SampleSpec& spec) {
 
 Conversation read_by_recipe(const Sample& sample, const SampleFields& fields) {
   ConversationBuilder builder(sample);
+  builder.refuse_sound_and_video_parts();
   const auto value = [&](const std::string& field) {
     return field_value(sample, parse_field_source(field, "data.fields"));
   };
@@ -173,13 +166,8 @@ class Record {
 
   void leave_out_others(ConversationBuilder& builder) const {
     if (!root_.is_object()) return;
-    for (const auto& [key, value] : root_.items()) {
-      if (used_.contains(&value) || !is_left_out(key, value)) continue;
-      if (is_sound_or_video_key(key) && !is_empty_value(value))
-        throw DataError(
-            fmt::format("its {} is sound or video, which no encoder takes from a data set", in_quotes(key)));
-      builder.leave_out(key);
-    }
+    for (const auto& [key, value] : root_.items())
+      if (!used_.contains(&value)) builder.leave_out_key(key, value);
   }
 
  private:
@@ -189,14 +177,11 @@ class Record {
 
 // The fragments of turns name the pictures, or JSON beside the turns does; otherwise they are all parts that are
 // pictures.
-void add_pictures(const Sample& sample, Record& record, ConversationBuilder& builder) {
+void add_pictures(Record& record, ConversationBuilder& builder) {
   const json* images = record.use({"images", "image"});
   if (builder.names_pictures()) return;
-  if (images && (images->is_array() || (images->is_string() && *images != "")))
-    return builder.add_named_pictures(*images);
+  if (images && (images->is_array() || !is_empty_value(*images))) return builder.add_named_pictures(*images);
   builder.add_picture_parts();
-  if (images && !is_empty_value(*images) && !builder.has_pictures())
-    throw DataError("its JSON names a picture, but none of its parts is one; " + part_names(sample));
 }
 
 void add_texts(const Sample& sample, Record& record, ConversationBuilder& builder) {
@@ -216,13 +201,13 @@ void add_texts(const Sample& sample, Record& record, ConversationBuilder& builde
 // The usual names. A sample without a part `json` is a picture with its caption in `txt`, or plain text.
 Conversation read_by_usual_names(const Sample& sample) {
   ConversationBuilder builder(sample);
-  builder.refuse_sound_and_video();
+  builder.refuse_sound_and_video_parts();
   builder.use_part("json");
   const SamplePart* part = sample.find("json");
   Record record(part ? json_in(part, "its part 'json'") : json::object());
   const json* turns = record.turns();
   if (turns) builder.add_turns(*turns);
-  add_pictures(sample, record, builder);
+  add_pictures(record, builder);
   if (const json* tools = record.use({"tools"})) builder.add_tools(*tools);
   if (!turns) add_texts(sample, record, builder);
   record.leave_out_others(builder);
@@ -235,11 +220,13 @@ bool maps_texts(const SampleFields& fields) {
 
 // A sample has one kind of text.
 std::vector<Problem> problems_of(const SampleFields& fields) {
-  if (!maps_texts(fields) && !fields.images.empty())
-    return {{"the recipe maps pictures, but no text", "data.fields.images",
+  const auto mapped = mapped_fields(fields);
+  if (!maps_texts(fields) && !mapped.empty())
+    return {{fmt::format("the recipe maps {}, but no text", mapped.front().first),
+             fmt::format("data.fields.{}", mapped.front().first),
              "also map the text: data.fields.conversation, question and answer, caption or text"}};
   std::vector<std::string> texts;
-  for (const auto& [key, field] : mapped_fields(fields))
+  for (const auto& [key, field] : mapped)
     if (contains({"conversation", "question", "caption", "text"}, key))
       texts.push_back(fmt::format("data.fields.{}", key));
   if (texts.size() < 2) return {};

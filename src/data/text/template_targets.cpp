@@ -73,8 +73,8 @@ class SpanFinder {
       span.before = end_of_text_before(text_, said->begin);
       span.begin = begin_of(i, span.before, said->begin);
       span.after = begin_of_text_after(said->end);
-      span.end =
-          span.after == text_.text.size() ? end_of_last(span, said->begin, text) : end_of(alone, said->end, span.after);
+      span.end = span.after == text_.text.size() ? end_of_last(span, said->begin, text)
+                                                 : end_of(alone, span, last_end_token(span.before, said->begin));
       span.after = std::max(span.after, span.end);
       if (turns_[i].is_learned) spans.push_back(span);
     }
@@ -165,7 +165,7 @@ class SpanFinder {
   // beginning of its own.
   std::size_t begin_of(std::size_t i, std::size_t before, std::size_t said) const {
     const std::optional<TemplateText> given = attempt(first_turns(i), true);
-    if (!given) return said;
+    if (!given) return end_of_plain_header(i, before, said);
     const std::string_view whole = text_.text, prompted = given->text;
     const std::size_t start = end_of_text_before(*given, prompted.size());
     const std::size_t common = common_length(whole.substr(before), prompted.substr(start));
@@ -179,7 +179,26 @@ class SpanFinder {
     const std::string prompt = strip_text(prompted.substr(std::max(shared, start)), nullptr, true, false);
     if (!prompt.empty()) return end_of_prompt(prompt, before, said);
     const std::string unasked = unasked_prompt(i, before, said);
-    return unasked.empty() ? said : end_of_prompt(unasked, before, said);
+    return unasked.empty() ? end_of_plain_header(i, before, said) : end_of_prompt(unasked, before, said);
+  }
+
+  // Where answer `i` begins if the template has no generation prompt: where its beginning differs from that of an
+  // answer of plain text. What is left is learned: the token that begins a thought or a call of a tool.
+  std::size_t end_of_plain_header(std::size_t i, std::size_t before, std::size_t said) const {
+    std::vector<ChatTurn> turns = first_turns(i);
+    turns.push_back({"assistant", "x"});
+    const std::optional<TemplateText> plain = attempt(turns, false);
+    const std::optional<Range> text = plain ? range_of(*plain, i) : std::nullopt;
+    if (!text) return said;
+    const std::size_t start = end_of_text_before(*plain, text->begin);
+    const std::string_view header = std::string_view(plain->text).substr(start, text->begin - start);
+    const std::string_view own = std::string_view(text_.text).substr(before, said - before);
+    const std::size_t common = common_length(own, header);
+    if (common == own.size() || common == header.size()) return before + common;
+    std::size_t end = 0;
+    for (const Token& token : tokens_of(own))
+      if (token.end <= common) end = token.end;
+    return end == 0 ? said : before + end;
   }
 
   // Where the answer's own text begins after what `prompt` gives of it. The turn before may end differently when it is
@@ -242,16 +261,19 @@ class SpanFinder {
     return asked->text.substr(answer->end, question->begin - answer->end);
   }
 
-  // The end of the turn of an answer whose text ends at `said`; the next turn's text begins at `after`. Between them
-  // stands what the turn ends with when it is the last one, as in `alone`, and then the next turn's beginning.
-  std::size_t end_of(const std::optional<TemplateText>& alone, std::size_t said, std::size_t after) const {
-    const std::string_view gap = std::string_view(text_.text).substr(said, after - said);
+  // The end of an answer that another turn follows. Between their texts stands what the answer ends with when it is the
+  // last turn, as in `alone`, and then the next turn's beginning. `header` is the token that the answer itself begins
+  // with: another answer may begin with it, too.
+  std::size_t end_of(const std::optional<TemplateText>& alone, const AnswerSpan& span,
+                     std::optional<int> header) const {
+    const std::size_t said = span.said;
+    const std::string_view gap = std::string_view(text_.text).substr(said, span.after - said);
     const std::string_view tail = alone ? tail_of(*alone) : "";
     const std::size_t end = common_end(gap, tail);
     // A call of a tool may end differently when it is the last turn.
     if (const auto stop = end_of_stop(end == 0 && !tail.empty() ? gap : gap.substr(0, end))) return said + *stop;
     const std::string_view common = gap.substr(0, end);
-    return said + end + first_end(gap.substr(end), is_blank(common));
+    return said + end + first_end(gap.substr(end), is_blank(common), header);
   }
 
   // The same for an answer that nothing follows. Adds its end to `text` if the template writes it only between turns.
@@ -282,8 +304,11 @@ class SpanFinder {
         std::find_if(turns_.begin(), turns_.end(), [](const ChatTurn& turn) { return turn.role == "user"; });
     const auto question = range_of(text_, static_cast<std::size_t>(first - turns_.begin()));
     if (!question) return std::nullopt;
+    return last_end_token(0, question->begin);
+  }
+  std::optional<int> last_end_token(std::size_t begin, std::size_t end) const {
     std::optional<int> last;
-    for (const int id : tokenizer_.encode(std::string_view(text_.text).substr(0, question->begin)))
+    for (const int id : tokenizer_.encode(std::string_view(text_.text).substr(begin, end - begin)))
       if (is_end(id)) last = id;
     return last;
   }
@@ -350,10 +375,10 @@ class SpanFinder {
   }
 
   // The bytes up to the token that a text begins with, after white space, if it ends an answer: a stop token, or
-  // another special one if `any_special`. Else 0.
-  std::size_t first_end(std::string_view text, bool any_special) const {
+  // another special one but `header` if `any_special`. Else 0.
+  std::size_t first_end(std::string_view text, bool any_special, std::optional<int> header = std::nullopt) const {
     for (const Token& token : tokens_of(text)) {
-      if (tokenizer_.is_stop(token.id) || (any_special && is_end(token.id))) return token.end;
+      if (tokenizer_.is_stop(token.id) || (any_special && is_end(token.id) && token.id != header)) return token.end;
       if (!is_blank(tokenizer_.bytes(token.id))) return 0;
     }
     return 0;

@@ -136,6 +136,49 @@ TEST(Conversations, HaveThePicturesThatFragmentsName) {
   EXPECT_THAT(refusal(with(asks("content", second + ", " + unnamed))), HasSubstr("2 times <image>, but there is 1"));
 }
 
+// Trainers have several keys for the name; without one, fragments have the pictures in turn.
+TEST(Conversations, FindTheNameOfAFragmentsPictureOrRefuseIt) {
+  const Parts pictures = {{"a.png", "A"}, {"b.png", "B"}};
+  const auto with = [&](const std::string& fragments) {
+    Parts parts = pictures;
+    parts.emplace_back("json", fmt::format(R"([{{"role": "user", "content": [{}]}}])", fragments));
+    return parts;
+  };
+  for (const char* key : {"image", "value", "url", "path", "src", "image_url", "file", "file_name", "content"})
+    EXPECT_EQ(read(with(fmt::format(R"({{"type": "image", "text": "", "{}": "x/b.png"}})", key))),
+              "user: <image> | [b.png=B]")
+        << key;
+  EXPECT_EQ(read(with(R"({"image": "b.png"}, {"text": "?"})")), "user: <image>? | [b.png=B]") << "without a type";
+  EXPECT_EQ(read(with(R"({"type": "image", "index": 0}, {"type": "image", "index": 1})")),
+            "user: <image><image> | [a.png=A][b.png=B]");
+  EXPECT_THAT(refusal(with(R"({"type": "image", "index": 1}, {"type": "image", "index": 0})")),
+              HasSubstr("fragment 0 of the pictures (from 0) has the index 1"));
+  EXPECT_THAT(refusal(with(R"({"type": "image", "image_id": "b"}, {"type": "image", "image_id": "a"})")),
+              HasSubstr("names its picture by 'image_id' only"));
+}
+
+TEST(Conversations, HaveThePicturesThatATurnLists) {
+  const auto turns = [](const std::string& first, const std::string& second) {
+    return Parts{{"a.png", "A"},
+                 {"b.png", "B"},
+                 {"json", fmt::format(R"([{{"role": "user", {}}}, {{"role": "assistant", "content": "ho"}},
+                                          {{"role": "user", {}}}])",
+                                      first, second)}};
+  };
+  const std::string second = R"("content": "hu", "images": ["b.png"])";
+  EXPECT_EQ(read(turns(R"("content": "hi")", second)), "user: hi | assistant: ho | user: <image>\nhu | [b.png=B]");
+  EXPECT_EQ(read(turns(R"("content": "in <image>", "image": "a.png")", second)),
+            "user: in <image> | assistant: ho | user: <image>\nhu | [a.png=A][b.png=B]");
+  const auto lists = [](const std::string& name) {
+    return fmt::format(R"("content": [{{"type": "image", "image": "a.png"}}], "images": ["{}"])", name);
+  };
+  EXPECT_EQ(read(turns(lists("a.png"), second)),
+            "user: <image> | assistant: ho | user: <image>\nhu | [a.png=A][b.png=B]");
+  EXPECT_THAT(refusal(turns(lists("b.png"), second)), HasSubstr("lists other pictures than its fragments name"));
+  EXPECT_THAT(refusal(turns(R"("content": "in <image>", "images": ["a.png", "b.png"])", second)),
+              HasSubstr("lists 2 pictures, but its text has 1 times <image>"));
+}
+
 TEST(Conversations, HaveThePicturesThatAListNames) {
   const auto lists = [](const std::string& names) { return fmt::format(R"({{"text": "x", {}}})", names); };
   const Parts one = {{"jpg", "A"}}, two = {{"0.jpg", "A"}, {"1.jpg", "B"}}, mixed = {{"jpg", "A"}, {"png", "B"}};
@@ -227,13 +270,15 @@ TEST(Conversations, NameWhatTheyLeaveOut) {
   EXPECT_EQ(unused({{"json", R"([{"role": "user", "content": [{"type": "text", "text": "x", "cache": 1}]}])"}}),
             "fragment.cache");
   EXPECT_EQ(unused({{"json", R"({"question": "?", "answer": ["a", "b"]})"}}), "answers after the first");
-  const Parts parts = {{"jpg", "A"}, {"wav", "W"}, {"json", R"({"q": "?", "a": "!", "w": [1], "extra": 2, "id": 3})"}};
+  Parts parts = {{"jpg", "A"}, {"wav", "W"}, {"json", R"({"q": "?", "a": "!", "w": [1], "extra": 2, "id": 3})"}};
   EXPECT_EQ(
       unused(parts,
              typed("VQASample",
                    {{"image", "jpg"}, {"context", "json[q]"}, {"answers", "json[a]"}, {"answer_weights", "json[w]"}})),
-      "answer_weights, extra, part wav");
-  EXPECT_EQ(unused(parts, {}, {.images = "jpg", .question = "json[q]", .answer = "json[a]"}), "w, extra, part wav");
+      "answer_weights, extra, part wav")
+      << "Energon, too, reads only the parts that a field_map names";
+  parts[1].first = "cls";
+  EXPECT_EQ(unused(parts, {}, {.images = "jpg", .question = "json[q]", .answer = "json[a]"}), "w, extra, part cls");
   EXPECT_EQ(unused({{"json", R"({"x": 1})"}, {"b.json", talk}}, {}, {.conversation = "b.json"}), "part json");
 }
 
@@ -268,7 +313,16 @@ TEST(Conversations, WithSoundOrVideoAreRefused) {
   EXPECT_THAT(refusal({{"json", R"({"video": "a.mp4", "caption": "x"})"}}), HasSubstr("its 'video' is sound or video"));
   EXPECT_THAT(refusal({{"wav", "x"}, {"jpg", "A"}, {"json", talk[0].second}},
                       typed("SimilarityInterleavedSample", {{"images", "jpg"}, {"texts", "json"}, {"audio", "wav"}})),
-              HasSubstr("it has the field 'audio'"));
+              HasSubstr("its 'audio' is sound or video"));
+  const SampleFields mapped = {.conversation = "json[talk]"};
+  const std::string said = R"([{"role": "user", "content": "hi"}])";
+  EXPECT_THAT(refusal({{"mp4", "x"}, {"json", R"({"talk": )" + said + "}"}}, {}, mapped),
+              HasSubstr("its part 'mp4' is sound or video"));
+  EXPECT_THAT(refusal({{"json", R"({"video": "a.mp4", "talk": )" + said + "}"}}, {}, mapped),
+              HasSubstr("its 'video' is sound or video"));
+  EXPECT_THAT(refusal({{"json", R"([{"role": "user", "content": "hi", "video": "a.mp4"}])"}}),
+              HasSubstr("its 'video' is sound or video"));
+  EXPECT_EQ(read({{"json", R"({"audio": null, "video": "", "messages": )" + said + "}"}}), "user: hi | ");
 }
 
 TEST(Conversations, ReasonsNameFormatsAndKeysWithDots) {
@@ -280,7 +334,9 @@ TEST(Conversations, ReasonsNameFormatsAndKeysWithDots) {
       refusal({{"001.jpg", "A"}, {"txt", "x"}}, typed("CaptioningSample", {{"image", "jpg"}, {"caption", "txt"}})),
       AllOf(HasSubstr("has no 'jpg'"), HasSubstr("a key ends at the first dot")));
   EXPECT_THAT(refusal({{"json", R"({"image": "a.jpg", "caption": "x"})"}}), HasSubstr("no part 'a.jpg' for a picture"));
-  EXPECT_THAT(refusal({{"json", R"({"image": 7, "caption": "x"})"}}), HasSubstr("names a picture, but none"));
+  for (const char* images : {"7", "true", R"({"path": "a.jpg"})"})
+    EXPECT_THAT(refusal({{"jpg", "A"}, {"json", fmt::format(R"({{"images": {}, "caption": "x"}})", images)}}),
+                HasSubstr("neither a part nor a list of names"));
   EXPECT_THAT(refusal({{"json", R"({"caption": "x"})"}}),
               HasSubstr("its caption has no picture; its parts are 'json'"));
 }
@@ -359,6 +415,9 @@ TEST(Conversations, NeedOneKindOfTextFromTheRecipe) {
   std::vector<Problem> problems = unreadable_leaves(blend, {.images = "jpg"});
   ASSERT_EQ(problems.size(), 1u);
   EXPECT_EQ(problems[0].where, "data.fields.images");
+  problems = unreadable_leaves(blend, {.tools = "json[tools]"});
+  ASSERT_EQ(problems.size(), 1u);
+  EXPECT_EQ(problems[0].where, "data.fields.tools") << "it would have no effect";
   problems = unreadable_leaves(blend, {.caption = "txt", .text = "txt"});
   ASSERT_EQ(problems.size(), 1u);
   EXPECT_EQ(problems[0].where, "data.fields.caption data.fields.text");

@@ -44,6 +44,25 @@ TEST(TemplateTargets, AreAnswersWithoutTheGenerationPrompt) {
       << "without a prompt, the header is given";
 }
 
+// A model must learn the token that begins a call of a tool, though no prompt shows where the header ends.
+TEST(TemplateTargets, WithoutAPromptBeginWhereAPlainAnswerWould) {
+  const std::string source =
+      "{% for m in messages %}<s>{{ m.role[0] }}:{% if m.tool_calls %}<t>{{ m.tool_calls[0].name }}{% else %}"
+      "{{ m.content }}{% endif %};{% endfor %}";
+  ChatTurn call{"assistant", ""};
+  call.fields = std::make_shared<const nlohmann::ordered_json>(
+      nlohmann::ordered_json{{"tool_calls", {{{"name", "GH"}}}}, {"content", ""}});
+  EXPECT_EQ(learned(source, {{"user", "ab"}, call, {"tool", "cd"}, {"assistant", "EF"}}), "<t>GH;EF;");
+}
+
+// Each answer begins with the same token, which ends none.
+TEST(TemplateTargets, OfAnswersInARowDoNotEndWithTheNextHeader) {
+  EXPECT_EQ(learned("{% for m in messages %}{{ '<s>' if m.role == 'assistant' }}{{ m.content }}{% endfor %}"
+                    "{% if add_generation_prompt %}<s>{% endif %}",
+                    {{"user", "ab"}, {"assistant", "CD"}, {"assistant", "GH"}}),
+            "CDGH");
+}
+
 // The prompt opens thoughts, which the answers then close: what they share is given.
 TEST(TemplateTargets, ThePromptMayEndDifferently) {
   EXPECT_EQ(learned("{% for m in messages %}<s>{{ m.role[0] }}:{{ '()' if m.role == 'assistant' }}{{ m.content }};"
