@@ -10,6 +10,8 @@
 #include "base/strings.h"
 #include "data/samples/conversation.h"
 #include "data/samples/conversation_builder.h"
+#include "data/samples/sample_keys.h"
+#include "data/samples/sample_pictures.h"
 #include "data/text/template_targets.h"
 
 namespace braid {
@@ -63,14 +65,19 @@ class TypedFields {
       if (field == name) return &source;
     return nullptr;
   }
-  // What the sample's type does not need changes no conversation.
-  void leave_out_others(ConversationBuilder& builder) const {
+  // What the sample's type does not need, or what is `overruled`, changes no conversation.
+  void leave_out_others(ConversationBuilder& builder, const std::set<const FieldSource*>& overruled) const {
     std::vector<std::string> used = find_sample_type(spec_.sample_type)->fields;
     used.insert(used.end(), {"image", "images", "correct_choice_idx"});
     std::vector<FieldSource> sources;
     for (const auto& [field, source] : spec_.field_map) {
-      sources.push_back(source);
-      if (!contains(used, field) && find_field(sample_, source)) builder.leave_out_key(field);
+      if (!overruled.contains(&source)) sources.push_back(source);
+      const std::optional<FieldValue> value = contains(used, field) ? std::nullopt : find_field(sample_, source);
+      if (!value) continue;
+      static const json kAPart = true;
+      const json* parsed = std::get_if<json>(&*value);
+      refuse_sound_or_video(field, parsed ? *parsed : kAPart);
+      builder.leave_out_key(field, parsed ? *parsed : kAPart);
     }
     leave_out_unmapped(sample_, sources, builder);
   }
@@ -108,10 +115,14 @@ Conversation read_typed(const Sample& sample, const SampleSpec& spec) {
   } else {  // SimilarityInterleavedSample
     builder.add_turns(json_in(fields.value("texts"), "the list of texts"));
   }
-  if (!builder.names_pictures())
-    for (const char* name : {"image", "images"})
-      if (const FieldSource* source = fields.source(name)) builder.add_pictures(field_value(sample, *source));
-  fields.leave_out_others(builder);
+  std::set<const FieldSource*> overruled;
+  for (const char* name : {"image", "images"})
+    if (const FieldSource* source = fields.source(name)) {
+      const bool is_needed = builder.pictures().named() == 0;
+      const auto value = is_needed ? field_value(sample, *source) : find_field(sample, *source);
+      if (value && !builder.add_pictures(*value)) overruled.insert(source);
+    }
+  fields.leave_out_others(builder, overruled);
   return builder.finish();
 }
 
@@ -133,12 +144,13 @@ Conversation read_by_recipe(const Sample& sample, const SampleFields& fields) {
   } else {
     builder.say("", text_in(value(fields.text), "the text"));
   }
-  // A data set may have samples without pictures among others.
-  if (!fields.images.empty() && !builder.names_pictures())
-    if (const auto pictures = find_field(sample, parse_field_source(fields.images, "data.fields.images")))
-      builder.add_pictures(*pictures);
   std::vector<FieldSource> sources;
-  for (const auto& [key, field] : mapped_fields(fields)) sources.push_back(parse_field_source(field, "data.fields"));
+  for (const auto& [key, field] : mapped_fields(fields)) {
+    sources.push_back(parse_field_source(field, fmt::format("data.fields.{}", key)));
+    // A data set may have samples without pictures among others.
+    const auto pictures = field == fields.images ? find_field(sample, sources.back()) : std::nullopt;
+    if (pictures && !builder.add_pictures(*pictures)) sources.pop_back();
+  }
   leave_out_unmapped(sample, sources, builder);
   Conversation conversation = builder.finish();
   if (!fields.conversation.empty() && contains(conversation.unused, "tools"))
@@ -160,14 +172,19 @@ class Record {
     if (found) used_.insert(found);
     return found;
   }
+  void use(const json* value) { used_.insert(value); }
+  const json* picture_list() const { return root_.is_object() ? find_picture_list(root_) : nullptr; }
   const json* turns() {
     return root_.is_array() ? &root_ : use({"conversations", "conversation", "messages", "texts"});
   }
 
   void leave_out_others(ConversationBuilder& builder) const {
     if (!root_.is_object()) return;
-    for (const auto& [key, value] : root_.items())
-      if (!used_.contains(&value)) builder.leave_out_key(key, value);
+    for (const auto& [key, value] : root_.items()) {
+      if (used_.contains(&value)) continue;
+      refuse_sound_or_video(key, value);
+      builder.leave_out_key(key, value);
+    }
   }
 
  private:
@@ -175,13 +192,13 @@ class Record {
   std::set<const json*> used_{};
 };
 
-// The fragments of turns name the pictures, or JSON beside the turns does; otherwise they are all parts that are
-// pictures.
+// The turns name the pictures, or JSON beside the turns does; otherwise they are all parts that are pictures.
 void add_pictures(Record& record, ConversationBuilder& builder) {
-  const json* images = record.use({"images", "image"});
-  if (builder.names_pictures()) return;
-  if (images && (images->is_array() || !is_empty_value(*images))) return builder.add_named_pictures(*images);
-  builder.add_picture_parts();
+  SamplePictures& pictures = builder.pictures();
+  const json* list = record.picture_list();
+  if (list && (pictures.named() == 0 || pictures.is_same_list(*list))) record.use(list);
+  if (pictures.named() > 0) return;
+  list ? pictures.add_list(*list) : pictures.add_all_parts();
 }
 
 void add_texts(const Sample& sample, Record& record, ConversationBuilder& builder) {
@@ -194,7 +211,8 @@ void add_texts(const Sample& sample, Record& record, ConversationBuilder& builde
     builder.say("", text_of(*plain, "the text"));
   } else if (const SamplePart* text = sample.find("txt")) {
     builder.use_part("txt");
-    builder.has_pictures() ? builder.add_caption(std::string(text->bytes)) : builder.say("", std::string(text->bytes));
+    !builder.pictures().empty() ? builder.add_caption(std::string(text->bytes))
+                                : builder.say("", std::string(text->bytes));
   }
 }
 

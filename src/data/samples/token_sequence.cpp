@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "base/strings.h"
-#include "data/samples/conversation_builder.h"
+#include "data/samples/sample_keys.h"
 
 namespace braid {
 namespace {

@@ -132,14 +132,16 @@ void TarReader::read_pax(std::string_view records, bool is_global, Extensions& e
 TarMember TarReader::finish_member(std::string_view header, const Extensions& extensions, std::uint64_t first_header) {
   const char type = header[kTypeAt];
   if (type == 'S') fail("sparse files are not supported: pack the file without --sparse");
-  if (type == '1' || type == '2')
-    fail("links are not supported: pack the files themselves, with tar --dereference --hard-dereference");
   TarMember member{.name = std::string(until_nul(header.substr(kNameAt, kNameBytes))), .offset = first_header};
   member.is_regular = is_regular(type) && !(type == '\0' && member.name.ends_with('/'));
   const std::string_view prefix = until_nul(header.substr(kPrefixAt, kPrefixBytes));
   if (!prefix.empty()) member.name = fmt::format("{}/{}", prefix, member.name);
   if (extensions.long_name) member.name = *extensions.long_name;
   if (extensions.pax_path) member.name = *extensions.pax_path;
+  if (type == '1' || type == '2')
+    throw DataError(
+        fmt::format("'{}' has a link, {}; pack the files themselves, with tar --dereference --hard-dereference", name_,
+                    in_quotes(member.name)));
   const auto size = extensions.pax_size ? extensions.pax_size : parse_number(header.substr(kSizeAt, kSizeBytes));
   if (!size) fail("the size of a member is not a number");
   member.content_offset = offset_ + kBlock;

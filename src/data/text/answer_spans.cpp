@@ -14,6 +14,8 @@ std::size_t skip_space(std::string_view text, std::size_t at) {
   return std::min(text.find_first_not_of(" \t\n\v\f\r", at), text.size());
 }
 
+}  // namespace
+
 // Reads the text token by token. A tokenizer may put a space before a text, and a special token may take the white
 // space on either side of it: the next token then begins where the special one is written to its end.
 std::optional<std::vector<std::size_t>> ends_of(const Tokenizer& tokenizer, std::string_view text,
@@ -35,6 +37,8 @@ std::optional<std::vector<std::size_t>> ends_of(const Tokenizer& tokenizer, std:
   if (skip_space(text, at) != text.size()) return std::nullopt;
   return ends;
 }
+
+namespace {
 
 // Which tokens a range of a text became.
 class TokenMap {

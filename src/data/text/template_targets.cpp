@@ -73,8 +73,7 @@ class SpanFinder {
       span.before = end_of_text_before(text_, said->begin);
       span.begin = begin_of(i, span.before, said->begin);
       span.after = begin_of_text_after(said->end);
-      span.end = span.after == text_.text.size() ? end_of_last(span, said->begin, text)
-                                                 : end_of(alone, span, last_end_token(span.before, said->begin));
+      span.end = span.after == text_.text.size() ? end_of_last(span, said->begin, text) : end_of(alone, span);
       span.after = std::max(span.after, span.end);
       if (turns_[i].is_learned) spans.push_back(span);
     }
@@ -182,12 +181,15 @@ class SpanFinder {
     return unasked.empty() ? end_of_plain_header(i, before, said) : end_of_prompt(unasked, before, said);
   }
 
-  // Where answer `i` begins if the template has no generation prompt: where its beginning differs from that of an
-  // answer of plain text. What is left is learned: the token that begins a thought or a call of a tool.
+  // Without a generation prompt, what an answer shares with one of plain text at the same place is given. The rest is
+  // learned, such as the token that begins a thought or a call of a tool.
   std::size_t end_of_plain_header(std::size_t i, std::size_t before, std::size_t said) const {
-    std::vector<ChatTurn> turns = first_turns(i);
-    turns.push_back({"assistant", "x"});
-    const std::optional<TemplateText> plain = attempt(turns, false);
+    std::vector<ChatTurn> turns = turns_;
+    turns[i] = {"assistant", "x"};
+    std::optional<TemplateText> plain = attempt(turns, false);
+    turns.resize(i + 1);
+    // The template may refuse the turns that follow, since they answer a call, which a plain text is not.
+    if (!plain || !range_of(*plain, i)) plain = attempt(turns, false);
     const std::optional<Range> text = plain ? range_of(*plain, i) : std::nullopt;
     if (!text) return said;
     const std::size_t start = end_of_text_before(*plain, text->begin);
@@ -195,7 +197,7 @@ class SpanFinder {
     const std::string_view own = std::string_view(text_.text).substr(before, said - before);
     const std::size_t common = common_length(own, header);
     if (common == own.size() || common == header.size()) return before + common;
-    std::size_t end = 0;
+    std::size_t end = 0;  // where they differ within a token, it is learned
     for (const Token& token : tokens_of(own))
       if (token.end <= common) end = token.end;
     return end == 0 ? said : before + end;
@@ -262,10 +264,8 @@ class SpanFinder {
   }
 
   // The end of an answer that another turn follows. Between their texts stands what the answer ends with when it is the
-  // last turn, as in `alone`, and then the next turn's beginning. `header` is the token that the answer itself begins
-  // with: another answer may begin with it, too.
-  std::size_t end_of(const std::optional<TemplateText>& alone, const AnswerSpan& span,
-                     std::optional<int> header) const {
+  // last turn, as in `alone`, and then the next turn's beginning.
+  std::size_t end_of(const std::optional<TemplateText>& alone, const AnswerSpan& span) const {
     const std::size_t said = span.said;
     const std::string_view gap = std::string_view(text_.text).substr(said, span.after - said);
     const std::string_view tail = alone ? tail_of(*alone) : "";
@@ -273,7 +273,11 @@ class SpanFinder {
     // A call of a tool may end differently when it is the last turn.
     if (const auto stop = end_of_stop(end == 0 && !tail.empty() ? gap : gap.substr(0, end))) return said + *stop;
     const std::string_view common = gap.substr(0, end);
-    return said + end + first_end(gap.substr(end), is_blank(common), header);
+    const std::size_t length = end + first_end(gap.substr(end), is_blank(common));
+    // What stands here only before another answer belongs to that answer.
+    const bool is_followed_by_answer = turns_[span.turn + 1].role == "assistant";
+    const std::optional<std::string> to_question = is_followed_by_answer ? gap_to_question(span.turn) : std::nullopt;
+    return said + (to_question && !to_question->starts_with(gap.substr(0, length)) ? end : length);
   }
 
   // The same for an answer that nothing follows. Adds its end to `text` if the template writes it only between turns.
@@ -304,11 +308,8 @@ class SpanFinder {
         std::find_if(turns_.begin(), turns_.end(), [](const ChatTurn& turn) { return turn.role == "user"; });
     const auto question = range_of(text_, static_cast<std::size_t>(first - turns_.begin()));
     if (!question) return std::nullopt;
-    return last_end_token(0, question->begin);
-  }
-  std::optional<int> last_end_token(std::size_t begin, std::size_t end) const {
     std::optional<int> last;
-    for (const int id : tokenizer_.encode(std::string_view(text_.text).substr(begin, end - begin)))
+    for (const int id : tokenizer_.encode(std::string_view(text_.text).substr(0, question->begin)))
       if (is_end(id)) last = id;
     return last;
   }
@@ -318,13 +319,15 @@ class SpanFinder {
     std::size_t end;  // in the text
   };
   std::vector<Token> tokens_of(std::string_view text) const {
+    const std::vector<int> ids = tokenizer_.encode(text);
+    const auto ends = ends_of(tokenizer_, text, ids);
     std::vector<Token> tokens;
     std::size_t end = 0;
-    for (const int id : tokenizer_.encode(text)) {
-      const std::string bytes = tokenizer_.bytes(id);
-      const std::size_t found = text.find(bytes, end);  // nowhere: the token has a space that the text does not have
-      end = found == text.npos ? std::min(text.size(), end + bytes.size()) : found + bytes.size();
-      tokens.push_back({id, end});
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      const std::string bytes = tokenizer_.bytes(ids[i]);
+      const std::size_t found = text.find(bytes, end);  // nowhere: a normaliser has changed the text
+      end = ends ? (*ends)[i] : found == text.npos ? std::min(text.size(), end + bytes.size()) : found + bytes.size();
+      tokens.push_back({ids[i], end});
     }
     return tokens;
   }
@@ -374,11 +377,11 @@ class SpanFinder {
     return std::nullopt;
   }
 
-  // The bytes up to the token that a text begins with, after white space, if it ends an answer: a stop token, or
-  // another special one but `header` if `any_special`. Else 0.
-  std::size_t first_end(std::string_view text, bool any_special, std::optional<int> header = std::nullopt) const {
+  // The bytes up to and including the first token that is not blank, if it ends an answer: a stop token, or any special
+  // one if `any_special`. Else 0.
+  std::size_t first_end(std::string_view text, bool any_special) const {
     for (const Token& token : tokens_of(text)) {
-      if (tokenizer_.is_stop(token.id) || (any_special && is_end(token.id) && token.id != header)) return token.end;
+      if (tokenizer_.is_stop(token.id) || (any_special && is_end(token.id))) return token.end;
       if (!is_blank(tokenizer_.bytes(token.id))) return 0;
     }
     return 0;

@@ -26,6 +26,10 @@ struct AnswerSpan {
   std::size_t after = 0;   // where the text of the turn after it begins
 };
 
+// Where each token of a text ends in it; nothing if a normaliser changed the text.
+std::optional<std::vector<std::size_t>> ends_of(const Tokenizer& tokenizer, std::string_view text,
+                                                const std::vector<int>& tokens);
+
 // The targets are the tokens with text of an answer, and the whole tokens of its end. DataError with the number of the
 // turn if a token has text of two turns.
 ChatTokens targets_of(const std::string& text, const std::vector<AnswerSpan>& spans, const Tokenizer& tokenizer);
@@ -34,9 +38,10 @@ ChatTokens targets_of(const std::string& text, const std::vector<AnswerSpan>& sp
 // beginnings of the conversation, to tell the end of an answer from the beginning of the next turn.
 using RenderTurns = std::function<TemplateText(const std::vector<ChatTurn>& turns, bool generation_prompt)>;
 
-// Targets are the tokens of each assistant turn that the generation prompt does not already give, to the end of the
-// turn. An answer that the template ends only when another turn follows gets that end. DataError with the number of the
-// turn if the text does not have it, or if it cannot be told from its neighbours.
+// Targets are the tokens of each assistant turn that the generation prompt does not already give, or without one the
+// header of an answer of plain text, to the end of the turn. An answer that the template ends only when another turn
+// follows gets that end. DataError with the number of the turn if the text does not have it, or if it cannot be told
+// from its neighbours.
 ChatTokens template_targets(const std::vector<ChatTurn>& turns, const RenderTurns& render, const Tokenizer& tokenizer,
                             const std::string& image_token);
 

@@ -144,17 +144,41 @@ TEST(Conversations, FindTheNameOfAFragmentsPictureOrRefuseIt) {
     parts.emplace_back("json", fmt::format(R"([{{"role": "user", "content": [{}]}}])", fragments));
     return parts;
   };
-  for (const char* key : {"image", "value", "url", "path", "src", "image_url", "file", "file_name", "content"})
+  for (const char* key :
+       {"image", "value", "url", "path", "src", "image_url", "file", "file_name", "filename", "content"})
     EXPECT_EQ(read(with(fmt::format(R"({{"type": "image", "text": "", "{}": "x/b.png"}})", key))),
               "user: <image> | [b.png=B]")
         << key;
   EXPECT_EQ(read(with(R"({"image": "b.png"}, {"text": "?"})")), "user: <image>? | [b.png=B]") << "without a type";
-  EXPECT_EQ(read(with(R"({"type": "image", "index": 0}, {"type": "image", "index": 1})")),
-            "user: <image><image> | [a.png=A][b.png=B]");
-  EXPECT_THAT(refusal(with(R"({"type": "image", "index": 1}, {"type": "image", "index": 0})")),
-              HasSubstr("fragment 0 of the pictures (from 0) has the index 1"));
-  EXPECT_THAT(refusal(with(R"({"type": "image", "image_id": "b"}, {"type": "image", "image_id": "a"})")),
-              HasSubstr("names its picture by 'image_id' only"));
+  for (const char* name : {R"("image": "", "url": "b.png")", R"("image": {"path": "b.png", "bytes": null})"})
+    EXPECT_EQ(read(with(fmt::format(R"({{"type": "image", {}}})", name))), "user: <image> | [b.png=B]") << name;
+  EXPECT_EQ(read(with(R"({"type": "image_url", "image_url": {"url": "x/b.png"}})")), "user: <image> | [b.png=B]");
+  EXPECT_EQ(read(with(R"({"type": "image", "width": 7}, "and", {"type": "image", "detail": "low"})")),
+            "user: <image>and<image> | [a.png=A][b.png=B]");
+  for (const char* key : {"id", "image_id", "source", "img", "image_path", "position"})
+    EXPECT_THAT(refusal(with(fmt::format(R"({{"type": "image", "{}": "b.png"}}, {{"type": "image"}})", key))),
+                HasSubstr(fmt::format("has only the key '{}' to say which of 2 pictures it is", key)));
+  EXPECT_THAT(refusal(with(R"({"type": "image", "image": "data:image/png;base64,iVBO"})")), HasSubstr("as a data URL"));
+  EXPECT_THAT(refusal(with(R"({"image": "b.png", "text": "?"})")), HasSubstr("has both a text and a picture"));
+  EXPECT_THAT(refusal(with(R"({"type": "text", "text": "?", "image": "b.png"})")), HasSubstr("both a text and a pict"));
+}
+
+TEST(Conversations, FindAPictureByItsIndexOrRefuseIt) {
+  const auto asks = [](const std::string& first, const std::string& second) {
+    return Parts{{"a.png", "A"},
+                 {"b.png", "B"},
+                 {"json", fmt::format(R"([{{"role": "user", "content": [{}]}}, {{"role": "user", "content": [{}]}}])",
+                                      first, second)}};
+  };
+  const std::string zero = R"({"type": "image", "index": 0})", one = R"({"type": "image", "index": 1})";
+  EXPECT_EQ(read(asks(zero, one)), "user: <image> | user: <image> | [a.png=A][b.png=B]");
+  EXPECT_EQ(read(asks(R"("<image>")", one)), "user: <image> | user: <image> | [a.png=A][b.png=B]");
+  EXPECT_THAT(refusal(asks(one, zero)), HasSubstr("with index 1 has place 0 (counted from 0) of 2 for 2 pictures"));
+  EXPECT_THAT(refusal(asks(R"("<image>")", zero)), HasSubstr("with index 0 has place 1 (counted from 0) of 2"));
+  EXPECT_THAT(refusal(asks(R"("first")", zero)), HasSubstr("with index 0 has place 0 (counted from 0) of 1 for 2"));
+  EXPECT_EQ(read({{"jpg", "A"}, {"json", R"([{"role": "user", "content": [)" + one + "]}]"}}),
+            "user: <image> | [jpg=A]")
+      << "there is only one";
 }
 
 TEST(Conversations, HaveThePicturesThatATurnLists) {
@@ -174,6 +198,15 @@ TEST(Conversations, HaveThePicturesThatATurnLists) {
   };
   EXPECT_EQ(read(turns(lists("a.png"), second)),
             "user: <image> | assistant: ho | user: <image>\nhu | [a.png=A][b.png=B]");
+  EXPECT_EQ(read(turns(lists("img/a.png"), second)), read(turns(lists("a.png"), second)));
+  EXPECT_EQ(read(turns(R"("content": "hi", "images": [], "image": "a.png")", second)),
+            "user: <image>\nhi | assistant: ho | user: <image>\nhu | [a.png=A][b.png=B]");
+  EXPECT_EQ(read(turns(R"("content": "hi", "images": [])", R"("content": "hu", "images": [])")),
+            "user: hi | assistant: ho | user: hu | ")
+      << "no turn has a picture";
+  EXPECT_EQ(read(turns(R"("content": [{"type": "image", "id": 7}], "images": ["b.png"])",
+                       R"("content": [{"type": "image", "index": 0}], "images": ["a.png"])")),
+            "user: <image> | assistant: ho | user: <image> | [b.png=B][a.png=A]");
   EXPECT_THAT(refusal(turns(lists("b.png"), second)), HasSubstr("lists other pictures than its fragments name"));
   EXPECT_THAT(refusal(turns(R"("content": "in <image>", "images": ["a.png", "b.png"])", second)),
               HasSubstr("lists 2 pictures, but its text has 1 times <image>"));
@@ -270,6 +303,18 @@ TEST(Conversations, NameWhatTheyLeaveOut) {
   EXPECT_EQ(unused({{"json", R"([{"role": "user", "content": [{"type": "text", "text": "x", "cache": 1}]}])"}}),
             "fragment.cache");
   EXPECT_EQ(unused({{"json", R"({"question": "?", "answer": ["a", "b"]})"}}), "answers after the first");
+  const auto listed = [&](const std::string& list, const SampleFields& fields = {}) {
+    const std::string turn = R"({"role": "user", "content": [{"type": "image", "image": "b.png"}]})";
+    return unused(
+        {{"a.png", "A"}, {"b.png", "B"}, {"json", R"({"images": )" + list + R"(, "messages": [)" + turn + "]}"}}, {},
+        fields);
+  };
+  EXPECT_EQ(listed(R"(["x/b.png"])"), "part a.png");
+  EXPECT_EQ(listed(R"(["a.png", "b.png"])"), "images, part a.png") << "the turns come first";
+  const SampleFields by_recipe = {.images = "json[images]", .conversation = "json[messages]"};
+  EXPECT_EQ(listed(R"(["b.png"])", by_recipe), "part a.png");
+  EXPECT_EQ(listed(R"(["a.png"])", by_recipe), "images, part a.png");
+  EXPECT_EQ(listed("[]", {.images = "a.png", .conversation = "json[messages]"}), "images, part a.png");
   Parts parts = {{"jpg", "A"}, {"wav", "W"}, {"json", R"({"q": "?", "a": "!", "w": [1], "extra": 2, "id": 3})"}};
   EXPECT_EQ(
       unused(parts,
@@ -318,8 +363,15 @@ TEST(Conversations, WithSoundOrVideoAreRefused) {
   const std::string said = R"([{"role": "user", "content": "hi"}])";
   EXPECT_THAT(refusal({{"mp4", "x"}, {"json", R"({"talk": )" + said + "}"}}, {}, mapped),
               HasSubstr("its part 'mp4' is sound or video"));
-  EXPECT_THAT(refusal({{"json", R"({"video": "a.mp4", "talk": )" + said + "}"}}, {}, mapped),
-              HasSubstr("its 'video' is sound or video"));
+  EXPECT_EQ(read({{"json", R"({"video": "a.mp4", "talk": )" + said + "}"}}, {}, mapped), "user: hi | ")
+      << "the recipe says what is read, and the key is counted";
+  EXPECT_EQ(
+      read({{"jpg", "A"}, {"json", R"({"talk": )" + said + R"(, "au": null})"}},
+           typed("SimilarityInterleavedSample", {{"images", "jpg"}, {"texts", "json[talk]"}, {"audio", "json[au]"}})),
+      "user: <image>\nhi | [jpg=A]");
+  EXPECT_THAT(
+      refusal({{"json", R"([{"role": "user", "content": [{"type": "text", "text": "x", "video": "a.mp4"}]}])"}}),
+      HasSubstr("its 'video' is sound or video"));
   EXPECT_THAT(refusal({{"json", R"([{"role": "user", "content": "hi", "video": "a.mp4"}])"}}),
               HasSubstr("its 'video' is sound or video"));
   EXPECT_EQ(read({{"json", R"({"audio": null, "video": "", "messages": )" + said + "}"}}), "user: hi | ");
@@ -334,7 +386,7 @@ TEST(Conversations, ReasonsNameFormatsAndKeysWithDots) {
       refusal({{"001.jpg", "A"}, {"txt", "x"}}, typed("CaptioningSample", {{"image", "jpg"}, {"caption", "txt"}})),
       AllOf(HasSubstr("has no 'jpg'"), HasSubstr("a key ends at the first dot")));
   EXPECT_THAT(refusal({{"json", R"({"image": "a.jpg", "caption": "x"})"}}), HasSubstr("no part 'a.jpg' for a picture"));
-  for (const char* images : {"7", "true", R"({"path": "a.jpg"})"})
+  for (const char* images : {"7", "true"})
     EXPECT_THAT(refusal({{"jpg", "A"}, {"json", fmt::format(R"({{"images": {}, "caption": "x"}})", images)}}),
                 HasSubstr("neither a part nor a list of names"));
   EXPECT_THAT(refusal({{"json", R"({"caption": "x"})"}}),

@@ -55,8 +55,12 @@ TEST(TemplateTargets, WithoutAPromptBeginWhereAPlainAnswerWould) {
   EXPECT_EQ(learned(source, {{"user", "ab"}, call, {"tool", "cd"}, {"assistant", "EF"}}), "<t>GH;EF;");
 }
 
-// Each answer begins with the same token, which ends none.
+// Each answer begins with the same tokens, which do not end the answer before it.
 TEST(TemplateTargets, OfAnswersInARowDoNotEndWithTheNextHeader) {
+  EXPECT_EQ(learned("{% for m in messages %}{{ '<s>()' if m.role == 'assistant' }}{{ m.content }}{{ '<s>' if m.role "
+                    "== 'user' }}{% endfor %}{% if add_generation_prompt %}<s>(){% endif %}",
+                    {{"user", "ab"}, {"assistant", "CD"}, {"assistant", "GH"}}),
+            "CDGH");
   EXPECT_EQ(learned("{% for m in messages %}{{ '<s>' if m.role == 'assistant' }}{{ m.content }}{% endfor %}"
                     "{% if add_generation_prompt %}<s>{% endif %}",
                     {{"user", "ab"}, {"assistant", "CD"}, {"assistant", "GH"}}),
