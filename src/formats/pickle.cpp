@@ -5,15 +5,9 @@
 #include <cmath>
 
 #include "base/utf8.h"
-#include "formats/pickle_opcodes.h"
 
 namespace braid {
 namespace {
-
-template <class Kind>
-PickleValue node_of(Kind value) {
-  return std::make_shared<const PickleNode>(PickleNode{std::move(value)});
-}
 
 // Stops once the text is long enough: a value with shared parts may be far longer than its pickle.
 class TextWriter {
@@ -115,27 +109,24 @@ PickleValue find_in(const PickleDict& dictionary, std::string_view key) {
 
 }  // namespace
 
-PickleValue pickle_none() { return node_of(PickleNone{}); }
-PickleValue pickle(bool value) { return node_of(value); }
-PickleValue pickle(int value) { return node_of(std::int64_t{value}); }
-PickleValue pickle(std::int64_t value) { return node_of(value); }
-PickleValue pickle(double value) { return node_of(value); }
-PickleValue pickle(const char* value) { return node_of(std::string(value)); }
-PickleValue pickle(std::string value) { return node_of(std::move(value)); }
-PickleValue pickle_bytes(std::string data) { return node_of(PickleBytes{std::move(data)}); }
-PickleValue pickle_tuple(std::vector<PickleValue> items) { return node_of(PickleTuple{std::move(items)}); }
-PickleValue pickle_list(std::vector<PickleValue> items) { return node_of(PickleList{std::move(items)}); }
+PickleValue pickle(decltype(PickleNode::value) value) {
+  return std::make_shared<const PickleNode>(PickleNode{std::move(value)});
+}
+PickleValue pickle_none() { return pickle(PickleNone{}); }
+PickleValue pickle_bytes(std::string data) { return pickle(PickleBytes{std::move(data)}); }
+PickleValue pickle_tuple(std::vector<PickleValue> items) { return pickle(PickleTuple{std::move(items)}); }
+PickleValue pickle_list(std::vector<PickleValue> items) { return pickle(PickleList{std::move(items)}); }
 PickleValue pickle_global(std::string module, std::string name) {
-  return node_of(PickleGlobal{std::move(module), std::move(name)});
+  return pickle(PickleGlobal{std::move(module), std::move(name)});
 }
 PickleValue pickle_call(PickleValue type, std::vector<PickleValue> args) {
-  return node_of(PickleObject{.type = std::move(type), .args = std::move(args)});
+  return pickle(PickleObject{.type = std::move(type), .args = std::move(args)});
 }
 
 PickleValue pickle_dict(std::vector<std::pair<std::string, PickleValue>> items) {
   PickleDict dictionary;
   for (auto& [key, value] : items) dictionary.items.emplace_back(pickle(std::move(key)), std::move(value));
-  return node_of(std::move(dictionary));
+  return pickle(std::move(dictionary));
 }
 
 PickleValue find(const PickleValue& dictionary, std::string_view key) {
@@ -156,148 +147,6 @@ std::string to_text(const PickleValue& value, std::size_t most) {
   TextWriter writer(most);
   writer.put(value);
   return writer.take();
-}
-
-const char* name_of(PickleOp op) {
-  switch (op) {
-    case PickleOp::Mark:
-      return "MARK";
-    case PickleOp::Stop:
-      return "STOP";
-    case PickleOp::Pop:
-      return "POP";
-    case PickleOp::PopMark:
-      return "POP_MARK";
-    case PickleOp::Dup:
-      return "DUP";
-    case PickleOp::Float:
-      return "FLOAT";
-    case PickleOp::Int:
-      return "INT";
-    case PickleOp::BinInt:
-      return "BININT";
-    case PickleOp::BinInt1:
-      return "BININT1";
-    case PickleOp::Long:
-      return "LONG";
-    case PickleOp::BinInt2:
-      return "BININT2";
-    case PickleOp::None:
-      return "NONE";
-    case PickleOp::PersId:
-      return "PERSID";
-    case PickleOp::BinPersId:
-      return "BINPERSID";
-    case PickleOp::Reduce:
-      return "REDUCE";
-    case PickleOp::String:
-      return "STRING";
-    case PickleOp::BinString:
-      return "BINSTRING";
-    case PickleOp::ShortBinString:
-      return "SHORT_BINSTRING";
-    case PickleOp::Unicode:
-      return "UNICODE";
-    case PickleOp::BinUnicode:
-      return "BINUNICODE";
-    case PickleOp::Append:
-      return "APPEND";
-    case PickleOp::Build:
-      return "BUILD";
-    case PickleOp::Global:
-      return "GLOBAL";
-    case PickleOp::Dict:
-      return "DICT";
-    case PickleOp::Appends:
-      return "APPENDS";
-    case PickleOp::Get:
-      return "GET";
-    case PickleOp::BinGet:
-      return "BINGET";
-    case PickleOp::Inst:
-      return "INST";
-    case PickleOp::LongBinGet:
-      return "LONG_BINGET";
-    case PickleOp::List:
-      return "LIST";
-    case PickleOp::Obj:
-      return "OBJ";
-    case PickleOp::Put:
-      return "PUT";
-    case PickleOp::BinPut:
-      return "BINPUT";
-    case PickleOp::LongBinPut:
-      return "LONG_BINPUT";
-    case PickleOp::SetItem:
-      return "SETITEM";
-    case PickleOp::Tuple:
-      return "TUPLE";
-    case PickleOp::SetItems:
-      return "SETITEMS";
-    case PickleOp::BinFloat:
-      return "BINFLOAT";
-    case PickleOp::BinBytes:
-      return "BINBYTES";
-    case PickleOp::ShortBinBytes:
-      return "SHORT_BINBYTES";
-    case PickleOp::EmptyTuple:
-      return "EMPTY_TUPLE";
-    case PickleOp::EmptyList:
-      return "EMPTY_LIST";
-    case PickleOp::EmptyDict:
-      return "EMPTY_DICT";
-    case PickleOp::Proto:
-      return "PROTO";
-    case PickleOp::NewObj:
-      return "NEWOBJ";
-    case PickleOp::Ext1:
-      return "EXT1";
-    case PickleOp::Ext2:
-      return "EXT2";
-    case PickleOp::Ext4:
-      return "EXT4";
-    case PickleOp::Tuple1:
-      return "TUPLE1";
-    case PickleOp::Tuple2:
-      return "TUPLE2";
-    case PickleOp::Tuple3:
-      return "TUPLE3";
-    case PickleOp::NewTrue:
-      return "NEWTRUE";
-    case PickleOp::NewFalse:
-      return "NEWFALSE";
-    case PickleOp::Long1:
-      return "LONG1";
-    case PickleOp::Long4:
-      return "LONG4";
-    case PickleOp::ShortBinUnicode:
-      return "SHORT_BINUNICODE";
-    case PickleOp::BinUnicode8:
-      return "BINUNICODE8";
-    case PickleOp::BinBytes8:
-      return "BINBYTES8";
-    case PickleOp::EmptySet:
-      return "EMPTY_SET";
-    case PickleOp::AddItems:
-      return "ADDITEMS";
-    case PickleOp::FrozenSet:
-      return "FROZENSET";
-    case PickleOp::NewObjEx:
-      return "NEWOBJ_EX";
-    case PickleOp::StackGlobal:
-      return "STACK_GLOBAL";
-    case PickleOp::Memoize:
-      return "MEMOIZE";
-    case PickleOp::Frame:
-      return "FRAME";
-    case PickleOp::ByteArray8:
-      return "BYTEARRAY8";
-    case PickleOp::NextBuffer:
-      return "NEXT_BUFFER";
-    case PickleOp::ReadonlyBuffer:
-      return "READONLY_BUFFER";
-  }
-  return "unknown";
 }
 
 }  // namespace braid

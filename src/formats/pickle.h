@@ -51,13 +51,8 @@ struct PickleNode {
 };
 
 // Constructors.
+PickleValue pickle(decltype(PickleNode::value) value);
 PickleValue pickle_none();
-PickleValue pickle(bool value);
-PickleValue pickle(int value);
-PickleValue pickle(std::int64_t value);
-PickleValue pickle(double value);
-PickleValue pickle(const char* value);
-PickleValue pickle(std::string value);
 PickleValue pickle_bytes(std::string data);
 PickleValue pickle_tuple(std::vector<PickleValue> items);
 PickleValue pickle_list(std::vector<PickleValue> items);

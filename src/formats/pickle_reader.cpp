@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <optional>
 #include <unordered_map>
@@ -7,7 +8,6 @@
 #include "base/strings.h"
 #include "base/utf8.h"
 #include "formats/pickle.h"
-#include "formats/pickle_opcodes.h"
 
 namespace braid {
 namespace {
@@ -40,28 +40,13 @@ bool is_name_character(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '.';
 }
 
-class Reader {
- public:
+// Its functions are called by the table of opcodes.
+struct Reader {
   Reader(std::string_view bytes, const std::string& file, const PickleVocabulary& vocabulary)
       : bytes_(bytes), file_(file), vocabulary_(vocabulary) {}
 
-  PickleValue read() {
-    for (;;) {
-      op_offset_ = offset_;
-      if (offset_ == bytes_.size())
-        throw DataError(fmt::format("{}: the pickle ends at offset {} without STOP", file_, offset_));
-      op_ = static_cast<PickleOp>(bytes_[offset_++]);
-      ++ops_;
-      if (op_ == PickleOp::Stop) return stop();
-      step();
-    }
-  }
-
- private:
-  [[noreturn]] void fail(const std::string& what) const {
-    throw DataError(fmt::format("{}: opcode 0x{:02x} ({}) at offset {} {}", file_, static_cast<unsigned>(op_),
-                                name_of(op_), op_offset_, what));
-  }
+  PickleValue read();
+  [[noreturn]] void fail(const std::string& what) const;
 
   // --- the bytes
 
@@ -200,6 +185,16 @@ class Reader {
     push(global);
   }
 
+  void push_global_lines() {
+    const std::string_view module = line();
+    push_global(module, line());
+  }
+
+  void push_global_of_stack() {
+    const std::vector<NodePtr> names = pop_several(2);
+    push_global(text_of(names[0]), text_of(names[1]));
+  }
+
   bool is_known(std::string_view full) const {
     static const PickleVocabulary kPythons = {"_codecs.encode", "builtins.bytearray", "builtins.bytes",
                                               "builtins.frozenset", "builtins.set"};
@@ -212,7 +207,11 @@ class Reader {
            std::any_of(vocabulary_.begin(), vocabulary_.end(), fits);
   }
 
-  void push_object(const NodePtr& type, const NodePtr& arguments, bool by_new) {
+  // The type, its arguments and, of NEWOBJ_EX, keyword arguments.
+  void push_object(const std::vector<NodePtr>& parts, bool by_new) {
+    const NodePtr &type = parts[0], &arguments = parts[1];
+    const PickleDict* keywords = parts.size() > 2 ? as<PickleDict>(parts[2]) : nullptr;
+    if (parts.size() > 2 && (!keywords || !keywords->items.empty())) fail("calls with keyword arguments");
     if (!as<PickleGlobal>(type)) fail("calls a value that is not a name");
     const PickleTuple* tuple = as<PickleTuple>(arguments);
     if (!tuple) fail("calls with arguments that are not a tuple");
@@ -251,12 +250,13 @@ class Reader {
     push(array);
   }
 
-  void push_set(const char* name, const std::vector<NodePtr>& items) {
+  void push_set(std::string name, const std::vector<NodePtr>& items) {
     NodePtr list = make_node(PickleList{{items.begin(), items.end()}});
     nest(*list, items);
-    NodePtr set = make_node(PickleObject{.type = make_node(PickleGlobal{"builtins", name}), .args = {list}});
+    const bool open_set = name == "set";
+    NodePtr set = make_node(PickleObject{.type = make_node(PickleGlobal{"builtins", std::move(name)}), .args = {list}});
     nest(*set, *list);
-    set->open_set = op_ == PickleOp::EmptySet;
+    set->open_set = open_set;
     push(set);
   }
 
@@ -270,6 +270,13 @@ class Reader {
     nest(*target, *list);
     std::vector<PickleValue>& known = as<PickleList>(list)->items;
     known.insert(known.end(), items.begin(), items.end());
+  }
+
+  void push_persistent(const NodePtr& id) {
+    if (const std::string* text = as<std::string>(id); text && !is_utf8(*text)) fail("has text that is not UTF-8");
+    NodePtr persistent = make_node(PicklePersistent{id});
+    nest(*persistent, *id);
+    push(persistent);
   }
 
   void build() {
@@ -299,6 +306,8 @@ class Reader {
 
   // --- numbers and text
 
+  void push_integer(std::size_t bytes) { push_value(static_cast<std::int64_t>(little_endian(bytes))); }
+
   std::uint64_t index_line() {
     const std::string_view text = line();
     const std::optional<std::int64_t> index = parse_int64(text);
@@ -306,9 +315,9 @@ class Reader {
     return static_cast<std::uint64_t>(*index);
   }
 
-  void push_int_line() {
+  void push_int_line(bool may_be_truth) {
     const std::string_view text = line();
-    if (op_ == PickleOp::Int && (text == "00" || text == "01")) return push_value(text == "01");
+    if (may_be_truth && (text == "00" || text == "01")) return push_value(text == "01");
     const std::string_view digits = text.ends_with('L') ? text.substr(0, text.size() - 1) : text;
     const std::optional<std::int64_t> value = parse_int64(digits);
     if (!value) fail(fmt::format("has {}, which is not a 64-bit integer", in_quotes(text)));
@@ -316,12 +325,11 @@ class Reader {
   }
 
   // Two's complement, little endian.
-  void push_long(std::uint64_t count) {
-    const std::string_view taken = take(count);
+  void push_long(std::string_view bytes) {
     std::uint64_t value = 0;
-    const bool negative = !taken.empty() && (taken.back() & 0x80) != 0;
-    for (std::size_t i = 0; i < std::max<std::size_t>(count, 8); ++i) {
-      const unsigned char byte = i < count ? static_cast<unsigned char>(taken[i]) : negative ? 0xff : 0;
+    const bool negative = !bytes.empty() && (bytes.back() & 0x80) != 0;
+    for (std::size_t i = 0; i < std::max<std::size_t>(bytes.size(), 8); ++i) {
+      const unsigned char byte = i < bytes.size() ? static_cast<unsigned char>(bytes[i]) : negative ? 0xff : 0;
       if (i < 8) value |= std::uint64_t{byte} << (8 * i);
       if (i >= 8 && byte != (value >> 63 ? 0xff : 0)) fail("has an integer of more than 64 bits");
     }
@@ -342,6 +350,9 @@ class Reader {
     push_value(std::bit_cast<double>(bits));
   }
 
+  std::string_view counted_bytes(std::size_t bytes_of_count) { return take(little_endian(bytes_of_count)); }
+  void push_bytes(std::string_view bytes) { push_value(PickleBytes{std::string(bytes)}); }
+
   void push_text(std::string_view text) {
     if (!is_utf8(text)) fail("has text that is not UTF-8");
     push_value(std::string(text));
@@ -359,7 +370,16 @@ class Reader {
     return *text;
   }
 
-  // --- the opcodes
+  // --- the whole
+
+  void check_protocol() {
+    if (const std::uint64_t protocol = little_endian(1); protocol > 5) fail(fmt::format("says {}", protocol));
+  }
+
+  void check_frame() {
+    if (const std::uint64_t length = little_endian(8); length > bytes_.size() - offset_)
+      fail(fmt::format("needs {} bytes, {} are left", length, bytes_.size() - offset_));
+  }
 
   PickleValue stop() {
     if (!marks_.empty()) fail("comes while a MARK is open");
@@ -368,222 +388,125 @@ class Reader {
     return stack_[0];
   }
 
-  void step() {
-    if (!step_value() && !step_container() && !step_memo()) fail("is not one that checkpoints use");
-  }
-
-  bool step_value() {
-    switch (op_) {
-      case PickleOp::None:
-        push_value(PickleNone{});
-        return true;
-      case PickleOp::NewTrue:
-      case PickleOp::NewFalse:
-        push_value(op_ == PickleOp::NewTrue);
-        return true;
-      case PickleOp::Int:
-      case PickleOp::Long:
-        push_int_line();
-        return true;
-      case PickleOp::BinInt:
-        push_value(std::int64_t{static_cast<std::int32_t>(little_endian(4))});
-        return true;
-      case PickleOp::BinInt1:
-        push_value(static_cast<std::int64_t>(little_endian(1)));
-        return true;
-      case PickleOp::BinInt2:
-        push_value(static_cast<std::int64_t>(little_endian(2)));
-        return true;
-      case PickleOp::Long1:
-        push_long(little_endian(1));
-        return true;
-      case PickleOp::Long4:
-        push_long(little_endian(4));
-        return true;
-      case PickleOp::Float:
-        push_float_line();
-        return true;
-      case PickleOp::BinFloat:
-        push_double();
-        return true;
-      case PickleOp::Unicode:
-        push_escaped_text();
-        return true;
-      case PickleOp::ShortBinUnicode:
-        push_text(take(little_endian(1)));
-        return true;
-      case PickleOp::BinUnicode:
-        push_text(take(little_endian(4)));
-        return true;
-      case PickleOp::BinUnicode8:
-        push_text(take(little_endian(8)));
-        return true;
-      case PickleOp::ShortBinBytes:
-        push_value(PickleBytes{std::string(take(little_endian(1)))});
-        return true;
-      case PickleOp::BinBytes:
-        push_value(PickleBytes{std::string(take(little_endian(4)))});
-        return true;
-      case PickleOp::BinBytes8:
-        push_value(PickleBytes{std::string(take(little_endian(8)))});
-        return true;
-      case PickleOp::ByteArray8:
-        push_byte_array(take(little_endian(8)));
-        return true;
-      default:
-        return false;
-    }
-  }
-
-  bool step_container() {
-    switch (op_) {
-      case PickleOp::Mark:
-        marks_.push_back(stack_.size());
-        return true;
-      case PickleOp::EmptyTuple:
-        push_tuple({});
-        return true;
-      case PickleOp::Tuple1:
-        push_tuple(pop_several(1));
-        return true;
-      case PickleOp::Tuple2:
-        push_tuple(pop_several(2));
-        return true;
-      case PickleOp::Tuple3:
-        push_tuple(pop_several(3));
-        return true;
-      case PickleOp::Tuple:
-        push_tuple(pop_to_mark());
-        return true;
-      case PickleOp::EmptyList:
-        push_list({});
-        return true;
-      case PickleOp::List:
-        push_list(pop_to_mark());
-        return true;
-      case PickleOp::Append:
-        append(pop_several(1));
-        return true;
-      case PickleOp::Appends:
-        append(pop_to_mark());
-        return true;
-      case PickleOp::EmptyDict:
-        push_dict({});
-        return true;
-      case PickleOp::Dict:
-        push_dict(pop_to_mark());
-        return true;
-      case PickleOp::SetItem:
-        set_items(pop_several(2));
-        return true;
-      case PickleOp::SetItems:
-        set_items(pop_to_mark());
-        return true;
-      case PickleOp::EmptySet:
-        push_set("set", {});
-        return true;
-      case PickleOp::AddItems:
-        add_to_set(pop_to_mark());
-        return true;
-      case PickleOp::FrozenSet:
-        push_set("frozenset", pop_to_mark());
-        return true;
-      default:
-        return step_object();
-    }
-  }
-
-  bool step_object() {
-    switch (op_) {
-      case PickleOp::Global: {
-        const std::string_view module = line();
-        push_global(module, line());
-        return true;
-      }
-      case PickleOp::StackGlobal: {
-        const std::vector<NodePtr> names = pop_several(2);
-        push_global(text_of(names[0]), text_of(names[1]));
-        return true;
-      }
-      case PickleOp::Reduce:
-      case PickleOp::NewObj: {
-        const std::vector<NodePtr> parts = pop_several(2);
-        push_object(parts[0], parts[1], op_ == PickleOp::NewObj);
-        return true;
-      }
-      case PickleOp::NewObjEx: {
-        const std::vector<NodePtr> parts = pop_several(3);
-        const PickleDict* keywords = as<PickleDict>(parts[2]);
-        if (!keywords || !keywords->items.empty()) fail("calls with keyword arguments");
-        push_object(parts[0], parts[1], true);
-        return true;
-      }
-      case PickleOp::Build:
-        build();
-        return true;
-      case PickleOp::PersId:
-        push_persistent(make_node(std::string(line())));
-        return true;
-      case PickleOp::BinPersId:
-        push_persistent(pop());
-        return true;
-      default:
-        return false;
-    }
-  }
-
-  void push_persistent(const NodePtr& id) {
-    if (const std::string* text = as<std::string>(id); text && !is_utf8(*text)) fail("has text that is not UTF-8");
-    NodePtr persistent = make_node(PicklePersistent{id});
-    nest(*persistent, *id);
-    push(persistent);
-  }
-
-  bool step_memo() {
-    switch (op_) {
-      case PickleOp::Put:
-        put(index_line());
-        return true;
-      case PickleOp::BinPut:
-        put(little_endian(1));
-        return true;
-      case PickleOp::LongBinPut:
-        put(little_endian(4));
-        return true;
-      case PickleOp::Memoize:
-        put(memo_.size());
-        return true;
-      case PickleOp::Get:
-        get(index_line());
-        return true;
-      case PickleOp::BinGet:
-        get(little_endian(1));
-        return true;
-      case PickleOp::LongBinGet:
-        get(little_endian(4));
-        return true;
-      case PickleOp::Proto:
-        if (const std::uint64_t protocol = little_endian(1); protocol > 5) fail(fmt::format("says {}", protocol));
-        return true;
-      case PickleOp::Frame:
-        if (const std::uint64_t length = little_endian(8); length > bytes_.size() - offset_)
-          fail(fmt::format("needs {} bytes, {} are left", length, bytes_.size() - offset_));
-        return true;
-      default:
-        return false;
-    }
-  }
-
   std::string_view bytes_;
   const std::string& file_;
   const PickleVocabulary& vocabulary_;
   std::size_t offset_ = 0, op_offset_ = 0, ops_ = 0, arguments_ = 0;
-  PickleOp op_{};
+  unsigned char op_ = 0;
   std::vector<NodePtr> stack_;
   std::vector<std::size_t> marks_;
   std::vector<NodePtr> memo_;
   std::unordered_map<std::string, NodePtr> globals_;  // a name may be repeated many times at a few bytes each
 };
+
+constexpr char kStop = '.';
+
+struct Opcode {
+  char code;
+  const char* name;                        // in Python's pickletools
+  void (*step)(Reader& reader) = nullptr;  // null: checkpoints do not use it
+};
+
+const Opcode kOpcodes[] = {
+    {'(', "MARK", [](Reader& r) { r.marks_.push_back(r.stack_.size()); }},
+    {kStop, "STOP"},
+    {'0', "POP"},
+    {'1', "POP_MARK"},
+    {'2', "DUP"},
+    {'F', "FLOAT", [](Reader& r) { r.push_float_line(); }},
+    {'I', "INT", [](Reader& r) { r.push_int_line(/*may_be_truth=*/true); }},
+    {'J', "BININT", [](Reader& r) { r.push_value(std::int64_t{static_cast<std::int32_t>(r.little_endian(4))}); }},
+    {'K', "BININT1", [](Reader& r) { r.push_integer(1); }},
+    {'L', "LONG", [](Reader& r) { r.push_int_line(/*may_be_truth=*/false); }},
+    {'M', "BININT2", [](Reader& r) { r.push_integer(2); }},
+    {'N', "NONE", [](Reader& r) { r.push_value(PickleNone{}); }},
+    {'P', "PERSID", [](Reader& r) { r.push_persistent(make_node(std::string(r.line()))); }},
+    {'Q', "BINPERSID", [](Reader& r) { r.push_persistent(r.pop()); }},
+    {'R', "REDUCE", [](Reader& r) { r.push_object(r.pop_several(2), /*by_new=*/false); }},
+    {'S', "STRING"},
+    {'T', "BINSTRING"},
+    {'U', "SHORT_BINSTRING"},
+    {'V', "UNICODE", [](Reader& r) { r.push_escaped_text(); }},
+    {'X', "BINUNICODE", [](Reader& r) { r.push_text(r.counted_bytes(4)); }},
+    {'a', "APPEND", [](Reader& r) { r.append(r.pop_several(1)); }},
+    {'b', "BUILD", [](Reader& r) { r.build(); }},
+    {'c', "GLOBAL", [](Reader& r) { r.push_global_lines(); }},
+    {'d', "DICT", [](Reader& r) { r.push_dict(r.pop_to_mark()); }},
+    {'e', "APPENDS", [](Reader& r) { r.append(r.pop_to_mark()); }},
+    {'g', "GET", [](Reader& r) { r.get(r.index_line()); }},
+    {'h', "BINGET", [](Reader& r) { r.get(r.little_endian(1)); }},
+    {'i', "INST"},
+    {'j', "LONG_BINGET", [](Reader& r) { r.get(r.little_endian(4)); }},
+    {'l', "LIST", [](Reader& r) { r.push_list(r.pop_to_mark()); }},
+    {'o', "OBJ"},
+    {'p', "PUT", [](Reader& r) { r.put(r.index_line()); }},
+    {'q', "BINPUT", [](Reader& r) { r.put(r.little_endian(1)); }},
+    {'r', "LONG_BINPUT", [](Reader& r) { r.put(r.little_endian(4)); }},
+    {'s', "SETITEM", [](Reader& r) { r.set_items(r.pop_several(2)); }},
+    {'t', "TUPLE", [](Reader& r) { r.push_tuple(r.pop_to_mark()); }},
+    {'u', "SETITEMS", [](Reader& r) { r.set_items(r.pop_to_mark()); }},
+    {'G', "BINFLOAT", [](Reader& r) { r.push_double(); }},
+    {'B', "BINBYTES", [](Reader& r) { r.push_bytes(r.counted_bytes(4)); }},
+    {'C', "SHORT_BINBYTES", [](Reader& r) { r.push_bytes(r.counted_bytes(1)); }},
+    {')', "EMPTY_TUPLE", [](Reader& r) { r.push_tuple({}); }},
+    {']', "EMPTY_LIST", [](Reader& r) { r.push_list({}); }},
+    {'}', "EMPTY_DICT", [](Reader& r) { r.push_dict({}); }},
+    {'\x80', "PROTO", [](Reader& r) { r.check_protocol(); }},
+    {'\x81', "NEWOBJ", [](Reader& r) { r.push_object(r.pop_several(2), /*by_new=*/true); }},
+    {'\x82', "EXT1"},
+    {'\x83', "EXT2"},
+    {'\x84', "EXT4"},
+    {'\x85', "TUPLE1", [](Reader& r) { r.push_tuple(r.pop_several(1)); }},
+    {'\x86', "TUPLE2", [](Reader& r) { r.push_tuple(r.pop_several(2)); }},
+    {'\x87', "TUPLE3", [](Reader& r) { r.push_tuple(r.pop_several(3)); }},
+    {'\x88', "NEWTRUE", [](Reader& r) { r.push_value(true); }},
+    {'\x89', "NEWFALSE", [](Reader& r) { r.push_value(false); }},
+    {'\x8a', "LONG1", [](Reader& r) { r.push_long(r.counted_bytes(1)); }},
+    {'\x8b', "LONG4", [](Reader& r) { r.push_long(r.counted_bytes(4)); }},
+    {'\x8c', "SHORT_BINUNICODE", [](Reader& r) { r.push_text(r.counted_bytes(1)); }},
+    {'\x8d', "BINUNICODE8", [](Reader& r) { r.push_text(r.counted_bytes(8)); }},
+    {'\x8e', "BINBYTES8", [](Reader& r) { r.push_bytes(r.counted_bytes(8)); }},
+    {'\x8f', "EMPTY_SET", [](Reader& r) { r.push_set("set", {}); }},
+    {'\x90', "ADDITEMS", [](Reader& r) { r.add_to_set(r.pop_to_mark()); }},
+    {'\x91', "FROZENSET", [](Reader& r) { r.push_set("frozenset", r.pop_to_mark()); }},
+    {'\x92', "NEWOBJ_EX", [](Reader& r) { r.push_object(r.pop_several(3), /*by_new=*/true); }},
+    {'\x93', "STACK_GLOBAL", [](Reader& r) { r.push_global_of_stack(); }},
+    {'\x94', "MEMOIZE", [](Reader& r) { r.put(r.memo_.size()); }},
+    {'\x95', "FRAME", [](Reader& r) { r.check_frame(); }},
+    {'\x96', "BYTEARRAY8", [](Reader& r) { r.push_byte_array(r.counted_bytes(8)); }},
+    {'\x97', "NEXT_BUFFER"},
+    {'\x98', "READONLY_BUFFER"},
+};
+
+// Null for a byte that is no opcode.
+const Opcode* find_opcode(unsigned char code) {
+  static const auto by_code = [] {
+    std::array<const Opcode*, 256> table{};
+    for (const Opcode& opcode : kOpcodes) table[static_cast<unsigned char>(opcode.code)] = &opcode;
+    return table;
+  }();
+  return by_code[code];
+}
+
+PickleValue Reader::read() {
+  for (;;) {
+    op_offset_ = offset_;
+    if (offset_ == bytes_.size())
+      throw DataError(fmt::format("{}: the pickle ends at offset {} without STOP", file_, offset_));
+    op_ = static_cast<unsigned char>(bytes_[offset_++]);
+    ++ops_;
+    if (op_ == kStop) return stop();
+    const Opcode* opcode = find_opcode(op_);
+    if (!opcode || !opcode->step) fail("is not one that checkpoints use");
+    opcode->step(*this);
+  }
+}
+
+void Reader::fail(const std::string& what) const {
+  const Opcode* opcode = find_opcode(op_);
+  throw DataError(fmt::format("{}: opcode 0x{:02x} ({}) at offset {} {}", file_, op_, opcode ? opcode->name : "unknown",
+                              op_offset_, what));
+}
 
 }  // namespace
 

@@ -6,27 +6,34 @@
 #include "base/error.h"
 #include "base/utf8.h"
 #include "formats/pickle.h"
-#include "formats/pickle_opcodes.h"
 
 namespace braid {
 namespace {
 
+// Opcodes, with their names in Python's pickletools.
+constexpr char kMark = '(', kStop = '.', kBinInt = 'J', kBinInt1 = 'K', kBinInt2 = 'M', kNone = 'N', kBinPersId = 'Q',
+               kReduce = 'R', kBinUnicode = 'X', kBuild = 'b', kGlobal = 'c', kAppends = 'e', kBinGet = 'h',
+               kLongBinGet = 'j', kBinPut = 'q', kLongBinPut = 'r', kTuple = 't', kSetItems = 'u', kBinFloat = 'G',
+               kEmptyTuple = ')', kEmptyList = ']', kEmptyDict = '}', kProto = '\x80', kNewObj = '\x81',
+               kTuple1 = '\x85', kTuple2 = '\x86', kTuple3 = '\x87', kNewTrue = '\x88', kNewFalse = '\x89',
+               kLong1 = '\x8a';
+
 class Writer {
  public:
   std::string write(const PickleValue& value) {
-    put(PickleOp::Proto);
-    out_ += '\x02';
+    put_number(kProto, 2, 1);
     put(value);
-    put(PickleOp::Stop);
+    put_op(kStop);
     return std::move(out_);
   }
 
  private:
-  void put(PickleOp op) { out_ += static_cast<char>(op); }
+  void put_op(char op) { out_ += op; }
 
-  template <class Unsigned>
-  void put_little_endian(Unsigned value, std::size_t bytes = sizeof(Unsigned)) {
-    for (std::size_t i = 0; i < bytes; ++i) out_ += static_cast<char>(value >> (8 * i) & 0xff);
+  // The number in little-endian bytes.
+  void put_number(char op, std::uint64_t value, int bytes) {
+    put_op(op);
+    for (int i = 0; i < bytes; ++i) out_ += static_cast<char>(value >> (8 * i) & 0xff);
   }
 
   void put(const PickleValue& value) {
@@ -42,28 +49,20 @@ class Writer {
            as<std::string>(value) || as<PickleGlobal>(value);
   }
 
-  void put(const PickleNone&) { put(PickleOp::None); }
-  void put(bool value) { put(value ? PickleOp::NewTrue : PickleOp::NewFalse); }
+  void put(const PickleNone&) { put_op(kNone); }
+  void put(bool value) { put_op(value ? kNewTrue : kNewFalse); }
 
   void put(std::int64_t value) {
-    if (value >= 0 && value <= 0xff) {
-      put(PickleOp::BinInt1);
-      put_little_endian(static_cast<std::uint8_t>(value));
-    } else if (value >= 0 && value <= 0xffff) {
-      put(PickleOp::BinInt2);
-      put_little_endian(static_cast<std::uint16_t>(value));
-    } else if (value == static_cast<std::int32_t>(value)) {
-      put(PickleOp::BinInt);
-      put_little_endian(static_cast<std::uint32_t>(value));
-    } else {
-      put(PickleOp::Long1);
-      out_ += '\x08';
-      put_little_endian(static_cast<std::uint64_t>(value));
-    }
+    const auto bits = static_cast<std::uint64_t>(value);
+    if (bits <= 0xff) return put_number(kBinInt1, bits, 1);
+    if (bits <= 0xffff) return put_number(kBinInt2, bits, 2);
+    if (value == static_cast<std::int32_t>(value)) return put_number(kBinInt, bits, 4);
+    put_op(kLong1);
+    put_number('\x08', bits, 8);
   }
 
   void put(double value) {
-    put(PickleOp::BinFloat);
+    put_op(kBinFloat);
     const auto bits = std::bit_cast<std::uint64_t>(value);
     for (int shift = 56; shift >= 0; shift -= 8) out_ += static_cast<char>(bits >> shift & 0xff);
   }
@@ -76,8 +75,7 @@ class Writer {
 
   void put_text(const std::string& value) {
     BRAID_CHECK(value.size() <= std::numeric_limits<std::uint32_t>::max(), "a string of {} bytes", value.size());
-    put(PickleOp::BinUnicode);
-    put_little_endian(static_cast<std::uint32_t>(value.size()));
+    put_number(kBinUnicode, value.size(), 4);
     out_ += value;
   }
 
@@ -87,74 +85,72 @@ class Writer {
     put(PickleGlobal{"_codecs", "encode"});
     put_text(latin1_to_utf8(value.data));
     put(std::string("latin1"));
-    put(PickleOp::Tuple2);
-    put(PickleOp::Reduce);
+    put_op(kTuple2);
+    put_op(kReduce);
   }
 
   void put(const PickleTuple& value) { put_tuple(value.items); }
 
   void put_tuple(const std::vector<PickleValue>& items) {
-    constexpr std::array kShort = {PickleOp::EmptyTuple, PickleOp::Tuple1, PickleOp::Tuple2, PickleOp::Tuple3};
-    if (items.size() >= kShort.size()) put(PickleOp::Mark);
+    constexpr std::array kShort = {kEmptyTuple, kTuple1, kTuple2, kTuple3};
+    if (items.size() >= kShort.size()) put_op(kMark);
     for (const PickleValue& item : items) put(item);
-    put(items.size() < kShort.size() ? kShort[items.size()] : PickleOp::Tuple);
+    put_op(items.size() < kShort.size() ? kShort[items.size()] : kTuple);
   }
 
   void put(const PickleList& value) {
-    put(PickleOp::EmptyList);
+    put_op(kEmptyList);
     if (value.items.empty()) return;
-    put(PickleOp::Mark);
+    put_op(kMark);
     for (const PickleValue& item : value.items) put(item);
-    put(PickleOp::Appends);
+    put_op(kAppends);
   }
 
   void put(const PickleDict& value) {
-    put(PickleOp::EmptyDict);
+    put_op(kEmptyDict);
     put_items(value);
   }
 
   void put_items(const PickleDict& value) {
     if (value.items.empty()) return;
-    put(PickleOp::Mark);
+    put_op(kMark);
     for (const auto& [key, item] : value.items) {
       put(key);
       put(item);
     }
-    put(PickleOp::SetItems);
+    put_op(kSetItems);
   }
 
   void put(const PickleGlobal& value) {
     BRAID_CHECK((value.module + value.name).find('\n') == std::string::npos, "the name {}", value.name);
     const std::string lines = value.module + "\n" + value.name + "\n";
     if (const auto known = globals_.find(lines); known != globals_.end()) return put_get(known->second);
-    put(PickleOp::Global);
+    put_op(kGlobal);
     out_ += lines;
     globals_.emplace(lines, put_put());
   }
 
   void put(const PicklePersistent& value) {
     put(value.id);
-    put(PickleOp::BinPersId);
+    put_op(kBinPersId);
   }
 
   void put(const PickleObject& value) {
     put(value.type);
     put_tuple(value.args);
-    put(value.by_new ? PickleOp::NewObj : PickleOp::Reduce);
+    put_op(value.by_new ? kNewObj : kReduce);
     put_items(value.items);
     if (!value.state) return;
     put(value.state);
-    put(PickleOp::Build);
+    put_op(kBuild);
   }
 
   void put_get(std::uint32_t index) {
-    put(index <= 0xff ? PickleOp::BinGet : PickleOp::LongBinGet);
-    put_little_endian(index, index <= 0xff ? 1 : 4);
+    index <= 0xff ? put_number(kBinGet, index, 1) : put_number(kLongBinGet, index, 4);
   }
 
   std::uint32_t put_put() {
-    put(next_ <= 0xff ? PickleOp::BinPut : PickleOp::LongBinPut);
-    put_little_endian(next_, next_ <= 0xff ? 1 : 4);
+    next_ <= 0xff ? put_number(kBinPut, next_, 1) : put_number(kLongBinPut, next_, 4);
     return next_++;
   }
 

@@ -11,11 +11,17 @@
 #include <string>
 #include <vector>
 
-#include "formats/archive_directory.h"
 #include "formats/pickle.h"
 #include "formats/safetensors.h"
 
 namespace braid {
+
+// The source of an archive. Exceptions of `read` reach the caller unchanged.
+struct ArchiveSource {
+  std::string name{};  // for messages
+  std::int64_t size = 0;
+  std::function<void(std::int64_t offset, std::span<std::byte> to)> read{};
+};
 
 // DataError that names the source for anything that is not an archive as torch writes it.
 class ArchiveReader {
