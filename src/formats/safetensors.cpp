@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <fmt/core.h>
-#include <unistd.h>
 
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -14,6 +13,7 @@
 #include <optional>
 #include <set>
 
+#include "base/socket.h"
 #include "base/strings.h"
 #include "formats/safetensors_header.h"
 
@@ -46,18 +46,14 @@ std::optional<StoredDtype> dtype_named(const std::string& name) {
 class MappedFile {
  public:
   explicit MappedFile(const std::string& path) {
+    const Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));  // a pipe could block open()
     struct stat info {};
-    if (::stat(path.c_str(), &info) != 0)
-      throw ConfigError({fmt::format("cannot read '{}': {}", path, std::strerror(errno)), "", "check the path"});
+    if (!file || ::fstat(file.get(), &info) != 0)
+      throw ConfigError(
+          {fmt::format("cannot read '{}': {}", path, std::strerror(errno)), "", "check the path and its permissions"});
     if (!S_ISREG(info.st_mode)) throw ConfigError({fmt::format("'{}' is not a file", path), "", "check the path"});
-    const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-      throw ConfigError({fmt::format("cannot read '{}': {}", path, std::strerror(errno)), "", "check its permissions"});
-    if (::fstat(fd, &info) == 0 && info.st_size > 0) {
-      size_ = static_cast<std::size_t>(info.st_size);
-      data_ = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, fd, 0);
-    }
-    ::close(fd);
+    size_ = static_cast<std::size_t>(info.st_size);
+    if (size_ > 0) data_ = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file.get(), 0);
     if (data_ == MAP_FAILED) throw_errno(fmt::format("cannot map '{}'", path));
   }
   MappedFile(const MappedFile&) = delete;

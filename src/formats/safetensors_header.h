@@ -1,4 +1,5 @@
-// The JSON parts of safetensors, read as events: a deeply nested header of 100 MB must not become a tree in memory.
+// The JSON parts of safetensors, checked while they are read: a deeply nested header of 100 MB must not become a tree in
+// memory.
 #pragma once
 
 #include <cstdint>
