@@ -9,7 +9,7 @@
 #include <string_view>
 
 #include "base/error.h"
-#include "data/image/header.h"
+#include "data/image/decode.h"
 
 namespace braid {
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "data/image/header.h"
+#include "data/image/decode.h"
 #include "data/image/patches.h"
 #include "data/samples/data_config.h"
 
