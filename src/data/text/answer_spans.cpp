@@ -38,64 +38,33 @@ std::optional<std::vector<std::size_t>> ends_of(const Tokenizer& tokenizer, std:
   return ends;
 }
 
-namespace {
-
-// Which tokens a range of a text became.
-class TokenMap {
- public:
-  // Both are kept.
-  TokenMap(const Tokenizer& tokenizer, std::string text);
-
-  const std::vector<int>& tokens() const { return tokens_; }
-  std::size_t ended(std::size_t byte) const;  // how many tokens end at or before this place of the text
-  std::size_t begun(std::size_t byte) const;  // how many tokens begin before it
-
- private:
-  const Tokenizer& tokenizer_;
-  const std::string text_;
-  const std::vector<int> tokens_;
-  // Where each token ends in the text. Nothing if a normaliser changed the text: then the tokens of the text before a
-  // place, or after it, are compared with those of the whole.
-  const std::optional<std::vector<std::size_t>> ends_;
-};
-
-TokenMap::TokenMap(const Tokenizer& tokenizer, std::string text)
-    : tokenizer_(tokenizer),
-      text_(std::move(text)),
-      tokens_(tokenizer.encode(text_)),
-      ends_(ends_of(tokenizer, text_, tokens_)) {}
-
-std::size_t TokenMap::ended(std::size_t byte) const {
-  if (ends_) return static_cast<std::size_t>(std::upper_bound(ends_->begin(), ends_->end(), byte) - ends_->begin());
-  const std::vector<int> before = tokenizer_.encode(std::string_view(text_).substr(0, byte));
-  return static_cast<std::size_t>(std::mismatch(tokens_.begin(), tokens_.end(), before.begin(), before.end()).first -
-                                  tokens_.begin());
-}
-
-std::size_t TokenMap::begun(std::size_t byte) const {
-  if (byte == 0) return 0;
-  if (ends_) {
-    const auto ended_before = std::lower_bound(ends_->begin(), ends_->end(), byte) - ends_->begin();
-    return std::min(static_cast<std::size_t>(ended_before) + 1, tokens_.size());
-  }
-  const std::vector<int> after = tokenizer_.encode(std::string_view(text_).substr(std::min(byte, text_.size())));
-  return static_cast<std::size_t>(tokens_.rend() -
-                                  std::mismatch(tokens_.rbegin(), tokens_.rend(), after.rbegin(), after.rend()).first);
-}
-
-}  // namespace
-
 ChatTokens targets_of(const std::string& text, const std::vector<AnswerSpan>& spans, const Tokenizer& tokenizer) {
-  const TokenMap map(tokenizer, text);
-  ChatTokens result = {.tokens = map.tokens(), .targets = std::vector<int>(map.tokens().size(), kIgnoredTarget)};
+  const std::vector<int> tokens = tokenizer.encode(text);
+  // Nothing if a normaliser changed the text: then the tokens of the text before a place, or after it, are compared
+  // with those of the whole.
+  const std::optional<std::vector<std::size_t>> ends = ends_of(tokenizer, text, tokens);
+  // How many tokens end at or before a place of the text, and how many begin before it.
+  const auto ended = [&](std::size_t byte) {
+    if (ends) return std::upper_bound(ends->begin(), ends->end(), byte) - ends->begin();
+    const std::vector<int> before = tokenizer.encode(std::string_view(text).substr(0, byte));
+    return std::mismatch(tokens.begin(), tokens.end(), before.begin(), before.end()).first - tokens.begin();
+  };
+  const auto begun = [&](std::size_t byte) -> std::ptrdiff_t {
+    if (byte == 0) return 0;
+    if (ends)
+      return std::min(std::lower_bound(ends->begin(), ends->end(), byte) - ends->begin() + 1, std::ssize(tokens));
+    const std::vector<int> after = tokenizer.encode(std::string_view(text).substr(std::min(byte, text.size())));
+    return tokens.rend() - std::mismatch(tokens.rbegin(), tokens.rend(), after.rbegin(), after.rend()).first;
+  };
+  ChatTokens result = {.tokens = tokens, .targets = std::vector<int>(tokens.size(), kIgnoredTarget)};
   for (const AnswerSpan& span : spans) {
-    const std::size_t first = map.ended(span.begin), last = std::max(map.begun(span.said), map.ended(span.end));
-    if (map.begun(span.before) > first || map.ended(span.after) < last)
+    const std::ptrdiff_t first = ended(span.begin), last = std::max(begun(span.said), ended(span.end));
+    if (begun(span.before) > first || ended(span.after) < last)
       throw DataError(
           fmt::format("turn {} cannot be masked: its first or last token contains text of another turn; use a chat "
                       "format or a tokenizer with a special token between turns",
                       span.turn + 1));
-    for (std::size_t i = first; i < last; ++i) result.targets[i] = result.tokens[i];
+    std::copy(tokens.begin() + first, tokens.begin() + std::max(first, last), result.targets.begin() + first);
   }
   return result;
 }

@@ -3,7 +3,6 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <bit>
 #include <functional>
 #include <limits>
 #include <queue>
@@ -18,11 +17,6 @@ namespace {
 constexpr int kNoRank = std::numeric_limits<int>::max();
 // Scanning all pairs for each merge is faster than a queue up to about this many characters.
 constexpr std::size_t kLongestScanned = 64;
-
-std::size_t length_of_character(std::string_view text) {
-  const auto first = static_cast<unsigned char>(text[0]);
-  return first < 0x80 ? 1 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
-}
 
 std::pair<std::string, std::string> read_merge(const JsonPlace& place) {
   if (place.value().is_array() && place.value().size() == 2)
@@ -39,7 +33,6 @@ std::pair<std::string, std::string> read_merge(const JsonPlace& place) {
 Vocabulary::Vocabulary(const JsonPlace& place) {
   if (!place.value().is_object()) place.expected("an object from tokens to ids");
   const auto& entries = place.value().get_ref<const nlohmann::json::object_t&>();
-  count_ = static_cast<int>(entries.size());
   // Ids may have gaps, but a table of them must not be much larger than the file.
   const std::int64_t largest = 4 * static_cast<std::int64_t>(entries.size()) + 100'000;
   std::int64_t end = 0;
@@ -47,27 +40,20 @@ Vocabulary::Vocabulary(const JsonPlace& place) {
     end = std::max(end, JsonPlace(id, fmt::format("{}[{}]", place.path(), in_quotes(token))).integer(0, largest) + 1);
   tokens_.resize(static_cast<std::size_t>(end));
   is_used_.resize(tokens_.size());
-  slots_.assign(std::bit_ceil(2 * entries.size() + 1), -1);
+  ids_.reserve(entries.size());
   for (const auto& [token, id_value] : entries) {
     const auto id = id_value.get<std::size_t>();
     if (is_used_[id])
       place.refuse(fmt::format("gives the id {} to {} and to {}", id, in_quotes(tokens_[id]), in_quotes(token)));
     tokens_[id] = token;
     is_used_[id] = true;
-    slots_[place_of(token)] = static_cast<int>(id);
+    ids_.emplace(tokens_[id], static_cast<int>(id));
   }
 }
 
 std::optional<int> Vocabulary::find(std::string_view token) const {
-  const int id = slots_[place_of(token)];
-  return id < 0 ? std::nullopt : std::optional(id);
-}
-
-std::size_t Vocabulary::place_of(std::string_view token) const {
-  const std::size_t mask = slots_.size() - 1;
-  std::size_t place = hash_of(token) & mask;
-  while (slots_[place] >= 0 && tokens_[static_cast<std::size_t>(slots_[place])] != token) place = (place + 1) & mask;
-  return place;
+  const auto found = ids_.find(token);
+  return found == ids_.end() ? std::nullopt : std::optional(found->second);
 }
 
 Bpe::Bpe(const JsonPlace& place) : vocabulary_(place["vocab"]), where_(place.path()) {
@@ -139,7 +125,7 @@ void Bpe::split_characters(std::string_view word, std::vector<int>& ids) const {
     unknown.reset();
   };
   for (std::size_t at = 0; at < word.size();) {
-    const std::string_view character = word.substr(at, length_of_character(word.substr(at)));
+    const std::string_view character = word.substr(at, std::max<std::size_t>(utf8_length(word.substr(at)), 1));
     const bool is_first = at == 0;
     at += character.size();
     const bool is_last = at >= word.size();

@@ -12,14 +12,10 @@ ChatFormat own_template(std::string name, std::vector<std::string> markers = {})
   return {.name = std::move(name), .own_template = true, .markers = std::move(markers)};
 }
 
-ChatFormat chatml(std::string name, bool has_bos) {
-  const ChatFrame turn = {"<|im_start|>{role}\n", "<|im_end|>\n"};
-  return {.name = std::move(name), .system = turn, .user = turn, .assistant = turn, .has_bos = has_bos};
-}
-
-ChatFormat llama31(std::string name) {
-  const ChatFrame turn = {"<|start_header_id|>{role}<|end_header_id|>\n\n", "<|eot_id|>"};
-  return {.name = std::move(name), .system = turn, .user = turn, .assistant = turn, .has_bos = true, .strips = true};
+// All turns are written alike.
+ChatFormat uniform(std::string name, const ChatFrame& turn, bool has_bos, bool strips = false) {
+  return {
+      .name = std::move(name), .system = turn, .user = turn, .assistant = turn, .has_bos = has_bos, .strips = strips};
 }
 
 ChatFormat without_masks(std::string name, bool own) {
@@ -28,18 +24,12 @@ ChatFormat without_masks(std::string name, bool own) {
 
 // Names and texts are those of Megatron-LM's tokenizers for multimodal models and for fine-tuning.
 const std::vector<ChatFormat>& formats() {
+  static const ChatFrame chatml = {"<|im_start|>{role}\n", "<|im_end|>\n"};
+  static const ChatFrame llama31 = {"<|start_header_id|>{role}<|end_header_id|>\n\n", "<|eot_id|>"};
   static const std::vector<ChatFormat> all = {
       own_template("nemotron6-moe"),
-      {.name = "nemotron5",
-       .system = {"<SPECIAL_14>{role}\n", "<SPECIAL_15>\n"},
-       .user = {"<SPECIAL_14>{role}\n", "<SPECIAL_15>\n"},
-       .assistant = {"<SPECIAL_14>{role}\n", "<SPECIAL_15>\n"},
-       .has_bos = true},
-      {.name = "nemotron5-aligned",
-       .system = {"{Role}\n", "\n[PREFIX]"},
-       .user = {"{Role}\n", "\n[PREFIX]"},
-       .assistant = {"{Role}\n", "\n[PREFIX]"},
-       .has_bos = true},
+      uniform("nemotron5", {"<SPECIAL_14>{role}\n", "<SPECIAL_15>\n"}, /*has_bos=*/true),
+      uniform("nemotron5-aligned", {"{Role}\n", "\n[PREFIX]"}, /*has_bos=*/true),
       {.name = "nemotron-h-aligned",  // the user's turn announces the assistant's, which begins with its text
        .system = {"<SPECIAL_10>System\n", "\n"},
        .user = {"<SPECIAL_11>User\n", "\n<SPECIAL_11>Assistant\n"},
@@ -53,12 +43,12 @@ const std::vector<ChatFormat>& formats() {
        .strips = true,
        .drops_think_switches = true},
       own_template("chatml", {"<|im_start|>", "<|im_end|>"}),
-      chatml("qwen2p0", false),
-      chatml("qwen2p5", false),
-      chatml("nvlm-yi-34b", true),
+      uniform("qwen2p0", chatml, /*has_bos=*/false),
+      uniform("qwen2p5", chatml, /*has_bos=*/false),
+      uniform("nvlm-yi-34b", chatml, /*has_bos=*/true),
       own_template("llama3", {"<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"}),
-      llama31("llama3p1"),
-      llama31("llama3p2"),
+      uniform("llama3p1", llama31, /*has_bos=*/true, /*strips=*/true),
+      uniform("llama3p2", llama31, /*has_bos=*/true, /*strips=*/true),
       {.name = "mistral",
        .user = {"[INST] ", "[/INST]"},
        .assistant = {" ", "{eos}"},

@@ -9,7 +9,7 @@
 
 #include <cstdint>
 #include <ctime>
-#include <memory>
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -28,21 +28,18 @@ class ChatTemplate {
   // `name` is for messages, `now` the time of strftime_now. DataError if the template is invalid or uses what is not
   // supported.
   ChatTemplate(std::string_view source, std::string name, const std::tm& now = local_time());
-  ~ChatTemplate();
-  ChatTemplate(ChatTemplate&&) noexcept;
 
   // `variables` is an object: messages, bos_token, add_generation_prompt and so on. DataError with the line if the
   // template fails or refuses them.
   std::string render(const nlohmann::ordered_json& variables) const;
   // The same, with at most `steps`, which become fewer: they bound several renderings together. The texts of a message,
   // except for its role, have source_of() as their origin.
-  TemplateText render(const nlohmann::ordered_json& variables, std::int64_t& steps) const;
+  TemplateText render(const nlohmann::ordered_json& variables, std::int64_t& steps) const {
+    return render_(variables, steps);
+  }
 
  private:
-  struct Parsed;
-  std::unique_ptr<const Parsed> parsed_;
-  std::string name_;
-  std::tm now_;
+  std::function<TemplateText(const nlohmann::ordered_json& variables, std::int64_t& steps)> render_;
 };
 
 }  // namespace braid

@@ -13,24 +13,6 @@ using Json = nlohmann::json;
 constexpr int kDeepest = 64;
 constexpr std::size_t kShown = 80;
 
-// The deepest nesting of brackets outside strings; exact for JSON, and any number for other text.
-int nesting_of(std::string_view text) {
-  int depth = 0, deepest = 0;
-  bool in_string = false;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (in_string && c == '\\')
-      ++i;
-    else if (c == '"')
-      in_string = !in_string;
-    else if (!in_string && (c == '[' || c == '{'))
-      deepest = std::max(deepest, ++depth);
-    else if (!in_string && (c == ']' || c == '}'))
-      --depth;
-  }
-  return deepest;
-}
-
 std::string shown(const Json& value) {
   if (value.is_structured()) return value.is_array() ? "a list" : "an object";
   std::string text = value.dump(-1, ' ', /*ensure_ascii=*/true);
@@ -40,10 +22,13 @@ std::string shown(const Json& value) {
 }  // namespace
 
 Json parse_json_file(std::string_view text, const std::string& name) {
-  if (nesting_of(text) > kDeepest)
-    throw DataError(fmt::format("{}: lists and objects are nested more than {} deep", name, kDeepest));
+  const auto refuse_depth = [&](int depth, Json::parse_event_t event, const Json&) {
+    if (depth >= kDeepest && (event == Json::parse_event_t::array_start || event == Json::parse_event_t::object_start))
+      throw DataError(fmt::format("{}: lists and objects are nested more than {} deep", name, kDeepest));
+    return true;
+  };
   try {
-    return Json::parse(text.begin(), text.end());
+    return Json::parse(text.begin(), text.end(), refuse_depth);
   } catch (const Json::exception& e) {
     throw DataError(fmt::format("{}: not JSON: {}", name, json_error(e.what())));
   }

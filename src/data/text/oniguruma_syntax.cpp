@@ -9,19 +9,189 @@
 namespace braid {
 namespace {
 
-constexpr std::uint32_t kCodes = 0x110000;
+constexpr std::string_view kHexDigits = "0123456789abcdefABCDEF";
 
-// The next character of a valid text.
-std::uint32_t next_character(const unsigned char*& at) {
-  const std::uint32_t first = *at++;
-  if (first < 0x80) return first;
-  const int more = first < 0xe0 ? 1 : first < 0xf0 ? 2 : 3;
-  std::uint32_t code = first & (0x3fu >> more);
-  for (int i = 0; i < more; ++i) code = code << 6 | (*at++ & 0x3fu);
-  return code;
+bool is_letter_or_digit(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9'); }
+
+std::optional<std::uint32_t> control_character(char letter) {
+  constexpr std::string_view letters = "tnrfvae", codes = "\t\n\r\f\v\a\x1b";
+  const std::size_t found = letters.find(letter);
+  if (found == std::string_view::npos) return std::nullopt;
+  return static_cast<std::uint32_t>(codes[found]);
 }
 
 CodeSet one(std::uint32_t code) { return CodeSet::range(code, code); }
+
+// Reads the characters, escapes and bracketed classes of a pattern in Oniguruma's syntax.
+class PatternReader {
+ public:
+  explicit PatternReader(std::string_view pattern) : pattern_(pattern) {}
+
+  bool at_end() const { return at_ == pattern_.size(); }
+  char peek() const { return pattern_[at_]; }
+  bool follows(std::string_view text) const { return rest().starts_with(text); }
+  // Whether it follows; then it is read.
+  bool take(std::string_view text) {
+    if (!follows(text)) return false;
+    at_ += text.size();
+    return true;
+  }
+
+  std::string_view rest() const { return pattern_.substr(at_); }
+  void skip(std::size_t bytes) { at_ += bytes; }
+  std::uint32_t character() {
+    std::string_view left = rest();
+    const auto code = take_character(left);
+    if (!code) refuse("invalid UTF-8");
+    at_ = pattern_.size() - left.size();
+    return *code;
+  }
+
+  // Up to the closing brace, which is read, too.
+  std::string_view braced(const char* what) {
+    const std::size_t close = rest().find('}');
+    if (!follows("{") || close == std::string_view::npos) refuse(fmt::format("{} without {{}}", what));
+    const std::string_view inside = rest().substr(1, close - 1);
+    at_ += close + 1;
+    return inside;
+  }
+
+  // What a character, an escape or a class stands for.
+  struct Atom {
+    CodeSet set;
+    std::optional<std::uint32_t> character;  // if it is one, as written
+  };
+  Atom escape(bool in_class) {
+    skip(1);
+    if (at_end()) refuse("a '\\' at the end");
+    const auto exactly = [](std::uint32_t code) { return Atom{one(code), code}; };
+    const char c = peek();
+    if (!is_letter_or_digit(c)) return exactly(character());
+    skip(1);
+    if (const auto code = control_character(c)) return exactly(*code);
+    const char lower = static_cast<char>(c | 0x20);
+    static constexpr std::pair<char, const char*> kSets[] = {
+        {'s', "space"}, {'d', "digit"}, {'h', "xdigit"}, {'w', "@word"}};
+    for (const auto& [letter, name] : kSets)
+      if (lower == letter) {
+        const CodeSet set = *unicode_set(in_class && letter == 'w' ? "word" : name);
+        return {c == letter ? set : ~set, std::nullopt};
+      }
+    if (lower == 'p') return property(c == 'P', in_class);
+    if (c == 'x' && follows("{")) return exactly(hexadecimal(braced("\\x")));
+    if (c == 'u' || c == 'x') {
+      const std::string_view digits = rest().substr(0, c == 'u' ? 4 : 2);
+      if (digits.size() != (c == 'u' ? 4 : 2)) refuse(fmt::format("\\{} without its digits", c));
+      const std::uint32_t code = hexadecimal(digits);
+      if (c == 'x' && code >= 0x80) refuse(fmt::format("\\x{} (a byte; write \\x{{...}})", digits));
+      skip(digits.size());
+      return exactly(code);
+    }
+    if (c == '0' && (at_end() || peek() < '0' || peek() > '9')) return exactly(0);
+    refuse(fmt::format("\\{}{}", c, in_class ? " in a class" : ""));
+  }
+
+  struct Class {
+    CodeSet members;
+    bool negated = false;
+  };
+  // After its '['.
+  Class bracketed() {
+    constexpr int kMostOpenClasses = 100;  // each is a call of this function
+    if (++open_classes_ > kMostOpenClasses) refuse("such deep nesting of classes");
+    Class read;
+    read.negated = take("^");
+    if (follows("]")) refuse("']' at the start of a class");
+    CodeSet part;                   // since the last &&
+    std::optional<CodeSet> before;  // the intersection of the parts before it
+    while (!take("]")) {
+      if (at_end()) refuse("an unclosed '['");
+      if (take("&&")) {
+        before = before ? *before & part : part;
+        part = CodeSet();
+        continue;
+      }
+      std::optional<std::uint32_t> first;
+      if (take("[:")) {
+        part = part | posix_class();
+      } else if (take("[")) {
+        const Class inner = bracketed();
+        part = part | (inner.negated ? ~inner.members : inner.members);
+      } else if (peek() == '\\') {
+        const Atom atom = escape(/*in_class=*/true);
+        first = atom.character;
+        part = part | atom.set;
+      } else {
+        first = character();
+      }
+      if (first)
+        part = part | range_from(*first);
+      else if (follows("-") && !follows("-]"))
+        refuse("'-' after a class");
+    }
+    read.members = before ? *before & part : part;
+    --open_classes_;
+    return read;
+  }
+
+  // DataError
+  [[noreturn]] void refuse(const std::string& what) const {
+    throw DataError(fmt::format("pattern {}: {} at byte {} is not supported", in_quotes(pattern_), what, at_ + 1));
+  }
+
+ private:
+  // \p{Name}, \p{^Name}. The case of a name does not matter, nor do spaces, '_' and '-' in it.
+  Atom property(bool negated, bool in_class) {
+    const std::string_view written = braced("\\p");
+    std::string name;
+    for (const char c : written.substr(written.starts_with('^')))
+      if (c != ' ' && c != '_' && c != '-') name += static_cast<char>(lower_case(static_cast<unsigned char>(c)));
+    const std::optional<CodeSet> set = unicode_set(name == "word" && !in_class ? "@word" : name);
+    if (!set) refuse(fmt::format("the property {}", in_quotes(written)));
+    return {negated != written.starts_with('^') ? ~*set : *set, std::nullopt};
+  }
+
+  std::uint32_t hexadecimal(std::string_view digits) {
+    if (digits.empty() || digits.size() > 8 || digits.find_first_not_of(kHexDigits) != std::string_view::npos)
+      refuse(fmt::format("the code {}", in_quotes(digits)));
+    const unsigned long code = std::stoul(std::string(digits), nullptr, 16);
+    if (code > 0x10ffff || !is_character(static_cast<std::uint32_t>(code))) refuse(fmt::format("the code {}", digits));
+    return static_cast<std::uint32_t>(code);
+  }
+
+  // [:name:] or [:^name:], after its "[:".
+  CodeSet posix_class() {
+    const std::size_t close = rest().find(":]");
+    if (close == std::string_view::npos) refuse("'[:' without ':]'");
+    const bool negated = follows("^");
+    const std::string_view name = rest().substr(negated, close - negated);
+    static constexpr std::string_view kNames[] = {"alnum", "alpha", "ascii", "blank", "cntrl", "digit", "graph",
+                                                  "lower", "print", "punct", "space", "upper", "word",  "xdigit"};
+    if (std::find(std::begin(kNames), std::end(kNames), name) == std::end(kNames))
+      refuse(fmt::format("the class [:{}:]", name));
+    skip(close + 2);
+    const CodeSet set = *unicode_set(name == "punct" ? "posixpunct" : name);
+    return negated ? ~set : set;
+  }
+
+  // A character of a class, or the range that it begins.
+  CodeSet range_from(std::uint32_t first) {
+    if (!follows("-") || follows("-]")) return one(first);
+    skip(1);
+    if (follows("[") || follows("&&") || at_end()) refuse("'-' before a class");
+    const std::optional<std::uint32_t> last = peek() == '\\' ? escape(/*in_class=*/true).character : character();
+    if (!last) refuse("a range that ends in a class");
+    if (*last < first) refuse("a range that ends before it begins");
+    const CodeSet range = CodeSet::range(first, *last);
+    if (follows("-]") || !take("-")) return range;
+    if (follows("-")) refuse("'--' after a range");
+    return range | one('-');  // [a-c-e] contains '-'
+  }
+
+  std::string_view pattern_;
+  std::size_t at_ = 0;
+  int open_classes_ = 0;
+};
 
 // Syntax of PCRE2, or a character of a set.
 struct Part {
@@ -285,60 +455,11 @@ class Translation {
 
 }  // namespace
 
-Alphabet::Alphabet(const std::vector<CodeSet>& sets) : pages_(kCodes >> 8) {
-  std::vector<std::uint32_t> starts = {0, kCodes};
-  for (const CodeSet& set : sets) starts.insert(starts.end(), set.changes().begin(), set.changes().end());
-  std::sort(starts.begin(), starts.end());
-  starts.erase(std::unique(starts.begin(), starts.end()), starts.end());
-  std::unordered_map<std::string, std::uint16_t> known;  // by the sets that contain it
-  for (std::size_t i = 0; starts[i] < kCodes; ++i) {
-    std::string memberships;
-    for (const CodeSet& set : sets) memberships += set.contains(starts[i]) ? '1' : '0';
-    const auto [kind, is_new] = known.emplace(memberships, static_cast<std::uint16_t>(known.size()));
-    if (is_new) examples_.push_back(starts[i]);
-    fill(starts[i], starts[i + 1], kind->second);
-  }
-}
-
-// Ranges are filled in order.
-void Alphabet::fill(std::uint32_t first, std::uint32_t end, std::uint16_t kind) {
-  for (std::uint32_t next; first < end; first = next) {
-    next = std::min(end, (first | 0xff) + 1);
-    const auto new_page = static_cast<std::uint16_t>(kinds_.size() >> 8);
-    if (next - first == 0x100) {
-      const auto [page, is_new] = pages_of_one_kind_.emplace(kind, new_page);
-      if (is_new) kinds_.resize(kinds_.size() + 0x100, kind);
-      pages_[first >> 8] = page->second;
-      continue;
-    }
-    if ((first & 0xff) == 0) {
-      pages_[first >> 8] = new_page;
-      kinds_.resize(kinds_.size() + 0x100);
-    }
-    const auto at = kinds_.begin() + (pages_[first >> 8] << 8 | (first & 0xff));
-    std::fill(at, at + (next - first), kind);
-  }
-}
-
-std::vector<std::uint32_t> Alphabet::kinds_of(const CodeSet& set) const {
-  std::vector<std::uint32_t> kinds;
-  for (std::uint32_t kind = 0; kind < examples_.size(); ++kind)
-    if (set.contains(examples_[kind])) kinds.push_back(kind);
-  return kinds;
-}
-
-void Alphabet::translate(std::string_view text, std::string& kinds) const {
-  const auto* at = reinterpret_cast<const unsigned char*>(text.data());
-  const auto* const end = at + text.size();
-  if (!is_ascii()) {
-    kinds.clear();
-    while (at != end) append_utf8(kinds, kind_of(next_character(at)));
-    return;
-  }
-  kinds.resize(text.size());
-  char* out = kinds.data();
-  while (at != end) *out++ = static_cast<char>(kind_of(next_character(at)));
-  kinds.resize(static_cast<std::size_t>(out - kinds.data()));
+Regex Regex::literal(std::string_view text) {
+  std::string pattern;
+  for (const char c : text)
+    pattern += std::string_view("\\^$.|?*+()[]{}").find(c) == text.npos ? std::string{c} : std::string{'\\', c};
+  return Regex(pattern);
 }
 
 TranslatedPattern from_oniguruma(std::string_view pattern) { return Translation(pattern).run(); }

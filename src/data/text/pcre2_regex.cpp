@@ -34,16 +34,15 @@ std::size_t after_character(std::string_view text, std::size_t place) {
 
 struct Regex::Code {
   std::string pattern;
-  std::optional<Alphabet> alphabet;  // none: the pattern is the text to find
+  Alphabet alphabet;
   pcre2_code* compiled = nullptr;
   bool jit = false;
 
-  explicit Code(std::string_view literal) : pattern(literal) {}
   Code(std::string_view written, TranslatedPattern translated)
       : pattern(written), alphabet(std::move(translated.alphabet)) {
     int error = 0;
     PCRE2_SIZE place = 0;
-    const std::uint32_t options = alphabet->is_ascii() ? 0 : PCRE2_UTF;
+    const std::uint32_t options = alphabet.is_ascii() ? 0 : PCRE2_UTF;
     compiled = pcre2_compile(bytes_of(translated.pattern), translated.pattern.size(), options, &error, &place, nullptr);
     if (!compiled) throw DataError(fmt::format("pattern {}: {}", in_quotes(written), message_of(error)));
     jit = pcre2_jit_compile(compiled, PCRE2_JIT_COMPLETE) == 0;  // slower without, where no memory may be executable
@@ -55,12 +54,8 @@ struct Regex::Code {
 Regex::Regex(std::string_view pattern) {
   if (pattern.size() > kLongestPattern)
     throw DataError(fmt::format("a pattern of {} bytes is longer than {}", pattern.size(), kLongestPattern));
-  code_ = std::make_unique<Code>(pattern, from_oniguruma(pattern));
+  code_ = std::make_shared<const Code>(pattern, from_oniguruma(pattern));
 }
-Regex::Regex(std::unique_ptr<Code> code) : code_(std::move(code)) {}
-Regex Regex::literal(std::string_view text) { return Regex(std::make_unique<Code>(text)); }
-Regex::~Regex() = default;
-Regex::Regex(Regex&&) noexcept = default;
 
 struct RegexScan::State {
   const Regex::Code& code;
@@ -97,26 +92,18 @@ struct RegexScan::State {
 
   // Where a place at or after the last one is in the text.
   std::size_t in_text(std::size_t place_in_kinds) {
-    if (code.alphabet->is_ascii() && kinds.size() == text.size()) return place_in_kinds;  // the text is ASCII, too
+    if (code.alphabet.is_ascii() && kinds.size() == text.size()) return place_in_kinds;  // the text is ASCII, too
     for (; known.begin < place_in_kinds; known.begin = after_character(kinds, known.begin))
       known.end = after_character(text, known.end);
     return known.end;
   }
-
-  std::optional<TextRange> next_literal() {
-    const std::size_t found = text.find(code.pattern, place);
-    place = found == std::string_view::npos ? text.size() + 1 : found + code.pattern.size();
-    if (found == std::string_view::npos) return std::nullopt;
-    return TextRange{found, place};
-  }
 };
 
-RegexScan::RegexScan(const Regex& regex) : state_(std::make_unique<State>(*regex.code_)) {}
-RegexScan::~RegexScan() = default;
+RegexScan::RegexScan(const Regex& regex) : state_(std::make_shared<State>(*regex.code_)) {}
 
 void RegexScan::start(std::string_view text) {
   state_->text = text;
-  if (state_->code.alphabet) state_->code.alphabet->translate(text, state_->kinds);
+  state_->code.alphabet.translate(text, state_->kinds);
   state_->known = {};
   state_->place = 0;
   state_->last_end = std::string_view::npos;
@@ -124,7 +111,6 @@ void RegexScan::start(std::string_view text) {
 
 std::optional<TextRange> RegexScan::next() {
   State& s = *state_;
-  if (!s.code.alphabet) return s.next_literal();
   while (s.place <= s.kinds.size()) {
     if (s.find() == PCRE2_ERROR_NOMATCH) {
       s.place = s.kinds.size() + 1;

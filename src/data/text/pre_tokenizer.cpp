@@ -1,7 +1,5 @@
 // The "pre_tokenizer" of a tokenizer.json.
 #include <algorithm>
-#include <map>
-#include <memory>
 #include <utility>
 
 #include "base/error.h"
@@ -93,8 +91,6 @@ void add_prefix_space(std::string& out, std::string_view piece, bool) {
   out += piece;
 }
 
-enum class Prepend { Always, First, Never };
-
 void append_metaspace(std::string& out, std::string_view piece, bool is_wanted, const std::string& replacement) {
   if (is_wanted && !piece.starts_with(' ') && !piece.starts_with(replacement)) out += replacement;
   for (const char c : piece)
@@ -105,24 +101,12 @@ void append_metaspace(std::string& out, std::string_view piece, bool is_wanted, 
 }
 
 SplitBehavior read_behavior(const JsonPlace& place) {
-  static const std::map<std::string, SplitBehavior> behaviors = {
-      {"Removed", SplitBehavior::Removed},
-      {"Isolated", SplitBehavior::Isolated},
-      {"MergedWithPrevious", SplitBehavior::MergedWithPrevious},
-      {"MergedWithNext", SplitBehavior::MergedWithNext},
-      {"Contiguous", SplitBehavior::Contiguous}};
+  static const std::vector<std::string> names = {"Removed", "Isolated", "MergedWithPrevious", "MergedWithNext",
+                                                 "Contiguous"};
   if (place.is_null()) return SplitBehavior::Isolated;
-  const auto found = behaviors.find(place.string());
-  if (found == behaviors.end()) place.expected("Removed, Isolated, MergedWithPrevious, MergedWithNext or Contiguous");
-  return found->second;
-}
-
-Prepend read_prepend(const JsonPlace& metaspace) {
-  const JsonPlace place = metaspace["prepend_scheme"];
-  const std::string scheme =
-      place.string_or(metaspace["add_prefix_space"].boolean_or(true) ? "always" : "never");  // its older name
-  if (scheme != "always" && scheme != "first" && scheme != "never") place.expected("always, first or never");
-  return scheme == "always" ? Prepend::Always : scheme == "first" ? Prepend::First : Prepend::Never;
+  const auto found = std::find(names.begin(), names.end(), place.string());
+  if (found == names.end()) place.expected(joined_by_or(names));
+  return static_cast<SplitBehavior>(found - names.begin());
 }
 
 }  // namespace
@@ -133,10 +117,8 @@ PreTokenizer::PreTokenizer(const JsonPlace& place) {
 }
 
 void PreTokenizer::add(const JsonPlace& place) {
-  const auto split_at = [&](Regex pattern, SplitBehavior behavior, bool inverted = false) {
-    steps_.push_back([shared = std::make_shared<const Regex>(std::move(pattern)), behavior, inverted](Pieces& pieces) {
-      split(pieces, *shared, behavior, inverted);
-    });
+  const auto split_at = [&](const Regex& pattern, SplitBehavior behavior, bool inverted = false) {
+    steps_.push_back([=](Pieces& pieces) { split(pieces, pattern, behavior, inverted); });
   };
   const std::string type = place.type();
   if (type == "Split") {
@@ -158,11 +140,10 @@ void PreTokenizer::add(const JsonPlace& place) {
   } else if (type == "Punctuation") {
     split_at(Regex(R"(\p{@punctuation})"), read_behavior(place["behavior"]));
   } else if (type == "Metaspace") {
-    const std::string replacement = read_replacement(place);
-    steps_.push_back([replacement, prepend = read_prepend(place)](Pieces& pieces) {
+    const std::string replacement = read_replacement(place), scheme = read_prepend_scheme(place);
+    steps_.push_back([=](Pieces& pieces) {
       rewrite(pieces, [&](std::string& out, std::string_view piece, bool is_first) {
-        const bool is_wanted = prepend == Prepend::Always || (prepend == Prepend::First && is_first);
-        append_metaspace(out, piece, is_wanted, replacement);
+        append_metaspace(out, piece, scheme == "always" || (scheme == "first" && is_first), replacement);
       });
     });
     if (place["split"].boolean_or(true)) split_at(Regex::literal(replacement), SplitBehavior::MergedWithNext);

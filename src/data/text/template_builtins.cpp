@@ -1,3 +1,4 @@
+// What chat templates may do with values: items, attributes, methods and functions.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -6,7 +7,6 @@
 #include "base/error.h"
 #include "base/strings.h"
 #include "data/text/template_interpreter.h"
-#include "data/text/template_value.h"
 
 namespace braid {
 namespace {
@@ -18,7 +18,8 @@ const std::vector<std::string> kTextMethods = {
     "format", "removeprefix", "removesuffix", "partition",  "rpartition", "isdigit"};
 const std::vector<std::string> kMapMethods = {"items", "keys", "values", "get"};
 const std::string kNothing;
-TemplateValue none() { return TemplateNone{}; }
+constexpr int kDeepest = 1000;             // statements, expressions and macro calls inside each other
+constexpr std::size_t kScopeBytes = 1000;  // roughly what a scope and its variables take
 
 // Whether `text` has one of these at an end; the argument is a string or a list of them.
 template <class HasIt>
@@ -55,120 +56,21 @@ TemplateList parts_of(const TemplateText& text, const std::vector<std::string>& 
   return result;
 }
 
-}  // namespace
-
-void TemplateBudget::throw_exhausted(const char* what) {
-  throw DataError(fmt::format("the template needs {}; it may be in an endless loop", what));
+const std::vector<std::string>& methods_of(const TemplateValue& value) {
+  static const std::vector<std::string> none;
+  if (value.is<std::string>()) return kTextMethods;
+  return value.is<TemplateMap*>() && !(*value.get<TemplateMap*>())->is_namespace ? kMapMethods : none;
 }
 
-TemplateValue TemplateBuiltins::keep(TemplateText text) {
-  budget_.bytes(text.text.size());
-  return TemplateValue(std::move(text));
+std::string time_text(const std::string& format, const std::tm& time) {
+  if (format.empty()) return "";
+  std::string text(16 * format.size() + 256, '\0');
+  text.resize(std::strftime(text.data(), text.size(), format.c_str(), &time));
+  return text;
 }
 
-TemplateValue TemplateBuiltins::keep(TemplateList list) {
-  budget_.bytes((list.size() + 1) * sizeof(TemplateValue));
-  return heap_.list(std::move(list));
-}
-
-bool TemplateBuiltins::is_function(const std::string& name) { return contains(kFunctions, name); }
-
-bool TemplateBuiltins::is_method(const TemplateValue& self, const std::string& name) {
-  if (self.is<std::string>()) return contains(kTextMethods, name);
-  return self.is<TemplateMap*>() && !(*self.get<TemplateMap*>())->is_namespace && contains(kMapMethods, name);
-}
-
-TemplateList TemplateBuiltins::items_of(const TemplateValue& value) {
-  TemplateList items;
-  if (const auto* list = value.get<TemplateList*>()) {
-    items = **list;
-  } else if (const auto* map = value.get<TemplateMap*>()) {
-    for (const auto& [key, item] : (*map)->items) items.push_back((*map)->key(key));
-  } else if (const auto* text = value.get<std::string>()) {
-    budget_.bytes(text->size() * sizeof(TemplateValue));
-    items = parts_of(value.text(), characters_of(*text), &kNothing);
-  } else if (!value.is<TemplateUndefined>()) {
-    throw DataError(fmt::format("{} is not a list", value.type_name()));
-  }
-  budget_.bytes(items.size() * sizeof(TemplateValue));
-  return items;
-}
-
-TemplateValue TemplateBuiltins::attribute(const TemplateValue& value, const std::string& name) const {
-  if (const auto* undefined = value.get<TemplateUndefined>())
-    throw DataError(fmt::format("{} is undefined, so it has no {}", in_quotes(undefined->name), in_quotes(name)));
-  if (is_method(value, name)) return TemplateFunction{name};
-  if (const auto* map = value.get<TemplateMap*>())
-    if (const TemplateValue* found = (*map)->find(name)) return *found;
-  return TemplateUndefined{name};
-}
-
-TemplateValue TemplateBuiltins::item(const TemplateValue& value, const TemplateValue& index) {
-  if (const auto* key = index.get<std::string>()) {
-    const auto* map = value.get<TemplateMap*>();
-    const TemplateValue* found = map ? (*map)->find(*key) : nullptr;
-    return found ? *found : attribute(value, *key);
-  }
-  if (value.is<TemplateUndefined>()) return attribute(value, to_text(index));
-  if (const auto* map = value.get<TemplateMap*>()) {
-    const TemplateValue* found = (*map)->find(to_text(index));
-    return found && (*map)->key(to_text(index)) == index ? *found : TemplateValue(TemplateUndefined{to_text(index)});
-  }
-  const TemplateList* items = value.is<TemplateList*>() ? *value.get<TemplateList*>() : nullptr;
-  TemplateList characters;
-  if (!items) {
-    characters = items_of(value);
-    items = &characters;
-  }
-  std::int64_t at = integer_of(index, "an index");
-  if (at < 0) at += static_cast<std::int64_t>(items->size());
-  const bool exists = at >= 0 && at < static_cast<std::int64_t>(items->size());
-  return exists ? (*items)[static_cast<std::size_t>(at)] : TemplateValue(TemplateUndefined{fmt::format("item {}", at)});
-}
-
-// Python's rules: negative bounds count from the end, and bounds outside are cut.
-TemplateValue TemplateBuiltins::slice(const TemplateValue& value, const TemplateValue* begin, const TemplateValue* end,
-                                      const TemplateValue* step) {
-  const bool is_text = value.is<std::string>();
-  if (!is_text && !value.is<TemplateList*>()) throw DataError(fmt::format("{} has no slices", value.type_name()));
-  const TemplateList items = items_of(value);
-  const auto size = static_cast<std::int64_t>(items.size());
-  const auto is_given = [](const TemplateValue* bound) { return bound && !bound->is<TemplateNone>(); };
-  const std::int64_t by = is_given(step) ? integer_of(*step, "a slice") : 1;
-  if (by == 0) throw DataError("a slice needs a step other than 0");
-  const std::int64_t least = by > 0 ? 0 : -1, most = by > 0 ? size : size - 1;
-  const auto bound = [&](const TemplateValue* given, std::int64_t otherwise) {
-    if (!is_given(given)) return otherwise;
-    const std::int64_t at = integer_of(*given, "a slice");
-    return std::clamp(at < 0 ? at + size : at, least, most);
-  };
-  const std::int64_t from = bound(begin, by > 0 ? 0 : size - 1), to = bound(end, by > 0 ? size : -1);
-  if (is_text && by == 1) return part_of(value.text(), items, from, to);
-  TemplateList chosen;
-  for (std::int64_t i = from; by > 0 ? i < to : i > to; i += std::clamp(by, -size - 1, size + 1))
-    chosen.push_back(items[static_cast<std::size_t>(i)]);
-  if (!is_text) return keep(std::move(chosen));
-  std::string text;
-  for (const TemplateValue& character : chosen) text += *character.get<std::string>();
-  return keep(TemplateText{std::move(text), {}});
-}
-
-TemplateValue TemplateBuiltins::method(const TemplateValue& self, const std::string& name,
-                                       const TemplateArguments& arguments) {
-  budget_.step();
-  if (const auto* undefined = self.get<TemplateUndefined>())
-    throw DataError(fmt::format("{} is undefined, so it has no {}", in_quotes(undefined->name), in_quotes(name)));
-  if (!is_method(self, name)) {
-    const auto& known = self.is<std::string>() ? kTextMethods : kMapMethods;
-    throw DataError(
-        fmt::format("{} has no method {}; known: {}", self.type_name(), in_quotes(name), fmt::join(known, ", ")));
-  }
-  if (self.is<std::string>()) return text_method(self.text(), name, arguments);
-  return map_method(**self.get<TemplateMap*>(), name, arguments);
-}
-
-TemplateValue TemplateBuiltins::text_method(const TemplateText& given, const std::string& name,
-                                            const TemplateArguments& arguments) {
+TemplateValue text_method(TemplateState& state, const TemplateText& given, const std::string& name,
+                          const TemplateArguments& arguments) {
   const std::string& self = given.text;
   const TemplateValue* first = arguments.find(0, "sep");
   const bool has_text = first && !first->is<TemplateNone>();
@@ -180,14 +82,14 @@ TemplateValue TemplateBuiltins::text_method(const TemplateText& given, const std
     return most ? integer_of(*most, name) : -1;
   };
   const auto list = [&](const std::vector<std::string>& parts, const std::string* separator) {
-    budget_.bytes(self.size());
-    return keep(parts_of(given, parts, separator));
+    state.bytes(self.size());
+    return state.keep(parts_of(given, parts, separator));
   };
   const auto with_case = [&](std::string changed) {  // of as many bytes
-    return keep(TemplateText{std::move(changed), given.origins});
+    return state.keep(TemplateText{std::move(changed), given.origins});
   };
   if (name == "strip" || name == "lstrip" || name == "rstrip")
-    return keep(stripped(given, has_text ? &text(0) : nullptr, name != "rstrip", name != "lstrip"));
+    return state.keep(stripped(given, has_text ? &text(0) : nullptr, name != "rstrip", name != "lstrip"));
   if (name == "startswith")
     return any_of_texts(needed_argument(arguments, 0, "prefix", name), name,
                         [&](const auto& t) { return self.starts_with(t); });
@@ -207,7 +109,7 @@ TemplateValue TemplateBuiltins::text_method(const TemplateText& given, const std
     return list(lines_of(self), &end);
   }
   if (name == "replace") {
-    budget_.bytes(self.size() * (text(1).size() / std::max<std::size_t>(text(0).size(), 1) + 1));
+    state.bytes(self.size() * (text(1).size() / std::max<std::size_t>(text(0).size(), 1) + 1));
     return replaced(given, text(0), arguments.find(1, "text")->text(), count(2, "count"));
   }
   if (name == "upper") return with_case(upper_text(self));
@@ -219,45 +121,44 @@ TemplateValue TemplateBuiltins::text_method(const TemplateText& given, const std
     return at == std::string::npos ? std::int64_t{-1}
                                    : static_cast<std::int64_t>(character_count(std::string_view(self).substr(0, at)));
   }
-  if (name == "format") return keep(format_braces(given, arguments));
+  if (name == "format") return state.keep(format_braces(given, arguments));
   if (name == "removeprefix") return self.starts_with(text(0)) ? given.part(text(0).size(), self.npos) : given;
   if (name == "removesuffix") return self.ends_with(text(0)) ? given.part(0, self.size() - text(0).size()) : given;
   if (name == "isdigit") return !self.empty() && self.find_first_not_of("0123456789") == self.npos;
   if (name == "partition" || name == "rpartition") {
     const std::size_t at = name == "partition" ? self.find(text(0)) : self.rfind(text(0));
-    if (at == self.npos && name == "partition") return keep(TemplateList{given, TemplateText{}, TemplateText{}});
-    if (at == self.npos) return keep(TemplateList{TemplateText{}, TemplateText{}, given});
+    if (at == self.npos && name == "partition") return state.keep(TemplateList{given, TemplateText{}, TemplateText{}});
+    if (at == self.npos) return state.keep(TemplateList{TemplateText{}, TemplateText{}, given});
     const std::size_t size = text(0).size();
-    return keep(TemplateList{given.part(0, at), given.part(at, size), given.part(at + size, self.npos)});
+    return state.keep(TemplateList{given.part(0, at), given.part(at, size), given.part(at + size, self.npos)});
   }
   if (name == "count") return static_cast<std::int64_t>(split_text(self, &text(0), -1).size()) - 1;
-  return list_filter("join", needed_argument(arguments, 0, "list", name), {{given}, {}});  // join
+  return apply_filter(state, "join", needed_argument(arguments, 0, "list", name), {{given}, {}});
 }
 
-TemplateValue TemplateBuiltins::map_method(const TemplateMap& self, const std::string& name,
-                                           const TemplateArguments& arguments) {
+TemplateValue map_method(TemplateState& state, const TemplateMap& self, const std::string& name,
+                         const TemplateArguments& arguments) {
   if (name == "get") {
     const TemplateValue* found = self.find(text_of(needed_argument(arguments, 0, "key", name), name));
     const TemplateValue* otherwise = arguments.find(1, "default");
-    return found ? *found : otherwise ? *otherwise : none();
+    return found ? *found : otherwise ? *otherwise : TemplateValue(TemplateNone{});
   }
   TemplateList items;
   for (const auto& [key, value] : self.items) {
-    budget_.step();
+    state.step();
     if (name == "keys") items.push_back(self.key(key));
     if (name == "values") items.push_back(value);
-    if (name == "items") items.push_back(keep(TemplateList{self.key(key), value}));
+    if (name == "items") items.push_back(state.keep(TemplateList{self.key(key), value}));
   }
-  return keep(std::move(items));
+  return state.keep(std::move(items));
 }
 
-TemplateValue TemplateBuiltins::function(const std::string& name, const TemplateArguments& arguments) {
-  budget_.step();
+TemplateValue call_function(TemplateState& state, const std::string& name, const TemplateArguments& arguments) {
+  state.step();
   if (name == "raise_exception")
     throw DataError(fmt::format("the template refuses the conversation: {}",
                                 to_text(needed_argument(arguments, 0, "message", name))));
-  if (name == "strftime_now")
-    return keep(TemplateText{format_time(text_of(needed_argument(arguments, 0, "format", name), name), now_), {}});
+  if (name == "strftime_now") return time_text(text_of(needed_argument(arguments, 0, "format", name), name), state.now);
   if (name == "range") {
     const auto bound = [&](std::size_t i) { return integer_of(arguments.positional[i], name); };
     const std::size_t count = arguments.positional.size();
@@ -269,15 +170,149 @@ TemplateValue TemplateBuiltins::function(const std::string& name, const Template
       throw DataError("range needs smaller integers, and a step other than 0");
     TemplateList numbers;
     for (std::int64_t i = begin; step > 0 ? i < end : i > end; i += step) {
-      budget_.step();
+      state.step();
       numbers.emplace_back(i);
     }
-    return keep(std::move(numbers));
+    return state.keep(std::move(numbers));
   }
   TemplateMap map{.items = arguments.named, .is_namespace = name == "namespace"};
   if (!arguments.positional.empty()) throw DataError(fmt::format("{} needs named arguments", name));
-  budget_.bytes(map.items.size() * sizeof(TemplateValue));
-  return heap_.map(std::move(map));
+  return state.keep(std::move(map));
+}
+
+}  // namespace
+
+TemplateDepth TemplateState::deeper() {
+  if (depth_ == kDeepest) throw DataError("the template is nested too deep, or a macro calls itself for ever");
+  return TemplateDepth(depth_);
+}
+
+void TemplateState::throw_exhausted(const char* what) {
+  throw DataError(fmt::format("the template needs {}; it may be in an endless loop", what));
+}
+
+TemplateScope& TemplateState::scope(const TemplateScope* parent) {
+  bytes(kScopeBytes);
+  return scopes_.emplace_back(TemplateScope{.parent = parent});
+}
+
+TemplateValue TemplateState::keep(TemplateText text) {
+  bytes(text.text.size());
+  return TemplateValue(std::move(text));
+}
+
+TemplateValue TemplateState::keep(TemplateList items) {
+  bytes((items.size() + 1) * sizeof(TemplateValue));
+  return list(std::move(items));
+}
+
+TemplateValue TemplateState::keep(TemplateMap items) {
+  bytes((items.items.size() + 1) * sizeof(TemplateValue));
+  return map(std::move(items));
+}
+
+TemplateList TemplateState::items_of(const TemplateValue& value) {
+  TemplateList items;
+  if (const auto* list = value.get<TemplateList*>()) {
+    items = **list;
+  } else if (const auto* map = value.get<TemplateMap*>()) {
+    for (const auto& [key, item] : (*map)->items) items.push_back((*map)->key(key));
+  } else if (const auto* text = value.get<std::string>()) {
+    bytes(text->size() * sizeof(TemplateValue));
+    items = parts_of(value.text(), characters_of(*text), &kNothing);
+  } else if (!value.is<TemplateUndefined>()) {
+    throw DataError(fmt::format("{} is not a list", value.type_name()));
+  }
+  bytes(items.size() * sizeof(TemplateValue));
+  return items;
+}
+
+TemplateValue call_method(TemplateState& state, const TemplateValue& self, const std::string& name,
+                          const TemplateArguments& arguments) {
+  state.step();
+  if (!contains(methods_of(self), name))
+    throw DataError(fmt::format("{} has no method {}", self.type_name(), in_quotes(name)));
+  if (const auto* map = self.get<TemplateMap*>()) return map_method(state, **map, name, arguments);
+  return text_method(state, to_text_with_origins(self), name, arguments);
+}
+
+TemplateFunction builtin_function(TemplateState& state, const std::string& name) {
+  if (!contains(kFunctions, name)) return nullptr;
+  return template_function(
+      [&state, name](const TemplateArguments& arguments) { return call_function(state, name, arguments); });
+}
+
+TemplateFunction template_function(std::function<TemplateValue(const TemplateArguments&)> run) {
+  return std::make_shared<const std::function<TemplateValue(const TemplateArguments&)>>(std::move(run));
+}
+
+TemplateValue call_value(const TemplateValue& function, const TemplateArguments& arguments) {
+  if (const auto* callable = function.get<TemplateFunction>()) return (**callable)(arguments);
+  const auto* undefined = function.get<TemplateUndefined>();
+  if (!undefined) throw DataError(fmt::format("{} is not a function", function.type_name()));
+  throw DataError(fmt::format("{} is not a function; known functions: {}; methods of strings: {}; of mappings: {}",
+                              in_quotes(undefined->name), joined(kFunctions, ", "), joined(kTextMethods, ", "),
+                              joined(kMapMethods, ", ")));
+}
+
+TemplateValue attribute_of(TemplateState& state, const TemplateValue& value, const std::string& name) {
+  if (const auto* undefined = value.get<TemplateUndefined>())
+    throw DataError(fmt::format("{} is undefined, so it has no {}", in_quotes(undefined->name), in_quotes(name)));
+  if (contains(methods_of(value), name))
+    return template_function([&state, value, name](const TemplateArguments& arguments) {
+      return call_method(state, value, name, arguments);
+    });
+  const auto* map = value.get<TemplateMap*>();
+  const TemplateValue* found = map ? (*map)->find(name) : nullptr;
+  return found ? *found : TemplateValue(TemplateUndefined{name});
+}
+
+TemplateValue item_of(TemplateState& state, const TemplateValue& value, const TemplateValue& index) {
+  if (const auto* key = index.get<std::string>()) {
+    const auto* map = value.get<TemplateMap*>();
+    const TemplateValue* found = map ? (*map)->find(*key) : nullptr;
+    return found ? *found : attribute_of(state, value, *key);
+  }
+  if (value.is<TemplateUndefined>()) return attribute_of(state, value, to_text(index));
+  if (const auto* map = value.get<TemplateMap*>()) {
+    const TemplateValue* found = (*map)->find(to_text(index));
+    return found && (*map)->key(to_text(index)) == index ? *found : TemplateValue(TemplateUndefined{to_text(index)});
+  }
+  const TemplateList* items = value.is<TemplateList*>() ? *value.get<TemplateList*>() : nullptr;
+  TemplateList characters;
+  if (!items) {
+    characters = state.items_of(value);
+    items = &characters;
+  }
+  std::int64_t at = integer_of(index, "an index");
+  if (at < 0) at += std::ssize(*items);
+  const bool exists = at >= 0 && at < std::ssize(*items);
+  return exists ? (*items)[static_cast<std::size_t>(at)] : TemplateValue(TemplateUndefined{fmt::format("item {}", at)});
+}
+
+// Python's rules: negative bounds count from the end, and bounds outside are cut.
+TemplateValue slice_of(TemplateState& state, const TemplateValue& value, const std::array<TemplateValue, 3>& bounds) {
+  const bool is_text = value.is<std::string>();
+  if (!is_text && !value.is<TemplateList*>()) throw DataError(fmt::format("{} has no slices", value.type_name()));
+  const TemplateList items = state.items_of(value);
+  const std::int64_t size = std::ssize(items);
+  const std::int64_t by = bounds[2].is<TemplateNone>() ? 1 : integer_of(bounds[2], "a slice");
+  if (by == 0) throw DataError("a slice needs a step other than 0");
+  const std::int64_t least = by > 0 ? 0 : -1, most = by > 0 ? size : size - 1;
+  const auto bound = [&](const TemplateValue& given, std::int64_t otherwise) {
+    if (given.is<TemplateNone>()) return otherwise;
+    const std::int64_t at = integer_of(given, "a slice");
+    return std::clamp(at < 0 ? at + size : at, least, most);
+  };
+  const std::int64_t from = bound(bounds[0], by > 0 ? 0 : size - 1), to = bound(bounds[1], by > 0 ? size : -1);
+  if (is_text && by == 1) return part_of(value.text(), items, from, to);
+  TemplateList chosen;
+  for (std::int64_t i = from; by > 0 ? i < to : i > to; i += std::clamp(by, -size - 1, size + 1))
+    chosen.push_back(items[static_cast<std::size_t>(i)]);
+  if (!is_text) return state.keep(std::move(chosen));
+  std::string text;
+  for (const TemplateValue& character : chosen) text += *character.get<std::string>();
+  return state.keep(TemplateText{std::move(text), {}});
 }
 
 }  // namespace braid

@@ -3,21 +3,18 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
-#include <map>
 
 #include "base/error.h"
 #include "base/strings.h"
 #include "data/text/template_interpreter.h"
-#include "data/text/template_value.h"
 
 namespace braid {
 namespace {
 
 const std::vector<std::string> kTextFilters = {"trim", "upper",   "lower",  "title",  "capitalize", "string",
                                                "safe", "replace", "tojson", "indent", "int",        "float"};
-const std::vector<std::string> kListFilters = {"length",  "count", "first",  "last", "list", "join",
-                                               "reverse", "items", "unique", "sort", "min",  "max"};
+const std::vector<std::string> kListFilters = {"length", "count",  "first", "last", "list", "join",    "reverse",
+                                               "items",  "unique", "sort",  "min",  "max",  "dictsort"};
 const std::vector<std::string> kSelections = {"selectattr", "rejectattr", "select", "reject"};
 
 TemplateText indented(const TemplateText& text, std::int64_t width, bool first) {
@@ -68,7 +65,8 @@ JsonStyle json_style(const TemplateArguments& arguments) {
   return style;
 }
 
-bool is_less(const TemplateValue& a, const TemplateValue& b, bool with_case) {
+bool is_less(const TemplateValue& a, const TemplateValue& b, bool with_case, bool reverse = false) {
+  if (reverse) return is_less(b, a, with_case);
   if (a.is_number() && b.is_number()) return a.number() < b.number();
   if (!a.is<std::string>() || !b.is<std::string>())
     throw DataError(fmt::format("{} and {} cannot be sorted", a.type_name(), b.type_name()));
@@ -76,191 +74,188 @@ bool is_less(const TemplateValue& a, const TemplateValue& b, bool with_case) {
   return with_case ? left < right : lower_text(left) < lower_text(right);
 }
 
-}  // namespace
+// self | name(arguments)
+struct Call {
+  TemplateState& state;
+  const std::string& name;
+  const TemplateValue& self;
+  const TemplateArguments& arguments;
+};
 
-TemplateValue TemplateBuiltins::filter(const std::string& name, const TemplateValue& value,
-                                       const TemplateArguments& arguments) {
-  budget_.step();
-  if (contains(kTextFilters, name)) return text_filter(name, value, arguments);
-  if (contains(kListFilters, name)) return list_filter(name, value, arguments);
-  if (contains(kSelections, name)) return select(name, value, arguments);
-  if (name == "map") return map(value, arguments);
-  if (name == "default" || name == "d") {
-    const bool replaced = value.is<TemplateUndefined>() || (arguments.is_set(1, "boolean") && !value.truth());
-    const TemplateValue* given = arguments.find(0, "default_value");
-    return !replaced ? value : given ? *given : TemplateValue("");
-  }
-  if (name == "dictsort") return dict_sorted(value, arguments);
-  if (name == "format") return keep(format_percent(to_text_with_origins(value), arguments.positional));
-  if (name == "abs") {
-    if (value.is<double>()) return std::abs(value.number());
-    const std::int64_t integer = integer_of(value, "abs");
-    return integer < -INT64_MAX ? integer : std::abs(integer);
-  }
-  std::vector<std::string> known = {"map", "default", "abs", "dictsort", "format"};
-  for (const auto* names : {&kTextFilters, &kListFilters, &kSelections})
-    known.insert(known.end(), names->begin(), names->end());
-  throw DataError(fmt::format("the filter {} is not supported; known: {}", in_quotes(name), fmt::join(known, ", ")));
-}
-
-TemplateValue TemplateBuiltins::text_filter(const std::string& name, const TemplateValue& value,
-                                            const TemplateArguments& arguments) {
-  if (name == "int") return to_integer(value);
-  if (name == "float") return to_float(value);
-  if (name == "tojson") {
-    return keep(to_json(value, json_style(arguments)));
-  }
-  const TemplateText text = to_text_with_origins(value);
-  budget_.bytes(text.text.size());
+TemplateValue text_filter(const Call& call) {
+  const auto& [state, name, self, arguments] = call;
+  if (name == "int") return to_integer(self);
+  if (name == "float") return to_float(self);
+  if (name == "tojson") return state.keep(to_json(self, json_style(arguments)));
+  const TemplateText text = to_text_with_origins(self);
+  state.bytes(text.text.size());
   if (name == "string" || name == "safe") return text;
-  if (name == "indent") {
-    const TemplateValue* width = arguments.find(0, "width");
-    return keep(indented(text, width ? integer_of(*width, name) : 4, arguments.is_set(1, "first")));
-  }
-  return text_method(text, name == "trim" ? "strip" : name, arguments);
+  if (name != "indent") return call_method(state, text, name == "trim" ? "strip" : name, arguments);
+  const TemplateValue* width = arguments.find(0, "width");
+  return state.keep(indented(text, width ? integer_of(*width, name) : 4, arguments.is_set(1, "first")));
 }
 
-TemplateValue TemplateBuiltins::list_filter(const std::string& name, const TemplateValue& value,
-                                            const TemplateArguments& arguments) {
-  if ((name == "length" || name == "count") && value.is<std::string>())
-    return static_cast<std::int64_t>(character_count(*value.get<std::string>()));
-  if (name == "items") {
-    if (value.is<TemplateUndefined>()) return keep(TemplateList{});
-    return method(value, "items", {});
+TemplateValue join(const Call& call, const TemplateList& items) {
+  const TemplateValue *separator = call.arguments.find(0, "d"), *by = call.arguments.find(1, "attribute");
+  TemplateText text;
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    const std::size_t before = text.text.size();
+    if (i > 0 && separator) text.append(to_text_with_origins(*separator));
+    text.append(to_text_with_origins(by ? attribute_of(call.state, items[i], text_of(*by, "join")) : items[i]));
+    call.state.bytes(text.text.size() - before);
   }
-  TemplateList items = items_of(value);
-  if (name == "length" || name == "count") return static_cast<std::int64_t>(items.size());
-  if (name == "first" || name == "last") {
-    if (items.empty()) return TemplateUndefined{fmt::format("the {} item of an empty list", name)};
-    return name == "first" ? items.front() : items.back();
-  }
-  if (name == "join") {
-    const TemplateValue *separator = arguments.find(0, "d"), *by = arguments.find(1, "attribute");
-    TemplateText text;
-    for (std::size_t i = 0; i < items.size(); ++i) {
-      const std::size_t before = text.text.size();
-      if (i > 0 && separator) text.append(to_text_with_origins(*separator));
-      text.append(to_text_with_origins(by ? attribute(items[i], text_of(*by, name)) : items[i]));
-      budget_.bytes(text.text.size() - before);
-    }
-    return text;
-  }
-  if (name == "reverse") {
-    std::reverse(items.begin(), items.end());
-    if (!value.is<std::string>()) return keep(std::move(items));
-    std::string text;
-    for (const TemplateValue& character : items) text += *character.get<std::string>();
-    return keep(TemplateText{std::move(text), {}});
-  }
-  if (name == "sort") return sorted(std::move(items), arguments);
-  if (name == "min" || name == "max") {  // (case_sensitive)
-    if (items.empty()) return TemplateUndefined{fmt::format("the {} of an empty list", name)};
-    const bool with_case = arguments.is_set(0, "case_sensitive");
-    const auto is_before = [&](const TemplateValue& a, const TemplateValue& b) {
-      return name == "min" ? is_less(a, b, with_case) : is_less(b, a, with_case);
-    };
-    return *std::min_element(items.begin(), items.end(), is_before);
-  }
-  if (name == "unique") {
-    TemplateList seen;
-    for (const TemplateValue& item : items) {
-      for (std::size_t i = 0; i < seen.size(); ++i) budget_.step();
-      if (std::find(seen.begin(), seen.end(), item) == seen.end()) seen.push_back(item);
-    }
-    return keep(std::move(seen));
-  }
-  return keep(std::move(items));
+  return text;
 }
 
 // sort(reverse, case_sensitive, attribute).
-TemplateValue TemplateBuiltins::sorted(TemplateList items, const TemplateArguments& arguments) {
+TemplateValue sorted(const Call& call, TemplateList items) {
+  const auto& arguments = call.arguments;
   const bool reverse = arguments.is_set(0, "reverse"), with_case = arguments.is_set(1, "case_sensitive");
   const TemplateValue* by = arguments.find(2, "attribute");
-  const auto key = [&](const TemplateValue& item) { return by ? attribute(item, text_of(*by, "sort")) : item; };
+  const auto key = [&](const TemplateValue& item) {
+    return by ? attribute_of(call.state, item, text_of(*by, "sort")) : item;
+  };
   std::stable_sort(items.begin(), items.end(), [&](const TemplateValue& a, const TemplateValue& b) {
-    budget_.step();
-    return is_less(key(reverse ? b : a), key(reverse ? a : b), with_case);
+    call.state.step();
+    return is_less(key(a), key(b), with_case, reverse);
   });
-  return keep(std::move(items));
+  return call.state.keep(std::move(items));
 }
 
 // dictsort(case_sensitive, by, reverse): pairs of keys and values.
-TemplateValue TemplateBuiltins::dict_sorted(const TemplateValue& value, const TemplateArguments& arguments) {
+TemplateValue dict_sorted(const Call& call) {
+  const auto& arguments = call.arguments;
   const bool with_case = arguments.is_set(0, "case_sensitive"), reverse = arguments.is_set(2, "reverse");
   const TemplateValue* by = arguments.find(1, "by");
   const std::size_t part = by && text_of(*by, "dictsort") == "value" ? 1 : 0;
-  TemplateList pairs = items_of(method(value, "items", {}));
+  TemplateList pairs = call.state.items_of(call_method(call.state, call.self, "items", {}));
   std::stable_sort(pairs.begin(), pairs.end(), [&](const TemplateValue& a, const TemplateValue& b) {
-    budget_.step();
-    const TemplateList &left = **(reverse ? b : a).get<TemplateList*>(),
-                       &right = **(reverse ? a : b).get<TemplateList*>();
-    return is_less(left[part], right[part], with_case);
+    call.state.step();
+    return is_less((**a.get<TemplateList*>())[part], (**b.get<TemplateList*>())[part], with_case, reverse);
   });
-  return keep(std::move(pairs));
+  return call.state.keep(std::move(pairs));
+}
+
+TemplateValue unique(const Call& call, const TemplateList& items) {
+  TemplateList seen;
+  for (const TemplateValue& item : items) {
+    for (std::size_t i = 0; i < seen.size(); ++i) call.state.step();
+    if (std::find(seen.begin(), seen.end(), item) == seen.end()) seen.push_back(item);
+  }
+  return call.state.keep(std::move(seen));
+}
+
+TemplateValue list_filter(const Call& call) {
+  const auto& [state, name, self, arguments] = call;
+  if ((name == "length" || name == "count") && self.is<std::string>())
+    return static_cast<std::int64_t>(character_count(*self.get<std::string>()));
+  if (name == "dictsort") return dict_sorted(call);
+  if (name == "items")
+    return self.is<TemplateUndefined>() ? state.keep(TemplateList{}) : call_method(state, self, name, {});
+  TemplateList items = state.items_of(self);
+  if (name == "length" || name == "count") return std::ssize(items);
+  if (name == "join") return join(call, items);
+  if (name == "sort") return sorted(call, std::move(items));
+  if (name == "unique") return unique(call, items);
+  if (name == "list") return state.keep(std::move(items));
+  if (name == "reverse") {
+    std::reverse(items.begin(), items.end());
+    if (!self.is<std::string>()) return state.keep(std::move(items));
+    std::string text;
+    for (const TemplateValue& character : items) text += *character.get<std::string>();
+    return state.keep(TemplateText{std::move(text), {}});
+  }
+  if (items.empty()) return TemplateUndefined{fmt::format("the {} of an empty list", name)};
+  if (name == "first" || name == "last") return name == "first" ? items.front() : items.back();
+  const bool with_case = arguments.is_set(0, "case_sensitive");  // of min and max
+  return *std::min_element(items.begin(), items.end(), [&](const TemplateValue& a, const TemplateValue& b) {
+    return is_less(a, b, with_case, /*reverse=*/call.name == "max");
+  });
 }
 
 // Jinja's filters that go through a list take none, 0 and false for an empty one.
-TemplateList TemplateBuiltins::items_if_any(const TemplateValue& value) {
-  return value.truth() ? items_of(value) : TemplateList{};
+TemplateList items_if_any(const Call& call) {
+  return call.self.truth() ? call.state.items_of(call.self) : TemplateList{};
+}
+
+// Takes the first argument, which is a name; empty: there is none.
+std::string take_name(TemplateArguments& arguments, const std::string& user) {
+  if (arguments.positional.empty()) return "";
+  const std::string name = text_of(arguments.positional[0], user);
+  arguments.positional.erase(arguments.positional.begin());
+  return name;
 }
 
 // selectattr("role", "equalto", "user") and the like.
-TemplateValue TemplateBuiltins::select(const std::string& name, const TemplateValue& value,
-                                       const TemplateArguments& arguments) {
-  const bool by_attribute = name.ends_with("attr"), keeps = name.starts_with("select");
-  TemplateArguments rest = arguments;
-  std::string attribute_name, test_name;
-  const auto take = [&](std::string& text) {
-    if (rest.positional.empty()) return;
-    text = text_of(rest.positional[0], name);
-    rest.positional.erase(rest.positional.begin());
-  };
-  if (by_attribute) take(attribute_name);
-  take(test_name);
+TemplateValue select(const Call& call) {
+  const bool by_attribute = call.name.ends_with("attr"), keeps = call.name.starts_with("select");
+  TemplateArguments rest = call.arguments;
+  const std::string attribute = by_attribute ? take_name(rest, call.name) : "", test = take_name(rest, call.name);
   TemplateList chosen;
-  for (const TemplateValue& item : items_if_any(value)) {
-    const TemplateValue tested = by_attribute ? attribute(item, attribute_name) : item;
-    if ((test_name.empty() ? tested.truth() : test(test_name, tested, rest)) == keeps) chosen.push_back(item);
+  for (const TemplateValue& item : items_if_any(call)) {
+    const TemplateValue tested = by_attribute ? attribute_of(call.state, item, attribute) : item;
+    if ((test.empty() ? tested.truth() : apply_test(call.state, test, tested, rest)) == keeps) chosen.push_back(item);
   }
-  return keep(std::move(chosen));
+  return call.state.keep(std::move(chosen));
 }
 
 // map(attribute="role") or map("trim").
-TemplateValue TemplateBuiltins::map(const TemplateValue& value, const TemplateArguments& arguments) {
-  TemplateArguments rest = arguments;
+TemplateValue map(const Call& call) {
+  TemplateArguments rest = call.arguments;
+  const TemplateValue* by = call.arguments.find(SIZE_MAX, "attribute");
+  const std::string name = by ? text_of(*by, "map") : take_name(rest, "map");
+  if (name.empty()) throw DataError("map needs the argument filter");
+  if (!by && name == "map") throw DataError("map inside map is not supported");
   TemplateList results;
-  if (const TemplateValue* by = arguments.find(SIZE_MAX, "attribute")) {
-    for (const TemplateValue& item : items_if_any(value)) results.push_back(attribute(item, text_of(*by, "map")));
-    return keep(std::move(results));
-  }
-  const std::string name = text_of(needed_argument(arguments, 0, "filter", "map"), "map");
-  if (name == "map") throw DataError("map inside map is not supported");
-  rest.positional.erase(rest.positional.begin());
-  for (const TemplateValue& item : items_if_any(value)) results.push_back(filter(name, item, rest));
-  return keep(std::move(results));
+  for (const TemplateValue& item : items_if_any(call))
+    results.push_back(by ? attribute_of(call.state, item, name) : apply_filter(call.state, name, item, rest));
+  return call.state.keep(std::move(results));
 }
 
-bool TemplateBuiltins::test(const std::string& name, const TemplateValue& value, const TemplateArguments& arguments) {
-  budget_.step();
+}  // namespace
+
+TemplateValue apply_filter(TemplateState& state, const std::string& name, const TemplateValue& self,
+                           const TemplateArguments& arguments) {
+  state.step();
+  const Call call = {state, name, self, arguments};
+  if (contains(kTextFilters, name)) return text_filter(call);
+  if (contains(kListFilters, name)) return list_filter(call);
+  if (contains(kSelections, name)) return select(call);
+  if (name == "map") return map(call);
+  if (name == "default" || name == "d") {
+    const bool replaced = self.is<TemplateUndefined>() || (arguments.is_set(1, "boolean") && !self.truth());
+    const TemplateValue* given = arguments.find(0, "default_value");
+    return !replaced ? self : given ? *given : TemplateValue("");
+  }
+  if (name == "format") return state.keep(format_percent(to_text_with_origins(self), arguments.positional));
+  if (name == "abs") {
+    if (self.is<double>()) return std::abs(self.number());
+    const std::int64_t integer = integer_of(self, "abs");
+    return integer < -INT64_MAX ? integer : std::abs(integer);
+  }
+  throw DataError(fmt::format("the filter {} is not supported; known: map, default, format, abs, {}, {}, {}",
+                              in_quotes(name), joined(kTextFilters, ", "), joined(kListFilters, ", "),
+                              joined(kSelections, ", ")));
+}
+
+bool apply_test(TemplateState& state, const std::string& name, const TemplateValue& value,
+                const TemplateArguments& arguments) {
+  state.step();
   const auto other = [&]() -> const TemplateValue& {
     return needed_argument(arguments, 0, "other", "the test " + name);
   };
   const auto integer = [&] { return integer_of(value, "the test " + name); };
-  static const std::map<std::string, std::function<bool(const TemplateValue&)>> simple = {
-      {"defined", [](const auto& v) { return !v.template is<TemplateUndefined>(); }},
-      {"undefined", [](const auto& v) { return v.template is<TemplateUndefined>(); }},
-      {"none", [](const auto& v) { return v.template is<TemplateNone>(); }},
-      {"string", [](const auto& v) { return v.template is<std::string>(); }},
-      {"mapping", [](const auto& v) { return v.template is<TemplateMap*>(); }},
-      {"boolean", [](const auto& v) { return v.template is<bool>(); }},
-      {"integer", [](const auto& v) { return v.template is<std::int64_t>(); }},
-      {"float", [](const auto& v) { return v.template is<double>(); }},
-      {"number", [](const auto& v) { return v.is_number(); }},
-      {"true", [](const auto& v) { return v.template is<bool>() && v.truth(); }},
-      {"false", [](const auto& v) { return v.template is<bool>() && !v.truth(); }},
-      {"callable", [](const auto& v) { return v.template is<TemplateFunction>(); }},
-  };
-  if (const auto found = simple.find(name); found != simple.end()) return found->second(value);
+  if (name == "defined") return !value.is<TemplateUndefined>();
+  if (name == "undefined") return value.is<TemplateUndefined>();
+  if (name == "none") return value.is<TemplateNone>();
+  if (name == "string") return value.is<std::string>();
+  if (name == "mapping") return value.is<TemplateMap*>();
+  if (name == "boolean") return value.is<bool>();
+  if (name == "integer") return value.is<std::int64_t>();
+  if (name == "float") return value.is<double>();
+  if (name == "number") return value.is_number();
+  if (name == "true" || name == "false") return value.is<bool>() && value.truth() == (name == "true");
+  if (name == "callable") return value.is<TemplateFunction>();
   if (name == "iterable" || name == "sequence")
     return value.is<std::string>() || value.is<TemplateList*>() || value.is<TemplateMap*>() ||
            value.is<TemplateUndefined>();
@@ -278,14 +273,15 @@ bool TemplateBuiltins::test(const std::string& name, const TemplateValue& value,
   if (name == "equalto" || name == "eq" || name == "sameas") return value == other();
   if (name == "ne") return !(value == other());
   if (name == "in") {
-    const TemplateList items = items_of(other());
+    const TemplateList items = state.items_of(other());
     if (other().is<std::string>()) return other().get<std::string>()->find(text_of(value, "in")) != std::string::npos;
     return std::find(items.begin(), items.end(), value) != items.end();
   }
-  std::vector<std::string> known = {"iterable", "sequence", "odd", "even", "divisibleby", "equalto", "ne",
-                                    "sameas",   "in",       "lt",  "gt",   "le",          "ge"};
-  for (const auto& entry : simple) known.push_back(entry.first);
-  throw DataError(fmt::format("the test {} is not supported; known: {}", in_quotes(name), fmt::join(known, ", ")));
+  throw DataError(fmt::format(
+      "the test {} is not supported; known: defined, undefined, none, string, mapping, boolean, integer, float, "
+      "number, "
+      "true, false, callable, iterable, sequence, odd, even, divisibleby, lt, gt, le, ge, equalto, eq, sameas, ne, in",
+      in_quotes(name)));
 }
 
 }  // namespace braid

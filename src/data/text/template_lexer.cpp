@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <array>
 
 #include "base/error.h"
 #include "base/strings.h"
@@ -101,7 +100,7 @@ class Lexer {
   }
 
   void tag(bool is_output) {
-    add(is_output ? Kind::OutputBegin : Kind::StatementBegin, "");
+    add(is_output ? Kind::OutputBegin : Kind::TagBegin, "");
     const std::string end = is_output ? "}}" : "%}";
     int open = 0;  // brackets: "}}" may close two of them
     while (true) {
@@ -112,7 +111,7 @@ class Lexer {
       if (open == 0 && (marked || follows(end))) {
         const bool strips = peek('-'), keeps = peek('+');
         at_ += end.size() + marked;
-        add(is_output ? Kind::OutputEnd : Kind::StatementEnd, "");
+        add(is_output ? Kind::OutputEnd : Kind::TagEnd, "");
         return close_tag(is_output || keeps, strips);
       }
       open += peek('(') + peek('[') + peek('{') - peek(')') - peek(']') - peek('}');
@@ -129,15 +128,11 @@ class Lexer {
     }
     if (is_digit(c)) return number();
     if (c == '\'' || c == '"') return string();
-    static constexpr std::array<std::string_view, 26> operators = {"**", "//", "==", "!=", "<=", ">=", "+", "-", "*",
-                                                                   "/",  "%",  "~",  "<",  ">",  "=",  "(", ")", "[",
-                                                                   "]",  "{",  "}",  "|",  ",",  ":",  ".", ";"};
-    for (const std::string_view symbol : operators)
-      if (follows(symbol)) {
-        at_ += symbol.size();
-        return add(Kind::Operator, std::string(symbol));
-      }
-    refuse(fmt::format("unexpected {}", in_quotes(std::string_view(text_).substr(at_, 1))));
+    const bool is_double = contains({"**", "//", "==", "!=", "<=", ">="}, text_.substr(at_, 2));
+    if (!is_double && std::string_view("+-*/%~<>=()[]{}|,:.;").find(c) == std::string_view::npos)
+      refuse(fmt::format("unexpected {}", in_quotes(std::string_view(text_).substr(at_, 1))));
+    add(Kind::Operator, text_.substr(at_, is_double ? 2 : 1));
+    at_ += is_double ? 2 : 1;
   }
 
   void number() {

@@ -61,19 +61,18 @@ TemplateValue arithmetic(const std::string& symbol, const TemplateValue& left, c
   return symbol == "//" ? whole : a - whole * b;
 }
 
-bool contains_value(const TemplateValue& container, const TemplateValue& value, TemplateBuiltins& builtins,
-                    TemplateBudget& budget) {
-  const TemplateMap* const* map = container.get<TemplateMap*>() ? container.get<TemplateMap*>() : nullptr;
-  if (map) return (*map)->find(to_text(value)) && (*map)->key(to_text(value)) == value;
+bool contains_value(TemplateState& state, const TemplateValue& container, const TemplateValue& value) {
+  if (const auto* map = container.get<TemplateMap*>())
+    return (*map)->find(to_text(value)) && (*map)->key(to_text(value)) == value;
   if (const auto* text = container.get<std::string>()) {
     if (!value.is<std::string>()) refuse("in", value, container);
     return text->find(*value.get<std::string>()) != std::string::npos;
   }
-  for (const TemplateValue& item : builtins.items_of(container)) {
-    budget.step();
-    if (item == value) return true;
-  }
-  return false;
+  const TemplateList items = state.items_of(container);
+  return std::any_of(items.begin(), items.end(), [&](const TemplateValue& item) {
+    state.step();
+    return item == value;
+  });
 }
 
 bool less(const std::string& symbol, const TemplateValue& left, const TemplateValue& right) {
@@ -82,10 +81,10 @@ bool less(const std::string& symbol, const TemplateValue& left, const TemplateVa
   refuse(symbol, left, right);
 }
 
-TemplateValue repeated(const std::string& text, std::int64_t count, TemplateBudget& budget) {
+TemplateValue repeated(TemplateState& state, const std::string& text, std::int64_t count) {
   std::string result;
   for (; count > 0 && !text.empty(); --count) {
-    budget.bytes(text.size());
+    state.bytes(text.size());
     result += text;
   }
   return TemplateValue(std::move(result));
@@ -125,37 +124,33 @@ const TemplateValue& field_value(const std::string& name, std::size_t& next, con
 
 }  // namespace
 
-TemplateValue apply_operator(const std::string& symbol, const TemplateValue& left, const TemplateValue& right,
-                             TemplateBuiltins& builtins, TemplateHeap& heap, TemplateBudget& budget) {
+TemplateValue apply_operator(TemplateState& state, const std::string& symbol, const TemplateValue& left,
+                             const TemplateValue& right) {
   if (symbol == "==") return left == right;
   if (symbol == "!=") return !(left == right);
   if (symbol == "<") return less(symbol, left, right);
   if (symbol == ">") return less(symbol, right, left);
   if (symbol == "<=") return !less(symbol, right, left);
   if (symbol == ">=") return !less(symbol, left, right);
-  if (symbol == "in") return contains_value(right, left, builtins, budget);
-  if (symbol == "not in") return !contains_value(right, left, builtins, budget);
+  if (symbol == "in") return contains_value(state, right, left);
+  if (symbol == "not in") return !contains_value(state, right, left);
   const bool texts = left.is<std::string>() && right.is<std::string>();
   if (symbol == "~" || (symbol == "+" && texts)) {
     TemplateText text = to_text_with_origins(left);
     text.append(to_text_with_origins(right));
-    budget.bytes(text.text.size());
-    return TemplateValue(std::move(text));
+    return state.keep(std::move(text));
   }
-  if (symbol == "%" && left.is<std::string>()) {
-    TemplateText text =
-        format_percent(left.text(), right.is<TemplateList*>() ? builtins.items_of(right) : TemplateList{right});
-    budget.bytes(text.text.size());
-    return TemplateValue(std::move(text));
-  }
+  if (symbol == "%" && left.is<std::string>())
+    return state.keep(
+        format_percent(left.text(), right.is<TemplateList*>() ? state.items_of(right) : TemplateList{right}));
   if (left.is_number() && right.is_number()) return arithmetic(symbol, left, right);
   if (symbol == "+" && left.is<TemplateList*>() && right.is<TemplateList*>()) {
-    TemplateList joined = builtins.items_of(left);
-    for (TemplateValue& item : builtins.items_of(right)) joined.push_back(std::move(item));
-    return heap.list(std::move(joined));
+    TemplateList joined = state.items_of(left);
+    for (TemplateValue& item : state.items_of(right)) joined.push_back(std::move(item));
+    return state.list(std::move(joined));
   }
   if (symbol == "*" && left.is<std::string>() && right.is<std::int64_t>())
-    return repeated(*left.get<std::string>(), *right.get<std::int64_t>(), budget);
+    return repeated(state, *left.get<std::string>(), *right.get<std::int64_t>());
   refuse(symbol, left, right);
 }
 
@@ -221,13 +216,6 @@ TemplateText format_percent(const TemplateText& text, const std::vector<Template
   if (next < values.size()) throw DataError("a format has fewer fields than values");
   result.append(text.part(done, std::string::npos));
   return result;
-}
-
-std::string format_time(const std::string& format, const std::tm& time) {
-  if (format.empty()) return "";
-  std::string text(16 * format.size() + 256, '\0');
-  text.resize(std::strftime(text.data(), text.size(), format.c_str(), &time));
-  return text;
 }
 
 }  // namespace braid

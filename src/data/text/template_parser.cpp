@@ -1,4 +1,5 @@
-// Parses chat templates, with Jinja's precedence. An expression has the line of the token after what it begins with.
+// Parses chat templates, with Jinja's precedence, into functions. A part has the line of the token after what it begins
+// with.
 #include <algorithm>
 #include <initializer_list>
 
@@ -9,39 +10,110 @@
 namespace braid {
 namespace {
 
-using Expression = std::unique_ptr<TemplateExpression>;
-using Kind = TemplateExpression::Kind;
-using StatementKind = TemplateStatement::Kind;
+using Value = TemplateValue;
+using State = TemplateState;
+using Scope = TemplateScope;
+using Flow = TemplateFlow;
+using Expression = TemplatePart<TemplateValue>;
+using Arguments = TemplatePart<TemplateArguments>;
+using Statement = TemplateStatement;
 using TokenKind = TemplateToken::Kind;
 
 constexpr int kDeepestStatement = 100;
-constexpr int kDeepest = 100;      // of brackets
-constexpr int kDeepestTree = 400;  // a + b + c + ... makes a tree as deep as it is long
+constexpr int kDeepest = 100;     // of brackets
+constexpr int kMostParts = 4000;  // of a tag: a + b + c + ... makes a tree as deep as it is long
+
+Value lookup(State& s, const Scope& innermost, const std::string& name) {
+  for (const Scope* scope = &innermost; scope; scope = scope->parent)
+    if (const auto found = scope->variables.find(name); found != scope->variables.end()) return found->second;
+  if (TemplateFunction function = builtin_function(s, name)) return function;
+  return TemplateUndefined{name};
+}
+
+void assign(State& s, const std::vector<std::string>& names, const Value& value, Scope& scope) {
+  if (names.size() == 1) {
+    scope.variables[names[0]] = value;
+    return;
+  }
+  const TemplateList parts = s.items_of(value);
+  if (parts.size() != names.size())
+    throw DataError(fmt::format("{} cannot become {}", counted(std::ssize(parts), "value"),
+                                counted(std::ssize(names), "variable")));
+  for (std::size_t i = 0; i < names.size(); ++i) scope.variables[names[i]] = parts[i];
+}
+
+void describe_loop(TemplateMap& state, const TemplateList& items, std::size_t i) {
+  const std::int64_t index = static_cast<std::int64_t>(i), count = std::ssize(items);
+  state.put("index", index + 1);
+  state.put("index0", index);
+  state.put("revindex", count - index);
+  state.put("revindex0", count - index - 1);
+  state.put("first", index == 0);
+  state.put("last", index + 1 == count);
+  state.put("length", count);
+  state.put("previtem", i > 0 ? items[i - 1] : Value(TemplateUndefined{"loop.previtem"}));
+  state.put("nextitem", i + 1 < items.size() ? items[i + 1] : Value(TemplateUndefined{"loop.nextitem"}));
+}
+
+void write(State& s, const TemplateText& text, TemplateText& out) {
+  s.bytes(text.text.size());
+  out.append(text);
+}
+
+TemplateText text_written_by(const Statement& body, State& s, Scope& scope) {
+  TemplateText text;
+  body(s, scope, text);
+  return text;
+}
+
+Flow do_nothing(State&, Scope&, TemplateText&) { return Flow::Next; }
+
+// What {% macro %} and {% call %} define.
+struct Macro {
+  std::string name;
+  std::vector<std::string> parameters{};
+  std::vector<Expression> defaults{};  // of the last parameters
+  Statement body{};
+
+  TemplateFunction in(State& s, Scope& defined) const {
+    return template_function(
+        [macro = *this, &s, &defined](const TemplateArguments& given) { return macro.call(s, defined, given); });
+  }
+
+ private:
+  Value call(State& s, Scope& defined, const TemplateArguments& given) const {
+    Scope& scope = s.scope(&defined);
+    if (given.positional.size() > parameters.size())
+      throw DataError(fmt::format("the macro {} takes {}, not {}", in_quotes(name),
+                                  counted(std::ssize(parameters), "argument"), given.positional.size()));
+    const std::size_t without_default = parameters.size() - defaults.size();
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      const std::string& parameter = parameters[i];
+      const Value* value = given.find(i, parameter.c_str());
+      scope.variables[parameter] = value                  ? *value
+                                   : i >= without_default ? defaults[i - without_default](s, scope)
+                                                          : Value(TemplateUndefined{parameter});
+    }
+    if (const Value* caller = given.find(SIZE_MAX, "caller")) scope.variables["caller"] = *caller;
+    return text_written_by(body, s, scope);
+  }
+};
 
 class Parser {
  public:
   Parser(std::string_view source, const std::string& name) : tokens_(lex_template(source, name)), name_(name) {}
 
-  TemplateBody run() {
-    TemplateBody body = statements({});
+  Statement run() {
+    Statement body = statements({});
     if (token().kind != TokenKind::End) refuse(fmt::format("unexpected {}", in_quotes(token().text)));
     return body;
   }
 
  private:
-  // Counts how deep the parser of expressions calls itself.
-  class Deeper {
-   public:
-    explicit Deeper(Parser& parser) : depth_(parser.expression_depth_) {
-      if (depth_ == kDeepest) parser.refuse("expressions are nested too deep");
-      ++depth_;
-    }
-    ~Deeper() { --depth_; }
-    Deeper(const Deeper&) = delete;
-
-   private:
-    int& depth_;
-  };
+  TemplateDepth deeper_expression() {
+    if (expression_depth_ == kDeepest) refuse("expressions are nested too deep");
+    return TemplateDepth(expression_depth_);
+  }
 
   const TemplateToken& token() const { return tokens_[at_]; }
   TemplateToken take() { return tokens_[at_ + 1 < tokens_.size() ? at_++ : at_]; }
@@ -72,34 +144,53 @@ class Parser {
     throw DataError(fmt::format("{}, line {}: {}", name_, token().line, what));
   }
 
-  // Until a statement that begins with one of these words, which is left after its StatementBegin.
-  TemplateBody statements(const std::vector<std::string>& ends) {
-    if (++statement_depth_ > kDeepestStatement) refuse("statements are nested too deep");
-    TemplateBody body;
+  // Until a statement that begins with one of these words, which is left after its TagBegin.
+  Statement statements(const std::vector<std::string>& ends) {
+    if (statement_depth_ == kDeepestStatement) refuse("statements are nested too deep");
+    const TemplateDepth depth(statement_depth_);
+    std::vector<std::pair<int, Statement>> body;  // with their lines
     while (true) {
       if (token().kind == TokenKind::End) {
         if (!ends.empty()) refuse(fmt::format("{} is missing", ends.back()));
         break;
       }
       const TemplateToken begin = take();
+      parts_ = 0;
       if (begin.kind == TokenKind::Text) {
-        body.push_back({.kind = StatementKind::Text, .line = begin.line, .text = begin.text});
+        body.emplace_back(begin.line, written([text = TemplateText{begin.text, {}}](State&, Scope&) { return text; }));
       } else if (begin.kind == TokenKind::OutputBegin) {
-        body.push_back({.kind = StatementKind::Output, .line = begin.line, .value = tuple_expression()});
+        body.emplace_back(begin.line, written([value = tuple_expression()](State& s, Scope& scope) {
+                            return to_text_with_origins(value(s, scope));
+                          }));
         close(TokenKind::OutputEnd);
       } else {
         if (token().kind == TokenKind::Name && contains(ends, token().text)) break;
-        statement(body.emplace_back(TemplateStatement{.kind = StatementKind::Body, .line = begin.line}));
+        body.emplace_back(begin.line, statement());
       }
     }
-    --statement_depth_;
-    return body;
+    return [body = std::move(body)](State& s, Scope& scope, TemplateText& out) {
+      const TemplateDepth depth = s.deeper();
+      for (const auto& [line, statement] : body) {
+        s.step();
+        s.line = line;
+        if (const Flow flow = statement(s, scope, out); flow != Flow::Next) return flow;
+      }
+      return Flow::Next;
+    };
+  }
+
+  template <class Text>
+  static Statement written(Text text) {
+    return [text = std::move(text)](State& s, Scope& scope, TemplateText& out) {
+      write(s, text(s, scope), out);
+      return Flow::Next;
+    };
   }
 
   // The rest of a tag, and the statements up to the tag `end`, which is read, too.
-  TemplateBody body_until(const std::string& end) {
+  Statement body_until(const std::string& end) {
     end_statement();
-    TemplateBody body = statements({end});
+    Statement body = statements({end});
     take();
     if (end == "endmacro" && token().kind == TokenKind::Name) take();  // it may repeat the macro's name
     end_statement();
@@ -110,153 +201,213 @@ class Parser {
     if (token().kind != kind) refuse(fmt::format("unexpected {} in a tag", in_quotes(token().text)));
     take();
   }
-  void end_statement() { close(TokenKind::StatementEnd); }
+  void end_statement() { close(TokenKind::TagEnd); }
 
-  void statement(TemplateStatement& made) {
+  Statement statement() {
     const std::string word = expect_identifier();
-    if (word == "if") return parse_if(made);
-    if (word == "for") return parse_for(made);
-    if (word == "set") return parse_set(made);
-    if (word == "macro") return parse_macro(made);
-    if (word == "call") return parse_call(made);
-    if (word == "generation") {  // marks what an assistant says; it renders as its body
-      made.body = body_until("endgeneration");
-    } else if (word == "break" || word == "continue") {
-      made.kind = word == "break" ? StatementKind::Break : StatementKind::Continue;
-      end_statement();
-    } else {
+    if (word == "if") return if_statement();
+    if (word == "for") return for_statement();
+    if (word == "set") return set_statement();
+    if (word == "macro") return macro_statement();
+    if (word == "call") return call_statement();
+    if (word == "generation") return body_until("endgeneration");  // marks what an assistant says
+    if (word != "break" && word != "continue")
       refuse(fmt::format("the tag {} is not supported; known: if, for, set, macro, call, generation, break, continue",
                          in_quotes(word)));
-    }
-  }
-
-  void parse_if(TemplateStatement& made) {
-    made.kind = StatementKind::If;
-    made.value = tuple_expression();
     end_statement();
-    made.body = statements({"elif", "else", "endif"});
-    const int line = token().line;
-    const std::string word = take().text;
-    if (word == "endif") return end_statement();
-    if (word == "else") {
-      made.otherwise = body_until("endif");
-      return;
-    }
-    if (++statement_depth_ > kDeepestStatement) refuse("too many elif in a row");
-    parse_if(made.otherwise.emplace_back(TemplateStatement{.kind = StatementKind::If, .line = line}));
-    --statement_depth_;
+    return [flow = word == "break" ? Flow::Break : Flow::Continue](State&, Scope&, TemplateText&) { return flow; };
   }
 
-  void parse_for(TemplateStatement& made) {
-    made.kind = StatementKind::For;
-    do made.names.push_back(expect_identifier());
-    while (skip(","));
+  Statement if_statement() {
+    const Expression condition = tuple_expression();
+    end_statement();
+    const Statement body = statements({"elif", "else", "endif"});
+    Statement otherwise;
+    if (skip("elif")) {
+      if (statement_depth_ == kDeepestStatement) refuse("too many elif in a row");
+      const TemplateDepth depth(statement_depth_);
+      otherwise = if_statement();
+    } else {
+      otherwise = else_or("endif");
+    }
+    return [=](State& s, Scope& scope, TemplateText& out) {
+      return (condition(s, scope).truth() ? body : otherwise)(s, scope, out);
+    };
+  }
+
+  Statement else_or(const char* end) {
+    if (take().text != end) return body_until(end);
+    end_statement();
+    return do_nothing;
+  }
+
+  Statement for_statement() {
+    const std::vector<std::string> names = identifiers();
     if (!skip("in")) refuse("expected 'in'");
-    made.value = either();  // without a trailing "if"
-    if (skip("if")) made.condition = expression();
+    const Expression list = either();  // without a trailing "if"
+    const Expression condition = skip("if") ? expression() : Expression();
     if (is("recursive")) refuse("recursive loops are not supported");
     end_statement();
-    made.body = statements({"else", "endfor"});
-    if (take().text == "endfor") return end_statement();
-    made.otherwise = body_until("endfor");
+    const Statement body = statements({"else", "endfor"}), otherwise = else_or("endfor");
+    return [=](State& s, Scope& outer, TemplateText& out) {
+      TemplateList items = s.items_of(list(s, outer));
+      Scope& scope = s.scope(&outer);
+      if (condition)
+        std::erase_if(items, [&](const Value& item) {
+          assign(s, names, item, scope);
+          return !condition(s, scope).truth();
+        });
+      if (items.empty()) return otherwise(s, outer, out);
+      TemplateMap* state = s.map({});
+      for (std::size_t i = 0; i < items.size(); ++i) {
+        scope.variables.clear();
+        describe_loop(*state, items, i);
+        scope.variables["loop"] = state;
+        assign(s, names, items[i], scope);
+        if (body(s, scope, out) == Flow::Break) break;
+      }
+      return Flow::Next;
+    };
   }
 
-  void parse_set(TemplateStatement& made) {
-    made.kind = StatementKind::Set;
-    made.names.push_back(expect_identifier());
-    if (skip(".")) {
-      made.is_item = true;
-      made.names.push_back(expect_identifier());
-    }
-    while (!made.is_item && skip(",")) made.names.push_back(expect_identifier());
+  std::vector<std::string> identifiers() {
+    std::vector<std::string> names;
+    do names.push_back(expect_identifier());
+    while (skip(","));
+    return names;
+  }
+
+  Statement set_statement() {
+    const std::vector<std::string> names = identifiers();
+    const std::string item = names.size() == 1 && skip(".") ? expect_identifier() : "";  // of a namespace
+    Expression value;
     if (skip("=")) {
-      made.value = tuple_expression();
-      return end_statement();
+      value = tuple_expression();
+      end_statement();
+    } else {
+      value = [body = body_until("endset")](State& s, Scope& scope) -> Value {
+        return text_written_by(body, s, s.scope(&scope));
+      };
     }
-    made.body = body_until("endset");
+    return [=](State& s, Scope& scope, TemplateText&) {
+      if (item.empty())
+        assign(s, names, value(s, scope), scope);
+      else
+        set_item(names[0], lookup(s, scope, names[0]), item, value(s, scope));
+      return Flow::Next;
+    };
   }
 
-  void parse_macro(TemplateStatement& made) {
-    made.kind = StatementKind::Macro;
-    made.text = expect_identifier();
-    parse_parameters(made);
-    made.body = body_until("endmacro");
+  static void set_item(const std::string& name, const Value& target, const std::string& item, const Value& value) {
+    TemplateMap* const* map = target.get<TemplateMap*>();
+    if (!map || !(*map)->is_namespace)
+      throw DataError(fmt::format("{} is not a namespace, so {} cannot be set", in_quotes(name), in_quotes(item)));
+    (*map)->put(item, value);
   }
 
-  void parse_call(TemplateStatement& made) {
-    made.kind = StatementKind::Call;
-    made.text = "caller";
-    if (is("(")) parse_parameters(made);
-    made.value = expression();
-    if (made.value->kind != Kind::Call) refuse("the tag 'call' needs a call of a macro");
-    made.body = body_until("endcall");
+  Statement macro_statement() {
+    Macro macro = {.name = expect_identifier()};
+    parameters(macro);
+    macro.body = body_until("endmacro");
+    return [macro](State& s, Scope& scope, TemplateText&) {
+      scope.variables[macro.name] = macro.in(s, scope);
+      return Flow::Next;
+    };
   }
 
-  void parse_parameters(TemplateStatement& made) {
+  Statement call_statement() {
+    Macro caller = {.name = "caller"};
+    if (is("(")) parameters(caller);
+    Expression called = primary();
+    while (skip(".")) called = attribute(called);
+    if (!is("(")) refuse("the tag 'call' needs a call of a macro");
+    const Arguments given = arguments();
+    caller.body = body_until("endcall");
+    return written([=](State& s, Scope& scope) {
+      TemplateArguments all = given(s, scope);
+      all.named.emplace_back("caller", caller.in(s, scope));
+      return to_text_with_origins(call_value(called(s, scope), all));
+    });
+  }
+
+  // Reads parts with commas between them, and `close` after them.
+  template <class Read>
+  void read_up_to(const char* close, const Read& read) {
+    while (!is(close)) {
+      read();
+      if (!is(close)) expect(",");
+    }
+    expect(close);
+  }
+
+  void parameters(Macro& macro) {
     expect("(");
-    while (!is(")")) {
-      made.names.push_back(expect_identifier());
+    read_up_to(")", [&] {
+      macro.parameters.push_back(expect_identifier());
       if (skip("="))
-        made.defaults.push_back(expression());
-      else if (!made.defaults.empty())
+        macro.defaults.push_back(expression());
+      else if (!macro.defaults.empty())
         refuse("a parameter without a default follows one with a default");
-      if (!is(")")) expect(",");
-    }
-    expect(")");
+    });
   }
 
-  void add(TemplateExpression& parent, Expression child) const {
-    if (child) parent.depth = std::max(parent.depth, child->depth + 1);
-    if (parent.depth > kDeepestTree) refuse("an expression is too long");
-    parent.parts.push_back(std::move(child));
+  template <class Run>
+  Expression part(Run run) {
+    if (++parts_ > kMostParts) refuse("an expression is too long");
+    return [line = token().line, run = std::move(run)](State& s, Scope& scope) -> Value {
+      const TemplateDepth depth = s.deeper();
+      s.step();
+      s.line = line;
+      return run(s, scope);
+    };
   }
-
-  template <class... Parts>
-  Expression make(Kind kind, std::string text, Parts... parts) const {
-    auto expression = std::make_unique<TemplateExpression>();
-    expression->kind = kind;
-    expression->line = token().line;
-    expression->text = std::move(text);
-    (add(*expression, std::move(parts)), ...);
-    return expression;
-  }
-  Expression constant(TemplateValue value) const {
-    Expression result = make(Kind::Constant, "");
-    result->constant = std::move(value);
-    return result;
+  Expression constant(Value value) {
+    return part([value = std::move(value)](State&, Scope&) { return value; });
   }
 
   // a if b else c
   Expression expression() {
-    const Deeper deeper(*this);
+    const TemplateDepth depth = deeper_expression();
     Expression value = either();
     while (skip("if")) {
-      value = make(Kind::Conditional, "", std::move(value));
-      add(*value, either());
-      add(*value, skip("else") ? expression() : nullptr);
+      const Expression condition = either(), otherwise = skip("else") ? expression() : Expression();
+      value = part([=](State& s, Scope& scope) -> Value {
+        if (condition(s, scope).truth()) return value(s, scope);
+        return otherwise ? otherwise(s, scope) : Value(TemplateUndefined{"a condition without else"});
+      });
     }
     return value;
   }
 
   // Also a, b, c.
   Expression tuple_expression() {
-    Expression first = expression();
-    if (!is(",")) return first;
-    Expression result = make(Kind::List, "", std::move(first));
-    while (skip(",")) {
-      if (token().kind == TokenKind::StatementEnd || token().kind == TokenKind::OutputEnd) break;
-      add(*result, expression());
-    }
-    return result;
+    std::vector<Expression> items = {expression()};
+    if (!is(",")) return items[0];
+    while (skip(",") && token().kind != TokenKind::TagEnd && token().kind != TokenKind::OutputEnd)
+      items.push_back(expression());
+    return list_of(items);
+  }
+
+  Expression list_of(const std::vector<Expression>& parts) {
+    return part([parts](State& s, Scope& scope) {
+      TemplateList items;
+      for (const Expression& each : parts) items.push_back(each(s, scope));
+      return s.keep(std::move(items));
+    });
+  }
+
+  Expression binary(const std::string& symbol, const Expression& left, const Expression& right) {
+    return part([=](State& s, Scope& scope) {
+      Value first = left(s, scope);
+      if (symbol == "and" || symbol == "or") return first.truth() == (symbol == "and") ? right(s, scope) : first;
+      return apply_operator(s, symbol, first, right(s, scope));
+    });
   }
 
   // Operands with these operators between them, which bind to the left.
   Expression chain(std::initializer_list<const char*> symbols, Expression (Parser::*operand)()) {
     Expression value = (this->*operand)();
-    while (const char* symbol = skip_any(symbols)) {
-      Expression right = (this->*operand)();
-      value = make(Kind::Binary, symbol, std::move(value), std::move(right));
-    }
+    while (const char* symbol = skip_any(symbols)) value = binary(symbol, value, (this->*operand)());
     return value;
   }
   Expression either() { return chain({"or"}, &Parser::both); }
@@ -268,10 +419,8 @@ class Parser {
 
   Expression negation() {
     if (!skip("not")) return comparison();
-    const Deeper deeper(*this);
-    Expression result = make(Kind::Unary, "not");
-    add(*result, negation());
-    return result;
+    const TemplateDepth depth = deeper_expression();
+    return part([value = negation()](State& s, Scope& scope) { return !value(s, scope).truth(); });
   }
 
   // a < b < c is not supported; Jinja means a < b and b < c.
@@ -285,75 +434,75 @@ class Parser {
     Expression value = sum();
     const char* symbol = skip_comparison();
     if (!symbol) return value;
-    Expression right = sum();
-    value = make(Kind::Binary, symbol, std::move(value), std::move(right));
+    value = binary(symbol, value, sum());
     if (skip_comparison()) refuse("comparisons in a row are not supported; join them with 'and'");
     return value;
   }
 
-  Expression filtered() { return filters(unary()); }
-
   Expression unary() {
     if (!is("-") && !is("+")) return postfix(primary());
-    const Deeper deeper(*this);
-    const std::string symbol = take().text;
-    Expression value = make(Kind::Unary, symbol);
-    add(*value, unary());
-    return postfix(std::move(value));
+    const TemplateDepth depth = deeper_expression();
+    const bool is_negative = take().text == "-";
+    return postfix(part([is_negative, value = unary()](State& s, Scope& scope) {
+      return is_negative ? negative(value(s, scope)) : value(s, scope);
+    }));
   }
 
   Expression postfix(Expression value) {
     while (true) {
       if (skip(".")) {
-        const std::string name = token().kind == TokenKind::Integer ? take().text : expect_identifier();
-        value = make(Kind::Attribute, name, std::move(value));
+        value = attribute(value);
       } else if (skip("[")) {
-        value = item_of(std::move(value));
+        value = item(value);
       } else if (is("(")) {
-        value = make(Kind::Call, "", std::move(value));
-        arguments(*value);
+        const Arguments given = arguments();
+        value = part([=](State& s, Scope& scope) {
+          const TemplateArguments all = given(s, scope);
+          return call_value(value(s, scope), all);
+        });
       } else {
         return value;
       }
     }
   }
 
-  Expression filters(Expression value) {
+  Expression attribute(const Expression& value) {
+    const std::string name = token().kind == TokenKind::Integer ? take().text : expect_identifier();
+    return part([=](State& s, Scope& scope) { return attribute_of(s, value(s, scope), name); });
+  }
+
+  Expression filtered() {
+    Expression value = unary();
     while (true) {
       if (skip("|")) {
         const std::string name = expect_identifier();
-        value = make(Kind::Filter, name, std::move(value));
-        if (is("(")) arguments(*value);
+        const Arguments given = is("(") ? arguments() : no_arguments();
+        value = part([=](State& s, Scope& scope) {
+          const Value self = value(s, scope);
+          return apply_filter(s, name, self, given(s, scope));
+        });
       } else if (skip("is")) {
-        value = test_of(std::move(value));
+        value = test(value);
       } else if (is("(")) {
-        value = postfix(std::move(value));
+        value = postfix(value);
       } else {
         return value;
       }
     }
   }
 
-  Expression item_of(Expression value) {
-    const auto bound = [&]() -> Expression { return is(":") || is("]") ? nullptr : expression(); };
-    Expression first = bound();
-    const bool is_slice = is(":");
-    if (!is_slice && !first) refuse("expected an index");
-    Expression result = make(is_slice ? Kind::Slice : Kind::Item, "", std::move(value), std::move(first));
-    for (int i = 0; is_slice && i < 2; ++i) add(*result, skip(":") ? bound() : nullptr);
-    expect("]");
-    return result;
-  }
-
-  Expression test_of(Expression value) {
+  Expression test(const Expression& value) {
     const bool negated = skip("not");
     const std::string name = expect_identifier();
-    Expression result = make(Kind::Test, name, std::move(value));
+    Arguments given = no_arguments();
     if (is("("))
-      arguments(*result);
+      given = arguments();
     else if (starts_value())
-      add(*result, postfix(primary()));
-    return negated ? make(Kind::Unary, "not", std::move(result)) : std::move(result);
+      given = [other = postfix(primary())](State& s, Scope& scope) { return TemplateArguments{{other(s, scope)}, {}}; };
+    return part([=](State& s, Scope& scope) {
+      const Value self = value(s, scope);
+      return apply_test(s, name, self, given(s, scope)) != negated;
+    });
   }
   bool starts_value() const {
     const TokenKind kind = token().kind;
@@ -364,73 +513,108 @@ class Parser {
                : kind == TokenKind::String || kind == TokenKind::Integer || kind == TokenKind::Float;
   }
 
-  void arguments(TemplateExpression& call) {
-    const Deeper deeper(*this);
+  Expression item(const Expression& value) {
+    const auto bound = [&]() -> Expression { return is(":") || is("]") ? Expression() : expression(); };
+    std::array<Expression, 3> bounds = {bound()};
+    const bool is_slice = is(":");
+    if (!is_slice && !bounds[0]) refuse("expected an index");
+    for (std::size_t i = 1; is_slice && i < bounds.size(); ++i)
+      if (skip(":")) bounds[i] = bound();
+    expect("]");
+    return part([=](State& s, Scope& scope) {
+      const Value container = value(s, scope);
+      if (!is_slice) return item_of(s, container, bounds[0](s, scope));
+      std::array<Value, 3> given;
+      for (std::size_t i = 0; i < given.size(); ++i) given[i] = bounds[i] ? bounds[i](s, scope) : Value(TemplateNone{});
+      return slice_of(s, container, given);
+    });
+  }
+
+  static Arguments no_arguments() {
+    return [](State&, Scope&) { return TemplateArguments(); };
+  }
+
+  Arguments arguments() {
+    const TemplateDepth depth = deeper_expression();
+    std::vector<std::pair<bool, Expression>> positional;  // with whether it is *items
+    std::vector<std::pair<std::string, Expression>> named;
     expect("(");
-    while (!is(")")) {
+    read_up_to(")", [&] {
       if (token().kind == TokenKind::Name && is(tokens_[at_ + 1], "=")) {
         const std::string name = take().text;
         expect("=");
-        Expression value = expression();
-        call.depth = std::max(call.depth, value->depth + 1);
-        call.named.emplace_back(name, std::move(value));
-      } else if (skip("*")) {
-        Expression items = make(Kind::Unpacked, "");
-        add(*items, expression());
-        add(call, std::move(items));
+        named.emplace_back(name, expression());
       } else {
-        add(call, expression());
+        const bool is_list = skip("*");
+        positional.emplace_back(is_list, expression());
       }
-      if (!is(")")) expect(",");
-    }
-    expect(")");
+    });
+    return [=](State& s, Scope& scope) {
+      TemplateArguments given;
+      for (const auto& [is_list, value] : positional) {
+        const Value one = value(s, scope);
+        for (const Value& each : is_list ? s.items_of(one) : TemplateList{one}) given.positional.push_back(each);
+      }
+      for (const auto& [name, value] : named) given.named.emplace_back(name, value(s, scope));
+      return given;
+    };
   }
 
-  // The rest of a list; or of a map, whose parts are keys and values in turn.
-  Expression items(Expression result, const char* close) {
-    while (!is(close)) {
-      add(*result, expression());
-      if (result->kind == Kind::Map) {
-        expect(":");
-        add(*result, expression());
+  // The rest of a list.
+  Expression list(const char* close, std::vector<Expression> items = {}) {
+    read_up_to(close, [&] { items.push_back(expression()); });
+    return list_of(items);
+  }
+
+  Expression map() {
+    std::vector<std::pair<Expression, Expression>> entries;
+    read_up_to("}", [&] {
+      const Expression key = expression();
+      expect(":");
+      entries.emplace_back(key, expression());
+    });
+    return part([entries](State& s, Scope& scope) {
+      TemplateMap items;
+      for (const auto& [key_part, value] : entries) {
+        const Value key = key_part(s, scope);
+        if (!key.is<std::string>()) items.other_keys.emplace_back(to_text(key), key);
+        items.put(to_text(key), value(s, scope));
       }
-      if (!is(close)) expect(",");
-    }
-    expect(close);
-    return result;
+      return s.keep(std::move(items));
+    });
   }
 
   Expression primary() {
-    const Deeper deeper(*this);
-    if (skip("[")) return items(make(Kind::List, ""), "]");
-    if (skip("{")) return items(make(Kind::Map, ""), "}");
+    const TemplateDepth depth = deeper_expression();
+    if (skip("[")) return list("]");
+    if (skip("{")) return map();
     if (skip("(")) {
-      if (skip(")")) return make(Kind::List, "");
+      if (skip(")")) return list_of({});
       Expression first = expression();
       if (skip(")")) return first;
       expect(",");
-      return items(make(Kind::List, "", std::move(first)), ")");
+      return list(")", {first});
     }
     const TemplateToken word = token();
     switch (word.kind) {
       case TokenKind::String: {
         std::string text = take().text;
         while (token().kind == TokenKind::String) text += take().text;
-        return constant(TemplateValue(std::move(text)));
+        return constant(std::move(text));
       }
       case TokenKind::Integer: {
         const auto integer = parse_int64(take().text);
         if (!integer) refuse(fmt::format("{} is too large", in_quotes(word.text)));
-        return constant(TemplateValue(*integer));
+        return constant(*integer);
       }
       case TokenKind::Float:
-        return constant(TemplateValue(parse_double(take().text).value_or(0)));
+        return constant(parse_double(take().text).value_or(0));
       case TokenKind::Name:
         take();
-        if (word.text == "true" || word.text == "True") return constant(TemplateValue(true));
-        if (word.text == "false" || word.text == "False") return constant(TemplateValue(false));
+        if (word.text == "true" || word.text == "True") return constant(true);
+        if (word.text == "false" || word.text == "False") return constant(false);
         if (word.text == "none" || word.text == "None") return constant(TemplateNone{});
-        return make(Kind::Name, word.text);
+        return part([name = word.text](State& s, Scope& scope) { return lookup(s, scope, name); });
       default:
         refuse(fmt::format("expected a value before {}", in_quotes(word.text)));
     }
@@ -440,10 +624,13 @@ class Parser {
   const std::string& name_;
   std::size_t at_ = 0;
   int statement_depth_ = 0, expression_depth_ = 0;
+  int parts_ = 0;  // of the tag
 };
 
 }  // namespace
 
-TemplateBody parse_template(std::string_view source, const std::string& name) { return Parser(source, name).run(); }
+TemplateStatement parse_template(std::string_view source, const std::string& name) {
+  return Parser(source, name).run();
+}
 
 }  // namespace braid

@@ -12,10 +12,7 @@ namespace {
 bool is_python_space(std::uint32_t code) { return is_white_space(code) || (code >= 0x1c && code <= 0x1f); }
 bool is_ascii_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 
-std::size_t length_at(std::string_view text) {
-  std::string_view rest = text;
-  return take_character(rest) ? text.size() - rest.size() : 1;
-}
+std::size_t length_at(std::string_view text) { return std::max<std::size_t>(utf8_length(text), 1); }
 
 // The length of the white space character that the text begins with; 0 if it begins with another.
 std::size_t space_at(std::string_view text) {

@@ -203,28 +203,6 @@ void TemplateMap::put(const std::string& key, TemplateValue value) {
   items.emplace_back(key, std::move(value));
 }
 
-TemplateValue from_json(const nlohmann::ordered_json& json, TemplateHeap& heap, std::optional<int> source) {
-  if (json.is_string()) {
-    TemplateText text = {json.get<std::string>(), {}};
-    if (source && !text.text.empty()) text.origins = {{0, text.text.size(), *source}};
-    return text;
-  }
-  if (json.is_boolean()) return json.get<bool>();
-  if (json.is_number_integer()) return json.get<std::int64_t>();
-  if (json.is_number()) return json.get<double>();
-  if (json.is_array()) {
-    TemplateList* list = heap.list();
-    for (const auto& item : json) list->push_back(from_json(item, heap, source));
-    return list;
-  }
-  if (json.is_object()) {
-    TemplateMap* map = heap.map();
-    for (const auto& [key, value] : json.items()) map->items.emplace_back(key, from_json(value, heap, source));
-    return map;
-  }
-  return TemplateNone{};
-}
-
 std::string to_text(const TemplateValue& value) {
   return value.is<std::string>() ? *value.get<std::string>() : to_repr(value);
 }

@@ -1,11 +1,10 @@
 // Values of chat templates, with Python's meaning: a template sees what it would see in Jinja.
 #pragma once
 
-#include <nlohmann/json_fwd.hpp>
-
 #include <concepts>
 #include <cstdint>
-#include <deque>
+#include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -20,7 +19,9 @@ class TemplateValue;
 using TemplateList = std::vector<TemplateValue>;
 // Keys are strings, in order of insertion; templates look up few keys, so a list is enough.
 struct TemplateMap;
-struct TemplateMacro;  // of chat_template.cpp
+struct TemplateArguments;
+// What a template can call: a macro, a function or a method of a value.
+using TemplateFunction = std::shared_ptr<const std::function<TemplateValue(const TemplateArguments&)>>;
 
 // A text, and which of its bytes are those of a message: what the masks of a conversation follow from. Operations that
 // cut and join texts keep the origins; those that write other characters lose them.
@@ -40,11 +41,6 @@ struct TemplateUndefined {
   std::string name;  // for messages
 };
 struct TemplateNone {};
-// A function or method that only the interpreter can call.
-struct TemplateFunction {
-  std::string name;
-  const TemplateMacro* macro = nullptr;  // null: built in
-};
 
 class TemplateValue {
  public:
@@ -87,20 +83,6 @@ struct TemplateMap {
   const TemplateValue* find(const std::string& key) const;
   void put(const std::string& key, TemplateValue value);
 };
-
-// Owns the lists and maps of one rendering, so that values may refer to each other in circles.
-class TemplateHeap {
- public:
-  TemplateList* list(TemplateList items = {}) { return &lists_.emplace_back(std::move(items)); }
-  TemplateMap* map(TemplateMap items = {}) { return &maps_.emplace_back(std::move(items)); }
-
- private:
-  std::deque<TemplateList> lists_;
-  std::deque<TemplateMap> maps_;
-};
-
-// Texts in it are of this source; without one, of none.
-TemplateValue from_json(const nlohmann::ordered_json& json, TemplateHeap& heap, std::optional<int> source = {});
 
 // str() and repr() of Python. DataError if values are nested too deep, as in a circle.
 std::string to_text(const TemplateValue& value);

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <memory>
 #include <optional>
 #include <system_error>
 
@@ -128,6 +127,14 @@ std::string read_replacement(const JsonPlace& metaspace) {
   return replacement;
 }
 
+std::string read_prepend_scheme(const JsonPlace& metaspace) {
+  const JsonPlace place = metaspace["prepend_scheme"];
+  const std::string scheme =
+      place.string_or(metaspace["add_prefix_space"].boolean_or(true) ? "always" : "never");  // its older name
+  if (scheme != "always" && scheme != "first" && scheme != "never") place.expected("always, first or never");
+  return scheme;
+}
+
 Regex read_pattern(const JsonPlace& place) {
   const JsonPlace literal = place["String"];
   if (!literal.is_null()) {
@@ -178,10 +185,8 @@ Normalizer::Step Normalizer::step_of(const JsonPlace& place) const {
   if (type == "Prepend")
     return
         [prefix = place["prepend"].string()](const std::string& text) { return text.empty() ? text : prefix + text; };
-  const auto replace = [](Regex pattern, const std::string& content) -> Step {
-    return [shared = std::make_shared<const Regex>(std::move(pattern)), content](const std::string& text) {
-      return with_replacements(*shared, text, content);
-    };
+  const auto replace = [](const Regex& pattern, const std::string& content) -> Step {
+    return [=](const std::string& text) { return with_replacements(pattern, text, content); };
   };
   if (type == "StripAccents") return replace(Regex(R"(\p{@mark}+)"), "");
   if (type == "Replace") return replace(read_pattern(place["pattern"]), place["content"].string());
@@ -227,9 +232,8 @@ Decoder::Step Decoder::step_of(const JsonPlace& place) const {
   if (type == "ByteFallback") return with_bytes_joined;
   if (type == "Fuse") return fused;
   if (type == "Replace")
-    return [pattern = std::make_shared<const Regex>(read_pattern(place["pattern"])),
-            content = place["content"].string()](Tokens tokens) {
-      for (std::string& token : tokens) token = with_replacements(*pattern, token, content);
+    return [pattern = read_pattern(place["pattern"]), content = place["content"].string()](Tokens tokens) {
+      for (std::string& token : tokens) token = with_replacements(pattern, token, content);
       return tokens;
     };
   if (type == "Strip") {
@@ -241,13 +245,10 @@ Decoder::Step Decoder::step_of(const JsonPlace& place) const {
           return tokens;
         };
   }
-  if (type == "Metaspace") {
-    const std::string scheme =
-        place["prepend_scheme"].string_or(place["add_prefix_space"].boolean_or(true) ? "always" : "never");
-    return [replacement = read_replacement(place), drop_first = scheme != "never"](Tokens tokens) {
-      return from_metaspace(std::move(tokens), replacement, drop_first);
+  if (type == "Metaspace")
+    return [replacement = read_replacement(place), scheme = read_prepend_scheme(place)](Tokens tokens) {
+      return from_metaspace(std::move(tokens), replacement, /*drop_first=*/scheme != "never");
     };
-  }
   place.refuse(
       fmt::format("has type {}; known decoders: Sequence, ByteLevel, ByteFallback, Fuse, Replace, Strip, "
                   "Metaspace",

@@ -72,7 +72,6 @@ class AddedTokens {
   // All parts in order. `normalized` chooses the tokens: those searched in normalised text, or those in the original.
   std::vector<Part> parts_of(std::string_view text, bool normalized) const;
 
-  const std::vector<AddedToken>& list() const { return tokens_; }
   const AddedToken* find(std::string_view content) const;
   const AddedToken* with_id(int id) const;
   int end_id() const { return end_id_; }  // one more than the largest id, of these and the vocabulary
@@ -154,7 +153,8 @@ Regex read_pattern(const JsonPlace& place);
 // The text with every match replaced.
 std::string with_replacements(const Regex& pattern, const std::string& text, const std::string& replacement);
 
-// What a Metaspace writes for a space.
+// What a Metaspace writes for a space, and which texts it begins with one: "always", "first" or "never".
 std::string read_replacement(const JsonPlace& metaspace);
+std::string read_prepend_scheme(const JsonPlace& metaspace);
 
 }  // namespace braid

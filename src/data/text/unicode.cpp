@@ -202,15 +202,7 @@ void append_lowercase(std::string& out, std::uint32_t code) {
 }
 
 void append_byte_level(std::string& out, std::string_view bytes) {
-  for (const char byte : bytes) {
-    const std::uint32_t code = kCharacters[static_cast<unsigned char>(byte)];
-    if (code < 0x80) {
-      out += static_cast<char>(code);
-    } else {
-      out += static_cast<char>(0xc0 | code >> 6);
-      out += static_cast<char>(0x80 | (code & 0x3f));
-    }
-  }
+  for (const char byte : bytes) append_utf8(out, kCharacters[static_cast<unsigned char>(byte)]);
 }
 
 bool append_byte_level_bytes(std::string& out, std::string_view text) {
