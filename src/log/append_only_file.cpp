@@ -13,17 +13,6 @@
 namespace braid {
 namespace {
 
-int flags_of(AppendOnlyFile::Start start) {
-  switch (start) {
-    case AppendOnlyFile::Start::New:
-      return O_EXCL;
-    case AppendOnlyFile::Start::Empty:  // emptied below, unless another process is writing it
-    case AppendOnlyFile::Start::AtEnd:
-      break;
-  }
-  return 0;
-}
-
 // Truncates the file under a lock that lasts while this process has it open. File systems without locks give no
 // protection.
 void empty_alone(int fd, const std::string& path) {
@@ -36,7 +25,7 @@ void empty_alone(int fd, const std::string& path) {
 }  // namespace
 
 AppendOnlyFile::AppendOnlyFile(std::string path, Start start) : path_(std::move(path)) {
-  fd_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | flags_of(start), 0666);
+  fd_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | (start == Start::New ? O_EXCL : 0), 0666);
   if (fd_ < 0) throw_errno(fmt::format("cannot open '{}' for writing", path_));
   try {
     size_ = ::lseek(fd_, 0, SEEK_END);

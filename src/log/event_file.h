@@ -1,15 +1,16 @@
 // Scalars for TensorBoard, in the event file format it reads: TFRecords (length and data, each with a masked CRC-32C)
-// that hold tensorflow.Event messages. Only the few protobuf fields that scalars need are written.
+// that hold tensorflow.Event messages. Only the few protobuf fields that scalars need are written; those of other
+// trainers are read too.
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
+
+#include "log/append_only_file.h"
 
 namespace braid {
-
-class AppendOnlyFile;
 
 class EventFile {
  public:
@@ -24,13 +25,28 @@ class EventFile {
   // Writes only whole records, so a reader sees every flushed record complete, also after a crash.
   void flush();
 
-  const std::string& path() const;
+  const std::string& path() const { return file_.path(); }
 
  private:
   void add_event(std::string_view fields);
 
-  std::unique_ptr<AppendOnlyFile> file_;
+  AppendOnlyFile file_;
   std::string pending_;
 };
+
+struct ScalarEvent {
+  std::string tag;
+  std::int64_t step = 0;
+  double wall_time = 0;  // seconds since 1970
+  double value = 0;
+};
+
+struct EventFileContents {
+  std::vector<ScalarEvent> scalars{};
+  bool cut = false;  // the rest is missing or damaged, as after a kill
+};
+
+EventFileContents parse_events(std::string_view bytes);
+EventFileContents read_events(const std::string& path);  // DataError when it cannot be read
 
 }  // namespace braid

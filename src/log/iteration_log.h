@@ -8,28 +8,6 @@
 
 namespace braid {
 
-struct IterationRecord {
-  std::chrono::system_clock::time_point time{};
-  std::int64_t iteration = 0, iterations = 0;
-  std::int64_t consumed_samples = 0;
-  double elapsed_ms = 0;                      // per iteration
-  std::optional<double> tflops_per_device{};  // per second; so are tokens
-  std::optional<double> tokens_per_device{};
-  std::string device = "GPU";  // Megatron's word; "rank" where ranks compute on CPUs
-  std::optional<double> learning_rate{};
-  int global_batch = 0;
-  std::optional<double> lm_loss{};
-  std::optional<double> seq_load_balancing_loss{};
-  double loss_scale = 1;
-  std::optional<double> grad_norm{};
-  std::optional<std::int64_t> num_zeros{};
-  int skipped_iterations = 0, nan_iterations = 0;
-  int without_targets = 0;  // iterations
-};
-
-// Begins with a space, ends with "|" and no newline; the time is local. Empty values are omitted.
-std::string to_line(const IterationRecord& record);
-
 // The results of one iteration. A skipped iteration made no update but is counted.
 struct StepRecord {
   std::int64_t iteration = 0;
@@ -44,6 +22,22 @@ struct StepRecord {
   bool skipped = false;
   bool last = false;  // the run and the log interval end after it
 };
+
+struct IterationRecord {
+  StepRecord step{};  // the last one, but losses are means
+  std::chrono::system_clock::time_point time{};
+  std::int64_t iterations = 0;
+  double elapsed_ms = 0;                      // per iteration
+  std::optional<double> tflops_per_device{};  // per second; so are tokens
+  std::optional<double> tokens_per_device{};
+  std::string device = "GPU";  // Megatron's word; "rank" where ranks compute on CPUs
+  int global_batch = 0;
+  int skipped_iterations = 0, nan_iterations = 0;
+  int without_targets = 0;  // iterations
+};
+
+// Begins with a space, ends with "|" and no newline; the time is local. Empty values are omitted.
+std::string to_line(const IterationRecord& record);
 
 struct EvaluationRecord {
   std::int64_t iteration = 0, consumed_samples = 0;
@@ -66,19 +60,21 @@ struct Moment {
   static Moment now() { return {std::chrono::steady_clock::now(), std::chrono::system_clock::now()}; }
 };
 
+struct RunFacts {
+  std::int64_t iterations = 0;   // the last one's number
+  std::int64_t done_before = 0;  // the iteration of the checkpoint resumed from
+  int global_batch = 0;
+  int ranks = 1;
+  double flops_per_iteration = 0;     // of the language model, all ranks; 0: unknown, TFLOP/s are not shown
+  bool under_braid_launcher = false;  // WorldSpec::launcher is Launcher::Local
+  std::string device = "GPU";         // what the line calls a rank
+};
+
 // Sums up the iterations of each log interval.
 class IterationLog {
  public:
-  struct Config {
-    std::int64_t iterations = 0;
-    int log_interval = 1;
-    int global_batch = 0;
-    int ranks = 1;
-    std::string device = "GPU";      // what the line calls a rank
-    double flops_per_iteration = 0;  // of all ranks; 0: unknown
-  };
-
-  IterationLog(const Config& config, const Moment& start);
+  IterationLog(const RunFacts& facts, int log_interval, const Moment& start)
+      : facts_(facts), log_interval_(log_interval), interval_{.since = start.steady} {}
 
   // The record to print, at the end of an interval and after the last iteration. A loss is the mean of the finite
   // values over the iterations that made an update; if there is none, it is the last value, so that NaN is visible.
@@ -107,7 +103,8 @@ class IterationLog {
 
   IterationRecord record_of(const StepRecord& last, const Moment& now) const;
 
-  Config config_;
+  const RunFacts facts_;
+  const int log_interval_;
   Interval interval_;
   StepRecord last_step_;
 };

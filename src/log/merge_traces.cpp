@@ -2,12 +2,12 @@
 
 #include <nlohmann/json.hpp>
 
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <map>
 
 #include "base/error.h"
-#include "base/strings.h"
 #include "log/append_only_file.h"
 #include "log/trace.h"
 
@@ -18,11 +18,10 @@ namespace fs = std::filesystem;
 
 // The inverse of trace_path().
 std::optional<int> rank_of(const std::string& folder, const fs::path& file) {
-  constexpr std::string_view kBefore = "trace_rank_", kAfter = ".json";
   const std::string name = file.filename().string();
-  if (!name.starts_with(kBefore) || !name.ends_with(kAfter) || name.size() <= kBefore.size() + kAfter.size()) return {};
-  const auto rank = parse_int(name.substr(kBefore.size(), name.size() - kBefore.size() - kAfter.size()));
-  return rank && fs::path(trace_path(folder, *rank)).filename() == name ? rank : std::nullopt;
+  int rank = 0;
+  if (std::sscanf(name.c_str(), "trace_rank_%d.json", &rank) != 1) return std::nullopt;
+  return fs::path(trace_path(folder, rank)).filename() == name ? std::optional(rank) : std::nullopt;
 }
 
 std::map<int, fs::path> trace_files(const std::string& folder, std::optional<int> world_size) {

@@ -17,21 +17,21 @@ MetricsFile::MetricsFile(const std::string& path) : file_(path, AppendOnlyFile::
   if (file_.size() > 0 && file_.last_char() != '\n') file_.append("\n");
 }
 
-void MetricsFile::add(const IterationMetrics& metrics) {
+void MetricsFile::add(const StepRecord& step, const IterationTimes& times) {
   const nlohmann::ordered_json line = {
-      {"iteration", metrics.iteration},
-      {"consumed_samples", metrics.consumed_samples},
-      {"lm_loss", or_null(metrics.lm_loss)},
-      {"grad_norm", or_null(metrics.grad_norm)},
-      {"learning_rate", or_null(metrics.learning_rate)},
-      {"loss_scale", or_null(metrics.loss_scale)},
-      {"num_zeros", or_null(metrics.num_zeros)},
-      {"seq_load_balancing_loss", or_null(metrics.seq_load_balancing_loss)},
-      {"iteration_ms", metrics.iteration_ms},
-      {"tokens_per_s", metrics.tokens_per_s},
-      {"skipped", metrics.skipped},
-      {"time", metrics.time},
-      {"started", metrics.started},
+      {"iteration", step.iteration},
+      {"consumed_samples", step.consumed_samples},
+      {"lm_loss", or_null(step.lm_loss)},
+      {"grad_norm", or_null(step.grad_norm)},
+      {"learning_rate", or_null(step.learning_rate)},
+      {"loss_scale", step.loss_scale},
+      {"num_zeros", or_null(step.num_zeros)},
+      {"seq_load_balancing_loss", or_null(step.seq_load_balancing_loss)},
+      {"iteration_ms", times.iteration_ms},
+      {"tokens_per_s", times.tokens_per_s},
+      {"skipped", step.skipped},
+      {"time", times.time},
+      {"started", times.started},
   };
   file_.append(line.dump() + "\n");
 }

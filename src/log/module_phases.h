@@ -4,15 +4,31 @@
 // because a rank's time is measured once and must not be counted once per module.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <string>
 #include <vector>
 
-#include "log/comm_kinds.h"
+#include "comm/comm_times.h"
 #include "log/phase_timers.h"
 
 namespace braid {
 
 class Topology;
+
+// The purposes of a rank's communication, which are the columns of the log's communication lines.
+enum class CommKind { Bridge, Pipeline, Gradients, Parameters, Tensor, Context, Expert, Batches, Other };
+inline constexpr std::size_t kCommKinds = 9;
+
+const char* name_of(CommKind kind);  // "bridge"; for groups inside layers, the group's name: "tp"
+
+// The purpose of all operations outside of training steps, whatever their group.
+inline constexpr const char* kForEvaluation = "evaluation";
+
+CommKind kind_of(const CommKey& key);
+
+using CommReport = std::array<CommTotals, kCommKinds>;  // per iteration, by CommKind
+CommReport report_of(const CommLedger& ledger, int iterations);
 
 struct ModulePhases {
   std::string module;     // "images", or "images + language" on the same ranks

@@ -158,21 +158,12 @@ RunLog::RunLog(const LogConfig& config, const RunFacts& facts, const Moment& sta
       facts_(facts),
       print_(std::move(print)),
       start_(start),
-      iterations_({.iterations = facts.iterations,
-                   .log_interval = config.log_interval,
-                   .global_batch = facts.global_batch,
-                   .ranks = facts.ranks,
-                   .device = facts.device,
-                   .flops_per_iteration = facts.flops_per_iteration},
-                  start),
+      iterations_(facts, config.log_interval, start),
       events_(open_events(config.tensorboard_dir)),
       metrics_(open_metrics(config.metrics_file)),
       iteration_start_(start.steady),
       last_result_(start.steady) {
-  summary_.iterations = facts.iterations;
   summary_.last_iteration = facts.done_before;
-  summary_.flops_per_iteration = facts.flops_per_iteration;
-  summary_.ranks = facts.ranks;
 }
 
 RunLog::~RunLog() = default;
@@ -231,19 +222,10 @@ void RunLog::count(const StepRecord& step) {
 
 void RunLog::add_metrics(const StepRecord& step, double iteration_ms, const Moment& now) {
   write<MetricsFile>(metrics_, [&](MetricsFile& file) {
-    file.add({.iteration = step.iteration,
-              .consumed_samples = step.consumed_samples,
-              .lm_loss = step.lm_loss,
-              .grad_norm = step.grad_norm,
-              .learning_rate = step.learning_rate,
-              .loss_scale = step.loss_scale,
-              .num_zeros = step.num_zeros,
-              .seq_load_balancing_loss = step.seq_load_balancing_loss,
-              .iteration_ms = iteration_ms,
-              .tokens_per_s = per_second(step.num_tokens, iteration_ms),
-              .skipped = step.skipped,
-              .time = unix_seconds(now),
-              .started = unix_seconds(start_)});
+    file.add(step, {.iteration_ms = iteration_ms,
+                    .tokens_per_s = per_second(step.num_tokens, iteration_ms),
+                    .time = unix_seconds(now),
+                    .started = unix_seconds(start_)});
   });
 }
 
@@ -251,16 +233,16 @@ void RunLog::add_scalars(const IterationRecord& record) {
   write<EventFile>(events_, [&](EventFile& file) {
     const auto scalar = [&](const std::string& tag, std::optional<double> value) {
       if (!value) return;
-      file.add_scalar(tag, *value, record.iteration);
-      file.add_scalar(tag + " vs samples", *value, record.consumed_samples);
+      file.add_scalar(tag, *value, record.step.iteration);
+      file.add_scalar(tag + " vs samples", *value, record.step.consumed_samples);
     };
-    scalar("lm loss", record.lm_loss);
-    scalar("seq_load_balancing_loss", record.seq_load_balancing_loss);
-    scalar("learning-rate", record.learning_rate);
+    scalar("lm loss", record.step.lm_loss);
+    scalar("seq_load_balancing_loss", record.step.seq_load_balancing_loss);
+    scalar("learning-rate", record.step.learning_rate);
     scalar("batch-size", record.global_batch);
-    scalar("loss-scale", record.loss_scale);
-    scalar("grad-norm", record.grad_norm);
-    if (record.num_zeros) scalar("num-zeros", static_cast<double>(*record.num_zeros));
+    scalar("loss-scale", record.step.loss_scale);
+    scalar("grad-norm", record.step.grad_norm);
+    if (record.step.num_zeros) scalar("num-zeros", static_cast<double>(*record.step.num_zeros));
     scalar("iteration-time-ms", record.elapsed_ms);
     scalar("throughput", record.tflops_per_device);
     scalar(record.device == "GPU" ? "tokens-per-second-per-gpu" : "tokens-per-second-per-rank",
@@ -274,15 +256,9 @@ void RunLog::leave_out_time_until(const Moment& now) {
   iteration_start_ = now.steady;
 }
 
-void RunLog::begin_evaluation() {
+void RunLog::show_evaluation(bool runs) {
   if (!progress_) return;
-  progress_->evaluates = true;
-  print_(to_control_line(*progress_));
-}
-
-void RunLog::end_evaluation() {
-  if (!progress_) return;
-  progress_->evaluates = false;
+  progress_->evaluates = runs;
   print_(to_control_line(*progress_));
 }
 
@@ -366,7 +342,7 @@ void RunLog::finish(const std::string& ended_by, const UnusableSamples& samples)
   summary_.ended_by = ended_by;
   summary_.samples = samples;
   summary_.seconds = 1e-3 * ms_between(start_.steady, last_result_);
-  say(to_text(summary_));
+  say(to_text(summary_, facts_));
 }
 
 }  // namespace braid

@@ -57,16 +57,6 @@ std::vector<Problem> profile_problems(const ProfileConfig& config, std::int64_t 
 // One trace per rank; disabled without a trace_dir. Throws a ConfigError if it cannot be written.
 Trace open_trace(const LogConfig& config, int global_rank, const std::string& coordinates);
 
-struct RunFacts {
-  std::int64_t iterations = 0;   // the last one's number
-  std::int64_t done_before = 0;  // the iteration of the checkpoint resumed from
-  int global_batch = 0;
-  int ranks = 1;
-  double flops_per_iteration = 0;     // of the language model, all ranks; 0: unknown, TFLOP/s are not shown
-  bool under_braid_launcher = false;  // WorldSpec::launcher is Launcher::Local
-  std::string device = "GPU";         // what the line calls a rank
-};
-
 class RunLog {
  public:
   using Print = std::function<void(const std::string& text)>;
@@ -86,8 +76,7 @@ class RunLog {
 
   void add(const StepRecord& step, const Moment& now);
 
-  void begin_evaluation();
-  void end_evaluation();
+  void show_evaluation(bool runs);  // whether an evaluation of the last iteration runs now
   void add_evaluation(const EvaluationRecord& record, const Moment& now);
 
   // Call after an evaluation or a save: excludes the time since the last iteration from all iteration times, as

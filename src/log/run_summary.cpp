@@ -17,15 +17,15 @@ std::string rate_text(double per_second, int ranks, const char* unit) {
   return fmt::format("{} {} ({} per rank)", plain_number(per_second), unit, plain_number(per_second / ranks));
 }
 
-void add_speed(Rows& rows, const RunSummary& summary) {
+void add_speed(Rows& rows, const RunSummary& summary, const RunFacts& facts) {
   if (summary.iterations_done == 0 || summary.seconds <= 0) return;
   const auto done = static_cast<double>(summary.iterations_done);
   rows.push_back({"time per iteration", fmt::format("{:.1f} ms", 1e3 * summary.seconds / done)});
   if (summary.tokens > 0)
-    rows.push_back({"throughput", rate_text(summary.tokens / summary.seconds, summary.ranks, "tokens/s")});
-  if (summary.flops_per_iteration > 0)
+    rows.push_back({"throughput", rate_text(summary.tokens / summary.seconds, facts.ranks, "tokens/s")});
+  if (facts.flops_per_iteration > 0)
     rows.push_back(
-        {"compute", rate_text(1e-12 * summary.flops_per_iteration * done / summary.seconds, summary.ranks, "TFLOP/s")});
+        {"compute", rate_text(1e-12 * facts.flops_per_iteration * done / summary.seconds, facts.ranks, "TFLOP/s")});
 }
 
 void add_samples(Rows& rows, const UnusableSamples& samples) {
@@ -78,13 +78,13 @@ std::string comm_table(const std::vector<ModulePhases>& phases, double iteration
 
 }  // namespace
 
-std::string to_text(const RunSummary& summary) {
+std::string to_text(const RunSummary& summary, const RunFacts& facts) {
   Rows rows = {
       {"iterations",
-       fmt::format("{} (now at {} of {})", summary.iterations_done, summary.last_iteration, summary.iterations)},
+       fmt::format("{} (now at {} of {})", summary.iterations_done, summary.last_iteration, facts.iterations)},
       {"lm loss", fmt::format("{} -> {}", loss_text(summary.first_loss), loss_text(summary.last_loss))},
   };
-  add_speed(rows, summary);
+  add_speed(rows, summary, facts);
   rows.push_back({"skipped, nan", fmt::format("{}, {}", summary.skipped_iterations, summary.nan_iterations)});
   add_samples(rows, summary.samples);
   if (summary.memory) rows.push_back({"peak memory of a rank", memory_text(*summary.memory)});

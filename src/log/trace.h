@@ -80,7 +80,7 @@ class Trace {
   bool lost_output() const;    // writing failed at some point; stderr has the error
 
  private:
-  class Writer;
+  struct Writer;
   Span open_span(std::string_view name, std::initializer_list<Arg> args, int track);
   std::unique_ptr<Writer> writer_;
 };

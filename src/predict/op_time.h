@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "log/comm_kinds.h"
+#include "log/module_phases.h"
 #include "predict/collective_time.h"
 #include "predict/work_time.h"
 

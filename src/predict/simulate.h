@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "log/comm_kinds.h"
+#include "log/module_phases.h"
 #include "plan/player.h"
 #include "predict/data_stats.h"
 #include "predict/hardware.h"

@@ -18,7 +18,6 @@
 #include "data/batches/batch.h"
 #include "log/comm_track.h"
 #include "log/device_clock.h"
-#include "log/device_memory.h"
 #include "log/host_time.h"
 #include "log/merge_traces.h"
 #include "log/profile_window.h"
@@ -267,14 +266,14 @@ class Run {
       saver_->finish();
     const auto scope = world_.progress().phase("evaluation");
     const auto purpose = world_.meter().purpose(kForEvaluation);
-    if (log_) log_->begin_evaluation();
+    if (log_) log_->show_evaluation(true);
     // exit_interval is a planned end and does not interrupt an evaluation.
     const StopConfig limits = {.exit_duration_in_mins = recipe_.stop.exit_duration_in_mins};
     const auto wanted = [&] { return context_.stop.wanted(limits, position_.iteration); };
     const auto [record, stop] = braid::evaluate(recipe_, topology_, training_, seed_, position_, bad_, wanted);
     if (log_ && record) log_->add_evaluation(*record, Moment::now());
     if (log_) log_->leave_out_time_until(Moment::now());
-    if (log_ && stop == StopReason::None) log_->end_evaluation();
+    if (log_ && stop == StopReason::None) log_->show_evaluation(false);
     if (!record) say_not_evaluated(stop);
     if (stop != StopReason::None && since_interval_ > 0) {
       if (log_) log_->close_interval(Moment::now());

@@ -1,6 +1,6 @@
-#include "log/comm_kinds.h"
-
 #include <gtest/gtest.h>
+
+#include "log/module_phases.h"
 
 namespace braid {
 namespace {

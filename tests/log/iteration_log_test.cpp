@@ -39,7 +39,7 @@ class IterationLogTest : public ::testing::Test {
 };
 
 TEST_F(IterationLogTest, IterationsWithNothingToPredictHaveNoPartInTheLoss) {
-  IterationLog log({.iterations = 100, .log_interval = 3}, after(0));
+  IterationLog log({.iterations = 100}, 3, after(0));
   const auto step = [&](int iteration, std::optional<double> loss) {
     return log.add({.iteration = iteration, .lm_loss = loss}, after(100 * iteration));
   };
@@ -47,7 +47,7 @@ TEST_F(IterationLogTest, IterationsWithNothingToPredictHaveNoPartInTheLoss) {
   step(2, std::nullopt);
   const auto some = step(3, 2.0);
   ASSERT_TRUE(some);
-  EXPECT_EQ(some->lm_loss, 3.0);
+  EXPECT_EQ(some->step.lm_loss, 3.0);
   EXPECT_EQ(some->nan_iterations, 0);
   EXPECT_THAT(to_line(*some), ::testing::EndsWith("nan iterations:   0 | iterations with nothing to predict:   1 |"));
   step(4, 2.0);
@@ -60,20 +60,20 @@ TEST_F(IterationLogTest, IterationsWithNothingToPredictHaveNoPartInTheLoss) {
 }
 
 TEST_F(IterationLogTest, TheWholeLine) {
-  const IterationRecord record = {.time = after(0).wall,
-                                  .iteration = 20,
+  const IterationRecord record = {.step = {.iteration = 20,
+                                           .consumed_samples = 640,
+                                           .learning_rate = 2e-5,
+                                           .lm_loss = 0.3395549,
+                                           .loss_scale = 1,
+                                           .grad_norm = 1.2345,
+                                           .num_zeros = 42,
+                                           .seq_load_balancing_loss = 1.0625},
+                                  .time = after(0).wall,
                                   .iterations = 200,
-                                  .consumed_samples = 640,
                                   .elapsed_ms = 1234.56,
                                   .tflops_per_device = 345.67,
                                   .tokens_per_device = 65536,
-                                  .learning_rate = 2e-5,
                                   .global_batch = 32,
-                                  .lm_loss = 0.3395549,
-                                  .seq_load_balancing_loss = 1.0625,
-                                  .loss_scale = 1,
-                                  .grad_norm = 1.2345,
-                                  .num_zeros = 42,
                                   .skipped_iterations = 1,
                                   .nan_iterations = 2};
   EXPECT_EQ(to_line(record),
@@ -86,14 +86,15 @@ TEST_F(IterationLogTest, TheWholeLine) {
 
 TEST_F(IterationLogTest, OptionalPartsAreLeftOut) {
   EXPECT_EQ(
-      to_line({.time = after(0).wall, .iteration = 1, .iterations = 2, .consumed_samples = 3, .global_batch = 4}),
+      to_line(
+          {.step = {.iteration = 1, .consumed_samples = 3}, .time = after(0).wall, .iterations = 2, .global_batch = 4}),
       " [2026-11-14 23:32:04.003760] iteration        1/       2 | consumed samples:            3 | elapsed time "
       "per iteration (ms): 0.0 | global batch size:     4 | loss scale: 1.0 | number of skipped iterations:   0 | "
       "number of nan iterations:   0 |");
 }
 
 TEST_F(IterationLogTest, ARecordAtEachIntervalAndAfterTheLastIteration) {
-  IterationLog log({.iterations = 7, .log_interval = 3, .global_batch = 8}, after(0));
+  IterationLog log({.iterations = 7, .global_batch = 8}, 3, after(0));
   std::vector<std::int64_t> recorded;
   for (int iteration = 1; iteration <= 7; ++iteration)
     if (log.add({.iteration = iteration}, after(iteration))) recorded.push_back(iteration);
@@ -101,30 +102,29 @@ TEST_F(IterationLogTest, ARecordAtEachIntervalAndAfterTheLastIteration) {
 }
 
 TEST_F(IterationLogTest, ARunThatEndsEarlyHasARecordOfItsLastIteration) {
-  IterationLog log({.iterations = 100, .log_interval = 10, .global_batch = 8}, after(0));
+  IterationLog log({.iterations = 100, .global_batch = 8}, 10, after(0));
   EXPECT_FALSE(log.add({.iteration = 11, .lm_loss = 4}, after(100)));
   const auto record = log.add({.iteration = 12, .lm_loss = 2, .last = true}, after(200));
   ASSERT_TRUE(record);
-  EXPECT_EQ(record->lm_loss, 3);
+  EXPECT_EQ(record->step.lm_loss, 3);
   EXPECT_EQ(record->elapsed_ms, 100);
 }
 
 TEST_F(IterationLogTest, AnIntervalIsClosedOnceIfItHasIterations) {
-  IterationLog log({.iterations = 100, .log_interval = 10, .global_batch = 8}, after(0));
+  IterationLog log({.iterations = 100, .global_batch = 8}, 10, after(0));
   log.add({.iteration = 11, .lm_loss = 4}, after(100));
   log.leave_out(milliseconds(5000));
   const auto record = log.close(after(5100));
   ASSERT_TRUE(record);
-  EXPECT_EQ(record->iteration, 11);
-  EXPECT_EQ(record->lm_loss, 4);
+  EXPECT_EQ(record->step.iteration, 11);
+  EXPECT_EQ(record->step.lm_loss, 4);
   EXPECT_EQ(record->elapsed_ms, 100);
   EXPECT_FALSE(log.close(after(5200)));
 }
 
 // 3e12 operations and 600 tokens an iteration, on 4 ranks: two iterations in half a second.
 TEST_F(IterationLogTest, ThroughputIsPerSecondAndRank) {
-  IterationLog log({.iterations = 8, .log_interval = 2, .global_batch = 8, .ranks = 4, .flops_per_iteration = 3e12},
-                   after(0));
+  IterationLog log({.iterations = 8, .global_batch = 8, .ranks = 4, .flops_per_iteration = 3e12}, 2, after(0));
   log.add({.iteration = 1, .num_tokens = 500}, after(100));
   const auto record = log.add({.iteration = 2, .num_tokens = 700}, after(500));
   ASSERT_TRUE(record);
@@ -133,7 +133,7 @@ TEST_F(IterationLogTest, ThroughputIsPerSecondAndRank) {
 }
 
 TEST_F(IterationLogTest, AnIntervalIsSummedUp) {
-  IterationLog log({.iterations = 8, .log_interval = 4, .global_batch = 8}, after(0));
+  IterationLog log({.iterations = 8, .global_batch = 8}, 4, after(0));
   log.add({.iteration = 1, .lm_loss = 4, .seq_load_balancing_loss = 1}, after(100));
   log.add({.iteration = 2, .lm_loss = kNan, .seq_load_balancing_loss = kNan}, after(200));
   log.add({.iteration = 3, .lm_loss = 100, .seq_load_balancing_loss = 100, .skipped = true}, after(300));
@@ -148,35 +148,35 @@ TEST_F(IterationLogTest, AnIntervalIsSummedUp) {
                               after(500));
   ASSERT_TRUE(record);
   EXPECT_EQ(record->time, after(500).wall);
-  EXPECT_EQ(record->iteration, 4);
+  EXPECT_EQ(record->step.iteration, 4);
   EXPECT_EQ(record->iterations, 8);
-  EXPECT_EQ(record->consumed_samples, 32);
+  EXPECT_EQ(record->step.consumed_samples, 32);
   EXPECT_EQ(record->elapsed_ms, 125);  // skipped iterations count
-  EXPECT_EQ(record->learning_rate, 0.5);
+  EXPECT_EQ(record->step.learning_rate, 0.5);
   EXPECT_EQ(record->global_batch, 8);
-  EXPECT_EQ(record->lm_loss, 3);  // the mean of 4 and 2
-  EXPECT_EQ(record->seq_load_balancing_loss, 1.5);
+  EXPECT_EQ(record->step.lm_loss, 3);  // the mean of 4 and 2
+  EXPECT_EQ(record->step.seq_load_balancing_loss, 1.5);
   EXPECT_FALSE(record->tflops_per_device || record->tokens_per_device);  // unknown
-  EXPECT_EQ(record->loss_scale, 16);
-  EXPECT_EQ(record->grad_norm, 7);
-  EXPECT_EQ(record->num_zeros, 9);
+  EXPECT_EQ(record->step.loss_scale, 16);
+  EXPECT_EQ(record->step.grad_norm, 7);
+  EXPECT_EQ(record->step.num_zeros, 9);
   EXPECT_EQ(record->skipped_iterations, 1);
   EXPECT_EQ(record->nan_iterations, 1);
 }
 
 TEST_F(IterationLogTest, CountsStartAgainAfterARecord) {
-  IterationLog log({.iterations = 2, .log_interval = 1, .global_batch = 8}, after(0));
+  IterationLog log({.iterations = 2, .global_batch = 8}, 1, after(0));
   log.add({.iteration = 1, .lm_loss = kNan, .skipped = true}, after(900));
   const auto record = log.add({.iteration = 2, .lm_loss = 2}, after(1000));
   ASSERT_TRUE(record);
   EXPECT_EQ(record->elapsed_ms, 100);
-  EXPECT_EQ(record->lm_loss, 2);
+  EXPECT_EQ(record->step.lm_loss, 2);
   EXPECT_EQ(record->skipped_iterations, 0);
   EXPECT_EQ(record->nan_iterations, 0);
 }
 
 TEST_F(IterationLogTest, WithoutAnyFiniteLossTheLineShowsIt) {
-  IterationLog log({.iterations = 1, .log_interval = 1, .global_batch = 8}, after(0));
+  IterationLog log({.iterations = 1, .global_batch = 8}, 1, after(0));
   const auto record = log.add({.iteration = 1, .lm_loss = kNan}, after(1));
   ASSERT_TRUE(record);
   EXPECT_THAT(to_line(*record), ::testing::HasSubstr("| lm loss: NAN |"));  // as Python writes it

@@ -33,16 +33,13 @@ TEST(MetricsFile, ALineHasEveryKeyInOrder) {
   MetricsFile file(path);
   file.add({.iteration = 3,
             .consumed_samples = 96,
-            .lm_loss = 0.1,
-            .grad_norm = 2.5,
             .learning_rate = 1e-5,
+            .lm_loss = 0.1,
             .loss_scale = 1,
+            .grad_norm = 2.5,
             .num_zeros = 17,
-            .seq_load_balancing_loss = 1.25,
-            .iteration_ms = 12.5,
-            .tokens_per_s = 65536,
-            .time = 1794937137.25,
-            .started = 1794937000.5});
+            .seq_load_balancing_loss = 1.25},
+           {.iteration_ms = 12.5, .tokens_per_s = 65536, .time = 1794937137.25, .started = 1794937000.5});
   EXPECT_THAT(lines_of(path),
               ElementsAre(R"({"iteration":3,"consumed_samples":96,"lm_loss":0.1,"grad_norm":2.5,"learning_rate":1e-05,)"
                           R"("loss_scale":1.0,"num_zeros":17,"seq_load_balancing_loss":1.25,"iteration_ms":12.5,)"
@@ -52,7 +49,7 @@ TEST(MetricsFile, ALineHasEveryKeyInOrder) {
 TEST(MetricsFile, NumbersComeBackExact) {
   TemporaryFolder folder;
   const std::string path = folder.path() + "/metrics.jsonl";
-  MetricsFile(path).add({.lm_loss = 1.0 / 3, .learning_rate = 4.9406564584124654e-324});
+  MetricsFile(path).add({.learning_rate = 4.9406564584124654e-324, .lm_loss = 1.0 / 3}, {});
   const auto line = nlohmann::json::parse(lines_of(path).at(0));
   EXPECT_EQ(line["lm_loss"].get<double>(), 1.0 / 3);
   EXPECT_EQ(line["learning_rate"].get<double>(), 4.9406564584124654e-324);
@@ -63,8 +60,10 @@ TEST(MetricsFile, WhatIsAbsentOrNotFiniteIsNull) {
   const std::string path = folder.path() + "/metrics.jsonl";
   MetricsFile(path).add({.iteration = 1,
                          .lm_loss = std::numeric_limits<double>::quiet_NaN(),
+                         .loss_scale = std::numeric_limits<double>::infinity(),
                          .grad_norm = std::numeric_limits<double>::infinity(),
-                         .skipped = true});
+                         .skipped = true},
+                        {});
   const auto line = nlohmann::json::parse(lines_of(path).at(0));
   for (const char* key :
        {"lm_loss", "grad_norm", "learning_rate", "loss_scale", "num_zeros", "seq_load_balancing_loss"})
@@ -77,7 +76,7 @@ TEST(MetricsFile, LinesAreThereBeforeTheFileIsClosed) {
   const std::string path = folder.path() + "/metrics.jsonl";
   MetricsFile file(path);
   for (int iteration = 1; iteration <= 3; ++iteration) {
-    file.add({.iteration = iteration});
+    file.add({.iteration = iteration}, {});
     EXPECT_EQ(lines_of(path).size(), static_cast<std::size_t>(iteration));
   }
 }
@@ -85,8 +84,8 @@ TEST(MetricsFile, LinesAreThereBeforeTheFileIsClosed) {
 TEST(MetricsFile, AResumedRunContinues) {
   TemporaryFolder folder;
   const std::string path = folder.path() + "/metrics.jsonl";
-  MetricsFile(path).add({.iteration = 1});
-  MetricsFile(path).add({.iteration = 2});
+  MetricsFile(path).add({.iteration = 1}, {});
+  MetricsFile(path).add({.iteration = 2}, {});
   const std::vector<std::string> lines = lines_of(path);
   ASSERT_EQ(lines.size(), 2u);
   EXPECT_EQ(nlohmann::json::parse(lines[1])["iteration"], 2);
@@ -95,7 +94,7 @@ TEST(MetricsFile, AResumedRunContinues) {
 TEST(MetricsFile, ALineThatACrashCutOffIsEndedFirst) {
   TemporaryFolder folder;
   const std::string path = folder.write("metrics.jsonl", "{\"iteration\":1}\n{\"iterat");
-  MetricsFile(path).add({.iteration = 2});
+  MetricsFile(path).add({.iteration = 2}, {});
   const std::vector<std::string> lines = lines_of(path);
   ASSERT_EQ(lines.size(), 3u);
   EXPECT_EQ(lines[1], "{\"iterat");

@@ -1,6 +1,4 @@
 // That TensorBoard reads what EventFile writes is tested in tests/oracles/tensorboard_test.py; here it is read back.
-#include "log/read_events.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "log/device_track.h"
+#include "log/step_clock.h"
 
 #include <algorithm>
 
