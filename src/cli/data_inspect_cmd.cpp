@@ -12,7 +12,6 @@
 #include "cli/data_call.h"
 #include "cli/recipe_call.h"
 #include "data/inspect/reports.h"
-#include "data/inspect/survey_page.h"
 #include "predict/data_stats.h"
 #include "run/output_files.h"
 

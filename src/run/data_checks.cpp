@@ -63,14 +63,9 @@ class DataCheck {
   }
 
   void check_fields() {
-    const SampleFields& fields = options_.data.fields;
-    const std::pair<std::string, std::string> sources[] = {
-        {"images", fields.images}, {"conversation", fields.conversation}, {"question", fields.question},
-        {"answer", fields.answer}, {"caption", fields.caption},           {"text", fields.text},
-        {"tools", fields.tools}};
-    for (const auto& source : sources) {
-      const std::string key = "data.fields." + source.first;
-      if (!source.second.empty()) attempt(key, [&] { parse_field_source(source.second, key); });
+    for (const auto& field : mapped_fields(options_.data.fields)) {
+      const std::string key = fmt::format("data.fields.{}", field.first);
+      attempt(key, [&] { parse_field_source(field.second, key); });
     }
   }
 
@@ -114,7 +109,7 @@ class DataCheck {
   // Runs after the check of the text. Positions of mock samples, or from another version, do not describe the text.
   void compare_text(const StoredData& stored) try {
     if (stored.positions.empty()) return;
-    for (const auto& [name, then] : identity_of_position(stored.positions.front()))
+    for (const auto& [name, then] : stored_identity(stored.positions.front()))
       for (const auto& [own_name, now] : settings_)
         if (own_name == name && now != then && (name == "data.tokenizer" || name == "data.prompt_format"))
           found_.warnings.push_back(
@@ -161,7 +156,7 @@ class DataCheck {
         if (!conversation.pictures.empty() && pictured++ == 0) first_pictured = name();
         TokenSequence tokens = sequences_->encode(std::move(conversation));
         const bool is_long = std::ssize(tokens.ids) > sequences_->capacity();
-        const bool predicts = sequences_->fit(tokens) != SequenceUse::PredictsNothing;
+        const bool predicts = sequences_->fit(tokens) != Unfit::WithoutTargets;
         if (!predicts) ++without_targets;
         if (is_long && predicts) ++too_long;
       } catch (const DataError& e) {

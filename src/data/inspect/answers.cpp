@@ -5,13 +5,12 @@
 
 #include <algorithm>
 #include <set>
-#include <tuple>
 #include <utility>
 
 #include "base/error.h"
 #include "base/strings.h"
 #include "base/utf8.h"
-#include "data/inspect/survey_page.h"
+#include "data/inspect/reports.h"
 #include "data/text/template_value.h"
 #include "pages/page.h"
 
@@ -118,11 +117,8 @@ std::string answer_html(LaneSet& set, const ModelAnswer& answer) {
       html_text(answer.chosen), html_text(answer.key), html_text(answer.shard));
 }
 
-std::string share_card(const AnswerCounts& counts, std::string_view name) {
-  if (counts.all == 0) return "";
-  return html_card(fmt::format("{:.1f} %", 100 * counts.share()),
-                   fmt::format("{} ({} of {})", name, counts.right, counts.all));
-}
+constexpr std::pair<AnswersOf, const char*> kKinds[] = {{AnswersOf::SamplesWithPictures, "with pictures"},
+                                                        {AnswersOf::SamplesWithoutPictures, "without pictures"}};
 
 }  // namespace
 
@@ -131,24 +127,21 @@ std::vector<ModelAnswer> model_answers(const std::shared_ptr<const LaneSet>& set
                                        const std::set<SampleId>& damaged) {
   ReplicaLanes lanes(set, {.first = 0, .count = order.replicas, .all = order.replicas}, {});
   std::vector<ModelAnswer> answers;
-  std::set<std::tuple<std::uint32_t, std::uint32_t, std::int64_t>> seen;
+  std::set<SampleRef> seen;  // in any epoch
   for (std::size_t s = 0; s < choices.size(); ++s) {
     const int replica = static_cast<int>(s) / order.micro_batch % order.replicas;
     std::size_t begin = 0;
     for (const ReadSample& sample : lanes.next(replica)) {
       const std::span<const int> own = std::span(choices[s]).subspan(begin, sample.tokens.ids.size());
       begin += own.size();
-      if (!damaged.contains(id_of_sample(*sample.shard, sample.ref.index)) &&
-          seen.insert({sample.ref.leaf, sample.ref.shard, sample.ref.index}).second)
+      SampleRef place = sample.ref;
+      place.epoch = 0;
+      if (!damaged.contains(id_of_sample(*sample.shard, sample.ref.index)) && seen.insert(place).second)
         add_answers(*set, sample, own, answers);
     }
   }
   // In the order of the data set, whatever the order of the evaluation was.
-  const auto place = [](const ModelAnswer& answer) {
-    return std::tuple(answer.ref.leaf, answer.ref.shard, answer.ref.index);
-  };
-  std::stable_sort(answers.begin(), answers.end(),
-                   [&](const ModelAnswer& a, const ModelAnswer& b) { return place(a) < place(b); });
+  std::ranges::stable_sort(answers, {}, &ModelAnswer::ref);
   return answers;
 }
 
@@ -176,8 +169,7 @@ std::string answers_text(const std::vector<ModelAnswer>& shown, const std::vecto
                     answer.is_right ? "right" : "wrong"});
   std::string text =
       rows.empty() ? "" : format_table({"sample", "question", "answer", "model's answer *", ""}, rows) + "\n";
-  for (const auto& [which, name] : {std::pair{AnswersOf::SamplesWithPictures, "with pictures"},
-                                    {AnswersOf::SamplesWithoutPictures, "without pictures"}})
+  for (const auto& [which, name] : kKinds)
     if (const AnswerCounts counts = count_answers(all, which); counts.all > 0)
       text += fmt::format("right answers of samples {}: {:.1f} % ({} of {})\n", name, 100 * counts.share(),
                           counts.right, counts.all);
@@ -197,11 +189,12 @@ nlohmann::ordered_json answer_json(const ModelAnswer& answer) {
 
 std::string answers_page(LaneSet& set, const std::string& title, const std::vector<ModelAnswer>& shown,
                          const std::vector<ModelAnswer>& all) {
-  std::string body =
-      "<div class=cards>" +
-      share_card(count_answers(all, AnswersOf::SamplesWithPictures), "right answers, with pictures") +
-      share_card(count_answers(all, AnswersOf::SamplesWithoutPictures), "right answers, without pictures") +
-      fmt::format("</div>\n<h2>Answers</h2>\n<p>{}</p>\n<div class=answers>\n", kTeacherForced);
+  std::string body = "<div class=cards>";
+  for (const auto& [which, name] : kKinds)
+    if (const AnswerCounts counts = count_answers(all, which); counts.all > 0)
+      body += html_card(fmt::format("{:.1f} %", 100 * counts.share()),
+                        fmt::format("right answers, {} ({} of {})", name, counts.right, counts.all));
+  body += fmt::format("</div>\n<h2>Answers</h2>\n<p>{}</p>\n<div class=answers>\n", kTeacherForced);
   for (const ModelAnswer& answer : shown) body += answer_html(set, answer);
   return html_page(title, body + "</div>\n");
 }

@@ -18,6 +18,8 @@ double share(std::int64_t part, std::int64_t whole) {
   return whole == 0 ? 0 : static_cast<double>(part) / static_cast<double>(whole);
 }
 
+std::string percent(std::int64_t part, std::int64_t whole) { return fmt::format("{:.1f} %", 100 * share(part, whole)); }
+
 std::string listed(const std::map<std::string, std::int64_t>& counts) {
   std::vector<std::string> words;
   for (const auto& [name, count] : counts) words.push_back(fmt::format("{} {}", count, visible_text(name)));
@@ -36,10 +38,16 @@ Json json_of(const std::map<std::int64_t, std::int64_t>& counts) {
   return pairs;
 }
 
+Json summary_json(const Distribution& values) {
+  return {{"count", values.count()}, {"min", values.min()},         {"median", values.quantile(0.5)},
+          {"mean", values.mean()},   {"p90", values.quantile(0.9)}, {"max", values.max()}};
+}
+
 void add_row(std::vector<std::vector<std::string>>& rows, const char* name, const Distribution& values) {
   if (values.count() == 0) return;
-  rows.push_back(summary_cells(values));
-  rows.back().insert(rows.back().begin(), name);
+  rows.push_back({name, std::to_string(values.min()), std::to_string(values.quantile(0.5)),
+                  fmt::format("{:.1f}", values.mean()), std::to_string(values.quantile(0.9)),
+                  std::to_string(values.max())});
 }
 
 // The reasons of several damaged samples, the most frequent first.
@@ -123,10 +131,10 @@ std::string show_survey(const SurveyReport& report) {
   if (!rows.empty()) text += "\n" + format_table({"", "min", "median", "mean", "p90", "max"}, rows) + "\n";
   if (report.sequence_length > 0)
     text += fmt::format(
-        "packing density: {:.1f} % ({} of {} tokens); {:.1f} % of the tokens are predicted\n"
+        "packing density: {} ({} of {} tokens); {} of the tokens are predicted\n"
         "skipped: {} too long, {} with nothing to predict\n{}",
-        100 * packing_density(report), counted(survey.sequences, "sequence"), report.sequence_length,
-        100 * share(survey.labels, survey.packed_tokens), survey.too_long, survey.without_targets,
+        percent(survey.packed_tokens, survey.sequences * report.sequence_length), counted(survey.sequences, "sequence"),
+        report.sequence_length, percent(survey.labels, survey.packed_tokens), survey.too_long, survey.without_targets,
         show_cut(survey.cut));
   return text + show_damaged(survey);
 }
@@ -218,14 +226,10 @@ Json pack_json(const Pack& pack, std::int64_t sequence_length) {
 std::string show_packs(const std::vector<PackSize>& packs, std::int64_t sequence_length) {
   std::vector<std::vector<std::string>> rows;
   PackSize all;
-  const auto share = [](std::int64_t part, std::int64_t whole) {
-    return fmt::format("{:.1f} %",
-                       100.0 * static_cast<double>(part) / static_cast<double>(std::max<std::int64_t>(whole, 1)));
-  };
   for (std::size_t i = 0; i < packs.size(); ++i) {
     const PackSize& pack = packs[i];
     rows.push_back({std::to_string(i), std::to_string(pack.samples), std::to_string(pack.tokens),
-                    share(pack.tokens, sequence_length), std::to_string(pack.labels), std::to_string(pack.pictures),
+                    percent(pack.tokens, sequence_length), std::to_string(pack.labels), std::to_string(pack.pictures),
                     std::to_string(pack.embeddings)});
     all.samples += pack.samples - pack.repeated;
     all.repeated += pack.repeated;
@@ -235,7 +239,7 @@ std::string show_packs(const std::vector<PackSize>& packs, std::int64_t sequence
   return fmt::format("{}\n{}{} in {} of {} tokens; packing density: {}\n",
                      format_table({"sequence", "samples", "tokens", "full", "labels", "pictures", "embeddings"}, rows),
                      counted(all.samples, "sample"), repeated, counted(std::ssize(packs), "sequence"), sequence_length,
-                     share(all.tokens, std::ssize(packs) * sequence_length));
+                     percent(all.tokens, std::ssize(packs) * sequence_length));
 }
 
 std::string show_cut(std::int64_t samples) {

@@ -1,4 +1,4 @@
-// What `braid data` reports, as text for people and JSON for programs: surveys, and packed sequences.
+// What `braid data` reports, as text and pages for people and JSON for programs: surveys, and packed sequences.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -9,6 +9,7 @@
 
 #include "data/inspect/survey.h"
 #include "data/samples/packing.h"
+#include "data/samples/picture_plan.h"
 
 namespace braid {
 
@@ -50,5 +51,17 @@ nlohmann::ordered_json skipped_json(const BadSamples& bad);
 // "skipped: 3 too long, 0 with nothing to predict, 1 damaged"; below it, if there are any, "cut: 2 samples"
 std::string show_skipped(const BadSamples& bad);
 std::string show_cut(std::int64_t samples);
+
+// Parts of HTML pages that need no other files and no network (survey_page.cpp).
+
+// One sample: its pictures with the patches or tiles that the encoder sees, and its tokens, those to predict in colour.
+// Never throws for a damaged sample; the view then says what is wrong.
+std::string sample_html(const SurveySources& sources, const std::optional<VisionInput>& vision, const SampleRef& ref);
+
+// A picture alone. DataError if its header is damaged.
+std::string picture_html(const Picture& picture);
+
+// `samples`: as sample_html wrote them.
+std::string survey_page(const SurveyReport& report, const std::vector<std::string>& samples);
 
 }  // namespace braid

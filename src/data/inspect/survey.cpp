@@ -26,8 +26,7 @@ struct Look {
   std::vector<std::int64_t> embeddings{};  // by picture
   std::optional<std::int64_t> length{};
   std::int64_t labels = 0;
-  SequenceUse use = SequenceUse::Usable;
-  bool is_cut = false;
+  std::optional<Unfit> unfit{};
   SampleRef ref{};
   std::optional<DamagedSample> damage{};
   bool can_read = true;  // false: the damage is that of the shard
@@ -37,8 +36,7 @@ void look_at_tokens(const SurveySources& sources, Conversation conversation, Loo
   look.embeddings.resize(conversation.pictures.size());
   TokenSequence tokens = sources.sequences->encode(std::move(conversation));
   look.length = std::ssize(tokens.ids);
-  look.use = sources.sequences->fit(tokens);
-  look.is_cut = look.use == SequenceUse::Usable && *look.length > sources.sequences->capacity();
+  look.unfit = sources.sequences->fit(tokens);
   look.labels = tokens.labels();
   for (const MediaPlan& media : tokens.media) look.embeddings[media.picture] += media.embeddings;
 }
@@ -87,94 +85,92 @@ void add_name(std::map<std::string, std::int64_t>& counts, const std::string& na
   ++counts[counts.size() < kMostNames || counts.contains(name) ? name : "others"];
 }
 
-void add(Survey& survey, const Look& look, std::size_t most_named) {
-  ++survey.samples;
-  survey.stored_bytes += static_cast<std::int64_t>(look.stored_bytes);
-  for (const std::string& part : look.parts) ++survey.parts[part];
-  for (const std::string& field : look.fields) add_name(survey.fields, field);
-  for (const std::string& field : look.unused) add_name(survey.unused, field);
-  for (const ImageHeader& header : look.pictures) {
-    const PixelSize size = header.oriented();
-    ++survey.formats[name_of(header.format)];
-    ++survey.picture_sizes[{size.width, size.height}];
-    survey.widths.add(size.width);
-    survey.heights.add(size.height);
-  }
-  if (look.damage) {
-    ++survey.damaged;
-    if (!look.can_read) return;
-    add_name(survey.reasons, look.damage->reason);
-    if (survey.first_damaged.size() < most_named) survey.first_damaged.push_back(*look.damage);
-    return;
-  }
-  if (look.length) survey.lengths.add(*look.length);
-  for (const std::int64_t embeddings : look.embeddings) survey.embeddings.add(embeddings);
-  if (look.use == SequenceUse::TooLong) ++survey.too_long;
-  if (look.use == SequenceUse::PredictsNothing) ++survey.without_targets;
-  if (look.use == SequenceUse::Usable) survey.labels += look.labels;
-  if (look.is_cut) ++survey.cut;
-}
-
-// Names each damaged shard once.
-class ShardCheck {
+// Adds up the results of samples, in their order.
+class Surveyor {
  public:
-  ShardCheck(const SurveySources& sources, Survey& survey) : sources_(sources), survey_(survey) {}
+  explicit Surveyor(const SurveySources& sources) : sources_(sources) {}
 
-  // In the order of the samples.
   void add(const Look& look) {
-    const Shard& shard = sources_.reader.shard_of(look.ref);
-    if (&shard != std::exchange(shard_, &shard)) start(look);
-    if (look.can_read) return;
-    if (!named_) name(look.damage->reason);
-    if (named_) ++survey_.damaged_shards.back().samples;
+    check_shard(look);
+    ++survey_.samples;
+    survey_.stored_bytes += static_cast<std::int64_t>(look.stored_bytes);
+    for (const std::string& part : look.parts) ++survey_.parts[part];
+    for (const std::string& field : look.fields) add_name(survey_.fields, field);
+    for (const std::string& field : look.unused) add_name(survey_.unused, field);
+    for (const ImageHeader& header : look.pictures) {
+      const PixelSize size = header.oriented();
+      ++survey_.formats[name_of(header.format)];
+      ++survey_.picture_sizes[{size.width, size.height}];
+      survey_.widths.add(size.width);
+      survey_.heights.add(size.height);
+    }
+    look.damage ? add_damage(look) : add_tokens(look);
+  }
+
+  Survey take() {
+    pack();
+    return std::move(survey_);
   }
 
  private:
-  void start(const Look& look) {
+  void add_damage(const Look& look) {
+    ++survey_.damaged;
+    if (!look.can_read) return;
+    add_name(survey_.reasons, look.damage->reason);
+    if (survey_.first_damaged.size() < sources_.most_named) survey_.first_damaged.push_back(*look.damage);
+  }
+
+  void add_tokens(const Look& look) {
+    for (const std::int64_t embeddings : look.embeddings) survey_.embeddings.add(embeddings);
+    if (!look.length) return;
+    survey_.lengths.add(*look.length);
+    survey_.too_long += look.unfit == Unfit::TooLong;
+    survey_.without_targets += look.unfit == Unfit::WithoutTargets;
+    survey_.cut += look.unfit == Unfit::Cut;
+    if (!is_usable(look.unfit)) return;
+    survey_.labels += look.labels;
+    held_.push_back(std::min(*look.length, sources_.sequences->capacity()));
+    if (std::ssize(held_) >= sources_.loader.packing_buffer.value_or(1)) pack();
+  }
+
+  // As training would, with samples in this order.
+  void pack() {
+    if (held_.empty()) return;
+    survey_.sequences += std::ssize(make_packs(held_, sources_.sequences->capacity(), sources_.loader.packing));
+    for (const std::int64_t length : held_) survey_.packed_tokens += length;
+    held_.clear();
+  }
+
+  // Names each damaged shard once.
+  void check_shard(const Look& look) {
+    const Shard& shard = sources_.reader.shard_of(look.ref);
+    if (&shard != std::exchange(shard_, &shard)) start_shard(look);
+    if (look.can_read) return;
+    if (!named_) name_shard(look.damage->reason);
+    if (named_) ++survey_.damaged_shards.back().samples;
+  }
+
+  void start_shard(const Look& look) {
     named_ = false;
     try {
-      if (const std::string remark = sources_.reader.end_remark(look.ref); !remark.empty()) name(remark);
+      if (const std::string remark = sources_.reader.end_remark(look.ref); !remark.empty()) name_shard(remark);
     } catch (const SystemReadError&) {
       throw;
     } catch (const DataError&) {  // its samples say why
     }
   }
 
-  void name(const std::string& reason) {
+  void name_shard(const std::string& reason) {
     if (survey_.damaged_shards.size() == sources_.most_named) return;
     survey_.damaged_shards.push_back({.shard = shard_->name, .reason = reason});
     named_ = true;
   }
 
   const SurveySources& sources_;
-  Survey& survey_;
-  const Shard* shard_ = nullptr;
-  bool named_ = false;
-};
-
-// Packs as training would, with samples in this order.
-class PackCounter {
- public:
-  PackCounter(const SurveySources& sources, Survey& survey) : sources_(sources), survey_(survey) {}
-
-  void add(const Look& look) {
-    if (!look.length || look.damage || look.use != SequenceUse::Usable) return;
-    held_.push_back(std::min(*look.length, sources_.sequences->capacity()));
-    if (std::ssize(held_) >= sources_.loader.packing_buffer.value_or(1)) pack();
-  }
-
-  void pack() {
-    if (held_.empty()) return;
-    const std::int64_t capacity = sources_.sequences->capacity();
-    survey_.sequences += std::ssize(make_packs(held_, capacity, sources_.loader.packing));
-    for (const std::int64_t length : held_) survey_.packed_tokens += length;
-    held_.clear();
-  }
-
- private:
-  const SurveySources& sources_;
-  Survey& survey_;
-  std::vector<std::int64_t> held_{};
+  Survey survey_{};
+  std::vector<std::int64_t> held_{};  // lengths of samples to pack
+  const Shard* shard_ = nullptr;      // of the last sample
+  bool named_ = false;                // whether it is
 };
 
 }  // namespace
@@ -207,16 +203,6 @@ std::vector<HistogramBar> Distribution::bars(int most) const {
   return bars;
 }
 
-nlohmann::ordered_json summary_json(const Distribution& values) {
-  return {{"count", values.count()}, {"min", values.min()},         {"median", values.quantile(0.5)},
-          {"mean", values.mean()},   {"p90", values.quantile(0.9)}, {"max", values.max()}};
-}
-
-std::vector<std::string> summary_cells(const Distribution& values) {
-  return {std::to_string(values.min()), std::to_string(values.quantile(0.5)), fmt::format("{:.1f}", values.mean()),
-          std::to_string(values.quantile(0.9)), std::to_string(values.max())};
-}
-
 SpreadSamples::SpreadSamples(const Blend& blend, std::int64_t count) : blend_(blend) {
   for (const Leaf& leaf : blend.leaves) total_ += leaf.data.samples();
   size_ = std::min(count, total_);
@@ -235,9 +221,7 @@ std::optional<SampleRef> SpreadSamples::at(std::int64_t i) const {
 }
 
 Survey survey(const SurveySources& sources, const SpreadSamples& samples, WorkerPool& pool) {
-  Survey survey;
-  PackCounter packs(sources, survey);
-  ShardCheck shards(sources, survey);
+  Surveyor surveyor(sources);
   std::vector<std::optional<Look>> looks(kChunk);
   for (std::int64_t begin = 0; begin < samples.size(); begin += kChunk) {
     const auto size = static_cast<std::size_t>(std::min(kChunk, samples.size() - begin));
@@ -245,15 +229,10 @@ Survey survey(const SurveySources& sources, const SpreadSamples& samples, Worker
       const auto ref = samples.at(begin + static_cast<std::int64_t>(i));
       looks[i] = ref ? std::optional(look_at(sources, *ref)) : std::nullopt;
     });
-    for (std::size_t i = 0; i < size; ++i) {
-      if (!looks[i]) continue;
-      add(survey, *looks[i], sources.most_named);
-      packs.add(*looks[i]);
-      shards.add(*looks[i]);
-    }
+    for (std::size_t i = 0; i < size; ++i)
+      if (looks[i]) surveyor.add(*looks[i]);
   }
-  packs.pack();
-  return survey;
+  return surveyor.take();
 }
 
 }  // namespace braid

@@ -1,8 +1,6 @@
 // What a data set contains, from some or all of its samples: parts, pictures, lengths, damage.
 #pragma once
 
-#include <nlohmann/json_fwd.hpp>
-
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -43,9 +41,6 @@ class Distribution {
   std::map<std::int64_t, std::int64_t> counts_{};
   std::int64_t count_ = 0;
 };
-
-nlohmann::ordered_json summary_json(const Distribution& values);
-std::vector<std::string> summary_cells(const Distribution& values);  // min, median, mean, p90, max
 
 // The objects outlive the survey.
 struct SurveySources {

@@ -1,4 +1,3 @@
-#include "data/inspect/survey_page.h"
 
 #include <fmt/format.h>
 
@@ -128,10 +127,9 @@ std::string turns_html(const Conversation& conversation) {
   return out + "</div>\n";
 }
 
-const char* note_of(SequenceUse use) {
-  if (use == SequenceUse::TooLong) return " · <b class=bad>skipped: too long</b>";
-  if (use == SequenceUse::PredictsNothing) return " · <b class=bad>skipped: nothing to predict</b>";
-  return "";
+const char* note_of(std::optional<Unfit> unfit) {
+  if (unfit == Unfit::TooLong) return " · <b class=bad>skipped: too long</b>";
+  return unfit == Unfit::WithoutTargets ? " · <b class=bad>skipped: nothing to predict</b>" : "";
 }
 
 // The pictures with their encoder's inputs, and the text. DataError for a damaged sample.

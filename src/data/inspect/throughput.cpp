@@ -24,29 +24,21 @@ class Stopwatch {
   std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
 };
 
-// The patches of all pictures of some sequences.
-class PictureBatch {
- public:
-  explicit PictureBatch(const LaneSet& set) : set_(set) {}
-
-  void decode(const std::vector<Pack>& packs, BadSamples& bad, WorkerPool& pool, LoadTotals& totals) {
-    if (!set_.options.vision) return;
-    const int patch = set_.options.vision->patch;
-    std::vector<PictureJob> jobs;
-    for (const Pack& pack : packs)
-      for (const ReadSample& sample : pack) add_picture_jobs(sample, jobs);
-    const std::int64_t patches = patches_of(jobs);
-    rows_.resize(std::max(rows_.size(), static_cast<std::size_t>(patches * 3 * patch * patch)));
-    pool.run(jobs.size(),
-             [&](std::size_t i) { decode_into(rows_, jobs[i], set_.reader, set_.options.data.pictures, patch, bad); });
-    totals.pictures += std::ssize(jobs);
-    totals.patches += patches;
-  }
-
- private:
-  const LaneSet& set_;
-  std::vector<std::uint8_t> rows_{};
-};
+// Decodes all pictures of some sequences. `rows`: for their patches.
+void decode_pictures(const LaneSet& set, const std::vector<Pack>& packs, std::vector<std::uint8_t>& rows,
+                     BadSamples& bad, WorkerPool& pool, LoadTotals& totals) {
+  if (!set.options.vision) return;
+  const int patch = set.options.vision->patch;
+  std::vector<PictureJob> jobs;
+  for (const Pack& pack : packs)
+    for (const ReadSample& sample : pack) add_picture_jobs(sample, jobs);
+  const std::int64_t patches = patches_of(jobs);
+  rows.resize(std::max(rows.size(), static_cast<std::size_t>(patches * 3 * patch * patch)));
+  pool.run(jobs.size(),
+           [&](std::size_t i) { decode_into(rows, jobs[i], set.reader, set.options.data.pictures, patch, bad); });
+  totals.pictures += std::ssize(jobs);
+  totals.patches += patches;
+}
 
 enum Phase { Reading, Parsing, Headers, Tokenizing, Decoding, Resizing, Packing, kPhases };
 constexpr const char* kPhaseNames[] = {"reading",  "parsing",  "picture headers", "tokenizing",
@@ -67,7 +59,7 @@ class PhaseMeter {
     const double headers = watch.lap();
     seconds_[Headers] += headers;
     TokenSequence tokens = set_.sequences.encode(std::move(conversation));
-    const bool is_used = set_.sequences.fit(tokens) == SequenceUse::Usable;
+    const bool is_used = is_usable(set_.sequences.fit(tokens));
     seconds_[Tokenizing] += std::max(watch.lap() - headers, 0.0);  // which reads the headers again
     if (!is_used) return;
     for (const auto inputs : by_picture(tokens.media)) {
@@ -116,7 +108,7 @@ LoadTotals measure_loading(const LaneSet& set, const LoadLimits& limits, BadSamp
   order.is_training = !limits.one_pass;
   const PackSources sources = {set.blend, set.reader, set.sequences, set.options.data.fields, bad, pool};
   PackLane lane(sources, set.options.loader, order, 0);
-  PictureBatch pictures(set);
+  std::vector<std::uint8_t> rows;
   LoadTotals totals;
   Stopwatch watch;
   for (bool ended = false; !ended && (limits.one_pass || totals.seconds < limits.seconds);) {
@@ -134,7 +126,7 @@ LoadTotals measure_loading(const LaneSet& set, const LoadLimits& limits, BadSamp
         totals.stored_bytes += static_cast<std::int64_t>(sample.stored_bytes);
       }
     totals.sequences += std::ssize(packs);
-    pictures.decode(packs, bad, pool, totals);
+    decode_pictures(set, packs, rows, bad, pool, totals);
     totals.seconds += watch.lap();
   }
   if (totals.samples == 0)

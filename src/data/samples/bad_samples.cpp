@@ -11,15 +11,10 @@ constexpr std::size_t kMostUnused = 100;     // names; keys may be made of data
 constexpr std::size_t kMostUnfit = 1 << 20;  // ids that are kept, of each kind
 
 std::string what_happens_to(Unfit kind) {
-  switch (kind) {
-    case Unfit::TooLong:
-      return std::string("samples that are longer than a sequence are left out; ") + kAdviceOnLength;
-    case Unfit::Cut:
-      return "samples that are longer than a sequence are cut";
-    case Unfit::WithoutTargets:
-      break;
-  }
-  return "samples with nothing to predict are left out";
+  if (kind == Unfit::TooLong)
+    return std::string("samples that are longer than a sequence are left out; ") + kAdviceOnLength;
+  return kind == Unfit::Cut ? "samples that are longer than a sequence are cut"
+                            : "samples with nothing to predict are left out";
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "data/samples/token_sequence.h"
 #include "data/shards/data_set.h"
 #include "data/shards/stream_state.h"
 
@@ -19,9 +20,6 @@ namespace braid {
 // a double holds it exactly.
 using SampleId = std::uint64_t;
 SampleId id_of_sample(const Shard& shard, std::int64_t index);
-
-// Why a sample that is not damaged is left out, or not used as a whole.
-enum class Unfit { TooLong, Cut, WithoutTargets };
 
 inline constexpr const char* kAdviceOnLength = "use a longer data.sequence_length, or data.over_long=truncate";
 

@@ -61,13 +61,13 @@ OrderConfig order_of(const LaneSetOptions& options) {
 
 void check_positions(const LaneSetOptions& options, const Blend& blend, const SequenceSettings& settings,
                      const std::vector<std::string>& positions) {
-  identity_of_position(positions.at(0));  // mock samples have other positions
+  stored_identity(positions.at(0));  // mock samples have other positions
   if (std::ssize(positions) != options.lanes)
     throw ConfigError({fmt::format("the checkpoint has positions of {} of the data set, but this run has {}",
                                    counted(std::ssize(positions), "lane"), options.lanes),
                        "loader.lanes", fmt::format("use loader.lanes={}", positions.size())});
-  check_position(pack_lane_identity(blend, options.data.fields, options.loader, order_of(options), 0, settings),
-                 positions.front());
+  open_state(pack_lane_identity(blend, options.data.fields, options.loader, order_of(options), 0, settings),
+             positions.front());
 }
 
 ReplicaLanes::ReplicaLanes(std::shared_ptr<const LaneSet> set, const Replicas& replicas,

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
@@ -54,6 +53,8 @@ struct ReadSample {
 };
 using Pack = std::vector<ReadSample>;  // one sequence
 
+class PackStream;  // the sequences of one worker of a lane
+
 // What all streams of a reader share. The objects outlive the streams.
 struct PackSources {
   std::shared_ptr<const Blend> blend;
@@ -64,65 +65,26 @@ struct PackSources {
   WorkerPool& pool;
 };
 
-// The sequences of one worker of a lane.
-class PackStream {
+// What the position of a lane depends on. The fields are those of the recipe.
+LaneIdentity pack_lane_identity(const Blend& blend, const SampleFields& fields, const LoaderConfig& config,
+                                const OrderConfig& order, int lane, const SequenceSettings& settings);
+// The sequences of a lane: those of its workers in turn.
+class PackLane {
  public:
-  // `seed`: of the order of packs.
-  PackStream(StreamPtr order, const PackSources& sources, const LoaderConfig& config, std::uint64_t seed);
+  PackLane(const PackSources& sources, const LoaderConfig& config, const OrderConfig& order, int lane);
+  ~PackLane();
 
   // Returns nothing at the end of evaluation, and the call after that starts again; training does not end. DataError if
   // no sample fits.
   std::optional<Pack> next();
 
-  // Restoring continues exactly where save() was called. The samples in the buffer are read again; DataError if one of
-  // them can no longer be used.
-  void save(StateWriter& state) const;
-  void restore(StateReader& state);
+  // The same as in Lane. The samples in buffers are read again; DataError if one of them can no longer be used.
+  std::string save();
+  void restore(std::string_view position);
 
  private:
-  void refill();
-  void select();
-  bool fit(TokenSequence& tokens, const Shard& shard, std::int64_t index, const std::string& key);
-  std::optional<ReadSample> read(const SampleRef& ref);
-  std::vector<ReadSample> read_all(const std::vector<SampleRef>& refs);
-  std::vector<ReadSample> read_saved(StateReader& state);
-  std::size_t held() const;
-  void check_capacity() const;
-
-  const StreamPtr order_;
-  const PackSources sources_;
-  const std::size_t buffer_;
-  const std::string packing_;
-  const std::uint64_t seed_;
-  bool ended_ = false;
-  std::uint64_t round_ = 0;             // selections so far
-  std::vector<ReadSample> unpacked_{};  // read, for the next selection
-  std::deque<Pack> packs_{};            // of the last selection
-};
-
-// What the position of a lane depends on. The fields are those of the recipe.
-LaneIdentity pack_lane_identity(const Blend& blend, const SampleFields& fields, const LoaderConfig& config,
-                                const OrderConfig& order, int lane, const SequenceSettings& settings);
-// What a stored position depends on. DataError if it is damaged.
-LaneIdentity identity_of_position(std::string_view position);
-// Refuses what PackLane::restore would refuse, with the same errors, except damage behind the identity.
-void check_position(const LaneIdentity& identity, std::string_view position);
-
-// The sequences of a lane: those of its workers in turn.
-class PackLane {
- public:
-  PackLane(const PackSources& sources, const LoaderConfig& config, const OrderConfig& order, int lane);
-
-  // Returns nothing at the end of evaluation; training does not end.
-  std::optional<Pack> next() { return workers_.next(); }
-
-  // The same as in Lane, but in hexadecimal digits, which any file can hold.
-  std::string save() const;
-  void restore(std::string_view state);
-
- private:
-  LaneIdentity identity_;
-  InTurn<PackStream> workers_;
+  const LaneIdentity identity_;
+  const std::unique_ptr<InTurn<PackStream>> workers_;
 };
 
 }  // namespace braid

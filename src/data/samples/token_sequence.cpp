@@ -209,12 +209,12 @@ TokenSequence SequenceMaker::expand(const ChatTokens& tokens, std::vector<std::v
   return sequence;
 }
 
-SequenceUse SequenceMaker::fit(TokenSequence& sequence) const {
-  if (std::ssize(sequence.ids) > capacity_) {
-    if (config_.over_long == "drop") return SequenceUse::TooLong;
-    shorten(sequence);
-  }
-  return sequence.labels() > 0 ? SequenceUse::Usable : SequenceUse::PredictsNothing;
+std::optional<Unfit> SequenceMaker::fit(TokenSequence& sequence) const {
+  const bool is_long = std::ssize(sequence.ids) > capacity_;
+  if (is_long && config_.over_long == "drop") return Unfit::TooLong;
+  if (is_long) shorten(sequence);
+  if (sequence.labels() == 0) return Unfit::WithoutTargets;
+  return is_long ? std::optional(Unfit::Cut) : std::nullopt;
 }
 
 // A picture that does not fit whole is cut off with all that follows.

@@ -27,7 +27,9 @@ struct TokenSequence {
   std::int64_t labels() const;  // how many tokens are predicted; the first one never is
 };
 
-enum class SequenceUse { Usable, TooLong, PredictsNothing };
+// Why a sample that is not damaged is left out, or (Cut) not used as a whole.
+enum class Unfit { TooLong, Cut, WithoutTargets };
+inline bool is_usable(std::optional<Unfit> unfit) { return !unfit || *unfit == Unfit::Cut; }
 
 class SequenceMaker {
  public:
@@ -41,8 +43,8 @@ class SequenceMaker {
   TokenSequence encode(Conversation conversation) const;
   // Names of what the sample has but its tokens do not depend on; "turn.x" is a key of a turn.
   std::vector<std::string> unused_fields(const Conversation& conversation) const;
-  // Whether the sequence can be trained on. Shortens a long one if the recipe asks for it.
-  SequenceUse fit(TokenSequence& sequence) const;
+  // Why the sequence cannot be trained on as a whole, if so. Shortens a long one if the recipe asks for it.
+  std::optional<Unfit> fit(TokenSequence& sequence) const;
 
   // What a person should know before a run: answers that do not end in a stop token, a date that changes.
   const std::vector<std::string>& warnings() const { return warnings_; }
@@ -51,7 +53,6 @@ class SequenceMaker {
   SequenceSettings settings() const;
 
   std::int64_t capacity() const { return capacity_; }
-  const PictureConfig& pictures() const { return config_.pictures; }
   const Tokenizer& tokenizer() const { return *tokenizer_; }
 
  private:

@@ -1,11 +1,10 @@
-#include "data/shards/brace_expansion.h"
-
 #include <algorithm>
 #include <cmath>
 #include <optional>
 
 #include "base/error.h"
 #include "base/strings.h"
+#include "data/shards/data_set.h"
 
 namespace braid {
 namespace {
@@ -15,25 +14,6 @@ using Words = std::vector<std::string>;
 constexpr int kMaxDepth = 32;
 constexpr std::size_t kMaxResults = 1 << 20;
 constexpr std::size_t kMaxBytes = 64 << 20;
-
-struct Range {
-  std::string_view first, last;
-  std::int64_t step = 1;  // as written; only its size matters
-};
-
-// "1..5" or "1..5..2"
-std::optional<Range> parse_range(std::string_view text) {
-  const std::size_t dots = text.find("..");
-  if (dots == text.npos) return std::nullopt;
-  Range range{text.substr(0, dots), text.substr(dots + 2)};
-  if (const std::size_t again = range.last.find(".."); again != range.last.npos) {
-    const auto step = parse_int64(range.last.substr(again + 2));
-    if (!step) return std::nullopt;
-    range.step = *step;
-    range.last = range.last.substr(0, again);
-  }
-  return range;
-}
 
 class Expander {
  public:
@@ -86,11 +66,7 @@ class Expander {
 
   // Expands what is between two braces: a range, alternatives, or plain text that keeps its braces.
   Words group(std::string_view inside, int depth) {
-    if (const auto range = parse_range(inside)) {
-      const auto first = parse_int64(range->first), last = parse_int64(range->last);
-      if (first && last) return numbers(*range, *first, *last);
-      if (is_letter(range->first) && is_letter(range->last)) return letters(*range);
-    }
+    if (auto words = range(inside)) return *std::move(words);
     Words alternatives;
     std::size_t at = 0, comma = find(inside, 0, ',');
     if (comma == inside.size()) {
@@ -106,48 +82,41 @@ class Expander {
     }
   }
 
-  // Sums of such numbers cannot overflow.
-  void check_number(std::int64_t value) const {
-    if (value < -INT32_MAX || value > INT32_MAX) fail("a number is too large");
+  // "1..5", "01..10..3" and "a..e"; nothing if the text is not a range.
+  std::optional<Words> range(std::string_view text) const {
+    const Words parts = split(text, '.');
+    const bool has_step = parts.size() == 5;
+    if ((parts.size() != 3 && !has_step) || !parts[1].empty() || (has_step && !parts[3].empty())) return std::nullopt;
+    const std::string &first = parts[0], &last = parts[2];
+    const auto step = parse_int64(has_step ? parts[4] : "1");
+    if (!step) return std::nullopt;
+    if (const auto begin = parse_int64(first), end = parse_int64(last); begin && end) {
+      const auto is_padded = [](std::string_view number) {
+        return number != "0" && number != "-0" && (number.starts_with("0") || number.starts_with("-0"));
+      };
+      const std::size_t width = is_padded(first) || is_padded(last) ? std::max(first.size(), last.size()) : 0;
+      return sequence(*begin, *end, *step, [&](std::int64_t value) {
+        return width > 0 ? fmt::format("{:0{}}", value, width) : std::to_string(value);
+      });
+    }
+    constexpr std::string_view kLetters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+    const std::size_t begin = kLetters.find(first), end = kLetters.find(last);
+    if (first.size() != 1 || last.size() != 1 || begin == kLetters.npos || end == kLetters.npos) return std::nullopt;
+    return sequence(static_cast<std::int64_t>(begin), static_cast<std::int64_t>(end), *step,
+                    [&](std::int64_t at) { return std::string(kLetters.substr(static_cast<std::size_t>(at), 1)); });
   }
 
-  // Towards `last`, and at least 1.
-  std::int64_t directed_step(const Range& range, std::int64_t first, std::int64_t last) const {
-    check_number(range.step);
-    const std::int64_t size = std::max<std::int64_t>(std::abs(range.step), 1);
-    return first < last ? size : -size;
-  }
-
-  template <class Word>
-  static Words sequence(std::int64_t first, std::int64_t last, std::int64_t step, const Word& word_of) {
+  // From first to last; only the size of the step matters.
+  template <class WordOf>
+  Words sequence(std::int64_t first, std::int64_t last, std::int64_t step, const WordOf& word_of) const {
+    for (const std::int64_t number : {first, last, step})  // sums of such numbers cannot overflow
+      if (number < -INT32_MAX || number > INT32_MAX) fail("a number is too large");
+    const std::int64_t size = std::max<std::int64_t>(std::abs(step), 1), count = std::abs(last - first) / size + 1;
+    check_size(static_cast<std::size_t>(count));
     Words words;
-    for (std::int64_t at = first; step > 0 ? at <= last : at >= last; at += step) words.push_back(word_of(at));
+    for (std::int64_t i = 0; i < count; ++i)
+      words.push_back(word_of(first < last ? first + i * size : first - i * size));
     return words;
-  }
-
-  Words numbers(const Range& range, std::int64_t first, std::int64_t last) const {
-    const auto is_padded = [](std::string_view text) {
-      return text != "0" && text != "-0" && (text.starts_with("0") || text.starts_with("-0"));
-    };
-    const std::size_t width =
-        is_padded(range.first) || is_padded(range.last) ? std::max(range.first.size(), range.last.size()) : 0;
-    check_number(first);
-    check_number(last);
-    const std::int64_t step = directed_step(range, first, last);
-    check_size(static_cast<std::size_t>((last - first) / step + 1));
-    return sequence(first, last, step, [&](std::int64_t value) {
-      return width > 0 ? fmt::format("{:0{}}", value, width) : std::to_string(value);
-    });
-  }
-
-  static constexpr std::string_view kLetters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
-  static bool is_letter(std::string_view text) { return text.size() == 1 && kLetters.find(text) != kLetters.npos; }
-
-  Words letters(const Range& range) const {
-    const auto first = static_cast<std::int64_t>(kLetters.find(range.first));
-    const auto last = static_cast<std::int64_t>(kLetters.find(range.last));
-    return sequence(first, last, directed_step(range, first, last),
-                    [](std::int64_t at) { return std::string(1, kLetters[static_cast<std::size_t>(at)]); });
   }
 
   Words product(const Words& left, const Words& right) const {

@@ -10,7 +10,6 @@
 
 #include "base/error.h"
 #include "base/strings.h"
-#include "data/shards/brace_expansion.h"
 #include "data/shards/document.h"
 #include "data/shards/sha1.h"
 #include "data/shards/shard.h"
@@ -36,6 +35,12 @@ std::map<std::string, std::int64_t> endings_in(const std::string& folder) {
     ++files;
   }
   return endings;
+}
+
+// Compressed ones are refused by `braid data prepare`.
+bool has_tar_files(const std::string& folder) {
+  const auto endings = endings_in(folder);
+  return endings.contains(".tar") || endings.contains(".tgz") || endings.contains(".gz");
 }
 
 bool is_file(const fs::path& path) {
@@ -69,41 +74,32 @@ std::string split_path(const std::string& folder, const std::optional<std::strin
   return meta(folder, only_json ? "split.json" : "split.yaml");
 }
 
-std::vector<std::string> expanded(const DocumentNode& list) {
-  std::vector<std::string> names;
-  for (const DocumentNode& item : list.items())
-    for (std::string& name : expand_braces(item.text(), item.where())) names.push_back(std::move(name));
-  return names;
-}
-
-struct Split {
-  std::vector<std::string> shards;
-  std::set<std::string> excluded;
-};
-
-std::set<std::string> excluded_in(const DocumentNode& root) {
-  std::set<std::string> excluded;
-  if (root.has("exclude"))
-    for (std::string& name : expanded(root.at("exclude"))) excluded.insert(std::move(name));
-  return excluded;
-}
-
-std::vector<std::string> shards_in(const DocumentNode& part, const std::set<std::string>& excluded) {
-  std::vector<std::string> shards = expanded(part);
-  std::erase_if(shards, [&](const std::string& name) { return excluded.contains(name); });
-  return shards;
-}
-
-Split read_split(const std::string& path, const std::string& split) {
+// All splits of a file, or `only` one of them.
+SplitFile read_splits(const std::string& path, const std::optional<std::string>& only) {
   const Json document = read_document(path);
   const DocumentNode root(document, path);
   root.expect_keys({"split_parts", "exclude"});
-  const DocumentNode part = node_of_split(root.at("split_parts"), split);
-  Split result = {.shards = {}, .excluded = excluded_in(root)};
-  result.shards = shards_in(part, result.excluded);
-  if (result.shards.empty())
-    part.fail(fmt::format("the split {} has no shards", in_quotes(split)), "list shards, or use another split");
-  return result;
+  SplitFile file;
+  if (root.has("exclude"))
+    for (const DocumentNode& entry : root.at("exclude").items()) {
+      file.exclude.push_back(entry.text());
+      for (std::string& name : expand_braces(entry.text(), entry.where())) file.excluded.insert(std::move(name));
+    }
+  const auto add = [&](const std::string& name, const DocumentNode& part) {
+    std::vector<std::string>& shards = file.splits.emplace_back(name, std::vector<std::string>()).second;
+    for (const DocumentNode& item : part.items())
+      for (std::string& shard : expand_braces(item.text(), item.where()))
+        if (!file.excluded.contains(shard)) shards.push_back(std::move(shard));
+    if (only && shards.empty())
+      part.fail(fmt::format("the split {} has no shards", in_quotes(name)), "list shards, or use another split");
+  };
+  const DocumentNode parts = root.at("split_parts");
+  if (only) {
+    add(*only, node_of_split(parts, *only));
+  } else {
+    for (const auto& [name, part] : parts.entries()) add(name, part);
+  }
+  return file;
 }
 
 void add_shard(DataSet& data, Shard shard, const std::string& where) {
@@ -129,11 +125,15 @@ void find_excluded_samples(DataSet& data, const std::set<std::string>& excluded)
     for (auto entry = excluded.lower_bound(prefix); entry != excluded.end() && entry->starts_with(prefix); ++entry)
       keys.insert(entry->substr(prefix.size()));
     if (keys.empty()) continue;
-    for (const auto& [index, key] : samples_with_keys(data.shards[i], keys)) {
+    const OpenShard shard(data.shards[i]);
+    std::set<std::string> unknown = keys;
+    for (std::int64_t index = 0; index < data.shards[i].samples; ++index) {
+      const std::string key = shard.key(index);
+      if (!keys.contains(key)) continue;
       data.excluded.emplace(i, index);
-      keys.erase(key);
+      unknown.erase(key);
     }
-    for (const std::string& key : keys) data.unknown_excludes.insert(prefix + key);
+    for (const std::string& key : unknown) data.unknown_excludes.insert(prefix + key);
   }
 }
 
@@ -159,12 +159,6 @@ DataSet open_jsonl(const std::string& path, const std::string& split) {
 }
 
 }  // namespace
-
-// Compressed ones are refused by `braid data prepare`.
-bool has_tar_files(const std::string& folder) {
-  const auto endings = endings_in(folder);
-  return endings.contains(".tar") || endings.contains(".tgz") || endings.contains(".gz");
-}
 
 Problem without_tar_files(const std::string& folder) {
   const auto endings = endings_in(folder);
@@ -226,16 +220,7 @@ DocumentNode node_of_split(const DocumentNode& splits, const std::string& split)
 
 SplitFile read_split_file(const std::string& folder) {
   const std::string path = split_path(folder, std::nullopt);
-  if (!is_file(path)) return {};
-  const Json document = read_document(path);
-  const DocumentNode root(document, path);
-  root.expect_keys({"split_parts", "exclude"});
-  SplitFile file{.excluded = excluded_in(root)};
-  if (root.has("exclude"))
-    for (const DocumentNode& entry : root.at("exclude").items()) file.exclude.push_back(entry.text());
-  for (const auto& [name, part] : root.at("split_parts").entries())
-    file.splits.emplace_back(name, shards_in(part, file.excluded));
-  return file;
+  return is_file(path) ? read_splits(path, std::nullopt) : SplitFile();
 }
 
 std::vector<std::string> exclude_warnings(const std::string& path, const std::set<std::string>& unknown) {
@@ -268,9 +253,9 @@ DataSet open_data_set(const std::string& path, const std::string& split,
   if (kind == PathKind::Jsonl) return open_jsonl(path, split);
   const auto counts = read_counts(path);
   const std::string where = split_path(path, split_config);
-  const Split parts = read_split(where, split);
+  const SplitFile file = read_splits(where, split);
   DataSet data{.path = path, .split = split, .starts = {0}};
-  for (const std::string& name : parts.shards) {
+  for (const std::string& name : file.splits[0].second) {
     const auto count = counts.find(name);
     if (count == counts.end())
       throw ConfigError({fmt::format("the split {} names shard {}, which .info.json does not know", in_quotes(split),
@@ -278,9 +263,9 @@ DataSet open_data_set(const std::string& path, const std::string& split,
                          where, fix_of_unknown_shard(path, name)});
     add_shard(data, {name, fs::path(path) / name, count->second}, where);
   }
-  for (const std::string& entry : parts.excluded)
+  for (const std::string& entry : file.excluded)
     if (!names_shard(entry, counts)) data.unknown_excludes.insert(entry);
-  find_excluded_samples(data, parts.excluded);
+  find_excluded_samples(data, file.excluded);
   return data;
 }
 

@@ -6,6 +6,8 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -43,6 +45,10 @@ struct DataSet {
 inline constexpr std::int64_t kMaxSamples = std::int64_t{1} << 50;  // numbers of samples stay exact in double
 inline constexpr const char* kMetaFolder = ".nv-meta";
 
+// Brace expansion in lists of shards, as in bash: `part{00..03}.tar`, `{a,b}/{x,y}.tar`. A backslash makes the next
+// character plain. ConfigError (with `where`) on unbalanced braces, and when more than a million strings would result.
+std::vector<std::string> expand_braces(std::string_view pattern, const std::string& where);
+
 using Splits = std::vector<std::pair<std::string, std::vector<std::string>>>;  // names, and those of their shards
 struct SplitFile {
   Splits splits{};                     // without the excluded shards
@@ -62,10 +68,8 @@ std::vector<std::string> exclude_warnings(const std::string& path, const std::se
 DataSet open_data_set(const std::string& path, const std::string& split,
                       const std::optional<std::string>& split_config = std::nullopt);
 
-// What a folder that is no data set holds: whether it has tar files, of which compressed ones count, and otherwise how
-// it becomes a data set. Also looks into folders below, up to a limited number of files.
-bool has_tar_files(const std::string& folder);
-
+// What a folder without tar files holds, and how it becomes a data set. Also looks into folders below, up to a limited
+// number of files.
 Problem without_tar_files(const std::string& folder);
 
 }  // namespace braid

@@ -77,8 +77,6 @@ std::string shown(const Json& value) {
   return in_quotes(value.is_string() ? value.get<std::string>() : value.dump());
 }
 
-}  // namespace
-
 Json parse_yaml(std::string_view text, const std::string& name) {
   try {
     YamlConverter converter{name};
@@ -111,6 +109,8 @@ Json parse_json(std::string_view text, const std::string& name) {
   if (!problem.empty()) throw ConfigError({problem, name, "correct the file"});
   return value;
 }
+
+}  // namespace
 
 Json read_document(const std::string& path) {
   const auto text = find_small_file(path, kMaxBytes);

@@ -46,7 +46,5 @@ class DocumentNode {
 // Reads JSON if the file's name ends in .json, else YAML. ConfigError when it cannot be read or parsed, repeats a key,
 // or is unreasonably large or deep.
 Json read_document(const std::string& path);
-Json parse_yaml(std::string_view text, const std::string& name);
-Json parse_json(std::string_view text, const std::string& name);
 
 }  // namespace braid

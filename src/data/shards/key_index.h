@@ -7,8 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "base/error.h"
-#include "base/strings.h"
 #include "data/shards/shard.h"
 
 namespace braid {
@@ -28,13 +26,6 @@ class KeyIndex {
   void commit();
 
  private:
-  [[noreturn]] static void refuse_repeated(const std::string& key, const std::string& first_shard,
-                                           const std::string& shard) {
-    throw DataError(
-        fmt::format("the key {} appears in shard '{}' and again in shard '{}': each sample needs its own key",
-                    in_quotes(key), first_shard, shard));
-  }
-
   struct State;
   std::unique_ptr<State> state_;
 };

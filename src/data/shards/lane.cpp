@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/strings.h"
+#include "data/shards/draws.h"
 
 namespace braid {
 namespace {
@@ -55,21 +56,20 @@ StreamPtr leaf_order(const std::shared_ptr<const Blend>& blend, std::uint32_t i,
   if (longest && (range.second - range.first) / *longest > Draws::kMaxPermutation)
     throw ConfigError({fmt::format("'{}' has too many samples to read {} in a row", leaf.data.path, *longest), "",
                        "use a larger max_samples_per_sequence"});
-  LeafStream::Options options{.leaf = i, .borders = slice_borders(range, leaf.data.starts, longest)};
+  LeafOptions options{.leaf = i, .borders = slice_borders(range, leaf.data.starts, longest)};
   options.seed = worker_seed(global_worker, config.seed);
   options.shuffle_epochs = config.is_training ? leaf.shuffle_epochs : std::nullopt;
   const auto parallel = leaf.spec.parallel_shard_iters.value_or(kTrainingSlices);
   options.parallel = options.shuffle_epochs ? static_cast<std::size_t>(parallel) : 1;
-  return std::make_unique<LeafStream>(std::shared_ptr<const DataSet>(blend, &leaf.data), std::move(options));
+  return leaf_stream(std::shared_ptr<const DataSet>(blend, &leaf.data), std::move(options));
 }
 
 // The stream that a blend by weight or repetitions makes of a leaf, and how much it weighs.
 std::pair<StreamPtr, float> repeated(const Blend& blend, const Leaf& leaf, StreamPtr stream) {
   if (blend.mode != BlendMode::Repetitions)
-    return {std::make_unique<RepeatStream>(std::move(stream), std::nullopt), static_cast<float>(leaf.weight)};
+    return {repeated_stream(std::move(stream), std::nullopt), static_cast<float>(leaf.weight)};
   const double length = static_cast<double>(leaf.data.samples());  // of the whole split, even with a subset
-  return {std::make_unique<RepeatStream>(std::move(stream), leaf.repetitions),
-          static_cast<float>(length * leaf.repetitions)};
+  return {repeated_stream(std::move(stream), leaf.repetitions), static_cast<float>(length * leaf.repetitions)};
 }
 
 }  // namespace
@@ -143,17 +143,15 @@ StreamPtr worker_order(std::shared_ptr<const Blend> blend, const OrderConfig& co
     streams.push_back(std::move(stream));
     weights.push_back(weight);
   }
-  if (!config.is_training)
-    return streams.size() == 1 ? std::move(streams[0]) : std::make_unique<ConcatStream>(std::move(streams));
-  StreamPtr order = streams.size() == 1 ? std::move(streams[0])
-                                        : std::make_unique<BlendStream>(std::move(streams), std::move(weights), seed);
+  if (!config.is_training) return streams.size() == 1 ? std::move(streams[0]) : joined_stream(std::move(streams));
+  StreamPtr order =
+      streams.size() == 1 ? std::move(streams[0]) : blended_stream(std::move(streams), std::move(weights), seed);
   if (!order->has_samples())
     throw ConfigError({fmt::format("worker {} has no samples", global_worker), blend->leaves[0].data.path,
                        "use fewer lanes or workers, or a larger data set"});
-  if (blend->mode == BlendMode::Repetitions) order = std::make_unique<RepeatStream>(std::move(order), std::nullopt);
+  if (blend->mode == BlendMode::Repetitions) order = repeated_stream(std::move(order), std::nullopt);
   if (config.shuffle_buffer > 1)
-    order =
-        std::make_unique<ShuffleBuffer>(std::move(order), static_cast<std::size_t>(config.shuffle_buffer), blend, seed);
+    order = shuffled_stream(std::move(order), static_cast<std::size_t>(config.shuffle_buffer), blend, seed);
   return order;
 }
 
@@ -191,18 +189,6 @@ Lane::Lane(std::shared_ptr<const Blend> blend, const OrderConfig& config, int la
     : blend_(std::move(blend)), identity_(lane_identity(*blend_, config, lane)) {
   const std::int64_t first = first_worker(config, lane);
   for (std::int64_t i = 0; i < workers_of(config); ++i) workers_.add(worker_order(blend_, config, first + i));
-}
-
-std::string Lane::save() const {
-  StateWriter state;
-  workers_.save(state);
-  return seal_state(identity_, state);
-}
-
-void Lane::restore(std::string_view state) {
-  StateReader reader = open_state(identity_, state);
-  workers_.restore(reader);
-  reader.expect_end();
 }
 
 }  // namespace braid

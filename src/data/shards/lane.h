@@ -36,7 +36,7 @@ std::vector<std::int64_t> slice_borders(std::pair<std::int64_t, std::int64_t> ra
                                         std::optional<std::int64_t> longest);
 
 // Takes items from several streams in turn, and skips those that have ended. A stream has next(), which returns an
-// optional item, save() and restore().
+// optional item, and serialize().
 template <class Stream>
 class InTurn {
  public:
@@ -59,23 +59,31 @@ class InTurn {
     return std::nullopt;
   }
 
-  void save(StateWriter& state) const {
-    state.number(turn_);
-    for (std::size_t i = 0; i < streams_.size(); ++i) {
-      state.number(ended_[i]);
-      streams_[i]->save(state);
-    }
+  // Sealed with what the streams depend on. restore() continues exactly where save() was called. It refuses the state
+  // of other settings or a changed data set with a ConfigError that names the difference, damage with a DataError.
+  std::string save(const LaneIdentity& identity) {
+    StreamState state;
+    serialize(state);
+    return seal_state(identity, state);
   }
 
-  void restore(StateReader& state) {
-    turn_ = state.number(streams_.size() - 1);
-    for (std::size_t i = 0; i < streams_.size(); ++i) {
-      ended_[i] = state.number(1);
-      streams_[i]->restore(state);
-    }
+  void restore(const LaneIdentity& identity, std::string_view sealed) {
+    StreamState state = open_state(identity, sealed);
+    serialize(state);
+    state.expect_end();
   }
 
  private:
+  void serialize(StreamState& state) {
+    state.number(turn_, streams_.size() - 1);
+    for (std::size_t i = 0; i < streams_.size(); ++i) {
+      bool ended = ended_[i];
+      state.number(ended, 1);
+      ended_[i] = ended;
+      streams_[i]->serialize(state);
+    }
+  }
+
   std::vector<std::unique_ptr<Stream>> streams_;
   std::vector<bool> ended_;  // of each stream
   std::size_t turn_ = 0;
@@ -107,10 +115,9 @@ class Lane {
   // Returns nothing at the end of evaluation; training does not end.
   std::optional<SampleRef> next() { return workers_.next(); }
 
-  // A short text of bytes, with a checksum. restore() continues exactly where save() was called. It refuses the state
-  // of other settings or a changed data set with a ConfigError that names the difference, damage with a DataError.
-  std::string save() const;
-  void restore(std::string_view state);
+  // See InTurn.
+  std::string save() { return workers_.save(identity_); }
+  void restore(std::string_view state) { workers_.restore(identity_, state); }
 
   const Blend& blend() const { return *blend_; }
 

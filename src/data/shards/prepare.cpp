@@ -144,23 +144,15 @@ class NewIndexes {
   std::vector<std::string> paths_{};
 };
 
-// Returns nothing if there is no index, or it is damaged.
-std::optional<std::int64_t> indexed_samples(const std::string& index) {
-  try {
-    return SampleIndex(index).samples();
-  } catch (const DataError&) {
-    return std::nullopt;
-  }
-}
-
 // A shard that was cut between two members can be read, so only its old index shows that samples are lost.
-void refuse_lost_samples(const std::string& shard, std::int64_t samples, const std::string& meta) {
-  const auto before = indexed_samples(index_path(shard));
-  if (!before || *before <= samples) return;
-  throw DataError(fmt::format(
-      "'{}' has {}, but had {} when it was indexed: restore it; or, to accept the loss, remove '{}' (or, for all "
-      "shards, '{}', which also has the splits)",
-      shard, counted(samples, "sample"), *before, index_path(shard), meta));
+void refuse_lost_samples(const std::string& shard, std::int64_t samples, const std::string& meta) try {
+  const std::int64_t before = SampleIndex(index_path(shard)).samples();
+  if (before > samples)
+    throw DataError(fmt::format(
+        "'{}' has {}, but had {} when it was indexed: restore it; or, to accept the loss, remove '{}' (or, for all "
+        "shards, '{}', which also has the splits)",
+        shard, counted(samples, "sample"), before, index_path(shard), meta));
+} catch (const ReadError&) {  // there is no old index, or it is damaged
 }
 
 struct ScannedShards {

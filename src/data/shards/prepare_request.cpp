@@ -11,7 +11,7 @@
 
 #include "base/error.h"
 #include "base/strings.h"
-#include "data/shards/brace_expansion.h"
+#include "data/shards/data_set.h"
 #include "data/shards/draws.h"
 #include "data/shards/prepare.h"
 #include "data/shards/sample_spec.h"
@@ -24,7 +24,7 @@ void check_fields(const PrepareRequest& request, const SampleType& type) {
   known.insert(known.end(), type.optional_fields.begin(), type.optional_fields.end());
   std::set<std::string> mapped;
   for (const auto& [field, source] : request.field_map) {
-    if (std::find(known.begin(), known.end(), field) == known.end())
+    if (!contains(known, field))
       throw ConfigError({fmt::format("a {} has no field {}", type.name, in_quotes(field)), "--field-map",
                          fmt::format("its fields are {}", fmt::join(known, ", "))});
     if (!mapped.insert(field).second)

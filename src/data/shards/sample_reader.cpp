@@ -33,43 +33,35 @@ SampleReader::SampleReader(std::shared_ptr<const Blend> blend, std::size_t max_o
       max_open_shards_(std::max<std::size_t>(max_open_shards, 1)),
       retries_(std::move(retries)) {}
 
-std::shared_ptr<const OpenShard> SampleReader::open(const SampleRef& ref) {
-  const Key key{ref.leaf, ref.shard};
+std::shared_ptr<const OpenShard> SampleReader::open(const Shard& shard) {
   {
     const std::lock_guard lock(mutex_);
-    if (const auto found = entries_.find(key); found != entries_.end()) {
-      recent_.splice(recent_.begin(), recent_, found->second);
-      return found->second->shard;
+    const auto found = std::ranges::find(recent_, &shard, &Recent::first);
+    if (found != recent_.end()) {
+      recent_.splice(recent_.begin(), recent_, found);
+      return found->second;
     }
   }
-  // Opening may wait for a slow disk; other threads read on. Two may open the same shard, and one is kept.
-  auto shard = std::make_shared<const OpenShard>(shard_of(ref));
+  // Opening may wait for a slow disk; other threads read on, and may open the same shard.
+  auto opened = std::make_shared<const OpenShard>(shard);
   const std::lock_guard lock(mutex_);
-  if (const auto found = entries_.find(key); found != entries_.end()) return found->second->shard;
-  recent_.push_front({key, shard});
-  entries_[key] = recent_.begin();
-  if (recent_.size() > max_open_shards_) {
-    entries_.erase(recent_.back().key);
-    recent_.pop_back();
-  }
-  return shard;
+  recent_.emplace_front(&shard, opened);
+  if (recent_.size() > max_open_shards_) recent_.pop_back();
+  return opened;
 }
 
-void SampleReader::close(const SampleRef& ref) {
+void SampleReader::close(const Shard& shard) {
   const std::lock_guard lock(mutex_);
-  const auto found = entries_.find({ref.leaf, ref.shard});
-  if (found == entries_.end()) return;
-  recent_.erase(found->second);
-  entries_.erase(found);
+  std::erase_if(recent_, [&](const Recent& recent) { return recent.first == &shard; });
 }
 
 template <class Read>
 auto SampleReader::with_retries(const SampleRef& ref, const Read& read) {
   const auto& pauses = retries_.pauses;
   for (std::size_t attempt = 0;; ++attempt) try {
-      return read(*open(ref));
+      return read(*open(shard_of(ref)));
     } catch (const ReadError& e) {
-      close(ref);
+      close(shard_of(ref));
       const bool is_system_error = dynamic_cast<const SystemReadError*>(&e) != nullptr;
       if (pauses.empty() || has_given_up_ || (retries_.only_system_errors && !is_system_error)) throw;
       if (attempt == pauses.size()) {
@@ -106,7 +98,7 @@ std::string SampleReader::contents_hash(const SampleRef& ref) {
   return with_retries(ref, [](const OpenShard& shard) { return shard.contents_hash(); });
 }
 
-std::string SampleReader::key(const SampleRef& ref) { return open(ref)->key(ref.index); }
+std::string SampleReader::key(const SampleRef& ref) { return open(shard_of(ref))->key(ref.index); }
 
 std::string SampleReader::name_of(const SampleRef& ref) {
   try {

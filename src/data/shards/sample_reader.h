@@ -9,10 +9,10 @@
 #include <cstddef>
 #include <functional>
 #include <list>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -44,13 +44,9 @@ class SampleReader {
   const Shard& shard_of(const SampleRef& ref) const { return data_of(ref).shards[ref.shard]; }
 
  private:
-  using Key = std::pair<std::uint32_t, std::uint32_t>;  // leaf, shard
-  struct Entry {
-    Key key;
-    std::shared_ptr<const OpenShard> shard;
-  };
-  std::shared_ptr<const OpenShard> open(const SampleRef& ref);
-  void close(const SampleRef& ref);  // readers that use the shard keep theirs
+  using Recent = std::pair<const Shard*, std::shared_ptr<const OpenShard>>;
+  std::shared_ptr<const OpenShard> open(const Shard& shard);
+  void close(const Shard& shard);  // readers that use it keep theirs
   template <class Read>
   auto with_retries(const SampleRef& ref, const Read& read);
 
@@ -59,8 +55,7 @@ class SampleReader {
   const ReadRetries retries_;
   std::atomic<bool> has_given_up_ = false;  // then other reads that fail do not wait any more
   std::mutex mutex_;
-  std::list<Entry> recent_;  // used last at the front
-  std::map<Key, std::list<Entry>::iterator> entries_;
+  std::list<Recent> recent_;  // few; used last at the front
 };
 
 // Whether all files of a blend can be read, before a run starts: a missing shard would otherwise end it hours later.

@@ -7,6 +7,7 @@
 
 #include "base/strings.h"
 #include "data/shards/data_set.h"
+#include "data/shards/document.h"
 
 namespace braid {
 namespace {
@@ -75,7 +76,11 @@ nlohmann::ordered_json* walk(nlohmann::ordered_json& root, const std::vector<std
   return value;
 }
 
-}  // namespace
+std::string path_text(const std::vector<std::string>& path) {
+  std::string text = path[0];
+  for (std::size_t i = 1; i < path.size(); ++i) text += fmt::format("[{}]", path[i]);
+  return text;
+}
 
 const std::vector<SampleType>& sample_types() {
   static const std::vector<SampleType> types = {
@@ -93,6 +98,8 @@ const std::vector<SampleType>& sample_types() {
        {"audio", "video", "similarity_matrix", "matched_text_indices"}}};
   return types;
 }
+
+}  // namespace
 
 const SampleType* find_sample_type(std::string_view name) {
   for (const SampleType& type : sample_types())
@@ -130,16 +137,6 @@ FieldSource parse_field_source(std::string_view text, const std::string& where) 
   }
   return source;
 }
-
-namespace {
-
-std::string path_text(const std::vector<std::string>& path) {
-  std::string text = path[0];
-  for (std::size_t i = 1; i < path.size(); ++i) text += fmt::format("[{}]", path[i]);
-  return text;
-}
-
-}  // namespace
 
 std::string to_text(const FieldSource& source) {
   std::vector<std::string> texts;
@@ -188,10 +185,13 @@ std::string part_names(const Sample& sample) {
       has_dot ? ": a key ends at the first dot of a file's name, so rename the files if their keys have dots" : "");
 }
 
-SampleSpec parse_sample_spec(const DocumentNode& root) {
+SampleSpec read_sample_spec(const std::string& data_set, const std::optional<std::string>& dataset_config) {
+  const std::string path = std::filesystem::path(data_set) / kMetaFolder / dataset_config.value_or("dataset.yaml");
+  const Json document = read_document(path);
+  const DocumentNode root(document, path);
   root.expect_keys({"__module__", "__class__", "sample_type", "field_map", "sample_loader", "part_filter", "subflavors",
                     "parallel_shard_iters", "max_samples_per_sequence"});
-  SampleSpec spec;
+  SampleSpec spec{.file = path};
   bool is_crude = false;
   if (root.has("__class__")) {
     const std::string name = class_name(root, spec);
@@ -212,14 +212,6 @@ SampleSpec parse_sample_spec(const DocumentNode& root) {
     root.fail("neither `field_map` nor the class CrudeWebdataset says what is in a sample", kMapInstead);
   spec.parallel_shard_iters = optional_count(root, "parallel_shard_iters", 4096);
   spec.max_samples_per_sequence = optional_count(root, "max_samples_per_sequence", INT32_MAX);
-  return spec;
-}
-
-SampleSpec read_sample_spec(const std::string& data_set, const std::optional<std::string>& dataset_config) {
-  const std::string path = std::filesystem::path(data_set) / kMetaFolder / dataset_config.value_or("dataset.yaml");
-  const Json document = read_document(path);
-  SampleSpec spec = parse_sample_spec(DocumentNode(document, path));
-  spec.file = path;
   return spec;
 }
 

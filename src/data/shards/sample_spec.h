@@ -1,6 +1,8 @@
 // What dataset.yaml says about the samples of a data set: which parts become which fields.
 #pragma once
 
+#include <nlohmann/json.hpp>
+
 #include <optional>
 #include <string>
 #include <string_view>
@@ -8,7 +10,6 @@
 #include <vector>
 
 #include "base/error.h"
-#include "data/shards/document.h"
 #include "data/shards/shard.h"
 
 namespace braid {
@@ -43,14 +44,12 @@ struct SampleType {
   std::string name;
   std::vector<std::string> fields, optional_fields;
 };
-const std::vector<SampleType>& sample_types();
 const SampleType* find_sample_type(std::string_view name);  // null if it is none of them
 std::string sample_type_names();                            // "CaptioningSample, OCRSample, ..."
 
 // `dataset_config`: the file below .nv-meta to use instead of dataset.yaml.
 SampleSpec read_sample_spec(const std::string& data_set,
                             const std::optional<std::string>& dataset_config = std::nullopt);
-SampleSpec parse_sample_spec(const DocumentNode& root);
 
 // "CaptioningSample (image: jpg, caption: json[text],txt)": the type and the fields.
 std::string mapping_text(const SampleSpec& spec);

@@ -289,14 +289,6 @@ std::string OpenShard::contents_hash() const {
   return std::string(digest.begin(), digest.end());
 }
 
-std::map<std::int64_t, std::string> samples_with_keys(const Shard& shard, const std::set<std::string>& keys) {
-  const OpenShard open(shard);
-  std::map<std::int64_t, std::string> found;
-  for (std::int64_t i = 0; i < shard.samples; ++i)
-    if (std::string key = open.key(i); keys.contains(key)) found[i] = std::move(key);
-  return found;
-}
-
 std::string scan_shard(const std::string& path, const std::function<void(const ScannedSample&)>& on_sample) {
   const InputFile file(path);
   TarReader tar(tar_bytes(file), path);

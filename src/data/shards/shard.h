@@ -6,10 +6,8 @@
 
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -136,9 +134,6 @@ class OpenShard {
   InputFile file_;
   SampleIndex index_;
 };
-
-// The samples with these keys, by index; keys that the shard does not have are left out.
-std::map<std::int64_t, std::string> samples_with_keys(const Shard& shard, const std::set<std::string>& keys);
 
 struct ScannedPart {
   std::string name;

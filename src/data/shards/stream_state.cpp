@@ -22,46 +22,60 @@ std::string checksum_of(std::string_view bytes) {
   return text;
 }
 
+constexpr std::string_view kDigits = "0123456789abcdef";
+
+std::string to_hex(std::string_view bytes) {
+  std::string text;
+  for (const char byte : bytes) text += fmt::format("{:02x}", static_cast<unsigned char>(byte));
+  return text;
+}
+
+std::string from_hex(std::string_view text) {
+  std::string bytes;
+  for (std::size_t i = 0; i + 1 < text.size(); i += 2) {
+    const std::size_t high = kDigits.find(text[i]), low = kDigits.find(text[i + 1]);
+    if (high == kDigits.npos || low == kDigits.npos) throw DataError("the state of a data lane is damaged");
+    bytes += static_cast<char>(high << 4 | low);
+  }
+  return bytes;
+}
+
 constexpr const char* kWayOn = "to read the data from its start: checkpoint.load_data=false";
 
 // At the identity, in a state whose checksum is right.
-StateReader reader_of(std::string_view sealed) {
+StreamState reader_of(std::string_view text) {
+  const std::string sealed = from_hex(text);
   if (sealed.size() < kMagic.size() + kChecksumBytes || !sealed.starts_with(kMagic))
     throw DataError(
         fmt::format("this is not the state of a data lane, or it is from another version of braid; {}", kWayOn));
-  const std::string_view bytes = sealed.substr(0, sealed.size() - kChecksumBytes);
+  const std::string bytes = sealed.substr(0, sealed.size() - kChecksumBytes);
   if (checksum_of(bytes) != sealed.substr(bytes.size()))
     throw DataError(fmt::format("the state of a data lane is damaged: its checksum is wrong; {}", kWayOn));
-  return StateReader(bytes.substr(kMagic.size()));
+  return StreamState(bytes.substr(kMagic.size()));
 }
 
-LaneIdentity read_identity(StateReader& reader) {
-  LaneIdentity identity;
-  for (std::uint64_t left = reader.number(UINT64_MAX); left > 0; --left) {
-    std::string name(reader.text());
-    identity.emplace_back(std::move(name), std::string(reader.text()));
+void serialize(StreamState& state, LaneIdentity& identity) {
+  std::uint64_t size = identity.size();
+  state.number(size, UINT64_MAX);
+  for (std::uint64_t i = 0; i < size; ++i) {
+    if (state.reads()) identity.emplace_back();
+    state.text(identity[i].first);
+    state.text(identity[i].second);
   }
-  return identity;
 }
 
 }  // namespace
 
-void StateWriter::number(std::uint64_t value) {
+void StreamState::write(std::uint64_t value) {
   for (; value >= 0x80; value >>= 7) bytes_ += static_cast<char>(value | 0x80);
   bytes_ += static_cast<char>(value);
 }
 
-void StateWriter::text(std::string_view value) {
-  number(value.size());
-  bytes_ += value;
-}
-
-std::uint64_t StateReader::number(std::uint64_t most) {
+std::uint64_t StreamState::read(std::uint64_t most) {
   std::uint64_t value = 0;
   for (int shift = 0; shift < 64; shift += 7) {
-    if (rest_.empty()) throw DataError("the state of a data stream is cut off");
-    const auto byte = static_cast<std::uint8_t>(rest_.front());
-    rest_.remove_prefix(1);
+    if (at_ == bytes_.size()) throw DataError("the state of a data stream is cut off");
+    const auto byte = static_cast<std::uint8_t>(bytes_[at_++]);
     value |= std::uint64_t{byte & 0x7fu} << shift;
     if (byte < 0x80) break;
   }
@@ -70,37 +84,40 @@ std::uint64_t StateReader::number(std::uint64_t most) {
   return value;
 }
 
-void StateReader::expect_end() const {
-  if (!rest_.empty()) throw DataError("the state of a data lane is damaged: it is too long");
-}
-
-std::string_view StateReader::text() {
-  const std::size_t size = number(rest_.size());
-  if (size > rest_.size()) throw DataError("the state of a data stream is cut off");
-  const std::string_view value = rest_.substr(0, size);
-  rest_.remove_prefix(size);
-  return value;
-}
-
-std::string seal_state(const LaneIdentity& identity, const StateWriter& state) {
-  StateWriter head;
-  head.number(identity.size());
-  for (const auto& [name, value] : identity) {
-    head.text(name);
-    head.text(value);
+void StreamState::text(std::string& value) {
+  std::uint64_t size = value.size();
+  number(size, bytes_.size());
+  if (!reads_) {
+    bytes_ += value;
+    return;
   }
+  if (size > bytes_.size() - at_) throw DataError("the state of a data stream is cut off");
+  value = bytes_.substr(at_, size);
+  at_ += size;
+}
+
+void StreamState::expect_end() const {
+  if (at_ != bytes_.size()) throw DataError("the state of a data lane is damaged: it is too long");
+}
+
+std::string seal_state(LaneIdentity identity, const StreamState& state) {
+  StreamState head;
+  serialize(head, identity);
   const std::string bytes = std::string(kMagic) + head.bytes() + state.bytes();
-  return bytes + checksum_of(bytes);
+  return to_hex(bytes + checksum_of(bytes));
 }
 
 LaneIdentity stored_identity(std::string_view sealed) {
-  StateReader reader = reader_of(sealed);
-  return read_identity(reader);
+  StreamState state = reader_of(sealed);
+  LaneIdentity identity;
+  serialize(state, identity);
+  return identity;
 }
 
-StateReader open_state(const LaneIdentity& identity, std::string_view sealed) {
-  StateReader reader = reader_of(sealed);
-  const LaneIdentity stored = read_identity(reader);
+StreamState open_state(const LaneIdentity& identity, std::string_view sealed) {
+  StreamState state = reader_of(sealed);
+  LaneIdentity stored;
+  serialize(state, stored);
   if (stored.size() != identity.size())
     throw DataError(
         fmt::format("the state of a data lane depends on {} settings, not {}: it is from another version of braid; {}",
@@ -112,28 +129,29 @@ StateReader open_state(const LaneIdentity& identity, std::string_view sealed) {
           {fmt::format("{} has changed since the state was saved: {} then, {} now", name, stored[i].second, value),
            name, "use the same data and settings, or read the data from its start: checkpoint.load_data=false"});
   }
-  return reader;
+  return state;
 }
 
-void save_ref(StateWriter& state, const SampleRef& ref) {
-  state.number(ref.leaf);
-  state.number(ref.shard);
-  state.number(static_cast<std::uint64_t>(ref.index));
-  state.number(ref.epoch);
-}
-
-SampleRef restore_ref(StateReader& state, const Blend& blend) {
-  SampleRef ref;
-  ref.leaf = static_cast<std::uint32_t>(state.number(blend.leaves.size() - 1));
+void serialize(StreamState& state, SampleRef& ref, const Blend& blend) {
+  state.number(ref.leaf, blend.leaves.size() - 1);
   const std::vector<Shard>& shards = blend.leaves[ref.leaf].data.shards;
-  ref.shard = static_cast<std::uint32_t>(state.number(shards.size() - 1));
+  state.number(ref.shard, shards.size() - 1);
   const Shard& shard = shards[ref.shard];
   if (shard.samples == 0)
     throw DataError(
         fmt::format("the state of a data stream names a sample of shard {}, which has none", in_quotes(shard.name)));
-  ref.index = static_cast<std::int64_t>(state.number(static_cast<std::uint64_t>(shard.samples) - 1));
-  ref.epoch = state.number(UINT64_MAX);
-  return ref;
+  state.number(ref.index, static_cast<std::uint64_t>(shard.samples) - 1);
+  state.number(ref.epoch, UINT64_MAX);
+}
+
+void serialize(StreamState& state, std::vector<SampleRef>& refs, std::uint64_t most, const Blend& blend) {
+  std::uint64_t size = refs.size();
+  state.number(size, most);
+  if (state.reads()) refs.clear();
+  for (std::uint64_t i = 0; i < size; ++i) {
+    if (state.reads()) refs.emplace_back();
+    serialize(state, refs[i], blend);
+  }
 }
 
 }  // namespace braid

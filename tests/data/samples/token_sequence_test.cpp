@@ -45,7 +45,7 @@ SequenceMaker maker(const DataConfig& config, std::int64_t capacity,
 
 std::optional<TokenSequence> fitted(const SequenceMaker& maker, const Conversation& conversation) {
   TokenSequence sequence = maker.encode(conversation);
-  if (maker.fit(sequence) != SequenceUse::Usable) return std::nullopt;
+  if (!is_usable(maker.fit(sequence))) return std::nullopt;
   return sequence;
 }
 

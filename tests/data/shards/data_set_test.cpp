@@ -6,7 +6,6 @@
 
 #include <thread>
 
-#include "data/shards/brace_expansion.h"
 #include "data/shards/lane.h"
 #include "data/shards/metadataset.h"
 #include "data/shards/sample_reader.h"

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <random>
 
 #include "data/shards/lane.h"
 #include "support/errors.h"
@@ -171,16 +172,20 @@ TEST(LaneState, DamageIsNoticed) {
 
 // Streams check values themselves: a state with a right checksum may come from another program.
 TEST(LaneState, ImpossibleValuesAreRefused) {
-  LeafStream stream(std::make_shared<const DataSet>(leaf({4, 5}).data), {.borders = {0, 4, 9}, .parallel = 2});
+  const StreamPtr stream =
+      leaf_stream(std::make_shared<const DataSet>(leaf({4, 5}).data), {.borders = {0, 4, 9}, .parallel = 2});
   int refused = 0;
   for (int seed = 0; seed < 2000; ++seed) {
     std::mt19937 random(static_cast<unsigned>(seed));
-    StateWriter state;
-    for (int i = 0; i < 12; ++i) state.number(random() % 12);
+    StreamState written;
+    for (int i = 0; i < 12; ++i) {
+      std::uint64_t number = random() % 12;
+      written.number(number, 12);
+    }
     try {
-      StateReader reader(state.bytes());
-      stream.restore(reader);
-      for (int i = 0; i < 30; ++i) stream.next();
+      StreamState state(written.bytes());
+      stream->serialize(state);
+      for (int i = 0; i < 30; ++i) stream->next();
     } catch (const DataError&) {
       ++refused;
     }
@@ -190,11 +195,13 @@ TEST(LaneState, ImpossibleValuesAreRefused) {
 
 TEST(LaneState, SamplesOfAnEmptyShardAreRefused) {
   const Blend blend = blend_of(BlendMode::Single, {leaf({4, 0})});
-  const auto restored = [&](const SampleRef& ref) {
-    StateWriter state;
-    save_ref(state, ref);
-    StateReader reader(state.bytes());
-    return restore_ref(reader, blend);
+  const Blend full = blend_of(BlendMode::Single, {leaf({9, 9})});
+  const auto restored = [&](SampleRef ref) {
+    StreamState written;
+    serialize(written, ref, full);
+    StreamState state(written.bytes());
+    serialize(state, ref, blend);
+    return ref;
   };
   const SampleRef last = {.shard = 0, .index = 3, .epoch = 7};
   EXPECT_EQ(restored(last), last);

@@ -1,14 +1,30 @@
-#include <sqlite3.h>
+#include "data/shards/key_index.h"
+
 #include <unistd.h>
 
 #include <cstdio>
 #include <filesystem>
+#include <unordered_map>
 #include <utility>
 
 #include "base/error.h"
-#include "data/shards/key_index.h"
+#include "base/strings.h"
+
+#ifdef BRAID_HAS_SQLITE
+#include <sqlite3.h>
+#endif
 
 namespace braid {
+namespace {
+
+[[noreturn]] void refuse_repeated(const std::string& key, const std::string& first_shard, const std::string& shard) {
+  throw DataError(fmt::format("the key {} appears in shard '{}' and again in shard '{}': each sample needs its own key",
+                              in_quotes(key), first_shard, shard));
+}
+
+}  // namespace
+
+#ifdef BRAID_HAS_SQLITE
 namespace {
 
 constexpr const char* kCreateTables =
@@ -91,8 +107,6 @@ KeyIndex::KeyIndex(const std::string& path, std::vector<std::string> shards) : s
   state.prepare(kFindShard, state.find_shard);
 }
 
-KeyIndex::~KeyIndex() = default;
-
 void KeyIndex::add(std::uint32_t shard, std::int64_t index_in_shard, const ScannedSample& sample) {
   State& state = *state_;
   const auto index = static_cast<std::uint64_t>(index_in_shard);
@@ -119,5 +133,25 @@ void KeyIndex::commit() {
     throw_errno(fmt::format("cannot rename to '{}'", state.path));
   state.temporary_path.clear();
 }
+#else
+struct KeyIndex::State {
+  std::vector<std::string> shards;
+  std::unordered_map<std::string, std::uint32_t> shard_of_key{};
+};
+
+bool KeyIndex::is_supported() { return false; }
+
+KeyIndex::KeyIndex(const std::string&, std::vector<std::string> shards)
+    : state_(std::make_unique<State>(State{std::move(shards)})) {}
+
+void KeyIndex::add(std::uint32_t shard, std::int64_t, const ScannedSample& sample) {
+  const auto [known, is_new] = state_->shard_of_key.emplace(sample.key, shard);
+  if (!is_new) refuse_repeated(sample.key, state_->shards[known->second], state_->shards[shard]);
+}
+
+void KeyIndex::commit() {}
+#endif
+
+KeyIndex::~KeyIndex() = default;
 
 }  // namespace braid
