@@ -41,13 +41,12 @@ std::vector<SampleId> of_all_ranks(const std::set<SampleId>& mine, World& world)
 std::unique_ptr<BatchSource> make_batch_source(const Recipe& recipe, const Topology& topology, std::int64_t seed,
                                                DataUse use, std::shared_ptr<BadSamples> bad) {
   if (is_mock(recipe.data))
-    return std::make_unique<MockBatches>(
-        recipe.data, recipe.model.model, topology,
-        static_cast<std::uint64_t>(use == DataUse::Training ? seed : seed + kEvaluationSeed),
-        balance_for(recipe, topology, use));
+    return make_mock_batches(recipe.data, recipe.model.model, topology,
+                             static_cast<std::uint64_t>(use == DataUse::Training ? seed : seed + kEvaluationSeed),
+                             balance_for(recipe, topology, use));
   LaneSetOptions options = lane_set_options(recipe, topology, seed, use);
   options.bad = std::move(bad);
-  return std::make_unique<LaneBatches>(std::move(options), balance_for(recipe, topology, use));
+  return make_lane_batches(std::move(options), balance_for(recipe, topology, use));
 }
 
 std::set<SampleId> damaged_on_all_ranks(const BadSamples& own, World& world) {

@@ -8,7 +8,6 @@
 
 #include "comm/world.h"
 #include "data/batches/mock_data.h"
-#include "data/batches/sample_batches.h"
 #include "mimo/step.h"
 #include "nn/layer_check.h"
 #include "plan/frozen.h"
@@ -55,11 +54,11 @@ Outcome step_on(World& world, const Provider& provider, at::ScalarType dtype) {
   const StepPlan plan(topology, options);
   const MockData mock({.sequence_length = 64, .min_length = 40, .media = {{.name = "images", .max_size = 8}}}, provider,
                       topology, kSeed);
-  const SampleBatches data(mock, media_tokens(provider, topology));
+  const auto data = make_sample_batches(mock, media_tokens(provider, topology));
   const Groups groups(world, topology);
   const MimoModel model(provider, topology, groups, world, {.dtype = dtype});
   round_weights(model);
-  BatchFeed feed(model, 1, kSamples, data);
+  BatchFeed feed(model, 1, kSamples, *data);
   Step step(model, plan, feed.next_step(0), {.micro_batch = kSamples});
   for (const Op& op : plan.schedule.ranks[0]) step.run(op);
   const at::Tensor sums = step.finish().cpu();

@@ -12,7 +12,6 @@
 #include "base/error.h"
 #include "comm/world.h"
 #include "data/batches/mock_data.h"
-#include "data/batches/sample_batches.h"
 #include "mimo/step.h"
 #include "nn/layer_check.h"
 #include "plan/frozen.h"
@@ -78,7 +77,7 @@ Outcome run(const Layout& layout, const Provider& provider, const SampleSource& 
       schedule_options(topology, layout.frozen, samples / (layout.micro_batch * layout.language.dp), layout.prefetch);
   options.updates = false;
   const StepPlan plan(topology, options);
-  const SampleBatches data(source, media_tokens(provider, topology));
+  const auto data = make_sample_batches(source, media_tokens(provider, topology));
   Outcome outcome;
   std::mutex mutex;
   testing::on_threads(
@@ -90,7 +89,7 @@ Outcome run(const Layout& layout, const Provider& provider, const SampleSource& 
                                .sequence_parallel = layout.sp,
                                .recompute = {.full = layout.recompute},
                                .frozen = layout.frozen});
-        BatchFeed feed(model, plan.options.microbatches, layout.micro_batch * layout.language.dp, data);
+        BatchFeed feed(model, plan.options.microbatches, layout.micro_batch * layout.language.dp, *data);
         Step step(model, plan, feed.next_step(0), {.micro_batch = layout.micro_batch});
         for (const Op& op : plan.schedule.ranks[static_cast<std::size_t>(world.rank())]) step.run(op);
         at::Tensor sums = step.finish();

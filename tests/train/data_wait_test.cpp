@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "comm/world.h"
-#include "data/batches/sample_batches.h"
+#include "data/batches/mock_data.h"
 #include "support/programs.h"
 #include "support/ranks.h"
 #include "train/training_run.h"
@@ -50,10 +50,10 @@ std::vector<PhaseReport> phases_of(const Delays& delays, const std::string& trac
   const SlowSamples samples(testing::mock(testing::mixed_data())(provider, topology), delays);
   std::vector<PhaseReport> reports(2);
   testing::on_threads(topology.world_size(), [&](World& world) {
-    const SampleBatches data(samples, media_tokens(provider, topology));
+    const auto data = make_sample_batches(samples, media_tokens(provider, topology));
     const Groups groups(world, topology);
     Training training(provider, topology, groups, world, testing::config_of(layout));
-    training.read_from(data, 0);
+    training.read_from(*data, 0);
     StepClock clock(Trace(trace_folder, world.rank(), ""));
     const auto step = [&] { training.step(clock, [] { return StopReason::None; }); };
     step();

@@ -96,7 +96,7 @@ Outcome run(const Layout& layout, const DataOptions& options = {}) {
         result.notes.push_back(text);
       });
       const bool balances = options.balance_replicas > 0 && split == "train";
-      return std::make_unique<LaneBatches>(
+      return make_lane_batches(
           std::move(lanes),
           balances ? std::make_shared<SampleBalance>(provider, topology, layout.frozen, options.balance_replicas)
                    : nullptr);
@@ -227,11 +227,11 @@ TEST(BalancedDrawnData, HasMoreEvenMicrobatches) {
     LaneSetOptions options = lanes_of({}, "train");
     options.media = media_tokens(provider, topology);
     options.vision = vision_input(provider, topology);
-    const LaneBatches data(std::move(options), balance);
+    const auto data = make_lane_batches(std::move(options), balance);
     std::vector<std::int64_t> counts;
     for (const SampleRange& own : {SampleRange{0, 2}, SampleRange{2, 4}}) {
       const auto reader =
-          data.read_encoder("images", {.all = 4, .own = own, .language_replicas = 4, .microbatches = 4});
+          data->read_encoder("images", {.all = 4, .own = own, .language_replicas = 4, .microbatches = 4});
       for (int microbatch = 0; microbatch < 4; ++microbatch) {
         counts.push_back(0);
         for (const Extent& extent : reader->next().extents) counts.back() += input_rows(extent);
@@ -306,7 +306,7 @@ TEST(EncoderReaders, SharedAndPerReplicaReadTheSameBatches) {
     LaneSetOptions options = lanes_of({.is_damaged = true}, "train");
     options.vision = vision_input(testing::small_vlm(), testing::topology_of({}));
     options.loader.readers = readers;
-    return LaneBatches(std::move(options)).read_encoder("images", samples);
+    return make_lane_batches(std::move(options))->read_encoder("images", samples);
   };
   for (const ReaderSamples& samples : {ReaderSamples{.all = 4, .own = {0, 4}, .language_replicas = 4},
                                        ReaderSamples{.all = 8, .own = {0, 4}, .language_replicas = 4},

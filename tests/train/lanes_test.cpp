@@ -5,7 +5,7 @@
 #include <string>
 
 #include "comm/world.h"
-#include "data/batches/sample_batches.h"
+#include "data/batches/mock_data.h"
 #include "support/ranks.h"
 #include "train/all_ranks.h"
 #include "train/training_run.h"
@@ -18,7 +18,8 @@ constexpr int kLanes = 2;
 // Sample i of lane l is sample i * kLanes + l of `samples`. A replica takes samples from its lanes in turn.
 class Lanes : public BatchSource {
  public:
-  Lanes(const SampleSource& samples, std::vector<MediaToken> media) : one_by_one_(samples, std::move(media)) {}
+  Lanes(const SampleSource& samples, std::vector<MediaToken> media)
+      : one_by_one_(make_sample_batches(samples, std::move(media))) {}
 
   int lanes() const override { return kLanes; }
   void restore(const std::vector<std::string>& positions) override {
@@ -28,12 +29,12 @@ class Lanes : public BatchSource {
 
   std::unique_ptr<BatchReader<LanguageBatch>> read_language(const ReaderSamples& samples) const override {
     return std::make_unique<Reader<LanguageBatch>>(
-        *this, samples, [this](const ReaderSamples& one) { return one_by_one_.read_language(one); });
+        *this, samples, [this](const ReaderSamples& one) { return one_by_one_->read_language(one); });
   }
   std::unique_ptr<BatchReader<EncoderBatch>> read_encoder(const std::string& encoder,
                                                           const ReaderSamples& samples) const override {
     return std::make_unique<Reader<EncoderBatch>>(
-        *this, samples, [this, encoder](const ReaderSamples& one) { return one_by_one_.read_encoder(encoder, one); });
+        *this, samples, [this, encoder](const ReaderSamples& one) { return one_by_one_->read_encoder(encoder, one); });
   }
 
  private:
@@ -68,7 +69,7 @@ class Lanes : public BatchSource {
     int turn_ = 0;
   };
 
-  const SampleBatches one_by_one_;
+  const std::unique_ptr<BatchSource> one_by_one_;
   std::vector<int> first_ = std::vector<int>(kLanes);
 };
 

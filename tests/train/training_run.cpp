@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "comm/world.h"
 #include "data/batches/balance.h"
-#include "data/batches/sample_batches.h"
+#include "data/batches/mock_data.h"
 #include "support/ranks.h"
 
 namespace braid::testing {
@@ -136,27 +136,15 @@ std::vector<double> Trained::losses() const {
   return losses;
 }
 
-namespace {
-
-SampleBatches::StepOrder balanced_order(const TrainingLayout& layout, const Topology& topology, int replicas) {
-  const Provider provider = layout.provider();
-  return [balance = std::make_shared<SampleBalance>(provider, topology, layout.frozen, replicas),
-          sizes = MockSizes(mixed_data(), provider, topology, kDataSeed)](std::int64_t first,
-                                                                          const ReaderSamples& samples) {
-    std::vector<SampleSizes> of_step;
-    for (std::int64_t i = 0; i < samples.all * samples.microbatches; ++i) of_step.push_back(sizes.of(first + i));
-    return balance->order(of_step, samples.all / samples.language_replicas, samples.microbatches);
-  };
-}
-
-}  // namespace
-
 Trained train_on(World& world, const TrainingLayout& layout, const Topology& topology, const TrainingOptions& options) {
   const Provider provider = layout.provider();
   const std::unique_ptr<SampleSource> samples = options.data(provider, topology);
-  SampleBatches data(
-      *samples, media_tokens(provider, topology),
-      options.balance_replicas > 0 ? balanced_order(layout, topology, options.balance_replicas) : nullptr);
+  StepOrder order;
+  if (options.balance_replicas > 0)
+    order = balanced_mock_order(
+        MockSizes(mixed_data(), provider, topology, kDataSeed),
+        std::make_shared<SampleBalance>(provider, topology, layout.frozen, options.balance_replicas));
+  const auto data = make_sample_batches(*samples, media_tokens(provider, topology), std::move(order));
   TrainingConfig config = config_of(layout);
   options.change(config);
   const Groups groups(world, topology);
@@ -165,8 +153,8 @@ Trained train_on(World& world, const TrainingLayout& layout, const Topology& top
   Trained trained;
   const int first = options.start(training, world);
   const std::int64_t consumed = std::int64_t{first} * layout.global_batch;
-  data.restore(data.positions_after(consumed));
-  training.read_from(data, consumed);
+  data->restore(data->positions_after(consumed));
+  training.read_from(*data, consumed);
   for (int step = 0; step < options.steps; ++step) {
     options.before_step(training);
     trained.reports.push_back(training.step(clock, [] { return StopReason::None; }));

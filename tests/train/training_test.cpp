@@ -13,7 +13,7 @@
 #include <sstream>
 
 #include "comm/world.h"
-#include "data/batches/sample_batches.h"
+#include "data/batches/mock_data.h"
 #include "optim/optimizer_memory.h"
 #include "run/evaluation.h"
 #include "support/ranks.h"
@@ -59,9 +59,9 @@ TEST(Evaluation, IsLeftByAllRanksIfOneIsAskedToStop) {
   const Topology topology = topology_of(layout);
   const auto evaluate = [&](Training& training, World& world) {
     const auto samples = testing::mock(mixed_data())(layout.provider(), topology);
-    const SampleBatches data(*samples, media_tokens(layout.provider(), topology));
+    const auto data = make_sample_batches(*samples, media_tokens(layout.provider(), topology));
     int calls = 0;
-    const EvaluationReport report = training.evaluate(data, 1000, std::nullopt, [&] {
+    const EvaluationReport report = training.evaluate(*data, 1000, std::nullopt, [&] {
       return ++calls == 2 && world.rank() == 3 ? StopReason::SigTerm : StopReason::None;
     });
     EXPECT_EQ(calls, 2);

@@ -27,21 +27,24 @@ std::size_t picture_encoder(const LaneSetOptions& options) {
       options.media.begin());
 }
 
-using LaneSetPtr = std::shared_ptr<const LaneSet>;
-using BalancePtr = std::shared_ptr<const SampleBalance>;
+// What readers share.
+struct LaneSource {
+  std::shared_ptr<const LaneSet> set;
+  std::shared_ptr<const SampleBalance> balance;  // none: sequences come as lanes give them
+  std::vector<std::string> positions{};          // by lane; empty: from the start
+};
 
 // The sequences of a reader's samples, microbatch by microbatch.
 class ReaderPacks {
  public:
-  ReaderPacks(LaneSetPtr set, BalancePtr balance, const std::vector<std::string>& positions,
-              const ReaderSamples& samples)
-      : set_(std::move(set)),
-        balance_(std::move(balance)),
+  ReaderPacks(const LaneSource& source, const ReaderSamples& samples)
+      : set_(source.set),
+        balance_(source.balance),
         samples_(samples),
         per_replica_(samples.all / samples.language_replicas),
         replicas_(replicas_of(samples, per_replica_, balance_ ? balance_->replicas() : 1)),
         lanes_(set_, {static_cast<int>(replicas_.begin), static_cast<int>(replicas_.size()), samples.language_replicas},
-               positions) {}
+               source.positions) {}
 
   // One pack for each sample of `own`. Sequences of other samples are read too where the same lanes have them.
   std::vector<Pack> next() {
@@ -98,8 +101,8 @@ class ReaderPacks {
     }
   }
 
-  const LaneSetPtr set_;
-  const BalancePtr balance_;
+  const std::shared_ptr<const LaneSet> set_;
+  const std::shared_ptr<const SampleBalance> balance_;
   const ReaderSamples samples_;
   const std::int64_t per_replica_;  // samples of a microbatch per language replica
   const SampleRange replicas_;      // language replicas whose lanes are read
@@ -109,9 +112,8 @@ class ReaderPacks {
 
 class LanguageLaneReader : public BatchReader<LanguageBatch> {
  public:
-  LanguageLaneReader(const LaneSetPtr& set, const BalancePtr& balance, const std::vector<std::string>& positions,
-                     const ReaderSamples& samples)
-      : set_(set), samples_(samples), packs_(set, balance, positions, samples) {}
+  LanguageLaneReader(const LaneSource& source, const ReaderSamples& samples)
+      : set_(source.set), samples_(samples), packs_(source, samples) {}
 
   LanguageBatch next() override {
     const std::int64_t length = set_->options.sequence_length;
@@ -156,7 +158,7 @@ class LanguageLaneReader : public BatchReader<LanguageBatch> {
     }
   }
 
-  const LaneSetPtr set_;
+  const std::shared_ptr<const LaneSet> set_;
   const ReaderSamples samples_;
   ReaderPacks packs_;
   std::int64_t batches_ = 0;  // so far
@@ -164,9 +166,8 @@ class LanguageLaneReader : public BatchReader<LanguageBatch> {
 
 class EncoderLaneReader : public BatchReader<EncoderBatch> {
  public:
-  EncoderLaneReader(const LaneSetPtr& set, const BalancePtr& balance, const std::vector<std::string>& positions,
-                    const ReaderSamples& samples)
-      : set_(set), packs_(set, balance, positions, samples) {}
+  EncoderLaneReader(const LaneSource& source, const ReaderSamples& samples)
+      : set_(source.set), packs_(source, samples) {}
 
   // Pixels of other encoder replicas are not read.
   EncoderBatch next() override {
@@ -198,21 +199,20 @@ class EncoderLaneReader : public BatchReader<EncoderBatch> {
   }
 
  private:
-  const LaneSetPtr set_;
+  const std::shared_ptr<const LaneSet> set_;
   ReaderPacks packs_;
 };
 
 // The same batches from a reader of its own for each language replica.
 class PerReplicaReader : public BatchReader<EncoderBatch> {
  public:
-  PerReplicaReader(const LaneSetPtr& set, const BalancePtr& balance, const std::vector<std::string>& positions,
-                   const ReaderSamples& samples) {
+  PerReplicaReader(const LaneSource& source, const ReaderSamples& samples) {
     const std::int64_t per_replica = samples.all / samples.language_replicas;
     for (std::int64_t begin = samples.own.begin, end; begin < samples.own.end; begin = end) {
       end = std::min((begin / per_replica + 1) * per_replica, samples.own.end);
       ReaderSamples part = samples;
       part.own = {begin, end};
-      readers_.push_back({std::make_unique<EncoderLaneReader>(set, balance, positions, part), end - begin});
+      readers_.push_back({std::make_unique<EncoderLaneReader>(source, part), end - begin});
     }
   }
 
@@ -232,28 +232,40 @@ class NoInputReader : public BatchReader<EncoderBatch> {
   EncoderBatch next() override { return {}; }
 };
 
+class LaneBatches : public BatchSource {
+ public:
+  explicit LaneBatches(LaneSource source) : source_(std::move(source)) {}
+
+  int lanes() const override { return source_.set->options.lanes; }
+
+  void restore(const std::vector<std::string>& positions) override {
+    const LaneSet& set = *source_.set;
+    check_positions(set.options, *set.blend, set.sequences.settings(), positions);
+    source_.positions = positions;
+  }
+
+  std::vector<std::string> positions_after(std::int64_t) const override { return {}; }
+
+  std::unique_ptr<BatchReader<LanguageBatch>> read_language(const ReaderSamples& samples) const override {
+    return std::make_unique<LanguageLaneReader>(source_, samples);
+  }
+
+  std::unique_ptr<BatchReader<EncoderBatch>> read_encoder(const std::string& encoder,
+                                                          const ReaderSamples& samples) const override {
+    const LaneSetOptions& options = source_.set->options;
+    if (!takes_pictures(options, encoder)) return std::make_unique<NoInputReader>();
+    if (options.loader.readers == "per_replica") return std::make_unique<PerReplicaReader>(source_, samples);
+    return std::make_unique<EncoderLaneReader>(source_, samples);
+  }
+
+ private:
+  LaneSource source_;
+};
+
 }  // namespace
 
-LaneBatches::LaneBatches(LaneSetOptions options, std::shared_ptr<const SampleBalance> balance)
-    : set_(std::make_shared<LaneSet>(std::move(options))), balance_(std::move(balance)) {}
-
-int LaneBatches::lanes() const { return set_->options.lanes; }
-
-void LaneBatches::restore(const std::vector<std::string>& positions) {
-  check_positions(set_->options, *set_->blend, set_->sequences.settings(), positions);
-  positions_ = positions;
-}
-
-std::unique_ptr<BatchReader<LanguageBatch>> LaneBatches::read_language(const ReaderSamples& samples) const {
-  return std::make_unique<LanguageLaneReader>(set_, balance_, positions_, samples);
-}
-
-std::unique_ptr<BatchReader<EncoderBatch>> LaneBatches::read_encoder(const std::string& encoder,
-                                                                     const ReaderSamples& samples) const {
-  if (!takes_pictures(set_->options, encoder)) return std::make_unique<NoInputReader>();
-  if (set_->options.loader.readers == "per_replica")
-    return std::make_unique<PerReplicaReader>(set_, balance_, positions_, samples);
-  return std::make_unique<EncoderLaneReader>(set_, balance_, positions_, samples);
+std::unique_ptr<BatchSource> make_lane_batches(LaneSetOptions options, std::shared_ptr<const SampleBalance> balance) {
+  return std::make_unique<LaneBatches>(LaneSource{std::make_shared<LaneSet>(std::move(options)), std::move(balance)});
 }
 
 }  // namespace braid

@@ -10,9 +10,6 @@
 #pragma once
 
 #include <memory>
-#include <optional>
-#include <string>
-#include <vector>
 
 #include "data/batches/balance.h"
 #include "data/batches/batch.h"
@@ -20,22 +17,9 @@
 
 namespace braid {
 
-class LaneBatches : public BatchSource {
- public:
-  // ConfigError if the data set or the tokenizer is missing or does not fit the model.
-  explicit LaneBatches(LaneSetOptions options, std::shared_ptr<const SampleBalance> balance = nullptr);
-
-  int lanes() const override;
-  void restore(const std::vector<std::string>& positions) override;
-  std::vector<std::string> positions_after(std::int64_t) const override { return {}; }
-  std::unique_ptr<BatchReader<LanguageBatch>> read_language(const ReaderSamples& samples) const override;
-  std::unique_ptr<BatchReader<EncoderBatch>> read_encoder(const std::string& encoder,
-                                                          const ReaderSamples& samples) const override;
-
- private:
-  const std::shared_ptr<const LaneSet> set_;            // shared with readers
-  const std::shared_ptr<const SampleBalance> balance_;  // likewise; none: sequences come as lanes give them
-  std::vector<std::string> positions_;                  // by lane; empty: from the start
-};
+// Without `balance`, sequences come as lanes give them. ConfigError if the data set or the tokenizer is missing or does
+// not fit the model.
+std::unique_ptr<BatchSource> make_lane_batches(LaneSetOptions options,
+                                               std::shared_ptr<const SampleBalance> balance = nullptr);
 
 }  // namespace braid

@@ -5,13 +5,49 @@
 // random tokens. Samples with media have a hidden class, which is visible in all their media and equals the stride.
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "data/batches/balance.h"
-#include "data/batches/sample_batches.h"
+#include "data/batches/batch.h"
 #include "data/batches/sample_sizes.h"
+#include "data/samples/picture_plan.h"
 
 namespace braid {
+
+struct Tokens {
+  at::Tensor ids;                       // [S] int64; an encoder's token marks each position of its embeddings
+  at::Tensor labels;                    // [S] int64, the next tokens; kIgnoredLabel where there is none
+  std::vector<std::int64_t> lengths{};  // of the sub-sequences packed into it, which sum to S; empty: one
+};
+
+// An image or an audio clip: one input of an encoder.
+struct MediaItem {
+  at::Tensor values;                 // [patches or frames, features of one]; uint8 or float
+  std::vector<std::int64_t> extent;  // of an image: rows and columns in patches; of an audio clip: frames
+};
+
+// Samples by their number in the run; the same on every rank.
+class SampleSource {
+ public:
+  virtual ~SampleSource() = default;
+  virtual Tokens tokens(std::int64_t sample) const = 0;
+  virtual std::vector<MediaItem> media(const std::string& encoder, std::int64_t sample) const = 0;
+};
+
+// The order of a step's samples: by place (data/balance.h), their number from `first_sample` on.
+using StepOrder = std::function<std::vector<std::int64_t>(std::int64_t first_sample, const ReaderSamples& samples)>;
+StepOrder balanced_mock_order(MockSizes sizes, std::shared_ptr<const SampleBalance> balance);
+
+// `media` has the order of encoders in LanguageBatch::rows. The source must outlive the batches. Without `order`,
+// samples come by number.
+std::unique_ptr<BatchSource> make_sample_batches(const SampleSource& source, std::vector<MediaToken> media,
+                                                 StepOrder order = nullptr);
 
 class MockData : public SampleSource {
  public:
@@ -20,7 +56,6 @@ class MockData : public SampleSource {
 
   Tokens tokens(std::int64_t sample) const override;
   std::vector<MediaItem> media(const std::string& encoder, std::int64_t sample) const override;
-  const MockSizes& sizes() const { return sizes_; }
 
  private:
   struct Modality {
@@ -41,25 +76,8 @@ class MockData : public SampleSource {
   std::vector<Modality> modalities_;  // in the order of sizes_.encoders()
 };
 
-class MockBatches : public SampleBatches {
- public:
-  // Without `balance`, samples come by number.
-  MockBatches(const MockDataConfig& config, const Provider& provider, const Topology& topology, std::uint64_t seed,
-              const std::shared_ptr<const SampleBalance>& balance = nullptr)
-      : SampleBatches(samples_, media_tokens(provider, topology), balance ? order_by(balance) : nullptr),
-        samples_(config, provider, topology, seed) {}
-
- private:
-  StepOrder order_by(std::shared_ptr<const SampleBalance> balance) const {
-    return [this, balance = std::move(balance)](std::int64_t first, const ReaderSamples& samples) {
-      std::vector<SampleSizes> sizes;
-      for (std::int64_t i = 0; i < samples.all * samples.microbatches; ++i)
-        sizes.push_back(samples_.sizes().of(first + i));
-      return balance->order(sizes, samples.all / samples.language_replicas, samples.microbatches);
-    };
-  }
-
-  const MockData samples_;
-};
+std::unique_ptr<BatchSource> make_mock_batches(const MockDataConfig& config, const Provider& provider,
+                                               const Topology& topology, std::uint64_t seed,
+                                               std::shared_ptr<const SampleBalance> balance = nullptr);
 
 }  // namespace braid

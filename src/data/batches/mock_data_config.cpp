@@ -14,16 +14,15 @@ void validate_media(const MockMediaConfig& media, const std::string& where, std:
   Checks checks(where);
   if (!(media.share >= 0 && media.share <= 1))
     checks.add("share", fmt::format("share={} must be between 0 and 1", media.share), "use share=0 to 1");
-  checks.size("min_items", media.min_items, 1 << 10);
-  checks.size("max_items", media.max_items, 1 << 10);
-  checks.size("min_size", media.min_size, 1 << 15);
-  checks.size("max_size", media.max_size, 1 << 15);
-  if (media.min_items > media.max_items)
-    checks.add("min_items", fmt::format("min_items={} is more than max_items={}", media.min_items, media.max_items),
-               fmt::format("use min_items={}", media.max_items));
-  if (media.min_size > media.max_size)
-    checks.add("min_size", fmt::format("min_size={} is more than max_size={}", media.min_size, media.max_size),
-               fmt::format("use min_size={}", media.max_size));
+  const auto check_range = [&](const char* least_key, int least, const char* most_key, int most, int limit) {
+    checks.size(least_key, least, limit);
+    checks.size(most_key, most, limit);
+    if (least > most)
+      checks.add(least_key, fmt::format("{}={} is more than {}={}", least_key, least, most_key, most),
+                 fmt::format("use {}={}", least_key, most));
+  };
+  check_range("min_items", media.min_items, "max_items", media.max_items, 1 << 10);
+  check_range("min_size", media.min_size, "max_size", media.max_size, 1 << 15);
   for (Problem& problem : checks.take()) problems.push_back(std::move(problem));
 }
 

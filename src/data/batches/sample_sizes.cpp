@@ -51,15 +51,9 @@ std::optional<VisionInput> vision_input(const Provider& provider, const Topology
   return std::nullopt;
 }
 
-std::int64_t SampleSizes::tokens() const {
+std::int64_t SampleSizes::sum_of(std::int64_t Piece::*field) const {
   std::int64_t sum = 0;
-  for (const Piece& piece : pieces) sum += piece.tokens;
-  return sum;
-}
-
-std::int64_t SampleSizes::labels() const {
-  std::int64_t sum = 0;
-  for (const Piece& piece : pieces) sum += piece.labels;
+  for (const Piece& piece : pieces) sum += piece.*field;
   return sum;
 }
 

@@ -34,8 +34,9 @@ struct SampleSizes {
   std::vector<Piece> pieces{};   // padding is one, too
   std::vector<Extents> media{};  // by encoder
 
-  std::int64_t tokens() const;
-  std::int64_t labels() const;
+  std::int64_t tokens() const { return sum_of(&Piece::tokens); }
+  std::int64_t labels() const { return sum_of(&Piece::labels); }
+  std::int64_t sum_of(std::int64_t Piece::*field) const;
   double squares() const;  // sum of the squares of the sub-sequences' lengths
   std::int64_t labels_before(std::int64_t token) const;
   bool operator==(const SampleSizes&) const = default;
