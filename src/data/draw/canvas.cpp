@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <filesystem>
 #include <limits>
-#include <numbers>
 
 #include "base/error.h"
 #include "data/draw/scene.h"
@@ -18,34 +17,6 @@ namespace braid {
 namespace {
 
 constexpr int kSubpixels = 4;  // per side: coverage is counted on this grid
-
-// Whether a shape of radius 1 around the origin covers a point; y points down.
-bool covers(Shape shape, double x, double y) {
-  const double across = std::abs(x), down = std::abs(y), distance = std::hypot(x, y);
-  switch (shape) {
-    case Shape::Circle:
-      return distance <= 1;
-    case Shape::Square:
-      return std::max(across, down) <= 0.9;
-    case Shape::Triangle:
-      return y <= 0.9 && across <= 0.5 * (y + 0.95);
-    case Shape::Diamond:
-      return across / 0.7 + down <= 1;
-    case Shape::Cross:
-      return std::max(across, down) <= 1 && std::min(across, down) <= 0.3;
-    case Shape::Ring:
-      return distance <= 1 && distance >= 0.55;
-    case Shape::Bar:
-      return across <= 1 && down <= 0.3;
-    case Shape::Star: {
-      // Five points: the limit falls linearly between the directions of points and of notches.
-      const double fifth = 2 * std::numbers::pi / 5, angle = std::atan2(x, -y) + 2 * std::numbers::pi;
-      const double from_point = std::abs(std::remainder(angle, fifth)) / (fifth / 2);
-      return distance <= 1 - 0.6 * from_point;
-    }
-  }
-  return false;
-}
 
 }  // namespace
 
@@ -61,16 +32,16 @@ void Canvas::fill(Shape shape, const Spot& spot, Colour colour) {
     for (int x = first(spot.x - spot.radius); x < std::min<double>(width, spot.x + spot.radius + 1); ++x) {
       int covered = 0;
       for (int i = 0; i < kSubpixels * kSubpixels; ++i)
-        covered += covers(shape, (x + (i % kSubpixels + 0.5) / kSubpixels - spot.x) / spot.radius,
-                          (y + (i / kSubpixels + 0.5) / kSubpixels - spot.y) / spot.radius);
+        covered += shape((x + (i % kSubpixels + 0.5) / kSubpixels - spot.x) / spot.radius,
+                         (y + (i / kSubpixels + 0.5) / kSubpixels - spot.y) / spot.radius);
       if (covered > 0) mix(x, y, colour, static_cast<double>(covered) / (kSubpixels * kSubpixels));
     }
 }
 
-void Canvas::stamp(const std::vector<std::uint8_t>& coverage, PixelSize size, int x, int y, Colour colour) {
-  for (int row = std::max(0, -y); row < std::min(size.height, image_.size().height - y); ++row)
-    for (int column = std::max(0, -x); column < std::min(size.width, image_.size().width - x); ++column)
-      mix(x + column, y + row, colour, coverage[static_cast<std::size_t>(row * size.width + column)] / 255.0);
+void Canvas::stamp(const RenderedText& text, int x, int y, Colour colour) {
+  for (int row = std::max(0, -y); row < std::min(text.size.height, image_.size().height - y); ++row)
+    for (int column = std::max(0, -x); column < std::min(text.size.width, image_.size().width - x); ++column)
+      mix(x + column, y + row, colour, text.coverage[static_cast<std::size_t>(row * text.size.width + column)] / 255.0);
 }
 
 void Canvas::mix(int x, int y, Colour colour, double share) {
@@ -81,78 +52,72 @@ void Canvas::mix(int x, int y, Colour colour, double share) {
         static_cast<std::uint8_t>(std::lround(share >= 1 ? wanted[c] : pixel[c] + share * (wanted[c] - pixel[c])));
 }
 
-std::string find_font() {
+#ifdef BRAID_HAS_FREETYPE
+namespace {
+
+class FreeTypeFont : public Font {
+ public:
+  explicit FreeTypeFont(const char* path) {
+    if (FT_Init_FreeType(&library_) != 0 || FT_New_Face(library_, path, 0, &face_) != 0)
+      throw ConfigError({fmt::format("cannot read the font '{}'", path), "", "install the package fonts-dejavu-core"});
+  }
+  FreeTypeFont(const FreeTypeFont&) = delete;
+  FreeTypeFont& operator=(const FreeTypeFont&) = delete;
+  ~FreeTypeFont() override {
+    FT_Done_Face(face_);
+    FT_Done_FreeType(library_);
+  }
+
+  // Glyphs are rendered twice: first to find the rectangle that all of them cover together.
+  RenderedText render(const std::string& text, int height) const override {
+    FT_Set_Pixel_Sizes(face_, 0, static_cast<FT_UInt>(height * 4 / 3));  // capitals take about 3/4 of the size
+    const auto for_each_glyph = [&](const auto& visit) {
+      int pen = 0;
+      for (const char letter : text) {
+        if (FT_Load_Char(face_, static_cast<unsigned char>(letter), FT_LOAD_RENDER | FT_LOAD_NO_HINTING) != 0) continue;
+        const FT_GlyphSlot slot = face_->glyph;
+        const PixelSize size = {static_cast<int>(slot->bitmap.width), static_cast<int>(slot->bitmap.rows)};
+        visit(slot->bitmap, size, pen + slot->bitmap_left, -slot->bitmap_top);
+        pen += static_cast<int>(slot->advance.x >> 6);
+      }
+    };
+    int left = std::numeric_limits<int>::max(), right = 0, top = left, bottom = -left;
+    for_each_glyph([&](const FT_Bitmap&, PixelSize size, int x, int y) {
+      left = std::min(left, x);
+      right = std::max(right, x + size.width);
+      top = std::min(top, y);
+      bottom = std::max(bottom, y + size.height);
+    });
+    if (top > bottom) return {};
+    RenderedText rendered = {{right - left, bottom - top}, {}};
+    rendered.coverage.resize(static_cast<std::size_t>(rendered.size.pixels()));
+    for_each_glyph([&](const FT_Bitmap& bitmap, PixelSize size, int x, int y) {
+      for (int row = 0; row < size.height; ++row)
+        for (int column = 0; column < size.width; ++column) {
+          std::uint8_t& covered =
+              rendered.coverage[static_cast<std::size_t>((y - top + row) * rendered.size.width + x - left + column)];
+          covered = std::max(covered, bitmap.buffer[row * bitmap.pitch + column]);
+        }
+    });
+    return rendered;
+  }
+
+ private:
+  FT_Library library_ = nullptr;
+  FT_Face face_ = nullptr;
+};
+
+}  // namespace
+
+std::unique_ptr<Font> usual_font() {
   for (const char* path :
        {"/usr/share/fonts/truetype/dejavu/DejaVuSans-Bold.ttf", "/usr/share/fonts/truetype/dejavu/DejaVuSans.ttf",
         "/usr/share/fonts/truetype/liberation/LiberationSans-Bold.ttf"})
-    if (std::filesystem::exists(path)) return path;
-  return "";
+    if (std::filesystem::exists(path)) return std::make_unique<FreeTypeFont>(path);
+  return nullptr;
 }
-
-#ifdef BRAID_HAS_FREETYPE
-struct Font::Face {
-  FT_Library library = nullptr;
-  FT_Face face = nullptr;
-  ~Face() {
-    if (face) FT_Done_Face(face);
-    if (library) FT_Done_FreeType(library);
-  }
-};
-
-Font::Font(const std::string& path) : face_(std::make_unique<Face>()) {
-  if (FT_Init_FreeType(&face_->library) != 0 || FT_New_Face(face_->library, path.c_str(), 0, &face_->face) != 0)
-    throw ConfigError({fmt::format("cannot read the font '{}'", path), "", "install the package fonts-dejavu-core"});
-}
-
-Font::~Font() = default;
-
-// Glyphs are rendered twice: first to find the rectangle that all of them cover together.
-RenderedText Font::render(const std::string& text, int height) const {
-  FT_Set_Pixel_Sizes(face_->face, 0, static_cast<FT_UInt>(height * 4 / 3));  // capitals take about 3/4 of the size
-  const auto for_each_glyph = [&](const auto& visit) {
-    int pen = 0;
-    for (const char letter : text) {
-      if (FT_Load_Char(face_->face, static_cast<unsigned char>(letter), FT_LOAD_RENDER | FT_LOAD_NO_HINTING) != 0)
-        continue;
-      const FT_GlyphSlot slot = face_->face->glyph;
-      const PixelSize size = {static_cast<int>(slot->bitmap.width), static_cast<int>(slot->bitmap.rows)};
-      visit(slot->bitmap, size, pen + slot->bitmap_left, -slot->bitmap_top);
-      pen += static_cast<int>(slot->advance.x >> 6);
-    }
-  };
-  int left = std::numeric_limits<int>::max(), right = 0, top = left, bottom = -left;
-  for_each_glyph([&](const FT_Bitmap&, PixelSize size, int x, int y) {
-    left = std::min(left, x);
-    right = std::max(right, x + size.width);
-    top = std::min(top, y);
-    bottom = std::max(bottom, y + size.height);
-  });
-  if (top > bottom) return {};
-  RenderedText rendered = {{right - left, bottom - top}, {}};
-  rendered.coverage.resize(static_cast<std::size_t>(rendered.size.pixels()));
-  for_each_glyph([&](const FT_Bitmap& bitmap, PixelSize size, int x, int y) {
-    for (int row = 0; row < size.height; ++row)
-      for (int column = 0; column < size.width; ++column) {
-        std::uint8_t& covered =
-            rendered.coverage[static_cast<std::size_t>((y - top + row) * rendered.size.width + x - left + column)];
-        covered = std::max(covered, bitmap.buffer[row * bitmap.pitch + column]);
-      }
-  });
-  return rendered;
-}
-
-bool can_draw_letters() { return true; }
 #else
-struct Font::Face {};
-
-Font::Font(const std::string&) {
-  throw ConfigError({"this build cannot draw letters: it was made without FreeType", "",
-                     "install libfreetype-dev and build again, or leave out digits and words"});
-}
-Font::~Font() = default;
-RenderedText Font::render(const std::string&, int) const { return {}; }
-
-bool can_draw_letters() { return false; }
+std::unique_ptr<Font> usual_font() { return nullptr; }
 #endif
 
 }  // namespace braid

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <optional>
+#include <memory>
 
 #include "base/error.h"
 #include "base/strings.h"
@@ -79,9 +79,8 @@ Drawn draw_data_set(const DrawRequest& request) {
     if (samples < 1 || samples > kMostSamples)
       throw ConfigError({fmt::format("{} {} must be from 1 to {}", option, samples, kMostSamples), option,
                          "give another number of samples"});
-  std::optional<Font> font;
-  if (const std::string path = find_font(); !path.empty() && can_draw_letters()) font.emplace(path);
-  Drawn drawn = {.tasks = tasks_of(request, font.has_value())};
+  const std::unique_ptr<Font> font = usual_font();
+  Drawn drawn = {.tasks = tasks_of(request, font != nullptr)};
   fs::create_directories(request.folder);
   write_file(mark, "");
 
@@ -91,7 +90,7 @@ Drawn draw_data_set(const DrawRequest& request) {
     for (std::int64_t begin = 0; begin < samples; begin += request.per_shard) {
       TarWriter tar;
       for (std::int64_t i = begin; i < std::min(samples, begin + request.per_shard); ++i, ++number, ++drawn.samples) {
-        const DrawnSample sample = draw_sample(request.seed, number, drawn.tasks, font ? &*font : nullptr);
+        const DrawnSample sample = draw_sample(request.seed, number, drawn.tasks, font.get());
         const std::string key = fmt::format("{:07d}", number);
         if (sample.image) tar.add(key + ".png", encode_png(*sample.image));
         tar.add(key + ".json", record_of(sample));

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <numbers>
 
 #include "base/error.h"
 #include "base/philox.h"
@@ -26,14 +27,29 @@ constexpr std::array<Named<Colour>, 9> kColours = {{{"red", {220, 30, 35}},
                                                     {"brown", {115, 65, 25}},
                                                     {"black", {15, 15, 15}}}};
 constexpr Colour kInk = {15, 15, 15};  // of letters and digits
-constexpr std::array<Named<Shape>, 8> kShapes = {{{"circle", Shape::Circle},
-                                                  {"square", Shape::Square},
-                                                  {"triangle", Shape::Triangle},
-                                                  {"diamond", Shape::Diamond},
-                                                  {"cross", Shape::Cross},
-                                                  {"ring", Shape::Ring},
-                                                  {"star", Shape::Star},
-                                                  {"bar", Shape::Bar}}};
+
+// Five points: the limit falls linearly between the directions of points and of notches.
+bool covers_star(double x, double y) {
+  const double fifth = 2 * std::numbers::pi / 5, angle = std::atan2(x, -y) + 2 * std::numbers::pi;
+  const double from_point = std::abs(std::remainder(angle, fifth)) / (fifth / 2);
+  return std::hypot(x, y) <= 1 - 0.6 * from_point;
+}
+
+bool covers_cross(double x, double y) {
+  return std::max(std::abs(x), std::abs(y)) <= 1 && std::min(std::abs(x), std::abs(y)) <= 0.3;
+}
+
+constexpr std::array<Named<Shape>, 8> kShapes = {{
+    {"circle", [](double x, double y) { return std::hypot(x, y) <= 1; }},
+    {"square", [](double x, double y) { return std::max(std::abs(x), std::abs(y)) <= 0.9; }},
+    {"triangle", [](double x, double y) { return y <= 0.9 && std::abs(x) <= 0.5 * (y + 0.95); }},
+    {"diamond", [](double x, double y) { return std::abs(x) / 0.7 + std::abs(y) <= 1; }},
+    {"cross", covers_cross},
+    {"ring", [](double x, double y) { return std::hypot(x, y) <= 1 && std::hypot(x, y) >= 0.55; }},
+    {"star", covers_star},
+    {"bar", [](double x, double y) { return std::abs(x) <= 1 && std::abs(y) <= 0.3; }},
+}};
+
 constexpr std::array kNumbers = {"zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"};
 constexpr std::array kPlaces = {"top left", "top",         "top right", "left",        "centre",
                                 "right",    "bottom left", "bottom",    "bottom right"};
@@ -151,8 +167,8 @@ void write_text(const std::string& text, DrawnSample& sample, Choices& choices, 
   while (letter_height > 4 && (rendered.size.width > width - 2 || rendered.size.height > height - 2))
     rendered = font->render(text, --letter_height);
   const auto place = [&](int room) { return std::max(0, room / 2 + static_cast<int>(choices.below(3)) - 1); };
-  canvas.stamp(rendered.coverage, rendered.size, place(width - rendered.size.width),
-               place(height - rendered.size.height), kInk);
+  const int x = place(width - rendered.size.width);
+  canvas.stamp(rendered, x, place(height - rendered.size.height), kInk);
   sample.image = canvas.take();
 }
 

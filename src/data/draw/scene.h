@@ -18,11 +18,17 @@ struct Colour {
   std::uint8_t red = 0, green = 0, blue = 0;
 };
 
-enum class Shape { Circle, Square, Triangle, Diamond, Cross, Ring, Star, Bar };
+// Whether a shape of radius 1 around the origin covers a point; y points down.
+using Shape = bool (*)(double x, double y);
 
 // Centre and half of the width, in pixels.
 struct Spot {
   double x = 0, y = 0, radius = 0;
+};
+
+struct RenderedText {
+  PixelSize size{};
+  std::vector<std::uint8_t> coverage{};  // [height, width]; 255: fully
 };
 
 class Canvas {
@@ -30,9 +36,8 @@ class Canvas {
   Canvas(PixelSize size, Colour background);
 
   void fill(Shape shape, const Spot& spot, Colour colour);
-  // Mixes the colour into the image where `coverage` (255: fully) says so; [height, width], top left corner at (x,
-  // y).
-  void stamp(const std::vector<std::uint8_t>& coverage, PixelSize size, int x, int y, Colour colour);
+  // Mixes the colour into the image where the text covers it; its top left corner is at (x, y).
+  void stamp(const RenderedText& text, int x, int y, Colour colour);
 
   const Image& image() const { return image_; }
   Image take() { return std::move(image_); }
@@ -43,29 +48,15 @@ class Canvas {
   Image image_;
 };
 
-struct RenderedText {
-  PixelSize size{};
-  std::vector<std::uint8_t> coverage{};  // [height, width]
-};
-
 class Font {
  public:
-  // ConfigError if the build has no FreeType, or the file is not a font.
-  explicit Font(const std::string& path);
-  ~Font();
-
+  virtual ~Font() = default;
   // ASCII text whose letters are about `height` pixels high, cropped to its ink.
-  RenderedText render(const std::string& text, int height) const;
-
- private:
-  struct Face;
-  std::unique_ptr<Face> face_;
+  virtual RenderedText render(const std::string& text, int height) const = 0;
 };
 
-bool can_draw_letters();  // whether the build has FreeType
-
-// The first of the usual fonts that is installed; empty: none.
-std::string find_font();
+// The first of the usual fonts that is installed; null if there is none, or the build has no FreeType.
+std::unique_ptr<Font> usual_font();
 
 struct DrawnSample {
   std::string task;  // its name

@@ -43,9 +43,8 @@ TEST(DrawnData, DependsOnlyOnTheSeed) {
 }
 
 TEST(DrawnData, HasAllTasksInWordsOfItsTokenizer) {
-  std::unique_ptr<Font> font;
+  const std::unique_ptr<Font> font = usual_font();
   std::vector<std::string> tasks;
-  if (can_draw_letters() && !find_font().empty()) font = std::make_unique<Font>(find_font());
   for (const std::string& task : drawing_tasks())
     if (font || (task != "digit" && task != "word")) tasks.push_back(task);
   const auto tokenizer = testing::word_tokenizer();
@@ -55,8 +54,7 @@ TEST(DrawnData, HasAllTasksInWordsOfItsTokenizer) {
     seen.insert(sample.task);
     EXPECT_EQ(sample.image.has_value(), sample.task != "text");
     EXPECT_EQ(sample.question.empty(), sample.task == "caption");
-    if (sample.image)
-      sizes.insert(fmt::format("{} x {}", sample.image->size().width, sample.image->size().height));
+    if (sample.image) sizes.insert(fmt::format("{} x {}", sample.image->size().width, sample.image->size().height));
     const auto words = std::count(sample.answer.begin(), sample.answer.end(), ' ') + 1;
     EXPECT_EQ(std::ssize(tokenizer->encode(sample.answer)), words) << sample.answer;
     EXPECT_LE(tokenizer->encode(sample.question).size(), 8u) << sample.question;
