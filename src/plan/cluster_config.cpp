@@ -1,48 +1,29 @@
 #include "plan/cluster_config.h"
 
-#include <algorithm>
-#include <cctype>
+#include <array>
+#include <regex>
 
 #include "base/strings.h"
 
 namespace braid {
-namespace {
-
-// "04:00:00" as its numbers; nothing if any field is not a number.
-std::optional<std::vector<int>> numbers_between_colons(std::string_view text) {
-  std::vector<int> numbers;
-  for (const std::string& part : split(text, ':')) {
-    const bool digits =
-        !part.empty() && std::all_of(part.begin(), part.end(), [](unsigned char c) { return std::isdigit(c); });
-    const auto number = digits ? parse_int(part) : std::nullopt;
-    if (!number) return std::nullopt;
-    numbers.push_back(*number);
-  }
-  return numbers;
-}
-
-bool is_unlimited(std::string_view text) {
-  std::string upper(text);
-  std::transform(upper.begin(), upper.end(), upper.begin(), [](unsigned char c) { return std::toupper(c); });
-  return upper == "UNLIMITED" || upper == "INFINITE";
-}
-
-}  // namespace
 
 std::optional<std::chrono::seconds> parse_wall_time(std::string_view text) {
   using namespace std::chrono;
-  if (is_unlimited(text)) return seconds::max();
-  const std::size_t dash = text.find('-');
-  const bool has_days = dash != std::string_view::npos;
-  const auto day_count = has_days ? numbers_between_colons(text.substr(0, dash)) : std::vector<int>{0};
-  const auto parts = numbers_between_colons(has_days ? text.substr(dash + 1) : text);
-  if (!day_count || day_count->size() != 1 || !parts || parts->size() > 3) return std::nullopt;
-  const auto part = [&](std::size_t i) { return i < parts->size() ? (*parts)[i] : 0; };
-  seconds time = hours(24 * std::int64_t{day_count->front()});
-  if (has_days || parts->size() == 3)
-    time += hours(part(0)) + minutes(part(1)) + seconds(part(2));
-  else
-    time += minutes(part(0)) + seconds(part(1));
+  static const std::regex unlimited("unlimited|infinite", std::regex::icase);
+  static const std::regex days_and_fields(R"((?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?)");
+  const std::string whole(text);
+  std::smatch match;
+  if (std::regex_match(whole, unlimited)) return seconds::max();
+  if (!std::regex_match(whole, match, days_and_fields)) return std::nullopt;
+  std::array<std::int64_t, 5> number{};
+  for (std::size_t i = 1; i < number.size(); ++i) {
+    const auto parsed = match[i].matched ? parse_int(match[i].str()) : 0;
+    if (!parsed) return std::nullopt;
+    number[i] = *parsed;
+  }
+  const bool begins_with_hours = match[1].matched || match[4].matched;  // else with minutes
+  const seconds time = begins_with_hours ? hours(24 * number[1] + number[2]) + minutes(number[3]) + seconds(number[4])
+                                         : minutes(number[2]) + seconds(number[3]);
   return time > seconds(0) ? std::optional(time) : std::nullopt;
 }
 

@@ -1,26 +1,18 @@
 #include "plan/meetings.h"
 
 namespace braid {
-namespace {
-
-std::size_t index(int i) { return static_cast<std::size_t>(i); }
-
-}  // namespace
 
 Meetings::Meetings(const Topology& topology, int microbatches) : topology_(topology) {
   std::size_t size = 0;
-  for (int m = 0; m < static_cast<int>(topology.modules().size()); ++m) {
-    first_stage_.push_back(stages_);
-    for (int s = 0; s < stage_count(topology.module(m)); ++s, ++stages_) {
-      const Stage stage = {m, s};
-      const RankBlock all = ranks_of(topology, stage);
-      auto& first = first_.emplace_back();
-      for (const auto kind : {Op::Begin, Op::Load, Op::Forward, Op::Backward, Op::EndReduce, Op::Update}) {
-        const RankBlock ranks = ranks_at(all.first, {kind, stage});
-        const bool repeats = kind == Op::Load || kind == Op::Forward || kind == Op::Backward;
-        first[kind] = size;
-        if (ranks.size > 1) size += index(repeats ? all.size / ranks.size * microbatches : 1);
-      }
+  for (const Stage& stage : all_stages(topology)) {
+    if (stage.index == 0) first_stage_.push_back(first_.size());
+    const RankBlock all = ranks_of(topology, stage);
+    auto& first = first_.emplace_back();
+    for (const auto kind : {Op::Begin, Op::Load, Op::Forward, Op::Backward, Op::EndReduce, Op::Update}) {
+      const RankBlock ranks = ranks_at(all.first, {kind, stage});
+      const bool repeats = kind == Op::Load || kind == Op::Forward || kind == Op::Backward;
+      first[kind] = size;
+      if (ranks.size > 1) size += repeats ? all.size / ranks.size * microbatches : 1;
     }
   }
   meetings_.resize(size);
@@ -38,7 +30,7 @@ Meetings::Meeting& Meetings::at(const Op& op, const RankBlock& ranks) {
   const std::size_t first = first_[number_of(op.stage)][op.kind];
   if (!op.has_stage()) return meetings_[first];
   const RankBlock all = ranks_of(topology_, op.stage);
-  return meetings_[first + index(op.microbatch * (all.size / ranks.size) + (ranks.first - all.first) / ranks.size)];
+  return meetings_[first + op.microbatch * (all.size / ranks.size) + (ranks.first - all.first) / ranks.size];
 }
 
 }  // namespace braid

@@ -24,15 +24,12 @@ class Meetings {
   RankBlock ranks_at(int rank, const Op& op) const;
   Meeting& at(const Op& op, const RankBlock& ranks);  // for more than one rank
   // A number for each stage of each module.
-  std::size_t number_of(const Stage& stage) const {
-    return first_stage_[stage.module] + static_cast<std::size_t>(stage.index);
-  }
-  std::size_t stages() const { return stages_; }
+  std::size_t number_of(const Stage& stage) const { return first_stage_[stage.module] + stage.index; }
+  std::size_t stages() const { return first_.size(); }
 
  private:
   const Topology& topology_;
-  std::vector<std::size_t> first_stage_;  // by module
-  std::size_t stages_ = 0;
+  std::vector<std::size_t> first_stage_;                    // by module
   std::vector<std::array<std::size_t, Op::kKinds>> first_;  // by stage and kind: index of the first of its meetings
   std::vector<Meeting> meetings_;                           // of a stage and kind: by microbatch and block of ranks
 };

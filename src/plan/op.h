@@ -41,6 +41,11 @@ struct Op {
   bool computes() const { return kind == Forward || kind == Backward; }
   bool starts_collective() const { return kind == StartGather || kind == StartReduce; }
   bool ends_collective() const { return kind == EndGather || kind == EndReduce; }
+  // Whether it awaits the gather or reduction that `start` starts.
+  bool ends(const Op& start) const {
+    return stage == start.stage &&
+           ((kind == EndGather && start.kind == StartGather) || (kind == EndReduce && start.kind == StartReduce));
+  }
   bool has_stage() const { return kind != Begin && kind != Exchange && kind != Update; }
 };
 

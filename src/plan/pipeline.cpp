@@ -16,6 +16,10 @@ RankBlock block_around(const RankBlock& ranks, int size, int rank) {
 
 }  // namespace
 
+int index_of_language(const Topology& topology) {
+  return static_cast<int>(&topology.language() - topology.modules().data());
+}
+
 int stage_count(const Module& module) { return pp_of(module) * module.vpp; }
 
 bool is_last(const Topology& topology, const Stage& stage) {
@@ -29,12 +33,25 @@ bool is_pipelined(const Topology& topology) {
 
 std::vector<Stage> stages_of(const Topology& topology, int rank) {
   std::vector<Stage> stages;
-  for (int m = 0; m < static_cast<int>(topology.modules().size()); ++m) {
+  for (int m = 0; m < std::ssize(topology.modules()); ++m) {
     const Module& module = topology.module(m);
     if (!module.dense.contains(rank)) continue;
-    for (int index = module.dense.coord(rank, "pp"); index < stage_count(module); index += pp_of(module))
-      stages.push_back({m, index});
+    for (const int index : stages_of(module, rank)) stages.push_back({m, index});
   }
+  return stages;
+}
+
+std::vector<int> stages_of(const Module& module, int rank) {
+  std::vector<int> stages;
+  for (int index = module.dense.coord(rank, "pp"); index < stage_count(module); index += pp_of(module))
+    stages.push_back(index);
+  return stages;
+}
+
+std::vector<Stage> all_stages(const Topology& topology) {
+  std::vector<Stage> stages;
+  for (int m = 0; m < std::ssize(topology.modules()); ++m)
+    for (int index = 0; index < stage_count(topology.module(m)); ++index) stages.push_back({m, index});
   return stages;
 }
 
@@ -61,18 +78,17 @@ RankBlock replica_of(const Topology& topology, const Stage& stage, int rank) {
 std::vector<Edge> make_edges(const Topology& topology) {
   std::vector<Edge> edges;
   const auto& modules = topology.modules();
-  int language = 0;
-  for (int m = 0; m < static_cast<int>(modules.size()); ++m) {
+  const int language = index_of_language(topology);
+  for (int m = 0; m < std::ssize(modules); ++m) {
     const Module& module = modules[m];
-    if (!module.is_encoder) language = m;
     const int pp = pp_of(module);
     for (const std::vector<int>& ranks : module.dense.groups({"pp"}))
       for (int s = 0; s + 1 < stage_count(module); ++s)
         edges.push_back({{m, s}, ranks[s % pp], {m, s + 1}, ranks[(s + 1) % pp]});
   }
-  const Grid& to_grid = modules[language].dense;
+  const Grid& to_grid = topology.language().dense;
   const int to_replicas = to_grid.size_of("dp");
-  for (int m = 0; m < static_cast<int>(modules.size()); ++m) {
+  for (int m = 0; m < std::ssize(modules); ++m) {
     if (m == language) continue;
     const Module& module = modules[m];
     const int from_replicas = module.dense.size_of("dp");
@@ -87,17 +103,26 @@ std::vector<Edge> make_edges(const Topology& topology) {
   return edges;
 }
 
+std::vector<std::vector<int>> edges_by_rank(const std::vector<Edge>& edges, std::size_t ranks) {
+  std::vector<std::vector<int>> by_rank(ranks);
+  for (int e = 0; e < std::ssize(edges); ++e) {
+    by_rank[edges[e].from_rank].push_back(e);
+    if (edges[e].crosses_ranks()) by_rank[edges[e].to_rank].push_back(e);
+  }
+  return by_rank;
+}
+
 std::vector<int> edges_into(const std::vector<Edge>& edges, const Stage& stage, int rank) {
   std::vector<int> found;
-  for (std::size_t e = 0; e < edges.size(); ++e)
-    if (edges[e].to == stage && edges[e].to_rank == rank) found.push_back(static_cast<int>(e));
+  for (int e = 0; e < std::ssize(edges); ++e)
+    if (edges[e].ends_at(stage, rank)) found.push_back(e);
   return found;
 }
 
 std::vector<int> edges_from(const std::vector<Edge>& edges, const Stage& stage, int rank) {
   std::vector<int> found;
-  for (std::size_t e = 0; e < edges.size(); ++e)
-    if (edges[e].from == stage && edges[e].from_rank == rank) found.push_back(static_cast<int>(e));
+  for (int e = 0; e < std::ssize(edges); ++e)
+    if (edges[e].begins_at(stage, rank)) found.push_back(e);
   return found;
 }
 

@@ -18,16 +18,28 @@ struct Stage {
   bool operator==(const Stage&) const = default;
 };
 
+int index_of_language(const Topology& topology);
 int stage_count(const Module& module);
 bool is_last(const Topology& topology, const Stage& stage);
 bool is_pipelined(const Topology& topology);  // a module has several pipeline ranks
 
-// The stages that a rank runs: by module, then in pipeline order.
+// By module, then in pipeline order: the stages that a rank runs, of all modules or of one, and all stages.
 std::vector<Stage> stages_of(const Topology& topology, int rank);
+std::vector<int> stages_of(const Module& module, int rank);
+std::vector<Stage> all_stages(const Topology& topology);
 
 // The ranks of a stage, which are consecutive.
 struct RankBlock {
   int first = 0, size = 0;
+
+  struct Iterator {
+    int rank;
+    int operator*() const { return rank; }
+    void operator++() { ++rank; }
+    bool operator==(const Iterator&) const = default;
+  };
+  Iterator begin() const { return {first}; }
+  Iterator end() const { return {first + size}; }
 };
 RankBlock ranks_of(const Topology& topology, const Stage& stage);
 // The ranks with which one rank of a stage has collectives in a forward or backward (tensor, context, expert parallel).
@@ -42,13 +54,18 @@ struct Edge {
   Stage to;
   int to_rank;
   bool crosses_modules() const { return from.module != to.module; }
+  bool crosses_ranks() const { return from_rank != to_rank; }
+  int peer_of(int rank) const { return from_rank == rank ? to_rank : from_rank; }
+  bool begins_at(const Stage& stage, int rank) const { return from == stage && from_rank == rank; }
+  bool ends_at(const Stage& stage, int rank) const { return to == stage && to_rank == rank; }
 };
 
 // From each stage to the next, rank by rank; from the first rank of each encoder replica's last stage to the first rank
 // of every language replica that shares samples with it.
 std::vector<Edge> make_edges(const Topology& topology);
 
-// The edges that end or begin at a stage on one rank, as ascending indices.
+// Ascending indices of edges: those at each rank, and those that end or begin at a stage on one rank.
+std::vector<std::vector<int>> edges_by_rank(const std::vector<Edge>& edges, std::size_t ranks);
 std::vector<int> edges_into(const std::vector<Edge>& edges, const Stage& stage, int rank);
 std::vector<int> edges_from(const std::vector<Edge>& edges, const Stage& stage, int rank);
 

@@ -15,8 +15,6 @@ namespace {
 
 constexpr double kNotYet = std::numeric_limits<double>::infinity();
 
-std::size_t index(int i) { return static_cast<std::size_t>(i); }
-
 int microbatches_in(const Schedule& schedule) {
   int microbatches = 1;
   for (const auto& ops : schedule.ranks)
@@ -31,17 +29,13 @@ class Player {
         topology_(topology),
         options_(options),
         edges_(make_edges(topology)),
-        microbatches_(index(microbatches_in(schedule))),
-        meetings_(topology, static_cast<int>(microbatches_)),
-        collectives_(2 * meetings_.stages()) {
-    ranks_.resize(schedule.ranks.size());
-    edges_of_.resize(ranks_.size());
+        microbatches_(microbatches_in(schedule)),
+        meetings_(topology, microbatches_),
+        collectives_(2 * meetings_.stages()),
+        ranks_(schedule.ranks.size()),
+        edges_of_(edges_by_rank(edges_, ranks_.size())) {
     for (const auto kind : {Transfer::Activation, Transfer::Gradient})
       for (const Edge& edge : edges_) channels_.push_back(channel_of(topology, edge, kind));
-    for (int e = 0; e < static_cast<int>(edges_.size()); ++e) {
-      edges_of_[edges_[e].from_rank].push_back(e);
-      edges_of_[edges_[e].to_rank].push_back(e);
-    }
     posted_.assign(4 * edges_.size() * microbatches_, kNotYet);
     arrived_.assign(2 * edges_.size() * microbatches_, kNotYet);
     play_.ranks.resize(ranks_.size());
@@ -58,7 +52,7 @@ class Player {
       runnable_.pop_back();
       advance(rank);
     }
-    for (int rank = 0; rank < static_cast<int>(ranks_.size()); ++rank) {
+    for (int rank = 0; rank < std::ssize(ranks_); ++rank) {
       const auto& spans = play_.ranks[rank];
       if (spans.size() < schedule_.ranks[rank].size() || !state(rank).has_exchanged())
         play_.stuck.push_back(describe_stuck(rank));
@@ -91,9 +85,7 @@ class Player {
     std::deque<Started> started;   // gathers and reductions that have not begun, oldest first
     double communicated = 0;       // when its last gather or reduction ended
 
-    bool has_exchanged() const {
-      return std::all_of(queues.begin(), queues.end(), [](const Queue& queue) { return queue.is_done(); });
-    }
+    bool has_exchanged() const { return std::ranges::all_of(queues, &Queue::is_done); }
     double exchanged() const {  // when its last exchange ended
       double last = 0;
       for (const Queue& queue : queues) last = std::max(last, queue.ended);
@@ -114,21 +106,16 @@ class Player {
   }
 
   std::size_t id_of(const Transfer& t) const {
-    return (t.kind * edges_.size() + t.edge) * microbatches_ + index(t.microbatch);
+    return (t.kind * edges_.size() + t.edge) * microbatches_ + t.microbatch;
   }
   double& posted(const Transfer& t, bool outgoing) { return posted_[2 * id_of(t) + (outgoing ? 1 : 0)]; }
-  int peer(int rank, const Transfer& t) const {
-    const Edge& edge = edges_[t.edge];
-    return edge.from_rank == rank ? edge.to_rank : edge.from_rank;
-  }
   double duration(int rank, const Op& op) const { return options_.duration ? options_.duration(rank, op) : 0; }
 
   Queue& queue_of(int rank, const Op& op) {
     const Transfer& first = op.transfers.front();
     const Channel& channel = channels_[first.kind * edges_.size() + first.edge];
     std::vector<Queue>& queues = state(rank).queues;
-    const auto found =
-        std::find_if(queues.begin(), queues.end(), [&](const Queue& queue) { return queue.channel == channel; });
+    const auto found = std::ranges::find(queues, channel, &Queue::channel);
     return found == queues.end() ? queues.emplace_back(Queue{channel}) : *found;
   }
 
@@ -194,7 +181,7 @@ class Player {
   void post(int rank, const Op& op, double start) {
     for (const Transfer& t : op.transfers) {
       posted(t, t.outgoing) = start;
-      if (posted(t, !t.outgoing) != kNotYet) runnable_.push_back(peer(rank, t));
+      if (posted(t, !t.outgoing) != kNotYet) runnable_.push_back(edges_[t.edge].peer_of(rank));
     }
   }
 
@@ -224,7 +211,7 @@ class Player {
     const RankBlock ranks = meetings_.ranks_at(rank, op);
     if (++collective.came < ranks.size) return;
     collective.end = collective.begin + duration(rank, op);
-    for (int other = ranks.first; other < ranks.first + ranks.size; ++other) {
+    for (const int other : ranks) {
       state(other).communicated = collective.end;
       state(other).started.pop_front();
       runnable_.push_back(other);
@@ -251,9 +238,7 @@ class Player {
     if (!op.computes()) return last;
     const bool forward = op.kind == Op::Forward;
     for (const int e : edges_of_[rank]) {
-      const Edge& edge = edges_[e];
-      const bool into =
-          forward ? edge.to == op.stage && edge.to_rank == rank : edge.from == op.stage && edge.from_rank == rank;
+      const bool into = forward ? edges_[e].ends_at(op.stage, rank) : edges_[e].begins_at(op.stage, rank);
       const std::size_t id = id_of({forward ? Transfer::Activation : Transfer::Gradient, e, op.microbatch, false});
       if (into && is_moved_[id]) last = std::max(last, arrived_[id]);
     }
@@ -273,7 +258,7 @@ class Player {
       own.has_come = true;
       meeting.last = std::max({meeting.last, own.clock, arrived});
       if (++meeting.came == ranks.size)
-        for (int other = ranks.first; other < ranks.first + ranks.size; ++other)
+        for (const int other : ranks)
           if (other != rank) runnable_.push_back(other);
     }
     if (meeting.came < ranks.size) return false;
@@ -300,7 +285,7 @@ class Player {
   const Topology& topology_;
   const PlayOptions& options_;
   const std::vector<Edge> edges_;
-  const std::size_t microbatches_;
+  const int microbatches_;
   Meetings meetings_;
   std::vector<Collective> collectives_;  // by stage; gather, reduction
   std::vector<Rank> ranks_;

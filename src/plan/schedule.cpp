@@ -89,8 +89,6 @@ int interleaved_in_flight(int pp, int vpp, int pp_rank, int chunk, int microbatc
 int pp_of(const Module& module) { return module.dense.size_of("pp"); }
 const Module& module_of(const Topology& topology, const Stage& stage) { return topology.module(stage.module); }
 
-int language_of(const Topology& topology) { return static_cast<int>(&topology.language() - topology.modules().data()); }
-
 std::vector<Op> only_forwards(const std::vector<Stage>& stages, int microbatches) {
   std::vector<Op> turns;
   for (int mb = 0; mb < microbatches; ++mb)
@@ -100,7 +98,7 @@ std::vector<Op> only_forwards(const std::vector<Stage>& stages, int microbatches
 
 std::vector<Op> language_turns(const Topology& topology, const ScheduleOptions& options, int pp_rank) {
   const Module& module = topology.language();
-  const int m = language_of(topology), pp = pp_of(module);
+  const int m = index_of_language(topology), pp = pp_of(module);
   if (options.forward_only) {
     std::vector<Stage> stages;
     for (int s = pp_rank; s < stage_count(module); s += pp) stages.push_back({m, s});
@@ -113,7 +111,7 @@ std::vector<Op> language_turns(const Topology& topology, const ScheduleOptions& 
 std::vector<Op> encoder_turns_without_prefetch(const Topology& topology, const ScheduleOptions& options,
                                                const Stage& stage) {
   if (!is_trained(topology, options, stage)) return only_forwards({stage}, options.microbatches);
-  Stage next = {language_of(topology), 0};
+  Stage next = {index_of_language(topology), 0};
   std::vector<Op> turns = language_turns(topology, options, 0);
   for (int s = stage_count(module_of(topology, stage)) - 1; s >= stage.index; --s) {
     turns = turns_before({stage.module, s}, next, turns, options.microbatches);
@@ -131,7 +129,7 @@ std::vector<Op> encoder_turns(const Topology& topology, const ScheduleOptions& o
 // The turns of a rank that colocated modules share. Without pipelines the modules change after every microbatch,
 // because this holds the fewest activations; with pipelines, each module runs all its microbatches.
 std::vector<Op> shared_turns(const Topology& topology, const ScheduleOptions& options, int rank) {
-  const int language = language_of(topology);
+  const int language = index_of_language(topology);
   std::vector<Op> turns;
   const auto encode = [&](Op::Kind kind, int microbatch) {
     for (const Stage& stage : stages_of(topology, rank))

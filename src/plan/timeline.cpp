@@ -15,13 +15,12 @@ namespace {
 constexpr int kLaneHeight = 26, kLaneGap = 4, kMargin = 8, kChartWidth = 1200, kTop = 56, kMostLanes = 64;
 constexpr double kLetterWidth = 7.5;  // upper bound of a label's average width
 
-struct Colours {
-  const char *forward, *backward;
-};
-constexpr Colours kPalette[] = {
-    {"#7fb3e6", "#2f6fb3"}, {"#f2b36b", "#c06f14"}, {"#8fd08f", "#2f8f3f"}, {"#d39be0", "#8a3fa0"}};
-
-const Colours& colours_of(std::size_t module) { return kPalette[module % std::size(kPalette)]; }
+// Of a module's forwards and gathers, and of its backwards and reductions.
+const char* colour_of(int module, bool forward) {
+  constexpr const char* kPalette[][2] = {
+      {"#2f6fb3", "#7fb3e6"}, {"#c06f14", "#f2b36b"}, {"#2f8f3f", "#8fd08f"}, {"#8a3fa0", "#d39be0"}};
+  return kPalette[module % std::size(kPalette)][forward];
+}
 
 struct Lane {
   int rank;
@@ -38,11 +37,9 @@ std::string label_of_stages(const Topology& topology, int rank) {
   std::vector<std::string> stages;
   for (const Module* module : topology.modules_of(rank)) {
     if (!is_first_of_stage(*module, rank)) continue;
-    const int pp = module->dense.size_of("pp");
-    std::vector<int> own;
-    for (int stage = module->dense.coord(rank, "pp"); stage < stage_count(*module); stage += pp) own.push_back(stage);
+    const std::vector<int> own = stages_of(*module, rank);
     stages.push_back(fmt::format("{} {} {} ({})", module->name, own.size() > 1 ? "stages" : "stage", joined(own, ", "),
-                                 counted(module->dense.size() / pp, "rank")));
+                                 counted(module->dense.size() / module->dense.size_of("pp"), "rank")));
   }
   return stages.empty() ? "" : fmt::format("{} {}", rank, joined(stages, " + "));
 }
@@ -73,27 +70,6 @@ std::string words_of(const Op& op, const Topology& topology, const std::vector<S
                      forward || note.empty() ? "" : fmt::format(" ({})", note));
 }
 
-struct Fill {
-  const char* colour;
-  double opacity;
-};
-
-// Later stages of the same rank and module are paler.
-double opacity_of(const Stage& stage, const Topology& topology) {
-  const Module& module = topology.module(stage.module);
-  return 1 - 0.5 * (stage.index / module.dense.size_of("pp")) / module.vpp;
-}
-
-std::string box(double x, double y, double width, const Fill& fill, int microbatch, const std::string& title) {
-  std::string text;
-  if (width >= 9)
-    text = fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\">{}</text>", x + width / 2, y + kLaneHeight * 0.68, microbatch);
-  return fmt::format(
-      "<g><title>{}</title><rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{}\" fill=\"{}\" "
-      "fill-opacity=\"{:.2f}\"/>{}</g>\n",
-      title, x, y, std::max(width - 0.8, 0.5), kLaneHeight, fill.colour, fill.opacity, text);
-}
-
 // Only colours that this schedule uses: a frozen module has no backward.
 std::string legend(const Schedule& schedule, const Topology& topology, const std::vector<StageCosts>& costs, int x,
                    bool has_lines) {
@@ -103,11 +79,10 @@ std::string legend(const Schedule& schedule, const Topology& topology, const std
       if (op.computes()) labels.try_emplace({op.stage.module, op.kind}, words_of(op, topology, costs));
   std::string out;
   for (const auto& [key, label] : labels) {
-    const Colours& colours = colours_of(key.first);
     out += fmt::format(
         "<rect x=\"{}\" y=\"18\" width=\"14\" height=\"14\" fill=\"{}\"/><text class=\"key\" x=\"{}\" "
         "y=\"30\">{}</text>\n",
-        x, key.second == Op::Forward ? colours.forward : colours.backward, x + 20, label);
+        x, colour_of(key.first, key.second == Op::Forward), x + 20, label);
     x += 34 + static_cast<int>(kLetterWidth * static_cast<double>(label.size()));
   }
   std::vector<std::string> notes;
@@ -120,60 +95,60 @@ std::string legend(const Schedule& schedule, const Topology& topology, const std
   return out;
 }
 
-// A line at the bottom of a lane, while a gather or reduction may run: from its start to the op that awaits it.
-std::string line(double x, double y, double width, const char* colour, const std::string& title) {
-  return fmt::format(
-      "<rect class=\"beside\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"3\" "
-      "fill=\"{}\"><title>{}</title></rect>\n",
-      x, y + kLaneHeight, width, colour, title);
-}
+// Draws the ops of a rank's lane at `y`: boxes, and below them lines.
+struct LaneDrawing {
+  const Schedule& schedule;
+  const Topology& topology;
+  const Play& timeline;
+  const std::vector<StageCosts>& costs;
+  double left;  // in pixels
+  std::string boxes{}, lines{};
 
-// The scale of a lane's boxes.
-struct Chart {
-  double left, unit;  // pixels, and pixels per unit of time
+  void add(int rank, double y) {
+    const std::vector<Op>& ops = schedule.ranks[rank];
+    for (std::size_t i = 0; i < ops.size(); ++i) {
+      if (ops[i].computes()) add_box(rank, ops[i], timeline.ranks[rank][i], y);
+      if (!ops[i].starts_collective()) continue;
+      const auto end = std::ranges::find_if(ops, [&](const Op& op) { return op.ends(ops[i]); });
+      add_line(rank, ops[i], timeline.ranks[rank][i].begin, timeline.ranks[rank][end - ops.begin()].end, y);
+    }
+  }
+
+ private:
+  double unit() const { return kChartWidth / timeline.end; }  // pixels per unit of time
+
+  // Later stages of the same rank and module are paler.
+  double opacity_of(const Stage& stage) const {
+    const Module& module = topology.module(stage.module);
+    return 1 - 0.5 * (stage.index / module.dense.size_of("pp")) / module.vpp;
+  }
+
+  void add_box(int rank, const Op& op, const OpSpan& span, double y) {
+    const double x = left + span.begin * unit(), width = (span.end - span.begin) * unit();
+    boxes += fmt::format(
+        "<g><title>rank {}: {}, stage {}, microbatch {}, {:.1f} to {:.1f}</title><rect x=\"{:.1f}\" y=\"{:.1f}\" "
+        "width=\"{:.1f}\" height=\"{}\" fill=\"{}\" fill-opacity=\"{:.2f}\"/>",
+        rank, words_of(op, topology, costs), op.stage.index, op.microbatch, span.begin, span.end, x, y,
+        std::max(width - 0.8, 0.5), kLaneHeight, colour_of(op.stage.module, op.kind == Op::Forward),
+        opacity_of(op.stage));
+    if (width >= 9)
+      boxes += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\">{}</text>", x + width / 2, y + kLaneHeight * 0.68,
+                           op.microbatch);
+    boxes += "</g>\n";
+  }
+
+  // While a gather or reduction may run: from its start to the op that awaits it.
+  void add_line(int rank, const Op& start, double from, double to, double y) {
+    if (to <= from) return;
+    const bool gathers = start.kind == Op::StartGather;
+    lines += fmt::format(
+        "<rect class=\"beside\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"3\" fill=\"{}\"><title>rank {}: {} "
+        "of {}, stage {}, between {:.1f} and {:.1f}</title></rect>\n",
+        left + from * unit(), y + kLaneHeight, (to - from) * unit(), colour_of(start.stage.module, gathers), rank,
+        gathers ? "gather of the parameters" : "reduction of the gradients", topology.module(start.stage.module).name,
+        start.stage.index, from, to);
+  }
 };
-
-std::string boxes(const Schedule& schedule, const Topology& topology, const Play& timeline,
-                  const std::vector<StageCosts>& costs, const Chart& chart, int rank, double y) {
-  const auto& ops = schedule.ranks[rank];
-  const auto& spans = timeline.ranks[rank];
-  std::string out;
-  for (std::size_t i = 0; i < ops.size(); ++i) {
-    if (!ops[i].computes()) continue;
-    const Colours& colours = colours_of(ops[i].stage.module);
-    const std::string title =
-        fmt::format("rank {}: {}, stage {}, microbatch {}, {:.1f} to {:.1f}", rank, words_of(ops[i], topology, costs),
-                    ops[i].stage.index, ops[i].microbatch, spans[i].begin, spans[i].end);
-    out += box(chart.left + spans[i].begin * chart.unit, y, (spans[i].end - spans[i].begin) * chart.unit,
-               {ops[i].kind == Op::Forward ? colours.forward : colours.backward, opacity_of(ops[i].stage, topology)},
-               ops[i].microbatch, title);
-  }
-  return out;
-}
-
-std::string lines(const Schedule& schedule, const Topology& topology, const Play& timeline, const Chart& chart,
-                  int rank, double y) {
-  const auto& ops = schedule.ranks[rank];
-  const auto& spans = timeline.ranks[rank];
-  std::string out;
-  for (std::size_t i = 0; i < ops.size(); ++i) {
-    if (!ops[i].starts_collective()) continue;
-    const bool gathers = ops[i].kind == Op::StartGather;
-    const auto is_end = [&](const Op& op) {
-      return op.kind == (gathers ? Op::EndGather : Op::EndReduce) && op.stage == ops[i].stage;
-    };
-    const auto end = static_cast<std::size_t>(std::find_if(ops.begin(), ops.end(), is_end) - ops.begin());
-    const double from = spans[i].begin, to = spans[end].end;
-    if (to <= from) continue;
-    const int module = ops[i].stage.module;
-    out += line(chart.left + from * chart.unit, y, (to - from) * chart.unit,
-                gathers ? colours_of(module).forward : colours_of(module).backward,
-                fmt::format("rank {}: {} of {}, stage {}, between {:.1f} and {:.1f}", rank,
-                            gathers ? "gather of the parameters" : "reduction of the gradients",
-                            topology.modules()[module].name, ops[i].stage.index, from, to));
-  }
-  return out;
-}
 
 }  // namespace
 
@@ -198,19 +173,18 @@ std::string draw_svg(const Schedule& schedule, const Topology& topology, const P
       "<style>text{{font:11px sans-serif;text-anchor:middle;fill:#fff}} .lane,.key{{text-anchor:start;fill:#222}}"
       " .lane{{font-size:12px}}</style>\n<rect width=\"100%\" height=\"100%\" fill=\"#fafafa\"/>\n",
       left + kChartWidth + 2 * kMargin, height);
-  std::string chart_svg, all_lines;
+  LaneDrawing drawing = {schedule, topology, timeline, costs, double(left)};
   double y = kTop;
   for (const Lane& lane : lanes) {
-    chart_svg += fmt::format("<rect x=\"{}\" y=\"{:.1f}\" width=\"{}\" height=\"{}\" fill=\"#ececec\"/>\n", left, y,
-                             kChartWidth, kLaneHeight);
-    chart_svg += fmt::format("<text class=\"lane\" x=\"{}\" y=\"{:.1f}\">{}</text>\n", kMargin, y + kLaneHeight * 0.68,
-                             lane.label);
-    const Chart chart = {static_cast<double>(left), kChartWidth / timeline.end};
-    chart_svg += boxes(schedule, topology, timeline, costs, chart, lane.rank, y);
-    all_lines += lines(schedule, topology, timeline, chart, lane.rank, y);
+    drawing.boxes += fmt::format(
+        "<rect x=\"{}\" y=\"{:.1f}\" width=\"{}\" height=\"{}\" fill=\"#ececec\"/>\n"
+        "<text class=\"lane\" x=\"{}\" y=\"{:.1f}\">{}</text>\n",
+        left, y, kChartWidth, kLaneHeight, kMargin, y + kLaneHeight * 0.68, lane.label);
+    drawing.add(lane.rank, y);
     y += kLaneHeight + kLaneGap;
   }
-  return svg + legend(schedule, topology, costs, left, !all_lines.empty()) + chart_svg + all_lines + "</svg>\n";
+  return svg + legend(schedule, topology, costs, left, !drawing.lines.empty()) + drawing.boxes + drawing.lines +
+         "</svg>\n";
 }
 
 }  // namespace braid

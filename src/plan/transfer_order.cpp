@@ -11,8 +11,6 @@
 namespace braid {
 namespace {
 
-std::size_t index(int i) { return static_cast<std::size_t>(i); }
-
 class TransferOrder {
  public:
   TransferOrder(const RankLists& lists, const Topology& topology, const ScheduleOptions& options,
@@ -22,14 +20,15 @@ class TransferOrder {
         options_(options),
         edges_(edges),
         meetings_(topology, options.microbatches),
+        edges_of_(edges_by_rank(edges, lists.size())),
         ranks_(lists.size()) {
     find_bundles();
-    for (int rank = 0; rank < static_cast<int>(ranks_.size()); ++rank) prepare(rank);
+    for (int rank = 0; rank < std::ssize(ranks_); ++rank) prepare(rank);
   }
 
   RankLists run() {
     for (const std::size_t e : wanted_from_start_) agree(e);
-    for (int rank = 0; rank < static_cast<int>(ranks_.size()); ++rank) {
+    for (int rank = 0; rank < std::ssize(ranks_); ++rank) {
       for (int ahead = 0; ahead < 2; ++ahead) open_next(rank);
       come(rank);
     }
@@ -96,14 +95,8 @@ class TransferOrder {
       if (is_new) ++bundles_;
       bundle_of_.push_back(bundle->second);
     }
-    events_.resize(2 * bundles_ * index(options_.microbatches));
-    own_edges_.resize(ranks_.size());
-    for (int e = 0; e < static_cast<int>(edges_.size()); ++e) {
-      const Edge& edge = edges_[e];
-      if (edge.from_rank == edge.to_rank) continue;
-      own_edges_[edge.from_rank].push_back({e, is_trained(topology_, options_, edge.from)});
-      own_edges_[edge.to_rank].push_back(own_edges_[edge.from_rank].back());
-    }
+    events_.resize(2 * bundles_ * options_.microbatches);
+    for (const Edge& edge : edges_) carries_gradients_.push_back(is_trained(topology_, options_, edge.from));
   }
 
   void prepare(int rank) {
@@ -112,7 +105,7 @@ class TransferOrder {
     for (std::size_t i = 0; i < own.events.size(); ++i) add_events(rank, i);
     const Module& module = *topology_.modules_of(rank).front();
     if (module.is_encoder && !topology_.colocated() && module.dense.size_of("pp") == 1)
-      own.sends_allowed = index(options_.prefetch);
+      own.sends_allowed = options_.prefetch;
   }
 
   // A forward receives the activations of the previous stages and sends its own; a backward does the same with
@@ -121,20 +114,17 @@ class TransferOrder {
     const Op& op = lists_[rank][i];
     if (!op.computes()) return;
     const bool forward = op.kind == Op::Forward;
-    for (const auto& [e, carries_gradients] : own_edges_[rank]) {
+    for (const int e : edges_of_[rank]) {
       const Edge& edge = edges_[e];
-      if (!forward && !carries_gradients) continue;
-      for (const bool outgoing : {false, true}) {
-        const bool from_here = forward == outgoing;
-        if ((from_here ? edge.from : edge.to) != op.stage || (from_here ? edge.from_rank : edge.to_rank) != rank)
-          continue;
-        add_transfer(rank, i, {forward ? Transfer::Activation : Transfer::Gradient, e, op.microbatch, outgoing});
-      }
+      if (!edge.crosses_ranks() || (!forward && !carries_gradients_[e])) continue;
+      for (const bool outgoing : {false, true})
+        if (forward == outgoing ? edge.begins_at(op.stage, rank) : edge.ends_at(op.stage, rank))
+          add_transfer(rank, i, {forward ? Transfer::Activation : Transfer::Gradient, e, op.microbatch, outgoing});
     }
   }
 
   void add_transfer(int rank, std::size_t i, const Transfer& t) {
-    const std::size_t e = (t.kind * bundles_ + bundle_of_[t.edge]) * index(options_.microbatches) + index(t.microbatch);
+    const std::size_t e = (t.kind * bundles_ + bundle_of_[t.edge]) * options_.microbatches + t.microbatch;
     Event& event = events_[e];
     if (event.exchanges.empty() || event.exchanges.back().rank != rank) {
       event.exchanges.push_back({rank, i, {}});
@@ -218,7 +208,8 @@ class TransferOrder {
   }
 
   bool leaves_input_behind(const Op& op, const RankBlock& ranks) const {
-    for (int rank = ranks.first; op.computes() && rank < ranks.first + ranks.size; ++rank) {
+    if (!op.computes()) return false;
+    for (const int rank : ranks) {
       const std::vector<OpEvents>& events = ranks_[rank].events;
       const std::size_t after = next_compute(rank, ranks_[rank].next + 1);
       if (after < events.size() && events[after].inputs_left > 0) return true;
@@ -231,8 +222,8 @@ class TransferOrder {
     const int first = runnable_.begin()->rank;
     runnable_.erase(runnable_.begin());
     const RankBlock ranks = meetings_.ranks_at(first, next_op(first));
-    for (int rank = ranks.first; rank < ranks.first + ranks.size; ++rank) finish_op(rank);
-    for (int rank = ranks.first; rank < ranks.first + ranks.size; ++rank) come(rank);
+    for (const int rank : ranks) finish_op(rank);
+    for (const int rank : ranks) come(rank);
     return true;
   }
 
@@ -247,18 +238,14 @@ class TransferOrder {
     own.has_come = false;
   }
 
-  struct OwnEdge {
-    int edge;
-    bool carries_gradients;
-  };
-
   const RankLists& lists_;
   const Topology& topology_;
   const ScheduleOptions& options_;
   const std::vector<Edge>& edges_;
   Meetings meetings_;
-  std::vector<std::vector<OwnEdge>> own_edges_;  // by rank: those to other ranks
-  std::vector<std::size_t> bundle_of_;           // by edge
+  const std::vector<std::vector<int>> edges_of_;  // by rank
+  std::vector<bool> carries_gradients_;           // by edge
+  std::vector<std::size_t> bundle_of_;            // by edge
   std::size_t bundles_ = 0;
   std::vector<Event> events_;  // by kind, bundle and microbatch
   std::vector<std::size_t> wanted_from_start_;

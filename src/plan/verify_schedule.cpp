@@ -13,8 +13,6 @@
 namespace braid {
 namespace {
 
-std::size_t index(int i) { return static_cast<std::size_t>(i); }
-
 constexpr int kNotYet = -1;
 
 class Verifier {
@@ -24,18 +22,12 @@ class Verifier {
         topology_(topology),
         options_(options),
         edges_(make_edges(topology)),
-        edges_of_(schedule.ranks.size()),
-        arrived_(2 * edges_.size() * index(options.microbatches), kNotYet) {
-    for (int e = 0; e < static_cast<int>(edges_.size()); ++e) {
-      edges_of_[edges_[e].from_rank].push_back(e);
-      if (edges_[e].to_rank != edges_[e].from_rank) edges_of_[edges_[e].to_rank].push_back(e);
-    }
-    for (int m = 0; m < static_cast<int>(topology.modules().size()); ++m) {
-      auto& rules = rules_.emplace_back();
-      for (int s = 0; s < stage_count(topology.module(m)); ++s)
-        rules.push_back({is_trained(topology, options, {m, s}), reads_batch(topology, {m, s}),
-                         max_in_flight(topology, options, {m, s})});
-    }
+        edges_of_(edges_by_rank(edges_, schedule.ranks.size())),
+        rules_(topology.modules().size()),
+        arrived_(2 * edges_.size() * options.microbatches, kNotYet) {
+    for (const Stage& stage : all_stages(topology))
+      rules_[stage.module].push_back({is_trained(topology, options, stage), reads_batch(topology, stage),
+                                      max_in_flight(topology, options, stage)});
   }
 
   std::vector<std::string> run() {
@@ -62,12 +54,12 @@ class Verifier {
   void fail(std::string sentence) { problems_.push_back(std::move(sentence)); }
 
   std::size_t id_of(Transfer::Kind kind, int edge, int microbatch) const {
-    return (kind * edges_.size() + index(edge)) * index(options_.microbatches) + index(microbatch);
+    return (kind * edges_.size() + edge) * options_.microbatches + microbatch;
   }
 
   // Each edge between ranks carries each microbatch once, and its gradient once if the sender is trained.
   void check_matching() {
-    std::vector<int> out(2 * edges_.size() * index(options_.microbatches)), in(out.size());
+    std::vector<int> out(arrived_.size()), in(out.size());
     for (int rank = 0; rank < world_size(); ++rank)
       for (const Op& op : schedule_.ranks[rank])
         for (const Transfer& t : op.transfers) {
@@ -77,11 +69,11 @@ class Verifier {
             fail(fmt::format("rank {} takes no part in {}", rank, describe(t, edges_)));
           ++(t.outgoing ? out : in)[id_of(t.kind, t.edge, t.microbatch)];
         }
-    for (int e = 0; e < static_cast<int>(edges_.size()); ++e)
+    for (int e = 0; e < std::ssize(edges_); ++e)
       for (int mb = 0; mb < options_.microbatches; ++mb)
         for (const auto kind : {Transfer::Activation, Transfer::Gradient}) {
           const Edge& edge = edges_[e];
-          const int wanted = edge.from_rank != edge.to_rank && (kind == Transfer::Activation || trains(edge.from));
+          const int wanted = edge.crosses_ranks() && (kind == Transfer::Activation || trains(edge.from));
           const std::size_t id = id_of(kind, e, mb);
           if (out[id] != wanted || in[id] != wanted)
             fail(fmt::format("{} is sent {} times and received {} times", describe({kind, e, mb, true}, edges_),
@@ -103,7 +95,7 @@ class Verifier {
           const Channel channel = channel_of(topology_, edge, t.kind);
           if (channel != channel_of(topology_, edges_[op.transfers[0].edge], op.transfers[0].kind))
             fail(fmt::format("rank {} starts {} in an exchange over another channel", rank, describe(t, edges_)));
-          const int other = edge.from_rank == rank ? edge.to_rank : edge.from_rank;
+          const int other = edge.peer_of(rank);
           const std::size_t id = id_of(t.kind, t.edge, t.microbatch);
           t.outgoing ? sent[{rank, other, channel}].push_back(id) : received[{other, rank, channel}].push_back(id);
         }
@@ -125,7 +117,7 @@ class Verifier {
   // Every op of a rank's list comes after its inputs, and nothing is missing at the end.
   void check_list(int rank) {
     const std::vector<Stage> stages = stages_of(topology_, rank);
-    const std::vector<int> none(index(options_.microbatches));
+    const std::vector<int> none(options_.microbatches);
     RankState state(stages.size(), {none, none, none});
     bool updated = false;
     computed_ = 0;
@@ -158,9 +150,7 @@ class Verifier {
   void check_ends(int rank) {
     const std::vector<Op>& ops = schedule_.ranks[rank];
     const auto is_gather = [](const Op& op) { return op.kind == Op::StartGather || op.kind == Op::EndGather; };
-    const auto count = [&](Op::Kind kind) {
-      return std::count_if(ops.begin(), ops.end(), [&](const Op& op) { return op.kind == kind; });
-    };
+    const auto count = [&](Op::Kind kind) { return std::ranges::count(ops, kind, &Op::kind); };
     const auto first = std::find_if_not(ops.begin(), ops.end(), is_gather);
     if (count(Op::Begin) != 1 || first->kind != Op::Begin)
       fail(fmt::format("rank {} must begin the step once, before all ops but gathers", rank));
@@ -225,7 +215,7 @@ class Verifier {
       fail(fmt::format("rank {}: {} of {}, microbatch {}, {}", rank, forward ? "forward" : "backward",
                        name_of(op.stage), op.microbatch, what));
     };
-    const std::size_t mb = index(op.microbatch);
+    const int mb = op.microbatch;
     if ((forward ? done.forwards : done.backwards)[mb]++) fail_here("runs twice");
     if (!forward && !trains(op.stage)) fail_here("is of a stage that does not train");
     if (!forward && !done.forwards[mb]) fail_here("runs before its forward");
@@ -247,7 +237,7 @@ class Verifier {
     const bool forward = op.kind == Op::Forward;
     for (const int e : inputs_of(rank, op)) {
       const Edge& edge = edges_[e];
-      if (edge.from_rank != edge.to_rank) {
+      if (edge.crosses_ranks()) {
         if (arrived_[id_of(kind_of_input(op), e, op.microbatch)] == kNotYet) return false;
         continue;
       }
@@ -260,7 +250,7 @@ class Verifier {
   bool receives_early(int rank, const Op& op) const {
     for (const int e : inputs_of(rank, op)) {
       const Edge& edge = edges_[e];
-      const bool is_limited = edge.from_rank != edge.to_rank && !(topology_.colocated() && edge.crosses_modules());
+      const bool is_limited = edge.crosses_ranks() && !(topology_.colocated() && edge.crosses_modules());
       const int arrived = arrived_[id_of(kind_of_input(op), e, op.microbatch)];
       if (is_limited && arrived != kNotYet && computed_ - arrived > 1) return true;
     }
@@ -271,18 +261,15 @@ class Verifier {
     return op.kind == Op::Forward ? Transfer::Activation : Transfer::Gradient;
   }
   std::vector<int> inputs_of(int rank, const Op& op) const {
-    std::vector<int> inputs;
-    for (const int e : edges_of_[rank]) {
-      const Edge& edge = edges_[e];
-      const bool is_input = op.kind == Op::Forward ? edge.to_rank == rank && edge.to == op.stage
-                                                   : edge.from_rank == rank && edge.from == op.stage;
-      if (is_input) inputs.push_back(e);
-    }
+    std::vector<int> inputs = edges_of_[rank];
+    std::erase_if(inputs, [&](int e) {
+      return !(op.kind == Op::Forward ? edges_[e].ends_at(op.stage, rank) : edges_[e].begins_at(op.stage, rank));
+    });
     return inputs;
   }
 
   void check_end(int rank, const Stage& stage, const Done& done) {
-    for (std::size_t mb = 0; mb < index(options_.microbatches); ++mb) {
+    for (int mb = 0; mb < options_.microbatches; ++mb) {
       if (!done.forwards[mb]) fail(fmt::format("rank {} never runs {}, microbatch {}", rank, name_of(stage), mb));
       if (trains(stage) && !done.backwards[mb])
         fail(fmt::format("rank {} never runs backward of {}, microbatch {}", rank, name_of(stage), mb));
@@ -298,8 +285,8 @@ class Verifier {
   const Topology& topology_;
   const ScheduleOptions& options_;
   const std::vector<Edge> edges_;
-  std::vector<std::vector<int>> edges_of_;  // by rank
-  std::vector<std::vector<Rules>> rules_;   // by module and stage
+  const std::vector<std::vector<int>> edges_of_;  // by rank
+  std::vector<std::vector<Rules>> rules_;         // by module and stage
   std::vector<int> arrived_;   // by transfer: how many forwards and backwards its receiver had run by then, or kNotYet
   int computed_ = 0;           // forwards and backwards of the rank that is being checked
   bool can_be_played_ = true;  // gathers and reductions are started once, by ranks that have their stages
