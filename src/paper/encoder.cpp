@@ -30,7 +30,6 @@ class EncoderWalk {
 
   StageOnPaper stage(int stage, int stages) {
     const std::vector<int> bounds = even_stages(layers_.layers, stages);
-    const auto begin = static_cast<std::size_t>(stage);
     const bool is_first = stage == 0, is_last = stage == stages - 1;
     const PaperMemory tables = ops_.tape().make(trains_.encoder ? table_bytes(sequences_) : 0);
     PaperTensor received = is_first ? PaperTensor() : ops_.matrix(items_.hidden, layers_.hidden);
@@ -40,7 +39,7 @@ class EncoderWalk {
       {
         const auto mode = ops_.tape().recording(trains_.encoder);
         PaperResidual stream(ops_, is_first ? embedded() : received, PaperResidual::Of::Stage, true);
-        for (int layer = bounds[begin]; layer < bounds[begin + 1]; ++layer)
+        for (int layer = bounds[stage]; layer < bounds[stage + 1]; ++layer)
           add_layer(ops_, stream, [this](PaperResidual& to) { add(to); },
                     {.recomputed = recompute_.full, .trains = trains_.encoder, .first_norm_adds = true});
         x = stream.value();

@@ -11,26 +11,18 @@ PaperOps::Routed PaperOps::router(const PaperRecomputable& input, std::int64_t e
   Routed routed;
   routed.logits = tape_.matrix(x.rows, experts, wide());
   wide_copies(element() < wide() ? x.elements() : 0, 1);
-  routed.tokens.assign(other_users, x);
-  const OperatorWork work = works(trains).router(real(x.rows), real(x.columns), real(experts));
-  tape_.emit(work.forward);
-  if (!tape_.records() || !(x.trains() || trains)) return routed;
-  routed.logits.gradient = std::make_shared<PaperMemory>();
-  std::vector<std::shared_ptr<PaperMemory>> users;
-  for (PaperTensor& user : routed.tokens) {
-    if (x.trains()) user.gradient = std::make_shared<PaperMemory>();
-    if (x.trains()) users.push_back(user.gradient);
-  }
-  tape_.add([this, works = work.backward, saved = input.saved_if(true), to_x = target(x), users, experts,
-             slot = routed.logits.gradient] {
-    tape_.emit(works);
-    const PaperMemory grad = *slot ? std::exchange(*slot, nullptr) : tape_.make(to_x.rows * experts * wide());
-    std::vector<PaperMemory> added;
-    for (const auto& user : users) added.push_back(*user ? std::exchange(*user, nullptr) : tape_.make(to_x.bytes()));
-    const PaperMemory tokens = saved();
-    wide_copies(to_x.elements(), element() < wide() ? 2 : 1);
-    if (to_x.trains()) tape_.pass(to_x, tape_.make(to_x.bytes()));
-  });
+  Tensors outputs(x.trains() ? other_users : 0, x);
+  outputs.insert(outputs.begin(), routed.logits);
+  outputs =
+      tape_.differentiable(works(trains).router(real(x.rows), real(x.columns), real(experts)), std::move(outputs),
+                           x.trains() || trains, [this, saved = input.saved_if(true), to_x = target(x)](const auto&) {
+                             const PaperMemory tokens = saved();
+                             wide_copies(to_x.elements(), element() < wide() ? 2 : 1);
+                             if (to_x.trains()) tape_.pass(to_x, tape_.make(to_x.bytes()));
+                           });
+  routed.logits = outputs[0];
+  routed.tokens.assign(outputs.begin() + 1, outputs.end());
+  routed.tokens.resize(other_users, x);
   return routed;
 }
 
@@ -40,17 +32,15 @@ PaperOps::Routing PaperOps::route(const PaperTensor& logits, std::int64_t top_k)
   routing.experts = tape_.make(logits.rows * top_k * kIndex);
   if (!device_.kernels) tape_.ledger().touch(logits.elements() * (2 * wide() + 2 * kIndex));
   routing.weights = tape_.matrix(logits.rows, top_k, wide());
-  if (!tape_.records() || !logits.trains()) return routing;
-  routing.scores.gradient = std::make_shared<PaperMemory>();
-  routing.weights.gradient = std::make_shared<PaperMemory>();
-  tape_.add([this, to_logits = target(logits), scores = routing.scores.memory, experts = routing.experts,
-             of_scores = routing.scores.gradient, of_weights = routing.weights.gradient] {
-    keep(scores, experts);
-    const PaperMemory scores_grad = *of_scores ? std::exchange(*of_scores, nullptr) : tape_.make(to_logits.bytes());
-    const PaperMemory weights_grad = std::exchange(*of_weights, nullptr);
-    wide_copies(to_logits.elements(), 2);
-    tape_.pass(to_logits, tape_.make(to_logits.bytes()));
-  });
+  const Tensors outputs = tape_.differentiable(
+      {}, {routing.scores, routing.weights}, logits.trains(),
+      [this, to_logits = target(logits), scores = routing.scores.memory, experts = routing.experts](const auto&) {
+        keep(scores, experts);
+        wide_copies(to_logits.elements(), 2);
+        tape_.pass(to_logits, tape_.make(to_logits.bytes()));
+      });
+  routing.scores = outputs[0];
+  routing.weights = outputs[1];
   return routing;
 }
 

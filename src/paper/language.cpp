@@ -39,11 +39,10 @@ class LanguageWalk {
   template <class Config>
   StageOnPaper stage(const Config& c, int stage, int stages) {
     const std::vector<int> bounds = stage_bounds(c, stages);
-    const auto begin = static_cast<std::size_t>(stage);
     const bool is_first = stage == 0, is_last = stage == stages - 1;
     // Attention and Mamba2 keep them, and so does a layer that runs again.
     const PaperMemory tables = ops_.tape().make(
-        recompute_.full || reads_sequences(c, bounds[begin], bounds[begin + 1]) ? table_bytes(sequences_) : 0);
+        recompute_.full || reads_sequences(c, bounds[stage], bounds[stage + 1]) ? table_bytes(sequences_) : 0);
     // What the stage before sends is kept by the executor, too; embedded text is not.
     const std::int64_t own_rows = maps_.sequence_parallel() ? tokens_ / tp_ : tokens_;
     PaperTensor received = is_first ? PaperTensor() : ops_.matrix(own_rows, c.hidden);
@@ -51,7 +50,7 @@ class LanguageWalk {
     std::int64_t logits = 0;
     StageMemory memory = measured(ops_, [&] {
       PaperResidual stream(ops_, is_first ? embedded(c.hidden, c.vocab) : received, PaperResidual::Of::Stage, true);
-      for (int layer = bounds[begin]; layer < bounds[begin + 1]; ++layer)
+      for (int layer = bounds[stage]; layer < bounds[stage + 1]; ++layer)
         add_layer(ops_, stream,
                   [this, &c, layer, counts = kept_counts(c, layer)](PaperResidual& to) { add(c, layer, to); },
                   {.recomputed = recompute_.full, .trains = trains_});
@@ -123,9 +122,7 @@ class LanguageWalk {
         {.letter = '-', .branch = &LanguageWalk::hybrid_mlp}};
     return *std::ranges::find(kLayers, letter, &HybridLayer::letter);
   }
-  static const HybridLayer& kind_of(const HybridLmConfig& c, int layer) {
-    return kind_of(layer_letters(c)[static_cast<std::size_t>(layer)]);
-  }
+  static const HybridLayer& kind_of(const HybridLmConfig& c, int layer) { return kind_of(layer_letters(c)[layer]); }
   static bool reads_sequences(const HybridLmConfig& c, int begin, int end) {
     const std::string letters = layer_letters(c);
     return std::any_of(letters.begin() + begin, letters.begin() + end,
@@ -398,10 +395,8 @@ Collectives update_collectives(const LanguageConfig& config, const Module& modul
   const std::vector<int> bounds = stage_bounds(*c, stage_count(module));
   const std::string letters = layer_letters(*c);
   std::int64_t layers = 0;
-  for (const int stage : stages) {
-    const auto at = static_cast<std::size_t>(stage);
-    layers += std::count(letters.begin() + bounds[at], letters.begin() + bounds[at + 1], 'E');
-  }
+  for (const int stage : stages)
+    layers += std::count(letters.begin() + bounds[stage], letters.begin() + bounds[stage + 1], 'E');
   const std::int64_t wide = std::max<std::int64_t>(options.element_bytes, 4);
   return {{"dp-cp-tp", "all_reduce", layers * c->experts * wide}};
 }

@@ -31,28 +31,19 @@ PaperTensor PaperOps::norm(const PaperTensor& x, const Norm& norm) {
 }
 
 PaperOps::SumAndNormed PaperOps::add_norm(const PaperTensor& x, const PaperTensor& branch, const Norm& norm) {
-  PaperTensor sum = tape_.like(x), normed = tape_.like(x);
+  const PaperTensor sum = tape_.like(x), normed = tape_.like(x);
   const PaperMemory statistics = tape_.make((norm.has_mean ? 2 : 1) * x.rows * wide());
   wide_copies(x.elements(), 2);
-  const OperatorWork work = work_of(norm, x, true);
-  tape_.emit(work.forward);
-  if (!tape_.records() || !(x.trains() || branch.trains() || norm.trains)) return {sum, normed};
-  sum.gradient = std::make_shared<PaperMemory>();
-  normed.gradient = std::make_shared<PaperMemory>();
-  tape_.add([this, works = work.backward, to_x = target(x), to_branch = target(branch), statistics, saved = sum.memory,
-             of_sum = sum.gradient, of_normed = normed.gradient] {
-    keep(saved, statistics);
-    tape_.emit(works);
-    const auto taken = [&](const std::shared_ptr<PaperMemory>& slot) {
-      return *slot ? std::exchange(*slot, nullptr) : tape_.make(to_x.bytes());
-    };
-    const PaperMemory sum_grad = taken(of_sum), normed_grad = taken(of_normed);
-    wide_copies(to_x.elements(), 5);
-    const PaperMemory grad = tape_.make(to_x.bytes());
-    tape_.pass(to_x, grad);
-    tape_.pass(to_branch, grad);
-  });
-  return {sum, normed};
+  const Tensors outputs = tape_.differentiable(
+      work_of(norm, x, true), {sum, normed}, x.trains() || branch.trains() || norm.trains,
+      [this, to_x = target(x), to_branch = target(branch), statistics, saved = sum.memory](const auto&) {
+        keep(saved, statistics);
+        wide_copies(to_x.elements(), 5);
+        const PaperMemory grad = tape_.make(to_x.bytes());
+        tape_.pass(to_x, grad);
+        tape_.pass(to_branch, grad);
+      });
+  return {outputs[0], outputs[1]};
 }
 
 PaperMemory PaperOps::norm_again(std::int64_t rows, std::int64_t columns) {

@@ -53,7 +53,6 @@ class PaperOps {
   explicit PaperOps(const PaperDevice& device) : device_(device), tape_(device.kernels ? kBlock : 1) {}
 
   PaperTape& tape() { return tape_; }
-  const PaperDevice& device() const { return device_; }
   std::int64_t element() const { return device_.element_bytes; }
   std::int64_t wide() const { return std::max<std::int64_t>(device_.element_bytes, 4); }  // of arithmetic
   Operators works(bool trains) const { return {device_.element_bytes, trains}; }

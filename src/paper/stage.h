@@ -8,8 +8,7 @@
 //   - an operator (Work), in the order of the calls. Backward runs the recorded nodes from the newest to the oldest, as
 //     autograd does. What a layer that is recomputed repeats belongs to its backward.
 //   - a collective (PaperCall), in the order in which the forward calls them; in the backward stand their transposes,
-//   in
-//     the same order. Calls on groups of one rank and on empty tensors may be among them.
+//     in the same order. Calls on groups of one rank and on empty tensors may be among them.
 //   - memory that a tensor takes, from its making until nothing refers to it any more.
 //
 // Operators and collectives are listed by layer: what comes before the first layer and after the last one is like a

@@ -148,22 +148,30 @@ class PaperTape {
 
   // --- nodes
 
-  // The output of a node, whose backward is called with the output's gradient; libtorch runs nodes from the newest to
+  // The outputs of a node, whose backward is called with the outputs' gradients; libtorch runs nodes from the newest to
   // the oldest. What `backward` has captured exists until it has run.
+  template <class Backward>  // (const std::vector<PaperMemory>& gradients)
+  std::vector<PaperTensor> differentiable(const OperatorWork& work, std::vector<PaperTensor> outputs,
+                                          bool needs_gradient, Backward backward) {
+    emit(work.forward);
+    std::vector<std::pair<std::shared_ptr<PaperMemory>, std::int64_t>> slots;
+    for (PaperTensor& output : outputs) {
+      output.gradient = records_ && needs_gradient ? std::make_shared<PaperMemory>() : nullptr;
+      slots.emplace_back(output.gradient, output.bytes());
+    }
+    if (!records_ || !needs_gradient) return outputs;
+    add([this, works = work.backward, slots, backward = std::move(backward)] {
+      emit(works);
+      std::vector<PaperMemory> gradients;
+      for (const auto& [slot, bytes] : slots) gradients.push_back(*slot ? std::exchange(*slot, nullptr) : make(bytes));
+      backward(gradients);
+    });
+    return outputs;
+  }
   template <class Backward>  // (const PaperMemory& gradient)
   PaperTensor differentiable(const OperatorWork& work, PaperTensor output, bool needs_gradient, Backward backward) {
-    emit(work.forward);
-    if (!records_ || !needs_gradient) {
-      output.gradient = nullptr;
-      return output;
-    }
-    output.gradient = std::make_shared<PaperMemory>();
-    add([this, works = work.backward, slot = output.gradient, bytes = output.bytes(), backward = std::move(backward)] {
-      emit(works);
-      const PaperMemory gradient = *slot ? std::exchange(*slot, nullptr) : make(bytes);
-      backward(gradient);
-    });
-    return output;
+    return differentiable(work, std::vector{std::move(output)}, needs_gradient,
+                          [backward = std::move(backward)](const auto& gradients) { backward(gradients[0]); })[0];
   }
   void add(std::function<void()> node) { nodes_.push_back({place_, std::move(node)}); }
 
