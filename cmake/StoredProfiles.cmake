@@ -7,7 +7,7 @@ foreach(profile IN LISTS profiles)
   file(READ ${profile} text)
   string(APPEND entries "      {\"${name}\", R\"yaml(${text})yaml\"},\n")
 endforeach()
-file(WRITE ${OUTPUT} "#include \"predict/stored_profiles.h\"
+file(WRITE ${OUTPUT} "#include \"predict/hardware.h\"
 
 namespace braid {
 

@@ -11,7 +11,6 @@
 #include "cli/recipe_call.h"
 #include "plan/show.h"
 #include "predict/memory_advice.h"
-#include "predict/needed_memory.h"
 
 namespace braid {
 namespace {
@@ -94,10 +93,8 @@ std::string memory_table(const std::vector<std::pair<std::string, const RankMemo
     if (any) rows.push_back(std::move(row));
   };
   for (std::size_t kind = 0; kind < kMemoryKindNames.size(); ++kind) {
-    std::string name = kMemoryKindNames[kind];
-    std::replace(name.begin(), name.end(), '_', ' ');
     const auto of_kind = [kind](const RankMemory& rank) { return rank.all_modules()[kind]; };
-    add(name, of_kind, false);
+    add(memory_kind_text(kind), of_kind, false);
   }
   add("peak of the allocator", &RankMemory::peak, true);
   add("NCCL (estimate)", &RankMemory::nccl, false);
@@ -162,7 +159,7 @@ std::string memory_json(const MemoryPlan& plan, const MemoryPrediction& predicti
                         const std::vector<MemoryAdvice>& advice) {
   nlohmann::ordered_json json = {{"world_size", plan.topology.world_size()},
                                  {"samples", plan.sizes.words},
-                                 {"needed_bytes", needed_of_device(prediction, plan.topology, plan.question)},
+                                 {"needed_bytes", device_memory(prediction, plan.topology, plan.question).needed},
                                  {"stages", nlohmann::ordered_json::array()}};
   for (const StageRankMemory& stage : prediction.stages) {
     nlohmann::ordered_json entry = {{"module", plan.topology.module(stage.stage.module).name},
@@ -174,7 +171,7 @@ std::string memory_json(const MemoryPlan& plan, const MemoryPrediction& predicti
   for (const MemoryAdvice& one : advice) json["advice"].push_back({{"change", one.change}, {"saves_bytes", one.saves}});
   if (plan.hardware) {
     json["hardware"] = plan.hardware->name;
-    json["device_memory"] = to_json(device_memory(prediction, plan.topology, *plan.hardware));
+    json["device_memory"] = to_json(device_memory(prediction, plan.topology, plan.question));
   }
   return json.dump();
 }
@@ -202,9 +199,9 @@ void print_memory(const MemoryPlan& plan, const MemoryPrediction& prediction, co
              plan.sizes.words, stage_table(prediction, plan.topology, unit));
   fmt::print("\nrank {} has its peak in {}\n", fullest.global_rank, fullest.at);
   if (plan.hardware)
-    fmt::print("{}\n", described(device_memory(prediction, plan.topology, *plan.hardware), *plan.hardware));
+    fmt::print("{}\n", described(device_memory(prediction, plan.topology, plan.question), *plan.hardware));
   else if (!plan.question.on_gpu)
-    fmt::print("all ranks need {} {}\n", unit.number(needed_of_device(prediction, plan.topology, plan.question)),
+    fmt::print("all ranks need {} {}\n", unit.number(device_memory(prediction, plan.topology, plan.question).needed),
                unit.name);
   for (const MemoryAdvice& one : advice) fmt::print("{} saves {} {}\n", one.change, unit.number(one.saves), unit.name);
 }

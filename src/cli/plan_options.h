@@ -7,7 +7,7 @@
 #include <string>
 
 #include "cli/command.h"
-#include "predict/needed_memory.h"
+#include "predict/memory.h"
 #include "predict/simulate.h"
 #include "run/recipe.h"
 

@@ -10,7 +10,6 @@
 #include "cli/recipe_call.h"
 #include "plan/frozen.h"
 #include "plan/timeline.h"
-#include "predict/balance_gain.h"
 #include "predict/fill_plan_page.h"
 #include "predict/simulate.h"
 #include "predict/step_trace.h"
@@ -164,8 +163,8 @@ constexpr RealRange kEfficiency = {0.01, 10};
 // Of full sequences, as in a search and on pages: steps that are not drawn may be larger than those that are.
 DeviceMemory memory_of(const Recipe& recipe, const HardwareProfile& hardware) {
   const Topology topology(recipe.topology, workload_of(recipe));
-  return device_memory(predict_memory(recipe, topology, full_step(recipe, topology), memory_question(hardware)),
-                       topology, hardware);
+  const MemoryQuestion question = memory_question(hardware);
+  return device_memory(predict_memory(recipe, topology, full_step(recipe, topology), question), topology, question);
 }
 
 void plan_simulate(const SimulateCommand& command, const std::vector<std::string>& flags) {

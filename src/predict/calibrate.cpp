@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <ctime>
+#include <map>
 #include <numeric>
 #include <random>
 
@@ -13,8 +14,8 @@
 #include "comm/store.h"
 #include "ops/attention.h"
 #include "predict/calibration_cases.h"
+#include "predict/op_time.h"
 #include "predict/small_step.h"
-#include "predict/work_time.h"
 
 namespace braid {
 namespace {
@@ -33,21 +34,21 @@ double thread_seconds() {
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
-double quantile(std::vector<double> values, double share) {
+double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
-  return values[static_cast<std::size_t>(share * static_cast<double>(values.size() - 1))];
+  return values[(values.size() - 1) / 2];
 }
 
 std::vector<double> medians_of(const std::vector<std::vector<double>>& times) {
   std::vector<double> medians;
-  for (const std::vector<double>& of_one : times) medians.push_back(quantile(of_one, 0.5));
+  for (const std::vector<double>& of_one : times) medians.push_back(median(of_one));
   return medians;
 }
 
 constexpr int kLeastRounds = 3;
 constexpr const char* kMeasuring = "measuring operators";
 
-double share_of(std::size_t done, std::size_t all) { return static_cast<double>(done) / static_cast<double>(all); }
+double share_of(std::ptrdiff_t done, std::ptrdiff_t all) { return static_cast<double>(done) / all; }
 
 // The cases take turns in random order to imitate a training step. Training runs at the GPU's power limit, which lowers
 // its clock, and a product that is repeated alone would draw more power than one among other operators. Turns also
@@ -63,8 +64,7 @@ class GpuMeasurement {
   std::vector<double> run(double seconds, const TellProgress& tell) {
     const auto begin = Clock::now();
     for (int round = -kWarmUp; round < kLeastRounds || seconds_since(begin) < seconds; ++round) {
-      tell(kMeasuring, std::min(seconds_since(begin) / seconds,
-                                share_of(static_cast<std::size_t>(round + kWarmUp), kWarmUp + kLeastRounds)));
+      tell(kMeasuring, std::min(seconds_since(begin) / seconds, share_of(round + kWarmUp, kWarmUp + kLeastRounds)));
       const std::vector<c10::Event> marks = run_round(/*mark_all=*/true);
       for (std::size_t i = 0; round >= 0 && i < order_.size(); ++i)
         times_[order_[i]].push_back(marks[i].elapsedTime(marks[i + 1]) * 1e-3);
@@ -99,14 +99,14 @@ class GpuMeasurement {
   // In training an operator starts while the one before it ends. An event between them prevents that, so short cases
   // take longer with events than without.
   double seconds_added_by_marks() {
-    std::erase_if(order_, [this](std::size_t i) { return quantile(times_[i], 0.5) > kShort; });
+    std::erase_if(order_, [this](std::size_t i) { return median(times_[i]) > kShort; });
     if (order_.empty()) return 0;
     std::vector<double> added;
     for (int round = 0; round < kRoundsOfShortCases; ++round) {
       const std::vector<c10::Event> many = run_round(true), few = run_round(false);
       added.push_back(many.front().elapsedTime(many.back()) - few.front().elapsedTime(few.back()));
     }
-    return quantile(added, 0.5) * 1e-3 / static_cast<double>(order_.size());
+    return median(added) * 1e-3 / static_cast<double>(order_.size());
   }
 
   const std::vector<CalibrationCase>& cases_;
@@ -124,9 +124,8 @@ std::vector<double> cpu_seconds_of(const std::vector<std::function<void()>>& run
   const auto begin = Clock::now();
   for (int round = -1; round < kLeastRounds || seconds_since(begin) < seconds; ++round)  // the first one warms up
     for (std::size_t i = 0; i < runs.size(); ++i) {
-      tell(kMeasuring,
-           std::min(seconds_since(begin) / seconds,
-                    share_of(static_cast<std::size_t>(round + 1) * runs.size() + i, (kLeastRounds + 1) * runs.size())));
+      tell(kMeasuring, std::min(seconds_since(begin) / seconds,
+                                share_of((round + 1) * runs.size() + i, (kLeastRounds + 1) * runs.size())));
       const double start = thread_seconds();
       runs[i]();
       if (round >= 0) times[i].push_back(thread_seconds() - start);
@@ -139,44 +138,39 @@ std::vector<CalibrationCase> runnable(const std::vector<CalibrationCase>& cases,
                                       const TellProgress& tell) {
   std::vector<CalibrationCase> kept;
   for (const CalibrationCase& each : cases) try {
-      tell("trying each operator", share_of(static_cast<std::size_t>(&each - cases.data()), cases.size()));
+      tell("trying each operator", share_of(&each - cases.data(), cases.size()));
       each.run();
       kept.push_back(each);
     } catch (const std::exception& e) {
-      report(fmt::format("left out, {} of {:g} x {:g} x {:g}: {}",
-                         operator_names()[static_cast<std::size_t>(each.work.op)], each.work.size[0], each.work.size[1],
-                         each.work.size[2], words_of(e)));
+      report(fmt::format("left out, {} of {:g} x {:g} x {:g}: {}", operator_names()[static_cast<int>(each.work.op)],
+                         each.work.size[0], each.work.size[1], each.work.size[2], words_of(e)));
     }
   return kept;
 }
 
+struct TimedWork {
+  double seconds = 0;
+  Work work{};
+};
+
 // A call takes a latency plus its amount divided by a rate. The latency is what the shortest call takes in excess of
 // its amount at the highest observed rate; the rates of all calls follow from it.
-OperatorSpeed speed_from(const std::vector<Work>& works, const std::vector<double>& seconds) {
+OperatorSpeed speed_from(const std::vector<TimedWork>& timed) {
   double best = 0;
-  for (std::size_t i = 0; i < works.size(); ++i) best = std::max(best, works[i].amount / seconds[i]);
-  const auto shortest = static_cast<std::size_t>(std::min_element(seconds.begin(), seconds.end()) - seconds.begin());
-  const double latency = std::max(0.0, seconds[shortest] - works[shortest].amount / best);  // rounding may make it less
+  for (const auto& [seconds, work] : timed) best = std::max(best, work.amount / seconds);
+  const TimedWork& shortest = *std::ranges::min_element(timed, {}, &TimedWork::seconds);
+  const double latency = std::max(0.0, shortest.seconds - shortest.work.amount / best);  // rounding may make it less
   OperatorSpeed speed = {.latency_us = latency * 1e6};
-  for (std::size_t i = 0; i < works.size(); ++i) {
-    const double rate = works[i].amount / (seconds[i] - latency);
-    speed.rates.push_back({works[i].size, std::min(rate, 2 * best) / 1e9});
-  }
+  for (const auto& [seconds, work] : timed)
+    speed.rates.push_back({work.size, std::min(work.amount / (seconds - latency), 2 * best) / 1e9});
   return speed;
 }
 
 void set_operators(HardwareProfile& profile, const std::vector<CalibrationCase>& cases,
                    const std::vector<double>& seconds) {
-  for (int op = 0; op < kOperators; ++op) {
-    std::vector<Work> works;
-    std::vector<double> times;
-    for (std::size_t i = 0; i < cases.size(); ++i) {
-      if (cases[i].work.op != static_cast<Operator>(op)) continue;
-      works.push_back(cases[i].work);
-      times.push_back(seconds[i]);
-    }
-    if (!works.empty()) profile.operators[static_cast<std::size_t>(op)] = speed_from(works, times);
-  }
+  std::map<Operator, std::vector<TimedWork>> by_operator;
+  for (std::size_t i = 0; i < cases.size(); ++i) by_operator[cases[i].work.op].push_back({seconds[i], cases[i].work});
+  for (const auto& [op, timed] : by_operator) profile.operators[static_cast<int>(op)] = speed_from(timed);
 }
 
 double launches_of(const Works& works) {
@@ -195,7 +189,7 @@ double host_us_of_gpu(const at::Device& device) {
     step.run();
     if (i >= 0) times.push_back(seconds_since(begin));
   }
-  return quantile(times, 0.5) / launches_of(step.work()) * 1e6;
+  return median(times) / launches_of(step.work()) * 1e6;
 }
 
 void measure_gpu(HardwareProfile& profile, const CalibrationOptions& options, const Report& report,

@@ -16,8 +16,8 @@
 #include "comm/run_as_rank.h"
 #include "comm/world.h"
 #include "predict/collective_time.h"
+#include "predict/op_time.h"
 #include "predict/small_step.h"
-#include "predict/work_time.h"
 
 namespace braid {
 namespace {
@@ -44,9 +44,7 @@ Call call_of(const CollectiveCase& each, const Group& group) {
       return [&group, whole = values(n * part), own = values(part)]() mutable { group.reduce_scatter(own, whole); };
     case CollectiveKind::AllToAll:
       return [&group, out = values(n * part), in = values(n * part),
-              rows = std::vector<std::int64_t>(static_cast<std::size_t>(n), part)]() mutable {
-        group.all_to_all(out, in, rows, rows);
-      };
+              rows = std::vector<std::int64_t>(n, part)]() mutable { group.all_to_all(out, in, rows, rows); };
     case CollectiveKind::Broadcast:
       return [&group, x = values(n * part)]() mutable { group.broadcast(x, 0); };
     case CollectiveKind::Reduce:
@@ -118,38 +116,22 @@ CollectiveRuns measure_collectives(World& world, int cores, const std::vector<Co
   return runs;
 }
 
-namespace {
-
-// Reports this rank's progress to the launcher.
-class RoundCounter {
- public:
-  explicit RoundCounter(int rounds) : rounds_(rounds) {}
-
-  void count() {
-    ++done_;
-    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start_;
-    fmt::print("{}", to_control_line(
-                         RunProgress{.iteration = done_,
-                                     .iterations = rounds_,
-                                     .seconds_left = seconds.count() * static_cast<double>(rounds_ - done_) / done_}));
-    std::fflush(stdout);
-  }
-
- private:
-  const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-  const int rounds_;
-  int done_ = 0;
-};
-
-}  // namespace
-
 void measure_collectives_as_rank(const std::string& path, int cores) {
   constexpr int kRounds = 12;
   run_as_rank(*world_spec_from(process_env()), {.device = "cpu"}, {}, [&](World& world) {
-    RoundCounter counter(kRounds + 1);
-    const CollectiveRuns runs = measure_collectives(world, cores, collective_cases(world.size()), kRounds, [&] {
-      if (world.rank() == 0) counter.count();
-    });
+    const auto start = std::chrono::steady_clock::now();
+    int done = 0;
+    const auto tell_launcher = [&] {
+      if (world.rank() > 0) return;
+      const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+      ++done;
+      const double left = seconds * (kRounds + 1 - done) / done;
+      fmt::print("{}",
+                 to_control_line(RunProgress{.iteration = done, .iterations = kRounds + 1, .seconds_left = left}));
+      std::fflush(stdout);
+    };
+    const CollectiveRuns runs =
+        measure_collectives(world, cores, collective_cases(world.size()), kRounds, tell_launcher);
     if (world.rank() > 0) return;
     const CollectiveTimes measured = times_of(runs);
     std::ofstream file(path);

@@ -24,6 +24,7 @@
 #include "ops/quantize.h"
 #include "ops/ssd_scan.h"
 #include "optim/sharded_adam.h"
+#include "paper/operators.h"
 
 namespace braid {
 namespace {
@@ -51,7 +52,7 @@ struct Matrix {
   std::int64_t rows, columns;
 };
 
-// The sizes to measure. Between them, speeds are interpolated (predict/work_time.cpp).
+// The sizes to measure. Between them, speeds are interpolated (predict/op_time.cpp).
 struct Sizes {
   std::vector<Map> maps;
   Lengths rows;                  // of maps
@@ -137,15 +138,14 @@ Sizes cpu_sizes() {
       .pool = std::int64_t{16} << 20};
 }
 
-double real(std::int64_t value) { return static_cast<double>(value); }
-
 class Cases {
  public:
   Cases(const at::Device& device, at::ScalarType dtype, const Sizes& sizes)
       : options_(at::TensorOptions(dtype).device(device)),
         pool_(at::randn({sizes.pool}, options_)),
         is_wide_(dtype != at::kBFloat16),
-        e_(real(pool_.element_size())),
+        e_(pool_.element_size()),
+        works_(pool_.element_size(), /*trains=*/true),
         sizes_(sizes),
         alone_("alone", device, progress()) {}
 
@@ -202,17 +202,14 @@ class Cases {
   }
   at::Tensor zeros(const Lengths& shape) const { return at::zeros(shape, options_.dtype(at::kFloat)); }
 
-  Work product(Operator op, std::int64_t rows, std::int64_t columns, std::int64_t depth) const {
-    return product_work(is_wide_ ? Operator::ProductWide : op, real(rows), real(columns), real(depth));
-  }
-
   // ops/linear: the products of forward and backward
   void add_map(const Map& map, std::int64_t rows) {
     const at::Tensor x = random({rows, map.in}), weight = random({map.out, map.in}), grad = random({rows, map.out});
     const at::Tensor sum = zeros({map.out, map.in});
-    add(product(Operator::Product, rows, map.out, map.in), [=] { braid::product(x, weight.t()); });
-    add(product(Operator::Product, rows, map.in, map.out), [=] { braid::product(grad, weight); });
-    add(product(Operator::ProductSum, map.out, map.in, rows), [=] { add_product(sum, grad.t(), x, true); });
+    const OperatorWork work = works_.linear(rows, map.out, map.in);
+    add(work.forward[0], [=] { product(x, weight.t()); });
+    add(work.backward[0], [=] { product(grad, weight); });
+    add(work.backward[1], [=] { add_product(sum, grad.t(), x, true); });
   }
 
   // ops/linear
@@ -221,13 +218,11 @@ class Cases {
     const Fp8Pair x8 = quantize(x, {true, true}), grad8 = quantize(random({rows, map.out}), {true, true}),
                   weight8 = quantize(random({map.out, map.in}), {true, true});
     const at::ScalarType dtype = x.scalar_type();
-    add(product_work(Operator::ProductFp8, real(rows), real(map.out), real(map.in)),
-        [=] { fp8_product(x8.rows, weight8.rows, dtype, kOutputSum); });
-    add(product_work(Operator::ProductFp8, real(rows), real(map.in), real(map.out)),
-        [=] { fp8_product(grad8.rows, weight8.columns, dtype, kInputGradientSum); });
-    add(product_work(Operator::ProductFp8Sum, real(map.out), real(map.in), real(rows)),
-        [=] { write_fp8_product(sum, grad8.columns, x8.columns, kWeightGradientSum); });
-    add(stream_work(Operator::Quantize, real(x.numel()) * (2 * e_ + 2)), [=] { quantize(x, {true, true}); });
+    const OperatorWork work = works_.linear(rows, map.out, map.in, /*fp8=*/true);
+    add(work.forward[1], [=] { fp8_product(x8.rows, weight8.rows, dtype, kOutputSum); });
+    add(work.backward[1], [=] { fp8_product(grad8.rows, weight8.columns, dtype, kInputGradientSum); });
+    add(work.backward[2], [=] { write_fp8_product(sum, grad8.columns, x8.columns, kWeightGradientSum); });
+    add(work.forward[0], [=] { quantize(x, {true, true}); });
   }
 
   void add_attention(const Heads& heads) {
@@ -244,13 +239,9 @@ class Cases {
     const double scale = 1 / std::sqrt(real(heads.width));
     const bool causal = heads.causal;
     const AttentionSaved saved = attention_forward(groups, sequences, causal, scale).saved;
-    Work work = {.op = Operator::Attention,
-                 .amount = 4 * real(all) * real(heads.width) * squares * (causal ? 0.5 : 1),
-                 .size = {real(tokens * all), squares / real(tokens), real(heads.width)}};
-    add(work, [=] { attention_forward(groups, sequences, causal, scale); });
-    work.op = Operator::AttentionBackward;
-    work.amount *= 2;
-    add(work, [=] { attention_backward(grad, groups, saved, sequences, causal, scale); });
+    const OperatorWork work = works_.attention(tokens, all, heads.width, squares, causal);
+    add(work.forward[0], [=] { attention_forward(groups, sequences, causal, scale); });
+    add(work.backward[0], [=] { attention_backward(grad, groups, saved, sequences, causal, scale); });
   }
 
   // ops/mamba_mixer. Inputs are columns of wider tensors, as there.
@@ -325,21 +316,14 @@ class Cases {
     tensors.weight.sum->value = zeros({s.experts, s.out, s.in});
     return tensors;
   }
-  static Work expert_work(Operator op, std::int64_t experts, std::int64_t rows, std::int64_t columns,
-                          std::int64_t depth) {
-    Work work = product_work(op, real(rows), real(columns), real(depth));
-    work.amount *= real(experts);
-    return work;
-  }
 
   // ops/grouped_linear
   void add_experts(const ExpertSizes& s) {
     const ExpertTensors t = expert_tensors(s);
-    add(expert_work(Operator::Experts, s.experts, s.rows, s.out, s.in),
-        [=] { grouped_linear_forward(t.rows, t.weight.value, t.experts); });
-    add(expert_work(Operator::Experts, s.experts, s.rows, s.in, s.out),
-        [=] { grouped_linear_backward(t.grad, {}, t.weight, t.experts, true); });
-    add(expert_work(Operator::ExpertsSum, s.experts, s.out, s.in, s.rows), [=] {
+    const OperatorWork work = works_.grouped(s.experts * s.rows, s.experts, s.out, s.in, /*fp8=*/false);
+    add(work.forward[0], [=] { grouped_linear_forward(t.rows, t.weight.value, t.experts); });
+    add(work.backward[0], [=] { grouped_linear_backward(t.grad, {}, t.weight, t.experts, true); });
+    add(work.backward[1], [=] {
       t.weight.sum->is_unset = true;
       grouped_linear_backward(t.grad, t.rows, t.weight, t.experts, false);
     });
@@ -352,11 +336,11 @@ class Cases {
     const Fp8Groups groups = fp8_groups(t.experts.ends(), {t.rows, t.grad});
     const Fp8Pair rows8 = quantize_groups(t.rows, {true, true}, groups);
     const Fp8Pair grad8 = quantize_groups(t.grad, {true, true}, groups);
-    add(expert_work(Operator::ExpertsFp8, s.experts, s.rows, s.out, s.in),
-        [=] { grouped_linear_fp8_forward(rows8.rows, t.weight, t.experts, true); });
-    add(expert_work(Operator::ExpertsFp8, s.experts, s.rows, s.in, s.out),
+    const OperatorWork work = works_.grouped(s.experts * s.rows, s.experts, s.out, s.in, /*fp8=*/true);
+    add(work.forward[0], [=] { grouped_linear_fp8_forward(rows8.rows, t.weight, t.experts, true); });
+    add(work.backward[0],
         [=] { grouped_linear_fp8_backward({.rows = grad8.rows, .columns = {}}, {}, t.weight, t.experts); });
-    add(expert_work(Operator::ExpertsFp8Sum, s.experts, s.out, s.in, s.rows), [=] {
+    add(work.backward[1], [=] {
       t.weight.sum->is_unset = true;
       grouped_linear_fp8_backward({.rows = {}, .columns = grad8.columns}, {rows8.columns, groups.padded_ends}, t.weight,
                                   t.experts);
@@ -380,15 +364,11 @@ class Cases {
     weight.sum->value = zeros({s.experts, s.hidden});
     const RouterOptions options = {.top_k = s.top_k};
     const auto order_of = [=](const Routing& routing) { return sort_by_expert(routing.experts, s.experts); };
-    Work work = {.op = Operator::Router,
-                 .amount = 2 * real(s.tokens) * real(s.hidden) * real(s.experts),
-                 .size = {real(s.tokens), real(s.hidden), real(s.experts)}};
-    add(work, [=] { order_of(route_forward(router_logits_forward(x, weight.value), bias, options)); });
+    const OperatorWork work = works_.router(s.tokens, s.hidden, s.experts);
+    add(work.forward[0], [=] { order_of(route_forward(router_logits_forward(x, weight.value), bias, options)); });
     const Routing routing = route_forward(router_logits_forward(x, weight.value), bias, options);
     const at::Tensor scores_grad = at::randn_like(routing.scores), weights_grad = at::randn_like(routing.weights);
-    work.op = Operator::RouterBackward;
-    work.amount *= 2;
-    add(work, [=] {
+    add(work.backward[0], [=] {
       weight.sum->is_unset = true;
       router_logits_backward(route_backward(scores_grad, weights_grad, routing.scores, routing.experts, options), x,
                              weight, true, {other, more});
@@ -451,6 +431,7 @@ class Cases {
   const at::Tensor pool_;
   const bool is_wide_;
   const double e_;
+  const Operators works_;
   const Sizes sizes_;
   const Group alone_;
   std::int64_t begin_ = 0;

@@ -128,12 +128,6 @@ class StatsReader {
   std::string place_{};  // the sequence being read
 };
 
-const EncoderConfig* encoder_of_module(const Provider& provider, const Topology& topology, const std::string& name) {
-  return std::ranges::any_of(topology.modules(), [&](const Module& module) { return module.name == name; })
-             ? find_encoder(provider, name)
-             : nullptr;
-}
-
 bool accepts(const EncoderConfig& encoder, const std::vector<std::int64_t>& extent) {
   return std::ssize(extent) == extent_dims(encoder.model) &&
          fitting_extent(encoder, extent.front(), extent.back()) == extent;
@@ -163,12 +157,9 @@ DataStats read_data_stats(const std::string& path) {
   errno = 0;
   std::ifstream file(path, std::ios::binary);
   const int error = is_folder ? EISDIR : errno;
-  std::string text;
-  if (file.is_open() && !is_folder) text.assign(std::istreambuf_iterator<char>(file), {});
-  if (!file.is_open() || is_folder || file.bad())
-    throw ConfigError({fmt::format("cannot read the data statistics in {}: {}", in_quotes(path), std::strerror(error)),
-                       "--stats", kFix});
-  return StatsReader(path).read(text);
+  if (file && !is_folder) return StatsReader(path).read({std::istreambuf_iterator<char>(file), {}});
+  throw ConfigError({fmt::format("cannot read the data statistics in {}: {}", in_quotes(path), std::strerror(error)),
+                     "--stats", kFix});
 }
 
 DataStats sample_sequences(const LaneSet& set, std::int64_t count) {
@@ -210,7 +201,8 @@ std::vector<Problem> problems_of(const DataStats& stats, const Provider& provide
                         "data.sequence_length", kFix});
   std::vector<const EncoderConfig*> encoders;
   for (const std::string& name : stats.encoders) {
-    encoders.push_back(encoder_of_module(provider, topology, name));
+    const bool has_module = std::ranges::count(topology.modules(), name, &Module::name) > 0;
+    encoders.push_back(has_module ? find_encoder(provider, name) : nullptr);
     if (!encoders.back())
       problems.push_back(
           {fmt::format("the data statistics have media for '{}', but no module of the recipe takes them", name),

@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "base/strings.h"
-#include "predict/needed_memory.h"
+#include "predict/memory.h"
 #include "predict/what_if.h"
 
 namespace braid {
@@ -16,37 +16,33 @@ namespace {
 
 constexpr std::size_t kTimelines = 3;  // timelines of the best layouts, in addition to the recipe's
 
-std::size_t index(int i) { return static_cast<std::size_t>(i); }
-
 // --- the timeline: one rank of each stage
 
 class Timeline {
  public:
   explicit Timeline(const PlayedStep& step) : step_(step), topology_(step.world.topology) {
-    for (int m = 0; m < static_cast<int>(topology_.modules().size()); ++m)
-      for (int stage = 0; stage < stage_count(topology_.modules()[index(m)]); ++stage)
-        add_track(ranks_of(topology_, {m, stage}).first);
+    for (const Stage& stage : all_stages(topology_))
+      if (const int rank = ranks_of(topology_, stage).first; tracks_.try_emplace(rank, 2 * tracks_.size()).second)
+        add_tracks(rank);
   }
 
   PlanTimeline build() {
-    for (const auto& [rank, tracks] : tracks_)
-      for (std::size_t i = 0; i < ops(rank).size(); ++i) note(rank, i);
-    std::ranges::sort(shown_);
-    for (const Shown& shown : shown_) add(shown);
+    std::vector<std::tuple<double, double, int, std::size_t>> shown;  // begin, end, rank, op
+    for (const auto& [rank, track] : tracks_)
+      for (std::size_t i = 0; i < step_.schedule.ranks[rank].size(); ++i)
+        if (const OpSpan& span = step_.play.ranks[rank][i]; is_shown(step_.schedule.ranks[rank][i], span))
+          shown.emplace_back(span.begin, span.end, rank, i);
+    std::ranges::sort(shown);
+    for (const auto& [begin, end, rank, i] : shown) {
+      const Op& op = step_.schedule.ranks[rank][i];
+      const int track = tracks_.at(rank) + (op.starts_collective() ? 1 : 0);
+      timeline_.spans.push_back({track, name_of(op), kind_of(op), begin, end});
+    }
     return std::move(timeline_);
   }
 
  private:
-  struct Tracks {
-    int work = 0, collectives = 0;
-  };
-  using Shown = std::tuple<double, double, int, std::size_t>;  // begin, end, rank, op
-
-  const std::vector<Op>& ops(int rank) const { return step_.schedule.ranks[index(rank)]; }
-  const OpSpan& span(int rank, std::size_t op) const { return step_.play.ranks[index(rank)][op]; }
-
-  void add_track(int rank) {
-    if (tracks_.count(rank)) return;
+  void add_tracks(int rank) {
     std::vector<std::string> modules;
     for (const Module* module : topology_.modules_of(rank))
       modules.push_back(module->dense.size_of("pp") == 1
@@ -54,27 +50,8 @@ class Timeline {
                             : fmt::format("{}[pp={}]", module->name, module->dense.coord(rank, "pp")));
     const int m = stages_of(topology_, rank).front().module;
     const std::string name = fmt::format("rank {}", step_.world.full_rank(m, rank));
-    const int next = static_cast<int>(timeline_.tracks.size());
     timeline_.tracks.push_back(fmt::format("{} {}", name, fmt::join(modules, ", ")));
     timeline_.tracks.push_back(name + " gathers and reductions");
-    tracks_[rank] = {next, next + 1};
-  }
-
-  void note(int rank, std::size_t i) {
-    if (ops(rank)[i].kind == Op::Exchange || span(rank, i).end <= span(rank, i).begin) return;
-    shown_.emplace_back(span(rank, i).begin, span(rank, i).end, rank, i);
-  }
-
-  void add(const Shown& shown) {
-    const auto& [begin, end, rank, i] = shown;
-    const Op& op = ops(rank)[i];
-    const Tracks& tracks = tracks_.at(rank);
-    PlanSpan span = {.track = op.starts_collective() ? tracks.collectives : tracks.work,
-                     .name = name_of(op),
-                     .kind = kind_of(op),
-                     .begin_s = begin,
-                     .end_s = end};
-    timeline_.spans.push_back(std::move(span));
   }
 
   // The op only starts a gather or reduction, but the span covers all of it.
@@ -83,8 +60,8 @@ class Timeline {
     return op.starts_collective() && name.starts_with(start) ? name.substr(start.size()) : name;
   }
   std::string kind_of(const Op& op) const {
-    if (op.kind == Op::Forward) return topology_.modules()[index(op.stage.module)].name + " forward";
-    if (op.kind == Op::Backward) return topology_.modules()[index(op.stage.module)].name + " backward";
+    if (op.kind == Op::Forward) return topology_.module(op.stage.module).name + " forward";
+    if (op.kind == Op::Backward) return topology_.module(op.stage.module).name + " backward";
     if (op.kind == Op::StartGather) return "parameters";
     if (op.kind == Op::StartReduce || op.kind == Op::EndReduce) return "gradients";
     return op.kind == Op::Update ? "optimizer" : "load";
@@ -92,8 +69,7 @@ class Timeline {
 
   const PlayedStep& step_;
   const Topology& topology_;
-  std::map<int, Tracks> tracks_;  // by rank
-  std::vector<Shown> shown_;
+  std::map<int, int> tracks_;  // by rank: what it does itself; the next one has its gathers and reductions
   PlanTimeline timeline_;
 };
 
@@ -129,33 +105,27 @@ std::vector<PlanTimes> times_of(const Recipe& recipe, const Simulation& simulati
   return rows;
 }
 
-struct PlanMemory {
-  double needed = 0, with_slack = 0;  // bytes of a device
-  std::vector<PlanStageMemory> stages{};
-};
-
-PlanMemory memory_of(const Recipe& recipe, const HardwareProfile& hardware) {
+void set_memory(PlanLayout& layout, const Recipe& recipe, const HardwareProfile& hardware) {
   const Topology topology(recipe.topology, workload_of(recipe));
   const MemoryQuestion question = memory_question(hardware);
   const MemoryPrediction prediction = predict_memory(recipe, topology, full_step(recipe, topology), question);
-  std::vector<PlanStageMemory> stages;
-  for (const StageRankMemory& stage : prediction.stages) {
-    PlanStageMemory memory = {.module = topology.modules()[index(stage.stage.module)].name,
-                              .stage = stage.stage.index,
-                              .rank = stage.rank.global_rank,
-                              .needed_bytes = static_cast<double>(stage.rank.needed())};
-    const auto add = [&](std::string name, std::int64_t bytes) {
-      std::ranges::replace(name, '_', ' ');
-      if (bytes > 0) memory.bytes.emplace_back(std::move(name), static_cast<double>(bytes));
+  const DeviceMemory device = device_memory(prediction, topology, question);
+  layout.needed_bytes = device.needed;
+  layout.device_bytes = device.with_slack;
+  for (const auto& [stage, rank] : prediction.stages) {
+    PlanStageMemory& memory = layout.memory.emplace_back();
+    memory.module = topology.module(stage.module).name;
+    memory.stage = stage.index;
+    memory.rank = rank.global_rank;
+    memory.needed_bytes = rank.needed();
+    const auto add = [&](const std::string& name, std::int64_t bytes) {
+      if (bytes > 0) memory.bytes.emplace_back(name, bytes);
     };
-    const MemoryBytes bytes = stage.rank.all_modules();
-    for (std::size_t kind = 0; kind < bytes.size(); ++kind) add(kMemoryKindNames[kind], bytes[kind]);
-    add("NCCL (estimate)", stage.rank.nccl);
-    add("context (estimate)", stage.rank.context);
-    stages.push_back(std::move(memory));
+    const MemoryBytes bytes = rank.all_modules();
+    for (std::size_t kind = 0; kind < bytes.size(); ++kind) add(memory_kind_text(kind), bytes[kind]);
+    add("NCCL (estimate)", rank.nccl);
+    add("context (estimate)", rank.context);
   }
-  return {static_cast<double>(needed_of_device(prediction, topology, question)),
-          static_cast<double>(held_on_device(prediction, topology, question)), std::move(stages)};
 }
 
 std::vector<std::pair<std::string, std::string>> recipe_keys(const Recipe& recipe) {
@@ -171,7 +141,6 @@ std::vector<std::pair<std::string, std::string>> recipe_keys(const Recipe& recip
 }
 
 PlanLayout plan_layout(const Recipe& recipe, const Simulation& simulation, const HardwareProfile& hardware) {
-  PlanMemory memory = memory_of(recipe, hardware);
   PlanLayout layout = {.name = grids_text(recipe),
                        .settings = recipe_keys(recipe),
                        .settings_text = settings_text(recipe),
@@ -181,11 +150,9 @@ PlanLayout plan_layout(const Recipe& recipe, const Simulation& simulation, const
                        .tflops_per_gpu = simulation.tflops_per_gpu,
                        .bubble = simulation.bubble,
                        .exposed_communication_s = simulation.exposed_communication_s,
-                       .needed_bytes = memory.needed,
-                       .device_bytes = memory.with_slack,
                        .bound_by = simulation.bound_by,
-                       .times = times_of(recipe, simulation),
-                       .memory = std::move(memory.stages)};
+                       .times = times_of(recipe, simulation)};
+  set_memory(layout, recipe, hardware);
   return layout;
 }
 

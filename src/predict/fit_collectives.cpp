@@ -1,8 +1,7 @@
-#include "predict/fit_collectives.h"
-
 #include <algorithm>
 
 #include "base/error.h"
+#include "predict/calibrate_collectives.h"
 #include "predict/collective_time.h"
 
 namespace braid {

@@ -11,7 +11,6 @@
 #include "base/error.h"
 #include "base/strings.h"
 #include "plan/topology_config.h"
-#include "predict/stored_profiles.h"
 
 namespace braid {
 namespace {
@@ -33,16 +32,13 @@ std::string text_of(const Numbers& rows) {
 }
 
 // The profile's form in YAML, which describe() visits.
-struct LinkText {
+struct SpeedText {
+  std::string name{};  // of an operator
   double latency_us = 0;
   std::string rates{};
 };
-
-struct OperatorText {
-  std::string name{};
-  double latency_us = 0;
-  std::string rates{};
-};
+struct LinkText : SpeedText {};
+struct OperatorText : SpeedText {};
 
 struct ProfileText {
   HardwareProfile profile{};
@@ -105,7 +101,7 @@ class Parser {
     profile.between_nodes = link("between_nodes", text.between_nodes);
     for (const OperatorText& op : text.operators) add_operator(op, profile);
     for (const char* needed : {profile.device == "cpu" ? "product_wide" : "product", "stream"})
-      if (profile.operators[static_cast<std::size_t>(index_of(needed))].rates.empty())
+      if (profile.operators[index_of(needed)].rates.empty())
         complain("operators", fmt::format("the speed of '{}' is missing; other operators are derived from it", needed),
                  fmt::format("add operators.{}.rates", needed));
     return profile;
@@ -149,8 +145,8 @@ class Parser {
       if (row.empty()) continue;
       if (!is_valid || row.size() != columns.size()) {
         complain(key,
-                 fmt::format("a line should have {}, not {}",
-                             counted(static_cast<std::int64_t>(columns.size()), "positive number"), in_quotes(line)),
+                 fmt::format("a line should have {}, not {}", counted(std::ssize(columns), "positive number"),
+                             in_quotes(line)),
                  fmt::format("write {}", fmt::join(columns, ", ")));
         return {};
       }
@@ -185,7 +181,7 @@ class Parser {
       return complain(key, fmt::format("no operator is called {}", in_quotes(text.name)),
                       choice_advice(text.name, operator_names()));
     microseconds(key + ".latency_us", text.latency_us);
-    OperatorSpeed& speed = profile.operators[static_cast<std::size_t>(index)];
+    OperatorSpeed& speed = profile.operators[index];
     speed.latency_us = text.latency_us;
     const bool by_bytes = counts_bytes(static_cast<Operator>(index));
     const std::vector<std::string> columns = by_bytes
@@ -217,20 +213,19 @@ class ProfileWriter : public YamlWriter {
   }
 };
 
-Numbers numbers_of(const Link& link) {
+SpeedText text_of(const Link& link) {
   Numbers rows;
   for (const RatePoint& point : link.rates) rows.push_back({point.bytes, point.gb_per_s});
-  return rows;
+  return {.latency_us = link.latency_us, .rates = text_of(rows)};
 }
 
-Numbers numbers_of(const OperatorSpeed& speed, bool by_bytes) {
+SpeedText text_of(const OperatorSpeed& speed, int op) {
   Numbers rows;
   for (const OperatorRate& rate : speed.rates) {
-    std::vector<double> row(rate.size.begin(), rate.size.begin() + (by_bytes ? 1 : 3));
-    row.push_back(rate.giga_per_s);
-    rows.push_back(std::move(row));
+    const int sizes = counts_bytes(static_cast<Operator>(op)) ? 1 : 3;
+    rows.emplace_back(rate.size.begin(), rate.size.begin() + sizes).push_back(rate.giga_per_s);
   }
-  return rows;
+  return {operator_names()[op], speed.latency_us, text_of(rows)};
 }
 
 // The operator whose speed stands for one that was not measured.
@@ -272,14 +267,11 @@ double rate_of(const Link& link, double bytes) {
 }
 
 const OperatorSpeed& speed_of(const HardwareProfile& profile, Operator op) {
-  const OperatorSpeed* speed = &profile.operators[static_cast<std::size_t>(op)];
-  while (speed->rates.empty()) {
-    const Operator next = stand_in(op, profile.device);
-    BRAID_CHECK(next != op, "{} has no speed of {}", profile.name, operator_names()[static_cast<std::size_t>(op)]);
-    op = next;
-    speed = &profile.operators[static_cast<std::size_t>(op)];
-  }
-  return *speed;
+  const OperatorSpeed& speed = profile.operators[static_cast<int>(op)];
+  if (!speed.rates.empty()) return speed;
+  const Operator next = stand_in(op, profile.device);
+  BRAID_CHECK(next != op, "{} has no speed of {}", profile.name, operator_names()[static_cast<int>(op)]);
+  return speed_of(profile, next);
 }
 
 HardwareProfile parse_hardware(const std::string& yaml, const std::string& name) {
@@ -300,15 +292,11 @@ std::string to_yaml(const HardwareProfile& profile) {
   ProfileText text = {.profile = profile,
                       .memory_gb = profile.memory_gb,
                       .cores = profile.cores,
-                      .inside_node = {profile.inside_node.latency_us, text_of(numbers_of(profile.inside_node))},
-                      .between_nodes = {profile.between_nodes.latency_us, text_of(numbers_of(profile.between_nodes))}};
-  for (std::size_t i = 0; i < profile.operators.size(); ++i) {
-    const OperatorSpeed& speed = profile.operators[i];
-    if (speed.rates.empty()) continue;
-    text.operators.push_back({.name = operator_names()[i],
-                              .latency_us = speed.latency_us,
-                              .rates = text_of(numbers_of(speed, counts_bytes(static_cast<Operator>(i))))});
-  }
+                      .inside_node = {text_of(profile.inside_node)},
+                      .between_nodes = {text_of(profile.between_nodes)}};
+  for (int op = 0; op < kOperators; ++op)
+    if (const OperatorSpeed& speed = profile.operators[op]; !speed.rates.empty())
+      text.operators.push_back({text_of(speed, op)});
   ProfileWriter writer;
   describe(writer, text);
   return writer.text();

@@ -3,11 +3,18 @@
 
 #include <array>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "paper/work.h"
 
 namespace braid {
+
+// The profiles of hardware/, embedded in the program as text. cmake/StoredProfiles.cmake writes the source file.
+struct StoredProfile {
+  std::string_view name, yaml;
+};
+const std::vector<StoredProfile>& stored_profiles();
 
 // How fast a link or memory moves messages of a size. The rate is interpolated over the logarithm of the size, and
 // constant beyond the outermost points.

@@ -7,82 +7,79 @@
 namespace braid {
 namespace {
 
-std::size_t index(int i) { return static_cast<std::size_t>(i); }
+using Load = std::vector<std::int64_t>;  // by microbatch
 
-}  // namespace
+// Each rank's share of every microbatch of a module. Ranks that differ only in tp or pp have equal shares.
+struct ModuleLoad {
+  const Grid& grid;
+  int tp;
+  std::vector<Load> slices{};  // by dp, then by cp, as ranks are ordered
 
-std::size_t HeaviestRanks::ModuleLoad::slice_of(int global_rank) const {
-  return index((global_rank - module->dense.rank_offset()) / tp) % slices.size();
+  const Load& of(int global_rank) const { return slices[(global_rank - grid.rank_offset()) / tp % slices.size()]; }
+};
+
+std::int64_t elements_of(const std::vector<StepSizes::Extents>& samples, std::size_t replica, std::size_t replicas) {
+  const std::size_t share = samples.size() / replicas;
+  std::int64_t elements = 0;
+  for (std::size_t s = replica * share; s < (replica + 1) * share; ++s)
+    for (const auto& extent : samples[s]) elements += num_elements(extent);
+  return elements;
 }
 
-// cp ranks have equal shares of a replica's tokens but not of its labels, most of which are at the end of a sequence.
-HeaviestRanks::ModuleLoad HeaviestRanks::language_load(const Module& module, const StepSizes& sizes) {
-  const std::size_t cp = index(module.dense.size_of("cp")), replicas = index(module.dense.size_of("dp"));
-  ModuleLoad load = {&module, module.dense.size_of("tp"), {}};
+// cp ranks have equal shares of a replica's tokens but not of its labels, most of which are at the end of a sequence;
+// all of them have its media.
+ModuleLoad load_of(const Topology& topology, int m, const StepSizes& sizes) {
+  const Module& module = topology.module(m);
+  const std::size_t cp = module.dense.size_of("cp"), replicas = module.dense.size_of("dp");
+  ModuleLoad load = {module.dense, module.dense.size_of("tp")};
   for (std::size_t slice = 0; slice < replicas * cp; ++slice) {
-    std::vector<std::int64_t>& by_microbatch = load.slices.emplace_back();
-    for (const std::vector<StepSizes::Text>& texts : sizes.text)
-      by_microbatch.push_back(texts[slice / cp].tokens + texts[slice / cp].labels[slice % cp]);
-  }
-  return load;
-}
-
-// All cp ranks of a replica have its media.
-HeaviestRanks::ModuleLoad HeaviestRanks::encoder_load(const Module& module,
-                                                      const std::vector<std::vector<StepSizes::Extents>>& media) {
-  const std::size_t cp = index(module.dense.size_of("cp")), replicas = index(module.dense.size_of("dp"));
-  ModuleLoad load = {&module, module.dense.size_of("tp"), {}};
-  for (std::size_t slice = 0; slice < replicas * cp; ++slice) {
-    std::vector<std::int64_t>& by_microbatch = load.slices.emplace_back();
-    for (const std::vector<StepSizes::Extents>& samples : media) {
-      const std::size_t share = samples.size() / replicas, first = slice / cp * share;
-      std::int64_t& rows = by_microbatch.emplace_back(0);
-      for (std::size_t s = first; s < first + share; ++s)
-        for (const auto& extent : samples[s]) rows += num_elements(extent);
+    Load& by_microbatch = load.slices.emplace_back();
+    for (std::size_t microbatch = 0; microbatch < sizes.text.size(); ++microbatch) {
+      const StepSizes::Text* text = module.is_encoder ? nullptr : &sizes.text[microbatch][slice / cp];
+      by_microbatch.push_back(text ? text->tokens + text->labels[slice % cp]
+                                   : elements_of(sizes.media[m][microbatch], slice / cp, replicas));
     }
   }
   return load;
 }
 
-HeaviestRanks::HeaviestRanks(const Topology& topology, const StepSizes& sizes) : topology_(topology) {
-  for (std::size_t m = 0; m < topology.modules().size(); ++m) {
-    const Module& module = topology.modules()[m];
-    loads_.push_back(module.is_encoder ? encoder_load(module, sizes.media[m]) : language_load(module, sizes));
-  }
+// Whether two ranks of the same modules compare equal in each of these.
+template <class Same>
+bool in_all_modules(const std::vector<ModuleLoad>& loads, int rank, int other, Same same) {
+  return std::ranges::all_of(
+      loads, [&](const ModuleLoad& load) { return !load.grid.contains(rank) || same(load.of(rank), load.of(other)); });
 }
 
-std::vector<int> HeaviestRanks::of_stage(const Stage& stage, std::size_t most) const {
-  const ModuleLoad& load = loads_[index(stage.module)];
-  const RankBlock block = ranks_of(topology_, stage);
+std::vector<int> heaviest_of_stage(const std::vector<ModuleLoad>& loads, int module, const RankBlock& block,
+                                   std::size_t most) {
+  const auto is_same_slice = [](const Load& a, const Load& b) { return &a == &b; };
   std::vector<std::pair<std::int64_t, int>> ranks;  // each with the load of its heaviest microbatch
-  for (int rank = block.first; rank < block.first + block.size; ++rank)
-    if (rank == block.first || !is_same_slice(rank, rank - 1))
-      ranks.emplace_back(std::ranges::max(load.slices[load.slice_of(rank)]), rank);
+  for (const int rank : block)
+    if (rank == block.first || !in_all_modules(loads, rank, rank - 1, is_same_slice))
+      ranks.emplace_back(std::ranges::max(loads[module].of(rank)), rank);
   std::ranges::stable_sort(ranks, std::greater(), &std::pair<std::int64_t, int>::first);
   std::vector<int> heaviest;
-  for (const auto& candidate : ranks) {
+  for (const auto& [load, rank] : ranks) {
     if (heaviest.size() == most) break;
-    const int rank = candidate.second;
-    if (std::ranges::none_of(heaviest, [&](int other) { return has_same_load(rank, other); })) heaviest.push_back(rank);
+    const auto is_equal = [&, rank = rank](int other) {
+      return in_all_modules(loads, rank, other, std::equal_to<Load>());
+    };
+    if (std::ranges::none_of(heaviest, is_equal)) heaviest.push_back(rank);
   }
   return heaviest;
 }
 
-template <class Same>
-bool HeaviestRanks::all_modules(int rank, int other, Same same) const {
-  return std::ranges::all_of(loads_, [&](const ModuleLoad& load) {
-    return !load.module->dense.contains(rank) || same(load, load.slice_of(rank), load.slice_of(other));
-  });
-}
+}  // namespace
 
-bool HeaviestRanks::is_same_slice(int rank, int other) const {
-  return all_modules(rank, other, [](const ModuleLoad&, std::size_t a, std::size_t b) { return a == b; });
-}
-
-bool HeaviestRanks::has_same_load(int rank, int other) const {
-  return all_modules(rank, other, [](const ModuleLoad& load, std::size_t a, std::size_t b) {
-    return load.slices[a] == load.slices[b];
-  });
+std::vector<HeaviestRanks> heaviest_ranks(const Topology& topology, const StepSizes& sizes, std::size_t most) {
+  std::vector<ModuleLoad> loads;
+  const int modules = static_cast<int>(topology.modules().size());
+  for (int m = 0; m < modules; ++m) loads.push_back(load_of(topology, m, sizes));
+  std::vector<HeaviestRanks> all;
+  for (int m = 0; m < modules; ++m)
+    for (int stage = 0; stage < stage_count(topology.module(m)); ++stage)
+      all.push_back({{m, stage}, heaviest_of_stage(loads, m, ranks_of(topology, {m, stage}), most)});
+  return all;
 }
 
 }  // namespace braid

@@ -19,19 +19,14 @@ void set_split(ModuleConfig& module, const Split& split) {
   module.rank_offset = module.ranks = module.expt_dp = std::nullopt;
 }
 
-int encoder_ranks(const TopologyConfig& topology) {
-  std::int64_t ranks = 0;
-  for (const ModuleConfig& module : topology.modules)
-    if (module.kind == "encoder") ranks += grid_size(module);
-  return static_cast<int>(ranks);
-}
-
 void put_language_first(TopologyConfig& topology) {
-  const auto is_language = [](const ModuleConfig& module) { return module.kind == "language"; };
-  int next = static_cast<int>(grid_size(*std::ranges::find_if(topology.modules, is_language)));
+  const auto language = std::ranges::find(topology.modules, "language", &ModuleConfig::kind);
+  language->rank_offset = 0;
+  std::int64_t next = grid_size(*language);
   for (ModuleConfig& module : topology.modules) {
-    module.rank_offset = is_language(module) ? 0 : next;
-    if (!is_language(module)) next += static_cast<int>(grid_size(module));
+    if (module.kind == "language") continue;
+    module.rank_offset = next;
+    next += grid_size(module);
   }
 }
 
@@ -41,6 +36,17 @@ const ModuleConfig& language_of(const Recipe& recipe) {
   return *std::ranges::find(recipe.topology.modules, "language", &ModuleConfig::kind);
 }
 
+bool has_own_ranks(const ModuleConfig& module, const TopologyConfig& topology) {
+  return module.kind == "encoder" && !topology.colocated;
+}
+
+std::int64_t encoder_ranks(const TopologyConfig& topology) {
+  std::int64_t ranks = 0;
+  for (const ModuleConfig& module : topology.modules)
+    if (has_own_ranks(module, topology)) ranks += grid_size(module);
+  return ranks;
+}
+
 int lanes_of(const Recipe& recipe) { return recipe.loader.lanes.value_or(language_of(recipe).dp); }
 
 Layout layout_of(const Recipe& recipe) {
@@ -48,15 +54,6 @@ Layout layout_of(const Recipe& recipe) {
   for (const ModuleConfig& module : recipe.topology.modules)
     layout.modules.push_back({module.tp, module.cp, module.ep, module.pp, module.vpp, module.dp});
   return layout;
-}
-
-Settings settings_of(const Recipe& recipe) {
-  return {.sequence_parallel = recipe.model.sequence_parallel,
-          .overlap = recipe.model.overlap,
-          .recompute = recompute_config(recipe.model.recompute),
-          .prefetch = recipe.train.prefetch,
-          .overlap_reduce = recipe.optimizer.overlap_grad_reduce,
-          .overlap_gather = recipe.optimizer.overlap_param_gather};
 }
 
 int ranks_of(const Layout& layout) {
@@ -71,7 +68,7 @@ Recipe with_layout(const Recipe& recipe, const Layout& layout, const Settings& s
   topology.colocated = layout.colocated;
   for (std::size_t m = 0; m < layout.modules.size(); ++m) set_split(topology.modules[m], layout.modules[m]);
   if (topology.world_size) topology.world_size = ranks_of(layout);
-  if (!topology.colocated && encoder_ranks(topology) % ranks_per_node != 0) put_language_first(topology);
+  if (encoder_ranks(topology) % ranks_per_node != 0) put_language_first(topology);
   if (lanes_of(recipe) % language_of(changed).dp == 0) changed.loader.lanes = lanes_of(recipe);
   changed.train.micro_batch = layout.micro_batch;
   changed.train.prefetch = settings.prefetch;
@@ -87,15 +84,13 @@ std::string grids_text(const Recipe& recipe) {
   std::vector<std::string> modules;
   for (const ModuleConfig& module : recipe.topology.modules) {
     std::vector<std::string> sizes;
-    const auto add = [&](const char* name, int size) {
+    for (const auto& [name, size] : {std::pair("tp", module.tp),
+                                     {"cp", module.cp},
+                                     {"ep", module.ep},
+                                     {"pp", module.pp},
+                                     {"vpp", module.vpp},
+                                     {"dp", module.dp}})
       if (size > 1) sizes.push_back(fmt::format("{} {}", name, size));
-    };
-    add("tp", module.tp);
-    add("cp", module.cp);
-    add("ep", module.ep);
-    add("pp", module.pp);
-    add("vpp", module.vpp);
-    add("dp", module.dp);
     if (sizes.empty()) sizes.emplace_back("1 rank");
     modules.push_back(fmt::format("{} {}", module.name, fmt::join(sizes, ", ")));
   }

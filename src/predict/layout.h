@@ -1,7 +1,6 @@
 // One way to run a recipe: the grids of its modules, and settings that change time and memory but no result.
 #pragma once
 
-#include <compare>
 #include <string>
 #include <vector>
 
@@ -14,7 +13,7 @@ struct Split {
   int tp = 1, cp = 1, ep = 1, pp = 1, vpp = 1, dp = 1;
 
   int ranks() const { return tp * cp * pp * dp; }
-  auto operator<=>(const Split&) const = default;
+  bool operator==(const Split&) const = default;
 };
 
 struct Layout {
@@ -34,7 +33,6 @@ struct Settings {
 };
 
 Layout layout_of(const Recipe& recipe);
-Settings settings_of(const Recipe& recipe);
 int ranks_of(const Layout& layout);
 
 // Encoders get the first ranks if they fill whole nodes; otherwise the language model does, so that its groups start at
@@ -45,6 +43,10 @@ Recipe with_layout(const Recipe& recipe, const Layout& layout, const Settings& s
 int lanes_of(const Recipe& recipe);
 
 const ModuleConfig& language_of(const Recipe& recipe);
+
+// Encoders on ranks of their own, not the language model's, and the number of these ranks.
+bool has_own_ranks(const ModuleConfig& module, const TopologyConfig& topology);
+std::int64_t encoder_ranks(const TopologyConfig& topology);
 
 // "images dp 8 | language tp 2, ep 8, dp 128"; sizes of 1 are omitted.
 std::string grids_text(const Recipe& recipe);

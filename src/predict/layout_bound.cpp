@@ -24,12 +24,10 @@ LanguageConfig reduce_layers(HybridLmConfig config, std::vector<std::size_t>& ki
   return config;
 }
 LanguageConfig reduce_layers(LlamaConfig config, std::vector<std::size_t>& kinds) {
-  kinds.assign(static_cast<std::size_t>(config.layers), 0);
+  kinds.assign(config.layers, 0);
   config.layers = 1;
   return config;
 }
-
-std::size_t index(int i) { return static_cast<std::size_t>(i); }
 
 unsigned bits_of(const RecomputeConfig& c) {
   unsigned bits = 0;
@@ -37,11 +35,10 @@ unsigned bits_of(const RecomputeConfig& c) {
   return bits;
 }
 
-// The module alone in a world without pipeline ranks, from rank 0 on.
+// The module alone in a world, from rank 0 on.
 Module single_module(ModuleConfig config, int experts) {
   const bool is_encoder = config.kind == "encoder";
   config.rank_offset = config.ranks = config.expt_dp = std::nullopt;
-  config.pp = config.vpp = 1;
   config.kind = "language";  // a topology needs one
   const Workload workload = {.micro_batch = 1, .global_batch = config.dp, .num_experts = experts};
   Module module = make_modules({.modules = {config}}, workload).front();
@@ -67,28 +64,13 @@ LayoutBound::LayoutBound(const Recipe& recipe, const HardwareProfile& hardware, 
   const Recipe small = smallest(recipe);
   const Topology topology(small.topology, workload_of(small));
   const ScheduleOptions schedule = schedule_options_of(small, topology);
-  for (std::size_t m = 0; m < topology.modules().size(); ++m) {
-    const Module& module = topology.modules()[m];
-    has_backward_.push_back(is_trained(topology, schedule, {static_cast<int>(m), 0}));
-    if (!module.is_encoder) language_module_ = m;
-    for (const auto& extent : sample_.media[m]) embeddings_ += rows_of(encoder_of(setup_.model, module), extent);
+  language_module_ = index_of_language(topology);
+  for (int m = 0; m < std::ssize(topology.modules()); ++m) {
+    has_backward_.push_back(is_trained(topology, schedule, {m, 0}));
+    for (const auto& extent : sample_.media[m])
+      embeddings_ += rows_of(encoder_of(setup_.model, topology.module(m)), extent);
   }
   one_of_each_ = std::visit([&](const auto& c) { return reduce_layers(c, kinds_); }, setup_.model.language);
-}
-
-LayoutBound::LanguageKey LayoutBound::key_of(const LanguageLayout& layout, const Settings& settings) {
-  return {layout.split.tp,
-          layout.split.cp,
-          layout.split.ep,
-          layout.micro_batch,
-          settings.sequence_parallel,
-          settings.overlap.tp_pieces,
-          settings.overlap.expert_pieces,
-          bits_of(in_language(settings.recompute))};
-}
-
-LayoutBound::EncoderKey LayoutBound::key_of(std::size_t module, int tp, int samples, const Settings& settings) {
-  return {module, tp, samples, bits_of(in_encoder(settings.recompute))};
 }
 
 LayerOptions LayoutBound::layer_options(const Settings& settings) const {
@@ -119,6 +101,7 @@ LayoutBound::Table LayoutBound::language_table(const LanguageLayout& layout, con
   config.cp = layout.split.cp;
   config.ep = layout.split.ep;
   config.dp = std::lcm(replica, config.ep * config.expt_tp) / replica;
+  config.pp = config.vpp = 1;
   const Module module = single_module(config, experts_of(setup_.model.language));
   const std::int64_t samples = layout.micro_batch;
   const TextSizes text = {.tokens = samples * sample_.tokens,
@@ -147,7 +130,10 @@ LayoutBound::Seconds LayoutBound::encoder_seconds(std::size_t m, int tp, int sam
 }
 
 const LayoutBound::Table& LayoutBound::table_of(const LanguageLayout& layout, const Settings& settings) {
-  return language_.get(key_of(layout, settings), [&] { return language_table(layout, settings); });
+  const auto& [tp_pieces, expert_pieces] = settings.overlap;
+  return language_.get({layout.split.tp, layout.split.cp, layout.split.ep, layout.micro_batch,
+                        settings.sequence_parallel, tp_pieces, expert_pieces, bits_of(in_language(settings.recompute))},
+                       [&] { return language_table(layout, settings); });
 }
 
 std::int64_t LayoutBound::bytes_of_language(const LanguageLayout& layout) {
@@ -158,13 +144,9 @@ std::int64_t LayoutBound::bytes_of_language(const LanguageLayout& layout) {
     config.cp = 1;
     config.ep = split.ep;
     config.dp = std::lcm(split.tp, split.ep * config.expt_tp) / split.tp;
-    Module module = single_module(config, experts_of(setup_.model.language));
-    for (Grid* grid : {&module.dense, &module.expert}) {
-      std::vector<Dim> dims = grid->dims();
-      dims.back().size = split.pp;
-      *grid = Grid(0, std::move(dims));
-    }
-    module.vpp = split.vpp;
+    config.pp = split.pp;
+    config.vpp = split.vpp;
+    const Module module = single_module(config, experts_of(setup_.model.language));
     const OptimizerMemory bytes =
         optimizer_memory(declare_parameters(setup_.model.language, split.pp * split.vpp), module, 0, setup_.optimizer,
                          setup_.layers.element_bytes, !contains(setup_.frozen, config.name));
@@ -194,8 +176,7 @@ double LayoutBound::of_language(const LanguageLayout& layout, const Settings& se
   const auto stage_seconds = [&](int stage) {
     Seconds sum;
     if (stage == 0) sum += table.front();
-    for (int layer = bounds[index(stage)]; layer < bounds[index(stage) + 1]; ++layer)
-      sum += table[1 + kinds_[index(layer)]];
+    for (int layer = bounds[stage]; layer < bounds[stage + 1]; ++layer) sum += table[1 + kinds_[layer]];
     if (stage == stages - 1) sum += table.back();
     if (!has_backward_[language_module_]) sum.first_backward = sum.backward = 0;
     return sum;
@@ -218,8 +199,8 @@ double LayoutBound::of_layout(const Layout& layout, const Settings& settings, do
   for (std::size_t m = 0; m < layout.modules.size(); ++m) {
     if (m == language_module_) continue;
     const int tp = layout.modules[m].tp, samples = layout.micro_batch * language_dp / layout.modules[m].dp;
-    Seconds encoder =
-        encoders_.get(key_of(m, tp, samples, settings), [&] { return encoder_seconds(m, tp, samples, settings); });
+    Seconds encoder = encoders_.get({m, tp, samples, bits_of(in_encoder(settings.recompute))},
+                                    [&] { return encoder_seconds(m, tp, samples, settings); });
     if (!has_backward_[m]) encoder.first_backward = encoder.backward = 0;
     longest = std::max(longest, encoder.of_step(microbatches));
     before = std::max(before, encoder.forward + std::min(encoder.first_backward, encoder.backward));

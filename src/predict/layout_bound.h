@@ -65,11 +65,6 @@ class LayoutBound {
     Seconds& operator+=(const Seconds& other);
   };
   using Table = std::vector<Seconds>;  // embedding, each kind of layer, loss
-  using LanguageKey = std::tuple<int, int, int, int, bool, int, int, unsigned>;
-  using EncoderKey = std::tuple<std::size_t, int, int, unsigned>;
-
-  static LanguageKey key_of(const LanguageLayout& layout, const Settings& settings);
-  static EncoderKey key_of(std::size_t module, int tp, int samples, const Settings& settings);
   Table by_layer(const std::vector<PaperLayer>& layers, const LayerOptions& options, const Module& module) const;
   LayerOptions layer_options(const Settings& settings) const;
   const Table& table_of(const LanguageLayout& layout, const Settings& settings);
@@ -86,8 +81,10 @@ class LayoutBound {
   std::int64_t embeddings_ = 0;     // of a sample
   LanguageConfig one_of_each_{};    // a model with one layer of each kind
   std::vector<std::size_t> kinds_;  // of the model's layers
-  SharedTable<LanguageKey, Table> language_;
-  SharedTable<EncoderKey, Seconds> encoders_;
+  // By tp, cp, ep, micro batch, sequence parallelism, pieces and what is recomputed; by module, tp, samples and what is
+  // recomputed.
+  SharedTable<std::tuple<int, int, int, int, bool, int, int, unsigned>, Table> language_;
+  SharedTable<std::tuple<std::size_t, int, int, unsigned>, Seconds> encoders_;
   struct StateBytes {
     std::int64_t of_parameters = 0;  // and gradients
     std::int64_t of_optimizer = 0;   // if there are `replicas`; more of them have smaller shards

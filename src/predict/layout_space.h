@@ -21,8 +21,6 @@ struct LanguageLayout {
   bool colocated = false;
   int micro_batch = 1;
   Split split{};
-
-  bool operator==(const LanguageLayout&) const = default;
 };
 
 class LayoutSpace {

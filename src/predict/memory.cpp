@@ -8,6 +8,7 @@
 #include "optim/optimizer_memory.h"
 #include "plan/channels.h"
 #include "plan/schedule.h"
+#include "predict/hardware.h"
 #include "predict/heaviest_ranks.h"
 #include "run/rank_sizes.h"
 
@@ -22,8 +23,6 @@ constexpr std::int64_t kProcessBytes = 150'000'000;       // of a rank on a CPU,
 
 // The number of ranks of a stage that are examined.
 constexpr std::size_t kRanksOfStage = 4;
-
-std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 class RankWalk {
  public:
@@ -51,9 +50,7 @@ class RankWalk {
  private:
   using Modules = std::vector<MemoryBytes>;
 
-  static std::int64_t& of(Modules& bytes, int m, MemoryKind kind) {
-    return bytes[index(m)][static_cast<std::size_t>(kind)];
-  }
+  static std::int64_t& of(Modules& bytes, int m, MemoryKind kind) { return bytes[m][static_cast<int>(kind)]; }
 
   void run(const Op& op, const Op* next) {
     const int m = op.stage.module;
@@ -62,29 +59,18 @@ class RankWalk {
     Modules now = held_;
     if (next) add_inputs(now, *next);
     add_inputs(now, op, /*loaded=*/true);
-    if (!is_forward) release(now, op.stage, op.microbatch);
+    if (is_forward) change_saved(now, op, 1);  // a backward's is held
     if (starts_reduction(op) && options_.overlap_reduce) add_reductions(held_, now, m);
-    add_running(now, m, memory, is_forward ? memory.forward : memory.backward);
-    if (is_forward) {
-      if (trains) hold(op.stage, op.microbatch);
-      send(m, trains ? 0 : memory.output);
-      if (is_first_of_language(op.stage)) hold_embeddings(op.microbatch);
-    } else {
-      release(held_, op.stage, op.microbatch);
-      send(m, memory.input);
-      if (is_first_of_language(op.stage)) release_embeddings(op.microbatch);
-    }
+    const std::int64_t peak = is_forward ? memory.forward : memory.backward;
+    of(now, m, MemoryKind::Working) += std::max<std::int64_t>(0, peak - memory.saved);
+    if (trains) change_saved(held_, op, is_forward ? 1 : -1);
+    send(m, !is_forward ? memory.input : trains ? 0 : memory.output);
+    if (is_first_of_language(op.stage) && trains) change_embeddings(op.microbatch, is_forward ? 1 : -1);
     if (starts_reduction(op) && !options_.overlap_reduce) add_reductions(held_, now, m);
     note(now, describe(op, topology_));
   }
 
   // --- what is counted
-
-  void add_running(Modules& now, int m, const StageMemory& memory, std::int64_t peak) {
-    of(now, m, MemoryKind::Logits) += memory.logits;
-    of(now, m, activations_of(m)) += memory.saved - memory.logits;
-    of(now, m, MemoryKind::Working) += std::max<std::int64_t>(0, peak - memory.saved);
-  }
 
   void note(const Modules& now, const std::string& at) {
     std::int64_t all = 0;
@@ -95,17 +81,13 @@ class RankWalk {
     result_.at = at;
   }
 
-  MemoryKind activations_of(int m) const {
-    return module(m).is_encoder ? MemoryKind::EncoderActivations : MemoryKind::Activations;
+  void change_saved(Modules& bytes, const Op& op, int sign) {
+    const int m = op.stage.module;
+    const StageMemory& memory = memory_of_stage(op.stage, op.microbatch);
+    of(bytes, m, MemoryKind::Logits) += sign * memory.logits;
+    of(bytes, m, module(m).is_encoder ? MemoryKind::EncoderActivations : MemoryKind::Activations) +=
+        sign * (memory.saved - memory.logits);
   }
-
-  void change_saved(Modules& bytes, const Stage& stage, int microbatch, int sign) {
-    const StageMemory& memory = memory_of_stage(stage, microbatch);
-    of(bytes, stage.module, MemoryKind::Logits) += sign * memory.logits;
-    of(bytes, stage.module, activations_of(stage.module)) += sign * (memory.saved - memory.logits);
-  }
-  void hold(const Stage& stage, int microbatch) { change_saved(held_, stage, microbatch, 1); }
-  void release(Modules& bytes, const Stage& stage, int microbatch) { change_saved(bytes, stage, microbatch, -1); }
 
   // Adds what an op needs before it runs: an input or a gradient from another rank, and media. `loaded`: media only.
   void add_inputs(Modules& now, const Op& op, bool loaded = false) {
@@ -125,7 +107,7 @@ class RankWalk {
     std::vector<std::int64_t>& queue = sending_[m];
     queue.push_back(bytes);
     of(held_, m, MemoryKind::Transfers) += bytes;
-    if (queue.size() <= 2 + index(options_.prefetch)) return;
+    if (std::ssize(queue) <= 2 + options_.prefetch) return;
     of(held_, m, MemoryKind::Transfers) -= queue.front();
     queue.erase(queue.begin());
   }
@@ -137,10 +119,6 @@ class RankWalk {
     of(held_, m, MemoryKind::Activations) += sign * embedding_bytes(microbatch, false);
     if (!topology_.colocated()) of(held_, m, MemoryKind::Activations) += sign * embedding_bytes(microbatch, true);
   }
-  void hold_embeddings(int microbatch) {
-    if (is_trained({language(), 0})) change_embeddings(microbatch, 1);
-  }
-  void release_embeddings(int microbatch) { change_embeddings(microbatch, -1); }
 
   bool starts_reduction(const Op& op) const {
     return op.kind == Op::Backward && op.microbatch + 1 == options_.microbatches && has_update(options_);
@@ -167,10 +145,11 @@ class RankWalk {
   // --- sizes of this rank
 
   const StageMemory& memory_of_stage(const Stage& stage, int microbatch) {
-    const auto key = std::pair(std::pair(stage.module, stage.index), sizes_of(stage.module, microbatch));
-    const auto found = memories_.find(key);
-    if (found != memories_.end()) return found->second;
-    return memories_.emplace(key, sizes_.walk(stage, microbatch).memory).first->second;
+    std::vector<std::int64_t> key = sizes_of(stage.module, microbatch);
+    key.insert(key.end(), {stage.module, stage.index});
+    const auto [found, is_new] = memories_.try_emplace(std::move(key));
+    if (is_new) found->second = sizes_.walk(stage, microbatch).memory;
+    return found->second;
   }
 
   // The sizes that determine the memory of a stage.
@@ -205,20 +184,20 @@ class RankWalk {
   const RankSizes sizes_;
   const int rank_;
   Modules constant_, held_;
-  std::map<int, std::int64_t> reductions_;            // by module
-  std::map<int, std::vector<std::int64_t>> sending_;  // by module, oldest first
-  std::map<std::pair<std::pair<int, int>, std::vector<std::int64_t>>, StageMemory> memories_;
+  std::map<int, std::int64_t> reductions_;                     // by module
+  std::map<int, std::vector<std::int64_t>> sending_;           // by module, oldest first
+  std::map<std::vector<std::int64_t>, StageMemory> memories_;  // by the sizes of the input and the stage
   RankMemory result_;
 };
 
 // The number of NCCL process groups of each global rank: those that comm/world.h connects, and the world's.
 std::vector<int> communicators_of(const Topology& topology) {
-  std::vector<int> count(index(topology.world_size()), topology.world_size() > 1 ? 1 : 0);
+  std::vector<int> count(topology.world_size(), topology.world_size() > 1 ? 1 : 0);
   const std::vector<GroupSpec> channels = make_channel_groups(topology);
   for (const std::vector<GroupSpec>* groups : {&topology.groups(), &channels})
     for (const GroupSpec& group : *groups)
       if (group.connected && !group.on_host && group.ranks.size() > 1)
-        for (const int rank : group.ranks) ++count[index(rank)];
+        for (const int rank : group.ranks) ++count[rank];
   return count;
 }
 
@@ -240,26 +219,23 @@ class Predictor {
       return memory;
     }
     memory.context = kContextBytes;
-    memory.nccl = communicators_[index(global_rank)] * kCommunicatorBytes;
+    memory.nccl = communicators_[global_rank] * kCommunicatorBytes;
     std::int64_t constant = 0;
     const MemoryBytes all = memory.all_modules();
-    for (std::size_t kind = 0; kind <= static_cast<std::size_t>(MemoryKind::Gradients); ++kind) constant += all[kind];
+    for (int kind = 0; kind <= static_cast<int>(MemoryKind::Gradients); ++kind) constant += all[kind];
     memory.slack = static_cast<std::int64_t>(kSlackShare * static_cast<double>(memory.peak - constant));
     return memory;
   }
 
   MemoryPrediction of_stages(const StepSizes& sizes) const {
-    const HeaviestRanks heaviest(topology_, sizes);
     MemoryPrediction prediction;
     std::map<int, RankMemory> seen;
-    for (int m = 0; m < static_cast<int>(topology_.modules().size()); ++m) {
-      for (int stage = 0; stage < stage_count(topology_.modules()[index(m)]); ++stage) {
-        StageRankMemory fullest = {.stage = {m, stage}};
-        for (const int rank : heaviest.of_stage(fullest.stage, kRanksOfStage)) {
-          if (!seen.count(rank)) seen.emplace(rank, of_rank(sizes, rank));
-          if (seen.at(rank).peak > fullest.rank.peak) fullest.rank = seen.at(rank);
-        }
-        prediction.stages.push_back(std::move(fullest));
+    for (const auto& [stage, ranks] : heaviest_ranks(topology_, sizes, kRanksOfStage)) {
+      RankMemory& fullest = prediction.stages.emplace_back(StageRankMemory{stage}).rank;
+      for (const int rank : ranks) {
+        const auto [memory, is_new] = seen.try_emplace(rank);
+        if (is_new) memory->second = of_rank(sizes, rank);
+        if (memory->second.peak > fullest.peak) fullest = memory->second;
       }
     }
     return prediction;
@@ -275,6 +251,12 @@ class Predictor {
 
 }  // namespace
 
+std::string memory_kind_text(std::size_t kind) {
+  std::string text = kMemoryKindNames[kind];
+  std::ranges::replace(text, '_', ' ');
+  return text;
+}
+
 std::int64_t total_of(const MemoryBytes& bytes) { return std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0}); }
 
 MemoryBytes RankMemory::all_modules() const {
@@ -285,9 +267,22 @@ MemoryBytes RankMemory::all_modules() const {
 }
 
 const RankMemory& MemoryPrediction::fullest() const {
-  return std::max_element(stages.begin(), stages.end(),
-                          [](const auto& a, const auto& b) { return a.rank.peak < b.rank.peak; })
-      ->rank;
+  return std::ranges::max_element(stages, {}, [](const StageRankMemory& stage) { return stage.rank.peak; })->rank;
+}
+
+MemoryQuestion memory_question(const HardwareProfile& hardware) {
+  return {.on_gpu = !is_host(hardware), .capacity = static_cast<std::int64_t>(1e9 * hardware.memory_gb)};
+}
+
+DeviceMemory device_memory(const MemoryPrediction& prediction, const Topology& topology,
+                           const MemoryQuestion& question) {
+  const auto on_device = [&](std::int64_t (RankMemory::*bytes_of)() const) {
+    std::vector<std::int64_t> bytes(topology.world_size());
+    for (const auto& [stage, fullest] : prediction.stages)
+      for (const int rank : ranks_of(topology, stage)) bytes[rank] = std::max(bytes[rank], (fullest.*bytes_of)());
+    return question.on_gpu ? std::ranges::max(bytes) : std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0});
+  };
+  return {on_device(&RankMemory::needed), on_device(&RankMemory::device), question.capacity};
 }
 
 MemoryPrediction predict_memory(const Recipe& recipe, const Topology& topology, const StepSizes& sizes,

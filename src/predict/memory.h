@@ -10,6 +10,8 @@
 
 namespace braid {
 
+struct HardwareProfile;
+
 enum class MemoryKind {
   Parameters,          // with the padding of buckets, if they train
   Fp8Copies,           // weights in fp8, by rows and by columns
@@ -27,6 +29,7 @@ enum class MemoryKind {
 inline constexpr std::array kMemoryKindNames = {"parameters", "fp8_copies", "main_copy",   "moments",
                                                 "gradients",  "reductions", "activations", "encoder_activations",
                                                 "logits",     "inputs",     "transfers",   "working"};
+std::string memory_kind_text(std::size_t kind);                         // its name with spaces
 using MemoryBytes = std::array<std::int64_t, kMemoryKindNames.size()>;  // by kind
 std::int64_t total_of(const MemoryBytes& bytes);
 
@@ -58,7 +61,9 @@ struct MemoryPrediction {
 
 struct MemoryQuestion {
   bool on_gpu = true;
+  std::int64_t capacity = 0;  // of a GPU, or of the host
 };
+MemoryQuestion memory_question(const HardwareProfile& hardware);
 
 // Peak memory if every step has these sizes. Only the four ranks of each stage with the heaviest microbatches are
 // examined (predict/heaviest_ranks.h), in about a millisecond per distinct microbatch.
@@ -73,5 +78,17 @@ RankMemory predict_rank_memory(const Recipe& recipe, const Topology& topology, c
 std::vector<RankMemory> predict_rank_memory(const Recipe& recipe, const Topology& topology,
                                             const std::vector<StepSizes>& steps, const std::vector<int>& global_ranks,
                                             const MemoryQuestion& question = {});
+
+// What a run needs on a device: on the fullest GPU or, on CPUs, on the host whose memory all ranks share. `braid plan
+// memory`, searches and pages show these numbers.
+struct DeviceMemory {
+  std::int64_t needed = 0;      // without slack: an allocator that runs out of memory first releases what it caches
+  std::int64_t with_slack = 0;  // as a tool that monitors the device reports it
+  std::int64_t capacity = 0;
+
+  bool fits() const { return needed <= capacity; }
+};
+DeviceMemory device_memory(const MemoryPrediction& prediction, const Topology& topology,
+                           const MemoryQuestion& question);
 
 }  // namespace braid

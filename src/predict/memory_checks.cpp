@@ -19,13 +19,11 @@ std::string gigabytes(std::int64_t bytes) { return fmt::format("{:.1f} GB", stat
 std::string parts_of(const RankMemory& rank) {
   const MemoryBytes bytes = rank.all_modules();
   std::vector<std::pair<std::int64_t, std::string>> parts;
-  for (std::size_t kind = 0; kind < bytes.size(); ++kind) parts.emplace_back(bytes[kind], kMemoryKindNames[kind]);
+  for (std::size_t kind = 0; kind < bytes.size(); ++kind) parts.emplace_back(bytes[kind], memory_kind_text(kind));
   std::sort(parts.rbegin(), parts.rend());
   std::vector<std::string> largest;
-  for (std::size_t i = 0; i < kShownKinds; ++i) {
-    std::replace(parts[i].second.begin(), parts[i].second.end(), '_', ' ');
+  for (std::size_t i = 0; i < kShownKinds; ++i)
     largest.push_back(fmt::format("{} {}", parts[i].second, gigabytes(parts[i].first)));
-  }
   return fmt::format("{}", fmt::join(largest, ", "));
 }
 

@@ -2,15 +2,20 @@
 #pragma once
 
 #include <array>
+#include <map>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "log/module_phases.h"
+#include "paper/work.h"
 #include "predict/collective_time.h"
-#include "predict/work_time.h"
 
 namespace braid {
+
+double seconds_of(const Work& work, const HardwareProfile& hardware);
+// The calls run one after the other, in a later microbatch of a step unless in_microbatch() has selected the first. The
+// host runs ahead of a GPU and counts only where it is slower; on a CPU, both times add up.
+double seconds_of(const std::vector<Work>& work, const HardwareProfile& hardware);
 
 struct OpTime {
   double compute = 0;
@@ -33,7 +38,7 @@ class GroupTimes {
   const Module& module_;
   const int rank_;
   const HardwareProfile& hardware_;
-  std::vector<std::pair<std::string, GroupPlacement>> placements_;  // cached
+  std::map<std::string, GroupPlacement> placements_;  // cached
 };
 
 // Whether rows are sent to their experts while the shared expert is computed.

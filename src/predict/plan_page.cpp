@@ -14,11 +14,14 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-Json to_json(const PlanTimes& times) {
-  Json parts = Json::object();
-  for (const auto& [name, seconds] : times.parts) parts[name] = seconds;
-  return {{"name", times.name}, {"parts", std::move(parts)}};
+template <class Value>
+Json object_of(const std::vector<std::pair<std::string, Value>>& pairs) {
+  Json object = Json::object();
+  for (const auto& [key, value] : pairs) object[key] = value;
+  return object;
 }
+
+Json to_json(const PlanTimes& times) { return {{"name", times.name}, {"parts", object_of(times.parts)}}; }
 
 Json to_json(const WhatIfAxis& axis) { return {{"name", axis.name}, {"stops", axis.stops}}; }
 
@@ -30,37 +33,33 @@ std::vector<double> six_digits(std::vector<double> values) {
 
 // Writes each span as numbers in a fixed order, to keep pages small: track, name, kind, begin, end. Names and kinds are
 // indices into a list of texts.
-class TimelineJson {
- public:
-  explicit TimelineJson(const PlanTimeline& timeline) {
-    Json spans = Json::array();
-    for (const PlanSpan& span : timeline.spans)
-      spans.push_back(Json::array({span.track, index_of(span.name), index_of(span.kind), span.begin_s, span.end_s}));
-    json_ = {{"tracks", timeline.tracks}, {"texts", texts_}, {"spans", std::move(spans)}};
+Json to_json(const PlanTimeline& timeline) {
+  if (timeline.spans.empty()) return nullptr;
+  std::vector<std::string> texts;
+  const auto index_of = [&](const std::string& text) {
+    const auto found = std::ranges::find(texts, text);
+    const auto index = found - texts.begin();
+    if (found == texts.end()) texts.push_back(text);
+    return index;
+  };
+  Json spans = Json::array();
+  for (const auto& [track, name, kind, begin_s, end_s] : timeline.spans) {
+    BRAID_CHECK(track >= 0 && track < std::ssize(timeline.tracks), "a span is on track {} of {}", track,
+                timeline.tracks.size());
+    spans.push_back(Json::array({track, index_of(name), index_of(kind), begin_s, end_s}));
   }
-  Json take() { return std::move(json_); }
-
- private:
-  std::size_t index_of(const std::string& text) {
-    const auto found = std::find(texts_.begin(), texts_.end(), text);
-    if (found != texts_.end()) return static_cast<std::size_t>(found - texts_.begin());
-    texts_.push_back(text);
-    return texts_.size() - 1;
-  }
-
-  std::vector<std::string> texts_{};
-  Json json_{};
-};
+  return {{"tracks", timeline.tracks}, {"texts", texts}, {"spans", std::move(spans)}};
+}
 
 Json to_json(const PlanStageMemory& stage) {
-  Json bytes = Json::object();
-  for (const auto& [kind, count] : stage.bytes) bytes[kind] = count;
   return {{"module", stage.module},
           {"stage", stage.stage},
           {"rank", stage.rank},
-          {"bytes", std::move(bytes)},
+          {"bytes", object_of(stage.bytes)},
           {"needed_bytes", stage.needed_bytes}};
 }
+
+Json to_json(const PlanLayout& layout);
 
 template <class Item>
 Json list_of(const std::vector<Item>& items) {
@@ -70,10 +69,8 @@ Json list_of(const std::vector<Item>& items) {
 }
 
 Json to_json(const PlanLayout& layout) {
-  Json settings = Json::object();
-  for (const auto& [key, value] : layout.settings) settings[key] = value;
   return {{"name", layout.name},
-          {"settings", std::move(settings)},
+          {"settings", object_of(layout.settings)},
           {"settings_text", layout.settings_text},
           {"iteration_s", layout.iteration_s},
           {"spread_s", layout.spread_s},
@@ -90,15 +87,7 @@ Json to_json(const PlanLayout& layout) {
           {"times", list_of(layout.times)},
           {"what_if", six_digits(layout.what_if)},
           {"memory", list_of(layout.memory)},
-          {"timeline", layout.timeline.spans.empty() ? Json(nullptr) : TimelineJson(layout.timeline).take()}};
-}
-
-void check(const PlanLayout& layout, std::size_t combinations) {
-  const auto& [tracks, spans] = layout.timeline;
-  for (std::size_t i = 0; i < spans.size(); ++i)
-    BRAID_CHECK(spans[i].track >= 0 && spans[i].track < std::ssize(tracks), "span {} is on track {} of {}", i,
-                spans[i].track, tracks.size());
-  BRAID_CHECK_EQ(layout.what_if.size(), combinations, "answers of the sliders");
+          {"timeline", to_json(layout.timeline)}};
 }
 
 }  // namespace
@@ -122,11 +111,8 @@ void mark_front(std::vector<PlanLayout>& layouts) {
 nlohmann::ordered_json to_json(const PlanPage& page) {
   std::size_t combinations = page.what_if.empty() ? 0 : 1;
   for (const WhatIfAxis& axis : page.what_if) combinations *= axis.stops.size();
-  Json layouts = Json::array();
-  for (const PlanLayout& layout : page.layouts) {
-    check(layout, combinations);
-    layouts.push_back(to_json(layout));
-  }
+  for (const PlanLayout& layout : page.layouts)
+    BRAID_CHECK_EQ(layout.what_if.size(), combinations, "answers of the sliders");
   return {{"recipe", page.recipe},
           {"model", page.model},
           {"hardware", page.hardware},
@@ -139,7 +125,7 @@ nlohmann::ordered_json to_json(const PlanPage& page) {
           {"best", page.best},
           {"notes", page.notes},
           {"what_if", list_of(page.what_if)},
-          {"layouts", std::move(layouts)}};
+          {"layouts", list_of(page.layouts)}};
 }
 
 std::string plan_html(const PlanPage& page) {

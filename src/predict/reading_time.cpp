@@ -6,19 +6,13 @@
 #include "run/lane_options.h"
 
 namespace braid {
-namespace {
-
-std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
-
-}  // namespace
-
 ReadingTime::ReadingTime(const ReadingTimes& times, const Recipe& recipe, const Topology& topology)
     : times_(times),
       threads_(recipe.loader.threads),
       micro_batch_(recipe.train.micro_batch),
       together_(balanced_replicas(recipe, topology)),
       topology_(topology) {
-  for (const Module& module : topology.modules()) seconds_.emplace_back(index(module.dense.size_of("dp")));
+  for (const Module& module : topology.modules()) seconds_.emplace_back(module.dense.size_of("dp"));
 }
 
 void ReadingTime::add(const StepSizes& step) {
@@ -28,19 +22,19 @@ void ReadingTime::add(const StepSizes& step) {
     const auto own = std::ssize(seconds_[m]);
     const std::int64_t served = std::max<std::int64_t>(together_, (replicas + own - 1) / own);
     for (std::int64_t replica = 0; replica < own; ++replica)
-      seconds_[m][index(replica)] += (sequences * static_cast<double>(served) * times_.sequence_s +
-                                      patches(static_cast<int>(m), step, replica) * times_.patch_s) /
-                                     threads_;
+      seconds_[m][replica] += (sequences * static_cast<double>(served) * times_.sequence_s +
+                               patches(static_cast<int>(m), step, replica) * times_.patch_s) /
+                              threads_;
   }
   ++steps_;
 }
 
 double ReadingTime::patches(int module, const StepSizes& step, std::int64_t replica) const {
   double sum = 0;
-  for (const auto& samples : step.media[index(module)]) {
-    const auto all = std::ssize(samples), replicas = std::ssize(seconds_[index(module)]);
+  for (const auto& samples : step.media[module]) {
+    const auto all = std::ssize(samples), replicas = std::ssize(seconds_[module]);
     for (std::int64_t s = all * replica / replicas; s < all * (replica + 1) / replicas; ++s)
-      for (const auto& extent : samples[index(s)]) sum += static_cast<double>(num_elements(extent));
+      for (const auto& extent : samples[s]) sum += static_cast<double>(num_elements(extent));
   }
   return sum;
 }

@@ -79,7 +79,7 @@ ReducedWorld reduce_world(const Recipe& recipe, bool equal_replicas) {
 }
 
 int ReducedWorld::full_rank(int module, int rank) const {
-  const Grid& large = modules[static_cast<std::size_t>(module)].dense;
+  const Grid& large = modules[module].dense;
   const Grid& small = topology.module(module).dense;
   const int tp = large.size_of("tp"), of_each = tp * large.size_of("cp") / small.size_of("tp");
   const int within = small.coord(rank, "tp") * of_each;

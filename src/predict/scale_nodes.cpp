@@ -8,99 +8,64 @@
 #include "base/strings.h"
 #include "plan/topology_config.h"
 #include "predict/hardware.h"
+#include "predict/layout.h"
 
 namespace braid {
 namespace {
 
-struct DoesNotFit {
-  std::string what, where;
-};
-
-bool has_own_ranks(const ModuleConfig& module, const TopologyConfig& topology) {
-  return module.kind == "encoder" && !topology.colocated;
+// The data parallelism of an encoder on ranks of its own. Throws a Problem, as the next functions do.
+std::int64_t encoder_dp(const ModuleConfig& module, std::int64_t ranks, std::int64_t new_ranks) {
+  if (ranks == new_ranks) return module.dp;
+  const std::int64_t replicas = new_ranks * module.dp;
+  if (replicas % ranks != 0)
+    throw Problem{fmt::format("{} instead of {} for encoders would give {} {:.4g} replicas instead of {}", new_ranks,
+                              counted(ranks, "rank"), module.name, static_cast<double>(replicas) / ranks, module.dp),
+                  "--encoder-nodes", ""};
+  return replicas / ranks;
 }
 
-// The number of ranks of encoders that do not share the language model's.
-std::int64_t encoder_ranks(const TopologyConfig& topology) {
-  std::int64_t ranks = 0;
-  for (const ModuleConfig& module : topology.modules)
-    if (has_own_ranks(module, topology)) ranks += grid_size(module);
-  return ranks;
+// That of the language model and of encoders that share its ranks: `left` of all `ranks`.
+std::int64_t shared_dp(const ModuleConfig& module, std::int64_t left, std::int64_t ranks) {
+  const std::int64_t of_replica = std::int64_t{module.tp} * module.cp * module.pp;
+  if (left == 0 || left % of_replica != 0)
+    throw Problem{fmt::format("{} of {} are left for {}, whose replicas have {} each", left, counted(ranks, "rank"),
+                              module.name, of_replica),
+                  "--nodes", ""};
+  return left / of_replica;
 }
 
-class Scaling {
- public:
-  Scaling(const Recipe& recipe, const NodeCounts& counts, int ranks_per_node)
-      : before_(recipe),
-        ranks_(std::int64_t{counts.nodes} * ranks_per_node),
-        encoder_ranks_(encoder_ranks(recipe.topology)),
-        new_encoder_ranks_(counts.encoder_nodes ? std::int64_t{*counts.encoder_nodes} * ranks_per_node
-                                                : encoder_ranks_),
-        scaled_{recipe} {}
-
-  // Throws DoesNotFit.
-  ScaledRecipe run() {
-    if (ranks_ > kMaxWorldSize)
-      throw DoesNotFit{fmt::format("the largest possible world has {} ranks, not {}", kMaxWorldSize, ranks_),
-                       "--nodes"};
-    TopologyConfig& topology = scaled_.recipe.topology;
-    for (ModuleConfig& module : topology.modules) {
-      if (has_own_ranks(module, topology))
-        scale_encoder(module);
-      else
-        scale_shared(module);
-      module.rank_offset = module.ranks = module.expt_dp = std::nullopt;
-    }
-    topology.world_size = std::nullopt;
-    note("global_batch", before_.train.global_batch, scaled_.recipe.train.global_batch);
-    if (const std::vector<Problem> problems = validate(scaled_.recipe); !problems.empty())
-      throw DoesNotFit{problems.front().what, "--nodes"};
-    return std::move(scaled_);
-  }
-
- private:
-  void scale_encoder(ModuleConfig& module) {
-    if (new_encoder_ranks_ == encoder_ranks_) return;
-    const std::int64_t replicas = new_encoder_ranks_ * module.dp;
-    if (replicas % encoder_ranks_ != 0)
-      throw DoesNotFit{fmt::format("{} instead of {} for encoders would give {} {:.4g} replicas instead of {}",
-                                   new_encoder_ranks_, counted(encoder_ranks_, "rank"), module.name,
-                                   static_cast<double>(replicas) / static_cast<double>(encoder_ranks_), module.dp),
-                       "--encoder-nodes"};
-    set_dp(module, replicas / encoder_ranks_);
-  }
-
-  // The language model, and encoders that share its ranks.
-  void scale_shared(ModuleConfig& module) {
-    const std::int64_t left = std::max<std::int64_t>(0, ranks_ - new_encoder_ranks_);
-    const std::int64_t of_replica = std::int64_t{module.tp} * module.cp * module.pp;
-    if (left == 0 || left % of_replica != 0)
-      throw DoesNotFit{fmt::format("{} of {} are left for {}, whose replicas have {} each", left,
-                                   counted(ranks_, "rank"), module.name, of_replica),
-                       "--nodes"};
+ScaledRecipe scaled(const Recipe& recipe, const NodeCounts& counts, int ranks_per_node) {
+  ScaledRecipe result = {recipe};
+  TopologyConfig& topology = result.recipe.topology;
+  int& global_batch = result.recipe.train.global_batch;
+  const auto note = [&](const std::string& name, std::int64_t before, std::int64_t after) {
+    if (before != after)
+      result.how += fmt::format("{}{} {} -> {}", result.how.empty() ? "" : ", ", name, before, after);
+  };
+  const std::int64_t ranks = std::int64_t{counts.nodes} * ranks_per_node, of_encoders = encoder_ranks(topology),
+                     new_of_encoders =
+                         counts.encoder_nodes ? std::int64_t{*counts.encoder_nodes} * ranks_per_node : of_encoders;
+  if (ranks > kMaxWorldSize)
+    throw Problem{fmt::format("the largest possible world has {} ranks, not {}", kMaxWorldSize, ranks), "--nodes", ""};
+  for (ModuleConfig& module : topology.modules) {
     const int before = module.dp;
-    set_dp(module, left / of_replica);
-    if (module.kind == "encoder") return;
-    const std::int64_t batch = std::int64_t{before_.train.global_batch} / before * module.dp;
+    module.dp = static_cast<int>(has_own_ranks(module, topology)
+                                     ? encoder_dp(module, of_encoders, new_of_encoders)
+                                     : shared_dp(module, std::max<std::int64_t>(0, ranks - new_of_encoders), ranks));
+    note(module.name + ".dp", before, module.dp);
+    module.rank_offset = module.ranks = module.expt_dp = std::nullopt;
+    if (module.kind == "encoder") continue;
+    const std::int64_t batch = std::int64_t{global_batch} / before * module.dp;
     if (batch > std::numeric_limits<int>::max())
-      throw DoesNotFit{fmt::format("a global batch of {} is larger than braid can count", batch), "--nodes"};
-    scaled_.recipe.train.global_batch = static_cast<int>(batch);
+      throw Problem{fmt::format("a global batch of {} is larger than braid can count", batch), "--nodes", ""};
+    global_batch = static_cast<int>(batch);
   }
-
-  void set_dp(ModuleConfig& module, std::int64_t dp) {
-    note(module.name + ".dp", module.dp, dp);
-    module.dp = static_cast<int>(dp);
-  }
-
-  void note(const std::string& name, std::int64_t before, std::int64_t after) {
-    if (before == after) return;
-    scaled_.how += fmt::format("{}{} {} -> {}", scaled_.how.empty() ? "" : ", ", name, before, after);
-  }
-
-  const Recipe& before_;
-  const std::int64_t ranks_, encoder_ranks_, new_encoder_ranks_;
-  ScaledRecipe scaled_;
-};
+  topology.world_size = std::nullopt;
+  note("global_batch", recipe.train.global_batch, global_batch);
+  if (const std::vector<Problem> problems = validate(result.recipe); !problems.empty())
+    throw Problem{problems.front().what, "--nodes", ""};
+  return result;
+}
 
 // The largest number up to `below` and the smallest from `above` that fit, both within 1 to `most`.
 std::vector<int> nearest(std::int64_t below, std::int64_t above, int most, const std::function<bool(int)>& fits) {
@@ -125,9 +90,9 @@ std::string fix_of(const Recipe& recipe, const NodeCounts& wanted, int ranks_per
   const int most_nodes = kMaxWorldSize / ranks_per_node;
   const auto fits = [&](const NodeCounts& counts) {
     try {
-      Scaling(recipe, counts, ranks_per_node).run();
+      scaled(recipe, counts, ranks_per_node);
       return true;
-    } catch (const DoesNotFit&) {
+    } catch (const Problem&) {
       return false;
     }
   };
@@ -178,8 +143,8 @@ ScaledRecipe scale_to_nodes(const Recipe& recipe, const NodeCounts& counts, cons
     throw ConfigError({"no encoder of the recipe has ranks of its own", "--encoder-nodes",
                        "leave it out, or set topology.colocated to false"});
   try {
-    return Scaling(recipe, counts, hardware.ranks_per_node).run();
-  } catch (const DoesNotFit& reason) {
+    return scaled(recipe, counts, hardware.ranks_per_node);
+  } catch (const Problem& reason) {
     throw ConfigError({fmt::format("the recipe cannot be scaled to {}: {}", counted(counts.nodes, "node"), reason.what),
                        reason.where,
                        is_host(hardware) ? "leave out --nodes, or change the modules, e.g. with --llm-tp"

@@ -12,7 +12,8 @@
 #include "base/worker_pool.h"
 #include "predict/layout_bound.h"
 #include "predict/layout_space.h"
-#include "predict/needed_memory.h"
+#include "predict/memory.h"
+#include "predict/search_reasons.h"
 #include "predict/search_settings.h"
 
 namespace braid {
@@ -23,6 +24,52 @@ constexpr std::size_t kAtOnce = 16;     // language layouts that are tried befor
 constexpr double kRounding = 1 - 1e-9;  // lowers bounds, which add the same times in another order
 
 const std::vector<int> kPrefetch = {0, 1, 2, 4};
+
+// Compares time, then memory, then the number of GPUs.
+bool is_faster(const Candidate& a, const Candidate& b) {
+  const auto key = [](const Candidate& c) {
+    return std::tuple(c.simulation.iteration_s, c.memory, c.simulation.ranks);
+  };
+  return key(a) < key(b);
+}
+
+// Adds the candidate unless another one is at least as fast and as small, and removes the candidates that it beats.
+void add_to_front(std::vector<Candidate>& front, Candidate candidate) {
+  const auto is_no_better = [](const Candidate& a, const Candidate& b) {
+    return b.simulation.iteration_s <= a.simulation.iteration_s && b.memory <= a.memory;
+  };
+  if (std::ranges::any_of(front, [&](const Candidate& other) { return is_no_better(candidate, other); })) return;
+  std::erase_if(front, [&](const Candidate& other) { return is_no_better(other, candidate); });
+  front.push_back(std::move(candidate));
+}
+
+// The fastest layouts, one for each layout of the language model.
+class BestLayouts {
+ public:
+  explicit BestLayouts(int kept) : kept_(kept) {}
+
+  void add(const Candidate& candidate) {
+    const auto same = std::ranges::find(best_, candidate.language, &Candidate::language);
+    if (same == best_.end())
+      best_.push_back(candidate);
+    else if (is_faster(candidate, *same))
+      *same = candidate;
+    std::ranges::stable_sort(best_, is_faster);
+    if (std::ssize(best_) > kept_) best_.pop_back();
+  }
+  // Infinite until `kept` layouts are known.
+  double slowest() const { return std::ssize(best_) < kept_ ? kNever : best_.back().simulation.iteration_s; }
+  // Infinite if the layout of the language model has none.
+  double fastest_of(std::size_t language) const {
+    const auto same = std::ranges::find(best_, language, &Candidate::language);
+    return same == best_.end() ? kNever : same->simulation.iteration_s;
+  }
+  std::vector<Candidate> take() { return std::move(best_); }  // the fastest first
+
+ private:
+  const int kept_;
+  std::vector<Candidate> best_;  // the fastest first
+};
 
 class Search {
  public:
@@ -64,7 +111,11 @@ class Search {
     }
     for (; next < starts.size(); ++next) result_.counts.too_slow += starts[next].layouts;
     result_.counts.too_slow += std::ssize(ready_);
-    finish();
+    result_.best = best_.take();
+    if (options_.steps.draw) draw_steps();
+    if (result_.given_fits) add_to_front(result_.front, result_.given);
+    std::ranges::stable_sort(result_.front, is_faster);
+    explain();
     return std::move(result_);
   }
 
@@ -83,11 +134,10 @@ class Search {
     std::size_t start = 0;
   };
 
-  // The results of some layouts.
-  struct Outcome {
+  // The layouts with a layout of the language model.
+  struct Choice {
     std::vector<Ready> ready{};
-    std::vector<Candidate> fitting{};  // every simulated layout with all its settings
-    SearchCounts counts{};
+    std::int64_t against_rules = 0, too_large = 0;
   };
 
   // --- progress
@@ -113,23 +163,20 @@ class Search {
 
   // --- candidates
 
-  // Bytes of the fullest device with all modules; `language` is what the language model alone needs.
-  struct Memory {
-    std::int64_t needed = 0, with_slack = 0, language = 0;
-  };
-  Memory memory_of(const Recipe& recipe) const {
+  // The memory with all modules; `language` is what the language model alone needs.
+  DeviceMemory memory_of(const Recipe& recipe, std::int64_t* language = nullptr) const {
     const Topology topology(recipe.topology, workload_of(recipe));
     const MemoryQuestion question = memory_question(hardware_);
     MemoryPrediction prediction = predict_memory(recipe, topology, full_step(recipe, topology), question);
-    Memory memory = {.needed = needed_of_device(prediction, topology, question),
-                     .with_slack = held_on_device(prediction, topology, question)};
+    const DeviceMemory memory = device_memory(prediction, topology, question);
+    if (!language) return memory;
     std::erase_if(prediction.stages,
                   [&](const StageRankMemory& stage) { return topology.module(stage.stage.module).is_encoder; });
-    memory.language = needed_of_device(prediction, topology, question);
+    *language = device_memory(prediction, topology, question).needed;
     return memory;
   }
 
-  Candidate evaluate(const Recipe& recipe, const Memory& memory) const {
+  Candidate evaluate(const Recipe& recipe, const DeviceMemory& memory) const {
     const auto equal = [&](const Recipe& r, const Topology& topology, int) { return equal_step(sample_, r, topology); };
     return {.recipe = recipe,
             .simulation = simulate_on_all(recipe, {.draw = equal, .equal_replicas = true}),
@@ -147,11 +194,12 @@ class Search {
   }
 
   // Keeps the fastest variant of each language layout.
-  void keep(Outcome outcome, std::size_t start) {
-    result_.counts += outcome.counts;
-    if (outcome.fitting.empty()) return;
-    best_.add(start, *std::ranges::min_element(outcome.fitting, is_faster));
-    for (Candidate& candidate : outcome.fitting) add_to_front(result_.front, std::move(candidate));
+  void keep(std::vector<Candidate> simulated) {
+    ++result_.counts.simulated;
+    result_.counts.simulations += std::ssize(simulated);
+    if (simulated.empty()) return;
+    best_.add(*std::ranges::min_element(simulated, is_faster));
+    for (Candidate& candidate : simulated) add_to_front(result_.front, std::move(candidate));
   }
 
   // Simulates the remaining candidates again, with steps in which replicas differ.
@@ -164,14 +212,30 @@ class Search {
     std::ranges::stable_sort(result_.best, is_faster);
     result_.front.clear();
     for (const Candidate& candidate : result_.best) add_to_front(result_.front, candidate);
-    if (std::ssize(result_.best) > options_.top) result_.best.resize(static_cast<std::size_t>(options_.top));
+    if (std::ssize(result_.best) > options_.top) result_.best.resize(options_.top);
   }
 
-  void finish() {
-    result_.best = best_.take();
-    if (options_.steps.draw) draw_steps();
-    if (result_.given_fits) add_to_front(result_.front, result_.given);
-    explain(result_, on_one_host(hardware_, std::max(gpus_, result_.given.simulation.ranks)).ranks_per_node);
+  // Marks the candidates on the front, and says why the fastest one beats the given recipe and all others.
+  void explain() {
+    const std::vector<Candidate> front = result_.front;
+    const auto mark = [&](Candidate& candidate) {
+      candidate.on_front = std::ranges::any_of(front, [&](const Candidate& other) {
+        return other.memory == candidate.memory && other.simulation.iteration_s == candidate.simulation.iteration_s;
+      });
+    };
+    mark(result_.given);
+    result_.given.why = fmt::format("bound by {}", result_.given.simulation.bound_by);
+    if (result_.best.empty()) return;
+    const int ranks_per_node = on_one_host(hardware_, std::max(gpus_, result_.given.simulation.ranks)).ranks_per_node;
+    const Candidate fastest = result_.best.front();
+    for (std::vector<Candidate>* candidates : {&result_.best, &result_.front})
+      for (Candidate& candidate : *candidates) {
+        const bool is_fastest = candidate.simulation.iteration_s == fastest.simulation.iteration_s;
+        const Candidate& other = is_fastest ? result_.given : fastest;
+        mark(candidate);
+        candidate.why = compare_layouts({other.recipe, other.simulation}, {candidate.recipe, candidate.simulation},
+                                        is_fastest ? "the recipe as given" : "the fastest", ranks_per_node);
+      }
   }
 
   // --- bounds
@@ -206,40 +270,42 @@ class Search {
   // Chooses settings for the next layouts of the language model.
   std::size_t choose_settings(const std::vector<Start>& starts, std::size_t first) {
     const std::size_t end = std::min(starts.size(), first + kAtOnce);
-    std::vector<Outcome> outcomes(end - first);
-    pool_.run(outcomes.size(), [&](std::size_t i) { outcomes[i] = choose(starts[first + i].language, first + i); });
-    for (Outcome& outcome : outcomes) {
-      result_.counts += outcome.counts;
-      std::ranges::move(outcome.ready, std::back_inserter(ready_));
+    std::vector<Choice> chosen(end - first);
+    pool_.run(chosen.size(), [&](std::size_t i) { chosen[i] = choose(starts[first + i].language, first + i); });
+    for (Choice& choice : chosen) {
+      result_.counts.against_rules += choice.against_rules;
+      result_.counts.too_large += choice.too_large;
+      std::ranges::move(choice.ready, std::back_inserter(ready_));
     }
     std::ranges::stable_sort(ready_, {}, [](const Ready& ready) { return std::tuple(ready.bound, ready.start); });
     return end;
   }
 
   // Chooses the cheapest settings that fit for each layout.
-  Outcome choose(const LanguageLayout& language, std::size_t start) {
-    Outcome outcome;
+  Choice choose(const LanguageLayout& language, std::size_t start) {
+    Choice chosen;
     const std::vector<SettingsChoice> choices = settings_.choices(language);
     std::vector<bool> is_too_large(choices.size());  // choices known to be too large for the language model alone
     for (Layout& layout : space_.layouts_of(language)) {
       if (!validate(recipe_with(layout, choices.front().settings)).empty()) {
-        ++outcome.counts.against_rules;
+        ++chosen.against_rules;
         continue;
       }
       const std::optional<std::size_t> found = cheapest_that_fits(choices, [&](std::size_t i) {
         if (is_too_large[i]) return false;
-        const Memory memory = memory_of(recipe_with(layout, choices[i].settings));
-        is_too_large[i] = !layout.colocated && memory.language > result_.memory_limit;
+        std::int64_t of_language = 0;
+        const DeviceMemory memory = memory_of(recipe_with(layout, choices[i].settings), &of_language);
+        is_too_large[i] = !layout.colocated && of_language > result_.memory_limit;
         return memory.needed <= result_.memory_limit;
       });
       if (!found) {
-        ++outcome.counts.too_large;
+        ++chosen.too_large;
         continue;
       }
       const double bound = bound_of(layout, choices[*found]);
-      outcome.ready.push_back({std::move(layout), choices[*found].settings, bound, start});
+      chosen.ready.push_back({std::move(layout), choices[*found].settings, bound, start});
     }
-    return outcome;
+    return chosen;
   }
 
   // --- simulations
@@ -253,21 +319,21 @@ class Search {
         ++result_.counts.too_slow;
       ready_.erase(ready_.begin());
     }
-    std::vector<Outcome> outcomes(now.size());
-    pool_.run(now.size(), [&](std::size_t i) { simulate_settings(now[i], outcomes[i]); });
-    for (std::size_t i = 0; i < now.size(); ++i) keep(std::move(outcomes[i]), now[i].start);
+    std::vector<std::vector<Candidate>> simulated(now.size());
+    pool_.run(now.size(), [&](std::size_t i) { simulated[i] = simulate_settings(now[i]); });
+    for (std::vector<Candidate>& candidates : simulated) keep(std::move(candidates));
   }
 
   // Tries each prefetch with everything overlapped, then the best of these with less overlap.
-  void simulate_settings(const Ready& ready, Outcome& outcome) const {
-    ++outcome.counts.simulated;
+  std::vector<Candidate> simulate_settings(const Ready& ready) const {
+    std::vector<Candidate> fitting;
     Settings settings = ready.settings;
     const auto evaluate_settings = [&] {
       const Recipe changed = recipe_with(ready.layout, settings);
-      const Memory memory = memory_of(changed);
+      const DeviceMemory memory = memory_of(changed);
       if (memory.needed > result_.memory_limit) return;
-      ++outcome.counts.simulations;
-      outcome.fitting.push_back(evaluate(changed, memory));
+      fitting.push_back(evaluate(changed, memory));
+      fitting.back().language = ready.start;
     };
     const std::vector<std::pair<bool, bool>> overlaps = overlap_choices();
     std::tie(settings.overlap_reduce, settings.overlap_gather) = overlaps.front();
@@ -275,12 +341,13 @@ class Search {
       settings.prefetch = prefetch;
       if (prefetch == 0 || can_prefetch(ready.layout, prefetch)) evaluate_settings();
     }
-    if (outcome.fitting.empty()) return;
-    settings.prefetch = std::ranges::min_element(outcome.fitting, is_faster)->recipe.train.prefetch;
+    if (fitting.empty()) return fitting;
+    settings.prefetch = std::ranges::min_element(fitting, is_faster)->recipe.train.prefetch;
     for (std::size_t i = 1; i < overlaps.size(); ++i) {
       std::tie(settings.overlap_reduce, settings.overlap_gather) = overlaps[i];
       evaluate_settings();
     }
+    return fitting;
   }
 
   std::vector<std::pair<bool, bool>> overlap_choices() const {
@@ -289,7 +356,7 @@ class Search {
   }
 
   bool can_prefetch(const Layout& layout, int prefetch) const {
-    const std::size_t language = static_cast<std::size_t>(&language_of(recipe_) - recipe_.topology.modules.data());
+    const auto language = &language_of(recipe_) - recipe_.topology.modules.data();
     return !layout.colocated && layout.modules.size() > 1 &&
            prefetch < recipe_.train.global_batch / layout.micro_batch / layout.modules[language].dp;
   }

@@ -4,8 +4,13 @@
 // memory, then by the number of GPUs, then by the order of the enumeration.
 #pragma once
 
+#include <cstdint>
+#include <string>
+#include <vector>
+
 #include "base/terminal.h"
-#include "predict/search_results.h"
+#include "predict/layout.h"
+#include "predict/simulate.h"
 
 namespace braid {
 
@@ -20,6 +25,35 @@ struct SearchOptions {
   int threads = 0;         // 0: one per core
   bool use_bounds = true;  // false: simulate everything that fits
   TellProgress tell{};
+};
+
+struct Candidate {
+  Recipe recipe{};
+  Simulation simulation{};      // tokens and FLOP/s per GPU count idle GPUs, too
+  std::int64_t memory = 0;      // bytes that a device needs, see DeviceMemory
+  std::int64_t with_slack = 0;  // bytes that a device holds, see there
+  std::size_t language = 0;     // a number of the language model's layout and micro batch
+  bool on_front = false;        // no simulated layout is faster and smaller
+  std::string why{};            // compares its speed with that of the fastest or, of that one, with the given recipe's
+};
+
+struct SearchCounts {
+  std::int64_t layouts = 0;        // considered
+  std::int64_t against_rules = 0;  // further splits that cannot run
+  std::int64_t too_large = 0;      // do not fit in memory
+  std::int64_t too_slow = 0;       // cannot be among the fastest
+  std::int64_t simulated = 0;      // layouts
+  std::int64_t simulations = 0;    // of these layouts with different settings
+};
+
+struct SearchResult {
+  Candidate given{};
+  bool given_fits = true;          // the given recipe fits in memory and on these GPUs
+  std::vector<Candidate> best{};   // fastest first, one for each layout of the language model and micro batch
+  std::vector<Candidate> front{};  // of memory and time, fastest first
+  SearchCounts counts{};
+  int gpus = 0;
+  std::int64_t memory_limit = 0;  // bytes
 };
 
 SearchResult search_layouts(const Recipe& recipe, const HardwareProfile& hardware, const SearchOptions& options);

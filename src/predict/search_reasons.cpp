@@ -3,9 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bitset>
 #include <cmath>
-#include <initializer_list>
 #include <utility>
 
 #include "base/error.h"
@@ -17,23 +15,15 @@ namespace {
 
 constexpr double kLeastShare = 0.05;  // of the largest difference; smaller ones are summed up as "the rest"
 
+using enum CommKind;
+
 // The parts of a step: communication by CommKind, then these.
-constexpr std::size_t kCompute = kCommKinds, kEncoders = kCommKinds + 1, kWaiting = kCommKinds + 2;
-constexpr std::size_t kParts = kCommKinds + 3;
+enum OtherPart : std::size_t { kCompute = kCommKinds, kEncoders, kWaiting, kParts };
 using Parts = std::array<double, kParts>;
-using PartSet = std::bitset<kParts>;
 
-constexpr std::size_t part_of(CommKind kind) { return static_cast<std::size_t>(kind); }
-constexpr std::size_t kBridge = part_of(CommKind::Bridge), kPipeline = part_of(CommKind::Pipeline),
-                      kGradients = part_of(CommKind::Gradients), kParameters = part_of(CommKind::Parameters),
-                      kTensor = part_of(CommKind::Tensor), kContext = part_of(CommKind::Context),
-                      kExpert = part_of(CommKind::Expert), kBatches = part_of(CommKind::Batches),
-                      kOther = part_of(CommKind::Other);
-
-PartSet set_of(std::initializer_list<std::size_t> parts) {
-  PartSet set;
-  for (const std::size_t part : parts) set.set(part);
-  return set;
+template <class... Part>
+constexpr unsigned set_of(Part... parts) {
+  return ((1U << static_cast<std::size_t>(parts)) | ...);
 }
 
 // Seconds of the average rank of the language model, which also runs the encoders that share its ranks.
@@ -62,12 +52,12 @@ std::string recompute_text(const Recipe& recipe) {
 }
 
 // Layers that are recomputed also communicate again.
-PartSet parts_of_recompute(const RecomputeConfig& before, const RecomputeConfig& after) {
-  PartSet parts = set_of({kCompute, kGradients});
-  if (before.full != after.full) parts |= set_of({kTensor, kContext, kExpert, kEncoders});
-  if (before.mamba != after.mamba) parts.set(kContext);
-  if (before.experts != after.experts) parts.set(kExpert);
-  if (before.vision != after.vision) parts.set(kEncoders);
+unsigned parts_of_recompute(const RecomputeConfig& before, const RecomputeConfig& after) {
+  unsigned parts = set_of(kCompute, Gradients);
+  if (before.full != after.full) parts |= set_of(Tensor, Context, Expert, kEncoders);
+  if (before.mamba != after.mamba) parts |= set_of(Context);
+  if (before.experts != after.experts) parts |= set_of(Expert);
+  if (before.vision != after.vision) parts |= set_of(kEncoders);
   return parts;
 }
 
@@ -105,7 +95,7 @@ class Differences {
 
   // The text in parentheses: differences that the part chiefly depends on or, if there are none, all differences.
   std::string of_part(std::size_t part) {
-    const auto concerns = [&](const Difference& difference) { return difference.parts.test(part); };
+    const auto concerns = [&](const Difference& difference) { return (difference.parts >> part & 1) != 0; };
     const bool any = std::ranges::any_of(all_, concerns);
     std::vector<std::string> texts;
     for (Difference& difference : all_)
@@ -124,7 +114,7 @@ class Differences {
  private:
   struct Difference {
     std::string name{}, text{};  // "recompute", "recompute norms instead of full"
-    PartSet parts{};             // parts that chiefly depend on it
+    unsigned parts = 0;          // parts that chiefly depend on it
     bool is_named = false;
   };
 
@@ -138,54 +128,53 @@ class Differences {
   }
 
   template <class Value>
-  void add(const std::string& name, const Value& before, const Value& after, PartSet parts) {
+  void add(const std::string& name, const Value& before, const Value& after, unsigned parts) {
     if (before != after) all_.push_back({name, fmt::format("{} {} instead of {}", name, after, before), parts});
   }
-  void add_switch(const std::string& name, bool before, bool after, PartSet parts) {
+  void add_switch(const std::string& name, bool before, bool after, unsigned parts) {
     if (before != after) all_.push_back({name, after ? name : "not " + name, parts});
   }
-  void add_ranks(const ModuleConfig& before, const ModuleConfig& after, PartSet parts) {
+  void add_ranks(const ModuleConfig& before, const ModuleConfig& after, unsigned parts) {
     const std::string ranks = ranks_text(given_, before), others = ranks_text(other_, after);
     if (ranks == others) return;
     all_.push_back({"ranks of " + after.name, fmt::format("{} on {} instead of {}", after.name, others, ranks), parts});
   }
 
   void add_encoder(const ModuleConfig& before, const ModuleConfig& after) {
-    const PartSet parts = set_of({kEncoders, kWaiting, kBridge});
-    add_ranks(before, after, parts | set_of({kOther}));
-    add(after.name + " tp", before.tp, after.tp, parts | set_of({kTensor}));
-    add(after.name + " cp", before.cp, after.cp, parts | set_of({kContext}));
-    add(after.name + " pp", before.pp, after.pp, parts | set_of({kPipeline}));
+    const unsigned parts = set_of(kEncoders, kWaiting, Bridge);
+    add_ranks(before, after, parts | set_of(Other));
+    add(after.name + " tp", before.tp, after.tp, parts | set_of(Tensor));
+    add(after.name + " cp", before.cp, after.cp, parts | set_of(Context));
+    add(after.name + " pp", before.pp, after.pp, parts | set_of(Pipeline));
   }
 
   void add_language(const ModuleConfig& before, const ModuleConfig& after) {
-    const PartSet replicas = set_of({kGradients, kParameters}), layers = set_of({kTensor, kContext, kExpert});
-    add_ranks(before, after, layers | set_of({kCompute, kEncoders, kBatches, kOther}));
+    const unsigned replicas = set_of(Gradients, Parameters), layers = set_of(Tensor, Context, Expert);
+    add_ranks(before, after, layers | set_of(kCompute, kEncoders, Batches, Other));
     add_place(after.name, replicas | layers);
-    add("tp", before.tp, after.tp, replicas | set_of({kTensor, kCompute, kBatches}));
-    add("cp", before.cp, after.cp, set_of({kContext, kBatches}));
-    add_ep(before, after, replicas | set_of({kExpert}));
-    add("pp", before.pp, after.pp, replicas | set_of({kPipeline, kWaiting, kBatches}));
-    add("vpp", before.vpp, after.vpp, set_of({kPipeline, kWaiting}));
+    add("tp", before.tp, after.tp, replicas | set_of(Tensor, kCompute, Batches));
+    add("cp", before.cp, after.cp, set_of(Context, Batches));
+    add_ep(before, after, replicas | set_of(Expert));
+    add("pp", before.pp, after.pp, replicas | set_of(Pipeline, kWaiting, Batches));
+    add("vpp", before.vpp, after.vpp, set_of(Pipeline, kWaiting));
     add("dp", before.dp, after.dp, replicas);
     if (std::max(before.tp, after.tp) > 1) {
-      add("tp pieces", given_.model.overlap.tp_pieces, other_.model.overlap.tp_pieces, set_of({kTensor}));
-      add_switch("sequence parallel", given_.model.sequence_parallel, other_.model.sequence_parallel,
-                 set_of({kTensor}));
+      add("tp pieces", given_.model.overlap.tp_pieces, other_.model.overlap.tp_pieces, set_of(Tensor));
+      add_switch("sequence parallel", given_.model.sequence_parallel, other_.model.sequence_parallel, set_of(Tensor));
     }
     if (std::max(before.ep * before.expt_tp, after.ep * after.expt_tp) > 1)
-      add("expert pieces", given_.model.overlap.expert_pieces, other_.model.overlap.expert_pieces, set_of({kExpert}));
+      add("expert pieces", given_.model.overlap.expert_pieces, other_.model.overlap.expert_pieces, set_of(Expert));
   }
 
   // If a language model begins inside a node, its groups span more nodes.
-  void add_place(const std::string& name, PartSet parts) {
+  void add_place(const std::string& name, unsigned parts) {
     const bool is_inside = begins_inside_node(other_, ranks_per_node_);
     if (is_inside != begins_inside_node(given_, ranks_per_node_))
       all_.push_back(
           {"place of " + name, fmt::format("{} from the {} of a node", name, is_inside ? "middle" : "start"), parts});
   }
 
-  void add_ep(const ModuleConfig& before, const ModuleConfig& after, PartSet parts) {
+  void add_ep(const ModuleConfig& before, const ModuleConfig& after, unsigned parts) {
     if (nodes_of_experts(before, ranks_per_node_) == nodes_of_experts(after, ranks_per_node_))
       add("ep", before.ep, after.ep, parts);
     else
@@ -196,12 +185,12 @@ class Differences {
   void add_settings() {
     const OptimizerConfig &before = given_.optimizer, &after = other_.optimizer;
     add("micro batch", given_.train.micro_batch, other_.train.micro_batch,
-        set_of({kCompute, kEncoders, kWaiting, kTensor, kContext, kExpert, kGradients, kParameters}));
+        set_of(kCompute, kEncoders, kWaiting, Tensor, Context, Expert, Gradients, Parameters));
     if (!given_.topology.colocated || !other_.topology.colocated)
-      add("prefetch", given_.train.prefetch, other_.train.prefetch, set_of({kWaiting}));
-    add_switch("overlapping reductions", before.overlap_grad_reduce, after.overlap_grad_reduce, set_of({kGradients}));
+      add("prefetch", given_.train.prefetch, other_.train.prefetch, set_of(kWaiting));
+    add_switch("overlapping reductions", before.overlap_grad_reduce, after.overlap_grad_reduce, set_of(Gradients));
     if (before.zero)
-      add_switch("overlapping gathers", before.overlap_param_gather, after.overlap_param_gather, set_of({kParameters}));
+      add_switch("overlapping gathers", before.overlap_param_gather, after.overlap_param_gather, set_of(Parameters));
   }
 
   const Recipe &given_, &other_;

@@ -37,10 +37,9 @@ SearchSettings::SearchSettings(const Recipe& recipe, LayoutBound& bound)
     : recipe_(recipe), bound_(bound), recompute_sets_(recompute_sets(recipe)) {}
 
 // The choice of sequence parallelism and the number of pieces that make the layers fastest.
-Settings SearchSettings::settings_of(const LanguageLayout& language, const RecomputeConfig& recompute) {
+SettingsChoice SearchSettings::fastest(const LanguageLayout& language, const RecomputeConfig& recompute) {
   const Split& split = language.split;
-  const std::tuple key(split.tp, split.cp, split.ep, language.micro_batch, names_of(recompute));
-  return pieces_.get(key, [&] {
+  const Settings& fastest = pieces_.get({split.tp, split.cp, split.ep, language.micro_batch, names_of(recompute)}, [&] {
     Settings best;
     double least = std::numeric_limits<double>::infinity();
     for (const bool sequence : split.tp > 1 ? std::vector{true, false} : std::vector{recipe_.model.sequence_parallel})
@@ -56,11 +55,7 @@ Settings SearchSettings::settings_of(const LanguageLayout& language, const Recom
         }
     return best;
   });
-}
-
-SettingsChoice SearchSettings::fastest(const LanguageLayout& language, const RecomputeConfig& recompute) {
-  const Settings settings = settings_of(language, recompute);
-  return {settings, bound_.of_language(language, settings)};
+  return {fastest, bound_.of_language(language, fastest)};
 }
 
 std::vector<SettingsChoice> SearchSettings::choices(const LanguageLayout& language) {

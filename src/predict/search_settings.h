@@ -29,8 +29,6 @@ class SearchSettings {
   std::vector<SettingsChoice> choices(const LanguageLayout& language);
 
  private:
-  Settings settings_of(const LanguageLayout& language, const RecomputeConfig& recompute);
-
   const Recipe& recipe_;
   LayoutBound& bound_;
   const std::vector<RecomputeConfig> recompute_sets_;

@@ -7,14 +7,14 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "data/batches/balance.h"
 #include "paper/flops.h"
 #include "predict/reading_time.h"
 #include "predict/step_times.h"
+#include "run/lane_options.h"
 
 namespace braid {
 namespace {
-
-std::size_t index(int i) { return static_cast<std::size_t>(i); }
 
 // Gives each cp rank of the large world an equal share of a replica's labels.
 StepSizes for_large_world(StepSizes sizes, const std::vector<Module>& modules) {
@@ -22,15 +22,8 @@ StepSizes for_large_world(StepSizes sizes, const std::vector<Module>& modules) {
   const int cp = language->dense.size_of("cp");
   for (auto& of_replicas : sizes.text)
     for (StepSizes::Text& text : of_replicas)
-      text.labels.assign(index(cp), std::accumulate(text.labels.begin(), text.labels.end(), std::int64_t{0}) / cp);
+      text.labels.assign(cp, std::accumulate(text.labels.begin(), text.labels.end(), std::int64_t{0}) / cp);
   return sizes;
-}
-
-// Finds the op that starts the gather or reduction that `end` completes.
-std::size_t start_of(const std::vector<Op>& ops, const Op& end) {
-  const Op::Kind kind = end.kind == Op::EndGather ? Op::StartGather : Op::StartReduce;
-  const auto starts = [&](const Op& op) { return op.kind == kind && op.stage == end.stage; };
-  return static_cast<std::size_t>(std::ranges::find_if(ops, starts) - ops.begin());
 }
 
 // Divides the time of a played step into computation, communication and waiting.
@@ -49,8 +42,8 @@ class Account {
  private:
   // Waiting counts as communication while a gather or reduction that the op needs is running.
   void add(int rank) {
-    const std::vector<Op>& ops = step_.schedule.ranks[index(rank)];
-    const std::vector<OpSpan>& spans = step_.play.ranks[index(rank)];
+    const std::vector<Op>& ops = step_.schedule.ranks[rank];
+    const std::vector<OpSpan>& spans = step_.play.ranks[rank];
     const int first = stages_of(step_.world.topology, rank).front().module;
     double clock = 0, waiting = 0;
     for (std::size_t i = 0; i < ops.size(); ++i) {
@@ -62,7 +55,8 @@ class Account {
       needs_core(module, time.compute + time.communication() * collective_cpu_);
       double gap = spans[i].begin - clock;
       if (op.ends_collective()) {
-        const OpSpan span = spans[start_of(ops, op)];
+        const auto start = std::ranges::find_if(ops, [&](const Op& other) { return op.ends(other); });
+        const OpSpan span = spans[start - ops.begin()];
         const double awaited = std::max(0.0, std::min(span.end, spans[i].begin) - std::max(span.begin, clock));
         time[op.kind == Op::EndGather ? CommKind::Parameters : CommKind::Gradients] += awaited;
         gap -= awaited;
@@ -76,29 +70,28 @@ class Account {
     }
     waiting += step_.play.end - clock;
     for (const Stage& stage : stages_of(step_.world.topology, rank))
-      if (stage.index < stage_ranks(stage.module))
-        modules_[index(stage.module)].waiting += waiting * share(stage.module);
+      if (stage.index < stage_ranks(stage.module)) modules_[stage.module].waiting += waiting * share(stage.module);
     waiting_ += waiting * stands_for(first);
   }
 
   void add(int m, const OpTime& time) {
-    ModuleTimes& module = modules_[index(m)];
+    ModuleTimes& module = modules_[m];
     module.compute += time.compute * share(m);
     for (std::size_t kind = 0; kind < kCommKinds; ++kind) module.exposed[kind] += time.exposed[kind] * share(m);
   }
 
   // Each of the modules that share a rank accounts for its part of the update.
   void add_update(int rank) {
-    for (int m = 0; m < static_cast<int>(modules_.size()); ++m)
-      if (step_.world.topology.modules()[index(m)].dense.contains(rank)) add(m, times_.of_update(m, rank));
+    for (int m = 0; m < std::ssize(modules_); ++m)
+      if (step_.world.topology.modules()[m].dense.contains(rank)) add(m, times_.of_update(m, rank));
   }
 
   void needs_core(int m, double seconds) { busy_ += seconds * stands_for(m); }
 
-  int stage_ranks(int m) const { return step_.world.modules[index(m)].dense.size_of("pp"); }
-  double played(int m) const { return step_.world.topology.modules()[index(m)].dense.size(); }
+  int stage_ranks(int m) const { return step_.world.modules[m].dense.size_of("pp"); }
+  double played(int m) const { return step_.world.topology.modules()[m].dense.size(); }
   double share(int m) const { return 1 / played(m); }  // weight of a rank in its module's average
-  double stands_for(int m) const { return step_.world.modules[index(m)].dense.size() / played(m); }
+  double stands_for(int m) const { return step_.world.modules[m].dense.size() / played(m); }
 
   const PlayedStep& step_;
   StepTimes& times_;
@@ -264,6 +257,22 @@ Simulation simulate(const Recipe& recipe, const HardwareProfile& hardware, const
 SimulationAndStep simulate_and_keep(const Recipe& recipe, const HardwareProfile& hardware,
                                     const SimulateOptions& options) {
   return Simulator(recipe, hardware, options).run();
+}
+
+std::optional<BalanceGain> balance_gain(const Recipe& recipe, const HardwareProfile& hardware,
+                                        const SimulateOptions& options, const Simulation& own) {
+  constexpr int kMaxReplicas = 1024;  // with more of them, a second simulation of unequal replicas takes minutes
+  if (!options.draw || options.equal_replicas || recipe.train.correct_partial_participation) return std::nullopt;
+  const Topology topology = reduce_world(recipe, /*equal_replicas=*/false).topology;
+  const int replicas = topology.language().dense.size_of("dp");
+  if (replicas > kMaxReplicas || replicas % recipe.loader.balance_replicas.value_or(1) != 0) return std::nullopt;
+  Recipe other = recipe;
+  const bool balances = recipe.loader.balance == "cost";
+  other.loader.balance = balances ? "none" : "cost";
+  const double other_s = simulate(other, hardware, options).iteration_s;
+  return BalanceGain{.without_s = balances ? other_s : own.iteration_s,
+                     .with_s = balances ? own.iteration_s : other_s,
+                     .replicas = sample_balance(balances ? recipe : other, topology)->replicas()};
 }
 
 }  // namespace braid

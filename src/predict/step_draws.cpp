@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <iterator>
-#include <numeric>
 
 #include "base/error.h"
 #include "base/philox.h"
@@ -12,8 +11,6 @@
 
 namespace braid {
 namespace {
-
-std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 std::vector<std::string> encoder_names(const Topology& topology) {
   std::vector<std::string> names;
@@ -40,7 +37,7 @@ SampleSizes as_trained(const SampleSizes& stored, const DataStats& stats, const 
   if (const std::int64_t tokens = stored.tokens(); tokens < stats.sequence_length)
     sizes.pieces.push_back({.tokens = stats.sequence_length - tokens});
   for (std::size_t k = 0; k < stats.encoders.size(); ++k)
-    sizes.media[index(std::ranges::find(encoders, stats.encoders[k]) - encoders.begin())] = stored.media[k];
+    sizes.media[std::ranges::find(encoders, stats.encoders[k]) - encoders.begin()] = stored.media[k];
   return sizes;
 }
 
@@ -52,7 +49,7 @@ std::vector<SampleSizes> draw_stored(const Recipe& recipe, const Topology& topol
       !problems.empty())
     throw ConfigError(std::move(problems));
   const std::vector<std::string> encoders = encoder_names(topology);
-  std::vector<double> draws(index(recipe.train.global_batch));
+  std::vector<double> draws(recipe.train.global_batch);
   RandomField(static_cast<std::uint64_t>(recipe.train.seed), "data statistics")
       .fill_uniform(static_cast<std::uint64_t>(first), draws);
   std::vector<SampleSizes> samples;
@@ -96,8 +93,7 @@ StepSizes assemble(const std::vector<SampleSizes>& samples, const Recipe& recipe
   for (const Module& module : topology.modules()) {
     auto& of_module = sizes.media.emplace_back(sizes.text.size());
     for (std::size_t i = 0; i < samples.size(); ++i)
-      of_module[i / index(in_microbatch)].push_back(module.is_encoder ? samples[i].media[encoder]
-                                                                      : StepSizes::Extents());
+      of_module[i / in_microbatch].push_back(module.is_encoder ? samples[i].media[encoder] : StepSizes::Extents());
     encoder += module.is_encoder;
   }
   return sizes;
@@ -109,76 +105,8 @@ std::vector<SampleSizes> balanced(std::vector<SampleSizes> samples, const Recipe
   const int microbatches = microbatches_of(workload_of(recipe), topology);
   std::vector<SampleSizes> ordered;
   for (const std::int64_t sample : balance->order(samples, recipe.train.micro_batch, microbatches))
-    ordered.push_back(std::move(samples[index(sample)]));
+    ordered.push_back(std::move(samples[sample]));
   return ordered;
-}
-
-using Work = std::vector<std::vector<double>>;  // by microbatch and replica
-
-struct ModuleWork {
-  std::string name;
-  Work work;
-};
-
-Work text_work(const std::vector<std::vector<StepSizes::Text>>& texts, const SampleCosts& costs) {
-  Work work;
-  for (const auto& microbatch : texts) {
-    work.emplace_back();
-    for (const StepSizes::Text& text : microbatch)
-      work.back().push_back(costs.of_text(
-          {text.tokens, std::accumulate(text.labels.begin(), text.labels.end(), std::int64_t{0}), text.squares}));
-  }
-  return work;
-}
-
-Work media_work(const std::vector<std::vector<StepSizes::Extents>>& media, const Module& module,
-                const SampleCosts& costs, std::size_t encoder) {
-  const auto replicas = index(module.dense.size_of("dp"));
-  Work work;
-  for (const auto& samples : media) {
-    work.emplace_back(replicas);
-    for (std::size_t s = 0; s < samples.size(); ++s)
-      work.back()[s * replicas / samples.size()] += costs.of_media(encoder, samples[s]);
-  }
-  return work;
-}
-
-// Adds the work of modules that share ranks. Each replica's ranks share its work, and every module assigns equal shares
-// of the samples to the same ranks.
-ModuleWork joined(const std::vector<ModuleWork>& modules) {
-  ModuleWork all;
-  std::size_t shares = 1;
-  for (const ModuleWork& module : modules) {
-    all.name += (all.name.empty() ? "" : " + ") + module.name;
-    shares = std::lcm(shares, module.work.at(0).size());
-  }
-  all.work.assign(modules.at(0).work.size(), std::vector<double>(shares));
-  for (const ModuleWork& module : modules)
-    for (std::size_t mb = 0; mb < all.work.size(); ++mb)
-      for (std::size_t share = 0; share < shares; ++share) {
-        const std::size_t replicas = module.work[mb].size();
-        all.work[mb][share] += module.work[mb][share * replicas / shares] * static_cast<double>(replicas);
-      }
-  return all;
-}
-
-Imbalance imbalance_of(const ModuleWork& module) {
-  const Work& work = module.work;
-  const auto microbatches = static_cast<double>(work.size()), replicas = static_cast<double>(work.at(0).size());
-  std::vector<double> of_replica(work[0].size());
-  double all = 0, most_of_microbatch = 0, slowest = 0;
-  for (const std::vector<double>& microbatch : work) {
-    std::ranges::transform(of_replica, microbatch, of_replica.begin(), std::plus<>());
-    const double sum = std::accumulate(microbatch.begin(), microbatch.end(), 0.0);
-    all += sum;
-    most_of_microbatch = std::max(most_of_microbatch, sum);
-    slowest += std::ranges::max(microbatch);
-  }
-  if (all == 0) return {.module = module.name};
-  return {.module = module.name,
-          .replicas = std::ranges::max(of_replica) * replicas / all,
-          .microbatches = most_of_microbatch * microbatches / all,
-          .lockstep = slowest * replicas / all};
 }
 
 }  // namespace
@@ -191,22 +119,6 @@ StepSizes draw_step(const Recipe& recipe, const Topology& topology, const DataSt
   const bool has_doubles = !stats && is_mock(recipe.data);  // pixels of a data set are bytes
   sizes.value_bytes.assign(topology.modules().size(), has_doubles ? 8 : 1);
   return sizes;
-}
-
-std::vector<Imbalance> imbalance_of(const StepSizes& sizes, const Recipe& recipe, const Topology& topology) {
-  const SampleCosts costs(recipe.model.model, topology, frozen_sets(recipe));
-  std::vector<ModuleWork> modules;
-  std::size_t encoder = 0;
-  for (std::size_t m = 0; m < topology.modules().size(); ++m) {
-    const Module& module = topology.modules()[m];
-    modules.push_back({module.name, module.is_encoder ? media_work(sizes.media[m], module, costs, encoder)
-                                                      : text_work(sizes.text, costs)});
-    encoder += module.is_encoder;
-  }
-  if (topology.colocated()) modules = {joined(modules)};
-  std::vector<Imbalance> all;
-  for (const ModuleWork& module : modules) all.push_back(imbalance_of(module));
-  return all;
 }
 
 }  // namespace braid

@@ -14,14 +14,4 @@ namespace braid {
 // produces. Throws a ConfigError if the statistics, or the keys of mock samples, do not fit the recipe.
 StepSizes draw_step(const Recipe& recipe, const Topology& topology, const DataStats* stats, std::uint64_t step);
 
-// How unevenly the work of a module, in floating-point operations, is distributed; 1 if it is even. Modules that share
-// ranks are counted together.
-struct Imbalance {
-  std::string module{};     // or several, joined by " + "
-  double replicas = 1;      // largest / mean work of the replicas in the step
-  double microbatches = 1;  // largest / mean work of all replicas in a microbatch
-  double lockstep = 1;      // time / mean if all wait for the slowest replica in every microbatch
-};
-std::vector<Imbalance> imbalance_of(const StepSizes& sizes, const Recipe& recipe, const Topology& topology);
-
 }  // namespace braid

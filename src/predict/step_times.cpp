@@ -5,8 +5,6 @@
 namespace braid {
 namespace {
 
-std::size_t index(int i) { return static_cast<std::size_t>(i); }
-
 bool is_fp8(const LanguageConfig& config) {
   const auto* hybrid = std::get_if<HybridLmConfig>(&config);
   return hybrid && hybrid->fp8 == Fp8Mode::Rowwise;
@@ -37,7 +35,7 @@ const OptimizerTimes::OfStage& OptimizerTimes::of_stage(const Stage& stage) {
   const auto [found, is_new] = stages_.try_emplace({stage.module, stage.index});
   OfStage& times = found->second;
   if (!is_new) return times;
-  const Module& module = world_.modules[index(stage.module)];
+  const Module& module = world_.modules[stage.module];
   const int rank = world_.full_rank(stage.module, ranks_of(world_.topology, stage).first);
   const RankOptimizers optimizers(setup_, world_.modules, rank);
   GroupTimes groups(module, rank, hardware_);
@@ -54,7 +52,7 @@ double OptimizerTimes::update_of(int m, int rank) {
     if (stage.module == m) stages.emplace_back(m, stage.index);
   const auto [found, is_new] = updates_.try_emplace(std::move(stages), 0);
   if (!is_new) return found->second;
-  const std::vector<Module> alone = {world_.modules[index(m)]};
+  const std::vector<Module> alone = {world_.modules[m]};
   const OptimizerElements elements = RankOptimizers(setup_, alone, world_.full_rank(m, rank)).elements();
   const bool is_in_fp8 = !alone[0].is_encoder && is_fp8(setup_.model.language);
   const UpdateSizes sizes = {.updated = static_cast<double>(elements.updated),
@@ -80,12 +78,12 @@ StepTimes::StepTimes(const ReducedWorld& world, const StepSetup& setup, const Sc
       sizes_(sizes),
       hardware_(hardware),
       optimizers_(optimizers),
-      sends_(index(world.topology.world_size())),
+      sends_(world.topology.world_size()),
       receives_(sends_.size()) {
   for (const Edge& edge : make_edges(world.topology)) {
     if (!edge.crosses_modules()) continue;
-    ++sends_[index(edge.from_rank)];
-    ++receives_[index(edge.to_rank)];
+    ++sends_[edge.from_rank];
+    ++receives_[edge.to_rank];
   }
 }
 
@@ -138,14 +136,13 @@ double StepTimes::of_transfer(const Edge& edge, int microbatch) const {
                       full_rank(edge.to.module, edge.to_rank)};
   if (world_.topology.colocated() && edge.from_rank == edge.to_rank) return 0;
   const auto bytes = static_cast<double>(step_of(edge.from.module, edge.from_rank).transfer_bytes(large, microbatch));
-  const int together =
-      edge.crosses_modules() ? std::max(sends_[index(edge.from_rank)], receives_[index(edge.to_rank)]) : 1;
+  const int together = edge.crosses_modules() ? std::max(sends_[edge.from_rank], receives_[edge.to_rank]) : 1;
   return together * seconds_of(CollectiveKind::Exchange, bytes,
                                place_pair(large.from_rank, large.to_rank, hardware_.ranks_per_node), hardware_);
 }
 
 const StepTimes::Times& StepTimes::stage_times(const Stage& stage, int rank, int microbatch) {
-  const int replica = world_.topology.modules()[index(stage.module)].dense.coord(rank, "dp");
+  const int replica = world_.topology.modules()[stage.module].dense.coord(rank, "dp");
   const Times*& known = by_microbatch_[{stage.module, stage.index, replica, microbatch}];
   if (known) return *known;
   const RankStep step = step_of(stage.module, rank);
@@ -182,8 +179,8 @@ OpTime StepTimes::load_time(int rank, const Op& op) {
 
 OpTime StepTimes::update_time(int rank) {
   OpTime time;
-  for (int m = 0; m < static_cast<int>(world_.modules.size()); ++m)
-    if (world_.topology.modules()[index(m)].dense.contains(rank)) time += of_update(m, rank);
+  for (int m = 0; m < std::ssize(world_.modules); ++m)
+    if (world_.topology.modules()[m].dense.contains(rank)) time += of_update(m, rank);
   return time;
 }
 

@@ -38,8 +38,8 @@ Trace::TimePoint at(double seconds) {
 
 std::string coordinates_of(const ReducedWorld& world, int rank) {
   std::vector<std::string> all;
-  for (int m = 0; m < static_cast<int>(world.modules.size()); ++m) {
-    const Module& module = world.modules[static_cast<std::size_t>(m)];
+  for (int m = 0; m < std::ssize(world.modules); ++m) {
+    const Module& module = world.modules[m];
     if (world.topology.module(m).dense.contains(rank))
       all.push_back(fmt::format("{}[{}]", module.name, module.dense.coordinates_of(world.full_rank(m, rank))));
   }
@@ -47,13 +47,13 @@ std::string coordinates_of(const ReducedWorld& world, int rank) {
 }
 
 void trace_rank(const PlayedStep& step, int rank, const std::string& folder) {
-  const auto& ops = step.schedule.ranks[static_cast<std::size_t>(rank)];
-  const auto& spans = step.play.ranks[static_cast<std::size_t>(rank)];
+  const auto& ops = step.schedule.ranks[rank];
+  const auto& spans = step.play.ranks[rank];
   Trace trace(folder, rank, coordinates_of(step.world, rank));
   const int communication = trace.add_track("gathers and reductions");
   for (std::size_t i = 0; i < ops.size(); ++i) {
     const Op& op = ops[i];
-    if (op.kind == Op::Exchange || spans[i].end <= spans[i].begin) continue;
+    if (!is_shown(op, spans[i])) continue;
     std::vector<Trace::Arg> args;
     if (op.computes() || op.kind == Op::Load) args.emplace_back("microbatch", op.microbatch);
     trace.add_span(describe(op, step.world.topology), at(spans[i].begin), at(spans[i].end), args,

@@ -11,8 +11,6 @@
 namespace braid {
 namespace {
 
-std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
-
 // Equal items that match a sample's mean number of items and mean number of patches or frames.
 StepSizes::Extents mean_media(const std::vector<std::vector<StepSizes::Extents>>& by_microbatch, double samples,
                               const EncoderConfig& encoder) {
@@ -26,32 +24,7 @@ StepSizes::Extents mean_media(const std::vector<std::vector<StepSizes::Extents>>
   if (items == 0) return {};
   const double count = std::max(1.0, std::round(items)), of_item = area / count;
   const auto side = std::llround(extent_dims(encoder.model) == 1 ? of_item : std::sqrt(of_item));
-  return StepSizes::Extents(static_cast<std::size_t>(count),
-                            fitting_extent(encoder, std::max(1LL, side), std::max(1LL, side)));
-}
-
-}  // namespace
-
-Recipe smallest(Recipe recipe) {
-  recipe.topology.colocated = false;
-  recipe.topology.world_size = std::nullopt;
-  for (ModuleConfig& module : recipe.topology.modules) module = {.name = module.name, .kind = module.kind};
-  recipe.train.micro_batch = recipe.train.global_batch = 1;
-  recipe.train.prefetch = 0;
-  return recipe;
-}
-
-TypicalSample full_sample(const Recipe& recipe) {
-  const Recipe small = smallest(recipe);
-  const StepSizes sizes = full_step(small, Topology(small.topology, workload_of(small)));
-  const StepSizes::Text& text = sizes.text.front().front();
-  TypicalSample sample = {.tokens = text.tokens,
-                          .labels = text.labels.front(),
-                          .sequences = text.sequences,
-                          .squares = text.squares,
-                          .value_bytes = sizes.value_bytes};
-  for (const auto& of_module : sizes.media) sample.media.push_back(of_module.front().front());
-  return sample;
+  return StepSizes::Extents(count, fitting_extent(encoder, std::max(1LL, side), std::max(1LL, side)));
 }
 
 TypicalSample mean_sample(const Recipe& recipe, const Topology& topology, const std::vector<StepSizes>& steps) {
@@ -82,6 +55,30 @@ TypicalSample mean_sample(const Recipe& recipe, const Topology& topology, const 
   return sample;
 }
 
+}  // namespace
+
+Recipe smallest(Recipe recipe) {
+  recipe.topology.colocated = false;
+  recipe.topology.world_size = std::nullopt;
+  for (ModuleConfig& module : recipe.topology.modules) module = {.name = module.name, .kind = module.kind};
+  recipe.train.micro_batch = recipe.train.global_batch = 1;
+  recipe.train.prefetch = 0;
+  return recipe;
+}
+
+TypicalSample full_sample(const Recipe& recipe) {
+  const Recipe small = smallest(recipe);
+  const StepSizes sizes = full_step(small, Topology(small.topology, workload_of(small)));
+  const StepSizes::Text& text = sizes.text.front().front();
+  TypicalSample sample = {.tokens = text.tokens,
+                          .labels = text.labels.front(),
+                          .sequences = text.sequences,
+                          .squares = text.squares,
+                          .value_bytes = sizes.value_bytes};
+  for (const auto& of_module : sizes.media) sample.media.push_back(of_module.front().front());
+  return sample;
+}
+
 TypicalSample typical_sample(const Recipe& recipe, const SimulateOptions& options) {
   if (!options.draw) return full_sample(recipe);
   const Topology topology(recipe.topology, workload_of(recipe));
@@ -93,15 +90,14 @@ TypicalSample typical_sample(const Recipe& recipe, const SimulateOptions& option
 StepSizes equal_step(const TypicalSample& sample, const Recipe& recipe, const Topology& topology) {
   const Grid& language = topology.language().dense;
   const std::int64_t micro_batch = recipe.train.micro_batch, cp = language.size_of("cp"), dp = language.size_of("dp");
-  const auto microbatches = index(microbatches_of(workload_of(recipe), topology));
+  const std::size_t microbatches = microbatches_of(workload_of(recipe), topology);
   const StepSizes::Text text = {.tokens = micro_batch * sample.tokens,
                                 .sequences = micro_batch * sample.sequences,
-                                .labels = std::vector<std::int64_t>(index(cp), micro_batch * sample.labels / cp),
+                                .labels = std::vector<std::int64_t>(cp, micro_batch * sample.labels / cp),
                                 .squares = static_cast<double>(micro_batch) * sample.squares};
-  StepSizes sizes = {.text{microbatches, std::vector<StepSizes::Text>(index(dp), text)},
-                     .value_bytes = sample.value_bytes};
+  StepSizes sizes = {.text{microbatches, std::vector<StepSizes::Text>(dp, text)}, .value_bytes = sample.value_bytes};
   for (const StepSizes::Extents& of_sample : sample.media)
-    sizes.media.emplace_back(microbatches, std::vector<StepSizes::Extents>(index(micro_batch * dp), of_sample));
+    sizes.media.emplace_back(microbatches, std::vector<StepSizes::Extents>(micro_batch * dp, of_sample));
   return sizes;
 }
 

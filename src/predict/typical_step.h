@@ -20,10 +20,9 @@ Recipe smallest(Recipe recipe);
 
 // The samples of full_step().
 TypicalSample full_sample(const Recipe& recipe);
-// A sample with the mean text and the mean size and number of media of these steps.
-TypicalSample mean_sample(const Recipe& recipe, const Topology& topology, const std::vector<StepSizes>& steps);
 
-// mean_sample() of drawn steps; full_sample() if steps are not drawn.
+// A sample with the mean text and the mean size and number of media of drawn steps; full_sample() if steps are not
+// drawn.
 TypicalSample typical_sample(const Recipe& recipe, const SimulateOptions& options);
 
 StepSizes equal_step(const TypicalSample& sample, const Recipe& recipe, const Topology& topology);

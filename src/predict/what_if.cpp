@@ -14,11 +14,9 @@ constexpr double kMediaTolerance = 0.1;  // relative error of the media at a sto
 
 // The encoders of a recipe, by module; null for the language model.
 std::vector<const EncoderConfig*> encoders_of(const Recipe& recipe) {
-  const Recipe small = smallest(recipe);
-  const Topology topology(small.topology, workload_of(small));
   std::vector<const EncoderConfig*> encoders;
-  for (const Module& module : topology.modules())
-    encoders.push_back(module.is_encoder ? &encoder_of(recipe.model.model, module) : nullptr);
+  for (const ModuleConfig& module : recipe.topology.modules)
+    encoders.push_back(module.kind == "encoder" ? &encoder_named(recipe.model.model, module.name) : nullptr);
   return encoders;
 }
 
@@ -32,7 +30,7 @@ double area_of(const StepSizes::Extents& items) {
 StepSizes::Extents scaled(const StepSizes::Extents& items, const EncoderConfig& encoder, double factor) {
   if (items.empty()) return {};
   const double wanted = factor * static_cast<double>(items.size()), whole = std::floor(wanted);
-  StepSizes::Extents result(static_cast<std::size_t>(whole), items.front());
+  StepSizes::Extents result(whole, items.front());
   if (wanted == whole) return result;
   const std::int64_t side = std::llround((wanted - whole) * static_cast<double>(items.front().front()));
   result.push_back(fitting_extent(encoder, std::max<std::int64_t>(1, side), items.front().back()));
@@ -58,13 +56,14 @@ std::string name_of_media(const Recipe& recipe) {
   return names.size() == 1 ? names.front() + " per sample" : "media per sample";
 }
 
-}  // namespace
-
+// The rates of links are multiplied; their latencies stay.
 HardwareProfile with_link_speeds(HardwareProfile hardware, double inside_node, double between_nodes) {
   for (RatePoint& point : hardware.inside_node.rates) point.gb_per_s *= inside_node;
   for (RatePoint& point : hardware.between_nodes.rates) point.gb_per_s *= between_nodes;
   return hardware;
 }
+
+}  // namespace
 
 TypicalSample with_media(TypicalSample sample, const Recipe& recipe, double factor) {
   const std::vector<const EncoderConfig*> encoders = encoders_of(recipe);
@@ -120,10 +119,8 @@ std::vector<double> WhatIf::seconds_of(const Recipe& layout, const Simulation& s
                           {.draw = draw, .equal_replicas = true, .reading = steps_.reading})
                      .iteration_s;
   });
-  const std::size_t as_it_is = static_cast<std::size_t>(std::ranges::find(media_.stops, 1) - media_.stops.begin());
-  const auto first = [&](const Point& point) {
-    return seconds[static_cast<std::size_t>(std::ranges::find(points, point) - points.begin())];
-  };
+  const std::size_t as_it_is = std::ranges::find(media_.stops, 1) - media_.stops.begin();
+  const auto first = [&](const Point& point) { return seconds[std::ranges::find(points, point) - points.begin()]; };
   const double scale = simulation.iteration_s / first({1, 1, as_it_is});
   std::vector<double> all;
   for (const Point& point : points) all.push_back(scale * first(point));

@@ -11,9 +11,6 @@
 
 namespace braid {
 
-// The rates of links are multiplied; their latencies stay.
-HardwareProfile with_link_speeds(HardwareProfile hardware, double inside_node, double between_nodes);
-
 // Gives every sample `factor` times as many media. A fractional item becomes a smaller item, if the encoder accepts its
 // size.
 TypicalSample with_media(TypicalSample sample, const Recipe& recipe, double factor);

@@ -1,7 +1,6 @@
-#include "predict/balance_gain.h"
-
 #include <gtest/gtest.h>
 
+#include "predict/simulate.h"
 #include "predict/step_draws.h"
 
 namespace braid {

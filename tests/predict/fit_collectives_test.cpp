@@ -1,8 +1,7 @@
 // Times that follow from a profile give that profile again.
-#include "predict/fit_collectives.h"
-
 #include <gtest/gtest.h>
 
+#include "predict/calibrate_collectives.h"
 #include "predict/collective_time.h"
 
 namespace braid {

@@ -147,6 +147,99 @@ std::int64_t items(const StepSizes& sizes) {
   return count;
 }
 
+// How unevenly the work of a module, in floating-point operations, is distributed; 1 if it is even. Modules that share
+// ranks are counted together.
+struct Imbalance {
+  std::string module{};     // or several, joined by " + "
+  double replicas = 1;      // largest / mean work of the replicas in the step
+  double microbatches = 1;  // largest / mean work of all replicas in a microbatch
+  double lockstep = 1;      // time / mean if all wait for the slowest replica in every microbatch
+};
+
+using WorkTable = std::vector<std::vector<double>>;  // by microbatch and replica
+
+struct ModuleWork {
+  std::string name;
+  WorkTable work;
+};
+
+WorkTable text_work(const std::vector<std::vector<StepSizes::Text>>& texts, const SampleCosts& costs) {
+  WorkTable work;
+  for (const auto& microbatch : texts) {
+    work.emplace_back();
+    for (const StepSizes::Text& text : microbatch)
+      work.back().push_back(costs.of_text(
+          {text.tokens, std::accumulate(text.labels.begin(), text.labels.end(), std::int64_t{0}), text.squares}));
+  }
+  return work;
+}
+
+WorkTable media_work(const std::vector<std::vector<StepSizes::Extents>>& media, const Module& module,
+                     const SampleCosts& costs, std::size_t encoder) {
+  const auto replicas = static_cast<std::size_t>(module.dense.size_of("dp"));
+  WorkTable work;
+  for (const auto& samples : media) {
+    work.emplace_back(replicas);
+    for (std::size_t s = 0; s < samples.size(); ++s)
+      work.back()[s * replicas / samples.size()] += costs.of_media(encoder, samples[s]);
+  }
+  return work;
+}
+
+// Adds the work of modules that share ranks. Each replica's ranks share its work, and every module assigns equal shares
+// of the samples to the same ranks.
+ModuleWork joined(const std::vector<ModuleWork>& modules) {
+  ModuleWork all;
+  std::size_t shares = 1;
+  for (const ModuleWork& module : modules) {
+    all.name += (all.name.empty() ? "" : " + ") + module.name;
+    shares = std::lcm(shares, module.work.at(0).size());
+  }
+  all.work.assign(modules.at(0).work.size(), std::vector<double>(shares));
+  for (const ModuleWork& module : modules)
+    for (std::size_t mb = 0; mb < all.work.size(); ++mb)
+      for (std::size_t share = 0; share < shares; ++share) {
+        const std::size_t replicas = module.work[mb].size();
+        all.work[mb][share] += module.work[mb][share * replicas / shares] * static_cast<double>(replicas);
+      }
+  return all;
+}
+
+Imbalance imbalance_of(const ModuleWork& module) {
+  const WorkTable& work = module.work;
+  const auto microbatches = static_cast<double>(work.size()), replicas = static_cast<double>(work.at(0).size());
+  std::vector<double> of_replica(work[0].size());
+  double all = 0, most_of_microbatch = 0, slowest = 0;
+  for (const std::vector<double>& microbatch : work) {
+    std::ranges::transform(of_replica, microbatch, of_replica.begin(), std::plus<>());
+    const double sum = std::accumulate(microbatch.begin(), microbatch.end(), 0.0);
+    all += sum;
+    most_of_microbatch = std::max(most_of_microbatch, sum);
+    slowest += std::ranges::max(microbatch);
+  }
+  if (all == 0) return {.module = module.name};
+  return {.module = module.name,
+          .replicas = std::ranges::max(of_replica) * replicas / all,
+          .microbatches = most_of_microbatch * microbatches / all,
+          .lockstep = slowest * replicas / all};
+}
+
+std::vector<Imbalance> imbalance_of(const StepSizes& sizes, const Recipe& recipe, const Topology& topology) {
+  const SampleCosts costs(recipe.model.model, topology, frozen_sets(recipe));
+  std::vector<ModuleWork> modules;
+  std::size_t encoder = 0;
+  for (std::size_t m = 0; m < topology.modules().size(); ++m) {
+    const Module& module = topology.modules()[m];
+    modules.push_back({module.name, module.is_encoder ? media_work(sizes.media[m], module, costs, encoder)
+                                                      : text_work(sizes.text, costs)});
+    encoder += module.is_encoder;
+  }
+  if (topology.colocated()) modules = {joined(modules)};
+  std::vector<Imbalance> all;
+  for (const ModuleWork& module : modules) all.push_back(imbalance_of(module));
+  return all;
+}
+
 double worst(const Recipe& recipe, double Imbalance::*kind) {
   const Topology topology = topology_of(recipe);
   double most = 0;

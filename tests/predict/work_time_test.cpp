@@ -1,6 +1,6 @@
-#include "predict/work_time.h"
-
 #include <gtest/gtest.h>
+
+#include "predict/op_time.h"
 
 namespace braid {
 namespace {
