@@ -19,9 +19,9 @@
 #include "comm/group.h"
 #include "comm/progress.h"
 #include "comm/store.h"
-#include "comm/thread_backend.h"
 #include "comm/world.h"
 #include "comm/world_spec.h"
+#include "support/thread_backend.h"
 
 namespace {
 

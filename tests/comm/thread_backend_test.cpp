@@ -1,6 +1,6 @@
 // What the thread backend must do besides computing correctly: fail on all ranks at once, and find deadlocks without a
 // clock.
-#include "comm/thread_backend.h"
+#include "support/thread_backend.h"
 
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>

@@ -18,9 +18,9 @@
 
 #include "base/error.h"
 #include "ckpt/tensor_io.h"
-#include "comm/thread_backend.h"
 #include "comm/world.h"
 #include "forward/forward.h"
+#include "support/thread_backend.h"
 
 namespace {
 

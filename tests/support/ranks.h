@@ -3,8 +3,8 @@
 
 #include <functional>
 
-#include "comm/thread_backend.h"
 #include "comm/world.h"
+#include "support/thread_backend.h"
 
 namespace braid::testing {
 

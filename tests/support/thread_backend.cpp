@@ -1,4 +1,4 @@
-#include "comm/thread_backend.h"
+#include "support/thread_backend.h"
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
@@ -10,8 +10,8 @@
 #include "base/strings.h"
 #include "comm/backend_factory.h"
 #include "comm/cpu_share.h"
-#include "comm/thread_exchange.h"
 #include "comm/world.h"
+#include "support/thread_exchange.h"
 
 namespace braid {
 namespace {

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "comm/group.h"
-#include "comm/thread_semantics.h"
+#include "support/thread_backend.h"
 
 namespace braid {
 

@@ -1,4 +1,4 @@
-#include "comm/thread_exchange.h"
+#include "support/thread_exchange.h"
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
