@@ -3,110 +3,72 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include <sys/socket.h>
+
 #include <algorithm>
+#include <array>
+#include <cerrno>
+#include <stdexcept>
+#include <type_traits>
 
 #include "base/strings.h"
 
 namespace braid {
-namespace {
 
 using nlohmann::json;
 
-constexpr std::size_t kLongestLine = 1 << 20;
-
-json to_json(const RankIdentity& who) {
-  return {{"rank", who.rank}, {"host", who.host}, {"coordinates", who.coordinates}};
-}
-
-RankIdentity identity_from(const json& j) { return {j.at("rank"), j.at("host"), j.at("coordinates")}; }
-
-// {"meeting": "language.tp", "members": 7, "arrivals": 3, "marks": ["5e1f...", "", ""],
-//  "texts": ["all_reduce of 8 Float", "barrier"], "contents": [0, 1, 0]}
-// A mark has eight hexadecimal digits; a content is the number of its text.
-json to_json(const MeetingKey& key, const MeetingRecord& record) {
+// {"arrivals": 3, "marks": [[1589432], [], []], "texts": ["all_reduce of 8 Float", "barrier"], "contents": [0, 1, 0]}
+// A content is the number of its text.
+void to_json(json& j, const MeetingRecord& record) {
   std::vector<std::string> texts;
-  std::vector<std::size_t> contents;
+  std::vector<std::ptrdiff_t> contents;
   for (const std::string& content : record.contents()) {
     const auto known = std::find(texts.begin(), texts.end(), content);
-    contents.push_back(static_cast<std::size_t>(known - texts.begin()));
+    contents.push_back(known - texts.begin());
     if (known == texts.end()) texts.push_back(content);
   }
-  json marks = json::array();
-  for (const auto& of_step : record.marks()) marks.push_back(fmt::format("{:08x}", fmt::join(of_step, "")));
-  return {{"meeting", key.name},       {"members", key.members},    {"arrivals", record.arrivals()},
-          {"marks", std::move(marks)}, {"texts", std::move(texts)}, {"contents", std::move(contents)}};
+  j = {{"arrivals", record.arrivals()}, {"marks", record.marks()}, {"texts", texts}, {"contents", contents}};
 }
 
-MeetingRecord record_from(const json& j) {
-  MeetingRecord::Marks marks;
-  for (std::size_t i = 0; i < marks.size(); ++i) {
-    const auto digits = j.at("marks").at(i).get<std::string>();
-    for (std::size_t begin = 0; begin < digits.size(); begin += 8)
-      marks[i].push_back(static_cast<std::uint32_t>(std::stoul(digits.substr(begin, 8), nullptr, 16)));
-  }
+void from_json(const json& j, MeetingRecord& record) {
   std::vector<std::string> contents;
   for (const std::size_t text : j.at("contents")) contents.push_back(j.at("texts").at(text));
-  return {j.at("arrivals"), std::move(marks), std::move(contents)};
+  record = {j.at("arrivals"), j.at("marks").get<MeetingRecord::Marks>(), std::move(contents)};
 }
 
-json to_json(const RankStatus& s) {
-  json j = {{"op", s.op}, {"arrivals", s.arrivals}, {"idle_s", s.idle_s}};
-  for (const Wait& wait : s.waits)
-    j["waits"].push_back(
-        {{"meeting", wait.meeting.name}, {"members", wait.meeting.members}, {"arrival", wait.arrival}});
-  for (const auto& [key, record] : s.records) j["records"].push_back(to_json(key, record));
-  return j;
-}
+// What messages consist of: their members, by name.
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RankIdentity, rank, host, coordinates)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(MeetingKey, name, members)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Meeting, name, members)  // peers read no more of it
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Wait, meeting, arrival)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RankStatus, op, waits, arrivals, records, idle_s)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Hello, who, world_size, hang_limit_s, silence_limit_s, connect_timeout_s, nonce)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Beat, status)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Fail, op, message, consequence)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Welcome, server)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Hosts, ranks)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RootCause, rank, line)
 
-RankStatus status_from(const json& j) {
-  RankStatus s;
-  s.op = j.at("op");
-  s.arrivals = j.at("arrivals").get<std::map<std::string, std::int64_t>>();
-  s.idle_s = j.at("idle_s");
-  if (auto waits = j.find("waits"); waits != j.end())
-    for (const json& wait : *waits)
-      s.waits.push_back({{wait.at("meeting"), wait.at("members").get<std::vector<int>>()}, wait.at("arrival")});
-  if (auto records = j.find("records"); records != j.end())
-    for (const json& record : *records) s.records[{record.at("meeting"), record.at("members")}] = record_from(record);
-  return s;
-}
+namespace {
 
-struct Encoder {
-  json operator()(const Hello& m) const {
-    return {{"type", "hello"},
-            {"who", to_json(m.who)},
-            {"world_size", m.world_size},
-            {"hang_limit_s", m.hang_limit_s},
-            {"silence_limit_s", m.silence_limit_s},
-            {"connect_timeout_s", m.connect_timeout_s},
-            {"nonce", m.nonce}};
+constexpr std::size_t kLongestLine = 1 << 20;
+
+// The type of a message, in the order of the variant.
+constexpr std::array<const char*, std::variant_size_v<BoardMessage>> kTypes = {
+    "hello", "beat", "fail", "bye", "welcome", "hosts", "tick", "cause", "close"};
+
+template <std::size_t kIndex = 0>
+BoardMessage message_from(const json& j, const std::string& type) {
+  if constexpr (kIndex == kTypes.size()) {
+    throw std::invalid_argument("unknown message type");
+  } else {
+    using Message = std::variant_alternative_t<kIndex, BoardMessage>;
+    if (type != kTypes[kIndex]) return message_from<kIndex + 1>(j, type);
+    if constexpr (std::is_empty_v<Message>)
+      return Message{};
+    else
+      return j.get<Message>();
   }
-  json operator()(const Beat& m) const { return {{"type", "beat"}, {"status", to_json(m.status)}}; }
-  json operator()(const Fail& m) const {
-    return {{"type", "fail"}, {"op", m.op}, {"message", m.message}, {"consequence", m.consequence}};
-  }
-  json operator()(const Bye&) const { return {{"type", "bye"}}; }
-  json operator()(const Welcome& m) const { return {{"type", "welcome"}, {"server", to_json(m.server)}}; }
-  json operator()(const Hosts& m) const { return {{"type", "hosts"}, {"ranks", m.ranks}}; }
-  json operator()(const Tick&) const { return {{"type", "tick"}}; }
-  json operator()(const RootCause& m) const { return {{"type", "cause"}, {"rank", m.rank}, {"line", m.line}}; }
-  json operator()(const Close&) const { return {{"type", "close"}}; }
-};
-
-BoardMessage message_from(const json& j) {
-  const std::string type = j.at("type");
-  if (type == "hello")
-    return Hello{identity_from(j.at("who")), j.at("world_size"),        j.at("hang_limit_s"),
-                 j.at("silence_limit_s"),    j.at("connect_timeout_s"), j.at("nonce")};
-  if (type == "beat") return Beat{status_from(j.at("status"))};
-  if (type == "fail") return Fail{j.at("op"), j.at("message"), j.at("consequence")};
-  if (type == "bye") return Bye{};
-  if (type == "welcome") return Welcome{identity_from(j.at("server"))};
-  if (type == "hosts") return Hosts{j.at("ranks").get<HostRanks>()};
-  if (type == "tick") return Tick{};
-  if (type == "cause") return RootCause{j.at("rank"), j.at("line")};
-  if (type == "close") return Close{};
-  throw std::invalid_argument("unknown message type");
 }
 
 // A root cause must fit one log line, so line breaks in the error's text are replaced.
@@ -141,33 +103,50 @@ RootCause make_unreachable_cause(const HostRanks& hosts, const std::string& from
 
 std::string encode(const BoardMessage& message) {
   // Error texts may hold bytes that are not UTF-8; these are replaced rather than causing an exception.
-  return std::visit(Encoder{}, message).dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
+  json j = std::visit(
+      []<class Message>(const Message& m) -> json {
+        if constexpr (std::is_empty_v<Message>)
+          return json::object();
+        else
+          return m;
+      },
+      message);
+  j["type"] = kTypes.at(message.index());
+  return j.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
 }
 
 std::optional<BoardMessage> decode(const std::string& line) {
   try {
-    return message_from(json::parse(line));
+    const json j = json::parse(line);
+    return message_from(j, j.at("type"));
   } catch (const std::exception&) {
     return std::nullopt;
   }
 }
 
-void LineSender::send(const Fd& socket, const std::string& line, std::chrono::milliseconds timeout) {
-  pending_ += line;
-  pending_.erase(0, send_some(socket, pending_, timeout));
+bool MessageSocket::receive(const std::function<void(const BoardMessage&)>& handle) {
+  char buffer[16384];
+  bool arrived = false;
+  while (open_) {
+    const ssize_t size = recv(socket_.get(), buffer, sizeof buffer, MSG_DONTWAIT);
+    if (size < 0 && (errno == EAGAIN || errno == EINTR)) break;
+    arrived = true;
+    if (size > 0) received_.append(buffer, static_cast<std::size_t>(size));
+    for (std::size_t end = received_.find('\n'); end != std::string::npos; end = received_.find('\n')) {
+      const std::optional<BoardMessage> message = decode(received_.substr(0, end));
+      received_.erase(0, end + 1);
+      if (message) handle(*message);
+    }
+    if (size <= 0 || received_.size() > kLongestLine) close();
+  }
+  return arrived;
 }
 
-bool LineBuffer::append(const char* data, std::size_t size) {
-  pending_.append(data, size);
-  return pending_.size() <= kLongestLine || pending_.find('\n') != std::string::npos;
+void MessageSocket::send(const BoardMessage& message, std::chrono::milliseconds timeout) {
+  unsent_ += encode(message);
+  unsent_.erase(0, send_some(socket_, unsent_, timeout));
 }
 
-std::optional<std::string> LineBuffer::next() {
-  const std::size_t end = pending_.find('\n');
-  if (end == std::string::npos) return std::nullopt;
-  std::string line = pending_.substr(0, end);
-  pending_.erase(0, end + 1);
-  return line;
-}
+void MessageSocket::send_rest() { unsent_.erase(0, send_some(socket_, unsent_, std::chrono::milliseconds(0))); }
 
 }  // namespace braid

@@ -7,9 +7,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -73,26 +75,27 @@ using BoardMessage = std::variant<Hello, Beat, Fail, Bye, Welcome, Hosts, Tick, 
 std::string encode(const BoardMessage& message);              // with the newline
 std::optional<BoardMessage> decode(const std::string& line);  // nothing when it is not a valid message
 
-// Sends lines over a socket that may not accept them at once. It completes a line that it began before it sends
-// another, so the other side never sees half a line.
-class LineSender {
+// A connection that carries messages. Several threads may send if they take turns; one receives.
+class MessageSocket {
  public:
-  // Waits up to `timeout` for the socket to accept everything, earlier lines included.
-  void send(const Fd& socket, const std::string& line, std::chrono::milliseconds timeout);
-  bool idle() const { return pending_.empty(); }
+  explicit MessageSocket(Fd socket) : socket_(std::move(socket)) {}
+
+  int fd() const { return socket_.get(); }
+  bool is_open() const { return open_; }  // until the other side closes it, or sends a line that is too long
+  void close() { open_ = false; }
+
+  // Calls handle(message) for each valid message that has arrived. False if nothing arrived.
+  bool receive(const std::function<void(const BoardMessage&)>& handle);
+  // Waits up to `timeout` for the socket to accept everything, earlier messages included. A line that it began is
+  // completed before another, so the other side never sees half a line.
+  void send(const BoardMessage& message, std::chrono::milliseconds timeout);
+  void send_rest();  // of earlier messages, without waiting
+  bool idle() const { return unsent_.empty(); }
 
  private:
-  std::string pending_;
-};
-
-// Splits a byte stream into lines. A line longer than the limit is an error.
-class LineBuffer {
- public:
-  bool append(const char* data, std::size_t size);  // false: the line is too long
-  std::optional<std::string> next();
-
- private:
-  std::string pending_;
+  Fd socket_;
+  bool open_ = true;
+  std::string received_, unsent_;
 };
 
 }  // namespace braid

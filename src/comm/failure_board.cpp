@@ -6,7 +6,6 @@
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 
-#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <list>
@@ -34,11 +33,9 @@ constexpr milliseconds kSendTimeout{1000};
 double seconds_since(Clock::time_point then) { return std::chrono::duration<double>(Clock::now() - then).count(); }
 
 struct Connection {
-  Fd socket;
-  LineBuffer lines;
-  LineSender sender;
-  std::optional<int> rank;  // known after hello
-  bool open = true, readable = false;
+  MessageSocket socket;
+  std::optional<int> rank{};  // known after hello
+  bool readable = false;
 };
 
 struct RankRecord {
@@ -112,7 +109,7 @@ class FailureBoard::Impl {
       const std::vector<ProcessEnd> verdicts = take_verdicts();
       for (Connection& connection : connections_)
         if (connection.readable || !verdicts.empty() || last_round) receive(connection);
-      connections_.remove_if([](const Connection& c) { return !c.open; });
+      connections_.remove_if([](const Connection& c) { return !c.socket.is_open(); });
       judge_verdicts(verdicts);
       if (const auto suspicion = suspicions_.due(Clock::now(), last_round))
         declare(ranks_[suspicion->rank].who, suspicion->op, suspicion->message);
@@ -124,13 +121,13 @@ class FailureBoard::Impl {
     std::vector<pollfd> entries = {{listener_.get(), POLLIN, 0}, {wake_.get(), POLLIN, 0}};
     for (const Connection& connection : connections_)
       entries.push_back(
-          {connection.socket.get(), static_cast<short>(connection.sender.idle() ? POLLIN : POLLIN | POLLOUT), 0});
+          {connection.socket.fd(), static_cast<short>(connection.socket.idle() ? POLLIN : POLLIN | POLLOUT), 0});
     poll(entries.data(), entries.size(), static_cast<int>(timeout.count()));
     auto entry = entries.begin() + 2;
     for (Connection& connection : connections_) {
       const short events = (entry++)->revents;
       connection.readable = (events & ~POLLOUT) != 0;
-      if (events & POLLOUT) connection.sender.send(connection.socket, "", milliseconds(0));
+      if (events & POLLOUT) connection.socket.send_rest();
     }
     eventfd_t ignored;
     eventfd_read(wake_.get(), &ignored);
@@ -139,20 +136,12 @@ class FailureBoard::Impl {
 
   void accept_one() {
     Fd socket(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (!socket) return;
-    connections_.emplace_back().socket = std::move(socket);
+    if (socket) connections_.push_back({MessageSocket(std::move(socket))});
   }
 
   void receive(Connection& connection) {
-    char buffer[16384];
-    while (connection.open) {
-      const ssize_t size = recv(connection.socket.get(), buffer, sizeof buffer, 0);
-      if (size < 0 && (errno == EAGAIN || errno == EINTR)) return;
-      if (size <= 0 || !connection.lines.append(buffer, static_cast<std::size_t>(size))) connection.open = false;
-      while (auto line = connection.lines.next())
-        if (auto message = decode(*line)) handle(connection, *message);
-    }
-    lost(connection);
+    connection.socket.receive([&](const BoardMessage& message) { handle(connection, message); });
+    if (!connection.socket.is_open()) lost(connection);
   }
 
   void handle(Connection& connection, const BoardMessage& message) {
@@ -178,7 +167,7 @@ class FailureBoard::Impl {
   void join(Connection& connection, const Hello& hello) {
     const bool of_this_run = hello.nonce == options_.nonce && hello.world_size == options_.world_size;
     if (!of_this_run || hello.who.rank < 0 || hello.who.rank >= options_.world_size) {
-      connection.open = false;
+      connection.socket.close();
       return;
     }
     if (!first_join_) first_join_ = Clock::now();
@@ -311,9 +300,9 @@ class FailureBoard::Impl {
 
   // A rank that does not read (because it is stopped, say) fills its socket; it must not delay the others.
   static void send_to(Connection& connection, const BoardMessage& message) {
-    if (std::holds_alternative<Tick>(message) && !connection.sender.idle()) return;
+    if (std::holds_alternative<Tick>(message) && !connection.socket.idle()) return;
     const bool urgent = std::holds_alternative<RootCause>(message);
-    connection.sender.send(connection.socket, encode(message), urgent ? kSendTimeout : milliseconds(0));
+    connection.socket.send(message, urgent ? kSendTimeout : milliseconds(0));
   }
 
   const BoardOptions options_;

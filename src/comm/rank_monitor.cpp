@@ -108,7 +108,7 @@ class RankMonitor::Impl {
     const auto beat = std::max(kShortestBeat, milliseconds(hello_.world_size));
     Clock::time_point last_beat = Clock::now() - beat;
     while (!stopping_) {
-      pollfd entries[] = {{connected_ ? socket_.get() : -1, POLLIN, 0}, {wake_.get(), POLLIN, 0}};
+      pollfd entries[] = {{socket_.is_open() ? socket_.fd() : -1, POLLIN, 0}, {wake_.get(), POLLIN, 0}};
       poll(entries, 2, static_cast<int>(beat.count()));
       eventfd_t ignored;
       eventfd_read(wake_.get(), &ignored);
@@ -118,9 +118,9 @@ class RankMonitor::Impl {
         progress_.forgive(since_last_round);
       }
       if (first_failure_ > 0 && !std::exchange(crash_published_, true)) publish_crash();
-      receive();
+      if (socket_.receive([this](const BoardMessage& message) { handle(message); })) last_heard_ = Clock::now();
       if (over_ || concluded_) continue;
-      if (!connected_) return conclude(about_lost_server());
+      if (!socket_.is_open()) return conclude(about_lost_server());
       if (std::chrono::duration<double>(Clock::now() - last_heard_).count() > silence_limit_s() + kBoardSlack_s)
         return conclude(about_silent_server());
       if (Clock::now() - last_beat < beat) continue;
@@ -130,18 +130,6 @@ class RankMonitor::Impl {
   }
 
   void publish_crash() { send(Fail{progress_.op_at_failure(), describe_signal(first_failure_), false}); }
-
-  void receive() {
-    char buffer[4096];
-    while (connected_) {
-      const ssize_t size = recv(socket_.get(), buffer, sizeof buffer, MSG_DONTWAIT);
-      if (size < 0 && (errno == EAGAIN || errno == EINTR)) break;
-      if (size <= 0 || !lines_.append(buffer, static_cast<std::size_t>(size))) connected_ = false;
-      last_heard_ = Clock::now();
-    }
-    while (auto line = lines_.next())
-      if (auto message = decode(*line)) handle(*message);
-  }
 
   void handle(const BoardMessage& message) {
     if (const auto* welcome = std::get_if<Welcome>(&message)) server_ = welcome->server;
@@ -196,28 +184,28 @@ class RankMonitor::Impl {
 
   void send(const BoardMessage& message) {
     std::lock_guard lock(send_mutex_);
-    sender_.send(socket_, encode(message), kSendTimeout);
+    socket_.send(message, kSendTimeout);
   }
 
   // Never waits: a board that reads nothing more would otherwise block the thread that must notice this. The next beat
   // carries all the information of a skipped one.
   void send_beat() {
     std::lock_guard lock(send_mutex_);
-    if (!sender_.idle()) return sender_.send(socket_, "", milliseconds(0));
+    if (!socket_.idle()) return socket_.send_rest();
     const bool with_records = Clock::now() - last_records_ >= kRecordsPerRank * hello_.world_size;
     if (with_records) last_records_ = Clock::now();
-    sender_.send(socket_, encode(Beat{progress_.snapshot(with_records)}), milliseconds(0));
+    socket_.send(Beat{progress_.snapshot(with_records)}, milliseconds(0));
   }
 
   const Hello hello_;
   Progress& progress_;
   const std::function<void(const RootCause&)> on_failure_;
-  Fd socket_, wake_;
-  LineBuffer lines_;
+  MessageSocket socket_;
+  Fd wake_;
   std::optional<RankIdentity> server_;  // after the board's welcome
   HostRanks hosts_;                     // once every rank has joined
   Clock::time_point last_heard_ = Clock::now(), round_ = Clock::now(), last_records_{};
-  bool connected_ = true, crash_published_ = false;
+  bool crash_published_ = false;
   std::atomic<bool> stopping_ = false;
   std::atomic<bool> concluded_ = false;  // the root cause is known
   std::atomic<bool> over_ = false;       // nothing more will be sent
@@ -226,8 +214,7 @@ class RankMonitor::Impl {
   static constexpr int kReported = -1;
   std::atomic<int> first_failure_ = 0;
   std::atomic<pid_t> crashing_thread_ = 0;
-  std::mutex send_mutex_;
-  LineSender sender_;
+  std::mutex send_mutex_;  // of the socket
 
   std::mutex mutex_;  // guards the two below
   std::condition_variable answered_;

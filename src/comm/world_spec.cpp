@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 #include <string_view>
+#include <utility>
 
 #include "base/error.h"
 #include "base/strings.h"
@@ -188,23 +189,6 @@ constexpr std::size_t kMaxHosts = 65536;
       {fmt::format("'{}' is not a Slurm list: {}", text, why), "", "compare with `scontrol show hostnames`"});
 }
 
-// Splits at commas outside brackets.
-std::vector<std::string> split_outside_brackets(const std::string& text) {
-  std::vector<std::string> parts(1);
-  int depth = 0;
-  for (char c : text) {
-    if (c == '[') ++depth;
-    if (c == ']') --depth;
-    if (depth < 0 || depth > 1) malformed(text, "brackets do not match");
-    if (c == ',' && depth == 0)
-      parts.emplace_back();
-    else
-      parts.back() += c;
-  }
-  if (depth != 0) malformed(text, "brackets do not match");
-  return parts;
-}
-
 // "0012-0015,0020" -> 0012 0013 0014 0015 0020
 std::vector<std::string> expand_ranges(const std::string& ranges, const std::string& text) {
   std::vector<std::string> numbers;
@@ -219,35 +203,30 @@ std::vector<std::string> expand_ranges(const std::string& ranges, const std::str
   return numbers;
 }
 
-// Expands one host pattern, which may contain several brackets: "rack[0-1]node[00-01]".
-std::vector<std::string> expand_host(const std::string& pattern, const std::string& text) {
-  const std::size_t open = pattern.find('[');
-  if (open == std::string::npos) {
-    if (pattern.empty()) malformed(text, "empty host name");
-    return {pattern};
-  }
-  const std::size_t close = pattern.find(']', open);
-  const std::string rest = pattern.substr(close + 1);
-  const std::vector<std::string> tails = rest.empty() ? std::vector<std::string>{""} : expand_host(rest, text);
-  std::vector<std::string> hosts;
-  for (const std::string& number : expand_ranges(pattern.substr(open + 1, close - open - 1), text))
-    for (const std::string& tail : tails) {
-      hosts.push_back(pattern.substr(0, open) + number + tail);
-      if (hosts.size() > kMaxHosts) malformed(text, "too many hosts");
-    }
-  return hosts;
-}
-
 }  // namespace
 
 std::vector<std::string> expand_nodelist(const std::string& text) {
-  std::vector<std::string> hosts;
-  for (const std::string& pattern : split_outside_brackets(text))
-    for (std::string& host : expand_host(pattern, text)) {
-      hosts.push_back(std::move(host));
-      if (hosts.size() > kMaxHosts) malformed(text, "too many hosts");
+  std::vector<std::string> all, hosts = {""};  // of finished patterns; of the pattern so far: "rack[0-1]node[00-01]"
+  for (std::size_t i = 0; i <= text.size(); ++i) {
+    if (i == text.size() || text[i] == ',') {
+      if (hosts[0].empty()) malformed(text, "empty host name");
+      if (all.size() + hosts.size() > kMaxHosts) malformed(text, "too many hosts");
+      all.insert(all.end(), hosts.begin(), hosts.end());
+      hosts = {""};
+    } else if (text[i] == '[' || text[i] == ']') {
+      const std::size_t open = i, close = text.find(']', i);
+      if (text[open] == ']' || close == std::string::npos) malformed(text, "brackets do not match");
+      const std::vector<std::string> begun = std::exchange(hosts, {});
+      const std::vector<std::string> numbers = expand_ranges(text.substr(open + 1, close - open - 1), text);
+      if (begun.size() * numbers.size() > kMaxHosts) malformed(text, "too many hosts");
+      for (const std::string& begin : begun)
+        for (const std::string& number : numbers) hosts.push_back(begin + number);
+      i = close;
+    } else {
+      for (std::string& host : hosts) host += text[i];
     }
-  return hosts;
+  }
+  return all;
 }
 
 std::vector<int> expand_tasks_per_node(const std::string& text) {
