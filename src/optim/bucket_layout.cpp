@@ -1,5 +1,6 @@
 #include "optim/bucket_layout.h"
 
+#include <algorithm>
 #include <numeric>
 
 namespace braid {
@@ -35,6 +36,11 @@ BucketLayout lay_out_buckets(const std::vector<std::int64_t>& sizes, int group_s
   }
   if (bucket.first_slot < layout.slots.size()) close();
   return layout;
+}
+
+Span intersection(const Span& a, const Span& b) {
+  const std::int64_t begin = std::max(a.begin, b.begin);
+  return {begin, std::max(begin, std::min(a.end, b.end))};
 }
 
 Span owned_span(const BucketLayout::Bucket& bucket, int shard, int shards) {

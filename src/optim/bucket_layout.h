@@ -40,6 +40,8 @@ struct BucketLayout {
 // `sizes`: elements of each parameter, in declaration order. `group_size`: ranks that reduce the buffer together.
 BucketLayout lay_out_buckets(const std::vector<std::int64_t>& sizes, int group_size, const BucketOptions& options);
 
+Span intersection(const Span& a, const Span& b);
+
 // The slice of a bucket that one of `shards` equal owners holds.
 Span owned_span(const BucketLayout::Bucket& bucket, int shard, int shards);
 

@@ -1,6 +1,5 @@
 #include "optim/module_optimizer.h"
 
-#include <ATen/ops/cat.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 
@@ -147,8 +146,7 @@ StepReport step_all(const std::vector<ModuleUpdate>& own, const GradientTotals& 
   if (!report.stepped) return report;
   const double clip = clip_coefficient(report.grad_norm, options.clip_grad);
   for (const ModuleUpdate& update : own)
-    update.optimizer->step(options.lr, options.weight_decay,
-                           clip * options.factors[update.module]);
+    update.optimizer->step(options.lr, options.weight_decay, clip * options.factors[update.module]);
   return report;
 }
 

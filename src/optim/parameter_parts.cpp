@@ -4,8 +4,6 @@
 #include <iterator>
 #include <utility>
 
-#include "plan/topology.h"
-
 namespace braid {
 
 std::vector<ParamSpec> parameters_of_rank(const std::vector<ParamSpec>& specs, const Module& module, int global_rank) {
@@ -42,6 +40,92 @@ std::vector<ParameterPart> parameter_parts(const std::vector<ParamSpec>& specs, 
     parts.push_back(std::move(*part));
   }
   return parts;
+}
+
+OptimizerCollectives::OptimizerCollectives(const std::vector<ParamSpec>& specs, const Module& module, int global_rank,
+                                           const OptimizerConfig& config, std::int64_t element_bytes)
+    : config_(config),
+      element_bytes_(element_bytes),
+      gradient_bytes_(std::max<std::int64_t>(element_bytes, 4)),
+      parts_(parameter_parts(specs, module, global_rank, config)) {}
+
+Collectives OptimizerCollectives::for_buckets(int stage, const char* op, std::int64_t bytes_of_element) const {
+  Collectives all;
+  for (const ParameterPart& part : parts_)
+    for (const BucketLayout::Bucket& bucket : part.layout.buckets)
+      if (part.spec(part.layout.slots[bucket.first_slot]).stage == stage)
+        all.push_back({part.group, op, bucket.span.size() * bytes_of_element});
+  return all;
+}
+
+Collectives OptimizerCollectives::reductions(int stage) const {
+  return for_buckets(stage, config_.zero ? "reduce_scatter" : "all_reduce", gradient_bytes_);
+}
+
+Collectives OptimizerCollectives::gathers(int stage) const {
+  return config_.zero ? for_buckets(stage, "all_gather", element_bytes_) : Collectives();
+}
+
+// Those of the rank's slice of the buckets.
+Collectives OptimizerCollectives::replica_sums(int stage) const {
+  Collectives all;
+  for (const ParameterPart& part : parts_) {
+    std::int64_t elements = 0;
+    for (const BucketLayout::Slot& slot : part.layout.slots) {
+      if (part.spec(slot).stage != stage || part.spec(slot).tp_dim >= 0) continue;
+      const BucketLayout::Bucket& bucket = part.layout.buckets[slot.bucket];
+      elements +=
+          intersection(slot.span, config_.zero ? owned_span(bucket, part.shard, part.shards) : bucket.span).size();
+    }
+    all.push_back({part.replicas, "all_reduce", elements * gradient_bytes_});
+  }
+  return all;
+}
+
+OptimizerElements OptimizerCollectives::elements() const {
+  OptimizerElements elements;
+  for (const ParameterPart& part : parts_) {
+    elements.gradients += part.layout.size;
+    elements.updated += part.owned(config_);
+    for (const BucketLayout::Slot& slot : part.layout.slots)
+      if (part.spec(slot).fp8) elements.fp8 += slot.span.size();
+  }
+  return elements;
+}
+
+namespace {
+
+// A scale for each row; columns are padded to a multiple of 16.   shape: [experts, out, in...] or [out, in...]
+std::int64_t fp8_bytes(const std::vector<std::int64_t>& shape, bool expert) {
+  constexpr std::int64_t kMultiple = 16, kScale = 4;
+  const std::int64_t count = expert ? shape[0] : 1, out = shape[expert ? 1 : 0],
+                     in = num_elements(shape) / std::max<std::int64_t>(1, count * out);
+  const std::int64_t padded = (out + kMultiple - 1) / kMultiple * kMultiple;
+  return count * (out * (in + kScale) + in * (padded + kScale));
+}
+
+}  // namespace
+
+OptimizerMemory optimizer_memory(const std::vector<ParamSpec>& specs, const Module& module, int global_rank,
+                                 const OptimizerConfig& config, std::int64_t element_bytes, bool trains) {
+  const std::int64_t wide = std::max<std::int64_t>(element_bytes, 4);
+  const ShardCoordinates coordinates = shard_coordinates(module, global_rank);
+  OptimizerMemory memory;
+  for (const ParamSpec& spec : parameters_of_rank(specs, module, global_rank)) {
+    const std::vector<std::int64_t> shape = local_shape(spec, coordinates);
+    if (spec.fp8) memory.fp8_copies += fp8_bytes(shape, spec.expert);
+    if (!trains || !spec.trainable) memory.parameters += num_elements(shape) * (spec.trainable ? element_bytes : wide);
+  }
+  if (!trains) return memory;
+  for (const ParameterPart& part : parameter_parts(specs, module, global_rank, config)) {
+    const std::int64_t owned = part.owned(config);
+    memory.parameters += part.layout.size * element_bytes;
+    memory.gradients += part.layout.size * wide;
+    memory.main_copy += owned * wide;
+    memory.moments += 2 * owned * wide;
+    if (config.zero && part.shards > 1) memory.reductions += owned * wide;
+  }
+  return memory;
 }
 
 }  // namespace braid

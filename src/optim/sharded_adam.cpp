@@ -10,7 +10,6 @@
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 
-#include <algorithm>
 #include <limits>
 
 #include "base/error.h"
@@ -24,11 +23,6 @@ GradientBufferOptions buffer_options(const OptimizerConfig& config, std::int64_t
                       .pad_for_bandwidth = config.pad_buckets},
           .shard = config.zero,
           .overlap = config.overlap_grad_reduce};
-}
-
-Span intersection(const Span& a, const Span& b) {
-  const std::int64_t begin = std::max(a.begin, b.begin);
-  return {begin, std::max(begin, std::min(a.end, b.end))};
 }
 
 Span moved(const Span& span, std::int64_t by) { return {span.begin + by, span.end + by}; }
@@ -162,13 +156,12 @@ bool ShardedAdam::has_kernels() const { return table_.size > 0 && has_kernel({pa
 at::Tensor ShardedAdam::norm_terms() const {
   if constexpr (kHasKernels)
     if (has_kernels()) return cuda::sum_squares(table_);
-  return at::stack({squared_norm(), has_nonfinite()});
-}
-
-at::Tensor ShardedAdam::squared_norm() const {
-  at::Tensor sum = scalar_zero(gradients_.tensor_options().device());
-  for (const Span& span : counted_) sum.add_(norm_of(gradients_.view(span), 2).square());
-  return sum;
+  const at::Device device = gradients_.tensor_options().device();
+  at::Tensor squares = scalar_zero(device), finite = scalar_zero(device).add_(1);
+  for (const Span& span : counted_) squares.add_(norm_of(gradients_.view(span), 2).square());
+  for (const Shard& shard : shards_)
+    finite.mul_(at::isfinite(norm_of(shard.gradient, std::numeric_limits<double>::infinity())));
+  return at::stack({squares, 1 - finite});
 }
 
 at::Tensor ShardedAdam::count_zeros() const {
@@ -176,13 +169,6 @@ at::Tensor ShardedAdam::count_zeros() const {
   for (const Range& range : ranges_)
     if (counts(range)) zeros.add_(range.gradient.eq(0).sum());
   return zeros;
-}
-
-at::Tensor ShardedAdam::has_nonfinite() const {
-  at::Tensor finite = scalar_zero(gradients_.tensor_options().device()).add_(1);
-  for (const Shard& shard : shards_)
-    finite.mul_(at::isfinite(norm_of(shard.gradient, std::numeric_limits<double>::infinity())));
-  return 1 - finite;
 }
 
 void ShardedAdam::update(std::int64_t step, double lr, double weight_decay, double factor) {

@@ -118,8 +118,6 @@ class ShardedAdam {
   const ParamSpec& spec(const Range& range) const;
   void make_table();
   bool has_kernels() const;
-  at::Tensor squared_norm() const;
-  at::Tensor has_nonfinite() const;
   void update_by_aten(std::int64_t step, double lr, double weight_decay, double factor);
   void update_by_aten(bool decayed, const at::Tensor& step, double lr, double weight_decay);
   Pending start_gather(std::size_t bucket);

@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "base/strings.h"
-#include "optim/optimizer_memory.h"
+#include "optim/parameter_parts.h"
 #include "plan/topology.h"
 #include "predict/step_times.h"
 

@@ -5,7 +5,7 @@
 #include <numeric>
 #include <utility>
 
-#include "optim/optimizer_memory.h"
+#include "optim/parameter_parts.h"
 #include "plan/channels.h"
 #include "plan/schedule.h"
 #include "predict/hardware.h"

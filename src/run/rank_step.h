@@ -6,7 +6,7 @@
 
 #include <vector>
 
-#include "optim/optimizer_collectives.h"
+#include "optim/parameter_parts.h"
 #include "paper/stage.h"
 #include "plan/schedule.h"
 #include "run/rank_sizes.h"

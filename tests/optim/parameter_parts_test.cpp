@@ -5,8 +5,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "optim/optimizer_collectives.h"
-#include "optim/optimizer_memory.h"
 #include "plan/topology.h"
 
 namespace braid {

@@ -14,7 +14,7 @@
 
 #include "comm/world.h"
 #include "data/batches/mock_data.h"
-#include "optim/optimizer_memory.h"
+#include "optim/parameter_parts.h"
 #include "run/evaluation.h"
 #include "support/ranks.h"
 #include "train/training_run.h"
