@@ -24,14 +24,10 @@ __global__ void __launch_bounds__(kThreads) map(std::int64_t count, T* y, Apply 
 template <class T, class Apply, class... Inputs>
 void launch_map(std::int64_t count, T* y, cudaStream_t stream, Apply apply, const Inputs*... inputs) {
   if (count == 0) return;
-  constexpr int kWidth = kVectorWidth<T>;
-  const bool aligned = is_aligned(y, count) && (is_aligned(inputs, count) && ...);
-  if (aligned)
-    launch_kernel(map<kWidth, T, Apply, Inputs...>, {blocks_for(count, kThreads * kWidth), kThreads, 0, stream}, count,
+  with_vector_width<T>(is_aligned(y, count) && (is_aligned(inputs, count) && ...), count, [&](auto width) {
+    launch_kernel(map<width(), T, Apply, Inputs...>, {blocks_for(count, kThreads * width), kThreads, 0, stream}, count,
                   y, apply, inputs...);
-  else
-    launch_kernel(map<1, T, Apply, Inputs...>, {blocks_for(count, kThreads), kThreads, 0, stream}, count, y, apply,
-                  inputs...);
+  });
 }
 
 constexpr float kRootTwoOverPi = 0.79788456f;  // sqrt(2 / pi)

@@ -11,20 +11,13 @@ namespace {
 constexpr int kRowThreads = 512, kVectorsAtOnce = 4;
 constexpr int kPieceThreads = 256, kPieceVectors = 4;
 
-// For x <= 0. The difference of two logits is exact where it matters, so this is as precise as exp.
-__device__ float exp_of(float x) {
-  constexpr float kLog2E = 1.4426950408889634f;
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * kLog2E));
-  return y;
-}
-
-// The largest of some logits, and the sum of exp(logit - max).
+// The largest of some logits, and the sum of exp(logit - max). The difference of two logits is exact where it matters,
+// so fast_exp() is as precise as exp.
 struct SoftmaxSum {
   float max = -FLT_MAX, sum = 0;
 
   __device__ void raise_to(float larger) {
-    sum *= exp_of(max - larger);
+    sum *= fast_exp(max - larger);
     max = larger;
   }
 };
@@ -36,7 +29,7 @@ __device__ void add_vectors(SoftmaxSum& total, const Vector<T, kWidth> (&vectors
     for (const T value : vector.values) largest = fmaxf(largest, to_float(value));
   if (largest > total.max) total.raise_to(largest);
   for (const auto& vector : vectors)
-    for (const T value : vector.values) total.sum += exp_of(to_float(value) - total.max);
+    for (const T value : vector.values) total.sum += fast_exp(to_float(value) - total.max);
 }
 
 // Of the vectors that this thread reads.
@@ -113,7 +106,7 @@ __global__ void __launch_bounds__(kPieceThreads)
     if (!is_ignored) vector = Vector<T, kWidth>::load(data + begin);
     const std::int64_t label_at = label - columns.first - begin;
     for (int k = 0; k < kWidth; ++k) {
-      const float probability = exp_of(to_float(vector.values[k]) - max) * scale;
+      const float probability = fast_exp(to_float(vector.values[k]) - max) * scale;
       vector.values[k] = from_float<T>(is_ignored ? 0 : probability - (k == label_at ? grad : 0));
     }
     vector.store(data + begin);

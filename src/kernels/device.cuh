@@ -69,13 +69,20 @@ void with_vector_width(bool aligned, std::int64_t columns, const Call& call) {
     call(std::integral_constant<int, 1>());
 }
 
-// By the fast exponential and reciprocal: good to about 1e-6, relatively. They flush subnormal numbers to zero, which
-// __expf and __fdividef avoid by more instructions.
+// 2^x and e^x, good to about 1e-6, relatively. They flush subnormal numbers to zero, which __expf avoids by more
+// instructions.
+__device__ inline float fast_exp2(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+constexpr float kLog2OfE = 1.4426950408889634f;
+__device__ inline float fast_exp(float x) { return fast_exp2(x * kLog2OfE); }
+
+// By the fast reciprocal, too.
 __device__ inline float sigmoid(float x) {
-  constexpr float kLog2OfE = 1.4426950408889634f;
-  float power, share;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x * -kLog2OfE));
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(share) : "f"(1 + power));
+  float share;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(share) : "f"(1 + fast_exp2(x * -kLog2OfE)));
   return share;
 }
 

@@ -9,24 +9,37 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// A warp per token.
-template <int kWidth, class T>
-__global__ void __launch_bounds__(kThreads) look_up(Ids ids, Matrix<const T> weight, Matrix<T> y) {
+// Where a row is; null: all its elements are `other`.
+template <class T>
+struct Source {
+  const T* row;
+  T other;
+};
+
+// A warp per row, so that its source is found once.
+template <int kWidth, class T, class Find>
+__global__ void __launch_bounds__(kThreads) copy_rows(Find find, Matrix<T> y) {
   wait_for_previous();
-  const std::int64_t token = std::int64_t{blockIdx.x} * (kThreads / kWarp) + threadIdx.x / kWarp;
-  if (token >= ids.count) return;
-  const std::int64_t id = ids.data[token], row = id - ids.first;
-  const bool is_here = row >= 0 && row < weight.rows;
-  const T other = from_float<T>(id < 0 || id >= ids.vocabulary ? nanf("") : 0.f);
+  const std::int64_t row = std::int64_t{blockIdx.x} * (kThreads / kWarp) + threadIdx.x / kWarp;
+  if (row >= y.rows) return;
+  const Source<T> source = find(row);
 #pragma unroll 4
   for (std::int64_t column = threadIdx.x % kWarp * kWidth; column < y.columns; column += kWarp * kWidth) {
     Vector<T, kWidth> vector;
-    if (is_here)
-      vector = Vector<T, kWidth>::load(weight.data + row * weight.stride + column);
+    if (source.row != nullptr)
+      vector = Vector<T, kWidth>::load(source.row + column);
     else
-      for (T& value : vector.values) value = other;
-    vector.store(y.data + token * y.stride + column);
+      for (T& value : vector.values) value = source.other;
+    vector.store(y.data + row * y.stride + column);
   }
+}
+
+template <class T, class Find>
+void launch_copy_rows(bool aligned, const Find& find, const Matrix<T>& y, cudaStream_t stream) {
+  if (y.rows == 0) return;
+  with_vector_width<T>(aligned && is_aligned(y), y.columns, [&](auto width) {
+    launch_kernel(copy_rows<width(), T, Find>, {blocks_for(y.rows, kThreads / kWarp), kThreads, 0, stream}, find, y);
+  });
 }
 
 __global__ void __launch_bounds__(kThreads)
@@ -159,13 +172,23 @@ constexpr int kMostBits = 32;
 
 template <class T>
 void embedding_forward(const Ids& ids, const Matrix<const T>& weight, const Matrix<T>& y, cudaStream_t stream) {
-  if (ids.count == 0) return;
-  constexpr int kWidth = kVectorWidth<T>;
-  const std::int64_t blocks = blocks_for(ids.count, kThreads / kWarp);
-  if (has_vectors<kWidth>(weight) && has_vectors<kWidth>(y))
-    launch_kernel(look_up<kWidth, T>, {blocks, kThreads, 0, stream}, ids, weight, y);
-  else
-    launch_kernel(look_up<1, T>, {blocks, kThreads, 0, stream}, ids, weight, y);
+  const auto find = [=] __device__(std::int64_t token) -> Source<T> {
+    const std::int64_t id = ids.data[token], row = id - ids.first;
+    if (row >= 0 && row < weight.rows) return {weight.data + row * weight.stride, T()};
+    return {nullptr, from_float<T>(id < 0 || id >= ids.vocabulary ? nanf("") : 0.f)};
+  };
+  launch_copy_rows(is_aligned(weight), find, y, stream);
+}
+
+template <class T>
+void pick_rows(const std::int64_t* numbers, const Matrix<const T>& there, const Matrix<const T>& elsewhere,
+               const Matrix<T>& y, cudaStream_t stream) {
+  const auto find = [=] __device__(std::int64_t row) -> Source<T> {
+    const std::int64_t number = numbers[row];
+    const Matrix<const T>& from = number < 0 ? elsewhere : there;
+    return {from.data == nullptr ? nullptr : from.data + (number < 0 ? row : number) * from.stride, from_float<T>(0)};
+  };
+  launch_copy_rows(is_aligned(there) && is_aligned(elsewhere), find, y, stream);
 }
 
 std::size_t sort_scratch_bytes(std::int64_t count) {
@@ -190,11 +213,8 @@ template <class T, class Sum>
 void add_to_rows(const Matrix<const T>& grad, const TokensByRow& sorted, const Matrix<Sum>& sum, float* partial,
                  cudaStream_t stream) {
   const RowSums<T, Sum> all = {grad, sorted.rows, sorted.tokens, sum, partial};
-  constexpr int kWidth = kVectorWidth<T>;
-  if (has_vectors<kWidth>(grad) && has_vectors<kWidth>(sum))
-    launch_sums<kWidth>(all, stream);
-  else
-    launch_sums<1>(all, stream);
+  has_vectors<kVectorWidth<T>>(grad) && has_vectors<kVectorWidth<T>>(sum) ? launch_sums<kVectorWidth<T>>(all, stream)
+                                                                          : launch_sums<1>(all, stream);
 }
 
 template void embedding_forward(const Ids&, const Matrix<const float>&, const Matrix<float>&, cudaStream_t);
@@ -205,42 +225,6 @@ template void add_to_rows(const Matrix<const __nv_bfloat16>&, const TokensByRow&
                           cudaStream_t);
 template void add_to_rows(const Matrix<const __nv_bfloat16>&, const TokensByRow&, const Matrix<__nv_bfloat16>&, float*,
                           cudaStream_t);
-
-namespace {
-
-// A warp per row, so that a row's source is found once.
-template <int kWidth, class T>
-__global__ void __launch_bounds__(kThreads)
-    pick(const std::int64_t* numbers, Matrix<const T> there, Matrix<const T> elsewhere, Matrix<T> y) {
-  wait_for_previous();
-  const std::int64_t row = std::int64_t{blockIdx.x} * (kThreads / kWarp) + threadIdx.x / kWarp;
-  if (row >= y.rows) return;
-  const std::int64_t number = numbers[row];
-  const Matrix<const T>& from = number < 0 ? elsewhere : there;
-  const T* source = from.data == nullptr ? nullptr : from.data + (number < 0 ? row : number) * from.stride;
-#pragma unroll 4
-  for (std::int64_t column = threadIdx.x % kWarp * kWidth; column < y.columns; column += kWarp * kWidth) {
-    Vector<T, kWidth> vector;
-    if (source != nullptr)
-      vector = Vector<T, kWidth>::load(source + column);
-    else
-      for (T& value : vector.values) value = from_float<T>(0);
-    vector.store(y.data + row * y.stride + column);
-  }
-}
-
-}  // namespace
-
-template <class T>
-void pick_rows(const std::int64_t* numbers, const Matrix<const T>& there, const Matrix<const T>& elsewhere,
-               const Matrix<T>& y, cudaStream_t stream) {
-  if (y.rows == 0) return;
-  const bool aligned = is_aligned(there) && is_aligned(elsewhere) && is_aligned(y);
-  with_vector_width<T>(aligned, y.columns, [&](auto width) {
-    launch_kernel(pick<width.value, T>, {blocks_for(y.rows, kThreads / kWarp), kThreads, 0, stream}, numbers, there,
-                  elsewhere, y);
-  });
-}
 
 template void pick_rows(const std::int64_t*, const Matrix<const float>&, const Matrix<const float>&,
                         const Matrix<float>&, cudaStream_t);

@@ -185,7 +185,7 @@ std::int64_t sort_blocks(std::int64_t slots) {
 void sort_by_expert(const std::int64_t* experts, std::int64_t slots, int num_experts, std::int32_t* block_counts,
                     const SortedSlots& sorted, cudaStream_t stream) {
   const Slots division = {experts, slots, slots_per_warp(slots), num_experts};
-  const auto blocks = static_cast<unsigned>(sort_blocks(slots));
+  const std::int64_t blocks = sort_blocks(slots);
   const std::size_t row_bytes = sizeof(int) * num_experts;
   launch_kernel(count_blocks, {blocks, kThreads, kWarps * row_bytes, stream}, division, block_counts);
   launch_kernel(place, {blocks, kThreads, (kWarps + 2) * row_bytes, stream}, division, block_counts, sorted);
@@ -195,8 +195,7 @@ template <class T>
 void permute_to_experts(Matrix<const T> x, const std::int64_t* inverse, int top_k, T* rows, cudaStream_t stream) {
   if (x.rows == 0 || x.columns == 0) return;
   const auto launch = [&]<class Element>(Matrix<const Element> tokens, Element* to) {
-    launch_kernel(permute<Element>, {static_cast<unsigned>(x.rows), threads_for(tokens.columns, 1), 0, stream}, tokens,
-                  inverse, top_k, to);
+    launch_kernel(permute<Element>, {x.rows, threads_for(tokens.columns, 1), 0, stream}, tokens, inverse, top_k, to);
   };
   constexpr int kWidth = kVectorWidth<T>;
   if (is_aligned(x.data, x.stride) && is_aligned(rows, x.columns))
@@ -210,13 +209,10 @@ template <class T>
 void unpermute_from_experts(const T* rows, const std::int64_t* inverse, int top_k, Matrix<const T> added, Matrix<T> y,
                             cudaStream_t stream) {
   if (y.rows == 0 || y.columns == 0) return;
-  constexpr int kWidth = kVectorWidth<T>;
-  const auto blocks = static_cast<unsigned>(y.rows);
-  if (is_aligned(rows, y.columns) && is_aligned(added.data, added.stride) && is_aligned(y.data, y.stride))
-    launch_kernel(unpermute<kWidth, T>, {blocks, threads_for(y.columns, kWidth), 0, stream}, rows, inverse, top_k,
+  with_vector_width<T>(is_aligned(rows, y.columns) && is_aligned(added) && is_aligned(y), y.columns, [&](auto width) {
+    launch_kernel(unpermute<width(), T>, {y.rows, threads_for(y.columns, width), 0, stream}, rows, inverse, top_k,
                   added, y);
-  else
-    launch_kernel(unpermute<1, T>, {blocks, threads_for(y.columns, 1), 0, stream}, rows, inverse, top_k, added, y);
+  });
 }
 
 template void permute_to_experts(Matrix<const float>, const std::int64_t*, int, float*, cudaStream_t);
@@ -247,7 +243,7 @@ __global__ void __launch_bounds__(kThreads) clear(ExpertWeights weights, __nv_bf
 void clear_gradients(const ExpertWeights& weights, __nv_bfloat16* grad, cudaStream_t stream) {
   if (weights.experts == 0 || weights.size == 0) return;
   const std::int64_t blocks = std::min(blocks_for(weights.size, kThreads), kMostClearingBlocks);
-  const dim3 grid(static_cast<unsigned>(blocks), static_cast<unsigned>(weights.experts));
+  const dim3 grid(blocks, weights.experts);
   launch_kernel(clear, {grid, kThreads, 0, stream}, weights, grad);
 }
 

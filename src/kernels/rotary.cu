@@ -54,11 +54,9 @@ void rotate(Heads<const T> x, const std::int64_t* positions, double theta, doubl
             cudaStream_t stream) {
   if (x.tokens == 0) return;
   const double exponent = -2 / static_cast<double>(x.width) * std::log(theta);
-  constexpr int kWidth = kVectorWidth<T>;
-  if (x.width / 2 % kWidth == 0 && has_vectors(x) && has_vectors(y))
-    launch_kernel(rotate_tokens<T, kWidth>, {x.tokens, kThreads, 0, stream}, x, positions, exponent, direction, y);
-  else
-    launch_kernel(rotate_tokens<T, 1>, {x.tokens, kThreads, 0, stream}, x, positions, exponent, direction, y);
+  with_vector_width<T>(has_vectors(x) && has_vectors(y), x.width / 2, [&](auto width) {
+    launch_kernel(rotate_tokens<T, width()>, {x.tokens, kThreads, 0, stream}, x, positions, exponent, direction, y);
+  });
 }
 
 template void rotate(Heads<const float>, const std::int64_t*, double, double, Heads<float>, cudaStream_t);

@@ -17,14 +17,6 @@ __device__ inline float softplus(float raw) { return raw > 20 ? raw : log1pf(exp
 // Bits of a chunk's place: it is the first or the last of its sequence.
 constexpr int kFirstChunk = 1, kLastChunk = 2;
 
-// exp(x). Unlike __expf, it flushes subnormal results to zero, which takes fewer instructions.
-__device__ inline float decay_of(float x) {
-  constexpr float kLog2OfE = 1.4426950408889634f;
-  float result;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x * kLog2OfE));
-  return result;
-}
-
 // Of one head in one chunk, per slot: s, the running sum of s A, and the decays since the tile of 16 slots began and
 // until it ends. Between slots of different tiles, exp(sum_i - sum_j) is the product of those two and of the decay
 // between the tiles, and no factor exceeds 1.
@@ -33,7 +25,7 @@ struct Steps {
 
   // From the end of one tile to the begin of a later one.
   __device__ float between(int from, int to) const {
-    return decay_of(sum[to * kMma - 1] - sum[from * kMma + kMma - 1]);
+    return fast_exp(sum[to * kMma - 1] - sum[from * kMma + kMma - 1]);
   }
 };
 static_assert(sizeof(Steps) == kSsdStepFloats * sizeof(float));

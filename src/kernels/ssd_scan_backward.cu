@@ -117,7 +117,7 @@ struct InnerTile {
 #pragma unroll
         for (int e = 0; e < 2; ++e) {
           const int column = first_row + half * 8 + column_of_lane() + e, slot = row + 8 * below;
-          const auto [weight, z] = weigh(half, below, e, column >= slot ? decay_of(steps.sum[column] - sum[below]) : 0);
+          const auto [weight, z] = weigh(half, below, e, column >= slot ? fast_exp(steps.sum[column] - sum[below]) : 0);
           of_pair[e] = weight;
           add(half, below, e, column == slot ? 0 : z);
           if (column == slot) {
@@ -204,7 +204,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     const int row = first_row + row_of_lane();
     const float sum[2] = {steps.sum[row], steps.sum[row + 8]}, step[2] = {steps.step[row], steps.step[row + 8]};
 
-    const float end = steps.sum[kSlots - 1], to_end[2] = {decay_of(end - sum[0]), decay_of(end - sum[1])};
+    const float end = steps.sum[kSlots - 1], to_end[2] = {fast_exp(end - sum[0]), fast_exp(end - sum[1])};
     Fragment own_x[kWidth / kMma];
 #pragma unroll
     for (int p = 0; p < kWidth / kMma; ++p) own_x[p] = left(x, 0, p * kMma);
@@ -371,7 +371,7 @@ __global__ void __launch_bounds__(kThreads, 2)
 #pragma unroll
     for (int below = 0; below < 2; ++below) {
       const int slot = row + 8 * below;
-      decay[below] = decay_of(of_C ? steps.sum[slot] : steps.sum[kSlots - 1] - steps.sum[slot]);
+      decay[below] = fast_exp(of_C ? steps.sum[slot] : steps.sum[kSlots - 1] - steps.sum[slot]);
       weight[below] = of_C ? decay[below] : decay[below] * steps.step[slot];
     }
 #pragma unroll

@@ -43,8 +43,8 @@ __device__ Fragment weights_around(const Fragment& scores, const Steps& steps, i
     const int column = column_tile * kMma + v / 2 * 8 + column_of_lane(), slot = row + v % 2 * 8;
     const float2 score = unpack(scores.values[v]), until = pair_at(&steps.sum[column]);
     const float2 step = pair_at(&steps.step[column]);
-    const float first = column <= slot ? decay_of(sum[v % 2] - until.x) : 0;
-    const float second = column + 1 <= slot ? decay_of(sum[v % 2] - until.y) : 0;
+    const float first = column <= slot ? fast_exp(sum[v % 2] - until.x) : 0;
+    const float second = column + 1 <= slot ? fast_exp(sum[v % 2] - until.y) : 0;
     weights.values[v] = pack(score.x * (first * step.x), score.y * (second * step.y));
   }
   return weights;
@@ -99,7 +99,7 @@ __global__ void __launch_bounds__(kThreads, 2)
     const float skip = value_at(in.D, head);
 
     const float sum[2] = {steps.sum[row], steps.sum[row + 8]};
-    const float from_start[2] = {decay_of(sum[0]), decay_of(sum[1])};
+    const float from_start[2] = {fast_exp(sum[0]), fast_exp(sum[1])};
     wait_for_sums(sums);
     scale_rows(sums, from_start);
 

@@ -86,8 +86,8 @@ __global__ void __launch_bounds__(kStateThreads, 4)
   const int slot = threadIdx.x;
   static_assert(kStateThreads == kSlots);
   shared.weights[slot] = kDirection == Direction::Forward
-                             ? decay_of(steps.sum[kSlots - 1] - steps.sum[slot]) * steps.step[slot]
-                             : decay_of(steps.sum[slot]);
+                             ? fast_exp(steps.sum[kSlots - 1] - steps.sum[slot]) * steps.step[slot]
+                             : fast_exp(steps.sum[slot]);
   copies_arrived();
   __syncthreads();
 
@@ -189,7 +189,7 @@ __global__ void __launch_bounds__(kPassThreads, 4)
       if (border.enter != nullptr && valid && (now.place & kBegins)) enter(carry, step);
       unsigned arrived[kPassWidth / 2];
       float product = 0;
-      const float decay = decay_of(now.sum);
+      const float decay = fast_exp(now.sum);
 #pragma unroll
       for (int k = 0; k < kPassWidth; k += 2) {
         arrived[k / 2] = pack(carry[k], carry[k + 1]);

@@ -1,6 +1,5 @@
 // A block writes one row (of a patch, a token or a table entry) at a time; its threads take turns at vectors of
 // columns.
-#include <algorithm>
 
 #include "kernels/device.cuh"
 #include "kernels/vision.h"
