@@ -12,7 +12,7 @@
 #include "comm/world.h"
 #include "cuda_graph.h"
 #include "kernel_table.h"
-#include "models/hybrid_lm.h"
+#include "models/decoder.h"
 #include "ops/cross_entropy.h"
 #include "optim/module_optimizer.h"
 #include "optim/sharded_adam.h"
@@ -100,7 +100,7 @@ class LanguageStep {
   World world_;
   const Parallel parallel_;
   Parameters parameters_;
-  const HybridLm model_;
+  const Decoder model_;
   const SequenceBatch batch_;
   at::Tensor ids_;
   CountedLabels labels_;

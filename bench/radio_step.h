@@ -8,8 +8,8 @@
 
 #include "comm/world.h"
 #include "kernel_table.h"
+#include "models/encoder.h"
 #include "models/providers.h"
-#include "models/radio.h"
 #include "timing.h"
 
 namespace braid {
@@ -37,7 +37,8 @@ class RadioStep {
 
   at::Tensor forward_backward(const std::vector<PatchGrid>& images, const at::Tensor& patches) const {
     for (const Parameters::Entry& entry : parameters_.entries()) entry.value.mutable_grad() = at::Tensor();
-    const at::Tensor features = model_.features(model_.run_layers(model_.embed(patches, images), images), images);
+    const Extents extents = extents_of(images);
+    const at::Tensor features = model_.features(model_.run_layers(model_.embed(patches, extents), extents), extents);
     features.backward(at::ones_like(features));
     return features.detach();
   }
@@ -56,7 +57,7 @@ class RadioStep {
   World world_;
   const Parallel parallel_;
   Parameters parameters_;
-  const Radio model_;
+  const Encoder model_;
 };
 
 struct Measured {

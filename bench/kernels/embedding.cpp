@@ -1,5 +1,3 @@
-#include "ops/embedding.h"
-
 #include "cases.h"
 #include "ops/rows.h"
 

@@ -5,9 +5,7 @@
 #include <functional>
 
 #include "models/assemble.h"
-#include "models/encoder_configs.h"
-#include "models/hybrid_lm_config.h"
-#include "models/llama_config.h"
+#include "models/providers.h"
 #include "nn/config.h"
 #include "nn/parameters.h"
 #include "ops/vision.h"
@@ -44,9 +42,7 @@ struct TokenBatch {
 
 // The loss is the mean over counted labels. Sequences are assigned to the replicas in order. Token counts that do not
 // split evenly over tp and cp are padded with an extra sequence, which affects neither the loss nor other tokens.
-ForwardResult forward_language(const HybridLmConfig& config, const Fill& fill, const TokenBatch& batch,
-                               const ForwardOptions& options, const Topology& topology, World& world);
-ForwardResult forward_language(const LlamaConfig& config, const Fill& fill, const TokenBatch& batch,
+ForwardResult forward_language(const LanguageConfig& config, const Fill& fill, const TokenBatch& batch,
                                const ForwardOptions& options, const Topology& topology, World& world);
 
 // Concatenated images.
@@ -58,9 +54,7 @@ struct ImageBatch {
 
 // If gradients are requested, the loss is the sum of features * feature_grads; otherwise there is no loss. Images are
 // assigned to the replicas in order.
-ForwardResult forward_vision(const RadioConfig& config, const Fill& fill, const ImageBatch& batch,
-                             const ForwardOptions& options, const Topology& topology, World& world);
-ForwardResult forward_vision(const ClipConfig& config, const Fill& fill, const ImageBatch& batch,
+ForwardResult forward_vision(const EncoderModel& config, const Fill& fill, const ImageBatch& batch,
                              const ForwardOptions& options, const Topology& topology, World& world);
 
 // Concatenated clips.

@@ -3,20 +3,16 @@
 #include <ATen/ops/full_like.h>
 
 #include "forward/rank_run.h"
-#include "models/audio_encoder.h"
-#include "models/clip.h"
-#include "models/providers.h"
-#include "models/radio.h"
+#include "models/encoder.h"
 
 namespace braid {
 namespace {
 
-// An encoder's input: pieces (images, clips) concatenated, each with its rows of the input and of the features.
-template <class Piece>
-struct PieceBatch {
+// An encoder's input: items (images, clips) concatenated, each with its rows of the input and of the features.
+struct ItemBatch {
   at::Tensor input, feature_grads;
-  std::vector<Piece> pieces;
-  std::vector<std::int64_t> input_offsets, feature_offsets;  // of the pieces: 0 ... number of rows
+  Extents items;
+  std::vector<std::int64_t> input_offsets, feature_offsets;  // of the items: 0 ... number of rows
   std::int64_t feature_width;
 };
 
@@ -24,13 +20,6 @@ std::vector<std::int64_t> offsets_of(const std::vector<std::int64_t>& lengths, s
   std::vector<std::int64_t> offsets = {0};
   for (const std::int64_t length : lengths) offsets.push_back(offsets.back() + length / divisor);
   return offsets;
-}
-
-PieceBatch<PatchGrid> encoder_batch(const ImageBatch& batch, std::int64_t hidden) {
-  std::vector<std::int64_t> patches;
-  for (const PatchGrid& image : batch.images) patches.push_back(image.patches());
-  const std::vector<std::int64_t> offsets = offsets_of(patches);
-  return {batch.patches, batch.feature_grads, batch.images, offsets, offsets, hidden};
 }
 
 // Every tp rank of the last pipeline stage has its replica's features; tp rank 0 contributes them.
@@ -42,18 +31,14 @@ std::vector<Box> feature_boxes(const std::vector<std::int64_t>& offsets, std::in
   return {{.global_begin = {begin, 0}, .local_begin = {0, 0}, .size = {end - begin, width}}};
 }
 
-std::vector<std::int64_t> extent_of(const PatchGrid& image) { return {image.rows, image.columns}; }
-std::vector<std::int64_t> extent_of(std::int64_t length) { return {length}; }
-
-// A rank's pipeline stages of an encoder, on its replica's pieces.
-template <class Model, class Piece>
+// A rank's pipeline stages of an encoder, on its replica's items.
 class EncoderWork : public StageWork {
  public:
-  EncoderWork(const StageModels<Model>& models, const EncoderModel& config, const PieceBatch<Piece>& batch,
+  EncoderWork(const StageModels<Encoder>& models, const EncoderModel& config, const ItemBatch& batch,
               const RankRun& rank)
       : models_(models), config_(config), batch_(batch), rank_(rank) {
-    const auto [first, last] = share_of_replica(batch.pieces.size(), rank.module.dense, rank.world.rank());
-    pieces_.assign(batch.pieces.begin() + first, batch.pieces.begin() + last);
+    const auto [first, last] = share_of_replica(batch.items.size(), rank.module.dense, rank.world.rank());
+    items_.assign(batch.items.begin() + first, batch.items.begin() + last);
   }
 
   void load(const Stage& stage, int) override {
@@ -61,11 +46,10 @@ class EncoderWork : public StageWork {
   }
 
   at::Tensor forward(const Stage& stage, int, const std::vector<at::Tensor>& inputs) override {
-    const Model& model = models_.of(stage);
-    const at::Tensor x =
-        model.run_layers(model.is_first_stage() ? model.embed(input_, pieces_) : inputs.at(0), pieces_);
+    const Encoder& model = models_.of(stage);
+    const at::Tensor x = model.run_layers(model.is_first_stage() ? model.embed(input_, items_) : inputs.at(0), items_);
     if (!model.is_last_stage()) return x;
-    const at::Tensor own_features = model.features(x, pieces_);
+    const at::Tensor own_features = model.features(x, items_);
     features = own_features.detach();
     loss = (batch_.feature_grads.defined()
                 ? own_features * own(batch_.feature_grads, batch_.feature_offsets).to(own_features.options())
@@ -81,7 +65,7 @@ class EncoderWork : public StageWork {
 
   EdgeRows rows_over(int, int) const override {
     std::int64_t rows = 0;
-    for (const Piece& piece : pieces_) rows += hidden_rows_of(config_, extent_of(piece));
+    for (const auto& extent : items_) rows += hidden_rows_of(config_, extent);
     return {0, rows, hidden_of(config_)};
   }
 
@@ -93,22 +77,21 @@ class EncoderWork : public StageWork {
     return all.slice(0, begin, end).to(rank_.world.device());
   }
 
-  const StageModels<Model>& models_;
+  const StageModels<Encoder>& models_;
   const EncoderModel config_;
-  const PieceBatch<Piece>& batch_;
+  const ItemBatch& batch_;
   const RankRun& rank_;
-  std::vector<Piece> pieces_;
+  Extents items_;
   at::Tensor input_;  // of the first stage
 };
 
-template <class Model, class Config, class Piece>
-ForwardResult run_encoder(const Config& config, const Fill& fill, const PieceBatch<Piece>& batch,
+ForwardResult run_encoder(const EncoderModel& config, const Fill& fill, const ItemBatch& batch,
                           const ForwardOptions& options, const Topology& topology, World& world) {
   const RankRun rank(options, topology, world);
   const std::vector<ParamSpec> specs = declare_parameters(config, stage_count(rank.module));
   const Parameters parameters = rank.make_parameters(specs, fill);
-  const StageModels<Model> models(config, parameters, rank);
-  EncoderWork<Model, Piece> work(models, config, batch, rank);
+  const StageModels<Encoder> models(config, parameters, rank);
+  EncoderWork work(models, config, batch, rank);
   rank.run(work, options.grads);
 
   const auto boxes_of = [&](int global_rank) {
@@ -127,25 +110,25 @@ ForwardResult run_encoder(const Config& config, const Fill& fill, const PieceBat
 
 }  // namespace
 
-ForwardResult forward_vision(const RadioConfig& config, const Fill& fill, const ImageBatch& batch,
+ForwardResult forward_vision(const EncoderModel& config, const Fill& fill, const ImageBatch& batch,
                              const ForwardOptions& options, const Topology& topology, World& world) {
-  return run_encoder<Radio>(config, fill, encoder_batch(batch, config.hidden), options, topology, world);
-}
-
-ForwardResult forward_vision(const ClipConfig& config, const Fill& fill, const ImageBatch& batch,
-                             const ForwardOptions& options, const Topology& topology, World& world) {
-  return run_encoder<Clip>(config, fill, encoder_batch(batch, config.hidden), options, topology, world);
+  std::vector<std::int64_t> patches;
+  for (const PatchGrid& image : batch.images) patches.push_back(image.patches());
+  const std::vector<std::int64_t> offsets = offsets_of(patches);
+  const ItemBatch items = {batch.patches, batch.feature_grads, extents_of(batch.images), offsets,
+                           offsets,       hidden_of(config)};
+  return run_encoder(config, fill, items, options, topology, world);
 }
 
 ForwardResult forward_audio(const AudioConfig& config, const Fill& fill, const AudioBatch& batch,
                             const ForwardOptions& options, const Topology& topology, World& world) {
-  const PieceBatch<std::int64_t> clips = {batch.frames,
-                                          batch.feature_grads,
-                                          batch.lengths,
-                                          offsets_of(batch.lengths),
-                                          offsets_of(batch.lengths, config.frames_per_token()),
-                                          config.feature_width()};
-  return run_encoder<AudioEncoder>(config, fill, clips, options, topology, world);
+  const ItemBatch items = {batch.frames,
+                           batch.feature_grads,
+                           extents_of(batch.lengths),
+                           offsets_of(batch.lengths),
+                           offsets_of(batch.lengths, config.frames_per_token()),
+                           config.feature_width()};
+  return run_encoder(config, fill, items, options, topology, world);
 }
 
 }  // namespace braid

@@ -17,7 +17,7 @@
 #include "comm/world.h"
 #include "forward/forward.h"
 #include "hf/model.h"
-#include "models/radio.h"
+#include "models/encoder.h"
 #include "ops/cross_entropy.h"
 
 namespace braid {

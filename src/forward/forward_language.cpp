@@ -7,8 +7,7 @@
 
 #include "forward/rank_run.h"
 #include "mimo/merge.h"
-#include "models/hybrid_lm.h"
-#include "models/llama.h"
+#include "models/decoder.h"
 #include "ops/cross_entropy.h"
 
 namespace braid {
@@ -53,10 +52,9 @@ std::vector<Box> logit_boxes(const TokenBatch& batch, std::int64_t vocab, const 
 }
 
 // A rank's pipeline stages of a language model, on its replica's tokens.
-template <class Model>
 class LanguageWork : public StageWork {
  public:
-  LanguageWork(const StageModels<Model>& models, std::int64_t width, const ReplicaBatch& batch,
+  LanguageWork(const StageModels<Decoder>& models, std::int64_t width, const ReplicaBatch& batch,
                std::int64_t counted_labels, const RankRun& rank)
       : models_(models), width_(width), batch_(batch), counted_labels_(counted_labels), rank_(rank) {}
 
@@ -68,7 +66,7 @@ class LanguageWork : public StageWork {
   }
 
   at::Tensor forward(const Stage& stage, int, const std::vector<at::Tensor>& inputs) override {
-    const Model& model = models_.of(stage);
+    const Decoder& model = models_.of(stage);
     const SequenceBatch sequences = {
         .sequences = *sequences_, .samples = 1, .aux_loss_scale = rank_.options.aux_loss_scale};
     const at::Tensor x = model.run_layers(model.is_first_stage() ? model.embed(ids_) : inputs.at(0), sequences);
@@ -88,7 +86,7 @@ class LanguageWork : public StageWork {
  private:
   at::Tensor own(const at::Tensor& tokens) const { return own_tokens(tokens, rank_.parallel).to(rank_.world.device()); }
 
-  const StageModels<Model>& models_;
+  const StageModels<Decoder>& models_;
   const std::int64_t width_;
   const ReplicaBatch& batch_;
   const std::int64_t counted_labels_;
@@ -97,42 +95,30 @@ class LanguageWork : public StageWork {
   at::Tensor ids_, labels_;  // of the first and of the last stage
 };
 
-template <class Model, class Config>
-ForwardResult run_language(const Config& config, const Fill& fill, const TokenBatch& batch,
-                           const ForwardOptions& options, const Topology& topology, World& world) {
+}  // namespace
+
+ForwardResult forward_language(const LanguageConfig& config, const Fill& fill, const TokenBatch& batch,
+                               const ForwardOptions& options, const Topology& topology, World& world) {
   const RankRun rank(options, topology, world);
   const std::vector<ParamSpec> specs = declare_parameters(config, stage_count(rank.module));
   const Parameters parameters = rank.make_parameters(specs, fill);
-  const StageModels<Model> models(config, parameters, rank);
+  const StageModels<Decoder> models(config, parameters, rank);
   const ReplicaBatch mine = batch_of_replica(batch, rank.module.dense, world.rank());
   const bool has_loss = batch.labels.defined();
-  LanguageWork<Model> work(models, config.hidden, mine,
-                           has_loss ? (batch.labels != kIgnoredLabel).sum().item<std::int64_t>() : 0, rank);
+  const std::int64_t vocab = vocab_of(config);
+  LanguageWork work(models, hidden_of(config), mine,
+                    has_loss ? (batch.labels != kIgnoredLabel).sum().item<std::int64_t>() : 0, rank);
   rank.run(work, options.grads && has_loss);
 
-  const auto boxes_of = [&](int global_rank) {
-    return logit_boxes(batch, config.vocab, rank.module.dense, global_rank);
-  };
+  const auto boxes_of = [&](int global_rank) { return logit_boxes(batch, vocab, rank.module.dense, global_rank); };
   if (const std::vector<Box> kept = boxes_of(world.rank()); !kept.empty())
     work.logits = work.logits.narrow(0, 0, kept[0].size[0]);
   const Group& everyone = rank.groups.world();
   ForwardResult whole;
-  whole.output = assemble(work.logits, {batch.ids.size(0), config.vocab}, boxes_of, everyone, rank.tensor_options());
+  whole.output = assemble(work.logits, {batch.ids.size(0), vocab}, boxes_of, everyone, rank.tensor_options());
   if (has_loss) whole.loss = rank.sum_of_losses(work.loss);
   if (options.grads) whole.grads = rank.collect_gradients(specs, parameters);
   return whole;
-}
-
-}  // namespace
-
-ForwardResult forward_language(const HybridLmConfig& config, const Fill& fill, const TokenBatch& batch,
-                               const ForwardOptions& options, const Topology& topology, World& world) {
-  return run_language<HybridLm>(config, fill, batch, options, topology, world);
-}
-
-ForwardResult forward_language(const LlamaConfig& config, const Fill& fill, const TokenBatch& batch,
-                               const ForwardOptions& options, const Topology& topology, World& world) {
-  return run_language<Llama>(config, fill, batch, options, topology, world);
 }
 
 }  // namespace braid

@@ -56,8 +56,8 @@ void MimoModel::add_language(const std::vector<LocalStage*>& locals) {
   const Parameters& parameters = add_set(topology_.language().name, first.stage.module,
                                          declare_parameters(provider_.language, first.position.stages), stages);
   for (LocalStage* local : locals)
-    local->language =
-        make_language_stage(provider_.language, parameters, local->parallel, local->position, options_.recompute);
+    local->language = std::make_unique<Decoder>(provider_.language, parameters, local->parallel, local->position.stage,
+                                                local->position.stages, options_.recompute);
 }
 
 void MimoModel::add_encoder(LocalStage& local) {
@@ -70,7 +70,8 @@ void MimoModel::add_encoder(LocalStage& local) {
     projector = &add_set(config.name + ".projector", module,
                          declare_parameters(config.projector, local.position.stages), {local.stage.index});
   local.config = &config;
-  local.encoder = make_encoder_stage(config, encoder, projector, local.parallel, local.position, options_.recompute);
+  local.encoder =
+      std::make_unique<EncoderStage>(config, encoder, projector, local.parallel, local.position, options_.recompute);
 }
 
 const EncoderConfig& MimoModel::encoder_config(int module) const {

@@ -5,7 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "models/stages.h"
+#include "models/decoder.h"
+#include "models/encoder.h"
 #include "plan/schedule.h"
 
 namespace braid {
@@ -41,7 +42,7 @@ class MimoModel {
     const bool is_first_of_stage;  // whether it is the first of its replica's ranks of this stage
     const Parallel parallel;
     std::unique_ptr<EncoderStage> encoder{};  // exactly one of these two is set
-    std::unique_ptr<LanguageStage> language{};
+    std::unique_ptr<Decoder> language{};
     const EncoderConfig* config = nullptr;  // of the encoder
   };
 

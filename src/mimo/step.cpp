@@ -190,7 +190,8 @@ class Step::Impl : public StageWork {
     x = local.language->run_layers(x, batch);
     if (!local.position.is_last()) return x;
     if (plan_.options.forward_only) return judge(local, microbatch, x, loaded.labels);
-    const at::Tensor loss = local.language->token_losses(x, loaded.labels).sum();
+    const Decoder& model = *local.language;
+    const at::Tensor loss = model.token_losses(model.logits(x, loaded.labels.rows), loaded.labels.labels).sum();
     if (local.parallel.tp.rank() == 0) {  // every tp rank has the same loss; it counts once
       totals_[0] += loss.detach();
       totals_[1] += static_cast<double>(loaded.labels.rows.size(0));
@@ -201,15 +202,16 @@ class Step::Impl : public StageWork {
   // Returns the loss, and counts the tokens and answers for which the model's first choice is right.
   at::Tensor judge(const MimoModel::LocalStage& local, int microbatch, const at::Tensor& x,
                    const CountedLabels& labels) {
-    const LanguageStage::Judged judged = local.language->judge(x, labels);
-    if (input_.keep_choices) keep_choices(local, microbatch, labels.rows, judged.choices);
+    const at::Tensor logits = local.language->logits(x, labels.rows);
+    const at::Tensor loss = local.language->token_losses(logits, labels.labels).sum();
+    const at::Tensor choices = local.language->choices(logits);
+    if (input_.keep_choices) keep_choices(local, microbatch, labels.rows, choices);
     const Answers answers = answers_in(text(microbatch));
     const at::Tensor answer_of = upload(own_tokens(answers.answer_of, local.parallel), device());
-    const at::Tensor hits = judged.choices == labels.labels;
+    const at::Tensor hits = choices == labels.labels;
     at::Tensor misses = at::zeros({answers.count}, totals_.options());
     misses.index_add_(0, answer_of.index_select(0, labels.rows), hits.logical_not().to(at::kDouble));
     if (local.parallel.cp.size() > 1) local.parallel.cp.all_reduce(misses);
-    const at::Tensor loss = judged.losses.sum();
     if (local.parallel.tp.rank() != 0) return loss;
     totals_[0] += loss;
     totals_[1] += static_cast<double>(labels.rows.size(0));

@@ -11,6 +11,14 @@
 #include "ops/norm.h"
 
 namespace braid {
+namespace {
+
+Activation gelu_named(const std::string& name) {
+  return name == "quick" ? Activation::QuickGelu : name == "tanh" ? Activation::GeluTanh : Activation::GeluErf;
+}
+
+}  // namespace
+
 // Pre-norm attention and MLP, all with biases, and an optional layer scale on each branch.
 class EncoderLayers::TransformerLayer {
  public:
@@ -19,7 +27,7 @@ class EncoderLayers::TransformerLayer {
       : attention_{config.heads, config.heads, config.hidden / config.heads},
         norm_eps_(config.norm_eps),
         recompute_(recompute),
-        gelu_(config.gelu),
+        gelu_(gelu_named(config.gelu)),
         parallel_(parallel),
         qkv_(parameters, prefix + "self_attention.linear_qkv.", parallel),
         proj_(parameters, prefix + "self_attention.linear_proj.", Split::Rows, parallel),
@@ -50,11 +58,7 @@ class EncoderLayers::TransformerLayer {
   }
 
   Branch mlp(const Residual& x, Result output) const {
-    if (gelu_ != "quick")
-      return Linear::gelu_branch(normed(x, fc1_), fc1_.linear, fc2_, gelu_ == "tanh" ? GeluForm::Tanh : GeluForm::Erf,
-                                 recompute_.activations, output);
-    const auto activated = [inner = fc1_.linear(normed(x, fc1_))] { return quick_gelu(inner); };
-    return fc2_.branch(recomputable(activated, recompute_.activations), output);
+    return Linear::gelu_branch(normed(x, fc1_), fc1_.linear, fc2_, gelu_, recompute_.activations, output);
   }
 
   static Branch scaled(const Branch& branch, const at::Tensor& scale) {
@@ -64,7 +68,7 @@ class EncoderLayers::TransformerLayer {
   const AttentionShape attention_;
   const double norm_eps_;
   const RecomputeConfig recompute_;
-  const std::string gelu_;
+  const Activation gelu_;
   const Parallel& parallel_;
   const NormedLinear qkv_;
   const Linear proj_;

@@ -16,8 +16,6 @@ constexpr std::int64_t kMostExperts = 1 << 22;
 
 char visible(char c) { return c > 31 && c < 127 ? c : '?'; }
 
-bool has(const HybridLmConfig& config, char letter) { return config.pattern.find(letter) != std::string::npos; }
-
 // Collects the parameters layer by layer.
 class Declaration {
  public:
@@ -177,27 +175,15 @@ void check_pattern(const HybridLmConfig& config, const LayoutSizes& layout, Chec
 void check_sizes(const HybridLmConfig& c, Checks& checks) {
   if (!(c.norm_eps >= 0))
     checks.add("norm_eps", fmt::format("norm_eps={} must be 0 or more", c.norm_eps), "use e.g. 1e-5");
-  using Field = std::pair<const char*, int>;
   checks.size("vocab", c.vocab, kMostVocab);
-  std::vector<Field> fields = {{"hidden", c.hidden}};
-  if (has(c, '*'))
-    fields.insert(fields.end(), {{"heads", c.heads}, {"kv_heads", c.kv_heads}, {"head_dim", c.head_dim}});
-  if (has(c, 'M'))
-    fields.insert(fields.end(), {{"mamba_heads", c.mamba_heads},
-                                 {"mamba_head_dim", c.mamba_head_dim},
-                                 {"mamba_groups", c.mamba_groups},
-                                 {"mamba_state", c.mamba_state},
-                                 {"mamba_conv", c.mamba_conv},
-                                 {"mamba_chunk", c.mamba_chunk}});
-  if (has(c, '-')) fields.push_back({"ffn", c.ffn});
-  if (has(c, 'E'))
-    fields.insert(fields.end(), {{"experts", c.experts}, {"top_k", c.top_k}, {"expert_ffn", c.expert_ffn}});
-  if (has(c, 'E') && c.shared_ffn != 0) fields.push_back({"shared_ffn", c.shared_ffn});
-  for (const auto& [field, value] : fields) checks.size(field, value);
+  checks.size("hidden", c.hidden);
+  for (const auto& [letter, key, value, help] : kLayerSizes)
+    if (has_layer(c, letter) && !(value == &HybridLmConfig::shared_ffn && c.shared_ffn == 0))
+      checks.size(key, c.*value);
   if (std::count(c.pattern.begin(), c.pattern.end(), 'E') * std::int64_t{c.experts} > kMostExperts)
     checks.add("experts", fmt::format("{} experts in each layer are too many", c.experts),
                fmt::format("use {} or less in all layers together", kMostExperts));
-  if (has(c, 'E') && c.top_k > c.experts)
+  if (has_layer(c, 'E') && c.top_k > c.experts)
     checks.add("top_k", fmt::format("top_k={} experts per token, but there are only {}", c.top_k, c.experts),
                fmt::format("use top_k={} or less", c.experts));
 }
@@ -205,10 +191,10 @@ void check_sizes(const HybridLmConfig& c, Checks& checks) {
 void check_splits(const HybridLmConfig& c, const LayoutSizes& layout, Checks& checks) {
   const std::string tp = fmt::format("tp={}", layout.tp);
   checks.divides("vocab", c.vocab, layout.tp, tp);
-  if (has(c, '*')) checks.grouped_heads({"heads", c.heads}, {"kv_heads", c.kv_heads}, layout);
-  if (has(c, 'M')) checks.grouped_heads({"mamba_heads", c.mamba_heads}, {"mamba_groups", c.mamba_groups}, layout);
-  if (has(c, '-')) checks.divides("ffn", c.ffn, layout.tp, tp);
-  if (has(c, 'E')) {
+  if (has_layer(c, '*')) checks.grouped_heads({"heads", c.heads}, {"kv_heads", c.kv_heads}, layout);
+  if (has_layer(c, 'M')) checks.grouped_heads({"mamba_heads", c.mamba_heads}, {"mamba_groups", c.mamba_groups}, layout);
+  if (has_layer(c, '-')) checks.divides("ffn", c.ffn, layout.tp, tp);
+  if (has_layer(c, 'E')) {
     checks.divides("experts", c.experts, layout.ep, fmt::format("ep={}", layout.ep));
     checks.divides("expert_ffn", c.expert_ffn, layout.expt_tp, fmt::format("expt_tp={}", layout.expt_tp));
     checks.divides("shared_ffn", c.shared_ffn, layout.tp, tp);
@@ -226,25 +212,27 @@ void check_fp8_widths(const HybridLmConfig& c, const LayoutSizes& layout, Checks
   };
   const int tp = layout.tp, head_dim = c.head_dim;
   check("hidden", "hidden", c.hidden);
-  if (has(c, '*')) {
+  if (has_layer(c, '*')) {
     check("heads", "the width of a rank's query heads", std::int64_t{c.heads} / tp * head_dim);
     check("kv_heads", "the width of a rank's projection to queries, keys and values",
           (std::int64_t{c.heads} + 2 * c.kv_heads) / tp * head_dim);
   }
-  if (has(c, 'M')) {
+  if (has_layer(c, 'M')) {
     const std::int64_t inner = std::int64_t{c.mamba_heads} * c.mamba_head_dim;
     const std::int64_t states = std::int64_t{c.mamba_groups} * c.mamba_state;
     check("mamba_heads", "the width of a rank's Mamba2 heads", inner / tp);
     check("mamba_heads", "the width of a rank's Mamba2 projection", (2 * (inner + states) + c.mamba_heads) / tp);
   }
-  if (has(c, '-')) check("ffn", "a rank's share of ffn", c.ffn / tp);
-  if (has(c, 'E')) {
+  if (has_layer(c, '-')) check("ffn", "a rank's share of ffn", c.ffn / tp);
+  if (has_layer(c, 'E')) {
     check("expert_ffn", "a rank's share of expert_ffn", c.expert_ffn / layout.expt_tp);
     check("shared_ffn", "a rank's share of shared_ffn", c.shared_ffn / tp);
   }
 }
 
 }  // namespace
+
+bool has_layer(const HybridLmConfig& config, char letter) { return config.pattern.find(letter) != std::string::npos; }
 
 void describe(Fields& fields, HybridLmConfig& c) {
   fields.field("pattern", c.pattern,
@@ -253,23 +241,15 @@ void describe(Fields& fields, HybridLmConfig& c) {
   fields.field("vocab", c.vocab, "vocabulary size");
   fields.field("norm_eps", c.norm_eps, "epsilon of every RMSNorm");
   fields.field("init_std", c.init_std, "standard deviation of initial weights");
-  fields.field("heads", c.heads, "query heads of attention");
-  fields.field("kv_heads", c.kv_heads, "key/value heads of attention");
-  fields.field("head_dim", c.head_dim, "width of an attention head");
-  fields.field("mamba_heads", c.mamba_heads, "heads of a Mamba2 layer");
-  fields.field("mamba_head_dim", c.mamba_head_dim, "width of a Mamba2 head");
-  fields.field("mamba_groups", c.mamba_groups, "groups of heads that share B and C");
-  fields.field("mamba_state", c.mamba_state, "state size");
-  fields.field("mamba_conv", c.mamba_conv, "taps of the causal convolution");
-  fields.field("mamba_chunk", c.mamba_chunk, "chunk length of the scan");
+  const auto sizes = [&](std::string_view letters) {
+    for (const auto& [letter, key, value, help] : kLayerSizes)
+      if (letters.find(letter) != letters.npos) fields.field(key, c.*value, help);
+  };
+  sizes("*M");
   fields.field("mamba_dt_min", c.mamba_dt_min, "lower limit of the time step");
   fields.field("mamba_dt_max", c.mamba_dt_max, "upper limit of the time step, 0: none");
   fields.field("mamba_conv_bias", c.mamba_conv_bias, "whether the convolution has a bias");
-  fields.field("ffn", c.ffn, "inner width of an MLP layer");
-  fields.field("experts", c.experts, "experts of a mixture-of-experts layer");
-  fields.field("top_k", c.top_k, "experts per token");
-  fields.field("expert_ffn", c.expert_ffn, "inner width of an expert");
-  fields.field("shared_ffn", c.shared_ffn, "inner width of the shared expert, 0: none");
+  sizes("-E");
   fields.field("router_scaling", c.router_scaling, "factor on the routing weights");
   fields.field("router_normalize", c.router_normalize, "whether a token's routing weights sum to router_scaling");
   fields.field("aux_loss_coeff", c.aux_loss_coeff, "coefficient of the sequence auxiliary loss");

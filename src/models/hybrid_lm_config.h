@@ -42,6 +42,30 @@ struct HybridLmConfig {
   bool force_load_balancing = false;  // random routing, for benchmarks
 };
 
+// The sizes that only layers of one kind have.
+struct LayerSize {
+  char letter;
+  const char* key;
+  int HybridLmConfig::*value;
+  const char* help;
+};
+inline constexpr LayerSize kLayerSizes[] = {
+    {'*', "heads", &HybridLmConfig::heads, "query heads of attention"},
+    {'*', "kv_heads", &HybridLmConfig::kv_heads, "key/value heads of attention"},
+    {'*', "head_dim", &HybridLmConfig::head_dim, "width of an attention head"},
+    {'M', "mamba_heads", &HybridLmConfig::mamba_heads, "heads of a Mamba2 layer"},
+    {'M', "mamba_head_dim", &HybridLmConfig::mamba_head_dim, "width of a Mamba2 head"},
+    {'M', "mamba_groups", &HybridLmConfig::mamba_groups, "groups of heads that share B and C"},
+    {'M', "mamba_state", &HybridLmConfig::mamba_state, "state size"},
+    {'M', "mamba_conv", &HybridLmConfig::mamba_conv, "taps of the causal convolution"},
+    {'M', "mamba_chunk", &HybridLmConfig::mamba_chunk, "chunk length of the scan"},
+    {'-', "ffn", &HybridLmConfig::ffn, "inner width of an MLP layer"},
+    {'E', "experts", &HybridLmConfig::experts, "experts of a mixture-of-experts layer"},
+    {'E', "top_k", &HybridLmConfig::top_k, "experts per token"},
+    {'E', "expert_ffn", &HybridLmConfig::expert_ffn, "inner width of an expert"},
+    {'E', "shared_ffn", &HybridLmConfig::shared_ffn, "inner width of the shared expert, 0: none"}};
+bool has_layer(const HybridLmConfig& config, char letter);
+
 void describe(Fields& fields, HybridLmConfig& config);
 
 // Why a text is not a layer pattern: it is too long, or has an invalid letter, the first of which is marked. Nothing

@@ -150,7 +150,7 @@ int vocab_of(const LanguageConfig& config) {
 
 int experts_of(const LanguageConfig& config) {
   const auto* hybrid = std::get_if<HybridLmConfig>(&config);
-  return hybrid && hybrid->pattern.find('E') != std::string::npos ? hybrid->experts : 0;
+  return hybrid && has_layer(*hybrid, 'E') ? hybrid->experts : 0;
 }
 
 int hidden_of(const EncoderModel& config) {
@@ -255,10 +255,9 @@ RecomputeConfig parts_of(const LanguageConfig& language, bool has_encoders) {
   RecomputeConfig parts = {.full = true, .norms = true, .activations = true, .vision = has_encoders};
   const auto* hybrid = std::get_if<HybridLmConfig>(&language);
   if (!hybrid) return parts;
-  const auto has_layer = [&](char letter) { return hybrid->pattern.find(letter) != std::string::npos; };
-  parts.experts = has_layer('E');
-  parts.mamba = has_layer('M');
-  parts.activations = has_encoders || has_layer('E') || has_layer('-');
+  parts.experts = has_layer(*hybrid, 'E');
+  parts.mamba = has_layer(*hybrid, 'M');
+  parts.activations = has_encoders || has_layer(*hybrid, 'E') || has_layer(*hybrid, '-');
   return parts;
 }
 
@@ -276,16 +275,11 @@ using Keys = std::vector<std::string>;
 
 Keys keys_of(const LlamaConfig&) { return {"layers", "vocab", "heads", "kv_heads", "head_dim", "ffn"}; }
 
-// Only the layers that the pattern has need sizes.
+// Only the layers that the pattern has need sizes; all models have convolutions of the same length.
 Keys keys_of(const HybridLmConfig& config) {
   Keys keys = {"pattern", "vocab"};
-  const auto add = [&](char letter, const Keys& more) {
-    if (config.pattern.find(letter) != std::string::npos) keys.insert(keys.end(), more.begin(), more.end());
-  };
-  add('*', {"heads", "kv_heads", "head_dim"});
-  add('M', {"mamba_heads", "mamba_head_dim", "mamba_groups", "mamba_state", "mamba_chunk"});
-  add('-', {"ffn"});
-  add('E', {"experts", "top_k", "expert_ffn", "shared_ffn"});
+  for (const auto& [letter, key, value, help] : kLayerSizes)
+    if (has_layer(config, letter) && value != &HybridLmConfig::mamba_conv) keys.emplace_back(key);
   return keys;
 }
 

@@ -13,8 +13,8 @@
 
 namespace braid {
 
-// Every kind of model has overloads of describe(), declare_parameters() and validate() in its own header, and a stage
-// in models/stages.cpp.
+// Every kind of model has overloads of describe(), declare_parameters() and validate() in its own header, and is built
+// by Decoder or Encoder.
 using LanguageConfig = std::variant<HybridLmConfig, LlamaConfig>;
 using EncoderModel = std::variant<RadioConfig, ClipConfig, AudioConfig>;
 

@@ -46,10 +46,6 @@ ExpertExchange::ExpertExchange(const ExpertOrder& order, std::int64_t piece, con
   if (is_local()) plan_ = Plan{.local_rows = ExpertRows(order.ends)};
 }
 
-ExpertExchange::ExpertExchange(const ExpertOrder& order, const Group& ep, const Group& expt_tp,
-                               std::shared_ptr<ExpertCounts> kept)
-    : ExpertExchange(of_pieces({order}, ep, expt_tp, std::move(kept))[0]) {}
-
 std::vector<ExpertExchange> ExpertExchange::of_pieces(const std::vector<ExpertOrder>& orders, const Group& ep,
                                                       const Group& expt_tp, std::shared_ptr<ExpertCounts> kept) {
   const auto counts = kept ? std::move(kept) : std::make_shared<ExpertCounts>();
@@ -124,12 +120,6 @@ Tensors ExpertExchange::await(RowExchange& dispatch) const {
   if (!is_local())
     for (at::Tensor& x : rows) x = x.index_select(0, plan().by_expert);
   return rows;
-}
-
-Tensors ExpertExchange::dispatch(const Tensors& rows) const {
-  RowExchange exchange = prepare_dispatch(rows);
-  start(exchange);
-  return await(exchange);
 }
 
 RowExchange ExpertExchange::start_combine(const at::Tensor& rows, Result result) const {

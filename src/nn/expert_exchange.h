@@ -1,7 +1,8 @@
 // Sends rows to the ranks that hold their experts and the results back, for one batch of routed tokens.
 //
 // Rows start sorted by expert. They go to their expert's rank (all-to-all over ep with uneven counts), are shared by
-// the ranks that split those experts' width (expt_tp), and are sorted by local expert. combine() does the reverse.
+// the ranks that split those experts' width (expt_tp), and are sorted by local expert. start_combine() does the
+// reverse.
 #pragma once
 
 #include <memory>
@@ -23,12 +24,10 @@ struct ExpertCounts {
 
 class ExpertExchange {
  public:
-  // order: this rank's rows for each expert. Collective over ep and expt_tp: every rank learns how many rows it will
-  // receive. The host waits for these numbers only in start(). `kept` keeps them for a second exchange of the same
-  // rows. Without other ranks nothing leaves the device.
-  ExpertExchange(const ExpertOrder& order, const Group& ep, const Group& expt_tp,
-                 std::shared_ptr<ExpertCounts> kept = nullptr);
-  // The exchanges of tokens in pieces, whose counts are one operation and one copy to the host. All ranks have as many.
+  // orders: this rank's rows for each expert, of each piece of its tokens; all ranks have as many. Collective over ep
+  // and expt_tp: every rank learns how many rows it will receive, of all pieces in one operation and one copy to the
+  // host, which waits for these numbers only in start(). `kept` keeps them for a second exchange of the same rows.
+  // Without other ranks nothing leaves the device.
   static std::vector<ExpertExchange> of_pieces(const std::vector<ExpertOrder>& orders, const Group& ep,
                                                const Group& expt_tp, std::shared_ptr<ExpertCounts> kept = nullptr);
 
@@ -36,11 +35,9 @@ class ExpertExchange {
   RowExchange prepare_dispatch(const Tensors& rows) const { return RowExchange(rows, ep_); }
   void start(RowExchange& dispatch) const;
   Tensors await(RowExchange& dispatch) const;
-  Tensors dispatch(const Tensors& rows) const;  // all steps
 
   // [R', ...] partial sums over expt_tp -> [R, ...], which the RowExchange gives.
   RowExchange start_combine(const at::Tensor& rows, Result result = Result::Needed) const;
-  at::Tensor combine(const at::Tensor& rows) const { return start_combine(rows).await()[0]; }
 
   bool is_local() const { return ep_.size() == 1 && expt_tp_.size() == 1; }  // rows stay where and as they are
   const ExpertRows& local_rows() const;  // row counts of each local expert, after dispatch

@@ -1,8 +1,9 @@
 #include "nn/layer.h"
 
-#include "ops/norm.h"
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/autograd.h>
+
+#include "ops/norm.h"
 #include "tensor/autograd.h"
 
 namespace braid {
@@ -45,8 +46,8 @@ Recomputable Residual::layer_norm(const at::Tensor& weight, const at::Tensor& bi
       norm, [&] { return add_layer_norm(x_, pending_, weight, bias, eps); }, recomputed);
 }
 
-Tensors recompute_all(const std::function<Tensors(const Tensors&, Result)>& function,
-                      const std::vector<Recomputable>& inputs, bool trains) {
+Tensors recompute(const std::function<Tensors(const Tensors&, Result)>& function,
+                  const std::vector<Recomputable>& inputs, bool trains) {
   Tensors values;
   std::vector<Recomputable::Function> saved;
   std::vector<bool> want_gradient;
@@ -74,15 +75,6 @@ Tensors recompute_all(const std::function<Tensors(const Tensors&, Result)>& func
   return attach_backward("RecomputeBackward", values, std::move(results), backward);
 }
 
-at::Tensor recompute(const std::function<at::Tensor(const Tensors&)>& function, const std::vector<Recomputable>& inputs,
-                     bool trains) {
-  return recompute_all([function](const Tensors& in, Result) { return Tensors{function(in)}; }, inputs, trains)[0];
-}
-
-at::Tensor recompute(const std::function<at::Tensor(const at::Tensor&)>& layer, const at::Tensor& x, bool trains) {
-  return recompute([layer](const Tensors& inputs) { return layer(inputs[0]); }, {Recomputable(x)}, trains);
-}
-
 void add_layer(Residual& stream, const std::function<void(Residual&, Result)>& add, bool recomputed, bool trains) {
   if (!recomputed) return add(stream, Result::Needed);
   const auto layer = [add](const Tensors& in, Result result) {
@@ -90,7 +82,7 @@ void add_layer(Residual& stream, const std::function<void(Residual&, Result)>& a
     add(input, result);
     return Tensors{input.value()};
   };
-  stream = recompute_all(layer, {Recomputable(stream.value())}, trains)[0];
+  stream = recompute(layer, {Recomputable(stream.value())}, trains)[0];
 }
 
 }  // namespace braid

@@ -34,17 +34,12 @@ class Residual {
   mutable Branch pending_;  // the stream is their sum; it may have no output
 };
 
-// layer(x), saving only x: backward runs the layer again. The layer must give the same result both times; ranks of its
-// groups recompute together. `trains`: whether any of its parameters, on any rank, requires a gradient; a frozen layer
-// on an input without gradient is run directly.
-at::Tensor recompute(const std::function<at::Tensor(const at::Tensor&)>& layer, const at::Tensor& x,
-                     bool trains = true);
-// The same for a function of several tensors.
-at::Tensor recompute(const std::function<at::Tensor(const Tensors&)>& function, const std::vector<Recomputable>& inputs,
-                     bool trains);
-// The same; the function is told that its results are unused in the second run, so that it need not communicate them.
-Tensors recompute_all(const std::function<Tensors(const Tensors&, Result)>& function,
-                      const std::vector<Recomputable>& inputs, bool trains);
+// function(inputs, Result::Needed), saving only the inputs: backward runs the function again. It must give the same
+// results both times; it is told that they are unused in the second run, so that it need not communicate them. Ranks of
+// its groups recompute together. `trains`: whether any of its parameters, on any rank, requires a gradient; a frozen
+// function of inputs without gradient is run directly.
+Tensors recompute(const std::function<Tensors(const Tensors&, Result)>& function,
+                  const std::vector<Recomputable>& inputs, bool trains);
 
 // add(stream, ...), which adds a layer's branches. `recomputed`: the layer saves only the stream's value, as above, and
 // is told in its second run that the result of its last branch is unused.

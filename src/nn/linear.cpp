@@ -4,7 +4,6 @@
 #include <ATen/core/Tensor.h>
 
 #include "base/error.h"
-#include "ops/embedding.h"
 #include "ops/experts_fp8.h"
 #include "ops/linear.h"
 #include "ops/rows.h"
@@ -37,18 +36,18 @@ Branch Linear::branch(const Recomputable& x, Result result) const {
   return {reduce_to_sequence(linear(x, weight_, {}, result), *parallel_, result), bias_};
 }
 
-Branch Linear::gelu_branch(const Recomputable& x, const Linear& fc1, const Linear& fc2, GeluForm form, bool recomputed,
-                           Result output) {
+Branch Linear::gelu_branch(const Recomputable& x, const Linear& fc1, const Linear& fc2, Activation form,
+                           bool recomputed, Result output) {
   if (is_cut(x.value.size(0), *fc1.parallel_)) {  // a piece's product cannot include the GELU
     const at::Tensor inner = fc1(x);
-    return fc2.branch(recomputable([inner, form] { return gelu(inner, form); }, recomputed), output);
+    return fc2.branch(recomputable([inner, form] { return activation(inner, form); }, recomputed), output);
   }
   const Recomputable input = gathered(x, *fc1.parallel_);
   LinearAndGelu result;
   Recomputable::Function again;
   if (recomputed) {  // from `inner`, which is rounded: the value that backward gets must be the one used here
     result.inner = linear(input, fc1.weight_, fc1.bias_);
-    again = [inner = result.inner.detach(), form] { return activation_forward(inner, gelu_of(form)); };
+    again = [inner = result.inner.detach(), form] { return activation_forward(inner, form); };
     result.activated = again();
   } else {
     result = linear_with_gelu(input, fc1.weight_, fc1.bias_, form);

@@ -33,8 +33,8 @@ class Linear {
   // With Split::Rows, with the bias apart, which a residual stream adds.
   Branch branch(const Recomputable& x, Result result = Result::Needed) const;
   // fc2(gelu(fc1(x))), with the bias apart. `recomputed`: backward computes the GELU again instead of keeping it.
-  static Branch gelu_branch(const Recomputable& x, const Linear& fc1, const Linear& fc2, GeluForm form, bool recomputed,
-                            Result output = Result::Needed);
+  static Branch gelu_branch(const Recomputable& x, const Linear& fc1, const Linear& fc2, Activation form,
+                            bool recomputed, Result output = Result::Needed);
   // With Split::Columns, for some of the T / cp tokens only.   [t, In], rows: [n] int64 -> [n, Out / tp]
   at::Tensor of_rows(const at::Tensor& x, const at::Tensor& rows) const;
   at::ScalarType dtype() const { return weight_.value.scalar_type(); }
@@ -52,8 +52,8 @@ at::Tensor embed(const at::Tensor& ids, const Weight& weight, const Parallel& pa
 
 // The linear maps of this rank's experts: of its ep share of them, in the features that expt_tp leaves to this rank.
 // Split::Columns computes this rank's output features of a row, Split::Rows its partial sums, which
-// ExpertExchange::combine() adds up over expt_tp. Backward adds each expert's weight gradient directly to its slice of
-// the weight's GradientSum, if the optimizer keeps one.
+// ExpertExchange::start_combine() adds up over expt_tp. Backward adds each expert's weight gradient directly to its
+// slice of the weight's GradientSum, if the optimizer keeps one.
 class GroupedLinear {
  public:
   // From the parameter `prefix`weight, [experts, Out, In]. `pieces`: how often it is called for a microbatch.

@@ -96,9 +96,9 @@ Recomputable Mamba2::mix(const at::Tensor& projected, const PackedSequences& seq
 Recomputable Mamba2::mix_shares(const at::Tensor& projected, const PackedSequences& sequences) const {
   const std::int64_t inner = std::int64_t{shape_.heads} * shape_.head_dim;
   const std::vector<at::Tensor> parts = projected.split_with_sizes({inner, projected.size(1) - inner}, 1);
-  const auto scan = [this, sequences](const Tensors& in) { return scan_share(in[0], sequences); };
+  const auto scan = [this, sequences](const Tensors& in, Result) { return Tensors{scan_share(in[0], sequences)}; };
   const at::Tensor share =
-      recompute_.mamba ? recompute(scan, {parts[1]}, conv_weight_.requires_grad()) : scan({parts[1]});
+      recompute_.mamba ? recompute(scan, {parts[1]}, conv_weight_.requires_grad())[0] : scan_share(parts[1], sequences);
   const at::Tensor y = heads_to_sequence(share, parallel_.cp).flatten(1, 2);
   const auto normed = [this, y, z = parts[0]] { return gated_rms_norm(y, z, gate_norm_, shape_.groups, norm_eps_); };
   return recomputable(normed, recompute_.norms);

@@ -112,7 +112,7 @@ at::Tensor Moe::run_routed(const Routed& routed, std::vector<RowExchange>& start
     start(again, *pieces);
     return run_experts(again, *pieces, output == Result::Needed ? result : output);
   };
-  const Tensors outputs = recompute_all(from_tokens, {tokens, routing.weights}, parameters_.trains());
+  const Tensors outputs = recompute(from_tokens, {tokens, routing.weights}, parameters_.trains());
   return sum_outputs(outputs, *pieces, added);
 }
 

@@ -2,7 +2,6 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/movedim.h>
-#include <ATen/ops/reshape.h>
 
 #include "base/error.h"
 #include "comm/collectives.h"

@@ -17,11 +17,6 @@ at::Tensor activation_forward(const at::Tensor& x, Activation kind);
 at::Tensor activation_backward(const at::Tensor& grad, const at::Tensor& x, Activation kind);
 
 inline at::Tensor squared_relu(const at::Tensor& x) { return activation(x, Activation::SquaredRelu); }
-inline at::Tensor quick_gelu(const at::Tensor& x) { return activation(x, Activation::QuickGelu); }
-
-enum class GeluForm { Erf, Tanh };
-inline Activation gelu_of(GeluForm form) { return form == GeluForm::Tanh ? Activation::GeluTanh : Activation::GeluErf; }
-inline at::Tensor gelu(const at::Tensor& x, GeluForm form) { return activation(x, gelu_of(form)); }
 
 // max(x, 0)^2 * scale, one scale per row; the product is taken in the wider of the two dtypes, the result has x's.
 // `places` ([R] int64, a permutation): row r has the scale of this index; undefined: of index r.

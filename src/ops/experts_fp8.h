@@ -2,8 +2,6 @@
 // by bit, as if they were computed in bf16 first.
 #pragma once
 
-#include <optional>
-
 #include "ops/activation.h"
 #include "ops/grouped_linear.h"
 #include "ops/moe.h"

@@ -105,7 +105,8 @@ at::Tensor linear_fp8(const at::Tensor& x, const Weight& weight, const at::Tenso
                         });
 }
 
-LinearAndGelu linear_with_gelu(const Recomputable& input, const Weight& weight, const at::Tensor& bias, GeluForm form) {
+LinearAndGelu linear_with_gelu(const Recomputable& input, const Weight& weight, const at::Tensor& bias,
+                               Activation form) {
   const at::Tensor& x = input.value;
   BRAID_CHECK(!weight.fp8, "linear maps in fp8 have no GELU");
   at::Tensor activated;
@@ -123,7 +124,7 @@ LinearAndGelu linear_with_gelu(const Recomputable& input, const Weight& weight, 
   return {inner, activated};
 }
 
-at::Tensor linear_of_gelu(const at::Tensor& inner, const Recomputable& activated, GeluForm form, const Weight& weight,
+at::Tensor linear_of_gelu(const at::Tensor& inner, const Recomputable& activated, Activation form, const Weight& weight,
                           const at::Tensor& bias, Result result) {
   BRAID_CHECK(inner.dim() == 2 && inner.sizes() == activated.value.sizes(), "a GELU has the shape of its input");
   BRAID_CHECK(!weight.fp8, "linear maps in fp8 have no GELU");

@@ -41,10 +41,10 @@ Tensors linear_fp8_backward(const at::Tensor& grad, const Fp8Matrix& x_columns, 
 struct LinearAndGelu {
   at::Tensor inner, activated;
 };
-LinearAndGelu linear_with_gelu(const Recomputable& x, const Weight& weight, const at::Tensor& bias, GeluForm form);
+LinearAndGelu linear_with_gelu(const Recomputable& x, const Weight& weight, const at::Tensor& bias, Activation form);
 
 // linear(gelu(inner), weight, bias), with the gradient of `inner`. activated: gelu(inner)
-at::Tensor linear_of_gelu(const at::Tensor& inner, const Recomputable& activated, GeluForm form, const Weight& weight,
+at::Tensor linear_of_gelu(const at::Tensor& inner, const Recomputable& activated, Activation form, const Weight& weight,
                           const at::Tensor& bias, Result result = Result::Needed);
 
 }  // namespace braid

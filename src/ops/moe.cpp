@@ -34,23 +34,19 @@ at::Tensor chosen_grad(const at::Tensor& chosen, const at::Tensor& weights_grad,
 }
 
 // fp32 tokens need no kernel: libtorch multiplies them without copies.
-bool has_logits_kernel(const at::Tensor& x, const at::Tensor& weight) {
+[[maybe_unused]] bool has_logits_kernel(const at::Tensor& x, const at::Tensor& weight) {
   return has_kernel({x}) && has_kernel({weight}) && x.scalar_type() == at::kBFloat16;
-}
-
-[[maybe_unused]] bool has_weight_gradient_kernel(const at::Tensor& x, const Weight& weight) {
-  return has_logits_kernel(x, weight.value) && has_kernel({weight.sum->value});
 }
 
 at::Tensor router_weight_gradient(const at::Tensor& grad, const at::Tensor& x, const Weight& weight) {
   if constexpr (kHasKernels)
-    if (has_weight_gradient_kernel(x, weight)) {
+    if (has_logits_kernel(x, weight.value) && has_kernel({weight.sum->value})) {
       const auto write = [&](const at::Tensor& sum, bool is_first) {
         cuda::router_logits_weight_grad(grad, x, sum, /*add=*/!is_first);
       };
       if (weight.sum->write_by(write)) return {};
       const at::Tensor result = at::empty_like(weight.value);
-      cuda::router_logits_weight_grad(grad, x, result, /*add=*/false);
+      write(result, true);
       return result;
     }
   const at::Tensor wide = widen(x);

@@ -26,19 +26,20 @@ at::Tensor products(const at::Tensor& a, const at::Tensor& b, const at::Tensor& 
                         : at::bmm_out(result, a, same);
 }
 
-ProductAndGelu product_with_gelu(const at::Tensor& a, const at::Tensor& b, const at::Tensor& bias, GeluForm form) {
+ProductAndGelu product_with_gelu(const at::Tensor& a, const at::Tensor& b, const at::Tensor& bias, Activation form) {
   if constexpr (kHasKernels)
-    if (form == GeluForm::Tanh && cuda::has_product(a, b, bias))
+    if (form == Activation::GeluTanh && cuda::has_product(a, b, bias))
       if (const ProductAndGelu both = cuda::product_with_gelu(a, b, bias); both.inner.defined()) return both;
   const at::Tensor inner = product(a, b, bias);
-  return {inner, activation_forward(inner, gelu_of(form))};
+  return {inner, activation_forward(inner, form)};
 }
 
-at::Tensor product_times_gelu_slope(const at::Tensor& a, const at::Tensor& b, const at::Tensor& inner, GeluForm form) {
+at::Tensor product_times_gelu_slope(const at::Tensor& a, const at::Tensor& b, const at::Tensor& inner,
+                                    Activation form) {
   if constexpr (kHasKernels)
-    if (form == GeluForm::Tanh && cuda::has_product(a, b, {}) && cuda::has_sum_of_products(inner, a, b))
+    if (form == Activation::GeluTanh && cuda::has_product(a, b, {}) && cuda::has_sum_of_products(inner, a, b))
       if (const at::Tensor result = cuda::product_times_gelu_slope(a, b, inner); result.defined()) return result;
-  return activation_backward(product(a, b), inner, gelu_of(form));
+  return activation_backward(product(a, b), inner, form);
 }
 
 void add_product(const at::Tensor& sum, const at::Tensor& a, const at::Tensor& b, bool is_first) {

@@ -18,9 +18,9 @@ at::Tensor products(const at::Tensor& a, const at::Tensor& b, const at::Tensor& 
 struct ProductAndGelu {
   at::Tensor inner, activated;  // a b + bias; gelu(inner)
 };
-ProductAndGelu product_with_gelu(const at::Tensor& a, const at::Tensor& b, const at::Tensor& bias, GeluForm form);
+ProductAndGelu product_with_gelu(const at::Tensor& a, const at::Tensor& b, const at::Tensor& bias, Activation form);
 // a b gelu'(inner), element by element: the gradient of `inner` if a b is that of gelu(inner).   inner: [M, N]
-at::Tensor product_times_gelu_slope(const at::Tensor& a, const at::Tensor& b, const at::Tensor& inner, GeluForm form);
+at::Tensor product_times_gelu_slope(const at::Tensor& a, const at::Tensor& b, const at::Tensor& inner, Activation form);
 
 // sum += a b, or sum = a b if it is the first; in the precision of the sum and without a temporary of its size.
 void add_product(const at::Tensor& sum, const at::Tensor& a, const at::Tensor& b, bool is_first);

@@ -2,14 +2,72 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/embedding_dense_backward.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
+
+#include <limits>
 
 #include "base/error.h"
 #include "ops/has_kernel.h"
 
 namespace braid {
+namespace {
+
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+
+// The row that holds an id; any row for an id of another shard.
+at::Tensor rows_of(const at::Tensor& ids, const at::Tensor& weight) { return ids.remainder(weight.size(0)); }
+
+at::Tensor is_elsewhere(const at::Tensor& ids, const at::Tensor& weight, const VocabularyShard& shard) {
+  return (ids.div(weight.size(0), "floor") != shard.index).unsqueeze(1);
+}
+
+at::Tensor sum_by_row(const at::Tensor& grads, const at::Tensor& rows, std::int64_t count) {
+  return at::embedding_dense_backward(grads, rows, count, /*padding_idx=*/-1, /*scale_grad_by_freq=*/false);
+}
+
+// sum[rows[i]] += grads[i], with the same bits in every run. On a GPU, index_add_ adds in no fixed order, and
+// index_put_ adds the gradients of one row one after the other, which takes long for an image's many equal ids. So the
+// gradients of a row are first summed at its first token; then a row has one addend that is not zero.
+void add_to_rows(at::Tensor sum, const at::Tensor& rows, const at::Tensor& grads) {
+  const std::int64_t tokens = rows.size(0);
+  const at::Tensor first_token = at::full({sum.size(0)}, tokens, rows.options())
+                                     .scatter_reduce_(0, rows, at::arange(tokens, rows.options()), "amin");
+  const at::Tensor wide = grads.to(sum.scalar_type());
+  sum.index_add_(0, rows, sum_by_row(wide, first_token.index_select(0, rows), tokens));
+}
+
+}  // namespace
+
+at::Tensor embedding_forward(const at::Tensor& ids, const at::Tensor& weight, const VocabularyShard& shard) {
+  if constexpr (kHasKernels)
+    if (has_kernel({weight})) return cuda::embedding_forward(ids, weight, shard);
+  const at::Tensor found = weight.index_select(0, rows_of(ids, weight));
+  const at::Tensor is_nowhere = (ids < 0).logical_or(ids >= weight.size(0) * shard.count).unsqueeze(1);
+  const at::Tensor other = at::zeros_like(is_nowhere, weight.scalar_type()).masked_fill_(is_nowhere, kNaN);
+  return at::where(is_elsewhere(ids, weight, shard), other, found);
+}
+
+at::Tensor embedding_backward(const at::Tensor& grad, const at::Tensor& ids, const Weight& weight,
+                              const VocabularyShard& shard) {
+  if constexpr (kHasKernels)
+    if (has_kernel({grad, weight.value}) && has_kernel({weight.sum->value}))
+      return cuda::embedding_backward(grad, ids, weight, shard);
+  const at::Tensor rows = rows_of(ids, weight.value);
+  const at::Tensor own = grad.masked_fill(is_elsewhere(ids, weight.value, shard), 0);
+  if (weight.sum->add_by([&](const at::Tensor& sum) { add_to_rows(sum, rows, own); })) return {};
+  return sum_by_row(own, rows, weight.value.size(0));
+}
+
+at::Tensor embedding(const at::Tensor& ids, const Weight& weight, const VocabularyShard& shard) {
+  BRAID_CHECK(ids.dim() == 1 && weight.value.dim() == 2, "ids are [tokens], a vocabulary is [words, features]");
+  return differentiable(
+      "EmbeddingBackward", {weight.value}, [&] { return embedding_forward(ids, weight.value, shard); },
+      [ids, weight, shard](const at::Tensor& grad) { return embedding_backward(grad, ids, weight, shard); });
+}
 
 namespace {
 

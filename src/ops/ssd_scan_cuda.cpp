@@ -1,7 +1,6 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
-#include <algorithm>
 #include <cstdint>
 
 #include "kernels/mamba.h"

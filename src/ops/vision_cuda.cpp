@@ -1,7 +1,5 @@
 #include <ATen/ops/empty.h>
 
-#include <cmath>
-
 #include "kernels/vision.h"
 #include "ops/kernel_call.h"
 #include "ops/vision.h"

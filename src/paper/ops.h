@@ -135,7 +135,7 @@ class PaperOps {
                              const ExpertMlp& mlp, const PaperMemory& order, bool recomputed);
   PaperTensor with_aux_loss(const PaperTensor& y, const PaperTensor& scores, std::int64_t samples);
 
-  // --- ops/embedding.h, put_rows.h, select_rows.h, cross_entropy.h
+  // --- ops/rows.h, cross_entropy.h
   // `vocab`: this rank's rows of the table.
   PaperTensor embedding(std::int64_t tokens, std::int64_t hidden, std::int64_t vocab, bool trains);
   PaperTensor put_rows(const PaperTensor& x, const PaperTensor& rows);

@@ -8,7 +8,7 @@
 
 #include "comm/group.h"
 #include "comm/progress.h"
-#include "models/hybrid_lm.h"
+#include "models/decoder.h"
 #include "ops/cross_entropy.h"
 #include "paper/work.h"
 
@@ -35,7 +35,7 @@ class SmallStep {
   const Group alone_;
   const Parallel parallel_;
   Parameters parameters_;
-  const HybridLm model_;
+  const Decoder model_;
   const SequenceBatch batch_;
   at::Tensor ids_;
   CountedLabels labels_;

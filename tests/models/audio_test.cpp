@@ -2,7 +2,7 @@
 // invalid configs are reported. tests/oracles/families_test.py compares with a module written in torch.
 #include <gmock/gmock.h>
 
-#include "models/audio_encoder.h"
+#include "models/encoder.h"
 #include "models/forward_check.h"
 #include "support/errors.h"
 
@@ -86,10 +86,11 @@ TEST(Audio, AFrozenModelHasNoGradients) {
     Parameters parameters(declare_parameters(small_encoder()), 0, rank.coordinates(), at::kDouble, at::kCPU);
     testing::draw_everything(parameters);
     testing::freeze(parameters);
+    const Extents lengths = extents_of(kClips.lengths);
     for (const bool recompute : {false, true}) {
-      const AudioEncoder encoder(small_encoder(), parameters, rank.parallel, 0, 1, {recompute});
-      const at::Tensor x = encoder.run_layers(encoder.embed(kClips.frames, kClips.lengths), kClips.lengths);
-      EXPECT_FALSE(encoder.features(x, kClips.lengths).requires_grad());
+      const Encoder encoder(small_encoder(), parameters, rank.parallel, 0, 1, {recompute});
+      const at::Tensor x = encoder.run_layers(encoder.embed(kClips.frames, lengths), lengths);
+      EXPECT_FALSE(encoder.features(x, lengths).requires_grad());
     }
     return true;
   });

@@ -1,9 +1,8 @@
 // CLIP: every layout computes the same as one process, packed images do not attend to each other, and invalid configs
 // are reported. tests/oracles/families_test.py compares with transformers.
-#include "models/clip.h"
-
 #include <gmock/gmock.h>
 
+#include "models/encoder.h"
 #include "models/forward_check.h"
 #include "models/small_models.h"
 #include "support/errors.h"
@@ -94,10 +93,11 @@ TEST(Clip, AFrozenModelHasNoGradients) {
     testing::draw_everything(parameters);
     testing::freeze(parameters);
     const ImageBatch batch = image_batch(2);
+    const Extents images = extents_of(batch.images);
     for (const bool recompute : {false, true}) {
-      const Clip clip(small_clip(), parameters, rank.parallel, 0, 1, {recompute});
-      const at::Tensor x = clip.run_layers(clip.embed(batch.patches, batch.images), batch.images);
-      EXPECT_FALSE(clip.features(x, batch.images).requires_grad());
+      const Encoder clip(small_clip(), parameters, rank.parallel, 0, 1, {recompute});
+      const at::Tensor x = clip.run_layers(clip.embed(batch.patches, images), images);
+      EXPECT_FALSE(clip.features(x, images).requires_grad());
     }
     return true;
   });

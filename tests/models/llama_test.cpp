@@ -1,13 +1,12 @@
 // The Llama family: every layout computes the same as one process, a packed sequence gives the same result as alone,
 // and invalid configs are reported. tests/oracles/families_test.py compares with transformers.
-#include "models/llama.h"
-
 #include <fmt/ranges.h>
 #include <gmock/gmock.h>
 
 #include <cmath>
 
 #include "comm/collectives.h"
+#include "models/decoder.h"
 #include "models/forward_check.h"
 
 namespace braid {
@@ -170,7 +169,7 @@ at::Tensor input_gradient(const Layout& layout, bool frozen) {
     Parameters parameters(declare_parameters(config), 0, rank.coordinates(), at::kDouble, at::kCPU);
     testing::draw_everything(parameters);
     if (frozen) testing::freeze(parameters);
-    const Llama model(config, parameters, rank.parallel, 0, 1, {layout.recompute});
+    const Decoder model(config, parameters, rank.parallel, 0, 1, {layout.recompute});
     const at::Tensor x = rank.rows_outside(testing::waves({12, config.hidden}, 0.3)).clone().requires_grad_();
     const at::Tensor logits = model.logits(model.run_layers(x, {.sequences = pack_sequences(offsets, at::kCPU)}));
     const at::Tensor labels = at::arange(12, at::kLong);

@@ -1,8 +1,6 @@
 // RADIO on packed images. Two oracles: each image alone (packed images must not attend to each other), and one process
 // (every layout computes the same features and, summed over ranks, the same gradients). In float64 both differ only by
 // the order of sums, so a tolerance of 1e-10 of the largest value detects any wrong factor.
-#include "models/radio.h"
-
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <gmock/gmock.h>
@@ -12,8 +10,9 @@
 #include <limits>
 
 #include "base/error.h"
-#include "models/forward_check.h"
+#include "models/encoder.h"
 #include "models/encoder_layers.h"
+#include "models/forward_check.h"
 #include "support/errors.h"
 
 namespace braid {
@@ -166,8 +165,9 @@ TEST(Radio, EqualsTheFormula) {
   testing::on_threads(1, [&](World& world) {
     const Group one = world.make_group("one", {0});
     const Parallel parallel = {one, one, one, one, one};
-    const Radio radio(config, parameters, parallel, 0, 1);
-    const at::Tensor got = radio.features(radio.run_layers(radio.embed(patches, {image}), {image}), {image});
+    const Encoder radio(config, parameters, parallel, 0, 1);
+    const Extents images = extents_of({image});
+    const at::Tensor got = radio.features(radio.run_layers(radio.embed(patches, images), images), images);
     EXPECT_LE(relative_error(got, expected), kTolerance);
   });
 }

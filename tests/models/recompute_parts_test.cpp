@@ -7,11 +7,10 @@
 
 #include <map>
 
-#include "models/clip.h"
+#include "models/decoder.h"
+#include "models/encoder.h"
 #include "models/forward_check.h"
-#include "models/hybrid_lm.h"
 #include "models/live_bytes.h"
-#include "models/llama.h"
 #include "models/providers.h"
 #include "models/small_models.h"
 
@@ -81,7 +80,7 @@ TEST(RecomputedParts, OfTheHybridModel) {
   EXPECT_THAT(recompute_parts(config, false), ElementsAre("full", "norms", "activations", "experts", "mamba"));
   expect_less_memory_for_the_same_bits({"norms", "activations", "experts", "mamba"}, [&](const RecomputeConfig& parts) {
     return outcome(config, waves({32, 24}, 0.3), [&](const testing::Rank& rank, const Parameters& parameters) {
-      const auto model = std::make_shared<HybridLm>(config, parameters, rank.parallel, 0, 1, parts);
+      const auto model = std::make_shared<Decoder>(config, parameters, rank.parallel, 0, 1, parts);
       return [model](const at::Tensor& x) {
         return model->run_layers(x, {.sequences = pack_sequences(kOffsets, at::kCPU), .aux_loss_scale = 0.5});
       };
@@ -94,7 +93,7 @@ TEST(RecomputedParts, OfMambaWithContextParallelism) {
   config.pattern = "MM";
   expect_less_memory_for_the_same_bits({"norms", "mamba"}, [&](const RecomputeConfig& parts) {
     const auto forward = [&](const testing::Rank& rank, const Parameters& parameters) {
-      const auto model = std::make_shared<HybridLm>(config, parameters, rank.parallel, 0, 1, parts);
+      const auto model = std::make_shared<Decoder>(config, parameters, rank.parallel, 0, 1, parts);
       return [model](const at::Tensor& x) {
         return model->run_layers(x, {.sequences = pack_sequences(kOffsets, at::kCPU)});
       };
@@ -115,7 +114,7 @@ TEST(RecomputedParts, OfLlama) {
                               .init_std = 0.3};
   expect_less_memory_for_the_same_bits({"norms", "activations"}, [&](const RecomputeConfig& parts) {
     return outcome(config, waves({32, 24}, 0.3), [&](const testing::Rank& rank, const Parameters& parameters) {
-      const auto model = std::make_shared<Llama>(config, parameters, rank.parallel, 0, 1, parts);
+      const auto model = std::make_shared<Decoder>(config, parameters, rank.parallel, 0, 1, parts);
       return [model](const at::Tensor& x) {
         return model->run_layers(x, {.sequences = pack_sequences(kOffsets, at::kCPU)});
       };
@@ -126,7 +125,7 @@ TEST(RecomputedParts, OfLlama) {
 Outcome of_clip(const RecomputeConfig& parts) {
   const ClipConfig config = testing::small_clip();
   return outcome(config, waves({20, 16}, 0.3), [&](const testing::Rank& rank, const Parameters& parameters) {
-    const auto model = std::make_shared<Clip>(config, parameters, rank.parallel, 0, 1, parts);
+    const auto model = std::make_shared<Encoder>(config, parameters, rank.parallel, 0, 1, parts);
     return [model](const at::Tensor& x) { return model->run_layers(x, {{3, 3}, {3, 3}}); };
   });
 }

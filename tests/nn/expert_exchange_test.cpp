@@ -84,7 +84,17 @@ ExpertOrder order_of(const Counts& counts) {
 }
 
 ExpertExchange make_exchange(const Counts& counts, const Rank& rank) {
-  return {order_of(counts), rank.parallel.ep, rank.parallel.expt_tp};
+  return ExpertExchange::of_pieces({order_of(counts)}, rank.parallel.ep, rank.parallel.expt_tp)[0];
+}
+
+Tensors dispatch(const ExpertExchange& exchange, const Tensors& rows) {
+  RowExchange started = exchange.prepare_dispatch(rows);
+  exchange.start(started);
+  return exchange.await(started);
+}
+
+at::Tensor combine(const ExpertExchange& exchange, const at::Tensor& rows) {
+  return exchange.start_combine(rows).await()[0];
 }
 
 void check_dispatch(const ExpertExchange& exchange, const Layout& layout, int me, const CountsOf& counts_of) {
@@ -92,10 +102,10 @@ void check_dispatch(const ExpertExchange& exchange, const Layout& layout, int me
   const at::Tensor expected = arrivals(layout, me, counts_of, local_counts);
   EXPECT_EQ(exchange.local_rows().counts(), local_counts) << "rank " << me;
   EXPECT_TRUE(at::equal(exchange.local_rows().ends(), expert_rows(local_counts, at::Device("cpu")).ends()));
-  const at::Tensor got = exchange.dispatch({rows_of(me, counts_of(me))})[0];
+  const at::Tensor got = dispatch(exchange, {rows_of(me, counts_of(me))})[0];
   EXPECT_TRUE(at::equal(got, expected)) << "rank " << me << " got\n" << got << "\nnot\n" << expected;
   const at::Tensor rows = rows_of(me, counts_of(me));
-  const Tensors both = exchange.dispatch({rows, rows.select(1, 0).to(at::kFloat)});  // one number per row
+  const Tensors both = dispatch(exchange, {rows, rows.select(1, 0).to(at::kFloat)});  // one number per row
   EXPECT_TRUE(at::equal(both[0], expected)) << "rank " << me;
   EXPECT_TRUE(at::equal(both[1], expected.select(1, 0).to(at::kFloat))) << "rank " << me;
 }
@@ -153,7 +163,7 @@ void check_round_trip(const Layout& layout, const CountsOf& counts_of) {
     const int me = rank.world.rank();
     const ExpertExchange exchange = make_exchange(counts_of(me), rank);
     const at::Tensor rows = rows_of(me, counts_of(me)).requires_grad_();
-    const at::Tensor back = exchange.combine(exchange.dispatch({rows})[0] * (rank.parallel.expt_tp.rank() + 1));
+    const at::Tensor back = combine(exchange, dispatch(exchange, {rows})[0] * (rank.parallel.expt_tp.rank() + 1));
     EXPECT_TRUE(at::equal(back, rows * sum)) << "rank " << me;
     const at::Tensor grad = rows.detach() * 3 + 1;
     back.backward(grad);
@@ -177,9 +187,9 @@ TEST(ExpertExchange, BackwardIsTheTranspose) {
         const int me = rank.world.rank();
         const ExpertExchange exchange = make_exchange(uneven_counts(me), rank);
         const auto seed = static_cast<std::uint64_t>(me);
-        const at::Tensor sent = rows_of(me, uneven_counts(me)), arrived = exchange.dispatch({sent})[0];
+        const at::Tensor sent = rows_of(me, uneven_counts(me)), arrived = dispatch(exchange, {sent})[0];
         const at::Tensor x = random_tensor((dispatching ? sent : arrived).sizes(), seed + 10).requires_grad_();
-        const at::Tensor ax = dispatching ? exchange.dispatch({x})[0] : exchange.combine(x);
+        const at::Tensor ax = dispatching ? dispatch(exchange, {x})[0] : combine(exchange, x);
         const at::Tensor y = random_tensor(ax.sizes(), seed + 20);
         ax.backward(y);
         const double forward = (ax.detach() * y).sum().item<double>();

@@ -189,7 +189,7 @@ TEST(GeluMlp, SplitsItsWidth) {
         {.op =
              [=](const Tensors& in, const Parallel& p) {
                const Linear fc1({in[1]}, in[2], Split::Columns, p), fc2({in[3]}, in[4], Split::Rows, p);
-               return Linear::gelu_branch(in[0], fc1, fc2, GeluForm::Erf, recomputed).value();
+               return Linear::gelu_branch(in[0], fc1, fc2, Activation::GeluErf, recomputed).value();
              },
          .whole = [](const Tensors& in) { return at::linear(at::gelu(at::linear(in[0], in[1], in[2])), in[3], in[4]); },
          .inputs = {{random_tensor({kTokens, kIn}, 1), kOutside},
@@ -210,7 +210,7 @@ TEST(GeluMlp, DoesNotMultiplyForAnUnusedResult) {
         const at::Tensor weight2 = random_tensor({kIn, kOut}, 3).requires_grad_();
         const Linear fc1({weight1}, {}, Split::Columns, rank.parallel), fc2({weight2}, {}, Split::Rows, rank.parallel);
         const auto mlp = [&](Result result) {
-          return Linear::gelu_branch(x, fc1, fc2, GeluForm::Tanh, recomputed, result).value();
+          return Linear::gelu_branch(x, fc1, fc2, Activation::GeluTanh, recomputed, result).value();
         };
         expect_products_left_out(1, mlp, {x, weight1, weight2});
         return true;

@@ -15,6 +15,7 @@
 
 #include "nn/layer.h"
 #include "nn/layer_check.h"
+#include "nn/recomputed.h"
 #include "nn/unused_result.h"
 
 namespace braid {
@@ -205,7 +206,7 @@ Outcome run_layer(const Step& step) {
     const at::Tensor x = own(all_x).clone().requires_grad_();
     const SequenceBatch batch = step.batch();
     const auto branch = [&](const at::Tensor& input) { return moe.branch(input, batch); };
-    const at::Tensor y = step.recomputed ? recompute(branch, x) : branch(x);
+    const at::Tensor y = step.recomputed ? testing::recomputed(branch, x) : branch(x);
     // Without sequence parallelism every tp rank has the same output; each counts its share of it.
     y.backward(own(all_output_grad) / (rank.parallel.sequence_parallel ? 1 : rank.parallel.tp.size()));
     Moe::update_expert_biases({&moe}, rank.world);
@@ -455,7 +456,7 @@ TEST_F(OneMoe, RecomputedTokensCountOnce) {
   ASSERT_FALSE(at::equal(bias_when_counted(1), bias_when_counted(2))) << "the test proves nothing";
   with_layer(kOptions, [&](Moe& moe, const Parameters& parameters) {
     moe.branch(plain, batch);
-    recompute([&](const at::Tensor& input) { return moe.branch(input, batch); }, recomputed).sum().backward();
+    testing::recomputed([&](const at::Tensor& x) { return moe.branch(x, batch); }, recomputed).sum().backward();
     Moe::update_expert_biases({&moe}, *group);
     EXPECT_TRUE(at::equal(bias_of(parameters), bias_when_counted(1)));
   });

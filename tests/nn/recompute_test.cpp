@@ -2,7 +2,7 @@
 
 #include <memory>
 
-#include "nn/layer.h"
+#include "nn/recomputed.h"
 #include "ops/gradients.h"
 
 namespace braid {
@@ -39,7 +39,7 @@ struct Recompute : ::testing::Test {
 
 TEST_F(Recompute, GivesTheSameOutputAndGradients) {
   const at::Tensor plain_x = x.clone().requires_grad_(), recomputed_x = x.clone().requires_grad_();
-  const at::Tensor expected = layer(plain_x), got = recompute(run, recomputed_x);
+  const at::Tensor expected = layer(plain_x), got = recomputed(run, recomputed_x);
   EXPECT_TRUE(at::equal(got, expected));
   const at::Tensor expected_grad = weight_grad(expected);
   EXPECT_TRUE(at::equal(weight_grad(got), expected_grad));
@@ -47,7 +47,7 @@ TEST_F(Recompute, GivesTheSameOutputAndGradients) {
 }
 
 TEST_F(Recompute, RunsTheLayerTwiceAndOnceWithGradients) {
-  const at::Tensor y = recompute(run, x.requires_grad_());
+  const at::Tensor y = recomputed(run, x.requires_grad_());
   EXPECT_EQ(layer.runs, 1);
   EXPECT_EQ(layer.runs_with_gradients, 0);
   y.backward(output_grad);
@@ -57,7 +57,7 @@ TEST_F(Recompute, RunsTheLayerTwiceAndOnceWithGradients) {
 
 TEST_F(Recompute, GivesParametersTheirGradientWhenTheInputNeedsNone) {
   const at::Tensor expected = weight_grad(layer(x));
-  EXPECT_TRUE(at::equal(weight_grad(recompute(run, x)), expected));
+  EXPECT_TRUE(at::equal(weight_grad(recomputed(run, x)), expected));
   EXPECT_EQ(layer.runs_with_input_gradient, 0) << "work for nobody";
   EXPECT_FALSE(x.grad().defined());
 }
@@ -66,7 +66,7 @@ TEST_F(Recompute, GivesTheInputItsGradientWhenParametersNeedNone) {
   layer.weight.requires_grad_(false);
   const at::Tensor plain_x = x.clone().requires_grad_(), recomputed_x = x.clone().requires_grad_();
   layer(plain_x).backward(output_grad);
-  recompute(run, recomputed_x).backward(output_grad);
+  recomputed(run, recomputed_x).backward(output_grad);
   EXPECT_TRUE(at::equal(recomputed_x.grad(), plain_x.grad()));
   EXPECT_FALSE(layer.weight.grad().defined());
 }
@@ -74,7 +74,7 @@ TEST_F(Recompute, GivesTheInputItsGradientWhenParametersNeedNone) {
 // A frozen layer below trained ones.
 TEST_F(Recompute, OfNothingThatNeedsAGradientIsAPlainCall) {
   layer.weight.requires_grad_(false);
-  const at::Tensor y = recompute(run, x, /*trains=*/false), top = random_tensor({4, 4}, 4).requires_grad_();
+  const at::Tensor y = recomputed(run, x, /*trains=*/false), top = random_tensor({4, 4}, 4).requires_grad_();
   EXPECT_FALSE(y.requires_grad());
   y.matmul(top).backward(output_grad);
   EXPECT_TRUE(top.grad().defined());
@@ -83,8 +83,8 @@ TEST_F(Recompute, OfNothingThatNeedsAGradientIsAPlainCall) {
 
 TEST_F(Recompute, WithoutGradModeIsAPlainCall) {
   at::NoGradGuard guard;
-  EXPECT_TRUE(at::equal(recompute(run, x.clone().requires_grad_()), layer(x)));
-  EXPECT_FALSE(recompute(run, x.clone().requires_grad_()).requires_grad());
+  EXPECT_TRUE(at::equal(recomputed(run, x.clone().requires_grad_()), layer(x)));
+  EXPECT_FALSE(recomputed(run, x.clone().requires_grad_()).requires_grad());
 }
 
 TEST_F(Recompute, WorksInAChainOfLayers) {
@@ -94,7 +94,7 @@ TEST_F(Recompute, WorksInAChainOfLayers) {
     at::Tensor input = x.clone().requires_grad_(), y = input;
     for (Counted* one : layers) {
       one->weight.mutable_grad() = at::Tensor();
-      y = recomputed ? recompute([one](const at::Tensor& in) { return (*one)(in); }, y) : (*one)(y);
+      y = recomputed ? testing::recomputed([one](const at::Tensor& in) { return (*one)(in); }, y) : (*one)(y);
     }
     y.backward(output_grad);
     Tensors grads = {input.grad()};
@@ -109,14 +109,14 @@ TEST_F(Recompute, WorksInAChainOfLayers) {
 TEST_F(Recompute, Nests) {
   const at::Tensor expected = weight_grad(layer(x));
   layer.runs = 0;
-  const at::Tensor got = recompute([this](const at::Tensor& in) { return recompute(run, in); }, x);
+  const at::Tensor got = recomputed([this](const at::Tensor& in) { return recomputed(run, in); }, x);
   EXPECT_TRUE(at::equal(weight_grad(got), expected));
   EXPECT_EQ(layer.runs, 3);
 }
 
 TEST_F(Recompute, UsesALayerThatSharesItsWeightTwice) {
   const at::Tensor expected = weight_grad(layer(layer(x)));
-  expect_close(weight_grad(recompute(run, recompute(run, x))), expected, 1e-15);
+  expect_close(weight_grad(recomputed(run, recomputed(run, x))), expected, 1e-15);
 }
 
 TEST_F(Recompute, KeepsTheInputAndTheLayerUntilBackwardAndNoLonger) {
@@ -127,7 +127,7 @@ TEST_F(Recompute, KeepsTheInputAndTheLayerUntilBackwardAndNoLonger) {
     const at::Tensor input = layer.weight * 2;
     storage = c10::weak_intrusive_ptr<c10::StorageImpl>(
         c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(input.storage().unsafeGetStorageImpl()));
-    y = recompute([token, this](const at::Tensor& in) { return layer(in); }, input);
+    y = recomputed([token, this](const at::Tensor& in) { return layer(in); }, input);
   }
   EXPECT_EQ(token.use_count(), 2);
   EXPECT_FALSE(storage.expired());
@@ -139,7 +139,7 @@ TEST_F(Recompute, KeepsTheInputAndTheLayerUntilBackwardAndNoLonger) {
 TEST_F(Recompute, DropsWhatItKeptWhenNoBackwardRuns) {
   const auto token = std::make_shared<int>(0);
   {
-    const at::Tensor y = recompute([token, this](const at::Tensor& in) { return layer(in); }, x.requires_grad_());
+    const at::Tensor y = recomputed([token, this](const at::Tensor& in) { return layer(in); }, x.requires_grad_());
     EXPECT_EQ(token.use_count(), 2);
   }
   EXPECT_EQ(token.use_count(), 1);

@@ -118,9 +118,9 @@ TEST(Swiglu, IsItsFormulaForwardAndBackward) {
   EXPECT_ANY_THROW(swiglu(random_tensor({5, 7}, 1)));
 }
 
-at::Tensor gelu_op(const Tensors& in) { return gelu(in[0], GeluForm::Erf); }
+at::Tensor gelu_op(const Tensors& in) { return activation(in[0], Activation::GeluErf); }
 at::Tensor gelu_naive(const Tensors& in) { return in[0] * (1 + (in[0] / std::sqrt(2.0)).erf()) / 2; }
-at::Tensor tanh_gelu_op(const Tensors& in) { return gelu(in[0], GeluForm::Tanh); }
+at::Tensor tanh_gelu_op(const Tensors& in) { return activation(in[0], Activation::GeluTanh); }
 at::Tensor tanh_gelu_naive(const Tensors& in) {
   return in[0] * (1 + (std::sqrt(2 / M_PI) * (in[0] + 0.044715 * in[0].pow(3))).tanh()) / 2;
 }
@@ -132,7 +132,7 @@ TEST(Gelu, IsItsFormulaForwardAndBackward) {
   check_partial_gradients(tanh_gelu_op, {random_tensor({5, 7}, 1)});
 }
 
-at::Tensor quick_gelu_op(const Tensors& in) { return quick_gelu(in[0]); }
+at::Tensor quick_gelu_op(const Tensors& in) { return activation(in[0], Activation::QuickGelu); }
 at::Tensor quick_gelu_naive(const Tensors& in) { return in[0] / (1 + (-1.702 * in[0]).exp()); }
 
 TEST(QuickGelu, IsItsFormulaForwardAndBackward) {

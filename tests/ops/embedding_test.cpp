@@ -1,7 +1,6 @@
 // Looking up ids in slices of a vocabulary. The oracle looks them up in the whole.
-#include "ops/embedding.h"
-
 #include "ops/gradients.h"
+#include "ops/rows.h"
 
 namespace braid {
 namespace {

@@ -3,7 +3,6 @@
 #include <map>
 
 #include "ops/causal_conv.h"
-#include "ops/embedding.h"
 #include "ops/gradients.h"
 #include "ops/grouped_linear.h"
 #include "ops/linear.h"
@@ -11,6 +10,7 @@
 #include "ops/moe.h"
 #include "ops/norm.h"
 #include "ops/poison.h"
+#include "ops/rows.h"
 #include "ops/vision.h"
 #include "support/expert_rows.h"
 
@@ -54,8 +54,8 @@ std::map<std::string, Case> cases() {
         {values({0, 16}), values({24, 16}), values({24})}}},
       {"linear and gelu",
        {[](const Tensors& in) {
-          const auto [inner, activated] = linear_with_gelu(in[0], Weight{in[1]}, in[2], GeluForm::Erf);
-          return linear_of_gelu(inner, {activated, {}}, GeluForm::Erf, Weight{in[3]}, in[4]);
+          const auto [inner, activated] = linear_with_gelu(in[0], Weight{in[1]}, in[2], Activation::GeluErf);
+          return linear_of_gelu(inner, {activated, {}}, Activation::GeluErf, Weight{in[3]}, in[4]);
         },
         {values({0, 16}), values({24, 16}), values({24}), values({16, 24}), values({16})}}},
       {"grouped linear",

@@ -60,7 +60,7 @@ TEST(Product, HasTheSameBitsInEveryUse) {
 // The slope of GELU is below 1.13: it multiplies the error of its argument, or of the product, if that is stored
 // before. The result is rounded once more. Errors of GELU itself in fp32 are far smaller, as those of the sums.
 TEST(Product, MayEndInAGeluOrItsSlope) {
-  for (const GeluForm form : {GeluForm::Tanh, GeluForm::Erf})
+  for (const Activation form : {Activation::GeluTanh, Activation::GeluErf})
     for (const auto& [rows, depth, columns] : {std::tuple{264, 72, 520}, {1, 8, 8}, {40, 24, 13}, {0, 8, 8}})
       for (const at::Tensor& bias : {random_tensor({columns}, 3).to(at::kBFloat16), at::Tensor()}) {
         SCOPED_TRACE(::testing::Message() << rows << " x " << columns);
@@ -76,9 +76,9 @@ TEST(Product, MayEndInAGeluOrItsSlope) {
           expect_within(got, expected, 1.13 * before + roundings.of(at::kBFloat16) * largest_magnitude(expected));
         };
         expect_within(inner, exact_inner, of_inner);
-        expect_stored(activated, gelu(exact_inner, form), of_inner);
+        expect_stored(activated, activation(exact_inner, form), of_inner);
         const at::Tensor got = product_times_gelu_slope(a, b, inner, form);
-        expect_stored(got, activation_backward(exact, inner.to(at::kDouble), gelu_of(form)), of_product);
+        expect_stored(got, activation_backward(exact, inner.to(at::kDouble), form), of_product);
       }
 }
 

@@ -129,7 +129,7 @@ TEST(GradientBuffer, TakesTheGradientsOfRecomputedLayers) {
     buffer.announce_reduction(0);
     at::Tensor x = at::full({100}, world.rank() + 1.0, at::kFloat);
     for (const Parameters::Entry& entry : entries)
-      x = recompute([&entry](const at::Tensor& input) { return input * entry.value; }, x);
+      x = recompute([&entry](const Tensors& in, Result) { return Tensors{in[0] * entry.value}; }, {x}, true)[0];
     x.sum().backward();
     for (std::size_t bucket = 0; bucket < 3; ++bucket) EXPECT_TRUE(buffer.started(bucket));
     buffer.finish_reduction(0);

@@ -4,12 +4,11 @@
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
+#include "models/decoder.h"
+#include "models/encoder.h"
 #include "models/forward_check.h"
-#include "models/hybrid_lm.h"
 #include "models/live_bytes.h"
-#include "models/llama.h"
 #include "models/small_models.h"
-#include "models/stages.h"
 #include "paper/stage.h"
 
 namespace braid {
@@ -57,12 +56,12 @@ LayerOptions options_of(const Case& c) {
 }
 
 // A stage that embeds text and computes a loss. The first rank's bytes after its forward.
-template <class Model, class Config>
+template <class Config>
 std::int64_t kept_by(const Config& config, const Case& c) {
   const auto kept = testing::on_layout(c.layout, [&](const testing::Rank& rank) {
     Parameters parameters(declare_parameters(config), 0, rank.coordinates(), c.dtype, at::kCPU);
     testing::draw_everything(parameters);
-    const Model model(config, parameters, rank.parallel, 0, 1, c.recompute);
+    const Decoder model(config, parameters, rank.parallel, 0, 1, c.recompute);
     const TokenBatch all = testing::token_batch(c.lengths, config.vocab);
     const auto forward = [&] {
       const SequenceBatch batch = {.sequences = pack_sequences(all.offsets, at::kCPU), .aux_loss_scale = 0.5};
@@ -94,7 +93,7 @@ TEST(StageMemory, CountsWhatEveryKindOfLayerKeeps) {
     for (const auto& parts : kParts)
       for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kDouble}) {
         const Case c = {.dtype = dtype, .recompute = recompute_config(parts)};
-        EXPECT_EQ(counted_for(model_of(pattern), c), kept_by<HybridLm>(model_of(pattern), c))
+        EXPECT_EQ(counted_for(model_of(pattern), c), kept_by(model_of(pattern), c))
             << pattern << " " << fmt::format("{}", fmt::join(parts, ",")) << " " << dtype;
       }
 }
@@ -102,7 +101,7 @@ TEST(StageMemory, CountsWhatEveryKindOfLayerKeeps) {
 TEST(StageMemory, CountsPackedSequences) {
   for (const auto& parts : kParts) {
     const Case c = {.lengths = {8, 8, 8, 8}, .recompute = recompute_config(parts)};
-    EXPECT_EQ(counted_for(model_of("M*E-"), c), kept_by<HybridLm>(model_of("M*E-"), c));
+    EXPECT_EQ(counted_for(model_of("M*E-"), c), kept_by(model_of("M*E-"), c));
   }
 }
 
@@ -112,7 +111,7 @@ TEST(StageMemory, CountsInFp8) {
   config.mamba_heads = 16;  // features are multiples of 16
   for (const auto& parts : kParts) {
     const Case c = {.dtype = at::kBFloat16, .recompute = recompute_config(parts)};
-    EXPECT_EQ(counted_for(config, c), kept_by<HybridLm>(config, c)) << fmt::format("{}", fmt::join(parts, ","));
+    EXPECT_EQ(counted_for(config, c), kept_by(config, c)) << fmt::format("{}", fmt::join(parts, ","));
   }
 }
 
@@ -125,7 +124,7 @@ TEST(StageMemory, CountsTheShareOfARankInALayout) {
                                Layout{.tp = 2, .sp = true, .overlap = {.tp_pieces = 2}}})
     for (const auto& parts : kParts) {
       const Case c = {.layout = layout, .recompute = recompute_config(parts)};
-      EXPECT_EQ(counted_for(config, c), kept_by<HybridLm>(config, c))
+      EXPECT_EQ(counted_for(config, c), kept_by(config, c))
           << layout << " " << fmt::format("{}", fmt::join(parts, ","));
     }
 }
@@ -135,7 +134,7 @@ TEST(StageMemory, CountsLlama) {
       .layers = 2, .hidden = 32, .vocab = 48, .heads = 4, .kv_heads = 2, .head_dim = 8, .ffn = 16, .rope_theta = 100};
   for (const auto& parts : kParts) {
     const Case c = {.recompute = recompute_config(parts)};
-    EXPECT_EQ(counted_for(config, c), kept_by<Llama>(config, c)) << fmt::format("{}", fmt::join(parts, ","));
+    EXPECT_EQ(counted_for(config, c), kept_by(config, c)) << fmt::format("{}", fmt::join(parts, ","));
   }
 }
 
@@ -150,12 +149,12 @@ std::int64_t kept_by_encoder(const EncoderConfig& config, const std::vector<std:
     Parameters encoder = make(config.model), projector = make(config.projector);
     if (!trains.encoder) testing::freeze(encoder);
     if (!trains.projector) testing::freeze(projector);
-    const auto stage = make_encoder_stage(config, encoder, &projector, rank.parallel, {0, 1}, c.recompute);
+    const EncoderStage stage(config, encoder, &projector, rank.parallel, {0, 1}, c.recompute);
     std::int64_t rows = 0;
     for (const auto& extent : extents) rows += extent.size() == 1 ? extent[0] : extent[0] * extent[1];
     const at::Tensor values = testing::waves({rows, features_of(config.model)}, 0.3);
     const testing::LiveBytes live;
-    const at::Tensor embeddings = stage->forward(values, extents);
+    const at::Tensor embeddings = stage.forward(values, extents);
     return live.count();
   })[0];
 }

@@ -6,10 +6,9 @@
 #include <algorithm>
 
 #include "comm/progress.h"
-#include "models/hybrid_lm.h"
-#include "models/llama.h"
+#include "models/decoder.h"
+#include "models/encoder.h"
 #include "models/providers.h"
-#include "models/stages.h"
 #include "ops/cross_entropy.h"
 #include "ops/vision.h"
 #include "paper/stage.h"
@@ -49,12 +48,12 @@ double products_of(const Run& run) {
   return operations;
 }
 
-template <class Model, class Config>
+template <class Config>
 double products_of_a_step(const Config& config, const RecomputeConfig& recompute) {
   return products_of([&](const Parallel& parallel) {
     Parameters parameters(declare_parameters(config), 0, {}, at::kFloat, at::kCPU);
     parameters.initialize(1);
-    const Model model(config, parameters, parallel, 0, 1, recompute);
+    const Decoder model(config, parameters, parallel, 0, 1, recompute);
     const SequenceBatch batch = {.sequences = pack_sequences({0, kTokens}, at::kCPU)};
     const at::Tensor ids = at::arange(kTokens, at::kLong) % config.vocab;
     const CountedLabels labels = counted_labels(ids, at::kCPU);
@@ -93,10 +92,9 @@ TEST(WorkCount, ProductsAreThoseOfAStep) {
   const LlamaConfig llama = {
       .layers = 2, .hidden = 32, .vocab = 48, .heads = 4, .kv_heads = 2, .head_dim = 8, .ffn = 16, .rope_theta = 100};
   for (const RecomputeConfig& recompute : kRecomputes) {
-    EXPECT_DOUBLE_EQ(products_on_paper(small_model(), recompute),
-                     products_of_a_step<HybridLm>(small_model(), recompute))
+    EXPECT_DOUBLE_EQ(products_on_paper(small_model(), recompute), products_of_a_step(small_model(), recompute))
         << text_of(recompute);
-    EXPECT_DOUBLE_EQ(products_on_paper(llama, recompute), products_of_a_step<Llama>(llama, recompute))
+    EXPECT_DOUBLE_EQ(products_on_paper(llama, recompute), products_of_a_step(llama, recompute))
         << "Llama " << text_of(recompute);
   }
 }
@@ -132,10 +130,10 @@ double products_of_an_encoder(const EncoderCase& c, const RecomputeConfig& recom
       return parameters;
     };
     Parameters encoder = make(c.config.model), projector = make(c.config.projector);
-    const auto stage = make_encoder_stage(c.config, encoder, &projector, parallel, {0, 1}, recompute);
+    const EncoderStage stage(c.config, encoder, &projector, parallel, {0, 1}, recompute);
     std::int64_t rows = 0;
     for (const auto& extent : c.extents) rows += extent.size() == 1 ? extent[0] : extent[0] * extent[1];
-    stage->forward(at::ones({rows, features_of(c.config.model)}), c.extents).sum().backward();
+    stage.forward(at::ones({rows, features_of(c.config.model)}), c.extents).sum().backward();
   });
 }
 
