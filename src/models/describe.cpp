@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 
 #include "base/strings.h"
 
@@ -45,70 +46,50 @@ std::string kind_of_letter(char letter) {
   }
 }
 
-// Sorts the parameters of one module into groups of layers.
-class ModuleTable {
- public:
-  // `kinds` has one entry per layer.
-  ModuleTable(std::string name, std::vector<std::string> kinds, const LayoutSizes& layout)
-      : kinds_(std::move(kinds)), place_(first_place(layout)) {
-    module_.name = std::move(name);
+// The group of the layer's kind, or a last one for what is outside of layers.
+ParamGroup& group_of(std::optional<int> layer, const std::vector<std::string>& kinds, std::vector<ParamGroup>& groups) {
+  if (!layer) {
+    if (groups.empty() || !groups.back().layers.empty()) groups.emplace_back();
+    return groups.back();
   }
+  const std::string& kind = kinds.at(static_cast<std::size_t>(*layer));
+  auto group = std::ranges::find_if(groups, [&](const auto& g) { return !g.layers.empty() && g.kind == kind; });
+  if (group == groups.end()) group = groups.insert(group, {.kind = kind, .layers = {}, .rows = {}});
+  if (group->layers.empty() || group->layers.back() != *layer) group->layers.push_back(*layer);
+  return *group;
+}
 
-  void add(const ParamSpec& spec) {
-    (spec.trainable ? module_.parameters : module_.buffers) += num_elements(spec);
-    if (!spec.name.starts_with(kLayerPrefix)) return add_row(outside_layers(), spec.name, spec);
-    const std::string rest = spec.name.substr(kLayerPrefix.size());
-    const std::size_t dot = rest.find('.');
-    if (const auto layer = parse_int(rest.substr(0, dot)))
-      add_row(group_of_layer(*layer), rest.substr(dot + 1), spec);
-    else
-      add_row(outside_layers(), spec.name, spec);
-  }
+void add_row(const std::string& name, const ParamSpec& spec, const LayoutSizes& layout, std::vector<ParamRow>& rows) {
+  auto row = std::ranges::find(rows, name, &ParamRow::name);
+  if (row == rows.end())
+    row = rows.insert(row, {.name = name,
+                            .shape = spec.shape,
+                            .shard = local_shape(spec, first_place(layout)),
+                            .split = split_of(spec),
+                            .stages = {},
+                            .trainable = spec.trainable});
+  BRAID_CHECK(row->shape == spec.shape, "{} has a different shape than in earlier layers", spec.name);
+  row->elements += num_elements(spec);
+  if (row->stages.empty() || row->stages.back() != spec.stage) row->stages.push_back(spec.stage);
+}
 
-  ModuleDescription take() { return std::move(module_); }
-
- private:
-  ParamGroup& outside_layers() {
-    if (module_.groups.empty() || !module_.groups.back().layers.empty()) module_.groups.emplace_back();
-    return module_.groups.back();
-  }
-
-  ParamGroup& group_of_layer(int layer) {
-    const std::string& kind = kinds_.at(static_cast<std::size_t>(layer));
-    auto group = std::find_if(module_.groups.begin(), module_.groups.end(),
-                              [&](const ParamGroup& g) { return !g.layers.empty() && g.kind == kind; });
-    if (group == module_.groups.end()) {
-      group = module_.groups.emplace(module_.groups.end());
-      group->kind = kind;
+// `kinds` has one entry per layer.
+ModuleDescription describe_module(const std::string& name, const std::vector<std::string>& kinds,
+                                  const LayoutSizes& layout, const std::vector<ParamSpec>& specs) {
+  ModuleDescription module = {.name = name, .groups = {}};
+  for (const ParamSpec& spec : specs) {
+    (spec.trainable ? module.parameters : module.buffers) += num_elements(spec);
+    std::string inside = spec.name;
+    std::optional<int> layer;
+    if (spec.name.starts_with(kLayerPrefix)) {
+      const std::string rest = spec.name.substr(kLayerPrefix.size());
+      const std::size_t dot = rest.find('.');
+      layer = parse_int(rest.substr(0, dot));
+      if (layer) inside = rest.substr(dot + 1);
     }
-    if (group->layers.empty() || group->layers.back() != layer) group->layers.push_back(layer);
-    return *group;
+    add_row(inside, spec, layout, group_of(layer, kinds, module.groups).rows);
   }
-
-  void add_row(ParamGroup& group, const std::string& name, const ParamSpec& spec) {
-    auto row = std::find_if(group.rows.begin(), group.rows.end(), [&](const ParamRow& r) { return r.name == name; });
-    if (row == group.rows.end())
-      row = group.rows.insert(row, {.name = name,
-                                    .shape = spec.shape,
-                                    .shard = local_shape(spec, place_),
-                                    .split = split_of(spec),
-                                    .stages = {},
-                                    .trainable = spec.trainable});
-    BRAID_CHECK(row->shape == spec.shape, "{} has a different shape than in earlier layers", spec.name);
-    row->elements += num_elements(spec);
-    if (row->stages.empty() || row->stages.back() != spec.stage) row->stages.push_back(spec.stage);
-  }
-
-  const std::vector<std::string> kinds_;
-  const ShardCoordinates place_;
-  ModuleDescription module_;
-};
-
-ModuleDescription describe_module(const std::string& name, std::vector<std::string> kinds, const LayoutSizes& layout,
-                                  const std::vector<ParamSpec>& specs) {
-  ModuleTable table(name, std::move(kinds), layout);
-  for (const ParamSpec& spec : specs) table.add(spec);
-  return table.take();
+  return module;
 }
 
 GridDescription describe_grid(const std::string& name, const LayoutSizes& layout, const std::vector<ParamSpec>& specs,
