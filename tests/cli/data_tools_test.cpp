@@ -42,10 +42,25 @@ loader: {{packing_buffer: 10}}
 
   std::string set() const { return folder_.path() + "/set"; }
 
-  std::vector<json> packs(const std::vector<std::string>& flags) const {
-    std::vector<std::string> words = {"data", "pack", recipe_, "--json"};
+  static Finished braid_data(const std::string& command, const std::string& path,
+                             const std::vector<std::string>& flags = {}) {
+    std::vector<std::string> words = {"data", command, path};
     words.insert(words.end(), flags.begin(), flags.end());
+    return braid(words);
+  }
+
+  // The message of a command that is refused before it begins.
+  static std::string refused(const std::vector<std::string>& words) {
     const Finished run = braid(words);
+    EXPECT_EQ(run.exit_code, 2) << run.out;
+    EXPECT_EQ(run.out, "");
+    EXPECT_THAT(run.err, Not(HasSubstr("filesystem error")));
+    return run.err;
+  }
+
+  std::vector<json> packs(std::vector<std::string> flags) const {
+    flags.emplace_back("--json");
+    const Finished run = braid_data("pack", recipe_, flags);
     EXPECT_EQ(run.exit_code, 0) << run.err;
     std::vector<json> packs;
     std::istringstream lines(run.out);
@@ -56,10 +71,9 @@ loader: {{packing_buffer: 10}}
     return packs;
   }
 
-  json inspected(const std::vector<std::string>& flags) const {
-    std::vector<std::string> words = {"data", "inspect", recipe_, "--json"};
-    words.insert(words.end(), flags.begin(), flags.end());
-    const Finished run = braid(words);
+  json inspected(std::vector<std::string> flags) const {
+    flags.emplace_back("--json");
+    const Finished run = braid_data("inspect", recipe_, flags);
     EXPECT_EQ(run.exit_code, 0) << run.err;
     return run.exit_code == 0 ? json::parse(run.out) : json();
   }
@@ -137,8 +151,7 @@ TEST_F(DataTools, PackReportsWhatItSkips) {
   packs(epochs);
   EXPECT_GT(skipped_["too_long"], 0);
   EXPECT_LT(skipped_["too_long"], kSamples / 2) << "each sample of the lane counts once";
-  EXPECT_THAT(braid({"data", "pack", recipe_, epochs[0], epochs[1], epochs[2], epochs[3]}).out,
-              HasSubstr(" repeated) in 100 sequences"));
+  EXPECT_THAT(braid_data("pack", recipe_, epochs).out, HasSubstr(" repeated) in 100 sequences"));
   damage(set() + "/train_0000.tar");
   packs({"--count", "100"});
   EXPECT_EQ(skipped_["damaged"], 1);
@@ -234,9 +247,7 @@ TEST_F(DataTools, InspectListsAllDamageOfASplit) {
     std::ofstream(set() + shard, std::ios::binary) << bytes;
   }
   const auto named = [&](const std::vector<std::string>& flags) {
-    std::vector<std::string> words = {"data", "inspect", recipe_};
-    words.insert(words.end(), flags.begin(), flags.end());
-    return count(braid(words).out, "' of '");
+    return count(braid_data("inspect", recipe_, flags).out, "' of '");
   };
   const auto damaged = inspected({})["damaged"]["count"].get<int>();
   EXPECT_GT(damaged, 20);
@@ -248,10 +259,9 @@ TEST_F(DataTools, InspectListsAllDamageOfASplit) {
   EXPECT_EQ(val["damaged"]["samples"][0]["shard"], "val_0002.tar");
 
   // The hint of a command that gives up can be pasted, and also lists what only the tokenizer refuses.
-  const auto pasted = [&](const std::vector<std::string>& flags) {
-    std::vector<std::string> words = {"data", "pack", recipe_, "--data.max_bad_samples", "3"};
-    words.insert(words.end(), flags.begin(), flags.end());
-    const std::string told = braid(words).err;
+  const auto pasted = [&](std::vector<std::string> flags) {
+    flags.insert(flags.end(), {"--data.max_bad_samples", "3"});
+    const std::string told = braid_data("pack", recipe_, flags).err;
     const std::size_t begin = told.find("`braid ") + 7, end = told.find('`', begin);
     EXPECT_NE(end, told.npos) << told;
     const std::string hint = testing::built_program("braid") + " " + told.substr(begin, end - begin);
@@ -288,25 +298,16 @@ TEST_F(DataTools, InspectCountsFieldsAndReasons) {
                                              "turn.tool_calls": 4, "turn.weight=0": 2})"));
   EXPECT_EQ(alone["unused"], json::parse(R"({"note": 3})"));
   EXPECT_EQ(alone["damaged"]["reasons"].size(), 1u);
-  const std::vector<std::string> words = {"data",
-                                          "inspect",
-                                          path,
-                                          "--data.tokenizer",
-                                          set() + "/tokenizer",
-                                          "--data.prompt_format",
-                                          "qwen2p0",
-                                          "--data.sequence_length",
-                                          "64"};
-  const Finished run = braid(words);
+  const std::vector<std::string> qwen = {"--data.tokenizer", set() + "/tokenizer",     "--data.prompt_format",
+                                         "qwen2p0",          "--data.sequence_length", "64"};
+  const Finished run = braid_data("inspect", path, qwen);
   EXPECT_THAT(run.out, AllOf(HasSubstr("fields: 4 tools, 5 turn.mood"), HasSubstr("not used: 3 note, 5 turn.mood\n"),
                              HasSubstr("2 with nothing to predict"), HasSubstr("damaged: 15 samples"),
                              HasSubstr("  6 samples: its text has <video>"),
                              HasSubstr("  5 samples: the chat format qwen2p0 cannot write the reasoning_content"),
                              HasSubstr("  4 samples: the chat format qwen2p0 cannot write the sample's tools")));
   // A run says once what it does not use.
-  std::vector<std::string> packing = words;
-  packing[1] = "pack";
-  const std::string told = braid(packing).err;
+  const std::string told = braid_data("pack", path, qwen).err;
   EXPECT_EQ(count(told, "'note' in samples is not used"), 1) << told;
 }
 
@@ -325,19 +326,13 @@ TEST_F(DataTools, InspectReplacesNoInput) {
 }
 
 TEST_F(DataTools, OutputsAreCheckedBeforeTheWork) {
-  const auto told = [&](const std::vector<std::string>& words) {
-    const Finished run = braid(words);
-    EXPECT_EQ(run.exit_code, 2) << run.out;
-    EXPECT_EQ(run.out, "");
-    return run.err;
-  };
   const std::string notes = folder_.write("notes.md", "mine"), none = folder_.path() + "/new/folder/";
   for (const char* option : {"--html", "--stats"})
-    EXPECT_THAT(told({"data", "inspect", set(), option, notes}),
+    EXPECT_THAT(refused({"data", "inspect", set(), option, notes}),
                 AllOf(HasSubstr("notes.md' does not end in ."), HasSubstr("never replaced")));
-  EXPECT_THAT(told({"data", "inspect", set(), "--html", none + "x", "--stats", none + "../folder/x"}),
+  EXPECT_THAT(refused({"data", "inspect", set(), "--html", none + "x", "--stats", none + "../folder/x"}),
               HasSubstr("--html and --stats name the same file"));
-  EXPECT_THAT(told({"data", "inspect", set(), "--html", notes + "/page.html"}), HasSubstr("cannot be written"));
+  EXPECT_THAT(refused({"data", "inspect", set(), "--html", notes + "/page.html"}), HasSubstr("cannot be written"));
   inspected({"--html", none + "page.html", "--stats", none + "stats.json"});
   EXPECT_THAT(testing::read_file(none + "stats.json"), HasSubstr("lengths"));
 
@@ -345,13 +340,13 @@ TEST_F(DataTools, OutputsAreCheckedBeforeTheWork) {
   const std::string tar = testing::read_file(set() + "/train_0000.tar");
   const std::size_t begin = tar.find("\x89PNG"), end = tar.find("IEND", begin) + 8;
   testing::write_text(picture, tar.substr(begin, end - begin));
-  EXPECT_THAT(told({"data", "image", picture, "--out", picture}), HasSubstr("would replace a file that is read"));
+  EXPECT_THAT(refused({"data", "image", picture, "--out", picture}), HasSubstr("would replace a file that is read"));
   for (const std::string& out : {notes, folder_.path() + "/new.bin"})
-    EXPECT_THAT(told({"data", "image", picture, "--out", out}), HasSubstr("does not end in .safetensors"));
-  EXPECT_THAT(told({"data", "image", picture, "--out", notes + "/x.safetensors"}), HasSubstr("cannot be written"));
+    EXPECT_THAT(refused({"data", "image", picture, "--out", out}), HasSubstr("does not end in .safetensors"));
+  EXPECT_THAT(refused({"data", "image", picture, "--out", notes + "/x.safetensors"}), HasSubstr("cannot be written"));
   const std::string link = folder_.path() + "/link.safetensors";
   std::filesystem::create_symlink(notes, link);
-  EXPECT_THAT(told({"data", "image", picture, "--out", link}), HasSubstr("does not end in .safetensors"));
+  EXPECT_THAT(refused({"data", "image", picture, "--out", link}), HasSubstr("does not end in .safetensors"));
   for (int i = 0; i < 2; ++i)
     EXPECT_EQ(braid({"data", "image", picture, "--out", none + "pixels/x.safetensors"}).exit_code, 0);
   EXPECT_EQ(testing::read_file(notes), "mine");
@@ -367,30 +362,28 @@ TEST_F(DataTools, OrderKeepsNamesOnTheirLines) {
 }
 
 TEST_F(DataTools, NumbersOutOfRange) {
-  const auto told = [&](const std::vector<std::string>& words) {
-    const Finished run = braid(words);
-    EXPECT_EQ(run.exit_code, 2) << run.out;
-    return run.err;
-  };
-  EXPECT_THAT(told({"data", "order", set(), "--skip", "1000000000000"}),
+  EXPECT_THAT(refused({"data", "order", set(), "--skip", "1000000000000"}),
               HasSubstr("a number from 0 to 1000000000, not"));
-  EXPECT_THAT(told({"data", "order", set(), "--lanes", "3", "--lane", "3"}), HasSubstr("fix:   use one from 0 to 2"));
-  EXPECT_THAT(told({"data", "order", set(), "--split", "tets"}), HasSubstr("choose one of: train, val (--split, or"));
+  EXPECT_THAT(refused({"data", "order", set(), "--lanes", "3", "--lane", "3"}),
+              HasSubstr("fix:   use one from 0 to 2"));
+  EXPECT_THAT(refused({"data", "order", set(), "--split", "tets"}),
+              HasSubstr("choose one of: train, val (--split, or"));
   EXPECT_EQ(braid({"data", "order", set(), "--workers", "0"}).out, braid({"data", "order", set()}).out);
   EXPECT_EQ(packs({"--num-workers", "0"}), packs({}));
-  EXPECT_THAT(told({"data", "order", set(), "--shuffle-buffer", "-1"}), HasSubstr("fix:   use 0 for none"));
-  EXPECT_THAT(told({"data", "draw", folder_.path() + "/other", "--seed", "-1"}), HasSubstr("--seed"));
-  EXPECT_THAT(told({"data", "draw", folder_.path() + "/other", "--val", "0"}), HasSubstr("from 1 to 100000000"));
+  EXPECT_THAT(refused({"data", "order", set(), "--shuffle-buffer", "-1"}), HasSubstr("fix:   use 0 for none"));
+  EXPECT_THAT(refused({"data", "draw", folder_.path() + "/other", "--seed", "-1"}), HasSubstr("--seed"));
+  EXPECT_THAT(refused({"data", "draw", folder_.path() + "/other", "--val", "0"}), HasSubstr("from 1 to 100000000"));
   for (const char* seconds : {"nan", "inf", "-1", "0"})
-    EXPECT_THAT(told({"data", "bench", recipe_, "--seconds", seconds}),
+    EXPECT_THAT(refused({"data", "bench", recipe_, "--seconds", seconds}),
                 HasSubstr("a number from 0.001 to 1000000, not"));
   for (const std::string& path : {recipe_, set()})
     for (const char* length : {"0", "-3"})
-      EXPECT_THAT(told({"data", "pack", path, "--data.sequence_length", length, "--data.tokenizer",
-                        set() + "/tokenizer", "--data.prompt_format", "chatml"}),
+      EXPECT_THAT(refused({"data", "pack", path, "--data.sequence_length", length, "--data.tokenizer",
+                           set() + "/tokenizer", "--data.prompt_format", "chatml"}),
                   HasSubstr(fmt::format("sequence_length={} must be at least 1", length)));
-  EXPECT_THAT(told({"data", "pack", recipe_, "--skip", "1000000000"}), HasSubstr("a number from 0 to 10000000, not"));
-  EXPECT_THAT(told({"data", "pack", recipe_, "--loader.packing_buffer", "-1"}), HasSubstr("must be at least 0"));
+  EXPECT_THAT(refused({"data", "pack", recipe_, "--skip", "1000000000"}),
+              HasSubstr("a number from 0 to 10000000, not"));
+  EXPECT_THAT(refused({"data", "pack", recipe_, "--loader.packing_buffer", "-1"}), HasSubstr("must be at least 0"));
 }
 
 TEST_F(DataTools, WithoutAPackingBufferASequenceHasOneSample) {
@@ -399,22 +392,16 @@ TEST_F(DataTools, WithoutAPackingBufferASequenceHasOneSample) {
 }
 
 TEST_F(DataTools, PathsThatAreSomethingElse) {
-  const auto told = [&](const std::vector<std::string>& words) {
-    const Finished run = braid(words);
-    EXPECT_EQ(run.exit_code, 2) << run.out;
-    EXPECT_THAT(run.err, Not(HasSubstr("filesystem error")));
-    return run.err;
-  };
-  EXPECT_THAT(told({"data", "order", recipe_}),
+  EXPECT_THAT(refused({"data", "order", recipe_}),
               AllOf(HasSubstr("is a recipe, not a data set"), HasSubstr("a data set or a metadataset"),
                     HasSubstr("braid data pack " + recipe_)));
-  EXPECT_THAT(told({"data", "draw", recipe_}), HasSubstr("recipe.yaml' is not a folder"));
-  EXPECT_THAT(told({"data", "draw", recipe_ + "/set"}), HasSubstr("recipe.yaml' is not a folder"));
-  EXPECT_THAT(told({"data", "inspect", "/proc/x"}), HasSubstr("'/proc/x' does not exist"));
-  EXPECT_THAT(told({"data", "inspect", "/proc/self/mem"}), HasSubstr("cannot read '/proc/self/mem'"));
+  EXPECT_THAT(refused({"data", "draw", recipe_}), HasSubstr("recipe.yaml' is not a folder"));
+  EXPECT_THAT(refused({"data", "draw", recipe_ + "/set"}), HasSubstr("recipe.yaml' is not a folder"));
+  EXPECT_THAT(refused({"data", "inspect", "/proc/x"}), HasSubstr("'/proc/x' does not exist"));
+  EXPECT_THAT(refused({"data", "inspect", "/proc/self/mem"}), HasSubstr("cannot read '/proc/self/mem'"));
   std::filesystem::remove_all(set() + "/.nv-meta");
   testing::write_text(set() + "/.unfinished", "");
-  EXPECT_THAT(told({"data", "inspect", set()}), HasSubstr("is unfinished: writing it was interrupted"));
+  EXPECT_THAT(refused({"data", "inspect", set()}), HasSubstr("is unfinished: writing it was interrupted"));
 }
 
 TEST_F(DataTools, PrepareAgainKeepsTheSplits) {
@@ -425,29 +412,6 @@ TEST_F(DataTools, PrepareAgainKeepsTheSplits) {
   EXPECT_EQ(braid({"data", "prepare", set(), "--force", "--split", "train:1"}).exit_code, 0);
   EXPECT_THAT(braid({"data", "inspect", recipe_}).err,
               AllOf(HasSubstr("WARNING: "), HasSubstr("there is no split 'val'")));
-}
-
-TEST_F(DataTools, PrepareTellsWhichShardsAreNotUsed) {
-  const std::string data = folder_.path() + "/tars";
-  testing::write_shards(data, {1, 2, 3}, "s");
-  EXPECT_THAT(braid({"data", "prepare", data, "--split-parts", "train:s_[01]"}).out,
-              HasSubstr("note: 1 shard belongs to no split: 's_2.tar'\n"));
-  testing::write_text(data + "/.nv-meta/split.yaml", "split_parts: {train: [s_1.tar]}\nexclude: [s_0.tar, s_1.tar/s1]");
-  EXPECT_THAT(braid({"data", "prepare", data, "--force"}).out,
-              AllOf(HasSubstr("train  1       1\n"), HasSubstr("note: the splits exclude 1 shard and 1 sample\n"),
-                    HasSubstr("note: 1 shard belongs to no split: 's_2.tar'\n")));
-}
-
-TEST_F(DataTools, PrepareTellsHowItSplits) {
-  const std::string data = folder_.path() + "/tars";
-  testing::write_shards(data, {3}, "s");
-  const Finished one = braid({"data", "prepare", data, "--split", "train:0.9,val:0.1"});
-  EXPECT_EQ(one.exit_code, 0);
-  EXPECT_THAT(one.err,
-              AllOf(HasSubstr("WARNING: the split 'val' has 0 of 1 shard"), HasSubstr("write at least 2 shards")));
-  EXPECT_THAT(one.out, Not(HasSubstr("add up to")));
-  EXPECT_THAT(braid({"data", "prepare", data, "--force", "--split", "train:0.9,val:0.3"}).out,
-              HasSubstr("note: the ratios add up to 1.2, so the shares are 'train' 0.75, 'val' 0.25\n"));
 }
 
 TEST_F(DataTools, TokenizeNamesTheLineAndTheReason) {

@@ -30,10 +30,12 @@ using testing::alone;
 using testing::error_of;
 using ::testing::HasSubstr;
 using testing::kGlobalBatch;
+using ::testing::Not;
 using testing::Trained;
 using testing::TrainingOptions;
 
 using Layout = testing::TrainingLayout;
+namespace fs = std::filesystem;
 
 constexpr int kSavedAfter = 2, kStepsAfter = 3, kSeed = 77;
 
@@ -109,15 +111,18 @@ struct Pair {
 
 void PrintTo(const Pair& pair, std::ostream* out) { *out << pair.from << " to " << pair.to; }
 
-class Resharding : public ::testing::TestWithParam<Pair> {};
-
-TEST_P(Resharding, TheNextStepsEqualThoseOfAnUninterruptedRun) {
-  const std::vector<double> expected = alone().losses();
-  const std::vector<double> got =
-      testing::train(kLayouts.at(GetParam().to), resumed_from({.load = saved_in(GetParam().from)})).losses();
+// `whole` was not interrupted.
+void expect_losses(const Trained& resumed, const Trained& whole) {
+  const std::vector<double> got = resumed.losses(), expected = whole.losses();
   ASSERT_EQ(got.size(), static_cast<std::size_t>(kStepsAfter));
   for (std::size_t step = 0; step < got.size(); ++step)
     EXPECT_NEAR(got[step], expected[kSavedAfter + step], 1e-9) << "step " << step;
+}
+
+class Resharding : public ::testing::TestWithParam<Pair> {};
+
+TEST_P(Resharding, TheNextStepsEqualThoseOfAnUninterruptedRun) {
+  expect_losses(testing::train(kLayouts.at(GetParam().to), resumed_from({.load = saved_in(GetParam().from)})), alone());
 }
 
 std::vector<Pair> pairs() {
@@ -179,10 +184,8 @@ TEST(Checkpoint, EveryFamilyReshards) {
     const testing::TemporaryFolder folder;
     const CheckpointConfig config = {.save = folder.path(), .load = folder.path()};
     train_and_save(layout, config);
-    const std::vector<double> got = testing::train(in_one_process(layout), resumed_from(config)).losses();
-    const std::vector<double> expected = alone(layout).losses();
-    for (std::size_t step = 0; step < got.size(); ++step)
-      EXPECT_NEAR(got[step], expected[kSavedAfter + step], 1e-9) << layout << ", step " << step;
+    SCOPED_TRACE(layout);
+    expect_losses(testing::train(in_one_process(layout), resumed_from(config)), alone(layout));
   }
 }
 
@@ -192,9 +195,7 @@ TEST(Checkpoint, OptimizersByBucketLoadInTheSameSplitOfTheModelOnly) {
   Layout layout = {.language = {.tp = 2, .dp = 2}};
   train_and_save(layout, config);
   layout.language.dp = 4;
-  const std::vector<double> got = testing::train(layout, resumed_from(config)).losses();
-  for (std::size_t step = 0; step < got.size(); ++step)
-    EXPECT_NEAR(got[step], alone().losses()[kSavedAfter + step], 1e-9) << "step " << step;
+  expect_losses(testing::train(layout, resumed_from(config)), alone());
   layout.language.tp = 1;
   EXPECT_THAT(error_of<DataError>([&] { testing::train(layout, resumed_from(config)); }),
               AllOf(HasSubstr("split over tp 2"), HasSubstr("--no-load-optim")));
@@ -260,22 +261,31 @@ TEST(Checkpoint, AnotherModelIsRefusedWithWhatDiffers) {
                     HasSubstr("radio_model.decoder.layers.mlp.linear_fc1.weight is [2, ")));
 }
 
+// What one rank prints during a load, or the error.
+std::string said_by_load(const CheckpointConfig& config, const Layout& layout = {.colocated = true}) {
+  std::string said;
+  const std::string error = error_of<std::exception>([&] {
+    testing::train(layout, {.steps = 0, .start = [&](Training& training, World& world) {
+                              const auto say = [&](const std::string& text) {
+                                if (world.rank() == 0) said += text + "\n";
+                              };
+                              const auto run = load_checkpoint(config, training, world, say);
+                              if (world.rank() == 0)
+                                said += fmt::format("iteration {}\n", run ? run->position.iteration : -1);
+                              return 0;
+                            }});
+  });
+  return error == "no error" ? said : error;
+}
+
 TEST(Checkpoint, ARunWithoutACheckpointStartsFromScratch) {
   const testing::TemporaryFolder folder;
-  testing::train(
-      {}, {.steps = 0, .start = [&](Training& training, World& world) {
-             EXPECT_EQ(load_checkpoint({.load = folder.path() + "/none"}, training, world, kSilent), std::nullopt);
-             EXPECT_THAT(error_of([&] {
-                           load_checkpoint({.load = folder.path(), .must_exist = true}, training, world, kSilent);
-                         }),
-                         HasSubstr("there is no checkpoint in"));
-             return 0;
-           }});
+  EXPECT_THAT(said_by_load({.load = folder.path() + "/none"}), HasSubstr("\niteration -1\n"));
+  EXPECT_THAT(said_by_load({.load = folder.path(), .must_exist = true}), HasSubstr("there is no checkpoint in"));
 }
 
 // Damages a copy of a checkpoint in one way; returns the names of the files that a message may name for it.
 std::vector<std::string> damage(const std::string& folder, std::mt19937& random) {
-  namespace fs = std::filesystem;
   std::vector<std::string> names;
   for (const auto& entry : fs::directory_iterator(folder)) names.push_back(entry.path().filename().string());
   std::sort(names.begin(), names.end());
@@ -307,12 +317,10 @@ std::vector<std::string> damage(const std::string& folder, std::mt19937& random)
 }
 
 bool names_one_of(const std::string& message, const std::vector<std::string>& names) {
-  return std::any_of(names.begin(), names.end(),
-                     [&](const std::string& name) { return message.find(name) != std::string::npos; });
+  return std::ranges::any_of(names, [&](const std::string& name) { return message.find(name) != message.npos; });
 }
 
 TEST(Checkpoint, DamageIsFoundAndNamedByVerifyAndByALoad) {
-  namespace fs = std::filesystem;
   const std::string good = iteration_folder(saved_in("apart"), kSavedAfter);
   EXPECT_TRUE(verify_checkpoint(good).problems.empty());
   std::mt19937 random(60);
@@ -326,31 +334,10 @@ TEST(Checkpoint, DamageIsFoundAndNamedByVerifyAndByALoad) {
     std::string found;
     for (const Problem& problem : verify_checkpoint(copy).problems) found += problem.what + " " + problem.where + "\n";
     EXPECT_TRUE(names_one_of(found, names)) << what << ": verify says '" << found << "'";
-    const std::string error = error_of<std::exception>([&] {
-      testing::train({.colocated = true}, {.steps = 0, .start = [&](Training& training, World& world) {
-                                             load_checkpoint({.load = folder.path()}, training, world, kSilent);
-                                             return 0;
-                                           }});
-    });
-    EXPECT_TRUE(names_one_of(error, names)) << what << ": a load says '" << error << "'";
+    const std::string said = said_by_load({.load = folder.path()});
+    EXPECT_TRUE(names_one_of(said, names)) << what << ": a load says '" << said << "'";
+    EXPECT_THAT(said, Not(HasSubstr("\niteration "))) << what << " is loaded";
   }
-}
-
-// What one rank prints during a load, or the error.
-std::string said_by_load(const CheckpointConfig& config, const Layout& layout = {.colocated = true}) {
-  std::string said;
-  const std::string error = error_of<std::exception>([&] {
-    testing::train(layout, {.steps = 0, .start = [&](Training& training, World& world) {
-                              const auto say = [&](const std::string& text) {
-                                if (world.rank() == 0) said += text + "\n";
-                              };
-                              const auto run = load_checkpoint(config, training, world, say);
-                              if (world.rank() == 0)
-                                said += fmt::format("iteration {}\n", run ? run->position.iteration : -1);
-                              return 0;
-                            }});
-  });
-  return error == "no error" ? said : error;
 }
 
 // Iterations 4 and 5, of which flip_bit() damages the newer one.
@@ -382,20 +369,20 @@ TEST_F(DamagedCheckpoint, SaysWhichOlderOneIsComplete) {
                       HasSubstr("--load-fallback")));
     flip_bit(name);
   }
-  std::filesystem::remove(iteration_folder(root(), 4) + "/.metadata");
+  fs::remove(iteration_folder(root(), 4) + "/.metadata");
   flip_bit("common.pt");
-  EXPECT_THAT(said_by_load({.load = root()}, layout), ::testing::Not(HasSubstr("--load-fallback")));
+  EXPECT_THAT(said_by_load({.load = root()}, layout), Not(HasSubstr("--load-fallback")));
 }
 
 // Only one rank reads the damaged shard; all ranks resume from the older checkpoint.
 TEST_F(DamagedCheckpoint, IsSkippedByAFallback) {
   const CheckpointConfig config = {.load = root(), .load_fallback = "always"};
-  EXPECT_THAT(said_by_load(config, layout), AllOf(HasSubstr("iteration 5\n"), ::testing::Not(HasSubstr("WARNING"))));
+  EXPECT_THAT(said_by_load(config, layout), AllOf(HasSubstr("iteration 5\n"), Not(HasSubstr("WARNING"))));
   for (const char* name : {"__1_0.distcp", "__2_0.distcp", "common.pt", ".metadata", "checksums.json"}) {
     flip_bit(name);
     EXPECT_THAT(said_by_load(config, layout), AllOf(HasSubstr("WARNING: iteration 5 cannot be loaded"), HasSubstr(name),
                                                     HasSubstr("the older iteration 4"), HasSubstr("\niteration 4\n"),
-                                                    ::testing::Not(HasSubstr("loaded " + iteration_folder(root(), 5)))))
+                                                    Not(HasSubstr("loaded " + iteration_folder(root(), 5)))))
         << name;
     flip_bit(name);
   }
@@ -403,7 +390,7 @@ TEST_F(DamagedCheckpoint, IsSkippedByAFallback) {
   EXPECT_THAT(said_by_load(config, layout),
               AllOf(HasSubstr("WARNING"), HasSubstr("'nonsense'"), HasSubstr("\niteration 5\n")));
   folder.write("latest_checkpointed_iteration.txt", "5");
-  std::filesystem::remove(iteration_folder(root(), 4) + "/common.pt");
+  fs::remove(iteration_folder(root(), 4) + "/common.pt");
   flip_bit("__1_0.distcp");
   EXPECT_THAT(said_by_load(config, layout), AllOf(HasSubstr("iter_0000005"), HasSubstr("no older checkpoint")));
 }
@@ -480,14 +467,14 @@ TEST(Checkpoint, WhatAKilledSaveLeftIsGoneBeforeTheNextWrites) {
   train_and_save({.colocated = true}, config);
   // One save was killed after it was published and before the old one was removed, another one while it was writing.
   const std::string saved = iteration_folder(folder.path(), kSavedAfter), older = iteration_folder(folder.path(), 1);
-  std::filesystem::copy(saved, older);
-  std::filesystem::copy(saved, partial_folder(folder.path(), 6));
+  fs::copy(saved, older);
+  fs::copy(saved, partial_folder(folder.path(), 6));
   testing::train({.colocated = true}, {.steps = 0, .end = [&](Training& training, World& world) {
                                          CheckpointSaver saver(config, training, world, 0, kSilent);
-                                         EXPECT_FALSE(std::filesystem::exists(partial_folder(folder.path(), 6)));
+                                         EXPECT_FALSE(fs::exists(partial_folder(folder.path(), 6)));
                                          EXPECT_EQ(iterations_in(folder.path()).size(), 2u) << "one may be damaged";
                                          saver.save({.position = {8, 0}, .schedule = training.schedule()}, kSeed);
-                                         EXPECT_FALSE(std::filesystem::exists(older));
+                                         EXPECT_FALSE(fs::exists(older));
                                          saver.finish();
                                        }});
   EXPECT_EQ(iterations_in(folder.path()), std::vector<std::int64_t>{8});
