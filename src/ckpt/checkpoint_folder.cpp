@@ -1,16 +1,20 @@
 #include "ckpt/checkpoint_folder.h"
 
+#include <fcntl.h>
+
 #include <sys/stat.h>
 
 #include <algorithm>
 #include <cctype>
+#include <cerrno>
 #include <cstdio>
 #include <filesystem>
+#include <numeric>
 
 #include "base/error.h"
 #include "base/strings.h"
 #include "ckpt/dist_checkpoint.h"
-#include "ckpt/unfinished_saves.h"
+#include "ckpt/save_lock.h"
 #include "formats/atomic_file.h"
 #include "formats/torch_archive.h"
 
@@ -18,6 +22,110 @@ namespace braid {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr std::string_view kComplete = ".complete", kRemoved = ".removed", kRemovedIndex = ".metadata.removed";
+constexpr const char* kTrackerPending = ".tracker_pending";
+
+std::string complete_folder(const std::string& root, std::int64_t iteration) {
+  return fmt::format("{}/.iter_{:07}{}", root, iteration, kComplete);
+}
+
+// --- what a killed save leaves
+
+void rename_folder(const std::string& from, const std::string& to) {
+  if (::rename(from.c_str(), to.c_str()) != 0) throw_errno(fmt::format("cannot rename '{}' to '{}'", from, to));
+}
+
+std::vector<std::string> names_in(const std::string& root) {
+  std::vector<std::string> names;
+  for (const fs::directory_entry& entry : fs::directory_iterator(root))
+    names.push_back(entry.path().filename().string());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+void remove_tree(const fs::path& path) {
+  std::error_code error;
+  fs::remove_all(path, error);
+  if (error) throw std::runtime_error(fmt::format("cannot remove '{}': {}", path.string(), error.message()));
+}
+
+// Marks the iteration as incomplete before removing anything. The folder is not renamed first: on an overlay file
+// system, a folder of a lower layer cannot be renamed.
+void remove_iteration(const std::string& folder) {
+  const std::string index = fmt::format("{}/{}", folder, kIndexFile),
+                    mark = fmt::format("{}/{}", folder, kRemovedIndex);
+  if (::rename(index.c_str(), mark.c_str()) != 0 && errno != ENOENT)
+    throw_errno(fmt::format("cannot remove '{}'", folder));
+  for (const std::string& name : names_in(folder))
+    if (name != kRemovedIndex) remove_tree(fmt::format("{}/{}", folder, name));
+  // The mark is removed before the folder: an empty folder without it has just been created by another program.
+  const fs::path path(folder);
+  const fs::path mark_outside = path.parent_path() / fmt::format(".{}{}", path.filename().string(), kRemoved);
+  if (::rename(mark.c_str(), mark_outside.c_str()) != 0 && errno != ENOENT)
+    throw_errno(fmt::format("cannot remove '{}'", folder));
+  remove_tree(folder);
+  remove_tree(mark_outside);
+}
+
+// The N of ".iter_000000N" + end.
+std::optional<std::int64_t> iteration_before(const std::string& name, std::string_view end) {
+  if (!name.starts_with(".iter_") || !name.ends_with(end)) return std::nullopt;
+  return iteration_of(name.substr(1, name.size() - 1 - end.size()));
+}
+
+// Another process that resumes from it may already have renamed it.
+void give_name(const std::string& complete, const std::string& folder) {
+  if (::rename(complete.c_str(), folder.c_str()) != 0 && !(errno == ENOENT && fs::exists(folder)))
+    throw_errno(fmt::format("cannot rename '{}' to '{}'", complete, folder));
+}
+
+// The old iteration is removed only once the new one is complete, whatever happens in between.
+void replace_by_complete(const std::string& root, std::int64_t iteration) {
+  const std::string folder = iteration_folder(root, iteration);
+  if (fs::exists(folder)) remove_iteration(folder);
+  give_name(complete_folder(root, iteration), folder);
+}
+
+bool is_half_removed(const std::string& folder) {
+  return fs::is_directory(folder) && fs::exists(fmt::format("{}/{}", folder, kRemovedIndex));
+}
+
+bool is_empty_folder(const std::string& path) { return fs::is_directory(path) && fs::is_empty(path); }
+
+// The newest iteration that was published before the tracker was written becomes the latest now.
+void name_pending(const std::string& root) {
+  std::vector<std::int64_t> pending;
+  for (const std::int64_t iteration : iterations_in(root))
+    if (fs::exists(fmt::format("{}/{}", iteration_folder(root, iteration), kTrackerPending)))
+      pending.push_back(iteration);
+  if (pending.empty()) return;
+  name_as_latest(root, pending.back());
+  for (const std::int64_t iteration : pending)
+    fs::remove(fmt::format("{}/{}", iteration_folder(root, iteration), kTrackerPending));
+}
+
+// Renames a complete partial folder to the iteration's name, replacing an older one if there is one.
+void rename_to_iteration(const std::string& root, std::int64_t iteration) {
+  const std::string partial = partial_folder(root, iteration), folder = iteration_folder(root, iteration);
+  if (!fs::exists(folder)) {
+    rename_folder(partial, folder);
+  } else if (::renameat2(AT_FDCWD, partial.c_str(), AT_FDCWD, folder.c_str(), RENAME_EXCHANGE) == 0) {
+    remove_tree(partial);
+  } else {
+    // EXDEV: the old folder is in a lower layer of an overlay file system. The others: a file system that cannot swap
+    // names.
+    if (errno != EINVAL && errno != ENOSYS && errno != ENOTSUP && errno != EXDEV)
+      throw_errno(fmt::format("cannot rename to '{}'", folder));
+    remove_tree(complete_folder(root, iteration));
+    rename_folder(partial, complete_folder(root, iteration));
+    sync_folder(root);
+    replace_by_complete(root, iteration);
+  }
+  sync_folder(root);
+}
+
+// --- saving
 
 constexpr std::string_view kBackend =
     R"({"sharded_backend": "torch_dist", "sharded_backend_version": 1, "common_backend": "torch", "common_backend_version": 1})";
@@ -32,6 +140,8 @@ void add_file(const std::string& partial, const std::string& name, const std::st
 }
 
 }  // namespace
+
+// --- iterations
 
 IterationFiles files_of(const std::string& folder) {
   IterationFiles files;
@@ -97,6 +207,39 @@ std::string resolve_iteration(const std::string& path) {
   throw DataError(fmt::format("there is no checkpoint in '{}': neither {} nor .metadata", path, kTracker));
 }
 
+// --- what a killed save leaves
+
+void name_as_latest(const std::string& root, std::int64_t iteration) {
+  write_file(fmt::format("{}/{}", root, kTracker), std::to_string(iteration));
+  sync_folder(root);
+}
+
+bool is_unfinished(std::string_view name) {
+  const auto is_temporary = [&](std::string_view target) {
+    return name.starts_with(fmt::format(".{}.", target)) && name.ends_with(".tmp");
+  };
+  return (name.starts_with(".iter_") &&
+          (name.ends_with(".partial") || name.ends_with(kComplete) || name.ends_with(kRemoved))) ||
+         is_temporary(kTracker) || is_unfinished_save_lock(name);
+}
+
+void settle_unfinished(const std::string& root) {
+  for (const std::string& name : names_in(root)) {
+    const std::string path = fmt::format("{}/{}", root, name);
+    if (const auto complete = iteration_before(name, kComplete))
+      replace_by_complete(root, *complete);
+    else if (const auto removed = iteration_before(name, kRemoved);
+             removed && is_empty_folder(iteration_folder(root, *removed))) {
+      remove_tree(iteration_folder(root, *removed));
+      remove_tree(path);
+    } else if (is_unfinished(name) || (iteration_of(name) && is_half_removed(path)))
+      remove_tree(path);
+  }
+  name_pending(root);
+}
+
+// --- saving
+
 void begin_iteration(const std::string& root, std::int64_t iteration) {
   std::error_code error;
   fs::create_directories(root, error);
@@ -113,13 +256,13 @@ void hand_in(const std::string& partial, int writer, const DistWriter& written) 
 
 bool handed_in(const std::string& partial, int writer) { return fs::exists(sums_file(partial, writer)); }
 
-Published publish(const std::string& root, std::int64_t iteration, int writers, const PickleValue& common,
-                  Saver saver) {
+std::int64_t publish(const std::string& root, std::int64_t iteration, int writers, const PickleValue& common,
+                     Saver saver) {
   return publish(root, iteration, writers, write_archive(common), saver);
 }
 
-Published publish(const std::string& root, std::int64_t iteration, int writers, const std::string& common_pt,
-                  Saver saver) {
+std::int64_t publish(const std::string& root, std::int64_t iteration, int writers, const std::string& common_pt,
+                     Saver saver) {
   const std::string partial = partial_folder(root, iteration);
   DistMetadata metadata;
   Checksums checksums;
@@ -153,17 +296,15 @@ Published publish(const std::string& root, std::int64_t iteration, int writers, 
     name_as_latest(root, iteration);
     fs::remove(iteration_folder(root, iteration) + "/" + kTrackerPending);
   }
-  Published published;
-  for (const auto& [name, sums] : checksums) published.bytes += sums.size;
-  return published;
+  return std::accumulate(checksums.begin(), checksums.end(), std::int64_t{0},
+                         [](std::int64_t sum, const auto& file) { return sum + file.second.size; });
 }
 
 void remove_old_iterations(const std::string& root, int keep) {
   std::vector<std::int64_t> iterations = iterations_in(root);
   const std::int64_t latest = latest_iteration(root).value_or(0);
-  std::erase_if(iterations, [&](std::int64_t iteration) {
-    return iteration > latest;
-  });  // later iterations belong to an abandoned run
+  // Later iterations belong to an abandoned run.
+  std::erase_if(iterations, [&](std::int64_t iteration) { return iteration > latest; });
   for (std::size_t i = 0; i + static_cast<std::size_t>(keep) < iterations.size(); ++i)
     remove_iteration(iteration_folder(root, iterations[i]));
 }

@@ -13,6 +13,7 @@
 #include <ctime>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "ckpt/file_names.h"
@@ -21,6 +22,8 @@
 namespace braid {
 
 class DistWriter;
+
+// --- iterations
 
 // The iteration in the tracker, or without a tracker the newest complete one; nothing when there is no checkpoint.
 // DataError when the tracker does not contain a number.
@@ -44,7 +47,7 @@ std::optional<std::string> find_iteration(const std::string& path, bool falls_ba
 std::string resolve_iteration(const std::string& path);
 
 // Creates the partial folder, and the root if missing. First finishes or removes earlier unfinished saves, for which a
-// disk may have no room (ckpt/unfinished_saves.h).
+// disk may have no room.
 void begin_iteration(const std::string& root, std::int64_t iteration);
 
 // Call after DistWriter::finish(): records for publish() what the writer has written.
@@ -52,16 +55,34 @@ void hand_in(const std::string& partial, int writer, const DistWriter& written);
 bool handed_in(const std::string& partial, int writer);
 
 // Afterwards the tracker names this iteration; for a Guest, who converts checkpoints, only if it is the newest.
+// Returns the bytes of all files.
 enum class Saver { Run, Guest };
-struct Published {
-  std::int64_t bytes = 0;
-};
-Published publish(const std::string& root, std::int64_t iteration, int writers, const PickleValue& common,
-                  Saver saver = Saver::Run);
-Published publish(const std::string& root, std::int64_t iteration, int writers, const std::string& common_pt,
-                  Saver saver = Saver::Run);
+std::int64_t publish(const std::string& root, std::int64_t iteration, int writers, const PickleValue& common,
+                     Saver saver = Saver::Run);
+std::int64_t publish(const std::string& root, std::int64_t iteration, int writers, const std::string& common_pt,
+                     Saver saver = Saver::Run);
 
 // Removes all but the newest `keep` iterations.
 void remove_old_iterations(const std::string& root, int keep);
+
+// --- what a killed save leaves in its folder, and how it is cleaned up
+//
+// Call these only while holding the folder's lock (ckpt/save_lock.h).
+//
+//   .iter_0000200.partial/            being written
+//   .iter_0000200.complete/           complete, but an old one of that name must be removed first
+//   iter_0000200/.tracker_pending     complete, but the tracker does not name it yet
+//   iter_0000100/.metadata.removed    being removed
+//   .iter_0000100.removed             the same, when only the empty folder is left
+//   .latest_….txt.PID.tmp             a tracker being written
+
+inline constexpr const char* kTracker = "latest_checkpointed_iteration.txt";
+
+// Finishes the saves that had become complete, and removes everything else that saves have left.
+void settle_unfinished(const std::string& root);
+bool is_unfinished(std::string_view name);  // of a file or folder in the root
+
+// Makes the tracker name the iteration.
+void name_as_latest(const std::string& root, std::int64_t iteration);
 
 }  // namespace braid

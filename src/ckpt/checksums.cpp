@@ -10,7 +10,6 @@
 #include "base/crc32c.h"
 #include "base/error.h"
 #include "base/strings.h"
-#include "ckpt/flat_json.h"
 
 namespace braid {
 namespace {
@@ -54,6 +53,17 @@ FileChecksums parse_entry(const Json& entry, const std::string& name, const std:
 }
 
 }  // namespace
+
+Json parse_flat_json(std::string_view text, const std::string& file) {
+  constexpr int kDeepest = 16;
+  const auto refuse_depth = [&](int depth, Json::parse_event_t event, const Json&) {
+    const bool opens = event == Json::parse_event_t::array_start || event == Json::parse_event_t::object_start;
+    if (opens && depth >= kDeepest)
+      throw DataError(fmt::format("{}: lists and objects are nested more than {} deep", file, kDeepest));
+    return true;
+  };
+  return Json::parse(text.begin(), text.end(), refuse_depth, /*allow_exceptions=*/false);
+}
 
 void ChecksumStream::add(std::span<const std::byte> bytes) {
   while (!bytes.empty()) {

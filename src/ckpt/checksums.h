@@ -2,6 +2,8 @@
 // checksums.json beside the other files.
 #pragma once
 
+#include <nlohmann/json_fwd.hpp>
+
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -40,5 +42,9 @@ FileChecksums checksums_of(std::string_view bytes);
 // The text has a checksum of itself: parse throws DataError that names `file` if it was changed.
 std::string to_text(const Checksums& checksums);
 Checksums parse_checksums(std::string_view text, const std::string& file);
+
+// JSON of a checkpoint's small files, which is nested only a few levels deep: copying or printing deeper JSON could
+// overflow the stack. Discarded if the text is not JSON; DataError that names `file` if it is nested too deep.
+nlohmann::json parse_flat_json(std::string_view text, const std::string& file);
 
 }  // namespace braid

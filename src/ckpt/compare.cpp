@@ -5,10 +5,13 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
 #include <set>
+#include <tuple>
+#include <utility>
 
 #include "ckpt/dist_metadata.h"
 #include "ckpt/tensor_io.h"
@@ -31,16 +34,8 @@ bool same_bits(const at::Tensor& a, const at::Tensor& b) {
 
 // Viewed as integers, to compare bit by bit.
 at::Tensor bits_of(const at::Tensor& values) {
-  switch (values.element_size()) {
-    case 1:
-      return values.view(at::kByte);
-    case 2:
-      return values.view(at::kShort);
-    case 4:
-      return values.view(at::kInt);
-    default:
-      return values.view(at::kLong);
-  }
+  constexpr at::ScalarType kIntegers[] = {at::kByte, at::kShort, at::kInt, at::kLong};
+  return values.view(kIntegers[std::bit_width(values.itemsize()) - 1]);
 }
 
 struct Sums {
@@ -62,38 +57,25 @@ void add_slab(const at::Tensor& a, const at::Tensor& b, Sums& sums) {
 }
 
 // Compares bits first, which is fast, and numbers only in tensors that differ.
-class TensorComparison {
- public:
-  TensorComparison(DistCheckpoint& first, DistCheckpoint& second, TensorDifference& result)
-      : first_(first),
-        second_(second),
-        result_(result),
-        slabs_(slabs_of(result.first->shape, kElementsAtOnce)),
-        same_dtype_(result.first->dtype == result.second->dtype) {}
-
-  void run() {
-    if (num_elements(result_.first->shape) == 0 || (same_dtype_ && all_bits_same())) return;
-    Sums sums;
-    for (const Slab& slab : slabs_) add_slab(first(slab), second(slab), sums);
-    result_.different = sums.different;
-    result_.largest = sums.largest;
-    result_.l2 = std::sqrt(sums.squared_difference);
-    result_.relative = sums.squared_difference == 0 ? 0 : std::sqrt(sums.squared_difference / sums.squared_first);
+void compare_tensor(DistCheckpoint& first, DistCheckpoint& second, TensorDifference& result) {
+  const std::vector<Slab> slabs = slabs_of(result.first->shape, kElementsAtOnce);
+  const auto both = [&](const Slab& slab) {
+    return std::pair(read_slab(first, result.key, slab, result.first->dtype),
+                     read_slab(second, result.key, slab, result.second->dtype));
+  };
+  const auto are_same = [&](const Slab& slab) { return std::apply(same_bits, both(slab)); };
+  if (num_elements(result.first->shape) == 0) return;
+  if (result.first->dtype == result.second->dtype && std::all_of(slabs.begin(), slabs.end(), are_same)) return;
+  Sums sums;
+  for (const Slab& slab : slabs) {
+    const auto [a, b] = both(slab);
+    add_slab(a, b, sums);
   }
-
- private:
-  at::Tensor first(const Slab& slab) { return read_slab(first_, result_.key, slab, result_.first->dtype); }
-  at::Tensor second(const Slab& slab) { return read_slab(second_, result_.key, slab, result_.second->dtype); }
-  bool all_bits_same() {
-    return std::all_of(slabs_.begin(), slabs_.end(),
-                       [&](const Slab& slab) { return same_bits(first(slab), second(slab)); });
-  }
-
-  DistCheckpoint &first_, &second_;
-  TensorDifference& result_;
-  const std::vector<Slab> slabs_;
-  const bool same_dtype_;
-};
+  result.different = sums.different;
+  result.largest = sums.largest;
+  result.l2 = std::sqrt(sums.squared_difference);
+  result.relative = sums.squared_difference == 0 ? 0 : std::sqrt(sums.squared_difference / sums.squared_first);
+}
 
 // NaN counts as the largest difference.
 double rank_of(const TensorDifference& tensor) {
@@ -168,7 +150,7 @@ Comparison compare_checkpoints(DistCheckpoint& first, DistCheckpoint& second, co
   }
   for (TensorDifference& tensor : comparison.tensors) {
     if (!tensor.comparable()) continue;
-    TensorComparison(first, second, tensor).run();
+    compare_tensor(first, second, tensor);
     done += bytes_of(*tensor.first);
     if (progress) progress(done, total);
   }

@@ -15,7 +15,6 @@
 #include "base/utf8.h"
 #include "ckpt/checked_file.h"
 #include "ckpt/file_names.h"
-#include "ckpt/flat_json.h"
 #include "ckpt/tensor_io.h"
 #include "plan/param_spec.h"
 
@@ -36,11 +35,7 @@ std::string printed(const nlohmann::json& value) {
   return visible_text(value.dump(-1, ' ', /*ensure_ascii=*/true, nlohmann::json::error_handler_t::replace), 100);
 }
 
-struct Region {
-  std::vector<std::int64_t> begin, size;
-};
-
-bool is_inside(const Region& box, const std::vector<std::int64_t>& shape) {
+bool is_inside(const Slab& box, const std::vector<std::int64_t>& shape) {
   if (box.begin.size() != shape.size() || box.size.size() != shape.size()) return false;
   for (std::size_t dim = 0; dim < shape.size(); ++dim)
     if (box.begin[dim] < 0 || box.begin[dim] > shape[dim] || box.size[dim] > shape[dim] - box.begin[dim]) return false;
@@ -48,8 +43,8 @@ bool is_inside(const Region& box, const std::vector<std::int64_t>& shape) {
 }
 
 // Empty if they do not intersect.
-Region intersection(const Region& a, const Region& b) {
-  Region common = a;
+Slab intersection(const Slab& a, const Slab& b) {
+  Slab common = a;
   for (std::size_t dim = 0; dim < a.begin.size(); ++dim) {
     common.begin[dim] = std::max(a.begin[dim], b.begin[dim]);
     const std::int64_t end = std::min(a.begin[dim] + a.size[dim], b.begin[dim] + b.size[dim]);
@@ -208,7 +203,7 @@ void DistCheckpoint::read(const std::string& key, const std::vector<std::int64_t
   const auto found = metadata_.tensors.find(key);
   if (found == metadata_.tensors.end()) throw DataError(fmt::format("{} has no tensor '{}'", folder_, key));
   const DistTensor& tensor = found->second;
-  const Region wanted{begin, to.sizes().vec()};
+  const Slab wanted{begin, to.sizes().vec()};
   if (!is_inside(wanted, tensor.shape))
     throw DataError(fmt::format("{}: '{}' has shape {}, which does not contain the box of {} at {}", folder_, key,
                                 shape_text(tensor.shape), shape_text(wanted.size), shape_text(begin)));
@@ -219,10 +214,10 @@ void DistCheckpoint::read(const std::string& key, const std::vector<std::int64_t
       begin.empty() ? order.chunks : order.between(begin[order.dim], begin[order.dim] + wanted.size[order.dim]);
   std::int64_t filled = 0;
   for (const StoredChunk* chunk : chunks) {
-    const Region common = intersection(wanted, {chunk->begin, chunk->size});
+    const Slab common = intersection(wanted, {chunk->begin, chunk->size});
     if (num_elements(common.size) == 0) continue;
     at::Tensor part = to;
-    Region in_chunk = common;
+    Slab in_chunk = common;
     for (std::size_t dim = 0; dim < begin.size(); ++dim) {
       part = part.narrow(static_cast<std::int64_t>(dim), common.begin[dim] - begin[dim], common.size[dim]);
       in_chunk.begin[dim] -= chunk->begin[dim];

@@ -318,6 +318,22 @@ class MetadataWriter {
   const PickleValue memory_format_ = pickle_call(global("_MEM_FORMAT_ENCODING"), {pickle(0)});
 };
 
+void cut(const Slab& box, std::size_t dim, std::int64_t most, std::vector<Slab>& slabs) {
+  const std::int64_t all = num_elements(box.size);
+  if (all <= most || dim == box.size.size()) {
+    slabs.push_back(box);
+    return;
+  }
+  const std::int64_t rows = box.size[dim], row = all / rows;
+  const std::int64_t at_once = std::max<std::int64_t>(most / row, 1);
+  for (std::int64_t begin = 0; begin < rows; begin += at_once) {
+    Slab part = box;
+    part.begin[dim] = begin;
+    part.size[dim] = std::min(at_once, rows - begin);
+    cut(part, dim + 1, most, slabs);
+  }
+}
+
 }  // namespace
 
 DistMetadata read_metadata(std::string_view pickle, const std::string& file) {
@@ -342,26 +358,6 @@ void merge(DistMetadata& into, const DistMetadata& other) {
     if (into.tensors.count(key) || !into.objects.try_emplace(key, part).second)
       throw DataError(fmt::format("the object {} occurs twice, also in {}", in_quotes(key), in_quotes(part.file)));
 }
-
-namespace {
-
-void cut(const Slab& box, std::size_t dim, std::int64_t most, std::vector<Slab>& slabs) {
-  const std::int64_t all = num_elements(box.size);
-  if (all <= most || dim == box.size.size()) {
-    slabs.push_back(box);
-    return;
-  }
-  const std::int64_t rows = box.size[dim], row = all / rows;
-  const std::int64_t at_once = std::max<std::int64_t>(most / row, 1);
-  for (std::int64_t begin = 0; begin < rows; begin += at_once) {
-    Slab part = box;
-    part.begin[dim] = begin;
-    part.size[dim] = std::min(at_once, rows - begin);
-    cut(part, dim + 1, most, slabs);
-  }
-}
-
-}  // namespace
 
 std::vector<Slab> slabs_of(const std::vector<std::int64_t>& shape, std::int64_t most_elements) {
   std::vector<Slab> slabs;

@@ -13,7 +13,6 @@
 #include "ckpt/dist_metadata.h"
 #include "ckpt/save_lock.h"
 #include "ckpt/tensor_io.h"
-#include "ckpt/unfinished_saves.h"
 #include "formats/torch_archive.h"
 #include "plan/param_spec.h"
 
@@ -128,7 +127,7 @@ Rewritten rewrite_checkpoint(DistCheckpoint& from, const std::string& root, std:
     writer.finish();
     hand_in(partial, file, writer);
   }
-  return {keys.size(), objects.size(), publish(root, iteration, options.files, common, Saver::Guest).bytes};
+  return {keys.size(), objects.size(), publish(root, iteration, options.files, common, Saver::Guest)};
 }
 
 }  // namespace braid

@@ -137,7 +137,7 @@ void SaveJob::publish_all() {
       pause();
     }
   if (target_.check) target_.check();
-  saved_ = {.bytes = publish(target_.root, target_.iteration, target_.writers, content_.common).bytes,
+  saved_ = {.bytes = publish(target_.root, target_.iteration, target_.writers, content_.common),
             .at = std::chrono::steady_clock::now()};
   try {
     if (target_.keep_last) remove_old_iterations(target_.root, *target_.keep_last);

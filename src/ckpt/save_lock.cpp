@@ -175,8 +175,8 @@ void SaveLock::check() {
   if (look && look->text == own_) return;
   const auto holder = look ? holder_in(look->text) : std::nullopt;
   throw std::runtime_error(
-      fmt::format("another run saves to '{}' now{}: {} of this run was removed, or was not renewed for {} s "
-                  "and this run was considered dead",
+      fmt::format("another run saves to '{}' now{}: {} of this run was removed, or was not renewed for {} s and this "
+                  "run was considered dead",
                   root_, holder ? fmt::format(" (pid {} on {})", holder->pid, in_quotes(holder->host)) : "", path_,
                   options_.silent_beats * options_.beat.count() / 1000));
 }
@@ -198,11 +198,10 @@ void SaveLock::acquire() {
     else
       std::this_thread::sleep_for(kPause);
   }
-  throw ConfigError(
-      {fmt::format("the lock of '{}' could not be acquired in {} attempts: other runs acquire and release it, "
-                   "or another process removes the files written there",
-                   root_, kTries),
-       "checkpoint.save", "save to another folder, or try again"});
+  throw ConfigError({fmt::format("the lock of '{}' could not be acquired in {} attempts: other runs acquire and "
+                                 "release it, or another process removes the files written there",
+                                 root_, kTries),
+                     "checkpoint.save", "save to another folder, or try again"});
 }
 
 // Creates the lock by a hard link, so that it appears with its text or not at all.
@@ -277,10 +276,9 @@ void SaveLock::refuse(const std::string& text) const {
   const std::string who = holder ? fmt::format(": pid {} on {}{}, since {}", holder->pid, in_quotes(holder->host), job,
                                                in_quotes(holder->since))
                                  : ", and its lock does not name it";
-  throw ConfigError({fmt::format("another run saves to '{}'{}", root_, who), "checkpoint.save",
-                     fmt::format("wait for it or stop it, or save to another folder (if you know that it is dead: "
-                                 "rm {})",
-                                 path_)});
+  throw ConfigError(
+      {fmt::format("another run saves to '{}'{}", root_, who), "checkpoint.save",
+       fmt::format("wait for it or stop it, or save to another folder (if you know that it is dead: rm {})", path_)});
 }
 
 void SaveLock::keep_renewing() {

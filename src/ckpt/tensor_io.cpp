@@ -6,11 +6,59 @@
 
 #include <algorithm>
 #include <cstring>
+#include <set>
 
 #include "base/error.h"
+#include "base/strings.h"
 
 namespace braid {
 namespace {
+
+struct RowsAndColumns {
+  std::int64_t rows, columns;
+};
+
+RowsAndColumns rows_and_columns(const std::vector<std::int64_t>& shape) {
+  std::int64_t elements = 1;
+  for (const std::int64_t size : shape)
+    BRAID_CHECK(!__builtin_mul_overflow(elements, size, &elements), "the shape {}", shape_text(shape));
+  const std::int64_t columns = shape.size() > 1 ? shape.back() : 1;
+  return {columns == 0 ? 0 : elements / columns, columns};
+}
+
+bool holds_weights(StoredDtype dtype) {
+  return dtype == StoredDtype::F64 || dtype == StoredDtype::F32 || dtype == StoredDtype::F16 ||
+         dtype == StoredDtype::BF16;
+}
+
+void check_rows(const ParamSpec& spec, const std::vector<ForeignTensor>& tensors) {
+  std::vector<RowCopy> copies;
+  for (const ForeignTensor& tensor : tensors) {
+    const auto [rows, columns] = rows_and_columns(tensor.shape);
+    BRAID_CHECK_EQ(columns, rows_and_columns(spec.shape).columns, "columns of {} in {}", tensor.name, spec.name);
+    std::int64_t copied = 0;
+    for (const RowCopy& copy : tensor.rows) {
+      BRAID_CHECK(copy.foreign_row >= 0 && copy.foreign_row + copy.rows <= rows, "rows of {}", tensor.name);
+      copied += copy.rows;
+    }
+    BRAID_CHECK_EQ(copied, rows, "rows of {}", tensor.name);
+    copies.insert(copies.end(), tensor.rows.begin(), tensor.rows.end());
+  }
+  std::sort(copies.begin(), copies.end(), [](const RowCopy& a, const RowCopy& b) { return a.param_row < b.param_row; });
+  std::int64_t covered = 0;
+  for (const RowCopy& copy : copies) {
+    BRAID_CHECK_EQ(copy.param_row, covered, "rows of {}", spec.name);
+    covered += copy.rows;
+  }
+  BRAID_CHECK_EQ(covered, rows_and_columns(spec.shape).rows, "rows of {}", spec.name);
+}
+
+// A tensor of a source that check_tensors() has accepted.
+const StoredTensor& stored(const ForeignTensor& tensor, const SafetensorsReader& source) {
+  const StoredTensor* found = source.find(tensor.name);
+  BRAID_CHECK(found && found->shape == tensor.shape, "{} was not checked against {}", tensor.name, source.path());
+  return *found;
+}
 
 constexpr std::pair<StoredDtype, at::ScalarType> kDtypes[] = {
     {StoredDtype::F64, at::kDouble},    {StoredDtype::F32, at::kFloat}, {StoredDtype::F16, at::kHalf},
@@ -49,6 +97,72 @@ std::vector<RowRun> joined_runs(const ParamSpec& spec, const ShardCoordinates& c
 }
 
 }  // namespace
+
+ForeignTensor whole_parameter(std::string name, std::vector<std::int64_t> shape, std::string param) {
+  const std::int64_t rows = rows_and_columns(shape).rows;
+  return {.name = std::move(name), .shape = std::move(shape), .param = std::move(param), .rows = {{0, 0, rows}}};
+}
+
+TensorsOfParam by_param(const std::vector<ForeignTensor>& tensors) {
+  TensorsOfParam grouped;
+  for (const ForeignTensor& tensor : tensors) grouped[tensor.param].push_back(tensor);
+  return grouped;
+}
+
+void check_tensors(const std::vector<ForeignTensor>& tensors, const SafetensorsReader& source,
+                   const std::vector<std::string>& ignorable) {
+  const char* const fix = "config.json and weights must belong to the same model";
+  ProblemList problems;
+  std::set<std::string> expected;
+  for (const ForeignTensor& tensor : tensors) {
+    expected.insert(tensor.name);
+    const StoredTensor* found = source.find(tensor.name);
+    if (!found)
+      problems.add(fmt::format("tensor {} is missing, of shape {}", in_quotes(tensor.name), shape_text(tensor.shape)),
+                   source.path(), fix);
+    else if (found->shape != tensor.shape)
+      problems.add(fmt::format("tensor {} has shape {}, but the configuration needs {}", in_quotes(tensor.name),
+                               shape_text(found->shape), shape_text(tensor.shape)),
+                   found->file, fix);
+    else if (tensor.whole_numbers == holds_weights(found->dtype))
+      problems.add(fmt::format("tensor {} has dtype {}, which is not a dtype of {}", in_quotes(tensor.name),
+                               name_of(found->dtype), tensor.whole_numbers ? "integers" : "weights"),
+                   found->file, "quantised weights are not supported: use F32, BF16 or F16");
+  }
+  const auto may_stay = [&](const std::string& name) {
+    return std::any_of(ignorable.begin(), ignorable.end(),
+                       [&](const auto& prefix) { return name.starts_with(prefix); });
+  };
+  for (const StoredTensor& tensor : source.tensors())
+    if (!expected.count(tensor.name) && !may_stay(tensor.name))
+      problems.add(
+          fmt::format("tensor {} of shape {} is not in the model", in_quotes(tensor.name), shape_text(tensor.shape)),
+          tensor.file, fix);
+  problems.throw_if_any();
+}
+
+void check_cover(const std::vector<ForeignTensor>& tensors, const std::vector<ParamSpec>& specs) {
+  const TensorsOfParam grouped = by_param(tensors);
+  for (const ParamSpec& spec : specs) {
+    const auto found = grouped.find(spec.name);
+    BRAID_CHECK(found != grouped.end(), "no foreign tensor for {}", spec.name);
+    check_rows(spec, found->second);
+  }
+}
+
+void check_dtypes(const TensorsOfParam& tensors, const SafetensorsReader& source) {
+  ProblemList problems;
+  for (const auto& [param, parts] : tensors) {
+    const StoredTensor& first = stored(parts.at(0), source);
+    for (const ForeignTensor& part : parts)
+      if (const StoredTensor& other = stored(part, source); other.dtype != first.dtype)
+        problems.add(
+            fmt::format("tensor {} has dtype {}, but {} has {}, and both belong to one parameter",
+                        in_quotes(other.name), name_of(other.dtype), in_quotes(first.name), name_of(first.dtype)),
+            other.file, "store both in the same dtype");
+  }
+  problems.throw_if_any();
+}
 
 void load_shard(const ParamSpec& spec, const ShardCoordinates& coordinates, const SafetensorsReader& source,
                 const std::vector<ForeignTensor>& tensors, at::Tensor& local) {
@@ -106,6 +220,11 @@ at::ScalarType scalar_type(StoredDtype dtype) {
   for (const auto& [stored, scalar] : kDtypes)
     if (stored == dtype) return scalar;
   throw_check_failed(__FILE__, __LINE__, "an invalid dtype");
+}
+
+at::ScalarType scalar_type(const std::string& name) {
+  if (name == "float64") return at::kDouble;
+  return name == "float32" ? at::kFloat : at::kBFloat16;
 }
 
 }  // namespace braid

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "cli/command.h"
-#include "run/lane_options.h"
+#include "run/data_source.h"
 
 namespace braid {
 

@@ -16,7 +16,7 @@
 #include "data/shards/prepare.h"
 #include "data/shards/sample_spec.h"
 #include "data/shards/shard.h"
-#include "run/written_paths.h"
+#include "run/output_files.h"
 
 namespace braid {
 namespace {

@@ -13,7 +13,7 @@
 #include "cluster/megatron/shell_text.h"
 #include "plan/topology_config.h"
 #include "predict/memory_checks.h"
-#include "run/data_checks.h"
+#include "run/start_checks.h"
 
 namespace braid {
 namespace {

@@ -13,8 +13,8 @@
 #include "plan/show.h"
 #include "plan/timeline.h"
 #include "run/output_files.h"
+#include "run/rank_step.h"
 #include "run/step_sizes.h"
-#include "run/step_traffic.h"
 
 namespace braid {
 namespace {

@@ -9,7 +9,7 @@
 #include "base/strings.h"
 #include "comm/visible_gpus.h"
 #include "predict/memory_checks.h"
-#include "run/resume/save_folder.h"
+#include "run/resume/checkpoint_config.h"
 #include "run/start_checks.h"
 
 namespace braid {

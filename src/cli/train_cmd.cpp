@@ -30,7 +30,7 @@
 #include "comm/run_as_rank.h"
 #include "plan/show.h"
 #include "run/recipe.h"
-#include "run/resume/save_folder.h"
+#include "run/resume/checkpoint_config.h"
 #include "run/trainer.h"
 
 namespace braid {

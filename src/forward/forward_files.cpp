@@ -119,10 +119,13 @@ at::Tensor shift_labels(const at::Tensor& labels, const std::vector<std::int64_t
   return next;
 }
 
-struct TokenInputs {
-  TokenBatch batch;
-  std::vector<std::int64_t> shape;  // of input_ids
+template <class Batch>
+struct Inputs {
+  Batch batch;
+  std::vector<std::int64_t> shape;  // of input_ids, or of the features
 };
+using TokenInputs = Inputs<TokenBatch>;
+using ImageInputs = Inputs<ImageBatch>;
 
 TokenInputs read_tokens(const SafetensorsReader& inputs, const HybridLmConfig& config, bool needs_labels) {
   check_names(inputs, {"cu_seqlens", "input_ids", "labels"});
@@ -151,11 +154,6 @@ TokenInputs read_tokens(const SafetensorsReader& inputs, const HybridLmConfig& c
 }
 
 // --- vision
-
-struct ImageInputs {
-  ImageBatch batch;
-  std::vector<std::int64_t> shape;  // of the features
-};
 
 std::vector<ImageSize> read_sizes(const SafetensorsReader& inputs) {
   const at::Tensor sizes = read_integers(inputs, "imgs_sizes");
@@ -220,13 +218,6 @@ ImageInputs read_images(const SafetensorsReader& inputs, const RadioConfig& conf
 }
 
 // --- both
-
-at::ScalarType scalar_type(const std::string& name) {
-  if (name == "float64") return at::kDouble;
-  if (name == "bfloat16") return at::kBFloat16;
-  BRAID_CHECK_EQ(name, "float32", "dtype");
-  return at::kFloat;
-}
 
 ForwardOptions options_of(const ForwardRequest& request) {
   return {.dtype = scalar_type(request.dtype),

@@ -81,7 +81,7 @@ std::string value_text(const Json& value) { return cut(value.dump(-1, ' ', /*ens
 
 HfConfigReader::HfConfigReader(const Json& config, std::string where) : config_(config), where_(std::move(where)) {}
 
-const Json* HfConfigReader::find(std::initializer_list<const char*> keys, const char** key) const {
+const Json* HfConfigReader::find(const HfNames& keys, const char** key) const {
   for (const char* candidate : keys)
     if (const auto found = config_.find(candidate); found != config_.end()) {
       *key = candidate;
@@ -91,8 +91,7 @@ const Json* HfConfigReader::find(std::initializer_list<const char*> keys, const 
 }
 
 template <class Value, class Parse>
-Value HfConfigReader::parsed(std::initializer_list<const char*> keys, const Value& fallback,
-                             const std::string& expected, Parse parse) {
+Value HfConfigReader::parsed(const HfNames& keys, const Value& fallback, const std::string& expected, Parse parse) {
   const char* key = nullptr;
   const Json* value = find(keys, &key);
   if (!value) return fallback;
@@ -101,26 +100,26 @@ Value HfConfigReader::parsed(std::initializer_list<const char*> keys, const Valu
   return fallback;
 }
 
-int HfConfigReader::size(std::initializer_list<const char*> keys, int fallback, int most) {
+int HfConfigReader::size(const HfNames& keys, int fallback, int most) {
   return parsed(keys, fallback, fmt::format("an integer from 0 to {}", most), [&](const Json& value) {
     const bool fits = value.is_number_integer() && value >= 0 && value <= most;
     return fits ? std::optional(value.get<int>()) : std::nullopt;
   });
 }
 
-double HfConfigReader::number(std::initializer_list<const char*> keys, double fallback) {
+double HfConfigReader::number(const HfNames& keys, double fallback) {
   return parsed(keys, fallback, "a finite number", [](const Json& value) {
     const std::optional<double> number = as_number(value);
     return number && std::isfinite(*number) ? number : std::nullopt;
   });
 }
 
-bool HfConfigReader::boolean(std::initializer_list<const char*> keys, bool fallback) {
+bool HfConfigReader::boolean(const HfNames& keys, bool fallback) {
   return parsed(keys, fallback, "true or false",
                 [](const Json& value) { return value.is_boolean() ? std::optional(value.get<bool>()) : std::nullopt; });
 }
 
-std::string HfConfigReader::string(std::initializer_list<const char*> keys, const std::string& fallback) {
+std::string HfConfigReader::string(const HfNames& keys, const std::string& fallback) {
   return parsed(keys, fallback, "a string", [](const Json& value) {
     return value.is_string() ? std::optional(value.get<std::string>()) : std::nullopt;
   });

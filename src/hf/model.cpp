@@ -1,5 +1,7 @@
 #include "hf/model.h"
 
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
 #include <nlohmann/json.hpp>
 
 #include <filesystem>
@@ -8,9 +10,8 @@
 
 #include "base/files.h"
 #include "ckpt/tensor_io.h"
+#include "hf/architectures.h"
 #include "hf/json.h"
-#include "hf/nemotron_h.h"
-#include "hf/radio.h"
 
 namespace braid {
 namespace {
@@ -48,15 +49,14 @@ void make_empty_folder(const std::string& path) {
 
 // model.yaml: the kind of model, and its configuration under a key of that name.
 struct ModelFile {
-  std::string kind;
-  HybridLmConfig nemotron_h{};
-  RadioConfig radio{};
+  std::string kind{};
+  HfConfig config{};
 };
 
 void describe(Fields& fields, ModelFile& file) {
   fields.choice("kind", file.kind, {"nemotron_h", "radio"}, "architecture");
-  if (file.kind == "nemotron_h") fields.section("nemotron_h", file.nemotron_h);
-  if (file.kind == "radio") fields.section("radio", file.radio);
+  if (file.kind == "radio" && !std::holds_alternative<RadioConfig>(file.config)) file.config = RadioConfig();
+  if (!file.kind.empty()) std::visit([&](auto& c) { fields.section(file.kind.c_str(), c); }, file.config);
 }
 
 HfConfig read_model_file(const std::string& path) {
@@ -66,21 +66,17 @@ HfConfig read_model_file(const std::string& path) {
   std::vector<Problem> problems = reader.finish();
   if (problems.empty() && file.kind.empty())
     problems.push_back({"the file lacks the kind of model", path + ", kind", "use nemotron_h or radio"});
-  const HfConfig config = file.kind == "radio" ? HfConfig(file.radio) : HfConfig(file.nemotron_h);
-  if (problems.empty()) problems = std::visit([&](const auto& c) { return validate(c, LayoutSizes{}, path); }, config);
+  if (problems.empty())
+    problems = std::visit([&](const auto& c) { return validate(c, LayoutSizes{}, path); }, file.config);
   if (!problems.empty()) throw ConfigError(problems);
-  return config;
+  return file.config;
 }
 
 std::string model_file_text(const HfConfig& config) {
-  ModelFile file;
-  if (const auto* language = std::get_if<HybridLmConfig>(&config)) {
+  ModelFile file = {"radio", config};
+  if (auto* language = std::get_if<HybridLmConfig>(&file.config)) {
     file.kind = "nemotron_h";
-    file.nemotron_h = *language;
-    file.nemotron_h.pattern = layer_letters(*language);  // pipeline stages belong to a run, not to a model
-  } else {
-    file.kind = "radio";
-    file.radio = std::get<RadioConfig>(config);
+    language->pattern = layer_letters(*language);  // pipeline stages belong to a run, not to a model
   }
   YamlWriter writer;
   describe(writer, file);
@@ -126,6 +122,20 @@ Json exported_config(const WholeParameters& parameters) {
   return json;
 }
 
+// A folder that import_hf() wrote.
+StoredModel open_braid_model(const std::string& folder) {
+  require_folder(folder);
+  HfConfig config = read_model_file((fs::path(folder) / kBraidFile).string());
+  SafetensorsReader source(folder);
+  std::vector<ForeignTensor> tensors;
+  for (const ParamSpec& spec : parameters_of(config))
+    tensors.push_back(whole_parameter(spec.name, spec.shape, spec.name));
+  if (std::holds_alternative<RadioConfig>(config)) add_summary(source, kRadioSummary, {.modules = true}, tensors);
+  check_tensors(tensors, source, {});
+  const fs::path original = fs::path(folder) / kOriginalConfigFile;
+  return {std::move(config), std::move(source), by_param(tensors), fs::exists(original) ? read_text(original, "") : ""};
+}
+
 }  // namespace
 
 StoredModel open_hf_model(const std::string& folder) {
@@ -152,19 +162,6 @@ StoredModel open_hf_model(const std::string& folder) {
   check_tensors(tensors, source, ignorable);
   check_cover(tensors, parameters_of(config));
   return {std::move(config), std::move(source), by_param(tensors), json.dump(2) + "\n"};
-}
-
-StoredModel open_braid_model(const std::string& folder) {
-  require_folder(folder);
-  HfConfig config = read_model_file((fs::path(folder) / kBraidFile).string());
-  SafetensorsReader source(folder);
-  std::vector<ForeignTensor> tensors;
-  for (const ParamSpec& spec : parameters_of(config))
-    tensors.push_back(whole_parameter(spec.name, spec.shape, spec.name));
-  if (std::holds_alternative<RadioConfig>(config)) add_summary(source, kRadioSummary, {.modules = true}, tensors);
-  check_tensors(tensors, source, {});
-  const fs::path original = fs::path(folder) / kOriginalConfigFile;
-  return {std::move(config), std::move(source), by_param(tensors), fs::exists(original) ? read_text(original, "") : ""};
 }
 
 StoredModel open_model(const std::string& folder) {
@@ -205,8 +202,11 @@ WrittenModel import_hf(const std::string& hf_folder, const std::string& braid_fo
   for (TensorInfo& info : infos) info.dtype = model.source.find(model.tensors.at(info.name)[0].name)->dtype;
   make_empty_folder(braid_folder);
   SafetensorsWriter writer(braid_folder, infos);
-  for (const TensorInfo& info : infos)
-    writer.write(info.name, parameter_bytes(model.tensors.at(info.name), model.source));
+  for (const TensorInfo& info : infos) {
+    at::Tensor whole = at::empty(info.shape, scalar_type(info.dtype));
+    load_shard({.name = info.name, .shape = info.shape}, {}, model.source, model.tensors.at(info.name), whole);
+    write_tensor(writer, info.name, whole);
+  }
   writer.finish();
   write_file(fs::path(braid_folder) / kOriginalConfigFile, model.hf_config);
   write_file(fs::path(braid_folder) / kBraidFile, model_file_text(model.config));
@@ -219,7 +219,7 @@ WrittenModel export_hf(const std::string& braid_folder, const std::string& hf_fo
   WholeParameters parameters = {
       .config = model.config, .hf_config = model.hf_config, .where = (fs::path(braid_folder) / kBraidFile).string()};
   for (const StoredTensor& tensor : model.source.tensors()) parameters.infos.emplace(tensor.name, tensor);
-  parameters.read = [&](const std::string& name) { return *model.source.find(name); };
+  parameters.read = [&](const std::string& name) { return read_tensor(*model.source.find(name)); };
   return export_hf(parameters, hf_folder);
 }
 
@@ -232,8 +232,8 @@ WrittenModel export_hf(const WholeParameters& parameters, const std::string& hf_
   make_empty_folder(hf_folder);
   SafetensorsWriter writer(hf_folder, infos);
   for (const auto& [param, parts] : by_param(tensors)) {
-    const StoredTensor whole = parameters.read(param);
-    for (const ForeignTensor& part : parts) writer.write(part.name, foreign_bytes(part, whole));
+    const at::Tensor whole = parameters.read(param);
+    for (const ForeignTensor& part : parts) write_tensor(writer, part.name, foreign_tensor(part, whole));
   }
   writer.finish();
   write_file(fs::path(hf_folder) / kConfigFile, config.dump(2) + "\n");

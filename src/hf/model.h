@@ -9,13 +9,9 @@
 #include <variant>
 #include <vector>
 
-#include "ckpt/foreign_tensors.h"
-#include "models/hybrid_lm_config.h"
+#include "ckpt/tensor_io.h"
 #include "models/encoder_configs.h"
-
-namespace at {
-class Tensor;
-}
+#include "models/hybrid_lm_config.h"
 
 namespace braid {
 
@@ -30,11 +26,7 @@ struct StoredModel {
 
 // A Hugging Face folder with model_type nemotron_h or radio.
 StoredModel open_hf_model(const std::string& folder);
-
-// A folder that import_hf() wrote.
-StoredModel open_braid_model(const std::string& folder);
-
-StoredModel open_model(const std::string& folder);  // either
+StoredModel open_model(const std::string& folder);  // the same, or a folder that import_hf() wrote
 
 // The model's tensors under every naming scheme: of this folder, of published checkpoints, of transformers' modules.
 std::vector<ForeignTensor> all_spellings(const StoredModel& model);
@@ -53,10 +45,10 @@ WrittenModel export_hf(const std::string& braid_folder, const std::string& hf_fo
 // Whole parameters of a model by our names, from any source.
 struct WholeParameters {
   HfConfig config{};
-  std::string hf_config{};                                 // config.json of the imported model; may be empty
-  std::string where{};                                     // for messages
-  std::map<std::string, TensorInfo> infos{};               // of every parameter, and of summary indices if any
-  std::function<StoredTensor(const std::string&)> read{};  // its data is valid until the next call
+  std::string hf_config{};                    // config.json of the imported model; may be empty
+  std::string where{};                        // for messages
+  std::map<std::string, TensorInfo> infos{};  // of every parameter, and of summary indices if any
+  std::function<at::Tensor(const std::string&)> read{};
 };
 WrittenModel export_hf(const WholeParameters& parameters, const std::string& hf_folder);
 

@@ -1,10 +1,9 @@
-#include "hf/nemotron_h.h"
-
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <map>
 
+#include "hf/architectures.h"
 #include "hf/json.h"
 
 namespace braid {
@@ -18,6 +17,31 @@ struct LayerType {
 };
 constexpr LayerType kLayerTypes[] = {
     {'M', "linear_attention", "mamba"}, {'*', "full_attention", "attention"}, {'E', "moe", "moe"}, {'-', "mlp", "mlp"}};
+
+using Config = HybridLmConfig;
+const std::vector<HfKey<Config>> kSettings = {
+    {"hidden", &Config::hidden, {"hidden_size"}, 4096},
+    {"vocab", &Config::vocab, {"vocab_size"}, 131072, 0, 1 << 24},
+    {"norm_eps", &Config::norm_eps, {"layer_norm_epsilon"}, 1e-5},
+    {"init_std", &Config::init_std, {"initializer_range"}, 0.02},
+    {"heads", &Config::heads, {"num_attention_heads"}, 32},
+    {"kv_heads", &Config::kv_heads, {"num_key_value_heads"}, 8},
+    {"head_dim", &Config::head_dim, {"head_dim"}, 128},
+    {"mamba_heads", &Config::mamba_heads, {"mamba_num_heads"}, 128},
+    {"mamba_head_dim", &Config::mamba_head_dim, {"mamba_head_dim"}, 64},
+    {"mamba_groups", &Config::mamba_groups, {"mamba_n_groups", "n_groups"}, 8, 1},
+    {"mamba_state", &Config::mamba_state, {"ssm_state_size"}, 128},
+    {"mamba_conv", &Config::mamba_conv, {"mamba_d_conv", "conv_kernel"}, 4, 1},
+    {"mamba_chunk", &Config::mamba_chunk, {"mamba_chunk_size", "chunk_size"}, 128, 1},
+    {"mamba_dt_min", &Config::mamba_dt_min, {"mamba_dt_min", "time_step_min"}, 0.001, 1},
+    {"mamba_conv_bias", &Config::mamba_conv_bias, {"mamba_conv_bias", "use_conv_bias"}, true, 1},
+    {"ffn", &Config::ffn, {"intermediate_size"}, 21504},
+    {"experts", &Config::experts, {"n_routed_experts", "num_local_experts"}, 8},
+    {"top_k", &Config::top_k, {"num_experts_per_tok"}, 2},
+    {"expert_ffn", &Config::expert_ffn, {"moe_intermediate_size"}, 7688},
+    {"shared_ffn", &Config::shared_ffn, {"moe_shared_expert_intermediate_size"}, 7688},
+    {"router_scaling", &Config::router_scaling, {"routed_scaling_factor"}, 1},
+    {"router_normalize", &Config::router_normalize, {"norm_topk_prob"}, true}};
 
 std::string pattern_of_string(const Json& value, HfConfigReader& reader) {
   const char* const key = "hybrid_override_pattern";
@@ -206,52 +230,19 @@ NemotronHSpelling nemotron_h_spelling(const SafetensorsReader& source) {
 }
 
 HybridLmConfig nemotron_h_config(const Json& json, const std::string& where) {
-  HfConfigReader reader(json, where);
+  // transformers gives every query head its own key and value if the number of these is null.
+  Json known = json;
+  const bool null_kv_heads = json.contains("num_key_value_heads") && json["num_key_value_heads"].is_null();
+  if (null_kv_heads) known.erase("num_key_value_heads");
+  HfConfigReader reader(known, where);
   HybridLmConfig c;
   c.pattern = pattern_of(reader);
   refuse_unsupported(reader, c.pattern);
-  c.hidden = reader.size({"hidden_size"}, 4096);
-  c.vocab = reader.size({"vocab_size"}, 131072, 1 << 24);
-  c.norm_eps = reader.number({"layer_norm_epsilon"}, 1e-5);
-  c.init_std = reader.number({"initializer_range"}, 0.02);
-  c.heads = reader.size({"num_attention_heads"}, 32);
-  c.kv_heads = c.heads;
-  const bool null_kv_heads = json.contains("num_key_value_heads") && reader.value("num_key_value_heads").is_null();
-  if (!null_kv_heads) c.kv_heads = reader.size({"num_key_value_heads"}, 8);
-  c.head_dim = reader.size({"head_dim"}, 128);
-  c.mamba_heads = reader.size({"mamba_num_heads"}, 128);
-  c.mamba_head_dim = reader.size({"mamba_head_dim"}, 64);
-  c.mamba_groups = reader.size({"mamba_n_groups", "n_groups"}, 8);
-  c.mamba_state = reader.size({"ssm_state_size"}, 128);
-  c.mamba_conv = reader.size({"mamba_d_conv", "conv_kernel"}, 4);
-  c.mamba_chunk = reader.size({"mamba_chunk_size", "chunk_size"}, 128);
-  c.mamba_dt_min = reader.number({"mamba_dt_min", "time_step_min"}, 0.001);
+  reader.settings(kSettings, c);
+  if (null_kv_heads) c.kv_heads = c.heads;
   c.mamba_dt_max = 0;
-  c.mamba_conv_bias = reader.boolean({"mamba_conv_bias", "use_conv_bias"}, true);
-  c.ffn = reader.size({"intermediate_size"}, 21504);
-  c.experts = reader.size({"n_routed_experts", "num_local_experts"}, 8);
-  c.top_k = reader.size({"num_experts_per_tok"}, 2);
-  c.expert_ffn = reader.size({"moe_intermediate_size"}, 7688);
-  c.shared_ffn = reader.size({"moe_shared_expert_intermediate_size"}, 7688);
-  c.router_scaling = reader.number({"routed_scaling_factor"}, 1);
-  c.router_normalize = reader.boolean({"norm_topk_prob"}, true);
   check_time_step_limit(reader, c.mamba_dt_min);
-  if (!reader.failed())
-    reader.add(validate(c, LayoutSizes{}, where), {{"hidden", "hidden_size"},
-                                                   {"vocab", "vocab_size"},
-                                                   {"norm_eps", "layer_norm_epsilon"},
-                                                   {"heads", "num_attention_heads"},
-                                                   {"kv_heads", "num_key_value_heads"},
-                                                   {"mamba_heads", "mamba_num_heads"},
-                                                   {"mamba_groups", "n_groups"},
-                                                   {"mamba_state", "ssm_state_size"},
-                                                   {"mamba_conv", "conv_kernel"},
-                                                   {"mamba_chunk", "chunk_size"},
-                                                   {"ffn", "intermediate_size"},
-                                                   {"experts", "n_routed_experts"},
-                                                   {"top_k", "num_experts_per_tok"},
-                                                   {"expert_ffn", "moe_intermediate_size"},
-                                                   {"shared_ffn", "moe_shared_expert_intermediate_size"}});
+  if (!reader.failed()) reader.add(validate(c, LayoutSizes{}, where), names_in_file(kSettings));
   reader.throw_if_failed();
   return c;
 }
@@ -259,40 +250,16 @@ HybridLmConfig nemotron_h_config(const Json& json, const std::string& where) {
 Json nemotron_h_json(const HybridLmConfig& c, const Json& original, const std::string& where) {
   refuse_to_export(c, where);
   Json json = original;
-  // Remove older spellings of the keys below, and references to code that an export does not include.
-  for (const char* key :
-       {"hybrid_override_pattern", "layer_types", "num_hidden_layers", "mamba_n_groups", "mamba_d_conv",
-        "mamba_chunk_size", "mamba_dt_min", "mamba_conv_bias", "num_local_experts", "auto_map"})
-    json.erase(key);
+  // Remove other spellings of the layers, and references to code that an export does not include.
+  for (const char* key : {"hybrid_override_pattern", "layer_types", "num_hidden_layers", "auto_map"}) json.erase(key);
   json["architectures"] = {"NemotronHForCausalLM"};
   json["model_type"] = "nemotron_h";
   json["layers_block_type"] = Json::array();
   for (const char letter : layer_letters(c))
     for (const LayerType& type : kLayerTypes)
       if (type.letter == letter) json["layers_block_type"].push_back(type.name);
-  json.update(Json{{"hidden_size", c.hidden},
-                   {"vocab_size", c.vocab},
-                   {"layer_norm_epsilon", c.norm_eps},
-                   {"initializer_range", c.init_std},
-                   {"num_attention_heads", c.heads},
-                   {"num_key_value_heads", c.kv_heads},
-                   {"head_dim", c.head_dim},
-                   {"mamba_num_heads", c.mamba_heads},
-                   {"mamba_head_dim", c.mamba_head_dim},
-                   {"n_groups", c.mamba_groups},
-                   {"ssm_state_size", c.mamba_state},
-                   {"conv_kernel", c.mamba_conv},
-                   {"chunk_size", c.mamba_chunk},
-                   {"time_step_min", c.mamba_dt_min},
-                   {"use_conv_bias", c.mamba_conv_bias},
-                   {"intermediate_size", c.ffn},
-                   {"n_routed_experts", c.experts},
-                   {"num_experts_per_tok", c.top_k},
-                   {"moe_intermediate_size", c.expert_ffn},
-                   {"moe_shared_expert_intermediate_size", c.shared_ffn},
-                   {"routed_scaling_factor", c.router_scaling},
-                   {"norm_topk_prob", c.router_normalize},
-                   {"tie_word_embeddings", false}});
+  write_settings(kSettings, c, json);
+  json["tie_word_embeddings"] = false;
   return json;
 }
 

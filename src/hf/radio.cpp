@@ -1,17 +1,25 @@
-#include "hf/radio.h"
-
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <cmath>
 #include <map>
 
+#include "hf/architectures.h"
 #include "hf/json.h"
 
 namespace braid {
 namespace {
 
 using Json = nlohmann::json;
+
+const std::vector<HfKey<RadioConfig>> kSettings = {{"hidden", &RadioConfig::hidden, {"hidden_size"}, 1280},
+                                                   {"layers", &RadioConfig::layers, {"num_hidden_layers"}, 32},
+                                                   {"heads", &RadioConfig::heads, {"num_attention_heads"}, 16},
+                                                   {"patch", &RadioConfig::patch, {"patch_size"}, 16},
+                                                   {"channels", &RadioConfig::channels, {"num_channels"}, 3},
+                                                   {"norm_eps", &RadioConfig::norm_eps, {"layer_norm_eps"}, 1e-6},
+                                                   {"init_std", &RadioConfig::init_std, {"initializer_range"}, 0.02},
+                                                   {"qkv_bias", &RadioConfig::qkv_bias, {"qkv_bias"}, true}};
 
 // Published names and module names of parameters outside of layers.
 struct Renamed {
@@ -120,32 +128,18 @@ RadioConfig radio_config(const Json& json, const SafetensorsReader& source, cons
   HfConfigReader reader(json, where);
   refuse_unsupported(reader);
   RadioConfig c;
-  c.hidden = reader.size({"hidden_size"}, 1280);
-  c.layers = reader.size({"num_hidden_layers"}, 32);
-  c.heads = reader.size({"num_attention_heads"}, 16);
+  reader.settings(kSettings, c);
   c.ffn = ffn_of(c.hidden, reader.number({"mlp_ratio"}, 4));
-  c.patch = reader.size({"patch_size"}, 16);
-  c.channels = reader.size({"num_channels"}, 3);
   c.position_side = c.patch > 0 ? reader.size({"max_img_size"}, 2048) / c.patch : 0;
   c.class_tokens = reader.size({"num_cls_tokens"}, 3) + reader.size({"num_registers"}, 7);
-  c.norm_eps = reader.number({"layer_norm_eps"}, 1e-6);
-  c.init_std = reader.number({"initializer_range"}, 0.02);
   c.gelu = gelu_of(reader);
-  c.qkv_bias = reader.boolean({"qkv_bias"}, true);
   c.layer_scale = has_layer_scale(source);
   if (!c.layer_scale) reader.supports_only("layerscale_value", 1.0);
   c.final_norm = false;
   c.normalize_pixels = true;
-  if (!reader.failed())
-    reader.add(validate(c, LayoutSizes{}, where), {{"hidden", "hidden_size"},
-                                                   {"layers", "num_hidden_layers"},
-                                                   {"heads", "num_attention_heads"},
-                                                   {"ffn", "mlp_ratio"},
-                                                   {"patch", "patch_size"},
-                                                   {"channels", "num_channels"},
-                                                   {"position_side", "max_img_size"},
-                                                   {"class_tokens", "num_cls_tokens"},
-                                                   {"norm_eps", "layer_norm_eps"}});
+  auto names = names_in_file(kSettings);
+  names.insert({{"ffn", "mlp_ratio"}, {"position_side", "max_img_size"}, {"class_tokens", "num_cls_tokens"}});
+  if (!reader.failed()) reader.add(validate(c, LayoutSizes{}, where), names);
   reader.throw_if_failed();
   return c;
 }
@@ -156,15 +150,8 @@ Json radio_json(const RadioConfig& c, const Json& original, const std::string& w
   json.erase("auto_map");
   json["architectures"] = {"RadioModel"};
   json["model_type"] = "radio";
-  json.update(Json{{"hidden_size", c.hidden},
-                   {"num_hidden_layers", c.layers},
-                   {"num_attention_heads", c.heads},
-                   {"patch_size", c.patch},
-                   {"num_channels", c.channels},
-                   {"layer_norm_eps", c.norm_eps},
-                   {"initializer_range", c.init_std},
-                   {"hidden_act", c.gelu == "erf" ? "gelu" : "gelu_pytorch_tanh"},
-                   {"qkv_bias", c.qkv_bias}});
+  write_settings(kSettings, c, json);
+  json["hidden_act"] = c.gelu == "erf" ? "gelu" : "gelu_pytorch_tanh";
   // Several of their values map to one of ours: keep the original value if it still maps to the same.
   HfConfigReader reader(original, "the original config.json");
   if (ffn_of(c.hidden, reader.number({"mlp_ratio"}, 4)) != c.ffn) json["mlp_ratio"] = mlp_ratio_of(c);

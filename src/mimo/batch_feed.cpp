@@ -3,7 +3,10 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
+#include <cstring>
 #include <exception>
 #include <utility>
 
@@ -13,7 +16,6 @@
 #include "data/batches/batch.h"
 #include "data/batches/read_ahead.h"
 #include "mimo/size_table.h"
-#include "mimo/unequal_samples.h"
 #include "ops/cross_entropy.h"
 #include "plan/bridge.h"
 #include "tensor/copies.h"
@@ -31,17 +33,64 @@ void append(std::vector<std::int64_t>& numbers, const at::Tensor& tokens) {
   numbers.insert(numbers.end(), first, first + host.numel());
 }
 
+struct SampleHolder {
+  std::string module;
+  int rank = 0;                        // global rank of the leader that read the sequence
+  std::vector<std::string> samples{};  // SequenceIdentity::samples; empty on other ranks
+};
+
+constexpr std::int64_t kMostBytes = 1 << 16;  // of the names of a sequence's samples; the rest is cut
+
+void share(SampleHolder& holder, const Group& world) {
+  at::Tensor bytes = at::zeros({kMostBytes}, at::kByte);
+  std::string text = fmt::format("{}", fmt::join(holder.samples, "\n"));
+  text.resize(std::min(text.size(), static_cast<std::size_t>(kMostBytes - 1)));
+  std::memcpy(bytes.data_ptr(), text.data(), text.size());
+  bytes = upload(bytes, world.device());
+  world.broadcast(bytes, holder.rank);
+  bytes = to_host(bytes);
+  holder.samples = split(static_cast<const char*>(bytes.const_data_ptr()), '\n');
+}
+
+// Ends a run whose ranks would pair the text of one sample with the media of another. Collective over `world`: throws
+// the same DataError on every rank. It names the two holders of sequence `sequence` of the run, the first sample in
+// which they differ, and the lane and shard that each of them has.
+[[noreturn]] void refuse_unequal_samples(const Group& world, std::int64_t sequence, SampleHolder language,
+                                         SampleHolder encoder) {
+  share(language, world);
+  share(encoder, world);
+  const auto [own, other] = std::ranges::mismatch(language.samples, encoder.samples);
+  const auto name = [](const SampleHolder& holder, auto sample) {
+    return sample == holder.samples.end() ? std::string("no further sample") : *sample;
+  };
+  const std::string ranks =
+      fmt::format("rank {} ({}) and rank {} ({})", language.rank, language.module, encoder.rank, encoder.module);
+  if (own == language.samples.end() && other == encoder.samples.end())
+    throw DataError(
+        fmt::format("text and media of sequence {} do not match: {} both read {}, but with different tokens or "
+                    "pictures; compare the data set, the tokenizer and the date (data.date) on the two hosts",
+                    sequence, ranks, fmt::join(language.samples, ", ")));
+  throw DataError(
+      fmt::format("text and media of sequence {} come from different samples: of {}, the first has {}, the second {}; "
+                  "compare the files of the data set on the two hosts",
+                  sequence, ranks, name(language, own), name(encoder, other)));
+}
+
 }  // namespace
 
 class BatchFeed::Impl {
  public:
   Impl(const MimoModel& model, int microbatches, std::int64_t samples, const BatchSource& data)
-      : model_(model), topology_(model.topology()), microbatches_(microbatches), samples_(samples) {
+      : model_(model),
+        topology_(model.topology()),
+        modules_(static_cast<int>(topology_.modules().size())),
+        microbatches_(microbatches),
+        samples_(samples) {
     const bool pin = model.world().device().is_cuda();
     const auto ahead = index(2 * microbatches);
-    encoder_readers_.resize(topology_.modules().size());
-    for (int m = 0; m < static_cast<int>(topology_.modules().size()); ++m) {
-      const Module& module = topology_.modules()[index(m)];
+    encoder_readers_.resize(index(modules_));
+    for (int m = 0; m < modules_; ++m) {
+      const Module& module = topology_.module(m);
       if (module.is_encoder)
         encoders_.push_back(m);
       else
@@ -85,8 +134,8 @@ class BatchFeed::Impl {
     check_rows(first_sample, next_->table);
     batches_ = std::move(next_->batches);
     if (!batches_.language.empty()) positions_ = std::move(batches_.language.back().positions);
-    for (int m = 0; m < static_cast<int>(topology_.modules().size()); ++m) {
-      const Module& module = topology_.modules()[index(m)];
+    for (int m = 0; m < modules_; ++m) {
+      const Module& module = topology_.module(m);
       batches_.rows.emplace_back();
       for (std::int64_t s = 0; module.is_encoder && s < next_->table.samples_of_step(); ++s)
         batches_.rows.back().push_back(next_->table.given(m, s));
@@ -118,8 +167,8 @@ class BatchFeed::Impl {
   void read() {
     Step& next = next_.emplace(topology_, microbatches_, samples_);
     try {
-      for (int m = 0; m < static_cast<int>(topology_.modules().size()); ++m) {
-        const Module& module = topology_.modules()[index(m)];
+      for (int m = 0; m < modules_; ++m) {
+        const Module& module = topology_.module(m);
         if (reads(module)) module.is_encoder ? read_encoder(m, next) : read_language(m, next);
       }
     } catch (...) {
@@ -150,11 +199,11 @@ class BatchFeed::Impl {
            module.dense.coord(rank, "pp") == 0;
   }
   int replica(const Module& module) const { return module.dense.coord(model_.world().rank(), "dp"); }
-  int replica(int m) const { return replica(topology_.modules()[index(m)]); }
+  int replica(int m) const { return replica(topology_.module(m)); }
   const Group& replica_group(const Module& module) const { return model_.groups().get(module.name, "pp-cp-tp"); }
 
   void read_language(int m, Step& next) {
-    const Module& module = topology_.modules()[index(m)];
+    const Module& module = topology_.module(m);
     const SampleRange own = samples_of_replica(module, samples_, model_.world().rank());
     for (int mb = 0; mb < microbatches_; ++mb) {
       LanguageBatch batch = language_reader_->next();
@@ -170,7 +219,7 @@ class BatchFeed::Impl {
   }
 
   void read_encoder(int m, Step& next) {
-    const Module& module = topology_.modules()[index(m)];
+    const Module& module = topology_.module(m);
     const SampleRange own = samples_of_replica(module, samples_, model_.world().rank());
     for (int mb = 0; mb < microbatches_; ++mb) {
       EncoderBatch batch = encoder_readers_[index(m)]->next();
@@ -191,7 +240,7 @@ class BatchFeed::Impl {
   }
 
   void note_identities(int m, int microbatch, const std::vector<SequenceIdentity>& identities, Step& next) const {
-    const SampleRange own = samples_of_replica(topology_.modules()[index(m)], samples_, model_.world().rank());
+    const SampleRange own = samples_of_replica(topology_.module(m), samples_, model_.world().rank());
     for (std::int64_t s = 0; s < std::ssize(identities); ++s)
       next.table.identity(m, microbatch * samples_ + own.begin + s) = identities[index(s)].hash;
   }
@@ -205,7 +254,7 @@ class BatchFeed::Impl {
 
   // The leader that read a sample of the step for a module and, on that rank, the samples that it read.
   SampleHolder holder(int m, std::int64_t sample) const {
-    const Module& module = topology_.modules()[index(m)];
+    const Module& module = topology_.module(m);
     const std::int64_t place = sample % samples_, microbatch = sample / samples_;
     for (int rank = 0; rank < topology_.world_size(); ++rank) {
       if (!reads(module, rank)) continue;
@@ -224,7 +273,7 @@ class BatchFeed::Impl {
       for (std::int64_t s = 0; s < table.samples_of_step(); ++s)
         if (table.given(m, s) != table.expected(m, s))
           throw DataError(fmt::format("sample {} has {} for {}, but its media produce {}", first_sample + s,
-                                      counted(table.expected(m, s), "token"), topology_.modules()[index(m)].name,
+                                      counted(table.expected(m, s), "token"), topology_.module(m).name,
                                       counted(table.given(m, s), "embedding")));
   }
 
@@ -251,8 +300,8 @@ class BatchFeed::Impl {
 
   // Leaders send text and extents to all ranks of their replica, while the previous step ends.
   void start_broadcasts() {
-    for (int m = 0; m < static_cast<int>(topology_.modules().size()); ++m) {
-      const Module& module = topology_.modules()[index(m)];
+    for (int m = 0; m < modules_; ++m) {
+      const Module& module = topology_.module(m);
       if (!module.dense.contains(model_.world().rank()) || replica_group(module).size() == 1) continue;
       const std::int64_t size = module.is_encoder ? extent_numbers(m) : text_numbers(m);
       if (size == 0) continue;
@@ -329,7 +378,7 @@ class BatchFeed::Impl {
 
   const MimoModel& model_;
   const Topology& topology_;
-  const int microbatches_;
+  const int modules_, microbatches_;
   const std::int64_t samples_;
   std::vector<int> encoders_;                                                // module indices
   int language_ = 0;                                                         // module index

@@ -126,7 +126,7 @@ class Step::Impl : public StageWork {
       if (language_stage == stage) return texts[index(microbatch)];
     throw_check_failed(__FILE__, __LINE__, "not a stage of the language model on this rank");
   }
-  const Module& module(int m) const { return model_.topology().modules()[index(m)]; }
+  const Module& module(int m) const { return model_.topology().module(m); }
   bool is_encoder(const Stage& stage) const { return module(stage.module).is_encoder; }
   at::Device device() const { return model_.world().device(); }
   const LanguageBatch& text(int microbatch) const { return batches_.language[index(microbatch)]; }

@@ -10,7 +10,7 @@
 #include "plan/schedule.h"
 #include "predict/hardware.h"
 #include "predict/heaviest_ranks.h"
-#include "run/rank_sizes.h"
+#include "run/step_sizes.h"
 
 namespace braid {
 namespace {

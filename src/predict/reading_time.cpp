@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "plan/param_spec.h"
-#include "run/lane_options.h"
+#include "run/data_source.h"
 
 namespace braid {
 ReadingTime::ReadingTime(const ReadingTimes& times, const Recipe& recipe, const Topology& topology)

@@ -7,7 +7,7 @@
 #include "base/philox.h"
 #include "data/batches/balance.h"
 #include "data/batches/sample_sizes.h"
-#include "run/lane_options.h"
+#include "run/data_source.h"
 
 namespace braid {
 namespace {

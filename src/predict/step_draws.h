@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "predict/data_stats.h"
-#include "run/step_traffic.h"
+#include "run/rank_step.h"
 
 namespace braid {
 

@@ -21,7 +21,6 @@ namespace fs = std::filesystem;
 
 constexpr const char* kPlanFile = "plan.json";
 constexpr const char* kRecipeFile = "recipe.yaml";
-constexpr const char* kTracker = "latest_checkpointed_iteration.txt";
 
 bool is_log(const fs::path& path) {
   constexpr std::array kEndings = {".log", ".txt", ".out", ".err", ".stdout", ".stderr"};

@@ -16,7 +16,6 @@
 #include "ckpt/tensor_io.h"
 #include "nn/parameters.h"
 #include "run/resume/training_state.h"
-#include "run/resume/wanted_tensors.h"
 #include "run/stored_run.h"
 
 namespace braid {
@@ -130,7 +129,7 @@ void check_same_parameters(const StoredSet& set, const HfConfig& recipe, const H
 }
 
 at::Tensor initial_value(const ParamSpec& spec, const StoredModel* model, const Recipe& recipe) {
-  Parameters one({spec}, spec.stage, ShardCoordinates{}, dtype_named(recipe.model.dtype), at::kCPU);
+  Parameters one({spec}, spec.stage, ShardCoordinates{}, scalar_type(recipe.model.dtype), at::kCPU);
   at::Tensor value = one.entries().front().value.detach();
   if (model)
     load(*model, spec, ShardCoordinates{}, value);
@@ -162,16 +161,12 @@ WrittenModel write_hf_module(DistCheckpoint& checkpoint, const std::string& modu
     specs[spec.name] = &spec;
     parameters.infos[spec.name] = {spec.name, dtype_of(spec, set.rule, checkpoint), spec.shape};
   }
-  at::Tensor whole;  // the tensor read last
   parameters.read = [&](const std::string& name) {
     const TensorInfo& info = parameters.infos.at(name);
-    whole.reset();
-    whole = at::empty(info.shape, scalar_type(info.dtype));
+    const at::Tensor whole = at::empty(info.shape, scalar_type(info.dtype));
     for (const KeyedBox& box : keyed_boxes(*specs.at(name), {}, set.rule))
       checkpoint.read(box.key, box.begin, box_in(whole, box));
-    StoredTensor stored{info, checkpoint.folder()};
-    stored.data = {static_cast<const std::byte*>(whole.data_ptr()), whole.nbytes()};
-    return stored;
+    return whole;
   };
   return export_hf(parameters, hf_folder);
 }
@@ -199,7 +194,7 @@ InitialCheckpoint write_initial_checkpoint(const Recipe& recipe, const std::map<
   begin_iteration(root, 0);
   std::int64_t done = 0, total = 0;
   const auto bytes_of = [&](const ParamSpec& spec) {
-    return num_elements(spec) * static_cast<std::int64_t>(c10::elementSize(dtype_named(recipe.model.dtype)));
+    return num_elements(spec) * static_cast<std::int64_t>(c10::elementSize(scalar_type(recipe.model.dtype)));
   };
   for (const StoredSet& set : sets)
     for (const ParamSpec& spec : set.specs) total += bytes_of(spec);
@@ -221,7 +216,7 @@ InitialCheckpoint write_initial_checkpoint(const Recipe& recipe, const std::map<
   writer.finish();
   hand_in(partial, 0, writer);
   result.tensors = writer.metadata().tensors.size();
-  result.bytes = publish(root, 0, 1, to_pickle(start_of(recipe)), Saver::Guest).bytes;
+  result.bytes = publish(root, 0, 1, to_pickle(start_of(recipe)), Saver::Guest);
   return result;
 }
 

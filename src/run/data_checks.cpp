@@ -1,5 +1,3 @@
-#include "run/data_checks.h"
-
 #include <algorithm>
 #include <filesystem>
 #include <functional>
@@ -8,6 +6,7 @@
 #include "base/strings.h"
 #include "data/inspect/survey.h"
 #include "data/shards/sample_reader.h"
+#include "run/start_checks.h"
 
 namespace braid {
 namespace {

@@ -4,19 +4,18 @@
 #include <limits>
 
 #include "base/error.h"
+#include "ckpt/tensor_io.h"
 #include "comm/world.h"
 #include "data/batches/batch.h"
 #include "plan/frozen.h"
 #include "run/data_source.h"
-#include "run/lane_options.h"
 #include "run/resume/load_checkpoint.h"
-#include "run/resume/training_state.h"
 #include "train/training.h"
 
 namespace braid {
 
 TrainingConfig training_config(const Recipe& recipe, std::vector<std::string> frozen) {
-  return {.model = {.dtype = dtype_named(recipe.model.dtype),
+  return {.model = {.dtype = scalar_type(recipe.model.dtype),
                     .sequence_parallel = recipe.model.sequence_parallel,
                     .overlap = recipe.model.overlap,
                     .recompute = recompute_config(recipe.model.recompute),

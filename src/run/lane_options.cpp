@@ -1,7 +1,7 @@
-#include "run/lane_options.h"
-
+// The part of data_source.h that needs no libtorch.
 #include "data/batches/balance.h"
 #include "data/batches/sample_sizes.h"
+#include "run/data_source.h"
 
 namespace braid {
 

@@ -1,5 +1,4 @@
-// Files that a command writes at its end: pages, answers, statistics, pixels. They are checked before the work. No
-// libtorch here.
+// What a run or a command writes, checked before the work begins. No libtorch here.
 #pragma once
 
 #include <memory>
@@ -7,12 +6,25 @@
 #include <string_view>
 #include <vector>
 
-#include "run/written_paths.h"
+#include "run/recipe.h"
 
 namespace braid {
 
 struct Blend;
 
+// A folder or file that a run writes to.
+struct WrittenPath {
+  std::string key;  // a recipe key, or the flag
+  std::string path;
+  enum Kind { Folder, File } kind = Folder;
+};
+std::vector<WrittenPath> written_paths(const Recipe& recipe);
+
+// Checks permissions, and tries to write as the run will; removes everything it creates for that.
+std::vector<Problem> writing_problems(const std::vector<WrittenPath>& paths);
+void require_writable(const std::vector<WrittenPath>& paths);  // ConfigError with all of them
+
+// A file that a command writes at its end: a page, answers, statistics, pixels.
 struct OutputFile {
   std::string flag;
   std::string path;                         // empty: not wanted

@@ -1,15 +1,16 @@
 // Derives what one rank computes and communicates in each op of a training step: the calls of the executor, the layers
-// and the optimizer, with their sizes. run/step_traffic.h sums up the bytes, predict/simulate.h the time. Only the
+// and the optimizer, with their sizes. step_traffic() sums up the bytes, predict/simulate.h the time. Only the
 // modules' grids are needed, not process groups, so a rank costs the same in a large world as in a small one. No
 // libtorch here.
 #pragma once
 
 #include <vector>
 
+#include "comm/progress.h"
 #include "optim/parameter_parts.h"
 #include "paper/stage.h"
 #include "plan/schedule.h"
-#include "run/rank_sizes.h"
+#include "run/step_sizes.h"
 
 namespace braid {
 
@@ -70,5 +71,14 @@ class RankOptimizers {
   Collectives all_of(const Stage& stage, Collectives (OptimizerCollectives::*list)(int) const) const;
   std::vector<Optimizer> optimizers_;
 };
+
+// A rank's communication in one training step, summed over the ops of the schedule. It equals what Progress::traffic()
+// counts during a step, on every rank, for every group and operation; for the experts' all-to-all, only the sums over
+// ep x expt_tp are equal (paper/stage.h). Communication outside of steps is not counted: the first exchange of batch
+// sizes, log lines, evaluation, checkpoints.
+//
+// `sizes` are those of the step. At its end, the ranks of a replica share the batches of the `next` one.
+TrafficTable step_traffic(const StepSetup& setup, const Topology& topology, const StepPlan& plan,
+                          const StepSizes& sizes, const StepSizes& next, int global_rank);
 
 }  // namespace braid

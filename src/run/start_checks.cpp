@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -13,10 +14,9 @@
 #include "base/strings.h"
 #include "ckpt/checkpoint_folder.h"
 #include "ckpt/file_names.h"
+#include "run/resume/checkpoint_config.h"
 #include "run/resume/resume_checks.h"
-#include "run/resume/save_folder.h"
 #include "run/resume/stored_sets.h"
-#include "run/resume/wanted_tensors.h"
 
 namespace braid {
 namespace {
@@ -166,10 +166,10 @@ class LoadCheck {
   }
 
   void check_model(const DistCheckpoint& checkpoint, KeyScheme scheme, const Recipe& recipe, const Topology& topology) {
-    std::vector<StoredSet> sets = stored_sets(recipe.model.model, topology, scheme);
-    if (scheme == KeyScheme::Nemotron)
-      for (StoredSet& set : sets) set.rule.prefix = nemotron_root(checkpoint.metadata()) + set.rule.prefix;
-    if (key_ == kVision) std::erase_if(sets, [](const StoredSet& set) { return !set.name.ends_with(".encoder"); });
+    std::vector<StoredSet> sets =
+        stored_sets(recipe.model.model, topology, scheme,
+                    scheme == KeyScheme::Nemotron ? nemotron_root(checkpoint.metadata()) : "");
+    if (key_ == kVision) std::erase_if(sets, std::not_fn(is_encoder));
     try {
       check_wanted(wanted_of(sets), checkpoint, "is it a checkpoint of another model, or of other sizes?");
     } catch (const DataError& e) {

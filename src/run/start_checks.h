@@ -1,14 +1,40 @@
-// Checks before any rank starts: whether the checkpoint to load exists, has intact small files, and matches the model
-// and the learning rate schedule. `where` of each problem is a dotted recipe key, or several separated by spaces. No
+// Checks before any rank starts. `where` of each problem is a dotted recipe key, or several separated by spaces. No
 // libtorch here.
 #pragma once
 
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "run/data_checks.h"
+#include "run/data_source.h"
 
 namespace braid {
+
+// --- whether Braid can read the data set and tokenizer, both fit the model, and every lane has samples
+
+// The positions in the data that a checkpoint has stored.
+struct StoredData {
+  std::vector<std::string> positions{};  // by lane; empty: unknown
+  std::optional<std::int64_t> seed{};    // of the stored run; empty: the recipe's
+};
+
+struct DataFindings {
+  std::vector<Problem> problems{};  // `where` is a dotted recipe key, or several separated by spaces
+  std::vector<std::string> warnings{};
+  std::shared_ptr<const Blend> evaluated{};  // the evaluation split, if it is used and can be opened
+};
+
+// Opens the splits for these uses and checks a few samples of the first one. Training must be able to continue at the
+// stored positions; if an evaluation would read text differently than the training did, there is a warning.
+DataFindings check_data(const Recipe& recipe, const Topology& topology, const std::vector<DataUse>& uses,
+                        const StoredData& stored = {});
+
+// Training and, if the recipe evaluates, evaluation.
+std::vector<DataUse> data_uses(const Recipe& recipe);
+
+// --- whether the checkpoint to load exists, has intact small files, and matches the model and the learning rate
+// schedule
 
 struct LoadFindings {
   std::vector<Problem> problems{};

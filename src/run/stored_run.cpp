@@ -73,7 +73,7 @@ KnownRun known_run(const DistCheckpoint& checkpoint) {
   return known;
 }
 
-std::vector<StoredSet> whole_sets(const Recipe& recipe, KeyScheme scheme) {
+std::vector<StoredSet> whole_sets(const Recipe& recipe, KeyScheme scheme, const std::string& root) {
   Provider provider = recipe.model.model;
   if (auto* hybrid = std::get_if<HybridLmConfig>(&provider.language)) hybrid->pattern = layer_letters(*hybrid);
   TopologyConfig one_rank;
@@ -82,7 +82,7 @@ std::vector<StoredSet> whole_sets(const Recipe& recipe, KeyScheme scheme) {
     if (scheme == KeyScheme::Modules || !is_audio(provider, module.name))
       one_rank.modules.push_back({.name = module.name, .kind = module.kind});
   one_rank.colocated = one_rank.modules.size() > 1;
-  return stored_sets(provider, Topology(one_rank, Workload{}), scheme);
+  return stored_sets(provider, Topology(one_rank, Workload{}), scheme, root);
 }
 
 std::vector<StoredSet> sets_in(const DistMetadata& metadata, const Recipe& recipe) {
@@ -90,9 +90,7 @@ std::vector<StoredSet> sets_in(const DistMetadata& metadata, const Recipe& recip
   const bool any = std::any_of(modules.begin(), modules.end(),
                                [&](const StoredSet& set) { return has_key_with(metadata, set.rule.prefix); });
   if (any) return modules;
-  std::vector<StoredSet> nemotron = whole_sets(recipe, KeyScheme::Nemotron);
-  for (StoredSet& set : nemotron) set.rule.prefix = nemotron_root(metadata) + set.rule.prefix;
-  return nemotron;
+  return whole_sets(recipe, KeyScheme::Nemotron, nemotron_root(metadata));
 }
 
 bool is_optimizer_key(std::string_view key) { return contains(split(key.substr(0, key.find('/')), '.'), "optimizer"); }
@@ -122,8 +120,8 @@ KeyRenames renames_to(KeyScheme scheme, const DistMetadata& metadata, const std:
   if (recipe) {
     std::map<std::string, std::string> modules;
     for (const StoredSet& set : whole_sets(*recipe, KeyScheme::Modules)) modules[set.name] = set.rule.prefix;
-    for (const StoredSet& set : whole_sets(*recipe, KeyScheme::Nemotron))
-      to_nemotron.emplace_back(modules.at(set.name), root + set.rule.prefix);
+    for (const StoredSet& set : whole_sets(*recipe, KeyScheme::Nemotron, root))
+      to_nemotron.emplace_back(modules.at(set.name), set.rule.prefix);
   } else {
     for (const Naming& naming : kNamings) to_nemotron.emplace_back(naming.modules, root + naming.nemotron);
   }

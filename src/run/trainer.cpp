@@ -28,7 +28,6 @@
 #include "run/evaluation.h"
 #include "run/resume/load_checkpoint.h"
 #include "run/resume/save_checkpoint.h"
-#include "run/resume/save_folder.h"
 #include "train/all_ranks.h"
 #include "train/training.h"
 
@@ -111,8 +110,8 @@ class Run {
     const bool merges = world_.rank() == 0;
     std::atomic<std::int64_t> done = 0;
     std::string problem;
-    run_while_all_wait(
-        world_,
+    run_with_progress(
+        "merging traces",
         [&] {
           try {
             if (merges) merge_traces(folder, world_.size(), &done);
@@ -120,10 +119,7 @@ class Run {
             problem = e.what();
           }
         },
-        [&] {
-          return Amount{static_cast<double>(done), merges ? bytes : 0};
-        },
-        [&](const Amount& all, double) { say(fmt::format("merging traces: {:.0f} %", 100 * all.done / all.total)); });
+        done, merges ? bytes : 0);
     if (!problem.empty())
       RunLog::note_of_rank(fmt::format("{}; the traces of ranks in '{}' are not merged", problem, folder),
                            world_.rank(), context_.under_braid_launcher);
@@ -167,6 +163,15 @@ class Run {
     if (speaks_) RunLog::note(text + "\n", context_.under_braid_launcher);
   }
 
+  // Collective over the world: does work of this rank while the others do theirs.
+  void run_with_progress(const char* what, const std::function<void()>& work, const std::atomic<std::int64_t>& done,
+                         double total) {
+    const auto amount = [&] { return Amount{static_cast<double>(done), total}; };
+    run_while_all_wait(world_, work, amount, [&](const Amount& all, double) {
+      say(fmt::format("{}: {:.0f} %", what, 100 * all.done / all.total));
+    });
+  }
+
   // Returns the positions at which the data set's lanes continue, if the checkpoint has them.
   std::vector<std::string> load(const Topology& topology, const std::function<void(const std::string&)>& say) {
     const auto loaded = [&] {
@@ -196,12 +201,8 @@ class Run {
     std::atomic<std::int64_t> drawn = 0;
     const auto total = static_cast<double>(training_.elements_of(sets));
     const auto start = std::chrono::steady_clock::now();
-    run_while_all_wait(
-        world_, [&] { training_.initialize_weights(sets, drawn); },
-        [&] {
-          return Amount{static_cast<double>(drawn), total};
-        },
-        [&](const Amount& all, double) { say(fmt::format("initializing: {:.0f} %", 100 * all.done / all.total)); });
+    run_with_progress(
+        "initializing", [&] { training_.initialize_weights(sets, drawn); }, drawn, total);
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
     say(fmt::format("initialized the weights of {} in {:.1f} s", fmt::join(sets, ", "), seconds.count()));
   }
@@ -308,11 +309,11 @@ class Run {
 
   void warn_without_targets(std::int64_t iteration, const TrainingReport& report) {
     if (loss_of(report) || std::exchange(warned_without_targets_, true)) return;
-    say(fmt::format(
-        "warning: iteration {} has nothing to predict: no sample of its global batch has a target, or their "
-        "pictures are damaged. It has no loss; only auxiliary losses, momentum and weight decay change the "
-        "weights. The log counts such iterations",
-        iteration));
+    say(
+        fmt::format("warning: iteration {} has nothing to predict: no sample of its global batch has a target, or "
+                    "their pictures are damaged. It has no loss; only auxiliary losses, momentum and weight decay "
+                    "change the weights. The log counts such iterations",
+                    iteration));
   }
 
   StepRecord record_of(std::int64_t iteration, const TrainingReport& report, bool last) const {
@@ -374,11 +375,11 @@ class Run {
     const std::string what = std::isfinite(report.loss) ? "a gradient was not finite" : "the loss was not finite";
     const std::string steps = counted(skipped_in_a_row_, "step");
     finish_log(fmt::format("{} in a row skipped", steps));
-    throw DataError(fmt::format(
-        "{} in a row {} skipped, the last one because {} (train.max_skipped={}); lower train.lr, or inspect "
-        "the samples from number {} on",
-        steps, skipped_in_a_row_ == 1 ? "was" : "were", what, recipe_.train.max_skipped,
-        position_.consumed_samples - std::int64_t{skipped_in_a_row_} * recipe_.train.global_batch));
+    throw DataError(
+        fmt::format("{} in a row {} skipped, the last one because {} (train.max_skipped={}); lower train.lr, or "
+                    "inspect the samples from number {} on",
+                    steps, skipped_in_a_row_ == 1 ? "was" : "were", what, recipe_.train.max_skipped,
+                    position_.consumed_samples - std::int64_t{skipped_in_a_row_} * recipe_.train.global_batch));
   }
 
   const Recipe& recipe_;

@@ -6,7 +6,6 @@
 #include <ATen/ops/zeros.h>
 #include <c10/core/DeviceGuard.h>
 
-#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <exception>
@@ -41,20 +40,6 @@ std::vector<std::vector<double>> sum_terms(const std::vector<at::Tensor>& terms,
   return split;
 }
 
-std::string first_text(const std::string& own, World& world) {
-  constexpr std::size_t kLongest = 1000;
-  const double first = world.size() - reduced({own.empty() ? 0.0 : world.size() - world.rank()}, Reduce::Max, world)[0];
-  if (first == world.size()) return "";
-  std::vector<double> letters(kLongest);
-  if (first == world.rank())
-    std::transform(own.begin(), own.begin() + std::min(std::ssize(own), std::ssize(letters)), letters.begin(),
-                   [](char c) { return static_cast<unsigned char>(c); });
-  std::string text;
-  for (const double letter : reduced(letters, Reduce::Sum, world))
-    if (letter > 0) text += static_cast<char>(static_cast<unsigned char>(letter));
-  return text;
-}
-
 std::vector<std::string> gathered_texts(const std::vector<std::pair<int, std::string>>& own, int count, World& world) {
   const auto texts_wanted = static_cast<std::size_t>(count);
   std::vector<double> sizes(2 * texts_wanted);  // bytes of each text, then the number of ranks that provide it
@@ -78,6 +63,16 @@ std::vector<std::string> gathered_texts(const std::vector<std::pair<int, std::st
   std::vector<std::string> texts;
   for (std::size_t i = 0; i + 1 < offsets.size(); ++i) texts.emplace_back(all + offsets[i], all + offsets[i + 1]);
   return texts;
+}
+
+std::string first_text(const std::string& own, World& world) {
+  constexpr std::size_t kLongest = 1000;
+  const double has_text = own.empty() ? 0 : world.size() - world.rank();
+  const int first = world.size() - static_cast<int>(reduced({has_text}, Reduce::Max, world)[0]);
+  if (first == world.size()) return "";
+  std::vector<std::pair<int, std::string>> text;
+  if (first == world.rank()) text.emplace_back(0, own.substr(0, kLongest));
+  return gathered_texts(text, 1, world)[0];
 }
 
 void wait_for_all_ranks(World& world, const std::function<bool()>& finished, const std::function<Amount()>& amount,

@@ -49,6 +49,22 @@ std::vector<std::vector<int>> all_choices(const at::Tensor& own, std::int64_t sa
   return choices;
 }
 
+// How the time of an op is reported.
+struct Measured {
+  Op::Kind kind;
+  Phase phase;
+  const char* name;
+  bool of_stage = false;
+};
+constexpr Measured kMeasured[] = {{Op::Begin, Phase::Other, "batches"},
+                                  {Op::Load, Phase::Forward, "load", true},
+                                  {Op::StartGather, Phase::Optimizer, "gather parameters"},
+                                  {Op::EndGather, Phase::Optimizer, "parameters arrive"},
+                                  {Op::Forward, Phase::Forward, "forward", true},
+                                  {Op::Backward, Phase::Backward, "backward", true},
+                                  {Op::StartReduce, Phase::Reduce, "reduce gradients"},
+                                  {Op::EndReduce, Phase::Reduce, "gradients arrive"}};
+
 // One rank's terms of a sum over all ranks, from which largest_stop() takes the maximum.
 at::Tensor stop_terms(StopReason own) {
   at::Tensor terms = at::zeros({static_cast<int>(StopReason::SigInt) + 1}, at::kDouble);
@@ -61,17 +77,6 @@ StopReason largest_stop(const std::vector<double>& sums) {
   while (stop > 0 && sums[stop] == 0) --stop;
   return static_cast<StopReason>(stop);
 }
-
-}  // namespace
-
-struct Training::RunningStep {
-  StepClock& clock;
-  const std::function<StopReason()>& wanted;
-  std::optional<Step> step{};
-  TrainingReport report{};
-};
-
-namespace {
 
 // NCCL connects two ranks in their first transfer, and waits until their GPUs are idle to allocate memory for it. In a
 // step a GPU may be in an operation that ends only after this transfer, so all pairs of the schedule are connected
@@ -96,6 +101,13 @@ void connect_pairs(const Topology& topology, const std::vector<Edge>& edges, con
 }
 
 }  // namespace
+
+struct Training::RunningStep {
+  StepClock& clock;
+  const std::function<StopReason()>& wanted;
+  std::optional<Step> step{};
+  TrainingReport report{};
+};
 
 Training::Training(const Provider& provider, const Topology& topology, const Groups& groups, World& world,
                    const TrainingConfig& config)
@@ -223,28 +235,11 @@ void Training::await_readers(StepClock& clock) {
 }
 
 StepClock::Scope Training::measure(const Op& op, StepClock& clock) const {
-  const auto name_of = [&](const char* what) { return topology_.module(op.stage.module).name + " " + what; };
-  switch (op.kind) {
-    case Op::Begin:
-      return clock.measure(Phase::Other, "batches");
-    case Op::Load:
-      return clock.measure(Phase::Forward, name_of("load"), {{"microbatch", op.microbatch}, {"stage", op.stage.index}});
-    case Op::StartGather:
-      return clock.measure(Phase::Optimizer, "gather parameters");
-    case Op::EndGather:
-      return clock.measure(Phase::Optimizer, "parameters arrive");
-    case Op::Forward:
-      return clock.measure(Phase::Forward, name_of("forward"),
-                           {{"microbatch", op.microbatch}, {"stage", op.stage.index}});
-    case Op::Backward:
-      return clock.measure(Phase::Backward, name_of("backward"),
-                           {{"microbatch", op.microbatch}, {"stage", op.stage.index}});
-    case Op::StartReduce:
-      return clock.measure(Phase::Reduce, "reduce gradients");
-    case Op::EndReduce:
-      return clock.measure(Phase::Reduce, "gradients arrive");
-    default:
-      break;
+  for (const auto& [kind, phase, name, of_stage] : kMeasured) {
+    if (kind != op.kind) continue;
+    if (!of_stage) return clock.measure(phase, name);
+    return clock.measure(phase, fmt::format("{} {}", topology_.module(op.stage.module).name, name),
+                         {{"microbatch", op.microbatch}, {"stage", op.stage.index}});
   }
   return clock.measure(Phase::PipelineWait, "exchange", {{"microbatch", op.transfers.front().microbatch}});
 }

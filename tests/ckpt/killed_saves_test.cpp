@@ -20,7 +20,6 @@
 #include "ckpt/dist_checkpoint.h"
 #include "ckpt/save_job.h"
 #include "ckpt/save_lock.h"
-#include "ckpt/unfinished_saves.h"
 #include "support/operation_counter.h"
 
 namespace braid {

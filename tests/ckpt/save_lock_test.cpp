@@ -17,7 +17,7 @@
 #include <optional>
 #include <thread>
 
-#include "ckpt/unfinished_saves.h"
+#include "ckpt/checkpoint_folder.h"
 #include "support/errors.h"
 #include "support/programs.h"
 

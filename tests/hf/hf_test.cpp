@@ -5,10 +5,9 @@
 #include <nlohmann/json.hpp>
 
 #include "forward/forward_files.h"
+#include "hf/architectures.h"
 #include "hf/json.h"
 #include "hf/model.h"
-#include "hf/nemotron_h.h"
-#include "hf/radio.h"
 #include "support/errors.h"
 #include "support/programs.h"
 

@@ -1,10 +1,9 @@
 // Two language replicas of two cp ranks each, behind an encoder on rank 0; every replica and cp rank has its own sizes.
-#include "run/rank_sizes.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "run/rank_step.h"
+#include "run/step_sizes.h"
 
 namespace braid {
 namespace {

@@ -7,8 +7,10 @@
 #include <chrono>
 #include <exception>
 #include <filesystem>
+#include <limits>
 #include <set>
 #include <system_error>
+#include <thread>
 
 #include "base/error.h"
 #include "base/files.h"
@@ -17,10 +19,8 @@
 #include "ckpt/dist_checkpoint.h"
 #include "comm/world.h"
 #include "plan/frozen.h"
-#include "run/resume/choose_iteration.h"
 #include "run/resume/resume_checks.h"
 #include "run/resume/training_state.h"
-#include "run/resume/wanted_tensors.h"
 #include "train/all_ranks.h"
 
 namespace braid {
@@ -28,10 +28,63 @@ namespace {
 
 using Say = std::function<void(const std::string& text)>;
 
+// --- the iteration of a folder from which a run resumes, the same on all ranks
+
+// Waits briefly: on a shared file system some ranks see a folder later than others.
+void wait_for_folder(const std::string& folder) {
+  constexpr int kTries = 50;
+  constexpr std::chrono::milliseconds kPause(200);
+  for (int i = 0; i < kTries && !std::filesystem::exists(folder); ++i) std::this_thread::sleep_for(kPause);
+}
+
+// The newest complete iteration before `end` that any rank sees; empty if there is none. Collective.
+std::optional<std::int64_t> newest_before(std::int64_t end, const std::string& root, World& world) {
+  double newest = -1;
+  for (const std::int64_t iteration : iterations_in(root))
+    if (iteration < end) newest = static_cast<double>(iteration);
+  newest = reduced({newest}, Reduce::Max, world)[0];
+  return newest < 0 ? std::nullopt : std::optional(static_cast<std::int64_t>(newest));
+}
+
+// All ranks use the newest iteration that any of them sees.
+std::optional<std::int64_t> agreed_iteration(const std::string& root, World& world) {
+  const double newest = reduced({static_cast<double>(read_tracker(root).value_or(-1))}, Reduce::Max, world)[0];
+  if (newest < 0) return std::nullopt;
+  const auto iteration = static_cast<std::int64_t>(newest);
+  wait_for_folder(iteration_folder(root, iteration));
+  if (!std::filesystem::exists(iteration_folder(root, iteration))) latest_iteration(root);  // throws the error
+  return iteration;
+}
+
+// The same with a fallback to older iterations. A tracker that cannot be read, or that names a missing iteration,
+// counts as damage.
+std::optional<std::int64_t> best_iteration(const std::string& root, World& world, const Say& say) {
+  double named = -1;
+  std::string error;
+  try {
+    named = static_cast<double>(latest_iteration(root).value_or(-1));
+  } catch (const DataError& e) {
+    error = e.what();
+  }
+  named = reduced({named}, Reduce::Max, world)[0];
+  if (named >= 0) {
+    wait_for_folder(iteration_folder(root, static_cast<std::int64_t>(named)));
+    return static_cast<std::int64_t>(named);
+  }
+  const auto newest = newest_before(std::numeric_limits<std::int64_t>::max(), root, world);
+  if (const std::string text = first_text(error, world); !text.empty()) {
+    if (!newest) throw DataError(text);
+    say(fmt::format("WARNING: {}; --load-fallback uses the newest complete iteration, {}", text, *newest));
+  }
+  return newest;
+}
+
+// --- loading
+
 // Reports weights of a checkpoint that the model does not use, e.g. of an encoder that the topology leaves out.
-void report_unused(const std::vector<WantedTensor>& wanted, const DistCheckpoint& checkpoint, const Say& say) {
+void report_unused(const std::vector<KeyedShape>& wanted, const DistCheckpoint& checkpoint, const Say& say) {
   std::set<std::string> keys;
-  for (const WantedTensor& tensor : wanted) keys.insert(tensor.key);
+  for (const KeyedShape& tensor : wanted) keys.insert(tensor.key);
   std::vector<std::string> unused;
   for (const auto& [key, tensor] : checkpoint.metadata().tensors)
     if (!keys.contains(key) && !key.starts_with("mimo.")) unused.push_back(key);
@@ -44,36 +97,6 @@ void report_unused(const std::vector<WantedTensor>& wanted, const DistCheckpoint
 struct Damaged : DataError {
   using DataError::DataError;
 };
-
-// Reads this rank's tensors while the other ranks read theirs. Returns the log line to print once the checkpoint has
-// proved to be intact.
-std::string read_all(const std::vector<StateTensor>& tensors, DistCheckpoint& checkpoint, World& world, const Say& say,
-                     const std::function<void(const std::function<void()>&)>& hold) {
-  std::atomic<std::int64_t> done = 0;
-  std::int64_t total = 0;
-  for (const StateTensor& tensor : tensors) total += static_cast<std::int64_t>(tensor.value.nbytes());
-  const auto start = std::chrono::steady_clock::now();
-  const auto amount = [&] { return Amount{static_cast<double>(done), static_cast<double>(total)}; };
-  run_while_all_wait(
-      world,
-      [&] {
-        hold([&] {
-          for (const StateTensor& tensor : tensors) {
-            checkpoint.read(tensor.key, tensor.begin, tensor.value);
-            done += static_cast<std::int64_t>(tensor.value.nbytes());
-          }
-        });
-      },
-      amount,
-      [&](const Amount& all, double seconds) {
-        say(fmt::format("loading {}: {} of {} after {:.0f} s", checkpoint.folder(), readable_bytes(all.done),
-                        readable_bytes(all.total), seconds));
-      });
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  const double bytes = reduced({static_cast<double>(checkpoint.bytes_read())}, Reduce::Sum, world)[0];
-  return fmt::format("loaded {}: {} in {:.1f} s ({}/s)", checkpoint.folder(), readable_bytes(bytes), seconds,
-                     readable_bytes(bytes / std::max(seconds, 1e-3)));
-}
 
 class Load {
  public:
@@ -117,10 +140,9 @@ class Load {
 
   // Loads weights in Nemotron's naming into the sets that `wants` selects; returns the names of the others.
   std::vector<std::string> take_weights(const std::function<bool(const StoredSet&)>& wants) {
-    std::vector<StoredSet> sets =
-        stored_sets(training_.model().provider(), training_.model().topology(), KeyScheme::Nemotron);
+    std::vector<StoredSet> sets = stored_sets(training_.model().provider(), training_.model().topology(),
+                                              KeyScheme::Nemotron, nemotron_root(checkpoint_->metadata()));
     std::erase_if(sets, [&](const StoredSet& set) { return !wants(set); });
-    for (StoredSet& set : sets) set.rule.prefix = nemotron_root(checkpoint_->metadata()) + set.rule.prefix;
     check_wanted(wanted_of(sets), *checkpoint_, "is it a checkpoint in Nemotron's naming, of this model?");
     report_unused(wanted_of(sets), *checkpoint_, say_);
     say_(read(model_state(training_.model(), sets, nullptr)));
@@ -156,24 +178,45 @@ class Load {
     if (const std::string text = first_text(error, world_); !text.empty()) throw Damaged(text);
   }
 
-  std::string read(const std::vector<StateTensor>& tensors) {
+  // Runs work of this rank while the other ranks do theirs. An error is kept until all ranks can learn of it.
+  void run_guarded(const std::function<void()>& work, const std::function<Amount()>& amount,
+                   const std::function<void(const Amount&, double)>& report) {
     std::exception_ptr error;
-    std::string loaded =
-        read_all(tensors, *checkpoint_, world_, say_, [&](const std::function<void()>& work) { hold(work, error); });
+    const auto held = [&] {
+      try {
+        work();
+      } catch (...) {
+        error = std::current_exception();
+      }
+    };
+    run_while_all_wait(
+        world_, [&] { falls_back() ? held() : as_damage(work); }, amount, report);
     guarded([&] {
       if (error) std::rethrow_exception(error);
     });
-    return loaded;
   }
 
-  // An error between collectives is kept until all ranks can learn of it.
-  void hold(const std::function<void()>& work, std::exception_ptr& error) const {
-    if (!falls_back()) return as_damage(work);
-    try {
-      work();
-    } catch (...) {
-      error = std::current_exception();
-    }
+  // Reads this rank's tensors. Returns the log line to print once the checkpoint has proved to be intact.
+  std::string read(const std::vector<StateTensor>& tensors) {
+    std::atomic<std::int64_t> done = 0;
+    std::int64_t total = 0;
+    for (const StateTensor& tensor : tensors) total += static_cast<std::int64_t>(tensor.value.nbytes());
+    const auto start = std::chrono::steady_clock::now();
+    const auto read_own = [&] {
+      for (const StateTensor& tensor : tensors) {
+        checkpoint_->read(tensor.key, tensor.begin, tensor.value);
+        done += static_cast<std::int64_t>(tensor.value.nbytes());
+      }
+    };
+    const auto amount = [&] { return Amount{static_cast<double>(done), static_cast<double>(total)}; };
+    run_guarded(read_own, amount, [&](const Amount& all, double seconds) {
+      say_(fmt::format("loading {}: {} of {} after {:.0f} s", checkpoint_->folder(), readable_bytes(all.done),
+                       readable_bytes(all.total), seconds));
+    });
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    const double bytes = reduced({static_cast<double>(checkpoint_->bytes_read())}, Reduce::Sum, world_)[0];
+    return fmt::format("loaded {}: {} in {:.1f} s ({}/s)", checkpoint_->folder(), readable_bytes(bytes), seconds,
+                       readable_bytes(bytes / std::max(seconds, 1e-3)));
   }
 
   void resume_schedule(const ScheduleState& stored) {
@@ -188,8 +231,7 @@ class Load {
   std::vector<StateTensor> wanted_optimizer_state() {
     const std::string fix =
         "was it saved without the optimizer, with other modules frozen, or by bucket with other buckets or in another "
-        "layout (tp, pp, vpp, ep)? "
-        "load only the weights with --no-load-optim or --finetune";
+        "layout (tp, pp, vpp, ep)? load only the weights with --no-load-optim or --finetune";
     const bool by_bucket = std::any_of(sets_.begin(), sets_.end(), [&](const StoredSet& set) {
       return has_key_with(checkpoint_->metadata(), set.branch + "optimizer.distributed.") ||
              has_key_with(checkpoint_->metadata(), set.branch + "chained_0.optimizer.distributed.");
@@ -197,7 +239,7 @@ class Load {
     if (by_bucket) check_splits();
     const auto format = by_bucket ? OptimizerFormat::ByBucket : OptimizerFormat::FullyReshardable;
     std::vector<StateTensor> tensors = optimizer_state(training_, sets_, nullptr, format);
-    std::vector<WantedTensor> wanted;
+    std::vector<KeyedShape> wanted;
     for (const StateTensor& tensor : tensors) wanted.push_back({tensor.key, tensor.shape});
     check_wanted(wanted, *checkpoint_, fix);
     return tensors;
@@ -218,8 +260,7 @@ class Load {
       if (saved && *saved != split_of(*module))
         throw DataError(
             fmt::format("{} stores the optimizer state of {} by bucket, split over {}, but this run splits it over {}; "
-                        "use the same split, or "
-                        "load only the weights with --no-load-optim or --finetune",
+                        "use the same split, or load only the weights with --no-load-optim or --finetune",
                         checkpoint_->folder(), module->name, *saved, split_of(*module)));
     }
   }
@@ -259,15 +300,10 @@ class Load {
     int next = 0;
     for (std::size_t block = 0; block < own.size(); ++block)
       if (!read.const_data_ptr<std::uint8_t>()[block]) wanted[block] = next++ % world_.size() == world_.rank();
-    std::exception_ptr error;
-    run_while_all_wait(
-        world_, [&] { hold([&] { checkpoint_->check(wanted); }, error); }, [] { return Amount(); },
-        [&](const Amount&, double seconds) {
-          say_(fmt::format("checking checkpoint data that no rank needs: {:.0f} s so far", seconds));
-        });
-    guarded([&] {
-      if (error) std::rethrow_exception(error);
-    });
+    run_guarded([&] { checkpoint_->check(wanted); }, [] { return Amount(); },
+                [&](const Amount&, double seconds) {
+                  say_(fmt::format("checking checkpoint data that no rank needs: {:.0f} s so far", seconds));
+                });
   }
 
   void refresh_optimizers() {
@@ -281,8 +317,6 @@ class Load {
   std::optional<DistCheckpoint> checkpoint_;
   const std::vector<StoredSet> sets_;
 };
-
-bool is_vision_encoder(const StoredSet& set) { return set.rule.prefix == "vision_model."; }
 
 LoadedRun resume_newest(const CheckpointConfig& config, Training& training, World& world, std::int64_t iteration,
                         const Say& say) {
@@ -313,7 +347,8 @@ void check_sets(const CheckpointConfig& config, const MimoModel& model) {
   if (!config.load_nemotron.empty() && sets.size() != stored_sets(model.provider(), model.topology()).size())
     throw ConfigError({"Nemotron checkpoints have no audio encoders", "checkpoint.load_nemotron",
                        "leave the module out of the topology, or load only the vision encoder: --load-vision-from"});
-  if (!config.load_vision_from.empty() && !std::any_of(sets.begin(), sets.end(), is_vision_encoder))
+  const bool has_encoder = std::ranges::any_of(sets, is_encoder);
+  if (!config.load_vision_from.empty() && !has_encoder)
     throw ConfigError({"the topology has no vision encoder to load", "checkpoint.load_vision_from", "leave it out"});
 }
 
@@ -325,13 +360,13 @@ std::optional<LoadedRun> load_checkpoint(const CheckpointConfig& config, Trainin
     check_sets(config, training.model());
     const bool all = !config.load_nemotron.empty();
     Load load(config, training, world, resolve_iteration(all ? config.load_nemotron : config.load_vision_from), say);
-    return LoadedRun{.missing_sets =
-                         load.take_weights([&](const StoredSet& set) { return all || is_vision_encoder(set); })};
+    return LoadedRun{.missing_sets = load.take_weights([&](const StoredSet& set) { return all || is_encoder(set); })};
   }
   if (config.load.empty()) return std::nullopt;
   if (std::filesystem::exists(config.load + "/.metadata"))  // an iteration's own folder
     return Load(config, training, world, without_end_slash(config.load), say).resume();
-  const auto iteration = chosen_iteration(config.load, config.load_fallback == "always", world, say);
+  const auto iteration =
+      config.load_fallback == "always" ? best_iteration(config.load, world, say) : agreed_iteration(config.load, world);
   if (!iteration) {
     if (config.must_exist || config.finetune)
       throw ConfigError({fmt::format("there is no checkpoint in '{}'", config.load), "checkpoint.load",

@@ -58,8 +58,8 @@ void check_schedule(const LrSchedule& own, const ScheduleState& stored, const Ch
                                  fmt::join(texts, ", ")),
                      key,
                      "use the same rates and lengths (with another --train-iters, keep the old decay length with "
-                     "--lr-decay-samples), or use this run's with --override-opt-param-scheduler, or the "
-                     "checkpoint's with --use-checkpoint-opt-param-scheduler"});
+                     "--lr-decay-samples), or use this run's with --override-opt-param-scheduler, or the checkpoint's "
+                     "with --use-checkpoint-opt-param-scheduler"});
 }
 
 std::optional<std::int64_t> newest_sound_before(std::int64_t end, const std::string& root) {

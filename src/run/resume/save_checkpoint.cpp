@@ -6,9 +6,7 @@
 #include "base/error.h"
 #include "base/strings.h"
 #include "ckpt/checkpoint_folder.h"
-#include "ckpt/unfinished_saves.h"
 #include "comm/world.h"
-#include "run/resume/save_folder.h"
 #include "train/all_ranks.h"
 
 namespace braid {

@@ -1,8 +1,11 @@
 #include "run/resume/stored_sets.h"
 
 #include <algorithm>
-#include <numeric>
+#include <iterator>
+#include <set>
 
+#include "base/error.h"
+#include "ckpt/dist_checkpoint.h"
 #include "models/providers.h"
 #include "plan/pipeline.h"
 
@@ -81,7 +84,8 @@ std::string branch_of(const Module& module) {
   return fmt::format("mimo.{}.", module.is_encoder ? module.name : "language");
 }
 
-std::vector<StoredSet> stored_sets(const Provider& provider, const Topology& topology, KeyScheme scheme) {
+std::vector<StoredSet> stored_sets(const Provider& provider, const Topology& topology, KeyScheme scheme,
+                                   const std::string& root) {
   std::vector<StoredSet> sets;
   for (int m = 0; m < static_cast<int>(topology.modules().size()); ++m) {
     const Module& module = topology.module(m);
@@ -100,7 +104,10 @@ std::vector<StoredSet> stored_sets(const Provider& provider, const Topology& top
     sets.push_back(stored_set(module.name + ".projector", m, declare_parameters(encoder.projector, stages),
                               prefixes.projector, /*stacked=*/false));
   }
-  for (StoredSet& set : sets) set.branch = branch_of(topology.module(set.module));
+  for (StoredSet& set : sets) {
+    set.branch = branch_of(topology.module(set.module));
+    set.rule.prefix.insert(0, root);
+  }
   return sets;
 }
 
@@ -113,6 +120,34 @@ std::string nemotron_root(const DistMetadata& metadata) {
   const bool below_model =
       has_key_with(metadata, "model.language_model.") || has_key_with(metadata, "model.vision_model.");
   return below_model ? "model." : "";
+}
+
+std::vector<KeyedShape> wanted_of(const std::vector<StoredSet>& sets) {
+  std::vector<KeyedShape> wanted;
+  for (const StoredSet& set : sets)
+    for (const ParamSpec& spec : set.specs) std::ranges::move(keyed_shapes(spec, set.rule), std::back_inserter(wanted));
+  return wanted;
+}
+
+void check_wanted(const std::vector<KeyedShape>& wanted, const DistCheckpoint& checkpoint, const std::string& fix) {
+  constexpr std::size_t kNamed = 20;
+  std::set<std::string> problems;
+  for (const KeyedShape& tensor : wanted) {
+    const auto found = checkpoint.metadata().tensors.find(tensor.key);
+    if (found == checkpoint.metadata().tensors.end())
+      problems.insert(fmt::format("{} is missing", tensor.key));
+    else if (found->second.shape != tensor.shape)
+      problems.insert(fmt::format("{} is {}, but the model has {}", tensor.key, shape_text(found->second.shape),
+                                  shape_text(tensor.shape)));
+  }
+  if (problems.empty()) return;
+  std::string text = fmt::format("{} does not match the model in {} tensor{}:", checkpoint.folder(), problems.size(),
+                                 problems.size() > 1 ? "s" : "");
+  std::size_t named = 0;
+  for (const std::string& problem : problems)
+    if (named++ < kNamed) text += "\n  " + problem;
+  if (problems.size() > kNamed) text += fmt::format("\n  and {} more", problems.size() - kNamed);
+  throw DataError(text + "\n  " + fix);
 }
 
 ShardWriters::ShardWriters(const std::vector<StoredSet>& sets, const Topology& topology)

@@ -11,6 +11,8 @@
 
 namespace braid {
 
+class DistCheckpoint;
+
 enum class KeyScheme {
   Modules,   // language_model.module., modality_submodules.images.module.…
   Nemotron,  // language_model., vision_model., vision_projection.; no audio encoders
@@ -25,9 +27,11 @@ struct StoredSet {
   std::string branch{};  // prefix of the module's keys that are not parameters: "mimo.language."
 };
 
-// The sets of all modules that the naming supports.
+inline bool is_encoder(const StoredSet& set) { return set.name.ends_with(".encoder"); }  // without its projector
+
+// The sets of all modules that the naming supports. All keys start with `root`.
 std::vector<StoredSet> stored_sets(const Provider& provider, const Topology& topology,
-                                   KeyScheme scheme = KeyScheme::Modules);
+                                   KeyScheme scheme = KeyScheme::Modules, const std::string& root = "");
 
 bool has_key_with(const DistMetadata& metadata, const std::string& begin);
 // "model." if all of Nemotron's keys start with it, otherwise empty.
@@ -38,6 +42,11 @@ std::string split_of(const Module& module);
 
 // "mimo.language.", "mimo.images."
 std::string branch_of(const Module& module);
+
+// The tensors of these sets, as a checkpoint must have them.
+std::vector<KeyedShape> wanted_of(const std::vector<StoredSet>& sets);
+// One DataError that lists every tensor that is missing or has another shape. All ranks throw the same one.
+void check_wanted(const std::vector<KeyedShape>& wanted, const DistCheckpoint& checkpoint, const std::string& fix);
 
 // Decides which of the ranks that hold the same shard of a parameter writes it. The work is balanced, and every rank
 // computes the same assignment.

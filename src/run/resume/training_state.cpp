@@ -9,16 +9,12 @@
 namespace braid {
 namespace {
 
-std::size_t index_of(const std::vector<StoredSet>& sets, const std::string& name) {
-  for (std::size_t i = 0; i < sets.size(); ++i)
-    if (sets[i].name == name) return i;
-  throw_check_failed(__FILE__, __LINE__, fmt::format("no parameter set '{}'", name));
-}
-
-std::size_t index_of(const StoredSet& set, const std::string& param) {
-  for (std::size_t i = 0; i < set.specs.size(); ++i)
-    if (set.specs[i].name == param) return i;
-  throw_check_failed(__FILE__, __LINE__, fmt::format("no parameter {} in {}", param, set.name));
+// The first of these sets or parameters with this name.
+template <class Named>
+std::size_t index_of(const std::vector<Named>& all, const std::string& name) {
+  const auto found = std::ranges::find(all, name, &Named::name);
+  BRAID_CHECK(found != all.end(), "there is no '{}'", name);
+  return static_cast<std::size_t>(found - all.begin());
 }
 
 StateTensor state_tensor(KeyedBox box, const at::Tensor& tensor, bool written_here) {
@@ -95,12 +91,10 @@ std::vector<StateTensor> model_state(const MimoModel& model, const std::vector<S
   std::vector<StateTensor> tensors;
   const int rank = model.world().rank();
   for (const auto& set : model.parameter_sets()) {
-    const bool kept =
-        std::any_of(sets.begin(), sets.end(), [&](const auto& stored) { return stored.name == set->name; });
-    if (!kept) continue;
+    if (std::ranges::find(sets, set->name, &StoredSet::name) == sets.end()) continue;
     const std::size_t s = index_of(sets, set->name);
     for (const Parameters::Entry& entry : set->parameters.entries()) {
-      const bool mine = writers && writers->writer(s, index_of(sets[s], entry.spec.name), rank) == rank;
+      const bool mine = writers && writers->writer(s, index_of(sets[s].specs, entry.spec.name), rank) == rank;
       for (KeyedBox& box : keyed_boxes(entry.spec, set->parameters.coordinates(), sets[s].rule))
         tensors.push_back(state_tensor(std::move(box), entry.value.detach(), mine));
     }
@@ -117,7 +111,7 @@ std::vector<std::string> own_extra_states(const MimoModel& model, const std::vec
     const ShardCoordinates& coordinates = set->parameters.coordinates();
     for (const Parameters::Entry& entry : set->parameters.entries()) {
       const bool first_of_tp = (entry.spec.expert ? coordinates.expt_tp : coordinates.tp) == 0;
-      if (!first_of_tp || writers.writer(s, index_of(sets[s], entry.spec.name), rank) != rank) continue;
+      if (!first_of_tp || writers.writer(s, index_of(sets[s].specs, entry.spec.name), rank) != rank) continue;
       for (std::string& key : extra_state_keys(entry.spec, coordinates, sets[s].rule)) keys.push_back(std::move(key));
     }
   }
@@ -139,16 +133,11 @@ std::vector<StateTensor> optimizer_state(const Training& training, const std::ve
     const auto writes = [&](const ParamSpec& spec) {
       const bool first_replica = spec.tp_dim >= 0 || (spec.expert ? coordinates.expt_tp : coordinates.tp) == 0;
       if (is_sharded(*trained.optimizer)) return first_replica;  // each range is on exactly one rank of the replicas
-      return writers && writers->writer(s, index_of(sets[s], spec.name), rank) == rank;
+      return writers && writers->writer(s, index_of(sets[s].specs, spec.name), rank) == rank;
     };
     add_by_parameter(trained, sets[s], writes, tensors);
   }
   return tensors;
-}
-
-at::ScalarType dtype_named(const std::string& name) {
-  if (name == "float64") return at::kDouble;
-  return name == "float32" ? at::kFloat : at::kBFloat16;
 }
 
 }  // namespace braid

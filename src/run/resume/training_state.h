@@ -31,7 +31,4 @@ enum class OptimizerFormat { FullyReshardable, ByBucket };
 std::vector<StateTensor> optimizer_state(const Training& training, const std::vector<StoredSet>& sets,
                                          const ShardWriters* writers, OptimizerFormat format);
 
-// "float64", "float32" or "bfloat16", as in recipes.
-at::ScalarType dtype_named(const std::string& name);
-
 }  // namespace braid

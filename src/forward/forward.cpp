@@ -1,0 +1,335 @@
+#include "forward/forward.h"
+
+#include <ATen/ops/constant_pad_nd.h>
+#include <ATen/ops/full_like.h>
+#include <ATen/ops/ones_like.h>
+#include <ATen/ops/zeros.h>
+
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "base/error.h"
+#include "comm/world.h"
+#include "mimo/executor.h"
+#include "mimo/merge.h"
+#include "models/decoder.h"
+#include "models/encoder.h"
+#include "nn/parallel.h"
+#include "ops/cross_entropy.h"
+#include "plan/bridge.h"
+
+namespace braid {
+namespace {
+
+// One rank of a forward. The topology's only module is the model.
+struct RankRun {
+  RankRun(const ForwardOptions& options, const Topology& topology, World& world)
+      : options(options),
+        topology(topology),
+        module(topology.language()),
+        groups(world, topology),
+        parallel(make_parallel(groups, module.name, options.sequence_parallel, options.overlap)),
+        world(world) {}
+
+  at::TensorOptions tensor_options() const { return at::TensorOptions(options.dtype).device(world.device()); }
+
+  const ForwardOptions& options;
+  const Topology& topology;
+  const Module& module;
+  const Groups groups;
+  const Parallel parallel;
+  World& world;
+};
+
+// The range of `count` sequences (or images, or clips) that a replica gets, in order and as evenly as possible.
+SampleRange share_of_replica(std::size_t count, const Grid& grid, int global_rank) {
+  const std::int64_t all = static_cast<std::int64_t>(count), replicas = grid.size_of("dp");
+  const std::int64_t replica = grid.coord(global_rank, "dp");
+  return {all * replica / replicas, all * (replica + 1) / replicas};
+}
+
+// The rows of these sequences; `offsets` has the first row of each.
+SampleRange rows_of_replica(const std::vector<std::int64_t>& offsets, const Grid& grid, int global_rank) {
+  const auto [first, last] = share_of_replica(offsets.size() - 1, grid, global_rank);
+  return {offsets[static_cast<std::size_t>(first)], offsets[static_cast<std::size_t>(last)]};
+}
+
+bool is_in_last_stage(const Grid& grid, int global_rank) {
+  return grid.coord(global_rank, "pp") == grid.size_of("pp") - 1;
+}
+
+// The stages of a model on this rank. All arguments must outlive it.
+template <class Model>
+class StageModels {
+ public:
+  template <class Config>
+  StageModels(const Config& config, const Parameters& parameters, const RankRun& rank) {
+    for (const Stage& stage : stages_of(rank.topology, rank.world.rank()))
+      models_.emplace_back(stage.index, std::make_unique<Model>(config, parameters, rank.parallel, stage.index,
+                                                                stage_count(rank.module), rank.options.recompute));
+  }
+
+  const Model& of(const Stage& stage) const {
+    for (const auto& [index, model] : models_)
+      if (index == stage.index) return *model;
+    throw_check_failed(__FILE__, __LINE__, "not a stage of this rank");
+  }
+
+ private:
+  std::vector<std::pair<int, std::unique_ptr<Model>>> models_;
+};
+
+// --- language models
+
+// The tokens of one replica, padded to split evenly, and their range in the whole batch.
+struct ReplicaBatch {
+  std::int64_t begin, end;  // its tokens in the whole batch
+  at::Tensor ids, labels;   // [T']
+  std::vector<std::int64_t> offsets;
+};
+
+at::Tensor fill_up(const at::Tensor& tokens, std::int64_t length, std::int64_t value) {
+  return at::constant_pad_nd(tokens, {0, length - tokens.size(0)}, value);
+}
+
+ReplicaBatch batch_of_replica(const TokenBatch& batch, const Grid& grid, int global_rank) {
+  const std::int64_t multiple = grid.size_of("tp") * grid.size_of("cp");
+  const auto [begin, end] = rows_of_replica(batch.offsets, grid, global_rank);
+  ReplicaBatch mine{begin, end, {}, {}, {0}};
+  for (const std::int64_t offset : batch.offsets)
+    if (offset > mine.begin && offset <= mine.end) mine.offsets.push_back(offset - mine.begin);
+  const std::int64_t tokens = mine.end - mine.begin;
+  const std::int64_t length = (std::max<std::int64_t>(tokens, 1) + multiple - 1) / multiple * multiple;
+  if (length > tokens) mine.offsets.push_back(length);
+  mine.ids = fill_up(batch.ids.narrow(0, mine.begin, tokens), length, 0);
+  if (batch.labels.defined()) mine.labels = fill_up(batch.labels.narrow(0, mine.begin, tokens), length, kIgnoredLabel);
+  return mine;
+}
+
+// A rank's pipeline stages of a language model, on its replica's tokens.
+class LanguageWork : public StageWork {
+ public:
+  LanguageWork(const StageModels<Decoder>& models, const LanguageConfig& config, const TokenBatch& batch,
+               const RankRun& rank)
+      : shape{batch.ids.size(0), vocab_of(config)},
+        has_loss(batch.labels.defined()),
+        models_(models),
+        width_(hidden_of(config)),
+        whole_(batch),
+        batch_(batch_of_replica(batch, rank.module.dense, rank.world.rank())),
+        counted_labels_(has_loss ? (batch.labels != kIgnoredLabel).sum().item<std::int64_t>() : 0),
+        rank_(rank) {}
+
+  // The sequences are the same for all stages.
+  void load(const Stage& stage, int) override {
+    if (!sequences_) sequences_ = pack_sequences(batch_.offsets, rank_.world.device());
+    if (models_.of(stage).is_first_stage()) ids_ = own(batch_.ids);
+    if (models_.of(stage).is_last_stage() && has_loss) labels_ = own(batch_.labels);
+  }
+
+  at::Tensor forward(const Stage& stage, int, const std::vector<at::Tensor>& inputs) override {
+    const Decoder& model = models_.of(stage);
+    const SequenceBatch sequences = {
+        .sequences = *sequences_, .samples = 1, .aux_loss_scale = rank_.options.aux_loss_scale};
+    const at::Tensor x = model.run_layers(model.is_first_stage() ? model.embed(ids_) : inputs.at(0), sequences);
+    if (!model.is_last_stage()) return x;
+    const at::Tensor scores = model.logits(x);
+    output = rank_.options.grads ? scores.detach().clone() : scores;  // backward overwrites them
+    if (!has_loss) return scores;
+    loss = model.token_losses(scores, labels_).sum() / static_cast<double>(counted_labels_);
+    return loss;
+  }
+
+  at::Tensor gradient_of_last(int, const at::Tensor& last) override { return at::ones_like(last); }
+  EdgeRows rows_over(int, int) const override { return {0, own_rows_of(batch_.ids.size(0), rank_.parallel), width_}; }
+
+  // The slice of the logits that a rank holds, without padding.
+  std::vector<Box> boxes(int global_rank) const {
+    const Grid& grid = rank_.module.dense;
+    if (!is_in_last_stage(grid, global_rank)) return {};
+    const ReplicaBatch replica = batch_of_replica(whole_, grid, global_rank);
+    const std::int64_t rows = replica.ids.size(0) / grid.size_of("cp"), columns = shape[1] / grid.size_of("tp");
+    const std::int64_t begin = replica.begin + grid.coord(global_rank, "cp") * rows;
+    const std::int64_t end = std::min(begin + rows, replica.end);
+    if (begin >= end) return {};
+    return {{.global_begin = {begin, grid.coord(global_rank, "tp") * columns},
+             .local_begin = {0, 0},
+             .size = {end - begin, columns}}};
+  }
+
+  const std::vector<std::int64_t> shape;  // of the output of all ranks
+  const bool has_loss;
+  at::Tensor output{}, loss{};  // of the last stage
+
+ private:
+  at::Tensor own(const at::Tensor& tokens) const { return own_tokens(tokens, rank_.parallel).to(rank_.world.device()); }
+
+  const StageModels<Decoder>& models_;
+  const std::int64_t width_;
+  const TokenBatch& whole_;
+  const ReplicaBatch batch_;
+  const std::int64_t counted_labels_;
+  const RankRun& rank_;
+  std::optional<PackedSequences> sequences_;
+  at::Tensor ids_, labels_;  // of the first and of the last stage
+};
+
+// --- encoders
+
+// An encoder's input: items (images, clips) concatenated, each with its rows of the input and of the features.
+struct ItemBatch {
+  at::Tensor input, feature_grads;
+  Extents items;
+  std::vector<std::int64_t> input_offsets, feature_offsets;  // of the items: 0 ... number of rows
+  std::int64_t feature_width;
+};
+
+std::vector<std::int64_t> offsets_of(const std::vector<std::int64_t>& lengths, std::int64_t divisor = 1) {
+  std::vector<std::int64_t> offsets = {0};
+  for (const std::int64_t length : lengths) offsets.push_back(offsets.back() + length / divisor);
+  return offsets;
+}
+
+// A rank's pipeline stages of an encoder, on its replica's items.
+class EncoderWork : public StageWork {
+ public:
+  EncoderWork(const StageModels<Encoder>& models, const EncoderModel& config, const ItemBatch& batch,
+              const RankRun& rank)
+      : shape{batch.feature_offsets.back(), batch.feature_width},
+        has_loss(rank.options.grads),
+        models_(models),
+        config_(config),
+        batch_(batch),
+        rank_(rank) {
+    const auto [first, last] = share_of_replica(batch.items.size(), rank.module.dense, rank.world.rank());
+    items_.assign(batch.items.begin() + first, batch.items.begin() + last);
+  }
+
+  void load(const Stage& stage, int) override {
+    if (models_.of(stage).is_first_stage()) input_ = own(batch_.input, batch_.input_offsets);
+  }
+
+  at::Tensor forward(const Stage& stage, int, const std::vector<at::Tensor>& inputs) override {
+    const Encoder& model = models_.of(stage);
+    const at::Tensor x = model.run_layers(model.is_first_stage() ? model.embed(input_, items_) : inputs.at(0), items_);
+    if (!model.is_last_stage()) return x;
+    const at::Tensor own_features = model.features(x, items_);
+    output = own_features.detach();
+    loss = (batch_.feature_grads.defined()
+                ? own_features * own(batch_.feature_grads, batch_.feature_offsets).to(own_features.options())
+                : own_features)
+               .sum();
+    return loss;
+  }
+
+  // Every tp rank computes the same loss from the same features; the sum over tp must count it once.
+  at::Tensor gradient_of_last(int, const at::Tensor& last) override {
+    return at::full_like(last, 1.0 / rank_.parallel.tp.size());
+  }
+
+  EdgeRows rows_over(int, int) const override {
+    std::int64_t rows = 0;
+    for (const auto& extent : items_) rows += hidden_rows_of(config_, extent);
+    return {0, rows, hidden_of(config_)};
+  }
+
+  // Every tp rank of the last pipeline stage has its replica's features; tp rank 0 contributes them.
+  std::vector<Box> boxes(int global_rank) const {
+    const Grid& grid = rank_.module.dense;
+    if (!is_in_last_stage(grid, global_rank) || grid.coord(global_rank, "tp") != 0) return {};
+    const auto [begin, end] = rows_of_replica(batch_.feature_offsets, grid, global_rank);
+    if (begin == end) return {};
+    return {{.global_begin = {begin, 0}, .local_begin = {0, 0}, .size = {end - begin, batch_.feature_width}}};
+  }
+
+  const std::vector<std::int64_t> shape;  // of the output of all ranks
+  const bool has_loss;
+  at::Tensor output{}, loss{};  // of the last stage
+
+ private:
+  at::Tensor own(const at::Tensor& all, const std::vector<std::int64_t>& offsets) const {
+    const auto [begin, end] = rows_of_replica(offsets, rank_.module.dense, rank_.world.rank());
+    return all.slice(0, begin, end).to(rank_.world.device());
+  }
+
+  const StageModels<Encoder>& models_;
+  const EncoderModel config_;
+  const ItemBatch& batch_;
+  const RankRun& rank_;
+  Extents items_;
+  at::Tensor input_;  // of the first stage
+};
+
+// --- both
+
+// Every tp rank of the last pipeline stage has the same loss; it counts once.
+at::Tensor sum_of_losses(const at::Tensor& mine, const RankRun& rank) {
+  const bool counts = mine.defined() && rank.parallel.tp.rank() == 0;
+  at::Tensor sum = counts ? mine.detach().to(at::kDouble) : at::zeros({}, rank.tensor_options().dtype(at::kDouble));
+  rank.groups.world().all_reduce(sum);
+  return rank.world.rank() == 0 ? sum : at::Tensor();
+}
+
+// One microbatch through all pipeline stages, and its backward if requested. Results are assembled on rank 0.
+template <class Model, class Work, class Config, class Batch>
+ForwardResult run_model(const Config& config, const Fill& fill, const Batch& batch, const ForwardOptions& options,
+                        const Topology& topology, World& world) {
+  const RankRun rank(options, topology, world);
+  const std::vector<ParamSpec> specs = declare_parameters(config, stage_count(rank.module));
+  std::vector<int> stages;
+  for (const Stage& stage : stages_of(topology, world.rank())) stages.push_back(stage.index);
+  Parameters parameters(specs, stages, shard_coordinates(rank.module, world.rank()), options.dtype, world.device());
+  fill(parameters);
+  const StageModels<Model> models(config, parameters, rank);
+  Work work(models, config, batch, rank);
+  const bool backward = options.grads && work.has_loss;
+  const StepPlan plan(topology, {.microbatches = 1, .forward_only = !backward, .updates = false});
+  Executor executor(plan, topology, rank.groups, rank.tensor_options(), work);
+  for (const Op& op : plan.schedule.ranks[static_cast<std::size_t>(world.rank())]) executor.run(op);
+  executor.finish();
+
+  const Group& everyone = rank.groups.world();
+  if (const std::vector<Box> kept = work.boxes(world.rank()); !kept.empty())
+    work.output = work.output.narrow(0, 0, kept[0].size[0]);
+  ForwardResult whole;
+  whole.output = assemble(
+      work.output, work.shape, [&](int global_rank) { return work.boxes(global_rank); }, everyone,
+      rank.tensor_options());
+  if (work.has_loss) whole.loss = sum_of_losses(work.loss, rank);
+  if (options.grads && options.take_gradient)
+    assemble_gradients(specs, parameters, rank.module, everyone, rank.tensor_options(), options.take_gradient);
+  else if (options.grads)
+    whole.grads = assemble_gradients(specs, parameters, rank.module, everyone, rank.tensor_options());
+  return whole;
+}
+
+}  // namespace
+
+ForwardResult forward_language(const LanguageConfig& config, const Fill& fill, const TokenBatch& batch,
+                               const ForwardOptions& options, const Topology& topology, World& world) {
+  return run_model<Decoder, LanguageWork>(config, fill, batch, options, topology, world);
+}
+
+ForwardResult forward_vision(const EncoderModel& config, const Fill& fill, const ImageBatch& batch,
+                             const ForwardOptions& options, const Topology& topology, World& world) {
+  std::vector<std::int64_t> patches;
+  for (const PatchGrid& image : batch.images) patches.push_back(image.patches());
+  const std::vector<std::int64_t> offsets = offsets_of(patches);
+  const ItemBatch items = {batch.patches, batch.feature_grads, extents_of(batch.images), offsets,
+                           offsets,       hidden_of(config)};
+  return run_model<Encoder, EncoderWork>(config, fill, items, options, topology, world);
+}
+
+ForwardResult forward_audio(const AudioConfig& config, const Fill& fill, const AudioBatch& batch,
+                            const ForwardOptions& options, const Topology& topology, World& world) {
+  const ItemBatch items = {batch.frames,
+                           batch.feature_grads,
+                           extents_of(batch.lengths),
+                           offsets_of(batch.lengths),
+                           offsets_of(batch.lengths, config.frames_per_token()),
+                           config.feature_width()};
+  return run_model<Encoder, EncoderWork>(EncoderModel(config), fill, items, options, topology, world);
+}
+
+}  // namespace braid

@@ -1,0 +1,58 @@
+// The models that Braid reads from and writes to Hugging Face folders, as transformers stores them: their config.json,
+// and their tensors under the names of published checkpoints or of transformers' own modules. No libtorch here.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+
+#include <string>
+#include <vector>
+
+#include "ckpt/tensor_io.h"
+#include "models/encoder_configs.h"
+#include "models/hybrid_lm_config.h"
+
+namespace braid {
+
+// --- the hybrid language model (model_type nemotron_h)
+
+struct NemotronHSpelling {
+  std::string prefix = "backbone.";  // transformers' modules: "model."
+  bool stacked_experts = false;      // one tensor [experts, ...], as in the modules, or one for each expert
+};
+
+NemotronHSpelling nemotron_h_spelling(const SafetensorsReader& source);
+
+// One ConfigError lists everything in config.json that is invalid or that Braid's model does not support; `where` is
+// the file's path.
+HybridLmConfig nemotron_h_config(const nlohmann::json& config, const std::string& where);
+
+// `original` is the config.json from the import, or an empty object; keys that only transformers uses are kept from it.
+nlohmann::json nemotron_h_json(const HybridLmConfig& config, const nlohmann::json& original, const std::string& where);
+
+std::vector<ForeignTensor> nemotron_h_tensors(const HybridLmConfig& config, const NemotronHSpelling& spelling);
+
+// Tensors of checkpoints that are not part of the model: multi-token prediction.
+std::vector<std::string> nemotron_h_ignorable();
+
+// --- the RADIO vision transformer (model_type radio)
+
+struct RadioSpelling {
+  bool modules = false;  // names of transformers' modules, where query, key and value are three tensors
+};
+
+RadioSpelling radio_spelling(const SafetensorsReader& source);
+
+// One ConfigError lists everything in config.json that is invalid or that Braid's model does not support. The weights
+// show whether there is a layer scale: if they have none, transformers uses layerscale_value.
+RadioConfig radio_config(const nlohmann::json& config, const SafetensorsReader& source, const std::string& where);
+
+// `original` is the config.json from the import, or an empty object; keys that only transformers uses are kept from it.
+nlohmann::json radio_json(const RadioConfig& config, const nlohmann::json& original, const std::string& where);
+
+std::vector<ForeignTensor> radio_tensors(const RadioConfig& config, const RadioSpelling& spelling);
+
+// Which class tokens transformers puts into its summary: kept under this name for export only.
+inline constexpr const char* kRadioSummary = "summary_idxs";
+ForeignTensor radio_summary_tensor(const RadioSpelling& spelling, std::int64_t count);
+
+}  // namespace braid
