@@ -11,7 +11,7 @@
 #include "paper/flops.h"
 #include "predict/reading_time.h"
 #include "predict/step_times.h"
-#include "run/lane_options.h"
+#include "run/data_source.h"
 
 namespace braid {
 namespace {
