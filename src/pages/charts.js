@@ -83,6 +83,8 @@ function pathOf(points, x, y) {
   return path;
 }
 
+const tickText = (x, y, anchor, text) => drawing('text', {class: 'tick', x, y, 'text-anchor': anchor}, text);
+
 // A window on the horizontal axis that several charts share.
 class Window {
   constructor() {
@@ -114,20 +116,10 @@ class Window {
 
 // series: [{name, colour, points: [[x, y]], dots, dashed}]; marks: [{x, colour, text}]; state: {smoothing, logarithmic}
 class LineChart {
-  constructor({
-    title,
-    unit = '',
-    series,
-    marks = [],
-    xName,
-    xText = numberText,
-    yText = value => numberText(value, 4),
-    view,
-    state = {},
-    height = 210,
-    fromZero = false
-  }) {
-    Object.assign(this, {title, unit, series, marks, xName, xText, yText, view, state, height, fromZero});
+  constructor(options) {
+    const defaults = {unit: '', marks: [], xText: numberText, yText: value => numberText(value, 4), state: {}, height: 210};
+    Object.assign(this, defaults, options);
+    const {title, unit, series, view} = this;
     this.cursor = null;
     this.svg = drawing('svg', {
       tabindex: '0',
@@ -169,13 +161,10 @@ class LineChart {
     const parts = [];
     for (const tick of logarithmic ? logTicks(low, high) : niceTicks(low, high, 4))
       parts.push(drawing('path', {class: 'grid', d: `M${left} ${y(tick).toFixed(1)}H${right}`}),
-          drawing('text', {class: 'tick', x: left - 6, y: y(tick) + 4, 'text-anchor': 'end'}, numberText(tick, 3)));
+          tickText(left - 6, y(tick) + 4, 'end', numberText(tick, 3)));
     for (const tick of niceTicks(from, to, Math.max(2, Math.floor((right - left) / 90))))
       if (tick >= from && tick <= to)
-        parts.push(drawing('text', {
-          class: 'tick', x: Math.min(Math.max(x(tick), left + 8), right - 14), y: height - 6, 'text-anchor': 'middle'
-        },
-            this.xText(tick)));
+        parts.push(tickText(Math.min(Math.max(x(tick), left + 8), right - 14), height - 6, 'middle', this.xText(tick)));
     parts.push(drawing('path', {class: 'axis-line', d: `M${left} ${bottom}H${right}`}));
     for (const mark of this.marks)
       if (mark.x >= from && mark.x <= to)
@@ -261,42 +250,42 @@ class LineChart {
     this.svg.addEventListener('pointerleave', () => this.leave());
     this.svg.addEventListener('blur', () => this.leave());
     this.svg.addEventListener('dblclick', () => this.view.reset());
-    this.svg.addEventListener('keydown', event => this.key(event));
+    const center = () => this.cursor ?? (this.place.from + this.place.to) / 2;
+    const step = by => {
+      const points = this.series[0]?.points ?? [];
+      const index = points.indexOf(nearest(points, center())) + by;
+      if (points.length) this.read(points[Math.max(0, Math.min(points.length - 1, index))][0]);
+    };
+    onKeys(this.svg, {
+      ArrowLeft: () => step(-1),
+      ArrowRight: () => step(1),
+      '+': () => this.view.zoom(0.5, center()),
+      '-': () => this.view.zoom(2, center()),
+      Escape: () => this.view.reset(),
+    });
   }
 
   leave() {
     tooltip.hide();
     this.overlay?.replaceChildren();
   }
-
-  key(event) {
-    const {from, to} = this.place;
-    const center = this.cursor ?? (from + to) / 2;
-    const points = this.series[0]?.points ?? [];
-    const index = points.indexOf(nearest(points, center));
-    const actions = {
-      ArrowLeft: () => this.read(points[Math.max(0, index - 1)][0]),
-      ArrowRight: () => this.read(points[Math.min(points.length - 1, index + 1)][0]),
-      '+': () => this.view.zoom(0.5, center),
-      '-': () => this.view.zoom(2, center),
-      Escape: () => this.view.reset(),
-    };
-    if (!actions[event.key] || !points.length) return;
-    event.preventDefault();
-    actions[event.key]();
-  }
 }
 
-// Rows of bars made of parts: [{name, note, parts: [{name, value, colour, light}]}]; all rows have one scale.
-function partBars({rows, text, limit, limitName}) {
-  const total = row => row.parts.reduce((sum, part) => sum + part.value, 0);
+// Rows of bars made of parts, with a legend: [{name, note, parts: {name: value}}]; all rows have one scale. `names`
+// gives the order of the parts.
+const partNames = rows => [...new Set(rows.flatMap(row => Object.keys(row.parts)))];
+
+function partBars({rows, text, limit, limitName, names = partNames(rows)}) {
+  const coloured = names.map((name, index) => ({name, colour: colourOf(index)}));
+  const partsOf = row => coloured.map(part => ({...part, value: row.parts[part.name] ?? 0}));
+  const total = row => partsOf(row).reduce((sum, part) => sum + part.value, 0);
   const most = Math.max(limit ?? 0, ...rows.map(total)) || 1;
   const bar = row => element('div', {
     class: 'bar', role: 'img',
-    'aria-label': `${row.name}: ${row.parts.map(part => `${part.name} ${text(part.value)}`).join(', ')}`
+    'aria-label': `${row.name}: ${partsOf(row).map(part => `${part.name} ${text(part.value)}`).join(', ')}`
   },
-      row.parts.filter(part => part.value > 0).map(part => element('span', {
-        class: part.light ? 'part light' : 'part',
+      partsOf(row).filter(part => part.value > 0).map(part => element('span', {
+        class: 'part',
         tabindex: '0',
         style: {width: `${100 * part.value / most}%`, background: part.colour},
         onpointermove: event => showPart(event.clientX, event.clientY, row, part),
@@ -310,9 +299,10 @@ function partBars({rows, text, limit, limitName}) {
       limit ? element('span', {class: 'limit', style: {left: `${100 * limit / most}%`}, title: limitName}) : null);
   const showPart = (x, y, row, part) => tooltip.show(x, y, line(element('b', {}, row.name)),
       line(swatch(part.colour), `${part.name}: ${text(part.value)} (${percentText(part.value / total(row))})`));
-  return element('div', {class: 'bars'},
+  const bars = element('div', {class: 'bars'},
       rows.map(row => element('div', {class: 'bar-row'},
                    element('div', {class: 'bar-name'}, element('b', {}, row.name),
                        element('span', {}, row.note ?? text(total(row)))),
                    bar(row))));
+  return [legend(coloured), bars];
 }

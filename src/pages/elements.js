@@ -80,6 +80,14 @@ const swatch = colour => element('i', {class: 'swatch', style: {background: colo
 
 // --- parts of a page ---
 
+function onKeys(node, actions) {
+  node.addEventListener('keydown', event => {
+    if (!actions[event.key]) return;
+    event.preventDefault();
+    actions[event.key]();
+  });
+}
+
 const card = (value, name) => element('div', {class: 'card'}, element('b', {}, value), element('span', {}, name));
 const paragraph = (...texts) => element('p', {}, ...texts);
 const section = (title, ...children) => element('section', {}, element('h2', {}, title), ...children);
@@ -87,8 +95,6 @@ const section = (title, ...children) => element('section', {}, element('h2', {},
 const button = (text, onclick, properties) => element('button', {type: 'button', onclick, ...properties}, text);
 const checkbox = (set, properties) =>
     element('input', {type: 'checkbox', onchange: event => set(event.target.checked), ...properties});
-const rangeInput = (set, properties) =>
-    element('input', {type: 'range', min: '0', oninput: event => set(Number(event.target.value)), ...properties});
 
 function legend(entries) {
   return element('ul', {class: 'legend'}, entries.map(({name, colour}) => element('li', {}, swatch(colour), name)));
@@ -98,8 +104,12 @@ function legend(entries) {
 const tableSection = (title, note, headings, rows, ...more) =>
     rows.length ? section(title, note ? paragraph(note) : null, plainTable(headings, rows), ...more) : null;
 
-// A table whose headings sort it. columns: {name, value(row), text(row), words, width} where `words` are left-aligned and
-// sort as text, and get at least `width`. onselect(row), selected(row) and order are optional.
+// A column with a key of the rows: its value as text. `words` are left-aligned and sort as text.
+const column = (name, key, text, more) => ({name, value: row => row[key], text: row => text(row[key]), ...more});
+const wordColumn = (name, key, width) => column(name, key, String, {words: true, width});
+
+// A table whose headings sort it. columns: {name, value(row), text(row), words, width}, at least `width` wide.
+// onselect(row), selected(row) and order are optional.
 function sortableTable({
   columns,
   rows,
@@ -135,27 +145,18 @@ function sortableTable({
     });
     const sorted = [...rows].sort((a, b) => order.down ? compare(b, a) : compare(a, b));
     body.replaceChildren(...sorted.map(row => {
-      const cells = columns.map(
-          column => element(column.heading ? 'th' : 'td', {
-            class: column.words ? 'words' : 'number', style: column.width ? {'min-width': column.width} : null,
-            scope: column.heading ? 'row' : null
-          },
-              column.text(row)));
-      const isSelected = selected?.(row);
-      return element('tr', {
-        class: isSelected ? 'selected' : null,
-        'aria-current': isSelected ? 'true' : null,
-        tabindex: onselect ? '0' : null,
-        onclick: onselect ? () => onselect(row) : null,
-        onkeydown: onselect ?
-            event => {
-              if (event.key !== 'Enter' && event.key !== ' ') return;
-              event.preventDefault();
-              onselect(row);
-            } :
-            null
+      const cells = columns.map(column => element('td', {
+        class: column.words ? 'words' : 'number', style: column.width ? {'min-width': column.width} : null
       },
-          cells);
+          column.text(row)));
+      const isSelected = selected?.(row);
+      const node = element(
+          'tr', {class: isSelected ? 'selected' : null, 'aria-current': isSelected ? 'true' : null}, cells);
+      if (!onselect) return node;
+      node.tabIndex = 0;
+      node.addEventListener('click', () => onselect(row));
+      onKeys(node, {Enter: () => onselect(row), ' ': () => onselect(row)});
+      return node;
     }));
   }
 

@@ -1,4 +1,4 @@
-// The page of a plan: layouts to compare, the chosen one in detail, and what-if sliders.
+// The page of a plan: layouts to compare, and the chosen one in detail.
 
 const plan = JSON.parse(document.getElementById('data').textContent);
 const {layouts} = plan;
@@ -9,45 +9,15 @@ layouts.forEach((layout, index) => {
 });
 const baseline = layouts[plan.baseline] ?? null;
 
-// --- what if ---
-
-// The index of the stop that each axis' slider is at.
-const asPredicted = plan.what_if.map(axis => axis.stops.indexOf(1));
-let stops = asPredicted;
-const isChanged = () => stops.some((stop, index) => stop !== asPredicted[index]);
-
-// Which layouts that fit no other one beats in both time and memory: mark_front() in predict/plan_page.h, for other times.
-function markFront() {
-  let fastest = Infinity;
-  for (const layout of layouts.toSorted((a, b) => a.needed_bytes - b.needed_bytes || a.seconds - b.seconds)) {
-    layout.on_front = layout.fits && layout.seconds < fastest;
-    if (layout.on_front) fastest = layout.seconds;
-  }
-}
-
-// Times at all combinations of stops are stored.
-function updateWhatIf() {
-  const combination = stops.reduce((number, stop, index) => number * plan.what_if[index].stops.length + stop, 0);
-  for (const layout of layouts) layout.seconds = isChanged() ? layout.what_if[combination] : layout.iteration_s;
-  markFront();
-}
-
 // --- state and its views ---
 
 let chosen = layouts[plan.best];
 let filter = '', onlyFitting = false;
 const listeners = [];
-const changed = what => {
-  for (const listener of listeners) listener(what);
-};
-function setStops(next) {
-  stops = next;
-  updateWhatIf();
-  changed('what if');
-}
+const changed = () => listeners.forEach(listener => listener());
 function choose(layout) {
   chosen = layout;
-  changed('chosen');
+  changed();
 }
 
 // "tp 2 recompute" asks for "tp 2", not for tp 20, and for "recompute".
@@ -59,9 +29,6 @@ function matching() {
   return layouts.filter(layout => (!onlyFitting || layout.fits) &&
           patterns.every(pattern => pattern.test(`${layout.name} ${layout.settings_text} ${layout.bound_by}`.toLowerCase())));
 }
-const fastest = () => layouts.filter(layout => layout.fits)
-                          .reduce((best, layout) => !best || layout.seconds < best.seconds ? layout : best, null);
-const speedOf = layout => layout.tokens_per_s_per_gpu * layout.iteration_s / layout.seconds;
 
 // --- the scatter ---
 
@@ -78,7 +45,13 @@ class Scatter {
             element('span', {}, 'lower left is better')),
         this.svg);
     this.svg.addEventListener('pointerleave', () => tooltip.hide());
-    this.svg.addEventListener('keydown', event => this.key(event));
+    onKeys(this.svg, {
+      ArrowRight: () => this.go(1),
+      ArrowDown: () => this.go(1),
+      ArrowLeft: () => this.go(-1),
+      ArrowUp: () => this.go(-1),
+      Enter: () => this.under && choose(this.under)
+    });
     new ResizeObserver(() => this.draw()).observe(this.node);
   }
 
@@ -86,7 +59,7 @@ class Scatter {
     const width = this.svg.clientWidth, height = 340;
     if (width < 100) return;  // not laid out yet
     const shown = matching();
-    const memory = shown.map(layout => layout.needed_bytes / 1e9), seconds = shown.map(layout => layout.seconds);
+    const memory = shown.map(layout => layout.needed_bytes / 1e9), seconds = shown.map(layout => layout.iteration_s);
     const limit = plan.memory_bytes / 1e9;
     const most = Math.max(limit, ...memory), slowest = Math.max(...seconds, 1e-9),
           quickest = Math.min(...seconds, slowest);
@@ -96,11 +69,10 @@ class Scatter {
     const parts = [];
     for (const tick of niceTicks(low, slowest, 5))
       parts.push(drawing('path', {class: 'grid', d: `M${left} ${y(tick)}H${right}`}),
-          drawing(
-              'text', {class: 'tick', x: left - 7, y: y(tick) + 4, 'text-anchor': 'end'}, `${numberText(tick, 3)} s`));
+          tickText(left - 7, y(tick) + 4, 'end', `${numberText(tick, 3)} s`));
     for (const tick of niceTicks(0, most * 1.05, Math.max(2, Math.floor(width / 110))))
       parts.push(drawing('path', {class: 'grid', d: `M${x(tick)} 10V${bottom}`}),
-          drawing('text', {class: 'tick', x: x(tick), y: bottom + 16, 'text-anchor': 'middle'}, numberText(tick, 3)));
+          tickText(x(tick), bottom + 16, 'middle', numberText(tick, 3)));
     parts.push(drawing(
         'text', {class: 'axis-name', x: right, y: height - 6, 'text-anchor': 'end'}, plan.memory_is_shared ? 'memory of all ranks, GB' : 'memory of the fullest GPU, GB'));
     if (limit > 0)
@@ -109,9 +81,9 @@ class Scatter {
               `${numberText(limit, 3)} GB available`));
     const front = shown.filter(layout => layout.on_front).sort((a, b) => a.needed_bytes - b.needed_bytes);
     parts.push(drawing('path',
-        {class: 'front-line', d: pathOf(front.map(layout => [layout.needed_bytes / 1e9, layout.seconds]), x, y)}));
+        {class: 'front-line', d: pathOf(front.map(layout => [layout.needed_bytes / 1e9, layout.iteration_s]), x, y)}));
     const order = [...shown].sort((a, b) => (a === chosen) - (b === chosen) || a.on_front - b.on_front);
-    parts.push(...order.map(layout => this.point(layout, x(layout.needed_bytes / 1e9), y(layout.seconds))));
+    parts.push(...order.map(layout => this.point(layout, x(layout.needed_bytes / 1e9), y(layout.iteration_s))));
     this.svg.setAttribute('viewBox', `0 0 ${width} ${height}`);
     this.svg.setAttribute('height', height);
     this.svg.replaceChildren(...parts);
@@ -137,22 +109,16 @@ class Scatter {
 
   tell(layout, x, y) {
     tooltip.show(x, y, line(element('b', {}, `${layout.number}. ${layout.name}`)),
-        line(layout.settings_text), line(`${secondsText(layout.seconds)} per iteration, ${numberText(speedOf(layout))} tokens/s/${device}`),
+        line(layout.settings_text), line(`${secondsText(layout.iteration_s)} per iteration, ${numberText(layout.tokens_per_s_per_gpu)} tokens/s/${device}`),
         line(`needs ${gigabytes(layout.needed_bytes)}${layout.fits ? '' : ', does not fit'}; ` +
             `${gigabytes(layout.device_bytes)} with the allocator's slack`),
         layout === baseline ? line('the recipe as it is') : null, line(`bound by ${layout.bound_by}`),
         line(layout.reason));
   }
 
-  key(event) {
+  go(step) {
     const shown = matching().sort((a, b) => a.needed_bytes - b.needed_bytes);
-    const step = {ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1}[event.key];
-    if (event.key === 'Enter' && this.under) {
-      event.preventDefault();
-      choose(this.under);
-    }
-    if (!step || !shown.length) return;
-    event.preventDefault();
+    if (!shown.length) return;
     const index = shown.indexOf(this.under ?? chosen);
     this.under = shown[Math.max(0, Math.min(shown.length - 1, index + step))];
     const point = this.svg.querySelector(`[data-number="${this.under.number}"]`);
@@ -164,35 +130,24 @@ class Scatter {
 // --- the table of layouts ---
 
 const COLUMNS = [
-  {name: '#', value: layout => layout.number, text: layout => String(layout.number)},
+  column('#', 'number', String),
   {
-    name: 'layout', words: true, width: '18rem', value: layout => layout.name,
+    ...wordColumn('layout', 'name', '18rem'),
     text: layout => layout === baseline ? `${layout.name} (the recipe)` : layout.name
   },
+  wordColumn('settings', 'settings_text', '16rem'),
+  column('time', 'iteration_s', secondsText),
+  column(`tokens/s/${device}`, 'tokens_per_s_per_gpu', numberText),
+  column(`TFLOP/s/${device}`, 'tflops_per_gpu', numberText),
   {
-    name: 'settings', words: true, width: '16rem', value: layout => layout.settings_text,
-    text: layout => layout.settings_text
-  },
-  {name: 'time', value: layout => layout.iteration_s, text: layout => secondsText(layout.iteration_s)},
-  {name: 'what if', value: layout => layout.seconds, text: layout => isChanged() ? secondsText(layout.seconds) : '–'},
-  {name: `tokens/s/${device}`, value: speedOf, text: layout => numberText(speedOf(layout))},
-  {
-    name: `TFLOP/s/${device}`, value: layout => layout.tflops_per_gpu * layout.iteration_s / layout.seconds,
-    text: layout => numberText(layout.tflops_per_gpu * layout.iteration_s / layout.seconds)
-  },
-  {
-    name: 'memory needed',
-    value: layout => layout.needed_bytes,
+    ...column('memory needed', 'needed_bytes', gigabytes),
     text: layout => element('span', {class: layout.fits ? null : 'bad'}, gigabytes(layout.needed_bytes))
   },
-  {name: 'with slack', value: layout => layout.device_bytes, text: layout => gigabytes(layout.device_bytes)},
-  {name: 'bubble', value: layout => layout.bubble, text: layout => percentText(layout.bubble)},
-  {
-    name: 'exposed', value: layout => layout.exposed_communication_s,
-    text: layout => secondsText(layout.exposed_communication_s)
-  },
-  {name: 'bound by', words: true, width: '9rem', value: layout => layout.bound_by, text: layout => layout.bound_by},
-  {name: 'why', words: true, width: '56rem', value: layout => layout.reason, text: layout => layout.reason},
+  column('with slack', 'device_bytes', gigabytes),
+  column('bubble', 'bubble', percentText),
+  column('exposed', 'exposed_communication_s', secondsText),
+  wordColumn('bound by', 'bound_by', '9rem'),
+  wordColumn('why', 'reason', '56rem'),
 ];
 
 function layoutsSection() {
@@ -234,56 +189,17 @@ function layoutsSection() {
       element('div', {class: 'scroll rows', tabindex: '0', role: 'region', 'aria-label': 'layouts'}, table));
 }
 
-// --- sliders ---
-
-const timesText = stop => `${stop}×`;
-
-function slider({name, stops: choices}, axis) {
-  const id = `what-if-${axis}`;
-  const output = element('output', {for: id});
-  const input = rangeInput(
-      stop => setStops(stops.with(axis, stop)), {id, max: String(choices.length - 1), step: '1'});
-  listeners.push(() => {
-    input.value = String(stops[axis]);
-    output.textContent = timesText(choices[stops[axis]]);
-    input.setAttribute('aria-valuetext', `${choices[stops[axis]]} times`);
-  });
-  return element('label', {}, element('span', {}, name, output), input);
-}
-
-function whatIfSection() {
-  if (!plan.what_if.length) return null;
-  const answer = element('span', {id: 'answer', role: 'status'});
-  const tell = () => {
-    const best = fastest();
-    const text = isChanged() ? `${secondsText(chosen.iteration_s)} → ${secondsText(chosen.seconds)} ` +
-            `(${changeText(chosen.seconds, chosen.iteration_s)}).` :
-                               `${secondsText(chosen.iteration_s)} per iteration.`;
-    answer.replaceChildren(element('b', {}, `Layout ${chosen.number}: `), text,
-        best && best !== chosen ?
-            ` Layout ${best.number} would be the fastest that fits: ${secondsText(best.seconds)}.` :
-            '');
-  };
-  listeners.push(tell);
-  return section('What if',
-      paragraph('Simulated for every position of these sliders: links that are faster or slower than predicted ' +
-          'with, and samples with more or fewer media. Memory and the timeline stay as they are.'),
-      element('div', {class: 'sliders'}, plan.what_if.map(slider)),
-      element('div', {class: 'controls answer'}, answer,
-          button('reset', () => setStops(asPredicted), {id: 'reset'})));
-}
-
 // --- the chosen layout ---
 
 function figures() {
   const place = element('div', {class: 'cards', id: 'figures'});
   listeners.push(() => {
-    const faster = baseline && chosen !== baseline ? `${numberText(baseline.seconds / chosen.seconds, 3)}×` : null;
-    place.replaceChildren(...[card(secondsText(chosen.seconds),
+    const faster = baseline && chosen !== baseline ? `${numberText(baseline.iteration_s / chosen.iteration_s, 3)}×` : null;
+    place.replaceChildren(...[card(secondsText(chosen.iteration_s),
             chosen.spread_s > 0 ? `per iteration, ± ${secondsText(chosen.spread_s)}` : 'per iteration'),
         faster ? card(faster, 'as fast as the recipe') : null,
-        card(numberText(speedOf(chosen)), `tokens per second and ${device}`),
-        card(numberText(chosen.tflops_per_gpu * chosen.iteration_s / chosen.seconds), `TFLOP/s per ${device}`),
+        card(numberText(chosen.tokens_per_s_per_gpu), `tokens per second and ${device}`),
+        card(numberText(chosen.tflops_per_gpu), `TFLOP/s per ${device}`),
         card(gigabytes(chosen.needed_bytes),
             `memory, of ${gigabytes(plan.memory_bytes)}${plan.memory_is_shared ? ' for all ranks' : ''}`),
         card(percentText(chosen.bubble), 'bubble'),
@@ -294,8 +210,6 @@ function figures() {
   return place;
 }
 
-function partColours(names) { return new Map(names.map((name, index) => [name, colourOf(index)])); }
-
 // Stages of modules that share ranks may have the same fullest rank, which holds all of them.
 const isFirstOfRank = ({rank}, index, stages) => stages.findIndex(stage => stage.rank === rank) === index;
 const stagesOfRank = (layout, rank) => layout.memory.filter(stage => stage.rank === rank)
@@ -304,35 +218,23 @@ const stagesOfRank = (layout, rank) => layout.memory.filter(stage => stage.rank 
 
 function memoryBars(layout) {
   if (!layout.memory.length) return null;
-  const kinds = [...new Set(layout.memory.flatMap(stage => Object.keys(stage.bytes)))];
-  const colours = partColours(kinds);
-  return element('div', {id: 'memory'}, element('h3', {}, 'Memory per stage'),
-      legend(kinds.map(name => ({name, colour: colours.get(name)}))), partBars({
+  return element('div', {id: 'memory'}, element('h3', {}, 'Memory per stage'), partBars({
         text: gigabytes,
         limit: plan.memory_is_shared ? null : plan.memory_bytes,
         limitName: 'what a rank may use',
         rows: layout.memory.filter(isFirstOfRank).map(stage => ({
           name: `${stagesOfRank(layout, stage.rank)} (rank ${stage.rank})`,
           note: gigabytes(stage.needed_bytes),
-          parts: kinds.map(name => ({name, value: stage.bytes[name] ?? 0, colour: colours.get(name)}))
+          parts: stage.bytes
         }))
       }));
 }
 
-function timeBars(layout) {
-  const names = [...new Set(layout.times.flatMap(row => Object.keys(row.parts)))];
-  const colours = partColours(names);
+function timeBars({times}) {
   return element('div', {id: 'times'}, element('h3', {}, 'Time of an average rank'),
-      legend(names.map(name => ({name, colour: colours.get(name)}))), partBars({
-        text: secondsText,
-        rows: layout.times.map(row => ({
-          name: row.name,
-          parts: names.map(name => ({name, value: row.parts[name] ?? 0, colour: colours.get(name)}))
-        }))
-      }),
-      plainTable(['', ...layout.times.map(row => row.name)],
-          names.map(name => [name, ...layout.times.map(row => name in row.parts ? secondsText(row.parts[name]) : '–')]),
-          1));
+      partBars({rows: times, text: secondsText}),
+      plainTable(['', ...times.map(row => row.name)],
+          partNames(times).map(name => [name, ...times.map(row => secondsText(row.parts[name]))])));
 }
 
 function timelineOf(layout) {
@@ -364,9 +266,7 @@ function detailsSection() {
                       null].filter(Boolean));
     timeline?.timeline.draw();
   };
-  listeners.push(what => {
-    if (what !== 'what if') rebuild();
-  });
+  listeners.push(rebuild);
   return element('section', {}, element('h2', {}, title), place);
 }
 
@@ -374,12 +274,10 @@ const facts = [
   plan.model, `${numberText(plan.ranks, 9)} ranks`, `${plan.hardware} (${plan.hardware_source})`,
   plan.global_batch ? `global batch ${numberText(plan.global_batch, 9)}` : ''
 ];
-updateWhatIf();
 document.getElementById('page').append(...[element('p', {class: 'lead'}, facts.filter(Boolean).join(' · ')),
     plan.notes.length ? element('div', {class: 'notice warn'}, plan.notes.map(text => paragraph(text))) : null,
     figures(),
-    whatIfSection(),
     layouts.length > 1 ? layoutsSection() : null,
     detailsSection(),
 ].filter(Boolean));
-changed('all');
+changed();

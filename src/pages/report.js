@@ -39,10 +39,10 @@ function placeOn(axis, run, iteration) {
 
 const canUse = axis => runs.every(run => !AXES[axis].curve || run.curves[AXES[axis].curve]);
 
-function pointsOf(run, curve, axis) {
-  if (!curve) return [];
-  const points = curve.x.map((iteration, index) => [placeOn(axis, run, iteration), curve.y[index]]);
-  return points.filter(([x]) => isNumber(x)).sort((a, b) => a[0] - b[0]);
+function pointsOf(run, {x, y}, factor = 1) {
+  const points = x.map(
+      (iteration, index) => [placeOn(axis, run, iteration), y[index] === null ? null : factor * y[index]]);
+  return points.filter(([at]) => isNumber(at)).sort((a, b) => a[0] - b[0]);
 }
 
 // --- parts of the page ---
@@ -54,7 +54,6 @@ const stateText = run => {
 
 function overview() {
   const name = (run, index) => {
-    if (!hasSeveral) return run.name;
     const show = checked => {
       shown[index] = checked;
       redraw();
@@ -62,8 +61,7 @@ function overview() {
     return element('label', {}, checkbox(show, {checked: true}), ' ', swatch(runColour(index)), run.name);
   };
   const rows = runs.map((run, index) => [name(run, index), stateText(run), run.model || '–', numberText(run.ranks),
-                            run.iterations ? `${numberText(run.last_iteration, 9)} / ${numberText(run.iterations, 9)}` :
-                                             numberText(run.last_iteration, 9),
+                            [run.last_iteration, run.iterations].filter(isNumber).map(at => numberText(at, 9)).join(' / '),
                             numberText(run.lm_loss, 5), withUnit(run.typical.iteration_ms, 'ms'),
                             numberText(run.typical.tokens_per_gpu), numberText(run.typical.tflops_per_gpu),
                             `${run.skipped_count}, ${run.nan_count}`, String(Math.max(0, run.attempts.length - 1))]);
@@ -76,9 +74,7 @@ function overview() {
           rows, 3));
 }
 
-function countCard(count, label) {
-  return count === null ? null : card(numberText(count, 9), label);
-}
+const countCard = (count, label) => count === null ? null : card(numberText(count, 9), label);
 
 function cards(run) {
   const peak = run.peak_memory;
@@ -157,21 +153,21 @@ const CHARTS = [
 
 const isConstant = curves => new Set(curves.flatMap(curve => curve.y)).size < 2;
 
-function seriesOf(name, dots, factor = 1) {
-  return runs.flatMap((run, index) => shown[index] && run.curves[name] ? [{
+const ofShown = make => runs.flatMap((run, index) => shown[index] ? make(run, index) : []);
+
+function seriesOf(name, dots, factor) {
+  const series = (run, index) => ({
     name: (hasSeveral ? run.name : name.replaceAll('_', ' ')) + (dots && hasSeveral ? ', validation' : ''),
-    colour: runColour(dots && !hasSeveral ? 1 : index), dots,
-    points: pointsOf(run, run.curves[name], axis).map(([x, y]) => [x, y === null ? null : factor * y])
-  }] :
-                                                                         []);
+    colour: runColour(dots && !hasSeveral ? 1 : index), dots, points: pointsOf(run, run.curves[name], factor)
+  });
+  return ofShown((run, index) => run.curves[name] ? [series(run, index)] : []);
 }
 
 function memorySeries() {
-  return runs.flatMap((run, index) => shown[index] ? Object.entries(run.memory_mb).map(([kind, curve], number) => ({
+  return ofShown((run, index) => Object.entries(run.memory_mb).map(([kind, curve], number) => ({
     name: withRun(run, kind), colour: runColour(hasSeveral ? index : number), dashed: kind.includes('most'),
-    points: pointsOf(run, curve, axis).map(([x, y]) => [x, y === null ? null : y / 1024])
-  })) :
-                                                     []);
+    points: pointsOf(run, curve, 1 / 1024)
+  })));
 }
 
 function redraw() {
@@ -192,7 +188,7 @@ function redraw() {
       ...chart,
       id: `chart-${chart.curve}`,
       series,
-      marks: chart.marks ? runs.flatMap((run, index) => shown[index] ? marksOf(run, index) : []) : []
+      marks: chart.marks ? ofShown(marksOf) : []
     });
   }
   const memory = memorySeries();
@@ -216,8 +212,10 @@ function curves() {
     lossState[name] = value;
     view.changed();
   };
-  const smoothing = rangeInput(
-      value => setState('smoothing', value), {id: 'smoothing', max: '0.98', step: '0.02', value: '0'});
+  const smoothing = element('input', {
+    type: 'range', id: 'smoothing', min: '0', max: '0.98', step: '0.02', value: '0',
+    oninput: event => setState('smoothing', Number(event.target.value))
+  });
   const logarithmic = checkbox(checked => setState('logarithmic', checked), {id: 'logarithmic'});
   const axes = element('select', {id: 'axis', onchange: chooseAxis}, options);
   return section('Curves',
@@ -232,20 +230,17 @@ function curves() {
 // --- time, memory, events ---
 
 function times() {
-  const names = [...new Set(runs.flatMap(run => run.modules.flatMap(module => Object.keys(module.phase_ms))))].sort(
-      (a, b) => PHASE_ORDER.indexOf(a) - PHASE_ORDER.indexOf(b));
+  const rows = runs.flatMap(
+      run => run.modules.map(({name, phase_ms: parts}) => ({name: withRun(run, name), parts})));
+  const names = partNames(rows).sort((a, b) => PHASE_ORDER.indexOf(a) - PHASE_ORDER.indexOf(b));
   if (!names.length) return null;
   const milliseconds = value => withUnit(value, 'ms', 4);
-  const rows = runs.flatMap(run => run.modules.map(module => ({
-    name: withRun(run, module.name),
-    parts: names.map((name, index) => ({name, value: module.phase_ms[name] ?? 0, colour: colourOf(index)}))
-  })));
   return section('Time per phase and module',
       paragraph('Per iteration, means over the ranks of a module and over the run.'),
-      legend(names.map((name, index) => ({name, colour: colourOf(index)}))), partBars({rows, text: milliseconds}),
+      partBars({rows, names, text: milliseconds}),
       element('details', {id: 'phase-table'}, element('summary', {}, 'as a table'),
-          plainTable(
-              ['module', ...names], rows.map(row => [row.name, ...row.parts.map(part => milliseconds(part.value))]))));
+          plainTable(['module', ...names],
+              rows.map(row => [row.name, ...names.map(name => milliseconds(row.parts[name] ?? 0))]))));
 }
 
 function communication() {
@@ -257,12 +252,12 @@ function communication() {
           .filter(row => row.time > 0);
   if (!rows.length) return null;
   const columns = [
-    ...(hasSeveral ? [{name: 'run', words: true, value: row => row.run, text: row => row.run}] : []),
-    {name: 'module', words: true, value: row => row.module, text: row => row.module},
-    {name: 'kind', words: true, value: row => row.kind, text: row => row.kind},
-    {name: 'in flight', value: row => row.time, text: row => withUnit(row.time, 'ms')},
-    {name: 'exposed', value: row => row.exposed, text: row => withUnit(row.exposed, 'ms')},
-    {name: 'hidden', value: row => row.hidden, text: row => percentText(row.hidden)},
+    ...(hasSeveral ? [wordColumn('run', 'run')] : []),
+    wordColumn('module', 'module'),
+    wordColumn('kind', 'kind'),
+    column('in flight', 'time', value => withUnit(value, 'ms')),
+    column('exposed', 'exposed', value => withUnit(value, 'ms')),
+    column('hidden', 'hidden', percentText),
   ];
   const {table} = sortableTable(
       {columns, rows, order: {column: columns.length - 2, down: true}, caption: 'Communication per iteration'});

@@ -134,17 +134,12 @@ class Timeline {
       const center = this.x.inverse(event.clientX - this.canvas.getBoundingClientRect().left);
       this.view.zoom((event.deltaY || event.deltaX) > 0 ? 1.25 : 0.8, center);
     }, {passive: false});
-    this.canvas.addEventListener('keydown', event => {
-      const actions = {
-        '+': () => this.zoom(0.5),
-        '-': () => this.zoom(2),
-        ArrowLeft: () => this.moveTo(this.view.range, -0.2),
-        ArrowRight: () => this.moveTo(this.view.range, 0.2),
-        Escape: () => this.view.reset()
-      };
-      if (!actions[event.key]) return;
-      event.preventDefault();
-      actions[event.key]();
+    onKeys(this.canvas, {
+      '+': () => this.zoom(0.5),
+      '-': () => this.zoom(2),
+      ArrowLeft: () => this.moveTo(this.view.range, -0.2),
+      ArrowRight: () => this.moveTo(this.view.range, 0.2),
+      Escape: () => this.view.reset()
     });
   }
 

@@ -76,10 +76,10 @@ def column(page, index):
 def test_the_table_sorts_and_filters(opened, plan):
     page = opened(plan)
     layouts = page.data()["layouts"]
-    page.click(".sortable th:nth-child(8) button")  # memory
+    page.click(".sortable th:nth-child(7) button")  # memory
     least = min(range(len(layouts)), key=lambda i: layouts[i]["needed_bytes"])
     assert layouts[int(column(page, 0)[0]) - 1]["needed_bytes"] == layouts[least]["needed_bytes"]
-    page.click(".sortable th:nth-child(8) button")
+    page.click(".sortable th:nth-child(7) button")
     assert layouts[int(column(page, 0)[0]) - 1]["needed_bytes"] == max(layout["needed_bytes"] for layout in layouts)
     page.click("#fitting")
     assert page.text("#count") == f"{sum(layout['fits'] for layout in layouts)} of {len(layouts)}"
