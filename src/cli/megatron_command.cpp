@@ -13,28 +13,39 @@
 namespace braid {
 namespace {
 
-struct CommandWord {
-  std::string text;
-  bool has_variable = false;  // that only the shell of a job expands
-};
-using CommandWords = std::vector<CommandWord>;
+using CommandWords = std::vector<ShellWord>;
 
-bool is_flag(const CommandWord& word) { return word.text.starts_with("--") && word.text.size() > 2; }
+CommandWords command_words(const std::vector<std::string>& texts) {
+  CommandWords words;
+  for (const std::string& text : texts) words.push_back({.value = text, .text = text});
+  return words;
+}
+
+// A variable that only the shell of a job expands.
+bool has_variable(const ShellWord& word) { return !word.value && word.text.find_first_of("$`") != word.text.npos; }
+
+bool is_flag(const ShellWord& word) { return word.text.starts_with("--") && word.text.size() > 2; }
 
 // -m too, but not -1 or -.5
-bool is_option(const CommandWord& word) {
+bool is_option(const ShellWord& word) {
   return is_flag(word) ||
          (word.text.size() > 1 && word.text[0] == '-' && std::isalpha(static_cast<unsigned char>(word.text[1])));
 }
 
-std::string name_of(const CommandWord& program) { return program.text.substr(program.text.rfind('/') + 1); }
+std::string name_of(const ShellWord& program) { return program.text.substr(program.text.rfind('/') + 1); }
 
-const MegatronFlag* megatron_flag(const CommandWord& word) {
+std::string line_of(const CommandWords& words) {
+  std::string text;
+  for (const ShellWord& word : words) text += (text.empty() ? "" : " ") + word.text;
+  return text;
+}
+
+const MegatronFlag* megatron_flag(const ShellWord& word) {
   return is_flag(word) ? find_megatron_flag(word.text.substr(2, word.text.find('=') - 2)) : nullptr;
 }
 
 std::ptrdiff_t flags_of_megatron(const CommandWords& words) {
-  return std::count_if(words.begin(), words.end(), [](const CommandWord& word) { return megatron_flag(word); });
+  return std::count_if(words.begin(), words.end(), megatron_flag);
 }
 
 // --- how many processes srun and mpirun start ----------------------------------------------------------------------
@@ -55,7 +66,7 @@ constexpr std::pair<std::string_view, std::string LauncherTasks::*> kCounts[] = 
 };
 
 // Whether srun's options end here: at the program, or at a flag of Megatron's if the program has an unknown name.
-bool ends_launcher(const CommandWord& word) {
+bool ends_launcher(const ShellWord& word) {
   if (is_flag(word)) return megatron_flag(word) != nullptr;
   const std::string name = name_of(word);
   return !is_option(word) && (name == "torchrun" || name.starts_with("python") || name.ends_with(".py") ||
@@ -102,10 +113,9 @@ LauncherTasks sbatch_tasks(std::string_view text) {
     std::replace_if(
         line.begin(), line.end(), [](char c) { return c == '\t' || c == '\r'; }, ' ');
     if (!line.starts_with("#SBATCH ")) continue;
-    CommandWords options;
-    for (const std::string& word : split(line.substr(8), ' '))
-      if (!word.empty()) options.push_back({word});
-    take_counts(options, tasks);
+    std::vector<std::string> options = split(line.substr(8), ' ');
+    std::erase(options, "");
+    take_counts(command_words(options), tasks);
   }
   return tasks;
 }
@@ -124,10 +134,10 @@ class CommandReader {
 
   MegatronCommand read() {
     while (at_ < words_.size()) {
-      const CommandWord& word = words_[at_++];
+      const ShellWord& word = words_[at_++];
       if (is_flag(word))
         take_flag(word);
-      else if (word.has_variable)
+      else if (has_variable(word))
         command_.unexpanded.push_back({"", word.text});
     }
     count_ranks();
@@ -135,25 +145,18 @@ class CommandReader {
   }
 
  private:
-  void take_flag(const CommandWord& word) {
+  void take_flag(const ShellWord& word) {
     const std::size_t equals = word.text.find('=');
-    std::string name = word.text.substr(2, equals == std::string::npos ? equals : equals - 2);
-    const MegatronFlag* flag = find_megatron_flag(name);
+    const MegatronFlag* flag = megatron_flag(word);
+    const std::string name = flag ? flag->name : word.text.substr(2, equals - 2);
     const TorchrunOption* of_torchrun = flag ? nullptr : exact_torchrun_option(name);
-    if (flag) name = flag->name;
-    CommandWords values;
-    if (equals != std::string::npos)
-      values.push_back({word.text.substr(equals + 1), word.has_variable});
-    else
-      values = values_behind(flag                                       ? flag->values
-                             : of_torchrun && !of_torchrun->takes_value ? FlagValues::None
-                                                                        : FlagValues::One);
-    const bool has_variable =
-        std::any_of(values.begin(), values.end(), [](const CommandWord& v) { return v.has_variable; });
-    std::string value;
-    for (const CommandWord& v : values) value += (value.empty() ? "" : " ") + v.text;
+    const bool is_switch = of_torchrun && !of_torchrun->takes_value;
+    const CommandWords values = equals != word.text.npos ? CommandWords{word}
+                                : flag                   ? values_behind(flag->values)
+                                       : values_behind(is_switch ? FlagValues::None : FlagValues::One);
+    const std::string value = equals != word.text.npos ? word.text.substr(equals + 1) : line_of(values);
     if (of_torchrun) return take_torchrun(*of_torchrun, value);
-    if (has_variable) {
+    if (std::ranges::any_of(values, has_variable)) {
       command_.unexpanded.push_back({name, value});
       command_.flags.erase(name);  // of a repeated flag the last one counts
     } else if (flag) {
@@ -212,14 +215,14 @@ class TrainingSearch {
     if (job.empty()) return take_command(without_shell(words), of_sbatch);
     LauncherTasks of_job;
     take_counts(words, of_job);
-    for (const CommandWords& inner : commands_in(job)) take_command(without_shell(inner), of_job);
+    for (const ShellCommand& inner : simple_commands(job)) take_command(without_shell(inner.words), of_job);
   }
 
   MegatronCommand command() && {
     if (!rival_.empty())
-      throw ConfigError(
-          {fmt::format("the script starts several training commands: '{}' and '{}'", line(training_), line(rival_)),
-           kRunScript, "give one of them to --from-megatron"});
+      throw ConfigError({fmt::format("the script starts several training commands: '{}' and '{}'", line_of(training_),
+                                     line_of(rival_)),
+                         kRunScript, "give one of them to --from-megatron"});
     MegatronCommand command = CommandReader(training_, tasks_).read();
     for (const std::string& name : others_) command.skipped.push_back(name + ", another command");
     if (command.flags.empty() && command.unexpanded.empty() && command.unknown.empty() && command.skipped.empty())
@@ -230,27 +233,16 @@ class TrainingSearch {
   }
 
  private:
-  static std::vector<CommandWords> commands_in(const std::string& text) {
-    std::vector<CommandWords> commands;
-    for (const ShellCommand& command : simple_commands(text)) {
-      CommandWords& words = commands.emplace_back();
-      for (const ShellWord& word : command.words)
-        words.push_back({word.text, !word.value && word.text.find_first_of("$`") != word.text.npos});
-    }
-    return commands;
-  }
-
   // srun bash -c "cd x && torchrun ...": the words of the shell's command with most flags take its place.
   static CommandWords without_shell(CommandWords words) {
     for (std::size_t i = 0; i + 2 < words.size(); ++i) {
       const std::string shell = name_of(words[i]), option = words[i + 1].text;
       if ((shell != "bash" && shell != "sh") || (option != "-c" && option != "-lc")) continue;
-      const std::vector<CommandWords> inner = commands_in(words[i + 2].text);
-      const auto most = std::max_element(inner.begin(), inner.end(), [](const auto& a, const auto& b) {
-        return flags_of_megatron(a) < flags_of_megatron(b);
-      });
+      const ShellCommands inner = simple_commands(words[i + 2].text);
+      const auto flags_in = [](const ShellCommand& command) { return flags_of_megatron(command.words); };
+      const auto most = std::ranges::max_element(inner, {}, flags_in);
       words.resize(i);
-      if (most != inner.end()) words.insert(words.end(), most->begin(), most->end());
+      if (most != inner.end()) words.insert(words.end(), most->words.begin(), most->words.end());
     }
     return words;
   }
@@ -260,7 +252,7 @@ class TrainingSearch {
     const LauncherTasks tasks = take_launcher(found, of_sbatch);
     if (found.empty()) return others_.push_back(tasks.launcher);
     const std::ptrdiff_t flags = flags_of_megatron(found), most = flags_of_megatron(training_);
-    if (line(found) == line(training_)) return;
+    if (line_of(found) == line_of(training_)) return;
     if (!training_.empty() && flags == most && most > 0) rival_ = found;
     const bool trains = training_.empty() || flags > most;
     if (!training_.empty()) others_.push_back(trains ? training_.front().text : found.front().text);
@@ -270,22 +262,10 @@ class TrainingSearch {
     tasks_ = tasks;
   }
 
-  static std::string line(const CommandWords& words) {
-    std::string text;
-    for (const CommandWord& word : words) text += (text.empty() ? "" : " ") + word.text;
-    return text;
-  }
-
   CommandWords training_, rival_;  // rival_: another command with as many flags
   LauncherTasks tasks_;
   std::vector<std::string> others_;  // other commands with flags
 };
-
-CommandWords command_words(const std::vector<std::string>& texts) {
-  CommandWords words;
-  for (const std::string& text : texts) words.push_back({text});
-  return words;
-}
 
 }  // namespace
 

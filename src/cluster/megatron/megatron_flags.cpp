@@ -79,7 +79,7 @@ std::string renamed_values(const MegatronFlag& flag, const std::string& values) 
   for (const std::string& value : split(values, ' '))
     for (const auto& [theirs, ours] : flag.renamed)
       if (theirs == value && !ours.empty() && !contains(names, ours)) names.push_back(ours);
-  return names.empty() ? "false" : fmt::format("{}", fmt::join(names, ","));
+  return names.empty() ? "false" : joined(names, ",");
 }
 
 constexpr std::size_t kLongestValue = 40, kWidth = 80;
@@ -222,8 +222,7 @@ std::string MegatronAnswer::text() const {
   group("not supported", no_);
   group("unknown", unknown_);
   group("no effect", already_);
-  if (!taken_.empty())
-    text += fmt::format("  accepted:\n    {}\n", folded(fmt::format("{}", fmt::join(taken_, " ")), kWidth - 4, "    "));
+  if (!taken_.empty()) text += fmt::format("  accepted:\n    {}\n", folded(joined(taken_, " "), kWidth - 4, "    "));
   return text;
 }
 

@@ -13,7 +13,7 @@ namespace {
 const char* const kRankVariables[] = {"RANK",        "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE",
                                       "MASTER_ADDR", "MASTER_PORT"};
 
-void refuse_other_launchers(std::string_view text, const ShellCommands& commands) {
+void refuse_other_launchers(const ShellCommands& commands) {
   for (const ShellCommand& command : commands) {
     if (command.words.empty()) continue;
     const std::size_t program = program_index(command);
@@ -21,13 +21,13 @@ void refuse_other_launchers(std::string_view text, const ShellCommands& commands
     const bool braid_run =
         name == "braid" && program + 1 < command.words.size() && command.words[program + 1].value == "run";
     if (!starts_ranks_itself(name) && !braid_run) continue;
-    throw ConfigError({fmt::format("{} starts ranks itself: {}", name, excerpt(text, command)), "the command",
+    throw ConfigError({fmt::format("{} starts ranks itself: {}", name, command.excerpt), "the command",
                        "give only the command that it starts: the program, or torchrun and the program"});
   }
 }
 
 // Refuses a torchrun that cannot be replaced because it is inside a string: a variable, eval, bash -c.
-void refuse_hidden_torchrun(std::string_view text, const ShellCommands& commands) {
+void refuse_hidden_torchrun(const ShellCommands& commands) {
   const auto refuse = [](const std::string& where) {
     throw ConfigError({fmt::format("torchrun is called through {}", where), "the command",
                        "write the torchrun call directly, so that it can be replaced"});
@@ -35,8 +35,7 @@ void refuse_hidden_torchrun(std::string_view text, const ShellCommands& commands
   for (const ShellCommand& command : commands) {
     for (const ShellWord& word : command.assignments)
       for (const char* name : {"torchrun", "torch.distributed.run", "torch.distributed.launch"})
-        if (raw_of(text, word).find(name) != std::string_view::npos)
-          refuse("a variable: " + std::string(raw_of(text, word)).substr(0, 60));
+        if (word.raw.find(name) != word.raw.npos) refuse("a variable: " + word.raw.substr(0, 60));
     if (command.words.empty()) continue;
     const std::string program = base_name(command.words[0]);
     for (std::size_t i = 1; i < command.words.size(); ++i)
@@ -53,12 +52,12 @@ bool is_waited_for(const ShellCommands& commands, std::size_t program) {
 }
 
 // Every rank of the job would end at once with success.
-void refuse_background(std::string_view text, const ShellCommands& commands, const std::optional<TorchrunCall>& call) {
+void refuse_background(const ShellCommands& commands, const std::optional<TorchrunCall>& call) {
   if (commands.empty()) return;
   const std::size_t program = call ? call->command : commands.size() - 1;
   const ShellCommand& command = commands[program];
   if (!command.in_background || command.words.empty() || is_waited_for(commands, program)) return;
-  throw ConfigError({fmt::format("'{}' is in the background: the run would end at once", excerpt(text, command)),
+  throw ConfigError({fmt::format("'{}' is in the background: the run would end at once", command.excerpt),
                      "the command", "leave out the & after it (and nohup), or end with: wait \"$!\""});
 }
 
@@ -68,32 +67,19 @@ void refuse_empty_program(const ShellCommands& commands) {
       throw ConfigError({"the name of the program is empty", "the command", "give a program, or shell text"});
 }
 
-struct Replacement {
-  std::size_t begin, end;
-  std::string text;
-};
-
-std::string replaced(std::string_view text, std::vector<Replacement> replacements) {
-  std::string result(text);
-  std::sort(replacements.begin(), replacements.end(), [](auto& a, auto& b) { return a.begin > b.begin; });
-  for (const Replacement& r : replacements) result.replace(r.begin, r.end - r.begin, r.text);
-  return result;
-}
-
-std::string joined(const std::vector<std::string>& parts) {
-  std::string text;
-  for (const std::string& part : parts) text += part + " ";
-  return text;
+std::string replaced(std::string_view text, std::size_t begin, std::size_t end, std::string_view with) {
+  return std::string(text).replace(begin, end - begin, with);
 }
 
 // The python that belongs to a torchrun: /venv/bin/torchrun's is /venv/bin/python3.
-std::string python_beside(std::string_view torchrun) {
-  std::string raw(torchrun);
-  const std::size_t name = raw.rfind("torchrun");
-  return name == std::string::npos ? "python3" : raw.replace(name, 8, "python3");
+std::string python_beside(std::string torchrun) {
+  const std::size_t name = torchrun.rfind("torchrun");
+  return name == std::string::npos ? "python3" : torchrun.replace(name, 8, "python3");
 }
 
-std::string stem_of(const ShellWord& program) {
+std::string name_of_module(const std::string& module) { return module.substr(module.rfind('.') + 1); }
+
+std::string name_of_file(const ShellWord& program) {
   const std::string name = base_name(program);
   return name.ends_with(".py") ? name.substr(0, name.size() - 3) : name;
 }
@@ -102,12 +88,12 @@ void describe_call(const TorchrunCall& call, RankCommand& command) {
   command.had_torchrun = true;
   command.ranks_per_node = parse_int(call.ranks_per_node);
   command.nodes = parse_int(call.nodes);
-  command.program = call.module ? call.program.tail.substr(call.program.tail.rfind('.') + 1) : stem_of(call.program);
+  command.program = call.module ? name_of_module(call.program.tail) : name_of_file(call.program);
   if (!call.no_python && !call.module) command.script = call.program.tail;
 }
 
 // --- uv run -------------------------------------------------------------------------------------------------------
-constexpr const char* kUvOptionsWithValue =
+constexpr std::string_view kUvOptionsWithValue =
     "--allow-insecure-host --cache-dir --color --config-file --config-setting --default-index --directory "
     "--env-file --exclude-newer --extra --extra-index-url --find-links --fork-strategy --group --index "
     "--index-strategy --index-url --keyring-provider --link-mode --max-recursion-depth --no-binary-package "
@@ -116,31 +102,30 @@ constexpr const char* kUvOptionsWithValue =
     "--resolution --upgrade-package --with --with-editable --with-requirements -C -P -f -i -p -w";
 
 // Options that select the environment and that `uv sync` has too.
-constexpr const char* kOptionsOfUvSync =
+constexpr std::string_view kOptionsOfUvSync =
     "--active --all-extras --all-groups --all-packages --default-index --directory --extra --extra-index-url "
     "--find-links --frozen --group --index --index-strategy --index-url --link-mode --locked "
     "--no-build-isolation --no-default-groups --no-dev --no-editable --no-extra --no-group --only-dev "
     "--only-group --package --project --python --python-preference -f -i -p";
 
 // Options after which `uv sync` would not create the program's environment.
-constexpr const char* kOtherUvEnvironments = "--isolated --no-project --no-sync --script -s";
-
-bool is_one_of(const char* names, const std::string& name) { return contains(split(names, ' '), name); }
+constexpr std::string_view kOtherUvEnvironments = "--isolated --no-project --no-sync --script -s";
 
 struct UvRunCall {
   std::size_t program = 0;  // index of the first word after uv's options
   std::string sync{};       // "uv sync --extra vlm"; empty if it would not create the project's environment
 };
 
-std::optional<UvRunCall> uv_run_call(std::string_view text, const ShellCommand& command) {
+std::optional<UvRunCall> uv_run_call(const ShellCommand& command) {
   const auto& words = command.words;
+  const auto is_one_of = [](std::string_view names, const std::string& name) {
+    return contains(split(names, ' '), name);
+  };
   std::size_t uv = 0;
   while (uv < words.size() && base_name(words[uv]) != "uv") ++uv;
   if (uv > 1 || uv + 1 >= words.size() || words[uv + 1].value != "run") return std::nullopt;
-  UvRunCall call;
-  const auto raw = [&](std::size_t i) { return std::string(raw_of(text, words[i])); };
-  call.sync = raw(uv) + " sync";
-  std::size_t i = uv + 2;
+  UvRunCall call = {.program = uv + 2, .sync = words[uv].raw + " sync"};
+  std::size_t& i = call.program;
   for (; i < words.size() && words[i].head.starts_with("-") && words[i].head != "-"; ++i) {
     if (words[i].head == "--") {
       ++i;
@@ -150,17 +135,10 @@ std::optional<UvRunCall> uv_run_call(std::string_view text, const ShellCommand& 
     const bool value_follows = name == words[i].head && is_one_of(kUvOptionsWithValue, name) && i + 1 < words.size();
     if (is_one_of(kOtherUvEnvironments, name)) call.sync.clear();
     if (is_one_of(kOptionsOfUvSync, name) && !call.sync.empty())
-      call.sync += " " + raw(i) + (value_follows ? " " + raw(i + 1) : "");
+      call.sync += " " + words[i].raw + (value_follows ? " " + words[i + 1].raw : "");
     i += value_follows ? 1 : 0;
   }
-  call.program = i;
   return call;
-}
-
-std::string uv_sync_in(std::string_view text, const ShellCommands& commands) {
-  for (const ShellCommand& command : commands)
-    if (auto call = uv_run_call(text, command)) return call->sync;
-  return "";
 }
 
 struct PlainProgram {
@@ -169,11 +147,11 @@ struct PlainProgram {
 };
 
 bool only_prepares(const std::string& name) {
-  return is_one_of(
+  constexpr std::string_view kPreparing =
       "cd export source . set ulimit umask echo mkdir rm module cat sleep true : declare printf ls pwd env date [ [[ "
       "test unset local pip cp mv ln touch hostname nvidia-smi trap shopt wait exit chmod tee conda for case select "
-      "function",
-      name);
+      "function";
+  return contains(split(kPreparing, ' '), name);
 }
 
 // The main command of a text, if it can be determined.
@@ -196,17 +174,16 @@ std::optional<PlainProgram> plain_program(const ShellCommands& commands) {
 }
 
 // The name and kind of a command without torchrun.
-void describe_plain(std::string_view text, const ShellCommands& commands, RankCommand& command) {
+void describe_plain(const ShellCommands& commands, RankCommand& command) {
   const auto program = plain_program(commands);
   if (!program) return;
   const auto& words = commands[program->command].words;
-  const auto uv = uv_run_call(text, commands[program->command]);
+  const auto uv = uv_run_call(commands[program->command]);
   const std::size_t what = program->python                    ? program->python->what
                            : uv && uv->program < words.size() ? uv->program
                                                               : program->word;
   const bool module = program->python && program->python->module;
-  command.program =
-      module ? program->python->module_name.substr(program->python->module_name.rfind('.') + 1) : stem_of(words[what]);
+  command.program = module ? name_of_module(program->python->module_name) : name_of_file(words[what]);
   const bool is_python = program->python || words[what].tail.ends_with(".py");
   if (is_python && !module) command.script = words[what].tail;
 }
@@ -218,24 +195,25 @@ std::string under_torchrun(std::string_view text, const ShellCommands& commands,
     throw ConfigError({"cannot determine which of the commands torchrun should start", "the command",
                        "write torchrun in front of it, or use --style srun"});
   const auto& words = commands[program->command].words;
-  std::size_t first = program->word;
-  const std::string name = base_name(words[first]);
-  if (const auto uv = uv_run_call(text, commands[program->command]); uv && !program->python) {
+  const auto with_torchrun_before = [&](const ShellWord& word, bool is_python_file = false) {
+    const std::string call = fmt::format("torchrun {} {}", options, is_python_file ? "" : "--no-python ");
+    return replaced(text, word.begin, word.begin, call);
+  };
+  if (const auto uv = uv_run_call(commands[program->command]); uv && !program->python) {
     if (uv->program >= words.size())
       throw ConfigError({"uv run has no program to run", "the command", "name it after uv's options"});
-    const bool python = words[uv->program].tail.ends_with(".py");
-    const std::size_t at = words[uv->program].begin;
-    return replaced(text, {{at, at, fmt::format("torchrun {} {}", options, python ? "" : "--no-python ")}});
+    return with_torchrun_before(words[uv->program], words[uv->program].tail.ends_with(".py"));
   }
-  if ((name == "exec" || name == "command") && words.size() > first + 1) ++first;
-  if (!program->python)
-    return replaced(text, {{words[first].begin, words[first].begin, fmt::format("torchrun {} --no-python ", options)}});
-  const std::string python(raw_of(text, words[program->word]));
-  const std::string launcher = fmt::format("{} -m torch.distributed.run {} ", python, options);
-  if (program->python->has_options)
-    return replaced(text, {{words[first].begin, words[first].begin, launcher + "--no-python "}});
-  const ShellWord& what = words[program->python->what];
-  return replaced(text, {{words[first].begin, what.begin, launcher + (program->python->module ? "-m " : "")}});
+  const ShellWord* first = &words[program->word];
+  const std::string name = base_name(*first);
+  if ((name == "exec" || name == "command") && words.size() > program->word + 1) ++first;
+  if (!program->python) return with_torchrun_before(*first);
+  const PythonCall& python = *program->python;
+  const std::string launcher = fmt::format("{} -m torch.distributed.run {} ", words[program->word].raw, options) +
+                               (python.has_options ? "--no-python "
+                                : python.module    ? "-m "
+                                                   : "");
+  return replaced(text, first->begin, python.has_options ? first->begin : words[python.what].begin, launcher);
 }
 
 // For a text without torchrun: the text with the correct variables for its program.
@@ -243,25 +221,27 @@ std::string with_environment(std::string_view text, const ShellCommands& command
   const auto program = sets_rank_variables(text) ? plain_program(commands) : std::nullopt;
   if (!program) return std::string(text);
   const ShellWord& word = commands[program->command].words[program->word];
-  const bool has_path = raw_of(text, word).find('/') != std::string_view::npos;
-  if (!program->python && !has_path) return std::string(text);
-  return replaced(text, {{word.begin, word.begin, fmt::format("env {} ", environment)}});
+  const bool is_certain = program->python || word.raw.find('/') != word.raw.npos;
+  return is_certain ? replaced(text, word.begin, word.begin, fmt::format("env {} ", environment)) : std::string(text);
 }
 
 // All fields except the text that ranks run. ConfigError for text that cannot run on several nodes.
-RankCommand understood(std::string_view text, const ShellCommands& commands, const std::optional<TorchrunCall>& call) {
+RankCommand understood(const ShellCommands& commands, const std::optional<TorchrunCall>& call) {
   refuse_empty_program(commands);
-  refuse_other_launchers(text, commands);
-  refuse_background(text, commands, call);
-  if (!call) refuse_hidden_torchrun(text, commands);
+  refuse_other_launchers(commands);
+  refuse_background(commands, call);
+  if (!call) refuse_hidden_torchrun(commands);
   RankCommand command;
-  command.has_pipe =
-      std::any_of(commands.begin(), commands.end(), [](const ShellCommand& each) { return each.reads_pipe; });
-  command.uv_sync = uv_sync_in(text, commands);
+  command.has_pipe = std::ranges::any_of(commands, &ShellCommand::reads_pipe);
+  for (const ShellCommand& each : commands)
+    if (const auto uv = uv_run_call(each)) {
+      command.uv_sync = uv->sync;
+      break;
+    }
   if (call)
     describe_call(*call, command);
   else
-    describe_plain(text, commands, command);
+    describe_plain(commands, command);
   return command;
 }
 
@@ -273,12 +253,12 @@ bool names_the_rank(std::string_view raw) {
 }
 
 // If the name contains a variable, the variable may contain the rank.
-bool is_shared(std::string_view text, const ShellCommands& commands, const ShellWord& file) {
+bool is_shared(const ShellCommands& commands, const ShellWord& file) {
   if (file.value) return !file.value->empty() && !file.value->starts_with("/dev/") && !file.value->starts_with("-");
-  if (names_the_rank(raw_of(text, file)) || raw_of(text, file).find('(') != std::string_view::npos) return false;
+  if (names_the_rank(file.raw) || file.raw.find('(') != file.raw.npos) return false;
   for (const ShellCommand& command : commands)
     for (const ShellWord& word : command.assignments)
-      if (names_the_rank(raw_of(text, word).substr(raw_of(text, word).find('=')))) return false;
+      if (names_the_rank(word.raw.substr(word.raw.find('=')))) return false;
   return true;
 }
 
@@ -289,14 +269,14 @@ bool sets_rank_variables(std::string_view text) {
     for (const auto* part : {&command.assignments, &command.words})
       for (const ShellWord& word : *part)
         for (const char* name : kRankVariables)
-          if (raw_of(text, word).starts_with(std::string(name) + "=")) return true;
+          if (word.raw.starts_with(std::string(name) + "=")) return true;
   return false;
 }
 
 RankCommand rank_command(std::string_view text, std::string_view environment) {
   const ShellCommands commands = simple_commands(text);
-  const auto call = find_torchrun(text, commands);
-  RankCommand command = understood(text, commands, call);
+  const auto call = find_torchrun(commands);
+  RankCommand command = understood(commands, call);
   if (!call) {
     command.text = with_environment(text, commands, environment);
     return command;
@@ -310,39 +290,38 @@ RankCommand rank_command(std::string_view text, std::string_view environment) {
   const ShellWord& launcher = words[call->launcher];
   std::string program;
   if (!call->no_python) {
-    program = call->with_module ? std::string(raw_of(text, launcher)) : python_beside(raw_of(text, launcher));
+    program = call->with_module ? launcher.raw : python_beside(launcher.raw);
     program += call->module ? " -u -m " : " -u ";
   }
   if (sets_rank_variables(text)) program = fmt::format("env {} {}", environment, program);
-  std::vector<Replacement> replacements = {{launcher.begin, call->program.begin, program}};
-  if (call->is_launch && !call->use_env)
-    replacements.push_back({call->program.end, call->program.end, R"( --local-rank="$LOCAL_RANK")"});
-  command.text = replaced(text, replacements);
+  if (call->is_launch && !call->use_env) program += call->program.raw + R"( --local-rank="$LOCAL_RANK")";
+  const std::size_t end = call->is_launch && !call->use_env ? call->program.end : call->program.begin;
+  command.text = replaced(text, launcher.begin, end, program);
   return command;
 }
 
 RankCommand node_command(std::string_view text, std::string_view options) {
   const ShellCommands commands = simple_commands(text);
-  const auto call = find_torchrun(text, commands);
-  RankCommand command = understood(text, commands, call);
+  const auto call = find_torchrun(commands);
+  RankCommand command = understood(commands, call);
   if (!call) {
     command.text = under_torchrun(text, commands, options);
     return command;
   }
-  const std::size_t begin = commands[call->command].words[call->first_option - 1].end;
-  command.text =
-      replaced(text, {{begin, call->program.begin,
-                       fmt::format(" {} {}{}", options, joined(call->own_options), joined(call->program_options))}});
+  std::string all = fmt::format(" {} ", options);
+  for (const auto* part : {&call->own_options, &call->program_options})
+    for (const std::string& option : *part) all += option + " ";
+  command.text = replaced(text, commands[call->command].words[call->first_option - 1].end, call->program.begin, all);
   return command;
 }
 
 std::string program_name(std::string_view text) {
   const ShellCommands commands = simple_commands(text);
   RankCommand command;
-  if (const auto call = find_torchrun(text, commands))
+  if (const auto call = find_torchrun(commands))
     describe_call(*call, command);
   else
-    describe_plain(text, commands, command);
+    describe_plain(commands, command);
   return command.program;
 }
 
@@ -363,10 +342,10 @@ std::string command_text(const std::vector<std::string>& words) {
 
 std::vector<std::string> shared_outputs(std::string_view text) {
   const ShellCommands commands = simple_commands(text);
-  const auto call = find_torchrun(text, commands);
+  const auto call = find_torchrun(commands);
   std::vector<std::string> found;
   const auto look_at = [&](const ShellWord& file) {
-    if (is_shared(text, commands, file)) found.emplace_back(raw_of(text, file));
+    if (is_shared(commands, file)) found.push_back(file.raw);
   };
   for (std::size_t i = 0; i < commands.size(); ++i) {
     const ShellCommand& command = commands[i];

@@ -117,6 +117,7 @@ class ShellLexer {
 
   void end_command() {
     if (!command_.words.empty() || !command_.assignments.empty()) {
+      command_.excerpt = excerpt();
       command_.reads_pipe = after_pipe_;
       if (!joined_) list_begin_ = commands_.size();
       commands_.push_back(command_);
@@ -126,6 +127,15 @@ class ShellLexer {
       outputs.insert(outputs.end(), command_.outputs.begin(), command_.outputs.end());
     }
     command_ = {};
+  }
+
+  std::string excerpt() const {
+    constexpr std::size_t kMost = 60;
+    const ShellWord& first = command_.assignments.empty() ? command_.words.front() : command_.assignments.front();
+    const ShellWord& last = command_.words.empty() ? command_.assignments.back() : command_.words.back();
+    std::string text(text_.substr(first.begin, std::min(last.end - first.begin, kMost)));
+    std::replace(text.begin(), text.end(), '\n', ' ');
+    return text + (last.end - first.begin > kMost ? "..." : "");
   }
 
   // [n]>file, <<EOF, &>file, <<<word ... Consumes the target.
@@ -171,17 +181,16 @@ class ShellLexer {
   bool is_reserved(const ShellWord& word) {
     static const std::vector<std::string> kReserved =
         split("if then elif else fi while until do done { } ! time esac", ' ');
-    const std::string_view raw = raw_of(text_, word);
+    const std::string& raw = word.raw;
     if (raw == "case") open_ += 'c';
     if (raw == "esac" && open_.ends_with('c')) open_.pop_back();
     return contains(kReserved, raw);
   }
 
-  bool is_assignment(const ShellWord& word) const {
-    const std::string_view raw = raw_of(text_, word);
-    const std::size_t equals = raw.find('=');
-    if (equals == raw.npos) return false;
-    std::string_view name = raw.substr(0, equals);
+  static bool is_assignment(const ShellWord& word) {
+    const std::size_t equals = word.raw.find('=');
+    if (equals == word.raw.npos) return false;
+    std::string_view name = std::string_view(word.raw).substr(0, equals);
     if (name.ends_with('+')) name.remove_suffix(1);
     return is_identifier(name.substr(0, name.find('[')));
   }
@@ -203,6 +212,7 @@ class ShellLexer {
     expands_ = false;
     while (!at_end() && (!ends_word(peek()) || opens_within_word())) word_part();
     word_.end = at_;
+    word_.raw = text_.substr(word_.begin, at_ - word_.begin);
     if (!expands_) word_.value = word_.text;
     return std::move(word_);
   }
@@ -377,30 +387,17 @@ std::string joined_quoted(const std::vector<std::string>& words) {
 
 ShellCommands simple_commands(std::string_view text) { return ShellLexer(text).commands(); }
 
-std::string_view raw_of(std::string_view text, const ShellWord& word) {
-  return text.substr(word.begin, word.end - word.begin);
-}
-
 std::string base_name(const ShellWord& word) {
   const std::size_t slash = word.tail.rfind('/');
   if (!word.value && slash == std::string::npos) return "";
   return word.tail.substr(slash == std::string::npos ? 0 : slash + 1);
 }
 
-std::string excerpt(std::string_view text, const ShellCommand& command) {
-  const ShellWord& first = command.assignments.empty() ? command.words.front() : command.assignments.front();
-  const ShellWord& last = command.words.empty() ? command.assignments.back() : command.words.back();
-  const std::size_t begin = first.begin, end = last.end;
-  std::string words(text.substr(begin, std::min<std::size_t>(end - begin, 60)));
-  std::replace(words.begin(), words.end(), '\n', ' ');
-  return words + (end - begin > 60 ? "..." : "");
-}
-
 namespace {
 
 // Also file patterns, but those without a folder match no file: the shell leaves the pattern M-M*- of layers unchanged.
-bool needs_shell(std::string_view text, const ShellWord& word) {
-  const std::string_view raw = raw_of(text, word);
+bool needs_shell(const ShellWord& word) {
+  const std::string& raw = word.raw;
   return !word.value && (raw.find_first_of("$`(") != raw.npos || raw.starts_with('~') ||
                          (raw.find('/') != raw.npos && raw.find_first_of("*?[") != raw.npos));
 }
@@ -418,10 +415,10 @@ std::vector<std::string> plain_words(std::string_view text, const char* flag) {
     const auto& more = command.words;
     const bool is_next = !words.empty() && (more.empty() || !more[0].text.starts_with("--"));
     if (is_next || command.reads_pipe || command.in_background)
-      refuse(fmt::format("there is more than one command: {}", in_quotes(excerpt(text, command))));
+      refuse(fmt::format("there is more than one command: {}", in_quotes(command.excerpt)));
     for (const auto* part : {&command.assignments, &command.words})
       for (const ShellWord& word : *part) {
-        if (needs_shell(text, word)) refuse(fmt::format("only a shell can expand {}", in_quotes(raw_of(text, word))));
+        if (needs_shell(word)) refuse(fmt::format("only a shell can expand {}", in_quotes(word.raw)));
         words.push_back(word.text);
       }
   }

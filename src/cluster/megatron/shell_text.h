@@ -12,6 +12,7 @@ namespace braid {
 
 struct ShellWord {
   std::size_t begin = 0, end = 0;      // in the text
+  std::string raw{};                   // as written
   std::optional<std::string> value{};  // without its quotes; empty if the shell expands something in it
   std::string text{};                  // without its quotes, its expansions as written
   // For a word with expansions, "--nproc_per_node=$GPUS" or "$VENV/bin/torchrun": the literal text before the first one
@@ -21,6 +22,7 @@ struct ShellWord {
 
 // One program with its arguments, or only assignments. Redirections are not words.
 struct ShellCommand {
+  std::string excerpt{};                 // its beginning, for messages
   std::vector<ShellWord> assignments{};  // leading NAME=value
   std::vector<ShellWord> words{};
   std::vector<ShellWord> outputs{};  // redirection targets; those of a group belong to its last command
@@ -39,9 +41,6 @@ std::string joined_quoted(const std::vector<std::string>& words);
 // those in $(...), `...` or here-documents. Words that begin a construct (`for x in 1 2`) count as commands, too.
 // ConfigError for unclosed quotes and brackets.
 ShellCommands simple_commands(std::string_view text);
-
-std::string_view raw_of(std::string_view text, const ShellWord& word);    // as written
-std::string excerpt(std::string_view text, const ShellCommand& command);  // its beginning, for messages
 
 // The last component of a path if it is known, also for "$VENV/bin/python".
 std::string base_name(const ShellWord& word);

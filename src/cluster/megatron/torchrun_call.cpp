@@ -62,8 +62,6 @@ const TorchrunOption* find_option(char letter) {
   return found == std::end(kOptions) ? nullptr : found;
 }
 
-bool is_one_of(const char* names, const std::string& name) { return contains(split(names, ' '), name); }
-
 std::optional<TorchrunCall> torchrun_in(const ShellCommand& command) {
   if (command.words.empty()) return std::nullopt;
   const std::size_t program = program_index(command);
@@ -84,8 +82,8 @@ std::optional<TorchrunCall> torchrun_in(const ShellCommand& command) {
 
 class CallParser {
  public:
-  CallParser(std::string_view text, const ShellCommands& commands, TorchrunCall& call)
-      : text_(text), words_(commands[call.command].words), call_(call), at_(call.first_option) {}
+  CallParser(const ShellCommands& commands, TorchrunCall& call)
+      : words_(commands[call.command].words), call_(call), at_(call.first_option) {}
 
   void parse() {
     while (at_ < words_.size()) {
@@ -104,12 +102,10 @@ class CallParser {
   }
 
  private:
-  std::string raw(std::size_t i) const { return std::string(raw_of(text_, words_[i])); }
-
   // A variable in quotes is one word. Without quotes, or as an array, it may hold torchrun's options.
-  bool is_program(const ShellWord& word) const {
+  static bool is_program(const ShellWord& word) {
     if (word.head.starts_with("-")) return word.head == "-";
-    const std::string written(raw_of(text_, word));
+    const std::string& written = word.raw;
     const bool is_variable = !word.value && word.head.empty() && word.tail.empty();
     if (is_variable && (written[0] == '$' || written.find("[@]") != written.npos))
       throw ConfigError({fmt::format("torchrun's options contain {}, which only the shell can expand", written),
@@ -153,14 +149,14 @@ class CallParser {
   }
 
   void take_option(const TorchrunOption& option, bool value_follows, std::optional<std::string> value) {
-    std::string written = raw(at_);
+    std::string written = words_[at_].raw;
     bool known = words_[at_].value.has_value();
     if (++at_; value_follows) {
       if (at_ >= words_.size())
         throw ConfigError({fmt::format("torchrun's --{} needs a value", option.name), "the command", ""});
       known = words_[at_].value.has_value();
       value = words_[at_].text;
-      written += " " + raw(at_++);
+      written += " " + words_[at_++].raw;
     }
     note_flag(option);
     if (option.name == "nproc-per-node" && known) call_.ranks_per_node = value.value_or("");
@@ -176,7 +172,6 @@ class CallParser {
     call_.virtual_local_rank |= option.name == "virtual-local-rank";
   }
 
-  const std::string_view text_;
   const std::vector<ShellWord>& words_;
   TorchrunCall& call_;
   std::size_t at_;
@@ -189,14 +184,14 @@ bool is_python_name(const std::string& name) {
 }
 
 bool is_wrapper(const std::string& name) {
-  return is_one_of(
+  constexpr std::string_view kWrappers =
       "env exec command nohup nice ionice numactl taskset stdbuf timeout nsys ncu uv poetry pdm pipenv conda mamba "
-      "pixi micromamba strace xvfb-run time hatch",
-      name);
+      "pixi micromamba strace xvfb-run time hatch";
+  return contains(split(kWrappers, ' '), name);
 }
 
 bool starts_ranks_itself(const std::string& name) {
-  return is_one_of("srun sbatch salloc mpirun mpiexec orterun accelerate deepspeed", name);
+  return contains(split("srun sbatch salloc mpirun mpiexec orterun accelerate deepspeed", ' '), name);
 }
 
 std::size_t program_index(const ShellCommand& command) {
@@ -209,27 +204,14 @@ std::size_t program_index(const ShellCommand& command) {
 }
 
 std::optional<PythonCall> python_call(const std::vector<ShellWord>& words, std::size_t python) {
-  PythonCall call;
+  bool has_options = false;
   for (std::size_t i = python + 1; i < words.size(); ++i) {
     const std::string& word = words[i].head;
-    if (word == "-m" && i + 1 < words.size()) {
-      call.what = i + 1;
-      call.module = true;
-      call.module_name = words[i + 1].value.value_or("");
-      return call;
-    }
-    if (word.starts_with("-m") && word.size() > 2) {
-      call.what = i;
-      call.module = true;
-      call.module_name = word.substr(2);
-      return call;
-    }
-    if (word == "-c" || !word.starts_with("-")) {
-      call.what = i;
-      call.has_options |= word == "-c";
-      return call;
-    }
-    call.has_options |= word != "-u";
+    if (word == "-m" && i + 1 < words.size())
+      return PythonCall{i + 1, true, has_options, words[i + 1].value.value_or("")};
+    if (word.starts_with("-m") && word.size() > 2) return PythonCall{i, true, has_options, word.substr(2)};
+    if (word == "-c" || !word.starts_with("-")) return PythonCall{i, false, has_options || word == "-c", ""};
+    has_options |= word != "-u";
     if (word == "-X" || word == "-W" || word == "--check-hash-based-pycs") ++i;
   }
   return std::nullopt;
@@ -240,19 +222,19 @@ const TorchrunOption* exact_torchrun_option(std::string_view name) {
   return option && option->name.size() == name.size() ? option : nullptr;
 }
 
-std::optional<TorchrunCall> find_torchrun(std::string_view text, const ShellCommands& commands) {
+std::optional<TorchrunCall> find_torchrun(const ShellCommands& commands) {
   std::optional<TorchrunCall> found;
   for (std::size_t i = 0; i < commands.size(); ++i) {
     auto call = torchrun_in(commands[i]);
     if (!call) continue;
     if (found)
-      throw ConfigError({fmt::format("torchrun is called twice: '{}' and '{}'", excerpt(text, commands[found->command]),
-                                     excerpt(text, commands[i])),
+      throw ConfigError({fmt::format("torchrun is called twice: '{}' and '{}'", commands[found->command].excerpt,
+                                     commands[i].excerpt),
                          "the command", "split them into two scripts: one job starts one set of ranks"});
     call->command = i;
     found = call;
   }
-  if (found) CallParser(text, commands, *found).parse();
+  if (found) CallParser(commands, *found).parse();
   return found;
 }
 

@@ -56,7 +56,7 @@ struct TorchrunCall {
 };
 
 // The only call in the text. ConfigError if there are several, or if the start of its program cannot be determined.
-std::optional<TorchrunCall> find_torchrun(std::string_view text, const ShellCommands& commands);
+std::optional<TorchrunCall> find_torchrun(const ShellCommands& commands);
 
 bool calls_torchrun(std::string_view text);  // true even if the call cannot be parsed
 
