@@ -7,9 +7,9 @@
 #include <filesystem>
 #include <numeric>
 
+#include "base/key_guess.h"
 #include "base/strings.h"
 #include "cli/megatron_draft.h"
-#include "cli/model_keys.h"
 #include "cluster/megatron/megatron_flags.h"
 #include "data/text/tokenizer.h"
 #include "run/recipe.h"
@@ -88,10 +88,10 @@ std::vector<std::string> unsupported_defaults(const MegatronCommand& command, Mo
   return applying;
 }
 
-class Conversion {
+class Conversion : MegatronDraft {
  public:
   Conversion(const MegatronCommand& command, const std::vector<ConfigOverride>& overrides)
-      : command_(command), overrides_(overrides), draft_(command) {}
+      : MegatronDraft(command), overrides_(overrides) {}
 
   MegatronRecipe run() {
     choose_model();
@@ -101,8 +101,8 @@ class Conversion {
     add_topology();
     add_training();
     add_data();
-    for (const ConfigOverride& change : overrides_) draft_.set(change.path, change.value, "command line");
-    MegatronRecipe recipe = draft_.finished();
+    for (const ConfigOverride& change : overrides_) set(change.path, change.value, "command line");
+    MegatronRecipe recipe = finished();
     recipe.has_model = has_model_;
     return recipe;
   }
@@ -122,7 +122,7 @@ class Conversion {
       if (is_known)
         provider_ = is_own ? *named : translated->second;
       else
-        draft_.chosen(fmt::format("model.provider {}: there is no provider {}", provider_, *named));
+        chosen(fmt::format("model.provider {}: there is no provider {}", provider_, *named));
     }
     hybrid_ = std::holds_alternative<HybridLmConfig>(provider(provider_).language);
     vision_ = command_.has_any(kVisionFlags) && !command_.has("llm-only");
@@ -131,10 +131,10 @@ class Conversion {
     const auto is_unexpanded = [&](const char* flag) { return command_.is_unexpanded(flag); };
     const bool has_sizes = own_sizes_ && std::none_of(std::begin(kSizes), std::end(kSizes), is_unexpanded);
     has_model_ = is_known || has_sizes || beside("model.provider");
-    draft_.set("model.provider", provider_,
-               named        ? "--model-provider"
-               : own_sizes_ ? "with other sizes"
-                            : "a small model: no flag gives the sizes of your model");
+    set("model.provider", provider_,
+        named        ? "--model-provider"
+        : own_sizes_ ? "with other sizes"
+                     : "a small model: no flag gives the sizes of your model");
   }
 
   // As pretrain_mamba.py is told: --spec megatron.core.models.mamba.mamba_layer_specs mamba_stack_spec.
@@ -144,12 +144,14 @@ class Conversion {
 
   // All flags that the table translates one by one.
   void add_flags() {
-    const ModelKeys keys(provider_);
+    Recipe recipe;
+    recipe.model.provider = provider_;
+    const std::vector<std::string> keys = dotted_keys(to_yaml(recipe));
     for (const auto& [name, value] : command_.flags) {
       const MegatronFlag& flag = *find_megatron_flag(name);
       if (name == "llm-only" || contains(kReadElsewhere, name)) continue;
       if (name == "vision-model-type" && vision_ && provider_.starts_with("tiny-")) {
-        draft_.answer().add_unsupported(
+        answer().add_unsupported(
             fmt::format("--{} {}", name, value),
             fmt::format("the encoder is that of {}; set its sizes below model.images.encoder", provider_));
         continue;
@@ -159,35 +161,35 @@ class Conversion {
         continue;
       }
       if (name == "data-path" && !has_tokenizer()) {
-        draft_.answer().add_unsupported(
+        answer().add_unsupported(
             fmt::format("--{} {}", name, value),
             "Braid reads Energon's data sets, with --tokenizer-model and --tokenizer-prompt-format");
         continue;
       }
-      draft_.answer().add(flag, value, family());
+      answer().add(flag, value, family());
       const FlagVerdict verdict = verdict_for(flag, value, family());
       const bool is_written = verdict == FlagVerdict::Taken || verdict == FlagVerdict::Rewritten;
       const bool of_images = flag.key.find(".images.") != std::string::npos;
       if (!is_written || (of_images && !vision_) || flag.factor == 0 || name == "model-provider") continue;
       if (is_overridden(name)) continue;
-      if (flag.key.starts_with("model.") && !keys.has(flag.key))
-        draft_.answer().add_unsupported("--" + name, fmt::format("{} has no {}", provider_, flag.key));
+      if (flag.key.starts_with("model.") && !contains(keys, flag.key))
+        answer().add_unsupported("--" + name, fmt::format("{} has no {}", provider_, flag.key));
       else
-        draft_.set(flag.key, recipe_value(flag, value), "--" + name);
+        set(flag.key, recipe_value(flag, value), "--" + name);
     }
     for (const auto& [name, needed] : kNeeded) {
       if (!command_.has(name) || command_.has(needed) || beside(find_megatron_flag(needed)->key)) continue;
-      draft_.remove(find_megatron_flag(name)->key);
-      draft_.answer().add_unsupported("--" + name, command_.is_unexpanded(needed)
-                                                       ? fmt::format("--{} is left out", needed)
-                                                       : fmt::format("it needs --{} FOLDER", needed));
+      remove(find_megatron_flag(name)->key);
+      answer().add_unsupported("--" + name, command_.is_unexpanded(needed)
+                                                ? fmt::format("--{} is left out", needed)
+                                                : fmt::format("it needs --{} FOLDER", needed));
     }
   }
 
   // Megatron recomputes modules only where it does not recompute everything.
   void add_recompute() {
     const std::string key = "model.recompute", modules = "recompute-modules";
-    if (command_.text("recompute-granularity") == "full") return draft_.set(key, "full", "--recompute-granularity");
+    if (command_.text("recompute-granularity") == "full") return set(key, "full", "--recompute-granularity");
     if (!command_.has("moe-layer-recompute") || !command_.has(modules)) return;
     const MegatronFlag& flag = *find_megatron_flag(modules);
     const std::string value = command_.text(modules).value_or("");
@@ -195,7 +197,7 @@ class Conversion {
     if (verdict_for(flag, value, family()) == FlagVerdict::Rewritten)
       for (const std::string& part : split(recipe_value(flag, value), ','))
         if (part != "false" && !contains(parts, part)) parts.push_back(part);
-    draft_.set(key, fmt::format("{}", fmt::join(parts, ",")), "--recompute-modules --moe-layer-recompute");
+    set(key, joined(parts, ","), "--recompute-modules --moe-layer-recompute");
   }
 
   bool is_overridden(const std::string& name) const {
@@ -213,7 +215,7 @@ class Conversion {
     const bool asks = command_.has("data-path") || command_.is_unexpanded("data-path");
     const bool reads = command_.has("data-path") && has_tokenizer() &&
                        verdict_for(*find_megatron_flag("data-path"), *command_.text("data-path")) == FlagVerdict::Taken;
-    if (asks && !reads && !command_.has("mock-data")) draft_.set("data.mock", "false", "--data-path is left out");
+    if (asks && !reads && !command_.has("mock-data")) set("data.mock", "false", "--data-path is left out");
     if (reads || command_.has("eval-iters")) by_default("eval-interval", "train.eval_interval", 1000);
   }
 
@@ -231,7 +233,7 @@ class Conversion {
   // Sets a default of Megatron's that differs from the recipe's. A flag that only a shell can expand has some value.
   template <class Value>
   void by_default(const char* flag, const std::string& key, const Value& value) {
-    if (!command_.has(flag) && !command_.is_unexpanded(flag)) draft_.set(key, value, "Megatron's default");
+    if (!command_.has(flag) && !command_.is_unexpanded(flag)) set(key, value, "Megatron's default");
   }
 
   std::string pattern_given() const {
@@ -240,39 +242,37 @@ class Conversion {
 
   // A hybrid's layers come from its pattern. Without one, and with its own sizes, they come from --num-layers.
   void check_layers() {
-    const int asked = draft_.integer("num-layers", 1);
+    const int asked = integer("num-layers", 1);
     const std::string given = pattern_given();
     if (given.empty() && own_sizes_) return;
     const std::string pattern = given.empty() ? std::get<HybridLmConfig>(provider(provider_).language).pattern
                                               : given.substr(0, given.find('/'));  // after it: MTP's
     const auto layers = std::ssize(pattern) - std::count(pattern.begin(), pattern.end(), '|');
     if (asked == layers)
-      draft_.answer().add(*find_megatron_flag("num-layers"), std::to_string(asked), family());
+      answer().add(*find_megatron_flag("num-layers"), std::to_string(asked), family());
     else if (given.empty())
-      draft_.answer().add_unsupported(fmt::format("--num-layers {}", asked),
-                                      fmt::format("{} has {}", provider_, layers));
+      answer().add_unsupported(fmt::format("--num-layers {}", asked), fmt::format("{} has {}", provider_, layers));
     else
-      draft_.refuse("--num-layers", fmt::format("--num-layers {} contradicts the pattern, which has {}", asked, layers),
-                    fmt::format("leave it out, or write --num-layers {}", layers));
+      refuse("--num-layers", fmt::format("--num-layers {} contradicts the pattern, which has {}", asked, layers),
+             fmt::format("leave it out, or write --num-layers {}", layers));
   }
 
   void add_sizes() {
     const std::string at = "model.language.";
     if (vision_ && command_.has("hidden-size"))
-      draft_.set("model.images.projector.output", draft_.integer("hidden-size", 1), "--hidden-size");
+      set("model.images.projector.output", integer("hidden-size", 1), "--hidden-size");
     if (!command_.has("padded-vocab-size")) add_vocab(at + "vocab");
     if (!own_sizes_) return;
-    const std::int64_t hidden = draft_.integer("hidden-size", 1),
-                       heads = std::max(1, draft_.integer("num-attention-heads", 1));
+    const std::int64_t hidden = integer("hidden-size", 1), heads = std::max(1, integer("num-attention-heads", 1));
     if (!command_.has("group-query-attention"))  // without it, Megatron ignores --num-query-groups
-      draft_.set(at + "kv_heads", heads, "no --group-query-attention");
+      set(at + "kv_heads", heads, "no --group-query-attention");
     else
       by_default("num-query-groups", at + "kv_heads", 1);
     if (!command_.has("kv-channels"))
-      draft_.set(at + "head_dim",
-                 quotient(hidden, heads, "--hidden-size {} is not divisible by --num-attention-heads {}",
-                          "--hidden-size", "change one of them, or give --kv-channels"),
-                 "hidden / heads");
+      set(at + "head_dim",
+          quotient(hidden, heads, "--hidden-size {} is not divisible by --num-attention-heads {}", "--hidden-size",
+                   "change one of them, or give --kv-channels"),
+          "hidden / heads");
     by_default("ffn-hidden-size", at + "ffn", ffn(hidden));
     by_default("init-method-std", at + "init_std", 0.02);
     by_default("norm-epsilon", at + "norm_eps", 1e-5);
@@ -280,25 +280,26 @@ class Conversion {
       add_hybrid_sizes(hidden);
     else
       by_default("untie-embeddings-and-output-weights", at + "tie_embeddings", "true");
-    for (const std::string& setting : unsupported_defaults(command_, family())) draft_.chosen(setting);
+    for (const std::string& setting : unsupported_defaults(command_, family())) chosen(setting);
   }
 
   // Megatron pads the size of its tokenizer.
   void add_vocab(const std::string& key) {
-    const double unit = static_cast<double>(tp()) * draft_.integer("make-vocab-size-divisible-by", 128);
-    const auto set = [&](double size, const std::string& from) {
-      draft_.set(key, std::ceil(size / unit) * unit, from + ", padded");
+    const double unit = static_cast<double>(tp()) * integer("make-vocab-size-divisible-by", 128);
+    const auto set_padded = [&](double size, const std::string& from) {
+      set(key, std::ceil(size / unit) * unit, from + ", padded");
     };
-    if (const auto vocab = draft_.number("vocab-size")) return set(*vocab, "--vocab-size");
+    if (const auto vocab = number("vocab-size")) return set_padded(*vocab, "--vocab-size");
     if (!own_sizes_) return;
     const std::string path = command_.text("tokenizer-model").value_or("");
     std::error_code ignored;
-    if (std::filesystem::exists(path, ignored)) set(load_tokenizer(path).vocab_size(), "the size of --tokenizer-model");
+    if (std::filesystem::exists(path, ignored))
+      set_padded(load_tokenizer(path).vocab_size(), "the size of --tokenizer-model");
   }
 
   // As in Megatron, derived sizes must be integers.
   std::int64_t quotient(std::int64_t a, std::int64_t b, const char* what, const char* flag, const char* fix) {
-    if (a % b != 0) draft_.refuse(flag, fmt::format(fmt::runtime(what), a, b), fix);
+    if (a % b != 0) refuse(flag, fmt::format(fmt::runtime(what), a, b), fix);
     return a / b;
   }
 
@@ -311,44 +312,43 @@ class Conversion {
     const bool experts = has_experts(command_);
     std::string pattern = pattern_given();
     if (pattern.empty()) {
-      for (int i = 0; i < std::min(draft_.integer("num-layers", 1), kMostLayersWritten); ++i)
+      for (int i = 0; i < std::min(integer("num-layers", 1), kMostLayersWritten); ++i)
         pattern += is_mamba() ? "M" : experts ? "*E" : "*-";
-      draft_.set(at + "pattern", pattern,
-                 is_mamba() ? "--num-layers, all Mamba layers" : "--num-layers: attention, then its MLP");
+      set(at + "pattern", pattern,
+          is_mamba() ? "--num-layers, all Mamba layers" : "--num-layers: attention, then its MLP");
       for (const char* ratio : {"hybrid-attention-ratio", "hybrid-mlp-ratio"})
-        if (draft_.number(ratio).value_or(0) > 0)
-          draft_.refuse(std::string("--") + ratio,
-                        fmt::format("--{} gives a ratio, but Braid needs the order of the layers", ratio),
-                        "write them out, as in --hybrid-override-pattern 'M-M*-'; Megatron prints its pattern");
+        if (number(ratio).value_or(0) > 0)
+          refuse(std::string("--") + ratio,
+                 fmt::format("--{} gives a ratio, but Braid needs the order of the layers", ratio),
+                 "write them out, as in --hybrid-override-pattern 'M-M*-'; Megatron prints its pattern");
     }
     if (pattern.find('M') != std::string::npos) {
-      const int head_dim = std::max(1, draft_.integer("mamba-head-dim", 64));
+      const int head_dim = std::max(1, integer("mamba-head-dim", 64));
       by_default("mamba-head-dim", at + "mamba_head_dim", head_dim);
       if (!command_.has("mamba-num-heads"))
-        draft_.set(at + "mamba_heads",
-                   quotient(2 * hidden, head_dim, "2 x --hidden-size = {} is not divisible by --mamba-head-dim {}",
-                            "--hidden-size", "change one of them, or give --mamba-num-heads"),
-                   "2 x hidden / head dim");
+        set(at + "mamba_heads",
+            quotient(2 * hidden, head_dim, "2 x --hidden-size = {} is not divisible by --mamba-head-dim {}",
+                     "--hidden-size", "change one of them, or give --mamba-num-heads"),
+            "2 x hidden / head dim");
       by_default("mamba-num-groups", at + "mamba_groups", 8);
       by_default("mamba-state-dim", at + "mamba_state", 128);
-      draft_.set(at + "mamba_chunk", 128, "Megatron's default");
+      set(at + "mamba_chunk", 128, "Megatron's default");
     }
     if (!experts) return;
     if (!command_.has("moe-ffn-hidden-size"))
-      draft_.set(at + "expert_ffn",
-                 command_.has("ffn-hidden-size") ? draft_.integer("ffn-hidden-size", 0) : ffn(hidden),
-                 "--ffn-hidden-size");
+      set(at + "expert_ffn", command_.has("ffn-hidden-size") ? integer("ffn-hidden-size", 0) : ffn(hidden),
+          "--ffn-hidden-size");
     by_default("moe-router-topk", at + "top_k", 2);
     by_default("moe-shared-expert-intermediate-size", at + "shared_ffn", 0);
     by_default("moe-router-topk-scaling-factor", at + "router_scaling", 1);
     by_default("moe-aux-loss-coeff", at + "aux_loss_coeff", 0);
     if (!command_.has("moe-router-enable-expert-bias"))
-      draft_.set(at + "expert_bias_rate", 0, "no --moe-router-enable-expert-bias");
+      set(at + "expert_bias_rate", 0, "no --moe-router-enable-expert-bias");
   }
 
   // Clamps sizes beyond any cluster's, whose products would overflow; the recipe's checks refuse them anyway.
   std::int64_t size(const char* llm, const char* megatron) {
-    const int in_text = draft_.integer(llm, draft_.integer(megatron, 1));
+    const int in_text = integer(llm, integer(megatron, 1));
     return std::clamp(beside(find_megatron_flag(llm)->key, in_text), 1, 1 << 15);
   }
   std::int64_t tp() { return size("llm-tp", "tensor-model-parallel-size"); }
@@ -357,49 +357,48 @@ class Conversion {
     const std::int64_t cp = size("llm-cp", "context-parallel-size"),
                        pp = size("llm-pp", "pipeline-model-parallel-size");
     const std::string language = "topology.modules.language.", images = "topology.modules.images.";
-    draft_.set(language + "kind", "language", "");
+    set(language + "kind", "language", "");
     check_stages(pp);
     add_virtual_stages(pp);
-    dp_ = beside(language + "dp", draft_.integer("llm-dp", 0));
+    dp_ = beside(language + "dp", integer("llm-dp", 0));
     if (dp_ < 1) {
       dp_ = replicas(tp() * cp * pp, tp() * cp);
-      draft_.set(language + "dp", dp_, "");
+      set(language + "dp", dp_, "");
     }
     if (!vision_) return;
-    draft_.set(images + "kind", "encoder", "");
+    set(images + "kind", "encoder", "");
     if (command_.has_any(kEncoderSizes)) return;
-    draft_.set("topology.colocated", "true", "Megatron's encoder shares the language model's ranks");
-    draft_.set(images + "tp", tp(), "");
-    draft_.set(images + "pp", pp, "");
-    draft_.set(images + "dp", dp_ * cp, "");
+    set("topology.colocated", "true", "Megatron's encoder shares the language model's ranks");
+    set(images + "tp", tp(), "");
+    set(images + "pp", pp, "");
+    set(images + "dp", dp_ * cp, "");
   }
 
   // Braid can divide layers unevenly, but in a Megatron command line that is a typing error.
   void check_stages(std::int64_t pp) {
-    const int layers = draft_.integer("num-layers", 0);
+    const int layers = integer("num-layers", 0);
     if (!pattern_given().empty() || command_.has_any(kUnevenStages) || layers % pp == 0) return;
     const std::int64_t fewer = layers / pp * pp;
-    draft_.refuse(
-        "--num-layers",
-        fmt::format("--num-layers {} is not divisible by --pipeline-model-parallel-size {}", layers, pp),
-        fmt::format("use {}{}, or change the other", fewer > 0 ? fmt::format("{} or ", fewer) : "", fewer + pp));
+    refuse("--num-layers",
+           fmt::format("--num-layers {} is not divisible by --pipeline-model-parallel-size {}", layers, pp),
+           fmt::format("use {}{}, or change the other", fewer > 0 ? fmt::format("{} or ", fewer) : "", fewer + pp));
   }
 
   void add_virtual_stages(std::int64_t pp) {
-    const int of_stage = draft_.integer("num-layers-per-virtual-pipeline-stage", 0);
+    const int of_stage = integer("num-layers-per-virtual-pipeline-stage", 0);
     if (of_stage < 1) return;
     const std::string pattern = pattern_given();
     const std::int64_t layers =
-        pattern.empty() ? draft_.integer("num-layers", 0)
+        pattern.empty() ? integer("num-layers", 0)
                         : static_cast<std::int64_t>(pattern.size()) - std::count(pattern.begin(), pattern.end(), '|');
     const std::int64_t of_rank = layers / pp;
     if (of_rank % of_stage == 0 && of_rank > 0)
-      draft_.set("topology.modules.language.vpp", of_rank / of_stage, "--num-layers-per-virtual-pipeline-stage");
+      set("topology.modules.language.vpp", of_rank / of_stage, "--num-layers-per-virtual-pipeline-stage");
     else
-      draft_.refuse("--num-layers-per-virtual-pipeline-stage",
-                    fmt::format("the {} of a pipeline rank {} not divisible by {}", counted(of_rank, "layer"),
-                                of_rank == 1 ? "is" : "are", of_stage),
-                    "use a number that divides them");
+      refuse("--num-layers-per-virtual-pipeline-stage",
+             fmt::format("the {} of a pipeline rank {} not divisible by {}", counted(of_rank, "layer"),
+                         of_rank == 1 ? "is" : "are", of_stage),
+             "use a number that divides them");
   }
 
   // Megatron derives dp from the number of ranks; if that is unknown, the smallest that experts and batch allow.
@@ -409,59 +408,55 @@ class Conversion {
     const std::int64_t ranks = command_.ranks.value_or(0) - of_encoder;
     if (ranks > 0 && ranks % ranks_of_one == 0) return ranks / ranks_of_one;
     if (command_.ranks)
-      draft_.refuse(fmt::format("'{}'", command_.launcher),
-                    ranks < 1 ? fmt::format("{} {} too few for the encoder and the language model",
-                                            counted(*command_.ranks, "rank"), *command_.ranks == 1 ? "is" : "are")
-                              : fmt::format("{} {} not divisible by tp x cp x pp = {}", counted(ranks, "rank"),
-                                            ranks == 1 ? "is" : "are", ranks_of_one),
-                    "start as many ranks as the sizes need, or change the sizes");
+      refuse(fmt::format("'{}'", command_.launcher),
+             ranks < 1 ? fmt::format("{} {} too few for the encoder and the language model",
+                                     counted(*command_.ranks, "rank"), *command_.ranks == 1 ? "is" : "are")
+                       : fmt::format("{} {} not divisible by tp x cp x pp = {}", counted(ranks, "rank"),
+                                     ranks == 1 ? "is" : "are", ranks_of_one),
+             "start as many ranks as the sizes need, or change the sizes");
     const std::int64_t experts =
         size("llm-ep", "expert-model-parallel-size") * size("llm-expt-tp", "expert-tensor-parallel-size");
     const std::int64_t dp = std::lcm(experts, ranks_of_stage) / ranks_of_stage;
-    draft_.chosen(fmt::format("language.dp {}: {}; set it with --llm-dp, here or in the recipe", dp,
-                              command_.launcher.empty()
-                                  ? "the number of ranks is an option of torchrun, not of Megatron"
-                                  : fmt::format("'{}' does not give the number of ranks", command_.launcher)));
+    chosen(fmt::format("language.dp {}: {}; set it with --llm-dp, here or in the recipe", dp,
+                       command_.launcher.empty()
+                           ? "the number of ranks is an option of torchrun, not of Megatron"
+                           : fmt::format("'{}' does not give the number of ranks", command_.launcher)));
     return dp;
   }
 
   void add_training() {
-    const int micro = std::max(1, draft_.integer("micro-batch-size", 1));
+    const int micro = std::max(1, integer("micro-batch-size", 1));
     if (!command_.has("global-batch-size"))
-      draft_.set("train.global_batch",
-                 1.0 * micro * static_cast<double>(dp_) * std::max(1, draft_.integer("num-microbatches", 1)),
-                 "micro batch x replicas" + std::string(command_.has("num-microbatches") ? " x microbatches" : ""));
+      set("train.global_batch", 1.0 * micro * static_cast<double>(dp_) * std::max(1, integer("num-microbatches", 1)),
+          "micro batch x replicas" + std::string(command_.has("num-microbatches") ? " x microbatches" : ""));
     if (command_.has("bf16") && command_.has("fp16"))
-      draft_.refuse("--bf16", "--bf16 and --fp16 are both given, and Megatron refuses that", "leave out --fp16");
+      refuse("--bf16", "--bf16 and --fp16 are both given, and Megatron refuses that", "leave out --fp16");
     if (!command_.has("bf16"))
-      draft_.set("model.dtype", std::string(command_.has("fp16") ? "bfloat16" : "float32"),
-                 command_.has("fp16") ? "fp16 is not supported" : "no --bf16");
+      set("model.dtype", std::string(command_.has("fp16") ? "bfloat16" : "float32"),
+          command_.has("fp16") ? "fp16 is not supported" : "no --bf16");
     by_default("lr-decay-style", "train.decay_style", "linear");
     if (command_.text("lr-decay-style") == "WSD" && !command_.has("lr-wsd-decay-style"))
-      draft_.set("train.wsd_decay_style", "exponential", "Megatron's default");
+      set("train.wsd_decay_style", "exponential", "Megatron's default");
     by_default("log-interval", "log.interval", 100);
-    if (!command_.has("use-distributed-optimizer"))
-      draft_.set("optimizer.zero", "false", "no --use-distributed-optimizer");
-    if (const auto fraction = draft_.number("lr-warmup-fraction")) add_warmup(*fraction);
+    if (!command_.has("use-distributed-optimizer")) set("optimizer.zero", "false", "no --use-distributed-optimizer");
+    if (const auto fraction = number("lr-warmup-fraction")) add_warmup(*fraction);
   }
 
   void add_warmup(double fraction) {
-    const auto samples = draft_.number(command_.has("lr-decay-samples") ? "lr-decay-samples" : "train-samples");
-    const auto iterations = draft_.number(command_.has("lr-decay-iters") ? "lr-decay-iters" : "train-iters");
+    const auto samples = number(command_.has("lr-decay-samples") ? "lr-decay-samples" : "train-samples");
+    const auto iterations = number(command_.has("lr-decay-iters") ? "lr-decay-iters" : "train-iters");
     if (samples)
-      draft_.set("train.warmup_samples", std::floor(fraction * *samples), "--lr-warmup-fraction of the decay");
+      set("train.warmup_samples", std::floor(fraction * *samples), "--lr-warmup-fraction of the decay");
     else if (iterations)
-      draft_.set("train.warmup_iterations", std::floor(fraction * *iterations), "--lr-warmup-fraction of the decay");
+      set("train.warmup_iterations", std::floor(fraction * *iterations), "--lr-warmup-fraction of the decay");
     else
-      draft_.answer().add_unsupported("--lr-warmup-fraction",
-                                      "it is a fraction of the decay, but no flag gives the length of the decay");
+      answer().add_unsupported("--lr-warmup-fraction",
+                               "it is a fraction of the decay, but no flag gives the length of the decay");
   }
 
   static constexpr int kMostLayersWritten = 4096;
 
-  const MegatronCommand& command_;
   const std::vector<ConfigOverride>& overrides_;
-  MegatronDraft draft_;
   std::string provider_;
   bool hybrid_ = false, vision_ = false, own_sizes_ = false, has_model_ = false;
   std::int64_t dp_ = 1;

@@ -1,13 +1,15 @@
 // A recipe under construction from Megatron's flags: its keys, what was left out or chosen, and its problems.
 #pragma once
 
+#include <fmt/format.h>
+
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "base/error.h"
 #include "cli/megatron_command.h"
-#include "cli/recipe_text.h"
 #include "cluster/megatron/megatron_flags.h"
 
 namespace braid {
@@ -26,12 +28,12 @@ class MegatronDraft {
   std::optional<double> number(const std::string& flag);
   int integer(const std::string& flag, int otherwise);
 
-  void set(const std::string& key, const std::string& value, const std::string& from) { recipe_.set(key, value, from); }
-  template <class Number>
-  void set(const std::string& key, Number value, const std::string& from) {
-    recipe_.set(key, fmt::format("{}", value), from);
+  // `from` is the origin of the value, for a comment; empty: none. The last call for a key counts.
+  template <class Value>
+  void set(const std::string& key, const Value& value, const std::string& from) {
+    keys_[key] = {fmt::format("{}", value), from};
   }
-  void remove(const std::string& key) { recipe_.remove(key); }
+  void remove(const std::string& key) { keys_.erase(key); }
   MegatronAnswer& answer() { return answer_; }
   void chosen(const std::string& what) { chosen_.push_back({what, ""}); }
   void refuse(const std::string& flag, const std::string& what, const std::string& fix = "");
@@ -39,14 +41,23 @@ class MegatronDraft {
   // ConfigError with all problems if the recipe would be invalid.
   MegatronRecipe finished();
 
+ protected:
+  const MegatronCommand& command_;
+
  private:
+  struct Entry {
+    std::string text, from;
+  };
+  struct RecipeOrder {  // as in a recipe
+    bool operator()(const std::string& a, const std::string& b) const;
+  };
+
   void check();
   void leave_out_absent_parts();
-  std::vector<std::string> left_out() const;
-  std::string comments() const;
+  std::string yaml() const;
+  std::string origin_of(const std::string& key) const;  // empty: none, or not set
 
-  const MegatronCommand& command_;
-  RecipeText recipe_;
+  std::map<std::string, Entry, RecipeOrder> keys_;
   MegatronAnswer answer_;
   MegatronAnswer::Entries chosen_, absent_;
   std::vector<Problem> problems_;
