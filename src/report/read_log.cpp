@@ -9,6 +9,7 @@
 
 #include "base/strings.h"
 #include "cluster/doctor/log_source.h"
+#include "cluster/doctor/text.h"
 #include "report/run_record.h"
 
 namespace braid {
@@ -31,13 +32,6 @@ std::optional<std::int64_t> leading_count(std::string_view text) {
   text = trimmed(text);
   const auto count = parse_int64(text.substr(0, text.find_first_of(" %/|]")));
   return count && *count >= 0 && *count <= kMostIterations ? count : std::nullopt;
-}
-
-// The rest of the line after `words`, if the line has them.
-std::optional<std::string_view> behind(std::string_view line, std::string_view words) {
-  const std::size_t at = line.find(words);
-  if (at == std::string_view::npos) return std::nullopt;
-  return line.substr(at + words.size());
 }
 
 // "... | label: value | label: value |": the cells after the first bar.
@@ -90,6 +84,12 @@ std::string_view damaged_sample(std::string_view line) {
   const bool told = begin < end && end != std::string_view::npos && line.ends_with(" skipped)");
   return told ? line.substr(begin, end - begin) : std::string_view();
 }
+
+constexpr std::pair<const char*, std::optional<std::int64_t> UnusableCounts::*> kSummaryCounts[] = {
+    {"damaged samples  ", &UnusableCounts::damaged},
+    {"too long samples  ", &UnusableCounts::too_long},
+    {"cut samples  ", &UnusableCounts::cut},
+    {"without targets  ", &UnusableCounts::without_targets}};
 
 class LogParser {
  public:
@@ -257,14 +257,6 @@ class LogParser {
       // Every rank prints it.
       if (std::find(contents_.failures.begin(), contents_.failures.end(), *failure) == contents_.failures.end())
         contents_.failures.emplace_back(*failure);
-    } else if (const auto number = behind(line, "damaged samples  ")) {
-      contents_.unusable.damaged = leading_count(*number);
-    } else if (const auto too_long = behind(line, "too long samples  ")) {
-      contents_.unusable.too_long = leading_count(*too_long);
-    } else if (const auto cut = behind(line, "cut samples  ")) {
-      contents_.unusable.cut = leading_count(*cut);
-    } else if (const auto without = behind(line, "without targets  ")) {
-      contents_.unusable.without_targets = leading_count(*without);
     } else if (const auto resumed = behind(line, "the run continues after iteration ")) {
       take_resumed(leading_count(*resumed));
     } else if (line.find("initialized the weights of ") != std::string_view::npos) {
@@ -275,6 +267,9 @@ class LogParser {
       if (const auto layout = behind(line, " ranks: ")) contents_.layout = trimmed(*layout);
     } else if (const auto sample = damaged_sample(line); !sample.empty()) {
       damaged_.insert(std::string(sample));
+    } else {
+      for (const auto& [words, count] : kSummaryCounts)
+        if (const auto number = behind(line, words)) contents_.unusable.*count = leading_count(*number);
     }
   }
 
@@ -338,10 +333,8 @@ void add_start(LogContents& run, LogContents&& start) {
     if (std::ranges::find(run.failures, failure) == run.failures.end()) run.failures.push_back(std::move(failure));
   take_if_known(run.iterations, std::move(start.iterations));
   take_if_known(run.ranks, std::move(start.ranks));
-  take_if_known(run.unusable.damaged, std::move(start.unusable.damaged));
-  take_if_known(run.unusable.too_long, std::move(start.unusable.too_long));
-  take_if_known(run.unusable.cut, std::move(start.unusable.cut));
-  take_if_known(run.unusable.without_targets, std::move(start.unusable.without_targets));
+  for (const auto& [words, count] : kSummaryCounts)
+    take_if_known(run.unusable.*count, std::move(start.unusable.*count));
   take_if_known(run.layout, std::move(start.layout));
   run.skipped += start.skipped;
   run.nans += start.nans;

@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <set>
+#include <utility>
 
 #include "base/strings.h"
 #include "pages/page.h"
@@ -87,17 +89,7 @@ Json peak_memory_of(const RunRecord& run) {
   return peak ? Json{{"kind", peak->kind}, {"mib", peak->mib}} : Json(nullptr);
 }
 
-const char* name_of(RunEnd::State state) {
-  switch (state) {
-    case RunEnd::State::Finished:
-      return "finished";
-    case RunEnd::State::Failed:
-      return "failed";
-    case RunEnd::State::Open:
-      break;
-  }
-  return "open";
-}
+constexpr const char* kStateNames[] = {"finished", "failed", "open"};  // of RunEnd::State
 
 Json to_json(const RunRecord& run) {
   Json typical = Json::object();
@@ -129,7 +121,10 @@ Json to_json(const RunRecord& run) {
           {"skipped_count", run.skipped_count},
           {"nan_count", run.nan_count},
           {"checkpoints", list_of(run.checkpoints, checkpoint_json)},
-          {"end", {{"state", name_of(run.end.state)}, {"text", run.end.text}, {"diagnosis", run.end.diagnosis}}},
+          {"end",
+           {{"state", kStateNames[static_cast<int>(run.end.state)]},
+            {"text", run.end.text},
+            {"diagnosis", run.end.diagnosis}}},
           {"failures", run.failures},
           {"prediction", list_of(compare_with_plan(run), compared_json)},
           {"sources", run.sources},
@@ -165,6 +160,10 @@ std::string text_of(std::optional<double> value, const char* unit, int digits = 
   return value ? plain_number(*value, digits) + unit : kUnknown;
 }
 
+std::string end_text(const RunRecord& run) {
+  return (run.end.state == RunEnd::State::Failed ? "failed: " : "") + run.end.text;
+}
+
 std::string progress_text(const RunRecord& run) {
   const std::int64_t done = last_iteration(run);
   return run.iterations ? fmt::format("{} of {}", done, *run.iterations) : std::to_string(done);
@@ -177,7 +176,8 @@ std::string loss_text(const RunRecord& run) {
   return found->second.size() == 1 ? last : fmt::format("{:.4f} -> {}", found->second.front().value, last);
 }
 
-std::string left_out_text(const UnusableCounts& samples) {
+std::string left_out_text(const RunRecord& run) {
+  const UnusableCounts& samples = run.unusable;
   const std::pair<const char*, std::optional<std::int64_t>> counts[] = {
       {"damaged", samples.damaged},
       {"too long", samples.too_long},
@@ -186,7 +186,7 @@ std::string left_out_text(const UnusableCounts& samples) {
   std::vector<std::string> words;
   for (const auto& [what, count] : counts)
     if (count) words.push_back(fmt::format("{} {}", *count, what));
-  return words.empty() ? kUnknown : fmt::format("{}", fmt::join(words, ", "));
+  return words.empty() ? kUnknown : joined(words, ", ");
 }
 
 std::string restarts_text(const RunRecord& run) {
@@ -263,32 +263,27 @@ std::string report_page(const std::vector<RunRecord>& runs) {
 // One column per run.
 std::string report_text(const std::vector<RunRecord>& runs) {
   const std::string device = device_word(runs);
+  const auto typical = [](const char* curve, const char* unit) {
+    return [=](const RunRecord& run) { return text_of(typical_value(run, curve), unit); };
+  };
+  const std::pair<std::string, std::function<std::string(const RunRecord&)>> lines[] = {
+      {"ended", end_text},
+      {"iterations", progress_text},
+      {"lm loss", loss_text},
+      {"time per iteration", typical("iteration_ms", " ms")},
+      {"tokens/s per " + device, typical("tokens_per_gpu", "")},
+      {"TFLOP/s per " + device, typical("tflops_per_gpu", "")},
+      {"peak memory", memory_text},
+      {"skipped, nan", [](const RunRecord& run) { return fmt::format("{}, {}", run.skipped_count, run.nan_count); }},
+      {kLeftOut, left_out_text},
+      {"restarts", restarts_text},
+      {"checkpoints", checkpoints_text}};
   Row header = {""};
-  std::vector<Row> rows = {{"ended"},
-                           {"iterations"},
-                           {"lm loss"},
-                           {"time per iteration"},
-                           {"tokens/s per " + device},
-                           {"TFLOP/s per " + device},
-                           {"peak memory"},
-                           {"skipped, nan"},
-                           {kLeftOut},
-                           {"restarts"},
-                           {"checkpoints"}};
-  for (const RunRecord& run : runs) {
-    header.push_back(run.name);
-    const Row column = {run.end.state == RunEnd::State::Failed ? "failed: " + run.end.text : run.end.text,
-                        progress_text(run),
-                        loss_text(run),
-                        text_of(typical_value(run, "iteration_ms"), " ms"),
-                        text_of(typical_value(run, "tokens_per_gpu"), ""),
-                        text_of(typical_value(run, "tflops_per_gpu"), ""),
-                        memory_text(run),
-                        fmt::format("{}, {}", run.skipped_count, run.nan_count),
-                        left_out_text(run.unusable),
-                        restarts_text(run),
-                        checkpoints_text(run)};
-    for (std::size_t i = 0; i < rows.size(); ++i) rows[i].push_back(column[i]);
+  for (const RunRecord& run : runs) header.push_back(run.name);
+  std::vector<Row> rows;
+  for (const auto& [name, text] : lines) {
+    Row& row = rows.emplace_back(Row{name});
+    for (const RunRecord& run : runs) row.push_back(text(run));
   }
   // A rate that no run measured would name the wrong unit: whether the ranks had GPUs is not known.
   std::erase_if(rows, [](const Row& row) {

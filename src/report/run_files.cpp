@@ -180,7 +180,7 @@ std::vector<RunFiles> runs_at(const std::string& path) {
 std::string last_parts(const std::string& path, std::size_t count) {
   std::vector<std::string> parts = split(path, '/');
   if (parts.size() > count) parts.erase(parts.begin(), parts.end() - static_cast<std::ptrdiff_t>(count));
-  return fmt::format("{}", fmt::join(parts, "/"));
+  return joined(parts, "/");
 }
 
 void shorten_names(std::vector<RunFiles>& runs) {
