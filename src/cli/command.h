@@ -44,6 +44,9 @@ struct Rules {
   bool hidden = false;         // from help
 };
 
+inline const Rules kRequired{.required = true}, kDefaultShown{.shows_default = true}, kOneEach{.one_each = true},
+    kPositive{.check = NumberSign::Positive};
+
 struct Option {
   std::string names;  // "-n,--ranks"; without dashes: a positional argument
   Target target;
@@ -67,7 +70,7 @@ struct Command {
   std::vector<Command> subcommands{};  // one is required, if there are any
   Extras extras = Extras::None;
   bool positionals_last = false;
-  std::string footer{};
+  std::string footer{};                        // before what help says about recipe keys
   std::function<std::string()> make_footer{};  // instead of a footer that is not there yet
   std::function<void(Call& call)> run{};
 };

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "base/strings.h"
 #include "base/terminal.h"
 #include "cli/commands.h"
 #include "cli/launch_commands.h"
@@ -58,7 +59,7 @@ std::string one_line(const JobRecord& job) {
   if (!job.reason.empty()) line += fmt::format(" ({})", job.reason);
   if (!job.run_time.empty()) line += fmt::format(", {} of {}", job.run_time, job.time_limit);
   if (!job.nodes.empty()) line += " on " + job.nodes;
-  if (job.restarts) line += fmt::format(", restarted {} time{}", job.restarts, job.restarts == 1 ? "" : "s");
+  if (job.restarts) line += ", restarted " + counted(job.restarts, "time");
   return line;
 }
 
@@ -173,20 +174,19 @@ Command interactive_command() {
   o.log_dir = "";  // nothing is logged
   o.partition = "interactive";
   o.time = "240";
-  const Rules default_shown = Rules{.shows_default = true}, one_each = Rules{.one_each = true};
   return {
       .name = "interactive",
       .help = "Print the commands for a shell on a cluster's nodes",
       .options = {{"--account", &o.account, "Slurm account"},
-                  {"--partition", &o.partition, "Slurm partition", default_shown},
+                  {"--partition", &o.partition, "Slurm partition", kDefaultShown},
                   {"--nodes", &o.nodes, "how many nodes", Rules{.check = NumberSign::Positive, .shows_default = true}},
-                  {"--gpus-per-node", &o.gpus_per_node, "passed to salloc and to srun", default_shown},
-                  {"--time", &o.time, "in any of Slurm's formats; a plain number is minutes", default_shown},
+                  {"--gpus-per-node", &o.gpus_per_node, "passed to salloc and to srun", kDefaultShown},
+                  {"--time", &o.time, "in any of Slurm's formats; a plain number is minutes", kDefaultShown},
                   {"--job-name", &o.job_name, "(default: ACCOUNT-debug)"},
                   {"--container", &o.container, "image for the shell"},
-                  {"--mount", &o.mounts, "SRC:DST in the container; may be given several times", one_each},
+                  {"--mount", &o.mounts, "SRC:DST in the container; may be given several times", kOneEach},
                   {"--cache-dir", &o.cache_dir, "shared folder for HF_HOME, UV_CACHE_DIR, NEMO_HOME"},
-                  {"--env", &o.env, "NAME=VALUE to export in the shell", one_each},
+                  {"--env", &o.env, "NAME=VALUE to export in the shell", kOneEach},
                   {"--warm-up", &o.warm_up, "command to run there first, e.g. 'uv sync'"},
                   {"--mpi", &o.mpi, "srun's --mpi (default: pmix with a container)"},
                   {"-w,--nodelist", &session->nodelist, "not allowed; the error explains why"},
@@ -195,9 +195,8 @@ Command interactive_command() {
 }
 
 std::vector<Option> job_options(FollowOptions& options) {
-  return {{"job", &options.job, "job id from sbatch", Rules{.required = true}},
-          {"--log-dir", &options.log_dir, "folder of the logs, for jobs that Slurm no longer knows",
-           Rules{.shows_default = true}}};
+  return {{"job", &options.job, "job id from sbatch", kRequired},
+          {"--log-dir", &options.log_dir, "folder of the logs, for jobs that Slurm no longer knows", kDefaultShown}};
 }
 
 Command status_command() {

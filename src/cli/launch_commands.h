@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "cli/command.h"
 #include "cluster/slurm/options.h"
 #include "cluster/slurm/preflight.h"
@@ -21,6 +22,7 @@ Preflight preflight_of(const std::string& command_text, const SlurmOptions& opti
 // Partition and account, as Slurm on this machine knows them.
 void check_with_slurm(const SlurmOptions& options, const Allocation& allocation, Preflight& preflight);
 
+void print_warning(const Problem& problem);
 // Prints warnings and throws problems as a ConfigError; with `force`, problems are only warnings.
 void settle(const Preflight& preflight, bool force);
 

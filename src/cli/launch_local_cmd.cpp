@@ -39,8 +39,8 @@ int gpus_here() {
     throw ConfigError({fmt::format("the recipe has {}, not {}", counted(topology.world_size(), "rank"), launch.ranks),
                        "--ranks", "leave it out, or change the module sizes"});
   if (gpus > 0 && topology.world_size() > gpus)
-    fmt::print(stderr, "braid: warning: {} ranks share {} GPU{}, which is slow: NCCL needs one GPU per rank\n",
-               topology.world_size(), gpus, gpus == 1 ? "" : "s");
+    fmt::print(stderr, "braid: warning: {} ranks share {}, which is slow: NCCL needs one GPU per rank\n",
+               topology.world_size(), counted(gpus, "GPU"));
   std::vector<std::string> command = {own_executable(), "train", reopenable(launch.recipe_path, call.source.text)};
   if (!launch.log_dir.empty()) command.push_back("--log-dir=" + launch.log_dir);
   if (launch.oversubscribe) command.push_back("--oversubscribe");
@@ -101,7 +101,7 @@ Command launch_local_command() {
           .help = kLaunchLocal.help,
           .options = {{"recipe", &o->recipe_path, "recipe file; its keys may follow, as for braid train"},
                       {"--ranks", &o->ranks, "ranks (default: the recipe's, --nproc_per_node, or the GPUs here)",
-                       Rules{.check = NumberSign::Positive}},
+                       kPositive},
                       {"--log-dir", &o->log_dir, "also add what rank N prints to rank_N.log in this folder"},
                       {"--oversubscribe", &o->oversubscribe, kOversubscribeHelp}},
           .extras = Extras::RecipeKeysOrCommand,
@@ -117,12 +117,12 @@ Command run_command() {
   const auto oversubscribe = std::make_shared<bool>(false);
   return {.name = kRun.name,
           .help = kRun.help,
-          .options = {{"-n,--ranks", &o->ranks, "how many ranks", Rules{.required = true}},
+          .options = {{"-n,--ranks", &o->ranks, "how many ranks", kRequired},
                       {"--log-dir", &o->log_dir, "also add what rank N prints to rank_N.log in this folder"},
                       {"--port", &o->port, "port of the store (default: the system chooses)",
                        Rules{.check = WholeRange{0, 65535}}},
                       {"--oversubscribe", oversubscribe.get(), kOversubscribeHelp},
-                      {"command", &o->command, "program and arguments, after --", Rules{.required = true}}},
+                      {"command", &o->command, "program and arguments, after --", kRequired}},
           .positionals_last = true,
           .footer =
               "Each rank gets torchrun's variables (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT). "

@@ -161,17 +161,17 @@ void check_with_slurm(const SlurmOptions& options, const Allocation& allocation,
   check_slurm({options.account, options.partition, options.time, allocation}, view_slurm(user_name()), preflight);
 }
 
+void print_warning(const Problem& problem) {
+  const std::string text =
+      fmt::format("braid: warning: {}\n  where: {}\n  fix:   {}", problem.what, problem.where, problem.fix);
+  fmt::print(stderr, "{}\n", fitted(text, STDERR_FILENO));
+}
+
 void settle(const Preflight& preflight, bool force) {
-  const auto warn = [](const Problem& problem) {
-    fmt::print(
-        stderr, "{}\n",
-        fitted(fmt::format("braid: warning: {}\n  where: {}\n  fix:   {}", problem.what, problem.where, problem.fix),
-               STDERR_FILENO));
-  };
-  for (const Problem& problem : preflight.warnings) warn(problem);
+  for (const Problem& problem : preflight.warnings) print_warning(problem);
   if (preflight.problems.empty()) return;
   if (!force) throw ConfigError(preflight.problems);
-  for (const Problem& problem : preflight.problems) warn(problem);
+  for (const Problem& problem : preflight.problems) print_warning(problem);
 }
 
 }  // namespace braid

@@ -148,15 +148,13 @@ int launch_slurm(LaunchSlurm launch, const Call& call) {
   }
   write_script(launch.options, script);
   if (launch.submit) return submit_script(launch.options);
-  const int ranks = job.nodes * job.ranks_per_node;
-  fmt::print("wrote {}: {} node{}, {} rank{}\n  sbatch {}\n", launch.options.output, job.nodes,
-             job.nodes == 1 ? "" : "s", ranks, ranks == 1 ? "" : "s", shell_quoted(launch.options.output));
+  fmt::print("wrote {}: {}, {}\n  sbatch {}\n", launch.options.output, counted(job.nodes, "node"),
+             counted(job.nodes * job.ranks_per_node, "rank"), shell_quoted(launch.options.output));
   return 0;
 }
 
 std::vector<Option> options_of(LaunchSlurm& launch) {
   SlurmOptions& o = launch.options;
-  const Rules default_shown = Rules{.shows_default = true}, one_each = Rules{.one_each = true};
   return {
       {"recipe", &launch.recipe_path, "recipe file; its keys may follow, as for braid train"},
       {"--command-file", &launch.command_file, "a file with the command as shell text; - is standard input"},
@@ -170,15 +168,15 @@ std::vector<Option> options_of(LaunchSlurm& launch) {
       {"--partition", &o.partition, "Slurm partition"},
       {"--time", &launch.time, "in any of Slurm's formats (default: the recipe's, else 00:30:00)"},
       {"--job-name", &o.job_name, "default: <recipe or program>-train"},
-      {"--log-dir", &o.log_dir, "folder for logs and metrics, on a shared file system", default_shown},
+      {"--log-dir", &o.log_dir, "folder for logs and metrics, on a shared file system", kDefaultShown},
       {"--workdir", &o.workdir, "where ranks start (default: the current folder)"},
-      {"--style", &o.style, "srun: one task per rank; torchrun: one torchrun per node", default_shown},
+      {"--style", &o.style, "srun: one task per rank; torchrun: one torchrun per node", kDefaultShown},
       {"--container", &o.container, "image that ranks run in, e.g. image.sqsh (Enroot through pyxis)"},
-      {"--mount", &o.mounts, "SRC:DST to mount in the container; may be repeated", one_each},
+      {"--mount", &o.mounts, "SRC:DST to mount in the container; may be repeated", kOneEach},
       {"--mpi", &o.mpi, "srun's --mpi (default: pmix in a container)"},
-      {"--env", &o.env, "NAME=VALUE for all ranks; may be repeated", one_each},
+      {"--env", &o.env, "NAME=VALUE for all ranks; may be repeated", kOneEach},
       {"--secret", &o.secrets, "a variable that must be set at submission; its value is not written to the script",
-       one_each},
+       kOneEach},
       {"--cache-dir", &o.cache_dir, "shared folder for HF_HOME, UV_CACHE_DIR and NEMO_HOME"},
       {"--warm-up", &o.warm_up,
        "shell text that one task runs first; each rank then runs it again, with nothing left to do"},
@@ -186,10 +184,10 @@ std::vector<Option> options_of(LaunchSlurm& launch) {
       {"--requeue", &launch.requeue, "near the time limit, save and requeue the job"},
       {"--no-requeue", &launch.no_requeue, "never requeue the job, not even after a node failure",
        Rules{.excludes = "--requeue"}},
-      {"--stop-lead", &o.stop_lead_s, "how many seconds before the time limit the run is asked to save", default_shown},
-      {"--stop-signal", &o.stop_signal, "signal that the ranks get then: USR1 or TERM", default_shown},
-      {"--sbatch", &o.sbatch, "a further option of sbatch, e.g. --sbatch --qos=high; may be repeated", one_each},
-      {"--srun", &o.srun, "a further option of srun; may be repeated", one_each},
+      {"--stop-lead", &o.stop_lead_s, "how many seconds before the time limit the run is asked to save", kDefaultShown},
+      {"--stop-signal", &o.stop_signal, "signal that the ranks get then: USR1 or TERM", kDefaultShown},
+      {"--sbatch", &o.sbatch, "a further option of sbatch, e.g. --sbatch --qos=high; may be repeated", kOneEach},
+      {"--srun", &o.srun, "a further option of srun; may be repeated", kOneEach},
       {"--output", &o.output, "the script's name (default: <job name>.sbatch)"},
       {"--dry-run", &launch.dry_run, "print the script, write nothing"},
       {"--force", &launch.force, "continue even if a check fails: nodes, memory, files, partition, account"},

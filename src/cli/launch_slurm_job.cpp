@@ -81,14 +81,10 @@ bool is_elsewhere(const SlurmOptions& options) {
 
 void make_log_folder(const SlurmOptions& options) {
   const std::string& path = options.log_dir;
-  if (is_elsewhere(options)) {
-    fmt::print(stderr,
-               "braid: warning: the log folder '{}' cannot be created from here\n  where: --log-dir\n"
-               "  fix:   create it on the nodes, or give a folder they share with this machine; without it Slurm ends "
-               "the job without a message\n",
-               path);
-    return;
-  }
+  if (is_elsewhere(options))
+    return print_warning({fmt::format("the log folder '{}' cannot be created from here", path), "--log-dir",
+                          "create it on the nodes, or give a folder they share with this machine; without it Slurm "
+                          "ends the job without a message"});
   std::error_code error;
   fs::create_directories(path, error);
   if (error)

@@ -348,11 +348,10 @@ std::string offered(const std::vector<Partition>& partitions) {
     const bool limited = partition.time_limit && *partition.time_limit != std::chrono::seconds::max();
     const std::string limit =
         limited ? ", up to " + clock_text(static_cast<double>(partition.time_limit->count())) : std::string();
-    texts.push_back(fmt::format("{} ({}{} node{}{}{})", partition.name, partition.is_default ? "the default, " : "",
-                                partition.nodes, partition.nodes == 1 ? "" : "s", limit,
-                                partition.up ? "" : ", not up"));
+    texts.push_back(fmt::format("{} ({}{}{}{})", partition.name, partition.is_default ? "the default, " : "",
+                                counted(partition.nodes, "node"), limit, partition.up ? "" : ", not up"));
   }
-  return fmt::format("{}", fmt::join(texts, ", "));
+  return joined(texts, ", ");
 }
 
 }  // namespace braid

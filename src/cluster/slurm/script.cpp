@@ -76,10 +76,9 @@ bool gets_signal(const SlurmOptions& options, const SlurmJob& job) {
 
 // --- the sections, from top to bottom -------------------------------------------------------------------------------
 std::string heading(const SlurmOptions& options, const SlurmJob& job) {
-  const int ranks = job.nodes * job.ranks_per_node;
   std::string text = "#!/bin/bash\n" + std::string(kSlurmScriptMark) + "\n#\n";
-  text += comment(fmt::format("{}: {} rank{} on {} node{}, {}.", job.title, ranks, ranks == 1 ? "" : "s", job.nodes,
-                              job.nodes == 1 ? "" : "s",
+  text += comment(fmt::format("{}: {} on {}, {}.", job.title, counted(job.nodes * job.ranks_per_node, "rank"),
+                              counted(job.nodes, "node"),
                               by_torchrun(options) ? "one torchrun per node" : "one Slurm task per rank"));
   text += comment("To submit it:  sbatch " + shell_quoted(options.output) +
                   "  (then: braid launch status JOB, braid launch tail JOB)");

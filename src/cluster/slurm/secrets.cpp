@@ -61,17 +61,23 @@ std::optional<std::string> token_in(std::string_view text) {
   return std::nullopt;
 }
 
+// "hf_token" for --model.hf-token
+std::string plain_name(std::string_view option) {
+  std::string name(option.substr(std::min(option.find_first_not_of("-+"), option.size())));
+  name.erase(0, name.rfind('.') + 1);
+  std::transform(name.begin(), name.end(), name.begin(),
+                 [](unsigned char c) { return c == '-' ? '_' : std::tolower(c); });
+  return name;
+}
+
 // --hf-token, --wandb-key, wandb.api_key; not --pad-token, --tokenizer-key
 bool option_names_a_secret(std::string_view option) {
   static const std::set<std::string> always = {"password", "passwd", "apikey", "secret"};
   static const std::set<std::string> of_keys = {"api", "wandb", "access", "secret", "auth"};
   static const std::set<std::string> of_tokens = {"hf", "huggingface", "hub",    "auth",  "access", "api",
                                                   "gh", "github",      "gitlab", "wandb", "bearer", "ngc"};
-  std::string name(option.substr(std::min(option.find_first_not_of("-+"), option.size())));
-  if (name == "token") return option.starts_with("-");
-  name.erase(0, name.rfind('.') + 1);
-  std::replace(name.begin(), name.end(), '-', '_');
-  std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::tolower(c); });
+  const std::string name = plain_name(option);
+  if (name == "token") return option.starts_with("-") && option.find('.') == option.npos;
   const auto parts = split(name, '_');
   const std::string before = parts.size() > 1 ? parts[parts.size() - 2] : "";
   return always.count(parts.back()) || (parts.back() == "key" && of_keys.count(before)) ||
@@ -85,20 +91,14 @@ bool is_literal_secret(std::string value) {
   return !value.empty() && std::string_view("-$/.~").find(value[0]) == std::string_view::npos;
 }
 
-std::string variable_for(std::string_view option) {
-  std::string name(option.substr(option.find_first_not_of("-+")));
-  name.erase(0, name.rfind('.') + 1);
-  std::transform(name.begin(), name.end(), name.begin(),
-                 [](unsigned char c) { return c == '-' ? '_' : std::toupper(c); });
-  return name;
-}
-
 [[noreturn]] void refuse_option(const std::string& option) {
+  std::string variable = plain_name(option);
+  std::transform(variable.begin(), variable.end(), variable.begin(), [](unsigned char c) { return std::toupper(c); });
   throw ConfigError(
       {fmt::format("the command contains the value of {}", option), "the command",
        fmt::format("export it in your shell as {0}, give --secret {0}, and write \"${0}\" in its place, in "
                    "shell text: --command-file, or one word in single quotes",
-                   variable_for(option))});
+                   variable)});
 }
 
 void refuse_options(const ShellCommand& command) {
