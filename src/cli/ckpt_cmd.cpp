@@ -1,13 +1,11 @@
 // braid ckpt: verifies and compares checkpoints, and converts models from and to other formats.
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
-#include <unistd.h>
 
-#include <chrono>
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
-#include <functional>
 #include <map>
 #include <memory>
 
@@ -29,31 +27,18 @@
 namespace braid {
 namespace {
 
+using Json = nlohmann::json;
+
 void print_written(const WrittenModel& written, const std::string& folder) {
   fmt::print("wrote {}, {}, to {}\n", counted(written.tensors, "tensor"), readable_bytes(written.bytes), folder);
 }
-using Json = nlohmann::json;
 
-// Drawn below the work if it takes more than a few seconds; erased at the end.
-class ProgressLine {
- public:
-  explicit ProgressLine(std::string what) : what_(std::move(what)) {}
-
-  void operator()(std::int64_t done, std::int64_t total) {
-    using namespace std::chrono_literals;
-    const Clock::time_point now = Clock::now();
-    if (now - start_ < 3s || now - drawn_ < 200ms) return;
-    drawn_ = now;
-    line_.draw(fmt::format("{}: {} of {}", what_, readable_bytes(done), readable_bytes(total)));
-  }
-
- private:
-  using Clock = std::chrono::steady_clock;
-  const std::string what_;
-  const Clock::time_point start_ = Clock::now();
-  Clock::time_point drawn_{};
-  StatusLine line_{STDERR_FILENO};
-};
+// On a terminal, as long as the status lives.
+ByteProgress shown_by(WorkStatus& status, const std::string& doing) {
+  return [&status, doing](std::int64_t done, std::int64_t total) {
+    status.show(doing, static_cast<double>(done) / static_cast<double>(std::max<std::int64_t>(total, 1)));
+  };
+}
 
 struct VerifyCommand {
   std::string path;
@@ -110,11 +95,10 @@ int verify(const VerifyCommand& command) {
   bool sound = true;
   Json json = Json::array();
   for (const std::string& folder : folders_of(command)) {
-    VerifyReport report;
-    {
-      ProgressLine line(fmt::format("checking {}", last_name(folder)));
-      report = verify_checkpoint(folder, {.progress = std::ref(line)});
-    }
+    WorkStatus status;
+    const VerifyReport report =
+        verify_checkpoint(folder, {.progress = shown_by(status, "checking " + last_name(folder))});
+    status.clear();
     sound = sound && report.problems.empty();
     command.json ? json.push_back(json_of(folder, report)) : print_report(folder, report);
   }
@@ -186,11 +170,9 @@ Json json_of(const Comparison& comparison, const DiffCommand& command) {
 
 int diff(const DiffCommand& command) {
   DistCheckpoint first(chosen_iteration(command.first, {})), second(chosen_iteration(command.second, {}));
-  Comparison comparison;
-  {
-    ProgressLine line("comparing");
-    comparison = compare_checkpoints(first, second, std::ref(line));
-  }
+  WorkStatus status;
+  const Comparison comparison = compare_checkpoints(first, second, shown_by(status, "comparing"));
+  status.clear();
   if (command.json)
     print_json(json_of(comparison, command));
   else
@@ -254,10 +236,11 @@ void rewrite(const ConvertCommand& command) {
   } else if (command.no_optimizer) {
     options.rename = [](const std::string& key) { return is_optimizer_key(key) ? std::nullopt : std::optional(key); };
   }
-  ProgressLine line("writing");
-  options.progress = std::ref(line);
+  WorkStatus status;
+  options.progress = shown_by(status, "writing");
   const std::int64_t iteration = iteration_to_write(from, known);
   const Rewritten written = rewrite_checkpoint(from, command.paths[1], iteration, options);
+  status.clear();
   fmt::print("wrote {}: {}, {}, {}\n", iteration_folder(command.paths[1], iteration),
              counted(written.tensors, "tensor"), counted(written.objects, "object"), readable_bytes(written.bytes));
 }
@@ -274,8 +257,10 @@ void write_initial(const ConvertCommand& command) {
   if (!command.language.empty())
     for (const ModuleConfig& module : recipe.topology.modules)
       if (module.kind == "language") folders[module.name] = command.language;
-  ProgressLine line("writing");
-  const InitialCheckpoint written = write_initial_checkpoint(recipe, folders, command.paths[0], std::ref(line));
+  WorkStatus status;
+  const InitialCheckpoint written =
+      write_initial_checkpoint(recipe, folders, command.paths[0], shown_by(status, "writing"));
+  status.clear();
   for (const std::string& note : written.notes) fmt::print("note: {}\n", note);
   fmt::print("wrote {}: {}, {}; start from it with --load {} --finetune\n", iteration_folder(command.paths[0], 0),
              counted(written.tensors, "tensor"), readable_bytes(written.bytes), command.paths[0]);
@@ -291,7 +276,7 @@ Command verify_command() {
   const auto o = std::make_shared<VerifyCommand>();
   return {.name = "verify",
           .help = "Read a whole checkpoint and report what is wrong with it",
-          .options = {{"path", &o->path, kCheckpointHelp, Rules{.required = true}},
+          .options = {{"path", &o->path, kCheckpointHelp, kRequired},
                       {"--iteration", &o->iteration, "the iteration to check (default: the latest)"},
                       {"--all", &o->all, "all iterations of the folder"},
                       {"--json", &o->json, "print JSON, for programs"}},
@@ -303,8 +288,8 @@ Command diff_command() {
   const auto o = std::make_shared<DiffCommand>();
   return {.name = "diff",
           .help = "Compare the tensors and objects of two checkpoints",
-          .options = {{"a", &o->first, kCheckpointHelp, Rules{.required = true}},
-                      {"b", &o->second, "the other one", Rules{.required = true}},
+          .options = {{"a", &o->first, kCheckpointHelp, kRequired},
+                      {"b", &o->second, "the other one", kRequired},
                       {"--all", &o->all, "also print tensors that are equal"},
                       {"--json", &o->json, "print JSON, for programs"}},
           .footer =
@@ -346,8 +331,8 @@ Command conversion(const char* name, const char* help, const Folders& placeholde
   const auto folders = std::make_shared<Folders>();
   return {.name = name,
           .help = help,
-          .options = {{placeholders.from, &folders->from, "folder to read", Rules{.required = true}},
-                      {placeholders.to, &folders->to, "folder to write: new, or empty", Rules{.required = true}}},
+          .options = {{placeholders.from, &folders->from, "folder to read", kRequired},
+                      {placeholders.to, &folders->to, "folder to write: new, or empty", kRequired}},
           .run = [folders, convert](Call&) { print_written(convert(folders->from, folders->to), folders->to); }};
 }
 

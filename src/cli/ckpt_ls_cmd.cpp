@@ -117,7 +117,7 @@ void print_groups(const DistMetadata& metadata, const std::vector<KeyGroup>& gro
   Rows rows;
   for (const KeyGroup& group : groups)
     rows.push_back({group.name, std::to_string(group.tensors), count_text(group.elements),
-                    fmt::format("{}", fmt::join(dtype_names(group), ", ")), readable_bytes(group.bytes)});
+                    joined(dtype_names(group), ", "), readable_bytes(group.bytes)});
   if (!metadata.objects.empty())
     rows.push_back(
         {"objects", std::to_string(metadata.objects.size()), "", "", readable_bytes(object_bytes(metadata))});
@@ -255,7 +255,7 @@ Command ckpt_ls_command() {
   const auto o = std::make_shared<LsOptions>();
   return {.name = "ls",
           .help = "List the iterations of a folder, or the contents of one",
-          .options = {{"path", &o->path, "folder of checkpoints, or of one iteration", Rules{.required = true}},
+          .options = {{"path", &o->path, "folder of checkpoints, or of one iteration", kRequired},
                       {"filter", &o->filter, "with --keys: only keys that contain this"},
                       {"--iteration", &o->iteration, "show this iteration of the folder"},
                       {"--keys", &o->keys, "list every tensor and object (of a folder: of its latest iteration)"},
@@ -267,9 +267,8 @@ Command ckpt_show_command() {
   const auto o = std::make_shared<LsOptions>();
   return {.name = "show",
           .help = "Show one tensor or object of a checkpoint, or `common`",
-          .options = {{"path", &o->path, kCheckpointHelp, Rules{.required = true}},
-                      {"key", &o->filter, "key of a tensor or an object; `common` shows common.pt",
-                       Rules{.required = true}},
+          .options = {{"path", &o->path, kCheckpointHelp, kRequired},
+                      {"key", &o->filter, "key of a tensor or an object; `common` shows common.pt", kRequired},
                       {"--iteration", &o->iteration, "show this iteration of the folder"}},
           .run = [o](Call&) { show(*o); }};
 }

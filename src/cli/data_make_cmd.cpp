@@ -1,6 +1,5 @@
 // braid data draw and prepare: make data sets, of drawn pictures or of the shards of a folder.
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -9,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/strings.h"
+#include "base/terminal.h"
 #include "base/utf8.h"
 #include "cli/data_call.h"
 #include "data/draw/data_set.h"
@@ -49,11 +49,6 @@ PrepareRequest request_of(const PrepareCommand& command) {
   return request;
 }
 
-// Overwrites its line on a terminal.
-void show_progress(std::int64_t done, std::int64_t total) {
-  if (::isatty(STDERR_FILENO)) fmt::print(stderr, "\rindexing shards: {}/{}{}", done, total, done == total ? "\n" : "");
-}
-
 // Paths that are missing or no data sets are refused later.
 void check_writable(const std::string& path) {
   const bool is_lines = path.ends_with(".jsonl");
@@ -79,7 +74,7 @@ std::string some_of(const std::vector<std::string>& names) {
   std::vector<std::string> shown;
   for (const std::string& name : names)
     if (shown.size() < kMost) shown.push_back(in_quotes(name));
-  const std::string text = fmt::format("{}", fmt::join(shown, ", "));
+  const std::string text = joined(shown, ", ");
   return names.size() > kMost ? fmt::format("{} and {} more", text, names.size() - kMost) : text;
 }
 
@@ -111,10 +106,14 @@ void show_splits(const Prepared& prepared, const decltype(PrepareRequest::ratios
 void prepare(const PrepareCommand& command) {
   PrepareRequest request = request_of(command);
   check_writable(request.path);
-  request.progress = show_progress;
+  WorkStatus status;
+  request.progress = [&](std::int64_t done, std::int64_t total) {
+    status.show("indexing shards", static_cast<double>(done) / static_cast<double>(total));
+  };
   const Prepared prepared = prepare_data_set(request);
+  status.clear();
   fmt::print("{} in {}; parts: {}\n", counted(prepared.samples, "sample"), counted(prepared.shards, "shard"),
-             visible_text(fmt::format("{}", fmt::join(prepared.parts, ", "))));
+             visible_text(joined(prepared.parts, ", ")));
   print_warnings(prepared.warnings);
   if (prepared.splits.empty()) return;
   show_ratios(request.ratios);
@@ -139,10 +138,10 @@ Command data_draw_command() {
   const auto o = std::make_shared<DrawRequest>();
   return {.name = "draw",
           .help = "Draw pictures with questions and answers, as a data set to train on",
-          .options = {{"folder", &o->folder, "folder to write: new, or empty", Rules{.required = true}},
-                      {"--samples", &o->train, "samples of the split train", Rules{.shows_default = true}},
-                      {"--val", &o->val, "samples of the split val", Rules{.shows_default = true}},
-                      {"--per-shard", &o->per_shard, "samples per tar file", Rules{.shows_default = true}},
+          .options = {{"folder", &o->folder, "folder to write: new, or empty", kRequired},
+                      {"--samples", &o->train, "samples of the split train", kDefaultShown},
+                      {"--val", &o->val, "samples of the split val", kDefaultShown},
+                      {"--per-shard", &o->per_shard, "samples per tar file", kDefaultShown},
                       {"--seed", &o->seed, "the same seed draws the same samples",
                        Rules{.check = WholeRange{0, kLargestSeed}, .shows_default = true}},
                       {"--tasks", &o->tasks, "kinds of samples, separated by commas; default: all",
@@ -157,7 +156,7 @@ Command data_prepare_command() {
   return {
       .name = "prepare",
       .help = "Index the shards of a data set and split them",
-      .options = {{"path", &request.path, "a folder of .tar files, or a .jsonl file", Rules{.required = true}},
+      .options = {{"path", &request.path, "a folder of .tar files, or a .jsonl file", kRequired},
                   {"--split", &o->ratios,
                    "splits and their share of the shards, relative to the sum of all: train:0.9,val:0.1 (default: "
                    "those there are, or train:1)",

@@ -2,12 +2,12 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include <chrono>
 #include <memory>
 #include <set>
 
 #include "base/error.h"
 #include "base/strings.h"
+#include "base/terminal.h"
 #include "base/utf8.h"
 #include "cli/data_call.h"
 #include "cli/recipe_call.h"
@@ -70,24 +70,6 @@ struct PackCommand {
 // Each sequence must be packed to know the next: that many take some minutes.
 constexpr std::int64_t kMostSkippedSequences = 10'000'000;
 
-// Prints progress to stderr every 5 seconds.
-class SkipProgress {
- public:
-  explicit SkipProgress(std::int64_t all) : all_(all) {}
-
-  void say(std::int64_t done) {
-    constexpr auto kInterval = std::chrono::seconds(5);
-    const auto now = std::chrono::steady_clock::now();
-    if (now - last_ < kInterval) return;
-    last_ = now;
-    fmt::print(stderr, "braid: {} of the {} that are left out are packed\n", counted(done, "sequence"), all_);
-  }
-
- private:
-  const std::int64_t all_;
-  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
-};
-
 void print_packs(const PackCommand& command, const std::vector<std::string>& flags) {
   DataCall call = read_data_call(command.path, flags, command.evaluates ? DataUse::Evaluation : DataUse::Training);
   require_tokenizer(call);
@@ -98,17 +80,16 @@ void print_packs(const PackCommand& command, const std::vector<std::string>& fla
   WorkerPool pool(set.options.loader.threads);
   PackLane lane({set.blend, set.reader, set.sequences, set.options.data.fields, *set.bad, pool}, set.options.loader,
                 set.order(), command.lane);
-  SkipProgress progress(command.skip);
+  WorkStatus status;
   std::vector<PackSize> sizes;
   std::set<SampleId> packed;
   std::int64_t number = 0;
+  while (number < command.skip && lane.next())
+    status.show("packing what is left out", static_cast<double>(++number) / static_cast<double>(command.skip));
+  status.clear();
   for (; number < command.skip + command.count; ++number) {
     const auto pack = lane.next();
     if (!pack) break;
-    if (number < command.skip) {
-      progress.say(number + 1);
-      continue;
-    }
     if (command.json) {
       fmt::print("{}\n", pack_json(*pack, set.options.sequence_length).dump());
       continue;
@@ -201,21 +182,18 @@ Command data_order_command() {
   return {
       .name = "order",
       .help = "Print which samples a lane reads, in order: shard and key",
-      .options = {{"path", &o->path, "a prepared folder, a .jsonl file, or a metadataset's .yaml file",
-                   Rules{.required = true}},
-                  {"--lanes", &order.lanes, "how many lanes share the samples (Energon's world size)",
-                   Rules{.shows_default = true}},
-                  {"--lane", &o->lane, "which of them, from 0 (Energon's rank)", Rules{.shows_default = true}},
-                  {"--workers", &order.workers, "workers per lane (Energon's num_workers); 0 means 1",
-                   Rules{.shows_default = true}},
+      .options = {{"path", &o->path, "a prepared folder, a .jsonl file, or a metadataset's .yaml file", kRequired},
+                  {"--lanes", &order.lanes, "how many lanes share the samples (Energon's world size)", kDefaultShown},
+                  {"--lane", &o->lane, "which of them, from 0 (Energon's rank)", kDefaultShown},
+                  {"--workers", &order.workers, "workers per lane (Energon's num_workers); 0 means 1", kDefaultShown},
                   {"--seed", &order.seed, "seed of the order (Energon's seed_offset)",
                    Rules{.check = WholeRange{-kLargestSeed, kLargestSeed}, .shows_default = true}},
-                  {"--split", &o->split, "split to read", Rules{.shows_default = true}},
+                  {"--split", &o->split, "split to read", kDefaultShown},
                   {"--count", &o->count, "how many samples to print", Rules{.check = kAnyCount, .shows_default = true}},
                   {"--skip", &o->skip, "how many samples to leave out first; each must be drawn",
                    Rules{.check = WholeRange{0, kMostSkippedSamples}, .shows_default = true}},
                   {"--shuffle-buffer", &order.shuffle_buffer, "samples that each worker shuffles at a time",
-                   Rules{.shows_default = true}},
+                   kDefaultShown},
                   {"--max-samples-per-sequence", &order.max_samples_per_sequence,
                    "how many samples are read in a row (default: those of a shard)"},
                   {"--eval", &o->evaluates, "each sample once, in the order of the shards, as in evaluation"}},
@@ -229,18 +207,16 @@ Command data_pack_command() {
       .name = "pack",
       .help = "Print the packed sequences that a recipe's data set gives",
       .options =
-          {{"recipe", &o->path, "a recipe, or a data set with --data.tokenizer and --data.prompt_format",
-            Rules{.required = true}},
+          {{"recipe", &o->path, "a recipe, or a data set with --data.tokenizer and --data.prompt_format", kRequired},
            {"--count", &o->count, "how many sequences to print", Rules{.check = kAnyCount, .shows_default = true}},
            {"--skip", &o->skip, "how many sequences to leave out first; each must be packed",
             Rules{.check = WholeRange{0, kMostSkippedSequences}, .shows_default = true}},
-           {"--lane", &o->lane, "which lane to follow, from 0", Rules{.shows_default = true}},
+           {"--lane", &o->lane, "which lane to follow, from 0", kDefaultShown},
            {"--eval", &o->evaluates, "the sequences of evaluation, from data.valid_split, each sample once"},
            {"--json", &o->json,
             "one JSON object per sequence: samples, lengths, borders, labels and media, for programs; at the end one "
             "with the number of skipped samples"}},
       .extras = Extras::RecipeKeys,
-      .footer = short_overrides_help(),
       .run = [o](Call& call) { print_packs(*o, call.arguments); }};
 }
 
@@ -249,7 +225,7 @@ Command data_bench_command() {
   return {.name = "bench",
           .help = "Measure how fast a data set can be read, decoded and packed",
           .options = {{"path", &o->path, "a recipe, or a data set with --data.tokenizer and --data.prompt_format",
-                       Rules{.required = true}},
+                       kRequired},
                       {"--seconds", &o->limits.seconds, "how long to measure",
                        Rules{.check = RealRange{0.001, 1e6}, .shows_default = true}},
                       {"--one-pass", &o->limits.one_pass, "measure until each sample was read once",
@@ -258,7 +234,6 @@ Command data_bench_command() {
                        Rules{.check = WholeRange{1, 1024}}},
                       {"--json", &o->json, "print JSON, for programs"}},
           .extras = Extras::RecipeKeys,
-          .footer = short_overrides_help(),
           .run = [o](Call& call) { bench(*o, call.arguments); }};
 }
 
