@@ -134,11 +134,9 @@ Command data_inspect_command() {
   return {
       .name = "inspect",
       .help = "Show what a data set contains, and what is damaged in it",
-      .options = {{"path", &o->path, "a recipe, a data set's folder, a .jsonl file or a metadataset",
-                   Rules{.required = true}},
+      .options = {{"path", &o->path, "a recipe, a data set's folder, a .jsonl file or a metadataset", kRequired},
                   {"--split", &o->split, "split to look at (default: data.split)"},
-                  {"--count", &o->count, "how many samples to look at, spread over the split; or all",
-                   Rules{.shows_default = true}},
+                  {"--count", &o->count, "how many samples to look at, spread over the split; or all", kDefaultShown},
                   {"--decode", &o->decodes, "decode every picture: finds damage that headers do not show"},
                   {"--all-damaged", &o->all_damaged, "name all damaged samples; default: 20, with --json all"},
                   {"--json", &o->json, "print JSON, for programs"},
@@ -153,8 +151,7 @@ Command data_inspect_command() {
       .extras = Extras::RecipeKeys,
       .footer =
           "Lengths need a tokenizer: give a recipe, or add --data.tokenizer PATH --data.prompt_format NAME "
-          "--data.sequence_length N.\n" +
-          short_overrides_help(),
+          "--data.sequence_length N.\n",
       .run = [o](Call& call) { inspect(*o, call.arguments); }};
 }
 

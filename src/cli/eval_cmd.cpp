@@ -144,23 +144,23 @@ int evaluate(const EvalOptions& options, const std::vector<std::string>& argumen
 
 Command eval_command() {
   const auto o = std::make_shared<EvalOptions>();
-  return {
-      .name = kEval.name,
-      .help = kEval.help,
-      .options =
-          {{"recipe", &o->recipe_path, "recipe file; its keys may follow, as for braid train", Rules{.required = true}},
-           {"--iterations", &o->iterations,
-            "how many steps' worth of samples to evaluate (default: the recipe's train.eval_iterations)",
-            Rules{.check = NumberSign::Positive}},
-           {"--show", &o->shown, "print this many questions with the right and the model's (teacher-forced) answers",
-            Rules{.check = NumberSign::NonNegative}},
-           {"--answers", &o->answers, "file for all questions and (teacher-forced) answers, one JSON object per line"},
-           {"--html", &o->page, "page with pictures, questions and answers; needs no other files"},
-           {"--json", &o->json, "print one JSON object and nothing else"},
-           {"--oversubscribe", &o->oversubscribe, kOversubscribeHelp}},
-      .extras = Extras::RecipeKeys,
-      .footer = "Example: braid eval recipe.yaml --load checkpoints --iterations 20\n\n" + short_overrides_help(),
-      .run = [o](Call& call) { call.exit_code = evaluate(*o, call.arguments, call.command_line); }};
+  return {.name = kEval.name,
+          .help = kEval.help,
+          .options = {{"recipe", &o->recipe_path, "recipe file; its keys may follow, as for braid train", kRequired},
+                      {"--iterations", &o->iterations,
+                       "how many steps' worth of samples to evaluate (default: the recipe's train.eval_iterations)",
+                       kPositive},
+                      {"--show", &o->shown,
+                       "print this many questions with the right and the model's (teacher-forced) answers",
+                       Rules{.check = NumberSign::NonNegative}},
+                      {"--answers", &o->answers,
+                       "file for all questions and (teacher-forced) answers, one JSON object per line"},
+                      {"--html", &o->page, "page with pictures, questions and answers; needs no other files"},
+                      {"--json", &o->json, "print one JSON object and nothing else"},
+                      {"--oversubscribe", &o->oversubscribe, kOversubscribeHelp}},
+          .extras = Extras::RecipeKeys,
+          .footer = "Example: braid eval recipe.yaml --load checkpoints --iterations 20\n\n",
+          .run = [o](Call& call) { call.exit_code = evaluate(*o, call.arguments, call.command_line); }};
 }
 
 }  // namespace braid

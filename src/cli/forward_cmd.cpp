@@ -71,9 +71,9 @@ Command forward_command() {
   return {
       .name = kForward.name,
       .help = kForward.help,
-      .options = {{"model_dir", &request.model, "folder of a Hugging Face or Braid model", Rules{.required = true}},
-                  {"--inputs", &request.inputs, "safetensors file, see below", Rules{.required = true}},
-                  {"--outputs", &request.outputs, "safetensors file to write", Rules{.required = true}},
+      .options = {{"model_dir", &request.model, "folder of a Hugging Face or Braid model", kRequired},
+                  {"--inputs", &request.inputs, "safetensors file, see below", kRequired},
+                  {"--outputs", &request.outputs, "safetensors file to write", kRequired},
                   {"--grads", &request.grads, "run backward too and write every parameter's gradient"},
                   {"--dtype", &request.dtype, "dtype of weights and computation",
                    Rules{.check = OneOf{dtype_names()}, .shows_default = true}},

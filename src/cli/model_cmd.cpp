@@ -134,7 +134,7 @@ Command model_command() {
       .options = {{"model", &o->model,
                    fmt::format("a recipe file, whose own model is counted, or one of {}",
                                fmt::join(provider_names(), ", ")),
-                   Rules{.required = true}},
+                   kRequired},
                   {"--topology", &o->topology,
                    "a recipe file, or sizes like tp=2,ep=16,encoder.tp=2 (bare keys: the language module); default: "
                    "the recipe's"},
@@ -142,7 +142,6 @@ Command model_command() {
                    "dtype of the parameters: bfloat16, float32 or float64; default: the recipe's"},
                   {"--json", &o->json, "print JSON, for programs"}},
       .extras = Extras::RecipeKeys,
-      .footer = short_overrides_help(),
       .run = [o](Call& call) { describe_named(*o, call); }};
   return {.name = "model",
           .help = "Describe the models that can be trained, without building one",

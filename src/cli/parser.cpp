@@ -10,6 +10,7 @@
 #include "base/strings.h"
 #include "base/terminal.h"
 #include "cli/command.h"
+#include "cli/recipe_call.h"
 
 namespace braid {
 namespace {
@@ -112,7 +113,8 @@ void add_parts(CLI::App& app, const Command& command) {
   }
   app.allow_extras(command.extras != Extras::None);
   if (command.positionals_last) app.positionals_at_end();
-  app.footer(command.footer);
+  const bool takes_keys = command.extras == Extras::RecipeKeys && !command.make_footer;
+  app.footer(command.footer + (takes_keys ? short_overrides_help() : ""));
   if (command.make_footer) app.footer(command.make_footer);
   if (!command.subcommands.empty()) app.require_subcommand(1);
   for (const Command& each : command.subcommands) add_parts(*app.add_subcommand(each.name, each.help), each);

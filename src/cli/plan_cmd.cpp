@@ -200,7 +200,6 @@ Command show_command() {
                       {"--rank", &o->global_rank, "show this global rank only, with all its groups"},
                       {"--json", &o->json, "print JSON, for programs"}},
           .extras = Extras::RecipeKeys,
-          .footer = short_overrides_help(),
           .run = [o](Call& call) { show_plan(*o, call.arguments); }};
 }
 
@@ -214,8 +213,7 @@ Command schedule_command() {
       .extras = Extras::RecipeKeys,
       .footer =
           "A backward is drawn twice as long as a forward. It is drawn as long as a forward if it computes no weight "
-          "gradients, and a quarter as long if only the projector trains. Communication takes no time.\n\n" +
-          short_overrides_help(),
+          "gradients, and a quarter as long if only the projector trains. Communication takes no time.\n\n",
       .run = [o](Call& call) { plan_schedule(*o, call.arguments); }};
 }
 
@@ -231,8 +229,7 @@ Command bytes_command() {
               "Bytes are those of a whole tensor: what an all-reduce sums, what an all-gather produces, what a "
               "reduce-scatter takes, what a rank sends in an all-to-all. A transfer counts at both ends. Every sample "
               "is assumed to fill its sequence, with a label on every token and data.media.NAME.max_items items of "
-              "size max_size for each encoder.\n\n" +
-              short_overrides_help(),
+              "size max_size for each encoder.\n\n",
           .run = [o](Call& call) { plan_bytes(*o, call.arguments); }};
 }
 

@@ -247,8 +247,7 @@ Command plan_memory_command() {
           .footer =
               "Mock samples have the sizes that they will have in the run. Without --stats, samples of a data set are "
               "taken to fill their sequences, with a label on every token and data.media.NAME.max_items items of size "
-              "max_size for each encoder.\n\n" +
-              short_overrides_help(),
+              "max_size for each encoder.\n\n",
           .run = [o](Call& call) { plan_memory(*o, call.arguments); }};
 }
 

@@ -36,7 +36,7 @@ void check(const PlanSizesCall& call) {
   if (!call.stats_path.empty()) unused.emplace_back("--stats");
   if (call.steps) unused.emplace_back("--steps");
   if (!call.full || unused.empty()) return;
-  const std::string options = fmt::format("{}", fmt::join(unused, " and "));
+  const std::string options = joined(unused, " and ");
   throw ConfigError({fmt::format("--full draws no steps, so it cannot be combined with {}", options), "command line",
                      fmt::format("leave out --full to draw steps, or leave out {} for full sequences", options)});
 }
@@ -44,7 +44,7 @@ void check(const PlanSizesCall& call) {
 }  // namespace
 
 Option recipe_option(std::string& path) {
-  return {"recipe", &path, "recipe file, e.g. recipes/tiny-vlm.yaml", Rules{.required = true}};
+  return {"recipe", &path, "recipe file, e.g. recipes/tiny-vlm.yaml", kRequired};
 }
 
 Option hardware_option(MachineCall& call) {
@@ -57,13 +57,12 @@ Option nodes_option(MachineCall& call) {
   return {"--nodes", &call.nodes,
           "on this many nodes: with more or fewer replicas of the language model, and the global batch in proportion; "
           "a CPU profile has one node",
-          Rules{.check = NumberSign::Positive}};
+          kPositive};
 }
 
 Option encoder_nodes_option(MachineCall& call) {
   return {"--encoder-nodes", &call.encoder_nodes,
-          "with --nodes: this many of them for the encoders; default: as in the recipe",
-          Rules{.check = NumberSign::Positive}};
+          "with --nodes: this many of them for the encoders; default: as in the recipe", kPositive};
 }
 
 Option stats_option(PlanSizesCall& call) {
@@ -72,8 +71,7 @@ Option stats_option(PlanSizesCall& call) {
 }
 
 Option steps_option(PlanSizesCall& call, const std::string& default_text) {
-  return {"--steps", &call.steps, "how many steps to draw, up to 1000; default: " + default_text,
-          Rules{.check = NumberSign::Positive}};
+  return {"--steps", &call.steps, "how many steps to draw, up to 1000; default: " + default_text, kPositive};
 }
 
 Option full_option(PlanSizesCall& call) {

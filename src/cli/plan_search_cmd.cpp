@@ -220,11 +220,11 @@ Command plan_search_command() {
       .options = {recipe_option(o->recipe_path),
                   {"--nodes", &o->machine.nodes,
                    "how many nodes there are; default: as many as the recipe uses; a CPU profile has one node",
-                   Rules{.check = NumberSign::Positive}},
+                   kPositive},
                   hardware_option(o->machine),
                   {"--memory-headroom", &o->headroom,
                    "share of the memory of a GPU, or of the host, that stays free; default: 10%"},
-                  {"--top", &o->top, "how many layouts to print; default: 10", Rules{.check = NumberSign::Positive}},
+                  {"--top", &o->top, "how many layouts to print; default: 10", kPositive},
                   stats_option(o->sizes),
                   steps_option(o->sizes, "2, or 1 with full sequences"),
                   full_option(o->sizes),
@@ -237,8 +237,7 @@ Command plan_search_command() {
       .footer =
           "The global batch stays as it is, and with it the losses.\n"
           "GB needed: of the fullest GPU, or of the host; this is what must fit. With slack: with freed memory that "
-          "the allocator keeps, an estimate; it gives that back before it runs out of memory.\n\n" +
-          short_overrides_help(),
+          "the allocator keeps, an estimate; it gives that back before it runs out of memory.\n\n",
       .run = [o](Call& call) { plan_search(*o, call.arguments); }};
 }
 

@@ -127,7 +127,7 @@ void write_files(const SimulateCommand& command, const Recipe& recipe, const Har
   }
   if (!command.html_path.empty())
     write_output(command.html_path,
-                 plan_html(page_of({command.recipe_path, recipe, hardware, sizes.words}, simulated, sizes.options)));
+                 plan_html(page_of({command.recipe_path, recipe, hardware, sizes.words}, simulated)));
 }
 
 void print_answer(const SimulationAnswer& answer, const HardwareProfile& hardware, const PlanSizes& sizes,
@@ -208,7 +208,6 @@ Command plan_simulate_command() {
                       {"--trace", &o->trace_path, "write the last step to this file, for Perfetto"},
                       {"--html", &o->html_path, "write the result to this file, a page to look at in a browser"}},
           .extras = Extras::RecipeKeys,
-          .footer = short_overrides_help(),
           .run = [o](Call& call) { plan_simulate(*o, call.arguments); }};
 }
 

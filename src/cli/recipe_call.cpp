@@ -258,7 +258,7 @@ std::string megatron_names(const std::string& path) {
   for (const MegatronFlag& flag : megatron_flags())
     if (flag.verdict == FlagVerdict::Taken && flag.key == path)
       names.push_back("--" + flag.name + (flag.value.empty() ? "" : " (" + flag.value + ")"));
-  return fmt::format("{}", fmt::join(names, ", "));
+  return joined(names, ", ");
 }
 
 class HelpWriter : public YamlWriter {

@@ -81,13 +81,12 @@ Command trace_command() {
   const auto folder = std::make_shared<std::string>();
   return {.name = "trace",
           .help = "Join the timelines of ranks",
-          .subcommands = {
-              {.name = "merge",
-               .help = "Write one timeline of all ranks, trace.json, as a run does when it ends",
-               .options = {{"folder", folder.get(), "the folder that the run got as --trace", Rules{.required = true}}},
-               .footer = "A run that was killed leaves only the files of its ranks; this command merges "
-                         "them.",
-               .run = [folder](Call&) { merge(*folder); }}}};
+          .subcommands = {{.name = "merge",
+                           .help = "Write one timeline of all ranks, trace.json, as a run does when it ends",
+                           .options = {{"folder", folder.get(), "the folder that the run got as --trace", kRequired}},
+                           .footer = "A run that was killed leaves only the files of its ranks; this command merges "
+                                     "them.",
+                           .run = [folder](Call&) { merge(*folder); }}}};
 }
 
 }  // namespace braid

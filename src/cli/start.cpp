@@ -93,7 +93,7 @@ Problems located(Problems problems, const RecipeSource& source) {
     for (const std::string& key : split(problem.where, ' ')) places.push_back(reader.where(key));
     std::copy_if(places.begin(), places.end(), std::back_inserter(typed),
                  [](const std::string& place) { return place.starts_with("command line"); });
-    problem.where = fmt::format("{}", fmt::join(typed.empty() ? places : typed, "; "));
+    problem.where = joined(typed.empty() ? places : typed, "; ");
   }
   return problems;
 }

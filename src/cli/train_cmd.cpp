@@ -177,7 +177,7 @@ int convert(const TrainOptions& options, const std::vector<ConfigOverride>& over
   fmt::print("{}", made.yaml);
   if (!made.left_out.empty())
     fmt::print(stderr, "braid: left out (the first lines of the recipe say why):\n  {}\n",
-               folded(visible_text(fmt::format("{}", fmt::join(made.left_out, ", "))), 78, "  ", ", "));
+               folded(visible_text(joined(made.left_out, ", ")), 78, "  ", ", "));
   return 0;
 }
 
