@@ -9,7 +9,6 @@
 #include "base/error.h"
 #include "base/strings.h"
 #include "predict/memory.h"
-#include "predict/what_if.h"
 
 namespace braid {
 namespace {
@@ -177,15 +176,12 @@ PlanPage page_about(const PageRecipe& about) {
 
 }  // namespace
 
-PlanPage page_of(const PageRecipe& about, const SimulationAndStep& simulated, const SimulateOptions& steps) {
+PlanPage page_of(const PageRecipe& about, const SimulationAndStep& simulated) {
   const Simulation& simulation = simulated.simulation;
-  WhatIf what_if(about.recipe, about.hardware, steps, {simulation.ranks, simulation.nodes});
   PlanPage page = page_about(about);
-  page.what_if = what_if.axes();
   page.ranks = simulation.ranks;
   page.baseline = 0;
   page.layouts.push_back(plan_layout(about.recipe, simulation, about.hardware));
-  page.layouts.front().what_if = what_if.seconds_of(about.recipe, simulation);
   page.layouts.front().fits = page.layouts.front().needed_bytes <= page.memory_bytes;
   page.layouts.front().timeline = Timeline(simulated.step).build();
   mark_front(page.layouts);
@@ -207,16 +203,8 @@ PlanPage page_of(const PageRecipe& about, const SearchResult& result, const Simu
   };
   for (const Candidate& candidate : result.front)
     if (!is_shown(candidate)) candidates.push_back(&candidate);
-  WhatIf::Largest largest;
-  for (const Candidate* candidate : candidates) {
-    largest.ranks = std::max(largest.ranks, candidate->simulation.ranks);
-    largest.nodes = std::max(largest.nodes, candidate->simulation.nodes);
-  }
-  WhatIf what_if(about.recipe, about.hardware, steps, largest);
-  page.what_if = what_if.axes();
   for (const Candidate* candidate : candidates) {
     page.layouts.push_back(plan_layout(*candidate, about.hardware, result.memory_limit));
-    page.layouts.back().what_if = what_if.seconds_of(candidate->recipe, candidate->simulation);
     if (page.layouts.size() <= kTimelines || candidate == &result.given)
       page.layouts.back().timeline =
           Timeline(simulate_and_keep(candidate->recipe, about.hardware, {.steps = 1, .draw = steps.draw}).step).build();

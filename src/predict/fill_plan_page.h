@@ -15,10 +15,10 @@ struct PageRecipe {
   std::string sizes{};  // of samples, in words
 };
 
-// A page of one layout with its timeline. `steps` are the options it was simulated with.
-PlanPage page_of(const PageRecipe& about, const SimulationAndStep& simulated, const SimulateOptions& steps);
+// A page of one layout with its timeline.
+PlanPage page_of(const PageRecipe& about, const SimulationAndStep& simulated);
 // A page of the best layouts, the given recipe and the front, in this order; the best ones and the recipe get
-// timelines.
+// timelines. `steps` are the options they were simulated with.
 PlanPage page_of(const PageRecipe& about, const SearchResult& result, const SimulateOptions& steps);
 
 }  // namespace braid

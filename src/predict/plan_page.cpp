@@ -23,14 +23,6 @@ Json object_of(const std::vector<std::pair<std::string, Value>>& pairs) {
 
 Json to_json(const PlanTimes& times) { return {{"name", times.name}, {"parts", object_of(times.parts)}}; }
 
-Json to_json(const WhatIfAxis& axis) { return {{"name", axis.name}, {"stops", axis.stops}}; }
-
-// A page has many of these numbers, and its sliders need no more digits.
-std::vector<double> six_digits(std::vector<double> values) {
-  for (double& value : values) value = std::stod(fmt::format("{:.6g}", value));
-  return values;
-}
-
 // Writes each span as numbers in a fixed order, to keep pages small: track, name, kind, begin, end. Names and kinds are
 // indices into a list of texts.
 Json to_json(const PlanTimeline& timeline) {
@@ -85,7 +77,6 @@ Json to_json(const PlanLayout& layout) {
           {"bound_by", layout.bound_by},
           {"reason", layout.reason},
           {"times", list_of(layout.times)},
-          {"what_if", six_digits(layout.what_if)},
           {"memory", list_of(layout.memory)},
           {"timeline", to_json(layout.timeline)}};
 }
@@ -109,10 +100,6 @@ void mark_front(std::vector<PlanLayout>& layouts) {
 }
 
 nlohmann::ordered_json to_json(const PlanPage& page) {
-  std::size_t combinations = page.what_if.empty() ? 0 : 1;
-  for (const WhatIfAxis& axis : page.what_if) combinations *= axis.stops.size();
-  for (const PlanLayout& layout : page.layouts)
-    BRAID_CHECK_EQ(layout.what_if.size(), combinations, "answers of the sliders");
   return {{"recipe", page.recipe},
           {"model", page.model},
           {"hardware", page.hardware},
@@ -124,7 +111,6 @@ nlohmann::ordered_json to_json(const PlanPage& page) {
           {"baseline", page.baseline},
           {"best", page.best},
           {"notes", page.notes},
-          {"what_if", list_of(page.what_if)},
           {"layouts", list_of(page.layouts)}};
 }
 

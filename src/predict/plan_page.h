@@ -1,6 +1,5 @@
-// The page of a plan: layouts of a recipe with their predicted time and memory, timelines, and what-if questions, which
-// the browser answers from these numbers. `braid plan search` fills in many layouts, `braid plan simulate` one. No
-// libtorch here.
+// The page of a plan: layouts of a recipe with their predicted time and memory, and timelines. `braid plan search` fills
+// in many layouts, `braid plan simulate` one. No libtorch here.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -32,12 +31,6 @@ struct PlanTimeline {
   std::vector<PlanSpan> spans{};
 };
 
-// A factor that a slider sets: on the speed of a link, or on the number of media in samples.
-struct WhatIfAxis {
-  std::string name{};           // "speed between nodes"
-  std::vector<double> stops{};  // ascending, 1 among them
-};
-
 struct PlanStageMemory {
   std::string module{};
   int stage = 0, rank = 0;                              // the fullest of its ranks
@@ -60,7 +53,6 @@ struct PlanLayout {
   std::string bound_by{};  // "language backward"
   std::string reason{};    // why it wins or loses
   std::vector<PlanTimes> times{};
-  std::vector<double> what_if{};  // seconds at the stops of all axes, in all combinations; the last axis changes first
   std::vector<PlanStageMemory> memory{};
   PlanTimeline timeline{};  // may be empty
 };
@@ -74,7 +66,6 @@ struct PlanPage {
   int baseline = -1;                 // index of the unchanged recipe in layouts; -1: not among them
   int best = 0;                      // index of the layout that the page shows first
   std::vector<std::string> notes{};  // caveats: "datasheet figures, not measured"
-  std::vector<WhatIfAxis> what_if{};
   std::vector<PlanLayout> layouts{};
 };
 

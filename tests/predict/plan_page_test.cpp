@@ -47,9 +47,6 @@ TEST(PlanPage, WhatTheBrowserCannotShowIsRefused) {
   page.layouts[0].timeline.spans[0].track = 99;
   EXPECT_THROW(plan_html(page), std::exception);
   page = testing::example_plan();
-  page.what_if = {{"speed between nodes", {0.5, 1}}};  // without times
-  EXPECT_THROW(plan_html(page), std::exception);
-  page = testing::example_plan();
   page.best = 1000;
   EXPECT_THROW(plan_html(page), std::exception);
 }
