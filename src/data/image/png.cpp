@@ -62,14 +62,6 @@ class PngReader {
   char message_[128] = {};
 };
 
-void read_info(PngReader& reader) {
-  reader.call([&] {
-    // Texts, profiles and the like may be compressed bombs; none changes the pixels.
-    png_set_keep_unknown_chunks(reader.png(), PNG_HANDLE_CHUNK_NEVER, nullptr, -1);
-    png_read_info(reader.png(), reader.info());
-  });
-}
-
 // An interlaced image takes seven passes, each of which completes the rows of those before.
 void read_rows(PngReader& reader, std::uint8_t* first, std::size_t row_bytes, int height) {
   reader.call([&] {
@@ -97,7 +89,11 @@ Image read_deep_grey(PngReader& reader, PixelSize size) {
 
 Image decode_png(Bytes bytes, PixelSize stored) {
   PngReader reader(bytes);
-  read_info(reader);
+  reader.call([&] {
+    // Texts, profiles and the like may be compressed bombs; none changes the pixels.
+    png_set_keep_unknown_chunks(reader.png(), PNG_HANDLE_CHUNK_NEVER, nullptr, -1);
+    png_read_info(reader.png(), reader.info());
+  });
   const png_byte colour = png_get_color_type(reader.png(), reader.info());
   const png_byte bits = png_get_bit_depth(reader.png(), reader.info());
   if (colour == PNG_COLOR_TYPE_GRAY && bits == 16) return read_deep_grey(reader, stored);
