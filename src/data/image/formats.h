@@ -1,4 +1,4 @@
-// The single formats, for format_headers.cpp and decode.cpp: reading numbers in untrusted bytes, headers, decoders.
+// The single formats, for formats.cpp: reading numbers in untrusted bytes, headers, decoders.
 // Each function throws a DataError without a file's name.
 #pragma once
 

@@ -4,11 +4,11 @@
 // WebP is a RIFF container. A simple file is one VP8 (lossy) or VP8L (lossless) chunk. An extended one begins with
 // VP8X, which has the size of the canvas; the image or the frames of an animation (ANMF) and EXIF are chunks after it.
 // EXIF is a TIFF file: byte order, offset of a directory, 12 bytes per entry.
+#include "data/image/formats.h"
+
 #include <algorithm>
 #include <optional>
 #include <string_view>
-
-#include "data/image/formats.h"
 
 namespace braid {
 namespace {
@@ -157,6 +157,21 @@ void check_size(PixelSize size, std::int64_t most_pixels) {
                                 size.width, size.height, most_pixels));
 }
 
+Image stored_pixels(Bytes bytes, const ImageHeader& header, const DecodeOptions& options) {
+  switch (header.format) {
+    case ImageFormat::Jpeg: {
+      std::optional<PixelSize> target = options.scale_for;
+      if (target && options.orient && header.orientation >= 5) target = PixelSize{target->height, target->width};
+      return decode_jpeg(bytes, header.stored, target);
+    }
+    case ImageFormat::Png:
+      return decode_png(bytes, header.stored);
+    case ImageFormat::Webp:
+      return decode_webp(bytes);
+  }
+  BRAID_CHECK(false, "format {}", static_cast<int>(header.format));
+}
+
 }  // namespace
 
 int exif_orientation(Bytes exif) {
@@ -234,6 +249,16 @@ ImageHeader read_header(Bytes bytes, std::string_view name, std::int64_t most_pi
     const ImageHeader header = header_of(bytes);
     check_size(header.stored, most_pixels);
     return header;
+  } catch (const DataError& e) {
+    throw DataError(fmt::format("{}: {}", name, e.what()));
+  }
+}
+
+Image decode(Bytes bytes, std::string_view name, const DecodeOptions& options) {
+  const ImageHeader header = read_header(bytes, name, options.most_pixels);
+  try {
+    Image image = stored_pixels(bytes, header, options);
+    return options.orient ? oriented(std::move(image), header.orientation) : std::move(image);
   } catch (const DataError& e) {
     throw DataError(fmt::format("{}: {}", name, e.what()));
   }
