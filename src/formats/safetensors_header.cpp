@@ -99,8 +99,9 @@ std::vector<HeaderEntry> parse_header(std::string_view json, const std::string& 
       refuse(fmt::format("tensor {} has more than {} dimensions", in_quotes(name), kMaxDimensions), path);
     return true;
   };
+  const Json header = parse(json, path, "the header", see_key, see_value);
   std::vector<HeaderEntry> entries;
-  for (const auto& [key, tensor] : parse(json, path, "the header", see_key, see_value).items()) {
+  for (const auto& [key, tensor] : header.items()) {
     if (key == "__metadata__") continue;
     entries.push_back({key, std::nullopt, integers_of(tensor, "shape"), integers_of(tensor, "data_offsets")});
     if (tensor.contains("dtype")) entries.back().dtype = tensor["dtype"].get<std::string>();
