@@ -93,27 +93,6 @@ LayoutBound::Table LayoutBound::by_layer(const std::vector<PaperLayer>& layers, 
   return table;
 }
 
-// Uses only as many replicas as share experts, because more of them could only lengthen collectives.
-LayoutBound::Table LayoutBound::language_table(const LanguageLayout& layout, const Settings& settings) const {
-  ModuleConfig config = recipe_.topology.modules[language_module_];
-  const int replica = layout.split.tp * layout.split.cp;
-  config.tp = layout.split.tp;
-  config.cp = layout.split.cp;
-  config.ep = layout.split.ep;
-  config.dp = std::lcm(replica, config.ep * config.expt_tp) / replica;
-  config.pp = config.vpp = 1;
-  const Module module = single_module(config, experts_of(setup_.model.language));
-  const std::int64_t samples = layout.micro_batch;
-  const TextSizes text = {.tokens = samples * sample_.tokens,
-                          .samples = samples,
-                          .labels = samples * sample_.labels / config.cp,
-                          .squares = static_cast<double>(samples) * sample_.squares,
-                          .embeddings = samples * embeddings_};
-  const LayerOptions options = layer_options(settings);
-  const bool trains = !contains(setup_.frozen, config.name);
-  return by_layer(walk_stage(one_of_each_, module, 0, options, text, trains).layers, options, module);
-}
-
 LayoutBound::Seconds LayoutBound::encoder_seconds(std::size_t m, int tp, int samples, const Settings& settings) const {
   const ModuleConfig config = {.name = recipe_.topology.modules[m].name, .kind = "encoder", .tp = tp};
   const Module module = single_module(config, 0);
@@ -129,11 +108,30 @@ LayoutBound::Seconds LayoutBound::encoder_seconds(std::size_t m, int tp, int sam
   return sum;
 }
 
+// Uses only as many replicas as share experts, because more of them could only lengthen collectives.
 const LayoutBound::Table& LayoutBound::table_of(const LanguageLayout& layout, const Settings& settings) {
   const auto& [tp_pieces, expert_pieces] = settings.overlap;
-  return language_.get({layout.split.tp, layout.split.cp, layout.split.ep, layout.micro_batch,
-                        settings.sequence_parallel, tp_pieces, expert_pieces, bits_of(in_language(settings.recompute))},
-                       [&] { return language_table(layout, settings); });
+  const std::tuple key(layout.split.tp, layout.split.cp, layout.split.ep, layout.micro_batch,
+                       settings.sequence_parallel, tp_pieces, expert_pieces, bits_of(in_language(settings.recompute)));
+  return language_.get(key, [&] {
+    ModuleConfig config = recipe_.topology.modules[language_module_];
+    const int replica = layout.split.tp * layout.split.cp;
+    config.tp = layout.split.tp;
+    config.cp = layout.split.cp;
+    config.ep = layout.split.ep;
+    config.dp = std::lcm(replica, config.ep * config.expt_tp) / replica;
+    config.pp = config.vpp = 1;
+    const Module module = single_module(config, experts_of(setup_.model.language));
+    const std::int64_t samples = layout.micro_batch;
+    const TextSizes text = {.tokens = samples * sample_.tokens,
+                            .samples = samples,
+                            .labels = samples * sample_.labels / config.cp,
+                            .squares = static_cast<double>(samples) * sample_.squares,
+                            .embeddings = samples * embeddings_};
+    const LayerOptions options = layer_options(settings);
+    const bool trains = !contains(setup_.frozen, config.name);
+    return by_layer(walk_stage(one_of_each_, module, 0, options, text, trains).layers, options, module);
+  });
 }
 
 std::int64_t LayoutBound::bytes_of_language(const LanguageLayout& layout) {

@@ -68,7 +68,6 @@ class LayoutBound {
   Table by_layer(const std::vector<PaperLayer>& layers, const LayerOptions& options, const Module& module) const;
   LayerOptions layer_options(const Settings& settings) const;
   const Table& table_of(const LanguageLayout& layout, const Settings& settings);
-  Table language_table(const LanguageLayout& layout, const Settings& settings) const;
   Seconds encoder_seconds(std::size_t module, int tp, int samples, const Settings& settings) const;
   int microbatches_of(int micro_batch, int dp) const { return recipe_.train.global_batch / micro_batch / dp; }
 

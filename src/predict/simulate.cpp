@@ -27,17 +27,16 @@ StepSizes for_large_world(StepSizes sizes, const std::vector<Module>& modules) {
 }
 
 // Divides the time of a played step into computation, communication and waiting.
-class Account {
- public:
+struct Account {
+  std::vector<ModuleTimes> modules{};
+  double busy = 0;     // core seconds that all ranks of the large world need
+  double waiting = 0;  // seconds, of all ranks
+
   Account(const PlayedStep& step, StepTimes& times, double collective_cpu)
       : step_(step), times_(times), collective_cpu_(collective_cpu) {
-    for (const Module& module : step.world.modules) modules_.push_back({module.name, module.dense.size()});
+    for (const Module& module : step.world.modules) modules.push_back({module.name, module.dense.size()});
     for (int rank = 0; rank < step.world.topology.world_size(); ++rank) add(rank);
   }
-
-  const std::vector<ModuleTimes>& modules() const { return modules_; }
-  double busy() const { return busy_; }        // core seconds that all ranks of the large world need
-  double waiting() const { return waiting_; }  // seconds, of all ranks
 
  private:
   // Waiting counts as communication while a gather or reduction that the op needs is running.
@@ -45,7 +44,7 @@ class Account {
     const std::vector<Op>& ops = step_.schedule.ranks[rank];
     const std::vector<OpSpan>& spans = step_.play.ranks[rank];
     const int first = stages_of(step_.world.topology, rank).front().module;
-    double clock = 0, waiting = 0;
+    double clock = 0, waited = 0;
     for (std::size_t i = 0; i < ops.size(); ++i) {
       const Op& op = ops[i];
       const int module = op.has_stage() ? op.stage.module : first;
@@ -61,32 +60,32 @@ class Account {
         time[op.kind == Op::EndGather ? CommKind::Parameters : CommKind::Gradients] += awaited;
         gap -= awaited;
       }
-      waiting += gap;
+      waited += gap;
       if (op.kind == Op::Update)
         add_update(rank);
       else
         add(module, time);
       clock = spans[i].end;
     }
-    waiting += step_.play.end - clock;
+    waited += step_.play.end - clock;
     for (const Stage& stage : stages_of(step_.world.topology, rank))
-      if (stage.index < stage_ranks(stage.module)) modules_[stage.module].waiting += waiting * share(stage.module);
-    waiting_ += waiting * stands_for(first);
+      if (stage.index < stage_ranks(stage.module)) modules[stage.module].waiting += waited * share(stage.module);
+    waiting += waited * stands_for(first);
   }
 
   void add(int m, const OpTime& time) {
-    ModuleTimes& module = modules_[m];
+    ModuleTimes& module = modules[m];
     module.compute += time.compute * share(m);
     for (std::size_t kind = 0; kind < kCommKinds; ++kind) module.exposed[kind] += time.exposed[kind] * share(m);
   }
 
   // Each of the modules that share a rank accounts for its part of the update.
   void add_update(int rank) {
-    for (int m = 0; m < std::ssize(modules_); ++m)
+    for (int m = 0; m < std::ssize(modules); ++m)
       if (step_.world.topology.modules()[m].dense.contains(rank)) add(m, times_.of_update(m, rank));
   }
 
-  void needs_core(int m, double seconds) { busy_ += seconds * stands_for(m); }
+  void needs_core(int m, double seconds) { busy += seconds * stands_for(m); }
 
   int stage_ranks(int m) const { return step_.world.modules[m].dense.size_of("pp"); }
   double played(int m) const { return step_.world.topology.modules()[m].dense.size(); }
@@ -96,8 +95,6 @@ class Account {
   const PlayedStep& step_;
   StepTimes& times_;
   const double collective_cpu_;
-  std::vector<ModuleTimes> modules_;
-  double busy_ = 0, waiting_ = 0;
 };
 
 class Simulator {
@@ -150,18 +147,18 @@ class Simulator {
   double seconds_of_step(const Account& account) const {
     if (!is_host(hardware_)) return step_.play.end;
     const double crowding = step_.world.full_size() > hardware_.cores ? hardware_.crowding : 1;
-    return std::max(step_.play.end, account.busy() * crowding / hardware_.cores);
+    return std::max(step_.play.end, account.busy * crowding / hardware_.cores);
   }
 
   void add(const Account& account) {
     const double seconds = seconds_of_step(account), for_cores = seconds - step_.play.end;
-    const double waiting = account.waiting() / step_.world.full_size() + for_cores;
+    const double waiting = account.waiting / step_.world.full_size() + for_cores;
     seconds_.push_back(seconds);
     result_.bubble += waiting / seconds / options_.steps;
     waiting_for_cores_ += for_cores / options_.steps;
     for (std::size_t m = 0; m < result_.modules.size(); ++m) {
       ModuleTimes& mean = result_.modules[m];
-      const ModuleTimes& added = account.modules()[m];
+      const ModuleTimes& added = account.modules[m];
       mean.compute += added.compute / options_.steps;
       mean.waiting += (added.waiting + for_cores) / options_.steps;
       for (std::size_t kind = 0; kind < kCommKinds; ++kind) mean.exposed[kind] += added.exposed[kind] / options_.steps;

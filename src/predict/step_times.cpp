@@ -88,9 +88,11 @@ StepTimes::StepTimes(const ReducedWorld& world, const StepSetup& setup, const Sc
 }
 
 OpTime StepTimes::of_op(int rank, const Op& op) {
+  const int m = op.stage.module;
+  OpTime time;
   switch (op.kind) {
     case Op::Load:
-      return load_time(rank, op);
+      return collectives_time(step_of(m, rank).load(op.stage, op.microbatch), groups_of(m, full_rank(m, rank)));
     case Op::Forward:
       return stage_times(op.stage, rank, op.microbatch).forward;
     case Op::Backward:
@@ -98,15 +100,12 @@ OpTime StepTimes::of_op(int rank, const Op& op) {
     case Op::EndReduce:
       return optimizers_.of_stage(op.stage).replica_sums;
     case Op::Update:
-      return update_time(rank);
-    case Op::Begin:
-    case Op::Exchange:
-    case Op::StartGather:
-    case Op::EndGather:
-    case Op::StartReduce:
+      for (int own = 0; own < std::ssize(world_.modules); ++own)
+        if (world_.topology.module(own).dense.contains(rank)) time += of_update(own, rank);
+      return time;
+    default:
       return {};
   }
-  return {};
 }
 
 double StepTimes::of_collective(int rank, const Op& op) {
@@ -170,18 +169,6 @@ StepTimes::Times StepTimes::compute_stage_times(const RankStep& step, const Stag
   times.forward += collectives_time(step.shared_embeddings(stage, microbatch, true), groups);
   times.backward += collectives_time(step.shared_embeddings(stage, microbatch, false), groups);
   return times;
-}
-
-OpTime StepTimes::load_time(int rank, const Op& op) {
-  const int m = op.stage.module;
-  return collectives_time(step_of(m, rank).load(op.stage, op.microbatch), groups_of(m, full_rank(m, rank)));
-}
-
-OpTime StepTimes::update_time(int rank) {
-  OpTime time;
-  for (int m = 0; m < std::ssize(world_.modules); ++m)
-    if (world_.topology.modules()[m].dense.contains(rank)) time += of_update(m, rank);
-  return time;
 }
 
 // The collectives of all ranks are attributed to the first module.

@@ -69,12 +69,10 @@ class StepTimes {
   using Times = ForwardBackward;
   const Times& stage_times(const Stage& stage, int rank, int microbatch);
   Times compute_stage_times(const RankStep& step, const Stage& stage, int full_rank, int microbatch);
-  OpTime load_time(int rank, const Op& op);
-  OpTime update_time(int rank);
   RankStep step_of(int module, int rank) const;
   GroupTimes& groups_of(int module, int full_rank);
   int full_rank(int module, int rank) const { return world_.full_rank(module, rank); }
-  const Module& module(int m) const { return world_.modules[static_cast<std::size_t>(m)]; }
+  const Module& module(int m) const { return world_.modules[m]; }
 
   const ReducedWorld& world_;
   const StepSetup& setup_;
