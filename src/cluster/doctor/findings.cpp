@@ -47,7 +47,7 @@ bool Findings::has_room(Sign sign) const {
 void Findings::forget_survived(const Place& now) {
   if (now.file == forgot_at_.file && now.progress == forgot_at_.progress && now.run == forgot_at_.run) return;
   forgot_at_ = now;
-  std::erase_if(found, [&](const Finding& finding) { return survived(finding); });
+  std::erase_if(found, [&](const Finding& finding) { return survived(finding.place); });
   kept_.clear();
   for (const Finding& finding : found) ++kept_[finding.sign];
 }
@@ -82,28 +82,10 @@ RankTrace* Findings::trace_of(int rank) {
 }
 
 bool Findings::survived(const Place& place) const {
-  return survived(place, &FileTrace::iterations, &Place::iterations);
-}
-
-// A job that is asked to end may train on for a while, and report its progress.
-bool Findings::survived(const Finding& finding) const {
-  return role_of(finding.sign) == Role::Outside ? survived(finding.place, &FileTrace::progress, &Place::progress)
-                                                : survived(finding.place);
-}
-
-bool Findings::survived(const Place& place, std::int64_t FileTrace::*length, std::int64_t Place::*before) const {
-  for (std::size_t file = 0; file < files.size(); ++file) {
-    const FileTrace& trace = files[file];
-    if (static_cast<int>(file) == place.file) {
-      // One line may report earlier progress, if it waited in a buffer.
-      const bool went_on = trace.*length - place.*before > kIterationsAfterDeath && trace.progress - place.progress > 1;
-      if (went_on || trace.run > place.run || trace.good_end > place.line) return true;
-    } else if (place.own_time && !trace.progress_times.empty() && trace.progress > kIterationsAfterDeath) {
-      // The clocks of hosts differ a little.
-      if (seconds_between(*place.time, trace.progress_times.front()) > 10) return true;
-    }
-  }
-  return false;
+  const FileTrace& file = files[static_cast<std::size_t>(place.file)];
+  // One line may report earlier progress, if it waited in a buffer.
+  const bool went_on = file.iterations - place.iterations > kIterationsAfterDeath && file.progress - place.progress > 1;
+  return went_on || file.run > place.run || file.good_end > place.line;
 }
 
 const FileTrace* Findings::good_end() const {

@@ -94,9 +94,8 @@ struct RankTrace {
 struct FileTrace {
   std::string name;
   std::uint64_t bytes = 0;
-  std::int64_t progress = 0;            // lines that report an iteration
-  std::int64_t iterations = 0;          // how many iterations they report
-  std::vector<LogTime> progress_times;  // the last few
+  std::int64_t progress = 0;    // lines that report an iteration
+  std::int64_t iterations = 0;  // how many iterations they report
   int run = 0;
   std::int64_t progress_before_run = 0;  // the progress of the run before
   std::uint64_t good_end = 0;            // the last line that reports a successful end
@@ -106,8 +105,7 @@ struct FileTrace {
   std::optional<int> done_rank{};    // the rank of that process
   std::string end_text;              // the line of its good end
   std::optional<QuotedLine> last{};  // the last line that is not empty
-  std::optional<int> rank_by_name{};
-  bool has_other_ranks = false;  // its lines name other ranks than its name does
+  bool has_other_ranks = false;      // its lines name other ranks than its name does
 
   void begin_run() { ++run, progress_before_run = progress; }
 };
@@ -185,7 +183,6 @@ struct Findings {
 
   // Whether training went on for several iterations after it, or started again, so that it did not end the run.
   bool survived(const Place& place) const;
-  bool survived(const Finding& finding) const;
   template <class Wanted>
   bool any_exit(Wanted wanted) const {
     return std::any_of(exits.begin(), exits.end(), wanted);
@@ -196,7 +193,6 @@ struct Findings {
   void settle();
 
  private:
-  bool survived(const Place& place, std::int64_t FileTrace::*length, std::int64_t Place::*before) const;
   void settle_local_ranks();
   void settle_names();
   void settle_ends();

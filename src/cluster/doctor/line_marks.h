@@ -7,16 +7,10 @@
 #include <string_view>
 #include <vector>
 
+#include "cluster/doctor/text.h"
+
 namespace braid {
 
-// Seconds since the beginning of a year: glog and c10 print no year. Differences of over half a year are a new year.
-using LogTime = double;
-double seconds_between(LogTime earlier, LogTime later);
-
-// A date and time at the beginning of `text`: "2026-11-15 09:40:29.62", with 'T' or '_' between, "2026/11/15 09:40:29",
-// "11/15/2026 09:40:29", or glog's "1115 09:40:29"; text is moved behind it.
-std::optional<LogTime> take_time(std::string_view& text);
-std::optional<LogTime> time_at(std::string_view text);
 // The first full date and time anywhere in it ("CANCELLED AT 2026-11-15T09:40:29").
 std::optional<LogTime> time_inside(std::string_view text);
 
@@ -54,18 +48,10 @@ std::vector<int> unfold_ranks(std::string_view list, std::size_t limit = 1 << 16
 // What a rank file is called: "rank_3.log", ".../attempt_0/3/stderr.log".
 std::optional<int> rank_of_path(std::string_view path);
 
-class PrefixShape {
- public:
-  explicit PrefixShape(std::string_view sample);
+// The pattern (see match_front) of a prefix: times differ, all else is the same.
+std::string pattern_of_prefix(std::string_view sample);
 
-  // The length of such a prefix at the beginning of line. Times differ, all else is the same.
-  std::optional<std::size_t> match(std::string_view line) const;
-
- private:
-  struct Part {
-    std::string literal;  // empty: digits of a time
-  };
-  std::vector<Part> parts_;
-};
+// The length of such a prefix at the beginning of line. An empty line has its prefix without the blank.
+std::optional<std::size_t> match_prefix(std::string_view pattern, std::string_view line);
 
 }  // namespace braid

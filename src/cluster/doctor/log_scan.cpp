@@ -1,4 +1,5 @@
-#include "cluster/doctor/log_scan.h"
+// Reads logs once and keeps what matters. Ordinary lines cost one pass of AnchorScan and a look at their prefix.
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <utility>
@@ -9,6 +10,7 @@
 #include "cluster/doctor/line_marks.h"
 #include "cluster/doctor/messages.h"
 #include "cluster/doctor/process_ends.h"
+#include "cluster/doctor/report.h"
 #include "cluster/doctor/rules.h"
 #include "cluster/doctor/run_facts.h"
 #include "cluster/doctor/text.h"
@@ -36,7 +38,7 @@ void note_time_inside(std::string_view body, Place& place) {
 void note_finding(Sign sign, const LineMarks& marks, const SeenLine& line, Findings& findings) {
   Finding finding = finding_in(sign, marks, line, findings);
   if (const auto rank = rank_told_by(sign, marks.body); !finding.rank || sign == Sign::NodeFailure) finding.rank = rank;
-  if (row_for(rules().outlived, sign, marks.body)) finding.bare = true;
+  if (row_for("outlived", sign, marks.body)) finding.bare = true;
   if (role_of(sign) == Role::Outside && !marks.time) note_time_inside(marks.body, finding.place);
   findings.add(std::move(finding));
 }
@@ -99,7 +101,6 @@ class LogScan {
     if (reader.looks_binary()) return false;
     state_ = {.file = static_cast<int>(findings_.files.size()), .rank = file.rank};
     findings_.files.emplace_back().name = file.name;
-    findings_.files.back().rank_by_name = file.rank;
     if (file.rank)  // also of a rank that never said a word
       if (RankTrace* trace = findings_.trace_of(*file.rank)) trace->last.file = state_.file;
     LineReader::Line line;
@@ -354,11 +355,16 @@ bool is_readable_text(const LogFile& log, LogScan& scan) {
 
 }  // namespace
 
-Findings read_logs(const std::vector<LogFile>& logs, std::vector<std::string>& skipped) {
+Diagnosis examine_logs(const std::vector<LogFile>& logs, std::optional<int> exit_code,
+                       std::vector<std::string>& skipped) {
   LogScan scan;
   for (const LogFile& log : logs)
     if (!is_readable_text(log, scan)) skipped.push_back(log.name);
-  return scan.take();
+  if (skipped.size() == logs.size())
+    throw ConfigError({fmt::format("'{}' is not text, or cannot be read{}", clean_text(logs.front().name),
+                                   logs.size() == 1 ? "" : "; nor can any other file there"),
+                       "LOG", "give the log of a job"});
+  return diagnose(scan.take(), exit_code);
 }
 
 }  // namespace braid

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/process.h"
+#include "base/strings.h"
 #include "cluster/doctor/rules.h"
 #include "cluster/doctor/text.h"
 
@@ -53,11 +54,8 @@ bool is_list_of_absent(std::string_view text) {
 
 // "run.sh: line 3: DATA: unbound variable". A script's name has no blanks, and may have folders before it.
 bool is_of_a_shell(std::string_view text) {
-  for (const char* shell : {"bash: ", "-bash: ", "/bin/bash: ", "sh: ", "/bin/sh: "})
-    for (const char* program :
-         {"python", "torchrun", "deepspeed", "accelerate", "mpirun", "mpiexec", "activate", "./", ".sh"})
-      if (text.starts_with(shell) && has_word(text, program))
-        return true;  // others are looked for in vain all the time
+  if (starts_with_one_of(text, "bash: |-bash: |/bin/bash: |sh: |/bin/sh: ") && says(text, "programs"))
+    return true;  // other programs are looked for in vain all the time
   const std::size_t at = text.find(": line ");
   if (at == npos || text.substr(0, at).find(' ') != npos) return false;
   text.remove_prefix(at);
@@ -69,7 +67,7 @@ bool is_of_a_shell(std::string_view text) {
 
 std::optional<Sign> sign_of_refusal(std::string_view text) {
   if (!text.starts_with("sbatch: error: ") && !text.starts_with("salloc: error: ")) return std::nullopt;
-  return sign_by_words(rules().refusals, text);
+  return sign_by_words("refusals", text);
 }
 
 // Whether fp8 is in use: arguments that are off are None or False.
@@ -100,8 +98,7 @@ bool says_not_finite(std::string_view exception) {
     }
     return false;
   };
-  bool is_not_finite =
-      has_word(exception, "on-finite") || has_word(exception, "not finite") || has_word(exception, "diverged");
+  bool is_not_finite = has_one_of(exception, "on-finite|not finite|diverged");
   for (const char* word : {"nan", "NaN", "NaNs", "Nan", "NAN", "inf", "Inf", "infinite"})
     is_not_finite = is_not_finite || has_whole_word(word);
   const bool is_told =
@@ -109,9 +106,7 @@ bool says_not_finite(std::string_view exception) {
   const bool is_of_argument = has_one_of(exception, " must be | should be ") && !is_told;
   if (is_of_argument) return false;
   if (has_whole_word("nan") && has_whole_word("inf")) return true;
-  for (const char* word : {"oss", "rad", "norm", "ctivation", "logits", "robabilit", "invalid values"})
-    if (is_not_finite && has_word(exception, word)) return true;
-  return false;
+  return is_not_finite && has_one_of(exception, "oss|rad|norm|ctivation|logits|robabilit|invalid values");
 }
 
 std::string_view exception_type(std::string_view text) {
@@ -209,7 +204,7 @@ bool is_noise(Sign sign, const LineMarks& marks) {
   if (is_information(marks) && sign != Sign::NanLoss && sign != Sign::NativeCrash &&
       !has_word(body, "*** SIG"))  // Paddle tells of signals so
     return true;
-  if (row_for(rules().noise, sign, body)) return true;
+  if (row_for("noise", sign, body)) return true;
   if (sign == Sign::NanLoss && has_one_of(body, "stopping|aborting|exiting|terminating|was stopped|stop training"))
     return false;
   return is_warning(body.substr(0, 200)) || says(body, "goes-on") ||
@@ -220,9 +215,7 @@ namespace {
 
 // Long messages end with guesses at the reason.
 std::string_view without_guesses(std::string_view message) {
-  for (const char* guess : {" usually ", "ossible cause", "ossible reason", "ommon cause", "ommon reason",
-                            "ight be caused", "hile checking arguments for"})
-    message = message.substr(0, message.find(guess));
+  for (const std::string& guess : split(words_of("guesses"), '|')) message = message.substr(0, message.find(guess));
   return message;
 }
 
@@ -245,8 +238,8 @@ bool is_slip_of_the_program(std::string_view type) {
 }
 
 std::optional<Sign> sign_of_type(std::string_view type) {
-  for (const Rule& rule : rules().exception_types)
-    if (type.starts_with(rule.anchor)) return rule.sign;
+  for (const Rule& rule : rows_of("exception types"))
+    if (starts_with_one_of(type, rule.anchor)) return rule.sign;
   return std::nullopt;
 }
 
@@ -254,7 +247,7 @@ std::optional<Sign> sign_of_type(std::string_view type) {
 
 std::optional<Sign> sign_of_words(std::string_view message) {
   const std::string low = without_docs(in_small_letters(without_guesses(message)));
-  return sign_by_words(rules().exception_words, low);
+  return sign_by_words("exception words", low);
 }
 
 Sign sign_of_exception(std::string_view exception) {

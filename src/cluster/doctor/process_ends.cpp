@@ -13,17 +13,9 @@ namespace braid {
 
 namespace {
 
-std::optional<int> signed_number(std::string_view text) {
-  const bool negative = text.starts_with('-');
-  if (negative) text.remove_prefix(1);
-  const auto number = take_number(text);
-  if (!number || *number > 1 << 20) return std::nullopt;
-  return static_cast<int>(negative ? -*number : *number);
-}
-
 std::optional<int> task_outcome(std::string_view text) {
-  for (const PatternRow& row : rules().process_ends)
-    if (Caught caught; row.name == "task" && match_front(row.pattern, text, caught))
+  for (const Rule& row : rows_of("process ends"))
+    if (Caught caught; row.name == "task" && match_front(row.anchor, text, caught))
       return caught.code.value_or(row.value("code", 0));
   return std::nullopt;
 }
@@ -40,25 +32,24 @@ std::optional<WorkerExit> FailureBlock::feed(std::string_view body) {
   --lines_left_;
   const std::string_view text = trimmed(body);
   if (text.ends_with("=====")) lines_left_ = 0;
-  if (text.ends_with("]:")) entry_ = {};
   std::size_t colon = text.find(" : ");  // behind "rank     "; a prefix that no table has may have others before it
   colon = colon == npos ? text.find(": ") : colon + 1;
   if (colon == npos) return std::nullopt;
   std::string_view key = trimmed(text.substr(0, colon));
   key.remove_prefix(key.find_last_of(" \t") + 1);
-  const std::string_view value = trimmed(text.substr(colon + 1));
+  std::string_view value = trimmed(text.substr(colon + 1));
   if (key == "time") {
     entry_.place.time = time_at(value);
     entry_.place.own_time = entry_.place.time.has_value();
   }
   if (key == "host") entry_.host = value.substr(0, value.find(' '));
   if (key == "rank")
-    if (const auto rank = signed_number(value)) {
+    if (const auto rank = take_small_number(value)) {
       entry_.ranks = {*rank};
       if (const auto local = number_after(value, "local_rank")) entry_.local_rank = static_cast<int>(*local);
     }
   if (key != "exitcode" || entry_.ranks.empty()) return std::nullopt;
-  const auto code = signed_number(value);
+  const auto code = take_signed_number(value);
   if (!code) return std::nullopt;
   entry_.code = *code;
   entry_.root = root_;
@@ -66,69 +57,49 @@ std::optional<WorkerExit> FailureBlock::feed(std::string_view body) {
 }
 
 std::optional<WorkerExit> parse_worker_failed(std::string_view body) {
-  const auto code = signed_number(behind(body, "(exitcode: ").value_or(""));
-  const auto rank = signed_number(behind(body, "local_rank: ").value_or(""));
-  if (!code || !rank) return std::nullopt;
-  return WorkerExit{.place = {}, .ranks = {*rank}, .host = "", .text = "", .code = *code, .root = true, .local = true};
+  Caught caught;
+  if (!match_inside("(exitcode: %c) local_rank: %l", body, caught)) return std::nullopt;
+  return WorkerExit{.place = {},
+                    .ranks = {*caught.local_rank},
+                    .host = "",
+                    .text = "",
+                    .code = *caught.code,
+                    .root = true,
+                    .local = true};
 }
 
 std::optional<WorkerExit> parse_task_exit(std::string_view body) {
-  const auto error = behind(body, "srun: error: ");
-  if (!error) return std::nullopt;
-  const std::size_t task = error->find(": task");
-  if (task == npos) return std::nullopt;
-  std::string_view rest = error->substr(task);
-  take(rest, ": task");
-  take(rest, "s");
-  rest = trimmed(rest);
-  const std::string_view list = rest.substr(0, rest.find(": "));
-  const auto code = task_outcome(behind(rest, ": ").value_or(""));
-  std::vector<int> ranks = unfold_ranks(list);
-  if (!code || ranks.empty()) return std::nullopt;
-  return WorkerExit{.place = {},
-                    .ranks = std::move(ranks),
-                    .host = std::string(error->substr(0, task)),
-                    .text = "",
-                    .code = *code,
-                    .by_srun = true};
-}
-
-namespace {
-
-// "braid: root cause: host b7 (ranks 8-15) cannot be reached from host a12: ...". The first of several hosts counts.
-std::optional<RootCauseLine> parse_lost_host(std::string_view body) {
-  std::string_view rest = behind(body, "braid: root cause: host").value_or("");
-  take(rest, "s");
-  const auto ranks = behind(rest, " (rank");
-  const auto how = behind(rest, ") cannot be reached from host ");
-  if (!take(rest, " ") || !ranks || !how) return std::nullopt;
-  std::string_view list = ranks->substr(0, ranks->find(')'));
+  Caught caught;
+  if (!match_inside("srun: error: %1: task%2: %3", body, caught)) return std::nullopt;
+  auto [host, list, outcome] = caught.texts;
   take(list, "s");
-  const std::vector<int> numbers = unfold_ranks(trimmed(list));
-  if (numbers.empty()) return std::nullopt;
-  RootCauseLine line;
-  line.rank = numbers.front();
-  line.host = rest.substr(0, rest.find(" ("));
-  line.reason = kHostCannotBeReached;
-  return line;
+  const auto code = task_outcome(outcome);
+  std::vector<int> ranks = unfold_ranks(trimmed(list));
+  if (!code || ranks.empty()) return std::nullopt;
+  return WorkerExit{
+      .place = {}, .ranks = std::move(ranks), .host = std::string(host), .text = "", .code = *code, .by_srun = true};
 }
-
-}  // namespace
 
 std::optional<RootCauseLine> parse_root_cause(std::string_view body) {
-  if (auto lost = parse_lost_host(body)) return lost;
-  std::string_view rest = behind(body, "braid: root cause: rank ").value_or("");
-  const auto rank = take_number(rest);
-  if (!rank || !take(rest, " (host ")) return std::nullopt;
-  const auto what = behind(rest, ") failed in ");
-  if (!what) return std::nullopt;
   RootCauseLine line;
-  line.rank = static_cast<int>(*rank);
-  const std::string_view who = rest.substr(0, rest.find(") failed in "));
+  Caught caught;
+  auto& [who, what, reason] = caught.texts;
+  // "braid: root cause: host b7 (ranks 8-15) cannot be reached from host a12: ...". The first of several hosts counts.
+  if (match_inside("braid: root cause: host%1 (rank%2) cannot be reached from host ", body, caught)) {
+    take(what, "s");
+    const std::vector<int> ranks = unfold_ranks(trimmed(what.substr(0, what.find(')'))));
+    if (ranks.empty()) return std::nullopt;
+    line.rank = ranks.front();
+    line.host = behind(who, " ").value_or("");
+    line.reason = kHostCannotBeReached;
+    return line;
+  }
+  if (!match_inside("braid: root cause: rank %r (host %1) failed in %2: %3", body, caught)) return std::nullopt;
+  line.rank = *caught.rank;
   line.host = who.substr(0, who.find(", "));
   line.place_in_grid = behind(who, ", ").value_or("");
-  line.operation = what->substr(0, what->find(": "));
-  line.reason = behind(*what, ": ").value_or("");
+  line.operation = what;
+  line.reason = reason;
   if (line.host == "unknown") line.host.clear();
   return line;
 }
@@ -137,7 +108,7 @@ namespace {
 
 constexpr std::uint64_t kLinesBetween = 5;
 
-WorkerExit exit_of(const Caught& caught, const PatternRow& row) {
+WorkerExit exit_of(const Caught& caught, const Rule& row) {
   WorkerExit exit;
   if (caught.rank) exit.ranks = {*caught.rank};
   exit.host = caught.host;
@@ -152,8 +123,8 @@ WorkerExit exit_of(const Caught& caught, const PatternRow& row) {
 std::optional<WorkerExit> ProcessEnds::feed(std::string_view body, std::uint64_t line) {
   Caught caught;
   if (named_ && line > named_at_ + kLinesBetween) named_.reset();
-  for (const PatternRow& row : rules().process_ends) {
-    if (row.name == "task" || !match_inside(row.pattern, body, caught)) continue;
+  for (const Rule& row : rows_of("process ends")) {
+    if (row.name == "task" || !match_inside(row.anchor, body, caught)) continue;
     WorkerExit exit = exit_of(caught, row);
     if (row.name == "named") {
       named_ = std::move(exit);

@@ -3,10 +3,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "base/error.h"
 #include "base/terminal.h"
 #include "base/utf8.h"
-#include "cluster/doctor/log_scan.h"
 
 namespace braid {
 
@@ -74,15 +72,5 @@ std::string to_json(const Diagnosis& diagnosis) {
 }
 
 int verdict_code(const Diagnosis& diagnosis) { return diagnosis.cause == Cause::Unknown ? 1 : 0; }
-
-Diagnosis examine_logs(const std::vector<LogFile>& logs, std::optional<int> exit_code,
-                       std::vector<std::string>& skipped) {
-  const Findings findings = read_logs(logs, skipped);
-  if (skipped.size() == logs.size())
-    throw ConfigError({fmt::format("'{}' is not text, or cannot be read{}", clean_text(logs.front().name),
-                                   logs.size() == 1 ? "" : "; nor can any other file there"),
-                       "LOG", "give the log of a job"});
-  return diagnose(findings, exit_code);
-}
 
 }  // namespace braid

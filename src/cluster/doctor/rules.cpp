@@ -61,6 +61,7 @@ std::optional<std::string> take_quoted(std::string_view& rest) {
       return text;
     }
     if (rest[at] == '\\' && ++at < rest.size()) {
+      if (rest[at] == '|') text += '\\';  // it does not divide alternatives
       text += rest[at] == 't' ? '\t' : rest[at] == 'r' ? '\r' : rest[at] == 'n' ? '\n' : rest[at];
     } else {
       text += rest[at];
@@ -91,104 +92,99 @@ Columns columns_of(std::string_view line, int number) {
   return columns;
 }
 
-class Parser {
- public:
-  RuleTable parse(std::string_view rules, std::string_view causes) {
-    each_row(causes, [&](const std::string& slug, std::string_view line, int number) { cause(slug, line, number); });
-    each_row(rules, [&](const std::string& section, std::string_view line, int number) {
-      row(section, columns_of(line, number), number);
-    });
-    BRAID_CHECK_EQ(rules_.causes.size(), static_cast<std::size_t>(Cause::Unknown) + 1, "causes.txt");
-    BRAID_CHECK_EQ(rules_.kinds.size(), static_cast<std::size_t>(Sign::Remark) + 1, "[kinds] of rules.txt");
-    return std::move(rules_);
+void add_cause(RuleTable& table, const std::string& slug, std::string_view line, int number) {
+  if (table.causes.empty() || table.causes.back().slug != slug) table.causes.emplace_back().slug = slug;
+  CauseText& cause = table.causes.back();
+  if (line == "of the whole job") {
+    cause.of_whole_job = true;
+    return;
   }
+  const std::pair<std::string_view, std::string*> values[] = {{"meaning: ", &cause.meaning},
+                                                              {"fix: ", &cause.fix},
+                                                              {"slurm: ", &cause.slurm},
+                                                              {"kubernetes: ", &cause.kubernetes}};
+  for (const auto& [key, value] : values)
+    if (std::string_view rest = line; take(rest, key)) {
+      *value = rest;
+      return;
+    }
+  refuse("causes.txt", number, fmt::format("'{}' is unknown", line.substr(0, line.find(": "))));
+}
 
- private:
-  void cause(const std::string& slug, std::string_view line, int number) {
-    std::vector<CauseText>& causes = rules_.causes;
-    if (causes.empty() || causes.back().slug != slug) causes.emplace_back().slug = slug;
-    const std::string_view key = line.substr(0, line.find(": "));
-    const std::string value(line.substr(std::min(key.size() + 2, line.size())));
-    if (key == "meaning")
-      causes.back().meaning = value;
-    else if (key == "fix")
-      causes.back().fix = value;
-    else if (key == "slurm")
-      causes.back().slurm = value;
-    else if (key == "kubernetes")
-      causes.back().kubernetes = value;
-    else if (line == "of the whole job")
-      causes.back().of_whole_job = true;
+Cause cause_named(const RuleTable& table, const std::string& slug, int number) {
+  const auto cause =
+      std::find_if(table.causes.begin(), table.causes.end(), [&](const CauseText& text) { return text.slug == slug; });
+  if (cause == table.causes.end()) refuse("rules.txt", number, fmt::format("'{}' is not a cause", slug));
+  return static_cast<Cause>(cause - table.causes.begin());
+}
+
+void add_kind(RuleTable& table, const Columns& columns, int number) {
+  static const std::vector<std::string> kRoles = {"cause", "outside", "consequence", "launcher", "context"};
+  const auto role = columns.words.empty() ? kRoles.end() : std::find(kRoles.begin(), kRoles.end(), columns.words[0]);
+  if (role == kRoles.end()) refuse("rules.txt", number, "a role is missing");
+  RuleTable::Kind kind = {.name = columns.name, .role = static_cast<Role>(role - kRoles.begin())};
+  if (columns.words.size() > 1) kind.cause = cause_named(table, columns.words[1], number);
+  table.kinds.push_back(std::move(kind));
+}
+
+Sign sign_named(const RuleTable& table, const std::string& name, int number) {
+  const auto kind = std::find_if(table.kinds.begin(), table.kinds.end(), [&](auto& k) { return k.name == name; });
+  if (kind == table.kinds.end()) refuse("rules.txt", number, fmt::format("'{}' is not a kind", name));
+  return static_cast<Sign>(kind - table.kinds.begin());
+}
+
+// "a|b" -> "a", "b". A bar of its own is "\|".
+std::vector<std::string> alternatives_in(std::string_view text) {
+  std::vector<std::string> all(1);
+  for (std::size_t at = 0; at < text.size(); ++at)
+    if (text[at] == '|')
+      all.emplace_back();
     else
-      refuse("causes.txt", number, fmt::format("'{}' is unknown", key));
-  }
+      all.back() += text[at] == '\\' ? text[++at] : text[at];
+  return all;
+}
 
-  Cause cause_named(const std::string& slug, int number) const {
-    const auto cause = std::find_if(rules_.causes.begin(), rules_.causes.end(),
-                                    [&](const CauseText& text) { return text.slug == slug; });
-    if (cause == rules_.causes.end()) refuse("rules.txt", number, fmt::format("'{}' is not a cause", slug));
-    return static_cast<Cause>(cause - rules_.causes.begin());
-  }
+// Sections of rules whose rows begin with a kind of line, and those of patterns.
+const std::vector<std::string> kOfKinds = {"lines",    "exception types", "exception words", "last words",
+                                           "refusals", "noise",           "outlived",        "advice"};
+const std::vector<std::string> kOfPatterns = {"process ends",      "prefixes",     "numbered prefixes",
+                                              "ranks in messages", "absent ranks", "launchers"};
 
-  void kind(const Columns& columns, int number) {
-    static const std::vector<std::string> kRoles = {"cause", "outside", "consequence", "launcher", "context"};
-    if (columns.words.empty() || !contains(kRoles, columns.words[0])) refuse("rules.txt", number, "a role is missing");
-    RuleTable::Kind kind = {.name = columns.name};
-    kind.role = static_cast<Role>(std::find(kRoles.begin(), kRoles.end(), columns.words[0]) - kRoles.begin());
-    if (columns.words.size() > 1) {
-      kind.cause = cause_named(columns.words[1], number);
-    }
-    signs_.emplace(kind.name, static_cast<Sign>(rules_.kinds.size()));
-    rules_.kinds.push_back(std::move(kind));
+void add_row(RuleTable& table, const std::string& section, const Columns& columns, int number) {
+  if (section == "kinds") return add_kind(table, columns, number);
+  if (columns.texts.empty()) refuse("rules.txt", number, "a text in quotes is missing");
+  const std::string& first = columns.texts[0].text;
+  if (section == "words") {
+    std::string& words = table.words[columns.name];
+    words += (words.empty() ? "" : "|") + first;
+    return;
   }
-
-  void row(const std::string& section, const Columns& columns, int number) {
-    if (section == "kinds") return kind(columns, number);
-    if (columns.texts.empty()) refuse("rules.txt", number, "a text in quotes is missing");
-    const std::string& first = columns.texts[0].text;
-    if (section == "words") {
-      std::string& words = rules_.words[columns.name];
-      for (const Columns::Text& more : columns.texts) words += (words.empty() ? "" : "|") + more.text;
-    } else if (section == "signals" && columns.words.size() == 1) {
-      rules_.signals.push_back({parse_int(columns.words[0]).value_or(0), cause_named(columns.name, number), first});
-    } else if (const auto patterns = pattern_sections_.find(section); patterns != pattern_sections_.end()) {
-      patterns->second->push_back({columns.name, first, columns.words});
-    } else if (const auto table = rule_sections_.find(section); table != rule_sections_.end()) {
-      const auto sign = signs_.find(columns.name);
-      if (sign == signs_.end()) refuse("rules.txt", number, fmt::format("'{}' is not a kind", columns.name));
-      if (section == "lines" && first.size() < AnchorScan::kShortest)
-        refuse("rules.txt", number, fmt::format("'{}' has fewer than {} bytes", first, AnchorScan::kShortest));
-      Rule rule;
-      rule.sign = sign->second;
-      rule.anchor = first;
-      for (std::size_t i = 1; i < columns.texts.size(); ++i)
-        if (columns.texts[i].sign == '!')
-          rule.unless = columns.texts[i].text;
-        else
-          (section == "advice" ? rule.answers : rule.also).push_back(columns.texts[i].text);
-      table->second->push_back(std::move(rule));
-    } else {
-      refuse("rules.txt", number, fmt::format("there is no section '{}'", section));
-    }
+  if (section == "signals") {
+    for (const std::string& signal : columns.words)
+      table.signals[parse_int(signal).value_or(0)] = {cause_named(table, columns.name, number), first};
+    return;
   }
-
-  RuleTable rules_;
-  std::map<std::string, Sign, std::less<>> signs_;
-  const std::map<std::string, std::vector<Rule>*, std::less<>> rule_sections_ = {
-      {"lines", &rules_.lines},
-      {"exception types", &rules_.exception_types},
-      {"exception words", &rules_.exception_words},
-      {"last words", &rules_.last_words},
-      {"refusals", &rules_.refusals},
-      {"noise", &rules_.noise},
-      {"outlived", &rules_.outlived},
-      {"advice", &rules_.advice}};
-  const std::map<std::string, std::vector<PatternRow>*, std::less<>> pattern_sections_ = {
-      {"process ends", &rules_.process_ends},
-      {"rank prefixes", &rules_.rank_prefixes},
-      {"launchers", &rules_.launchers},
-      {"ranks in messages", &rules_.message_ranks}};
-};
+  const bool is_of_kinds = contains(kOfKinds, section);
+  if (!is_of_kinds && !contains(kOfPatterns, section))
+    refuse("rules.txt", number, fmt::format("there is no section '{}'", section));
+  Rule rule;
+  rule.name = columns.name;
+  rule.anchor = first;
+  rule.options = columns.words;
+  if (is_of_kinds) rule.sign = sign_named(table, columns.name, number);
+  for (std::size_t i = 1; i < columns.texts.size(); ++i)
+    if (columns.texts[i].sign == '!')
+      rule.unless = columns.texts[i].text;
+    else
+      (columns.texts[i].sign == '&' ? rule.also : rule.answers).push_back(columns.texts[i].text);
+  if (is_of_kinds && section != "lines") return table.sections[section].push_back(std::move(rule));
+  for (std::string& anchor : alternatives_in(first)) {
+    if (section == "lines" && anchor.size() < AnchorScan::kShortest)
+      refuse("rules.txt", number, fmt::format("'{}' has fewer than {} bytes", anchor, AnchorScan::kShortest));
+    rule.anchor = std::move(anchor);
+    (section == "lines" ? table.lines : table.sections[section]).push_back(rule);
+  }
+}
 
 std::vector<std::string> anchors_of(const std::vector<Rule>& rules) {
   std::vector<std::string> anchors;
@@ -198,30 +194,48 @@ std::vector<std::string> anchors_of(const std::vector<Rule>& rules) {
 
 }  // namespace
 
-bool PatternRow::has(std::string_view option) const { return contains(options, option); }
+bool Rule::has(std::string_view option) const { return contains(options, option); }
 
-int PatternRow::value(std::string_view option, int otherwise) const {
+int Rule::value(std::string_view option, int otherwise) const {
   for (std::string_view rest : options)
     if (take(rest, option) && take(rest, "=")) return parse_int(rest).value_or(otherwise);
   return otherwise;
 }
 
-RuleTable parse_rules(std::string_view rules, std::string_view causes) { return Parser().parse(rules, causes); }
+RuleTable parse_rules(std::string_view rules, std::string_view causes) {
+  RuleTable table;
+  each_row(causes,
+           [&](const std::string& slug, std::string_view line, int number) { add_cause(table, slug, line, number); });
+  each_row(rules, [&](const std::string& section, std::string_view line, int number) {
+    add_row(table, section, columns_of(line, number), number);
+  });
+  BRAID_CHECK_EQ(table.causes.size(), static_cast<std::size_t>(Cause::Unknown) + 1, "causes.txt");
+  BRAID_CHECK_EQ(table.kinds.size(), static_cast<std::size_t>(Sign::Remark) + 1, "[kinds] of rules.txt");
+  return table;
+}
 
 const RuleTable& rules() {
   static const RuleTable table = parse_rules(kRulesTxt, kCausesTxt);
   return table;
 }
 
+const std::vector<Rule>& rows_of(std::string_view section) {
+  const auto rows = rules().sections.find(section);
+  BRAID_CHECK(rows != rules().sections.end(), "rules.txt has no section '{}'", section);
+  return rows->second;
+}
+
 Role role_of(Sign sign) { return rules().kinds[static_cast<std::size_t>(sign)].role; }
 Cause cause_of(Sign sign) { return rules().kinds[static_cast<std::size_t>(sign)].cause; }
 const CauseText& text_of(Cause cause) { return rules().causes[static_cast<std::size_t>(cause)]; }
 
-bool says(std::string_view text, std::string_view list) {
+const std::string& words_of(std::string_view list) {
   const auto words = rules().words.find(list);
   BRAID_CHECK(words != rules().words.end(), "[words] of rules.txt has no '{}'", list);
-  return has_one_of(text, words->second);
+  return words->second;
 }
+
+bool says(std::string_view text, std::string_view list) { return has_one_of(text, words_of(list)); }
 
 bool fits(const Rule& rule, std::string_view text) {
   for (const std::string& words : rule.also)
@@ -229,8 +243,8 @@ bool fits(const Rule& rule, std::string_view text) {
   return rule.unless.empty() || !has_one_of(text, rule.unless);
 }
 
-std::optional<Sign> sign_by_words(const std::vector<Rule>& section, std::string_view text) {
-  for (const Rule& rule : section)
+std::optional<Sign> sign_by_words(std::string_view section, std::string_view text) {
+  for (const Rule& rule : rows_of(section))
     if (has_one_of(text, rule.anchor) && fits(rule, text)) return rule.sign;
   return std::nullopt;
 }
@@ -242,9 +256,8 @@ std::optional<Sign> sign_in(std::string_view text) {
 }
 
 const SignalText* text_of_signal(int signal) {
-  const std::vector<SignalText>& all = rules().signals;
-  const auto found = std::find_if(all.begin(), all.end(), [&](const SignalText& s) { return s.number == signal; });
-  return found == all.end() ? nullptr : &*found;
+  const auto found = rules().signals.find(signal);
+  return found == rules().signals.end() ? nullptr : &found->second;
 }
 
 Cause cause_of_signal(int signal) {
@@ -252,25 +265,25 @@ Cause cause_of_signal(int signal) {
   return text ? text->cause : Cause::Unknown;
 }
 
-const Rule* row_for(const std::vector<Rule>& section, Sign sign, std::string_view text) {
-  for (const Rule& row : section)
+const Rule* row_for(std::string_view section, Sign sign, std::string_view text) {
+  for (const Rule& row : rows_of(section))
     if (row.sign == sign && has_one_of(text, row.anchor) && fits(row, text)) return &row;
   return nullptr;
 }
 
 std::optional<int> rank_told_by(Sign sign, std::string_view body) {
   const std::string& kind = rules().kinds[static_cast<std::size_t>(sign)].name;
-  for (const PatternRow& row : rules().message_ranks)
+  for (const Rule& row : rows_of("ranks in messages"))
     if (Caught caught; (row.name == kind || (row.name == "cause" && role_of(sign) == Role::Cause)) &&
-                       match_inside(row.pattern, body, caught))
+                       match_inside(row.anchor, body, caught))
       return caught.rank;
   return std::nullopt;
 }
 
 void Launchers::note(std::string_view line) {
   line = line.substr(0, 400);
-  for (const PatternRow& row : rules().launchers)
-    if (bool& launcher = row.name == "slurm" ? slurm : kubernetes; !launcher) launcher = has_word(line, row.pattern);
+  for (const Rule& row : rows_of("launchers"))
+    if (bool& launcher = row.name == "slurm" ? slurm : kubernetes; !launcher) launcher = has_word(line, row.anchor);
 }
 
 std::string fix_for(Cause cause, const Launchers& launchers) {

@@ -27,8 +27,8 @@ enum class Sign {
   CollectiveTimeout, UniqueIdTimeout, StoreTimeout, RendezvousFailed, ConnectionLost, NetworkTrouble, Stopped,
   BraidRootCause, WorkerFailed, TaskExit, ProcessEnd, SpawnedProcess, WatchdogDied, MonitoredBarrier,
   TracebackStart, AbsentRank, RankBlock, ChainDuring, NotFatal, FailureBlock, Progress, EndedWell, SaysDone,
-  ScriptEndedWell, RunStarts, JobLimit, JobExit, SaveArtifacts, Saving, Saved, Experts, Fp8, DifferingRow, WorldSize,
-  LastEnqueued, BraidSays, BraidFix, Remark,
+  ScriptEndedWell, RunStarts, JobLimit, JobExit, SaveArtifacts, Saving, Saved, RunFact, LastEnqueued, BraidSays,
+  BraidFix, Remark,
   // clang-format on
 };
 
@@ -45,18 +45,15 @@ enum class Cause {
   // clang-format on
 };
 
-// A row of rules.txt. A text fits it if it contains one alternative of each list, and none of `unless`.
+// A row of rules.txt: what its columns are is said there. A text fits it if it contains one alternative of the anchor
+// and of each list of `also`, and none of `unless`.
 struct Rule {
-  Sign sign = Sign::Remark;
-  std::string anchor;             // in [lines] one literal of at least AnchorScan::kShortest bytes
+  std::string name;
+  Sign sign = Sign::Remark;       // if the name is a kind of line
+  std::string anchor;             // in [lines] a literal of at least AnchorScan::kShortest bytes, or a pattern
   std::vector<std::string> also;  // alternatives are separated by "|"
   std::string unless;
   std::vector<std::string> answers;  // in [advice]: why it happened, and what to do
-};
-
-// A row of a section whose first column is not a kind of line: of [process ends], [rank prefixes], [launchers].
-struct PatternRow {
-  std::string name, pattern;
   std::vector<std::string> options;
 
   bool has(std::string_view option) const;
@@ -64,7 +61,6 @@ struct PatternRow {
 };
 
 struct SignalText {
-  int number = 0;
   Cause cause = Cause::Unknown;  // what it shows, unless somebody asked the process to end
   std::string usual;             // what it usually means
 };
@@ -83,35 +79,32 @@ struct RuleTable {
     Role role = Role::Context;
     Cause cause = Cause::Unknown;  // Unknown where a line alone does not tell
   };
-  std::vector<Kind> kinds;                                  // by Sign
-  std::vector<CauseText> causes;                            // by Cause
-  std::vector<Rule> lines;                                  // where several fit one line, the first is meant
-  std::vector<Rule> exception_types;                        // by the beginning of the type
-  std::vector<Rule> exception_words, last_words, refusals;  // in small letters
-  std::vector<PatternRow> process_ends, rank_prefixes, launchers, message_ranks;
-  std::vector<Rule> noise;     // lines that are ignored although a row of their kind fits
-  std::vector<Rule> outlived;  // training often goes on after such a line
-  std::vector<Rule> advice;
-  std::vector<SignalText> signals;
-  std::map<std::string, std::string, std::less<>> words;  // lists of alternatives, by name
+  std::vector<Kind> kinds;        // by Sign
+  std::vector<CauseText> causes;  // by Cause
+  std::vector<Rule> lines;        // where several fit one line, the first is meant
+  std::map<int, SignalText> signals;
+  std::map<std::string, std::vector<Rule>, std::less<>> sections;  // the others
+  std::map<std::string, std::string, std::less<>> words;           // lists of alternatives, by name
 };
 
 // ConfigError with the line's number where a text is not of the format.
 RuleTable parse_rules(std::string_view rules, std::string_view causes);
 
 const RuleTable& rules();  // those that are compiled in
+const std::vector<Rule>& rows_of(std::string_view section);
 
 Role role_of(Sign sign);
 Cause cause_of(Sign sign);
 const CauseText& text_of(Cause cause);
 
-// Whether one word of this list of [words] stands in the text.
+// A list of [words], and whether one of its words stands in the text.
+const std::string& words_of(std::string_view list);
 bool says(std::string_view text, std::string_view list);
 
 bool fits(const Rule& rule, std::string_view text);  // beyond its anchor
 
 // The first row of a section of words that fits.
-std::optional<Sign> sign_by_words(const std::vector<Rule>& section, std::string_view text);
+std::optional<Sign> sign_by_words(std::string_view section, std::string_view text);
 
 // The meaning of a text that is known to be a message, say the reason in a root cause.
 std::optional<Sign> sign_in(std::string_view text);
@@ -121,7 +114,7 @@ Cause cause_of_signal(int signal);
 const SignalText* text_of_signal(int signal);  // nullptr for a signal that no launcher sends and no crash raises
 
 // The first row of a section for this kind that fits the text; nullptr if there is none.
-const Rule* row_for(const std::vector<Rule>& section, Sign sign, std::string_view text);
+const Rule* row_for(std::string_view section, Sign sign, std::string_view text);
 
 // The rank that a message of this kind names itself.
 std::optional<int> rank_told_by(Sign sign, std::string_view body);

@@ -32,7 +32,7 @@ std::optional<std::int64_t> total_behind(std::string_view rest) {
 }
 
 std::optional<Step> step_behind_word(std::string_view line) {
-  static const std::vector<std::string> kStepWords = split(rules().words.at("step"), '|');
+  static const std::vector<std::string> kStepWords = split(words_of("step"), '|');
   for (const std::string& word : kStepWords)
     for (std::size_t at = 0; (at = line.find(word, at)) != npos; at += word.size()) {
       if (at > 0 && (is_letter(line[at - 1]) || line[at - 1] == '_')) continue;  // "micro_step", "timestep"
@@ -84,28 +84,14 @@ std::optional<Step> step_of_bar(std::string_view bar) {
   const bool is_named = has_name(title);
   const bool is_training = says(title, "training") && !says(title, "other-work");
   if (is_named && !is_training && !has_word(counts, "loss")) return std::nullopt;
-  auto step = fraction_in(counts);
-  if (!step) return std::nullopt;
-  // A bar starts again with each epoch.
-  if (const auto epoch = number_after(title, "poch"); epoch && *epoch < 1'000'000 && *step->total < 1'000'000'000)
-    step->number = *epoch * *step->total + *step->number;
-  return step;
+  return fraction_in(counts);
 }
 
 // "Epoch [3][50/1000]", "epoch 003:  100 / 356 loss=": the epoch, and the step in it if there is one.
 std::optional<Step> step_of_epoch(std::string_view line) {
-  auto step = fraction_in(line);
-  if (!step) {
-    const auto epoch = number_after(line, "poch");
-    return epoch ? std::optional(Step{epoch, std::nullopt, 0}) : std::nullopt;
-  }
-  for (const std::string_view word : {"poch(train)", "poch", "Train"})
-    if (const auto epoch = number_after(line, word); epoch && *epoch < 1'000'000 && *step->total < 1'000'000'000) {
-      step->number = *epoch * *step->total + *step->number;
-      step->total.reset();
-      break;
-    }
-  return step;
+  if (const auto step = fraction_in(line)) return step;
+  const auto epoch = number_after(line, "poch");
+  return epoch ? std::optional(Step{epoch, std::nullopt, 0}) : std::nullopt;
 }
 
 }  // namespace
@@ -135,13 +121,12 @@ std::optional<Step> step_in(std::string_view line) {
   if (step_by_word) return step_by_word;
   // Hugging Face reports only fractions of an epoch: {'loss': 0.39, ..., 'epoch': 1.36}
   if (has_word(line, "'loss': ") && has_word(line, "'epoch': ")) return Step{};
-  if (has_word(line, "batch: iter_time")) return Step{};  // ESPnet
   return step_of_epoch(line);
 }
 
 namespace {
 
-constexpr std::size_t kTimesKept = 4, kFirstLines = 64;
+constexpr std::size_t kFirstLines = 64;
 constexpr std::int64_t kStraggling = 10, kFarAhead = 1000;
 
 }  // namespace
@@ -174,9 +159,6 @@ bool ProgressWatch::take(std::string_view line, const Place& place, Findings& fi
     ++file.iterations;
   }
   ++file.progress;
-  if (!place.own_time) return true;
-  if (file.progress_times.size() == kTimesKept) file.progress_times.erase(file.progress_times.begin());
-  file.progress_times.push_back(*place.time);
   return true;
 }
 
@@ -280,19 +262,11 @@ void note_absent(std::string_view body, const SeenLine& line, Findings& findings
   const auto add = [&](std::int64_t rank) {
     if (rank < 1 << 20) findings.named_absent.push_back({static_cast<int>(rank), quoted(line)});
   };
-  if (const std::size_t joined = body.find(" clients joined"); joined != npos) {  // "3/4 clients joined"
-    const std::size_t slash = body.substr(0, joined).rfind('/');
-    std::string_view rest = body.substr(slash == npos ? joined : slash + 1);
-    if (const auto world = take_number(rest)) findings.world_size = world;
-  }
   if (findings.named_absent.size() > kMostAbsent) return;
   if (has_word(body, "task at the barrier")) body = behind(body, "task names: ").value_or("");  // JAX: not who came
   if (const auto rank = rank_before_list(body)) add(*rank);                                     // Horovod
-  for (const char* words : {"/task:", "missing ranks: ", "not called it: [", "call: ["})        // JAX, Horovod, Ray
-    if (const auto behind_words = behind(body, words)) {
-      std::string_view rest = *behind_words;
-      if (const auto rank = take_number(rest)) add(*rank);
-    }
+  for (const Rule& row : rows_of("absent ranks"))
+    if (Caught caught; match_inside(row.anchor, body, caught)) add(*caught.rank);
   if (const std::size_t end = body.find(" failed to pass monitoredBarrier"); end != npos) {
     const std::size_t at = body.substr(0, end).rfind("Rank");
     if (at == npos) return;
@@ -300,10 +274,6 @@ void note_absent(std::string_view body, const SeenLine& line, Findings& findings
     take(list, "Rank");
     take(list, "s");
     for (const int rank : ranks_in(list)) add(rank);
-  }
-  if (const auto key = behind(body, "//cpu//")) {
-    std::string_view rest = behind(*key, "/").value_or("");
-    if (const auto rank = take_number(rest); rank && (rest.empty() || rest[0] == ' ' || rest[0] == ',')) add(*rank);
   }
 }
 
@@ -361,7 +331,7 @@ std::optional<Sign> sign_of_last_words(std::string_view line) {
   constexpr std::size_t kLongest = 600;
   const std::string low = in_small_letters(without_comment(line).substr(0, kLongest));
   if (says(low, "only-possible") || low.starts_with('{') || low.starts_with('+')) return std::nullopt;
-  const auto sign = sign_by_words(rules().last_words, low);
+  const auto sign = sign_by_words("last words", low);
   return sign && role_of(*sign) != Role::Outside && is_for_information(line) ? std::nullopt : sign;
 }
 
@@ -369,10 +339,7 @@ void note_last_words(std::string_view text, std::uint64_t last, Findings& findin
   constexpr std::size_t kLines = 20, kMostKept = 16;
   std::vector<Finding> found;
   for (std::size_t number = 0; number < kLines && !text.empty() && last > number; ++number) {
-    if (text.ends_with('\n')) text.remove_suffix(1);
-    const std::size_t begin = text.rfind('\n') + 1;
-    const std::string line = clean_text(text.substr(begin));
-    text = text.substr(0, begin);
+    const std::string line = clean_text(take_last_line(text));
     auto& last_line = findings.files.back().last;
     if (!last_line && !trimmed(line).empty()) last_line = {seen_place(last - number, findings), line};
     if (!bar_in(line).empty() || step_in(line)) break;  // training went on after what came before

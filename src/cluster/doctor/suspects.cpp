@@ -88,8 +88,6 @@ namespace {
 std::set<int> known_ranks(const Findings& findings) {
   std::set<int> ranks;
   for (const auto& [rank, trace] : findings.ranks) ranks.insert(rank);
-  for (const WorkerExit& exit : findings.exits)
-    if (!exit.local) ranks.insert(exit.ranks.begin(), exit.ranks.end());
   for (const Finding& finding : findings.found)
     if (finding.rank) ranks.insert(*finding.rank);
   const std::int64_t world = std::min<std::int64_t>(findings.world_size.value_or(0), 1 << 16);
@@ -204,8 +202,7 @@ bool reports_lost_process(const Finding& finding) {
   if (finding.sign != Sign::PythonError) return false;
   const std::string low = in_small_letters(finding.text);
   if (has_word(low, "ran out of input")) return false;  // pickle's EOFError: a file is empty
-  const auto& words = rules().words;
-  return says(low, "lost-process") || says_near(low, words.at("process"), words.at("ended"));
+  return says(low, "lost-process") || says_near(low, words_of("process"), words_of("ended"));
 }
 
 // Whether a start that failed succeeded later: a pod that waited for its node, or a command that a script does not
@@ -242,42 +239,44 @@ bool is_beside_the_run(const Finding& finding) {
 
 }  // namespace
 
-bool is_time_out(Sign sign) {
-  return sign == Sign::CollectiveTimeout || sign == Sign::UniqueIdTimeout || sign == Sign::StoreTimeout;
+bool is_one_of(Sign sign, std::initializer_list<Sign> kinds) {
+  return std::find(kinds.begin(), kinds.end(), sign) != kinds.end();
 }
 
-Suspects::Suspects(const Findings& findings) : findings_(findings), culprit_(find_culprit(findings)) {
+bool is_time_out(Sign sign) { return is_one_of(sign, kTimeOuts); }
+
+Suspects::Suspects(const Findings& all) : findings(all), culprit(find_culprit(all)) {
   for (const Finding& finding : findings.found)
-    if (!findings.survived(finding) && !recovered_later(finding, findings) && !is_beside_the_run(finding))
-      live_.push_back(&finding);
-  for (const Finding* finding : live_)
+    if (!findings.survived(finding.place) && !recovered_later(finding, findings) && !is_beside_the_run(finding))
+      live.push_back(&finding);
+  for (const Finding* finding : live)
     if (role_of(finding->sign) == Role::Consequence && finding->rank && finding->sign != Sign::Stopped)
-      complained_.insert(*finding->rank);
+      complained.insert(*finding->rank);
   for (const RootCauseLine& line : findings.braid)
-    if (!braid_ && !findings.survived(line.place)) braid_ = &line;
+    if (!braid && !findings.survived(line.place)) braid = &line;
   find_first_failure();
   find_ends_from_outside();
 }
 
 std::optional<int> Suspects::culprit_rank() const {
-  if (braid_) return braid_->rank;
-  if (culprit_ && is_of_several_nodes(*culprit_, findings_)) return std::nullopt;
-  return culprit_ && !culprit_->was_stopped() ? std::optional(culprit_->ranks[0]) : std::nullopt;
+  if (braid) return braid->rank;
+  if (culprit && is_of_several_nodes(*culprit, findings)) return std::nullopt;
+  return culprit && !culprit->was_stopped() ? std::optional(culprit->ranks[0]) : std::nullopt;
 }
 
 const Finding* Suspects::earliest(const std::function<bool(const Finding&)>& wanted) const {
   const Finding* best = nullptr;
-  for (const Finding* finding : live_)
+  for (const Finding* finding : live)
     if (wanted(*finding) && (!best || earlier(finding->place, best->place))) best = finding;
   return best;
 }
 
 const Finding* Suspects::first(std::initializer_list<Sign> kinds) const {
-  return earliest([&](const Finding& f) { return std::find(kinds.begin(), kinds.end(), f.sign) != kinds.end(); });
+  return earliest([&](const Finding& f) { return is_one_of(f.sign, kinds); });
 }
 
-const Finding* Suspects::first_time_out() const {
-  return earliest([](const Finding& f) { return is_time_out(f.sign); });
+const Finding* Suspects::first_of_a_rank(std::initializer_list<Sign> kinds) const {
+  return earliest([&](const Finding& f) { return f.rank && is_one_of(f.sign, kinds); });
 }
 
 const Finding* Suspects::best_cause() const {
@@ -296,7 +295,7 @@ const Finding* Suspects::best_cause() const {
   if (weak && weak->sign == Sign::PythonError)  // of a driver that lost a process
     if (const Finding* crash = first({Sign::NativeCrash}); crash && earlier(crash->place, weak->place)) return nullptr;
   // An exception ends a process with an exit code, not by a signal.
-  const auto signal = culprit_ ? culprit_->signal() : std::nullopt;
+  const auto signal = culprit ? culprit->signal() : std::nullopt;
   const bool by_signal = signal && *signal != SIGTERM && *signal != SIGABRT;
   if (weak && by_signal && weak->sign != Sign::KilledByShell && weak->sign != Sign::CudaError) return nullptr;
   const Finding* hang = first_time_out();
@@ -323,12 +322,12 @@ void Suspects::find_first_failure() {
   const auto take_earlier = [&](const Place& place) {
     if (!first_failure_ || earlier(place, *first_failure_)) first_failure_ = place;
   };
-  for (const Finding* f : live_)
+  for (const Finding* f : live)
     if (f->sign == Sign::NetworkTrouble || f->sign == Sign::RendezvousFailed || f->sign == Sign::NativeCrash ||
         (f->sign == Sign::ConnectionLost && !has_one_of(f->text, "aylet|Actor|worker died")))
       take_earlier(f->place);
-  for (const WorkerExit& exit : findings_.exits) {
-    if (exit.was_killed() && !findings_.survived(exit.place)) take_earlier(exit.place);
+  for (const WorkerExit& exit : findings.exits) {
+    if (exit.was_killed() && !findings.survived(exit.place)) take_earlier(exit.place);
   }
 }
 
@@ -374,7 +373,7 @@ const Finding* Suspects::told_nearby(const Finding& vague) const {
 }
 
 bool Suspects::came_while_saving(const Finding& finding) const {
-  const auto& saving = findings_.files[static_cast<std::size_t>(finding.place.file)].saving;
+  const auto& saving = findings.files[static_cast<std::size_t>(finding.place.file)].saving;
   const bool follows = saving && saving->line < finding.place.line && saving->progress == finding.place.progress;
   return follows || (finding.traceback && finding.traceback->in_saving);
 }
@@ -382,7 +381,7 @@ bool Suspects::came_while_saving(const Finding& finding) const {
 bool Suspects::is_loss_of_worker(const Finding& lost) const {
   for (const char* word : {"Actor", "A worker died", "WorkerCrashed"})
     if (has_word(lost.text, word)) return true;
-  const auto& exits = findings_.exits;
+  const auto& exits = findings.exits;
   const Finding* cut = first({Sign::StepCancelled, Sign::JobCancelled});
   const auto is_first = [&](const WorkerExit& e) {  // what has no rank is the whole job
     return e.ranks.empty() || (e.root && e.ranks == exits.front().ranks);
@@ -390,27 +389,27 @@ bool Suspects::is_loss_of_worker(const Finding& lost) const {
   const bool is_only_one = std::all_of(exits.begin(), exits.end(), is_first);
   const bool has_global = std::any_of(exits.begin(), exits.end(), [](auto& e) { return !e.local; });
   return std::any_of(exits.begin(), exits.end(), [&](const WorkerExit& e) {
-    const bool complained = !e.ranks.empty() && std::all_of(e.ranks.begin(), e.ranks.end(),
-                                                            [&](int rank) { return complained_.count(rank) > 0; });
-    const bool is_own = complained || (e.local && has_global) || (!lost.rank && is_only_one);
+    const bool waited = !e.ranks.empty() && std::all_of(e.ranks.begin(), e.ranks.end(),
+                                                        [&](int rank) { return complained.count(rank) > 0; });
+    const bool is_own = waited || (e.local && has_global) || (!lost.rank && is_only_one);
     const auto signal = e.signal();  // who loses the others aborts
     const bool is_whole_job = e.ranks.empty() && (!signal || *signal == SIGABRT);
     if (cut && e.signal() == SIGKILL && earlier(cut->place, e.place)) return false;
-    return e.failed() && !is_own && !is_whole_job && !findings_.survived(e.place);
+    return e.failed() && !is_own && !is_whole_job && !findings.survived(e.place);
   });
 }
 
 void Suspects::find_ends_from_outside() {
   std::map<int, const Finding*> told;  // by rank, its first SIGTERM
-  for (const Finding* f : live_) {
+  for (const Finding* f : live) {
     if (role_of(f->sign) != Role::Outside || f->sign == Sign::StepCancelled || f->sign == Sign::Interrupted) continue;
     outside_.push_back(f);
     if (f->sign != Sign::TerminatedFromOutside || !f->rank) continue;
     const Finding*& first = told[*f->rank];
     if (!first || earlier(f->place, first->place)) first = f;
   }
-  const int highest = findings_.ranks.empty() ? 0 : findings_.ranks.rbegin()->first;
-  const auto world = std::max<std::int64_t>(findings_.world_size.value_or(0), highest + 1);
+  const int highest = findings.ranks.empty() ? 0 : findings.ranks.rbegin()->first;
+  const auto world = std::max<std::int64_t>(findings.world_size.value_or(0), highest + 1);
   if (static_cast<std::int64_t>(told.size()) < world && !more_were_told()) return;
   for (const auto& [rank, first] : told)
     if (!last_signal_ || earlier(last_signal_->place, first->place)) last_signal_ = first;
@@ -424,14 +423,13 @@ bool Suspects::is_explained_from_outside(const Finding& cause) const {
   const bool all_told = (!rank || more_were_told()) && last_signal_ && earlier(last_signal_->place, cause.place);
   const auto explains = [&](const Finding& end) {
     if (end.sign != Sign::TerminatedFromOutside) return true;
-    if (cause.sign == Sign::GpuOom) return false;  // no signal takes memory of a GPU
     return !end.rank || is_loss || all_told || end.rank == rank;
   };
   return std::any_of(outside_.begin(), outside_.end(),
                      [&](const Finding* end) { return explains(*end) && earlier(end->place, cause.place); });
 }
 
-bool Suspects::more_were_told() const { return !findings_.has_room(Sign::TerminatedFromOutside); }
+bool Suspects::more_were_told() const { return !findings.has_room(Sign::TerminatedFromOutside); }
 
 bool Suspects::was_told_to_end(int rank, const Place& before) const {
   return earliest([&](const Finding& f) {
@@ -442,11 +440,11 @@ bool Suspects::was_told_to_end(int rank, const Place& before) const {
 
 bool Suspects::follows_kill(const Finding& cause) const {
   if (cause.sign != Sign::PythonError || !cause.traceback) return false;
-  return findings_.any_exit([&](const WorkerExit& e) {
+  return findings.any_exit([&](const WorkerExit& e) {
     const auto signal = e.signal();
     const bool is_sudden = signal && *signal != SIGABRT && cause_of_signal(*signal) != Cause::Unknown;
     return e.root && is_sudden && e.place.file == cause.place.file && e.place.line < cause.place.line &&
-           !findings_.survived(e.place);
+           !findings.survived(e.place);
   });
 }
 
@@ -459,9 +457,9 @@ bool Suspects::is_explained_by_others(const Finding& cause) const {
     return hang && earlier(cause.place, hang->place) && earlier(hang->place, end);
   };
   const auto is_by_signal = [&](const WorkerExit& e) {
-    return e.was_killed() && !findings_.survived(e.place) && !follows_hang(e.place);
+    return e.was_killed() && !findings.survived(e.place) && !follows_hang(e.place);
   };
-  return findings_.any_exit(is_by_signal) || earliest([&](const Finding& f) {
+  return findings.any_exit(is_by_signal) || earliest([&](const Finding& f) {
            const bool was_lost = role_of(f.sign) == Role::Consequence && f.sign != Sign::Stopped;
            return (f.sign == Sign::NativeCrash && !follows_hang(f.place)) || f.sign == Sign::CgroupOom ||
                   f.sign == Sign::NodeFailure || f.sign == Sign::Preempted ||
@@ -475,21 +473,18 @@ const Finding* Suspects::hardware_behind(const Finding& cause) const {
 
 Cause Suspects::refined(const Finding& cause) const {
   if (hardware_behind(cause)) return Cause::NodeFailure;
-  const bool experts = (cause.traceback && cause.traceback->in_experts) || findings_.num_experts.value_or(0) > 1 ||
-                       findings_.expert_parallel.value_or(1) > 1;
+  const bool experts = (cause.traceback && cause.traceback->in_experts) || findings.num_experts.value_or(0) > 1 ||
+                       findings.expert_parallel.value_or(1) > 1;
   if (cause.sign == Sign::GpuOom && experts) return Cause::MoeOom;
-  if (std::string_view said = cause.text; cause.sign == Sign::BraidError && take(said, "braid:")) {
-    if (const auto sign = sign_in(said); sign && role_of(*sign) == Role::Cause) return cause_of(*sign);
-    if (said.starts_with(" cannot run ")) return Cause::NotLaunched;
-  }
+  if (cause.sign == Sign::BraidError && cause.text.starts_with("braid: cannot run ")) return Cause::NotLaunched;
   const auto is_own_server = [&](const Finding* f) {  // as the last exception of several tells
     return f->traceback && f->traceback->in_client && f->rank == cause.rank && f->sign == cause.sign;
   };
-  if (cause.sign == Sign::HubUnreachable && std::any_of(live_.begin(), live_.end(), is_own_server))
+  if (cause.sign == Sign::HubUnreachable && std::any_of(live.begin(), live.end(), is_own_server))
     return Cause::PythonError;
   if (cause.sign == Sign::ImageMissing && others_started(cause)) return Cause::ContainerCacheNotShared;
-  const bool only_experts = findings_.differing_experts > 0 && findings_.differing_others == 0;
-  if (cause.sign == Sign::WeightsDiffer && (findings_.fp8 || only_experts)) return Cause::Fp8RoundtripMismatch;
+  const bool only_experts = findings.differing_experts > 0 && findings.differing_others == 0;
+  if (cause.sign == Sign::WeightsDiffer && (findings.fp8 || only_experts)) return Cause::Fp8RoundtripMismatch;
   const bool in_data = reports_dead_loader(cause.text) || (cause.traceback && cause.traceback->in_data);
   if (cause.sign == Sign::PythonError && in_data && others_waited(cause)) return Cause::DataRankCascade;
   return cause_of(cause.sign);
@@ -498,20 +493,17 @@ Cause Suspects::refined(const Finding& cause) const {
 // Whether an image is missing on one node only: then the tasks of the others were stopped.
 bool Suspects::others_started(const Finding& cause) const {
   const bool was_stopped = first({Sign::StepCancelled});
-  return was_stopped || findings_.any_exit([&](const WorkerExit& e) {
+  return was_stopped || findings.any_exit([&](const WorkerExit& e) {
     return e.was_stopped() && cause.rank && e.ranks != std::vector{*cause.rank};
   });
 }
 
-// Whether other ranks timed out or lost a peer without failing in their data themselves.
+// Whether other ranks timed out or lost a peer.
 bool Suspects::others_waited(const Finding& cause) const {
-  std::set<int> failed_alike;
-  for (const Finding* finding : live_)
-    if (finding->sign == Sign::PythonError && finding->rank) failed_alike.insert(*finding->rank);
-  return std::any_of(live_.begin(), live_.end(), [&](const Finding* f) {
+  return std::any_of(live.begin(), live.end(), [&](const Finding* f) {
     const bool is_of_worker = !f->rank && has_one_of(f->text, "ConnectionResetError|BrokenPipeError|EOFError");
     return role_of(f->sign) == Role::Consequence && f->sign != Sign::Stopped && (f->rank != cause.rank || !f->rank) &&
-           (!f->rank || !failed_alike.count(*f->rank)) && !is_of_worker;
+           !is_of_worker;
   });
 }
 

@@ -40,21 +40,20 @@ struct Silence {
 // `complained`: the ranks whose own lines are time-outs or lost connections.
 Silence find_silent_rank(const Findings& findings, const std::set<int>& complained);
 
+inline constexpr std::initializer_list<Sign> kTimeOuts = {Sign::CollectiveTimeout, Sign::UniqueIdTimeout,
+                                                          Sign::StoreTimeout};
+bool is_one_of(Sign sign, std::initializer_list<Sign> kinds);
 bool is_time_out(Sign sign);
 
-class Suspects {
- public:
+struct Suspects {
   explicit Suspects(const Findings& findings);
 
-  const std::vector<const Finding*>& live() const { return live_; }
-  const std::set<int>& complained() const { return complained_; }  // ranks that timed out or lost a peer
-  const WorkerExit* culprit() const { return culprit_; }           // the one that a launcher saw end first
-  const RootCauseLine* braid() const { return braid_; }
   std::optional<int> culprit_rank() const;
 
   const Finding* earliest(const std::function<bool(const Finding&)>& wanted) const;
   const Finding* first(std::initializer_list<Sign> kinds) const;  // the earliest of one of these kinds
-  const Finding* first_time_out() const;
+  const Finding* first_of_a_rank(std::initializer_list<Sign> kinds) const;
+  const Finding* first_time_out() const { return first(kTimeOuts); }
   const Finding* best_cause() const;
 
   // Whether a process crashed or was killed, or ranks could not meet or lost each other, without a known reason.
@@ -84,6 +83,12 @@ class Suspects {
   // The cause that the finding means, given all other findings.
   Cause refined(const Finding& cause) const;
 
+  const Findings& findings;
+  std::vector<const Finding*> live;
+  std::set<int> complained;             // ranks that timed out or lost a peer
+  const WorkerExit* culprit = nullptr;  // the process that a launcher saw end first
+  const RootCauseLine* braid = nullptr;
+
  private:
   void find_first_failure();
   // The parent and the children of a killed process raise exceptions of their own.
@@ -95,11 +100,6 @@ class Suspects {
   bool others_waited(const Finding& cause) const;
   bool others_started(const Finding& cause) const;
 
-  const Findings& findings_;
-  std::vector<const Finding*> live_;
-  std::set<int> complained_;
-  const WorkerExit* culprit_ = nullptr;
-  const RootCauseLine* braid_ = nullptr;
   std::optional<Place> first_failure_;    // see failed_before
   std::vector<const Finding*> outside_;   // ends that may explain exceptions
   const Finding* last_signal_ = nullptr;  // the last SIGTERM, if all ranks got one

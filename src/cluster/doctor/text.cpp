@@ -1,6 +1,8 @@
 #include "cluster/doctor/text.h"
 
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <csignal>
 #include <string>
 
@@ -15,6 +17,72 @@ std::string_view trimmed(std::string_view text) {
   return text;
 }
 
+double seconds_between(LogTime earlier, LogTime later) {
+  constexpr double kYear = 366 * 86400.0;
+  const double difference = later - earlier;
+  return difference < -kYear / 2 ? difference + kYear : difference > kYear / 2 ? difference - kYear : difference;
+}
+
+namespace {
+
+// 0 stands for a digit, - for a slash too, _ for what may divide a date from a time.
+struct TimeShape {
+  std::string_view shape;
+  std::size_t month, month_digits, day;  // offsets
+};
+constexpr TimeShape kTimeShapes[] = {{"0000-00-00_00:00:00", 5, 2, 8},
+                                     {"00-00-0000 00:00:00", 0, 2, 3},
+                                     {"00-00 00:00:00", 0, 2, 3},
+                                     {"0000 00:00:00", 0, 2, 2},  // glog
+                                     {"000 00:00:00", 0, 1, 1}};  // c10
+
+bool has_shape(std::string_view text, std::string_view shape) {
+  const auto fits = [](char c, char wanted) {
+    return wanted == '0'   ? is_digit(c)
+           : wanted == '-' ? c == '-' || c == '/'
+           : wanted == '_' ? c == ' ' || c == 'T' || c == '_'
+                           : c == wanted;
+  };
+  return text.size() >= shape.size() &&
+         std::equal(shape.begin(), shape.end(), text.begin(), [&](char wanted, char c) { return fits(c, wanted); });
+}
+
+}  // namespace
+
+std::optional<LogTime> take_time(std::string_view& text) {
+  static constexpr std::array<int, 12> kDaysBefore = {0, 31, 60, 91, 121, 152, 182, 213, 244, 274, 305, 335};
+  if (text.empty() || !is_digit(text[0])) return std::nullopt;
+  for (const TimeShape& time : kTimeShapes) {
+    if (!has_shape(text, time.shape)) continue;
+    const auto number = [&](std::size_t at, std::size_t digits) {
+      return digits == 1 ? text[at] - '0' : 10 * (text[at] - '0') + text[at + 1] - '0';
+    };
+    const int month = number(time.month, time.month_digits), day = number(time.day, 2);
+    if (month < 1 || month > 12 || day < 1 || day > 31) return std::nullopt;
+    const std::size_t clock = time.shape.size() - 8;
+    const double seconds = 86400.0 * (kDaysBefore[static_cast<std::size_t>(month - 1)] + day - 1) +
+                           3600 * number(clock, 2) + 60 * number(clock + 3, 2) + number(clock + 6, 2);
+    text.remove_prefix(time.shape.size());
+    std::string_view rest = text;
+    if (!take(rest, ".") && !take(rest, ",")) return seconds;
+    const std::size_t before = rest.size();
+    const double fraction = static_cast<double>(take_number(rest).value_or(0));
+    text = rest;
+    return seconds + fraction / std::pow(10.0, before - rest.size());
+  }
+  return std::nullopt;
+}
+
+std::optional<LogTime> time_at(std::string_view text) { return take_time(text); }
+
+std::string_view take_last_line(std::string_view& text) {
+  if (text.ends_with('\n')) text.remove_suffix(1);
+  const std::size_t begin = text.rfind('\n') + 1;  // npos + 1 is 0
+  const std::string_view line = text.substr(begin);
+  text = text.substr(0, begin);
+  return line;
+}
+
 std::optional<std::int64_t> take_number(std::string_view& text) {
   std::size_t digits = 0;
   std::int64_t number = 0;
@@ -22,6 +90,20 @@ std::optional<std::int64_t> take_number(std::string_view& text) {
   if (digits == 0) return std::nullopt;
   text.remove_prefix(digits);
   return number;
+}
+
+std::optional<int> take_small_number(std::string_view& text) {
+  std::string_view rest = text;
+  const auto number = take_number(rest);
+  if (!number || *number >= 1'000'000) return std::nullopt;
+  text = rest;
+  return static_cast<int>(*number);
+}
+
+std::optional<int> take_signed_number(std::string_view& text) {
+  const bool is_negative = take(text, "-");
+  const auto number = take_small_number(text);
+  return number && is_negative ? -*number : number;
 }
 
 std::optional<std::int64_t> number_after(std::string_view text, std::string_view key) {
@@ -81,16 +163,6 @@ std::optional<int> signal_of_code(int code) {
 
 namespace {
 
-constexpr std::int64_t kTooLarge = 1'000'000;
-
-std::optional<int> take_small(std::string_view& text) {
-  std::string_view rest = text;
-  const auto number = take_number(rest);
-  if (!number || *number >= kTooLarge) return std::nullopt;
-  text = rest;
-  return static_cast<int>(*number);
-}
-
 bool take_any_case(std::string_view& text, std::string_view lower) {
   if (text.size() < lower.size()) return false;
   for (std::size_t i = 0; i < lower.size(); ++i)
@@ -116,69 +188,82 @@ void take_all(std::string_view& text, std::string_view chars, std::size_t most) 
   text.remove_prefix(std::min({text.find_first_not_of(chars), most, text.size()}));
 }
 
-bool take_word(std::string_view& text, std::string_view& word) {
+template <class Wanted>
+bool take_while(std::string_view& text, Wanted wanted, std::string_view* taken = nullptr) {
   std::size_t end = 0;
-  while (end < text.size() && (is_word(text[end]) || text[end] == '-' || text[end] == '.')) ++end;
-  word = text.substr(0, end);
+  while (end < text.size() && wanted(text[end])) ++end;
+  if (taken) *taken = text.substr(0, end);
   text.remove_prefix(end);
   return end > 0;
 }
 
-bool take_code(std::string_view& text, std::optional<int>& code) {
-  const bool negative = take(text, "-");
-  code = take_small(text);
-  if (code && negative) *code = -*code;
-  return code.has_value();
-}
+bool is_host(char c) { return is_name(c) || c == '-'; }
 
 bool take_element(char kind, std::string_view& text, Caught& caught) {
   std::string_view word;
   switch (kind) {
     case 'r':
-      return (caught.rank = take_small(text)).has_value();
+      return (caught.rank = take_small_number(text)).has_value();
     case 'l':
-      return (caught.local_rank = take_small(text)).has_value();
+      return (caught.local_rank = take_small_number(text)).has_value();
     case 's':
-      return (caught.signal = take_small(text)).has_value();
+      return (caught.signal = take_small_number(text)).has_value();
     case 'c':
-      return take_code(text, caught.code);
+      return (caught.code = take_signed_number(text)).has_value();
     case 'n':
       return take_number(text).has_value();
     case 'k':
       return take_rank_word(text);
+    case 't':
+      caught.time = take_time(text);
+      take_all(text, ".,Z", 40);
+      return caught.time.has_value();
+    case 'd':
+      return take_while(text, is_of_time);
+    case 'L':
+      caught.level = text.empty() ? '\0' : text[0];
+      return take(text, "I") || take(text, "W") || take(text, "E") || take(text, "F");
+    case 'a':
+      return take_while(text, [](char c) { return is_letter(c) || c == '_'; });
     case '_':
       return take_all(text, " \t", 40), true;
+    case '+':
+      return take_all(text, " +-", 40), true;
     case '~':
       return take_all(text, " :=\"'\t", 40), true;
     case '=':
       return take_all(text, " :=_-#", 2), true;
     case 'h':
-      return take_word(text, caught.host);
+      return take_while(text, is_host, &caught.host);
     case 'w':
-      return take_word(text, word);
+      return take_while(text, is_host);
     case 'S':
-      if (!text.starts_with("SIG") || !take_word(text, word)) return false;
+      if (!text.starts_with("SIG") || !take_while(text, is_word, &word)) return false;
       caught.signal = signal_by_name(word);
       return true;
     default:
-      return false;
+      return kind == '%' && take(text, "%");
   }
 }
 
 }  // namespace
 
 std::optional<std::size_t> match_front(std::string_view pattern, std::string_view text, Caught& caught) {
+  constexpr std::size_t kNear = 1000;
   Caught found;
   std::string_view rest = text;
   for (std::size_t i = 0; i < pattern.size(); ++i) {
-    if (pattern.substr(i).starts_with("%*")) {
+    const char kind = pattern[i] == '%' && i + 1 < pattern.size() ? pattern[i + 1] : '\0';
+    if (kind == '*' || (kind >= '1' && kind <= '3')) {
       const std::string_view next = pattern.substr(i + 2, pattern.find('%', i + 2) - i - 2);
-      const std::size_t at = rest.find(next);
+      const std::size_t at = next.empty() ? rest.size() : rest.substr(0, kNear).find(next);
       if (at == npos) return std::nullopt;
+      if (kind != '*') found.texts[static_cast<std::size_t>(kind - '1')] = rest.substr(0, at);
       rest.remove_prefix(at);
       ++i;
-    } else if (pattern[i] == '%' && i + 1 < pattern.size()) {
-      if (!take_element(pattern[++i], rest, found)) return std::nullopt;
+    } else if (kind != '\0') {
+      if (!take_element(kind, rest, found)) return std::nullopt;
+      ++i;
     } else if (!rest.empty() && rest[0] == pattern[i]) {
       rest.remove_prefix(1);
     } else {

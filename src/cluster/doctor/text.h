@@ -1,6 +1,7 @@
 // Parts of a text, and patterns of launchers' words and line prefixes, so that each is one row of a table.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -14,6 +15,7 @@ inline bool is_digit(char c) { return c >= '0' && c <= '9'; }
 inline bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 inline bool is_word(char c) { return is_digit(c) || is_letter(c) || c == '_'; }
 inline bool is_name(char c) { return is_word(c) || c == '.'; }
+inline bool is_of_time(char c) { return is_digit(c) || std::string_view(":.,-/TZ+").find(c) != std::string_view::npos; }
 
 // The text without blanks and tabs around it.
 std::string_view trimmed(std::string_view text);
@@ -41,8 +43,22 @@ inline std::optional<std::string_view> behind(std::string_view text, std::string
   return at == std::string_view::npos ? std::nullopt : std::optional(text.substr(at + word.size()));
 }
 
+// Seconds since the beginning of a year: glog and c10 print no year. Differences of over half a year are a new year.
+using LogTime = double;
+double seconds_between(LogTime earlier, LogTime later);
+
+// A date and time at the beginning of `text`: "2026-11-15 09:40:29.62", with 'T' or '_' between, "2026/11/15 09:40:29",
+// "11/15/2026 09:40:29", or glog's "1115 09:40:29"; text is moved behind it.
+std::optional<LogTime> take_time(std::string_view& text);
+std::optional<LogTime> time_at(std::string_view text);
+
+// The last line of the text, without its end; text is cut before it.
+std::string_view take_last_line(std::string_view& text);
+
 // The number at the beginning of text, without sign; text is moved behind it.
 std::optional<std::int64_t> take_number(std::string_view& text);
+std::optional<int> take_small_number(std::string_view& text);   // below a million, as ranks are
+std::optional<int> take_signed_number(std::string_view& text);  // as exit codes are
 
 // The whole number that follows `key` and any of " =:.'\"" after it, e.g. "num_experts ..... 256", "--num-experts 256".
 std::optional<std::int64_t> number_after(std::string_view text, std::string_view key);
@@ -50,14 +66,21 @@ std::optional<std::int64_t> number_after(std::string_view text, std::string_view
 // What a pattern caught; views into the text.
 struct Caught {
   std::optional<int> rank, local_rank, code, signal;
+  std::optional<LogTime> time;
+  char level = 0;
   std::string_view host;
+  std::array<std::string_view, 3> texts;
 };
 
 // Literal text, and
 //   %r a rank, %l a rank of its node      %k "rank" in any case, maybe with "global", "world" or "mpi" before it
 //   %c an exit code, maybe below 0        %s a signal's number, %S its name
 //   %h a host's name, %w any such word    %n a number, %_ blanks or none, %= what stands between "rank" and its number
-//   %~ between a code and its number      %* anything up to what follows
+//   %~ between a code and its number      %* anything near, up to what follows
+//   %t a time, and what follows it        %d digits and signs of a time
+//   %L a level: I, W, E or F              %a letters
+//   %+ blanks, plus and minus             %% a percent sign
+//   %1, %2, %3 like %*, kept as a text; at the end of the pattern all that is left
 // The length of what matches at the beginning of text; nothing is caught when it does not match.
 std::optional<std::size_t> match_front(std::string_view pattern, std::string_view text, Caught& caught);
 

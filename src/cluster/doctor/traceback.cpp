@@ -155,33 +155,29 @@ int writer_of(const LineMarks& marks) {
 }
 
 // The rank that earlier lines with this prefix name, unless several ranks share the prefix.
-std::optional<int> rank_told_before(const PrefixShape& shape, std::string_view recent) {
+std::optional<int> rank_told_before(std::string_view pattern, std::string_view recent) {
   std::optional<int> told;
-  for (std::size_t end = recent.size(); end > 0;) {
-    const std::size_t begin = recent.rfind('\n', end - 1);
-    const std::string_view line = recent.substr(begin == npos ? 0 : begin + 1, end - begin - 1);
-    if (const auto length = shape.match(line)) {
-      if (number_after(line, "num_local_procs").value_or(1) > 1) return std::nullopt;  // DeepSpeed: a node's prefix
-      if (const auto rank = rank_named_in(line.substr(*length))) {
-        if (told && told != rank) return std::nullopt;
-        told = rank;
-      }
-    }
-    end = begin == npos ? 0 : begin;
+  while (!recent.empty()) {
+    const std::string_view line = take_last_line(recent);
+    const auto length = match_prefix(pattern, line);
+    if (!length) continue;
+    if (number_after(line, "num_local_procs").value_or(1) > 1) return std::nullopt;  // DeepSpeed: a node's prefix
+    const auto rank = rank_named_in(line.substr(*length));
+    if (rank && told && told != rank) return std::nullopt;
+    if (rank) told = rank;
   }
   return told;
 }
 
 // The line before a traceback may name its rank: "Rank 5 encountered an exception:".
 std::optional<int> rank_announced(std::string_view recent) {
-  const std::size_t traceback = recent.rfind("Traceback (most"), end = recent.substr(0, traceback).rfind('\n');
-  if (traceback == npos || end == npos) return std::nullopt;
-  const std::size_t begin = end == 0 ? npos : recent.rfind('\n', end - 1);
-  const std::string_view line = recent.substr(begin == npos ? 0 : begin + 1, end - begin - 1);
+  const std::size_t traceback = recent.rfind("Traceback (most");
+  if (traceback == npos) return std::nullopt;
+  recent = recent.substr(0, recent.substr(0, traceback).rfind('\n') + 1);
+  const std::string_view line = take_last_line(recent);
   const bool tells = has_one_of(line, "xception|rror|ailed|nan|NaN") && !exception_type(trimmed(line)).size();
   if (!tells || line.starts_with("[rank") || has_one_of(line, "NCCL|atchdog|exitcode|local_rank|srun: "))
     return std::nullopt;
-  if (const auto rank = rank_inside(line)) return rank;
   Caught caught;
   if (match_front("%k %r ", line, caught)) return caught.rank;
   return rank_named_in(line);
@@ -220,8 +216,6 @@ Sign sign_told_before(const Traceback& traceback, std::optional<int> rank, const
   const auto is_own = [&](const Finding& f) { return !f.rank || !rank || f.rank == rank; };
   for (auto f = findings.found.rbegin(); f != findings.found.rend() && is_near(*f); ++f)
     if (role_of(f->sign) == Role::Cause && f->sign < Sign::KilledByShell && !f->traceback && is_own(*f)) return f->sign;
-  for (auto f = findings.remarks.rbegin(); f != findings.remarks.rend() && is_near(*f); ++f)
-    if (const Sign sign = sign_of_unusual(f->text); sign != Sign::PythonError && is_own(*f)) return sign;
   return Sign::PythonError;
 }
 
@@ -281,10 +275,10 @@ void TracebackNotes::learn(std::string_view prefix, const Place& place, std::str
   if (!rank) rank = rank_named_in(prefix);
   if (Caught caught; !rank && match_inside("GR=%r", prefix, caught)) rank = caught.rank;  // global rank
   if (!rank) rank = rank_numbered_in(prefix);
-  const PrefixShape shape(prefix);
-  if (!rank) rank = rank_told_before(shape, recent);
+  const std::string pattern = pattern_of_prefix(prefix);
+  if (!rank) rank = rank_told_before(pattern, recent);
   const int writer = learned_.empty() ? kLearned : learned_.back().writer + 1;
-  learned_.push_back({shape, writer, rank});
+  learned_.push_back({pattern, writer, rank});
   if (rank) ranks_[writer] = *rank;
   tracebacks_.begin(writer, place);
 }
@@ -292,7 +286,7 @@ void TracebackNotes::learn(std::string_view prefix, const Place& place, std::str
 // If the line has a learned prefix, sets its marks to what was learned.
 const TracebackNotes::Learned* TracebackNotes::learned(std::string_view text, LineMarks& marks) const {
   for (const Learned& known : learned_)
-    if (const auto length = known.shape.match(text)) {
+    if (const auto length = match_prefix(known.pattern, text)) {
       marks.rank = known.rank;
       marks.learned = known.writer;
       marks.body = text.substr(*length);

@@ -67,7 +67,7 @@ class TracebackNotes {
 
   // A writer that is known by a prefix that is in no table.
   struct Learned {
-    PrefixShape shape;
+    std::string pattern;
     int writer;
     std::optional<int> rank;
   };
