@@ -1,7 +1,7 @@
 #include "cluster/doctor/line_marks.h"
 
 #include <algorithm>
-#include <map>
+#include <array>
 
 #include "base/strings.h"
 #include "cluster/doctor/rules.h"
@@ -18,15 +18,45 @@ std::optional<LogTime> time_inside(std::string_view text) {
 
 namespace {
 
-// The rows whose pattern begins with this letter, or with an element.
-const std::vector<const Rule*>& prefixes_from(char first) {
-  static const auto kByLetter = [] {
-    std::map<char, std::vector<const Rule*>> all;
-    for (const Rule& row : rows_of("prefixes"))
-      all[std::string_view("[(").find(row.anchor[0]) == npos ? 0 : row.anchor[0]].push_back(&row);
+// A row of [prefixes], read once: it is tried on every line.
+struct Prefix {
+  explicit Prefix(const Rule& row)
+      : pattern(row.anchor),
+        is_first(row.has("first")),
+        is_label(row.has("label")),
+        names_rank(row.has("names-rank")),
+        is_time(row.has("time")),
+        is_none(row.has("none")) {}
+
+  std::string_view pattern;
+  bool is_first, is_label, names_rank, is_time, is_none;
+};
+
+bool may_begin(std::string_view pattern, char c) {
+  if (pattern[0] != '%') return c == pattern[0];
+  switch (pattern[1]) {
+    case 't':
+    case 'r':
+      return is_digit(c);
+    case 'L':
+      return std::string_view("IWEF").find(c) != npos;
+    case 'k':
+      return std::string_view("gGmMrRwW").find(c) != npos;
+    default:
+      return true;
+  }
+}
+
+// The prefixes that may begin with this character.
+const std::vector<Prefix>& prefixes_from(char first) {
+  static const auto kByCharacter = [] {
+    std::array<std::vector<Prefix>, 256> all;
+    for (std::size_t c = 0; c < all.size(); ++c)
+      for (const Rule& row : rows_of("prefixes"))
+        if (may_begin(row.anchor, static_cast<char>(c))) all[c].emplace_back(row);
     return all;
   }();
-  return kByLetter.at(first == '[' || first == '(' ? first : '\0');
+  return kByCharacter[static_cast<unsigned char>(first)];
 }
 
 bool is_in_brackets(std::string_view before) {
@@ -68,8 +98,8 @@ std::optional<int> rank_named_in(std::string_view prefix) {
     const bool bracketed = left == '(' || is_in_brackets(prefix.substr(0, begin));
     const std::string_view rest = prefix.substr(begin);
     Caught caught;
-    for (const Rule* row : prefixes_from(0))
-      if (row->anchor.starts_with("%k") && match_front(row->anchor, rest, caught)) return caught.rank;
+    for (const Prefix& row : prefixes_from(rest[0]))
+      if (row.pattern.starts_with("%k") && match_front(row.pattern, rest, caught)) return caught.rank;
     if (const auto length = match_front("%k%=%r", rest, caught)) {
       const std::string_view after = rest.substr(*length);
       const bool ends = after.empty() || after.starts_with(" of ") || std::string_view("]),>|}").find(after[0]) != npos;
@@ -128,20 +158,20 @@ bool take_prefix(std::string_view& line, LineMarks& marks, bool first) {
   constexpr std::size_t kLongest = 120;
   const std::string_view text = line.substr(std::min(line.find_first_not_of(" \t"), line.size()));
   if (text.empty()) return false;
-  for (const Rule* row : prefixes_from(text[0])) {
+  for (const Prefix& row : prefixes_from(text[0])) {
+    if (row.is_first && !first) continue;
     Caught caught;
-    const auto length =
-        row->has("first") && !first ? std::nullopt : match_front(row->anchor, text.substr(0, kLongest), caught);
+    const auto length = match_front(row.pattern, text.substr(0, kLongest), caught);
     if (!length) continue;
-    if (row->has("none")) return false;
-    if (row->has("names-rank")) caught.rank = rank_named_in(text.substr(0, *length));
-    if (caught.rank) marks.rank = caught.rank, marks.labelled = row->has("label");
+    if (row.is_none) return false;
+    if (row.names_rank) caught.rank = rank_named_in(text.substr(0, *length));
+    if (caught.rank) marks.rank = caught.rank, marks.labelled = row.is_label;
     if (caught.local_rank) marks.local_rank = caught.local_rank;
     if (caught.time) marks.time = caught.time;
     if (caught.level != 0) marks.level = caught.level;
     line = text.substr(*length);
     if (line.starts_with(": [") || line.starts_with(": (")) line.remove_prefix(2);  // other prefixes follow
-    if (!row->has("time") && !row->anchor.ends_with(' ')) {
+    if (!row.is_time && !row.pattern.ends_with(' ')) {
       take(line, ":");
       take(line, " ");
     }

@@ -250,7 +250,7 @@ bool take_element(char kind, std::string_view& text, Caught& caught) {
 
 std::optional<std::size_t> match_front(std::string_view pattern, std::string_view text, Caught& caught) {
   constexpr std::size_t kNear = 1000;
-  Caught found;
+  caught = {};
   std::string_view rest = text;
   for (std::size_t i = 0; i < pattern.size(); ++i) {
     const char kind = pattern[i] == '%' && i + 1 < pattern.size() ? pattern[i + 1] : '\0';
@@ -258,11 +258,11 @@ std::optional<std::size_t> match_front(std::string_view pattern, std::string_vie
       const std::string_view next = pattern.substr(i + 2, pattern.find('%', i + 2) - i - 2);
       const std::size_t at = next.empty() ? rest.size() : rest.substr(0, kNear).find(next);
       if (at == npos) return std::nullopt;
-      if (kind != '*') found.texts[static_cast<std::size_t>(kind - '1')] = rest.substr(0, at);
+      if (kind != '*') caught.texts[static_cast<std::size_t>(kind - '1')] = rest.substr(0, at);
       rest.remove_prefix(at);
       ++i;
     } else if (kind != '\0') {
-      if (!take_element(kind, rest, found)) return std::nullopt;
+      if (!take_element(kind, rest, caught)) return std::nullopt;
       ++i;
     } else if (!rest.empty() && rest[0] == pattern[i]) {
       rest.remove_prefix(1);
@@ -270,7 +270,6 @@ std::optional<std::size_t> match_front(std::string_view pattern, std::string_vie
       return std::nullopt;
     }
   }
-  caught = found;
   return text.size() - rest.size();
 }
 

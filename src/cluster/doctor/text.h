@@ -81,7 +81,7 @@ struct Caught {
 //   %L a level: I, W, E or F              %a letters
 //   %+ blanks, plus and minus             %% a percent sign
 //   %1, %2, %3 like %*, kept as a text; at the end of the pattern all that is left
-// The length of what matches at the beginning of text; nothing is caught when it does not match.
+// The length of what matches at the beginning of text; what was caught counts only if it matches.
 std::optional<std::size_t> match_front(std::string_view pattern, std::string_view text, Caught& caught);
 
 // The same anywhere in the text. The pattern begins with a literal.
