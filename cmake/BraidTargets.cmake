@@ -119,6 +119,13 @@ function(braid_executable name)
   braid_add_parts(${name} ${ARGN})
 endfunction()
 
+# braid_links_first(TARGET LIBRARY...): TARGET gets these libraries before its own objects. Of the copies of an inline
+# function the linker keeps the first, and it should not be one of a file that is not optimised.
+function(braid_links_first target)
+  list(TRANSFORM ARGN REPLACE ".+" "$<TARGET_FILE:\\0>" OUTPUT_VARIABLE files)
+  target_link_options(${target} PRIVATE LINKER:--whole-archive ${files} LINKER:--no-whole-archive)
+endfunction()
+
 # For what hangs; a machine that is busy with other work may take ten times as long as an idle one.
 set(braid_test_timeout_s 3600)
 function(braid_test folder)
@@ -126,6 +133,9 @@ function(braid_test folder)
   cmake_parse_arguments(TEST "" "" "SOURCES;TORCH_SOURCES;DEPENDS" ${ARGN})
   braid_executable(${name} SOURCES ${TEST_SOURCES} TORCH_SOURCES ${TEST_TORCH_SOURCES}
     DEPENDS ${TEST_DEPENDS} GTest::gmock GTest::gtest_main)
+  if(TARGET braid_${folder})
+    braid_links_first(${name} braid_${folder})
+  endif()
   target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests)
   add_test(NAME ${folder} COMMAND ${name})
   set_tests_properties(${folder} PROPERTIES TIMEOUT ${braid_test_timeout_s} ENVIRONMENT OMP_NUM_THREADS=1)
