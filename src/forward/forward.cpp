@@ -1,9 +1,12 @@
 #include "forward/forward.h"
 
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/constant_pad_nd.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/full_like.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 
 #include <memory>
 #include <optional>
@@ -21,6 +24,43 @@
 
 namespace braid {
 namespace {
+
+// --- whole tensors on rank 0
+
+// The shape of a rank's shard, which its boxes tile.
+std::vector<std::int64_t> extent(const std::vector<Box>& boxes) {
+  std::vector<std::int64_t> shape(boxes.front().size.size(), 0);
+  for (const Box& box : boxes)
+    for (std::size_t dim = 0; dim < shape.size(); ++dim)
+      shape[dim] = std::max(shape[dim], box.local_begin[dim] + box.size[dim]);
+  return shape;
+}
+
+// A rank's shard of a tensor; no boxes: nothing.
+using BoxesOf = std::function<std::vector<Box>(int global_rank)>;
+
+// Adds every rank's `local` into a tensor of `shape` on rank 0, at the rank's boxes; undefined on other ranks. Boxes
+// that several ranks hold are summed. Collective over `everyone`.
+at::Tensor assemble(const at::Tensor& local, const std::vector<std::int64_t>& shape, const BoxesOf& boxes_of,
+                    const Group& everyone, const at::TensorOptions& options) {
+  at::NoGradGuard guard;
+  if (everyone.rank() != 0) {
+    if (!boxes_of(everyone.rank()).empty()) everyone.send(local.contiguous(), 0);
+    return {};
+  }
+  at::Tensor whole = at::zeros(shape, options);
+  for (int rank = 0; rank < everyone.size(); ++rank) {
+    const std::vector<Box> boxes = boxes_of(rank);
+    if (boxes.empty()) continue;
+    at::Tensor part = rank == 0 ? local : at::empty(extent(boxes), options);
+    if (rank != 0) everyone.receive(part, rank);
+    for (const Box& box : boxes)
+      box_of(whole, box.global_begin, box.size).add_(box_of(part, box.local_begin, box.size));
+  }
+  return whole;
+}
+
+// --- one rank
 
 // One rank of a forward. The topology's only module is the model.
 struct RankRun {
@@ -297,14 +337,31 @@ ForwardResult run_model(const Config& config, const Fill& fill, const Batch& bat
       work.output, work.shape, [&](int global_rank) { return work.boxes(global_rank); }, everyone,
       rank.tensor_options());
   if (work.has_loss) whole.loss = sum_of_losses(work.loss, rank);
-  if (options.grads && options.take_gradient)
-    assemble_gradients(specs, parameters, rank.module, everyone, rank.tensor_options(), options.take_gradient);
-  else if (options.grads)
-    whole.grads = assemble_gradients(specs, parameters, rank.module, everyone, rank.tensor_options());
+  const TakeTensor keep = [&](const auto& name, const auto& gradient) { whole.grads.emplace_back(name, gradient); };
+  if (options.grads)
+    assemble_gradients(specs, parameters, rank.module, everyone, rank.tensor_options(),
+                       options.take_gradient ? options.take_gradient : keep);
   return whole;
 }
 
 }  // namespace
+
+void assemble_gradients(const std::vector<ParamSpec>& specs, const Parameters& parameters, const Module& module,
+                        const Group& everyone, const at::TensorOptions& options, const TakeTensor& take) {
+  for (const ParamSpec& spec : specs) {
+    if (!spec.trainable) continue;
+    const auto boxes_of = [&](int rank) {
+      const bool holds =
+          module.dense.contains(rank) && module.dense.coord(rank, "pp") == spec.stage % module.dense.size_of("pp");
+      return holds ? shard_boxes(spec, shard_coordinates(module, rank)) : std::vector<Box>();
+    };
+    at::Tensor gradient;
+    if (const at::Tensor value = parameters.get_if_declared(spec.name); value.defined())
+      gradient = value.grad().defined() ? value.grad() : at::zeros_like(value);
+    const at::Tensor whole = assemble(gradient, spec.shape, boxes_of, everyone, options);
+    if (whole.defined()) take(spec.name, whole);
+  }
+}
 
 ForwardResult forward_language(const LanguageConfig& config, const Fill& fill, const TokenBatch& batch,
                                const ForwardOptions& options, const Topology& topology, World& world) {

@@ -2,9 +2,13 @@
 // `braid forward` runs it, and it serves to compare layouts. All model families run the same way.
 #pragma once
 
-#include <functional>
+#include <ATen/core/Tensor.h>
 
-#include "models/assemble.h"
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
 #include "models/providers.h"
 #include "nn/config.h"
 #include "nn/parameters.h"
@@ -12,7 +16,11 @@
 
 namespace braid {
 
+class Group;
 class World;
+
+using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
+using TakeTensor = std::function<void(const std::string& name, const at::Tensor& tensor)>;
 
 struct ForwardOptions {
   at::ScalarType dtype = at::kFloat;
@@ -21,8 +29,9 @@ struct ForwardOptions {
   OverlapConfig overlap{};
   RecomputeConfig recompute{};
   double aux_loss_scale = 0;  // see SequenceBatch
-  TakeTensor
-      take_gradient{};  // called on rank 0 with each gradient once it is ready; empty: gradients are in the result
+  // Called on rank 0 with each gradient, one at a time, since all of them together may not fit in memory; empty: the
+  // gradients are in the result.
+  TakeTensor take_gradient{};
 };
 
 // Set on global rank 0; on other ranks everything is undefined or empty.
@@ -67,5 +76,10 @@ struct AudioBatch {
 // Loss and assignment to replicas are as for images.
 ForwardResult forward_audio(const AudioConfig& config, const Fill& fill, const AudioBatch& batch,
                             const ForwardOptions& options, const Topology& topology, World& world);
+
+// Passes every trainable parameter's gradient, summed over the ranks that hold it, to `take` on rank 0, in the order of
+// `specs`. Collective over `everyone`.
+void assemble_gradients(const std::vector<ParamSpec>& specs, const Parameters& parameters, const Module& module,
+                        const Group& everyone, const at::TensorOptions& options, const TakeTensor& take);
 
 }  // namespace braid

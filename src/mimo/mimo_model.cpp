@@ -3,7 +3,6 @@
 #include "base/error.h"
 #include "base/strings.h"
 #include "comm/world.h"
-#include "models/assemble.h"
 #include "models/providers.h"
 #include "nn/moe.h"
 #include "plan/frozen.h"

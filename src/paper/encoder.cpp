@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "models/config_parts.h"
+#include "models/configs.h"
 #include "models/providers.h"
 #include "paper/layers.h"
 #include "plan/pipeline.h"
@@ -76,7 +76,7 @@ class EncoderWalk {
   }
   PaperTensor final_norm(const PaperTensor& x) { return ops_.norm(x, {.trains = trains_.encoder, .has_mean = true}); }
 
-  // models/encoder_layers.cpp. The gradient of a layer scale needs the output of the MLP.
+  // models/encoder.cpp. The gradient of a layer scale needs the output of the MLP.
   void add(PaperResidual& stream) {
     const std::int64_t hidden = layers_.hidden, heads = layers_.heads / tp_, width = hidden / layers_.heads;
     const auto normed = [&] { return stream.normed(trains_.encoder, true, recompute_.norms); };
@@ -130,7 +130,7 @@ class EncoderWalk {
     return config_.pixel_shuffle ? ops_.copy(x, items_.embedded / 4, 4 * x.columns, copied) : x;
   }
 
-  // models/encoder_layers.cpp: Projector
+  // models/encoder.cpp: Projector
   PaperTensor projected(PaperTensor x) {
     ops_.tape().begin_layer();
     const ProjectorConfig& c = config_.projector;

@@ -11,7 +11,6 @@
 
 #include "base/error.h"
 #include "models/encoder.h"
-#include "models/encoder_layers.h"
 #include "models/forward_check.h"
 #include "support/errors.h"
 
@@ -224,11 +223,9 @@ NamedTensors project(const ProjectorConfig& config, int tp) {
     const Parallel parallel = make_parallel(groups, module.name, false);
     const at::Tensor y = Projector(config, parameters, parallel).forward(x);
     (y * loss_weights).sum().div(tp).backward();
-    const NamedTensors grads =
-        assemble_gradients(specs, parameters, module, groups.world(), at::TensorOptions(at::kDouble));
-    if (world.rank() != 0) return;
-    result = grads;
-    result.emplace_back("output", y.detach());
+    assemble_gradients(specs, parameters, module, groups.world(), at::TensorOptions(at::kDouble),
+                       [&](const auto& name, const auto& gradient) { result.emplace_back(name, gradient); });
+    if (world.rank() == 0) result.emplace_back("output", y.detach());
   });
   return result;
 }

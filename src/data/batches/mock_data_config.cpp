@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "models/config_parts.h"
+#include "models/configs.h"
 
 namespace braid {
 namespace {
