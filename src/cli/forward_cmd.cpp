@@ -12,7 +12,6 @@
 #include "cluster/local/local_launcher.h"
 #include "comm/control_line.h"
 #include "comm/run_as_rank.h"
-#include "comm/visible_gpus.h"
 #include "forward/forward_files.h"
 
 namespace braid {

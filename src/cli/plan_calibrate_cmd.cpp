@@ -8,7 +8,7 @@
 #include "cli/commands.h"
 #include "cluster/local/host_capacity.h"
 #include "cluster/local/local_launcher.h"
-#include "comm/visible_gpus.h"
+#include "comm/run_as_rank.h"
 #include "predict/calibrate.h"
 #include "predict/calibrate_collectives.h"
 #include "run/output_files.h"

@@ -148,7 +148,7 @@ Trace open_trace(const LogConfig& config, int global_rank, const std::string& co
 
 void RunLog::print_to_stdout(const std::string& text) {
   const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
-  // The reader of the log is gone. Ranks with a network connection get no SIGPIPE (comm/rank_monitor.h,
+  // The reader of the log is gone. Ranks with a network connection get no SIGPIPE (comm/failure_board.h,
   // BrokenPipeGuard), so they are asked to stop cleanly.
   if (!written && errno == EPIPE) kill(getpid(), SIGTERM);
 }

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "formats/pickle.h"
-#include "optim/lr_schedule.h"
 #include "optim/optimizer_config.h"
 #include "plan/topology.h"
 
