@@ -9,10 +9,9 @@
 #include <utility>
 #include <vector>
 
-#include "models/providers.h"
+#include "models/encoder.h"
 #include "nn/config.h"
 #include "nn/parameters.h"
-#include "ops/vision.h"
 
 namespace braid {
 
@@ -54,28 +53,17 @@ struct TokenBatch {
 ForwardResult forward_language(const LanguageConfig& config, const Fill& fill, const TokenBatch& batch,
                                const ForwardOptions& options, const Topology& topology, World& world);
 
-// Concatenated images.
-struct ImageBatch {
-  at::Tensor patches;        // [P, pixels of a patch]
-  at::Tensor feature_grads;  // [P, H]; undefined: ones
-  std::vector<PatchGrid> images;
+// Concatenated items of an encoder: images or clips.
+struct ItemBatch {
+  at::Tensor values;         // of patches or frames: [N, values of one]
+  at::Tensor feature_grads;  // [rows of features, their width]; undefined: ones
+  Extents items;
 };
 
-// If gradients are requested, the loss is the sum of features * feature_grads; otherwise there is no loss. Images are
+// If gradients are requested, the loss is the sum of features * feature_grads; otherwise there is no loss. Items are
 // assigned to the replicas in order.
-ForwardResult forward_vision(const EncoderModel& config, const Fill& fill, const ImageBatch& batch,
-                             const ForwardOptions& options, const Topology& topology, World& world);
-
-// Concatenated clips.
-struct AudioBatch {
-  at::Tensor frames;         // [F, mels]
-  at::Tensor feature_grads;  // [tokens, width of the features]; undefined: ones
-  std::vector<std::int64_t> lengths;
-};
-
-// Loss and assignment to replicas are as for images.
-ForwardResult forward_audio(const AudioConfig& config, const Fill& fill, const AudioBatch& batch,
-                            const ForwardOptions& options, const Topology& topology, World& world);
+ForwardResult forward_encoder(const EncoderModel& config, const Fill& fill, const ItemBatch& batch,
+                              const ForwardOptions& options, const Topology& topology, World& world);
 
 // Passes every trainable parameter's gradient, summed over the ranks that hold it, to `take` on rank 0, in the order of
 // `specs`. Collective over `everyone`.

@@ -40,14 +40,11 @@ const std::map<char, std::string> kKindOfLetter = {
 
 // The group of the layer's kind, or a last one for what is outside of layers.
 ParamGroup& group_of(std::optional<int> layer, const std::vector<std::string>& kinds, std::vector<ParamGroup>& groups) {
-  if (!layer) {
-    if (groups.empty() || !groups.back().layers.empty()) groups.emplace_back();
-    return groups.back();
-  }
-  const std::string& kind = kinds.at(static_cast<std::size_t>(*layer));
-  auto group = std::ranges::find_if(groups, [&](const auto& g) { return !g.layers.empty() && g.kind == kind; });
+  const std::string kind = layer ? kinds.at(static_cast<std::size_t>(*layer)) : "";
+  auto group = layer ? std::ranges::find(groups, kind, &ParamGroup::kind) : groups.end();
+  if (!layer && !groups.empty() && groups.back().kind.empty()) --group;
   if (group == groups.end()) group = groups.insert(group, {.kind = kind, .layers = {}, .rows = {}});
-  if (group->layers.empty() || group->layers.back() != *layer) group->layers.push_back(*layer);
+  if (layer && (group->layers.empty() || group->layers.back() != *layer)) group->layers.push_back(*layer);
   return *group;
 }
 

@@ -31,7 +31,7 @@ int width_of(const EncoderConfig& encoder) {
   return audio ? audio->feature_width() : hidden_of(encoder.model) * static_cast<int>(patches_per_row(encoder));
 }
 
-void check_token(const Provider& provider, const EncoderConfig& encoder, Checks checks, std::vector<Problem>& all) {
+void check_token(const Provider& provider, const EncoderConfig& encoder, Checks& checks) {
   const int id = encoder.token_id, vocab = vocab_of(provider.language);
   if (vocab == 1)
     checks.add("token_id", "a vocabulary of 1 has no token for media", "use a larger model.language.vocab");
@@ -49,32 +49,30 @@ void check_token(const Provider& provider, const EncoderConfig& encoder, Checks 
     if (other.token_id == id && other.name < encoder.name)
       checks.add("token_id", fmt::format("{} and {} both have token_id={}", other.name, encoder.name, id),
                  "give each encoder its own token");
-  std::ranges::move(checks.take(), std::back_inserter(all));
 }
 
-void check_projector(const Provider& provider, const EncoderConfig& encoder, Checks checks, std::vector<Problem>& all) {
-  const auto check = [&](const char* field, int given, int wanted, const char* problem) {
+void check_projector(const Provider& provider, const EncoderConfig& encoder, Checks& checks) {
+  const auto check = [&](const std::string& field, int given, int wanted, const char* problem) {
     if (given != wanted)
-      checks.add(field, fmt::format(fmt::runtime(problem), given, wanted), fmt::format("use {}={}", field, wanted));
+      checks.add(("projector." + field).c_str(), fmt::format(fmt::runtime(problem), given, wanted),
+                 fmt::format("use {}={}", field, wanted));
   };
   check("input", encoder.projector.input, width_of(encoder),
         "the projector takes {} channels, but the encoder produces {}");
   check("output", encoder.projector.output, hidden_of(provider.language),
         "the projector produces {} channels, but the language model takes {}");
-  std::ranges::move(checks.take(), std::back_inserter(all));
 }
 
 // All images have one size, which must be whole patches, and with pixel shuffle whole squares of 2 x 2.
-void check_side(const ClipConfig& clip, bool pixel_shuffle, Checks checks, std::vector<Problem>& all) {
+void check_side(const ClipConfig& clip, bool pixel_shuffle, Checks& checks) {
   const std::int64_t side = clip.image_side, unit = std::int64_t{clip.patch} * (pixel_shuffle ? 2 : 1);
   if (side < 1 || unit < 1 || side % unit == 0) return;
   const std::string sides = nearest_of("image_side", {side / unit * unit, (side / unit + 1) * unit}, side);
   const bool fits_without = side % clip.patch == 0;
-  checks.add("image_side",
+  checks.add("encoder.image_side",
              fmt::format("image_side={} is not a multiple of {}: patches have {} x {} pixels{}", side, unit, clip.patch,
                          clip.patch, pixel_shuffle ? ", and 2 x 2 of them become one token" : ""),
              sides + (fits_without ? ", or pixel_shuffle=false" : ""));
-  std::ranges::move(checks.take(), std::back_inserter(all));
 }
 
 }  // namespace
@@ -171,11 +169,11 @@ std::vector<Problem> validate_language(const Provider& provider, const LayoutSiz
 std::vector<Problem> validate_encoder(const Provider& provider, const EncoderConfig& encoder, const LayoutSizes& layout,
                                       const std::string& where) {
   const std::string here = where + "." + encoder.name;
-  std::vector<Problem> problems;
-  check_token(provider, encoder, Checks(here), problems);
-  check_projector(provider, encoder, Checks(here + ".projector"), problems);
-  if (const auto* clip = std::get_if<ClipConfig>(&encoder.model))
-    check_side(*clip, encoder.pixel_shuffle, Checks(here + ".encoder"), problems);
+  Checks checks(here);
+  check_token(provider, encoder, checks);
+  check_projector(provider, encoder, checks);
+  if (const auto* clip = std::get_if<ClipConfig>(&encoder.model)) check_side(*clip, encoder.pixel_shuffle, checks);
+  std::vector<Problem> problems = checks.take();
   std::ranges::move(std::visit([&](const auto& c) { return validate(c, layout, here + ".encoder"); }, encoder.model),
                     std::back_inserter(problems));
   std::ranges::move(validate(encoder.projector, layout, here + ".projector"), std::back_inserter(problems));

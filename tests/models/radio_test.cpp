@@ -53,9 +53,9 @@ at::Tensor patches_for(const RadioConfig& config, const std::vector<PatchGrid>& 
 // Features, and gradients of their sum weighted by fixed numbers.
 ForwardResult run(const RadioConfig& config, const std::vector<PatchGrid>& images, const Layout& layout,
                   const at::Tensor& patches, const at::Tensor& loss_weights) {
-  const ImageBatch batch = {.patches = patches, .feature_grads = loss_weights, .images = images};
+  const ItemBatch batch = {.values = patches, .feature_grads = loss_weights, .items = extents_of(images)};
   return testing::in_layout(layout, [&](const ForwardOptions& options, const Topology& topology, World& world) {
-    return forward_vision(config, draw_everything, batch, options, topology, world);
+    return forward_encoder(config, draw_everything, batch, options, topology, world);
   });
 }
 
