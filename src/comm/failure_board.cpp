@@ -371,7 +371,10 @@ class FailureBoard::Impl {
     connect_timeout_s_ = hello.connect_timeout_s;
     send_to(connection, Welcome{options_.server});
     if (root_cause_) send_to(connection, *root_cause_);
-    if (absent_ranks().empty()) broadcast(Hosts{host_ranks()});
+    if (!absent_ranks().empty()) return;
+    HostRanks hosts;
+    for (const RankRecord& record : ranks_) hosts[record.who.host].push_back(record.who.rank);
+    broadcast(Hosts{hosts});
   }
 
   void judge_verdicts(const std::vector<ProcessEnd>& verdicts) {
@@ -398,12 +401,6 @@ class FailureBoard::Impl {
     for (const RankRecord& record : ranks_)
       if (!record.joined) absent.push_back(record.who.rank);
     return absent;
-  }
-
-  HostRanks host_ranks() const {
-    HostRanks hosts;
-    for (const RankRecord& record : ranks_) hosts[record.who.host].push_back(record.who.rank);
-    return hosts;
   }
 
   // Compares each meeting's record with the one reported before it, usually by another rank. This happens at once,

@@ -13,7 +13,7 @@
 #include <csignal>
 #include <mutex>
 #include <optional>
-#include <stdexcept>
+#include <string_view>
 #include <thread>
 #include <type_traits>
 
@@ -58,26 +58,28 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Welcome, server)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Hosts, ranks)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RootCause, rank, line)
 
+template <class Message>
+requires std::is_empty_v<Message>
+void to_json(json& j, const Message&) { j = json::object(); }
+template <class Message>
+requires std::is_empty_v<Message>
+void from_json(const json&, Message&) {}
+
 namespace {
 
 constexpr std::size_t kLongestLine = 1 << 20;
 
 // The type of a message, in the order of the variant.
-constexpr std::array<const char*, std::variant_size_v<BoardMessage>> kTypes = {
+constexpr std::array<std::string_view, std::variant_size_v<BoardMessage>> kTypes = {
     "hello", "beat", "fail", "bye", "welcome", "hosts", "tick", "cause", "close"};
 
 template <std::size_t kIndex = 0>
-BoardMessage message_from(const json& j, const std::string& type) {
-  if constexpr (kIndex == kTypes.size()) {
-    throw std::invalid_argument("unknown message type");
-  } else {
-    using Message = std::variant_alternative_t<kIndex, BoardMessage>;
-    if (type != kTypes[kIndex]) return message_from<kIndex + 1>(j, type);
-    if constexpr (std::is_empty_v<Message>)
-      return Message{};
-    else
-      return j.get<Message>();
+std::optional<BoardMessage> message_from(const json& j) {
+  if constexpr (kIndex < kTypes.size()) {
+    if (j.at("type") != kTypes[kIndex]) return message_from<kIndex + 1>(j);
+    return j.get<std::variant_alternative_t<kIndex, BoardMessage>>();
   }
+  return std::nullopt;
 }
 
 // A root cause must fit one log line, so line breaks in the error's text are replaced.
@@ -114,22 +116,14 @@ RootCause make_unreachable_cause(const HostRanks& hosts, const std::string& from
 
 std::string encode(const BoardMessage& message) {
   // Error texts may hold bytes that are not UTF-8; these are replaced rather than causing an exception.
-  json j = std::visit(
-      []<class Message>(const Message& m) -> json {
-        if constexpr (std::is_empty_v<Message>)
-          return json::object();
-        else
-          return m;
-      },
-      message);
+  json j = std::visit([](const auto& m) { return json(m); }, message);
   j["type"] = kTypes.at(message.index());
   return j.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
 }
 
 std::optional<BoardMessage> decode(const std::string& line) {
   try {
-    const json j = json::parse(line);
-    return message_from(j, j.at("type"));
+    return message_from(json::parse(line));
   } catch (const std::exception&) {
     return std::nullopt;
   }
