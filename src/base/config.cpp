@@ -20,7 +20,6 @@
 
 #include "base/error.h"
 #include "base/files.h"
-#include "base/key_guess.h"
 #include "base/strings.h"
 
 namespace braid {
@@ -442,7 +441,7 @@ bool YamlWriter::enter(const std::string& key) {
 
 void YamlWriter::leave() { --depth_; }
 
-// --- advice about keys (base/key_guess.h)
+// --- advice about keys
 
 namespace {
 

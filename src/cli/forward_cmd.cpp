@@ -5,7 +5,6 @@
 #include <numeric>
 #include <optional>
 
-#include "base/dtype_names.h"
 #include "base/strings.h"
 #include "cli/commands.h"
 #include "cluster/local/host_capacity.h"

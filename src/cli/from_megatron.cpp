@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <numeric>
 
-#include "base/key_guess.h"
+#include "base/config.h"
 #include "base/strings.h"
 #include "cli/megatron_draft.h"
 #include "cluster/megatron/megatron_flags.h"

@@ -7,7 +7,6 @@
 #include <memory>
 #include <optional>
 
-#include "base/dtype_names.h"
 #include "base/strings.h"
 #include "cli/commands.h"
 #include "cli/recipe_call.h"

@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <optional>
 
-#include "base/key_guess.h"
+#include "base/config.h"
 #include "base/strings.h"
 #include "base/terminal.h"
 #include "cli/command.h"

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "base/dtype_names.h"
+#include "base/strings.h"
 #include "models/providers.h"
 #include "nn/config.h"
 #include "plan/topology_config.h"
