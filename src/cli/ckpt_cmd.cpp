@@ -14,14 +14,11 @@
 #include "base/terminal.h"
 #include "base/utf8.h"
 #include "ckpt/checkpoint_folder.h"
-#include "ckpt/compare.h"
-#include "ckpt/rewrite_checkpoint.h"
-#include "ckpt/verify.h"
+#include "ckpt/checkpoint_tools.h"
 #include "cli/ckpt_commands.h"
 #include "cli/commands.h"
 #include "hf/model.h"
 #include "plan/param_spec.h"
-#include "run/convert_hf.h"
 #include "run/stored_run.h"
 
 namespace braid {

@@ -9,7 +9,7 @@
 #include "base/strings.h"
 #include "base/utf8.h"
 #include "ckpt/checkpoint_folder.h"
-#include "ckpt/compare.h"
+#include "ckpt/checkpoint_tools.h"
 #include "cli/ckpt_commands.h"
 #include "plan/param_spec.h"
 #include "plan/show.h"

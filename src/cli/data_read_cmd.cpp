@@ -15,7 +15,7 @@
 #include "data/inspect/throughput.h"
 #include "data/shards/lane.h"
 #include "data/shards/sample_reader.h"
-#include "log/memory_use.h"
+#include "log/iteration_log.h"
 
 namespace braid {
 namespace {

@@ -10,7 +10,6 @@
 #include "cluster/local/local_launcher.h"
 #include "comm/run_as_rank.h"
 #include "log/run_log.h"
-#include "run/evaluation.h"
 #include "run/output_files.h"
 #include "run/trainer.h"
 

@@ -13,7 +13,6 @@
 #include "plan/show.h"
 #include "plan/timeline.h"
 #include "run/output_files.h"
-#include "run/rank_step.h"
 #include "run/step_sizes.h"
 
 namespace braid {

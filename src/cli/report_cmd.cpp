@@ -7,7 +7,7 @@
 #include "base/terminal.h"
 #include "base/utf8.h"
 #include "cli/commands.h"
-#include "log/merge_traces.h"
+#include "log/trace.h"
 #include "report/read_run.h"
 #include "report/report_page.h"
 #include "run/output_files.h"

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "predict/data_stats.h"
-#include "run/rank_step.h"
+#include "run/step_sizes.h"
 
 namespace braid {
 

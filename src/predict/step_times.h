@@ -9,7 +9,7 @@
 #include "plan/schedule.h"
 #include "predict/op_time.h"
 #include "predict/reduced_world.h"
-#include "run/rank_step.h"
+#include "run/step_sizes.h"
 
 namespace braid {
 

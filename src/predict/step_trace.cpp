@@ -7,7 +7,6 @@
 #include <filesystem>
 
 #include "base/error.h"
-#include "log/merge_traces.h"
 #include "log/trace.h"
 
 namespace braid {

@@ -1,4 +1,4 @@
-// The metrics file of a run, which log/metrics_file.h writes, and its recipe.yaml, which is not read as a recipe: it
+// The metrics file of a run, which log/log_files.h writes, and its recipe.yaml, which is not read as a recipe: it
 // may be of another version.
 #pragma once
 

@@ -8,7 +8,7 @@
 #include "base/strings.h"
 #include "ckpt/checkpoint_folder.h"
 #include "cluster/doctor/report.h"
-#include "log/event_file.h"
+#include "log/log_files.h"
 #include "report/read_log.h"
 #include "report/read_metrics.h"
 #include "report/run_record.h"

@@ -6,7 +6,7 @@
 #include <filesystem>
 
 #include "base/error.h"
-#include "log/event_file.h"
+#include "log/log_files.h"
 #include "report/report_page.h"
 #include "report/run_record.h"
 #include "support/errors.h"

@@ -1,6 +1,5 @@
-// Scalars for TensorBoard, in the event file format it reads: TFRecords (length and data, each with a masked CRC-32C)
-// that hold tensorflow.Event messages. Only the few protobuf fields that scalars need are written; those of other
-// trainers are read too.
+// An append-only file, for logs that must survive a crash of their process: when append() returns, the operating system
+// has the text.
 #pragma once
 
 #include <cstdint>
@@ -8,9 +7,35 @@
 #include <string_view>
 #include <vector>
 
-#include "log/append_only_file.h"
+#include "base/socket.h"
 
 namespace braid {
+
+class AppendOnlyFile {
+ public:
+  enum class Start { Empty, AtEnd, New };  // truncate, append, or fail if the file exists
+
+  AppendOnlyFile(std::string path, Start start);
+
+  // `ending` stays at the end of the file until the next append, which overwrites it and must not be shorter. If the
+  // disk is full, the file stays unchanged.
+  void append(std::string_view text, std::string_view ending = {});
+
+  std::int64_t size() const { return size_; }  // without the ending
+  char last_char() const;                      // of a file that is not empty
+  const std::string& path() const { return path_; }
+
+ private:
+  [[noreturn]] void take_back(std::string_view ending);
+
+  std::string path_;
+  Fd fd_;
+  std::int64_t size_ = 0;
+};
+
+// --- Scalars for TensorBoard, in the event file format it reads: TFRecords (length and data, each with a masked
+// CRC-32C) that hold tensorflow.Event messages. Only the few protobuf fields that scalars need are written; those of
+// other trainers are read too.
 
 class EventFile {
  public:

@@ -1,8 +1,12 @@
-#include "log/event_file.h"
+#include "log/log_files.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
+#include <sys/file.h>
+
 #include <bit>
+#include <cerrno>
 #include <chrono>
 #include <concepts>
 #include <filesystem>
@@ -19,6 +23,15 @@
 
 namespace braid {
 namespace {
+
+// Truncates the file under a lock that lasts while this process has it open. File systems without locks give no
+// protection.
+void empty_alone(int fd, const std::string& path) {
+  if (::flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+    throw ConfigError({fmt::format("another run writes '{}' now", path), path,
+                       "wait until it ends, or give this run another folder"});
+  if (::ftruncate(fd, 0) != 0) throw_errno(fmt::format("cannot empty '{}'", path));
+}
 
 // Protobuf: a field is a key (number * 8 + wire type), then its value in the form the wire type names.
 enum WireType : std::uint64_t { kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5 };
@@ -152,6 +165,44 @@ void add_scalars(std::string_view message, std::vector<ScalarEvent>& scalars) {
 }
 
 }  // namespace
+
+AppendOnlyFile::AppendOnlyFile(std::string path, Start start) : path_(std::move(path)) {
+  fd_ = Fd(::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | (start == Start::New ? O_EXCL : 0), 0666));
+  if (!fd_) throw_errno(fmt::format("cannot open '{}' for writing", path_));
+  size_ = ::lseek(fd_.get(), 0, SEEK_END);
+  if (size_ < 0) throw_errno(fmt::format("'{}' is not a regular file", path_));
+  if (start != Start::Empty) return;
+  empty_alone(fd_.get(), path_);
+  size_ = 0;
+}
+
+void AppendOnlyFile::append(std::string_view text, std::string_view ending) {
+  const std::string bytes = std::string(text).append(ending);
+  std::size_t done = 0;
+  while (done < bytes.size()) {
+    const ssize_t written =
+        ::pwrite(fd_.get(), bytes.data() + done, bytes.size() - done, size_ + static_cast<std::int64_t>(done));
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) take_back(ending);
+    done += static_cast<std::size_t>(written);
+  }
+  size_ += static_cast<std::int64_t>(text.size());
+}
+
+// Restores the file's contents from before the text that did not fit.
+void AppendOnlyFile::take_back(std::string_view ending) {
+  const int reason = errno;
+  const bool is_back =
+      ::ftruncate(fd_.get(), size_) == 0 && ::pwrite(fd_.get(), ending.data(), ending.size(), size_) >= 0;
+  errno = is_back ? reason : errno;
+  throw_errno(fmt::format("cannot write '{}'", path_));
+}
+
+char AppendOnlyFile::last_char() const {
+  char last = 0;
+  if (::pread(fd_.get(), &last, 1, size_ - 1) != 1) throw_errno(fmt::format("cannot read '{}'", path_));
+  return last;
+}
 
 EventFile::EventFile(const std::string& folder) : file_(new_path_in(folder), AppendOnlyFile::Start::New) {
   std::string fields;
