@@ -11,7 +11,7 @@
 
 #include "base/error.h"
 #include "ops/activation.h"
-#include "ops/positions.h"
+#include "ops/packed_sequences.h"
 
 namespace braid {
 namespace {
