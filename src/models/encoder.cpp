@@ -15,7 +15,6 @@
 #include "ops/activation.h"
 #include "ops/norm.h"
 #include "ops/packed_sequences.h"
-#include "ops/positions.h"
 
 namespace braid {
 namespace {

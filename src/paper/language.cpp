@@ -63,7 +63,7 @@ class LanguageWalk {
   }
 
  private:
-  // Row counts of experts, which the second run of a layer does not exchange again (nn/expert_exchange.h).
+  // Row counts of experts, which the second run of a layer does not exchange again (nn/moe.h).
   PaperMemory kept_counts(const HybridLmConfig& c, int layer) {
     return recompute_.full && kind_of(c, layer).has_experts ? row_counts(c) : nullptr;
   }
@@ -288,7 +288,7 @@ class LanguageWalk {
             .ends_layer = !is_first};
   }
 
-  // nn/expert_exchange.cpp: how many rows go to each expert; rows and their weights, as one operation, to the experts;
+  // nn/moe.cpp: how many rows go to each expert; rows and their weights, as one operation, to the experts;
   // rows from the experts. `routed`: the rows of this rank.
   void exchange_rows(const HybridLmConfig& c, std::int64_t routed, bool needs_gradient) {
     const std::int64_t pieces = overlap_.expert_pieces, counts = pieces * c.experts * kIndex;
@@ -328,7 +328,7 @@ class LanguageWalk {
     return ops_.tape().make(2 * received * kIndex + c.experts / ep_ * kInt);
   }
 
-  // nn/expert_exchange.cpp: await(), the products, start_combine()
+  // nn/moe.cpp: await(), the products, start_combine()
   PaperTensor run_experts(const HybridLmConfig& c, Dispatched sent, const PaperMemory& places) {
     const std::int64_t own = sent.rows.rows, received = own * expt_tp_;
     const bool is_local = ep_ * expt_tp_ == 1;

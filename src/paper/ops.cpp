@@ -116,7 +116,7 @@ PaperTensor PaperOps::linear_of_gelu(const PaperTensor& inner, const PaperRecomp
 
 PaperMemory PaperOps::fp8(std::int64_t rows, std::int64_t columns) { return tape_.make(rows * (columns + kFloat)); }
 
-// Rows of experts have gaps in kernels, see ops/quantize_experts_cuda.cpp.
+// Rows of experts have gaps in kernels, see ops/experts_fp8.cpp.
 PaperMemory PaperOps::fp8_columns(std::int64_t rows, std::int64_t columns, std::int64_t groups) {
   constexpr std::int64_t kMultiple = 16, kGroupMultiple = 32;
   const bool has_gaps = groups > 1 && device_.kernels;

@@ -71,7 +71,7 @@ class PaperOps {
   SumAndNormed add_norm(const PaperTensor& x, const PaperTensor& branch, const Norm& norm);
   PaperMemory norm_again(std::int64_t rows, std::int64_t columns);
 
-  // --- ops/linear.h, linear_fp8.h, linear_gelu.h, grouped_linear.h
+  // --- ops/linear.h, ops/moe.h
   PaperTensor linear(const PaperRecomputable& x, const PaperWeight& weight);
   PaperTensor linear_of_gelu(const PaperTensor& inner, const PaperRecomputable& activated, const OperatorWork& gelu,
                              const PaperWeight& weight);
@@ -86,7 +86,7 @@ class PaperOps {
   PaperTensor copy(const PaperTensor& x, std::int64_t rows, std::int64_t columns, const OperatorWork& work = {},
                    const PaperMemory& order = {});
 
-  // --- ops/attention.h, ops/positions.h, ops/mamba_mixer.h
+  // --- ops/attention.h, ops/packed_sequences.h, ops/mamba.h
   struct Heads {
     std::int64_t groups = 1, queries = 1, width = 0;  // queries: of each group
     bool causal = true;
@@ -107,7 +107,7 @@ class PaperOps {
     OperatorWork convolution, scan, gated_norm;
   };
   MixerWork mixer_work(const Mixer& mixer, std::int64_t cp, const PaperSequences& sequences) const;
-  PaperTensor convolution(const OperatorWork& work, const PaperTensor& x, const Mixer& share);  // ops/causal_conv.h
+  PaperTensor convolution(const OperatorWork& work, const PaperTensor& x, const Mixer& share);  // ops/mamba.h
   PaperTensor scan(const OperatorWork& work, const PaperTensor& convolved, const PaperTensor& steps, const Mixer& share,
                    const PaperSequences& sequences);
   PaperTensor gated_norm(const OperatorWork& work, const PaperTensor& y, const PaperTensor& z, const Mixer& mixer);
@@ -143,7 +143,7 @@ class PaperOps {
 
   // --- comm/collectives.h, whose result has this shape
   PaperTensor communicate(const PaperTensor& x, std::int64_t rows, std::int64_t columns, const PaperCall& call);
-  // nn/linear_pieces.h. The call carries all rows of x, or those of the result, in pieces.
+  // nn/linear.h. The call carries all rows of x, or those of the result, in pieces.
   PaperTensor gather_and_multiply(const PaperRecomputable& x, const PaperWeight& weight, std::int64_t ranks,
                                   PaperCall call);
   PaperTensor multiply_and_scatter(const PaperRecomputable& x, const PaperWeight& weight, std::int64_t ranks,

@@ -13,7 +13,7 @@ std::int64_t PaperSequences::chunks_of(std::int64_t length) const {
   return have_one_length() ? count * in(longest) : in(tokens) + count - 1;  // else, at most
 }
 
-// ops/attention_cuda.cpp: cudnn_shape(), and kernels/cudnn_attention.cpp: backward_piece(). cuDNN's deterministic
+// ops/attention.cpp: cudnn_shape(), and kernels/cudnn_attention.cpp: backward_piece(). cuDNN's deterministic
 // algorithm has a matrix of scores for every head, in bf16; the other adds the gradients of queries in fp32. Flash
 // attention has copies of the inputs, and several such sums.
 std::int64_t PaperOps::attention_workspace(const Heads& heads, const PaperSequences& sequences) const {
@@ -77,7 +77,7 @@ PaperMemory PaperOps::scan_states(const Mixer& mixer, const PaperSequences& sequ
   return tape_.make(states + count * mixer.heads * kStepNumbers * kFloat);
 }
 
-// ops/ssd_scan_cuda.cpp: Scratch. ATen's operators widen and reorder everything, in blocks of chunks.
+// kernels/ssd_scan_backward.cu. ATen's operators widen and reorder everything, in blocks of chunks.
 void PaperOps::scan_scratch(const Mixer& mixer, const PaperSequences& sequences, bool backward) {
   const std::int64_t count = chunks(sequences, mixer), numbers = mixer.inner() * mixer.state;
   if (has_scan_kernel(mixer)) {

@@ -13,14 +13,12 @@
 #include "comm/store.h"
 #include "ops/activation.h"
 #include "ops/attention.h"
-#include "ops/causal_conv.h"
 #include "ops/cross_entropy.h"
 #include "ops/experts_fp8.h"
-#include "ops/grouped_linear.h"
 #include "ops/linear.h"
+#include "ops/mamba.h"
 #include "ops/moe.h"
 #include "ops/norm.h"
-#include "ops/product.h"
 #include "ops/quantize.h"
 #include "ops/ssd_scan.h"
 #include "optim/sharded_adam.h"
@@ -244,7 +242,7 @@ class Cases {
     add(work.backward[0], [=] { attention_backward(grad, groups, saved, sequences, causal, scale); });
   }
 
-  // ops/mamba_mixer. Inputs are columns of wider tensors, as there.
+  // ops/mamba. Inputs are columns of wider tensors, as there.
   void add_mixer(const Mixer& m) {
     const std::int64_t inner = m.heads * m.width, states = m.groups * m.state, conv = inner + 2 * states;
     const at::Tensor features = random({m.tokens, inner + conv + m.heads}), convolved = random({m.tokens, conv});

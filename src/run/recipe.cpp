@@ -6,7 +6,7 @@
 #include <iterator>
 #include <numeric>
 
-#include "base/dtype_names.h"
+#include "base/strings.h"
 #include "base/strings.h"
 #include "models/providers.h"
 #include "nn/config.h"

@@ -220,7 +220,7 @@ std::int64_t RankStep::transfer_bytes(const Edge& edge, int microbatch) const {
 // --- the update
 
 // One all-reduce (train/training.cpp) carries the result of Step::finish(), gradient_terms(), reasons to stop, and the
-// sizes of the next step (mimo/size_table.h).
+// sizes of the next step (mimo/batch_feed.cpp).
 std::int64_t RankStep::agreed_bytes() const {
   const std::int64_t totals = 7 + modules(), gradients = modules() + 2,
                      stops = static_cast<std::int64_t>(StopReason::SigInt) + 1;

@@ -4,7 +4,7 @@
 #include <stdexcept>
 
 #include "ops/gradients.h"
-#include "ops/product.h"
+#include "ops/linear.h"
 
 namespace braid {
 namespace {
