@@ -1,18 +1,106 @@
-#include "data/text/bpe.h"
-
+// Byte-pair encoding, the "model" of a tokenizer.json.
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <array>
+#include <bit>
+#include <cstdint>
 #include <functional>
 #include <limits>
+#include <memory>
+#include <mutex>
+#include <optional>
 #include <queue>
+#include <span>
 
 #include "base/error.h"
 #include "base/strings.h"
 #include "base/utf8.h"
+#include "data/text/tokenizer_steps.h"
 
 namespace braid {
 namespace {
+
+// The hash tables below serve a tokenizer's inner loops: open addressing in one allocation.
+
+// From two numbers to two numbers; built once, then only read.
+class PairTable {
+ public:
+  struct Value {
+    std::uint32_t first = 0, second = 0;
+  };
+
+  explicit PairTable(std::size_t count) : slots_(std::bit_ceil(count + count / 2 + 2)), mask_(slots_.size() - 1) {}
+
+  // At most as many different pairs as were announced. A pair that exists gets the new value.
+  void put(std::uint32_t left, std::uint32_t right, Value value) {
+    Slot& slot = slots_[place_of(key_of(left, right))];
+    slot = {key_of(left, right), value};
+  }
+
+  const Value* find(std::uint32_t left, std::uint32_t right) const {
+    const Slot& slot = slots_[place_of(key_of(left, right))];
+    return slot.key == kEmpty ? nullptr : &slot.value;
+  }
+
+ private:
+  static constexpr std::uint64_t kEmpty = ~std::uint64_t{0};
+  struct Slot {
+    std::uint64_t key = kEmpty;
+    Value value;
+  };
+
+  static std::uint64_t key_of(std::uint32_t left, std::uint32_t right) { return std::uint64_t{left} << 32 | right; }
+  std::size_t place_of(std::uint64_t key) const {
+    const std::uint64_t mixed = key * 0x9e3779b97f4a7c15u;
+    std::size_t place = (mixed ^ mixed >> 32) & mask_;
+    while (slots_[place].key != key && slots_[place].key != kEmpty) place = (place + 1) & mask_;
+    return place;
+  }
+
+  std::vector<Slot> slots_;
+  std::size_t mask_;
+};
+
+// The tokens of words seen before. Its size is bounded: when it is full, it starts again empty.
+class WordCache {
+ public:
+  static constexpr std::size_t kLongestWord = 256;
+
+  // The ids of a word that was put before, valid until the next put(); null data: unknown.
+  std::span<const int> find(std::string_view word, std::uint64_t hash) const {
+    for (std::size_t place = hash & kMask; slots_[place].count > 0; place = (place + 1) & kMask)
+      if (const Slot& slot = slots_[place];
+          slot.hash == hash && word == std::string_view(words_).substr(slot.word, slot.length))
+        return {ids_.data() + slot.id, slot.count};
+    return {};
+  }
+
+  // A word that is unknown, with at least one id.
+  void put(std::string_view word, std::uint64_t hash, std::span<const int> ids) {
+    if (word.size() > kLongestWord) return;
+    if (words_held_ == kMostWords) *this = WordCache();
+    ++words_held_;
+    std::size_t place = hash & kMask;
+    while (slots_[place].count > 0) place = (place + 1) & kMask;
+    slots_[place] = {hash, static_cast<std::uint32_t>(words_.size()), static_cast<std::uint32_t>(word.size()),
+                     static_cast<std::uint32_t>(ids_.size()), static_cast<std::uint32_t>(ids.size())};
+    words_ += word;
+    ids_.insert(ids_.end(), ids.begin(), ids.end());
+  }
+
+ private:
+  static constexpr std::size_t kSlots = 1 << 16, kMask = kSlots - 1, kMostWords = kSlots / 2;
+  struct Slot {
+    std::uint64_t hash = 0;
+    std::uint32_t word = 0, length = 0, id = 0, count = 0;  // count 0: empty
+  };
+
+  std::vector<Slot> slots_ = std::vector<Slot>(kSlots);
+  std::string words_;
+  std::vector<int> ids_;
+  std::size_t words_held_ = 0;
+};
 
 constexpr int kNoRank = std::numeric_limits<int>::max();
 // Scanning all pairs for each merge is faster than a queue up to about this many characters.
@@ -27,6 +115,228 @@ std::pair<std::string, std::string> read_merge(const JsonPlace& place) {
     place.expected("two tokens with a space between them");
   return {text.substr(0, space), text.substr(space + 1)};
 }
+
+// A word starts as single characters, and the pair of neighbours with the lowest rank is merged, leftmost first, until
+// no pair has a rank.
+class Bpe {
+ public:
+  // DataError for other models, options that are not supported, and merges of unknown tokens.
+  Bpe(const JsonPlace& place, const Vocabulary& vocabulary) : vocabulary_(vocabulary), where_(place.path()) {
+    const JsonPlace type = place["type"];
+    if (!type.is_null() && type.string() != "BPE")
+      type.refuse(fmt::format("is {}; the only known model is BPE", in_quotes(type.string())));
+    const JsonPlace dropout = place["dropout"];
+    if (!dropout.is_null() && dropout.value() != 0) dropout.refuse("is not supported: tokens would be random");
+    unknown_token_ = place["unk_token"].string_or("");
+    unknown_id_ = vocabulary_.find(unknown_token_);
+    prefix_ = place["continuing_subword_prefix"].string_or("");
+    suffix_ = place["end_of_word_suffix"].string_or("");
+    byte_fallback_ = place["byte_fallback"].boolean_or(false);
+    fuse_unknown_ = place["fuse_unk"].boolean_or(false);
+    ignore_merges_ = place["ignore_merges"].boolean_or(false);
+    for (std::uint32_t code = 0; code < short_characters_.size(); ++code) {
+      std::string character;
+      append_utf8(character, code);
+      short_characters_[code] = vocabulary_.find(character).value_or(-1);
+    }
+    read_merges(place["merges"]);
+  }
+
+  // Each call takes a workspace, so that threads do not wait for each other.
+  void encode(const Pieces& pieces, std::vector<int>& out) const {
+    std::unique_ptr<Workspace> workspace;
+    {
+      const std::lock_guard lock(mutex_);
+      if (idle_.empty()) idle_.push_back(std::make_unique<Workspace>());
+      workspace = std::move(idle_.back());
+      idle_.pop_back();
+    }
+    out.reserve(out.size() + pieces.list.size() + pieces.list.size() / 2);
+    for (const Piece& piece : pieces.list) encode_word(pieces.view(piece), *workspace, out);
+    const std::lock_guard lock(mutex_);
+    idle_.push_back(std::move(workspace));
+  }
+
+ private:
+  struct Workspace {
+    WordCache cache;
+    std::vector<int> ids;       // of the word, merged in place
+    std::vector<int> ranks;     // ranks[i]: of the pair ids[i], ids[i+1]
+    std::vector<int> products;  // products[i]: what that pair becomes
+  };
+
+  void read_merges(const JsonPlace& place) {
+    if (!place.value().is_array()) place.expected("a list");
+    const std::size_t count = place.value().size();
+    merges_ = PairTable(count);
+    const auto known = [&](const std::string& token, std::size_t i) {
+      const auto id = vocabulary_.find(token);
+      if (!id) place[i].refuse(fmt::format("names {}, which is not in the vocabulary", in_quotes(token)));
+      return static_cast<std::uint32_t>(*id);
+    };
+    for (std::size_t i = 0; i < count; ++i) {
+      const auto [left, right] = read_merge(place[i]);
+      if (right.size() < prefix_.size()) place[i].refuse("has a token that is shorter than continuing_subword_prefix");
+      const std::uint32_t first = known(left, i), second = known(right, i);
+      merges_.put(first, second, {static_cast<std::uint32_t>(i), known(left + right.substr(prefix_.size()), i)});
+    }
+  }
+
+  void encode_word(std::string_view word, Workspace& workspace, std::vector<int>& out) const {
+    if (word.empty()) return;
+    const std::uint64_t hash = std::hash<std::string_view>()(word);
+    if (const auto ids = workspace.cache.find(word, hash); !ids.empty()) {
+      out.insert(out.end(), ids.begin(), ids.end());
+      return;
+    }
+    std::vector<int>& ids = workspace.ids;
+    ids.clear();
+    if (const auto whole = ignore_merges_ ? vocabulary_.find(word) : std::nullopt) {
+      ids.push_back(*whole);
+    } else {
+      split_characters(word, ids);
+      if (ids.size() <= kLongestScanned)
+        merge_short(workspace);
+      else
+        merge_long(ids);
+    }
+    if (!ids.empty()) workspace.cache.put(word, hash, ids);
+    out.insert(out.end(), ids.begin(), ids.end());
+  }
+
+  // A run of unknown characters waits in `unknown`, because with fuse_unk it becomes one token. Bytes do not end the
+  // run: Hugging Face's library puts them before it, too.
+  void split_characters(std::string_view word, std::vector<int>& ids) const {
+    std::optional<int> unknown;
+    const auto flush = [&] {
+      if (unknown) ids.push_back(*unknown);
+      unknown.reset();
+    };
+    for (std::size_t at = 0; at < word.size();) {
+      const std::string_view character = word.substr(at, std::max<std::size_t>(utf8_length(word.substr(at)), 1));
+      const bool is_first = at == 0;
+      at += character.size();
+      const bool is_last = at >= word.size();
+      if (const auto id = id_of_character(character, is_first, is_last)) {
+        flush();
+        ids.push_back(*id);
+      } else if (!byte_fallback_ || !append_bytes(character, is_first, is_last, ids)) {
+        if (unknown_token_.empty()) continue;
+        if (!fuse_unknown_) flush();
+        if (!unknown_id_)
+          throw DataError(fmt::format("{} has no token for {}, and its unk_token {} is not in the vocabulary", where_,
+                                      in_quotes(character), in_quotes(unknown_token_)));
+        unknown = unknown_id_;
+      }
+    }
+    flush();
+  }
+
+  std::string decorated(std::string_view character, bool is_first, bool is_last) const {
+    return fmt::format("{}{}{}", is_first ? "" : prefix_, character, is_last ? suffix_ : "");
+  }
+
+  std::optional<int> id_of_character(std::string_view character, bool is_first, bool is_last) const {
+    if ((!is_first && !prefix_.empty()) || (is_last && !suffix_.empty()))
+      return vocabulary_.find(decorated(character, is_first, is_last));
+    if (character.size() > 2) return vocabulary_.find(character);
+    const auto first = static_cast<unsigned char>(character[0]);
+    const std::size_t code =
+        character.size() == 1 ? first : (first & 0x1fu) << 6 | (static_cast<unsigned char>(character[1]) & 0x3fu);
+    const int id = short_characters_[code];
+    return id < 0 ? std::nullopt : std::optional(id);
+  }
+
+  bool append_bytes(std::string_view character, bool is_first, bool is_last, std::vector<int>& ids) const {
+    const std::size_t before = ids.size();
+    for (const char byte : decorated(character, is_first, is_last)) {
+      const auto id = vocabulary_.find(fmt::format("<0x{:02X}>", static_cast<unsigned char>(byte)));
+      if (!id) {
+        ids.resize(before);
+        return false;
+      }
+      ids.push_back(*id);
+    }
+    return true;
+  }
+
+  void merge_short(Workspace& workspace) const {
+    std::vector<int>&ids = workspace.ids, &ranks = workspace.ranks, &products = workspace.products;
+    const std::size_t count = ids.size();
+    if (count < 2) return;
+    ranks.resize(count);
+    products.resize(count);
+    const auto rank_pair = [&](std::size_t i) {
+      const PairTable::Value* merge =
+          merges_.find(static_cast<std::uint32_t>(ids[i]), static_cast<std::uint32_t>(ids[i + 1]));
+      ranks[i] = merge ? static_cast<int>(merge->first) : kNoRank;
+      if (merge) products[i] = static_cast<int>(merge->second);
+    };
+    for (std::size_t i = 0; i + 1 < count; ++i) rank_pair(i);
+    for (std::size_t pairs = count - 1; pairs > 0; --pairs) {
+      std::size_t best = 0;
+      for (std::size_t i = 1; i < pairs; ++i)
+        if (ranks[i] < ranks[best]) best = i;
+      if (ranks[best] == kNoRank) break;
+      ids[best] = products[best];
+      ids.erase(ids.begin() + static_cast<std::ptrdiff_t>(best) + 1);
+      ranks.erase(ranks.begin() + static_cast<std::ptrdiff_t>(best));
+      products.erase(products.begin() + static_cast<std::ptrdiff_t>(best));
+      if (best > 0) rank_pair(best - 1);
+      if (best + 1 < ids.size()) rank_pair(best);
+    }
+  }
+
+  void merge_long(std::vector<int>& ids) const {
+    struct Candidate {
+      std::uint32_t rank;
+      std::size_t left;
+      int left_id, right_id, product;
+      bool operator>(const Candidate& other) const {
+        return rank != other.rank ? rank > other.rank : left > other.left;
+      }
+    };
+    constexpr int kMerged = -1;
+    std::vector<std::size_t> before(ids.size()), after(ids.size());
+    std::priority_queue<Candidate, std::vector<Candidate>, std::greater<>> queue;
+    const auto consider = [&](std::size_t left, std::size_t right) {
+      const PairTable::Value* merge =
+          merges_.find(static_cast<std::uint32_t>(ids[left]), static_cast<std::uint32_t>(ids[right]));
+      if (merge) queue.push({merge->first, left, ids[left], ids[right], static_cast<int>(merge->second)});
+    };
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      before[i] = i - 1;
+      after[i] = i + 1;
+      if (i + 1 < ids.size()) consider(i, i + 1);
+    }
+    while (!queue.empty()) {
+      const Candidate top = queue.top();
+      queue.pop();
+      const std::size_t left = top.left, right = after[left];
+      // An entry is out of date if one of its two symbols has been merged since.
+      if (ids[left] != top.left_id || right == ids.size() || ids[right] != top.right_id) continue;
+      ids[left] = top.product;
+      ids[right] = kMerged;
+      after[left] = after[right];
+      if (after[left] < ids.size()) {
+        before[after[left]] = left;
+        consider(left, after[left]);
+      }
+      if (left > 0) consider(before[left], left);
+    }
+    std::erase(ids, kMerged);
+  }
+
+  const Vocabulary& vocabulary_;
+  PairTable merges_{0};                      // ids of a pair -> rank, id of the product
+  std::array<int, 0x800> short_characters_;  // ids of characters of one or two bytes; -1: none
+  std::string unknown_token_, where_;
+  std::optional<int> unknown_id_;
+  std::string prefix_, suffix_;  // of tokens inside a word, and at its end
+  bool byte_fallback_ = false, fuse_unknown_ = false, ignore_merges_ = false;
+  mutable std::mutex mutex_;
+  mutable std::vector<std::unique_ptr<Workspace>> idle_;
+};
 
 }  // namespace
 
@@ -56,189 +366,10 @@ std::optional<int> Vocabulary::find(std::string_view token) const {
   return found == ids_.end() ? std::nullopt : std::optional(found->second);
 }
 
-Bpe::Bpe(const JsonPlace& place) : vocabulary_(place["vocab"]), where_(place.path()) {
-  const JsonPlace type = place["type"];
-  if (!type.is_null() && type.string() != "BPE")
-    type.refuse(fmt::format("is {}; the only known model is BPE", in_quotes(type.string())));
-  const JsonPlace dropout = place["dropout"];
-  if (!dropout.is_null() && dropout.value() != 0) dropout.refuse("is not supported: tokens would be random");
-  unknown_token_ = place["unk_token"].string_or("");
-  unknown_id_ = vocabulary_.find(unknown_token_);
-  prefix_ = place["continuing_subword_prefix"].string_or("");
-  suffix_ = place["end_of_word_suffix"].string_or("");
-  byte_fallback_ = place["byte_fallback"].boolean_or(false);
-  fuse_unknown_ = place["fuse_unk"].boolean_or(false);
-  ignore_merges_ = place["ignore_merges"].boolean_or(false);
-  for (std::uint32_t code = 0; code < short_characters_.size(); ++code) {
-    std::string character;
-    append_utf8(character, code);
-    short_characters_[code] = vocabulary_.find(character).value_or(-1);
-  }
-  read_merges(place["merges"]);
-}
-
-void Bpe::read_merges(const JsonPlace& place) {
-  if (!place.value().is_array()) place.expected("a list");
-  const std::size_t count = place.value().size();
-  merges_ = PairTable(count);
-  const auto known = [&](const std::string& token, std::size_t i) {
-    const auto id = vocabulary_.find(token);
-    if (!id) place[i].refuse(fmt::format("names {}, which is not in the vocabulary", in_quotes(token)));
-    return static_cast<std::uint32_t>(*id);
+PieceEncoder read_model(const JsonPlace& place, const Vocabulary& vocabulary) {
+  return [bpe = std::make_shared<const Bpe>(place, vocabulary)](const Pieces& pieces, std::vector<int>& ids) {
+    bpe->encode(pieces, ids);
   };
-  for (std::size_t i = 0; i < count; ++i) {
-    const auto [left, right] = read_merge(place[i]);
-    if (right.size() < prefix_.size()) place[i].refuse("has a token that is shorter than continuing_subword_prefix");
-    const std::uint32_t first = known(left, i), second = known(right, i);
-    merges_.put(first, second, {static_cast<std::uint32_t>(i), known(left + right.substr(prefix_.size()), i)});
-  }
-}
-
-void Bpe::encode(std::string_view word, Workspace& workspace, std::vector<int>& out) const {
-  if (word.empty()) return;
-  const std::uint64_t hash = hash_of(word);
-  if (const auto ids = workspace.cache.find(word, hash); !ids.empty()) {
-    out.insert(out.end(), ids.begin(), ids.end());
-    return;
-  }
-  std::vector<int>& ids = workspace.ids;
-  ids.clear();
-  if (const auto whole = ignore_merges_ ? vocabulary_.find(word) : std::nullopt) {
-    ids.push_back(*whole);
-  } else {
-    split_characters(word, ids);
-    if (ids.size() <= kLongestScanned)
-      merge_short(workspace);
-    else
-      merge_long(ids);
-  }
-  if (!ids.empty()) workspace.cache.put(word, hash, ids);
-  out.insert(out.end(), ids.begin(), ids.end());
-}
-
-// A run of unknown characters waits in `unknown`, because with fuse_unk it becomes one token. Bytes do not end the run:
-// Hugging Face's library puts them before it, too.
-void Bpe::split_characters(std::string_view word, std::vector<int>& ids) const {
-  std::optional<int> unknown;
-  const auto flush = [&] {
-    if (unknown) ids.push_back(*unknown);
-    unknown.reset();
-  };
-  for (std::size_t at = 0; at < word.size();) {
-    const std::string_view character = word.substr(at, std::max<std::size_t>(utf8_length(word.substr(at)), 1));
-    const bool is_first = at == 0;
-    at += character.size();
-    const bool is_last = at >= word.size();
-    if (const auto id = id_of_character(character, is_first, is_last)) {
-      flush();
-      ids.push_back(*id);
-    } else if (!byte_fallback_ || !append_bytes(character, is_first, is_last, ids)) {
-      if (unknown_token_.empty()) continue;
-      if (!fuse_unknown_) flush();
-      unknown = id_of_unknown(character);
-    }
-  }
-  flush();
-}
-
-std::string Bpe::decorated(std::string_view character, bool is_first, bool is_last) const {
-  return fmt::format("{}{}{}", is_first ? "" : prefix_, character, is_last ? suffix_ : "");
-}
-
-std::optional<int> Bpe::id_of_character(std::string_view character, bool is_first, bool is_last) const {
-  if ((!is_first && !prefix_.empty()) || (is_last && !suffix_.empty()))
-    return vocabulary_.find(decorated(character, is_first, is_last));
-  if (character.size() > 2) return vocabulary_.find(character);
-  const auto first = static_cast<unsigned char>(character[0]);
-  const std::size_t code =
-      character.size() == 1 ? first : (first & 0x1fu) << 6 | (static_cast<unsigned char>(character[1]) & 0x3fu);
-  const int id = short_characters_[code];
-  return id < 0 ? std::nullopt : std::optional(id);
-}
-
-bool Bpe::append_bytes(std::string_view character, bool is_first, bool is_last, std::vector<int>& ids) const {
-  const std::size_t before = ids.size();
-  for (const char byte : decorated(character, is_first, is_last)) {
-    const auto id = vocabulary_.find(fmt::format("<0x{:02X}>", static_cast<unsigned char>(byte)));
-    if (!id) {
-      ids.resize(before);
-      return false;
-    }
-    ids.push_back(*id);
-  }
-  return true;
-}
-
-int Bpe::id_of_unknown(std::string_view character) const {
-  if (!unknown_id_)
-    throw DataError(fmt::format("{} has no token for {}, and its unk_token {} is not in the vocabulary", where_,
-                                in_quotes(character), in_quotes(unknown_token_)));
-  return *unknown_id_;
-}
-
-void Bpe::merge_short(Workspace& workspace) const {
-  std::vector<int>&ids = workspace.ids, &ranks = workspace.ranks, &products = workspace.products;
-  const std::size_t count = ids.size();
-  if (count < 2) return;
-  ranks.resize(count);
-  products.resize(count);
-  const auto rank_pair = [&](std::size_t i) {
-    const PairTable::Value* merge =
-        merges_.find(static_cast<std::uint32_t>(ids[i]), static_cast<std::uint32_t>(ids[i + 1]));
-    ranks[i] = merge ? static_cast<int>(merge->first) : kNoRank;
-    if (merge) products[i] = static_cast<int>(merge->second);
-  };
-  for (std::size_t i = 0; i + 1 < count; ++i) rank_pair(i);
-  for (std::size_t pairs = count - 1; pairs > 0; --pairs) {
-    std::size_t best = 0;
-    for (std::size_t i = 1; i < pairs; ++i)
-      if (ranks[i] < ranks[best]) best = i;
-    if (ranks[best] == kNoRank) break;
-    ids[best] = products[best];
-    ids.erase(ids.begin() + static_cast<std::ptrdiff_t>(best) + 1);
-    ranks.erase(ranks.begin() + static_cast<std::ptrdiff_t>(best));
-    products.erase(products.begin() + static_cast<std::ptrdiff_t>(best));
-    if (best > 0) rank_pair(best - 1);
-    if (best + 1 < ids.size()) rank_pair(best);
-  }
-}
-
-void Bpe::merge_long(std::vector<int>& ids) const {
-  struct Candidate {
-    std::uint32_t rank;
-    std::size_t left;
-    int left_id, right_id, product;
-    bool operator>(const Candidate& other) const { return rank != other.rank ? rank > other.rank : left > other.left; }
-  };
-  constexpr int kMerged = -1;
-  std::vector<std::size_t> before(ids.size()), after(ids.size());
-  std::priority_queue<Candidate, std::vector<Candidate>, std::greater<>> queue;
-  const auto consider = [&](std::size_t left, std::size_t right) {
-    const PairTable::Value* merge =
-        merges_.find(static_cast<std::uint32_t>(ids[left]), static_cast<std::uint32_t>(ids[right]));
-    if (merge) queue.push({merge->first, left, ids[left], ids[right], static_cast<int>(merge->second)});
-  };
-  for (std::size_t i = 0; i < ids.size(); ++i) {
-    before[i] = i - 1;
-    after[i] = i + 1;
-    if (i + 1 < ids.size()) consider(i, i + 1);
-  }
-  while (!queue.empty()) {
-    const Candidate top = queue.top();
-    queue.pop();
-    const std::size_t left = top.left, right = after[left];
-    // An entry is out of date if one of its two symbols has been merged since.
-    if (ids[left] != top.left_id || right == ids.size() || ids[right] != top.right_id) continue;
-    ids[left] = top.product;
-    ids[right] = kMerged;
-    after[left] = after[right];
-    if (after[left] < ids.size()) {
-      before[after[left]] = left;
-      consider(left, after[left]);
-    }
-    if (left > 0) consider(before[left], left);
-  }
-  std::erase(ids, kMerged);
 }
 
 }  // namespace braid

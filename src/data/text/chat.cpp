@@ -9,7 +9,6 @@
 #include "base/strings.h"
 #include "base/utf8.h"
 #include "data/text/template_targets.h"
-#include "data/text/template_value.h"
 
 namespace braid {
 namespace {
@@ -28,10 +27,6 @@ std::string image_with_tags(const std::string& image, const std::string& tags) {
                      "known: nvlm, internvl, or none (an empty name)"});
 }
 
-std::string replaced(const std::string& text, const std::string& old, const std::string& with) {
-  return replace_text(text, old, with, /*most=*/-1);
-}
-
 const std::string& needed(const std::optional<std::string>& token, const char* name, const Tokenizer& tokenizer) {
   if (token) return *token;
   throw ConfigError({fmt::format("the chat format needs a {}, which the tokenizer does not name", name),
@@ -41,10 +36,10 @@ const std::string& needed(const std::optional<std::string>& token, const char* n
 // [{"type": "image"}, {"type": "text", "text": ...}]
 nlohmann::ordered_json parts_of(const std::string& text, const std::string& image_token) {
   nlohmann::ordered_json parts = nlohmann::ordered_json::array();
-  const auto texts = image_token.empty() ? std::vector{text} : split_text(text, &image_token, -1);
+  const auto texts = image_token.empty() ? std::vector<std::string_view>{text} : split_text(text, &image_token, -1);
   for (std::size_t i = 0; i < texts.size(); ++i) {
     if (i > 0) parts.push_back({{"type", "image"}});
-    if (!texts[i].empty() || texts.size() == 1) parts.push_back({{"type", "text"}, {"text", texts[i]}});
+    if (!texts[i].empty() || texts.size() == 1) parts.push_back({{"type", "text"}, {"text", std::string(texts[i])}});
   }
   return parts;
 }
@@ -125,22 +120,22 @@ std::vector<ChatTurn> ChatEncoder::prepared(const std::vector<ChatTurn>& turns) 
     const bool is_known = contains(kRoles, turn.role) || (template_ && turn.role == "developer");
     if (!is_known)
       throw DataError(fmt::format("a turn has the role {}; known: {}", in_quotes(turn.role), fmt::join(kRoles, ", ")));
-    turn.text = replaced(with_valid_utf8(turn.text), kImageToken, image_);
+    turn.text = replace_text(with_valid_utf8(turn.text), kImageToken, image_);
   }
   return result;
 }
 
 std::string ChatEncoder::filled(const std::string& frame, const std::string& role) const {
-  std::string result = replaced(replaced(frame, "{role}", role), "{Role}", capitalize_text(role));
+  std::string result = replace_text(replace_text(frame, "{role}", role), "{Role}", capitalize_text(role));
   const bool has_eos = result.find("{eos}") != std::string::npos;
-  return has_eos ? replaced(result, "{eos}", needed(tokenizer_.settings().eos, "eos_token", tokenizer_)) : result;
+  return has_eos ? replace_text(result, "{eos}", needed(tokenizer_.settings().eos, "eos_token", tokenizer_)) : result;
 }
 
 std::string ChatEncoder::frame_text(const ChatTurn& turn) const {
   std::string text = turn.text;
   if (format_.drops_think_switches && turn.role != "assistant")
-    text = replaced(replaced(text, "/think", ""), "/no_think", "");
-  return format_.strips ? strip_text(text, nullptr, true, true) : text;
+    text = replace_text(replace_text(text, "/think", ""), "/no_think", "");
+  return format_.strips ? std::string(strip_text(text, nullptr, true, true)) : text;
 }
 
 TemplateText ChatEncoder::render_template(const std::vector<ChatTurn>& turns, const TemplateInput& tools,

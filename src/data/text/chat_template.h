@@ -2,7 +2,7 @@
 // the variables it is given. Steps, memory and depth are bounded, so that a hostile template ends with an error.
 // Supported: if, for (with a condition, else, loop.*, break, continue), set (also of a namespace's items, and as a
 // block), macros and call blocks, the operators of Jinja, and the filters, tests, methods and functions of
-// template_builtins.cpp and template_filters.cpp.
+// template_builtins.cpp.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -12,10 +12,24 @@
 #include <functional>
 #include <string>
 #include <string_view>
-
-#include "data/text/template_value.h"
+#include <vector>
 
 namespace braid {
+
+// A text, and which of its bytes are those of a message: what the masks of a conversation follow from. Operations that
+// cut and join texts keep the origins; those that write other characters lose them.
+struct TemplateText {
+  struct Origin {
+    std::size_t begin = 0, end = 0;
+    int source = 0;
+  };
+  std::string text{};
+  std::vector<Origin> origins{};  // in order, without overlap; neighbours of one source are joined
+
+  void append(const TemplateText& other);
+  TemplateText part(std::size_t begin, std::size_t size) const;
+  TemplateText part(std::string_view view) const;  // `view` lies in the text
+};
 
 // The origin of texts in a field of a message, and back.
 inline int source_of(int message, std::string_view field) { return 2 * message + (field == "content" ? 0 : 1); }
@@ -41,5 +55,24 @@ class ChatTemplate {
  private:
   std::function<TemplateText(const nlohmann::ordered_json& variables, std::int64_t& steps)> render_;
 };
+
+// Python's methods of str. Views lie in the given text.
+std::vector<std::string_view> characters_of(std::string_view text);
+
+// str.strip(characters); without characters: white space.
+std::string_view strip_text(std::string_view text, const std::string* characters, bool left, bool right);
+
+// The result has as many bytes. DataError for upper case beyond ASCII, and for the few other letters that cannot be
+// changed in their place.
+std::string upper_text(std::string text);
+std::string lower_text(std::string_view text);
+std::string title_text(std::string_view text);
+std::string capitalize_text(std::string_view text);
+
+TemplateText replaced(const TemplateText& text, std::string_view old, const TemplateText& with, std::int64_t most);
+std::string replace_text(std::string_view text, std::string_view old, std::string_view with);
+// str.split(separator, most); without separator: at white space. A negative `most` means all.
+std::vector<std::string_view> split_text(std::string_view text, const std::string* separator, std::int64_t most);
+std::vector<std::string_view> rsplit_text(std::string_view text, const std::string& separator, std::int64_t most);
 
 }  // namespace braid

@@ -160,7 +160,7 @@ class Parser {
         body.emplace_back(begin.line, written([text = TemplateText{begin.text, {}}](State&, Scope&) { return text; }));
       } else if (begin.kind == TokenKind::OutputBegin) {
         body.emplace_back(begin.line, written([value = tuple_expression()](State& s, Scope& scope) {
-                            return to_text_with_origins(value(s, scope));
+                            return value(s, scope).text();
                           }));
         close(TokenKind::OutputEnd);
       } else {
@@ -258,7 +258,7 @@ class Parser {
           return !condition(s, scope).truth();
         });
       if (items.empty()) return otherwise(s, outer, out);
-      TemplateMap* state = s.map({});
+      TemplateMap* state = s.keep(TemplateMap{}).map();
       for (std::size_t i = 0; i < items.size(); ++i) {
         scope.variables.clear();
         describe_loop(*state, items, i);
@@ -299,10 +299,10 @@ class Parser {
   }
 
   static void set_item(const std::string& name, const Value& target, const std::string& item, const Value& value) {
-    TemplateMap* const* map = target.get<TemplateMap*>();
-    if (!map || !(*map)->is_namespace)
+    TemplateMap* map = target.map();
+    if (!map || !map->is_namespace)
       throw DataError(fmt::format("{} is not a namespace, so {} cannot be set", in_quotes(name), in_quotes(item)));
-    (*map)->put(item, value);
+    map->put(item, value);
   }
 
   Statement macro_statement() {
@@ -326,7 +326,7 @@ class Parser {
     return written([=](State& s, Scope& scope) {
       TemplateArguments all = given(s, scope);
       all.named.emplace_back("caller", caller.in(s, scope));
-      return to_text_with_origins(call_value(called(s, scope), all));
+      return call_value(called(s, scope), all).text();
     });
   }
 
@@ -577,7 +577,7 @@ class Parser {
       TemplateMap items;
       for (const auto& [key_part, value] : entries) {
         const Value key = key_part(s, scope);
-        if (!key.is<std::string>()) items.other_keys.emplace_back(to_text(key), key);
+        if (!key.string()) items.other_keys.emplace_back(to_text(key), key);
         items.put(to_text(key), value(s, scope));
       }
       return s.keep(std::move(items));

@@ -9,8 +9,6 @@
 
 #include "base/error.h"
 #include "base/strings.h"
-#include "data/text/chat_template.h"
-#include "data/text/template_value.h"
 
 namespace braid {
 namespace {
@@ -41,7 +39,8 @@ std::vector<std::string> words_of(std::string_view text) {
     plain += is_tag ? ' ' : text[at];
     if (is_tag) at = end;
   }
-  return split_text(plain, nullptr, -1);
+  const auto words = split_text(plain, nullptr, -1);
+  return {words.begin(), words.end()};
 }
 
 class SpanFinder {
@@ -175,7 +174,7 @@ class SpanFinder {
     // The answer has more before its text than the prompt gives: an empty thought, or a call of a tool.
     const std::optional<TemplateText> without = attempt(first_turns(i), false);
     const std::size_t shared = without ? common_length(without->text, prompted) : start;
-    const std::string prompt = strip_text(prompted.substr(std::max(shared, start)), nullptr, true, false);
+    const std::string prompt(strip_text(prompted.substr(std::max(shared, start)), nullptr, true, false));
     if (!prompt.empty()) return end_of_prompt(prompt, before, said);
     const std::string unasked = unasked_prompt(i, before, said);
     return unasked.empty() ? end_of_plain_header(i, before, said) : end_of_prompt(unasked, before, said);
@@ -405,8 +404,7 @@ std::optional<std::size_t> missing_turn(const std::vector<ChatTurn>& turns, cons
     if (origin.source == source_of(message, "content")) is_written[static_cast<std::size_t>(message)] = true;
   }
   for (std::size_t i = 0; i < turns.size(); ++i)
-    if (!is_written[i] && turns[i].role != "system" &&
-        !is_blank(replace_text(turns[i].text, image_token, "", /*most=*/-1)))
+    if (!is_written[i] && turns[i].role != "system" && !is_blank(replace_text(turns[i].text, image_token, "")))
       return i;
   return std::nullopt;
 }

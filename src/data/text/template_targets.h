@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "data/text/chat_formats.h"
-#include "data/text/template_value.h"
+#include "data/text/chat_template.h"
 #include "data/text/tokenizer.h"
 
 namespace braid {

@@ -1,5 +1,5 @@
 // The oracle test compares matches with Oniguruma's; this one shows what is rewritten.
-#include "data/text/regex.h"
+#include "data/text/unicode.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
