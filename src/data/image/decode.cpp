@@ -315,27 +315,16 @@ class JpegReader : public LibraryCall {
       reader(failed).fail("damaged JPEG: ", message, failed->err->msg_code == JERR_OUT_OF_MEMORY);
     };
     errors_.emit_message = [](j_common_ptr, int) {};  // warnings; the default prints them
-    source_.init_source = [](j_decompress_ptr) {};
-    source_.term_source = [](j_decompress_ptr) {};
-    source_.resync_to_restart = jpeg_resync_to_restart;
-    source_.fill_input_buffer = [](j_decompress_ptr ended) -> boolean {
-      reader(reinterpret_cast<j_common_ptr>(ended)).fail("", "the JPEG file ends early");
-    };
-    source_.skip_input_data = [](j_decompress_ptr skipping, long count) {
-      if (count <= 0) return;
-      const std::size_t skipped = std::min(static_cast<std::size_t>(count), skipping->src->bytes_in_buffer);
-      skipping->src->next_input_byte += skipped;
-      skipping->src->bytes_in_buffer -= skipped;
-    };
-    source_.next_input_byte = bytes.data();
-    source_.bytes_in_buffer = bytes.size();
     progress_.progress_monitor = [](j_common_ptr monitored) {
       if (reinterpret_cast<j_decompress_ptr>(monitored)->input_scan_number > kMostScans)
         reader(monitored).fail("damaged JPEG: ", "more than 500 scans");
     };
     call([&] {
       jpeg_create_decompress(&jpeg);
-      jpeg.src = &source_;
+      jpeg_mem_src(&jpeg, bytes.data(), bytes.size());
+      jpeg.src->fill_input_buffer = [](j_decompress_ptr ended) -> boolean {
+        reader(reinterpret_cast<j_common_ptr>(ended)).fail("", "the JPEG file ends early");
+      };
       jpeg.progress = &progress_;
     });
   }
@@ -348,7 +337,6 @@ class JpegReader : public LibraryCall {
   static JpegReader& reader(j_common_ptr jpeg) { return *static_cast<JpegReader*>(jpeg->client_data); }
 
   jpeg_error_mgr errors_{};
-  jpeg_source_mgr source_{};
   jpeg_progress_mgr progress_{};
 };
 
@@ -408,19 +396,19 @@ Image decode_jpeg(Bytes, PixelSize, std::optional<PixelSize>) {
 class PngReader : public LibraryCall {
  public:
   explicit PngReader(Bytes bytes) : rest_(bytes) {
-    png_ = png_create_read_struct(PNG_LIBPNG_VER_STRING, this, fail, [](png_structp, png_const_charp) {});
-    info_ = png_ != nullptr ? png_create_info_struct(png_) : nullptr;
-    if (info_ == nullptr) {
-      png_destroy_read_struct(&png_, nullptr, nullptr);
+    png = png_create_read_struct(PNG_LIBPNG_VER_STRING, this, fail, [](png_structp, png_const_charp) {});
+    info = png != nullptr ? png_create_info_struct(png) : nullptr;
+    if (info == nullptr) {
+      png_destroy_read_struct(&png, nullptr, nullptr);
       throw std::runtime_error("libpng could not start: out of memory, or another version than its headers");
     }
-    png_set_read_fn(png_, this, read);
+    png_set_read_fn(png, this, read);
   }
   PngReader(const PngReader&) = delete;
-  ~PngReader() { png_destroy_read_struct(&png_, &info_, nullptr); }
+  ~PngReader() { png_destroy_read_struct(&png, &info, nullptr); }
 
-  png_structp png() { return png_; }
-  png_infop info() { return info_; }
+  png_structp png = nullptr;
+  png_infop info = nullptr;
 
  private:
   [[noreturn]] static void fail(png_structp png, png_const_charp text) {
@@ -437,19 +425,16 @@ class PngReader : public LibraryCall {
   }
 
   Bytes rest_;
-  png_structp png_ = nullptr;
-  png_infop info_ = nullptr;
 };
 
 // An interlaced image takes seven passes, each of which completes the rows of those before.
 void read_rows(PngReader& reader, std::uint8_t* first, std::size_t row_bytes, int height) {
   reader.call([&] {
-    const int passes = png_set_interlace_handling(reader.png());
-    png_read_update_info(reader.png(), reader.info());
-    if (png_get_rowbytes(reader.png(), reader.info()) != row_bytes)
-      png_error(reader.png(), "rows of unexpected length");
+    const int passes = png_set_interlace_handling(reader.png);
+    png_read_update_info(reader.png, reader.info);
+    if (png_get_rowbytes(reader.png, reader.info) != row_bytes) png_error(reader.png, "rows of unexpected length");
     for (int pass = 0; pass < passes; ++pass)
-      for (int y = 0; y < height; ++y) png_read_row(reader.png(), first + row_bytes * y, nullptr);
+      for (int y = 0; y < height; ++y) png_read_row(reader.png, first + row_bytes * y, nullptr);
   });
 }
 
@@ -468,18 +453,18 @@ Image decode_png(Bytes bytes, PixelSize stored) {
   PngReader reader(bytes);
   reader.call([&] {
     // Texts, profiles and the like may be compressed bombs; none changes the pixels.
-    png_set_keep_unknown_chunks(reader.png(), PNG_HANDLE_CHUNK_NEVER, nullptr, -1);
-    png_read_info(reader.png(), reader.info());
+    png_set_keep_unknown_chunks(reader.png, PNG_HANDLE_CHUNK_NEVER, nullptr, -1);
+    png_read_info(reader.png, reader.info);
   });
-  const png_byte colour = png_get_color_type(reader.png(), reader.info());
-  const png_byte bits = png_get_bit_depth(reader.png(), reader.info());
+  const png_byte colour = png_get_color_type(reader.png, reader.info);
+  const png_byte bits = png_get_bit_depth(reader.png, reader.info);
   if (colour == PNG_COLOR_TYPE_GRAY && bits == 16) return read_deep_grey(reader, stored);
   reader.call([&] {
-    if (colour == PNG_COLOR_TYPE_PALETTE) png_set_palette_to_rgb(reader.png());
-    if (colour == PNG_COLOR_TYPE_GRAY) png_set_expand_gray_1_2_4_to_8(reader.png());
-    if (bits == 16) png_set_strip_16(reader.png());
-    if ((colour & PNG_COLOR_MASK_COLOR) == 0) png_set_gray_to_rgb(reader.png());
-    png_set_strip_alpha(reader.png());
+    if (colour == PNG_COLOR_TYPE_PALETTE) png_set_palette_to_rgb(reader.png);
+    if (colour == PNG_COLOR_TYPE_GRAY) png_set_expand_gray_1_2_4_to_8(reader.png);
+    if (bits == 16) png_set_strip_16(reader.png);
+    if ((colour & PNG_COLOR_MASK_COLOR) == 0) png_set_gray_to_rgb(reader.png);
+    png_set_strip_alpha(reader.png);
   });
   Image image(stored);
   read_rows(reader, image.pixels().data(), image.row_bytes(), stored.height);

@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "base/strings.h"
-#include "data/text/chat_formats.h"
+#include "data/text/chat.h"
 #include "data/text/chat_template.h"
 
 namespace braid {

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cstdint>
 #include <functional>
 #include <limits>
@@ -11,7 +10,7 @@
 #include <mutex>
 #include <optional>
 #include <queue>
-#include <span>
+#include <unordered_map>
 
 #include "base/error.h"
 #include "base/strings.h"
@@ -21,86 +20,13 @@
 namespace braid {
 namespace {
 
-// The hash tables below serve a tokenizer's inner loops: open addressing in one allocation.
-
-// From two numbers to two numbers; built once, then only read.
-class PairTable {
- public:
-  struct Value {
-    std::uint32_t first = 0, second = 0;
-  };
-
-  explicit PairTable(std::size_t count) : slots_(std::bit_ceil(count + count / 2 + 2)), mask_(slots_.size() - 1) {}
-
-  // At most as many different pairs as were announced. A pair that exists gets the new value.
-  void put(std::uint32_t left, std::uint32_t right, Value value) {
-    Slot& slot = slots_[place_of(key_of(left, right))];
-    slot = {key_of(left, right), value};
-  }
-
-  const Value* find(std::uint32_t left, std::uint32_t right) const {
-    const Slot& slot = slots_[place_of(key_of(left, right))];
-    return slot.key == kEmpty ? nullptr : &slot.value;
-  }
-
- private:
-  static constexpr std::uint64_t kEmpty = ~std::uint64_t{0};
-  struct Slot {
-    std::uint64_t key = kEmpty;
-    Value value;
-  };
-
-  static std::uint64_t key_of(std::uint32_t left, std::uint32_t right) { return std::uint64_t{left} << 32 | right; }
-  std::size_t place_of(std::uint64_t key) const {
-    const std::uint64_t mixed = key * 0x9e3779b97f4a7c15u;
-    std::size_t place = (mixed ^ mixed >> 32) & mask_;
-    while (slots_[place].key != key && slots_[place].key != kEmpty) place = (place + 1) & mask_;
-    return place;
-  }
-
-  std::vector<Slot> slots_;
-  std::size_t mask_;
+// The tokens of words seen before. When it is full, it starts again empty.
+struct WordHash {
+  using is_transparent = void;
+  std::size_t operator()(std::string_view word) const { return std::hash<std::string_view>()(word); }
 };
-
-// The tokens of words seen before. Its size is bounded: when it is full, it starts again empty.
-class WordCache {
- public:
-  static constexpr std::size_t kLongestWord = 256;
-
-  // The ids of a word that was put before, valid until the next put(); null data: unknown.
-  std::span<const int> find(std::string_view word, std::uint64_t hash) const {
-    for (std::size_t place = hash & kMask; slots_[place].count > 0; place = (place + 1) & kMask)
-      if (const Slot& slot = slots_[place];
-          slot.hash == hash && word == std::string_view(words_).substr(slot.word, slot.length))
-        return {ids_.data() + slot.id, slot.count};
-    return {};
-  }
-
-  // A word that is unknown, with at least one id.
-  void put(std::string_view word, std::uint64_t hash, std::span<const int> ids) {
-    if (word.size() > kLongestWord) return;
-    if (words_held_ == kMostWords) *this = WordCache();
-    ++words_held_;
-    std::size_t place = hash & kMask;
-    while (slots_[place].count > 0) place = (place + 1) & kMask;
-    slots_[place] = {hash, static_cast<std::uint32_t>(words_.size()), static_cast<std::uint32_t>(word.size()),
-                     static_cast<std::uint32_t>(ids_.size()), static_cast<std::uint32_t>(ids.size())};
-    words_ += word;
-    ids_.insert(ids_.end(), ids.begin(), ids.end());
-  }
-
- private:
-  static constexpr std::size_t kSlots = 1 << 16, kMask = kSlots - 1, kMostWords = kSlots / 2;
-  struct Slot {
-    std::uint64_t hash = 0;
-    std::uint32_t word = 0, length = 0, id = 0, count = 0;  // count 0: empty
-  };
-
-  std::vector<Slot> slots_ = std::vector<Slot>(kSlots);
-  std::string words_;
-  std::vector<int> ids_;
-  std::size_t words_held_ = 0;
-};
+using WordCache = std::unordered_map<std::string, std::vector<int>, WordHash, std::equal_to<>>;
+constexpr std::size_t kMostWords = 1 << 15, kLongestWord = 256;
 
 constexpr int kNoRank = std::numeric_limits<int>::max();
 // Scanning all pairs for each merge is faster than a queue up to about this many characters.
@@ -158,6 +84,13 @@ class Bpe {
   }
 
  private:
+  struct Merge {
+    int rank, product;
+  };
+  static std::uint64_t pair_key(int left, int right) {
+    return static_cast<std::uint64_t>(left) << 32 | static_cast<std::uint32_t>(right);
+  }
+
   struct Workspace {
     WordCache cache;
     std::vector<int> ids;       // of the word, merged in place
@@ -168,25 +101,24 @@ class Bpe {
   void read_merges(const JsonPlace& place) {
     if (!place.value().is_array()) place.expected("a list");
     const std::size_t count = place.value().size();
-    merges_ = PairTable(count);
+    merges_.reserve(count);
     const auto known = [&](const std::string& token, std::size_t i) {
       const auto id = vocabulary_.find(token);
       if (!id) place[i].refuse(fmt::format("names {}, which is not in the vocabulary", in_quotes(token)));
-      return static_cast<std::uint32_t>(*id);
+      return *id;
     };
     for (std::size_t i = 0; i < count; ++i) {
       const auto [left, right] = read_merge(place[i]);
       if (right.size() < prefix_.size()) place[i].refuse("has a token that is shorter than continuing_subword_prefix");
-      const std::uint32_t first = known(left, i), second = known(right, i);
-      merges_.put(first, second, {static_cast<std::uint32_t>(i), known(left + right.substr(prefix_.size()), i)});
+      const int first = known(left, i), second = known(right, i);
+      merges_[pair_key(first, second)] = {static_cast<int>(i), known(left + right.substr(prefix_.size()), i)};
     }
   }
 
   void encode_word(std::string_view word, Workspace& workspace, std::vector<int>& out) const {
     if (word.empty()) return;
-    const std::uint64_t hash = std::hash<std::string_view>()(word);
-    if (const auto ids = workspace.cache.find(word, hash); !ids.empty()) {
-      out.insert(out.end(), ids.begin(), ids.end());
+    if (const auto known = workspace.cache.find(word); known != workspace.cache.end()) {
+      out.insert(out.end(), known->second.begin(), known->second.end());
       return;
     }
     std::vector<int>& ids = workspace.ids;
@@ -200,7 +132,8 @@ class Bpe {
       else
         merge_long(ids);
     }
-    if (!ids.empty()) workspace.cache.put(word, hash, ids);
+    if (workspace.cache.size() == kMostWords) workspace.cache.clear();
+    if (word.size() <= kLongestWord) workspace.cache.emplace(word, ids);
     out.insert(out.end(), ids.begin(), ids.end());
   }
 
@@ -267,10 +200,9 @@ class Bpe {
     ranks.resize(count);
     products.resize(count);
     const auto rank_pair = [&](std::size_t i) {
-      const PairTable::Value* merge =
-          merges_.find(static_cast<std::uint32_t>(ids[i]), static_cast<std::uint32_t>(ids[i + 1]));
-      ranks[i] = merge ? static_cast<int>(merge->first) : kNoRank;
-      if (merge) products[i] = static_cast<int>(merge->second);
+      const auto merge = merges_.find(pair_key(ids[i], ids[i + 1]));
+      ranks[i] = merge == merges_.end() ? kNoRank : merge->second.rank;
+      if (merge != merges_.end()) products[i] = merge->second.product;
     };
     for (std::size_t i = 0; i + 1 < count; ++i) rank_pair(i);
     for (std::size_t pairs = count - 1; pairs > 0; --pairs) {
@@ -289,7 +221,7 @@ class Bpe {
 
   void merge_long(std::vector<int>& ids) const {
     struct Candidate {
-      std::uint32_t rank;
+      int rank;
       std::size_t left;
       int left_id, right_id, product;
       bool operator>(const Candidate& other) const {
@@ -300,9 +232,8 @@ class Bpe {
     std::vector<std::size_t> before(ids.size()), after(ids.size());
     std::priority_queue<Candidate, std::vector<Candidate>, std::greater<>> queue;
     const auto consider = [&](std::size_t left, std::size_t right) {
-      const PairTable::Value* merge =
-          merges_.find(static_cast<std::uint32_t>(ids[left]), static_cast<std::uint32_t>(ids[right]));
-      if (merge) queue.push({merge->first, left, ids[left], ids[right], static_cast<int>(merge->second)});
+      const auto merge = merges_.find(pair_key(ids[left], ids[right]));
+      if (merge != merges_.end()) queue.push({merge->second.rank, left, ids[left], ids[right], merge->second.product});
     };
     for (std::size_t i = 0; i < ids.size(); ++i) {
       before[i] = i - 1;
@@ -328,8 +259,8 @@ class Bpe {
   }
 
   const Vocabulary& vocabulary_;
-  PairTable merges_{0};                      // ids of a pair -> rank, id of the product
-  std::array<int, 0x800> short_characters_;  // ids of characters of one or two bytes; -1: none
+  std::unordered_map<std::uint64_t, Merge> merges_;  // of pairs of ids
+  std::array<int, 0x800> short_characters_;          // ids of characters of one or two bytes; -1: none
   std::string unknown_token_, where_;
   std::optional<int> unknown_id_;
   std::string prefix_, suffix_;  // of tokens inside a word, and at its end

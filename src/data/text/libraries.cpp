@@ -16,6 +16,8 @@
 
 #include <algorithm>
 #include <limits>
+#include <memory>
+#include <new>
 #include <optional>
 
 #include "base/error.h"
@@ -113,12 +115,18 @@ std::size_t after_character(std::string_view text, std::size_t place) {
   return place;
 }
 
+template <auto free>
+struct Free {
+  void operator()(auto* pointer) const { free(pointer); }
+};
+
 }  // namespace
 
 struct Regex::Code {
   std::string pattern;
   Alphabet alphabet;
-  pcre2_code* compiled = nullptr;
+  std::unique_ptr<pcre2_code, Free<pcre2_code_free>> compiled;
+  std::unique_ptr<pcre2_match_context, Free<pcre2_match_context_free>> limits{pcre2_match_context_create(nullptr)};
   bool jit = false;
 
   Code(std::string_view written, TranslatedPattern translated)
@@ -126,12 +134,30 @@ struct Regex::Code {
     int error = 0;
     PCRE2_SIZE place = 0;
     const std::uint32_t options = alphabet.is_ascii() ? 0 : PCRE2_UTF;
-    compiled = pcre2_compile(bytes_of(translated.pattern), translated.pattern.size(), options, &error, &place, nullptr);
+    compiled.reset(
+        pcre2_compile(bytes_of(translated.pattern), translated.pattern.size(), options, &error, &place, nullptr));
     if (!compiled) throw DataError(fmt::format("pattern {}: {}", in_quotes(written), message_of(error)));
-    jit = pcre2_jit_compile(compiled, PCRE2_JIT_COMPLETE) == 0;  // slower without, where no memory may be executable
+    if (!limits) throw std::bad_alloc();
+    pcre2_set_match_limit(limits.get(), kMostSteps);
+    pcre2_set_heap_limit(limits.get(), kMostHeapKiB);
+    // Slower without, where no memory may be executable.
+    jit = pcre2_jit_compile(compiled.get(), PCRE2_JIT_COMPLETE) == 0;
   }
-  ~Code() { pcre2_code_free(compiled); }
-  Code(const Code&) = delete;
+
+  // In a text of so many bytes, as its kinds.
+  bool find(std::size_t size, const std::string& kinds, std::size_t place, pcre2_match_data* match) const {
+    const PCRE2_SPTR bytes = bytes_of(kinds);
+    int found = PCRE2_ERROR_JIT_STACKLIMIT;
+    if (jit) found = pcre2_jit_match(compiled.get(), bytes, kinds.size(), place, 0, match, limits.get());
+    // The interpreter keeps its state on the heap, which is larger than the stack of compiled code.
+    if (found == PCRE2_ERROR_JIT_STACKLIMIT)
+      found = pcre2_match(compiled.get(), bytes, kinds.size(), place, PCRE2_NO_JIT | PCRE2_NO_UTF_CHECK, match,
+                          limits.get());
+    if (found < 0 && found != PCRE2_ERROR_NOMATCH)
+      throw DataError(fmt::format("pattern {} cannot be applied to a text of {} bytes: {}", in_quotes(pattern), size,
+                                  message_of(found)));
+    return found != PCRE2_ERROR_NOMATCH;
+  }
 };
 
 Regex::Regex(std::string_view pattern) {
@@ -140,87 +166,39 @@ Regex::Regex(std::string_view pattern) {
   code_ = std::make_shared<const Code>(pattern, from_oniguruma(pattern));
 }
 
-struct RegexScan::State {
-  const Regex::Code& code;
-  pcre2_match_data* match;
-  pcre2_match_context* limits;
-  std::string_view text;
-  std::string kinds;  // the text as PCRE2 sees it; places are in it
-  std::size_t place = 0, last_end = std::string_view::npos;
+std::vector<TextRange> Regex::matches(std::string_view text) const {
+  const std::unique_ptr<pcre2_match_data, Free<pcre2_match_data_free>> match(pcre2_match_data_create(1, nullptr));
+  if (!match) throw std::bad_alloc();
+  std::string kinds;  // the text as PCRE2 sees it
+  code_->alphabet.translate(text, kinds);
+  const bool has_same_places = code_->alphabet.is_ascii() && kinds.size() == text.size();  // the text is ASCII, too
   TextRange known;  // a place in kinds and the same place in the text
-
-  explicit State(const Regex::Code& used)
-      : code(used), match(pcre2_match_data_create(1, nullptr)), limits(pcre2_match_context_create(nullptr)) {
-    if (!match || !limits) throw std::bad_alloc();
-    pcre2_set_match_limit(limits, kMostSteps);
-    pcre2_set_heap_limit(limits, kMostHeapKiB);
-  }
-  ~State() {
-    pcre2_match_data_free(match);
-    pcre2_match_context_free(limits);
-  }
-
-  int find() {
-    int found = PCRE2_ERROR_JIT_STACKLIMIT;
-    if (code.jit) found = pcre2_jit_match(code.compiled, bytes_of(kinds), kinds.size(), place, 0, match, limits);
-    // The interpreter keeps its state on the heap, which is larger than the stack of compiled code.
-    if (found == PCRE2_ERROR_JIT_STACKLIMIT)
-      found = pcre2_match(code.compiled, bytes_of(kinds), kinds.size(), place, PCRE2_NO_JIT | PCRE2_NO_UTF_CHECK, match,
-                          limits);
-    if (found < 0 && found != PCRE2_ERROR_NOMATCH)
-      throw DataError(fmt::format("pattern {} cannot be applied to a text of {} bytes: {}", in_quotes(code.pattern),
-                                  text.size(), message_of(found)));
-    return found;
-  }
-
-  // Where a place at or after the last one is in the text.
-  std::size_t in_text(std::size_t place_in_kinds) {
-    if (code.alphabet.is_ascii() && kinds.size() == text.size()) return place_in_kinds;  // the text is ASCII, too
-    for (; known.begin < place_in_kinds; known.begin = after_character(kinds, known.begin))
+  const auto in_text = [&](std::size_t place) {
+    if (has_same_places) return place;
+    for (; known.begin < place; known.begin = after_character(kinds, known.begin))
       known.end = after_character(text, known.end);
     return known.end;
-  }
-};
-
-RegexScan::RegexScan(const Regex& regex) : state_(std::make_shared<State>(*regex.code_)) {}
-
-void RegexScan::start(std::string_view text) {
-  state_->text = text;
-  state_->code.alphabet.translate(text, state_->kinds);
-  state_->known = {};
-  state_->place = 0;
-  state_->last_end = std::string_view::npos;
-}
-
-std::optional<TextRange> RegexScan::next() {
-  State& s = *state_;
-  while (s.place <= s.kinds.size()) {
-    if (s.find() == PCRE2_ERROR_NOMATCH) {
-      s.place = s.kinds.size() + 1;
-      return std::nullopt;
+  };
+  std::vector<TextRange> matches;
+  std::size_t last_end = std::string_view::npos;
+  for (std::size_t place = 0; place <= kinds.size() && code_->find(text.size(), kinds, place, match.get());) {
+    const PCRE2_SIZE* ends = pcre2_get_ovector_pointer(match.get());
+    const std::size_t begin = ends[0], end = ends[1];
+    if (begin < end || end != last_end) {
+      const std::size_t text_begin = in_text(begin);
+      matches.push_back({text_begin, in_text(end)});
     }
-    const PCRE2_SIZE* ends = pcre2_get_ovector_pointer(s.match);
-    const TextRange range = {ends[0], ends[1]};
-    // \K or a look-behind can put the start after the end, which no tokenizer means.
-    if (range.begin > range.end || range.begin < s.place)
-      throw DataError(fmt::format("pattern {} matches backwards", in_quotes(s.code.pattern)));
-    const bool repeated = range.begin == range.end && range.end == s.last_end;
-    s.place = s.last_end = range.end;
-    if (range.begin == range.end) s.place = after_character(s.kinds, s.place);
-    if (repeated) continue;
-    const std::size_t begin = s.in_text(range.begin);
-    return TextRange{begin, s.in_text(range.end)};
+    last_end = end;
+    place = begin < end ? end : after_character(kinds, end);
   }
-  return std::nullopt;
+  return matches;
 }
+
 #else
 struct Regex::Code {};
-struct RegexScan::State {};
 
 Regex::Regex(std::string_view) { refuse_without("PCRE2", "a pattern in a tokenizer", "tokenizer", "libpcre2-dev"); }
-RegexScan::RegexScan(const Regex&) {}
-void RegexScan::start(std::string_view) {}
-std::optional<TextRange> RegexScan::next() { return std::nullopt; }
+std::vector<TextRange> Regex::matches(std::string_view) const { return {}; }
 #endif
 
 #ifdef BRAID_HAS_SENTENCEPIECE

@@ -95,22 +95,17 @@ double to_float(const TemplateValue& value) {
 
 // tojson(ensure_ascii, indent, separators, sort_keys), as transformers defines it.
 JsonStyle json_style(const Call& call) {
-  JsonStyle style;
-  const auto given = [&](std::size_t i, const char* key) -> const TemplateValue* {
-    const TemplateValue* value = call.find(i, key);
-    return value && !value->is<TemplateNone>() ? value : nullptr;
-  };
-  if (const TemplateValue* value = given(0, "ensure_ascii")) style.ensure_ascii = value->truth();
-  if (const TemplateValue* value = given(1, "indent"))
-    style.indent = static_cast<int>(std::clamp<std::int64_t>(integer_of(*value, "tojson"), -1, 16));
+  JsonStyle style = {.ensure_ascii = call.is_set(0, "ensure_ascii"), .sort_keys = call.is_set(3, "sort_keys")};
+  const TemplateValue *indent = call.find(1, "indent"), *separators = call.find(2, "separators");
+  if (indent && !indent->is<TemplateNone>())
+    style.indent = static_cast<int>(std::clamp<std::int64_t>(integer_of(*indent, "tojson"), -1, 16));
   if (style.indent >= 0) style.item_separator = ",";
-  if (const TemplateValue* value = given(2, "separators")) {
-    const TemplateList* list = value->list();
+  if (separators && !separators->is<TemplateNone>()) {
+    const TemplateList* list = separators->list();
     if (!list || list->size() != 2) throw DataError("tojson needs two separators");
     style.item_separator = text_of((*list)[0], "tojson");
     style.key_separator = text_of((*list)[1], "tojson");
   }
-  if (const TemplateValue* value = given(3, "sort_keys")) style.sort_keys = value->truth();
   return style;
 }
 

@@ -111,7 +111,7 @@ struct TemplateArguments {
 
 // A chat template as text and the words of its tags.
 struct TemplateToken {
-  enum class Kind { Text, TagBegin, TagEnd, OutputBegin, OutputEnd, Name, String, Integer, Float, Operator, End };
+  enum class Kind { Text, Name, String, Number, Operator, End };  // tags begin and end with operators
   Kind kind;
   std::string text;  // of strings: their value
   int line = 0;

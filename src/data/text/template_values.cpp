@@ -136,10 +136,6 @@ bool equal(const TemplateValue& a, const TemplateValue& b, int depth) {
   throw DataError(fmt::format("'{}' does not apply to {} and {}", symbol, left.type_name(), right.type_name()));
 }
 
-std::int64_t as_integer(const TemplateValue& value) {
-  return value.is<bool>() ? *value.get<bool>() : *value.get<std::int64_t>();
-}
-
 TemplateValue integer_arithmetic(const std::string& symbol, std::int64_t a, std::int64_t b) {
   std::int64_t result = 0;
   bool overflows = false;
@@ -166,7 +162,7 @@ TemplateValue integer_arithmetic(const std::string& symbol, std::int64_t a, std:
 
 TemplateValue arithmetic(const std::string& symbol, const TemplateValue& left, const TemplateValue& right) {
   if (symbol != "/" && !left.is<double>() && !right.is<double>())
-    return integer_arithmetic(symbol, as_integer(left), as_integer(right));
+    return integer_arithmetic(symbol, integer_of(left, symbol), integer_of(right, symbol));
   const double a = left.number(), b = right.number();
   if (symbol == "+") return a + b;
   if (symbol == "-") return a - b;

@@ -73,12 +73,10 @@ std::vector<int> read_stop_ids(const fs::path& path) {
   if (!bytes) return {};
   const nlohmann::json json = parse_json_file(*bytes, path.string());
   const JsonPlace place = JsonPlace(json, path.string())["eos_token_id"];
+  if (place.is_null()) return {};
   std::vector<int> ids;
-  const auto add = [&](const JsonPlace& id) { ids.push_back(static_cast<int>(id.integer(0, kLargestId))); };
-  if (place.value().is_array())
-    for (const JsonPlace& id : place.elements()) add(id);
-  else if (!place.is_null())
-    add(place);
+  for (const JsonPlace& id : place.value().is_array() ? place.elements() : std::vector{place})
+    ids.push_back(static_cast<int>(id.integer(0, kLargestId)));
   return ids;
 }
 

@@ -22,26 +22,15 @@ using Tokens = std::vector<std::string>;
 constexpr const char* kGpt2Pattern = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 constexpr const char* kMetaspace = "\u2581";
 
-template <class Value>
-struct StepType {
-  std::string name;
-  void (*add)(const JsonPlace& place, Steps<Value>& steps);
-};
-
-// Adds the steps of a place, or of the parts of a Sequence, which it has under `parts`. `kind` is for messages.
-template <class Value>
-void read_steps(const JsonPlace& place, const char* parts, const char* kind, const std::vector<StepType<Value>>& types,
-                Steps<Value>& steps) {
+// Adds the steps of a place, or of the parts of a Sequence, which it has under `parts`. `add` adds one step, and
+// returns whether it knows the type; `known` is for messages.
+template <class Value, class Add>
+void read_steps(const JsonPlace& place, const char* parts, const char* known, const Add& add, Steps<Value>& steps) {
   const std::string type = place.type();
-  if (type == "Sequence") {
-    for (const JsonPlace& part : place[parts].elements()) read_steps(part, parts, kind, types, steps);
-    return;
-  }
-  const auto found = std::ranges::find(types, type, &StepType<Value>::name);
-  if (found != types.end()) return found->add(place, steps);
-  std::vector<std::string> known = {"Sequence"};
-  for (const auto& each : types) known.push_back(each.name);
-  place.refuse(fmt::format("has type {}; known {}: {}", in_quotes(type), kind, joined(known, ", ")));
+  if (type == "Sequence")
+    for (const JsonPlace& part : place[parts].elements()) read_steps(part, parts, known, add, steps);
+  else if (!add(type, place, steps))
+    place.refuse(fmt::format("has type {}; known {}", in_quotes(type), known));
 }
 
 // {"Regex": "..."} or {"String": "..."}.
@@ -67,12 +56,10 @@ std::string with_replacements(const Regex& pattern, const std::string& text, con
   if (text.empty()) return text;
   std::string result;
   std::size_t done = 0;
-  RegexScan scan(pattern);
-  scan.start(text);
-  while (const auto match = scan.next()) {
-    result.append(text, done, match->begin - done);
+  for (const auto& [begin, end] : pattern.matches(text)) {
+    result.append(text, done, begin - done);
     result += replacement;
-    done = match->end;
+    done = end;
   }
   return result.append(text, done);
 }
@@ -99,40 +86,29 @@ void add_replacement(const Regex& pattern, const std::string& content, Steps<Tex
   steps.push_back([=](Text& text) { text = with_replacements(pattern, text, content); });
 }
 
-void add_normal_form(const JsonPlace& place, Steps<Text>& steps) {
-  const std::string type = place.type();
-  require_normal_forms(fmt::format("the normalizer {}", type));
-  const NormalForm form = type == "NFC"    ? NormalForm::NFC
-                          : type == "NFD"  ? NormalForm::NFD
-                          : type == "NFKC" ? NormalForm::NFKC
-                                           : NormalForm::NFKD;
-  steps.push_back([=](Text& text) { text = normal_form(text, form); });
-}
-
-const std::vector<StepType<Text>>& normalizers() {
-  static const std::vector<StepType<Text>> all = {
-      {"NFC", add_normal_form},
-      {"NFD", add_normal_form},
-      {"NFKC", add_normal_form},
-      {"NFKD", add_normal_form},
-      {"Lowercase", [](const JsonPlace&, Steps<Text>& steps) { steps.push_back(lowercase); }},
-      {"Strip",
-       [](const JsonPlace& place, Steps<Text>& steps) {
-         steps.push_back([left = place["strip_left"].boolean_or(true), right = place["strip_right"].boolean_or(true)](
-                             Text& text) { text = std::string(without_white_space(text, left, right)); });
-       }},
-      {"StripAccents",
-       [](const JsonPlace&, Steps<Text>& steps) { add_replacement(Regex(R"(\p{@mark}+)"), "", steps); }},
-      {"Prepend",
-       [](const JsonPlace& place, Steps<Text>& steps) {
-         steps.push_back([prefix = place["prepend"].string()](Text& text) {
-           if (!text.empty()) text.insert(0, prefix);
-         });
-       }},
-      {"Replace", [](const JsonPlace& place, Steps<Text>& steps) {
-         add_replacement(read_pattern(place["pattern"]), place["content"].string(), steps);
-       }}};
-  return all;
+bool add_normalizer(const std::string& type, const JsonPlace& place, Steps<Text>& steps) {
+  static const std::vector<std::string> forms = {"NFC", "NFD", "NFKC", "NFKD"};
+  if (const auto form = std::ranges::find(forms, type); form != forms.end()) {
+    require_normal_forms(fmt::format("the normalizer {}", type));
+    steps.push_back(
+        [chosen = static_cast<NormalForm>(form - forms.begin())](Text& text) { text = normal_form(text, chosen); });
+  } else if (type == "Lowercase") {
+    steps.push_back(lowercase);
+  } else if (type == "Strip") {
+    const bool left = place["strip_left"].boolean_or(true), right = place["strip_right"].boolean_or(true);
+    steps.push_back([=](Text& text) { text = std::string(without_white_space(text, left, right)); });
+  } else if (type == "StripAccents") {
+    add_replacement(Regex(R"(\p{@mark}+)"), "", steps);
+  } else if (type == "Prepend") {
+    steps.push_back([prefix = place["prepend"].string()](Text& text) {
+      if (!text.empty()) text.insert(0, prefix);
+    });
+  } else if (type == "Replace") {
+    add_replacement(read_pattern(place["pattern"]), place["content"].string(), steps);
+  } else {
+    return false;
+  }
+  return true;
 }
 
 enum class SplitBehavior { Removed, Isolated, MergedWithPrevious, MergedWithNext, Contiguous };
@@ -150,7 +126,6 @@ SplitBehavior read_behavior(const JsonPlace& place) {
 void split(Pieces& pieces, const Regex& pattern, SplitBehavior behavior, bool inverted) {
   std::vector<Piece> parts;
   parts.reserve(pieces.text.size() / 4 + 1);
-  RegexScan scan(pattern);
   for (const Piece& piece : pieces.list) {
     const std::size_t first = parts.size();
     std::size_t done = piece.begin;
@@ -167,10 +142,9 @@ void split(Pieces& pieces, const Regex& pattern, SplitBehavior behavior, bool in
       else
         parts.push_back({begin, end, piece.is_first && begin == piece.begin});
     };
-    scan.start(pieces.view(piece));
-    while (const auto match = scan.next()) {
-      if (piece.begin + match->begin > done) add_up_to(piece.begin + match->begin, inverted);
-      add_up_to(piece.begin + match->end, !inverted);
+    for (const auto& [begin, end] : pattern.matches(pieces.view(piece))) {
+      if (piece.begin + begin > done) add_up_to(piece.begin + begin, inverted);
+      add_up_to(piece.begin + end, !inverted);
     }
     if (done < piece.end) add_up_to(piece.end, inverted);
   }
@@ -224,31 +198,26 @@ void add_metaspace(const JsonPlace& place, Steps<Pieces>& steps) {
     add_split(steps, Regex::literal(metaspace.replacement), SplitBehavior::MergedWithNext);
 }
 
-const std::vector<StepType<Pieces>>& pre_tokenizers() {
-  static const std::vector<StepType<Pieces>> all = {
-      {"Split",
-       [](const JsonPlace& place, Steps<Pieces>& steps) {
-         add_split(steps, read_pattern(place["pattern"]), read_behavior(place["behavior"]),
-                   place["invert"].boolean_or(false));
-       }},
-      {"ByteLevel", add_byte_level},
-      {"Digits",
-       [](const JsonPlace& place, Steps<Pieces>& steps) {
-         add_split(steps, Regex(R"(\p{@number})"),
-                   place["individual_digits"].boolean_or(false) ? SplitBehavior::Isolated : SplitBehavior::Contiguous);
-       }},
-      {"Whitespace",
-       [](const JsonPlace&, Steps<Pieces>& steps) {
-         add_split(steps, Regex(R"([\p{@rustword}]+|[^\p{@rustword}\s]+)"), SplitBehavior::Removed, /*inverted=*/true);
-       }},
-      {"WhitespaceSplit",
-       [](const JsonPlace&, Steps<Pieces>& steps) { add_split(steps, Regex(R"(\s)"), SplitBehavior::Removed); }},
-      {"Punctuation",
-       [](const JsonPlace& place, Steps<Pieces>& steps) {
-         add_split(steps, Regex(R"(\p{@punctuation})"), read_behavior(place["behavior"]));
-       }},
-      {"Metaspace", add_metaspace}};
-  return all;
+bool add_pre_tokenizer(const std::string& type, const JsonPlace& place, Steps<Pieces>& steps) {
+  using enum SplitBehavior;
+  if (type == "Split")
+    add_split(steps, read_pattern(place["pattern"]), read_behavior(place["behavior"]),
+              place["invert"].boolean_or(false));
+  else if (type == "ByteLevel")
+    add_byte_level(place, steps);
+  else if (type == "Digits")
+    add_split(steps, Regex(R"(\p{@number})"), place["individual_digits"].boolean_or(false) ? Isolated : Contiguous);
+  else if (type == "Whitespace")
+    add_split(steps, Regex(R"([\p{@rustword}]+|[^\p{@rustword}\s]+)"), Removed, /*inverted=*/true);
+  else if (type == "WhitespaceSplit")
+    add_split(steps, Regex(R"(\s)"), Removed);
+  else if (type == "Punctuation")
+    add_split(steps, Regex(R"(\p{@punctuation})"), read_behavior(place["behavior"]));
+  else if (type == "Metaspace")
+    add_metaspace(place, steps);
+  else
+    return false;
+  return true;
 }
 
 void append_special(const JsonPlace& processor, const JsonPlace& item, std::vector<int>& out) {
@@ -334,40 +303,48 @@ void replace_metaspace(std::string& token, const std::string& replacement, const
   token = text;
 }
 
-const std::vector<StepType<Tokens>>& decoders() {
-  static const std::vector<StepType<Tokens>> all = {
-      {"ByteLevel", [](const JsonPlace&, Steps<Tokens>& steps) { steps.push_back(from_byte_level); }},
-      {"ByteFallback", [](const JsonPlace&, Steps<Tokens>& steps) { steps.push_back(join_bytes); }},
-      {"Fuse", [](const JsonPlace&,
-                  Steps<Tokens>& steps) { steps.push_back([](Tokens& tokens) { tokens = {joined(tokens, "")}; }); }},
-      {"Replace",
-       [](const JsonPlace& place, Steps<Tokens>& steps) {
-         steps.push_back([pattern = read_pattern(place["pattern"]), content = place["content"].string()](Tokens& all) {
-           for (std::string& token : all) token = with_replacements(pattern, token, content);
-         });
-       }},
-      {"Strip", add_strip},
-      {"Metaspace", [](const JsonPlace& place, Steps<Tokens>& steps) {
-         steps.push_back([metaspace = Metaspace(place)](Tokens& tokens) {
-           for (std::string& token : tokens)
-             replace_metaspace(token, metaspace.replacement,
-                               &token == &tokens.front() && metaspace.scheme != "never" ? "" : " ");
-         });
-       }}};
-  return all;
+bool add_decoder(const std::string& type, const JsonPlace& place, Steps<Tokens>& steps) {
+  if (type == "ByteLevel")
+    steps.push_back(from_byte_level);
+  else if (type == "ByteFallback")
+    steps.push_back(join_bytes);
+  else if (type == "Fuse")
+    steps.push_back([](Tokens& tokens) { tokens = {joined(tokens, "")}; });
+  else if (type == "Replace")
+    steps.push_back([pattern = read_pattern(place["pattern"]), content = place["content"].string()](Tokens& tokens) {
+      for (std::string& token : tokens) token = with_replacements(pattern, token, content);
+    });
+  else if (type == "Strip")
+    add_strip(place, steps);
+  else if (type == "Metaspace")
+    steps.push_back([metaspace = Metaspace(place)](Tokens& tokens) {
+      for (std::string& token : tokens)
+        replace_metaspace(token, metaspace.replacement,
+                          &token == &tokens.front() && metaspace.scheme != "never" ? "" : " ");
+    });
+  else
+    return false;
+  return true;
 }
 
 }  // namespace
 
 Steps<Text> read_normalizer(const JsonPlace& place) {
   Steps<Text> steps;
-  if (!place.is_null()) read_steps(place, "normalizers", "normalizers", normalizers(), steps);
+  if (!place.is_null())
+    read_steps(place, "normalizers",
+               "normalizers: Sequence, NFC, NFD, NFKC, NFKD, Lowercase, Strip, StripAccents, Prepend, Replace",
+               add_normalizer, steps);
   return steps;
 }
 
 Steps<Pieces> read_pre_tokenizer(const JsonPlace& place) {
   Steps<Pieces> steps;
-  if (!place.is_null()) read_steps(place, "pretokenizers", "pre-tokenizers", pre_tokenizers(), steps);
+  if (!place.is_null())
+    read_steps(
+        place, "pretokenizers",
+        "pre-tokenizers: Sequence, Split, ByteLevel, Digits, Whitespace, WhitespaceSplit, Punctuation, Metaspace",
+        add_pre_tokenizer, steps);
   return steps;
 }
 
@@ -390,7 +367,9 @@ SpecialFrame read_post_processor(const JsonPlace& place) {
 
 Decoder read_decoder(const JsonPlace& place) {
   Decoder decoder = {.separator = place.is_null() ? " " : ""};
-  if (!place.is_null()) read_steps(place, "decoders", "decoders", decoders(), decoder.steps);
+  if (!place.is_null())
+    read_steps(place, "decoders", "decoders: Sequence, ByteLevel, ByteFallback, Fuse, Replace, Strip, Metaspace",
+               add_decoder, decoder.steps);
   decoder.has_byte_level = std::ranges::any_of(decoder.steps, [](const auto& step) {
     const auto* function = step.template target<void (*)(Tokens&)>();
     return function && *function == from_byte_level;

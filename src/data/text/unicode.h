@@ -112,23 +112,13 @@ class Regex {
   // Finds this text literally.
   static Regex literal(std::string_view text);
 
+  // In a valid text, in order. An empty match directly after a match is skipped. DataError if the pattern needs too
+  // many steps.
+  std::vector<TextRange> matches(std::string_view text) const;
+
  private:
-  friend class RegexScan;
   struct Code;
   std::shared_ptr<const Code> code_;
-};
-
-// Finds the matches of a pattern in one text after another. An empty match directly after a match is skipped.
-class RegexScan {
- public:
-  explicit RegexScan(const Regex& regex);
-
-  void start(std::string_view text);  // valid UTF-8, alive while it is scanned
-  std::optional<TextRange> next();    // DataError if the pattern needs too many steps
-
- private:
-  struct State;
-  std::shared_ptr<State> state_;
 };
 
 // The alphabet divides all characters into kinds, such that all characters of a kind are in the same sets, and writes a
