@@ -1,11 +1,18 @@
-// A tokenizer.json: its added tokens, and its parts put together.
+// A tokenizer.json: its model, its added tokens, and all its parts put together.
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
+#include <functional>
 #include <iterator>
+#include <limits>
 #include <map>
+#include <mutex>
+#include <optional>
+#include <queue>
 #include <set>
+#include <tuple>
 #include <unordered_map>
 
 #include "base/error.h"
@@ -18,6 +25,276 @@ namespace braid {
 namespace {
 
 constexpr int kLargestId = 1 << 30;
+
+// The tokens of a model and their ids, in both directions.
+class Vocabulary {
+ public:
+  // {"token": id, ...}. DataError if two tokens have one id, or an id is far beyond the number of tokens.
+  explicit Vocabulary(const JsonPlace& place) {
+    if (!place.value().is_object()) place.expected("an object from tokens to ids");
+    const auto& entries = place.value().get_ref<const nlohmann::json::object_t&>();
+    // Ids may have gaps, but a table of them must not be much larger than the file.
+    const std::int64_t largest = 4 * static_cast<std::int64_t>(entries.size()) + 100'000;
+    std::int64_t end = 0;
+    for (const auto& [token, id] : entries)
+      end = std::max(end, JsonPlace(id, fmt::format("{}[{}]", place.path(), in_quotes(token))).integer(0, largest) + 1);
+    tokens_.resize(static_cast<std::size_t>(end));
+    is_used_.resize(tokens_.size());
+    ids_.reserve(entries.size());
+    for (const auto& [token, id_value] : entries) {
+      const auto id = id_value.get<std::size_t>();
+      if (is_used_[id])
+        place.refuse(fmt::format("gives the id {} to {} and to {}", id, in_quotes(tokens_[id]), in_quotes(token)));
+      tokens_[id] = token;
+      is_used_[id] = true;
+      ids_.emplace(tokens_[id], static_cast<int>(id));
+    }
+  }
+  Vocabulary(const Vocabulary&) = delete;
+
+  std::optional<int> find(std::string_view token) const {
+    const auto found = ids_.find(token);
+    return found == ids_.end() ? std::nullopt : std::optional(found->second);
+  }
+  bool has(int id) const { return id >= 0 && id < end_id() && is_used_[static_cast<std::size_t>(id)]; }
+  const std::string& token(int id) const { return tokens_[static_cast<std::size_t>(id)]; }
+  int end_id() const { return static_cast<int>(tokens_.size()); }  // one more than the largest id
+  int count() const { return static_cast<int>(ids_.size()); }
+
+ private:
+  std::vector<std::string> tokens_;  // by id
+  std::vector<bool> is_used_;
+  std::unordered_map<std::string_view, int> ids_;  // of texts in tokens_
+};
+
+// The tokens of words seen before. When it is full, it starts again empty.
+struct WordHash {
+  using is_transparent = void;
+  std::size_t operator()(std::string_view word) const { return std::hash<std::string_view>()(word); }
+};
+using WordCache = std::unordered_map<std::string, std::vector<int>, WordHash, std::equal_to<>>;
+constexpr std::size_t kMostWords = 1 << 15, kLongestWord = 256;
+
+constexpr int kNoRank = std::numeric_limits<int>::max();
+// Scanning all pairs for each merge is faster than a queue up to about this many characters.
+constexpr std::size_t kLongestScanned = 64;
+
+std::pair<std::string, std::string> read_merge(const JsonPlace& place) {
+  if (place.value().is_array() && place.value().size() == 2)
+    return {place[std::size_t{0}].string(), place[std::size_t{1}].string()};
+  const std::string& text = place.string();
+  const std::size_t space = text.find(' ');
+  if (space == std::string::npos || text.find(' ', space + 1) != std::string::npos)
+    place.expected("two tokens with a space between them");
+  return {text.substr(0, space), text.substr(space + 1)};
+}
+
+// Byte-pair encoding. A word starts as single characters, and the pair of neighbours with the lowest rank is merged,
+// leftmost first, until no pair has a rank.
+class Bpe {
+ public:
+  // DataError for other models, options that are not supported, and merges of unknown tokens.
+  Bpe(const JsonPlace& place, const Vocabulary& vocabulary) : vocabulary_(vocabulary), where_(place.path()) {
+    const JsonPlace type = place["type"];
+    if (!type.is_null() && type.string() != "BPE")
+      type.refuse(fmt::format("is {}; the only known model is BPE", in_quotes(type.string())));
+    const JsonPlace dropout = place["dropout"];
+    if (!dropout.is_null() && dropout.value() != 0) dropout.refuse("is not supported: tokens would be random");
+    unknown_token_ = place["unk_token"].string_or("");
+    unknown_id_ = vocabulary_.find(unknown_token_);
+    prefix_ = place["continuing_subword_prefix"].string_or("");
+    suffix_ = place["end_of_word_suffix"].string_or("");
+    byte_fallback_ = place["byte_fallback"].boolean_or(false);
+    fuse_unknown_ = place["fuse_unk"].boolean_or(false);
+    ignore_merges_ = place["ignore_merges"].boolean_or(false);
+    for (std::uint32_t code = 0; code < short_characters_.size(); ++code) {
+      std::string character;
+      append_utf8(character, code);
+      short_characters_[code] = vocabulary_.find(character).value_or(-1);
+    }
+    read_merges(place["merges"]);
+  }
+
+  // Each call takes a cache, so that threads do not wait for each other.
+  void encode(const Pieces& pieces, std::vector<int>& out) const {
+    WordCache cache;
+    {
+      const std::lock_guard lock(mutex_);
+      if (!idle_.empty()) {
+        cache = std::move(idle_.back());
+        idle_.pop_back();
+      }
+    }
+    out.reserve(out.size() + pieces.list.size() + pieces.list.size() / 2);
+    for (const Piece& piece : pieces.list) encode_word(pieces.view(piece), cache, out);
+    const std::lock_guard lock(mutex_);
+    idle_.push_back(std::move(cache));
+  }
+
+ private:
+  struct Merge {
+    int rank = kNoRank, product = 0;
+  };
+  static std::uint64_t pair_key(int left, int right) {
+    return static_cast<std::uint64_t>(left) << 32 | static_cast<std::uint32_t>(right);
+  }
+  Merge merge_of(int left, int right) const {
+    const auto found = merges_.find(pair_key(left, right));
+    return found == merges_.end() ? Merge() : found->second;
+  }
+
+  void read_merges(const JsonPlace& place) {
+    if (!place.value().is_array()) place.expected("a list");
+    const std::size_t count = place.value().size();
+    merges_.reserve(count);
+    const auto known = [&](const std::string& token, std::size_t i) {
+      const auto id = vocabulary_.find(token);
+      if (!id) place[i].refuse(fmt::format("names {}, which is not in the vocabulary", in_quotes(token)));
+      return *id;
+    };
+    for (std::size_t i = 0; i < count; ++i) {
+      const auto [left, right] = read_merge(place[i]);
+      if (right.size() < prefix_.size()) place[i].refuse("has a token that is shorter than continuing_subword_prefix");
+      const int first = known(left, i), second = known(right, i);
+      merges_[pair_key(first, second)] = {static_cast<int>(i), known(left + right.substr(prefix_.size()), i)};
+    }
+  }
+
+  void encode_word(std::string_view word, WordCache& cache, std::vector<int>& out) const {
+    if (const auto known = cache.find(word); known != cache.end()) {
+      out.insert(out.end(), known->second.begin(), known->second.end());
+      return;
+    }
+    std::vector<int> ids;
+    if (const auto whole = ignore_merges_ ? vocabulary_.find(word) : std::nullopt) {
+      ids.push_back(*whole);
+    } else {
+      split_characters(word, ids);
+      if (ids.size() <= kLongestScanned)
+        merge_short(ids);
+      else
+        merge_long(ids);
+    }
+    out.insert(out.end(), ids.begin(), ids.end());
+    if (cache.size() == kMostWords) cache.clear();
+    if (word.size() <= kLongestWord) cache.emplace(word, std::move(ids));
+  }
+
+  // A run of unknown characters waits in `unknown`, because with fuse_unk it becomes one token. Bytes do not end the
+  // run: Hugging Face's library puts them before it, too.
+  void split_characters(std::string_view word, std::vector<int>& ids) const {
+    std::optional<int> unknown;
+    const auto flush = [&] {
+      if (unknown) ids.push_back(*unknown);
+      unknown.reset();
+    };
+    for (std::size_t at = 0; at < word.size();) {
+      const std::string_view character = word.substr(at, std::max<std::size_t>(utf8_length(word.substr(at)), 1));
+      const bool is_first = at == 0;
+      at += character.size();
+      const bool is_last = at >= word.size();
+      if (const auto id = id_of_character(character, is_first, is_last)) {
+        flush();
+        ids.push_back(*id);
+      } else if (!byte_fallback_ || !append_bytes(character, is_first, is_last, ids)) {
+        if (unknown_token_.empty()) continue;
+        if (!fuse_unknown_) flush();
+        if (!unknown_id_)
+          throw DataError(fmt::format("{} has no token for {}, and its unk_token {} is not in the vocabulary", where_,
+                                      in_quotes(character), in_quotes(unknown_token_)));
+        unknown = unknown_id_;
+      }
+    }
+    flush();
+  }
+
+  std::string decorated(std::string_view character, bool is_first, bool is_last) const {
+    return fmt::format("{}{}{}", is_first ? "" : prefix_, character, is_last ? suffix_ : "");
+  }
+
+  std::optional<int> id_of_character(std::string_view character, bool is_first, bool is_last) const {
+    if ((!is_first && !prefix_.empty()) || (is_last && !suffix_.empty()))
+      return vocabulary_.find(decorated(character, is_first, is_last));
+    if (character.size() > 2) return vocabulary_.find(character);
+    const auto first = static_cast<unsigned char>(character[0]);
+    const std::size_t code =
+        character.size() == 1 ? first : (first & 0x1fu) << 6 | (static_cast<unsigned char>(character[1]) & 0x3fu);
+    const int id = short_characters_[code];
+    return id < 0 ? std::nullopt : std::optional(id);
+  }
+
+  bool append_bytes(std::string_view character, bool is_first, bool is_last, std::vector<int>& ids) const {
+    const std::size_t before = ids.size();
+    for (const char byte : decorated(character, is_first, is_last)) {
+      const auto id = vocabulary_.find(fmt::format("<0x{:02X}>", static_cast<unsigned char>(byte)));
+      if (!id) {
+        ids.resize(before);
+        return false;
+      }
+      ids.push_back(*id);
+    }
+    return true;
+  }
+
+  void merge_short(std::vector<int>& ids) const {
+    std::vector<Merge> pairs;  // of each token and the next
+    for (std::size_t i = 0; i + 1 < ids.size(); ++i) pairs.push_back(merge_of(ids[i], ids[i + 1]));
+    while (!pairs.empty()) {
+      const auto best = std::ranges::min_element(pairs, {}, &Merge::rank);
+      if (best->rank == kNoRank) break;
+      const auto at = best - pairs.begin();
+      const auto id = ids.begin() + at;
+      *id = best->product;
+      ids.erase(id + 1);
+      pairs.erase(best);
+      if (at > 0) pairs[static_cast<std::size_t>(at) - 1] = merge_of(id[-1], *id);
+      if (at < std::ssize(pairs)) pairs[static_cast<std::size_t>(at)] = merge_of(*id, id[1]);
+    }
+  }
+
+  void merge_long(std::vector<int>& ids) const {
+    // Rank, place of the left token, ids of both, id of the product.
+    using Candidate = std::tuple<int, std::size_t, int, int, int>;
+    constexpr int kMerged = -1;
+    std::vector<std::size_t> before(ids.size()), after(ids.size());
+    std::priority_queue<Candidate, std::vector<Candidate>, std::greater<>> queue;
+    const auto consider = [&](std::size_t left, std::size_t right) {
+      const auto [rank, product] = merge_of(ids[left], ids[right]);
+      if (rank != kNoRank) queue.push({rank, left, ids[left], ids[right], product});
+    };
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      before[i] = i - 1;
+      after[i] = i + 1;
+      if (i + 1 < ids.size()) consider(i, i + 1);
+    }
+    while (!queue.empty()) {
+      const auto [rank, left, left_id, right_id, product] = queue.top();
+      queue.pop();
+      const std::size_t right = after[left];
+      // An entry is out of date if one of its two symbols has been merged since.
+      if (ids[left] != left_id || right == ids.size() || ids[right] != right_id) continue;
+      ids[left] = product;
+      ids[right] = kMerged;
+      after[left] = after[right];
+      if (after[left] < ids.size()) {
+        before[after[left]] = left;
+        consider(left, after[left]);
+      }
+      if (left > 0) consider(before[left], left);
+    }
+    std::erase(ids, kMerged);
+  }
+
+  const Vocabulary& vocabulary_;
+  std::unordered_map<std::uint64_t, Merge> merges_;  // of pairs of ids
+  std::array<int, 0x800> short_characters_;          // ids of characters of one or two bytes; -1: none
+  std::string unknown_token_, where_;
+  std::optional<int> unknown_id_;
+  std::string prefix_, suffix_;  // of tokens inside a word, and at its end
+  bool byte_fallback_ = false, fuse_unknown_ = false, ignore_merges_ = false;
+  mutable std::mutex mutex_;
+  mutable std::vector<WordCache> idle_;
+};
 
 std::optional<std::uint32_t> last_character(std::string_view text) {
   std::size_t begin = text.size();
@@ -227,7 +504,7 @@ class HfCodec : public TokenCodec {
  public:
   HfCodec(const JsonPlace& place, const JsonPlace* config)
       : vocabulary_(place["model"]["vocab"]),
-        encode_pieces_(read_model(place["model"], vocabulary_)),
+        model_(place["model"], vocabulary_),
         normalizer_(read_normalizer(place["normalizer"])),
         added_(place["added_tokens"], config, vocabulary_, normalizer_),
         pre_tokenizer_(read_pre_tokenizer(place["pre_tokenizer"])),
@@ -291,12 +568,12 @@ class HfCodec : public TokenCodec {
       }
       Pieces pieces{gap.substr(begin, end - begin), {{0, end - begin, is_first && begin == 0}}};
       apply(pre_tokenizer_, pieces);
-      encode_pieces_(pieces, ids);
+      model_.encode(pieces, ids);
     }
   }
 
   const Vocabulary vocabulary_;
-  const PieceEncoder encode_pieces_;
+  const Bpe model_;
   const Steps<std::string> normalizer_;
   const AddedTokens added_;
   const Steps<Pieces> pre_tokenizer_;

@@ -1,13 +1,11 @@
 // The parts of a tokenizer.json: what changes a text before it is divided, what divides it into the pieces that are
-// tokenized separately, the model, which special tokens stand around the text, and what makes text from tokens. Each is
+// tokenized separately, which special tokens stand around the text, and what makes text from tokens. Each is
 // read from its part of the file, where null means that nothing happens. DataError for unknown types.
 #pragma once
 
 #include <functional>
-#include <optional>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "data/text/tokenizer.h"
@@ -38,29 +36,6 @@ void apply(const Steps<Value>& steps, Value& value) {
 
 Steps<std::string> read_normalizer(const JsonPlace& place);
 Steps<Pieces> read_pre_tokenizer(const JsonPlace& place);
-
-// The tokens of a model and their ids, in both directions.
-class Vocabulary {
- public:
-  // {"token": id, ...}. DataError if two tokens have one id, or an id is far beyond the number of tokens.
-  explicit Vocabulary(const JsonPlace& place);
-  Vocabulary(const Vocabulary&) = delete;
-
-  std::optional<int> find(std::string_view token) const;
-  bool has(int id) const { return id >= 0 && id < end_id() && is_used_[static_cast<std::size_t>(id)]; }
-  const std::string& token(int id) const { return tokens_[static_cast<std::size_t>(id)]; }
-  int end_id() const { return static_cast<int>(tokens_.size()); }  // one more than the largest id
-  int count() const { return static_cast<int>(ids_.size()); }
-
- private:
-  std::vector<std::string> tokens_;  // by id
-  std::vector<bool> is_used_;
-  std::unordered_map<std::string_view, int> ids_;  // of texts in tokens_
-};
-
-// Appends the tokens of all pieces. May be called by several threads at a time. The vocabulary must live longer.
-using PieceEncoder = std::function<void(const Pieces& pieces, std::vector<int>& ids)>;
-PieceEncoder read_model(const JsonPlace& place, const Vocabulary& vocabulary);
 
 struct SpecialFrame {
   std::vector<int> before, after;
