@@ -10,7 +10,6 @@
 #include "base/error.h"
 #include "base/utf8.h"
 #include "data/text/chat.h"
-#include "data/text/chat_template.h"
 #include "data/text/small_tokenizer.h"
 
 namespace braid::testing {

@@ -8,7 +8,7 @@
 #include <iostream>
 
 #include "base/utf8.h"
-#include "data/text/tokenizer_steps.h"
+#include "data/text/tokenizer.h"
 
 namespace {
 

@@ -11,7 +11,7 @@
 #include "base/strings.h"
 #include "base/utf8.h"
 #include "data/inspect/reports.h"
-#include "data/text/chat_template.h"
+#include "data/text/chat.h"
 #include "pages/page.h"
 
 namespace braid {

@@ -7,7 +7,6 @@
 
 #include "base/strings.h"
 #include "data/text/chat.h"
-#include "data/text/chat_template.h"
 
 namespace braid {
 

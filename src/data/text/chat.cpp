@@ -264,12 +264,10 @@ class ChatEncoder::Rendering {
  public:
   Rendering(const ChatEncoder& encoder, Content content) : encoder_(encoder), content_(content) {}
   Rendering(const ChatEncoder& encoder, const std::vector<ChatTurn>& turns)
-      : Rendering(encoder, std::ranges::any_of(turns,
-                                               [&](const ChatTurn& turn) {
-                                                 return turn.text.find(encoder.image_token_) != std::string::npos;
-                                               })
-                               ? encoder.with_images_
-                               : encoder.without_images_) {}
+      : Rendering(encoder, encoder.without_images_) {
+    for (const ChatTurn& turn : turns)
+      if (turn.text.find(encoder.image_token_) != std::string::npos) content_ = encoder.with_images_;
+  }
 
   TemplateText render(const std::vector<ChatTurn>& turns, const TemplateInput& tools, bool generation_prompt) {
     Json messages = Json::array();
@@ -309,7 +307,7 @@ class ChatEncoder::Rendering {
 
  private:
   const ChatEncoder& encoder_;
-  const Content content_;
+  Content content_;
   std::int64_t steps_ = 20'000'000;  // in all, which bounds the time for one conversation to seconds
 };
 
@@ -381,15 +379,15 @@ std::string ChatEncoder::filled(const std::string& frame, const std::string& rol
 
 void ChatEncoder::check_texts(const std::vector<ChatTurn>& turns) const {
   for (std::size_t i = 0; i < turns.size(); ++i) {
+    const auto& [role, text, is_learned, fields] = turns[i];
     // Templates that always write a system turn write an empty one for nothing. A tool may have nothing to say, and an
     // answer may consist of tool calls or thoughts.
-    const bool may_be_empty = template_ && (turns[i].role == "system" || turns[i].role == "tool" || turns[i].fields);
-    if (turns[i].text.empty() && !may_be_empty)
-      throw DataError(fmt::format("turn {} ({}) is empty", i + 1, turns[i].role));
-    if (turns[i].role == "assistant" && turns[i].text.find(image_token_) != std::string::npos)
+    if (text.empty() && !(template_ && (role == "system" || role == "tool" || fields)))
+      throw DataError(fmt::format("turn {} ({}) is empty", i + 1, role));
+    if (role != "assistant") continue;
+    if (text.find(image_token_) != std::string::npos)
       throw DataError(fmt::format("turn {} is the assistant's and contains {}", i + 1, image_token_));
-    const bool is_announced = i > 0 && turns[i - 1].role != "system";
-    if (turns[i].role == "assistant" && format_.announces_answers && !is_announced)
+    if (format_.announces_answers && (i == 0 || turns[i - 1].role == "system"))
       throw DataError(
           fmt::format("the conversation begins with the assistant (turn {}), which the chat format {} cannot write: "
                       "the user's turn announces the answer",

@@ -18,7 +18,7 @@
 #include "base/error.h"
 #include "base/strings.h"
 #include "base/utf8.h"
-#include "data/text/tokenizer_steps.h"
+#include "data/text/tokenizer.h"
 #include "data/text/unicode.h"
 
 namespace braid {
@@ -578,7 +578,7 @@ class HfCodec : public TokenCodec {
   const AddedTokens added_;
   const Steps<Pieces> pre_tokenizer_;
   const SpecialFrame frame_;
-  const Decoder decoder_;
+  const TokenDecoder decoder_;
 };
 
 }  // namespace

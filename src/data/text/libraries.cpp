@@ -22,7 +22,7 @@
 
 #include "base/error.h"
 #include "base/strings.h"
-#include "data/text/tokenizer_steps.h"
+#include "data/text/tokenizer.h"
 #include "data/text/unicode.h"
 
 namespace braid {

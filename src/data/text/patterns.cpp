@@ -193,9 +193,9 @@ class Translation {
   std::uint32_t hexadecimal(std::string_view digits) {
     if (digits.empty() || digits.size() > 8 || digits.find_first_not_of(kHexDigits) != std::string_view::npos)
       refuse(fmt::format("the code {}", in_quotes(digits)));
-    const unsigned long code = std::stoul(std::string(digits), nullptr, 16);
-    if (code > 0x10ffff || !is_character(static_cast<std::uint32_t>(code))) refuse(fmt::format("the code {}", digits));
-    return static_cast<std::uint32_t>(code);
+    const auto code = static_cast<std::uint32_t>(std::stoul(std::string(digits), nullptr, 16));
+    if (!is_character(code)) refuse(fmt::format("the code {}", digits));
+    return code;
   }
 
   // [:name:] or [:^name:], after its "[:".
@@ -206,8 +206,7 @@ class Translation {
     const std::string_view name = rest_.substr(negated, close - negated);
     static constexpr std::string_view kNames[] = {"alnum", "alpha", "ascii", "blank", "cntrl", "digit", "graph",
                                                   "lower", "print", "punct", "space", "upper", "word",  "xdigit"};
-    if (std::find(std::begin(kNames), std::end(kNames), name) == std::end(kNames))
-      refuse(fmt::format("the class [:{}:]", name));
+    if (std::ranges::find(kNames, name) == std::end(kNames)) refuse(fmt::format("the class [:{}:]", name));
     rest_.remove_prefix(close + 2);
     const CodeSet set = *unicode_set(name == "punct" ? "posixpunct" : name);
     return negated ? ~set : set;

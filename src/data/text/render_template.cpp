@@ -1,5 +1,3 @@
-#include "data/text/chat_template.h"
-
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
@@ -8,6 +6,7 @@
 #include "base/error.h"
 #include "base/strings.h"
 #include "base/utf8.h"
+#include "data/text/chat.h"
 #include "data/text/template_interpreter.h"
 #include "data/text/unicode.h"
 

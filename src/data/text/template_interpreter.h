@@ -17,7 +17,7 @@
 #include <variant>
 #include <vector>
 
-#include "data/text/chat_template.h"
+#include "data/text/chat.h"
 
 namespace braid {
 

@@ -1,5 +1,3 @@
-#include "data/text/tokenizer_steps.h"
-
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
@@ -11,6 +9,7 @@
 #include "base/error.h"
 #include "base/strings.h"
 #include "base/utf8.h"
+#include "data/text/tokenizer.h"
 #include "data/text/unicode.h"
 
 namespace braid {
@@ -365,8 +364,8 @@ SpecialFrame read_post_processor(const JsonPlace& place) {
   return frame;
 }
 
-Decoder read_decoder(const JsonPlace& place) {
-  Decoder decoder = {.separator = place.is_null() ? " " : ""};
+TokenDecoder read_decoder(const JsonPlace& place) {
+  TokenDecoder decoder = {.separator = place.is_null() ? " " : ""};
   if (!place.is_null())
     read_steps(place, "decoders", "decoders: Sequence, ByteLevel, ByteFallback, Fuse, Replace, Strip, Metaspace",
                add_decoder, decoder.steps);
@@ -377,12 +376,12 @@ Decoder read_decoder(const JsonPlace& place) {
   return decoder;
 }
 
-std::string Decoder::decode(Tokens tokens) const {
+std::string TokenDecoder::decode(Tokens tokens) const {
   apply(steps, tokens);
   return joined(tokens, separator);
 }
 
-std::string Decoder::bytes(const std::string& token) const {
+std::string TokenDecoder::bytes(const std::string& token) const {
   std::string bytes;
   return !has_byte_level ? bytes_of_piece(token) : append_byte_level_bytes(bytes, token) ? bytes : token;
 }
