@@ -16,7 +16,7 @@
 #include "cli/commands.h"
 #include "cli/data_call.h"
 #include "data/image/decode.h"
-#include "data/image/resize.h"
+#include "data/image/image.h"
 #include "data/text/tokenizer.h"
 #include "formats/safetensors.h"
 #include "run/output_files.h"

@@ -11,7 +11,7 @@
 #include "base/strings.h"
 #include "base/utf8.h"
 #include "data/inspect/reports.h"
-#include "data/text/template_value.h"
+#include "data/text/chat.h"
 #include "pages/page.h"
 
 namespace braid {
@@ -19,7 +19,7 @@ namespace {
 
 std::string without_picture_tags(std::string text) {
   for (std::size_t at; (at = text.find(kPictureTag)) != text.npos;) text.erase(at, kPictureTag.size());
-  return strip_text(text, nullptr, true, true);
+  return std::string(strip_text(text, nullptr, true, true));
 }
 
 // The turn before each one that is predicted.
@@ -47,7 +47,7 @@ std::string text_of(const Tokenizer& tokenizer, const std::vector<int>& ids) {
     text += fmt::format("<no token {}>", id);
   }
   decode_known();
-  return strip_text(text, nullptr, true, true);
+  return std::string(strip_text(text, nullptr, true, true));
 }
 
 // The answers of one sample: runs of consecutive tokens that are predicted. `choices` begins at the sample's first

@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "base/strings.h"
 #include "data/image/decode.h"
-#include "data/image/resize.h"
+#include "data/image/image.h"
 #include "data/inspect/reports.h"
 #include "pages/page.h"
 

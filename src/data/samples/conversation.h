@@ -14,7 +14,7 @@
 #include "data/samples/data_config.h"
 #include "data/shards/metadataset.h"
 #include "data/shards/shard.h"
-#include "data/text/chat_formats.h"
+#include "data/text/chat.h"
 
 namespace braid {
 

@@ -8,7 +8,7 @@
 #include "base/strings.h"
 #include "data/image/decode.h"
 #include "data/image/patches.h"
-#include "data/image/resize.h"
+#include "data/image/image.h"
 
 namespace braid {
 

@@ -12,7 +12,7 @@
 #include "data/samples/conversation_builder.h"
 #include "data/samples/sample_keys.h"
 #include "data/samples/sample_pictures.h"
-#include "data/text/template_targets.h"
+#include "data/text/chat.h"
 
 namespace braid {
 namespace {

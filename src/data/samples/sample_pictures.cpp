@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "base/strings.h"
 #include "data/samples/sample_keys.h"
-#include "data/text/template_targets.h"
+#include "data/text/chat.h"
 
 namespace braid {
 namespace {
