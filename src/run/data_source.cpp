@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "comm/world.h"
-#include "data/batches/lane_batches.h"
+#include "data/batches/batch.h"
 #include "data/batches/mock_data.h"
 #include "train/all_ranks.h"
 

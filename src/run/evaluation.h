@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "data/inspect/answers.h"
+#include "data/inspect/reports.h"
 #include "log/iteration_log.h"
 #include "log/run_summary.h"
 #include "run/recipe.h"

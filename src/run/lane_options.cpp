@@ -1,5 +1,4 @@
 // The part of data_source.h that needs no libtorch.
-#include "data/batches/balance.h"
 #include "data/batches/sample_sizes.h"
 #include "run/data_source.h"
 
