@@ -12,9 +12,8 @@
 #include "base/utf8.h"
 #include "cli/data_call.h"
 #include "data/draw/data_set.h"
-#include "data/shards/key_index.h"
+#include "data/shards/data_set.h"
 #include "data/shards/prepare.h"
-#include "data/shards/sample_spec.h"
 #include "data/shards/shard.h"
 #include "run/output_files.h"
 
@@ -121,7 +120,7 @@ void prepare(const PrepareCommand& command) {
   if (prepared.kept_splits)
     fmt::print("note: the splits were there already and are unchanged; --split or --split-parts replaces them\n");
   if (prepared.kept_dataset_yaml) fmt::print("note: dataset.yaml was there already and is unchanged\n");
-  if (!KeyIndex::is_supported())
+  if (!writes_key_index())
     fmt::print("note: this braid was built without SQLite, so there is no index.sqlite for look-ups by key\n");
 }
 

@@ -12,9 +12,7 @@
 #include "cli/data_call.h"
 #include "cli/recipe_call.h"
 #include "data/inspect/reports.h"
-#include "data/inspect/throughput.h"
 #include "data/shards/lane.h"
-#include "data/shards/sample_reader.h"
 #include "log/iteration_log.h"
 
 namespace braid {
@@ -78,8 +76,7 @@ void print_packs(const PackCommand& command, const std::vector<std::string>& fla
                        fmt::format("the recipe has {}, from 0", counted(call.options.lanes, "lane"))});
   const LaneSet set(std::move(call.options));
   WorkerPool pool(set.options.loader.threads);
-  PackLane lane({set.blend, set.reader, set.sequences, set.options.data.fields, *set.bad, pool}, set.options.loader,
-                set.order(), command.lane);
+  PackLane lane(set, pool, set.order(), command.lane);
   WorkStatus status;
   std::vector<PackSize> sizes;
   std::set<SampleId> packed;
@@ -164,9 +161,9 @@ void bench(const BenchCommand& command, const std::vector<std::string>& flags) {
   const LaneSet set(std::move(call.options));
   WorkerPool pool(set.options.loader.threads);
   BenchResult result = {.threads = set.options.loader.threads};
-  result.phases = measure_phases(set, kPhaseSeconds, *set.bad).phases;
+  result.phases = measure_phases(set, kPhaseSeconds).phases;
   result.start_mb = host_memory().host_mb;
-  result.totals = measure_loading(set, command.limits, *set.bad, pool);
+  result.totals = measure_loading(set, command.limits, pool);
   result.end_mb = host_memory().host_mb;
   if (command.json)
     print_json(result);

@@ -15,7 +15,6 @@
 #include "base/strings.h"
 #include "comm/world.h"
 #include "data/batches/batch.h"
-#include "data/batches/read_ahead.h"
 #include "ops/cross_entropy.h"
 #include "plan/bridge.h"
 #include "tensor/copies.h"

@@ -12,7 +12,7 @@
 
 #include "base/strings.h"
 #include "base/utf8.h"
-#include "data/inspect/throughput.h"
+#include "data/inspect/reports.h"
 #include "models/providers.h"
 
 namespace braid {
@@ -173,8 +173,7 @@ DataStats sample_sequences(const LaneSet& set, std::int64_t count) {
   WorkerPool pool(options.loader.threads);
   const int lanes = static_cast<int>(std::min<std::int64_t>({kMostLanes, options.lanes, count}));
   for (int i = 0; i < lanes; ++i) {
-    PackLane lane({set.blend, set.reader, set.sequences, options.data.fields, *set.bad, pool}, options.loader,
-                  set.order(), static_cast<int>(std::int64_t{i} * options.lanes / lanes));
+    PackLane lane(set, pool, set.order(), static_cast<int>(std::int64_t{i} * options.lanes / lanes));
     for (std::int64_t n = count * i / lanes; n < count * (i + 1) / lanes; ++n)
       if (const auto pack = lane.next()) stats.sequences.push_back(sizes_of(*pack, 0, stats.encoders.size(), 0));
   }
@@ -183,7 +182,7 @@ DataStats sample_sequences(const LaneSet& set, std::int64_t count) {
 
 ReadingTimes measure_reading(const LaneSet& set, const DataStats& stats) {
   constexpr double kSeconds = 0.5;
-  const LoadPhases measured = measure_phases(set, kSeconds, *set.bad);
+  const LoadPhases measured = measure_phases(set, kSeconds);
   double text = 0, pictures = 0, tokens = 0;
   for (const LoadPhase& phase : measured.phases) (phase.of_pictures ? pictures : text) += phase.seconds;
   for (const SampleSizes& sequence : stats.sequences) tokens += static_cast<double>(sequence.tokens());

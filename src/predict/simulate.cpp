@@ -7,7 +7,7 @@
 #include <numeric>
 
 #include "base/error.h"
-#include "data/batches/balance.h"
+#include "data/batches/sample_sizes.h"
 #include "paper/flops.h"
 #include "predict/reading_time.h"
 #include "predict/step_times.h"

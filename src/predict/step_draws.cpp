@@ -5,7 +5,6 @@
 
 #include "base/error.h"
 #include "base/philox.h"
-#include "data/batches/balance.h"
 #include "data/batches/sample_sizes.h"
 #include "run/data_source.h"
 

@@ -5,10 +5,9 @@
 #include <system_error>
 
 #include "base/strings.h"
-#include "data/batches/balance.h"
 #include "data/batches/sample_sizes.h"
-#include "data/inspect/survey.h"
-#include "data/shards/sample_reader.h"
+#include "data/inspect/reports.h"
+#include "data/shards/lane.h"
 #include "run/start_checks.h"
 
 namespace braid {
@@ -129,7 +128,7 @@ class DataCheck {
       check_order(order, lane);
       bool has_samples = false;
       for (int i = 0; i < workers_of(order); ++i)
-        has_samples |= worker_order(blend, order, first_worker(order, lane) + i)->has_samples();
+        has_samples |= worker_order(blend, order, first_worker(order, lane) + i)->has_samples;
       if (!has_samples)
         throw ConfigError({fmt::format("the split '{}' has too few samples for {}: lane {} has none", options.split,
                                        counted(order.lanes, "lane"), lane),

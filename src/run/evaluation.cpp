@@ -6,7 +6,6 @@
 #include "ckpt/tensor_io.h"
 #include "comm/world.h"
 #include "data/batches/batch.h"
-#include "data/batches/lane_batches.h"
 #include "data/batches/mock_data.h"
 #include "plan/frozen.h"
 #include "run/data_source.h"

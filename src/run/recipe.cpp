@@ -7,7 +7,6 @@
 #include <numeric>
 
 #include "base/strings.h"
-#include "base/strings.h"
 #include "models/providers.h"
 #include "nn/config.h"
 #include "plan/topology_config.h"

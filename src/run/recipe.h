@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "comm/run_as_rank.h"
-#include "data/batches/mock_data_config.h"
+#include "data/batches/sample_sizes.h"
 #include "data/samples/data_config.h"
 #include "log/run_log.h"
 #include "models/providers.h"

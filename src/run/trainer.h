@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "ckpt/save_lock.h"
-#include "data/inspect/answers.h"
+#include "data/inspect/reports.h"
 #include "log/iteration_log.h"
 #include "run/recipe.h"
 #include "run/resume/common_state.h"

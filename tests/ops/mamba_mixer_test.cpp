@@ -1,7 +1,6 @@
 #include "ops/mamba.h"
 
 #include "ops/gradients.h"
-#include "ops/mamba.h"
 #include "ops/norm.h"
 
 namespace braid {
