@@ -9,7 +9,7 @@
 #include "cli/plan_options.h"
 #include "cli/recipe_call.h"
 #include "plan/frozen.h"
-#include "plan/timeline.h"
+#include "plan/show.h"
 #include "predict/plan_page.h"
 #include "predict/simulate.h"
 #include "run/output_files.h"
