@@ -12,7 +12,7 @@
 #include "cli/data_call.h"
 #include "cli/recipe_call.h"
 #include "data/inspect/reports.h"
-#include "predict/data_stats.h"
+#include "predict/step_draws.h"
 #include "run/output_files.h"
 
 namespace braid {

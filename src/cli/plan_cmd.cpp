@@ -11,7 +11,6 @@
 #include "plan/frozen.h"
 #include "plan/schedule.h"
 #include "plan/show.h"
-#include "plan/timeline.h"
 #include "run/output_files.h"
 #include "run/step_sizes.h"
 

@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "base/strings.h"
-#include "predict/scale_nodes.h"
+#include "predict/layout.h"
 #include "predict/step_draws.h"
 
 namespace braid {

@@ -7,8 +7,8 @@
 #include "base/strings.h"
 #include "cli/plan_options.h"
 #include "cli/recipe_call.h"
-#include "predict/fill_plan_page.h"
-#include "predict/scale_nodes.h"
+#include "predict/layout.h"
+#include "predict/plan_page.h"
 #include "predict/search.h"
 #include "run/output_files.h"
 
@@ -45,28 +45,33 @@ std::string gigabytes(std::int64_t bytes) { return fmt::format("{:.1f}", 1e-9 * 
 
 std::vector<std::string> row_of(const std::string& number, const Candidate& candidate, const SearchResult& result) {
   const int idle = result.gpus - candidate.simulation.ranks;
+  const RankTimes times = language_times(candidate);
   return {number,
           fmt::format("{:.3f}", candidate.simulation.iteration_s),
           fmt::format("{:.2f}x", result.given.simulation.iteration_s / candidate.simulation.iteration_s),
           fmt::format("{:.0f}", candidate.simulation.tokens_per_s_per_gpu),
           gigabytes(candidate.memory) + (candidate.on_front ? " *" : ""),
           gigabytes(candidate.with_slack),
+          fmt::format("{:.3f}", times.compute),
+          fmt::format("{:.3f}", times.communication),
+          fmt::format("{:.3f}", times.waiting),
+          candidate.simulation.bound_by,
           grids_text(candidate.recipe) + (idle > 0 ? fmt::format(" ({} idle)", idle) : ""),
           settings_text(candidate.recipe)};
 }
 
 using Head = std::vector<std::string>;
 Head head_of(const HardwareProfile& hardware) {
-  return {"", "s", "speed", "tokens/s/" + device_word(hardware), "GB needed", "with slack", "grids", "settings"};
+  return {"",          "s",          "speed",   "tokens/s/" + device_word(hardware),
+          "GB needed", "with slack", "compute", "communicate",
+          "wait",      "bound by",   "grids",   "settings"};
 }
 
 void print_table(const SearchResult& result, const Head& head) {
   std::vector<std::vector<std::string>> rows = {row_of("given", result.given, result)};
   for (std::size_t i = 0; i < result.best.size(); ++i)
     rows.push_back(row_of(std::to_string(i + 1), result.best[i], result));
-  fmt::print("{}\n", format_table(head, rows));
-  fmt::print("given: {}\n", result.given.why);
-  for (std::size_t i = 0; i < result.best.size(); ++i) fmt::print("{:>5}: {}\n", i + 1, result.best[i].why);
+  fmt::print("{}", format_table(head, rows));
 }
 
 void print_front(const SearchResult& result, const Head& head) {
@@ -119,6 +124,7 @@ nlohmann::ordered_json candidate_json(const Candidate& candidate, const SearchRe
         {"vpp", module.vpp},          {"dp", module.dp}};
   const Recipe& recipe = candidate.recipe;
   const Simulation& simulation = candidate.simulation;
+  const RankTimes times = language_times(candidate);
   return {{"iteration_s", simulation.iteration_s},
           {"speed", result.given.simulation.iteration_s / simulation.iteration_s},
           {"tokens_per_s_per_gpu", simulation.tokens_per_s_per_gpu},
@@ -129,7 +135,9 @@ nlohmann::ordered_json candidate_json(const Candidate& candidate, const SearchRe
           {"memory_bytes", candidate.memory},
           {"device_bytes", candidate.with_slack},
           {"pareto", candidate.on_front},
-          {"why", candidate.why},
+          {"compute_s", times.compute},
+          {"communication_s", times.communication},
+          {"waiting_s", times.waiting},
           {"ranks", simulation.ranks},
           {"colocated", recipe.topology.colocated},
           {"modules", std::move(modules)},
@@ -236,6 +244,8 @@ Command plan_search_command() {
       .extras = Extras::RecipeKeys,
       .footer =
           "The global batch stays as it is, and with it the losses.\n"
+          "compute, communicate, wait: seconds of an iteration, on the average rank of the language model and of "
+          "encoders that share its ranks. Communication that runs during products is not counted.\n"
           "GB needed: of the fullest GPU, or of the host; this is what must fit. With slack: with freed memory that "
           "the allocator keeps, an estimate; it gives that back before it runs out of memory.\n\n",
       .run = [o](Call& call) { plan_search(*o, call.arguments); }};

@@ -9,10 +9,9 @@
 #include "cli/plan_options.h"
 #include "cli/recipe_call.h"
 #include "plan/frozen.h"
-#include "plan/timeline.h"
-#include "predict/fill_plan_page.h"
+#include "plan/show.h"
+#include "predict/plan_page.h"
 #include "predict/simulate.h"
-#include "predict/step_trace.h"
 #include "run/output_files.h"
 
 namespace braid {

@@ -112,8 +112,7 @@ class Scatter {
         line(layout.settings_text), line(`${secondsText(layout.iteration_s)} per iteration, ${numberText(layout.tokens_per_s_per_gpu)} tokens/s/${device}`),
         line(`needs ${gigabytes(layout.needed_bytes)}${layout.fits ? '' : ', does not fit'}; ` +
             `${gigabytes(layout.device_bytes)} with the allocator's slack`),
-        layout === baseline ? line('the recipe as it is') : null, line(`bound by ${layout.bound_by}`),
-        line(layout.reason));
+        layout === baseline ? line('the recipe as it is') : null, line(`bound by ${layout.bound_by}`));
   }
 
   go(step) {
@@ -147,7 +146,6 @@ const COLUMNS = [
   column('bubble', 'bubble', percentText),
   column('exposed', 'exposed_communication_s', secondsText),
   wordColumn('bound by', 'bound_by', '9rem'),
-  wordColumn('why', 'reason', '56rem'),
 ];
 
 function layoutsSection() {
@@ -259,8 +257,7 @@ function detailsSection() {
     const timeline = timelineOf(chosen);
     const rows =
         Object.entries(chosen.settings).map(([key, value]) => [element('dt', {}, key), element('dd', {}, value)]);
-    place.replaceChildren(...[chosen.reason ? element('p', {class: 'lead'}, chosen.reason) : null,
-        element('div', {class: 'pair'}, memoryBars(chosen), timeBars(chosen)), timeline?.node,
+    place.replaceChildren(...[element('div', {class: 'pair'}, memoryBars(chosen), timeBars(chosen)), timeline?.node,
         rows.length ? element('div', {class: 'card', style: {'margin-top': '.9rem'}}, element('h3', {}, 'Settings'),
                           element('dl', {class: 'settings'}, rows)) :
                       null].filter(Boolean));

@@ -15,7 +15,6 @@
 #include "ops/attention.h"
 #include "predict/calibration_cases.h"
 #include "predict/op_time.h"
-#include "predict/small_step.h"
 
 namespace braid {
 namespace {

@@ -1,5 +1,5 @@
 // Measures collectives among the ranks of this host, called as training calls them, and fits the parameters of a
-// hardware profile to the measurements (predict/fit_collectives.cpp). No libtorch here.
+// hardware profile to the measurements. No libtorch here.
 #pragma once
 
 #include <cstdint>
@@ -57,7 +57,7 @@ CollectiveTimes times_of(const CollectiveRuns& runs);
 // sizes.
 std::vector<CollectiveCase> collective_cases(int ranks);
 
-// Sets collective_us, collective_cpu and the links of a profile whose cores are set, so that predict/collective_time.h
+// Sets collective_us, collective_cpu and the links of a profile whose cores are set, so that predict/op_time.h
 // reproduces these times as closely as possible. An operation pays for one call, but its number of successive messages
 // grows with the group; so groups of different sizes must be measured to separate the two latencies.
 void fit_collectives(const std::vector<MeasuredCollective>& measured, HardwareProfile& profile);

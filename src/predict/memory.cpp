@@ -1,28 +1,97 @@
 #include "predict/memory.h"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <numeric>
 #include <utility>
 
 #include "optim/parameter_parts.h"
 #include "plan/channels.h"
+#include "plan/pipeline.h"
 #include "plan/schedule.h"
 #include "predict/hardware.h"
-#include "predict/heaviest_ranks.h"
-#include "run/step_sizes.h"
 
 namespace braid {
 namespace {
+
+// --- the ranks of each stage that have the heaviest microbatches of a step
+
+using Load = std::vector<std::int64_t>;  // by microbatch
+
+// Each rank's share of every microbatch of a module. Ranks that differ only in tp or pp have equal shares.
+struct ModuleLoad {
+  const Grid& grid;
+  int tp;
+  std::vector<Load> slices{};  // by dp, then by cp, as ranks are ordered
+
+  const Load& of(int global_rank) const { return slices[(global_rank - grid.rank_offset()) / tp % slices.size()]; }
+};
+
+// Counts tokens and labels, or patches or frames. cp ranks have equal shares of a replica's tokens but not of its
+// labels, most of which are at the end of a sequence; all of them have its media.
+ModuleLoad load_of(const Module& module, int m, const StepSizes& sizes) {
+  const std::size_t cp = module.dense.size_of("cp"), replicas = module.dense.size_of("dp");
+  ModuleLoad load = {module.dense, module.dense.size_of("tp")};
+  for (std::size_t slice = 0; slice < replicas * cp; ++slice) {
+    Load& by_microbatch = load.slices.emplace_back(sizes.text.size());
+    for (std::size_t microbatch = 0; microbatch < sizes.text.size(); ++microbatch) {
+      std::int64_t& elements = by_microbatch[microbatch];
+      if (!module.is_encoder) {
+        const StepSizes::Text& text = sizes.text[microbatch][slice / cp];
+        elements = text.tokens + text.labels[slice % cp];
+        continue;
+      }
+      const std::vector<StepSizes::Extents>& samples = sizes.media[m][microbatch];
+      const std::size_t share = samples.size() / replicas, first = slice / cp * share;
+      for (std::size_t s = first; s < first + share; ++s)
+        for (const auto& extent : samples[s]) elements += num_elements(extent);
+    }
+  }
+  return load;
+}
+
+struct HeaviestRanks {
+  Stage stage;
+  std::vector<int> ranks{};  // no two with equal microbatches; those with the heaviest microbatch first
+};
+
+std::vector<HeaviestRanks> heaviest_ranks(const Topology& topology, const StepSizes& sizes) {
+  constexpr std::size_t kMost = 4;  // of each stage
+  std::vector<ModuleLoad> loads;
+  for (int m = 0; m < std::ssize(topology.modules()); ++m) loads.push_back(load_of(topology.module(m), m, sizes));
+  // Whether two ranks of the same modules compare equal in each of these.
+  const auto in_all_modules = [&](int rank, int other, const auto& same) {
+    return std::ranges::all_of(loads, [&](const ModuleLoad& load) {
+      return !load.grid.contains(rank) || same(load.of(rank), load.of(other));
+    });
+  };
+  const auto is_same_slice = [](const Load& a, const Load& b) { return &a == &b; };
+  std::vector<HeaviestRanks> all;
+  for (const Stage& stage : all_stages(topology)) {
+    const RankBlock block = ranks_of(topology, stage);
+    std::vector<std::pair<std::int64_t, int>> ranks;  // each with the load of its heaviest microbatch
+    for (const int rank : block)
+      if (rank == block.first || !in_all_modules(rank, rank - 1, is_same_slice))
+        ranks.emplace_back(std::ranges::max(loads[stage.module].of(rank)), rank);
+    std::ranges::stable_sort(ranks, std::greater(), &std::pair<std::int64_t, int>::first);
+    std::vector<int>& heaviest = all.emplace_back(HeaviestRanks{stage}).ranks;
+    for (const auto& [load, rank] : ranks) {
+      if (heaviest.size() == kMost) break;
+      const auto is_equal = [&, rank = rank](int other) { return in_all_modules(rank, other, std::equal_to<Load>()); };
+      if (std::ranges::none_of(heaviest, is_equal)) heaviest.push_back(rank);
+    }
+  }
+  return all;
+}
+
+// --- the memory of a rank
 
 // Estimates of memory outside the allocator, and of its slack.
 constexpr std::int64_t kContextBytes = 670'000'000;       // of CUDA, cuBLAS and cuDNN
 constexpr std::int64_t kCommunicatorBytes = 200'000'000;  // of NCCL, for each group of a rank
 constexpr double kSlackShare = 0.22;                      // share of the memory that is allocated and freed in a step
 constexpr std::int64_t kProcessBytes = 150'000'000;       // of a rank on a CPU, without tensors
-
-// The number of ranks of a stage that are examined.
-constexpr std::size_t kRanksOfStage = 4;
 
 class RankWalk {
  public:
@@ -230,7 +299,7 @@ class Predictor {
   MemoryPrediction of_stages(const StepSizes& sizes) const {
     MemoryPrediction prediction;
     std::map<int, RankMemory> seen;
-    for (const auto& [stage, ranks] : heaviest_ranks(topology_, sizes, kRanksOfStage)) {
+    for (const auto& [stage, ranks] : heaviest_ranks(topology_, sizes)) {
       RankMemory& fullest = prediction.stages.emplace_back(StageRankMemory{stage}).rank;
       for (const int rank : ranks) {
         const auto [memory, is_new] = seen.try_emplace(rank);
@@ -285,29 +354,16 @@ DeviceMemory device_memory(const MemoryPrediction& prediction, const Topology& t
   return {on_device(&RankMemory::needed), on_device(&RankMemory::device), question.capacity};
 }
 
-MemoryPrediction predict_memory(const Recipe& recipe, const Topology& topology, const StepSizes& sizes,
-                                const MemoryQuestion& question) {
-  return Predictor(recipe, topology, question).of_stages(sizes);
-}
-
 MemoryPrediction predict_memory(const Recipe& recipe, const Topology& topology, const std::vector<StepSizes>& steps,
                                 const MemoryQuestion& question) {
   const Predictor predictor(recipe, topology, question);
-  MemoryPrediction fullest;
-  for (const StepSizes& step : steps) {
-    const MemoryPrediction own = predictor.of_stages(step);
-    if (fullest.stages.empty()) fullest = own;
-    for (std::size_t i = 0; i < own.stages.size(); ++i) {
-      RankMemory& most = fullest.stages[i].rank;
-      if (own.stages[i].rank.peak > most.peak) most = own.stages[i].rank;
-    }
+  MemoryPrediction fullest = predictor.of_stages(steps.front());
+  for (std::size_t step = 1; step < steps.size(); ++step) {
+    const MemoryPrediction own = predictor.of_stages(steps[step]);
+    for (std::size_t i = 0; i < own.stages.size(); ++i)
+      if (RankMemory& most = fullest.stages[i].rank; own.stages[i].rank.peak > most.peak) most = own.stages[i].rank;
   }
   return fullest;
-}
-
-RankMemory predict_rank_memory(const Recipe& recipe, const Topology& topology, const StepSizes& sizes, int global_rank,
-                               const MemoryQuestion& question) {
-  return Predictor(recipe, topology, question).of_rank(sizes, global_rank);
 }
 
 std::vector<RankMemory> predict_rank_memory(const Recipe& recipe, const Topology& topology,
@@ -316,9 +372,10 @@ std::vector<RankMemory> predict_rank_memory(const Recipe& recipe, const Topology
   const Predictor predictor(recipe, topology, question);
   std::vector<RankMemory> ranks;
   for (const int global_rank : global_ranks) {
-    RankMemory& fullest = ranks.emplace_back();
-    for (const StepSizes& step : steps)
-      if (RankMemory own = predictor.of_rank(step, global_rank); own.peak > fullest.peak) fullest = std::move(own);
+    RankMemory& fullest = ranks.emplace_back(predictor.of_rank(steps.front(), global_rank));
+    for (std::size_t step = 1; step < steps.size(); ++step)
+      if (RankMemory own = predictor.of_rank(steps[step], global_rank); own.peak > fullest.peak)
+        fullest = std::move(own);
   }
   return ranks;
 }

@@ -4,12 +4,61 @@
 
 #include <algorithm>
 
+#include "base/error.h"
 #include "base/strings.h"
-#include "predict/memory_advice.h"
 #include "predict/step_draws.h"
 
 namespace braid {
 namespace {
+
+struct Change {
+  std::string text;
+  Recipe recipe;
+};
+
+// Parts that are recomputed, one split doubled (a split that divides the ranks halves dp in return), other settings.
+std::vector<Change> changes_of(const Recipe& recipe) {
+  std::vector<Change> changes;
+  const auto add = [&](std::string text, const auto& change) {
+    changes.push_back({std::move(text), recipe});
+    change(changes.back().recipe);
+  };
+  const std::vector<std::string>& recomputed = recipe.model.recompute;
+  for (const std::string& part : recompute_parts(recipe))
+    if (!contains(recomputed, "full") && !contains(recomputed, part))
+      add("recompute: " + part, [&](Recipe& r) {
+        if (part == "full") r.model.recompute.clear();
+        r.model.recompute.push_back(part);
+      });
+  for (std::size_t m = 0; m < recipe.topology.modules.size(); ++m) {
+    const ModuleConfig& module = recipe.topology.modules[m];
+    const auto add_split = [&](const char* name, int ModuleConfig::*split, bool from_dp = true) {
+      if (from_dp && module.dp % 2 != 0) return;
+      add(fmt::format("{} {} {} instead of {}", module.name, name, 2 * (module.*split), module.*split), [&](Recipe& r) {
+        ModuleConfig& changed = r.topology.modules[m];
+        changed.*split *= 2;
+        if (from_dp) changed.dp /= 2;
+        changed.expt_dp.reset();
+      });
+    };
+    if (module.kind == "language" && experts_of(recipe.model.model.language) > 0)
+      add_split("ep", &ModuleConfig::ep, false);
+    add_split("tp", &ModuleConfig::tp);
+    add_split("cp", &ModuleConfig::cp);
+    add_split("pp", &ModuleConfig::pp);
+  }
+  const int micro_batch = recipe.train.micro_batch;
+  if (micro_batch % 2 == 0)
+    add(fmt::format("micro_batch {} instead of {}", micro_batch / 2, micro_batch),
+        [](Recipe& r) { r.train.micro_batch /= 2; });
+  if (!recipe.optimizer.zero) add("zero", [](Recipe& r) { r.optimizer.zero = true; });
+  const auto has_tp = [](const ModuleConfig& module) { return module.kind == "language" && module.tp > 1; };
+  if (!recipe.model.sequence_parallel && std::ranges::any_of(recipe.topology.modules, has_tp))
+    add("sequence_parallel", [](Recipe& r) { r.model.sequence_parallel = true; });
+  if (recipe.train.deterministic) add("deterministic: false", [](Recipe& r) { r.train.deterministic = false; });
+  if (recipe.train.prefetch > 0) add("prefetch 0", [](Recipe& r) { r.train.prefetch = 0; });
+  return changes;
+}
 
 constexpr std::size_t kShownKinds = 3, kMostAdvice = 3;
 
@@ -78,6 +127,23 @@ StepSizes::Text least_text(const StepSizes::Text& full) {
 }
 
 }  // namespace
+
+std::vector<MemoryAdvice> memory_advice(const Recipe& recipe, const MemoryPrediction& before, const StepsOf& steps_of,
+                                        const MemoryQuestion& question) {
+  std::vector<MemoryAdvice> advice;
+  for (const Change& change : changes_of(recipe)) {
+    try {
+      const Recipe changed = parse_recipe(to_yaml(change.recipe));
+      const Topology topology(changed.topology, workload_of(changed));
+      const MemoryPrediction after = predict_memory(changed, topology, steps_of(changed, topology), question);
+      const std::int64_t saves = before.fullest().peak - after.fullest().peak;
+      if (saves > before.fullest().peak / 100) advice.push_back({change.text, saves});
+    } catch (const ConfigError&) {  // the recipe does not permit it
+    }
+  }
+  std::ranges::stable_sort(advice, std::greater(), &MemoryAdvice::saves);
+  return advice;
+}
 
 std::vector<StepSizes> certain_steps(const Recipe& recipe, const Topology& topology) {
   constexpr std::int64_t kSteps = 4;

@@ -207,7 +207,7 @@ std::vector<std::string> questions_of(const Conversation& conversation) {
   std::string before;
   for (const ChatTurn& turn : conversation.turns) {
     for (std::size_t at; (at = before.find(kPictureTag)) != before.npos;) before.erase(at, kPictureTag.size());
-    if (turn.role == "assistant" || turn.role.empty()) questions.push_back(strip_text(before, nullptr, true, true));
+    if (turn.role == "assistant" || turn.role.empty()) questions.emplace_back(strip_text(before, nullptr, true, true));
     before = turn.text;
   }
   return questions;
