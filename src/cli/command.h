@@ -1,4 +1,4 @@
-// The commands of a program as data: their options, help and what they do. Only parser.cpp knows the library that
+// The commands of a program as data: their options, help and what they do. Only command.cpp knows the library that
 // parses.
 #pragma once
 

@@ -1,4 +1,4 @@
-// braid launch: starts and monitors runs on a cluster. Here are its commands about sessions and running jobs.
+// braid launch: starts and monitors runs on a cluster. Here are its commands about running jobs.
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,35 +13,11 @@
 #include "base/strings.h"
 #include "base/terminal.h"
 #include "cli/commands.h"
-#include "cli/launch_commands.h"
 #include "cluster/megatron/shell_text.h"
 #include "cluster/slurm/job_record.h"
 
 namespace braid {
 namespace {
-
-struct Interactive {
-  SlurmOptions options;
-  std::string nodelist;
-  bool force = false;
-};
-
-void interactive(Interactive session) {
-  SlurmOptions& options = session.options;
-  if (!session.nodelist.empty())
-    throw ConfigError({fmt::format("-w {} asks srun for nodes that the allocation may not have", session.nodelist),
-                       "-w",
-                       "leave it out: srun uses the nodes that salloc got. With it, Slurm says \"Requested node "
-                       "configuration is not available\""});
-  if (options.job_name.empty()) options.job_name = options.account.empty() ? "debug" : options.account + "-debug";
-  options.workdir = std::filesystem::current_path().string();
-  if (auto problems = validate(options); !problems.empty()) throw ConfigError(std::move(problems));
-  const Allocation allocation = {*options.nodes, options.gpus_per_node};
-  Preflight preflight = preflight_of(std::string(), options, allocation);
-  check_with_slurm(options, allocation, preflight);
-  settle(preflight, session.force);
-  fmt::print("{}", interactive_commands(options));
-}
 
 namespace fs = std::filesystem;
 
@@ -166,34 +142,6 @@ void tail(const FollowOptions& options) {
   if (const auto progress = read_progress(log.path())) fmt::print(stderr, "{}\n", to_text(*progress, is_running(job)));
 }
 
-Command interactive_command() {
-  const auto session = std::make_shared<Interactive>();
-  SlurmOptions& o = session->options;
-  o.nodes = 1;
-  o.is_session = true;
-  o.log_dir = "";  // nothing is logged
-  o.partition = "interactive";
-  o.time = "240";
-  return {
-      .name = "interactive",
-      .help = "Print the commands for a shell on a cluster's nodes",
-      .options = {{"--account", &o.account, "Slurm account"},
-                  {"--partition", &o.partition, "Slurm partition", kDefaultShown},
-                  {"--nodes", &o.nodes, "how many nodes", Rules{.check = NumberSign::Positive, .shows_default = true}},
-                  {"--gpus-per-node", &o.gpus_per_node, "passed to salloc and to srun", kDefaultShown},
-                  {"--time", &o.time, "in any of Slurm's formats; a plain number is minutes", kDefaultShown},
-                  {"--job-name", &o.job_name, "(default: ACCOUNT-debug)"},
-                  {"--container", &o.container, "image for the shell"},
-                  {"--mount", &o.mounts, "SRC:DST in the container; may be given several times", kOneEach},
-                  {"--cache-dir", &o.cache_dir, "shared folder for HF_HOME, UV_CACHE_DIR, NEMO_HOME"},
-                  {"--env", &o.env, "NAME=VALUE to export in the shell", kOneEach},
-                  {"--warm-up", &o.warm_up, "command to run there first, e.g. 'uv sync'"},
-                  {"--mpi", &o.mpi, "srun's --mpi (default: pmix with a container)"},
-                  {"-w,--nodelist", &session->nodelist, "not allowed; the error explains why"},
-                  {"--force", &session->force, "print the commands even if a check fails"}},
-      .run = [session](Call&) { interactive(*session); }};
-}
-
 std::vector<Option> job_options(FollowOptions& options) {
   return {{"job", &options.job, "job id from sbatch", kRequired},
           {"--log-dir", &options.log_dir, "folder of the logs, for jobs that Slurm no longer knows", kDefaultShown}};
@@ -224,7 +172,7 @@ Command tail_command() {
 Command launch_command() {
   return {.name = "launch",
           .help = "Start a run on a cluster or on this machine, and monitor it",
-          .subcommands = {launch_slurm_command(), interactive_command(), named(kLaunchLocal), status_command(),
+          .subcommands = {launch_slurm_command(), launch_interactive_command(), named(kLaunchLocal), status_command(),
                           tail_command()}};
 }
 

@@ -5,7 +5,7 @@
 #include "base/process.h"
 #include "base/strings.h"
 #include "cli/commands.h"
-#include "cli/recipe_call.h"
+#include "cli/start.h"
 #include "cluster/local/host_capacity.h"
 #include "cluster/local/local_launcher.h"
 #include "cluster/megatron/rank_command.h"

@@ -1,4 +1,4 @@
-#include "cli/megatron_command.h"
+// Reads the flags of Megatron-LM in a command line, and how many ranks it starts.
 
 #include <algorithm>
 #include <cctype>
@@ -6,9 +6,10 @@
 
 #include "base/error.h"
 #include "base/strings.h"
+#include "cli/from_megatron.h"
 #include "cluster/megatron/megatron_flags.h"
+#include "cluster/megatron/rank_command.h"
 #include "cluster/megatron/shell_text.h"
-#include "cluster/megatron/torchrun_call.h"
 
 namespace braid {
 namespace {
@@ -162,7 +163,7 @@ class CommandReader {
     } else if (flag) {
       command_.flags[name] = value;
     } else {
-      command_.unknown.push_back(value.empty() ? "--" + name : "--" + name + " " + value);
+      command_.unknown.push_back({value.empty() ? "--" + name : "--" + name + " " + value, ""});
     }
   }
 
@@ -224,7 +225,7 @@ class TrainingSearch {
                                      line_of(rival_)),
                          kRunScript, "give one of them to --from-megatron"});
     MegatronCommand command = CommandReader(training_, tasks_).read();
-    for (const std::string& name : others_) command.skipped.push_back(name + ", another command");
+    for (const std::string& name : others_) command.skipped.push_back({name + ", another command", ""});
     if (command.flags.empty() && command.unexpanded.empty() && command.unknown.empty() && command.skipped.empty())
       throw ConfigError(
           {"there is no command with flags of Megatron-LM", "--from-megatron",

@@ -10,7 +10,7 @@
 #include "base/dtype_names.h"
 #include "base/strings.h"
 #include "cli/commands.h"
-#include "cli/recipe_call.h"
+#include "cli/start.h"
 #include "models/describe.h"
 #include "run/recipe.h"
 

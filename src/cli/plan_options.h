@@ -13,10 +13,6 @@
 
 namespace braid {
 
-Command plan_memory_command();
-Command plan_search_command();
-Command plan_simulate_command();
-
 Option recipe_option(std::string& path);
 
 struct MachineCall {

@@ -1,22 +1,254 @@
-// braid plan simulate: how long a training step of a recipe takes on a machine, and why.
+// braid plan simulate and search: how long a training step of a recipe takes on a machine, and why; and the layouts
+// that are fastest on a number of nodes. Also the options that the commands of braid plan share.
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <optional>
 
+#include "base/error.h"
 #include "base/strings.h"
+#include "cli/commands.h"
 #include "cli/plan_options.h"
-#include "cli/recipe_call.h"
+#include "cli/start.h"
 #include "plan/frozen.h"
 #include "plan/timeline.h"
 #include "predict/fill_plan_page.h"
+#include "predict/scale_nodes.h"
+#include "predict/search.h"
 #include "predict/simulate.h"
+#include "predict/step_draws.h"
 #include "predict/step_trace.h"
 #include "run/output_files.h"
 
 namespace braid {
 namespace {
+
+// Beyond this, drawing each replica's samples and playing each replica takes too long.
+constexpr int kMaxDrawnReplicas = 4096;
+
+// More steps take long and hardly change the mean and the spread.
+constexpr int kMaxSteps = 1000;
+
+// Empty: sizes are drawn.
+std::string why_full(const Recipe& recipe, const PlanSizesCall& call) {
+  int replicas = 0;
+  for (const ModuleConfig& module : recipe.topology.modules) replicas += module.dp;
+  if (call.full) return "--full";
+  if (!is_mock(recipe.data) && call.stats_path.empty()) return "no --stats of the data set were given";
+  return replicas > kMaxDrawnReplicas ? "there are too many replicas to draw samples for each" : "";
+}
+
+void check(const PlanSizesCall& call) {
+  if (call.steps && *call.steps > kMaxSteps)
+    throw ConfigError(
+        {fmt::format("--steps {} is too many to draw", *call.steps), "command line",
+         fmt::format("use at most {}, or leave it out for {}", kMaxSteps, counted(call.default_steps, "step"))});
+  std::vector<std::string> unused;
+  if (!call.stats_path.empty()) unused.emplace_back("--stats");
+  if (call.steps) unused.emplace_back("--steps");
+  if (!call.full || unused.empty()) return;
+  const std::string options = joined(unused, " and ");
+  throw ConfigError({fmt::format("--full draws no steps, so it cannot be combined with {}", options), "command line",
+                     fmt::format("leave out --full to draw steps, or leave out {} for full sequences", options)});
+}
+
+struct SearchCommand {
+  std::string recipe_path, headroom = "10%", write_path, html_path;
+  MachineCall machine{.hardware = "h100"};
+  PlanSizesCall sizes{.default_steps = 2};
+  int top = 10;
+  bool json = false, any_data_order = false;
+};
+
+// "10%", "10 %" or "0.1".
+double parse_share(const std::string& given) {
+  std::string text = given;
+  const bool percent = text.ends_with('%');
+  if (percent) text.pop_back();
+  while (text.ends_with(' ')) text.pop_back();
+  const std::optional<double> number = parse_double(text);
+  const double share = number.value_or(-1) / (percent ? 100 : 1);
+  if (share >= 0 && share < 1) return share;
+  throw ConfigError({fmt::format("--memory-headroom {} is not a share of the memory", given), "command line",
+                     "give a percentage below 100 with its sign, e.g. 10%"});
+}
+
+int nodes_of(const Recipe& recipe, int ranks_per_node) {
+  const int ranks = ranks_of(layout_of(recipe));
+  return std::min((ranks + ranks_per_node - 1) / ranks_per_node, kMaxWorldSize / ranks_per_node);
+}
+
+std::string gigabytes(std::int64_t bytes) { return fmt::format("{:.1f}", 1e-9 * static_cast<double>(bytes)); }
+
+std::vector<std::string> row_of(const std::string& number, const Candidate& candidate, const SearchResult& result) {
+  const int idle = result.gpus - candidate.simulation.ranks;
+  return {number,
+          fmt::format("{:.3f}", candidate.simulation.iteration_s),
+          fmt::format("{:.2f}x", result.given.simulation.iteration_s / candidate.simulation.iteration_s),
+          fmt::format("{:.0f}", candidate.simulation.tokens_per_s_per_gpu),
+          gigabytes(candidate.memory) + (candidate.on_front ? " *" : ""),
+          gigabytes(candidate.with_slack),
+          grids_text(candidate.recipe) + (idle > 0 ? fmt::format(" ({} idle)", idle) : ""),
+          settings_text(candidate.recipe)};
+}
+
+using Head = std::vector<std::string>;
+Head head_of(const HardwareProfile& hardware) {
+  return {"", "s", "speed", "tokens/s/" + device_word(hardware), "GB needed", "with slack", "grids", "settings"};
+}
+
+void print_table(const SearchResult& result, const Head& head) {
+  std::vector<std::vector<std::string>> rows = {row_of("given", result.given, result)};
+  for (std::size_t i = 0; i < result.best.size(); ++i)
+    rows.push_back(row_of(std::to_string(i + 1), result.best[i], result));
+  fmt::print("{}\n", format_table(head, rows));
+  fmt::print("given: {}\n", result.given.why);
+  for (std::size_t i = 0; i < result.best.size(); ++i) fmt::print("{:>5}: {}\n", i + 1, result.best[i].why);
+}
+
+void print_front(const SearchResult& result, const Head& head) {
+  if (result.front.empty()) return;
+  std::vector<std::vector<std::string>> rows;
+  for (const Candidate& candidate : result.front) rows.push_back(row_of("", candidate, result));
+  fmt::print("\nNothing that was simulated is both faster and smaller (*):\n{}", format_table(head, rows));
+}
+
+bool is_better(const SearchResult& result) {
+  return !result.best.empty() && result.best.front().simulation.iteration_s < result.given.simulation.iteration_s;
+}
+
+void print_verdict(const SearchResult& result, const HardwareProfile& hardware) {
+  if (result.best.empty())
+    fmt::print("No layout of {} fits in {} GB.\n\n", counted(result.gpus, device_word(hardware)),
+               gigabytes(result.memory_limit));
+  if (result.given.simulation.ranks > result.gpus) {
+    fmt::print("The recipe as given needs {}; its time is shown for comparison.\n\n",
+               counted(result.given.simulation.ranks, device_word(hardware)));
+    return;
+  }
+  if (!result.best.empty() && !is_better(result))
+    fmt::print("No layout in this space is faster than the recipe as given.\n\n");
+  if (!result.given_fits)
+    fmt::print("The recipe as given needs {} GB, which is more than {} GB.\n\n", gigabytes(result.given.memory),
+               gigabytes(result.memory_limit));
+}
+
+void print_result(const SearchResult& result, const Recipe& recipe, const HardwareProfile& hardware,
+                  const PlanSizes& sizes) {
+  const SearchCounts& counts = result.counts;
+  fmt::print("hardware: {}\nsizes: {}\n{}, global batch {}, at most {} GB needed per {} of {:.1f} GB\n",
+             described(hardware), sizes.words, counted(result.gpus, device_word(hardware)), recipe.train.global_batch,
+             gigabytes(result.memory_limit), is_host(hardware) ? "host" : "GPU", hardware.memory_gb);
+  fmt::print(
+      "{} layouts considered ({} more splits break rules): {} too large, {} too slow by a lower bound, {} simulated "
+      "with {} settings\n\n",
+      counts.layouts, counts.against_rules, counts.too_large, counts.too_slow, counts.simulated, counts.simulations);
+  print_verdict(result, hardware);
+  print_table(result, head_of(hardware));
+  print_front(result, head_of(hardware));
+}
+
+nlohmann::ordered_json candidate_json(const Candidate& candidate, const SearchResult& result) {
+  nlohmann::ordered_json modules;
+  for (const ModuleConfig& module : candidate.recipe.topology.modules)
+    modules[module.name] = {
+        {"ranks", grid_size(module)}, {"tp", module.tp}, {"cp", module.cp}, {"ep", module.ep}, {"pp", module.pp},
+        {"vpp", module.vpp},          {"dp", module.dp}};
+  const Recipe& recipe = candidate.recipe;
+  const Simulation& simulation = candidate.simulation;
+  return {{"iteration_s", simulation.iteration_s},
+          {"speed", result.given.simulation.iteration_s / simulation.iteration_s},
+          {"tokens_per_s_per_gpu", simulation.tokens_per_s_per_gpu},
+          {"tflops_per_gpu", simulation.tflops_per_gpu},
+          {"bubble", simulation.bubble},
+          {"exposed_communication_s", simulation.exposed_communication_s},
+          {"bound_by", simulation.bound_by},
+          {"memory_bytes", candidate.memory},
+          {"device_bytes", candidate.with_slack},
+          {"pareto", candidate.on_front},
+          {"why", candidate.why},
+          {"ranks", simulation.ranks},
+          {"colocated", recipe.topology.colocated},
+          {"modules", std::move(modules)},
+          {"micro_batch", recipe.train.micro_batch},
+          {"prefetch", recipe.train.prefetch},
+          {"recompute", recipe.model.recompute},
+          {"sequence_parallel", recipe.model.sequence_parallel},
+          {"tp_overlap_pieces", recipe.model.overlap.tp_pieces},
+          {"expert_overlap_pieces", recipe.model.overlap.expert_pieces},
+          {"overlap_grad_reduce", recipe.optimizer.overlap_grad_reduce},
+          {"overlap_param_gather", recipe.optimizer.overlap_param_gather}};
+}
+
+std::string result_json(const SearchResult& result, const Recipe& recipe, const HardwareProfile& hardware,
+                        const PlanSizes& sizes) {
+  const auto list = [&](const std::vector<Candidate>& candidates) {
+    nlohmann::ordered_json all = nlohmann::ordered_json::array();
+    for (const Candidate& candidate : candidates) all.push_back(candidate_json(candidate, result));
+    return all;
+  };
+  const SearchCounts& counts = result.counts;
+  nlohmann::ordered_json json = {{"hardware", hardware.name},
+                                 {"hardware_source", hardware.source},
+                                 {"sizes", sizes.words},
+                                 {"gpus", result.gpus},
+                                 {"global_batch", recipe.train.global_batch},
+                                 {"memory_limit_bytes", result.memory_limit},
+                                 {"better_than_given", is_better(result)},
+                                 {"counts",
+                                  {{"layouts", counts.layouts},
+                                   {"against_rules", counts.against_rules},
+                                   {"too_large", counts.too_large},
+                                   {"too_slow", counts.too_slow},
+                                   {"simulated", counts.simulated},
+                                   {"simulations", counts.simulations}}},
+                                 {"given", candidate_json(result.given, result)}};
+  json["given"]["fits"] = result.given_fits;
+  json["best"] = list(result.best);
+  json["pareto"] = list(result.front);
+  return json.dump();
+}
+
+// The fastest that fits.
+void write_best(const SearchResult& result, const std::string& path) {
+  if (result.best.empty())
+    throw ConfigError({"no layout fits in memory, so there is no recipe to write", "--write",
+                       "use more nodes, or a smaller --memory-headroom"});
+  write_output(path, to_yaml(result.best.front().recipe));
+}
+
+void plan_search(const SearchCommand& command, const std::vector<std::string>& flags) {
+  const Recipe recipe = read_recipe_call(command.recipe_path, flags).recipe;
+  check_outputs({{"--write", command.write_path, {".yaml", ".yml"}}, {"--html", command.html_path, {".html", ".htm"}}},
+                {.path = command.recipe_path,
+                 .data = recipe.data.set,
+                 .others = {command.machine.hardware, command.sizes.stats_path}});
+  const HardwareProfile hardware = load_hardware(command.machine.hardware);
+  const PlanSizes sizes = plan_sizes(recipe, command.sizes);
+  if (command.machine.nodes) check_nodes({*command.machine.nodes}, hardware);
+  const int nodes = command.machine.nodes.value_or(nodes_of(recipe, hardware.ranks_per_node));
+  WorkStatus status;
+  const SearchResult result =
+      search_layouts(recipe, hardware,
+                     {.nodes = nodes,
+                      .memory_headroom = parse_share(command.headroom),
+                      .top = command.top,
+                      .same_data_order = !command.any_data_order,
+                      .steps = sizes.options,
+                      .tell = [&](const std::string& doing, double share) { status.show(doing, share); }});
+  status.clear();
+  if (command.json)
+    fmt::print("{}\n", result_json(result, recipe, hardware, sizes));
+  else
+    print_result(result, recipe, hardware, sizes);
+  if (!command.html_path.empty())
+    write_output(command.html_path,
+                 plan_html(page_of({command.recipe_path, recipe, hardware, sizes.words}, result, sizes.options)));
+  if (!command.write_path.empty()) write_best(result, command.write_path);
+}
 
 struct SimulateCommand {
   std::string recipe_path, svg_path, trace_path, html_path;
@@ -184,6 +416,114 @@ void plan_simulate(const SimulateCommand& command, const std::vector<std::string
 }
 
 }  // namespace
+
+Option recipe_option(std::string& path) {
+  return {"recipe", &path, "recipe file, e.g. recipes/tiny-vlm.yaml", kRequired};
+}
+
+Option hardware_option(MachineCall& call) {
+  return {"--hardware", &call.hardware,
+          fmt::format("{}, or a file that braid plan calibrate wrote; default: {}", fmt::join(hardware_names(), ", "),
+                      call.hardware.empty() ? "none" : call.hardware)};
+}
+
+Option nodes_option(MachineCall& call) {
+  return {"--nodes", &call.nodes,
+          "on this many nodes: with more or fewer replicas of the language model, and the global batch in proportion; "
+          "a CPU profile has one node",
+          kPositive};
+}
+
+Option encoder_nodes_option(MachineCall& call) {
+  return {"--encoder-nodes", &call.encoder_nodes,
+          "with --nodes: this many of them for the encoders; default: as in the recipe", kPositive};
+}
+
+Option stats_option(PlanSizesCall& call) {
+  return {"--stats", &call.stats_path,
+          "sizes of the data set's samples, of braid data inspect --stats; each step draws from them"};
+}
+
+Option steps_option(PlanSizesCall& call, const std::string& default_text) {
+  return {"--steps", &call.steps, "how many steps to draw, up to 1000; default: " + default_text, kPositive};
+}
+
+Option full_option(PlanSizesCall& call) {
+  return {"--full", &call.full,
+          "draw nothing: full sequences, with as many and as large media as mock samples may have; not with --stats or "
+          "--steps"};
+}
+
+std::string scale_recipe(Recipe& recipe, const MachineCall& call, const HardwareProfile& hardware) {
+  if (!call.nodes && call.encoder_nodes)
+    throw ConfigError(
+        {"--encoder-nodes was given without --nodes", "command line", "also say how many nodes there are"});
+  if (!call.nodes) return "";
+  ScaledRecipe scaled = scale_to_nodes(recipe, {*call.nodes, call.encoder_nodes}, hardware);
+  recipe = std::move(scaled.recipe);
+  return std::move(scaled.how);
+}
+
+std::string described(const DeviceMemory& memory, const HardwareProfile& hardware) {
+  const bool shared = is_host(hardware);
+  const double needed = 1e-9 * static_cast<double>(memory.needed), has = 1e-9 * static_cast<double>(memory.capacity);
+  if (memory.fits())
+    return fmt::format("{:.2f} of {:.2f} GB needed {}", needed, has, shared ? "by all ranks" : "on the fullest GPU");
+  return fmt::format("does not fit: {} {:.2f} GB, but {} has {:.2f} GB",
+                     shared ? "all ranks need" : "the fullest GPU needs", needed, shared ? "the host" : "it", has);
+}
+
+nlohmann::ordered_json to_json(const DeviceMemory& memory) {
+  return {{"needed_bytes", memory.needed},
+          {"device_bytes", memory.with_slack},
+          {"capacity_bytes", memory.capacity},
+          {"fits", memory.fits()}};
+}
+
+PlanSizes plan_sizes(const Recipe& recipe, const PlanSizesCall& call) {
+  check(call);
+  std::shared_ptr<const DataStats> stats;
+  if (!call.stats_path.empty()) stats = std::make_shared<DataStats>(read_data_stats(call.stats_path));
+  if (const std::string why = why_full(recipe, call); !why.empty())
+    return {{.steps = 1},
+            fmt::format("full sequences with as many and as large media as mock samples may have, since {}{}", why,
+                        call.steps || stats ? ", so no steps are drawn" : "")};
+  const int steps = call.steps.value_or(call.default_steps);
+  return {{.steps = steps,
+           .draw = [stats](const Recipe& r, const Topology& topology,
+                           int step) { return draw_step(r, topology, stats.get(), static_cast<std::uint64_t>(step)); },
+           .reading = stats ? stats->reading : std::nullopt},
+          fmt::format("drawn from {}, {}", stats ? call.stats_path : "those of mock samples", counted(steps, "step"))};
+}
+
+Command plan_search_command() {
+  const auto o = std::make_shared<SearchCommand>();
+  return {
+      .name = "search",
+      .help = "Find the fastest layouts of a recipe on a number of nodes",
+      .options = {recipe_option(o->recipe_path),
+                  {"--nodes", &o->machine.nodes,
+                   "how many nodes there are; default: as many as the recipe uses; a CPU profile has one node",
+                   kPositive},
+                  hardware_option(o->machine),
+                  {"--memory-headroom", &o->headroom,
+                   "share of the memory of a GPU, or of the host, that stays free; default: 10%"},
+                  {"--top", &o->top, "how many layouts to print; default: 10", kPositive},
+                  stats_option(o->sizes),
+                  steps_option(o->sizes, "2, or 1 with full sequences"),
+                  full_option(o->sizes),
+                  {"--any-data-order", &o->any_data_order,
+                   "also layouts that read a data set in another order, because their dp does not divide its lanes"},
+                  {"--json", &o->json, "print JSON, for programs"},
+                  {"--write", &o->write_path, "write the fastest layout to this file, a recipe that trains"},
+                  {"--html", &o->html_path, "write the layouts to this file, a page to look at in a browser"}},
+      .extras = Extras::RecipeKeys,
+      .footer =
+          "The global batch stays as it is, and with it the losses.\n"
+          "GB needed: of the fullest GPU, or of the host; this is what must fit. With slack: with freed memory that "
+          "the allocator keeps, an estimate; it gives that back before it runs out of memory.\n\n",
+      .run = [o](Call& call) { plan_search(*o, call.arguments); }};
+}
 
 Command plan_simulate_command() {
   const auto o = std::make_shared<SimulateCommand>();

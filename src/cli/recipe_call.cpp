@@ -1,6 +1,4 @@
 // Recipe keys on the command line: how they are read, and their help.
-#include "cli/recipe_call.h"
-
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -12,29 +10,32 @@
 #include "base/strings.h"
 #include "base/terminal.h"
 #include "cli/command.h"
+#include "cli/start.h"
 #include "cluster/megatron/megatron_flags.h"
+#include "cluster/megatron/rank_command.h"
 #include "cluster/megatron/run_script.h"
-#include "cluster/megatron/torchrun_call.h"
 #include "data/shards/data_set.h"
 
 namespace braid {
 namespace {
 
-// "--lr=1e-4", without a value "--bf16".
-struct FlagWord {
-  std::string option;  // with its dashes
-  std::optional<std::string> value;
-};
-
-FlagWord flag_word(const std::string& argument) {
-  const std::size_t equals = argument.find('=');
-  if (equals == std::string::npos) return {argument, std::nullopt};
-  return {argument.substr(0, equals), argument.substr(equals + 1)};
-}
-
 const MegatronFlag* megatron_flag(const std::string& option) {
   return option.starts_with("--") ? find_megatron_flag(option.substr(2)) : nullptr;
 }
+
+// "--lr=1e-4", without a value "--bf16".
+struct FlagWord {
+  explicit FlagWord(const std::string& argument) : option(argument.substr(0, argument.find('='))) {
+    if (option.size() < argument.size()) value = argument.substr(option.size() + 1);
+    flag = megatron_flag(option);
+  }
+
+  bool is_switch() const { return flag && flag->values == FlagValues::None; }
+
+  std::string option;  // with its dashes
+  std::optional<std::string> value{};
+  const MegatronFlag* flag = nullptr;  // of Megatron; null: none of them
+};
 
 // How many of the following words are this flag's values.
 FlagValues values_of(const std::string& word) {
@@ -67,13 +68,13 @@ void require_value(const FlagWord& word) {
         {fmt::format("{} needs a value", word.option), "command line", fmt::format("write {} VALUE", word.option)});
 }
 
-ConfigOverride override_of(const FlagWord& word, const MegatronFlag* flag) {
-  const bool is_switch = flag && flag->values == FlagValues::None;
-  if (!is_switch) require_value(word);
-  if (word.value && is_switch)
+ConfigOverride override_of(const FlagWord& word) {
+  if (!word.is_switch()) require_value(word);
+  if (!word.flag) return {word.option.substr(2), *word.value, word.option};
+  if (word.value && word.is_switch())
     throw ConfigError({fmt::format("{} takes no value", word.option), "command line",
-                       fmt::format("leave the value out; the flag means --{}={}", flag->key, flag->value)});
-  return {flag ? flag->key : word.option.substr(2), is_switch ? flag->value : *word.value, word.option};
+                       fmt::format("leave the value out; the flag means --{}={}", word.flag->key, word.flag->value)});
+  return {word.flag->key, word.is_switch() ? word.flag->value : *word.value, word.option};
 }
 
 bool gives_way(const ConfigOverride& change, const ConfigOverride& other) {
@@ -85,12 +86,11 @@ bool gives_way(const ConfigOverride& change, const ConfigOverride& other) {
 // counts.
 void refuse_contradiction(const std::vector<ConfigOverride>& before, const ConfigOverride& change) {
   for (const ConfigOverride& other : before) {
-    const MegatronFlag* flag = megatron_flag(other.flag);
-    const bool is_other_switch = flag && flag->values == FlagValues::None && other.path == change.path;
     const bool takes_back =
         "--no-" + other.flag.substr(2) == change.flag || "--no-" + change.flag.substr(2) == other.flag;
     const bool decided = gives_way(other, change) || gives_way(change, other);
-    if (is_other_switch && other.value != change.value && !takes_back && !decided)
+    if (FlagWord(other.flag).is_switch() && other.path == change.path && other.value != change.value && !takes_back &&
+        !decided)
       throw ConfigError({fmt::format("{} and {} contradict each other: they set {} to {} and {}", other.flag,
                                      change.flag, change.path, other.value, change.value),
                          "command line", "leave one of them out"});
@@ -115,29 +115,26 @@ CommandLine read(const std::vector<std::string>& arguments, const std::vector<st
       if (after_unknown) continue;
       throw ConfigError({fmt::format("unexpected argument '{}'", argument), "command line", "see --help"});
     }
-    const FlagWord word = flag_word(argument);
-    const MegatronFlag* flag = megatron_flag(word.option);
-    const TorchrunOption* of_torchrun = flag ? nullptr : exact_torchrun_option(word.option.substr(2));
-    after_unknown = false;
-    if (flag) {
-      if (flag->values == FlagValues::One) require_value(word);
-      line.answer.add(*flag, word.value.value_or(""), family);
-      if (flag->verdict == FlagVerdict::Taken) {
-        const ConfigOverride change = override_of(word, flag);
-        if (flag->values == FlagValues::None) refuse_contradiction(line.overrides, change);
-        line.overrides.push_back(change);
-      }
-    } else if (word.option.find('.') != std::string::npos) {
-      line.overrides.push_back(override_of(word, nullptr));
+    const FlagWord word(argument);
+    const TorchrunOption* of_torchrun = exact_torchrun_option(word.option.substr(2));
+    const bool is_key = word.option.find('.') != std::string::npos;
+    after_unknown = !word.flag && !is_key;
+    if (word.flag) {
+      if (word.flag->values == FlagValues::One) require_value(word);
+      line.answer.add(*word.flag, word.value.value_or(""), family);
+      if (word.flag->verdict != FlagVerdict::Taken) continue;
+      const ConfigOverride change = override_of(word);
+      if (word.is_switch()) refuse_contradiction(line.overrides, change);
+      line.overrides.push_back(change);
+    } else if (is_key) {
+      line.overrides.push_back(override_of(word));
     } else if (of_torchrun && of_torchrun->kind == TorchrunOption::World) {
-      line.answer.add_unsupported(
-          word.option,
-          "this is an option of torchrun; in Braid the topology determines the ranks. To start braid with torchrun "
-          "--no-python, put the option before braid");
-      after_unknown = true;
+      line.answer.unsupported.push_back(
+          {word.option,
+           "this is an option of torchrun; in Braid the topology determines the ranks. To start braid with torchrun "
+           "--no-python, put the option before braid"});
     } else {
-      line.answer.add_unknown(word.option, guess_for(word.option, others));
-      after_unknown = true;
+      line.answer.unknown.push_back({word.option, guess_for(word.option, others)});
     }
   }
   return line;
@@ -145,8 +142,8 @@ CommandLine read(const std::vector<std::string>& arguments, const std::vector<st
 
 ConfigError refusal(const MegatronAnswer& answer) {
   std::vector<Problem> problems;
-  if (answer.only_unknown()) {
-    for (const auto& [option, guess] : answer.unknown())
+  if (answer.rewritten.empty() && answer.unsupported.empty()) {
+    for (const auto& [option, guess] : answer.unknown)
       problems.push_back({fmt::format("unknown option {}", option), "command line", guess});
     return ConfigError(std::move(problems));
   }
@@ -157,21 +154,6 @@ ConfigError refusal(const MegatronAnswer& answer) {
        "write the recipe keys, leave out the rest; or convert the whole command or script with\n"
        "         braid train --from-megatron COMMAND --print-recipe > recipe.yaml, or --run-script SCRIPT"});
 }
-
-}  // namespace
-
-std::vector<ConfigOverride> parse_overrides(const std::vector<std::string>& arguments,
-                                            const std::vector<std::string>& others) {
-  CommandLine line = read(arguments, others, ModelFamily::Any);
-  if (!line.answer.accepts_all()) throw refusal(line.answer);
-  const std::vector<ConfigOverride> all = line.overrides;
-  std::erase_if(line.overrides, [&](const ConfigOverride& weak) {
-    return std::any_of(all.begin(), all.end(), [&](const ConfigOverride& other) { return gives_way(weak, other); });
-  });
-  return std::move(line.overrides);
-}
-
-namespace {
 
 // Problems of the files that a run would read, as far as the recipe can be read.
 std::vector<Problem> problems_of_files(const RecipeSource& source) {
@@ -201,47 +183,8 @@ RecipeCall checked_call(RecipeSource source, const std::vector<std::string>& arg
   Recipe recipe = parse_recipe(source, checks);
   const MegatronAnswer answer = read(arguments, {}, family_of(recipe.model.model.language)).answer;
   if (!answer.accepts_all()) throw refusal(answer);
-  return {std::move(source), std::move(recipe), MegatronAnswer::lines(answer.already(), "  ", 80)};
+  return {std::move(source), std::move(recipe), lines_of(answer.already, "  ", 80)};
 }
-
-}  // namespace
-
-RecipeCall read_recipe_call(const std::string& path, const std::vector<std::string>& arguments, RecipeChecks checks) {
-  return checked_call(read_recipe(path, parse_overrides(arguments)), arguments, checks);
-}
-
-RecipeCall read_recipe_to_run(const std::string& path, const std::vector<std::string>& arguments) {
-  const RecipeSource source = read_recipe(path, parse_overrides(arguments));
-  try {
-    return checked_call(source, arguments, RecipeChecks::All);
-  } catch (const ConfigError& e) {
-    std::vector<Problem> problems = e.problems();
-    for (Problem& problem : problems_of_files(source)) problems.push_back(std::move(problem));
-    throw ConfigError(std::move(problems));
-  }
-}
-
-std::vector<std::string> words_behind_dashes(const std::vector<std::string>& command_line) {
-  const auto dashes = std::find(command_line.begin(), command_line.end(), "--");
-  return {dashes == command_line.end() ? dashes : dashes + 1, command_line.end()};
-}
-
-std::vector<std::string> join_overrides(const std::vector<std::string>& words) {
-  std::vector<std::string> joined;
-  for (std::size_t i = 0; i < words.size(); ++i) {
-    joined.push_back(words[i]);
-    const FlagValues values = values_of(words[i]);
-    if (values == FlagValues::None || i + 1 == words.size()) continue;
-    if (words[i + 1].starts_with("--") && words[i] != kFromMegatron) continue;  // its value is missing
-    if (words[i + 1].empty() && words[i] == kFromMegatron) continue;  // CLI11 takes "--from-megatron=" for no value
-    joined.back() += "=" + words[++i];
-    while (values == FlagValues::Many && i + 1 < words.size() && !words[i + 1].starts_with("--"))
-      joined.back() += " " + words[++i];
-  }
-  return joined;
-}
-
-namespace {
 
 constexpr std::size_t kFlagWidth = 30;
 
@@ -312,6 +255,52 @@ class HelpWriter : public YamlWriter {
 };
 
 }  // namespace
+
+std::vector<ConfigOverride> parse_overrides(const std::vector<std::string>& arguments,
+                                            const std::vector<std::string>& others) {
+  CommandLine line = read(arguments, others, ModelFamily::Any);
+  if (!line.answer.accepts_all()) throw refusal(line.answer);
+  const std::vector<ConfigOverride> all = line.overrides;
+  std::erase_if(line.overrides, [&](const ConfigOverride& weak) {
+    return std::any_of(all.begin(), all.end(), [&](const ConfigOverride& other) { return gives_way(weak, other); });
+  });
+  return std::move(line.overrides);
+}
+
+RecipeCall read_recipe_call(const std::string& path, const std::vector<std::string>& arguments, RecipeChecks checks) {
+  return checked_call(read_recipe(path, parse_overrides(arguments)), arguments, checks);
+}
+
+RecipeCall read_recipe_to_run(const std::string& path, const std::vector<std::string>& arguments) {
+  const RecipeSource source = read_recipe(path, parse_overrides(arguments));
+  try {
+    return checked_call(source, arguments, RecipeChecks::All);
+  } catch (const ConfigError& e) {
+    std::vector<Problem> problems = e.problems();
+    for (Problem& problem : problems_of_files(source)) problems.push_back(std::move(problem));
+    throw ConfigError(std::move(problems));
+  }
+}
+
+std::vector<std::string> words_behind_dashes(const std::vector<std::string>& command_line) {
+  const auto dashes = std::find(command_line.begin(), command_line.end(), "--");
+  return {dashes == command_line.end() ? dashes : dashes + 1, command_line.end()};
+}
+
+std::vector<std::string> join_overrides(const std::vector<std::string>& words) {
+  std::vector<std::string> joined;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    joined.push_back(words[i]);
+    const FlagValues values = values_of(words[i]);
+    if (values == FlagValues::None || i + 1 == words.size()) continue;
+    if (words[i + 1].starts_with("--") && words[i] != kFromMegatron) continue;  // its value is missing
+    if (words[i + 1].empty() && words[i] == kFromMegatron) continue;  // CLI11 takes "--from-megatron=" for no value
+    joined.back() += "=" + words[++i];
+    while (values == FlagValues::Many && i + 1 < words.size() && !words[i + 1].starts_with("--"))
+      joined.back() += " " + words[++i];
+  }
+  return joined;
+}
 
 std::string overrides_help() {
   Recipe recipe;

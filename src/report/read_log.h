@@ -1,7 +1,11 @@
-// The log of a run: iteration lines of Braid or Megatron-LM, and Braid's lines on phases, communication, memory,
-// evaluations, checkpoints and the end of a run (docs/logs.md).
+// What the log and the metrics file of a run contain, and its recipe.yaml, which is not read as a recipe: it may be of
+// another version. The log has iteration lines of Braid or Megatron-LM, and Braid's lines on phases, communication,
+// memory, evaluations, checkpoints and the end of a run (docs/logs.md).
 #pragma once
 
+#include <cstdint>
+#include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -34,5 +38,22 @@ std::vector<LogContents> read_starts(const std::string& path);  // ConfigError w
 std::vector<LogContents> starts_of_all(std::vector<std::vector<LogContents>> logs);
 // The run as a whole. A later start replaces what earlier ones have on the iterations that it ran again.
 LogContents merged(std::vector<LogContents> starts);
+
+struct MetricsContents {
+  Curves curves{};
+  std::vector<Attempt> attempts{};
+  std::vector<std::int64_t> skipped{};
+  std::int64_t nans = 0;
+  std::int64_t lines = 0, bad_lines = 0;  // bad: not that of an iteration, as one cut by a kill
+};
+
+MetricsContents parse_metrics(const std::string& text);
+MetricsContents read_metrics(const std::string& path);  // DataError when it cannot be read
+
+// Keys with dots between their parts, and the text of their values. Nothing if the file is not YAML.
+std::optional<std::map<std::string, std::string>> read_settings(const std::string& path);
+
+// The number of ranks of the recipe's topology; nothing if that is not known.
+std::optional<std::int64_t> ranks_of(const std::map<std::string, std::string>& settings);
 
 }  // namespace braid

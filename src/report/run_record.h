@@ -1,4 +1,4 @@
-// What is known about a run from the files that it left. No libtorch here.
+// What is known about a run from the files that it left, and runs as a page and as text. No libtorch here.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -11,14 +11,12 @@
 
 namespace braid {
 
-struct CurvePoint {
-  std::int64_t iteration = 0;
-  double value = 0;
-  bool operator==(const CurvePoint&) const = default;
-};
 inline constexpr std::int64_t kMostIterations = std::int64_t{1} << 53;  // beyond, doubles do not count by one
-using Curve = std::vector<CurvePoint>;  // iterations ascend; of an iteration that was run again, the later value
+using Curve = std::map<std::int64_t, double>;  // by iteration; of one that was run again, the later value
 using Curves = std::map<std::string, Curve>;
+inline void add(Curves& curves, const std::string& name, std::int64_t iteration, std::optional<double> value) {
+  if (value) curves[name][iteration] = *value;
+}
 
 // From one start of the run to its end, or to where it was killed.
 struct Attempt {
@@ -95,30 +93,6 @@ std::string device_word(const std::vector<RunRecord>& runs);  // "GPU or rank" i
 // Weighted by the iterations that a point stands for.
 double mean_value(const Curve& curve);
 
-// Collects values in the order of a file, in which a restarted run repeats iterations.
-class CurveBuilder {
- public:
-  // The later value of an iteration counts.
-  void add(const std::string& curve, std::int64_t iteration, std::optional<double> value) {
-    if (value) points_[curve][iteration] = *value;
-  }
-
-  Curves build() const {
-    Curves curves;
-    for (const auto& [name, points] : points_)
-      for (const auto& [iteration, value] : points) curves[name].push_back({iteration, value});
-    return curves;
-  }
-
- private:
-  std::map<std::string, std::map<std::int64_t, double>> points_{};
-};
-
-struct ModuleBuilder {
-  CurveBuilder phases{}, in_flight{}, exposed{};
-  MeasuredModule build() const { return {phases.build(), in_flight.build(), exposed.build()}; }
-};
-
 std::optional<double> number_of(const nlohmann::json& object, const char* key);  // nothing if it has no such number
 
 // What a plan predicted, beside what was measured.
@@ -131,5 +105,12 @@ struct Compared {
 // The figures of a plan's JSON (`braid plan simulate --json`, `braid plan memory --json`, or an object that has one of
 // them as "simulate" and the other as "memory"). Without a plan: empty.
 std::vector<Compared> compare_with_plan(const RunRecord& run);
+
+// At most about this many points; those that are left out lie between the least and the greatest of their neighbours.
+Curve thinned(const Curve& curve, std::size_t most);
+
+nlohmann::ordered_json report_json(const std::vector<RunRecord>& runs);  // what the page shows
+std::string report_page(const std::vector<RunRecord>& runs);             // HTML
+std::string report_text(const std::vector<RunRecord>& runs);
 
 }  // namespace braid

@@ -17,7 +17,6 @@
 #include "base/error.h"
 #include "base/process.h"
 #include "base/terminal.h"
-#include "cluster/local/output.h"
 #include "cluster/local/rank_process.h"
 #include "comm/cpu_share.h"
 #include "comm/failure_board.h"

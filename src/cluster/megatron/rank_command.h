@@ -41,6 +41,22 @@ inline constexpr const char* kPipesFail = "set -o pipefail  # a failure before a
 // with blanks is itself the text, as for ssh.
 std::string command_text(const std::vector<std::string>& words);
 
+// An option of torchrun: enough to find where the options end and the program begins.
+struct TorchrunOption {
+  enum Kind {
+    World,    // number of ranks and rendezvous: the launcher sets these
+    Program,  // how the program is run: -m, --no-python
+    Own,      // torchrun's other features: restarts, log files
+  };
+  std::string_view name;  // with dashes; underscores are the same
+  bool takes_value;
+  Kind kind;
+  char letter = '\0';  // -m
+};
+const TorchrunOption* exact_torchrun_option(std::string_view name);  // full name only, with - or _; null: none
+
+bool calls_torchrun(std::string_view text);  // true even if the call cannot be parsed
+
 // Whether the text sets one of torchrun's variables.
 bool sets_rank_variables(std::string_view text);
 

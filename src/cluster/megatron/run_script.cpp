@@ -13,8 +13,8 @@
 #include "base/error.h"
 #include "base/process.h"
 #include "base/strings.h"
+#include "cluster/megatron/rank_command.h"
 #include "cluster/megatron/shell_text.h"
-#include "cluster/megatron/torchrun_call.h"
 
 namespace braid {
 namespace {

@@ -99,8 +99,7 @@ std::string gigabytes(double bytes) { return fmt::format("{:.3g} GB", bytes / 1e
 void check_partition(const std::string& name, const SlurmRequest& request, const std::vector<Partition>& partitions,
                      Preflight& preflight) {
   const std::string offers = "sinfo offers " + offered(partitions);
-  const auto partition =
-      std::find_if(partitions.begin(), partitions.end(), [&](const Partition& p) { return p.name == name; });
+  const auto partition = std::ranges::find(partitions, name, &Partition::name);
   if (partition == partitions.end()) {
     preflight.problems.push_back(
         {name.empty() ? std::string("no partition was given") : fmt::format("there is no partition '{}'", name),
@@ -128,39 +127,29 @@ void check_partition(const std::string& name, const SlurmRequest& request, const
 
 void check_account(const SlurmRequest& request, const std::vector<Association>& associations, Preflight& preflight) {
   std::vector<std::string> accounts;
-  bool fits = false;
-  for (const Association& association : associations) {
-    if (!contains(accounts, association.account)) accounts.push_back(association.account);
-    fits |= association.account == request.account &&
-            (association.partition.empty() || contains(split(request.partition, ','), association.partition));
+  for (const auto& [account, partition] : associations) {
+    if (!contains(accounts, account)) accounts.push_back(account);
+    if (account == request.account && (partition.empty() || contains(split(request.partition, ','), partition))) return;
   }
-  if (fits) return;
-  std::string what = fmt::format("you have no account '{}'", request.account);
-  if (contains(accounts, request.account))
-    what = fmt::format("account '{}' may not use partition '{}'", request.account, request.partition);
-  if (request.account.empty()) what = "no account was given";
-  preflight.problems.push_back({what, "--account", fmt::format("yours are {}", fmt::join(accounts, ", "))});
+  preflight.problems.push_back(
+      {request.account.empty() ? "no account was given"
+       : contains(accounts, request.account)
+           ? fmt::format("account '{}' may not use partition '{}'", request.account, request.partition)
+           : fmt::format("you have no account '{}'", request.account),
+       "--account", fmt::format("yours are {}", fmt::join(accounts, ", "))});
 }
 
 namespace fs = std::filesystem;
 
-bool is_on_tmpfs_or_overlay(const fs::path& path) {
+// Whether each node has its own: a folder for temporary files, or a file system in memory.
+bool is_node_local(const fs::path& path) {
+  for (const char* folder : {"/tmp", "/var/tmp", "/dev/shm", "/run"})
+    if (const auto relative = path.lexically_relative(folder); !relative.empty() && *relative.begin() != "..")
+      return true;
   constexpr long kTmpfs = 0x01021994, kRamfs = 0x858458f6, kOverlay = 0x794c7630;
   struct statfs info {};
   if (statfs(nearest_existing(path).c_str(), &info) != 0) return false;
   return info.f_type == kTmpfs || info.f_type == kRamfs || static_cast<long>(info.f_type) == kOverlay;
-}
-
-bool is_below(const fs::path& path, const fs::path& folder) {
-  const auto relative = path.lexically_relative(folder);
-  return !relative.empty() && *relative.begin() != "..";
-}
-
-// Folders that are local to each node.
-bool is_node_local(const fs::path& path) {
-  for (const char* folder : {"/tmp", "/var/tmp", "/dev/shm", "/run"})
-    if (is_below(path, folder)) return true;
-  return is_on_tmpfs_or_overlay(path);
 }
 
 bool can_be_written(const fs::path& path) {
@@ -186,9 +175,12 @@ int gpus_in(const std::string& resources) {
   return gpus;
 }
 
-std::optional<std::string> answer_of(const std::vector<std::string>& command) {
+// What a program prints, as its parts; nothing if it is missing or fails.
+template <class Part>
+std::optional<std::vector<Part>> answer_of(const std::vector<std::string>& command,
+                                           std::vector<Part> (*parse)(const std::string& text)) {
   const auto answer = output_of(command);
-  return answer && answer->exit_code == 0 ? std::optional(answer->out) : std::nullopt;
+  return answer && answer->exit_code == 0 ? std::optional(parse(answer->out)) : std::nullopt;
 }
 
 }  // namespace
@@ -239,29 +231,32 @@ void check_nodes(const ParallelFlags& flags, const Allocation& allocation, Prefl
   }
 }
 
-void check_weights(const WeightsPerGpu& weights, double gpu_gb, Preflight& preflight) {
-  constexpr double kTrainingShare = 30.0 / 80;  // the rest is for gradients, optimizer and activations
-  const double room = kTrainingShare * gpu_gb * 1e9;
-  const auto bytes_with = [&](double ep) { return weights.other_bytes + weights.expert_bytes / ep; };
-  if (bytes_with(weights.ep) <= room) return;
-  const std::string limit =
-      fmt::format("for training, a GPU with {:g} GB has room for about {} of weights", gpu_gb, gigabytes(room));
-  if (!weights.experts) {
-    preflight.problems.push_back(
-        {fmt::format("{} has {} of weights per GPU; {}", weights.module, gigabytes(weights.other_bytes), limit),
-         "memory", "raise tp or pp"});
-    return;
-  }
+void check_experts(const ParallelFlags& flags, double gpu_gb, const Allocation& allocation, Preflight& preflight) {
+  if (!flags.experts || !flags.hidden || !flags.expert_ffn || !flags.layers) return;
+  constexpr double kBytesOfBf16 = 2, kTrainingShare = 30.0 / 80;  // the rest: gradients, optimizer, activations
+  const std::int64_t experts = *flags.experts, stage = std::int64_t{flags.tp} * flags.cp * flags.pp;
+  const double matrices = flags.gated ? 3 : 2, room = kTrainingShare * gpu_gb * 1e9;
+  const double bytes = kBytesOfBf16 * matrices * *flags.experts * *flags.hidden * *flags.expert_ffn * *flags.layers /
+                       flags.pp / flags.expt_tp;
+  const auto bytes_with = [&](std::int64_t ep) { return bytes / static_cast<double>(ep); };
+  if (bytes_with(flags.ep) <= room) return;
+  const ModuleConfig module = {.tp = flags.tp,
+                               .cp = flags.cp,
+                               .dp = static_cast<int>(std::max<std::int64_t>(1, allocation.gpus() / stage)),
+                               .pp = flags.pp,
+                               .expt_tp = flags.expt_tp};
   std::optional<std::int64_t> enough;
-  for (const std::int64_t ep : weights.possible_ep)
-    if (bytes_with(static_cast<double>(ep)) <= room && (!enough || ep < *enough)) enough = ep;
-  preflight.problems.push_back(
-      {fmt::format("{} has {} per GPU ({} / ep {}), in total {} of weights; {}", weights.module,
-                   counted(weights.experts / weights.ep, "expert"), weights.experts, weights.ep,
-                   gigabytes(bytes_with(weights.ep)), limit),
+  for (const std::int64_t ep : possible_ep(module, *flags.experts))
+    if (bytes_with(ep) <= room && ep < enough.value_or(ep + 1)) enough = ep;
+  preflight.warnings.push_back(
+      {fmt::format(
+           "the model has {} per GPU ({} / ep {}), in total {} of weights; for training, a GPU with {:g} GB has "
+           "room for about {} of weights",
+           counted(experts / flags.ep, "expert"), experts, flags.ep, gigabytes(bytes_with(flags.ep)), gpu_gb,
+           gigabytes(room)),
        "memory",
        enough ? fmt::format("TP does not shrink experts; EP {} would give {} experts/GPU ({})", *enough,
-                            weights.experts / *enough, gigabytes(bytes_with(static_cast<double>(*enough))))
+                            experts / *enough, gigabytes(bytes_with(*enough)))
               : "TP does not shrink experts, only EP does, and no EP that fits these nodes is enough: use more nodes"});
 }
 
@@ -333,13 +328,9 @@ std::vector<Association> parse_associations(const std::string& text) {
 }
 
 SlurmView view_slurm(const std::string& user) {
-  SlurmView view;
-  if (const auto text = answer_of({"sinfo", "--noheader", "--format=%P|%a|%l|%D|%G"}))
-    view.partitions = parse_partitions(*text);
-  if (const auto text =
-          answer_of({"sacctmgr", "-nP", "show", "assoc", "where", "user=" + user, "format=account,partition"}))
-    view.associations = parse_associations(*text);
-  return view;
+  return {answer_of({"sinfo", "--noheader", "--format=%P|%a|%l|%D|%G"}, parse_partitions),
+          answer_of({"sacctmgr", "-nP", "show", "assoc", "where", "user=" + user, "format=account,partition"},
+                    parse_associations)};
 }
 
 std::string offered(const std::vector<Partition>& partitions) {

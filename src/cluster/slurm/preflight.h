@@ -60,16 +60,9 @@ void check_nodes(const TopologyConfig& topology, const Workload& workload, const
 // The same for the flags of another program.
 void check_nodes(const ParallelFlags& flags, const Allocation& allocation, Preflight& preflight);
 
-// The weights of a model on one GPU. Only expert parallelism splits experts; tensor parallelism splits the others.
-struct WeightsPerGpu {
-  std::string module = "language";
-  int experts = 0, ep = 1;
-  double expert_bytes = 0;                  // of all experts, before the split by ep
-  double other_bytes = 0;                   // on one GPU
-  std::vector<std::int64_t> possible_ep{};  // that fit the job's GPUs
-};
-// `gpu_gb` is the size of a GPU's memory.
-void check_weights(const WeightsPerGpu& weights, double gpu_gb, Preflight& preflight);
+// Whether the experts that a command's flags describe fit on a GPU of this size. Only expert parallelism splits them. A
+// command line tells less than a recipe, so what is found is a warning.
+void check_experts(const ParallelFlags& flags, double gpu_gb, const Allocation& allocation, Preflight& preflight);
 
 struct PathUse {
   std::string what;  // "--container", "HF_HOME"

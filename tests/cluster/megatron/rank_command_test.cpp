@@ -7,7 +7,7 @@
 #include <cstdlib>
 
 #include "base/error.h"
-#include "cluster/slurm/options.h"
+#include "cluster/slurm/script.h"
 
 namespace braid {
 namespace {
