@@ -136,6 +136,17 @@ std::unique_ptr<CLI::App> make_app(const Command& command, int columns) {
   return app;
 }
 
+// From the program to the command that the first words name.
+using CommandPath = std::vector<const Command*>;
+
+std::vector<std::string> option_names(const Command& command) {
+  std::vector<std::string> names = {"--help"};
+  for (const Option& option : command.options)
+    if (const std::size_t dashes = option.names.find("--"); dashes != std::string::npos)
+      names.push_back(option.names.substr(dashes));
+  return names;
+}
+
 std::vector<std::string> subcommands_of(const Command& command) {
   std::vector<std::string> names;
   for (const Command& each : command.subcommands) names.push_back(each.name);
@@ -174,15 +185,6 @@ std::string what_is_wrong(const std::string& text) {
                    range.size() > 100 ? "a number greater than 0" : "a number from " + range, *value);
 }
 
-// `given` is "--dtype: float16".
-Problem not_a_choice(const std::string& given, const std::vector<std::string>& choices) {
-  const std::size_t colon = given.find(": ");
-  const std::string value = given.substr(colon + 2);
-  return {
-      fmt::format("{} should be one of {}, not {}", given.substr(0, colon), fmt::join(choices, ", "), in_quotes(value)),
-      "command line", choice_advice(value, choices)};
-}
-
 Problem misuse_of(const CommandPath& path, const std::string& text) {
   if (text == "A subcommand is required")
     return {"no subcommand is given", "command line",
@@ -193,95 +195,16 @@ Problem misuse_of(const CommandPath& path, const std::string& text) {
     const std::string& word = option == words.rend() ? words.back() : *option;
     return {fmt::format("unexpected argument {}", in_quotes(word)), "command line", guess_or_help(word, path)};
   }
-  if (const auto choices = between(text, " not in {", "}"))
-    return not_a_choice(text.substr(0, text.find(" not in {")), split(*choices, ','));
+  if (const auto listed = between(text, " not in {", "}")) {  // "--dtype: float16 not in {...}"
+    const std::vector<std::string> choices = split(*listed, ',');
+    const std::string option = text.substr(0, text.find(": ")), value = *between(text, ": ", " not in {");
+    return {fmt::format("{} should be one of {}, not {}", option, fmt::join(choices, ", "), in_quotes(value)),
+            "command line", choice_advice(value, choices)};
+  }
   return {what_is_wrong(text), "command line", see_help_of(path)};
 }
 
-// The command line that starts this program again, from any folder.
-std::vector<std::string> own_command_line(int argc, char** argv) {
-  std::vector<std::string> command(argv, argv + argc);
-  command[0] = own_executable();
-  return command;
-}
-
-// If a launcher has started every rank with the same mistake, the first rank of each host prints the full error. The
-// others print one line each, since their error may be different.
-int report_problems(const std::vector<Problem>& problems) {
-  const Env env = process_env();
-  const auto either = [&](const char* of_torchrun, const char* of_slurm) {
-    const auto value = env(of_torchrun);
-    return (value ? value : env(of_slurm)).value_or("0");
-  };
-  const std::string& what = problems.front().what;
-  std::string text = ConfigError(problems).what();
-  if (either("LOCAL_RANK", "SLURM_LOCALID") != "0")
-    text = fmt::format("rank {}: {}{}", either("RANK", "SLURM_PROCID"), what.substr(0, what.find('\n')),
-                       problems.size() > 1 ? fmt::format(" (and {} more)", problems.size() - 1) : "");
-  fmt::print(stderr, "{}\n", error_text(visible_text(text), STDERR_FILENO));
-  return 2;
-}
-
-int report(const std::exception& error, int exit_code) {
-  std::fflush(stdout);  // an error may speak of the lines above it
-  fmt::print(stderr, "{}\n", error_text(visible_text(error.what()), STDERR_FILENO));
-  return exit_code;
-}
-
-void run(const Command& program, std::string (*version)(), Call& call) {
-  if (version && call.command_line.size() > 1 && call.command_line[1] == "--version") {
-    if (call.command_line.size() > 2)
-      throw ConfigError({fmt::format("unexpected argument '{}'", call.command_line[2]), "command line",
-                         "--version takes no arguments"});
-    return fmt::print("{}\n", version());
-  }
-  const CommandPath path = find_command(program, call.command_line);
-  const Command& command = *path.back();
-  const bool before_dashes = command.extras == Extras::RecipeKeysOrCommand;
-  std::vector<std::string> words(call.command_line.begin() + 1, call.command_line.end());
-  if (before_dashes) words.erase(std::find(words.begin(), words.end(), "--"), words.end());
-  if (command.extras != Extras::None) words = join_overrides(words);
-  ParsedWords parsed = parse_words(path, std::move(words), columns_of(STDOUT_FILENO));
-  if (!parsed.help.empty()) return fmt::print("{}", parsed.help);
-  call.arguments = std::move(parsed.arguments);
-  call.option_names = option_names(command);
-  command.run(call);
-}
-
-int run_command(int argc, char** argv, const Command& program, std::string (*version)()) {
-  Call call = {.arguments = {}, .command_line = own_command_line(argc, argv), .option_names = {}, .exit_code = 0};
-  try {
-    run(program, version, call);
-  } catch (const ConfigError& e) {
-    return report_problems(e.problems());
-  } catch (const std::exception& e) {
-    // A failed write of the output (fmt's error) is reported below.
-    const bool of_output = std::ferror(stdout) && std::string_view(e.what()).starts_with("cannot write to file");
-    return of_output ? std::max(call.exit_code, 1) : report(e, std::max(call.exit_code, 1));
-  }
-  return call.exit_code;
-}
-
-// A reader assumes that the output is complete, so a command fails if its output did not fit on the disk, but not if
-// its reader is gone.
-int checked_output(int exit_code) {
-  errno = 0;
-  if ((std::fflush(stdout) == 0 && !std::ferror(stdout)) || has_no_reader(STDOUT_FILENO)) return exit_code;
-  fmt::print(stderr, "braid: standard output is incomplete{}\n  fix:   check the free space of its file system\n",
-             errno ? fmt::format(": {}", std::strerror(errno)) : "");
-  return exit_code == 0 ? 1 : exit_code;
-}
-
-}  // namespace
-
-std::vector<std::string> option_names(const Command& command) {
-  std::vector<std::string> names = {"--help"};
-  for (const Option& option : command.options)
-    if (const std::size_t dashes = option.names.find("--"); dashes != std::string::npos)
-      names.push_back(option.names.substr(dashes));
-  return names;
-}
-
+// ConfigError for an unknown word or option where a subcommand is expected.
 CommandPath find_command(const Command& program, const std::vector<std::string>& command_line) {
   CommandPath path = {&program};
   for (std::size_t i = 1; i < command_line.size() && !path.back()->subcommands.empty(); ++i) {
@@ -304,20 +227,69 @@ CommandPath find_command(const Command& program, const std::vector<std::string>&
   return path;
 }
 
-ParsedWords parse_words(const CommandPath& path, std::vector<std::string> words, int columns) {
-  const std::unique_ptr<CLI::App> app = make_app(*path.front(), columns);
-  std::reverse(words.begin(), words.end());  // CLI11 takes them from the back
+// If a launcher has started every rank with the same mistake, the first rank of each host prints the full error. The
+// others print one line each, since their error may be different.
+int report_problems(const std::vector<Problem>& problems) {
+  const Env env = process_env();
+  const auto either = [&](const char* of_torchrun, const char* of_slurm) {
+    const auto value = env(of_torchrun);
+    return (value ? value : env(of_slurm)).value_or("0");
+  };
+  const std::string& what = problems.front().what;
+  std::string text = ConfigError(problems).what();
+  if (either("LOCAL_RANK", "SLURM_LOCALID") != "0")
+    text = fmt::format("rank {}: {}{}", either("RANK", "SLURM_PROCID"), what.substr(0, what.find('\n')),
+                       problems.size() > 1 ? fmt::format(" (and {} more)", problems.size() - 1) : "");
+  fmt::print(stderr, "{}\n", error_text(visible_text(text), STDERR_FILENO));
+  return 2;
+}
+
+// An empty value of an option is refused, since an unset shell variable must not look like a missing option.
+void run(const Command& program, std::string (*version)(), Call& call) {
+  const std::vector<std::string>& line = call.command_line;
+  if (version && line.size() > 1 && line[1] == "--version") {
+    if (line.size() > 2)
+      throw ConfigError(
+          {fmt::format("unexpected argument '{}'", line[2]), "command line", "--version takes no arguments"});
+    return fmt::print("{}\n", version());
+  }
+  const CommandPath path = find_command(program, line);
+  const Command& command = *path.back();
+  const auto end = command.extras == Extras::RecipeKeysOrCommand ? std::ranges::find(line, "--") : line.end();
+  std::vector<std::string> words(line.begin() + 1, end);
+  if (command.extras != Extras::None) words = join_overrides(words);
+  std::ranges::reverse(words);  // CLI11 takes them from the back
+  const std::unique_ptr<CLI::App> app = make_app(program, columns_of(STDOUT_FILENO));
   try {
     app->parse(std::move(words));
   } catch (const CLI::CallForHelp&) {
-    return {app->help(), {}};
+    return fmt::print("{}", app->help());
   } catch (const CLI::ParseError& e) {
     throw ConfigError(misuse_of(path, e.what()));
   }
-  const CLI::App* command = app.get();
-  for (std::size_t depth = 1; depth < path.size(); ++depth) command = command->get_subcommands().front();
-  return {"", command->remaining()};
+  const CLI::App* parsed = app.get();
+  for (std::size_t depth = 1; depth < path.size(); ++depth) parsed = parsed->get_subcommands().front();
+  call.arguments = parsed->remaining();
+  call.option_names = option_names(command);
+  command.run(call);
 }
+
+// Errors become one message here and nowhere else.
+void run_and_report(const Command& program, std::string (*version)(), Call& call) {
+  try {
+    run(program, version, call);
+  } catch (const ConfigError& e) {
+    call.exit_code = report_problems(e.problems());
+  } catch (const std::exception& e) {
+    call.exit_code = std::max(call.exit_code, 1);
+    // A failed write of the output (fmt's error) is reported by the caller.
+    if (std::ferror(stdout) && std::string_view(e.what()).starts_with("cannot write to file")) return;
+    std::fflush(stdout);  // an error may speak of the lines above it
+    fmt::print(stderr, "{}\n", error_text(visible_text(e.what()), STDERR_FILENO));
+  }
+}
+
+}  // namespace
 
 std::string help_page(const Command& command, int columns) { return make_app(command, columns)->help(); }
 
@@ -335,7 +307,15 @@ void open_missing_streams() {
 }
 
 int run_program(int argc, char** argv, const Command& program, std::string (*version)()) {
-  return checked_output(run_command(argc, argv, program, version));
+  Call call = {.arguments = {}, .command_line = {argv, argv + argc}, .option_names = {}, .exit_code = 0};
+  call.command_line[0] = own_executable();
+  run_and_report(program, version, call);
+  // A command whose output did not fit on the disk fails, but not one whose reader is gone.
+  errno = 0;
+  if ((std::fflush(stdout) == 0 && !std::ferror(stdout)) || has_no_reader(STDOUT_FILENO)) return call.exit_code;
+  fmt::print(stderr, "braid: standard output is incomplete{}\n  fix:   check the free space of its file system\n",
+             errno ? fmt::format(": {}", std::strerror(errno)) : "");
+  return call.exit_code == 0 ? 1 : call.exit_code;
 }
 
 }  // namespace braid

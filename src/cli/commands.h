@@ -21,8 +21,8 @@ Command data_bench_command();
 Command data_inspect_command();
 Command data_order_command();
 Command data_pack_command();
-Command launch_interactive_command();
-Command launch_slurm_command();
+Command launch_status_command();
+Command launch_tail_command();
 Command plan_search_command();
 Command plan_simulate_command();
 

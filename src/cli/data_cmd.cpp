@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <set>
 
 #include "base/error.h"
 #include "base/strings.h"
@@ -30,6 +31,8 @@
 
 namespace braid {
 namespace {
+
+namespace fs = std::filesystem;
 
 struct PrepareCommand {
   PrepareRequest request{};
@@ -59,16 +62,6 @@ PrepareRequest request_of(const PrepareCommand& command) {
   return request;
 }
 
-// Paths that are missing or no data sets are refused later.
-void check_writable(const std::string& path) {
-  const bool is_lines = path.ends_with(".jsonl");
-  std::error_code ignored;
-  if (!is_lines && !std::filesystem::is_directory(path, ignored)) return;
-  const WrittenPath output = is_lines ? WrittenPath{"PATH", index_path(path), WrittenPath::File}
-                                      : WrittenPath{"PATH", path, WrittenPath::Folder};
-  require_writable({output});
-}
-
 void show_ratios(const std::vector<std::pair<std::string, double>>& ratios) {
   double sum = 0;
   for (const auto& [name, ratio] : ratios) sum += ratio;
@@ -76,16 +69,6 @@ void show_ratios(const std::vector<std::pair<std::string, double>>& ratios) {
   std::vector<std::string> shares;
   for (const auto& [name, ratio] : ratios) shares.push_back(fmt::format("{} {:.3g}", in_quotes(name), ratio / sum));
   fmt::print("note: the ratios add up to {:g}, so the shares are {}\n", sum, fmt::join(shares, ", "));
-}
-
-// "'a', 'b', 'c' and 7 more"
-std::string some_of(const std::vector<std::string>& names) {
-  constexpr std::size_t kMost = 5;
-  std::vector<std::string> shown;
-  for (const std::string& name : names)
-    if (shown.size() < kMost) shown.push_back(in_quotes(name));
-  const std::string text = joined(shown, ", ");
-  return names.size() > kMost ? fmt::format("{} and {} more", text, names.size() - kMost) : text;
 }
 
 // Each split with a ratio gets a shard if there are as many shards.
@@ -108,14 +91,25 @@ void show_splits(const Prepared& prepared, const decltype(PrepareRequest::ratios
   if (prepared.excluded_shards > 0) excluded.push_back(counted(prepared.excluded_shards, "shard"));
   if (prepared.excluded_samples > 0) excluded.push_back(counted(prepared.excluded_samples, "sample"));
   if (!excluded.empty()) fmt::print("note: the splits exclude {}\n", fmt::join(excluded, " and "));
-  if (const auto& unused = prepared.unused_shards; !unused.empty())
-    fmt::print("note: {} {} to no split: {}\n", counted(std::ssize(unused), "shard"),
-               unused.size() == 1 ? "belongs" : "belong", some_of(unused));
+  const auto& unused = prepared.unused_shards;
+  if (unused.empty()) return;
+  constexpr std::ptrdiff_t kMost = 5;
+  std::vector<std::string> named;
+  for (const std::string& name : unused)
+    if (std::ssize(named) < kMost) named.push_back(in_quotes(name));
+  fmt::print("note: {} {} to no split: {}{}\n", counted(std::ssize(unused), "shard"),
+             unused.size() == 1 ? "belongs" : "belong", fmt::join(named, ", "),
+             std::ssize(unused) > kMost ? fmt::format(" and {} more", std::ssize(unused) - kMost) : "");
 }
 
 void prepare(const PrepareCommand& command) {
   PrepareRequest request = request_of(command);
-  check_writable(request.path);
+  // Paths that are missing or no data sets are refused later.
+  std::error_code ignored;
+  if (request.path.ends_with(".jsonl"))
+    require_writable({{"PATH", index_path(request.path), WrittenPath::File}});
+  else if (fs::is_directory(request.path, ignored))
+    require_writable({{"PATH", request.path, WrittenPath::Folder}});
   WorkStatus status;
   request.progress = [&](std::int64_t done, std::int64_t total) {
     status.show("indexing shards", static_cast<double>(done) / static_cast<double>(total));
@@ -248,8 +242,6 @@ void tokenize(const TokenizeCommand& command) {
   if (!line.empty()) finish_line();
 }
 
-namespace fs = std::filesystem;
-
 constexpr int kLongestSide = 1 << 16;
 
 struct ImageCommand {
@@ -267,36 +259,28 @@ std::vector<std::uint8_t> bytes_of_file(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-PixelSize result_size(const ImageCommand& command, PixelSize decoded) {
-  return {command.width > 0 ? command.width : decoded.width, command.height > 0 ? command.height : decoded.height};
-}
-
-void check_size(PixelSize wanted) {
-  if (wanted.pixels() > kMostPixels)
-    throw ConfigError({fmt::format("{} x {} pixels are more than {}", wanted.width, wanted.height, kMostPixels),
-                       "--width and --height", "give a smaller size"});
-}
-
-void write_pixels(const std::string& path, const Image& image) {
-  make_folder_of(path);
-  const TensorInfo info = {"pixels", StoredDtype::U8, {image.size().height, image.size().width, 3}};
-  SafetensorsWriter writer = SafetensorsWriter::to_file(path, {info});
-  writer.write(info.name, std::as_bytes(image.pixels()));
-  writer.finish();
-}
-
 void convert(const ImageCommand& command, const std::string& path, const std::string& out) {
   const std::vector<std::uint8_t> bytes = bytes_of_file(path);
   const ImageHeader header = read_header(bytes, path);
+  const auto result_size = [&](PixelSize own) -> PixelSize {
+    return {command.width > 0 ? command.width : own.width, command.height > 0 ? command.height : own.height};
+  };
   DecodeOptions options = {.orient = !command.no_orient};
-  if (command.scaled_decode)
-    options.scale_for = result_size(command, command.no_orient ? header.stored : header.oriented());
+  if (command.scaled_decode) options.scale_for = result_size(command.no_orient ? header.stored : header.oriented());
   Image image = decode(bytes, path, options);
-  const PixelSize decoded = image.size(), wanted = result_size(command, decoded);
-  check_size(wanted);
+  const PixelSize decoded = image.size(), wanted = result_size(decoded);
+  if (wanted.pixels() > kMostPixels)
+    throw ConfigError({fmt::format("{} x {} pixels are more than {}", wanted.width, wanted.height, kMostPixels),
+                       "--width and --height", "give a smaller size"});
   if (wanted != decoded)
     image = resize(image, wanted, command.filter == "bicubic" ? ResizeFilter::Bicubic : ResizeFilter::Bilinear);
-  if (!out.empty()) write_pixels(out, image);
+  if (!out.empty()) {
+    make_folder_of(out);
+    const TensorInfo info = {"pixels", StoredDtype::U8, {image.size().height, image.size().width, 3}};
+    SafetensorsWriter writer = SafetensorsWriter::to_file(out, {info});
+    writer.write(info.name, std::as_bytes(image.pixels()));
+    writer.finish();
+  }
   fmt::print("{}: {} of {} x {}, orientation {}{}, {} x {} pixels{}\n", clean_text(path), name_of(header.format),
              header.stored.width, header.stored.height, header.orientation,
              command.no_orient && header.orientation != 1 ? " (not applied)" : "", wanted.width, wanted.height,
@@ -309,18 +293,13 @@ std::string out_for(const ImageCommand& command, const std::string& path) {
   return (fs::path(command.out) / fs::path(path).filename()).string() + ".safetensors";
 }
 
-void check_names(const ImageCommand& command) {
-  std::vector<std::string> names;
-  for (const std::string& path : command.files) names.push_back(fs::path(path).filename().string());
-  std::sort(names.begin(), names.end());
-  if (const auto twin = std::adjacent_find(names.begin(), names.end()); twin != names.end())
-    throw ConfigError(
-        {fmt::format("two files are called {}", in_quotes(*twin)), "FILE", "convert them into two folders"});
-}
-
 void check_out(const ImageCommand& command) {
   if (command.out.empty()) return;
-  check_names(command);
+  std::set<std::string> names;
+  for (const std::string& path : command.files)
+    if (const std::string name = fs::path(path).filename().string(); !names.insert(name).second)
+      throw ConfigError(
+          {fmt::format("two files are called {}", in_quotes(name)), "FILE", "convert them into two folders"});
   for (const std::string& path : command.files)
     check_outputs({{"--out", out_for(command, path), {".safetensors"}}}, {.path = path});
 }

@@ -1,5 +1,4 @@
-// braid data inspect, order, pack and bench: what a data set contains, and what a run would read from it, in which
-// order and how fast.
+// braid data inspect, order, pack and bench: what a data set contains, what a run would read from it, and how fast.
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 #include <yaml-cpp/yaml.h>
@@ -35,8 +34,7 @@ namespace fs = std::filesystem;
 bool has_any_section(const std::string& path, std::initializer_list<const char*> sections) {
   try {
     const YAML::Node root = YAML::LoadFile(path);
-    return root.IsMap() && std::any_of(sections.begin(), sections.end(),
-                                       [&](const char* section) { return root[section].IsDefined(); });
+    return root.IsMap() && std::ranges::any_of(sections, [&](const char* name) { return root[name].IsDefined(); });
   } catch (const std::exception&) {
     return false;  // whoever reads it next says what is wrong
   }
@@ -45,10 +43,10 @@ bool has_any_section(const std::string& path, std::initializer_list<const char*>
 // Metadatasets are YAML files as recipes are; only they have a section `splits`.
 bool is_metadataset(const std::string& path) { return has_any_section(path, {"splits"}); }
 
-bool is_data_set(const std::string& path) {
+bool looks_like_recipe(const std::string& path) {
   std::error_code ignored;
-  if (fs::is_directory(path, ignored)) return true;
-  return fs::is_regular_file(path, ignored) && (path.ends_with(".jsonl") || is_metadataset(path));
+  return fs::is_regular_file(path, ignored) && !is_metadataset(path) &&
+         has_any_section(path, {"topology", "model", "data", "train"});
 }
 
 Recipe recipe_for(const std::string& data_set, const std::vector<std::string>& flags) {
@@ -58,10 +56,9 @@ Recipe recipe_for(const std::string& data_set, const std::vector<std::string>& f
                   quoted.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
   Recipe recipe = parse_recipe(RecipeSource{data_set, text, parse_overrides(flags)}, RecipeChecks::TopologyOnly);
   std::vector<Problem> problems = validate(recipe.loader, "loader");
-  for (Problem& problem : sequence_length_problems(recipe.data.sequence_length.value_or(1)))
-    problems.push_back(std::move(problem));
+  std::ranges::move(sequence_length_problems(recipe.data.sequence_length.value_or(1)), std::back_inserter(problems));
   if (!recipe.data.set.tokenizer.empty())
-    for (Problem& problem : validate(recipe.data.set, "data")) problems.push_back(std::move(problem));
+    std::ranges::move(validate(recipe.data.set, "data"), std::back_inserter(problems));
   if (!problems.empty()) throw ConfigError(std::move(problems));
   return recipe;
 }
@@ -79,7 +76,8 @@ DataCall read_data_call(const std::string& path, const std::vector<std::string>&
   if (path != "-" && !fs::exists(path, ignored))
     throw ConfigError({fmt::format("{} does not exist", in_quotes(path)), "PATH",
                        "give a recipe, a data set's folder, a .jsonl file or a metadataset"});
-  const bool is_alone = is_data_set(path);
+  const bool is_alone = fs::is_directory(path, ignored) ||
+                        (fs::is_regular_file(path, ignored) && (path.ends_with(".jsonl") || is_metadataset(path)));
   const Recipe recipe = is_alone ? recipe_for(path, flags) : read_recipe_call(path, flags).recipe;
   if (is_mock(recipe.data) || recipe.data.set.path.empty())
     throw ConfigError({"the recipe has no data set to look at", fmt::format("{}, data.path", path),
@@ -99,12 +97,6 @@ DataCall read_data_call(const std::string& path, const std::vector<std::string>&
     }
   }
   return call;
-}
-
-bool looks_like_recipe(const std::string& path) {
-  std::error_code ignored;
-  return fs::is_regular_file(path, ignored) && !is_metadataset(path) &&
-         has_any_section(path, {"topology", "model", "data", "train"});
 }
 
 void require_tokenizer(const DataCall& call) {
@@ -144,18 +136,6 @@ std::vector<DataSetCount> count_splits(const DataConfig& data, const Blend& trai
   return counts;
 }
 
-std::vector<SampleRef> shown(const SpreadSamples& samples, std::int64_t most) {
-  const std::int64_t count = std::min(samples.size(), most);
-  std::vector<SampleRef> chosen;
-  for (std::int64_t i = 0; i < count; ++i)
-    if (const auto ref = samples.at(i * (samples.size() / count))) chosen.push_back(*ref);
-  return chosen;
-}
-
-void check_files(const InspectCommand& command, const InputFiles& inputs) {
-  check_outputs({{"--html", command.html, {".html", ".htm"}}, {"--stats", command.stats, {".json"}}}, inputs);
-}
-
 // What a planner needs: the counts of the survey, and the sizes of training sequences as the recipe makes them.
 std::string stats_text(const SurveyReport& report, LaneSetOptions options, std::int64_t sequences) {
   nlohmann::ordered_json stats = stats_json(report);
@@ -181,7 +161,8 @@ void inspect(const InspectCommand& command, const std::vector<std::string>& flag
   const auto blend = open_blend(options.data.path, options.split);
   if (std::vector<Problem> problems = unreadable_leaves(*blend, options.data.fields); !problems.empty())
     throw ConfigError(std::move(problems));
-  check_files(command, {command.path, options.data, blend});
+  check_outputs({{"--html", command.html, {".html", ".htm"}}, {"--stats", command.stats, {".json"}}},
+                {command.path, options.data, blend});
   SampleReader reader(blend, LaneSet::kMostOpenShards,
                       {.pauses = options.read_pauses,
                        .only_system_errors = true,
@@ -209,9 +190,11 @@ void inspect(const InspectCommand& command, const std::vector<std::string>& flag
                                options.sequence_length};
   if (!command.stats.empty()) write_output(command.stats, stats_text(report, options, command.sequences));
   if (!command.html.empty()) {
+    const std::int64_t shown = std::min(samples.size(), command.show);
     std::vector<std::string> views;
-    for (const SampleRef& ref : shown(samples, command.show))
-      views.push_back(sample_html(sources, options.vision, ref));
+    for (std::int64_t i = 0; i < shown; ++i)
+      if (const auto ref = samples.at(i * (samples.size() / shown)))
+        views.push_back(sample_html(sources, options.vision, *ref));
     write_output(command.html, survey_page(report, views));
   }
   if (command.json)
@@ -323,42 +306,6 @@ struct BenchCommand {
   bool json = false;
 };
 
-struct BenchResult {
-  LoadTotals totals{};
-  std::vector<LoadPhase> phases{};
-  double start_mb = 0, end_mb = 0;
-  int threads = 0;
-};
-
-void print_json(const BenchResult& result) {
-  const LoadTotals& totals = result.totals;
-  nlohmann::ordered_json phases = nlohmann::ordered_json::object();
-  for (const LoadPhase& phase : result.phases) phases[phase.name] = phase.seconds;
-  const nlohmann::ordered_json json = {{"threads", result.threads},   {"seconds", totals.seconds},
-                                       {"samples", totals.samples},   {"sequences", totals.sequences},
-                                       {"tokens", totals.tokens},     {"pictures", totals.pictures},
-                                       {"patches", totals.patches},   {"bytes", totals.stored_bytes},
-                                       {"phases", std::move(phases)}, {"host_mb", {result.start_mb, result.end_mb}}};
-  fmt::print("{}\n", json.dump());
-}
-
-void print_text(const BenchResult& result, const BadSamples& bad) {
-  const LoadTotals& totals = result.totals;
-  const auto rate = [&](std::int64_t count) { return static_cast<double>(count) / totals.seconds; };
-  fmt::print("{} in {:.1f} s with {}, per second:\n", counted(totals.samples, "sample"), totals.seconds,
-             counted(result.threads, "thread"));
-  fmt::print("  {:.0f} samples, {:.0f} sequences, {:.0f} tokens, {:.0f} pictures, {:.0f} patches, {:.1f} MB read\n",
-             rate(totals.samples), rate(totals.sequences), rate(totals.tokens), rate(totals.pictures),
-             rate(totals.patches), rate(totals.stored_bytes) / 1e6);
-  double all = 0;
-  std::vector<std::string> shares;
-  for (const LoadPhase& phase : result.phases) all += phase.seconds;
-  for (const LoadPhase& phase : result.phases)
-    shares.push_back(fmt::format("{} {:.1f} %", phase.name, 100 * phase.seconds / std::max(all, 1e-9)));
-  fmt::print("time of a thread: {}\nmemory: {:.0f} MB at the start, {:.0f} MB at the end\n{}", fmt::join(shares, ", "),
-             result.start_mb, result.end_mb, show_skipped(bad));
-}
-
 void bench(const BenchCommand& command, const std::vector<std::string>& flags) {
   DataCall call = read_data_call(command.path, flags, DataUse::Training);
   require_tokenizer(call);
@@ -366,15 +313,34 @@ void bench(const BenchCommand& command, const std::vector<std::string>& flags) {
   if (command.threads) call.options.loader.threads = *command.threads;
   const LaneSet set(std::move(call.options));
   WorkerPool pool(set.options.loader.threads);
-  BenchResult result = {.threads = set.options.loader.threads};
-  result.phases = measure_phases(set, kPhaseSeconds, *set.bad).phases;
-  result.start_mb = host_memory().host_mb;
-  result.totals = measure_loading(set, command.limits, *set.bad, pool);
-  result.end_mb = host_memory().host_mb;
-  if (command.json)
-    print_json(result);
-  else
-    print_text(result, *set.bad);
+  const int threads = set.options.loader.threads;
+  const std::vector<LoadPhase> phases = measure_phases(set, kPhaseSeconds, *set.bad).phases;
+  const double start_mb = host_memory().host_mb;
+  const LoadTotals totals = measure_loading(set, command.limits, *set.bad, pool);
+  const double end_mb = host_memory().host_mb;
+  if (command.json) {
+    nlohmann::ordered_json by_name = nlohmann::ordered_json::object();
+    for (const LoadPhase& phase : phases) by_name[phase.name] = phase.seconds;
+    const nlohmann::ordered_json json = {{"threads", threads},           {"seconds", totals.seconds},
+                                         {"samples", totals.samples},    {"sequences", totals.sequences},
+                                         {"tokens", totals.tokens},      {"pictures", totals.pictures},
+                                         {"patches", totals.patches},    {"bytes", totals.stored_bytes},
+                                         {"phases", std::move(by_name)}, {"host_mb", {start_mb, end_mb}}};
+    return fmt::print("{}\n", json.dump());
+  }
+  const auto rate = [&](std::int64_t count) { return static_cast<double>(count) / totals.seconds; };
+  double all = 0;
+  std::vector<std::string> shares;
+  for (const LoadPhase& phase : phases) all += phase.seconds;
+  for (const LoadPhase& phase : phases)
+    shares.push_back(fmt::format("{} {:.1f} %", phase.name, 100 * phase.seconds / std::max(all, 1e-9)));
+  fmt::print("{} in {:.1f} s with {}, per second:\n", counted(totals.samples, "sample"), totals.seconds,
+             counted(threads, "thread"));
+  fmt::print("  {:.0f} samples, {:.0f} sequences, {:.0f} tokens, {:.0f} pictures, {:.0f} patches, {:.1f} MB read\n",
+             rate(totals.samples), rate(totals.sequences), rate(totals.tokens), rate(totals.pictures),
+             rate(totals.patches), rate(totals.stored_bytes) / 1e6);
+  fmt::print("time of a thread: {}\nmemory: {:.0f} MB at the start, {:.0f} MB at the end\n{}", fmt::join(shares, ", "),
+             start_mb, end_mb, show_skipped(*set.bad));
 }
 
 }  // namespace

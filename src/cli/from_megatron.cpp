@@ -119,8 +119,6 @@ constexpr Default kDefaults[] = {
      ModelFamily::Any, true},
 };
 
-bool has_experts(const MegatronCommand& command) { return command.has_any({"num-experts", "num-moe-experts"}); }
-
 class Conversion {
  public:
   Conversion(const MegatronCommand& command, const std::vector<ConfigOverride>& overrides)
@@ -172,6 +170,8 @@ class Conversion {
 
   // As pretrain_mamba.py is told: --spec megatron.core.models.mamba.mamba_layer_specs mamba_stack_spec.
   bool is_mamba() const { return command_.text("spec").value_or("").find("mamba") != std::string::npos; }
+
+  bool has_experts() const { return command_.has_any({"num-experts", "num-moe-experts"}); }
 
   ModelFamily family() const { return hybrid_ ? ModelFamily::Hybrid : ModelFamily::Llama; }
 
@@ -246,7 +246,7 @@ class Conversion {
     const bool reads = command_.has("data-path") && has_tokenizer() &&
                        verdict_for(*find_megatron_flag("data-path"), *command_.text("data-path")) == FlagVerdict::Taken;
     if (asks && !reads && !command_.has("mock-data")) set("data.mock", "false", "--data-path is left out");
-    if (reads || command_.has("eval-iters")) by_default("eval-interval", "train.eval_interval", 1000);
+    if (reads || command_.has("eval-iters")) by_default("eval-interval", 1000);
   }
 
   // The value of a key in Braid's own flags.
@@ -262,8 +262,9 @@ class Conversion {
 
   // Sets a default of Megatron's that differs from the recipe's. A flag that only a shell can expand has some value.
   template <class Value>
-  void by_default(const char* flag, const std::string& key, const Value& value) {
-    if (!command_.has(flag) && !command_.is_unexpanded(flag)) set(key, value, "Megatron's default");
+  void by_default(const char* flag, const Value& value) {
+    if (!command_.has(flag) && !command_.is_unexpanded(flag))
+      set(find_megatron_flag(flag)->key, value, "Megatron's default");
   }
 
   static int layers_in(const std::string& pattern) {
@@ -301,21 +302,21 @@ class Conversion {
     if (!command_.has("group-query-attention"))  // without it, Megatron ignores --num-query-groups
       set(at + "kv_heads", heads, "no --group-query-attention");
     else
-      by_default("num-query-groups", at + "kv_heads", 1);
+      by_default("num-query-groups", 1);
     if (!command_.has("kv-channels"))
       set(at + "head_dim",
           quotient(hidden, heads, "--hidden-size {} is not divisible by --num-attention-heads {}", "--hidden-size",
                    "change one of them, or give --kv-channels"),
           "hidden / heads");
-    by_default("ffn-hidden-size", at + "ffn", ffn(hidden));
-    by_default("init-method-std", at + "init_std", 0.02);
-    by_default("norm-epsilon", at + "norm_eps", 1e-5);
+    by_default("ffn-hidden-size", ffn(hidden));
+    by_default("init-method-std", 0.02);
+    by_default("norm-epsilon", 1e-5);
     if (hybrid_)
       add_hybrid_sizes(hidden);
     else
-      by_default("untie-embeddings-and-output-weights", at + "tie_embeddings", "true");
+      by_default("untie-embeddings-and-output-weights", "true");
     for (const auto& [flags, what, of_family, of_experts] : kDefaults)
-      if ((of_family == ModelFamily::Any || of_family == family()) && (!of_experts || has_experts(command_)) &&
+      if ((of_family == ModelFamily::Any || of_family == family()) && (!of_experts || has_experts()) &&
           !command_.has_any(split(flags, ' ')))
         chosen(what);
   }
@@ -346,7 +347,7 @@ class Conversion {
 
   void add_hybrid_sizes(std::int64_t hidden) {
     const std::string at = "model.language.";
-    const bool experts = has_experts(command_);
+    const bool experts = has_experts();
     std::string pattern = pattern_given();
     if (pattern.empty()) {
       for (int i = 0; i < std::min(integer("num-layers", 1), kMostLayersWritten); ++i)
@@ -361,24 +362,24 @@ class Conversion {
     }
     if (pattern.find('M') != std::string::npos) {
       const int head_dim = std::max(1, integer("mamba-head-dim", 64));
-      by_default("mamba-head-dim", at + "mamba_head_dim", head_dim);
+      by_default("mamba-head-dim", head_dim);
       if (!command_.has("mamba-num-heads"))
         set(at + "mamba_heads",
             quotient(2 * hidden, head_dim, "2 x --hidden-size = {} is not divisible by --mamba-head-dim {}",
                      "--hidden-size", "change one of them, or give --mamba-num-heads"),
             "2 x hidden / head dim");
-      by_default("mamba-num-groups", at + "mamba_groups", 8);
-      by_default("mamba-state-dim", at + "mamba_state", 128);
+      by_default("mamba-num-groups", 8);
+      by_default("mamba-state-dim", 128);
       set(at + "mamba_chunk", 128, "Megatron's default");
     }
     if (!experts) return;
     if (!command_.has("moe-ffn-hidden-size"))
       set(at + "expert_ffn", command_.has("ffn-hidden-size") ? integer("ffn-hidden-size", 0) : ffn(hidden),
           "--ffn-hidden-size");
-    by_default("moe-router-topk", at + "top_k", 2);
-    by_default("moe-shared-expert-intermediate-size", at + "shared_ffn", 0);
-    by_default("moe-router-topk-scaling-factor", at + "router_scaling", 1);
-    by_default("moe-aux-loss-coeff", at + "aux_loss_coeff", 0);
+    by_default("moe-router-topk", 2);
+    by_default("moe-shared-expert-intermediate-size", 0);
+    by_default("moe-router-topk-scaling-factor", 1);
+    by_default("moe-aux-loss-coeff", 0);
     if (!command_.has("moe-router-enable-expert-bias"))
       set(at + "expert_bias_rate", 0, "no --moe-router-enable-expert-bias");
   }
@@ -469,10 +470,10 @@ class Conversion {
     if (!command_.has("bf16"))
       set("model.dtype", std::string(command_.has("fp16") ? "bfloat16" : "float32"),
           command_.has("fp16") ? "fp16 is not supported" : "no --bf16");
-    by_default("lr-decay-style", "train.decay_style", "linear");
+    by_default("lr-decay-style", "linear");
     if (command_.text("lr-decay-style") == "WSD" && !command_.has("lr-wsd-decay-style"))
       set("train.wsd_decay_style", "exponential", "Megatron's default");
-    by_default("log-interval", "log.interval", 100);
+    by_default("log-interval", 100);
     if (!command_.has("use-distributed-optimizer")) set("optimizer.zero", "false", "no --use-distributed-optimizer");
     if (const auto fraction = number("lr-warmup-fraction")) add_warmup(*fraction);
   }
@@ -497,8 +498,7 @@ class Conversion {
   void leave_out(const std::string& flag, const std::string& why) { answer_.unsupported.push_back({flag, why}); }
   void chosen(const std::string& what) { chosen_.push_back({what, ""}); }
 
-  // These two refuse a value that is not a number (integer(): also a negative one), and then treat the flag as not
-  // given.
+  // These two refuse a value that is not a number (integer(): also a negative one) and ignore the flag.
   std::optional<double> number(const std::string& name) {
     const auto value = command_.text(name);
     const auto number = value ? parse_double(*value) : std::nullopt;

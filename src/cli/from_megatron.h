@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "base/config.h"
+#include "cluster/megatron/commands.h"
 #include "cluster/megatron/megatron_flags.h"
-#include "cluster/megatron/run_script.h"
 
 namespace braid {
 
@@ -42,8 +42,7 @@ struct MegatronRecipe {
   bool has_model = true;              // false: no flag names the model or gives its size; the recipe has a small one
 };
 
-// A valid recipe. `overrides` are Braid's own flags, which take precedence. ConfigError with all problems if the recipe
-// would be invalid.
+// `overrides` are Braid's own flags, which take precedence. ConfigError if the recipe would be invalid.
 MegatronRecipe recipe_from_megatron(const MegatronCommand& command, const std::vector<ConfigOverride>& overrides);
 
 }  // namespace braid

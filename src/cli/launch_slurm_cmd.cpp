@@ -18,10 +18,8 @@
 #include "base/terminal.h"
 #include "cli/commands.h"
 #include "cli/start.h"
-#include "cluster/megatron/rank_command.h"
-#include "cluster/megatron/run_script.h"
-#include "cluster/megatron/shell_text.h"
-#include "cluster/slurm/preflight.h"
+#include "cluster/megatron/commands.h"
+#include "cluster/slurm/job.h"
 #include "cluster/slurm/script.h"
 #include "formats/atomic_file.h"
 #include "plan/topology_config.h"
@@ -47,14 +45,6 @@ std::vector<PathUse> paths_of(const SlurmOptions& options) {
       if (setting.starts_with(std::string(cache.name) + "="))
         uses.push_back({std::string(cache.name), setting.substr(cache.name.size() + 1), PathUse::Shared});
   return uses;
-}
-
-std::vector<std::string> literal_words(const std::string& text) {
-  std::vector<std::string> words;
-  for (const ShellCommand& command : simple_commands(text))
-    for (const ShellWord& word : command.words)
-      if (word.value) words.push_back(*word.value);
-  return words;
 }
 
 void check_surroundings(const std::string& text, const SlurmOptions& options, const Allocation& allocation,
@@ -123,7 +113,11 @@ Preflight preflight_of(const Recipe& recipe, const SlurmOptions& options, const 
 // The checks before the launch of a command.
 Preflight preflight_of(const std::string& command_text, const SlurmOptions& options, const Allocation& allocation) {
   Preflight preflight;
-  const ParallelFlags flags = parallel_flags(literal_words(command_text));
+  std::vector<std::string> literal_words;
+  for (const ShellCommand& command : simple_commands(command_text))
+    for (const ShellWord& word : command.words)
+      if (word.value) literal_words.push_back(*word.value);
+  const ParallelFlags flags = parallel_flags(literal_words);
   if (allocation.gpus_per_node > 0) {
     check_nodes(flags, allocation, preflight);
     check_experts(flags, options.gpu_memory_gb, allocation, preflight);
@@ -139,8 +133,7 @@ void print_warning(const Problem& problem) {
   fmt::print(stderr, "{}\n", fitted(text, STDERR_FILENO));
 }
 
-// Adds what Slurm on this machine knows of partition and account. Prints warnings and throws problems as a ConfigError;
-// with `force`, problems are only warnings.
+// Also asks Slurm. Prints warnings and throws problems as a ConfigError; with `force`, problems are only warnings.
 void settle(Preflight preflight, const SlurmOptions& options, const Allocation& allocation, bool force) {
   const passwd* user = getpwuid(geteuid());
   check_slurm({options.account, options.partition, options.time, allocation},
@@ -148,14 +141,6 @@ void settle(Preflight preflight, const SlurmOptions& options, const Allocation& 
   std::ranges::for_each(preflight.warnings, print_warning);
   if (!preflight.problems.empty() && !force) throw ConfigError(preflight.problems);
   std::ranges::for_each(preflight.problems, print_warning);
-}
-
-// The preflight checks whether they fill the GPUs.
-int ranks_per_node(int ranks, int nodes) {
-  if (ranks % nodes == 0) return ranks / nodes;
-  throw ConfigError(
-      {fmt::format("the recipe's {} cannot be divided evenly among {} nodes", counted(ranks, "rank"), nodes), "--nodes",
-       "change --nodes, or the sizes of the modules"});
 }
 
 // Copies braid's two programs and their libraries except glibc's, which must match the node's kernel and loader. Files
@@ -192,81 +177,75 @@ void check_requeue(const SlurmOptions& options, const Recipe& recipe) {
        "--requeue", "give --save FOLDER and --load FOLDER with the same folder"});
 }
 
-void refuse_foreign_file(const std::string& path) {
-  std::error_code ignored;
-  if (!fs::exists(path, ignored)) return;
-  if (!fs::is_regular_file(path, ignored))  // reading a device may block, and the script would replace it
-    throw ConfigError({fmt::format("'{}' is not a plain file", path), "--output", "give another name"});
-  std::ifstream file(path);
-  std::string line;
-  for (int i = 0; i < 3 && std::getline(file, line); ++i)
-    if (line == kSlurmScriptMark) return;
-  throw ConfigError({fmt::format("'{}' exists and was not made by braid launch slurm", path), "--output",
-                     "give another name, or remove it"});
-}
-
 // A working folder that only the nodes or a container have is not created here.
-bool is_elsewhere(const SlurmOptions& options) {
-  std::error_code ignored;
-  const bool below_workdir = fs::path(options.log_dir).lexically_relative(options.workdir).begin()->string() != "..";
-  return !can_be_seen(options.log_dir) || (below_workdir && !fs::exists(options.workdir, ignored));
-}
-
 void make_log_folder(const SlurmOptions& options) {
   const std::string& path = options.log_dir;
-  if (is_elsewhere(options))
+  std::error_code error;
+  const bool below_workdir = fs::path(path).lexically_relative(options.workdir).begin()->string() != "..";
+  if (!can_be_seen(path) || (below_workdir && !fs::exists(options.workdir, error)))
     return print_warning({fmt::format("the log folder '{}' cannot be created from here", path), "--log-dir",
                           "create it on the nodes, or give a folder they share with this machine; without it Slurm "
                           "ends the job without a message"});
-  std::error_code error;
   fs::create_directories(path, error);
   if (error)
     throw ConfigError({fmt::format("cannot create the folder '{}': {}", path, error.message()), "--log-dir",
                        "give a folder that you can write to; without it Slurm ends the job without a message"});
 }
 
+// `recipe` is the result of `recipe_path` and `overrides`, as in braid train. ConfigError if the recipe's ranks do not
+// divide evenly among the nodes; the preflight checks whether they fill the GPUs.
 SlurmJob job_of_recipe(const SlurmOptions& options, const std::string& recipe_path, const Recipe& recipe,
                        const std::vector<std::string>& overrides) {
   check_requeue(options, recipe);
-  const int world_size = Topology(recipe.topology, workload_of(recipe)).world_size();
-
-  const std::string braid = options.stage.empty() ? own_executable() : options.stage + "/braid";
-  std::vector<std::string> words = {braid, "train", fs::absolute(recipe_path).lexically_normal().string()};
+  const int ranks = Topology(recipe.topology, workload_of(recipe)).world_size(), nodes = *options.nodes;
+  if (ranks % nodes != 0)
+    throw ConfigError(
+        {fmt::format("the recipe's {} cannot be divided evenly among {} nodes", counted(ranks, "rank"), nodes),
+         "--nodes", "change --nodes, or the sizes of the modules"});
+  const bool staged = !options.stage.empty();
+  std::vector<std::string> words = {staged ? options.stage + "/braid" : own_executable(), "train",
+                                    fs::absolute(recipe_path).lexically_normal().string()};
   words.insert(words.end(), overrides.begin(), overrides.end());
-  const std::string train = joined_quoted(words);
-  const std::string metrics = recipe.log.metrics_file.empty()
-                                  ? " --metrics-file=" + shell_quoted(log_stem(options)) + "\"$SLURM_JOB_ID\".jsonl"
-                                  : "";
+  const std::string train = joined_quoted(words), stem = shell_quoted(log_stem(options)) + "\"$SLURM_JOB_ID\"";
+  const std::string library_path =
+      staged ? fmt::format("LD_LIBRARY_PATH={}/lib\"${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}\" ",
+                           shell_quoted(options.stage))
+             : "";
+  // Not exported: torchrun must not load Braid's libraries.
+  const std::string command = (staged ? "env " + library_path : "") + train +
+                              (recipe.log.metrics_file.empty() ? " --metrics-file=" + stem + ".jsonl" : "");
   SlurmJob job;
   job.title = fs::path(recipe_path).stem().string();
-  job.nodes = *options.nodes;
-  job.ranks_per_node = ranks_per_node(world_size, job.nodes);
+  job.nodes = nodes;
+  job.ranks_per_node = ranks / nodes;
   job.is_braid = true;
   job.can_stop = !recipe.checkpoint.save.empty();
   job.exports = exports_for_gpus();
-  const std::string library_path =
-      options.stage.empty() ? ""
-                            : fmt::format("LD_LIBRARY_PATH={}/lib\"${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}\" ",
-                                          shell_quoted(options.stage));
-  // Not exported: torchrun must not load Braid's libraries.
-  const std::string command = (options.stage.empty() ? "" : "env " + library_path) + train + metrics;
   job.command = options.style == "torchrun"
                     ? fmt::format("exec torchrun {} --no-python {}", torchrun_world(job.ranks_per_node, false), command)
                     : "exec " + command;
-  job.first_phase = (options.stage.empty() ? "" : staging(own_executable(), options.stage)) +
+  job.first_phase = (staged ? staging(own_executable(), options.stage) : "") +
                     "# Finds a missing program, library or recipe with one task, before all ranks start.\n" +
-                    library_path + train + " --print-recipe >" + shell_quoted(log_stem(options)) +
-                    "\"$SLURM_JOB_ID\".yaml\n";
-  const int unused = options.gpus_per_node - job.ranks_per_node;
-  if (unused > 0)
+                    library_path + train + " --print-recipe >" + stem + ".yaml\n";
+  if (const int unused = options.gpus_per_node - job.ranks_per_node; unused > 0)
     job.notes.push_back(fmt::format("Of the {} GPUs per node, {} {} no rank.", options.gpus_per_node, unused,
                                     unused == 1 ? "has" : "have"));
   return job;
 }
 
+// Also creates the log folder. ConfigError if the file exists and was not made by Braid.
 void write_script(const SlurmOptions& options, const std::string& text) {
   const std::string& path = options.output;
-  refuse_foreign_file(path);
+  std::error_code ignored;
+  // Reading a device may block, and the script would replace it.
+  if (fs::exists(path, ignored) && !fs::is_regular_file(path, ignored))
+    throw ConfigError({fmt::format("'{}' is not a plain file", path), "--output", "give another name"});
+  std::ifstream file(path);
+  std::string line;
+  for (int i = 0; i < 3 && line != kSlurmScriptMark; ++i) std::getline(file, line);
+  if (fs::exists(path, ignored) && line != kSlurmScriptMark)
+    throw ConfigError({fmt::format("'{}' exists and was not made by braid launch slurm", path), "--output",
+                       "give another name, or remove it"});
   make_log_folder(options);
   try {
     write_file(path, text, 0700);
@@ -310,20 +289,6 @@ void take_defaults(LaunchSlurm& launch, const ClusterConfig& cluster, std::optio
     options.nodes = options.gpus_per_node > 0 ? std::max(*ranks / options.gpus_per_node, 1) : 1;
 }
 
-SlurmJob job_of_file(const SlurmOptions& options, const std::string& path, const std::string& text) {
-  SlurmJob job = job_of_command(options, text);
-  if (path == "-") return job;
-  const fs::path file = fs::absolute(path).lexically_normal();
-  job.zeroth_argument = file.string();
-  // BASH_SOURCE is set only in a script that is run as a file; otherwise its folder looks like the current one.
-  if (text.find("BASH_SOURCE") != std::string::npos && file.parent_path() != options.workdir)
-    throw ConfigError(
-        {fmt::format("'{}' uses BASH_SOURCE to find its folder, which does not work in the job", path),
-         "--command-file",
-         fmt::format("write $0 instead, or give --workdir {}", shell_quoted(file.parent_path().string()))});
-  return job;
-}
-
 void check_sources(const LaunchSlurm& launch, const std::vector<ConfigOverride>& overrides, bool has_words) {
   const int sources = (launch.recipe_path.empty() ? 0 : 1) + (has_words ? 1 : 0) +
                       (launch.command_file.empty() ? 0 : 1) + (launch.run_script.empty() ? 0 : 1);
@@ -342,17 +307,9 @@ void check_sources(const LaunchSlurm& launch, const std::vector<ConfigOverride>&
     throw ConfigError({"only braid can be staged", "--stage", "copy other programs with --warm-up"});
 }
 
-// The base of a job's name. It is needed before the job is complete, since the job's text contains the log's name.
-std::string title_of_command(const std::string& command_file, const std::string& text) {
-  if (!command_file.empty() && command_file != "-") return fs::path(command_file).stem().string();
-  const std::string program = program_name(text);
-  return program.empty() ? "command" : program;
-}
-
 void complete(LaunchSlurm& launch, const std::string& title) {
   SlurmOptions& options = launch.options;
-  const std::vector<Problem> problems = validate(options);
-  if (!problems.empty()) throw ConfigError(problems);
+  if (auto problems = validate(options); !problems.empty()) throw ConfigError(std::move(problems));
   options = with_absolute_paths(std::move(options), fs::current_path().string());
   if (options.job_name.empty()) {
     const std::string name = safe_job_name(title);
@@ -381,30 +338,39 @@ SlurmJob checked_recipe_job(LaunchSlurm& launch, const std::vector<std::string>&
 }
 
 SlurmJob checked_command_job(LaunchSlurm& launch, const std::vector<std::string>& command_line) {
-  const bool in_file = !launch.command_file.empty();
+  const std::string& path = launch.command_file;
+  const bool in_file = !path.empty(), is_named = in_file && path != "-";
   const std::string text = !launch.run_script.empty() ? started_command(run_script(launch.run_script))
-                           : in_file                  ? read_shell_file(launch.command_file, "--command-file")
+                           : in_file                  ? read_shell_file(path, "--command-file")
                                                       : command_text(words_behind_dashes(command_line));
   take_defaults(launch, ClusterConfig{}, std::nullopt);
-  complete(launch, title_of_command(launch.command_file, text));
+  // A job's text contains the name of its log, so its own name is needed first.
+  const std::string title = is_named ? fs::path(path).stem().string() : program_name(text);
+  complete(launch, title.empty() ? "command" : title);
   const SlurmOptions& options = launch.options;
-  const SlurmJob job = in_file ? job_of_file(options, launch.command_file, text) : job_of_command(options, text);
+  SlurmJob job = job_of_command(options, text);
+  if (is_named) {
+    const fs::path file = fs::absolute(path).lexically_normal();
+    job.zeroth_argument = file.string();
+    // BASH_SOURCE is set only in a script that is run as a file; otherwise its folder looks like the current one.
+    if (text.find("BASH_SOURCE") != std::string::npos && file.parent_path() != options.workdir)
+      throw ConfigError(
+          {fmt::format("'{}' uses BASH_SOURCE to find its folder, which does not work in the job", path),
+           "--command-file",
+           fmt::format("write $0 instead, or give --workdir {}", shell_quoted(file.parent_path().string()))});
+  }
   const Allocation allocation = {job.nodes, options.gpus_per_node};
   settle(preflight_of(text, options, allocation), options, allocation, launch.force);
   return job;
-}
-
-void check_secrets(const SlurmOptions& options) {
-  for (const std::string& name : options.secrets)
-    if (const char* value = std::getenv(name.c_str()); !value || !*value)
-      throw ConfigError({fmt::format("{} is not set", name), "--secret", fmt::format("export {} first", name)});
 }
 
 int launch_slurm(LaunchSlurm launch, const Call& call) {
   check_sources(launch, parse_overrides(call.arguments, call.option_names), contains(call.command_line, "--"));
   SlurmJob job = launch.recipe_path.empty() ? checked_command_job(launch, call.command_line)
                                             : checked_recipe_job(launch, call.arguments);
-  if (launch.submit) check_secrets(launch.options);
+  for (const std::string& name : launch.options.secrets)
+    if (const char* value = std::getenv(name.c_str()); launch.submit && (!value || !*value))
+      throw ConfigError({fmt::format("{} is not set", name), "--secret", fmt::format("export {} first", name)});
   std::vector<std::string> made_by = call.command_line;
   made_by[0] = "braid";
   job.made_by = joined_quoted(made_by);
@@ -534,6 +500,13 @@ Command launch_interactive_command() {
                   {"-w,--nodelist", &session->nodelist, "not allowed; the error explains why"},
                   {"--force", &session->force, "print the commands even if a check fails"}},
       .run = [session](Call&) { interactive(*session); }};
+}
+
+Command launch_command() {
+  return {.name = "launch",
+          .help = "Start a run on a cluster or on this machine, and monitor it",
+          .subcommands = {launch_slurm_command(), launch_interactive_command(), named(kLaunchLocal),
+                          launch_status_command(), launch_tail_command()}};
 }
 
 }  // namespace braid

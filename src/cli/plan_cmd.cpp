@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 
 #include "base/strings.h"
 #include "cli/commands.h"
@@ -22,35 +23,25 @@
 namespace braid {
 namespace {
 
-struct MemoryCommand {
-  std::string recipe_path;
+using Json = nlohmann::ordered_json;
+using Rows = std::vector<std::vector<std::string>>;
+
+// --- braid plan memory -----------------------------------------------------------------------------------------------
+struct MemoryCommand : PlanCall {
   std::optional<int> global_rank;
-  MachineCall machine;
-  PlanSizesCall sizes{.default_steps = 16};
-  bool json = false, on_cpu = false;
+  bool on_cpu = false;
 };
 
 StepSizes step_of(const PlanSizes& sizes, const Recipe& recipe, const Topology& topology, int step) {
   return sizes.options.draw ? sizes.options.draw(recipe, topology, step) : full_step(recipe, topology);
 }
 
-std::vector<StepSizes> steps_of(const PlanSizes& sizes, const Recipe& recipe, const Topology& topology) {
-  const int count = sizes.options.draw ? sizes.options.steps : 1;  // full steps are all equal
-  std::vector<StepSizes> steps;
-  for (int step = 0; step < count; ++step) steps.push_back(step_of(sizes, recipe, topology, step));
-  return steps;
-}
-
-// The step in which a run needs most.
+// The step of the largest peak.
 int fullest_step(const Recipe& recipe, const Topology& topology, const std::vector<StepSizes>& steps,
                  const MemoryQuestion& question) {
-  std::int64_t most = -1;
-  int fullest = 0;
-  for (std::size_t i = 0; i < steps.size(); ++i) {
-    const std::int64_t peak = predict_memory(recipe, topology, steps[i], question).fullest().peak;
-    if (peak > most) most = peak, fullest = static_cast<int>(i);
-  }
-  return fullest;
+  std::vector<std::int64_t> peaks;
+  for (const StepSizes& step : steps) peaks.push_back(predict_memory(recipe, topology, step, question).fullest().peak);
+  return static_cast<int>(std::ranges::max_element(peaks) - peaks.begin());
 }
 
 // The unit of a table: gigabytes, or megabytes if the allocator's peak is below one.
@@ -67,13 +58,13 @@ std::string stage_name(const Topology& topology, const Stage& stage) {
   return stage_count(module) == 1 ? module.name : fmt::format("{} stage {}", module.name, stage.index);
 }
 
-nlohmann::ordered_json to_json(const RankMemory& rank, const Topology& topology) {
+Json to_json(const RankMemory& rank, const Topology& topology) {
   const auto by_kind = [](const MemoryBytes& bytes) {
-    nlohmann::ordered_json json;
+    Json json;
     for (std::size_t kind = 0; kind < bytes.size(); ++kind) json[kMemoryKindNames[kind]] = bytes[kind];
     return json;
   };
-  nlohmann::ordered_json modules;
+  Json modules;
   for (const Module* module : topology.modules_of(rank.global_rank))
     modules[module->name] = by_kind(rank.modules[static_cast<std::size_t>(module - topology.modules().data())]);
   return {{"rank", rank.global_rank},
@@ -88,7 +79,7 @@ nlohmann::ordered_json to_json(const RankMemory& rank, const Topology& topology)
 
 // A column for each of these ranks.
 std::string memory_table(const std::vector<std::pair<std::string, const RankMemory*>>& ranks, const MemoryUnit& unit) {
-  std::vector<std::vector<std::string>> rows;
+  Rows rows;
   const auto add = [&](const std::string& name, const auto& value_of, bool always) {
     std::vector<std::string> row = {name};
     bool any = always;
@@ -125,29 +116,27 @@ struct MemoryPlan {
 };
 
 std::optional<HardwareProfile> hardware_of(const MemoryCommand& command) {
-  const MachineCall& machine = command.machine;
-  if (machine.hardware.empty() && (machine.nodes || machine.encoder_nodes))
+  if (command.hardware.empty() && (command.nodes || command.encoder_nodes))
     throw ConfigError({fmt::format("{} was given without --hardware, which says how many GPUs a node has",
-                                   machine.nodes ? "--nodes" : "--encoder-nodes"),
+                                   command.nodes ? "--nodes" : "--encoder-nodes"),
                        "command line", "add --hardware, e.g. --hardware h100"});
-  if (machine.hardware.empty()) return std::nullopt;
-  HardwareProfile hardware = load_hardware(machine.hardware);
+  if (command.hardware.empty()) return std::nullopt;
+  HardwareProfile hardware = load_hardware(command.hardware);
   if (command.on_cpu && !is_host(hardware))
-    throw ConfigError({fmt::format("--cpu was given, but --hardware {} is a GPU", machine.hardware), "command line",
+    throw ConfigError({fmt::format("--cpu was given, but --hardware {} is a GPU", command.hardware), "command line",
                        "use one of them"});
   return hardware;
 }
 
-MemoryPlan memory_plan(const MemoryCommand& command, const std::vector<std::string>& flags) {
+MemoryPlan memory_plan(MemoryCommand command, const std::vector<std::string>& flags) {
   Recipe recipe = read_recipe_call(command.recipe_path, flags).recipe;
   std::optional<HardwareProfile> hardware = hardware_of(command);
-  std::string scaled = hardware ? scale_recipe(recipe, command.machine, *hardware) : "";
+  std::string scaled = hardware ? scale_recipe(recipe, command, *hardware) : "";
   const MemoryQuestion question =
       hardware ? memory_question(*hardware) : MemoryQuestion{.on_gpu = !command.on_cpu && recipe.dist.device != "cpu"};
-  PlanSizesCall call = command.sizes;
   const std::int64_t iterations = iterations_of(length_of(recipe.train));
-  call.default_steps = static_cast<int>(std::min<std::int64_t>(call.default_steps, iterations));
-  PlanSizes sizes = plan_sizes(recipe, call);
+  command.default_steps = static_cast<int>(std::min<std::int64_t>(command.default_steps, iterations));
+  PlanSizes sizes = plan_sizes(recipe, command);
   Topology topology(recipe.topology, workload_of(recipe));
   return {std::move(recipe), std::move(hardware), std::move(scaled), std::move(topology), question, std::move(sizes)};
 }
@@ -157,24 +146,18 @@ void print_machine(const MemoryPlan& plan) {
   if (!plan.scaled.empty()) fmt::print("scaled: {}\n", plan.scaled);
 }
 
-void print_rank(const RankMemory& rank, const Topology& topology) {
-  fmt::print("rank {}: {}, at its peak in {}\n{}", rank.global_rank, topology.coordinates_of(rank.global_rank), rank.at,
-             memory_table({{"", &rank}}, unit_for(rank.peak)));
-}
-
 std::string memory_json(const MemoryPlan& plan, const MemoryPrediction& prediction,
                         const std::vector<MemoryAdvice>& advice) {
-  nlohmann::ordered_json json = {{"world_size", plan.topology.world_size()},
-                                 {"samples", plan.sizes.words},
-                                 {"needed_bytes", device_memory(prediction, plan.topology, plan.question).needed},
-                                 {"stages", nlohmann::ordered_json::array()}};
+  Json json = {{"world_size", plan.topology.world_size()},
+               {"samples", plan.sizes.words},
+               {"needed_bytes", device_memory(prediction, plan.topology, plan.question).needed},
+               {"stages", Json::array()}};
   for (const StageRankMemory& stage : prediction.stages) {
-    nlohmann::ordered_json entry = {{"module", plan.topology.module(stage.stage.module).name},
-                                    {"stage", stage.stage.index}};
+    Json entry = {{"module", plan.topology.module(stage.stage.module).name}, {"stage", stage.stage.index}};
     entry.update(to_json(stage.rank, plan.topology));
     json["stages"].push_back(std::move(entry));
   }
-  json["advice"] = nlohmann::ordered_json::array();
+  json["advice"] = Json::array();
   for (const MemoryAdvice& one : advice) json["advice"].push_back({{"change", one.change}, {"saves_bytes", one.saves}});
   if (plan.hardware) {
     json["hardware"] = plan.hardware->name;
@@ -215,7 +198,10 @@ void print_memory(const MemoryPlan& plan, const MemoryPrediction& prediction, co
 
 void plan_memory(const MemoryCommand& command, const std::vector<std::string>& flags) {
   const MemoryPlan plan = memory_plan(command, flags);
-  const std::vector<StepSizes> steps = steps_of(plan.sizes, plan.recipe, plan.topology);
+  std::vector<StepSizes> steps;
+  for (int step = 0; step < (plan.sizes.options.draw ? plan.sizes.options.steps : 1);
+       ++step)  // full ones are all equal
+    steps.push_back(step_of(plan.sizes, plan.recipe, plan.topology, step));
   const int heaviest = fullest_step(plan.recipe, plan.topology, steps, plan.question);
   if (command.global_rank) {
     check_rank(plan.topology, *command.global_rank);
@@ -223,7 +209,9 @@ void plan_memory(const MemoryCommand& command, const std::vector<std::string>& f
                                                 *command.global_rank, plan.question);
     if (command.json) return fmt::print("{}\n", to_json(rank, plan.topology).dump());
     print_machine(plan);
-    return print_rank(rank, plan.topology);
+    return fmt::print("rank {}: {}, at its peak in {}\n{}", rank.global_rank,
+                      plan.topology.coordinates_of(rank.global_rank), rank.at,
+                      memory_table({{"", &rank}}, unit_for(rank.peak)));
   }
   const MemoryPrediction prediction = predict_memory(plan.recipe, plan.topology, steps, plan.question);
   const StepsOf that_step = [&](const Recipe& changed, const Topology& own) {
@@ -236,16 +224,17 @@ void plan_memory(const MemoryCommand& command, const std::vector<std::string>& f
 
 Command plan_memory_command() {
   const auto o = std::make_shared<MemoryCommand>();
+  o->default_steps = 16;
   return {.name = "memory",
           .help = "Count the memory that ranks need, and say what would lower it",
-          .options = {recipe_option(o->recipe_path),
+          .options = {plan_option("recipe", *o),
                       {"--rank", &o->global_rank, "this global rank only; default: the fullest of each stage"},
-                      hardware_option(o->machine),
-                      nodes_option(o->machine),
-                      encoder_nodes_option(o->machine),
-                      stats_option(o->sizes),
-                      steps_option(o->sizes, "16, or as many as the run has"),
-                      full_option(o->sizes),
+                      plan_option("--hardware", *o),
+                      plan_option("--nodes", *o),
+                      plan_option("--encoder-nodes", *o),
+                      plan_option("--stats", *o),
+                      plan_option("--steps", *o, "16, or as many as the run has"),
+                      plan_option("--full", *o),
                       {"--cpu", &o->on_cpu, "on CPUs, whose operators keep other tensors than a GPU's kernels"},
                       {"--json", &o->json, "print JSON with exact numbers, for programs"}},
           .extras = Extras::RecipeKeys,
@@ -256,10 +245,11 @@ Command plan_memory_command() {
           .run = [o](Call& call) { plan_memory(*o, call.arguments); }};
 }
 
-struct ShowOptions {
-  std::string recipe_path;
+// --- braid plan show, schedule and bytes
+// -------------------------------------------------------------------------------
+struct ShowOptions : PlanCall {
   std::optional<int> global_rank;
-  bool json = false;
+  std::string svg_path;
 };
 
 void show_plan(const ShowOptions& options, const std::vector<std::string>& flags) {
@@ -275,18 +265,13 @@ void show_plan(const ShowOptions& options, const std::vector<std::string>& flags
     fmt::print("{}", show_topology(topology));
 }
 
-struct ScheduleCommand {
-  std::string recipe_path, svg_path;
-};
-
 // The share of the step in which a pipeline stage computes, and how many microbatches it holds at most.
 std::string show_stages(const Schedule& schedule, const Topology& topology, const Play& timeline,
                         const ScheduleOptions& options) {
-  std::vector<std::vector<std::string>> rows;
-  for (std::size_t m = 0; m < topology.modules().size(); ++m) {
-    const Module& module = topology.modules()[m];
-    for (int index = 0; index < stage_count(module); ++index) {
-      const Stage stage = {static_cast<int>(m), index};
+  Rows rows;
+  for (int m = 0; m < static_cast<int>(topology.modules().size()); ++m)
+    for (int index = 0; index < stage_count(topology.module(m)); ++index) {
+      const Stage stage = {m, index};
       const auto rank = static_cast<std::size_t>(ranks_of(topology, stage).first);
       double busy = 0;
       for (std::size_t i = 0; i < schedule.ranks[rank].size(); ++i) {
@@ -294,14 +279,14 @@ std::string show_stages(const Schedule& schedule, const Topology& topology, cons
         const OpSpan& span = timeline.ranks[rank][i];
         if (op.computes() && op.stage == stage) busy += span.end - span.begin;
       }
-      rows.push_back({module.name, std::to_string(index), fmt::format("{:.0f} %", 100 * busy / timeline.end),
+      rows.push_back({topology.module(m).name, std::to_string(index),
+                      fmt::format("{:.0f} %", 100 * busy / timeline.end),
                       std::to_string(max_in_flight(topology, options, stage))});
     }
-  }
   return format_table({"module", "stage", "busy", "holds at most"}, rows);
 }
 
-void plan_schedule(const ScheduleCommand& command, const std::vector<std::string>& flags) {
+void plan_schedule(const ShowOptions& command, const std::vector<std::string>& flags) {
   const Recipe recipe = read_recipe_call(command.recipe_path, flags).recipe;
   if (command.svg_path != "-")
     check_outputs({{"--svg", command.svg_path, {".svg"}}}, {.path = command.recipe_path, .data = recipe.data.set});
@@ -322,31 +307,20 @@ void plan_schedule(const ScheduleCommand& command, const std::vector<std::string
 struct RankBytes {
   int global_rank;
   TrafficTable traffic;
-  std::int64_t total() const {
-    std::int64_t sum = 0;
-    for (const auto& [key, traffic] : this->traffic) sum += traffic.bytes;
+  Traffic total() const {
+    Traffic sum;
+    for (const auto& [key, each] : traffic) sum.operations += each.operations, sum.bytes += each.bytes;
     return sum;
   }
 };
 
 // The first rank of each stage; it also leads its replica, so it takes part in everything that ranks of the stage do.
-std::vector<int> first_ranks(const Topology& topology) {
-  std::vector<int> ranks;
+std::set<int> first_ranks(const Topology& topology) {
+  std::set<int> ranks;
   for (int m = 0; m < static_cast<int>(topology.modules().size()); ++m)
-    for (int stage = 0; stage < stage_count(topology.modules()[static_cast<std::size_t>(m)]); ++stage)
-      ranks.push_back(ranks_of(topology, {m, stage}).first);
-  std::sort(ranks.begin(), ranks.end());
-  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
+    for (int stage = 0; stage < stage_count(topology.module(m)); ++stage)
+      ranks.insert(ranks_of(topology, {m, stage}).first);
   return ranks;
-}
-
-std::vector<RankBytes> count_bytes(const Recipe& recipe, const Topology& topology, const std::vector<int>& ranks) {
-  const StepPlan plan(topology, schedule_options_of(recipe, topology));
-  const StepSetup setup = step_setup(recipe);
-  const StepSizes sizes = full_step(recipe, topology);
-  std::vector<RankBytes> all;
-  for (const int rank : ranks) all.push_back({rank, step_traffic(setup, topology, plan, sizes, sizes, rank)});
-  return all;
 }
 
 struct BytesRow {
@@ -388,31 +362,26 @@ std::vector<BytesRow> bytes_rows(const RankBytes& rank) {
 }
 
 std::string bytes_table(const RankBytes& rank) {
-  std::vector<std::vector<std::string>> table;
-  const auto add = [&](const std::string& name, const std::string& operation, const Traffic& traffic) {
-    table.push_back({name, operation, fmt::format("{:>10}", traffic.operations),
-                     fmt::format("{:>10}", readable_bytes(traffic.bytes))});
-  };
-  std::int64_t operations = 0;
-  for (const BytesRow& row : bytes_rows(rank)) {
-    add(row.name(), row.operation, row.traffic);
-    operations += row.traffic.operations;
-  }
-  add("total", "", {operations, rank.total()});
+  Rows table;
+  std::vector<BytesRow> rows = bytes_rows(rank);
+  rows.push_back({"total", "", rank.total()});
+  for (const BytesRow& row : rows)
+    table.push_back({row.name(), row.operation, fmt::format("{:>10}", row.traffic.operations),
+                     fmt::format("{:>10}", readable_bytes(row.traffic.bytes))});
   return format_table({"group", "operation", "operations", "     bytes"}, table);
 }
 
 std::string bytes_json(const std::vector<RankBytes>& ranks, const Topology& topology) {
-  nlohmann::ordered_json json = {{"world_size", topology.world_size()}};
+  Json json = {{"world_size", topology.world_size()}};
   for (const RankBytes& rank : ranks) {
-    nlohmann::ordered_json traffic = nlohmann::ordered_json::array();
+    Json traffic = Json::array();
     for (const auto& [key, value] : rank.traffic)
       traffic.push_back(
           {{"group", key.first}, {"operation", key.second}, {"operations", value.operations}, {"bytes", value.bytes}});
     json["ranks"].push_back({{"global_rank", rank.global_rank},
                              {"coordinates", topology.coordinates_of(rank.global_rank)},
                              {"traffic", std::move(traffic)},
-                             {"bytes", rank.total()}});
+                             {"bytes", rank.total().bytes}});
   }
   return json.dump();
 }
@@ -421,8 +390,12 @@ void plan_bytes(const ShowOptions& options, const std::vector<std::string>& flag
   const Recipe recipe = read_recipe_call(options.recipe_path, flags).recipe;
   const Topology topology(recipe.topology, workload_of(recipe));
   if (options.global_rank) check_rank(topology, *options.global_rank);
-  const std::vector<RankBytes> ranks = count_bytes(
-      recipe, topology, options.global_rank ? std::vector<int>{*options.global_rank} : first_ranks(topology));
+  const StepPlan plan(topology, schedule_options_of(recipe, topology));
+  const StepSetup setup = step_setup(recipe);
+  const StepSizes sizes = full_step(recipe, topology);
+  std::vector<RankBytes> ranks;
+  for (const int rank : options.global_rank ? std::set{*options.global_rank} : first_ranks(topology))
+    ranks.push_back({rank, step_traffic(setup, topology, plan, sizes, sizes, rank)});
   if (options.json) return fmt::print("{}\n", bytes_json(ranks, topology));
   fmt::print("one step of {}\n", counted(topology.world_size(), "rank"));
   for (const RankBytes& rank : ranks)
@@ -433,7 +406,7 @@ Command show_command() {
   const auto o = std::make_shared<ShowOptions>();
   return {.name = "show",
           .help = "Print modules, the coordinates of every rank and all process groups",
-          .options = {recipe_option(o->recipe_path),
+          .options = {plan_option("recipe", *o),
                       {"--rank", &o->global_rank, "show this global rank only, with all its groups"},
                       {"--json", &o->json, "print JSON, for programs"}},
           .extras = Extras::RecipeKeys,
@@ -441,11 +414,11 @@ Command show_command() {
 }
 
 Command schedule_command() {
-  const auto o = std::make_shared<ScheduleCommand>();
+  const auto o = std::make_shared<ShowOptions>();
   return {
       .name = "schedule",
       .help = "Check and draw what every rank does in one step",
-      .options = {recipe_option(o->recipe_path),
+      .options = {plan_option("recipe", *o),
                   {"--svg", &o->svg_path, "draw it to this file; -: standard output, without the text"}},
       .extras = Extras::RecipeKeys,
       .footer =
@@ -458,7 +431,7 @@ Command bytes_command() {
   const auto o = std::make_shared<ShowOptions>();
   return {.name = "bytes",
           .help = "Count what ranks communicate in one training step",
-          .options = {recipe_option(o->recipe_path),
+          .options = {plan_option("recipe", *o),
                       {"--rank", &o->global_rank, "this global rank only; default: the first of each stage"},
                       {"--json", &o->json, "print JSON with exact numbers, for programs"}},
           .extras = Extras::RecipeKeys,

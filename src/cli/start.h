@@ -1,6 +1,5 @@
-// Recipes as every command reads them, with recipe keys on the command line; and how a command that runs a recipe
-// starts: all problems are collected before any rank starts, then the command starts its ranks, or finds that it is one
-// of them.
+// Recipes with the keys on the command line; and the start of a command that runs a recipe: it collects all problems
+// before any rank starts, then starts its ranks, or finds that it is one of them.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +8,7 @@
 #include <vector>
 
 #include "base/config.h"
-#include "cluster/local/host_capacity.h"
+#include "cluster/local/local_launcher.h"
 #include "comm/world_spec.h"
 #include "run/output_files.h"
 #include "run/recipe.h"
@@ -38,8 +37,7 @@ std::string short_overrides_help();  // where to find overrides_help()
 
 inline constexpr const char* kFromMegatron = "--from-megatron";  // takes one word, which may begin with --
 
-// The words with every "--train.lr 1e-4" as one word, "--train.lr=1e-4", so that recipe keys may come before the
-// recipe.
+// The words with every "--train.lr 1e-4" as one word, so that recipe keys may come before the recipe.
 std::vector<std::string> join_overrides(const std::vector<std::string>& words);
 
 // The user's command after `--`, in subcommands that take one: the parser never sees it.
@@ -60,15 +58,12 @@ struct StartProblems {
 };
 
 // Without `spec`, this process will start the ranks and checks everything. A rank of Braid's launcher checks nothing,
-// since the launcher has done so. Under another launcher, every rank checks its GPUs, the first rank of a host checks
-// its cores and memory, and rank 0 checks files.
-//
-// Output paths are tested by writing; everything created for that is removed.
+// since the launcher has done so. Under another launcher, every rank checks its GPUs, the first rank of a host its
+// cores and memory, and rank 0 files. Output paths are tested by writing; everything created for that is removed.
 StartProblems start_problems(const StartRequest& request, const Recipe& recipe, const Topology& topology,
                              const std::optional<WorldSpec>& spec);
 
-// Replaces a key in `where` by the flag on the command line, or by the line of the recipe; of several keys separated by
-// spaces, those on the command line count.
+// Replaces keys in `where` by those of their flags on the command line, or else by their lines of the recipe.
 std::vector<Problem> located(std::vector<Problem> problems, const RecipeSource& source);
 
 // The ranks that run on this host.

@@ -20,11 +20,9 @@
 #include "cli/commands.h"
 #include "cli/from_megatron.h"
 #include "cli/start.h"
-#include "cluster/local/host_capacity.h"
 #include "cluster/local/local_launcher.h"
+#include "cluster/megatron/commands.h"
 #include "cluster/megatron/megatron_flags.h"
-#include "cluster/megatron/run_script.h"
-#include "cluster/megatron/shell_text.h"
 #include "comm/control_line.h"
 #include "comm/run_as_rank.h"
 #include "log/run_log.h"
@@ -159,13 +157,6 @@ int evaluate(const EvalOptions& options, const std::vector<std::string>& argumen
                        .rank_coordinates = topology.all_coordinates()});
 }
 
-std::string recipe_file(const std::string& log_dir) { return log_dir + "/recipe.yaml"; }
-
-std::string learning_rate_text(const LrScheduleConfig& schedule) {
-  if (schedule.decay_style == "constant") return fmt::format("learning rate {}", schedule.lr);
-  return fmt::format("learning rate {} -> {} ({})", schedule.lr, schedule.min_lr, schedule.decay_style);
-}
-
 std::string checkpoint_line(const CheckpointConfig& checkpoint) {
   std::vector<std::string> parts;
   if (!checkpoint.load.empty())
@@ -187,25 +178,29 @@ std::string checkpoint_line(const CheckpointConfig& checkpoint) {
 // A few lines: model, ranks, length, learning rate, checkpoints, and where the full recipe is.
 std::string run_start_text(const Recipe& recipe, const Topology& topology, const std::string& log_dir) {
   const TrainConfig& train = recipe.train;
+  const LrScheduleConfig& schedule = train.schedule;
+  const bool constant = schedule.decay_style == "constant";
+  const std::string learning_rate = fmt::format("learning rate {}", schedule.lr) +
+                                    (constant ? "" : fmt::format(" -> {} ({})", schedule.min_lr, schedule.decay_style));
   return fmt::format(
       "braid: {} in {}, {} of {}, {}, seed {}\n"
       "{}braid: {}: {}\n"
       "braid: the full recipe: {}\n",
       recipe.model.provider, recipe.model.dtype, counted(iterations_of(length_of(train)), "iteration"),
-      counted(train.global_batch, "sample"), learning_rate_text(train.schedule), train.seed,
-      checkpoint_line(recipe.checkpoint), counted(topology.world_size(), "rank"), topology_line(topology),
-      log_dir.empty() ? "add --print-recipe" : recipe_file(log_dir));
+      counted(train.global_batch, "sample"), learning_rate, train.seed, checkpoint_line(recipe.checkpoint),
+      counted(topology.world_size(), "rank"), topology_line(topology),
+      log_dir.empty() ? "add --print-recipe" : (log_dir + "/recipe.yaml"));
 }
 
 // Writes the full recipe as recipe.yaml to this folder, which is created. ConfigError if it cannot be written.
 void write_recipe(const Recipe& recipe, const std::string& log_dir) {
   std::error_code ignored;
   std::filesystem::create_directories(log_dir, ignored);
-  std::ofstream file(recipe_file(log_dir));
+  std::ofstream file((log_dir + "/recipe.yaml"));
   file << to_yaml(recipe);
   if (!file.flush())
-    throw ConfigError({fmt::format("cannot write '{}': {}", recipe_file(log_dir), std::strerror(errno)), "--log-dir",
-                       "give a folder that you can write to"});
+    throw ConfigError({fmt::format("cannot write '{}': {}", (log_dir + "/recipe.yaml"), std::strerror(errno)),
+                       "--log-dir", "give a folder that you can write to"});
 }
 
 struct TrainOptions {
@@ -241,12 +236,6 @@ std::string saved_in_words(const std::string& save) {
   }
 }
 
-// The Slurm job of this process. Slurm counts requeues from 1; the variable is not set on the first run.
-JobIdentity job_from(const Env& env) {
-  return {.id = env("SLURM_JOB_ID").value_or(""),
-          .restarts = parse_int64(env("SLURM_RESTART_COUNT").value_or("0")).value_or(0)};
-}
-
 // The lock of the save folder, which our launcher holds for its ranks. Under another launcher it is not set, and the
 // rank that publishes checkpoints takes the lock.
 constexpr const char* kHeldLock = "BRAID_SAVE_LOCK";
@@ -274,12 +263,6 @@ bool is_file(const std::string& given) {
          (!given.empty() && !given.starts_with("--") && given.find_first_of(" \t\n=") == given.npos);
 }
 
-MegatronCommand megatron_command(const TrainOptions& options) {
-  if (options.run_script) return read_megatron_command(run_script(*options.run_script));
-  const std::string& given = *options.from_megatron;
-  return read_megatron_command(is_file(given) ? read_shell_file(given, kFromMegatron) : given);
-}
-
 int convert(const TrainOptions& options, const std::vector<ConfigOverride>& overrides) {
   const char* flag = options.run_script ? kRunScript : kFromMegatron;
   if (!options.recipe_path.empty())
@@ -289,8 +272,11 @@ int convert(const TrainOptions& options, const std::vector<ConfigOverride>& over
   if (!options.print_recipe)
     throw ConfigError({fmt::format("{} makes a recipe, which you should check before you run it", flag), "command line",
                        "add --print-recipe > recipe.yaml, then braid train recipe.yaml"});
-  const MegatronRecipe made = recipe_from_megatron(megatron_command(options), overrides);
   const std::string& given = options.run_script ? *options.run_script : *options.from_megatron;
+  const MegatronCommand command = options.run_script ? read_megatron_command(run_script(given))
+                                  : is_file(given)   ? read_megatron_command(read_shell_file(given, kFromMegatron))
+                                                     : read_megatron_command(given);
+  const MegatronRecipe made = recipe_from_megatron(command, overrides);
   if (!made.has_model && (options.run_script || is_file(given)))
     throw ConfigError(
         {fmt::format("the model of '{}' is unknown: it needs the values of --hidden-size, --num-layers and "
@@ -360,7 +346,10 @@ int run_rank(const Recipe& recipe, const Topology& topology, const WorldSpec& sp
 // Starts the ranks, or runs as one of them.
 int train_recipe(const TrainOptions& options, RecipeCall call, const std::vector<std::string>& command_line) {
   Recipe& recipe = call.recipe;
-  const JobIdentity job = job_from(process_env());
+  const Env env = process_env();
+  // Slurm counts requeues from 1; the variable is not set on the first run.
+  const JobIdentity job = {.id = env("SLURM_JOB_ID").value_or(""),
+                           .restarts = parse_int64(env("SLURM_RESTART_COUNT").value_or("0")).value_or(0)};
   // No user is there to decide when a job has been requeued.
   if (recipe.checkpoint.load_fallback == "requeued" && job.restarts > 0) recipe.checkpoint.load_fallback = "always";
   const Topology topology(recipe.topology, workload_of(recipe));

@@ -1,5 +1,4 @@
-#include "report/read_log.h"
-
+// Reads logs, metrics files and recipes of runs.
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 #include <yaml-cpp/yaml.h>
@@ -17,7 +16,7 @@
 #include "base/strings.h"
 #include "cluster/doctor/log_source.h"
 #include "cluster/doctor/text.h"
-#include "report/run_record.h"
+#include "report/report.h"
 
 namespace braid {
 namespace {

@@ -1,5 +1,4 @@
-#include "report/read_run.h"
-
+// Finds the files of runs by their names, and reads them.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,8 +13,7 @@
 #include "ckpt/checkpoint_folder.h"
 #include "cluster/doctor/report.h"
 #include "log/event_file.h"
-#include "report/read_log.h"
-#include "report/run_record.h"
+#include "report/report.h"
 
 namespace braid {
 namespace {
@@ -27,8 +25,7 @@ constexpr const char* kRecipeFile = "recipe.yaml";
 
 bool is_event_file(const fs::path& path) { return path.filename().string().find("tfevents") != std::string::npos; }
 
-// Data sets and answers of evaluations are lines of JSON, too. A file without a complete line may be that of a run that
-// was killed at its start.
+// Data sets and answers are lines of JSON, too. A run that was killed at its start leaves no complete line.
 bool is_metrics_file(const fs::path& path) {
   if (path.extension() != ".jsonl") return false;
   std::ifstream file(path, std::ios::binary);
@@ -274,18 +271,6 @@ void add_event(const ScalarEvent& event, Curves& curves, Curves& memory,
   }
 }
 
-// A file is what one process wrote.
-std::optional<Attempt> attempt_of(const EventFileContents& contents) {
-  std::optional<Attempt> attempt;
-  for (const ScalarEvent& event : contents.scalars) {
-    if (event.tag != "lm loss") continue;
-    if (!attempt) attempt = {.first = event.step, .began = event.wall_time};
-    attempt->last = event.step;
-    attempt->ended = event.wall_time;
-  }
-  return attempt;
-}
-
 void add_events(const RunFiles& files, RunRecord& run) {
   Curves curves, memory;
   std::vector<Attempt> attempts;
@@ -295,8 +280,15 @@ void add_events(const RunFiles& files, RunRecord& run) {
     run.sources.push_back(path);
     if (contents->cut)
       run.warnings.push_back(fmt::format("{} ends in a damaged record; what precedes it is read", path));
-    for (const ScalarEvent& event : contents->scalars) add_event(event, curves, memory, run.modules);
-    if (const auto attempt = attempt_of(*contents)) attempts.push_back(*attempt);
+    std::optional<Attempt> attempt;  // a file is what one process wrote
+    for (const ScalarEvent& event : contents->scalars) {
+      add_event(event, curves, memory, run.modules);
+      if (event.tag != "lm loss") continue;
+      if (!attempt) attempt = {.first = event.step, .began = event.wall_time};
+      attempt->last = event.step;
+      attempt->ended = event.wall_time;
+    }
+    if (attempt) attempts.push_back(*attempt);
   }
   run.curves.merge(std::move(curves));
   run.memory_mb.merge(std::move(memory));
@@ -333,16 +325,6 @@ void add_log(const RunFiles& files, RunRecord& run) {
   run.end.text = all.ended_by;
 }
 
-double bytes_below(const std::string& folder) {
-  double bytes = 0;
-  std::error_code error;
-  for (const auto& entry : fs::recursive_directory_iterator(folder, error)) {
-    std::error_code unknown;
-    if (entry.is_regular_file(unknown)) bytes += static_cast<double>(entry.file_size(unknown));
-  }
-  return bytes;
-}
-
 void add_checkpoints(const RunFiles& files, RunRecord& run) {
   std::map<std::int64_t, SavedCheckpoint> saved;
   for (const SavedCheckpoint& checkpoint : run.checkpoints) saved[checkpoint.iteration] = checkpoint;
@@ -351,7 +333,12 @@ void add_checkpoints(const RunFiles& files, RunRecord& run) {
       SavedCheckpoint& checkpoint = saved[iteration];
       checkpoint.iteration = iteration;
       checkpoint.exists = true;
-      if (checkpoint.bytes == 0) checkpoint.bytes = bytes_below(iteration_folder(root, iteration));
+      if (checkpoint.bytes != 0) continue;
+      std::error_code error;
+      for (const auto& entry : fs::recursive_directory_iterator(iteration_folder(root, iteration), error)) {
+        std::error_code unknown;
+        if (entry.is_regular_file(unknown)) checkpoint.bytes += static_cast<double>(entry.file_size(unknown));
+      }
     }
   run.checkpoints.clear();
   for (const auto& [iteration, checkpoint] : saved) run.checkpoints.push_back(checkpoint);

@@ -1,5 +1,4 @@
-#include "report/run_record.h"
-
+// What follows from the record of a run, and runs as a page and as text.
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
@@ -11,6 +10,7 @@
 
 #include "base/strings.h"
 #include "pages/page.h"
+#include "report/report.h"
 
 namespace braid {
 namespace {
@@ -109,34 +109,28 @@ Json list_of(const Items& items, const ToJson& to_json) {
   return list;
 }
 
-Json module_json(const std::pair<const std::string, MeasuredModule>& module) {
-  return {{"name", module.first},
-          {"phase_ms", means_of(module.second.phase_ms)},
-          {"in_flight_ms", means_of(module.second.in_flight_ms)},
-          {"exposed_ms", means_of(module.second.exposed_ms)}};
-}
-
-Json attempt_json(const Attempt& attempt) {
-  return {{"first", attempt.first},
-          {"last", attempt.last},
-          {"began", or_null(attempt.began)},
-          {"ended", or_null(attempt.ended)}};
-}
-
-Json checkpoint_json(const SavedCheckpoint& checkpoint) {
-  return {{"iteration", checkpoint.iteration},
-          {"bytes", checkpoint.bytes},
-          {"seconds", or_null(checkpoint.seconds)},
-          {"exists", checkpoint.exists}};
-}
-
-Json compared_json(const Compared& row) {
-  return {{"what", row.what}, {"unit", row.unit}, {"predicted", row.predicted}, {"measured", or_null(row.measured)}};
-}
-
 constexpr const char* kStateNames[] = {"finished", "failed", "open"};  // of RunEnd::State
 
 Json to_json(const RunRecord& run) {
+  const auto module_json = [](const auto& module) -> Json {
+    return {{"name", module.first},
+            {"phase_ms", means_of(module.second.phase_ms)},
+            {"in_flight_ms", means_of(module.second.in_flight_ms)},
+            {"exposed_ms", means_of(module.second.exposed_ms)}};
+  };
+  const auto attempt_json = [](const Attempt& start) -> Json {
+    return {
+        {"first", start.first}, {"last", start.last}, {"began", or_null(start.began)}, {"ended", or_null(start.ended)}};
+  };
+  const auto checkpoint_json = [](const SavedCheckpoint& saved) -> Json {
+    return {{"iteration", saved.iteration},
+            {"bytes", saved.bytes},
+            {"seconds", or_null(saved.seconds)},
+            {"exists", saved.exists}};
+  };
+  const auto compared_json = [](const Compared& row) -> Json {
+    return {{"what", row.what}, {"unit", row.unit}, {"predicted", row.predicted}, {"measured", or_null(row.measured)}};
+  };
   Json typical = Json::object(), peaks = Json::object();
   for (const auto& [kind, curve] : run.memory_mb) peaks[kind] = or_null(peak_value(curve));
   const auto peak = peak_memory(run);
@@ -201,19 +195,9 @@ using Row = std::vector<std::string>;
 
 constexpr const char* kUnknown = "-";
 constexpr const char* kLeftOut = "samples left out, cut";
-bool is_unknown(const std::string& text) { return text == kUnknown; }
 
 std::string text_of(std::optional<double> value, const char* unit, int digits = 4) {
   return value ? plain_number(*value, digits) + unit : kUnknown;
-}
-
-std::string end_text(const RunRecord& run) {
-  return (run.end.state == RunEnd::State::Failed ? "failed: " : "") + run.end.text;
-}
-
-std::string progress_text(const RunRecord& run) {
-  const std::int64_t done = last_iteration(run);
-  return run.iterations ? fmt::format("{} of {}", done, *run.iterations) : std::to_string(done);
 }
 
 std::string loss_text(const RunRecord& run) {
@@ -241,16 +225,6 @@ std::string restarts_text(const RunRecord& run) {
   const std::int64_t repeated = repeated_iterations(run);
   return repeated > 0 ? fmt::format("{} ({} run again)", restarts, counted(repeated, "iteration"))
                       : std::to_string(restarts);
-}
-
-std::string checkpoints_text(const RunRecord& run) {
-  if (run.checkpoints.empty()) return "none";
-  return fmt::format("{}, the last of iteration {}", run.checkpoints.size(), run.checkpoints.back().iteration);
-}
-
-std::string memory_text(const RunRecord& run) {
-  const auto peak = peak_memory(run);
-  return peak ? fmt::format("{:.0f} MiB ({})", peak->mib, peak->kind) : "-";
 }
 
 std::string comparison_text(const RunRecord& run) {
@@ -379,8 +353,7 @@ std::vector<Compared> compare_with_plan(const RunRecord& run) {
   const std::string bound = text_of(time, "bound_by"), module = bound.substr(0, bound.find(": "));
   add("exposed communication" + (module.empty() ? "" : " of " + module), "ms", 1e3, predicted_exposed_s(time, module),
       measured_exposed_ms(run, module));
-  // On a GPU both are the allocator's tensors. On a CPU the log only knows the whole process, which the plan's
-  // device_bytes are.
+  // On a GPU both are the allocator's tensors. On a CPU the log only knows the process, the plan's device_bytes.
   const bool on_cpu = device == "rank";
   const Curve* measured = find_curve(run.memory_mb, on_cpu ? "host, most" : "GPU, most by tensors");
   add(on_cpu ? "peak memory of a process" : "peak memory of a GPU's tensors", "GB", 1e-9,
@@ -426,17 +399,29 @@ std::string report_text(const std::vector<RunRecord>& runs) {
     return [=](const RunRecord& run) { return text_of(typical_value(run, curve), unit); };
   };
   const std::pair<std::string, std::function<std::string(const RunRecord&)>> lines[] = {
-      {"ended", end_text},
-      {"iterations", progress_text},
+      {"ended",
+       [](const RunRecord& run) { return (run.end.state == RunEnd::State::Failed ? "failed: " : "") + run.end.text; }},
+      {"iterations",
+       [](const RunRecord& run) {
+         return std::to_string(last_iteration(run)) + (run.iterations ? fmt::format(" of {}", *run.iterations) : "");
+       }},
       {"lm loss", loss_text},
       {"time per iteration", typical("iteration_ms", " ms")},
       {"tokens/s per " + device, typical("tokens_per_gpu", "")},
       {"TFLOP/s per " + device, typical("tflops_per_gpu", "")},
-      {"peak memory", memory_text},
+      {"peak memory",
+       [](const RunRecord& run) {
+         const auto peak = peak_memory(run);
+         return peak ? fmt::format("{:.0f} MiB ({})", peak->mib, peak->kind) : kUnknown;
+       }},
       {"skipped, nan", [](const RunRecord& run) { return fmt::format("{}, {}", run.skipped_count, run.nan_count); }},
       {kLeftOut, left_out_text},
       {"restarts", restarts_text},
-      {"checkpoints", checkpoints_text}};
+      {"checkpoints", [](const RunRecord& run) {
+         return run.checkpoints.empty() ? "none"
+                                        : fmt::format("{}, the last of iteration {}", run.checkpoints.size(),
+                                                      run.checkpoints.back().iteration);
+       }}};
   Row header = {""};
   for (const RunRecord& run : runs) header.push_back(run.name);
   std::vector<Row> rows;
@@ -447,7 +432,7 @@ std::string report_text(const std::vector<RunRecord>& runs) {
   // A rate that no run measured would name the wrong unit: whether the ranks had GPUs is not known.
   std::erase_if(rows, [](const Row& row) {
     const bool needs_value = row[0].find("/s per ") != std::string::npos || row[0] == kLeftOut;
-    return needs_value && std::all_of(row.begin() + 1, row.end(), is_unknown);
+    return needs_value && std::ssize(row) - 1 == std::count(row.begin() + 1, row.end(), kUnknown);
   });
   std::string text = format_table(header, rows);
   for (const RunRecord& run : runs) text += comparison_text(run) + failure_text(run);

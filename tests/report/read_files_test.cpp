@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "report/read_log.h"
+#include "report/report.h"
 
 namespace braid {
 namespace {

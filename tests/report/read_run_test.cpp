@@ -1,5 +1,3 @@
-#include "report/read_run.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -7,7 +5,7 @@
 
 #include "base/error.h"
 #include "log/event_file.h"
-#include "report/run_record.h"
+#include "report/report.h"
 #include "support/errors.h"
 #include "support/programs.h"
 

@@ -52,12 +52,6 @@ bool write_fully(int fd, std::string_view text) {
   return true;
 }
 
-// Prints only if stderr accepts the line at once: it may have the same stuck reader.
-void tell_if_there_is_room(std::string_view line) {
-  pollfd entry = {STDERR_FILENO, POLLOUT, 0};
-  if (poll(&entry, 1, 0) == 1 && entry.revents == POLLOUT) write_fully(STDERR_FILENO, line);
-}
-
 constexpr std::size_t kLongestLine = 1 << 16;
 constexpr int kColours[] = {36, 33, 35, 32, 34, 96, 93, 95, 92, 94};
 
@@ -114,8 +108,7 @@ std::vector<char*> pointers(const std::vector<std::string>& strings) {
 }
 
 constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP};
-// These are only messages: a shell ignores them so that they do not kill other programs, so the launcher still reads
-// them.
+// Only messages: a shell ignores them to protect other programs, so the launcher reads them even then.
 constexpr int kMessages[] = {SIGUSR1, SIGUSR2};
 
 // nohup and shells ignore signals for their jobs on purpose. A blocked signal would arrive here even if ignored.
@@ -231,8 +224,11 @@ bool OutputWriter::finish() {
   if (!queue_->closing) {
     queue_->closing = true;
     queue_->changed.notify_all();
-    if (!queue_->changed.wait_for(lock, patience_, [&] { return queue_->ended; }))
-      tell_if_there_is_room("braid: the last output is lost: its reader did not read it in time\n");
+    pollfd entry = {STDERR_FILENO, POLLOUT, 0};
+    // Prints only if stderr accepts the line at once: it may have the same stuck reader.
+    if (!queue_->changed.wait_for(lock, patience_, [&] { return queue_->ended; }) && poll(&entry, 1, 0) == 1 &&
+        entry.revents == POLLOUT)
+      write_fully(STDERR_FILENO, "braid: the last output is lost: its reader did not read it in time\n");
   }
   return queue_->ended && !queue_->incomplete;
 }

@@ -40,9 +40,8 @@ class EndOrder {
   std::map<pid_t, Fd> running_;
 };
 
-// The variables of `env` are added to this process's. The child dies with its parent thread. Signals in `held` are
-// blocked until the program unblocks them. With `ends`, the process is registered there before it runs. ConfigError if
-// the program cannot be run.
+// `env` is added to this process's. The child dies with its parent thread. Signals in `held` are blocked until the
+// program unblocks them. `ends` knows the process before it runs. ConfigError if the program cannot be run.
 RankProcess spawn_rank(const std::vector<std::string>& command, const std::map<std::string, std::string>& env,
                        const std::vector<int>& held = {}, EndOrder* ends = nullptr);
 
@@ -66,8 +65,7 @@ class SignalQueue {
   int fd() const { return fd_.get(); }
   int next() const;  // 0: none
 
-  // Does what SIGTSTP (Ctrl-Z) does by default. Returns when the process is continued, or immediately if there is no
-  // shell to continue it.
+  // Does what SIGTSTP (Ctrl-Z) does by default. Returns when continued; at once without a shell that can do so.
   void stop_this_process() const;
 
  private:
@@ -87,9 +85,8 @@ class OutputWriter {
   void write(int fd, const std::string& text);  // whole lines
   void show(const RunProgress& progress);
   std::optional<RunProgress> last_shown() const;
-  // Waits once, for at most `patience`, until the reader has taken the rest; after that nothing is written. False if
-  // some output could not be written or was not taken, which is also reported on stderr. If no reader is left, this
-  // process gets SIGPIPE.
+  // Waits once, for at most `patience`, until the reader has taken the rest; then nothing more is written. False, and a
+  // line on stderr, if some output was not taken. If no reader is left, this process gets SIGPIPE.
   bool finish();
   bool full() const;  // the queue is long: stop reading from the ranks for now
 

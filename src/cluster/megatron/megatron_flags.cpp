@@ -12,11 +12,6 @@
 namespace braid {
 namespace {
 
-bool same_value(const std::string& a, const std::string& b) {
-  const auto x = parse_double(a), y = parse_double(b);
-  return x && y ? *x == *y : a == b;
-}
-
 std::vector<std::string> allowed_values(const MegatronFlag& flag, ModelFamily family) {
   std::vector<std::string> allowed;
   if (family != ModelFamily::Hybrid || flag.only_for_hybrid.empty()) allowed = split(flag.only_for, ' ');
@@ -31,17 +26,10 @@ bool allows(const MegatronFlag& flag, const std::string& value, ModelFamily fami
   if (flag.only_for.empty() || value.empty()) return true;
   const std::vector<std::string> allowed = allowed_values(flag, family), given = split(value, ' ');
   return std::all_of(given.begin(), given.end(), [&](const std::string& one) {
-    return std::any_of(allowed.begin(), allowed.end(), [&](const std::string& a) { return same_value(a, one); });
+    const auto number = parse_double(one);
+    return std::ranges::any_of(
+        allowed, [&](const std::string& each) { return each == one || (number && parse_double(each) == number); });
   });
-}
-
-std::string key_cell(const MegatronFlag& flag) {
-  return fmt::format("`{}{}{}`", flag.key, flag.value.empty() ? "" : "=", flag.value);
-}
-
-std::string flag_cell(const MegatronFlag& flag) {
-  return fmt::format("`--{}{}{}`", flag.name, flag.only_for.empty() ? "" : " ",
-                     joined(allowed_values(flag, ModelFamily::Any), "/"));
 }
 
 std::string why_cell(const MegatronFlag& flag) {
@@ -140,11 +128,13 @@ std::string megatron_flags_tables() {
     page += fmt::format("\n## {}\n{}\n\n{}\n", title, words, header);
     for (const MegatronFlag& flag : megatron_flags()) {
       if (flag.verdict != verdict) continue;
-      page += fmt::format("| {} | ", flag_cell(flag));
+      const std::string key = fmt::format("`{}{}{}`", flag.key, flag.value.empty() ? "" : "=", flag.value);
+      page += fmt::format("| `--{}{}{}` | ", flag.name, flag.only_for.empty() ? "" : " ",
+                          joined(allowed_values(flag, ModelFamily::Any), "/"));
       if (verdict == FlagVerdict::Taken)
-        page += key_cell(flag) + (flag.otherwise.empty() ? "" : "; several values: " + flag.otherwise);
+        page += key + (flag.otherwise.empty() ? "" : "; several values: " + flag.otherwise);
       else
-        page += (verdict == FlagVerdict::Rewritten ? key_cell(flag) + " | " : "") + why_cell(flag);
+        page += (verdict == FlagVerdict::Rewritten ? key + " | " : "") + why_cell(flag);
       page += " |\n";
     }
   }

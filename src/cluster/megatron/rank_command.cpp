@@ -1,12 +1,11 @@
-#include "cluster/megatron/rank_command.h"
-
+// The command of each rank, or of each node's torchrun, from a command for one node.
 #include <algorithm>
 #include <filesystem>
 #include <map>
 
 #include "base/error.h"
 #include "base/strings.h"
-#include "cluster/megatron/shell_text.h"
+#include "cluster/megatron/commands.h"
 
 namespace braid {
 namespace {
@@ -279,12 +278,6 @@ std::string replaced(std::string_view text, std::size_t begin, std::size_t end, 
   return std::string(text).replace(begin, end - begin, with);
 }
 
-// The python that belongs to a torchrun: /venv/bin/torchrun's is /venv/bin/python3.
-std::string python_beside(std::string torchrun) {
-  const std::size_t name = torchrun.rfind("torchrun");
-  return name == std::string::npos ? "python3" : torchrun.replace(name, 8, "python3");
-}
-
 std::string name_of_module(const std::string& module) { return module.substr(module.rfind('.') + 1); }
 
 std::string name_of_file(const ShellWord& program) {
@@ -506,7 +499,10 @@ RankCommand rank_command(std::string_view text, std::string_view environment) {
   const bool adds_local_rank = call->is_launch && !call->has("use-env");
   std::string program;
   if (!call->has("no-python")) {
-    program = call->with_module ? launcher.raw : python_beside(launcher.raw);
+    program = launcher.raw;
+    // The python that belongs to a torchrun: /venv/bin/torchrun's is /venv/bin/python3.
+    const std::size_t name = program.rfind("torchrun");
+    if (!call->with_module) program = name == program.npos ? "python3" : program.replace(name, 8, "python3");
     program += call->has("module") ? " -u -m " : " -u ";
   }
   if (sets_rank_variables(text)) program = fmt::format("env {} {}", environment, program);

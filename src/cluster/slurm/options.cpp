@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "base/strings.h"
-#include "cluster/megatron/shell_text.h"
+#include "cluster/megatron/commands.h"
 #include "cluster/slurm/script.h"
 #include "plan/cluster_config.h"
 
@@ -16,16 +16,15 @@ namespace {
 
 bool is_alnum(char c) { return std::isalnum(static_cast<unsigned char>(c)); }
 
-// A file name is not a secret, and short values occur in many texts by chance.
-bool is_worth_hiding(std::string_view value) { return value.size() >= 8 && value[0] != '/'; }
-
 std::optional<std::string> variable_in(std::string_view text) {
   for (char** entry = environ; *entry; ++entry) {
     const std::string_view setting = *entry;
     const std::size_t equals = setting.find('=');
     if (equals == setting.npos || !names_a_secret(setting.substr(0, equals))) continue;
     const std::string_view value = setting.substr(equals + 1);
-    if (is_worth_hiding(value) && text.find(value) != text.npos) return std::string(setting.substr(0, equals));
+    // A file name is not a secret, and short values occur in many texts by chance.
+    if (value.size() >= 8 && value[0] != '/' && text.find(value) != text.npos)
+      return std::string(setting.substr(0, equals));
   }
   return std::nullopt;
 }

@@ -10,8 +10,7 @@
 #include <iterator>
 
 #include "base/strings.h"
-#include "cluster/megatron/rank_command.h"
-#include "cluster/megatron/shell_text.h"
+#include "cluster/megatron/commands.h"
 #include "plan/cluster_config.h"
 
 namespace braid {
@@ -32,7 +31,7 @@ void check_ranks(const SlurmOptions& options, const RankCommand& command) {
                      "(--gpus-per-node)",
                      counted(ranks, "rank"), counted(gpus, "GPU")),
          "--gpus-per-node",
-         fmt::format("give --gpus-per-node {0}, or change --nproc_per_node in the command to {0}", ranks)});
+         fmt::format("give --gpus-per-node {}, or change --nproc_per_node in the command to {}", ranks, gpus)});
   if (!command.ranks_per_node && gpus == 0)
     throw ConfigError({"the number of ranks per node is unknown", "--gpus-per-node",
                        "on a cluster without GPUs, give a torchrun command with --nproc_per_node"});
@@ -287,8 +286,7 @@ class Script {
     text += kFinish + rule("environment");
     if (!by_torchrun_) text += lines_of(exports_, "export ");
     if (!o_.secrets.empty()) text += kSecretsMustBeSet + lines_of(o_.secrets, "insist_on ");
-    // Not from the environment: sbatch exports the submitter's, and a leftover MASTER_ADDR=localhost would make every
-    // node connect to itself.
+    // Not from the environment: with a leftover MASTER_ADDR=localhost, every node would connect to itself.
     return text + fmt::format(
                       "# The rendezvous: on the first node, at a port below the range that Linux uses for outgoing "
                       "connections.\nmaster_addr={}\nmaster_port={}\n",

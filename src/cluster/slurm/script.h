@@ -1,5 +1,4 @@
-// The options of `braid launch slurm`, and the sbatch script of a job, as text. Pure functions: environment, files and
-// recipes are passed as values.
+// The options of `braid launch slurm`, and the sbatch script of a job, as text.
 #pragma once
 
 #include <optional>
@@ -60,8 +59,7 @@ std::string safe_job_name(std::string_view name);
 // Secrets are passed by name: their values come from the environment and are never written to a file.
 bool names_a_secret(std::string_view variable);  // HF_TOKEN, WANDB_API_KEY, DB_PASSWORD
 
-// Describes the secret that a text contains: the value of such a variable of this process, or something that looks like
-// a token.
+// Describes the secret in a text: the value of such a variable of this process, or what looks like a token.
 std::optional<std::string> secret_in(std::string_view text);
 
 // ConfigError if a shell text contains one, or gives such a variable or option (--hf-token) a literal value.
@@ -107,8 +105,7 @@ inline constexpr CacheVariable kCacheVariables[] = {
 
 std::vector<std::string> exports_for_gpus();  // the usual settings for training on NVIDIA GPUs
 
-// salloc, srun for a shell on the nodes (in the container), and what to type there first; each with a comment. Relative
-// paths start at options.workdir.
+// salloc, srun for a shell on the nodes, and what to type there first. Relative paths start at options.workdir.
 std::string interactive_commands(const SlurmOptions& given);
 
 }  // namespace braid

@@ -1,6 +1,4 @@
 // The checks before a job is submitted.
-#include "cluster/slurm/preflight.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -9,6 +7,7 @@
 
 #include <filesystem>
 
+#include "cluster/slurm/job.h"
 #include "support/programs.h"
 
 namespace braid {
