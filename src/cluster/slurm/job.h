@@ -1,5 +1,6 @@
-// Checks before a job is submitted: its ranks fill its nodes, its experts fit on a GPU, its files are on a shared file
-// system, and Slurm knows its partition and account. Each check adds its findings.
+// Slurm jobs before and after their submission: checks that their ranks fill the nodes, their experts fit on a GPU,
+// their files are on a shared file system, and Slurm knows partition and account; then what is known about a running
+// job: the answer of Slurm, where its log is, and the run's progress (of Braid, Megatron-LM or Megatron-Bridge).
 #pragma once
 
 #include <chrono>
@@ -60,16 +61,9 @@ void check_nodes(const TopologyConfig& topology, const Workload& workload, const
 // The same for the flags of another program.
 void check_nodes(const ParallelFlags& flags, const Allocation& allocation, Preflight& preflight);
 
-// The weights of a model on one GPU. Only expert parallelism splits experts; tensor parallelism splits the others.
-struct WeightsPerGpu {
-  std::string module = "language";
-  int experts = 0, ep = 1;
-  double expert_bytes = 0;                  // of all experts, before the split by ep
-  double other_bytes = 0;                   // on one GPU
-  std::vector<std::int64_t> possible_ep{};  // that fit the job's GPUs
-};
-// `gpu_gb` is the size of a GPU's memory.
-void check_weights(const WeightsPerGpu& weights, double gpu_gb, Preflight& preflight);
+// Whether the experts that a command's flags describe fit on a GPU of this size. Only expert parallelism splits them. A
+// command line tells less than a recipe, so what is found is a warning.
+void check_experts(const ParallelFlags& flags, double gpu_gb, const Allocation& allocation, Preflight& preflight);
 
 struct PathUse {
   std::string what;  // "--container", "HF_HOME"
@@ -90,5 +84,47 @@ struct SlurmRequest {
   Allocation allocation{};
 };
 void check_slurm(const SlurmRequest& request, const SlurmView& view, Preflight& preflight);
+
+struct JobRecord {
+  std::string id{}, name{};
+  std::string state{}, reason{};  // RUNNING, PENDING, …; empty: Slurm has forgotten the job, or does not answer
+  bool slurm_answers = true;
+  std::string run_time{}, time_limit{};  // 00:03:12
+  std::string nodes{};                   // n[1-4]
+  std::string exit_code{};               // 1:0, of a job that ended
+  int restarts = 0;
+  std::string log{};
+};
+
+bool is_waiting(const JobRecord& job);
+bool is_running(const JobRecord& job);
+
+// What `scontrol show job` prints.
+JobRecord parse_job(const std::string& text);
+
+// The code for `braid doctor --exit-code`, 128 + N for signal N; empty if the job is not over or ended without a code.
+std::optional<int> exit_code_of(const JobRecord& job);
+
+// Slurm's current answer. Empty if Slurm does not answer; without a state if it has forgotten the job.
+std::optional<JobRecord> ask_slurm(const std::string& id);
+
+// Of a job that Slurm has forgotten, sacct is asked, and the log is *_ID.log in `log_dir`. ConfigError if not found.
+JobRecord find_job(const std::string& id, const std::string& log_dir);
+
+struct LoggedProgress {
+  std::int64_t iteration = 0;
+  std::optional<std::int64_t> iterations{};  // of the whole run
+  std::optional<double> loss{};
+  std::optional<double> iteration_ms{};
+};
+
+// Reads only the ends of the two files; uses the one that was written last. Empty if neither has an iteration.
+std::optional<LoggedProgress> read_progress(const std::string& log_path);
+
+// Parses one line of a log, with or without a rank's label. Empty if it is not an iteration line.
+std::optional<LoggedProgress> parse_iteration_line(const std::string& line);
+
+// "iteration 120 of 5000 (2.4 %), lm loss 1.2345, 640 ms per iteration, 0:52:03 left"; no time left if it has ended
+std::string to_text(const LoggedProgress& progress, bool still_runs = true);
 
 }  // namespace braid

@@ -1,15 +1,22 @@
-#include "cluster/slurm/preflight.h"
+#include "cluster/slurm/job.h"
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 #include <unistd.h>
 
 #include <sys/vfs.h>
 
 #include <algorithm>
+#include <cctype>
+#include <chrono>
 #include <filesystem>
+#include <fstream>
+#include <map>
 #include <numeric>
 #include <set>
+#include <vector>
 
+#include "base/error.h"
 #include "base/files.h"
 #include "base/process.h"
 #include "base/strings.h"
@@ -18,6 +25,8 @@
 
 namespace braid {
 namespace {
+
+namespace fs = std::filesystem;
 
 std::string in_words(const Allocation& allocation) {
   return fmt::format("{} of {} {} {}", counted(allocation.nodes, "node"), counted(allocation.gpus_per_node, "GPU"),
@@ -99,8 +108,7 @@ std::string gigabytes(double bytes) { return fmt::format("{:.3g} GB", bytes / 1e
 void check_partition(const std::string& name, const SlurmRequest& request, const std::vector<Partition>& partitions,
                      Preflight& preflight) {
   const std::string offers = "sinfo offers " + offered(partitions);
-  const auto partition =
-      std::find_if(partitions.begin(), partitions.end(), [&](const Partition& p) { return p.name == name; });
+  const auto partition = std::ranges::find(partitions, name, &Partition::name);
   if (partition == partitions.end()) {
     preflight.problems.push_back(
         {name.empty() ? std::string("no partition was given") : fmt::format("there is no partition '{}'", name),
@@ -128,45 +136,27 @@ void check_partition(const std::string& name, const SlurmRequest& request, const
 
 void check_account(const SlurmRequest& request, const std::vector<Association>& associations, Preflight& preflight) {
   std::vector<std::string> accounts;
-  bool fits = false;
-  for (const Association& association : associations) {
-    if (!contains(accounts, association.account)) accounts.push_back(association.account);
-    fits |= association.account == request.account &&
-            (association.partition.empty() || contains(split(request.partition, ','), association.partition));
+  for (const auto& [account, partition] : associations) {
+    if (!contains(accounts, account)) accounts.push_back(account);
+    if (account == request.account && (partition.empty() || contains(split(request.partition, ','), partition))) return;
   }
-  if (fits) return;
-  std::string what = fmt::format("you have no account '{}'", request.account);
-  if (contains(accounts, request.account))
-    what = fmt::format("account '{}' may not use partition '{}'", request.account, request.partition);
-  if (request.account.empty()) what = "no account was given";
-  preflight.problems.push_back({what, "--account", fmt::format("yours are {}", fmt::join(accounts, ", "))});
+  preflight.problems.push_back(
+      {request.account.empty() ? "no account was given"
+       : contains(accounts, request.account)
+           ? fmt::format("account '{}' may not use partition '{}'", request.account, request.partition)
+           : fmt::format("you have no account '{}'", request.account),
+       "--account", fmt::format("yours are {}", fmt::join(accounts, ", "))});
 }
 
-namespace fs = std::filesystem;
-
-bool is_on_tmpfs_or_overlay(const fs::path& path) {
+// Whether each node has its own: a folder for temporary files, or a file system in memory.
+bool is_node_local(const fs::path& path) {
+  for (const char* folder : {"/tmp", "/var/tmp", "/dev/shm", "/run"})
+    if (const auto relative = path.lexically_relative(folder); !relative.empty() && *relative.begin() != "..")
+      return true;
   constexpr long kTmpfs = 0x01021994, kRamfs = 0x858458f6, kOverlay = 0x794c7630;
   struct statfs info {};
   if (statfs(nearest_existing(path).c_str(), &info) != 0) return false;
   return info.f_type == kTmpfs || info.f_type == kRamfs || static_cast<long>(info.f_type) == kOverlay;
-}
-
-bool is_below(const fs::path& path, const fs::path& folder) {
-  const auto relative = path.lexically_relative(folder);
-  return !relative.empty() && *relative.begin() != "..";
-}
-
-// Folders that are local to each node.
-bool is_node_local(const fs::path& path) {
-  for (const char* folder : {"/tmp", "/var/tmp", "/dev/shm", "/run"})
-    if (is_below(path, folder)) return true;
-  return is_on_tmpfs_or_overlay(path);
-}
-
-bool can_be_written(const fs::path& path) {
-  std::error_code ignored;
-  const fs::path folder = nearest_existing(path);
-  return fs::is_directory(folder, ignored) && access(folder.c_str(), W_OK | X_OK) == 0;
 }
 
 std::vector<std::vector<std::string>> rows_of(const std::string& text) {
@@ -186,9 +176,108 @@ int gpus_in(const std::string& resources) {
   return gpus;
 }
 
-std::optional<std::string> answer_of(const std::vector<std::string>& command) {
+// What a program prints, as its parts; nothing if it is missing or fails.
+template <class Part>
+std::optional<std::vector<Part>> answer_of(const std::vector<std::string>& command,
+                                           std::vector<Part> (*parse)(const std::string& text)) {
   const auto answer = output_of(command);
-  return answer && answer->exit_code == 0 ? std::optional(answer->out) : std::nullopt;
+  return answer && answer->exit_code == 0 ? std::optional(parse(answer->out)) : std::nullopt;
+}
+
+// Most lines are "Key=value Key=value"; a path has its own line and may contain blanks.
+std::map<std::string, std::string> fields_of(const std::string& text) {
+  std::map<std::string, std::string> fields;
+  for (const std::string& line : split(text, '\n')) {
+    const std::string content = line.substr(std::min(line.find_first_not_of(' '), line.size()));
+    const bool is_path = content.starts_with("StdOut=") || content.starts_with("WorkDir=");
+    for (const std::string& item : is_path ? std::vector{content} : split(content, ' ')) {
+      const std::size_t equals = item.find('=');
+      if (equals != std::string::npos) fields.emplace(item.substr(0, equals), item.substr(equals + 1));
+    }
+  }
+  return fields;
+}
+
+std::optional<JobRecord> ask_sacct(const std::string& id) {
+  const auto answer =
+      output_of({"sacct", "-nPX", "-j", id, "--format=JobID,JobName,State,Elapsed,Timelimit,NodeList,ExitCode"});
+  if (!answer || answer->exit_code != 0) return std::nullopt;
+  const std::vector<std::string> row = split(split(answer->out, '\n').front(), '|');
+  if (row.size() != 7) return std::nullopt;
+  return JobRecord{.id = row[0],
+                   .name = row[1],
+                   .state = row[2],
+                   .run_time = row[3],
+                   .time_limit = row[4],
+                   .nodes = row[5],
+                   .exit_code = row[6]};
+}
+
+std::string log_in(const std::string& folder, const std::string& id) {
+  std::error_code ignored;
+  const std::string end = "_" + id + ".log";
+  for (const auto& entry : fs::directory_iterator(folder, ignored)) {
+    const std::string name = entry.path().filename().string();
+    if (name.size() > end.size() && name.ends_with(end)) return entry.path().string();
+  }
+  return "";
+}
+
+constexpr std::int64_t kTailBytes = 1 << 18;
+
+// The whole lines in the last part of a file.
+std::vector<std::string> last_lines(const std::string& path) {
+  std::ifstream file(path, std::ios::binary | std::ios::ate);
+  if (!file) return {};
+  const std::int64_t size = file.tellg();
+  const std::int64_t begin = std::max<std::int64_t>(0, size - kTailBytes);
+  std::string text(static_cast<std::size_t>(size - begin), '\0');
+  file.seekg(begin);
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<std::size_t>(std::max<std::streamsize>(0, file.gcount())));
+  std::vector<std::string> lines = split(text, '\n');
+  if (begin > 0) lines.erase(lines.begin());
+  return lines;
+}
+
+// The word after a label, with optional padding: "lm loss: 1.2E+00", "iteration       10/     100".
+std::string_view word_behind(std::string_view line, std::string_view label) {
+  const std::size_t at = line.find(label);
+  if (at == std::string_view::npos) return {};
+  line.remove_prefix(at + label.size());
+  line.remove_prefix(std::min(line.find_first_not_of(' '), line.size()));
+  return line.substr(0, line.find_first_of(" |/,\r"));
+}
+
+std::optional<double> number_behind(std::string_view line, std::string_view label) {
+  return parse_double(word_behind(line, label));
+}
+
+template <class Number>
+std::optional<Number> member(const nlohmann::json& object, const char* key) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_number() ? std::optional(found->get<Number>()) : std::nullopt;
+}
+
+std::optional<LoggedProgress> from_metrics(const std::string& path) {
+  constexpr int kMeanOver = 20;
+  std::optional<LoggedProgress> progress;
+  double milliseconds = 0;
+  int counted = 0;
+  const std::vector<std::string> lines = last_lines(path);
+  for (auto line = lines.rbegin(); line != lines.rend() && counted < kMeanOver; ++line) {
+    const auto object = nlohmann::json::parse(*line, nullptr, /*allow_exceptions=*/false);
+    if (!object.is_object()) continue;
+    const auto iteration = member<std::int64_t>(object, "iteration");
+    if (!iteration) continue;
+    if (!progress) progress = LoggedProgress{.iteration = *iteration, .loss = member<double>(object, "lm_loss")};
+    if (const auto time = member<double>(object, "iteration_ms")) {
+      milliseconds += *time;
+      ++counted;
+    }
+  }
+  if (counted > 0) progress->iteration_ms = milliseconds / counted;
+  return progress;
 }
 
 }  // namespace
@@ -239,29 +328,32 @@ void check_nodes(const ParallelFlags& flags, const Allocation& allocation, Prefl
   }
 }
 
-void check_weights(const WeightsPerGpu& weights, double gpu_gb, Preflight& preflight) {
-  constexpr double kTrainingShare = 30.0 / 80;  // the rest is for gradients, optimizer and activations
-  const double room = kTrainingShare * gpu_gb * 1e9;
-  const auto bytes_with = [&](double ep) { return weights.other_bytes + weights.expert_bytes / ep; };
-  if (bytes_with(weights.ep) <= room) return;
-  const std::string limit =
-      fmt::format("for training, a GPU with {:g} GB has room for about {} of weights", gpu_gb, gigabytes(room));
-  if (!weights.experts) {
-    preflight.problems.push_back(
-        {fmt::format("{} has {} of weights per GPU; {}", weights.module, gigabytes(weights.other_bytes), limit),
-         "memory", "raise tp or pp"});
-    return;
-  }
+void check_experts(const ParallelFlags& flags, double gpu_gb, const Allocation& allocation, Preflight& preflight) {
+  if (!flags.experts || !flags.hidden || !flags.expert_ffn || !flags.layers) return;
+  constexpr double kBytesOfBf16 = 2, kTrainingShare = 30.0 / 80;  // the rest: gradients, optimizer, activations
+  const std::int64_t experts = *flags.experts, stage = std::int64_t{flags.tp} * flags.cp * flags.pp;
+  const double matrices = flags.gated ? 3 : 2, room = kTrainingShare * gpu_gb * 1e9;
+  const double bytes = kBytesOfBf16 * matrices * *flags.experts * *flags.hidden * *flags.expert_ffn * *flags.layers /
+                       flags.pp / flags.expt_tp;
+  const auto bytes_with = [&](std::int64_t ep) { return bytes / static_cast<double>(ep); };
+  if (bytes_with(flags.ep) <= room) return;
+  const ModuleConfig module = {.tp = flags.tp,
+                               .cp = flags.cp,
+                               .dp = static_cast<int>(std::max<std::int64_t>(1, allocation.gpus() / stage)),
+                               .pp = flags.pp,
+                               .expt_tp = flags.expt_tp};
   std::optional<std::int64_t> enough;
-  for (const std::int64_t ep : weights.possible_ep)
-    if (bytes_with(static_cast<double>(ep)) <= room && (!enough || ep < *enough)) enough = ep;
-  preflight.problems.push_back(
-      {fmt::format("{} has {} per GPU ({} / ep {}), in total {} of weights; {}", weights.module,
-                   counted(weights.experts / weights.ep, "expert"), weights.experts, weights.ep,
-                   gigabytes(bytes_with(weights.ep)), limit),
+  for (const std::int64_t ep : possible_ep(module, *flags.experts))
+    if (bytes_with(ep) <= room && ep < enough.value_or(ep + 1)) enough = ep;
+  preflight.warnings.push_back(
+      {fmt::format(
+           "the model has {} per GPU ({} / ep {}), in total {} of weights; for training, a GPU with {:g} GB has "
+           "room for about {} of weights",
+           counted(experts / flags.ep, "expert"), experts, flags.ep, gigabytes(bytes_with(flags.ep)), gpu_gb,
+           gigabytes(room)),
        "memory",
        enough ? fmt::format("TP does not shrink experts; EP {} would give {} experts/GPU ({})", *enough,
-                            weights.experts / *enough, gigabytes(bytes_with(static_cast<double>(*enough))))
+                            experts / *enough, gigabytes(bytes_with(*enough)))
               : "TP does not shrink experts, only EP does, and no EP that fits these nodes is enough: use more nodes"});
 }
 
@@ -303,9 +395,11 @@ void check_paths(const std::vector<PathUse>& uses, const Allocation& allocation,
           {fmt::format("'{}' is on each node's local file system: other nodes do not see what one node writes there",
                        use.path),
            use.what, "use a folder on the shared file system"});
-    if (use.kind == PathUse::Written && can_be_seen(path) && !can_be_written(path))
+    const fs::path folder = nearest_existing(path);
+    const bool is_writable = fs::is_directory(folder, ignored) && access(folder.c_str(), W_OK | X_OK) == 0;
+    if (use.kind == PathUse::Written && can_be_seen(path) && !is_writable)
       preflight.problems.push_back({fmt::format("'{}' cannot be written to", use.path), use.what,
-                                    fmt::format("check the permissions of {}", nearest_existing(path).string())});
+                                    fmt::format("check the permissions of {}", folder.string())});
   }
 }
 
@@ -333,13 +427,9 @@ std::vector<Association> parse_associations(const std::string& text) {
 }
 
 SlurmView view_slurm(const std::string& user) {
-  SlurmView view;
-  if (const auto text = answer_of({"sinfo", "--noheader", "--format=%P|%a|%l|%D|%G"}))
-    view.partitions = parse_partitions(*text);
-  if (const auto text =
-          answer_of({"sacctmgr", "-nP", "show", "assoc", "where", "user=" + user, "format=account,partition"}))
-    view.associations = parse_associations(*text);
-  return view;
+  return {answer_of({"sinfo", "--noheader", "--format=%P|%a|%l|%D|%G"}, parse_partitions),
+          answer_of({"sacctmgr", "-nP", "show", "assoc", "where", "user=" + user, "format=account,partition"},
+                    parse_associations)};
 }
 
 std::string offered(const std::vector<Partition>& partitions) {
@@ -352,6 +442,108 @@ std::string offered(const std::vector<Partition>& partitions) {
                                 counted(partition.nodes, "node"), limit, partition.up ? "" : ", not up"));
   }
   return joined(texts, ", ");
+}
+
+std::optional<int> exit_code_of(const JobRecord& job) {
+  const std::vector<std::string> parts = split(job.exit_code, ':');  // code:signal
+  const int code = parse_int(parts[0]).value_or(0), signal = parts.size() > 1 ? parse_int(parts[1]).value_or(0) : 0;
+  if (is_waiting(job) || is_running(job) || (code == 0 && signal == 0)) return std::nullopt;
+  return signal > 0 ? 128 + signal : code;
+}
+
+std::optional<JobRecord> ask_slurm(const std::string& id) {
+  const auto answer = output_of({"scontrol", "show", "job", id});
+  if (!answer) return std::nullopt;
+  if (answer->exit_code == 0) return parse_job(answer->out);
+  if (answer->err.find("Invalid job id") != std::string::npos) return JobRecord{.id = id};
+  return std::nullopt;
+}
+
+bool is_waiting(const JobRecord& job) {
+  return job.state == "PENDING" || job.state == "CONFIGURING" || job.state == "REQUEUED" || job.state == "SUSPENDED";
+}
+
+bool is_running(const JobRecord& job) { return job.state == "RUNNING" || job.state == "COMPLETING"; }
+
+JobRecord parse_job(const std::string& text) {
+  std::map<std::string, std::string> fields = fields_of(text);
+  JobRecord job;
+  job.id = fields["JobId"];
+  job.name = fields["JobName"];
+  job.state = fields["JobState"];
+  job.reason = fields["Reason"] == "None" ? "" : fields["Reason"];
+  job.run_time = fields["RunTime"];
+  job.time_limit = fields["TimeLimit"];
+  job.nodes = fields["NodeList"] == "(null)" ? "" : fields["NodeList"];
+  job.exit_code = fields["ExitCode"];
+  job.restarts = parse_int(fields["Restarts"]).value_or(0);
+  job.log = fields["StdOut"];
+  return job;
+}
+
+JobRecord find_job(const std::string& id, const std::string& log_dir) {
+  if (id.empty() || !std::all_of(id.begin(), id.end(), [](unsigned char c) { return std::isdigit(c) || c == '_'; }))
+    throw ConfigError({fmt::format("'{}' is not a job id", id), "command line", "squeue --me lists your jobs"});
+  auto job = ask_slurm(id);
+  const bool answers = job.has_value();
+  if (!job || job->state.empty()) job = ask_sacct(id);
+  const std::string log = log_in(log_dir, id);
+  if (!job && log.empty())
+    throw ConfigError({fmt::format("job {} was not found: Slurm {}, and '{}' has no *_{}.log", id,
+                                   answers ? "does not know it" : "does not answer", log_dir, id),
+                       "command line", "squeue --me lists your jobs; give the folder of the logs with --log-dir"});
+  if (!job) job = JobRecord{.id = id, .slurm_answers = answers};
+  if (job->log.empty()) job->log = log;
+  return *job;
+}
+
+std::optional<LoggedProgress> parse_iteration_line(const std::string& line) {
+  LoggedProgress progress;
+  progress.loss = number_behind(line, "lm loss:");
+  if (!progress.loss) progress.loss = number_behind(line, "reduced_train_loss:");
+  const std::size_t at = line.find("iteration ");
+  const auto iteration = parse_int64(word_behind(line, "iteration "));
+  if (!progress.loss || !iteration) return std::nullopt;
+  progress.iteration = *iteration;
+  const std::size_t slash = line.find('/', at);
+  if (slash < line.find('|', at)) {
+    const auto total = parse_int64(word_behind(std::string_view(line).substr(slash), "/"));
+    if (total && *total >= 1) progress.iterations = total;
+  }
+  progress.iteration_ms = number_behind(line, "elapsed time per iteration (ms):");
+  if (const auto seconds = number_behind(line, "train_step_timing in s:")) progress.iteration_ms = 1000 * *seconds;
+  return progress;
+}
+
+std::optional<LoggedProgress> read_progress(const std::string& log_path) {
+  std::error_code ignored;
+  const std::string metrics_file = fs::path(log_path).replace_extension(".jsonl").string();  // of the same name
+  std::optional<LoggedProgress> log;
+  for (const std::string& line : last_lines(log_path))
+    if (auto progress = parse_iteration_line(line)) log = std::move(progress);
+  const auto metrics = from_metrics(metrics_file);
+  if (!metrics || !log) return metrics ? metrics : log;
+  // The metrics file has every iteration, the log only some. If both were written at the same time, use the metrics.
+  const auto lag = fs::last_write_time(log_path, ignored) - fs::last_write_time(metrics_file, ignored);
+  if (log->iteration > metrics->iteration && lag > std::chrono::seconds(0)) return log;
+  auto progress = metrics;
+  progress->iterations = log->iterations;
+  return progress;
+}
+
+std::string to_text(const LoggedProgress& progress, bool still_runs) {
+  std::string text = fmt::format("iteration {}", progress.iteration);
+  if (progress.iterations)
+    text += fmt::format(" of {} ({:.1f} %)", *progress.iterations,
+                        100.0 * static_cast<double>(progress.iteration) / static_cast<double>(*progress.iterations));
+  if (progress.loss) text += fmt::format(", lm loss {:.4f}", *progress.loss);
+  if (!progress.iteration_ms) return text;
+  text += fmt::format(", {:.4g} ms per iteration", *progress.iteration_ms);
+  if (still_runs && progress.iterations && *progress.iterations > progress.iteration) {
+    const double left = static_cast<double>(*progress.iterations - progress.iteration) * *progress.iteration_ms / 1000;
+    text += fmt::format(", {} left", clock_text(left));
+  }
+  return text;
 }
 
 }  // namespace braid

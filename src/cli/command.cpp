@@ -1,16 +1,25 @@
-// Parses command lines by CLI11, which only this file includes. CLI11's help ignores the width of the terminal, and its
-// errors name neither the place of a problem nor its fix; both are replaced here.
+// Parses command lines by CLI11, which only this file includes, and runs their commands. CLI11's help ignores the width
+// of the terminal, and its errors name neither the place of a problem nor its fix; both are replaced here.
+#include "cli/command.h"
+
 #include <CLI/CLI.hpp>
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
 #include <memory>
 
 #include "base/error.h"
+#include "base/process.h"
 #include "base/strings.h"
 #include "base/terminal.h"
-#include "cli/command.h"
-#include "cli/recipe_call.h"
+#include "base/utf8.h"
+#include "cli/start.h"
+#include "comm/world_spec.h"
 
 namespace braid {
 namespace {
@@ -127,6 +136,17 @@ std::unique_ptr<CLI::App> make_app(const Command& command, int columns) {
   return app;
 }
 
+// From the program to the command that the first words name.
+using CommandPath = std::vector<const Command*>;
+
+std::vector<std::string> option_names(const Command& command) {
+  std::vector<std::string> names = {"--help"};
+  for (const Option& option : command.options)
+    if (const std::size_t dashes = option.names.find("--"); dashes != std::string::npos)
+      names.push_back(option.names.substr(dashes));
+  return names;
+}
+
 std::vector<std::string> subcommands_of(const Command& command) {
   std::vector<std::string> names;
   for (const Command& each : command.subcommands) names.push_back(each.name);
@@ -165,15 +185,6 @@ std::string what_is_wrong(const std::string& text) {
                    range.size() > 100 ? "a number greater than 0" : "a number from " + range, *value);
 }
 
-// `given` is "--dtype: float16".
-Problem not_a_choice(const std::string& given, const std::vector<std::string>& choices) {
-  const std::size_t colon = given.find(": ");
-  const std::string value = given.substr(colon + 2);
-  return {
-      fmt::format("{} should be one of {}, not {}", given.substr(0, colon), fmt::join(choices, ", "), in_quotes(value)),
-      "command line", choice_advice(value, choices)};
-}
-
 Problem misuse_of(const CommandPath& path, const std::string& text) {
   if (text == "A subcommand is required")
     return {"no subcommand is given", "command line",
@@ -184,21 +195,16 @@ Problem misuse_of(const CommandPath& path, const std::string& text) {
     const std::string& word = option == words.rend() ? words.back() : *option;
     return {fmt::format("unexpected argument {}", in_quotes(word)), "command line", guess_or_help(word, path)};
   }
-  if (const auto choices = between(text, " not in {", "}"))
-    return not_a_choice(text.substr(0, text.find(" not in {")), split(*choices, ','));
+  if (const auto listed = between(text, " not in {", "}")) {  // "--dtype: float16 not in {...}"
+    const std::vector<std::string> choices = split(*listed, ',');
+    const std::string option = text.substr(0, text.find(": ")), value = *between(text, ": ", " not in {");
+    return {fmt::format("{} should be one of {}, not {}", option, fmt::join(choices, ", "), in_quotes(value)),
+            "command line", choice_advice(value, choices)};
+  }
   return {what_is_wrong(text), "command line", see_help_of(path)};
 }
 
-}  // namespace
-
-std::vector<std::string> option_names(const Command& command) {
-  std::vector<std::string> names = {"--help"};
-  for (const Option& option : command.options)
-    if (const std::size_t dashes = option.names.find("--"); dashes != std::string::npos)
-      names.push_back(option.names.substr(dashes));
-  return names;
-}
-
+// ConfigError for an unknown word or option where a subcommand is expected.
 CommandPath find_command(const Command& program, const std::vector<std::string>& command_line) {
   CommandPath path = {&program};
   for (std::size_t i = 1; i < command_line.size() && !path.back()->subcommands.empty(); ++i) {
@@ -221,23 +227,95 @@ CommandPath find_command(const Command& program, const std::vector<std::string>&
   return path;
 }
 
-ParsedWords parse_words(const CommandPath& path, std::vector<std::string> words, int columns) {
-  const std::unique_ptr<CLI::App> app = make_app(*path.front(), columns);
-  std::reverse(words.begin(), words.end());  // CLI11 takes them from the back
+// If a launcher has started every rank with the same mistake, the first rank of each host prints the full error. The
+// others print one line each, since their error may be different.
+int report_problems(const std::vector<Problem>& problems) {
+  const Env env = process_env();
+  const auto either = [&](const char* of_torchrun, const char* of_slurm) {
+    const auto value = env(of_torchrun);
+    return (value ? value : env(of_slurm)).value_or("0");
+  };
+  const std::string& what = problems.front().what;
+  std::string text = ConfigError(problems).what();
+  if (either("LOCAL_RANK", "SLURM_LOCALID") != "0")
+    text = fmt::format("rank {}: {}{}", either("RANK", "SLURM_PROCID"), what.substr(0, what.find('\n')),
+                       problems.size() > 1 ? fmt::format(" (and {} more)", problems.size() - 1) : "");
+  fmt::print(stderr, "{}\n", error_text(visible_text(text), STDERR_FILENO));
+  return 2;
+}
+
+// An empty value of an option is refused, since an unset shell variable must not look like a missing option.
+void run(const Command& program, std::string (*version)(), Call& call) {
+  const std::vector<std::string>& line = call.command_line;
+  if (version && line.size() > 1 && line[1] == "--version") {
+    if (line.size() > 2)
+      throw ConfigError(
+          {fmt::format("unexpected argument '{}'", line[2]), "command line", "--version takes no arguments"});
+    return fmt::print("{}\n", version());
+  }
+  const CommandPath path = find_command(program, line);
+  const Command& command = *path.back();
+  const auto end = command.extras == Extras::RecipeKeysOrCommand ? std::ranges::find(line, "--") : line.end();
+  std::vector<std::string> words(line.begin() + 1, end);
+  if (command.extras != Extras::None) words = join_overrides(words);
+  std::ranges::reverse(words);  // CLI11 takes them from the back
+  const std::unique_ptr<CLI::App> app = make_app(program, columns_of(STDOUT_FILENO));
   try {
     app->parse(std::move(words));
   } catch (const CLI::CallForHelp&) {
-    return {app->help(), {}};
+    return fmt::print("{}", app->help());
   } catch (const CLI::ParseError& e) {
     throw ConfigError(misuse_of(path, e.what()));
   }
-  const CLI::App* command = app.get();
-  for (std::size_t depth = 1; depth < path.size(); ++depth) command = command->get_subcommands().front();
-  return {"", command->remaining()};
+  const CLI::App* parsed = app.get();
+  for (std::size_t depth = 1; depth < path.size(); ++depth) parsed = parsed->get_subcommands().front();
+  call.arguments = parsed->remaining();
+  call.option_names = option_names(command);
+  command.run(call);
 }
+
+// Errors become one message here and nowhere else.
+void run_and_report(const Command& program, std::string (*version)(), Call& call) {
+  try {
+    run(program, version, call);
+  } catch (const ConfigError& e) {
+    call.exit_code = report_problems(e.problems());
+  } catch (const std::exception& e) {
+    call.exit_code = std::max(call.exit_code, 1);
+    // A failed write of the output (fmt's error) is reported by the caller.
+    if (std::ferror(stdout) && std::string_view(e.what()).starts_with("cannot write to file")) return;
+    std::fflush(stdout);  // an error may speak of the lines above it
+    fmt::print(stderr, "{}\n", error_text(visible_text(e.what()), STDERR_FILENO));
+  }
+}
+
+}  // namespace
 
 std::string help_page(const Command& command, int columns) { return make_app(command, columns)->help(); }
 
 std::size_t help_width(int columns) { return static_cast<std::size_t>(std::clamp(columns, 60, 120)); }
+
+void print_warnings(const std::vector<std::string>& warnings) {
+  for (const std::string& warning : warnings) fmt::print(stderr, "braid: WARNING: {}\n", visible_text(warning));
+}
+
+void open_missing_streams() {
+  int fd = 0;
+  do fd = open("/dev/null", O_RDWR);
+  while (fd >= 0 && fd <= STDERR_FILENO);
+  close(fd);
+}
+
+int run_program(int argc, char** argv, const Command& program, std::string (*version)()) {
+  Call call = {.arguments = {}, .command_line = {argv, argv + argc}, .option_names = {}, .exit_code = 0};
+  call.command_line[0] = own_executable();
+  run_and_report(program, version, call);
+  // A command whose output did not fit on the disk fails, but not one whose reader is gone.
+  errno = 0;
+  if ((std::fflush(stdout) == 0 && !std::ferror(stdout)) || has_no_reader(STDOUT_FILENO)) return call.exit_code;
+  fmt::print(stderr, "braid: standard output is incomplete{}\n  fix:   check the free space of its file system\n",
+             errno ? fmt::format(": {}", std::strerror(errno)) : "");
+  return call.exit_code == 0 ? 1 : call.exit_code;
+}
 
 }  // namespace braid

@@ -1,4 +1,4 @@
-// What is known about a run from the files that it left. No libtorch here.
+// Runs from the files that they left: what these contain, as a page and as text. No libtorch here.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -7,18 +7,17 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace braid {
 
-struct CurvePoint {
-  std::int64_t iteration = 0;
-  double value = 0;
-  bool operator==(const CurvePoint&) const = default;
-};
 inline constexpr std::int64_t kMostIterations = std::int64_t{1} << 53;  // beyond, doubles do not count by one
-using Curve = std::vector<CurvePoint>;  // iterations ascend; of an iteration that was run again, the later value
+using Curve = std::map<std::int64_t, double>;  // by iteration; of one that was run again, the later value
 using Curves = std::map<std::string, Curve>;
+inline void add(Curves& curves, const std::string& name, std::int64_t iteration, std::optional<double> value) {
+  if (value) curves[name][iteration] = *value;
+}
 
 // From one start of the run to its end, or to where it was killed.
 struct Attempt {
@@ -95,30 +94,6 @@ std::string device_word(const std::vector<RunRecord>& runs);  // "GPU or rank" i
 // Weighted by the iterations that a point stands for.
 double mean_value(const Curve& curve);
 
-// Collects values in the order of a file, in which a restarted run repeats iterations.
-class CurveBuilder {
- public:
-  // The later value of an iteration counts.
-  void add(const std::string& curve, std::int64_t iteration, std::optional<double> value) {
-    if (value) points_[curve][iteration] = *value;
-  }
-
-  Curves build() const {
-    Curves curves;
-    for (const auto& [name, points] : points_)
-      for (const auto& [iteration, value] : points) curves[name].push_back({iteration, value});
-    return curves;
-  }
-
- private:
-  std::map<std::string, std::map<std::int64_t, double>> points_{};
-};
-
-struct ModuleBuilder {
-  CurveBuilder phases{}, in_flight{}, exposed{};
-  MeasuredModule build() const { return {phases.build(), in_flight.build(), exposed.build()}; }
-};
-
 std::optional<double> number_of(const nlohmann::json& object, const char* key);  // nothing if it has no such number
 
 // What a plan predicted, beside what was measured.
@@ -131,5 +106,71 @@ struct Compared {
 // The figures of a plan's JSON (`braid plan simulate --json`, `braid plan memory --json`, or an object that has one of
 // them as "simulate" and the other as "memory"). Without a plan: empty.
 std::vector<Compared> compare_with_plan(const RunRecord& run);
+
+// At most about this many points; those that are left out lie between the least and the greatest of their neighbours.
+Curve thinned(const Curve& curve, std::size_t most);
+
+nlohmann::ordered_json report_json(const std::vector<RunRecord>& runs);  // what the page shows
+std::string report_page(const std::vector<RunRecord>& runs);             // HTML
+std::string report_text(const std::vector<RunRecord>& runs);
+
+struct LogContents {
+  double since = 0;  // seconds since 1970 at its start, 0: unknown; orders the starts of several logs
+  Curves curves{}, memory_mb{};
+  std::map<std::string, MeasuredModule> modules{};
+  std::vector<Attempt> attempts{};
+  std::vector<SavedCheckpoint> checkpoints{};
+  std::optional<std::int64_t> iterations{}, ranks{};
+  UnusableCounts unusable{};
+  std::string layout{};                 // of the launcher's line
+  std::string ended_by{};               // of the summary, unless the run was started again after it
+  std::vector<std::string> failures{};  // what the lines "root cause: ..." say, each once
+  std::int64_t skipped = 0, nans = 0;
+  std::int64_t iteration_lines = 0;
+};
+
+// One for each start of the run, in their order in the log.
+std::vector<LogContents> parse_starts(const std::string& text);
+std::vector<LogContents> read_starts(const std::string& path);  // ConfigError when it cannot be read
+
+// All starts of several logs, in order of time. Of a start that is in two logs, the log with more lines counts.
+std::vector<LogContents> starts_of_all(std::vector<std::vector<LogContents>> logs);
+// The run as a whole. A later start replaces what earlier ones have on the iterations that it ran again.
+LogContents merged(std::vector<LogContents> starts);
+
+struct MetricsContents {
+  Curves curves{};
+  std::vector<Attempt> attempts{};
+  std::vector<std::int64_t> skipped{};
+  std::int64_t nans = 0;
+  std::int64_t lines = 0, bad_lines = 0;  // bad: not that of an iteration, as one cut by a kill
+};
+
+MetricsContents parse_metrics(const std::string& text);
+MetricsContents read_metrics(const std::string& path);  // DataError when it cannot be read
+
+// Keys with dots between their parts, and the text of their values. Nothing if the file is not YAML.
+std::optional<std::map<std::string, std::string>> read_settings(const std::string& path);
+
+// The number of ranks of the recipe's topology; nothing if that is not known.
+std::optional<std::int64_t> ranks_of(const std::map<std::string, std::string>& settings);
+
+struct RunFiles {
+  std::string name{};  // of the run, for people
+  std::string folder{};
+  std::vector<std::string> metrics{}, events{}, logs{}, checkpoint_roots{};  // sorted
+  std::string recipe{}, plan{};                                              // empty: none
+};
+
+// The runs in a folder and below it. Several metrics files side by side, as of Slurm's jobs, are several runs: NAME.jsonl,
+// NAME.log, NAME.yaml. If metrics files lie in several folders, each subfolder has its own runs; those without metrics
+// belong to the folder above if that has a metrics file. A file stands for its run. Names are the shortest endings of
+// paths that tell the runs apart. ConfigError if there is no such path, or nothing in it that a run leaves.
+std::vector<RunFiles> find_runs(const std::vector<std::string>& paths);
+
+// What is damaged or cut off is a warning. Each curve comes from the first source that has it: metrics, event files, logs.
+// Folders that the recipe names are read, too. `plan_path`: a plan's JSON instead of plan.json; ConfigError if it cannot
+// be read.
+RunRecord read_run(RunFiles files, const std::string& plan_path = "");
 
 }  // namespace braid
