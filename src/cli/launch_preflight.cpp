@@ -12,7 +12,7 @@
 #include "cluster/megatron/rank_command.h"
 #include "cluster/megatron/shell_text.h"
 #include "plan/topology_config.h"
-#include "predict/memory_checks.h"
+#include "predict/memory.h"
 #include "run/start_checks.h"
 
 namespace braid {

@@ -10,7 +10,6 @@
 #include "cluster/local/local_launcher.h"
 #include "comm/visible_gpus.h"
 #include "predict/calibrate.h"
-#include "predict/calibrate_collectives.h"
 #include "run/output_files.h"
 
 namespace braid {

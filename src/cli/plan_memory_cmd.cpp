@@ -10,7 +10,7 @@
 #include "cli/plan_options.h"
 #include "cli/recipe_call.h"
 #include "plan/show.h"
-#include "predict/memory_checks.h"
+#include "predict/memory.h"
 
 namespace braid {
 namespace {
