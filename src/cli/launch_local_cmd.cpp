@@ -20,7 +20,6 @@
 #include "forward/forward_files.h"
 #include "plan/topology.h"
 #include "predict/calibrate.h"
-#include "predict/calibrate_collectives.h"
 #include "run/output_files.h"
 #include "run/recipe.h"
 

@@ -23,7 +23,7 @@
 #include "cluster/slurm/script.h"
 #include "formats/atomic_file.h"
 #include "plan/topology_config.h"
-#include "predict/memory_checks.h"
+#include "predict/memory.h"
 #include "run/recipe.h"
 #include "run/start_checks.h"
 

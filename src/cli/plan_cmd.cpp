@@ -15,7 +15,7 @@
 #include "plan/schedule.h"
 #include "plan/show.h"
 #include "plan/player.h"
-#include "predict/memory_checks.h"
+#include "predict/memory.h"
 #include "run/output_files.h"
 #include "run/step_sizes.h"
 

@@ -8,7 +8,7 @@
 #include "base/files.h"
 #include "base/strings.h"
 #include "comm/run_as_rank.h"
-#include "predict/memory_checks.h"
+#include "predict/memory.h"
 #include "run/resume/checkpoint_config.h"
 #include "run/start_checks.h"
 

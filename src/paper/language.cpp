@@ -65,7 +65,7 @@ class LanguageWalk {
  private:
   // Row counts of experts, which the second run of a layer does not exchange again (nn/moe.h).
   PaperMemory kept_counts(const HybridLmConfig& c, int layer) {
-    return recompute_.full && kind_of(c, layer).has_experts ? row_counts(c) : nullptr;
+    return recompute_.full && layer_letters(c)[layer] == 'E' ? row_counts(c) : nullptr;
   }
   PaperMemory kept_counts(const LlamaConfig&, int) { return nullptr; }
   PaperMemory row_counts(const HybridLmConfig& c) {
@@ -108,40 +108,28 @@ class LanguageWalk {
     return ops_.cross_entropy(logits, tp_);
   }
 
-  // The kinds of layers of a hybrid, by letter.
-  struct HybridLayer {
-    char letter;
-    PaperTensor (LanguageWalk::*branch)(const HybridLmConfig&, PaperResidual&);
-    bool reads_sequences = false, has_experts = false;
-  };
-  static const HybridLayer& kind_of(char letter) {
-    static constexpr HybridLayer kLayers[] = {
-        {.letter = 'M', .branch = &LanguageWalk::mamba, .reads_sequences = true},
-        {.letter = '*', .branch = &LanguageWalk::hybrid_attention, .reads_sequences = true},
-        {.letter = 'E', .branch = &LanguageWalk::moe, .has_experts = true},
-        {.letter = '-', .branch = &LanguageWalk::hybrid_mlp}};
-    return *std::ranges::find(kLayers, letter, &HybridLayer::letter);
-  }
-  static const HybridLayer& kind_of(const HybridLmConfig& c, int layer) { return kind_of(layer_letters(c)[layer]); }
+  // Attention and Mamba2 read the tables of sequences.
   static bool reads_sequences(const HybridLmConfig& c, int begin, int end) {
-    const std::string letters = layer_letters(c);
-    return std::any_of(letters.begin() + begin, letters.begin() + end,
-                       [](char l) { return kind_of(l).reads_sequences; });
+    return layer_letters(c).substr(begin, end - begin).find_first_of("M*") != std::string::npos;
   }
   static bool reads_sequences(const LlamaConfig&, int, int) { return true; }
 
   void add(const HybridLmConfig& c, int layer, PaperResidual& stream) {
-    stream.add((this->*kind_of(c, layer).branch)(c, stream));
+    const bool fp8 = is_fp8(c);
+    switch (layer_letters(c)[layer]) {
+      case 'M':
+        return stream.add(mamba(c, stream));
+      case '*':
+        return stream.add(attention(c, stream, {.fp8 = fp8, .ends_layer = true}));
+      case 'E':
+        return stream.add(moe(c, stream));
+      default:
+        stream.add(mlp(normed(stream), {.hidden = c.hidden, .inner = c.ffn, .ffn = c.ffn, .fp8 = fp8}));
+    }
   }
   void add(const LlamaConfig& c, int, PaperResidual& stream) {
     stream.add(attention(c, stream, {.fp8 = false}));
     stream.add(mlp(normed(stream), {.hidden = c.hidden, .inner = 2 * c.ffn, .ffn = c.ffn}));
-  }
-  PaperTensor hybrid_attention(const HybridLmConfig& c, PaperResidual& stream) {
-    return attention(c, stream, {.fp8 = is_fp8(c), .ends_layer = true});
-  }
-  PaperTensor hybrid_mlp(const HybridLmConfig& c, PaperResidual& stream) {
-    return mlp(normed(stream), {.hidden = c.hidden, .inner = c.ffn, .ffn = c.ffn, .fp8 = is_fp8(c)});
   }
 
   PaperWeight weight(std::int64_t in, std::int64_t out, bool fp8, bool ends_layer = false) const {

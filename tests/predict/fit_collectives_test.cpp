@@ -1,7 +1,7 @@
 // Times that follow from a profile give that profile again.
 #include <gtest/gtest.h>
 
-#include "predict/calibrate_collectives.h"
+#include "predict/calibrate.h"
 #include "predict/op_time.h"
 
 namespace braid {
