@@ -178,11 +178,10 @@ struct Findings {
   Launchers launchers;
   std::optional<std::int64_t> world_size, num_experts, expert_parallel, iteration, iterations;
   std::optional<JobLimit> limit;
-  std::optional<Quote> saved_artifacts;                       // the first line about a save
-  std::optional<int> named_failed;                            // the first rank that a line near the end says failed
-  std::optional<int> exit_code;                               // of the whole job
-  std::uint64_t differing_experts = 0, differing_others = 0;  // rows of a round trip's table
-  bool end_contradicted = false;                              // a script reports success, but a process failed
+  std::optional<Quote> saved_artifacts;  // the first line about a save
+  std::optional<int> named_failed;       // the first rank that a line near the end says failed
+  std::optional<int> exit_code;          // of the whole job
+  bool end_contradicted = false;         // a script reports success, but a process failed
   bool fp8 = false, torchrun = false, labels_are_nodes = false, program_spoke = false;
 
   // Makes a finding of the line without adding it; the host of its rank is noted.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bitset>
 
 #include "base/strings.h"
 
@@ -15,25 +16,38 @@ std::optional<LogTime> time_inside(std::string_view text) {
 
 namespace {
 
-// A row of [prefixes], read once: it is tried on every line.
-struct Prefix {
-  explicit Prefix(const Rule& row)
-      : pattern(row.anchor),
-        is_first(row.is("first")),
-        is_label(row.is("label")),
-        names_rank(row.is("names-rank")),
-        is_time(row.is("time")),
-        is_none(row.is("none")) {}
-
-  std::string_view pattern;
-  bool is_first, is_label, names_rank, is_time, is_none;
-};
-
 bool may_begin(std::string_view pattern, char c) {
   if (pattern[0] != '%') return c == pattern[0];
-  if (is_one_of("tr", pattern[1])) return is_digit(c);
-  if (pattern[1] == 'L') return is_one_of("IWEF", c);
-  return pattern[1] != 'k' || is_one_of("gGmMrRwW", c);
+  switch (pattern[1]) {
+    case 't':
+    case 'r':
+    case 'n':
+      return is_digit(c);
+    case 'L':
+      return is_one_of("IWEF", c);
+    case 'k':
+      return is_one_of("gGmMrRwW", c);
+    case 'a':
+    case 'w':
+      return is_host(c);
+    default:
+      return true;
+  }
+}
+
+// A row of [prefixes], read once: it is tried on every line.
+struct Prefix {
+  std::string_view pattern;
+  bool is_first, is_label, names_rank, is_time, is_none;
+  std::bitset<256> second;  // the characters that may be the second one
+};
+
+Prefix prefix_of(const Rule& row) {
+  Prefix prefix = {row.anchor, row.is("first"), row.is("label"), row.is("names-rank"), row.is("time"), row.is("none"),
+                   {}};
+  for (std::size_t c = 0; c < 256; ++c)
+    prefix.second[c] = row.anchor[0] == '%' || may_begin(row.anchor.substr(1), static_cast<char>(c));
+  return prefix;
 }
 
 // The prefixes that may begin with this character.
@@ -42,7 +56,7 @@ const std::vector<Prefix>& prefixes_from(char first) {
     std::array<std::vector<Prefix>, 256> all;
     for (std::size_t c = 0; c < all.size(); ++c)
       for (const Rule& row : rows_of("prefixes"))
-        if (may_begin(row.anchor, static_cast<char>(c))) all[c].emplace_back(row);
+        if (may_begin(row.anchor, static_cast<char>(c))) all[c].push_back(prefix_of(row));
     return all;
   }();
   return kByCharacter[static_cast<unsigned char>(first)];
@@ -129,7 +143,7 @@ bool take_prefix(std::string_view& line, LineMarks& marks, bool first) {
   const std::string_view text = line.substr(std::min(line.find_first_not_of(" \t"), line.size()));
   if (text.empty()) return false;
   for (const Prefix& row : prefixes_from(text[0])) {
-    if (row.is_first && !first) continue;
+    if ((row.is_first && !first) || !row.second[static_cast<unsigned char>(text[text.size() > 1])]) continue;
     Caught caught;
     const auto length = match_front(row.pattern, text.substr(0, kLongest), caught);
     if (!length) continue;

@@ -336,7 +336,6 @@ void note_context(std::string_view body, Findings& findings) {
   if (auto member = behind(body, ", MEMBER: "); member && take_number(*member) && take(*member, "/"))  // Lightning
     if (!findings.world_size) findings.world_size = take_number(*member);
   if (mentions_fp8(body) || has(body, "scale_inv")) findings.fp8 = true;
-  if (has(body, "\xe2\x9d\x8c")) ++(has(body, "expert") ? findings.differing_experts : findings.differing_others);
 }
 
 bool note_limit(const Line& line, Findings& findings) {

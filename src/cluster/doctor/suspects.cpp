@@ -19,17 +19,16 @@ std::optional<Mismatch> find_mismatch(const Findings& findings) {
   for (const auto& [at, by_operation] : calls) {
     if (by_operation.size() < 2) continue;
     Mismatch mismatch;
-    std::size_t most = 0, odd = 0;
+    std::size_t odd = 0;
     for (const auto& [operation, works] : by_operation) {
       std::vector<int> ranks;
       for (const CollectiveWork* work : works) ranks.push_back(work->rank);
       mismatch.text += fmt::format("{}rank{} {} called {}", mismatch.text.empty() ? "" : ", ",
                                    ranks.size() > 1 ? "s" : "", fold_ranks(ranks), operation);
       mismatch.works.push_back(works.front());
-      most = std::max(most, ranks.size());
       if (ranks.size() == 1) mismatch.odd_rank = ranks[0], ++odd;
     }
-    if (odd != 1 || most < 2) mismatch.odd_rank.reset();
+    if (odd != 1) mismatch.odd_rank.reset();
     // Groups of one name may have different sizes, as those of pipeline stages: then no single rank is odd.
     const auto kind = [](const auto& entry) { return entry.first.substr(0, entry.first.find(' ')); };
     if (!mismatch.odd_rank && kind(*by_operation.begin()) == kind(*by_operation.rbegin())) continue;
@@ -88,7 +87,7 @@ Silence rank_behind(const Findings& findings) {
     for (const auto& [rank, work] : queued.last) {
       const bool is_least = work.enqueued == queued.least;
       if (is_least) ranks.push_back(rank);
-      others_wait = others_wait && (is_least || work.completed >= queued.least);
+      others_wait &= is_least || work.completed >= queued.least;
     }
     const bool are_behind = others_wait && 2 * ranks.size() < queued.last.size();
     if (are_behind && (!best || queued.first < best->first)) best = &queued, behind = ranks;
@@ -172,9 +171,9 @@ bool recovered_later(const Finding& wait, const Findings& findings) {
   const auto tells = [&](const Finding& f) {
     return f.sign != wait.sign && f.role() <= Role::Consequence && !f.is(Sign::Stopped) && is_later(f.place);
   };
-  const auto ended = [&](const WorkerExit& e) {               // what a script misses may end it with an exit code
-    const bool was_started = !e.ranks.empty() && !e.by_srun;  // a launcher of its own tells of the program
-    return (is_beside ? e.signal() || was_started : e.code != 0) && is_later(e.place);
+  // What a script misses may end it with an exit code.
+  const auto ended = [&](const WorkerExit& e) {
+    return (is_beside ? e.was_killed() : e.code != 0) && is_later(e.place);
   };
   return std::ranges::any_of(findings.found, tells) || findings.any_exit(ended);
 }
@@ -284,8 +283,8 @@ const Finding* Suspects::told_nearby(const Finding& vague) const {
   const std::uint64_t at = vague.place.line, from = by_shared_memory ? at - std::min(at, kLinesAround) : at + 1;
   return or_vague(earliest([&](const Finding& f) {
     const bool is_other = by_shared_memory ? f.is(Sign::TooManyFiles) : f.sign != vague.sign;
-    return is_strong_cause(f) && is_other && !(by_container && f.traceback) && (f.rank == vague.rank || !f.rank) &&
-           f.place.file == vague.place.file && f.place.line >= from && f.place.line <= at + kLinesAround;
+    return is_strong_cause(f) && is_other && (f.rank == vague.rank || !f.rank) && f.place.file == vague.place.file &&
+           f.place.line >= from && f.place.line <= at + kLinesAround;
   }));
 }
 
@@ -381,12 +380,8 @@ Cause Suspects::refined(const Finding& cause) const {
   };
   if (cause.is(Sign::HubUnreachable) && any_live(is_own_server)) return Cause::PythonError;
   // An image that is missing on one node only: then the tasks of the others were stopped.
-  const bool others_started = first(Sign::StepCancelled) || findings.any_exit([&](const WorkerExit& e) {
-    return e.was_stopped() && cause.rank && !e.is_of(cause.rank);
-  });
-  if (cause.is(Sign::ImageMissing) && others_started) return Cause::ContainerCacheNotShared;
-  const bool only_experts = findings.differing_experts > 0 && findings.differing_others == 0;
-  if (cause.is(Sign::WeightsDiffer) && (findings.fp8 || only_experts)) return Cause::Fp8RoundtripMismatch;
+  if (cause.is(Sign::ImageMissing) && first(Sign::StepCancelled)) return Cause::ContainerCacheNotShared;
+  if (cause.is(Sign::WeightsDiffer) && findings.fp8) return Cause::Fp8RoundtripMismatch;
   const bool in_data = reports_dead_loader(cause.text) || (cause.traceback && cause.traceback->in_data);
   const auto waited = [&](const Finding& f) {  // another rank, which timed out or lost a peer
     const bool is_of_worker = !f.rank && has(f.text, "ConnectionResetError|BrokenPipeError|EOFError");

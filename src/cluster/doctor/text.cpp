@@ -233,8 +233,11 @@ std::optional<std::size_t> match_front(std::string_view pattern, std::string_vie
       if (at == npos) return std::nullopt;
       if (kind != '*') caught.texts[static_cast<std::size_t>(kind - '1')] = rest.substr(0, at);
       rest.remove_prefix(at);
-    } else if (kind != '\0' ? !take_element(kind, rest, caught) : !take(rest, pattern.substr(i, 1))) {
-      return std::nullopt;
+    } else if (kind != '\0') {
+      if (!take_element(kind, rest, caught)) return std::nullopt;
+    } else {
+      if (rest.empty() || rest[0] != pattern[i]) return std::nullopt;
+      rest.remove_prefix(1);
     }
   }
   return text.size() - rest.size();

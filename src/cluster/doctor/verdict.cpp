@@ -41,31 +41,29 @@ std::string saving_memory_fix(Cause cause, const Launchers& launchers) {
   return fix;
 }
 
-// "20.00 GiB" where the pattern has %1, as in "Tried to allocate %1B"; of two patterns the first that fits.
-std::string size_in(std::string_view message, const char* key, const char* before) {
-  const auto is_of_size = [](char c) { return is_digit(c) || is_one_of(". GMKiB", c); };
-  if (const auto rest = behind(message, key); rest && !rest->empty() && is_digit((*rest)[0])) {
-    std::string_view text = *rest;
-    return std::string(trimmed(take_while(text, is_of_size)));
-  }
-  const std::string_view text = message.substr(0, message.find(before));  // "79.15 GiB total capacity"
-  if (text.size() == message.size()) return "";
-  const std::size_t begin = text.find_last_not_of("0123456789. GMKiB") + 1;
-  const std::size_t digit = text.find_first_of("0123456789", begin);
-  return digit == npos ? "" : std::string(text.substr(digit));
+// "79.15 GiB" before one of the keys, as in "79.15 GiB total capacity".
+std::string size_before(std::string_view message, std::initializer_list<const char*> keys) {
+  for (const char* key : keys)
+    if (const std::size_t at = message.find(key); at != npos) {
+      const std::string_view text = message.substr(0, at);
+      const std::size_t begin = text.find_last_not_of("0123456789. GMKiB") + 1;  // npos + 1 is 0
+      const std::size_t digit = text.find_first_of("0123456789", begin);
+      if (digit != npos) return std::string(text.substr(digit));
+    }
+  return "";
 }
 
 // "It tried to allocate 20.00 GiB on a GPU of 79.11 GiB with 1.20 GiB free and 77.90 GiB in use."; empty when the
 // message has no sizes.
 std::string gpu_memory_text(std::string_view message) {
-  Caught caught;
-  if (!match_inside("Tried to allocate %1iB", message, caught)) return "";
-  const std::string capacity = size_in(message, "total capacity of ", " total capacity");
-  std::string free = size_in(message, "\n", " is free");
-  if (free.empty()) free = size_in(message, "\n", " free;");
-  std::string used = size_in(message, "\n", " memory in use");
-  if (used.empty()) used = size_in(message, "\n", " already allocated");
-  std::string text = fmt::format("It tried to allocate {}iB", caught.texts[0]);
+  constexpr std::size_t kLongestSize = 12;
+  Caught tried, total;
+  if (!match_inside("Tried to allocate %1iB", message, tried) || tried.texts[0].size() > kLongestSize) return "";
+  const bool is_told = match_inside("total capacity of %1iB", message, total);
+  const std::string capacity = is_told ? std::string(total.texts[0]) + "iB" : size_before(message, {" total capacity"});
+  const std::string free = size_before(message, {" is free", " free;"});
+  const std::string used = size_before(message, {" memory in use", " already allocated"});
+  std::string text = fmt::format("It tried to allocate {}iB", tried.texts[0]);
   if (!capacity.empty()) text += fmt::format(" on a GPU of {}", capacity);
   if (!free.empty()) text += fmt::format(" with {} free", free);
   if (!used.empty()) text += fmt::format("{} {} in use", free.empty() ? " with" : " and", used);
