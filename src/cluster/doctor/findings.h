@@ -157,25 +157,20 @@ struct CollectiveWork : Quote {
   std::int64_t sequence = 0;
 };
 
-// Which schedulers and launchers speak in a log: advice is for those.
-struct Launchers {
-  bool slurm = false, kubernetes = false;
-};
-
 struct Findings {
   std::vector<FileTrace> files;
   std::vector<Finding> found;
   std::vector<WorkerExit> exits;
   std::vector<RootCauseLine> braid;  // one for each time a run failed
   std::map<int, RankTrace> ranks;
-  std::map<int, std::string> hosts;      // of ranks
-  std::vector<Finding> remarks;          // the last few
-  std::vector<Finding> last_words;       // plain words near the end of a file
-  std::vector<Finding> refusals;         // the first few errors of Slurm without a kind of their own
-  QueuedByGroup enqueued;                // by group
-  std::vector<CollectiveWork> works;     // the first of each rank and group
-  std::vector<AbsentRank> named_absent;  // ranks that others reported as missing
-  Launchers launchers;
+  std::map<int, std::string> hosts;        // of ranks
+  std::vector<Finding> remarks;            // the last few
+  std::vector<Finding> last_words;         // plain words near the end of a file
+  std::vector<Finding> refusals;           // the first few errors of Slurm without a kind of their own
+  QueuedByGroup enqueued;                  // by group
+  std::vector<CollectiveWork> works;       // the first of each rank and group
+  std::vector<AbsentRank> named_absent;    // ranks that others reported as missing
+  bool slurm = false, kubernetes = false;  // they speak in the log: advice is for their users
   std::optional<std::int64_t> world_size, num_experts, expert_parallel, iteration, iterations;
   std::optional<JobLimit> limit;
   std::optional<Quote> saved_artifacts;  // the first line about a save

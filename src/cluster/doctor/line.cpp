@@ -18,21 +18,10 @@ namespace {
 
 bool may_begin(std::string_view pattern, char c) {
   if (pattern[0] != '%') return c == pattern[0];
-  switch (pattern[1]) {
-    case 't':
-    case 'r':
-    case 'n':
-      return is_digit(c);
-    case 'L':
-      return is_one_of("IWEF", c);
-    case 'k':
-      return is_one_of("gGmMrRwW", c);
-    case 'a':
-    case 'w':
-      return is_host(c);
-    default:
-      return true;
-  }
+  if (is_one_of("trn", pattern[1])) return is_digit(c);
+  if (is_one_of("aw", pattern[1])) return is_host(c);
+  if (pattern[1] == 'L') return is_one_of("IWEF", c);
+  return pattern[1] != 'k' || is_one_of("gGmMrRwW", c);
 }
 
 // A row of [prefixes], read once: it is tried on every line.

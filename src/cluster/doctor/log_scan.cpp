@@ -95,9 +95,9 @@ class LogScan {
       if (rule.sign != Sign::Progress) return tells_more = true, false;
       return tells_progress = true;
     });
+    const auto has_char = [&](char c) { return line.text.find(c) != npos; };  // find_first_of() is slow
     const std::string_view bar = tells_more ? std::string_view() : bar_in(line.text);
-    if (tells_more || (tells_progress && bar.empty() && line.text.find_first_of("\r\x1b") != npos))
-      return examine(line);
+    if (tells_more || (tells_progress && bar.empty() && (has_char('\r') || has_char('\x1b')))) return examine(line);
     if (!tells_progress && bar.empty()) return;
     line_.place = place_of(line.number, {});
     line_.place.own_time = state_->last_time_own;
@@ -146,7 +146,7 @@ class LogScan {
 
   void note_launchers() {
     for (const Rule& row : rows_of("launchers"))
-      (row.name == "slurm" ? findings_.launchers.slurm : findings_.launchers.kubernetes) |=
+      (row.name == "slurm" ? findings_.slurm : findings_.kubernetes) |=
           line_.text.substr(0, 400).find(row.anchor) != npos;
   }
 

@@ -275,17 +275,16 @@ AnchorScan::AnchorScan(std::vector<std::string> anchors, std::string_view usual)
                            [&](const Entry& e) { return last_blocks[static_cast<std::size_t>(e.anchor)]; });
 }
 
-namespace {
-
-std::vector<std::string> anchors_of(const std::vector<Rule>& rules) {
-  std::vector<std::string> anchors;
-  for (const Rule& rule : rules) anchors.push_back(rule.anchor);
-  return anchors;
-}
-
-}  // namespace
-
-RuleScan::RuleScan() : rules_(rules().lines), scan_(anchors_of(rules_), kUsual), tried_(rules_.size(), 0) {}
+RuleScan::RuleScan()
+    : rules_(rules().lines),
+      scan_(
+          [&] {
+            std::vector<std::string> anchors;
+            for (const Rule& rule : rules_) anchors.push_back(rule.anchor);
+            return anchors;
+          }(),
+          kUsual),
+      tried_(rules_.size(), 0) {}
 
 const Rule* RuleScan::first_fitting(std::string_view text) {
   ++texts_;

@@ -16,8 +16,12 @@ inline bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c 
 inline bool is_word(char c) { return is_digit(c) || is_letter(c) || c == '_'; }
 inline bool is_name(char c) { return is_word(c) || c == '.'; }
 inline bool is_host(char c) { return is_name(c) || c == '-'; }
-inline bool is_of_time(char c) { return is_digit(c) || std::string_view(":.,-/TZ+").find(c) != npos; }
-inline bool is_one_of(std::string_view chars, char c) { return chars.find(c) != npos; }
+inline bool is_one_of(std::string_view chars, char c) {  // find() would call memchr() for a few characters
+  for (const char other : chars)
+    if (other == c) return true;
+  return false;
+}
+inline bool is_of_time(char c) { return is_digit(c) || is_one_of(":.,-/TZ+", c); }
 
 // The text without blanks and tabs around it.
 std::string_view trimmed(std::string_view text);

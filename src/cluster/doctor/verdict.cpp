@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <initializer_list>
 #include <map>
 #include <set>
 
@@ -23,21 +24,21 @@ void add_sentence(std::string& text, const std::string& sentence) {
 }
 
 // What to do, for whoever used these launchers.
-std::string fix_for(Cause cause, const Launchers& launchers) {
+std::string fix_for(Cause cause, const Findings& findings) {
   const CauseText& text = text_of(cause);
   std::string fix = text.fix;
-  if (launchers.slurm) add_sentence(fix, text.slurm);
-  if (launchers.kubernetes) add_sentence(fix, text.kubernetes);
+  if (findings.slurm) add_sentence(fix, text.slurm);
+  if (findings.kubernetes) add_sentence(fix, text.kubernetes);
   return fix;
 }
 
 // What to do if memory ran out while weights were gathered to be saved.
-std::string saving_memory_fix(Cause cause, const Launchers& launchers) {
+std::string saving_memory_fix(Cause cause, const Findings& findings) {
+  const bool is_host = cause == Cause::HostOom;
   std::string fix = "It ran out while weights were gathered to be saved or exported: ";
-  if (cause != Cause::HostOom)
-    return fix + "gather them on the CPU, write the model in shards, or use more EP, PP or nodes.";
-  fix += "use a host with more memory, or write the model in shards as they are gathered.";
-  if (launchers.slurm) add_sentence(fix, text_of(cause).slurm);
+  fix += is_host ? "use a host with more memory, or write the model in shards as they are gathered."
+                 : "gather them on the CPU, write the model in shards, or use more EP, PP or nodes.";
+  if (is_host && findings.slurm) add_sentence(fix, text_of(cause).slurm);
   return fix;
 }
 
@@ -91,20 +92,14 @@ std::string exit_code_text(int code) {
     return (code < 0 ? "It was ended by " : fmt::format("Exit code {} is ", code)) +
            fmt::format("{}: {}.", describe_signal(*signal), usual);
   }
-  switch (code) {
-    case 0:
-      return "Exit code 0: the program reported success.";
-    case 1:
-      return "Exit code 1 means an error in the program, for example an exception.";
-    case 2:
-      return "Exit code 2 usually means wrong arguments.";
-    case 126:
-      return "Exit code 126 comes from a shell: the command cannot be executed.";
-    case 127:
-      return "Exit code 127 comes from a shell: the command was not found.";
-    default:
-      return fmt::format("Exit code {} was chosen by the program itself.", code);
-  }
+  static const std::map<int, const char*> kMeanings = {{0, ": the program reported success."},
+                                                       {1, " means an error in the program, for example an exception."},
+                                                       {2, " usually means wrong arguments."},
+                                                       {126, " comes from a shell: the command cannot be executed."},
+                                                       {127, " comes from a shell: the command was not found."}};
+  const auto known = kMeanings.find(code);
+  return fmt::format("Exit code {}{}", code,
+                     known == kMeanings.end() ? " was chosen by the program itself." : known->second);
 }
 
 // "The other 7 ranks ended after it: 7 x SIGTERM."; empty if nothing happened to others.
@@ -165,7 +160,7 @@ struct Case : Suspects {
     explain(finding.is(Sign::WrongArguments) ? "The program does not accept its arguments." : text_of(cause).meaning);
     const bool is_memory = cause == Cause::GpuOom || cause == Cause::MoeOom || cause == Cause::HostOom;
     const bool is_in_step = finding.traceback && !finding.traceback->in_saving;
-    if (is_memory && !is_in_step && came_while_saving(finding)) fix(saving_memory_fix(cause, findings.launchers));
+    if (is_memory && !is_in_step && came_while_saving(finding)) fix(saving_memory_fix(cause, findings));
     return conclude(cause, finding);
   }
 
@@ -573,7 +568,7 @@ bool diagnose_empty_log(Case& t) {
   const bool is_empty = std::ranges::all_of(t.findings.files, [](const FileTrace& file) { return file.bytes == 0; });
   if (signal_of_code(code) || (!is_empty && (t.findings.program_spoke || code != 0)))
     return false;  // what a signal ended had started
-  t.fix(t.findings.launchers.slurm
+  t.fix(t.findings.slurm
             ? "Ask Slurm for the state of the job (`squeue -j JOB`, `sacct -j JOB`), and check whether its "
               "output goes to this file."
             : "Check whether the job is running, whether its output goes to this file, and what started it.");
@@ -607,8 +602,8 @@ bool diagnose_silence(Case& t) {
     t.explain(fmt::format("It stops at iteration {} of {}.", *f.iteration, *f.iterations));
   t.explain("The job is still running, was killed without a message, or ended without a message.");
   t.fix("If it has ended, give its exit code with --exit-code.");
-  if (f.launchers.slurm) t.fix("`sacct -j JOB --format=JobID,State,ExitCode` shows it.");
-  if (f.launchers.kubernetes) t.fix("`kubectl describe pod POD` shows it.");
+  if (f.slurm) t.fix("`sacct -j JOB --format=JobID,State,ExitCode` shows it.");
+  if (f.kubernetes) t.fix("`kubectl describe pod POD` shows it.");
   return t.conclude_at_end(Cause::Unknown);
 }
 
@@ -682,7 +677,7 @@ Diagnosis diagnose(const Findings& findings, std::optional<int> exit_code) {
   std::ranges::any_of(kWays, [&](auto way) { return way(t); });
   if (t.result.failed) close_failure(t);
   if (t.result.fix.empty() || t.result.cause == Cause::MoeOom) {
-    const std::string more = std::exchange(t.result.fix, fix_for(t.result.cause, findings.launchers));
+    const std::string more = std::exchange(t.result.fix, fix_for(t.result.cause, findings));
     t.fix(more);
   }
   return std::move(t.result);
