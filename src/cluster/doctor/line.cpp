@@ -35,17 +35,22 @@ Prefix prefix_of(const Rule& row) {
   Prefix prefix = {row.anchor, row.is("first"), row.is("label"), row.is("names-rank"), row.is("time"), row.is("none"),
                    {}};
   for (std::size_t c = 0; c < 256; ++c)
-    prefix.second[c] = row.anchor[0] == '%' || may_begin(row.anchor.substr(1), static_cast<char>(c));
+    prefix.second[c] = row.anchor[0] == '%' || may_begin(prefix.pattern.substr(1), static_cast<char>(c));
   return prefix;
 }
 
 // The prefixes that may begin with this character.
-const std::vector<Prefix>& prefixes_from(char first) {
+const std::vector<const Prefix*>& prefixes_from(char first) {
+  static const auto kAll = [] {
+    std::vector<Prefix> all;
+    for (const Rule& row : rows_of("prefixes")) all.push_back(prefix_of(row));
+    return all;
+  }();
   static const auto kByCharacter = [] {
-    std::array<std::vector<Prefix>, 256> all;
+    std::array<std::vector<const Prefix*>, 256> all;
     for (std::size_t c = 0; c < all.size(); ++c)
-      for (const Rule& row : rows_of("prefixes"))
-        if (may_begin(row.anchor, static_cast<char>(c))) all[c].push_back(prefix_of(row));
+      for (const Prefix& prefix : kAll)
+        if (may_begin(prefix.pattern, static_cast<char>(c))) all[c].push_back(&prefix);
     return all;
   }();
   return kByCharacter[static_cast<unsigned char>(first)];
@@ -82,8 +87,8 @@ std::optional<int> rank_named_in(std::string_view prefix) {
     if (!is_one_of(" [(|:,<{/\t", left) || trimmed(before).ends_with("ocal") || trimmed(before).ends_with("ode"))
       continue;
     Caught caught;
-    for (const Prefix& row : prefixes_from(rest[0]))
-      if (row.pattern.starts_with("%k") && match_front(row.pattern, rest, caught)) return caught.rank;
+    for (const Prefix* row : prefixes_from(rest[0]))
+      if (row->pattern.starts_with("%k") && match_front(row->pattern, rest, caught)) return caught.rank;
     if (const auto length = match_front("%k%=%r", rest, caught)) {
       const std::string_view after = rest.substr(*length);
       const std::size_t open = before.find_last_of("[<{");
@@ -131,7 +136,8 @@ bool take_prefix(std::string_view& line, LineMarks& marks, bool first) {
   constexpr std::size_t kLongest = 120;
   const std::string_view text = line.substr(std::min(line.find_first_not_of(" \t"), line.size()));
   if (text.empty()) return false;
-  for (const Prefix& row : prefixes_from(text[0])) {
+  for (const Prefix* prefix : prefixes_from(text[0])) {
+    const Prefix& row = *prefix;
     if ((row.is_first && !first) || !row.second[static_cast<unsigned char>(text[text.size() > 1])]) continue;
     Caught caught;
     const auto length = match_front(row.pattern, text.substr(0, kLongest), caught);
@@ -143,7 +149,7 @@ bool take_prefix(std::string_view& line, LineMarks& marks, bool first) {
     if (caught.time) marks.time = caught.time;
     if (caught.level != 0) marks.level = caught.level;
     line = text.substr(*length);
-    if (begins(line, ": [|: (")) line.remove_prefix(2);  // other prefixes follow
+    if (line.starts_with(": [") || line.starts_with(": (")) line.remove_prefix(2);  // other prefixes follow
     if (!row.is_time && !row.pattern.ends_with(' ')) {
       take(line, ":");
       take(line, " ");
