@@ -385,7 +385,7 @@ using Search = std::array<std::map<std::string_view, const AddedToken*>, 256>;
 // The longest token that a text begins with; null: none.
 const AddedToken* token_at(const Search& search, std::string_view text) {
   const auto& tokens = search[static_cast<unsigned char>(text[0])];
-  while (true) {
+  while (!tokens.empty()) {
     // If the last one in order is not a beginning of the text, a beginning can only be in what they share.
     const auto after = tokens.upper_bound(text);
     if (after == tokens.begin()) return nullptr;
@@ -393,6 +393,7 @@ const AddedToken* token_at(const Search& search, std::string_view text) {
     if (text.starts_with(searched)) return token;
     text = text.substr(0, static_cast<std::size_t>(std::ranges::mismatch(text, searched).in1 - text.begin()));
   }
+  return nullptr;
 }
 
 class AddedTokens {
