@@ -69,7 +69,7 @@ void bench_gloo(const WorldSpec& spec) {
   const auto store = std::make_shared<Store>(spec.store, timeout);
   const std::vector<int> ranks = first_ranks(spec.size);
   const GlooSettings settings = {.addresses = {"127.0.0.1"}, .connect_timeout = timeout, .timeout = timeout};
-  const auto backend = make_gloo_factory(store, settings)->make("bench", ranks, spec.rank);
+  const auto backend = gloo_backends(store, settings)("bench", ranks, spec.rank);
   Progress progress;
   const Group group("bench", ranks, spec.rank, c10::kCPU, backend, progress);
 

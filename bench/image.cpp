@@ -19,7 +19,7 @@
 
 #include "base/error.h"
 #include "data/image/decode.h"
-#include "data/image/resize.h"
+#include "data/image/image.h"
 
 namespace {
 

@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "models/hybrid_lm_config.h"
+#include "models/configs.h"
 #include "nn/config.h"
 
 namespace braid {

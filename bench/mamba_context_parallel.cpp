@@ -27,7 +27,7 @@
 #include "models/providers.h"
 #include "nn/linear.h"
 #include "nn/mamba2.h"
-#include "ops/causal_conv.h"
+#include "ops/mamba.h"
 #include "ops/norm.h"
 #include "tensor/autograd.h"
 

@@ -1,5 +1,5 @@
 #include "cases.h"
-#include "ops/causal_conv.h"
+#include "ops/mamba.h"
 #include "ops/norm.h"
 
 namespace braid {

@@ -1,7 +1,7 @@
 #include "ops/moe.h"
 
 #include "cases.h"
-#include "ops/grouped_linear.h"
+#include "ops/moe.h"
 
 namespace braid {
 namespace {

@@ -1,4 +1,4 @@
-#include "ops/positions.h"
+#include "ops/packed_sequences.h"
 
 #include "cases.h"
 

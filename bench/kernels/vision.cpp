@@ -1,7 +1,7 @@
 #include "ops/vision.h"
 
 #include "cases.h"
-#include "ops/product.h"
+#include "ops/linear.h"
 
 namespace braid {
 

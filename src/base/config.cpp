@@ -14,11 +14,12 @@
 #include <limits>
 #include <map>
 #include <set>
+#include <string_view>
 #include <type_traits>
+#include <utility>
 
 #include "base/error.h"
 #include "base/files.h"
-#include "base/key_guess.h"
 #include "base/strings.h"
 
 namespace braid {
@@ -34,6 +35,9 @@ struct Frame {
 std::string join_path(const std::string& parent, const std::string& key) {
   return parent.empty() ? key : parent + "." + key;
 }
+
+// The scalar that is a key, else nothing.
+std::string key_of(const YAML::Node& key) { return key.IsScalar() ? key.Scalar() : ""; }
 
 std::string kind_of(const YAML::Node& node) {
   if (node.IsMap()) return "a mapping";
@@ -189,10 +193,8 @@ struct YamlReader::State {
 
   // The node below `key` of the current mapping; undefined where the document has none. Marks the key as known.
   YAML::Node find(const std::string& key) {
-    Frame& frame = frames.back();
-    frame.known.push_back(key);
-    const YAML::Node& mapping = frame.node;
-    return mapping[key];
+    frames.back().known.push_back(key);
+    return std::as_const(frames.back().node)[key];
   }
 
   template <class T, class Parse>
@@ -214,7 +216,7 @@ struct YamlReader::State {
     frames.push_back({mapping, path, {}});
     std::set<std::string> seen;
     for (const auto& item : mapping) {
-      const std::string key = item.first.IsScalar() ? item.first.Scalar() : "";
+      const std::string key = key_of(item.first);
       if (!seen.insert(key).second)
         complain(item.first, join_path(path, key), fmt::format("key {} is given twice", in_quotes(key)),
                  "keep one of them");
@@ -226,7 +228,7 @@ struct YamlReader::State {
     frames.pop_back();
     const std::set<std::string> known(frame.known.begin(), frame.known.end());
     for (const auto& item : frame.node) {
-      const std::string key = item.first.IsScalar() ? item.first.Scalar() : "";
+      const std::string key = key_of(item.first);
       if (known.count(key)) continue;
       auto guess = nearest(key, frame.known);
       complain(item.first, join_path(frame.path, key), fmt::format("{} {}", kUnknownKey, in_quotes(key)),
@@ -315,19 +317,19 @@ YamlReader YamlReader::from_text(const std::string& text, const std::string& nam
 }
 
 void YamlReader::scalar(const char* key, Scalar value, const char*) {
-  const auto read = [&]<class Value>(Value& into) {
+  const auto read = [&]<class Value>(Value* into) {
     if constexpr (std::is_same_v<Value, std::string>)
-      state_->scalar(key, into, "a string", [](const std::string& text) { return Parsed<Value>{.value = text}; });
+      state_->scalar(key, *into, "a string", [](const std::string& text) { return Parsed<Value>{.value = text}; });
     else if constexpr (std::is_same_v<Value, bool>)
-      state_->scalar(key, into, kTrueOrFalse, parse_bool);
+      state_->scalar(key, *into, kTrueOrFalse, parse_bool);
     else if constexpr (std::is_same_v<Value, double> || std::is_same_v<Value, std::optional<double>>)
-      state_->scalar(key, into, "a number", parse_real);
+      state_->scalar(key, *into, "a number", parse_real);
     else if constexpr (std::is_same_v<Value, int> || std::is_same_v<Value, std::optional<int>>)
-      state_->scalar(key, into, "an integer", parse_integer<int>);
+      state_->scalar(key, *into, "an integer", parse_integer<int>);
     else
-      state_->scalar(key, into, "an integer", parse_integer<std::int64_t>);
+      state_->scalar(key, *into, "an integer", parse_integer<std::int64_t>);
   };
-  std::visit([&](auto* into) { read(*into); }, value);
+  std::visit(read, value);
 }
 
 void YamlReader::choice(const char* key, std::string& value, const std::vector<std::string>& choices, const char*) {
@@ -391,9 +393,7 @@ std::string YamlReader::where(const std::string& path) const {
   YAML::Node node = state_->root;
   YAML::Mark mark = YAML::Mark::null_mark();
   for (const std::string& part : split(path, '.')) {
-    if (!node.IsMap()) break;
-    const YAML::Node& mapping = node;
-    YAML::Node next = mapping[part];
+    const YAML::Node next = node.IsMap() ? std::as_const(node)[part] : YAML::Node(YAML::NodeType::Undefined);
     if (!next.IsDefined()) break;
     node.reset(next);
     if (!node.Mark().is_null()) mark = node.Mark();
@@ -414,13 +414,13 @@ void YamlWriter::unset(const char* key, const char* help) {
 }
 
 void YamlWriter::scalar(const char* key, Scalar value, const char* help) {
-  const auto write = [&](const auto& each) {
-    if constexpr (requires { each.has_value(); })
-      each ? line(key, as_yaml(*each), help) : unset(key, help);
+  const auto write = [&](const auto* each) {
+    if constexpr (requires { each->has_value(); })
+      *each ? line(key, as_yaml(**each), help) : unset(key, help);
     else
-      line(key, as_yaml(each), help);
+      line(key, as_yaml(*each), help);
   };
-  std::visit([&](const auto* each) { write(*each); }, value);
+  std::visit(write, value);
 }
 
 void YamlWriter::choice(const char* key, std::string& value, const std::vector<std::string>& choices,
@@ -440,5 +440,97 @@ bool YamlWriter::enter(const std::string& key) {
 }
 
 void YamlWriter::leave() { --depth_; }
+
+// --- advice about keys
+
+namespace {
+
+void add_keys(const YAML::Node& node, const std::string& path, std::vector<std::string>& keys) {
+  if (!node.IsMap()) return keys.push_back(path);
+  for (const auto& entry : node) add_keys(entry.second, (path.empty() ? "" : path + ".") + entry.first.Scalar(), keys);
+}
+
+// Names that other programs use for keys of a recipe. Where a name has several keys, the one that the model has counts.
+constexpr std::pair<std::string_view, std::string_view> kOtherNames[] = {
+    {"learning_rate", "train.lr"},
+    {"batch_size", "train.global_batch"},
+    {"global_batch_size", "train.global_batch"},
+    {"micro_batch_size", "train.micro_batch"},
+    {"max_steps", "train.iterations"},
+    {"train_iters", "train.iterations"},
+    {"steps", "train.iterations"},
+    {"seq_length", "data.sequence_length"},
+    {"max_seq_len", "data.sequence_length"},
+    {"num_layers", "model.language.layers"},
+    {"num_layers", "model.language.pattern"},
+    {"num_hidden_layers", "model.language.layers"},
+    {"num_hidden_layers", "model.language.pattern"},
+    {"hidden_size", "model.language.hidden"},
+    {"intermediate_size", "model.language.ffn"},
+    {"ffn_hidden_size", "model.language.ffn"},
+    {"vocab_size", "model.language.vocab"},
+    {"num_attention_heads", "model.language.heads"},
+    {"num_heads", "model.language.heads"},
+    {"num_key_value_heads", "model.language.kv_heads"},
+    {"num_experts", "model.language.experts"},
+    {"rope_base", "model.language.rope_theta"}};
+
+// The only key of the section whose last part is this name: "save_interval" for "interval".
+std::optional<std::string> longer_name(const std::string& section, const std::string& name,
+                                       const std::vector<std::string>& all) {
+  std::vector<std::string> found;
+  for (const std::string& key : all)
+    if (key.starts_with(section) && key.find('.', section.size()) == key.npos && key.ends_with("_" + name))
+      found.push_back(key.substr(section.size()));
+  return found.size() == 1 ? std::optional(found.front()) : std::nullopt;
+}
+
+std::optional<std::string> guess_for(const std::string& path, const std::vector<std::string>& all) {
+  const std::string section = path.substr(0, path.rfind('.') + 1), name = path.substr(section.size());
+  if (const auto longer = longer_name(section, name, all)) return longer;
+  if (const auto other = key_named(name, all)) return other;
+  for (const auto& [other_name, key] : kOtherNames)
+    if (other_name == name && contains(all, key)) return std::string(key);
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<std::string> key_named(const std::string& name, const std::vector<std::string>& all) {
+  std::vector<std::string> found;
+  for (const std::string& candidate : all) {
+    if (std::ranges::equal(candidate, name, {}, [](char c) { return c == '.' ? '_' : c; })) return candidate;
+    if (candidate.ends_with("." + name)) found.push_back(candidate);
+  }
+  return found.size() == 1 ? std::optional(found.front()) : std::nullopt;
+}
+
+std::vector<std::string> set_keys(const std::string& yaml) {
+  std::vector<std::string> keys;
+  add_keys(YAML::Load(yaml), "", keys);
+  return keys;
+}
+
+std::vector<std::string> dotted_keys(const std::string& yaml) {
+  std::string all_set;
+  for (const std::string& line : split(yaml, '\n')) {
+    const std::size_t mark = line.find_first_not_of(' ');  // keys without a value are written as comments: "  # key:"
+    const bool is_comment = mark != line.npos && line.compare(mark, 2, "# ") == 0;
+    const std::size_t end = is_comment ? line.find_first_not_of("abcdefghijklmnopqrstuvwxyz_", mark + 2) : line.npos;
+    const bool is_unset = end != line.npos && end > mark + 2 && line[end] == ':';
+    all_set += (is_unset ? line.substr(0, mark) + line.substr(mark + 2) : line) + '\n';
+  }
+  return set_keys(all_set);
+}
+
+void suggest_keys_elsewhere(std::vector<Problem>& problems, const std::vector<std::string>& all) {
+  for (Problem& problem : problems) {
+    if (!problem.what.starts_with(kUnknownKey)) continue;
+    std::string path = problem.where.substr(problem.where.find_last_of(" ") + 1);
+    path.erase(0, path.find_first_not_of("(-"));
+    if (path.ends_with(')')) path.pop_back();  // "command line, --train (train.log_interval)"
+    if (const auto guess = guess_for(path, all)) problem.fix = fmt::format("did you mean '{}'?", *guess);
+  }
+}
 
 }  // namespace braid

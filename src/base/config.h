@@ -1,9 +1,7 @@
-// Configuration as plain structs. Each struct names its fields once, in a function found by
-// argument-dependent lookup:
+// Configuration as plain structs. Each struct names its fields once, in a function found by argument-dependent lookup,
+// which drives reading from YAML, printing, and the list of keys in help and in error messages:
 //
 //   void describe(Fields& f, GridConfig& c) { f.field("tp", c.tp, "tensor parallel size"); ... }
-//
-// and that one table drives reading from YAML, printing, and the list of keys in help and in error messages.
 #pragma once
 
 #include <cstdint>
@@ -84,8 +82,7 @@ struct ConfigOverride {
   std::string flag{};  // as it was typed ("--lr"); empty: "--" and the path
 };
 
-// The text of a file named by the user: of settings, or by mistake any other file. ConfigError when it cannot be read
-// or is far too large; `fix` says what to do then.
+// The text of a file named by the user. ConfigError when it cannot be read or is far too large; `fix` says what to do.
 std::string read_config(const std::string& path,
                         const std::string& fix = "give the path of a recipe, e.g. recipes/tiny-vlm.yaml");
 
@@ -144,5 +141,22 @@ class YamlWriter : public Fields {
   std::string text_;
   int depth_ = 0;
 };
+
+// --- advice about keys that a config does not have, but another section of it does
+
+inline constexpr const char* kUnknownKey = "unknown key";  // how YamlReader begins such a problem
+
+// The dotted keys of the values that a YAML document sets; "" for a document that is one value.
+std::vector<std::string> set_keys(const std::string& yaml);
+// The same for the text of a YamlWriter, which also names keys without a value.
+std::vector<std::string> dotted_keys(const std::string& yaml);
+
+// The dotted key that has this name, with or without its section's: "log.interval" for "log_interval" and "interval".
+// Nothing if several sections have it.
+std::optional<std::string> key_named(const std::string& name, const std::vector<std::string>& all);
+
+// Suggests such a key for each unknown one: "log.interval" for "train.log_interval"; or a longer name in its section,
+// or a key that other programs call so. `all`: dotted keys.
+void suggest_keys_elsewhere(std::vector<Problem>& problems, const std::vector<std::string>& all);
 
 }  // namespace braid

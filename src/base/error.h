@@ -45,8 +45,7 @@ struct DataError : std::runtime_error {
 // A system call failed: message, then errno in words.
 [[noreturn]] void throw_errno(const std::string& message);
 
-// Collects problems to report together. A file from elsewhere may have millions; the first ones are kept, the rest are
-// counted.
+// Collects problems to report together. A file may have millions; the first ones are kept, the rest are counted.
 class ProblemList {
  public:
   void add(std::string what, std::string where, std::string fix);

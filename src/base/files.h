@@ -24,12 +24,10 @@ bool is_own_descriptor(const std::string& path);
 
 std::string without_end_slash(std::string path);
 
-// Files that fit into memory: configurations, tokenizers. Every error has the file's name and the system's reason. A
-// read that fails with a system error (EIO, ESTALE, EMFILE …) is repeated after a pause: network file systems return
-// such errors while a server restarts.
+// Files that fit into memory. A read that fails with a system error (EIO, ESTALE, EMFILE …) is repeated after a pause:
+// network file systems return such errors while a server restarts. The sum of the usual pauses is far below the time in
+// which a rank must make progress.
 using ReadPauses = std::vector<std::chrono::milliseconds>;
-
-// The pauses between attempts to read a file. Their sum is far below the time in which a rank must make progress.
 ReadPauses usual_read_pauses();
 
 // Whether repeating open() or stat() cannot help: the file is missing, or access is denied.
@@ -47,8 +45,8 @@ std::optional<std::string> find_small_file(const std::string& path, std::uintmax
 // The same, but ConfigError, with the fix, if the file does not exist.
 std::string read_small_file(const std::string& path, std::uintmax_t most_bytes, const std::string& fix);
 
-// The folders with the limits of this process's cgroup and its ancestors, that of the process first. A controller of
-// cgroup v1 has a folder of its own; there a container sees its own limits.
+// The folders with the limits of this process's cgroup and its ancestors, that of the process first, then that of a
+// controller of cgroup v1.
 std::vector<std::filesystem::path> cgroup_folders(const std::filesystem::path& v1_controller);
 
 }  // namespace braid

@@ -51,8 +51,7 @@ struct ProgramOutput {
 std::optional<ProgramOutput> output_of(const std::vector<std::string>& command,
                                        std::chrono::seconds limit = std::chrono::seconds(20));
 
-// Pauses for polling: each lasts a twentieth of the time waited so far, so short waits end promptly and long ones poll
-// rarely.
+// Pauses for polling: each lasts a twentieth of the time waited so far.
 class PollingBackoff {
  public:
   explicit PollingBackoff(std::chrono::nanoseconds longest) : longest_(longest) {}

@@ -76,6 +76,16 @@ Fd try_connect(const addrinfo& address, Clock::time_point deadline) {
   return error == 0 ? std::move(socket) : Fd();
 }
 
+Endpoint end_of(const Fd& socket, int (*which)(int, sockaddr*, socklen_t*)) {
+  sockaddr_storage address{};
+  socklen_t size = sizeof address;
+  char host[NI_MAXHOST] = {}, port[NI_MAXSERV] = {};
+  if (which(socket.get(), reinterpret_cast<sockaddr*>(&address), &size) != 0) throw_errno("a socket has no address");
+  getnameinfo(reinterpret_cast<const sockaddr*>(&address), size, host, sizeof host, port, sizeof port,
+              NI_NUMERICHOST | NI_NUMERICSERV);
+  return {host, parse_int(port).value_or(0)};
+}
+
 }  // namespace
 
 Fd::~Fd() {
@@ -122,32 +132,12 @@ Fd listen_tcp(const std::string& host, int port) {
   return socket;
 }
 
-int local_port(const Fd& socket) {
-  sockaddr_storage address{};
-  socklen_t size = sizeof address;
-  if (getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address), &size) != 0) throw_errno("getsockname");
-  if (address.ss_family == AF_INET6) return ntohs(reinterpret_cast<sockaddr_in6&>(address).sin6_port);
-  return ntohs(reinterpret_cast<sockaddr_in&>(address).sin_port);
-}
-
-namespace {
-
-std::string address_of(const Fd& socket, int (*which)(int, sockaddr*, socklen_t*)) {
-  sockaddr_storage address{};
-  socklen_t size = sizeof address;
-  char text[NI_MAXHOST] = {};
-  if (which(socket.get(), reinterpret_cast<sockaddr*>(&address), &size) != 0) throw_errno("a socket has no address");
-  getnameinfo(reinterpret_cast<const sockaddr*>(&address), size, text, sizeof text, nullptr, 0, NI_NUMERICHOST);
-  return text;
-}
-
-}  // namespace
-
-std::string local_address(const Fd& socket) { return address_of(socket, getsockname); }
-std::string peer_address(const Fd& socket) { return address_of(socket, getpeername); }
+int local_port(const Fd& socket) { return end_of(socket, getsockname).port; }
+std::string local_address(const Fd& socket) { return end_of(socket, getsockname).host; }
+std::string peer_address(const Fd& socket) { return end_of(socket, getpeername).host; }
 
 bool is_loopback(const std::string& address) {
-  return address.rfind("127.", 0) == 0 || address == "::1" || address.rfind("::ffff:127.", 0) == 0;
+  return address.starts_with("127.") || address == "::1" || address.starts_with("::ffff:127.");
 }
 
 void check_resolves(const std::string& host) { resolve(host, 0, 0); }

@@ -29,6 +29,12 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
   return row[b.size()];
 }
 
+// Removes the first part that begins and ends with these texts.
+std::string without(std::string text, std::string_view begin, std::string_view end) {
+  const std::size_t first = text.find(begin), last = first == text.npos ? first : text.find(end, first + begin.size());
+  return last == text.npos ? text : text.erase(first, last + end.size() - first);
+}
+
 template <class Number>
 std::optional<Number> parse_number(std::string_view text) {
   Number value = 0;
@@ -145,34 +151,19 @@ std::string fold_ranks(const std::vector<int>& ranks) {
 }
 
 std::string format_table(const std::vector<std::string>& header, const std::vector<std::vector<std::string>>& rows) {
+  std::vector<std::vector<std::string>> all = {header};
+  all.insert(all.end(), rows.begin(), rows.end());
   std::vector<std::size_t> widths(header.size(), 0);
-  auto widen = [&](const std::vector<std::string>& row) {
+  for (const auto& row : all)
     for (std::size_t i = 0; i < row.size(); ++i) widths.at(i) = std::max(widths.at(i), row[i].size());
-  };
-  widen(header);
-  for (const auto& row : rows) widen(row);
-
   std::string text;
-  auto print = [&](const std::vector<std::string>& row) {
+  for (const auto& row : all) {
     std::string line;
     for (std::size_t i = 0; i < row.size(); ++i) line += fmt::format("{:<{}}", row[i], widths[i] + 2);
-    line.erase(line.find_last_not_of(' ') + 1);
-    text += line + '\n';
-  };
-  print(header);
-  for (const auto& row : rows) print(row);
+    text += line.substr(0, line.find_last_not_of(' ') + 1) + '\n';
+  }
   return text;
 }
-
-namespace {
-
-// Removes the first part that begins and ends with these texts.
-std::string without(std::string text, std::string_view begin, std::string_view end) {
-  const std::size_t first = text.find(begin), last = first == text.npos ? first : text.find(end, first + begin.size());
-  return last == text.npos ? text : text.erase(first, last + end.size() - first);
-}
-
-}  // namespace
 
 std::string json_error(std::string_view what) {
   constexpr std::size_t kLongest = 200;

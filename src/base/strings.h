@@ -62,4 +62,14 @@ std::string format_table(const std::vector<std::string>& header, const std::vect
 // literal" becomes "line 2, column 1: invalid literal"; long ones are cut.
 std::string json_error(std::string_view what);
 
+// The names of dtypes that users type: PyTorch's, and short ones.
+inline std::vector<std::string> dtype_names() { return {"bfloat16", "float32", "float64", "bf16", "fp32", "fp64"}; }
+
+// "bfloat16" for "bf16"; other names are unchanged.
+inline std::string full_dtype_name(const std::string& name) {
+  if (name == "bf16") return "bfloat16";
+  if (name == "fp32") return "float32";
+  return name == "fp64" ? "float64" : name;
+}
+
 }  // namespace braid

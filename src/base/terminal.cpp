@@ -13,6 +13,8 @@
 namespace braid {
 namespace {
 
+constexpr const char* kToLineStartAndErase = "\r\x1b[K";
+
 bool is_set(const char* variable) {
   const char* value = std::getenv(variable);
   return value && *value;
@@ -93,12 +95,6 @@ std::string folded(std::string_view text, std::size_t width, std::string_view in
   }
   return lines;
 }
-
-namespace {
-
-constexpr const char* kToLineStartAndErase = "\r\x1b[K";
-
-}  // namespace
 
 std::string bar_text(double share, int length) {
   const int filled = static_cast<int>(std::clamp(share, 0.0, 1.0) * length);

@@ -13,12 +13,10 @@ namespace braid {
 int columns_of(int fd);     // 80 where it is unknown
 bool shows_colour(int fd);  // a terminal that supports it, and NO_COLOR is not set
 
-// Whether `fd` is a pipe whose reader has exited, or a closed terminal. Losing output there is not a failure, unlike on
-// a full disk.
+// Whether `fd` is a pipe whose reader has exited, or a closed terminal: losing output there is not a failure.
 bool has_no_reader(int fd);
 
-// Wraps lines to the width of `fd` if it is a terminal, with continuation lines indented; otherwise returns them
-// unchanged.
+// Wraps lines to the width of `fd`, with continuation lines indented, if it is a terminal.
 std::string fitted(std::string_view text, int fd);
 
 // "braid: <message>", fitted, its first line in red where `fd` shows colour.

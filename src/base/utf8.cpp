@@ -94,22 +94,22 @@ std::string with_valid_utf8(std::string_view bytes) {
 
 namespace {
 
+// Whether a valid character other than a tab controls terminals. U+0080 to U+009F do, too.
+bool is_control(std::string_view letter) {
+  const auto first = static_cast<unsigned char>(letter[0]);
+  return (first < 0x20 && first != '\t') || first == 0x7f ||
+         (first == 0xc2 && static_cast<unsigned char>(letter[1]) < 0xa0);
+}
+
 // Returns the index just after the escape sequence that begins at `at`: colours, cursor movements, window titles,
 // links.
 std::size_t behind_escape(std::string_view text, std::size_t at) {
-  std::size_t i = at + 1;
-  if (i >= text.size()) return i;
-  if (text[i] == '[') {
-    for (++i; i < text.size() && (text[i] < 0x40 || text[i] > 0x7e); ++i) {
-    }
-    return i + 1;
+  const char kind = text.substr(at + 1).starts_with('[') ? '[' : text.substr(at + 1).starts_with(']') ? ']' : ' ';
+  for (std::size_t i = at + 2; kind != ' ' && i < text.size(); ++i) {
+    if (kind == '[' ? text[i] >= 0x40 && text[i] <= 0x7e : text[i] == '\a') return i + 1;
+    if (kind == ']' && text.substr(i).starts_with("\x1b\\")) return i + 2;
   }
-  if (text[i] == ']') {
-    for (++i; i < text.size() && text[i] != '\a'; ++i)
-      if (text.substr(i).starts_with("\x1b\\")) return i + 2;
-    return i + 1;
-  }
-  return i + 1;
+  return kind == ' ' ? at + 2 : text.size();
 }
 
 }  // namespace
@@ -123,21 +123,14 @@ std::string clean_text(std::string_view text) {
   std::string clean;
   clean.reserve(text.size());
   for (std::size_t i = 0; i < text.size();) {
-    const auto c = static_cast<unsigned char>(text[i]);
-    if (c == 0x1b) {
+    if (text[i] == '\x1b') {
       i = behind_escape(text, i);
-    } else if (c < 0x20 || c == 0x7f) {
-      if (c == '\t') clean += '\t';
-      ++i;
-    } else if (const std::size_t length = utf8_length(text.substr(i))) {
-      // U+0080 to U+009F are control characters too.
-      if (!(length == 2 && c == 0xc2 && static_cast<unsigned char>(text[i + 1]) < 0xa0))
-        clean += text.substr(i, length);
-      i += length;
-    } else {
-      clean += "\xef\xbf\xbd";
-      ++i;
+      continue;
     }
+    const std::size_t length = utf8_length(text.substr(i)), step = std::max<std::size_t>(length, 1);
+    if (length == 0) clean += "\xef\xbf\xbd";
+    if (length > 0 && !is_control(text.substr(i, step))) clean += text.substr(i, step);
+    i += step;
   }
   return clean;
 }
@@ -150,10 +143,8 @@ std::string visible_text(std::string_view text, std::size_t most) {
     line = cut = 0;
   };
   for (std::size_t i = 0; i < text.size();) {
-    const auto c = static_cast<unsigned char>(text[i]);
     const std::size_t length = utf8_length(text.substr(i)), step = std::max<std::size_t>(length, 1);
-    const bool control = (c < 0x20 && c != '\t') || c == 0x7f || (c == 0xc2 && length == 2 && text[i + 1] < '\xa0');
-    if (c == '\n') {
+    if (text[i] == '\n') {
       end_line();
       visible += '\n';
     } else if (line >= most) {
@@ -161,7 +152,7 @@ std::string visible_text(std::string_view text, std::size_t most) {
     } else {
       const std::string_view letter = text.substr(i, step);
       line += step;
-      if (length > 0 && !control)
+      if (length > 0 && !is_control(letter))
         visible += letter;
       else
         for (const char byte : letter) visible += fmt::format("\\x{:02x}", static_cast<unsigned char>(byte));

@@ -20,8 +20,7 @@ std::optional<std::uint32_t> take_character(std::string_view& text);
 // The length in bytes of that character; 0 if it is invalid.
 std::size_t utf8_length(std::string_view text);
 
-// Valid UTF-8: each invalid byte, and each character that ends too early, becomes one U+FFFD. Python's
-// bytes.decode("utf-8", errors="replace") and Rust's String::from_utf8_lossy do the same.
+// Valid UTF-8: each invalid byte, and each character that ends too early, becomes one U+FFFD, as in Python and Rust.
 std::string with_valid_utf8(std::string_view bytes);
 
 // Printable UTF-8: escape sequences, control characters and invalid bytes are removed.

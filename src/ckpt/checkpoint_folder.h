@@ -16,7 +16,7 @@
 #include <string_view>
 #include <vector>
 
-#include "ckpt/file_names.h"
+#include "ckpt/checkpoint_files.h"
 #include "formats/pickle.h"
 
 namespace braid {

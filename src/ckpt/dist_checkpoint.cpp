@@ -3,19 +3,27 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/from_blob.h>
+#include <fcntl.h>
 #include <nlohmann/json.hpp>
+#include <unistd.h>
+
+#include <sys/stat.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
 #include <filesystem>
+#include <memory>
+#include <new>
 #include <set>
 #include <utility>
 
 #include "base/error.h"
 #include "base/strings.h"
 #include "base/utf8.h"
-#include "ckpt/checked_file.h"
-#include "ckpt/file_names.h"
 #include "ckpt/tensor_io.h"
+#include "formats/torch_archive.h"
 #include "plan/param_spec.h"
 
 namespace braid {
@@ -33,6 +41,16 @@ bool has_file(const std::string& path) {
 
 std::string printed(const nlohmann::json& value) {
   return visible_text(value.dump(-1, ' ', /*ensure_ascii=*/true, nlohmann::json::error_handler_t::replace), 100);
+}
+
+// Strides of dimensions with at most one element are irrelevant.
+bool is_contiguous(const PickledTensor& tensor) {
+  if (tensor.strides.size() != tensor.shape.size()) return false;
+  if (num_elements(tensor.shape) == 0) return true;
+  const std::vector<std::int64_t> wanted = contiguous_strides(tensor.shape);
+  for (std::size_t dim = 0; dim < wanted.size(); ++dim)
+    if (tensor.shape[dim] != 1 && tensor.strides[dim] != wanted[dim]) return false;
+  return true;
 }
 
 bool is_inside(const Slab& box, const std::vector<std::int64_t>& shape) {
@@ -75,6 +93,43 @@ void check_format(const std::string& text, const std::string& path) {
     throw DataError(
         fmt::format("{}: the checkpoint is in format {} version {}, only \"torch_dist\" version 1 can be read", path,
                     printed(backend), printed(version)));
+}
+
+ArchiveSource source_of(CheckedFile& file, const FileRange& part, const std::string& key) {
+  return {.name = fmt::format("{} ({} at byte {})", file.path(), in_quotes(key), part.offset),
+          .size = part.length,
+          .read = [&file, begin = part.offset](std::int64_t offset, std::span<std::byte> to) {
+            file.read(begin + offset, to);
+          }};
+}
+
+std::int64_t data_offset(const ArchiveSource& source, StoredDtype dtype, const std::vector<std::int64_t>& size) {
+  ArchiveReader archive(source);
+  const PickleValue value = archive.value();
+  const std::optional<PickledTensor> tensor = as_tensor(value);
+  if (!tensor) throw DataError(fmt::format("{} is not a plain tensor: {}", source.name, to_text(value, 200)));
+  if (tensor->dtype != dtype || tensor->shape != size)
+    throw DataError(fmt::format("{} is {} of shape {}, but the index says {} of shape {}", source.name,
+                                name_of(tensor->dtype), shape_text(tensor->shape), name_of(dtype), shape_text(size)));
+  if (!is_contiguous(*tensor))
+    throw DataError(fmt::format("{} has strides {}, but only contiguous tensors can be read", source.name,
+                                shape_text(tensor->strides)));
+  const ArchiveReader::Record record = archive.record("data/" + tensor->storage);
+  const std::int64_t stored = record.size / bytes_of(dtype);
+  if (record.size % bytes_of(dtype) != 0 || stored != tensor->storage_elements || tensor->storage_offset < 0 ||
+      tensor->storage_offset > stored || num_elements(size) > stored - tensor->storage_offset)
+    throw DataError(fmt::format("{}: {} bytes of data do not hold {} {} at {}", source.name, record.size,
+                                num_elements(size), name_of(dtype), tensor->storage_offset));
+  return record.offset + tensor->storage_offset * bytes_of(dtype);
+}
+
+PickleValue object_in(const ArchiveSource& source, const std::string& key) {
+  const PickleValue value = ArchiveReader(source).value();
+  if (!is_sharded_object(key)) return value;
+  const PickleList* list = as<PickleList>(value);
+  if (!list || list->items.size() != 1)
+    throw DataError(fmt::format("{}: the object is not stored as a list of one element", source.name));
+  return list->items[0];
 }
 
 DistCheckpoint::DistCheckpoint(std::string folder, ReaderShare share) : folder_(std::move(folder)) {
@@ -299,6 +354,160 @@ void DistCheckpoint::check_rest() {
   rest.flip();
   check(rest);
   if (checksums_ && has_common()) common_bytes();
+}
+
+// Appends through one buffer and bypasses the page cache if the file system allows it: with a checkpoint's worth of
+// dirty pages the kernel is several times slower and takes memory from the training. Checksums are computed right after
+// copying, while the data is in the processor's cache.
+class DistWriter::File {
+ public:
+  File(std::string path, const std::atomic<bool>* cancelled)
+      : path_(std::move(path)),
+        cancelled_(cancelled),
+        buffer_(static_cast<std::byte*>(std::aligned_alloc(kAlignment, kBuffer))) {
+    if (!buffer_) throw std::bad_alloc();
+    const int flags = O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC;
+    fd_ = Fd(::open(path_.c_str(), flags | O_DIRECT, 0666));
+    if (!fd_ && errno == EINVAL) fd_ = Fd(::open(path_.c_str(), flags, 0666));
+    if (!fd_) throw_errno(fmt::format("cannot create {}", path_));
+  }
+  File(const File&) = delete;
+  File& operator=(const File&) = delete;
+  ~File() {
+    if (!complete_) ::unlink(path_.c_str());
+  }
+
+  std::int64_t size() const { return size_; }
+
+  void append(std::span<const std::byte> bytes) {
+    while (!bytes.empty()) {
+      const std::size_t count = std::min({bytes.size(), kBuffer - filled_, kCopy});
+      std::memcpy(buffer_.get() + filled_, bytes.data(), count);
+      checksums_.add({buffer_.get() + filled_, count});
+      filled_ += count;
+      size_ += static_cast<std::int64_t>(count);
+      bytes = bytes.subspan(count);
+      if (filled_ == kBuffer) flush();
+    }
+  }
+
+  FileChecksums finish() {
+    if (filled_ % kAlignment != 0) leave_direct();
+    flush();
+    if (::fsync(fd_.get()) != 0) fail();
+    check_place();
+    if (::close(fd_.release()) != 0) fail();
+    complete_ = true;
+    return checksums_.finish();
+  }
+
+ private:
+  static constexpr std::size_t kAlignment = 4096, kBuffer = 8 << 20, kCopy = 256 << 10;
+  struct Free {
+    void operator()(std::byte* memory) const { std::free(memory); }
+  };
+
+  [[noreturn]] void fail() const { throw_errno(fmt::format("cannot write {}", path_)); }
+  bool leave_direct() {
+    const int flags = ::fcntl(fd_.get(), F_GETFL);
+    return flags >= 0 && (flags & O_DIRECT) != 0 && ::fcntl(fd_.get(), F_SETFL, flags & ~O_DIRECT) == 0;
+  }
+
+  // A run that lost its lock must not hand in files in a folder that another run has created since.
+  void check_place() const {
+    struct stat own {
+    }, there{};
+    if (::fstat(fd_.get(), &own) != 0) fail();
+    if (::stat(path_.c_str(), &there) != 0 || own.st_ino != there.st_ino || own.st_dev != there.st_dev)
+      throw DataError(
+          fmt::format("{} was removed or replaced while it was written; does another run save there?", path_));
+  }
+
+  void flush() {
+    if (cancelled_ && *cancelled_) throw std::runtime_error(fmt::format("writing {} was cancelled", path_));
+    std::span<const std::byte> bytes(buffer_.get(), std::exchange(filled_, 0));
+    while (!bytes.empty()) {
+      const ssize_t written = ::write(fd_.get(), bytes.data(), bytes.size());
+      if (written < 0 && errno == EINTR) continue;
+      // A partial write of the buffer also leaves an unaligned rest.
+      if (written < 0 && errno == EINVAL && leave_direct()) continue;
+      if (written < 0) fail();
+      bytes = bytes.subspan(static_cast<std::size_t>(written));
+    }
+  }
+
+  std::string path_;
+  const std::atomic<bool>* cancelled_;
+  std::unique_ptr<std::byte, Free> buffer_;
+  std::size_t filled_ = 0;
+  Fd fd_;
+  bool complete_ = false;
+  std::int64_t size_ = 0;
+  ChecksumStream checksums_;
+};
+
+DistWriter::DistWriter(const std::string& folder, int writer, const std::atomic<bool>* cancelled)
+    : folder_(folder), file_name_(fmt::format("__{}_0.distcp", writer)), cancelled_(cancelled) {}
+
+DistWriter::~DistWriter() = default;
+
+DistWriter::File& DistWriter::file() {
+  BRAID_CHECK(!finished_, "{} is finished", file_name_);
+  if (!file_) file_ = std::make_unique<File>(folder_ + "/" + file_name_, cancelled_);
+  return *file_;
+}
+
+FileRange DistWriter::write_part(const PickleValue& value, std::optional<std::span<const std::byte>> storage) {
+  FileRange part{.file = file_name_, .offset = file().size()};
+  write_archive(value, storage, [&](std::span<const std::byte> bytes) { file().append(bytes); });
+  bytes_written_ = file().size();
+  part.length = bytes_written_ - part.offset;
+  return part;
+}
+
+void DistWriter::add_object(const std::string& key, const PickleValue& value) {
+  check_new_object(key);
+  metadata_.objects[key] = write_part(is_sharded_object(key) ? pickle_list({value}) : value, std::nullopt);
+}
+
+void DistWriter::add_archive(const std::string& key, std::string_view bytes) {
+  check_new_object(key);
+  metadata_.objects[key] = {file_name_, file().size(), std::ssize(bytes)};
+  file().append(std::as_bytes(std::span(bytes)));
+  bytes_written_ = file().size();
+}
+
+void DistWriter::check_new_object(const std::string& key) const {
+  BRAID_CHECK(metadata_.tensors.empty(), "the object {} must come before all tensors", key);
+  BRAID_CHECK(!metadata_.objects.count(key), "the object {} is added twice", key);
+}
+
+void DistWriter::add_tensor(const std::string& key, const std::vector<std::int64_t>& shape,
+                            const std::vector<std::int64_t>& begin, const at::Tensor& data) {
+  BRAID_CHECK(data.is_cpu() && data.is_contiguous(), "the data of {} must be contiguous and on the CPU", key);
+  const std::vector<std::int64_t> size = data.sizes().vec();
+  BRAID_CHECK(begin.size() == shape.size() && size.size() == shape.size(), "a box of {} at {} in {} {}",
+              shape_text(size), shape_text(begin), key, shape_text(shape));
+  for (std::size_t dim = 0; dim < shape.size(); ++dim)
+    BRAID_CHECK(begin[dim] >= 0 && begin[dim] + size[dim] <= shape[dim], "a box of {} at {} in {} {}", shape_text(size),
+                shape_text(begin), key, shape_text(shape));
+  const StoredDtype dtype = stored_dtype(data.scalar_type());
+  DistTensor& tensor = metadata_.tensors.try_emplace(key, DistTensor{.dtype = dtype, .shape = shape}).first->second;
+  BRAID_CHECK(tensor.dtype == dtype && tensor.shape == shape, "{} has chunks of different tensors", key);
+  const PickleValue value = pickle_tensor({.dtype = dtype,
+                                           .shape = size,
+                                           .strides = contiguous_strides(size),
+                                           .storage = "0",
+                                           .storage_elements = data.numel()});
+  const std::span<const std::byte> bytes(static_cast<const std::byte*>(data.data_ptr()), data.nbytes());
+  tensor.chunks.push_back({.begin = begin, .size = size, .part = write_part(value, bytes)});
+}
+
+void DistWriter::finish() {
+  BRAID_CHECK(!finished_, "{} is finished", file_name_);
+  if (file_) checksums_[file_name_] = file_->finish();
+  file_.reset();
+  finished_ = true;
 }
 
 }  // namespace braid

@@ -4,10 +4,12 @@
 #include <array>
 #include <optional>
 #include <set>
+#include <tuple>
 #include <utility>
 
+#include "base/error.h"
 #include "base/strings.h"
-#include "ckpt/file_names.h"
+#include "ckpt/checkpoint_files.h"
 #include "formats/pickle.h"
 #include "plan/param_spec.h"
 
@@ -21,16 +23,6 @@ constexpr std::size_t kMaxFields = 64;
 constexpr std::size_t kMaxKey = 4096;
 const char* const kMetadataModule = "torch.distributed.checkpoint.metadata";
 
-struct DtypeRow {
-  StoredDtype dtype;
-  const char* torch_name;
-};
-constexpr std::array kDtypes = {DtypeRow{StoredDtype::F64, "float64"}, DtypeRow{StoredDtype::F32, "float32"},
-                                DtypeRow{StoredDtype::F16, "float16"}, DtypeRow{StoredDtype::BF16, "bfloat16"},
-                                DtypeRow{StoredDtype::I64, "int64"},   DtypeRow{StoredDtype::I32, "int32"},
-                                DtypeRow{StoredDtype::I16, "int16"},   DtypeRow{StoredDtype::I8, "int8"},
-                                DtypeRow{StoredDtype::U8, "uint8"},    DtypeRow{StoredDtype::Bool, "bool"}};
-
 // Includes names from older releases of torch and Megatron, and dtypes that are later refused by name.
 const PickleVocabulary& vocabulary() {
   static const PickleVocabulary names = [] {
@@ -42,7 +34,7 @@ const PickleVocabulary& vocabulary() {
                             "torch.distributed._shard.sharded_tensor.metadata.*",
                             "torch.distributed.checkpoint.*",
                             "torch.serialization._get_layout"};
-    for (const DtypeRow& row : kDtypes) all.push_back(std::string("torch.") + row.torch_name);
+    for (const DtypeNames& names : kDtypes) all.push_back(std::string("torch.") + names.torch);
     for (const char* dtype :
          {"uint16", "uint32", "uint64", "complex32", "complex64", "complex128", "float8_e4m3fn", "float8_e4m3fnuz",
           "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu", "float4_e2m1fn_x2"})
@@ -204,10 +196,11 @@ class MetadataReader {
     const PickleValue& state = as<PickleObject>(properties)->state;
     const PickleTuple* tuple = state ? as<PickleTuple>(state) : nullptr;
     if (!tuple || tuple->items.empty()) fail(fmt::format("{} has no dtype", in_quotes(key)));
-    for (const DtypeRow& row : kDtypes)
-      if (is_global(tuple->items[0], "torch", row.torch_name)) return row.dtype;
-    fail(fmt::format("{} has the dtype {}, which Braid does not support", in_quotes(key),
-                     to_text(tuple->items[0], 100)));
+    const PickleValue& name = tuple->items[0];
+    const auto dtype = find_dtype([&](const DtypeNames& names) { return is_global(name, "torch", names.torch); });
+    if (!dtype)
+      fail(fmt::format("{} has the dtype {}, which Braid does not support", in_quotes(key), to_text(name, 100)));
+    return *dtype;
   }
 
   StoredChunk read_chunk(const std::string& key, const DistTensor& tensor, const PickleValue& value) {
@@ -304,8 +297,7 @@ class MetadataWriter {
 
   // dtype, layout, requires_grad, memory format, pin_memory
   PickleValue properties(StoredDtype dtype) const {
-    const auto row = std::find_if(kDtypes.begin(), kDtypes.end(), [&](const DtypeRow& r) { return r.dtype == dtype; });
-    return object_with(global("TensorProperties"), pickle_tuple({pickle_global("torch", row->torch_name), layout_,
+    return object_with(global("TensorProperties"), pickle_tuple({pickle_global("torch", names_of(dtype).torch), layout_,
                                                                  pickle(false), memory_format_, pickle(false)}));
   }
 
@@ -331,6 +323,104 @@ void cut(const Slab& box, std::size_t dim, std::int64_t most, std::vector<Slab>&
     part.begin[dim] = begin;
     part.size[dim] = std::min(at_once, rows - begin);
     cut(part, dim + 1, most, slabs);
+  }
+}
+
+// --- Whether chunks tile their tensors. Let f be the number of chunks that contain an element, minus 1 inside the
+// tensor: the chunks tile it if and only if f is 0 everywhere. f is a sum of boxes, and the differences of a box along
+// every dimension are +1 or -1 at its corners and 0 elsewhere. So f is 0 if and only if the corners of all boxes
+// cancel. Otherwise the first remaining corner, in memory order, is the first element where f is not 0.
+
+constexpr std::size_t kMaxCutDimensions = 8;  // a box has 2^n corners
+
+struct SignedBox {
+  const std::int64_t* begin;
+  const std::int64_t* size;
+  int sign;
+};
+
+struct Corner {
+  std::int64_t at;
+  std::size_t box;
+  int sign;
+};
+
+// The value at the first corner that does not cancel, whose position is stored in `element`; 0 if all cancel. `cut`:
+// the dimensions along which chunks divide.
+int first_corner(const std::vector<SignedBox>& boxes, std::span<const std::size_t> cut, Sizes& element) {
+  if (cut.empty()) {
+    int sum = 0;
+    for (const SignedBox& box : boxes) sum += box.sign;
+    return sum;
+  }
+  const std::size_t dim = cut.front();
+  std::vector<Corner> corners;
+  for (std::size_t i = 0; i < boxes.size(); ++i) {
+    const std::int64_t begin = boxes[i].begin[dim];
+    corners.push_back({begin, i, boxes[i].sign});
+    corners.push_back({begin + boxes[i].size[dim], i, -boxes[i].sign});
+  }
+  std::ranges::sort(corners, {}, &Corner::at);
+  std::vector<SignedBox> here;
+  for (std::size_t i = 0; i < corners.size();) {
+    here.clear();
+    element[dim] = corners[i].at;
+    for (; i < corners.size() && corners[i].at == element[dim]; ++i) {
+      here.push_back(boxes[corners[i].box]);
+      here.back().sign = corners[i].sign;
+    }
+    if (const int count = first_corner(here, cut.subspan(1), element)) return count;
+  }
+  return 0;
+}
+
+const char* const kSaveAgain = "the checkpoint is damaged or incomplete: use another one";
+
+void check_tiling(const std::string& key, const DistTensor& tensor, ProblemList& problems) {
+  const auto has_elements = [](const Sizes& size) { return std::ranges::find(size, 0) == size.end(); };
+  if (!has_elements(tensor.shape)) return;
+  const Sizes origin(tensor.shape.size(), 0);
+  std::vector<SignedBox> boxes = {{origin.data(), tensor.shape.data(), -1}};
+  for (const StoredChunk& chunk : tensor.chunks)
+    if (has_elements(chunk.size)) boxes.push_back({chunk.begin.data(), chunk.size.data(), 1});
+  std::vector<std::size_t> cut;
+  for (std::size_t dim = 0; dim < tensor.shape.size(); ++dim)
+    if (std::ranges::any_of(
+            boxes, [&](const SignedBox& box) { return box.begin[dim] != 0 || box.size[dim] != tensor.shape[dim]; }))
+      cut.push_back(dim);
+  if (cut.size() > kMaxCutDimensions)
+    return problems.add(fmt::format("{} is cut along {} dimensions, too many to check", in_quotes(key), cut.size()),
+                        kIndexFile, "");
+  Sizes element = origin;
+  const int chunks = first_corner(boxes, cut, element) + 1;
+  if (chunks == 1) return;
+  problems.add(
+      fmt::format("element {} of {} (shape {}) is {}", shape_text(element), in_quotes(key), shape_text(tensor.shape),
+                  chunks == 0 ? "missing from all chunks" : fmt::format("in {} chunks", chunks)),
+      kIndexFile, kSaveAgain);
+}
+
+void check_files(const DistMetadata& metadata, ProblemList& problems) {
+  struct Owned {
+    const FileRange* part;
+    const std::string* key;
+  };
+  std::vector<Owned> parts;
+  for (const auto& [key, part] : metadata.objects) parts.push_back({&part, &key});
+  for (const auto& [key, tensor] : metadata.tensors)
+    for (const StoredChunk& chunk : tensor.chunks) parts.push_back({&chunk.part, &key});
+  std::erase_if(parts, [](const Owned& owned) { return owned.part->length == 0; });
+  std::stable_sort(parts.begin(), parts.end(), [](const Owned& a, const Owned& b) {
+    return std::tie(a.part->file, a.part->offset) < std::tie(b.part->file, b.part->offset);
+  });
+  const Owned* last = nullptr;  // of the previous parts, the one that ends last
+  for (const Owned& owned : parts) {
+    const bool same_file = last && last->part->file == owned.part->file;
+    if (same_file && owned.part->offset - last->part->offset < last->part->length)
+      problems.add(fmt::format("{} and {} overlap at offset {}", in_quotes(*last->key), in_quotes(*owned.key),
+                               owned.part->offset),
+                   owned.part->file, kSaveAgain);
+    if (!same_file || owned.part->offset + owned.part->length > last->part->offset + last->part->length) last = &owned;
   }
 }
 
@@ -363,6 +453,13 @@ std::vector<Slab> slabs_of(const std::vector<std::int64_t>& shape, std::int64_t 
   std::vector<Slab> slabs;
   cut({std::vector<std::int64_t>(shape.size(), 0), shape}, 0, std::max<std::int64_t>(most_elements, 1), slabs);
   return slabs;
+}
+
+std::vector<Problem> coverage_problems(const DistMetadata& metadata) {
+  ProblemList problems;
+  for (const auto& [key, tensor] : metadata.tensors) check_tiling(key, tensor, problems);
+  check_files(metadata, problems);
+  return problems.take();
 }
 
 }  // namespace braid

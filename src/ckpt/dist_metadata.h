@@ -38,7 +38,7 @@ inline std::int64_t bytes_of(const DistTensor& tensor) { return num_elements(ten
 
 struct DistMetadata {
   std::map<std::string, DistTensor> tensors{};
-  bool has_checksums = false;                  // checksums.json is beside the index, see ckpt/checksums.h
+  bool has_checksums = false;                  // checksums.json is beside the index, see ckpt/checkpoint_files.h
   std::map<std::string, FileRange> objects{};  // keys as stored: "mimo.language.rng_state/shard_0.0_1.1"
   bool operator==(const DistMetadata&) const = default;
 };

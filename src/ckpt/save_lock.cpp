@@ -1,6 +1,7 @@
 #include "ckpt/save_lock.h"
 
 #include <fcntl.h>
+#include <fmt/chrono.h>
 #include <nlohmann/json.hpp>
 #include <signal.h>
 #include <unistd.h>
@@ -22,7 +23,7 @@
 #include "base/process.h"
 #include "base/socket.h"
 #include "base/strings.h"
-#include "ckpt/checked_file.h"
+#include "ckpt/checkpoint_files.h"
 #include "formats/atomic_file.h"
 
 namespace braid {
@@ -63,46 +64,31 @@ std::optional<ProcessState> state_of(std::int64_t pid) {
 }
 
 struct Holder {
-  std::string host{}, pid_space{}, since{};
+  std::string host{};
   std::int64_t pid = 0, start_time = 0;
-  JobIdentity job{};
+  std::string pid_space{}, since{}, slurm_job{};
+  std::int64_t slurm_restarts = 0;
 };
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Holder, host, pid, start_time, pid_space, since, slurm_job, slurm_restarts)
 
 std::string text_of(const JobIdentity& job) {
-  const std::time_t now = std::time(nullptr);
-  std::tm local{};
-  ::localtime_r(&now, &local);
-  char since[32];
-  const std::size_t length = std::strftime(since, sizeof since, "%Y-%m-%d %H:%M:%S", &local);
   const auto state = state_of(::getpid());
-  const Json json = {{"host", host_name()},
-                     {"pid", ::getpid()},
-                     {"start_time", state ? state->start_time : 0},
-                     {"pid_space", own_pid_space()},
-                     {"since", std::string(since, length)},
-                     {"slurm_job", job.id},
-                     {"slurm_restarts", job.restarts},
-                     {"nonce", make_nonce()}};
+  Json json = Holder{.host = host_name(),
+                     .pid = ::getpid(),
+                     .start_time = state ? state->start_time : 0,
+                     .pid_space = own_pid_space(),
+                     .since = fmt::format("{:%Y-%m-%d %H:%M:%S}", fmt::localtime(std::time(nullptr))),
+                     .slurm_job = job.id,
+                     .slurm_restarts = job.restarts};
+  json["nonce"] = make_nonce();
   return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 // Nothing for a text that this version of Braid did not write.
-std::optional<Holder> holder_in(const std::string& text) {
-  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object()) return std::nullopt;
-  Holder holder;
-  try {
-    json.at("host").get_to(holder.host);
-    json.at("pid_space").get_to(holder.pid_space);
-    json.at("since").get_to(holder.since);
-    json.at("pid").get_to(holder.pid);
-    json.at("start_time").get_to(holder.start_time);
-    json.at("slurm_job").get_to(holder.job.id);
-    json.at("slurm_restarts").get_to(holder.job.restarts);
-  } catch (const Json::exception&) {
-    return std::nullopt;
-  }
-  return holder;
+std::optional<Holder> holder_in(const std::string& text) try {
+  return Json::parse(text).get<Holder>();
+} catch (const Json::exception&) {
+  return std::nullopt;
 }
 
 bool process_is_gone(const Holder& holder) {
@@ -234,8 +220,8 @@ bool SaveLock::create() {
 
 bool SaveLock::is_gone(const std::string& text) const {
   const auto holder = holder_in(text);
-  if (holder && !holder->job.id.empty() && holder->job.id == options_.job.id &&
-      holder->job.restarts < options_.job.restarts)
+  if (holder && !holder->slurm_job.empty() && holder->slurm_job == options_.job.id &&
+      holder->slurm_restarts < options_.job.restarts)
     return true;
   if (holder && !holder->pid_space.empty() && holder->pid_space == own_pid_space()) return process_is_gone(*holder);
   return is_silent(text);
@@ -272,7 +258,7 @@ void SaveLock::take_away(const std::string& text) const {
 
 void SaveLock::refuse(const std::string& text) const {
   const auto holder = holder_in(text);
-  const std::string job = holder && !holder->job.id.empty() ? ", Slurm job " + holder->job.id : "";
+  const std::string job = holder && !holder->slurm_job.empty() ? ", Slurm job " + holder->slurm_job : "";
   const std::string who = holder ? fmt::format(": pid {} on {}{}, since {}", holder->pid, in_quotes(holder->host), job,
                                                in_quotes(holder->since))
                                  : ", and its lock does not name it";

@@ -5,6 +5,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <set>
 
@@ -60,11 +61,9 @@ const StoredTensor& stored(const ForeignTensor& tensor, const SafetensorsReader&
   return *found;
 }
 
-constexpr std::pair<StoredDtype, at::ScalarType> kDtypes[] = {
-    {StoredDtype::F64, at::kDouble},    {StoredDtype::F32, at::kFloat}, {StoredDtype::F16, at::kHalf},
-    {StoredDtype::BF16, at::kBFloat16}, {StoredDtype::I64, at::kLong},  {StoredDtype::I32, at::kInt},
-    {StoredDtype::I16, at::kShort},     {StoredDtype::I8, at::kChar},   {StoredDtype::U8, at::kByte},
-    {StoredDtype::Bool, at::kBool}};
+// In the order of StoredDtype.
+constexpr std::array kScalarTypes = {at::kDouble, at::kFloat, at::kHalf, at::kBFloat16, at::kLong,
+                                     at::kInt,    at::kShort, at::kChar, at::kByte,     at::kBool};
 
 // Rows of a stored tensor; a view of the mapped file if its alignment allows.
 at::Tensor stored_rows(const StoredTensor& stored, std::int64_t begin, std::int64_t rows) {
@@ -211,16 +210,12 @@ void write_tensor(SafetensorsWriter& writer, const std::string& name, const at::
 }
 
 StoredDtype stored_dtype(at::ScalarType dtype) {
-  for (const auto& [stored, scalar] : kDtypes)
-    if (scalar == dtype) return stored;
-  throw_check_failed(__FILE__, __LINE__, fmt::format("tensors of {} cannot be stored", at::toString(dtype)));
+  const auto found = std::ranges::find(kScalarTypes, dtype);
+  BRAID_CHECK(found != kScalarTypes.end(), "tensors of {} cannot be stored", at::toString(dtype));
+  return static_cast<StoredDtype>(found - kScalarTypes.begin());
 }
 
-at::ScalarType scalar_type(StoredDtype dtype) {
-  for (const auto& [stored, scalar] : kDtypes)
-    if (stored == dtype) return scalar;
-  throw_check_failed(__FILE__, __LINE__, "an invalid dtype");
-}
+at::ScalarType scalar_type(StoredDtype dtype) { return kScalarTypes[static_cast<std::size_t>(dtype)]; }
 
 at::ScalarType scalar_type(const std::string& name) {
   if (name == "float64") return at::kDouble;

@@ -1,10 +1,11 @@
-// braid ckpt: verifies and compares checkpoints, and converts models from and to other formats.
+// braid ckpt: inspects, verifies and compares checkpoints, and converts models from and to other formats.
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <ctime>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -14,20 +15,287 @@
 #include "base/terminal.h"
 #include "base/utf8.h"
 #include "ckpt/checkpoint_folder.h"
-#include "ckpt/compare.h"
-#include "ckpt/rewrite_checkpoint.h"
-#include "ckpt/verify.h"
-#include "cli/ckpt_commands.h"
+#include "ckpt/checkpoint_tools.h"
 #include "cli/commands.h"
 #include "hf/model.h"
 #include "plan/param_spec.h"
-#include "run/convert_hf.h"
+#include "plan/show.h"
 #include "run/stored_run.h"
 
 namespace braid {
 namespace {
 
 using Json = nlohmann::json;
+using Rows = std::vector<std::vector<std::string>>;
+
+// Of ls, show, verify and diff.
+struct CkptOptions {
+  std::string path, other, key;  // other: the second checkpoint; key: a part of it is enough for ls
+  std::optional<std::int64_t> iteration;
+  bool keys = false, all = false, json = false;
+};
+
+constexpr const char* kCheckpointHelp = "folder of checkpoints (its latest iteration is used), or of one iteration";
+
+// The folder of an iteration: `path` itself, or, in a root folder, the requested iteration or the latest.
+std::string chosen_iteration(const std::string& path, std::optional<std::int64_t> iteration) {
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(path, ignored))
+    throw ConfigError(
+        {fmt::format("there is no folder '{}'", path), "command line", "give the folder of a checkpoint"});
+  const std::vector<std::int64_t> iterations = iterations_in(path);
+  if (iterations.empty() && files_of(path).writers.empty() && !find_iteration(path))
+    throw ConfigError({fmt::format("there is no checkpoint in '{}'", path), "command line",
+                       "give the folder that a run saves to, or one of its iterations, e.g. ckpt/iter_0000100"});
+  if (!iteration) return resolve_iteration(path);
+  const std::string folder = iteration_folder(path, *iteration);
+  if (std::filesystem::is_directory(folder, ignored)) return folder;
+  throw ConfigError({fmt::format("there is no {}", folder), "--iteration",
+                     iterations.empty() ? "leave it out: this is the folder of one iteration"
+                                        : fmt::format("it has {}", fmt::join(iterations, ", "))});
+}
+
+// Prints to standard output without terminal control sequences: names and texts in checkpoints may contain anything.
+void print_text(std::string_view text) { fmt::print("{}", visible_text(text)); }
+
+void print_json(const Json& json) {
+  fmt::print("{}\n", json.dump(-1, ' ', /*ensure_ascii=*/true, Json::error_handler_t::replace));
+}
+
+// "2026-11-15 09:40:29"
+std::string time_text(std::time_t time) {
+  std::tm local{};
+  ::localtime_r(&time, &local);
+  char text[32];
+  return {text, std::strftime(text, sizeof(text), "%Y-%m-%d %H:%M:%S", &local)};
+}
+
+// A number with digit groups: "1 234 567".
+std::string count_text(std::int64_t count) {
+  std::string text = std::to_string(count);
+  for (std::ptrdiff_t at = std::ssize(text) - 3; at > 0; at -= 3) text.insert(static_cast<std::size_t>(at), " ");
+  return text;
+}
+
+// A folder whose tracker cannot be read can still be listed.
+std::optional<std::int64_t> latest_if_known(const std::string& root) {
+  try {
+    return latest_iteration(root);
+  } catch (const DataError& e) {
+    fmt::print(stderr, "braid: {}\n", visible_text(e.what()));
+    return std::nullopt;
+  }
+}
+
+void list_root(const CkptOptions& options) {
+  const auto latest = latest_if_known(options.path);
+  Rows rows;
+  Json json = Json::array();
+  for (const std::int64_t iteration : iterations_in(options.path)) {
+    const IterationFiles files = files_of(iteration_folder(options.path, iteration));
+    rows.push_back(
+        {std::to_string(iteration), readable_bytes(files.bytes), std::to_string(files.count), time_text(files.saved_at),
+         files.writers.empty() ? "-" : fmt::format("{} ({})", files.writers.size(), fold_ranks(files.writers)),
+         iteration == latest ? "latest" : ""});
+    json.push_back({{"iteration", iteration},
+                    {"path", iteration_folder(options.path, iteration)},
+                    {"bytes", files.bytes},
+                    {"files", files.count},
+                    {"saved_at", files.saved_at},
+                    {"writers", files.writers},
+                    {"latest", iteration == latest}});
+  }
+  if (options.json)
+    print_json(json);
+  else
+    print_text(format_table({"iteration", "size", "files", "saved", "written by ranks", ""}, rows));
+}
+
+std::vector<std::string> dtype_names(const KeyGroup& group) {
+  std::vector<std::string> names;
+  for (const StoredDtype dtype : group.dtypes) names.push_back(name_of(dtype));
+  return names;
+}
+
+void print_facts(const DistCheckpoint& checkpoint, const KnownRun& known) {
+  const IterationFiles files = files_of(checkpoint.folder());
+  print_text(format_table({checkpoint.folder()}, {}) + "\n");
+  const auto print_fact = [](const char* name, const std::string& fact) {
+    print_text(fmt::format("{:<18}{}\n", name, fact));
+  };
+  if (known.run) {
+    print_fact("iteration", std::to_string(known.run->position.iteration));
+    print_fact("consumed samples", count_text(known.run->position.consumed_samples));
+  }
+  if (known.recipe) {
+    const Topology topology(known.recipe->topology, workload_of(*known.recipe));
+    print_fact("model", fmt::format("{}, {}", known.recipe->model.provider, known.recipe->model.dtype));
+    print_fact("layout", fmt::format("{}: {}", counted(topology.world_size(), "rank"), topology_line(topology)));
+  } else {
+    print_fact("layout", fmt::format("unknown: {}", known.why_no_recipe));
+  }
+  print_fact("saved", fmt::format("{} by rank{} {}", time_text(files.saved_at), files.writers.size() == 1 ? "" : "s",
+                                  fold_ranks(files.writers)));
+  print_fact("files", fmt::format("{}, {}, {}\n", files.count, readable_bytes(files.bytes),
+                                  checkpoint.has_checksums() ? "with checksums" : "no checksums"));
+}
+
+void print_groups(const DistMetadata& metadata, const std::vector<KeyGroup>& groups) {
+  Rows rows;
+  for (const KeyGroup& group : groups)
+    rows.push_back({group.name, std::to_string(group.tensors), count_text(group.elements),
+                    joined(dtype_names(group), ", "), readable_bytes(group.bytes)});
+  std::int64_t object_bytes = 0;
+  for (const auto& [key, part] : metadata.objects) object_bytes += part.length;
+  if (!metadata.objects.empty())
+    rows.push_back({"objects", std::to_string(metadata.objects.size()), "", "", readable_bytes(object_bytes)});
+  print_text(format_table({"group", "tensors", "elements", "dtype", "bytes"}, rows));
+}
+
+void print_keys(const DistMetadata& metadata, const CkptOptions& options) {
+  Rows rows;
+  for (const auto& [key, tensor] : metadata.tensors)
+    if (key.find(options.key) != key.npos)
+      rows.push_back({name_of(tensor.dtype), shape_text(tensor.shape), std::to_string(tensor.chunks.size()),
+                      readable_bytes(bytes_of(tensor)), key});
+  for (const auto& [key, part] : metadata.objects)
+    if (key.find(options.key) != key.npos) rows.push_back({"object", "", "", readable_bytes(part.length), key});
+  if (rows.empty())
+    throw ConfigError(
+        {fmt::format("no key contains '{}'", options.key), "command line", "leave it out to see all of them"});
+  print_text(format_table({"dtype", "shape", "chunks", "bytes", "key"}, rows));
+}
+
+Json json_of(const DistCheckpoint& checkpoint, const KnownRun& known, const CkptOptions& options) {
+  const DistMetadata& metadata = checkpoint.metadata();
+  const IterationFiles files = files_of(checkpoint.folder());
+  Json json = {
+      {"path", checkpoint.folder()},       {"bytes", files.bytes},     {"files", files.count},
+      {"saved_at", files.saved_at},        {"writers", files.writers}, {"checksums", checkpoint.has_checksums()},
+      {"objects", metadata.objects.size()}};
+  if (known.run) {
+    json["iteration"] = known.run->position.iteration;
+    json["consumed_samples"] = known.run->position.consumed_samples;
+  }
+  if (known.recipe) {
+    json["provider"] = known.recipe->model.provider;
+    json["recipe"] = known.run->recipe;
+  }
+  for (const KeyGroup& group : key_groups(metadata, known.recipe))
+    json["groups"].push_back({{"name", group.name},
+                              {"tensors", group.tensors},
+                              {"elements", group.elements},
+                              {"bytes", group.bytes},
+                              {"dtypes", dtype_names(group)}});
+  if (!options.keys) return json;
+  json["tensors"] = Json::array();
+  for (const auto& [key, tensor] : metadata.tensors)
+    if (key.find(options.key) != key.npos)
+      json["tensors"].push_back({{"key", key},
+                                 {"dtype", name_of(tensor.dtype)},
+                                 {"shape", tensor.shape},
+                                 {"chunks", tensor.chunks.size()},
+                                 {"bytes", bytes_of(tensor)}});
+  return json;
+}
+
+void list(CkptOptions options) {
+  options.keys = options.keys || !options.key.empty();
+  if (!options.iteration && !options.keys && !iterations_in(options.path).empty()) return list_root(options);
+  const DistCheckpoint checkpoint(chosen_iteration(options.path, options.iteration));
+  const KnownRun known = known_run(checkpoint);
+  if (options.json) {
+    print_json(json_of(checkpoint, known, options));
+  } else if (options.keys) {
+    print_keys(checkpoint.metadata(), options);
+  } else {
+    print_facts(checkpoint, known);
+    print_groups(checkpoint.metadata(), key_groups(checkpoint.metadata(), known.recipe));
+  }
+}
+
+[[noreturn]] void refuse_key(const DistMetadata& metadata, const std::string& key) {
+  std::vector<std::string> keys = {"common"}, similar;
+  for (const auto& [name, tensor] : metadata.tensors) keys.push_back(name);
+  for (const auto& [name, part] : metadata.objects) keys.push_back(name);
+  for (const std::string& name : keys)
+    if (name.find(key) != std::string::npos && similar.size() < 3) similar.push_back(in_quotes(name));
+  const auto guess = nearest(key, keys);
+  const std::string fix = guess             ? fmt::format("did you mean '{}'?", *guess)
+                          : similar.empty() ? "see `braid ckpt ls PATH --keys`"
+                                            : fmt::format("did you mean one of {}?", fmt::join(similar, ", "));
+  throw ConfigError({fmt::format("there is no tensor or object '{}'", key), "command line", fix});
+}
+
+void show_tensor(DistCheckpoint& checkpoint, const std::string& key, const DistTensor& tensor) {
+  constexpr std::int64_t kValues = 8;
+  constexpr std::size_t kChunks = 32;
+  print_text(fmt::format("{}\n{} {}, {} elements, {}\n\n", key, name_of(tensor.dtype), shape_text(tensor.shape),
+                         count_text(num_elements(tensor.shape)), readable_bytes(bytes_of(tensor))));
+  Rows rows;
+  for (const StoredChunk& chunk : tensor.chunks)
+    if (rows.size() < kChunks)
+      rows.push_back(
+          {shape_text(chunk.begin), shape_text(chunk.size), chunk.part.file, std::to_string(chunk.part.offset)});
+  print_text(format_table({"chunk from", "of", "file", "at byte"}, rows));
+  if (tensor.chunks.size() > kChunks) fmt::print("and {} more\n", tensor.chunks.size() - kChunks);
+  const TensorStatistics numbers = statistics_of(checkpoint, key, kValues);
+  fmt::print("\nmin {:.6g}  max {:.6g}  mean {:.6g}  L2 {:.6g}\n", numbers.least, numbers.largest, numbers.mean,
+             numbers.l2);
+  if (numbers.nans + numbers.infinities > 0)
+    fmt::print("{} NaN, {} infinite: not included above\n", numbers.nans, numbers.infinities);
+  std::vector<std::string> values;
+  for (const double value : numbers.first) values.push_back(fmt::format("{:.6g}", value));
+  fmt::print("{}{}\n", fmt::join(values, " "), num_elements(tensor.shape) > kValues ? " ..." : "");
+}
+
+void show(const CkptOptions& options) {
+  constexpr std::size_t kMost = 100'000;
+  DistCheckpoint checkpoint(chosen_iteration(options.path, options.iteration));
+  const DistMetadata& metadata = checkpoint.metadata();
+  const std::string& key = options.key;
+  if (const auto tensor = metadata.tensors.find(key); tensor != metadata.tensors.end())
+    return show_tensor(checkpoint, key, tensor->second);
+  if (metadata.objects.count(key)) return print_text(to_text(checkpoint.read_object(key), kMost) + "\n");
+  if (key != "common") refuse_key(metadata, key);
+  if (!checkpoint.has_common()) throw DataError(fmt::format("{} has no common.pt", checkpoint.folder()));
+  const PickleValue common = checkpoint.common();
+  const auto* entries = as<PickleDict>(common);
+  if (!entries) return print_text(to_text(common, kMost) + "\n");
+  // Strings such as the recipe are printed as text; other values in short form.
+  for (const auto& [name, value] : entries->items)
+    if (as<std::string>(name) && *as<std::string>(name) != "args")
+      print_text(fmt::format("{}: {}\n", *as<std::string>(name), to_text(value, kMost)));
+  const PickleValue args = find(common, "args");
+  if (!args) return;
+  const auto* values = as<PickleDict>(args);
+  if (!values) return print_text(fmt::format("args: {}\n", to_text(args, kMost)));
+  for (const auto& [name, value] : values->items)
+    print_text(fmt::format("args.{}: {}\n", as<std::string>(name) ? *as<std::string>(name) : to_text(name),
+                           as<std::string>(value) ? "\n" + *as<std::string>(value) : to_text(value, kMost)));
+}
+
+Command ls_command() {
+  const auto o = std::make_shared<CkptOptions>();
+  return {.name = "ls",
+          .help = "List the iterations of a folder, or the contents of one",
+          .options = {{"path", &o->path, "folder of checkpoints, or of one iteration", kRequired},
+                      {"filter", &o->key, "with --keys: only keys that contain this"},
+                      {"--iteration", &o->iteration, "show this iteration of the folder"},
+                      {"--keys", &o->keys, "list every tensor and object (of a folder: of its latest iteration)"},
+                      {"--json", &o->json, "print JSON, for programs"}},
+          .run = [o](Call&) { list(*o); }};
+}
+
+Command show_command() {
+  const auto o = std::make_shared<CkptOptions>();
+  return {.name = "show",
+          .help = "Show one tensor or object of a checkpoint, or `common`",
+          .options = {{"path", &o->path, kCheckpointHelp, kRequired},
+                      {"key", &o->key, "key of a tensor or an object; `common` shows common.pt", kRequired},
+                      {"--iteration", &o->iteration, "show this iteration of the folder"}},
+          .run = [o](Call&) { show(*o); }};
+}
 
 void print_written(const WrittenModel& written, const std::string& folder) {
   fmt::print("wrote {}, {}, to {}\n", counted(written.tensors, "tensor"), readable_bytes(written.bytes), folder);
@@ -40,13 +308,7 @@ ByteProgress shown_by(WorkStatus& status, const std::string& doing) {
   };
 }
 
-struct VerifyCommand {
-  std::string path;
-  std::optional<std::int64_t> iteration;
-  bool all = false, json = false;
-};
-
-std::vector<std::string> folders_of(const VerifyCommand& command) {
+std::vector<std::string> folders_of(const CkptOptions& command) {
   if (!command.all) return {chosen_iteration(command.path, command.iteration)};
   if (command.iteration)
     throw ConfigError({"--all and --iteration were both given", "command line", "use one of them"});
@@ -64,14 +326,12 @@ std::string last_name(const std::string& path) {
   return (full.has_filename() ? full : full.parent_path()).filename().string();
 }
 
-std::string verdict(const VerifyReport& report) {
-  if (!report.problems.empty()) return counted(std::ssize(report.problems), "problem");
-  return report.has_checksums ? "intact" : "no problems found (it has no checksums: values were not checked)";
-}
-
 void print_report(const std::string& folder, const VerifyReport& report) {
   fmt::print("{}: {}, {}, {}: {}\n", last_name(folder), counted(report.files, "file"), readable_bytes(report.bytes),
-             counted(report.tensors, "tensor"), verdict(report));
+             counted(report.tensors, "tensor"),
+             !report.problems.empty() ? counted(std::ssize(report.problems), "problem")
+             : report.has_checksums   ? "intact"
+                                      : "no problems found (it has no checksums: values were not checked)");
   for (const Problem& problem : report.problems) {
     const bool says_where = problem.where.empty() || problem.what.find(problem.where) != std::string::npos;
     print_text(fmt::format("  {}{}\n", says_where ? "" : problem.where + ": ", problem.what));
@@ -91,7 +351,7 @@ Json json_of(const std::string& folder, const VerifyReport& report) {
           {"problems", problems}};
 }
 
-int verify(const VerifyCommand& command) {
+int verify(const CkptOptions& command) {
   bool sound = true;
   Json json = Json::array();
   for (const std::string& folder : folders_of(command)) {
@@ -106,50 +366,42 @@ int verify(const VerifyCommand& command) {
   return sound ? 0 : 1;
 }
 
-struct DiffCommand {
-  std::string first, second;
-  bool all = false, json = false;
-};
-
-std::string pair_text(const std::string& first, const std::string& second) {
-  return first == second ? first : first + " / " + second;
-}
-
 std::string what_of(const DistTensor& tensor) {
   return fmt::format("{} {}", name_of(tensor.dtype), shape_text(tensor.shape));
 }
 
-void print_comparison(const Comparison& comparison, const DiffCommand& command) {
+void print_comparison(const Comparison& comparison, const CkptOptions& command) {
   std::vector<std::vector<std::string>> rows;
   std::string others;
   std::size_t equal = 0;
   for (const TensorDifference& tensor : comparison.tensors) {
     equal += tensor.equal();
     if (!tensor.comparable()) {
-      others += !tensor.second  ? fmt::format("only in {}: {}\n", command.first, tensor.key)
-                : !tensor.first ? fmt::format("only in {}: {}\n", command.second, tensor.key)
+      others += !tensor.second  ? fmt::format("only in {}: {}\n", command.path, tensor.key)
+                : !tensor.first ? fmt::format("only in {}: {}\n", command.other, tensor.key)
                                 : fmt::format("{} is {}, in {} it is {}\n", tensor.key, what_of(*tensor.first),
-                                              command.second, what_of(*tensor.second));
+                                              command.other, what_of(*tensor.second));
     } else if (command.all || !tensor.equal()) {
+      std::string dtypes = name_of(tensor.first->dtype);
+      if (tensor.second->dtype != tensor.first->dtype) dtypes += fmt::format(" / {}", name_of(tensor.second->dtype));
       rows.push_back({fmt::format("{:.4g}", tensor.largest), fmt::format("{:.4g}", tensor.l2),
                       fmt::format("{:.3g}", tensor.relative),
-                      fmt::format("{} of {}", tensor.different, num_elements(tensor.first->shape)),
-                      pair_text(name_of(tensor.first->dtype), name_of(tensor.second->dtype)), tensor.key});
+                      fmt::format("{} of {}", tensor.different, num_elements(tensor.first->shape)), dtypes,
+                      tensor.key});
     }
   }
   for (const ObjectDifference& object : comparison.objects)
     others += object.in_first && object.in_second
                   ? fmt::format("objects differ: {}\n", object.key)
-                  : fmt::format("only in {}: {}\n", object.in_first ? command.first : command.second, object.key);
+                  : fmt::format("only in {}: {}\n", object.in_first ? command.path : command.other, object.key);
   if (!rows.empty()) print_text(format_table({"max |a-b|", "L2", "relative", "elements", "dtype", "tensor"}, rows));
   print_text(fmt::format("{}{}{} of {} tensors are equal bit for bit\n", others,
                          rows.empty() && others.empty() ? "" : "\n", equal, comparison.tensors.size()));
 }
 
-Json number(double value) { return std::isfinite(value) ? Json(value) : Json(); }
-
-Json json_of(const Comparison& comparison, const DiffCommand& command) {
-  Json json = {{"a", command.first}, {"b", command.second}, {"equal", comparison.equal()}};
+Json json_of(const Comparison& comparison, const CkptOptions& command) {
+  const auto number = [](double value) { return std::isfinite(value) ? Json(value) : Json(); };
+  Json json = {{"a", command.path}, {"b", command.other}, {"equal", comparison.equal()}};
   json["tensors"] = json["objects"] = Json::array();
   for (const TensorDifference& tensor : comparison.tensors) {
     if (tensor.equal() && !command.all) continue;
@@ -168,8 +420,8 @@ Json json_of(const Comparison& comparison, const DiffCommand& command) {
   return json;
 }
 
-int diff(const DiffCommand& command) {
-  DistCheckpoint first(chosen_iteration(command.first, {})), second(chosen_iteration(command.second, {}));
+int diff(const CkptOptions& command) {
+  DistCheckpoint first(chosen_iteration(command.path, {})), second(chosen_iteration(command.other, {}));
   WorkStatus status;
   const Comparison comparison = compare_checkpoints(first, second, shown_by(status, "comparing"));
   status.clear();
@@ -187,36 +439,31 @@ struct ConvertCommand {
   std::string naming, to_hf, recipe, language, images;
 };
 
-[[noreturn]] void misuse(const std::string& what, const std::string& fix) {
-  throw ConfigError({what, "command line", fix});
-}
-
 void check(const ConvertCommand& command) {
   const bool from_recipe = !command.recipe.empty(), to_hf = !command.to_hf.empty();
-  if (command.paths.size() != (from_recipe ? 1 : 2))
-    misuse(fmt::format("{} given", counted(std::ssize(command.paths), "folder")),
-           from_recipe ? "with --recipe, give only the folder to write" : "give the folders to read and to write");
-  if (!from_recipe && !(command.language + command.images).empty())
-    misuse("--language and --images need a recipe", "give the recipe of the model with --recipe");
-  if (from_recipe && to_hf) misuse("--recipe and --to-hf were both given", "use one of them");
-  if ((from_recipe || to_hf) && (command.files != 1 || command.no_optimizer || !command.naming.empty()))
-    misuse("--files, --no-optimizer and --naming only apply when a checkpoint is converted to a checkpoint",
-           "leave them out with --recipe and --to-hf");
-}
-
-std::int64_t iteration_to_write(const DistCheckpoint& from, const KnownRun& known) {
-  if (known.run) return known.run->position.iteration;
-  return iteration_of(std::filesystem::path(from.folder()).filename().string()).value_or(0);
+  const bool of_checkpoint = command.files != 1 || command.no_optimizer || !command.naming.empty();
+  const auto refuse_if = [](bool wrong, const std::string& what, const char* fix) {
+    if (wrong) throw ConfigError({what, "command line", fix});
+  };
+  refuse_if(command.paths.size() != (from_recipe ? 1 : 2),
+            fmt::format("{} given", counted(std::ssize(command.paths), "folder")),
+            from_recipe ? "with --recipe, give only the folder to write" : "give the folders to read and to write");
+  refuse_if(!from_recipe && !(command.language + command.images).empty(), "--language and --images need a recipe",
+            "give the recipe of the model with --recipe");
+  refuse_if(from_recipe && to_hf, "--recipe and --to-hf were both given", "use one of them");
+  refuse_if((from_recipe || to_hf) && of_checkpoint,
+            "--files, --no-optimizer and --naming only apply when a checkpoint is converted to a checkpoint",
+            "leave them out with --recipe and --to-hf");
 }
 
 KeyRenames renames_for(const std::string& naming, const DistMetadata& metadata, const KnownRun& known) {
   const KeyScheme scheme = naming == "nemotron" ? KeyScheme::Nemotron : KeyScheme::Modules;
   KeyRenames renames = renames_to(scheme, metadata, known.recipe);
-  const bool in_modules = std::any_of(metadata.tensors.begin(), metadata.tensors.end(), [](const auto& entry) {
-    return entry.first.starts_with("language_model.module.") || entry.first.starts_with("modality_submodules.");
-  });
-  const bool any = std::any_of(metadata.tensors.begin(), metadata.tensors.end(),
-                               [&](const auto& entry) { return renamed(entry.first, renames).has_value(); });
+  bool in_modules = false, any = false;
+  for (const auto& [key, tensor] : metadata.tensors) {
+    in_modules |= key.starts_with("language_model.module.") || key.starts_with("modality_submodules.");
+    any |= renamed(key, renames).has_value();
+  }
   if (!any || in_modules == (scheme == KeyScheme::Modules))
     throw ConfigError({fmt::format("the checkpoint has no keys to rename to '{}': they are already in that naming, or "
                                    "in an unknown one",
@@ -238,16 +485,12 @@ void rewrite(const ConvertCommand& command) {
   }
   WorkStatus status;
   options.progress = shown_by(status, "writing");
-  const std::int64_t iteration = iteration_to_write(from, known);
+  const std::int64_t iteration =
+      known.run ? known.run->position.iteration : iteration_of(last_name(from.folder())).value_or(0);
   const Rewritten written = rewrite_checkpoint(from, command.paths[1], iteration, options);
   status.clear();
   fmt::print("wrote {}: {}, {}, {}\n", iteration_folder(command.paths[1], iteration),
              counted(written.tensors, "tensor"), counted(written.objects, "object"), readable_bytes(written.bytes));
-}
-
-void write_hf(const ConvertCommand& command) {
-  DistCheckpoint from(chosen_iteration(command.paths[0], {}));
-  print_written(write_hf_module(from, command.to_hf, command.paths[1]), command.paths[1]);
 }
 
 void write_initial(const ConvertCommand& command) {
@@ -269,11 +512,13 @@ void write_initial(const ConvertCommand& command) {
 void convert(const ConvertCommand& command) {
   check(command);
   if (!command.recipe.empty()) return write_initial(command);
-  command.to_hf.empty() ? rewrite(command) : write_hf(command);
+  if (command.to_hf.empty()) return rewrite(command);
+  DistCheckpoint from(chosen_iteration(command.paths[0], {}));
+  print_written(write_hf_module(from, command.to_hf, command.paths[1]), command.paths[1]);
 }
 
 Command verify_command() {
-  const auto o = std::make_shared<VerifyCommand>();
+  const auto o = std::make_shared<CkptOptions>();
   return {.name = "verify",
           .help = "Read a whole checkpoint and report what is wrong with it",
           .options = {{"path", &o->path, kCheckpointHelp, kRequired},
@@ -285,11 +530,11 @@ Command verify_command() {
 }
 
 Command diff_command() {
-  const auto o = std::make_shared<DiffCommand>();
+  const auto o = std::make_shared<CkptOptions>();
   return {.name = "diff",
           .help = "Compare the tensors and objects of two checkpoints",
-          .options = {{"a", &o->first, kCheckpointHelp, kRequired},
-                      {"b", &o->second, "the other one", kRequired},
+          .options = {{"a", &o->path, kCheckpointHelp, kRequired},
+                      {"b", &o->other, "the other one", kRequired},
                       {"--all", &o->all, "also print tensors that are equal"},
                       {"--json", &o->json, "print JSON, for programs"}},
           .footer =
@@ -322,53 +567,26 @@ Command convert_command() {
       .run = [o](Call&) { convert(*o); }};
 }
 
-struct Folders {
-  std::string from, to;
-};
-
-Command conversion(const char* name, const char* help, const Folders& placeholders,
+Command conversion(const char* name, const char* help, const char* from, const char* to,
                    WrittenModel (*convert)(const std::string& from, const std::string& to)) {
-  const auto folders = std::make_shared<Folders>();
+  const auto folders = std::make_shared<CkptOptions>();
   return {.name = name,
           .help = help,
-          .options = {{placeholders.from, &folders->from, "folder to read", kRequired},
-                      {placeholders.to, &folders->to, "folder to write: new, or empty", kRequired}},
-          .run = [folders, convert](Call&) { print_written(convert(folders->from, folders->to), folders->to); }};
+          .options = {{from, &folders->path, "folder to read", kRequired},
+                      {to, &folders->other, "folder to write: new, or empty", kRequired}},
+          .run = [folders, convert](Call&) { print_written(convert(folders->path, folders->other), folders->other); }};
 }
 
 }  // namespace
-
-std::string chosen_iteration(const std::string& path, std::optional<std::int64_t> iteration) {
-  std::error_code ignored;
-  if (!std::filesystem::is_directory(path, ignored))
-    throw ConfigError(
-        {fmt::format("there is no folder '{}'", path), "command line", "give the folder of a checkpoint"});
-  const std::vector<std::int64_t> iterations = iterations_in(path);
-  if (iterations.empty() && files_of(path).writers.empty() && !find_iteration(path))
-    throw ConfigError({fmt::format("there is no checkpoint in '{}'", path), "command line",
-                       "give the folder that a run saves to, or one of its iterations, e.g. ckpt/iter_0000100"});
-  if (!iteration) return resolve_iteration(path);
-  const std::string folder = iteration_folder(path, *iteration);
-  if (std::filesystem::is_directory(folder, ignored)) return folder;
-  throw ConfigError({fmt::format("there is no {}", folder), "--iteration",
-                     iterations.empty() ? "leave it out: this is the folder of one iteration"
-                                        : fmt::format("it has {}", fmt::join(iterations, ", "))});
-}
-
-void print_text(std::string_view text) { fmt::print("{}", visible_text(text)); }
-
-void print_json(const nlohmann::json& json) {
-  fmt::print("{}\n", json.dump(-1, ' ', /*ensure_ascii=*/true, nlohmann::json::error_handler_t::replace));
-}
 
 Command ckpt_command() {
   return {.name = kCkpt.name,
           .help = kCkpt.help,
           .subcommands = {
-              ckpt_ls_command(), ckpt_show_command(), verify_command(), diff_command(), convert_command(),
-              conversion("import", "Hugging Face folder (nemotron_h, radio) to Braid model folder",
-                         {"hf_dir", "braid_dir"}, import_hf),
-              conversion("export", "Braid model folder to Hugging Face folder", {"braid_dir", "hf_dir"}, export_hf)}};
+              ls_command(), show_command(), verify_command(), diff_command(), convert_command(),
+              conversion("import", "Hugging Face folder (nemotron_h, radio) to Braid model folder", "hf_dir",
+                         "braid_dir", import_hf),
+              conversion("export", "Braid model folder to Hugging Face folder", "braid_dir", "hf_dir", export_hf)}};
 }
 
 }  // namespace braid

@@ -1,5 +1,4 @@
-// The commands of a program as data: their options, help and what they do. Only parser.cpp knows the library that
-// parses.
+// The commands of a program as data: their options, help and what they do.
 #pragma once
 
 #include <cstdint>
@@ -75,23 +74,7 @@ struct Command {
   std::function<void(Call& call)> run{};
 };
 
-// From the program to the command that the first words name. ConfigError for an unknown word or option where a
-// subcommand is expected.
-using CommandPath = std::vector<const Command*>;
-CommandPath find_command(const Command& program, const std::vector<std::string>& command_line);
-
-std::vector<std::string> option_names(const Command& command);
-
-// Sets the targets of a command's options from the words after the program's name. ConfigError for misuse. An empty
-// value of an option is refused, since an unset shell variable must not look like a missing option.
-struct ParsedWords {
-  std::string help;                    // if it is asked for, the page to print instead of running the command
-  std::vector<std::string> arguments;  // those that no option takes
-};
-ParsedWords parse_words(const CommandPath& path, std::vector<std::string> words, int columns);
-
-// Descriptions are wrapped beside their options. In a footer, each line is a paragraph; indented lines (commands to
-// copy) stay unchanged.
+// Descriptions are wrapped. In a footer, each line is a paragraph; indented lines (commands to copy) stay unchanged.
 std::string help_page(const Command& command, int columns);
 
 // The text width of help for a terminal width: not too narrow for two columns, not too wide to read.
@@ -104,8 +87,7 @@ void print_warnings(const std::vector<std::string>& warnings);
 // socket could get that descriptor and receive what is printed.
 void open_missing_streams();
 
-// From a command line to an exit code. Errors become one message here and nowhere else: 2 for misuse and bad recipes, 1
-// for failures.
+// From a command line to an exit code: 2 for misuse and bad recipes, 1 for failures, each with one message.
 int run_program(int argc, char** argv, const Command& program, std::string (*version)() = nullptr);
 
 }  // namespace braid

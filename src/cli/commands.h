@@ -16,6 +16,18 @@ Command plan_command();
 Command report_command();
 Command trace_command();
 
+// Their subcommands that are in other files.
+Command data_bench_command();
+Command data_inspect_command();
+Command data_order_command();
+Command data_pack_command();
+Command launch_status_command();
+Command launch_tail_command();
+Command plan_search_command();
+Command plan_simulate_command();
+
+std::string called_as();  // "braid", or the path it was called by: for commands to copy
+
 // braid-tensors. Loading libtorch takes a quarter of a second and 120 MB, so the commands that need it are in a
 // separate program, which braid executes in its place when one of them is called.
 Command ckpt_command();

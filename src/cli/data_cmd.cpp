@@ -1,28 +1,183 @@
-// braid data: prepares, inspects and reads data sets. Here are the commands about single texts and pictures.
+// braid data: prepares, inspects and reads data sets. Here are the commands about single texts and pictures, and those
+// that make data sets, of drawn pictures or of the shards of a folder.
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <set>
 
 #include "base/error.h"
 #include "base/strings.h"
+#include "base/terminal.h"
 #include "base/utf8.h"
 #include "cli/commands.h"
-#include "cli/data_call.h"
+#include "data/draw/data_set.h"
 #include "data/image/decode.h"
-#include "data/image/resize.h"
+#include "data/image/image.h"
+#include "data/shards/prepare.h"
+#include "data/shards/data_set.h"
+#include "data/shards/shard.h"
 #include "data/text/tokenizer.h"
 #include "formats/safetensors.h"
 #include "run/output_files.h"
 
 namespace braid {
 namespace {
+
+namespace fs = std::filesystem;
+
+struct PrepareCommand {
+  PrepareRequest request{};
+  std::vector<std::string> ratios{}, patterns{}, fields{};
+};
+
+// "name:value"
+std::pair<std::string, std::string> cut_at(const std::string& text, char separator, const char* option) {
+  const std::size_t at = text.find(separator);
+  if (at == 0 || at == text.npos)
+    throw ConfigError({fmt::format("{} has no name before a '{}'", in_quotes(text), separator), option,
+                       "see `braid data prepare --help`"});
+  return {text.substr(0, at), text.substr(at + 1)};
+}
+
+PrepareRequest request_of(const PrepareCommand& command) {
+  PrepareRequest request = command.request;
+  for (const std::string& text : command.ratios) {
+    const auto [name, value] = cut_at(text, ':', "--split");
+    const auto ratio = parse_double(value);
+    if (!ratio)
+      throw ConfigError({fmt::format("{} is not a number", in_quotes(value)), "--split", "write train:0.9,val:0.1"});
+    request.ratios.emplace_back(name, *ratio);
+  }
+  for (const std::string& text : command.patterns) request.patterns.push_back(cut_at(text, ':', "--split-parts"));
+  for (const std::string& text : command.fields) request.field_map.push_back(cut_at(text, '=', "--field-map"));
+  return request;
+}
+
+void show_ratios(const std::vector<std::pair<std::string, double>>& ratios) {
+  double sum = 0;
+  for (const auto& [name, ratio] : ratios) sum += ratio;
+  if (ratios.empty() || std::abs(sum - 1) < 1e-6) return;
+  std::vector<std::string> shares;
+  for (const auto& [name, ratio] : ratios) shares.push_back(fmt::format("{} {:.3g}", in_quotes(name), ratio / sum));
+  fmt::print("note: the ratios add up to {:g}, so the shares are {}\n", sum, fmt::join(shares, ", "));
+}
+
+// Each split with a ratio gets a shard if there are as many shards.
+void show_splits(const Prepared& prepared, const decltype(PrepareRequest::ratios)& ratios) {
+  const auto unwanted =
+      std::count_if(ratios.begin(), ratios.end(), [](const auto& split) { return split.second == 0; });
+  const std::int64_t needed = std::ssize(prepared.splits) - unwanted;
+  std::vector<std::vector<std::string>> rows;
+  for (const PreparedSplit& split : prepared.splits)
+    rows.push_back({split.name, std::to_string(split.shards), std::to_string(split.samples)});
+  fmt::print("{}", format_table({"split", "shards", "samples"}, rows));
+  for (const PreparedSplit& split : prepared.splits)
+    if (split.shards == 0)
+      fmt::print(
+          stderr,
+          "braid: WARNING: the split {} has 0 of {}, so it cannot be used: splits consist of whole shards; write at "
+          "least {} shards, or give it a larger ratio\n",
+          in_quotes(split.name), counted(prepared.shards - prepared.excluded_shards, "shard"), needed);
+  std::vector<std::string> excluded;
+  if (prepared.excluded_shards > 0) excluded.push_back(counted(prepared.excluded_shards, "shard"));
+  if (prepared.excluded_samples > 0) excluded.push_back(counted(prepared.excluded_samples, "sample"));
+  if (!excluded.empty()) fmt::print("note: the splits exclude {}\n", fmt::join(excluded, " and "));
+  const auto& unused = prepared.unused_shards;
+  if (unused.empty()) return;
+  constexpr std::ptrdiff_t kMost = 5;
+  std::vector<std::string> named;
+  for (const std::string& name : unused)
+    if (std::ssize(named) < kMost) named.push_back(in_quotes(name));
+  fmt::print("note: {} {} to no split: {}{}\n", counted(std::ssize(unused), "shard"),
+             unused.size() == 1 ? "belongs" : "belong", fmt::join(named, ", "),
+             std::ssize(unused) > kMost ? fmt::format(" and {} more", std::ssize(unused) - kMost) : "");
+}
+
+void prepare(const PrepareCommand& command) {
+  PrepareRequest request = request_of(command);
+  // Paths that are missing or no data sets are refused later.
+  std::error_code ignored;
+  if (request.path.ends_with(".jsonl"))
+    require_writable({{"PATH", index_path(request.path), WrittenPath::File}});
+  else if (fs::is_directory(request.path, ignored))
+    require_writable({{"PATH", request.path, WrittenPath::Folder}});
+  WorkStatus status;
+  request.progress = [&](std::int64_t done, std::int64_t total) {
+    status.show("indexing shards", static_cast<double>(done) / static_cast<double>(total));
+  };
+  const Prepared prepared = prepare_data_set(request);
+  status.clear();
+  fmt::print("{} in {}; parts: {}\n", counted(prepared.samples, "sample"), counted(prepared.shards, "shard"),
+             visible_text(joined(prepared.parts, ", ")));
+  print_warnings(prepared.warnings);
+  if (prepared.splits.empty()) return;
+  show_ratios(request.ratios);
+  show_splits(prepared, request.ratios);
+  if (prepared.kept_splits)
+    fmt::print("note: the splits were there already and are unchanged; --split or --split-parts replaces them\n");
+  if (prepared.kept_dataset_yaml) fmt::print("note: dataset.yaml was there already and is unchanged\n");
+  if (!writes_key_index())
+    fmt::print("note: this braid was built without SQLite, so there is no index.sqlite for look-ups by key\n");
+}
+
+void draw(const DrawRequest& request) {
+  require_writable({{"FOLDER", request.folder, WrittenPath::Folder}});
+  const Drawn drawn = draw_data_set(request);
+  fmt::print("drew {} ({}) in {}, {}, in {}\n", counted(drawn.samples, "sample"), fmt::join(drawn.tasks, ", "),
+             counted(drawn.shards, "shard"), readable_bytes(drawn.bytes), request.folder);
+}
+
+Command data_draw_command() {
+  const auto o = std::make_shared<DrawRequest>();
+  return {.name = "draw",
+          .help = "Draw pictures with questions and answers, as a data set to train on",
+          .options = {{"folder", &o->folder, "folder to write: new, or empty", kRequired},
+                      {"--samples", &o->train, "samples of the split train", kDefaultShown},
+                      {"--val", &o->val, "samples of the split val", kDefaultShown},
+                      {"--per-shard", &o->per_shard, "samples per tar file", kDefaultShown},
+                      {"--seed", &o->seed, "the same seed draws the same samples",
+                       Rules{.check = WholeRange{0, kLargestSeed}, .shows_default = true}},
+                      {"--tasks", &o->tasks, "kinds of samples, separated by commas; default: all",
+                       Rules{.delimiter = ','}}},
+          .footer = "The folder also gets a tokenizer that has a token for each word of the questions and answers.",
+          .run = [o](Call&) { draw(*o); }};
+}
+
+Command data_prepare_command() {
+  const auto o = std::make_shared<PrepareCommand>();
+  PrepareRequest& request = o->request;
+  return {
+      .name = "prepare",
+      .help = "Index the shards of a data set and split them",
+      .options = {{"path", &request.path, "a folder of .tar files, or a .jsonl file", kRequired},
+                  {"--split", &o->ratios,
+                   "splits and their share of the shards, relative to the sum of all: train:0.9,val:0.1 (default: "
+                   "those there are, or train:1)",
+                   Rules{.delimiter = ','}},
+                  {"--split-parts", &o->patterns,
+                   "a split and a regular expression for its shards: 'train:part_[0-8].*'; may be repeated"},
+                  {"--shuffle-tars", &request.shuffle, "shuffle the shards before --split divides them"},
+                  {"--sample-type", &request.sample_type,
+                   fmt::format("Energon's class for the samples: {} (default: crude samples)", sample_type_names())},
+                  {"--field-map", &o->fields, "a field of the sample type and its part: image=jpg; may be repeated"},
+                  {"--force", &request.force,
+                   "prepare it again; keeps the splits unless --split or --split-parts is given"}},
+      .footer =
+          "Writes an index beside each shard, and .nv-meta with counts, splits and the kind of samples. Energon reads "
+          "it too.\n"
+          "Example:\n"
+          "  braid data prepare images --split train:0.9,val:0.1 --sample-type CaptioningSample --field-map image=jpg "
+          "--field-map caption=json[text]",
+      .run = [o](Call&) { prepare(*o); }};
+}
 
 using Json = nlohmann::json;
 
@@ -86,8 +241,6 @@ void tokenize(const TokenizeCommand& command) {
   if (!line.empty()) finish_line();
 }
 
-namespace fs = std::filesystem;
-
 constexpr int kLongestSide = 1 << 16;
 
 struct ImageCommand {
@@ -105,36 +258,28 @@ std::vector<std::uint8_t> bytes_of_file(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-PixelSize result_size(const ImageCommand& command, PixelSize decoded) {
-  return {command.width > 0 ? command.width : decoded.width, command.height > 0 ? command.height : decoded.height};
-}
-
-void check_size(PixelSize wanted) {
-  if (wanted.pixels() > kMostPixels)
-    throw ConfigError({fmt::format("{} x {} pixels are more than {}", wanted.width, wanted.height, kMostPixels),
-                       "--width and --height", "give a smaller size"});
-}
-
-void write_pixels(const std::string& path, const Image& image) {
-  make_folder_of(path);
-  const TensorInfo info = {"pixels", StoredDtype::U8, {image.size().height, image.size().width, 3}};
-  SafetensorsWriter writer = SafetensorsWriter::to_file(path, {info});
-  writer.write(info.name, std::as_bytes(image.pixels()));
-  writer.finish();
-}
-
 void convert(const ImageCommand& command, const std::string& path, const std::string& out) {
   const std::vector<std::uint8_t> bytes = bytes_of_file(path);
   const ImageHeader header = read_header(bytes, path);
+  const auto result_size = [&](PixelSize own) -> PixelSize {
+    return {command.width > 0 ? command.width : own.width, command.height > 0 ? command.height : own.height};
+  };
   DecodeOptions options = {.orient = !command.no_orient};
-  if (command.scaled_decode)
-    options.scale_for = result_size(command, command.no_orient ? header.stored : header.oriented());
+  if (command.scaled_decode) options.scale_for = result_size(command.no_orient ? header.stored : header.oriented());
   Image image = decode(bytes, path, options);
-  const PixelSize decoded = image.size(), wanted = result_size(command, decoded);
-  check_size(wanted);
+  const PixelSize decoded = image.size(), wanted = result_size(decoded);
+  if (wanted.pixels() > kMostPixels)
+    throw ConfigError({fmt::format("{} x {} pixels are more than {}", wanted.width, wanted.height, kMostPixels),
+                       "--width and --height", "give a smaller size"});
   if (wanted != decoded)
     image = resize(image, wanted, command.filter == "bicubic" ? ResizeFilter::Bicubic : ResizeFilter::Bilinear);
-  if (!out.empty()) write_pixels(out, image);
+  if (!out.empty()) {
+    make_folder_of(out);
+    const TensorInfo info = {"pixels", StoredDtype::U8, {image.size().height, image.size().width, 3}};
+    SafetensorsWriter writer = SafetensorsWriter::to_file(out, {info});
+    writer.write(info.name, std::as_bytes(image.pixels()));
+    writer.finish();
+  }
   fmt::print("{}: {} of {} x {}, orientation {}{}, {} x {} pixels{}\n", clean_text(path), name_of(header.format),
              header.stored.width, header.stored.height, header.orientation,
              command.no_orient && header.orientation != 1 ? " (not applied)" : "", wanted.width, wanted.height,
@@ -147,18 +292,13 @@ std::string out_for(const ImageCommand& command, const std::string& path) {
   return (fs::path(command.out) / fs::path(path).filename()).string() + ".safetensors";
 }
 
-void check_names(const ImageCommand& command) {
-  std::vector<std::string> names;
-  for (const std::string& path : command.files) names.push_back(fs::path(path).filename().string());
-  std::sort(names.begin(), names.end());
-  if (const auto twin = std::adjacent_find(names.begin(), names.end()); twin != names.end())
-    throw ConfigError(
-        {fmt::format("two files are called {}", in_quotes(*twin)), "FILE", "convert them into two folders"});
-}
-
 void check_out(const ImageCommand& command) {
   if (command.out.empty()) return;
-  check_names(command);
+  std::set<std::string> names;
+  for (const std::string& path : command.files)
+    if (const std::string name = fs::path(path).filename().string(); !names.insert(name).second)
+      throw ConfigError(
+          {fmt::format("two files are called {}", in_quotes(name)), "FILE", "convert them into two folders"});
   for (const std::string& path : command.files)
     check_outputs({{"--out", out_for(command, path), {".safetensors"}}}, {.path = path});
 }

@@ -1,24 +1,207 @@
-// braid data order, pack and bench: what a run would read from a data set, in which order and how fast.
+// braid data inspect, order, pack and bench: what a data set contains, what a run would read from it, and how fast.
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
+#include <yaml-cpp/yaml.h>
 
+#include <algorithm>
+#include <filesystem>
+#include <limits>
 #include <memory>
 #include <set>
+#include <string>
 
 #include "base/error.h"
 #include "base/strings.h"
 #include "base/terminal.h"
 #include "base/utf8.h"
-#include "cli/data_call.h"
-#include "cli/recipe_call.h"
+#include "cli/commands.h"
+#include "cli/start.h"
 #include "data/inspect/reports.h"
-#include "data/inspect/throughput.h"
 #include "data/shards/lane.h"
-#include "data/shards/sample_reader.h"
-#include "log/memory_use.h"
+#include "data/text/tokenizer.h"
+#include "log/iteration_log.h"
+#include "run/data_source.h"
+#include "run/output_files.h"
 
 namespace braid {
 namespace {
+
+namespace fs = std::filesystem;
+
+bool has_any_section(const std::string& path, std::initializer_list<const char*> sections) {
+  try {
+    const YAML::Node root = YAML::LoadFile(path);
+    return root.IsMap() && std::ranges::any_of(sections, [&](const char* name) { return root[name].IsDefined(); });
+  } catch (const std::exception&) {
+    return false;  // whoever reads it next says what is wrong
+  }
+}
+
+// Metadatasets are YAML files as recipes are; only they have a section `splits`.
+bool is_metadataset(const std::string& path) { return has_any_section(path, {"splits"}); }
+
+bool looks_like_recipe(const std::string& path) {
+  std::error_code ignored;
+  return fs::is_regular_file(path, ignored) && !is_metadataset(path) &&
+         has_any_section(path, {"topology", "model", "data", "train"});
+}
+
+Recipe recipe_for(const std::string& data_set, const std::vector<std::string>& flags) {
+  const nlohmann::json quoted = data_set;
+  const std::string text =
+      fmt::format("topology: {{modules: {{images: {{kind: encoder}}, language: {{}}}}}}\ndata: {{path: {}}}\n",
+                  quoted.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+  Recipe recipe = parse_recipe(RecipeSource{data_set, text, parse_overrides(flags)}, RecipeChecks::TopologyOnly);
+  std::vector<Problem> problems = validate(recipe.loader, "loader");
+  std::ranges::move(sequence_length_problems(recipe.data.sequence_length.value_or(1)), std::back_inserter(problems));
+  if (!recipe.data.set.tokenizer.empty())
+    std::ranges::move(validate(recipe.data.set, "data"), std::back_inserter(problems));
+  if (!problems.empty()) throw ConfigError(std::move(problems));
+  return recipe;
+}
+
+// What inspect, pack and bench look at.
+struct DataCall {
+  LaneSetOptions options;     // damaged samples are named on stderr
+  bool has_tokenizer = true;  // a data set alone may be looked at without one
+};
+
+// `path`: a recipe, or what data.path may be. A data set alone is read as by a recipe that has only data.path, with the
+// flags after it; its model may have any id for pictures, or none. ConfigError for a recipe of mock samples.
+DataCall read_data_call(const std::string& path, const std::vector<std::string>& flags, DataUse use) {
+  std::error_code ignored;
+  if (path != "-" && !fs::exists(path, ignored))
+    throw ConfigError({fmt::format("{} does not exist", in_quotes(path)), "PATH",
+                       "give a recipe, a data set's folder, a .jsonl file or a metadataset"});
+  const bool is_alone = fs::is_directory(path, ignored) ||
+                        (fs::is_regular_file(path, ignored) && (path.ends_with(".jsonl") || is_metadataset(path)));
+  const Recipe recipe = is_alone ? recipe_for(path, flags) : read_recipe_call(path, flags).recipe;
+  if (is_mock(recipe.data) || recipe.data.set.path.empty())
+    throw ConfigError({"the recipe has no data set to look at", fmt::format("{}, data.path", path),
+                       "set data.path, or give the path of a data set instead of a recipe"});
+  DataCall call = {lane_set_options(recipe, Topology(recipe.topology, workload_of(recipe)), recipe.train.seed, use),
+                   !recipe.data.set.tokenizer.empty()};
+  const auto say = [](const std::string& text) { fmt::print(stderr, "braid: {}\n", visible_text(text)); };
+  call.options.bad = std::make_shared<BadSamples>(recipe.data.set.max_bad_samples, say, say);
+  if (is_alone && call.has_tokenizer && call.options.vision) {
+    const std::string token = call.options.vision->token;
+    if (const auto id = load_tokenizer(recipe.data.set.tokenizer).find(token)) {
+      call.options.vision->token_id = *id;
+    } else {
+      say(fmt::format("the tokenizer has no token {}, so samples with pictures cannot be used", in_quotes(token)));
+      call.options.vision.reset();
+      call.options.media.clear();
+    }
+  }
+  return call;
+}
+
+void require_tokenizer(const DataCall& call) {
+  if (!call.has_tokenizer)
+    throw ConfigError(
+        {"a data set alone has no tokenizer", "command line",
+         "give a recipe, or add --data.tokenizer PATH --data.prompt_format NAME --data.sequence_length N"});
+}
+
+struct InspectCommand {
+  std::string path, split, count = "1000", html, stats;
+  std::int64_t show = 24, sequences = 2000;
+  bool json = false, decodes = false, all_damaged = false;
+};
+
+std::int64_t count_of(const std::string& text) {
+  if (text == "all") return std::numeric_limits<std::int64_t>::max();
+  const auto count = parse_int64(text);
+  if (!count || *count < 1)
+    throw ConfigError({fmt::format("--count should be a number from 1, or all, not {}", in_quotes(text)),
+                       "command line", "e.g. --count 1000"});
+  return *count;
+}
+
+// JSONL files have no splits. A data set need not have one for evaluation, but then a run cannot evaluate.
+std::vector<DataSetCount> count_splits(const DataConfig& data, const Blend& training) {
+  std::vector<DataSetCount> counts = count_data_sets(training);
+  if (data.valid_split == data.split || kind_of_path(data.path) == PathKind::Jsonl) return counts;
+  try {
+    for (DataSetCount& count : count_data_sets(*open_blend(data.path, data.valid_split)))
+      counts.push_back(std::move(count));
+  } catch (const ConfigError& e) {
+    for (const Problem& problem : e.problems())
+      fmt::print(stderr, "braid: WARNING: nothing to evaluate on (data.valid_split): {} in {}\n", problem.what,
+                 visible_text(problem.where.empty() ? data.path : problem.where));
+  }
+  return counts;
+}
+
+// What a planner needs: the counts of the survey, and the sizes of training sequences as the recipe makes them.
+std::string stats_text(const SurveyReport& report, LaneSetOptions options, std::int64_t sequences) {
+  nlohmann::ordered_json stats = stats_json(report);
+  if (options.sequence_length > 0 && report.survey.has_usable()) {
+    // The report names the damaged samples.
+    options.bad = std::make_shared<BadSamples>(std::numeric_limits<std::int64_t>::max(), nullptr);
+    const LaneSet set(std::move(options));
+    DataStats sampled = sample_sequences(set, sequences);
+    sampled.reading = measure_reading(set, sampled);
+    stats.update(to_json(sampled));
+  }
+  return stats.dump() + "\n";
+}
+
+void inspect(const InspectCommand& command, const std::vector<std::string>& flags) {
+  const std::int64_t count = count_of(command.count);
+  const LaneSetOptions options = [&] {
+    DataCall call = read_data_call(command.path, flags, DataUse::Training);
+    if (!call.has_tokenizer) call.options.sequence_length = 0;
+    if (!command.split.empty()) call.options.split = call.options.data.split = command.split;
+    return call.options;
+  }();
+  const auto blend = open_blend(options.data.path, options.split);
+  if (std::vector<Problem> problems = unreadable_leaves(*blend, options.data.fields); !problems.empty())
+    throw ConfigError(std::move(problems));
+  check_outputs({{"--html", command.html, {".html", ".htm"}}, {"--stats", command.stats, {".json"}}},
+                {command.path, options.data, blend});
+  SampleReader reader(blend, LaneSet::kMostOpenShards,
+                      {.pauses = options.read_pauses,
+                       .only_system_errors = true,
+                       .say = [bad = options.bad](const std::string& text) { bad->say(text); }});
+  std::optional<SequenceMaker> sequences;
+  if (options.sequence_length > 0)
+    sequences.emplace(options.data, std::make_shared<Tokenizer>(load_tokenizer(options.data.tokenizer)), options.vision,
+                      options.sequence_length);
+  if (sequences) print_warnings(sequences->warnings());
+  std::set<std::string> excludes;  // a blend may name a data set twice
+  for (const Leaf& leaf : blend->leaves)
+    for (std::string& warning : exclude_warnings(leaf.data.path, leaf.data.unknown_excludes))
+      excludes.insert(std::move(warning));
+  print_warnings({excludes.begin(), excludes.end()});
+  SurveySources sources = {.blend = *blend,
+                           .reader = reader,
+                           .sequences = sequences ? &*sequences : nullptr,
+                           .data = options.data,
+                           .loader = options.loader,
+                           .decodes = command.decodes};
+  if (command.all_damaged || command.json) sources.most_named = std::numeric_limits<std::size_t>::max();
+  WorkerPool pool(options.loader.threads);
+  const SpreadSamples samples(*blend, count);
+  const SurveyReport report = {command.path, count_splits(options.data, *blend), survey(sources, samples, pool),
+                               options.sequence_length};
+  if (!command.stats.empty()) write_output(command.stats, stats_text(report, options, command.sequences));
+  if (!command.html.empty()) {
+    const std::int64_t shown = std::min(samples.size(), command.show);
+    std::vector<std::string> views;
+    for (std::int64_t i = 0; i < shown; ++i)
+      if (const auto ref = samples.at(i * (samples.size() / shown)))
+        views.push_back(sample_html(sources, options.vision, *ref));
+    write_output(command.html, survey_page(report, views));
+  }
+  if (command.json)
+    fmt::print("{}\n", survey_json(report).dump(2));
+  else
+    fmt::print("{}", show_survey(report));
+  if (!report.survey.has_usable())
+    throw DataError(fmt::format("'{}' has no usable sample among the {} that were looked at: the lines above say why",
+                                command.path, report.survey.samples));
+}
 
 constexpr WholeRange kAnyCount = {0, std::int64_t{1} << 40};
 
@@ -78,8 +261,7 @@ void print_packs(const PackCommand& command, const std::vector<std::string>& fla
                        fmt::format("the recipe has {}, from 0", counted(call.options.lanes, "lane"))});
   const LaneSet set(std::move(call.options));
   WorkerPool pool(set.options.loader.threads);
-  PackLane lane({set.blend, set.reader, set.sequences, set.options.data.fields, *set.bad, pool}, set.options.loader,
-                set.order(), command.lane);
+  PackLane lane(set, pool, set.order(), command.lane);
   WorkStatus status;
   std::vector<PackSize> sizes;
   std::set<SampleId> packed;
@@ -120,42 +302,6 @@ struct BenchCommand {
   bool json = false;
 };
 
-struct BenchResult {
-  LoadTotals totals{};
-  std::vector<LoadPhase> phases{};
-  double start_mb = 0, end_mb = 0;
-  int threads = 0;
-};
-
-void print_json(const BenchResult& result) {
-  const LoadTotals& totals = result.totals;
-  nlohmann::ordered_json phases = nlohmann::ordered_json::object();
-  for (const LoadPhase& phase : result.phases) phases[phase.name] = phase.seconds;
-  const nlohmann::ordered_json json = {{"threads", result.threads},   {"seconds", totals.seconds},
-                                       {"samples", totals.samples},   {"sequences", totals.sequences},
-                                       {"tokens", totals.tokens},     {"pictures", totals.pictures},
-                                       {"patches", totals.patches},   {"bytes", totals.stored_bytes},
-                                       {"phases", std::move(phases)}, {"host_mb", {result.start_mb, result.end_mb}}};
-  fmt::print("{}\n", json.dump());
-}
-
-void print_text(const BenchResult& result, const BadSamples& bad) {
-  const LoadTotals& totals = result.totals;
-  const auto rate = [&](std::int64_t count) { return static_cast<double>(count) / totals.seconds; };
-  fmt::print("{} in {:.1f} s with {}, per second:\n", counted(totals.samples, "sample"), totals.seconds,
-             counted(result.threads, "thread"));
-  fmt::print("  {:.0f} samples, {:.0f} sequences, {:.0f} tokens, {:.0f} pictures, {:.0f} patches, {:.1f} MB read\n",
-             rate(totals.samples), rate(totals.sequences), rate(totals.tokens), rate(totals.pictures),
-             rate(totals.patches), rate(totals.stored_bytes) / 1e6);
-  double all = 0;
-  std::vector<std::string> shares;
-  for (const LoadPhase& phase : result.phases) all += phase.seconds;
-  for (const LoadPhase& phase : result.phases)
-    shares.push_back(fmt::format("{} {:.1f} %", phase.name, 100 * phase.seconds / std::max(all, 1e-9)));
-  fmt::print("time of a thread: {}\nmemory: {:.0f} MB at the start, {:.0f} MB at the end\n{}", fmt::join(shares, ", "),
-             result.start_mb, result.end_mb, show_skipped(bad));
-}
-
 void bench(const BenchCommand& command, const std::vector<std::string>& flags) {
   DataCall call = read_data_call(command.path, flags, DataUse::Training);
   require_tokenizer(call);
@@ -163,18 +309,63 @@ void bench(const BenchCommand& command, const std::vector<std::string>& flags) {
   if (command.threads) call.options.loader.threads = *command.threads;
   const LaneSet set(std::move(call.options));
   WorkerPool pool(set.options.loader.threads);
-  BenchResult result = {.threads = set.options.loader.threads};
-  result.phases = measure_phases(set, kPhaseSeconds, *set.bad).phases;
-  result.start_mb = host_memory().host_mb;
-  result.totals = measure_loading(set, command.limits, *set.bad, pool);
-  result.end_mb = host_memory().host_mb;
-  if (command.json)
-    print_json(result);
-  else
-    print_text(result, *set.bad);
+  const int threads = set.options.loader.threads;
+  const std::vector<LoadPhase> phases = measure_phases(set, kPhaseSeconds).phases;
+  const double start_mb = host_memory().host_mb;
+  const LoadTotals totals = measure_loading(set, command.limits, pool);
+  const double end_mb = host_memory().host_mb;
+  if (command.json) {
+    nlohmann::ordered_json by_name = nlohmann::ordered_json::object();
+    for (const LoadPhase& phase : phases) by_name[phase.name] = phase.seconds;
+    const nlohmann::ordered_json json = {{"threads", threads},           {"seconds", totals.seconds},
+                                         {"samples", totals.samples},    {"sequences", totals.sequences},
+                                         {"tokens", totals.tokens},      {"pictures", totals.pictures},
+                                         {"patches", totals.patches},    {"bytes", totals.stored_bytes},
+                                         {"phases", std::move(by_name)}, {"host_mb", {start_mb, end_mb}}};
+    return fmt::print("{}\n", json.dump());
+  }
+  const auto rate = [&](std::int64_t count) { return static_cast<double>(count) / totals.seconds; };
+  double all = 0;
+  std::vector<std::string> shares;
+  for (const LoadPhase& phase : phases) all += phase.seconds;
+  for (const LoadPhase& phase : phases)
+    shares.push_back(fmt::format("{} {:.1f} %", phase.name, 100 * phase.seconds / std::max(all, 1e-9)));
+  fmt::print("{} in {:.1f} s with {}, per second:\n", counted(totals.samples, "sample"), totals.seconds,
+             counted(threads, "thread"));
+  fmt::print("  {:.0f} samples, {:.0f} sequences, {:.0f} tokens, {:.0f} pictures, {:.0f} patches, {:.1f} MB read\n",
+             rate(totals.samples), rate(totals.sequences), rate(totals.tokens), rate(totals.pictures),
+             rate(totals.patches), rate(totals.stored_bytes) / 1e6);
+  fmt::print("time of a thread: {}\nmemory: {:.0f} MB at the start, {:.0f} MB at the end\n{}", fmt::join(shares, ", "),
+             start_mb, end_mb, show_skipped(*set.bad));
 }
 
 }  // namespace
+
+Command data_inspect_command() {
+  const auto o = std::make_shared<InspectCommand>();
+  return {
+      .name = "inspect",
+      .help = "Show what a data set contains, and what is damaged in it",
+      .options = {{"path", &o->path, "a recipe, a data set's folder, a .jsonl file or a metadataset", kRequired},
+                  {"--split", &o->split, "split to look at (default: data.split)"},
+                  {"--count", &o->count, "how many samples to look at, spread over the split; or all", kDefaultShown},
+                  {"--decode", &o->decodes, "decode every picture: finds damage that headers do not show"},
+                  {"--all-damaged", &o->all_damaged, "name all damaged samples; default: 20, with --json all"},
+                  {"--json", &o->json, "print JSON, for programs"},
+                  {"--stats", &o->stats, "write lengths, picture sizes and the sizes of training sequences, as JSON",
+                   Rules{.value_name = "FILE"}},
+                  {"--sequences", &o->sequences, "how many training sequences --stats stores",
+                   Rules{.check = WholeRange{1, 1'000'000}, .shows_default = true}},
+                  {"--html", &o->html, "write a page with pictures, chats and what is predicted",
+                   Rules{.value_name = "FILE"}},
+                  {"--show", &o->show, "how many samples the page shows",
+                   Rules{.check = WholeRange{0, 1000}, .shows_default = true}}},
+      .extras = Extras::RecipeKeys,
+      .footer =
+          "Lengths need a tokenizer: give a recipe, or add --data.tokenizer PATH --data.prompt_format NAME "
+          "--data.sequence_length N.\n",
+      .run = [o](Call& call) { inspect(*o, call.arguments); }};
+}
 
 Command data_order_command() {
   const auto o = std::make_shared<OrderCommand>();

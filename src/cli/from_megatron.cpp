@@ -6,16 +6,61 @@
 #include <cmath>
 #include <filesystem>
 #include <numeric>
+#include <utility>
 
-#include "base/key_guess.h"
+#include "base/config.h"
 #include "base/strings.h"
-#include "cli/megatron_draft.h"
 #include "cluster/megatron/megatron_flags.h"
 #include "data/text/tokenizer.h"
 #include "run/recipe.h"
 
 namespace braid {
 namespace {
+
+constexpr const char* kSections[] = {"topology",   "model",      "data", "loader", "train", "optimizer",
+                                     "loss_scale", "checkpoint", "log",  "stop",   "dist",  "cluster"};
+
+// `kind` and `provider` come before sizes, and in the topology, encoders before the language model.
+std::pair<std::ptrdiff_t, std::string> place_of(const std::string& path) {
+  const std::string section = path.substr(0, path.find('.')), key = path.substr(path.rfind('.') + 1);
+  const bool is_first = key == "kind" || key == "provider";
+  return {std::find(std::begin(kSections), std::end(kSections), section) - kSections,
+          path.substr(0, path.size() - key.size()) + (is_first ? "" : key)};
+}
+
+std::string as_yaml(const std::string& value) {
+  constexpr std::string_view kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./+-";
+  const bool is_plain = value.find_first_not_of(kPlain) == value.npos && value.find_first_of("-.") != 0;
+  if ((is_plain && !value.empty()) || parse_double(value)) return value;
+  std::string quoted = "\"";
+  for (const char c : value) {
+    if (c == '"' || c == '\\') quoted += '\\';
+    quoted += c == '\n' ? ' ' : c;
+  }
+  return quoted + '"';
+}
+
+bool names_key(const std::string& text, const std::string& key) {
+  const std::size_t at = text.find(key);
+  return at != text.npos && (at + key.size() == text.size() ||
+                             std::string_view(" ,=").find(text[at + key.size()]) != std::string_view::npos);
+}
+
+// Adds the names of the flags in Megatron's command line: of this key, and of the keys that the advice names. Of
+// several flags for a key, the shortest is the usual one (--seq-length, --dataloader-seq-length).
+std::string with_flags(const std::string& fix, const std::string& key) {
+  std::map<std::string, std::string> flags;
+  for (const MegatronFlag& flag : megatron_flags()) {
+    if (flag.key.empty() || (flag.key != key && !names_key(fix, flag.key))) continue;
+    std::string& known = flags[flag.key];
+    if (known.empty() || flag.name.size() + 2 < known.size()) known = "--" + flag.name;
+  }
+  std::vector<std::string> names;
+  for (const auto& entry : flags) names.push_back(entry.second);
+  if (names.empty()) return fix;
+  return fmt::format("{}{}the flag{} {}", fix, fix.empty() ? "" : "; ", names.size() == 1 ? " is" : "s are",
+                     fmt::join(names, ", "));
+}
 
 const std::map<std::string, std::string> kProviders = {{"nemotron-moe-vlm-20l", "nemotron-vlm-20l"},
                                                        {"nemotron-moe-vlm-54l", "nemotron-vlm-54l"},
@@ -74,24 +119,10 @@ constexpr Default kDefaults[] = {
      ModelFamily::Any, true},
 };
 
-bool has_experts(const MegatronCommand& command) { return command.has_any({"num-experts", "num-moe-experts"}); }
-
-// A sentence for each of them that applies.
-std::vector<std::string> unsupported_defaults(const MegatronCommand& command, ModelFamily family) {
-  std::vector<std::string> applying;
-  for (const Default& setting : kDefaults) {
-    const bool is_given = command.has_any(split(setting.flags, ' '));
-    const bool holds = (setting.family == ModelFamily::Any || setting.family == family) &&
-                       (!setting.of_experts || has_experts(command));
-    if (holds && !is_given) applying.push_back(setting.what);
-  }
-  return applying;
-}
-
-class Conversion : MegatronDraft {
+class Conversion {
  public:
   Conversion(const MegatronCommand& command, const std::vector<ConfigOverride>& overrides)
-      : MegatronDraft(command), overrides_(overrides) {}
+      : command_(command), overrides_(overrides) {}
 
   MegatronRecipe run() {
     choose_model();
@@ -140,6 +171,8 @@ class Conversion : MegatronDraft {
   // As pretrain_mamba.py is told: --spec megatron.core.models.mamba.mamba_layer_specs mamba_stack_spec.
   bool is_mamba() const { return command_.text("spec").value_or("").find("mamba") != std::string::npos; }
 
+  bool has_experts() const { return command_.has_any({"num-experts", "num-moe-experts"}); }
+
   ModelFamily family() const { return hybrid_ ? ModelFamily::Hybrid : ModelFamily::Llama; }
 
   // All flags that the table translates one by one.
@@ -151,9 +184,8 @@ class Conversion : MegatronDraft {
       const MegatronFlag& flag = *find_megatron_flag(name);
       if (name == "llm-only" || contains(kReadElsewhere, name)) continue;
       if (name == "vision-model-type" && vision_ && provider_.starts_with("tiny-")) {
-        answer().add_unsupported(
-            fmt::format("--{} {}", name, value),
-            fmt::format("the encoder is that of {}; set its sizes below model.images.encoder", provider_));
+        leave_out(fmt::format("--{} {}", name, value),
+                  fmt::format("the encoder is that of {}; set its sizes below model.images.encoder", provider_));
         continue;
       }
       if (name == "num-layers" && hybrid_) {
@@ -161,28 +193,26 @@ class Conversion : MegatronDraft {
         continue;
       }
       if (name == "data-path" && !has_tokenizer()) {
-        answer().add_unsupported(
-            fmt::format("--{} {}", name, value),
-            "Braid reads Energon's data sets, with --tokenizer-model and --tokenizer-prompt-format");
+        leave_out(fmt::format("--{} {}", name, value),
+                  "Braid reads Energon's data sets, with --tokenizer-model and --tokenizer-prompt-format");
         continue;
       }
-      answer().add(flag, value, family());
+      answer_.add(flag, value, family());
       const FlagVerdict verdict = verdict_for(flag, value, family());
       const bool is_written = verdict == FlagVerdict::Taken || verdict == FlagVerdict::Rewritten;
       const bool of_images = flag.key.find(".images.") != std::string::npos;
       if (!is_written || (of_images && !vision_) || flag.factor == 0 || name == "model-provider") continue;
       if (is_overridden(name)) continue;
       if (flag.key.starts_with("model.") && !contains(keys, flag.key))
-        answer().add_unsupported("--" + name, fmt::format("{} has no {}", provider_, flag.key));
+        leave_out("--" + name, fmt::format("{} has no {}", provider_, flag.key));
       else
         set(flag.key, recipe_value(flag, value), "--" + name);
     }
     for (const auto& [name, needed] : kNeeded) {
       if (!command_.has(name) || command_.has(needed) || beside(find_megatron_flag(needed)->key)) continue;
-      remove(find_megatron_flag(name)->key);
-      answer().add_unsupported("--" + name, command_.is_unexpanded(needed)
-                                                ? fmt::format("--{} is left out", needed)
-                                                : fmt::format("it needs --{} FOLDER", needed));
+      keys_.erase(find_megatron_flag(name)->key);
+      leave_out("--" + name, command_.is_unexpanded(needed) ? fmt::format("--{} is left out", needed)
+                                                            : fmt::format("it needs --{} FOLDER", needed));
     }
   }
 
@@ -216,7 +246,7 @@ class Conversion : MegatronDraft {
     const bool reads = command_.has("data-path") && has_tokenizer() &&
                        verdict_for(*find_megatron_flag("data-path"), *command_.text("data-path")) == FlagVerdict::Taken;
     if (asks && !reads && !command_.has("mock-data")) set("data.mock", "false", "--data-path is left out");
-    if (reads || command_.has("eval-iters")) by_default("eval-interval", "train.eval_interval", 1000);
+    if (reads || command_.has("eval-iters")) by_default("eval-interval", 1000);
   }
 
   // The value of a key in Braid's own flags.
@@ -232,8 +262,13 @@ class Conversion : MegatronDraft {
 
   // Sets a default of Megatron's that differs from the recipe's. A flag that only a shell can expand has some value.
   template <class Value>
-  void by_default(const char* flag, const std::string& key, const Value& value) {
-    if (!command_.has(flag) && !command_.is_unexpanded(flag)) set(key, value, "Megatron's default");
+  void by_default(const char* flag, const Value& value) {
+    if (!command_.has(flag) && !command_.is_unexpanded(flag))
+      set(find_megatron_flag(flag)->key, value, "Megatron's default");
+  }
+
+  static int layers_in(const std::string& pattern) {
+    return static_cast<int>(std::ssize(pattern) - std::count(pattern.begin(), pattern.end(), '|'));
   }
 
   std::string pattern_given() const {
@@ -247,11 +282,11 @@ class Conversion : MegatronDraft {
     if (given.empty() && own_sizes_) return;
     const std::string pattern = given.empty() ? std::get<HybridLmConfig>(provider(provider_).language).pattern
                                               : given.substr(0, given.find('/'));  // after it: MTP's
-    const auto layers = std::ssize(pattern) - std::count(pattern.begin(), pattern.end(), '|');
+    const int layers = layers_in(pattern);
     if (asked == layers)
-      answer().add(*find_megatron_flag("num-layers"), std::to_string(asked), family());
+      answer_.add(*find_megatron_flag("num-layers"), std::to_string(asked), family());
     else if (given.empty())
-      answer().add_unsupported(fmt::format("--num-layers {}", asked), fmt::format("{} has {}", provider_, layers));
+      leave_out(fmt::format("--num-layers {}", asked), fmt::format("{} has {}", provider_, layers));
     else
       refuse("--num-layers", fmt::format("--num-layers {} contradicts the pattern, which has {}", asked, layers),
              fmt::format("leave it out, or write --num-layers {}", layers));
@@ -267,20 +302,23 @@ class Conversion : MegatronDraft {
     if (!command_.has("group-query-attention"))  // without it, Megatron ignores --num-query-groups
       set(at + "kv_heads", heads, "no --group-query-attention");
     else
-      by_default("num-query-groups", at + "kv_heads", 1);
+      by_default("num-query-groups", 1);
     if (!command_.has("kv-channels"))
       set(at + "head_dim",
           quotient(hidden, heads, "--hidden-size {} is not divisible by --num-attention-heads {}", "--hidden-size",
                    "change one of them, or give --kv-channels"),
           "hidden / heads");
-    by_default("ffn-hidden-size", at + "ffn", ffn(hidden));
-    by_default("init-method-std", at + "init_std", 0.02);
-    by_default("norm-epsilon", at + "norm_eps", 1e-5);
+    by_default("ffn-hidden-size", ffn(hidden));
+    by_default("init-method-std", 0.02);
+    by_default("norm-epsilon", 1e-5);
     if (hybrid_)
       add_hybrid_sizes(hidden);
     else
-      by_default("untie-embeddings-and-output-weights", at + "tie_embeddings", "true");
-    for (const std::string& setting : unsupported_defaults(command_, family())) chosen(setting);
+      by_default("untie-embeddings-and-output-weights", "true");
+    for (const auto& [flags, what, of_family, of_experts] : kDefaults)
+      if ((of_family == ModelFamily::Any || of_family == family()) && (!of_experts || has_experts()) &&
+          !command_.has_any(split(flags, ' ')))
+        chosen(what);
   }
 
   // Megatron pads the size of its tokenizer.
@@ -309,7 +347,7 @@ class Conversion : MegatronDraft {
 
   void add_hybrid_sizes(std::int64_t hidden) {
     const std::string at = "model.language.";
-    const bool experts = has_experts(command_);
+    const bool experts = has_experts();
     std::string pattern = pattern_given();
     if (pattern.empty()) {
       for (int i = 0; i < std::min(integer("num-layers", 1), kMostLayersWritten); ++i)
@@ -324,24 +362,24 @@ class Conversion : MegatronDraft {
     }
     if (pattern.find('M') != std::string::npos) {
       const int head_dim = std::max(1, integer("mamba-head-dim", 64));
-      by_default("mamba-head-dim", at + "mamba_head_dim", head_dim);
+      by_default("mamba-head-dim", head_dim);
       if (!command_.has("mamba-num-heads"))
         set(at + "mamba_heads",
             quotient(2 * hidden, head_dim, "2 x --hidden-size = {} is not divisible by --mamba-head-dim {}",
                      "--hidden-size", "change one of them, or give --mamba-num-heads"),
             "2 x hidden / head dim");
-      by_default("mamba-num-groups", at + "mamba_groups", 8);
-      by_default("mamba-state-dim", at + "mamba_state", 128);
+      by_default("mamba-num-groups", 8);
+      by_default("mamba-state-dim", 128);
       set(at + "mamba_chunk", 128, "Megatron's default");
     }
     if (!experts) return;
     if (!command_.has("moe-ffn-hidden-size"))
       set(at + "expert_ffn", command_.has("ffn-hidden-size") ? integer("ffn-hidden-size", 0) : ffn(hidden),
           "--ffn-hidden-size");
-    by_default("moe-router-topk", at + "top_k", 2);
-    by_default("moe-shared-expert-intermediate-size", at + "shared_ffn", 0);
-    by_default("moe-router-topk-scaling-factor", at + "router_scaling", 1);
-    by_default("moe-aux-loss-coeff", at + "aux_loss_coeff", 0);
+    by_default("moe-router-topk", 2);
+    by_default("moe-shared-expert-intermediate-size", 0);
+    by_default("moe-router-topk-scaling-factor", 1);
+    by_default("moe-aux-loss-coeff", 0);
     if (!command_.has("moe-router-enable-expert-bias"))
       set(at + "expert_bias_rate", 0, "no --moe-router-enable-expert-bias");
   }
@@ -388,9 +426,7 @@ class Conversion : MegatronDraft {
     const int of_stage = integer("num-layers-per-virtual-pipeline-stage", 0);
     if (of_stage < 1) return;
     const std::string pattern = pattern_given();
-    const std::int64_t layers =
-        pattern.empty() ? integer("num-layers", 0)
-                        : static_cast<std::int64_t>(pattern.size()) - std::count(pattern.begin(), pattern.end(), '|');
+    const std::int64_t layers = pattern.empty() ? integer("num-layers", 0) : layers_in(pattern);
     const std::int64_t of_rank = layers / pp;
     if (of_rank % of_stage == 0 && of_rank > 0)
       set("topology.modules.language.vpp", of_rank / of_stage, "--num-layers-per-virtual-pipeline-stage");
@@ -434,10 +470,10 @@ class Conversion : MegatronDraft {
     if (!command_.has("bf16"))
       set("model.dtype", std::string(command_.has("fp16") ? "bfloat16" : "float32"),
           command_.has("fp16") ? "fp16 is not supported" : "no --bf16");
-    by_default("lr-decay-style", "train.decay_style", "linear");
+    by_default("lr-decay-style", "linear");
     if (command_.text("lr-decay-style") == "WSD" && !command_.has("lr-wsd-decay-style"))
       set("train.wsd_decay_style", "exponential", "Megatron's default");
-    by_default("log-interval", "log.interval", 100);
+    by_default("log-interval", 100);
     if (!command_.has("use-distributed-optimizer")) set("optimizer.zero", "false", "no --use-distributed-optimizer");
     if (const auto fraction = number("lr-warmup-fraction")) add_warmup(*fraction);
   }
@@ -450,16 +486,151 @@ class Conversion : MegatronDraft {
     else if (iterations)
       set("train.warmup_iterations", std::floor(fraction * *iterations), "--lr-warmup-fraction of the decay");
     else
-      answer().add_unsupported("--lr-warmup-fraction",
-                               "it is a fraction of the decay, but no flag gives the length of the decay");
+      leave_out("--lr-warmup-fraction", "it is a fraction of the decay, but no flag gives the length of the decay");
+  }
+
+  // --- the recipe under construction --------------------------------------------------------------------------------
+  // `from` is the origin of the value, for a comment; empty: none. The last call for a key counts.
+  template <class Value>
+  void set(const std::string& key, const Value& value, const std::string& from) {
+    keys_[key] = {fmt::format("{}", value), from};
+  }
+  void leave_out(const std::string& flag, const std::string& why) { answer_.unsupported.push_back({flag, why}); }
+  void chosen(const std::string& what) { chosen_.push_back({what, ""}); }
+
+  // These two refuse a value that is not a number (integer(): also a negative one) and ignore the flag.
+  std::optional<double> number(const std::string& name) {
+    const auto value = command_.text(name);
+    const auto number = value ? parse_double(*value) : std::nullopt;
+    if (value && !number) refuse("--" + name, fmt::format("--{} should be a number, not {}", name, in_quotes(*value)));
+    return number;
+  }
+
+  int integer(const std::string& name, int otherwise) {
+    const auto value = command_.text(name);
+    const auto number = value ? parse_int(*value) : otherwise;
+    if (number && *number >= 0) return *number;
+    refuse("--" + name, fmt::format("--{} should be an integer of at least 0, not {}", name, in_quotes(*value)));
+    return otherwise;
+  }
+
+  void refuse(const std::string& flag, const std::string& what, const std::string& fix = "") {
+    // A value may be read more than once.
+    const auto is_same = [&](const Problem& other) { return other.what == what; };
+    if (std::none_of(problems_.begin(), problems_.end(), is_same))
+      problems_.push_back({what, fmt::format("--from-megatron, {}", flag), fix});
+  }
+
+  MegatronRecipe finished() {
+    check();
+    MegatronRecipe recipe;
+    recipe.yaml =
+        "# Made by `braid train --from-megatron` from a command line for Megatron-LM; docs/megatron-flags.md lists the "
+        "flags.\n";
+    const auto explain = [&](const char* title, const FlagEntries& entries) {
+      if (!entries.empty()) recipe.yaml += fmt::format("# {}:\n{}", title, lines_of(entries, "#   ", 120));
+    };
+    const auto omit = [&](const char* why, const FlagEntries& entries) {
+      explain(why, entries);
+      for (const auto& [flag, reason] : entries) recipe.left_out.push_back(flag);
+    };
+    FlagEntries unexpanded;
+    for (const auto& [flag, value] : command_.unexpanded) {
+      unexpanded.push_back({flag.empty() ? value : fmt::format("--{} {}", flag, value), ""});
+      recipe.left_out.push_back(flag.empty() ? value : "--" + flag);
+    }
+    explain("Left out, because only a shell can expand it", unexpanded);
+    omit("Left out, because the training command does not use it, or only conditionally", command_.skipped);
+    omit("Left out, because Braid does not support it", answer_.unsupported);
+    omit("Left out, because the model has no such part", absent_);
+    omit("Left out, because it is not a known flag of Megatron", command_.unknown);
+    explain("Left out, because Braid always does this", answer_.already);
+    explain("Chosen, because the command line does not give it", chosen_);
+    recipe.yaml += yaml();
+    return recipe;
+  }
+
+  std::string yaml() const {
+    std::string text;
+    std::vector<std::string> open;
+    for (const auto& [path, value] : keys_) {
+      const std::vector<std::string> parts = split(path, '.');
+      std::size_t shared = 0;
+      while (shared < open.size() && shared + 1 < parts.size() && open[shared] == parts[shared]) ++shared;
+      open.assign(parts.begin(), parts.end() - 1);
+      for (std::size_t i = shared; i < open.size(); ++i) text += fmt::format("{:{}}{}:\n", "", 2 * i, open[i]);
+      const std::string line = fmt::format("{:{}}{}: {}", "", 2 * open.size(), parts.back(), as_yaml(value.text));
+      text += value.from.empty() ? line + "\n" : fmt::format("{:<36}  # {}\n", line, value.from);
+    }
+    return text;
+  }
+
+  std::string origin_of(const std::string& key) const {
+    const auto found = keys_.find(key);
+    return found == keys_.end() ? "" : found->second.from;
+  }
+
+  // Megatron ignores modules to recompute that its model does not have, but a recipe must not name them.
+  void leave_out_absent_parts() {
+    const std::string key = "model.recompute", flag = origin_of(key);
+    if (!flag.starts_with("--")) return;
+    YamlReader reader = YamlReader::from_text(yaml(), "");
+    Recipe recipe;
+    describe(reader, recipe);
+    const std::vector<std::string> parts = recompute_parts(recipe);
+    std::vector<std::string> kept;
+    for (const std::string& name : recipe.model.recompute) {
+      if (contains(parts, name))
+        kept.push_back(name);
+      else
+        absent_.push_back({flag, fmt::format("this model has no {}", name)});
+    }
+    if (kept.size() < recipe.model.recompute.size()) set(key, kept.empty() ? "false" : joined(kept, ","), flag);
+  }
+
+  // The recipe's problems, named by the flags that cause them.
+  void check() {
+    try {
+      leave_out_absent_parts();
+      const Recipe recipe = parse_recipe(yaml());
+      const int ranks = Topology(recipe.topology, workload_of(recipe)).world_size();
+      if (command_.ranks && *command_.ranks != ranks)
+        chosen(fmt::format("{}, which {} from the sizes below: '{}' starts {}", counted(ranks, "rank"),
+                           ranks == 1 ? "follows" : "follow", command_.launcher, *command_.ranks));
+    } catch (const ConfigError& e) {
+      const bool values_refused = !problems_.empty();  // then problems that follow from them add nothing
+      for (Problem problem : e.problems()) {
+        const std::string key = problem.where.substr(problem.where.rfind(' ') + 1), from = origin_of(key);
+        const std::string where = "--from-megatron, " + from;
+        const auto is_known = [&](const Problem& other) { return other.where == where; };
+        const bool is_flag = from.starts_with("--") && from.find(' ') == std::string::npos;
+        if (values_refused && (!is_flag || std::any_of(problems_.begin(), problems_.end(), is_known))) continue;
+        problem.where = is_flag ? fmt::format("{} ({})", where, key) : "the recipe from --from-megatron, " + key;
+        problem.fix = with_flags(problem.fix, is_flag ? "" : key);
+        problems_.push_back(std::move(problem));
+      }
+    }
+    if (!problems_.empty()) throw ConfigError(std::move(problems_));
   }
 
   static constexpr int kMostLayersWritten = 4096;
 
+  const MegatronCommand& command_;
   const std::vector<ConfigOverride>& overrides_;
   std::string provider_;
   bool hybrid_ = false, vision_ = false, own_sizes_ = false, has_model_ = false;
   std::int64_t dp_ = 1;
+
+  struct Entry {
+    std::string text, from;
+  };
+  struct RecipeOrder {
+    bool operator()(const std::string& a, const std::string& b) const { return place_of(a) < place_of(b); }
+  };
+  std::map<std::string, Entry, RecipeOrder> keys_;
+  MegatronAnswer answer_;
+  FlagEntries chosen_, absent_;
+  std::vector<Problem> problems_;
 };
 
 }  // namespace

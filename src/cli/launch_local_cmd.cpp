@@ -1,19 +1,136 @@
-// braid launch local and run: the ranks of a recipe, of a torchrun command, or of any program, on this machine.
+// braid run, launch local, forward and plan calibrate: start ranks on this machine, of a recipe, of a torchrun command,
+// of any program, of a stored model, or to measure collectives.
+#include <algorithm>
+#include <cstdint>
+#include <filesystem>
 #include <memory>
+#include <numeric>
+#include <optional>
 
+#include "base/error.h"
 #include "base/files.h"
 #include "base/process.h"
 #include "base/strings.h"
 #include "cli/commands.h"
-#include "cli/recipe_call.h"
-#include "cluster/local/host_capacity.h"
+#include "cli/start.h"
 #include "cluster/local/local_launcher.h"
-#include "cluster/megatron/rank_command.h"
+#include "cluster/megatron/commands.h"
+#include "comm/control_line.h"
+#include "comm/run_as_rank.h"
+#include "forward/forward_files.h"
 #include "plan/topology.h"
+#include "predict/calibrate.h"
+#include "run/output_files.h"
 #include "run/recipe.h"
 
 namespace braid {
 namespace {
+
+struct ForwardCommand {
+  ForwardRequest request{};
+  std::optional<int> dp{};
+  CommConfig dist{};
+  bool oversubscribe = false;
+};
+
+int run(ForwardCommand command, const std::vector<std::string>& command_line) {
+  ForwardRequest& request = command.request;
+  request.layout.name = "model";
+  // The smallest dp for which the experts can be split over the ranks.
+  const ModuleConfig& layout = request.layout;
+  const std::int64_t experts = std::int64_t{layout.ep} * layout.expt_tp, dense = std::int64_t{layout.tp} * layout.cp;
+  const std::int64_t smallest = std::min<std::int64_t>(experts / std::gcd(experts, dense), kMaxWorldSize);
+  request.layout.dp = command.dp.value_or(static_cast<int>(smallest));
+  const Topology topology = check_forward(request);
+  const auto spec = world_spec_from(process_env());
+  if (!spec) {
+    if (!command.oversubscribe) refuse_oversubscription(topology.world_size());
+    if (command.dist.device == "cuda" && visible_gpus() == 0) throw ConfigError(no_gpu("--device"));
+    return launch_local({.ranks = topology.world_size(),
+                         .command = command_line,
+                         .log_dir = "",
+                         .port = 0,
+                         .rank_coordinates = topology.all_coordinates()});
+  }
+  if (spec->size != topology.world_size())
+    throw ConfigError({fmt::format("the layout has {}, but {} {} started", counted(topology.world_size(), "rank"),
+                                   spec->size, spec->size == 1 ? "was" : "were"),
+                       "command line", "start " + counted(topology.world_size(), "rank")});
+  std::string written;
+  run_as_rank(*spec, command.dist, topology.all_coordinates(),
+              [&](World& world) { written = forward_files(request, topology, world); });
+  if (!written.empty()) {
+    const std::string line = fmt::format("wrote {}\n", written);
+    fmt::print("{}", spec->launcher == Launcher::Local ? to_control_lines({line}) : line);
+  }
+  return 0;
+}
+
+constexpr const char* kAsRank = "--collectives-as-rank";  // how this command starts itself
+
+struct CalibrateCommand {
+  std::string device, path, collectives_path;
+};
+
+// In processes of their own, as in training. The larger group tells how ranks crowd on a host with fewer cores.
+void measure_processes(HardwareProfile& profile, const std::function<void(const std::string&)>& report,
+                       int& exit_code) {
+  std::vector<MeasuredCollective> all;
+  for (const int ranks : {2, 4}) {
+    report(fmt::format("measuring collectives between {} ranks (of 2 and 4)", ranks));
+    const std::filesystem::path path = std::filesystem::temp_directory_path() / ("braid-calibrate-" + make_nonce());
+    exit_code = launch_local({.ranks = ranks,
+                              .command = {own_executable(), "plan", kPlanCalibrate.name, kAsRank, path.string()},
+                              .env = {{"OMP_NUM_THREADS", "1"}}});
+    const CollectiveTimes measured = read_collectives(path.string());
+    std::filesystem::remove(path);
+    if (exit_code != 0)
+      throw std::runtime_error(exit_code > 128 ? "the ranks that measure collectives were stopped"
+                                               : "the ranks that measure collectives failed; their output is above");
+    profile.crowding = measured.crowding;
+    std::ranges::copy(at_speed_of(profile, measured), std::back_inserter(all));
+  }
+  fit_collectives(all, profile);
+}
+
+HardwareProfile measured_profile(const std::string& device, int& exit_code) {
+  WorkStatus status;
+  const auto report = [&](const std::string& what) {
+    status.clear();
+    fmt::print(stderr, "{}\n", what);
+  };
+  HardwareProfile profile =
+      calibrate({.device = device}, report, [&](const std::string& doing, double share) { status.show(doing, share); });
+  status.clear();
+  const auto describe = [&](const std::string& name, std::int64_t memory_bytes) {
+    profile.note = fmt::format("{}; {}", name, joined(split(version_text(), '\n'), ","));
+    profile.memory_gb = static_cast<double>(memory_bytes) / 1e9;
+  };
+  if (device == "cuda") {
+    const GpuFacts gpu = gpu_facts();
+    describe(gpu.name, gpu.memory_bytes);
+    profile.ranks_per_node = visible_gpus();
+    return profile;
+  }
+  const HostCapacity host = host_capacity();
+  describe("one thread per rank, fp32", host.memory_bytes);
+  profile.cores = host.cores;
+  profile.ranks_per_node = host.cores;
+  measure_processes(profile, report, exit_code);
+  return profile;
+}
+
+void calibrate_machine(const CalibrateCommand& command, int& exit_code) {
+  if (!command.collectives_path.empty())
+    return measure_collectives_as_rank(command.collectives_path, host_capacity().cores);
+  const bool on_gpu = command.device.empty() ? visible_gpus() > 0 : command.device == "cuda";
+  if (on_gpu && visible_gpus() == 0) throw ConfigError(no_gpu("--device"));
+  check_outputs({{"--write", command.path, {".yaml", ".yml"}}}, {});  // before the measurement, which takes minutes
+  const std::string yaml = to_yaml(measured_profile(on_gpu ? "cuda" : "cpu", exit_code));
+  if (command.path.empty()) return fmt::print("{}", yaml);
+  write_output(command.path, yaml);
+  fmt::print("written to {}; use it with --hardware {}\n", command.path, command.path);
+}
 
 struct LaunchLocal {
   std::string recipe_path, log_dir;
@@ -94,6 +211,62 @@ int launch_here(const LaunchLocal& launch, const Call& call) {
 }
 
 }  // namespace
+
+Command forward_command() {
+  const auto o = std::make_shared<ForwardCommand>();
+  ForwardRequest& request = o->request;
+  ModuleConfig& layout = request.layout;
+  const Rules size = Rules{.check = WholeRange{1, kMaxWorldSize}};
+  return {
+      .name = kForward.name,
+      .help = kForward.help,
+      .options = {{"model_dir", &request.model, "folder of a Hugging Face or Braid model", kRequired},
+                  {"--inputs", &request.inputs, "safetensors file, see below", kRequired},
+                  {"--outputs", &request.outputs, "safetensors file to write", kRequired},
+                  {"--grads", &request.grads, "run backward too and write every parameter's gradient"},
+                  {"--dtype", &request.dtype, "dtype of weights and computation",
+                   Rules{.check = OneOf{dtype_names()}, .shows_default = true}},
+                  {"--tp", &layout.tp, "tensor parallel size", size},
+                  {"--cp", &layout.cp, "context parallel size", size},
+                  {"--ep", &layout.ep, "expert parallel size", size},
+                  {"--expt-tp", &layout.expt_tp, "tensor parallel size inside experts", size},
+                  {"--pp", &layout.pp, "pipeline parallel size", size},
+                  {"--vpp", &layout.vpp, "pipeline stages per rank", size},
+                  {"--dp", &o->dp, "data parallel size; default: the smallest possible", size},
+                  {"--sequence-parallel", &request.sequence_parallel, "use sequence parallelism between layers"},
+                  {"--recompute", &request.recompute, "recompute each layer's activations in backward"},
+                  {"--device", &o->dist.device, "cpu, cuda, or auto: cuda if there is a GPU",
+                   Rules{.check = OneOf{{"auto", "cpu", "cuda"}}}},
+                  {"--oversubscribe", &o->oversubscribe, kOversubscribeHelp}},
+      .footer =
+          "Inputs of nemotron_h: input_ids [B, S]; labels [B, S], unshifted, -100 ignored; cu_seqlens of sequences "
+          "packed into one row.\n"
+          "Inputs of radio: pixel_values [B, 3, H, W], or patches [P, 768] with imgs_sizes [images, 2]; features_grad, "
+          "the gradient that backward starts from (default: ones).\n"
+          "Outputs: logits, loss (mean over counted labels), features, grad.<name> for every name of a tensor: in the "
+          "folder, in published checkpoints, in transformers. Full tensors in every layout.",
+      .run = [o](Call& call) {
+        o->request.dtype = full_dtype_name(o->request.dtype);
+        call.exit_code = run(*o, call.command_line);
+      }};
+}
+
+Command plan_calibrate_command() {
+  const auto o = std::make_shared<CalibrateCommand>();
+  return {
+      .name = kPlanCalibrate.name,
+      .help = kPlanCalibrate.help,
+      .options = {{"--device", &o->device, "cuda or cpu; default: a GPU if there is one",
+                   Rules{.check = OneOf{{"cuda", "cpu"}}}},
+                  {"--write", &o->path, "write the profile to this file; default: print it"},
+                  {kAsRank, &o->collectives_path, "", Rules{.hidden = true}}},
+      .footer =
+          "Measures how fast this machine runs Braid's operators, for two to four minutes on 2 cores, and prints a "
+          "hardware profile for `braid plan simulate --hardware FILE`. Nothing else should run meanwhile. On a CPU it "
+          "measures collectives between processes, too; links between GPUs are to be added to the profile of a GPU by "
+          "hand.",
+      .run = [o](Call& call) { calibrate_machine(*o, call.exit_code); }};
+}
 
 Command launch_local_command() {
   const auto o = std::make_shared<LaunchLocal>();

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "base/error.h"
-#include "cli/megatron_command.h"
 #include "cluster/megatron/megatron_flags.h"
 
 namespace braid {

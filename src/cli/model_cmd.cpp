@@ -7,10 +7,9 @@
 #include <memory>
 #include <optional>
 
-#include "base/dtype_names.h"
 #include "base/strings.h"
 #include "cli/commands.h"
-#include "cli/recipe_call.h"
+#include "cli/start.h"
 #include "models/describe.h"
 #include "run/recipe.h"
 
@@ -26,45 +25,36 @@ struct Modules {
   ModuleConfig language{}, encoder{};
 };
 
-// The keys of a --topology list. Bare keys are the language module's; dp does not change what a rank holds.
-std::map<std::string, int*> keys_of(Modules& modules) {
-  ModuleConfig &language = modules.language, &encoder = modules.encoder;
-  return {{"tp", &language.tp},        {"cp", &language.cp},        {"pp", &language.pp},
-          {"dp", &language.dp},        {"ep", &language.ep},        {"expt_tp", &language.expt_tp},
-          {"encoder.tp", &encoder.tp}, {"encoder.cp", &encoder.cp}, {"encoder.pp", &encoder.pp},
-          {"encoder.dp", &encoder.dp}};
-}
-
-std::optional<Problem> apply(const std::string& item, const std::map<std::string, int*>& keys) {
-  const std::size_t equals = std::min(item.find('='), item.size());
-  const std::string key = item.substr(0, equals);
-  const auto found = keys.find(key);
-  if (found == keys.end()) {
-    std::vector<std::string> names;
-    for (const auto& [name, value] : keys) names.push_back(name);
-    const auto guess = nearest(key, names);
-    return Problem{fmt::format("there is no size '{}'", key), "--topology",
-                   guess ? fmt::format("did you mean '{}'?", *guess) : fmt::format("use {}", fmt::join(names, ", "))};
-  }
-  const auto size = equals < item.size() ? parse_int(item.substr(equals + 1)) : std::nullopt;
-  if (!size || *size < 1 || *size > kMaxWorldSize)
-    return Problem{fmt::format("'{}' is not a size for {}", item, key), "--topology",
-                   fmt::format("write {}=N with N from 1 to {}", key, kMaxWorldSize)};
-  *found->second = *size;
-  return std::nullopt;
-}
-
+// A --topology list. Bare keys are the language module's; dp does not change what a rank holds.
 Modules parse_list(const std::string& list) {
   Modules modules;
-  const std::map<std::string, int*> keys = keys_of(modules);
-  std::vector<Problem> problems;
-  for (const std::string& item : split(list, ','))
-    if (auto problem = apply(item, keys)) problems.push_back(std::move(*problem));
-  for (const ModuleConfig* module : {&modules.language, &modules.encoder})
+  ModuleConfig &language = modules.language, &encoder = modules.encoder;
+  const std::map<std::string, int*> sizes = {{"tp", &language.tp},        {"cp", &language.cp},
+                                             {"pp", &language.pp},        {"dp", &language.dp},
+                                             {"ep", &language.ep},        {"expt_tp", &language.expt_tp},
+                                             {"encoder.tp", &encoder.tp}, {"encoder.cp", &encoder.cp},
+                                             {"encoder.pp", &encoder.pp}, {"encoder.dp", &encoder.dp}};
+  std::vector<std::string> names;
+  for (const auto& [name, value] : sizes) names.push_back(name);
+  ProblemList problems;
+  for (const std::string& item : split(list, ',')) {
+    const std::string key = item.substr(0, item.find('='));
+    const auto size = key.size() < item.size() ? parse_int(item.substr(key.size() + 1)) : std::nullopt;
+    const auto guess = nearest(key, names);
+    if (!sizes.contains(key))
+      problems.add(fmt::format("there is no size '{}'", key), "--topology",
+                   guess ? fmt::format("did you mean '{}'?", *guess) : fmt::format("use {}", fmt::join(names, ", ")));
+    else if (!size || *size < 1 || *size > kMaxWorldSize)
+      problems.add(fmt::format("'{}' is not a size for {}", item, key), "--topology",
+                   fmt::format("write {}=N with N from 1 to {}", key, kMaxWorldSize));
+    else
+      *sizes.at(key) = *size;
+  }
+  for (const ModuleConfig* module : {&language, &encoder})
     if (grid_size(*module) > kMaxWorldSize)
-      problems.push_back({fmt::format("'{}' makes a grid of more than {} ranks", list, kMaxWorldSize), "--topology",
-                          "use smaller sizes"});
-  if (!problems.empty()) throw ConfigError(std::move(problems));
+      problems.add(fmt::format("'{}' makes a grid of more than {} ranks", list, kMaxWorldSize), "--topology",
+                   "use smaller sizes");
+  problems.throw_if_any();
   return modules;
 }
 
@@ -85,35 +75,25 @@ ProviderLayout layout_from(const std::string& topology, const Provider& provider
   return layout;
 }
 
-// The recipe's model without the encoders that its topology leaves out.
-Provider trained_model(const Recipe& recipe) {
-  Provider model = recipe.model.model;
-  const ProviderLayout layout = layout_of(recipe);
-  std::erase_if(model.encoders, [&](const EncoderConfig& encoder) { return !layout.encoders.contains(encoder.name); });
-  return model;
-}
-
-bool is_recipe(const std::string& name) {
-  std::error_code ignored;
-  if (contains(provider_names(), name)) return false;
-  return name.find('/') != name.npos || name.ends_with(".yaml") || std::filesystem::exists(name, ignored);
-}
-
 void describe_named(const DescribeOptions& options, const Call& call) {
   Provider model;
   ProviderLayout layout;
   std::string dtype = "bfloat16";
-  if (is_recipe(options.model)) {
-    const Recipe recipe = read_recipe_call(options.model, call.arguments).recipe;
-    model = trained_model(recipe);
+  const std::string& name = options.model;
+  std::error_code ignored;
+  if (!contains(provider_names(), name) &&
+      (name.find('/') != name.npos || name.ends_with(".yaml") || std::filesystem::exists(name, ignored))) {
+    const Recipe recipe = read_recipe_call(name, call.arguments).recipe;
+    model = recipe.model.model;
     layout = layout_of(recipe);
+    // The topology may leave encoders of the model out.
+    std::erase_if(model.encoders, [&](const EncoderConfig& each) { return !layout.encoders.contains(each.name); });
     dtype = recipe.model.dtype;
   } else {
-    model = provider(options.model);
+    model = provider(name);
     if (!parse_overrides(call.arguments, call.option_names).empty())
-      throw ConfigError(
-          {fmt::format("{} changes a recipe, but '{}' is a provider", call.arguments.front(), options.model),
-           "command line", "give a recipe file, or leave the flag out"});
+      throw ConfigError({fmt::format("{} changes a recipe, but '{}' is a provider", call.arguments.front(), name),
+                         "command line", "give a recipe file, or leave the flag out"});
   }
   if (!options.topology.empty()) layout = layout_from(options.topology, model);
   if (!options.dtype.empty()) dtype = full_dtype_name(options.dtype);

@@ -1,28 +1,254 @@
-// braid plan: shows the layout, schedule and communication of a recipe, without running it.
+// braid plan: shows the layout, schedule, communication and memory of a recipe, without running it.
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <functional>
 #include <memory>
+#include <optional>
+#include <set>
 
 #include "base/strings.h"
 #include "cli/commands.h"
 #include "cli/plan_options.h"
-#include "cli/recipe_call.h"
+#include "cli/start.h"
 #include "plan/frozen.h"
 #include "plan/schedule.h"
 #include "plan/show.h"
-#include "plan/timeline.h"
+#include "plan/player.h"
+#include "predict/memory.h"
 #include "run/output_files.h"
-#include "run/rank_step.h"
 #include "run/step_sizes.h"
 
 namespace braid {
 namespace {
 
-struct ShowOptions {
-  std::string recipe_path;
+using Json = nlohmann::ordered_json;
+using Rows = std::vector<std::vector<std::string>>;
+
+// --- braid plan memory -----------------------------------------------------------------------------------------------
+struct MemoryCommand : PlanCall {
   std::optional<int> global_rank;
-  bool json = false;
+  bool on_cpu = false;
+};
+
+StepSizes step_of(const PlanSizes& sizes, const Recipe& recipe, const Topology& topology, int step) {
+  return sizes.options.draw ? sizes.options.draw(recipe, topology, step) : full_step(recipe, topology);
+}
+
+// The step of the largest peak.
+int fullest_step(const Recipe& recipe, const Topology& topology, const std::vector<StepSizes>& steps,
+                 const MemoryQuestion& question) {
+  std::vector<std::int64_t> peaks;
+  for (const StepSizes& step : steps) peaks.push_back(predict_memory(recipe, topology, step, question).fullest().peak);
+  return static_cast<int>(std::ranges::max_element(peaks) - peaks.begin());
+}
+
+// The unit of a table: gigabytes, or megabytes if the allocator's peak is below one.
+struct MemoryUnit {
+  const char* name;
+  double bytes;
+
+  std::string number(std::int64_t of) const { return fmt::format("{:.2f}", static_cast<double>(of) / bytes); }
+};
+MemoryUnit unit_for(std::int64_t peak) { return peak < 1'000'000'000 ? MemoryUnit{"MB", 1e6} : MemoryUnit{"GB", 1e9}; }
+
+std::string stage_name(const Topology& topology, const Stage& stage) {
+  const Module& module = topology.module(stage.module);
+  return stage_count(module) == 1 ? module.name : fmt::format("{} stage {}", module.name, stage.index);
+}
+
+Json to_json(const RankMemory& rank, const Topology& topology) {
+  const auto by_kind = [](const MemoryBytes& bytes) {
+    Json json;
+    for (std::size_t kind = 0; kind < bytes.size(); ++kind) json[kMemoryKindNames[kind]] = bytes[kind];
+    return json;
+  };
+  Json modules;
+  for (const Module* module : topology.modules_of(rank.global_rank))
+    modules[module->name] = by_kind(rank.modules[static_cast<std::size_t>(module - topology.modules().data())]);
+  return {{"rank", rank.global_rank},
+          {"bytes", by_kind(rank.all_modules())},
+          {"peak_bytes", rank.peak},
+          {"peak_at", rank.at},
+          {"modules", std::move(modules)},
+          {"outside_bytes", {{"nccl", rank.nccl}, {"context", rank.context}, {"slack", rank.slack}}},
+          {"needed_bytes", rank.needed()},
+          {"device_bytes", rank.device()}};
+}
+
+// A column for each of these ranks.
+std::string memory_table(const std::vector<std::pair<std::string, const RankMemory*>>& ranks, const MemoryUnit& unit) {
+  Rows rows;
+  const auto add = [&](const std::string& name, const auto& value_of, bool always) {
+    std::vector<std::string> row = {name};
+    bool any = always;
+    for (const auto& [title, rank] : ranks) {
+      const std::int64_t bytes = std::invoke(value_of, *rank);
+      any = any || bytes > 0;
+      row.push_back(fmt::format("{:>8}", bytes > 0 || always ? unit.number(bytes) : ""));
+    }
+    if (any) rows.push_back(std::move(row));
+  };
+  for (std::size_t kind = 0; kind < kMemoryKindNames.size(); ++kind) {
+    const auto of_kind = [kind](const RankMemory& rank) { return rank.all_modules()[kind]; };
+    add(memory_kind_text(kind), of_kind, false);
+  }
+  add("peak of the allocator", &RankMemory::peak, true);
+  add("NCCL (estimate)", &RankMemory::nccl, false);
+  add("context (estimate)", &RankMemory::context, false);
+  add("needed", &RankMemory::needed, true);
+  add("slack (estimate)", &RankMemory::slack, false);
+  add("on the device", &RankMemory::device, true);
+  std::vector<std::string> head = {unit.name};
+  for (const auto& [title, rank] : ranks) head.push_back(title);
+  return format_table(head, rows);
+}
+
+// What is asked, for which recipe and steps.
+struct MemoryPlan {
+  Recipe recipe;
+  std::optional<HardwareProfile> hardware;
+  std::string scaled;
+  Topology topology;
+  MemoryQuestion question;
+  PlanSizes sizes;
+};
+
+std::optional<HardwareProfile> hardware_of(const MemoryCommand& command) {
+  if (command.hardware.empty() && (command.nodes || command.encoder_nodes))
+    throw ConfigError({fmt::format("{} was given without --hardware, which says how many GPUs a node has",
+                                   command.nodes ? "--nodes" : "--encoder-nodes"),
+                       "command line", "add --hardware, e.g. --hardware h100"});
+  if (command.hardware.empty()) return std::nullopt;
+  HardwareProfile hardware = load_hardware(command.hardware);
+  if (command.on_cpu && !is_host(hardware))
+    throw ConfigError({fmt::format("--cpu was given, but --hardware {} is a GPU", command.hardware), "command line",
+                       "use one of them"});
+  return hardware;
+}
+
+MemoryPlan memory_plan(MemoryCommand command, const std::vector<std::string>& flags) {
+  Recipe recipe = read_recipe_call(command.recipe_path, flags).recipe;
+  std::optional<HardwareProfile> hardware = hardware_of(command);
+  std::string scaled = hardware ? scale_recipe(recipe, command, *hardware) : "";
+  const MemoryQuestion question =
+      hardware ? memory_question(*hardware) : MemoryQuestion{.on_gpu = !command.on_cpu && recipe.dist.device != "cpu"};
+  const std::int64_t iterations = iterations_of(length_of(recipe.train));
+  command.default_steps = static_cast<int>(std::min<std::int64_t>(command.default_steps, iterations));
+  PlanSizes sizes = plan_sizes(recipe, command);
+  Topology topology(recipe.topology, workload_of(recipe));
+  return {std::move(recipe), std::move(hardware), std::move(scaled), std::move(topology), question, std::move(sizes)};
+}
+
+void print_machine(const MemoryPlan& plan) {
+  if (plan.hardware) fmt::print("hardware: {}\n", described(*plan.hardware));
+  if (!plan.scaled.empty()) fmt::print("scaled: {}\n", plan.scaled);
+}
+
+std::string memory_json(const MemoryPlan& plan, const MemoryPrediction& prediction,
+                        const std::vector<MemoryAdvice>& advice) {
+  Json json = {{"world_size", plan.topology.world_size()},
+               {"samples", plan.sizes.words},
+               {"needed_bytes", device_memory(prediction, plan.topology, plan.question).needed},
+               {"stages", Json::array()}};
+  for (const StageRankMemory& stage : prediction.stages) {
+    Json entry = {{"module", plan.topology.module(stage.stage.module).name}, {"stage", stage.stage.index}};
+    entry.update(to_json(stage.rank, plan.topology));
+    json["stages"].push_back(std::move(entry));
+  }
+  json["advice"] = Json::array();
+  for (const MemoryAdvice& one : advice) json["advice"].push_back({{"change", one.change}, {"saves_bytes", one.saves}});
+  if (plan.hardware) {
+    json["hardware"] = plan.hardware->name;
+    json["device_memory"] = to_json(device_memory(prediction, plan.topology, plan.question));
+  }
+  return json.dump();
+}
+
+// A rank with several stages has one column: "images + language, rank 0".
+std::string stage_table(const MemoryPrediction& prediction, const Topology& topology, const MemoryUnit& unit) {
+  std::vector<std::pair<std::string, const RankMemory*>> columns;
+  for (const StageRankMemory& stage : prediction.stages) {
+    const auto same = std::ranges::find(columns, stage.rank.global_rank,
+                                        [](const auto& column) { return column.second->global_rank; });
+    if (same == columns.end())
+      columns.emplace_back(stage_name(topology, stage.stage), &stage.rank);
+    else
+      same->first += " + " + stage_name(topology, stage.stage);
+  }
+  for (auto& [title, rank] : columns) title += fmt::format(", rank {}", rank->global_rank);
+  return memory_table(columns, unit);
+}
+
+void print_memory(const MemoryPlan& plan, const MemoryPrediction& prediction, const std::vector<MemoryAdvice>& advice) {
+  const RankMemory& fullest = prediction.fullest();
+  const MemoryUnit unit = unit_for(fullest.peak);
+  print_machine(plan);
+  fmt::print("the fullest rank of each stage, of {}; samples: {}\n\n{}", counted(plan.topology.world_size(), "rank"),
+             plan.sizes.words, stage_table(prediction, plan.topology, unit));
+  fmt::print("\nrank {} has its peak in {}\n", fullest.global_rank, fullest.at);
+  if (plan.hardware)
+    fmt::print("{}\n", described(device_memory(prediction, plan.topology, plan.question), *plan.hardware));
+  else if (!plan.question.on_gpu)
+    fmt::print("all ranks need {} {}\n", unit.number(device_memory(prediction, plan.topology, plan.question).needed),
+               unit.name);
+  for (const MemoryAdvice& one : advice) fmt::print("{} saves {} {}\n", one.change, unit.number(one.saves), unit.name);
+}
+
+void plan_memory(const MemoryCommand& command, const std::vector<std::string>& flags) {
+  const MemoryPlan plan = memory_plan(command, flags);
+  std::vector<StepSizes> steps;
+  for (int step = 0; step < (plan.sizes.options.draw ? plan.sizes.options.steps : 1);
+       ++step)  // full ones are all equal
+    steps.push_back(step_of(plan.sizes, plan.recipe, plan.topology, step));
+  const int heaviest = fullest_step(plan.recipe, plan.topology, steps, plan.question);
+  if (command.global_rank) {
+    check_rank(plan.topology, *command.global_rank);
+    const RankMemory rank = predict_rank_memory(plan.recipe, plan.topology, steps[static_cast<std::size_t>(heaviest)],
+                                                *command.global_rank, plan.question);
+    if (command.json) return fmt::print("{}\n", to_json(rank, plan.topology).dump());
+    print_machine(plan);
+    return fmt::print("rank {}: {}, at its peak in {}\n{}", rank.global_rank,
+                      plan.topology.coordinates_of(rank.global_rank), rank.at,
+                      memory_table({{"", &rank}}, unit_for(rank.peak)));
+  }
+  const MemoryPrediction prediction = predict_memory(plan.recipe, plan.topology, steps, plan.question);
+  const StepsOf that_step = [&](const Recipe& changed, const Topology& own) {
+    return std::vector{step_of(plan.sizes, changed, own, heaviest)};
+  };
+  const std::vector<MemoryAdvice> advice = memory_advice(plan.recipe, prediction, that_step, plan.question);
+  if (command.json) return fmt::print("{}\n", memory_json(plan, prediction, advice));
+  print_memory(plan, prediction, advice);
+}
+
+Command plan_memory_command() {
+  const auto o = std::make_shared<MemoryCommand>();
+  o->default_steps = 16;
+  return {.name = "memory",
+          .help = "Count the memory that ranks need, and say what would lower it",
+          .options = {plan_option("recipe", *o),
+                      {"--rank", &o->global_rank, "this global rank only; default: the fullest of each stage"},
+                      plan_option("--hardware", *o),
+                      plan_option("--nodes", *o),
+                      plan_option("--encoder-nodes", *o),
+                      plan_option("--stats", *o),
+                      plan_option("--steps", *o, "16, or as many as the run has"),
+                      plan_option("--full", *o),
+                      {"--cpu", &o->on_cpu, "on CPUs, whose operators keep other tensors than a GPU's kernels"},
+                      {"--json", &o->json, "print JSON with exact numbers, for programs"}},
+          .extras = Extras::RecipeKeys,
+          .footer =
+              "Mock samples have the sizes that they will have in the run. Without --stats, samples of a data set are "
+              "taken to fill their sequences, with a label on every token and data.media.NAME.max_items items of size "
+              "max_size for each encoder.\n\n",
+          .run = [o](Call& call) { plan_memory(*o, call.arguments); }};
+}
+
+// --- braid plan show, schedule and bytes
+// -------------------------------------------------------------------------------
+struct ShowOptions : PlanCall {
+  std::optional<int> global_rank;
+  std::string svg_path;
 };
 
 void show_plan(const ShowOptions& options, const std::vector<std::string>& flags) {
@@ -38,18 +264,13 @@ void show_plan(const ShowOptions& options, const std::vector<std::string>& flags
     fmt::print("{}", show_topology(topology));
 }
 
-struct ScheduleCommand {
-  std::string recipe_path, svg_path;
-};
-
 // The share of the step in which a pipeline stage computes, and how many microbatches it holds at most.
 std::string show_stages(const Schedule& schedule, const Topology& topology, const Play& timeline,
                         const ScheduleOptions& options) {
-  std::vector<std::vector<std::string>> rows;
-  for (std::size_t m = 0; m < topology.modules().size(); ++m) {
-    const Module& module = topology.modules()[m];
-    for (int index = 0; index < stage_count(module); ++index) {
-      const Stage stage = {static_cast<int>(m), index};
+  Rows rows;
+  for (int m = 0; m < static_cast<int>(topology.modules().size()); ++m)
+    for (int index = 0; index < stage_count(topology.module(m)); ++index) {
+      const Stage stage = {m, index};
       const auto rank = static_cast<std::size_t>(ranks_of(topology, stage).first);
       double busy = 0;
       for (std::size_t i = 0; i < schedule.ranks[rank].size(); ++i) {
@@ -57,14 +278,14 @@ std::string show_stages(const Schedule& schedule, const Topology& topology, cons
         const OpSpan& span = timeline.ranks[rank][i];
         if (op.computes() && op.stage == stage) busy += span.end - span.begin;
       }
-      rows.push_back({module.name, std::to_string(index), fmt::format("{:.0f} %", 100 * busy / timeline.end),
+      rows.push_back({topology.module(m).name, std::to_string(index),
+                      fmt::format("{:.0f} %", 100 * busy / timeline.end),
                       std::to_string(max_in_flight(topology, options, stage))});
     }
-  }
   return format_table({"module", "stage", "busy", "holds at most"}, rows);
 }
 
-void plan_schedule(const ScheduleCommand& command, const std::vector<std::string>& flags) {
+void plan_schedule(const ShowOptions& command, const std::vector<std::string>& flags) {
   const Recipe recipe = read_recipe_call(command.recipe_path, flags).recipe;
   if (command.svg_path != "-")
     check_outputs({{"--svg", command.svg_path, {".svg"}}}, {.path = command.recipe_path, .data = recipe.data.set});
@@ -85,31 +306,20 @@ void plan_schedule(const ScheduleCommand& command, const std::vector<std::string
 struct RankBytes {
   int global_rank;
   TrafficTable traffic;
-  std::int64_t total() const {
-    std::int64_t sum = 0;
-    for (const auto& [key, traffic] : this->traffic) sum += traffic.bytes;
+  Traffic total() const {
+    Traffic sum;
+    for (const auto& [key, each] : traffic) sum.operations += each.operations, sum.bytes += each.bytes;
     return sum;
   }
 };
 
 // The first rank of each stage; it also leads its replica, so it takes part in everything that ranks of the stage do.
-std::vector<int> first_ranks(const Topology& topology) {
-  std::vector<int> ranks;
+std::set<int> first_ranks(const Topology& topology) {
+  std::set<int> ranks;
   for (int m = 0; m < static_cast<int>(topology.modules().size()); ++m)
-    for (int stage = 0; stage < stage_count(topology.modules()[static_cast<std::size_t>(m)]); ++stage)
-      ranks.push_back(ranks_of(topology, {m, stage}).first);
-  std::sort(ranks.begin(), ranks.end());
-  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
+    for (int stage = 0; stage < stage_count(topology.module(m)); ++stage)
+      ranks.insert(ranks_of(topology, {m, stage}).first);
   return ranks;
-}
-
-std::vector<RankBytes> count_bytes(const Recipe& recipe, const Topology& topology, const std::vector<int>& ranks) {
-  const StepPlan plan(topology, schedule_options_of(recipe, topology));
-  const StepSetup setup = step_setup(recipe);
-  const StepSizes sizes = full_step(recipe, topology);
-  std::vector<RankBytes> all;
-  for (const int rank : ranks) all.push_back({rank, step_traffic(setup, topology, plan, sizes, sizes, rank)});
-  return all;
 }
 
 struct BytesRow {
@@ -151,31 +361,26 @@ std::vector<BytesRow> bytes_rows(const RankBytes& rank) {
 }
 
 std::string bytes_table(const RankBytes& rank) {
-  std::vector<std::vector<std::string>> table;
-  const auto add = [&](const std::string& name, const std::string& operation, const Traffic& traffic) {
-    table.push_back({name, operation, fmt::format("{:>10}", traffic.operations),
-                     fmt::format("{:>10}", readable_bytes(traffic.bytes))});
-  };
-  std::int64_t operations = 0;
-  for (const BytesRow& row : bytes_rows(rank)) {
-    add(row.name(), row.operation, row.traffic);
-    operations += row.traffic.operations;
-  }
-  add("total", "", {operations, rank.total()});
+  Rows table;
+  std::vector<BytesRow> rows = bytes_rows(rank);
+  rows.push_back({"total", "", rank.total()});
+  for (const BytesRow& row : rows)
+    table.push_back({row.name(), row.operation, fmt::format("{:>10}", row.traffic.operations),
+                     fmt::format("{:>10}", readable_bytes(row.traffic.bytes))});
   return format_table({"group", "operation", "operations", "     bytes"}, table);
 }
 
 std::string bytes_json(const std::vector<RankBytes>& ranks, const Topology& topology) {
-  nlohmann::ordered_json json = {{"world_size", topology.world_size()}};
+  Json json = {{"world_size", topology.world_size()}};
   for (const RankBytes& rank : ranks) {
-    nlohmann::ordered_json traffic = nlohmann::ordered_json::array();
+    Json traffic = Json::array();
     for (const auto& [key, value] : rank.traffic)
       traffic.push_back(
           {{"group", key.first}, {"operation", key.second}, {"operations", value.operations}, {"bytes", value.bytes}});
     json["ranks"].push_back({{"global_rank", rank.global_rank},
                              {"coordinates", topology.coordinates_of(rank.global_rank)},
                              {"traffic", std::move(traffic)},
-                             {"bytes", rank.total()}});
+                             {"bytes", rank.total().bytes}});
   }
   return json.dump();
 }
@@ -184,8 +389,12 @@ void plan_bytes(const ShowOptions& options, const std::vector<std::string>& flag
   const Recipe recipe = read_recipe_call(options.recipe_path, flags).recipe;
   const Topology topology(recipe.topology, workload_of(recipe));
   if (options.global_rank) check_rank(topology, *options.global_rank);
-  const std::vector<RankBytes> ranks = count_bytes(
-      recipe, topology, options.global_rank ? std::vector<int>{*options.global_rank} : first_ranks(topology));
+  const StepPlan plan(topology, schedule_options_of(recipe, topology));
+  const StepSetup setup = step_setup(recipe);
+  const StepSizes sizes = full_step(recipe, topology);
+  std::vector<RankBytes> ranks;
+  for (const int rank : options.global_rank ? std::set{*options.global_rank} : first_ranks(topology))
+    ranks.push_back({rank, step_traffic(setup, topology, plan, sizes, sizes, rank)});
   if (options.json) return fmt::print("{}\n", bytes_json(ranks, topology));
   fmt::print("one step of {}\n", counted(topology.world_size(), "rank"));
   for (const RankBytes& rank : ranks)
@@ -196,7 +405,7 @@ Command show_command() {
   const auto o = std::make_shared<ShowOptions>();
   return {.name = "show",
           .help = "Print modules, the coordinates of every rank and all process groups",
-          .options = {recipe_option(o->recipe_path),
+          .options = {plan_option("recipe", *o),
                       {"--rank", &o->global_rank, "show this global rank only, with all its groups"},
                       {"--json", &o->json, "print JSON, for programs"}},
           .extras = Extras::RecipeKeys,
@@ -204,11 +413,11 @@ Command show_command() {
 }
 
 Command schedule_command() {
-  const auto o = std::make_shared<ScheduleCommand>();
+  const auto o = std::make_shared<ShowOptions>();
   return {
       .name = "schedule",
       .help = "Check and draw what every rank does in one step",
-      .options = {recipe_option(o->recipe_path),
+      .options = {plan_option("recipe", *o),
                   {"--svg", &o->svg_path, "draw it to this file; -: standard output, without the text"}},
       .extras = Extras::RecipeKeys,
       .footer =
@@ -221,7 +430,7 @@ Command bytes_command() {
   const auto o = std::make_shared<ShowOptions>();
   return {.name = "bytes",
           .help = "Count what ranks communicate in one training step",
-          .options = {recipe_option(o->recipe_path),
+          .options = {plan_option("recipe", *o),
                       {"--rank", &o->global_rank, "this global rank only; default: the first of each stage"},
                       {"--json", &o->json, "print JSON with exact numbers, for programs"}},
           .extras = Extras::RecipeKeys,

@@ -7,8 +7,8 @@
 
 #include "base/files.h"
 #include "base/strings.h"
-#include "comm/visible_gpus.h"
-#include "predict/memory_checks.h"
+#include "comm/run_as_rank.h"
+#include "predict/memory.h"
 #include "run/resume/checkpoint_config.h"
 #include "run/start_checks.h"
 
@@ -18,11 +18,6 @@ namespace {
 using Problems = std::vector<Problem>;
 
 void append(Problems& all, Problems more) { std::move(more.begin(), more.end(), std::back_inserter(all)); }
-
-RanksHere ranks_here(const Topology& topology, const std::optional<WorldSpec>& spec) {
-  if (!spec) return {0, topology.world_size()};
-  return {spec->rank - spec->local_rank, spec->local_size};
-}
 
 // A process that starts the ranks sees the GPUs of all of them. A rank of another launcher may see only its own (srun
 // --gpus-per-task=1); whether two ranks share a GPU is detected at the rendezvous.
@@ -34,11 +29,6 @@ Problems gpu_problems(const Recipe& recipe, int ranks, int gpus, bool sees_all) 
              "dist.backend", "use gloo or auto, or fewer ranks per host"}};
   if (recipe.dist.backend == "nccl-shared" && gpus == 0) return {no_gpu("dist.backend")};
   return {};
-}
-
-HostRoom room_of(const Recipe& recipe, int gpus, bool sees_all) {
-  const bool on_gpus = gpus > 0 && recipe.dist.device != "cpu";
-  return {host_capacity(), on_gpus ? gpus : 0, on_gpus ? gpu_memory_bytes() : 0, sees_all};
 }
 
 Problems path_problems(const StartRequest& request, const Recipe& recipe) {
@@ -102,12 +92,18 @@ StartProblems start_problems(const StartRequest& request, const Recipe& recipe, 
                              const std::optional<WorldSpec>& spec) {
   if (spec && spec->launcher == Launcher::Local) return {};
   const bool first_of_host = !spec || spec->local_rank == 0, first = !spec || spec->rank == 0;
-  const RanksHere here = ranks_here(topology, spec);
+  const RanksHere here =
+      spec ? RanksHere{spec->rank - spec->local_rank, spec->local_size} : RanksHere{0, topology.world_size()};
   const int gpus = visible_gpus();
   StartProblems found = {.list = located(gpu_problems(recipe, here.count, gpus, !spec), request.source)};
   found.ranks_can_meet = found.list.empty();
+  const bool on_gpus = gpus > 0 && recipe.dist.device != "cpu";
   if (first_of_host && !request.oversubscribe)
-    append(found.list, room_problems(recipe, topology, here, room_of(recipe, gpus, /*sees_all=*/!spec)));
+    append(found.list, room_problems(recipe, topology, here,
+                                     {.host = host_capacity(),
+                                      .gpus = on_gpus ? gpus : 0,
+                                      .gpu_bytes = on_gpus ? gpu_memory_bytes() : 0,
+                                      .sees_all_gpus = !spec}));
   if (!first) return found;
   LoadFindings load = check_load(recipe, topology, request.only_evaluates);
   append(found.list, located(std::move(load.problems), request.source));

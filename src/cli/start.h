@@ -1,5 +1,5 @@
-// How a command that runs a recipe starts: all problems are collected before any rank starts, then the command starts
-// its ranks, or finds that it is one of them.
+// Recipes with the keys on the command line; and the start of a command that runs a recipe: it collects all problems
+// before any rank starts, then starts its ranks, or finds that it is one of them.
 #pragma once
 
 #include <cstdint>
@@ -7,12 +7,41 @@
 #include <string>
 #include <vector>
 
-#include "cluster/local/host_capacity.h"
+#include "base/config.h"
+#include "cluster/local/local_launcher.h"
 #include "comm/world_spec.h"
 #include "run/output_files.h"
 #include "run/recipe.h"
 
 namespace braid {
+
+// Recipe keys on the command line: "--train.lr 1e-4", "--train.lr=1e-4", or one of Megatron's names for them
+// ("--train-iters 10"). One ConfigError lists all other arguments; `others` are further options to suggest ("--nodes").
+// Flags that request what Braid always does are skipped.
+std::vector<ConfigOverride> parse_overrides(const std::vector<std::string>& arguments,
+                                            const std::vector<std::string>& others = {});
+
+// A recipe with its flags, which must fit its model.
+struct RecipeCall {
+  RecipeSource source;
+  Recipe recipe;
+  std::string already_so;  // flags that request what Braid always does, with reasons; empty: none
+};
+RecipeCall read_recipe_call(const std::string& path, const std::vector<std::string>& arguments,
+                            RecipeChecks checks = RecipeChecks::All);
+// For a run: beside the problems of a wrong recipe, it lists the files that the run would miss.
+RecipeCall read_recipe_to_run(const std::string& path, const std::vector<std::string>& arguments);
+
+std::string overrides_help();        // every recipe key with its type, default and meaning, by section
+std::string short_overrides_help();  // where to find overrides_help()
+
+inline constexpr const char* kFromMegatron = "--from-megatron";  // takes one word, which may begin with --
+
+// The words with every "--train.lr 1e-4" as one word, so that recipe keys may come before the recipe.
+std::vector<std::string> join_overrides(const std::vector<std::string>& words);
+
+// The user's command after `--`, in subcommands that take one: the parser never sees it.
+std::vector<std::string> words_behind_dashes(const std::vector<std::string>& command_line);
 
 struct StartRequest {
   RecipeSource source;
@@ -29,15 +58,12 @@ struct StartProblems {
 };
 
 // Without `spec`, this process will start the ranks and checks everything. A rank of Braid's launcher checks nothing,
-// since the launcher has done so. Under another launcher, every rank checks its GPUs, the first rank of a host checks
-// its cores and memory, and rank 0 checks files.
-//
-// Output paths are tested by writing; everything created for that is removed.
+// since the launcher has done so. Under another launcher, every rank checks its GPUs, the first rank of a host its
+// cores and memory, and rank 0 files. Output paths are tested by writing; everything created for that is removed.
 StartProblems start_problems(const StartRequest& request, const Recipe& recipe, const Topology& topology,
                              const std::optional<WorldSpec>& spec);
 
-// Replaces a key in `where` by the flag on the command line, or by the line of the recipe; of several keys separated by
-// spaces, those on the command line count.
+// Replaces keys in `where` by those of their flags on the command line, or else by their lines of the recipe.
 std::vector<Problem> located(std::vector<Problem> problems, const RecipeSource& source);
 
 // The ranks that run on this host.

@@ -1,5 +1,6 @@
-// braid train: checks a recipe, starts its ranks or runs as one of them, and prints recipes.
+// braid train and eval: check a recipe, start its ranks or run as one of them, and print recipes.
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,19 +17,17 @@
 #include "base/utf8.h"
 #include "ckpt/checkpoint_folder.h"
 #include "ckpt/save_lock.h"
-#include "cli/command.h"
 #include "cli/commands.h"
 #include "cli/from_megatron.h"
-#include "cli/recipe_call.h"
 #include "cli/start.h"
-#include "cluster/local/host_capacity.h"
 #include "cluster/local/local_launcher.h"
+#include "cluster/megatron/commands.h"
 #include "cluster/megatron/megatron_flags.h"
-#include "cluster/megatron/run_script.h"
-#include "cluster/megatron/shell_text.h"
 #include "comm/control_line.h"
 #include "comm/run_as_rank.h"
+#include "log/run_log.h"
 #include "plan/show.h"
+#include "run/output_files.h"
 #include "run/recipe.h"
 #include "run/resume/checkpoint_config.h"
 #include "run/trainer.h"
@@ -36,11 +35,125 @@
 namespace braid {
 namespace {
 
-std::string recipe_file(const std::string& log_dir) { return log_dir + "/recipe.yaml"; }
+struct EvalOptions {
+  std::string recipe_path;
+  std::optional<int> iterations;
+  std::size_t shown = 0;      // answers to print
+  std::string answers, page;  // files
+  bool json = false, oversubscribe = false;
 
-std::string learning_rate_text(const LrScheduleConfig& schedule) {
-  if (schedule.decay_style == "constant") return fmt::format("learning rate {}", schedule.lr);
-  return fmt::format("learning rate {} -> {} ({})", schedule.lr, schedule.min_lr, schedule.decay_style);
+  bool wants_answers() const { return shown > 0 || !answers.empty() || !page.empty(); }
+
+  std::vector<OutputFile> outputs() const {
+    return {{"--answers", answers, {".jsonl"}}, {"--html", page, {".html", ".htm"}}};
+  }
+};
+
+// Nothing is written, and of the checkpoint only the weights are read.
+void evaluate_only(Recipe& recipe, const EvalOptions& options) {
+  CheckpointConfig& checkpoint = recipe.checkpoint;
+  if (checkpoint.load.empty() && checkpoint.load_nemotron.empty())
+    throw ConfigError({"there is no checkpoint to evaluate", "checkpoint.load", "give --load FOLDER"});
+  checkpoint.save.clear();
+  checkpoint.must_exist = true;
+  checkpoint.finetune = checkpoint.load_optimizer = checkpoint.load_scheduler = false;
+  recipe.log = {};
+  recipe.train.eval_iterations = options.iterations.value_or(recipe.train.eval_iterations);
+  if (recipe.train.eval_iterations < 1)
+    throw ConfigError({"the evaluation has no iterations", "train.eval_iterations", "give --iterations N"});
+  if (options.wants_answers() && is_mock(recipe.data))
+    throw ConfigError({"mock samples have no questions and answers", "data.path", "give --data-path FOLDER"});
+}
+
+std::string json_line(const CheckpointEvaluation& evaluation) {
+  const EvaluationRecord& record = evaluation.record;
+  nlohmann::ordered_json json = {{"iteration", record.iteration},
+                                 {"consumed_samples", record.consumed_samples},
+                                 {"lm_loss", record.lm_loss},
+                                 {"perplexity", perplexity(record.lm_loss)},
+                                 {"right_tokens", record.right_tokens},
+                                 {"right_answers", record.right_answers},
+                                 {"damaged_samples", evaluation.samples.damaged},
+                                 {"too_long_samples", evaluation.samples.too_long},
+                                 {"cut_samples", evaluation.samples.cut},
+                                 {"samples_without_targets", evaluation.samples.without_targets}};
+  for (const auto& [which, name] : {std::pair{AnswersOf::SamplesWithPictures, "right_answers_with_pictures"},
+                                    {AnswersOf::SamplesWithoutPictures, "right_answers_without_pictures"}})
+    if (const AnswerCounts counts = count_answers(evaluation.answers, which); counts.all > 0)
+      json[name] = counts.share();
+  return json.dump() + "\n";
+}
+
+std::string samples_text(const UnusableSamples& samples) {
+  std::string text;
+  for (const auto& [what, count] : {std::pair("damaged samples, which are left out", samples.damaged),
+                                    {"samples that are too long and left out", samples.too_long},
+                                    {"samples that are too long and cut", samples.cut},
+                                    {"samples with nothing to predict, which are left out", samples.without_targets}})
+    if (count > 0) text += fmt::format("{}: {}\n", what, count);
+  return text;
+}
+
+void write_answers(const EvalOptions& options, const CheckpointEvaluation& evaluation) {
+  if (!options.answers.empty()) {
+    std::string lines;
+    for (const ModelAnswer& answer : evaluation.answers) lines += answer_json(answer).dump() + "\n";
+    write_output(options.answers, lines);
+  }
+  if (!options.page.empty()) {
+    constexpr std::size_t kOnPage = 60;
+    write_output(options.page, answers_page(*evaluation.data, evaluation.data->options.data.path,
+                                            spread(evaluation.answers, kOnPage), evaluation.answers));
+  }
+}
+
+int run_rank(const EvalOptions& options, const Recipe& recipe, const Topology& topology, const WorldSpec& spec,
+             const std::vector<Problem>& problems) {
+  const bool under_ours = spec.launcher == Launcher::Local;
+  check_world(spec, topology);
+  bool refused = false;
+  run_as_rank(spec, recipe.dist, topology.all_coordinates(), [&](World& world) {
+    refused = !under_ours && any_rank_refused(problems, world);
+    if (refused) return;
+    const bool speaks = spec.rank == logging_rank(topology);
+    const auto note = [&](const std::string& line) {
+      if (!options.json) RunLog::note_of_rank(line, spec.rank, under_ours);
+    };
+    const auto say = [&](const std::string& text) {
+      if (speaks && !options.json) RunLog::note(text + "\n", under_ours);
+    };
+    const CheckpointEvaluation evaluation =
+        evaluate_checkpoint(recipe, topology, world, options.wants_answers(), say, note);
+    if (!speaks) return;
+    write_answers(options, evaluation);
+    std::string text = options.json ? json_line(evaluation) : to_lines(evaluation.record);
+    if (!options.json) text += samples_text(evaluation.samples);
+    if (options.wants_answers() && !options.json)
+      text += "\n" + answers_text(spread(evaluation.answers, options.shown), evaluation.answers);
+    RunLog::note(text, under_ours);
+  });
+  return refused ? 2 : 0;
+}
+
+int evaluate(const EvalOptions& options, const std::vector<std::string>& arguments,
+             const std::vector<std::string>& command_line) {
+  RecipeCall call = read_recipe_to_run(options.recipe_path, arguments);
+  Recipe& recipe = call.recipe;
+  evaluate_only(recipe, options);
+  const Topology topology(recipe.topology, workload_of(recipe));
+  const auto spec = world_spec_from(process_env());
+  const StartProblems problems = start_problems({.source = call.source,
+                                                 .log_dir = "",
+                                                 .oversubscribe = options.oversubscribe,
+                                                 .only_evaluates = true,
+                                                 .outputs = options.outputs()},
+                                                recipe, topology, spec);
+  if (is_refused(problems, spec)) return 2;
+  print_warnings(problems.warnings);
+  if (spec) return run_rank(options, recipe, topology, *spec, problems.list);
+  return launch_local({.ranks = topology.world_size(),
+                       .command = rank_command(command_line, options.recipe_path, call.source),
+                       .rank_coordinates = topology.all_coordinates()});
 }
 
 std::string checkpoint_line(const CheckpointConfig& checkpoint) {
@@ -64,25 +177,29 @@ std::string checkpoint_line(const CheckpointConfig& checkpoint) {
 // A few lines: model, ranks, length, learning rate, checkpoints, and where the full recipe is.
 std::string run_start_text(const Recipe& recipe, const Topology& topology, const std::string& log_dir) {
   const TrainConfig& train = recipe.train;
+  const LrScheduleConfig& schedule = train.schedule;
+  const bool constant = schedule.decay_style == "constant";
+  const std::string learning_rate = fmt::format("learning rate {}", schedule.lr) +
+                                    (constant ? "" : fmt::format(" -> {} ({})", schedule.min_lr, schedule.decay_style));
   return fmt::format(
       "braid: {} in {}, {} of {}, {}, seed {}\n"
       "{}braid: {}: {}\n"
       "braid: the full recipe: {}\n",
       recipe.model.provider, recipe.model.dtype, counted(iterations_of(length_of(train)), "iteration"),
-      counted(train.global_batch, "sample"), learning_rate_text(train.schedule), train.seed,
-      checkpoint_line(recipe.checkpoint), counted(topology.world_size(), "rank"), topology_line(topology),
-      log_dir.empty() ? "add --print-recipe" : recipe_file(log_dir));
+      counted(train.global_batch, "sample"), learning_rate, train.seed, checkpoint_line(recipe.checkpoint),
+      counted(topology.world_size(), "rank"), topology_line(topology),
+      log_dir.empty() ? "add --print-recipe" : (log_dir + "/recipe.yaml"));
 }
 
 // Writes the full recipe as recipe.yaml to this folder, which is created. ConfigError if it cannot be written.
 void write_recipe(const Recipe& recipe, const std::string& log_dir) {
   std::error_code ignored;
   std::filesystem::create_directories(log_dir, ignored);
-  std::ofstream file(recipe_file(log_dir));
+  std::ofstream file((log_dir + "/recipe.yaml"));
   file << to_yaml(recipe);
   if (!file.flush())
-    throw ConfigError({fmt::format("cannot write '{}': {}", recipe_file(log_dir), std::strerror(errno)), "--log-dir",
-                       "give a folder that you can write to"});
+    throw ConfigError({fmt::format("cannot write '{}': {}", (log_dir + "/recipe.yaml"), std::strerror(errno)),
+                       "--log-dir", "give a folder that you can write to"});
 }
 
 struct TrainOptions {
@@ -118,12 +235,6 @@ std::string saved_in_words(const std::string& save) {
   }
 }
 
-// The Slurm job of this process. Slurm counts requeues from 1; the variable is not set on the first run.
-JobIdentity job_from(const Env& env) {
-  return {.id = env("SLURM_JOB_ID").value_or(""),
-          .restarts = parse_int64(env("SLURM_RESTART_COUNT").value_or("0")).value_or(0)};
-}
-
 // The lock of the save folder, which our launcher holds for its ranks. Under another launcher it is not set, and the
 // rank that publishes checkpoints takes the lock.
 constexpr const char* kHeldLock = "BRAID_SAVE_LOCK";
@@ -151,12 +262,6 @@ bool is_file(const std::string& given) {
          (!given.empty() && !given.starts_with("--") && given.find_first_of(" \t\n=") == given.npos);
 }
 
-MegatronCommand megatron_command(const TrainOptions& options) {
-  if (options.run_script) return read_megatron_command(run_script(*options.run_script));
-  const std::string& given = *options.from_megatron;
-  return read_megatron_command(is_file(given) ? read_shell_file(given, kFromMegatron) : given);
-}
-
 int convert(const TrainOptions& options, const std::vector<ConfigOverride>& overrides) {
   const char* flag = options.run_script ? kRunScript : kFromMegatron;
   if (!options.recipe_path.empty())
@@ -166,8 +271,11 @@ int convert(const TrainOptions& options, const std::vector<ConfigOverride>& over
   if (!options.print_recipe)
     throw ConfigError({fmt::format("{} makes a recipe, which you should check before you run it", flag), "command line",
                        "add --print-recipe > recipe.yaml, then braid train recipe.yaml"});
-  const MegatronRecipe made = recipe_from_megatron(megatron_command(options), overrides);
   const std::string& given = options.run_script ? *options.run_script : *options.from_megatron;
+  const MegatronCommand command = options.run_script ? read_megatron_command(run_script(given))
+                                  : is_file(given)   ? read_megatron_command(read_shell_file(given, kFromMegatron))
+                                                     : read_megatron_command(given);
+  const MegatronRecipe made = recipe_from_megatron(command, overrides);
   if (!made.has_model && (options.run_script || is_file(given)))
     throw ConfigError(
         {fmt::format("the model of '{}' is unknown: it needs the values of --hidden-size, --num-layers and "
@@ -237,7 +345,10 @@ int run_rank(const Recipe& recipe, const Topology& topology, const WorldSpec& sp
 // Starts the ranks, or runs as one of them.
 int train_recipe(const TrainOptions& options, RecipeCall call, const std::vector<std::string>& command_line) {
   Recipe& recipe = call.recipe;
-  const JobIdentity job = job_from(process_env());
+  const Env env = process_env();
+  // Slurm counts requeues from 1; the variable is not set on the first run.
+  const JobIdentity job = {.id = env("SLURM_JOB_ID").value_or(""),
+                           .restarts = parse_int64(env("SLURM_RESTART_COUNT").value_or("0")).value_or(0)};
   // No user is there to decide when a job has been requeued.
   if (recipe.checkpoint.load_fallback == "requeued" && job.restarts > 0) recipe.checkpoint.load_fallback = "always";
   const Topology topology(recipe.topology, workload_of(recipe));
@@ -257,9 +368,7 @@ int train_recipe(const TrainOptions& options, RecipeCall call, const std::vector
 int run_train(const TrainOptions& options, const std::vector<std::string>& arguments,
               const std::vector<std::string>& command_line) {
   if (options.megatron_flags) {
-    const bool is_terminal = ::isatty(STDOUT_FILENO) == 1;
-    fmt::print("{}",
-               is_terminal ? megatron_flags_list(help_width(columns_of(STDOUT_FILENO))) : megatron_flags_tables());
+    fmt::print("{}", megatron_flags_tables());
     return 0;
   }
   if (options.from_megatron || options.run_script) return convert(options, parse_overrides(arguments));
@@ -274,6 +383,27 @@ int run_train(const TrainOptions& options, const std::vector<std::string>& argum
 }
 
 }  // namespace
+
+Command eval_command() {
+  const auto o = std::make_shared<EvalOptions>();
+  return {.name = kEval.name,
+          .help = kEval.help,
+          .options = {{"recipe", &o->recipe_path, "recipe file; its keys may follow, as for braid train", kRequired},
+                      {"--iterations", &o->iterations,
+                       "how many steps' worth of samples to evaluate (default: the recipe's train.eval_iterations)",
+                       kPositive},
+                      {"--show", &o->shown,
+                       "print this many questions with the right and the model's (teacher-forced) answers",
+                       Rules{.check = NumberSign::NonNegative}},
+                      {"--answers", &o->answers,
+                       "file for all questions and (teacher-forced) answers, one JSON object per line"},
+                      {"--html", &o->page, "page with pictures, questions and answers; needs no other files"},
+                      {"--json", &o->json, "print one JSON object and nothing else"},
+                      {"--oversubscribe", &o->oversubscribe, kOversubscribeHelp}},
+          .extras = Extras::RecipeKeys,
+          .footer = "Example: braid eval recipe.yaml --load checkpoints --iterations 20\n\n",
+          .run = [o](Call& call) { call.exit_code = evaluate(*o, call.arguments, call.command_line); }};
+}
 
 Command train_command() {
   const auto o = std::make_shared<TrainOptions>();

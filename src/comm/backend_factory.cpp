@@ -4,8 +4,8 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
-#include <algorithm>
 #include <cstdlib>
+#include <set>
 
 #include "base/error.h"
 #include "base/socket.h"
@@ -23,12 +23,9 @@ void share_gpu_over_nccl(int rank, bool one_host) {
 }
 
 std::vector<std::string> fitting_backends(const std::vector<std::string>& devices) {
-  std::vector<std::string> sorted = devices;
-  std::sort(sorted.begin(), sorted.end());
-  const bool some_on_cpu = sorted.front().empty();
-  const bool some_shared = std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end();
-  if (some_on_cpu) return {"gloo"};
-  if (some_shared) return {"gloo", "nccl-shared"};
+  const std::set<std::string> different(devices.begin(), devices.end());
+  if (different.count("")) return {"gloo"};
+  if (different.size() < devices.size()) return {"gloo", "nccl-shared"};
   return {"nccl", "gloo", "nccl-shared"};
 }
 
@@ -36,15 +33,20 @@ std::string group_key(const std::string& name, const std::vector<int>& ranks) {
   return fmt::format("{}/{}", name, joined(ranks, ","));
 }
 
+c10::intrusive_ptr<c10d::Store> store_of_group(const Store& store, const std::string& name,
+                                               const std::vector<int>& ranks) {
+  auto base = c10::intrusive_ptr<c10d::Store>::reclaim_copy(&store.c10d_store());
+  return c10::make_intrusive<c10d::PrefixStore>(group_key(name, ranks), base);
+}
+
 namespace {
 
 using c10d::ProcessGroupGloo;
 using Device = std::shared_ptr<gloo::transport::Device>;
 
-// A thread that is started while it lives does not interrupt others when it wakes up, but waits until a core is free. A
-// device has a thread that reads from its connections. Were it to interrupt the thread that holds the lock of a
-// connection, it would ask for the lock again and again until its time is up: with as many ranks as cores, such turns
-// took most of the time of collectives.
+// A thread that is started while it lives waits until a core is free when it wakes up. The thread of a Gloo device that
+// reads from its connections would otherwise interrupt the one that holds the lock of a connection and spin on it: with
+// as many ranks as cores, that took most of the time of collectives.
 class PatientThreads {
  public:
   PatientThreads() : changed_(sched_getscheduler(0) == SCHED_OTHER && set(SCHED_BATCH)) {}
@@ -72,42 +74,27 @@ Device device_of_address(const std::string& address) {
   }
 }
 
-class GlooFactory : public BackendFactory {
- public:
-  GlooFactory(std::shared_ptr<Store> store, GlooSettings settings)
-      : store_(std::move(store)), settings_(std::move(settings)) {
-    for (const std::string& address : settings_.addresses) devices_.push_back(device_of_address(address));
-  }
+}  // namespace
 
-  c10::intrusive_ptr<c10d::Backend> make(const std::string& name, const std::vector<int>& ranks,
-                                         int group_rank) override {
-    auto base = c10::intrusive_ptr<c10d::Store>::reclaim_copy(&store_->c10d_store());
-    auto store = c10::make_intrusive<c10d::PrefixStore>(group_key(name, ranks), base);
-    auto options = ProcessGroupGloo::Options::create(settings_.connect_timeout);
-    options->devices = devices_;
+MakeBackend gloo_backends(std::shared_ptr<Store> store, const GlooSettings& settings) {
+  std::vector<Device> devices;
+  for (const std::string& address : settings.addresses) devices.push_back(device_of_address(address));
+  return [store = std::move(store), settings, devices = std::move(devices)](
+             const std::string& name, const std::vector<int>& ranks, int group_rank) {
+    auto options = ProcessGroupGloo::Options::create(settings.connect_timeout);
+    options->devices = devices;
     try {
-      auto backend =
-          c10::make_intrusive<ProcessGroupGloo>(store, group_rank, static_cast<int>(ranks.size()), std::move(options));
-      backend->setTimeout(settings_.timeout);
+      auto backend = c10::make_intrusive<ProcessGroupGloo>(store_of_group(*store, name, ranks), group_rank,
+                                                           static_cast<int>(ranks.size()), std::move(options));
+      backend->setTimeout(settings.timeout);
       return backend;
     } catch (const std::exception& e) {
       throw CommError(
           fmt::format("{}; this rank listens on {}: if the others cannot reach it, set GLOO_SOCKET_IFNAME to "
                       "the network interface that connects the ranks",
-                      words_of(e), joined(settings_.addresses, " and ")));
+                      words_of(e), joined(settings.addresses, " and ")));
     }
-  }
-
- private:
-  std::shared_ptr<Store> store_;
-  const GlooSettings settings_;
-  std::vector<Device> devices_;
-};
-
-}  // namespace
-
-std::unique_ptr<BackendFactory> make_gloo_factory(std::shared_ptr<Store> store, const GlooSettings& settings) {
-  return std::make_unique<GlooFactory>(std::move(store), settings);
+  };
 }
 
 bool tell_completion(c10d::Work& work, std::function<void()> done) {

@@ -14,6 +14,7 @@ struct Event;
 }
 namespace c10d {
 class Backend;
+class Store;
 class Work;
 }  // namespace c10d
 
@@ -25,35 +26,27 @@ class Store;
 // which the run is suspended counts towards this time-out too.
 inline constexpr std::chrono::milliseconds kCollectiveTimeout = std::chrono::days(7);
 
-class BackendFactory {
- public:
-  virtual ~BackendFactory() = default;
-  // Called by every member of the group; `ranks[group_rank]` is the caller. Members must create their groups in the
-  // same order.
-  virtual c10::intrusive_ptr<c10d::Backend> make(const std::string& name, const std::vector<int>& ranks,
-                                                 int group_rank) = 0;
-};
+// Makes the backend of a group. Every member calls it, and members make their groups in the same order;
+// `ranks[group_rank]` is the caller.
+using MakeBackend = std::function<c10::intrusive_ptr<c10d::Backend>(const std::string& name,
+                                                                    const std::vector<int>& ranks, int group_rank)>;
 
-// The addresses on which a rank's Gloo listens, and its connect time-out.
 struct GlooSettings {
   std::vector<std::string> addresses{};  // of this host; connections are spread over them
   std::chrono::milliseconds connect_timeout{}, timeout{};
 };
 
 // ConfigError when this host cannot listen there.
-std::unique_ptr<BackendFactory> make_gloo_factory(std::shared_ptr<Store> store, const GlooSettings& settings);
+MakeBackend gloo_backends(std::shared_ptr<Store> store, const GlooSettings& settings);
 
 // The failure board, and not NCCL's own watchdog, decides what happens after an error. In a build without CUDA this
 // throws ConfigError, and the version is empty.
-std::unique_ptr<BackendFactory> make_nccl_factory(std::shared_ptr<Store> store, int device_index,
-                                                  std::chrono::milliseconds timeout);
+MakeBackend nccl_backends(std::shared_ptr<Store> store, int device_index, std::chrono::milliseconds timeout);
 std::string nccl_version();
 
-// Reports, on any thread, whether the GPU has completed this work of NCCL's. Does not keep the work's tensors.
+// These two do not keep the tensors of a work of NCCL's. Whether the GPU has completed it, on any thread; and, once it
+// has, when the GPU carried it out, in ms after an event that it has passed.
 std::function<bool()> completion_of(const c10d::Work& work);
-
-// Returns when the GPU carried this work out, in ms after an event that it has passed. Call the function once the GPU
-// has completed the work. Does not keep the work's tensors.
 struct DeviceSpan {
   double begin_ms = 0, end_ms = 0;
 };
@@ -74,7 +67,9 @@ void share_gpu_over_nccl(int rank, bool one_host);
 // "nccl" if each rank has its own GPU, "gloo", "nccl-shared" if all are on GPUs.
 std::vector<std::string> fitting_backends(const std::vector<std::string>& devices);
 
-// The group's name in the store, where several groups have the same name.
+// The group's name in the store, where several groups have the same name; and its part of the store.
 std::string group_key(const std::string& name, const std::vector<int>& ranks);
+c10::intrusive_ptr<c10d::Store> store_of_group(const Store& store, const std::string& name,
+                                               const std::vector<int>& ranks);
 
 }  // namespace braid

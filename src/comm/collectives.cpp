@@ -45,33 +45,29 @@ at::Tensor scatter_sum_along(const at::Tensor& x, const Group& group, std::int64
   return part.movedim(0, dim).contiguous();
 }
 
-struct RowsInFlight {
-  Tensors rows;
-  Pending pending;
+// Tensors that arrive.
+struct InFlight {
+  Tensors tensors;
+  Pending pending{};
 
   Tensors take() {
     pending.wait();
-    return std::exchange(rows, {});
+    return std::exchange(tensors, {});
   }
 };
 
-at::Tensor empty_rows(const at::Tensor& like, const std::vector<std::int64_t>& rows_from) {
-  std::vector<std::int64_t> shape = like.sizes().vec();
-  shape[0] = std::accumulate(rows_from.begin(), rows_from.end(), std::int64_t{0});
-  return at::empty(shape, like.options().requires_grad(false));
-}
-
-RowsInFlight start_rows(const Tensors& inputs, const std::vector<std::int64_t>& rows_to,
-                        const std::vector<std::int64_t>& rows_from, const Group& group,
-                        Result result = Result::Needed) {
-  Tensors outputs, sent;
+InFlight start_rows(const Tensors& inputs, const std::vector<std::int64_t>& rows_to,
+                    const std::vector<std::int64_t>& rows_from, const Group& group, Result result = Result::Needed) {
+  InFlight rows;
+  Tensors sent;
   for (const at::Tensor& x : inputs) {
-    outputs.push_back(empty_rows(x, rows_from));
+    std::vector<std::int64_t> shape = x.sizes().vec();
+    shape[0] = std::accumulate(rows_from.begin(), rows_from.end(), std::int64_t{0});
+    rows.tensors.push_back(at::empty(shape, x.options().requires_grad(false)));
     sent.push_back(x.detach().contiguous());
   }
-  Pending pending;
-  if (result == Result::Needed) pending = group.start_all_to_all(outputs, sent, rows_from, rows_to);
-  return {std::move(outputs), std::move(pending)};
+  if (result == Result::Needed) rows.pending = group.start_all_to_all(rows.tensors, sent, rows_from, rows_to);
+  return rows;
 }
 
 }  // namespace
@@ -98,7 +94,7 @@ at::Tensor reduce_scatter(const at::Tensor& x, const Group& group, std::int64_t 
 struct RowExchange::Exchange {
   Group group;
   std::vector<std::int64_t> rows_to{}, rows_from{};
-  RowsInFlight arriving{}, returning{};  // rows in forward, gradients in backward
+  InFlight arriving{}, returning{};  // rows in forward, gradients in backward
 };
 
 RowExchange::RowExchange(const Tensors& rows, const Group& group) : sent_(rows) {
@@ -129,7 +125,7 @@ std::vector<at::Tensor> RowExchange::await() {
   return attach_backward(
       "StartRowsBackward", std::exchange(sent_, {}), std::move(arrived), [exchange = exchange_](const Tensors& grads) {
         exchange->returning = start_rows(grads, exchange->rows_from, exchange->rows_to, exchange->group);
-        return exchange->returning.rows;  // AwaitRowsBackward waits before they are read
+        return exchange->returning.tensors;  // AwaitRowsBackward waits before they are read
       });
 }
 
@@ -140,49 +136,37 @@ at::Tensor all_to_all(const at::Tensor& x, const std::vector<std::int64_t>& rows
   return rows.await()[0];
 }
 
-// Backward shares it with forward, so it must not own tensors with a history.
+// As RowExchange::Exchange. Backends disagree on empty tensors.
 struct Broadcast::Flight {
   Group group;
   int root;
-  at::Tensor values{}, sum{};  // in forward; of the gradients, in backward
-  Pending arriving{}, returning{};
-
-  // Backends disagree on empty tensors.
-  void start(const at::Tensor& x) {
-    values = x.detach().contiguous();
-    if (values.numel() > 0) arriving = group.start_broadcast(values, root);
-  }
-  void start_sum(const at::Tensor& gradient) {
-    sum = gradient.contiguous().clone();
-    if (sum.numel() > 0) returning = group.start_reduce(sum, root);
-  }
-  at::Tensor take_sum() {
-    returning.wait();
-    const at::Tensor total = std::exchange(sum, {});
-    return group.rank() == root ? total : at::Tensor();
-  }
+  InFlight arriving{}, returning{};  // values in forward; in backward, the sum of their gradients
 };
 
 Broadcast::Broadcast(const at::Tensor& x, int root, const Group& group) : source_(x) {
   if (group.size() == 1) return;
   flight_ = std::make_shared<Flight>(Flight{group, root});
-  flight_->start(x);
+  flight_->arriving = {{x.detach().contiguous()}};
+  if (x.numel() > 0) flight_->arriving.pending = group.start_broadcast(flight_->arriving.tensors[0], root);
   if (!needs_gradient({x})) return;
   // It ignores the gradient that autograd passes on: it is the one that it takes.
-  source_ = attach_backward("AwaitBroadcastBackward", {x}, {x.detach()},
-                            [flight = flight_](const Tensors&) { return Tensors{flight->take_sum()}; })[0];
+  source_ = attach_backward("AwaitBroadcastBackward", {x}, {x.detach()}, [flight = flight_](const Tensors&) {
+    const Tensors sum = flight->returning.take();
+    return flight->group.rank() == flight->root ? sum : Tensors(1);
+  })[0];
 }
 
 at::Tensor Broadcast::await() {
   const at::Tensor source = std::exchange(source_, {});
   BRAID_CHECK(source.defined(), "a broadcast is awaited once");
   if (!flight_) return source;
-  flight_->arriving.wait();
-  const at::Tensor copy = std::exchange(flight_->values, {});
-  if (!needs_gradient({source})) return copy;
-  return attach_backward("StartBroadcastBackward", {source}, {copy}, [flight = flight_](const Tensors& gradients) {
-    flight->start_sum(gradients[0]);
-    return Tensors{flight->sum};  // AwaitBroadcastBackward waits before it is read
+  const Tensors copy = flight_->arriving.take();
+  if (!needs_gradient({source})) return copy[0];
+  return attach_backward("StartBroadcastBackward", {source}, copy, [flight = flight_](const Tensors& gradients) {
+    at::Tensor sum = gradients[0].contiguous().clone();
+    flight->returning = {{sum}};
+    if (sum.numel() > 0) flight->returning.pending = flight->group.start_reduce(sum, flight->root);
+    return Tensors{sum};  // AwaitBroadcastBackward waits before it is read
   })[0];
 }
 

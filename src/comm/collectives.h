@@ -57,7 +57,7 @@ class RowExchange {
 // is overwritten. A contiguous x and the result share memory, which must not be written.
 at::Tensor broadcast(const at::Tensor& x, int root, const Group& group);
 
-// The same, overlapping with what runs between the constructor and await(), forward and backward, as in RowExchange.
+// The same, overlapping with what runs between the constructor and await(), as in RowExchange.
 class Broadcast {
  public:
   Broadcast(const at::Tensor& x, int root, const Group& group);

@@ -22,8 +22,8 @@ class HostTiming : public CommMeter::Timing {
   void launched(const CommMeter::Works& works) override {
     launched_ = now_();
     if (works.size() != 1) return;
-    auto completed = std::make_shared<Completion>();
-    if (tell_completion(*works[0], [completed, now = now_] { completed->ns = now().time_since_epoch().count(); }))
+    auto completed = std::make_shared<std::atomic<TimePoint::rep>>(0);
+    if (tell_completion(*works[0], [completed, now = now_] { *completed = now().time_since_epoch().count(); }))
       completed_ = std::move(completed);
   }
   void wait_begins() override { wait_began_ = now_(); }
@@ -33,24 +33,17 @@ class HostTiming : public CommMeter::Timing {
     CoveredTime exposed;
     exposed.add(started_, launched_);
     exposed.add(wait_began_, wait_ended_);
-    return Times{std::move(exposed), started_, started_, std::clamp(completion(), launched_, wait_ended_)};
+    // The end is that of the wait if the backend does not report the completion.
+    const TimePoint::rep ns = completed_ ? completed_->load() : 0;
+    const TimePoint completion = ns == 0 ? wait_ended_ : TimePoint(TimePoint::duration(ns));
+    return Times{std::move(exposed), started_, started_, std::clamp(completion, launched_, wait_ended_)};
   }
 
  private:
-  struct Completion {
-    std::atomic<TimePoint::rep> ns = 0;  // since the clock's epoch; 0: not known
-  };
-
-  // The time at which the wait returned, if the backend does not report the completion.
-  TimePoint completion() const {
-    const TimePoint::rep ns = completed_ ? completed_->ns.load() : 0;
-    return ns == 0 ? wait_ended_ : TimePoint(TimePoint::duration(ns));
-  }
-
   const CommMeter::Now now_;
   const TimePoint started_;
   TimePoint launched_{}, wait_began_{}, wait_ended_{};
-  std::shared_ptr<Completion> completed_;
+  std::shared_ptr<std::atomic<TimePoint::rep>> completed_;  // since the clock's epoch; 0: not known
 };
 
 // The GPU computes on its current stream: the time that passes there between the events around the wait is exposed.
@@ -95,17 +88,13 @@ CommMeter::CommMeter(const c10::Device& device, Now now)
 CommMeter::~CommMeter() = default;
 
 CommMeter::Measured CommMeter::start(const std::string& group, const char* op, bool on_device) {
-  Measured measured = {.key = {group, op, purpose_.load()}, .timing = nullptr};
-  if (on_device) {
-    {
-      std::lock_guard lock(mutex_);
-      if (!device_times_) device_times_ = std::make_unique<DeviceTimes>(*events_);
-    }
-    measured.timing = std::make_unique<DeviceTiming>(events_);
-  } else {
-    measured.timing = std::make_unique<HostTiming>(now_);
+  const CommKey key = {group, op, purpose_.load()};
+  if (!on_device) return {.key = key, .timing = std::make_unique<HostTiming>(now_)};
+  {
+    std::lock_guard lock(mutex_);
+    if (!device_times_) device_times_ = std::make_unique<DeviceTimes>(*events_);
   }
-  return measured;
+  return {.key = key, .timing = std::make_unique<DeviceTiming>(events_)};
 }
 
 void CommMeter::finish(Measured measured, const std::vector<Wait>& waits) {

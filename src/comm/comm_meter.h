@@ -1,8 +1,6 @@
 // Times what this rank's groups communicate: how long each operation was in flight, and how long the rank's compute
-// stood still for it. The rest of its time in flight was hidden behind compute.
-//
-// On a CPU these are host times. On a GPU they are times of its queues: events are recorded around each operation and
-// read when the GPU has passed them, so that the host never waits for them.
+// stood still for it. On a CPU these are host times, on a GPU times of its queues: events are recorded around each
+// operation and read when the GPU has passed them, so that the host never waits for them.
 #pragma once
 
 #include <c10/core/Event.h>

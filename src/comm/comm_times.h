@@ -40,9 +40,9 @@ class CoveredTime {
 struct CommUse {
   double bytes = 0;       // this rank's parts, as Meeting::bytes
   CoveredTime exposed{};  // when compute stood still for them
-  // Each from when its inputs were ready until it was complete, peers' lateness included, and until the rank went on if
-  // it waited. Operations that are in flight together, or queue behind each other, cover that time once: else a rank
-  // that waits for the first of them would seem to hide the others.
+  // From when inputs were ready until the operation was complete, and until the rank went on if it waited. Operations
+  // that are in flight together cover that time once: else a rank that waits for the first would seem to hide the
+  // others.
   CoveredTime in_flight{};
   CommUse& operator+=(const CommUse& other);
 };

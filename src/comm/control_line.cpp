@@ -10,18 +10,8 @@ namespace braid {
 namespace {
 
 // ASCII's record separator: it does not occur in text and starts no terminal escape sequence.
-constexpr std::string_view kProgressMark =
-                               "\x1e"
-                               "braid progress ",
-                           kTextMark =
-                               "\x1e"
-                               "braid text ",
-                           kLostMark =
-                               "\x1e"
-                               "braid lost output",
-                           kSignalMark =
-                               "\x1e"
-                               "braid ended by signal ";
+constexpr std::string_view kProgressMark = "\036braid progress ", kTextMark = "\036braid text ",
+                           kLostMark = "\036braid lost output", kSignalMark = "\036braid ended by signal ";
 constexpr std::string_view kNoLoss = "-", kEvaluates = "evaluates";
 
 std::optional<RunProgress> parse_progress(std::string_view text) {

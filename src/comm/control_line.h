@@ -1,6 +1,5 @@
 // Messages from a rank to Braid's local launcher through the rank's stdout, in order with its other output. These lines
-// begin with a control character, and the launcher removes them from the output. Only ranks of Launcher::Local write
-// them, since no other launcher understands them.
+// begin with a control character, and the launcher removes them. Only ranks of Launcher::Local write them.
 #pragma once
 
 #include <cstdint>
@@ -28,8 +27,7 @@ struct PlainText {
 // A requested output file is incomplete: the run must exit with 1 even if it succeeds otherwise.
 struct LostOutput {};
 
-// A signal ended the run early and cleanly: the launcher must exit with 128 + this signal. To the launcher, a rank that
-// exits with such a code itself has failed.
+// A signal ended the run early and cleanly: the launcher must exit with 128 + this signal, with which a rank cannot.
 struct EndedBySignal {
   int signal = 0;
 };

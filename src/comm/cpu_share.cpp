@@ -37,13 +37,11 @@ std::optional<double> quota_in(const fs::path& folder) {
 
 std::vector<int> allowed_cpus() {
   cpu_set_t allowed;
+  const bool known = sched_getaffinity(0, sizeof allowed, &allowed) == 0;  // else more CPUs than the type holds
+  const int most = known ? CPU_SETSIZE : static_cast<int>(std::thread::hardware_concurrency());
   std::vector<int> cpus;
-  if (sched_getaffinity(0, sizeof allowed, &allowed) == 0) {
-    for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
-      if (CPU_ISSET(cpu, &allowed)) cpus.push_back(cpu);
-  } else {  // more CPUs than the type holds
-    for (unsigned cpu = 0; cpu < std::thread::hardware_concurrency(); ++cpu) cpus.push_back(static_cast<int>(cpu));
-  }
+  for (int cpu = 0; cpu < most; ++cpu)
+    if (!known || CPU_ISSET(cpu, &allowed)) cpus.push_back(cpu);
   return cpus;
 }
 

@@ -1,6 +1,5 @@
-// How many threads each rank computes with. Launchers differ: some bind each rank to cores of its own, others let all
-// ranks of a host use all of them, and two "nodes" may be one host. So ranks compare what they may use, and each takes
-// its share.
+// How many threads each rank computes with. Launchers bind ranks to cores or do not, and two "nodes" may be one host,
+// so ranks compare what they may use, and each takes its share.
 #pragma once
 
 #include <string>
@@ -24,8 +23,8 @@ CpuShare parse_cpu_share(const std::string& text);
 // For each rank: every CPU and every quota is divided evenly among the ranks that may use it. At least 1.
 std::vector<int> threads_of_ranks(const std::vector<CpuShare>& ranks);
 
-// libtorch's aarch64 wheel uses NVPL BLAS, whose first call never returns on some CPUs other than Grace (seen on
-// Neoverse V1). Setting the CPU type avoids this. Call before the first matrix product.
+// The first call of NVPL BLAS, which libtorch's aarch64 wheel uses, never returns on some CPUs other than Grace (seen
+// on Neoverse V1). Setting the CPU type avoids this. Call before the first matrix product.
 void work_around_blas();
 
 }  // namespace braid

@@ -7,17 +7,208 @@
 #include <sys/socket.h>
 
 #include <atomic>
-#include <chrono>
 #include <list>
 #include <mutex>
 #include <thread>
 
-#include "base/error.h"
-#include "base/socket.h"
 #include "base/strings.h"
-#include "comm/hang_diagnosis.h"
 
 namespace braid {
+
+// --- judgement
+
+namespace {
+
+double stuck_for(const ObservedRank& rank) { return rank.silent_s + rank.status.idle_s; }
+
+// A live rank reports several times a second; silence for half the limit is not slowness.
+bool silent(const ObservedRank& rank, double silence_s) { return !rank.finished && rank.silent_s > silence_s / 2; }
+
+bool arrived(const ObservedRank& rank, const Wait& wait) {
+  const auto count = rank.status.arrivals.find(wait.meeting.name);
+  return count != rank.status.arrivals.end() && count->second >= wait.arrival;
+}
+
+// The ranks that `rank` waits for: members of its meetings that have not arrived, or that have fallen silent there.
+std::vector<int> awaited_by(const ObservedRanks& ranks, int rank, double silence_s) {
+  std::vector<int> missing;
+  for (const Wait& wait : ranks.at(rank).status.waits)
+    for (int member : wait.meeting.members) {
+      const auto peer = ranks.find(member);
+      if (member == rank || peer == ranks.end()) continue;
+      if (!arrived(peer->second, wait) || silent(peer->second, silence_s)) missing.push_back(member);
+    }
+  return missing;
+}
+
+// Follows "waits for" from rank to rank, until one is silent or waits for no other, or until a rank repeats: then the
+// path ends in a cycle.
+std::vector<int> follow(const ObservedRanks& ranks, int start, double silence_s) {
+  std::vector<int> path = {start};
+  while (true) {
+    if (silent(ranks.at(path.back()), silence_s)) return path;
+    const std::vector<int> awaited = awaited_by(ranks, path.back(), silence_s);
+    if (awaited.empty()) return path;
+    // The rank that has been stuck the longest stopped first.
+    const int next = *std::ranges::max_element(awaited, {}, [&](int r) { return stuck_for(ranks.at(r)); });
+    const bool cycle = std::ranges::find(path, next) != path.end();
+    path.push_back(next);
+    if (cycle) return path;
+  }
+}
+
+std::string op_of(const ObservedRank& rank) {
+  return rank.status.op.empty() ? "code outside of any operation" : rank.status.op;
+}
+
+std::string ranks_text(const std::vector<int>& ranks) {
+  return fmt::format("rank{} {}", ranks.size() > 1 ? "s" : "", fold_ranks(ranks));
+}
+
+// "; waiting: ranks 0-2 in all_reduce #7 on world, rank 5 in ..." for all waiting ranks except the culprit.
+std::string who_waits(const ObservedRanks& ranks, int culprit) {
+  std::map<std::string, std::vector<int>> by_op;
+  for (const auto& [number, rank] : ranks)
+    if (number != culprit && !rank.status.waits.empty() && !rank.finished) by_op[op_of(rank)].push_back(number);
+  std::string text;
+  for (const auto& [op, waiting] : by_op)
+    text += fmt::format("{}{} in {}", text.empty() ? "; waiting: " : ", ", ranks_text(waiting), op);
+  return text;
+}
+
+std::string describe(const ObservedRanks& ranks, const std::vector<int>& path, const HangLimits& limits) {
+  const int culprit = path.back();
+  const ObservedRank& rank = ranks.at(culprit);
+  if (std::ranges::count(path, culprit) > 1) {
+    const std::vector<int> cycle(std::ranges::find(path, culprit), path.end());
+    return fmt::format("deadlock: ranks wait for each other in a cycle: {}", joined(cycle, " -> "));
+  }
+  if (rank.finished) return "it finished while others still wait for it";
+  if (silent(rank, limits.silence_s)) return no_heartbeat(limits.silence_s);
+  // A waiting rank may have made its last progress some time before the culprit and exceeds the limit first.
+  if (stuck_for(rank) > limits.progress_s / 2) return fmt::format("hangs: no progress for {:.1f} s", stuck_for(rank));
+  return fmt::format("it is busy elsewhere and has kept others waiting for more than {} s", limits.progress_s);
+}
+
+// The first rank that has been silent for too long, if there is one.
+std::optional<int> gone_silent(const ObservedRanks& ranks, double silence_s) {
+  const auto longest = std::ranges::max_element(
+      ranks, {}, [](const auto& rank) { return std::pair(!rank.second.finished, rank.second.silent_s); });
+  if (longest == ranks.end() || longest->second.finished || longest->second.silent_s <= silence_s) return std::nullopt;
+  return longest->first;
+}
+
+using RecordOf = std::function<const MeetingRecord&(int rank)>;
+
+// Describes what `odd` communicates at an arrival, the first at which its record and that of `usual` differ. If their
+// marks of the arrival before are equal, the operation itself is known.
+std::string describe_difference(const MeetingKey& key, const MeetingRecord& odd, const MeetingRecord& usual,
+                                std::int64_t arrival, const std::string& usual_ranks) {
+  std::int64_t equal = 0;  // the last arrival up to which they agree
+  const auto usual_marks = usual.marks_by_arrival();
+  for (const auto& [earlier, mark] : odd.marks_by_arrival())
+    if (const auto same = usual_marks.find(earlier); same != usual_marks.end() && same->second == mark) equal = earlier;
+  const std::string is = odd.content_of(arrival), expected = usual.content_of(arrival);
+  if (equal + 1 < arrival || is.empty() || expected.empty())
+    return fmt::format("its operations #{} to #{} on {} are not those of {}", equal + 1, arrival, key.name,
+                       usual_ranks);
+  return fmt::format("its operation #{} on {} is {}, that of {} is {}", arrival, key.name, is, usual_ranks, expected);
+}
+
+// The records of these ranks differ.
+std::optional<HangDiagnosis> judge_mismatch(const MeetingKey& key, const RecordOf& record_of,
+                                            const std::vector<int>& ranks, bool last_chance) {
+  std::map<std::int64_t, std::map<std::uint32_t, std::vector<int>>> arrivals;  // by mark: the ranks that have it
+  for (const int rank : ranks)
+    for (const auto& [arrival, mark] : record_of(rank).marks_by_arrival()) arrivals[arrival][mark].push_back(rank);
+  for (const auto& [arrival, marks] : arrivals) {
+    if (marks.size() < 2) continue;
+    std::vector<std::vector<int>> sides;  // the smallest first
+    std::size_t arrived = 0;
+    for (const auto& [mark, side] : marks) {
+      sides.push_back(side);
+      arrived += side.size();
+    }
+    std::ranges::stable_sort(sides, {}, &std::vector<int>::size);
+    const std::vector<int>&odd = sides.front(), &usual = sides.back();
+    if (odd.size() == usual.size() && arrived < ranks.size() && !last_chance) continue;
+    const std::string difference =
+        describe_difference(key, record_of(odd.front()), record_of(usual.front()), arrival, ranks_text(usual));
+    return HangDiagnosis{odd.front(), difference + ": one of them left out an operation or communicates another size"};
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+HostRanks unreachable_hosts(const ObservedRanks& ranks, double silence_s, const std::string& own_host) {
+  const auto first = gone_silent(ranks, silence_s);
+  if (!first) return {};
+  HostRanks hosts;
+  for (const auto& [number, rank] : ranks)
+    if (!rank.finished && rank.host != own_host) hosts[rank.host].push_back(number);
+  std::erase_if(hosts, [&](const auto& host) {
+    return !std::ranges::all_of(host.second, [&](int r) { return silent(ranks.at(r), silence_s); });
+  });
+  // The rank that fell silent first may have stopped alone, on a host whose other ranks still report.
+  return hosts.count(ranks.at(*first).host) ? hosts : HostRanks();
+}
+
+std::optional<HangDiagnosis> diagnose_mismatch(const ObservedRanks& ranks, bool last_chance) {
+  std::map<MeetingKey, std::vector<int>> meetings;
+  for (const auto& [number, rank] : ranks)
+    for (const auto& [key, record] : rank.status.records) meetings[key].push_back(number);
+  for (const auto& [key, members] : meetings) {
+    const auto record_of = [&, &key = key](int rank) -> const MeetingRecord& {
+      return ranks.at(rank).status.records.at(key);
+    };
+    const MeetingRecord& first = record_of(members.front());
+    if (std::ranges::all_of(members, [&](int rank) { return record_of(rank).agrees_with(first); })) continue;
+    if (auto mismatch = judge_mismatch(key, record_of, members, last_chance)) return mismatch;
+  }
+  return std::nullopt;
+}
+
+std::optional<HangDiagnosis> diagnose_hang(const ObservedRanks& ranks, const HangLimits& limits) {
+  if (const auto rank = gone_silent(ranks, limits.silence_s))
+    return HangDiagnosis{*rank, no_heartbeat(limits.silence_s) + who_waits(ranks, *rank)};
+  const auto longest = std::ranges::max_element(
+      ranks, {}, [](const auto& rank) { return rank.second.finished ? -1 : stuck_for(rank.second); });
+  if (longest == ranks.end() || longest->second.finished || stuck_for(longest->second) <= limits.progress_s)
+    return std::nullopt;
+  const std::vector<int> path = follow(ranks, longest->first, limits.silence_s);
+  return HangDiagnosis{path.back(), describe(ranks, path, limits) + who_waits(ranks, path.back())};
+}
+
+void Suspicions::add(Suspicion suspicion) {
+  const auto known = by_rank_.find(suspicion.rank);
+  if (known == by_rank_.end() || (!known->second.consequence && suspicion.consequence))
+    by_rank_[suspicion.rank] = std::move(suspicion);
+}
+
+std::optional<Suspicions::Clock::time_point> Suspicions::lost_at(int rank) const {
+  const auto known = by_rank_.find(rank);
+  if (known == by_rank_.end() || known->second.consequence) return std::nullopt;
+  return known->second.since;
+}
+
+bool Suspicions::another_lost_before(int rank, Clock::time_point time) const {
+  return std::ranges::any_of(by_rank_, [&](const auto& entry) {
+    return entry.first != rank && !entry.second.consequence && entry.second.since < time;
+  });
+}
+
+std::optional<Suspicion> Suspicions::due(Clock::time_point now, bool final) const {
+  const auto likeliest = std::ranges::min_element(
+      by_rank_, {}, [](const auto& entry) { return std::pair(entry.second.consequence, entry.second.since); });
+  if (likeliest == by_rank_.end()) return std::nullopt;
+  const Suspicion& suspicion = likeliest->second;
+  const auto wait = suspicion.consequence ? for_origin_ : for_verdict_;
+  return final || now - suspicion.since >= wait ? std::optional(suspicion) : std::nullopt;
+}
+
+// --- the board
+
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -59,8 +250,8 @@ class FailureBoard::Impl {
     for (int rank = 0; rank < options_.world_size; ++rank) {
       const bool known = static_cast<std::size_t>(rank) < options_.rank_coordinates.size();
       // Before a rank joins, its host is known only if a launcher started it: then it is this host.
-      const std::string host = options_.server.rank < 0 ? host_name() : "unknown";
-      ranks_[rank].who = {rank, host, known ? options_.rank_coordinates[rank] : ""};
+      ranks_[rank].who = {rank, options_.server.rank < 0 ? host_name() : "unknown",
+                          known ? options_.rank_coordinates[rank] : ""};
     }
     thread_ = std::thread([this] { serve(); });
   }
@@ -104,16 +295,22 @@ class FailureBoard::Impl {
         for (RankRecord& record : ranks_) record.last_heard += since_last_round;
         if (first_join_) *first_join_ += since_last_round;
       }
-      // Exit reports are collected before the sockets are read and judged after. A rank's last message was sent before
-      // it ended, so it is seen first.
-      const std::vector<ProcessEnd> verdicts = take_verdicts();
+      // Exit reports are collected before the sockets are read and judged after, so a rank's last message is seen
+      // first.
+      const std::vector<ProcessEnd> verdicts = [&] {
+        const std::lock_guard lock(mutex_);
+        return std::exchange(verdicts_, {});
+      }();
       for (Connection& connection : connections_)
         if (connection.readable || !verdicts.empty() || last_round) receive(connection);
       connections_.remove_if([](const Connection& c) { return !c.socket.is_open(); });
       judge_verdicts(verdicts);
       if (const auto suspicion = suspicions_.due(Clock::now(), last_round))
         declare(ranks_[suspicion->rank].who, suspicion->op, suspicion->message);
-      if (Clock::now() - last_tick_ >= kTick) tick();
+      if (Clock::now() - last_tick_ < kTick) continue;
+      last_tick_ = Clock::now();
+      judge_hangs();
+      broadcast(Tick{});
     }
   }
 
@@ -131,17 +328,16 @@ class FailureBoard::Impl {
     }
     eventfd_t ignored;
     eventfd_read(wake_.get(), &ignored);
-    if (entries[0].revents & POLLIN) accept_one();
-  }
-
-  void accept_one() {
+    if ((entries[0].revents & POLLIN) == 0) return;
     Fd socket(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (socket) connections_.push_back({MessageSocket(std::move(socket))});
   }
 
   void receive(Connection& connection) {
     connection.socket.receive([&](const BoardMessage& message) { handle(connection, message); });
-    if (!connection.socket.is_open()) lost(connection);
+    if (connection.socket.is_open() || !connection.rank) return;
+    const RankRecord& record = ranks_[*connection.rank];
+    if (!record.finished) suspicions_.add({record.who.rank, last_seen(record), kEndedWithoutFinishing, round_, false});
   }
 
   void handle(Connection& connection, const BoardMessage& message) {
@@ -166,10 +362,7 @@ class FailureBoard::Impl {
 
   void join(Connection& connection, const Hello& hello) {
     const bool of_this_run = hello.nonce == options_.nonce && hello.world_size == options_.world_size;
-    if (!of_this_run || hello.who.rank < 0 || hello.who.rank >= options_.world_size) {
-      connection.socket.close();
-      return;
-    }
+    if (!of_this_run || hello.who.rank < 0 || hello.who.rank >= options_.world_size) return connection.socket.close();
     if (!first_join_) first_join_ = Clock::now();
     connection.rank = hello.who.rank;
     ranks_[hello.who.rank] = {
@@ -178,18 +371,10 @@ class FailureBoard::Impl {
     connect_timeout_s_ = hello.connect_timeout_s;
     send_to(connection, Welcome{options_.server});
     if (root_cause_) send_to(connection, *root_cause_);
-    if (absent_ranks().empty()) broadcast(Hosts{host_ranks()});
-  }
-
-  void lost(const Connection& connection) {
-    if (!connection.rank) return;
-    const RankRecord& record = ranks_[*connection.rank];
-    if (!record.finished) suspicions_.add({record.who.rank, last_seen(record), kEndedWithoutFinishing, round_, false});
-  }
-
-  std::vector<ProcessEnd> take_verdicts() {
-    std::lock_guard lock(mutex_);
-    return std::exchange(verdicts_, {});
+    if (!absent_ranks().empty()) return;
+    HostRanks hosts;
+    for (const RankRecord& record : ranks_) hosts[record.who.host].push_back(record.who.rank);
+    broadcast(Hosts{hosts});
   }
 
   void judge_verdicts(const std::vector<ProcessEnd>& verdicts) {
@@ -218,19 +403,6 @@ class FailureBoard::Impl {
     return absent;
   }
 
-  HostRanks host_ranks() const {
-    HostRanks hosts;
-    for (const RankRecord& record : ranks_) hosts[record.who.host].push_back(record.who.rank);
-    return hosts;
-  }
-
-  void judge_absence(const std::vector<int>& absent) {
-    if (seconds_since(*first_join_) < connect_timeout_s_) return;
-    declare(ranks_[absent.front()].who, "start-up",
-            fmt::format("rank{} {} did not join the run within {} s", absent.size() > 1 ? "s" : "", fold_ranks(absent),
-                        connect_timeout_s_));
-  }
-
   // Compares each meeting's record with the one reported before it, usually by another rank. This happens at once,
   // since the board knows only a rank's latest operations by name.
   void compare_records(const MeetingRecords& records) {
@@ -243,8 +415,8 @@ class FailureBoard::Impl {
     if (const auto mismatch = diagnose_mismatch(observed_ranks())) declare(*mismatch);
   }
 
-  std::map<int, ObservedRank> observed_ranks() const {
-    std::map<int, ObservedRank> observed;
+  ObservedRanks observed_ranks() const {
+    ObservedRanks observed;
     for (const RankRecord& record : ranks_)
       observed[record.who.rank] = {record.status, seconds_since(record.last_heard), record.finished, record.who.host};
     return observed;
@@ -252,8 +424,13 @@ class FailureBoard::Impl {
 
   void judge_hangs() {
     if (!first_join_ || root_cause_) return;
-    if (const std::vector<int> absent = absent_ranks(); !absent.empty()) return judge_absence(absent);
-    const std::map<int, ObservedRank> observed = observed_ranks();
+    if (const std::vector<int> absent = absent_ranks(); !absent.empty()) {
+      if (seconds_since(*first_join_) >= connect_timeout_s_)
+        declare(ranks_[absent.front()].who, "start-up",
+                fmt::format("{} did not join the run within {} s", ranks_text(absent), connect_timeout_s_));
+      return;
+    }
+    const ObservedRanks observed = observed_ranks();
     if (const HostRanks lost = unreachable_hosts(observed, limits_.silence_s, options_.server.host); !lost.empty())
       return declare(make_unreachable_cause(lost, options_.server.host, no_heartbeat(limits_.silence_s)));
     if (const auto hang = diagnose_hang(observed, limits_))
@@ -267,8 +444,7 @@ class FailureBoard::Impl {
   }
 
   void declare(const HangDiagnosis& hang) {
-    const RankRecord& culprit = ranks_[hang.culprit];
-    declare(culprit.who, culprit.status.op, hang.message);
+    declare(ranks_[hang.culprit].who, ranks_[hang.culprit].status.op, hang.message);
   }
 
   void declare(const RankIdentity& who, const std::string& op, const std::string& message) {
@@ -283,12 +459,6 @@ class FailureBoard::Impl {
     }
     broadcast(cause);
     on_failure_(cause);
-  }
-
-  void tick() {
-    last_tick_ = Clock::now();
-    judge_hangs();
-    broadcast(Tick{});
   }
 
   // The server's own rank is told last, since hearing of a failure may end this process.

@@ -1,13 +1,10 @@
 // A process group. The collectives here work in place on plain tensors; comm/collectives.h has those with autograd.
 // Every call returns once its result may be read on the current stream, is visible to the failure board while it runs,
-// and throws CommError naming group, operation and ranks when it fails.
+// and throws CommError naming group, operation and ranks when it fails. With NCCL a call returns when it is queued;
+// then the board sees how far the device is and reports a peer's failure.
 //
-// Most calls also come as start_...(), which does not wait for peers and returns a Pending to wait for later. All ranks
-// of a group must start its operations in the same order. The board counts a rank as arrived at the start, and as
-// waiting during the wait.
-//
-// With NCCL a call returns when it is queued. The board then sees how far the device is, and a peer's failure is
-// reported by the board, not by an exception here.
+// start_...() does not wait for peers and returns a Pending to wait for later. All ranks of a group must start its
+// operations in the same order. The board counts a rank as arrived at the start, and as waiting during the wait.
 #pragma once
 
 #include <c10/util/intrusive_ptr.h>
@@ -15,6 +12,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace at {
@@ -31,22 +29,18 @@ class Work;
 namespace braid {
 
 class CommMeter;
+class Pending;
 class Progress;
 
 enum class Reduce { Sum, Max };
 
-class Pending;
-
 class Group {  // cheap to copy
  public:
-  // `ranks` are global and ascending, and `ranks[group_rank]` is this rank. Without a backend the group must have size
-  // 1. Without a meter its operations are not timed. Callers include c10d/Backend.hpp.
+  // `ranks` are global and ascending, and `ranks[group_rank]` is this rank. A group of one needs no backend. Without a
+  // meter, operations are not timed. Callers include c10d/Backend.hpp.
   Group(std::string name, std::vector<int> ranks, int group_rank, const c10::Device& device,
         c10::intrusive_ptr<c10d::Backend> backend, Progress& progress, std::shared_ptr<CommMeter> meter = nullptr);
   Group(std::string name, const c10::Device& device, Progress& progress);  // of rank 0 alone
-  ~Group();
-  Group(const Group&);
-  Group& operator=(const Group&);
 
   const std::string& name() const;
   int rank() const;  // in this group
@@ -56,21 +50,13 @@ class Group {  // cheap to copy
 
   void all_reduce(at::Tensor& tensor, Reduce op = Reduce::Sum) const;
   void broadcast(at::Tensor& tensor, int root) const;
-  void reduce(at::Tensor& tensor, int root) const;  // the sum at the root; on other ranks undefined
-  void all_gather(at::Tensor& output,
-                  const at::Tensor& input) const;  // output: [size * n, ...], input: [n, ...]
-  void reduce_scatter(at::Tensor& output,
-                      const at::Tensor& input) const;  // output: [n, ...], input: [size * n, ...]
+  void reduce(at::Tensor& tensor, int root) const;                     // the sum at the root; on other ranks undefined
+  void all_gather(at::Tensor& output, const at::Tensor& input) const;  // [size * n, ...] from [n, ...]
+  void reduce_scatter(at::Tensor& output, const at::Tensor& input) const;  // [n, ...] from [size * n, ...]
   void all_to_all(at::Tensor& output, const at::Tensor& input, const std::vector<std::int64_t>& output_rows,
                   const std::vector<std::int64_t>& input_rows) const;  // rows from and to each rank
   void send(const at::Tensor& tensor, int to) const;
   void receive(at::Tensor& tensor, int from) const;
-  // Sends and receives that run together, so that ranks which exchange tensors do not block on each other's first send.
-  struct Transfer {
-    at::Tensor& tensor;
-    int peer;
-    bool outgoing;
-  };
   void barrier() const;
 
   // Between start and wait, outputs must not be accessed and inputs must not be written.
@@ -83,12 +69,19 @@ class Group {  // cheap to copy
   [[nodiscard]] Pending start_all_to_all(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& inputs,
                                          const std::vector<std::int64_t>& output_rows,
                                          const std::vector<std::int64_t>& input_rows) const;
-  [[nodiscard]] Pending start_exchange(const std::vector<Transfer>& transfers) const;
+  // Sends and receives that run together, so that ranks which exchange tensors do not block on each other's first send.
+  struct Transfer {
+    at::Tensor& tensor;
+    int peer;
+    bool outgoing;
+  };
+  [[nodiscard]] Pending start_exchange(const std::vector<Transfer>& transfers, const char* op = "exchange") const;
 
  private:
   friend class Pending;
   struct State;
-  Pending start_transfers(const char* op, const std::vector<Transfer>& transfers) const;
+  template <class Start>
+  Pending start(const char* op, std::string content, at::Tensor& output, const at::Tensor* input, Start start) const;
   std::shared_ptr<const State> state_;
 };
 
@@ -96,18 +89,15 @@ class Group {  // cheap to copy
 // unwinds, the operation continues, keeps its tensors alive, and its result is discarded.
 class Pending {
  public:
-  Pending();  // no operation: wait() returns at once
-  ~Pending();
-  Pending(Pending&&) noexcept;
-  Pending& operator=(Pending&&) noexcept;
+  Pending() = default;  // no operation: wait() returns at once
 
   void wait();  // returns or throws as the blocking call would; a second wait() does nothing
 
  private:
   friend class Group;
   struct Operation;
-  explicit Pending(std::unique_ptr<Operation> operation);
-  std::unique_ptr<Operation> operation_;
+  explicit Pending(std::shared_ptr<Operation> operation) : operation_(std::move(operation)) {}
+  std::shared_ptr<Operation> operation_;
 };
 
 }  // namespace braid

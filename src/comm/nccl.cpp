@@ -3,7 +3,6 @@
 #include <ATen/cuda/CUDAEvent.h>
 #include <c10/core/Event.h>
 #include <torch/csrc/cuda/nccl.h>
-#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
 #include <algorithm>
@@ -23,41 +22,25 @@ void leave_failures_to_the_board() {
     setenv(name, "0", /*overwrite=*/1);
 }
 
-class NcclFactory : public BackendFactory {
- public:
-  NcclFactory(std::shared_ptr<Store> store, int device_index, std::chrono::milliseconds timeout)
-      : store_(std::move(store)), device_(c10::kCUDA, static_cast<c10::DeviceIndex>(device_index)), timeout_(timeout) {
-    leave_failures_to_the_board();
-  }
+}  // namespace
 
-  c10::intrusive_ptr<c10d::Backend> make(const std::string& name, const std::vector<int>& ranks,
-                                         int group_rank) override {
-    auto base = c10::intrusive_ptr<c10d::Store>::reclaim_copy(&store_->c10d_store());
-    auto store = c10::make_intrusive<c10d::PrefixStore>(group_key(name, ranks), base);
+MakeBackend nccl_backends(std::shared_ptr<Store> store, int device_index, std::chrono::milliseconds timeout) {
+  leave_failures_to_the_board();
+  const c10::Device device(c10::kCUDA, static_cast<c10::DeviceIndex>(device_index));
+  return [store = std::move(store), device, timeout](const std::string& name, const std::vector<int>& ranks,
+                                                     int group_rank) {
     auto options = c10d::ProcessGroupNCCL::Options::create();
-    options->timeout = timeout_;
+    options->timeout = timeout;
     options->group_name = name;
-    auto backend =
-        c10::make_intrusive<c10d::ProcessGroupNCCL>(store, group_rank, static_cast<int>(ranks.size()), options);
-    backend->setBoundDeviceId(device_);
+    auto backend = c10::make_intrusive<c10d::ProcessGroupNCCL>(store_of_group(*store, name, ranks), group_rank,
+                                                               static_cast<int>(ranks.size()), options);
+    backend->setBoundDeviceId(device);
     backend->enableCollectivesTiming();  // for device_span_of()
     // Connecting is collective. Left to a group's first operation it could deadlock: ranks may use groups in different
     // orders, but they make them in one.
-    backend->eagerConnectSingleDevice(device_);
+    backend->eagerConnectSingleDevice(device);
     return backend;
-  }
-
- private:
-  std::shared_ptr<Store> store_;
-  c10::Device device_;
-  std::chrono::milliseconds timeout_;
-};
-
-}  // namespace
-
-std::unique_ptr<BackendFactory> make_nccl_factory(std::shared_ptr<Store> store, int device_index,
-                                                  std::chrono::milliseconds timeout) {
-  return std::make_unique<NcclFactory>(std::move(store), device_index, timeout);
+  };
 }
 
 std::function<bool()> completion_of(const c10d::Work& work) {

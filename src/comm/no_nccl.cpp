@@ -3,7 +3,7 @@
 
 namespace braid {
 
-std::unique_ptr<BackendFactory> make_nccl_factory(std::shared_ptr<Store>, int, std::chrono::milliseconds) {
+MakeBackend nccl_backends(std::shared_ptr<Store>, int, std::chrono::milliseconds) {
   throw ConfigError({"this braid was built without NCCL", "dist.backend",
                      "use gloo, or build with the CMake preset `cuda` on a machine with the CUDA toolkit"});
 }

@@ -10,6 +10,25 @@
 #include "base/strings.h"
 
 namespace braid {
+namespace {
+
+// FNV-1a.
+constexpr std::uint32_t kOffset = 2166136261u, kPrime = 16777619u;
+
+std::uint32_t add_to_hash(std::uint32_t hash, std::string_view text) {
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * kPrime;
+  return (hash ^ 0xff) * kPrime;  // ends the text: no text contains this byte
+}
+
+template <class T>
+void keep_newest(std::vector<T>& values, const T& value, std::size_t most) {
+  if (values.size() == most) values.erase(values.begin());
+  values.push_back(value);
+}
+
+}  // namespace
+
+// --- what a rank does
 
 Progress::Scope::Scope(Progress& progress, bool meeting)
     : progress_(progress), meeting_(meeting), exceptions_(std::uncaught_exceptions()) {}
@@ -18,7 +37,7 @@ Progress::Scope::~Scope() {
   if (meeting_ && progress_.meeting_watcher_) progress_.meeting_watcher_(false);
   std::lock_guard lock(progress_.mutex_);
   if (std::uncaught_exceptions() > exceptions_ && progress_.failed_op_.empty())
-    progress_.failed_op_ = progress_.joined_ops();
+    progress_.failed_op_ = joined(progress_.ops_, " > ");
   progress_.ops_.pop_back();
   if (meeting_) progress_.status_.waits.clear();
   progress_.last_change_ = std::chrono::steady_clock::now();
@@ -96,10 +115,10 @@ void Progress::poll_waits(const std::string& queue) {
 }
 
 void Progress::poll_devices() {
-  const auto oldest_of = [this](const std::string& queue) -> std::shared_ptr<DeviceOperation> {
+  const auto oldest_of = [this](const std::string& queue) {
     std::lock_guard lock(mutex_);
-    const auto found = devices_.find(queue);
-    return found == devices_.end() || found->second.empty() ? nullptr : found->second.front();
+    const DeviceQueue& operations = devices_[queue];
+    return operations.empty() ? nullptr : operations.front();
   };
   std::vector<std::string> queues;
   {
@@ -128,8 +147,7 @@ void Progress::forget_devices() {
 }
 
 // A rank waits in what its device has started if it has reached the wait for that or for a later operation of the
-// queue: until then, as with a receive that is posted ahead, it does other work. It has not arrived at what its device
-// has not reached.
+// queue. It has not arrived at what its device has not reached.
 void Progress::add_devices(RankStatus& status) const {
   std::string waits_in, comes_to;
   for (const auto& [queue, operations] : devices_) {
@@ -157,10 +175,7 @@ void Progress::add_devices(RankStatus& status) const {
 
 RankStatus Progress::snapshot(bool with_records) const {
   std::lock_guard lock(mutex_);
-  RankStatus status;
-  status.op = joined_ops();
-  status.waits = status_.waits;
-  status.arrivals = status_.arrivals;
+  RankStatus status = {.op = joined(ops_, " > "), .waits = status_.waits, .arrivals = status_.arrivals, .records = {}};
   if (with_records) status.records = status_.records;
   add_devices(status);
   status.idle_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - last_change_).count();
@@ -179,51 +194,25 @@ void Progress::forgive(std::chrono::steady_clock::duration stopped) {
 
 std::string Progress::op_at_failure() const {
   std::lock_guard lock(mutex_);
-  return failed_op_.empty() ? joined_ops() : failed_op_;
+  return failed_op_.empty() ? joined(ops_, " > ") : failed_op_;
 }
 
-std::string Progress::joined_ops() const { return joined(ops_, " > "); }
-
-namespace {
-
-// FNV-1a.
-constexpr std::uint32_t kOffset = 2166136261u, kPrime = 16777619u;
-
-std::uint32_t add_to_hash(std::uint32_t hash, std::string_view text) {
-  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * kPrime;
-  return (hash ^ 0xff) * kPrime;  // ends the text: no text contains this byte
-}
-
-template <class T>
-void keep_newest(std::vector<T>& values, const T& value, std::size_t most) {
-  if (values.size() == most) values.erase(values.begin());
-  values.push_back(value);
-}
-
-}  // namespace
-
-MeetingRecord::MeetingRecord(std::int64_t arrivals, Marks marks, std::vector<std::string> contents)
-    : arrivals_(arrivals), marks_(std::move(marks)), contents_(std::move(contents)) {}
+// --- records
 
 void MeetingRecord::add(const std::string& content) {
-  const std::uint32_t mark = add_to_hash(marks_[0].empty() ? kOffset : marks_[0].back(), content);
-  ++arrivals_;
+  const std::uint32_t mark = add_to_hash(marks[0].empty() ? kOffset : marks[0].back(), content);
+  ++arrivals;
   for (std::size_t i = 0; i < kSteps.size(); ++i)
-    if (arrivals_ % kSteps[i] == 0) keep_newest(marks_[i], mark, kMarks[i]);
-  keep_newest(contents_, content, kMarks[0]);
-}
-
-std::optional<std::uint32_t> MeetingRecord::mark_at(std::int64_t arrival, std::size_t step) const {
-  const std::int64_t age = arrivals_ / kSteps[step] - arrival / kSteps[step];
-  if (age < 0 || age >= static_cast<std::int64_t>(marks_[step].size())) return std::nullopt;
-  return marks_[step].rbegin()[age];
+    if (arrivals % kSteps[i] == 0) keep_newest(marks[i], mark, kMarks[i]);
+  keep_newest(contents, content, kMarks[0]);
 }
 
 bool MeetingRecord::agrees_with(const MeetingRecord& other) const {
   for (std::size_t i = 0; i < kSteps.size(); ++i) {
-    const std::int64_t common = std::min(arrivals_, other.arrivals_) / kSteps[i] * kSteps[i];
-    const auto own = mark_at(common, i), theirs = other.mark_at(common, i);
-    if (own && theirs) return own == theirs;
+    const std::int64_t common = std::min(arrivals, other.arrivals) / kSteps[i];
+    const std::int64_t age = arrivals / kSteps[i] - common, their_age = other.arrivals / kSteps[i] - common;
+    if (age < std::ssize(marks[i]) && their_age < std::ssize(other.marks[i]))
+      return marks[i].rbegin()[age] == other.marks[i].rbegin()[their_age];
   }
   return true;
 }
@@ -231,16 +220,16 @@ bool MeetingRecord::agrees_with(const MeetingRecord& other) const {
 std::map<std::int64_t, std::uint32_t> MeetingRecord::marks_by_arrival() const {
   std::map<std::int64_t, std::uint32_t> by_arrival;
   for (std::size_t i = 0; i < kSteps.size(); ++i) {
-    std::int64_t arrival = arrivals_ / kSteps[i] * kSteps[i];
-    for (auto mark = marks_[i].rbegin(); mark != marks_[i].rend(); ++mark, arrival -= kSteps[i])
+    std::int64_t arrival = arrivals / kSteps[i] * kSteps[i];
+    for (auto mark = marks[i].rbegin(); mark != marks[i].rend(); ++mark, arrival -= kSteps[i])
       by_arrival[arrival] = *mark;
   }
   return by_arrival;
 }
 
 std::string MeetingRecord::content_of(std::int64_t arrival) const {
-  const std::int64_t age = arrivals_ - arrival;
-  return age < 0 || age >= static_cast<std::int64_t>(contents_.size()) ? "" : contents_.rbegin()[age];
+  const std::int64_t age = arrivals - arrival;
+  return age < 0 || age >= std::ssize(contents) ? "" : contents.rbegin()[age];
 }
 
 MeetingKey meeting_key(const std::string& name, const std::vector<int>& members) {

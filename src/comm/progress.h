@@ -17,40 +17,26 @@
 
 namespace braid {
 
-// A short record of what a rank has communicated in a meeting, which the failure board compares with its peers'. NCCL
-// may carry out operations that do not fit, so that no rank waits and nothing else shows the mistake.
+// A short record of what a rank has communicated in a meeting, which the failure board compares with its peers': NCCL
+// may carry out operations that do not fit without a rank that waits.
 //
-// A mark is a hash of all contents up to an arrival, so that one difference shows in all later marks. Marks are kept of
-// the latest arrivals, of the latest multiples of 16, and of the latest multiples of 256: ranks have marks in common
-// even if one is thousands of operations ahead.
-class MeetingRecord {
- public:
+// A mark is a hash of all contents up to an arrival, so that one difference shows in all later marks. They are kept of
+// the latest arrivals and of the latest multiples of 16 and 256: ranks have marks in common even if one is thousands of
+// operations ahead.
+struct MeetingRecord {
   static constexpr std::array<std::int64_t, 3> kSteps = {1, 16, 256};
   static constexpr std::array<std::size_t, 3> kMarks = {64, 16, 16};  // kept of each step
 
-  using Marks = std::array<std::vector<std::uint32_t>, kSteps.size()>;  // by step, the newest last
-
-  MeetingRecord() = default;
-  MeetingRecord(std::int64_t arrivals, Marks marks, std::vector<std::string> contents);
+  std::int64_t arrivals = 0;
+  std::array<std::vector<std::uint32_t>, kSteps.size()> marks{};  // by step, the newest last
+  std::vector<std::string> contents{};                            // of the marks of step 1
 
   void add(const std::string& content);
-
-  std::int64_t arrivals() const { return arrivals_; }
-  const Marks& marks() const { return marks_; }
-  const std::vector<std::string>& contents() const { return contents_; }  // of the marks of step 1
-
   // Whether both had communicated the same at the last arrival of which both have a mark; true if there is none.
   bool agrees_with(const MeetingRecord& other) const;
 
   std::map<std::int64_t, std::uint32_t> marks_by_arrival() const;
   std::string content_of(std::int64_t arrival) const;  // empty if it is not known any more
-
- private:
-  std::optional<std::uint32_t> mark_at(std::int64_t arrival, std::size_t step) const;
-
-  std::int64_t arrivals_ = 0;
-  Marks marks_;
-  std::vector<std::string> contents_;
 };
 
 // Groups of one name with other members have meetings of their own.
@@ -123,12 +109,11 @@ class Progress {
   std::vector<Wait> arrive(const std::string& op, std::vector<Meeting> meetings);
   [[nodiscard]] Scope wait_in(const std::string& op, std::vector<Wait> waits);
 
-  // The device carries out this operation while the host continues. Until it is done, `state` is called by
-  // poll_devices(). Operations of one queue run in order.
+  // The device carries out this operation while the host continues; poll_devices() calls `state` until it is done.
+  // Operations of one queue run in order.
   void follow(const std::string& queue, const std::string& op, std::vector<Wait> waits,
               std::function<DeviceState()> state);
-  // The device does nothing more of this rank's work before this operation, which is followed, is done: from the moment
-  // at which `reached` is true.
+  // Once `reached` is true, the device does nothing more of this rank's work before this followed operation is done.
   void await_device(const std::string& queue, const std::vector<Wait>& waits, std::function<bool()> reached);
   // Asks the devices how far they are. It may block as long as a device's driver does: call it on a thread of its own.
   void poll_devices();
@@ -156,7 +141,6 @@ class Progress {
   };
   using DeviceQueue = std::deque<std::shared_ptr<DeviceOperation>>;
 
-  std::string joined_ops() const;
   void poll_waits(const std::string& queue);
   void add_devices(RankStatus& status) const;
 

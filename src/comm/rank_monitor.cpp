@@ -1,24 +1,161 @@
-#include "comm/rank_monitor.h"
-
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
 #include <poll.h>
 #include <unistd.h>
 
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <condition_variable>
 #include <csignal>
-#include <cstring>
 #include <mutex>
 #include <optional>
+#include <string_view>
 #include <thread>
+#include <type_traits>
 
-#include "base/error.h"
 #include "base/process.h"
-#include "comm/hang_diagnosis.h"
+#include "base/strings.h"
+#include "comm/failure_board.h"
 
 namespace braid {
+
+// --- messages
+
+using nlohmann::json;
+
+// {"arrivals": 3, "marks": [[1589432], [], []], "texts": ["all_reduce of 8 Float", "barrier"], "contents": [0, 1, 0]}
+// A content is the number of its text.
+void to_json(json& j, const MeetingRecord& record) {
+  std::vector<std::string> texts;
+  std::vector<std::ptrdiff_t> contents;
+  for (const std::string& content : record.contents) {
+    const auto known = std::find(texts.begin(), texts.end(), content);
+    contents.push_back(known - texts.begin());
+    if (known == texts.end()) texts.push_back(content);
+  }
+  j = {{"arrivals", record.arrivals}, {"marks", record.marks}, {"texts", texts}, {"contents", contents}};
+}
+
+void from_json(const json& j, MeetingRecord& record) {
+  record = {.arrivals = j.at("arrivals"), .marks = j.at("marks").get<decltype(record.marks)>()};
+  for (const std::size_t text : j.at("contents")) record.contents.push_back(j.at("texts").at(text));
+}
+
+// What messages consist of: their members, by name.
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RankIdentity, rank, host, coordinates)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(MeetingKey, name, members)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Meeting, name, members)  // peers read no more of it
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Wait, meeting, arrival)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RankStatus, op, waits, arrivals, records, idle_s)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Hello, who, world_size, hang_limit_s, silence_limit_s, connect_timeout_s, nonce)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Beat, status)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Fail, op, message, consequence)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Welcome, server)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Hosts, ranks)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RootCause, rank, line)
+
+template <class Message>
+requires std::is_empty_v<Message>
+void to_json(json& j, const Message&) { j = json::object(); }
+template <class Message>
+requires std::is_empty_v<Message>
+void from_json(const json&, Message&) {}
+
+namespace {
+
+constexpr std::size_t kLongestLine = 1 << 20;
+
+// The type of a message, in the order of the variant.
+constexpr std::array<std::string_view, std::variant_size_v<BoardMessage>> kTypes = {
+    "hello", "beat", "fail", "bye", "welcome", "hosts", "tick", "cause", "close"};
+
+template <std::size_t kIndex = 0>
+std::optional<BoardMessage> message_from(const json& j) {
+  if constexpr (kIndex < kTypes.size()) {
+    if (j.at("type") != kTypes[kIndex]) return message_from<kIndex + 1>(j);
+    return j.get<std::variant_alternative_t<kIndex, BoardMessage>>();
+  }
+  return std::nullopt;
+}
+
+// A root cause must fit one log line, so line breaks in the error's text are replaced.
+std::string one_line(std::string text) {
+  while (!text.empty() && (text.back() == '\n' || text.back() == ' ')) text.pop_back();
+  std::string line;
+  for (char c : text) {
+    if (c == '\n')
+      line += "; ";
+    else if (static_cast<unsigned char>(c) >= 0x20)
+      line += c;
+  }
+  return line;
+}
+
+}  // namespace
+
+std::string no_heartbeat(double limit_s) { return fmt::format("no heartbeat for more than {} s", limit_s); }
+
+RootCause make_root_cause(const RankIdentity& who, const std::string& op, const std::string& message) {
+  return {who.rank, fmt::format("rank {} (host {}, {}) failed in {}: {}", who.rank, who.host,
+                                who.coordinates.empty() ? "module unknown" : who.coordinates,
+                                op.empty() ? "code outside of any operation" : one_line(op), one_line(message))};
+}
+
+RootCause make_unreachable_cause(const HostRanks& hosts, const std::string& from_host, const std::string& message) {
+  std::vector<std::string> names;
+  for (const auto& [host, ranks] : hosts)
+    names.push_back(fmt::format("{} (rank{} {})", host, ranks.size() > 1 ? "s" : "", fold_ranks(ranks)));
+  return {hosts.begin()->second.front(),
+          fmt::format("host{} {} cannot be reached from host {}: {}", names.size() > 1 ? "s" : "", joined(names, ", "),
+                      from_host, one_line(message))};
+}
+
+std::string encode(const BoardMessage& message) {
+  // Error texts may hold bytes that are not UTF-8; these are replaced rather than causing an exception.
+  json j = std::visit([](const auto& m) { return json(m); }, message);
+  j["type"] = kTypes.at(message.index());
+  return j.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
+}
+
+std::optional<BoardMessage> decode(const std::string& line) {
+  try {
+    return message_from(json::parse(line));
+  } catch (const std::exception&) {
+    return std::nullopt;
+  }
+}
+
+bool MessageSocket::receive(const std::function<void(const BoardMessage&)>& handle) {
+  char buffer[16384];
+  bool arrived = false;
+  while (open_) {
+    const ssize_t size = recv(socket_.get(), buffer, sizeof buffer, MSG_DONTWAIT);
+    if (size < 0 && (errno == EAGAIN || errno == EINTR)) break;
+    arrived = true;
+    if (size > 0) received_.append(buffer, static_cast<std::size_t>(size));
+    for (std::size_t end = received_.find('\n'); end != std::string::npos; end = received_.find('\n')) {
+      const std::optional<BoardMessage> message = decode(received_.substr(0, end));
+      received_.erase(0, end + 1);
+      if (message) handle(*message);
+    }
+    if (size <= 0 || received_.size() > kLongestLine) close();
+  }
+  return arrived;
+}
+
+void MessageSocket::send(const BoardMessage& message, std::chrono::milliseconds timeout) {
+  unsent_ += encode(message);
+  unsent_.erase(0, send_some(socket_, unsent_, timeout));
+}
+
+void MessageSocket::send_rest() { unsent_.erase(0, send_some(socket_, unsent_, std::chrono::milliseconds(0))); }
+
+// --- a rank's client
+
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -117,10 +254,14 @@ class RankMonitor::Impl {
         last_heard_ += since_last_round;
         progress_.forgive(since_last_round);
       }
-      if (first_failure_ > 0 && !std::exchange(crash_published_, true)) publish_crash();
+      if (first_failure_ > 0 && !std::exchange(crash_published_, true))
+        send(Fail{progress_.op_at_failure(), describe_signal(first_failure_), false});
       if (socket_.receive([this](const BoardMessage& message) { handle(message); })) last_heard_ = Clock::now();
       if (over_ || concluded_) continue;
-      if (!socket_.is_open()) return conclude(about_lost_server());
+      if (!socket_.is_open())
+        return conclude(
+            about_server(kEndedWithoutFinishing,
+                         "the failure board did not accept this rank: it has ended, or it serves another run"));
       if (std::chrono::duration<double>(Clock::now() - last_heard_).count() > silence_limit_s() + kBoardSlack_s)
         return conclude(about_silent_server());
       if (Clock::now() - last_beat < beat) continue;
@@ -128,8 +269,6 @@ class RankMonitor::Impl {
       send_beat();
     }
   }
-
-  void publish_crash() { send(Fail{progress_.op_at_failure(), describe_signal(first_failure_), false}); }
 
   void handle(const BoardMessage& message) {
     if (const auto* welcome = std::get_if<Welcome>(&message)) server_ = welcome->server;
@@ -143,24 +282,17 @@ class RankMonitor::Impl {
   // A user may suspend the launcher for a while, and ranks end with their launcher anyway.
   double silence_limit_s() const { return launcher_serves() ? hello_.hang_limit_s : hello_.limits().silence_s; }
 
-  // The text is the same on every rank, so that all logs carry the same line.
-  RootCause about_server(const std::string& message) const {
+  // `unknown`: before the board's welcome. The text is the same on every rank, so that all logs carry the same line.
+  RootCause about_server(const std::string& message, const std::string& unknown) const {
+    if (!server_) return make_root_cause(hello_.who, "start-up", unknown);
     if (launcher_serves()) return {-1, fmt::format("the launcher on host {} is gone: {}", server_->host, message)};
     return make_root_cause(*server_, "unknown, since it served the failure board", message);
   }
 
-  RootCause about_lost_server() const {
-    if (server_) return about_server(kEndedWithoutFinishing);
-    return make_root_cause(hello_.who, "start-up",
-                           "the failure board did not accept this rank: it has ended, or it serves another run");
-  }
-
   RootCause about_silent_server() const {
     const std::string silence = no_heartbeat(silence_limit_s());
-    if (!server_)
-      return make_root_cause(hello_.who, "start-up",
-                             "the failure board accepts connections but sends nothing: " + silence);
-    if (launcher_serves() || server_->host == hello_.who.host) return about_server(silence);
+    if (launcher_serves() || server_->host == hello_.who.host)
+      return about_server(silence, "the failure board accepts connections but sends nothing: " + silence);
     const auto known = hosts_.find(server_->host);
     const std::vector<int> ranks = known == hosts_.end() ? std::vector{server_->rank} : known->second;
     return make_unreachable_cause({{server_->host, ranks}}, hello_.who.host, silence);

@@ -2,6 +2,7 @@
 
 #include <ATen/DeviceAccelerator.h>
 #include <ATen/Parallel.h>
+#include <dlfcn.h>
 #include <fmt/core.h>
 #include <signal.h>
 #include <torch/cuda.h>
@@ -11,6 +12,7 @@
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
 #include <mutex>
 #include <optional>
 
@@ -20,8 +22,6 @@
 #include "comm/backend_factory.h"
 #include "comm/cpu_share.h"
 #include "comm/failure_board.h"
-#include "comm/interfaces.h"
-#include "comm/rank_monitor.h"
 #include "comm/store.h"
 #include "comm/world.h"
 
@@ -30,8 +30,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// The monitor's thread and the rank's own may both get here; the first one prints and ends the process. The exit code
-// does not depend on whether the output could be written.
+// The monitor's thread and the rank's own may both get here; the first one prints and ends the process.
 [[noreturn]] void end_process(const RootCause& cause, int exit_code) {
   static std::mutex only_one;
   only_one.lock();
@@ -51,8 +50,7 @@ milliseconds to_ms(double seconds) { return milliseconds(static_cast<long long>(
 c10::Device choose_device(const WorldSpec& spec, const CommConfig& config) {
   const auto gpus = static_cast<int>(torch::cuda::device_count());
   if (config.device == "cuda" && gpus == 0)
-    throw ConfigError({fmt::format("no GPU is visible to rank {} on {}", spec.rank, host_name()), "dist.device",
-                       "use a build and a machine with CUDA, or dist.device=cpu and dist.backend=auto"});
+    throw ConfigError(no_gpu("dist.device", fmt::format(" to rank {}", spec.rank)));
   if (config.device == "cpu" || gpus == 0) return c10::kCPU;
   return c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(spec.local_rank % gpus));
 }
@@ -71,12 +69,6 @@ std::string agree_on(const std::string& name, const std::string& own, const Worl
   return store.get(name);
 }
 
-std::vector<std::string> agree_on_backends(const WorldSpec& spec, c10::Device device, Store& store) {
-  return split(agree_on("backends", device.is_cuda() ? gpu_identity(device.index()) : "", spec, store,
-                        [](const auto& devices) { return joined(fitting_backends(devices), " "); }),
-               ' ');
-}
-
 // By default libtorch starts a thread per CPU on every rank, and ranks that share CPUs wait for each other's threads.
 void choose_threads(const WorldSpec& spec, Store& store) {
   const std::string of_ranks =
@@ -93,9 +85,8 @@ void choose_threads(const WorldSpec& spec, Store& store) {
                     counted(at::get_num_threads(), "thread")));
 }
 
-// The address of this host at which the others can reach it: the local address of its connection to the store. On the
-// store's own host that may be a loopback address (its name may resolve to 127.0.1.1); then it is the address at which
-// the others reach the store.
+// The address of this host at which the others can reach it: the local address of its connection to the store. Where
+// that is a loopback address, as may be on the store's own host, it is the address at which the others reach the store.
 std::string agree_on_address(const WorldSpec& spec, Store& store) {
   const std::string of_store = agree_on("store_address", store.route().peer, spec, store, [](const auto& seen) {
     const auto found = std::ranges::find_if_not(seen, is_loopback);
@@ -115,22 +106,23 @@ std::vector<std::string> gloo_addresses(const WorldSpec& spec, Store& store) {
 }
 
 std::string choose_backend(const WorldSpec& spec, const CommConfig& config, c10::Device device, Store& store) {
-  const std::vector<std::string> fitting = agree_on_backends(spec, device, store);
+  const std::vector<std::string> fitting =
+      split(agree_on("backends", device.is_cuda() ? gpu_identity(device.index()) : "", spec, store,
+                     [](const auto& devices) { return joined(fitting_backends(devices), " "); }),
+            ' ');
   if (config.backend == "auto") return fitting.front();
-  if (std::find(fitting.begin(), fitting.end(), config.backend) != fitting.end()) return config.backend;
-  const std::string needed =
-      config.backend == "nccl" ? counted(spec.size, "GPU") + ", one for each rank" : "every rank on a GPU";
-  throw ConfigError({fmt::format("{} needs {}", config.backend, needed), "dist.backend",
-                     config.backend == "nccl" ? "use gloo or auto, or fewer ranks per host" : "use gloo or auto"});
+  if (contains(fitting, config.backend)) return config.backend;
+  const bool nccl = config.backend == "nccl";
+  throw ConfigError({fmt::format("{} needs {}", config.backend,
+                                 nccl ? counted(spec.size, "GPU") + ", one for each rank" : "every rank on a GPU"),
+                     "dist.backend", nccl ? "use gloo or auto, or fewer ranks per host" : "use gloo or auto"});
 }
 
-std::shared_ptr<BackendFactory> make_gloo(const WorldSpec& spec, const CommConfig& config,
-                                          std::shared_ptr<Store> store) {
-  // While ranks connect, Gloo's errors say more than the watchdog's.
-  const milliseconds connect_timeout = to_ms(std::min(config.connect_timeout_s, 0.8 * config.hang_limit_s));
-  const std::vector<std::string> addresses = gloo_addresses(spec, *store);
-  return make_gloo_factory(std::move(store),
-                           {.addresses = addresses, .connect_timeout = connect_timeout, .timeout = kCollectiveTimeout});
+MakeBackend make_gloo(const WorldSpec& spec, const CommConfig& config, const std::shared_ptr<Store>& store) {
+  return gloo_backends(store, {.addresses = gloo_addresses(spec, *store),
+                               // While ranks connect, Gloo's errors say more than the watchdog's.
+                               .connect_timeout = to_ms(std::min(config.connect_timeout_s, 0.8 * config.hang_limit_s)),
+                               .timeout = kCollectiveTimeout});
 }
 
 // Returns the time left to connect. There is no board to report to yet, so the first rank of each host reports for the
@@ -147,8 +139,8 @@ milliseconds wait_for_store_host(const WorldSpec& spec, const CommConfig& config
 }
 
 // While it exists, exit() ends the process before libtorch's statics are destroyed, which Gloo's threads use until the
-// end: a rank whose body, or a library, calls exit() would at times end by SIGABRT instead. Exit handlers run in
-// reverse order, so construct it after the first collective has constructed those statics.
+// end: the rank would at times end by SIGABRT. Exit handlers run in reverse order, so construct it after the first
+// collective has constructed those statics.
 class ExitGuard {
  public:
   ExitGuard() {
@@ -188,16 +180,16 @@ class RankRuntime {
     // Code that names no device, libraries included, would otherwise allocate on the first GPU.
     if (device.is_cuda()) at::accelerator::setDeviceIndex(device.index());
     const std::string backend = choose_backend(spec_, config_, device, *store_);
-    std::shared_ptr<BackendFactory> gloo = make_gloo(spec_, config_, store_), nccl;
+    const MakeBackend gloo = make_gloo(spec_, config_, store_);
+    MakeBackend nccl;
     if (backend == "nccl-shared") share_gpu_over_nccl(spec_.rank, spec_.local_size == spec_.size);
-    if (backend != "gloo") nccl = make_nccl_factory(store_, device.index(), kCollectiveTimeout);
+    if (backend != "gloo") nccl = nccl_backends(store_, device.index(), kCollectiveTimeout);
     world_.emplace(spec_.rank, spec_.size, device, nccl ? nccl : gloo, progress_, gloo);
 
     world_->everyone().barrier();
     const ExitGuard exit_guard;
     body(*world_);
-    // Ranks finish together: the board would otherwise count an early one as lost. Connections are closed while the
-    // board still watches.
+    // Ranks finish together: the board would count an early one as lost. It still watches while connections are closed.
     auto scope = progress_.phase("finish");
     world_->everyone().barrier();
     world_->close();
@@ -279,6 +271,43 @@ void run_as_rank(const WorldSpec& spec, const CommConfig& config, const std::vec
   } catch (const std::exception& e) {
     runtime.fail(words_of(e), false, 1);
   }
+}
+
+// --- visible GPUs
+
+int visible_gpus() {
+  const NoSignals in_threads;  // for the threads that CUDA's driver starts here
+  return static_cast<int>(torch::cuda::device_count());
+}
+
+// The functions of NVML are found when they are called: machines without GPUs have no such library.
+std::int64_t gpu_memory_bytes() {
+  const NoSignals in_threads;  // for the threads that NVIDIA's driver may start here
+  const std::unique_ptr<void, int (*)(void*)> library(dlopen("libnvidia-ml.so.1", RTLD_LAZY | RTLD_LOCAL), dlclose);
+  const auto call = [&]<class... Arguments>(const char* name, Arguments... arguments) {
+    const auto function = reinterpret_cast<int (*)(Arguments...)>(dlsym(library.get(), name));
+    return function != nullptr && function(arguments...) == 0;
+  };
+  if (!library || !call("nvmlInit_v2")) return 0;
+  unsigned count = 0;
+  std::int64_t least = 0;
+  bool known = call("nvmlDeviceGetCount_v2", &count);
+  for (unsigned i = 0; known && i < count; ++i) {
+    void* gpu = nullptr;
+    struct {
+      unsigned long long total, free, used;
+    } memory = {};
+    known = call("nvmlDeviceGetHandleByIndex_v2", i, &gpu) && call("nvmlDeviceGetMemoryInfo", gpu, &memory);
+    const auto total = static_cast<std::int64_t>(memory.total);
+    least = i == 0 ? total : std::min(least, total);
+  }
+  call("nvmlShutdown");
+  return known ? least : 0;
+}
+
+Problem no_gpu(const std::string& where, const std::string& to_whom) {
+  return {fmt::format("no GPU is visible{} on {}", to_whom, host_name()), where,
+          "use a build and a machine with CUDA, or dist.device=cpu and dist.backend=auto"};
 }
 
 }  // namespace braid

@@ -1,27 +1,49 @@
 // The life of one rank process: rendezvous, run, and report failures.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
 
-#include "comm/comm_config.h"
+#include "base/config.h"
+#include "base/error.h"
 #include "comm/world_spec.h"
 
 namespace braid {
 
 class World;
 
+struct CommConfig {
+  std::string device = "auto";     // auto: cuda if there is a GPU
+  std::string backend = "auto";    // auto: nccl with a GPU per rank, else gloo; nccl-shared: tests
+  double hang_limit_s = 300;       // no progress for this long: the run is ended and the stuck rank named
+  double silence_limit_s = 30;     // no message from a rank's monitor for this long: the rank or its host is lost
+  double connect_timeout_s = 300;  // how long ranks wait for each other at start
+};
+
+inline void describe(Fields& f, CommConfig& c) {
+  f.choice("device", c.device, {"auto", "cpu", "cuda"}, "device of the tensors");
+  f.choice("backend", c.backend, {"auto", "gloo", "nccl", "nccl-shared"}, "transport of collectives");
+  f.field("hang_limit_s", c.hang_limit_s, "end the run when a rank makes no progress for this long");
+  f.field("silence_limit_s", c.silence_limit_s, "end the run when a rank or host sends no heartbeat for this long");
+  f.field("connect_timeout_s", c.connect_timeout_s, "how long ranks wait for each other at start");
+}
+
 // Runs `body` as the rank given by `spec` and returns when every rank has run it. `rank_coordinates` gives the module
 // and coordinates of each rank (may be empty).
 //
-// When this or any other rank fails, the root cause is printed on stderr, the same line on every rank, and the process
-// ends here: `body` may be deadlocked in a collective, and closing connections cleanly could wait for dead peers. The
-// exit code is 2 when this rank's own error was a ConfigError, else 1.
-//
-// Throws ConfigError before the rendezvous when the name of rank 0's host does not resolve in time, and
-// std::runtime_error when `stopped` returns true meanwhile.
+// When any rank fails, the root cause is printed on stderr, the same line on every rank, and the process ends here:
+// `body` may be deadlocked in a collective, and closing connections cleanly could wait for dead peers. The exit code is
+// 2 when this rank's own error was a ConfigError, else 1. Throws ConfigError before the rendezvous when the name of
+// rank 0's host does not resolve in time, and std::runtime_error when `stopped` returns true meanwhile.
 void run_as_rank(const WorldSpec& spec, const CommConfig& config, const std::vector<std::string>& rank_coordinates,
                  const std::function<void(World&)>& body, const std::function<bool()>& stopped = {});
+
+// The GPUs that this process sees, for checks before any rank starts. Neither function initialises them.
+int visible_gpus();
+// The memory of this host's smallest GPU, as NVIDIA's management library knows it; 0: unknown.
+std::int64_t gpu_memory_bytes();
+Problem no_gpu(const std::string& where, const std::string& to_whom = "");  // for a request of one
 
 }  // namespace braid

@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "base/error.h"
-#include "comm/interfaces.h"
+#include "comm/world_spec.h"
 
 namespace braid {
 
@@ -17,9 +17,18 @@ std::string words_of(const std::exception& error) {
   return of_torch ? of_torch->what_without_backtrace() : error.what();
 }
 
-struct StoreServer::Impl {
-  c10::intrusive_ptr<c10d::TCPStore> store;
-};
+namespace {
+
+using StorePtr = c10::intrusive_ptr<c10d::TCPStore>;
+
+// The same object in a pointer that needs no complete type.
+template <class T>
+std::shared_ptr<T> shared(c10::intrusive_ptr<T> object) {
+  T* const raw = object.get();
+  return {raw, [kept = std::move(object)](T*) {}};
+}
+
+}  // namespace
 
 StoreServer::StoreServer(const std::string& bind_host, int port) {
   Fd listener;
@@ -37,15 +46,10 @@ StoreServer::StoreServer(const std::string& bind_host, int port) {
   options.isServer = true;
   options.waitWorkers = false;
   options.masterListenFd = listener.release();
-  impl_ = std::make_unique<Impl>();
-  impl_->store = c10::make_intrusive<c10d::TCPStore>(bind_host.empty() ? "localhost" : bind_host, options);
+  server_ = shared(c10::make_intrusive<c10d::TCPStore>(bind_host.empty() ? "localhost" : bind_host, options));
 }
 
-StoreServer::~StoreServer() = default;
-
 namespace {
-
-using StorePtr = c10::intrusive_ptr<c10d::TCPStore>;
 
 // A TCPStore client waits indefinitely for a server that accepts and sends nothing, so it is created on a thread that
 // can be abandoned.
@@ -66,18 +70,14 @@ StorePtr connect_client(const Endpoint& endpoint, std::chrono::milliseconds time
 
 }  // namespace
 
-struct Store::Impl {
-  c10::intrusive_ptr<c10d::PrefixStore> store;
-};
-
 Store::Store(const Endpoint& endpoint, std::chrono::milliseconds timeout, const std::string& prefix,
              std::optional<std::chrono::milliseconds> to_connect)
-    : endpoint_(endpoint), timeout_(timeout), impl_(std::make_unique<Impl>()) {
+    : endpoint_(endpoint), timeout_(timeout) {
   try {
     // First, because libtorch's own retries end in a message without host and port.
     const Fd connection = connect_tcp(endpoint, to_connect.value_or(timeout));
     route_ = {local_address(connection), peer_address(connection)};
-    impl_->store = c10::make_intrusive<c10d::PrefixStore>(prefix, connect_client(endpoint, timeout));
+    store_ = shared(c10::make_intrusive<c10d::PrefixStore>(prefix, connect_client(endpoint, timeout)));
   } catch (const UnknownHost& e) {
     refuse_store_host(e.what());
   } catch (const std::exception& e) {
@@ -86,22 +86,18 @@ Store::Store(const Endpoint& endpoint, std::chrono::milliseconds timeout, const 
   }
 }
 
-Store::~Store() = default;
-
 void Store::set(const std::string& key, const std::string& value) {
-  impl_->store->set(key, std::vector<std::uint8_t>(value.begin(), value.end()));
+  store_->set(key, std::vector<std::uint8_t>(value.begin(), value.end()));
 }
 
 std::string Store::get(const std::string& key) {
   try {
-    const std::vector<std::uint8_t> value = impl_->store->get(key);
+    const std::vector<std::uint8_t> value = store_->get(key);
     return {value.begin(), value.end()};
   } catch (const std::exception& e) {
     throw CommError(fmt::format("key '{}' did not appear in the store at {} within {:.1f} s", key, to_string(endpoint_),
                                 timeout_.count() / 1e3));
   }
 }
-
-c10d::Store& Store::c10d_store() const { return *impl_->store; }
 
 }  // namespace braid

@@ -20,15 +20,13 @@ std::string words_of(const std::exception& error);  // without the stack that li
 // Serves a store from this process until destroyed.
 class StoreServer {
  public:
-  // `bind_host` "" listens on every interface. A busy port is a ConfigError; port 0 lets the system choose.
+  // `bind_host` "": on every interface. A busy port is a ConfigError; port 0 lets the system choose.
   StoreServer(const std::string& bind_host, int port);
-  ~StoreServer();
   int port() const { return port_; }
 
  private:
-  struct Impl;
   int port_ = 0;
-  std::unique_ptr<Impl> impl_;
+  std::shared_ptr<void> server_;
 };
 
 // A client of a store. Keys under different prefixes are separate.
@@ -38,7 +36,6 @@ class Store {
   // `to_connect`: the time-out for connecting, where it is shorter than the one for waiting for keys.
   Store(const Endpoint& endpoint, std::chrono::milliseconds timeout, const std::string& prefix = "",
         std::optional<std::chrono::milliseconds> to_connect = {});
-  ~Store();
 
   void set(const std::string& key, const std::string& value);
   // Waits until the key exists; CommError naming key, host and port when the time runs out.
@@ -50,14 +47,13 @@ class Store {
   };
   const Route& route() const { return route_; }
 
-  c10d::Store& c10d_store() const;  // for process groups
+  c10d::Store& c10d_store() const { return *store_; }  // for process groups
 
  private:
-  struct Impl;
   Endpoint endpoint_;
   Route route_;
   std::chrono::milliseconds timeout_;
-  std::unique_ptr<Impl> impl_;
+  std::shared_ptr<c10d::Store> store_;
 };
 
 }  // namespace braid

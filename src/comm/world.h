@@ -1,5 +1,4 @@
-// This rank among all ranks of the run, and the groups it creates with them. A World is passed explicitly; there is no
-// default one.
+// This rank among all ranks of the run, and the groups it creates with them.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -10,21 +9,21 @@
 #include <string>
 #include <vector>
 
+#include "comm/backend_factory.h"
 #include "comm/group.h"
 #include "comm/progress.h"
 
 namespace braid {
 
-class BackendFactory;
 class CommMeter;
 class Topology;
 
 class World {
  public:
-  // `progress` records what this rank is doing and must outlive the world. `host_backends` serve groups whose tensors
-  // are in host memory; none: `backends` do.
-  World(int rank, int size, c10::Device device, std::shared_ptr<BackendFactory> backends, Progress& progress,
-        std::shared_ptr<BackendFactory> host_backends = nullptr);
+  // `progress` must outlive the world. `host_backends` serve groups whose tensors are in host memory; none: `backends`
+  // do.
+  World(int rank, int size, c10::Device device, MakeBackend backends, Progress& progress,
+        MakeBackend host_backends = nullptr);
   ~World();
   World(const World&) = delete;
   World& operator=(const World&) = delete;
@@ -46,7 +45,7 @@ class World {
  private:
   const int rank_, size_;
   const c10::Device device_;
-  std::shared_ptr<BackendFactory> backends_, host_backends_;
+  const MakeBackend backends_, host_backends_;
   std::map<std::string, int> groups_made_;  // by name and ranks: distinguishes groups that have both in common
   // Connections stay open as long as the world exists: when an exception unwinds a rank, its peers must not see them
   // close before the rank has reported the error.

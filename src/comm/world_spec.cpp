@@ -1,7 +1,18 @@
 #include "comm/world_spec.h"
 
+#include <ifaddrs.h>
+#include <netdb.h>
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <algorithm>
 #include <cstdlib>
+#include <memory>
+#include <set>
+#include <stdexcept>
 #include <string_view>
+#include <thread>
 #include <utility>
 
 #include "base/error.h"
@@ -13,50 +24,61 @@ namespace {
 // Below Linux's range of ports for outgoing connections (32768 and up).
 constexpr int kSlurmFirstPort = 15000, kSlurmPortCount = 15000;
 
-std::string require(const Env& env, const std::string& name, const std::string& because) {
-  auto value = env(name);
-  if (!value || value->empty())
-    throw ConfigError({fmt::format("{} is not set, although {}", name, because), "environment",
-                       "start ranks with `braid run`, torchrun or srun, or unset the variables that one of them left"});
-  return *value;
+constexpr int kMaxRanks = 1 << 20;
+
+[[noreturn]] void refuse(std::string what, std::string fix = "") {
+  throw ConfigError({std::move(what), "environment", std::move(fix)});
 }
 
 int to_int(const std::string& name, const std::string& text, int lowest, int highest) {
   const auto value = parse_int(text);
   if (!value || *value < lowest || *value > highest)
-    throw ConfigError(
-        {fmt::format("{}='{}' should be an integer from {} to {}", name, text, lowest, highest), "environment", ""});
+    refuse(fmt::format("{}='{}' should be an integer from {} to {}", name, text, lowest, highest));
   return *value;
 }
 
-int require_int(const Env& env, const std::string& name, const std::string& because, int lowest, int highest) {
-  return to_int(name, require(env, name, because), lowest, highest);
-}
-
 void check_rank(const char* rank_name, int rank, const char* size_name, int size) {
-  if (rank < size) return;
-  throw ConfigError(
-      {fmt::format("{}={} is out of range: {}={} has ranks 0 to {}", rank_name, rank, size_name, size, size - 1),
-       "environment", ""});
+  if (rank >= size)
+    refuse(fmt::format("{}={} is out of range: {}={} has ranks 0 to {}", rank_name, rank, size_name, size, size - 1));
 }
 
-constexpr int kMaxRanks = 1 << 20;
+// The variables of a launcher, one of which, `found`, is set.
+struct Variables {
+  const Env& env;
+  const char* found;
+
+  std::string text(const std::string& name) const {
+    auto value = env(name);
+    if (!value || value->empty())
+      refuse(fmt::format("{} is not set, although {} is", name, found),
+             "start ranks with `braid run`, torchrun or srun, or unset the variables that one of them left");
+    return *value;
+  }
+  int number(const std::string& name, int lowest = 0, int highest = kMaxRanks) const {
+    return to_int(name, text(name), lowest, highest);
+  }
+  int number_or(const std::string& name, const std::string& otherwise, int lowest, int highest) const {
+    return to_int(name, env(name).value_or(otherwise), lowest, highest);
+  }
+  std::string node_list() const {
+    for (const char* name : {"SLURM_STEP_NODELIST", "SLURM_NODELIST"})
+      if (const auto list = env(name)) return *list;
+    return text("SLURM_JOB_NODELIST");
+  }
+};
 
 WorldSpec from_torchrun(const Env& env) {
-  const bool has_rank = env("RANK").has_value();
-  const std::string because = has_rank ? "RANK is" : "WORLD_SIZE is";
+  const Variables variables = {env, env("RANK") ? "RANK" : "WORLD_SIZE"};
   WorldSpec spec;
-  const bool local = env("BRAID_LAUNCHER") == "local";
-  spec.launcher = local ? Launcher::Local : Launcher::Torchrun;
-  spec.size = require_int(env, "WORLD_SIZE", because, 1, kMaxRanks);
-  spec.rank = require_int(env, "RANK", because, 0, kMaxRanks);
+  spec.launcher = env("BRAID_LAUNCHER") == "local" ? Launcher::Local : Launcher::Torchrun;
+  spec.size = variables.number("WORLD_SIZE", 1);
+  spec.rank = variables.number("RANK");
   check_rank("RANK", spec.rank, "WORLD_SIZE", spec.size);
-  spec.local_rank = require_int(env, "LOCAL_RANK", because, 0, kMaxRanks);
+  spec.local_rank = variables.number("LOCAL_RANK");
   // Hand-written launch scripts often omit this one; then all ranks are assumed to be on this host.
-  const auto local_size = env("LOCAL_WORLD_SIZE");
-  spec.local_size = local_size ? to_int("LOCAL_WORLD_SIZE", *local_size, 1, spec.size) : spec.size;
+  spec.local_size = variables.number_or("LOCAL_WORLD_SIZE", std::to_string(spec.size), 1, spec.size);
   check_rank("LOCAL_RANK", spec.local_rank, "LOCAL_WORLD_SIZE", spec.local_size);
-  spec.store = {require(env, "MASTER_ADDR", because), require_int(env, "MASTER_PORT", because, 1, 65535)};
+  spec.store = {variables.text("MASTER_ADDR"), variables.number("MASTER_PORT", 1, 65535)};
   spec.store_is_served = env("TORCHELASTIC_USE_AGENT_STORE") == "True";
   spec.attempt = env("TORCHELASTIC_RESTART_COUNT").value_or("0");
   if (auto board = env("BRAID_BOARD")) spec.board = parse_endpoint(*board);
@@ -64,51 +86,39 @@ WorldSpec from_torchrun(const Env& env) {
   return spec;
 }
 
-int slurm_port(const Env& env) {
-  const std::string job = require(env, "SLURM_JOB_ID", "SLURM_PROCID is");
+int slurm_port(const Variables& variables) {
+  const std::string job = variables.text("SLURM_JOB_ID");
   const auto job_id = parse_int64(job);
-  if (!job_id || *job_id < 0)
-    throw ConfigError({fmt::format("SLURM_JOB_ID='{}' is not a job id", job), "environment", ""});
-  const std::int64_t step = parse_int64(env("SLURM_STEP_ID").value_or("")).value_or(0);
+  if (!job_id || *job_id < 0) refuse(fmt::format("SLURM_JOB_ID='{}' is not a job id", job));
+  const std::int64_t step = parse_int64(variables.env("SLURM_STEP_ID").value_or("")).value_or(0);
   // Concurrent steps of one job must not share a port.
   return kSlurmFirstPort +
          static_cast<int>((*job_id % kSlurmPortCount + 131 * (step % kSlurmPortCount)) % kSlurmPortCount);
 }
 
-int slurm_local_size(const Env& env, int world_size) {
-  auto counts = env("SLURM_STEP_TASKS_PER_NODE");
-  if (!counts) counts = env("SLURM_TASKS_PER_NODE");
-  if (!counts) return to_int("SLURM_NTASKS_PER_NODE", env("SLURM_NTASKS_PER_NODE").value_or("1"), 1, world_size);
+int slurm_local_size(const Variables& variables, int world_size) {
+  auto counts = variables.env("SLURM_STEP_TASKS_PER_NODE");
+  if (!counts) counts = variables.env("SLURM_TASKS_PER_NODE");
+  if (!counts) return variables.number_or("SLURM_NTASKS_PER_NODE", "1", 1, world_size);
   const std::vector<int> per_node = expand_tasks_per_node(*counts);
-  const int node = to_int("SLURM_NODEID", env("SLURM_NODEID").value_or("0"), 0, kMaxRanks);
+  const int node = variables.number_or("SLURM_NODEID", "0", 0, kMaxRanks);
   check_rank("SLURM_NODEID", node, "nodes in SLURM_TASKS_PER_NODE", static_cast<int>(per_node.size()));
   return per_node[node];
 }
 
 WorldSpec from_slurm(const Env& env) {
-  const std::string because = "SLURM_PROCID is";
+  const Variables variables = {env, "SLURM_PROCID"};
   WorldSpec spec;
   spec.launcher = Launcher::Slurm;
-  spec.size = require_int(env, "SLURM_NTASKS", because, 1, kMaxRanks);
-  spec.rank = require_int(env, "SLURM_PROCID", because, 0, kMaxRanks);
+  spec.size = variables.number("SLURM_NTASKS", 1);
+  spec.rank = variables.number("SLURM_PROCID");
   check_rank("SLURM_PROCID", spec.rank, "SLURM_NTASKS", spec.size);
-  spec.local_rank = require_int(env, "SLURM_LOCALID", because, 0, kMaxRanks);
-  spec.local_size = std::max(slurm_local_size(env, spec.size), spec.local_rank + 1);
-  if (auto address = env("MASTER_ADDR")) {
-    spec.store.host = *address;
-  } else {
-    auto nodes = env("SLURM_STEP_NODELIST");
-    if (!nodes) nodes = env("SLURM_NODELIST");
-    if (!nodes) nodes = require(env, "SLURM_JOB_NODELIST", because);
-    spec.store.host = expand_nodelist(*nodes).front();
-  }
-  const auto port = env("MASTER_PORT");
-  spec.store.port = port ? to_int("MASTER_PORT", *port, 1, 65535) : slurm_port(env);
+  spec.local_rank = variables.number("SLURM_LOCALID");
+  spec.local_size = std::max(slurm_local_size(variables, spec.size), spec.local_rank + 1);
+  const auto address = env("MASTER_ADDR"), port = env("MASTER_PORT");
+  spec.store.host = address ? *address : expand_nodelist(variables.node_list()).front();
+  spec.store.port = port ? to_int("MASTER_PORT", *port, 1, 65535) : slurm_port(variables);
   return spec;
-}
-
-[[noreturn]] void contradiction(const std::string& what, const std::string& fix) {
-  throw ConfigError({what, "environment", fix});
 }
 
 // Both sets of variables are set: correct when torchrun runs inside an srun task, once per node; otherwise an error
@@ -118,7 +128,7 @@ void check_torchrun_against_slurm(const Env& env) {
     const auto tasks = parse_int(env("SLURM_STEP_NUM_TASKS").value_or(""));
     const auto nodes = parse_int(env("SLURM_STEP_NUM_NODES").value_or(""));
     if (tasks && nodes && *tasks > *nodes)
-      contradiction(
+      refuse(
           fmt::format("srun started {} tasks on {} and each of them started torchrun", *tasks, counted(*nodes, "node")),
           "use srun --ntasks-per-node=1 with torchrun, or srun alone");
     return;
@@ -126,8 +136,8 @@ void check_torchrun_against_slurm(const Env& env) {
   for (auto [ours, slurms] : {std::pair{"RANK", "SLURM_PROCID"}, {"WORLD_SIZE", "SLURM_NTASKS"}}) {
     const auto a = env(ours), b = env(slurms);
     if (a && b && a != b)
-      contradiction(fmt::format("{}={} contradicts {}={}", ours, *a, slurms, *b),
-                    fmt::format("unset {} to use Slurm's value, or unset the SLURM_ variables", ours));
+      refuse(fmt::format("{}={} contradicts {}={}", ours, *a, slurms, *b),
+             fmt::format("unset {} to use Slurm's value, or unset the SLURM_ variables", ours));
   }
 }
 
@@ -243,6 +253,79 @@ std::vector<int> expand_tasks_per_node(const std::string& text) {
     counts.insert(counts.end(), static_cast<std::size_t>(*repeat), *count);
   }
   return counts;
+}
+
+// --- the addresses of hosts
+
+namespace {
+
+std::string address_in(const ifaddrs& entry) {
+  const bool ipv6 = entry.ifa_addr && entry.ifa_addr->sa_family == AF_INET6;
+  if (!entry.ifa_addr || (!ipv6 && entry.ifa_addr->sa_family != AF_INET)) return "";
+  // A link-local address is unusable without an interface name, and that differs between hosts.
+  if (ipv6 && IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<const sockaddr_in6*>(entry.ifa_addr)->sin6_addr)) return "";
+  char text[NI_MAXHOST] = {};
+  getnameinfo(entry.ifa_addr, ipv6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in), text, sizeof text, nullptr, 0,
+              NI_NUMERICHOST);
+  return text;
+}
+
+}  // namespace
+
+std::string address_of_interface(const std::string& name) {
+  ifaddrs* list = nullptr;
+  if (getifaddrs(&list) != 0) throw_errno("cannot list the network interfaces");
+  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(list, freeifaddrs);
+  std::set<std::string> names;
+  std::string ipv4, ipv6;
+  for (const ifaddrs* entry = list; entry; entry = entry->ifa_next) {
+    names.insert(entry->ifa_name);
+    const std::string address = entry->ifa_name == name ? address_in(*entry) : "";
+    std::string& kept = address.find(':') == std::string::npos ? ipv4 : ipv6;
+    if (kept.empty()) kept = address;
+  }
+  if (!ipv4.empty() || !ipv6.empty()) return ipv4.empty() ? ipv6 : ipv4;
+  throw ConfigError({names.count(name)
+                         ? fmt::format("network interface '{}' of host {} has no address", name, host_name())
+                         : fmt::format("host {} has no network interface '{}'", host_name(), name),
+                     "GLOO_SOCKET_IFNAME",
+                     fmt::format("it has {}", joined(std::vector<std::string>(names.begin(), names.end()), ", "))});
+}
+
+std::string serving_address(const WorldSpec& spec) {
+  if (spec.launcher == Launcher::Local) return "127.0.0.1";
+  try {
+    const std::string address = local_address(listen_tcp(spec.store.host, 0));
+    return address == spec.store.host ? address : "";
+  } catch (const std::exception&) {  // an address that is not this host's, but that of a proxy
+    return "";
+  }
+}
+
+std::chrono::milliseconds wait_for_name(const std::string& host, const NameWait& wait) {
+  using Clock = std::chrono::steady_clock;
+  const auto start = Clock::now();
+  for (bool told = false;;) {
+    try {
+      wait.check ? wait.check(host) : check_resolves(host);
+      return std::chrono::duration_cast<std::chrono::milliseconds>(start + wait.timeout - Clock::now());
+    } catch (const UnknownHost& e) {
+      const auto waited = Clock::now() - start;
+      if (wait.stopped && wait.stopped())
+        throw std::runtime_error(fmt::format("asked to stop before the run began: {}", e.what()));
+      if (waited >= wait.timeout) refuse_store_host(fmt::format("{}, for {} s", e.what(), wait.timeout.count() / 1000));
+      if (wait.say && !told && waited >= wait.quiet) {
+        wait.say(fmt::format("{} yet; trying for up to {} s (dist.connect_timeout_s)", e.what(),
+                             wait.timeout.count() / 1000));
+        told = true;
+      }
+    }
+    std::this_thread::sleep_for(wait.pause);
+  }
+}
+
+void refuse_store_host(const std::string& what) {
+  throw ConfigError({what, "MASTER_ADDR", "give a name or address at which this host can reach rank 0's host"});
 }
 
 }  // namespace braid

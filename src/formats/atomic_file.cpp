@@ -22,23 +22,22 @@ AtomicFile::AtomicFile(std::string path, mode_t mode) : path_(std::move(path)) {
     throw ConfigError({fmt::format("cannot write '{}': it exists and is not a regular file", path_), "",
                        "give the name of a new file"});
   temporary_path_ = target.parent_path() / fmt::format(".{}.{}.tmp", target.filename().string(), ::getpid());
-  fd_ = ::open(temporary_path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, mode);
-  if (fd_ < 0) throw_errno(fmt::format("cannot create '{}'", path_));
+  fd_ = Fd(::open(temporary_path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, mode));
+  if (!fd_) throw_errno(fmt::format("cannot create '{}'", path_));
 }
 
 AtomicFile::AtomicFile(AtomicFile&& other) noexcept
     : path_(std::move(other.path_)),
       temporary_path_(std::exchange(other.temporary_path_, {})),
-      fd_(std::exchange(other.fd_, -1)) {}
+      fd_(std::move(other.fd_)) {}
 
 AtomicFile::~AtomicFile() {
-  if (fd_ >= 0) ::close(fd_);
   if (!temporary_path_.empty()) ::unlink(temporary_path_.c_str());
 }
 
 void AtomicFile::write_at(std::int64_t offset, std::span<const std::byte> data) {
   while (!data.empty()) {
-    const ssize_t written = ::pwrite(fd_, data.data(), data.size(), offset);
+    const ssize_t written = ::pwrite(fd_.get(), data.data(), data.size(), offset);
     if (written < 0 && errno == EINTR) continue;
     if (written < 0) throw_errno(fmt::format("cannot write '{}'", path_));
     data = data.subspan(static_cast<std::size_t>(written));
@@ -47,8 +46,7 @@ void AtomicFile::write_at(std::int64_t offset, std::span<const std::byte> data) 
 }
 
 void AtomicFile::commit() {
-  if (::fsync(fd_) != 0) throw_errno(fmt::format("cannot write '{}'", path_));
-  if (::close(std::exchange(fd_, -1)) != 0) throw_errno(fmt::format("cannot write '{}'", path_));
+  if (::fsync(fd_.get()) != 0 || ::close(fd_.release()) != 0) throw_errno(fmt::format("cannot write '{}'", path_));
   if (::rename(temporary_path_.c_str(), path_.c_str()) != 0) throw_errno(fmt::format("cannot rename to '{}'", path_));
   temporary_path_.clear();
 }
@@ -70,11 +68,9 @@ void write_file(const std::string& path, std::string_view text, mode_t mode) {
 }
 
 void sync_folder(const std::string& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) throw_errno(fmt::format("cannot open '{}'", path));
-  const int failed = ::fsync(fd);
-  ::close(fd);
-  if (failed) throw_errno(fmt::format("cannot write '{}'", path));
+  const Fd fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!fd) throw_errno(fmt::format("cannot open '{}'", path));
+  if (::fsync(fd.get()) != 0) throw_errno(fmt::format("cannot write '{}'", path));
 }
 
 }  // namespace braid

@@ -9,6 +9,8 @@
 #include <string>
 #include <string_view>
 
+#include "base/socket.h"
+
 namespace braid {
 
 class AtomicFile {
@@ -22,8 +24,16 @@ class AtomicFile {
 
  private:
   std::string path_, temporary_path_;
-  int fd_ = -1;
+  Fd fd_;
 };
+
+inline constexpr std::size_t kMaxFileName = 255;
+
+// Whether a name from a file refers to another file in the same folder, and to nothing else.
+constexpr bool is_plain_file_name(std::string_view name) {
+  return !name.empty() && name.size() <= kMaxFileName && name != "." && name != ".." &&
+         name.find_first_of(std::string_view("/\0", 2)) == std::string_view::npos;
+}
 
 // The name of the file that `temporary`, a file's name, was to become, if a process that is gone on this machine left
 // it; empty: it is not such a file. The temporary files are named ".NAME.PID.tmp".

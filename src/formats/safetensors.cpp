@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/core.h>
+#include <nlohmann/json.hpp>
 
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -10,41 +11,26 @@
 #include <array>
 #include <cstring>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <set>
+#include <utility>
 
+#include "base/error.h"
 #include "base/socket.h"
 #include "base/strings.h"
-#include "formats/safetensors_header.h"
 
 namespace braid {
 namespace {
 
 namespace fs = std::filesystem;
+using Json = nlohmann::json;
 
 constexpr std::uint64_t kMaxHeaderBytes = 100'000'000;  // the limit of the safetensors library
 const char* const kFetchAgain = "the file is damaged or incomplete: download it again";
 
-struct DtypeRow {
-  StoredDtype dtype;
-  const char* name;
-  std::int64_t bytes;
-};
-constexpr std::array kDtypes = {DtypeRow{StoredDtype::F64, "F64", 8}, DtypeRow{StoredDtype::F32, "F32", 4},
-                                DtypeRow{StoredDtype::F16, "F16", 2}, DtypeRow{StoredDtype::BF16, "BF16", 2},
-                                DtypeRow{StoredDtype::I64, "I64", 8}, DtypeRow{StoredDtype::I32, "I32", 4},
-                                DtypeRow{StoredDtype::I16, "I16", 2}, DtypeRow{StoredDtype::I8, "I8", 1},
-                                DtypeRow{StoredDtype::U8, "U8", 1},   DtypeRow{StoredDtype::Bool, "BOOL", 1}};
-
-std::optional<StoredDtype> dtype_named(const std::string& name) {
-  for (const DtypeRow& row : kDtypes)
-    if (name == row.name) return row.dtype;
-  return std::nullopt;
-}
-
 // The bytes of a regular file; reading a pipe or a device could block or never end.
-class MappedFile {
- public:
+struct MappedFile {
   explicit MappedFile(const std::string& path) {
     const Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));  // a pipe could block open()
     struct stat info {};
@@ -52,22 +38,19 @@ class MappedFile {
       throw ConfigError(
           {fmt::format("cannot read '{}': {}", path, std::strerror(errno)), "", "check the path and its permissions"});
     if (!S_ISREG(info.st_mode)) throw ConfigError({fmt::format("'{}' is not a file", path), "", "check the path"});
-    size_ = static_cast<std::size_t>(info.st_size);
-    if (size_ > 0) data_ = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file.get(), 0);
-    if (data_ == MAP_FAILED) throw_errno(fmt::format("cannot map '{}'", path));
+    const auto size = static_cast<std::size_t>(info.st_size);
+    if (size == 0) return;
+    void* data = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.get(), 0);
+    if (data == MAP_FAILED) throw_errno(fmt::format("cannot map '{}'", path));
+    mapping = {data, [size](void* mapped) { ::munmap(mapped, size); }};
+    bytes = {static_cast<const std::byte*>(data), size};
   }
-  MappedFile(const MappedFile&) = delete;
-  MappedFile& operator=(const MappedFile&) = delete;
-  ~MappedFile() {
-    if (data_) ::munmap(data_, size_);
+  std::string_view text(std::size_t begin, std::size_t count) const {
+    return {reinterpret_cast<const char*>(bytes.data()) + begin, count};
   }
 
-  std::span<const std::byte> bytes() const { return {static_cast<const std::byte*>(data_), size_}; }
-  std::string_view text() const { return {static_cast<const char*>(data_), size_}; }
-
- private:
-  void* data_ = nullptr;
-  std::size_t size_ = 0;
+  std::shared_ptr<void> mapping;
+  std::span<const std::byte> bytes;
 };
 
 // The offset of the header's end, after its length has been checked.
@@ -95,77 +78,176 @@ std::optional<std::int64_t> checked_bytes(const std::vector<std::int64_t>& shape
   return bytes;
 }
 
-// The range of a tensor's bytes, counted from the end of the header.
-struct Extent {
-  std::int64_t begin, end;
-  std::string name;
-};
+constexpr std::size_t kMaxDimensions = 64;
 
-// The defect of one entry, or nothing.
-std::string entry_problem(const HeaderEntry& entry, std::int64_t data_bytes) {
-  if (!entry.dtype) return "has no dtype";
-  const auto dtype = dtype_named(*entry.dtype);
-  if (!dtype) return fmt::format("has an unknown dtype {}", in_quotes(*entry.dtype));
-  if (!entry.shape) return "has no shape of non-negative integers";
-  if (!entry.offsets || entry.offsets->size() != 2) return "has no data_offsets of two non-negative integers";
-  const std::int64_t begin = (*entry.offsets)[0], end = (*entry.offsets)[1];
-  if (begin > end || end > data_bytes)
-    return fmt::format("has data_offsets [{}, {}], outside the file's {} data bytes", begin, end, data_bytes);
-  const auto expected = checked_bytes(*entry.shape, *dtype);
-  if (!expected) return fmt::format("has a shape that is too large: {}", shape_text(*entry.shape));
+std::string kind_of(const Json& value) {
+  if (value.is_object()) return "an object";
+  if (value.is_array()) return "a list";
+  if (value.is_string()) return "a string";
+  if (value.is_boolean()) return "a boolean";
+  return value.is_null() ? "null" : "a number";
+}
+
+[[noreturn]] void refuse(const std::string& what, const std::string& path) {
+  throw ConfigError({what, path, "the file is damaged, or its name is wrong: download it again"});
+}
+
+// Calls `key` and `value` meanwhile, which throw for what is not expected, with the number of objects and lists around
+// it. Objects and lists for which `value` returns false are left out.
+Json parse(std::string_view json, const std::string& path, const char* what,
+           const std::function<void(int depth, const std::string& key)>& key,
+           const std::function<bool(int depth, const std::string& kind)>& value) {
+  const auto visit = [&](int depth, Json::parse_event_t event, const Json& parsed) {
+    using Event = Json::parse_event_t;
+    if (event == Event::key) key(depth, parsed.get_ref<const std::string&>());
+    if (event == Event::object_start) return value(depth, "an object");
+    if (event == Event::array_start) return value(depth, "a list");
+    return event != Event::value || value(depth, kind_of(parsed));
+  };
+  try {
+    return Json::parse(json.begin(), json.end(), visit);
+  } catch (const Json::exception& e) {
+    refuse(fmt::format("{} is not JSON: {}", what, json_error(e.what())), path);
+  }
+}
+
+// A text that is not a header throws; tensors that occur twice are added to `problems`. The text is checked while it is
+// parsed: a deeply nested header of 100 MB must not become a tree in memory.
+Json parse_header(std::string_view json, const std::string& path, ProblemList& problems) {
+  std::set<std::string> names, fields;
+  std::string name, field;
+  std::size_t items = 0;
+  bool is_metadata = false;
+  const auto see_key = [&](int depth, const std::string& key) {
+    if (depth == 1) {
+      name = key;
+      is_metadata = key == "__metadata__";
+      fields = {"dtype", "shape", "data_offsets"};
+      if (!names.insert(key).second)
+        problems.add(fmt::format("tensor {} is in the header twice", in_quotes(key)), path, "write the file again");
+    } else {
+      field = key;
+      items = 0;
+      if (!is_metadata && fields.erase(key) == 0)
+        refuse(fmt::format("tensor {} has {} twice, or it is not a field of a tensor", in_quotes(name), in_quotes(key)),
+               path);
+    }
+  };
+  const auto see_value = [&](int depth, const std::string& kind) {
+    const bool is_text = is_metadata || field == "dtype", is_nested = kind == "an object" || kind == "a list";
+    if (depth == 0 && kind != "an object") refuse(fmt::format("the header is {}, not an object", kind), path);
+    if (depth == 1 && kind != "an object")
+      refuse(fmt::format("tensor {} is described by {}, not by an object", in_quotes(name), kind), path);
+    if ((depth == 2 && kind != (is_text ? "a string" : "a list")) || (depth == 3 && is_nested))
+      refuse(fmt::format("field {} of {} is {}", in_quotes(field), in_quotes(name), kind), path);
+    if (depth == 3 && ++items > kMaxDimensions)
+      refuse(fmt::format("tensor {} has more than {} dimensions", in_quotes(name), kMaxDimensions), path);
+    return true;
+  };
+  return parse(json, path, "the header", see_key, see_value);
+}
+
+// The "weight_map" of model.safetensors.index.json: the shard of each tensor.
+std::map<std::string, std::string> parse_index(std::string_view json, const std::string& path, ProblemList& problems) {
+  std::set<std::string> names;
+  std::string name;
+  bool is_map = false;
+  const auto see_key = [&](int depth, const std::string& key) {
+    name = key;
+    if (depth == 1) is_map = key == "weight_map";
+    if (depth == 2 && is_map && !names.insert(key).second)
+      problems.add(fmt::format("tensor {} is in the index twice", in_quotes(key)), path, "write the model again");
+  };
+  // The index may have any other keys beside the weight map.
+  const auto see_value = [&](int depth, const std::string& kind) {
+    if (depth == 0 && kind != "an object") refuse(fmt::format("the index is {}, not an object", kind), path);
+    if (is_map && depth > 0 && kind != (depth == 1 ? "an object" : "a string"))
+      refuse(fmt::format("the weight_map has {} at {}, not a file name", kind, in_quotes(name)), path);
+    return depth == 0 || is_map || (kind != "an object" && kind != "a list");
+  };
+  const Json index = parse(json, path, "the index", see_key, see_value);
+  if (!index.contains("weight_map")) throw ConfigError({"the index has no weight_map", path, "write the model again"});
+  return index["weight_map"].get<std::map<std::string, std::string>>();
+}
+
+// Nothing if the field is missing or an item is not a non-negative integer.
+std::optional<std::vector<std::int64_t>> integers_of(const Json& tensor, const char* field) {
+  const auto list = tensor.find(field);
+  if (list == tensor.end()) return std::nullopt;
+  std::vector<std::int64_t> integers;
+  for (const Json& item : *list) {
+    if (!item.is_number_unsigned() || item.get<std::uint64_t>() > INT64_MAX) return std::nullopt;
+    integers.push_back(item.get<std::int64_t>());
+  }
+  return integers;
+}
+
+// Fills in the tensor that an entry of the header describes. Returns the defect of the entry, or nothing.
+std::string read_entry(const Json& entry, std::span<const std::byte> data, StoredTensor& tensor) {
+  if (!entry.contains("dtype")) return "has no dtype";
+  const auto& dtype_name = entry["dtype"].get_ref<const std::string&>();
+  const auto dtype = find_dtype([&](const DtypeNames& names) { return dtype_name == names.safetensors; });
+  const auto shape = integers_of(entry, "shape"), offsets = integers_of(entry, "data_offsets");
+  if (!dtype) return fmt::format("has an unknown dtype {}", in_quotes(dtype_name));
+  if (!shape) return "has no shape of non-negative integers";
+  if (!offsets || offsets->size() != 2) return "has no data_offsets of two non-negative integers";
+  const std::int64_t begin = offsets->front(), end = offsets->back();
+  if (begin > end || end > std::ssize(data))
+    return fmt::format("has data_offsets [{}, {}], outside the file's {} data bytes", begin, end, data.size());
+  const auto expected = checked_bytes(*shape, *dtype);
+  if (!expected) return fmt::format("has a shape that is too large: {}", shape_text(*shape));
   if (*expected != end - begin)
-    return fmt::format("has {} data bytes, but shape {} of {} needs {}", end - begin, shape_text(*entry.shape),
-                       *entry.dtype, *expected);
+    return fmt::format("has {} data bytes, but shape {} of {} needs {}", end - begin, shape_text(*shape), dtype_name,
+                       *expected);
+  tensor.dtype = *dtype;
+  tensor.shape = *shape;
+  tensor.data = data.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(*expected));
   return "";
 }
 
 // Every byte after the header must belong to exactly one tensor.
-void check_cover(std::vector<Extent> extents, std::int64_t data_bytes, const std::string& path, ProblemList& problems) {
-  std::sort(extents.begin(), extents.end(),
-            [](const Extent& a, const Extent& b) { return std::pair(a.begin, a.end) < std::pair(b.begin, b.end); });
+void check_cover(std::vector<StoredTensor> tensors, std::span<const std::byte> data, const std::string& path,
+                 ProblemList& problems) {
+  const auto range = [&](const StoredTensor& tensor) {
+    const std::int64_t begin = tensor.data.data() - data.data();
+    return std::pair(begin, begin + std::ssize(tensor.data));
+  };
+  std::ranges::sort(tensors, {}, range);
   std::int64_t covered = 0;
-  for (const Extent& extent : extents) {
-    if (extent.begin > covered)
-      problems.add(fmt::format("data bytes {} to {} before tensor {} belong to no tensor", covered, extent.begin,
-                               in_quotes(extent.name)),
+  for (const StoredTensor& tensor : tensors) {
+    const auto [begin, end] = range(tensor);
+    if (begin > covered)
+      problems.add(fmt::format("data bytes {} to {} before tensor {} belong to no tensor", covered, begin,
+                               in_quotes(tensor.name)),
                    path, kFetchAgain);
-    if (extent.begin < covered)
+    if (begin < covered)
       problems.add(fmt::format("tensor {} overlaps the previous one: it starts at data byte {}, before {}",
-                               in_quotes(extent.name), extent.begin, covered),
+                               in_quotes(tensor.name), begin, covered),
                    path, kFetchAgain);
-    covered = std::max(covered, extent.end);
+    covered = std::max(covered, end);
   }
-  if (covered < data_bytes)
-    problems.add(fmt::format("{} bytes at the end of the file belong to no tensor", data_bytes - covered), path,
+  if (covered < std::ssize(data))
+    problems.add(fmt::format("{} bytes at the end of the file belong to no tensor", std::ssize(data) - covered), path,
                  kFetchAgain);
 }
 
 std::vector<StoredTensor> read_file(const MappedFile& file, const std::string& path, ProblemList& problems) {
-  const std::size_t length = header_bytes(file.bytes(), path);
-  const std::span<const std::byte> data = file.bytes().subspan(8 + length);
-  const auto data_bytes = static_cast<std::int64_t>(data.size());
+  const std::size_t length = header_bytes(file.bytes, path);
+  const std::span<const std::byte> data = file.bytes.subspan(8 + length);
   std::vector<StoredTensor> tensors;
-  std::vector<Extent> extents;
-  const std::vector<HeaderEntry> entries = parse_header(file.text().substr(8, length), path, problems);
-  for (const HeaderEntry& entry : entries) {
-    const std::string wrong = entry_problem(entry, data_bytes);
-    if (!wrong.empty()) {
-      problems.add(fmt::format("tensor {} {}", in_quotes(entry.name), wrong), path, kFetchAgain);
-      continue;
-    }
-    const std::int64_t begin = (*entry.offsets)[0], end = (*entry.offsets)[1];
-    extents.push_back({begin, end, entry.name});
-    tensors.push_back({{entry.name, *dtype_named(*entry.dtype), *entry.shape},
-                       path,
-                       data.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin))});
+  Json header = parse_header(file.text(8, length), path, problems);
+  header.erase("__metadata__");
+  for (const auto& [name, entry] : header.items()) {
+    StoredTensor tensor = {{.name = name}, path};
+    const std::string wrong = read_entry(entry, data, tensor);
+    if (wrong.empty())
+      tensors.push_back(std::move(tensor));
+    else
+      problems.add(fmt::format("tensor {} {}", in_quotes(name), wrong), path, kFetchAgain);
   }
   // The bytes of an unreadable entry would only look like a gap.
-  if (extents.size() == entries.size()) check_cover(std::move(extents), data_bytes, path, problems);
+  if (tensors.size() == header.size()) check_cover(tensors, data, path, problems);
   return tensors;
-}
-
-bool is_plain_file_name(const std::string& name) {
-  return !name.empty() && name != "." && name != ".." && name.find('/') == name.npos && name.find('\0') == name.npos;
 }
 
 // The shards that an index names, except those whose name leads out of the folder or whose file is missing.
@@ -218,10 +300,23 @@ std::string weights_of_folder(const fs::path& folder) {
   return has_single ? single : index;
 }
 
-}  // namespace
+// Fills shards as Hugging Face does: in order, starting a new one when the next tensor does not fit.
+std::vector<std::vector<TensorInfo>> split_into_shards(const std::vector<TensorInfo>& tensors, std::int64_t max_bytes) {
+  std::vector<std::vector<TensorInfo>> shards(1);
+  std::int64_t filled = 0;
+  for (const TensorInfo& tensor : tensors) {
+    const std::int64_t bytes = bytes_of(tensor);
+    if (!shards.back().empty() && filled + bytes > max_bytes) {
+      shards.emplace_back();
+      filled = 0;
+    }
+    shards.back().push_back(tensor);
+    filled += bytes;
+  }
+  return shards;
+}
 
-const char* name_of(StoredDtype dtype) { return kDtypes[static_cast<std::size_t>(dtype)].name; }
-std::int64_t bytes_of(StoredDtype dtype) { return kDtypes[static_cast<std::size_t>(dtype)].bytes; }
+}  // namespace
 
 std::int64_t bytes_of(const TensorInfo& tensor) {
   const auto bytes = checked_bytes(tensor.shape, tensor.dtype);
@@ -234,20 +329,20 @@ std::string shape_text(const std::vector<std::int64_t>& shape) { return fmt::for
 SafetensorsReader::SafetensorsReader(const std::string& path) : path_(path) {
   ProblemList problems;
   const auto add_file = [&](const std::string& file_path) {
-    const auto file = std::make_shared<const MappedFile>(file_path);
-    mappings_.push_back(file);
-    for (StoredTensor& tensor : read_file(*file, file_path, problems)) tensors_.push_back(std::move(tensor));
+    const MappedFile file(file_path);
+    mappings_.push_back(file.mapping);
+    std::ranges::move(read_file(file, file_path, problems), std::back_inserter(tensors_));
   };
   std::error_code ignored;
   const std::string weights = fs::is_directory(path, ignored) ? weights_of_folder(path) : path;
   if (weights.ends_with(".json")) {
     const fs::path folder = fs::path(weights).parent_path();
     const MappedFile file(weights);
-    if (file.bytes().size() > kMaxHeaderBytes)
-      throw ConfigError({fmt::format("the index has {} bytes, more than the {} that are allowed", file.bytes().size(),
-                                     kMaxHeaderBytes),
-                         weights, "this is not an index of shards, or it is damaged"});
-    const auto index = parse_index(file.text(), weights, problems);
+    if (file.bytes.size() > kMaxHeaderBytes)
+      throw ConfigError(
+          {fmt::format("the index has {} bytes, more than the {} that are allowed", file.bytes.size(), kMaxHeaderBytes),
+           weights, "this is not an index of shards, or it is damaged"});
+    const auto index = parse_index(file.text(0, file.bytes.size()), weights, problems);
     const std::set<std::string> shards = usable_shards(index, folder, weights, problems);
     for (const std::string& shard : shards) add_file(folder / shard);
     if (problems.empty()) check_against_index(index, weights, shards, tensors_, problems);
@@ -255,14 +350,77 @@ SafetensorsReader::SafetensorsReader(const std::string& path) : path_(path) {
     add_file(weights);
   }
   problems.throw_if_any();
-  std::sort(tensors_.begin(), tensors_.end(),
-            [](const StoredTensor& a, const StoredTensor& b) { return a.name < b.name; });
+  std::ranges::sort(tensors_, {}, &StoredTensor::name);
 }
 
 const StoredTensor* SafetensorsReader::find(const std::string& name) const {
-  const auto found = std::lower_bound(tensors_.begin(), tensors_.end(), name,
-                                      [](const StoredTensor& tensor, const std::string& n) { return tensor.name < n; });
+  const auto found = std::ranges::lower_bound(tensors_, name, {}, &StoredTensor::name);
   return found != tensors_.end() && found->name == name ? &*found : nullptr;
+}
+
+SafetensorsWriter::SafetensorsWriter(std::string folder, const std::vector<TensorInfo>& tensors,
+                                     std::int64_t max_shard_bytes)
+    : folder_(std::move(folder)) {
+  const auto shards = split_into_shards(tensors, max_shard_bytes);
+  for (std::size_t i = 0; i < shards.size(); ++i)
+    start_shard(shards.size() == 1 ? "model.safetensors"
+                                   : fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, shards.size()),
+                shards[i]);
+}
+
+SafetensorsWriter SafetensorsWriter::to_file(const std::string& path, const std::vector<TensorInfo>& tensors) {
+  // A symbolic link is kept. Made absolute, since the name of a file that does not exist yet would have no folder.
+  const std::filesystem::path file = std::filesystem::weakly_canonical(std::filesystem::absolute(path));
+  SafetensorsWriter writer(file.parent_path().string());
+  writer.start_shard(file.filename().string(), tensors);
+  return writer;
+}
+
+void SafetensorsWriter::start_shard(const std::string& file_name, std::vector<TensorInfo> tensors) {
+  // Sorted by descending element size, so that every tensor is aligned.
+  std::stable_sort(tensors.begin(), tensors.end(),
+                   [](const TensorInfo& a, const TensorInfo& b) { return bytes_of(a.dtype) > bytes_of(b.dtype); });
+  nlohmann::ordered_json header;
+  header["__metadata__"]["format"] = "pt";  // transformers rejects files without it
+  std::int64_t offset = 0;
+  for (const TensorInfo& tensor : tensors) {
+    const std::int64_t bytes = bytes_of(tensor);
+    header[tensor.name] = {
+        {"dtype", name_of(tensor.dtype)}, {"shape", tensor.shape}, {"data_offsets", {offset, offset + bytes}}};
+    const bool is_new = slots_.emplace(tensor.name, Slot{files_.size(), offset, bytes}).second;
+    BRAID_CHECK(is_new, "tensor {} is declared twice", tensor.name);
+    offset += bytes;
+  }
+  std::string text = header.dump();
+  text.resize((text.size() + 7) / 8 * 8, ' ');
+  std::string length(8, '\0');
+  for (std::size_t i = 0; i < 8; ++i) length[i] = static_cast<char>(text.size() >> (8 * i));
+  text.insert(0, length);
+  for (const TensorInfo& tensor : tensors) slots_.at(tensor.name).offset += static_cast<std::int64_t>(text.size());
+  file_names_.push_back(file_name);
+  files_.emplace_back((std::filesystem::path(folder_) / file_name).string());
+  files_.back().write_at(0, std::as_bytes(std::span(text)));
+  total_bytes_ += offset;
+}
+
+void SafetensorsWriter::write(const std::string& name, std::span<const std::byte> data) {
+  const auto slot = slots_.find(name);
+  BRAID_CHECK(slot != slots_.end(), "tensor {} was not declared", name);
+  BRAID_CHECK_EQ(static_cast<std::int64_t>(data.size()), slot->second.bytes, "bytes of tensor {}", name);
+  files_[slot->second.shard].write_at(slot->second.offset, data);
+  slot->second.written = true;
+}
+
+void SafetensorsWriter::finish() {
+  for (const auto& [name, slot] : slots_) BRAID_CHECK(slot.written, "tensor {} was declared but not written", name);
+  for (AtomicFile& file : files_) file.commit();
+  if (files_.size() > 1) {
+    nlohmann::json index;
+    index["metadata"]["total_size"] = total_bytes_;
+    for (const auto& [name, slot] : slots_) index["weight_map"][name] = file_names_[slot.shard];
+    write_file(std::filesystem::path(folder_) / "model.safetensors.index.json", index.dump(2) + "\n");
+  }
+  sync_folder(folder_);
 }
 
 }  // namespace braid

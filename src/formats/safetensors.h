@@ -2,10 +2,13 @@
 // The reader does not trust files: any defect is a ConfigError that names it.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -16,8 +19,28 @@ namespace braid {
 
 enum class StoredDtype { F64, F32, F16, BF16, I64, I32, I16, I8, U8, Bool };
 
-const char* name_of(StoredDtype dtype);  // as in the file, e.g. "BF16"
-std::int64_t bytes_of(StoredDtype dtype);
+// The names of dtypes in safetensors and in torch, and torch's classes of their storages, in the order of StoredDtype.
+struct DtypeNames {
+  const char *safetensors, *torch, *storage;
+  std::int64_t bytes;
+};
+inline constexpr std::array kDtypes = {
+    DtypeNames{"F64", "float64", "DoubleStorage", 8}, DtypeNames{"F32", "float32", "FloatStorage", 4},
+    DtypeNames{"F16", "float16", "HalfStorage", 2},   DtypeNames{"BF16", "bfloat16", "BFloat16Storage", 2},
+    DtypeNames{"I64", "int64", "LongStorage", 8},     DtypeNames{"I32", "int32", "IntStorage", 4},
+    DtypeNames{"I16", "int16", "ShortStorage", 2},    DtypeNames{"I8", "int8", "CharStorage", 1},
+    DtypeNames{"U8", "uint8", "ByteStorage", 1},      DtypeNames{"BOOL", "bool", "BoolStorage", 1}};
+
+constexpr const DtypeNames& names_of(StoredDtype dtype) { return kDtypes[static_cast<std::size_t>(dtype)]; }
+constexpr const char* name_of(StoredDtype dtype) { return names_of(dtype).safetensors; }
+constexpr std::int64_t bytes_of(StoredDtype dtype) { return names_of(dtype).bytes; }
+
+// The first dtype whose names are the wanted ones.
+template <class Wanted>
+std::optional<StoredDtype> find_dtype(const Wanted& is_wanted) {
+  const auto found = std::ranges::find_if(kDtypes, is_wanted);
+  return found == kDtypes.end() ? std::nullopt : std::optional(static_cast<StoredDtype>(found - kDtypes.begin()));
+}
 
 struct TensorInfo {
   std::string name{};

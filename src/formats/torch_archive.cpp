@@ -30,17 +30,6 @@ const PickleVocabulary kNames = split(
     "torch.storage.UntypedStorage torch.uint8",
     ' ');
 
-struct StorageClass {
-  StoredDtype dtype;
-  const char* name;
-};
-constexpr std::array kStorages = {
-    StorageClass{StoredDtype::F64, "DoubleStorage"}, StorageClass{StoredDtype::F32, "FloatStorage"},
-    StorageClass{StoredDtype::F16, "HalfStorage"},   StorageClass{StoredDtype::BF16, "BFloat16Storage"},
-    StorageClass{StoredDtype::I64, "LongStorage"},   StorageClass{StoredDtype::I32, "IntStorage"},
-    StorageClass{StoredDtype::I16, "ShortStorage"},  StorageClass{StoredDtype::I8, "CharStorage"},
-    StorageClass{StoredDtype::U8, "ByteStorage"},    StorageClass{StoredDtype::Bool, "BoolStorage"}};
-
 constexpr std::int64_t kEndRecord = 22, kLocator64 = 20, kEndRecord64 = 56, kEntry = 46, kLongestComment = 0xffff;
 constexpr std::int64_t kMaxDirectory = 64 << 20, kMaxOwnRecord = 4 << 10;
 constexpr std::uint64_t kIn64 = 0xffffffff;  // value of a 32-bit field that refers to the 64-bit one
@@ -184,19 +173,14 @@ std::optional<std::vector<std::int64_t>> as_ints(const PickleValue& value) {
   return ints;
 }
 
-std::optional<StoredDtype> storage_dtype(const PickleValue& type) {
-  for (const StorageClass& storage : kStorages)
-    if (is_global(type, "torch", storage.name)) return storage.dtype;
-  return std::nullopt;
-}
-
 // ('storage', torch.FloatStorage, '0', 'cpu', 6)
 bool read_storage(const PickleValue& value, PickledTensor& tensor) {
   const PicklePersistent* persistent = as<PicklePersistent>(value);
   const PickleTuple* id = persistent ? as<PickleTuple>(persistent->id) : nullptr;
   if (!id || id->items.size() != 5) return false;
   const std::string* kind = as<std::string>(id->items[0]);
-  const auto dtype = storage_dtype(id->items[1]);
+  const auto dtype =
+      find_dtype([&](const DtypeNames& names) { return is_global(id->items[1], "torch", names.storage); });
   const std::string* name = as<std::string>(id->items[2]);
   const std::int64_t* elements = as<std::int64_t>(id->items[4]);
   if (!kind || *kind != "storage" || !dtype || !name || !elements) return false;
@@ -287,10 +271,8 @@ std::optional<PickledTensor> as_tensor(const PickleValue& value) {
 }
 
 PickleValue pickle_tensor(const PickledTensor& tensor) {
-  const auto storage = std::find_if(kStorages.begin(), kStorages.end(),
-                                    [&](const StorageClass& entry) { return entry.dtype == tensor.dtype; });
-  const PickleValue id = pickle_tuple({pickle("storage"), pickle_global("torch", storage->name), pickle(tensor.storage),
-                                       pickle("cpu"), pickle(tensor.storage_elements)});
+  const PickleValue id = pickle_tuple({pickle("storage"), pickle_global("torch", names_of(tensor.dtype).storage),
+                                       pickle(tensor.storage), pickle("cpu"), pickle(tensor.storage_elements)});
   const PickleValue persistent = std::make_shared<const PickleNode>(PickleNode{PicklePersistent{id}});
   const PickleValue no_hooks = pickle_call(pickle_global("collections", "OrderedDict"), {});
   return pickle_call(pickle_global("torch._utils", "_rebuild_tensor_v2"),

@@ -1,26 +1,67 @@
 #include "forward/forward.h"
 
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/constant_pad_nd.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/full_like.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <utility>
 
 #include "base/error.h"
 #include "comm/world.h"
+#include "data/batches/batch.h"
 #include "mimo/executor.h"
-#include "mimo/merge.h"
+#include "mimo/mimo_model.h"
 #include "models/decoder.h"
-#include "models/encoder.h"
 #include "nn/parallel.h"
 #include "ops/cross_entropy.h"
 #include "plan/bridge.h"
 
 namespace braid {
 namespace {
+
+// --- whole tensors on rank 0
+
+// The shape of a rank's shard, which its boxes tile.
+std::vector<std::int64_t> extent(const std::vector<Box>& boxes) {
+  std::vector<std::int64_t> shape(boxes.front().size.size(), 0);
+  for (const Box& box : boxes)
+    for (std::size_t dim = 0; dim < shape.size(); ++dim)
+      shape[dim] = std::max(shape[dim], box.local_begin[dim] + box.size[dim]);
+  return shape;
+}
+
+// A rank's shard of a tensor; no boxes: nothing.
+using BoxesOf = std::function<std::vector<Box>(int global_rank)>;
+
+// Adds every rank's `local` into a tensor of `shape` on rank 0, at the rank's boxes; undefined on other ranks. Boxes
+// that several ranks hold are summed. Collective over `everyone`.
+at::Tensor assemble(const at::Tensor& local, const std::vector<std::int64_t>& shape, const BoxesOf& boxes_of,
+                    const Group& everyone, const at::TensorOptions& options) {
+  at::NoGradGuard guard;
+  if (everyone.rank() != 0) {
+    if (!boxes_of(everyone.rank()).empty()) everyone.send(local.contiguous(), 0);
+    return {};
+  }
+  at::Tensor whole = at::zeros(shape, options);
+  for (int rank = 0; rank < everyone.size(); ++rank) {
+    const std::vector<Box> boxes = boxes_of(rank);
+    if (boxes.empty()) continue;
+    at::Tensor part = rank == 0 ? local : at::empty(extent(boxes), options);
+    if (rank != 0) everyone.receive(part, rank);
+    for (const Box& box : boxes)
+      box_of(whole, box.global_begin, box.size).add_(box_of(part, box.local_begin, box.size));
+  }
+  return whole;
+}
+
+// --- one rank
 
 // One rank of a forward. The topology's only module is the model.
 struct RankRun {
@@ -59,22 +100,32 @@ bool is_in_last_stage(const Grid& grid, int global_rank) {
   return grid.coord(global_rank, "pp") == grid.size_of("pp") - 1;
 }
 
-// The stages of a model on this rank. All arguments must outlive it.
+// A rank's pipeline stages of a model, on its replica's share of a batch. All arguments must outlive it.
 template <class Model>
-class StageModels {
+class ModelWork : public StageWork {
  public:
   template <class Config>
-  StageModels(const Config& config, const Parameters& parameters, const RankRun& rank) {
+  ModelWork(const Config& config, const Parameters& parameters, const RankRun& rank, std::vector<std::int64_t> shape,
+            bool has_loss)
+      : shape(std::move(shape)), has_loss(has_loss), rank_(rank), width_(hidden_of(config)) {
     for (const Stage& stage : stages_of(rank.topology, rank.world.rank()))
       models_.emplace_back(stage.index, std::make_unique<Model>(config, parameters, rank.parallel, stage.index,
                                                                 stage_count(rank.module), rank.options.recompute));
   }
 
-  const Model& of(const Stage& stage) const {
-    for (const auto& [index, model] : models_)
-      if (index == stage.index) return *model;
-    throw_check_failed(__FILE__, __LINE__, "not a stage of this rank");
+  const std::vector<std::int64_t> shape;  // of the output of all ranks
+  const bool has_loss;
+  at::Tensor output{}, loss{};  // of the last stage
+
+ protected:
+  const Model& model_of(const Stage& stage) const {
+    const auto found = std::ranges::find(models_, stage.index, [](const auto& model) { return model.first; });
+    BRAID_CHECK(found != models_.end(), "stage {} is not on this rank", stage.index);
+    return *found->second;
   }
+
+  const RankRun& rank_;
+  const std::int64_t width_;
 
  private:
   std::vector<std::pair<int, std::unique_ptr<Model>>> models_;
@@ -107,29 +158,23 @@ ReplicaBatch batch_of_replica(const TokenBatch& batch, const Grid& grid, int glo
   return mine;
 }
 
-// A rank's pipeline stages of a language model, on its replica's tokens.
-class LanguageWork : public StageWork {
+class LanguageWork : public ModelWork<Decoder> {
  public:
-  LanguageWork(const StageModels<Decoder>& models, const LanguageConfig& config, const TokenBatch& batch,
-               const RankRun& rank)
-      : shape{batch.ids.size(0), vocab_of(config)},
-        has_loss(batch.labels.defined()),
-        models_(models),
-        width_(hidden_of(config)),
+  LanguageWork(const LanguageConfig& config, const Parameters& parameters, const TokenBatch& batch, const RankRun& rank)
+      : ModelWork(config, parameters, rank, {batch.ids.size(0), vocab_of(config)}, batch.labels.defined()),
         whole_(batch),
         batch_(batch_of_replica(batch, rank.module.dense, rank.world.rank())),
-        counted_labels_(has_loss ? (batch.labels != kIgnoredLabel).sum().item<std::int64_t>() : 0),
-        rank_(rank) {}
+        counted_labels_(has_loss ? (batch.labels != kIgnoredLabel).sum().item<std::int64_t>() : 0) {}
 
   // The sequences are the same for all stages.
   void load(const Stage& stage, int) override {
     if (!sequences_) sequences_ = pack_sequences(batch_.offsets, rank_.world.device());
-    if (models_.of(stage).is_first_stage()) ids_ = own(batch_.ids);
-    if (models_.of(stage).is_last_stage() && has_loss) labels_ = own(batch_.labels);
+    if (model_of(stage).is_first_stage()) ids_ = own(batch_.ids);
+    if (model_of(stage).is_last_stage() && has_loss) labels_ = own(batch_.labels);
   }
 
   at::Tensor forward(const Stage& stage, int, const std::vector<at::Tensor>& inputs) override {
-    const Decoder& model = models_.of(stage);
+    const Decoder& model = model_of(stage);
     const SequenceBatch sequences = {
         .sequences = *sequences_, .samples = 1, .aux_loss_scale = rank_.options.aux_loss_scale};
     const at::Tensor x = model.run_layers(model.is_first_stage() ? model.embed(ids_) : inputs.at(0), sequences);
@@ -158,66 +203,59 @@ class LanguageWork : public StageWork {
              .size = {end - begin, columns}}};
   }
 
-  const std::vector<std::int64_t> shape;  // of the output of all ranks
-  const bool has_loss;
-  at::Tensor output{}, loss{};  // of the last stage
-
  private:
   at::Tensor own(const at::Tensor& tokens) const { return own_tokens(tokens, rank_.parallel).to(rank_.world.device()); }
 
-  const StageModels<Decoder>& models_;
-  const std::int64_t width_;
   const TokenBatch& whole_;
   const ReplicaBatch batch_;
   const std::int64_t counted_labels_;
-  const RankRun& rank_;
   std::optional<PackedSequences> sequences_;
   at::Tensor ids_, labels_;  // of the first and of the last stage
 };
 
 // --- encoders
 
-// An encoder's input: items (images, clips) concatenated, each with its rows of the input and of the features.
-struct ItemBatch {
-  at::Tensor input, feature_grads;
-  Extents items;
-  std::vector<std::int64_t> input_offsets, feature_offsets;  // of the items: 0 ... number of rows
-  std::int64_t feature_width;
-};
+int feature_width(const EncoderModel& config) {
+  const auto* audio = std::get_if<AudioConfig>(&config);
+  return audio ? audio->feature_width() : hidden_of(config);
+}
 
-std::vector<std::int64_t> offsets_of(const std::vector<std::int64_t>& lengths, std::int64_t divisor = 1) {
+// The first row of each item, and the number of rows; `divisor`: of an item's patches or frames.
+std::vector<std::int64_t> offsets_of(const Extents& items, std::int64_t divisor = 1) {
   std::vector<std::int64_t> offsets = {0};
-  for (const std::int64_t length : lengths) offsets.push_back(offsets.back() + length / divisor);
+  for (const auto& extent : items) offsets.push_back(offsets.back() + input_rows(extent) / divisor);
   return offsets;
 }
 
-// A rank's pipeline stages of an encoder, on its replica's items.
-class EncoderWork : public StageWork {
+std::vector<std::int64_t> feature_offsets(const EncoderModel& config, const Extents& items) {
+  const auto* audio = std::get_if<AudioConfig>(&config);
+  return offsets_of(items, audio ? audio->frames_per_token() : 1);
+}
+
+class EncoderWork : public ModelWork<Encoder> {
  public:
-  EncoderWork(const StageModels<Encoder>& models, const EncoderModel& config, const ItemBatch& batch,
-              const RankRun& rank)
-      : shape{batch.feature_offsets.back(), batch.feature_width},
-        has_loss(rank.options.grads),
-        models_(models),
+  EncoderWork(const EncoderModel& config, const Parameters& parameters, const ItemBatch& batch, const RankRun& rank)
+      : ModelWork(config, parameters, rank, {feature_offsets(config, batch.items).back(), feature_width(config)},
+                  rank.options.grads),
         config_(config),
         batch_(batch),
-        rank_(rank) {
+        feature_offsets_(feature_offsets(config, batch.items)) {
     const auto [first, last] = share_of_replica(batch.items.size(), rank.module.dense, rank.world.rank());
     items_.assign(batch.items.begin() + first, batch.items.begin() + last);
   }
 
   void load(const Stage& stage, int) override {
-    if (models_.of(stage).is_first_stage()) input_ = own(batch_.input, batch_.input_offsets);
+    if (model_of(stage).is_first_stage()) input_ = own(batch_.values, offsets_of(batch_.items));
   }
 
   at::Tensor forward(const Stage& stage, int, const std::vector<at::Tensor>& inputs) override {
-    const Encoder& model = models_.of(stage);
+    const Encoder& model = model_of(stage);
     const at::Tensor x = model.run_layers(model.is_first_stage() ? model.embed(input_, items_) : inputs.at(0), items_);
     if (!model.is_last_stage()) return x;
     const at::Tensor own_features = model.features(x, items_);
     output = own_features.detach();
     loss = (batch_.feature_grads.defined()
-                ? own_features * own(batch_.feature_grads, batch_.feature_offsets).to(own_features.options())
+                ? own_features * own(batch_.feature_grads, feature_offsets_).to(own_features.options())
                 : own_features)
                .sum();
     return loss;
@@ -231,21 +269,17 @@ class EncoderWork : public StageWork {
   EdgeRows rows_over(int, int) const override {
     std::int64_t rows = 0;
     for (const auto& extent : items_) rows += hidden_rows_of(config_, extent);
-    return {0, rows, hidden_of(config_)};
+    return {0, rows, width_};
   }
 
   // Every tp rank of the last pipeline stage has its replica's features; tp rank 0 contributes them.
   std::vector<Box> boxes(int global_rank) const {
     const Grid& grid = rank_.module.dense;
     if (!is_in_last_stage(grid, global_rank) || grid.coord(global_rank, "tp") != 0) return {};
-    const auto [begin, end] = rows_of_replica(batch_.feature_offsets, grid, global_rank);
+    const auto [begin, end] = rows_of_replica(feature_offsets_, grid, global_rank);
     if (begin == end) return {};
-    return {{.global_begin = {begin, 0}, .local_begin = {0, 0}, .size = {end - begin, batch_.feature_width}}};
+    return {{.global_begin = {begin, 0}, .local_begin = {0, 0}, .size = {end - begin, shape[1]}}};
   }
-
-  const std::vector<std::int64_t> shape;  // of the output of all ranks
-  const bool has_loss;
-  at::Tensor output{}, loss{};  // of the last stage
 
  private:
   at::Tensor own(const at::Tensor& all, const std::vector<std::int64_t>& offsets) const {
@@ -253,11 +287,10 @@ class EncoderWork : public StageWork {
     return all.slice(0, begin, end).to(rank_.world.device());
   }
 
-  const StageModels<Encoder>& models_;
-  const EncoderModel config_;
+  const EncoderModel& config_;
   const ItemBatch& batch_;
-  const RankRun& rank_;
-  Extents items_;
+  const std::vector<std::int64_t> feature_offsets_;
+  Extents items_;     // of this replica
   at::Tensor input_;  // of the first stage
 };
 
@@ -272,7 +305,7 @@ at::Tensor sum_of_losses(const at::Tensor& mine, const RankRun& rank) {
 }
 
 // One microbatch through all pipeline stages, and its backward if requested. Results are assembled on rank 0.
-template <class Model, class Work, class Config, class Batch>
+template <class Work, class Config, class Batch>
 ForwardResult run_model(const Config& config, const Fill& fill, const Batch& batch, const ForwardOptions& options,
                         const Topology& topology, World& world) {
   const RankRun rank(options, topology, world);
@@ -281,8 +314,7 @@ ForwardResult run_model(const Config& config, const Fill& fill, const Batch& bat
   for (const Stage& stage : stages_of(topology, world.rank())) stages.push_back(stage.index);
   Parameters parameters(specs, stages, shard_coordinates(rank.module, world.rank()), options.dtype, world.device());
   fill(parameters);
-  const StageModels<Model> models(config, parameters, rank);
-  Work work(models, config, batch, rank);
+  Work work(config, parameters, batch, rank);
   const bool backward = options.grads && work.has_loss;
   const StepPlan plan(topology, {.microbatches = 1, .forward_only = !backward, .updates = false});
   Executor executor(plan, topology, rank.groups, rank.tensor_options(), work);
@@ -297,39 +329,40 @@ ForwardResult run_model(const Config& config, const Fill& fill, const Batch& bat
       work.output, work.shape, [&](int global_rank) { return work.boxes(global_rank); }, everyone,
       rank.tensor_options());
   if (work.has_loss) whole.loss = sum_of_losses(work.loss, rank);
-  if (options.grads && options.take_gradient)
-    assemble_gradients(specs, parameters, rank.module, everyone, rank.tensor_options(), options.take_gradient);
-  else if (options.grads)
-    whole.grads = assemble_gradients(specs, parameters, rank.module, everyone, rank.tensor_options());
+  const TakeTensor keep = [&](const auto& name, const auto& gradient) { whole.grads.emplace_back(name, gradient); };
+  if (options.grads)
+    assemble_gradients(specs, parameters, rank.module, everyone, rank.tensor_options(),
+                       options.take_gradient ? options.take_gradient : keep);
   return whole;
 }
 
 }  // namespace
 
+void assemble_gradients(const std::vector<ParamSpec>& specs, const Parameters& parameters, const Module& module,
+                        const Group& everyone, const at::TensorOptions& options, const TakeTensor& take) {
+  for (const ParamSpec& spec : specs) {
+    if (!spec.trainable) continue;
+    const auto boxes_of = [&](int rank) {
+      const bool holds =
+          module.dense.contains(rank) && module.dense.coord(rank, "pp") == spec.stage % module.dense.size_of("pp");
+      return holds ? shard_boxes(spec, shard_coordinates(module, rank)) : std::vector<Box>();
+    };
+    at::Tensor gradient;
+    if (const at::Tensor value = parameters.get_if_declared(spec.name); value.defined())
+      gradient = value.grad().defined() ? value.grad() : at::zeros_like(value);
+    const at::Tensor whole = assemble(gradient, spec.shape, boxes_of, everyone, options);
+    if (whole.defined()) take(spec.name, whole);
+  }
+}
+
 ForwardResult forward_language(const LanguageConfig& config, const Fill& fill, const TokenBatch& batch,
                                const ForwardOptions& options, const Topology& topology, World& world) {
-  return run_model<Decoder, LanguageWork>(config, fill, batch, options, topology, world);
+  return run_model<LanguageWork>(config, fill, batch, options, topology, world);
 }
 
-ForwardResult forward_vision(const EncoderModel& config, const Fill& fill, const ImageBatch& batch,
-                             const ForwardOptions& options, const Topology& topology, World& world) {
-  std::vector<std::int64_t> patches;
-  for (const PatchGrid& image : batch.images) patches.push_back(image.patches());
-  const std::vector<std::int64_t> offsets = offsets_of(patches);
-  const ItemBatch items = {batch.patches, batch.feature_grads, extents_of(batch.images), offsets,
-                           offsets,       hidden_of(config)};
-  return run_model<Encoder, EncoderWork>(config, fill, items, options, topology, world);
-}
-
-ForwardResult forward_audio(const AudioConfig& config, const Fill& fill, const AudioBatch& batch,
-                            const ForwardOptions& options, const Topology& topology, World& world) {
-  const ItemBatch items = {batch.frames,
-                           batch.feature_grads,
-                           extents_of(batch.lengths),
-                           offsets_of(batch.lengths),
-                           offsets_of(batch.lengths, config.frames_per_token()),
-                           config.feature_width()};
-  return run_model<Encoder, EncoderWork>(EncoderModel(config), fill, items, options, topology, world);
+ForwardResult forward_encoder(const EncoderModel& config, const Fill& fill, const ItemBatch& batch,
+                              const ForwardOptions& options, const Topology& topology, World& world) {
+  return run_model<EncoderWork>(config, fill, batch, options, topology, world);
 }
 
 }  // namespace braid

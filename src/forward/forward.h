@@ -2,17 +2,24 @@
 // `braid forward` runs it, and it serves to compare layouts. All model families run the same way.
 #pragma once
 
-#include <functional>
+#include <ATen/core/Tensor.h>
 
-#include "models/assemble.h"
-#include "models/providers.h"
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "models/encoder.h"
 #include "nn/config.h"
 #include "nn/parameters.h"
-#include "ops/vision.h"
 
 namespace braid {
 
+class Group;
 class World;
+
+using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
+using TakeTensor = std::function<void(const std::string& name, const at::Tensor& tensor)>;
 
 struct ForwardOptions {
   at::ScalarType dtype = at::kFloat;
@@ -21,8 +28,9 @@ struct ForwardOptions {
   OverlapConfig overlap{};
   RecomputeConfig recompute{};
   double aux_loss_scale = 0;  // see SequenceBatch
-  TakeTensor
-      take_gradient{};  // called on rank 0 with each gradient once it is ready; empty: gradients are in the result
+  // Called on rank 0 with each gradient, one at a time, since all of them together may not fit in memory; empty: the
+  // gradients are in the result.
+  TakeTensor take_gradient{};
 };
 
 // Set on global rank 0; on other ranks everything is undefined or empty.
@@ -45,27 +53,21 @@ struct TokenBatch {
 ForwardResult forward_language(const LanguageConfig& config, const Fill& fill, const TokenBatch& batch,
                                const ForwardOptions& options, const Topology& topology, World& world);
 
-// Concatenated images.
-struct ImageBatch {
-  at::Tensor patches;        // [P, pixels of a patch]
-  at::Tensor feature_grads;  // [P, H]; undefined: ones
-  std::vector<PatchGrid> images;
+// Concatenated items of an encoder: images or clips.
+struct ItemBatch {
+  at::Tensor values;         // of patches or frames: [N, values of one]
+  at::Tensor feature_grads;  // [rows of features, their width]; undefined: ones
+  Extents items;
 };
 
-// If gradients are requested, the loss is the sum of features * feature_grads; otherwise there is no loss. Images are
+// If gradients are requested, the loss is the sum of features * feature_grads; otherwise there is no loss. Items are
 // assigned to the replicas in order.
-ForwardResult forward_vision(const EncoderModel& config, const Fill& fill, const ImageBatch& batch,
-                             const ForwardOptions& options, const Topology& topology, World& world);
+ForwardResult forward_encoder(const EncoderModel& config, const Fill& fill, const ItemBatch& batch,
+                              const ForwardOptions& options, const Topology& topology, World& world);
 
-// Concatenated clips.
-struct AudioBatch {
-  at::Tensor frames;         // [F, mels]
-  at::Tensor feature_grads;  // [tokens, width of the features]; undefined: ones
-  std::vector<std::int64_t> lengths;
-};
-
-// Loss and assignment to replicas are as for images.
-ForwardResult forward_audio(const AudioConfig& config, const Fill& fill, const AudioBatch& batch,
-                            const ForwardOptions& options, const Topology& topology, World& world);
+// Passes every trainable parameter's gradient, summed over the ranks that hold it, to `take` on rank 0, in the order of
+// `specs`. Collective over `everyone`.
+void assemble_gradients(const std::vector<ParamSpec>& specs, const Parameters& parameters, const Module& module,
+                        const Group& everyone, const at::TensorOptions& options, const TakeTensor& take);
 
 }  // namespace braid

@@ -42,6 +42,11 @@ std::string first_of(const std::vector<T>& values) {
   throw ConfigError({std::move(what), where_is(inputs, name), std::move(fix)});
 }
 
+[[noreturn]] void refuse_shape(const SafetensorsReader& inputs, const std::string& name, const at::Tensor& tensor,
+                               std::string fix) {
+  refuse(inputs, name, fmt::format("{} has shape {}", name, shape_text(tensor.sizes().vec())), std::move(fix));
+}
+
 const StoredTensor& require(const SafetensorsReader& inputs, const std::string& name) {
   if (const StoredTensor* found = inputs.find(name)) return *found;
   std::vector<std::string> names;
@@ -97,8 +102,7 @@ std::vector<std::int64_t> sequence_offsets(const SafetensorsReader& inputs, cons
   }
   const at::Tensor cu_seqlens = read_integers(inputs, "cu_seqlens");
   if (cu_seqlens.dim() != 1 || cu_seqlens.numel() < 2)
-    refuse(inputs, "cu_seqlens", fmt::format("cu_seqlens has shape {}", shape_text(cu_seqlens.sizes().vec())),
-           "give n + 1 offsets for n sequences");
+    refuse_shape(inputs, "cu_seqlens", cu_seqlens, "give n + 1 offsets for n sequences");
   if (tokens != length)
     refuse(inputs, "cu_seqlens", fmt::format("packed sequences in {} rows", tokens / length), "pack them into one row");
   offsets.assign(cu_seqlens.data_ptr<std::int64_t>(), cu_seqlens.data_ptr<std::int64_t>() + cu_seqlens.numel());
@@ -125,14 +129,13 @@ struct Inputs {
   std::vector<std::int64_t> shape;  // of input_ids, or of the features
 };
 using TokenInputs = Inputs<TokenBatch>;
-using ImageInputs = Inputs<ImageBatch>;
+using ImageInputs = Inputs<ItemBatch>;
 
 TokenInputs read_tokens(const SafetensorsReader& inputs, const HybridLmConfig& config, bool needs_labels) {
   check_names(inputs, {"cu_seqlens", "input_ids", "labels"});
   const at::Tensor ids = read_integers(inputs, "input_ids");
   if (ids.dim() < 1 || ids.dim() > 2 || ids.numel() == 0)
-    refuse(inputs, "input_ids", fmt::format("input_ids has shape {}", shape_text(ids.sizes().vec())),
-           "give [batch, sequence] or [tokens], with at least one token");
+    refuse_shape(inputs, "input_ids", ids, "give [batch, sequence] or [tokens], with at least one token");
   const std::string range = fmt::format("use 0 to {}", config.vocab - 1);
   check_range(inputs, "input_ids", outside(ids, config.vocab), ids, range);
   TokenInputs result{{ids.flatten(), {}, sequence_offsets(inputs, ids)}, ids.sizes().vec()};
@@ -158,8 +161,7 @@ TokenInputs read_tokens(const SafetensorsReader& inputs, const HybridLmConfig& c
 std::vector<ImageSize> read_sizes(const SafetensorsReader& inputs) {
   const at::Tensor sizes = read_integers(inputs, "imgs_sizes");
   if (sizes.dim() != 2 || sizes.size(1) != 2)
-    refuse(inputs, "imgs_sizes", fmt::format("imgs_sizes has shape {}", shape_text(sizes.sizes().vec())),
-           "give [images, 2]: height and width in pixels");
+    refuse_shape(inputs, "imgs_sizes", sizes, "give [images, 2]: height and width in pixels");
   std::vector<ImageSize> images;
   for (std::int64_t i = 0; i < sizes.size(0); ++i)
     images.push_back({sizes[i][0].item<std::int64_t>(), sizes[i][1].item<std::int64_t>()});
@@ -170,17 +172,16 @@ ImageInputs read_packed_images(const SafetensorsReader& inputs, const RadioConfi
   const at::Tensor patches = read_floats(inputs, "patches");
   const std::int64_t pixels = std::int64_t{config.channels} * config.patch * config.patch;
   if (patches.dim() < 2 || patches.size(-1) != pixels)
-    refuse(inputs, "patches", fmt::format("patches has shape {}", shape_text(patches.sizes().vec())),
-           fmt::format("give [patches, {}]", pixels));
+    refuse_shape(inputs, "patches", patches, fmt::format("give [patches, {}]", pixels));
   ImageInputs result;
-  result.batch.patches = patches.reshape({-1, pixels});
-  result.batch.images = patch_grids(read_sizes(inputs), config.patch, where_is(inputs, "imgs_sizes"));
-  const std::int64_t expected = total_patches(result.batch.images);
-  if (expected != result.batch.patches.size(0))
-    refuse(
-        inputs, "imgs_sizes",
-        fmt::format("images of these sizes have {}, not {}", counted(expected, "patch"), result.batch.patches.size(0)),
-        "list every image's size in pixels, in the order of its patches");
+  result.batch.values = patches.reshape({-1, pixels});
+  const std::vector<PatchGrid> images = patch_grids(read_sizes(inputs), config.patch, where_is(inputs, "imgs_sizes"));
+  result.batch.items = extents_of(images);
+  const std::int64_t expected = total_patches(images), given = result.batch.values.size(0);
+  if (expected != given)
+    refuse(inputs, "imgs_sizes",
+           fmt::format("images of these sizes have {}, not {}", counted(expected, "patch"), given),
+           "list every image's size in pixels, in the order of its patches");
   result.shape = patches.sizes().vec();
   result.shape.back() = config.hidden;
   return result;
@@ -191,27 +192,28 @@ ImageInputs read_equal_images(const SafetensorsReader& inputs, const RadioConfig
     throw ConfigError({"the inputs have no images", inputs.path(), "give pixel_values, or patches and imgs_sizes"});
   const at::Tensor pixels = read_floats(inputs, "pixel_values");
   if (pixels.dim() != 4 || pixels.size(1) != config.channels || pixels.size(0) == 0)
-    refuse(inputs, "pixel_values", fmt::format("pixel_values has shape {}", shape_text(pixels.sizes().vec())),
-           fmt::format("give [images, {}, height, width] with at least one image", config.channels));
+    refuse_shape(inputs, "pixel_values", pixels,
+                 fmt::format("give [images, {}, height, width] with at least one image", config.channels));
   const std::vector<ImageSize> sizes(static_cast<std::size_t>(pixels.size(0)), {pixels.size(2), pixels.size(3)});
   ImageInputs result;
-  result.batch.images = patch_grids(sizes, config.patch, where_is(inputs, "pixel_values"));
-  result.batch.patches = patchify(pixels, config.patch);
-  result.shape = {pixels.size(0), result.batch.images[0].patches(), config.hidden};
+  const std::vector<PatchGrid> images = patch_grids(sizes, config.patch, where_is(inputs, "pixel_values"));
+  result.batch.items = extents_of(images);
+  result.batch.values = patchify(pixels, config.patch);
+  result.shape = {pixels.size(0), images[0].patches(), config.hidden};
   return result;
 }
 
 ImageInputs read_images(const SafetensorsReader& inputs, const RadioConfig& config) {
-  if (inputs.find("patches"))
+  const bool packed = inputs.find("patches") != nullptr;
+  if (packed)
     check_names(inputs, {"features_grad", "imgs_sizes", "patches"});
   else
     check_names(inputs, {"features_grad", "pixel_values"});
-  ImageInputs result = inputs.find("patches") ? read_packed_images(inputs, config) : read_equal_images(inputs, config);
+  ImageInputs result = packed ? read_packed_images(inputs, config) : read_equal_images(inputs, config);
   if (inputs.find("features_grad")) {
     const at::Tensor grads = read_floats(inputs, "features_grad");
     if (grads.sizes().vec() != result.shape)
-      refuse(inputs, "features_grad", fmt::format("features_grad has shape {}", shape_text(grads.sizes().vec())),
-             fmt::format("features will have {}", shape_text(result.shape)));
+      refuse_shape(inputs, "features_grad", grads, fmt::format("features will have {}", shape_text(result.shape)));
     result.batch.feature_grads = grads.reshape({-1, config.hidden});
   }
   return result;
@@ -356,7 +358,7 @@ std::string forward_files(const ForwardRequest& request, const Topology& topolog
     const auto& vision = std::get<RadioConfig>(model.config);
     const ImageInputs images = read_images(inputs, vision);
     if (world.rank() == 0) file.emplace(request, model, "features", images.shape, request.grads);
-    result = forward_vision(vision, fill, images.batch, options, topology, world);
+    result = forward_encoder(vision, fill, images.batch, options, topology, world);
   }
   return file ? file->finish(result) : "";
 }

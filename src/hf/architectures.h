@@ -8,10 +8,17 @@
 #include <vector>
 
 #include "ckpt/tensor_io.h"
-#include "models/encoder_configs.h"
-#include "models/hybrid_lm_config.h"
+#include "models/configs.h"
 
 namespace braid {
+
+// Reads a config.json. Python writes Infinity and NaN as bare words, which are not JSON; here they become
+// {"__float__": "Infinity"}, as newer versions of transformers write them. Lists and objects may be nested 32 deep,
+// since copying and printing them is recursive. `name` is for messages.
+nlohmann::json parse_hf_json(const std::string& text, const std::string& name);
+
+// A value for a message: as JSON, shortened if long.
+std::string value_text(const nlohmann::json& value);
 
 // --- the hybrid language model (model_type nemotron_h)
 

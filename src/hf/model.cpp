@@ -11,7 +11,6 @@
 #include "base/files.h"
 #include "ckpt/tensor_io.h"
 #include "hf/architectures.h"
-#include "hf/json.h"
 
 namespace braid {
 namespace {
@@ -110,15 +109,11 @@ Json exported_config(const WholeParameters& parameters) {
   Json json = std::holds_alternative<HybridLmConfig>(parameters.config)
                   ? nemotron_h_json(std::get<HybridLmConfig>(parameters.config), original, parameters.where)
                   : radio_json(std::get<RadioConfig>(parameters.config), original, parameters.where);
-  const std::map<StoredDtype, const char*> names = {{StoredDtype::F32, "float32"},
-                                                    {StoredDtype::BF16, "bfloat16"},
-                                                    {StoredDtype::F16, "float16"},
-                                                    {StoredDtype::F64, "float64"}};
   // Without a dtype transformers would load everything as float32.
   const char* const largest =
       std::holds_alternative<RadioConfig>(parameters.config) ? "embedder.weight" : "output_layer.weight";
   if (!json.contains("dtype") && !json.contains("torch_dtype"))
-    json["dtype"] = names.at(parameters.infos.at(largest).dtype);
+    json["dtype"] = names_of(parameters.infos.at(largest).dtype).torch;
   return json;
 }
 

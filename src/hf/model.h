@@ -10,8 +10,7 @@
 #include <vector>
 
 #include "ckpt/tensor_io.h"
-#include "models/encoder_configs.h"
-#include "models/hybrid_lm_config.h"
+#include "models/configs.h"
 
 namespace braid {
 

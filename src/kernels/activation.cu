@@ -1,5 +1,5 @@
-#include "kernels/activation.h"
 #include "kernels/device.cuh"
+#include "kernels/rows.h"
 
 namespace braid::kernels {
 
@@ -21,12 +21,15 @@ __global__ void __launch_bounds__(kThreads) map(std::int64_t count, T* y, Apply 
   result.store(y + begin);
 }
 
-template <class T, class Apply, class... Inputs>
-void launch_map(std::int64_t count, T* y, cudaStream_t stream, Apply apply, const Inputs*... inputs) {
-  if (count == 0) return;
-  with_vector_width<T>(is_aligned(y, count) && (is_aligned(inputs, count) && ...), count, [&](auto width) {
-    launch_kernel(map<width(), T, Apply, Inputs...>, {blocks_for(count, kThreads * width), kThreads, 0, stream}, count,
-                  y, apply, inputs...);
+template <class T, class>
+using Of = T;
+
+template <class Apply, class... Inputs>
+void launch_map(const Queue& queue, const Tensor& y, Apply apply, const Inputs&... inputs) {
+  const std::int64_t count = y.elements();
+  with_vectors(count, {y.flat(), inputs.flat()...}, [&]<class T, int kWidth>() {
+    launch_kernel(map<kWidth, T, Apply, Of<T, Inputs>...>, {blocks_for(count, kThreads * kWidth), kThreads, 0, queue},
+                  count, y, apply, inputs...);
   });
 }
 
@@ -49,56 +52,7 @@ __device__ Normal normal_at(float x) {
 // (1 + tanh(u)) / 2 with the argument u of that form of GELU.
 __device__ float tanh_share(float x) { return sigmoid(2 * kRootTwoOverPi * (x + kTanhCubic * x * x * x)); }
 
-}  // namespace
-
-template <class T>
-void activation_forward(const T* x, T* y, std::int64_t count, Activation kind, cudaStream_t stream) {
-  const auto squared_relu = [] __device__(float v) { return v <= 0 ? 0 : v * v; };
-  const auto gelu_erf = [] __device__(float v) { return v * normal_at(v).cumulative; };
-  const auto gelu_tanh = [] __device__(float v) { return v * tanh_share(v); };
-  const auto quick_gelu = [] __device__(float v) { return v * sigmoid(kQuickGelu * v); };
-  switch (kind) {
-    case Activation::SquaredRelu:
-      return launch_map(count, y, stream, squared_relu, x);
-    case Activation::GeluErf:
-      return launch_map(count, y, stream, gelu_erf, x);
-    case Activation::GeluTanh:
-      return launch_map(count, y, stream, gelu_tanh, x);
-    case Activation::QuickGelu:
-      return launch_map(count, y, stream, quick_gelu, x);
-  }
-}
-
-template <class T>
-void activation_backward(const T* grad, const T* x, T* x_grad, std::int64_t count, Activation kind,
-                         cudaStream_t stream) {
-  const auto squared_relu = [] __device__(float slope, float v) { return v <= 0 ? 0 : 2 * v * slope; };
-  const auto gelu_erf = [] __device__(float slope, float v) {
-    const Normal normal = normal_at(v);
-    return slope * (normal.cumulative + v * normal.density);
-  };
-  const auto gelu_tanh = [] __device__(float slope, float v) {
-    const float share = tanh_share(v), inner_slope = 2 * kRootTwoOverPi * (1 + 3 * kTanhCubic * v * v);
-    return slope * share * (1 + v * (1 - share) * inner_slope);
-  };
-  const auto quick_gelu = [] __device__(float slope, float v) {
-    const float share = sigmoid(kQuickGelu * v);
-    return slope * share * (1 + kQuickGelu * v * (1 - share));
-  };
-  switch (kind) {
-    case Activation::SquaredRelu:
-      return launch_map(count, x_grad, stream, squared_relu, grad, x);
-    case Activation::GeluErf:
-      return launch_map(count, x_grad, stream, gelu_erf, grad, x);
-    case Activation::GeluTanh:
-      return launch_map(count, x_grad, stream, gelu_tanh, grad, x);
-    case Activation::QuickGelu:
-      return launch_map(count, x_grad, stream, quick_gelu, grad, x);
-  }
-}
-
 // Activations of rows: a warp has a row, and its lanes take turns at vectors of columns, four at a time.
-namespace {
 
 constexpr int kWarps = 8, kUnrolled = 4;
 
@@ -117,6 +71,12 @@ __device__ void for_columns(int columns, Load load, Use use) {
 }
 
 __device__ std::int64_t row_of_warp() { return std::int64_t{blockIdx.x} * kWarps + threadIdx.x / kWarp; }
+
+// A number for each row: values[places[row]], or values[row] without places.
+struct RowScales {
+  const float* values;
+  const std::int64_t* places;
+};
 
 __device__ std::int64_t place_of(const RowScales& scales, std::int64_t row) {
   return scales.places == nullptr ? row : scales.places[row];
@@ -222,52 +182,68 @@ __global__ void __launch_bounds__(kWarps* kWarp) gated_backward(Matrix<const T> 
       });
 }
 
+LaunchShape warp_per_row(const Tensor& x, const Queue& queue) {
+  return {blocks_for(x.rows(), kWarps), kWarps * kWarp, 0, queue};
+}
+
 }  // namespace
 
-template <class T>
-void scaled_squared_relu_forward(Matrix<const T> x, const RowScales& scales, T* y, cudaStream_t stream) {
-  if (x.rows == 0) return;
-  with_vector_width<T>(is_aligned(x), x.columns, [&](auto width) {
-    launch_kernel(scaled_forward<width(), T>, {blocks_for(x.rows, kWarps), kWarps * kWarp, 0, stream}, x, scales, y);
+void activation_forward(const Tensor& x, Activation kind, const Tensor& y, const Queue& queue) {
+  const auto squared_relu = [] __device__(float v) { return v <= 0 ? 0 : v * v; };
+  const auto gelu_erf = [] __device__(float v) { return v * normal_at(v).cumulative; };
+  const auto gelu_tanh = [] __device__(float v) { return v * tanh_share(v); };
+  const auto quick_gelu = [] __device__(float v) { return v * sigmoid(kQuickGelu * v); };
+  if (kind == Activation::SquaredRelu) launch_map(queue, y, squared_relu, x);
+  if (kind == Activation::GeluErf) launch_map(queue, y, gelu_erf, x);
+  if (kind == Activation::GeluTanh) launch_map(queue, y, gelu_tanh, x);
+  if (kind == Activation::QuickGelu) launch_map(queue, y, quick_gelu, x);
+}
+
+void activation_backward(const Tensor& grad, const Tensor& x, Activation kind, const Tensor& x_grad,
+                         const Queue& queue) {
+  const auto squared_relu = [] __device__(float slope, float v) { return v <= 0 ? 0 : 2 * v * slope; };
+  const auto gelu_erf = [] __device__(float slope, float v) {
+    const Normal normal = normal_at(v);
+    return slope * (normal.cumulative + v * normal.density);
+  };
+  const auto gelu_tanh = [] __device__(float slope, float v) {
+    const float share = tanh_share(v), inner_slope = 2 * kRootTwoOverPi * (1 + 3 * kTanhCubic * v * v);
+    return slope * share * (1 + v * (1 - share) * inner_slope);
+  };
+  const auto quick_gelu = [] __device__(float slope, float v) {
+    const float share = sigmoid(kQuickGelu * v);
+    return slope * share * (1 + kQuickGelu * v * (1 - share));
+  };
+  if (kind == Activation::SquaredRelu) launch_map(queue, x_grad, squared_relu, grad, x);
+  if (kind == Activation::GeluErf) launch_map(queue, x_grad, gelu_erf, grad, x);
+  if (kind == Activation::GeluTanh) launch_map(queue, x_grad, gelu_tanh, grad, x);
+  if (kind == Activation::QuickGelu) launch_map(queue, x_grad, quick_gelu, grad, x);
+}
+
+void scaled_squared_relu_forward(const Tensor& x, const Tensor& scales, const Tensor& places, const Tensor& y,
+                                 const Queue& queue) {
+  with_vectors(x.columns(), {x}, [&]<class T, int kWidth>() {
+    launch_kernel(scaled_forward<kWidth, T>, warp_per_row(x, queue), x, RowScales{scales, places}, y);
   });
 }
 
-template <class T>
-void scaled_squared_relu_backward(Matrix<const T> grad, Matrix<const T> x, const RowScales& scales, T* x_grad,
-                                  float* scale_grad, cudaStream_t stream) {
-  if (x.rows == 0) return;
-  with_vector_width<T>(is_aligned(x) && is_aligned(grad), x.columns, [&](auto width) {
-    launch_kernel(scaled_backward<width(), T>, {blocks_for(x.rows, kWarps), kWarps * kWarp, 0, stream}, grad, x, scales,
-                  x_grad, scale_grad);
+void scaled_squared_relu_backward(const Tensor& grad, const Tensor& x, const Tensor& scales, const Tensor& places,
+                                  const Tensor& x_grad, const Tensor& scale_grad, const Queue& queue) {
+  with_vectors(x.columns(), {x, grad}, [&]<class T, int kWidth>() {
+    launch_kernel(scaled_backward<kWidth, T>, warp_per_row(x, queue), grad, x, RowScales{scales, places}, x_grad,
+                  scale_grad);
   });
 }
 
-template <class T>
-void swiglu_forward(Matrix<const T> x, T* y, cudaStream_t stream) {
-  if (x.rows == 0) return;
-  with_vector_width<T>(is_aligned(x), x.columns / 2, [&](auto width) {
-    launch_kernel(gated_forward<width(), T>, {blocks_for(x.rows, kWarps), kWarps * kWarp, 0, stream}, x, y);
-  });
+void swiglu_forward(const Tensor& x, const Tensor& y, const Queue& queue) {
+  with_vectors(y.columns(), {x},
+               [&]<class T, int kWidth>() { launch_kernel(gated_forward<kWidth, T>, warp_per_row(x, queue), x, y); });
 }
 
-template <class T>
-void swiglu_backward(Matrix<const T> grad, Matrix<const T> x, T* x_grad, cudaStream_t stream) {
-  if (x.rows == 0) return;
-  with_vector_width<T>(is_aligned(x) && is_aligned(grad), x.columns / 2, [&](auto width) {
-    launch_kernel(gated_backward<width(), T>, {blocks_for(x.rows, kWarps), kWarps * kWarp, 0, stream}, grad, x, x_grad);
+void swiglu_backward(const Tensor& grad, const Tensor& x, const Tensor& x_grad, const Queue& queue) {
+  with_vectors(grad.columns(), {x, grad}, [&]<class T, int kWidth>() {
+    launch_kernel(gated_backward<kWidth, T>, warp_per_row(x, queue), grad, x, x_grad);
   });
 }
-
-#define BRAID_ACTIVATIONS(T)                                                                                 \
-  template void activation_forward(const T*, T*, std::int64_t, Activation, cudaStream_t);                    \
-  template void activation_backward(const T*, const T*, T*, std::int64_t, Activation, cudaStream_t);         \
-  template void scaled_squared_relu_forward(Matrix<const T>, const RowScales&, T*, cudaStream_t);            \
-  template void scaled_squared_relu_backward(Matrix<const T>, Matrix<const T>, const RowScales&, T*, float*, \
-                                             cudaStream_t);                                                  \
-  template void swiglu_forward(Matrix<const T>, T*, cudaStream_t);                                           \
-  template void swiglu_backward(Matrix<const T>, Matrix<const T>, T*, cudaStream_t);
-BRAID_ACTIVATIONS(float)
-BRAID_ACTIVATIONS(__nv_bfloat16)
-#undef BRAID_ACTIVATIONS
 
 }  // namespace braid::kernels

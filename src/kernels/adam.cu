@@ -7,6 +7,14 @@ namespace {
 constexpr int kThreads = 256, kWide = kVectorWidth<float>;
 constexpr int kPerSumBlock = 16384, kPerUpdateBlock = 4096;  // elements; a block works on one range
 
+// A list of ranges in device memory.
+struct AdamRanges {
+  const AdamRange* data;
+  int size;
+
+  explicit AdamRanges(const Tensor& x) : data(x), size(static_cast<int>(x.elements() / sizeof(AdamRange))) {}
+};
+
 // The elements that the calling block works on.
 struct Piece {
   AdamRange range;
@@ -108,8 +116,9 @@ __global__ void __launch_bounds__(kThreads) update_pieces(AdamRanges ranges, Ada
 AdamBlocks lay_out_blocks(std::vector<AdamRange>& ranges) {
   AdamBlocks blocks;
   for (AdamRange& range : ranges) {
-    range.aligned = is_aligned(range.gradient, 0) && is_aligned(range.main, 0) && is_aligned(range.exp_avg, 0) &&
-                    is_aligned(range.exp_avg_sq, 0) && is_aligned(static_cast<float*>(range.parameter), 0);
+    const auto aligned = [](const void* data) { return reinterpret_cast<std::uintptr_t>(data) % kVectorBytes == 0; };
+    range.aligned = aligned(range.gradient) && aligned(range.main) && aligned(range.exp_avg) &&
+                    aligned(range.exp_avg_sq) && aligned(range.parameter);
     range.first_sum_block = blocks.sum;
     range.first_update_block = blocks.update;
     blocks.sum += blocks_for(range.count, kPerSumBlock);
@@ -118,19 +127,16 @@ AdamBlocks lay_out_blocks(std::vector<AdamRange>& ranges) {
   return blocks;
 }
 
-void sum_squares(const AdamRanges& ranges, double* partial, double* terms, cudaStream_t stream) {
-  if (ranges.blocks.sum > 0)
-    launch_kernel(sum_squares_of_pieces, {ranges.blocks.sum, kThreads, 0, stream}, ranges, partial);
-  launch_kernel(add_partial_sums, {1, 1024, 0, stream}, partial, ranges.blocks.sum, terms);
+void sum_squares(const Tensor& ranges, const AdamBlocks& blocks, const Tensor& terms, const Queue& queue) {
+  double* const partial = queue.scratch<double>(blocks.sum);
+  launch_kernel(sum_squares_of_pieces, {blocks.sum, kThreads, 0, queue}, AdamRanges(ranges), partial);
+  launch_kernel(add_partial_sums, {1, 1024, 0, queue}, partial, blocks.sum, terms);
 }
 
-template <class T>
-void adam_update(const AdamRanges& ranges, const AdamStep& step, cudaStream_t stream) {
-  if (ranges.blocks.update > 0)
-    launch_kernel(update_pieces<T>, {ranges.blocks.update, kThreads, 0, stream}, ranges, step);
+void adam_update(const Tensor& ranges, const AdamBlocks& blocks, const AdamStep& step, bool parameters_are_float,
+                 const Queue& queue) {
+  const auto kernel = parameters_are_float ? update_pieces<float> : update_pieces<__nv_bfloat16>;
+  launch_kernel(kernel, {blocks.update, kThreads, 0, queue}, AdamRanges(ranges), step);
 }
-
-template void adam_update<float>(const AdamRanges&, const AdamStep&, cudaStream_t);
-template void adam_update<__nv_bfloat16>(const AdamRanges&, const AdamStep&, cudaStream_t);
 
 }  // namespace braid::kernels

@@ -2,11 +2,10 @@
 // is one launch for all parameters.
 #pragma once
 
-#include <cuda_bf16.h>
-#include <cuda_runtime_api.h>
-
 #include <cstdint>
 #include <vector>
+
+#include "kernels/tensor.h"
 
 namespace braid::kernels {
 
@@ -29,16 +28,9 @@ struct AdamBlocks {
 // Sets the members of the ranges that follow from the others.
 AdamBlocks lay_out_blocks(std::vector<AdamRange>& ranges);
 
-// A list of ranges in device memory.
-struct AdamRanges {
-  const AdamRange* data = nullptr;
-  int size = 0;
-  AdamBlocks blocks{};
-};
-
 // terms[0] = the sum of squares in double, in a fixed order; terms[1] = 1 if any element of any range is not finite,
-// else 0. `partial` has room for a number per block of the sum.
-void sum_squares(const AdamRanges& ranges, double* partial, double* terms, cudaStream_t stream);
+// else 0.   ranges: AdamRange
+void sum_squares(const Tensor& ranges, const AdamBlocks& blocks, const Tensor& terms, const Queue& queue);
 
 // AdamW's step with gradient g = factor * gradient:
 //   main -= decay * main, where decayed
@@ -48,8 +40,8 @@ void sum_squares(const AdamRanges& ranges, double* partial, double* terms, cudaS
 struct AdamStep {
   float factor = 1, decay = 0, new_share1 = 0, new_share2 = 0, rate = 0, root_scale = 1, eps = 0;
 };
-// Also copies the main copy to the model's parameters, of type T.
-template <class T>
-void adam_update(const AdamRanges& ranges, const AdamStep& step, cudaStream_t stream);
+// Also copies the main copy to the model's parameters, which are float or bf16.
+void adam_update(const Tensor& ranges, const AdamBlocks& blocks, const AdamStep& step, bool parameters_are_float,
+                 const Queue& queue);
 
 }  // namespace braid::kernels

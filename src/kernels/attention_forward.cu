@@ -86,6 +86,11 @@ struct Maps {
   PanelMaps queries, keys;
 };
 
+struct AttentionSequences {
+  const std::int32_t* ends;
+  std::int64_t count;
+};
+
 struct Problem {
   AttentionSequences sequences;
   int groups, queries;  // queries: heads of a group
@@ -433,48 +438,46 @@ using namespace attention;
 constexpr const char* kHeads = "the heads of attention";
 
 template <class P>
-PanelMaps panel_maps(const AttentionGroups& x) {
-  const std::int64_t columns = (x.groups - 1) * x.group + (x.queries + 1) * x.head + x.width;
+PanelMaps panel_maps(const Tensor& x) {
+  const std::int64_t tokens = x.sizes[0], token = x.strides[0];
+  const std::int64_t columns = (x.sizes[1] - 1) * x.strides[1] + (x.sizes[2] - 1) * x.strides[2] + x.sizes[3];
   const Boxes wide = {
-      {columns, x.tokens, 1}, {x.token, x.token * x.tokens}, {P::kWide, P::kRows, 1}, CU_TENSOR_MAP_SWIZZLE_128B};
-  const Boxes narrow = {{P::kPiece, x.tokens, columns / P::kPiece},
-                        {x.token, P::kPiece},
+      {columns, tokens, 1}, {token, token * tokens}, {P::kWide, P::kRows, 1}, CU_TENSOR_MAP_SWIZZLE_128B};
+  const Boxes narrow = {{P::kPiece, tokens, columns / P::kPiece},
+                        {token, P::kPiece},
                         {P::kPiece, P::kRows, P::kNarrow / P::kPiece},
                         CU_TENSOR_MAP_SWIZZLE_32B};
-  return {tensor_map(x.data, wide, kHeads), tensor_map(x.data, narrow, kHeads)};
+  const bf16* const data = x;
+  return {tensor_map(data, wide, kHeads), tensor_map(data, narrow, kHeads)};
 }
 
 template <int kWidth>
-void launch(const AttentionGroups& groups, const Problem& problem, cudaStream_t stream) {
+void launch(const Tensor& groups, const Problem& problem, const Queue& queue) {
   const Maps maps = {panel_maps<QueryPanel<kWidth>>(groups), panel_maps<KeyPanel<kWidth>>(groups)};
-  const auto kernel = forward<kWidth>;
-  launch_kernel(kernel, {static_cast<unsigned>(multiprocessors()), kThreads, kSharedBytes<kWidth>, stream}, problem,
-                maps);
+  launch_kernel(forward<kWidth>, {multiprocessors(), kThreads, kSharedBytes<kWidth>, queue}, problem, maps);
 }
 
 }  // namespace
 
-bool has_attention(const AttentionGroups& groups) {
-  if (groups.width != 80 && groups.width != 96) return false;  // 112 columns would need too many registers
-  if (groups.head % 16 != 0 || groups.group % 16 != 0 || !is_aligned(groups.data, groups.token)) return false;
-  return runs_on_hopper(forward<80>);
+bool has_attention(const Tensor& groups) {
+  const std::int64_t width = groups.sizes[3];
+  if (width != 80 && width != 96) return false;  // 112 columns would need too many registers
+  return groups.strides[2] % 16 == 0 && groups.strides[1] % 16 == 0 && is_aligned(groups) &&
+         runs_on_hopper(forward<80>);
 }
 
-void attention_forward(const AttentionGroups& groups, const AttentionSequences& sequences, double scale, bf16* out,
-                       float* log_sum_exp, cudaStream_t stream) {
+void attention_forward(const Tensor& groups, const Tensor& ends, double scale, const Tensor& out,
+                       const Tensor& log_sum_exp, const Queue& queue) {
   constexpr double kLog2E = 1.4426950408889634;
-  const Problem problem = {sequences,
-                           static_cast<int>(groups.groups),
-                           static_cast<int>(groups.queries),
-                           static_cast<int>(groups.group),
-                           static_cast<int>(groups.head),
-                           static_cast<float>(scale * kLog2E),
-                           out,
-                           log_sum_exp};
-  if (groups.width == 80)
-    launch<80>(groups, problem, stream);
-  else
-    launch<96>(groups, problem, stream);
+  const Problem problem = {.sequences = {ends, ends.rows() - 1},
+                           .groups = static_cast<int>(groups.sizes[1]),
+                           .queries = static_cast<int>(groups.sizes[2] - 2),
+                           .group = static_cast<int>(groups.strides[1]),
+                           .head = static_cast<int>(groups.strides[2]),
+                           .scale = static_cast<float>(scale * kLog2E),
+                           .out = out,
+                           .log_sum_exp = log_sum_exp};
+  groups.sizes[3] == 80 ? launch<80>(groups, problem, queue) : launch<96>(groups, problem, queue);
 }
 
 }  // namespace braid::kernels

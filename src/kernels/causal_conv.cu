@@ -13,6 +13,11 @@ constexpr int kWarps = 4, kThreads = kWarps * kWarp;
 constexpr int kBatch = 4, kBatches = 3;                   // one is computed while the others arrive
 constexpr int kForwardTokens = 32, kBackwardTokens = 64;  // of a piece; multiples of kWarp
 
+struct ConvFilter {
+  Parameter weight;  // [C, taps]
+  Parameter bias;    // [C], or none
+};
+
 // Channels of a thread: wider vectors would need too many registers.
 template <class T>
 constexpr int kPieceWidth = 8 / sizeof(T);
@@ -303,58 +308,45 @@ __global__ void __launch_bounds__(kThreads, 4)
   gradients.write_sums(piece, x.columns, partials + piece.block * (kTaps + 1) * x.columns, shared);
 }
 
-// call.operator()<kTaps>() for the filter's number of taps.
+// call.operator()<T, kWidth, kTaps>() for matrices that a thread reads some channels of.
 template <class Call>
-void with_taps(int taps, const Call& call) {
-  if (taps == 2) call.template operator()<2>();
-  if (taps == 3) call.template operator()<3>();
-  if (taps == 4) call.template operator()<4>();
-}
-
-unsigned blocks_of(std::int64_t tokens, std::int64_t channels, int length, int width) {
-  return static_cast<unsigned>(blocks_for(tokens, kWarps * length) * blocks_for(channels, kWarp * width));
+void with_taps(std::int64_t taps, std::initializer_list<Tensor> matrices, const Call& call) {
+  const Tensor& x = *matrices.begin();
+  with_type(x, [&]<class T>() {
+    const auto sized = [&]<int kTaps>() {
+      constexpr int kWidth = kPieceWidth<T>;
+      if (are_aligned(matrices, kWidth * sizeof(T)) && x.columns() % kWidth == 0)
+        call.template operator()<T, kWidth, kTaps>();
+      else
+        call.template operator()<T, 1, kTaps>();
+    };
+    if (taps == 2) sized.template operator()<2>();
+    if (taps == 3) sized.template operator()<3>();
+    if (taps == 4) sized.template operator()<4>();
+  });
 }
 
 }  // namespace
 
-template <class T>
-void causal_conv_silu_forward(Matrix<const T> x, const ConvFilter& filter, const std::int64_t* position_of, Matrix<T> y,
-                              cudaStream_t stream) {
-  if (x.rows == 0 || x.columns == 0) return;
-  with_taps(filter.taps, [&]<int kTaps>() {
-    const auto launch = [&]<int kWidth>() {
-      const unsigned blocks = blocks_of(x.rows, x.columns, kForwardTokens, kWidth);
-      launch_kernel(forward<T, kWidth, kTaps>, {blocks, kThreads, 0, stream}, x, filter, position_of, y);
-    };
-    constexpr int kWidth = kPieceWidth<T>;
-    if (has_vectors<kWidth>(x) && has_vectors<kWidth>(y))
-      launch.template operator()<kWidth>();
-    else
-      launch.template operator()<1>();
+void causal_conv_silu_forward(const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& position_of,
+                              const Tensor& y, const Queue& queue) {
+  with_taps(weight.columns(), {x, y}, [&]<class T, int kWidth, int kTaps>() {
+    const std::int64_t blocks = blocks_for(x.rows(), kWarps * kForwardTokens) * blocks_for(x.columns(), kWarp * kWidth);
+    launch_kernel(forward<T, kWidth, kTaps>, {blocks, kThreads, 0, queue}, x, ConvFilter{weight, bias}, position_of, y);
   });
 }
 
-std::int64_t causal_conv_partials(std::int64_t tokens) { return blocks_for(tokens, kWarps * kBackwardTokens); }
-
-template <class T>
-void causal_conv_silu_backward(Matrix<const T> grad, Matrix<const T> x, const ConvFilter& filter,
-                               const std::int64_t* position_of, Matrix<T> x_grad, float* partials,
-                               const ConvFilter& filter_grad, cudaStream_t stream) {
-  const int taps = filter.taps;
-  const std::int64_t channels = x.columns;
-  with_taps(taps, [&]<int kTaps>() {
-    const auto launch = [&]<int kWidth>() {
-      const unsigned blocks = blocks_of(x.rows, channels, kBackwardTokens, kWidth);
-      if (blocks > 0)
-        launch_kernel(backward<T, kWidth, kTaps>, {blocks, kThreads, 0, stream}, grad, x, filter, position_of, x_grad,
-                      partials);
-    };
-    constexpr int kWidth = kPieceWidth<T>;
-    if (has_vectors<kWidth>(grad) && has_vectors<kWidth>(x) && has_vectors<kWidth>(x_grad))
-      launch.template operator()<kWidth>();
-    else
-      launch.template operator()<1>();
+void causal_conv_silu_backward(const Tensor& grad, const Tensor& x, const Tensor& weight, const Tensor& bias,
+                               const Tensor& position_of, const Tensor& x_grad, const Tensor& weight_grad,
+                               const Tensor& bias_grad, const Queue& queue) {
+  const int taps = static_cast<int>(weight.columns());
+  const std::int64_t channels = x.columns(), pieces = blocks_for(x.rows(), kWarps * kBackwardTokens);
+  float* const partials = queue.scratch<float>(pieces * (taps + 1) * channels);
+  with_taps(taps, {x, grad, x_grad}, [&]<class T, int kWidth, int kTaps>() {
+    launch_kernel(backward<T, kWidth, kTaps>, {pieces * blocks_for(channels, kWarp * kWidth), kThreads, 0, queue}, grad,
+                  x, ConvFilter{weight, bias}, position_of, x_grad, partials);
   });
+  const ConvFilter filter_grad = {weight_grad, bias_grad};
   const auto store = [=] __device__(std::int64_t column, float sum) {
     const std::int64_t back = column / channels, channel = column % channels;
     if (back < taps)
@@ -362,16 +354,7 @@ void causal_conv_silu_backward(Matrix<const T> grad, Matrix<const T> x, const Co
     else if (filter_grad.bias.data)
       set_value(filter_grad.bias, channel, sum);
   };
-  launch_sum_partial_rows(partials, causal_conv_partials(x.rows), (taps + 1) * channels, stream, store);
+  launch_sum_partial_rows(partials, pieces, (taps + 1) * channels, queue, store);
 }
-
-#define BRAID_CAUSAL_CONV(T)                                                                                        \
-  template void causal_conv_silu_forward(Matrix<const T>, const ConvFilter&, const std::int64_t*, Matrix<T>,        \
-                                         cudaStream_t);                                                             \
-  template void causal_conv_silu_backward(Matrix<const T>, Matrix<const T>, const ConvFilter&, const std::int64_t*, \
-                                          Matrix<T>, float*, const ConvFilter&, cudaStream_t);
-BRAID_CAUSAL_CONV(float)
-BRAID_CAUSAL_CONV(__nv_bfloat16)
-#undef BRAID_CAUSAL_CONV
 
 }  // namespace braid::kernels

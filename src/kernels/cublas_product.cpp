@@ -2,16 +2,52 @@
 
 #include <cublasLt.h>
 
+#include <compare>
 #include <map>
 #include <mutex>
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 namespace braid::kernels {
 namespace {
 
 constexpr std::size_t kMaxWorkspaceBytes = 32 << 20;
+
+// What cuBLAS chooses an algorithm by. All matrices are stored by rows, `stride` elements apart.
+struct ProductShape {
+  std::int64_t rows, columns, depth;  // left is [rows, depth], right is [depth, columns]
+  std::int64_t left_stride, right_stride, stride;
+  bool left_transposed, right_transposed;  // stored as [depth, rows], as [columns, depth]
+  std::uint32_t alignment;                 // of all pointers, in bytes
+  bool is_float, add, has_bias;
+  Gelu gelu;
+  auto operator<=>(const ProductShape&) const = default;
+};
+
+bool is_by_rows(const Tensor& x) { return x.strides[1] == 1; }
+std::int64_t stride_of(const Tensor& x) { return x.strides[is_by_rows(x) ? 0 : 1]; }
+
+ProductShape shape_of(const Product& product) {
+  const auto& [left, right, bias, result, add, gelu, aux] = product;
+  bool are_blocks = true;
+  for (const Tensor* x : {&left, &right, &bias, &result, &aux})
+    are_blocks = are_blocks && reinterpret_cast<std::uintptr_t>(x->data) % kBlockAlignment == 0;
+  return {.rows = left.rows(),
+          .columns = right.columns(),
+          .depth = left.columns(),
+          .left_stride = stride_of(left),
+          .right_stride = stride_of(right),
+          .stride = result.strides[0],
+          .left_transposed = !is_by_rows(left),
+          .right_transposed = !is_by_rows(right),
+          .alignment = are_blocks ? kBlockAlignment : kLeastAlignment,
+          .is_float = result.is_float,
+          .add = add,
+          .has_bias = bias.data != nullptr,
+          .gelu = gelu};
+}
 
 void check(cublasStatus_t status, const char* what) {
   if (status != CUBLAS_STATUS_SUCCESS)
@@ -55,9 +91,8 @@ cublasLtEpilogue_t epilogue(const ProductShape& shape) {
   }
 }
 
-}  // namespace
-
-struct CublasProduct::Descriptors {
+// The algorithm that cuBLAS chooses for a shape on the current GPU.
+struct Descriptors {
   explicit Descriptors(const ProductShape& shape)
       : handle(handle_of_gpu()),
         left(shape.left_transposed ? layout(CUDA_R_16BF, shape.depth, shape.rows, shape.left_stride)
@@ -115,22 +150,34 @@ struct CublasProduct::Descriptors {
   std::optional<cublasLtMatmulHeuristicResult_t> algorithm{};
 };
 
-CublasProduct::CublasProduct(const ProductShape& shape) : descriptors_(std::make_unique<Descriptors>(shape)) {}
-CublasProduct::~CublasProduct() = default;
-
-bool CublasProduct::is_possible() const { return descriptors_->algorithm.has_value(); }
-
-std::size_t CublasProduct::workspace_bytes() const { return descriptors_->algorithm.value().workspaceSize; }
-
-void CublasProduct::run(const ProductTensors& tensors, cudaStream_t stream) {
-  const Descriptors& d = *descriptors_;
+// Not by two threads at once.
+void run(const Descriptors& d, const Product& product, const Queue& queue) {
   const float one = 1;
-  if (d.has_bias) set(d.product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, tensors.bias);
-  if (d.has_aux) set(d.product, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, tensors.aux);
-  check(cublasLtMatmul(d.handle, d.product, &one, tensors.right, d.right, tensors.left, d.left, &d.kept, tensors.result,
-                       d.result, tensors.result, d.result, &d.algorithm.value().algo, tensors.workspace,
-                       workspace_bytes(), stream),
+  const std::size_t bytes = d.algorithm->workspaceSize;
+  void* const workspace = bytes > 0 ? queue.allocate(bytes) : nullptr;
+  const Tensor &left = product.left, &right = product.right, &result = product.result;
+  if (d.has_bias) set(d.product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, product.bias.data);
+  if (d.has_aux) set(d.product, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, product.aux.data);
+  check(cublasLtMatmul(d.handle, d.product, &one, right.data, d.right, left.data, d.left, &d.kept, result.data,
+                       d.result, result.data, d.result, &d.algorithm->algo, workspace, bytes, queue.stream),
         "cublasLtMatmul");
+}
+
+}  // namespace
+
+bool cublas_multiply(const Product& product, const Queue& queue) {
+  constexpr std::size_t kMostShapes = 4096;  // images have many sizes
+  static std::mutex mutex;
+  static std::map<std::pair<int, ProductShape>, Descriptors> known;
+  int gpu = 0;
+  cudaGetDevice(&gpu);
+  const ProductShape shape = shape_of(product);
+  const std::lock_guard lock(mutex);
+  if (known.size() >= kMostShapes) known.clear();
+  const Descriptors& chosen = known.try_emplace({gpu, shape}, shape).first->second;
+  if (!chosen.algorithm) return false;
+  run(chosen, product, queue);
+  return true;
 }
 
 }  // namespace braid::kernels

@@ -1,12 +1,7 @@
 // Products of bf16 matrices by cuBLAS.
 #pragma once
 
-#include <cuda_runtime_api.h>
-
-#include <compare>
-#include <cstddef>
-#include <cstdint>
-#include <memory>
+#include "kernels/tensor.h"
 
 namespace braid::kernels {
 
@@ -17,38 +12,21 @@ enum class Gelu {
   Backward,  // result = p gelu'(aux)
 };
 
-// result = left right, or result += left right; all are stored by rows, `stride` elements apart.
-struct ProductShape {
-  std::int64_t rows = 0, columns = 0, depth = 0;  // left is [rows, depth], right is [depth, columns]
-  std::int64_t left_stride = 0, right_stride = 0, stride = 0;
-  bool left_transposed = false, right_transposed = false;  // stored as [depth, rows], as [columns, depth]
-  std::uint32_t alignment = 16;                            // of all pointers, in bytes
-  bool is_float = false;                                   // the result is fp32, else bf16
-  bool add = false;
-  bool has_bias = false;  // added to every row of the result; bf16
+struct Product {
+  Tensor left, right;  // [rows, depth], [depth, columns], each stored by rows or by columns
+  Tensor bias{};       // added to every row of the result; or absent
+  Tensor result;       // [rows, columns], fp32 or bf16
+  bool add = false;    // to the result
   Gelu gelu = Gelu::None;
-  auto operator<=>(const ProductShape&) const = default;
+  Tensor aux{};
 };
 
-struct ProductTensors {
-  const void *left = nullptr, *right = nullptr, *bias = nullptr;
-  void *result = nullptr, *workspace = nullptr, *aux = nullptr;
-};
+// Where memory is: at multiples of kBlockAlignment, those of a block of the allocator, or of kLeastAlignment.
+inline constexpr std::uint32_t kLeastAlignment = 16, kBlockAlignment = 256;
 
-// The algorithm that cuBLAS chooses for a shape on the current GPU.
-class CublasProduct {
- public:
-  explicit CublasProduct(const ProductShape& shape);
-  ~CublasProduct();
-
-  bool is_possible() const;  // if not, the others must not be called
-  std::size_t workspace_bytes() const;
-  // Not by two threads at once. Throws std::runtime_error if cuBLAS fails.
-  void run(const ProductTensors& tensors, cudaStream_t stream);
-
- private:
-  struct Descriptors;
-  std::unique_ptr<Descriptors> descriptors_;
-};
+// By the algorithm that cuBLAS chooses for the shape on the current GPU. It takes some 20 us to choose, so the choices
+// are kept; to time its other algorithms gains nothing (docs/benchmarks/llm_slice.md). False, and nothing is done, if
+// cuBLAS cannot do it; throws std::runtime_error if it fails.
+bool cublas_multiply(const Product& product, const Queue& queue);
 
 }  // namespace braid::kernels

@@ -9,9 +9,8 @@
 #include <stdexcept>
 #include <string>
 #include <tuple>
-#include <type_traits>
 #include <unordered_map>
-#include <utility>
+#include <vector>
 
 #include "kernels/attention.h"
 
@@ -167,23 +166,51 @@ const Plan& plan_for(const CudnnAttention& shape, Describe describe, cudnnHandle
   return plan->second;
 }
 
-using Pointers = std::unordered_map<std::int64_t, void*>;
+// A tensor of a graph, and the distance between its parts.
+struct Operand {
+  Id id;
+  void* data;
+  std::int64_t part_bytes;
+};
 
-bool execute(const CudnnAttention& shape, Describe describe, Pointers pointers, const PartTables& parts,
-             const AllocateWorkspace& allocate, cudaStream_t stream) {
+std::vector<Operand> operands_of(const CudnnAttention& shape, const AttentionTensors& tensors) {
+  // Parts that are packed are found by the tables.
+  const auto bytes = [&](std::int64_t elements, std::int64_t of_each) { return shape.packed ? 0 : elements * of_each; };
+  const std::int64_t queries = bytes(shape.queries.part, 2), keys = bytes(shape.keys.part, 2),
+                     out = bytes(shape.out.part, 2);
+  std::vector<Operand> operands = {{kQ, tensors.q.data, queries},
+                                   {kK, tensors.k.data, keys},
+                                   {kV, tensors.v.data, keys},
+                                   {kOut, tensors.out.data, out},
+                                   {kStatistics, tensors.statistics.data, bytes(shape.query_heads * shape.length, 4)}};
+  if (shape.packed)
+    operands.insert(operands.end(), {{kLengths, tensors.lengths.data, sizeof(std::int32_t)},
+                                     {kInInputs, tensors.in_inputs.data, sizeof(std::int64_t)},
+                                     {kInOutput, tensors.in_output.data, sizeof(std::int64_t)},
+                                     {kInStatistics, tensors.in_statistics.data, sizeof(std::int64_t)}});
+  if (tensors.out_grad.data)
+    operands.insert(operands.end(), {{kOutGrad, tensors.out_grad.data, out},
+                                     {kQGrad, tensors.q_grad.data, queries},
+                                     {kKGrad, tensors.k_grad.data, keys},
+                                     {kVGrad, tensors.v_grad.data, keys}});
+  return operands;
+}
+
+// One piece of the parts after the other.
+bool execute(const CudnnAttention& shape, const CudnnAttention& piece, Describe describe,
+             const AttentionTensors& tensors, const Queue& queue) {
   const cudnnHandle_t handle = handle_of_thread();
-  const Plan& plan = plan_for(shape, describe, handle);
+  const Plan& plan = plan_for(piece, describe, handle);
   if (!plan.graph) return false;
-  if (cudnnSetStream(handle, stream) != CUDNN_STATUS_SUCCESS) throw std::runtime_error("cuDNN takes no stream");
-  if (shape.packed) {
-    pointers[kLengths] = const_cast<std::int32_t*>(parts.lengths);
-    pointers[kInInputs] = const_cast<std::int64_t*>(parts.in_inputs);
-    pointers[kInOutput] = const_cast<std::int64_t*>(parts.in_output);
-    pointers[kInStatistics] = const_cast<std::int64_t*>(parts.in_statistics);
+  if (cudnnSetStream(handle, queue.stream) != CUDNN_STATUS_SUCCESS) throw std::runtime_error("cuDNN takes no stream");
+  void* const workspace = queue.allocate(static_cast<std::size_t>(plan.workspace));
+  const std::vector<Operand> operands = operands_of(shape, tensors);
+  for (std::int64_t first = 0; first < shape.parts; first += piece.parts) {
+    std::unordered_map<std::int64_t, void*> pointers;
+    for (const auto& [id, data, part_bytes] : operands) pointers[id] = static_cast<char*>(data) + first * part_bytes;
+    if (auto status = plan.graph->execute(handle, pointers, workspace); !status.is_good())
+      throw std::runtime_error("cuDNN's attention fails: " + status.get_message());
   }
-  void* workspace = allocate(plan.workspace);
-  if (auto status = plan.graph->execute(handle, pointers, workspace); !status.is_good())
-    throw std::runtime_error("cuDNN's attention fails: " + status.get_message());
   return true;
 }
 
@@ -215,67 +242,17 @@ std::optional<CudnnAttention> backward_piece(const CudnnAttention& shape) {
   return piece;
 }
 
-template <class T>
-void add_bytes(T*& pointer, std::int64_t bytes) {
-  using Byte = std::conditional_t<std::is_const_v<T>, const char, char>;
-  pointer = static_cast<Byte*>(pointer) + bytes;
-}
-
-// Moves the pointers on by so many parts.
-void advance(const CudnnAttention& shape, std::int64_t parts, AttentionTensors& tensors,
-             AttentionGradients& gradients) {
-  if (shape.packed) {
-    tensors.parts.lengths += parts;
-    for (const std::int64_t** table :
-         {&tensors.parts.in_inputs, &tensors.parts.in_output, &tensors.parts.in_statistics})
-      *table += parts;
-    return;
-  }
-  constexpr std::int64_t kElementBytes = 2, kStatisticBytes = 4;
-  const std::int64_t keys = parts * shape.keys.part * kElementBytes, out = parts * shape.out.part * kElementBytes,
-                     queries = parts * shape.queries.part * kElementBytes;
-  add_bytes(tensors.q, queries);
-  add_bytes(tensors.k, keys);
-  add_bytes(tensors.v, keys);
-  add_bytes(tensors.out, out);
-  add_bytes(tensors.statistics, parts * shape.query_heads * shape.length * kStatisticBytes);
-  add_bytes(gradients.q, queries);
-  add_bytes(gradients.k, keys);
-  add_bytes(gradients.v, keys);
-  add_bytes(gradients.out, out);
-}
-
-Pointers inputs_of(const AttentionTensors& tensors) {
-  return {{kQ, const_cast<void*>(tensors.q)},
-          {kK, const_cast<void*>(tensors.k)},
-          {kV, const_cast<void*>(tensors.v)},
-          {kOut, tensors.out},
-          {kStatistics, tensors.statistics}};
-}
-
 }  // namespace
 
 bool has_cudnn_attention_backward(const CudnnAttention& shape) { return backward_piece(shape).has_value(); }
 
-bool cudnn_attention_forward(const CudnnAttention& shape, const AttentionTensors& tensors,
-                             const AllocateWorkspace& allocate, cudaStream_t stream) {
-  return execute(shape, describe_forward, inputs_of(tensors), tensors.parts, allocate, stream);
+bool cudnn_attention_forward(const CudnnAttention& shape, const AttentionTensors& tensors, const Queue& queue) {
+  return execute(shape, shape, describe_forward, tensors, queue);
 }
 
-bool cudnn_attention_backward(const CudnnAttention& shape, AttentionTensors tensors, AttentionGradients gradients,
-                              const AllocateWorkspace& allocate, cudaStream_t stream) {
+bool cudnn_attention_backward(const CudnnAttention& shape, const AttentionTensors& tensors, const Queue& queue) {
   const std::optional<CudnnAttention> piece = backward_piece(shape);
-  if (!piece) return false;
-  for (std::int64_t done = 0; done < shape.parts; done += piece->parts) {
-    Pointers pointers = inputs_of(tensors);
-    pointers[kOutGrad] = const_cast<void*>(gradients.out);
-    pointers[kQGrad] = gradients.q;
-    pointers[kKGrad] = gradients.k;
-    pointers[kVGrad] = gradients.v;
-    execute(*piece, describe_backward, std::move(pointers), tensors.parts, allocate, stream);
-    advance(shape, piece->parts, tensors, gradients);
-  }
-  return true;
+  return piece && execute(shape, *piece, describe_backward, tensors, queue);
 }
 
 }  // namespace braid::kernels

@@ -5,13 +5,15 @@
 #include <cuda_pipeline.h>
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <cstdint>
+#include <initializer_list>
 #include <map>
 #include <mutex>
 #include <type_traits>
 #include <utility>
 
-#include "kernels/matrix.h"
+#include "kernels/tensor.h"
 
 namespace braid::kernels {
 
@@ -40,33 +42,37 @@ struct alignas(sizeof(T) * kWidth) Vector {
   __device__ void store(T* to) const { *reinterpret_cast<Vector*>(to) = *this; }
 };
 
-template <class T>
-bool is_aligned(const T* data, std::int64_t stride) {
-  constexpr std::uintptr_t kBytes = kVectorWidth<T> * sizeof(T);
-  return reinterpret_cast<std::uintptr_t>(data) % kBytes == 0 && stride % kVectorWidth<T> == 0;
+constexpr std::size_t kVectorBytes = 16;
+
+// Whether rows begin at multiples of so many bytes.
+inline bool is_aligned(const Tensor& x, std::size_t bytes = kVectorBytes) {
+  const auto fits = [&](std::int64_t stride) {
+    return static_cast<std::size_t>(stride * x.element_bytes) % bytes == 0;
+  };
+  return reinterpret_cast<std::uintptr_t>(x.data) % bytes == 0 &&
+         std::all_of(x.strides, x.strides + std::max(x.dims - 1, 0), fits);
 }
 
-template <class T>
-bool is_aligned(const Matrix<T>& x) {
-  return is_aligned(x.data, x.stride);
+inline bool are_aligned(std::initializer_list<Tensor> all, std::size_t bytes = kVectorBytes) {
+  return std::all_of(all.begin(), all.end(), [&](const Tensor& x) { return is_aligned(x, bytes); });
 }
 
-// Whether rows are whole vectors of kWidth elements.
-template <int kWidth, class T>
-bool has_vectors(const Matrix<T>& x) {
-  return reinterpret_cast<std::uintptr_t>(x.data) % (kWidth * sizeof(T)) == 0 && x.stride % kWidth == 0 &&
-         x.columns % kWidth == 0;
+// call.operator()<T>() with the type of x's elements.
+template <class Call>
+void with_type(const Tensor& x, const Call& call) {
+  x.is_float ? call.template operator()<float>() : call.template operator()<__nv_bfloat16>();
 }
 
-// call(width) with the number of elements that a thread moves at once, as a compile-time constant: 1 unless all rows
-// are aligned and have a whole number of vectors.
-template <class T, class Call>
-void with_vector_width(bool aligned, std::int64_t columns, const Call& call) {
-  constexpr int kWidth = kVectorWidth<T>;
-  if (aligned && columns % kWidth == 0)
-    call(std::integral_constant<int, kWidth>());
-  else
-    call(std::integral_constant<int, 1>());
+// call.operator()<T, kWidth>() with the type of the tensors, and how many elements a thread moves at once: 1 unless all
+// rows are aligned and have a whole number of vectors.
+template <class Call>
+void with_vectors(std::int64_t columns, std::initializer_list<Tensor> tensors, const Call& call) {
+  with_type(*tensors.begin(), [&]<class T>() {
+    if (are_aligned(tensors) && columns % kVectorWidth<T> == 0)
+      call.template operator()<T, kVectorWidth<T>>();
+    else
+      call.template operator()<T, 1>();
+  });
 }
 
 // 2^x and e^x, good to about 1e-6, relatively. They flush subnormal numbers to zero, which __expf avoids by more
@@ -118,12 +124,7 @@ inline int multiprocessors() {
 
 // Of the first device that was used: all of a process are alike.
 inline bool can_launch_early() {
-  static const bool can = [] {
-    int device = 0, generation = 0;
-    cudaGetDevice(&device);
-    cudaDeviceGetAttribute(&generation, cudaDevAttrComputeCapabilityMajor, device);
-    return generation >= 9;
-  }();
+  static const bool can = compute_capability().major >= 9;
   return can;
 }
 
@@ -151,7 +152,7 @@ __device__ inline void wait_for_previous() {
 #endif
 }
 
-// Where a kernel runs, and on how many threads.
+// Where a kernel runs, and on how many threads. Without any nothing is launched.
 struct LaunchShape {
   dim3 blocks, threads;
   std::size_t shared_bytes;
@@ -164,6 +165,7 @@ struct LaunchShape {
 // the compiler may load through such pointers to constants before the wait.
 template <class... Parameters, class... Arguments>
 void launch_kernel(void (*kernel)(Parameters...), const LaunchShape& shape, const Arguments&... arguments) {
+  if (shape.blocks.x == 0 || shape.blocks.y == 0 || shape.blocks.z == 0 || shape.threads.x == 0) return;
   allow_shared_memory(reinterpret_cast<const void*>(kernel), shape.shared_bytes);
   cudaLaunchAttribute attributes[2] = {};
   cudaLaunchConfig_t config = {shape.blocks, shape.threads, shape.shared_bytes, shape.stream, attributes, 0};
@@ -262,7 +264,6 @@ __global__ void __launch_bounds__(kSumColumns* kSumSlices)
 template <class Store>
 void launch_sum_partial_rows(const float* partials, std::int64_t rows, std::int64_t columns, cudaStream_t stream,
                              Store store) {
-  if (columns == 0) return;
   launch_kernel(sum_partial_rows<Store>, {blocks_for(columns, kSumColumns), kSumColumns * kSumSlices, 0, stream},
                 partials, rows, columns, store);
 }

@@ -225,62 +225,45 @@ __global__ void __launch_bounds__(Team<T, kWidth, kTeamWarps>::kThreads, kTeamWa
     if (team.has(i)) partials[team.block * y.columns + team.column(i)] = weight_grad[i];
 }
 
-// call.operator()<kWidth, kTeamWarps>()
-template <class T, class Call, class... Matrices>
-void with_team(std::int64_t group_size, const Call& call, const Matrices&... matrices) {
-  const auto sized = [&]<int kWidth>() {
+// call.operator()<T, kWidth, kTeamWarps>()
+template <class Call>
+void with_team(std::int64_t group_size, std::initializer_list<Tensor> matrices, const Call& call) {
+  with_vectors(group_size, matrices, [&]<class T, int kWidth>() {
     if (group_size <= kValues * kWarp)
-      call.template operator()<kWidth, 1>();
+      call.template operator()<T, kWidth, 1>();
     else if (group_size <= 4 * kValues * kWarp)
-      call.template operator()<kWidth, 4>();
+      call.template operator()<T, kWidth, 4>();
     else
-      call.template operator()<kWidth, 16>();
-  };
-  if (group_size % kVectorWidth<T> == 0 && (is_aligned(matrices.data, matrices.stride) && ...))
-    sized.template operator()<kVectorWidth<T>>();
-  else
-    sized.template operator()<1>();
+      call.template operator()<T, kWidth, 16>();
+  });
 }
 
 }  // namespace
 
-template <class T>
-void gated_rms_norm_forward(Matrix<const T> y, Matrix<const T> z, Parameter weight, std::int64_t groups, float eps,
-                            Matrix<T> out, float* inverse_root, cudaStream_t stream) {
-  const std::int64_t blocks = blocks_for(y.rows, kForwardRows) * groups;
-  if (blocks == 0) return;
-  const auto launch = [&]<int kWidth, int kTeamWarps>() {
+void gated_rms_norm_forward(const Tensor& y, const Tensor& z, const Tensor& weight, std::int64_t groups, float eps,
+                            const Tensor& out, const Tensor& inverse_root, const Queue& queue) {
+  const std::int64_t blocks = blocks_for(y.rows(), kForwardRows) * groups;
+  with_team(y.columns() / groups, {y, z, out}, [&]<class T, int kWidth, int kTeamWarps>() {
     constexpr int kThreads = Team<T, kWidth, kTeamWarps>::kThreads;
-    launch_kernel(forward<T, kWidth, kTeamWarps>, {blocks, kThreads, 0, stream}, y, z, weight, groups, eps, out,
+    launch_kernel(forward<T, kWidth, kTeamWarps>, {blocks, kThreads, 0, queue}, y, z, weight, groups, eps, out,
                   inverse_root);
-  };
-  with_team<T>(y.columns / groups, launch, y, z, out);
+  });
 }
 
-std::int64_t gated_rms_norm_partials(std::int64_t tokens) { return blocks_for(tokens, kBackwardRows); }
-
-template <class T>
-void gated_rms_norm_backward(Matrix<const T> grad, Matrix<const T> y, Matrix<const T> z, Parameter weight,
-                             std::int64_t groups, const float* inverse_root, Matrix<T> y_grad, Matrix<T> z_grad,
-                             float* partials, Parameter weight_grad, cudaStream_t stream) {
-  const std::int64_t blocks = gated_rms_norm_partials(y.rows) * groups;
-  const auto launch = [&]<int kWidth, int kTeamWarps>() {
+void gated_rms_norm_backward(const Tensor& grad, const Tensor& y, const Tensor& z, const Tensor& weight,
+                             std::int64_t groups, const Tensor& inverse_root, const Tensor& y_grad,
+                             const Tensor& z_grad, const Tensor& weight_grad, const Queue& queue) {
+  const std::int64_t blocks = blocks_for(y.rows(), kBackwardRows);
+  float* const partials = queue.scratch<float>(blocks * y.columns());
+  const auto launch = [&]<class T, int kWidth, int kTeamWarps>() {
     constexpr int kThreads = Team<T, kWidth, kTeamWarps>::kThreads;
-    launch_kernel(backward<T, kWidth, kTeamWarps>, {blocks, kThreads, 0, stream}, grad, y, z, weight, groups,
+    launch_kernel(backward<T, kWidth, kTeamWarps>, {blocks * groups, kThreads, 0, queue}, grad, y, z, weight, groups,
                   inverse_root, y_grad, z_grad, partials);
   };
-  if (blocks > 0) with_team<T>(y.columns / groups, launch, grad, y, z, y_grad, z_grad);
-  const auto store = [=] __device__(std::int64_t column, float sum) { set_value(weight_grad, column, sum); };
-  launch_sum_partial_rows(partials, gated_rms_norm_partials(y.rows), y.columns, stream, store);
+  with_team(y.columns() / groups, {grad, y, z, y_grad, z_grad}, launch);
+  const Parameter to = weight_grad;
+  const auto store = [=] __device__(std::int64_t column, float sum) { set_value(to, column, sum); };
+  launch_sum_partial_rows(partials, blocks, y.columns(), queue, store);
 }
-
-#define BRAID_GATED_NORM(T)                                                                                         \
-  template void gated_rms_norm_forward(Matrix<const T>, Matrix<const T>, Parameter, std::int64_t, float, Matrix<T>, \
-                                       float*, cudaStream_t);                                                       \
-  template void gated_rms_norm_backward(Matrix<const T>, Matrix<const T>, Matrix<const T>, Parameter, std::int64_t, \
-                                        const float*, Matrix<T>, Matrix<T>, float*, Parameter, cudaStream_t);
-BRAID_GATED_NORM(float)
-BRAID_GATED_NORM(__nv_bfloat16)
-#undef BRAID_GATED_NORM
 
 }  // namespace braid::kernels

@@ -237,10 +237,7 @@ struct Turn {
 // shared memory.
 template <class... Parameters>
 bool runs_on_hopper(void (*kernel)(Parameters...)) {
-  int device = 0, major = 0, minor = 0;
-  cudaGetDevice(&device);
-  cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
-  cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
+  const auto [major, minor] = compute_capability();
   if (major != 9 || minor != 0) return false;
   cudaFuncAttributes attributes = {};
   cudaFuncGetAttributes(&attributes, kernel);

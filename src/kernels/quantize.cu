@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "kernels/device.cuh"
-#include "kernels/quantize.h"
+#include "kernels/moe.h"
 
 namespace braid::kernels {
 namespace {
@@ -15,6 +15,23 @@ constexpr int kMostThreads = 512;  // of quantize_rows
 constexpr int kReduceWarps = 32;
 constexpr int kTilePositions = 128, kTileColumns = 64, kPositions = 8;  // of quantize_columns
 constexpr int kTileThreads = kTilePositions / kPositions * kTileColumns / kWidth;
+
+struct Quantized {
+  std::uint8_t* values;
+  float* scales;
+
+  explicit Quantized(const Fp8Matrices& x) : values(x.values), scales(x.scales) {}
+};
+
+struct RowGroups {
+  const std::int32_t *ends, *padded_ends;
+  std::int64_t count;  // 0: all rows are one group
+};
+
+struct TokenOrder {
+  const std::int64_t *order, *inverse;
+  int top_k;
+};
 
 // Each two numbers in bf16. As integers they move in whole vectors, which bf16 types do not.
 using Pairs = Vector<unsigned, kWidth / 2>;
@@ -394,16 +411,6 @@ __global__ void add_padded_lengths(const std::int32_t* ends, std::int64_t count,
   padded_ends[group] = sum;
 }
 
-}  // namespace
-
-void pad_ends(const std::int32_t* ends, std::int64_t count, std::int32_t* padded_ends, cudaStream_t stream) {
-  constexpr int kThreads = 128;
-  if (count > 0)
-    launch_kernel(add_padded_lengths, {blocks_for(count, kThreads), kThreads, 0, stream}, ends, count, padded_ends);
-}
-
-namespace {
-
 // How quantize_rows divides matrices.
 struct RowBlocks {
   int vectors, threads;
@@ -433,57 +440,72 @@ void with_row_shape(int vectors, const Call& call) {
 // Converts `rows` rows of `source`, and `copies` times as many of `column_source`, of each matrix.
 template <class Source, class ColumnSource>
 void convert(const Source& source, const ColumnSource& column_source, std::int64_t rows, std::int64_t copies,
-             std::int64_t columns, std::int64_t batches, const QuantizedForms& forms, cudaStream_t stream) {
+             std::int64_t columns, std::int64_t batches, const QuantizedForms& forms, const Queue& queue) {
   if (rows == 0 || columns == 0) return;
+  const Tensor& column_values = forms.columns.values;
   const auto matrices = static_cast<unsigned>(batches), width = static_cast<unsigned>(columns);
   const RowBlocks blocks = row_blocks(rows, columns, batches);
+  Bf16* const partials = column_values.data ? queue.scratch<Bf16>(batches * blocks.per_matrix * columns) : nullptr;
   with_row_shape<Source::kCost>(blocks.vectors, [&](auto at_a_time, auto vectors) {
     launch_kernel(quantize_rows<at_a_time(), vectors(), Source>,
-                  {dim3(blocks.per_matrix, matrices), blocks.threads, 0, stream}, source, static_cast<unsigned>(rows),
-                  width, forms.rows, forms.columns.values ? forms.partials : nullptr);
+                  {dim3(blocks.per_matrix, matrices), blocks.threads, 0, queue}, source, static_cast<unsigned>(rows),
+                  width, Quantized(forms.rows), partials);
   });
-  if (!forms.columns.values) return;
+  if (!column_values.data) return;
 
   const dim3 per_scale(blocks_for(columns, kWarp), matrices);
-  launch_kernel(column_scales, {per_scale, kReduceWarps * kWarp, 0, stream}, forms.partials, blocks.per_matrix, columns,
+  launch_kernel(column_scales, {per_scale, kReduceWarps * kWarp, 0, queue}, partials, blocks.per_matrix, columns,
                 forms.columns.scales);
-  dim3 tiles(blocks_for(columns, kTileColumns), blocks_for(forms.length, kTilePositions), matrices);
+  const std::int64_t length = column_values.sizes[column_values.dims - 1];
+  dim3 tiles(blocks_for(columns, kTileColumns), blocks_for(length, kTilePositions), matrices);
   if (ColumnSource::kGathers) std::swap(tiles.x, tiles.y);
-  launch_kernel(quantize_columns<ColumnSource>, {tiles, kTileThreads, 0, stream}, column_source, rows * copies, columns,
-                forms.columns, forms.length, forms.groups);
+  launch_kernel(quantize_columns<ColumnSource>, {tiles, kTileThreads, 0, queue}, column_source, rows * copies, columns,
+                Quantized(forms.columns), length,
+                RowGroups{forms.ends, forms.padded_ends, forms.ends.data ? forms.ends.rows() : 0});
 }
 
 }  // namespace
 
+ComputeCapability compute_capability() {
+  ComputeCapability capability;
+  int device = 0;
+  cudaGetDevice(&device);
+  cudaDeviceGetAttribute(&capability.major, cudaDevAttrComputeCapabilityMajor, device);
+  cudaDeviceGetAttribute(&capability.minor, cudaDevAttrComputeCapabilityMinor, device);
+  return capability;
+}
+
+void pad_ends(const Tensor& ends, const Tensor& padded_ends, const Queue& queue) {
+  constexpr int kThreads = 128;
+  launch_kernel(add_padded_lengths, {blocks_for(ends.rows(), kThreads), kThreads, 0, queue}, ends, ends.rows(),
+                padded_ends);
+}
+
 static_assert(kMostQuantizedColumns == kMostThreads * kWidth * 8);
 
-std::int64_t quantize_partials(std::int64_t rows, std::int64_t columns, std::int64_t batches) {
-  return batches * row_blocks(rows / batches, columns, batches).per_matrix * columns;
-}
-
-void quantize(Matrix<const Bf16> x, std::int64_t batches, const QuantizedForms& forms, cudaStream_t stream) {
+void quantize(const Tensor& x, std::int64_t batches, const QuantizedForms& forms, const Queue& queue) {
   const PlainRows source = {x};
-  convert(source, source, x.rows / batches, 1, x.columns, batches, forms, stream);
+  convert(source, source, x.rows() / batches, 1, x.columns(), batches, forms, queue);
 }
 
-void quantize_permuted(Matrix<const Bf16> x, const TokenOrder& order, const QuantizedForms& forms,
-                       cudaStream_t stream) {
-  const TokenRows source = {{x}, order};
-  convert(source, source, x.rows, order.top_k, x.columns, 1, forms, stream);
+void quantize_permuted(const Tensor& x, const Tensor& order, const Tensor& inverse, std::int64_t top_k,
+                       const QuantizedForms& forms, const Queue& queue) {
+  const TokenRows source = {{x}, {order, inverse, static_cast<int>(top_k)}};
+  convert(source, source, x.rows(), top_k, x.columns(), 1, forms, queue);
 }
 
-void quantize_scaled_squared_relu(Matrix<const Bf16> x, const float* scale, const QuantizedForms& forms,
-                                  cudaStream_t stream) {
+void quantize_scaled_squared_relu(const Tensor& x, const Tensor& scale, const QuantizedForms& forms,
+                                  const Queue& queue) {
   const SquaredReluRows source = {{x}, scale};
-  convert(source, source, x.rows, 1, x.columns, 1, forms, stream);
+  convert(source, source, x.rows(), 1, x.columns(), 1, forms, queue);
 }
 
-void quantize_scaled_squared_relu_backward(Matrix<const Bf16> grad, Matrix<const Bf16> x, const float* scale,
-                                           Bf16* x_grad, float* scale_grad, const QuantizedForms& forms,
-                                           cudaStream_t stream) {
+void quantize_scaled_squared_relu_backward(const Tensor& grad, const Tensor& x, const Tensor& scale,
+                                           const Tensor& scale_grad, const QuantizedForms& forms, const Queue& queue) {
+  Bf16* const x_grad = queue.scratch<Bf16>(x.elements());
   const SquaredReluSlopes source = {grad, x, scale, x_grad, scale_grad};
-  const PlainRows slopes = {{x_grad, x.rows, x.columns, x.columns}};
-  convert(source, slopes, x.rows, 1, x.columns, 1, forms, stream);
+  const PlainRows slopes = {{x_grad, x.rows(), x.columns(), x.columns()}};
+  convert(source, slopes, x.rows(), 1, x.columns(), 1, forms, queue);
 }
 
 }  // namespace braid::kernels

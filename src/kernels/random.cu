@@ -1,6 +1,6 @@
 #include "base/random_values.h"
 #include "kernels/device.cuh"
-#include "kernels/random.h"
+#include "kernels/rows.h"
 
 namespace braid::kernels {
 namespace {
@@ -22,17 +22,18 @@ __global__ void __launch_bounds__(kThreads) draw_pairs(Matrix<T> x, RandomRows v
   if (column + 1 < x.columns) to[1] = from_float<T>(static_cast<float>(drawn.second));
 }
 
-template <class T, class PairOf>
-void launch(const Matrix<T>& x, const RandomRows& values, const PairOf& pair_of, cudaStream_t stream) {
-  if (x.rows == 0 || x.columns == 0) return;
-  const std::int64_t blocks = blocks_for(x.rows * (x.columns / 2 + 1), kThreads);
-  launch_kernel(draw_pairs<T, PairOf>, {static_cast<unsigned>(blocks), kThreads, 0, stream}, x, values, pair_of);
+template <class PairOf>
+void launch(const Tensor& x, const RandomRows& values, const PairOf& pair_of, const Queue& queue) {
+  if (x.columns() == 0) return;
+  with_type(x, [&]<class T>() {
+    launch_kernel(draw_pairs<T, PairOf>, {blocks_for(x.rows() * (x.columns() / 2 + 1), kThreads), kThreads, 0, queue},
+                  x, values, pair_of);
+  });
 }
 
 }  // namespace
 
-template <class T>
-void draw(const Matrix<T>& x, const RandomRows& values, bool normal, double scale, cudaStream_t stream) {
+void draw(const Tensor& x, const RandomRows& values, bool normal, double scale, const Queue& queue) {
   const auto normal_pair_of = [scale] __device__(const RandomPair& uniform) -> RandomPair {
     const RandomPair normal = normal_pair(uniform);
     return {scale * normal.first, scale * normal.second};
@@ -40,10 +41,7 @@ void draw(const Matrix<T>& x, const RandomRows& values, bool normal, double scal
   const auto uniform_pair_of = [scale] __device__(const RandomPair& uniform) -> RandomPair {
     return {scale * (2 * uniform.first - 1), scale * (2 * uniform.second - 1)};
   };
-  normal ? launch(x, values, normal_pair_of, stream) : launch(x, values, uniform_pair_of, stream);
+  normal ? launch(x, values, normal_pair_of, queue) : launch(x, values, uniform_pair_of, queue);
 }
-
-template void draw(const Matrix<float>&, const RandomRows&, bool, double, cudaStream_t);
-template void draw(const Matrix<__nv_bfloat16>&, const RandomRows&, bool, double, cudaStream_t);
 
 }  // namespace braid::kernels

@@ -3,12 +3,27 @@
 #include <cmath>
 
 #include "kernels/device.cuh"
-#include "kernels/rotary.h"
+#include "kernels/rows.h"
 
 namespace braid::kernels {
 namespace {
 
 constexpr int kThreads = 128, kMaxPairs = 1024;
+
+// Vectors of `width` channels, several per token.
+template <class T>
+struct Heads {
+  T* data;
+  std::int64_t tokens, heads, width, token_stride, head_stride;
+
+  explicit Heads(const Tensor& x)
+      : data(x),
+        tokens(x.sizes[0]),
+        heads(x.sizes[1]),
+        width(x.sizes[2]),
+        token_stride(x.strides[0]),
+        head_stride(x.strides[1]) {}
+};
 
 template <class T, int kWidth>
 __global__ void __launch_bounds__(kThreads)
@@ -42,25 +57,15 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-template <class T>
-bool has_vectors(const Heads<T>& x) {
-  return is_aligned(x.data, x.token_stride) && x.head_stride % kVectorWidth<T> == 0;
-}
-
 }  // namespace
 
-template <class T>
-void rotate(Heads<const T> x, const std::int64_t* positions, double theta, double direction, Heads<T> y,
-            cudaStream_t stream) {
-  if (x.tokens == 0) return;
-  const double exponent = -2 / static_cast<double>(x.width) * std::log(theta);
-  with_vector_width<T>(has_vectors(x) && has_vectors(y), x.width / 2, [&](auto width) {
-    launch_kernel(rotate_tokens<T, width()>, {x.tokens, kThreads, 0, stream}, x, positions, exponent, direction, y);
+void rotate(const Tensor& x, const Tensor& positions, double theta, double direction, const Tensor& y,
+            const Queue& queue) {
+  const std::int64_t width = x.sizes[2];
+  const double exponent = -2 / static_cast<double>(width) * std::log(theta);
+  with_vectors(width / 2, {x, y}, [&]<class T, int kWidth>() {
+    launch_kernel(rotate_tokens<T, kWidth>, {x.rows(), kThreads, 0, queue}, x, positions, exponent, direction, y);
   });
 }
-
-template void rotate(Heads<const float>, const std::int64_t*, double, double, Heads<float>, cudaStream_t);
-template void rotate(Heads<const __nv_bfloat16>, const std::int64_t*, double, double, Heads<__nv_bfloat16>,
-                     cudaStream_t);
 
 }  // namespace braid::kernels

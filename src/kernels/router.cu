@@ -11,6 +11,13 @@
 namespace braid::kernels {
 namespace {
 
+using Tokens = Matrix<const bf16>;  // [T, H]
+
+// Those without data do not count.
+struct AddedGradients {
+  Tokens of_users[kMostAdded];
+};
+
 __device__ unsigned word_of(bf16 low, bf16 high) {
   return __bfloat16_as_ushort(low) | static_cast<unsigned>(__bfloat16_as_ushort(high)) << 16;
 }
@@ -435,9 +442,9 @@ __global__ void __launch_bounds__(kThreads)
   y[i] = from_float<W>(add ? to_float(y[i]) + sum : sum);
 }
 
-unsigned grid_size(std::int64_t items, std::int64_t per_block) {
-  return static_cast<unsigned>(blocks_for(items, per_block));
-}
+// Whether rows, of bf16 and of float, are whole vectors.
+bool has_eights(const Tensor& x) { return x.columns() % 8 == 0 && is_aligned(x); }
+bool has_fours(const Tensor& x) { return x.columns() % 4 == 0 && is_aligned(x); }
 
 // A block has one or two tiles of 16 experts; more would need more shared memory.
 constexpr int tiles_of(int experts) { return experts <= 16 ? 1 : 2; }
@@ -461,58 +468,51 @@ void with_variant(bool aligned, int experts, const Call& call) {
 
 }  // namespace
 
-template <class W>
-void router_logits(Tokens x, const W* weight, int experts, float* logits, cudaStream_t stream) {
-  if (x.rows == 0) return;
-  const bool aligned = has_vectors<8>(x) && is_aligned(weight, x.columns);
-  with_variant(aligned, experts, [&]<bool kAligned, int kTiles>() {
-    constexpr int kExperts = 16 * kTiles;
-    constexpr std::size_t kBytes = sizeof(LogitStage<W, kExperts>) * kLogitStages<W, kExperts> * kLogitWarps;
-    const dim3 blocks(grid_size(x.rows, kLogitTokens), grid_size(experts, kExperts));
-    launch_kernel(logits_of<W, kAligned, kExperts>, {blocks, kLogitWarps * kWarp, kBytes, stream}, x, weight, experts,
-                  logits);
-  });
-}
-
-template <class W>
-void router_logits_x_grad(const float* grad, const W* weight, int experts, const AddedGradients& added,
-                          Matrix<bf16> x_grad, cudaStream_t stream) {
-  if (x_grad.rows == 0 || x_grad.columns == 0) return;
-  bool aligned = has_vectors<8>(x_grad) && is_aligned(weight, x_grad.columns) && is_aligned(grad, experts);
-  for (const Tokens& other : added.of_users) aligned = aligned && is_aligned(other);
-  with_variant(aligned, experts, [&]<bool kAligned, int kTiles>() {
-    constexpr bool kFew = kTiles == 1;
-    const unsigned blocks = grid_size(x_grad.columns, kGradColumns) * grid_size(x_grad.rows, 2 * kWarpTokens<kFew>);
-    launch_kernel(x_gradients<W, kAligned, kFew>, {blocks, kGradWarps * kWarp, 0, stream}, grad, weight, experts, added,
-                  x_grad);
-  });
-}
-
-std::int64_t router_token_parts(std::int64_t tokens, std::int64_t columns, int experts) {
-  return blocks_for(tokens, tokens_per_part(tokens, columns, experts));
-}
-
-template <class W>
-void router_logits_weight_grad(const float* grad, Tokens x, int experts, float* partials, W* weight_grad, bool add,
-                               cudaStream_t stream) {
-  const std::int64_t parts = router_token_parts(x.rows, x.columns, experts), count = experts * x.columns;
-  if (count == 0) return;
-  if (parts > 0)
-    with_variant(has_vectors<8>(x) && is_aligned(grad, experts), experts, [&]<bool kAligned, int kTiles>() {
-      using Part = WeightPart<kAligned, kTiles>;
-      const dim3 blocks(grid_size(x.columns, Part::kColumns), parts, grid_size(experts, Part::kExperts));
-      launch_kernel(weight_gradients<kAligned, kTiles>, {blocks, Part::kWarps * kWarp, Part::kBytes, stream}, grad, x,
-                    experts, tokens_per_part(x.rows, x.columns, experts), partials);
+void router_logits(const Tensor& x, const Tensor& weight, const Tensor& logits, const Queue& queue) {
+  const auto experts = static_cast<int>(weight.rows());
+  with_type(weight, [&]<class W>() {
+    with_variant(has_eights(x) && is_aligned(weight), experts, [&]<bool kAligned, int kTiles>() {
+      constexpr int kExperts = 16 * kTiles;
+      constexpr std::size_t kBytes = sizeof(LogitStage<W, kExperts>) * kLogitStages<W, kExperts> * kLogitWarps;
+      const dim3 blocks(blocks_for(x.rows(), kLogitTokens), blocks_for(experts, kExperts));
+      launch_kernel(logits_of<W, kAligned, kExperts>, {blocks, kLogitWarps * kWarp, kBytes, queue}, x, weight, experts,
+                    logits);
     });
-  launch_kernel(sum_parts<W>, {grid_size(count, kThreads), kThreads, 0, stream}, partials, parts, count, weight_grad,
-                add);
+  });
 }
 
-template void router_logits(Tokens, const float*, int, float*, cudaStream_t);
-template void router_logits(Tokens, const bf16*, int, float*, cudaStream_t);
-template void router_logits_x_grad(const float*, const float*, int, const AddedGradients&, Matrix<bf16>, cudaStream_t);
-template void router_logits_x_grad(const float*, const bf16*, int, const AddedGradients&, Matrix<bf16>, cudaStream_t);
-template void router_logits_weight_grad(const float*, Tokens, int, float*, float*, bool, cudaStream_t);
-template void router_logits_weight_grad(const float*, Tokens, int, float*, bf16*, bool, cudaStream_t);
+void router_logits_x_grad(const Tensor& grad, const Tensor& weight, const Tensor& added, const Tensor& more,
+                          const Tensor& x_grad, const Queue& queue) {
+  const auto experts = static_cast<int>(weight.rows());
+  const bool aligned = has_eights(x_grad) && has_fours(grad) && are_aligned({weight, added, more});
+  with_type(weight, [&]<class W>() {
+    with_variant(aligned, experts, [&]<bool kAligned, int kTiles>() {
+      constexpr bool kFew = kTiles == 1;
+      const std::int64_t blocks =
+          blocks_for(x_grad.columns(), kGradColumns) * blocks_for(x_grad.rows(), 2 * kWarpTokens<kFew>);
+      launch_kernel(x_gradients<W, kAligned, kFew>, {blocks, kGradWarps * kWarp, 0, queue}, grad, weight, experts,
+                    AddedGradients{added, more}, x_grad);
+    });
+  });
+}
+
+void router_logits_weight_grad(const Tensor& grad, const Tensor& x, const Tensor& weight_grad, bool add,
+                               const Queue& queue) {
+  const auto experts = static_cast<int>(weight_grad.rows());
+  const std::int64_t columns = x.columns(), count = experts * columns;
+  if (count == 0) return;
+  const std::int64_t per_part = tokens_per_part(x.rows(), columns, experts), parts = blocks_for(x.rows(), per_part);
+  float* const partials = queue.scratch<float>(parts * count);
+  with_variant(has_eights(x) && has_fours(grad), experts, [&]<bool kAligned, int kTiles>() {
+    using Part = WeightPart<kAligned, kTiles>;
+    const dim3 blocks(blocks_for(columns, Part::kColumns), parts, blocks_for(experts, Part::kExperts));
+    launch_kernel(weight_gradients<kAligned, kTiles>, {blocks, Part::kWarps * kWarp, Part::kBytes, queue}, grad, x,
+                  experts, per_part, partials);
+  });
+  with_type(weight_grad, [&]<class W>() {
+    launch_kernel(sum_parts<W>, {blocks_for(count, kThreads), kThreads, 0, queue}, partials, parts, count, weight_grad,
+                  add);
+  });
+}
 
 }  // namespace braid::kernels

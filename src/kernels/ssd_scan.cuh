@@ -3,13 +3,121 @@
 #pragma once
 
 #include "kernels/device.cuh"
+#include "kernels/hopper.cuh"
 #include "kernels/mamba.h"
-#include "kernels/warpgroup.cuh"
 
 namespace braid::kernels::ssd {
 
+// Products of 64 x 64 elements by a warpgroup, with the operands of tensor_core.cuh: by Hopper's wgmma, which reads
+// shared memory itself and runs asynchronously, else by each warp's mma.sync. A warp has the accumulators of 16 rows.
+//
+// Layout. An operand is stored as panels of 64 columns, one after another: a row of a panel is 128 bytes, permuted by
+// Tile as wgmma expects it, so that both kinds of products read the same memory. cp.async fills it, on every GPU.
+// Pipeline. copies_arrived(), publish_copies() and a barrier come before begin_product(), which returns while wgmma
+// still runs; the warpgroup may then start the copies of the next stage, and calls wait_for_sums() before it reads
+// them.
+
+constexpr int kPanel = 64;  // columns
+
+// A matrix of kRows rows in panels of 64 columns, one after another.
+template <int kRows, int kColumns>
+struct Panels {
+  bf16* data;
+
+  __device__ Panels<kRows, kPanel> panel(int i) const { return {data + i * kRows * kPanel}; }
+  __device__ Tile<kPanel> tile(int i) const { return {panel(i).data}; }
+  __device__ unsigned address(int row, int unit, int lane_row, int lane_unit) const {
+    constexpr int kUnits = Tile<kPanel>::kUnits;
+    return tile(unit / kUnits).address(row, unit % kUnits, lane_row, lane_unit);
+  }
+  __device__ Panels from_row(int row) const { return {data + row * kPanel}; }
+
+  // What a product of a warpgroup reads at depth k: the depth runs along the rows, or down the rows of one panel.
+  template <bool kDepthMajor>
+  __device__ std::uint64_t descriptor(int k) const {
+    using Side = Operand<kDepthMajor, kRows>;
+    static_assert(kDepthMajor || kColumns == kPanel);
+    const int panel = kDepthMajor ? k / kPanel : 0;
+    return Side::descriptor(tile(panel).data) + (k - panel * kPanel) / kMma * Side::kStep;
+  }
+};
+
+template <int kThreads, int kRows, int kColumns>
+__device__ void load_panels(Panels<kRows, kColumns> to, const bf16* from, std::int64_t stride, int valid) {
+#pragma unroll
+  for (int i = 0; i < kColumns / kPanel; ++i) load_tile<kRows, kThreads>(to.tile(i), from + i * kPanel, stride, valid);
+}
+
+// Makes copies to shared memory, after copies_arrived(), visible to products of warpgroups.
+__device__ inline void publish_copies() {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  publish_stores();
+#endif
+}
+
+// Begins sums = rows right, or rows right^T, over kDepth columns of 64 rows. The operands must be published, and
+// wait_for_sums() comes before a use of the sums.
+template <bool kTransposed, int kDepth, int kRows, class Right>
+__device__ void begin_product(Accumulator (&sums)[8], Panels<kRows, kDepth> rows, Right right_side) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  begin_products();
+#pragma unroll
+  for (int k = 0; k < kDepth; k += kMma)
+    multiply<true, kTransposed>(sums, rows.template descriptor<true>(k), right_side.template descriptor<kTransposed>(k),
+                                k > 0);
+  end_products();
+#else
+  const auto own_rows = rows.from_row(threadIdx.x % kWarpgroup / kWarp * kMma);
+  for (Accumulator& sum : sums) sum = {};
+#pragma unroll
+  for (int k = 0; k < kDepth; k += kMma) {
+    const Fragment row = left(own_rows, 0, k);
+#pragma unroll
+    for (int n = 0; n < kPanel; n += kMma)
+      multiply_add(&sums[n / 8], row, kTransposed ? right_transposed(right_side, k, n) : right(right_side, k, n));
+  }
+#endif
+}
+
+__device__ inline void wait_for_sums(Accumulator (&sums)[8]) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  wait_for_products<0>();
+#pragma unroll
+  for (Accumulator& sum : sums) hold(sum.values);
+#endif
+}
+
 constexpr int kSlots = kSsdChunk;
 constexpr int kTiles = kSlots / kMma;
+constexpr int kPassedElements = 256;  // of a state, for one number of `passed`
+
+// Rows are `stride` elements apart.
+struct Numbers : Parameter {
+  std::int64_t stride;
+
+  Numbers(const Tensor& x) : Parameter(x), stride(x.strides[0]) {}
+};
+
+struct Inputs {
+  Matrix<bf16> x, B, C;  // [T, h * p], [T, g * n]
+  Numbers dt;            // [T, h]
+  Numbers A_log, D, dt_bias;
+
+  explicit Inputs(const SsdTensors& in)
+      : x(in.x), B(in.B), C(in.C), dt(in.dt), A_log(in.A_log), D(in.D), dt_bias(in.dt_bias) {}
+};
+
+struct SsdChunk {
+  int begin, tokens;  // first token, how many
+  int sequence;
+  int place;  // kFirstChunk and kLastChunk
+};
+
+// Null: zeros enter, and what leaves is dropped.
+struct Border {
+  const float* enter;
+  float* leave;
+};
 
 // softplus(raw), with libtorch's threshold.
 __device__ inline float softplus(float raw) { return raw > 20 ? raw : log1pf(expf(raw)); }
@@ -157,27 +265,20 @@ __device__ void store_head(const Matrix<bf16>& to, const SsdChunk& chunk, int he
   }
 }
 
-inline Steps* step_table(const SsdScratch& scratch) { return reinterpret_cast<Steps*>(scratch.steps); }
-
-void fill_steps(const SsdTensors& in, const SsdSizes& sizes, const SsdChunk* chunks, const SsdScratch& scratch,
-                cudaStream_t stream);
+void fill_steps(const Inputs& in, const SsdSizes& sizes, const SsdChunk* chunks, Steps* steps, const Queue& queue);
 
 // Forward: what each chunk adds to the state, sum_j exp(sum_end - sum_j) s_j x_j B_j^T, from (x, B).
 // Backward: what it adds to the gradient of the state before it, sum_i exp(sum_i) grad_i C_i^T, from (grad, C).
 enum class Direction { Forward, Backward };
 template <Direction kDirection>
-void chunk_states(Matrix<bf16> rows, Matrix<bf16> columns, const SsdSizes& sizes, const SsdChunk* chunks,
-                  const SsdScratch& scratch, bf16* states, cudaStream_t stream);
+void chunk_states(const Matrix<bf16>& rows, const Matrix<bf16>& columns, const SsdSizes& sizes, const SsdChunk* chunks,
+                  const Steps* steps, bf16* states, const Queue& queue);
 
 // Replaces what each chunk adds by the sum of all that was added before it in its sequence (forward), or after it
 // (backward), decayed. Backward also sums the products of these gradients with the states before the chunks, in parts
-// of kSsdPassed elements.
+// of kPassedElements.
 template <Direction kDirection>
-void pass_states(const SsdSizes& sizes, const SsdChunk* chunks, const SsdScratch& scratch,
-                 const SsdBorderStates& border, bf16* states, const bf16* before, cudaStream_t stream);
-
-inline dim3 grid_of(std::int64_t x, std::int64_t y = 1, std::int64_t z = 1) {
-  return {static_cast<unsigned>(x), static_cast<unsigned>(y), static_cast<unsigned>(z)};
-}
+void pass_states(const SsdSizes& sizes, const SsdChunk* chunks, const Steps* steps, const Border& border, bf16* states,
+                 const bf16* before, float* passed, const Queue& queue);
 
 }  // namespace braid::kernels::ssd

@@ -27,9 +27,6 @@ struct TokenGrads {
   float from_state[kSlots];  // exp(sum_i) g_i . (H C_i)
   float to_state[kSlots];    // exp(sum_end - sum_j) x_j . (G B_j)
 };
-static_assert(sizeof(TokenGrads) == kSsdTokenFloats * sizeof(float));
-
-TokenGrads* token_grads(const SsdScratch& scratch) { return reinterpret_cast<TokenGrads*>(scratch.tokens); }
 
 // While the scores are computed, C takes the place of the second stage.
 template <int kWidth, int kState>
@@ -146,7 +143,7 @@ __device__ void store_score_grads(bf16* to, const Accumulator (&score_grad)[2 * 
 // head's x, grad and state gradient are copied to shared memory meanwhile.
 template <int kWidth, int kState>
 __global__ void __launch_bounds__(kThreads, 1)
-    inside_chunks(Matrix<bf16> grad, SsdTensors in, int groups, int heads_per_group, const SsdChunk* table,
+    inside_chunks(Matrix<bf16> grad, Inputs in, int groups, int heads_per_group, const SsdChunk* table,
                   const Steps* all_steps, const bf16* state_grads, Matrix<bf16> x_grad, bf16* score_grads,
                   TokenGrads* all_tokens) {
   wait_for_previous();
@@ -411,7 +408,7 @@ __device__ float sum_of_next_lanes(float x) {
 
 // The gradient of dt, and the sums over a chunk for A_log, D and dt_bias.
 __global__ void __launch_bounds__(kStepThreads)
-    of_steps(SsdTensors in, SsdSizes sizes, const SsdChunk* table, const Steps* all_steps, const TokenGrads* all_tokens,
+    of_steps(Inputs in, SsdSizes sizes, const SsdChunk* table, const Steps* all_steps, const TokenGrads* all_tokens,
              const float* passed, Numbers dt_grad, float* chunk_sums) {
   wait_for_previous();
   __shared__ TransposedSteps numbers;  // dt, then its gradients
@@ -430,7 +427,7 @@ __global__ void __launch_bounds__(kStepThreads)
   const auto step = load(steps.step), later = load(tokens.later), earlier = load(tokens.earlier),
              own = load(tokens.own), products = load(tokens.product), from_states = load(tokens.from_state),
              to_states = load(tokens.to_state);
-  const int parts = static_cast<int>(sizes.width * sizes.state / kSsdPassed);
+  const int parts = static_cast<int>(sizes.width * sizes.state / kPassedElements);
   float of_end = 0;
   for (int i = lane; i < parts; i += kWarp) of_end += passed[index * parts + i];
 #pragma unroll
@@ -500,35 +497,37 @@ bool ssd_scan_has_memory() {
   return bytes >= static_cast<int>(sizeof(ssd::ChunkMemory<64, 128>));
 }
 
-void ssd_scan_backward(Matrix<bf16> grad, const SsdTensors& in, const SsdSizes& sizes, const SsdChunk* chunks,
-                       const bf16* states, const SsdScratch& scratch, const SsdBorderStates& border,
-                       const SsdTensors& gradients, cudaStream_t stream) {
+void ssd_scan_backward(const Tensor& grad, const SsdTensors& tensors, const SsdSizes& sizes, const Tensor& chunks,
+                       const Tensor& states, const Tensor& steps, const SsdBorder& border, const SsdTensors& gradients,
+                       const Queue& queue) {
   using namespace ssd;
-  const std::int64_t head_blocks = blocks_for(sizes.heads, kThreads / kWarp);
-  const Steps* steps = step_table(scratch);
+  const Inputs in(tensors), to(gradients);
+  const std::int64_t head_chunks = sizes.chunks * sizes.heads, elements = sizes.width * sizes.state;
+  float* const sums = queue.scratch<float>(head_chunks * 3);
   if (sizes.chunks > 0) {
-    chunk_states<Direction::Backward>(grad, in.C, sizes, chunks, scratch, scratch.state_grads, stream);
-    pass_states<Direction::Backward>(sizes, chunks, scratch, border, scratch.state_grads, states, stream);
-    const int groups = static_cast<int>(sizes.groups), heads_per_group = static_cast<int>(sizes.heads / sizes.groups);
+    float* const passed = queue.scratch<float>(head_chunks * elements / kPassedElements);
+    auto* const tokens = queue.scratch<TokenGrads>(head_chunks);
+    bf16* const state_grads = queue.scratch<bf16>(head_chunks * elements);
+    bf16* const score_grads = queue.scratch<bf16>(sizes.chunks * sizes.groups * kSlots * kSlots);
+    chunk_states<Direction::Backward>(grad, in.C, sizes, chunks, steps, state_grads, queue);
+    pass_states<Direction::Backward>(sizes, chunks, steps, {border.enter, border.leave}, state_grads, states, passed,
+                                     queue);
+    const std::int64_t chunk_groups = sizes.chunks * sizes.groups, heads_per_group = sizes.heads / sizes.groups;
     const auto launch = [&]<int kWidth, int kState>() {
       constexpr std::size_t kChunkBytes = sizeof(ChunkMemory<kWidth, kState>);
-      launch_kernel(inside_chunks<kWidth, kState>,
-                    {grid_of(sizes.chunks * sizes.groups), kThreads, kChunkBytes, stream}, grad, in, groups,
-                    heads_per_group, chunks, steps, scratch.state_grads, gradients.x, scratch.score_grads,
-                    token_grads(scratch));
+      launch_kernel(inside_chunks<kWidth, kState>, {chunk_groups, kThreads, kChunkBytes, queue}, grad, in, sizes.groups,
+                    heads_per_group, chunks, steps, state_grads, to.x, score_grads, tokens);
       constexpr std::size_t kGroupBytes = sizeof(GroupMemory<kWidth, kState>);
-      const GroupTermsOfCAndB both{
-          {{grad, in.C, in.B, states, gradients.C}, {in.x, in.B, in.C, scratch.state_grads, gradients.B}}};
-      launch_kernel(of_groups<kWidth, kState>,
-                    {grid_of(sizes.chunks * sizes.groups * 2), kThreads, kGroupBytes, stream}, both, groups,
-                    heads_per_group, chunks, steps, scratch.score_grads, token_grads(scratch));
+      const GroupTermsOfCAndB both{{{grad, in.C, in.B, states, to.C}, {in.x, in.B, in.C, state_grads, to.B}}};
+      launch_kernel(of_groups<kWidth, kState>, {chunk_groups * 2, kThreads, kGroupBytes, queue}, both, sizes.groups,
+                    heads_per_group, chunks, steps, score_grads, tokens);
     };
     sizes.state == 128 ? launch.template operator()<64, 128>() : launch.template operator()<64, 64>();
-    launch_kernel(of_steps, {grid_of(sizes.chunks, blocks_for(sizes.heads, kStepHeads)), kStepThreads, 0, stream}, in,
-                  sizes, chunks, steps, token_grads(scratch), scratch.passed, gradients.dt, scratch.sums);
+    const dim3 blocks(sizes.chunks, blocks_for(sizes.heads, kStepHeads));
+    launch_kernel(of_steps, {blocks, kStepThreads, 0, queue}, in, sizes, chunks, steps, tokens, passed, to.dt, sums);
   }
-  launch_kernel(of_weights, {grid_of(head_blocks), kThreads, 0, stream}, sizes, scratch.sums, gradients.A_log,
-                gradients.D, gradients.dt_bias);
+  launch_kernel(of_weights, {blocks_for(sizes.heads, kThreads / kWarp), kThreads, 0, queue}, sizes, sums, to.A_log,
+                to.D, to.dt_bias);
 }
 
 }  // namespace braid::kernels

@@ -2,10 +2,17 @@
 // columns.
 
 #include "kernels/device.cuh"
-#include "kernels/vision.h"
+#include "kernels/rows.h"
 
 namespace braid::kernels {
 namespace {
+
+struct Images {
+  const ImageOnDevice* data;
+  std::int64_t count;
+
+  explicit Images(const Tensor& table) : data(table), count(table.rows()) {}
+};
 
 constexpr int kThreads = 160;  // one vector each for the 1280 columns of RADIO-H
 
@@ -72,6 +79,13 @@ __device__ Between between_samples(std::int64_t position, const Resizing& resizi
   return {before, static_cast<float>(place - before * resizing.unit()) / static_cast<float>(resizing.unit())};
 }
 
+template <class T>
+struct PlacePatches {
+  Matrix<const T> patches, table, class_token;
+  std::int64_t side;
+  T* tokens;
+};
+
 template <int kWidth, class T>
 __global__ void __launch_bounds__(kThreads) place(PlacePatches<T> place, Images images) {
   wait_for_previous();
@@ -113,6 +127,13 @@ __global__ void __launch_bounds__(kThreads)
   const std::int64_t token = patch + (image + 1) * class_tokens;
   copy_row<kWidth>(grad.data + token * grad.stride, patches_grad + patch * grad.columns, grad.columns);
 }
+
+template <class T>
+struct PlacePatchesBackward {
+  Matrix<const T> grad;
+  std::int64_t side, class_tokens;
+  T *table_grad, *class_token_grad;
+};
 
 // The positions, of `count`, that a sample has a part in.
 struct Range {
@@ -228,57 +249,43 @@ __global__ void __launch_bounds__(kThreads) class_backward(PlacePatchesBackward<
 
 }  // namespace
 
-template <class T>
-void join_squares(Matrix<const T> patches, const Images& images, T* tokens, cudaStream_t stream) {
-  if (images.patches == 0) return;
-  with_vector_width<T>(is_aligned(patches), patches.columns, [&](auto width) {
-    launch_kernel(move_squares<width(), true, T>, {images.patches, kThreads, 0, stream}, patches, images, tokens,
-                  patches.columns);
+void join_squares(const Tensor& patches, const Tensor& images, const Tensor& tokens, const Queue& queue) {
+  with_vectors(patches.columns(), {patches}, [&]<class T, int kWidth>() {
+    launch_kernel(move_squares<kWidth, true, T>, {patches.rows(), kThreads, 0, queue}, patches, images, tokens,
+                  patches.columns());
   });
 }
 
-template <class T>
-void split_squares(Matrix<const T> tokens, const Images& images, T* patches, cudaStream_t stream) {
-  if (images.patches == 0) return;
-  with_vector_width<T>(is_aligned(tokens), tokens.columns / 4, [&](auto width) {
-    launch_kernel(move_squares<width(), false, T>, {images.patches, kThreads, 0, stream}, tokens, images, patches,
-                  tokens.columns / 4);
+void split_squares(const Tensor& tokens, const Tensor& images, const Tensor& patches, const Queue& queue) {
+  with_vectors(patches.columns(), {tokens}, [&]<class T, int kWidth>() {
+    launch_kernel(move_squares<kWidth, false, T>, {patches.rows(), kThreads, 0, queue}, tokens, images, patches,
+                  patches.columns());
   });
 }
 
-template <class T>
-void place_patches(const PlacePatches<T>& patches, const Images& images, cudaStream_t stream) {
-  const std::int64_t tokens = images.patches + images.count * patches.class_token.rows;
-  if (tokens == 0) return;
-  const bool aligned = is_aligned(patches.patches) && is_aligned(patches.table) && is_aligned(patches.class_token);
-  with_vector_width<T>(aligned, patches.patches.columns, [&](auto width) {
-    launch_kernel(place<width(), T>, {tokens, kThreads, 0, stream}, patches, images);
+void place_patches(const Tensor& patches, const Tensor& table, std::int64_t side, const Tensor& class_token,
+                   const Tensor& images, const Tensor& tokens, const Queue& queue) {
+  with_vectors(patches.columns(), {patches, table, class_token}, [&]<class T, int kWidth>() {
+    launch_kernel(place<kWidth, T>, {tokens.rows(), kThreads, 0, queue},
+                  PlacePatches<T>{patches, table, class_token, side, tokens}, images);
   });
 }
 
-template <class T>
-void place_patches_backward(const PlacePatchesBackward<T>& place, const Images& images, cudaStream_t stream) {
-  const Matrix<const T>& grad = place.grad;
-  with_vector_width<T>(is_aligned(grad), grad.columns, [&](auto width) {
-    if (place.patches_grad && images.patches > 0)
-      launch_kernel(patches_backward<width(), T>, {images.patches, kThreads, 0, stream}, grad, images,
-                    place.class_tokens, place.patches_grad);
-    if (place.table_grad) {
-      const dim3 grid(place.side * place.side, blocks_for(grad.columns, kThreads * width));
-      launch_kernel(table_backward<width(), T>, {grid, kThreads, 0, stream}, place, images);
-    }
-    if (place.class_token_grad && place.class_tokens > 0)
-      launch_kernel(class_backward<width(), T>, {place.class_tokens, kThreads, 0, stream}, place, images);
+void place_patches_backward(const Tensor& grad, std::int64_t side, std::int64_t class_tokens, const Tensor& images,
+                            const Tensor& patches_grad, const Tensor& table_grad, const Tensor& class_token_grad,
+                            const Queue& queue) {
+  with_vectors(grad.columns(), {grad}, [&]<class T, int kWidth>() {
+    const PlacePatchesBackward<T> place = {grad, side, class_tokens, table_grad, class_token_grad};
+    if (patches_grad.data)
+      launch_kernel(patches_backward<kWidth, T>, {patches_grad.rows(), kThreads, 0, queue}, grad, images, class_tokens,
+                    patches_grad);
+    if (table_grad.data)
+      launch_kernel(table_backward<kWidth, T>,
+                    {dim3(side * side, blocks_for(grad.columns(), kThreads * kWidth)), kThreads, 0, queue}, place,
+                    images);
+    if (class_token_grad.data)
+      launch_kernel(class_backward<kWidth, T>, {class_tokens, kThreads, 0, queue}, place, images);
   });
 }
-
-#define BRAID_VISION(T)                                                             \
-  template void join_squares(Matrix<const T>, const Images&, T*, cudaStream_t);     \
-  template void split_squares(Matrix<const T>, const Images&, T*, cudaStream_t);    \
-  template void place_patches(const PlacePatches<T>&, const Images&, cudaStream_t); \
-  template void place_patches_backward(const PlacePatchesBackward<T>&, const Images&, cudaStream_t);
-BRAID_VISION(float)
-BRAID_VISION(__nv_bfloat16)
-#undef BRAID_VISION
 
 }  // namespace braid::kernels

@@ -1,10 +1,18 @@
 #include "log/iteration_log.h"
 
 #include <fmt/chrono.h>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
 #include <ctime>
+#include <fstream>
+#include <string>
+
+#include "base/error.h"
+#include "base/strings.h"
 
 namespace braid {
 namespace {
@@ -18,6 +26,79 @@ std::string timestamp(std::chrono::system_clock::time_point time) {
 
 // Python prints NaN without a sign, and tools expect that.
 double plain(double value) { return std::isnan(value) ? std::abs(value) : value; }
+
+using Rows = std::vector<std::vector<std::string>>;
+
+std::string loss_text(const std::optional<double>& loss) { return loss ? fmt::format("{:.4f}", *loss) : "none"; }
+
+std::string rate_text(double per_second, int ranks, const char* unit) {
+  return fmt::format("{} {} ({} per rank)", plain_number(per_second), unit, plain_number(per_second / ranks));
+}
+
+void add_speed(Rows& rows, const RunSummary& summary, const RunFacts& facts) {
+  if (summary.iterations_done == 0 || summary.seconds <= 0) return;
+  const auto done = static_cast<double>(summary.iterations_done);
+  rows.push_back({"time per iteration", fmt::format("{:.1f} ms", 1e3 * summary.seconds / done)});
+  if (summary.tokens > 0)
+    rows.push_back({"throughput", rate_text(summary.tokens / summary.seconds, facts.ranks, "tokens/s")});
+  if (facts.flops_per_iteration > 0)
+    rows.push_back(
+        {"compute", rate_text(1e-12 * facts.flops_per_iteration * done / summary.seconds, facts.ranks, "TFLOP/s")});
+}
+
+void add_samples(Rows& rows, const UnusableSamples& samples) {
+  const std::pair<const char*, std::int64_t> counts[] = {{"damaged samples", samples.damaged},
+                                                         {"too long samples", samples.too_long},
+                                                         {"cut samples", samples.cut},
+                                                         {"without targets", samples.without_targets}};
+  for (const auto& [name, count] : counts)
+    if (count > 0) rows.push_back({name, std::to_string(count)});
+}
+
+std::string memory_text(const MemoryUse& memory) {
+  const std::string host = fmt::format("{:.0f} MB host", memory.max_host_mb);
+  return memory.max_reserved_mb > 0 ? fmt::format("{:.0f} MB GPU ({:.0f} MB in tensors), {}", memory.max_reserved_mb,
+                                                  memory.max_allocated_mb, host)
+                                    : host;
+}
+
+// One row per phase, because with one column per phase the table would be wider than most terminals.
+std::string phase_table(const std::vector<ModulePhases>& phases) {
+  std::vector<std::string> header = {"share of time"};
+  for (const ModulePhases& module : phases) header.push_back(module.module);
+  Rows rows;
+  for (std::size_t i = 0; i < kPhases; ++i) {
+    const auto phase = static_cast<Phase>(i);
+    if (std::all_of(phases.begin(), phases.end(), [&](const ModulePhases& m) { return m.mean.ms(phase) == 0; }))
+      continue;
+    std::vector<std::string>& row = rows.emplace_back(1, name_of(phase));
+    for (const ModulePhases& module : phases) row.push_back(fmt::format("{:.0f} %", 100 * module.mean.share(phase)));
+  }
+  return format_table(header, rows);
+}
+
+// One row per module and kind, with means per iteration and rank.
+std::string comm_table(const std::vector<ModulePhases>& phases, double iterations) {
+  Rows rows;
+  for (const ModulePhases& module : phases)
+    for (std::size_t i = 0; i < kCommKinds; ++i) {
+      const CommTotals& totals = module.communication[i];
+      if (totals.in_flight_ms == 0) continue;
+      rows.push_back(
+          {module.module, name_of(static_cast<CommKind>(i)), fmt::format("{:.2f}", 1e-6 * totals.bytes / iterations),
+           plain_number(1e-6 * totals.bytes / totals.in_flight_ms, 3),
+           fmt::format("{:.1f}", totals.in_flight_ms / iterations),
+           fmt::format("{:.1f}", totals.exposed_ms / iterations), fmt::format("{:.0f} %", 100 * totals.hidden())});
+    }
+  if (rows.empty()) return "";
+  return "\n" + format_table({"communication", "", "MB", "GB/s", "ms", "exposed", "hidden"}, rows);
+}
+
+// nlohmann's dump() already writes a number that is not finite as null.
+template <class Number>
+nlohmann::ordered_json or_null(const std::optional<Number>& number) {
+  return number ? nlohmann::ordered_json(*number) : nlohmann::ordered_json(nullptr);
+}
 
 }  // namespace
 
@@ -105,6 +186,77 @@ std::string to_lines(const EvaluationRecord& record) {
       100 * record.right_answers);
   const std::string frame(line.size() + 1, '-');
   return fmt::format("{0}\n{1}\n{0}\n", frame, line);
+}
+
+MemoryUse host_memory() {
+  long pages_mapped = 0, pages_resident = 0;
+  std::ifstream("/proc/self/statm") >> pages_mapped >> pages_resident;
+  // The high-water mark of getrusage() is inherited from the program that this process was before exec.
+  std::ifstream status("/proc/self/status");
+  double most_kb = 0;
+  for (std::string word; status >> word;)
+    if (word == "VmHWM:") status >> most_kb;
+  constexpr double kMb = 1 << 20;
+  MemoryUse memory;
+  memory.host_mb = static_cast<double>(pages_resident) * static_cast<double>(::sysconf(_SC_PAGESIZE)) / kMb;
+  memory.max_host_mb = std::max(memory.host_mb, most_kb * 1024 / kMb);
+  return memory;
+}
+
+std::vector<double> to_values(const MemoryUse& m) {
+  return {m.allocated_mb, m.max_allocated_mb, m.reserved_mb, m.max_reserved_mb, m.host_mb, m.max_host_mb};
+}
+
+MemoryUse memory_of(const std::vector<double>& values) {
+  BRAID_CHECK_EQ(values.size(), 6u, "one value for each member");
+  return {values[0], values[1], values[2], values[3], values[4], values[5]};
+}
+
+std::string to_line(const MemoryUse& m) {
+  const std::string gpu =
+      fmt::format(" allocated: {:.2f} | max allocated: {:.2f} | reserved: {:.2f} | max reserved: {:.2f} |",
+                  m.allocated_mb, m.max_allocated_mb, m.reserved_mb, m.max_reserved_mb);
+  return fmt::format("memory (MB) |{} host: {:.2f} | max host: {:.2f}", m.max_reserved_mb > 0 ? gpu : "", m.host_mb,
+                     m.max_host_mb);
+}
+
+std::string to_text(const RunSummary& summary, const RunFacts& facts) {
+  Rows rows = {
+      {"iterations",
+       fmt::format("{} (now at {} of {})", summary.iterations_done, summary.last_iteration, facts.iterations)},
+      {"lm loss", fmt::format("{} -> {}", loss_text(summary.first_loss), loss_text(summary.last_loss))},
+  };
+  add_speed(rows, summary, facts);
+  rows.push_back({"skipped, nan", fmt::format("{}, {}", summary.skipped_iterations, summary.nan_iterations)});
+  add_samples(rows, summary.samples);
+  if (summary.memory) rows.push_back({"peak memory of a rank", memory_text(*summary.memory)});
+  std::string text = "\n" + format_table({"run ended", summary.ended_by}, rows);
+  if (!summary.phases.empty()) text += "\n" + phase_table(summary.phases);
+  text += comm_table(summary.phases, static_cast<double>(summary.iterations_done));
+  return text;
+}
+
+MetricsFile::MetricsFile(const std::string& path) : file_(path, AppendOnlyFile::Start::AtEnd) {
+  if (file_.size() > 0 && file_.last_char() != '\n') file_.append("\n");
+}
+
+void MetricsFile::add(const StepRecord& step, const IterationTimes& times) {
+  const nlohmann::ordered_json line = {
+      {"iteration", step.iteration},
+      {"consumed_samples", step.consumed_samples},
+      {"lm_loss", or_null(step.lm_loss)},
+      {"grad_norm", or_null(step.grad_norm)},
+      {"learning_rate", or_null(step.learning_rate)},
+      {"loss_scale", step.loss_scale},
+      {"num_zeros", or_null(step.num_zeros)},
+      {"seq_load_balancing_loss", or_null(step.seq_load_balancing_loss)},
+      {"iteration_ms", times.iteration_ms},
+      {"tokens_per_s", times.tokens_per_s},
+      {"skipped", step.skipped},
+      {"time", times.time},
+      {"started", times.started},
+  };
+  file_.append(line.dump() + "\n");
 }
 
 }  // namespace braid

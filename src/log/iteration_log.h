@@ -5,6 +5,10 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
+
+#include "log/log_files.h"
+#include "log/module_phases.h"
 
 namespace braid {
 
@@ -107,6 +111,71 @@ class IterationLog {
   const int log_interval_;
   Interval interval_;
   StepRecord last_step_;
+};
+
+// --- How much memory a rank uses, and the maximum over ranks.
+
+struct MemoryUse {
+  double allocated_mb = 0, max_allocated_mb = 0;  // of the GPU, in tensors; 0 without a GPU
+  double reserved_mb = 0, max_reserved_mb = 0;    // of the GPU, held by the allocator
+  double host_mb = 0, max_host_mb = 0;            // resident set of the process
+  bool operator==(const MemoryUse&) const = default;
+};
+
+// Only the host's memory; code that uses libtorch adds the GPU's.
+MemoryUse host_memory();
+
+// A vector whose element-wise maximum over ranks holds the largest value of each kind.
+std::vector<double> to_values(const MemoryUse& memory);
+MemoryUse memory_of(const std::vector<double>& values);
+
+// "memory (MB) | allocated: 1.00 | max allocated: 2.00 | reserved: 3.00 | max reserved: 4.00 | host: 5.00 | max
+// host: 6.00", in Megatron's words; GPU values only if there is a GPU.
+std::string to_line(const MemoryUse& memory);
+
+// --- The summary printed at the end of a run.
+
+// Samples that could not be used as they are, each counted once.
+struct UnusableSamples {
+  std::int64_t damaged = 0, too_long = 0, without_targets = 0;  // left out
+  std::int64_t cut = 0;                                         // longer than a sequence
+};
+
+struct RunSummary {
+  std::string ended_by{};            // "all iterations done", "SIGTERM"
+  std::int64_t iterations_done = 0;  // by this process; less than last_iteration when resumed
+  std::int64_t last_iteration = 0;
+  int skipped_iterations = 0, nan_iterations = 0;
+  UnusableSamples samples{};
+  std::optional<double> first_loss{}, last_loss{};
+  double seconds = 0, tokens = 0;
+  std::optional<MemoryUse> memory{};
+  std::vector<ModulePhases> phases{};  // sums over the run's iterations
+};
+
+// Returns a table of the run, one of each module's time by phase, and one of its communication.
+std::string to_text(const RunSummary& summary, const RunFacts& facts);
+
+// --- Machine-readable metrics of a run: JSON lines, one object per iteration, always with the same keys in the same
+// order. JSON has no NaN or infinity; they become null, as do values that an iteration lacks.
+
+struct IterationTimes {
+  double iteration_ms = 0;
+  double tokens_per_s = 0;
+  double time = 0, started = 0;  // seconds since 1970 at the iteration's end and at the start of its process's training
+};
+
+class MetricsFile {
+ public:
+  // Appends to an existing file, so a resumed run continues it. An iteration that was run again then has two lines; the
+  // later one is valid. If a crash cut off the last line, a newline is added first, so only such lines may be invalid
+  // JSON.
+  explicit MetricsFile(const std::string& path);
+
+  void add(const StepRecord& step, const IterationTimes& times);  // the operating system has the line when this returns
+
+ private:
+  AppendOnlyFile file_;
 };
 
 }  // namespace braid

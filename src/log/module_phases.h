@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "comm/comm_times.h"
-#include "log/phase_timers.h"
+#include "log/step_clock.h"
 
 namespace braid {
 

@@ -12,9 +12,8 @@
 
 #include "base/strings.h"
 #include "comm/control_line.h"
-#include "log/event_file.h"
-#include "log/merge_traces.h"
-#include "log/metrics_file.h"
+#include "log/log_files.h"
+#include "log/trace.h"
 
 namespace braid {
 namespace {
@@ -26,23 +25,22 @@ constexpr double kWeightOfNewest = 0.1;
 
 // Turns a failure to write a path into a ConfigError that names the recipe key.
 template <class Make>
-auto opened(const char* key, const char* fix, const Make& make) {
+auto opened(const char* key, const char* kind, const Make& make) {
   try {
     return make();
   } catch (const std::exception& e) {
-    throw ConfigError({e.what(), key, fix});
+    throw ConfigError({e.what(), key, fmt::format("give a {} that you can write to", kind)});
   }
 }
 
 std::unique_ptr<EventFile> open_events(const std::string& folder) {
   if (folder.empty()) return nullptr;
-  return opened("log.tensorboard_dir", "give a folder that you can write to",
-                [&] { return std::make_unique<EventFile>(folder); });
+  return opened("log.tensorboard_dir", "folder", [&] { return std::make_unique<EventFile>(folder); });
 }
 
 std::unique_ptr<MetricsFile> open_metrics(const std::string& path) {
   if (path.empty()) return nullptr;
-  return opened("log.metrics_file", "give a file that you can write to", [&] {
+  return opened("log.metrics_file", "file", [&] {
     if (const auto folder = std::filesystem::path(path).parent_path(); !folder.empty())
       std::filesystem::create_directories(folder);
     return std::make_unique<MetricsFile>(path);
@@ -139,7 +137,7 @@ std::vector<Problem> profile_problems(const ProfileConfig& config, std::int64_t 
 
 Trace open_trace(const LogConfig& config, int global_rank, const std::string& coordinates) {
   if (config.trace_dir.empty()) return {};
-  return opened("log.trace_dir", "give a folder that you can write to", [&] {
+  return opened("log.trace_dir", "folder", [&] {
     // Removes an earlier run's file, which would not match the traces of the ranks if this run is killed.
     if (global_rank == 0) std::filesystem::remove(merged_trace_path(config.trace_dir));
     return Trace(config.trace_dir, global_rank, coordinates);
@@ -148,7 +146,7 @@ Trace open_trace(const LogConfig& config, int global_rank, const std::string& co
 
 void RunLog::print_to_stdout(const std::string& text) {
   const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
-  // The reader of the log is gone. Ranks with a network connection get no SIGPIPE (comm/rank_monitor.h,
+  // The reader of the log is gone. Ranks with a network connection get no SIGPIPE (comm/failure_board.h,
   // BrokenPipeGuard), so they are asked to stop cleanly.
   if (!written && errno == EPIPE) kill(getpid(), SIGTERM);
 }
@@ -179,8 +177,8 @@ void RunLog::note_of_rank(const std::string& line, int rank, bool under_braid_la
 
 void RunLog::say(const std::string& text) { note(text, facts_.under_braid_launcher, print_); }
 
-template <class File>
-void RunLog::write(std::unique_ptr<File>& file, const std::function<void(File&)>& act) {
+template <class File, class Act>
+void RunLog::write(std::unique_ptr<File>& file, const Act& act) {
   if (!file) return;
   try {
     act(*file);
@@ -195,7 +193,12 @@ void RunLog::add(const StepRecord& step, const Moment& now) {
   const double iteration_ms = ms_between(std::exchange(iteration_start_, now.steady), now.steady);
   last_result_ = now.steady;
   count(step);
-  add_metrics(step, iteration_ms, now);
+  write(metrics_, [&](MetricsFile& file) {
+    file.add(step, {.iteration_ms = iteration_ms,
+                    .tokens_per_s = per_second(step.num_tokens, iteration_ms),
+                    .time = unix_seconds(now),
+                    .started = unix_seconds(start_)});
+  });
   add_line(iterations_.add(step, now));
   show_progress(step, iteration_ms, now);
 }
@@ -205,7 +208,24 @@ void RunLog::close_interval(const Moment& now) { add_line(iterations_.close(now)
 void RunLog::add_line(const std::optional<IterationRecord>& record) {
   if (!record) return;
   say(to_line(*record) + "\n");
-  add_scalars(*record);
+  const StepRecord& step = record->step;
+  Scalars scalars;
+  const auto add = [&](const std::string& tag, const auto& value) {
+    if (!value) return;
+    for (const char* axis : {"", " vs samples"})
+      scalars.push_back({tag + axis, static_cast<double>(*value), *axis ? step.consumed_samples : step.iteration});
+  };
+  add("lm loss", step.lm_loss);
+  add("seq_load_balancing_loss", step.seq_load_balancing_loss);
+  add("learning-rate", step.learning_rate);
+  add("batch-size", std::optional(record->global_batch));
+  add("loss-scale", std::optional(step.loss_scale));
+  add("grad-norm", step.grad_norm);
+  add("num-zeros", step.num_zeros);
+  add("iteration-time-ms", std::optional(record->elapsed_ms));
+  add("throughput", record->tflops_per_device);
+  add(record->device == "GPU" ? "tokens-per-second-per-gpu" : "tokens-per-second-per-rank", record->tokens_per_device);
+  write_scalars(scalars);
 }
 
 void RunLog::count(const StepRecord& step) {
@@ -220,33 +240,9 @@ void RunLog::count(const StepRecord& step) {
   summary_.last_loss = step.lm_loss;
 }
 
-void RunLog::add_metrics(const StepRecord& step, double iteration_ms, const Moment& now) {
-  write<MetricsFile>(metrics_, [&](MetricsFile& file) {
-    file.add(step, {.iteration_ms = iteration_ms,
-                    .tokens_per_s = per_second(step.num_tokens, iteration_ms),
-                    .time = unix_seconds(now),
-                    .started = unix_seconds(start_)});
-  });
-}
-
-void RunLog::add_scalars(const IterationRecord& record) {
-  write<EventFile>(events_, [&](EventFile& file) {
-    const auto scalar = [&](const std::string& tag, std::optional<double> value) {
-      if (!value) return;
-      file.add_scalar(tag, *value, record.step.iteration);
-      file.add_scalar(tag + " vs samples", *value, record.step.consumed_samples);
-    };
-    scalar("lm loss", record.step.lm_loss);
-    scalar("seq_load_balancing_loss", record.step.seq_load_balancing_loss);
-    scalar("learning-rate", record.step.learning_rate);
-    scalar("batch-size", record.global_batch);
-    scalar("loss-scale", record.step.loss_scale);
-    scalar("grad-norm", record.step.grad_norm);
-    if (record.step.num_zeros) scalar("num-zeros", static_cast<double>(*record.step.num_zeros));
-    scalar("iteration-time-ms", record.elapsed_ms);
-    scalar("throughput", record.tflops_per_device);
-    scalar(record.device == "GPU" ? "tokens-per-second-per-gpu" : "tokens-per-second-per-rank",
-           record.tokens_per_device);
+void RunLog::write_scalars(const Scalars& scalars) {
+  write(events_, [&](EventFile& file) {
+    for (const Scalar& scalar : scalars) file.add_scalar(scalar.tag, scalar.value, scalar.step);
     file.flush();
   });
 }
@@ -265,14 +261,11 @@ void RunLog::show_evaluation(bool runs) {
 void RunLog::add_evaluation(const EvaluationRecord& record, const Moment& now) {
   say(to_lines(record));
   last_result_ = now.steady;
-  write<EventFile>(events_, [&](EventFile& file) {
-    file.add_scalar("lm loss validation", record.lm_loss, record.iteration);
-    file.add_scalar("lm loss validation vs samples", record.lm_loss, record.consumed_samples);
-    file.add_scalar("lm loss validation ppl", perplexity(record.lm_loss), record.iteration);
-    file.add_scalar("right tokens validation", record.right_tokens, record.iteration);
-    file.add_scalar("right answers validation", record.right_answers, record.iteration);
-    file.flush();
-  });
+  write_scalars({{"lm loss validation", record.lm_loss, record.iteration},
+                 {"lm loss validation vs samples", record.lm_loss, record.consumed_samples},
+                 {"lm loss validation ppl", perplexity(record.lm_loss), record.iteration},
+                 {"right tokens validation", record.right_tokens, record.iteration},
+                 {"right answers validation", record.right_answers, record.iteration}});
 }
 
 void RunLog::show_progress(const StepRecord& step, double iteration_ms, const Moment& now) {
@@ -296,21 +289,21 @@ void RunLog::add_phases(const std::vector<ModulePhases>& phases) {
     for (const ModulePhases& row : phases) summary_.phases.push_back({row.module, row.waits_for});
   for (std::size_t row = 0; row < phases.size(); ++row) add_weighted(summary_.phases.at(row), phases[row], iterations);
   say(to_lines(phases));
-  write<EventFile>(events_, [&](EventFile& file) {
-    for (const ModulePhases& row : phases)
-      for (std::size_t i = 0; i < kPhases; ++i)
-        file.add_scalar(fmt::format("time-ms/{}/{}", row.module, name_of(static_cast<Phase>(i))), row.mean.phase_ms[i],
-                        summary_.last_iteration);
-    for (const ModulePhases& row : phases)
-      for (std::size_t i = 0; i < kCommKinds; ++i) {
-        const CommTotals& totals = row.communication[i];
-        if (totals.in_flight_ms == 0) continue;
-        const std::string kind = fmt::format("{}/{}", row.module, name_of(static_cast<CommKind>(i)));
-        file.add_scalar("comm-ms/" + kind, totals.in_flight_ms, summary_.last_iteration);
-        file.add_scalar("comm-exposed-ms/" + kind, totals.exposed_ms, summary_.last_iteration);
-      }
-    file.flush();
-  });
+  Scalars scalars;
+  const auto add = [&](const char* group, const std::string& module, const char* name, double value) {
+    scalars.push_back({fmt::format("{}/{}/{}", group, module, name), value, summary_.last_iteration});
+  };
+  for (const ModulePhases& row : phases)
+    for (std::size_t i = 0; i < kPhases; ++i)
+      add("time-ms", row.module, name_of(static_cast<Phase>(i)), row.mean.phase_ms[i]);
+  for (const ModulePhases& row : phases)
+    for (std::size_t i = 0; i < kCommKinds; ++i) {
+      const CommTotals& totals = row.communication[i];
+      if (totals.in_flight_ms == 0) continue;
+      add("comm-ms", row.module, name_of(static_cast<CommKind>(i)), totals.in_flight_ms);
+      add("comm-exposed-ms", row.module, name_of(static_cast<CommKind>(i)), totals.exposed_ms);
+    }
+  write_scalars(scalars);
 }
 
 void RunLog::add_memory(const MemoryUse& fullest) {
@@ -320,15 +313,13 @@ void RunLog::add_memory(const MemoryUse& fullest) {
     say(fmt::format("[maximum over {}] (after {} iterations) {}\n", counted(facts_.ranks, "rank"),
                     summary_.last_iteration, to_line(fullest)));
   summary_.memory = fullest;
-  write<EventFile>(events_, [&](EventFile& file) {
-    if (fullest.max_reserved_mb > 0) {
-      file.add_scalar("mem/cuda-allocated-mb", fullest.allocated_mb, summary_.last_iteration);
-      file.add_scalar("mem/cuda-peak-mb", fullest.max_allocated_mb, summary_.last_iteration);
-    }
-    file.add_scalar("mem/host-rss-mb", fullest.host_mb, summary_.last_iteration);
-    file.add_scalar("mem/host-peak-mb", fullest.max_host_mb, summary_.last_iteration);
-    file.flush();
-  });
+  Scalars scalars;
+  if (fullest.max_reserved_mb > 0)
+    scalars = {{"mem/cuda-allocated-mb", fullest.allocated_mb, summary_.last_iteration},
+               {"mem/cuda-peak-mb", fullest.max_allocated_mb, summary_.last_iteration}};
+  scalars.push_back({"mem/host-rss-mb", fullest.host_mb, summary_.last_iteration});
+  scalars.push_back({"mem/host-peak-mb", fullest.max_host_mb, summary_.last_iteration});
+  write_scalars(scalars);
 }
 
 void RunLog::finish(const std::string& ended_by, const UnusableSamples& samples) {

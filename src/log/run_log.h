@@ -16,9 +16,7 @@
 #include "base/config.h"
 #include "comm/control_line.h"
 #include "log/iteration_log.h"
-#include "log/memory_use.h"
 #include "log/module_phases.h"
-#include "log/run_summary.h"
 #include "log/trace.h"
 
 namespace braid {
@@ -96,18 +94,23 @@ class RunLog {
   bool lost_output() const { return lost_output_; }  // a file was given up
 
  private:
+  struct Scalar {
+    std::string tag;
+    double value;
+    std::int64_t step;
+  };
+  using Scalars = std::vector<Scalar>;
   struct Pace {  // smoothed, so that the time left does not jump
     double ms = 0, tokens = 0;
   };
 
   void say(const std::string& text);
   void count(const StepRecord& step);
-  void add_metrics(const StepRecord& step, double iteration_ms, const Moment& now);
-  void add_scalars(const IterationRecord& record);
+  void write_scalars(const Scalars& scalars);
   void add_line(const std::optional<IterationRecord>& record);
   void show_progress(const StepRecord& step, double iteration_ms, const Moment& now);
-  template <class File>
-  void write(std::unique_ptr<File>& file, const std::function<void(File&)>& act);
+  template <class File, class Act>
+  void write(std::unique_ptr<File>& file, const Act& act);
 
   const LogConfig config_;
   const RunFacts facts_;

@@ -1,5 +1,5 @@
 // A timeline of each rank for Perfetto (ui.perfetto.dev) or chrome://tracing: one file per rank, which
-// log/merge_traces.h joins.
+// merge_traces() joins.
 //
 // The files are in the JSON array format, not the object format with "traceEvents": its closing bracket is optional, so
 // even a file whose last write was cut short can be opened. Each flush writes that bracket too, and the next one
@@ -10,15 +10,20 @@
 // during a run does not distort a file, and files of several ranks align as well as the clocks of their hosts.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <concepts>
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
 #include <vector>
+
+#include "comm/comm_times.h"
+#include "log/trace.h"
 
 namespace braid {
 
@@ -83,6 +88,45 @@ class Trace {
   struct Writer;
   Span open_span(std::string_view name, std::initializer_list<Arg> args, int track);
   std::unique_ptr<Writer> writer_;
+};
+
+// --- Joins the traces of all ranks into one file that Perfetto shows as one timeline. Events are copied one by one, so
+// memory use depends neither on the number of ranks nor on the length of the run.
+
+std::string merged_trace_path(const std::string& folder);  // FOLDER/trace.json
+
+struct MergedTraces {
+  std::vector<int> ranks{};
+  std::vector<int> cut{};  // ranks whose file ends inside an event because the process was killed
+  std::int64_t events = 0;
+};
+
+// Joins the folder's trace_path()s, of the first `world_size` ranks if that is given, into merged_trace_path(). A file
+// that was cut contributes its complete events. `bytes_read` counts progress. Throws a ConfigError if there is no
+// trace.
+MergedTraces merge_traces(const std::string& folder, std::optional<int> world_size = std::nullopt,
+                          std::atomic<std::int64_t>* bytes_read = nullptr);
+
+// --- Writes a rank's communication as tracks of its trace, with arrows to the same operations of other ranks.
+
+class CommTrack {
+ public:
+  CommTrack(Trace& trace, int global_rank) : trace_(trace), global_rank_(global_rank) {}
+
+  void add(std::vector<CommSpan> spans);
+
+ private:
+  // Spans of one track must not overlap, so an operation that overlaps another gets the next free track.
+  struct Lane {
+    int track;
+    CommSpan::TimePoint end;
+  };
+  int track_for(const CommSpan& span);
+  void add_arrows(const CommSpan& span, const CommSpan::Part& part, int track);
+
+  Trace& trace_;
+  const int global_rank_;
+  std::vector<Lane> lanes_;
 };
 
 }  // namespace braid

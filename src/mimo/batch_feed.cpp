@@ -6,6 +6,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <exception>
 #include <utility>
@@ -14,8 +15,6 @@
 #include "base/strings.h"
 #include "comm/world.h"
 #include "data/batches/batch.h"
-#include "data/batches/read_ahead.h"
-#include "mimo/size_table.h"
 #include "ops/cross_entropy.h"
 #include "plan/bridge.h"
 #include "tensor/copies.h"
@@ -32,6 +31,61 @@ void append(std::vector<std::int64_t>& numbers, const at::Tensor& tokens) {
   const auto* first = host.const_data_ptr<std::int64_t>();
   numbers.insert(numbers.end(), first, first + host.numel());
 }
+
+// The sizes of a step that all ranks must know, as one list of numbers. One leader knows each number, which is zero on
+// all other ranks, so the sum over all ranks is the whole table. `samples`: in a microbatch, over all language
+// replicas.
+class SizeTable {
+ public:
+  using Size = std::int64_t;
+
+  SizeTable(const Topology& topology, int microbatches, std::int64_t samples)
+      : microbatches_(microbatches), samples_of_step_(microbatches * samples) {
+    Size size = 0;
+    for (const Module& module : topology.modules()) {
+      const Size counts = 2 * Size{module.dense.size_of("dp")} * microbatches;
+      modules_.push_back({size, size + counts});
+      size += counts + (module.is_encoder ? 4 : 1) * samples_of_step_;
+    }
+    values_.resize(static_cast<std::size_t>(size + 1));
+  }
+
+  // Sizes of a microbatch of one replica of the language model.
+  Size& tokens(int module, int replica, int microbatch) { return count(module, replica, microbatch, 0); }
+  Size& offsets(int module, int replica, int microbatch) { return count(module, replica, microbatch, 1); }
+  // Sizes of a microbatch of one replica of an encoder.
+  Size& items(int module, int replica, int microbatch) { return count(module, replica, microbatch, 0); }
+  Size& value_type(int module, int replica, int microbatch) { return count(module, replica, microbatch, 1); }
+  // SequenceIdentity::hash of a sample, as the module's leader read it; 0: an encoder that reads nothing.
+  Size& identity(int module, Size sample) { return at(of(module).samples + sample); }
+  // The number of a sample's embeddings that an encoder produces, and the number that the text expects.
+  Size& given(int module, Size sample) { return at(of(module).samples + samples_of_step_ + sample); }
+  Size& expected(int module, Size sample) { return at(of(module).samples + 2 * samples_of_step_ + sample); }
+  // Items of a sample whose values could not be read: the sum of their damage_bit()s, which a double holds exactly.
+  Size& damaged(int module, Size sample) { return at(of(module).samples + 3 * samples_of_step_ + sample); }
+  // Item i has bit i; all items from the 53rd on share a bit.
+  static Size damage_bit(Size item) { return Size{1} << std::min<Size>(item, 52); }
+  Size& failed_ranks() { return values_.back(); }  // the number of ranks whose readers threw
+
+  Size samples_of_step() const { return samples_of_step_; }
+  const std::vector<Size>& values() const { return values_; }
+  void assign(const std::vector<double>& values) { values_.assign(values.begin(), values.end()); }
+
+ private:
+  struct Begin {
+    Size counts, samples;
+  };
+  const Begin& of(int module) const { return modules_[static_cast<std::size_t>(module)]; }
+  Size& at(Size i) { return values_[static_cast<std::size_t>(i)]; }
+  Size& count(int module, int replica, int microbatch, int which) {
+    return at(of(module).counts + 2 * (Size{replica} * microbatches_ + microbatch) + which);
+  }
+
+  const int microbatches_;
+  const Size samples_of_step_;
+  std::vector<Begin> modules_;
+  std::vector<Size> values_;
+};
 
 struct SampleHolder {
   std::string module;
@@ -195,8 +249,11 @@ class BatchFeed::Impl {
   bool reads(const Module& module) const { return reads(module, model_.world().rank()); }
   static bool reads(const Module& module, int rank) {
     if (!module.dense.contains(rank)) return false;
-    return module.dense.coord(rank, "tp") == 0 && module.dense.coord(rank, "cp") == 0 &&
-           module.dense.coord(rank, "pp") == 0;
+    return std::ranges::all_of(std::array{"tp", "cp", "pp"},
+                               [&](const char* dim) { return module.dense.coord(rank, dim) == 0; });
+  }
+  SampleRange own_samples(const Module& module) const {
+    return samples_of_replica(module, samples_, model_.world().rank());
   }
   int replica(const Module& module) const { return module.dense.coord(model_.world().rank(), "dp"); }
   int replica(int m) const { return replica(topology_.module(m)); }
@@ -204,7 +261,7 @@ class BatchFeed::Impl {
 
   void read_language(int m, Step& next) {
     const Module& module = topology_.module(m);
-    const SampleRange own = samples_of_replica(module, samples_, model_.world().rank());
+    const SampleRange own = own_samples(module);
     for (int mb = 0; mb < microbatches_; ++mb) {
       LanguageBatch batch = language_reader_->next();
       check_batch(batch, own.size(), {encoders_.size(), vocab_of(model_.provider().language)});
@@ -220,7 +277,7 @@ class BatchFeed::Impl {
 
   void read_encoder(int m, Step& next) {
     const Module& module = topology_.module(m);
-    const SampleRange own = samples_of_replica(module, samples_, model_.world().rank());
+    const SampleRange own = own_samples(module);
     for (int mb = 0; mb < microbatches_; ++mb) {
       EncoderBatch batch = encoder_readers_[index(m)]->next();
       check_batch(batch, own.size(), model_.encoder_config(m));
@@ -240,7 +297,7 @@ class BatchFeed::Impl {
   }
 
   void note_identities(int m, int microbatch, const std::vector<SequenceIdentity>& identities, Step& next) const {
-    const SampleRange own = samples_of_replica(topology_.module(m), samples_, model_.world().rank());
+    const SampleRange own = own_samples(topology_.module(m));
     for (std::int64_t s = 0; s < std::ssize(identities); ++s)
       next.table.identity(m, microbatch * samples_ + own.begin + s) = identities[index(s)].hash;
   }
@@ -280,7 +337,7 @@ class BatchFeed::Impl {
   // Excludes text with a damaged item from training. Its embeddings stay, so that no sizes change.
   void ignore_labels_of_damaged_items() {
     if (next_->batches.language.empty()) return;
-    const SampleRange own = samples_of_replica(topology_.language(), samples_, model_.world().rank());
+    const SampleRange own = own_samples(topology_.language());
     for (std::size_t k = 0; k < encoders_.size(); ++k)
       for (int mb = 0; mb < microbatches_; ++mb)
         for (std::int64_t s = 0; s < own.size(); ++s)
@@ -303,11 +360,10 @@ class BatchFeed::Impl {
     for (int m = 0; m < modules_; ++m) {
       const Module& module = topology_.module(m);
       if (!module.dense.contains(model_.world().rank()) || replica_group(module).size() == 1) continue;
-      const std::int64_t size = module.is_encoder ? extent_numbers(m) : text_numbers(m);
+      const std::int64_t size = shared_numbers(m);
       if (size == 0) continue;
       at::Tensor& shared = next_->shared[index(m)];
-      shared = reads(module) ? at::tensor(module.is_encoder ? pack_extents(m) : pack_text(m), at::kLong)
-                             : at::empty({size}, at::kLong);
+      shared = reads(module) ? at::tensor(packed(m), at::kLong) : at::empty({size}, at::kLong);
       BRAID_CHECK_EQ(shared.numel(), size, "numbers that {} shares", module.name);
       next_->arriving[index(m)] = replica_group(module).start_broadcast(shared, 0);
     }
@@ -318,15 +374,20 @@ class BatchFeed::Impl {
   std::int64_t offsets(int m, int microbatch) { return next_->table.offsets(m, replica(m), microbatch); }
   std::int64_t items(int m, int microbatch) { return next_->table.items(m, replica(m), microbatch); }
 
-  std::int64_t text_numbers(int m) {
+  // How many numbers of module m's batches a replica shares, and these numbers.
+  std::int64_t shared_numbers(int m) {
+    const bool is_encoder = topology_.module(m).is_encoder;
     std::int64_t size = 0;
-    for (int mb = 0; mb < microbatches_; ++mb) size += 2 * tokens(m, mb) + offsets(m, mb);
+    for (int mb = 0; mb < microbatches_; ++mb)
+      size += is_encoder ? items(m, mb) * dims_of(m) : 2 * tokens(m, mb) + offsets(m, mb);
     return size;
   }
 
-  std::vector<std::int64_t> pack_text(int m) {
+  std::vector<std::int64_t> packed(int m) const {
     std::vector<std::int64_t> numbers;
-    numbers.reserve(index(text_numbers(m)));
+    for (const EncoderBatch& batch : next_->batches.encoders[index(m)])
+      for (const Extent& extent : batch.extents) numbers.insert(numbers.end(), extent.begin(), extent.end());
+    if (topology_.module(m).is_encoder) return numbers;
     for (const LanguageBatch& batch : next_->batches.language) {
       numbers.insert(numbers.end(), batch.offsets.begin(), batch.offsets.end());
       append(numbers, batch.ids);
@@ -347,20 +408,7 @@ class BatchFeed::Impl {
     }
   }
 
-  std::size_t dims_of(int m) const { return index(extent_dims(model_.encoder_config(m).model)); }
-
-  std::int64_t extent_numbers(int m) {
-    std::int64_t count = 0;
-    for (int mb = 0; mb < microbatches_; ++mb) count += items(m, mb);
-    return count * static_cast<std::int64_t>(dims_of(m));
-  }
-
-  std::vector<std::int64_t> pack_extents(int m) const {
-    std::vector<std::int64_t> numbers;
-    for (const EncoderBatch& batch : next_->batches.encoders[index(m)])
-      for (const Extent& extent : batch.extents) numbers.insert(numbers.end(), extent.begin(), extent.end());
-    return numbers;
-  }
+  int dims_of(int m) const { return extent_dims(model_.encoder_config(m).model); }
 
   void unpack_extents(int m) {
     std::vector<std::int64_t> numbers;
@@ -369,7 +417,7 @@ class BatchFeed::Impl {
     for (int mb = 0; mb < microbatches_; ++mb) {
       EncoderBatch& batch = batches_.encoders[index(m)].emplace_back();
       for (std::int64_t i = 0; i < items(m, mb); ++i) {
-        const auto end = next + static_cast<std::ptrdiff_t>(dims_of(m));
+        const auto end = next + dims_of(m);
         batch.extents.emplace_back(std::exchange(next, end), end);
       }
       batch.values = at::empty({0}, static_cast<at::ScalarType>(next_->table.value_type(m, replica(m), mb)));

@@ -1,15 +1,14 @@
 // Delivers to every rank those parts of each step's microbatches that its stages need.
 //
 // The leader of each replica of a module reads its share of the data set, on a separate thread. Before each step, all
-// ranks agree on the sizes of its microbatches: every rank's own sizes are summed over the world, together with other
-// numbers that the previous step sums. Every rank then knows the size of every tensor it will receive, so sizes are not
-// sent with tensors. While the previous step ends, leaders broadcast the text and the extents of its media to their
-// replica, between host memories; the values of media stay on the leader until a stage loads them (mimo/step.h).
+// ranks agree on the sizes of its microbatches, which are summed over the world together with numbers of the previous
+// step, so that sizes are not sent with tensors. While the previous step ends, leaders broadcast the text and the
+// extents of its media to their replica, between host memories; the values of media stay on the leader until a stage
+// loads them (mimo/step.h).
 //
 // Text and media of a sample are read by different ranks, each with its own position in the data set. The sizes include
-// a hash of each sample that they read; ranks that would pair different samples end the run.
-//
-// The sizes also mark items whose values could not be read; text that contains one loses its labels.
+// a hash of each sample that they read; ranks that would pair different samples end the run. They also mark items whose
+// values could not be read; text that contains one loses its labels.
 #pragma once
 
 #include <memory>

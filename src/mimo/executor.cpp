@@ -54,8 +54,7 @@ void Executor::finish() {
 }
 
 Executor::LocalStage& Executor::local_stage(const Stage& stage) {
-  const auto found =
-      std::find_if(stages_.begin(), stages_.end(), [&](const LocalStage& p) { return p.stage == stage; });
+  const auto found = std::ranges::find(stages_, stage, &LocalStage::stage);
   BRAID_CHECK(found != stages_.end(), "stage {} is not on rank {}", stage.index, rank_);
   return *found;
 }
@@ -68,7 +67,7 @@ at::Tensor& Executor::input_over(int e, int microbatch) {
   const LocalStage& to = local_stage(edge(e).to);
   State& s = state(edge(e).to, microbatch);
   s.inputs.resize(to.into.size());
-  return s.inputs[static_cast<std::size_t>(std::find(to.into.begin(), to.into.end(), e) - to.into.begin())];
+  return s.inputs[static_cast<std::size_t>(std::ranges::find(to.into, e) - to.into.begin())];
 }
 
 void Executor::await(State& state) {
@@ -123,34 +122,31 @@ void Executor::exchange(const std::vector<Transfer>& transfers) {
   at::NoGradGuard guard;
   ChannelState& channel = channels_.at(channel_of(topology_, edge(transfers[0].edge), transfers[0].kind));
   const auto moving = std::make_shared<Moving>();
-  for (const Transfer& t : transfers)
-    moving->tensors.push_back(t.outgoing ? tensor_to_send(t) : tensor_to_fill(t, moving));
+  for (const Transfer& t : transfers) moving->tensors.push_back(t.outgoing ? sent(t) : tensor_to_fill(t, moving));
   std::vector<Group::Transfer> moves;
   for (std::size_t i = 0; i < transfers.size(); ++i) {
-    const Edge& e = edge(transfers[i].edge);
+    const Transfer& t = transfers[i];
+    const Edge& e = edge(t.edge);
     const int peer = e.from_rank == rank_ ? e.to_rank : e.from_rank;
     const std::vector<int>& ranks = channel.group.ranks();
-    const auto place = std::lower_bound(ranks.begin(), ranks.end(), peer) - ranks.begin();
-    if (moving->tensors[i].numel() > 0)
-      moves.push_back({moving->tensors[i], static_cast<int>(place), transfers[i].outgoing});
-    if (transfers[i].outgoing) forget(transfers[i]);
+    const auto place = std::ranges::lower_bound(ranks, peer) - ranks.begin();
+    if (moving->tensors[i].numel() > 0) moves.push_back({moving->tensors[i], static_cast<int>(place), t.outgoing});
+    // What is sent is not needed here any more: a gradient, or the output of a stage that does not train.
+    if (t.outgoing && t.kind == Transfer::Gradient) input_over(t.edge, t.microbatch).reset();
+    if (t.outgoing && t.kind != Transfer::Gradient) count_use(t.edge, t.microbatch);
   }
   if (moves.empty()) return;
   moving->pending = channel.group.start_exchange(moves);
-  if (transfers[0].outgoing) keep_until_sent(moving, channel);
-}
-
-// Two exchanges may be in flight on a channel. Any older one has ended or is about to; waiting for it frees its memory
-// and keeps a stage without backward from running further ahead. Outputs that prefetch computes ahead do not count,
-// because the schedule sends a tensor only when its receiver wants it.
-void Executor::keep_until_sent(const std::shared_ptr<Moving>& moving, ChannelState& channel) {
+  if (!transfers[0].outgoing) return;
+  // Two exchanges may be in flight on a channel. Any older one has ended or is about to; waiting for it frees its
+  // memory and keeps a stage without backward from running further ahead.
   channel.sending.push_back(moving);
   if (channel.sending.size() <= 2) return;
   channel.sending.front()->pending.wait();
   channel.sending.pop_front();
 }
 
-at::Tensor Executor::tensor_to_send(const Transfer& t) {
+at::Tensor Executor::sent(const Transfer& t) {
   return (t.kind == Transfer::Gradient ? input_over(t.edge, t.microbatch) : output_over(t.edge, t.microbatch))
       .contiguous();
 }
@@ -180,15 +176,6 @@ at::Tensor Executor::output_grad_over(int e, int microbatch) {
   if (!from.output_grad.defined())
     from.output_grad = rows.rows == from.output.size(0) ? at::empty_like(from.output) : at::zeros_like(from.output);
   return from.output_grad.narrow(0, rows.begin, rows.rows);
-}
-
-// Releases a tensor that is sent and not needed here any more: a gradient, or the output of a stage that does not
-// train.
-void Executor::forget(const Transfer& t) {
-  if (t.kind == Transfer::Gradient)
-    input_over(t.edge, t.microbatch).reset();
-  else
-    count_use(t.edge, t.microbatch);
 }
 
 void Executor::count_use(int e, int microbatch) {

@@ -1,8 +1,6 @@
-// Runs a rank's ops of a schedule, independently of what its stages compute.
-//
-// Each exchange is started over its channel at its position in the list, and awaited where its tensors are read. A
-// tensor that a stage receives over an edge is a leaf of this rank's autograd graph; its gradient is sent back over the
-// edge.
+// Runs a rank's ops of a schedule, independently of what its stages compute. Each exchange is started over its channel
+// at its position in the list, and awaited where its tensors are read. A tensor that a stage receives over an edge is a
+// leaf of this rank's autograd graph; its gradient is sent back over the edge.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -79,7 +77,6 @@ class Executor {
   void forward(const Op& op);
   void backward(const Op& op);
   void exchange(const std::vector<Transfer>& transfers);
-  void keep_until_sent(const std::shared_ptr<Moving>& moving, ChannelState& channel);
 
   LocalStage& local_stage(const Stage& stage);
   State& state(const Stage& stage, int microbatch);
@@ -90,9 +87,8 @@ class Executor {
   void await(State& state);
   at::Tensor output_over(int edge, int microbatch);
   at::Tensor output_grad_over(int edge, int microbatch);
-  at::Tensor tensor_to_send(const Transfer& t);
+  at::Tensor sent(const Transfer& t);
   at::Tensor tensor_to_fill(const Transfer& t, const std::shared_ptr<Moving>& moving);
-  void forget(const Transfer& t);
   void count_use(int edge, int microbatch);
 
   const StepPlan& plan_;

@@ -1,27 +1,19 @@
 #include "mimo/mimo_model.h"
 
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <iterator>
+
 #include "base/error.h"
 #include "base/strings.h"
 #include "comm/world.h"
-#include "models/assemble.h"
 #include "models/providers.h"
 #include "nn/moe.h"
 #include "plan/frozen.h"
+#include "tensor/copies.h"
 
 namespace braid {
-
-namespace {
-
-const Module& module_of(const Topology& topology, const Stage& stage) { return topology.module(stage.module); }
-
-}  // namespace
-
-MimoModel::LocalStage::LocalStage(const Topology& topology, const Stage& stage, int global_rank, Parallel groups)
-    : stage(stage),
-      position{stage.index, stage_count(module_of(topology, stage))},
-      is_first_of_stage(module_of(topology, stage).dense.coord(global_rank, "tp") == 0 &&
-                        module_of(topology, stage).dense.coord(global_rank, "cp") == 0),
-      parallel(std::move(groups)) {}
 
 MimoModel::MimoModel(const Provider& provider, const Topology& topology, const Groups& groups, World& world,
                      const MimoOptions& options)
@@ -30,10 +22,14 @@ MimoModel::MimoModel(const Provider& provider, const Topology& topology, const G
     BRAID_CHECK(contains(parameter_set_names(topology), name), "there is no parameter set '{}'", name);
   std::vector<LocalStage*> language;
   for (const Stage& stage : stages_of(topology, world.rank())) {
-    const Module& module = module_of(topology, stage);
-    local_stages_.push_back(std::make_unique<LocalStage>(
-        topology, stage, world.rank(),
-        make_parallel(groups, module.name, options.sequence_parallel && !module.is_encoder, options.overlap)));
+    const Module& module = topology.module(stage.module);
+    const Grid& grid = module.dense;
+    local_stages_.push_back(std::make_unique<LocalStage>(LocalStage{
+        .stage = stage,
+        .position = {stage.index, stage_count(module)},
+        .is_first_of_stage = grid.coord(world.rank(), "tp") == 0 && grid.coord(world.rank(), "cp") == 0,
+        .parallel =
+            make_parallel(groups, module.name, options.sequence_parallel && !module.is_encoder, options.overlap)}));
     if (module.is_encoder)
       add_encoder(*local_stages_.back());
     else
@@ -96,11 +92,8 @@ const Parameters& MimoModel::add_set(const std::string& name, int module, const 
 
 std::vector<Moe*> MimoModel::moe_layers() const {
   std::vector<Moe*> layers;
-  for (const auto& local : local_stages_) {
-    if (!local->language) continue;
-    const std::vector<Moe*> own = local->language->moe_layers();
-    layers.insert(layers.end(), own.begin(), own.end());
-  }
+  for (const auto& local : local_stages_)
+    if (local->language) std::ranges::copy(local->language->moe_layers(), std::back_inserter(layers));
   return layers;
 }
 
@@ -113,6 +106,31 @@ void MimoModel::update_expert_bias() {
 
 void MimoModel::forget_expert_tokens() {
   for (Moe* moe : moe_layers()) moe->forget_tokens();
+}
+
+// --- merging
+
+at::Tensor own_tokens(const at::Tensor& tokens, const Parallel& parallel) {
+  return tokens.chunk(parallel.cp.size(), 0)[static_cast<std::size_t>(parallel.cp.rank())];
+}
+
+std::int64_t own_rows_of(std::int64_t tokens, const Parallel& parallel) {
+  return tokens / parallel.cp.size() / (parallel.sequence_parallel ? parallel.tp.size() : 1);
+}
+
+RowPlaces find_media(const at::Tensor& is_media, const Parallel& parallel, const at::Device& device) {
+  const std::int64_t tokens = is_media.size(0), own = own_rows_of(tokens, parallel);
+  const std::int64_t first =
+      parallel.cp.rank() * (tokens / parallel.cp.size()) + (parallel.sequence_parallel ? parallel.tp.rank() * own : 0);
+  const at::Tensor row_of = (is_media.cumsum(0) - 1).masked_fill_(is_media.logical_not(), -1).narrow(0, first, own);
+  at::Tensor place_of = is_media.nonzero().squeeze(1) - first;
+  place_of.masked_fill_(place_of >= own, -1);
+  return {upload(row_of, device), upload(place_of, device)};
+}
+
+at::Tensor put_embeddings(const at::Tensor& merged, const at::Tensor& embeddings, const RowPlaces& media) {
+  if (embeddings.size(0) == 0 && !embeddings.requires_grad()) return merged;
+  return put_rows(merged, embeddings, media);
 }
 
 }  // namespace braid

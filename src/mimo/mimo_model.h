@@ -1,4 +1,4 @@
-// A multimodal model on one rank: the stages of its modules that run here.
+// A multimodal model on one rank: the stages of its modules that run here, and how embeddings are merged into its text.
 #pragma once
 
 #include <memory>
@@ -7,6 +7,7 @@
 
 #include "models/decoder.h"
 #include "models/encoder.h"
+#include "ops/rows.h"
 #include "plan/schedule.h"
 
 namespace braid {
@@ -36,7 +37,6 @@ class MimoModel {
  public:
   // One stage on this rank.
   struct LocalStage {
-    LocalStage(const Topology& topology, const Stage& stage, int global_rank, Parallel groups);
     const Stage stage;
     const StagePosition position;
     const bool is_first_of_stage;  // whether it is the first of its replica's ranks of this stage
@@ -56,9 +56,8 @@ class MimoModel {
   World& world() const { return world_; }
   at::TensorOptions tensor_options() const;
 
-  const std::vector<std::unique_ptr<LocalStage>>& local_stages() const {
-    return local_stages_;
-  }  // in the order of stages_of() this rank
+  // In the order of stages_of() this rank.
+  const std::vector<std::unique_ptr<LocalStage>>& local_stages() const { return local_stages_; }
   const LocalStage& local_stage(const Stage& stage) const;
   const EncoderConfig& encoder_config(int module) const;
   const std::vector<std::unique_ptr<ParameterSet>>& parameter_sets() const { return sets_; }
@@ -66,8 +65,7 @@ class MimoModel {
   // After the optimizer's step: raises the router bias of experts that received few tokens. Collective over the
   // language ranks.
   void update_expert_bias();
-  // To be called instead after a step without an update.
-  void forget_expert_tokens();
+  void forget_expert_tokens();  // instead, after a step without an update
 
  private:
   void add_language(const std::vector<LocalStage*>& locals);
@@ -84,5 +82,23 @@ class MimoModel {
   std::vector<std::unique_ptr<ParameterSet>> sets_;  // of this rank
   std::vector<std::unique_ptr<LocalStage>> local_stages_;
 };
+
+// --- merging text and encoder embeddings of a replica's tokens, which are split over its ranks (nn/parallel.h)
+
+// The share of a replica's tokens that this rank embeds and whose labels it has.   [T] -> [T / cp]
+at::Tensor own_tokens(const at::Tensor& tokens, const Parallel& parallel);
+
+// The number of T tokens that a rank holds between parallel regions.
+std::int64_t own_rows_of(std::int64_t tokens, const Parallel& parallel);
+
+// The places of the replica's embeddings of one encoder among the tokens that this rank holds between parallel regions.
+// `is_media` ([T] bool, on the CPU) marks the encoder's tokens among those of the replica. The result is on `device`
+// but is computed by the host, which therefore need not wait for the device.
+RowPlaces find_media(const at::Tensor& is_media, const Parallel& parallel, const at::Device& device);
+
+// `merged` ([t, H]) with `embeddings` (of all the encoder's tokens of the replica) in place of this rank's media
+// tokens. If the embeddings require a gradient, every rank that shares them takes part in its backward, even a rank
+// that uses none of them, because that backward is collective.
+at::Tensor put_embeddings(const at::Tensor& merged, const at::Tensor& embeddings, const RowPlaces& media);
 
 }  // namespace braid

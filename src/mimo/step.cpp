@@ -10,7 +10,6 @@
 #include "base/error.h"
 #include "comm/collectives.h"
 #include "comm/world.h"
-#include "mimo/merge.h"
 #include "nn/moe.h"
 #include "ops/cross_entropy.h"
 #include "plan/bridge.h"

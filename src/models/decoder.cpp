@@ -99,11 +99,6 @@ Branches make_layer(int, const LlamaConfig& c, const Parameters& parameters, con
   return branches;
 }
 
-bool ties_embeddings(const LanguageConfig& config) {
-  const auto* llama = std::get_if<LlamaConfig>(&config);
-  return llama && llama->tie_embeddings;
-}
-
 }  // namespace
 
 Decoder::Decoder(const LanguageConfig& config, const Parameters& parameters, const Parallel& parallel, int stage,
@@ -115,7 +110,7 @@ Decoder::Decoder(const LanguageConfig& config, const Parameters& parameters, con
       recompute_(in_language(recompute)),
       norm_eps_(std::visit([](const auto& c) { return c.norm_eps; }, config)),
       final_norm_(std::holds_alternative<LlamaConfig>(config) ? "decoder.final_layernorm." : "decoder.final_norm."),
-      tie_embeddings_(ties_embeddings(config)) {
+      tie_embeddings_(std::holds_alternative<LlamaConfig>(config) && std::get<LlamaConfig>(config).tie_embeddings) {
   const auto* hybrid = std::get_if<HybridLmConfig>(&config);
   if (hybrid && hybrid->fp8 == Fp8Mode::Rowwise && !parameters.entries().empty())
     check_fp8_support(parameters.entries().front().value.device());

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <initializer_list>
 #include <map>
 #include <optional>
 
@@ -15,8 +16,9 @@ namespace {
 constexpr std::string_view kLayerPrefix = "decoder.layers.";
 
 std::int64_t bytes_of(const std::string& dtype) {
-  static const std::map<std::string, std::int64_t> bytes = {{"bfloat16", 2}, {"float32", 4}, {"float64", 8}};
-  if (const auto found = bytes.find(dtype); found != bytes.end()) return found->second;
+  if (dtype == "bfloat16") return 2;
+  if (dtype == "float32") return 4;
+  if (dtype == "float64") return 8;
   throw ConfigError({fmt::format("unknown dtype '{}'", dtype), "", "use bfloat16, float32 or float64"});
 }
 
@@ -33,29 +35,16 @@ std::string split_of(const ParamSpec& spec) {
   return parts.empty() ? "-" : fmt::format("{}", fmt::join(parts, ", "));
 }
 
-std::string kind_of_letter(char letter) {
-  switch (letter) {
-    case 'M':
-      return "Mamba2";
-    case '*':
-      return "attention";
-    case 'E':
-      return "mixture-of-experts";
-    default:
-      return "MLP";
-  }
-}
+const std::map<char, std::string> kKindOfLetter = {
+    {'M', "Mamba2"}, {'*', "attention"}, {'E', "mixture-of-experts"}, {'-', "MLP"}};
 
 // The group of the layer's kind, or a last one for what is outside of layers.
 ParamGroup& group_of(std::optional<int> layer, const std::vector<std::string>& kinds, std::vector<ParamGroup>& groups) {
-  if (!layer) {
-    if (groups.empty() || !groups.back().layers.empty()) groups.emplace_back();
-    return groups.back();
-  }
-  const std::string& kind = kinds.at(static_cast<std::size_t>(*layer));
-  auto group = std::ranges::find_if(groups, [&](const auto& g) { return !g.layers.empty() && g.kind == kind; });
+  const std::string kind = layer ? kinds.at(static_cast<std::size_t>(*layer)) : "";
+  auto group = layer ? std::ranges::find(groups, kind, &ParamGroup::kind) : groups.end();
+  if (!layer && !groups.empty() && groups.back().kind.empty()) --group;
   if (group == groups.end()) group = groups.insert(group, {.kind = kind, .layers = {}, .rows = {}});
-  if (group->layers.empty() || group->layers.back() != *layer) group->layers.push_back(*layer);
+  if (layer && (group->layers.empty() || group->layers.back() != *layer)) group->layers.push_back(*layer);
   return *group;
 }
 
@@ -114,17 +103,19 @@ std::int64_t active_elements(const LanguageConfig& config, const std::vector<Par
   return active;
 }
 
+std::vector<std::string> transformers(int layers) {
+  return std::vector<std::string>(static_cast<std::size_t>(layers), "transformer");
+}
+
 std::vector<std::string> layer_kinds(const LanguageConfig& config) {
-  if (const auto* llama = std::get_if<LlamaConfig>(&config))
-    return std::vector<std::string>(static_cast<std::size_t>(llama->layers), "transformer");
+  if (const auto* llama = std::get_if<LlamaConfig>(&config)) return transformers(llama->layers);
   std::vector<std::string> kinds;
-  for (const char letter : layer_letters(std::get<HybridLmConfig>(config))) kinds.push_back(kind_of_letter(letter));
+  for (const char letter : layer_letters(std::get<HybridLmConfig>(config))) kinds.push_back(kKindOfLetter.at(letter));
   return kinds;
 }
 
 std::vector<std::string> layer_kinds(const EncoderModel& config) {
-  const int layers = std::visit([](const auto& c) { return layers_of(c).layers; }, config);
-  return std::vector<std::string>(static_cast<std::size_t>(layers), "transformer");
+  return transformers(std::visit([](const auto& c) { return layers_of(c).layers; }, config));
 }
 
 void add_encoder(const EncoderConfig& encoder, const LayoutSizes& layout, std::int64_t dtype_bytes,
@@ -137,15 +128,10 @@ void add_encoder(const EncoderConfig& encoder, const LayoutSizes& layout, std::i
   model.grids.push_back(describe_grid(encoder.name, layout, specs, dtype_bytes));
 }
 
-LayoutSizes layout_of(const ProviderLayout& layout, const EncoderConfig& encoder) {
-  const auto found = layout.encoders.find(encoder.name);
-  return found == layout.encoders.end() ? LayoutSizes{} : found->second;
-}
-
 void check(const Provider& provider, const ProviderLayout& layout) {
   std::vector<Problem> problems = validate_language(provider, layout.language, provider.name);
   for (const EncoderConfig& encoder : provider.encoders)
-    for (Problem& problem : validate_encoder(provider, encoder, layout_of(layout, encoder), provider.name))
+    for (Problem& problem : validate_encoder(provider, encoder, layout.of(encoder), provider.name))
       problems.push_back(std::move(problem));
   if (!problems.empty()) throw ConfigError(std::move(problems));
 }
@@ -162,8 +148,7 @@ ModelDescription describe_model(const Provider& provider, const ProviderLayout& 
       .modules = {describe_module("language", layer_kinds(provider.language), layout.language, language)},
       .grids = {describe_grid("language", layout.language, language, dtype_bytes)},
       .active_parameters = active_elements(provider.language, language)};
-  for (const EncoderConfig& encoder : provider.encoders)
-    add_encoder(encoder, layout_of(layout, encoder), dtype_bytes, model);
+  for (const EncoderConfig& encoder : provider.encoders) add_encoder(encoder, layout.of(encoder), dtype_bytes, model);
   for (const ModuleDescription& module : model.modules) model.parameters += module.parameters;
   return model;
 }
@@ -178,11 +163,14 @@ std::string with_commas(std::int64_t number) {
   return digits;
 }
 
-// Numbers are right-aligned.
-void align_right(std::vector<Row>& rows, std::size_t column) {
-  std::size_t width = 0;
-  for (const Row& row : rows) width = std::max(width, row[column].size());
-  for (Row& row : rows) row[column] = fmt::format("{:>{}}", row[column], width);
+// Rows under the first of them, with numbers aligned to the right in these columns.
+std::string table_of(std::vector<Row> rows, std::initializer_list<std::size_t> numbers) {
+  for (const std::size_t column : numbers) {
+    std::size_t width = 0;
+    for (const Row& row : rows) width = std::max(width, row[column].size());
+    for (Row& row : rows) row[column] = fmt::format("{:>{}}", row[column], width);
+  }
+  return format_table(rows.front(), {rows.begin() + 1, rows.end()});
 }
 
 std::string words_of(const LayoutSizes& layout) {
@@ -190,8 +178,8 @@ std::string words_of(const LayoutSizes& layout) {
 }
 
 std::string title_of(const ParamGroup& group) {
-  return fmt::format("  {} {} layer{}: {}{{{}}}", group.layers.size(), group.kind, group.layers.size() == 1 ? "" : "s",
-                     kLayerPrefix, fold_ranks(group.layers));
+  return fmt::format("  {}: {}{{{}}}", counted(std::ssize(group.layers), group.kind + " layer"), kLayerPrefix,
+                     fold_ranks(group.layers));
 }
 
 // A header, then every group's rows below its title; a title may be wider than the first column.
@@ -203,9 +191,7 @@ std::string table_of(const ModuleDescription& module) {
           {fmt::format("{:{}}{}{}", "", group.layers.empty() ? 2 : 4, row.name, row.trainable ? "" : " (buffer)"),
            fmt::format("{}", fmt::join(row.shape, "x")), row.split, fmt::format("{}", fmt::join(row.shard, "x")),
            fold_ranks(row.stages), with_commas(row.elements)});
-  align_right(rows, 5);
-  const Row header = rows.front();
-  const std::vector<std::string> lines = split(format_table(header, {rows.begin() + 1, rows.end()}), '\n');
+  const std::vector<std::string> lines = split(table_of(std::move(rows), {5}), '\n');
   std::string text = lines[0] + '\n';
   std::size_t line = 1;
   for (const ParamGroup& group : module.groups) {
@@ -216,21 +202,19 @@ std::string table_of(const ModuleDescription& module) {
 }
 
 std::string totals_of(const ModelDescription& model) {
-  std::vector<Row> rows;
+  std::vector<Row> rows = {{"parameters", "", ""}};
   for (const ModuleDescription& module : model.modules)
     rows.push_back({"  " + module.name, with_commas(module.parameters),
                     module.buffers > 0 ? fmt::format("and {} in buffers", with_commas(module.buffers)) : ""});
   rows.push_back({"  total", with_commas(model.parameters), ""});
   rows.push_back({"  language, active per token", with_commas(model.active_parameters), ""});
-  align_right(rows, 1);
-  return format_table({"parameters", "", ""}, rows);
+  return table_of(std::move(rows), {1});
 }
 
 std::string sizes_of_ranks(const ModelDescription& model) {
   std::vector<Row> rows = {{"each rank holds", "stage", "elements", "bytes", ""}};
   for (const GridDescription& grid : model.grids) {
-    const auto by_bytes = [](const StageSize& a, const StageSize& b) { return a.bytes < b.bytes; };
-    const auto [least, most] = std::minmax_element(grid.stages.begin(), grid.stages.end(), by_bytes);
+    const auto [least, most] = std::ranges::minmax_element(grid.stages, {}, &StageSize::bytes);
     for (auto stage = grid.stages.begin(); stage != grid.stages.end(); ++stage) {
       const char* note = least->bytes == most->bytes ? ""
                          : stage == least            ? " (least)"
@@ -240,10 +224,7 @@ std::string sizes_of_ranks(const ModelDescription& model) {
                       with_commas(stage->bytes), readable_bytes(stage->bytes) + note});
     }
   }
-  align_right(rows, 2);
-  align_right(rows, 3);
-  const Row header = rows.front();
-  return format_table(header, {rows.begin() + 1, rows.end()});
+  return table_of(std::move(rows), {2, 3});
 }
 
 using Json = nlohmann::ordered_json;

@@ -15,6 +15,11 @@ namespace braid {
 struct ProviderLayout {
   LayoutSizes language{};
   std::map<std::string, LayoutSizes> encoders{};
+
+  LayoutSizes of(const EncoderConfig& encoder) const {
+    const auto found = encoders.find(encoder.name);
+    return found == encoders.end() ? LayoutSizes{} : found->second;
+  }
 };
 
 // One parameter, or the same parameter of several layers.

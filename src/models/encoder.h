@@ -1,5 +1,5 @@
-// An encoder of images (RADIO, CLIP) or of audio like Whisper's: one pipeline stage of it, on this rank's share of the
-// grid.
+// An encoder of images (RADIO, CLIP) or of audio like Whisper's, and its projector: one pipeline stage, on this rank's
+// share of the grid.
 //
 //   x = embed(values, items)          first stage
 //   x = run_layers(x, items)          every stage
@@ -11,11 +11,14 @@
 // Every tp rank holds all T tokens (no sequence parallelism here).
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
+#include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "models/encoder_layers.h"
 #include "models/providers.h"
 #include "nn/config.h"
 #include "nn/linear.h"
@@ -27,15 +30,15 @@ namespace braid {
 
 // By item: of an image, rows and columns in patches; of an audio clip, frames.
 using Extents = std::vector<std::vector<std::int64_t>>;
-std::vector<PatchGrid> grids_of(const Extents& images);
 Extents extents_of(const std::vector<PatchGrid>& images);
 Extents extents_of(const std::vector<std::int64_t>& frames);
 
+// Parameters and groups must outlive these classes.
 class Encoder {
  public:
-  // `parameters` and `parallel` must outlive the model.
   Encoder(const EncoderModel& config, const Parameters& parameters, const Parallel& parallel, int stage, int pp,
           const RecomputeConfig& recompute = {});
+  ~Encoder();
 
   bool is_first_stage() const { return stage_ == 0; }
   bool is_last_stage() const { return stage_ == pp_ - 1; }
@@ -48,22 +51,29 @@ class Encoder {
   at::Tensor features(const at::Tensor& x, const Extents& items) const;    // [T, H] -> [R, H or stack * H]
 
  private:
-  void check(const Extents& items) const;
-  PackedSequences sequences_of(const Extents& items, const at::Device& device) const;
-  at::Tensor normalize(const at::Tensor& patches, int channels) const;
-  at::Tensor embed_as(const RadioConfig& config, const at::Tensor& patches, const Extents& images) const;
-  at::Tensor embed_as(const ClipConfig& config, const at::Tensor& patches, const Extents& images) const;
-  at::Tensor embed_as(const AudioConfig& config, const at::Tensor& frames, const Extents& clips) const;
-  at::Tensor features_as(const RadioConfig& config, const at::Tensor& x, const Extents& images) const;
-  at::Tensor features_as(const ClipConfig& config, const at::Tensor& x, const Extents& images) const;
-  at::Tensor features_as(const AudioConfig& config, const at::Tensor& x, const Extents& clips) const;
+  class TransformerLayer;
 
   const EncoderModel config_;
   const Parameters& parameters_;
   const Parallel& parallel_;
+  const RecomputeConfig recompute_;
   const int stage_, pp_;
-  const EncoderLayers layers_;
-  std::optional<Linear> embedder_;  // on the first stage
+  std::vector<std::pair<std::string, std::unique_ptr<TransformerLayer>>> layers_;  // by prefix of their parameters
+  std::optional<Linear> embedder_;                                                 // on the first stage
+};
+
+// Maps an encoder's features to embeddings of the language model's width.
+class Projector {
+ public:
+  Projector(const ProjectorConfig& config, const Parameters& parameters, const Parallel& parallel);
+
+  at::Tensor forward(const at::Tensor& x) const;  // [N, input] -> [N, output]
+
+ private:
+  const Parameters& parameters_;
+  const Parallel& parallel_;
+  const Linear first_;
+  std::optional<Linear> second_;  // of an MLP
 };
 
 struct StagePosition {
@@ -75,7 +85,7 @@ struct StagePosition {
 // A stage of an encoder, with the projector on the last one. A frozen encoder runs without autograd.
 class EncoderStage {
  public:
-  // Parameters and groups must outlive the stage. `projector`: on the last stage only.
+  // `projector`: on the last stage only.
   EncoderStage(const EncoderConfig& config, const Parameters& encoder, const Parameters* projector,
                const Parallel& parallel, const StagePosition& position, const RecomputeConfig& recompute);
 

@@ -4,27 +4,19 @@
 
 #include <algorithm>
 #include <iterator>
+#include <type_traits>
 
 #include "base/error.h"
 #include "base/strings.h"
-#include "models/config_parts.h"
-#include "nn/config.h"
 #include "plan/topology_config.h"
 
 namespace braid {
 namespace {
 
-void append(std::vector<Problem>& all, std::vector<Problem> more) {
-  std::move(more.begin(), more.end(), std::back_inserter(all));
+template <class Kinds>
+bool is_audio(const Kinds& model) {
+  return std::holds_alternative<AudioConfig>(model);
 }
-
-// One function per kind of encoder: a missing kind does not compile.
-template <class... Functions>
-struct ByKind : Functions... {
-  using Functions::operator()...;
-};
-template <class... Functions>
-ByKind(Functions...) -> ByKind<Functions...>;
 
 // Patches, or squares of patches, per embedding.
 std::int64_t patches_per_row(const EncoderConfig& encoder) { return encoder.pixel_shuffle ? 4 : 1; }
@@ -35,15 +27,11 @@ std::int64_t nearest_multiple(std::int64_t size, std::int64_t unit) {
 
 // Width of the features that the projector gets for each embedding.
 int width_of(const EncoderConfig& encoder) {
-  const int joined = static_cast<int>(patches_per_row(encoder));
-  return std::visit(ByKind{[&](const RadioConfig& c) { return c.hidden * joined; },
-                           [&](const ClipConfig& c) { return c.hidden * joined; },
-                           [](const AudioConfig& c) { return c.feature_width(); }},
-                    encoder.model);
+  const auto* audio = std::get_if<AudioConfig>(&encoder.model);
+  return audio ? audio->feature_width() : hidden_of(encoder.model) * static_cast<int>(patches_per_row(encoder));
 }
 
-std::vector<Problem> token_problems(const Provider& provider, const EncoderConfig& encoder, const std::string& where) {
-  Checks checks(where);
+void check_token(const Provider& provider, const EncoderConfig& encoder, Checks& checks) {
   const int id = encoder.token_id, vocab = vocab_of(provider.language);
   if (vocab == 1)
     checks.add("token_id", "a vocabulary of 1 has no token for media", "use a larger model.language.vocab");
@@ -61,37 +49,30 @@ std::vector<Problem> token_problems(const Provider& provider, const EncoderConfi
     if (other.token_id == id && other.name < encoder.name)
       checks.add("token_id", fmt::format("{} and {} both have token_id={}", other.name, encoder.name, id),
                  "give each encoder its own token");
-  return checks.take();
+}
+
+void check_projector(const Provider& provider, const EncoderConfig& encoder, Checks& checks) {
+  const auto check = [&](const std::string& field, int given, int wanted, const char* problem) {
+    if (given != wanted)
+      checks.add(("projector." + field).c_str(), fmt::format(fmt::runtime(problem), given, wanted),
+                 fmt::format("use {}={}", field, wanted));
+  };
+  check("input", encoder.projector.input, width_of(encoder),
+        "the projector takes {} channels, but the encoder produces {}");
+  check("output", encoder.projector.output, hidden_of(provider.language),
+        "the projector produces {} channels, but the language model takes {}");
 }
 
 // All images have one size, which must be whole patches, and with pixel shuffle whole squares of 2 x 2.
-std::vector<Problem> side_problems(const ClipConfig& clip, bool pixel_shuffle, const std::string& where) {
+void check_side(const ClipConfig& clip, bool pixel_shuffle, Checks& checks) {
   const std::int64_t side = clip.image_side, unit = std::int64_t{clip.patch} * (pixel_shuffle ? 2 : 1);
-  if (side < 1 || unit < 1 || side % unit == 0) return {};
-  Checks checks(where);
+  if (side < 1 || unit < 1 || side % unit == 0) return;
   const std::string sides = nearest_of("image_side", {side / unit * unit, (side / unit + 1) * unit}, side);
   const bool fits_without = side % clip.patch == 0;
-  checks.add("image_side",
+  checks.add("encoder.image_side",
              fmt::format("image_side={} is not a multiple of {}: patches have {} x {} pixels{}", side, unit, clip.patch,
                          clip.patch, pixel_shuffle ? ", and 2 x 2 of them become one token" : ""),
              sides + (fits_without ? ", or pixel_shuffle=false" : ""));
-  return checks.take();
-}
-
-std::vector<Problem> fit_problems(const Provider& provider, const EncoderConfig& encoder, const std::string& where) {
-  Checks checks(where);
-  const int input = width_of(encoder), output = hidden_of(provider.language);
-  if (encoder.projector.input != input)
-    checks.add(
-        "input",
-        fmt::format("the projector takes {} channels, but the encoder produces {}", encoder.projector.input, input),
-        fmt::format("use input={}", input));
-  if (encoder.projector.output != output)
-    checks.add("output",
-               fmt::format("the projector produces {} channels, but the language model takes {}",
-                           encoder.projector.output, output),
-               fmt::format("use output={}", output));
-  return checks.take();
 }
 
 }  // namespace
@@ -110,12 +91,6 @@ void describe(Fields& fields, EncoderConfig& config) {
   fields.field("token_id", config.token_id, "id of the token that its embeddings replace");
 }
 
-const std::vector<Provider>& providers() {
-  static const std::vector<Provider> all = {nemotron_vlm_20l(), nemotron_vlm_54l(), tiny_vlm(), tiny_llava(),
-                                            tiny_omni()};
-  return all;
-}
-
 std::vector<std::string> provider_names() {
   std::vector<std::string> names;
   for (const Provider& provider : providers()) names.push_back(provider.name);
@@ -123,13 +98,12 @@ std::vector<std::string> provider_names() {
 }
 
 const Provider& provider(std::string_view name) {
-  for (const Provider& candidate : providers())
-    if (candidate.name == name) return candidate;
+  const auto known = std::ranges::find(providers(), name, &Provider::name);
+  if (known != providers().end()) return *known;
   const std::vector<std::string> names = provider_names();
   const auto guess = nearest(name, names);
-  throw ConfigError(
-      {fmt::format("unknown model provider '{}'", name), "",
-       guess ? fmt::format("did you mean '{}'?", *guess) : fmt::format("use one of {}", fmt::join(names, ", "))});
+  throw ConfigError({fmt::format("unknown model provider '{}'", name), "",
+                     guess ? fmt::format("did you mean '{}'?", *guess) : "use one of " + joined(names, ", ")});
 }
 
 std::vector<ParamSpec> declare_parameters(const LanguageConfig& config, int pp) {
@@ -144,6 +118,10 @@ int hidden_of(const LanguageConfig& config) {
   return std::visit([](const auto& c) { return c.hidden; }, config);
 }
 
+int hidden_of(const EncoderModel& config) {
+  return std::visit([](const auto& c) { return c.hidden; }, config);
+}
+
 int vocab_of(const LanguageConfig& config) {
   return std::visit([](const auto& c) { return c.vocab; }, config);
 }
@@ -153,45 +131,35 @@ int experts_of(const LanguageConfig& config) {
   return hybrid && has_layer(*hybrid, 'E') ? hybrid->experts : 0;
 }
 
-int hidden_of(const EncoderModel& config) {
-  return std::visit([](const auto& c) { return c.hidden; }, config);
-}
-
 std::int64_t rows_of(const EncoderConfig& encoder, const std::vector<std::int64_t>& extent) {
-  const auto of_image = [&] { return extent.at(0) * extent.at(1) / patches_per_row(encoder); };
-  return std::visit(
-      ByKind{[&](const RadioConfig&) { return of_image(); }, [&](const ClipConfig&) { return of_image(); },
-             [&](const AudioConfig& c) { return extent.at(0) / c.frames_per_token(); }},
-      encoder.model);
+  if (const auto* audio = std::get_if<AudioConfig>(&encoder.model)) return extent.at(0) / audio->frames_per_token();
+  return extent.at(0) * extent.at(1) / patches_per_row(encoder);
 }
 
 std::int64_t hidden_rows_of(const EncoderModel& model, const std::vector<std::int64_t>& extent) {
-  return std::visit(ByKind{[&](const RadioConfig& c) { return c.class_tokens + extent.at(0) * extent.at(1); },
-                           [&](const ClipConfig&) { return 1 + extent.at(0) * extent.at(1); },
-                           [&](const AudioConfig&) { return extent.at(0) / 2; }},
-                    model);
+  if (is_audio(model)) return extent.at(0) / 2;
+  const auto* radio = std::get_if<RadioConfig>(&model);
+  return (radio ? radio->class_tokens : 1) + extent.at(0) * extent.at(1);
 }
 
-int extent_dims(const EncoderModel& model) { return std::holds_alternative<AudioConfig>(model) ? 1 : 2; }
+int extent_dims(const EncoderModel& model) { return is_audio(model) ? 1 : 2; }
 
 std::vector<std::int64_t> fitting_extent(const EncoderConfig& encoder, std::int64_t rows, std::int64_t columns) {
-  using Extent = std::vector<std::int64_t>;
   const std::int64_t unit = encoder.pixel_shuffle ? 2 : 1;
-  return std::visit(ByKind{[&](const RadioConfig&) {
-                             return Extent{nearest_multiple(rows, unit), nearest_multiple(columns, unit)};
-                           },
-                           [](const ClipConfig& c) {
-                             return Extent{c.patch_side(), c.patch_side()};
-                           },
-                           [&](const AudioConfig& c) { return Extent{nearest_multiple(rows, c.frames_per_token())}; }},
-                    encoder.model);
+  if (const auto* audio = std::get_if<AudioConfig>(&encoder.model))
+    return {nearest_multiple(rows, audio->frames_per_token())};
+  if (const auto* clip = std::get_if<ClipConfig>(&encoder.model)) return {clip->patch_side(), clip->patch_side()};
+  return {nearest_multiple(rows, unit), nearest_multiple(columns, unit)};
 }
 
 int features_of(const EncoderModel& config) {
-  return std::visit(ByKind{[](const RadioConfig& c) { return c.channels * c.patch * c.patch; },
-                           [](const ClipConfig& c) { return c.channels * c.patch * c.patch; },
-                           [](const AudioConfig& c) { return c.mels; }},
-                    config);
+  const auto features = []<class Config>(const Config& c) {
+    if constexpr (std::is_same_v<Config, AudioConfig>)
+      return c.mels;
+    else
+      return c.channels * c.patch * c.patch;
+  };
+  return std::visit(features, config);
 }
 
 std::vector<Problem> validate_language(const Provider& provider, const LayoutSizes& layout, const std::string& where) {
@@ -200,13 +168,15 @@ std::vector<Problem> validate_language(const Provider& provider, const LayoutSiz
 
 std::vector<Problem> validate_encoder(const Provider& provider, const EncoderConfig& encoder, const LayoutSizes& layout,
                                       const std::string& where) {
-  const std::string here = fmt::format("{}.{}.", where, encoder.name);
-  std::vector<Problem> problems = token_problems(provider, encoder, where + "." + encoder.name);
-  append(problems, fit_problems(provider, encoder, here + "projector"));
-  if (const auto* clip = std::get_if<ClipConfig>(&encoder.model))
-    append(problems, side_problems(*clip, encoder.pixel_shuffle, here + "encoder"));
-  append(problems, std::visit([&](const auto& c) { return validate(c, layout, here + "encoder"); }, encoder.model));
-  append(problems, validate(encoder.projector, layout, here + "projector"));
+  const std::string here = where + "." + encoder.name;
+  Checks checks(here);
+  check_token(provider, encoder, checks);
+  check_projector(provider, encoder, checks);
+  if (const auto* clip = std::get_if<ClipConfig>(&encoder.model)) check_side(*clip, encoder.pixel_shuffle, checks);
+  std::vector<Problem> problems = checks.take();
+  std::ranges::move(std::visit([&](const auto& c) { return validate(c, layout, here + ".encoder"); }, encoder.model),
+                    std::back_inserter(problems));
+  std::ranges::move(validate(encoder.projector, layout, here + ".projector"), std::back_inserter(problems));
   return problems;
 }
 
@@ -220,8 +190,6 @@ const std::vector<PixelStats>& all_pixel_stats() {
   return all;
 }
 
-// --- encoders
-
 const EncoderConfig* find_encoder(const Provider& provider, std::string_view name) {
   const auto found = std::ranges::find(provider.encoders, name, &EncoderConfig::name);
   return found == provider.encoders.end() ? nullptr : &*found;
@@ -229,7 +197,7 @@ const EncoderConfig* find_encoder(const Provider& provider, std::string_view nam
 
 const EncoderConfig& encoder_named(const Provider& provider, std::string_view name) {
   const EncoderConfig* found = find_encoder(provider, name);
-  if (!found) throw_check_failed(__FILE__, __LINE__, fmt::format("{} has no encoder '{}'", provider.name, name));
+  BRAID_CHECK(found, "{} has no encoder '{}'", provider.name, name);
   return *found;
 }
 
@@ -237,7 +205,7 @@ ItemRows rows_of_items(const EncoderConfig& config, const std::vector<std::vecto
   ItemRows rows;
   for (const std::vector<std::int64_t>& extent : extents) {
     const std::int64_t hidden = hidden_rows_of(config.model, extent);
-    rows.embedded += std::holds_alternative<AudioConfig>(config.model) ? hidden : extent.at(0) * extent.at(1);
+    rows.embedded += is_audio(config.model) ? hidden : extent.at(0) * extent.at(1);
     rows.hidden += hidden;
     rows.embeddings += rows_of(config, extent);
     rows.longest = std::max(rows.longest, hidden);
@@ -246,25 +214,15 @@ ItemRows rows_of_items(const EncoderConfig& config, const std::vector<std::vecto
   return rows;
 }
 
-// --- recomputation
-
-namespace {
-
 // An encoder's layers and Llama's have MLPs; of a hybrid's, the letters tell.
-RecomputeConfig parts_of(const LanguageConfig& language, bool has_encoders) {
-  RecomputeConfig parts = {.full = true, .norms = true, .activations = true, .vision = has_encoders};
-  const auto* hybrid = std::get_if<HybridLmConfig>(&language);
-  if (!hybrid) return parts;
-  parts.experts = has_layer(*hybrid, 'E');
-  parts.mamba = has_layer(*hybrid, 'M');
-  parts.activations = has_encoders || has_layer(*hybrid, 'E') || has_layer(*hybrid, '-');
-  return parts;
-}
-
-}  // namespace
-
 std::vector<std::string> recompute_parts(const LanguageConfig& language, bool has_encoders) {
-  return names_of(parts_of(language, has_encoders));
+  RecomputeConfig parts = {.full = true, .norms = true, .activations = true, .vision = has_encoders};
+  if (const auto* hybrid = std::get_if<HybridLmConfig>(&language)) {
+    parts.experts = has_layer(*hybrid, 'E');
+    parts.mamba = has_layer(*hybrid, 'M');
+    parts.activations = has_encoders || has_layer(*hybrid, 'E') || has_layer(*hybrid, '-');
+  }
+  return names_of(parts);
 }
 
 // --- sizes of small models
@@ -289,23 +247,22 @@ Keys keys_of(const AudioConfig&) { return {"layers", "heads", "ffn", "mels", "st
 
 using Widths = std::vector<std::pair<const char*, int>>;  // by key
 
-Widths widths_of(const LlamaConfig& c) { return {{"ffn", c.ffn}, {"heads", c.heads * c.head_dim}}; }
-Widths widths_of(const HybridLmConfig& c) {
-  return {{"ffn", c.ffn},
-          {"heads", c.heads * c.head_dim},
-          {"mamba_heads", c.mamba_heads * c.mamba_head_dim},
-          {"expert_ffn", c.expert_ffn},
-          {"shared_ffn", c.shared_ffn}};
-}
-template <class Encoder>
-Widths widths_of(const Encoder& c) {
-  return {{"ffn", c.ffn}};
+template <class Config>
+Widths widths_of(const Config& c) {
+  Widths widths = {{"ffn", c.ffn}};
+  if constexpr (requires { c.head_dim; }) widths.emplace_back("heads", c.heads * c.head_dim);
+  if constexpr (requires { c.mamba_heads; })
+    widths.insert(widths.end(), {{"mamba_heads", c.mamba_heads * c.mamba_head_dim},
+                                 {"expert_ffn", c.expert_ffn},
+                                 {"shared_ffn", c.shared_ffn}});
+  return widths;
 }
 
-std::string too_wide_key(const auto& config) {
+template <class Kinds>
+std::string too_wide_key(const Kinds& model) {
   constexpr int kMostTimesHidden = 8;  // no model has more
-  for (const auto& [key, width] : widths_of(config))
-    if (width / kMostTimesHidden > config.hidden) return key;
+  for (const auto& [key, width] : std::visit([](const auto& c) { return widths_of(c); }, model))
+    if (width / kMostTimesHidden > hidden_of(model)) return key;
   return "";
 }
 
@@ -319,19 +276,16 @@ Keys size_keys(const LanguageConfig& config) {
 
 // The projector's input and output are checked against the encoder and the language model.
 Keys size_keys(const EncoderConfig& config) {
-  Keys keys;
-  for (const std::string& key : std::visit([](const auto& c) { return keys_of(c); }, config.model))
-    keys.push_back("encoder." + key);
+  Keys keys = std::visit([](const auto& c) { return keys_of(c); }, config.model);
+  for (std::string& key : keys) key.insert(0, "encoder.");
   if (config.projector.kind == "mlp") keys.push_back("projector.hidden");
   return keys;
 }
 
-std::string key_of_wider_model(const LanguageConfig& config) {
-  return std::visit([](const auto& c) { return too_wide_key(c); }, config);
-}
+std::string key_of_wider_model(const LanguageConfig& config) { return too_wide_key(config); }
 
 std::string key_of_wider_model(const EncoderConfig& config) {
-  const std::string key = std::visit([](const auto& c) { return too_wide_key(c); }, config.model);
+  const std::string key = too_wide_key(config.model);
   return key.empty() ? "" : "encoder." + key;
 }
 

@@ -7,16 +7,12 @@
 #include <variant>
 #include <vector>
 
-#include "models/encoder_configs.h"
-#include "models/hybrid_lm_config.h"
-#include "models/llama_config.h"
+#include "models/configs.h"
 
 namespace braid {
 
-// Every kind of model has overloads of describe(), declare_parameters() and validate() in its own header, and is built
-// by Decoder or Encoder.
-using LanguageConfig = std::variant<HybridLmConfig, LlamaConfig>;
-using EncoderModel = std::variant<RadioConfig, ClipConfig, AudioConfig>;
+using LanguageConfig = std::variant<HybridLmConfig, LlamaConfig>;         // built by Decoder
+using EncoderModel = std::variant<RadioConfig, ClipConfig, AudioConfig>;  // built by Encoder
 
 // The mean and standard deviation by which an image encoder expects its pixels to be normalized, by channel, for pixels
 // from 0 to 1.
@@ -49,20 +45,22 @@ struct Provider {
 void describe(Fields& fields, LanguageConfig& config);
 void describe(Fields& fields, EncoderConfig& config);
 
-const std::vector<Provider>& providers();
+const std::vector<Provider>& providers();  // those of models/known_models.cpp
+Provider tiny_llava();
+Provider tiny_omni();
+Provider tiny_vlm();
 std::vector<std::string> provider_names();
 
 // Throws a ConfigError with the nearest known name for an unknown one.
 const Provider& provider(std::string_view name);
 
-// Of either variant. The projector is on the encoder's last stage.
 std::vector<ParamSpec> declare_parameters(const LanguageConfig& config, int pp);
 std::vector<ParamSpec> declare_parameters(const EncoderModel& config, int pp);
 
 int hidden_of(const LanguageConfig& config);
+int hidden_of(const EncoderModel& config);
 int vocab_of(const LanguageConfig& config);
 int experts_of(const LanguageConfig& config);  // 0: none
-int hidden_of(const EncoderModel& config);
 
 // Embeddings that one item becomes. `extent`: of an image, rows and columns in patches; of an audio clip, frames.
 std::int64_t rows_of(const EncoderConfig& encoder, const std::vector<std::int64_t>& extent);
@@ -75,13 +73,10 @@ std::vector<std::int64_t> fitting_extent(const EncoderConfig& encoder, std::int6
 // Features of one patch or frame.
 int features_of(const EncoderModel& config);
 
-// Why the model is invalid or does not support these layouts; `where` of each problem is "<where>.language.<field>" or
-// "<where>.<encoder>.encoder.<field>".
+// As validate() of the config; "<where>.language.<field>" or "<where>.<encoder>.encoder.<field>".
 std::vector<Problem> validate_language(const Provider& provider, const LayoutSizes& layout, const std::string& where);
 std::vector<Problem> validate_encoder(const Provider& provider, const EncoderConfig& encoder, const LayoutSizes& layout,
                                       const std::string& where);
-
-// --- the encoders of a provider, and the rows that their items become
 
 const EncoderConfig* find_encoder(const Provider& provider, std::string_view name);   // null: it has none
 const EncoderConfig& encoder_named(const Provider& provider, std::string_view name);  // that must exist
@@ -95,8 +90,6 @@ struct ItemRows {
   double squares = 0;           // of the items' tokens, which attend to each other
 };
 ItemRows rows_of_items(const EncoderConfig& config, const std::vector<std::vector<std::int64_t>>& extents);
-
-// --- what depends on the kinds of layers
 
 // What there is to compute again in backward (model.recompute): the recompute_names() that change something for this
 // language model, together with its encoders if it has any.
@@ -114,13 +107,5 @@ std::vector<std::string> size_keys(const EncoderConfig& config);
 // heads together are. Empty if there is none.
 std::string key_of_wider_model(const LanguageConfig& config);
 std::string key_of_wider_model(const EncoderConfig& config);
-
-// --- the providers of models/known_models.cpp
-
-Provider nemotron_vlm_20l();
-Provider nemotron_vlm_54l();
-Provider tiny_llava();
-Provider tiny_omni();
-Provider tiny_vlm();
 
 }  // namespace braid

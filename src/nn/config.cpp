@@ -1,25 +1,21 @@
 #include "nn/config.h"
 
 #include <utility>
+
 #include "base/error.h"
 
 namespace braid {
-
 namespace {
 
-const std::vector<std::pair<std::string, bool RecomputeConfig::*>>& parts() {
-  static const std::vector<std::pair<std::string, bool RecomputeConfig::*>> parts = {
-      {"full", &RecomputeConfig::full},
-      {"norms", &RecomputeConfig::norms},
-      {"activations", &RecomputeConfig::activations},
-      {"experts", &RecomputeConfig::experts},
-      {"mamba", &RecomputeConfig::mamba},
-      {"vision", &RecomputeConfig::vision}};
-  return parts;
-}
+constexpr std::pair<const char*, bool RecomputeConfig::*> kParts[] = {{"full", &RecomputeConfig::full},
+                                                                      {"norms", &RecomputeConfig::norms},
+                                                                      {"activations", &RecomputeConfig::activations},
+                                                                      {"experts", &RecomputeConfig::experts},
+                                                                      {"mamba", &RecomputeConfig::mamba},
+                                                                      {"vision", &RecomputeConfig::vision}};
 
 bool RecomputeConfig::*part_named(const std::string& name) {
-  for (const auto& [known, part] : parts())
+  for (const auto& [known, part] : kParts)
     if (known == name) return part;
   throw_check_failed(__FILE__, __LINE__, "nothing to recompute is called " + name);
 }
@@ -29,7 +25,7 @@ bool RecomputeConfig::*part_named(const std::string& name) {
 const std::vector<std::string>& recompute_names() {
   static const std::vector<std::string> names = [] {
     std::vector<std::string> all;
-    for (const auto& part : parts()) all.push_back(part.first);
+    for (const auto& part : kParts) all.emplace_back(part.first);
     return all;
   }();
   return names;
@@ -43,8 +39,8 @@ RecomputeConfig recompute_config(const std::vector<std::string>& names) {
 
 std::vector<std::string> names_of(const RecomputeConfig& config) {
   std::vector<std::string> names;
-  for (const auto& [name, part] : parts())
-    if (config.*part) names.push_back(name);
+  for (const auto& [name, part] : kParts)
+    if (config.*part) names.emplace_back(name);
   return names;
 }
 

@@ -6,7 +6,7 @@
 #include "nn/parallel.h"
 #include "nn/parameters.h"
 #include "ops/activation.h"
-#include "ops/grouped_linear.h"
+#include "ops/moe.h"
 #include "ops/norm.h"
 #include "tensor/autograd.h"
 #include "tensor/weight.h"

@@ -5,8 +5,7 @@
 
 #include "base/error.h"
 #include "nn/layer.h"
-#include "ops/causal_conv.h"
-#include "ops/mamba_mixer.h"
+#include "ops/mamba.h"
 #include "ops/norm.h"
 
 namespace braid {

@@ -12,9 +12,9 @@
 
 #include "base/error.h"
 #include "base/philox.h"
+#include "kernels/rows.h"
 #include "ops/has_kernel.h"
 #include "ops/quantize.h"
-#include "ops/random_cuda.h"
 
 namespace braid {
 namespace {
@@ -76,13 +76,10 @@ class Drawing {
 
   void draw_shard(std::atomic<std::int64_t>& drawn) {
     if (shard_.numel() == 0) return;
-    if constexpr (kHasKernels)
-      if (has_kernel({shard_}) && (rule_.kind == InitRule::Normal || rule_.kind == InitRule::Uniform)) {
-        draw_on_gpu();
-        drawn += shard_.numel();
-        return;
-      }
-    draw_on_host(drawn);
+    if (!has_kernel({shard_}) || (rule_.kind != InitRule::Normal && rule_.kind != InitRule::Uniform))
+      return draw_on_host(drawn);
+    draw_on_gpu();
+    drawn += shard_.numel();
   }
 
  private:
@@ -102,9 +99,13 @@ class Drawing {
   std::int64_t first_value(const RowRun& run) const { return run.global_row * global_columns_ + run.global_column; }
 
   void draw_on_gpu() const {
-    for (const RowRun& run : runs_)
-      cuda::draw(shard_.narrow(0, run.local_row, run.rows).narrow(1, run.local_column, run.columns), field_,
-                 first_value(run), global_columns_, rule_.kind == InitRule::Normal, rule_.scale);
+    for (const RowRun& run : runs_) {
+      const kernels::RandomRows values = {field_.seed(), field_.name_hash(),
+                                          static_cast<std::uint64_t>(first_value(run)),
+                                          static_cast<std::uint64_t>(global_columns_)};
+      call<kernels::draw>(shard_.narrow(0, run.local_row, run.rows).narrow(1, run.local_column, run.columns), values,
+                          rule_.kind == InitRule::Normal, rule_.scale);
+    }
     shard_.unsafeGetTensorImpl()->bump_version();  // fp8 copies of weights go by it
   }
 
@@ -141,11 +142,12 @@ class Drawing {
   std::vector<RowRun> runs_;
 };
 
-}  // namespace
-
+// The dtype of a parameter in a model of `dtype`: buffers are at least fp32.
 at::ScalarType storage_type(const ParamSpec& spec, at::ScalarType dtype) {
   return !spec.trainable && dtype != at::kDouble ? at::kFloat : dtype;
 }
+
+}  // namespace
 
 at::Tensor box_of(at::Tensor tensor, const std::vector<std::int64_t>& begin, const std::vector<std::int64_t>& size) {
   for (std::size_t dim = 0; dim < size.size(); ++dim)

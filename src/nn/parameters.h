@@ -66,9 +66,6 @@ class Parameters {
   std::map<std::string, std::size_t, std::less<>> index_;
 };
 
-// The dtype of a parameter in a model of `dtype`: buffers are at least fp32.
-at::ScalarType storage_type(const ParamSpec& spec, at::ScalarType dtype);
-
 // A view of the box of `size` that begins at `begin`.
 at::Tensor box_of(at::Tensor tensor, const std::vector<std::int64_t>& begin, const std::vector<std::int64_t>& size);
 

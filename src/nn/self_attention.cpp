@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "ops/attention.h"
-#include "ops/positions.h"
+#include "ops/packed_sequences.h"
 
 namespace braid {
 namespace {

@@ -8,7 +8,7 @@ namespace braid {
 
 struct AttentionShape {
   int heads = 1, kv_heads = 1, head_dim = 1;
-  double rotary_theta = 0;  // of the rotary embedding, see ops/positions.h; 0: none
+  double rotary_theta = 0;  // of the rotary embedding, see ops/packed_sequences.h; 0: none
 };
 
 // Attention on the output of a fused projection, whose features are, per key/value head: its query heads, the key, the

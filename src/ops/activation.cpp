@@ -31,44 +31,6 @@ at::Tensor quick_gelu_slope(const at::Tensor& wide) {
   return (1 - share).mul_(wide).mul_(kQuickGelu).add_(1).mul_(share);
 }
 
-const char* backward_name(Activation kind) {
-  switch (kind) {
-    case Activation::SquaredRelu:
-      return "SquaredReluBackward";
-    case Activation::QuickGelu:
-      return "QuickGeluBackward";
-    default:
-      return "GeluBackward";
-  }
-}
-
-}  // namespace
-
-at::Tensor activation_forward(const at::Tensor& x, Activation kind) {
-  if constexpr (kHasKernels)
-    if (has_kernel({x})) return cuda::activation_forward(x, kind);
-  if (kind == Activation::SquaredRelu) return squared_positive(x);
-  if (kind != Activation::QuickGelu) return at::gelu(x, gelu_name(kind));
-  const at::Tensor wide = widen(x);
-  return (wide * kQuickGelu).sigmoid_().mul_(wide).to(x.scalar_type());
-}
-
-at::Tensor activation_backward(const at::Tensor& grad, const at::Tensor& x, Activation kind) {
-  if constexpr (kHasKernels)
-    if (has_kernel({grad, x})) return cuda::activation_backward(grad, x, kind);
-  if (kind == Activation::SquaredRelu) return x.relu().mul_(2).mul_(grad);
-  if (kind != Activation::QuickGelu) return at::gelu_backward(grad, x, gelu_name(kind));
-  return quick_gelu_slope(widen(x)).mul_(widen(grad)).to(x.scalar_type());
-}
-
-at::Tensor activation(const at::Tensor& x, Activation kind) {
-  return differentiable(
-      backward_name(kind), {x}, [&] { return activation_forward(x, kind); },
-      [x, kind](const at::Tensor& grad) { return activation_backward(grad, x, kind); });
-}
-
-namespace {
-
 at::ScalarType wider(const at::Tensor& a, const at::Tensor& b) {
   return at::toOpMathType(c10::promoteTypes(a.scalar_type(), b.scalar_type()));
 }
@@ -85,21 +47,52 @@ at::Tensor by_place(const at::Tensor& of_rows, const at::Tensor& places) {
 
 }  // namespace
 
+at::Tensor activation_forward(const at::Tensor& x, Activation kind) {
+  if (has_kernel({x})) return fill<kernels::activation_forward>(x.new_empty(x.sizes()), x.contiguous(), kind);
+  if (kind == Activation::SquaredRelu) return squared_positive(x);
+  if (kind != Activation::QuickGelu) return at::gelu(x, gelu_name(kind));
+  const at::Tensor wide = widen(x);
+  return (wide * kQuickGelu).sigmoid_().mul_(wide).to(x.scalar_type());
+}
+
+at::Tensor activation_backward(const at::Tensor& grad, const at::Tensor& x, Activation kind) {
+  if (has_kernel({grad, x}))
+    return fill<kernels::activation_backward>(x.new_empty(x.sizes()), grad.contiguous(), x.contiguous(), kind);
+  if (kind == Activation::SquaredRelu) return x.relu().mul_(2).mul_(grad);
+  if (kind != Activation::QuickGelu) return at::gelu_backward(grad, x, gelu_name(kind));
+  return quick_gelu_slope(widen(x)).mul_(widen(grad)).to(x.scalar_type());
+}
+
+at::Tensor activation(const at::Tensor& x, Activation kind) {
+  const char* name = kind == Activation::SquaredRelu ? "SquaredReluBackward"
+                     : kind == Activation::QuickGelu ? "QuickGeluBackward"
+                                                     : "GeluBackward";
+  return differentiable(
+      name, {x}, [&] { return activation_forward(x, kind); },
+      [x, kind](const at::Tensor& grad) { return activation_backward(grad, x, kind); });
+}
+
 at::Tensor scaled_squared_relu_forward(const at::Tensor& x, const at::Tensor& scale, const at::Tensor& places) {
-  if constexpr (kHasKernels)
-    if (has_kernel({x}) && has_kernel({scale})) return cuda::scaled_squared_relu_forward(x, scale, places);
+  if (has_kernel({x}) && has_kernel({scale}))
+    return fill<kernels::scaled_squared_relu_forward>(x.new_empty(x.sizes()), with_dense_rows(x),
+                                                      scale.to(at::kFloat).contiguous(), places);
   const at::Tensor y = x.relu().to(wider(x, scale));
   return y.mul_(y).mul_(by_row(scale, places)).to(x.scalar_type());
 }
 
 Tensors scaled_squared_relu_backward(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& scale,
                                      const ScaledNeeds& needs, const at::Tensor& places) {
-  if constexpr (kHasKernels)
-    if (has_kernel({grad, x}) && has_kernel({scale}))
-      return cuda::scaled_squared_relu_backward(grad, x, scale, needs, places);
+  at::Tensor x_grad, scale_grad;
+  if (has_kernel({grad, x}) && has_kernel({scale})) {
+    const at::Tensor scales = scale.to(at::kFloat).contiguous();
+    if (needs.x_grad) x_grad = x.new_empty(x.sizes());
+    if (needs.scale_grad) scale_grad = scales.new_empty(scales.sizes());
+    call<kernels::scaled_squared_relu_backward>(with_dense_rows(grad), with_dense_rows(x), scales, places, x_grad,
+                                                scale_grad);
+    return {x_grad, needs.scale_grad ? scale_grad.to(scale.scalar_type()) : scale_grad};
+  }
   const at::Tensor positive = x.relu().to(wider(x, scale));
   const at::Tensor slope = positive * grad;
-  at::Tensor x_grad, scale_grad;
   if (needs.scale_grad)
     scale_grad = by_place((slope * positive).sum(1), places).to(scale.scalar_type()).view(scale.sizes());
   if (needs.x_grad) x_grad = (slope * by_row(scale, places)).mul_(2).to(x.scalar_type());
@@ -119,15 +112,15 @@ at::Tensor scaled_squared_relu(const at::Tensor& x, const at::Tensor& scale, con
 }
 
 at::Tensor swiglu_forward(const at::Tensor& x) {
-  if constexpr (kHasKernels)
-    if (has_kernel({x}) && x.dim() == 2) return cuda::swiglu_forward(x);
   const std::int64_t width = x.size(-1) / 2;
+  if (has_kernel({x}) && x.dim() == 2)
+    return fill<kernels::swiglu_forward>(x.new_empty({x.size(0), width}), with_dense_rows(x));
   return at::silu(widen(x.narrow(-1, 0, width))).mul_(widen(x.narrow(-1, width, width))).to(x.scalar_type());
 }
 
 at::Tensor swiglu_backward(const at::Tensor& grad, const at::Tensor& x) {
-  if constexpr (kHasKernels)
-    if (has_kernel({grad, x}) && x.dim() == 2) return cuda::swiglu_backward(grad, x);
+  if (has_kernel({grad, x}) && x.dim() == 2)
+    return fill<kernels::swiglu_backward>(x.new_empty(x.sizes()), with_dense_rows(grad), with_dense_rows(x));
   const std::int64_t width = x.size(-1) / 2;
   const at::Tensor gate = widen(x.narrow(-1, 0, width)), up = widen(x.narrow(-1, width, width));
   const at::Tensor wide = widen(grad);

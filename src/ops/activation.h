@@ -1,17 +1,12 @@
 // Activations. Each saves only its inputs.
 #pragma once
 
+#include "kernels/rows.h"
 #include "tensor/autograd.h"
 
 namespace braid {
 
-// Functions of one number.
-enum class Activation {
-  SquaredRelu,  // max(x, 0)^2
-  GeluErf,      // x * Phi(x), with Phi the cumulative distribution function of the standard normal distribution
-  GeluTanh,     // its approximation x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))) / 2
-  QuickGelu,    // x * sigmoid(1.702 x)
-};
+using kernels::Activation;
 at::Tensor activation(const at::Tensor& x, Activation kind);
 at::Tensor activation_forward(const at::Tensor& x, Activation kind);
 at::Tensor activation_backward(const at::Tensor& grad, const at::Tensor& x, Activation kind);
@@ -35,14 +30,4 @@ at::Tensor swiglu(const at::Tensor& x);
 at::Tensor swiglu_forward(const at::Tensor& x);
 at::Tensor swiglu_backward(const at::Tensor& grad, const at::Tensor& x);
 
-namespace cuda {  // activation_cuda.cpp
-
-decltype(braid::activation_forward) activation_forward;
-decltype(braid::activation_backward) activation_backward;
-decltype(braid::scaled_squared_relu_forward) scaled_squared_relu_forward;
-decltype(braid::scaled_squared_relu_backward) scaled_squared_relu_backward;
-decltype(braid::swiglu_forward) swiglu_forward;
-decltype(braid::swiglu_backward) swiglu_backward;  // of [T, 2 F]
-
-}  // namespace cuda
 }  // namespace braid

@@ -4,9 +4,12 @@
 #include <ATen/OpMathType.h>
 
 #include <algorithm>
+#include <bit>
+#include <cstdint>
 #include <limits>
 
 #include "base/error.h"
+#include "kernels/attention.h"
 #include "ops/has_kernel.h"
 #include "tensor/autograd.h"
 
@@ -142,6 +145,11 @@ OutputAndSaved<AttentionSaved> forward_in_blocks(const Attention& a) {
   return {out, {.out = out, .log_sum_exp = log_sum_exp}};
 }
 
+// The parts of `groups`: [T, G * queries, D], which is a copy if there are several of both, and views [T, G, D].
+struct QueriesKeysValues {
+  at::Tensor q, k, v;
+};
+
 QueriesKeysValues backward_in_blocks(const Attention& a, const AttentionSaved& saved, const at::Tensor& output_grad) {
   const auto wide = saved.log_sum_exp.options();
   at::Tensor grad_q = at::empty(a.q.sizes(), a.q.options());
@@ -167,8 +175,6 @@ QueriesKeysValues backward_in_blocks(const Attention& a, const AttentionSaved& s
   return {grad_q, grad_k.to(a.k.scalar_type()), grad_v.to(a.v.scalar_type())};
 }
 
-}  // namespace
-
 QueriesKeysValues split_groups(const at::Tensor& groups) {
   const std::int64_t queries = groups.size(2) - 2;
   return {groups.narrow(2, 0, queries).flatten(1, 2), groups.select(2, queries), groups.select(2, queries + 1)};
@@ -179,14 +185,191 @@ at::Tensor join_groups(const QueriesKeysValues& parts) {
   return at::cat({queries, parts.k.unsqueeze(2), parts.v.unsqueeze(2)}, 2);
 }
 
+void note_taken(AttentionPath path) { attention_paths_taken[static_cast<std::size_t>(path)] = true; }
+
+// Attention on a GPU.
+struct GpuCall {
+  const at::Tensor& groups;
+  const PackedSequences& sequences;
+  bool causal;
+  double scale;
+};
+
+OutputAndSaved<AttentionSaved> forward_by_flash(const GpuCall& call) {
+  const auto [q, k, v] = split_groups(call.groups);
+  const at::Tensor& ends = call.sequences.cu_seqlens;
+  const std::int64_t longest = call.sequences.max_length;
+  const auto [out, log_sum_exp, random_state, unused, debug_mask] = at::_flash_attention_forward(
+      q.contiguous(), k.contiguous(), v.contiguous(), ends, ends, longest, longest, /*dropout_p=*/0, call.causal,
+      /*return_debug_mask=*/false, call.scale);
+  return {out, {AttentionPath::Flash, out, log_sum_exp, random_state, unused}};
+}
+
+at::Tensor backward_by_flash(const at::Tensor& grad, const GpuCall& call, const AttentionSaved& saved) {
+  const auto [q, k, v] = split_groups(call.groups);
+  const at::Tensor& ends = call.sequences.cu_seqlens;
+  const std::int64_t longest = call.sequences.max_length;
+  const auto [q_grad, k_grad, v_grad] = at::_flash_attention_backward(
+      grad.contiguous(), q.contiguous(), k.contiguous(), v.contiguous(), saved.out, saved.log_sum_exp, ends, ends,
+      longest, longest, /*dropout_p=*/0, call.causal, saved.random_state, saved.unused, call.scale);
+  return join_groups({q_grad, k_grad, v_grad});
+}
+
+#ifdef BRAID_CUDNN
+constexpr bool kHasCudnn = true;
+#else
+constexpr bool kHasCudnn = false;
+#endif
+
+std::int64_t rounded_up(std::int64_t size) {
+  return static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(size)));
+}
+
+// cuDNN's idea of `groups`: parts that know nothing of each other. The groups of one causal sequence are parts, because
+// its length is that of all batches; so are several sequences of equal length if a group has one query head, so that
+// all query heads are equally far apart. Everything else is packed, single images too, because each has a length of its
+// own and would need a plan of its own: a part is one group of one sequence. The number of packed sequences and the
+// longest length are rounded up to powers of two, so that batches share plans; the parts that are too many are empty.
+kernels::CudnnAttention cudnn_shape(const GpuCall& call) {
+  const auto& [groups, sequences, causal, scale] = call;
+  const std::int64_t queries = groups.size(2) - 2, width = groups.size(3), heads = groups.size(1) * queries;
+  kernels::CudnnAttention shape = {.query_heads = queries,
+                                   .key_heads = 1,
+                                   .width = width,
+                                   .queries = {groups.stride(1), groups.stride(2), groups.stride(0)},
+                                   .keys = {groups.stride(1), groups.stride(2), groups.stride(0)},
+                                   .out = {queries * width, width, heads * width},
+                                   .causal = causal,
+                                   .deterministic = at::globalContext().deterministicAlgorithms(),
+                                   .scale = scale};
+  const bool one = sequences.count() == 1;
+  const bool have_one_length = sequences.max_length * sequences.count() == sequences.tokens();
+  if (queries == 1 && have_one_length && !one) {
+    shape.parts = sequences.count();
+    shape.length = sequences.max_length;
+    shape.query_heads = shape.key_heads = groups.size(1);
+    shape.queries = shape.keys = {shape.length * groups.stride(0), groups.stride(1), groups.stride(0)};
+    shape.out = {shape.length * shape.out.token, width, shape.out.token};
+  } else if (causal && one) {
+    shape.parts = groups.size(1);
+    shape.length = groups.size(0);
+  } else {
+    shape.packed = true;
+    shape.parts = rounded_up(sequences.count()) * groups.size(1);
+    shape.length = std::max<std::int64_t>(128, rounded_up(sequences.max_length));
+  }
+  return shape;
+}
+
+// Of packed parts; kernels::AttentionTensors says what they are.
+struct PartTables {
+  at::Tensor lengths{}, in_inputs{}, in_output{}, in_statistics{};
+};
+
+PartTables part_tables(const kernels::CudnnAttention& shape, const GpuCall& call) {
+  if (!shape.packed) return {};
+  const std::int64_t count = call.sequences.count(), heads = call.groups.size(1), slots = shape.parts / heads;
+  const at::Tensor cu_seqlens = call.sequences.cu_seqlens.to(at::kLong);
+  const at::Tensor ends = cu_seqlens.slice(0, count).expand({slots - count});
+  const at::Tensor begin = at::cat({cu_seqlens.slice(0, 0, count), ends});
+  const at::Tensor length = at::cat({cu_seqlens.slice(0, 1), ends}) - begin;
+  const at::Tensor group = at::arange(heads, begin.options());
+  const auto table = [&](std::int64_t token, const at::Tensor& of_group) {
+    return at::cat({(begin.unsqueeze(1) * token + of_group).flatten(), cu_seqlens.slice(0, count) * token});
+  };
+  const std::int64_t queries = shape.query_heads;
+  return {.lengths = length.to(at::kInt).unsqueeze(1).expand({slots, heads}).contiguous(),
+          .in_inputs = table(shape.queries.token, group * shape.queries.part),
+          .in_output = table(shape.out.token, group * shape.out.part),
+          .in_statistics = table(heads * queries, group * length.unsqueeze(1) * queries)};
+}
+
+kernels::AttentionTensors kernel_tensors(const PartTables& tables, const at::Tensor& groups,
+                                         const AttentionSaved& saved) {
+  const std::int64_t queries = groups.size(2) - 2;
+  return {.q = kernel_tensor(groups),
+          .k = kernel_tensor(groups.select(2, queries)),
+          .v = kernel_tensor(groups.select(2, queries + 1)),
+          .out = kernel_tensor(saved.out),
+          .statistics = kernel_tensor(saved.log_sum_exp),
+          .lengths = kernel_tensor(tables.lengths),
+          .in_inputs = kernel_tensor(tables.in_inputs),
+          .in_output = kernel_tensor(tables.in_output),
+          .in_statistics = kernel_tensor(tables.in_statistics)};
+}
+
+// cuDNN loads 16 bytes at a time.
+bool cudnn_may(const at::Tensor& groups) {
+  const std::int64_t width = groups.size(3);
+  const bool aligned = groups.stride(0) % 8 == 0 && groups.stride(1) % 8 == 0 && groups.stride(2) % 8 == 0 &&
+                       reinterpret_cast<std::uintptr_t>(groups.data_ptr()) % 16 == 0;
+  return kHasCudnn && WithoutKernels::count == 0 && groups.scalar_type() == at::kBFloat16 && width % 8 == 0 &&
+         width <= 128 && groups.stride(3) == 1 && aligned;
+}
+
+// Undefined output if cuDNN has no plan for this, or none for a backward that will follow. The statistics of Braid's
+// kernel are those of cuDNN, which computes the backward.
+OutputAndSaved<AttentionSaved> forward_by_kernel_or_cudnn(const GpuCall& call) {
+  const auto& [groups, sequences, causal, scale] = call;
+  const at::Device device = groups.device();
+  const kernels::CudnnAttention shape = cudnn_shape(call);
+  if (groups.requires_grad() && !ask<kernels::has_cudnn_attention_backward, kHasCudnn>(device, shape)) return {};
+  const bool own = !causal && scale > 0 && ask<kernels::has_attention>(device, groups);
+  const std::int64_t heads = groups.size(1) * (groups.size(2) - 2);
+  const AttentionSaved saved = {.path = own            ? AttentionPath::BraidFlash
+                                        : shape.packed ? AttentionPath::CudnnPacked
+                                                       : AttentionPath::Cudnn,
+                                .out = groups.new_empty({groups.size(0), heads, groups.size(3)}),
+                                .log_sum_exp = groups.new_empty({groups.size(0) * heads}, at::kFloat)};
+  if (own) {
+    call_on<kernels::attention_forward>(device, groups, sequences.cu_seqlens, scale, saved.out, saved.log_sum_exp);
+    return {saved.out, saved};
+  }
+  const PartTables tables = part_tables(shape, call);
+  const kernels::AttentionTensors tensors = kernel_tensors(tables, groups, saved);
+  if (!call_on<kernels::cudnn_attention_forward, kHasCudnn>(device, shape, tensors)) return {};
+  return {saved.out, saved};
+}
+
+at::Tensor backward_by_cudnn(const at::Tensor& grad, const GpuCall& call, const AttentionSaved& saved) {
+  const at::Tensor& groups = call.groups;
+  const kernels::CudnnAttention shape = cudnn_shape(call);
+  const PartTables tables = part_tables(shape, call);
+  const at::Tensor dense_grad = grad.contiguous();
+  const at::Tensor result = at::empty_strided(groups.sizes(), groups.strides(), dense_grad.options());
+  kernels::AttentionTensors tensors = kernel_tensors(tables, groups, saved);
+  const kernels::AttentionTensors of_result = kernel_tensors(tables, result, saved);
+  tensors.out_grad = kernel_tensor(dense_grad);
+  tensors.q_grad = of_result.q;
+  tensors.k_grad = of_result.k;
+  tensors.v_grad = of_result.v;
+  const bool done = call_on<kernels::cudnn_attention_backward, kHasCudnn>(groups.device(), shape, tensors);
+  BRAID_CHECK(done, "cuDNN has a forward of this attention, but no backward: {} tokens, {} sequences", groups.size(0),
+              call.sequences.count());
+  return result;
+}
+
+bool has_gpu_attention(const at::Tensor& groups) {
+  const at::ScalarType dtype = groups.scalar_type();
+  return kHasKernels && groups.is_cuda() && groups.numel() > 0 && (dtype == at::kBFloat16 || dtype == at::kHalf) &&
+         groups.size(3) % 8 == 0 && groups.size(3) <= 256;
+}
+
+OutputAndSaved<AttentionSaved> forward_on_gpu(const GpuCall& call) {
+  if (cudnn_may(call.groups))
+    if (const auto result = forward_by_kernel_or_cudnn(call); result.output.defined()) return result;
+  return forward_by_flash(call);
+}
+
+}  // namespace
+
 OutputAndSaved<AttentionSaved> attention_forward(const at::Tensor& groups, const PackedSequences& sequences,
                                                  bool causal, double scale) {
-  if constexpr (kHasKernels)
-    if (cuda::has_attention(groups)) {
-      const auto result = cuda::attention_forward(groups, sequences, causal, scale);
-      note_taken(result.saved.path);
-      return result;
-    }
+  if (has_gpu_attention(groups)) {
+    const auto result = forward_on_gpu({groups, sequences, causal, scale});
+    note_taken(result.saved.path);
+    return result;
+  }
   if (groups.size(0) > 0) note_taken(AttentionPath::Products);  // a batch without images takes no path
   const auto [q, k, v] = split_groups(groups);
   return forward_in_blocks({q, k, v, sequences, causal, scale});
@@ -194,9 +377,9 @@ OutputAndSaved<AttentionSaved> attention_forward(const at::Tensor& groups, const
 
 at::Tensor attention_backward(const at::Tensor& grad, const at::Tensor& groups, const AttentionSaved& saved,
                               const PackedSequences& sequences, bool causal, double scale) {
-  if constexpr (kHasKernels)
-    if (saved.path != AttentionPath::Products)
-      return cuda::attention_backward(grad, groups, saved, sequences, causal, scale);
+  const GpuCall call = {groups, sequences, causal, scale};
+  if (saved.path == AttentionPath::Flash) return backward_by_flash(grad, call, saved);
+  if (saved.path != AttentionPath::Products) return backward_by_cudnn(grad, call, saved);
   const auto [q, k, v] = split_groups(groups);
   return join_groups(backward_in_blocks({q, k, v, sequences, causal, scale}, saved, grad));
 }

@@ -16,8 +16,6 @@ inline constexpr std::array kAttentionPathNames = {"matrix products", "flash", "
 
 inline std::array<std::atomic<bool>, kAttentionPathNames.size()> attention_paths_taken{};
 
-inline void note_taken(AttentionPath path) { attention_paths_taken[static_cast<std::size_t>(path)] = true; }
-
 // softmax(q k^T * scale) v inside each sequence. Heads come in groups, as a fused projection gives them: some query
 // heads, and the key and the value that they share. Causal: a token attends to itself and the tokens before it. Saves
 // its input, the output and one log-sum-exp per token and query head; never materialises a [T, T] matrix.
@@ -29,30 +27,16 @@ struct AttentionSaved {
   at::Tensor out, log_sum_exp;      // [T, Hq, D]; fp32 or wider, in the layout of the path
   at::Tensor random_state, unused;  // needed by the backward of libtorch's flash attention; undefined elsewhere
 };
+// On a GPU in bf16 or half: by cuDNN where it is built in and knows the shape, but forward by Braid's kernel where it
+// has one (kernels/attention.h); else by libtorch's flash attention.
 OutputAndSaved<AttentionSaved> attention_forward(const at::Tensor& groups, const PackedSequences& sequences,
                                                  bool causal, double scale);
 // The gradient of `groups`.
 at::Tensor attention_backward(const at::Tensor& grad, const at::Tensor& groups, const AttentionSaved& saved,
                               const PackedSequences& sequences, bool causal, double scale);
 
-// The parts of `groups`: [T, G * queries, D], which is a copy if there are several of both, and views [T, G, D].
-struct QueriesKeysValues {
-  at::Tensor q, k, v;
-};
-QueriesKeysValues split_groups(const at::Tensor& groups);
-at::Tensor join_groups(const QueriesKeysValues& parts);  // a copy
-
 // Attention's backward reads this setting; Braid's own kernels are always deterministic. Operators without a
 // deterministic form may run. Uninitialized memory is not filled: that would cost a pass over each new tensor.
 void set_deterministic(bool deterministic);
 
-namespace cuda {  // attention_cuda.cpp
-
-// Attention on a GPU in bf16 or half: by cuDNN where it is built in and knows the shape, but forward by Braid's kernel
-// where it has one (kernels/attention.h); else by libtorch's flash attention.
-bool has_attention(const at::Tensor& groups);
-decltype(braid::attention_forward) attention_forward;
-decltype(braid::attention_backward) attention_backward;
-
-}  // namespace cuda
 }  // namespace braid

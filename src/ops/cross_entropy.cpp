@@ -13,6 +13,7 @@
 #include <limits>
 
 #include "base/error.h"
+#include "kernels/rows.h"
 #include "ops/has_kernel.h"
 #include "tensor/copies.h"
 
@@ -60,6 +61,25 @@ void check_labels_on_host(const at::Tensor& labels, std::int64_t vocabulary) {
       labels[token].item<std::int64_t>(), token, vocabulary, kIgnoredLabel));
 }
 
+kernels::VocabularySlice slice_of(const at::Tensor& logits, const VocabularyRanks& ranks) {
+  return {ranks.rank * logits.size(1), ranks.count * logits.size(1)};
+}
+
+OutputAndSaved<RowSums> forward_by_kernel(const at::Tensor& logits, const at::Tensor& labels,
+                                          const VocabularyRanks& ranks) {
+  const at::Tensor results = logits.new_empty({4, logits.size(0)}, at::kFloat);
+  call<kernels::cross_entropy_forward>(logits, labels.contiguous(), slice_of(logits, ranks), kIgnoredLabel, results);
+  const at::Tensor own_max = results[0], own_sum = results[1], found = results[2], loss = results[3];
+  if (ranks.count == 1 || logits.size(0) == 0) return {loss, {own_max, own_sum}};
+  at::Tensor max = own_max.clone();
+  ranks.max_over_ranks(max);
+  const at::Tensor is_here = labels.div(logits.size(1), "floor") == ranks.rank;
+  // One collective for both; the label's logit comes from the one rank that holds it.
+  at::Tensor sums = at::stack({own_sum * (own_max - max).exp_(), (found - max).masked_fill_(~is_here, 0)});
+  ranks.sum_over_ranks(sums);
+  return {(sums[0].log() - sums[1]).masked_fill_(labels == kIgnoredLabel, 0), {max, sums[0]}};
+}
+
 void reduce(at::Tensor& values, const std::function<void(at::Tensor&)>& over_ranks) {
   if (over_ranks && values.numel() > 0) over_ranks(values);
 }
@@ -73,8 +93,7 @@ CountedLabels counted_labels(const at::Tensor& labels, const at::Device& device)
 
 OutputAndSaved<RowSums> vocab_parallel_cross_entropy_forward(const at::Tensor& logits, const at::Tensor& labels,
                                                              const VocabularyRanks& ranks) {
-  if constexpr (kHasKernels)
-    if (has_kernel({logits})) return cuda::vocab_parallel_cross_entropy_forward(logits, labels, ranks);
+  if (has_kernel({logits})) return forward_by_kernel(logits, labels, ranks);
   const at::ScalarType dtype = at::toOpMathType(logits.scalar_type());
   at::Tensor max = logits.amax(1).to(dtype);
   reduce(max, ranks.max_over_ranks);
@@ -111,12 +130,15 @@ at::Tensor first_choices(const at::Tensor& logits, const VocabularyRanks& ranks)
 at::Tensor vocab_parallel_cross_entropy_backward(const at::Tensor& grad, const at::Tensor& logits,
                                                  const at::Tensor& labels, const RowSums& row_sums,
                                                  const VocabularyRanks& ranks) {
-  if constexpr (kHasKernels)
-    if (has_kernel({logits}) && has_kernel({grad, row_sums.max}))
-      return cuda::vocab_parallel_cross_entropy_backward(grad, logits, labels, row_sums, ranks);
+  const at::Tensor gradient = logits.detach();
+  if (has_kernel({logits}) && has_kernel({grad, row_sums.max})) {
+    call<kernels::cross_entropy_backward>(gradient, labels.contiguous(), slice_of(logits, ranks), kIgnoredLabel,
+                                          row_sums.max, row_sums.sum, grad.contiguous());
+    return gradient;
+  }
   const Targets targets(labels, logits.size(1), ranks);
   const at::Tensor hit = targets.here.to(row_sums.sum.scalar_type()).unsqueeze(1).neg_();
-  const at::Tensor ignored = (labels == kIgnoredLabel).unsqueeze(1), gradient = logits.detach();
+  const at::Tensor ignored = (labels == kIgnoredLabel).unsqueeze(1);
   for_each_block(logits, [&](std::int64_t begin, std::int64_t rows) {
     const auto block = [&](const at::Tensor& x) { return x.narrow(0, begin, rows); };
     at::Tensor result = exponentials(block(logits), block(row_sums.max)).div_(block(row_sums.sum).unsqueeze(1));

@@ -48,10 +48,4 @@ at::Tensor vocab_parallel_cross_entropy_backward(const at::Tensor& grad, const a
                                                  const at::Tensor& labels, const RowSums& row_sums,
                                                  const VocabularyRanks& ranks);
 
-namespace cuda {  // cross_entropy_cuda.cpp
-
-decltype(braid::vocab_parallel_cross_entropy_forward) vocab_parallel_cross_entropy_forward;
-decltype(braid::vocab_parallel_cross_entropy_backward) vocab_parallel_cross_entropy_backward;
-
-}  // namespace cuda
 }  // namespace braid

@@ -4,62 +4,41 @@
 #include <ATen/ops/_scaled_grouped_mm.h>
 #include <ATen/ops/empty_like.h>
 
+#include <algorithm>
+#include <optional>
+
 #include "base/error.h"
-#include "ops/grouped_linear.h"
+#include "kernels/moe.h"
 #include "ops/has_kernel.h"
-#include "ops/quantize.h"
 
 namespace braid {
 
-Fp8Groups fp8_groups(const at::Tensor& ends, [[maybe_unused]] const Tensors& like) {
-  if constexpr (kHasKernels) {
-    const auto has = [](const at::Tensor& x) { return has_kernel({x}) && cuda::can_quantize(x); };
-    if (std::all_of(like.begin(), like.end(), has)) return {ends, cuda::padded_ends(ends)};
-  }
-  return {ends, {}};
-}
-
-Fp8Pair quantize_groups(const at::Tensor& rows, const Fp8Forms& wanted, const Fp8Groups& groups) {
-  if constexpr (kHasKernels)
-    if (groups.padded_ends.defined()) return cuda::quantize_groups(rows, wanted, groups);
-  return quantize(rows, wanted);
-}
-
-Fp8Pair quantize_permuted(const at::Tensor& tokens, const ExpertOrder& order, std::int64_t top_k,
-                          const Fp8Forms& wanted, const Fp8Groups& groups) {
-  if constexpr (kHasKernels)
-    if (groups.padded_ends.defined()) return cuda::quantize_permuted(tokens, order, top_k, wanted, groups);
-  return quantize_groups(permute_to_experts_forward(tokens, order, top_k), wanted, groups);
-}
-
-Fp8Pair quantize_scaled_squared_relu(const at::Tensor& x, const at::Tensor& scale, const Fp8Forms& wanted,
-                                     const Fp8Groups& groups) {
-  if constexpr (kHasKernels)
-    if (groups.padded_ends.defined()) return cuda::quantize_scaled_squared_relu(x, scale, wanted, groups);
-  return quantize_groups(scaled_squared_relu_forward(x, scale), wanted, groups);
-}
-
-Fp8ScaledGradients quantize_scaled_squared_relu_backward(const at::Tensor& grad, const at::Tensor& x,
-                                                         const at::Tensor& scale, const Fp8Forms& wanted,
-                                                         bool scale_wants_gradient, const Fp8Groups& groups) {
-  const bool x_wants_gradient = wanted.rows || wanted.columns;
-  if constexpr (kHasKernels)
-    if (groups.padded_ends.defined() && x_wants_gradient)
-      return cuda::quantize_scaled_squared_relu_backward(grad, x, scale, wanted, scale_wants_gradient, groups);
-  const Tensors grads = scaled_squared_relu_backward(grad, x, scale, {x_wants_gradient, scale_wants_gradient});
-  return {x_wants_gradient ? quantize_groups(grads[0], wanted, groups) : Fp8Pair(), grads[1]};
-}
-
 namespace {
+
+// The forms of `rows` rows of experts that kFunction(rows_from, inputs..., forms, queue) writes.
+template <auto kFunction, class... Inputs>
+Fp8Pair quantize_by(const at::Tensor& from, std::int64_t rows, const Fp8Forms& wanted, const Fp8Groups& groups,
+                    const Inputs&... inputs) {
+  BRAID_CHECK(from.dim() == 2 && can_quantize(from), "rows of experts in fp8");
+  const std::int64_t most = rows + groups.ends.numel() * (kernels::kGroupMultiple - 1);
+  const Fp8Pair pair = empty_pair(from, {rows, from.size(1)}, wanted, round_up(most, kernels::kGroupMultiple));
+  call<kFunction>(quantizable(from), inputs...,
+                  kernels::QuantizedForms{kernel_matrices(pair.rows), kernel_matrices(pair.columns),
+                                          kernel_tensor(groups.ends), kernel_tensor(groups.padded_ends)});
+  return pair;
+}
+
+at::Tensor float_scales(const at::Tensor& scale) { return scale.to(at::kFloat).contiguous(); }
 
 // Each expert's rows times its matrix's transpose.   rows: [R, K], matrices: [E, N, K] -> [R, N]
 at::Tensor multiply_rows(const Fp8Matrix& rows, const Fp8Matrix& matrices, const ExpertRows& experts,
                          at::ScalarType dtype, Fp8Sum sum) {
   if (!rows.values.is_cuda() || dtype != at::kBFloat16)
     return grouped_linear_forward(dequantize(rows), dequantize(matrices), experts).to(dtype);
-  if constexpr (kHasKernels)
-    if (sum == Fp8Sum::Fast && cuda::has_row_products(rows, matrices))
-      return cuda::multiply_rows(experts.ends(), rows, matrices);
+  if (sum == Fp8Sum::Fast && has_kernel({rows.scales, matrices.scales}) && fits_grouped_kernels(matrices.values))
+    return fill<kernels::multiply_fp8_rows>(
+        rows.values.new_empty({rows.values.size(0), matrices.values.size(1)}, at::kBFloat16), kernel_matrices(rows),
+        experts.ends(), kernel_matrices(matrices));
   return at::_scaled_grouped_mm(rows.values, matrices.values.transpose(1, 2), rows.scales, matrices.scales,
                                 experts.ends(), {}, {}, dtype, /*use_fast_accum=*/sum == Fp8Sum::Fast);
 }
@@ -68,16 +47,15 @@ at::Tensor multiply_rows(const Fp8Matrix& rows, const Fp8Matrix& matrices, const
 // R] -> [E, Out, In]
 at::Tensor multiply_columns(const Fp8Matrix& grad, const GroupedFp8Saved& saved, const Weight& weight,
                             const ExpertRows& experts) {
-  if constexpr (kHasKernels)
-    if (saved.padded_ends.defined()) {
-      const std::int64_t count = saved.padded_ends.numel();
-      const at::Tensor result =
-          at::_scaled_grouped_mm(grad.values, saved.columns.values.t(), grad.scales.repeat({count}),
-                                 saved.columns.scales.repeat({count}), saved.padded_ends, {}, {}, at::kBFloat16,
-                                 /*use_fast_accum=*/kWeightGradientSum == Fp8Sum::Fast);
-      cuda::clear_expert_gradients(experts.ends(), result);
-      return result;
-    }
+  if (saved.padded_ends.defined()) {
+    const std::int64_t count = saved.padded_ends.numel();
+    const at::Tensor result =
+        at::_scaled_grouped_mm(grad.values, saved.columns.values.t(), grad.scales.repeat({count}),
+                               saved.columns.scales.repeat({count}), saved.padded_ends, {}, {}, at::kBFloat16,
+                               /*use_fast_accum=*/kWeightGradientSum == Fp8Sum::Fast);
+    clear_expert_gradients(experts, result);
+    return result;
+  }
   const Weight like = {.value = at::empty_like(weight.value, weight.value.options().dtype(at::kFloat))};
   const auto rows_of = [](const Fp8Matrix& columns) { return dequantize(columns).t(); };
   return grouped_linear_backward(rows_of(grad), rows_of(saved.columns), like, experts, false)[1];
@@ -86,9 +64,12 @@ at::Tensor multiply_columns(const Fp8Matrix& grad, const GroupedFp8Saved& saved,
 at::Tensor weight_gradient(const Fp8Matrix& grad, const GroupedFp8Saved& saved, const Weight& weight,
                            const ExpertRows& experts) {
   const auto write = [&](at::Tensor sum, bool is_first) {
-    if constexpr (kHasKernels)
-      if (saved.padded_ends.defined() && cuda::has_gradient_products(grad, saved.columns, sum, is_first))
-        return cuda::write_expert_gradients(saved.padded_ends, grad, saved.columns, sum, is_first);
+    if (saved.padded_ends.defined() && has_kernel({grad.scales, saved.columns.scales}) &&
+        takes_expert_gradients(sum, is_first)) {
+      call_on<kernels::multiply_fp8_columns>(sum.device(), kernel_matrices(grad), kernel_matrices(saved.columns),
+                                             saved.padded_ends, sum, is_first);
+      return;
+    }
     const at::Tensor product = multiply_columns(grad, saved, weight, experts);
     is_first ? sum.copy_(product) : sum.add_(product);
   };
@@ -98,7 +79,72 @@ at::Tensor weight_gradient(const Fp8Matrix& grad, const GroupedFp8Saved& saved, 
   return result;
 }
 
+// weight: [E, Out, In]
+void check_fp8_features(const at::Tensor& weight) {
+  BRAID_CHECK(weight.size(1) % kFp8Multiple == 0 && weight.size(2) % kFp8Multiple == 0,
+              "features of an fp8 product are multiples of {}, not {} -> {}", kFp8Multiple, weight.size(2),
+              weight.size(1));
+}
+
+struct Activated {
+  Fp8Matrix rows;  // of fc2's input
+  ExpertMlpSaved saved;
+};
+
+// Everything before fc2's product.
+Activated activate(const at::Tensor& tokens, const at::Tensor& weights, const ExpertMlp& mlp,
+                   const ExpertMlpNeeds& needs) {
+  const Fp8Groups groups = fp8_groups(mlp.order.ends, {tokens, mlp.fc2.value});
+  const Fp8Pair rows =
+      quantize_permuted(tokens, mlp.order, mlp.top_k, {.rows = true, .columns = needs.fc1_grad}, groups);
+  const at::Tensor inner = grouped_linear_fp8_forward(rows.rows, mlp.fc1, ExpertRows(groups.ends), needs.tokens_grad);
+  const at::Tensor scales = weights.reshape(-1).index_select(0, mlp.order.order);
+  const Fp8Pair activated =
+      quantize_scaled_squared_relu(inner, scales, {.rows = true, .columns = needs.fc2_grad}, groups);
+  return {activated.rows, {{rows.columns, groups.padded_ends}, {activated.columns, groups.padded_ends}, inner, scales}};
+}
+
 }  // namespace
+
+Fp8Groups fp8_groups(const at::Tensor& ends, const Tensors& like) {
+  const auto has = [](const at::Tensor& x) { return has_kernel({x}) && can_quantize(x); };
+  if (!std::all_of(like.begin(), like.end(), has)) return {ends, {}};
+  return {ends, fill<kernels::pad_ends>(ends.new_empty(ends.sizes()), ends)};
+}
+
+Fp8Pair quantize_groups(const at::Tensor& rows, const Fp8Forms& wanted, const Fp8Groups& groups) {
+  if (!groups.padded_ends.defined()) return quantize(rows, wanted);
+  return quantize_by<kernels::quantize>(rows, rows.size(0), wanted, groups, std::int64_t{1});
+}
+
+Fp8Pair quantize_permuted(const at::Tensor& tokens, const ExpertOrder& order, std::int64_t top_k,
+                          const Fp8Forms& wanted, const Fp8Groups& groups) {
+  if (!groups.padded_ends.defined())
+    return quantize_groups(permute_to_experts_forward(tokens, order, top_k), wanted, groups);
+  return quantize_by<kernels::quantize_permuted>(tokens, tokens.size(0) * top_k, wanted, groups, order.order,
+                                                 order.inverse, top_k);
+}
+
+Fp8Pair quantize_scaled_squared_relu(const at::Tensor& x, const at::Tensor& scale, const Fp8Forms& wanted,
+                                     const Fp8Groups& groups) {
+  if (!groups.padded_ends.defined()) return quantize_groups(scaled_squared_relu_forward(x, scale), wanted, groups);
+  return quantize_by<kernels::quantize_scaled_squared_relu>(x, x.size(0), wanted, groups, float_scales(scale));
+}
+
+Fp8ScaledGradients quantize_scaled_squared_relu_backward(const at::Tensor& grad, const at::Tensor& x,
+                                                         const at::Tensor& scale, const Fp8Forms& wanted,
+                                                         bool scale_wants_gradient, const Fp8Groups& groups) {
+  const bool x_wants_gradient = wanted.rows || wanted.columns;
+  if (!groups.padded_ends.defined() || !x_wants_gradient) {
+    const Tensors grads = scaled_squared_relu_backward(grad, x, scale, {x_wants_gradient, scale_wants_gradient});
+    return {x_wants_gradient ? quantize_groups(grads[0], wanted, groups) : Fp8Pair(), grads[1]};
+  }
+  const at::Tensor scales = float_scales(scale);
+  const at::Tensor scale_grad = scale_wants_gradient ? scales.new_empty(scales.sizes()) : at::Tensor();
+  const Fp8Pair pair = quantize_by<kernels::quantize_scaled_squared_relu_backward>(grad, grad.size(0), wanted, groups,
+                                                                                   quantizable(x), scales, scale_grad);
+  return {pair, scale_wants_gradient ? scale_grad.to(scale.scalar_type()) : scale_grad};
+}
 
 at::Tensor grouped_linear_fp8_forward(const Fp8Matrix& rows, const Weight& weight, const ExpertRows& experts,
                                       bool rows_want_gradient) {
@@ -115,12 +161,6 @@ Tensors grouped_linear_fp8_backward(const Fp8Pair& grad, const GroupedFp8Saved& 
   }
   if (grad.columns.values.defined()) grads[1] = weight_gradient(grad.columns, saved, weight, experts);
   return grads;
-}
-
-void check_fp8_features(const at::Tensor& weight) {
-  BRAID_CHECK(weight.size(1) % kFp8Multiple == 0 && weight.size(2) % kFp8Multiple == 0,
-              "features of an fp8 product are multiples of {}, not {} -> {}", kFp8Multiple, weight.size(2),
-              weight.size(1));
 }
 
 at::Tensor grouped_linear_fp8(const at::Tensor& rows, const Weight& weight, const ExpertRows& experts, Result result) {
@@ -144,28 +184,6 @@ at::Tensor grouped_linear_fp8(const at::Tensor& rows, const Weight& weight, cons
   };
   return differentiable("GroupedLinearFp8Backward", {rows, matrices}, forward, backward);
 }
-
-namespace {
-
-struct Activated {
-  Fp8Matrix rows;  // of fc2's input
-  ExpertMlpSaved saved;
-};
-
-// Everything before fc2's product.
-Activated activate(const at::Tensor& tokens, const at::Tensor& weights, const ExpertMlp& mlp,
-                   const ExpertMlpNeeds& needs) {
-  const Fp8Groups groups = fp8_groups(mlp.order.ends, {tokens, mlp.fc2.value});
-  const Fp8Pair rows =
-      quantize_permuted(tokens, mlp.order, mlp.top_k, {.rows = true, .columns = needs.fc1_grad}, groups);
-  const at::Tensor inner = grouped_linear_fp8_forward(rows.rows, mlp.fc1, ExpertRows(groups.ends), needs.tokens_grad);
-  const at::Tensor scales = weights.reshape(-1).index_select(0, mlp.order.order);
-  const Fp8Pair activated =
-      quantize_scaled_squared_relu(inner, scales, {.rows = true, .columns = needs.fc2_grad}, groups);
-  return {activated.rows, {{rows.columns, groups.padded_ends}, {activated.columns, groups.padded_ends}, inner, scales}};
-}
-
-}  // namespace
 
 OutputAndSaved<ExpertMlpSaved> expert_mlp_fp8_forward(const at::Tensor& tokens, const at::Tensor& weights,
                                                       const at::Tensor& added, const ExpertMlp& mlp,

@@ -3,7 +3,6 @@
 #pragma once
 
 #include "ops/activation.h"
-#include "ops/grouped_linear.h"
 #include "ops/moe.h"
 #include "ops/quantize.h"
 
@@ -53,9 +52,6 @@ struct GroupedFp8Saved {
 Tensors grouped_linear_fp8_backward(const Fp8Pair& grad, const GroupedFp8Saved& saved, const Weight& weight,
                                     const ExpertRows& experts);
 
-// Whether an fp8 product can take these experts' widths.   weight: [E, Out, In]
-void check_fp8_features(const at::Tensor& weight);
-
 struct ExpertMlp {
   Weight fc1, fc2;  // [E, F, H], [E, H, F]
   ExpertOrder order;
@@ -89,13 +85,4 @@ OutputAndSaved<ExpertMlpSaved> expert_mlp_fp8_forward(const at::Tensor& tokens, 
 Tensors expert_mlp_fp8_backward(const at::Tensor& grad, const ExpertMlpSaved& saved, const ExpertMlp& mlp,
                                 const ExpertMlpNeeds& needs);
 
-namespace cuda {  // experts_fp8_cuda.cpp
-
-at::Tensor padded_ends(const at::Tensor& ends);
-decltype(braid::quantize_groups) quantize_groups;
-decltype(braid::quantize_permuted) quantize_permuted;
-decltype(braid::quantize_scaled_squared_relu) quantize_scaled_squared_relu;
-decltype(braid::quantize_scaled_squared_relu_backward) quantize_scaled_squared_relu_backward;
-
-}  // namespace cuda
 }  // namespace braid

@@ -1,4 +1,4 @@
-// Linear maps in the dtype of their weights or in fp8, alone or with a GELU.
+// Matrix products, and linear maps in the dtype of their weights or in fp8, alone or with a GELU.
 #pragma once
 
 #include "ops/activation.h"
@@ -7,6 +7,27 @@
 #include "tensor/weight.h"
 
 namespace braid {
+
+// a b, plus the bias in every row.   a: [M, K], b: [K, N], each stored by rows or by columns; bias: [N] or undefined
+at::Tensor product(const at::Tensor& a, const at::Tensor& b, const at::Tensor& bias = {});
+
+// The products of several a with the same b, into `result` if it is given. Both may be rows of larger tensors.
+// a: [G, M, K] -> [G, M, N]
+at::Tensor products(const at::Tensor& a, const at::Tensor& b, const at::Tensor& bias = {}, at::Tensor result = {});
+
+// The product and its GELU, in one pass over memory where cuBLAS can: it takes the GELU before it rounds its argument.
+struct ProductAndGelu {
+  at::Tensor inner, activated;  // a b + bias; gelu(inner)
+};
+ProductAndGelu product_with_gelu(const at::Tensor& a, const at::Tensor& b, const at::Tensor& bias, Activation form);
+// a b gelu'(inner), element by element: the gradient of `inner` if a b is that of gelu(inner).   inner: [M, N]
+at::Tensor product_times_gelu_slope(const at::Tensor& a, const at::Tensor& b, const at::Tensor& inner, Activation form);
+
+// sum += a b, or sum = a b if it is the first; in the precision of the sum and without a temporary of its size.
+void add_product(const at::Tensor& sum, const at::Tensor& a, const at::Tensor& b, bool is_first);
+
+// The sum over rows, in fp32 or wider, rounded once: the gradient of a bias.   x: [T, F] -> [F]
+at::Tensor column_sum(const at::Tensor& x);
 
 // x times weight^T, plus bias. All dimensions of a weight after the first are input features: those of a patch
 // embedding are [channels, height, width].   x: [T, In], weight: [Out, In...], bias: [Out] or undefined -> [T, Out]

@@ -1,11 +1,16 @@
-// The steps of a mixture of experts around its experts (ops/grouped_linear.h): route, sort, restore the order.
+// The steps of a mixture of experts: route, sort, the products of experts with their rows, restore the order.
 // E experts, k chosen per token, T tokens, R = T * k rows that go to experts.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
 
 #include "tensor/autograd.h"
+#include "tensor/copies.h"
 #include "tensor/weight.h"
 
 namespace braid {
@@ -92,29 +97,52 @@ at::Tensor aux_loss(const at::Tensor& scores, std::int64_t top_k, const SampleTo
 at::Tensor aux_loss_backward(const at::Tensor& grad, const at::Tensor& scores, const at::Tensor& chosen,
                              const SampleTokens& samples, double factor);
 
-namespace cuda {  // moe_cuda.cpp
+// The products of experts with their rows. E experts, R rows that are sorted by expert.
 
-// x: bf16, weight: bf16 or fp32
-decltype(braid::router_logits_forward) router_logits_forward;
-// Adds the tensors `added`, at most two.
-at::Tensor router_logits_x_grad(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& weight,
-                                const Tensors& added);
-// Adds to `sum`, fp32 or bf16, or overwrites it.
-void router_logits_weight_grad(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& sum, bool add);
+// How many rows each expert has: as end offsets on the device for kernels, and on the host for loops over experts.
+class ExpertRows {
+ public:
+  ExpertRows() = default;
+  explicit ExpertRows(at::Tensor ends) : ends_(std::move(ends)) {}
+  ExpertRows(std::vector<std::int64_t> counts, at::Tensor ends) : ends_(std::move(ends)) {
+    host_->counts = std::move(counts);
+  }
 
-// In fp32 only.
-bool can_route(const at::Tensor& scores, std::int64_t top_k);
-decltype(braid::route_forward) route_forward;
-decltype(braid::route_backward) route_backward;
+  const at::Tensor& ends() const { return ends_; }  // [E] int32, one past the last row of each expert
+  bool on_host() const { return host_->counts.has_value(); }
+  // Starts to copy the counts to the host, which goes on meanwhile.
+  void prefetch() const;
+  // Rows of each expert. Waits for the copy, or, if no copy was started, for all work that is queued on the GPU.
+  const std::vector<std::int64_t>& counts() const;
 
-bool can_sort_by_expert(std::int64_t num_experts);
-decltype(braid::sort_by_expert) sort_by_expert;
-decltype(braid::permute_to_experts_forward) permute_to_experts_forward;
-decltype(braid::permute_to_experts_backward) permute_to_experts_backward;
+ private:
+  struct Host {
+    std::optional<std::vector<std::int64_t>> counts{};
+    std::optional<HostCopy> ends{};
+  };
+  at::Tensor ends_;
+  std::shared_ptr<Host> host_ = std::make_shared<Host>();  // one for all copies
+};
 
-decltype(braid::expert_shares) expert_shares;
-decltype(braid::aux_loss_backward) aux_loss_backward;
-at::Tensor aux_loss_of(const ExpertShares& shares, double factor);
+// Throws if rows, a weight and the experts' row counts do not fit.
+void check_grouped_linear(const at::Tensor& rows, const at::Tensor& weight, const ExpertRows& experts);
 
-}  // namespace cuda
+// The rows of each expert e times weight[e]^T.   rows: [R, In], weight: [E, Out, In] -> [R, Out]
+at::Tensor grouped_linear(const Recomputable& rows, const Weight& weight, const ExpertRows& experts,
+                          Result result = Result::Needed);
+at::Tensor grouped_linear_forward(const at::Tensor& rows, const at::Tensor& weight, const ExpertRows& experts);
+// Gradients of rows and weight. Each expert's part of the weight's is added to its slice of the weight's sum; where no
+// kernel does it, by a product per expert, for which the host needs the counts. Without a sum it is returned. Saved:
+// the rows if the weight requires a gradient, else undefined.
+Tensors grouped_linear_backward(const at::Tensor& grad, const at::Tensor& rows, const Weight& weight,
+                                const ExpertRows& experts, bool rows_want_gradient);
+
+// Whether kernels write grad^T rows of each expert to x, or add it: x is float, or bf16 and only written.   x: [E, Out,
+// In]
+bool takes_expert_gradients(const at::Tensor& x, bool overwrite);
+// Whether kernels multiply by these matrices: on a Hopper GPU, with sizes in multiples of 16 bytes.   x: [E, Out, In]
+bool fits_grouped_kernels(const at::Tensor& x);
+// grad = 0 for experts without rows.   grad: [E, Out, In] bf16
+void clear_expert_gradients(const ExpertRows& experts, const at::Tensor& grad);
+
 }  // namespace braid

@@ -62,15 +62,4 @@ at::Tensor gated_rms_norm_backward_into(const at::Tensor& grad, const at::Tensor
                                         const at::Tensor& weight, const at::Tensor& inverse_root,
                                         const at::Tensor& y_grad, const at::Tensor& z_grad);
 
-namespace cuda {  // norm_cuda.cpp
-
-bool takes_norm_of(const at::Tensor& x);
-decltype(braid::norm_forward) norm_forward;
-decltype(braid::norm_backward) norm_backward;
-
-bool has_gated_rms_norm(std::int64_t group_size);
-decltype(braid::gated_rms_norm_forward) gated_rms_norm_forward;
-decltype(braid::gated_rms_norm_backward_into) gated_rms_norm_backward_into;
-
-}  // namespace cuda
 }  // namespace braid

@@ -8,6 +8,7 @@
 #include <ATen/ops/where.h>
 
 #include "base/error.h"
+#include "kernels/moe.h"
 #include "ops/has_kernel.h"
 
 namespace braid {
@@ -26,12 +27,51 @@ at::Tensor padded_transpose(const at::Tensor& x) {
   return at::constant_pad_nd(x.transpose(-2, -1), {0, missing}).contiguous();
 }
 
+Fp8Matrix empty_matrix(const at::Tensor& like, std::vector<std::int64_t> shape) {
+  const at::Tensor values = like.new_empty(shape, at::kFloat8_e4m3fn);
+  shape.pop_back();
+  return {values, like.new_empty(shape, at::kFloat)};
+}
+
+bool has_aligned_rows(const at::Tensor& x) {
+  const bool aligned = reinterpret_cast<std::uintptr_t>(x.data_ptr()) % 16 == 0 && x.stride(-2) % 8 == 0;
+  return aligned && x.stride(-1) == 1 && (x.dim() == 2 || x.is_contiguous());
+}
+
 }  // namespace
+
+bool can_quantize(const at::Tensor& x) {
+  const std::int64_t columns = x.size(-1);
+  const bool one = x.dim() == 2, fits = columns % 8 == 0 && columns <= kernels::kMostQuantizedColumns;
+  return x.scalar_type() == at::kBFloat16 && fits && (one || x.size(-2) % kFp8Multiple == 0);
+}
+
+at::Tensor quantizable(const at::Tensor& x) { return has_aligned_rows(x) ? x : x.clone(at::MemoryFormat::Contiguous); }
+
+kernels::Fp8Matrices kernel_matrices(const Fp8Matrix& x) {
+  const bool dense = !x.values.defined() || (x.values.is_contiguous() && x.scales.is_contiguous());
+  BRAID_CHECK(dense, "matrices in fp8 must be contiguous");
+  return {kernel_tensor(x.values), kernel_tensor(x.scales)};
+}
+
+Fp8Pair empty_pair(const at::Tensor& like, const std::vector<std::int64_t>& shape, const Fp8Forms& wanted,
+                   std::int64_t length) {
+  std::vector<std::int64_t> transposed = shape;
+  transposed[shape.size() - 2] = shape.back();
+  transposed.back() = length;
+  return {wanted.rows ? empty_matrix(like, shape) : Fp8Matrix(),
+          wanted.columns ? empty_matrix(like, transposed) : Fp8Matrix()};
+}
 
 Fp8Pair quantize(const at::Tensor& x, const Fp8Forms& wanted) {
   BRAID_CHECK(x.dim() >= 2 && x.numel() > 0, "quantize needs elements");
-  if constexpr (kHasKernels)
-    if (has_kernel({x}) && cuda::can_quantize(x)) return cuda::quantize(x, wanted);
+  if (has_kernel({x}) && can_quantize(x)) {
+    const Fp8Pair pair = empty_pair(x, x.sizes().vec(), wanted, round_up(x.size(-2), kFp8Multiple));
+    const at::Tensor from = quantizable(x).flatten(0, -2);
+    call<kernels::quantize>(from, from.size(0) / x.size(-2),
+                            kernels::QuantizedForms{kernel_matrices(pair.rows), kernel_matrices(pair.columns)});
+    return pair;
+  }
   Fp8Pair pair;
   if (wanted.rows) pair.rows = quantize_rows(x);
   if (wanted.columns) pair.columns = quantize_rows(padded_transpose(x));
@@ -69,8 +109,7 @@ void write_fp8_product(at::Tensor result, const Fp8Matrix& a, const Fp8Matrix& b
 }
 
 void check_fp8_support(const at::Device& device) {
-  if constexpr (kHasKernels)
-    if (device.is_cuda()) check_fp8_support(cuda::compute_capability(device));
+  if (kHasKernels && device.is_cuda()) check_fp8_support(ask<kernels::compute_capability>(device));
 }
 
 // libtorch has products of experts for these only.

@@ -3,6 +3,11 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
+#include <vector>
+
+#include "kernels/moe.h"
+
 namespace braid {
 
 // Sizes of an fp8 product are multiples of this, but for the rows of its left factor.
@@ -57,20 +62,21 @@ inline constexpr Fp8Sum kWeightGradientSum = Fp8Sum::Precise;  // thousands of t
 at::Tensor fp8_product(const Fp8Matrix& a, const Fp8Matrix& b, at::ScalarType dtype, Fp8Sum sum);
 void write_fp8_product(at::Tensor result, const Fp8Matrix& a, const Fp8Matrix& b, Fp8Sum sum);  // in result's dtype
 
-struct ComputeCapability {
-  int major = 0, minor = 0;
-};
-
+using kernels::ComputeCapability;
 // Throw a ConfigError if this GPU, or one of this compute capability, has no fp8 products.
 void check_fp8_support(const at::Device& device);
 void check_fp8_support(const ComputeCapability& capability);
 
-namespace cuda {  // experts_fp8_cuda.cpp
-
-ComputeCapability compute_capability(const at::Device& device);
-// The kernel takes bf16 with columns in multiples of 8 up to 32768, and of several matrices rows in multiples of 16.
+// Braid's kernel converts bf16 with columns in multiples of 8 up to 32768, and of several matrices rows in multiples of
+// 16. What it writes, and x in a form that it reads.
 bool can_quantize(const at::Tensor& x);
-decltype(braid::quantize) quantize;
+at::Tensor quantizable(const at::Tensor& x);
+// shape: [..., R, C], where columns have `length` >= R elements
+Fp8Pair empty_pair(const at::Tensor& like, const std::vector<std::int64_t>& shape, const Fp8Forms& wanted,
+                   std::int64_t length);
+kernels::Fp8Matrices kernel_matrices(const Fp8Matrix& x);
+inline std::int64_t round_up(std::int64_t size, std::int64_t multiple) {
+  return (size + multiple - 1) / multiple * multiple;
+}
 
-}  // namespace cuda
 }  // namespace braid

@@ -11,6 +11,7 @@
 #include <limits>
 
 #include "base/error.h"
+#include "kernels/rows.h"
 #include "ops/has_kernel.h"
 
 namespace braid {
@@ -23,6 +24,10 @@ at::Tensor rows_of(const at::Tensor& ids, const at::Tensor& weight) { return ids
 
 at::Tensor is_elsewhere(const at::Tensor& ids, const at::Tensor& weight, const VocabularyShard& shard) {
   return (ids.div(weight.size(0), "floor") != shard.index).unsqueeze(1);
+}
+
+kernels::VocabularySlice slice_of(const VocabularyShard& shard, const at::Tensor& weight) {
+  return {shard.index * weight.size(0), shard.count * weight.size(0)};
 }
 
 at::Tensor sum_by_row(const at::Tensor& grads, const at::Tensor& rows, std::int64_t count) {
@@ -40,11 +45,35 @@ void add_to_rows(at::Tensor sum, const at::Tensor& rows, const at::Tensor& grads
   sum.index_add_(0, rows, sum_by_row(wide, first_token.index_select(0, rows), tokens));
 }
 
+// Row i is there[numbers[i]], or elsewhere[i] where the number is negative; of an undefined tensor, zeros.
+at::Tensor pick_rows(const at::Tensor& numbers, const at::Tensor& there, const at::Tensor& elsewhere) {
+  const at::Tensor& like = there.defined() ? there : elsewhere;
+  return fill<kernels::pick_rows>(like.new_empty({numbers.size(0), like.size(1)}), numbers.contiguous(),
+                                  with_dense_rows(there), with_dense_rows(elsewhere));
+}
+
+at::Tensor is_negative(const at::Tensor& numbers) { return (numbers < 0).unsqueeze(1); }
+
+// The numbered rows of x; zeros for negative numbers.
+at::Tensor rows_at(const at::Tensor& x, const at::Tensor& numbers) {
+  if (x.size(0) == 0) return at::zeros({numbers.size(0), x.size(1)}, x.options());
+  return x.index_select(0, numbers.clamp_min(0)).masked_fill_(is_negative(numbers), 0);
+}
+
+at::Tensor select_rows_backward(const at::Tensor& grad, const at::Tensor& rows, std::int64_t count) {
+  const at::Tensor numbers = at::arange(rows.size(0), rows.options());
+  const at::Tensor number_of = at::full({count}, -1, rows.options()).index_copy_(0, rows, numbers);
+  // A row of x that was not selected has no place in the gradient, and gets zeros.
+  const RowPlaces places = {.row_of = rows, .place_of = number_of};
+  return put_rows_backward(grad, places, {.x_grad = false})[1];
+}
+
 }  // namespace
 
 at::Tensor embedding_forward(const at::Tensor& ids, const at::Tensor& weight, const VocabularyShard& shard) {
-  if constexpr (kHasKernels)
-    if (has_kernel({weight})) return cuda::embedding_forward(ids, weight, shard);
+  if (has_kernel({weight}))
+    return fill<kernels::embedding_forward>(weight.new_empty({ids.size(0), weight.size(1)}), ids.contiguous(),
+                                            slice_of(shard, weight), weight);
   const at::Tensor found = weight.index_select(0, rows_of(ids, weight));
   const at::Tensor is_nowhere = (ids < 0).logical_or(ids >= weight.size(0) * shard.count).unsqueeze(1);
   const at::Tensor other = at::zeros_like(is_nowhere, weight.scalar_type()).masked_fill_(is_nowhere, kNaN);
@@ -53,9 +82,12 @@ at::Tensor embedding_forward(const at::Tensor& ids, const at::Tensor& weight, co
 
 at::Tensor embedding_backward(const at::Tensor& grad, const at::Tensor& ids, const Weight& weight,
                               const VocabularyShard& shard) {
-  if constexpr (kHasKernels)
-    if (has_kernel({grad, weight.value}) && has_kernel({weight.sum->value}))
-      return cuda::embedding_backward(grad, ids, weight, shard);
+  if (has_kernel({grad, weight.value}) && has_kernel({weight.sum->value})) {
+    const auto add = [&](const at::Tensor& sum) {
+      return fill<kernels::embedding_backward>(sum, with_dense_rows(grad), ids.contiguous(), slice_of(shard, sum));
+    };
+    return weight.sum->add_by(add) ? at::Tensor() : add(at::zeros_like(weight.value));
+  }
   const at::Tensor rows = rows_of(ids, weight.value);
   const at::Tensor own = grad.masked_fill(is_elsewhere(ids, weight.value, shard), 0);
   if (weight.sum->add_by([&](const at::Tensor& sum) { add_to_rows(sum, rows, own); })) return {};
@@ -69,27 +101,15 @@ at::Tensor embedding(const at::Tensor& ids, const Weight& weight, const Vocabula
       [ids, weight, shard](const at::Tensor& grad) { return embedding_backward(grad, ids, weight, shard); });
 }
 
-namespace {
-
-at::Tensor is_negative(const at::Tensor& numbers) { return (numbers < 0).unsqueeze(1); }
-
-// The numbered rows of x; zeros for negative numbers.
-at::Tensor rows_at(const at::Tensor& x, const at::Tensor& numbers) {
-  if (x.size(0) == 0) return at::zeros({numbers.size(0), x.size(1)}, x.options());
-  return x.index_select(0, numbers.clamp_min(0)).masked_fill_(is_negative(numbers), 0);
-}
-
-}  // namespace
-
 at::Tensor put_rows_forward(const at::Tensor& x, const at::Tensor& rows, const at::Tensor& row_of) {
-  if constexpr (kHasKernels)
-    if (has_kernel({x, rows})) return cuda::put_rows_forward(x, rows, row_of);
+  if (has_kernel({x, rows})) return pick_rows(row_of, rows, x);
   return at::where(is_negative(row_of), x, rows_at(rows, row_of));
 }
 
 Tensors put_rows_backward(const at::Tensor& grad, const RowPlaces& places, const PutRowsNeeds& needs) {
-  if constexpr (kHasKernels)
-    if (has_kernel({grad})) return cuda::put_rows_backward(grad, places, needs);
+  if (has_kernel({grad}))
+    return {needs.x_grad ? pick_rows(places.row_of, {}, grad) : at::Tensor(),
+            needs.rows_grad ? pick_rows(places.place_of, grad, {}) : at::Tensor()};
   return {needs.x_grad ? grad.masked_fill((places.row_of >= 0).unsqueeze(1), 0) : at::Tensor(),
           needs.rows_grad ? rows_at(grad, places.place_of) : at::Tensor()};
 }
@@ -103,18 +123,6 @@ at::Tensor put_rows(const at::Tensor& x, const at::Tensor& rows, const RowPlaces
       "PutRowsBackward", {x, rows}, [&] { return put_rows_forward(x, rows, places.row_of); },
       [places, needs](const at::Tensor& grad) { return put_rows_backward(grad, places, needs); });
 }
-
-namespace {
-
-at::Tensor select_rows_backward(const at::Tensor& grad, const at::Tensor& rows, std::int64_t count) {
-  const at::Tensor numbers = at::arange(rows.size(0), rows.options());
-  const at::Tensor number_of = at::full({count}, -1, rows.options()).index_copy_(0, rows, numbers);
-  // A row of x that was not selected has no place in the gradient, and gets zeros.
-  const RowPlaces places = {.row_of = rows, .place_of = number_of};
-  return put_rows_backward(grad, places, {.x_grad = false})[1];
-}
-
-}  // namespace
 
 at::Tensor select_rows(const at::Tensor& x, const at::Tensor& rows) {
   return differentiable(

@@ -39,12 +39,4 @@ Tensors put_rows_backward(const at::Tensor& grad, const RowPlaces& places, const
 // Some rows of x, in the order of `rows` ([n] int64), which names none twice.   [T, H] -> [n, H]
 at::Tensor select_rows(const at::Tensor& x, const at::Tensor& rows);
 
-namespace cuda {  // rows_cuda.cpp
-
-decltype(braid::embedding_forward) embedding_forward;
-decltype(braid::embedding_backward) embedding_backward;
-decltype(braid::put_rows_forward) put_rows_forward;
-decltype(braid::put_rows_backward) put_rows_backward;
-
-}  // namespace cuda
 }  // namespace braid

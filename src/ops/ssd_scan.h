@@ -55,12 +55,4 @@ void ssd_scan_backward_into(const at::Tensor& grad, const SsdInputs& inputs, con
                             const SsdOptions& options, const PackedSequences& sequences, const SsdInputs& gradients,
                             const at::Tensor& final_states_grad = {});
 
-namespace cuda {  // ssd_scan_cuda.cpp
-
-// Whether kernels know the dtypes and sizes: x, B and C in bf16, the others in float or bf16.
-bool has_ssd_scan(const SsdInputs& inputs);
-decltype(braid::ssd_scan_forward) ssd_scan_forward;
-decltype(braid::ssd_scan_backward_into) ssd_scan_backward_into;
-
-}  // namespace cuda
 }  // namespace braid

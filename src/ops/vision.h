@@ -38,7 +38,6 @@ OutputAndSaved<at::Tensor> place_patches_forward(const at::Tensor& patches, cons
                                                  const at::Tensor& class_token, const std::vector<PatchGrid>& images);
 Tensors place_patches_backward(const at::Tensor& grad, const PlacePatchesNeeds& needs,
                                const std::vector<PatchGrid>& images, const at::Tensor& on_device);
-std::int64_t table_side(const at::Tensor& table);
 
 // Joins each 2 x 2 square of patches into one token of 4 H channels, in the order (0,0), (0,1), (1,0), (1,1), image by
 // image. Rows and columns must be even.   x: [sum of patches, H] -> [sum of patches / 4, 4 H]
@@ -48,15 +47,4 @@ OutputAndSaved<at::Tensor> pixel_shuffle_forward(const at::Tensor& x, const std:
 at::Tensor pixel_shuffle_backward(const at::Tensor& grad, const std::vector<PatchGrid>& images,
                                   const at::Tensor& on_device);
 
-namespace cuda {  // vision_cuda.cpp
-
-at::Tensor image_table(const std::vector<PatchGrid>& images, const at::Device& device);
-// `table` is what image_table() makes.
-at::Tensor pixel_shuffle_forward(const at::Tensor& x, const at::Tensor& table);
-at::Tensor pixel_shuffle_backward(const at::Tensor& grad, const at::Tensor& table);
-at::Tensor place_patches_forward(const at::Tensor& patches, const at::Tensor& positions, const at::Tensor& class_token,
-                                 const at::Tensor& table);
-Tensors place_patches_backward(const at::Tensor& grad, const PlacePatchesNeeds& needs, const at::Tensor& table);
-
-}  // namespace cuda
 }  // namespace braid

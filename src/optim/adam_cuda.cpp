@@ -1,28 +1,20 @@
-#include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 
 #include <cmath>
 
 #include "kernels/adam.h"
-#include "ops/kernel_call.h"
+#include "ops/has_kernel.h"
 #include "optim/sharded_adam.h"
 
 namespace braid::cuda {
-namespace {
-
-kernels::AdamRanges ranges_of(const AdamTable& table) {
-  return {data<const kernels::AdamRange>(table.ranges), table.size, {table.sum_blocks, table.update_blocks}};
-}
-
-}  // namespace
 
 AdamTable adam_table(const std::vector<AdamPiece>& pieces) {
   std::vector<kernels::AdamRange> ranges;
   for (const AdamPiece& piece : pieces)
-    ranges.push_back({.gradient = data<float>(piece.gradient),
-                      .main = data<float>(piece.main),
-                      .exp_avg = data<float>(piece.exp_avg),
-                      .exp_avg_sq = data<float>(piece.exp_avg_sq),
+    ranges.push_back({.gradient = kernel_tensor(piece.gradient),
+                      .main = kernel_tensor(piece.main),
+                      .exp_avg = kernel_tensor(piece.exp_avg),
+                      .exp_avg_sq = kernel_tensor(piece.exp_avg_sq),
                       .parameter = piece.parameter.data_ptr(),
                       .count = piece.main.numel(),
                       .decayed = piece.decayed,
@@ -38,12 +30,8 @@ AdamTable adam_table(const std::vector<AdamPiece>& pieces) {
 }
 
 at::Tensor sum_squares(const AdamTable& table) {
-  const auto doubles = table.ranges.options().dtype(at::kDouble);
-  const at::Tensor partial = at::empty({table.sum_blocks}, doubles), terms = at::empty({2}, doubles);
-  call_kernel(table.ranges, [&]<class T>(cudaStream_t stream) {
-    kernels::sum_squares(ranges_of(table), data<double>(partial), data<double>(terms), stream);
-  });
-  return terms;
+  const kernels::AdamBlocks blocks = {table.sum_blocks, table.update_blocks};
+  return fill<kernels::sum_squares>(table.ranges.new_empty({2}, at::kDouble), table.ranges, blocks);
 }
 
 void adam_update(const AdamTable& table, const AdamOptions& options) {
@@ -55,12 +43,8 @@ void adam_update(const AdamTable& table, const AdamOptions& options) {
                                   .rate = static_cast<float>(options.lr / correction(options.beta1)),
                                   .root_scale = static_cast<float>(1 / std::sqrt(correction(options.beta2))),
                                   .eps = static_cast<float>(options.eps)};
-  call_kernel(table.ranges, [&]<class T>(cudaStream_t stream) {
-    if (table.dtype == at::kFloat)
-      kernels::adam_update<float>(ranges_of(table), step, stream);
-    else
-      kernels::adam_update<__nv_bfloat16>(ranges_of(table), step, stream);
-  });
+  const kernels::AdamBlocks blocks = {table.sum_blocks, table.update_blocks};
+  call<kernels::adam_update>(table.ranges, blocks, step, table.dtype == at::kFloat);
 }
 
 }  // namespace braid::cuda

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <map>
 #include <string_view>
 
@@ -28,11 +29,7 @@ ModuleOptimizer::ModuleOptimizer(const Parameters& parameters, const Groups& gro
   };
   add(std::move(dense), "dp-cp", "tp");
   add(std::move(expert), "expt_dp", "expt_tp");
-  order_gathers(parameters);
-}
-
-// Models declare parameters in the order in which forwards read them.
-void ModuleOptimizer::order_gathers(const Parameters& parameters) {
+  // Models declare parameters in the order in which forwards read them.
   std::map<std::string_view, Gather> gather_of;  // by name of a parameter
   for (const auto& part : parts_) {
     const GradientBuffer& gradients = part->gradients();
@@ -44,7 +41,7 @@ void ModuleOptimizer::order_gathers(const Parameters& parameters) {
   for (const Parameters::Entry& entry : parameters.entries()) {
     const auto found = gather_of.find(entry.spec.name);
     if (found == gather_of.end()) continue;
-    if (std::find(gathers_.begin(), gathers_.end(), found->second) == gathers_.end()) gathers_.push_back(found->second);
+    if (std::ranges::find(gathers_, found->second) == gathers_.end()) gathers_.push_back(found->second);
   }
 }
 
@@ -97,8 +94,7 @@ void ModuleOptimizer::step(double lr, double weight_decay, double factor) {
 
 std::vector<OptimizerState> ModuleOptimizer::state() const {
   std::vector<OptimizerState> all;
-  for (const auto& part : parts_)
-    for (OptimizerState& state : part->state()) all.push_back(std::move(state));
+  for (const auto& part : parts_) std::ranges::move(part->state(), std::back_inserter(all));
   return all;
 }
 
@@ -129,7 +125,7 @@ at::Tensor gradient_terms(const std::vector<ModuleUpdate>& own, int modules, boo
 
 GradientTotals gradient_totals(std::span<const double> sums) {
   const std::size_t modules = sums.size() - 2;
-  return {.squared_norms = {sums.begin(), sums.begin() + static_cast<std::ptrdiff_t>(modules)},
+  return {.squared_norms = {sums.begin(), sums.end() - 2},
           .finite = sums[modules] == 0,
           .zeros = static_cast<std::int64_t>(sums[modules + 1])};
 }

@@ -1,9 +1,6 @@
-// The optimizer of one module on one rank. All ranks of the module take part in the collective calls of a step:
-//
-//   begin_step(); start_parameters(); forward and backward of every microbatch; start_gradients(), finish_gradients();
-//   step_all() of this file
-//
-// The calls in between are for each stage. They are ops of the schedule (plan/op.h), which knows what may overlap.
+// The optimizer of one module on one rank. All ranks of the module take part in the collective calls of a step, which
+// are ops of the schedule (plan/op.h) for each stage: begin_step(), start_parameters(), forward and backward of every
+// microbatch, start_gradients(), finish_gradients(), then step_all().
 //
 // Each rank holds a partial sum of a gradient (nn/parallel.h). Dense parameters are summed over dp x cp, and over tp
 // where tp does not split them; expert parameters over expt_dp, and likewise over expt_tp.
@@ -67,18 +64,14 @@ class ModuleOptimizer {
   void take_parameters();
 
  private:
-  void order_gathers(const Parameters& parameters);
-
   at::Device device_;
   std::vector<std::unique_ptr<ShardedAdam>> parts_;  // dense, expert; those that have parameters
   std::vector<Gather> gathers_;                      // by the first of their parameters to be declared
   std::int64_t steps_ = 0;
 };
 
-// One update of all modules: one gradient norm and one decision over the whole world.
-//
-// All quantities that the update depends on are summed over the world at once, so a step needs one such all-reduce in
-// all. The factors of the gradients may themselves depend on other terms of this sum.
+// --- one update of all modules: one gradient norm and one decision over the whole world, from one all-reduce. The
+// factors of the gradients may themselves depend on other terms of this sum.
 
 // One of this rank's optimizers. `module` is the same number on every rank.
 struct ModuleUpdate {

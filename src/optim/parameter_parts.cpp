@@ -2,9 +2,53 @@
 
 #include <algorithm>
 #include <iterator>
+#include <numeric>
 #include <utility>
 
 namespace braid {
+namespace {
+
+constexpr std::int64_t kParameterAlignment = 64, kBucketAlignment = 128, kBandwidthAlignment = 1 << 16;
+
+std::int64_t round_up(std::int64_t value, std::int64_t unit) { return (value + unit - 1) / unit * unit; }
+
+}  // namespace
+
+BucketLayout lay_out_buckets(const std::vector<std::int64_t>& sizes, int group_size, const BucketOptions& options) {
+  const std::int64_t unit =
+      std::lcm<std::int64_t>(group_size, options.pad_for_bandwidth ? kBandwidthAlignment : kBucketAlignment);
+  BucketLayout layout;
+  BucketLayout::Bucket bucket;
+  const auto close = [&] {
+    bucket.last_slot = layout.slots.size() - 1;
+    bucket.span.end = bucket.span.begin + round_up(bucket.used_end - bucket.span.begin, unit);
+    layout.buckets.push_back(bucket);
+    layout.size = bucket.span.end;
+    bucket = {.span = {layout.size, layout.size}, .used_end = layout.size, .first_slot = layout.slots.size()};
+  };
+  const auto begins_stage = [&](std::size_t parameter) {
+    return !options.stages.empty() && parameter > 0 && options.stages[parameter - 1] != options.stages[parameter];
+  };
+  for (std::size_t parameter = sizes.size(); parameter-- > 0;) {
+    const std::int64_t begin = round_up(bucket.used_end, kParameterAlignment);
+    bucket.used_end = begin + sizes[parameter];
+    layout.slots.push_back({parameter, {begin, bucket.used_end}, layout.buckets.size()});
+    const bool full = options.bucket_size > 0 && bucket.used_end - bucket.span.begin >= options.bucket_size;
+    if (full || begins_stage(parameter)) close();
+  }
+  if (bucket.first_slot < layout.slots.size()) close();
+  return layout;
+}
+
+Span intersection(const Span& a, const Span& b) {
+  const std::int64_t begin = std::max(a.begin, b.begin);
+  return {begin, std::max(begin, std::min(a.end, b.end))};
+}
+
+Span owned_span(const BucketLayout::Bucket& bucket, int shard, int shards) {
+  const std::int64_t part = bucket.span.size() / shards;
+  return {bucket.span.begin + shard * part, bucket.span.begin + (shard + 1) * part};
+}
 
 std::vector<ParamSpec> parameters_of_rank(const std::vector<ParamSpec>& specs, const Module& module, int global_rank) {
   const int pp = module.dense.size_of("pp"), own = module.dense.coord(global_rank, "pp");
@@ -100,8 +144,7 @@ std::int64_t fp8_bytes(const std::vector<std::int64_t>& shape, bool expert) {
   constexpr std::int64_t kMultiple = 16, kScale = 4;
   const std::int64_t count = expert ? shape[0] : 1, out = shape[expert ? 1 : 0],
                      in = num_elements(shape) / std::max<std::int64_t>(1, count * out);
-  const std::int64_t padded = (out + kMultiple - 1) / kMultiple * kMultiple;
-  return count * (out * (in + kScale) + in * (padded + kScale));
+  return count * (out * (in + kScale) + in * (round_up(out, kMultiple) + kScale));
 }
 
 }  // namespace

@@ -1,16 +1,57 @@
-// What the optimizer of one parameter set does on one rank, on paper: the parts and buckets of optim/module_optimizer,
-// counted from the declarations of parameters; the collectives of optim/gradient_buffer and optim/sharded_adam, and the
-// memory they need. No libtorch here.
+// How parameters are grouped into parts and buckets, and what the optimizer of one parameter set does on one rank, on
+// paper: its collectives and its memory, counted from the declarations of parameters. No libtorch here.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <vector>
 
-#include "optim/bucket_layout.h"
 #include "optim/optimizer_config.h"
 #include "plan/param_spec.h"
 #include "plan/topology.h"
 
 namespace braid {
+
+// --- the layout of parameters in a flat buffer that is reduced bucket by bucket, as in Megatron: last declared first,
+// since backward finishes those first; every bucket divides evenly among the ranks that reduce it
+
+struct Span {
+  std::int64_t begin = 0, end = 0;
+  std::int64_t size() const { return end - begin; }
+  bool operator==(const Span&) const = default;
+};
+
+struct BucketOptions {
+  std::int64_t bucket_size = 0;  // elements after which a bucket is closed; 0: one bucket
+  bool pad_for_bandwidth = false;
+  std::vector<int> stages{};  // by parameter, ascending: a bucket holds those of one stage; empty: all belong to one
+};
+
+struct BucketLayout {
+  struct Slot {
+    std::size_t parameter;  // in declaration order
+    Span span;              // in the buffer
+    std::size_t bucket;
+  };
+  struct Bucket {
+    Span span;                  // with its padding
+    std::int64_t used_end = 0;  // where its last parameter ends
+    std::size_t first_slot = 0, last_slot = 0;
+  };
+  std::vector<Slot> slots;  // in buffer order
+  std::vector<Bucket> buckets;
+  std::int64_t size = 0;
+};
+
+// `sizes`: elements of each parameter, in declaration order. `group_size`: ranks that reduce the buffer together.
+BucketLayout lay_out_buckets(const std::vector<std::int64_t>& sizes, int group_size, const BucketOptions& options);
+
+Span intersection(const Span& a, const Span& b);
+
+// The slice of a bucket that one of `shards` equal owners holds.
+Span owned_span(const BucketLayout::Bucket& bucket, int shard, int shards);
+
+// --- what one rank does
 
 // Those of the rank's own stages.
 std::vector<ParamSpec> parameters_of_rank(const std::vector<ParamSpec>& specs, const Module& module, int global_rank);

@@ -4,25 +4,153 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_fused_adamw.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/isfinite.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
 
 #include <limits>
+#include <memory>
+#include <utility>
 
 #include "base/error.h"
 #include "ops/has_kernel.h"
 
 namespace braid {
+
+// --- the gradients
+
+struct GradientBuffer::Hook : torch::autograd::PostAccumulateGradHook {
+  Hook(GradientBuffer& buffer, std::size_t slot) : buffer(buffer), slot(slot) {}
+  void operator()(const at::Tensor& parameter) override { buffer.accumulate(slot, parameter); }
+
+  GradientBuffer& buffer;
+  const std::size_t slot;
+};
+
+GradientBuffer::GradientBuffer(std::vector<Parameters::Entry> entries, const Group& group,
+                               const GradientBufferOptions& options)
+    : entries_(std::move(entries)), group_(group), options_(options) {
+  BRAID_CHECK(!entries_.empty(), "a gradient buffer without parameters on {}", group_.name());
+  const at::Tensor& first = entries_[0].value;
+  std::vector<std::int64_t> sizes;
+  BucketOptions buckets = options_.buckets;
+  for (const Parameters::Entry& entry : entries_) {
+    BRAID_CHECK(entry.value.requires_grad(), "{} gets no gradient", entry.spec.name);
+    BRAID_CHECK(entry.value.is_contiguous(), "{} is not contiguous", entry.spec.name);
+    BRAID_CHECK(entry.value.scalar_type() == first.scalar_type(), "{} and {} differ in dtype", entry.spec.name,
+                entries_[0].spec.name);
+    sizes.push_back(entry.value.numel());
+    buckets.stages.push_back(entry.spec.stage);
+  }
+  layout_ = lay_out_buckets(sizes, group_.size(), buckets);
+  const at::ScalarType dtype = first.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  flat_ = at::zeros({layout_.size}, at::TensorOptions(dtype).device(first.device()));
+  for (std::size_t slot = 0; slot < layout_.slots.size(); ++slot) {
+    const Parameters::Entry& parameter = entry(layout_.slots[slot]);
+    torch::autograd::impl::set_post_acc_grad_hooks(parameter.value, std::make_unique<Hook>(*this, slot));
+    parameter.gradient->value = view(layout_.slots[slot].span).view(parameter.value.sizes());
+    parameter.gradient->added = [this, slot] { count(slot); };
+  }
+  begin_step();
+}
+
+GradientBuffer::~GradientBuffer() {
+  for (const Parameters::Entry& entry : entries_) {
+    torch::autograd::impl::set_post_acc_grad_hooks(entry.value, nullptr);
+    *entry.gradient = {};
+  }
+}
+
+void GradientBuffer::begin_step() {
+  BRAID_CHECK(under_way_.empty(), "a step begins on {} before the reductions of the last one are complete",
+              group_.name());
+  for (const Parameters::Entry& entry : entries_) entry.gradient->is_unset = true;
+  next_bucket_ = 0;
+  last_.assign(layout_.slots.size(), false);
+  ready_ = last_;
+  missing_.clear();
+  for (const BucketLayout::Bucket& bucket : layout_.buckets)
+    missing_.push_back(bucket.last_slot - bucket.first_slot + 1);
+}
+
+void GradientBuffer::announce_reduction(int stage) {
+  for (std::size_t slot = 0; slot < last_.size(); ++slot)
+    if (entry(layout_.slots[slot]).spec.stage == stage) last_[slot] = true;
+}
+
+void GradientBuffer::accumulate(std::size_t slot, const at::Tensor& parameter) {
+  if (!parameter.grad().defined()) return;  // a layer has already added it to the sum
+  at::NoGradGuard guard;
+  entry(layout_.slots[slot]).gradient->write_by([&](const at::Tensor& sum, bool is_first) {
+    is_first ? sum.copy_(parameter.grad()) : sum.add_(parameter.grad());
+    parameter.mutable_grad().reset();
+  });
+}
+
+void GradientBuffer::count(std::size_t slot) {
+  const BucketLayout::Slot& place = layout_.slots[slot];
+  BRAID_CHECK(!started(place.bucket), "a gradient of {} arrives after its reduction", entry(place).spec.name);
+  if (!last_[slot] || ready_[slot]) return;
+  ready_[slot] = true;
+  --missing_[place.bucket];
+  while (next_bucket_ < layout_.buckets.size() && missing_[next_bucket_] == 0)
+    under_way_.push_back(start_next_bucket());
+}
+
+void GradientBuffer::start_reduction(int stage) {
+  at::NoGradGuard guard;
+  while (next_bucket_ < layout_.buckets.size() && stage_of(layout_.buckets[next_bucket_]) >= stage)
+    under_way_.push_back(start_next_bucket());
+}
+
+void GradientBuffer::finish_reduction(int stage) {
+  at::NoGradGuard guard;
+  start_reduction(stage);
+  for (Reduction& reduction : std::exchange(under_way_, {})) {
+    if (stage_of(layout_.buckets[reduction.bucket]) != stage) {
+      under_way_.push_back(std::move(reduction));
+      continue;
+    }
+    reduction.pending.wait();
+    if (reduction.owned.defined()) view(owned(reduction.bucket)).copy_(reduction.owned);
+  }
+}
+
+GradientBuffer::Reduction GradientBuffer::start_next_bucket() {
+  const std::size_t bucket = next_bucket_++;
+  const auto& [span, used_end, first_slot, last_slot] = layout_.buckets[bucket];
+  for (std::size_t slot = first_slot; slot <= last_slot; ++slot) {
+    GradientSum& sum = *entry(layout_.slots[slot]).gradient;
+    if (std::exchange(sum.is_unset, false)) sum.value.zero_();
+  }
+  if (group_.size() == 1) return {bucket, {}, {}};
+  at::Tensor whole = view(span);
+  if (!options_.shard) return {bucket, {}, group_.start_all_reduce(whole)};
+  // Not every backend can write the result over its own input.
+  at::Tensor part = at::empty({owned(bucket).size()}, whole.options());
+  return {bucket, part, group_.start_reduce_scatter(part, whole)};
+}
+
+at::Tensor GradientBuffer::view(const Span& span) const { return flat_.slice(0, span.begin, span.end); }
+
+Span GradientBuffer::owned(std::size_t bucket) const {
+  return options_.shard ? owned_span(layout_.buckets[bucket], group_.rank(), group_.size())
+                        : layout_.buckets[bucket].span;
+}
+
+// --- the update
+
 namespace {
 
 GradientBufferOptions buffer_options(const OptimizerConfig& config, std::int64_t module_parameters, int group_size) {
   return {.buckets = {.bucket_size = bucket_elements(config, module_parameters, group_size),
                       .pad_for_bandwidth = config.pad_buckets},
-          .shard = config.zero,
-          .overlap = config.overlap_grad_reduce};
+          .shard = config.zero};
 }
 
 Span moved(const Span& span, std::int64_t by) { return {span.begin + by, span.end + by}; }
@@ -63,16 +191,17 @@ ShardedAdam::ShardedAdam(std::vector<Parameters::Entry> entries, const Group& re
   is_stale_.resize(shards_.size());
   arriving_.resize(shards_.size());
   take_parameters();
-  announce_arrivals();
+  for (const BucketLayout::Slot& slot : gradients_.layout().slots)
+    gradients_.entry(slot).arrival->await = [this, bucket = slot.bucket] { await(bucket); };
 }
 
 ShardedAdam::~ShardedAdam() {
   for (const BucketLayout::Slot& slot : gradients_.layout().slots) *gradients_.entry(slot).arrival = {};
 }
 
-void ShardedAdam::announce_arrivals() {
-  for (const BucketLayout::Slot& slot : gradients_.layout().slots)
-    gradients_.entry(slot).arrival->await = [this, bucket = slot.bucket] { await(bucket); };
+ShardedAdam::Shard ShardedAdam::Shard::part(const Span& own) const {
+  const auto of = [&](const at::Tensor& tensor) { return braid::part(tensor, moved(own, -in_buffer.begin)); };
+  return {own, of(gradient), of(main), of(exp_avg), of(exp_avg_sq)};
 }
 
 void ShardedAdam::move_parameters_into_buffer() {
@@ -94,9 +223,7 @@ void ShardedAdam::add_ranges(std::size_t bucket) {
     const Span& whole = layout.slots[slot].span;
     const Span own = intersection(whole, shard.in_buffer);
     if (own.size() == 0) continue;
-    const Span in_shard = moved(own, -shard.in_buffer.begin);
-    ranges_.push_back({slot, moved(own, -whole.begin), own, part(shard.gradient, in_shard), part(shard.main, in_shard),
-                       part(shard.exp_avg, in_shard), part(shard.exp_avg_sq, in_shard)});
+    ranges_.push_back({shard.part(own), slot, moved(own, -whole.begin)});
   }
 }
 
@@ -123,12 +250,9 @@ void ShardedAdam::add_counted(const Range& range) {
 void ShardedAdam::finish_gradients(int stage) {
   at::NoGradGuard guard;
   gradients_.finish_reduction(stage);
-  if (replicas_.size() > 1) sum_over_replicas(stage);
-}
-
-// After the reduction only the owned slice still needs to be summed over `replicas`, in one call. Ranks that hold the
-// same shard own the same slice of it.
-void ShardedAdam::sum_over_replicas(int stage) {
+  if (replicas_.size() == 1) return;
+  // After the reduction only the owned slice still needs to be summed over `replicas`, in one call. Ranks that hold the
+  // same shard own the same slice of it.
   std::vector<at::Tensor> parts;
   for (const Range& range : ranges_)
     if (spec(range).stage == stage && spec(range).tp_dim < 0) parts.push_back(range.gradient);
@@ -190,22 +314,20 @@ void ShardedAdam::update_by_aten(std::int64_t step, double lr, double weight_dec
     for (Shard& shard : shards_) shard.gradient.mul_(factor);
   const at::Tensor step_tensor =
       at::full({}, step, at::TensorOptions(at::kFloat).device(gradients_.tensor_options().device()));
-  for (const bool decayed : {true, false}) update_by_aten(decayed, step_tensor, lr, decayed ? weight_decay : 0);
-}
-
-void ShardedAdam::update_by_aten(bool decayed, const at::Tensor& step, double lr, double weight_decay) {
-  std::vector<at::Tensor> main, gradient, exp_avg, exp_avg_sq;
-  for (const Range& range : ranges_) {
-    if (has_weight_decay(spec(range)) != decayed) continue;
-    main.push_back(range.main);
-    gradient.push_back(range.gradient);
-    exp_avg.push_back(range.exp_avg);
-    exp_avg_sq.push_back(range.exp_avg_sq);
+  for (const bool decayed : {true, false}) {
+    std::vector<at::Tensor> main, gradient, exp_avg, exp_avg_sq;
+    for (const Range& range : ranges_) {
+      if (has_weight_decay(spec(range)) != decayed) continue;
+      main.push_back(range.main);
+      gradient.push_back(range.gradient);
+      exp_avg.push_back(range.exp_avg);
+      exp_avg_sq.push_back(range.exp_avg_sq);
+    }
+    if (main.empty()) continue;
+    const std::vector<at::Tensor> steps(main.size(), step_tensor);
+    at::_fused_adamw_(main, gradient, exp_avg, exp_avg_sq, {}, steps, lr, config_.beta1, config_.beta2,
+                      decayed ? weight_decay : 0, config_.eps, /*amsgrad=*/false, /*maximize=*/false);
   }
-  if (main.empty()) return;
-  const std::vector<at::Tensor> steps(main.size(), step);
-  at::_fused_adamw_(main, gradient, exp_avg, exp_avg_sq, {}, steps, lr, config_.beta1, config_.beta2, weight_decay,
-                    config_.eps, /*amsgrad=*/false, /*maximize=*/false);
 }
 
 void ShardedAdam::take_parameters() {
@@ -227,26 +349,17 @@ void ShardedAdam::publish_parameters() {
 void ShardedAdam::start_publishing(std::size_t bucket) {
   if (!is_stale_[bucket]) return;
   at::NoGradGuard guard;
-  arriving_[bucket].wait();
-  arriving_[bucket] = start_gather(bucket);
-  count_write(bucket);
-  is_stale_[bucket] = false;
-}
-
-Pending ShardedAdam::start_gather(std::size_t bucket) {
-  at::Tensor own = part(parameters_, shards_[bucket].in_buffer);
-  if (!own_is_copied_) own.copy_(shards_[bucket].main);
-  if (!gradients_.sharded() || gradients_.group().size() == 1) return {};
-  at::Tensor whole = part(parameters_, gradients_.layout().buckets[bucket].span);
-  return gradients_.group().start_all_gather(whole, own);
-}
-
-// Parameters are written through the flat buffer, which has a version of its own. Copies of a parameter in another form
-// (Fp8Copies) go by the parameter's.
-void ShardedAdam::count_write(std::size_t bucket) {
   const BucketLayout& layout = gradients_.layout();
+  arriving_[bucket].wait();
+  at::Tensor own = part(parameters_, shards_[bucket].in_buffer), whole = part(parameters_, layout.buckets[bucket].span);
+  if (!own_is_copied_) own.copy_(shards_[bucket].main);
+  if (gradients_.sharded() && gradients_.group().size() > 1)
+    arriving_[bucket] = gradients_.group().start_all_gather(whole, own);
+  // Parameters are written through the flat buffer, which has a version of its own. Copies of a parameter in another
+  // form (Fp8Copies) go by the parameter's.
   for (std::size_t slot = layout.buckets[bucket].first_slot; slot <= layout.buckets[bucket].last_slot; ++slot)
     gradients_.entry(layout.slots[slot]).value.unsafeGetTensorImpl()->bump_version();
+  is_stale_[bucket] = false;
 }
 
 void ShardedAdam::await(std::size_t bucket) {
@@ -273,9 +386,9 @@ std::vector<BucketState> ShardedAdam::bucket_state() const {
     const BucketLayout::Bucket& bucket = gradients_.layout().buckets[b];
     const Shard& shard = shards_[b];
     const Span used = intersection(shard.in_buffer, {bucket.span.begin, bucket.used_end});
-    const Span in_shard = moved(used, -shard.in_buffer.begin);
-    all.push_back({b, bucket.used_end - bucket.span.begin, moved(used, -bucket.span.begin), part(shard.main, in_shard),
-                   part(shard.exp_avg, in_shard), part(shard.exp_avg_sq, in_shard)});
+    const Shard part = shard.part(used);
+    all.push_back({b, bucket.used_end - bucket.span.begin, moved(used, -bucket.span.begin), part.main, part.exp_avg,
+                   part.exp_avg_sq});
   }
   return all;
 }

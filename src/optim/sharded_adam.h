@@ -10,10 +10,72 @@
 
 #include "comm/group.h"
 #include "nn/parameters.h"
-#include "optim/gradient_buffer.h"
-#include "optim/optimizer_config.h"
+#include "optim/parameter_parts.h"
 
 namespace braid {
+
+// The gradients of parameters that are reduced over one group: a flat buffer in fp32 (double for double parameters) to
+// which every backward adds, by GradientSum or through autograd. Backward leaves no .grad behind.
+//
+// The reduction of a stage's buckets starts after its last backward, or, once announced, during it: as soon as a bucket
+// is complete. Buckets start in buffer order on every rank, so ranks agree on the order even if one lacks a gradient.
+//
+// Two buffers may share a group: an encoder's and its projector's. The projector comes first in every backward, and all
+// its parameters get gradients even from zero rows, so its buckets start first on every rank. Only parameters of the
+// encoder's first layer, at the end of its buffer, may lack one (no image, no class token): their bucket starts late.
+struct GradientBufferOptions {
+  BucketOptions buckets{};
+  bool shard = true;  // each rank of the group ends up with its slice of every bucket; false: with all of it
+};
+
+class GradientBuffer {
+ public:
+  // `entries` in declaration order, all trainable and of one dtype.
+  GradientBuffer(std::vector<Parameters::Entry> entries, const Group& group, const GradientBufferOptions& options);
+  ~GradientBuffer();
+  GradientBuffer(const GradientBuffer&) = delete;
+  GradientBuffer& operator=(const GradientBuffer&) = delete;
+
+  void begin_step();  // all gradients count as zero; their memory is first written by backward or by the reduction
+  // Collective over the group, the last stage first. With overlap, before the stage's last backward.
+  void announce_reduction(int stage);
+  void start_reduction(int stage);   // collective too, after the stage's last backward: the buckets not yet started
+  void finish_reduction(int stage);  // collective too; the sums of this stage are then complete
+  bool started(std::size_t bucket) const { return bucket < next_bucket_; }
+
+  const BucketLayout& layout() const { return layout_; }
+  int stage_of(const BucketLayout::Bucket& bucket) const { return entry(layout_.slots[bucket.first_slot]).spec.stage; }
+  const Parameters::Entry& entry(const BucketLayout::Slot& slot) const { return entries_[slot.parameter]; }
+  const Group& group() const { return group_; }
+  bool sharded() const { return options_.shard; }
+
+  at::Tensor view(const Span& span) const;                              // of the buffer
+  Span owned(std::size_t bucket) const;                                 // this rank's slice of a bucket
+  at::TensorOptions tensor_options() const { return flat_.options(); }  // dtype and device of the gradients
+
+ private:
+  struct Hook;
+  struct Reduction {
+    std::size_t bucket;
+    at::Tensor owned;  // the result on this rank; undefined if it is already in the buffer
+    Pending pending;
+  };
+
+  void accumulate(std::size_t slot, const at::Tensor& parameter);
+  void count(std::size_t slot);  // counts a gradient that was added
+  Reduction start_next_bucket();
+
+  std::vector<Parameters::Entry> entries_;
+  Group group_;
+  GradientBufferOptions options_;
+  BucketLayout layout_;
+  at::Tensor flat_;
+  std::size_t next_bucket_ = 0;       // the first bucket whose reduction has not started
+  std::vector<Reduction> under_way_;  // oldest first
+  std::vector<bool> last_;            // by slot: its next gradient is the last of the step
+  std::vector<bool> ready_;           // by slot: complete, in the last microbatch
+  std::vector<std::size_t> missing_;  // by bucket: slots that are not ready
+};
 
 // The passes over memory by Braid's kernels (adam_cuda.cpp); see ops/has_kernel.h.
 namespace cuda {
@@ -87,8 +149,7 @@ class ShardedAdam {
   void update(std::int64_t step, double lr, double weight_decay, double factor);
   void take_parameters();     // copies the model's parameters to the main copy
   void publish_parameters();  // copies the main copy to the model's parameters, on all ranks
-  // The same for what update() has changed, in two calls and by bucket. The first is collective; Parameters::await()
-  // makes the second.
+  // The same for what update() has changed, by bucket: collective, then as Parameters::await() does.
   void start_publishing(std::size_t bucket);
   void await(std::size_t bucket);
   void finish_publishing();  // both, of all buckets
@@ -98,30 +159,26 @@ class ShardedAdam {
   const GradientBuffer& gradients() const { return gradients_; }
 
  private:
-  // This rank's slice of one parameter in one bucket.
-  struct Range {
-    std::size_t slot;
-    Span in_parameter, in_buffer;
-    at::Tensor gradient, main, exp_avg, exp_avg_sq;
-  };
+  // This rank's slice of a bucket.
   struct Shard {
     Span in_buffer;
     at::Tensor gradient, main, exp_avg, exp_avg_sq;
+    Shard part(const Span& in_buffer) const;
+  };
+  // Of one parameter in one bucket.
+  struct Range : Shard {
+    std::size_t slot;
+    Span in_parameter;
   };
 
   void move_parameters_into_buffer();
-  void announce_arrivals();
   void add_ranges(std::size_t bucket);
   bool counts(const Range& range) const;
   void add_counted(const Range& range);
-  void sum_over_replicas(int stage);
   const ParamSpec& spec(const Range& range) const;
   void make_table();
   bool has_kernels() const;
   void update_by_aten(std::int64_t step, double lr, double weight_decay, double factor);
-  void update_by_aten(bool decayed, const at::Tensor& step, double lr, double weight_decay);
-  Pending start_gather(std::size_t bucket);
-  void count_write(std::size_t bucket);
 
   OptimizerConfig config_;
   Group replicas_;

@@ -1,5 +1,4 @@
-// Line charts with a shared horizontal axis, and bars of parts. Drawn as SVG at the width of their place, so that text
-// keeps its size.
+// Line charts with a shared horizontal axis, and bars of parts, as SVG at the width of their place.
 
 function niceStep(span, count) {
   const rough = span / Math.max(1, count);
@@ -83,6 +82,12 @@ function pathOf(points, x, y) {
   return path;
 }
 
+function fillDrawing(svg, width, height, ...parts) {
+  svg.setAttribute('viewBox', `0 0 ${width} ${height}`);
+  svg.setAttribute('height', height);
+  svg.replaceChildren(...parts);
+}
+
 const tickText = (x, y, anchor, text) => drawing('text', {class: 'tick', x, y, 'text-anchor': anchor}, text);
 
 // A window on the horizontal axis that several charts share.
@@ -121,25 +126,17 @@ class LineChart {
     Object.assign(this, defaults, options);
     const {title, unit, series, view} = this;
     this.cursor = null;
-    this.svg = drawing('svg', {
-      tabindex: '0',
-      role: 'img',
-      'aria-label': `${title}: ${series.length} curves. Arrow keys read ` +
-          'values, plus and minus zoom, Escape shows all.'
-    });
-    this.node = element('figure', {class: 'chart'},
-        element('figcaption', {}, element('b', {}, title), element('span', {}, unit)), this.svg);
+    const keys = 'Arrow keys read values, plus and minus zoom, Escape shows all.';
+    this.svg = drawing('svg', {tabindex: '0', role: 'img', 'aria-label': `${title}: ${series.length} curves. ${keys}`});
+    this.node = figure({class: 'chart'}, title, unit, this.svg);
     this.listen();
     view.listeners.push(() => this.draw());
     new ResizeObserver(() => this.draw()).observe(this.node);
   }
 
   values(low, high) {
-    const values = [];
-    for (const {points} of this.series)
-      for (const [x, y] of visible(points, low, high))
-        if (isNumber(y) && (!this.state.logarithmic || y > 0)) values.push(y);
-    return values;
+    return this.series.flatMap(({points}) => visible(points, low, high).map(point => point[1]))
+        .filter(y => isNumber(y) && (!this.state.logarithmic || y > 0));
   }
 
   draw() {
@@ -166,13 +163,10 @@ class LineChart {
       if (tick >= from && tick <= to)
         parts.push(tickText(Math.min(Math.max(x(tick), left + 8), right - 14), height - 6, 'middle', this.xText(tick)));
     parts.push(drawing('path', {class: 'axis-line', d: `M${left} ${bottom}H${right}`}));
-    for (const mark of this.marks)
-      if (mark.x >= from && mark.x <= to)
-        parts.push(drawing('path', {
-          class: `mark ${mark.kind}`, stroke: mark.colour, fill: mark.colour,
-          d: this.markPath(mark.kind, x(mark.x), bottom)
-        },
-            drawing('title', {}, mark.text)));
+    for (const {kind, colour, text, x: at} of this.marks.filter(mark => mark.x >= from && mark.x <= to))
+      parts.push(drawing('path',
+          {class: `mark ${kind}`, stroke: colour, fill: colour, d: this.markPath(kind, x(at), bottom)},
+          drawing('title', {}, text)));
     for (const {points, colour, dots, dashed} of this.series) {
       const shown = visible(points, from, to).map(([px, py]) => [px, logarithmic && py <= 0 ? null : py]);
       const smooth = dots ? 0 : this.state.smoothing ?? 0;
@@ -181,17 +175,13 @@ class LineChart {
         class: dashed ? 'curve dashed' : 'curve', stroke: colour,
         d: pathOf(smooth ? visible(smoothed(points, smooth), from, to) : shown, x, y)
       }));
-      if (dots || shown.length < 3)
-        for (const [px, py] of shown)
-          if (isNumber(py))
-            parts.push(drawing('circle', {cx: x(px).toFixed(1), cy: y(py).toFixed(1), r: 3, fill: colour}));
+      for (const [px, py] of dots || shown.length < 3 ? shown.filter(([, y]) => isNumber(y)) : [])
+        parts.push(drawing('circle', {cx: x(px).toFixed(1), cy: y(py).toFixed(1), r: 3, fill: colour}));
     }
     this.overlay = drawing('g', {class: 'overlay'});
     const clip = `clip-${LineChart.count = (LineChart.count ?? 0) + 1}`;
-    this.svg.setAttribute('viewBox', `0 0 ${width} ${height}`);
-    this.svg.setAttribute('height', height);
     const isCurve = node => /curve|mark/.test(node.getAttribute('class') ?? '') || node.tagName === 'circle';
-    this.svg.replaceChildren(drawing('clipPath', {id: clip},
+    fillDrawing(this.svg, width, height, drawing('clipPath', {id: clip},
                                  drawing('rect', {x: left - 4, y: 0, width: right - left + 8, height: bottom + 5})),
         ...parts.filter(node => !isCurve(node)), drawing('g', {'clip-path': `url(#${clip})`}, parts.filter(isCurve)),
         this.overlay);
@@ -218,8 +208,8 @@ class LineChart {
     if (x(nearestX) < left - 1 || x(nearestX) > right + 1) return;
     this.cursor = nearestX;
     this.overlay.replaceChildren(drawing('path', {class: 'cursor', d: `M${x(nearestX)} 8V${bottom}`}),
-        ...found.filter(({point}) => isNumber(point[1])).map(({series,
-          point}) => drawing('circle', {cx: x(point[0]), cy: y(point[1]), r: 3.5, fill: series.colour})));
+        ...found.filter(({point}) => isNumber(point[1])).map(
+            ({series, point}) => drawing('circle', {cx: x(point[0]), cy: y(point[1]), r: 3.5, fill: series.colour})));
     const corner = this.svg.getBoundingClientRect();
     tooltip.show(clientX ?? corner.left + x(nearestX), clientY ?? corner.top + 20,
         line(element('b', {}, `${this.xName} ${this.xText(nearestX)}`)),
@@ -231,9 +221,7 @@ class LineChart {
   listen() {
     let begin = null;
     const at = event => this.place.x.inverse(event.clientX - this.svg.getBoundingClientRect().left);
-    this.svg.addEventListener('pointerdown', event => {
-      begin = at(event);
-    });
+    this.svg.addEventListener('pointerdown', event => begin = at(event));
     this.svg.addEventListener('pointermove', event => {
       if (!this.place) return;
       this.read(at(event), event.clientX, event.clientY);
@@ -256,13 +244,9 @@ class LineChart {
       const index = points.indexOf(nearest(points, center())) + by;
       if (points.length) this.read(points[Math.max(0, Math.min(points.length - 1, index))][0]);
     };
-    onKeys(this.svg, {
-      ArrowLeft: () => step(-1),
-      ArrowRight: () => step(1),
-      '+': () => this.view.zoom(0.5, center()),
-      '-': () => this.view.zoom(2, center()),
-      Escape: () => this.view.reset(),
-    });
+    const [zoom, reset] = [factor => this.view.zoom(factor, center()), () => this.view.reset()];
+    onKeys(this.svg, {ArrowLeft: () => step(-1), ArrowRight: () => step(1), '+': () => zoom(0.5), '-': () => zoom(2),
+      Escape: reset});
   }
 
   leave() {
@@ -271,8 +255,7 @@ class LineChart {
   }
 }
 
-// Rows of bars made of parts, with a legend: [{name, note, parts: {name: value}}]; all rows have one scale. `names`
-// gives the order of the parts.
+// Rows of bars made of parts, with a legend and one scale: [{name, note, parts: {name: value}}]; `names` orders parts.
 const partNames = rows => [...new Set(rows.flatMap(row => Object.keys(row.parts)))];
 
 function partBars({rows, text, limit, limitName, names = partNames(rows)}) {

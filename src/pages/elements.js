@@ -1,5 +1,4 @@
-// Elements of a page, numbers as text, the tooltip, and tables that sort. Text of the data only ever becomes text
-// nodes.
+// Elements of a page, numbers as text, the tooltip, and tables that sort. Text of the data becomes text nodes only.
 
 const SERIES_COLOURS = 16;
 const colourOf = index => `var(--series-${index % SERIES_COLOURS})`;
@@ -88,6 +87,13 @@ function onKeys(node, actions) {
   });
 }
 
+// Appends the parts that there are to the page.
+const fillPage = (...parts) => build(document.getElementById('page'), {}, parts);
+
+// A figure with a title and a note above a drawing.
+const figure = (properties, title, note, drawn) => element('figure', properties,
+    element('figcaption', {}, element('b', {}, title), element('span', {}, note)), drawn);
+
 const card = (value, name) => element('div', {class: 'card'}, element('b', {}, value), element('span', {}, name));
 const paragraph = (...texts) => element('p', {}, ...texts);
 const section = (title, ...children) => element('section', {}, element('h2', {}, title), ...children);
@@ -110,14 +116,7 @@ const wordColumn = (name, key, width) => column(name, key, String, {words: true,
 
 // A table whose headings sort it. columns: {name, value(row), text(row), words, width}, at least `width` wide.
 // onselect(row), selected(row) and order are optional.
-function sortableTable({
-  columns,
-  rows,
-  onselect,
-  selected,
-  order = {column: 0, down: false},
-  caption
-}) {
+function sortableTable({columns, rows, onselect, selected, order = {column: 0, down: false}, caption}) {
   const body = element('tbody');
   const headings =
       columns.map((column, index) => element('th', {scope: 'col', class: column.words ? 'words' : 'number'},
@@ -139,23 +138,17 @@ function sortableTable({
   }
 
   function fill() {
-    headings.forEach((heading, index) => {
-      const sorted = index === order.column ? (order.down ? 'descending' : 'ascending') : 'none';
-      heading.setAttribute('aria-sort', sorted);
-    });
+    headings.forEach((heading, index) => heading.setAttribute(
+        'aria-sort', index !== order.column ? 'none' : order.down ? 'descending' : 'ascending'));
     const sorted = [...rows].sort((a, b) => order.down ? compare(b, a) : compare(a, b));
     body.replaceChildren(...sorted.map(row => {
-      const cells = columns.map(column => element('td', {
-        class: column.words ? 'words' : 'number', style: column.width ? {'min-width': column.width} : null
-      },
-          column.text(row)));
-      const isSelected = selected?.(row);
-      const node = element(
-          'tr', {class: isSelected ? 'selected' : null, 'aria-current': isSelected ? 'true' : null}, cells);
-      if (!onselect) return node;
-      node.tabIndex = 0;
-      node.addEventListener('click', () => onselect(row));
-      onKeys(node, {Enter: () => onselect(row), ' ': () => onselect(row)});
+      const cells = columns.map(({words, width, text}) =>
+          element('td', {class: words ? 'words' : 'number', style: width ? {'min-width': width} : null}, text(row)));
+      const isSelected = selected?.(row), choose = onselect && (() => onselect(row));
+      const node = element('tr', {
+        class: isSelected && 'selected', 'aria-current': isSelected && 'true', tabindex: choose && '0', onclick: choose
+      }, cells);
+      if (choose) onKeys(node, {Enter: choose, ' ': choose});
       return node;
     }));
   }
@@ -175,9 +168,8 @@ const scrolling = table =>
 
 // Rows of cells under headings; a cell is text or an element. The first `words` columns are left-aligned.
 function plainTable(headings, rows, words = 1) {
-  const cell = (tag, content, index) => element(tag, {class: index < words ? 'words' : 'number'}, content);
-  return scrolling(element('table', {},
-      element('thead', {}, element('tr', {}, headings.map((text, index) => cell('th', text, index)))),
-      element(
-          'tbody', {}, rows.map(row => element('tr', {}, row.map((content, index) => cell('td', content, index)))))));
+  const rowOf = (tag, cells) => element('tr', {},
+      cells.map((content, index) => element(tag, {class: index < words ? 'words' : 'number'}, content)));
+  return scrolling(element('table', {}, element('thead', {}, rowOf('th', headings)),
+      element('tbody', {}, rows.map(row => rowOf('td', row)))));
 }

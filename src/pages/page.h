@@ -1,7 +1,6 @@
 // HTML pages that are one file: they need no network, work when they are opened from a disk, and fit light and dark
-// screens and paper. All pages are made here: those that are written out as HTML (samples, answers), and those whose
-// elements a script builds from JSON (runs, plans). Styles and scripts are files of this folder, which are part of the
-// program.
+// screens and paper. Some are written out as HTML (samples, answers); of others a script builds the elements from JSON
+// (runs, plans). Styles and scripts are files of this folder, which are part of the program.
 #pragma once
 
 #include <cstdint>

@@ -34,24 +34,15 @@ function matching() {
 
 class Scatter {
   constructor() {
-    this.svg = drawing('svg', {
-      tabindex: '0',
-      role: 'group',
-      'aria-label': `${layouts.length} layouts by memory and time. Arrow ` +
-          'keys go from one to the next, Enter chooses it.'
-    });
-    this.node = element('figure', {class: 'chart wide', id: 'scatter'},
-        element('figcaption', {}, element('b', {}, 'Time and memory of each layout'),
-            element('span', {}, 'lower left is better')),
+    const label =
+        `${layouts.length} layouts by memory and time. Arrow keys go from one to the next, Enter chooses it.`;
+    this.svg = drawing('svg', {tabindex: '0', role: 'group', 'aria-label': label});
+    this.node = figure({class: 'chart wide', id: 'scatter'}, 'Time and memory of each layout', 'lower left is better',
         this.svg);
     this.svg.addEventListener('pointerleave', () => tooltip.hide());
-    onKeys(this.svg, {
-      ArrowRight: () => this.go(1),
-      ArrowDown: () => this.go(1),
-      ArrowLeft: () => this.go(-1),
-      ArrowUp: () => this.go(-1),
-      Enter: () => this.under && choose(this.under)
-    });
+    const [next, previous] = [() => this.go(1), () => this.go(-1)];
+    const enter = () => this.under && choose(this.under);
+    onKeys(this.svg, {ArrowRight: next, ArrowDown: next, ArrowLeft: previous, ArrowUp: previous, Enter: enter});
     new ResizeObserver(() => this.draw()).observe(this.node);
   }
 
@@ -83,23 +74,18 @@ class Scatter {
     parts.push(drawing('path',
         {class: 'front-line', d: pathOf(front.map(layout => [layout.needed_bytes / 1e9, layout.iteration_s]), x, y)}));
     const order = [...shown].sort((a, b) => (a === chosen) - (b === chosen) || a.on_front - b.on_front);
-    parts.push(...order.map(layout => this.point(layout, x(layout.needed_bytes / 1e9), y(layout.iteration_s))));
-    this.svg.setAttribute('viewBox', `0 0 ${width} ${height}`);
-    this.svg.setAttribute('height', height);
-    this.svg.replaceChildren(...parts);
+    const points = order.map(layout => this.point(layout, x(layout.needed_bytes / 1e9), y(layout.iteration_s)));
+    fillDrawing(this.svg, width, height, ...parts, ...points);
   }
 
   point(layout, x, y) {
-    const classes =
-        ['point', layout.fits ? '' : 'too-large', layout.on_front ? 'front' : '', layout === chosen ? 'chosen' : ''];
+    const classes = ['point', !layout.fits && 'too-large', layout.on_front && 'front', layout === chosen && 'chosen'];
     const colour = !layout.fits ? 'var(--bad)' : layout === baseline ? 'var(--series-1)' : 'var(--series-0)';
     return drawing('circle', {
       class: classes.filter(Boolean).join(' '),
       cx: x.toFixed(1),
       cy: y.toFixed(1),
-      r: layout === chosen                       ? 7 :
-          layout.on_front || layout === baseline ? 5.5 :
-                                                   4.5,
+      r: layout === chosen ? 7 : layout.on_front || layout === baseline ? 5.5 : 4.5,
       'data-number': layout.number,
       style: {[layout.fits ? 'fill' : 'stroke']: colour},
       onpointerenter: event => this.tell(layout, event.clientX, event.clientY),
@@ -112,8 +98,7 @@ class Scatter {
         line(layout.settings_text), line(`${secondsText(layout.iteration_s)} per iteration, ${numberText(layout.tokens_per_s_per_gpu)} tokens/s/${device}`),
         line(`needs ${gigabytes(layout.needed_bytes)}${layout.fits ? '' : ', does not fit'}; ` +
             `${gigabytes(layout.device_bytes)} with the allocator's slack`),
-        layout === baseline ? line('the recipe as it is') : null, line(`bound by ${layout.bound_by}`),
-        line(layout.reason));
+        layout === baseline ? line('the recipe as it is') : null, line(`bound by ${layout.bound_by}`));
   }
 
   go(step) {
@@ -131,23 +116,17 @@ class Scatter {
 
 const COLUMNS = [
   column('#', 'number', String),
-  {
-    ...wordColumn('layout', 'name', '18rem'),
-    text: layout => layout === baseline ? `${layout.name} (the recipe)` : layout.name
-  },
+  {...wordColumn('layout', 'name', '18rem'), text: layout => layout.name + (layout === baseline ? ' (the recipe)' : '')},
   wordColumn('settings', 'settings_text', '16rem'),
   column('time', 'iteration_s', secondsText),
   column(`tokens/s/${device}`, 'tokens_per_s_per_gpu', numberText),
   column(`TFLOP/s/${device}`, 'tflops_per_gpu', numberText),
-  {
-    ...column('memory needed', 'needed_bytes', gigabytes),
-    text: layout => element('span', {class: layout.fits ? null : 'bad'}, gigabytes(layout.needed_bytes))
-  },
+  {...column('memory needed', 'needed_bytes'), text: ({fits, needed_bytes: bytes}) =>
+      element('span', {class: fits ? null : 'bad'}, gigabytes(bytes))},
   column('with slack', 'device_bytes', gigabytes),
   column('bubble', 'bubble', percentText),
   column('exposed', 'exposed_communication_s', secondsText),
   wordColumn('bound by', 'bound_by', '9rem'),
-  wordColumn('why', 'reason', '56rem'),
 ];
 
 function layoutsSection() {
@@ -164,19 +143,14 @@ function layoutsSection() {
     update(rows);
   };
   listeners.push(refresh);
-  const search = element('input', {
-    type: 'search',
-    id: 'filter',
-    placeholder: 'tp 2 recompute',
-    oninput: event => {
-      filter = event.target.value;
-      refresh();
-    }
-  });
-  const showFitting = checked => {
-    onlyFitting = checked;
+  const show = (phrases, fitting) => {
+    [filter, onlyFitting] = [phrases, fitting];
     refresh();
   };
+  const search = element('input', {
+    type: 'search', id: 'filter', placeholder: 'tp 2 recompute', oninput: event => show(event.target.value, onlyFitting)
+  });
+  const showFitting = checked => show(filter, checked);
   return section('Layouts', legend([
     {name: 'fits', colour: 'var(--series-0)'},
     ...(baseline ? [{name: 'the recipe as it is', colour: 'var(--series-1)'}] : []),
@@ -259,8 +233,7 @@ function detailsSection() {
     const timeline = timelineOf(chosen);
     const rows =
         Object.entries(chosen.settings).map(([key, value]) => [element('dt', {}, key), element('dd', {}, value)]);
-    place.replaceChildren(...[chosen.reason ? element('p', {class: 'lead'}, chosen.reason) : null,
-        element('div', {class: 'pair'}, memoryBars(chosen), timeBars(chosen)), timeline?.node,
+    place.replaceChildren(...[element('div', {class: 'pair'}, memoryBars(chosen), timeBars(chosen)), timeline?.node,
         rows.length ? element('div', {class: 'card', style: {'margin-top': '.9rem'}}, element('h3', {}, 'Settings'),
                           element('dl', {class: 'settings'}, rows)) :
                       null].filter(Boolean));
@@ -274,10 +247,7 @@ const facts = [
   plan.model, `${numberText(plan.ranks, 9)} ranks`, `${plan.hardware} (${plan.hardware_source})`,
   plan.global_batch ? `global batch ${numberText(plan.global_batch, 9)}` : ''
 ];
-document.getElementById('page').append(...[element('p', {class: 'lead'}, facts.filter(Boolean).join(' · ')),
+fillPage(element('p', {class: 'lead'}, facts.filter(Boolean).join(' · ')),
     plan.notes.length ? element('div', {class: 'notice warn'}, plan.notes.map(text => paragraph(text))) : null,
-    figures(),
-    layouts.length > 1 ? layoutsSection() : null,
-    detailsSection(),
-].filter(Boolean));
+    figures(), layouts.length > 1 ? layoutsSection() : null, detailsSection());
 changed();

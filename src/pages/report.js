@@ -65,13 +65,9 @@ function overview() {
                             numberText(run.lm_loss, 5), withUnit(run.typical.iteration_ms, 'ms'),
                             numberText(run.typical.tokens_per_gpu), numberText(run.typical.tflops_per_gpu),
                             `${run.skipped_count}, ${run.nan_count}`, String(Math.max(0, run.attempts.length - 1))]);
-  return section('Overview',
-      plainTable(
-          [
-            'run', 'ended', 'model', 'ranks', 'iterations', 'lm loss', 'time', `tokens/s/${device}`, `TFLOP/s/${device}`,
-            'skipped, nan', 'restarts'
-          ],
-          rows, 3));
+  const headings = ['run', 'ended', 'model', 'ranks', 'iterations', 'lm loss', 'time', `tokens/s/${device}`,
+    `TFLOP/s/${device}`, 'skipped, nan', 'restarts'];
+  return section('Overview', plainTable(headings, rows, 3));
 }
 
 const countCard = (count, label) => count === null ? null : card(numberText(count, 9), label);
@@ -119,30 +115,20 @@ let axis = 'iteration';
 const curvesPlace = element('div', {class: 'charts'});
 
 function marksOf(run, index) {
-  const place = iteration => placeOn(axis, run, iteration);
   const of = hasSeveral ? ` of ${run.name}` : '';
+  const mark = (kind, iteration, text, colour = runColour(index)) =>
+      ({kind, x: placeOn(axis, run, iteration), colour, text});
   return [
-    ...run.attempts.slice(1).map(attempt => ({
-      kind: 'restart', x: place(attempt.first), colour: runColour(index),
-      text: `restart${of} at iteration ${attempt.first}`
-    })),
-    ...run.checkpoints.map(saved => ({
-      kind: 'checkpoint', x: place(saved.iteration), colour: runColour(index),
-      text: `checkpoint${of} of iteration ${saved.iteration}`
-    })),
-    ...run.skipped.map(iteration => ({
-      kind: 'skipped', x: place(iteration), colour: 'var(--bad)', text: `iteration ${iteration}${of} was skipped`
-    })),
+    ...run.attempts.slice(1).map(({first}) => mark('restart', first, `restart${of} at iteration ${first}`)),
+    ...run.checkpoints.map(({iteration: at}) => mark('checkpoint', at, `checkpoint${of} of iteration ${at}`)),
+    ...run.skipped.map(at => mark('skipped', at, `iteration ${at}${of} was skipped`, 'var(--bad)')),
   ];
 }
 
 const CHARTS = [
   {curve: 'lm_loss', title: 'Loss', wide: true, marks: true, state: lossState, second: 'validation_loss', height: 280},
   {curve: 'learning_rate', title: 'Learning rate', fromZero: true},
-  {
-    curve: 'grad_norm', title: 'Gradient norm', state: {get smoothing() { return lossState.smoothing; }},
-    fromZero: true
-  },
+  {curve: 'grad_norm', title: 'Gradient norm', fromZero: true, state: {get smoothing() { return lossState.smoothing; }}},
   {curve: 'iteration_ms', title: 'Time per iteration', unit: 'ms', fromZero: true},
   {curve: 'tokens_per_gpu', title: `Tokens per second and ${device}`, fromZero: true},
   {curve: 'tflops_per_gpu', title: `TFLOP/s per ${device}`, fromZero: true},
@@ -184,12 +170,7 @@ function redraw() {
     if (!curves.length || (chart.unlessConstant && isConstant(curves))) continue;
     const series =
         [...seriesOf(chart.curve, false, chart.factor), ...(chart.second ? seriesOf(chart.second, true) : [])];
-    add({
-      ...chart,
-      id: `chart-${chart.curve}`,
-      series,
-      marks: chart.marks ? ofShown(marksOf) : []
-    });
+    add({...chart, id: `chart-${chart.curve}`, series, marks: chart.marks ? ofShown(marksOf) : []});
   }
   const memory = memorySeries();
   if (memory.length)
@@ -299,10 +280,9 @@ function checkpoints() {
       run => run.checkpoints.map(
           saved => [withRun(run, numberText(saved.iteration, 9)), withUnit(saved.bytes / 2 ** 20, 'MiB', 4),
               isNumber(saved.seconds) ? secondsText(saved.seconds) : '–', saved.exists ? 'yes' : 'not found']));
-  return rows.length ?
-      section('Checkpoints',
-          element('div', {class: 'rows'}, plainTable(['iteration', 'size', 'saved in', 'on disk'], rows))) :
-      null;
+  if (!rows.length) return null;
+  return section('Checkpoints',
+      element('div', {class: 'rows'}, plainTable(['iteration', 'size', 'saved in', 'on disk'], rows)));
 }
 
 function settings() {
@@ -323,18 +303,6 @@ function sources() {
 const lead = runs.length === 1 ?
     [runs[0].model, runs[0].ranks ? `${runs[0].ranks} ranks` : '', runs[0].layout].filter(Boolean).join(' · ') :
     runs.map(run => run.name).join(', ');
-document.getElementById('page').append(...[element('p', {class: 'lead'}, lead),
-    ...failures(),
-    warnings(),
-    hasSeveral ? overview() : cards(runs[0]),
-    curves(),
-    times(),
-    communication(),
-    memoryTable(),
-    predictions(),
-    attempts(),
-    checkpoints(),
-    settings(),
-    sources(),
-].filter(Boolean));
+fillPage(element('p', {class: 'lead'}, lead), failures(), warnings(), hasSeveral ? overview() : cards(runs[0]),
+    curves(), times(), communication(), memoryTable(), predictions(), attempts(), checkpoints(), settings(), sources());
 redraw();

@@ -13,12 +13,9 @@ class Timeline {
     this.timeline = timeline;
     this.kinds = [...new Set(timeline.spans.map(span => span.kind))];
     this.view = new Window();
-    this.canvas = element('canvas', {
-      tabindex: '0',
-      role: 'img',
-      'aria-label': `Timeline of ${timeline.tracks.length} tracks. ` +
-          'Plus and minus zoom, arrow keys move, Escape shows all.'
-    });
+    const label = `Timeline of ${timeline.tracks.length} tracks.`;
+    const keys = 'Plus and minus zoom, arrow keys move, Escape shows all.';
+    this.canvas = element('canvas', {tabindex: '0', role: 'img', 'aria-label': `${label} ${keys}`});
     this.node = element('figure', {class: 'chart timeline'},
         legend(this.kinds.map((name, index) => ({name, colour: colourOf(index)}))), this.canvas);
     this.view.listeners.push(() => this.draw());
@@ -122,10 +119,7 @@ class Timeline {
       tooltip.hide();
       this.moveTo(held.range, (held.x - event.clientX) / (this.canvas.clientWidth - this.left));
     });
-    for (const name of ['pointerup', 'pointercancel'])
-      this.canvas.addEventListener(name, () => {
-        held = null;
-      });
+    for (const name of ['pointerup', 'pointercancel']) this.canvas.addEventListener(name, () => held = null);
     this.canvas.addEventListener('pointerleave', () => tooltip.hide());
     this.canvas.addEventListener('dblclick', () => this.view.reset());
     this.canvas.addEventListener('wheel', event => {

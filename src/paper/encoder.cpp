@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "models/config_parts.h"
+#include "models/configs.h"
 #include "models/providers.h"
 #include "paper/layers.h"
 #include "plan/pipeline.h"
@@ -31,13 +31,13 @@ class EncoderWalk {
   StageOnPaper stage(int stage, int stages) {
     const std::vector<int> bounds = even_stages(layers_.layers, stages);
     const bool is_first = stage == 0, is_last = stage == stages - 1;
-    const PaperMemory tables = ops_.tape().make(trains_.encoder ? table_bytes(sequences_) : 0);
+    const PaperMemory tables = ops_.make(trains_.encoder ? table_bytes(sequences_) : 0);
     PaperTensor received = is_first ? PaperTensor() : ops_.matrix(items_.hidden, layers_.hidden);
     if (!is_first && trains_.encoder) received.gradient = std::make_shared<PaperMemory>();
     StageMemory memory = measured(ops_, [&] {
       PaperTensor x;
       {
-        const auto mode = ops_.tape().recording(trains_.encoder);
+        const auto mode = ops_.recording(trains_.encoder);
         PaperResidual stream(ops_, is_first ? embedded() : received, PaperResidual::Of::Stage, true);
         for (int layer = bounds[stage]; layer < bounds[stage + 1]; ++layer)
           add_layer(ops_, stream, [this](PaperResidual& to) { add(to); },
@@ -48,7 +48,7 @@ class EncoderWalk {
       return is_last ? projected(x) : x;
     });
     memory.input = received.bytes();
-    return {ops_.tape().layers(), memory};
+    return {ops_.layers(), memory};
   }
 
  private:
@@ -63,10 +63,10 @@ class EncoderWalk {
   // Of images: patches, to which positions are added, behind class tokens. Of audio: pairs of frames, with a bias and
   // an activation before the positions. Pixels become elements first.
   PaperTensor embedded() {
-    ops_.tape().begin_layer();
+    ops_.begin_layer();
     const std::int64_t features = features_of(config_.model) * (is_audio() ? 2 : 1);
     const PaperTensor values = ops_.matrix(items_.embedded, features);
-    ops_.tape().count({stream(4 * real(values.elements()), 4)}, false);
+    ops_.count({stream(4 * real(values.elements()), 4)}, false);
     PaperTensor x = maps_.columns(values, weight(features, layers_.hidden, is_audio()));
     if (is_audio()) x = ops_.activation(x, x.columns);
     x = maps_.gather_features(x);
@@ -76,7 +76,7 @@ class EncoderWalk {
   }
   PaperTensor final_norm(const PaperTensor& x) { return ops_.norm(x, {.trains = trains_.encoder, .has_mean = true}); }
 
-  // models/encoder_layers.cpp. The gradient of a layer scale needs the output of the MLP.
+  // models/encoder.cpp. The gradient of a layer scale needs the output of the MLP.
   void add(PaperResidual& stream) {
     const std::int64_t hidden = layers_.hidden, heads = layers_.heads / tp_, width = hidden / layers_.heads;
     const auto normed = [&] { return stream.normed(trains_.encoder, true, recompute_.norms); };
@@ -95,7 +95,7 @@ class EncoderWalk {
   PaperTensor scaled(PaperTensor branch) {
     if (!layers_.layer_scale) return branch;
     const double elements = real(branch.elements());
-    ops_.tape().count({stream(3 * elements, 2), stream(5 * elements, 4)}, branch.trains());
+    ops_.count({stream(3 * elements, 2), stream(5 * elements, 4)}, branch.trains());
     return ops_.scaled_by_channel(ops_.sum(branch, PaperTensor()), trains_.encoder);
   }
   PaperTensor quick_mlp(const PaperTensor& inner, const PaperWeight& fc2) {
@@ -115,14 +115,14 @@ class EncoderWalk {
   }
   // Without class tokens, 2 x 2 patches as one row.
   PaperTensor features(PaperTensor x) {
-    ops_.tape().begin_layer();
+    ops_.begin_layer();
     const Operators works = ops_.works(trains_.encoder);
     const OperatorWork copied = works.copied(Operator::Stream, 2 * real(items_.hidden) * real(layers_.hidden));
-    if (!recompute_.full) ops_.tape().count(works.add(real(x.rows), real(x.columns)), false);
+    if (!recompute_.full) ops_.count(works.add(real(x.rows), real(x.columns)), false);
     const auto* radio = std::get_if<RadioConfig>(&config_.model);
     if (is_audio() || (radio && radio->final_norm)) x = final_norm(x);
     if (is_audio()) return x;
-    ops_.tape().count(copied, x.trains());
+    ops_.count(copied, x.trains());
     if (!radio && sequences_.count == 1)
       x.rows = items_.embedded;  // a view
     else if (!radio || radio->class_tokens > 0)
@@ -130,9 +130,9 @@ class EncoderWalk {
     return config_.pixel_shuffle ? ops_.copy(x, items_.embedded / 4, 4 * x.columns, copied) : x;
   }
 
-  // models/encoder_layers.cpp: Projector
+  // models/encoder.cpp: Projector
   PaperTensor projected(PaperTensor x) {
-    ops_.tape().begin_layer();
+    ops_.begin_layer();
     const ProjectorConfig& c = config_.projector;
     x.rows = items_.embeddings;  // of audio, several rows become one
     x.columns = c.input;
@@ -147,7 +147,7 @@ class EncoderWalk {
 
   const EncoderConfig& config_;
   const EncoderLayersConfig layers_;
-  PaperOps ops_;
+  PaperMixers ops_;
   const PaperMaps maps_;
   const std::int64_t tp_;
   const RecomputeConfig recompute_;

@@ -3,13 +3,13 @@
 #include <cmath>
 #include <utility>
 
+#include "paper/flops.h"
 #include "paper/layers.h"
 #include "plan/pipeline.h"
+#include "plan/topology.h"
 
 namespace braid {
 namespace {
-
-using paper::kIndex;
 
 PaperSequences sequences_of(const TextSizes& text) {
   const auto tokens = static_cast<double>(text.tokens);
@@ -41,7 +41,7 @@ class LanguageWalk {
     const std::vector<int> bounds = stage_bounds(c, stages);
     const bool is_first = stage == 0, is_last = stage == stages - 1;
     // Attention and Mamba2 keep them, and so does a layer that runs again.
-    const PaperMemory tables = ops_.tape().make(
+    const PaperMemory tables = ops_.make(
         recompute_.full || reads_sequences(c, bounds[stage], bounds[stage + 1]) ? table_bytes(sequences_) : 0);
     // What the stage before sends is kept by the executor, too; embedded text is not.
     const std::int64_t own_rows = maps_.sequence_parallel() ? tokens_ / tp_ : tokens_;
@@ -59,37 +59,37 @@ class LanguageWalk {
     memory.input = received.bytes();
     if (is_last) memory.output = 0;
     memory.logits = logits;
-    return {ops_.tape().layers(), memory};
+    return {ops_.layers(), memory};
   }
 
  private:
-  // Row counts of experts, which the second run of a layer does not exchange again (nn/expert_exchange.h).
+  // Row counts of experts, which the second run of a layer does not exchange again (nn/moe.h).
   PaperMemory kept_counts(const HybridLmConfig& c, int layer) {
-    return recompute_.full && kind_of(c, layer).has_experts ? row_counts(c) : nullptr;
+    return recompute_.full && layer_letters(c)[layer] == 'E' ? row_counts(c) : nullptr;
   }
   PaperMemory kept_counts(const LlamaConfig&, int) { return nullptr; }
   PaperMemory row_counts(const HybridLmConfig& c) {
     const std::int64_t incoming = c.experts * expt_tp_;
-    return ep_ * expt_tp_ == 1 ? nullptr : ops_.tape().make((c.experts + 2 * incoming) * kIndex);
+    return ep_ * expt_tp_ == 1 ? nullptr : ops_.make((c.experts + 2 * incoming) * PaperOps::kIndex);
   }
 
   // mimo/step.cpp: merge()
   PaperTensor embedded(std::int64_t hidden, std::int64_t vocab) {
-    ops_.tape().begin_layer();
+    ops_.begin_layer();
     PaperTensor words = maps_.reduce_to_sequence(ops_.embedding(tokens_, hidden, vocab / tp_, trains_));
     // A model that does not train passes on the gradients of media, even if a microbatch has none.
     if (text_.embeddings == 0 && !trains_) words.gradient = std::make_shared<PaperMemory>();
     if (text_.embeddings == 0) return words;
     PaperTensor media = {text_.embeddings, hidden, ops_.element()};
-    if (tp_ * maps_.cp() > 1) media.memory = ops_.tape().make(media.bytes());  // the leader's, broadcast
+    if (tp_ * maps_.cp() > 1) media.memory = ops_.make(media.bytes());  // the leader's, broadcast
     media.gradient = std::make_shared<PaperMemory>();
     return ops_.put_rows(words, media);
   }
 
   // logits() and token_losses()
   PaperTensor loss(const PaperTensor& x, std::int64_t hidden, std::int64_t vocab, std::int64_t& logits_bytes) {
-    ops_.tape().begin_layer();
-    if (!recompute_.full) ops_.tape().count(ops_.works(true).add(real(x.rows), real(hidden)), false);
+    ops_.begin_layer();
+    if (!recompute_.full) ops_.count(ops_.works(true).add(real(x.rows), real(hidden)), false);
     PaperTensor chosen;
     {
       const PaperTensor all = maps_.gathered(ops_.norm(x, {.trains = trains_})).value;
@@ -101,47 +101,35 @@ class LanguageWalk {
     }
     const PaperTensor logits = ops_.linear(chosen, {.in = hidden, .out = vocab / tp_, .trains = trains_});
     logits_bytes = logits.bytes();
-    labels_ = ops_.tape().make(2 * text_.labels * kIndex);
+    labels_ = ops_.make(2 * text_.labels * PaperOps::kIndex);
     const std::int64_t numbers = text_.labels * ops_.wide();
     for (const std::int64_t bytes : {numbers, 2 * numbers})  // of the largest logit, then of the two sums
-      ops_.tape().communicate({.call = {"tp", "all_reduce", bytes}, .has_transpose = false}, false);
+      ops_.communicate({.call = {"tp", "all_reduce", bytes}, .has_transpose = false}, false);
     return ops_.cross_entropy(logits, tp_);
   }
 
-  // The kinds of layers of a hybrid, by letter.
-  struct HybridLayer {
-    char letter;
-    PaperTensor (LanguageWalk::*branch)(const HybridLmConfig&, PaperResidual&);
-    bool reads_sequences = false, has_experts = false;
-  };
-  static const HybridLayer& kind_of(char letter) {
-    static constexpr HybridLayer kLayers[] = {
-        {.letter = 'M', .branch = &LanguageWalk::mamba, .reads_sequences = true},
-        {.letter = '*', .branch = &LanguageWalk::hybrid_attention, .reads_sequences = true},
-        {.letter = 'E', .branch = &LanguageWalk::moe, .has_experts = true},
-        {.letter = '-', .branch = &LanguageWalk::hybrid_mlp}};
-    return *std::ranges::find(kLayers, letter, &HybridLayer::letter);
-  }
-  static const HybridLayer& kind_of(const HybridLmConfig& c, int layer) { return kind_of(layer_letters(c)[layer]); }
+  // Attention and Mamba2 read the tables of sequences.
   static bool reads_sequences(const HybridLmConfig& c, int begin, int end) {
-    const std::string letters = layer_letters(c);
-    return std::any_of(letters.begin() + begin, letters.begin() + end,
-                       [](char l) { return kind_of(l).reads_sequences; });
+    return layer_letters(c).substr(begin, end - begin).find_first_of("M*") != std::string::npos;
   }
   static bool reads_sequences(const LlamaConfig&, int, int) { return true; }
 
   void add(const HybridLmConfig& c, int layer, PaperResidual& stream) {
-    stream.add((this->*kind_of(c, layer).branch)(c, stream));
+    const bool fp8 = is_fp8(c);
+    switch (layer_letters(c)[layer]) {
+      case 'M':
+        return stream.add(mamba(c, stream));
+      case '*':
+        return stream.add(attention(c, stream, {.fp8 = fp8, .ends_layer = true}));
+      case 'E':
+        return stream.add(moe(c, stream));
+      default:
+        stream.add(mlp(normed(stream), {.hidden = c.hidden, .inner = c.ffn, .ffn = c.ffn, .fp8 = fp8}));
+    }
   }
   void add(const LlamaConfig& c, int, PaperResidual& stream) {
     stream.add(attention(c, stream, {.fp8 = false}));
     stream.add(mlp(normed(stream), {.hidden = c.hidden, .inner = 2 * c.ffn, .ffn = c.ffn}));
-  }
-  PaperTensor hybrid_attention(const HybridLmConfig& c, PaperResidual& stream) {
-    return attention(c, stream, {.fp8 = is_fp8(c), .ends_layer = true});
-  }
-  PaperTensor hybrid_mlp(const HybridLmConfig& c, PaperResidual& stream) {
-    return mlp(normed(stream), {.hidden = c.hidden, .inner = c.ffn, .ffn = c.ffn, .fp8 = is_fp8(c)});
   }
 
   PaperWeight weight(std::int64_t in, std::int64_t out, bool fp8, bool ends_layer = false) const {
@@ -189,13 +177,13 @@ class LanguageWalk {
 
   // nn/mamba2.cpp
   PaperTensor mamba(const HybridLmConfig& c, PaperResidual& stream) {
-    PaperOps::Mixer mixer = {.heads = c.mamba_heads / tp_,
-                             .width = c.mamba_head_dim,
-                             .groups = c.mamba_groups / tp_,
-                             .state = c.mamba_state,
-                             .chunk = c.mamba_chunk,
-                             .taps = c.mamba_conv,
-                             .trains = trains_};
+    PaperMixers::Mixer mixer = {.heads = c.mamba_heads / tp_,
+                                .width = c.mamba_head_dim,
+                                .groups = c.mamba_groups / tp_,
+                                .state = c.mamba_state,
+                                .chunk = c.mamba_chunk,
+                                .taps = c.mamba_conv,
+                                .trains = trains_};
     const bool fp8 = is_fp8(c);
     const PaperTensor projected = maps_.columns(normed(stream), weight(c.hidden, mixer.features() * tp_, fp8));
     const PaperRecomputable mixed =
@@ -204,12 +192,12 @@ class LanguageWalk {
     return maps_.rows(mixed, weight(mixer.inner() * tp_, c.hidden, fp8, /*ends_layer=*/true));
   }
 
-  PaperRecomputable mix_shares(const PaperTensor& projected, const PaperOps::Mixer& mixer) {
+  PaperRecomputable mix_shares(const PaperTensor& projected, const PaperMixers::Mixer& mixer) {
     const std::int64_t cp = maps_.cp();
-    PaperOps::Mixer own = mixer;
+    PaperMixers::Mixer own = mixer;
     own.heads = mixer.heads / cp;
     own.groups = mixer.groups % cp == 0 ? mixer.groups / cp : 1;
-    const PaperOps::MixerWork work = ops_.mixer_work(mixer, cp, sequences_);
+    const PaperMixers::MixerWork work = ops_.mixer_work(mixer, cp, sequences_);
     const auto scan = [this, own, work](const PaperOps::Tensors& in) -> PaperOps::Tensors {
       const PaperTensor features = maps_.sequence_to_heads(in[0], own.convolved() + own.heads);
       PaperTensor xbc = features, steps = features;
@@ -234,7 +222,7 @@ class LanguageWalk {
     const bool own_is_all = own.value.rows == normed.value.rows, has_shared = c.shared_ffn > 0,
                is_shared = has_shared && own_is_all;
     const auto [routing, tokens] = [&] {
-      const PaperOps::Routed routed = ops_.router(own, c.experts, trains_, is_shared ? 2 : 1);
+      const PaperMixers::Routed routed = ops_.router(own, c.experts, trains_, is_shared ? 2 : 1);
       return std::pair(ops_.route(routed.logits, c.top_k), routed.tokens);
     }();
     const PaperRecomputable to_experts(tokens[0], own.again);
@@ -247,14 +235,14 @@ class LanguageWalk {
     if (!fused && !recompute_.experts) rows = dispatched(to_experts.value, routing.weights, order, c.top_k);
     PaperTensor shared;
     if (has_shared) {
-      const auto beside = ops_.tape().beside_experts();
+      const auto beside = ops_.beside_experts();
       shared = mlp(is_shared ? PaperRecomputable(tokens[1], normed.again) : normed,
                    {.hidden = c.hidden, .inner = c.shared_ffn, .ffn = c.shared_ffn, .fp8 = is_fp8(c)});
     }
     const PaperTensor added = own_is_all ? shared : PaperTensor();
     PaperTensor y;
     if (fused) {
-      const PaperOps::ExpertMlp mlp = {expert_weight(c, true), expert_weight(c, false), c.top_k};
+      const PaperMixers::ExpertMlp mlp = {expert_weight(c, true), expert_weight(c, false), c.top_k};
       y = ops_.expert_mlp_fp8(to_experts, routing.weights, added, mlp, order, recompute_.experts);
     } else {
       PaperTensor outputs;
@@ -271,7 +259,7 @@ class LanguageWalk {
     if (c.aux_loss_coeff != 0) {
       y = ops_.with_aux_loss(y, routing.scores, text_.samples);
       const Collective sums = {"cp-tp", "all_reduce", text_.samples * c.experts * ops_.wide()};
-      ops_.tape().communicate({.call = sums, .once = true, .has_transpose = false}, false);
+      ops_.communicate({.call = sums, .once = true, .has_transpose = false}, false);
     }
     const PaperTensor routed = maps_.all_rows(y);
     return has_shared && !own_is_all ? ops_.sum(routed, shared) : routed;
@@ -288,20 +276,20 @@ class LanguageWalk {
             .ends_layer = !is_first};
   }
 
-  // nn/expert_exchange.cpp: how many rows go to each expert; rows and their weights, as one operation, to the experts;
+  // nn/moe.cpp: how many rows go to each expert; rows and their weights, as one operation, to the experts;
   // rows from the experts. `routed`: the rows of this rank.
   void exchange_rows(const HybridLmConfig& c, std::int64_t routed, bool needs_gradient) {
-    const std::int64_t pieces = overlap_.expert_pieces, counts = pieces * c.experts * kIndex;
+    const std::int64_t pieces = overlap_.expert_pieces, counts = pieces * c.experts * PaperOps::kIndex;
     const std::int64_t from_experts = routed * c.hidden * ops_.element(),
                        to_experts = from_experts + routed * ops_.wide();
     const auto count = [&](const Collective& call) {
-      ops_.tape().communicate({.call = call, .once = true, .has_transpose = false}, needs_gradient);
+      ops_.communicate({.call = call, .once = true, .has_transpose = false}, needs_gradient);
     };
     const auto dispatch = [&](const Collective& call) {
-      ops_.tape().communicate({.call = call, .again = recompute_.experts, .pieces_again = pieces}, needs_gradient);
+      ops_.communicate({.call = call, .again = recompute_.experts, .pieces_again = pieces}, needs_gradient);
     };
     const auto combine = [&](const Collective& call) {
-      ops_.tape().communicate({.call = call, .once = true}, needs_gradient);
+      ops_.communicate({.call = call, .once = true}, needs_gradient);
     };
     count({"ep", "all_to_all", counts});
     count({"expt_tp", "all_gather", expt_tp_ * counts});
@@ -325,10 +313,10 @@ class LanguageWalk {
   // The order of received rows by expert and by source, and where the rows of each expert end.
   PaperMemory row_places(const HybridLmConfig& c, std::int64_t received) {
     constexpr std::int64_t kInt = 4;
-    return ops_.tape().make(2 * received * kIndex + c.experts / ep_ * kInt);
+    return ops_.make(2 * received * PaperOps::kIndex + c.experts / ep_ * kInt);
   }
 
-  // nn/expert_exchange.cpp: await(), the products, start_combine()
+  // nn/moe.cpp: await(), the products, start_combine()
   PaperTensor run_experts(const HybridLmConfig& c, Dispatched sent, const PaperMemory& places) {
     const std::int64_t own = sent.rows.rows, received = own * expt_tp_;
     const bool is_local = ep_ * expt_tp_ == 1;
@@ -357,7 +345,7 @@ class LanguageWalk {
     return ep_ > 1 ? ops_.copy(outputs, own, c.hidden) : outputs;
   }
 
-  PaperOps ops_;
+  PaperMixers ops_;
   const PaperMaps maps_;
   const std::int64_t tp_, ep_, expt_tp_;
   const RecomputeConfig recompute_;
@@ -369,12 +357,43 @@ class LanguageWalk {
   PaperMemory labels_;
 };
 
+// --- operations, counted in a walk
+
+// Of one sequence: longer than the chunks of a scan, and a power of two, so that shares of it are exact.
+constexpr std::int64_t kTokens = 1 << 20;
+
+LanguageConfig in_one_stage(LanguageConfig config) {
+  if (auto* hybrid = std::get_if<HybridLmConfig>(&config)) hybrid->pattern = layer_letters(*hybrid);
+  return config;
+}
+
+Flops forward_of_sequence(const LanguageConfig& config) {
+  const Topology alone({.modules = {{.name = "language", .kind = "language"}}}, {});
+  const TextSizes text = {.tokens = kTokens, .labels = kTokens, .squares = double{kTokens} * kTokens};
+  Flops flops;
+  for (const PaperLayer& layer : walk_stage(in_one_stage(config), alone.language(), 0, {}, text, true).layers)
+    for (const Work& work : layer.work.forward) {
+      if (counts_bytes(work.op)) continue;
+      double& sum = work.op == Operator::Attention ? flops.attention
+                    : work.op == Operator::Scan    ? flops.scan
+                                                   : flops.linear;
+      sum += work.amount * work.count;
+    }
+  return flops;
+}
+
 }  // namespace
 
 StageOnPaper walk_stage(const LanguageConfig& config, const Module& module, int stage, const LayerOptions& options,
                         const TextSizes& text, bool trains) {
   LanguageWalk walk(module, options, text, trains);
   return std::visit([&](const auto& c) { return walk.stage(c, stage, stage_count(module)); }, config);
+}
+
+Flops count_flops(const LanguageConfig& config, double tokens, double sequence_length) {
+  const Flops forward = forward_of_sequence(config);
+  const double share = 3 * tokens / kTokens;  // backward costs twice as much as forward
+  return {forward.linear * share, forward.attention * share * (sequence_length / kTokens), forward.scan * share};
 }
 
 // optim/sharded_adam: the norm reads the gradient; the update reads gradient, main copy and moments, and writes all but

@@ -6,7 +6,7 @@
 #include <optional>
 #include <utility>
 
-#include "paper/ops.h"
+#include "paper/mixers.h"
 #include "paper/stage.h"
 
 namespace braid {
@@ -25,7 +25,7 @@ class PaperResidual {
   }
   const PaperTensor& value() {
     if (!pending_) return x_;
-    if (of_ == Of::Layer) ops_->tape().count(ops_->works(true).add(real(x_.rows), real(x_.columns)), false);
+    if (of_ == Of::Layer) ops_->count(ops_->works(true).add(real(x_.rows), real(x_.columns)), false);
     x_ = ops_->sum(x_, *std::exchange(pending_, std::nullopt));
     return x_;
   }
@@ -63,7 +63,7 @@ struct PaperRecomputation {
 };
 template <class Add>
 void add_layer(PaperOps& ops, PaperResidual& stream, const Add& add, const PaperRecomputation& how) {
-  ops.tape().begin_layer();
+  ops.begin_layer();
   if (!how.recomputed) return add(stream);
   const auto layer = [&ops, add, how](const PaperOps::Tensors& in) -> PaperOps::Tensors {
     PaperResidual input(ops, in[0], PaperResidual::Of::Layer, how.first_norm_adds);
@@ -112,13 +112,13 @@ class PaperMaps {
     if (!x.again) return all;
     return {all, [ops = &ops_, again = x.again, bytes = all.bytes()] {
               const PaperMemory own = again();
-              return ops->tape().make(bytes);
+              return ops->make(bytes);
             }};
   }
   // It gathers rows of the transposed matrix.
   PaperTensor gather_features(const PaperTensor& x) const {
     if (tp_ == 1) return x;
-    ops_.tape().ledger().touch(x.bytes() * (tp_ + 1));
+    ops_.ledger().touch(x.bytes() * (tp_ + 1));
     return ops_.communicate(x, x.rows, x.columns * tp_, {call("all_gather", x.elements() * tp_)});
   }
   std::int64_t own_rows(std::int64_t rows) const { return tp_ == 1 || sequence_parallel_ ? rows : rows / tp_; }
@@ -166,17 +166,16 @@ inline std::int64_t table_bytes(const PaperSequences& sequences) {
 // Runs a stage's forward, and its backward if it has one. `forward`: () -> the output
 template <class Forward>
 StageMemory measured(PaperOps& ops, const Forward& forward) {
-  PaperTape& tape = ops.tape();
-  const MemoryLedger& ledger = tape.ledger();
+  const MemoryLedger& ledger = ops.ledger();
   StageMemory memory;
   PaperTensor output = forward();
   memory.output = output.bytes();
   memory.forward = ledger.peak();
   memory.saved = ledger.live();
   if (!output.trains()) return memory;
-  tape.ledger().forget_peak();
-  tape.pass(output, tape.make(output.bytes()));
-  tape.backward(0);
+  ops.ledger().forget_peak();
+  ops.pass(output, ops.make(output.bytes()));
+  ops.backward(0);
   memory.backward = ledger.peak();
   return memory;
 }

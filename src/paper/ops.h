@@ -1,27 +1,17 @@
 // The operators of ops/ and comm/collectives.h on tensors without values (paper/tape.h): what each computes, makes,
 // saves and passes on, forward and backward. Memory of less than some megabytes is left out: partial sums of kernels,
-// tables of sequences, gradients of vectors. No libtorch here.
+// tables of sequences, gradients of vectors. paper/mixers.h has those that mix tokens. No libtorch here.
 #pragma once
 
-#include <optional>
+#include <algorithm>
+#include <functional>
+#include <memory>
+#include <utility>
+#include <vector>
 
 #include "paper/tape.h"
 
 namespace braid {
-
-namespace paper {
-
-inline constexpr std::int64_t kIndex = 8, kFloat = 4;  // bytes of an int64 and of an fp32 number
-
-inline std::int64_t round_up(std::int64_t value, std::int64_t unit) { return (value + unit - 1) / unit * unit; }
-
-// What a node keeps of its inputs is captured whole; of the others it knows only where their gradients go.
-inline PaperTensor target(const PaperTensor& x) { return x.without_memory(); }
-
-template <class... Memory>
-void keep(const Memory&...) {}  // names what a closure has captured only to keep it
-
-}  // namespace paper
 
 struct PaperDevice {
   std::int64_t element_bytes = 2;  // of parameters and activations
@@ -44,21 +34,21 @@ struct PaperWeight {
 struct PaperSequences {
   std::int64_t tokens = 0, count = 1, longest = 0;
   double squares = 0;  // sum of the squares of their lengths
-  std::int64_t chunks_of(std::int64_t length) const;
+  std::int64_t chunks_of(std::int64_t length) const {
+    const auto in = [length](std::int64_t all) { return (all + length - 1) / length; };
+    return have_one_length() ? count * in(longest) : in(tokens) + count - 1;  // else, at most
+  }
   bool have_one_length() const { return count * longest == tokens; }
 };
 
-class PaperOps {
+class PaperOps : public PaperTape {
  public:
-  explicit PaperOps(const PaperDevice& device) : device_(device), tape_(device.kernels ? kBlock : 1) {}
+  static constexpr std::int64_t kBlock = 512;            // what CUDA's caching allocator rounds to
+  static constexpr std::int64_t kIndex = 8, kFloat = 4;  // bytes of an int64 and of an fp32 number
 
-  PaperTape& tape() { return tape_; }
-  std::int64_t element() const { return device_.element_bytes; }
-  std::int64_t wide() const { return std::max<std::int64_t>(device_.element_bytes, 4); }  // of arithmetic
-  Operators works(bool trains) const { return {device_.element_bytes, trains}; }
-  PaperTensor matrix(std::int64_t rows, std::int64_t columns) { return tape_.matrix(rows, columns, element()); }
-
-  // --- ops/norm.h, ops/add_norm.h
+  using PaperTape::communicate;
+  using PaperTape::matrix;
+  using Tensors = std::vector<PaperTensor>;
   struct Norm {
     bool trains = true, has_mean = false;
     bool recomputed = false;  // its output is not kept
@@ -67,129 +57,358 @@ class PaperOps {
   struct SumAndNormed {
     PaperTensor sum, normed;
   };
-  PaperTensor norm(const PaperTensor& x, const Norm& norm);
-  SumAndNormed add_norm(const PaperTensor& x, const PaperTensor& branch, const Norm& norm);
-  PaperMemory norm_again(std::int64_t rows, std::int64_t columns);
 
-  // --- ops/linear.h, linear_fp8.h, linear_gelu.h, grouped_linear.h
-  PaperTensor linear(const PaperRecomputable& x, const PaperWeight& weight);
+  explicit PaperOps(const PaperDevice& device) : PaperTape(device.kernels ? kBlock : 1), device_(device) {}
+
+  std::int64_t element() const { return device_.element_bytes; }
+  std::int64_t wide() const { return std::max<std::int64_t>(device_.element_bytes, 4); }  // of arithmetic
+  Operators works(bool trains) const { return {device_.element_bytes, trains}; }
+  PaperTensor matrix(std::int64_t rows, std::int64_t columns) { return matrix(rows, columns, element()); }
+
+  // --- norms
+
+  OperatorWork work_of(const Norm& norm, const PaperTensor& x, bool adds) const {
+    const Operators works = this->works(norm.trains);
+    const double rows = real(x.rows), width = real(x.columns);
+    OperatorWork work = adds || norm.counts_sum ? works.add_norm(rows, width) : works.norm(rows, width);
+    if (norm.recomputed && norm.trains) work.backward = works.stream(Operator::Norm, 2 * rows * width) + work.backward;
+    return work;
+  }
+
+  PaperTensor norm(const PaperTensor& x, const Norm& norm) {
+    const PaperTensor y = like(x);
+    const PaperMemory statistics = make((norm.has_mean ? 2 : 1) * x.rows * wide());
+    wide_copies(x.elements(), 2);
+    return node(work_of(norm, x, false), y, x.trains() || norm.trains, {x}, {statistics}, 5 * x.elements());
+  }
+
+  SumAndNormed add_norm(const PaperTensor& x, const PaperTensor& branch, const Norm& norm) {
+    const PaperTensor sum = like(x), normed = like(x);
+    const PaperMemory statistics = make((norm.has_mean ? 2 : 1) * x.rows * wide());
+    wide_copies(x.elements(), 2);
+    const Tensors outputs = differentiable(
+        work_of(norm, x, true), {sum, normed}, x.trains() || branch.trains() || norm.trains,
+        [this, to_x = target(x), to_branch = target(branch), statistics, saved = sum.memory](const auto&) {
+          keep(saved, statistics);
+          wide_copies(to_x.elements(), 5);
+          const PaperMemory grad = make(to_x.bytes());
+          pass(to_x, grad);
+          pass(to_branch, grad);
+        });
+    return {outputs[0], outputs[1]};
+  }
+
+  PaperMemory norm_again(std::int64_t rows, std::int64_t columns) {
+    const PaperMemory y = make(rows * columns * element());
+    ledger().touch(rows * wide());
+    wide_copies(rows * columns, 2);
+    return y;
+  }
+
+  // --- products
+
+  OperatorWork work_of(const PaperWeight& weight, std::int64_t rows_of_x, bool x_trains) const {
+    const Operators works = this->works(weight.trains);
+    const double rows = real(rows_of_x), in = real(weight.in), out = real(weight.out);
+    OperatorWork work;
+    if (!weight.is_of_experts) {
+      work = works.linear(rows, out, in, weight.fp8, x_trains);
+    } else {
+      work = works.grouped(rows, real(weight.matrices), out, in, weight.fp8);
+      if (weight.fp8)
+        work = {works.quantize(rows * in, weight.trains) + work.forward,
+                works.quantize(rows * out, weight.trains) + work.backward};
+    }
+    if (weight.has_bias) work = work + works.bias(rows, out);
+    if (weight.ends_layer && in_second_run())
+      std::erase_if(work.forward, [](const Work& each) { return !counts_bytes(each.op); });
+    return work;
+  }
+
+  PaperTensor linear(const PaperRecomputable& input, const PaperWeight& weight) {
+    const PaperTensor& x = input.value;
+    if (weight.fp8 && x.rows > 0) return linear_fp8(x, weight);
+    return differentiable(work_of(weight, x.rows, x.trains()), matrix(x.rows, weight.out), x.trains() || weight.trains,
+                          [this, again = input.saved_if(weight.trains), weight, to_x = target(x)](const PaperMemory&) {
+                            PaperMemory saved = again();
+                            const PaperMemory x_grad = to_x.trains() ? matrix(to_x.rows, weight.in).memory : nullptr;
+                            // The sum of gradients is fp32 or wider; on a CPU its factors are copied to that.
+                            if (weight.trains && element() < wide())
+                              wide_copies(to_x.rows * (weight.in + weight.out), 1);
+                            saved.reset();
+                            pass(to_x, x_grad);
+                          });
+  }
+
   PaperTensor linear_of_gelu(const PaperTensor& inner, const PaperRecomputable& activated, const OperatorWork& gelu,
-                             const PaperWeight& weight);
+                             const PaperWeight& weight) {
+    return differentiable(gelu + work_of(weight, inner.rows, inner.trains()), matrix(inner.rows, weight.out),
+                          inner.trains() || weight.trains,
+                          [this, inner, saved = activated.saved_if(weight.trains)](const PaperMemory&) {
+                            const PaperMemory x = saved();
+                            if (!inner.trains()) return;
+                            const PaperMemory of_activated = device_.kernels ? nullptr : make(inner.bytes());
+                            pass(inner, matrix(inner.rows, inner.columns).memory);
+                          });
+  }
 
-  // --- ops/activation.h
-  // Of x alone, or of x and one scale per row. `columns`: of the result. `recomputed`: it is not kept.
-  PaperTensor activation(const PaperTensor& x, std::int64_t columns, bool recomputed = false);
-  PaperTensor scaled_activation(const PaperTensor& x, const PaperTensor& scales, bool recomputed);
-  PaperTensor sum(const PaperTensor& a, const PaperTensor& b);       // ATen's a + b
-  PaperTensor scaled_by_channel(const PaperTensor& x, bool trains);  // ATen's x * scale
-  // Some of its rows, in another order, which `order` tells.
+  // --- products in fp8
+
+  PaperMemory fp8(std::int64_t rows, std::int64_t columns) { return make(rows * (columns + kFloat)); }
+
+  // Rows of experts have gaps in kernels, see ops/experts_fp8.cpp.
+  PaperMemory fp8_columns(std::int64_t rows, std::int64_t columns, std::int64_t groups = 1) {
+    constexpr std::int64_t kMultiple = 16, kGroupMultiple = 32;
+    const bool has_gaps = groups > 1 && device_.kernels;
+    const std::int64_t length =
+        has_gaps ? round_up(rows + groups * (kGroupMultiple - 1), kGroupMultiple) : round_up(rows, kMultiple);
+    return make(columns * (length + kFloat));
+  }
+
+  PaperTensor linear_fp8(const PaperTensor& x, const PaperWeight& weight) {
+    PaperMemory columns;
+    PaperTensor y = {x.rows, weight.out, element()};
+    {
+      const PaperMemory rows = fp8(x.rows, weight.in);
+      if (weight.trains && records()) columns = fp8_columns(x.rows, weight.in, weight.matrices);
+      y.memory = make(y.bytes());
+      wide_copies(x.elements() + weight.in * weight.out * weight.matrices + y.elements(), 1);
+    }
+    return differentiable(
+        work_of(weight, x.rows, x.trains()), y, x.trains() || weight.trains,
+        [this, columns, weight, to_x = target(x)](const PaperMemory&) {
+          keep(columns);
+          const std::int64_t tokens = to_x.rows;
+          const PaperMemory rows = to_x.trains() ? fp8(tokens, weight.out) : nullptr;
+          const PaperMemory of_grad = weight.trains ? fp8_columns(tokens, weight.out, weight.matrices) : nullptr;
+          const PaperMemory x_grad = to_x.trains() ? make(to_x.bytes()) : nullptr;
+          wide_copies(tokens * (weight.in + weight.out) + weight.in * weight.out * weight.matrices, 1);
+          // After the first microbatch of a step, a product that is added to the sum.
+          if (weight.trains && weight.matrices == 1) ledger().touch(weight.in * weight.out * wide());
+          pass(to_x, x_grad);
+        });
+  }
+
+  // --- elements. A result that is recomputed is not kept.
+
+  PaperTensor activation(const PaperTensor& x, std::int64_t columns, bool recomputed = false) {
+    const OperatorWork work = works(true).activation(real(x.rows), real(x.columns), real(columns));
+    return node(repeated_if(recomputed, work), matrix(x.rows, columns), x.trains(), {x}, {}, x.elements());
+  }
+
+  // Of x and one scale per row.
+  PaperTensor scaled_activation(const PaperTensor& x, const PaperTensor& scales, bool recomputed) {
+    const OperatorWork work = works(true).activation(real(x.rows), real(x.columns), real(x.columns));
+    const PaperTensor y = like(x);
+    wide_copies(x.elements(), 1);
+    return node(repeated_if(recomputed, work), y, x.trains() || scales.trains(), {x, scales}, {}, 3 * x.elements());
+  }
+
+  PaperTensor sum(const PaperTensor& a, const PaperTensor& b) {
+    return differentiable({}, like(a), a.trains() || b.trains(),
+                          [this, to_a = target(a), to_b = target(b)](const PaperMemory& grad) {
+                            pass(to_a, grad);
+                            pass(to_b, grad);
+                          });
+  }
+
+  PaperTensor scaled_by_channel(const PaperTensor& x, bool trains) {
+    return differentiable({}, like(x), x.trains() || trains,
+                          [this, to_x = target(x), saved = trains ? x.memory : nullptr](const PaperMemory&) {
+                            keep(saved);
+                            ledger().touch(saved ? to_x.bytes() : 0);  // of the scale's gradient
+                            pass(to_x, make(to_x.bytes()));
+                          });
+  }
+
+  // Some rows of x, in another order, which `order` tells.
   PaperTensor copy(const PaperTensor& x, std::int64_t rows, std::int64_t columns, const OperatorWork& work = {},
-                   const PaperMemory& order = {});
+                   const PaperMemory& order = {}) {
+    return node(work, matrix(rows, columns, x.element_bytes), x.trains(), {target(x)}, {order});
+  }
 
-  // --- ops/attention.h, ops/positions.h, ops/mamba_mixer.h
-  struct Heads {
-    std::int64_t groups = 1, queries = 1, width = 0;  // queries: of each group
-    bool causal = true;
-    std::int64_t all() const { return groups * queries; }
-  };
-  PaperTensor attention(const PaperTensor& groups, const Heads& heads, const PaperSequences& sequences);
-  struct Mixer {
-    std::int64_t heads = 0, width = 0, groups = 0, state = 0, chunk = 128, taps = 4;
-    bool trains = true;
-    std::int64_t inner() const { return heads * width; }
-    std::int64_t convolved() const { return heads * width + 2 * groups * state; }
-    std::int64_t features() const { return inner() + convolved() + heads; }
-  };
-  PaperRecomputable mamba_mixer(const PaperTensor& features, const Mixer& mixer, const PaperSequences& sequences,
-                                bool recompute_output, bool recompute_all);
-  // Its parts. With context parallelism, a rank has all heads of its tokens, or all tokens of its share of the heads.
-  struct MixerWork {
-    OperatorWork convolution, scan, gated_norm;
-  };
-  MixerWork mixer_work(const Mixer& mixer, std::int64_t cp, const PaperSequences& sequences) const;
-  PaperTensor convolution(const OperatorWork& work, const PaperTensor& x, const Mixer& share);  // ops/causal_conv.h
-  PaperTensor scan(const OperatorWork& work, const PaperTensor& convolved, const PaperTensor& steps, const Mixer& share,
-                   const PaperSequences& sequences);
-  PaperTensor gated_norm(const OperatorWork& work, const PaperTensor& y, const PaperTensor& z, const Mixer& mixer);
+  // --- text
 
-  // --- ops/moe.h, ops/expert_mlp_fp8.h
-  struct Routing {
-    PaperTensor scores, weights;
-    PaperMemory experts;
-  };
-  struct Routed {
-    PaperTensor logits;
-    std::vector<PaperTensor> tokens;
-  };
-  Routed router(const PaperRecomputable& x, std::int64_t experts, bool trains, std::size_t other_users);
-  Routing route(const PaperTensor& logits, std::int64_t top_k);
-  PaperMemory expert_order(std::int64_t rows, std::int64_t experts);
-  PaperTensor permute(const PaperTensor& x, const PaperMemory& order, std::int64_t top_k);
-  PaperTensor unpermute(const PaperTensor& rows, const PaperMemory& order, std::int64_t top_k,
-                        const PaperTensor& added);
-  struct ExpertMlp {
-    PaperWeight fc1, fc2;
-    std::int64_t top_k = 1;
-  };
-  PaperTensor expert_mlp_fp8(const PaperRecomputable& tokens, const PaperTensor& weights, const PaperTensor& added,
-                             const ExpertMlp& mlp, const PaperMemory& order, bool recomputed);
-  PaperTensor with_aux_loss(const PaperTensor& y, const PaperTensor& scores, std::int64_t samples);
+  // The first gradient clears the whole sum.
+  PaperTensor embedding(std::int64_t tokens, std::int64_t hidden, std::int64_t vocab, bool trains) {
+    const PaperTensor y = matrix(tokens, hidden);
+    const PaperMemory ids = make(tokens * kIndex);
+    if (!device_.kernels) ledger().touch(y.bytes());
+    const Operators works = this->works(trains);
+    const double elements = real(y.elements());
+    Work cleared = stream_work(Operator::Stream, 4 * real(vocab) * real(hidden));
+    cleared.when = When::FirstMicrobatch;
+    const OperatorWork work = {works.stream(Operator::Rows, 2 * elements),
+                               {stream_work(Operator::Rows, elements * (works.e() + 8), 3), cleared}};
+    return node(work, y, trains, {}, {ids}, 3 * y.elements());
+  }
 
-  // --- ops/rows.h, cross_entropy.h
-  // `vocab`: this rank's rows of the table.
-  PaperTensor embedding(std::int64_t tokens, std::int64_t hidden, std::int64_t vocab, bool trains);
-  PaperTensor put_rows(const PaperTensor& x, const PaperTensor& rows);
-  PaperTensor cross_entropy(const PaperTensor& logits, std::int64_t ranks);
+  PaperTensor put_rows(const PaperTensor& x, const PaperTensor& rows) {
+    const PaperMemory places = make((x.rows + rows.rows) * kIndex);
+    return differentiable({}, like(x), x.trains() || rows.trains(),
+                          [this, places, to_x = target(x), to_rows = target(rows)](const PaperMemory&) {
+                            keep(places);
+                            const PaperMemory x_grad = to_x.trains() ? make(to_x.bytes()) : nullptr;
+                            if (to_rows.trains()) pass(to_rows, make(to_rows.bytes()));
+                            pass(to_x, x_grad);
+                          });
+  }
 
-  // --- comm/collectives.h, whose result has this shape
-  PaperTensor communicate(const PaperTensor& x, std::int64_t rows, std::int64_t columns, const PaperCall& call);
-  // nn/linear_pieces.h. The call carries all rows of x, or those of the result, in pieces.
+  // Backward overwrites the logits with their gradient.
+  PaperTensor cross_entropy(const PaperTensor& logits, std::int64_t ranks) {
+    const bool one_table = device_.kernels && ranks == 1;  // the largest logit, the sum, the label's and the loss
+    const PaperMemory row_sums = make((one_table ? 4 : 3) * logits.rows * wide());
+    const std::int64_t of_block = std::min(std::int64_t{16} << 20, logits.elements());
+    const auto scratch = [this, of_block] { wide_copies(of_block, 2); };
+    scratch();
+    PaperTensor loss = matrix(1, 1, wide());
+    const Operators works = this->works(true);
+    const OperatorWork work = {works.stream(Operator::CrossEntropy, real(logits.elements())),
+                               works.stream(Operator::CrossEntropyBackward, 2 * real(logits.elements()))};
+    return differentiable(work, loss, logits.trains(), [this, logits, row_sums, scratch](const PaperMemory&) {
+      keep(row_sums);
+      scratch();
+      pass(logits, logits.memory);
+    });
+  }
+
+  // --- collectives
+
+  PaperTensor communicate(const PaperTensor& x, std::int64_t rows, std::int64_t columns, const PaperCall& call) {
+    communicate(call, x.trains());
+    return copy(x, rows, columns);
+  }
+
   PaperTensor gather_and_multiply(const PaperRecomputable& x, const PaperWeight& weight, std::int64_t ranks,
-                                  PaperCall call);
+                                  PaperCall call) {
+    const std::int64_t own = x.value.rows, rows = own * ranks, gathered_bytes = rows * weight.in * element();
+    const bool gathers_again = weight.trains && x.again && !weight.fp8;
+    const bool needs_gradient = x.value.trains() || weight.trains;
+    call.again = gathers_again;
+    call.beside_products = weight.trains && !weight.fp8;
+    communicate(call, needs_gradient);
+    PaperMemory kept = make(gathered_bytes);
+    const PaperTensor y = matrix(rows, weight.out);
+    if (weight.fp8 && weight.trains) kept = fp8_columns(rows, weight.in);
+    if (!weight.trains || gathers_again || !records()) kept.reset();
+    return differentiable(
+        work_of(weight, rows, x.value.trains()), y, needs_gradient,
+        [=, this, again = gathers_again ? x.again : nullptr, to_x = target(x.value)](const PaperMemory&) {
+          PaperMemory input = kept;
+          if (again) {
+            input = make(gathered_bytes);
+            const PaperMemory own_rows = again();
+          }
+          const PaperMemory x_grad = to_x.trains() ? make(to_x.bytes()) : nullptr;
+          const PaperMemory partial = to_x.trains() ? matrix(rows, weight.in).memory : nullptr;
+          pass(to_x, x_grad);
+        });
+  }
+
   PaperTensor multiply_and_scatter(const PaperRecomputable& x, const PaperWeight& weight, std::int64_t ranks,
-                                   const PaperCall& call);
+                                   const PaperCall& call) {
+    const bool needs_gradient = x.value.trains() || weight.trains;
+    communicate(call, needs_gradient);
+    PaperTensor y = matrix(x.value.rows / ranks, weight.out);
+    const PaperMemory columns =
+        weight.fp8 && weight.trains && records() ? fp8_columns(x.value.rows, weight.in) : nullptr;
+    { const PaperMemory partial = make(x.value.rows * weight.out * element()); }
+    return differentiable(
+        work_of(weight, x.value.rows, x.value.trains()), y, needs_gradient,
+        [=, this, saved = x.saved_if(weight.trains && !weight.fp8), to_x = target(x.value)](const PaperMemory&) {
+          keep(columns);
+          const std::int64_t gathered_bytes = to_x.rows * weight.out * element();
+          const PaperMemory arriving = make(gathered_bytes);
+          const PaperMemory x_grad = to_x.trains() ? make(to_x.bytes()) : nullptr;
+          const PaperMemory all = weight.trains ? make(gathered_bytes) : nullptr;
+          const PaperMemory input = saved();
+          pass(to_x, x_grad);
+        });
+  }
 
   // --- nn/recompute.h, tensor/recomputable.h
+
   // Backward makes the value again, from memory that is kept instead.
   template <class... Kept>
   PaperRecomputable recomputable(const PaperTensor& value, bool recomputed, const Kept&... kept) {
     if (!recomputed) return value;
     return {value, [this, bytes = value.bytes(), ... kept = kept] {
-              paper::keep(kept...);
-              return tape_.make(bytes);
+              keep(kept...);
+              return make(bytes);
             }};
   }
-  using Tensors = std::vector<PaperTensor>;
+
   Tensors recompute(const std::function<Tensors(const Tensors&)>& function,
-                    const std::vector<PaperRecomputable>& inputs, bool trains);
+                    const std::vector<PaperRecomputable>& inputs, bool trains) {
+    Tensors values;
+    bool needs_gradient = trains;
+    for (const PaperRecomputable& input : inputs) {
+      values.push_back(input.value);
+      needs_gradient = needs_gradient || input.value.trains();
+    }
+    if (!records() || !needs_gradient) return function(values);
+    std::vector<PaperRecomputable::Function> saved;
+    Tensors targets, outputs;
+    for (const PaperRecomputable& input : inputs) {
+      saved.push_back(input.saved_if(true));
+      targets.push_back(target(input.value));
+    }
+    {
+      const auto without_gradients = recording(false);
+      outputs = function(values);
+    }
+    std::vector<std::shared_ptr<PaperMemory>> slots;
+    for (PaperTensor& output : outputs) {
+      output.gradient = std::make_shared<PaperMemory>();
+      slots.push_back(output.gradient);
+    }
+    add([this, function, saved, targets, slots] {
+      std::vector<PaperMemory> grads;  // the caller's, which outlive the inner backward
+      for (const auto& slot : slots) grads.push_back(std::exchange(*slot, nullptr));
+      Tensors again;
+      for (std::size_t i = 0; i < saved.size(); ++i) {
+        again.push_back(targets[i]);
+        again.back().memory = saved[i]();
+        if (targets[i].trains()) again.back().gradient = std::make_shared<PaperMemory>();
+      }
+      const auto with_gradients = recording(true);
+      const auto in_second_run = second_run();
+      const std::size_t before = size();
+      const Tensors results = function(again);
+      for (std::size_t i = 0; i < results.size(); ++i) pass(results[i], grads[i] ? grads[i] : make(results[i].bytes()));
+      backward(before);
+      for (std::size_t i = 0; i < again.size(); ++i)
+        if (targets[i].trains()) pass(targets[i], std::exchange(*again[i].gradient, nullptr));
+    });
+    return outputs;
+  }
+
+ protected:
+  static std::int64_t round_up(std::int64_t value, std::int64_t unit) { return (value + unit - 1) / unit * unit; }
+
+  // What a node keeps of its inputs is captured whole; of the others it knows only where their gradients go.
+  static PaperTensor target(const PaperTensor& x) { return x.without_memory(); }
+
+  template <class... Memory>
+  static void keep(const Memory&...) {}  // names what a closure has captured only to keep it
+
+  // A node whose backward makes a gradient for each input, after a moment with `wide_numbers` in the dtype of the
+  // arithmetic. What is kept exists until then.
+  PaperTensor node(const OperatorWork& work, const PaperTensor& y, bool needs_gradient, const Tensors& inputs,
+                   const std::vector<PaperMemory>& kept, std::int64_t wide_numbers = 0) {
+    return differentiable(work, y, needs_gradient, [=, this](const PaperMemory&) {
+      keep(kept);
+      wide_copies(wide_numbers, 1);
+      for (const PaperTensor& x : inputs) pass(x, make(x.bytes()));
+    });
+  }
 
   // Copies in the dtype of the arithmetic, which ATen's operators make where kernels do not.
   void wide_copies(std::int64_t elements, int count) {
-    if (!device_.kernels) tape_.ledger().touch(count * elements * wide());
+    if (!device_.kernels) ledger().touch(count * elements * wide());
   }
 
-  static constexpr std::int64_t kBlock = 512;  // what CUDA's caching allocator rounds to
-
- private:
-  PaperMemory fp8(std::int64_t rows, std::int64_t columns);  // values, and a scale for each row
-  PaperMemory fp8_columns(std::int64_t rows, std::int64_t columns, std::int64_t groups = 1);
-  PaperMemory product(std::int64_t rows, std::int64_t columns);
-  OperatorWork work_of(const PaperWeight& weight, std::int64_t rows, bool x_trains) const;
-  OperatorWork work_of(const Norm& norm, const PaperTensor& x, bool adds) const;
-  OperatorWork work_of(const ExpertMlp& mlp, std::int64_t own_tokens, bool recomputed) const;
-  PaperTensor linear_fp8(const PaperTensor& x, const PaperWeight& weight);
-  PaperMemory linear_backward(const PaperRecomputable::Function& saved, const PaperWeight& weight, std::int64_t rows,
-                              bool x_trains);
-  std::int64_t attention_workspace(const Heads& heads, const PaperSequences& sequences) const;
-  bool has_scan_kernel(const Mixer& mixer) const;
-  std::int64_t chunks(const PaperSequences& sequences, const Mixer& mixer) const;
-  PaperMemory scan_states(const Mixer& mixer, const PaperSequences& sequences);
-  void scan_scratch(const Mixer& mixer, const PaperSequences& sequences, bool backward);
-  struct MixerSaved;
-  PaperMemory mix(const PaperTensor& features, const Mixer& mixer, const PaperSequences& sequences, MixerSaved& saved);
-
   const PaperDevice device_;
-  PaperTape tape_;
 };
 
 }  // namespace braid

@@ -24,16 +24,4 @@ ScheduleOptions schedule_options(const Topology& topology, const std::vector<std
   return options;
 }
 
-std::vector<StageCosts> stage_costs(const Topology& topology, const std::vector<std::string>& frozen) {
-  std::vector<StageCosts> costs;
-  for (const Module& module : topology.modules()) {
-    StageCosts& cost = costs.emplace_back();
-    if (module.is_encoder && contains(frozen, module.name + ".encoder"))
-      cost = {.backward = 0.25, .backward_note = "projector only"};
-    else if (!module.is_encoder && contains(frozen, module.name))
-      cost = {.backward = 1, .backward_note = "inputs only"};
-  }
-  return costs;
-}
-
 }  // namespace braid

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "plan/schedule.h"
-#include "plan/timeline.h"
 
 namespace braid {
 
@@ -15,9 +14,5 @@ std::vector<std::string> parameter_set_names(const Topology& topology);
 // An encoder with both sets frozen has no backward; if only its projector trains, only its last stage has one.
 ScheduleOptions schedule_options(const Topology& topology, const std::vector<std::string>& frozen, int microbatches,
                                  int prefetch);
-
-// For drawings, in units of a stage's forward: a full backward takes 2, one without weight gradients takes 1. A
-// projector is small compared with its encoder: where only the projector trains, its backward takes 0.25.
-std::vector<StageCosts> stage_costs(const Topology& topology, const std::vector<std::string>& frozen);
 
 }  // namespace braid

@@ -1,8 +1,10 @@
-// A topology for people (tables) and for programs (JSON).
+// A topology as tables and as JSON, and a schedule as a drawing.
 #pragma once
 
 #include <string>
+#include <vector>
 
+#include "plan/player.h"
 #include "plan/topology.h"
 
 namespace braid {
@@ -26,5 +28,28 @@ std::string show_rank(const Topology& topology, int global_rank);
 //                 "ranks": [{"global_rank", "dense": {"tp", ...}, "expert": {"expt_tp", ...}}]}],
 //    "groups": [{"module", "key", "ranks": [...]}]}
 std::string topology_json(const Topology& topology);
+
+// --- the timeline of a schedule
+
+struct StageCosts {  // of one module, per microbatch and stage, in any unit
+  double forward = 1, backward = 2;
+  std::string backward_note{};  // what a partial backward computes: "projector only"
+};
+
+// For drawings, in units of a stage's forward: a full backward takes 2, one without weight gradients takes 1. A
+// projector is small compared with its encoder: where only the projector trains, its backward takes 0.25.
+std::vector<StageCosts> stage_costs(const Topology& topology, const std::vector<std::string>& frozen);
+
+// When each op runs if forwards and backwards take given times and transfers take none: this is what the drawing shows,
+// including where a stage waits. The ranks that share a stage of a replica compute together. `costs`: by module, the
+// time of a rank's forward or backward of one microbatch; a rank with several stages divides it
+// equally among them. The schedule must be valid.
+Play make_timeline(const Schedule& schedule, const Topology& topology, const std::vector<StageCosts>& costs);
+
+// One lane per rank, one box with the microbatch number per forward and backward, one colour per module and direction;
+// under a lane, a line per gather and reduction while it may run beside the boxes.
+// With too many ranks, the first of each stage gets a lane that represents all of them and is labelled so.
+std::string draw_svg(const Schedule& schedule, const Topology& topology, const Play& timeline,
+                     const std::vector<StageCosts>& costs);
 
 }  // namespace braid

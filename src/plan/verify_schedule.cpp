@@ -15,6 +15,8 @@ namespace {
 
 constexpr int kNotYet = -1;
 
+bool is_gather(const Op& op) { return op.kind == Op::StartGather || op.kind == Op::EndGather; }
+
 class Verifier {
  public:
   Verifier(const Schedule& schedule, const Topology& topology, const ScheduleOptions& options)
@@ -23,39 +25,36 @@ class Verifier {
         options_(options),
         edges_(make_edges(topology)),
         edges_of_(edges_by_rank(edges_, schedule.ranks.size())),
-        rules_(topology.modules().size()),
-        arrived_(2 * edges_.size() * options.microbatches, kNotYet) {
-    for (const Stage& stage : all_stages(topology))
-      rules_[stage.module].push_back({is_trained(topology, options, stage), reads_batch(topology, stage),
-                                      max_in_flight(topology, options, stage)});
-  }
+        updates_(has_update(options)),
+        arrived_(2 * edges_.size() * options.microbatches, kNotYet) {}
 
   std::vector<std::string> run() {
     check_matching();
     if (!problems_.empty()) return problems_;  // a transfer without its other side always deadlocks
     check_order();
-    for (int rank = 0; rank < world_size(); ++rank) check_list(rank);
+    for (rank_ = 0; rank_ < world_size(); ++rank_) check_list();
     if (can_be_played_)
-      for (const std::string& stuck : play(schedule_, topology_, {.communication_blocks = true}).stuck) fail(stuck);
+      for (const std::string& stuck : play(schedule_, topology_, {.communication_blocks = true}).stuck)
+        problems_.push_back(stuck);
     return problems_;
   }
 
  private:
   int world_size() const { return static_cast<int>(schedule_.ranks.size()); }
-  // The properties of a stage.
-  struct Rules {
-    bool trains, reads_batch;
-    int max_in_flight;
-  };
-  const Rules& rules(const Stage& stage) const { return rules_[stage.module][stage.index]; }
-  bool trains(const Stage& stage) const { return rules(stage).trains; }
-  bool awaits_parameters() const { return has_update(options_) && options_.overlap_gather; }
+  bool trains(const Stage& stage) const { return is_trained(topology_, options_, stage); }
   const std::string& name_of(const Stage& stage) const { return topology_.module(stage.module).name; }
-  void fail(std::string sentence) { problems_.push_back(std::move(sentence)); }
+
+  template <class... Args>
+  void fail(fmt::format_string<Args...> sentence, Args&&... args) {
+    problems_.push_back(fmt::format(sentence, std::forward<Args>(args)...));
+  }
 
   std::size_t id_of(Transfer::Kind kind, int edge, int microbatch) const {
     return (kind * edges_.size() + edge) * options_.microbatches + microbatch;
   }
+  std::size_t id_of(const Transfer& t) const { return id_of(t.kind, t.edge, t.microbatch); }
+
+  // --- transfers of all ranks
 
   // Each edge between ranks carries each microbatch once, and its gradient once if the sender is trained.
   void check_matching() {
@@ -66,19 +65,19 @@ class Verifier {
           const Edge& edge = edges_[t.edge];
           const bool leaves_from = (t.kind == Transfer::Activation) == t.outgoing;
           if (rank != (leaves_from ? edge.from_rank : edge.to_rank))
-            fail(fmt::format("rank {} takes no part in {}", rank, describe(t, edges_)));
-          ++(t.outgoing ? out : in)[id_of(t.kind, t.edge, t.microbatch)];
+            fail("rank {} takes no part in {}", rank, describe(t, edges_));
+          ++(t.outgoing ? out : in)[id_of(t)];
         }
-    for (int e = 0; e < std::ssize(edges_); ++e)
+    for (int e = 0; e < std::ssize(edges_); ++e) {
+      const bool has_gradient = trains(edges_[e].from);
       for (int mb = 0; mb < options_.microbatches; ++mb)
         for (const auto kind : {Transfer::Activation, Transfer::Gradient}) {
-          const Edge& edge = edges_[e];
-          const int wanted = edge.crosses_ranks() && (kind == Transfer::Activation || trains(edge.from));
+          const int wanted = edges_[e].crosses_ranks() && (kind == Transfer::Activation || has_gradient);
           const std::size_t id = id_of(kind, e, mb);
           if (out[id] != wanted || in[id] != wanted)
-            fail(fmt::format("{} is sent {} times and received {} times", describe({kind, e, mb, true}, edges_),
-                             out[id], in[id]));
+            fail("{} is sent {} times and received {} times", describe({kind, e, mb, true}, edges_), out[id], in[id]);
         }
+    }
   }
 
   // Messages from one rank to another over one channel are not tagged: the n-th sent is the n-th received.
@@ -87,196 +86,181 @@ class Verifier {
     for (int rank = 0; rank < world_size(); ++rank)
       for (const Op& op : schedule_.ranks[rank]) {
         if (op.kind == Op::Exchange && op.transfers.empty()) {
-          fail(fmt::format("rank {} has an exchange without transfers", rank));
+          fail("rank {} has an exchange without transfers", rank);
           can_be_played_ = false;
         }
         for (const Transfer& t : op.transfers) {
           const Edge& edge = edges_[t.edge];
           const Channel channel = channel_of(topology_, edge, t.kind);
           if (channel != channel_of(topology_, edges_[op.transfers[0].edge], op.transfers[0].kind))
-            fail(fmt::format("rank {} starts {} in an exchange over another channel", rank, describe(t, edges_)));
+            fail("rank {} starts {} in an exchange over another channel", rank, describe(t, edges_));
           const int other = edge.peer_of(rank);
-          const std::size_t id = id_of(t.kind, t.edge, t.microbatch);
-          t.outgoing ? sent[{rank, other, channel}].push_back(id) : received[{other, rank, channel}].push_back(id);
+          t.outgoing ? sent[{rank, other, channel}].push_back(id_of(t))
+                     : received[{other, rank, channel}].push_back(id_of(t));
         }
       }
     for (const auto& [key, ids] : sent)
       if (ids != received[key])
-        fail(fmt::format("rank {} does not receive in the order in which rank {} sends", std::get<1>(key),
-                         std::get<0>(key)));
+        fail("rank {} does not receive in the order in which rank {} sends", std::get<1>(key), std::get<0>(key));
   }
 
-  // The ops that a rank has run so far, by stage and microbatch.
+  // --- the list of one rank
+
+  // The ops of a stage that the rank has run so far.
   struct Done {
-    std::vector<int> loads, forwards, backwards;
-    std::array<int, Op::kKinds> times{};  // by kind of op
+    Stage stage;
+    bool trains;
+    int max_in_flight;
+    std::array<int, Op::kKinds> times{};                          // by kind of op
+    std::array<std::vector<int>, Op::Backward + 1> microbatch{};  // the same of loads, forwards and backwards
     int held = 0;
   };
-  using RankState = std::vector<Done>;  // as stages_of()
 
-  // Every op of a rank's list comes after its inputs, and nothing is missing at the end.
-  void check_list(int rank) {
-    const std::vector<Stage> stages = stages_of(topology_, rank);
-    const std::vector<int> none(options_.microbatches);
-    RankState state(stages.size(), {none, none, none});
-    bool updated = false;
+  Done* find(const Stage& stage) {
+    const auto found = std::ranges::find(done_, stage, &Done::stage);
+    return found == done_.end() ? nullptr : &*found;
+  }
+  bool has_computed(Op::Kind kind, const Stage& stage, int mb) { return find(stage)->microbatch[kind][mb] > 0; }
+
+  // Every op comes after its inputs, and nothing is missing at the end.
+  void check_list() {
+    done_.clear();
+    for (const Stage& stage : stages_of(topology_, rank_)) {
+      Done& done = done_.emplace_back(Done{stage, trains(stage), max_in_flight(topology_, options_, stage)});
+      for (auto& count : done.microbatch) count.resize(options_.microbatches);
+    }
+    updated_ = false;
     computed_ = 0;
-    check_ends(rank);
-    for (const Op& op : schedule_.ranks[rank]) {
-      for (const Transfer& t : op.transfers) check_transfer(rank, t, stages, state);
-      const auto at = std::find(stages.begin(), stages.end(), op.stage);
-      updated = updated || op.kind == Op::Update;
+    check_ends();
+    check_order_of_reductions();
+    for (const Op& op : schedule_.ranks[rank_]) {
+      for (const Transfer& t : op.transfers) check_transfer(t);
+      updated_ = updated_ || op.kind == Op::Update;
       if (!op.has_stage()) continue;
-      if (at == stages.end()) {
-        fail(fmt::format("rank {} does not have stage {} of {}", rank, op.stage.index, name_of(op.stage)));
+      Done* done = find(op.stage);
+      if (!done) {
+        fail("rank {} does not have stage {} of {}", rank_, op.stage.index, name_of(op.stage));
         can_be_played_ = false;
         continue;
       }
-      Done& done = state[at - stages.begin()];
-      ++done.times[op.kind];
-      if (op.kind == Op::Load && done.loads[op.microbatch]++)
-        fail(fmt::format("rank {} loads {}, microbatch {}, twice", rank, name_of(op.stage), op.microbatch));
-      if (op.computes()) {
-        check_compute(rank, op, stages, state, done);
-        ++computed_;
-      }
-      if (op.starts_collective() || op.ends_collective()) check_collective(rank, op, done, updated);
+      ++done->times[op.kind];
+      if (op.kind == Op::Load && done->microbatch[Op::Load][op.microbatch]++)
+        fail("rank {} loads {}, microbatch {}, twice", rank_, name_of(op.stage), op.microbatch);
+      if (op.computes()) check_compute(op, *done);
+      if (op.starts_collective() || op.ends_collective()) check_collective(op, *done);
     }
-    for (std::size_t s = 0; s < stages.size(); ++s) check_end(rank, stages[s], state[s]);
+    for (const Done& done : done_) check_end(done);
   }
 
   // The sizes of all microbatches are known before anything but gathers runs, and nothing but gathers follows the
   // update.
-  void check_ends(int rank) {
-    const std::vector<Op>& ops = schedule_.ranks[rank];
-    const auto is_gather = [](const Op& op) { return op.kind == Op::StartGather || op.kind == Op::EndGather; };
+  void check_ends() {
+    const std::vector<Op>& ops = schedule_.ranks[rank_];
     const auto count = [&](Op::Kind kind) { return std::ranges::count(ops, kind, &Op::kind); };
     const auto first = std::find_if_not(ops.begin(), ops.end(), is_gather);
     if (count(Op::Begin) != 1 || first->kind != Op::Begin)
-      fail(fmt::format("rank {} must begin the step once, before all ops but gathers", rank));
+      fail("rank {} must begin the step once, before all ops but gathers", rank_);
     const auto last = std::find_if_not(ops.rbegin(), ops.rend(), is_gather);
-    const bool updates = has_update(options_);
-    if (count(Op::Update) != (updates ? 1 : 0) || (updates && last->kind != Op::Update))
-      fail(updates ? fmt::format("rank {} must update once, after all ops but gathers", rank)
-                   : fmt::format("rank {} must not update", rank));
-    check_order_of_reductions(rank);
+    if (!updates_ && count(Op::Update) > 0) fail("rank {} must not update", rank_);
+    if (updates_ && (count(Op::Update) != 1 || last->kind != Op::Update))
+      fail("rank {} must update once, after all ops but gathers", rank_);
   }
 
   // Replicas reduce the stages of a module in one order, that of their last backwards.
-  void check_order_of_reductions(int rank) {
+  void check_order_of_reductions() {
     std::map<int, int> last_reduced;  // by module
-    for (const Op& op : schedule_.ranks[rank]) {
+    for (const Op& op : schedule_.ranks[rank_]) {
       if (op.kind != Op::StartReduce) continue;
       const auto [last, is_first] = last_reduced.try_emplace(op.stage.module, op.stage.index);
       if (!is_first && op.stage.index > last->second)
-        fail(fmt::format("rank {} reduces stage {} of {} after stage {}", rank, op.stage.index, name_of(op.stage),
-                         last->second));
+        fail("rank {} reduces stage {} of {} after stage {}", rank_, op.stage.index, name_of(op.stage), last->second);
       last->second = op.stage.index;
     }
   }
 
-  void check_transfer(int rank, const Transfer& t, const std::vector<Stage>& stages, RankState& state) {
-    if (!t.outgoing) {
-      arrived_[id_of(t.kind, t.edge, t.microbatch)] = computed_;
-      return;
-    }
+  void check_transfer(const Transfer& t) {
     const Edge& edge = edges_[t.edge];
     const bool forward = t.kind == Transfer::Activation;
-    const Done& done = done_in(stages, state, forward ? edge.from : edge.to);
-    if (!(forward ? done.forwards : done.backwards)[t.microbatch])
-      fail(fmt::format("rank {} sends {} before it is computed", rank, describe(t, edges_)));
-  }
-
-  static const Done& done_in(const std::vector<Stage>& stages, const RankState& state, const Stage& stage) {
-    return state[std::find(stages.begin(), stages.end(), stage) - stages.begin()];
+    if (!t.outgoing)
+      arrived_[id_of(t)] = computed_;
+    else if (!has_computed(forward ? Op::Forward : Op::Backward, forward ? edge.from : edge.to, t.microbatch))
+      fail("rank {} sends {} before it is computed", rank_, describe(t, edges_));
   }
 
   // Parameters are gathered at the start of the step or after the update. A reduction starts with the last backward or
   // after it, and ends after it.
-  void check_collective(int rank, const Op& op, const Done& done, bool updated) {
+  void check_collective(const Op& op, const Done& done) {
     const auto fail_here = [&](const std::string& what) {
-      fail(fmt::format("rank {}: {} {}", rank, describe(op, topology_), what));
+      fail("rank {}: {} {}", rank_, describe(op, topology_), what);
     };
-    if (!has_update(options_) || !trains(op.stage)) fail_here("is of a stage that is not updated");
-    const bool gathers = op.kind == Op::StartGather || op.kind == Op::EndGather;
-    if (op.ends_collective() && done.times[gathers ? Op::StartGather : Op::StartReduce] == 0)
+    if (!updates_ || !done.trains) fail_here("is of a stage that is not updated");
+    if (op.ends_collective() && done.times[is_gather(op) ? Op::StartGather : Op::StartReduce] == 0)
       fail_here("comes before it has started");
-    if (gathers && updated == options_.overlap_gather)
-      fail_here(updated ? "comes after the update" : "comes before the update");
-    if (gathers) return;
+    if (is_gather(op) && updated_ == options_.overlap_gather)
+      fail_here(updated_ ? "comes after the update" : "comes before the update");
+    if (is_gather(op)) return;
     const int before = options_.microbatches - (options_.overlap_reduce && op.kind == Op::StartReduce ? 1 : 0);
     if (done.times[Op::Backward] != before)
       fail_here(fmt::format("comes after {} backwards, not {}", done.times[Op::Backward], before));
   }
 
-  void check_compute(int rank, const Op& op, const std::vector<Stage>& stages, const RankState& state, Done& done) {
+  void check_compute(const Op& op, Done& done) {
     const bool forward = op.kind == Op::Forward;
-    const auto fail_here = [&](const std::string& what) {
-      fail(fmt::format("rank {}: {} of {}, microbatch {}, {}", rank, forward ? "forward" : "backward",
-                       name_of(op.stage), op.microbatch, what));
+    const auto fail_if = [&](bool is_wrong, const std::string& what) {
+      if (is_wrong)
+        fail("rank {}: {} of {}, microbatch {}, {}", rank_, forward ? "forward" : "backward", name_of(op.stage),
+             op.microbatch, what);
     };
     const int mb = op.microbatch;
-    if ((forward ? done.forwards : done.backwards)[mb]++) fail_here("runs twice");
-    if (!forward && !trains(op.stage)) fail_here("is of a stage that does not train");
-    if (!forward && !done.forwards[mb]) fail_here("runs before its forward");
-    if (forward && rules(op.stage).reads_batch && !done.loads[mb]) fail_here("runs before its batch is loaded");
-    if (forward && trains(op.stage) && awaits_parameters()) {
-      if (done.times[Op::StartGather] == 0) fail_here("runs before the gather of its parameters");
-      if (done.times[Op::EndGather] != (op.microbatch == 0 ? 0 : 1))
-        fail_here(fmt::format("runs {} the end of that gather", op.microbatch == 0 ? "after" : "before"));
+    fail_if(done.microbatch[op.kind][mb]++ > 0, "runs twice");
+    fail_if(!forward && !done.trains, "is of a stage that does not train");
+    fail_if(!forward && done.microbatch[Op::Forward][mb] == 0, "runs before its forward");
+    fail_if(forward && reads_batch(topology_, op.stage) && done.microbatch[Op::Load][mb] == 0,
+            "runs before its batch is loaded");
+    if (forward && done.trains && updates_ && options_.overlap_gather) {
+      fail_if(done.times[Op::StartGather] == 0, "runs before the gather of its parameters");
+      fail_if(done.times[Op::EndGather] != (mb == 0 ? 0 : 1),
+              fmt::format("runs {} the end of that gather", mb == 0 ? "after" : "before"));
     }
-    if (!forward && done.times[Op::EndReduce] > 0) fail_here("runs after its gradients were reduced");
-    if (!has_input(rank, op, stages, state)) fail_here("runs before its input has arrived");
-    if (receives_early(rank, op)) fail_here("receives its input more than one forward or backward ahead");
+    fail_if(!forward && done.times[Op::EndReduce] > 0, "runs after its gradients were reduced");
+    const auto [has_inputs, is_early] = inputs_of(op);
+    fail_if(!has_inputs, "runs before its input has arrived");
+    fail_if(is_early, "receives its input more than one forward or backward ahead");
     done.held += forward ? 1 : -1;
-    if (trains(op.stage) && done.held > rules(op.stage).max_in_flight)
-      fail_here(fmt::format("exceeds the limit of microbatches in flight: {} are held", done.held));
+    fail_if(done.trains && done.held > done.max_in_flight,
+            fmt::format("exceeds the limit of microbatches in flight: {} are held", done.held));
+    ++computed_;
   }
 
-  bool has_input(int rank, const Op& op, const std::vector<Stage>& stages, const RankState& state) const {
+  // Whether all inputs of a forward or backward are there, and whether one has come too early.
+  std::pair<bool, bool> inputs_of(const Op& op) {
     const bool forward = op.kind == Op::Forward;
-    for (const int e : inputs_of(rank, op)) {
+    bool has_all = true, is_early = false;
+    for (const int e : edges_of_[rank_]) {
       const Edge& edge = edges_[e];
-      if (edge.crosses_ranks()) {
-        if (arrived_[id_of(kind_of_input(op), e, op.microbatch)] == kNotYet) return false;
+      if (!(forward ? edge.ends_at(op.stage, rank_) : edge.begins_at(op.stage, rank_))) continue;
+      if (!edge.crosses_ranks()) {
+        has_all = has_all && has_computed(op.kind, forward ? edge.from : edge.to, op.microbatch);
         continue;
       }
-      const Done& done = done_in(stages, state, forward ? edge.from : edge.to);
-      if (!(forward ? done.forwards : done.backwards)[op.microbatch]) return false;
+      const int arrived = arrived_[id_of(forward ? Transfer::Activation : Transfer::Gradient, e, op.microbatch)];
+      const bool is_limited = !(topology_.colocated() && edge.crosses_modules());
+      has_all = has_all && arrived != kNotYet;
+      is_early = is_early || (is_limited && arrived != kNotYet && computed_ - arrived > 1);
     }
-    return true;
+    return {has_all, is_early};
   }
 
-  bool receives_early(int rank, const Op& op) const {
-    for (const int e : inputs_of(rank, op)) {
-      const Edge& edge = edges_[e];
-      const bool is_limited = edge.crosses_ranks() && !(topology_.colocated() && edge.crosses_modules());
-      const int arrived = arrived_[id_of(kind_of_input(op), e, op.microbatch)];
-      if (is_limited && arrived != kNotYet && computed_ - arrived > 1) return true;
-    }
-    return false;
-  }
-
-  static Transfer::Kind kind_of_input(const Op& op) {
-    return op.kind == Op::Forward ? Transfer::Activation : Transfer::Gradient;
-  }
-  std::vector<int> inputs_of(int rank, const Op& op) const {
-    std::vector<int> inputs = edges_of_[rank];
-    std::erase_if(inputs, [&](int e) {
-      return !(op.kind == Op::Forward ? edges_[e].ends_at(op.stage, rank) : edges_[e].begins_at(op.stage, rank));
-    });
-    return inputs;
-  }
-
-  void check_end(int rank, const Stage& stage, const Done& done) {
+  void check_end(const Done& done) {
     for (int mb = 0; mb < options_.microbatches; ++mb) {
-      if (!done.forwards[mb]) fail(fmt::format("rank {} never runs {}, microbatch {}", rank, name_of(stage), mb));
-      if (trains(stage) && !done.backwards[mb])
-        fail(fmt::format("rank {} never runs backward of {}, microbatch {}", rank, name_of(stage), mb));
+      if (!done.microbatch[Op::Forward][mb])
+        fail("rank {} never runs {}, microbatch {}", rank_, name_of(done.stage), mb);
+      if (done.trains && !done.microbatch[Op::Backward][mb])
+        fail("rank {} never runs backward of {}, microbatch {}", rank_, name_of(done.stage), mb);
     }
     for (const auto kind : {Op::StartGather, Op::EndGather, Op::StartReduce, Op::EndReduce})
-      if (done.times[kind] != (has_update(options_) && trains(stage) ? 1 : 0)) {
-        fail(fmt::format("rank {} runs {} {} times", rank, describe({kind, stage}, topology_), done.times[kind]));
+      if (done.times[kind] != (updates_ && done.trains ? 1 : 0)) {
+        fail("rank {} runs {} {} times", rank_, describe({kind, done.stage}, topology_), done.times[kind]);
         can_be_played_ = false;
       }
   }
@@ -286,11 +270,15 @@ class Verifier {
   const ScheduleOptions& options_;
   const std::vector<Edge> edges_;
   const std::vector<std::vector<int>> edges_of_;  // by rank
-  std::vector<std::vector<Rules>> rules_;         // by module and stage
+  const bool updates_;
   std::vector<int> arrived_;   // by transfer: how many forwards and backwards its receiver had run by then, or kNotYet
-  int computed_ = 0;           // forwards and backwards of the rank that is being checked
   bool can_be_played_ = true;  // gathers and reductions are started once, by ranks that have their stages
   std::vector<std::string> problems_;
+  // Of the rank whose list is checked.
+  int rank_ = 0;
+  std::vector<Done> done_;  // by stage
+  bool updated_ = false;
+  int computed_ = 0;  // forwards and backwards
 };
 
 }  // namespace

@@ -4,138 +4,124 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <memory>
 #include <numeric>
+#include <sstream>
 
 #include "base/error.h"
+#include "base/strings.h"
 #include "comm/group.h"
 #include "comm/progress.h"
 #include "comm/store.h"
 #include "ops/activation.h"
 #include "ops/attention.h"
-#include "ops/causal_conv.h"
+#include "ops/mamba.h"
 #include "ops/cross_entropy.h"
 #include "ops/experts_fp8.h"
-#include "ops/grouped_linear.h"
 #include "ops/linear.h"
 #include "ops/moe.h"
 #include "ops/norm.h"
-#include "ops/product.h"
 #include "ops/quantize.h"
 #include "ops/ssd_scan.h"
 #include "optim/sharded_adam.h"
 #include "paper/operators.h"
+#include "paper/stage.h"
 
 namespace braid {
 namespace {
 
-using Lengths = std::vector<std::int64_t>;
+// As narrow as a GPU's kernels permit; on a CPU, as narrow as the sizes that calibration measures.
+HybridLmConfig small_model(const std::string& pattern, const at::Device& device) {
+  const int width = device.is_cuda() ? 64 : 16;
+  HybridLmConfig c;
+  c.pattern = pattern;
+  c.hidden = 128;
+  c.vocab = 512;
+  c.heads = 4;
+  c.kv_heads = 2;
+  c.head_dim = width;
+  c.mamba_heads = 4;
+  c.mamba_head_dim = width;
+  c.mamba_groups = 2;
+  c.mamba_state = width;
+  c.mamba_chunk = 2 * width;
+  c.expert_ffn = 64;
+  return c;
+}
 
-struct Map {
-  std::int64_t in, out;
-};
-struct Heads {
-  std::int64_t groups, queries, width;
-  bool causal;
-  Lengths lengths;  // of the sequences
-};
-struct Mixer {
-  std::int64_t tokens, heads, width, groups, state, chunk;
-};
-struct ExpertSizes {
-  std::int64_t experts, rows, in, out;  // rows of one expert
-};
-struct RouterSizes {
-  std::int64_t tokens, hidden, experts, top_k;
-};
-struct Matrix {
-  std::int64_t rows, columns;
-};
+using Lengths = std::vector<std::int64_t>;
+using Row = std::vector<std::int64_t>;
 
 // The sizes to measure. Between them, speeds are interpolated (predict/op_time.cpp).
 struct Sizes {
-  std::vector<Map> maps;
-  Lengths rows;                  // of maps
-  std::vector<Map> more_maps{};  // measured with more_rows only, because they take long
-  Lengths more_rows{};
-  std::vector<Heads> attention;
-  std::vector<Mixer> mixers;
-  std::vector<ExpertSizes> experts;
-  std::vector<RouterSizes> routers;
-  std::vector<Matrix> matrices;  // of memory-bound operators
-  std::vector<Matrix> logits;
-  Lengths parameters;  // parameters that the optimizer updates
-  std::int64_t pool;   // elements of the memory that inputs share
+  const char* rows;       // of maps, each with all of these
+  const char* maps;       // inputs and outputs
+  const char* more_rows;  // of more_maps, which take long
+  const char* more_maps;
+  const char* attention;   // groups of heads, queries of each, width of a head, 1 if causal, then lengths of sequences
+  const char* mixers;      // tokens, heads, width, groups, state, chunk
+  const char* experts;     // experts, rows of one expert, inputs, outputs
+  const char* routers;     // tokens, hidden, experts, top_k
+  const char* matrices;    // of memory-bound operators: rows, columns
+  const char* logits;      // rows, columns
+  const char* parameters;  // that the optimizer updates
+  std::int64_t pool;       // elements of the memory that inputs share
 };
 
-Lengths equal_lengths(std::int64_t count, std::int64_t length) {
-  return Lengths(static_cast<std::size_t>(count), length);
+constexpr Sizes kGpuSizes = {
+    .rows = "256, 2048, 8192",
+    .maps =
+        "2688 10304, 4096 2688, 2688 6144, 2688 3712, 3712 2688, 1280 3840, 1280 5120, 5120 1280, 1280 1280, "
+        "2048 2048, 5120 2688",
+    .more_rows = "1024, 4096, 16384",
+    .more_maps = "2688 131072, 2688 10304, 8192 8192",
+    .attention =
+        "8 4 128 1 8192, 8 4 128 1 4096 4096, 8 4 128 1 1024 1024 1024 1024 1024 1024 1024 1024, "
+        "8 4 128 1 1024, 8 4 128 1 32768, 8 4 128 1 3000 500 2200 1492 1000, "
+        "16 1 80 0 1034 1034 1034 1034 1034 1034 1034 1034, 16 1 80 0 266 1034 640 2314 410 1500, "
+        "16 1 80 0 266",
+    .mixers =
+        "8192 64 64 8 128 128, 32768 64 64 8 128 128, 2048 64 64 8 128 128, 512 64 64 8 128 128, "
+        "8192 32 64 4 128 128",
+    .experts =
+        "16 3072 2688 1856, 16 1536 2688 1856, 16 384 2688 1856, 16 96 2688 1856, 16 6144 2688 1856, "
+        "128 384 2688 1856, 8 6144 2688 1856, 16 1024 1024 1024",
+    .routers = "8192 2688 16 6, 8192 2688 128 6, 1024 2688 128 6, 1024 2688 16 6, 32768 2688 16 6",
+    .matrices = "64 2688, 1024 2688, 8192 2688, 8192 1280, 32768 2688, 49152 1856",
+    .logits = "8192 131072, 1024 131072, 128 131072",
+    .parameters = "1048576, 67108864, 536870912",
+    .pool = std::int64_t{2200} << 20};
+
+constexpr Sizes kCpuSizes = {.rows = "16, 128, 512",
+                             .maps = "32 32, 64 64, 64 256, 256 64, 256 256, 64 1024, 512 512, 1024 1024",
+                             .more_rows = "",
+                             .more_maps = "",
+                             .attention = "8 2 8 1 128 128, 4 1 8 0 19 19, 2 2 16 1 128, 4 2 32 1 512, 4 1 16 0 64 64",
+                             .mixers = "256 16 8 8 16 16, 128 8 16 4 16 32, 128 4 16 2 16 32, 512 16 16 4 32 64",
+                             .experts = "8 64 64 32, 8 8 64 48, 4 32 64 48, 4 256 256 256",
+                             .routers = "256 64 8 2, 64 64 8 2, 512 256 16 4",
+                             .matrices = "16 64, 128 64, 256 128, 512 512, 2048 1024",
+                             .logits = "128 512, 64 1024, 512 4096",
+                             .parameters = "65536, 1048576, 4194304",
+                             .pool = std::int64_t{16} << 20};
+
+std::vector<Row> rows_of(const char* table) {
+  std::vector<Row> rows;
+  for (const std::string& line : split(table, ',')) {
+    std::istringstream numbers(line);
+    Row row(std::istream_iterator<std::int64_t>(numbers), {});
+    if (!row.empty()) rows.push_back(std::move(row));
+  }
+  return rows;
 }
 
-Sizes gpu_sizes() {
-  return {.maps = {{2688, 10304},
-                   {4096, 2688},
-                   {2688, 6144},
-                   {2688, 3712},
-                   {3712, 2688},
-                   {1280, 3840},
-                   {1280, 5120},
-                   {5120, 1280},
-                   {1280, 1280},
-                   {2048, 2048},
-                   {5120, 2688}},
-          .rows = {256, 2048, 8192},
-          .more_maps = {{2688, 131072}, {2688, 10304}, {8192, 8192}},
-          .more_rows = {1024, 4096, 16384},
-          .attention = {{8, 4, 128, true, {8192}},
-                        {8, 4, 128, true, {4096, 4096}},
-                        {8, 4, 128, true, equal_lengths(8, 1024)},
-                        {8, 4, 128, true, {1024}},
-                        {8, 4, 128, true, {32768}},
-                        {8, 4, 128, true, {3000, 500, 2200, 1492, 1000}},
-                        {16, 1, 80, false, equal_lengths(8, 1034)},
-                        {16, 1, 80, false, {266, 1034, 640, 2314, 410, 1500}},
-                        {16, 1, 80, false, {266}}},
-          .mixers = {{8192, 64, 64, 8, 128, 128},
-                     {32768, 64, 64, 8, 128, 128},
-                     {2048, 64, 64, 8, 128, 128},
-                     {512, 64, 64, 8, 128, 128},
-                     {8192, 32, 64, 4, 128, 128}},
-          .experts = {{16, 3072, 2688, 1856},
-                      {16, 1536, 2688, 1856},
-                      {16, 384, 2688, 1856},
-                      {16, 96, 2688, 1856},
-                      {16, 6144, 2688, 1856},
-                      {128, 384, 2688, 1856},
-                      {8, 6144, 2688, 1856},
-                      {16, 1024, 1024, 1024}},
-          .routers = {{8192, 2688, 16, 6},
-                      {8192, 2688, 128, 6},
-                      {1024, 2688, 128, 6},
-                      {1024, 2688, 16, 6},
-                      {32768, 2688, 16, 6}},
-          .matrices = {{64, 2688}, {1024, 2688}, {8192, 2688}, {8192, 1280}, {32768, 2688}, {49152, 1856}},
-          .logits = {{8192, 131072}, {1024, 131072}, {128, 131072}},
-          .parameters = {1 << 20, 1 << 26, 1 << 29},
-          .pool = std::int64_t{2200} << 20};
-}
-
-Sizes cpu_sizes() {
-  return {
-      .maps = {{32, 32}, {64, 64}, {64, 256}, {256, 64}, {256, 256}, {64, 1024}, {512, 512}, {1024, 1024}},
-      .rows = {16, 128, 512},
-      .attention = {{8, 2, 8, true, {128, 128}},
-                    {4, 1, 8, false, {19, 19}},
-                    {2, 2, 16, true, {128}},
-                    {4, 2, 32, true, {512}},
-                    {4, 1, 16, false, {64, 64}}},
-      .mixers = {{256, 16, 8, 8, 16, 16}, {128, 8, 16, 4, 16, 32}, {128, 4, 16, 2, 16, 32}, {512, 16, 16, 4, 32, 64}},
-      .experts = {{8, 64, 64, 32}, {8, 8, 64, 48}, {4, 32, 64, 48}, {4, 256, 256, 256}},
-      .routers = {{256, 64, 8, 2}, {64, 64, 8, 2}, {512, 256, 16, 4}},
-      .matrices = {{16, 64}, {128, 64}, {256, 128}, {512, 512}, {2048, 1024}},
-      .logits = {{128, 512}, {64, 1024}, {512, 4096}},
-      .parameters = {1 << 16, 1 << 20, 1 << 22},
-      .pool = std::int64_t{16} << 20};
+// Every map with every number of rows: rows, inputs, outputs.
+std::vector<Row> maps_of(const char* rows, const char* maps) {
+  std::vector<Row> all;
+  for (const Row& count : rows_of(rows))
+    for (const Row& map : rows_of(maps)) all.push_back({count[0], map[0], map[1]});
+  return all;
 }
 
 class Cases {
@@ -150,33 +136,30 @@ class Cases {
         alone_("alone", device, progress()) {}
 
   std::vector<CalibrationCase> take(const std::function<void(const std::string&)>& report) {
-    const auto add_all = [&](const char* what, const auto& all, const auto& add) {
-      for (const auto& sizes : all) {
+    const auto add_all = [&](const char* what, const std::vector<Row>& all, void (Cases::*add)(const Row&)) {
+      for (const Row& sizes : all) {
         const std::size_t before = cases_.size();
         try {
-          add(sizes);
+          (this->*add)(sizes);
         } catch (const std::exception& e) {
           cases_.resize(before);
           report(fmt::format("left out, {}: {}", what, words_of(e)));
         }
       }
     };
-    for (const std::int64_t rows : sizes_.rows)
-      add_all("a product", sizes_.maps, [&](const Map& map) { add_map(map, rows); });
-    for (const std::int64_t rows : sizes_.more_rows)
-      add_all("a product", sizes_.more_maps, [&](const Map& map) { add_map(map, rows); });
+    add_all("a product", maps_of(sizes_.rows, sizes_.maps), &Cases::add_map);
+    add_all("a product", maps_of(sizes_.more_rows, sizes_.more_maps), &Cases::add_map);
     if (!is_wide_) {
-      for (const std::int64_t rows : sizes_.rows)
-        add_all("a product in fp8", sizes_.maps, [&](const Map& map) { add_fp8_map(map, rows); });
-      add_all("experts in fp8", sizes_.experts, [&](const ExpertSizes& experts) { add_fp8_experts(experts); });
+      add_all("a product in fp8", maps_of(sizes_.rows, sizes_.maps), &Cases::add_fp8_map);
+      add_all("experts in fp8", rows_of(sizes_.experts), &Cases::add_fp8_experts);
     }
-    add_all("attention", sizes_.attention, [&](const Heads& heads) { add_attention(heads); });
-    add_all("a scan", sizes_.mixers, [&](const Mixer& mixer) { add_mixer(mixer); });
-    add_all("experts", sizes_.experts, [&](const ExpertSizes& experts) { add_experts(experts); });
-    add_all("a router", sizes_.routers, [&](const RouterSizes& router) { add_router(router); });
-    add_all("streams", sizes_.matrices, [&](const Matrix& matrix) { add_streams(matrix); });
-    add_all("a cross entropy", sizes_.logits, [&](const Matrix& matrix) { add_cross_entropy(matrix); });
-    add_all("an update", sizes_.parameters, [&](std::int64_t parameters) { add_update(parameters); });
+    add_all("attention", rows_of(sizes_.attention), &Cases::add_attention);
+    add_all("a scan", rows_of(sizes_.mixers), &Cases::add_mixer);
+    add_all("experts", rows_of(sizes_.experts), &Cases::add_experts);
+    add_all("a router", rows_of(sizes_.routers), &Cases::add_router);
+    add_all("streams", rows_of(sizes_.matrices), &Cases::add_streams);
+    add_all("a cross entropy", rows_of(sizes_.logits), &Cases::add_cross_entropy);
+    add_all("an update", rows_of(sizes_.parameters), &Cases::add_update);
     return std::move(cases_);
   }
 
@@ -203,49 +186,52 @@ class Cases {
   at::Tensor zeros(const Lengths& shape) const { return at::zeros(shape, options_.dtype(at::kFloat)); }
 
   // ops/linear: the products of forward and backward
-  void add_map(const Map& map, std::int64_t rows) {
-    const at::Tensor x = random({rows, map.in}), weight = random({map.out, map.in}), grad = random({rows, map.out});
-    const at::Tensor sum = zeros({map.out, map.in});
-    const OperatorWork work = works_.linear(rows, map.out, map.in);
+  void add_map(const Row& s) {
+    const std::int64_t rows = s[0], in = s[1], out = s[2];
+    const at::Tensor x = random({rows, in}), weight = random({out, in}), grad = random({rows, out});
+    const at::Tensor sum = zeros({out, in});
+    const OperatorWork work = works_.linear(rows, out, in);
     add(work.forward[0], [=] { product(x, weight.t()); });
     add(work.backward[0], [=] { product(grad, weight); });
     add(work.backward[1], [=] { add_product(sum, grad.t(), x, true); });
   }
 
   // ops/linear
-  void add_fp8_map(const Map& map, std::int64_t rows) {
-    const at::Tensor x = random({rows, map.in}), sum = zeros({map.out, map.in});
-    const Fp8Pair x8 = quantize(x, {true, true}), grad8 = quantize(random({rows, map.out}), {true, true}),
-                  weight8 = quantize(random({map.out, map.in}), {true, true});
+  void add_fp8_map(const Row& s) {
+    const std::int64_t rows = s[0], in = s[1], out = s[2];
+    const at::Tensor x = random({rows, in}), sum = zeros({out, in});
+    const Fp8Pair x8 = quantize(x, {true, true}), grad8 = quantize(random({rows, out}), {true, true}),
+                  weight8 = quantize(random({out, in}), {true, true});
     const at::ScalarType dtype = x.scalar_type();
-    const OperatorWork work = works_.linear(rows, map.out, map.in, /*fp8=*/true);
+    const OperatorWork work = works_.linear(rows, out, in, /*fp8=*/true);
     add(work.forward[1], [=] { fp8_product(x8.rows, weight8.rows, dtype, kOutputSum); });
     add(work.backward[1], [=] { fp8_product(grad8.rows, weight8.columns, dtype, kInputGradientSum); });
     add(work.backward[2], [=] { write_fp8_product(sum, grad8.columns, x8.columns, kWeightGradientSum); });
     add(work.forward[0], [=] { quantize(x, {true, true}); });
   }
 
-  void add_attention(const Heads& heads) {
+  void add_attention(const Row& s) {
+    const std::int64_t group_count = s[0], queries = s[1], width = s[2], all = group_count * queries;
+    const bool causal = s[3] != 0;
     Lengths offsets = {0};
     double squares = 0;
-    for (const std::int64_t length : heads.lengths) {
-      offsets.push_back(offsets.back() + length);
-      squares += real(length) * real(length);
+    for (std::size_t i = 4; i < s.size(); ++i) {
+      offsets.push_back(offsets.back() + s[i]);
+      squares += real(s[i]) * real(s[i]);
     }
-    const std::int64_t tokens = offsets.back(), all = heads.groups * heads.queries;
-    const at::Tensor groups = random({tokens, heads.groups, heads.queries + 2, heads.width});
-    const at::Tensor grad = random({tokens, all, heads.width});
+    const std::int64_t tokens = offsets.back();
+    const at::Tensor groups = random({tokens, group_count, queries + 2, width}), grad = random({tokens, all, width});
     const PackedSequences sequences = pack_sequences(offsets, options_.device());
-    const double scale = 1 / std::sqrt(real(heads.width));
-    const bool causal = heads.causal;
+    const double scale = 1 / std::sqrt(real(width));
     const AttentionSaved saved = attention_forward(groups, sequences, causal, scale).saved;
-    const OperatorWork work = works_.attention(tokens, all, heads.width, squares, causal);
+    const OperatorWork work = works_.attention(tokens, all, width, squares, causal);
     add(work.forward[0], [=] { attention_forward(groups, sequences, causal, scale); });
     add(work.backward[0], [=] { attention_backward(grad, groups, saved, sequences, causal, scale); });
   }
 
-  // ops/mamba_mixer. Inputs are columns of wider tensors, as there.
-  void add_mixer(const Mixer& m) {
+  // ops/mamba. Inputs are columns of wider tensors, as there.
+  void add_mixer(const Row& s) {
+    const struct { std::int64_t tokens, heads, width, groups, state, chunk; } m = {s[0], s[1], s[2], s[3], s[4], s[5]};
     const std::int64_t inner = m.heads * m.width, states = m.groups * m.state, conv = inner + 2 * states;
     const at::Tensor features = random({m.tokens, inner + conv + m.heads}), convolved = random({m.tokens, conv});
     const at::Tensor features_grad = at::empty_like(features), convolved_grad = at::empty_like(convolved);
@@ -298,6 +284,10 @@ class Cases {
     at::Tensor rows, grad;
     Weight weight;
   };
+  struct ExpertSizes {
+    explicit ExpertSizes(const Row& s) : experts(s[0]), rows(s[1]), in(s[2]), out(s[3]) {}
+    std::int64_t experts, rows, in, out;
+  };
   // Routing gives experts different numbers of rows, which are not multiples of a kernel's tile. Here every second
   // expert has an eighth more rows than its neighbour.
   ExpertTensors expert_tensors(const ExpertSizes& s) {
@@ -318,7 +308,8 @@ class Cases {
   }
 
   // ops/grouped_linear
-  void add_experts(const ExpertSizes& s) {
+  void add_experts(const Row& row) {
+    const ExpertSizes s(row);
     const ExpertTensors t = expert_tensors(s);
     const OperatorWork work = works_.grouped(s.experts * s.rows, s.experts, s.out, s.in, /*fp8=*/false);
     add(work.forward[0], [=] { grouped_linear_forward(t.rows, t.weight.value, t.experts); });
@@ -330,7 +321,8 @@ class Cases {
   }
 
   // ops/experts_fp8
-  void add_fp8_experts(const ExpertSizes& s) {
+  void add_fp8_experts(const Row& row) {
+    const ExpertSizes s(row);
     ExpertTensors t = expert_tensors(s);
     t.weight.fp8 = std::make_shared<Fp8Copies>();
     const Fp8Groups groups = fp8_groups(t.experts.ends(), {t.rows, t.grad});
@@ -357,7 +349,8 @@ class Cases {
   }
 
   // nn/moe.cpp: from tokens to the order of their rows, then the rows themselves
-  void add_router(const RouterSizes& s) {
+  void add_router(const Row& row) {
+    const struct { std::int64_t tokens, hidden, experts, top_k; } s = {row[0], row[1], row[2], row[3]};
     const at::Tensor x = random({s.tokens, s.hidden}), bias = zeros({s.experts});
     const at::Tensor other = random({s.tokens, s.hidden}), more = random({s.tokens, s.hidden});
     Weight weight = {.value = random({s.experts, s.hidden}).clone().requires_grad_()};
@@ -387,10 +380,9 @@ class Cases {
     add(stream_work(Operator::QuantizeRows, bytes), [=] { quantize_permuted(x, order, top_k, {true, true}, groups); });
   }
 
-  void add_streams(const Matrix& s) {
-    const at::Tensor x = random({s.rows, s.columns}), branch = random({s.rows, s.columns});
-    const at::Tensor grad = random({s.rows, s.columns}), weight = random({s.columns});
-    const double size = real(s.rows * s.columns);
+  void add_streams(const Row& s) {
+    const at::Tensor x = random(s), branch = random(s), grad = random(s), weight = random({s[1]});
+    const double size = real(s[0] * s[1]);
     add_stream(Operator::Stream, 3 * size, [=] { at::add(x, branch); });
     add_stream(Operator::Norm, 4 * size, [=] { norm_forward(x, branch, weight, {}, kEps); });
     const NormStatistics saved = norm_forward(x, branch, weight, {}, kEps).saved;
@@ -400,9 +392,9 @@ class Cases {
                [=] { activation_backward(grad, x, braid::Activation::SquaredRelu); });
   }
 
-  void add_cross_entropy(const Matrix& s) {
-    const at::Tensor logits = random({s.rows, s.columns}), overwritten = logits.clone();
-    const at::Tensor labels = at::randint(s.columns, {s.rows}, options_.dtype(at::kLong));
+  void add_cross_entropy(const Row& s) {
+    const at::Tensor logits = random(s), overwritten = logits.clone();
+    const at::Tensor labels = at::randint(s[1], {s[0]}, options_.dtype(at::kLong));
     const auto [losses, sums] = vocab_parallel_cross_entropy_forward(logits, labels, {});
     const at::Tensor grad = at::ones_like(losses);
     add_stream(Operator::CrossEntropy, real(logits.numel()),
@@ -411,8 +403,8 @@ class Cases {
                [=, sums = sums] { vocab_parallel_cross_entropy_backward(grad, overwritten, labels, sums, {}); });
   }
 
-  void add_update(std::int64_t parameters) {
-    const std::int64_t columns = 1024;
+  void add_update(const Row& s) {
+    const std::int64_t parameters = s[0], columns = 1024;
     const Lengths shape = {parameters / columns, columns};
     const at::Tensor value = at::zeros(shape, options_).requires_grad_();
     const auto adam =
@@ -440,11 +432,45 @@ class Cases {
 
 }  // namespace
 
+SmallStep::SmallStep(const std::string& pattern, std::int64_t tokens, const at::Device& device)
+    : config_(small_model(pattern, device)),
+      tokens_(tokens),
+      device_(device),
+      alone_("alone", device, progress_),
+      parallel_{.tp = alone_, .cp = alone_, .tp_cp = alone_, .ep = alone_, .expt_tp = alone_},
+      parameters_(declare_parameters(config_), 0, {}, device.is_cuda() ? at::kBFloat16 : at::kFloat, device),
+      model_(config_, parameters_, parallel_, 0, 1, {}),
+      batch_{.sequences = pack_sequences({0, tokens}, device)} {
+  parameters_.initialize(1);
+  const at::Tensor ids = at::randint(config_.vocab, {tokens}, at::kLong);
+  ids_ = ids.to(device);
+  labels_ = counted_labels(ids, device);
+}
+
+at::Tensor SmallStep::forward() const {
+  for (const Parameters::Entry& entry : parameters_.entries()) entry.value.mutable_grad() = at::Tensor();
+  const at::Tensor x = model_.run_layers(model_.embed(ids_), batch_);
+  return model_.token_losses(model_.logits(x, labels_.rows), labels_.labels).sum();
+}
+
+Works small_step_work(const std::string& pattern, std::int64_t tokens, const at::Device& device) {
+  const Topology topology({.modules = {{.name = "language", .kind = "language"}}}, {});
+  const TextSizes text = {.tokens = tokens, .labels = tokens, .squares = static_cast<double>(tokens * tokens)};
+  Works all;
+  const LayerOptions options = {.element_bytes = device.is_cuda() ? 2 : 4};
+  const StageOnPaper stage =
+      walk_stage(small_model(pattern, device), topology.language(), 0, options, text, /*trains=*/true);
+  for (const PaperLayer& layer : stage.layers)
+    for (const Works* works : {&layer.work.forward, &layer.work.backward})
+      all.insert(all.end(), works->begin(), works->end());
+  return in_microbatch(all, /*is_first=*/true);
+}
+
 std::vector<CalibrationCase> calibration_cases(const at::Device& device,
                                                const std::function<void(const std::string&)>& report) {
   const at::NoGradGuard guard;
-  return device.is_cuda() ? Cases(device, at::kBFloat16, gpu_sizes()).take(report)
-                          : Cases(device, at::kFloat, cpu_sizes()).take(report);
+  return device.is_cuda() ? Cases(device, at::kBFloat16, kGpuSizes).take(report)
+                          : Cases(device, at::kFloat, kCpuSizes).take(report);
 }
 
 }  // namespace braid

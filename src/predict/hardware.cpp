@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <limits>
 #include <sstream>
 
 #include "base/config.h"
@@ -78,127 +79,105 @@ void describe(Fields& fields, ProfileText& text) {
   fields.named("operators", text.operators);
 }
 
-class Parser {
- public:
-  explicit Parser(YamlReader& reader) : reader_(reader) {}
+struct Complaints {
+  const YamlReader& reader;
+  ProblemList list{};
 
-  HardwareProfile run(ProfileText text) {
-    HardwareProfile profile = std::move(text.profile);
-    if (has("memory_gb", text.memory_gb, "the memory of a GPU, or of the host, in 1e9 bytes"))
-      positive("memory_gb", profile.memory_gb = *text.memory_gb, kMostMemoryGb);
-    positive("ranks_per_node", profile.ranks_per_node, kMaxWorldSize);
-    if (profile.device == "cpu" && has("cores", text.cores, "how many the host has"))
-      positive("cores", profile.cores = *text.cores, kMostCores);
-    if (profile.crowding < 1)
-      complain("crowding", fmt::format("crowding must be at least 1, got {}", profile.crowding),
-               "1 means that ranks compute as fast as with a core each");
-    at_most("crowding", profile.crowding, kMostCrowding, "give a factor");
-    microseconds("host_us", profile.host_us);
-    microseconds("collective_us", profile.collective_us);
-    positive("collective_cpu", profile.collective_cpu, 1,
-             "give the share of a collective's time that a core is busy with it");
-    profile.inside_node = link("inside_node", text.inside_node);
-    profile.between_nodes = link("between_nodes", text.between_nodes);
-    for (const OperatorText& op : text.operators) add_operator(op, profile);
-    for (const char* needed : {profile.device == "cpu" ? "product_wide" : "product", "stream"})
-      if (profile.operators[index_of(needed)].rates.empty())
-        complain("operators", fmt::format("the speed of '{}' is missing; other operators are derived from it", needed),
-                 fmt::format("add operators.{}.rates", needed));
-    return profile;
+  void add(const std::string& key, std::string what, std::string fix) {
+    list.add(std::move(what), reader.where(key), std::move(fix));
   }
-
-  std::vector<Problem> take() { return problems_.take(); }
-
- private:
-  void complain(const std::string& key, std::string what, std::string fix) {
-    problems_.add(std::move(what), reader_.where(key), std::move(fix));
-  }
-  template <class T>
-  bool has(const std::string& key, const std::optional<T>& value, const char* meaning) {
-    if (!value) complain(key, fmt::format("{} is missing", key), fmt::format("add {}, {}", key, meaning));
-    return value.has_value();
-  }
-  void at_most(const std::string& key, double value, double most, const char* fix) {
-    if (value > most) complain(key, fmt::format("{} must be at most {:g}, got {}", key, most, value), fix);
-  }
-  void positive(const std::string& key, double value, double most, const char* fix = "check the unit") {
-    if (value <= 0) complain(key, fmt::format("{} must be positive, got {}", key, value), "give a positive number");
-    at_most(key, value, most, fix);
-  }
-  void microseconds(const std::string& key, double value) {
-    if (value < 0) complain(key, fmt::format("{} must not be negative, got {}", key, value), "give 0 or more");
-    at_most(key, value, kMostMicroseconds, "give microseconds");
-  }
-
-  // Returns the numbers of each line, which must have a positive number for each column.
-  Numbers table(const std::string& key, const std::string& text, const std::vector<std::string>& columns) {
-    Numbers rows;
-    for (const std::string& line : split(text, '\n')) {
-      std::istringstream words(line);
-      std::vector<double> row;
-      bool is_valid = true;
-      for (std::string word; words >> word;) {
-        const std::optional<double> value = parse_double(word);
-        is_valid = is_valid && value && *value > 0;
-        row.push_back(value.value_or(0));
-      }
-      if (row.empty()) continue;
-      if (!is_valid || row.size() != columns.size()) {
-        complain(key,
-                 fmt::format("a line should have {}, not {}", counted(std::ssize(columns), "positive number"),
-                             in_quotes(line)),
-                 fmt::format("write {}", fmt::join(columns, ", ")));
-        return {};
-      }
-      if (std::ranges::min(row) < kLeastInTable || std::ranges::max(row) > kMostInTable) {
-        complain(key,
-                 fmt::format("numbers must be from {:g} to {:g}, not {}", kLeastInTable, kMostInTable, in_quotes(line)),
-                 fmt::format("check the units of {}", fmt::join(columns, ", ")));
-        return {};
-      }
-      rows.push_back(std::move(row));
-    }
-    return rows;
-  }
-
-  Link link(const std::string& key, const LinkText& text) {
-    microseconds(key + ".latency_us", text.latency_us);
-    Link link = {.latency_us = text.latency_us};
-    for (const std::vector<double>& row : table(key + ".rates", text.rates, {"bytes", "gb_per_s"}))
-      link.rates.push_back({row[0], row[1]});
-    std::ranges::sort(link.rates, {}, &RatePoint::bytes);
-    return link;
-  }
-
-  static std::ptrdiff_t index_of(const std::string& name) {
-    return std::ranges::find(operator_names(), name) - operator_names().begin();
-  }
-
-  void add_operator(const OperatorText& text, HardwareProfile& profile) {
-    const std::string key = "operators." + text.name;
-    const std::ptrdiff_t index = index_of(text.name);
-    if (index == kOperators)
-      return complain(key, fmt::format("no operator is called {}", in_quotes(text.name)),
-                      choice_advice(text.name, operator_names()));
-    microseconds(key + ".latency_us", text.latency_us);
-    OperatorSpeed& speed = profile.operators[index];
-    speed.latency_us = text.latency_us;
-    const bool by_bytes = counts_bytes(static_cast<Operator>(index));
-    const std::vector<std::string> columns = by_bytes
-                                                 ? std::vector<std::string>{"bytes", "giga_per_s"}
-                                                 : std::vector<std::string>{"rows", "columns", "depth", "giga_per_s"};
-    for (const std::vector<double>& row : table(key + ".rates", text.rates, columns)) {
-      std::array<double, 3> size = {1, 1, 1};
-      std::copy(row.begin(), row.end() - 1, size.begin());
-      speed.rates.emplace_back(size, row.back());
-    }
-    if (speed.rates.empty() && problems_.empty())
-      complain(key, fmt::format("{} has no rates", key), fmt::format("write a line of {}", fmt::join(columns, ", ")));
-  }
-
-  YamlReader& reader_;
-  ProblemList problems_;
 };
+
+// What a number must be at least, and in words.
+struct Least {
+  double value;
+  const char* words;
+  const char* fix;
+};
+constexpr double kAboveZero = std::numeric_limits<double>::denorm_min();
+constexpr Least kPositive = {kAboveZero, "be positive", "give a positive number"};
+constexpr Least kNotNegative = {0, "not be negative", "give 0 or more"};
+constexpr Least kOneOrMore = {1, "be at least 1", "1 means that ranks compute as fast as with a core each"};
+
+void check(Complaints& problems, const std::string& key, double value, const Least& least, double most,
+           const char* fix) {
+  if (value < least.value) problems.add(key, fmt::format("{} must {}, got {}", key, least.words, value), least.fix);
+  if (value > most) problems.add(key, fmt::format("{} must be at most {:g}, got {}", key, most, value), fix);
+}
+
+void check_numbers(Complaints& problems, const ProfileText& text) {
+  const HardwareProfile& profile = text.profile;
+  const auto needs = [&](const char* key, bool is_there, const char* meaning) {
+    if (!is_there) problems.add(key, fmt::format("{} is missing", key), fmt::format("add {}, {}", key, meaning));
+    return is_there;
+  };
+  if (needs("memory_gb", text.memory_gb.has_value(), "the memory of a GPU, or of the host, in 1e9 bytes"))
+    check(problems, "memory_gb", *text.memory_gb, kPositive, kMostMemoryGb, "check the unit");
+  check(problems, "ranks_per_node", profile.ranks_per_node, kPositive, kMaxWorldSize, "check the unit");
+  if (profile.device == "cpu" && needs("cores", text.cores.has_value(), "how many the host has"))
+    check(problems, "cores", *text.cores, kPositive, kMostCores, "check the unit");
+  check(problems, "crowding", profile.crowding, kOneOrMore, kMostCrowding, "give a factor");
+  check(problems, "host_us", profile.host_us, kNotNegative, kMostMicroseconds, "give microseconds");
+  check(problems, "collective_us", profile.collective_us, kNotNegative, kMostMicroseconds, "give microseconds");
+  check(problems, "collective_cpu", profile.collective_cpu, kPositive, 1,
+        "give the share of a collective's time that a core is busy with it");
+}
+
+// The numbers of each line of rates, which must have a positive number for each column.
+Numbers rates_of(Complaints& problems, const std::string& section, const SpeedText& text,
+                 const std::vector<std::string>& columns) {
+  const std::string key = section + ".rates";
+  check(problems, section + ".latency_us", text.latency_us, kNotNegative, kMostMicroseconds, "give microseconds");
+  Numbers rows;
+  for (const std::string& line : split(text.rates, '\n')) {
+    std::istringstream words(line);
+    std::vector<double> row;
+    for (std::string word; words >> word;) row.push_back(parse_double(word).value_or(0));
+    if (row.empty()) continue;
+    if (row.size() != columns.size() || !std::ranges::all_of(row, [](double value) { return value > 0; })) {
+      problems.add(key,
+                   fmt::format("a line should have {}, not {}", counted(std::ssize(columns), "positive number"),
+                               in_quotes(line)),
+                   "write " + joined(columns, ", "));
+      return {};
+    }
+    if (std::ranges::min(row) < kLeastInTable || std::ranges::max(row) > kMostInTable) {
+      problems.add(
+          key, fmt::format("numbers must be from {:g} to {:g}, not {}", kLeastInTable, kMostInTable, in_quotes(line)),
+          "check the units of " + joined(columns, ", "));
+      return {};
+    }
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+Link link_of(Complaints& problems, const std::string& key, const SpeedText& text) {
+  Link link = {.latency_us = text.latency_us};
+  for (const std::vector<double>& row : rates_of(problems, key, text, {"bytes", "gb_per_s"}))
+    link.rates.push_back({row[0], row[1]});
+  std::ranges::sort(link.rates, {}, &RatePoint::bytes);
+  return link;
+}
+
+void add_operator(Complaints& problems, const OperatorText& text, HardwareProfile& profile) {
+  const std::string key = "operators." + text.name;
+  const auto index = std::ranges::find(operator_names(), text.name) - operator_names().begin();
+  if (index == kOperators)
+    return problems.add(key, fmt::format("no operator is called {}", in_quotes(text.name)),
+                        choice_advice(text.name, operator_names()));
+  std::vector<std::string> columns = {"rows", "columns", "depth", "giga_per_s"};
+  if (counts_bytes(static_cast<Operator>(index))) columns = {"bytes", "giga_per_s"};
+  OperatorSpeed& speed = profile.operators[index];
+  speed.latency_us = text.latency_us;
+  for (const std::vector<double>& row : rates_of(problems, key, text, columns)) {
+    std::array<double, 3> size = {1, 1, 1};
+    std::copy(row.begin(), row.end() - 1, size.begin());
+    speed.rates.emplace_back(size, row.back());
+  }
+  if (speed.rates.empty() && problems.list.empty())
+    problems.add(key, fmt::format("{} has no rates", key), "write a line of " + joined(columns, ", "));
+}
 
 // Writes a text of several lines as a block, which people can read and edit.
 class ProfileWriter : public YamlWriter {
@@ -278,11 +257,25 @@ HardwareProfile parse_hardware(const std::string& yaml, const std::string& name)
   YamlReader reader = YamlReader::from_text(yaml, name);
   ProfileText text;
   describe(reader, text);
-  Parser parser(reader);
-  HardwareProfile profile = parser.run(std::move(text));
+  Complaints complaints = {reader};
+  check_numbers(complaints, text);
+  HardwareProfile profile = std::move(text.profile);
+  profile.memory_gb = text.memory_gb.value_or(0);
+  profile.cores = profile.device == "cpu" ? text.cores.value_or(0) : 0;
+  profile.inside_node = link_of(complaints, "inside_node", text.inside_node);
+  profile.between_nodes = link_of(complaints, "between_nodes", text.between_nodes);
+  for (const OperatorText& op : text.operators) add_operator(complaints, op, profile);
+  for (const Operator needed :
+       {profile.device == "cpu" ? Operator::ProductWide : Operator::Product, Operator::Stream}) {
+    const std::string& missing = operator_names()[static_cast<int>(needed)];
+    if (profile.operators[static_cast<int>(needed)].rates.empty())
+      complaints.add("operators",
+                     fmt::format("the speed of '{}' is missing; other operators are derived from it", missing),
+                     fmt::format("add operators.{}.rates", missing));
+  }
   std::vector<Problem> problems = reader.finish();
   // A check of a value that could not be read would only report its mistake again.
-  if (problems.empty()) problems = parser.take();
+  if (problems.empty()) problems = complaints.list.take();
   if (!problems.empty()) throw ConfigError(std::move(problems));
   profile.name = std::filesystem::path(name).stem().string();
   return profile;

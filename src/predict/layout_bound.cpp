@@ -2,13 +2,15 @@
 
 #include <algorithm>
 #include <iterator>
+#include <limits>
 #include <numeric>
 
 #include "base/error.h"
 #include "base/strings.h"
 #include "optim/parameter_parts.h"
+#include "plan/frozen.h"
 #include "plan/topology.h"
-#include "predict/step_times.h"
+#include "predict/op_time.h"
 
 namespace braid {
 namespace {
@@ -46,21 +48,44 @@ Module single_module(ModuleConfig config, int experts) {
   return module;
 }
 
+// Every set of parts that can be recomputed in backward; `full` includes all of them.
+std::vector<RecomputeConfig> recompute_sets(const Recipe& recipe) {
+  std::vector<std::string> parts = recompute_parts(recipe);
+  const std::vector<std::string> frozen = frozen_sets(recipe);
+  const auto trains = [&](const ModuleConfig& module) {
+    return module.kind == "encoder" && !contains(frozen, module.name + ".encoder");
+  };
+  std::erase(parts, "full");
+  if (std::ranges::none_of(recipe.topology.modules, trains)) std::erase(parts, "vision");
+  std::vector<RecomputeConfig> sets;
+  for (std::size_t bits = 0; bits < std::size_t{1} << parts.size(); ++bits) {
+    std::vector<std::string> names;
+    for (std::size_t i = 0; i < parts.size(); ++i)
+      if (bits >> i & 1) names.push_back(parts[i]);
+    sets.push_back(recompute_config(names));
+  }
+  sets.push_back({.full = true});
+  return sets;
+}
+
 }  // namespace
 
 double LayoutBound::Seconds::of_step(int microbatches) const {
   return microbatches * forward + first_backward + (microbatches - 1) * backward;
 }
 
-LayoutBound::Seconds& LayoutBound::Seconds::operator+=(const Seconds& other) {
+void LayoutBound::Seconds::add(const Seconds& other) {
   forward += other.forward;
   first_backward += other.first_backward;
   backward += other.backward;
-  return *this;
 }
 
 LayoutBound::LayoutBound(const Recipe& recipe, const HardwareProfile& hardware, int gpus, TypicalSample sample)
-    : recipe_(recipe), hardware_(on_one_host(hardware, gpus)), setup_(step_setup(recipe)), sample_(std::move(sample)) {
+    : recipe_(recipe),
+      hardware_(on_one_host(hardware, gpus)),
+      setup_(step_setup(recipe)),
+      sample_(std::move(sample)),
+      recompute_sets_(recompute_sets(recipe)) {
   const Recipe small = smallest(recipe);
   const Topology topology(small.topology, workload_of(small));
   const ScheduleOptions schedule = schedule_options_of(small, topology);
@@ -104,23 +129,29 @@ LayoutBound::Seconds LayoutBound::encoder_seconds(std::size_t m, int tp, int sam
   const LayerOptions options = layer_options(settings);
   Seconds sum;
   const StageOnPaper stage = walk_stage(encoder, module, 0, options, extents, trains);
-  for (const Seconds& layer : by_layer(stage.layers, options, module)) sum += layer;
+  for (const Seconds& layer : by_layer(stage.layers, options, module)) sum.add(layer);
   return sum;
 }
 
-// Uses only as many replicas as share experts, because more of them could only lengthen collectives.
+// With only as many replicas as share experts, because more of them could only lengthen collectives.
+ModuleConfig LayoutBound::language_config(const Split& split) const {
+  ModuleConfig config = recipe_.topology.modules[language_module_];
+  const int replica = split.tp * split.cp;
+  config.tp = split.tp;
+  config.cp = split.cp;
+  config.ep = split.ep;
+  config.dp = std::lcm(replica, config.ep * config.expt_tp) / replica;
+  config.pp = split.pp;
+  config.vpp = split.vpp;
+  return config;
+}
+
 const LayoutBound::Table& LayoutBound::table_of(const LanguageLayout& layout, const Settings& settings) {
   const auto& [tp_pieces, expert_pieces] = settings.overlap;
   const std::tuple key(layout.split.tp, layout.split.cp, layout.split.ep, layout.micro_batch,
                        settings.sequence_parallel, tp_pieces, expert_pieces, bits_of(in_language(settings.recompute)));
   return language_.get(key, [&] {
-    ModuleConfig config = recipe_.topology.modules[language_module_];
-    const int replica = layout.split.tp * layout.split.cp;
-    config.tp = layout.split.tp;
-    config.cp = layout.split.cp;
-    config.ep = layout.split.ep;
-    config.dp = std::lcm(replica, config.ep * config.expt_tp) / replica;
-    config.pp = config.vpp = 1;
+    const ModuleConfig config = language_config({.tp = layout.split.tp, .cp = layout.split.cp, .ep = layout.split.ep});
     const Module module = single_module(config, experts_of(setup_.model.language));
     const std::int64_t samples = layout.micro_batch;
     const TextSizes text = {.tokens = samples * sample_.tokens,
@@ -137,13 +168,7 @@ const LayoutBound::Table& LayoutBound::table_of(const LanguageLayout& layout, co
 std::int64_t LayoutBound::bytes_of_language(const LanguageLayout& layout) {
   const Split& split = layout.split;
   const StateBytes& state = bytes_.get({split.tp, split.ep, split.pp, split.vpp}, [&] {
-    ModuleConfig config = recipe_.topology.modules[language_module_];
-    config.tp = split.tp;
-    config.cp = 1;
-    config.ep = split.ep;
-    config.dp = std::lcm(split.tp, split.ep * config.expt_tp) / split.tp;
-    config.pp = split.pp;
-    config.vpp = split.vpp;
+    const ModuleConfig config = language_config({.tp = split.tp, .ep = split.ep, .pp = split.pp, .vpp = split.vpp});
     const Module module = single_module(config, experts_of(setup_.model.language));
     const OptimizerMemory bytes =
         optimizer_memory(declare_parameters(setup_.model.language, split.pp * split.vpp), module, 0, setup_.optimizer,
@@ -173,9 +198,9 @@ double LayoutBound::of_language(const LanguageLayout& layout, const Settings& se
   const int microbatches = microbatches_of(layout.micro_batch, layout.split.dp);
   const auto stage_seconds = [&](int stage) {
     Seconds sum;
-    if (stage == 0) sum += table.front();
-    for (int layer = bounds[stage]; layer < bounds[stage + 1]; ++layer) sum += table[1 + kinds_[layer]];
-    if (stage == stages - 1) sum += table.back();
+    if (stage == 0) sum.add(table.front());
+    for (int layer = bounds[stage]; layer < bounds[stage + 1]; ++layer) sum.add(table[1 + kinds_[layer]]);
+    if (stage == stages - 1) sum.add(table.back());
     if (!has_backward_[language_module_]) sum.first_backward = sum.backward = 0;
     return sum;
   };
@@ -205,6 +230,58 @@ double LayoutBound::of_layout(const Layout& layout, const Settings& settings, do
     together += encoder.of_step(microbatches);
   }
   return layout.colocated ? of_language + together : std::max(longest, of_language + before);
+}
+
+SettingsChoice LayoutBound::fastest(const LanguageLayout& language, const RecomputeConfig& recompute) {
+  const std::vector<int> pieces = {1, 2, 4}, whole = {1};
+  const Split& split = language.split;
+  const bool own = recipe_.model.sequence_parallel;
+  const std::vector<bool> sequence_parallel = split.tp > 1 ? std::vector{true, false} : std::vector{own};
+  const std::tuple key(split.tp, split.cp, split.ep, language.micro_batch, bits_of(recompute));
+  const Settings& fastest = fastest_.get(key, [&] {
+    Settings best;
+    double least = std::numeric_limits<double>::infinity();
+    for (const bool sequence : sequence_parallel)
+      for (const int tp_pieces : (sequence && split.tp > 1) ? pieces : whole)
+        for (const int expert_pieces : split.ep > 1 ? pieces : whole) {
+          const Settings settings = {.sequence_parallel = sequence,
+                                     .overlap = {.tp_pieces = tp_pieces, .expert_pieces = expert_pieces},
+                                     .recompute = recompute};
+          const double seconds = of_layers(language, settings);
+          if (seconds >= least) continue;
+          least = seconds;
+          best = settings;
+        }
+    return best;
+  });
+  return {fastest, of_language(language, fastest)};
+}
+
+std::vector<SettingsChoice> LayoutBound::choices(const LanguageLayout& language) {
+  std::vector<SettingsChoice> choices;
+  for (const RecomputeConfig& recompute : recompute_sets_) choices.push_back(fastest(language, recompute));
+  std::ranges::stable_sort(choices, {}, [](const SettingsChoice& choice) {
+    return std::tuple(choice.of_language, names_of(choice.settings.recompute).size());
+  });
+  return choices;
+}
+
+// Two calls of fits() decide most layouts: without recomputation a layout is fastest and needs the most memory, and
+// with all parts recomputed it needs the least, except for `full`.
+std::optional<std::size_t> cheapest_that_fits(const std::vector<SettingsChoice>& choices,
+                                              const std::function<bool(std::size_t)>& fits) {
+  const auto parts = [&](std::size_t i) { return names_of(choices[i].settings.recompute).size(); };
+  std::size_t none = 0, most = 0, full = 0;
+  for (std::size_t i = 0; i < choices.size(); ++i) {
+    if (choices[i].settings.recompute.full) full = i;
+    if (parts(i) == 0) none = i;
+    if (parts(i) > parts(most)) most = i;
+  }
+  if (fits(none)) return none;
+  if (!fits(most)) return fits(full) ? std::optional(full) : std::nullopt;
+  std::size_t first = 0;
+  while (first != most && (first == none || !fits(first))) ++first;
+  return first;
 }
 
 }  // namespace braid

@@ -1,22 +1,24 @@
-// Lower bounds on the time and memory of a training step in a layout. The time counts only what the busiest rank
-// computes and communicates in forwards and backwards, after the first microbatch has reached it and before the last
-// one's gradients have left. A simulated step takes at least as long, because its ranks also wait, move tensors between
-// stages and update parameters.
+// Lower bounds on the time and memory of a training step in a layout, and the settings that make its layers fastest.
+// The time counts only what the busiest rank computes and communicates in forwards and backwards, after the first
+// microbatch has reached it and before the last one's gradients have left. A simulated step takes at least as long,
+// because its ranks also wait, move tensors between stages and update parameters.
 //
 // A layer takes equally long in every layout with the same tp, cp, ep, micro batch and settings, so a few tables serve
-// all layouts.
+// all layouts. No libtorch here.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <shared_mutex>
 #include <tuple>
 #include <vector>
 
 #include "paper/stage.h"
 #include "predict/hardware.h"
-#include "predict/layout_space.h"
-#include "predict/typical_step.h"
+#include "predict/layout.h"
+#include "predict/step_draws.h"
 
 namespace braid {
 
@@ -41,6 +43,11 @@ class SharedTable {
   std::map<Key, Value> values_;
 };
 
+struct SettingsChoice {
+  Settings settings{};
+  double of_language = 0;  // LayoutBound::of_language()
+};
+
 class LayoutBound {
  public:
   // `gpus` is the largest number of GPUs of a layout.
@@ -48,8 +55,6 @@ class LayoutBound {
 
   // Threads may call these at the same time.
 
-  // Seconds that all layers take in one forward and backward, on the ranks of one replica.
-  double of_layers(const LanguageLayout& layout, const Settings& settings);
   // Bytes that each rank of the language model's first stage needs at least: its parameters, their gradients and its
   // shard of the optimizer's state.
   std::int64_t bytes_of_language(const LanguageLayout& layout);
@@ -58,16 +63,24 @@ class LayoutBound {
   // `of_language` is the bound of its language model.
   double of_layout(const Layout& layout, const Settings& settings, double of_language);
 
+  // The sequence parallelism and the numbers of pieces with which the layers are fastest.
+  SettingsChoice fastest(const LanguageLayout& language, const RecomputeConfig& recompute);
+  // One choice for every set of recomputed parts, ordered by time, then by how much is recomputed.
+  std::vector<SettingsChoice> choices(const LanguageLayout& language);
+
  private:
   struct Seconds {
     double forward = 0, first_backward = 0, backward = 0;  // the first microbatch's backward differs
     double of_step(int microbatches) const;
-    Seconds& operator+=(const Seconds& other);
+    void add(const Seconds& other);
   };
   using Table = std::vector<Seconds>;  // embedding, each kind of layer, loss
   Table by_layer(const std::vector<PaperLayer>& layers, const LayerOptions& options, const Module& module) const;
   LayerOptions layer_options(const Settings& settings) const;
+  ModuleConfig language_config(const Split& split) const;
   const Table& table_of(const LanguageLayout& layout, const Settings& settings);
+  // Seconds that all layers take in one forward and backward, on the ranks of one replica.
+  double of_layers(const LanguageLayout& layout, const Settings& settings);
   Seconds encoder_seconds(std::size_t module, int tp, int samples, const Settings& settings) const;
   int microbatches_of(int micro_batch, int dp) const { return recipe_.train.global_batch / micro_batch / dp; }
 
@@ -80,16 +93,22 @@ class LayoutBound {
   std::int64_t embeddings_ = 0;     // of a sample
   LanguageConfig one_of_each_{};    // a model with one layer of each kind
   std::vector<std::size_t> kinds_;  // of the model's layers
-  // By tp, cp, ep, micro batch, sequence parallelism, pieces and what is recomputed; by module, tp, samples and what is
-  // recomputed.
-  SharedTable<std::tuple<int, int, int, int, bool, int, int, unsigned>, Table> language_;
-  SharedTable<std::tuple<std::size_t, int, int, unsigned>, Seconds> encoders_;
+  const std::vector<RecomputeConfig> recompute_sets_;
   struct StateBytes {
     std::int64_t of_parameters = 0;  // and gradients
     std::int64_t of_optimizer = 0;   // if there are `replicas`; more of them have smaller shards
     int replicas = 1;
   };
-  SharedTable<std::tuple<int, int, int, int>, StateBytes> bytes_;  // by tp, ep, pp and vpp
+  // By tp, cp, ep, micro batch, sequence parallelism, pieces and what is recomputed; by module, tp, samples and what is
+  // recomputed; by tp, ep, pp and vpp; by tp, cp, ep, micro batch and what is recomputed.
+  SharedTable<std::tuple<int, int, int, int, bool, int, int, unsigned>, Table> language_;
+  SharedTable<std::tuple<std::size_t, int, int, unsigned>, Seconds> encoders_;
+  SharedTable<std::tuple<int, int, int, int>, StateBytes> bytes_;
+  SharedTable<std::tuple<int, int, int, int, unsigned>, Settings> fastest_;
 };
+
+// The first of LayoutBound::choices() that fits. `fits` is called as rarely as possible, since it predicts memory.
+std::optional<std::size_t> cheapest_that_fits(const std::vector<SettingsChoice>& choices,
+                                              const std::function<bool(std::size_t)>& fits);
 
 }  // namespace braid

@@ -1,28 +1,102 @@
 #include "predict/memory.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <numeric>
 #include <utility>
 
+#include "base/error.h"
+#include "base/strings.h"
 #include "optim/parameter_parts.h"
 #include "plan/channels.h"
+#include "plan/pipeline.h"
 #include "plan/schedule.h"
 #include "predict/hardware.h"
-#include "predict/heaviest_ranks.h"
-#include "run/step_sizes.h"
+#include "predict/step_draws.h"
 
 namespace braid {
 namespace {
+
+// --- the ranks of each stage that have the heaviest microbatches of a step
+
+using Load = std::vector<std::int64_t>;  // by microbatch
+
+// Each rank's share of every microbatch of a module. Ranks that differ only in tp or pp have equal shares.
+struct ModuleLoad {
+  const Grid& grid;
+  int tp;
+  std::vector<Load> slices{};  // by dp, then by cp, as ranks are ordered
+
+  const Load& of(int global_rank) const { return slices[(global_rank - grid.rank_offset()) / tp % slices.size()]; }
+};
+
+// Counts tokens and labels, or patches or frames. cp ranks have equal shares of a replica's tokens but not of its
+// labels, most of which are at the end of a sequence; all of them have its media.
+ModuleLoad load_of(const Module& module, int m, const StepSizes& sizes) {
+  const std::size_t cp = module.dense.size_of("cp"), replicas = module.dense.size_of("dp");
+  ModuleLoad load = {module.dense, module.dense.size_of("tp")};
+  for (std::size_t slice = 0; slice < replicas * cp; ++slice) {
+    Load& by_microbatch = load.slices.emplace_back(sizes.text.size());
+    for (std::size_t microbatch = 0; microbatch < sizes.text.size(); ++microbatch) {
+      std::int64_t& elements = by_microbatch[microbatch];
+      if (!module.is_encoder) {
+        const StepSizes::Text& text = sizes.text[microbatch][slice / cp];
+        elements = text.tokens + text.labels[slice % cp];
+        continue;
+      }
+      const std::vector<StepSizes::Extents>& samples = sizes.media[m][microbatch];
+      const std::size_t share = samples.size() / replicas, first = slice / cp * share;
+      for (std::size_t s = first; s < first + share; ++s)
+        for (const auto& extent : samples[s]) elements += num_elements(extent);
+    }
+  }
+  return load;
+}
+
+struct HeaviestRanks {
+  Stage stage;
+  std::vector<int> ranks{};  // no two with equal microbatches; those with the heaviest microbatch first
+};
+
+std::vector<HeaviestRanks> heaviest_ranks(const Topology& topology, const StepSizes& sizes) {
+  constexpr std::size_t kMost = 4;  // of each stage
+  std::vector<ModuleLoad> loads;
+  for (int m = 0; m < std::ssize(topology.modules()); ++m) loads.push_back(load_of(topology.module(m), m, sizes));
+  // Whether two ranks of the same modules compare equal in each of these.
+  const auto in_all_modules = [&](int rank, int other, const auto& same) {
+    return std::ranges::all_of(loads, [&](const ModuleLoad& load) {
+      return !load.grid.contains(rank) || same(load.of(rank), load.of(other));
+    });
+  };
+  const auto is_same_slice = [](const Load& a, const Load& b) { return &a == &b; };
+  std::vector<HeaviestRanks> all;
+  for (const Stage& stage : all_stages(topology)) {
+    const RankBlock block = ranks_of(topology, stage);
+    std::vector<std::pair<std::int64_t, int>> ranks;  // each with the load of its heaviest microbatch
+    for (const int rank : block)
+      if (rank == block.first || !in_all_modules(rank, rank - 1, is_same_slice))
+        ranks.emplace_back(std::ranges::max(loads[stage.module].of(rank)), rank);
+    std::ranges::stable_sort(ranks, std::greater(), &std::pair<std::int64_t, int>::first);
+    std::vector<int>& heaviest = all.emplace_back(HeaviestRanks{stage}).ranks;
+    for (const auto& [load, rank] : ranks) {
+      if (heaviest.size() == kMost) break;
+      const auto is_equal = [&, rank = rank](int other) { return in_all_modules(rank, other, std::equal_to<Load>()); };
+      if (std::ranges::none_of(heaviest, is_equal)) heaviest.push_back(rank);
+    }
+  }
+  return all;
+}
+
+// --- the memory of a rank
 
 // Estimates of memory outside the allocator, and of its slack.
 constexpr std::int64_t kContextBytes = 670'000'000;       // of CUDA, cuBLAS and cuDNN
 constexpr std::int64_t kCommunicatorBytes = 200'000'000;  // of NCCL, for each group of a rank
 constexpr double kSlackShare = 0.22;                      // share of the memory that is allocated and freed in a step
 constexpr std::int64_t kProcessBytes = 150'000'000;       // of a rank on a CPU, without tensors
-
-// The number of ranks of a stage that are examined.
-constexpr std::size_t kRanksOfStage = 4;
 
 class RankWalk {
  public:
@@ -230,7 +304,7 @@ class Predictor {
   MemoryPrediction of_stages(const StepSizes& sizes) const {
     MemoryPrediction prediction;
     std::map<int, RankMemory> seen;
-    for (const auto& [stage, ranks] : heaviest_ranks(topology_, sizes, kRanksOfStage)) {
+    for (const auto& [stage, ranks] : heaviest_ranks(topology_, sizes)) {
       RankMemory& fullest = prediction.stages.emplace_back(StageRankMemory{stage}).rank;
       for (const int rank : ranks) {
         const auto [memory, is_new] = seen.try_emplace(rank);
@@ -248,6 +322,121 @@ class Predictor {
   const bool on_gpu_;
   std::vector<int> communicators_;  // by global rank
 };
+
+struct Change {
+  std::string text;
+  Recipe recipe;
+};
+
+// Parts that are recomputed, one split doubled (a split that divides the ranks halves dp in return), other settings.
+std::vector<Change> changes_of(const Recipe& recipe) {
+  std::vector<Change> changes;
+  const auto add = [&](std::string text, const auto& change) {
+    changes.push_back({std::move(text), recipe});
+    change(changes.back().recipe);
+  };
+  const std::vector<std::string>& recomputed = recipe.model.recompute;
+  for (const std::string& part : recompute_parts(recipe))
+    if (!contains(recomputed, "full") && !contains(recomputed, part))
+      add("recompute: " + part, [&](Recipe& r) {
+        if (part == "full") r.model.recompute.clear();
+        r.model.recompute.push_back(part);
+      });
+  for (std::size_t m = 0; m < recipe.topology.modules.size(); ++m) {
+    const ModuleConfig& module = recipe.topology.modules[m];
+    const auto add_split = [&](const char* name, int ModuleConfig::*split, bool from_dp = true) {
+      if (from_dp && module.dp % 2 != 0) return;
+      add(fmt::format("{} {} {} instead of {}", module.name, name, 2 * (module.*split), module.*split), [&](Recipe& r) {
+        ModuleConfig& changed = r.topology.modules[m];
+        changed.*split *= 2;
+        if (from_dp) changed.dp /= 2;
+        changed.expt_dp.reset();
+      });
+    };
+    if (module.kind == "language" && experts_of(recipe.model.model.language) > 0)
+      add_split("ep", &ModuleConfig::ep, false);
+    add_split("tp", &ModuleConfig::tp);
+    add_split("cp", &ModuleConfig::cp);
+    add_split("pp", &ModuleConfig::pp);
+  }
+  const int micro_batch = recipe.train.micro_batch;
+  if (micro_batch % 2 == 0)
+    add(fmt::format("micro_batch {} instead of {}", micro_batch / 2, micro_batch),
+        [](Recipe& r) { r.train.micro_batch /= 2; });
+  if (!recipe.optimizer.zero) add("zero", [](Recipe& r) { r.optimizer.zero = true; });
+  const auto has_tp = [](const ModuleConfig& module) { return module.kind == "language" && module.tp > 1; };
+  if (!recipe.model.sequence_parallel && std::ranges::any_of(recipe.topology.modules, has_tp))
+    add("sequence_parallel", [](Recipe& r) { r.model.sequence_parallel = true; });
+  if (recipe.train.deterministic) add("deterministic: false", [](Recipe& r) { r.train.deterministic = false; });
+  if (recipe.train.prefetch > 0) add("prefetch 0", [](Recipe& r) { r.train.prefetch = 0; });
+  return changes;
+}
+
+constexpr std::size_t kShownKinds = 3, kMostAdvice = 3;
+
+std::string gigabytes(std::int64_t bytes) { return fmt::format("{:.1f} GB", static_cast<double>(bytes) / 1e9); }
+
+// The largest kinds of memory.
+std::string parts_of(const RankMemory& rank) {
+  const MemoryBytes bytes = rank.all_modules();
+  std::vector<std::pair<std::int64_t, std::string>> parts;
+  for (std::size_t kind = 0; kind < bytes.size(); ++kind) parts.emplace_back(bytes[kind], memory_kind_text(kind));
+  std::sort(parts.rbegin(), parts.rend());
+  std::vector<std::string> largest;
+  for (std::size_t i = 0; i < kShownKinds; ++i)
+    largest.push_back(fmt::format("{} {}", parts[i].second, gigabytes(parts[i].first)));
+  return fmt::format("{}", fmt::join(largest, ", "));
+}
+
+std::int64_t needed(const std::vector<RankMemory>& ranks) {
+  std::int64_t bytes = 0;
+  for (const RankMemory& rank : ranks) bytes += rank.needed();
+  return bytes;
+}
+
+bool needs_less(const RankMemory& a, const RankMemory& b) { return a.needed() < b.needed(); }
+
+// The ranks of the GPU that needs most memory.
+std::vector<RankMemory> fullest_gpu(const Recipe& recipe, const Topology& topology, const MemoryPrediction& prediction,
+                                    const std::vector<StepSizes>& steps, const std::vector<std::vector<int>>& sharing) {
+  std::vector<RankMemory> fullest = {std::ranges::max(prediction.stages, needs_less, &StageRankMemory::rank).rank};
+  for (const std::vector<int>& global_ranks : sharing) {
+    std::vector<RankMemory> ranks = predict_rank_memory(recipe, topology, steps, global_ranks);
+    if (recipe.dist.backend != "nccl-shared")
+      for (RankMemory& rank : ranks) rank.nccl = 0;  // they communicate over Gloo
+    if (needed(ranks) > needed(fullest)) fullest = std::move(ranks);
+  }
+  return fullest;
+}
+
+std::string too_full(const std::vector<RankMemory>& ranks, const Topology& topology, std::int64_t gpu_bytes) {
+  const RankMemory& fullest = std::ranges::max(ranks, needs_less);
+  std::vector<int> others;
+  for (const RankMemory& rank : ranks)
+    if (rank.global_rank != fullest.global_rank) others.push_back(rank.global_rank);
+  const std::string together =
+      others.empty() ? ""
+                     : fmt::format(" and {} together with {} {} on the same GPU", gigabytes(needed(ranks)),
+                                   others.size() == 1 ? "rank" : "ranks", fmt::join(others, ", "));
+  return fmt::format("rank {} ({}) needs {} of GPU memory in {} ({}){}, but a GPU has {}", fullest.global_rank,
+                     topology.coordinates_of(fullest.global_rank), gigabytes(fullest.needed()), fullest.at,
+                     parts_of(fullest), together, gigabytes(gpu_bytes));
+}
+
+// The same number of tokens, up to a chunk, in samples that need the least memory. Their lengths are unknown, and the
+// workspace of attention grows with these (paper/ops.h), to 9 GiB for one long sample if it is deterministic. Samples
+// of whole chunks of Mamba's scan have no more states than one long sample.
+StepSizes::Text least_text(const StepSizes::Text& full) {
+  constexpr std::int64_t kChunk = 128;
+  StepSizes::Text text = full;
+  text.labels.assign(text.labels.size(), 0);
+  if (const std::int64_t samples = text.tokens / kChunk; samples > 0) {
+    text.tokens = samples * kChunk;
+    text.sequences = samples;
+    text.squares = static_cast<double>(samples * kChunk * kChunk);
+  }
+  return text;
+}
 
 }  // namespace
 
@@ -285,29 +474,16 @@ DeviceMemory device_memory(const MemoryPrediction& prediction, const Topology& t
   return {on_device(&RankMemory::needed), on_device(&RankMemory::device), question.capacity};
 }
 
-MemoryPrediction predict_memory(const Recipe& recipe, const Topology& topology, const StepSizes& sizes,
-                                const MemoryQuestion& question) {
-  return Predictor(recipe, topology, question).of_stages(sizes);
-}
-
 MemoryPrediction predict_memory(const Recipe& recipe, const Topology& topology, const std::vector<StepSizes>& steps,
                                 const MemoryQuestion& question) {
   const Predictor predictor(recipe, topology, question);
-  MemoryPrediction fullest;
-  for (const StepSizes& step : steps) {
-    const MemoryPrediction own = predictor.of_stages(step);
-    if (fullest.stages.empty()) fullest = own;
-    for (std::size_t i = 0; i < own.stages.size(); ++i) {
-      RankMemory& most = fullest.stages[i].rank;
-      if (own.stages[i].rank.peak > most.peak) most = own.stages[i].rank;
-    }
+  MemoryPrediction fullest = predictor.of_stages(steps.front());
+  for (std::size_t step = 1; step < steps.size(); ++step) {
+    const MemoryPrediction own = predictor.of_stages(steps[step]);
+    for (std::size_t i = 0; i < own.stages.size(); ++i)
+      if (RankMemory& most = fullest.stages[i].rank; own.stages[i].rank.peak > most.peak) most = own.stages[i].rank;
   }
   return fullest;
-}
-
-RankMemory predict_rank_memory(const Recipe& recipe, const Topology& topology, const StepSizes& sizes, int global_rank,
-                               const MemoryQuestion& question) {
-  return Predictor(recipe, topology, question).of_rank(sizes, global_rank);
 }
 
 std::vector<RankMemory> predict_rank_memory(const Recipe& recipe, const Topology& topology,
@@ -316,11 +492,71 @@ std::vector<RankMemory> predict_rank_memory(const Recipe& recipe, const Topology
   const Predictor predictor(recipe, topology, question);
   std::vector<RankMemory> ranks;
   for (const int global_rank : global_ranks) {
-    RankMemory& fullest = ranks.emplace_back();
-    for (const StepSizes& step : steps)
-      if (RankMemory own = predictor.of_rank(step, global_rank); own.peak > fullest.peak) fullest = std::move(own);
+    RankMemory& fullest = ranks.emplace_back(predictor.of_rank(steps.front(), global_rank));
+    for (std::size_t step = 1; step < steps.size(); ++step)
+      if (RankMemory own = predictor.of_rank(steps[step], global_rank); own.peak > fullest.peak)
+        fullest = std::move(own);
   }
   return ranks;
+}
+
+std::vector<MemoryAdvice> memory_advice(const Recipe& recipe, const MemoryPrediction& before, const StepsOf& steps_of,
+                                        const MemoryQuestion& question) {
+  std::vector<MemoryAdvice> advice;
+  for (const Change& change : changes_of(recipe)) {
+    try {
+      const Recipe changed = parse_recipe(to_yaml(change.recipe));
+      const Topology topology(changed.topology, workload_of(changed));
+      const MemoryPrediction after = predict_memory(changed, topology, steps_of(changed, topology), question);
+      const std::int64_t saves = before.fullest().peak - after.fullest().peak;
+      if (saves > before.fullest().peak / 100) advice.push_back({change.text, saves});
+    } catch (const ConfigError&) {  // the recipe does not permit it
+    }
+  }
+  std::ranges::stable_sort(advice, std::greater(), &MemoryAdvice::saves);
+  return advice;
+}
+
+std::vector<StepSizes> certain_steps(const Recipe& recipe, const Topology& topology) {
+  constexpr std::int64_t kSteps = 4;
+  std::vector<StepSizes> steps;
+  if (is_mock(recipe.data)) {
+    for (std::int64_t step = 0; step < std::min(kSteps, iterations_of(length_of(recipe.train))); ++step)
+      steps.push_back(draw_step(recipe, topology, nullptr, static_cast<std::uint64_t>(step)));
+    return steps;
+  }
+  StepSizes step = full_step(recipe, topology);
+  for (auto& microbatch : step.text)
+    for (StepSizes::Text& text : microbatch) text = least_text(text);
+  for (auto& module : step.media)
+    for (auto& microbatch : module) microbatch.assign(microbatch.size(), {});
+  return {step};
+}
+
+std::vector<std::int64_t> needed_bytes(const Recipe& recipe, const Topology& topology,
+                                       const std::vector<int>& global_ranks, const MemoryQuestion& question) {
+  std::vector<std::int64_t> bytes;
+  for (const RankMemory& rank :
+       predict_rank_memory(recipe, topology, certain_steps(recipe, topology), global_ranks, question))
+    bytes.push_back(rank.needed());
+  return bytes;
+}
+
+std::vector<Problem> gpu_memory_problems(const Recipe& recipe, const Topology& topology, std::int64_t gpu_bytes,
+                                         const std::vector<std::vector<int>>& sharing) {
+  if (gpu_bytes == 0) return {};
+  const std::vector<StepSizes> steps = certain_steps(recipe, topology);
+  const MemoryPrediction prediction = predict_memory(recipe, topology, steps);
+  const std::vector<RankMemory> ranks = fullest_gpu(recipe, topology, prediction, steps, sharing);
+  if (needed(ranks) <= gpu_bytes) return {};
+  std::vector<std::string> fixes;
+  for (const MemoryAdvice& advice : memory_advice(recipe, prediction, certain_steps)) {
+    if (fixes.size() == kMostAdvice) break;
+    fixes.push_back(fmt::format("{} saves {}", advice.change, gigabytes(advice.saves)));
+  }
+  if (fixes.empty()) fixes.push_back("use more GPUs");
+  return {{too_full(ranks, topology, gpu_bytes), "memory",
+           fmt::format("{}; `braid plan memory` shows all of it", fmt::join(fixes, "; "))}};
 }
 
 }  // namespace braid

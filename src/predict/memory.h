@@ -1,11 +1,15 @@
 // Predicts the memory that each rank of a run needs: the state it holds throughout, counted from the declarations of
-// its parameters, plus what each forward and backward of its schedule allocates. No libtorch here.
+// its parameters, plus what each forward and backward of its schedule allocates. Checks before the start whether ranks
+// fit the memory of their GPUs or of their host, and finds changes of a recipe that would lower it. No libtorch here.
 #pragma once
 
 #include <array>
+#include <functional>
 #include <string>
 #include <vector>
 
+#include "base/error.h"
+#include "plan/pipeline.h"
 #include "run/step_sizes.h"
 
 namespace braid {
@@ -65,19 +69,23 @@ struct MemoryQuestion {
 };
 MemoryQuestion memory_question(const HardwareProfile& hardware);
 
-// Peak memory if every step has these sizes. Only the four ranks of each stage with the heaviest microbatches are
-// examined (predict/heaviest_ranks.h), in about a millisecond per distinct microbatch.
-MemoryPrediction predict_memory(const Recipe& recipe, const Topology& topology, const StepSizes& sizes,
-                                const MemoryQuestion& question = {});
-// Peak memory of a run with these steps: each stage's maximum over all of them.
+// Peak memory of a run with these steps: each stage's maximum over all of them. Only the four ranks of each stage with
+// the heaviest microbatches are examined, in about a millisecond per distinct microbatch.
 MemoryPrediction predict_memory(const Recipe& recipe, const Topology& topology, const std::vector<StepSizes>& steps,
                                 const MemoryQuestion& question = {});
-RankMemory predict_rank_memory(const Recipe& recipe, const Topology& topology, const StepSizes& sizes, int global_rank,
-                               const MemoryQuestion& question = {});
+// If every step has these sizes.
+inline MemoryPrediction predict_memory(const Recipe& recipe, const Topology& topology, const StepSizes& sizes,
+                                       const MemoryQuestion& question = {}) {
+  return predict_memory(recipe, topology, std::vector{sizes}, question);
+}
 // For each of these ranks, its memory in the step in which it needs most.
 std::vector<RankMemory> predict_rank_memory(const Recipe& recipe, const Topology& topology,
                                             const std::vector<StepSizes>& steps, const std::vector<int>& global_ranks,
                                             const MemoryQuestion& question = {});
+inline RankMemory predict_rank_memory(const Recipe& recipe, const Topology& topology, const StepSizes& sizes,
+                                      int global_rank, const MemoryQuestion& question = {}) {
+  return predict_rank_memory(recipe, topology, std::vector{sizes}, {global_rank}, question).front();
+}
 
 // What a run needs on a device: on the fullest GPU or, on CPUs, on the host whose memory all ranks share. `braid plan
 // memory`, searches and pages show these numbers.
@@ -90,5 +98,33 @@ struct DeviceMemory {
 };
 DeviceMemory device_memory(const MemoryPrediction& prediction, const Topology& topology,
                            const MemoryQuestion& question);
+
+// --- advice and checks
+
+struct MemoryAdvice {
+  std::string change{};    // in words: "recompute: experts"
+  std::int64_t saves = 0;  // bytes saved on the fullest rank
+};
+
+// Returns the sizes of a recipe's steps.
+using StepsOf = std::function<std::vector<StepSizes>(const Recipe&, const Topology&)>;
+
+// Changes that lead to a valid recipe on as many ranks; those that save most are first. `before` is the prediction for
+// the unchanged recipe and its steps.
+std::vector<MemoryAdvice> memory_advice(const Recipe& recipe, const MemoryPrediction& before, const StepsOf& steps_of,
+                                        const MemoryQuestion& question = {});
+
+// Steps whose memory the run certainly needs. Mock samples give the first steps exactly. Of a data set, only the length
+// of packed sequences is known before reading, so its steps consist of short samples without labels and media.
+std::vector<StepSizes> certain_steps(const Recipe& recipe, const Topology& topology);
+
+// The least bytes that each of these ranks needs in certain_steps().
+std::vector<std::int64_t> needed_bytes(const Recipe& recipe, const Topology& topology,
+                                       const std::vector<int>& global_ranks, const MemoryQuestion& question);
+
+// Reports a rank, or ranks that share a GPU, whose certain_steps() need more memory than a GPU has; the fix names the
+// most effective change. `sharing` lists sets of global ranks that share a GPU.
+std::vector<Problem> gpu_memory_problems(const Recipe& recipe, const Topology& topology, std::int64_t gpu_bytes,
+                                         const std::vector<std::vector<int>>& sharing = {});
 
 }  // namespace braid

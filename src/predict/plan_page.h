@@ -1,5 +1,6 @@
-// The page of a plan: layouts of a recipe with their predicted time and memory, and timelines. `braid plan search` fills
-// in many layouts, `braid plan simulate` one. No libtorch here.
+// How plans are shown. The page of a plan: layouts of a recipe with their predicted time and memory, and timelines.
+// `braid plan search` shows many layouts, `braid plan simulate` one, which it can also write as a trace. No libtorch
+// here.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -8,6 +9,8 @@
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "predict/search.h"
 
 namespace braid {
 
@@ -51,7 +54,6 @@ struct PlanLayout {
   bool fits = true;
   bool on_front = false;   // no other layout that fits is faster with less memory
   std::string bound_by{};  // "language backward"
-  std::string reason{};    // why it wins or loses
   std::vector<PlanTimes> times{};
   std::vector<PlanStageMemory> memory{};
   PlanTimeline timeline{};  // may be empty
@@ -74,5 +76,25 @@ void mark_front(std::vector<PlanLayout>& layouts);
 
 nlohmann::ordered_json to_json(const PlanPage& page);
 std::string plan_html(const PlanPage& page);
+
+struct PageRecipe {
+  std::string name{};  // of the file
+  const Recipe& recipe;
+  const HardwareProfile& hardware;
+  std::string sizes{};  // of samples, in words
+};
+
+// A page of one layout with its timeline.
+PlanPage page_of(const PageRecipe& about, const SimulationAndStep& simulated);
+// A page of the best layouts, the given recipe and the front, in this order; the best ones and the recipe get
+// timelines. `steps` are the options they were simulated with.
+PlanPage page_of(const PageRecipe& about, const SearchResult& result, const SimulateOptions& steps);
+
+// The same step with times in milliseconds.
+Play in_milliseconds(Play play);
+
+// Writes a simulated step as a timeline for Perfetto, in the format of a run's trace (log/trace.h): one row for each
+// played rank, with its gathers and reductions below. Throws a ConfigError if the file cannot be written.
+void write_trace(const PlayedStep& step, const std::string& path);
 
 }  // namespace braid

@@ -11,10 +11,7 @@
 
 #include "base/worker_pool.h"
 #include "predict/layout_bound.h"
-#include "predict/layout_space.h"
 #include "predict/memory.h"
-#include "predict/search_reasons.h"
-#include "predict/search_settings.h"
 
 namespace braid {
 namespace {
@@ -22,8 +19,6 @@ namespace {
 constexpr double kNever = std::numeric_limits<double>::infinity();
 constexpr std::size_t kAtOnce = 16;     // language layouts that are tried before the limit is updated
 constexpr double kRounding = 1 - 1e-9;  // lowers bounds, which add the same times in another order
-
-const std::vector<int> kPrefetch = {0, 1, 2, 4};
 
 // Compares time, then memory, then the number of GPUs.
 bool is_faster(const Candidate& a, const Candidate& b) {
@@ -43,34 +38,6 @@ void add_to_front(std::vector<Candidate>& front, Candidate candidate) {
   front.push_back(std::move(candidate));
 }
 
-// The fastest layouts, one for each layout of the language model.
-class BestLayouts {
- public:
-  explicit BestLayouts(int kept) : kept_(kept) {}
-
-  void add(const Candidate& candidate) {
-    const auto same = std::ranges::find(best_, candidate.language, &Candidate::language);
-    if (same == best_.end())
-      best_.push_back(candidate);
-    else if (is_faster(candidate, *same))
-      *same = candidate;
-    std::ranges::stable_sort(best_, is_faster);
-    if (std::ssize(best_) > kept_) best_.pop_back();
-  }
-  // Infinite until `kept` layouts are known.
-  double slowest() const { return std::ssize(best_) < kept_ ? kNever : best_.back().simulation.iteration_s; }
-  // Infinite if the layout of the language model has none.
-  double fastest_of(std::size_t language) const {
-    const auto same = std::ranges::find(best_, language, &Candidate::language);
-    return same == best_.end() ? kNever : same->simulation.iteration_s;
-  }
-  std::vector<Candidate> take() { return std::move(best_); }  // the fastest first
-
- private:
-  const int kept_;
-  std::vector<Candidate> best_;  // the fastest first
-};
-
 class Search {
  public:
   Search(const Recipe& recipe, const HardwareProfile& hardware, const SearchOptions& options)
@@ -80,12 +47,10 @@ class Search {
         gpus_(options.nodes * hardware.ranks_per_node),
         space_(recipe,
                {.gpus = gpus_, .ranks_per_node = hardware.ranks_per_node, .same_data_order = options.same_data_order}),
-        sample_(typical_sample(recipe, options.steps)),
+        sample_(typical_sample(recipe, options.steps.draw, options.steps.steps)),
         bound_(recipe, hardware, gpus_, sample_),
-        settings_(recipe, bound_),
         pool_(options.threads > 0 ? options.threads
-                                  : static_cast<int>(std::max(1U, std::thread::hardware_concurrency()))),
-        best_(options.steps.draw ? 2 * options.top : options.top) {
+                                  : static_cast<int>(std::max(1U, std::thread::hardware_concurrency()))) {
     result_.gpus = gpus_;
     result_.memory_limit = static_cast<std::int64_t>(1e9 * hardware.memory_gb * (1 - options.memory_headroom));
     result_.counts.against_rules = space_.against_rules();
@@ -95,27 +60,25 @@ class Search {
   // it when no other layout has a smaller bound.
   SearchResult run() {
     result_.given = evaluate(recipe_, memory_of(recipe_));
-    result_.given_fits = result_.given.memory <= result_.memory_limit && result_.given.simulation.ranks <= result_.gpus;
-    const std::vector<Start> starts = order_by_bound();
-    std::size_t next = 0;
+    result_.given_fits = result_.given.memory <= result_.memory_limit && result_.given.simulation.ranks <= gpus_;
+    order_by_bound();
     while (true) {
-      const double limit = options_.use_bounds ? best_.slowest() : kNever;
-      tell_open(starts, next, limit);
+      const double limit = options_.use_bounds ? slowest_of_best() : kNever;
+      tell_open(limit);
       const double ready = ready_.empty() ? kNever : ready_.front().bound;
-      if (next < starts.size() && starts[next].bound < std::min(limit, ready))
-        next = choose_settings(starts, next);
+      if (next_ < starts_.size() && starts_[next_].bound < std::min(limit, ready))
+        choose_next_settings();
       else if (ready < limit)
         simulate_ready(limit);
       else
         break;
     }
-    for (; next < starts.size(); ++next) result_.counts.too_slow += starts[next].layouts;
+    for (; next_ < starts_.size(); ++next_) result_.counts.too_slow += starts_[next_].layouts;
     result_.counts.too_slow += std::ssize(ready_);
-    result_.best = best_.take();
     if (options_.steps.draw) draw_steps();
     if (result_.given_fits) add_to_front(result_.front, result_.given);
     std::ranges::stable_sort(result_.front, is_faster);
-    explain();
+    mark_front();
     return std::move(result_);
   }
 
@@ -133,7 +96,6 @@ class Search {
     double bound = 0;
     std::size_t start = 0;
   };
-
   // The layouts with a layout of the language model.
   struct Choice {
     std::vector<Ready> ready{};
@@ -143,10 +105,10 @@ class Search {
   // --- progress
 
   // Only layouts whose bound is below the limit remain to be tried; every fast layout that is found lowers the limit.
-  void tell_open(const std::vector<Start>& starts, std::size_t next, double limit) const {
+  void tell_open(double limit) const {
     if (!options_.tell) return;
     std::int64_t open = std::ranges::count_if(ready_, [&](const Ready& ready) { return ready.bound < limit; });
-    for (; next < starts.size() && starts[next].bound < limit; ++next) open += starts[next].layouts;
+    for (std::size_t i = next_; i < starts_.size() && starts_[i].bound < limit; ++i) open += starts_[i].layouts;
     const std::int64_t simulated = result_.counts.simulated;
     options_.tell(fmt::format("{} layouts simulated, {} left", simulated, open),
                   static_cast<double>(simulated) / static_cast<double>(std::max<std::int64_t>(simulated + open, 1)));
@@ -198,8 +160,25 @@ class Search {
     ++result_.counts.simulated;
     result_.counts.simulations += std::ssize(simulated);
     if (simulated.empty()) return;
-    best_.add(*std::ranges::min_element(simulated, is_faster));
+    std::vector<Candidate>& best = result_.best;
+    const Candidate& fastest = *std::ranges::min_element(simulated, is_faster);
+    const auto same = std::ranges::find(best, fastest.language, &Candidate::language);
+    if (same == best.end())
+      best.push_back(fastest);
+    else if (is_faster(fastest, *same))
+      *same = fastest;
+    std::ranges::stable_sort(best, is_faster);
+    if (best.size() > kept()) best.pop_back();
     for (Candidate& candidate : simulated) add_to_front(result_.front, std::move(candidate));
+  }
+
+  std::size_t kept() const { return (options_.steps.draw ? 2 : 1) * static_cast<std::size_t>(options_.top); }
+  double slowest_of_best() const {
+    return result_.best.size() < kept() ? kNever : result_.best.back().simulation.iteration_s;
+  }
+  double fastest_with(std::size_t language) const {
+    const auto same = std::ranges::find(result_.best, language, &Candidate::language);
+    return same == result_.best.end() ? kNever : same->simulation.iteration_s;
   }
 
   // Simulates the remaining candidates again, with steps in which replicas differ.
@@ -215,48 +194,36 @@ class Search {
     if (std::ssize(result_.best) > options_.top) result_.best.resize(options_.top);
   }
 
-  // Marks the candidates on the front, and says why the fastest one beats the given recipe and all others.
-  void explain() {
-    const std::vector<Candidate> front = result_.front;
+  void mark_front() {
     const auto mark = [&](Candidate& candidate) {
-      candidate.on_front = std::ranges::any_of(front, [&](const Candidate& other) {
+      candidate.on_front = std::ranges::any_of(result_.front, [&](const Candidate& other) {
         return other.memory == candidate.memory && other.simulation.iteration_s == candidate.simulation.iteration_s;
       });
     };
     mark(result_.given);
-    result_.given.why = fmt::format("bound by {}", result_.given.simulation.bound_by);
-    if (result_.best.empty()) return;
-    const int ranks_per_node = on_one_host(hardware_, std::max(gpus_, result_.given.simulation.ranks)).ranks_per_node;
-    const Candidate fastest = result_.best.front();
-    for (std::vector<Candidate>* candidates : {&result_.best, &result_.front})
-      for (Candidate& candidate : *candidates) {
-        const bool is_fastest = candidate.simulation.iteration_s == fastest.simulation.iteration_s;
-        const Candidate& other = is_fastest ? result_.given : fastest;
-        mark(candidate);
-        candidate.why = compare_layouts({other.recipe, other.simulation}, {candidate.recipe, candidate.simulation},
-                                        is_fastest ? "the recipe as given" : "the fastest", ranks_per_node);
-      }
+    for (Candidate& candidate : result_.best) mark(candidate);
+    for (Candidate& candidate : result_.front) mark(candidate);
   }
 
   // --- bounds
 
-  std::vector<Start> order_by_bound() {
-    std::vector<Start> starts(space_.language().size());
-    run_in_pool("comparing bounds", starts.size(), [&](std::size_t i) { starts[i] = start_of(space_.language()[i]); });
-    for (const Start& start : starts) {
+  void order_by_bound() {
+    const std::vector<LanguageLayout>& all = space_.language();
+    starts_.resize(all.size());
+    run_in_pool("comparing bounds", all.size(), [&](std::size_t i) { starts_[i] = start_of(all[i]); });
+    for (const Start& start : starts_) {
       result_.counts.layouts += start.layouts;
       if (start.bound == kNever) result_.counts.too_large += start.layouts;
     }
-    std::erase_if(starts, [](const Start& start) { return start.layouts == 0 || start.bound == kNever; });
-    std::ranges::stable_sort(starts, {}, &Start::bound);
-    return starts;
+    std::erase_if(starts_, [](const Start& start) { return start.layouts == 0 || start.bound == kNever; });
+    std::ranges::stable_sort(starts_, {}, &Start::bound);
   }
 
   Start start_of(const LanguageLayout& language) {
     const std::vector<Layout> layouts = space_.layouts_of(language);
     Start start = {language, kNever, std::ssize(layouts)};
     if (bound_.bytes_of_language(language) > result_.memory_limit) return start;
-    const SettingsChoice choice = settings_.fastest(language, {});
+    const SettingsChoice choice = bound_.fastest(language, {});
     for (const Layout& layout : layouts) start.bound = std::min(start.bound, bound_of(layout, choice));
     return start;
   }
@@ -268,23 +235,24 @@ class Search {
   // --- settings
 
   // Chooses settings for the next layouts of the language model.
-  std::size_t choose_settings(const std::vector<Start>& starts, std::size_t first) {
-    const std::size_t end = std::min(starts.size(), first + kAtOnce);
-    std::vector<Choice> chosen(end - first);
-    pool_.run(chosen.size(), [&](std::size_t i) { chosen[i] = choose(starts[first + i].language, first + i); });
+  void choose_next_settings() {
+    const std::size_t first = next_;
+    next_ = std::min(starts_.size(), first + kAtOnce);
+    std::vector<Choice> chosen(next_ - first);
+    pool_.run(chosen.size(), [&](std::size_t i) { chosen[i] = choose(first + i); });
     for (Choice& choice : chosen) {
       result_.counts.against_rules += choice.against_rules;
       result_.counts.too_large += choice.too_large;
       std::ranges::move(choice.ready, std::back_inserter(ready_));
     }
     std::ranges::stable_sort(ready_, {}, [](const Ready& ready) { return std::tuple(ready.bound, ready.start); });
-    return end;
   }
 
   // Chooses the cheapest settings that fit for each layout.
-  Choice choose(const LanguageLayout& language, std::size_t start) {
+  Choice choose(std::size_t start) {
     Choice chosen;
-    const std::vector<SettingsChoice> choices = settings_.choices(language);
+    const LanguageLayout& language = starts_[start].language;
+    const std::vector<SettingsChoice> choices = bound_.choices(language);
     std::vector<bool> is_too_large(choices.size());  // choices known to be too large for the language model alone
     for (Layout& layout : space_.layouts_of(language)) {
       if (!validate(recipe_with(layout, choices.front().settings)).empty()) {
@@ -313,7 +281,7 @@ class Search {
   void simulate_ready(double limit) {
     std::vector<Ready> now;
     while (!ready_.empty() && now.size() < kAtOnce && ready_.front().bound < limit) {
-      if (!options_.use_bounds || ready_.front().bound < best_.fastest_of(ready_.front().start))
+      if (!options_.use_bounds || ready_.front().bound < fastest_with(ready_.front().start))
         now.push_back(std::move(ready_.front()));
       else
         ++result_.counts.too_slow;
@@ -328,37 +296,32 @@ class Search {
   std::vector<Candidate> simulate_settings(const Ready& ready) const {
     std::vector<Candidate> fitting;
     Settings settings = ready.settings;
-    const auto evaluate_settings = [&] {
+    const auto evaluate_settings = [&](bool overlap_reduce, bool overlap_gather) {
+      settings.overlap_reduce = overlap_reduce;
+      settings.overlap_gather = overlap_gather;
       const Recipe changed = recipe_with(ready.layout, settings);
       const DeviceMemory memory = memory_of(changed);
       if (memory.needed > result_.memory_limit) return;
       fitting.push_back(evaluate(changed, memory));
       fitting.back().language = ready.start;
     };
-    const std::vector<std::pair<bool, bool>> overlaps = overlap_choices();
-    std::tie(settings.overlap_reduce, settings.overlap_gather) = overlaps.front();
-    for (const int prefetch : kPrefetch) {
+    const bool zero = recipe_.optimizer.zero;  // without it there are no gathers
+    for (const int prefetch : {0, 1, 2, 4}) {
       settings.prefetch = prefetch;
-      if (prefetch == 0 || can_prefetch(ready.layout, prefetch)) evaluate_settings();
+      if (prefetch == 0 || can_prefetch(ready.layout, prefetch)) evaluate_settings(true, zero);
     }
     if (fitting.empty()) return fitting;
     settings.prefetch = std::ranges::min_element(fitting, is_faster)->recipe.train.prefetch;
-    for (std::size_t i = 1; i < overlaps.size(); ++i) {
-      std::tie(settings.overlap_reduce, settings.overlap_gather) = overlaps[i];
-      evaluate_settings();
-    }
+    if (zero) evaluate_settings(true, false);
+    evaluate_settings(false, false);
     return fitting;
   }
 
-  std::vector<std::pair<bool, bool>> overlap_choices() const {
-    if (!recipe_.optimizer.zero) return {{true, false}, {false, false}};
-    return {{true, true}, {true, false}, {false, false}};
-  }
-
   bool can_prefetch(const Layout& layout, int prefetch) const {
-    const auto language = &language_of(recipe_) - recipe_.topology.modules.data();
+    const auto language = std::ranges::find(recipe_.topology.modules, "language", &ModuleConfig::kind);
+    const int dp = layout.modules[language - recipe_.topology.modules.begin()].dp;
     return !layout.colocated && layout.modules.size() > 1 &&
-           prefetch < recipe_.train.global_batch / layout.micro_batch / layout.modules[language].dp;
+           prefetch < recipe_.train.global_batch / layout.micro_batch / dp;
   }
 
   Recipe recipe_with(const Layout& layout, const Settings& settings) const {
@@ -372,10 +335,10 @@ class Search {
   const LayoutSpace space_;
   const TypicalSample sample_;
   LayoutBound bound_;
-  SearchSettings settings_;
   WorkerPool pool_;
-  std::vector<Ready> ready_;  // the least bound first
-  BestLayouts best_;
+  std::vector<Start> starts_;  // the least bound first
+  std::size_t next_ = 0;       // of starts_: the first whose settings have not been chosen
+  std::vector<Ready> ready_;   // the least bound first
   SearchResult result_;
 };
 
@@ -383,6 +346,20 @@ class Search {
 
 SearchResult search_layouts(const Recipe& recipe, const HardwareProfile& hardware, const SearchOptions& options) {
   return Search(recipe, hardware, options).run();
+}
+
+RankTimes language_times(const Candidate& candidate) {
+  const TopologyConfig& topology = candidate.recipe.topology;
+  RankTimes times;
+  for (std::size_t m = 0; m < topology.modules.size(); ++m) {
+    const bool is_language = topology.modules[m].kind == "language";
+    if (!is_language && !topology.colocated) continue;
+    const ModuleTimes& own = candidate.simulation.modules[m];
+    times.compute += own.compute;
+    times.communication += own.communication();
+    if (is_language) times.waiting = own.waiting;
+  }
+  return times;
 }
 
 }  // namespace braid

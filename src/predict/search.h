@@ -1,7 +1,7 @@
-// Finds the fastest layouts of a recipe on a number of nodes: enumerates them (predict/layout_space.h), discards those
-// that cannot run, do not fit in memory (predict/memory.h) or cannot be among the fastest (predict/layout_bound.h), and
+// Finds the fastest layouts of a recipe on a number of nodes: enumerates them (predict/layout.h), discards those that
+// cannot run, do not fit in memory (predict/memory.h) or cannot be among the fastest (predict/layout_bound.h), and
 // simulates the others (predict/simulate.h). The result depends only on the arguments: equal times are ordered by
-// memory, then by the number of GPUs, then by the order of the enumeration.
+// memory, then by the number of GPUs, then by the order of the enumeration. No libtorch here.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +34,6 @@ struct Candidate {
   std::int64_t with_slack = 0;  // bytes that a device holds, see there
   std::size_t language = 0;     // a number of the language model's layout and micro batch
   bool on_front = false;        // no simulated layout is faster and smaller
-  std::string why{};            // compares its speed with that of the fastest or, of that one, with the given recipe's
 };
 
 struct SearchCounts {
@@ -57,5 +56,12 @@ struct SearchResult {
 };
 
 SearchResult search_layouts(const Recipe& recipe, const HardwareProfile& hardware, const SearchOptions& options);
+
+// How the average rank of the language model spends an iteration: its own compute and that of encoders that share its
+// ranks, communication that nothing hides, and waiting. The sum is the time of the iteration.
+struct RankTimes {
+  double compute = 0, communication = 0, waiting = 0;
+};
+RankTimes language_times(const Candidate& candidate);
 
 }  // namespace braid

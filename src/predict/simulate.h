@@ -1,19 +1,16 @@
 // Predicts how long a training step of a recipe takes on a machine, and why. Every op of the schedule gets a duration
-// (predict/step_times.h), and the player (plan/player.h) runs the schedule in a world where one rank stands for all
-// that do the same (predict/reduced_world.h).
+// and the player (plan/player.h) runs the schedule in a world where one rank stands for all
+// that do the same. No libtorch here.
 #pragma once
 
-#include <array>
-#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "log/module_phases.h"
 #include "plan/player.h"
-#include "predict/data_stats.h"
 #include "predict/hardware.h"
-#include "predict/reduced_world.h"
+#include "predict/op_time.h"
+#include "predict/step_draws.h"
 #include "run/step_sizes.h"
 
 namespace braid {
@@ -24,9 +21,6 @@ struct Efficiency {
 };
 HardwareProfile slower(HardwareProfile hardware, const Efficiency& efficiency);
 
-// Returns the sizes of the n-th step of a recipe.
-using DrawStep = std::function<StepSizes(const Recipe& recipe, const Topology& topology, int step)>;
-
 struct SimulateOptions {
   int steps = 1;
   DrawStep draw{};                        // default: full_step(), in which all replicas are equal
@@ -35,14 +29,10 @@ struct SimulateOptions {
 };
 
 // Seconds of a step on the average rank of a module.
-struct ModuleTimes {
+struct ModuleTimes : OpTime {
   std::string name{};
   int ranks = 0;
-  double compute = 0;
-  std::array<double, kCommKinds> exposed{};  // by CommKind: communication that nothing hides
-  double waiting = 0;                        // for other ranks, for a core of the host, or for readers of the data
-
-  double communication() const;
+  double waiting = 0;  // for other ranks, for a core of the host, or for readers of the data
 };
 
 struct Simulation {
@@ -60,15 +50,30 @@ struct Simulation {
   int ranks = 0, nodes = 0, played_ranks = 0;
 };
 
+// A smaller world whose step takes as long as that of a large one: one rank stands for all that do the same at the same
+// time. The ranks of a replica (tensor and context parallel) become one rank; if microbatches have equal sizes, the
+// number of replicas shrinks by the same factor in every module. Computation and communication of a rank are those of
+// the large world.
+struct ReducedWorld {
+  std::vector<Module> modules;  // of the large world
+  Recipe recipe;                // of the small world
+  Topology topology;            // of the small world
+  int replicas_of_each = 1;     // replicas for which one of the small world stands
+
+  // The rank of the large world for which a rank of the small one stands in a module of both.
+  int full_rank(int module, int rank) const;
+  int full_size() const;  // ranks of the large world
+};
+
+// `equal_replicas`: all replicas' microbatches have equal sizes. Throws the same ConfigErrors as Topology.
+ReducedWorld reduce_world(const Recipe& recipe, bool equal_replicas);
+
 // The last step as it was played, on `world.topology` and in seconds.
 struct PlayedStep {
   ReducedWorld world;
   Schedule schedule;
   Play play;
 };
-
-// Whether drawings of a step show an op: all that takes time but exchanges, which run beside everything.
-inline bool is_shown(const Op& op, const OpSpan& span) { return op.kind != Op::Exchange && span.end > span.begin; }
 
 Simulation simulate(const Recipe& recipe, const HardwareProfile& hardware, const SimulateOptions& options = {});
 // Also returns the last step.
@@ -78,6 +83,29 @@ struct SimulationAndStep {
 };
 SimulationAndStep simulate_and_keep(const Recipe& recipe, const HardwareProfile& hardware,
                                     const SimulateOptions& options = {});
+
+// How long the readers of a data set take for the samples of steps. They read ahead, so a step waits only if the
+// slowest reader takes longer than the step.
+class ReadingTime {
+ public:
+  ReadingTime(const ReadingTimes& times, const Recipe& recipe, const Topology& topology);
+
+  void add(const StepSizes& step);
+
+  struct Slowest {
+    std::string module{};
+    double seconds = 0;  // of the mean step
+  };
+  Slowest slowest() const;
+
+ private:
+  const ReadingTimes times_;
+  const int threads_, micro_batch_;
+  const std::int64_t together_;  // language replicas that exchange samples; each one's reader reads the lanes of all
+  const Topology& topology_;
+  std::vector<std::vector<double>> seconds_;  // sums over all steps, by module and replica
+  int steps_ = 0;
+};
 
 // The gain of `loader.balance: cost`: the same drawn steps, predicted with and without it.
 struct BalanceGain {

@@ -1,16 +1,22 @@
-#include "report/read_log.h"
+// Reads logs, metrics files and recipes of runs.
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+#include <yaml-cpp/yaml.h>
 
 #include <algorithm>
 #include <cmath>
 #include <ctime>
+#include <fstream>
 #include <iterator>
 #include <limits>
 #include <set>
+#include <sstream>
 
+#include "base/error.h"
 #include "base/strings.h"
 #include "cluster/doctor/log_source.h"
 #include "cluster/doctor/text.h"
-#include "report/run_record.h"
+#include "report/report.h"
 
 namespace braid {
 namespace {
@@ -106,9 +112,6 @@ class LogParser {
 
  private:
   void end_start() {
-    contents_.curves = curves_.build();
-    contents_.memory_mb = memory_.build();
-    for (const auto& [module, times] : modules_) contents_.modules[module] = times.build();
     if (!contents_.unusable.damaged && !damaged_.empty()) contents_.unusable.damaged = std::ssize(damaged_);
     if (contents_.since == 0 && !contents_.attempts.empty())
       contents_.since = contents_.attempts.front().began.value_or(0);
@@ -122,8 +125,6 @@ class LogParser {
   void begin_start(std::optional<double> time = {}) {
     end_start();
     contents_ = {.since = time.value_or(0)};
-    curves_ = memory_ = {};
-    modules_.clear();
     damaged_.clear();
     at_ = 0;
     resumed_after_.reset();
@@ -152,7 +153,7 @@ class LogParser {
 
   void add_attempt(std::int64_t iteration, std::optional<double> time) {
     if (iteration <= at_) begin_start();
-    curves_.add("time", iteration, time);
+    add(contents_.curves, "time", iteration, time);
     // The line is that of an interval's end. Without a line on where the run continues, it is the first that is known.
     if (contents_.attempts.empty())
       contents_.attempts.push_back({.first = std::min(resumed_after_.value_or(iteration - 1) + 1, iteration)});
@@ -179,7 +180,7 @@ class LogParser {
         {"grad norm", "grad_norm"}};
     const auto number = leading_number(cell.value);
     if (!number) return;
-    if (const auto name = names.find(cell.label); name != names.end()) curves_.add(name->second, at_, number);
+    if (const auto name = names.find(cell.label); name != names.end()) add(contents_.curves, name->second, at_, number);
     if (cell.label == "number of skipped iterations") contents_.skipped += leading_count(cell.value).value_or(0);
     if (cell.label == "number of nan iterations") contents_.nans += leading_count(cell.value).value_or(0);
   }
@@ -191,16 +192,16 @@ class LogParser {
     if (!is_time && line.find("comm (ms) | ") == std::string_view::npos) return false;
     const std::vector<Cell> cells = cells_of(line);
     if (cells.size() < 2 || !cells[0].value.empty()) return false;
-    ModuleBuilder& module = modules_[std::string(cells[0].label)];
+    MeasuredModule& module = contents_.modules[std::string(cells[0].label)];
     for (auto cell = cells.begin() + 1; cell != cells.end(); ++cell) {
       const std::string name(cell->label.substr(0, cell->label.find(" (")));
       const auto number = leading_number(cell->value);
       if (!number) continue;
       if (is_time) {
-        module.phases.add(name, at_, number);
+        add(module.phase_ms, name, at_, number);
       } else if (const std::size_t slash = cell->value.find('/'); slash != std::string_view::npos) {
-        module.exposed.add(name, at_, number);
-        module.in_flight.add(name, at_, leading_number(cell->value.substr(slash + 1)));
+        add(module.exposed_ms, name, at_, number);
+        add(module.in_flight_ms, name, at_, leading_number(cell->value.substr(slash + 1)));
       }
     }
     return true;
@@ -218,7 +219,7 @@ class LogParser {
                                                                     {"host", "host"},
                                                                     {"max host", "host, most"}};
       if (const auto name = names.find(cell.label); name != names.end())
-        memory_.add(name->second, at_, leading_number(cell.value));
+        add(contents_.memory_mb, name->second, at_, leading_number(cell.value));
     }
     return true;
   }
@@ -230,9 +231,9 @@ class LogParser {
     if (!iteration) return false;
     for (const Cell& cell : cells_of(line)) {
       const auto number = leading_number(cell.value);
-      if (cell.label == "lm loss value") curves_.add("validation_loss", *iteration, number);
-      if (cell.label == "right tokens" && number) curves_.add("right_tokens", *iteration, *number / 100);
-      if (cell.label == "right answers" && number) curves_.add("right_answers", *iteration, *number / 100);
+      if (cell.label == "lm loss value") add(contents_.curves, "validation_loss", *iteration, number);
+      for (const auto& [label, curve] : {std::pair("right tokens", "right_tokens"), {"right answers", "right_answers"}})
+        if (cell.label == label && number) add(contents_.curves, curve, *iteration, *number / 100);
     }
     return true;
   }
@@ -275,8 +276,6 @@ class LogParser {
 
   std::vector<LogContents> starts_{};  // that have ended
   LogContents contents_{};
-  CurveBuilder curves_{}, memory_{};
-  std::map<std::string, ModuleBuilder> modules_{};
   std::int64_t at_ = 0;  // iteration of the last line
   std::optional<std::int64_t> resumed_after_{};
   std::set<std::string> damaged_{};
@@ -296,19 +295,10 @@ bool is_same_start(const LogContents& a, const LogContents& b) {
 // Replaces what the later start has run again: a point of a log stands for all iterations since the point before it.
 void add_later(Curves& curves, Curves&& later, const std::vector<Attempt>& run_again) {
   for (const Attempt& again : run_again)
-    for (auto& [name, curve] : curves)
-      std::erase_if(curve, [&](const CurvePoint& point) {
-        return point.iteration >= again.first && point.iteration <= again.last;
-      });
+    for (auto& [name, curve] : curves) curve.erase(curve.lower_bound(again.first), curve.upper_bound(again.last));
   for (auto& [name, points] : later) {
-    Curve& curve = curves[name];
-    for (const CurvePoint& point : points) {
-      const auto at = std::ranges::lower_bound(curve, point.iteration, {}, &CurvePoint::iteration);
-      if (at != curve.end() && at->iteration == point.iteration)
-        *at = point;
-      else
-        curve.insert(at, point);
-    }
+    points.merge(curves[name]);
+    curves[name] = std::move(points);
   }
   std::erase_if(curves, [](const auto& curve) { return curve.second.empty(); });
 }
@@ -342,6 +332,45 @@ void add_start(LogContents& run, LogContents&& start) {
   // Logs of other ranks have the same start, without its end.
   if (start.since > run.since || !start.ended_by.empty()) run.ended_by = std::move(start.ended_by);
   run.since = start.since;
+}
+
+using nlohmann::json;
+
+// Nothing if the line is not that of an iteration.
+std::optional<std::int64_t> iteration_of_line(const json& line) {
+  const auto number = line.is_object() ? number_of(line, "iteration") : std::nullopt;
+  return number && *number >= 0 && *number <= kMostIterations ? std::optional(static_cast<std::int64_t>(*number))
+                                                              : std::nullopt;
+}
+
+// A line's key and the name of its curve.
+constexpr const char* kCurves[][2] = {{"lm_loss", "lm_loss"},
+                                      {"grad_norm", "grad_norm"},
+                                      {"learning_rate", "learning_rate"},
+                                      {"loss_scale", "loss_scale"},
+                                      {"seq_load_balancing_loss", "load_balancing_loss"},
+                                      {"iteration_ms", "iteration_ms"},
+                                      {"tokens_per_s", "tokens_per_s"},
+                                      {"consumed_samples", "consumed_samples"},
+                                      {"time", "time"}};
+
+void flatten(const YAML::Node& node, const std::string& key, std::map<std::string, std::string>& settings) {
+  if (node.IsMap()) {
+    for (const auto& entry : node)
+      flatten(entry.second, key.empty() ? entry.first.as<std::string>() : key + "." + entry.first.as<std::string>(),
+              settings);
+  } else if (node.IsSequence()) {
+    YAML::Emitter text;
+    text << YAML::Flow << node;
+    settings[key] = text.c_str();
+  } else if (node.IsScalar()) {
+    settings[key] = node.Scalar();
+  }
+}
+
+std::int64_t number_of(const std::map<std::string, std::string>& settings, const std::string& key) {
+  const auto found = settings.find(key);
+  return found == settings.end() ? 1 : parse_int64(found->second).value_or(1);
 }
 
 }  // namespace
@@ -378,6 +407,74 @@ LogContents merged(std::vector<LogContents> starts) {
   LogContents run;
   for (LogContents& start : starts) add_start(run, std::move(start));
   return run;
+}
+
+MetricsContents parse_metrics(const std::string& text) {
+  MetricsContents contents;
+  std::set<std::int64_t> skipped, nans;
+  std::optional<double> started_before;
+  std::istringstream lines(text);
+  for (std::string text_line; std::getline(lines, text_line);) {
+    if (text_line.empty()) continue;
+    const json line = json::parse(text_line, nullptr, /*allow_exceptions=*/false);
+    const auto iteration = iteration_of_line(line);
+    if (!iteration) {
+      ++contents.bad_lines;
+      continue;
+    }
+    ++contents.lines;
+    const std::int64_t at = *iteration;
+    for (const auto& [key, curve] : kCurves) add(contents.curves, curve, at, number_of(line, key));
+    const bool is_skipped = line.value("skipped", json(false)) == true;
+    // JSON has no NaN. An iteration whose loss is not finite is skipped; one that had nothing to predict has no loss.
+    const bool is_nan = is_skipped && line.contains("lm_loss") && line.at("lm_loss").is_null();
+    if (is_nan) contents.curves["lm_loss"][at] = std::numeric_limits<double>::quiet_NaN();
+    for (const auto& [set, holds] : {std::pair(&skipped, is_skipped), {&nans, is_nan}})
+      holds ? void(set->insert(at)) : void(set->erase(at));
+    // Every process has its own time of start; files without it tell a restart only by iterations that are run again.
+    const auto started = number_of(line, "started");
+    if (contents.attempts.empty() || at <= contents.attempts.back().last || started != started_before)
+      contents.attempts.push_back({.first = at, .began = started});
+    started_before = started;
+    contents.attempts.back().last = at;
+    contents.attempts.back().ended = number_of(line, "time");
+  }
+  contents.skipped.assign(skipped.begin(), skipped.end());
+  contents.nans = std::ssize(nans);
+  return contents;
+}
+
+MetricsContents read_metrics(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  if (!file) throw DataError(fmt::format("cannot read {}", in_quotes(path)));
+  return parse_metrics(text);
+}
+
+std::optional<std::map<std::string, std::string>> read_settings(const std::string& path) {
+  try {
+    std::map<std::string, std::string> settings;
+    flatten(YAML::LoadFile(path), "", settings);
+    return settings;
+  } catch (const YAML::Exception&) {
+    return std::nullopt;
+  }
+}
+
+std::optional<std::int64_t> ranks_of(const std::map<std::string, std::string>& settings) {
+  if (const auto world = settings.find("topology.world_size"); world != settings.end())
+    return parse_int64(world->second);
+  const auto colocated = settings.find("topology.colocated");
+  const bool share = colocated != settings.end() && colocated->second == "true";
+  std::int64_t ranks = 0;
+  for (const auto& [key, value] : settings) {
+    if (!key.starts_with("topology.modules.") || !key.ends_with(".kind")) continue;
+    const std::string module = key.substr(0, key.size() - std::string_view("kind").size());
+    std::int64_t own = 1;
+    for (const char* size : {"tp", "cp", "dp", "pp"}) own *= number_of(settings, module + size);
+    ranks = share ? std::max(ranks, own) : ranks + own;
+  }
+  return ranks > 0 ? std::optional(ranks) : std::nullopt;
 }
 
 }  // namespace braid

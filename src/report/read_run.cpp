@@ -1,52 +1,204 @@
-#include "report/read_run.h"
+// Finds the files of runs by their names, and reads them.
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
+#include <set>
 
 #include "base/error.h"
+#include "base/files.h"
 #include "base/strings.h"
 #include "ckpt/checkpoint_folder.h"
 #include "cluster/doctor/report.h"
-#include "log/event_file.h"
-#include "report/read_log.h"
-#include "report/read_metrics.h"
-#include "report/run_record.h"
+#include "log/log_files.h"
+#include "report/report.h"
 
 namespace braid {
 namespace {
 
 namespace fs = std::filesystem;
 
-// Adds the curves that are not there yet.
-void add_curves(Curves& curves, Curves&& more) { curves.merge(std::move(more)); }
+constexpr const char* kPlanFile = "plan.json";
+constexpr const char* kRecipeFile = "recipe.yaml";
+
+bool is_event_file(const fs::path& path) { return path.filename().string().find("tfevents") != std::string::npos; }
+
+// Data sets and answers are lines of JSON, too. A run that was killed at its start leaves no complete line.
+bool is_metrics_file(const fs::path& path) {
+  if (path.extension() != ".jsonl") return false;
+  std::ifstream file(path, std::ios::binary);
+  std::string line;
+  std::getline(file, line);
+  return line.find("\"iteration\"") != std::string::npos || file.eof();
+}
+
+// The first of several recipes or plans counts.
+void add_file(const fs::path& path, RunFiles& files) {
+  static const std::vector<std::string> kLogEndings = {".log", ".txt", ".out", ".err", ".stdout", ".stderr"};
+  const std::string name = path.filename().string(), ending = path.extension().string();
+  if (is_event_file(path))
+    files.events.push_back(path.string());
+  else if (is_metrics_file(path))
+    files.metrics.push_back(path.string());
+  else if (name == kTracker)
+    files.checkpoint_roots.push_back(path.parent_path().string());
+  else if (name == kPlanFile && files.plan.empty())
+    files.plan = path.string();
+  else if (contains(kLogEndings, ending))
+    files.logs.push_back(path.string());
+  else if (ending == ".yaml" &&
+           (files.recipe.empty() || (name == kRecipeFile && fs::path(files.recipe).filename() != kRecipeFile)))
+    files.recipe = path.string();
+}
+
+// Sorted: a file system gives them in any order.
+struct Entries {
+  std::vector<fs::path> files{}, folders{};
+};
+
+// Folders in which runs may have files. A link to a folder is not followed: it may lead back.
+bool is_searched(const fs::directory_entry& entry) {
+  std::error_code unknown;
+  const std::string name = entry.path().filename().string();
+  const bool is_of_a_checkpoint = iteration_of(name).has_value() || name.ends_with(".partial");
+  return entry.is_directory(unknown) && !entry.is_symlink(unknown) && !is_of_a_checkpoint;
+}
+
+Entries entries_of(const fs::path& folder) {
+  Entries entries;
+  std::error_code error;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+    std::error_code unknown;
+    if (entry->is_regular_file(unknown))
+      entries.files.push_back(entry->path());
+    else if (is_searched(*entry))
+      entries.folders.push_back(entry->path());
+  }
+  std::ranges::sort(entries.files);
+  std::ranges::sort(entries.folders);
+  return entries;
+}
+
+void add_folder(const fs::path& folder, RunFiles& files) {
+  const Entries entries = entries_of(folder);
+  for (const fs::path& file : entries.files) add_file(file, files);
+  for (const fs::path& below : entries.folders) add_folder(below, files);
+}
+
+RunFiles files_below(const fs::path& folder) {
+  RunFiles files{.name = folder.string(), .folder = folder.string()};
+  add_folder(folder, files);
+  return files;
+}
+
+bool has_nothing(const RunFiles& files) {
+  return files.metrics.empty() && files.events.empty() && files.logs.empty() && files.checkpoint_roots.empty();
+}
+
+// The files beside `path` that have its name with another ending.
+RunFiles files_of_job(const fs::path& path) {
+  RunFiles files{.name = fs::path(path).replace_extension().string(), .folder = path.parent_path().string()};
+  for (const char* ending : {".jsonl", ".log", ".out", ".err", ".yaml"})
+    if (fs::path beside = fs::path(path).replace_extension(ending); fs::is_regular_file(beside))
+      add_file(beside, files);
+  if (const fs::path plan = path.parent_path() / kPlanFile; fs::is_regular_file(plan)) files.plan = plan.string();
+  if (has_nothing(files)) add_file(path, files);
+  return files;
+}
+
+// One run for each metrics file, or one run if there are not several.
+std::vector<RunFiles> jobs_or_one(RunFiles files) {
+  std::vector<RunFiles> jobs;
+  for (const std::string& metrics : files.metrics) jobs.push_back(files_of_job(metrics));
+  if (jobs.size() > 1) return jobs;
+  for (auto* list : {&files.metrics, &files.events, &files.logs, &files.checkpoint_roots}) std::ranges::sort(*list);
+  return {std::move(files)};
+}
+
+std::vector<RunFiles> runs_in_folder(const fs::path& folder) {
+  RunFiles all = files_below(folder);
+  std::set<fs::path> metrics_folders;
+  for (const std::string& file : all.metrics) metrics_folders.insert(fs::path(file).parent_path());
+  if (metrics_folders.size() < 2) return jobs_or_one(std::move(all));
+  const Entries entries = entries_of(folder);
+  RunFiles own{.name = folder.string(), .folder = folder.string()};
+  for (const fs::path& file : entries.files) add_file(file, own);
+  const bool is_run = !own.metrics.empty();
+  std::vector<RunFiles> runs;
+  for (const fs::path& below : entries.folders) {
+    const RunFiles files = files_below(below);
+    if (is_run && files.metrics.empty())
+      add_folder(below, own);  // its logs or checkpoints
+    else if (!has_nothing(files))
+      std::ranges::move(runs_in_folder(below), std::back_inserter(runs));
+  }
+  if (!has_nothing(own)) std::ranges::move(jobs_or_one(std::move(own)), std::inserter(runs, runs.begin()));
+  return runs;
+}
+
+std::vector<RunFiles> runs_at(const std::string& path) {
+  std::error_code error;
+  const fs::path place = without_end_slash(path);
+  const bool is_folder = fs::is_directory(place, error);
+  if (!is_folder && !fs::is_regular_file(place, error))
+    throw ConfigError({fmt::format("{} does not exist", in_quotes(path)), "command line",
+                       "give the folder of a run's files, e.g. that of --log-dir"});
+  std::vector<RunFiles> runs = is_folder ? runs_in_folder(place) : std::vector{files_of_job(place)};
+  if (!has_nothing(runs.front())) return runs;
+  if (is_folder)
+    throw ConfigError(
+        {fmt::format("{} has no file of a run", in_quotes(place.string())), "command line",
+         "give a folder with a metrics file (*.jsonl), event files, a log (*.log, *.out) or checkpoints"});
+  throw ConfigError({fmt::format("{} is not a file of a run", in_quotes(path)), "command line",
+                     "give a metrics file (*.jsonl), an event file, a log (*.log, *.out) or a run's folder"});
+}
+
+std::string last_parts(const std::string& path, std::size_t count) {
+  std::vector<std::string> parts = split(path, '/');
+  if (parts.size() > count) parts.erase(parts.begin(), parts.end() - static_cast<std::ptrdiff_t>(count));
+  return joined(parts, "/");
+}
+
+void shorten_names(std::vector<RunFiles>& runs) {
+  for (RunFiles& run : runs) run.name = fs::absolute(run.name).lexically_normal().string();
+  for (std::size_t count = 1;; ++count) {
+    std::set<std::string> names;
+    bool are_whole = true;
+    for (const RunFiles& run : runs) {
+      names.insert(last_parts(run.name, count));
+      are_whole = are_whole && names.contains(run.name);
+    }
+    if (names.size() < runs.size() && !are_whole) continue;
+    for (RunFiles& run : runs) run.name = last_parts(run.name, count);
+    return;
+  }
+}
+
+std::string setting_of(const RunRecord& run, const std::string& key) {
+  const auto found = run.settings.find(key);
+  return found == run.settings.end() ? "" : found->second;
+}
 
 void add_recipe(RunFiles& files, RunRecord& run) {
   if (files.recipe.empty()) return;
   const auto settings = read_settings(files.recipe);
-  if (!settings) {
-    run.warnings.push_back(fmt::format("{} is not YAML", files.recipe));
-    return;
-  }
+  if (!settings) return run.warnings.push_back(fmt::format("{} is not YAML", files.recipe));
   run.sources.push_back(files.recipe);
   run.settings = *settings;
   run.ranks = ranks_of(*settings);
-  const auto setting = [&](const char* key) {
-    const auto found = settings->find(key);
-    return found == settings->end() ? std::string() : found->second;
-  };
-  run.model = setting("model.provider");
+  run.model = setting_of(run, "model.provider");
+  run.iterations = parse_int64(setting_of(run, "train.iterations"));
   std::error_code error;
-  if (const std::string path = setting("log.metrics_file"); files.metrics.empty() && fs::is_regular_file(path, error))
-    files.metrics.push_back(path);
-  if (const std::string path = setting("checkpoint.save");
-      files.checkpoint_roots.empty() && fs::is_directory(path, error))
-    files.checkpoint_roots.push_back(path);
-  if (const std::string path = setting("log.tensorboard_dir"); files.events.empty() && fs::is_directory(path, error))
-    for (const auto& entry : fs::directory_iterator(path, error))
-      if (entry.path().filename().string().find("tfevents") != std::string::npos)
-        files.events.push_back(entry.path().string());
-  std::sort(files.events.begin(), files.events.end());
+  const std::string metrics = setting_of(run, "log.metrics_file"), save = setting_of(run, "checkpoint.save");
+  if (files.metrics.empty() && fs::is_regular_file(metrics, error)) files.metrics.push_back(metrics);
+  if (files.checkpoint_roots.empty() && fs::is_directory(save, error)) files.checkpoint_roots.push_back(save);
+  const std::string events = setting_of(run, "log.tensorboard_dir");
+  if (files.events.empty() && fs::is_directory(events, error))
+    for (const auto& entry : fs::directory_iterator(events, error))
+      if (is_event_file(entry.path())) files.events.push_back(entry.path().string());
+  std::ranges::sort(files.events);
 }
 
 // Returns the result of `read`; or nothing, and a warning, if it throws because the file cannot be read.
@@ -74,7 +226,7 @@ void add_metrics(const RunFiles& files, RunRecord& run) {
       run.warnings.push_back(
           fmt::format("{}: {} cut off or damaged, and not used", path,
                       counted(contents.bad_lines, "line") + (contents.bad_lines == 1 ? " is" : " are")));
-    add_curves(run.curves, std::move(contents.curves));
+    run.curves.merge(std::move(contents.curves));
     if (!run.attempts.empty()) continue;
     run.attempts = std::move(contents.attempts);
     run.skipped = std::move(contents.skipped);
@@ -83,63 +235,44 @@ void add_metrics(const RunFiles& files, RunRecord& run) {
   }
 }
 
-// "time-ms/images/forward": {"time-ms", "images", "forward"}
-std::vector<std::string> parts_of(const std::string& tag) { return split(tag, '/'); }
-
-struct EventBuilders {
-  CurveBuilder curves{}, memory{};
-  std::map<std::string, ModuleBuilder> modules{};
-
-  void add(const ScalarEvent& event) {
-    static const std::map<std::string, const char*> names = {{"lm loss", "lm_loss"},
-                                                             {"lm loss validation", "validation_loss"},
-                                                             {"right tokens validation", "right_tokens"},
-                                                             {"right answers validation", "right_answers"},
-                                                             {"learning-rate", "learning_rate"},
-                                                             {"grad-norm", "grad_norm"},
-                                                             {"loss-scale", "loss_scale"},
-                                                             {"seq_load_balancing_loss", "load_balancing_loss"},
-                                                             {"load_balancing_loss", "load_balancing_loss"},
-                                                             {"iteration-time-ms", "iteration_ms"},
-                                                             {"throughput", "tflops_per_gpu"},
-                                                             {"tokens-per-second-per-gpu", "tokens_per_gpu"},
-                                                             {"tokens-per-second-per-rank", "tokens_per_gpu"},
-                                                             {"iteration-time", "iteration_s"}};
-    static const std::map<std::string, const char*> memory_names = {{"mem/cuda-allocated-mb", "GPU, tensors"},
-                                                                    {"mem/cuda-peak-mb", "GPU, most by tensors"},
-                                                                    {"mem/host-rss-mb", "host"},
-                                                                    {"mem/host-peak-mb", "host, most"}};
-    if (const auto name = names.find(event.tag); name != names.end()) {
-      const std::string curve = name->second;
-      if (curve == "iteration_s")  // Megatron's
-        curves.add("iteration_ms", event.step, 1e3 * event.value);
-      else
-        curves.add(curve, event.step, event.value);
-      if (curve == "lm_loss") curves.add("time", event.step, event.wall_time);
-    } else if (const auto memory_name = memory_names.find(event.tag); memory_name != memory_names.end()) {
-      memory.add(memory_name->second, event.step, event.value);
-    } else if (const auto parts = parts_of(event.tag); parts.size() == 3) {
-      if (parts[0] == "time-ms") modules[parts[1]].phases.add(parts[2], event.step, event.value);
-      if (parts[0] == "comm-ms") modules[parts[1]].in_flight.add(parts[2], event.step, event.value);
-      if (parts[0] == "comm-exposed-ms") modules[parts[1]].exposed.add(parts[2], event.step, event.value);
-    }
+void add_event(const ScalarEvent& event, Curves& curves, Curves& memory,
+               std::map<std::string, MeasuredModule>& modules) {
+  static const std::map<std::string, const char*> names = {{"lm loss", "lm_loss"},
+                                                           {"lm loss validation", "validation_loss"},
+                                                           {"right tokens validation", "right_tokens"},
+                                                           {"right answers validation", "right_answers"},
+                                                           {"learning-rate", "learning_rate"},
+                                                           {"grad-norm", "grad_norm"},
+                                                           {"loss-scale", "loss_scale"},
+                                                           {"seq_load_balancing_loss", "load_balancing_loss"},
+                                                           {"load_balancing_loss", "load_balancing_loss"},
+                                                           {"iteration-time-ms", "iteration_ms"},
+                                                           {"throughput", "tflops_per_gpu"},
+                                                           {"tokens-per-second-per-gpu", "tokens_per_gpu"},
+                                                           {"tokens-per-second-per-rank", "tokens_per_gpu"},
+                                                           {"iteration-time", "iteration_ms"}};
+  static const std::map<std::string, const char*> memory_names = {{"mem/cuda-allocated-mb", "GPU, tensors"},
+                                                                  {"mem/cuda-peak-mb", "GPU, most by tensors"},
+                                                                  {"mem/host-rss-mb", "host"},
+                                                                  {"mem/host-peak-mb", "host, most"}};
+  static const std::map<std::string, Curves MeasuredModule::*> times = {
+      {"time-ms", &MeasuredModule::phase_ms},
+      {"comm-ms", &MeasuredModule::in_flight_ms},
+      {"comm-exposed-ms", &MeasuredModule::exposed_ms}};
+  if (const auto name = names.find(event.tag); name != names.end()) {
+    const bool in_seconds = event.tag == "iteration-time";  // Megatron's
+    add(curves, name->second, event.step, in_seconds ? 1e3 * event.value : event.value);
+    if (event.tag == "lm loss") add(curves, "time", event.step, event.wall_time);
+  } else if (const auto kind = memory_names.find(event.tag); kind != memory_names.end()) {
+    add(memory, kind->second, event.step, event.value);
+  } else if (const auto parts = split(event.tag, '/'); parts.size() == 3) {  // time-ms/images/forward
+    if (const auto time = times.find(parts[0]); time != times.end())
+      add(modules[parts[1]].*time->second, parts[2], event.step, event.value);
   }
-};
-
-// A file is what one process wrote.
-std::optional<Attempt> attempt_of(const EventFileContents& contents) {
-  std::optional<Attempt> attempt;
-  for (const ScalarEvent& event : contents.scalars) {
-    if (event.tag != "lm loss") continue;
-    if (!attempt) attempt = {.first = event.step, .began = event.wall_time};
-    attempt->last = event.step;
-    attempt->ended = event.wall_time;
-  }
-  return attempt;
 }
 
 void add_events(const RunFiles& files, RunRecord& run) {
-  EventBuilders builders;
+  Curves curves, memory;
   std::vector<Attempt> attempts;
   for (const std::string& path : files.events) {
     const auto contents = unless_unreadable(run, [&] { return read_events(path); });
@@ -147,12 +280,18 @@ void add_events(const RunFiles& files, RunRecord& run) {
     run.sources.push_back(path);
     if (contents->cut)
       run.warnings.push_back(fmt::format("{} ends in a damaged record; what precedes it is read", path));
-    for (const ScalarEvent& event : contents->scalars) builders.add(event);
-    if (const auto attempt = attempt_of(*contents)) attempts.push_back(*attempt);
+    std::optional<Attempt> attempt;  // a file is what one process wrote
+    for (const ScalarEvent& event : contents->scalars) {
+      add_event(event, curves, memory, run.modules);
+      if (event.tag != "lm loss") continue;
+      if (!attempt) attempt = {.first = event.step, .began = event.wall_time};
+      attempt->last = event.step;
+      attempt->ended = event.wall_time;
+    }
+    if (attempt) attempts.push_back(*attempt);
   }
-  add_curves(run.curves, builders.curves.build());
-  add_curves(run.memory_mb, builders.memory.build());
-  for (const auto& [module, times] : builders.modules) run.modules[module] = times.build();
+  run.curves.merge(std::move(curves));
+  run.memory_mb.merge(std::move(memory));
   if (run.attempts.empty()) run.attempts = std::move(attempts);
 }
 
@@ -171,29 +310,19 @@ void add_log(const RunFiles& files, RunRecord& run) {
   LogContents all = merged(starts_of_all(std::move(logs)));
   run.layout = std::move(all.layout);
   run.failures = std::move(all.failures);
-  add_curves(run.curves, std::move(all.curves));
-  add_curves(run.memory_mb, std::move(all.memory_mb));
+  run.curves.merge(std::move(all.curves));
+  run.memory_mb.merge(std::move(all.memory_mb));
   if (run.modules.empty()) run.modules = std::move(all.modules);
   if (run.attempts.empty()) {
     run.attempts = std::move(all.attempts);
     run.skipped_count = all.skipped;
     run.nan_count = all.nans;
   }
-  run.iterations = all.iterations;
+  if (all.iterations) run.iterations = all.iterations;
   if (!run.ranks) run.ranks = all.ranks;
   run.unusable = all.unusable;
   run.checkpoints = std::move(all.checkpoints);
   run.end.text = all.ended_by;
-}
-
-double bytes_below(const std::string& folder) {
-  double bytes = 0;
-  std::error_code error;
-  for (const auto& entry : fs::recursive_directory_iterator(folder, error)) {
-    std::error_code unknown;
-    if (entry.is_regular_file(unknown)) bytes += static_cast<double>(entry.file_size(unknown));
-  }
-  return bytes;
 }
 
 void add_checkpoints(const RunFiles& files, RunRecord& run) {
@@ -204,20 +333,23 @@ void add_checkpoints(const RunFiles& files, RunRecord& run) {
       SavedCheckpoint& checkpoint = saved[iteration];
       checkpoint.iteration = iteration;
       checkpoint.exists = true;
-      if (checkpoint.bytes == 0) checkpoint.bytes = bytes_below(iteration_folder(root, iteration));
+      if (checkpoint.bytes != 0) continue;
+      std::error_code error;
+      for (const auto& entry : fs::recursive_directory_iterator(iteration_folder(root, iteration), error)) {
+        std::error_code unknown;
+        if (entry.is_regular_file(unknown)) checkpoint.bytes += static_cast<double>(entry.file_size(unknown));
+      }
     }
   run.checkpoints.clear();
   for (const auto& [iteration, checkpoint] : saved) run.checkpoints.push_back(checkpoint);
 }
 
 void add_end(const RunFiles& files, RunRecord& run) {
-  const std::int64_t done = last_iteration(run);
+  using enum RunEnd::State;
+  if (run.end.text.empty() && run.iterations && last_iteration(run) >= *run.iterations)
+    run.end.text = "all iterations done";
   if (!run.end.text.empty()) {
-    run.end.state = RunEnd::State::Finished;
-    return;
-  }
-  if (run.iterations && done >= *run.iterations) {
-    run.end = {.state = RunEnd::State::Finished, .text = "all iterations done"};
+    run.end.state = Finished;
     return;
   }
   run.end.text = files.logs.empty() ? "there is no log" : "the log has no end: the run still runs, or was killed";
@@ -228,7 +360,7 @@ void add_end(const RunFiles& files, RunRecord& run) {
   if (!diagnosis || !diagnosis->failed || diagnosis->cause == Cause::Unknown || diagnosis->cause == Cause::NotLaunched)
     return;
   const auto json = nlohmann::json::parse(to_json(*diagnosis));
-  run.end = {.state = RunEnd::State::Failed, .text = json.at("cause"), .diagnosis = json};
+  run.end = {.state = Failed, .text = json.at("cause"), .diagnosis = json};
 }
 
 void add_plan(const std::string& path, bool required, RunRecord& run) {
@@ -248,11 +380,25 @@ void add_rates_per_gpu(RunRecord& run) {
   const auto all = run.curves.find("tokens_per_s");
   if (!run.ranks || all == run.curves.end() || run.curves.count("tokens_per_gpu") > 0) return;
   Curve& own = run.curves["tokens_per_gpu"];
-  for (const CurvePoint& point : all->second)
-    own.push_back({point.iteration, point.value / static_cast<double>(*run.ranks)});
+  for (const auto& [iteration, value] : all->second) own[iteration] = value / static_cast<double>(*run.ranks);
 }
 
 }  // namespace
+
+std::vector<RunFiles> find_runs(const std::vector<std::string>& paths) {
+  std::vector<RunFiles> runs;
+  std::vector<Problem> problems;
+  for (const std::string& path : paths) {
+    try {
+      for (RunFiles& run : runs_at(path)) runs.push_back(std::move(run));
+    } catch (const ConfigError& error) {
+      problems.insert(problems.end(), error.problems().begin(), error.problems().end());
+    }
+  }
+  if (!problems.empty()) throw ConfigError(std::move(problems));
+  shorten_names(runs);
+  return runs;
+}
 
 RunRecord read_run(RunFiles files, const std::string& plan_path) {
   RunRecord run{.name = files.name, .folder = files.folder};
@@ -261,9 +407,6 @@ RunRecord read_run(RunFiles files, const std::string& plan_path) {
   add_rates_per_gpu(run);
   add_events(files, run);
   add_log(files, run);
-  if (!run.iterations)
-    if (const auto found = run.settings.find("train.iterations"); found != run.settings.end())
-      run.iterations = parse_int64(found->second);
   add_rates_per_gpu(run);
   add_checkpoints(files, run);
   add_end(files, run);

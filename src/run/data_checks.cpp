@@ -1,18 +1,19 @@
+// What of the data set can be checked before a run starts, without libtorch.
 #include <algorithm>
 #include <filesystem>
 #include <functional>
 #include <system_error>
 
 #include "base/strings.h"
-#include "data/inspect/survey.h"
-#include "data/shards/sample_reader.h"
+#include "data/batches/sample_sizes.h"
+#include "data/inspect/reports.h"
+#include "data/shards/lane.h"
 #include "run/start_checks.h"
 
 namespace braid {
 namespace {
 
 namespace fs = std::filesystem;
-
 using Problems = std::vector<Problem>;
 
 class DataCheck {
@@ -127,7 +128,7 @@ class DataCheck {
       check_order(order, lane);
       bool has_samples = false;
       for (int i = 0; i < workers_of(order); ++i)
-        has_samples |= worker_order(blend, order, first_worker(order, lane) + i)->has_samples();
+        has_samples |= worker_order(blend, order, first_worker(order, lane) + i)->has_samples;
       if (!has_samples)
         throw ConfigError({fmt::format("the split '{}' has too few samples for {}: lane {} has none", options.split,
                                        counted(order.lanes, "lane"), lane),
@@ -253,6 +254,32 @@ DataFindings check_data(const Recipe& recipe, const Topology& topology, const st
 std::vector<DataUse> data_uses(const Recipe& recipe) {
   if (!evaluates(recipe.train)) return {DataUse::Training};
   return {DataUse::Training, DataUse::Evaluation};
+}
+
+int balanced_replicas(const Recipe& recipe, const Topology& topology) {
+  if (recipe.loader.balance == "none") return 1;
+  return recipe.loader.balance_replicas.value_or(default_balanced_replicas(topology));
+}
+
+std::shared_ptr<const SampleBalance> sample_balance(const Recipe& recipe, const Topology& topology) {
+  if (recipe.loader.balance == "none") return nullptr;
+  return std::make_shared<SampleBalance>(recipe.model.model, topology, frozen_sets(recipe),
+                                         balanced_replicas(recipe, topology));
+}
+
+LaneSetOptions lane_set_options(const Recipe& recipe, const Topology& topology, std::int64_t seed, DataUse use) {
+  const Provider& provider = recipe.model.model;
+  const DataConfig& data = recipe.data.set;
+  const bool trains = use == DataUse::Training;
+  return {.data = data,
+          .loader = recipe.loader,
+          .split = trains ? data.split : data.valid_split,
+          .is_training = trains,
+          .lanes = recipe.loader.lanes.value_or(topology.language().dense.size_of("dp")),
+          .sequence_length = recipe.data.sequence_length.value_or(provider.sequence_length),
+          .seed = seed,
+          .media = media_tokens(provider, topology),
+          .vision = vision_input(provider, topology)};
 }
 
 }  // namespace braid

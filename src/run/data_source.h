@@ -6,7 +6,7 @@
 #include <set>
 
 #include "data/samples/lane_set.h"
-#include "log/run_summary.h"
+#include "log/iteration_log.h"
 #include "run/recipe.h"
 
 namespace braid {

@@ -15,7 +15,7 @@
 #include "base/files.h"
 #include "base/socket.h"
 #include "base/strings.h"
-#include "data/shards/metadataset.h"
+#include "data/shards/data_set.h"
 #include "formats/atomic_file.h"
 #include "run/resume/checkpoint_config.h"
 

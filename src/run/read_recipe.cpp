@@ -5,7 +5,7 @@
 #include <cctype>
 #include <iterator>
 
-#include "base/key_guess.h"
+#include "base/config.h"
 #include "base/strings.h"
 #include "models/providers.h"
 #include "run/recipe.h"

@@ -1,8 +1,12 @@
 #include "run/recipe.h"
 
-#include <algorithm>
+#include <fmt/format.h>
 
-#include "base/dtype_names.h"
+#include <algorithm>
+#include <iterator>
+#include <numeric>
+
+#include "base/strings.h"
 #include "models/providers.h"
 #include "nn/config.h"
 #include "plan/topology_config.h"
@@ -17,6 +21,210 @@ void describe_recompute(Fields& f, std::vector<std::string>& names) {
   f.list("recompute", names, choices, "activations that backward computes again instead of keeping them; true: full");
   if (names == std::vector<std::string>{"true"}) names = {"full"};
   if (names == std::vector<std::string>{"false"}) names.clear();
+}
+
+// --- Whether a recipe's values fit each other, its model and its topology.
+
+using Problems = std::vector<Problem>;
+
+void append(Problems& all, Problems more) { std::move(more.begin(), more.end(), std::back_inserter(all)); }
+
+void check_at_least(Problems& problems, const char* key, std::int64_t value, std::int64_t least) {
+  if (value >= least) return;
+  problems.push_back({fmt::format("{}={} must be at least {}", key, value, least), key, ""});
+}
+
+void check_seconds(Problems& problems, const char* key, double value) {
+  constexpr double kYear = 365 * 86400.0;
+  if (value > 0 && value <= kYear) return;
+  problems.push_back(
+      {fmt::format("{}={} must be greater than 0 and at most a year ({} s)", key, value, kYear), key, ""});
+}
+
+Problems train_problems(const Recipe& recipe) {
+  Problems problems;
+  const TrainConfig& train = recipe.train;
+  check_at_least(problems, "train.iterations", train.iterations, 1);
+  check_at_least(problems, "train.samples", train.samples.value_or(1), 1);
+  check_at_least(problems, "train.seed", train.seed, 0);
+  check_at_least(problems, "train.prefetch", train.prefetch, 0);
+  check_at_least(problems, "train.max_skipped", train.max_skipped, 1);
+  check_at_least(problems, "train.eval_interval", train.eval_interval.value_or(1), 1);
+  check_at_least(problems, "train.eval_iterations", train.eval_iterations, 0);
+  append(problems, validate(recipe.loader, "loader"));
+  append(problems, validate(train.schedule, length_of(train), "train"));
+  append(problems, validate(recipe.optimizer, "optimizer"));
+  append(problems, validate(recipe.loss_scale, "loss_scale"));
+  append(problems, validate(recipe.checkpoint));
+  append(problems, validate(recipe.log));
+  append(problems, validate(recipe.stop));
+  append(problems, validate(recipe.cluster));
+  check_seconds(problems, "dist.hang_limit_s", recipe.dist.hang_limit_s);
+  check_seconds(problems, "dist.silence_limit_s", recipe.dist.silence_limit_s);
+  check_seconds(problems, "dist.connect_timeout_s", recipe.dist.connect_timeout_s);
+  return problems;
+}
+
+Problem no_such_encoder(const Provider& provider, const ModuleConfig& module) {
+  std::vector<std::string> names;
+  for (const EncoderConfig& encoder : provider.encoders) names.push_back(encoder.name);
+  const auto guess = nearest(module.name, names);
+  return {fmt::format("{} has no encoder '{}'", provider.name, module.name), "topology.modules." + module.name,
+          guess ? fmt::format("did you mean '{}'?", *guess) : fmt::format("it has {}", fmt::join(names, ", "))};
+}
+
+Problems data_set_problems(const Recipe& recipe, const ModuleConfig& language) {
+  // A recipe may leave the path to the command line; without one, no run starts (see check_data()).
+  Problems problems = recipe.data.set.path.empty() ? Problems{} : validate(recipe.data.set, "data");
+  const int length = recipe.data.sequence_length.value_or(recipe.model.model.sequence_length);
+  const int lanes = recipe.loader.lanes.value_or(language.dp), parts = language.tp * language.cp;
+  const auto expect = [&](bool holds, std::string what, const char* where, std::string fix) {
+    if (!holds) problems.push_back({std::move(what), where, std::move(fix)});
+  };
+  append(problems, sequence_length_problems(length));
+  expect(length < 1 || length % parts == 0,
+         fmt::format("sequence_length={} must be a multiple of tp x cp = {}", length, parts), "data.sequence_length",
+         fmt::format("use sequence_length={}", (length / parts + 1) * parts));
+  expect(lanes >= 1 && lanes % language.dp == 0,
+         fmt::format("lanes={} must be a multiple of the language model's dp={}", lanes, language.dp), "loader.lanes",
+         fmt::format("use lanes={}", language.dp));
+  expect(lanes >= 1 && recipe.train.global_batch % lanes == 0,
+         fmt::format("global_batch={} must be a multiple of lanes={}", recipe.train.global_batch, lanes),
+         "train.global_batch",
+         fmt::format("use global_batch={}, or fewer lanes",
+                     (recipe.train.global_batch / std::max(lanes, 1) + 1) * std::max(lanes, 1)));
+  return problems;
+}
+
+Problems balance_problems(const Recipe& recipe, const ModuleConfig& language) {
+  const LoaderConfig& loader = recipe.loader;
+  if (loader.balance == "none") return {};
+  Problems problems;
+  if (const int together = loader.balance_replicas.value_or(1); together >= 1 && language.dp % together != 0)
+    problems.push_back(
+        {fmt::format("balance_replicas={} does not divide the language model's dp={}", together, language.dp),
+         "loader.balance_replicas", fmt::format("use balance_replicas={}", std::gcd(together, language.dp))});
+  // The correction scales gradients by the number of encoder replicas with input, which depends on the assignment of
+  // samples.
+  if (recipe.train.correct_partial_participation)
+    problems.push_back({"balance=cost moves samples, but correct_partial_participation=true needs them where they are",
+                        "loader.balance", "use balance=none, or correct_partial_participation=false"});
+  return problems;
+}
+
+Problems fp8_problems(const ModelConfig& model) {
+  if (model.fp8 == "off") return {};
+  if (!std::holds_alternative<HybridLmConfig>(model.model.language))
+    return {{fmt::format("fp8={} needs a hybrid language model, which provider={} does not have", model.fp8,
+                         model.provider),
+             "model.fp8", "use fp8=off"}};
+  if (model.dtype == "bfloat16") return {};
+  return {{fmt::format("fp8={} needs a model in bfloat16, but dtype={}", model.fp8, model.dtype), "model.fp8",
+           "use dtype=bfloat16, or fp8=off"}};
+}
+
+Problems pieces_problems(const char* key, int pieces, bool possible, const char* needs, const std::string& fix) {
+  const std::string given = fmt::format("{}={}", key, pieces), where = fmt::format("model.{}", key);
+  constexpr int kMostPieces = 64;  // each is an operation of its own
+  if (pieces < 1) return {{given + " must be at least 1", where, "use 1 to cut nothing"}};
+  if (pieces > kMostPieces)
+    return {
+        {fmt::format("{} must be at most {}", given, kMostPieces), where, "use 2 to 4; each piece travels on its own"}};
+  if (pieces == 1 || possible) return {};
+  return {{fmt::format("{} needs {}", given, needs), where, fix}};
+}
+
+Problems overlap_problems(const ModelConfig& model) {
+  Problems problems = pieces_problems("tp_overlap_pieces", model.overlap.tp_pieces, model.sequence_parallel,
+                                      "sequence parallelism", "use sequence_parallel=true, or tp_overlap_pieces=1");
+  append(problems,
+         pieces_problems("expert_overlap_pieces", model.overlap.expert_pieces, experts_of(model.model.language) > 0,
+                         "a model with experts", "use expert_overlap_pieces=1"));
+  return problems;
+}
+
+// The names include `true` and `false` only if there are others, see describe_recompute().
+Problems recompute_problems(const Recipe& recipe) {
+  const std::vector<std::string>& names = recipe.model.recompute;
+  const std::vector<std::string> parts = recompute_parts(recipe);
+  const std::string given = fmt::format("recompute={}", fmt::join(names, ","));
+  for (const char* word : {"true", "false"})
+    if (contains(names, word))
+      return {{fmt::format("{}: {} cannot be combined with other names", given, word), "model.recompute",
+               fmt::format("use true, false, or some of {}", fmt::join(parts, ", "))}};
+  std::vector<std::string> absent = names;
+  std::erase_if(absent, [&](const std::string& name) { return contains(parts, name); });
+  if (absent.empty()) return {};
+  return {{fmt::format("{}, but this model has no {} to compute again", given, joined_by_or(absent)), "model.recompute",
+           fmt::format("use some of {}", fmt::join(parts, ", "))}};
+}
+
+// validate() of the topology reports sizes below 1; the model is checked as if these were 1.
+ModuleConfig with_sizes(ModuleConfig module) {
+  for (int* size : {&module.tp, &module.cp, &module.dp, &module.pp, &module.ep, &module.expt_tp, &module.vpp})
+    *size = std::max(*size, 1);
+  return module;
+}
+
+// Whether the model fits the sizes of its grids.
+Problems model_problems(const Recipe& recipe) {
+  Problems problems;
+  const Provider& model = recipe.model.model;
+  for (const ModuleConfig& given : recipe.topology.modules) {
+    const ModuleConfig module = with_sizes(given);
+    if (grid_size(module) > kMaxWorldSize) continue;
+    const EncoderConfig* encoder = find_encoder(model, module.name);
+    if (module.kind == "language") {
+      append(problems, validate_language(model, layout_sizes(module), "model"));
+      append(problems, fp8_problems(recipe.model));
+      append(problems, overlap_problems(recipe.model));
+      append(problems, recompute_problems(recipe));
+      append(problems, balance_problems(recipe, module));
+      append(problems, is_mock(recipe.data) ? validate(recipe.data, model, layout_sizes(module), "data")
+                                            : data_set_problems(recipe, module));
+    } else if (module.kind != "encoder") {
+      continue;  // reported as a problem of the topology
+    } else if (module.cp > 1) {
+      problems.push_back({fmt::format("{} is an encoder, which does not support cp={}", module.name, module.cp),
+                          fmt::format("topology.modules.{}.cp", module.name), "use cp=1"});
+    } else if (encoder) {
+      append(problems, validate_encoder(model, *encoder, layout_sizes(module), "model"));
+    } else {
+      problems.push_back(no_such_encoder(model, module));
+    }
+  }
+  return problems;
+}
+
+Problems prefetch_problems(const Recipe& recipe) {
+  if (recipe.train.prefetch <= 0) return {};
+  const bool one_can =
+      std::any_of(recipe.topology.modules.begin(), recipe.topology.modules.end(),
+                  [](const ModuleConfig& module) { return module.kind == "encoder" && module.pp == 1; });
+  if (one_can && !recipe.topology.colocated) return {};
+  return {{fmt::format("prefetch={}, but no encoder can run ahead: that needs an encoder with its own ranks and pp=1",
+                       recipe.train.prefetch),
+           "train.prefetch", "use prefetch=0"}};
+}
+
+Problems freeze_problems(const Recipe& recipe) {
+  if (recipe.topology.modules.empty()) return {};
+  const std::size_t encoders = recipe.topology.modules.size() - 1;
+  if (frozen_sets(recipe).size() < 2 * encoders + 1) return {};
+  const TrainConfig& train = recipe.train;
+  return {{"every module of the model is frozen: there is nothing to train",
+           train.freeze_language ? "train.freeze_language" : "train.stage",
+           encoders > 0 ? "set one of train.freeze_encoders, freeze_projection, freeze_language to false and do not "
+                          "use a train.stage that freezes it"
+                        : "a model without encoders has only its language model: use train.stage=stage3 and "
+                          "train.freeze_language=false"}};
+}
+
+bool is_reported(const Problems& of_topology, const Problem& problem) {
+  return std::any_of(of_topology.begin(), of_topology.end(), [&](const Problem& other) {
+    const bool of_experts = problem.where == "model.language.experts" && other.where.ends_with(".ep");
+    return of_experts || other.where == problem.where;
+  });
 }
 
 }  // namespace
@@ -123,6 +331,28 @@ std::string to_yaml(Recipe recipe) {
   YamlWriter writer;
   describe(writer, recipe);
   return writer.text();
+}
+
+Problems sequence_length_problems(int length) {
+  if (length >= 1) return {};
+  return {{fmt::format("sequence_length={} must be at least 1", length), "data.sequence_length",
+           "use sequence_length=4096, for example"}};
+}
+
+Problems validate(const Recipe& recipe) {
+  const Problems of_topology = validate(recipe.topology, workload_of(recipe));
+  Problems problems = of_topology;
+  // Both checks report an ep that does not divide the experts, or a batch that does not divide into replicas.
+  for (Problem& problem : model_problems(recipe))
+    if (!is_reported(of_topology, problem)) problems.push_back(std::move(problem));
+  append(problems, freeze_problems(recipe));
+  append(problems, prefetch_problems(recipe));
+  Problems of_training = train_problems(recipe);
+  if (of_topology.empty() && of_training.empty())
+    of_training =
+        profile_problems(recipe.log.profile, iterations_of(length_of(recipe.train)), world_size_of(recipe.topology));
+  append(problems, std::move(of_training));
+  return problems;
 }
 
 }  // namespace braid

@@ -5,13 +5,12 @@
 #include <string>
 #include <vector>
 
-#include "comm/comm_config.h"
-#include "data/batches/mock_data_config.h"
+#include "comm/run_as_rank.h"
+#include "data/batches/sample_sizes.h"
 #include "data/samples/data_config.h"
 #include "log/run_log.h"
 #include "models/providers.h"
 #include "nn/config.h"
-#include "optim/lr_schedule.h"
 #include "optim/optimizer_config.h"
 #include "plan/cluster_config.h"
 #include "plan/topology.h"

@@ -5,11 +5,15 @@
 #include <string>
 #include <vector>
 
+#include "comm/progress.h"
 #include "optim/optimizer_config.h"
+#include "optim/parameter_parts.h"
 #include "paper/stage.h"
 #include "plan/bridge.h"
 #include "plan/op.h"
+#include "plan/schedule.h"
 #include "run/recipe.h"
+#include "run/step_sizes.h"
 
 namespace braid {
 
@@ -46,7 +50,7 @@ StepSizes full_step(const Recipe& recipe, const Topology& topology);
 const EncoderConfig& encoder_of(const Provider& provider, const Module& module);
 
 // The sizes of a step's microbatches on one rank, and which of its parameters train. What a rank computes and
-// communicates (run/rank_step.h) and the memory it needs (predict/memory.h) are counted from the same sizes.
+// communicates (RankStep) and the memory it needs (predict/memory.h) are counted from the same sizes.
 class RankSizes {
  public:
   // `modules` are those of the whole world; `sizes` must include the replicas that are queried. All must outlive this
@@ -68,6 +72,8 @@ class RankSizes {
   TextSizes text(int microbatch) const;
   StepSizes::Extents extents(int m, int microbatch) const;  // of the encoder's items
   std::int64_t media_bytes(int m, int microbatch) const;    // of these items, as they are read
+  // The work includes operators that run only in the first microbatch of a step, or only in later ones
+  // (in_microbatch()).
   StageOnPaper walk(const Stage& stage, int microbatch) const;
 
   // --- a microbatch of all replicas
@@ -77,7 +83,7 @@ class RankSizes {
   std::int64_t embeddings(int m, int microbatch, const SampleRange& samples) const;  // rows that the encoder produces
   std::int64_t embedding_bytes() const;                                              // of one row
 
- private:
+ protected:
   const StepSetup& setup_;
   const std::vector<Module>& modules_;
   const StepSizes& sizes_;
@@ -91,5 +97,68 @@ struct DeclaredSet {
   bool trains = true;
 };
 std::vector<DeclaredSet> declared_sets(const StepSetup& setup, const Module& module);
+
+// What one rank computes and communicates in each op of a training step: the calls of the executor, the layers and the
+// optimizer, with their sizes. step_traffic() sums up the bytes, predict/simulate.h the time. Only the modules' grids
+// are needed, not process groups, so a rank costs the same in a large world as in a small one.
+class RankStep : public RankSizes {
+ public:
+  // `sizes` must include the replicas of this rank and of its peers.
+  RankStep(const StepSetup& setup, const std::vector<Module>& modules, const ScheduleOptions& options,
+           const StepSizes& sizes, int global_rank)
+      : RankSizes(setup, modules, sizes, global_rank), options_(options) {}
+
+  // --- ops of stages
+
+  // The leader broadcasts the values of media to the ranks of its stage, which already have the text.
+  Collectives load(const Stage& stage, int microbatch) const;
+  // The sizes that determine walk(): equal for microbatches that a stage treats alike.
+  std::vector<std::int64_t> input_sizes(const Stage& stage, int microbatch) const;
+  // On the first stage of the language model, the leader of a replica shares embeddings with its ranks, and sums up
+  // their gradients.
+  Collectives shared_embeddings(const Stage& stage, int microbatch, bool is_forward) const;
+  std::int64_t transfer_bytes(const Edge& edge, int microbatch) const;
+
+  // --- the update
+
+  std::int64_t agreed_bytes() const;  // of the all-reduce over the world
+  // The update of a module of this rank. At the end of a step, the ranks of a replica share the batches of the `next`
+  // step.
+  Collectives update(int module, const StepSizes& next) const;
+
+ private:
+  std::int64_t shared_numbers(int m, const StepSizes& next) const;
+  std::vector<int> own_stages(int m) const;
+
+  const ScheduleOptions& options_;
+};
+
+// The communication and updates of the optimizers of a rank's parameter sets.
+class RankOptimizers {
+ public:
+  RankOptimizers(const StepSetup& setup, const std::vector<Module>& modules, int global_rank);
+
+  Collectives gathers(const Stage& stage) const { return all_of(stage, &OptimizerCollectives::gathers); }
+  Collectives reductions(const Stage& stage) const { return all_of(stage, &OptimizerCollectives::reductions); }
+  Collectives replica_sums(const Stage& stage) const { return all_of(stage, &OptimizerCollectives::replica_sums); }
+  OptimizerElements elements() const;
+
+ private:
+  struct Optimizer {
+    int module;
+    OptimizerCollectives collectives;
+  };
+  Collectives all_of(const Stage& stage, Collectives (OptimizerCollectives::*list)(int) const) const;
+  std::vector<Optimizer> optimizers_;
+};
+
+// A rank's communication in one training step, summed over the ops of the schedule. It equals what Progress::traffic()
+// counts during a step, on every rank, for every group and operation; for the experts' all-to-all, only the sums over
+// ep x expt_tp are equal (paper/stage.h). Communication outside of steps is not counted: the first exchange of batch
+// sizes, log lines, evaluation, checkpoints.
+//
+// `sizes` are those of the step. At its end, the ranks of a replica share the batches of the `next` one.
+TrafficTable step_traffic(const StepSetup& setup, const Topology& topology, const StepPlan& plan,
+                          const StepSizes& sizes, const StepSizes& next, int global_rank);
 
 }  // namespace braid

@@ -1,14 +1,25 @@
 #include "run/stored_run.h"
 
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <array>
 #include <map>
+#include <optional>
 
 #include "base/error.h"
 #include "base/strings.h"
-#include "ckpt/file_names.h"
+#include "ckpt/checkpoint_folder.h"
+#include "ckpt/checkpoint_tools.h"
+#include "ckpt/save_lock.h"
+#include "ckpt/tensor_io.h"
 #include "models/providers.h"
+#include "nn/parameters.h"
 #include "plan/param_spec.h"
+#include "run/resume/checkpoint.h"
 
 namespace braid {
 namespace {
@@ -48,6 +59,130 @@ std::string group_of(const std::string& key, const std::vector<std::pair<std::st
 bool is_audio(const Provider& provider, const std::string& name) {
   const EncoderConfig* encoder = find_encoder(provider, name);
   return encoder && std::holds_alternative<AudioConfig>(encoder->model);
+}
+
+const StoredSet& set_of_module(const std::vector<StoredSet>& sets, const std::string& module) {
+  for (const StoredSet& set : sets)
+    if (set.name == module || set.name == module + ".encoder") return set;
+  std::vector<std::string> names;
+  for (const StoredSet& set : sets)
+    if (!set.name.ends_with(".projector")) names.push_back(set.name.substr(0, set.name.find('.')));
+  throw ConfigError({fmt::format("the model has no module '{}'", module), "command line",
+                     fmt::format("it has {}", fmt::join(names, ", "))});
+}
+
+// The configuration without pipeline stages, which belong to a run.
+HfConfig config_of(const Provider& provider, const StoredSet& set) {
+  std::optional<HfConfig> config;
+  if (const auto* hybrid = std::get_if<HybridLmConfig>(&provider.language); hybrid && !set.name.ends_with(".encoder")) {
+    HybridLmConfig whole = *hybrid;
+    whole.pattern = layer_letters(whole);
+    config = whole;
+  }
+  for (const EncoderConfig& encoder : provider.encoders)
+    if (const auto* radio = std::get_if<RadioConfig>(&encoder.model); radio && set.name == encoder.name + ".encoder")
+      config = *radio;
+  if (config) return *config;
+  throw ConfigError({fmt::format("the module '{}' of {} is neither the hybrid language model nor RADIO",
+                                 set.name.substr(0, set.name.find('.')), provider.name),
+                     "command line", "only these two can be read from or written to Hugging Face folders"});
+}
+
+// The slice of a whole parameter that a key stores, with as many dimensions as the stored tensor.
+at::Tensor box_in(const at::Tensor& parameter, const KeyedBox& box) {
+  const at::Tensor part = box_of(parameter, box.local_begin, box.size);
+  return box.shape.size() > box.size.size() ? part.unsqueeze(0) : part;  // a layer of a stack
+}
+
+StoredDtype dtype_of(const ParamSpec& spec, const KeyRule& rule, const DistCheckpoint& checkpoint) {
+  std::optional<StoredDtype> dtype;
+  for (const KeyedShape& tensor : keyed_shapes(spec, rule)) {
+    const StoredDtype found = checkpoint.metadata().tensors.at(tensor.key).dtype;
+    if (dtype && *dtype != found)
+      throw DataError(fmt::format("{}: '{}' is {}, but other tensors of the same parameter are {}", checkpoint.folder(),
+                                  tensor.key, name_of(found), name_of(*dtype)));
+    dtype = found;
+  }
+  return dtype.value();
+}
+
+// A configuration as text, line by line: "hidden: 64".
+template <class Config>
+std::vector<std::string> lines_of(Config config) {
+  YamlWriter writer;
+  describe(writer, config);
+  std::vector<std::string> lines = split(writer.text(), '\n');
+  for (std::string& line : lines) {
+    line.erase(std::min(line.find('#'), line.size()));
+    line.erase(line.find_last_not_of(' ') + 1);
+  }
+  return lines;
+}
+
+// These keys concern training; config.json does not have them.
+bool is_of_training(const std::string& line) {
+  const std::vector<std::string> keys = {"init_std", "aux_loss_coeff", "expert_bias_rate", "force_load_balancing"};
+  return contains(keys, line.substr(0, line.find(':')));
+}
+
+struct FieldDifference {
+  std::string recipe, folder;  // "hidden: 64"
+};
+
+std::vector<FieldDifference> differences(const HfConfig& recipe, const HfConfig& folder) {
+  std::vector<FieldDifference> fields;
+  const auto text = [](const HfConfig& config) {
+    return std::visit([](const auto& c) { return lines_of(c); }, config);
+  };
+  const std::vector<std::string> ours = text(recipe), theirs = text(folder);
+  for (std::size_t i = 0; i < std::min(ours.size(), theirs.size()); ++i)
+    if (ours[i] != theirs[i] && !is_of_training(ours[i])) fields.push_back({ours[i], theirs[i]});
+  return fields;
+}
+
+// Refuses a folder whose model differs from the recipe's so that its weights do not fit.
+void check_same_parameters(const StoredSet& set, const HfConfig& recipe, const HfConfig& folder_config,
+                           const std::string& folder) {
+  std::map<std::string, std::vector<std::int64_t>> theirs;
+  for (const ParamSpec& spec : std::visit([](const auto& c) { return declare_parameters(c); }, folder_config))
+    theirs[spec.name] = spec.shape;
+  ProblemList problems;
+  for (const ParamSpec& spec : set.specs) {
+    const auto found = theirs.find(spec.name);
+    if (found == theirs.end())
+      problems.add(fmt::format("it has no {} of shape {}", spec.name, shape_text(spec.shape)), folder, "");
+    else if (found->second != spec.shape)
+      problems.add(
+          fmt::format("{} is {}, but the recipe's is {}", spec.name, shape_text(found->second), shape_text(spec.shape)),
+          folder, "");
+    if (found != theirs.end()) theirs.erase(found);
+  }
+  for (const auto& [name, shape] : theirs)
+    problems.add(fmt::format("the recipe's model has no {} of shape {}", name, shape_text(shape)), folder, "");
+  if (problems.empty()) return;
+  ProblemList all;
+  for (const FieldDifference& field : differences(recipe, folder_config))
+    all.add(fmt::format("the recipe has {}, the folder has {}", field.recipe, field.folder), folder,
+            "change the recipe's model, or use another folder");
+  for (Problem& problem : problems.take()) all.add(problem.what, problem.where, problem.fix);
+  all.throw_if_any();
+}
+
+at::Tensor initial_value(const ParamSpec& spec, const StoredModel* model, const Recipe& recipe) {
+  Parameters one({spec}, spec.stage, ShardCoordinates{}, scalar_type(recipe.model.dtype), at::kCPU);
+  at::Tensor value = one.entries().front().value.detach();
+  if (model)
+    load(*model, spec, ShardCoordinates{}, value);
+  else
+    one.initialize(static_cast<std::uint64_t>(recipe.train.seed));
+  return value;
+}
+
+CommonState start_of(const Recipe& recipe) {
+  return {.schedule = resolve(recipe.train.schedule, length_of(recipe.train)),
+          .fully_reshardable = recipe.checkpoint.fully_reshardable,
+          .world_size = Topology(recipe.topology, workload_of(recipe)).world_size(),
+          .recipe = to_yaml(recipe)};
 }
 
 }  // namespace
@@ -134,6 +269,79 @@ std::optional<std::string> renamed(const std::string& key, const KeyRenames& ren
   for (const auto& [from, to] : renames)
     if (key.starts_with(from)) return to + key.substr(from.size());
   return std::nullopt;
+}
+
+WrittenModel write_hf_module(DistCheckpoint& checkpoint, const std::string& module, const std::string& hf_folder) {
+  const KnownRun known = known_run(checkpoint);
+  if (!known.recipe)
+    throw ConfigError({fmt::format("{} does not describe its model: {}", checkpoint.folder(), known.why_no_recipe),
+                       "--to-hf", "only checkpoints that contain Braid's recipe can be converted to Hugging Face"});
+  const std::vector<StoredSet> sets = sets_in(checkpoint.metadata(), *known.recipe);
+  const StoredSet& set = set_of_module(sets, module);
+  WholeParameters parameters = {.config = config_of(known.recipe->model.model, set), .where = checkpoint.folder()};
+  check_wanted(wanted_of({set}), checkpoint, "was it saved with another naming, or incompletely?");
+  std::map<std::string, const ParamSpec*> specs;
+  for (const ParamSpec& spec : set.specs) {
+    specs[spec.name] = &spec;
+    parameters.infos[spec.name] = {spec.name, dtype_of(spec, set.rule, checkpoint), spec.shape};
+  }
+  parameters.read = [&](const std::string& name) {
+    const TensorInfo& info = parameters.infos.at(name);
+    const at::Tensor whole = at::empty(info.shape, scalar_type(info.dtype));
+    for (const KeyedBox& box : keyed_boxes(*specs.at(name), {}, set.rule))
+      checkpoint.read(box.key, box.begin, box_in(whole, box));
+    return whole;
+  };
+  return export_hf(parameters, hf_folder);
+}
+
+InitialCheckpoint write_initial_checkpoint(const Recipe& recipe, const std::map<std::string, std::string>& hf_folders,
+                                           const std::string& root, const ByteProgress& progress) {
+  const std::vector<StoredSet> sets = whole_sets(recipe, KeyScheme::Modules);
+  InitialCheckpoint result;
+  std::map<std::string, StoredModel> models;  // by set
+  for (const auto& [module, folder] : hf_folders) {
+    const StoredSet& set = set_of_module(sets, module);
+    const HfConfig config = config_of(recipe.model.model, set);
+    StoredModel model = open_hf_model(folder);
+    if (model.config.index() != config.index())
+      throw ConfigError({fmt::format("'{}' has a different kind of model than the module '{}'", folder, module),
+                         "command line", "give nemotron_h for the language model, radio for images"});
+    check_same_parameters(set, config, model.config, folder);
+    for (const FieldDifference& field : differences(config, model.config))
+      result.notes.push_back(
+          fmt::format("{}: the recipe has {}, {} has {}", module, field.recipe, folder, field.folder));
+    models.emplace(set.name, std::move(model));
+  }
+  check_new_iteration(root, 0);
+  const SaveLock lock(root);
+  begin_iteration(root, 0);
+  std::int64_t done = 0, total = 0;
+  const auto bytes_of = [&](const ParamSpec& spec) {
+    return num_elements(spec) * static_cast<std::int64_t>(c10::elementSize(scalar_type(recipe.model.dtype)));
+  };
+  for (const StoredSet& set : sets)
+    for (const ParamSpec& spec : set.specs) total += bytes_of(spec);
+  const std::string partial = partial_folder(root, 0);
+  DistWriter writer(partial, 0);
+  for (const StoredSet& set : sets)
+    for (const ParamSpec& spec : set.specs)
+      for (const std::string& key : extra_state_keys(spec, {}, set.rule)) writer.add_object(key, pickle_none());
+  for (const StoredSet& set : sets) {
+    const auto model = models.find(set.name);
+    for (const ParamSpec& spec : set.specs) {
+      const at::Tensor value = initial_value(spec, model == models.end() ? nullptr : &model->second, recipe);
+      for (const KeyedBox& box : keyed_boxes(spec, {}, set.rule))
+        writer.add_tensor(box.key, box.shape, box.begin, box_in(value, box).contiguous());
+      done += bytes_of(spec);
+      if (progress) progress(done, total);
+    }
+  }
+  writer.finish();
+  hand_in(partial, 0, writer);
+  result.tensors = writer.metadata().tensors.size();
+  result.bytes = publish(root, 0, 1, to_pickle(start_of(recipe)), Saver::Guest);
+  return result;
 }
 
 }  // namespace braid

@@ -1,16 +1,23 @@
+// The training loop of a run, and evaluation: during training, and of a checkpoint alone.
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "ckpt/save_lock.h"
+#include "data/inspect/reports.h"
+#include "log/iteration_log.h"
 #include "run/recipe.h"
+#include "run/resume/common_state.h"
 
 namespace braid {
 
-class World;
 class Topology;
+class Training;
+class World;
+struct TrainingConfig;
 
 // The environment of a run.
 struct RunContext {
@@ -29,5 +36,40 @@ bool any_rank_refused(const std::vector<Problem>& problems, World& world);
 // The training loop of one rank: build, step, log, until the recipe's end or a request to stop. Returns the loss of
 // every iteration. DataError if too many steps in a row were skipped.
 std::vector<double> train(const Recipe& recipe, const Topology& topology, World& world, const RunContext& context);
+
+// --- evaluation
+
+using Say = std::function<void(const std::string& text)>;
+
+// The training config of a run of this recipe; `frozen` lists the parameter sets that do not train.
+TrainingConfig training_config(const Recipe& recipe, std::vector<std::string> frozen);
+
+// The language rank with tp 0, cp 0, dp 0 in the last pipeline stage, which writes the log.
+int logging_rank(const Topology& topology);
+
+struct EvaluationDuringTraining {
+  std::optional<EvaluationRecord> record{};  // none: it ended early
+  StopReason stop = StopReason::None;        // the maximum over ranks
+};
+
+// Collective over the world. Evaluates the samples of train.eval_iterations steps from the start of the evaluation
+// split, so that evaluations are comparable. `seed` is used for mock samples. If `wanted` returns a reason to stop on
+// any rank, all ranks end early.
+EvaluationDuringTraining evaluate(const Recipe& recipe, const Topology& topology, Training& training, std::int64_t seed,
+                                  const RunPosition& position, const std::shared_ptr<BadSamples>& bad,
+                                  const std::function<StopReason()>& wanted);
+
+struct CheckpointEvaluation {
+  EvaluationRecord record{};
+  UnusableSamples samples{};  // those left out count neither in the record nor in the answers
+  // On the logging rank, if answers are wanted: the data set, and the model's answers in the order of the evaluation.
+  std::shared_ptr<LaneSet> data{};
+  std::vector<ModelAnswer> answers{};
+};
+
+// Collective over the world: builds the model without an optimizer, loads the recipe's checkpoint and evaluates it.
+// `say` is called on the logging rank only, `note` on any rank, for each damaged sample. Answers need a data set.
+CheckpointEvaluation evaluate_checkpoint(const Recipe& recipe, const Topology& topology, World& world,
+                                         bool wants_answers, const Say& say, const Say& note);
 
 }  // namespace braid

@@ -6,10 +6,8 @@
 #include <ATen/ops/zeros.h>
 #include <c10/core/DeviceGuard.h>
 
-#include <atomic>
 #include <chrono>
-#include <exception>
-#include <thread>
+#include <future>
 
 #include "base/error.h"
 #include "base/process.h"
@@ -98,36 +96,18 @@ void wait_for_all_ranks(World& world, const std::function<bool()>& finished, con
 
 void run_while_all_wait(World& world, const std::function<void()>& work, const std::function<Amount()>& amount,
                         const std::function<void(const Amount& of_all, double seconds)>& report) {
-  std::atomic<bool> done = false;
-  std::exception_ptr error;
-  std::thread thread([&] {
+  // Its destructor waits for the thread, also when another rank's failure ends the wait here.
+  const std::shared_future<void> result = std::async(std::launch::async, [&] {
     const c10::DeviceGuard device(world.device());
     const at::NoGradGuard no_grad;
-    try {
-      work();
-    } catch (...) {
-      error = std::current_exception();
-    }
-    done = true;
+    work();
   });
-  const auto rethrow = [&] {
-    if (!done) return;
-    if (thread.joinable()) thread.join();
-    if (error) std::rethrow_exception(error);
+  const auto finished = [&] {
+    if (result.wait_for(std::chrono::seconds(0)) != std::future_status::ready) return false;
+    result.get();  // throws without another collective: the other ranks learn of it when this rank ends
+    return true;
   };
-  try {
-    wait_for_all_ranks(
-        world,
-        [&] {
-          rethrow();  // without another collective: the other ranks learn of it when this rank ends
-          return done.load();
-        },
-        amount, report);
-  } catch (...) {
-    if (thread.joinable()) thread.join();
-    throw;
-  }
-  rethrow();
+  wait_for_all_ranks(world, finished, amount, report);
 }
 
 }  // namespace braid

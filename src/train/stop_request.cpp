@@ -33,8 +33,7 @@ bool speaks_for_all = false;
 
 // The kernel signals every process of a terminal; a launcher in another container has no pid here.
 bool went_to_all(const siginfo_t& info) {
-  return info.si_code > 0 || info.si_pid == 0 ||
-         std::find(launchers.begin(), launchers.end(), info.si_pid) != launchers.end();
+  return info.si_code > 0 || info.si_pid == 0 || std::ranges::find(launchers, info.si_pid) != launchers.end();
 }
 
 extern "C" void on_stop_signal(int signal, siginfo_t* info, void*) {
@@ -66,19 +65,13 @@ std::vector<Problem> validate(const StopConfig& config) {
 }
 
 std::string text_of(StopReason reason, const StopConfig& config) {
-  switch (reason) {
-    case StopReason::None:
-      return "all iterations done";
-    case StopReason::ExitInterval:
-      return fmt::format("exit_interval={} reached", config.exit_interval.value_or(0));
-    case StopReason::ExitDuration:
-      return fmt::format("exit_duration_in_mins={} reached", config.exit_duration_in_mins.value_or(0));
-    default:
-      break;
-  }
   for (const StopSignal& signal : kSignals)
     if (signal.reason == reason) return signal.name;
-  return "unknown";
+  if (reason == StopReason::ExitInterval)
+    return fmt::format("exit_interval={} reached", config.exit_interval.value_or(0));
+  if (reason == StopReason::ExitDuration)
+    return fmt::format("exit_duration_in_mins={} reached", config.exit_duration_in_mins.value_or(0));
+  return "all iterations done";
 }
 
 int interrupting_signal(StopReason reason) {
@@ -115,7 +108,7 @@ StopRequest::~StopRequest() {
 }
 
 bool StopRequest::asked() const {
-  return std::any_of(got.begin(), got.end(), [](const auto& one) { return one.load(); });
+  return std::ranges::any_of(got, [](const auto& one) { return one.load(); });
 }
 
 StopReason StopRequest::wanted(const StopConfig& config, std::int64_t iteration, Clock::time_point now) const {

@@ -1,6 +1,6 @@
-// Requests to end a run before its last iteration: by a signal, after some time, or at some iteration. A rank knows
-// only its own requests, so each iteration takes the maximum over all ranks, and all ranks end after the same one. A
-// run that ends this way saves first. It has succeeded, unless a person interrupted it.
+// Requests to end a run before its last iteration: by a signal, after some time, or at some iteration. Each iteration
+// takes the maximum over all ranks, so all end after the same one. A run that ends this way saves first. It has
+// succeeded, unless a person interrupted it.
 #pragma once
 
 #include <signal.h>
@@ -45,8 +45,8 @@ struct StopNotice {
 
 // While it exists, SIGINT, SIGTERM, SIGHUP and SIGUSR1 do not end the process; signals that were already ignored stay
 // ignored (except SIGUSR1). Only one may exist at a time, since signals belong to the process; any thread may query it.
-// A rank creates it first and keeps it until it exits, so that it handles signals at every point of the run. Ranks of
-// Braid's launcher start with these signals blocked until it exists; the launcher's own process must not create one.
+// A rank creates it first and keeps it until it exits; ranks of Braid's launcher start with these signals blocked. The
+// launcher's own process must not create one.
 class StopRequest {
  public:
   using Clock = std::chrono::steady_clock;

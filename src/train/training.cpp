@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <iterator>
 #include <set>
 #include <tuple>
 #include <utility>
@@ -80,8 +82,7 @@ StopReason largest_stop(const std::vector<double>& sums) {
 
 // NCCL connects two ranks in their first transfer, and waits until their GPUs are idle to allocate memory for it. In a
 // step a GPU may be in an operation that ends only after this transfer, so all pairs of the schedule are connected
-// before the first step, each over its channel and all in one order. Collectives need no such care: the ranks of a
-// group run them in the same order.
+// before the first step, each over its channel and all in one order.
 void connect_pairs(const Topology& topology, const std::vector<Edge>& edges, const Groups& groups) {
   if (!groups.world().device().is_cuda()) return;
   const int rank = groups.world().rank();
@@ -143,7 +144,7 @@ EvaluationReport Training::evaluate(const BatchSource& data, int iterations, std
   const int microbatches = plan_.options.microbatches;
   const StepPlan plan(topology_, {.microbatches = microbatches, .forward_only = true});
   BatchFeed feed(model_, microbatches, samples_per_microbatch(), data);
-  StepTotals totals{std::vector<double>(StepTotals::kFixed)};
+  std::vector<double> sums(StepTotals::kFixed + topology_.modules().size());
   EvaluationReport report;
   for (int i = 0; i < iterations && report.stop == StopReason::None; ++i) {
     Step step(model_, plan, feed.next_step(std::int64_t{i} * config_.global_batch),
@@ -153,18 +154,14 @@ EvaluationReport Training::evaluate(const BatchSource& data, int iterations, std
     const std::vector<std::vector<double>> terms = sum_terms({step.finish(), stop_terms(wanted())}, groups_.world());
     report.stop = largest_stop(terms[1]);
     report.is_complete = i + 1 == iterations;
-    const StepTotals sums(terms[0]);
-    totals.loss_sum += sums.loss_sum;
-    totals.num_tokens += sums.num_tokens;
-    totals.right_tokens += sums.right_tokens;
-    totals.answers += sums.answers;
-    totals.right_answers += sums.right_answers;
+    std::ranges::transform(sums, terms[0], sums.begin(), std::plus());
     if (!choices_on) continue;
     auto choices = all_choices(step.choices(), config_.global_batch, model_.world());
     if (*choices_on == model_.world().rank())
       std::move(choices.begin(), choices.end(), std::back_inserter(report.choices));
   }
   model_.forget_expert_tokens();
+  const StepTotals totals(sums);
   report.loss = totals.loss_sum / std::max(totals.num_tokens, 1.0);
   report.num_tokens = totals.num_tokens;
   report.answers = totals.answers;

@@ -12,7 +12,6 @@
 #include "mimo/batch_feed.h"
 #include "mimo/mimo_model.h"
 #include "mimo/step.h"
-#include "optim/lr_schedule.h"
 #include "optim/module_optimizer.h"
 #include "optim/optimizer_config.h"
 #include "train/stop_request.h"

@@ -118,7 +118,7 @@ struct Wait {
 
 // A kernel that does not wait would read what the kernel before it still writes.
 TEST(Layout, KernelsWaitForThePreviousOne) {
-  const std::set<std::string> prepare_barriers_first = {"attention_forward.cu", "grouped_product.cuh"};
+  const std::set<std::string> prepare_barriers_first = {"attention_forward.cu", "grouped_product.cu"};
   constexpr int kDeclarations = 8;
   int checked = 0;
   for (const auto& entry : fs::directory_iterator(kRoot / "src" / "kernels")) {

@@ -1,10 +1,9 @@
 // Checksums of files: independent of how the bytes arrive; their text detects every change.
-#include "ckpt/checksums.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "base/crc32c.h"
+#include "ckpt/checkpoint_files.h"
 #include "ckpt/sealed_text.h"
 #include "support/errors.h"
 

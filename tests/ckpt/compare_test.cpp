@@ -1,6 +1,4 @@
 // Differences with closed forms, between checkpoints with different chunks.
-#include "ckpt/compare.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -11,6 +9,7 @@
 #include <span>
 #include <string_view>
 
+#include "ckpt/checkpoint_tools.h"
 #include "ckpt/small_checkpoint.h"
 #include "formats/torch_archive.h"
 #include "plan/param_spec.h"

@@ -10,8 +10,8 @@
 #include <fstream>
 
 #include "base/error.h"
+#include "ckpt/checkpoint_tools.h"
 #include "ckpt/small_checkpoint.h"
-#include "ckpt/verify.h"
 #include "formats/torch_archive.h"
 #include "support/errors.h"
 #include "support/programs.h"

@@ -1,13 +1,11 @@
 // A rewritten checkpoint has the same content, in any files and chunks.
-#include "ckpt/rewrite_checkpoint.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
 
 #include "base/error.h"
-#include "ckpt/compare.h"
+#include "ckpt/checkpoint_tools.h"
 #include "ckpt/small_checkpoint.h"
 #include "support/errors.h"
 #include "support/programs.h"

@@ -1,12 +1,11 @@
 // Checkpoints damaged in every known way: each defect must be found and named with its file.
-#include "ckpt/verify.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
 #include <fstream>
 
+#include "ckpt/checkpoint_tools.h"
 #include "ckpt/small_checkpoint.h"
 #include "formats/atomic_file.h"
 #include "support/programs.h"

@@ -8,7 +8,7 @@
 
 #include "cli/cli_support.h"
 #include "cli/from_megatron.h"
-#include "cli/recipe_call.h"
+#include "cli/start.h"
 #include "support/errors.h"
 #include "support/programs.h"
 

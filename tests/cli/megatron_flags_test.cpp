@@ -223,12 +223,5 @@ TEST(MegatronFlags, EveryKeyInTheTableIsARecipeKey) {
   EXPECT_GT(checked, 100);
 }
 
-TEST(MegatronFlags, TheListFitsTheTerminal) {
-  const std::string list = megatron_flags_list(80);
-  for (const std::string& line : split(list, '\n')) EXPECT_LE(line.size(), 80u) << line;
-  EXPECT_THAT(list, AllOf(HasSubstr("\n--bf16: model.dtype=bfloat16\n"),
-                          HasSubstr("\n--hidden-size: model.language.hidden\n"), Not(HasSubstr("`"))));
-}
-
 }  // namespace
 }  // namespace braid

@@ -104,7 +104,7 @@ TEST(PlanCommand, SearchWritesARecipeThatTrainsWithTheSameLosses) {
   const Finished search = run({"plan", "search", recipe, "--nodes", "1", "--hardware", hardware, "--write", best});
   ASSERT_EQ(search.exit_code, 0) << search.err;
   EXPECT_THAT(search.out, AllOf(HasSubstr("4 ranks, global batch 16"), HasSubstr("layouts considered"),
-                                ContainsRegex("given +[0-9.]+ +1.00x"), HasSubstr("instead of")));
+                                ContainsRegex("given +[0-9.]+ +1.00x"), HasSubstr("host: cores")));
   const Finished given = run({"train", recipe}), written = run({"train", best});
   ASSERT_EQ(written.exit_code, 0) << written.err;
   ASSERT_THAT(losses_in(given.out), ::testing::SizeIs(2));
@@ -122,8 +122,7 @@ TEST(PlanCommand, SearchForPrograms) {
                                 HasSubstr(R"("given":{"iteration_s":)"),
                                 ContainsRegex(R"("memory_bytes":[0-9]+,"device_bytes":[0-9]+)"),
                                 HasSubstr(R"("best":[{"iteration_s":)"), HasSubstr(R"("pareto":true)"),
-                                ContainsRegex(R"("why":"[+-][0-9.]+ s against the recipe as given: )"),
-                                ContainsRegex(R"("why":"[+-][0-9.]+ s against the fastest: )")));
+                                ContainsRegex(R"("compute_s":[0-9.e-]+,"communication_s":[0-9.e-]+,"waiting_s":)")));
   EXPECT_EQ(search.err, "");  // which is no terminal
   EXPECT_EQ(braid(words).out, search.out);
   EXPECT_THAT(braid({"plan", "search", recipe, "--memory-headroom", "much"}).err,

@@ -52,9 +52,9 @@ const std::vector<Layout>& layouts() {
 struct Trial {
   std::size_t layout;
   bool packs, resumes;
-  int rank, error;
-  std::string call;
-  long from, count;
+  int rank = 0, error = 0;
+  std::string call{};
+  long from = 0, count = 0;
 
   std::string text() const {
     return fmt::format("layout {}, packs {}, resumes {}, rank {}: {} calls of '{}' fail from number {} on: {}", layout,

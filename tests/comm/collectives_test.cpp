@@ -317,7 +317,7 @@ TEST(Collectives, NcclInAWorldOfOne) {
   if (torch::cuda::device_count() == 0) GTEST_SKIP() << "no GPU here";
   const StoreServer server("127.0.0.1", 0);
   const auto store = std::make_shared<Store>(Endpoint{"127.0.0.1", server.port()}, std::chrono::seconds(30));
-  const auto backend = make_nccl_factory(store, 0, std::chrono::seconds(60))->make("nccl", {0}, 0);
+  const auto backend = nccl_backends(store, 0, std::chrono::seconds(60))("nccl", {0}, 0);
   Progress progress;
   check_all(Group("nccl", {0}, 0, c10::Device(c10::kCUDA, 0), backend, progress));
 }

@@ -15,7 +15,6 @@
 #include <thread>
 
 #include "base/socket.h"
-#include "comm/rank_monitor.h"
 #include "support/programs.h"
 
 namespace braid {

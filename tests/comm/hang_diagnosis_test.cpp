@@ -1,5 +1,5 @@
 // Which rank is blamed for a hang. Each test describes what the board knows about the ranks.
-#include "comm/hang_diagnosis.h"
+#include "comm/failure_board.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

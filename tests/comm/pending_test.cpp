@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "comm/collectives.h"
-#include "comm/hang_diagnosis.h"
+#include "comm/failure_board.h"
 #include "comm/progress.h"
 #include "support/errors.h"
 #include "support/ranks.h"

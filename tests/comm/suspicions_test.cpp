@@ -1,7 +1,7 @@
 // Which of several failures is the root cause, when none of them is certain.
 #include <gtest/gtest.h>
 
-#include "comm/hang_diagnosis.h"
+#include "comm/failure_board.h"
 
 namespace braid {
 namespace {

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "base/socket.h"
-#include "comm/interfaces.h"
+#include "comm/world_spec.h"
 #include "support/errors.h"
 
 namespace braid {

@@ -138,7 +138,7 @@ TEST(Gloo, OnlyTheThreadForSocketsIsPatient) {
   const std::chrono::seconds timeout(60);
   auto store = std::make_shared<Store>(Endpoint{"127.0.0.1", server.port()}, timeout);
   const auto before = policies_of_threads().count(SCHED_BATCH);
-  const auto gloo = make_gloo_factory(
+  const auto gloo = gloo_backends(
       std::move(store), {.addresses = {"127.0.0.1"}, .connect_timeout = timeout, .timeout = kCollectiveTimeout});
   EXPECT_EQ(policies_of_threads().count(SCHED_BATCH), before + 1);
   EXPECT_EQ(sched_getscheduler(0), SCHED_OTHER);
@@ -151,9 +151,9 @@ TEST(Gloo, AReceiveMayTakeLongerThanConnecting) {
   const auto run = [&](int rank) {
     Progress progress;
     auto store = std::make_shared<Store>(Endpoint{"127.0.0.1", server.port()}, std::chrono::seconds(60));
-    std::shared_ptr<BackendFactory> gloo = make_gloo_factory(
+    const MakeBackend gloo = gloo_backends(
         std::move(store), {.addresses = {"127.0.0.1"}, .connect_timeout = to_connect, .timeout = kCollectiveTimeout});
-    World world(rank, 2, c10::kCPU, std::move(gloo), progress);
+    World world(rank, 2, c10::kCPU, gloo, progress);
     const Group all = world.everyone();
     at::Tensor x = at::full({1}, 7.f + static_cast<float>(rank));
     if (rank == 0) return all.receive(x, 1), x.item<float>();

@@ -4,7 +4,6 @@
 
 #include "base/error.h"
 #include "data/image/decode.h"
-#include "data/image/formats.h"
 
 namespace braid::testing {
 

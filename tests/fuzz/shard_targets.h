@@ -7,9 +7,7 @@
 
 #include "base/error.h"
 #include "data/shards/lane.h"
-#include "data/shards/sample_reader.h"
 #include "data/shards/shard.h"
-#include "data/shards/tar.h"
 #include "data/shards/tar_files.h"
 
 namespace braid::testing {

@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "base/error.h"
-#include "ckpt/checksums.h"
+#include "ckpt/checkpoint_files.h"
 #include "ckpt/dist_metadata.h"
 #include "ckpt/sealed_text.h"
 #include "formats/pickle.h"

@@ -9,10 +9,8 @@
 
 #include "base/error.h"
 #include "base/utf8.h"
-#include "data/text/chat_template.h"
-#include "data/text/json_place.h"
+#include "data/text/chat.h"
 #include "data/text/small_tokenizer.h"
-#include "data/text/template_targets.h"
 
 namespace braid::testing {
 

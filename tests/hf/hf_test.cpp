@@ -6,7 +6,6 @@
 
 #include "forward/forward_files.h"
 #include "hf/architectures.h"
-#include "hf/json.h"
 #include "hf/model.h"
 #include "support/errors.h"
 #include "support/programs.h"

@@ -1,11 +1,10 @@
-#include "log/comm_track.h"
-
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 
+#include "log/trace.h"
 #include "support/trace_events.h"
 
 namespace braid {

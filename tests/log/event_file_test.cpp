@@ -1,12 +1,11 @@
 // How TensorBoard itself reads these files is tested in tests/oracles/tensorboard_test.py.
-#include "log/event_file.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
 #include <stdexcept>
 
+#include "log/log_files.h"
 #include "support/programs.h"
 
 namespace braid {

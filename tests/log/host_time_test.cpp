@@ -1,5 +1,3 @@
-#include "log/host_time.h"
-
 #include <ATen/ATen.h>
 #include <ATen/record_function.h>
 #include <gtest/gtest.h>
@@ -7,6 +5,7 @@
 #include <chrono>
 
 #include "comm/progress.h"
+#include "log/profiling.h"
 
 namespace braid {
 namespace {

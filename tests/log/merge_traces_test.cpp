@@ -1,5 +1,3 @@
-#include "log/merge_traces.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

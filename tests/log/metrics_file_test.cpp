@@ -1,5 +1,3 @@
-#include "log/metrics_file.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -10,6 +8,7 @@
 #include <stdexcept>
 
 #include "base/strings.h"
+#include "log/iteration_log.h"
 #include "support/errors.h"
 #include "support/programs.h"
 

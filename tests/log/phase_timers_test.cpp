@@ -1,10 +1,10 @@
-#include "log/phase_timers.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <utility>
+
+#include "log/step_clock.h"
 
 namespace braid {
 namespace {

@@ -1,5 +1,3 @@
-#include "log/profile_window.h"
-
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,6 +7,7 @@
 #include <fstream>
 #include <set>
 
+#include "log/profiling.h"
 #include "log/run_log.h"
 #include "support/programs.h"
 

@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "base/error.h"
-#include "log/event_file.h"
+#include "log/log_files.h"
 #include "support/programs.h"
 
 namespace braid {

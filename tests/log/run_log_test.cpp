@@ -15,7 +15,7 @@
 
 #include "base/strings.h"
 #include "comm/control_line.h"
-#include "log/event_file.h"
+#include "log/log_files.h"
 #include "support/errors.h"
 #include "support/programs.h"
 

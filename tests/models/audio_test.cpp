@@ -23,17 +23,18 @@ AudioConfig small_encoder() {
   return {.mels = 5, .hidden = 16, .layers = 3, .heads = 4, .ffn = 24, .stack = 3, .init_std = 0.4};
 }
 
-AudioBatch clips(const std::vector<std::int64_t>& lengths) {
+ItemBatch clips(const std::vector<std::int64_t>& lengths) {
   std::int64_t frames = 0;
   for (const std::int64_t length : lengths) frames += length;
-  return {.frames = waves({frames, 5}, 0.37), .feature_grads = waves({frames / 6, 48}, 0.9), .lengths = lengths};
+  return {
+      .values = waves({frames, 5}, 0.37), .feature_grads = waves({frames / 6, 48}, 0.9), .items = extents_of(lengths)};
 }
 
-const AudioBatch kClips = clips({12, 6, 30});
+const ItemBatch kClips = clips({12, 6, 30});
 
-ForwardResult run(const AudioBatch& batch, const Layout& layout = {}) {
+ForwardResult run(const ItemBatch& batch, const Layout& layout = {}) {
   return testing::in_layout(layout, [&](const ForwardOptions& options, const Topology& topology, World& world) {
-    return forward_audio(small_encoder(), testing::draw_everything, batch, options, topology, world);
+    return forward_encoder(small_encoder(), testing::draw_everything, batch, options, topology, world);
   });
 }
 
@@ -50,8 +51,8 @@ INSTANTIATE_TEST_SUITE_P(Threads, AudioLayouts,
 TEST(Audio, HoldsAsProcesses) {
   for (const Layout& layout : {Layout{}, Layout{.tp = 2, .pp = 2}})
     testing::on_processes(layout.ranks(), [&](World& world) {
-      const ForwardResult got = forward_audio(small_encoder(), testing::draw_everything, kClips,
-                                              {.dtype = at::kDouble, .grads = true}, topology_of(layout), world);
+      const ForwardResult got = forward_encoder(small_encoder(), testing::draw_everything, kClips,
+                                                {.dtype = at::kDouble, .grads = true}, topology_of(layout), world);
       if (world.rank() == 0) expect_same(got, run(kClips));
     });
 }
@@ -61,9 +62,9 @@ TEST(Audio, APackedClipIsWhatItIsAlone) {
   const at::Tensor together = run(kClips).output;
   EXPECT_EQ(together.sizes(), (std::vector<std::int64_t>{8, 48}));
   std::int64_t begin = 0;
-  for (const std::int64_t length : kClips.lengths) {
-    const AudioBatch alone = {
-        .frames = kClips.frames.slice(0, begin, begin + length), .feature_grads = {}, .lengths = {length}};
+  for (const std::int64_t length : {12, 6, 30}) {
+    const ItemBatch alone = {
+        .values = kClips.values.slice(0, begin, begin + length), .feature_grads = {}, .items = {{length}}};
     EXPECT_LE(relative_error(together.slice(0, begin / 6, (begin + length) / 6), run(alone).output),
               testing::kSameSums);
     begin += length;
@@ -72,9 +73,9 @@ TEST(Audio, APackedClipIsWhatItIsAlone) {
 
 // Without positions, attention would treat a clip as a set of pairs of frames.
 TEST(Audio, TheOrderOfFramesMatters) {
-  AudioBatch batch = clips({12});
+  ItemBatch batch = clips({12});
   const at::Tensor first = run(batch).output[0];
-  batch.frames = at::cat({batch.frames.slice(0, 0, 6), batch.frames.slice(0, 8, 12), batch.frames.slice(0, 6, 8)});
+  batch.values = at::cat({batch.values.slice(0, 0, 6), batch.values.slice(0, 8, 12), batch.values.slice(0, 6, 8)});
   EXPECT_GT(relative_error(run(batch).output[0], first), 1e-3);
 }
 
@@ -86,10 +87,10 @@ TEST(Audio, AFrozenModelHasNoGradients) {
     Parameters parameters(declare_parameters(small_encoder()), 0, rank.coordinates(), at::kDouble, at::kCPU);
     testing::draw_everything(parameters);
     testing::freeze(parameters);
-    const Extents lengths = extents_of(kClips.lengths);
+    const Extents& lengths = kClips.items;
     for (const bool recompute : {false, true}) {
       const Encoder encoder(small_encoder(), parameters, rank.parallel, 0, 1, {recompute});
-      const at::Tensor x = encoder.run_layers(encoder.embed(kClips.frames, lengths), lengths);
+      const at::Tensor x = encoder.run_layers(encoder.embed(kClips.values, lengths), lengths);
       EXPECT_FALSE(encoder.features(x, lengths).requires_grad());
     }
     return true;
@@ -97,7 +98,7 @@ TEST(Audio, AFrozenModelHasNoGradients) {
 }
 
 TEST(Audio, ClipsThatMakeNoWholeTokensAreNamed) {
-  AudioBatch batch = clips({12, 10});
+  ItemBatch batch = clips({12, 10});
   EXPECT_THAT(testing::error_of<DataError>([&] { run(batch); }),
               AllOf(HasSubstr("clip 1 of 2 has 10 frames"), HasSubstr("6 per token"), HasSubstr("12")));
 }

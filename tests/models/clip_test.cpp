@@ -22,15 +22,15 @@ using testing::topology_of;
 using testing::waves;
 
 // Images of 3 x 3 patches of 2 x 4 x 4 pixels.
-ImageBatch image_batch(std::int64_t count) {
-  return {.patches = waves({9 * count, 32}, 0.37),
+ItemBatch image_batch(std::int64_t count) {
+  return {.values = waves({9 * count, 32}, 0.37),
           .feature_grads = waves({9 * count, 16}, 0.9),
-          .images = std::vector<PatchGrid>(static_cast<std::size_t>(count), {3, 3})};
+          .items = Extents(static_cast<std::size_t>(count), {3, 3})};
 }
 
-ForwardResult run(const ClipConfig& config, const ImageBatch& batch, const Layout& layout = {}) {
+ForwardResult run(const ClipConfig& config, const ItemBatch& batch, const Layout& layout = {}) {
   return testing::in_layout(layout, [&](const ForwardOptions& options, const Topology& topology, World& world) {
-    return forward_vision(config, testing::draw_everything, batch, options, topology, world);
+    return forward_encoder(config, testing::draw_everything, batch, options, topology, world);
   });
 }
 
@@ -49,8 +49,8 @@ INSTANTIATE_TEST_SUITE_P(Threads, ClipLayouts,
 TEST(Clip, HoldsAsProcesses) {
   for (const Layout& layout : {Layout{}, Layout{.tp = 2, .pp = 2}})
     testing::on_processes(layout.ranks(), [&](World& world) {
-      const ForwardResult got = forward_vision(small_clip(), testing::draw_everything, image_batch(3),
-                                               {.dtype = at::kDouble, .grads = true}, topology_of(layout), world);
+      const ForwardResult got = forward_encoder(small_clip(), testing::draw_everything, image_batch(3),
+                                                {.dtype = at::kDouble, .grads = true}, topology_of(layout), world);
       if (world.rank() == 0) expect_same(got, run(small_clip(), image_batch(3)));
     });
 }
@@ -58,8 +58,8 @@ TEST(Clip, HoldsAsProcesses) {
 TEST(Clip, APackedImageIsWhatItIsAlone) {
   const at::Tensor together = run(small_clip(), image_batch(3)).output;
   for (std::int64_t i = 0; i < 3; ++i) {
-    ImageBatch one = image_batch(1);
-    one.patches = image_batch(3).patches.slice(0, 9 * i, 9 * (i + 1));
+    ItemBatch one = image_batch(1);
+    one.values = image_batch(3).values.slice(0, 9 * i, 9 * (i + 1));
     EXPECT_LE(relative_error(together.slice(0, 9 * i, 9 * (i + 1)), run(small_clip(), one).output), testing::kSameSums);
   }
 }
@@ -92,11 +92,11 @@ TEST(Clip, AFrozenModelHasNoGradients) {
     Parameters parameters(declare_parameters(small_clip()), 0, rank.coordinates(), at::kDouble, at::kCPU);
     testing::draw_everything(parameters);
     testing::freeze(parameters);
-    const ImageBatch batch = image_batch(2);
-    const Extents images = extents_of(batch.images);
+    const ItemBatch batch = image_batch(2);
+    const Extents& images = batch.items;
     for (const bool recompute : {false, true}) {
       const Encoder clip(small_clip(), parameters, rank.parallel, 0, 1, {recompute});
-      const at::Tensor x = clip.run_layers(clip.embed(batch.patches, images), images);
+      const at::Tensor x = clip.run_layers(clip.embed(batch.values, images), images);
       EXPECT_FALSE(clip.features(x, images).requires_grad());
     }
     return true;
@@ -104,8 +104,8 @@ TEST(Clip, AFrozenModelHasNoGradients) {
 }
 
 TEST(Clip, ImagesOfAnotherSizeAreNamed) {
-  ImageBatch batch = image_batch(3);
-  batch.images[1] = {3, 4};
+  ItemBatch batch = image_batch(3);
+  batch.items[1] = {3, 4};
   EXPECT_THAT(testing::error_of<DataError>([&] { run(small_clip(), batch); }),
               AllOf(HasSubstr("image 1 of 3 has 3 x 4 patches"), HasSubstr("3 x 3"), HasSubstr("12 x 12 pixels")));
 }

@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "models/hybrid_lm_config.h"
+#include "models/configs.h"
 #include "models/providers.h"
 
 namespace braid {

@@ -263,17 +263,17 @@ TEST(Layouts, HoldForVisionAsProcesses) {
                               .init_std = 0.3,
                               .layer_scale = true,
                               .final_norm = true};
-  ImageBatch batch;
-  batch.images = {{2, 3}, {4, 2}, {6, 6}};
-  batch.patches = at::arange(50 * 48, at::kDouble).mul(0.37).sin().view({50, 48});
+  ItemBatch batch;
+  batch.items = {{2, 3}, {4, 2}, {6, 6}};
+  batch.values = at::arange(50 * 48, at::kDouble).mul(0.37).sin().view({50, 48});
   batch.feature_grads = at::arange(50 * 16, at::kDouble).mul(0.73).cos().view({50, 16});
   for (const Layout& layout : {Layout{}, Layout{.tp = 2, .pp = 3}, Layout{.tp = 2, .dp = 2}})
     testing::on_processes(layout.ranks(), [&](World& world) {
-      const ForwardResult got = forward_vision(config, draw, batch, kDouble, topology_of(layout), world);
+      const ForwardResult got = forward_encoder(config, draw, batch, kDouble, topology_of(layout), world);
       if (world.rank() != 0) return;
       ForwardResult expected;
       testing::on_threads(
-          1, [&](World& alone) { expected = forward_vision(config, draw, batch, kDouble, topology_of({}), alone); });
+          1, [&](World& alone) { expected = forward_encoder(config, draw, batch, kDouble, topology_of({}), alone); });
       expect_same(got, expected, 1e-10);
     });
 }

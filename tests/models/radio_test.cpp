@@ -11,7 +11,6 @@
 
 #include "base/error.h"
 #include "models/encoder.h"
-#include "models/encoder_layers.h"
 #include "models/forward_check.h"
 #include "support/errors.h"
 
@@ -54,9 +53,9 @@ at::Tensor patches_for(const RadioConfig& config, const std::vector<PatchGrid>& 
 // Features, and gradients of their sum weighted by fixed numbers.
 ForwardResult run(const RadioConfig& config, const std::vector<PatchGrid>& images, const Layout& layout,
                   const at::Tensor& patches, const at::Tensor& loss_weights) {
-  const ImageBatch batch = {.patches = patches, .feature_grads = loss_weights, .images = images};
+  const ItemBatch batch = {.values = patches, .feature_grads = loss_weights, .items = extents_of(images)};
   return testing::in_layout(layout, [&](const ForwardOptions& options, const Topology& topology, World& world) {
-    return forward_vision(config, draw_everything, batch, options, topology, world);
+    return forward_encoder(config, draw_everything, batch, options, topology, world);
   });
 }
 
@@ -224,11 +223,9 @@ NamedTensors project(const ProjectorConfig& config, int tp) {
     const Parallel parallel = make_parallel(groups, module.name, false);
     const at::Tensor y = Projector(config, parameters, parallel).forward(x);
     (y * loss_weights).sum().div(tp).backward();
-    const NamedTensors grads =
-        assemble_gradients(specs, parameters, module, groups.world(), at::TensorOptions(at::kDouble));
-    if (world.rank() != 0) return;
-    result = grads;
-    result.emplace_back("output", y.detach());
+    assemble_gradients(specs, parameters, module, groups.world(), at::TensorOptions(at::kDouble),
+                       [&](const auto& name, const auto& gradient) { result.emplace_back(name, gradient); });
+    if (world.rank() == 0) result.emplace_back("output", y.detach());
   });
   return result;
 }

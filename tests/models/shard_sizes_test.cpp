@@ -4,8 +4,8 @@
 
 #include <map>
 
-#include "models/assemble.h"
 #include "models/describe.h"
+#include "nn/parameters.h"
 #include "support/layout.h"
 
 namespace braid {

@@ -1,8 +1,7 @@
 // Models of every kind of layer, small enough for tests in float64.
 #pragma once
 
-#include "models/encoder_configs.h"
-#include "models/hybrid_lm_config.h"
+#include "models/configs.h"
 
 namespace braid::testing {
 

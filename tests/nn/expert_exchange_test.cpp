@@ -1,6 +1,6 @@
 // The exchange of rows between ranks. A row encodes its sender, its expert and its number among the sender's rows for
 // that expert; the oracle computes every rank's rows from the counts of all ranks.
-#include "nn/expert_exchange.h"
+#include "nn/moe.h"
 
 #include <ATen/ATen.h>
 

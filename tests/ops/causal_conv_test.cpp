@@ -1,4 +1,4 @@
-#include "ops/causal_conv.h"
+#include "ops/mamba.h"
 
 #include <limits>
 

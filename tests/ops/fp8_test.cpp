@@ -200,7 +200,7 @@ Operator grouped_fp8(const Integers& counts) {
   };
 }
 
-// Sums over features, or in chains of kDepth rows (kernels/grouped_product.cuh), and a rounding to bf16.
+// Sums over features, or in chains of kDepth rows (kernels/grouped_product.cu), and a rounding to bf16.
 constexpr std::int64_t kDepth = 128;
 double grouped_tolerance(std::int64_t features) {
   return fast_sum(std::max(features, kDepth)) + Roundings{0}.of(at::kBFloat16);

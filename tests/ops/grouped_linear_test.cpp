@@ -1,5 +1,5 @@
 // The products of experts with their rows. The oracle is a loop of plain products, one per expert.
-#include "ops/grouped_linear.h"
+#include "ops/moe.h"
 
 #include <limits>
 #include <numeric>

@@ -4,7 +4,6 @@
 #include <stdexcept>
 
 #include "ops/gradients.h"
-#include "ops/product.h"
 
 namespace braid {
 namespace {

@@ -1,6 +1,5 @@
-#include "ops/mamba_mixer.h"
+#include "ops/mamba.h"
 
-#include "ops/causal_conv.h"
 #include "ops/gradients.h"
 #include "ops/norm.h"
 

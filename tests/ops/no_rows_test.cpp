@@ -2,11 +2,9 @@
 // written. On a GPU, every test of an operator starts with free memory full of NaN.
 #include <map>
 
-#include "ops/causal_conv.h"
 #include "ops/gradients.h"
-#include "ops/grouped_linear.h"
 #include "ops/linear.h"
-#include "ops/mamba_mixer.h"
+#include "ops/mamba.h"
 #include "ops/moe.h"
 #include "ops/norm.h"
 #include "ops/poison.h"

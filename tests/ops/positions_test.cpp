@@ -1,5 +1,5 @@
 // The naive rotation multiplies complex numbers: channels i and i + D / 2 are the real and imaginary part of one.
-#include "ops/positions.h"
+#include "ops/packed_sequences.h"
 
 #include "base/error.h"
 #include "ops/gradients.h"

@@ -1,4 +1,4 @@
-#include "ops/product.h"
+#include "ops/linear.h"
 
 #include <cmath>
 

@@ -1,4 +1,4 @@
-#include "optim/bucket_layout.h"
+#include "optim/parameter_parts.h"
 
 #include <gtest/gtest.h>
 

@@ -1,11 +1,10 @@
 // When gradients are added, and when they are reduced.
-#include "optim/gradient_buffer.h"
-
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include "nn/layer.h"
 #include "ops/linear.h"
+#include "optim/sharded_adam.h"
 #include "support/ranks.h"
 
 namespace braid {
@@ -19,12 +18,12 @@ std::vector<Parameters::Entry> three_vectors() {
 }
 
 // One bucket each, in the order c, b, a.
-const GradientBufferOptions kOverlap = {.buckets = {.bucket_size = 1}, .overlap = true};
+const GradientBufferOptions kBucketEach = {.buckets = {.bucket_size = 1}};
 
 TEST(GradientBuffer, StartsABucketAsSoonAsItIsComplete) {
   testing::on_threads(2, [](World& world) {
     const auto entries = three_vectors();
-    GradientBuffer buffer(entries, world.everyone(), kOverlap);
+    GradientBuffer buffer(entries, world.everyone(), kBucketEach);
     ASSERT_EQ(buffer.layout().buckets.size(), 3u);
     entries[2].value.sum().backward();
     EXPECT_FALSE(buffer.started(0)) << "more microbatches follow";
@@ -41,7 +40,7 @@ TEST(GradientBuffer, StartsABucketAsSoonAsItIsComplete) {
 TEST(GradientBuffer, ReducesWhileBackwardGoesOn) {
   const auto body = [](World& world) {
     for (const bool shard : {true, false}) {
-      GradientBufferOptions options = kOverlap;
+      GradientBufferOptions options = kBucketEach;
       options.shard = shard;
       const auto entries = three_vectors();
       const Group turns = world.make_group("turns", {0, 1});
@@ -71,8 +70,7 @@ TEST(GradientBuffer, OverlapChangesNoGradient) {
         std::vector<Parameters::Entry> entries;
         for (const std::int64_t size : {300, 7, 120, 1, 64})
           entries.push_back({{.name = "p", .shape = {size}}, at::ones({size}, at::kFloat).requires_grad_(true)});
-        GradientBuffer buffer(entries, world.everyone(),
-                              {.buckets = {.bucket_size = 60}, .shard = shard, .overlap = overlap});
+        GradientBuffer buffer(entries, world.everyone(), {.buckets = {.bucket_size = 60}, .shard = shard});
         EXPECT_EQ(buffer.layout().buckets.size(), 3u);
         for (const bool last : {false, true}) {
           if (last && overlap) buffer.announce_reduction(0);
@@ -97,7 +95,7 @@ TEST(GradientBuffer, OverlapChangesNoGradient) {
 TEST(GradientBuffer, ReducesInOneOrderOnAllRanks) {
   testing::on_threads(2, [](World& world) {
     const auto entries = three_vectors();
-    GradientBuffer buffer(entries, world.everyone(), kOverlap);
+    GradientBuffer buffer(entries, world.everyone(), kBucketEach);
     buffer.announce_reduction(0);
     entries[1].value.mul(world.rank() + 1).sum().backward();  // without c, which comes first
     EXPECT_FALSE(buffer.started(1));
@@ -113,7 +111,7 @@ TEST(GradientBuffer, ReducesInOneOrderOnAllRanks) {
 TEST(GradientBuffer, RefusesAGradientThatComesTooLate) {
   testing::on_threads(1, [](World& world) {
     const auto entries = three_vectors();
-    GradientBuffer buffer(entries, world.everyone(), kOverlap);
+    GradientBuffer buffer(entries, world.everyone(), kBucketEach);
     buffer.finish_reduction(0);
     EXPECT_ANY_THROW(entries[0].value.sum().backward());
     buffer.begin_step();
@@ -125,7 +123,7 @@ TEST(GradientBuffer, RefusesAGradientThatComesTooLate) {
 TEST(GradientBuffer, TakesTheGradientsOfRecomputedLayers) {
   testing::on_threads(2, [](World& world) {
     const auto entries = three_vectors();
-    GradientBuffer buffer(entries, world.everyone(), kOverlap);
+    GradientBuffer buffer(entries, world.everyone(), kBucketEach);
     buffer.announce_reduction(0);
     at::Tensor x = at::full({100}, world.rank() + 1.0, at::kFloat);
     for (const Parameters::Entry& entry : entries)

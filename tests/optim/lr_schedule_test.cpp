@@ -1,6 +1,6 @@
 // Closed forms of every style, rejected configs, and how lengths resolve. tests/oracles/lr_schedule_test.py compares
 // the same code with Megatron's.
-#include "optim/lr_schedule.h"
+#include "optim/optimizer_config.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -48,7 +48,7 @@ def test_pointing_at_a_layout_tells_about_it_and_a_click_chooses_it(opened, plan
     layout = page.data()["layouts"][50]
     page.hover('.point[data-number="51"]')
     text = page.text(".tooltip")
-    assert text.startswith(f"51. {layout['name']}") and "does not fit" in text and layout["reason"] in text
+    assert text.startswith(f"51. {layout['name']}") and "does not fit" in text and f"bound by {layout['bound_by']}" in text
     assert f"{layout['device_bytes'] / 1e9:.3g} GB with the allocator's slack" in text
     page.click('.point[data-number="51"]')
     assert chosen(page) == 51

@@ -11,7 +11,7 @@
 
 #include "base/error.h"
 #include "plan/player.h"
-#include "plan/timeline.h"
+#include "plan/show.h"
 #include "support/grid_sizes.h"
 
 namespace braid {

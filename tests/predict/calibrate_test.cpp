@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include "predict/calibrate_collectives.h"
 #include "support/ranks.h"
 
 namespace braid {

@@ -1,7 +1,7 @@
 // Times of collectives, compared with values computed by hand from the algorithms.
-#include "predict/collective_time.h"
-
 #include <gtest/gtest.h>
+
+#include "predict/op_time.h"
 
 namespace braid {
 namespace {
@@ -16,59 +16,61 @@ HardwareProfile cluster() {
   return profile;
 }
 
-double micros(CollectiveKind kind, double bytes, const GroupPlacement& group) {
-  return seconds_of(kind, bytes, group, cluster()) / kMicro;
+double micros(const std::string& operation, double bytes, const GroupPlacement& group) {
+  return seconds_of(operation, bytes, group, cluster()) / kMicro;
 }
 
 const GroupPlacement kOneNode = {8, 1, 8}, kTwoNodes = {16, 2, 8}, kOnePerNode = {16, 16, 1};
 
 TEST(CollectiveTime, OfARingInsideANode) {
   // 7 steps of 10 us, and 7/8 of 80 MB at 100 GB/s
-  EXPECT_NEAR(micros(CollectiveKind::AllGather, 80e6, kOneNode), 70 + 700, 1e-6);
-  EXPECT_NEAR(micros(CollectiveKind::ReduceScatter, 80e6, kOneNode), 70 + 700, 1e-6);
-  EXPECT_NEAR(micros(CollectiveKind::AllReduce, 80e6, kOneNode), 2 * (70 + 700), 1e-6);
-  EXPECT_NEAR(micros(CollectiveKind::Broadcast, 80e6, kOneNode), 70 + 800, 1e-6);
-  EXPECT_NEAR(micros(CollectiveKind::Reduce, 80e6, kOneNode), 70 + 800, 1e-6);
+  EXPECT_NEAR(micros("all_gather", 80e6, kOneNode), 70 + 700, 1e-6);
+  EXPECT_NEAR(micros("reduce_scatter", 80e6, kOneNode), 70 + 700, 1e-6);
+  EXPECT_NEAR(micros("all_reduce", 80e6, kOneNode), 2 * (70 + 700), 1e-6);
+  EXPECT_NEAR(micros("broadcast", 80e6, kOneNode), 70 + 800, 1e-6);
+  EXPECT_NEAR(micros("reduce", 80e6, kOneNode), 70 + 800, 1e-6);
 }
 
 TEST(CollectiveTime, EveryCallTakesATimeOfItsOwn) {
   HardwareProfile slow_calls = cluster();
   slow_calls.collective_us = 300;
-  const auto in_micros = [&](CollectiveKind kind) { return seconds_of(kind, 80e6, kOneNode, slow_calls) / kMicro; };
-  EXPECT_NEAR(in_micros(CollectiveKind::AllGather), 300 + 70 + 700, 1e-6);
-  EXPECT_NEAR(in_micros(CollectiveKind::AllReduce), 300 + 2 * (70 + 700), 1e-6);
-  EXPECT_EQ(seconds_of(CollectiveKind::AllGather, 80e6, {1, 1, 1}, slow_calls), 0);
+  const auto in_micros = [&](const std::string& operation) {
+    return seconds_of(operation, 80e6, kOneNode, slow_calls) / kMicro;
+  };
+  EXPECT_NEAR(in_micros("all_gather"), 300 + 70 + 700, 1e-6);
+  EXPECT_NEAR(in_micros("all_reduce"), 300 + 2 * (70 + 700), 1e-6);
+  EXPECT_EQ(seconds_of("all_gather", 80e6, {1, 1, 1}, slow_calls), 0);
   const Collective twice = {"tp", "all_gather", 160000000, 2};
   EXPECT_NEAR(seconds_of(twice, kOneNode, slow_calls) / kMicro, 2 * (300 + 70 + 700), 1e-6);
 }
 
 // The links of all GPUs of a node are used: 8 x 25 GB/s, so that NVLink's 100 GB/s are the limit.
 TEST(CollectiveTime, OfARingBetweenNodesUsesAllLinksOfANode) {
-  EXPECT_NEAR(micros(CollectiveKind::AllGather, 160e6, kTwoNodes), 20 + 14 * 10 + 15. / 16 * 1600, 1e-6);
-  EXPECT_NEAR(micros(CollectiveKind::AllGather, 100e6, kOnePerNode), 15 * 20 + 15. / 16 * 4000, 1e-6);
-  EXPECT_NEAR(micros(CollectiveKind::AllGather, 100e6, {4, 2, 2}), 20 + 2 * 10 + 3. / 4 * 2000, 1e-6);
+  EXPECT_NEAR(micros("all_gather", 160e6, kTwoNodes), 20 + 14 * 10 + 15. / 16 * 1600, 1e-6);
+  EXPECT_NEAR(micros("all_gather", 100e6, kOnePerNode), 15 * 20 + 15. / 16 * 4000, 1e-6);
+  EXPECT_NEAR(micros("all_gather", 100e6, {4, 2, 2}), 20 + 2 * 10 + 3. / 4 * 2000, 1e-6);
 }
 
 TEST(CollectiveTime, OfSmallSumsIsThatOfATree) {
   const GroupPlacement group = {64, 64, 1};
-  EXPECT_NEAR(micros(CollectiveKind::AllReduce, 1e3, group), 2 * (6 * 20 + 1e3 / 25e9 / kMicro), 1e-6);
+  EXPECT_NEAR(micros("all_reduce", 1e3, group), 2 * (6 * 20 + 1e3 / 25e9 / kMicro), 1e-6);
 }
 
 // Half of the peers are on the other node; each gets a sixteenth of 160 MB.
 TEST(CollectiveTime, OfAnAllToAllIsThatOfItsSlowerLinks) {
-  EXPECT_NEAR(micros(CollectiveKind::AllToAll, 160e6, kTwoNodes), 20 + 8 * 10e6 / 25e9 / kMicro, 1e-6);
-  EXPECT_NEAR(micros(CollectiveKind::AllToAll, 80e6, kOneNode), 10 + 7 * 10e6 / 100e9 / kMicro, 1e-6);
+  EXPECT_NEAR(micros("all_to_all", 160e6, kTwoNodes), 20 + 8 * 10e6 / 25e9 / kMicro, 1e-6);
+  EXPECT_NEAR(micros("all_to_all", 80e6, kOneNode), 10 + 7 * 10e6 / 100e9 / kMicro, 1e-6);
 }
 
 TEST(CollectiveTime, OfTransfers) {
-  EXPECT_NEAR(micros(CollectiveKind::Exchange, 1e6, place_pair(3, 4, 8)), 10 + 10, 1e-6);
-  EXPECT_NEAR(micros(CollectiveKind::Exchange, 1e6, place_pair(7, 8, 8)), 20 + 40, 1e-6);
-  EXPECT_EQ(micros(CollectiveKind::Exchange, 1e6, place_pair(3, 3, 8)), 0);
+  EXPECT_NEAR(micros("exchange", 1e6, place_pair(3, 4, 8)), 10 + 10, 1e-6);
+  EXPECT_NEAR(micros("exchange", 1e6, place_pair(7, 8, 8)), 20 + 40, 1e-6);
+  EXPECT_EQ(micros("exchange", 1e6, place_pair(3, 3, 8)), 0);
 }
 
 TEST(CollectiveTime, OfOneRankOrNoBytesIsNothing) {
-  EXPECT_EQ(micros(CollectiveKind::AllReduce, 1e6, {}), 0);
-  EXPECT_EQ(micros(CollectiveKind::AllReduce, 0, kOneNode), 0);
+  EXPECT_EQ(micros("all_reduce", 1e6, {}), 0);
+  EXPECT_EQ(micros("all_reduce", 0, kOneNode), 0);
 }
 
 // Two operations of half the bytes.

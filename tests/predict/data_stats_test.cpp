@@ -1,9 +1,8 @@
-#include "predict/data_stats.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "predict/step_draws.h"
 #include "support/errors.h"
 #include "support/programs.h"
 

@@ -1,8 +1,8 @@
 // Times that follow from a profile give that profile again.
 #include <gtest/gtest.h>
 
-#include "predict/calibrate_collectives.h"
-#include "predict/collective_time.h"
+#include "predict/calibrate.h"
+#include "predict/op_time.h"
 
 namespace braid {
 namespace {
@@ -18,8 +18,8 @@ std::vector<MeasuredCollective> times_on(const HardwareProfile& profile) {
   std::vector<MeasuredCollective> measured;
   for (const int ranks : {2, 4})
     for (const CollectiveCase& each : collective_cases(ranks))
-      measured.push_back({each, seconds_of(collective_kind(each.operation), static_cast<double>(each.bytes),
-                                           {ranks, 1, ranks}, profile)});
+      measured.push_back(
+          {each, seconds_of(each.operation, static_cast<double>(each.bytes), {ranks, 1, ranks}, profile)});
   return measured;
 }
 

@@ -3,8 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "predict/memory_advice.h"
-#include "predict/memory_checks.h"
 #include "predict/step_draws.h"
 
 namespace braid {

@@ -1,5 +1,3 @@
-#include "predict/reading_time.h"
-
 #include <gtest/gtest.h>
 
 #include "predict/simulate.h"

@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "base/strings.h"
-#include "predict/scale_nodes.h"
+#include "predict/layout.h"
 #include "support/errors.h"
 
 namespace braid {

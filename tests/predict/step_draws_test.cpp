@@ -169,7 +169,7 @@ WorkTable text_work(const std::vector<std::vector<StepSizes::Text>>& texts, cons
     work.emplace_back();
     for (const StepSizes::Text& text : microbatch)
       work.back().push_back(costs.of_text(
-          {text.tokens, std::accumulate(text.labels.begin(), text.labels.end(), std::int64_t{0}), text.squares}));
+          text.tokens, std::accumulate(text.labels.begin(), text.labels.end(), std::int64_t{0}), text.squares));
   }
   return work;
 }

@@ -4,14 +4,14 @@
 
 #include <cmath>
 
-#include "report/read_log.h"
-#include "report/read_metrics.h"
+#include "report/report.h"
 
 namespace braid {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
+using ::testing::Pair;
 
 TEST(ReadMetrics, EveryStartIsAnAttempt) {
   const MetricsContents contents =
@@ -22,7 +22,7 @@ TEST(ReadMetrics, EveryStartIsAnAttempt) {
                     R"({"iteration":3,"lm_loss":2.5,"time":210.0,"started":200.0,"skipped":false})"
                     "\n");
   EXPECT_THAT(contents.attempts, ElementsAre(Attempt{1, 2, 90.0, 110.0}, Attempt{3, 3, 200.0, 210.0}));
-  EXPECT_THAT(contents.curves.at("lm_loss"), ElementsAre(CurvePoint{1, 4}, CurvePoint{2, 3}, CurvePoint{3, 2.5}));
+  EXPECT_THAT(contents.curves.at("lm_loss"), ElementsAre(Pair(1, 4), Pair(2, 3), Pair(3, 2.5)));
   EXPECT_EQ(contents.bad_lines, 0);
 }
 
@@ -31,7 +31,7 @@ TEST(ReadMetrics, IterationsThatAreRunAgainAreARestart) {
   const MetricsContents contents = parse_metrics(
       "{\"iteration\":1,\"lm_loss\":4}\n{\"iteration\":2,\"lm_loss\":3}\n{\"iteration\":2,\"lm_loss\":2.9}\n");
   EXPECT_THAT(contents.attempts, ElementsAre(Attempt{1, 2}, Attempt{2, 2}));
-  EXPECT_THAT(contents.curves.at("lm_loss"), ElementsAre(CurvePoint{1, 4}, CurvePoint{2, 2.9}));
+  EXPECT_THAT(contents.curves.at("lm_loss"), ElementsAre(Pair(1, 4), Pair(2, 2.9)));
 }
 
 TEST(ReadMetrics, CountsSkippedAndCutLines) {
@@ -40,7 +40,7 @@ TEST(ReadMetrics, CountsSkippedAndCutLines) {
       "\"iter");
   EXPECT_THAT(contents.skipped, ElementsAre(1));
   EXPECT_EQ(contents.nans, 1);
-  EXPECT_TRUE(std::isnan(contents.curves.at("lm_loss").at(0).value));
+  EXPECT_TRUE(std::isnan(contents.curves.at("lm_loss").begin()->second));
   EXPECT_EQ(contents.lines, 2);
   EXPECT_EQ(contents.bad_lines, 2);
   EXPECT_THAT(parse_metrics("").attempts, IsEmpty());
@@ -51,7 +51,7 @@ TEST(ReadMetrics, NumbersThatAreNoIterationsAreBadLines) {
       "{\"iteration\":1e300,\"lm_loss\":3}\n{\"iteration\":-1,\"lm_loss\":3}\n{\"iteration\":9007199254740994}\n"
       "{\"iteration\":9007199254740992,\"lm_loss\":2}\n");
   EXPECT_EQ(contents.bad_lines, 3);
-  EXPECT_THAT(contents.curves.at("lm_loss"), ElementsAre(CurvePoint{9007199254740992, 2}));
+  EXPECT_THAT(contents.curves.at("lm_loss"), ElementsAre(Pair(9007199254740992, 2)));
 }
 
 LogContents log_of(const std::string& text) { return merged(parse_starts(text)); }
@@ -77,7 +77,7 @@ TEST(ReadMetrics, AnIterationWithNothingToPredictIsNotNan) {
   const MetricsContents contents = parse_metrics(
       "{\"iteration\":1,\"lm_loss\":3,\"skipped\":false}\n{\"iteration\":2,\"lm_loss\":null,\"skipped\":false}\n");
   EXPECT_EQ(contents.nans, 0);
-  EXPECT_THAT(contents.curves.at("lm_loss"), ElementsAre(CurvePoint{1, 3}));
+  EXPECT_THAT(contents.curves.at("lm_loss"), ElementsAre(Pair(1, 3)));
 }
 
 TEST(ReadLog, BraidsLines) {
@@ -85,17 +85,17 @@ TEST(ReadLog, BraidsLines) {
   EXPECT_EQ(contents.iterations, 30);
   EXPECT_EQ(contents.ranks, 6);
   EXPECT_EQ(contents.layout, "images on 0-1 (dp 2), language on 2-5 (tp 2, dp 2)");
-  EXPECT_THAT(contents.curves.at("lm_loss"), ElementsAre(CurvePoint{5, 5.783883}));
-  EXPECT_THAT(contents.curves.at("tflops_per_gpu"), ElementsAre(CurvePoint{5, 1.5}));
-  EXPECT_THAT(contents.curves.at("load_balancing_loss"), ElementsAre(CurvePoint{5, 1.017587}));
-  EXPECT_THAT(contents.curves.at("validation_loss"), ElementsAre(CurvePoint{5, 3.888896}));
-  EXPECT_THAT(contents.curves.at("right_answers"), ElementsAre(CurvePoint{5, 0.125}));
-  EXPECT_THAT(contents.modules.at("images").phase_ms.at("bridge wait"), ElementsAre(CurvePoint{5, 686.6}));
-  EXPECT_THAT(contents.modules.at("language").phase_ms.at("forward"), ElementsAre(CurvePoint{5, 366.6}));
-  EXPECT_THAT(contents.modules.at("images").exposed_ms.at("bridge"), ElementsAre(CurvePoint{5, 694.9}));
-  EXPECT_THAT(contents.modules.at("images").in_flight_ms.at("bridge"), ElementsAre(CurvePoint{5, 2519.4}));
+  EXPECT_THAT(contents.curves.at("lm_loss"), ElementsAre(Pair(5, 5.783883)));
+  EXPECT_THAT(contents.curves.at("tflops_per_gpu"), ElementsAre(Pair(5, 1.5)));
+  EXPECT_THAT(contents.curves.at("load_balancing_loss"), ElementsAre(Pair(5, 1.017587)));
+  EXPECT_THAT(contents.curves.at("validation_loss"), ElementsAre(Pair(5, 3.888896)));
+  EXPECT_THAT(contents.curves.at("right_answers"), ElementsAre(Pair(5, 0.125)));
+  EXPECT_THAT(contents.modules.at("images").phase_ms.at("bridge wait"), ElementsAre(Pair(5, 686.6)));
+  EXPECT_THAT(contents.modules.at("language").phase_ms.at("forward"), ElementsAre(Pair(5, 366.6)));
+  EXPECT_THAT(contents.modules.at("images").exposed_ms.at("bridge"), ElementsAre(Pair(5, 694.9)));
+  EXPECT_THAT(contents.modules.at("images").in_flight_ms.at("bridge"), ElementsAre(Pair(5, 2519.4)));
   EXPECT_EQ(contents.modules.at("images").exposed_ms.count("tp"), 0u);
-  EXPECT_THAT(contents.memory_mb.at("host, most"), ElementsAre(CurvePoint{5, 161.21}));
+  EXPECT_THAT(contents.memory_mb.at("host, most"), ElementsAre(Pair(5, 161.21)));
   EXPECT_EQ(contents.skipped, 1);
   EXPECT_EQ(contents.nans, 1);
   EXPECT_EQ(contents.unusable.damaged, 1);  // two ranks read the same one
@@ -127,7 +127,7 @@ TEST(ReadLog, ARestartRunsIterationsAgain) {
   ASSERT_EQ(contents.attempts.size(), 2u);
   EXPECT_EQ(contents.attempts[1].first, 8);
   EXPECT_EQ(contents.attempts[1].last, 10);
-  EXPECT_THAT(contents.curves.at("lm_loss"), ElementsAre(CurvePoint{5, 4}, CurvePoint{10, 2}));
+  EXPECT_THAT(contents.curves.at("lm_loss"), ElementsAre(Pair(5, 4), Pair(10, 2)));
   EXPECT_EQ(contents.ended_by, "all iterations done");
 }
 
@@ -152,10 +152,10 @@ TEST(ReadLog, LogsOfAllStartsAreReadTogether) {
     return merged(starts_of_all({parse_starts(cut), parse_starts(rank_1), parse_starts(rank_2)}));
   };
   const LogContents run = run_of(first + mark, mark + second + "run ended              all iterations done\n");
-  EXPECT_THAT(run.curves.at("iteration_ms"), ElementsAre(CurvePoint{5, 100}, CurvePoint{10, 80}, CurvePoint{20, 40}));
+  EXPECT_THAT(run.curves.at("iteration_ms"), ElementsAre(Pair(5, 100), Pair(10, 80), Pair(20, 40)));
   const Curves& phases = run.modules.at("language").phase_ms;
-  for (const CurvePoint& whole : run.curves.at("iteration_ms"))
-    EXPECT_THAT(phases.at("other"), ::testing::Contains(CurvePoint{whole.iteration, 0.25 * whole.value}));
+  for (const auto& [iteration, whole] : run.curves.at("iteration_ms"))
+    EXPECT_THAT(phases.at("other"), ::testing::Contains(Pair(iteration, 0.25 * whole)));
   EXPECT_DOUBLE_EQ(mean_value(phases.at("forward")) + mean_value(phases.at("other")),
                    mean_value(run.curves.at("iteration_ms")));
   ASSERT_EQ(run.attempts.size(), 2u);
@@ -172,8 +172,8 @@ TEST(ReadLog, RatesOfRanksOnCpus) {
   const LogContents contents = log_of(
       " [2026-11-17 17:39:02] iteration 5/ 30 | consumed samples: 8 | throughput per rank (TFLOP/s/rank): 1.5 | tokens "
       "per rank (tokens/s/rank): 177.7 |\n");
-  EXPECT_THAT(contents.curves.at("tflops_per_gpu"), ElementsAre(CurvePoint{5, 1.5}));
-  EXPECT_THAT(contents.curves.at("tokens_per_gpu"), ElementsAre(CurvePoint{5, 177.7}));
+  EXPECT_THAT(contents.curves.at("tflops_per_gpu"), ElementsAre(Pair(5, 1.5)));
+  EXPECT_THAT(contents.curves.at("tokens_per_gpu"), ElementsAre(Pair(5, 177.7)));
 }
 
 TEST(ReadLog, MegatronsLineWithARanksLabel) {
@@ -181,8 +181,8 @@ TEST(ReadLog, MegatronsLineWithARanksLabel) {
       "3: [2024-05-01 10:00:00] iteration      100/  500 | consumed samples:  12800 | elapsed time per iteration (ms): "
       "5500.1 | learning rate: 1.0E-04 | lm loss: nan | number of skipped iterations: 0 |\n");
   EXPECT_EQ(contents.iterations, 500);
-  EXPECT_THAT(contents.curves.at("iteration_ms"), ElementsAre(CurvePoint{100, 5500.1}));
-  EXPECT_TRUE(std::isnan(contents.curves.at("lm_loss").at(0).value));
+  EXPECT_THAT(contents.curves.at("iteration_ms"), ElementsAre(Pair(100, 5500.1)));
+  EXPECT_TRUE(std::isnan(contents.curves.at("lm_loss").begin()->second));
 }
 
 TEST(ReadLog, AFailureThatEveryRankReportsIsOne) {

@@ -1,14 +1,11 @@
-#include "report/read_run.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
 
 #include "base/error.h"
-#include "log/event_file.h"
-#include "report/report_page.h"
-#include "report/run_record.h"
+#include "log/log_files.h"
+#include "report/report.h"
 #include "support/errors.h"
 #include "support/programs.h"
 
@@ -20,6 +17,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
+using ::testing::Pair;
 using ::testing::SizeIs;
 using testing::TemporaryFolder;
 
@@ -172,10 +170,10 @@ TEST(ReadRun, PutsTheSourcesTogether) {
   EXPECT_EQ(run.model, "tiny-vlm");
   EXPECT_EQ(run.ranks, 6);
   EXPECT_EQ(run.iterations, 2);
-  EXPECT_THAT(run.curves.at("lm_loss"), ElementsAre(CurvePoint{1, 4}, CurvePoint{2, 3}));  // not those of the events
-  EXPECT_THAT(run.curves.at("tokens_per_gpu"), ElementsAre(CurvePoint{1, 100}, CurvePoint{2, 200}));
-  EXPECT_THAT(run.memory_mb.at("host, most"), ElementsAre(CurvePoint{2, 170}));
-  EXPECT_THAT(run.modules.at("language").phase_ms.at("forward"), ElementsAre(CurvePoint{2, 50}));
+  EXPECT_THAT(run.curves.at("lm_loss"), ElementsAre(Pair(1, 4), Pair(2, 3)));  // not those of the events
+  EXPECT_THAT(run.curves.at("tokens_per_gpu"), ElementsAre(Pair(1, 100), Pair(2, 200)));
+  EXPECT_THAT(run.memory_mb.at("host, most"), ElementsAre(Pair(2, 170)));
+  EXPECT_THAT(run.modules.at("language").phase_ms.at("forward"), ElementsAre(Pair(2, 50)));
   ASSERT_THAT(run.checkpoints, SizeIs(1));
   EXPECT_FALSE(run.checkpoints[0].exists);
   EXPECT_EQ(run.end.state, RunEnd::State::Finished);
@@ -309,15 +307,14 @@ TEST(Prediction, APlanThatIsNotJsonIsRefusedWhereItWasAskedFor) {
 
 TEST(ReportPage, ManyPointsAreThinnedAndPeaksStay) {
   Curve curve;
-  for (int i = 0; i < 100'000; ++i) curve.push_back({i, i == 54'321 ? 1000.0 : i % 7});
+  for (int i = 0; i < 100'000; ++i) curve[i] = i == 54'321 ? 1000.0 : i % 7;
   const Curve kept = thinned(curve, 3000);
   EXPECT_LE(kept.size(), 3002u);
   EXPECT_GT(kept.size(), 2000u);
-  EXPECT_EQ(kept.front(), curve.front());
-  EXPECT_EQ(kept.back(), curve.back());
+  EXPECT_EQ(*kept.begin(), *curve.begin());
+  EXPECT_EQ(*kept.rbegin(), *curve.rbegin());
   EXPECT_EQ(peak_value(kept), 1000);
-  EXPECT_TRUE(std::is_sorted(kept.begin(), kept.end(),
-                             [](const CurvePoint& a, const CurvePoint& b) { return a.iteration < b.iteration; }));
+  EXPECT_TRUE(std::is_sorted(kept.begin(), kept.end(), [](const auto& a, const auto& b) { return a.first < b.first; }));
   EXPECT_EQ(thinned(kept, 5000), kept);
 }
 

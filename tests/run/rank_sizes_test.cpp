@@ -2,7 +2,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "run/rank_step.h"
 #include "run/step_sizes.h"
 
 namespace braid {

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include "comm/comm_meter.h"
-#include "log/merge_traces.h"
 #include "log/trace.h"
 #include "run/trainer.h"
 #include "support/ranks.h"

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/strings.h"
-#include "log/event_file.h"
+#include "log/log_files.h"
 
 int main(int argc, char** argv) {
   if (argc != 2) {

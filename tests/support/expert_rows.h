@@ -4,7 +4,7 @@
 
 #include <numeric>
 
-#include "ops/grouped_linear.h"
+#include "ops/moe.h"
 
 namespace braid::testing {
 

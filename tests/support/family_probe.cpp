@@ -69,14 +69,15 @@ struct Run {
     return forward_language(config, filler(), batch, options, topology, world);
   }
   ForwardResult clip(const ClipConfig& config) const {
-    ImageBatch batch = {input(inputs, "patches"), input(inputs, "features_grad"), {}};
-    const PatchGrid image = {config.patch_side(), config.patch_side()};
-    batch.images.assign(static_cast<std::size_t>(batch.patches.size(0) / image.patches()), image);
-    return forward_vision(config, filler(), batch, options, topology, world);
+    ItemBatch batch = {input(inputs, "patches"), input(inputs, "features_grad"), {}};
+    const std::int64_t side = config.patch_side();
+    batch.items.assign(static_cast<std::size_t>(batch.values.size(0) / (side * side)), {side, side});
+    return forward_encoder(config, filler(), batch, options, topology, world);
   }
   ForwardResult audio(const AudioConfig& config) const {
-    const AudioBatch batch = {input(inputs, "frames"), input(inputs, "features_grad"), integers(inputs, "lengths")};
-    return forward_audio(config, filler(), batch, options, topology, world);
+    const ItemBatch batch = {input(inputs, "frames"), input(inputs, "features_grad"),
+                             extents_of(integers(inputs, "lengths"))};
+    return forward_encoder(config, filler(), batch, options, topology, world);
   }
 
  private:

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/strings.h"
-#include "optim/lr_schedule.h"
+#include "optim/optimizer_config.h"
 
 namespace {
 

@@ -8,7 +8,7 @@
 #include <iostream>
 
 #include "base/utf8.h"
-#include "data/text/tokenizer_steps.h"
+#include "data/text/tokenizer.h"
 
 namespace {
 
@@ -21,10 +21,10 @@ std::string all_characters() {
   return text;
 }
 
-Json pieces_of(const braid::PreTokenizer& pre_tokenizer, const std::string& text) {
+Json pieces_of(const braid::Steps<braid::Pieces>& pre_tokenizer, const std::string& text) {
   braid::Pieces pieces{text, {}};
   if (!text.empty()) pieces.list.push_back({0, text.size(), true});
-  pre_tokenizer.apply(pieces);
+  braid::apply(pre_tokenizer, pieces);
   std::vector<std::size_t> borders;
   for (const braid::Piece& piece : pieces.list) borders.insert(borders.end(), {piece.begin, piece.end});
   return borders;
@@ -38,11 +38,14 @@ Json answer(const Json& request, const std::string& all) {
     texts.push_back(all);
   Json results = Json::array();
   if (request.contains("normalizer")) {
-    const braid::Normalizer normalizer(braid::JsonPlace(request["normalizer"], "normalizer"));
-    for (const std::string& text : texts) results.push_back(normalizer.apply(text));
+    const auto normalizer = braid::read_normalizer(braid::JsonPlace(request["normalizer"], "normalizer"));
+    for (std::string& text : texts) {
+      braid::apply(normalizer, text);
+      results.push_back(text);
+    }
     return {{"texts", results}};
   }
-  const braid::PreTokenizer pre_tokenizer(braid::JsonPlace(request["pre_tokenizer"], "pre_tokenizer"));
+  const auto pre_tokenizer = braid::read_pre_tokenizer(braid::JsonPlace(request["pre_tokenizer"], "pre_tokenizer"));
   for (const std::string& text : texts) results.push_back(pieces_of(pre_tokenizer, text));
   return {{"pieces", results}};
 }

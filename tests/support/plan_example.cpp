@@ -149,10 +149,6 @@ PlanLayout layout_of(const Choice& choice) {
   layout.device_bytes = 1.1 * layout.needed_bytes;
   layout.fits = layout.needed_bytes < 72e9;
   layout.bound_by = choice.encoder_ranks < 4 ? "images backward" : "language backward";
-  layout.reason = !layout.fits               ? "needs more memory than a rank has"
-                  : choice.encoder_ranks < 4 ? "the language model waits for too few encoder ranks"
-                  : choice.recompute         ? "computes every layer twice in backward"
-                                             : "no activation is computed twice, and the encoder keeps up";
   return layout;
 }
 

@@ -117,20 +117,6 @@ class ThreadBackend : public c10d::Backend {
   std::vector<PostedOpPtr> batch_;
 };
 
-class ThreadFactory : public BackendFactory {
- public:
-  explicit ThreadFactory(std::shared_ptr<ThreadExchange> exchange) : exchange_(std::move(exchange)) {}
-
-  c10::intrusive_ptr<c10d::Backend> make(const std::string& name, const std::vector<int>& ranks,
-                                         int group_rank) override {
-    return c10::make_intrusive<ThreadBackend>(exchange_, exchange_->communicator(name, ranks), group_rank,
-                                              static_cast<int>(ranks.size()));
-  }
-
- private:
-  std::shared_ptr<ThreadExchange> exchange_;
-};
-
 // The first exception of any rank, and where each rank was when a deadlock was found.
 class Outcome {
  public:
@@ -162,13 +148,16 @@ class Outcome {
 void run_as_threads(int size, const std::function<void(World&)>& body, ThreadSemantics semantics) {
   work_around_blas();
   auto exchange = std::make_shared<ThreadExchange>(size, semantics);
-  auto factory = std::make_shared<ThreadFactory>(exchange);
+  const MakeBackend make_backend = [&](const std::string& name, const std::vector<int>& ranks, int group_rank) {
+    return c10::make_intrusive<ThreadBackend>(exchange, exchange->communicator(name, ranks), group_rank,
+                                              static_cast<int>(ranks.size()));
+  };
   Outcome outcome;
   std::vector<std::thread> threads;
   for (int rank = 0; rank < size; ++rank)
     threads.emplace_back([&, rank] {
       Progress progress;
-      World world(rank, size, c10::kCPU, factory, progress);
+      World world(rank, size, c10::kCPU, make_backend, progress);
       try {
         body(world);
       } catch (const std::exception& e) {

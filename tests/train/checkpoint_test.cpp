@@ -1,4 +1,6 @@
 // A run that is saved in one layout and resumed in another continues as if it had not been interrupted.
+#include "run/resume/checkpoint.h"
+
 #include <ATen/core/grad_mode.h>
 #include <fmt/ranges.h>
 #include <gmock/gmock.h>
@@ -12,12 +14,10 @@
 #include <random>
 
 #include "ckpt/checkpoint_folder.h"
+#include "ckpt/checkpoint_tools.h"
 #include "ckpt/dist_checkpoint.h"
 #include "ckpt/save_lock.h"
-#include "ckpt/verify.h"
 #include "comm/world.h"
-#include "run/resume/load_checkpoint.h"
-#include "run/resume/save_checkpoint.h"
 #include "support/errors.h"
 #include "support/programs.h"
 #include "train/training_run.h"

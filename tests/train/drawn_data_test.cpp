@@ -9,7 +9,6 @@
 
 #include "comm/world.h"
 #include "data/batches/batch.h"
-#include "data/batches/lane_batches.h"
 #include "data/batches/sample_sizes.h"
 #include "data/draw/data_set.h"
 #include "data/image/decode.h"

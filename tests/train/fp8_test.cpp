@@ -6,8 +6,7 @@
 
 #include "comm/world.h"
 #include "ops/quantize.h"
-#include "run/resume/load_checkpoint.h"
-#include "run/resume/save_checkpoint.h"
+#include "run/resume/checkpoint.h"
 #include "support/programs.h"
 #include "train/training_run.h"
 

@@ -8,8 +8,8 @@
 
 #include "base/error.h"
 #include "comm/world.h"
-#include "data/batches/balance.h"
 #include "data/batches/mock_data.h"
+#include "data/batches/sample_sizes.h"
 #include "support/ranks.h"
 
 namespace braid::testing {

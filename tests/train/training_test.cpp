@@ -15,7 +15,7 @@
 #include "comm/world.h"
 #include "data/batches/mock_data.h"
 #include "optim/parameter_parts.h"
-#include "run/evaluation.h"
+#include "run/trainer.h"
 #include "support/ranks.h"
 #include "train/training_run.h"
 

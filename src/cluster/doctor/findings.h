@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "cluster/doctor/line_marks.h"
+#include "cluster/doctor/line.h"
 #include "cluster/doctor/rules.h"
 #include "cluster/doctor/text.h"
 
@@ -27,12 +27,30 @@ struct Place {
   int run = 0;                  // counts the starts: a job that is started again writes into the same log
 };
 
+// Whether a came before b: by their own time stamps if both have one, by position in one file, else by inherited times.
+bool earlier(const Place& a, const Place& b);
+
+// A line as evidence: a long one is cut around the decisive words.
+struct Quote {
+  Place place{};
+  std::string shown{};
+  std::size_t focus = 0;  // offset of those words
+};
+
+// The line that is examined.
+struct Line : Quote {
+  std::string_view text;    // the whole line, cleaned
+  std::string_view recent;  // the log up to its end, from some way before it
+  LineMarks marks{};
+
+  std::string_view body() const { return marks.body; }
+};
+
 struct Traceback {
-  Place begin;                           // has a time stamp only if the preceding line does
+  Place begin{};                         // has a time stamp only if the preceding line does
   std::uint64_t frame_line = 0;          // of the innermost frame
-  std::uint64_t exception_line = 0;      // 0: the log ended before it
-  std::string frame;                     // the innermost one: File "...", line 3, in f
-  std::string exception;                 // type and message, one line
+  std::string frame{};                   // the innermost one: File "...", line 3, in f
+  std::string exception{};               // type and message, one line
   bool checks_finite = false;            // the failed line checks whether a number is finite: "assert isfinite(loss)"
   bool in_data = false;                  // the frames load data
   bool in_experts = false;               // the frames run layers with experts
@@ -43,42 +61,38 @@ struct Traceback {
   bool waits_for_first_process = false;  // the ranks wait for one of them: "main_process_first()"
 };
 
-struct QuotedLine {
-  Place place;
-  std::string text;
-  std::size_t focus = 0;  // offset of the decisive words
-};
-
-struct Finding {
+struct Finding : Quote {
   Sign sign = Sign::Remark;
-  Place place;
-  std::optional<int> rank;
-  std::string host;
-  std::string text;       // the message
-  std::string shown;      // the line, or its part around the words that were found
-  std::size_t focus = 0;  // offset of those words
-  std::optional<Traceback> traceback;
+  std::optional<int> rank{};
+  std::string host{};
+  std::string text{};  // the message
+  std::optional<Traceback> traceback{};
   bool labelled = false;    // the rank is from a label, see LineMarks
   bool local = false;       // the rank counts the processes of one node
   bool has_writer = false;  // a prefix names the writer, but not its rank
   bool by_name = false;     // the rank is only from the name of its file
   bool bare = false;        // an exception without its traceback, or the reverse
+
+  Role role() const { return role_of(sign); }
+  template <class... Signs>
+  bool is(Signs... signs) const {
+    return ((sign == signs) || ...);
+  }
 };
 
 // How a process ended, as a launcher reports it.
-struct WorkerExit {
-  Place place;
-  std::vector<int> ranks;
-  std::string host, text;
+struct WorkerExit : Quote {
+  std::vector<int> ranks{};
+  std::string host{};
   int code = 0;        // below 0: a signal
   bool root = false;   // the launcher says that it was the first
   bool local = false;  // the rank is one of its node
   bool by_srun = false;
-  std::size_t focus = 0;            // of the text
   std::optional<int> local_rank{};  // if torchrun reports both
   std::optional<int> node{};        // from srun's label
 
   std::optional<int> signal() const { return signal_of_code(code); }
+  bool is_of(std::optional<int> rank) const { return rank && ranks == std::vector{*rank}; }
   bool was_stopped() const { return signal() == SIGTERM; }
   bool failed() const { return code != 0 && !was_stopped(); }
   // True for signals that crashes and the system raise, not for those that people send (cause_of_signal()).
@@ -104,16 +118,13 @@ struct FileTrace {
   std::optional<Place> said_done{};  // the last line in which one process says that training is done
   std::optional<int> done_rank{};    // the rank of that process
   std::string end_text;              // the line of its good end
-  std::optional<QuotedLine> last{};  // the last line that is not empty
+  std::optional<Quote> last{};       // the last line that is not empty
   bool has_other_ranks = false;      // its lines name other ranks than its name does
-
-  void begin_run() { ++run, progress_before_run = progress; }
 };
 
-struct RootCauseLine {
-  Place place;
+struct RootCauseLine : Quote {
   int rank = 0;
-  std::string host, place_in_grid, operation, reason, text;
+  std::string host, place_in_grid, operation, reason;
 };
 
 // The collectives that the ranks of a process group had queued, as their watchdogs report them.
@@ -121,31 +132,28 @@ struct QueuedWork {
   struct Last {
     std::int64_t enqueued = 0, completed = 0;
   };
-  std::map<int, Last> last;  // by rank
-  int first = 0;             // order of first mention in the log
-  std::int64_t least = 0;    // fewest collectives that a rank had queued
-  QuotedLine line;           // of that rank
-
-  void add(int rank, const Last& work, const QuotedLine& told);
+  std::map<int, Last> last{};  // by rank
+  int first = 0;               // order of first mention in the log
+  std::int64_t least = 0;      // fewest collectives that a rank had queued
+  Quote line{};                // of that rank
 };
+using QueuedByGroup = std::map<std::string, QueuedWork>;
+void add_work(QueuedByGroup& groups, const std::string& group, int rank, QueuedWork::Last work, const Quote& line);
 
 // The time limit that the job's script or Slurm prints at the start.
-struct JobLimit {
-  QuotedLine line;
+struct JobLimit : Quote {
   double seconds = 0;
   std::optional<LogTime> end{};
 };
 
-struct AbsentRank {
+struct AbsentRank : Quote {  // the line names it
   int rank = 0;
-  QuotedLine line;  // that names it
 };
 
 // A collective that a rank's watchdog found waiting.
-struct CollectiveWork {
-  Place place;
+struct CollectiveWork : Quote {
   int rank = 0;
-  std::string group, operation, text;
+  std::string group, operation;
   std::int64_t sequence = 0;
 };
 
@@ -155,48 +163,51 @@ struct Findings {
   std::vector<WorkerExit> exits;
   std::vector<RootCauseLine> braid;  // one for each time a run failed
   std::map<int, RankTrace> ranks;
-  std::map<int, std::string> hosts;            // of ranks
-  std::vector<Finding> remarks;                // the last few
-  std::vector<Finding> last_words;             // plain words near the end of a file
-  std::vector<Finding> refusals;               // the first few errors of Slurm without a kind of their own
-  std::map<std::string, QueuedWork> enqueued;  // by group
-  std::vector<CollectiveWork> works;           // the first of each rank and group
-  std::vector<AbsentRank> named_absent;        // ranks that others reported as missing
-  Launchers launchers;
+  std::map<int, std::string> hosts;        // of ranks
+  std::vector<Finding> remarks;            // the last few
+  std::vector<Finding> last_words;         // plain words near the end of a file
+  std::vector<Finding> refusals;           // the first few errors of Slurm without a kind of their own
+  QueuedByGroup enqueued;                  // by group
+  std::vector<CollectiveWork> works;       // the first of each rank and group
+  std::vector<AbsentRank> named_absent;    // ranks that others reported as missing
+  bool slurm = false, kubernetes = false;  // they speak in the log: advice is for their users
   std::optional<std::int64_t> world_size, num_experts, expert_parallel, iteration, iterations;
   std::optional<JobLimit> limit;
-  std::optional<QuotedLine> saved_artifacts;                  // the first line about a save
-  std::optional<int> named_failed;                            // the first rank that a line near the end says failed
-  std::optional<int> exit_code;                               // of the whole job
-  std::uint64_t differing_experts = 0, differing_others = 0;  // rows of a round trip's table
-  bool end_contradicted = false;                              // a script reports success, but a process failed
+  std::optional<Quote> saved_artifacts;  // the first line about a save
+  std::optional<int> named_failed;       // the first rank that a line near the end says failed
+  std::optional<int> exit_code;          // of the whole job
+  bool end_contradicted = false;         // a script reports success, but a process failed
   bool fp8 = false, torchrun = false, labels_are_nodes = false, program_spoke = false;
 
+  // Makes a finding of the line without adding it; the host of its rank is noted.
+  Finding finding_in(Sign sign, const Line& line);
   void add(Finding finding);
   bool has_room(Sign sign) const;  // whether one more finding of this kind is kept
-  void add(WorkerExit exit);
-  void add(CollectiveWork work);
+  void add_exit(WorkerExit exit, const Line& line);
   void add_host(int rank, const std::string& host);
-  // Looks for "fp8" in the lines before a comparison of weights. The text is long, so only the first few calls look.
-  void look_for_fp8(std::string_view text);
   RankTrace* trace_of(int rank);  // nullptr when there are too many ranks
 
+  const FileTrace& file_of(const Place& place) const { return files[static_cast<std::size_t>(place.file)]; }
   // Whether training went on for several iterations after it, or started again, so that it did not end the run.
   bool survived(const Place& place) const;
   template <class Wanted>
   bool any_exit(Wanted wanted) const {
-    return std::any_of(exits.begin(), exits.end(), wanted);
+    return std::ranges::any_of(exits, wanted);
   }
-  const FileTrace* good_end() const;  // the last file that reports a successful end; else nullptr
+  // An exit that training did not outlive.
+  template <class Wanted>
+  const WorkerExit* find_exit(Wanted wanted) const {
+    const auto exit = std::ranges::find_if(exits, [&](const auto& e) { return wanted(e) && !survived(e.place); });
+    return exit == exits.end() ? nullptr : &*exit;
+  }
 
   // Must be called once, when everything is read: if torchrun runs under srun, srun's labels are nodes, not ranks.
   void settle();
 
  private:
-  void settle_local_ranks();
-  void settle_names();
-  void settle_ends();
   void settle_runs();
+  void settle_local_ranks();
+  void settle_ends();
   bool is_contradicted(const FileTrace& file, std::uint64_t end, int number) const;
   void forget_survived(const Place& now);
 
@@ -205,25 +216,7 @@ struct Findings {
   int looks_for_fp8_ = 0;
 };
 
-// The line that is examined.
-struct SeenLine {
-  Place place;
-  std::string_view text;    // the whole line, cleaned
-  std::string shown;        // as evidence: a long line is cut around `focus`
-  std::size_t focus = 0;    // offset in `shown` of the words that were found
-  std::string_view recent;  // the log up to its end, from some way before it
-};
-
-// Makes a finding of the line without adding it; the host of its rank is noted.
-Finding finding_in(Sign sign, const LineMarks& marks, const SeenLine& line, Findings& findings);
-
 // Cuts a long line so that it begins some way before `focus`, which is moved with it.
 std::string_view kept_of(std::string_view text, std::size_t& focus);
-
-// "host a12" out of "*** JOB 7 ON a12 CANCELLED AT", "Node failure on a12", "a12:4242:4300 [3] NCCL WARN"; else empty.
-std::string host_in(std::string_view body);
-
-// Whether a came before b: by their own time stamps if both have one, by position in one file, else by inherited times.
-bool earlier(const Place& a, const Place& b);
 
 }  // namespace braid

@@ -6,113 +6,37 @@
 
 #include "base/error.h"
 #include "base/utf8.h"
-#include "cluster/doctor/anchor_scan.h"
-#include "cluster/doctor/line_marks.h"
-#include "cluster/doctor/messages.h"
-#include "cluster/doctor/process_ends.h"
+#include "cluster/doctor/line.h"
+#include "cluster/doctor/log_source.h"
+#include "cluster/doctor/notes.h"
 #include "cluster/doctor/report.h"
 #include "cluster/doctor/rules.h"
-#include "cluster/doctor/run_facts.h"
 #include "cluster/doctor/text.h"
-#include "cluster/doctor/traceback.h"
+#include "cluster/doctor/tracebacks.h"
 
 namespace braid {
 namespace {
-
-// Notes a line that a run may have outlived.
-void note_weakly(Sign sign, const LineMarks& marks, const SeenLine& line, Findings& findings) {
-  Finding finding = finding_in(sign, marks, line, findings);
-  finding.bare = role_of(sign) == Role::Cause;
-  findings.add(std::move(finding));
-}
-
-// Reads the time in "CANCELLED AT 2026-11-15T12:40:29". A time long before the preceding lines is of another time zone.
-void note_time_inside(std::string_view body, Place& place) {
-  constexpr double kLate = 600;  // seconds
-  const auto time = time_inside(body);
-  if (!time || (place.time && seconds_between(*time, *place.time) > kLate)) return;
-  place.time = time;
-  place.own_time = true;
-}
-
-void note_finding(Sign sign, const LineMarks& marks, const SeenLine& line, Findings& findings) {
-  Finding finding = finding_in(sign, marks, line, findings);
-  if (const auto rank = rank_told_by(sign, marks.body); !finding.rank || sign == Sign::NodeFailure) finding.rank = rank;
-  if (row_for("outlived", sign, marks.body)) finding.bare = true;
-  if (role_of(sign) == Role::Outside && !marks.time) note_time_inside(marks.body, finding.place);
-  findings.add(std::move(finding));
-}
-
-void note_refusal(const LineMarks& marks, const SeenLine& line, Findings& findings) {
-  constexpr std::size_t kMostRefusals = 4;
-  if (const auto sign = sign_of_refusal(trimmed(marks.body))) note_finding(*sign, marks, line, findings);
-  if (has_word(marks.body, "error: ") && findings.refusals.size() < kMostRefusals)
-    findings.refusals.push_back(finding_in(Sign::Remark, marks, line, findings));
-}
-
-void note_watchdog(const LineMarks& marks, const SeenLine& line, Findings& findings) {
-  const auto sign = sign_in(behind(marks.body, "terminated with exception: ").value_or(""));
-  const bool tells = sign && (role_of(*sign) == Role::Cause || role_of(*sign) == Role::Consequence);
-  note_finding(tells && *sign != Sign::NativeCrash ? *sign : Sign::CollectiveTimeout, marks, line, findings);
-}
-
-void note_work(const LineMarks& marks, const SeenLine& line, Findings& findings) {
-  auto work = parse_work(marks.body, marks.rank);
-  if (!work) return;
-  work->place = line.place;
-  work->text = line.shown;
-  findings.add(std::move(*work));
-}
-
-void note_remark(const LineMarks& marks, const SeenLine& line, Findings& findings) {
-  const std::string_view text = from_exception(trimmed(marks.body)), type = exception_type(text);
-  if (is_warning(text) || has_word(text, "frame #")) return;
-  if (has_one_of(text, "Unable to register |cannot be preloaded|not a git repository")) return;  // usual, and harmless
-  if (is_of_the_scheduler(text)) return note_refusal(marks, line, findings);
-  if (const auto end = sign_of_end_by_shell(text)) return note_weakly(*end, marks, line, findings);
-  if (!is_named_error(type) && is_information(marks)) return;
-  if (!is_named_error(type)) return findings.add(finding_in(Sign::Remark, marks, line, findings));
-  const bool says_something = text.size() > type.size() + 2;
-  if (!says_something) return;
-  // Classifying costs time, so a log that is full of errors skips it.
-  note_weakly(findings.has_room(Sign::PythonError) ? sign_of_unusual(text) : Sign::PythonError, marks, line, findings);
-}
-
-// Scripts go on after most errors of a shell.
-void note_shell_error(const LineMarks& marks, const SeenLine& line, Findings& findings) {
-  if (!is_of_a_shell(trimmed(marks.body))) return note_remark(marks, line, findings);
-  note_weakly(Sign::ShellError, marks, line, findings);
-}
-
-void note_done(std::optional<int> rank, const SeenLine& line, Findings& findings) {
-  FileTrace& file = findings.files.back();
-  file.said_done = line.place;
-  file.done_rank = rank;
-  file.end_text = line.shown;
-  file.saving.reset();
-}
-
-constexpr int kLinesForLaunchers = 4096;
 
 class LogScan {
  public:
   bool read(const LogFile& file) {
     LineReader reader(file);
     if (reader.looks_binary()) return false;
-    state_ = {.file = static_cast<int>(findings_.files.size()), .rank = file.rank};
+    state_.emplace(findings_, file.rank);
+    file_ = static_cast<int>(findings_.files.size());
     findings_.files.emplace_back().name = file.name;
     if (file.rank)  // also of a rank that never said a word
-      if (RankTrace* trace = findings_.trace_of(*file.rank)) trace->last.file = state_.file;
+      if (RankTrace* trace = findings_.trace_of(*file.rank)) trace->last.file = file_;
     LineReader::Line line;
     while (reader.next(line)) {
       if (line.whole) note_writer(line);
       line_.recent = reader.recent();
       line_by_line() ? examine(line) : glance(line);
     }
-    findings_.files.back().bytes = reader.bytes();
+    trace().bytes = reader.bytes();
     note_last_words(reader.recent(), line.number, findings_);
-    note_reached_limit(state_.first_time, state_.last_time, findings_);
-    state_.tracebacks.end(findings_);
+    note_reached_limit(state_->first_time, state_->last_time, findings_);
+    state_->tracebacks.end();
     return true;
   }
 
@@ -123,9 +47,10 @@ class LogScan {
 
  private:
   struct FileState {
-    int file = 0;
-    std::optional<int> rank{};
-    TracebackNotes tracebacks{};
+    FileState(Findings& findings, std::optional<int> file_rank) : rank(file_rank), tracebacks(findings) {}
+
+    std::optional<int> rank;
+    Tracebacks tracebacks;
     FailureBlock block{};
     ProcessEnds ends{};
     std::optional<LogTime> first_time{}, last_time{};
@@ -137,32 +62,30 @@ class LogScan {
     int traced_rank = -1;
   };
 
-  bool line_by_line() const { return state_.tracebacks.any_open() || state_.block.open(); }
+  FileTrace& trace() { return findings_.files.back(); }
+  bool line_by_line() const { return state_->tracebacks.any_open() || state_->block.open(); }
 
   // Records the writer and the time of a line. It is called for every line and must stay cheap.
   void note_writer(const LineReader::Line& line) {
     if (line.text.empty()) return;
-    const std::string_view head = line.text.substr(0, 120);
-    const LineMarks marks = marks_of(head);
-    state_.line_before_has_time = state_.last_time_own;
-    state_.last_time_own = marks.time.has_value();
-    if (marks.time) state_.last_time = marks.time;
-    if (!state_.first_time) state_.first_time = marks.time;
-    if (!findings_.program_spoke && !is_of_the_scheduler(trimmed(marks.body)) && !trimmed(marks.body).empty())
-      findings_.program_spoke = true;
-    const auto own = marks.rank ? marks.rank : marks.local_rank;
-    if (own && state_.rank && *own != *state_.rank) findings_.files.back().has_other_ranks = true;
-    const auto rank = own ? own : state_.rank;
-    if (!rank) return;
-    if (*rank != state_.traced_rank) {
-      state_.trace = findings_.trace_of(*rank);
-      state_.traced_rank = *rank;
+    const LineMarks marks = marks_of(line.text.substr(0, 120));
+    state_->line_before_has_time = std::exchange(state_->last_time_own, marks.time.has_value());
+    if (marks.time) state_->last_time = marks.time;
+    if (!state_->first_time) state_->first_time = marks.time;
+    if (!findings_.program_spoke) {
+      const std::string_view text = trimmed(marks.body);
+      findings_.program_spoke = !text.empty() && !is_of_the_scheduler(text);
     }
-    if (!state_.trace) return;
-    state_.trace->labelled = marks.labelled;
-    ++state_.trace->lines;
-    state_.trace->last = {
-        .file = state_.file, .line = line.number, .time = state_.last_time, .own_time = marks.time.has_value()};
+    const auto own = marks.own_rank();
+    if (own && state_->rank && *own != *state_->rank) trace().has_other_ranks = true;
+    const auto rank = own ? own : state_->rank;
+    if (!rank) return;
+    if (*rank != std::exchange(state_->traced_rank, *rank)) state_->trace = findings_.trace_of(*rank);
+    if (!state_->trace) return;
+    state_->trace->labelled = marks.labelled;
+    ++state_->trace->lines;
+    state_->trace->last = {
+        .file = file_, .line = line.number, .time = state_->last_time, .own_time = marks.time.has_value()};
   }
 
   // Nearly all lines end here. The raw text of an iteration's line is enough, unless the line contains another anchor.
@@ -172,174 +95,247 @@ class LogScan {
       if (rule.sign != Sign::Progress) return tells_more = true, false;
       return tells_progress = true;
     });
-    const auto has = [&](char c) { return line.text.find(c) != npos; };
+    const auto has_char = [&](char c) { return line.text.find(c) != npos; };  // find_first_of() is slow
     const std::string_view bar = tells_more ? std::string_view() : bar_in(line.text);
-    if (tells_more || (tells_progress && bar.empty() && (has('\r') || has('\x1b')))) return examine(line);
+    if (tells_more || (tells_progress && bar.empty() && (has_char('\r') || has_char('\x1b')))) return examine(line);
     if (!tells_progress && bar.empty()) return;
     line_.place = place_of(line.number, {});
-    line_.place.own_time = state_.last_time_own;
+    line_.place.own_time = state_->last_time_own;
     progress(bar.empty() ? line.text : bar);
   }
 
-  Place place_of(std::uint64_t number, std::optional<LogTime> time) const {
-    const FileTrace& file = findings_.files.back();
-    return {state_.file,     number,  time ? time : state_.last_time, time.has_value(), file.progress,
-            file.iterations, file.run};
+  Place place_of(std::uint64_t number, std::optional<LogTime> time) {
+    return {file_,      number, time ? time : state_->last_time, time.has_value(), trace().progress, trace().iterations,
+            trace().run};
   }
 
   // A progress bar rewrites its line with carriage returns: each part is a line of its own.
   void examine(const LineReader::Line& line) {
-    std::string_view rest = line.text;
-    while (!rest.empty()) {
-      const std::size_t end = rest.find('\r');
-      const std::string_view part = rest.substr(0, end);
-      rest.remove_prefix(end == npos ? rest.size() : end + 1);
-      if (line_by_line() || rules_.has_anchor(part)) examine_part(part, line.number);
+    for (std::string_view rest = line.text; !rest.empty();) {
+      const std::string_view part = take_until(rest, "\r");
+      bool has_anchor = line_by_line();
+      if (!has_anchor) rules_.each(part, [&](const Rule&) { return has_anchor = true, false; });
+      if (has_anchor) examine_part(part, line.number);
     }
-    if (line.text.empty() && state_.tracebacks.any_open()) examine_part("", line.number);
+    if (line.text.empty() && state_->tracebacks.any_open()) examine_part("", line.number);
   }
 
   void examine_part(std::string_view raw, std::uint64_t number) {
+    constexpr int kLinesForLaunchers = 4096;
     const std::string text = clean_text(raw);
-    LineMarks marks = marks_of(text);
+    LineMarks& marks = line_.marks = marks_of(text);
     if (const auto inside = rank_inside(marks.body); inside && (!marks.rank || marks.labelled)) {
       marks.mentioned = !marks.rank;
       marks.rank = inside, marks.labelled = false;
     }
-    if (!marks.rank && !marks.local_rank) {
+    if (!marks.own_rank()) {
       marks.rank = rank_named_in(marks.body.substr(0, 100));
       marks.mentioned = marks.rank.has_value();
     }
-    if (!marks.rank && state_.rank) marks.rank = state_.rank, marks.by_name = true;
+    if (!marks.rank && state_->rank) marks.rank = state_->rank, marks.by_name = true;
     const Rule* const rule = rules_.first_fitting(marks.body);
     line_.place = place_of(number, marks.time);
     line_.text = text;
     line_.focus = rule ? std::min(text.find(rule->anchor), text.size()) : 0;
     line_.shown = kept_of(text, line_.focus);
-    if (rule && (role_of(rule->sign) != Role::Context || ++examined_ < kLinesForLaunchers))
-      findings_.launchers.note(text);
-    if (state_.tracebacks.any_open() && state_.tracebacks.take(marks, line_, findings_)) return;
-    if (state_.block.open())
-      if (auto exit = state_.block.feed(marks.body)) note_torchrun_exit(std::move(*exit), marks, line_, findings_);
-    if (rule) act(rule->sign, marks);
+    if (rule && (role_of(rule->sign) != Role::Context || ++examined_ < kLinesForLaunchers)) note_launchers();
+    if (state_->tracebacks.any_open() && state_->tracebacks.take(line_)) return;
+    if (state_->block.open()) note_torchrun_exit(state_->block.feed(marks.body), line_, findings_);
+    if (rule) act(rule->sign);
   }
 
-  void act(Sign sign, const LineMarks& marks) {
+  void note_launchers() {
+    for (const Rule& row : rows_of("launchers"))
+      (row.name == "slurm" ? findings_.slurm : findings_.kubernetes) |=
+          line_.text.substr(0, 400).find(row.anchor) != npos;
+  }
+
+  void act(Sign sign) {
+    const LineMarks& marks = line_.marks;
     const std::string_view body = marks.body;
     switch (sign) {
       case Sign::TracebackStart:
-        return traceback_begins(marks);
+        return traceback_begins();
       case Sign::FailureBlock:
-        return state_.block.begin(body);
+        return state_->block.begin(body);
       case Sign::WorkerFailed:
-        if (auto exit = parse_worker_failed(body)) note_torchrun_exit(std::move(*exit), marks, line_, findings_);
-        return;
+        return note_torchrun_exit(parse_worker_failed(body), line_, findings_);
       case Sign::TaskExit:
-        if (auto exit = parse_task_exit(body)) return note_task_exit(std::move(*exit), body, line_, findings_);
-        return note_remark(marks, line_, findings_);
+        return note_task_exit();
       case Sign::ProcessEnd:
-        if (auto exit = state_.ends.feed(body, line_.place.line)) {
-          if (exit->code == 0 && exit->ranks.empty() && !marks.rank) note_done(marks.rank, line_, findings_);
-          note_process_end(std::move(*exit), marks, line_, findings_);
+        if (auto exit = state_->ends.feed(body, line_.place.line)) {
+          if (exit->code == 0 && exit->ranks.empty() && !marks.rank) note_done();
+          note_process_end(std::move(*exit), line_, findings_);
         }
         return;
       case Sign::WatchdogDied:
-        return note_watchdog(marks, line_, findings_);
+        return note_watchdog();
       case Sign::BraidRootCause:
-        if (auto cause = parse_root_cause(body)) note_root_cause(std::move(*cause), line_, findings_);
-        return;
+        return note_root_cause(line_, findings_);
       case Sign::SpawnedProcess:
-        return state_.tracebacks.spawned(marks, body, line_, findings_);
+        return state_->tracebacks.spawned(body, line_);
       case Sign::Progress:
         return progress(body);
       case Sign::BraidSays:
-        if (body.starts_with("braid: ")) state_.said = finding_in(Sign::BraidError, marks, line_, findings_);
+        if (body.starts_with("braid: ")) state_->said = findings_.finding_in(Sign::BraidError, line_);
         return;
       case Sign::BraidFix:
-        if (state_.said && line_.place.line - state_.said->place.line <= 3) findings_.add(*state_.said);
-        state_.said.reset();
-        return;
+        if (state_->said && line_.place.line - state_->said->place.line <= 3) findings_.add(*state_->said);
+        return state_->said.reset();
       case Sign::EndedWell:
-        findings_.files.back().good_end = line_.place.line;
-        findings_.files.back().end_text = line_.shown;
+      case Sign::ScriptEndedWell:
+        (sign == Sign::EndedWell ? trace().good_end : trace().script_end) = line_.place.line;
+        trace().end_text = line_.shown;
         return;
       case Sign::SaysDone:
-        return note_done(marks.rank, line_, findings_);
-      case Sign::ScriptEndedWell:
-        findings_.files.back().script_end = line_.place.line;
-        findings_.files.back().end_text = line_.shown;
-        return;
+        return note_done();
       case Sign::JobLimit:
-        if (note_limit(body, line_, findings_)) state_.first_time = marks.time;  // the run begins after this line
+        if (note_limit(line_, findings_)) state_->first_time = marks.time;  // the run begins after this line
         return;
       case Sign::JobExit:
         if (const auto code = number_after(body, "exit code")) findings_.exit_code = static_cast<int>(*code & 0xff);
         return;
       case Sign::RunStarts:
-        if (++state_.starts > 1 || has_word(body, "restart")) findings_.files.back().begin_run();
+        if (++state_->starts > 1 || has(body, "restart")) ++trace().run, trace().progress_before_run = trace().progress;
         return note_context(body, findings_);
-      case Sign::ShellError:
-        return note_shell_error(marks, line_, findings_);
+      case Sign::ShellError:  // scripts go on after most of them
+        return is_of_a_shell(trimmed(body)) ? add_weakly(Sign::ShellError) : note_remark();
       case Sign::Remark:
-        return note_remark(marks, line_, findings_);
+        return note_remark();
       case Sign::LastEnqueued:
-        note_enqueued(marks, line_, findings_);
-        return note_finding(Sign::CollectiveTimeout, marks, line_, findings_);
+        note_enqueued(line_, findings_);
+        return add(Sign::CollectiveTimeout);
       case Sign::MonitoredBarrier:
         note_absent(body, line_, findings_);
-        return note_finding(Sign::CollectiveTimeout, marks, line_, findings_);
+        return add(Sign::CollectiveTimeout);
       case Sign::AbsentRank:
-        if (is_list_of_absent(trimmed(body))) note_absent(line_.text, line_, findings_);  // "2: [" looks like a label
-        return note_lagging(line_, findings_);
+        return absent_rank();
       case Sign::RankBlock:
-        state_.rank.reset();
-        if (const auto rank = number_after(body, "Begin global rank"); rank && *rank < 1 << 20)
-          state_.rank = static_cast<int>(*rank);
+        state_->rank.reset();
+        if (Caught caught; match_inside("Begin global rank %r", body, caught)) state_->rank = caught.rank;
         return;
       case Sign::ChainDuring:
-        return state_.tracebacks.during_handling(marks);
+        return state_->tracebacks.during_handling(marks);
       case Sign::NotFatal:
-        return state_.tracebacks.next_is_not_fatal(line_.place.line);
+        return state_->tracebacks.next_is_not_fatal(line_.place.line);
       case Sign::SaveArtifacts:
         return note_artifacts(line_, findings_);
       case Sign::Saving:
-        findings_.files.back().saving = line_.place;
+        trace().saving = line_.place;
         return;
       case Sign::Saved:
-        findings_.files.back().saving.reset();
-        return;
+        return trace().saving.reset();
       default:
         if (role_of(sign) == Role::Context) return note_context(body, findings_);
-        if (sign == Sign::StoreTimeout || sign == Sign::RendezvousFailed || has_word(body, "timed out task"))
+        if (sign == Sign::StoreTimeout || sign == Sign::RendezvousFailed || has(body, "timed out task"))
           note_absent(body, line_, findings_);
-        if (sign == Sign::CollectiveTimeout) note_work(marks, line_, findings_);
-        if (is_noise(sign, marks)) return;
-        note_finding(sign, marks, line_, findings_);
+        if (sign == Sign::CollectiveTimeout) note_work(line_, findings_);
+        if (!is_noise(sign, marks)) add(sign);
     }
   }
 
+  void add(Sign sign) {
+    Finding finding = findings_.finding_in(sign, line_);
+    const std::string_view body = line_.body();
+    if (const auto rank = rank_told_by(sign, body); !finding.rank || sign == Sign::NodeFailure) finding.rank = rank;
+    if (row_for("outlived", body, sign)) finding.bare = true;
+    if (finding.role() == Role::Outside && !line_.marks.time) {
+      // Reads the time in "CANCELLED AT 2026-11-15T12:40:29". One long before the preceding lines is of another zone.
+      constexpr double kLate = 600;  // seconds
+      Place& place = finding.place;
+      if (const auto time = time_inside(body); time && !(place.time && seconds_between(*time, *place.time) > kLate))
+        place.time = time, place.own_time = true;
+    }
+    findings_.add(std::move(finding));
+  }
+
+  // Notes a line that a run may have outlived.
+  void add_weakly(Sign sign) {
+    Finding finding = findings_.finding_in(sign, line_);
+    finding.bare = finding.role() == Role::Cause;
+    findings_.add(std::move(finding));
+  }
+
+  void note_remark() {
+    const std::string_view text = from_exception(trimmed(line_.body())), type = exception_type(text);
+    if (is_warning(text) || has(text, "frame #")) return;
+    if (has(text, "Unable to register |cannot be preloaded|not a git repository")) return;  // usual, and harmless
+    if (is_of_the_scheduler(text)) return note_refusal();
+    if (const auto end = sign_of_end_by_shell(text)) return add_weakly(*end);
+    if (!is_named_error(type) && is_information(line_.marks)) return;
+    if (!is_named_error(type)) return findings_.add(findings_.finding_in(Sign::Remark, line_));
+    if (text.size() <= type.size() + 2) return;  // it has no message
+    // Classifying costs time, so a log that is full of errors skips it.
+    add_weakly(findings_.has_room(Sign::PythonError) ? sign_of_unusual(text) : Sign::PythonError);
+  }
+
+  // Slurm refuses a job in words of the site.
+  void note_refusal() {
+    constexpr std::size_t kMostRefusals = 4;
+    const std::string_view text = trimmed(line_.body());
+    if (begins(text, "sbatch: error: |salloc: error: "))
+      if (const auto sign = sign_by_words("refusals", text)) add(*sign);
+    if (has(text, "error: ") && findings_.refusals.size() < kMostRefusals)
+      findings_.refusals.push_back(findings_.finding_in(Sign::Remark, line_));
+  }
+
+  void note_task_exit() {
+    auto exit = parse_task_exit(line_.body());
+    if (!exit) return note_remark();
+    if (has(line_.body(), "Out Of Memory")) {
+      line_.marks = {.body = line_.body()};
+      if (exit->ranks.size() == 1) line_.marks.rank = exit->ranks[0];
+      findings_.add(findings_.finding_in(Sign::CgroupOom, line_));
+    }
+    findings_.add_exit(std::move(*exit), line_);
+  }
+
+  void note_watchdog() {
+    const auto sign = sign_in(behind(line_.body(), "terminated with exception: ").value_or(""));
+    const bool tells = sign && (role_of(*sign) == Role::Cause || role_of(*sign) == Role::Consequence);
+    add(tells && *sign != Sign::NativeCrash ? *sign : Sign::CollectiveTimeout);
+  }
+
+  // The line may only name ranks that others waited for (JAX, Horovod). "2: [" looks like a label.
+  void absent_rank() {
+    const std::string_view text = trimmed(line_.body());
+    if ((text.starts_with("/job:") && !has(text, " ")) || text.ends_with("]") || text.ends_with("].") ||
+        rank_before_list(text))
+      note_absent(line_.text, line_, findings_);
+    note_lagging(line_, findings_);
+  }
+
+  void note_done() {
+    trace().said_done = line_.place;
+    trace().done_rank = line_.marks.rank;
+    trace().end_text = line_.shown;
+    trace().saving.reset();
+  }
+
   // Lines of a traceback have no time, but the line before them may have one.
-  void traceback_begins(const LineMarks& marks) {
-    const std::string_view rest = behind(marks.body, "(most recent call last):").value_or("");
-    if (has_word(marks.body, "C++ Traceback")) return;  // Paddle's: no exception ends it
-    const bool is_whole = (rest.starts_with("\\n") && has_word(rest.substr(2), "\\n")) || rest.starts_with(" File \"");
-    if (!is_whole && rest.size() > 1 && rest[0] == ' ' && is_letter(rest[1])) return;  // a sentence about tracebacks
-    if (is_whole) return state_.tracebacks.quoted(rest, marks, line_, findings_);
+  void traceback_begins() {
+    const std::string_view body = line_.body();
+    const std::string_view rest = behind(body, "(most recent call last):").value_or("");
+    if (has(body, "C++ Traceback")) return;  // Paddle's: no exception ends it
+    const bool is_whole = (rest.starts_with("\\n") && has(rest.substr(2), "\\n")) || rest.starts_with(" File \"");
+    if (is_whole) return state_->tracebacks.quoted(rest, line_);
+    if (rest.size() > 1 && rest[0] == ' ' && is_letter(rest[1])) return;  // a sentence about tracebacks
     Place place = line_.place;
-    place.own_time = place.own_time || state_.line_before_has_time;
-    state_.tracebacks.begin(marks, place, line_);
+    place.own_time = place.own_time || state_->line_before_has_time;
+    state_->tracebacks.begin(line_, place);
   }
 
   void progress(std::string_view text) {
-    if (state_.progress.take(text, line_.place, findings_)) return;
-    if (has_word(text, "it/s]") && !has_word(text, "aving")) findings_.files.back().saving.reset();  // other work
+    if (state_->progress.take(text, line_.place, findings_)) return;
+    if (has(text, "it/s]") && !has(text, "aving")) trace().saving.reset();  // other work
     note_context(text, findings_);
   }
 
   RuleScan rules_;
   Findings findings_;
-  FileState state_;
-  SeenLine line_;
+  std::optional<FileState> state_;
+  int file_ = 0;
+  Line line_;
   int examined_ = 0;
 };
 

@@ -14,31 +14,22 @@
 namespace braid {
 
 // Converts UTF-16, as PowerShell writes it, to UTF-8, piece by piece.
-class Utf16Decoder {
- public:
+struct Utf16Decoder {
   // Nothing if the text does not begin like UTF-16: with its byte order mark, or with every other byte 0.
   static std::optional<Utf16Decoder> for_text(std::string_view beginning);
 
   std::string decode(std::string_view bytes);
 
- private:
-  explicit Utf16Decoder(bool big_endian) : big_endian_(big_endian) {}
-
-  bool big_endian_;
-  std::string rest_;  // bytes of an incomplete character
+  bool big_endian = false;
+  std::string rest{};  // bytes of an incomplete character
 };
 
 // The width at which a terminal cut the lines of a text; 0 if they were not cut.
 std::size_t width_of_wrapped(std::string_view text);
 
-std::size_t columns(std::string_view line);  // characters
-
 // The name of a host, pod or container that stands before every line of a text, with what divides it from the line:
 // "worker-3  | ", "[pod/train-0/main] ". Empty where there is none, or where it tells more than a name.
 std::string common_prefix(std::string_view text);
-
-// Whether a line of a wrapped text is not the continuation of the line before.
-bool begins_afresh(std::string_view line);
 
 struct LogFile {
   std::string path;         // "-": stdin
@@ -72,12 +63,11 @@ class LineReader {
   std::uint64_t bytes() const { return bytes_; }
 
   // The text up to the end of the line that next() returned last, from some way before it.
-  std::string_view recent() const;
+  std::string_view recent() const { return {buffer_.data(), begin_}; }
 
  private:
   bool fill();
   std::size_t read_some(char* into, std::size_t most);
-  void decode(std::string_view raw);
   bool next_piece(Line& line);
   bool next_joined(Line& line);
 

@@ -27,50 +27,43 @@ std::string clipped(const std::string& text, std::size_t most, std::size_t focus
 }
 
 // A paragraph in lines that fit a terminal, each behind `indent`.
-std::string wrapped(const std::string& text, const std::string& indent) {
+std::string wrapped(const std::string& text, const std::string& indent = "") {
   return indent + folded(text, kWidth - indent.size(), indent) + "\n";
-}
-
-std::string who(const Diagnosis& diagnosis) {
-  std::string text;
-  if (diagnosis.first_rank) text = fmt::format("rank {}", *diagnosis.first_rank);
-  if (!diagnosis.first_host.empty())
-    text += text.empty() ? "host " + diagnosis.first_host : " on " + diagnosis.first_host;
-  return clean_text(text);
 }
 
 }  // namespace
 
 std::string to_text(const Diagnosis& diagnosis) {
-  const std::string explanation = clipped(diagnosis.explanation, 1500);
-  std::string text = wrapped(fmt::format("{}: {}", text_of(diagnosis.cause).slug, explanation), "");
-  if (const std::string first = who(diagnosis); !first.empty()) text += fmt::format("\nfirst to fail: {}\n", first);
+  std::string text =
+      wrapped(fmt::format("{}: {}", text_of(diagnosis.cause).slug, clipped(diagnosis.explanation, 1500)));
+  const std::string rank = diagnosis.first_rank ? fmt::format("rank {}", *diagnosis.first_rank) : "";
+  const std::string host = clean_text(diagnosis.first_host);
+  const char* const between = host.empty() ? "" : rank.empty() ? "host " : " on ";
+  if (!(rank + host).empty()) text += fmt::format("\nfirst to fail: {}{}{}\n", rank, between, host);
   if (!diagnosis.evidence.empty()) text += "\nevidence:\n";
   for (const Evidence& evidence : diagnosis.evidence)
     text += fmt::format("  {}:{}: {}\n", clean_text(evidence.file), evidence.line,
                         clipped(evidence.text, kClipped, evidence.focus));
-  if (!diagnosis.cascade.empty()) text += "\n" + wrapped(diagnosis.cascade, "");
+  if (!diagnosis.cascade.empty()) text += "\n" + wrapped(diagnosis.cascade);
   if (!diagnosis.fix.empty()) text += "\nfix:\n" + wrapped(diagnosis.fix, "  ");
   return text;
 }
 
 std::string to_json(const Diagnosis& diagnosis) {
-  nlohmann::ordered_json json;
-  json["cause"] = text_of(diagnosis.cause).slug;
-  json["first_rank"] = diagnosis.first_rank ? nlohmann::ordered_json(*diagnosis.first_rank) : nlohmann::ordered_json();
-  json["first_host"] = diagnosis.first_host.empty() ? nlohmann::ordered_json()
-                                                    : nlohmann::ordered_json(clean_text(diagnosis.first_host));
-  json["exit_code"] = diagnosis.exit_code ? nlohmann::ordered_json(*diagnosis.exit_code) : nlohmann::ordered_json();
-  json["evidence"] = nlohmann::ordered_json::array();
-  for (const Evidence& evidence : diagnosis.evidence)
-    json["evidence"].push_back({{"file", clean_text(evidence.file)},
-                                {"line", evidence.line},
-                                {"text", clipped(evidence.text, 2000, evidence.focus)}});
-  json["explanation"] = clean_text(diagnosis.explanation + (diagnosis.cascade.empty() ? "" : " " + diagnosis.cascade));
-  json["fix"] = clean_text(diagnosis.fix);
-  return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  using Json = nlohmann::ordered_json;
+  const auto or_null = [](bool is_known, auto value) { return is_known ? Json(value) : Json(); };
+  Json evidence = Json::array();
+  for (const Evidence& e : diagnosis.evidence)
+    evidence.push_back({{"file", clean_text(e.file)}, {"line", e.line}, {"text", clipped(e.text, 2000, e.focus)}});
+  const std::string between = diagnosis.cascade.empty() ? "" : " ";
+  const Json json = {{"cause", text_of(diagnosis.cause).slug},
+                     {"first_rank", or_null(diagnosis.first_rank.has_value(), diagnosis.first_rank.value_or(0))},
+                     {"first_host", or_null(!diagnosis.first_host.empty(), clean_text(diagnosis.first_host))},
+                     {"exit_code", or_null(diagnosis.exit_code.has_value(), diagnosis.exit_code.value_or(0))},
+                     {"evidence", evidence},
+                     {"explanation", clean_text(diagnosis.explanation + between + diagnosis.cascade)},
+                     {"fix", clean_text(diagnosis.fix)}};
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
-
-int verdict_code(const Diagnosis& diagnosis) { return diagnosis.cause == Cause::Unknown ? 1 : 0; }
 
 }  // namespace braid

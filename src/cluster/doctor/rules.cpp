@@ -1,7 +1,8 @@
 #include "cluster/doctor/rules.h"
 
 #include <algorithm>
-#include <functional>
+#include <limits>
+#include <numeric>
 #include <utility>
 
 #include "base/error.h"
@@ -31,26 +32,13 @@ template <class Row>
 void each_row(std::string_view text, Row row) {
   std::string section;
   for (int number = 1; !text.empty(); ++number) {
-    const std::size_t end = std::min(text.find('\n'), text.size());
-    const std::string_view line = trimmed(text.substr(0, end));
-    text.remove_prefix(std::min(end + 1, text.size()));
+    const std::string_view line = trimmed(take_until(text, "\n"));
     if (line.starts_with('[') && line.ends_with(']'))
       section = line.substr(1, line.size() - 2);
     else if (!line.empty() && line[0] != '#')
       row(section, line, number);
   }
 }
-
-// One line of rules.txt: a name, then texts in quotes, each with the sign before it, and bare words.
-struct Columns {
-  struct Text {
-    char sign = 0;  // '&', '!' or none
-    std::string text;
-  };
-  std::string name;
-  std::vector<Text> texts;
-  std::vector<std::string> words;
-};
 
 // A text in quotes off the front of `rest`; nothing where its end is missing.
 std::optional<std::string> take_quoted(std::string_view& rest) {
@@ -70,14 +58,19 @@ std::optional<std::string> take_quoted(std::string_view& rest) {
   return std::nullopt;
 }
 
-Columns columns_of(std::string_view line, int number) {
-  Columns columns;
-  char sign = 0;
+// A line of rules.txt: a name, then texts in quotes, maybe behind & or !, and bare words.
+Rule parse_row(std::string_view line, int number) {
+  Rule row;
+  char sign = '=';  // of the first text
   for (std::string_view rest = line; !(rest = trimmed(rest)).empty();) {
     if (rest[0] == '"') {
       const auto text = take_quoted(rest);
       if (!text) refuse("rules.txt", number, "its closing quote is missing");
-      columns.texts.push_back({std::exchange(sign, char()), *text});
+      if (sign == '=' || sign == '!')
+        (sign == '=' ? row.anchor : row.unless) = *text;
+      else
+        (sign == '&' ? row.also : row.answers).push_back(*text);
+      sign = ' ';
       continue;
     }
     const std::string word(rest.substr(0, rest.find_first_of(" \t\"")));
@@ -86,10 +79,10 @@ Columns columns_of(std::string_view line, int number) {
     if (word == "&" || word == "!")
       sign = word[0];
     else
-      (columns.name.empty() ? columns.name : columns.words.emplace_back()) = word;
+      (row.name.empty() ? row.name : row.options.emplace_back()) = word;
   }
-  if (columns.name.empty()) refuse("rules.txt", number, "the line has no name");
-  return columns;
+  if (row.name.empty()) refuse("rules.txt", number, "the line has no name");
+  return row;
 }
 
 void add_cause(RuleTable& table, const std::string& slug, std::string_view line, int number) {
@@ -99,38 +92,32 @@ void add_cause(RuleTable& table, const std::string& slug, std::string_view line,
     cause.of_whole_job = true;
     return;
   }
-  const std::pair<std::string_view, std::string*> values[] = {{"meaning: ", &cause.meaning},
-                                                              {"fix: ", &cause.fix},
-                                                              {"slurm: ", &cause.slurm},
-                                                              {"kubernetes: ", &cause.kubernetes}};
-  for (const auto& [key, value] : values)
-    if (std::string_view rest = line; take(rest, key)) {
-      *value = rest;
-      return;
-    }
-  refuse("causes.txt", number, fmt::format("'{}' is unknown", line.substr(0, line.find(": "))));
+  const std::string_view key = take_until(line, ": ");
+  std::string* const value = key == "meaning"      ? &cause.meaning
+                             : key == "fix"        ? &cause.fix
+                             : key == "slurm"      ? &cause.slurm
+                             : key == "kubernetes" ? &cause.kubernetes
+                                                   : nullptr;
+  if (!value) refuse("causes.txt", number, fmt::format("'{}' is unknown", key));
+  *value = line;
 }
 
-Cause cause_named(const RuleTable& table, const std::string& slug, int number) {
-  const auto cause =
-      std::find_if(table.causes.begin(), table.causes.end(), [&](const CauseText& text) { return text.slug == slug; });
-  if (cause == table.causes.end()) refuse("rules.txt", number, fmt::format("'{}' is not a cause", slug));
-  return static_cast<Cause>(cause - table.causes.begin());
+// The number of the element with this name, as an enumerator.
+template <class Enum, class List, class Name>
+Enum named(const List& list, Name name, const std::string& word, int number, const char* what) {
+  const auto found = std::ranges::find(list, word, name);
+  if (found == list.end()) refuse("rules.txt", number, fmt::format("'{}' is not a {}", word, what));
+  return static_cast<Enum>(found - list.begin());
 }
 
-void add_kind(RuleTable& table, const Columns& columns, int number) {
+void add_kind(RuleTable& table, const Rule& row, int number) {
   static const std::vector<std::string> kRoles = {"cause", "outside", "consequence", "launcher", "context"};
-  const auto role = columns.words.empty() ? kRoles.end() : std::find(kRoles.begin(), kRoles.end(), columns.words[0]);
-  if (role == kRoles.end()) refuse("rules.txt", number, "a role is missing");
-  RuleTable::Kind kind = {.name = columns.name, .role = static_cast<Role>(role - kRoles.begin())};
-  if (columns.words.size() > 1) kind.cause = cause_named(table, columns.words[1], number);
-  table.kinds.push_back(std::move(kind));
-}
-
-Sign sign_named(const RuleTable& table, const std::string& name, int number) {
-  const auto kind = std::find_if(table.kinds.begin(), table.kinds.end(), [&](auto& k) { return k.name == name; });
-  if (kind == table.kinds.end()) refuse("rules.txt", number, fmt::format("'{}' is not a kind", name));
-  return static_cast<Sign>(kind - table.kinds.begin());
+  if (row.options.empty() || !contains(kRoles, row.options[0])) refuse("rules.txt", number, "a role is missing");
+  RuleTable::Kind& kind = table.kinds.emplace_back();
+  kind.name = row.name;
+  kind.role = named<Role>(kRoles, std::identity(), row.options[0], number, "role");
+  if (row.options.size() > 1)
+    kind.cause = named<Cause>(table.causes, &CauseText::slug, row.options[1], number, "cause");
 }
 
 // "a|b" -> "a", "b". A bar of its own is "\|".
@@ -150,65 +137,47 @@ const std::vector<std::string> kOfKinds = {"lines",    "exception types", "excep
 const std::vector<std::string> kOfPatterns = {"process ends",      "prefixes",     "numbered prefixes",
                                               "ranks in messages", "absent ranks", "launchers"};
 
-void add_row(RuleTable& table, const std::string& section, const Columns& columns, int number) {
-  if (section == "kinds") return add_kind(table, columns, number);
-  if (columns.texts.empty()) refuse("rules.txt", number, "a text in quotes is missing");
-  const std::string& first = columns.texts[0].text;
+void add_row(RuleTable& table, const std::string& section, std::string_view line, int number) {
+  Rule row = parse_row(line, number);
+  if (section == "kinds") return add_kind(table, row, number);
+  if (line.find('"') == npos) refuse("rules.txt", number, "a text in quotes is missing");
   if (section == "words") {
-    std::string& words = table.words[columns.name];
-    words += (words.empty() ? "" : "|") + first;
+    std::string& words = table.words[row.name];
+    words += (words.empty() ? "" : "|") + row.anchor;
     return;
   }
   if (section == "signals") {
-    for (const std::string& signal : columns.words)
-      table.signals[parse_int(signal).value_or(0)] = {cause_named(table, columns.name, number), first};
+    const auto cause = named<Cause>(table.causes, &CauseText::slug, row.name, number, "cause");
+    for (const std::string& signal : row.options) table.signals[parse_int(signal).value_or(0)] = {cause, row.anchor};
     return;
   }
-  const bool is_of_kinds = contains(kOfKinds, section);
+  const bool is_of_kinds = contains(kOfKinds, section), is_line = section == "lines";
   if (!is_of_kinds && !contains(kOfPatterns, section))
     refuse("rules.txt", number, fmt::format("there is no section '{}'", section));
-  Rule rule;
-  rule.name = columns.name;
-  rule.anchor = first;
-  rule.options = columns.words;
-  if (is_of_kinds) rule.sign = sign_named(table, columns.name, number);
-  for (std::size_t i = 1; i < columns.texts.size(); ++i)
-    if (columns.texts[i].sign == '!')
-      rule.unless = columns.texts[i].text;
-    else
-      (columns.texts[i].sign == '&' ? rule.also : rule.answers).push_back(columns.texts[i].text);
-  if (is_of_kinds && section != "lines") return table.sections[section].push_back(std::move(rule));
-  for (std::string& anchor : alternatives_in(first)) {
-    if (section == "lines" && anchor.size() < AnchorScan::kShortest)
+  if (is_of_kinds) row.sign = named<Sign>(table.kinds, &RuleTable::Kind::name, row.name, number, "kind");
+  std::vector<Rule>& rows = is_line ? table.lines : table.sections[section];
+  if (is_of_kinds && !is_line) return rows.push_back(std::move(row));
+  for (std::string& anchor : alternatives_in(std::exchange(row.anchor, {}))) {
+    if (is_line && anchor.size() < AnchorScan::kShortest)
       refuse("rules.txt", number, fmt::format("'{}' has fewer than {} bytes", anchor, AnchorScan::kShortest));
-    rule.anchor = std::move(anchor);
-    (section == "lines" ? table.lines : table.sections[section]).push_back(rule);
+    rows.push_back(row);
+    rows.back().anchor = std::move(anchor);
   }
 }
 
-std::vector<std::string> anchors_of(const std::vector<Rule>& rules) {
-  std::vector<std::string> anchors;
-  for (const Rule& rule : rules) anchors.push_back(rule.anchor);
-  return anchors;
+template <class Map>
+const auto& found_in(const Map& map, std::string_view name, const char* what) {
+  const auto found = map.find(name);
+  BRAID_CHECK(found != map.end(), "rules.txt has no {} '{}'", what, name);
+  return found->second;
 }
 
 }  // namespace
 
-bool Rule::has(std::string_view option) const { return contains(options, option); }
-
-int Rule::value(std::string_view option, int otherwise) const {
-  for (std::string_view rest : options)
-    if (take(rest, option) && take(rest, "=")) return parse_int(rest).value_or(otherwise);
-  return otherwise;
-}
-
 RuleTable parse_rules(std::string_view rules, std::string_view causes) {
   RuleTable table;
-  each_row(causes,
-           [&](const std::string& slug, std::string_view line, int number) { add_cause(table, slug, line, number); });
-  each_row(rules, [&](const std::string& section, std::string_view line, int number) {
-    add_row(table, section, columns_of(line, number), number);
-  });
+  each_row(causes, [&](const auto& slug, auto line, int number) { add_cause(table, slug, line, number); });
+  each_row(rules, [&](const auto& section, auto line, int number) { add_row(table, section, line, number); });
   BRAID_CHECK_EQ(table.causes.size(), static_cast<std::size_t>(Cause::Unknown) + 1, "causes.txt");
   BRAID_CHECK_EQ(table.kinds.size(), static_cast<std::size_t>(Sign::Remark) + 1, "[kinds] of rules.txt");
   return table;
@@ -219,56 +188,37 @@ const RuleTable& rules() {
   return table;
 }
 
-const std::vector<Rule>& rows_of(std::string_view section) {
-  const auto rows = rules().sections.find(section);
-  BRAID_CHECK(rows != rules().sections.end(), "rules.txt has no section '{}'", section);
-  return rows->second;
+const std::vector<Rule>& rows_of(std::string_view section) { return found_in(rules().sections, section, "section"); }
+const std::string& words_of(std::string_view list) { return found_in(rules().words, list, "list of words"); }
+bool says(std::string_view text, std::string_view list) { return has(text, words_of(list)); }
+
+bool Rule::is(std::string_view option) const { return contains(options, option); }
+
+bool Rule::fits(std::string_view text) const {
+  return std::ranges::all_of(also, [&](const std::string& words) { return has(text, words); }) &&
+         (unless.empty() || !has(text, unless));
 }
 
-Role role_of(Sign sign) { return rules().kinds[static_cast<std::size_t>(sign)].role; }
-Cause cause_of(Sign sign) { return rules().kinds[static_cast<std::size_t>(sign)].cause; }
-const CauseText& text_of(Cause cause) { return rules().causes[static_cast<std::size_t>(cause)]; }
-
-const std::string& words_of(std::string_view list) {
-  const auto words = rules().words.find(list);
-  BRAID_CHECK(words != rules().words.end(), "[words] of rules.txt has no '{}'", list);
-  return words->second;
-}
-
-bool says(std::string_view text, std::string_view list) { return has_one_of(text, words_of(list)); }
-
-bool fits(const Rule& rule, std::string_view text) {
-  for (const std::string& words : rule.also)
-    if (!has_one_of(text, words)) return false;
-  return rule.unless.empty() || !has_one_of(text, rule.unless);
+const Rule* row_for(std::string_view section, std::string_view text, std::optional<Sign> sign) {
+  for (const Rule& row : rows_of(section))
+    if ((!sign || row.sign == sign) && has(text, row.anchor) && row.fits(text)) return &row;
+  return nullptr;
 }
 
 std::optional<Sign> sign_by_words(std::string_view section, std::string_view text) {
-  for (const Rule& rule : rows_of(section))
-    if (has_one_of(text, rule.anchor) && fits(rule, text)) return rule.sign;
-  return std::nullopt;
+  const Rule* const row = row_for(section, text);
+  return row ? std::optional(row->sign) : std::nullopt;
 }
 
-std::optional<Sign> sign_in(std::string_view text) {
+std::optional<Sign> sign_in(std::string_view text, const std::function<bool(Sign)>& wanted) {
   for (const Rule& rule : rules().lines)
-    if (has_word(text, rule.anchor) && fits(rule, text)) return rule.sign;
+    if (wanted(rule.sign) && text.find(rule.anchor) != npos && rule.fits(text)) return rule.sign;
   return std::nullopt;
-}
-
-const SignalText* text_of_signal(int signal) {
-  const auto found = rules().signals.find(signal);
-  return found == rules().signals.end() ? nullptr : &found->second;
 }
 
 Cause cause_of_signal(int signal) {
-  const SignalText* text = text_of_signal(signal);
-  return text ? text->cause : Cause::Unknown;
-}
-
-const Rule* row_for(std::string_view section, Sign sign, std::string_view text) {
-  for (const Rule& row : rows_of(section))
-    if (row.sign == sign && has_one_of(text, row.anchor) && fits(row, text)) return &row;
-  return nullptr;
+  const auto found = rules().signals.find(signal);
+  return found == rules().signals.end() ? Cause::Unknown : found->second.cause;
 }
 
 std::optional<int> rank_told_by(Sign sign, std::string_view body) {
@@ -280,37 +230,70 @@ std::optional<int> rank_told_by(Sign sign, std::string_view body) {
   return std::nullopt;
 }
 
-void Launchers::note(std::string_view line) {
-  line = line.substr(0, 400);
-  for (const Rule& row : rows_of("launchers"))
-    if (bool& launcher = row.name == "slurm" ? slurm : kubernetes; !launcher) launcher = has_word(line, row.anchor);
+// Letters are more usual than the sample can show.
+std::vector<int> AnchorScan::weights_of_blocks(std::string_view usual) {
+  constexpr std::string_view kSmall = "abcdefghijklmnopqrstuvwxyz ";
+  std::vector<int> weights(1 << 16, 0);
+  for (const char a : kSmall)
+    for (const char b : kSmall)
+      for (const char c : kSmall) {
+        const char letters[kBlock] = {a, b, c};
+        weights[block_at(letters)] = 1;
+      }
+  for (std::size_t i = 0; i + kBlock <= usual.size(); ++i) weights[block_at(usual.data() + i)] += 10;
+  return weights;
 }
 
-std::string fix_for(Cause cause, const Launchers& launchers) {
-  const CauseText& text = text_of(cause);
-  std::string fix = text.fix;
-  if (launchers.slurm && !text.slurm.empty()) fix += " " + text.slurm;
-  if (launchers.kubernetes && !text.kubernetes.empty()) fix += " " + text.kubernetes;
-  return fix;
+AnchorScan::AnchorScan(std::vector<std::string> anchors, std::string_view usual)
+    : anchors_(std::move(anchors)), shift_(1 << 16, kMostShift), first_((1 << 16) + 1, 0) {
+  const std::vector<int> weights = weights_of_blocks(usual);
+  std::vector<std::uint16_t> last_blocks;
+  for (std::size_t i = 0; i < anchors_.size(); ++i) {
+    const std::string& anchor = anchors_[i];
+    BRAID_CHECK(anchor.size() >= kShortest && anchor.size() < 1000, "'{}' cannot be an anchor", anchor);
+    std::size_t best = 0;
+    int least = std::numeric_limits<int>::max();
+    for (std::size_t begin = 0; begin + kShortest <= anchor.size(); ++begin) {
+      int weight = 0;  // blocks near the end of the window cost the more, since they leave shorter skips
+      for (std::size_t at = 0; at <= kLastBlock; ++at)
+        weight += static_cast<int>(at + 1) * weights[block_at(anchor.data() + begin + at)];
+      if (weight < least) least = weight, best = begin;
+    }
+    const char* const window = anchor.data() + best;
+    for (std::size_t at = 0; at <= kLastBlock; ++at) {
+      std::uint8_t& shift = shift_[block_at(window + at)];
+      shift = std::min(shift, static_cast<std::uint8_t>(kLastBlock - at));
+    }
+    std::uint32_t head;
+    std::memcpy(&head, window, sizeof head);
+    entries_.push_back({head, static_cast<std::uint16_t>(best), static_cast<std::int16_t>(i)});
+    last_blocks.push_back(block_at(window + kLastBlock));
+    ++first_[last_blocks.back() + 1u];
+  }
+  std::partial_sum(first_.begin(), first_.end(), first_.begin());
+  std::ranges::stable_sort(entries_, {},
+                           [&](const Entry& e) { return last_blocks[static_cast<std::size_t>(e.anchor)]; });
 }
 
-RuleScan::RuleScan() : rules_(rules().lines), scan_(anchors_of(rules_), kUsual), tried_(rules_.size(), 0) {}
-
-bool RuleScan::has_anchor(std::string_view text) const {
-  bool found = false;
-  scan_.each(text, [&](int) { return found = true, false; });
-  return found;
-}
+RuleScan::RuleScan()
+    : rules_(rules().lines),
+      scan_(
+          [&] {
+            std::vector<std::string> anchors;
+            for (const Rule& rule : rules_) anchors.push_back(rule.anchor);
+            return anchors;
+          }(),
+          kUsual),
+      tried_(rules_.size(), 0) {}
 
 const Rule* RuleScan::first_fitting(std::string_view text) {
   ++texts_;
   std::size_t best = rules_.size();
   scan_.each(text, [&](int anchor) {
     const auto rule = static_cast<std::size_t>(anchor);
-    if (rule >= best || tried_[rule] == texts_) return true;
-    tried_[rule] = texts_;
+    if (rule >= best || std::exchange(tried_[rule], texts_) == texts_) return true;
     ++tries_;
-    if (fits(rules_[rule], text)) best = rule;
+    if (rules_[rule].fits(text)) best = rule;
     return true;
   });
   return best < rules_.size() ? &rules_[best] : nullptr;

@@ -1,16 +1,16 @@
 // The table of rules (rules.txt) and of causes (causes.txt): what single lines of a log mean, and what to do about it.
-// Both files explain their format in their first lines. They are compiled in, and parsed once.
+// Both files explain their format in their first lines. They are compiled in, and parsed once. RuleScan finds the rule
+// that a line matches.
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 #include <functional>
 #include <map>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
-
-#include "cluster/doctor/anchor_scan.h"
 
 namespace braid {
 
@@ -56,13 +56,8 @@ struct Rule {
   std::vector<std::string> answers;  // in [advice]: why it happened, and what to do
   std::vector<std::string> options;
 
-  bool has(std::string_view option) const;
-  int value(std::string_view option, int otherwise) const;  // 9 for "code=9"
-};
-
-struct SignalText {
-  Cause cause = Cause::Unknown;  // what it shows, unless somebody asked the process to end
-  std::string usual;             // what it usually means
+  bool is(std::string_view option) const;  // whether it has the option
+  bool fits(std::string_view text) const;  // beyond its anchor
 };
 
 struct CauseText {
@@ -79,10 +74,14 @@ struct RuleTable {
     Role role = Role::Context;
     Cause cause = Cause::Unknown;  // Unknown where a line alone does not tell
   };
+  struct Signal {
+    Cause cause = Cause::Unknown;  // what it shows, unless somebody asked the process to end
+    std::string usual;             // what it usually means
+  };
   std::vector<Kind> kinds;        // by Sign
   std::vector<CauseText> causes;  // by Cause
   std::vector<Rule> lines;        // where several fit one line, the first is meant
-  std::map<int, SignalText> signals;
+  std::map<int, Signal> signals;
   std::map<std::string, std::vector<Rule>, std::less<>> sections;  // the others
   std::map<std::string, std::string, std::less<>> words;           // lists of alternatives, by name
 };
@@ -93,41 +92,94 @@ RuleTable parse_rules(std::string_view rules, std::string_view causes);
 const RuleTable& rules();  // those that are compiled in
 const std::vector<Rule>& rows_of(std::string_view section);
 
-Role role_of(Sign sign);
-Cause cause_of(Sign sign);
-const CauseText& text_of(Cause cause);
+inline Role role_of(Sign sign) { return rules().kinds[static_cast<std::size_t>(sign)].role; }
+inline Cause cause_of(Sign sign) { return rules().kinds[static_cast<std::size_t>(sign)].cause; }
+inline const CauseText& text_of(Cause cause) { return rules().causes[static_cast<std::size_t>(cause)]; }
+Cause cause_of_signal(int signal);  // Unknown for SIGTERM and others that people send
 
 // A list of [words], and whether one of its words stands in the text.
 const std::string& words_of(std::string_view list);
 bool says(std::string_view text, std::string_view list);
 
-bool fits(const Rule& rule, std::string_view text);  // beyond its anchor
-
-// The first row of a section of words that fits.
+// The first row of a section of words that fits the text, maybe among those of one kind; nullptr if there is none.
+const Rule* row_for(std::string_view section, std::string_view text, std::optional<Sign> sign = {});
 std::optional<Sign> sign_by_words(std::string_view section, std::string_view text);
 
-// The meaning of a text that is known to be a message, say the reason in a root cause.
-std::optional<Sign> sign_in(std::string_view text);
-
-// The cause that a signal shows; Unknown for SIGTERM and others that people send.
-Cause cause_of_signal(int signal);
-const SignalText* text_of_signal(int signal);  // nullptr for a signal that no launcher sends and no crash raises
-
-// The first row of a section for this kind that fits the text; nullptr if there is none.
-const Rule* row_for(std::string_view section, Sign sign, std::string_view text);
+// The meaning of a text that is known to be a message, say the reason in a root cause. Kinds may be left out.
+std::optional<Sign> sign_in(
+    std::string_view text, const std::function<bool(Sign)>& wanted = [](Sign) { return true; });
 
 // The rank that a message of this kind names itself.
 std::optional<int> rank_told_by(Sign sign, std::string_view body);
 
-// Which schedulers and launchers speak in a log: advice is for those.
-struct Launchers {
-  bool slurm = false, kubernetes = false;
+// Finds any of many short literals in a text in one pass (Wu-Manber, blocks of three bytes): most steps skip several
+// bytes. With blocks of two, hundreds of anchors would leave hardly a pair of letters that none of them has.
+class AnchorScan {
+ public:
+  static constexpr std::size_t kShortest = 6;  // bytes of an anchor; the longest skip is two less
 
-  void note(std::string_view line);
+  // `usual` is what most text looks like. Of each anchor those kShortest bytes are searched for that are the least
+  // usual, so that usual text is skipped fast.
+  AnchorScan(std::vector<std::string> anchors, std::string_view usual);
+
+  // Calls found(anchor's number) for each occurrence of each anchor, until it returns false.
+  template <class Found>
+  void each(std::string_view text, Found found) const;
+
+ private:
+  static constexpr std::size_t kBlock = 3, kLastBlock = kShortest - kBlock;
+  static constexpr std::uint8_t kMostShift = kLastBlock + 1;
+  static_assert(kMostShift == 4, "a bit of its own, which no smaller shift has");
+
+  // Texts are nearly all letters, whose highest bits are 0: the third byte is laid over those of the other two.
+  static std::uint16_t block_at(const char* text) {
+    std::uint16_t two;
+    std::memcpy(&two, text, sizeof two);
+    return static_cast<std::uint16_t>(two ^ (static_cast<unsigned char>(text[2]) << 7));
+  }
+  static std::vector<int> weights_of_blocks(std::string_view usual);
+
+  struct Entry {
+    std::uint32_t head;    // the first four bytes that are searched for
+    std::uint16_t before;  // how many bytes of the anchor stand before them
+    std::int16_t anchor;
+  };
+
+  std::vector<std::string> anchors_;
+  std::vector<std::uint8_t> shift_;   // by block_at: how far the window may move
+  std::vector<std::uint32_t> first_;  // by block_at: entries_[first_[b]] up to entries_[first_[b + 1]]
+  std::vector<Entry> entries_;
 };
 
-// What to do, for whoever used these launchers.
-std::string fix_for(Cause cause, const Launchers& launchers);
+template <class Found>
+void AnchorScan::each(std::string_view text, Found found) const {
+  if (text.size() < kShortest) return;
+  const std::uint8_t* const shifts = shift_.data();
+  const char* const begin = text.data();
+  const char* const end = begin + text.size() - (kBlock - 1);  // the last block begins before it
+  for (const char* at = begin + kLastBlock; at < end;) {
+    // Where nothing is known, two steps at a time, which need not wait for each other.
+    while (end - at > kMostShift && (shifts[block_at(at)] & shifts[block_at(at + kMostShift)]) == kMostShift)
+      at += 2 * kMostShift;
+    if (at >= end) return;
+    const std::uint16_t block = block_at(at);
+    if (const std::uint8_t shift = shifts[block]) {
+      at += shift;
+      continue;
+    }
+    const auto start = static_cast<std::size_t>(at - begin) - kLastBlock;
+    std::uint32_t head;
+    std::memcpy(&head, begin + start, sizeof head);
+    for (std::uint32_t i = first_[block]; i < first_[block + 1u]; ++i) {
+      const Entry& entry = entries_[i];
+      if (entry.head != head || start < entry.before) continue;
+      const std::string& anchor = anchors_[static_cast<std::size_t>(entry.anchor)];
+      if (text.compare(start - entry.before, anchor.size(), anchor) == 0 && !found(static_cast<int>(entry.anchor)))
+        return;
+    }
+    ++at;
+  }
+}
 
 // Finds the rule that a line matches: first the anchors in it, then the other words of their rules.
 class RuleScan {
@@ -139,8 +191,6 @@ class RuleScan {
   void each(std::string_view text, Found found) const {
     scan_.each(text, [&](int rule) { return found(rules_[static_cast<std::size_t>(rule)]); });
   }
-
-  bool has_anchor(std::string_view text) const;
 
   // The first fitting rule; nullptr when none does. A rule is tried once, however often its anchor stands in the text.
   const Rule* first_fitting(std::string_view text);

@@ -2,11 +2,9 @@
 #pragma once
 
 #include <functional>
-#include <initializer_list>
 #include <optional>
 #include <set>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "cluster/doctor/findings.h"
@@ -22,42 +20,42 @@ struct Mismatch {
 };
 std::optional<Mismatch> find_mismatch(const Findings& findings);
 
-// PyTorch's own check names two ranks: "Rank 0 is running collective: X, but Rank 1 is running collective: Y".
-std::string mismatch_told_in(std::string_view message);
-
-// The process that ended first: torchrun names it, srun's lines are in that order. nullptr if several ended together.
-const WorkerExit* find_culprit(const Findings& findings);
-
-// Whether two nodes report "failed (exitcode: 1) local_rank: 0", so that neither is certainly rank 0.
-bool is_of_several_nodes(const WorkerExit& exit, const Findings& findings);
-
 struct Silence {
   std::optional<int> rank;
-  std::string how;                   // how it is known, as a clause
-  std::optional<QuotedLine> line{};  // the line that shows it
+  std::string how;                 // how it is known, as a clause
+  std::optional<Quote> line = {};  // the line that shows it
 };
 
 // `complained`: the ranks whose own lines are time-outs or lost connections.
 Silence find_silent_rank(const Findings& findings, const std::set<int>& complained);
 
-inline constexpr std::initializer_list<Sign> kTimeOuts = {Sign::CollectiveTimeout, Sign::UniqueIdTimeout,
-                                                          Sign::StoreTimeout};
-bool is_one_of(Sign sign, std::initializer_list<Sign> kinds);
-bool is_time_out(Sign sign);
+inline bool is_time_out(const Finding& finding) {
+  return finding.is(Sign::CollectiveTimeout, Sign::UniqueIdTimeout, Sign::StoreTimeout);
+}
 
 struct Suspects {
   explicit Suspects(const Findings& findings);
 
+  // The rank that a launcher names; of two nodes' "failed (exitcode: 1) local_rank: 0", neither is certainly rank 0.
+  std::optional<int> rank_of(const WorkerExit& exit) const;
   std::optional<int> culprit_rank() const;
 
-  const Finding* earliest(const std::function<bool(const Finding&)>& wanted) const;
-  const Finding* first(std::initializer_list<Sign> kinds) const;  // the earliest of one of these kinds
-  const Finding* first_of_a_rank(std::initializer_list<Sign> kinds) const;
-  const Finding* first_time_out() const { return first(kTimeOuts); }
+  template <class Wanted>
+  const Finding* earliest(Wanted wanted) const {
+    const Finding* best = nullptr;
+    for (const Finding* finding : live)
+      if (wanted(*finding) && (!best || earlier(finding->place, best->place))) best = finding;
+    return best;
+  }
+  template <class... Signs>
+  const Finding* first(Signs... signs) const {  // the earliest of one of these kinds
+    return earliest([&](const Finding& f) { return f.is(signs...); });
+  }
+  const Finding* first_time_out() const { return earliest(is_time_out); }
   const Finding* best_cause() const;
 
   // Whether a process crashed or was killed, or ranks could not meet or lost each other, without a known reason.
-  bool failed_before(const Place& place) const;
+  bool failed_before(const Place& place) const { return first_failure_ && earlier(*first_failure_, place); }
 
   // The ranks of a job may report lost peers up to a minute before Slurm logs that the job's time is over.
   bool is_limit_logged_late(const Finding& end) const;
@@ -78,7 +76,9 @@ struct Suspects {
   bool is_explained_by_others(const Finding& cause) const;
 
   // The kernel's message about a GPU whose user only sees a CUDA error.
-  const Finding* hardware_behind(const Finding& cause) const;
+  const Finding* hardware_behind(const Finding& cause) const {
+    return cause.is(Sign::CudaError) ? first(Sign::Hardware) : nullptr;
+  }
 
   // The cause that the finding means, given all other findings.
   Cause refined(const Finding& cause) const;
@@ -91,14 +91,10 @@ struct Suspects {
 
  private:
   void find_first_failure();
-  // The parent and the children of a killed process raise exceptions of their own.
-  bool follows_kill(const Finding& cause) const;
   void find_ends_from_outside();
-  bool more_were_told() const;  // there are more ranks than findings are kept for
   const Finding* told_nearby(const Finding& vague) const;
-  const Finding* told_before(const Finding& vague) const;
-  bool others_waited(const Finding& cause) const;
-  bool others_started(const Finding& cause) const;
+  // There may be more ranks than findings are kept for.
+  bool more_were_told() const { return !findings.has_room(Sign::TerminatedFromOutside); }
 
   std::optional<Place> first_failure_;    // see failed_before
   std::vector<const Finding*> outside_;   // ends that may explain exceptions

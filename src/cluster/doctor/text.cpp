@@ -1,20 +1,16 @@
 #include "cluster/doctor/text.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <csignal>
-#include <string>
 
 #include "base/process.h"
 
 namespace braid {
 
 std::string_view trimmed(std::string_view text) {
-  const std::size_t begin = std::min(text.find_first_not_of(" \t"), text.size());
-  text.remove_prefix(begin);
-  while (!text.empty() && (text.back() == ' ' || text.back() == '\t')) text.remove_suffix(1);
-  return text;
+  text.remove_prefix(std::min(text.find_first_not_of(" \t"), text.size()));
+  return text.substr(0, text.find_last_not_of(" \t") + 1);
 }
 
 double seconds_between(LogTime earlier, LogTime later) {
@@ -37,43 +33,43 @@ constexpr TimeShape kTimeShapes[] = {{"0000-00-00_00:00:00", 5, 2, 8},
                                      {"000 00:00:00", 0, 1, 1}};  // c10
 
 bool has_shape(std::string_view text, std::string_view shape) {
-  const auto fits = [](char c, char wanted) {
-    return wanted == '0'   ? is_digit(c)
-           : wanted == '-' ? c == '-' || c == '/'
-           : wanted == '_' ? c == ' ' || c == 'T' || c == '_'
-                           : c == wanted;
+  const auto fits = [](char wanted, char c) {
+    return c == wanted || (wanted == '0' && is_digit(c)) || (wanted == '-' && c == '/') ||
+           (wanted == '_' && (c == ' ' || c == 'T'));
   };
-  return text.size() >= shape.size() &&
-         std::equal(shape.begin(), shape.end(), text.begin(), [&](char wanted, char c) { return fits(c, wanted); });
+  return text.size() >= shape.size() && std::equal(shape.begin(), shape.end(), text.begin(), fits);
 }
 
 }  // namespace
 
 std::optional<LogTime> take_time(std::string_view& text) {
-  static constexpr std::array<int, 12> kDaysBefore = {0, 31, 60, 91, 121, 152, 182, 213, 244, 274, 305, 335};
+  static constexpr int kDaysBefore[] = {0, 31, 60, 91, 121, 152, 182, 213, 244, 274, 305, 335};
   if (text.empty() || !is_digit(text[0])) return std::nullopt;
   for (const TimeShape& time : kTimeShapes) {
     if (!has_shape(text, time.shape)) continue;
-    const auto number = [&](std::size_t at, std::size_t digits) {
+    const auto number = [&](std::size_t at, std::size_t digits = 2) {
       return digits == 1 ? text[at] - '0' : 10 * (text[at] - '0') + text[at + 1] - '0';
     };
-    const int month = number(time.month, time.month_digits), day = number(time.day, 2);
+    const int month = number(time.month, time.month_digits), day = number(time.day);
     if (month < 1 || month > 12 || day < 1 || day > 31) return std::nullopt;
     const std::size_t clock = time.shape.size() - 8;
-    const double seconds = 86400.0 * (kDaysBefore[static_cast<std::size_t>(month - 1)] + day - 1) +
-                           3600 * number(clock, 2) + 60 * number(clock + 3, 2) + number(clock + 6, 2);
+    const double seconds = 86400.0 * (kDaysBefore[month - 1] + day - 1) + 3600 * number(clock) +
+                           60 * number(clock + 3) + number(clock + 6);
     text.remove_prefix(time.shape.size());
-    std::string_view rest = text;
-    if (!take(rest, ".") && !take(rest, ",")) return seconds;
-    const std::size_t before = rest.size();
-    const double fraction = static_cast<double>(take_number(rest).value_or(0));
-    text = rest;
-    return seconds + fraction / std::pow(10.0, before - rest.size());
+    if (!take(text, ".") && !take(text, ",")) return seconds;
+    const std::size_t before = text.size();
+    const double fraction = static_cast<double>(take_number(text).value_or(0));
+    return seconds + fraction / std::pow(10.0, before - text.size());
   }
   return std::nullopt;
 }
 
-std::optional<LogTime> time_at(std::string_view text) { return take_time(text); }
+std::string_view take_until(std::string_view& text, std::string_view divider) {
+  const std::size_t end = std::min(text.find(divider), text.size());
+  const std::string_view taken = text.substr(0, end);
+  text.remove_prefix(std::min(end + divider.size(), text.size()));
+  return taken;
+}
 
 std::string_view take_last_line(std::string_view& text) {
   if (text.ends_with('\n')) text.remove_suffix(1);
@@ -84,12 +80,10 @@ std::string_view take_last_line(std::string_view& text) {
 }
 
 std::optional<std::int64_t> take_number(std::string_view& text) {
-  std::size_t digits = 0;
+  const std::string_view digits = take_while(text, is_digit, 18);
   std::int64_t number = 0;
-  while (digits < text.size() && digits < 18 && is_digit(text[digits])) number = 10 * number + text[digits++] - '0';
-  if (digits == 0) return std::nullopt;
-  text.remove_prefix(digits);
-  return number;
+  for (const char digit : digits) number = 10 * number + digit - '0';
+  return digits.empty() ? std::nullopt : std::optional(number);
 }
 
 std::optional<int> take_small_number(std::string_view& text) {
@@ -100,18 +94,10 @@ std::optional<int> take_small_number(std::string_view& text) {
   return static_cast<int>(*number);
 }
 
-std::optional<int> take_signed_number(std::string_view& text) {
-  const bool is_negative = take(text, "-");
-  const auto number = take_small_number(text);
-  return number && is_negative ? -*number : number;
-}
-
 std::optional<std::int64_t> number_after(std::string_view text, std::string_view key) {
   for (std::size_t at = 0; (at = text.find(key, at)) != npos; at += key.size()) {
     std::string_view rest = text.substr(at + key.size());
-    const std::size_t begin = rest.find_first_not_of(" =:.'\"\t");
-    if (begin == npos || begin == 0) continue;
-    rest.remove_prefix(begin);
+    if (take_while(rest, [](char c) { return is_one_of(" =:.'\"\t", c); }).empty()) continue;
     if (const auto number = take_number(rest)) return number;
   }
   return std::nullopt;
@@ -132,27 +118,18 @@ bool any_alternative(std::string_view words, Accepts accepts) {
 
 }  // namespace
 
-bool has_one_of(std::string_view text, std::string_view words) {
-  return any_alternative(words, [&](std::string_view word) { return has_word(text, word); });
+bool has(std::string_view text, std::string_view words) {
+  return any_alternative(words, [&](std::string_view word) { return text.find(word) != npos; });
 }
 
-bool starts_with_one_of(std::string_view text, std::string_view words) {
+bool begins(std::string_view text, std::string_view words) {
   return any_alternative(words, [&](std::string_view word) { return text.starts_with(word); });
 }
 
 std::string in_small_letters(std::string_view text) {
   std::string low(text);
-  std::transform(low.begin(), low.end(), low.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? c + 32 : c; });
+  std::ranges::transform(low, low.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? c + 32 : c; });
   return low;
-}
-
-int signal_by_name(std::string_view name) {
-  for (int signal = 1; signal < 32; ++signal) {
-    const std::string words = describe_signal(signal);
-    const std::string_view own = std::string_view(words).substr(0, words.find(' '));
-    if (name.starts_with(own) && (name.size() == own.size() || !is_word(name[own.size()]))) return signal;
-  }
-  return SIGABRT;
 }
 
 std::optional<int> signal_of_code(int code) {
@@ -164,43 +141,56 @@ std::optional<int> signal_of_code(int code) {
 namespace {
 
 bool take_any_case(std::string_view& text, std::string_view lower) {
-  if (text.size() < lower.size()) return false;
-  for (std::size_t i = 0; i < lower.size(); ++i)
-    if (text[i] != lower[i] && text[i] != lower[i] - 32) return false;
-  text.remove_prefix(lower.size());
-  return true;
+  const bool fits = std::ranges::equal(text.substr(0, lower.size()), lower,
+                                       [](char c, char low) { return c == low || c == low - 32; });
+  if (fits) text.remove_prefix(lower.size());
+  return fits;
 }
 
 bool take_rank_word(std::string_view& text) {
-  for (const std::string_view before : {"global", "world", "mpi"}) {
-    std::string_view rest = text;
-    if (!take_any_case(rest, before)) continue;
-    if (!rest.empty() && std::string_view(" _-").find(rest[0]) != npos) rest.remove_prefix(1);
-    if (!take_any_case(rest, "rank")) return false;
-    text = rest;
-    return true;
-  }
-  if (!take_any_case(text, "rank")) return false;
-  return true;
+  for (const std::string_view before : {"global", "world", "mpi"})
+    if (take_any_case(text, before)) {
+      take_while(
+          text, [](char c) { return is_one_of(" _-", c); }, 1);
+      break;
+    }
+  return take_any_case(text, "rank");
 }
 
-void take_all(std::string_view& text, std::string_view chars, std::size_t most) {
-  text.remove_prefix(std::min({text.find_first_not_of(chars), most, text.size()}));
+// SIGABRT's number if the name is unknown.
+std::optional<int> take_signal_name(std::string_view& text) {
+  if (!text.starts_with("SIG")) return std::nullopt;
+  const std::string_view name = take_while(text, is_word);
+  for (int signal = 1; signal < 32; ++signal)
+    if (describe_signal(signal).starts_with(std::string(name) + " ")) return signal;
+  return SIGABRT;
 }
 
-template <class Wanted>
-bool take_while(std::string_view& text, Wanted wanted, std::string_view* taken = nullptr) {
-  std::size_t end = 0;
-  while (end < text.size() && wanted(text[end])) ++end;
-  if (taken) *taken = text.substr(0, end);
-  text.remove_prefix(end);
-  return end > 0;
+std::optional<int> take_signed_number(std::string_view& text) {
+  const bool is_negative = take(text, "-");
+  const auto number = take_small_number(text);
+  return number && is_negative ? -*number : number;
 }
 
-bool is_host(char c) { return is_name(c) || c == '-'; }
+// The elements that are runs of some characters: how few and how many of them.
+struct Run {
+  char kind;
+  bool (*is_in)(char);
+  std::size_t least, most;
+};
+constexpr Run kRuns[] = {
+    {'n', is_digit, 1, 18},
+    {'w', is_host, 1, npos},
+    {'d', is_of_time, 1, npos},
+    {'a', [](char c) { return is_letter(c) || c == '_'; }, 1, npos},
+    {'_', [](char c) { return is_one_of(" \t", c); }, 0, 40},
+    {'+', [](char c) { return is_one_of(" +-", c); }, 0, 40},
+    {'~', [](char c) { return is_one_of(" :=\"'\t", c); }, 0, 40},
+    {'=', [](char c) { return is_one_of(" :=_-#", c); }, 0, 2},
+    {'L', [](char c) { return is_one_of("IWEF", c); }, 1, 1},
+};
 
 bool take_element(char kind, std::string_view& text, Caught& caught) {
-  std::string_view word;
   switch (kind) {
     case 'r':
       return (caught.rank = take_small_number(text)).has_value();
@@ -208,42 +198,25 @@ bool take_element(char kind, std::string_view& text, Caught& caught) {
       return (caught.local_rank = take_small_number(text)).has_value();
     case 's':
       return (caught.signal = take_small_number(text)).has_value();
+    case 'S':
+      return (caught.signal = take_signal_name(text)).has_value();
     case 'c':
       return (caught.code = take_signed_number(text)).has_value();
-    case 'n':
-      return take_number(text).has_value();
     case 'k':
       return take_rank_word(text);
+    case 'h':
+      return !(caught.host = take_while(text, is_host)).empty();
     case 't':
       caught.time = take_time(text);
-      take_all(text, ".,Z", 40);
+      take_while(text, [](char c) { return is_one_of(".,Z", c); });
       return caught.time.has_value();
-    case 'd':
-      return take_while(text, is_of_time);
-    case 'L':
-      caught.level = text.empty() ? '\0' : text[0];
-      return take(text, "I") || take(text, "W") || take(text, "E") || take(text, "F");
-    case 'a':
-      return take_while(text, [](char c) { return is_letter(c) || c == '_'; });
-    case '_':
-      return take_all(text, " \t", 40), true;
-    case '+':
-      return take_all(text, " +-", 40), true;
-    case '~':
-      return take_all(text, " :=\"'\t", 40), true;
-    case '=':
-      return take_all(text, " :=_-#", 2), true;
-    case 'h':
-      return take_while(text, is_host, &caught.host);
-    case 'w':
-      return take_while(text, is_host);
-    case 'S':
-      if (!text.starts_with("SIG") || !take_while(text, is_word, &word)) return false;
-      caught.signal = signal_by_name(word);
-      return true;
-    default:
-      return kind == '%' && take(text, "%");
+    case '%':
+      return take(text, "%");
   }
+  const Run& run = *std::ranges::find(kRuns, kind, &Run::kind);
+  const std::string_view taken = take_while(text, run.is_in, run.most);
+  if (kind == 'L' && !taken.empty()) caught.level = taken[0];
+  return taken.size() >= run.least;
 }
 
 }  // namespace
@@ -253,21 +226,18 @@ std::optional<std::size_t> match_front(std::string_view pattern, std::string_vie
   caught = {};
   std::string_view rest = text;
   for (std::size_t i = 0; i < pattern.size(); ++i) {
-    const char kind = pattern[i] == '%' && i + 1 < pattern.size() ? pattern[i + 1] : '\0';
+    const char kind = pattern[i] == '%' && i + 1 < pattern.size() ? pattern[++i] : '\0';
     if (kind == '*' || (kind >= '1' && kind <= '3')) {
-      const std::string_view next = pattern.substr(i + 2, pattern.find('%', i + 2) - i - 2);
+      const std::string_view next = pattern.substr(i + 1, pattern.find('%', i + 1) - i - 1);
       const std::size_t at = next.empty() ? rest.size() : rest.substr(0, kNear).find(next);
       if (at == npos) return std::nullopt;
       if (kind != '*') caught.texts[static_cast<std::size_t>(kind - '1')] = rest.substr(0, at);
       rest.remove_prefix(at);
-      ++i;
     } else if (kind != '\0') {
       if (!take_element(kind, rest, caught)) return std::nullopt;
-      ++i;
-    } else if (!rest.empty() && rest[0] == pattern[i]) {
-      rest.remove_prefix(1);
     } else {
-      return std::nullopt;
+      if (rest.empty() || rest[0] != pattern[i]) return std::nullopt;
+      rest.remove_prefix(1);
     }
   }
   return text.size() - rest.size();

@@ -12,12 +12,18 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
+#include <numeric>
+#include <optional>
+#include <string>
 #include <thread>
 
 #include "base/error.h"
+#include "base/files.h"
 #include "base/process.h"
+#include "base/socket.h"
+#include "base/strings.h"
 #include "base/terminal.h"
-#include "cluster/local/output.h"
 #include "cluster/local/rank_process.h"
 #include "comm/cpu_share.h"
 #include "comm/failure_board.h"
@@ -50,10 +56,9 @@ StoreServer serve_store(int port) {
   }
 }
 
-// No bar when our stdout is a pipe: its reader (e.g. tee) often prints to the same terminal, in the middle of the bar.
-int progress_bar_fd() {
-  struct stat out {};
-  return fstat(STDOUT_FILENO, &out) == 0 && S_ISFIFO(out.st_mode) ? -1 : STDERR_FILENO;
+bool is_pipe(int fd) {
+  struct stat about {};
+  return fstat(fd, &about) == 0 && S_ISFIFO(about.st_mode);
 }
 
 class LocalRun {
@@ -223,8 +228,7 @@ class LocalRun {
   // shell: a second one carries no new information.
   static bool comes_again(int signal) { return signal == SIGPIPE || signal == SIGHUP; }
 
-  // GNU timeout signals its child and then the process group, and programs that start others forward Ctrl-C, which the
-  // terminal has sent to all of them.
+  // GNU timeout signals its child and then the process group; other programs forward the terminal's Ctrl-C.
   bool is_echo(int signal) const {
     return told_to_end_ && signal == told_to_end_->signal && Clock::now() < told_to_end_->at + kEcho;
   }
@@ -310,7 +314,8 @@ class LocalRun {
   StoreServer store_;
   Fd wake_;
   FailureBoard board_;
-  OutputWriter writer_{progress_bar_fd()};
+  // No bar when our stdout is a pipe: its reader (e.g. tee) often prints to the same terminal.
+  OutputWriter writer_{is_pipe(STDOUT_FILENO) ? -1 : STDERR_FILENO};
   std::vector<RankProcess> processes_;
   EndOrder end_order_;
   std::vector<RankOutput> outputs_;
@@ -328,6 +333,41 @@ int launch_local(const LaunchOptions& options) {
   if (options.ranks < 1)
     throw ConfigError({fmt::format("cannot start {} ranks", options.ranks), "-n", "give a number of at least 1"});
   return LocalRun(options).run();
+}
+
+HostCapacity host_capacity() {
+  HostCapacity room;
+  room.cores = threads_of_ranks({cpu_share_of_this_process()}).at(0);
+  room.memory_bytes = std::int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
+  for (const std::filesystem::path& folder : cgroup_folders("memory"))
+    for (const char* file : {"memory.max", "memory.limit_in_bytes"})  // the first may contain "max"
+      if (const auto limit = parse_int64(first_line(folder / file)))
+        room.memory_bytes = std::min(room.memory_bytes, *limit);
+  return room;
+}
+
+std::vector<Problem> oversubscription_problems(int ranks, const HostCapacity& room) {
+  const int most = std::max(kRanksAnywhere, kRanksPerCore * room.cores);
+  if (ranks <= most) return {};
+  return {{fmt::format("{} ranks on {} would mostly wait for each other", ranks, counted(room.cores, "core")),
+           "host " + host_name(),
+           fmt::format("start at most {} here, or start them anyway with --oversubscribe", most)}};
+}
+
+std::vector<Problem> memory_problems(const std::vector<std::int64_t>& bytes, const HostCapacity& room) {
+  const std::int64_t all = std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0});
+  if (bytes.empty() || room.memory_bytes == 0 || all <= room.memory_bytes) return {};
+  const auto most = std::max_element(bytes.begin(), bytes.end());
+  return {{fmt::format("{} {} at least {} of memory (the largest {}), "
+                       "but this host has {}",
+                       counted(std::ssize(bytes), "rank"), bytes.size() == 1 ? "needs" : "need", readable_bytes(all),
+                       readable_bytes(*most), readable_bytes(room.memory_bytes)),
+           "host " + host_name(), "use more hosts, GPUs, or a smaller model; or start anyway with --oversubscribe"}};
+}
+
+void refuse_oversubscription(int ranks) {
+  if (std::vector<Problem> problems = oversubscription_problems(ranks, host_capacity()); !problems.empty())
+    throw ConfigError(std::move(problems));
 }
 
 }  // namespace braid

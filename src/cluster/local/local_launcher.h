@@ -3,12 +3,14 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "comm/control_line.h"
 
 namespace braid {
@@ -30,9 +32,8 @@ struct LaunchOptions {
   std::vector<std::string> rank_coordinates{};  // module and coordinates of each rank, for failure reports
 
   // Set by programs that create a StopRequest (train/stop_request.h): SIGINT, SIGTERM, SIGHUP and SIGUSR1 ask the ranks
-  // to end cleanly within this time. Signals that arrive before the StopRequest exists are delivered to it later. The
-  // ranks stay supervised meanwhile. A SIGINT or SIGTERM over a second after the first, or another signal, does not
-  // wait.
+  // to end cleanly within this time. Signals that arrive before the StopRequest exists are delivered to it later. A
+  // SIGINT or SIGTERM over a second after the first, or another signal, does not wait.
   std::optional<std::chrono::seconds> stop_grace{};
   StopMessages stop_messages{};
 };
@@ -44,5 +45,25 @@ inline constexpr std::chrono::minutes kLongStopGrace{30};  // a large checkpoint
 // could not be written, otherwise 0, also if ranks that were asked to stop ended cleanly, unless they say that the exit
 // code must name the signal (EndedBySignal). Signals that this process ignores (nohup) stay ignored.
 int launch_local(const LaunchOptions& options);
+
+// --- whether this host has enough cores and memory for its ranks
+
+struct HostCapacity {
+  int cores = 1;                  // usable by this process
+  std::int64_t memory_bytes = 0;  // of the machine or its cgroup limit; 0: unknown
+};
+HostCapacity host_capacity();
+
+// A few ranks can run on any machine to try a layout; with many ranks per core they mostly wait for each other.
+inline constexpr int kRanksPerCore = 4, kRanksAnywhere = 16;
+
+std::vector<Problem> oversubscription_problems(int ranks, const HostCapacity& room);
+
+// `bytes`: the minimum that each rank on this host needs.
+std::vector<Problem> memory_problems(const std::vector<std::int64_t>& bytes, const HostCapacity& room);
+
+// ConfigError if there are too many ranks for the cores of this host.
+void refuse_oversubscription(int ranks);
+inline constexpr const char* kOversubscribeHelp = "start the ranks even if this host has too few cores or memory";
 
 }  // namespace braid

@@ -1,6 +1,9 @@
 #include "cluster/local/rank_process.h"
 
 #include <fcntl.h>
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+#include <poll.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -12,15 +15,61 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
+#include <condition_variable>
 #include <cstring>
+#include <ctime>
+#include <deque>
 #include <filesystem>
+#include <mutex>
+#include <optional>
+#include <ostream>
+#include <string_view>
+#include <thread>
 
 #include "base/error.h"
 #include "base/process.h"
 #include "base/strings.h"
+#include "base/terminal.h"
 
 namespace braid {
 namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::size_t kMostWaiting = 1 << 20;
+constexpr std::chrono::milliseconds kBetweenDraws{100};
+
+// Avoids stdio: a thread stuck in it would hold a lock that exit() needs.
+bool write_fully(int fd, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t size = ::write(fd, text.data(), text.size());
+    if (size > 0)
+      text.remove_prefix(static_cast<std::size_t>(size));
+    else if (errno != EINTR && errno != EAGAIN)
+      return false;
+  }
+  return true;
+}
+
+constexpr std::size_t kLongestLine = 1 << 16;
+constexpr int kColours[] = {36, 33, 35, 32, 34, 96, 93, 95, 92, 94};
+
+// Megatron's line and the phase tables are wider than most terminals: they are wrapped between their fields.
+std::string fitting_terminal(const std::string& line) {
+  constexpr std::string_view kIndent = "    ";
+  const auto columns = static_cast<std::size_t>(columns_of(STDOUT_FILENO));
+  return folded(line, std::max(columns, 2 * kIndent.size()) - kIndent.size(), kIndent, " | ");
+}
+
+bool is_rank_log(const std::filesystem::directory_entry& entry) {
+  constexpr std::string_view kBegin = "rank_", kEnd = ".log";
+  const std::string name = entry.path().filename().string();
+  std::error_code ignored;
+  return name.size() > kBegin.size() + kEnd.size() && name.starts_with(kBegin) && name.ends_with(kEnd) &&
+         name.find_first_not_of("0123456789", kBegin.size()) == name.size() - kEnd.size() &&
+         entry.is_regular_file(ignored) && entry.file_size(ignored) > 0;
+}
 
 std::vector<std::string> merged_environment(const std::map<std::string, std::string>& added) {
   std::vector<std::string> merged;
@@ -59,8 +108,7 @@ std::vector<char*> pointers(const std::vector<std::string>& strings) {
 }
 
 constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP};
-// These are only messages: a shell ignores them so that they do not kill other programs, so the launcher still reads
-// them.
+// Only messages: a shell ignores them to protect other programs, so the launcher reads them even then.
 constexpr int kMessages[] = {SIGUSR1, SIGUSR2};
 
 // nohup and shells ignore signals for their jobs on purpose. A blocked signal would arrive here even if ignored.
@@ -71,6 +119,218 @@ bool is_ignored(int signal) {
 }
 
 }  // namespace
+
+std::string to_line(const RunProgress& progress, int columns) {
+  constexpr int kShortestBar = 10, kLongestBar = 40;
+  const std::string iterations = std::to_string(progress.iterations);
+  const std::string count = fmt::format(" {:{}}/{}", progress.iteration, iterations.size(), iterations);
+  std::string numbers;
+  if (progress.lm_loss) numbers += fmt::format(" lm loss {:.4f} |", *progress.lm_loss);
+  if (progress.tokens_per_s > 0) numbers += fmt::format(" {:.0f} tokens/s |", progress.tokens_per_s);
+  numbers += progress.evaluates ? " evaluating" : fmt::format(" {} left", clock_text(progress.seconds_left));
+  const int width = StatusLine::width_in(columns);
+  const int room = width - static_cast<int>(count.size() + numbers.size()) - 3;
+  const double share =
+      progress.iterations > 0 ? static_cast<double>(progress.iteration) / static_cast<double>(progress.iterations) : 0;
+  const std::string bar = room >= kShortestBar ? " " + bar_text(share, std::min(room, kLongestBar)) : "";
+  return (count + bar + numbers).substr(0, static_cast<std::size_t>(width));
+}
+
+// Shared with the writing thread, which outlives the writer when it is stuck in a write.
+struct OutputWriter::Queue {
+  explicit Queue(int bar_fd) : bar(bar_fd) {}
+
+  struct Entry {
+    int fd;
+    std::string text;
+  };
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::deque<Entry> entries;
+  std::size_t bytes = 0;
+  std::optional<RunProgress> progress;
+  bool bar_is_outdated = false, closing = false, ended = false, incomplete = false;
+
+  StatusLine bar;  // this and the next: used only by the writing thread
+  Clock::time_point next_draw = Clock::now();
+
+  void drain() {
+    std::unique_lock lock(mutex);
+    while (true) {
+      wait_for_work(lock);
+      if (!entries.empty())
+        write_first(lock);
+      else if (closing)
+        break;
+      else
+        draw(lock);
+    }
+    lock.unlock();
+    bar.clear();
+    lock.lock();
+    ended = true;
+    changed.notify_all();
+  }
+
+  void wait_for_work(std::unique_lock<std::mutex>& lock) {
+    const auto has_work = [&] { return closing || !entries.empty() || (bar_is_outdated && Clock::now() >= next_draw); };
+    while (!has_work()) {
+      if (bar_is_outdated)
+        changed.wait_until(lock, next_draw);
+      else
+        changed.wait(lock);
+    }
+  }
+
+  void write_first(std::unique_lock<std::mutex>& lock) {
+    const Entry entry = std::move(entries.front());
+    entries.pop_front();
+    lock.unlock();
+    if (isatty(entry.fd)) bar.clear();
+    const int error = write_fully(entry.fd, entry.text) ? 0 : errno;
+    // The launcher reads its signals from a queue, so SIGPIPE tells it that its output has no reader left.
+    if (error == EPIPE) kill(getpid(), SIGPIPE);
+    const bool lost = error != 0 && error != EPIPE && !has_no_reader(entry.fd);
+    if (lost && !incomplete) {
+      bar.clear();
+      write_fully(STDERR_FILENO, fmt::format("braid: part of standard {} is lost: {}\n",
+                                             entry.fd == STDOUT_FILENO ? "output" : "error", std::strerror(error)));
+    }
+    lock.lock();
+    incomplete = incomplete || lost;
+    bytes -= entry.text.size();
+    bar_is_outdated = progress.has_value();
+  }
+
+  void draw(std::unique_lock<std::mutex>& lock) {
+    const RunProgress now = *progress;
+    bar_is_outdated = false;
+    lock.unlock();
+    bar.draw(to_line(now, bar.columns()));
+    next_draw = Clock::now() + kBetweenDraws;
+    lock.lock();
+  }
+};
+
+OutputWriter::OutputWriter(int bar_fd, std::chrono::milliseconds patience)
+    : patience_(patience), queue_(std::make_shared<Queue>(bar_fd)) {
+  std::thread([queue = queue_] { queue->drain(); }).detach();
+}
+
+OutputWriter::~OutputWriter() { finish(); }
+
+bool OutputWriter::finish() {
+  std::unique_lock lock(queue_->mutex);
+  if (!queue_->closing) {
+    queue_->closing = true;
+    queue_->changed.notify_all();
+    pollfd entry = {STDERR_FILENO, POLLOUT, 0};
+    // Prints only if stderr accepts the line at once: it may have the same stuck reader.
+    if (!queue_->changed.wait_for(lock, patience_, [&] { return queue_->ended; }) && poll(&entry, 1, 0) == 1 &&
+        entry.revents == POLLOUT)
+      write_fully(STDERR_FILENO, "braid: the last output is lost: its reader did not read it in time\n");
+  }
+  return queue_->ended && !queue_->incomplete;
+}
+
+void OutputWriter::write(int fd, const std::string& text) {
+  std::lock_guard lock(queue_->mutex);
+  queue_->entries.push_back({fd, text});
+  queue_->bytes += text.size();
+  queue_->changed.notify_all();
+}
+
+void OutputWriter::show(const RunProgress& progress) {
+  std::lock_guard lock(queue_->mutex);
+  queue_->progress = progress;
+  queue_->bar_is_outdated = true;
+  queue_->changed.notify_all();
+}
+
+std::optional<RunProgress> OutputWriter::last_shown() const {
+  std::lock_guard lock(queue_->mutex);
+  return queue_->progress;
+}
+
+bool OutputWriter::full() const {
+  std::lock_guard lock(queue_->mutex);
+  return queue_->bytes > kMostWaiting;
+}
+
+void mark_start_in_logs(const std::string& log_dir, int ranks) {
+  const std::time_t now = std::time(nullptr);
+  std::tm local{};
+  ::localtime_r(&now, &local);
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(log_dir, ignored))
+    if (is_rank_log(entry))
+      std::ofstream(entry.path(), std::ios::app)  // begins with a newline: a kill may have cut the last line
+          << fmt::format("\nbraid: restart, ranks: {} [{:%Y-%m-%d %H:%M:%S}]\n", ranks, local);
+}
+
+RankOutput::RankOutput(int rank, int ranks, const std::string& log_dir, OutputWriter& writer) : writer_(writer) {
+  const auto width = std::to_string(ranks - 1).size();
+  prefix_ = fmt::format("[{:>{}}] ", rank, width);
+  coloured_prefix_ =
+      fmt::format("\033[{}m{}\033[0m", kColours[static_cast<std::size_t>(rank) % std::size(kColours)], prefix_);
+  if (log_dir.empty()) return;
+  std::error_code ignored;
+  std::filesystem::create_directories(log_dir, ignored);
+  log_path_ = fmt::format("{}/rank_{:0{}}.log", log_dir, rank, width);
+  log_.open(log_path_, std::ios::app);
+  if (!log_)
+    throw ConfigError({fmt::format("cannot write '{}': {}", log_path_, std::strerror(errno)), "--log-dir",
+                       "give a folder that you can write to"});
+}
+
+bool RankOutput::pump(const Fd& pipe, int stream) {
+  std::string& pending = stream == STDOUT_FILENO ? pending_out_ : pending_err_;
+  char buffer[65536];
+  const ssize_t size = read(pipe.get(), buffer, sizeof buffer);
+  if (size < 0 && (errno == EAGAIN || errno == EINTR)) return true;
+  if (size > 0) {
+    pending.append(buffer, static_cast<std::size_t>(size));
+    std::size_t start = 0;
+    for (std::size_t end; (end = pending.find('\n', start)) != std::string::npos; start = end + 1)
+      take_line(pending.substr(start, end - start), stream);
+    pending.erase(0, start);
+    if (pending.size() > kLongestLine) take_line(std::exchange(pending, {}), stream);
+    return true;
+  }
+  if (!pending.empty()) take_line(std::exchange(pending, {}), stream);
+  return false;
+}
+
+void RankOutput::take_line(const std::string& line, int stream) {
+  if (stream == STDOUT_FILENO)
+    if (const auto control = parse_control_line(line)) return obey(*control);
+  writer_.write(stream, (shows_colour(stream) ? coloured_prefix_ : prefix_) + line + "\n");
+  append_to_log(line);
+}
+
+void RankOutput::obey(const ControlLine& control) {
+  if (const auto* progress = std::get_if<RunProgress>(&control)) return writer_.show(*progress);
+  if (std::holds_alternative<LostOutput>(control)) {
+    lost_output_ = true;
+    return;
+  }
+  if (const auto* ended = std::get_if<EndedBySignal>(&control)) {
+    ended_by_signal_ = ended->signal;
+    return;
+  }
+  const std::string& text = std::get<PlainText>(control).text;
+  writer_.write(STDOUT_FILENO, (isatty(STDOUT_FILENO) ? fitting_terminal(text) : text) + "\n");
+  append_to_log(text);
+}
+
+void RankOutput::append_to_log(const std::string& line) {
+  if (!log_.is_open()) return;
+  log_ << line << std::endl;
+  if (log_) return;
+  writer_.write(STDERR_FILENO, fmt::format("braid: cannot write '{}' any more: {}\n", log_path_, std::strerror(errno)));
+  log_.close();
+  lost_output_ = true;
+}
 
 RankProcess spawn_rank(const std::vector<std::string>& command, const std::map<std::string, std::string>& env,
                        const std::vector<int>& held, EndOrder* ends) {

@@ -12,11 +12,6 @@
 namespace braid {
 namespace {
 
-bool same_value(const std::string& a, const std::string& b) {
-  const auto x = parse_double(a), y = parse_double(b);
-  return x && y ? *x == *y : a == b;
-}
-
 std::vector<std::string> allowed_values(const MegatronFlag& flag, ModelFamily family) {
   std::vector<std::string> allowed;
   if (family != ModelFamily::Hybrid || flag.only_for_hybrid.empty()) allowed = split(flag.only_for, ' ');
@@ -31,20 +26,10 @@ bool allows(const MegatronFlag& flag, const std::string& value, ModelFamily fami
   if (flag.only_for.empty() || value.empty()) return true;
   const std::vector<std::string> allowed = allowed_values(flag, family), given = split(value, ' ');
   return std::all_of(given.begin(), given.end(), [&](const std::string& one) {
-    return std::any_of(allowed.begin(), allowed.end(), [&](const std::string& a) { return same_value(a, one); });
+    const auto number = parse_double(one);
+    return std::ranges::any_of(
+        allowed, [&](const std::string& each) { return each == one || (number && parse_double(each) == number); });
   });
-}
-
-std::string code(const std::string& text) { return "`" + text + "`"; }
-
-std::string key_cell(const MegatronFlag& flag) {
-  return code(flag.value.empty() ? flag.key : flag.key + "=" + flag.value);
-}
-
-std::string flag_cell(const MegatronFlag& flag) {
-  return code(
-      "--" + flag.name +
-      (flag.only_for.empty() ? "" : fmt::format(" {}", fmt::join(allowed_values(flag, ModelFamily::Any), "/"))));
 }
 
 std::string why_cell(const MegatronFlag& flag) {
@@ -56,21 +41,6 @@ std::string why_cell(const MegatronFlag& flag) {
   // An unescaped bar would start another cell.
   for (std::size_t bar = text.find('|'); bar != text.npos; bar = text.find('|', bar + 2)) text.insert(bar, 1, '\\');
   return text;
-}
-
-void add_table(std::string& page, FlagVerdict verdict, const std::string& title, const std::string& words,
-               const std::string& header) {
-  page += fmt::format("\n## {}\n{}\n\n{}\n", title, words, header);
-  for (const MegatronFlag& flag : megatron_flags()) {
-    if (flag.verdict != verdict) continue;
-    if (verdict == FlagVerdict::Taken)
-      page += fmt::format("| {} | {}{} |\n", flag_cell(flag), key_cell(flag),
-                          flag.otherwise.empty() ? "" : "; several values: " + flag.otherwise);
-    else if (verdict == FlagVerdict::Rewritten)
-      page += fmt::format("| {} | {} | {} |\n", flag_cell(flag), key_cell(flag), why_cell(flag));
-    else
-      page += fmt::format("| {} | {} |\n", flag_cell(flag), why_cell(flag));
-  }
 }
 
 // "norms,experts"; "false" if the recipe needs none of them. A module may be named twice, as in Megatron.
@@ -98,30 +68,29 @@ std::string family_words(const MegatronFlag& flag, ModelFamily family) {
 }  // namespace
 
 bool gives_way(const std::string& flag, const std::string& other) {
-  static const std::map<std::string, std::vector<std::string>> kStronger = {
+  static const std::map<std::string, std::string> kStronger = {
       // Beside these, --seq-length is the encoder's.
-      {"seq-length", {"decoder-seq-length", "total-seq-length", "packing-seq-length", "dataloader-seq-length"}},
-      {"encoder-seq-length", {"decoder-seq-length", "total-seq-length", "packing-seq-length", "dataloader-seq-length"}},
-      {"no-dynamic-resolution", {"use-tiling"}},
-      {"hybrid-override-pattern", {"hybrid-layer-pattern"}},
-      {"vocab-size", {"padded-vocab-size"}},
-      {"tensorboard-log-interval", {"log-interval"}},
-      {"tensor-model-parallel-size", {"llm-tp"}},
-      {"context-parallel-size", {"llm-cp"}},
-      {"pipeline-model-parallel-size", {"llm-pp"}},
-      {"expert-model-parallel-size", {"llm-ep"}},
-      {"expert-tensor-parallel-size", {"llm-expt-tp"}},
+      {"seq-length", "decoder-seq-length total-seq-length packing-seq-length dataloader-seq-length"},
+      {"encoder-seq-length", "decoder-seq-length total-seq-length packing-seq-length dataloader-seq-length"},
+      {"no-dynamic-resolution", "use-tiling"},
+      {"hybrid-override-pattern", "hybrid-layer-pattern"},
+      {"vocab-size", "padded-vocab-size"},
+      {"tensorboard-log-interval", "log-interval"},
+      {"tensor-model-parallel-size", "llm-tp"},
+      {"context-parallel-size", "llm-cp"},
+      {"pipeline-model-parallel-size", "llm-pp"},
+      {"expert-model-parallel-size", "llm-ep"},
+      {"expert-tensor-parallel-size", "llm-expt-tp"},
   };
   const auto stronger = kStronger.find(flag);
-  return stronger != kStronger.end() && contains(stronger->second, other);
+  return stronger != kStronger.end() && contains(split(stronger->second, ' '), other);
 }
 
 const MegatronFlag* find_megatron_flag(std::string_view name) {
   std::string dashed(name);
   std::replace(dashed.begin(), dashed.end(), '_', '-');
   const auto& flags = megatron_flags();
-  const auto found = std::lower_bound(flags.begin(), flags.end(), dashed,
-                                      [](const MegatronFlag& flag, const std::string& n) { return flag.name < n; });
+  const auto found = std::ranges::lower_bound(flags, dashed, {}, &MegatronFlag::name);
   return found != flags.end() && found->name == dashed ? &*found : nullptr;
 }
 
@@ -139,66 +108,63 @@ std::string recipe_value(const MegatronFlag& flag, const std::string& value) {
 }
 
 std::string megatron_flags_tables() {
+  constexpr struct {
+    FlagVerdict verdict;
+    const char *title, *words, *header;
+  } kTables[] = {
+      {FlagVerdict::Taken, "Accepted", "A flag whose key is shown with `=value` takes no argument.",
+       "| flag | recipe key |\n|---|---|"},
+      {FlagVerdict::AlreadySo, "No effect",
+       "Braid always does what these flags ask for: `braid train` prints a note and continues. A value in the first "
+       "column\nmeans that this is true for that value only.",
+       "| flag | why |\n|---|---|"},
+      {FlagVerdict::Rewritten, "Use a recipe key instead",
+       "Set the key in the recipe, or with `--KEY VALUE` on the command line.",
+       "| flag | recipe key | |\n|---|---|---|"},
+      {FlagVerdict::Unsupported, "Not supported", "The second column gives the reason or the alternative.",
+       "| flag | reason or alternative |\n|---|---|"}};
   std::string page;
-  add_table(page, FlagVerdict::Taken, "Accepted", "A flag whose key is shown with `=value` takes no argument.",
-            "| flag | recipe key |\n|---|---|");
-  add_table(
-      page, FlagVerdict::AlreadySo, "No effect",
-      "Braid always does what these flags ask for: `braid train` prints a note and continues. A value in the first "
-      "column\nmeans that this is true for that value only.",
-      "| flag | why |\n|---|---|");
-  add_table(page, FlagVerdict::Rewritten, "Use a recipe key instead",
-            "Set the key in the recipe, or with `--KEY VALUE` on the command line.",
-            "| flag | recipe key | |\n|---|---|---|");
-  add_table(page, FlagVerdict::Unsupported, "Not supported", "The second column gives the reason or the alternative.",
-            "| flag | reason or alternative |\n|---|---|");
-  return page;
-}
-
-std::string megatron_flags_list(std::size_t width) {
-  std::string list;
-  for (std::string line : split(megatron_flags_tables(), '\n')) {
-    const bool is_flag = line.starts_with("| `"), is_header = line.starts_with('|') && !is_flag;
-    if (is_header) continue;
-    if (is_flag) line = line.substr(2, line.find_last_not_of(" |") - 1);
-    for (const auto& [mark, plain] :
-         {std::pair(" | ", ": "), std::pair("`", ""), std::pair("\\|", "|"), std::pair("## ", "")})
-      for (std::size_t at = line.find(mark); at != line.npos; at = line.find(mark, at))
-        line.replace(at, std::string_view(mark).size(), plain);
-    list += folded(line, width - 4, "    ") + "\n";
+  for (const auto& [verdict, title, words, header] : kTables) {
+    page += fmt::format("\n## {}\n{}\n\n{}\n", title, words, header);
+    for (const MegatronFlag& flag : megatron_flags()) {
+      if (flag.verdict != verdict) continue;
+      const std::string key = fmt::format("`{}{}{}`", flag.key, flag.value.empty() ? "" : "=", flag.value);
+      page += fmt::format("| `--{}{}{}` | ", flag.name, flag.only_for.empty() ? "" : " ",
+                          joined(allowed_values(flag, ModelFamily::Any), "/"));
+      if (verdict == FlagVerdict::Taken)
+        page += key + (flag.otherwise.empty() ? "" : "; several values: " + flag.otherwise);
+      else
+        page += (verdict == FlagVerdict::Rewritten ? key + " | " : "") + why_cell(flag);
+      page += " |\n";
+    }
   }
-  return list;
+  return page;
 }
 
 // --- one answer for all flags --------------------------------------------------------------------------------------
 void MegatronAnswer::add(const MegatronFlag& flag, const std::string& value, ModelFamily family) {
   const FlagVerdict verdict = verdict_for(flag, value, family);
-  const std::string name = shown(flag, value);
   const bool as_usual = verdict == flag.verdict;
-  const std::string why = as_usual ? flag.why : flag.otherwise;
-  if (verdict == FlagVerdict::Taken) taken_.push_back("--" + flag.name);
-  if (verdict == FlagVerdict::AlreadySo) already_.push_back({name, why + (as_usual ? family_words(flag, family) : "")});
-  if (verdict == FlagVerdict::Unsupported) no_.push_back({name, why});
+  const std::string name = shown(flag, value), why = as_usual ? flag.why : flag.otherwise;
+  if (verdict == FlagVerdict::Taken) taken.push_back("--" + flag.name);
+  if (verdict == FlagVerdict::AlreadySo) already.push_back({name, why + (as_usual ? family_words(flag, family) : "")});
+  if (verdict == FlagVerdict::Unsupported) unsupported.push_back({name, why});
   if (verdict == FlagVerdict::Rewritten)
-    rewritten_.push_back({name, fmt::format("write --{} {}{}{}", flag.key, recipe_value(flag, value),
-                                            why.empty() ? "" : " (" + why + ")", family_words(flag, family))});
+    rewritten.push_back({name, fmt::format("write --{} {}{}{}", flag.key, recipe_value(flag, value),
+                                           why.empty() ? "" : " (" + why + ")", family_words(flag, family))});
 }
 
-std::string MegatronAnswer::lines(const Entries& entries, const std::string& indent, std::size_t width) {
-  Entries by_reason;
-  for (const auto& entry : entries) {
-    const auto same = std::find_if(by_reason.begin(), by_reason.end(), [&](const auto& other) {
-      return !entry.second.empty() && other.second == entry.second;
-    });
-    if (same == by_reason.end())
-      by_reason.push_back(entry);
+std::string lines_of(const FlagEntries& entries, const std::string& indent, std::size_t width) {
+  FlagEntries by_reason;
+  for (auto [flags, why] : entries) {
+    std::ranges::replace_if(
+        flags, [](unsigned char c) { return c < 32; }, ' ');  // a line break would end a comment
+    const auto same = std::ranges::find(by_reason, why, &FlagEntries::value_type::second);
+    if (why.empty() || same == by_reason.end())
+      by_reason.emplace_back(std::move(flags), std::move(why));
     else
-      same->first += ", " + entry.first;
+      same->first += ", " + flags;
   }
-  // Line breaks would end a comment.
-  for (auto& entry : by_reason)
-    for (char& c : entry.first)
-      if (static_cast<unsigned char>(c) < 32) c = ' ';
   const std::size_t room = width - indent.size();
   const std::string deeper = indent + "    ";
   std::string text;
@@ -215,14 +181,12 @@ std::string MegatronAnswer::lines(const Entries& entries, const std::string& ind
 
 std::string MegatronAnswer::text() const {
   std::string text;
-  const auto group = [&](const char* title, const Entries& entries) {
-    if (!entries.empty()) text += fmt::format("  {}:\n{}", title, lines(entries, "    ", kWidth));
-  };
-  group("use a recipe key instead", rewritten_);
-  group("not supported", no_);
-  group("unknown", unknown_);
-  group("no effect", already_);
-  if (!taken_.empty()) text += fmt::format("  accepted:\n    {}\n", folded(joined(taken_, " "), kWidth - 4, "    "));
+  for (const auto& [title, entries] : {std::pair("use a recipe key instead", &rewritten),
+                                       {"not supported", &unsupported},
+                                       {"unknown", &unknown},
+                                       {"no effect", &already}})
+    if (!entries->empty()) text += fmt::format("  {}:\n{}", title, lines_of(*entries, "    ", kWidth));
+  if (!taken.empty()) text += fmt::format("  accepted:\n    {}\n", folded(joined(taken, " "), kWidth - 4, "    "));
   return text;
 }
 
@@ -238,26 +202,22 @@ struct GridSizes {
   std::int64_t end() const { return offset + std::int64_t{tp} * cp * pp * dp; }
 };
 
-struct GridSize {
+constexpr struct {
   std::string_view names;  // with the prefix "encoder-" or "llm-" if there are two grids
   int GridSizes::*size;
   int most = kMostParts, least = 1;
-};
+} kGridSizes[] = {{"tp tensor-model-parallel-size", &GridSizes::tp},
+                  {"pp pipeline-model-parallel-size", &GridSizes::pp},
+                  {"cp context-parallel-size", &GridSizes::cp},
+                  {"ep expert-model-parallel-size", &GridSizes::ep},
+                  {"expt-tp etp expert-tensor-parallel-size", &GridSizes::expt_tp},
+                  {"dp", &GridSizes::dp, kMostRanks},
+                  {"offset", &GridSizes::offset, kMostRanks, 0}};
 
-constexpr GridSize kGridSizes[] = {{"tp tensor-model-parallel-size", &GridSizes::tp},
-                                   {"pp pipeline-model-parallel-size", &GridSizes::pp},
-                                   {"cp context-parallel-size", &GridSizes::cp},
-                                   {"ep expert-model-parallel-size", &GridSizes::ep},
-                                   {"expt-tp etp expert-tensor-parallel-size", &GridSizes::expt_tp},
-                                   {"dp", &GridSizes::dp, kMostRanks},
-                                   {"offset", &GridSizes::offset, kMostRanks, 0}};
-
-struct ModelSize {
+constexpr struct {
   std::string_view names;
   std::optional<int> ParallelFlags::*size;
-};
-
-constexpr ModelSize kModelSizes[] = {
+} kModelSizes[] = {
     {"micro-batch-size", &ParallelFlags::micro_batch},        {"global-batch-size", &ParallelFlags::global_batch},
     {"num-experts num-moe-experts", &ParallelFlags::experts}, {"hidden-size", &ParallelFlags::hidden},
     {"moe-ffn-hidden-size", &ParallelFlags::expert_ffn},      {"num-layers", &ParallelFlags::layers}};
@@ -272,10 +232,10 @@ std::string flag_name(const std::string& word) {
 
 // Returns whether the size says that there is such a grid.
 bool take_grid_size(GridSizes& grid, const std::string& name, int value) {
-  for (const GridSize& size : kGridSizes) {
-    if (!contains(split(size.names, ' '), name) || value < size.least || value > size.most) continue;
-    grid.*size.size = value;
-    return size.size != &GridSizes::ep && size.size != &GridSizes::expt_tp;
+  for (const auto& [names, size, most, least] : kGridSizes) {
+    if (!contains(split(names, ' '), name) || value < least || value > most) continue;
+    grid.*size = value;
+    return size != &GridSizes::ep && size != &GridSizes::expt_tp;
   }
   return false;
 }
@@ -299,8 +259,8 @@ ParallelFlags parallel_flags(const std::vector<std::string>& words) {
                                                    : std::nullopt;
     if (!value) continue;
     take_grid_size(only, name, *value);
-    for (const ModelSize& size : kModelSizes)
-      if (contains(split(size.names, ' '), name) && *value >= 1 && *value <= kMostOfAnything) flags.*size.size = *value;
+    for (const auto& [names, size] : kModelSizes)
+      if (contains(split(names, ' '), name) && *value >= 1 && *value <= kMostOfAnything) flags.*size = *value;
     if (name.starts_with("encoder-")) two_grids |= take_grid_size(encoder, name.substr(8), *value);
     if (name.starts_with("llm-")) two_grids |= take_grid_size(language, name.substr(4), *value);
   }

@@ -58,33 +58,20 @@ std::string recipe_value(const MegatronFlag& flag, const std::string& value);
 // The tables of docs/megatron-flags.md, one per verdict, as Markdown.
 std::string megatron_flags_tables();
 
-// The same for a terminal of this width.
-std::string megatron_flags_list(std::size_t width);
+// Flags and their explanations. In lines_of(), flags with the same explanation share a line; all lines begin with
+// `indent` and have at most `width` columns, as far as words allow.
+using FlagEntries = std::vector<std::pair<std::string, std::string>>;
+std::string lines_of(const FlagEntries& entries, const std::string& indent, std::size_t width);
 
 // One answer for all flags of a command line that Braid does not accept directly, grouped by what to do with them.
-class MegatronAnswer {
- public:
+struct MegatronAnswer {
+  FlagEntries already{}, rewritten{}, unsupported{}, unknown{};
+  std::vector<std::string> taken{};
+
   // `value` is empty if the flag has none.
   void add(const MegatronFlag& flag, const std::string& value, ModelFamily family = ModelFamily::Any);
-  void add_unsupported(const std::string& flag, const std::string& instead) { no_.push_back({flag, instead}); }
-  void add_unknown(const std::string& flag, const std::string& guess) { unknown_.push_back({flag, guess}); }
-
-  bool accepts_all() const { return rewritten_.empty() && no_.empty() && unknown_.empty(); }
-  bool only_unknown() const { return rewritten_.empty() && no_.empty() && !unknown_.empty(); }
-
-  // Flags and their explanations. Flags with the same explanation share a line; all lines begin with `indent` and have
-  // at most `width` columns, as far as words allow.
-  using Entries = std::vector<std::pair<std::string, std::string>>;
-  static std::string lines(const Entries& entries, const std::string& indent, std::size_t width);
-
+  bool accepts_all() const { return rewritten.empty() && unsupported.empty() && unknown.empty(); }
   std::string text() const;  // every non-empty group under its title
-  const Entries& already() const { return already_; }
-  const Entries& unsupported() const { return no_; }
-  const Entries& unknown() const { return unknown_; }
-
- private:
-  Entries already_, rewritten_, no_, unknown_;
-  std::vector<std::string> taken_;
 };
 
 // The sizes in a Megatron-like command line: --tensor-model-parallel-size 2, or in Megatron-Bridge's syntax

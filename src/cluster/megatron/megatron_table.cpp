@@ -376,14 +376,13 @@ wandb-project= wandb-exp-name= wandb-save-dir= wandb-entity= one-logger-project=
 record-memory-history memory-snapshot-path=: the log shows the memory of the rank that uses most
 )";
 
-struct Section {
+constexpr struct {
   const char* title;
   FlagVerdict verdict;
-};
-constexpr Section kSections[] = {{"[accepted]", FlagVerdict::Taken},
-                                 {"[no effect]", FlagVerdict::AlreadySo},
-                                 {"[recipe key]", FlagVerdict::Rewritten},
-                                 {"[not supported]", FlagVerdict::Unsupported}};
+} kSections[] = {{"[accepted]", FlagVerdict::Taken},
+                 {"[no effect]", FlagVerdict::AlreadySo},
+                 {"[recipe key]", FlagVerdict::Rewritten},
+                 {"[not supported]", FlagVerdict::Unsupported}};
 
 // Removes `mark` and what follows it from the text, and returns what followed.
 std::string cut_at(std::string& text, std::string_view mark) {
@@ -444,15 +443,12 @@ std::vector<MegatronFlag> read_table() {
       continue;
     }
     end_row();
-    const auto* section =
-        std::find_if(std::begin(kSections), std::end(kSections), [&](const Section& s) { return line == s.title; });
-    if (section == std::end(kSections))
-      row = line;
-    else
-      verdict = section->verdict;
+    row = line;
+    for (const auto& [title, its_verdict] : kSections)
+      if (line == title) verdict = its_verdict, row.clear();
   }
   end_row();
-  std::sort(flags.begin(), flags.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
+  std::ranges::sort(flags, {}, &MegatronFlag::name);
   for (std::size_t i = 1; i < flags.size(); ++i)
     BRAID_CHECK(flags[i - 1].name != flags[i].name, "--{} is in the table twice", flags[i].name);
   return flags;

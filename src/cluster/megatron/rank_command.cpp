@@ -1,80 +1,281 @@
-#include "cluster/megatron/rank_command.h"
-
+// The command of each rank, or of each node's torchrun, from a command for one node.
 #include <algorithm>
 #include <filesystem>
+#include <map>
 
 #include "base/error.h"
 #include "base/strings.h"
-#include "cluster/megatron/torchrun_call.h"
+#include "cluster/megatron/commands.h"
 
 namespace braid {
 namespace {
 
+using Words = std::vector<ShellWord>;
+
+[[noreturn]] void refuse(std::string what, std::string fix) {
+  throw ConfigError({std::move(what), "the command", std::move(fix)});
+}
+
+bool is_one_of(std::string_view names, const std::string& name) { return contains(split(names, ' '), name); }
+
+// --- which program a command runs, as far as its words show -------------------------------------------------------
+bool is_python_name(const std::string& name) {
+  return name.starts_with("python") && name.find_first_not_of("0123456789.", 6) == std::string::npos;
+}
+
+bool starts_ranks_itself(const std::string& name) {
+  return is_one_of("srun sbatch salloc mpirun mpiexec orterun accelerate deepspeed", name);
+}
+
+// Runs the command that follows it.
+bool is_wrapper(const std::string& name) {
+  return is_one_of(
+      "env exec command nohup nice ionice numactl taskset stdbuf timeout nsys ncu uv poetry pdm pipenv conda mamba "
+      "pixi micromamba strace xvfb-run time hatch",
+      name);
+}
+
+// The index of the program after `uv run`, `env`, `exec` and similar wrappers, if there are any.
+std::size_t program_index(const ShellCommand& command) {
+  if (command.words.empty() || !is_wrapper(base_name(command.words[0]))) return 0;
+  for (std::size_t i = 1; i < command.words.size(); ++i) {
+    const std::string name = base_name(command.words[i]);
+    if (name == "torchrun" || is_python_name(name) || starts_ranks_itself(name)) return i;
+  }
+  return 0;
+}
+
+struct PythonCall {
+  std::size_t what = 0;  // the word that names what is run: a file, a module, or -c
+  bool module = false;
+  bool has_options = false;  // other than -u
+  std::string module_name{};
+};
+
+// What the python at this word runs; empty if it has no arguments or they are unknown.
+std::optional<PythonCall> python_call(const Words& words, std::size_t python) {
+  bool has_options = false;
+  for (std::size_t i = python + 1; i < words.size(); ++i) {
+    const std::string& word = words[i].head;
+    if (word == "-m" && i + 1 < words.size())
+      return PythonCall{i + 1, true, has_options, words[i + 1].value.value_or("")};
+    if (word.starts_with("-m") && word.size() > 2) return PythonCall{i, true, has_options, word.substr(2)};
+    if (word == "-c" || !word.starts_with("-")) return PythonCall{i, false, has_options || word == "-c", ""};
+    has_options |= word != "-u";
+    if (word == "-X" || word == "-W" || word == "--check-hash-based-pycs") ++i;
+  }
+  return std::nullopt;
+}
+
+// --- calls of torchrun: `torchrun`, or python -m torch.distributed.run or .launch -----------------------------------
+// As torch 2.11 parses them.
+constexpr TorchrunOption kOptions[] = {
+    {"help", false, TorchrunOption::Own, 'h'},
+    {"nnodes", true, TorchrunOption::World},
+    {"nproc-per-node", true, TorchrunOption::World},
+    {"node-rank", true, TorchrunOption::World},
+    {"master-addr", true, TorchrunOption::World},
+    {"master-port", true, TorchrunOption::World},
+    {"standalone", false, TorchrunOption::World},
+    {"rdzv-backend", true, TorchrunOption::World},
+    {"rdzv-endpoint", true, TorchrunOption::World},
+    {"rdzv-id", true, TorchrunOption::World},
+    {"rdzv-conf", true, TorchrunOption::World},
+    {"local-addr", true, TorchrunOption::World},
+    {"module", false, TorchrunOption::Program, 'm'},
+    {"no-python", false, TorchrunOption::Program},
+    {"run-path", false, TorchrunOption::Program},
+    {"use-env", false, TorchrunOption::Program},  // of torch.distributed.launch only
+    {"virtual-local-rank", false, TorchrunOption::Program},
+    {"max-restarts", true, TorchrunOption::Own},
+    {"monitor-interval", true, TorchrunOption::Own},
+    {"start-method", true, TorchrunOption::Own},
+    {"event-log-handler", true, TorchrunOption::Own},
+    {"role", true, TorchrunOption::Own},
+    {"log-dir", true, TorchrunOption::Own},
+    {"redirects", true, TorchrunOption::Own, 'r'},
+    {"tee", true, TorchrunOption::Own, 't'},
+    {"local-ranks-filter", true, TorchrunOption::Own},
+    {"duplicate-stdout-filters", true, TorchrunOption::Own},
+    {"duplicate-stderr-filters", true, TorchrunOption::Own},
+    {"logs-specs", true, TorchrunOption::Own},
+    {"numa-binding", true, TorchrunOption::Own},
+    {"signals-to-handle", true, TorchrunOption::Own},
+};
+
+// The full name, with - or _, or a unique prefix. Null if there is none or several.
+const TorchrunOption* find_option(std::string_view name) {
+  std::string dashed(name);
+  std::replace(dashed.begin(), dashed.end(), '_', '-');
+  const TorchrunOption* found = nullptr;
+  for (const TorchrunOption& option : kOptions) {
+    if (option.name == dashed) return &option;
+    if (dashed.empty() || !option.name.starts_with(dashed)) continue;
+    if (found) return nullptr;
+    found = &option;
+  }
+  return found;
+}
+
+struct TorchrunCall {
+  std::size_t command = 0, launcher = 0;            // the words `torchrun` or `python` in `-m torch.distributed.run`
+  std::size_t first_option = 0;                     // the word at which torchrun's options begin
+  bool with_module = false;                         // called by python -m
+  bool is_launch = false;                           // torch.distributed.launch
+  std::map<std::string_view, std::string> given{};  // options with their values; "": none, or only the shell knows it
+  std::vector<std::string> program_options{}, own_options{};  // as written: TorchrunOption::Program, ::Own
+  ShellWord program{};
+
+  bool has(std::string_view option) const { return given.contains(option); }
+  std::optional<int> number(std::string_view option) const {
+    return has(option) ? parse_int(given.at(option)) : std::nullopt;
+  }
+};
+
+std::optional<TorchrunCall> torchrun_in(const ShellCommand& command) {
+  if (command.words.empty()) return std::nullopt;
+  const std::size_t program = program_index(command);
+  const std::string name = base_name(command.words[program]);
+  if (name == "torchrun") return TorchrunCall{.launcher = program, .first_option = program + 1};
+  // "$PYTHON" -m torch.distributed.run is unambiguous too.
+  if (!is_python_name(name) && command.words[program].value) return std::nullopt;
+  const auto python = python_call(command.words, program);
+  const bool is_launch = python && python->module_name == "torch.distributed.launch";
+  if (!python || (!is_launch && python->module_name != "torch.distributed.run")) return std::nullopt;
+  return TorchrunCall{
+      .launcher = program, .first_option = python->what + 1, .with_module = true, .is_launch = is_launch};
+}
+
+// A variable in quotes is one word. Without quotes, or as an array, it may hold torchrun's options.
+bool is_program(const ShellWord& word) {
+  if (word.head.starts_with("-")) return word.head == "-";
+  const bool is_variable = !word.value && word.head.empty() && word.tail.empty();
+  if (is_variable && (word.raw[0] == '$' || word.raw.find("[@]") != word.raw.npos))
+    refuse(fmt::format("torchrun's options contain {}, which only the shell can expand", word.raw),
+           fmt::format("give the script to --run-script, or write its value instead, or \"{}\" in quotes if it is the "
+                       "program",
+                       word.raw));
+  return true;
+}
+
+const TorchrunOption& known_option(const TorchrunOption* option, const std::string& written) {
+  if (option) return *option;
+  std::vector<std::string> names;
+  for (const TorchrunOption& known : kOptions) names.push_back("--" + std::string(known.name));
+  const auto guess = nearest(written, names);
+  refuse(fmt::format("torchrun has no option {}, or several that begin with it", written),
+         guess ? fmt::format("did you mean {}?", *guess) : "see torchrun --help");
+}
+
+// Takes the option of the word at `at`, and the word after it if that is the option's value.
+void take_option(const TorchrunOption& option, const Words& words, std::size_t& at, std::optional<std::string> value,
+                 TorchrunCall& call) {
+  std::string written = words[at].raw;
+  bool known = words[at].value.has_value();
+  if (++at; option.takes_value && !value) {
+    if (at >= words.size()) refuse(fmt::format("torchrun's --{} needs a value", option.name), "");
+    known = words[at].value.has_value();
+    value = words[at].text;
+    written += " " + words[at++].raw;
+  }
+  std::string& given = call.given[option.name];
+  if (known) given = value.value_or("");
+  if (option.kind == TorchrunOption::Program) call.program_options.push_back(written);
+  if (option.kind == TorchrunOption::Own) call.own_options.push_back(written);
+}
+
+void take_long_option(const Words& words, std::size_t& at, TorchrunCall& call) {
+  const std::string& head = words[at].head;
+  const std::size_t equals = head.find('=');
+  const bool has_value = equals != std::string::npos;
+  const TorchrunOption* found = find_option(head.substr(2, has_value ? equals - 2 : equals));
+  const bool is_of_other = found && found->name == "use-env" && !call.is_launch;
+  const TorchrunOption& option = known_option(is_of_other || !(words[at].value || has_value) ? nullptr : found, head);
+  if (has_value && !option.takes_value) refuse(fmt::format("torchrun's --{} takes no value", option.name), "");
+  take_option(option, words, at, has_value ? std::optional(head.substr(equals + 1)) : std::nullopt, call);
+}
+
+// -m, -t 3, -t3, -mt3
+void take_letters(const Words& words, std::size_t& at, TorchrunCall& call) {
+  const std::string letters = words[at].head.substr(1);
+  for (std::size_t i = 0; i < letters.size(); ++i) {
+    const auto* found = std::ranges::find(kOptions, letters[i], &TorchrunOption::letter);
+    const TorchrunOption& option = known_option(found == std::end(kOptions) ? nullptr : found, "-" + letters);
+    const bool last = i + 1 == letters.size();
+    if (last) return take_option(option, words, at, std::nullopt, call);
+    if (option.takes_value) return take_option(option, words, at, letters.substr(i + 1), call);
+    call.given[option.name];
+    call.program_options.push_back(std::string("-") + letters[i]);
+  }
+}
+
+// The only call in the text. ConfigError if there are several, or if the start of its program cannot be determined.
+std::optional<TorchrunCall> find_torchrun(const ShellCommands& commands) {
+  std::optional<TorchrunCall> found;
+  for (std::size_t i = 0; i < commands.size(); ++i) {
+    auto call = torchrun_in(commands[i]);
+    if (!call) continue;
+    if (found)
+      refuse(
+          fmt::format("torchrun is called twice: '{}' and '{}'", commands[found->command].excerpt, commands[i].excerpt),
+          "split them into two scripts: one job starts one set of ranks");
+    call->command = i;
+    found = std::move(call);
+  }
+  if (!found) return found;
+  const Words& words = commands[found->command].words;
+  std::size_t at = found->first_option;
+  while (at < words.size() && words[at].value != "--" && !is_program(words[at]))
+    words[at].head.starts_with("--") ? take_long_option(words, at, *found) : take_letters(words, at, *found);
+  if (at < words.size() && words[at].value == "--") ++at;
+  if (at >= words.size()) refuse("torchrun has no program to run", "name it after torchrun's options");
+  found->program = words[at];
+  return found;
+}
+
+// --- commands that cannot be started on several ranks --------------------------------------------------------------
 const char* const kRankVariables[] = {"RANK",        "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE",
                                       "MASTER_ADDR", "MASTER_PORT"};
 
-void refuse_other_launchers(const ShellCommands& commands) {
-  for (const ShellCommand& command : commands) {
-    if (command.words.empty()) continue;
-    const std::size_t program = program_index(command);
-    const std::string name = base_name(command.words[program]);
-    const bool braid_run =
-        name == "braid" && program + 1 < command.words.size() && command.words[program + 1].value == "run";
-    if (!starts_ranks_itself(name) && !braid_run) continue;
-    throw ConfigError({fmt::format("{} starts ranks itself: {}", name, command.excerpt), "the command",
-                       "give only the command that it starts: the program, or torchrun and the program"});
-  }
+void refuse_other_launchers(const ShellCommand& command) {
+  if (command.words.empty()) return;
+  const std::size_t program = program_index(command);
+  const std::string name = base_name(command.words[program]);
+  const bool braid_run =
+      name == "braid" && program + 1 < command.words.size() && command.words[program + 1].value == "run";
+  if (starts_ranks_itself(name) || braid_run)
+    refuse(fmt::format("{} starts ranks itself: {}", name, command.excerpt),
+           "give only the command that it starts: the program, or torchrun and the program");
 }
 
 // Refuses a torchrun that cannot be replaced because it is inside a string: a variable, eval, bash -c.
-void refuse_hidden_torchrun(const ShellCommands& commands) {
-  const auto refuse = [](const std::string& where) {
-    throw ConfigError({fmt::format("torchrun is called through {}", where), "the command",
-                       "write the torchrun call directly, so that it can be replaced"});
+void refuse_hidden_torchrun(const ShellCommand& command) {
+  const auto refuse_call = [](const std::string& where) {
+    refuse(fmt::format("torchrun is called through {}", where),
+           "write the torchrun call directly, so that it can be replaced");
   };
-  for (const ShellCommand& command : commands) {
-    for (const ShellWord& word : command.assignments)
-      for (const char* name : {"torchrun", "torch.distributed.run", "torch.distributed.launch"})
-        if (word.raw.find(name) != word.raw.npos) refuse("a variable: " + word.raw.substr(0, 60));
-    if (command.words.empty()) continue;
-    const std::string program = base_name(command.words[0]);
-    for (std::size_t i = 1; i < command.words.size(); ++i)
-      if ((program == "eval" || program == "bash" || program == "sh") &&
-          calls_torchrun(command.words[i].value.value_or("")))
-        refuse(program);
-  }
-}
-
-bool is_waited_for(const ShellCommands& commands, std::size_t program) {
-  return std::any_of(
-      commands.begin() + static_cast<std::ptrdiff_t>(program), commands.end(),
-      [](const ShellCommand& command) { return command.words.size() > 1 && command.words[0].value == "wait"; });
+  for (const ShellWord& word : command.assignments)
+    for (const char* name : {"torchrun", "torch.distributed.run", "torch.distributed.launch"})
+      if (word.raw.find(name) != word.raw.npos) refuse_call("a variable: " + word.raw.substr(0, 60));
+  const std::string program = command.words.empty() ? "" : base_name(command.words[0]);
+  if (program != "eval" && program != "bash" && program != "sh") return;
+  for (std::size_t i = 1; i < command.words.size(); ++i)
+    if (calls_torchrun(command.words[i].value.value_or(""))) refuse_call(program);
 }
 
 // Every rank of the job would end at once with success.
-void refuse_background(const ShellCommands& commands, const std::optional<TorchrunCall>& call) {
-  if (commands.empty()) return;
-  const std::size_t program = call ? call->command : commands.size() - 1;
+void refuse_background(const ShellCommands& commands, std::size_t program) {
   const ShellCommand& command = commands[program];
-  if (!command.in_background || command.words.empty() || is_waited_for(commands, program)) return;
-  throw ConfigError({fmt::format("'{}' is in the background: the run would end at once", command.excerpt),
-                     "the command", "leave out the & after it (and nohup), or end with: wait \"$!\""});
-}
-
-void refuse_empty_program(const ShellCommands& commands) {
-  for (const ShellCommand& command : commands)
-    if (!command.words.empty() && command.words[0].value == "")
-      throw ConfigError({"the name of the program is empty", "the command", "give a program, or shell text"});
+  const bool is_waited_for =
+      std::any_of(commands.begin() + static_cast<std::ptrdiff_t>(program), commands.end(),
+                  [](const ShellCommand& each) { return each.words.size() > 1 && each.words[0].value == "wait"; });
+  if (command.in_background && !command.words.empty() && !is_waited_for)
+    refuse(fmt::format("'{}' is in the background: the run would end at once", command.excerpt),
+           "leave out the & after it (and nohup), or end with: wait \"$!\"");
 }
 
 std::string replaced(std::string_view text, std::size_t begin, std::size_t end, std::string_view with) {
   return std::string(text).replace(begin, end - begin, with);
-}
-
-// The python that belongs to a torchrun: /venv/bin/torchrun's is /venv/bin/python3.
-std::string python_beside(std::string torchrun) {
-  const std::size_t name = torchrun.rfind("torchrun");
-  return name == std::string::npos ? "python3" : torchrun.replace(name, 8, "python3");
 }
 
 std::string name_of_module(const std::string& module) { return module.substr(module.rfind('.') + 1); }
@@ -82,14 +283,6 @@ std::string name_of_module(const std::string& module) { return module.substr(mod
 std::string name_of_file(const ShellWord& program) {
   const std::string name = base_name(program);
   return name.ends_with(".py") ? name.substr(0, name.size() - 3) : name;
-}
-
-void describe_call(const TorchrunCall& call, RankCommand& command) {
-  command.had_torchrun = true;
-  command.ranks_per_node = parse_int(call.ranks_per_node);
-  command.nodes = parse_int(call.nodes);
-  command.program = call.module ? name_of_module(call.program.tail) : name_of_file(call.program);
-  if (!call.no_python && !call.module) command.script = call.program.tail;
 }
 
 // --- uv run -------------------------------------------------------------------------------------------------------
@@ -118,9 +311,6 @@ struct UvRunCall {
 
 std::optional<UvRunCall> uv_run_call(const ShellCommand& command) {
   const auto& words = command.words;
-  const auto is_one_of = [](std::string_view names, const std::string& name) {
-    return contains(split(names, ' '), name);
-  };
   std::size_t uv = 0;
   while (uv < words.size() && base_name(words[uv]) != "uv") ++uv;
   if (uv > 1 || uv + 1 >= words.size() || words[uv + 1].value != "run") return std::nullopt;
@@ -147,11 +337,11 @@ struct PlainProgram {
 };
 
 bool only_prepares(const std::string& name) {
-  constexpr std::string_view kPreparing =
+  return is_one_of(
       "cd export source . set ulimit umask echo mkdir rm module cat sleep true : declare printf ls pwd env date [ [[ "
       "test unset local pip cp mv ln touch hostname nvidia-smi trap shopt wait exit chmod tee conda for case select "
-      "function";
-  return contains(split(kPreparing, ' '), name);
+      "function",
+      name);
 }
 
 // The main command of a text, if it can be determined.
@@ -192,16 +382,15 @@ void describe_plain(const ShellCommands& commands, RankCommand& command) {
 std::string under_torchrun(std::string_view text, const ShellCommands& commands, std::string_view options) {
   const auto program = plain_program(commands);
   if (!program)
-    throw ConfigError({"cannot determine which of the commands torchrun should start", "the command",
-                       "write torchrun in front of it, or use --style srun"});
+    refuse("cannot determine which of the commands torchrun should start",
+           "write torchrun in front of it, or use --style srun");
   const auto& words = commands[program->command].words;
   const auto with_torchrun_before = [&](const ShellWord& word, bool is_python_file = false) {
     const std::string call = fmt::format("torchrun {} {}", options, is_python_file ? "" : "--no-python ");
     return replaced(text, word.begin, word.begin, call);
   };
   if (const auto uv = uv_run_call(commands[program->command]); uv && !program->python) {
-    if (uv->program >= words.size())
-      throw ConfigError({"uv run has no program to run", "the command", "name it after uv's options"});
+    if (uv->program >= words.size()) refuse("uv run has no program to run", "name it after uv's options");
     return with_torchrun_before(words[uv->program], words[uv->program].tail.ends_with(".py"));
   }
   const ShellWord* first = &words[program->word];
@@ -209,10 +398,10 @@ std::string under_torchrun(std::string_view text, const ShellCommands& commands,
   if ((name == "exec" || name == "command") && words.size() > program->word + 1) ++first;
   if (!program->python) return with_torchrun_before(*first);
   const PythonCall& python = *program->python;
-  const std::string launcher = fmt::format("{} -m torch.distributed.run {} ", words[program->word].raw, options) +
-                               (python.has_options ? "--no-python "
-                                : python.module    ? "-m "
-                                                   : "");
+  const std::string launcher = fmt::format("{} -m torch.distributed.run {} {}", words[program->word].raw, options,
+                                           python.has_options ? "--no-python "
+                                           : python.module    ? "-m "
+                                                              : "");
   return replaced(text, first->begin, python.has_options ? first->begin : words[python.what].begin, launcher);
 }
 
@@ -225,24 +414,48 @@ std::string with_environment(std::string_view text, const ShellCommands& command
   return is_certain ? replaced(text, word.begin, word.begin, fmt::format("env {} ", environment)) : std::string(text);
 }
 
+// A text with its commands, and what is known of the command of a rank.
+struct Understood {
+  ShellCommands commands;
+  std::optional<TorchrunCall> call;
+  RankCommand command{};
+};
+
+Understood described(std::string_view text) {
+  Understood understood = {.commands = simple_commands(text), .call = {}};
+  understood.call = find_torchrun(understood.commands);
+  RankCommand& command = understood.command;
+  if (!understood.call) {
+    describe_plain(understood.commands, command);
+    return understood;
+  }
+  const TorchrunCall& call = *understood.call;
+  command.had_torchrun = true;
+  command.ranks_per_node = call.number("nproc-per-node");
+  command.nodes = call.number("nnodes");
+  command.program = call.has("module") ? name_of_module(call.program.tail) : name_of_file(call.program);
+  if (!call.has("no-python") && !call.has("module")) command.script = call.program.tail;
+  return understood;
+}
+
 // All fields except the text that ranks run. ConfigError for text that cannot run on several nodes.
-RankCommand understood(const ShellCommands& commands, const std::optional<TorchrunCall>& call) {
-  refuse_empty_program(commands);
-  refuse_other_launchers(commands);
-  refuse_background(commands, call);
-  if (!call) refuse_hidden_torchrun(commands);
-  RankCommand command;
+Understood startable(std::string_view text) {
+  Understood understood = described(text);
+  const auto& [commands, call, known] = understood;
+  for (const ShellCommand& each : commands)
+    if (!each.words.empty() && each.words[0].value == "")
+      refuse("the name of the program is empty", "give a program, or shell text");
+  std::ranges::for_each(commands, refuse_other_launchers);
+  if (!commands.empty()) refuse_background(commands, call ? call->command : commands.size() - 1);
+  if (!call) std::ranges::for_each(commands, refuse_hidden_torchrun);
+  RankCommand& command = understood.command;
   command.has_pipe = std::ranges::any_of(commands, &ShellCommand::reads_pipe);
   for (const ShellCommand& each : commands)
     if (const auto uv = uv_run_call(each)) {
       command.uv_sync = uv->sync;
       break;
     }
-  if (call)
-    describe_call(*call, command);
-  else
-    describe_plain(commands, command);
-  return command;
+  return understood;
 }
 
 bool names_the_rank(std::string_view raw) {
@@ -274,36 +487,32 @@ bool sets_rank_variables(std::string_view text) {
 }
 
 RankCommand rank_command(std::string_view text, std::string_view environment) {
-  const ShellCommands commands = simple_commands(text);
-  const auto call = find_torchrun(commands);
-  RankCommand command = understood(commands, call);
+  auto [commands, call, command] = startable(text);
   if (!call) {
     command.text = with_environment(text, commands, environment);
     return command;
   }
-  if (call->virtual_local_rank)
-    throw ConfigError(
-        {"--virtual-local-rank works only with torchrun", "the command", "use --style torchrun, or leave it out"});
+  if (call->has("virtual-local-rank"))
+    refuse("--virtual-local-rank works only with torchrun", "use --style torchrun, or leave it out");
   command.left_out = call->own_options;
-
-  const auto& words = commands[call->command].words;
-  const ShellWord& launcher = words[call->launcher];
+  const ShellWord& launcher = commands[call->command].words[call->launcher];
+  const bool adds_local_rank = call->is_launch && !call->has("use-env");
   std::string program;
-  if (!call->no_python) {
-    program = call->with_module ? launcher.raw : python_beside(launcher.raw);
-    program += call->module ? " -u -m " : " -u ";
+  if (!call->has("no-python")) {
+    program = launcher.raw;
+    // The python that belongs to a torchrun: /venv/bin/torchrun's is /venv/bin/python3.
+    const std::size_t name = program.rfind("torchrun");
+    if (!call->with_module) program = name == program.npos ? "python3" : program.replace(name, 8, "python3");
+    program += call->has("module") ? " -u -m " : " -u ";
   }
   if (sets_rank_variables(text)) program = fmt::format("env {} {}", environment, program);
-  if (call->is_launch && !call->use_env) program += call->program.raw + R"( --local-rank="$LOCAL_RANK")";
-  const std::size_t end = call->is_launch && !call->use_env ? call->program.end : call->program.begin;
-  command.text = replaced(text, launcher.begin, end, program);
+  if (adds_local_rank) program += call->program.raw + R"( --local-rank="$LOCAL_RANK")";
+  command.text = replaced(text, launcher.begin, adds_local_rank ? call->program.end : call->program.begin, program);
   return command;
 }
 
 RankCommand node_command(std::string_view text, std::string_view options) {
-  const ShellCommands commands = simple_commands(text);
-  const auto call = find_torchrun(commands);
-  RankCommand command = understood(commands, call);
+  auto [commands, call, command] = startable(text);
   if (!call) {
     command.text = under_torchrun(text, commands, options);
     return command;
@@ -315,14 +524,20 @@ RankCommand node_command(std::string_view text, std::string_view options) {
   return command;
 }
 
-std::string program_name(std::string_view text) {
-  const ShellCommands commands = simple_commands(text);
-  RankCommand command;
-  if (const auto call = find_torchrun(commands))
-    describe_call(*call, command);
-  else
-    describe_plain(commands, command);
-  return command.program;
+std::string program_name(std::string_view text) { return described(text).command.program; }
+
+const TorchrunOption* exact_torchrun_option(std::string_view name) {
+  const TorchrunOption* option = find_option(name);
+  return option && option->name.size() == name.size() ? option : nullptr;
+}
+
+bool calls_torchrun(std::string_view text) {
+  try {
+    return std::ranges::any_of(simple_commands(text),
+                               [](const auto& command) { return torchrun_in(command).has_value(); });
+  } catch (const ConfigError&) {
+    return false;  // not valid shell text
+  }
 }
 
 std::string command_text(const std::vector<std::string>& words) {

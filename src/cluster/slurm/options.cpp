@@ -1,15 +1,130 @@
-#include "cluster/slurm/options.h"
+#include <unistd.h>
 
 #include <algorithm>
 #include <cctype>
 #include <filesystem>
+#include <set>
 
+#include "base/error.h"
 #include "base/strings.h"
-#include "cluster/megatron/shell_text.h"
+#include "cluster/megatron/commands.h"
+#include "cluster/slurm/script.h"
 #include "plan/cluster_config.h"
 
 namespace braid {
 namespace {
+
+bool is_alnum(char c) { return std::isalnum(static_cast<unsigned char>(c)); }
+
+std::optional<std::string> variable_in(std::string_view text) {
+  for (char** entry = environ; *entry; ++entry) {
+    const std::string_view setting = *entry;
+    const std::size_t equals = setting.find('=');
+    if (equals == setting.npos || !names_a_secret(setting.substr(0, equals))) continue;
+    const std::string_view value = setting.substr(equals + 1);
+    // A file name is not a secret, and short values occur in many texts by chance.
+    if (value.size() >= 8 && value[0] != '/' && text.find(value) != text.npos)
+      return std::string(setting.substr(0, equals));
+  }
+  return std::nullopt;
+}
+
+struct TokenShape {
+  const char* what;
+  std::string_view prefix;
+  std::size_t length;      // minimum length of what follows
+  std::string_view marks;  // allowed in that besides letters and digits
+};
+
+// Ordinary names (sk-learn-..., hf_...) have no digits or are shorter.
+bool has_token(std::string_view text, const TokenShape& shape) {
+  for (std::size_t at = text.find(shape.prefix); at != text.npos; at = text.find(shape.prefix, at + 1)) {
+    if (at > 0 && (is_alnum(text[at - 1]) || text[at - 1] == '_' || text[at - 1] == '-')) continue;
+    std::size_t end = at + shape.prefix.size();
+    while (end < text.size() && (is_alnum(text[end]) || shape.marks.find(text[end]) != shape.marks.npos)) ++end;
+    const std::string_view rest = text.substr(at + shape.prefix.size(), end - at - shape.prefix.size());
+    const bool has_digit = std::any_of(rest.begin(), rest.end(), [](unsigned char c) { return std::isdigit(c); });
+    if (rest.size() >= shape.length && (shape.marks.empty() || has_digit)) return true;
+  }
+  return false;
+}
+
+std::optional<std::string> token_in(std::string_view text) {
+  static constexpr TokenShape shapes[] = {
+      {"a Hugging Face token", "hf_", 20, ""},  {"a GitHub token", "ghp_", 20, ""},
+      {"a GitHub token", "gho_", 20, ""},       {"a GitHub token", "ghs_", 20, ""},
+      {"a GitHub token", "ghu_", 20, ""},       {"a GitHub token", "github_pat_", 20, "_"},
+      {"an API key (sk-...)", "sk-", 20, "-_"}, {"a GitLab token", "glpat-", 16, "-_"},
+      {"a Slack token", "xox", 12, "-"},        {"an AWS key", "AKIA", 16, ""}};
+  for (const TokenShape& shape : shapes)
+    if (has_token(text, shape)) return shape.what;
+  return std::nullopt;
+}
+
+// "hf_token" for --model.hf-token
+std::string plain_name(std::string_view option) {
+  std::string name(option.substr(std::min(option.find_first_not_of("-+"), option.size())));
+  name.erase(0, name.rfind('.') + 1);
+  std::transform(name.begin(), name.end(), name.begin(),
+                 [](unsigned char c) { return c == '-' ? '_' : std::tolower(c); });
+  return name;
+}
+
+// --hf-token, --wandb-key, wandb.api_key; not --pad-token, --tokenizer-key
+bool option_names_a_secret(std::string_view option) {
+  static const std::set<std::string> always = {"password", "passwd", "apikey", "secret"};
+  static const std::set<std::string> of_keys = {"api", "wandb", "access", "secret", "auth"};
+  static const std::set<std::string> of_tokens = {"hf", "huggingface", "hub",    "auth",  "access", "api",
+                                                  "gh", "github",      "gitlab", "wandb", "bearer", "ngc"};
+  const std::string name = plain_name(option);
+  if (name == "token") return option.starts_with("-") && option.find('.') == option.npos;
+  const auto parts = split(name, '_');
+  const std::string before = parts.size() > 1 ? parts[parts.size() - 2] : "";
+  return always.count(parts.back()) || (parts.back() == "key" && of_keys.count(before)) ||
+         (parts.back() == "token" && of_tokens.count(before));
+}
+
+bool is_literal_secret(std::string value) {
+  std::transform(value.begin(), value.end(), value.begin(), [](unsigned char c) { return std::tolower(c); });
+  for (const char* harmless : {"true", "false", "none", "null", "empty", "dummy", "0", "1"})
+    if (value == harmless) return false;
+  return !value.empty() && std::string_view("-$/.~").find(value[0]) == std::string_view::npos;
+}
+
+[[noreturn]] void refuse_option(const std::string& option) {
+  std::string variable = plain_name(option);
+  std::transform(variable.begin(), variable.end(), variable.begin(), [](unsigned char c) { return std::toupper(c); });
+  throw ConfigError(
+      {fmt::format("the command contains the value of {}", option), "the command",
+       fmt::format("export it in your shell as {0}, give --secret {0}, and write \"${0}\" in its place, in "
+                   "shell text: --command-file, or one word in single quotes",
+                   variable)});
+}
+
+void refuse_options(const ShellCommand& command) {
+  for (std::size_t i = 0; i < command.words.size(); ++i) {
+    const ShellWord& word = command.words[i];
+    const std::size_t equals = word.head.find('=');
+    const std::string name = word.head.substr(0, equals);
+    if (!option_names_a_secret(name)) continue;
+    if (equals != name.npos && is_literal_secret(word.head.substr(equals + 1))) refuse_option(name);
+    const bool value_follows =
+        equals == name.npos && word.value && name.starts_with("-") && i + 1 < command.words.size();
+    if (value_follows && is_literal_secret(command.words[i + 1].head)) refuse_option(name);
+  }
+}
+
+void refuse_variables(const ShellCommand& command) {
+  for (const auto* part : {&command.assignments, &command.words})
+    for (const ShellWord& word : *part) {
+      const std::size_t equals = word.head.find('=');
+      const std::string name = word.head.substr(0, equals);
+      if (equals == std::string::npos || !is_identifier(name) || !names_a_secret(name)) continue;
+      if (word.head.size() == equals + 1) continue;  // empty, or from another variable
+      throw ConfigError({fmt::format("the command contains the value of {}", name), "the command",
+                         fmt::format("export {0} in your shell, leave it out here and give --secret {0}", name)});
+    }
+}
 
 bool is_safe(char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '.' || c == '_' || c == '-'; }
 
@@ -56,65 +171,64 @@ class Checks {
   explicit Checks(const SlurmOptions& options) : o_(options) {}
 
   std::vector<Problem> all() {
-    sizes();
-    texts();
+    sizes_and_names();
     container();
     environment();
     stop();
-    warm_up();
+    try {
+      refuse_secrets(o_.warm_up);
+    } catch (const ConfigError& e) {
+      for (const Problem& found : e.problems()) problems_.push_back({found.what, "--warm-up", found.fix});
+    }
     for (const std::string& option : o_.sbatch) further("--sbatch", option);
     for (const std::string& option : o_.srun) further("--srun", option);
     return std::move(problems_);
   }
 
  private:
-  void problem(std::string what, std::string where, std::string fix) {
-    problems_.push_back({std::move(what), std::move(where), std::move(fix)});
+  bool refuse_if(bool wrong, std::string what, std::string where, std::string fix) {
+    if (wrong) problems_.push_back({std::move(what), std::move(where), std::move(fix)});
+    return wrong;
   }
 
-  void sizes() {
-    if (o_.nodes && *o_.nodes < 1)
-      problem(fmt::format("the number of nodes is {}", *o_.nodes), "--nodes", "use at least 1");
-    if (o_.gpus_per_node < 0)
-      problem(fmt::format("a node cannot have {} GPUs", o_.gpus_per_node), "--gpus-per-node", "use at least 0");
-    if (!parse_wall_time(o_.time))
-      problem(fmt::format("'{}' is not a time limit", o_.time), "--time",
+  void sizes_and_names() {
+    refuse_if(o_.nodes.value_or(1) < 1, fmt::format("the number of nodes is {}", o_.nodes.value_or(1)), "--nodes",
+              "use at least 1");
+    refuse_if(o_.gpus_per_node < 0, fmt::format("a node cannot have {} GPUs", o_.gpus_per_node), "--gpus-per-node",
+              "use at least 0");
+    refuse_if(!parse_wall_time(o_.time), fmt::format("'{}' is not a time limit", o_.time), "--time",
               "use MINUTES, HH:MM:SS, DAYS-HH or DAYS-HH:MM:SS, e.g. 04:00:00");
-    if (o_.style != "srun" && o_.style != "torchrun")
-      problem(fmt::format("unknown style '{}'", o_.style), "--style",
+    refuse_if(o_.style != "srun" && o_.style != "torchrun", fmt::format("unknown style '{}'", o_.style), "--style",
               "use srun (one Slurm task per rank) or torchrun (one per node)");
-  }
-
-  void texts() {
     const std::pair<const char*, const std::string*> one_line[] = {
         {"--account", &o_.account},     {"--partition", &o_.partition},
         {"--log-dir", &o_.log_dir},     {"--workdir", &o_.workdir},
         {"--container", &o_.container}, {"--cache-dir", &o_.cache_dir},
         {"--stage", &o_.stage},         {"--mpi", &o_.mpi}};
     for (const auto& [where, text] : one_line)
-      if (has_control_character(*text))
-        problem(fmt::format("{} contains a line break or another control character", in_quotes(*text)), where,
+      refuse_if(has_control_character(*text),
+                fmt::format("{} contains a line break or another control character", in_quotes(*text)), where,
                 "leave it out");
-    if (o_.log_dir.find('\\') != std::string::npos)
-      problem(fmt::format("Slurm cannot write to '{}': a backslash has a special meaning for Slurm", o_.log_dir),
+    refuse_if(o_.log_dir.find('\\') != std::string::npos,
+              fmt::format("Slurm cannot write to '{}': a backslash has a special meaning for Slurm", o_.log_dir),
               "--log-dir", "use a folder without a backslash");
-    if (!std::all_of(o_.job_name.begin(), o_.job_name.end(), is_safe))
-      problem(fmt::format("{} cannot be the name of a job and its log file", in_quotes(o_.job_name)), "--job-name",
+    refuse_if(!std::ranges::all_of(o_.job_name, is_safe),
+              fmt::format("{} cannot be the name of a job and its log file", in_quotes(o_.job_name)), "--job-name",
               fmt::format("use letters, digits and ._- only, e.g. {}", safe_job_name(o_.job_name)));
   }
 
   void container() {
     for (const std::string& mount : o_.mounts) {
       const auto parts = split(mount, ':');
-      if (mount.find(',') != std::string::npos || has_control_character(mount))
-        problem(fmt::format("mount '{}' contains a comma, which separates mounts", mount), "--mount",
-                "give --mount once for each, and mount a parent folder of paths with commas");
-      else if (parts.size() < 2 || parts[0].empty() || parts[1].empty())
-        problem(fmt::format("mount '{}' has no target", mount), "--mount",
-                fmt::format("write SRC:DST, e.g. {0}:{0}", parts[0].empty() ? "/data" : parts[0]));
+      refuse_if(mount.find(',') != std::string::npos || has_control_character(mount),
+                fmt::format("mount '{}' contains a comma, which separates mounts", mount), "--mount",
+                "give --mount once for each, and mount a parent folder of paths with commas") ||
+          refuse_if(parts.size() < 2 || parts[0].empty() || parts[1].empty(),
+                    fmt::format("mount '{}' has no target", mount), "--mount",
+                    fmt::format("write SRC:DST, e.g. {0}:{0}", parts[0].empty() ? "/data" : parts[0]));
     }
-    if (!o_.mounts.empty() && o_.container.empty())
-      problem("mounts were given but no container", "--mount", "give --container IMAGE, or leave the mounts out");
+    refuse_if(!o_.mounts.empty() && o_.container.empty(), "mounts were given but no container", "--mount",
+              "give --container IMAGE, or leave the mounts out");
   }
 
   std::string secret_fix(const std::string& name) const {
@@ -126,81 +240,69 @@ class Checks {
     for (const std::string& setting : o_.env) {
       const std::size_t equals = setting.find('=');
       const std::string name = setting.substr(0, equals);
-      if (!is_identifier(name))
-        problem(fmt::format("{} cannot be the name of a variable", in_quotes(name)), "--env", "write NAME=VALUE");
-      else if (equals == std::string::npos)
-        problem(
-            fmt::format("'{}' has no value", name), "--env",
-            fmt::format("write {}=VALUE; to pass your value without writing it to a file, {}", name, secret_fix(name)));
-      else if (names_a_secret(name))
-        problem(fmt::format("the value of {} would be in a file that others can read", name), "--env",
-                secret_fix(name));
-      else if (const auto secret = secret_in(setting))
-        problem(fmt::format("{} contains {}, which would be in a file that others can read", name, *secret), "--env",
-                secret_fix("NAME"));
-      else if (setting.find('\0') != std::string::npos)
-        problem(fmt::format("the value of {} contains a zero byte", name), "--env", "leave it out");
+      const auto secret = secret_in(setting);
+      refuse_if(!is_identifier(name), fmt::format("{} cannot be the name of a variable", in_quotes(name)), "--env",
+                "write NAME=VALUE") ||
+          refuse_if(equals == std::string::npos, fmt::format("'{}' has no value", name), "--env",
+                    fmt::format("write {}=VALUE; to pass your value without writing it to a file, {}", name,
+                                secret_fix(name))) ||
+          refuse_if(names_a_secret(name), fmt::format("the value of {} would be in a file that others can read", name),
+                    "--env", secret_fix(name)) ||
+          refuse_if(
+              secret.has_value(),
+              fmt::format("{} contains {}, which would be in a file that others can read", name, secret.value_or("")),
+              "--env", secret_fix("NAME")) ||
+          refuse_if(setting.find('\0') != std::string::npos, fmt::format("the value of {} contains a zero byte", name),
+                    "--env", "leave it out");
     }
     for (const std::string& name : o_.secrets)
-      if (!is_identifier(name))
-        problem(fmt::format("{} cannot be the name of a variable", in_quotes(name.substr(0, name.find('=')))),
+      refuse_if(!is_identifier(name),
+                fmt::format("{} cannot be the name of a variable", in_quotes(name.substr(0, name.find('=')))),
                 "--secret", "give the name only: its value is taken from the environment when the job is submitted");
   }
 
   void stop() {
-    if (o_.stop_signal != "USR1" && o_.stop_signal != "TERM")
-      problem(fmt::format("unsupported stop signal '{}'", o_.stop_signal), "--stop-signal",
+    refuse_if(o_.stop_signal != "USR1" && o_.stop_signal != "TERM",
+              fmt::format("unsupported stop signal '{}'", o_.stop_signal), "--stop-signal",
               "use USR1, or TERM for programs that save on SIGTERM");
-    if (o_.stop_lead_s < 1)
-      problem(fmt::format("the signal cannot be sent {} s before the end", o_.stop_lead_s), "--stop-lead",
-              "use as many seconds as the run needs to save");
-    if (o_.style == "torchrun" && o_.stop_signal == "TERM" && o_.requeue.value_or(false))
-      problem("torchrun ends its ranks when it gets SIGTERM, before they can save", "--stop-signal",
+    refuse_if(o_.stop_lead_s < 1, fmt::format("the signal cannot be sent {} s before the end", o_.stop_lead_s),
+              "--stop-lead", "use as many seconds as the run needs to save");
+    refuse_if(o_.style == "torchrun" && o_.stop_signal == "TERM" && o_.requeue.value_or(false),
+              "torchrun ends its ranks when it gets SIGTERM, before they can save", "--stop-signal",
               "use USR1, or --style srun");
   }
 
-  void warm_up() {
-    try {
-      refuse_secrets(o_.warm_up);
-    } catch (const ConfigError& e) {
-      for (const Problem& found : e.problems()) problem(found.what, "--warm-up", found.fix);
-    }
-  }
-
-  // --export=ALL,HF_TOKEN=abc
-  void secrets_in(const char* where, const std::string& option) {
-    for (const std::string& part :
-         split(option.substr(std::min(option.find_first_of("= "), option.size() - 1) + 1), ',')) {
-      const std::string name = part.substr(0, part.find('='));
-      if (name != part && names_a_secret(name))
-        problem(fmt::format("the value of {} would be in a file that others can read", name), where, secret_fix(name));
-    }
-    if (const auto secret = secret_in(option))
-      problem(fmt::format("{} contains {}", option.substr(0, option.find_first_of("= ")), *secret), where,
-              secret_fix("NAME"));
-  }
-
+  // --qos=high; secrets may be in --export=ALL,HF_TOKEN=abc
   void further(const char* where, const std::string& option) {
-    if (!option.starts_with("-") || has_control_character(option))
-      return problem(fmt::format("{} is not an option", in_quotes(option)), where,
-                     fmt::format("give one whole option each time, e.g. {} --qos=high", where));
-    secrets_in(where, option);
-    if (needs_value(option))
-      return problem(fmt::format("{} has no value", option), where,
-                     fmt::format("write both as one word, e.g. {} '{}VALUE'", where, option));
-    for (const Taken& taken : kTaken) {
-      const bool is_it = is_option(option, taken.name) || is_option(option, taken.letter);
-      if (!is_it || (taken.of_sbatch_only && where != std::string_view("--sbatch"))) continue;
-      if (o_.style == "torchrun" && taken.name == std::string_view("--ntasks-per-node"))
-        problem(fmt::format("{} with torchrun: every task would start a torchrun with {}, and all but the first "
-                            "would fail with EADDRINUSE",
-                            option, counted(o_.gpus_per_node, "rank")),
-                where, "leave it out: torchrun needs one task per node; --style srun has one per rank");
-      else
-        problem(fmt::format("{} conflicts with an option that the script sets itself", option), where,
-                fmt::format("leave it out; {}", taken.instead));
+    if (refuse_if(!option.starts_with("-") || has_control_character(option),
+                  fmt::format("{} is not an option", in_quotes(option)), where,
+                  fmt::format("give one whole option each time, e.g. {} --qos=high", where)))
       return;
+    const std::size_t name_end = option.find_first_of("= ");
+    for (const std::string& part : split(option.substr(std::min(name_end, option.size() - 1) + 1), ',')) {
+      const std::string name = part.substr(0, part.find('='));
+      refuse_if(name != part && names_a_secret(name),
+                fmt::format("the value of {} would be in a file that others can read", name), where, secret_fix(name));
     }
+    const auto secret = secret_in(option);
+    refuse_if(secret.has_value(), fmt::format("{} contains {}", option.substr(0, name_end), secret.value_or("")), where,
+              secret_fix("NAME"));
+    if (refuse_if(needs_value(option), fmt::format("{} has no value", option), where,
+                  fmt::format("write both as one word, e.g. {} '{}VALUE'", where, option)))
+      return;
+    const auto* taken = std::ranges::find_if(kTaken, [&](const Taken& each) {
+      return (is_option(option, each.name) || is_option(option, each.letter)) &&
+             (!each.of_sbatch_only || where == std::string_view("--sbatch"));
+    });
+    if (taken == std::end(kTaken)) return;
+    const bool by_torchrun = o_.style == "torchrun" && taken->name == std::string_view("--ntasks-per-node");
+    refuse_if(by_torchrun,
+              fmt::format("{} with torchrun: every task would start a torchrun with {}, and all but the first would "
+                          "fail with EADDRINUSE",
+                          option, counted(o_.gpus_per_node, "rank")),
+              where, "leave it out: torchrun needs one task per node; --style srun has one per rank") ||
+        refuse_if(true, fmt::format("{} conflicts with an option that the script sets itself", option), where,
+                  fmt::format("leave it out; {}", taken->instead));
   }
 
   const SlurmOptions& o_;
@@ -214,6 +316,29 @@ std::string absolute(const std::string& path, const std::string& base) {
 }
 
 }  // namespace
+
+bool names_a_secret(std::string_view variable) {
+  for (const char* part : {"API_KEY", "APIKEY", "ACCESS_KEY", "SECRET", "PASSWORD", "PASSWD"})
+    if (variable.find(part) != std::string_view::npos) return true;
+  // Whole words only: TOKENIZERS_PARALLELISM and TRAIN_TOKENS are not secrets.
+  return contains(split(variable, '_'), "TOKEN");
+}
+
+std::optional<std::string> secret_in(std::string_view text) {
+  if (const auto name = variable_in(text)) return "the value of your " + *name;
+  return token_in(text);
+}
+
+void refuse_secrets(std::string_view text) {
+  for (const ShellCommand& command : simple_commands(text)) {
+    refuse_variables(command);
+    refuse_options(command);
+  }
+  if (const auto secret = secret_in(text))
+    throw ConfigError({fmt::format("the command contains {}", *secret), "the command",
+                       "export it in your shell, give --secret NAME, and write \"$NAME\" in its place, in shell text: "
+                       "--command-file, or one word in single quotes"});
+}
 
 bool is_image_file(const std::string& container) {
   return container.ends_with(".sqsh") || container.starts_with("/") || container.starts_with(".");

@@ -1,13 +1,69 @@
-// The sbatch script of a job, as text. A pure function: environment, files and recipes are passed as values.
+// The options of `braid launch slurm`, and the sbatch script of a job, as text.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "cluster/slurm/options.h"
+#include "base/error.h"
 
 namespace braid {
+
+// About a job, except what it runs.
+struct SlurmOptions {
+  std::optional<int> nodes{};  // default: as many as the job needs
+  int gpus_per_node = 8;       // 0: a cluster without GPUs
+  double gpu_memory_gb = 80;   // of one of them
+  std::string account{}, partition{};
+  std::string time = "00:30:00";
+  std::string job_name{};  // default: <recipe or program>-train
+  std::string log_dir = "logs";
+  std::string workdir{};       // default: the current folder
+  std::string style = "srun";  // or torchrun
+
+  std::string container{};
+  std::vector<std::string> mounts{};  // SRC:DST
+  std::string mpi{};                  // default: pmix in a container, else Slurm's own
+
+  std::vector<std::string> env{};      // NAME=VALUE
+  std::vector<std::string> secrets{};  // names; the script fails if one is not set
+  std::vector<std::string> passed{};   // names of secrets that are passed on if set
+  std::string cache_dir{};             // on a file system that all nodes share
+  std::string warm_up{};               // shell text for phase 1
+  std::string stage{};                 // where phase 1 copies braid to
+
+  bool is_session = false;  // an interactive session, which needs no --secret
+
+  std::optional<bool> requeue{};
+  int stop_lead_s = 120;
+  std::string stop_signal = "USR1";  // or TERM
+
+  std::vector<std::string> sbatch{}, srun{};  // further options, passed on unchanged
+  std::string output{};                       // the script; default: <job name>.sbatch
+};
+
+// All problems that do not depend on what the job runs. `where` of each is an option.
+std::vector<Problem> validate(const SlurmOptions& options);
+
+// Whether a container is a file rather than a name in a registry.
+bool is_image_file(const std::string& container);
+
+// Makes workdir absolute relative to the current folder; then, relative to workdir, the log, cache and stage folders,
+// the sources of mounts, and a container that is a file: srun takes `image.sqsh` for a name in a registry.
+SlurmOptions with_absolute_paths(SlurmOptions options, const std::string& current_folder);
+
+// Letters, digits and ._- only: for a job's name, which is part of file names.
+std::string safe_job_name(std::string_view name);
+
+// Secrets are passed by name: their values come from the environment and are never written to a file.
+bool names_a_secret(std::string_view variable);  // HF_TOKEN, WANDB_API_KEY, DB_PASSWORD
+
+// Describes the secret in a text: the value of such a variable of this process, or what looks like a token.
+std::optional<std::string> secret_in(std::string_view text);
+
+// ConfigError if a shell text contains one, or gives such a variable or option (--hf-token) a literal value.
+void refuse_secrets(std::string_view text);
 
 struct SlurmJob {
   std::string title{};    // for the first line: "pretrain_gpt"
@@ -47,16 +103,9 @@ struct CacheVariable {
 inline constexpr CacheVariable kCacheVariables[] = {
     {"HF_HOME", "huggingface"}, {"UV_CACHE_DIR", "uv"}, {"NEMO_HOME", "nemo"}};
 
-// The caches (for Braid itself, only Hugging Face's) and --env. NAME=value, quoted for bash: ready for `export`.
-std::vector<std::string> exports_of_options(const SlurmOptions& options, bool is_braid);
-
 std::vector<std::string> exports_for_gpus();  // the usual settings for training on NVIDIA GPUs
 
-std::vector<std::string> container_options(const SlurmOptions& options);  // none without a container
-std::vector<std::string> mpi_option(const SlurmOptions& options);         // one or none
-
-// salloc, srun for a shell on the nodes (in the container), and what to type there first; each with a comment. Relative
-// paths start at options.workdir.
+// salloc, srun for a shell on the nodes, and what to type there first. Relative paths start at options.workdir.
 std::string interactive_commands(const SlurmOptions& given);
 
 }  // namespace braid

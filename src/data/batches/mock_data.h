@@ -13,10 +13,9 @@
 #include <string>
 #include <vector>
 
-#include "data/batches/balance.h"
 #include "data/batches/batch.h"
 #include "data/batches/sample_sizes.h"
-#include "data/samples/picture_plan.h"
+#include "data/samples/token_sequence.h"
 
 namespace braid {
 
@@ -40,7 +39,7 @@ class SampleSource {
   virtual std::vector<MediaItem> media(const std::string& encoder, std::int64_t sample) const = 0;
 };
 
-// The order of a step's samples: by place (data/balance.h), their number from `first_sample` on.
+// The order of a step's samples: by place (sample_sizes.h), their number from `first_sample` on.
 using StepOrder = std::function<std::vector<std::int64_t>(std::int64_t first_sample, const ReaderSamples& samples)>;
 StepOrder balanced_mock_order(MockSizes sizes, std::shared_ptr<const SampleBalance> balance);
 

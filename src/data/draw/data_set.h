@@ -3,8 +3,12 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <string>
 #include <vector>
+
+#include "data/image/image.h"
 
 namespace braid {
 
@@ -24,7 +28,35 @@ struct Drawn {
 // ConfigError if the folder is a file or not empty, or a task is unknown.
 Drawn draw_data_set(const DrawRequest& request);
 
-// A byte-level tokenizer.json with one token for each word, turns of chatml, and <image>; ids below 512.
-std::string drawing_tokenizer(const std::vector<std::string>& words);
+// Letters, cropped to their ink.
+struct RenderedText {
+  PixelSize size{};
+  std::vector<std::uint8_t> coverage{};  // [height, width]; 255: fully
+};
+
+// Renders ASCII text whose letters are about `height` pixels high.
+using Font = std::function<RenderedText(const std::string& text, int height)>;
+
+// The first of the usual fonts that is installed; empty if there is none, or the build has no FreeType.
+Font usual_font();
+
+// An image with a question about it and the answer, or a question without an image. It depends only on the seed and the
+// sample's number.
+struct DrawnSample {
+  std::string task;  // its name
+  std::optional<Image> image{};
+  std::string question{};  // empty: the answer is a caption
+  std::string answer{};
+};
+
+inline const std::vector<std::string>& drawing_tasks() {
+  static const std::vector<std::string> tasks = {"colour", "shape", "count",   "position",
+                                                 "digit",  "word",  "caption", "text"};
+  return tasks;
+}
+
+// `tasks`: those to choose from. `font`: for digits and words; none if neither is among the tasks.
+DrawnSample draw_sample(std::uint64_t seed, std::uint64_t number, const std::vector<std::string>& tasks,
+                        const Font& font);
 
 }  // namespace braid

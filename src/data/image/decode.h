@@ -18,6 +18,8 @@
 
 namespace braid {
 
+using Bytes = std::span<const std::uint8_t>;
+
 enum class ImageFormat { Jpeg, Png, Webp };
 
 inline const char* name_of(ImageFormat format) {
@@ -39,8 +41,7 @@ inline constexpr std::int64_t kMostPixels = 178'956'970;
 
 // `bytes`: the whole file; `name`: for messages. Throws DataError if it is not an image or has too many pixels.
 // decode() calls it first, so both agree on size and orientation of every file.
-ImageHeader read_header(std::span<const std::uint8_t> bytes, std::string_view name,
-                        std::int64_t most_pixels = kMostPixels);
+ImageHeader read_header(Bytes bytes, std::string_view name, std::int64_t most_pixels = kMostPixels);
 
 struct DecodeOptions {
   // Apply the EXIF orientation. Energon's `pil` decoding does not: set it to false for the same pixels.
@@ -52,9 +53,11 @@ struct DecodeOptions {
 };
 
 // `bytes`: the whole file; `name`: for messages.
-Image decode(std::span<const std::uint8_t> bytes, std::string_view name, const DecodeOptions& options = {});
+Image decode(Bytes bytes, std::string_view name, const DecodeOptions& options = {});
 
 // The image as a PNG file. ConfigError in a build without libpng.
 std::string encode_png(const Image& image);
+
+[[noreturn]] void throw_missing_library(ImageFormat format, const char* library);
 
 }  // namespace braid

@@ -1,4 +1,4 @@
-// An image in memory: 8-bit RGB, rows from top to bottom, without gaps between rows.
+// An image in memory: 8-bit RGB, rows from top to bottom, without gaps between rows; its orientation and its size.
 #pragma once
 
 #include <cstddef>
@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <memory>
 #include <span>
+#include <vector>
 
 namespace braid {
 
@@ -47,5 +48,29 @@ class Image {
 
 // The image as it is meant to be seen; `orientation`: of EXIF, 1 to 8.
 Image oriented(Image stored, int orientation);
+
+enum class ResizeFilter { Bicubic, Bilinear };
+
+// Pillow's antialiased resizing of 8-bit images, with its exact results: weights in fixed point, a pass over the rows
+// and one over the columns, each rounded to 8 bits. `size` has at least one pixel per side.
+Image resize(const Image& image, PixelSize size, ResizeFilter filter);
+
+// Weights are in units of 2^-22, so that a sum of 8-bit pixels times weights fits 32 bits.
+inline constexpr int kWeightBits = 22;
+
+// Which pixels a resized pixel is computed from, along one axis.
+struct ResizeWeights {
+  struct Window {
+    int first, count;
+  };
+  // Output i is the sum of of(i)[k] * input[windows[i].first + k] for k < windows[i].count.
+  std::vector<Window> windows{};
+  std::vector<std::int32_t> values{};
+  int stride = 0;  // of `values`, per output; a multiple of 4, and the values after `count` are 0
+
+  int outputs() const { return static_cast<int>(windows.size()); }
+  const std::int32_t* of(int output) const { return values.data() + std::int64_t{output} * stride; }
+};
+ResizeWeights resize_weights(ResizeFilter filter, int inputs, int outputs);
 
 }  // namespace braid

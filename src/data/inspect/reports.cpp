@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <functional>
 
 #include "base/error.h"
 #include "base/strings.h"
@@ -20,21 +21,24 @@ double share(std::int64_t part, std::int64_t whole) {
 
 std::string percent(std::int64_t part, std::int64_t whole) { return fmt::format("{:.1f} %", 100 * share(part, whole)); }
 
-std::string listed(const std::map<std::string, std::int64_t>& counts) {
+// Cells of a table.
+std::vector<std::string> row(const auto&... values) { return {fmt::format("{}", values)...}; }
+
+std::string listed(const Survey::Counts& counts) {
   std::vector<std::string> words;
   for (const auto& [name, count] : counts) words.push_back(fmt::format("{} {}", count, visible_text(name)));
-  return words.empty() ? "none" : fmt::format("{}", fmt::join(words, ", "));
+  return words.empty() ? "none" : joined(words, ", ");
 }
 
-Json json_of(const std::map<std::string, std::int64_t>& counts) {
+Json json_of(const Survey::Counts& counts) {
   Json object = Json::object();
   for (const auto& [name, count] : counts) object[with_valid_utf8(name)] = count;
   return object;
 }
 
-Json json_of(const std::map<std::int64_t, std::int64_t>& counts) {
+Json json_of(const Distribution& values) {
   Json pairs = Json::array();
-  for (const auto& [value, count] : counts) pairs.push_back({value, count});
+  for (const auto& [value, count] : values.counts()) pairs.push_back({value, count});
   return pairs;
 }
 
@@ -43,38 +47,29 @@ Json summary_json(const Distribution& values) {
           {"mean", values.mean()},   {"p90", values.quantile(0.9)}, {"max", values.max()}};
 }
 
-void add_row(std::vector<std::vector<std::string>>& rows, const char* name, const Distribution& values) {
-  if (values.count() == 0) return;
-  rows.push_back({name, std::to_string(values.min()), std::to_string(values.quantile(0.5)),
-                  fmt::format("{:.1f}", values.mean()), std::to_string(values.quantile(0.9)),
-                  std::to_string(values.max())});
-}
-
-// The reasons of several damaged samples, the most frequent first.
-std::vector<std::pair<std::string, std::int64_t>> frequent_reasons(const Survey& survey) {
-  constexpr std::size_t kMost = 10;
-  std::vector<std::pair<std::string, std::int64_t>> reasons;
-  for (const auto& reason : survey.reasons)
-    if (reason.second > 1) reasons.push_back(reason);
-  std::stable_sort(reasons.begin(), reasons.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
-  if (reasons.size() > kMost) reasons.resize(kMost);
-  return reasons;
-}
-
 std::string show_damaged(const Survey& survey) {
+  constexpr std::size_t kMostReasons = 10;  // of several samples, the most frequent first
   if (survey.damaged == 0 && survey.damaged_shards.empty()) return "damaged: none\n";
   std::string text = fmt::format("damaged: {}\n", counted(survey.damaged, "sample"));
-  for (const auto& [reason, count] : frequent_reasons(survey))
+  std::vector<std::pair<std::string, std::int64_t>> reasons(survey.reasons.begin(), survey.reasons.end());
+  std::erase_if(reasons, [](const auto& reason) { return reason.second < 2; });
+  std::ranges::stable_sort(reasons, std::greater<>(), [](const auto& reason) { return reason.second; });
+  reasons.resize(std::min(reasons.size(), kMostReasons));
+  for (const auto& [reason, count] : reasons)
     text += fmt::format("  {}: {}\n", counted(count, "sample"), visible_text(reason));
-  for (const DamagedShard& shard : survey.damaged_shards)
-    text += fmt::format("  shard {}: {}\n", in_quotes(shard.shard), shard_damage(shard));
   std::int64_t named = std::ssize(survey.first_damaged);
-  for (const DamagedShard& shard : survey.damaged_shards) named += shard.samples;
-  for (const DamagedSample& sample : survey.first_damaged)
-    text +=
-        fmt::format("  {} of {}: {}\n", in_quotes(sample.key), in_quotes(sample.shard), visible_text(sample.reason));
+  for (const DamagedShard& shard : survey.damaged_shards) {
+    text += fmt::format("  shard {}: {}\n", in_quotes(shard.shard), shard_damage(shard));
+    named += shard.samples;
+  }
+  for (const auto& [shard, key, reason] : survey.first_damaged)
+    text += fmt::format("  {} of {}: {}\n", in_quotes(key), in_quotes(shard), visible_text(reason));
   if (survey.damaged > named) text += "  ... (--all-damaged lists all)\n";
   return text;
+}
+
+std::string show_cut(std::int64_t samples) {
+  return samples == 0 ? "" : fmt::format("cut: {} longer than a sequence\n", counted(samples, "sample"));
 }
 
 Json media_json(const MediaPlan& media) {
@@ -110,24 +105,25 @@ std::vector<DataSetCount> count_data_sets(const Blend& blend) {
   return counts;
 }
 
-double packing_density(const SurveyReport& report) {
-  return share(report.survey.packed_tokens, report.survey.sequences * report.sequence_length);
-}
+double SurveyReport::packing_density() const { return share(survey.packed_tokens, survey.sequences * sequence_length); }
 
 std::string show_survey(const SurveyReport& report) {
   const Survey& survey = report.survey;
   std::vector<std::vector<std::string>> sets, rows;
   for (const DataSetCount& set : report.data_sets)
-    sets.push_back({visible_text(set.path), set.split, std::to_string(set.shards), std::to_string(set.samples)});
+    sets.push_back(row(visible_text(set.path), set.split, set.shards, set.samples));
   std::string text = format_table({"data set", "split", "shards", "samples"}, sets);
   text += fmt::format("\nof {} ({}):\nparts: {}\npictures: {}\n", counted(survey.samples, "sample"),
                       readable_bytes(survey.stored_bytes), listed(survey.parts), listed(survey.formats));
   if (!survey.fields.empty()) text += fmt::format("fields: {}\n", listed(survey.fields));
   if (!survey.unused.empty()) text += fmt::format("not used: {}\n", listed(survey.unused));
-  add_row(rows, "width (pixels)", survey.widths);
-  add_row(rows, "height (pixels)", survey.heights);
-  add_row(rows, "embeddings per picture", survey.embeddings);
-  add_row(rows, "tokens per sample", survey.lengths);
+  for (const auto& [name, values] : {std::pair("width (pixels)", &survey.widths),
+                                     {"height (pixels)", &survey.heights},
+                                     {"embeddings per picture", &survey.embeddings},
+                                     {"tokens per sample", &survey.lengths}})
+    if (values->count() > 0)
+      rows.push_back(row(name, values->min(), values->quantile(0.5), fmt::format("{:.1f}", values->mean()),
+                         values->quantile(0.9), values->max()));
   if (!rows.empty()) text += "\n" + format_table({"", "min", "median", "mean", "p90", "max"}, rows) + "\n";
   if (report.sequence_length > 0)
     text += fmt::format(
@@ -145,14 +141,11 @@ Json survey_json(const SurveyReport& report) {
   for (const DataSetCount& set : report.data_sets)
     sets.push_back(
         {{"path", with_valid_utf8(set.path)}, {"split", set.split}, {"shards", set.shards}, {"samples", set.samples}});
-  for (const DamagedSample& sample : survey.first_damaged)
-    damaged.push_back({{"shard", with_valid_utf8(sample.shard)},
-                       {"key", with_valid_utf8(sample.key)},
-                       {"reason", with_valid_utf8(sample.reason)}});
-  for (const DamagedShard& shard : survey.damaged_shards)
-    shards.push_back({{"shard", with_valid_utf8(shard.shard)},
-                      {"samples", shard.samples},
-                      {"reason", with_valid_utf8(shard.reason)}});
+  for (const auto& [shard, key, reason] : survey.first_damaged)
+    damaged.push_back(
+        {{"shard", with_valid_utf8(shard)}, {"key", with_valid_utf8(key)}, {"reason", with_valid_utf8(reason)}});
+  for (const auto& [shard, samples, reason] : survey.damaged_shards)
+    shards.push_back({{"shard", with_valid_utf8(shard)}, {"samples", samples}, {"reason", with_valid_utf8(reason)}});
   Json json = {{"data_sets", std::move(sets)},
                {"samples", survey.samples},
                {"stored_bytes", survey.stored_bytes},
@@ -177,7 +170,7 @@ Json survey_json(const SurveyReport& report) {
                      {"sequences", survey.sequences},
                      {"tokens", survey.packed_tokens},
                      {"labels", survey.labels},
-                     {"density", packing_density(report)}};
+                     {"density", report.packing_density()}};
   return json;
 }
 
@@ -186,8 +179,8 @@ Json stats_json(const SurveyReport& report) {
   for (const auto& [size, count] : report.survey.picture_sizes) sizes.push_back({size.first, size.second, count});
   return {{"samples", report.survey.samples},
           {"sequence_length", report.sequence_length},
-          {"lengths", json_of(report.survey.lengths.counts())},
-          {"embeddings", json_of(report.survey.embeddings.counts())},
+          {"lengths", json_of(report.survey.lengths)},
+          {"embeddings", json_of(report.survey.embeddings)},
           {"picture_sizes", std::move(sizes)}};
 }
 
@@ -226,11 +219,9 @@ Json pack_json(const Pack& pack, std::int64_t sequence_length) {
 std::string show_packs(const std::vector<PackSize>& packs, std::int64_t sequence_length) {
   std::vector<std::vector<std::string>> rows;
   PackSize all;
-  for (std::size_t i = 0; i < packs.size(); ++i) {
-    const PackSize& pack = packs[i];
-    rows.push_back({std::to_string(i), std::to_string(pack.samples), std::to_string(pack.tokens),
-                    percent(pack.tokens, sequence_length), std::to_string(pack.labels), std::to_string(pack.pictures),
-                    std::to_string(pack.embeddings)});
+  for (const PackSize& pack : packs) {
+    rows.push_back(row(rows.size(), pack.samples, pack.tokens, percent(pack.tokens, sequence_length), pack.labels,
+                       pack.pictures, pack.embeddings));
     all.samples += pack.samples - pack.repeated;
     all.repeated += pack.repeated;
     all.tokens += pack.tokens;
@@ -240,10 +231,6 @@ std::string show_packs(const std::vector<PackSize>& packs, std::int64_t sequence
                      format_table({"sequence", "samples", "tokens", "full", "labels", "pictures", "embeddings"}, rows),
                      counted(all.samples, "sample"), repeated, counted(std::ssize(packs), "sequence"), sequence_length,
                      percent(all.tokens, std::ssize(packs) * sequence_length));
-}
-
-std::string show_cut(std::int64_t samples) {
-  return samples == 0 ? "" : fmt::format("cut: {} longer than a sequence\n", counted(samples, "sample"));
 }
 
 Json skipped_json(const BadSamples& bad) {

@@ -1,16 +1,18 @@
-#include "data/inspect/survey.h"
-
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
+#include <numeric>
 #include <set>
 #include <utility>
 
 #include "base/error.h"
 #include "data/image/decode.h"
-#include "data/samples/packing.h"
+#include "data/inspect/reports.h"
+#include "data/samples/lane_set.h"
+#include "data/samples/token_sequence.h"
 
 namespace braid {
 namespace {
@@ -19,27 +21,17 @@ constexpr std::int64_t kChunk = 256;  // samples that are looked at before their
 
 // What one sample adds to the survey.
 struct Look {
-  std::vector<std::string> parts{};
+  SampleRef ref{};
+  std::vector<std::string> parts{}, fields{}, unused{};
   std::size_t stored_bytes = 0;
-  std::vector<std::string> fields{}, unused{};
   std::vector<ImageHeader> pictures{};
   std::vector<std::int64_t> embeddings{};  // by picture
   std::optional<std::int64_t> length{};
   std::int64_t labels = 0;
   std::optional<Unfit> unfit{};
-  SampleRef ref{};
   std::optional<DamagedSample> damage{};
   bool can_read = true;  // false: the damage is that of the shard
 };
-
-void look_at_tokens(const SurveySources& sources, Conversation conversation, Look& look) {
-  look.embeddings.resize(conversation.pictures.size());
-  TokenSequence tokens = sources.sequences->encode(std::move(conversation));
-  look.length = std::ssize(tokens.ids);
-  look.unfit = sources.sequences->fit(tokens);
-  look.labels = tokens.labels();
-  for (const MediaPlan& media : tokens.media) look.embeddings[media.picture] += media.embeddings;
-}
 
 // What a conversation has beside texts and pictures.
 std::vector<std::string> fields_of(const Conversation& conversation) {
@@ -70,7 +62,13 @@ Look look_at(const SurveySources& sources, const SampleRef& ref) {
       look.pictures.push_back(read_header(picture.file(), picture.name));
       if (sources.decodes) decode(picture.file(), picture.name);
     }
-    if (sources.sequences) look_at_tokens(sources, std::move(conversation), look);
+    if (!sources.sequences) return look;
+    look.embeddings.resize(conversation.pictures.size());
+    TokenSequence tokens = sources.sequences->encode(std::move(conversation));
+    look.length = std::ssize(tokens.ids);
+    look.unfit = sources.sequences->fit(tokens);
+    look.labels = tokens.labels();
+    for (const MediaPlan& media : tokens.media) look.embeddings[media.picture] += media.embeddings;
   } catch (const SystemReadError&) {
     throw;
   } catch (const DataError& e) {
@@ -80,7 +78,7 @@ Look look_at(const SurveySources& sources, const SampleRef& ref) {
 }
 
 // Names may be made of data.
-void add_name(std::map<std::string, std::int64_t>& counts, const std::string& name) {
+void add_name(Survey::Counts& counts, const std::string& name) {
   constexpr std::size_t kMostNames = 1000;
   ++counts[counts.size() < kMostNames || counts.contains(name) ? name : "others"];
 }
@@ -104,7 +102,11 @@ class Surveyor {
       survey_.widths.add(size.width);
       survey_.heights.add(size.height);
     }
-    look.damage ? add_damage(look) : add_tokens(look);
+    if (!look.damage) return add_tokens(look);
+    ++survey_.damaged;
+    if (!look.can_read) return;
+    add_name(survey_.reasons, look.damage->reason);
+    if (survey_.first_damaged.size() < sources_.most_named) survey_.first_damaged.push_back(*look.damage);
   }
 
   Survey take() {
@@ -113,13 +115,6 @@ class Surveyor {
   }
 
  private:
-  void add_damage(const Look& look) {
-    ++survey_.damaged;
-    if (!look.can_read) return;
-    add_name(survey_.reasons, look.damage->reason);
-    if (survey_.first_damaged.size() < sources_.most_named) survey_.first_damaged.push_back(*look.damage);
-  }
-
   void add_tokens(const Look& look) {
     for (const std::int64_t embeddings : look.embeddings) survey_.embeddings.add(embeddings);
     if (!look.length) return;
@@ -137,27 +132,25 @@ class Surveyor {
   void pack() {
     if (held_.empty()) return;
     survey_.sequences += std::ssize(make_packs(held_, sources_.sequences->capacity(), sources_.loader.packing));
-    for (const std::int64_t length : held_) survey_.packed_tokens += length;
+    survey_.packed_tokens += std::accumulate(held_.begin(), held_.end(), std::int64_t{0});
     held_.clear();
   }
 
   // Names each damaged shard once.
   void check_shard(const Look& look) {
     const Shard& shard = sources_.reader.shard_of(look.ref);
-    if (&shard != std::exchange(shard_, &shard)) start_shard(look);
+    if (&shard != std::exchange(shard_, &shard)) {
+      named_ = false;
+      try {
+        if (const std::string remark = sources_.reader.end_remark(look.ref); !remark.empty()) name_shard(remark);
+      } catch (const SystemReadError&) {
+        throw;
+      } catch (const DataError&) {  // its samples say why
+      }
+    }
     if (look.can_read) return;
     if (!named_) name_shard(look.damage->reason);
     if (named_) ++survey_.damaged_shards.back().samples;
-  }
-
-  void start_shard(const Look& look) {
-    named_ = false;
-    try {
-      if (const std::string remark = sources_.reader.end_remark(look.ref); !remark.empty()) name_shard(remark);
-    } catch (const SystemReadError&) {
-      throw;
-    } catch (const DataError&) {  // its samples say why
-    }
   }
 
   void name_shard(const std::string& reason) {
@@ -173,6 +166,92 @@ class Surveyor {
   bool named_ = false;                // whether it is
 };
 
+constexpr int kBatch = 8;  // sequences whose pictures are decoded at a time
+
+class Stopwatch {
+ public:
+  // The seconds since the last call.
+  double lap() {
+    const auto now = std::chrono::steady_clock::now();
+    return std::chrono::duration<double>(now - std::exchange(last_, now)).count();
+  }
+
+ private:
+  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
+};
+
+// Decodes all pictures of some sequences. `rows`: for their patches.
+void decode_pictures(const LaneSet& set, const std::vector<Pack>& packs, std::vector<std::uint8_t>& rows,
+                     WorkerPool& pool, LoadTotals& totals) {
+  if (!set.options.vision) return;
+  const int patch = set.options.vision->patch;
+  std::vector<PictureJob> jobs;
+  for (const Pack& pack : packs)
+    for (const ReadSample& sample : pack) add_picture_jobs(sample, jobs);
+  const std::int64_t patches = patches_of(jobs);
+  rows.resize(std::max(rows.size(), static_cast<std::size_t>(patches * 3 * patch * patch)));
+  pool.run(jobs.size(), [&](std::size_t i) { decode_into(rows, jobs[i], set); });
+  totals.pictures += std::ssize(jobs);
+  totals.patches += patches;
+}
+
+enum Phase { Reading, Parsing, Headers, Tokenizing, Decoding, Resizing, Packing };
+
+class PhaseMeter {
+ public:
+  explicit PhaseMeter(const LaneSet& set) : set_(set) {}
+
+  void add(const SampleRef& ref) {
+    Stopwatch watch;
+    const auto lap = [&](Phase phase, double known = 0) { seconds(phase) += std::max(watch.lap() - known, 0.0); };
+    const Sample sample = set_.reader.read(ref);
+    lap(Reading);
+    Conversation conversation = read_conversation(sample, set_.blend->leaves[ref.leaf].spec, set_.options.data.fields);
+    lap(Parsing);
+    const std::vector<Picture> pictures = conversation.pictures;
+    for (const Picture& picture : pictures) read_header(picture.file(), picture.name);
+    const double headers = watch.lap();
+    seconds(Headers) += headers;
+    TokenSequence tokens = set_.sequences.encode(std::move(conversation));
+    const bool is_used = is_usable(set_.sequences.fit(tokens));
+    lap(Tokenizing, headers);  // reads the headers again
+    if (!is_used) return;
+    for (const auto inputs : by_picture(tokens.media)) {
+      const PictureConfig& config = set_.options.data.pictures;
+      const int patch = set_.options.vision->patch;
+      watch.lap();
+      const Image decoded = decode_for(pictures[inputs.front().picture], inputs, config);
+      lap(Decoding);
+      rows_.resize(static_cast<std::size_t>(patches_of(inputs) * 3 * patch * patch));
+      result.patches += patches_of(inputs);
+      write_patches(decoded, inputs, config, patch, rows_);
+      lap(Resizing);
+    }
+    lengths_.push_back(std::ssize(tokens.ids));
+    result.tokens += lengths_.back();
+    if (std::ssize(lengths_) < set_.options.loader.packing_buffer.value_or(1)) return;
+    watch.lap();
+    make_packs(lengths_, set_.sequences.capacity(), set_.options.loader.packing);
+    lap(Packing);
+    lengths_.clear();
+  }
+
+  LoadPhases result = {.phases = {{"reading"},
+                                  {"parsing"},
+                                  {"picture headers"},
+                                  {"tokenizing"},
+                                  {.name = "decoding", .of_pictures = true},
+                                  {.name = "resizing", .of_pictures = true},
+                                  {"packing"}}};
+
+ private:
+  double& seconds(Phase phase) { return result.phases[phase].seconds; }
+
+  const LaneSet& set_;
+  std::vector<std::int64_t> lengths_{};
+  std::vector<std::uint8_t> rows_{};
+};
+
 }  // namespace
 
 std::int64_t Distribution::quantile(double share) const {
@@ -183,13 +262,11 @@ std::int64_t Distribution::quantile(double share) const {
   return 0;
 }
 
-std::int64_t Distribution::sum() const {
+double Distribution::mean() const {
   std::int64_t sum = 0;
   for (const auto& [value, count] : counts_) sum += value * count;
-  return sum;
+  return count_ == 0 ? 0 : static_cast<double>(sum) / static_cast<double>(count_);
 }
-
-double Distribution::mean() const { return count_ == 0 ? 0 : static_cast<double>(sum()) / static_cast<double>(count_); }
 
 std::vector<HistogramBar> Distribution::bars(int most) const {
   if (count_ == 0) return {};
@@ -233,6 +310,53 @@ Survey survey(const SurveySources& sources, const SpreadSamples& samples, Worker
       if (looks[i]) surveyor.add(*looks[i]);
   }
   return surveyor.take();
+}
+
+LoadTotals measure_loading(const LaneSet& set, const LoadLimits& limits, WorkerPool& pool) {
+  OrderConfig order = set.order();
+  order.is_training = !limits.one_pass;
+  PackLane lane(set, pool, order, 0);
+  std::vector<std::uint8_t> rows;
+  LoadTotals totals;
+  Stopwatch watch;
+  for (bool ended = false; !ended && (limits.one_pass || totals.seconds < limits.seconds);) {
+    std::vector<Pack> packs;
+    while (std::ssize(packs) < kBatch && !ended) {
+      if (std::optional<Pack> pack = lane.next())
+        packs.push_back(*std::move(pack));
+      else
+        ended = true;
+    }
+    for (const Pack& pack : packs)
+      for (const ReadSample& sample : pack) {
+        ++totals.samples;
+        totals.tokens += std::ssize(sample.tokens.ids);
+        totals.stored_bytes += static_cast<std::int64_t>(sample.stored_bytes);
+      }
+    totals.sequences += std::ssize(packs);
+    decode_pictures(set, packs, rows, pool, totals);
+    totals.seconds += watch.lap();
+  }
+  if (totals.samples == 0)
+    throw DataError(fmt::format("the data set has no sample that can be used in a sequence of {} tokens: {}",
+                                set.options.sequence_length, set.bad->why_none_is_left()));
+  return totals;
+}
+
+LoadPhases measure_phases(const LaneSet& set, double seconds) {
+  Lane lane(set.blend, set.order(), 0);
+  PhaseMeter meter(set);
+  Stopwatch watch;
+  for (double elapsed = 0; elapsed < seconds; elapsed += watch.lap()) {
+    const auto ref = lane.next();
+    if (!ref) break;
+    try {
+      meter.add(*ref);
+    } catch (const DataError& e) {
+      set.bad->add(set.reader.data_of(*ref), *ref, set.reader.name_of(*ref), e.what());
+    }
+  }
+  return meter.result;
 }
 
 }  // namespace braid

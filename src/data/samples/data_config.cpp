@@ -6,8 +6,7 @@
 #include <limits>
 
 #include "base/strings.h"
-#include "data/text/chat_formats.h"
-#include "data/text/chat_template.h"
+#include "data/text/chat.h"
 
 namespace braid {
 

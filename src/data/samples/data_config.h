@@ -59,7 +59,7 @@ struct LoaderConfig {
   std::optional<int> max_samples_per_sequence{};  // read in a row from a shard; none: a whole shard
   int threads = 2;                                // per reader; do not change the samples
   std::string readers = "shared";                 // shared | per_replica: see describe()
-  std::string balance = "none";                   // none | cost: see data/balance.h
+  std::string balance = "none";                   // none | cost: see batches/sample_sizes.h
   std::optional<int> balance_replicas{};          // that exchange samples; default: see describe()
 };
 

@@ -8,16 +8,13 @@
 
 #include "base/error.h"
 #include "base/strings.h"
-#include "data/samples/conversation.h"
 #include "data/samples/conversation_builder.h"
-#include "data/samples/sample_keys.h"
-#include "data/samples/sample_pictures.h"
-#include "data/text/template_targets.h"
+#include "data/samples/token_sequence.h"
+#include "data/shards/data_set.h"
+#include "data/text/chat.h"
 
 namespace braid {
 namespace {
-
-using json = nlohmann::ordered_json;  // chat templates write keys in the order of the file
 
 std::string text_in(const FieldValue& value, const char* what) {
   if (const auto* part = std::get_if<const SamplePart*>(&value)) return std::string((*part)->bytes);
@@ -55,74 +52,62 @@ void leave_out_unmapped(const Sample& sample, const std::vector<FieldSource>& so
   }
 }
 
-// The fields of a typed sample, by Energon's names.
-class TypedFields {
- public:
-  TypedFields(const Sample& sample, const SampleSpec& spec) : sample_(sample), spec_(spec) {}
-
-  const FieldSource* source(std::string_view name) const {
-    for (const auto& [field, source] : spec_.field_map)
-      if (field == name) return &source;
-    return nullptr;
+// Leaves out what the sample's type does not need, or what is `overruled`.
+void leave_out_other_fields(const Sample& sample, const SampleSpec& spec, const std::set<const FieldSource*>& overruled,
+                            ConversationBuilder& builder) {
+  std::vector<std::string> used = find_sample_type(spec.sample_type)->fields;
+  used.insert(used.end(), {"image", "images", "correct_choice_idx"});
+  std::vector<FieldSource> sources;
+  for (const auto& [field, source] : spec.field_map) {
+    if (!overruled.contains(&source)) sources.push_back(source);
+    const std::optional<FieldValue> value = contains(used, field) ? std::nullopt : find_field(sample, source);
+    if (!value) continue;
+    static const json kAPart = true;
+    const json* parsed = std::get_if<json>(&*value);
+    refuse_sound_or_video(field, parsed ? *parsed : kAPart);
+    builder.leave_out_key(field, parsed ? *parsed : kAPart);
   }
-  // What the sample's type does not need, or what is `overruled`, changes no conversation.
-  void leave_out_others(ConversationBuilder& builder, const std::set<const FieldSource*>& overruled) const {
-    std::vector<std::string> used = find_sample_type(spec_.sample_type)->fields;
-    used.insert(used.end(), {"image", "images", "correct_choice_idx"});
-    std::vector<FieldSource> sources;
-    for (const auto& [field, source] : spec_.field_map) {
-      if (!overruled.contains(&source)) sources.push_back(source);
-      const std::optional<FieldValue> value = contains(used, field) ? std::nullopt : find_field(sample_, source);
-      if (!value) continue;
-      static const json kAPart = true;
-      const json* parsed = std::get_if<json>(&*value);
-      refuse_sound_or_video(field, parsed ? *parsed : kAPart);
-      builder.leave_out_key(field, parsed ? *parsed : kAPart);
-    }
-    leave_out_unmapped(sample_, sources, builder);
-  }
-  FieldValue value(std::string_view name) const {
-    const FieldSource* found = source(name);
-    if (!found) throw DataError(fmt::format("the field_map does not name {}", in_quotes(std::string(name))));
-    return field_value(sample_, *found);
-  }
-  std::string text(const char* name) const { return text_in(value(name), name); }
+  leave_out_unmapped(sample, sources, builder);
+}
 
- private:
-  const Sample& sample_;
-  const SampleSpec& spec_;
-};
-
+// Fields have Energon's names.
 Conversation read_typed(const Sample& sample, const SampleSpec& spec) {
-  const TypedFields fields(sample, spec);
   ConversationBuilder builder(sample);
+  const auto source_of = [&](std::string_view name) {
+    const auto found = std::ranges::find(spec.field_map, name, [](const auto& field) { return field.first; });
+    return found == spec.field_map.end() ? nullptr : &found->second;
+  };
+  const auto value = [&](const char* name) {
+    if (const FieldSource* source = source_of(name)) return field_value(sample, *source);
+    throw DataError(fmt::format("the field_map does not name {}", in_quotes(name)));
+  };
+  const auto text = [&](const char* name) { return text_in(value(name), name); };
   const std::string& type = spec.sample_type;
   if (type == "CaptioningSample") {
-    builder.add_caption(fields.text("caption"));
+    builder.add_caption(text("caption"));
   } else if (type == "OCRSample") {
-    builder.add_answer("", fields.text("text"));
+    builder.add_answer("", text("text"));
   } else if (type == "VQASample") {
-    builder.add_answer(fields.text("context"), answer_in(fields.value("answers"), builder));
+    builder.add_answer(text("context"), answer_in(value("answers"), builder));
   } else if (type == "MultiChoiceVQASample") {
-    const json right =
-        fields.source("correct_choice_idx") ? json_in(fields.value("correct_choice_idx"), "the choice") : json(0);
-    builder.add_choices(fields.text("context"), json_in(fields.value("choices"), "the list of choices"),
+    const json right = source_of("correct_choice_idx") ? json_in(value("correct_choice_idx"), "the choice") : json(0);
+    builder.add_choices(text("context"), json_in(value("choices"), "the list of choices"),
                         right.is_number_integer() ? right.get<std::int64_t>() : -1);
   } else if (type == "TextSample") {
-    builder.say("", fields.text("text"));
+    builder.say("", text("text"));
   } else if (type == "InterleavedSample") {
-    builder.add_sequence(json_in(fields.value("sequence"), "the sequence"));
+    builder.add_sequence(json_in(value("sequence"), "the sequence"));
   } else {  // SimilarityInterleavedSample
-    builder.add_turns(json_in(fields.value("texts"), "the list of texts"));
+    builder.add_turns(json_in(value("texts"), "the list of texts"));
   }
   std::set<const FieldSource*> overruled;
   for (const char* name : {"image", "images"})
-    if (const FieldSource* source = fields.source(name)) {
-      const bool is_needed = builder.pictures().named() == 0;
-      const auto value = is_needed ? field_value(sample, *source) : find_field(sample, *source);
-      if (value && !builder.add_pictures(*value)) overruled.insert(source);
+    if (const FieldSource* source = source_of(name)) {
+      const auto pictures =
+          builder.turns_name_pictures() ? find_field(sample, *source) : std::optional(field_value(sample, *source));
+      if (pictures && !builder.add_pictures_of(*pictures)) overruled.insert(source);
     }
-  fields.leave_out_others(builder, overruled);
+  leave_out_other_fields(sample, spec, overruled, builder);
   return builder.finish();
 }
 
@@ -149,7 +134,7 @@ Conversation read_by_recipe(const Sample& sample, const SampleFields& fields) {
     sources.push_back(parse_field_source(field, fmt::format("data.fields.{}", key)));
     // A data set may have samples without pictures among others.
     const auto pictures = field == fields.images ? find_field(sample, sources.back()) : std::nullopt;
-    if (pictures && !builder.add_pictures(*pictures)) sources.pop_back();
+    if (pictures && !builder.add_pictures_of(*pictures)) sources.pop_back();
   }
   leave_out_unmapped(sample, sources, builder);
   Conversation conversation = builder.finish();
@@ -158,77 +143,43 @@ Conversation read_by_recipe(const Sample& sample, const SampleFields& fields) {
   return conversation;
 }
 
-// The JSON of a sample that is read by the usual names. It remembers which keys were used.
-class Record {
- public:
-  explicit Record(json root) : root_(std::move(root)) {}
-
-  // The first of these keys that has a value; null if there is none.
-  const json* find(std::initializer_list<const char*> keys) const {
-    return root_.is_object() ? find_any(root_, keys) : nullptr;
-  }
-  const json* use(std::initializer_list<const char*> keys) {
-    const json* found = find(keys);
-    if (found) used_.insert(found);
-    return found;
-  }
-  void use(const json* value) { used_.insert(value); }
-  const json* picture_list() const { return root_.is_object() ? find_picture_list(root_) : nullptr; }
-  const json* turns() {
-    return root_.is_array() ? &root_ : use({"conversations", "conversation", "messages", "texts"});
-  }
-
-  void leave_out_others(ConversationBuilder& builder) const {
-    if (!root_.is_object()) return;
-    for (const auto& [key, value] : root_.items()) {
-      if (used_.contains(&value)) continue;
-      refuse_sound_or_video(key, value);
-      builder.leave_out_key(key, value);
-    }
-  }
-
- private:
-  const json root_;
-  std::set<const json*> used_{};
-};
-
-// The turns name the pictures, or JSON beside the turns does; otherwise they are all parts that are pictures.
-void add_pictures(Record& record, ConversationBuilder& builder) {
-  SamplePictures& pictures = builder.pictures();
-  const json* list = record.picture_list();
-  if (list && (pictures.named() == 0 || pictures.is_same_list(*list))) record.use(list);
-  if (pictures.named() > 0) return;
-  list ? pictures.add_list(*list) : pictures.add_all_parts();
-}
-
-void add_texts(const Sample& sample, Record& record, ConversationBuilder& builder) {
-  if (record.find({"question"}) && record.find({"answer"})) {
-    builder.add_answer(text_of(*record.use({"question"}), "the question"),
-                       builder.first_answer(*record.use({"answer"})));
-  } else if (const json* caption = record.use({"caption"})) {
-    builder.add_caption(builder.first_answer(*caption));
-  } else if (const json* plain = record.use({"text"})) {
-    builder.say("", text_of(*plain, "the text"));
-  } else if (const SamplePart* text = sample.find("txt")) {
-    builder.use_part("txt");
-    !builder.pictures().empty() ? builder.add_caption(std::string(text->bytes))
-                                : builder.say("", std::string(text->bytes));
-  }
-}
-
 // The usual names. A sample without a part `json` is a picture with its caption in `txt`, or plain text.
 Conversation read_by_usual_names(const Sample& sample) {
   ConversationBuilder builder(sample);
   builder.refuse_sound_and_video_parts();
   builder.use_part("json");
   const SamplePart* part = sample.find("json");
-  Record record(part ? json_in(part, "its part 'json'") : json::object());
-  const json* turns = record.turns();
+  const json root = part ? json_in(part, "its part 'json'") : json::object();
+  std::set<const json*> used;
+  const auto find = [&](std::initializer_list<const char*> keys) {
+    return root.is_object() ? find_any(root, keys) : nullptr;
+  };
+  const auto use = [&](std::initializer_list<const char*> keys) { return *used.insert(find(keys)).first; };
+  const json* turns = root.is_array() ? &root : use({"conversations", "conversation", "messages", "texts"});
   if (turns) builder.add_turns(*turns);
-  add_pictures(record, builder);
-  if (const json* tools = record.use({"tools"})) builder.add_tools(*tools);
-  if (!turns) add_texts(sample, record, builder);
-  record.leave_out_others(builder);
+  const json* pictures = root.is_object() ? find_picture_list(root) : nullptr;
+  if (!pictures) builder.add_all_pictures();
+  if (pictures && builder.add_pictures(*pictures)) used.insert(pictures);
+  if (const json* tools = use({"tools"})) builder.add_tools(*tools);
+  if (!turns) {
+    if (find({"question"}) && find({"answer"})) {
+      builder.add_answer(text_of(*use({"question"}), "the question"), builder.first_answer(*use({"answer"})));
+    } else if (const json* caption = use({"caption"})) {
+      builder.add_caption(builder.first_answer(*caption));
+    } else if (const json* plain = use({"text"})) {
+      builder.say("", text_of(*plain, "the text"));
+    } else if (const SamplePart* text = sample.find("txt")) {
+      builder.use_part("txt");
+      builder.has_pictures() ? builder.add_caption(std::string(text->bytes))
+                             : builder.say("", std::string(text->bytes));
+    }
+  }
+  if (root.is_object())
+    for (const auto& [key, value] : root.items()) {
+      if (used.contains(&value)) continue;
+      refuse_sound_or_video(key, value);
+      builder.leave_out_key(key, value);
+    }
   return builder.finish();
 }
 
@@ -239,17 +190,17 @@ bool maps_texts(const SampleFields& fields) {
 // A sample has one kind of text.
 std::vector<Problem> problems_of(const SampleFields& fields) {
   const auto mapped = mapped_fields(fields);
-  if (!maps_texts(fields) && !mapped.empty())
-    return {{fmt::format("the recipe maps {}, but no text", mapped.front().first),
-             fmt::format("data.fields.{}", mapped.front().first),
-             "also map the text: data.fields.conversation, question and answer, caption or text"}};
   std::vector<std::string> texts;
   for (const auto& [key, field] : mapped)
     if (contains({"conversation", "question", "caption", "text"}, key))
       texts.push_back(fmt::format("data.fields.{}", key));
-  if (texts.size() < 2) return {};
-  return {{fmt::format("the recipe maps {} kinds of text, but a sample has one", texts.size()),
-           fmt::format("{}", fmt::join(texts, " ")), "keep one of them"}};
+  if (texts.size() > 1)
+    return {{fmt::format("the recipe maps {} kinds of text, but a sample has one", texts.size()), joined(texts, " "),
+             "keep one of them"}};
+  if (maps_texts(fields) || mapped.empty()) return {};
+  return {{fmt::format("the recipe maps {}, but no text", mapped.front().first),
+           fmt::format("data.fields.{}", mapped.front().first),
+           "also map the text: data.fields.conversation, question and answer, caption or text"}};
 }
 
 }  // namespace
@@ -281,7 +232,7 @@ std::vector<std::pair<std::string, std::string>> mappings_of(const Blend& blend,
     const auto& parts = leaf.spec.part_filter;
     mappings.emplace_back(fmt::format("the mapping in {}", in_quotes(leaf.spec.file)),
                           (maps_texts(fields) ? "that of data.fields" : mapping_text(leaf.spec)) +
-                              (parts ? fmt::format(", only the parts {}", fmt::join(*parts, ", ")) : ""));
+                              (parts ? fmt::format(", only the parts {}", joined(*parts, ", ")) : ""));
   }
   return mappings;
 }

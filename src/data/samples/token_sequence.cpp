@@ -4,17 +4,115 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <optional>
+#include <utility>
 
 #include "base/error.h"
 #include "base/strings.h"
-#include "data/samples/sample_keys.h"
+#include "data/image/decode.h"
+#include "data/image/patches.h"
+#include "data/image/image.h"
 
 namespace braid {
 namespace {
 
+MediaPlan whole_picture(std::size_t picture, const CellGrid& patches, const VisionInput& vision) {
+  return {.picture = picture,
+          .resized = patches.pixels(vision.patch),
+          .patches = patches,
+          .embeddings = embedding_count(patches, vision.pixel_shuffle)};
+}
+
+std::vector<MediaPlan> tiles_of(std::size_t picture, const CellGrid& tiles, const TilingConfig& config,
+                                const VisionInput& vision) {
+  const int side = config.tile / vision.patch;
+  std::vector<MediaPlan> plans;
+  for (int row = 0; row < tiles.rows; ++row)
+    for (int column = 0; column < tiles.columns; ++column) {
+      plans.push_back(whole_picture(picture, {side, side}, vision));
+      plans.back().resized = tiles.pixels(config.tile);
+      plans.back().tile_column = column;
+      plans.back().tile_row = row;
+    }
+  if (tile_count(tiles, config) > tiles.cells()) plans.push_back(whole_picture(picture, {side, side}, vision));
+  return plans;
+}
+
 constexpr std::int64_t kRoomForMarkers = 4;  // tokens that Megatron keeps free when it fits pictures into a sequence
 
 }  // namespace
+
+std::vector<std::span<const MediaPlan>> by_picture(std::span<const MediaPlan> media) {
+  std::vector<std::span<const MediaPlan>> groups;
+  for (std::size_t i = 0; i < media.size(); ++i) {
+    if (i == 0 || media[i].picture != media[i - 1].picture) groups.push_back(media.subspan(i, 0));
+    groups.back() = {groups.back().data(), groups.back().size() + 1};
+  }
+  return groups;
+}
+
+std::int64_t patches_of(std::span<const MediaPlan> inputs) {
+  std::int64_t patches = 0;
+  for (const MediaPlan& input : inputs) patches += input.patches.cells();
+  return patches;
+}
+
+std::int64_t embeddings_of(std::span<const MediaPlan> inputs) {
+  std::int64_t embeddings = 0;
+  for (const MediaPlan& input : inputs) embeddings += input.embeddings;
+  return embeddings;
+}
+
+std::vector<std::vector<MediaPlan>> plan_pictures(const std::vector<PixelSize>& pictures, std::int64_t room,
+                                                  const PictureConfig& config, const VisionInput& vision) {
+  const int side = vision.square.value_or(config.tile_side / vision.patch);
+  const bool is_square = vision.square || config.fit == "square", has_tiles = !is_square && config.fit == "tiles";
+  const TilingConfig tiling = {.tile = config.tile_side, .max_tiles = config.max_tiles, .thumbnail = config.thumbnail};
+  const std::vector<CellGrid> grids =
+      is_square   ? std::vector<CellGrid>(pictures.size(), {side, side})
+      : has_tiles ? fit_tiles(pictures, room, embedding_count({side, side}, vision.pixel_shuffle), tiling)
+                  : fit_images(pictures, room,
+                               {.patch = vision.patch,
+                                .min_patches = config.min_patches,
+                                .max_patches = config.max_patches,
+                                .min_side = config.min_side,
+                                .divisor = vision.pixel_shuffle ? 2 : 1});
+  std::vector<std::vector<MediaPlan>> plans;
+  for (std::size_t i = 0; i < grids.size(); ++i)
+    plans.push_back(has_tiles ? tiles_of(i, grids[i], tiling, vision)
+                              : std::vector{whole_picture(i, grids[i], vision)});
+  return plans;
+}
+
+Image decode_for(const Picture& picture, std::span<const MediaPlan> inputs, const PictureConfig& config) {
+  DecodeOptions options = {.orient = config.orient};
+  if (config.scaled_decode) {
+    PixelSize largest;
+    for (const MediaPlan& input : inputs)
+      largest = {std::max(largest.width, input.resized.width), std::max(largest.height, input.resized.height)};
+    options.scale_for = largest;
+  }
+  return decode(picture.file(), picture.name, options);
+}
+
+void write_patches(const Image& decoded, std::span<const MediaPlan> inputs, const PictureConfig& config, int patch,
+                   std::span<std::uint8_t> rows) {
+  const ResizeFilter filter = config.filter == "bilinear" ? ResizeFilter::Bilinear : ResizeFilter::Bicubic;
+  constexpr std::uint8_t kGrey = 128;
+  if (config.blank) return std::fill(rows.begin(), rows.end(), kGrey);
+  std::optional<Image> resized;
+  std::size_t written = 0;
+  for (const MediaPlan& input : inputs) {
+    if (!resized || resized->size() != input.resized) resized = resize(decoded, input.resized, filter);
+    const auto size = static_cast<std::size_t>(input.patches.pixels(patch).pixels() * 3);
+    BRAID_CHECK(size <= rows.size() - written, "{} bytes do not hold the patches", rows.size());
+    const auto own = rows.subspan(std::exchange(written, written + size), size);
+    if (input.patches.pixels(patch) == input.resized)
+      cut_patches(*resized, patch, own);
+    else
+      cut_patches(cut_tile(*resized, input.patches.pixels(patch).width, input.tile_column, input.tile_row), patch, own);
+  }
+}
 
 std::int64_t TokenSequence::labels() const {
   if (targets.empty()) return 0;

@@ -1,9 +1,12 @@
-// The random draws of Energon, which are those of a torch CPU generator: MT19937, consumed in the same way.
+// The random draws of Energon, which are those of a torch CPU generator (MT19937, consumed in the same way), and SHA-1,
+// with which it spreads seeds. It is no protection against tampering.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <random>
+#include <string>
+#include <string_view>
 #include <vector>
 
 namespace braid {
@@ -32,6 +35,9 @@ class Draws {
   std::uint64_t words_ = 0;
   std::mt19937 engine_;
 };
+
+std::string sha1(std::string_view text);           // 20 bytes
+std::uint64_t sha1_number(std::string_view text);  // the first eight of them, the highest first
 
 // The seed of every generator of one worker: the last four bytes of the SHA-1 of "worker,seed".
 std::uint32_t worker_seed(std::int64_t global_worker, std::int64_t seed);

@@ -1,120 +1,82 @@
 #include "data/shards/lane.h"
 
-#include <algorithm>
-#include <cmath>
-#include <numeric>
-#include <tuple>
+#include <fmt/format.h>
 
+#include <algorithm>
+#include <cstdint>
+#include <set>
+#include <span>
+#include <thread>
+#include <utility>
+
+#include "base/crc32c.h"
 #include "base/error.h"
 #include "base/strings.h"
+#include "base/worker_pool.h"
+#include "data/shards/data_set.h"
 #include "data/shards/draws.h"
 
 namespace braid {
 namespace {
 
-// Interleaves the reversals of both halves, starting with the left one.
-std::vector<std::int64_t> reversed(std::int64_t first, std::int64_t n) {
-  std::vector<std::int64_t> order(static_cast<std::size_t>(n));
-  if (n <= 2) {
-    std::iota(order.begin(), order.end(), first);
-    return order;
-  }
-  const std::vector<std::int64_t> left = reversed(first, n / 2), right = reversed(first + n / 2, n - n / 2);
-  order.clear();
-  for (std::size_t i = 0; i < right.size(); ++i) {
-    if (i < left.size()) order.push_back(left[i]);
-    order.push_back(right[i]);
-  }
-  return order;
-}
-
-// Begins of the slices of a piece within one shard. Python's round() rounds halves to even, as nearbyint() does.
-void add_slices(std::int64_t begin, std::int64_t end, std::optional<std::int64_t> longest,
-                std::vector<std::int64_t>& borders) {
-  const auto length = static_cast<double>(end - begin);
-  double slices = 1;
-  if (longest && length > static_cast<double>(*longest) * 1.5)
-    slices = std::max(std::nearbyint(length / static_cast<double>(*longest)), 1.0);
-  const double step = length / slices;
-  for (double i = 0; i < slices; ++i) {
-    const std::int64_t border = begin + static_cast<std::int64_t>(i * step);
-    if (borders.empty() || border > borders.back()) borders.push_back(border);
-  }
-}
-
-constexpr int kTrainingSlices = 16;  // read at a time
 constexpr int kMaxWorkers = 1 << 20;
 
-StreamPtr leaf_order(const std::shared_ptr<const Blend>& blend, std::uint32_t i, const OrderConfig& config,
-                     const std::vector<std::int64_t>& workers, std::int64_t global_worker, std::int64_t rotation) {
-  const Leaf& leaf = blend->leaves[i];
-  const auto range = worker_range(leaf.subset.range(leaf.data.samples(), leaf.data.path), workers,
-                                  rotation % std::ssize(workers), global_worker);
-  const auto longest = !config.is_training                  ? std::nullopt
-                       : leaf.spec.max_samples_per_sequence ? leaf.spec.max_samples_per_sequence
-                                                            : config.max_samples_per_sequence;
-  if (longest && (range.second - range.first) / *longest > Draws::kMaxPermutation)
-    throw ConfigError({fmt::format("'{}' has too many samples to read {} in a row", leaf.data.path, *longest), "",
-                       "use a larger max_samples_per_sequence"});
-  LeafOptions options{.leaf = i, .borders = slice_borders(range, leaf.data.starts, longest)};
-  options.seed = worker_seed(global_worker, config.seed);
-  options.shuffle_epochs = config.is_training ? leaf.shuffle_epochs : std::nullopt;
-  const auto parallel = leaf.spec.parallel_shard_iters.value_or(kTrainingSlices);
-  options.parallel = options.shuffle_epochs ? static_cast<std::size_t>(parallel) : 1;
-  return leaf_stream(std::shared_ptr<const DataSet>(blend, &leaf.data), std::move(options));
+constexpr std::string_view kMagic = "BRLANE04";
+constexpr std::size_t kChecksumBytes = 4;
+
+std::string checksum_of(std::string_view bytes) {
+  const std::uint32_t value = crc32c(std::as_bytes(std::span(bytes)));
+  std::string text;
+  for (std::size_t i = 0; i < kChecksumBytes; ++i) text += static_cast<char>(value >> (8 * i));
+  return text;
 }
 
-// The stream that a blend by weight or repetitions makes of a leaf, and how much it weighs.
-std::pair<StreamPtr, float> repeated(const Blend& blend, const Leaf& leaf, StreamPtr stream) {
-  if (blend.mode != BlendMode::Repetitions)
-    return {repeated_stream(std::move(stream), std::nullopt), static_cast<float>(leaf.weight)};
-  const double length = static_cast<double>(leaf.data.samples());  // of the whole split, even with a subset
-  return {repeated_stream(std::move(stream), leaf.repetitions), static_cast<float>(length * leaf.repetitions)};
+std::string from_hex(std::string_view text) {
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  std::string bytes;
+  for (std::size_t i = 0; i + 1 < text.size(); i += 2) {
+    const std::size_t high = kDigits.find(text[i]), low = kDigits.find(text[i + 1]);
+    if (high == kDigits.npos || low == kDigits.npos) throw DataError("the state of a data lane is damaged");
+    bytes += static_cast<char>(high << 4 | low);
+  }
+  return bytes;
 }
+
+constexpr const char* kWayOn = "to read the data from its start: checkpoint.load_data=false";
+
+void serialize(StreamState& state, LaneIdentity& identity) {
+  state.list(identity, UINT64_MAX, [&](auto& setting) {
+    state.text(setting.first);
+    state.text(setting.second);
+  });
+}
+
+// What a sealed state depends on, and the state itself. DataError if it is damaged.
+std::pair<LaneIdentity, StreamState> unsealed(std::string_view text) {
+  const std::string sealed = from_hex(text);
+  if (sealed.size() < kMagic.size() + kChecksumBytes || !sealed.starts_with(kMagic))
+    throw DataError(
+        fmt::format("this is not the state of a data lane, or it is from another version of braid; {}", kWayOn));
+  const std::string bytes = sealed.substr(0, sealed.size() - kChecksumBytes);
+  if (checksum_of(bytes) != sealed.substr(bytes.size()))
+    throw DataError(fmt::format("the state of a data lane is damaged: its checksum is wrong; {}", kWayOn));
+  StreamState state(bytes.substr(kMagic.size()));
+  LaneIdentity identity;
+  serialize(state, identity);
+  return {std::move(identity), std::move(state)};
+}
+
+constexpr int kThreads = 16;  // most of the time is spent waiting for a file system
+constexpr std::size_t kMostNamed = 5;
 
 }  // namespace
-
-std::vector<std::int64_t> bit_reversal(std::int64_t n) { return reversed(0, n); }
-
-std::pair<std::int64_t, std::int64_t> worker_range(std::pair<std::int64_t, std::int64_t> samples,
-                                                   const std::vector<std::int64_t>& order, std::int64_t rotation,
-                                                   std::int64_t worker) {
-  const std::int64_t workers = std::ssize(order);
-  BRAID_CHECK(worker >= 0 && worker < workers, "worker {} of {}", worker, workers);
-  const std::int64_t total = samples.second - samples.first;
-  const std::int64_t base = total / workers, extra = total % workers;
-  std::int64_t begin = samples.first, own = 0;
-  for (std::int64_t i = 0; i < workers; ++i) {
-    const std::int64_t count = base + ((i - rotation + workers) % workers < extra ? 1 : 0);
-    if (order[static_cast<std::size_t>(i)] < worker) begin += count;
-    if (order[static_cast<std::size_t>(i)] == worker) own = count;
-  }
-  return {begin, begin + own};
-}
-
-std::vector<std::int64_t> slice_borders(std::pair<std::int64_t, std::int64_t> range,
-                                        const std::vector<std::int64_t>& shard_starts,
-                                        std::optional<std::int64_t> longest) {
-  std::vector<std::int64_t> borders;
-  if (range.first >= range.second) return borders;
-  auto next = std::upper_bound(shard_starts.begin(), shard_starts.end(), range.first);
-  for (std::int64_t begin = range.first; begin < range.second; ++next) {
-    const std::int64_t end = next == shard_starts.end() ? range.second : std::min(*next, range.second);
-    if (end > begin) add_slices(begin, end, longest, borders);
-    begin = end;
-  }
-  borders.push_back(range.second);
-  return borders;
-}
-
-int workers_of(const OrderConfig& config) { return std::max(config.workers, 1); }
 
 void check_order(const OrderConfig& config, int lane) {
   std::vector<Problem> problems;
   const auto expect = [&](bool is_right, const char* what, std::int64_t value, const std::string& fix) {
     if (!is_right) problems.push_back({fmt::format("{}, got {}", what, value), "", fix});
   };
-  const auto all = static_cast<std::int64_t>(config.lanes) * workers_of(config);
+  const std::int64_t all = first_worker(config, config.lanes);
   expect(config.lanes >= 1, "the number of lanes must be at least 1", config.lanes, "use 1");
   const int last_lane = std::max(config.lanes, 1) - 1;
   expect(lane >= 0 && lane <= last_lane, "lanes count from 0 and end before their number", lane,
@@ -127,32 +89,6 @@ void check_order(const OrderConfig& config, int lane) {
   const std::int64_t longest = config.max_samples_per_sequence.value_or(1);
   expect(longest >= 1, "max_samples_per_sequence must be at least 1", longest, "leave it out for whole shards");
   if (!problems.empty()) throw ConfigError(problems);
-}
-
-StreamPtr worker_order(std::shared_ptr<const Blend> blend, const OrderConfig& config, std::int64_t global_worker) {
-  const std::uint32_t seed = worker_seed(global_worker, config.seed);
-  const std::vector<std::int64_t> workers = bit_reversal(static_cast<std::int64_t>(config.lanes) * workers_of(config));
-  std::vector<StreamPtr> streams;
-  std::vector<float> weights;
-  std::int64_t rotation = 0;  // each leaf hands out its remaining samples where the one before stopped
-  for (std::uint32_t i = 0; i < blend->leaves.size(); ++i) {
-    StreamPtr stream = leaf_order(blend, i, config, workers, global_worker, rotation);
-    rotation += blend->leaves[i].data.samples();
-    float weight = 0;
-    if (config.is_training) std::tie(stream, weight) = repeated(*blend, blend->leaves[i], std::move(stream));
-    streams.push_back(std::move(stream));
-    weights.push_back(weight);
-  }
-  if (!config.is_training) return streams.size() == 1 ? std::move(streams[0]) : joined_stream(std::move(streams));
-  StreamPtr order =
-      streams.size() == 1 ? std::move(streams[0]) : blended_stream(std::move(streams), std::move(weights), seed);
-  if (!order->has_samples())
-    throw ConfigError({fmt::format("worker {} has no samples", global_worker), blend->leaves[0].data.path,
-                       "use fewer lanes or workers, or a larger data set"});
-  if (blend->mode == BlendMode::Repetitions) order = repeated_stream(std::move(order), std::nullopt);
-  if (config.shuffle_buffer > 1)
-    order = shuffled_stream(std::move(order), static_cast<std::size_t>(config.shuffle_buffer), blend, seed);
-  return order;
 }
 
 LaneIdentity lane_identity(const Blend& blend, const OrderConfig& config, int lane) {
@@ -181,14 +117,192 @@ LaneIdentity lane_identity(const Blend& blend, const OrderConfig& config, int la
   return identity;
 }
 
-std::int64_t first_worker(const OrderConfig& config, int lane) {
-  return static_cast<std::int64_t>(lane) * workers_of(config);
+Lane::Lane(std::shared_ptr<const Blend> given, const OrderConfig& config, int lane)
+    : InTurn(lane_identity(*given, config, lane)), blend(std::move(given)) {
+  for (int i = 0; i < workers_of(config); ++i) add(worker_order(blend, config, first_worker(config, lane) + i));
 }
 
-Lane::Lane(std::shared_ptr<const Blend> blend, const OrderConfig& config, int lane)
-    : blend_(std::move(blend)), identity_(lane_identity(*blend_, config, lane)) {
-  const std::int64_t first = first_worker(config, lane);
-  for (std::int64_t i = 0; i < workers_of(config); ++i) workers_.add(worker_order(blend_, config, first + i));
+std::uint64_t StreamState::read(std::uint64_t most) {
+  std::uint64_t value = 0;
+  for (int shift = 0; shift < 64; shift += 7) {
+    if (at_ == bytes_.size()) throw DataError("the state of a data stream is cut off");
+    const auto byte = static_cast<std::uint8_t>(bytes_[at_++]);
+    value |= std::uint64_t{byte & 0x7fu} << shift;
+    if (byte < 0x80) break;
+  }
+  if (value > most)
+    throw DataError(fmt::format("the state of a data stream has {} where at most {} is possible", value, most));
+  return value;
+}
+
+void StreamState::text(std::string& value) {
+  std::uint64_t size = value.size();
+  number(size, bytes_.size());
+  if (reads_ && size > bytes_.size() - at_) throw DataError("the state of a data stream is cut off");
+  if (reads_)
+    value = bytes_.substr(std::exchange(at_, at_ + size), size);
+  else
+    bytes_ += value;
+}
+
+std::string seal_state(LaneIdentity identity, const StreamState& state) {
+  StreamState head;
+  serialize(head, identity);
+  const std::string bytes = std::string(kMagic) + head.bytes() + state.bytes();
+  std::string text;
+  for (const char byte : bytes + checksum_of(bytes)) text += fmt::format("{:02x}", static_cast<unsigned char>(byte));
+  return text;
+}
+
+LaneIdentity stored_identity(std::string_view sealed) { return unsealed(sealed).first; }
+
+StreamState open_state(const LaneIdentity& identity, std::string_view sealed) {
+  auto [stored, state] = unsealed(sealed);
+  if (stored.size() != identity.size())
+    throw DataError(
+        fmt::format("the state of a data lane depends on {} settings, not {}: it is from another version of braid; {}",
+                    stored.size(), identity.size(), kWayOn));
+  for (std::size_t i = 0; i < identity.size(); ++i) {
+    const auto& [name, value] = identity[i];
+    if (value != stored[i].second)
+      throw ConfigError(
+          {fmt::format("{} has changed since the state was saved: {} then, {} now", name, stored[i].second, value),
+           name, "use the same data and settings, or read the data from its start: checkpoint.load_data=false"});
+  }
+  return std::move(state);
+}
+
+void serialize(StreamState& state, SampleRef& ref, const Blend& blend) {
+  state.number(ref.leaf, blend.leaves.size() - 1);
+  const std::vector<Shard>& shards = blend.leaves[ref.leaf].data.shards;
+  state.number(ref.shard, shards.size() - 1);
+  const Shard& shard = shards[ref.shard];
+  if (shard.samples == 0)
+    throw DataError(
+        fmt::format("the state of a data stream names a sample of shard {}, which has none", in_quotes(shard.name)));
+  state.number(ref.index, static_cast<std::uint64_t>(shard.samples) - 1);
+  state.number(ref.epoch, UINT64_MAX);
+}
+
+SampleReader::SampleReader(std::shared_ptr<const Blend> blend, std::size_t max_open_shards, ReadRetries retries)
+    : blend_(std::move(blend)),
+      max_open_shards_(std::max<std::size_t>(max_open_shards, 1)),
+      retries_(std::move(retries)) {}
+
+std::shared_ptr<const OpenShard> SampleReader::open(const Shard& shard) {
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = std::ranges::find(recent_, &shard, &Recent::first);
+    if (found != recent_.end()) {
+      recent_.splice(recent_.begin(), recent_, found);
+      return found->second;
+    }
+  }
+  // Opening may wait for a slow disk; other threads read on, and may open the same shard.
+  auto opened = std::make_shared<const OpenShard>(shard);
+  const std::lock_guard lock(mutex_);
+  recent_.emplace_front(&shard, opened);
+  if (recent_.size() > max_open_shards_) recent_.pop_back();
+  return opened;
+}
+
+template <class Read>
+auto SampleReader::with_retries(const SampleRef& ref, const Read& read) {
+  const auto& pauses = retries_.pauses;
+  for (std::size_t attempt = 0;; ++attempt) try {
+      return read(*open(shard_of(ref)));
+    } catch (const ReadError& e) {
+      {  // readers that use the shard keep theirs
+        const std::lock_guard lock(mutex_);
+        std::erase_if(recent_, [&](const Recent& recent) { return recent.first == &shard_of(ref); });
+      }
+      const bool is_system_error = dynamic_cast<const SystemReadError*>(&e) != nullptr;
+      if (pauses.empty() || has_given_up_ || (retries_.only_system_errors && !is_system_error)) throw;
+      if (attempt == pauses.size()) {
+        has_given_up_ = true;
+        throw SystemReadError(
+            fmt::format("{} (tried {} times); a file of the data set or its file system is at fault, not a sample: "
+                        "repair it, then start the run again",
+                        e.what(), pauses.size() + 1));
+      }
+      const std::chrono::duration<double> pause = pauses[attempt];
+      if (retries_.say) retries_.say(fmt::format("{}; trying again in {} s", e.what(), pause.count()));
+      std::this_thread::sleep_for(pause);
+    }
+}
+
+std::string SampleReader::read_bytes(const SampleRef& ref, std::uint64_t offset, std::size_t size) {
+  return with_retries(ref, [&](const OpenShard& shard) { return shard.file().read(offset, size); });
+}
+
+Sample SampleReader::read(const SampleRef& ref) {
+  Sample sample = with_retries(ref, [&](const OpenShard& shard) { return shard.read(ref.index); });
+  if (const auto& filter = blend_->leaves[ref.leaf].spec.part_filter) {
+    std::erase_if(sample.parts, [&](const SamplePart& part) { return !contains(*filter, part.name); });
+    std::erase_if(sample.replaced, [&](const std::string& name) { return !contains(*filter, name); });
+  }
+  return sample;
+}
+
+std::string SampleReader::end_remark(const SampleRef& ref) {
+  return with_retries(ref, [](const OpenShard& shard) { return shard.end_remark(); });
+}
+
+std::string SampleReader::contents_hash(const SampleRef& ref) {
+  return with_retries(ref, [](const OpenShard& shard) { return shard.contents_hash(); });
+}
+
+std::string SampleReader::key(const SampleRef& ref) { return open(shard_of(ref))->key(ref.index); }
+
+std::string SampleReader::name_of(const SampleRef& ref) {
+  try {
+    return in_quotes(key(ref));
+  } catch (const DataError&) {
+    return fmt::format("number {}", ref.index);
+  }
+}
+
+void read_contents(const std::shared_ptr<Blend>& blend, const ReadRetries& retries) {
+  SampleReader reader(blend, kThreads, retries);
+  WorkerPool pool(kThreads);
+  for (std::uint32_t leaf = 0; leaf < blend->leaves.size(); ++leaf) {
+    DataSet& data = blend->leaves[leaf].data;
+    std::vector<std::string> hashes(data.shards.size());
+    pool.run(hashes.size(), [&](std::size_t i) {
+      hashes[i] = reader.contents_hash({.leaf = leaf, .shard = static_cast<std::uint32_t>(i)});
+    });
+    for (const std::string& hash : hashes) data.contents += hash;
+  }
+}
+
+std::vector<Problem> unreadable_shards(const Blend& blend) {
+  std::vector<Problem> problems;
+  std::set<std::string> checked;
+  WorkerPool pool(kThreads);
+  for (const Leaf& leaf : blend.leaves) {
+    std::vector<const Shard*> shards;
+    for (const Shard& shard : leaf.data.shards)
+      if (checked.insert(shard.path).second) shards.push_back(&shard);
+    std::vector<std::string> errors(shards.size());
+    pool.run(shards.size(), [&](std::size_t i) {
+      try {
+        OpenShard(*shards[i]).check_size();
+      } catch (const DataError& e) {
+        errors[i] = e.what();
+      }
+    });
+    std::erase(errors, "");
+    if (errors.empty()) continue;
+    std::string what =
+        fmt::format("{} of {} of '{}' cannot be read: {}", errors.size(), counted(std::ssize(shards), "shard"),
+                    leaf.data.path, fmt::join(std::span(errors).first(std::min(errors.size(), kMostNamed)), "; "));
+    if (errors.size() > kMostNamed) what += fmt::format("; and {} more", errors.size() - kMostNamed);
+    problems.push_back({what, "",
+                        fmt::format("restore the files, or leave the shards out: list them as `exclude` in '{}/{}/"
+                                    "split.yaml'; `braid data prepare --force` writes indices again",
+                                    leaf.data.path, kMetaFolder)});
+  }
+  return problems;
 }
 
 }  // namespace braid

@@ -1,10 +1,19 @@
 #include "data/shards/prepare.h"
 
+#include <fmt/format.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <filesystem>
 #include <map>
+#include <numeric>
+#include <regex>
 #include <set>
+#include <type_traits>
+#include <unordered_map>
+#include <utility>
 
 #include "base/error.h"
 #include "base/process.h"
@@ -12,10 +21,13 @@
 #include "base/utf8.h"
 #include "data/shards/data_set.h"
 #include "data/shards/document.h"
-#include "data/shards/key_index.h"
-#include "data/shards/sample_spec.h"
+#include "data/shards/draws.h"
 #include "data/shards/shard.h"
 #include "formats/atomic_file.h"
+
+#ifdef BRAID_HAS_SQLITE
+#include <sqlite3.h>
+#endif
 
 namespace braid {
 namespace {
@@ -48,47 +60,31 @@ std::vector<std::string> without(std::vector<std::string> names, const std::set<
   return names;
 }
 
-// A name in split.yaml, where braces and backslashes have a meaning.
-std::string escaped(const std::string& name) {
-  std::string text;
-  for (const char c : name) {
-    if (std::string_view("{}\\").find(c) != std::string_view::npos) text += '\\';
-    text += c;
-  }
-  return text;
-}
-
 // JSON strings are YAML too, whatever characters they have.
-std::string quoted(const std::string& text) { return Json(text).dump(); }
+std::string yaml_text(const std::string& text) { return Json(text).dump(); }
 
 // `exclude`: entries as split.yaml has them.
 std::string split_yaml(const Splits& splits, const std::vector<std::string>& exclude) {
   std::string text = "split_parts:\n";
   for (const auto& [name, shards] : splits) {
-    text += fmt::format("  {}:{}\n", quoted(name), shards.empty() ? " []" : "");
-    for (const std::string& shard : shards) text += fmt::format("  - {}\n", quoted(escaped(shard)));
+    text += fmt::format("  {}:{}\n", yaml_text(name), shards.empty() ? " []" : "");
+    for (std::string shard : shards) {  // braces and backslashes have a meaning here
+      for (std::size_t at = 0; (at = shard.find_first_of("{}\\", at)) != shard.npos; at += 2) shard.insert(at, "\\");
+      text += fmt::format("  - {}\n", yaml_text(shard));
+    }
   }
   text += exclude.empty() ? "exclude: []\n" : "exclude:\n";
-  for (const std::string& entry : exclude) text += fmt::format("- {}\n", quoted(entry));
+  for (const std::string& entry : exclude) text += fmt::format("- {}\n", yaml_text(entry));
   return text;
 }
 
 std::string dataset_yaml(const PrepareRequest& request) {
   if (request.sample_type.empty()) return "__module__: megatron.energon\n__class__: CrudeWebdataset\n";
   std::string text = fmt::format("sample_type:\n  __module__: megatron.energon\n  __class__: {}\nfield_map:\n",
-                                 quoted(request.sample_type));
+                                 yaml_text(request.sample_type));
   for (const auto& [field, source] : request.field_map)
-    text += fmt::format("  {}: {}\n", quoted(field), quoted(source));
+    text += fmt::format("  {}: {}\n", yaml_text(field), yaml_text(source));
   return text;
-}
-
-// A random UUID, version 4.
-std::string make_uuid() {
-  std::string hex = make_nonce();
-  hex[12] = '4';
-  hex[16] = "89ab"[hex[16] % 4];
-  return fmt::format("{}-{}-{}-{}-{}", hex.substr(0, 8), hex.substr(8, 4), hex.substr(12, 4), hex.substr(16, 4),
-                     hex.substr(20, 12));
 }
 
 // Removes what a killed call left: only files with its names, since other programs may use the folder too, and only old
@@ -118,6 +114,135 @@ Prepared prepare_lines(const PrepareRequest& request) {
   write_sample_index(index, offsets);
   return {.shards = 1, .samples = std::ssize(offsets) - 1, .parts = {"json"}};
 }
+
+// The key index: which shard has which sample, for look-ups by key. It also finds keys that appear twice. Built without
+// SQLite, it only does that, in memory.
+[[noreturn]] void refuse_repeated(const std::string& key, const std::string& first_shard, const std::string& shard) {
+  throw DataError(fmt::format("the key {} appears in shard '{}' and again in shard '{}': each sample needs its own key",
+                              in_quotes(key), first_shard, shard));
+}
+
+#ifdef BRAID_HAS_SQLITE
+constexpr const char* kCreateTables =
+    "CREATE TABLE samples (tar_file_id INTEGER NOT NULL, sample_key TEXT NOT NULL UNIQUE, "
+    "sample_index INTEGER NOT NULL, byte_offset INTEGER, byte_size INTEGER);"
+    "CREATE TABLE sample_parts (tar_file_id INTEGER, sample_index INTEGER, part_name TEXT, "
+    "content_byte_offset INTEGER, content_byte_size INTEGER);";
+// Created last: filling a table without indexes is faster.
+constexpr const char* kCreateIndexes =
+    "CREATE INDEX idx_samples_by_tar_and_idx ON samples(tar_file_id, sample_index);"
+    "CREATE INDEX idx_sample_parts_seq ON sample_parts(tar_file_id, sample_index, content_byte_offset);"
+    "CREATE INDEX idx_sample_parts_full ON sample_parts(tar_file_id, sample_index, part_name, content_byte_offset, "
+    "content_byte_size);";
+
+// A random UUID, version 4.
+std::string make_uuid() {
+  std::string hex = make_nonce();
+  hex[12] = '4';
+  hex[16] = "89ab"[hex[16] % 4];
+  return fmt::format("{}-{}-{}-{}-{}", hex.substr(0, 8), hex.substr(8, 4), hex.substr(12, 4), hex.substr(16, 4),
+                     hex.substr(20, 12));
+}
+
+class KeyIndex {
+ public:
+  // Written beside `path` and renamed to it by commit(). `shards`: their names, by number.
+  KeyIndex(const fs::path& path, const std::vector<std::string>& shards)
+      : path_(path),
+        temporary_path_(path.parent_path() / fmt::format(".{}.{}.tmp", path.filename().string(), ::getpid())),
+        shards_(shards) {}
+  KeyIndex(const KeyIndex&) = delete;
+  KeyIndex& operator=(const KeyIndex&) = delete;
+  ~KeyIndex() {
+    close();
+    ::unlink(temporary_path_.c_str());
+  }
+
+  void open() {
+    ::unlink(temporary_path_.c_str());
+    check(sqlite3_open(temporary_path_.c_str(), &database_));
+    // The file is renamed when it is complete, so a crash needs no journal.
+    run("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF;");
+    run(kCreateTables);
+    run("BEGIN");
+    for (const auto& [text, statement] : {std::pair("INSERT INTO samples VALUES (?, ?, ?, ?, ?)", &add_sample_),
+                                          {"INSERT INTO sample_parts VALUES (?, ?, ?, ?, ?)", &add_part_},
+                                          {"SELECT tar_file_id FROM samples WHERE sample_key = ?", &find_shard_}})
+      check(sqlite3_prepare_v2(database_, text, -1, statement, nullptr));
+  }
+
+  // DataError, naming both shards, when the key is known already.
+  void add(std::uint32_t shard, std::int64_t index, const ScannedSample& sample) {
+    const int code = execute(add_sample_, shard, sample.key, index, sample.begin, sample.end - sample.begin);
+    if (code == SQLITE_CONSTRAINT) {
+      check(execute(find_shard_, sample.key));
+      const auto first = static_cast<std::size_t>(sqlite3_column_int64(find_shard_, 0));
+      refuse_repeated(sample.key, shards_[first], shards_[shard]);
+    }
+    check(code);
+    check(sqlite3_reset(add_sample_));
+    for (const auto& [name, offset, size] : sample.parts) {
+      check(execute(add_part_, shard, index, name, offset, size));
+      check(sqlite3_reset(add_part_));
+    }
+  }
+
+  void commit() {
+    run("COMMIT");
+    run(kCreateIndexes);
+    close();
+    if (std::rename(temporary_path_.c_str(), path_.c_str()) != 0)
+      throw_errno(fmt::format("cannot rename to '{}'", path_));
+    write_file(fs::path(path_).parent_path() / "index.uuid", make_uuid());
+  }
+
+ private:
+  void close() {
+    for (sqlite3_stmt** statement : {&add_sample_, &add_part_, &find_shard_})
+      sqlite3_finalize(std::exchange(*statement, nullptr));
+    sqlite3_close(std::exchange(database_, nullptr));
+  }
+
+  void check(int code) const {
+    if (code != SQLITE_OK && code != SQLITE_DONE && code != SQLITE_ROW)
+      throw std::runtime_error(fmt::format("cannot write '{}': {}", path_, sqlite3_errmsg(database_)));
+  }
+
+  void run(const char* commands) const { check(sqlite3_exec(database_, commands, nullptr, nullptr, nullptr)); }
+
+  int execute(sqlite3_stmt* statement, const auto&... values) const {
+    int at = 0;
+    const auto bind = [&](const auto& value) {
+      if constexpr (std::is_integral_v<std::remove_cvref_t<decltype(value)>>)
+        check(sqlite3_bind_int64(statement, ++at, static_cast<sqlite3_int64>(value)));
+      else
+        check(sqlite3_bind_text64(statement, ++at, value.data(), value.size(), SQLITE_TRANSIENT, SQLITE_UTF8));
+    };
+    (bind(values), ...);
+    return sqlite3_step(statement);
+  }
+
+  const std::string path_, temporary_path_;
+  const std::vector<std::string>& shards_;
+  sqlite3* database_ = nullptr;
+  sqlite3_stmt *add_sample_ = nullptr, *add_part_ = nullptr, *find_shard_ = nullptr;
+};
+#else
+class KeyIndex {
+ public:
+  KeyIndex(const fs::path&, const std::vector<std::string>& shards) : shards_(shards) {}
+  void add(std::uint32_t shard, std::int64_t, const ScannedSample& sample) {
+    const auto [known, is_new] = shard_of_key_.emplace(sample.key, shard);
+    if (!is_new) refuse_repeated(sample.key, shards_[known->second], shards_[shard]);
+  }
+  void open() {}
+  void commit() {}
+
+ private:
+  const std::vector<std::string>& shards_;
+  std::unordered_map<std::string, std::uint32_t> shard_of_key_{};
+};
+#endif
 
 // Indexes of shards, which wait beside the old ones until all are written. A killed call leaves them, and the next one
 // overwrites them.
@@ -161,18 +286,12 @@ struct ScannedShards {
   std::vector<std::string> warnings{};
 };
 
-// The parts that fields or their alternatives name.
-std::set<std::string> mapped_parts(const PrepareRequest& request) {
-  std::set<std::string> parts;
-  for (const auto& [field, source] : request.field_map)
-    for (const auto& alternative : parse_field_source(source, field).alternatives) parts.insert(alternative[0]);
-  return parts;
-}
-
 ScannedShards scan_shards(const PrepareRequest& request, const std::vector<std::string>& shards, bool is_prepared,
                           KeyIndex& keys, NewIndexes& indexes) {
   ScannedShards scanned;
-  const std::set<std::string> mapped = mapped_parts(request);
+  std::set<std::string> mapped;  // the parts that fields or their alternatives name
+  for (const auto& [field, source] : request.field_map)
+    for (const auto& alternative : parse_field_source(source, field).alternatives) mapped.insert(alternative[0]);
   for (std::uint32_t i = 0; i < shards.size(); ++i) {
     const std::string path = fs::path(request.path) / shards[i];
     std::vector<std::uint64_t> offsets;
@@ -181,7 +300,7 @@ ScannedShards scan_shards(const PrepareRequest& request, const std::vector<std::
       keys.add(i, std::ssize(offsets), sample);
       offsets.push_back(sample.begin);
       end = sample.end;
-      for (const ScannedPart& part : sample.parts)
+      for (const auto& part : sample.parts)
         if (scanned.parts.size() < kMostParts || mapped.contains(part.name)) scanned.parts.insert(part.name);
     });
     if (!remark.empty() && scanned.warnings.size() < Prepared::kMostShardWarnings)
@@ -204,21 +323,21 @@ std::string info_json(const std::vector<std::string>& shards, const ScannedShard
 
 // Readers refuse a split with such a shard.
 void refuse_missing_shards(const Splits& splits, const std::vector<std::string>& shards, const std::string& folder) {
-  const std::set<std::string> present(shards.begin(), shards.end());
   for (const auto& [name, parts] : splits)
-    for (const std::string& shard : parts)
-      if (!present.contains(shard))
-        throw ConfigError(
-            {fmt::format("the split {} names shard {}, which is not there", in_quotes(name), in_quotes(shard)), folder,
-             "restore the shard, or give new splits: --split train:0.9,val:0.1, or --split-parts"});
+    if (const auto missing = without(parts, {shards.begin(), shards.end()}); !missing.empty())
+      throw ConfigError(
+          {fmt::format("the split {} names shard {}, which is not there", in_quotes(name), in_quotes(missing.front())),
+           folder, "restore the shard, or give new splits: --split train:0.9,val:0.1, or --split-parts"});
 }
 
-// Counts shards and samples as readers do.
-void count_splits(const std::string& folder, const Splits& splits, Prepared& result) {
+// Counts shards and samples as readers do. `included`: all shards that are not excluded.
+void count_splits(const std::string& folder, const Splits& splits, const std::vector<std::string>& included,
+                  Prepared& result) {
   std::set<std::pair<std::string, std::int64_t>> excluded;  // a shard may be in several splits
-  std::set<std::string> unknown;
+  std::set<std::string> unknown, used;
   for (const auto& [name, shards] : splits) {
     PreparedSplit split{.name = name};
+    used.insert(shards.begin(), shards.end());
     if (!shards.empty()) {
       const DataSet data = open_data_set(folder, name);
       split.shards = std::ssize(data.shards);
@@ -228,17 +347,164 @@ void count_splits(const std::string& folder, const Splits& splits, Prepared& res
     }
     result.splits.push_back(std::move(split));
   }
+  result.unused_shards = without(included, used);
+  result.excluded_shards = result.shards - std::ssize(included);
   result.excluded_samples = std::ssize(excluded);
   for (std::string& warning : exclude_warnings(folder, unknown)) result.warnings.push_back(std::move(warning));
 }
 
-std::vector<std::string> in_no_split(std::vector<std::string> shards, const Splits& splits) {
-  std::set<std::string> used;
-  for (const auto& [name, parts] : splits) used.insert(parts.begin(), parts.end());
-  return without(std::move(shards), used);
+void check_type(const PrepareRequest& request) {
+  const SampleType* type = find_sample_type(request.sample_type);
+  if (!type)
+    throw ConfigError({fmt::format("there is no sample type {}", in_quotes(request.sample_type)), "--sample-type",
+                       fmt::format("use one of {}; or give no type, and map the parts in the recipe (data.fields)",
+                                   sample_type_names())});
+  std::vector<std::string> known = type->fields, missing = type->fields;
+  known.insert(known.end(), type->optional_fields.begin(), type->optional_fields.end());
+  std::set<std::string> mapped;
+  for (const auto& [field, source] : request.field_map) {
+    if (!contains(known, field))
+      throw ConfigError({fmt::format("a {} has no field {}", type->name, in_quotes(field)), "--field-map",
+                         fmt::format("its fields are {}", joined(known, ", "))});
+    if (!mapped.insert(field).second)
+      throw ConfigError({fmt::format("the field {} is mapped twice", in_quotes(field)), "--field-map",
+                         fmt::format("map it once; it may have alternatives: --field-map {}=jpg,png", field)});
+    std::erase(missing, field);
+  }
+  if (!missing.empty())
+    throw ConfigError({fmt::format("a {} also needs {}", type->name, joined(missing, " and ")), "--field-map",
+                       fmt::format("add --field-map {}=PART", joined(missing, "=PART --field-map "))});
+}
+
+using Names = std::vector<std::string>;
+using Ratios = decltype(PrepareRequest::ratios);
+
+Names matching(const Names& shards, const std::string& split, const std::string& pattern) {
+  const std::string where = fmt::format("--split-parts {}:{}", split, pattern);
+  std::vector<std::regex> expressions;
+  for (const std::string& text : expand_braces(pattern, where)) try {
+      expressions.emplace_back(text);
+    } catch (const std::regex_error& e) {
+      throw ConfigError(
+          {fmt::format("{} is not a regular expression: {}", in_quotes(text), e.what()), where, "correct it"});
+    }
+  Names found;
+  for (const std::string& shard : shards)
+    if (std::ranges::any_of(expressions, [&](const std::regex& expression) {
+          return std::regex_search(shard, expression, std::regex_constants::match_continuous);
+        }))
+      found.push_back(shard);
+  if (found.empty())
+    throw ConfigError(
+        {fmt::format("no shard matches {}", in_quotes(pattern)), where,
+         "patterns are regular expressions that match from the start of the shard's path: train/.*, not train/*"});
+  return found;
+}
+
+// The number of shards up to the end of each split. Energon adds the shares up. Their sum may round to less than 1
+// (0.6 + 0.3 + 0.1), and the last shard is then in no split. Here every shard is in one: then each cut is at the
+// ratios' own sum, and rounds up if it is that close below.
+std::vector<std::size_t> split_ends(const Ratios& ratios, std::size_t shards) {
+  constexpr double kRounding = 1e-9;
+  double sum = 0;
+  for (const auto& [name, ratio] : ratios) sum += ratio;
+  if (sum <= 0)
+    throw ConfigError({"the ratios of the splits add up to zero", "", "use train:0.9,val:0.1, for example"});
+  std::vector<std::size_t> ends, rounded_ends;
+  const auto count = static_cast<double>(shards);
+  const auto whole = [&](double end) { return std::min(static_cast<std::size_t>(end), shards); };
+  double shares = 0, total = 0;
+  for (const auto& [name, ratio] : ratios) {
+    ends.push_back(whole(count * (shares += ratio / sum)));
+    rounded_ends.push_back(whole(count * ((total += ratio) / sum) * (1 + kRounding)));
+  }
+  return ends.back() == shards ? ends : rounded_ends;
+}
+
+// Cuts round down, so with few shards the splits before a cut may be empty, even the largest. Then each split gets one
+// shard if there are enough, those with large ratios first, and the others go where a shard stands for the most.
+std::vector<std::size_t> split_sizes(const Ratios& ratios, std::size_t shards) {
+  std::vector<std::size_t> sizes;
+  std::size_t begin = 0;
+  for (const std::size_t end : split_ends(ratios, shards)) sizes.push_back(end - std::exchange(begin, end));
+  const auto is_left_out = [&](std::size_t i) { return sizes[i] == 0 && ratios[i].second > 0; };
+  std::vector<std::size_t> splits(ratios.size());
+  std::iota(splits.begin(), splits.end(), std::size_t{0});
+  if (std::none_of(splits.begin(), splits.end(), is_left_out)) return sizes;
+  const auto claim = [&](std::size_t i) {
+    return std::pair(is_left_out(i), ratios[i].second / static_cast<double>(sizes[i] + 1));
+  };
+  sizes.assign(ratios.size(), 0);
+  for (std::size_t i = 0; i < shards; ++i)
+    ++sizes[*std::max_element(splits.begin(), splits.end(),
+                              [&](std::size_t a, std::size_t b) { return claim(a) < claim(b); })];
+  return sizes;
+}
+
+void check_request(const PrepareRequest& request) {
+  if (!request.ratios.empty() && !request.patterns.empty())
+    throw ConfigError({"splits are given by ratio and by pattern", "", "use --split or --split-parts"});
+  if (request.shuffle && request.ratios.empty())
+    throw ConfigError({"--shuffle-tars shuffles the shards that --split divides, but there is no --split",
+                       "--shuffle-tars", "add --split train:0.9,val:0.1, for example"});
+  std::set<std::string> names;
+  const auto check_name = [&](const std::string& name, const char* fix) {
+    if (name.empty() || !names.insert(name).second)
+      throw ConfigError(
+          {name.empty() ? "a split has no name" : fmt::format("the split {} is named twice", in_quotes(name)), "",
+           fix});
+  };
+  for (const auto& [name, ratio] : request.ratios) {
+    if (!(ratio >= 0) || ratio > 1e9)
+      throw ConfigError(
+          {fmt::format("{} is not a ratio for the split {}", ratio, in_quotes(name)), "", "use 0.9, for example"});
+    check_name(name, "give each split one ratio: --split train:0.9,val:0.1");
+  }
+  for (const auto& [name, pattern] : request.patterns)
+    check_name(name, "give each split one pattern; it may have alternatives: --split-parts 'train:{a,b}/.*'");
+  if (request.sample_type.empty() != request.field_map.empty())
+    throw ConfigError(
+        {"a sample type and a field map belong together", "", "give --sample-type and --field-map, or neither"});
+  for (const auto& [field, source] : request.field_map) parse_field_source(source, "--field-map " + field);
+  if (!request.sample_type.empty()) check_type(request);
+}
+
+// Shards in several splits, which Energon allows too, and fields whose part no sample has.
+std::vector<std::string> prepare_warnings(const PrepareRequest& request, const Splits& splits,
+                                          const ScannedShards& scanned) {
+  std::vector<std::string> warnings;
+  std::map<std::string, std::string> split_of;
+  std::set<std::string> shared;
+  std::string example;
+  for (const auto& [name, shards] : splits)
+    for (const std::string& shard : shards) {
+      const std::string& first = split_of.emplace(shard, name).first->second;
+      if (first == name || !shared.insert(shard).second || !example.empty()) continue;
+      example = fmt::format("{} is in {} and {}", in_quotes(shard), in_quotes(first), in_quotes(name));
+    }
+  if (!shared.empty())
+    warnings.push_back(fmt::format("{} in several splits: {}",
+                                   shared.size() == 1 ? "1 shard is" : fmt::format("{} shards are", shared.size()),
+                                   example));
+  for (const auto& [field, source] : request.field_map) {
+    const auto alternatives = parse_field_source(source, field).alternatives;
+    if (std::ranges::none_of(alternatives, [&](const auto& path) { return scanned.parts.contains(path[0]); }))
+      warnings.push_back(fmt::format("no sample has the part for --field-map {}={}; parts: {}", field, source,
+                                     fmt::join(scanned.parts, ", ")));
+  }
+  warnings.insert(warnings.end(), scanned.warnings.begin(), scanned.warnings.end());
+  return warnings;
 }
 
 }  // namespace
+
+bool writes_key_index() {
+#ifdef BRAID_HAS_SQLITE
+  return true;
+#else
+  return false;
+#endif
+}
 
 Prepared prepare_data_set(const PrepareRequest& request) {
   check_request(request);
@@ -261,6 +527,7 @@ Prepared prepare_data_set(const PrepareRequest& request) {
   fs::create_directories(meta);
   remove_leftovers(request.path);
   KeyIndex keys(meta / "index.sqlite", shards);
+  keys.open();
   NewIndexes indexes;
   const ScannedShards scanned = scan_shards(request, shards, is_prepared, keys, indexes);
   // An interrupted call must not leave old counts beside new indexes.
@@ -268,14 +535,12 @@ Prepared prepare_data_set(const PrepareRequest& request) {
   fs::remove(info_yaml_path);
   indexes.commit();
   keys.commit();
-  if (KeyIndex::is_supported()) write_file(meta / "index.uuid", make_uuid());
   if (!keeps_splits) write_file(meta / "split.yaml", split_yaml(splits, old.exclude));
 
   Prepared result{.shards = std::ssize(shards),
                   .parts = {scanned.parts.begin(), scanned.parts.end()},
                   .kept_splits = keeps_splits,
-                  .warnings = prepare_warnings(request, splits, scanned.parts)};
-  result.warnings.insert(result.warnings.end(), scanned.warnings.begin(), scanned.warnings.end());
+                  .warnings = prepare_warnings(request, splits, scanned)};
   result.kept_dataset_yaml = fs::exists(dataset_path) && request.sample_type.empty();  // a user may have edited it
   if (!result.kept_dataset_yaml) write_file(dataset_path, dataset_yaml(request));
   const std::string info = info_json(shards, scanned);
@@ -283,10 +548,26 @@ Prepared prepare_data_set(const PrepareRequest& request) {
   if (has_info_yaml) write_file(info_yaml_path, info);  // readers may prefer it
 
   for (const auto& [shard, count] : scanned.counts) result.samples += count;
-  count_splits(request.path, splits, result);
-  result.unused_shards = in_no_split(included, splits);
-  result.excluded_shards = result.shards - std::ssize(included);
+  count_splits(request.path, splits, included, result);
   return result;
+}
+
+Splits cut_splits(const PrepareRequest& request, const Names& shards) {
+  Splits splits;
+  for (const auto& [name, pattern] : request.patterns) splits.emplace_back(name, matching(shards, name, pattern));
+  if (!splits.empty()) return splits;
+  const auto ratios = request.ratios.empty() ? Ratios{{"train", 1.0}} : request.ratios;
+  constexpr std::uint32_t kShuffleSeed = 42;  // Energon's
+  std::vector<std::size_t> order(shards.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  if (request.shuffle) order = python_shuffle(shards.size(), kShuffleSeed);
+  auto next = order.begin();
+  const std::vector<std::size_t> sizes = split_sizes(ratios, shards.size());
+  for (std::size_t i = 0; i < ratios.size(); ++i) {
+    Names& own = splits.emplace_back(ratios[i].first, Names()).second;
+    for (std::size_t k = 0; k < sizes[i]; ++k) own.push_back(shards[*next++]);
+  }
+  return splits;
 }
 
 }  // namespace braid

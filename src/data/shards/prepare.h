@@ -4,8 +4,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <optional>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -49,15 +47,11 @@ struct Prepared {
 // DataError for damaged shards, for shards with fewer samples than their old index, and for repeated keys.
 Prepared prepare_data_set(const PrepareRequest& request);
 
-// ConfigError for requests that make no sense, whatever is in the folder.
-void check_request(const PrepareRequest& request);
-
-// Shards in several splits, which Energon allows too, and fields whose part no sample has.
-std::vector<std::string> prepare_warnings(const PrepareRequest& request, const Splits& splits,
-                                          const std::set<std::string>& parts);
-
 // Cuts splits as Energon does: by ratio of shards, rounded down at each cut. Where that leaves a split empty, each gets
 // a shard if there are enough, and otherwise those with the largest ratios. ConfigError when a pattern matches nothing.
-Splits cut_splits(const PrepareRequest& request, std::vector<std::string> shards);
+Splits cut_splits(const PrepareRequest& request, const std::vector<std::string>& shards);
+
+// Whether this build writes the key index of a data set, index.sqlite.
+bool writes_key_index();
 
 }  // namespace braid

@@ -1,5 +1,4 @@
-#include "data/shards/sample_spec.h"
-
+// What dataset.yaml says about the samples of a data set: which parts become which fields.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -33,11 +32,6 @@ std::string class_name(const DocumentNode& node, SampleSpec& spec) {
   return name;
 }
 
-void read_field_map(const DocumentNode& map, SampleSpec& spec) {
-  for (const auto& [field, source] : map.entries())
-    spec.field_map.emplace_back(field, parse_field_source(source.text(), source.where()));
-}
-
 void read_part_filter(const DocumentNode& filter, SampleSpec& spec) {
   if (filter.json().is_string()) {
     spec.needs_python = Problem{fmt::format("the Python function {} chooses the parts", in_quotes(filter.text())),
@@ -51,27 +45,25 @@ void read_part_filter(const DocumentNode& filter, SampleSpec& spec) {
 }
 
 std::optional<std::int64_t> optional_count(const DocumentNode& root, std::string_view key, std::int64_t most) {
-  if (!root.has(key)) return std::nullopt;
-  const std::int64_t count = root.at(key).integer(1);
-  if (count > most) root.at(key).fail(fmt::format("{} is too large", count), fmt::format("use at most {}", most));
-  return count;
+  const auto node = root.find(key);
+  if (!node) return std::nullopt;
+  if (node->integer(1) > most)
+    node->fail(fmt::format("{} is too large", node->integer(1)), fmt::format("use at most {}", most));
+  return node->integer(1);
 }
 
-nlohmann::ordered_json* walk(nlohmann::ordered_json& root, const std::vector<std::string>& path) {
-  nlohmann::ordered_json* value = &root;
-  for (std::size_t i = 1; i < path.size(); ++i) {
-    if (value->is_object()) {
-      const auto found = value->find(path[i]);
-      if (found == value->end()) return nullptr;
-      value = &*found;
-    } else if (value->is_array()) {
-      const auto index = parse_int64(path[i]);
-      const auto size = static_cast<std::int64_t>(value->size());
-      if (!index || *index >= size || *index < -size) return nullptr;
+// The value that a path leads to within a part; null if there is none.
+Json* walk(Json& root, const std::vector<std::string>& path) {
+  Json* value = &root;
+  for (std::size_t i = 1; value && i < path.size(); ++i) {
+    const auto index = value->is_array() ? parse_int64(path[i]) : std::nullopt;
+    const auto size = static_cast<std::int64_t>(value->size());
+    if (index && *index < size && *index >= -size)
       value = &(*value)[static_cast<std::size_t>(*index < 0 ? *index + size : *index)];  // -1 is the last
-    } else {
-      return nullptr;
-    }
+    else if (const auto found = value->is_object() ? value->find(path[i]) : value->end(); found != value->end())
+      value = &*found;
+    else
+      value = nullptr;
   }
   return value;
 }
@@ -110,22 +102,20 @@ const SampleType* find_sample_type(std::string_view name) {
 std::string sample_type_names() {
   std::vector<std::string> names;
   for (const SampleType& type : sample_types()) names.push_back(type.name);
-  return fmt::format("{}", fmt::join(names, ", "));
+  return joined(names, ", ");
 }
 
 FieldSource parse_field_source(std::string_view text, const std::string& where) {
   FieldSource source;
   for (const std::string& alternative : split(text, ',')) {
-    std::vector<std::string> path;
     std::string_view rest = alternative;
-    const std::size_t bracket = std::min(rest.find('['), rest.size());
-    path.emplace_back(rest.substr(0, bracket));
-    rest.remove_prefix(bracket);
+    std::vector<std::string>& path = source.alternatives.emplace_back();
+    path.emplace_back(rest.substr(0, rest.find('[')));
+    rest.remove_prefix(path[0].size());
     bool is_valid = !path[0].empty() && path[0].find(']') == std::string::npos;
     while (is_valid && !rest.empty()) {
       const std::size_t close = rest.find(']');
-      is_valid =
-          rest.front() == '[' && close != rest.npos && close > 1 && rest.substr(1, close - 1).find('[') == rest.npos;
+      is_valid = rest.front() == '[' && close != rest.npos && close > 1 && rest.find('[', 1) > close;
       if (!is_valid) break;
       path.emplace_back(rest.substr(1, close - 1));
       rest.remove_prefix(close + 1);
@@ -133,21 +123,18 @@ FieldSource parse_field_source(std::string_view text, const std::string& where) 
     if (!is_valid)
       throw ConfigError({fmt::format("{} does not name a part of a sample", in_quotes(alternative)), where,
                          "write a part and the way into its JSON: `jpg`, `json[conversations][0][value]`"});
-    source.alternatives.push_back(std::move(path));
   }
   return source;
 }
 
-std::string to_text(const FieldSource& source) {
-  std::vector<std::string> texts;
-  for (const auto& path : source.alternatives) texts.push_back(path_text(path));
-  return fmt::format("{}", fmt::join(texts, ","));
-}
-
 std::string mapping_text(const SampleSpec& spec) {
   std::vector<std::string> fields;
-  for (const auto& [field, source] : spec.field_map) fields.push_back(fmt::format("{}: {}", field, to_text(source)));
-  return fields.empty() ? spec.sample_type : fmt::format("{} ({})", spec.sample_type, fmt::join(fields, ", "));
+  for (const auto& [field, source] : spec.field_map) {
+    std::vector<std::string> texts;
+    for (const auto& path : source.alternatives) texts.push_back(path_text(path));
+    fields.push_back(fmt::format("{}: {}", field, joined(texts, ",")));
+  }
+  return fields.empty() ? spec.sample_type : fmt::format("{} ({})", spec.sample_type, joined(fields, ", "));
 }
 
 std::optional<FieldValue> find_field(const Sample& sample, const FieldSource& source) {
@@ -155,10 +142,10 @@ std::optional<FieldValue> find_field(const Sample& sample, const FieldSource& so
     const SamplePart* part = sample.find(path[0]);
     if (!part) continue;
     if (path.size() == 1) return part;
-    auto root = nlohmann::ordered_json::parse(part->bytes, nullptr, /*allow_exceptions=*/false);
+    auto root = Json::parse(part->bytes, nullptr, /*allow_exceptions=*/false);
     if (root.is_discarded()) throw DataError(fmt::format("its part {} is not valid JSON", in_quotes(path[0])));
     // A copy would overflow the stack if the value is nested very deep.
-    if (nlohmann::ordered_json* value = walk(root, path)) return std::move(*value);
+    if (Json* value = walk(root, path)) return std::move(*value);
   }
   return std::nullopt;
 }
@@ -180,34 +167,30 @@ std::string part_names(const Sample& sample) {
   const std::size_t all = names.size();
   names.resize(std::min(all, kMostNamed));
   return fmt::format(
-      "its parts are {}{}{}", fmt::join(names, ", "),
+      "its parts are {}{}{}", joined(names, ", "),
       all > kMostNamed ? fmt::format(" and {} more", all - kMostNamed) : "",
       has_dot ? ": a key ends at the first dot of a file's name, so rename the files if their keys have dots" : "");
 }
 
 SampleSpec read_sample_spec(const std::string& data_set, const std::optional<std::string>& dataset_config) {
   const std::string path = std::filesystem::path(data_set) / kMetaFolder / dataset_config.value_or("dataset.yaml");
-  const Json document = read_document(path);
-  const DocumentNode root(document, path);
+  const DocumentNode root = read_document(path);
   root.expect_keys({"__module__", "__class__", "sample_type", "field_map", "sample_loader", "part_filter", "subflavors",
                     "parallel_shard_iters", "max_samples_per_sequence"});
   SampleSpec spec{.file = path};
-  bool is_crude = false;
-  if (root.has("__class__")) {
-    const std::string name = class_name(root, spec);
-    is_crude = name == "CrudeWebdataset";
-    if (!is_crude)
-      spec.sample_type =
-          name.ends_with(kTypedSuffix) ? name.substr(0, name.size() - kTypedSuffix.size()) + "Sample" : name;
-  } else {
-    spec.sample_type = class_name(root.at("sample_type"), spec);
-  }
-  if (root.has("sample_loader"))
-    spec.needs_python =
-        Problem{fmt::format("the Python function {} loads the samples", in_quotes(root.at("sample_loader").text())),
-                root.at("sample_loader").where(), kMapInstead};
-  if (root.has("field_map")) read_field_map(root.at("field_map"), spec);
-  if (root.has("part_filter") && !root.has("sample_loader")) read_part_filter(root.at("part_filter"), spec);
+  const bool has_class = root.find("__class__").has_value();
+  spec.sample_type = class_name(has_class ? root : root.at("sample_type"), spec);
+  const bool is_crude = has_class && spec.sample_type == "CrudeWebdataset";
+  if (has_class && spec.sample_type.ends_with(kTypedSuffix))
+    spec.sample_type = spec.sample_type.substr(0, spec.sample_type.size() - kTypedSuffix.size()) + "Sample";
+  const auto loader = root.find("sample_loader"), map = root.find("field_map"), filter = root.find("part_filter");
+  if (loader)
+    spec.needs_python = Problem{fmt::format("the Python function {} loads the samples", in_quotes(loader->text())),
+                                loader->where(), kMapInstead};
+  if (map)
+    for (const auto& [field, source] : map->entries())
+      spec.field_map.emplace_back(field, parse_field_source(source.text(), source.where()));
+  if (filter && !loader) read_part_filter(*filter, spec);
   if (!is_crude && spec.field_map.empty() && !spec.needs_python)
     root.fail("neither `field_map` nor the class CrudeWebdataset says what is in a sample", kMapInstead);
   spec.parallel_shard_iters = optional_count(root, "parallel_shard_iters", 4096);

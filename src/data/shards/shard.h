@@ -2,9 +2,16 @@
 //
 // Files are read by position. Unlike a mapped file, they may become shorter at any time: a mapping would end the
 // process then.
+//
+// Tar archives are ustar, with GNU long names, PAX paths and sizes. Each member is checked before it is returned: its
+// checksum, its numbers, and that its content lies within the archive. Damage is a DataError that names archive and
+// offset; it never looks like the end of the archive.
 #pragma once
 
+#include <unistd.h>
+
 #include <cstdint>
+#include <cstring>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -13,13 +20,69 @@
 #include <vector>
 
 #include "base/error.h"
-#include "data/shards/tar.h"
 
 namespace braid {
 
-// The system failed (EIO, ESTALE, EMFILE, ENOMEM …), or the file is missing or shorter than its index says. This says
-// nothing about the content: another rank may read the same file without an error, so code that skips damaged samples
-// must not skip these.
+inline constexpr std::uint64_t kTarBlock = 512;  // members begin at multiples of it
+
+// The bytes of an archive up to `end`.
+struct TarBytes {
+  std::uint64_t end = 0;
+  // Only within `end`; valid until the next call. DataError if they cannot be read.
+  std::function<std::string_view(std::uint64_t offset, std::size_t size)> read{};
+};
+TarBytes tar_bytes(std::string_view bytes, std::uint64_t begin = 0);  // `begin`: where they are in the archive
+
+struct TarMember {
+  std::string name;
+  std::uint64_t offset = 0;          // of its first header block; extension headers precede the member's own
+  std::uint64_t content_offset = 0;  // both within the archive
+  std::uint64_t content_size = 0;
+  bool is_regular = false;  // a file with content, not a folder, link or device
+};
+
+// A header or a member reaches beyond TarBytes::end.
+struct TarEndError : DataError {
+  using DataError::DataError;
+};
+
+class TarReader {
+ public:
+  // `name` is for messages. Reading starts at `offset`, which must be that of a header.
+  TarReader(TarBytes archive, std::string name, std::uint64_t offset = 0)
+      : archive_(std::move(archive)), name_(std::move(name)), offset_(offset) {}
+
+  // Returns nothing at the end: at a block of zeros, even if it is cut, or where the file ends between two members.
+  std::optional<TarMember> next();
+
+  // The offset that next() reads at; after the end, that of the first block that belongs to no member.
+  std::uint64_t offset() const { return offset_; }
+
+ private:
+  struct Extensions;  // what preceding extension headers say about the next member
+
+  void check_content(std::uint64_t size) const;
+  void read_pax(std::string_view records, bool is_global, Extensions& extensions) const;
+  TarMember finish_member(std::string_view header, const Extensions& extensions);
+  [[noreturn]] void fail(const std::string& what) const;
+
+  TarBytes archive_;
+  std::string name_;
+  std::uint64_t offset_;
+};
+
+// What is wrong with the end of an archive whose last member ends, padding included, at `end`, as TarReader::offset()
+// says; empty: nothing. Tools read such archives in silence, but most write the end: blocks of zeros.
+std::string end_remark(const TarBytes& archive, std::uint64_t end, const std::string& name);
+
+// Appends a regular file in ustar format, with a fixed time, so that equal contents give equal bytes. `name`: at most
+// 100 bytes.
+void add_tar_member(std::string& archive, std::string_view name, std::string_view content);
+// The blocks at the end of an archive.
+inline std::string tar_end_blocks() { return std::string(2 * kTarBlock, '\0'); }
+
+// The system failed (EIO, ESTALE, EMFILE, ENOMEM …), or the file is missing or shorter than its index says. Another
+// rank may read the same file without an error, so code that skips damaged samples must not skip these.
 struct ReadError : DataError {
   using DataError::DataError;
 };
@@ -34,7 +97,7 @@ class InputFile {
   explicit InputFile(std::string path);  // ReadError when it cannot be opened or is not a regular file
   InputFile(const InputFile&) = delete;
   InputFile& operator=(const InputFile&) = delete;
-  ~InputFile();
+  ~InputFile() { ::close(fd_); }
 
   // ReadError when it cannot be read or has become shorter. May be called from several threads at once.
   std::string read(std::uint64_t offset, std::size_t size) const;
@@ -46,7 +109,6 @@ class InputFile {
   int fd_ = -1;
   std::uint64_t size_ = 0;
 };
-TarBytes tar_bytes(const InputFile& file);
 
 struct ByteRange {
   std::uint64_t begin = 0, end = 0;
@@ -58,19 +120,28 @@ class SampleIndex {
  public:
   explicit SampleIndex(const std::string& path);  // ReadError when its size is not that of an index
 
-  std::int64_t samples() const;
-  std::uint64_t end() const;                   // of the last sample
+  std::int64_t samples() const { return static_cast<std::int64_t>(file_.size() / sizeof(std::uint64_t)) - 1; }
+  std::uint64_t end() const { return entries<std::uint64_t>(samples()); }  // of the last sample
   ByteRange range(std::int64_t sample) const;  // of its bytes. DataError unless it ends after it begins
   // For a range that the shard does not have: says `why`, and how to write the index again.
-  DataError misfit(const std::string& why) const;
+  DataError misfit(const std::string& why) const {
+    return DataError(fmt::format("'{}' does not fit its shard: {}; write it again with `braid data prepare --force`",
+                                 file_.path(), why));
+  }
 
  private:
-  std::vector<std::uint64_t> entries(std::int64_t first, std::size_t count) const;
+  template <class Entries>
+  Entries entries(std::int64_t first) const {
+    Entries values{};
+    const std::string bytes = file_.read(static_cast<std::uint64_t>(first) * sizeof(std::uint64_t), sizeof(values));
+    std::memcpy(&values, bytes.data(), sizeof(values));
+    return values;
+  }
 
   InputFile file_;
 };
 
-std::string index_path(const std::string& data_path);
+inline std::string index_path(const std::string& data_path) { return data_path + ".idx"; }
 // `offsets`: one per sample, and the end of the last. The file appears complete or not at all.
 void write_sample_index(const std::string& path, const std::vector<std::uint64_t>& offsets);
 
@@ -105,7 +176,11 @@ struct Sample {
   const SamplePart* find(std::string_view part) const;
   // The later of two parts with the same name replaces the first in its place, as in Energon's dict.
   void add(SamplePart part);
-  std::size_t stored_bytes() const;  // of all parts
+  std::size_t stored_bytes() const {
+    std::size_t bytes = 0;
+    for (const SamplePart& part : parts) bytes += part.bytes.size();
+    return bytes;
+  }
 };
 
 class OpenShard {
@@ -113,11 +188,14 @@ class OpenShard {
   // ReadError when the file or its index cannot be read, or the index has another count than `shard`.
   explicit OpenShard(const Shard& shard);
 
-  void check_size() const;  // ReadError if the file ends before its last sample
+  void check_size() const {  // ReadError if the file ends before its last sample
+    if (index_.end() > file_.size())
+      throw ReadError(fmt::format("'{}' has {} bytes, but its index covers {}: it has been cut", shard_.path,
+                                  file_.size(), index_.end()));
+  }
 
   Sample read(std::int64_t index) const;
-  // Reads the bytes of a part again.
-  std::string read_bytes(std::uint64_t offset, std::size_t size) const { return file_.read(offset, size); }
+  const InputFile& file() const { return file_; }
   // Does not look at the sample's other members.
   std::string key(std::int64_t index) const;
   // Why the end of the shard may have been lost; empty: nothing suggests it.
@@ -135,15 +213,14 @@ class OpenShard {
   SampleIndex index_;
 };
 
-struct ScannedPart {
-  std::string name;
-  std::uint64_t offset = 0, size = 0;  // of its content
-};
-
 struct ScannedSample {
+  struct Part {
+    std::string name;
+    std::uint64_t offset = 0, size = 0;  // of its content
+  };
   std::string key;
   std::uint64_t begin = 0, end = 0;  // in the file, headers included
-  std::vector<ScannedPart> parts{};
+  std::vector<Part> parts{};
 };
 
 // Finds the samples of a tar file by walking through its headers, and calls `on_sample` for each, in order. DataError

@@ -1,24 +1,71 @@
 #include "data/text/chat.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <array>
+#include <functional>
+#include <map>
+#include <set>
+#include <utility>
 
 #include "base/error.h"
 #include "base/strings.h"
 #include "base/utf8.h"
-#include "data/text/template_targets.h"
-#include "data/text/template_value.h"
 
 namespace braid {
 namespace {
 
-// Masking renders a template a few times per turn. This bounds the time for one conversation to seconds.
-constexpr std::int64_t kMostSteps = 20'000'000;
-constexpr const char* kTooManySteps = "the conversation is too long: the chat template needs too many steps; split it";
+using Json = nlohmann::ordered_json;
 
 const std::vector<std::string> kRoles = {"system", "user", "assistant", "tool"};
+
+// All turns are written alike.
+ChatFormat uniform(std::string name, const ChatFrame& turn, bool has_bos, bool strips = false) {
+  return {
+      .name = std::move(name), .system = turn, .user = turn, .assistant = turn, .has_bos = has_bos, .strips = strips};
+}
+
+// Names and texts are those of Megatron-LM's tokenizers for multimodal models and for fine-tuning.
+const std::vector<ChatFormat>& formats() {
+  static const ChatFrame chatml = {"<|im_start|>{role}\n", "<|im_end|>\n"};
+  static const ChatFrame llama31 = {"<|start_header_id|>{role}<|end_header_id|>\n\n", "<|eot_id|>"};
+  static const std::vector<ChatFormat> all = {
+      {.name = "nemotron6-moe", .own_template = true},
+      uniform("nemotron5", {"<SPECIAL_14>{role}\n", "<SPECIAL_15>\n"}, /*has_bos=*/true),
+      uniform("nemotron5-aligned", {"{Role}\n", "\n[PREFIX]"}, /*has_bos=*/true),
+      {.name = "nemotron-h-aligned",  // the user's turn announces the assistant's, which begins with its text
+       .system = {"<SPECIAL_10>System\n", "\n"},
+       .user = {"<SPECIAL_11>User\n", "\n<SPECIAL_11>Assistant\n"},
+       .assistant = {"", "\n"},
+       .strips = true,
+       .announces_answers = true},
+      {.name = "nemotron-nano-v2",
+       .system = {"<SPECIAL_10>System\n", "\n"},
+       .user = {"<SPECIAL_11>User\n", "\n"},
+       .assistant = {"<SPECIAL_11>Assistant\n", "\n<SPECIAL_12>\n"},
+       .strips = true,
+       .drops_think_switches = true},
+      {.name = "chatml", .own_template = true, .markers = {"<|im_start|>", "<|im_end|>"}},
+      uniform("qwen2p0", chatml, /*has_bos=*/false),
+      uniform("qwen2p5", chatml, /*has_bos=*/false),
+      uniform("nvlm-yi-34b", chatml, /*has_bos=*/true),
+      {.name = "llama3", .own_template = true, .markers = {"<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"}},
+      uniform("llama3p1", llama31, /*has_bos=*/true, /*strips=*/true),
+      uniform("llama3p2", llama31, /*has_bos=*/true, /*strips=*/true),
+      {.name = "mistral",
+       .user = {"[INST] ", "[/INST]"},
+       .assistant = {" ", "{eos}"},
+       .has_bos = true,
+       .has_system = false,
+       .announces_answers = true},
+      {.name = "identity", .masks = false},
+      {.name = "default", .own_template = true, .masks = false},
+  };
+  return all;
+}
 
 std::string image_with_tags(const std::string& image, const std::string& tags) {
   if (tags.empty()) return image;
@@ -28,10 +75,6 @@ std::string image_with_tags(const std::string& image, const std::string& tags) {
                      "known: nvlm, internvl, or none (an empty name)"});
 }
 
-std::string replaced(const std::string& text, const std::string& old, const std::string& with) {
-  return replace_text(text, old, with, /*most=*/-1);
-}
-
 const std::string& needed(const std::optional<std::string>& token, const char* name, const Tokenizer& tokenizer) {
   if (token) return *token;
   throw ConfigError({fmt::format("the chat format needs a {}, which the tokenizer does not name", name),
@@ -39,26 +82,234 @@ const std::string& needed(const std::optional<std::string>& token, const char* n
 }
 
 // [{"type": "image"}, {"type": "text", "text": ...}]
-nlohmann::ordered_json parts_of(const std::string& text, const std::string& image_token) {
-  nlohmann::ordered_json parts = nlohmann::ordered_json::array();
-  const auto texts = image_token.empty() ? std::vector{text} : split_text(text, &image_token, -1);
+Json parts_of(const std::string& text, const std::string& image_token) {
+  Json parts = Json::array();
+  const auto texts = image_token.empty() ? std::vector<std::string_view>{text} : split_text(text, &image_token, -1);
   for (std::size_t i = 0; i < texts.size(); ++i) {
     if (i > 0) parts.push_back({{"type", "image"}});
-    if (!texts[i].empty() || texts.size() == 1) parts.push_back({{"type", "text"}, {"text", texts[i]}});
+    if (!texts[i].empty() || texts.size() == 1) parts.push_back({{"type", "text"}, {"text", std::string(texts[i])}});
   }
   return parts;
 }
 
 // The message as transformers gives it to a template. `content` is its text or its parts.
-nlohmann::ordered_json message_of(const ChatTurn& turn, nlohmann::ordered_json content) {
-  nlohmann::ordered_json message = {{"role", turn.role}};
+Json message_of(const ChatTurn& turn, Json content) {
+  Json message = {{"role", turn.role}};
   if (!turn.text.empty() || !turn.fields) message["content"] = std::move(content);
   if (turn.fields)
     for (const auto& [key, value] : turn.fields->items()) message[key] = value;
   return message;
 }
 
+// A template leaves out what it does not know without a word, and the model would never see it. So marks are put into
+// the values of a conversation, and looked for in what the template writes.
+constexpr std::array kThoughts = {"reasoning_content", "reasoning", "thinking"};
+constexpr std::array kCalls = {"tool_calls", "function_call", "tools"};
+
+struct Mark {
+  std::string text, what;
+};
+
+// A mark has private characters, which no filter changes.
+std::string next_mark(std::vector<Mark>& marks, const std::string& what) {
+  return marks.emplace_back(Mark{fmt::format("\uE000{}\uE001", marks.size()), what}).text;
+}
+
+// Marks a text, the name of a tool, or the name and the arguments of a call; in a list, each item.
+void mark(Json& value, const std::string& what, std::vector<Mark>& marks) {
+  if (value.is_string()) {
+    value = value.get<std::string>() + next_mark(marks, what);
+  } else if (value.is_array()) {
+    for (std::size_t i = 0; i < value.size(); ++i) mark(value[i], fmt::format("{}[{}]", what, i), marks);
+  } else if (value.is_object()) {
+    if (const auto inner = value.find("function"); inner != value.end() && inner->is_object())
+      return mark(*inner, what, marks);
+    if (const auto name = value.find("name"); name != value.end() && name->is_string())
+      mark(*name, what + ".name", marks);
+    const auto given = value.find("arguments");
+    if (given != value.end() && given->is_object()) {
+      const std::string added = next_mark(marks, what + ".arguments");
+      (*given)[added] = added;
+    } else if (given != value.end()) {
+      mark(*given, what + ".arguments", marks);
+    }
+  }
+}
+
+// The same thought may have several names; it is enough if the template writes one of them.
+std::vector<Mark> mark_turn(ChatTurn& turn) {
+  std::vector<Mark> marks;
+  Json fields = *turn.fields;
+  std::map<std::string, std::string> marked;  // thoughts without and with their marks
+  for (const char* key : kThoughts) {
+    const auto found = fields.find(key);
+    if (found == fields.end() || !found->is_string() || is_empty_value(*found)) continue;
+    const auto [same, is_new] = marked.try_emplace(found->get<std::string>());
+    if (is_new) same->second = same->first + next_mark(marks, key);
+    *found = same->second;
+  }
+  for (const char* key : kCalls)
+    if (const auto found = fields.find(key); found != fields.end()) mark(*found, key, marks);
+  turn.fields = std::make_shared<const Json>(std::move(fields));
+  return marks;
+}
+
+// What a template writes; nothing if it refuses the conversation, for example a name that has a mark.
+using Attempt =
+    std::function<std::optional<std::string>(const std::vector<ChatTurn>& turns, const TemplateInput& tools)>;
+
+// The first one that a text lacks; null: none, or there is no text.
+const Mark* missing_in(const std::optional<std::string>& text, const std::vector<Mark>& marks) {
+  const auto lost =
+      std::ranges::find_if(marks, [&](const Mark& each) { return text && text->find(each.text) == text->npos; });
+  return lost == marks.end() ? nullptr : &*lost;
+}
+
+// DataError if a tool, a tool call or a thought does not get into the text. A template may leave out a thought or a
+// call when others follow it, so each turn is the last one.
+void require_written_fields(const std::vector<ChatTurn>& turns, const TemplateInput& tools, const Attempt& attempt) {
+  if (tools) {
+    Json marked = *tools;
+    std::vector<Mark> marks;
+    mark(marked, "tools", marks);
+    if (const Mark* lost = missing_in(attempt(turns, std::make_shared<const Json>(marked)), marks))
+      throw DataError(fmt::format("the chat template does not write the sample's {}", lost->what));
+  }
+  for (std::size_t i = 0; i < turns.size(); ++i) {
+    if (!turns[i].fields) continue;
+    std::vector<ChatTurn> marked(turns.begin(), turns.begin() + static_cast<std::ptrdiff_t>(i) + 1);
+    const std::vector<Mark> marks = mark_turn(marked.back());
+    if (const Mark* lost = marks.empty() ? nullptr : missing_in(attempt(marked, tools), marks))
+      throw DataError(
+          fmt::format("the chat template does not write the {} of turn {} ({})", lost->what, i + 1, turns[i].role));
+  }
+}
+
+std::vector<ChatTurn> without(std::vector<ChatTurn> turns, const std::string& key) {
+  for (ChatTurn& turn : turns) {
+    if (!turn.fields || !turn.fields->contains(key)) continue;
+    Json fields = *turn.fields;
+    fields.erase(key);
+    turn.fields = std::make_shared<const Json>(std::move(fields));
+  }
+  return turns;
+}
+
+// Without rendering it: message.key or message['key'].
+bool may_read(const std::string& template_source, const std::string& key) {
+  for (const std::string& word : {"." + key, "'" + key + "'", '"' + key + '"'})
+    if (template_source.find(word) != template_source.npos) return true;
+  return false;
+}
+
+// The keys of messages that say nothing of their own, without those that change the text.
+std::vector<std::string> unwritten_keys(const std::vector<ChatTurn>& turns, const TemplateInput& tools,
+                                        const std::string& template_source, const Attempt& attempt) {
+  std::set<std::string> keys;
+  for (const ChatTurn& turn : turns)
+    if (turn.fields)
+      for (const auto& [key, value] : turn.fields->items())
+        if (key != "content" && !says_something(key)) keys.insert(key);
+  std::vector<std::string> unwritten;
+  std::optional<std::string> whole;
+  for (const std::string& key : keys) {
+    const bool is_read = may_read(template_source, key);
+    if (is_read && !whole) whole = attempt(turns, tools);
+    if (is_read && !whole) break;  // the template refuses the sample, which is reported elsewhere
+    if (!is_read || whole == attempt(without(turns, key), tools)) unwritten.push_back(key);
+  }
+  return unwritten;
+}
+
 }  // namespace
+
+std::vector<std::string> chat_format_names() {
+  std::vector<std::string> names;
+  for (const ChatFormat& format : formats()) names.push_back(format.name);
+  return names;
+}
+
+const ChatFormat& chat_format(const std::string& name) {
+  for (const ChatFormat& format : formats())
+    if (format.name == name) return format;
+  const std::vector<std::string> names = chat_format_names();
+  const auto similar = nearest(name, names);
+  throw ConfigError(
+      {fmt::format("there is no chat format {}", in_quotes(name)), "chat format",
+       fmt::format("{}known: {}", similar ? fmt::format("did you mean {}? ", *similar) : "", fmt::join(names, ", "))});
+}
+
+std::vector<std::string> markers_of(const ChatFormat& format) {
+  std::vector<std::string> markers = format.markers;
+  for (const ChatFrame& frame : {format.system, format.user, format.assistant})
+    for (const std::string& text : {frame.before, frame.after})
+      for (std::size_t begin = text.find('<'); begin != text.npos; begin = text.find('<', begin + 1)) {
+        const std::size_t end = text.find('>', begin);
+        if (end == text.npos) break;
+        if (std::string marker = text.substr(begin, end + 1 - begin); !contains(markers, marker))
+          markers.push_back(std::move(marker));
+      }
+  return markers;
+}
+
+bool says_something(const std::string& key) {
+  const auto is_it = [&](const char* other) { return key == other; };
+  return std::ranges::any_of(kThoughts, is_it) || std::ranges::any_of(kCalls, is_it);
+}
+
+bool is_empty_value(const Json& value) { return value.empty() || value == "" || value == false; }
+
+// Renders a conversation, its beginnings and variants of it, with one kind of content.
+class ChatEncoder::Rendering {
+ public:
+  Rendering(const ChatEncoder& encoder, Content content) : encoder_(encoder), content_(content) {}
+  Rendering(const ChatEncoder& encoder, const std::vector<ChatTurn>& turns)
+      : Rendering(encoder, encoder.without_images_) {
+    for (const ChatTurn& turn : turns)
+      if (turn.text.find(encoder.image_token_) != std::string::npos) content_ = encoder.with_images_;
+  }
+
+  TemplateText render(const std::vector<ChatTurn>& turns, const TemplateInput& tools, bool generation_prompt) {
+    Json messages = Json::array();
+    for (const ChatTurn& turn : turns) {
+      const bool has_parts = content_ == Content::PartsOfUsers        ? turn.role == "user"
+                             : content_ == Content::PartsExceptSystem ? turn.role != "system"
+                                                                      : content_ != Content::Text;
+      const std::string image = content_ == Content::TextParts ? "" : encoder_.image_token_;
+      messages.push_back(message_of(turn, has_parts ? parts_of(turn.text, image) : Json(turn.text)));
+    }
+    Json variables = {{"messages", std::move(messages)},
+                      {"tools", tools ? *tools : Json()},
+                      {"documents", nullptr},
+                      {"add_generation_prompt", generation_prompt}};
+    const TokenizerSettings& settings = encoder_.tokenizer_.settings();
+    using Token = std::pair<const char*, std::optional<std::string>>;
+    for (const auto& [name, token] : {Token("bos_token", settings.bos), Token("eos_token", settings.eos),
+                                      Token("pad_token", settings.pad), Token("unk_token", settings.unk)})
+      if (token) variables[name] = *token;
+    const bool for_tools = tools && encoder_.tool_template_;
+    return (for_tools ? *encoder_.tool_template_ : *encoder_.template_).render(variables, steps_);
+  }
+
+  std::optional<std::string> attempt(const std::vector<ChatTurn>& turns, const TemplateInput& tools) try {
+    return render(turns, tools, /*generation_prompt=*/false).text;
+  } catch (const DataError&) {
+    return std::nullopt;
+  }
+  Attempt attempts() {
+    return [this](const auto& turns, const TemplateInput& tools) { return attempt(turns, tools); };
+  }
+
+  // Renderings of beginnings may fail, but not because the steps are used up.
+  void require_steps() const {
+    if (steps_ <= 0) throw DataError("the conversation is too long: the chat template needs too many steps; split it");
+  }
+
+ private:
+  const ChatEncoder& encoder_;
+  Content content_;
+  std::int64_t steps_ = 20'000'000;  // in all, which bounds the time for one conversation to seconds
+};
 
 ChatEncoder::ChatEncoder(const Tokenizer& tokenizer, const std::string& format, const std::string& image_tags,
                          const std::string& image_token, const std::tm& now)
@@ -74,23 +325,20 @@ ChatEncoder::ChatEncoder(const Tokenizer& tokenizer, const std::string& format, 
   template_.emplace(*source, fmt::format("chat template of {}", tokenizer.where()), now);
   if (const auto& for_tools = tokenizer.settings().tool_template)
     tool_template_.emplace(*for_tools, fmt::format("chat template for tools of {}", tokenizer.where()), now);
-  without_images_ =
-      choose_content("one", {Content::Text, Content::Parts, Content::PartsExceptSystem, Content::PartsOfUsers});
+  using enum Content;
+  without_images_ = choose_content("one", {Text, Parts, PartsExceptSystem, PartsOfUsers});
   // A template with a branch for parts writes the text around an image that the model was made for. Tags of the recipe
   // replace that text.
-  with_images_ = image_tags.empty()
-                     ? choose_content(image_ + "one", {Content::Parts, Content::PartsExceptSystem,
-                                                       Content::PartsOfUsers, Content::Text, Content::TextParts})
-                     : choose_content(image_ + "one", {Content::Text, Content::Parts, Content::PartsExceptSystem,
-                                                       Content::PartsOfUsers, Content::TextParts});
+  const std::vector<Content> parts_first = {Parts, PartsExceptSystem, PartsOfUsers, Text, TextParts};
+  const std::vector<Content> text_first = {Text, Parts, PartsExceptSystem, PartsOfUsers, TextParts};
+  with_images_ = choose_content(image_ + "one", image_tags.empty() ? parts_first : text_first);
 }
 
 // Whether the template writes each text, and the image once, if it gets the content like this. A template that expects
 // a text may write a list of parts as Python does.
 bool ChatEncoder::writes_all(const std::vector<ChatTurn>& turns, Content content) const try {
   const auto count = [&](const std::string& text) { return split_text(text, &image_token_, -1).size(); };
-  std::int64_t steps = kMostSteps;
-  const TemplateText written = render_template(turns, {}, /*generation_prompt=*/false, content, steps);
+  const TemplateText written = Rendering(*this, content).render(turns, {}, /*generation_prompt=*/false);
   return !missing_turn(turns, written, image_token_) && written.text.find("'type': 'text'") == std::string::npos &&
          count(written.text) == count(turns[turns.size() - 2].text);
 } catch (const DataError&) {
@@ -110,13 +358,6 @@ ChatEncoder::Content ChatEncoder::choose_content(const std::string& question,
   return Content::Text;
 }
 
-ChatEncoder::Content ChatEncoder::content_of(const std::vector<ChatTurn>& turns) const {
-  const bool has_images = std::any_of(turns.begin(), turns.end(), [&](const ChatTurn& turn) {
-    return turn.text.find(image_token_) != std::string::npos;
-  });
-  return has_images ? with_images_ : without_images_;
-}
-
 std::vector<ChatTurn> ChatEncoder::prepared(const std::vector<ChatTurn>& turns) const {
   std::vector<ChatTurn> result = turns;
   if (!format_.has_system && !result.empty() && result[0].role == "system") result.erase(result.begin());
@@ -125,60 +366,28 @@ std::vector<ChatTurn> ChatEncoder::prepared(const std::vector<ChatTurn>& turns) 
     const bool is_known = contains(kRoles, turn.role) || (template_ && turn.role == "developer");
     if (!is_known)
       throw DataError(fmt::format("a turn has the role {}; known: {}", in_quotes(turn.role), fmt::join(kRoles, ", ")));
-    turn.text = replaced(with_valid_utf8(turn.text), kImageToken, image_);
+    turn.text = replace_text(with_valid_utf8(turn.text), kImageToken, image_);
   }
   return result;
 }
 
 std::string ChatEncoder::filled(const std::string& frame, const std::string& role) const {
-  std::string result = replaced(replaced(frame, "{role}", role), "{Role}", capitalize_text(role));
+  std::string result = replace_text(replace_text(frame, "{role}", role), "{Role}", capitalize_text(role));
   const bool has_eos = result.find("{eos}") != std::string::npos;
-  return has_eos ? replaced(result, "{eos}", needed(tokenizer_.settings().eos, "eos_token", tokenizer_)) : result;
-}
-
-std::string ChatEncoder::frame_text(const ChatTurn& turn) const {
-  std::string text = turn.text;
-  if (format_.drops_think_switches && turn.role != "assistant")
-    text = replaced(replaced(text, "/think", ""), "/no_think", "");
-  return format_.strips ? strip_text(text, nullptr, true, true) : text;
-}
-
-TemplateText ChatEncoder::render_template(const std::vector<ChatTurn>& turns, const TemplateInput& tools,
-                                          bool generation_prompt, Content content, std::int64_t& steps) const {
-  nlohmann::ordered_json messages = nlohmann::ordered_json::array();
-  for (const ChatTurn& turn : turns) {
-    const bool has_parts = content == Content::PartsOfUsers        ? turn.role == "user"
-                           : content == Content::PartsExceptSystem ? turn.role != "system"
-                                                                   : content != Content::Text;
-    const std::string image = content == Content::TextParts ? "" : image_token_;
-    messages.push_back(message_of(turn, has_parts ? parts_of(turn.text, image) : nlohmann::ordered_json(turn.text)));
-  }
-  nlohmann::ordered_json variables = {{"messages", std::move(messages)},
-                                      {"tools", tools ? *tools : nlohmann::ordered_json()},
-                                      {"documents", nullptr},
-                                      {"add_generation_prompt", generation_prompt}};
-  const auto add = [&](const char* name, const std::optional<std::string>& token) {
-    if (token) variables[name] = *token;
-  };
-  const TokenizerSettings& settings = tokenizer_.settings();
-  add("bos_token", settings.bos);
-  add("eos_token", settings.eos);
-  add("pad_token", settings.pad);
-  add("unk_token", settings.unk);
-  return (tools && tool_template_ ? *tool_template_ : *template_).render(variables, steps);
+  return has_eos ? replace_text(result, "{eos}", needed(tokenizer_.settings().eos, "eos_token", tokenizer_)) : result;
 }
 
 void ChatEncoder::check_texts(const std::vector<ChatTurn>& turns) const {
   for (std::size_t i = 0; i < turns.size(); ++i) {
+    const auto& [role, text, is_learned, fields] = turns[i];
     // Templates that always write a system turn write an empty one for nothing. A tool may have nothing to say, and an
     // answer may consist of tool calls or thoughts.
-    const bool may_be_empty = template_ && (turns[i].role == "system" || turns[i].role == "tool" || turns[i].fields);
-    if (turns[i].text.empty() && !may_be_empty)
-      throw DataError(fmt::format("turn {} ({}) is empty", i + 1, turns[i].role));
-    if (turns[i].role == "assistant" && turns[i].text.find(image_token_) != std::string::npos)
+    if (text.empty() && !(template_ && (role == "system" || role == "tool" || fields)))
+      throw DataError(fmt::format("turn {} ({}) is empty", i + 1, role));
+    if (role != "assistant") continue;
+    if (text.find(image_token_) != std::string::npos)
       throw DataError(fmt::format("turn {} is the assistant's and contains {}", i + 1, image_token_));
-    const bool is_announced = i > 0 && turns[i - 1].role != "system";
-    if (turns[i].role == "assistant" && format_.announces_answers && !is_announced)
+    if (format_.announces_answers && (i == 0 || turns[i - 1].role == "system"))
       throw DataError(
           fmt::format("the conversation begins with the assistant (turn {}), which the chat format {} cannot write: "
                       "the user's turn announces the answer",
@@ -189,13 +398,9 @@ void ChatEncoder::check_texts(const std::vector<ChatTurn>& turns) const {
 // Frames write texts only.
 void ChatEncoder::check_fields(const std::vector<ChatTurn>& turns, const TemplateInput& tools) const {
   if (template_) {
-    std::int64_t steps = kMostSteps;
-    require_written_fields(turns, tools,
-                           [&, content = content_of(turns)](const auto& some, const TemplateInput& given) {
-                             return render_template(some, given, /*generation_prompt=*/false, content, steps).text;
-                           });
-    if (steps <= 0) throw DataError(kTooManySteps);
-    return;
+    Rendering rendering(*this, turns);
+    require_written_fields(turns, tools, rendering.attempts());
+    return rendering.require_steps();
   }
   const auto refuse = [&](const std::string& what) {
     throw DataError(
@@ -218,33 +423,26 @@ void ChatEncoder::check_fields(const std::vector<ChatTurn>& turns, const Templat
 bool ChatEncoder::writes_system(const std::vector<ChatTurn>& turns, const TemplateInput& tools) const {
   const auto is_system = [](const ChatTurn& turn) { return turn.role == "system" && !turn.text.empty(); };
   if (!template_) return format_.has_system || turns.empty() || !is_system(turns.front());
-  std::int64_t steps = kMostSteps;
-  const auto render = [&](const std::vector<ChatTurn>& some) {
-    return render_template(some, tools, /*generation_prompt=*/false, content_of(turns), steps).text;
-  };
-  try {
-    std::optional<std::string> whole;
-    for (std::size_t i = 0; i < turns.size(); ++i) {
-      if (!is_system(turns[i])) continue;
-      std::vector<ChatTurn> changed = turns;
-      changed[i].text = "\uE000";  // a private character, which no filter changes
-      if (!whole) whole = render(turns);
-      if (whole == render(changed)) return false;
-    }
-  } catch (const DataError&) {  // the template refuses the conversation, which is reported elsewhere
+  Rendering rendering(*this, turns);
+  std::optional<std::string> whole;
+  for (std::size_t i = 0; i < turns.size(); ++i) {
+    if (!is_system(turns[i])) continue;
+    std::vector<ChatTurn> changed = turns;
+    changed[i].text = "\uE000";  // a private character, which no filter changes
+    if (!whole) whole = rendering.attempt(turns, tools);
+    const std::optional<std::string> other = rendering.attempt(changed, tools);
+    if (!whole || !other) return true;  // the template refuses the conversation, which is reported elsewhere
+    if (whole == other) return false;
   }
   return true;
 }
 
 std::vector<std::string> ChatEncoder::unused_keys(const std::vector<ChatTurn>& turns,
                                                   const TemplateInput& tools) const {
-  std::int64_t steps = kMostSteps;
-  const auto render = [&](const auto& some, const TemplateInput& given) {
-    return template_ ? render_template(some, given, /*generation_prompt=*/false, content_of(turns), steps).text : "";
-  };
+  Rendering rendering(*this, turns);
   const TokenizerSettings& settings = tokenizer_.settings();
   const std::string source = template_ ? *settings.chat_template + settings.tool_template.value_or("") : "";
-  return unwritten_keys(turns, tools, source, render);
+  return unwritten_keys(turns, tools, source, rendering.attempts());
 }
 
 ChatTokens ChatEncoder::encode_frames(const std::vector<ChatTurn>& turns) const {
@@ -260,7 +458,11 @@ ChatTokens ChatEncoder::encode_frames(const std::vector<ChatTurn>& turns) const 
     text += filled(frame.before, turn.role);
     if (!spans.empty() && spans.back().after == 0) spans.back().after = text.size();
     AnswerSpan span = {.turn = i, .before = before, .begin = text.size()};
-    before = span.said = (text += frame_text(turn)).size();
+    std::string said = turn.text;
+    if (format_.drops_think_switches && turn.role != "assistant")
+      said = replace_text(replace_text(said, "/think", ""), "/no_think", "");
+    text += format_.strips ? strip_text(said, nullptr, true, true) : said;
+    before = span.said = text.size();
     span.end = (text += filled(frame.after, turn.role)).size();
     if (turn.role == "assistant" && turn.is_learned) spans.push_back(span);
   }
@@ -269,17 +471,15 @@ ChatTokens ChatEncoder::encode_frames(const std::vector<ChatTurn>& turns) const 
 }
 
 ChatTokens ChatEncoder::encode_template(const std::vector<ChatTurn>& turns, const TemplateInput& tools) const try {
-  std::int64_t steps = kMostSteps;
-  const auto render = [&, content = content_of(turns)](const std::vector<ChatTurn>& some, bool generation_prompt) {
-    return render_template(some, tools, generation_prompt, content, steps);
+  Rendering rendering(*this, turns);
+  const auto render = [&](const std::vector<ChatTurn>& some, bool generation_prompt) {
+    return rendering.render(some, tools, generation_prompt);
   };
   ChatTokens tokens = template_targets(turns, render, tokenizer_, image_token_);
-  // Renderings of beginnings may fail, but not because the steps are used up.
-  if (steps <= 0) throw DataError(kTooManySteps);
+  rendering.require_steps();
   return tokens;
 } catch (const DataError& e) {
-  const auto first =
-      std::find_if(turns.begin(), turns.end(), [](const ChatTurn& turn) { return turn.role != "system"; });
+  const auto first = std::ranges::find_if(turns, [](const ChatTurn& turn) { return turn.role != "system"; });
   if (first == turns.end() || first->role != "assistant") throw;
   throw DataError(
       fmt::format("{}; the conversation begins with the assistant, which some templates cannot write", e.what()));
@@ -291,9 +491,8 @@ ChatTokens ChatEncoder::encode_unmasked(const std::vector<ChatTurn>& turns, cons
       throw DataError(
           fmt::format("turn {} has weight 0, but the chat format {} learns every token", i + 1, format_.name));
   std::string text;
-  std::int64_t steps = kMostSteps;
   if (template_) {
-    TemplateText written = render_template(turns, tools, /*generation_prompt=*/false, content_of(turns), steps);
+    TemplateText written = Rendering(*this, turns).render(turns, tools, /*generation_prompt=*/false);
     require_texts(turns, written, image_token_);
     text = std::move(written.text);
   } else {

@@ -1,7 +1,9 @@
-// The parts of the interpreter of chat templates: words, programs, operators, and what templates may call.
+// The parts of the interpreter of chat templates: values with Python's meaning, words, programs, operators, and what
+// templates may call.
 #pragma once
 
 #include <array>
+#include <concepts>
 #include <cstdint>
 #include <ctime>
 #include <deque>
@@ -9,17 +11,107 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <unordered_map>
 #include <utility>
+#include <variant>
 #include <vector>
 
-#include "data/text/template_value.h"
+#include "data/text/chat.h"
 
 namespace braid {
 
+class TemplateValue;
+using TemplateList = std::vector<TemplateValue>;
+struct TemplateMap;
+struct TemplateArguments;
+// What a template can call: a macro, a function or a method of a value.
+using TemplateFunction = std::shared_ptr<const std::function<TemplateValue(const TemplateArguments&)>>;
+
+struct TemplateUndefined {
+  std::string name;  // for messages
+};
+struct TemplateNone {};
+
+class TemplateValue {
+ public:
+  using Data = std::variant<TemplateUndefined, TemplateNone, bool, std::int64_t, double, std::string, TemplateList*,
+                            TemplateMap*, TemplateFunction>;
+  TemplateValue() = default;
+  template <class T>
+  requires std::constructible_from<Data, T> &&(!std::same_as<std::remove_cvref_t<T>, TemplateValue>)  //
+      TemplateValue(T&& value)
+      : data_(std::forward<T>(value)) {}
+  TemplateValue(TemplateText text) : data_(std::move(text.text)), origins_(std::move(text.origins)) {}
+
+  template <class T>
+  const T* get() const {
+    return std::get_if<T>(&data_);
+  }
+  template <class T>
+  bool is() const {
+    return std::holds_alternative<T>(data_);
+  }
+  // Null: it is none.
+  const std::string* string() const { return get<std::string>(); }
+  TemplateList* list() const { return is<TemplateList*>() ? std::get<TemplateList*>(data_) : nullptr; }
+  TemplateMap* map() const { return is<TemplateMap*>() ? std::get<TemplateMap*>(data_) : nullptr; }
+
+  bool is_number() const { return is<bool>() || is<std::int64_t>() || is<double>(); }
+  double number() const;  // of a number
+  bool truth() const;
+  // Of a string; of other values, as Python's str() writes them.
+  TemplateText text() const;
+  std::string type_name() const;  // for messages
+
+  bool operator==(const TemplateValue& other) const;
+
+ private:
+  Data data_;
+  std::vector<TemplateText::Origin> origins_{};  // of a string
+};
+
+// Keys are strings, in order of insertion; templates look up few keys, so a list is enough.
+struct TemplateMap {
+  std::vector<std::pair<std::string, TemplateValue>> items{};
+  bool is_namespace = false;                                        // whether templates may assign to its items
+  std::vector<std::pair<std::string, TemplateValue>> other_keys{};  // keys that are not strings, by their text
+
+  TemplateValue key(const std::string& text) const;
+  const TemplateValue* find(const std::string& key) const;
+  const TemplateValue* at(const TemplateValue& key) const;  // as find(), for a key that need not be a string
+  void put(const std::string& key, TemplateValue value);
+};
+
+// str() and repr() of Python. DataError if values are nested too deep, as in a circle.
+std::string to_text(const TemplateValue& value);
+std::string to_repr(const TemplateValue& value);
+// The arguments of json.dumps.
+struct JsonStyle {
+  int indent = -1;  // negative: one line
+  bool ensure_ascii = false, sort_keys = false;
+  std::string item_separator = ", ", key_separator = ": ";
+};
+TemplateText to_json(const TemplateValue& value, const JsonStyle& style);
+
+// Each throws a DataError if the value does not suit; `user` is for messages.
+const std::string& text_of(const TemplateValue& value, const std::string& user);
+std::int64_t integer_of(const TemplateValue& value, const std::string& user);
+
+// Of a call of a function, method or filter.
+struct TemplateArguments {
+  std::vector<TemplateValue> positional{};
+  std::vector<std::pair<std::string, TemplateValue>> named{};
+
+  // The argument at this place or with this name; null if absent.
+  const TemplateValue* find(std::size_t index, const char* name) const;
+  bool is_set(std::size_t index, const char* name) const { return find(index, name) && find(index, name)->truth(); }
+  const TemplateValue& needed(std::size_t index, const char* name, const std::string& user) const;
+};
+
 // A chat template as text and the words of its tags.
 struct TemplateToken {
-  enum class Kind { Text, TagBegin, TagEnd, OutputBegin, OutputEnd, Name, String, Integer, Float, Operator, End };
+  enum class Kind { Text, Name, String, Number, Operator, End };  // tags begin and end with operators
   Kind kind;
   std::string text;  // of strings: their value
   int line = 0;
@@ -65,12 +157,9 @@ class TemplateState {
   // Statements, expressions and macro calls inside each other: DataError if they are too deep.
   TemplateDepth deeper();
 
-  // These live until the end of the rendering, so that values and macros may refer to each other in circles.
+  // These live until the end of the rendering, so that values and macros may refer to each other in circles. Their
+  // memory counts.
   TemplateScope& scope(const TemplateScope* parent);
-  TemplateList* list(TemplateList items) { return &lists_.emplace_back(std::move(items)); }
-  TemplateMap* map(TemplateMap items) { return &maps_.emplace_back(std::move(items)); }
-
-  // Values of which the memory counts.
   TemplateValue keep(TemplateText text);
   TemplateValue keep(TemplateList items);
   TemplateValue keep(TemplateMap items);
@@ -121,8 +210,6 @@ TemplateValue apply_filter(TemplateState& state, const std::string& name, const 
                            const TemplateArguments& arguments);
 bool apply_test(TemplateState& state, const std::string& name, const TemplateValue& value,
                 const TemplateArguments& arguments);
-TemplateValue call_method(TemplateState& state, const TemplateValue& self, const std::string& name,
-                          const TemplateArguments& arguments);
 TemplateValue call_value(const TemplateValue& function, const TemplateArguments& arguments);
 TemplateFunction builtin_function(TemplateState& state, const std::string& name);  // null: there is none
 TemplateFunction template_function(std::function<TemplateValue(const TemplateArguments&)> run);

@@ -10,9 +10,9 @@ namespace {
 
 using Kind = TemplateToken::Kind;
 
-bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
-bool is_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
+constexpr const char* kSpace = " \t\n\v\f\r";
+constexpr const char* kDigits = "0123456789";
+constexpr const char* kNames = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789";
 
 std::string with_unix_newlines(std::string_view source) {
   std::string result;
@@ -31,16 +31,15 @@ class Lexer {
 
   std::vector<TemplateToken> run() {
     while (at_ < text_.size()) {
-      const std::size_t open = next_tag();
-      add_text(open);
+      add_text(next_tag());
       if (at_ == text_.size()) break;
-      const char kind = text_[at_ + 1];
+      const std::string begin = text_.substr(at_, 2);
       at_ += 2;
       if (peek('-') || peek('+')) ++at_;
-      if (kind == '#')
+      if (begin == "{#")
         skip_comment();
       else
-        tag(kind == '{');
+        tag(begin);
     }
     add(Kind::End, "");
     return std::move(tokens_);
@@ -51,8 +50,17 @@ class Lexer {
     throw DataError(fmt::format("{}, line {}: {}", name_, line_, what));
   }
   bool peek(char c) const { return at_ < text_.size() && text_[at_] == c; }
-  bool follows(std::string_view expected) const { return std::string_view(text_).substr(at_).starts_with(expected); }
   void add(Kind kind, std::string text) { tokens_.push_back({kind, std::move(text), line_}); }
+
+  // Reads up to a place.
+  std::string take(std::size_t end) {
+    const std::string taken = text_.substr(at_, end - at_);
+    line_ += static_cast<int>(std::ranges::count(taken, '\n'));
+    at_ = std::min(end, text_.size());
+    return taken;
+  }
+  // Reads what has these characters only.
+  std::string take_all_of(const char* characters) { return take(text_.find_first_not_of(characters, at_)); }
 
   std::size_t next_tag() const {
     for (std::size_t i = text_.find('{', at_); i != std::string::npos; i = text_.find('{', i + 1))
@@ -62,56 +70,47 @@ class Lexer {
 
   // The text up to a tag, without what the tags on both sides strip.
   void add_text(std::size_t end) {
-    std::string_view text = std::string_view(text_).substr(at_, end - at_);
-    line_ += static_cast<int>(std::count(text.begin(), text.end(), '\n'));
-    const bool is_last = end == text_.size();
+    const bool at_line_start = at_ == 0 || text_[at_ - 1] == '\n', is_last = end == text_.size();
+    const std::string taken = take(end);
+    std::string_view text = taken;
     const char kind = is_last ? 0 : text_[end + 1], mark = end + 2 < text_.size() ? text_[end + 2] : 0;
-    if (strip_next_) text.remove_prefix(std::min(text.find_first_not_of(" \t\n\v\f\r"), text.size()));
+    if (strip_next_) text.remove_prefix(std::min(text.find_first_not_of(kSpace), text.size()));
     if (!is_last && mark == '-') {
-      while (!text.empty() && is_space(text.back())) text.remove_suffix(1);
+      text = text.substr(0, text.find_last_not_of(kSpace) + 1);  // npos + 1 is 0
     } else if (!is_last && mark != '+' && kind != '{') {
       // lstrip_blocks: white space between the start of the line and the tag goes.
-      const std::size_t line_start = text.rfind('\n') + 1;  // npos + 1 is 0
-      const bool at_line_start = line_start > 0 || at_ == 0 || text_[at_ - 1] == '\n';
-      if (at_line_start && text.find_first_not_of(" \t\v\f\r", line_start) == std::string_view::npos)
+      const std::size_t line_start = text.rfind('\n') + 1;
+      if ((line_start > 0 || at_line_start) && text.find_first_not_of(kSpace, line_start) == text.npos)
         text = text.substr(0, line_start);
     }
     if (!text.empty()) add(Kind::Text, std::string(text));
-    at_ = end;
-    strip_next_ = false;
   }
 
   void close_tag(bool is_output, bool strips) {
     strip_next_ = strips;
-    if (!strips && !is_output && peek('\n')) {  // trim_blocks
-      ++at_;
-      ++line_;
-    }
+    if (!strips && !is_output && peek('\n')) take(at_ + 1);  // trim_blocks
   }
 
   void skip_comment() {
     const std::size_t end = text_.find("#}", at_);
     if (end == std::string::npos) refuse("a comment is not closed");
-    line_ += static_cast<int>(std::count(text_.begin() + static_cast<std::ptrdiff_t>(at_),
-                                         text_.begin() + static_cast<std::ptrdiff_t>(end), '\n'));
-    const bool strips = end > at_ && text_[end - 1] == '-', keeps = end > at_ && text_[end - 1] == '+';
-    at_ = end + 2;
-    close_tag(/*is_output=*/keeps, strips);
+    const std::string comment = take(end);
+    at_ += 2;
+    close_tag(/*is_output=*/comment.ends_with('+'), /*strips=*/comment.ends_with('-'));
   }
 
-  void tag(bool is_output) {
-    add(is_output ? Kind::OutputBegin : Kind::TagBegin, "");
+  void tag(const std::string& begin) {
+    const bool is_output = begin == "{{";
     const std::string end = is_output ? "}}" : "%}";
+    add(Kind::Operator, begin);
     int open = 0;  // brackets: "}}" may close two of them
     while (true) {
-      while (at_ < text_.size() && is_space(text_[at_])) line_ += text_[at_++] == '\n';
+      take_all_of(kSpace);
       if (at_ == text_.size()) refuse("a tag is not closed");
-      const bool marked =
-          (peek('-') || (peek('+') && !is_output)) && std::string_view(text_).substr(at_ + 1).starts_with(end);
-      if (open == 0 && (marked || follows(end))) {
-        const bool strips = peek('-'), keeps = peek('+');
-        at_ += end.size() + marked;
-        add(is_output ? Kind::OutputEnd : Kind::TagEnd, "");
+      const bool strips = peek('-'), keeps = peek('+') && !is_output;
+      if (open == 0 && std::string_view(text_).substr(at_ + (strips || keeps)).starts_with(end)) {
+        at_ += end.size() + (strips || keeps);
+        add(Kind::Operator, end);
         return close_tag(is_output || keeps, strips);
       }
       open += peek('(') + peek('[') + peek('{') - peek(')') - peek(']') - peek('}');
@@ -121,29 +120,22 @@ class Lexer {
 
   void word() {
     const char c = text_[at_];
-    if (is_letter(c)) {
-      const std::size_t begin = at_;
-      while (at_ < text_.size() && (is_letter(text_[at_]) || is_digit(text_[at_]))) ++at_;
-      return add(Kind::Name, text_.substr(begin, at_ - begin));
-    }
-    if (is_digit(c)) return number();
+    if (std::string_view(kDigits).find(c) != std::string_view::npos) return number();
+    if (std::string_view(kNames).find(c) != std::string_view::npos) return add(Kind::Name, take_all_of(kNames));
     if (c == '\'' || c == '"') return string();
     const bool is_double = contains({"**", "//", "==", "!=", "<=", ">="}, text_.substr(at_, 2));
     if (!is_double && std::string_view("+-*/%~<>=()[]{}|,:.;").find(c) == std::string_view::npos)
-      refuse(fmt::format("unexpected {}", in_quotes(std::string_view(text_).substr(at_, 1))));
-    add(Kind::Operator, text_.substr(at_, is_double ? 2 : 1));
-    at_ += is_double ? 2 : 1;
+      refuse(fmt::format("unexpected {}", in_quotes(text_.substr(at_, 1))));
+    add(Kind::Operator, take(at_ + (is_double ? 2 : 1)));
   }
 
   void number() {
-    const std::size_t begin = at_;
-    bool is_float = false;
-    while (at_ < text_.size() && (is_digit(text_[at_]) || (text_[at_] == '.' && !is_float && at_ + 1 < text_.size() &&
-                                                           is_digit(text_[at_ + 1])))) {
-      is_float |= text_[at_] == '.';
+    std::string digits = take_all_of(kDigits);
+    if (peek('.') && std::string_view(kDigits).find(text_[at_ + 1]) != std::string_view::npos) {
       ++at_;
+      digits += '.' + take_all_of(kDigits);
     }
-    add(is_float ? Kind::Float : Kind::Integer, text_.substr(begin, at_ - begin));
+    add(Kind::Number, digits);
   }
 
   void string() {

@@ -31,33 +31,24 @@ Value lookup(State& s, const Scope& innermost, const std::string& name) {
 }
 
 void assign(State& s, const std::vector<std::string>& names, const Value& value, Scope& scope) {
-  if (names.size() == 1) {
-    scope.variables[names[0]] = value;
-    return;
-  }
-  const TemplateList parts = s.items_of(value);
+  const TemplateList parts = names.size() == 1 ? TemplateList{value} : s.items_of(value);
   if (parts.size() != names.size())
     throw DataError(fmt::format("{} cannot become {}", counted(std::ssize(parts), "value"),
                                 counted(std::ssize(names), "variable")));
   for (std::size_t i = 0; i < names.size(); ++i) scope.variables[names[i]] = parts[i];
 }
 
-void describe_loop(TemplateMap& state, const TemplateList& items, std::size_t i) {
+TemplateMap loop_state(const TemplateList& items, std::size_t i) {
   const std::int64_t index = static_cast<std::int64_t>(i), count = std::ssize(items);
-  state.put("index", index + 1);
-  state.put("index0", index);
-  state.put("revindex", count - index);
-  state.put("revindex0", count - index - 1);
-  state.put("first", index == 0);
-  state.put("last", index + 1 == count);
-  state.put("length", count);
-  state.put("previtem", i > 0 ? items[i - 1] : Value(TemplateUndefined{"loop.previtem"}));
-  state.put("nextitem", i + 1 < items.size() ? items[i + 1] : Value(TemplateUndefined{"loop.nextitem"}));
-}
-
-void write(State& s, const TemplateText& text, TemplateText& out) {
-  s.bytes(text.text.size());
-  out.append(text);
+  return {.items = {{"index", index + 1},
+                    {"index0", index},
+                    {"revindex", count - index},
+                    {"revindex0", count - index - 1},
+                    {"first", index == 0},
+                    {"last", index + 1 == count},
+                    {"length", count},
+                    {"previtem", i > 0 ? items[i - 1] : Value(TemplateUndefined{"loop.previtem"})},
+                    {"nextitem", i + 1 < items.size() ? items[i + 1] : Value(TemplateUndefined{"loop.nextitem"})}}};
 }
 
 TemplateText text_written_by(const Statement& body, State& s, Scope& scope) {
@@ -65,8 +56,6 @@ TemplateText text_written_by(const Statement& body, State& s, Scope& scope) {
   body(s, scope, text);
   return text;
 }
-
-Flow do_nothing(State&, Scope&, TemplateText&) { return Flow::Next; }
 
 // What {% macro %} and {% call %} define.
 struct Macro {
@@ -76,26 +65,22 @@ struct Macro {
   Statement body{};
 
   TemplateFunction in(State& s, Scope& defined) const {
-    return template_function(
-        [macro = *this, &s, &defined](const TemplateArguments& given) { return macro.call(s, defined, given); });
-  }
-
- private:
-  Value call(State& s, Scope& defined, const TemplateArguments& given) const {
-    Scope& scope = s.scope(&defined);
-    if (given.positional.size() > parameters.size())
-      throw DataError(fmt::format("the macro {} takes {}, not {}", in_quotes(name),
-                                  counted(std::ssize(parameters), "argument"), given.positional.size()));
-    const std::size_t without_default = parameters.size() - defaults.size();
-    for (std::size_t i = 0; i < parameters.size(); ++i) {
-      const std::string& parameter = parameters[i];
-      const Value* value = given.find(i, parameter.c_str());
-      scope.variables[parameter] = value                  ? *value
-                                   : i >= without_default ? defaults[i - without_default](s, scope)
-                                                          : Value(TemplateUndefined{parameter});
-    }
-    if (const Value* caller = given.find(SIZE_MAX, "caller")) scope.variables["caller"] = *caller;
-    return text_written_by(body, s, scope);
+    return template_function([macro = *this, &s, &defined](const TemplateArguments& given) -> Value {
+      const auto& [name, parameters, defaults, body] = macro;
+      Scope& scope = s.scope(&defined);
+      if (given.positional.size() > parameters.size())
+        throw DataError(fmt::format("the macro {} takes {}, not {}", in_quotes(name),
+                                    counted(std::ssize(parameters), "argument"), given.positional.size()));
+      const std::size_t without_default = parameters.size() - defaults.size();
+      for (std::size_t i = 0; i < parameters.size(); ++i) {
+        const Value* value = given.find(i, parameters[i].c_str());
+        scope.variables[parameters[i]] = value                  ? *value
+                                         : i >= without_default ? defaults[i - without_default](s, scope)
+                                                                : Value(TemplateUndefined{parameters[i]});
+      }
+      if (const Value* caller = given.find(SIZE_MAX, "caller")) scope.variables["caller"] = *caller;
+      return text_written_by(body, s, scope);
+    });
   }
 };
 
@@ -103,11 +88,7 @@ class Parser {
  public:
   Parser(std::string_view source, const std::string& name) : tokens_(lex_template(source, name)), name_(name) {}
 
-  Statement run() {
-    Statement body = statements({});
-    if (token().kind != TokenKind::End) refuse(fmt::format("unexpected {}", in_quotes(token().text)));
-    return body;
-  }
+  Statement run() { return statements({}); }
 
  private:
   TemplateDepth deeper_expression() {
@@ -149,24 +130,22 @@ class Parser {
     if (statement_depth_ == kDeepestStatement) refuse("statements are nested too deep");
     const TemplateDepth depth(statement_depth_);
     std::vector<std::pair<int, Statement>> body;  // with their lines
-    while (true) {
-      if (token().kind == TokenKind::End) {
-        if (!ends.empty()) refuse(fmt::format("{} is missing", ends.back()));
-        break;
-      }
+    while (token().kind != TokenKind::End || !ends.empty()) {
+      if (token().kind == TokenKind::End) refuse(fmt::format("{} is missing", ends.back()));
       const TemplateToken begin = take();
       parts_ = 0;
+      Statement next;
       if (begin.kind == TokenKind::Text) {
-        body.emplace_back(begin.line, written([text = TemplateText{begin.text, {}}](State&, Scope&) { return text; }));
-      } else if (begin.kind == TokenKind::OutputBegin) {
-        body.emplace_back(begin.line, written([value = tuple_expression()](State& s, Scope& scope) {
-                            return to_text_with_origins(value(s, scope));
-                          }));
-        close(TokenKind::OutputEnd);
+        next = written([text = TemplateText{begin.text, {}}](State&, Scope&) { return text; });
+      } else if (begin.text == "{{") {
+        next = written([value = tuple_expression()](State& s, Scope& scope) { return value(s, scope).text(); });
+        expect("}}");
+      } else if (token().kind == TokenKind::Name && contains(ends, token().text)) {
+        break;
       } else {
-        if (token().kind == TokenKind::Name && contains(ends, token().text)) break;
-        body.emplace_back(begin.line, statement());
+        next = statement();
       }
+      body.emplace_back(begin.line, next);
     }
     return [body = std::move(body)](State& s, Scope& scope, TemplateText& out) {
       const TemplateDepth depth = s.deeper();
@@ -182,26 +161,22 @@ class Parser {
   template <class Text>
   static Statement written(Text text) {
     return [text = std::move(text)](State& s, Scope& scope, TemplateText& out) {
-      write(s, text(s, scope), out);
+      const TemplateText added = text(s, scope);
+      s.bytes(added.text.size());
+      out.append(added);
       return Flow::Next;
     };
   }
 
   // The rest of a tag, and the statements up to the tag `end`, which is read, too.
   Statement body_until(const std::string& end) {
-    end_statement();
+    expect("%}");
     Statement body = statements({end});
     take();
     if (end == "endmacro" && token().kind == TokenKind::Name) take();  // it may repeat the macro's name
-    end_statement();
+    expect("%}");
     return body;
   }
-
-  void close(TokenKind kind) {
-    if (token().kind != kind) refuse(fmt::format("unexpected {} in a tag", in_quotes(token().text)));
-    take();
-  }
-  void end_statement() { close(TokenKind::TagEnd); }
 
   Statement statement() {
     const std::string word = expect_identifier();
@@ -214,13 +189,13 @@ class Parser {
     if (word != "break" && word != "continue")
       refuse(fmt::format("the tag {} is not supported; known: if, for, set, macro, call, generation, break, continue",
                          in_quotes(word)));
-    end_statement();
+    expect("%}");
     return [flow = word == "break" ? Flow::Break : Flow::Continue](State&, Scope&, TemplateText&) { return flow; };
   }
 
   Statement if_statement() {
     const Expression condition = tuple_expression();
-    end_statement();
+    expect("%}");
     const Statement body = statements({"elif", "else", "endif"});
     Statement otherwise;
     if (skip("elif")) {
@@ -235,10 +210,11 @@ class Parser {
     };
   }
 
+  // After "else", or with nothing to do after `end`.
   Statement else_or(const char* end) {
     if (take().text != end) return body_until(end);
-    end_statement();
-    return do_nothing;
+    expect("%}");
+    return [](State&, Scope&, TemplateText&) { return Flow::Next; };
   }
 
   Statement for_statement() {
@@ -247,7 +223,7 @@ class Parser {
     const Expression list = either();  // without a trailing "if"
     const Expression condition = skip("if") ? expression() : Expression();
     if (is("recursive")) refuse("recursive loops are not supported");
-    end_statement();
+    expect("%}");
     const Statement body = statements({"else", "endfor"}), otherwise = else_or("endfor");
     return [=](State& s, Scope& outer, TemplateText& out) {
       TemplateList items = s.items_of(list(s, outer));
@@ -258,10 +234,10 @@ class Parser {
           return !condition(s, scope).truth();
         });
       if (items.empty()) return otherwise(s, outer, out);
-      TemplateMap* state = s.map({});
+      TemplateMap* state = s.keep(TemplateMap{}).map();
       for (std::size_t i = 0; i < items.size(); ++i) {
         scope.variables.clear();
-        describe_loop(*state, items, i);
+        *state = loop_state(items, i);
         scope.variables["loop"] = state;
         assign(s, names, items[i], scope);
         if (body(s, scope, out) == Flow::Break) break;
@@ -283,7 +259,7 @@ class Parser {
     Expression value;
     if (skip("=")) {
       value = tuple_expression();
-      end_statement();
+      expect("%}");
     } else {
       value = [body = body_until("endset")](State& s, Scope& scope) -> Value {
         return text_written_by(body, s, s.scope(&scope));
@@ -299,10 +275,10 @@ class Parser {
   }
 
   static void set_item(const std::string& name, const Value& target, const std::string& item, const Value& value) {
-    TemplateMap* const* map = target.get<TemplateMap*>();
-    if (!map || !(*map)->is_namespace)
+    TemplateMap* map = target.map();
+    if (!map || !map->is_namespace)
       throw DataError(fmt::format("{} is not a namespace, so {} cannot be set", in_quotes(name), in_quotes(item)));
-    (*map)->put(item, value);
+    map->put(item, value);
   }
 
   Statement macro_statement() {
@@ -326,7 +302,7 @@ class Parser {
     return written([=](State& s, Scope& scope) {
       TemplateArguments all = given(s, scope);
       all.named.emplace_back("caller", caller.in(s, scope));
-      return to_text_with_origins(call_value(called(s, scope), all));
+      return call_value(called(s, scope), all).text();
     });
   }
 
@@ -383,8 +359,7 @@ class Parser {
   Expression tuple_expression() {
     std::vector<Expression> items = {expression()};
     if (!is(",")) return items[0];
-    while (skip(",") && token().kind != TokenKind::TagEnd && token().kind != TokenKind::OutputEnd)
-      items.push_back(expression());
+    while (skip(",") && !is("%}") && !is("}}")) items.push_back(expression());
     return list_of(items);
   }
 
@@ -467,7 +442,7 @@ class Parser {
   }
 
   Expression attribute(const Expression& value) {
-    const std::string name = token().kind == TokenKind::Integer ? take().text : expect_identifier();
+    const std::string name = token().kind == TokenKind::Number ? take().text : expect_identifier();
     return part([=](State& s, Scope& scope) { return attribute_of(s, value(s, scope), name); });
   }
 
@@ -508,9 +483,8 @@ class Parser {
     const TokenKind kind = token().kind;
     if (kind == TokenKind::Operator) return is("[") || is("{");
     static const std::vector<std::string> words = {"and", "or", "if", "else", "is", "not", "in"};
-    return kind == TokenKind::Name
-               ? !contains(words, token().text)
-               : kind == TokenKind::String || kind == TokenKind::Integer || kind == TokenKind::Float;
+    return kind == TokenKind::Name ? !contains(words, token().text)
+                                   : kind == TokenKind::String || kind == TokenKind::Number;
   }
 
   Expression item(const Expression& value) {
@@ -577,7 +551,7 @@ class Parser {
       TemplateMap items;
       for (const auto& [key_part, value] : entries) {
         const Value key = key_part(s, scope);
-        if (!key.is<std::string>()) items.other_keys.emplace_back(to_text(key), key);
+        if (!key.string()) items.other_keys.emplace_back(to_text(key), key);
         items.put(to_text(key), value(s, scope));
       }
       return s.keep(std::move(items));
@@ -602,13 +576,12 @@ class Parser {
         while (token().kind == TokenKind::String) text += take().text;
         return constant(std::move(text));
       }
-      case TokenKind::Integer: {
-        const auto integer = parse_int64(take().text);
+      case TokenKind::Number: {
+        if (take().text.find('.') != std::string::npos) return constant(parse_double(word.text).value_or(0));
+        const auto integer = parse_int64(word.text);
         if (!integer) refuse(fmt::format("{} is too large", in_quotes(word.text)));
         return constant(*integer);
       }
-      case TokenKind::Float:
-        return constant(parse_double(take().text).value_or(0));
       case TokenKind::Name:
         take();
         if (word.text == "true" || word.text == "True") return constant(true);

@@ -11,13 +11,22 @@
 #include "base/crc32c.h"
 #include "base/error.h"
 #include "base/files.h"
+#include "base/strings.h"
 #include "base/utf8.h"
-#include "data/text/json_place.h"
 
 namespace braid {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr int kDeepest = 64;
+constexpr std::size_t kShown = 80;
+
+std::string shown(const nlohmann::json& value) {
+  if (value.is_structured()) return value.is_array() ? "a list" : "an object";
+  std::string text = value.dump(-1, ' ', /*ensure_ascii=*/true);
+  return text.size() <= kShown ? text : text.substr(0, kShown) + "...";
+}
 
 constexpr const char* kSentencePieceEnd = "</s>";
 constexpr std::int64_t kLargestId = 1 << 30;
@@ -64,12 +73,10 @@ std::vector<int> read_stop_ids(const fs::path& path) {
   if (!bytes) return {};
   const nlohmann::json json = parse_json_file(*bytes, path.string());
   const JsonPlace place = JsonPlace(json, path.string())["eos_token_id"];
+  if (place.is_null()) return {};
   std::vector<int> ids;
-  const auto add = [&](const JsonPlace& id) { ids.push_back(static_cast<int>(id.integer(0, kLargestId))); };
-  if (place.value().is_array())
-    for (const JsonPlace& id : place.elements()) add(id);
-  else if (!place.is_null())
-    add(place);
+  for (const JsonPlace& id : place.value().is_array() ? place.elements() : std::vector{place})
+    ids.push_back(static_cast<int>(id.integer(0, kLargestId)));
   return ids;
 }
 
@@ -104,6 +111,69 @@ std::string fingerprint_of(const std::vector<std::string>& contents) {
 }
 
 }  // namespace
+
+nlohmann::json parse_json_file(std::string_view text, const std::string& name) {
+  const auto refuse_depth = [&](int depth, nlohmann::json::parse_event_t event, const nlohmann::json&) {
+    if (depth >= kDeepest &&
+        (event == nlohmann::json::parse_event_t::array_start || event == nlohmann::json::parse_event_t::object_start))
+      throw DataError(fmt::format("{}: lists and objects are nested more than {} deep", name, kDeepest));
+    return true;
+  };
+  try {
+    return nlohmann::json::parse(text.begin(), text.end(), refuse_depth);
+  } catch (const nlohmann::json::exception& e) {
+    throw DataError(fmt::format("{}: not JSON: {}", name, json_error(e.what())));
+  }
+}
+
+bool JsonPlace::is_null() const { return value_->is_null(); }
+
+JsonPlace JsonPlace::operator[](const char* key) const {
+  static const nlohmann::json null;
+  if (!value_->is_object()) expected("an object");
+  const auto found = value_->find(key);
+  const std::size_t colon = path_.find(": ");
+  const char* separator = colon == std::string::npos ? ": " : ".";
+  return {found == value_->end() ? null : *found, path_ + separator + key};
+}
+
+JsonPlace JsonPlace::operator[](std::size_t index) const {
+  return {value_->at(index), fmt::format("{}[{}]", path_, index)};
+}
+
+std::vector<JsonPlace> JsonPlace::elements() const {
+  if (!value_->is_array()) expected("a list");
+  std::vector<JsonPlace> places;
+  for (std::size_t i = 0; i < value_->size(); ++i) places.push_back((*this)[i]);
+  return places;
+}
+
+const std::string& JsonPlace::string() const {
+  if (!value_->is_string()) expected("a string");
+  return value_->get_ref<const std::string&>();
+}
+
+std::string JsonPlace::string_or(const std::string& if_null) const { return is_null() ? if_null : string(); }
+
+bool JsonPlace::boolean_or(bool if_null) const {
+  if (is_null()) return if_null;
+  if (!value_->is_boolean()) expected("true or false");
+  return value_->get<bool>();
+}
+
+std::int64_t JsonPlace::integer(std::int64_t least, std::int64_t most) const {
+  if (!value_->is_number_integer() || *value_ < least || *value_ > most)
+    expected(fmt::format("an integer from {} to {}", least, most));
+  return value_->get<std::int64_t>();
+}
+
+std::string JsonPlace::type() const { return (*this)["type"].string(); }
+
+void JsonPlace::refuse(const std::string& what) const { throw DataError(fmt::format("{} {}", path_, what)); }
+
+void JsonPlace::expected(const std::string& what) const {
+  refuse(fmt::format("should be {}, not {}", what, shown(*value_)));
+}
 
 Tokenizer::Tokenizer(std::unique_ptr<TokenCodec> codec, TokenizerSettings settings, std::string where,
                      std::string fingerprint)

@@ -1,6 +1,10 @@
 // A tokenizer as a model's folder contains it: the tokens, the names of special ones, and the chat template.
 #pragma once
 
+#include <nlohmann/json_fwd.hpp>
+
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -9,7 +13,36 @@
 
 namespace braid {
 
-class JsonPlace;
+// Refuses nesting deeper than 64, since reading, copying and freeing JSON are recursive. `name` is for messages.
+nlohmann::json parse_json_file(std::string_view text, const std::string& name);
+
+// A value inside a JSON file from elsewhere, with its path for messages. Every mistake is a DataError that names the
+// place, such as "tokenizer.json: model.merges[3] should be a string".
+class JsonPlace {
+ public:
+  JsonPlace(const nlohmann::json& value, std::string path) : value_(&value), path_(std::move(path)) {}
+
+  const nlohmann::json& value() const { return *value_; }
+  const std::string& path() const { return path_; }
+  bool is_null() const;
+
+  JsonPlace operator[](const char* key) const;    // of an object; null if it has no such key
+  JsonPlace operator[](std::size_t index) const;  // of an array that has it
+  std::vector<JsonPlace> elements() const;        // of an array
+
+  const std::string& string() const;
+  std::string string_or(const std::string& if_null) const;
+  bool boolean_or(bool if_null) const;
+  std::int64_t integer(std::int64_t least, std::int64_t most) const;
+  std::string type() const;  // the string at "type"
+
+  [[noreturn]] void refuse(const std::string& what) const;
+  [[noreturn]] void expected(const std::string& what) const;
+
+ private:
+  const nlohmann::json* value_;
+  std::string path_;
+};
 
 // What every kind of tokenizer can do.
 class TokenCodec {
@@ -75,5 +108,53 @@ class Tokenizer {
 // A tokenizer.json, a sentencepiece .model, or a folder with one of them (the .model is named tokenizer.model).
 // ConfigError if there is none, DataError if a file is invalid.
 Tokenizer load_tokenizer(const std::string& path);
+
+// The parts of a tokenizer.json: what changes a text before it is divided, what divides it into the pieces that are
+// tokenized separately, which special tokens stand around the text, and what makes text from tokens. Each is
+// read from its part of the file, where null means that nothing happens. DataError for unknown types.
+struct Piece {
+  std::size_t begin = 0, end = 0;  // in Pieces::text
+  bool is_first = false;           // whether it begins where the user's text begins
+};
+
+struct Pieces {
+  std::string text;         // valid UTF-8
+  std::vector<Piece> list;  // none is empty
+
+  std::string_view view(const Piece& piece) const {
+    return std::string_view(text).substr(piece.begin, piece.end - piece.begin);
+  }
+};
+
+template <class Value>
+using Steps = std::vector<std::function<void(Value&)>>;
+
+template <class Value>
+void apply(const Steps<Value>& steps, Value& value) {
+  for (const auto& step : steps) step(value);
+}
+
+Steps<std::string> read_normalizer(const JsonPlace& place);
+Steps<Pieces> read_pre_tokenizer(const JsonPlace& place);
+
+struct SpecialFrame {
+  std::vector<int> before, after;
+};
+// The "post_processor". DataError for templates that repeat the text.
+SpecialFrame read_post_processor(const JsonPlace& place);
+
+struct TokenDecoder {
+  Steps<std::vector<std::string>> steps;
+  std::string separator;
+  bool has_byte_level = false;
+
+  std::string decode(std::vector<std::string> tokens) const;
+  std::string bytes(const std::string& token) const;  // of one token, also of part of a character
+};
+// Null: tokens are joined by spaces.
+TokenDecoder read_decoder(const JsonPlace& place);
+
+// The bytes that a sentencepiece token stands for: "▁" is a space, "<0x41>" a byte.
+std::string bytes_of_piece(const std::string& token);
 
 }  // namespace braid

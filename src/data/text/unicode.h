@@ -3,7 +3,10 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -93,5 +96,58 @@ void append_byte_level(std::string& out, std::string_view bytes);
 
 // Appends the bytes that a text of these characters means; false, and nothing appended, if it has other characters.
 bool append_byte_level_bytes(std::string& out, std::string_view text);
+
+// Patterns of tokenizer files, which are written for Oniguruma, run by PCRE2. They mean the same with every version of
+// PCRE2, which never sees a character: a pattern tells characters apart only by its sets, so it is translated into one
+// over the kinds of characters that are in the same sets. Without PCRE2 compiling a pattern throws a ConfigError.
+struct TextRange {
+  std::size_t begin = 0, end = 0;
+  bool operator==(const TextRange&) const = default;
+};
+
+class Regex {
+ public:
+  // DataError if the pattern is invalid or uses syntax that is not supported.
+  explicit Regex(std::string_view pattern);
+  // Finds this text literally.
+  static Regex literal(std::string_view text);
+
+  // In a valid text, in order. An empty match directly after a match is skipped. DataError if the pattern needs too
+  // many steps.
+  std::vector<TextRange> matches(std::string_view text) const;
+
+ private:
+  struct Code;
+  std::shared_ptr<const Code> code_;
+};
+
+// The alphabet divides all characters into kinds, such that all characters of a kind are in the same sets, and writes a
+// text as its kinds. A regular expression over kinds needs no Unicode tables, and most patterns have so few kinds that
+// a kind is one byte.
+class Alphabet {
+ public:
+  explicit Alphabet(const std::vector<CodeSet>& sets);
+
+  bool is_ascii() const { return examples_.size() <= 0x80; }      // whether every kind is one byte
+  std::vector<std::uint32_t> kinds_of(const CodeSet& set) const;  // one of the sets it was made for
+  // Each character of a valid text as its kind, in UTF-8.
+  void translate(std::string_view text, std::string& kinds) const;
+
+ private:
+  std::uint32_t searched_kind(std::uint32_t code) const;
+
+  std::vector<std::uint32_t> starts_{}, kinds_{};  // where ranges of one kind begin, and their kinds
+  std::array<std::uint32_t, 0x800> frequent_{};    // kinds of the first characters
+  std::vector<std::uint32_t> examples_{};          // a character of each kind
+};
+
+// A pattern in Oniguruma's syntax, which Hugging Face's tokenizers use, as one for PCRE2 over the kinds of characters
+// that it tells apart. It needs no options, and UTF if the alphabet is not ASCII. What cannot be translated is refused
+// with a DataError.
+struct TranslatedPattern {
+  std::string pattern;
+  Alphabet alphabet;
+};
+TranslatedPattern from_oniguruma(std::string_view pattern);
 
 }  // namespace braid

@@ -5,7 +5,7 @@
 #include <filesystem>
 
 #include "base/error.h"
-#include "ckpt/file_names.h"
+#include "ckpt/checkpoint_folder.h"
 
 namespace braid {
 

@@ -1,5 +1,3 @@
-#include "run/resume/load_checkpoint.h"
-
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
@@ -19,8 +17,8 @@
 #include "ckpt/dist_checkpoint.h"
 #include "comm/world.h"
 #include "plan/frozen.h"
-#include "run/resume/resume_checks.h"
-#include "run/resume/training_state.h"
+#include "run/resume/checkpoint.h"
+#include "run/resume/common_state.h"
 #include "train/all_ranks.h"
 
 namespace braid {
@@ -37,40 +35,36 @@ void wait_for_folder(const std::string& folder) {
   for (int i = 0; i < kTries && !std::filesystem::exists(folder); ++i) std::this_thread::sleep_for(kPause);
 }
 
+// The largest number of any rank; empty if none has one. Collective.
+std::optional<std::int64_t> largest(const std::optional<std::int64_t>& own, World& world) {
+  const double most = reduced({static_cast<double>(own.value_or(-1))}, Reduce::Max, world)[0];
+  return most < 0 ? std::nullopt : std::optional(static_cast<std::int64_t>(most));
+}
+
 // The newest complete iteration before `end` that any rank sees; empty if there is none. Collective.
 std::optional<std::int64_t> newest_before(std::int64_t end, const std::string& root, World& world) {
-  double newest = -1;
-  for (const std::int64_t iteration : iterations_in(root))
-    if (iteration < end) newest = static_cast<double>(iteration);
-  newest = reduced({newest}, Reduce::Max, world)[0];
-  return newest < 0 ? std::nullopt : std::optional(static_cast<std::int64_t>(newest));
+  std::vector<std::int64_t> older = iterations_in(root);
+  std::erase_if(older, [&](std::int64_t iteration) { return iteration >= end; });
+  return largest(older.empty() ? std::nullopt : std::optional(older.back()), world);
 }
 
-// All ranks use the newest iteration that any of them sees.
-std::optional<std::int64_t> agreed_iteration(const std::string& root, World& world) {
-  const double newest = reduced({static_cast<double>(read_tracker(root).value_or(-1))}, Reduce::Max, world)[0];
-  if (newest < 0) return std::nullopt;
-  const auto iteration = static_cast<std::int64_t>(newest);
-  wait_for_folder(iteration_folder(root, iteration));
-  if (!std::filesystem::exists(iteration_folder(root, iteration))) latest_iteration(root);  // throws the error
-  return iteration;
-}
-
-// The same with a fallback to older iterations. A tracker that cannot be read, or that names a missing iteration,
-// counts as damage.
-std::optional<std::int64_t> best_iteration(const std::string& root, World& world, const Say& say) {
-  double named = -1;
+// All ranks use the newest iteration that any of them sees. With a fallback to older iterations, a tracker that cannot
+// be read, or that names a missing iteration, counts as damage.
+std::optional<std::int64_t> agreed_iteration(const std::string& root, bool falls_back, World& world, const Say& say) {
+  std::optional<std::int64_t> named;
   std::string error;
   try {
-    named = static_cast<double>(latest_iteration(root).value_or(-1));
+    named = falls_back ? latest_iteration(root) : read_tracker(root);
   } catch (const DataError& e) {
+    if (!falls_back) throw;
     error = e.what();
   }
-  named = reduced({named}, Reduce::Max, world)[0];
-  if (named >= 0) {
-    wait_for_folder(iteration_folder(root, static_cast<std::int64_t>(named)));
-    return static_cast<std::int64_t>(named);
+  named = largest(named, world);
+  if (named) {
+    wait_for_folder(iteration_folder(root, *named));
+    if (!falls_back && !std::filesystem::exists(iteration_folder(root, *named))) latest_iteration(root);  // throws
   }
+  if (named || !falls_back) return named;
   const auto newest = newest_before(std::numeric_limits<std::int64_t>::max(), root, world);
   if (const std::string text = first_text(error, world); !text.empty()) {
     if (!newest) throw DataError(text);
@@ -155,27 +149,20 @@ class Load {
  private:
   bool falls_back() const { return config_.load_fallback == "always"; }
 
-  static void as_damage(const std::function<void()>& act) {
-    try {
-      act();
-    } catch (const DataError& e) {
-      throw Damaged(e.what());
-    }
-  }
-
   // Runs work of this rank that has no collectives. If the run may fall back to an older checkpoint, all ranks must
   // learn of the damage; otherwise the first rank that finds it ends the run.
   void guarded(const std::function<void()>& act) {
-    if (!falls_back()) return as_damage(act);
     std::string error;
     try {
       act();
     } catch (const DataError& e) {
       error = e.what();
     } catch (const std::system_error& e) {
+      if (!falls_back()) throw;
       error = e.what();
     }
-    if (const std::string text = first_text(error, world_); !text.empty()) throw Damaged(text);
+    if (falls_back()) error = first_text(error, world_);
+    if (!error.empty()) throw Damaged(error);
   }
 
   // Runs work of this rank while the other ranks do theirs. An error is kept until all ranks can learn of it.
@@ -186,12 +173,12 @@ class Load {
       try {
         work();
       } catch (...) {
+        if (!falls_back()) throw;
         error = std::current_exception();
       }
     };
-    run_while_all_wait(
-        world_, [&] { falls_back() ? held() : as_damage(work); }, amount, report);
     guarded([&] {
+      run_while_all_wait(world_, held, amount, report);
       if (error) std::rethrow_exception(error);
     });
   }
@@ -365,8 +352,7 @@ std::optional<LoadedRun> load_checkpoint(const CheckpointConfig& config, Trainin
   if (config.load.empty()) return std::nullopt;
   if (std::filesystem::exists(config.load + "/.metadata"))  // an iteration's own folder
     return Load(config, training, world, without_end_slash(config.load), say).resume();
-  const auto iteration =
-      config.load_fallback == "always" ? best_iteration(config.load, world, say) : agreed_iteration(config.load, world);
+  const auto iteration = agreed_iteration(config.load, config.load_fallback == "always", world, say);
   if (!iteration) {
     if (config.must_exist || config.finetune)
       throw ConfigError({fmt::format("there is no checkpoint in '{}'", config.load), "checkpoint.load",

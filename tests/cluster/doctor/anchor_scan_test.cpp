@@ -1,9 +1,9 @@
 // The oracle is std::string_view::find for every anchor at every place.
-#include "cluster/doctor/anchor_scan.h"
-
 #include <gtest/gtest.h>
 
 #include <random>
+
+#include "cluster/doctor/rules.h"
 
 namespace braid {
 namespace {

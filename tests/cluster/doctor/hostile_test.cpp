@@ -10,7 +10,7 @@
 
 #include "base/error.h"
 #include "base/utf8.h"
-#include "cluster/doctor/messages.h"
+#include "cluster/doctor/line.h"
 #include "cluster/doctor/report.h"
 #include "cluster/doctor/rules.h"
 #include "support/programs.h"

@@ -1,8 +1,7 @@
-#include "cluster/doctor/line_marks.h"
-
 #include <gtest/gtest.h>
 
-#include "cluster/doctor/process_ends.h"
+#include "cluster/doctor/line.h"
+#include "cluster/doctor/notes.h"
 
 namespace braid {
 namespace {

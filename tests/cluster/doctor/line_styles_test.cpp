@@ -8,7 +8,7 @@
 
 #include "cluster/doctor/diagnosis_of_text.h"
 #include "cluster/doctor/log_source.h"
-#include "cluster/doctor/run_facts.h"
+#include "cluster/doctor/notes.h"
 
 namespace braid {
 namespace {

@@ -29,7 +29,7 @@ TEST(RuleScan, GivesTheFirstRuleOfTheTableThatFits) {
   for (const Rule& rule : lines) {
     std::string text = "a " + rule.anchor + " b ";
     for (const std::string& words : rule.also) text += words.substr(0, words.find('|'));
-    const auto is_first = [&](const Rule& r) { return text.find(r.anchor) != std::string::npos && fits(r, text); };
+    const auto is_first = [&](const Rule& r) { return text.find(r.anchor) != std::string::npos && r.fits(text); };
     const auto first = std::find_if(lines.begin(), lines.end(), is_first);
     ASSERT_NE(first, lines.end()) << text;
     EXPECT_EQ(scan.first_fitting(text), &*first) << text;

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/strings.h"
-#include "cluster/megatron/shell_text.h"
+#include "cluster/megatron/commands.h"
 #include "cluster/slurm/script.h"
 #include "support/programs.h"
 

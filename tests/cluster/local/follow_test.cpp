@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "cluster/slurm/job_record.h"
+#include "cluster/slurm/job.h"
 #include "support/programs.h"
 
 namespace braid {

@@ -1,4 +1,4 @@
-#include "cluster/local/host_capacity.h"
+#include "cluster/local/local_launcher.h"
 
 #include <gmock/gmock.h>
 

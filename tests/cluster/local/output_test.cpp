@@ -12,7 +12,7 @@
 
 #include "base/socket.h"
 #include "base/strings.h"
-#include "cluster/local/output.h"
+#include "cluster/local/rank_process.h"
 #include "support/programs.h"
 #include "support/pseudo_terminal.h"
 

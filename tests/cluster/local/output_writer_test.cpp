@@ -1,6 +1,4 @@
 // The writing thread against the threads that write: for the thread sanitizer, too.
-#include "cluster/local/output.h"
-
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <unistd.h>
@@ -11,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "cluster/local/rank_process.h"
 #include "support/pseudo_terminal.h"
 
 namespace braid {

@@ -8,7 +8,7 @@
 #include <limits>
 
 #include "base/terminal.h"
-#include "cluster/local/output.h"
+#include "cluster/local/rank_process.h"
 #include "support/pseudo_terminal.h"
 
 namespace braid {

@@ -1,13 +1,12 @@
 // The conversion of a single-node command. tests/cluster/slurm/script_test.cpp runs the results.
-#include "cluster/megatron/rank_command.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
 
 #include "base/error.h"
-#include "cluster/slurm/options.h"
+#include "cluster/megatron/commands.h"
+#include "cluster/slurm/script.h"
 
 namespace braid {
 namespace {

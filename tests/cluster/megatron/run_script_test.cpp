@@ -1,12 +1,11 @@
 // Scripts run with stand-ins: what is recorded, what is executed, and what is refused.
-#include "cluster/megatron/run_script.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
 
 #include "base/error.h"
+#include "cluster/megatron/commands.h"
 #include "support/errors.h"
 #include "support/programs.h"
 

@@ -1,6 +1,4 @@
 // Oracle for quoting: bash itself, which must return every quoted word byte for byte.
-#include "cluster/megatron/shell_text.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -8,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/strings.h"
+#include "cluster/megatron/commands.h"
 #include "support/programs.h"
 
 namespace braid {

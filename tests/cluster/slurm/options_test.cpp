@@ -1,6 +1,4 @@
 // What is refused before a script is generated: options, and commands that do not fit them.
-#include "cluster/slurm/options.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -8,6 +6,7 @@
 #include <functional>
 
 #include "cluster/local/fake_cluster.h"
+#include "cluster/slurm/script.h"
 #include "support/errors.h"
 
 namespace braid {

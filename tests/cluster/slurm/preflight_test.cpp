@@ -1,6 +1,4 @@
 // The checks before a job is submitted.
-#include "cluster/slurm/preflight.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -9,6 +7,7 @@
 
 #include <filesystem>
 
+#include "cluster/slurm/job.h"
 #include "support/programs.h"
 
 namespace braid {
@@ -89,21 +88,19 @@ TEST(Preflight, TwoGridsOfAForeignCommandMustFillTheGpus) {
 }
 
 TEST(Preflight, OnlyExpertParallelismShrinksExperts) {
-  const WeightsPerGpu minimax = {
-      .experts = 256, .ep = 4, .expert_bytes = 450e9, .other_bytes = 2e9, .possible_ep = {1, 2, 4, 8, 16, 32, 64}};
+  const ParallelFlags minimax = {
+      .ep = 4, .experts = 256, .hidden = 3072, .expert_ffn = 1536, .layers = 68, .gated = true};
   Preflight preflight;
-  check_weights(minimax, 80, preflight);
-  ASSERT_THAT(preflight.problems, SizeIs(1));
-  EXPECT_THAT(preflight.problems[0].what, AllOf(HasSubstr("64 experts per GPU"), HasSubstr("about 30 GB")));
-  EXPECT_THAT(preflight.problems[0].fix, HasSubstr("TP does not shrink experts; EP 32 would give 8 experts/GPU"));
-  WeightsPerGpu with_ep_32 = minimax;
+  check_experts(minimax, 80, {.nodes = 8}, preflight);
+  ASSERT_THAT(preflight.warnings, SizeIs(1));
+  EXPECT_THAT(preflight.warnings[0].what, AllOf(HasSubstr("64 experts per GPU"), HasSubstr("about 30 GB")));
+  EXPECT_THAT(preflight.warnings[0].fix, HasSubstr("TP does not shrink experts; EP 32 would give 8 experts/GPU"));
+  ParallelFlags with_ep_32 = minimax;
   with_ep_32.ep = 32;
-  check_weights(with_ep_32, 80, preflight);
-  EXPECT_THAT(preflight.problems, SizeIs(1));
-  WeightsPerGpu on_two_nodes = minimax;
-  on_two_nodes.possible_ep = {1, 2, 4, 8};
-  check_weights(on_two_nodes, 80, preflight);
-  EXPECT_THAT(preflight.problems.back().fix, HasSubstr("more nodes"));
+  check_experts(with_ep_32, 80, {.nodes = 8}, preflight);
+  EXPECT_THAT(preflight.warnings, SizeIs(1));
+  check_experts(minimax, 80, {.nodes = 1}, preflight);
+  EXPECT_THAT(preflight.warnings.back().fix, HasSubstr("more nodes"));
 }
 
 TEST(Preflight, FilesMustExistAndBeShared) {

@@ -13,9 +13,7 @@
 #include "base/strings.h"
 #include "cluster/local/fake_cluster.h"
 #include "cluster/local/shellcheck.h"
-#include "cluster/megatron/rank_command.h"
-#include "cluster/megatron/run_script.h"
-#include "cluster/megatron/shell_text.h"
+#include "cluster/megatron/commands.h"
 #include "support/programs.h"
 
 namespace braid {

@@ -1,6 +1,4 @@
 // Batches come in order whatever the reader's pace; errors come in place of their batch; nothing is read without bound.
-#include "data/batches/read_ahead.h"
-
 #include <ATen/ops/full.h>
 #include <gtest/gtest.h>
 
@@ -8,6 +6,8 @@
 #include <chrono>
 #include <stdexcept>
 #include <thread>
+
+#include "data/batches/batch.h"
 
 namespace braid {
 namespace {

@@ -7,7 +7,6 @@
 #include <map>
 #include <set>
 
-#include "data/draw/scene.h"
 #include "data/samples/stored_sample.h"
 #include "data/shards/prepare.h"
 #include "support/errors.h"
@@ -43,14 +42,14 @@ TEST(DrawnData, DependsOnlyOnTheSeed) {
 }
 
 TEST(DrawnData, HasAllTasksInWordsOfItsTokenizer) {
-  const std::unique_ptr<Font> font = usual_font();
+  const Font font = usual_font();
   std::vector<std::string> tasks;
   for (const std::string& task : drawing_tasks())
     if (font || (task != "digit" && task != "word")) tasks.push_back(task);
   const auto tokenizer = testing::word_tokenizer();
   std::set<std::string> seen, sizes;
   for (std::uint64_t number = 0; number < 600; ++number) {
-    const DrawnSample sample = draw_sample(1, number, tasks, font.get());
+    const DrawnSample sample = draw_sample(1, number, tasks, font);
     seen.insert(sample.task);
     EXPECT_EQ(sample.image.has_value(), sample.task != "text");
     EXPECT_EQ(sample.question.empty(), sample.task == "caption");

@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "data/image/formats.h"
 #include "data/image/sample_files.h"
 
 namespace braid {

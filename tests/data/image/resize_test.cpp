@@ -1,6 +1,5 @@
 // Resizing and orientation. tests/oracles/image_test.py compares with Pillow; here the vector code is compared
 // with plain loops.
-#include "data/image/resize.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "data/inspect/survey.h"
+#include "data/inspect/reports.h"
 
 namespace braid {
 namespace {

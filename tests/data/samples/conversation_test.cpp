@@ -1,12 +1,11 @@
 // Every way in which a sample may say its conversation.
-#include "data/samples/conversation.h"
-
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
 #include "data/samples/stored_sample.h"
+#include "data/samples/token_sequence.h"
 #include "support/errors.h"
 
 namespace braid {

@@ -7,10 +7,10 @@
 #include <functional>
 
 #include "data/samples/lane_set.h"
-#include "data/samples/picture_jobs.h"
 #include "data/samples/stored_sample.h"
+#include "data/samples/token_sequence.h"
+#include "data/shards/lane.h"
 #include "data/shards/prepare.h"
-#include "data/shards/sample_reader.h"
 #include "data/shards/tar_files.h"
 #include "support/errors.h"
 
@@ -102,13 +102,12 @@ LaneSetOptions options_for(const std::string& folder, std::int64_t most_bad) {
 
 Read read_all(const std::string& folder, std::int64_t most_bad) {
   Read read;
-  const LaneSetOptions options = options_for(folder, most_bad);
+  LaneSetOptions options = options_for(folder, most_bad);
+  options.bad = std::make_shared<BadSamples>(most_bad, [&](const std::string& text) { read.notes.push_back(text); });
+  options.read_pauses.clear();
   const LaneSet set(options);
-  BadSamples bad(most_bad, [&](const std::string& text) { read.notes.push_back(text); });
   WorkerPool pool(2);
-  const SampleFields fields;
-  SampleReader reader(set.blend);
-  PackLane lane({set.blend, reader, set.sequences, fields, bad, pool}, options.loader, set.order(), 0);
+  PackLane lane(set, pool, set.order(), 0);
   while (const auto pack = lane.next())
     for (const ReadSample& sample : *pack) read.keys.push_back(sample.key);
   std::sort(read.keys.begin(), read.keys.end());
@@ -278,9 +277,7 @@ TEST_F(DamagedShard, EndsTheRunWhenItIsCutBeforeItsPicturesAreDecoded) {
   ASSERT_EQ(jobs.size(), 2u);
   fs::resize_file(folder + "/a.tar", 0);
   std::vector<std::uint8_t> rows(static_cast<std::size_t>(patches_of(jobs)) * 3 * 16 * 16);
-  EXPECT_THAT(testing::error_of<ReadError>(
-                  [&] { decode_into(rows, jobs[1], set->reader, options.data.pictures, 16, *set->bad); }),
-              HasSubstr("it has been cut"));
+  EXPECT_THAT(testing::error_of<ReadError>([&] { decode_into(rows, jobs[1], *set); }), HasSubstr("it has been cut"));
 }
 
 // A sample that waits to be packed is part of the checkpoint; without it, the run would go on with other sequences.

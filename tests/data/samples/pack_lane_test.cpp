@@ -10,7 +10,6 @@
 
 #include "base/strings.h"
 #include "data/samples/lane_set.h"
-#include "data/samples/packing.h"
 #include "data/samples/stored_sample.h"
 #include "support/errors.h"
 
@@ -43,11 +42,7 @@ std::string text_of(const Pack& pack) {
 class OwnLane {
  public:
   explicit OwnLane(const LaneSetOptions& options, int lane = 0)
-      : fields_(options.data.fields),
-        set_(options),
-        bad_(options.data.max_bad_samples, nullptr),
-        pool_(options.loader.threads),
-        lane_({set_.blend, set_.reader, set_.sequences, fields_, bad_, pool_}, options.loader, set_.order(), lane) {}
+      : set_(options), pool_(options.loader.threads), lane_(set_, pool_, set_.order(), lane) {}
 
   std::string next() {
     const auto pack = lane_.next();
@@ -56,9 +51,7 @@ class OwnLane {
   PackLane* operator->() { return &lane_; }
 
  private:
-  SampleFields fields_;
   LaneSet set_;
-  BadSamples bad_;
   WorkerPool pool_;
   PackLane lane_;
 };

@@ -1,11 +1,11 @@
 // Packing compares with the definitions of Energon's selectors, written down plainly: lists and linear searches.
-#include "data/samples/packing.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <numeric>
 #include <random>
+
+#include "data/samples/lane_set.h"
 
 namespace braid {
 namespace {

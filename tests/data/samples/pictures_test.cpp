@@ -4,10 +4,9 @@
 
 #include "data/image/decode.h"
 #include "data/image/patches.h"
-#include "data/image/resize.h"
-#include "data/samples/picture_jobs.h"
-#include "data/samples/picture_plan.h"
+#include "data/image/image.h"
 #include "data/samples/stored_sample.h"
+#include "data/samples/token_sequence.h"
 
 namespace braid {
 namespace {

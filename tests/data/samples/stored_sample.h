@@ -9,7 +9,6 @@
 #include "data/draw/data_set.h"
 #include "data/image/decode.h"
 #include "data/shards/shard.h"
-#include "data/shards/tar.h"
 #include "data/text/tokenizer.h"
 #include "support/programs.h"
 
@@ -50,10 +49,10 @@ inline std::shared_ptr<const Tokenizer> word_tokenizer() {
 
 // One shard with a list of samples: key and parts.
 inline std::string tar_of(const std::vector<std::pair<std::string, Parts>>& samples) {
-  TarWriter tar;
+  std::string archive;
   for (const auto& [key, parts] : samples)
-    for (const auto& [name, bytes] : parts) tar.add(key + "." + name, bytes);
-  return tar.finish();
+    for (const auto& [name, bytes] : parts) add_tar_member(archive, key + "." + name, bytes);
+  return archive + tar_end_blocks();
 }
 
 }  // namespace braid::testing

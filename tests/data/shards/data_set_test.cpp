@@ -6,9 +6,8 @@
 
 #include <thread>
 
+#include "data/shards/document.h"
 #include "data/shards/lane.h"
-#include "data/shards/metadataset.h"
-#include "data/shards/sample_reader.h"
 #include "data/shards/tar_files.h"
 #include "support/errors.h"
 #include "support/programs.h"

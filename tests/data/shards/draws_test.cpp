@@ -8,7 +8,6 @@
 
 #include "base/error.h"
 #include "data/shards/lane.h"
-#include "data/shards/sha1.h"
 
 namespace braid {
 namespace {

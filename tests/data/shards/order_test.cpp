@@ -1,7 +1,5 @@
 // The order of samples: equal to lists that Energon printed, each sample once per epoch over all workers, and the same
 // after save and restore at any position. The comparison with a live Energon is in tests/oracles/energon_test.py.
-#include "data/shards/order.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -37,7 +35,7 @@ std::vector<std::int64_t> numbers(Lane& lane, int count) {
   for (int i = 0; i < count; ++i) {
     const auto ref = lane.next();
     if (!ref) break;
-    found.push_back(1000 * ref->leaf + lane.blend().leaves[ref->leaf].data.starts[ref->shard] + ref->index);
+    found.push_back(1000 * ref->leaf + lane.blend->leaves[ref->leaf].data.starts[ref->shard] + ref->index);
   }
   return found;
 }

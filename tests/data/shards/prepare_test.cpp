@@ -13,7 +13,6 @@
 #include <map>
 
 #include "data/shards/lane.h"
-#include "data/shards/sample_reader.h"
 #include "data/shards/tar_files.h"
 #include "support/errors.h"
 #include "support/programs.h"
@@ -149,7 +148,7 @@ TEST_F(Prepare, ChangesNothingWhenForcedAndAScanFails) {
   EXPECT_EQ(files_below(root()), before);
 }
 
-// The names are those of AtomicFile and KeyIndex.
+// The names are those of AtomicFile and of the key index.
 TEST_F(Prepare, RemovesWhatKilledCallsLeft) {
   write_shards(root(), {2}, "s");
   const pid_t gone = ::fork();

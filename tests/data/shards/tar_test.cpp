@@ -1,6 +1,4 @@
 // Tar archives, built here byte by byte: what is in them, and that damage is reported and never believed.
-#include "data/shards/tar.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

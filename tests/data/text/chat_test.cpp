@@ -6,7 +6,6 @@
 #include <nlohmann/json.hpp>
 
 #include "data/text/small_tokenizer.h"
-#include "data/text/template_value.h"
 #include "support/errors.h"
 
 namespace braid {

@@ -1,6 +1,5 @@
 // Targets of conversations in the tokenizer's own template, by hand; tests/oracles/template_targets_test.py compares
 // them with transformers.
-#include "data/text/template_targets.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -7,7 +7,6 @@
 
 #include <thread>
 
-#include "data/text/json_place.h"
 #include "data/text/small_tokenizer.h"
 #include "support/errors.h"
 

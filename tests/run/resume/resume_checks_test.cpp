@@ -1,8 +1,7 @@
-#include "run/resume/resume_checks.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "run/resume/common_state.h"
 #include "support/errors.h"
 
 namespace braid {

@@ -1,0 +1,80 @@
+// Puts Python tracebacks together line by line, several at a time: in a merged log those of different ranks interleave.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cluster/doctor/findings.h"
+
+namespace braid {
+
+class Tracebacks {
+ public:
+  explicit Tracebacks(Findings& findings) : findings_(findings) {}
+
+  bool any_open() const { return !open_.empty() || message_; }  // then take() must see each line
+  void begin(const Line& line, const Place& place);
+  void next_is_not_fatal(std::uint64_t line) { not_fatal_ = line; }
+  void during_handling(const LineMarks& marks);  // the next traceback was raised while the last one was handled
+
+  // False when the line is not part of a traceback, or begins the next one.
+  bool take(Line line);
+
+  void spawned(std::string_view body, Line line);
+  // Reads a whole traceback in one line, as in JSON.
+  void quoted(std::string_view text, Line line);
+
+  // Adds the tracebacks in which the file ends; to be called when it is read.
+  void end();
+
+ private:
+  // Those who write are known by their rank, their rank on the node, or a prefix that is in no table.
+  struct Open {
+    Traceback traceback{};
+    std::size_t indent = 0;              // of its File lines; the exception is indented by two less
+    int lines = 0, lines_of_others = 0;  // lines_of_others: since its last own line
+  };
+  struct Fed {
+    bool taken = false;                // the line is part of a traceback
+    std::optional<Traceback> ended{};  // and the last one of it
+  };
+  void open(int writer, const Place& place);  // an unfinished one of this writer is forgotten
+  std::optional<int> adopt(int writer, const Line& line);
+  Fed feed(int writer, const Line& line);
+  void ended(int writer, const Traceback& traceback, Line line);
+  void add(Finding finding, int writer, bool while_handling, bool is_timed);
+  void continue_message(int writer, const Line& line);
+
+  struct Learned {
+    std::string pattern;
+    int writer;
+    std::optional<int> rank;
+  };
+  bool recognise(Line& line) const;
+  void learn(std::string_view prefix, const Place& place, std::string_view recent);
+
+  Findings& findings_;
+  std::map<int, Open> open_;  // by writer
+  std::vector<Learned> learned_;
+  std::map<int, int> ranks_;  // of writers that name their rank only in the first line
+  std::optional<int> spawned_rank_;
+  int spawned_by_ = 0;                   // the writer of that message
+  std::optional<int> failed_elsewhere_;  // the rank that the last exception names
+  std::uint64_t not_fatal_ = 0;          // the line that announces a harmless traceback
+  std::set<std::uint64_t> ignored_;      // first lines of tracebacks that ended nothing
+  std::set<int> handling_;               // writers
+
+  struct OpenMessage {  // of an exception
+    int writer;
+    std::size_t finding;  // its place in the list
+    std::uint64_t line;
+    bool is_timed;  // its lines have times
+  };
+  std::optional<OpenMessage> message_;
+};
+
+}  // namespace braid

@@ -1,0 +1,77 @@
+// An append-only file, for logs that must survive a crash of their process: when append() returns, the operating system
+// has the text.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/socket.h"
+
+namespace braid {
+
+class AppendOnlyFile {
+ public:
+  enum class Start { Empty, AtEnd, New };  // truncate, append, or fail if the file exists
+
+  AppendOnlyFile(std::string path, Start start);
+
+  // `ending` stays at the end of the file until the next append, which overwrites it and must not be shorter. If the
+  // disk is full, the file stays unchanged.
+  void append(std::string_view text, std::string_view ending = {});
+
+  std::int64_t size() const { return size_; }  // without the ending
+  char last_char() const;                      // of a file that is not empty
+  const std::string& path() const { return path_; }
+
+ private:
+  [[noreturn]] void take_back(std::string_view ending);
+
+  std::string path_;
+  Fd fd_;
+  std::int64_t size_ = 0;
+};
+
+// --- Scalars for TensorBoard, in the event file format it reads: TFRecords (length and data, each with a masked
+// CRC-32C) that hold tensorflow.Event messages. Only the few protobuf fields that scalars need are written; those of
+// other trainers are read too.
+
+class EventFile {
+ public:
+  // Starts a new events.out.tfevents.<seconds>.<host>.<pid>.<n> in a folder, created if missing. TensorBoard
+  // reads all such files of a folder as one run, so a resumed run simply starts another.
+  explicit EventFile(const std::string& folder);
+  ~EventFile();  // flushes
+
+  // The tag is UTF-8; values are kept as float32, NaN and infinities included.
+  void add_scalar(std::string_view tag, double value, std::int64_t step);
+
+  // Writes only whole records, so a reader sees every flushed record complete, also after a crash.
+  void flush();
+
+  const std::string& path() const { return file_.path(); }
+
+ private:
+  void add_event(std::string_view fields);
+
+  AppendOnlyFile file_;
+  std::string pending_;
+};
+
+struct ScalarEvent {
+  std::string tag;
+  std::int64_t step = 0;
+  double wall_time = 0;  // seconds since 1970
+  double value = 0;
+};
+
+struct EventFileContents {
+  std::vector<ScalarEvent> scalars{};
+  bool cut = false;  // the rest is missing or damaged, as after a kill
+};
+
+EventFileContents parse_events(std::string_view bytes);
+EventFileContents read_events(const std::string& path);  // DataError when it cannot be read
+
+}  // namespace braid

@@ -1,0 +1,83 @@
+// Phase times and memory of a device. Times: on a GPU, the time that the work takes there, not the time that the host
+// takes to queue it.
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "log/iteration_log.h"
+#include "log/step_clock.h"
+
+namespace c10 {
+struct Device;
+}
+
+namespace braid {
+
+// Measures the device's current stream; on a CPU, the host's clock.
+std::unique_ptr<PhaseClock> make_phase_clock(const c10::Device& device);
+
+// This process's memory on the host and, if its device is a GPU, what libtorch has allocated there.
+MemoryUse memory_of_rank(const c10::Device& device);
+
+// --- Splits a rank's host time into ATen operators, communication, and the rest: Braid's own code and the autograd
+// engine. Measured only on request, since observing every operator takes time too.
+
+class Progress;
+
+struct HostTimes {
+  double operators_ms = 0, communication_ms = 0, own_ms = 0;
+};
+
+class HostTime {
+ public:
+  // Observes the calling thread, the threads on which its backward runs, and the communication reported to `progress`.
+  // Must be destroyed on the same thread.
+  explicit HostTime(Progress& progress);
+  ~HostTime();
+
+  HostTimes take();  // times since the last call
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+// --- Runs libtorch's profiler (Kineto) for a few iterations, like Megatron's --profile. It records every operator and,
+// on a GPU, every kernel.
+
+struct ProfileConfig;
+
+std::string profile_path(const std::string& folder, int global_rank);  // FOLDER/profile_rank_00003.json
+
+class ProfileWindow {
+ public:
+  // `on_written` receives a line for the user.
+  using OnWritten = std::function<void(const std::string& line)>;
+  ProfileWindow(const ProfileConfig& config, int global_rank, const c10::Device& device, OnWritten on_written);
+  ProfileWindow(const ProfileWindow&) = delete;
+  ProfileWindow& operator=(const ProfileWindow&) = delete;
+  ~ProfileWindow();  // writes nothing if a failure prevented finish()
+
+  // Runs an iteration, and profiles it if it is in the window.
+  void run(std::int64_t iteration, const std::function<void()>& step);
+  void finish();  // the run ends, perhaps inside the window
+
+  bool lost_output() const { return lost_output_; }  // the file could not be written
+
+ private:
+  void start();
+
+  const std::string path_;
+  const std::int64_t first_, last_;  // an empty range if this rank is not profiled
+  const bool on_gpu_;
+  const OnWritten on_written_;
+  std::int64_t profiled_ = 0;  // iterations so far
+  bool running_ = false, lost_output_ = false;
+};
+
+}  // namespace braid
