@@ -12,6 +12,7 @@
 #include "data/batches/sample_sizes.h"
 #include "data/draw/data_set.h"
 #include "data/image/decode.h"
+#include "data/samples/lane_set.h"
 #include "support/errors.h"
 #include "support/programs.h"
 #include "support/ranks.h"
