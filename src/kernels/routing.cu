@@ -471,7 +471,7 @@ void sort_by_expert(const Tensor& experts, const Tensor& order, const Tensor& in
 void permute_to_experts(const Tensor& x, const Tensor& inverse, std::int64_t top_k, const Tensor& rows,
                         const Queue& queue) {
   with_vectors(x.columns(), {x, rows}, [&]<class T, int kWidth>() {
-    using Element = std::conditional_t<(kWidth > 1), uint4, T>;
+    using Element = std::conditional_t<kWidth == 1, T, uint4>;
     const Matrix<const Element> tokens = {x, x.rows(), x.columns() / kWidth, x.strides[0] / kWidth};
     launch_kernel(permute<Element>, {x.rows(), threads_for(tokens.columns, 1), 0, queue}, tokens, inverse, top_k, rows);
   });
