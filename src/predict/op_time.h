@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "log/module_phases.h"
+#include "log/iteration_log.h"
 #include "paper/work.h"
 #include "predict/collective_time.h"
 

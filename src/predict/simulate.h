@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "log/module_phases.h"
+#include "log/iteration_log.h"
 #include "plan/player.h"
 #include "predict/data_stats.h"
 #include "predict/hardware.h"
